@@ -62,12 +62,14 @@ fn no_output_replaces_what_the_command_reads() {
         "report r.json -o r.json",
         "calibrate rows.csv --drive d.toml --output-drive d.toml",
         "calibrate rows.csv --drive d.toml --machine m.toml --output-machine m.toml",
-        "calibrate rows.csv --drive d.toml --output-rows rows.csv",
         "probe --drive d.toml --output-drive d.toml",
     ] {
         let words: Vec<&str> = args.split(' ').collect();
         let said = refused(&place, &words);
-        assert!(said.contains("the command reads that file"), "{args}: {said}");
+        assert!(
+            said.contains("the command reads that file"),
+            "{args}: {said}"
+        );
     }
     let said = refused(&place, &["run", "in.fio", "-o", "new", "--html", "./new"]);
     assert!(said.contains("writes that file too"), "{said}");
@@ -152,7 +154,8 @@ fn a_folder_that_takes_no_file_is_told_by_the_name_given() {
     let done = place.blklab(&["run", "in.fio", "-o", "/proc/out.json"]);
     assert_eq!(done.status, 2);
     assert!(
-        done.err.starts_with("blklab: /proc/out.json: cannot write: ")
+        done.err
+            .starts_with("blklab: /proc/out.json: cannot write: ")
             && !done.err.contains(".blklab-"),
         "{}",
         done.err
@@ -164,10 +167,16 @@ fn numbers_that_cannot_be_are_told_as_typed() {
     let place = Place::new();
     place.file("t.trace", "0 0 0 8 1\n").file("in.fio", JOB);
     for (args, said) in [
-        ("replay t.trace --speed 1e300", "--speed 1e300: from 0.001 to"),
+        (
+            "replay t.trace --speed 1e300",
+            "--speed 1e300: from 0.001 to",
+        ),
         ("replay t.trace --speed nan", "--speed NaN: from 0.001 to"),
         ("run in.fio --seed -1", "right is a whole number from 0 to"),
-        ("compare in.fio --schedulers ,", "a scheduler's name is missing"),
+        (
+            "compare in.fio --schedulers ,",
+            "a scheduler's name is missing",
+        ),
     ] {
         let words: Vec<&str> = args.split(' ').collect();
         let err = refused(&place, &words);
@@ -180,8 +189,18 @@ fn numbers_that_cannot_be_are_told_as_typed() {
 #[test]
 fn ten_thousand_processes_fit_into_little_memory() {
     let place = Place::new();
-    place.file("many.fio", &format!("{JOB}size=1g\nnumjobs=10000\ngroup_reporting\n"));
-    let args = ["run", "many.fio", "--drive", "null", "--output-format", "json"];
+    place.file(
+        "many.fio",
+        &format!("{JOB}size=1g\nnumjobs=10000\ngroup_reporting\n"),
+    );
+    let args = [
+        "run",
+        "many.fio",
+        "--drive",
+        "null",
+        "--output-format",
+        "json",
+    ];
     let json = limited(&place, "ulimit -v 600000", &args).ok().json();
     assert_eq!(json["jobs"][0]["read"]["total_ios"], 200_000);
 }

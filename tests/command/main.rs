@@ -20,6 +20,7 @@ mod mistakes;
 mod power_loss;
 mod probe;
 mod processes;
+mod questions;
 mod replay;
 mod run;
 mod serve_clients;

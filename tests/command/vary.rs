@@ -184,3 +184,35 @@ fn the_axes_are_listed() {
         assert!(listed.lines().any(|line| line.starts_with(key)), "{listed}");
     }
 }
+
+/// As fio-plot draws them.
+#[test]
+fn a_varied_depth_is_drawn_as_curves() {
+    let place = Place::new();
+    place.file("mixed.fio", MIXED);
+    let args = ["compare", "mixed.fio", "--drive", "null", "--repeats", "1"];
+    let vary = ["--vary", "scheduler=none,bfq", "--vary", "iodepth=1,2,4,8"];
+    let page = ["--html", "page.html"];
+    let out = place.blklab(&[&args[..], &vary, &page].concat()).ok().out;
+    let lines: Vec<&str> = out.lines().collect();
+    let head = lines
+        .iter()
+        .position(|l| l.contains("IOPS of read over iodepth"));
+    let table = &lines[head.expect("a table of curves")..];
+    let words = |line: &str| {
+        line.split_whitespace()
+            .map(str::to_string)
+            .collect::<Vec<_>>()
+    };
+    assert!(words(table[0]).ends_with(&["1", "2", "4", "8"].map(String::from)));
+    assert_eq!(words(table[2])[0], "none");
+    assert_eq!(words(table[3])[0], "bfq");
+    assert_eq!(words(table[2]).len(), 5);
+    let page = std::fs::read_to_string(place.path("page.html")).expect("the page");
+    assert!(page.contains("<h2>Over iodepth</h2>"));
+    let chart = page.split("<h2>Over iodepth</h2>").nth(1).expect("charts");
+    let chart = &chart[..chart.find("<h2>").expect("what follows")];
+    // Reads and writes: IOPS, bandwidth and p99 of two schedulers at four depths each.
+    assert_eq!(chart.matches("<circle").count(), 2 * 3 * 2 * 4);
+    assert_eq!(chart.matches("class=\"curve\"").count(), 2 * 3 * 2);
+}

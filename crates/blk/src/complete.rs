@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use crate::bio::Bio;
+use crate::bio::{Bio, BioFlags};
 use crate::elevator::{Elevator, SchedCtx};
 use crate::queue::{BioEnd, BlkDriver, RequestQueue};
 use crate::request::{BioId, IoStatus, RequestId, RqFlags};
@@ -164,9 +164,15 @@ impl RequestQueue {
         let rq = &self.rqs[id];
         let (group, is_write) = (rq.op.stat_group(), rq.is_write());
         let (sectors, start) = (rq.sectors as u64, rq.start);
+        let is_fua = is_write && rq.flags.has(BioFlags::FUA);
+        let took_ns = now.saturating_sub(start).0;
         self.counters.ios[group] += 1;
         self.counters.sectors[group] += sectors;
-        self.counters.ticks_ns[group] += now.saturating_sub(start).0;
+        self.counters.ticks_ns[group] += took_ns;
+        if is_fua {
+            self.counters.fua_ios += 1;
+            self.counters.fua_ticks_ns += took_ns;
+        }
         if status != IoStatus::Ok {
             self.counters.errors += 1;
         }

@@ -33,6 +33,30 @@ pub(crate) struct FlushQueue {
     data_in_flight: u32,
 }
 
+/// How many flushes are under way in all hardware contexts, and for how many sequences.
+#[derive(Debug, Default)]
+pub(crate) struct Flushing {
+    commands: u32,
+    /// Sequences that wait for a flush, of those or of one to come.
+    waiting: u32,
+}
+
+impl Flushing {
+    #[inline]
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.commands > 0
+    }
+
+    /// Time that others than those who asked for a flush spent beside one.
+    pub(crate) fn stalls_ns(&self, in_flight: [u32; 2], span: Nanos) -> u64 {
+        if !self.is_under_way() {
+            return 0;
+        }
+        let others = (in_flight[0] + in_flight[1]).saturating_sub(self.waiting);
+        span.0 * u64::from(others)
+    }
+}
+
 /// The step a sequence is at: the first that is not done.
 fn current(seq: u8) -> u8 {
     1 << seq.trailing_ones()
@@ -89,6 +113,8 @@ impl RequestQueue {
                     fq.pending_since = now;
                 }
                 fq.queue[fq.pending].push_back(&mut self.rqs, id);
+                self.account_in_flight(now);
+                self.flushing.waiting += 1;
             }
             DATA => {
                 fq.data_in_flight += 1;
@@ -118,6 +144,8 @@ impl RequestQueue {
             return;
         }
         fq.pending ^= 1;
+        self.account_in_flight(now);
+        self.flushing.commands += 1;
         let flush = self.flush_request(now, first);
         let id = self.rqs.insert(flush);
         self.flush_list.push_back(&mut self.rqs, id);
@@ -155,10 +183,13 @@ impl RequestQueue {
         self.counters.ticks_ns[Op::Flush.stat_group()] += (now - self.rqs[id].start).0;
         self.put_driver_tag(id);
         self.rqs.remove(id);
+        self.account_in_flight(now);
+        self.flushing.commands -= 1;
         let fq = &mut self.hctxs[hctx].flush;
         let mut served = core::mem::take(&mut fq.queue[fq.running]);
         fq.running ^= 1;
         while let Some(rq) = served.pop_front(&mut self.rqs) {
+            self.flushing.waiting -= 1;
             let step = current(self.rqs[rq].flush_seq);
             self.flush_step_done(now, rq, step, status);
         }

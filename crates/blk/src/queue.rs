@@ -14,6 +14,7 @@ use alloc::vec::Vec;
 use crate::bio::{Bio, CgroupId, Op, SubmitterId};
 use crate::dispatch::{Paused, Suspended};
 use crate::elevator::{Elevator, QueueInfo, SchedCtx};
+use crate::flush::Flushing;
 use crate::hctx::{DelayedWork, Hctx, HctxStats};
 use crate::limits::QueueLimits;
 use crate::list::RqList;
@@ -217,6 +218,14 @@ pub struct QueueCounters {
     pub ticks_ns: [u64; 4],
     /// Time with at least one request in flight.
     pub io_ticks_ns: u64,
+    /// Time that requests were in flight while a flush was under way for others, summed
+    /// over them.
+    pub behind_flush_ns: u64,
+    /// Those of the writes that went past the drive's cache (FUA), and the time that
+    /// they took.
+    pub fua_ios: u64,
+    /// See `fua_ios`.
+    pub fua_ticks_ns: u64,
     /// Requests that failed.
     pub errors: u64,
     /// Requests that the driver put back.
@@ -300,6 +309,7 @@ pub struct RequestQueue {
     pub(crate) budget_wanted: bool,
     pub(crate) requeue_list: RqList,
     pub(crate) flush_list: RqList,
+    pub(crate) flushing: Flushing,
     pub(crate) requeue_work: DelayedWork,
     /// A lower bound of when pending work is due.
     pub(crate) work_hint: Nanos,
@@ -365,6 +375,7 @@ impl RequestQueue {
             budget_wanted: false,
             requeue_list: RqList::new(),
             flush_list: RqList::new(),
+            flushing: Flushing::default(),
             requeue_work: DelayedWork::default(),
             work_hint: Nanos::MAX,
             kblockd: KblockdDelay::default(),
@@ -764,9 +775,11 @@ impl RequestQueue {
     pub fn counters(&self, now: Nanos) -> QueueCounters {
         let mut counters = self.counters.clone();
         counters.merges = self.merge.merges;
+        let span = now.saturating_sub(self.in_flight_since);
         if self.in_flight != [0; 2] {
-            counters.io_ticks_ns += now.saturating_sub(self.in_flight_since).0;
+            counters.io_ticks_ns += span.0;
         }
+        counters.behind_flush_ns += self.flushing.stalls_ns(self.in_flight, span);
         counters
     }
 
@@ -876,12 +889,22 @@ impl RequestQueue {
 
     #[inline]
     pub(crate) fn count_in_flight(&mut self, now: Nanos, is_write: bool, change: i32) {
-        if self.in_flight != [0; 2] {
-            self.counters.io_ticks_ns += now.saturating_sub(self.in_flight_since).0;
-        }
-        self.in_flight_since = now;
+        self.account_in_flight(now);
         let count = &mut self.in_flight[is_write as usize];
         *count = count.wrapping_add_signed(change);
+    }
+
+    /// Counts the time since what is in flight last changed.
+    #[inline]
+    pub(crate) fn account_in_flight(&mut self, now: Nanos) {
+        let span = now.saturating_sub(self.in_flight_since);
+        if self.in_flight != [0; 2] {
+            self.counters.io_ticks_ns += span.0;
+        }
+        if self.flushing.is_under_way() {
+            self.counters.behind_flush_ns += self.flushing.stalls_ns(self.in_flight, span);
+        }
+        self.in_flight_since = now;
     }
 }
 

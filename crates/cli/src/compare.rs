@@ -31,7 +31,10 @@ const ASSUMED_TRIED: usize = 3;
 
 pub(crate) fn compare(mut args: CompareArgs) -> Result<(), Failure> {
     let mut inputs = args.work.inputs();
-    let (drive, machine) = (args.work.models.drive.clone(), args.work.models.machine.clone());
+    let (drive, machine) = (
+        args.work.models.drive.clone(),
+        args.work.models.machine.clone(),
+    );
     let question = args.work.take_question()?;
     if args.host.world == WorldArg::Host {
         // Those of a question are of models.
@@ -208,6 +211,8 @@ impl Quick {
             .overrides
             .iter()
             .any(|option| option.starts_with("runtime="));
+        // What takes how long is found out by letting it end.
+        let is_set = is_set || sweep.goals().are_of_time();
         if !is_set && work.longest_runtime_us()? > RUNTIME_QUICK_US {
             quick.options.push("runtime=1".to_string());
             given_up.push_str(", the first second of each job");

@@ -225,7 +225,8 @@ fn get(opened: &Opened<'_>, path: &OsStr, file: &Path) -> Result<(), Failure> {
     // An existing file is not emptied for one that does not exist.
     opened.file(path)?;
     output::check(&[("FILE", Some(file))], &[opened.name])?;
-    let cannot_write = |error| Failure::mistake(format!("{}: cannot write: {error}", file.display()));
+    let cannot_write =
+        |error| Failure::mistake(format!("{}: cannot write: {error}", file.display()));
     let mut out = NewFile::create(file).map_err(cannot_write)?;
     opened.copy_out(path, &mut out)?;
     out.keep().map_err(cannot_write)

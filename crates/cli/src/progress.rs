@@ -1,8 +1,8 @@
 //! What is shown on standard error while something goes on.
 
 use std::io::IsTerminal;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use blklab_experiment::{Event, Finished, Plan, Row, World};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -10,6 +10,9 @@ use signal_hook::consts::SIGINT;
 use signal_hook::flag;
 
 use crate::failure::{Failure, INTERRUPTED};
+
+/// Steps of a bar that a run is.
+const STEPS: f64 = 1000.0;
 
 /// Runs an experiment with a bar for who watches.
 pub(crate) fn run(world: &impl World, plan: &Plan) -> Result<Vec<Row>, Failure> {
@@ -35,10 +38,23 @@ pub(crate) fn run_interruptible(
 }
 
 fn watched(world: &impl World, plan: &Plan, stop: &AtomicBool) -> Result<Finished, Failure> {
-    let bar = bar(world.labels().len() * plan.repeats + usize::from(plan.warm_up));
-    let watch = |event: Event<'_>| match event {
-        Event::Warning(warning) => bar.suspend(|| eprintln!("blklab: warning: {warning}")),
-        Event::RunEnded => bar.inc(1),
+    let runs = world.labels().len() * plan.repeats + usize::from(plan.warm_up);
+    let bar = bar(runs);
+    let state = Mutex::new((0.0, 0));
+    let watch = |event: Event<'_>| {
+        let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        let (done, ended) = &mut *state;
+        match event {
+            Event::Warning(warning) => bar.suspend(|| eprintln!("blklab: warning: {warning}")),
+            Event::Advanced(share) => {
+                *done += share;
+                bar.set_position((*done * STEPS) as u64);
+            }
+            Event::RunEnded => {
+                *ended += 1;
+                bar.set_message(format!("{ended}/{runs} runs"));
+            }
+        }
     };
     let finished = blklab_experiment::run_until(world, plan, &watch, stop);
     bar.finish_and_clear();
@@ -52,10 +68,12 @@ fn bar(runs: usize) -> ProgressBar {
     } else {
         ProgressDrawTarget::hidden()
     };
-    let bar = ProgressBar::with_draw_target(Some(runs as u64), target);
-    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} runs, {eta} left") {
+    let steps = (runs as f64 * STEPS) as u64;
+    let bar = ProgressBar::with_draw_target(Some(steps), target);
+    if let Ok(style) = ProgressStyle::with_template("{bar:40} {msg}, {eta} left") {
         bar.set_style(style);
     }
+    bar.set_message(format!("0/{runs} runs"));
     bar.tick();
     bar
 }

@@ -1,6 +1,6 @@
 //! Files that users name: read whole where they end, written whole or not at all.
 
-use std::fs::{File, FileType};
+use std::fs::File;
 use std::io::{self, ErrorKind, IsTerminal, Read, Write};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -17,12 +17,14 @@ const TEXT_BYTES_MAX: u64 = 256 << 20;
 const WRITER_WAIT: Duration = Duration::from_secs(2);
 const WRITER_POLL: Duration = Duration::from_millis(10);
 
-/// Why a file of that kind is no text that ends, if it is none. What is typed in a
-/// terminal and what comes through a pipe ends.
-pub fn kind_without_end(kind: FileType) -> Option<&'static str> {
+/// Why what is there is no text that ends, if it is none; `None` for what is not there.
+/// What is typed in a terminal and what comes through a pipe ends.
+pub fn kind_without_end(path: &Path) -> Option<&'static str> {
+    let kind = std::fs::metadata(path).ok()?.file_type();
+    let is_terminal = || File::open(path).is_ok_and(|file| file.is_terminal());
     if kind.is_dir() {
         Some("a folder")
-    } else if kind.is_char_device() || kind.is_block_device() {
+    } else if kind.is_block_device() || (kind.is_char_device() && !is_terminal()) {
         Some("a device")
     } else if kind.is_socket() {
         Some("a socket")
@@ -46,13 +48,12 @@ pub fn read_text(path: &Path) -> io::Result<String> {
         let pipe = File::options().read(true).custom_flags(flags).open(path)?;
         return bounded(Pipe::new(pipe), TEXT_BYTES_MAX);
     }
-    // Opening some devices does something, so that only the others are opened.
-    match kind_without_end(kind) {
-        Some(what) if !(kind.is_char_device() && File::open(path)?.is_terminal()) => {
+    match kind_without_end(path) {
+        None => bounded(File::open(path)?, TEXT_BYTES_MAX),
+        Some(what) => {
             let why = format!("{what}, and a file with text is needed");
             Err(io::Error::new(ErrorKind::InvalidInput, why))
         }
-        _ => bounded(File::open(path)?, TEXT_BYTES_MAX),
     }
 }
 
@@ -210,7 +211,10 @@ mod tests {
         let mut file = NewFile::create(&path).expect("begun");
         file.write_all(b"new").expect("room");
         file.keep().expect("named");
-        assert_eq!((read_text(&path).expect("there").as_str(), names()), ("new", 1));
+        assert_eq!(
+            (read_text(&path).expect("there").as_str(), names()),
+            ("new", 1)
+        );
     }
 
     #[test]

@@ -247,7 +247,7 @@ impl World for Host {
         })
     }
 
-    fn run(&self, ready: &Ready<'_>, turn: Turn) -> Result<Results, Error> {
+    fn run(&self, ready: &Ready<'_>, turn: Turn, _: &mut dyn FnMut(f64)) -> Result<Results, Error> {
         let row = &self.rows[turn.row];
         let fio = &ready.fios[row.job];
         let measurement = &self.measurement;

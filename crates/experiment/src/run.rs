@@ -74,7 +74,15 @@ fn run_all<W: World>(
         };
         while let Some(begun) = next() {
             let turn = begun.turn;
-            let result = world.run(ready, turn);
+            let mut done = 0.0;
+            let mut reached = |share: f64| {
+                if share > done {
+                    watch(Event::Advanced(share - done));
+                    done = share;
+                }
+            };
+            let result = world.run(ready, turn, &mut reached);
+            reached(1.0);
             watch(Event::RunEnded);
             let mut shared = locked(&shared);
             shared.turns.ended(&begun);
@@ -190,7 +198,7 @@ mod tests {
         fn prepare(&self, _: Watch<'_>) -> Result<(), Error> {
             Ok(())
         }
-        fn run(&self, (): &(), turn: Turn) -> Result<Results, Error> {
+        fn run(&self, (): &(), turn: Turn, _: &mut dyn FnMut(f64)) -> Result<Results, Error> {
             match self.fails == Some(turn.row) {
                 true => Err(Error::mistake("as asked")),
                 false => Ok(Results::default()),

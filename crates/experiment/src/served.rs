@@ -174,7 +174,7 @@ impl World for Served {
     }
 
     /// Each run has a drive of its own, as new as a simulated one.
-    fn run(&self, ready: &Ready<'_>, turn: Turn) -> Result<Results, Error> {
+    fn run(&self, ready: &Ready<'_>, turn: Turn, _: &mut dyn FnMut(f64)) -> Result<Results, Error> {
         ready.interrupts.check()?;
         let row = &self.rows[turn.row];
         let config = paced(

@@ -60,6 +60,25 @@ fn ramp_ns(job: &JobFile) -> u64 {
     ramps_us.min().unwrap_or(0).saturating_mul(1000)
 }
 
+/// When a job is over at the latest, in nanoseconds; `None` where that is when its work
+/// is done.
+fn end_ns(job: &JobFile) -> Option<u64> {
+    let mut stages_us = vec![0];
+    for spec in &job.jobs {
+        if spec.stonewall {
+            stages_us.push(0);
+        }
+        if spec.runtime_us == 0 {
+            return None;
+        }
+        let ramp_us = spec.ramp_us.saturating_add(spec.start_delay_us.1);
+        let stage_us = stages_us.last_mut()?;
+        *stage_us = (*stage_us).max(ramp_us.saturating_add(spec.runtime_us));
+    }
+    let all_us = stages_us.into_iter().fold(0, u64::saturating_add);
+    Some(all_us.saturating_mul(1000).max(1))
+}
+
 /// The texts that describe an experiment, for its page.
 #[derive(Clone, Debug, Default)]
 pub struct Descriptions {
@@ -276,19 +295,24 @@ impl World for Simulated<'_> {
         Ok(())
     }
 
-    fn run(&self, (): &(), turn: Turn) -> Result<Results, Error> {
+    fn run(&self, (): &(), turn: Turn, reached: &mut dyn FnMut(f64)) -> Result<Results, Error> {
         let row = &self.rows[turn.row];
         let drive = &self.drives.0[row.drive].1;
         let mode = self.mode;
-        let (workload, ramp_ns) = match row.input {
+        let (workload, ramp_ns, end_ns) = match row.input {
             Input::Job(at) => {
                 let job = self.jobs.get(at);
-                (Workload::Job(job), ramp_ns(job))
+                (Workload::Job(job), ramp_ns(job), end_ns(job))
             }
-            Input::Trace(file) => (Workload::Trace { file, mode }, 0),
+            Input::Trace(file) => (Workload::Trace { file, mode }, 0, None),
         };
-        let run = |record: Option<Window>| {
-            blklab_sim::run(&Setup {
+        let mut watch = |now: Nanos| {
+            if let Some(end_ns) = end_ns {
+                reached(now.0 as f64 / end_ns as f64);
+            }
+        };
+        let mut run = |record: Option<Window>| {
+            let setup = Setup {
                 workload,
                 machine: &self.machines.0[row.machine].1,
                 drive,
@@ -297,7 +321,8 @@ impl World for Simulated<'_> {
                 record,
                 power_loss_at: self.power_loss_at_ns.map(Nanos),
                 caching: row.caching,
-            })
+            };
+            blklab_sim::run_watched(&setup, &mut watch)
         };
         // The first run of each row is enough to look at.
         let is_first = turn.repeat == Some(0);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use blklab_description::hint;
+use blklab_description::{hint, kind_without_end};
 use blklab_elevator::SchedulerChoice;
 use blklab_workload::fio::{JobFile, JobSource, Override};
 use blklab_workload::{library, trace};
@@ -49,9 +49,12 @@ impl Work {
                 "{name}: no such file, and no job of that name in `blklab list jobs`{hint}"
             )));
         }
-        let kind = std::fs::metadata(path).map(|found| found.file_type());
-        let is_file = kind.is_ok_and(|kind| kind.is_file());
-        if is_file && is_trace(path)? {
+        if let Some(what) = kind_without_end(path) {
+            return Err(Error::mistake(format!(
+                "{name}: {what}, and a job or a trace is in a file"
+            )));
+        }
+        if path.is_file() && is_trace(path)? {
             return Ok(Work::Trace(name.to_string()));
         }
         let source = JobSource::file(path).map_err(Error::mistake)?;

@@ -79,6 +79,9 @@ pub struct Turn {
 pub enum Event<'a> {
     /// Something the user should know before it begins.
     Warning(&'a str),
+    /// A run has come on by this share of itself; in all it is one, where it is known
+    /// before its end.
+    Advanced(f64),
     /// A run has ended, a warm-up too.
     RunEnded,
 }
@@ -108,11 +111,16 @@ pub trait World: Sync {
     /// Where it cannot; nothing is changed then.
     fn prepare(&self, watch: Watch<'_>) -> Result<Self::Ready<'_>, Error>;
 
-    /// Does one run.
+    /// Does one run. `reached` may be told now and then which share of it is done.
     ///
     /// # Errors
     /// Where the run fails; no other begins then.
-    fn run(&self, ready: &Self::Ready<'_>, turn: Turn) -> Result<Results, Error>;
+    fn run(
+        &self,
+        ready: &Self::Ready<'_>,
+        turn: Turn,
+        reached: &mut dyn FnMut(f64),
+    ) -> Result<Results, Error>;
 
     /// Puts everything back, whether the runs went well or not.
     ///

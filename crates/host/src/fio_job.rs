@@ -26,6 +26,10 @@ const FOREIGN: [(&str, &str); 5] = [
     ("filesize", "it would make files"),
 ];
 
+/// With it fio adds a job's figures to those of its neighbour, and they are compared
+/// job by job.
+const GROUPED: &str = "group_reporting";
+
 /// What fio is asked for beside the user's options: every latency's
 /// histogram.
 const ASKED: &str = "lat_percentiles=1\nclat_percentiles=1\nslat_percentiles=1\n";
@@ -92,7 +96,8 @@ pub fn on_server(job: &JobFile, uri: &str) -> Result<String, HostError> {
 fn options(text: &mut String, options: &[(String, String)], left_out: &[&str]) {
     for (name, value) in options {
         let name = name.as_str();
-        if PLACES.contains(&name) || PERCENTILES.contains(&name) || left_out.contains(&name) {
+        let elsewhere = PLACES.contains(&name) || PERCENTILES.contains(&name);
+        if elsewhere || name == GROUPED || left_out.contains(&name) {
             continue;
         }
         match value.is_empty() {
@@ -179,6 +184,7 @@ fn placeless(spec: &JobSpec) -> JobSpec {
     spec.directories.clear();
     spec.filename_format.clear();
     spec.file_count = 1;
+    spec.group_reporting = false;
     spec.options.clear();
     spec.written.clear();
     for asked in [

@@ -146,9 +146,6 @@ fn job_results(entry: &Object, index: usize, job: &JobFile) -> Result<JobResults
         Some(sync) => (latency(sync, "lat_ns")?, sync.count("total_ios")?),
         None => (Histogram::new(), 0),
     };
-    let members = spec
-        .filter(|s| s.group_reporting)
-        .map_or(1, |s| s.processes);
     let error = i32::try_from(entry.count("error")?).unwrap_or(i32::MAX);
     let process = ProcessResults {
         job: name.clone(),
@@ -164,13 +161,9 @@ fn job_results(entry: &Object, index: usize, job: &JobFile) -> Result<JobResults
         description: entry.text("desc"),
         group_id: u32::try_from(entry.count("groupid")?).unwrap_or(u32::MAX),
         process: index as u32,
-        members,
-        // Several processes that fio reports as one cannot be separated.
-        processes: if members == 1 {
-            vec![process]
-        } else {
-            Vec::new()
-        },
+        members: 1,
+        group_reporting: false,
+        processes: vec![process],
         options: spec.map(|s| s.options.clone()).unwrap_or_default(),
         sync_ns,
         syncs,

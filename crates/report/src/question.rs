@@ -126,8 +126,14 @@ mod tests {
     fn a_mistake_has_its_line() {
         let start = "question = \"x?\"\njob = \"a.fio\"\n";
         for (rest, said) in [
-            ("goals = [\"a.p98\"]", "q.toml:3: `goals`: found [\"a.p98\"], legal is an array of"),
-            ("goal = [\"a.p99\"]", "q.toml:3: `goals`: found `goal`; write `goals = ...`"),
+            (
+                "goals = [\"a.p98\"]",
+                "q.toml:3: `goals`: found [\"a.p98\"], legal is an array of",
+            ),
+            (
+                "goal = [\"a.p99\"]",
+                "q.toml:3: `goals`: found `goal`; write `goals = ...`",
+            ),
             (
                 "goals = [\"a.p99\"]\nsubject_to = [\"a.p99\"]",
                 "q.toml:4: `subject_to`: found [\"a.p99\"], legal is an array of limits",

@@ -18,4 +18,4 @@ mod timers;
 pub use caching::Caching;
 pub use machine::{Costs, Dispatch, EngineCosts, LoopCosts, Machine, SchedulerCosts};
 pub use setup::{ReplayMode, Setup, SetupError, Workload, check_job};
-pub use simulation::run;
+pub use simulation::{run, run_watched};

@@ -181,8 +181,13 @@ impl Histogram {
 
     /// Adds to the count of a slot, but not to the sums.
     fn add(&mut self, slot: usize, count: u64) {
-        let at = self.few.partition_point(|(known, _)| (*known as usize) < slot);
-        let listed = self.few.get(at).filter(|(known, _)| *known as usize == slot);
+        let at = self
+            .few
+            .partition_point(|(known, _)| (*known as usize) < slot);
+        let listed = self
+            .few
+            .get(at)
+            .filter(|(known, _)| *known as usize == slot);
         let sum = listed.map_or(0, |(_, listed)| u64::from(*listed)) + count;
         match u32::try_from(sum) {
             Ok(sum) if self.counts.is_empty() && listed.is_some() => self.few[at].1 = sum,
@@ -484,7 +489,10 @@ mod tests {
         assert!(listed.few.is_empty());
         assert_eq!(bars(&listed), bars(&table));
         assert_eq!(merged.count(), 2 * FEW_VALUES);
-        assert_eq!(bars(&merged).iter().map(|bar| bar.1).sum::<u64>(), 2 * FEW_VALUES);
+        assert_eq!(
+            bars(&merged).iter().map(|bar| bar.1).sum::<u64>(),
+            2 * FEW_VALUES
+        );
     }
 
     #[test]

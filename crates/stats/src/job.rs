@@ -44,8 +44,10 @@ pub struct JobResults {
     pub group_id: u32,
     /// Index of the first process counted here, from zero over all jobs.
     pub process: u32,
-    /// How many processes are summed here (`group_reporting`).
+    /// How many processes are summed here.
     pub members: u32,
+    /// fio adds it to the job before it in its group (`group_reporting`).
+    pub group_reporting: bool,
     /// The options of its section as written, in order, for fio's JSON.
     pub options: Vec<(String, String)>,
     /// Reads.
@@ -105,6 +107,7 @@ impl JobResults {
             group_id: _,
             process: _,
             members,
+            group_reporting: _,
             options: _,
             read,
             write,

@@ -71,6 +71,13 @@ pub struct QueueStats {
     pub io_ticks_ns: u64,
     /// In-flight requests times time, in nanoseconds.
     pub time_in_queue_ns: u64,
+    /// Time that requests were in flight while a flush was under way for others, summed
+    /// over them, in nanoseconds; zero where that is not measured.
+    pub behind_flush_ns: u64,
+    /// Writes that went past the drive's cache (FUA); zero where that is not measured.
+    pub fua_ios: u64,
+    /// Time that those took, summed, in nanoseconds.
+    pub fua_ticks_ns: u64,
     /// Requests that failed.
     pub errors: u64,
     /// Requests put back by the driver.
@@ -147,7 +154,7 @@ impl QueueStats {
 }
 
 /// All facts of the block layer's queue.
-pub(crate) fn facts() -> [Fact; 13] {
+pub(crate) fn facts() -> [Fact; 17] {
     let fact = |key, unit, label, meaning, value| Fact {
         place: Place::Queue,
         key,
@@ -233,6 +240,43 @@ pub(crate) fn facts() -> [Fact; 13] {
             "Time of all flushes, those at once counted each: for so long callers of fsync \
              and the writes behind it stood still.",
             Value::Sum(|disk| Some(disk.queue.ticks_ns[FLUSH])),
+        ),
+        fact(
+            "queue_behind_flush_ns",
+            Unit::Nanoseconds,
+            "  others waited beside them, in all",
+            "Time that requests of others were in flight while a flush was under way, summed \
+             over those requests: what flushes can have stalled.",
+            Value::Sum(|disk| Some(disk.queue.behind_flush_ns)),
+        ),
+        fact(
+            "queue_behind_flush_share",
+            Unit::Share,
+            "  of the others' time",
+            "Share of the time that reads and writes were in flight which they were beside a \
+             flush.",
+            Value::Quotient(
+                |disk| Some(disk.queue.behind_flush_ns),
+                |disk| Some(disk.queue.ticks_ns[..DISCARD].iter().sum()),
+            ),
+        ),
+        fact(
+            "queue_fua_writes",
+            Unit::Count,
+            "writes past the drive's cache",
+            "Writes with FUA, which end when the medium has them: of O_SYNC and O_DSYNC, where \
+             the drive takes it.",
+            Value::Sum(|disk| Some(disk.queue.fua_ios)),
+        ),
+        fact(
+            "queue_fua_ns",
+            Unit::Nanoseconds,
+            "  one took, mean",
+            "Time from the start of a write with FUA in the block layer to its end, mean.",
+            Value::Quotient(
+                |disk| Some(disk.queue.fua_ticks_ns),
+                |disk| Some(disk.queue.fua_ios),
+            ),
         ),
         fact(
             "queue_discards",

@@ -1,7 +1,7 @@
 //! What the queue counts: `/sys/block/*/stat`, debugfs, CPU costs, the
 //! scheduler's counters.
 
-use blklab_blk::{Bio, BlkStatus, IoStatus, Nanos, Op, QueueLimits, Sector};
+use blklab_blk::{Bio, BioFlags, BlkStatus, IoStatus, Nanos, Op, QueueLimits, Sector};
 
 use crate::{FifoState, Fixture, config, with_limits};
 
@@ -202,4 +202,38 @@ fn a_run_is_counted_by_what_the_driver_took() {
     let (stats, busy) = f.queue.hctx_stats(0);
     assert_eq!((stats.run, busy), (1, 0));
     assert_eq!(stats.dispatched, [0, 0, 1, 0, 0, 0, 0]);
+}
+
+/// Who asked for the flush does not wait beside it.
+#[test]
+fn what_is_in_flight_beside_a_flush_is_counted() {
+    let mut f = Fixture::new(&with_limits(QueueLimits {
+        write_cache: true,
+        fua: true,
+        ..QueueLimits::default()
+    }));
+    f.submit(Op::Flush, 0, 0);
+    f.process();
+    f.submit(Op::Read, 0, 8);
+    f.submit(Op::Read, 100, 8);
+    f.now += Nanos(400);
+    assert_eq!(f.queue.counters(f.now).behind_flush_ns, 800);
+    f.now += Nanos(300);
+    f.complete(IoStatus::Ok);
+    f.now += Nanos(1000);
+    f.complete(IoStatus::Ok);
+    f.complete(IoStatus::Ok);
+    assert_eq!(f.queue.counters(f.now).behind_flush_ns, 1400);
+    f.submit_bio(
+        3,
+        Bio {
+            flags: BioFlags::FUA,
+            ..Bio::new(Op::Write, Sector(200), 8)
+        },
+    );
+    f.now += Nanos(50);
+    f.complete(IoStatus::Ok);
+    let counters = f.queue.counters(f.now);
+    assert_eq!((counters.fua_ios, counters.fua_ticks_ns), (1, 50));
+    assert_eq!(counters.behind_flush_ns, 1400);
 }

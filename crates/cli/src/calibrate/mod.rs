@@ -5,8 +5,8 @@ mod host;
 
 use std::path::{Path, PathBuf};
 
-use blklab_description::read_text;
 use blklab_calibrate::{Model, Row, Selection, read_csv, read_fio_json};
+use blklab_description::read_text;
 
 use crate::args::{CalibrateArgs, DEFAULT_MACHINE};
 use crate::failure::Failure;

@@ -47,7 +47,8 @@ impl Direction {
             Direction::Write => Cow::Borrowed(&job.write),
             Direction::Trim => Cow::Borrowed(&job.trim),
             Direction::Sync => Cow::Owned(DirResults {
-                ios: job.syncs,
+                // fio counts calls of fsync alone.
+                ios: job.sync_ns.count(),
                 lat_ns: job.sync_ns.clone(),
                 runtime_ns: job.runtime_ns,
                 ..DirResults::default()

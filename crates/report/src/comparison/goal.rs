@@ -267,6 +267,15 @@ impl Goals {
         self.goals.is_empty() && self.limits.is_empty()
     }
 
+    /// Whether how long a job takes is among them, which only one that ends tells.
+    pub fn are_of_time(&self) -> bool {
+        let goals = self.goals.iter().map(|goal| &goal.figure);
+        let limits = self.limits.iter().map(|limit| &limit.figure);
+        goals
+            .chain(limits)
+            .any(|figure| figure.metric == Metric::Duration)
+    }
+
     /// Checks, before anything runs, that the jobs that are named are among `jobs`.
     ///
     /// # Errors

@@ -142,6 +142,7 @@ pub fn merge(parts: &[Part]) -> Comparison {
             true => headline(Vec::new()),
             false => by_part(headlines),
         },
+        question: None,
         judgement: None,
         advice: None,
         failed: all.iter().flat_map(|c| c.failed.clone()).collect(),

@@ -3,6 +3,7 @@
 
 mod advice;
 mod cpu_time;
+mod curves;
 mod failed;
 mod figure;
 mod goal;
@@ -26,6 +27,7 @@ use serde::{Deserialize, Serialize};
 pub use advice::{Advice, Answer, Choices, Command, QueueSetting};
 pub use cpu_time::CpuTimeline;
 pub(crate) use cpu_time::PARTS as CPU_PARTS;
+pub(crate) use curves::{Axis, axis};
 pub use failed::{FailedIo, failed_units};
 pub use figure::{Cell, Change, Direction, Metric};
 pub use goal::{FigureName, Goal, GoalRow, Goals, Judgement, Limit};
@@ -163,6 +165,7 @@ pub fn compare(schedulers: &[SchedulerRuns]) -> Comparison {
         paired: pairs.are_all(),
         headline: no_verdict
             .unwrap_or_else(|| headline(sections.iter().map(|s| &s.verdict).collect())),
+        question: None,
         judgement: None,
         advice: None,
         failed,

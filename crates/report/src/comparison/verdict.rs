@@ -216,10 +216,10 @@ pub(super) fn sentence(bandwidth: &Contest, others: &[&Contest]) -> String {
         .filter(is_noise)
         .map(|c| c.subject())
         .collect();
-    let verb = if noise.len() == 1 {
-        "differs"
-    } else {
-        "differ"
+    // Several goals together are one contest.
+    let verb = match noise.len() == 1 && bandwidth.metric != Metric::Score {
+        true => "differs",
+        false => "differ",
     };
     if noise.len() == contests.len() {
         return format!(

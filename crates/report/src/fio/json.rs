@@ -10,6 +10,7 @@ use serde_json::ser::{Formatter, PrettyFormatter};
 use serde_json::{Map, Value, json};
 
 use super::number::ctime;
+use super::reported;
 use super::stat::{
     GroupRate, LATENCY_CLASSES, LatencyShares, Rate, batch_shares, cpu_percent, depth_shares,
     disk_util_percent, msec, percent_of_group, percentile_list,
@@ -44,10 +45,10 @@ pub fn render(results: &Results, options: Options) -> String {
 /// The run as a JSON value.
 pub fn value(results: &Results, options: Options) -> Value {
     let timestamp_ms = options.timestamp_ms.unwrap_or(0);
-    let jobs: Vec<Value> = results
-        .jobs
+    let reported = reported(&results.jobs);
+    let jobs: Vec<Value> = reported
         .iter()
-        .map(|job| job_value(results, job, options))
+        .map(|job| job_value(results.elapsed_ns, &reported, job, options))
         .collect();
     let disks = results.disks.iter();
     let disk_util: Vec<Value> = disks.map(|d| disk_util(d, results.elapsed_ns)).collect();
@@ -72,19 +73,19 @@ fn option_map(options: &[(String, String)]) -> Value {
     )
 }
 
-fn job_value(results: &Results, job: &JobResults, options: Options) -> Value {
+fn job_value(elapsed_ns: u64, jobs: &[JobResults], job: &JobResults, options: Options) -> Value {
     let (user, system) = cpu_percent(job);
     let mut object = fields(json!({
         "jobname": job.name,
         "groupid": job.group_id,
         "error": job.error,
         "eta": 0,
-        "elapsed": results.elapsed_ns.div_ceil(1_000_000_000),
+        "elapsed": elapsed_ns.div_ceil(1_000_000_000),
         "job options": option_map(&job.options),
     }));
     let pick: [fn(&JobResults) -> &DirResults; 3] = [|j| &j.read, |j| &j.write, |j| &j.trim];
     for (name, dir_of) in ["read", "write", "trim"].into_iter().zip(pick) {
-        let group = results.jobs.iter().filter(|j| j.group_id == job.group_id);
+        let group = jobs.iter().filter(|j| j.group_id == job.group_id);
         let group = GroupRate::of(group.map(dir_of)).unwrap_or_default();
         let value = direction(dir_of(job), &group, job, options);
         object.insert(name.to_string(), value);

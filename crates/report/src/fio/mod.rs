@@ -5,7 +5,22 @@ mod number;
 mod stat;
 pub mod text;
 
+use blklab_stats::JobResults;
+
 pub(crate) use number::strerror;
+
+/// The jobs as fio reports them: one with `group_reporting` is added to the one before
+/// it in its group, whose name stands for both (`__show_run_stats` in its `stat.c`).
+fn reported(jobs: &[JobResults]) -> Vec<JobResults> {
+    let mut reported: Vec<JobResults> = Vec::with_capacity(jobs.len());
+    for job in jobs {
+        match reported.last_mut() {
+            Some(last) if job.group_reporting && last.group_id == job.group_id => last.merge(job),
+            _ => reported.push(job.clone()),
+        }
+    }
+    reported
+}
 
 /// The fio on this machine as a judge of what this crate prints.
 #[cfg(test)]

@@ -12,6 +12,7 @@ use blklab_stats::{
 };
 
 use super::number::{Base, FIGURES, Unit, ctime, number, strerror};
+use super::reported;
 use super::stat::{
     GroupRate, LATENCY_CLASSES, LatencyShares, Rate, ScaledLatency, batch_shares, cpu_percent,
     depth_shares, disk_util_percent, msec, percent_of_group, percentile_list,
@@ -27,16 +28,17 @@ pub fn render(results: &Results, timestamp_ms: Option<u64>) -> String {
 }
 
 fn write_run(out: &mut String, results: &Results, timestamp_ms: u64) -> fmt::Result {
-    write_setups(out, &results.jobs)?;
+    let jobs = &reported(&results.jobs);
+    write_setups(out, jobs)?;
     writeln!(out, "blklab-{}", env!("CARGO_PKG_VERSION"))?;
-    let processes: u32 = results.jobs.iter().map(|job| job.members.max(1)).sum();
+    let processes: u32 = jobs.iter().map(|job| job.members.max(1)).sum();
     let plural = if processes == 1 { "" } else { "es" };
     writeln!(out, "Starting {processes} process{plural}\n")?;
-    for job in &results.jobs {
-        write_job(out, results, job, timestamp_ms)?;
+    for job in jobs {
+        write_job(out, jobs, job, timestamp_ms)?;
     }
-    for group_id in group_ids(results) {
-        write_group(out, results, group_id)?;
+    for group_id in group_ids(jobs) {
+        write_group(out, jobs, group_id)?;
     }
     writeln!(out, "\nDisk stats (read/write):")?;
     for disk in &results.disks {
@@ -50,8 +52,8 @@ fn write_run(out: &mut String, results: &Results, timestamp_ms: u64) -> fmt::Res
 }
 
 /// The groups that have jobs, in ascending order.
-fn group_ids(results: &Results) -> Vec<u32> {
-    let mut ids: Vec<u32> = results.jobs.iter().map(|job| job.group_id).collect();
+fn group_ids(jobs: &[JobResults]) -> Vec<u32> {
+    let mut ids: Vec<u32> = jobs.iter().map(|job| job.group_id).collect();
     ids.sort_unstable();
     ids.dedup();
     ids
@@ -85,7 +87,7 @@ fn write_setups(out: &mut String, jobs: &[JobResults]) -> fmt::Result {
     Ok(())
 }
 
-fn write_job(out: &mut String, results: &Results, job: &JobResults, time_ms: u64) -> fmt::Result {
+fn write_job(out: &mut String, jobs: &[JobResults], job: &JobResults, time_ms: u64) -> fmt::Result {
     let error = match job.error {
         0 => String::new(),
         errno => format!(" ({})", strerror(errno)),
@@ -105,7 +107,7 @@ fn write_job(out: &mut String, results: &Results, job: &JobResults, time_ms: u64
     }
     let pick: [fn(&JobResults) -> &DirResults; 3] = [|j| &j.read, |j| &j.write, |j| &j.trim];
     for (name, dir_of) in ["read", "write", "trim"].into_iter().zip(pick) {
-        let group = results.jobs.iter().filter(|j| j.group_id == job.group_id);
+        let group = jobs.iter().filter(|j| j.group_id == job.group_id);
         let group = GroupRate::of(group.map(dir_of)).unwrap_or_default();
         write_direction(out, name, dir_of(job), &group, job)?;
     }
@@ -304,12 +306,12 @@ fn write_depths(out: &mut String, job: &JobResults) -> fmt::Result {
     )
 }
 
-fn write_group(out: &mut String, results: &Results, group_id: u32) -> fmt::Result {
+fn write_group(out: &mut String, jobs: &[JobResults], group_id: u32) -> fmt::Result {
     writeln!(out, "\nRun status group {group_id} (all jobs):")?;
     let pick: [fn(&JobResults) -> &DirResults; 3] = [|j| &j.read, |j| &j.write, |j| &j.trim];
     for (name, dir_of) in ["READ", "WRITE", "TRIM"].into_iter().zip(pick) {
-        let jobs = results.jobs.iter().filter(|j| j.group_id == group_id);
-        let Some(group) = GroupRate::of(jobs.map(dir_of)) else {
+        let of_group = jobs.iter().filter(|j| j.group_id == group_id);
+        let Some(group) = GroupRate::of(of_group.map(dir_of)) else {
             continue;
         };
         let span = |base| {

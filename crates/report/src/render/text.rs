@@ -10,7 +10,7 @@ use super::{
     slowest_values, subtitle,
 };
 use crate::comparison::{
-    Advice, Cell, Comparison, DirectionTable, FactRow, Judgement, Metric, Section,
+    Advice, Axis, Cell, Comparison, DirectionTable, FactRow, Judgement, Metric, Section, axis,
 };
 use crate::quantity::{self, Scale, plus_minus_percent, relative_half_width};
 
@@ -163,6 +163,11 @@ fn write_section(
     for table in &section.directions {
         writeln!(out, "{}\n", direction_table(table, style))?;
     }
+    if let Some(axis) = axis(&comparison.schedulers) {
+        for table in &section.directions {
+            write_curves(out, &axis, table, style)?;
+        }
+    }
     if !section.processes.is_empty() {
         writeln!(
             out,
@@ -171,6 +176,46 @@ fn write_section(
         )?;
     }
     writeln!(out, "{}\n", section.verdict.sentence)
+}
+
+/// A table of each of the figures that people plot: a column for each point of the axis.
+fn write_curves(
+    out: &mut String,
+    axis: &Axis<'_>,
+    direction: &DirectionTable,
+    style: Style,
+) -> fmt::Result {
+    let is_shown = |metric: &&Metric| matches!(metric, Metric::Iops | Metric::P99);
+    for metric in direction.metrics().iter().filter(is_shown) {
+        let scale = scale_of(direction, *metric);
+        let mut table = new_table(style);
+        let unit = scale.unit;
+        let what = match metric {
+            Metric::Iops => format!("{unit}{}", metric.name()),
+            _ => format!("{} {unit}", metric.name()),
+        };
+        let mut head = vec![TableCell::new(format!(
+            "{what} of {} over {}",
+            direction.title(),
+            axis.key
+        ))];
+        head.extend(axis.values.iter().map(right));
+        table.set_header(head);
+        for (name, rows) in &axis.lines {
+            let mut cells = vec![TableCell::new(name)];
+            for row in rows {
+                let row = row.and_then(|row| direction.rows.get(row));
+                let cell = row.filter(|row| row.ios > 0);
+                let cell = cell.and_then(|row| row.cells.get(metric));
+                cells.push(right(
+                    cell.map_or("-".to_string(), |cell| scale.show(cell.value.mean)),
+                ));
+            }
+            table.add_row(cells);
+        }
+        writeln!(out, "{table}\n")?;
+    }
+    Ok(())
 }
 
 fn direction_table(direction: &DirectionTable, style: Style) -> Table {

@@ -130,6 +130,18 @@ const FAMILIES: &[Family] = &[
         samples: |v| one(v.disk.counters(v.now).io_ticks_ns as f64 / 1e9),
     },
     Family {
+        name: "queue_behind_flush_seconds_total",
+        help: "Time that requests were in flight while a flush was under way for others",
+        kind: MetricType::COUNTER,
+        samples: |v| one(v.disk.counters(v.now).behind_flush_ns as f64 / 1e9),
+    },
+    Family {
+        name: "queue_fua_seconds_total",
+        help: "Time of writes past the drive's cache (FUA)",
+        kind: MetricType::COUNTER,
+        samples: |v| one(v.disk.counters(v.now).fua_ticks_ns as f64 / 1e9),
+    },
+    Family {
         name: "scheduler_info",
         help: "The scheduler",
         kind: MetricType::GAUGE,

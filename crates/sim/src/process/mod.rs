@@ -243,11 +243,6 @@ impl Process {
         }
     }
 
-    /// Whether its results are added to those of its group before it.
-    pub(crate) fn reports_with_group(&self) -> bool {
-        self.job().is_some_and(|spec| spec.group_reporting)
-    }
-
     /// What it recorded. `weight` is the share of the drive that is due to it.
     pub(crate) fn into_results(self, weight: Option<f64>) -> JobResults {
         match self.kind {

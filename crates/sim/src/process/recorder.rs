@@ -41,6 +41,7 @@ impl Recorder {
             description: spec.description.clone(),
             group_id: spec.group,
             members: 1,
+            group_reporting: spec.group_reporting,
             options: spec.options.clone(),
             iodepth: spec.io_depth,
             percentiles: spec.percentiles.clone(),

@@ -24,12 +24,29 @@ use startup::StartQueue;
 /// Where it cannot be simulated: then nothing has run. Where a trace cannot be
 /// read or has no I/O. Where the run can never end.
 pub fn run(setup: &Setup<'_>) -> Result<Results, SetupError> {
+    run_watched(setup, &mut |_| {})
+}
+
+/// Between two calls of who watches a run: some milliseconds.
+const EVENTS_WATCHED: u32 = 1 << 16;
+
+/// The same, which tells now and then how far virtual time has come.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_watched(setup: &Setup<'_>, watch: &mut dyn FnMut(Nanos)) -> Result<Results, SetupError> {
     let mut simulation = Simulation::new(setup)?;
     simulation.system.record(Nanos::ZERO);
     simulation.start_kernel_threads();
     simulation.start_ready();
-    while simulation.advance()? {}
-    simulation.into_results(setup)
+    loop {
+        for _ in 0..EVENTS_WATCHED {
+            if !simulation.advance()? {
+                return simulation.into_results(setup);
+            }
+        }
+        watch(simulation.clock.now());
+    }
 }
 
 struct Simulation {

@@ -64,7 +64,8 @@ fn weights(workload: &Workload<'_>) -> Vec<Option<f64>> {
     }
 }
 
-/// What processes recorded: by job or reporting group, and by group.
+/// What processes recorded: by process, or of a job that is reported as one by job, and
+/// by group.
 fn job_results(
     processes: Vec<Process>,
     weights: Vec<Option<f64>>,
@@ -73,15 +74,18 @@ fn job_results(
     let mut groups: Vec<GroupResults> = Vec::new();
     let counted = (processes.into_iter().zip(weights)).filter(|(process, _)| process.is_counted());
     for (process, weight) in counted {
-        let with_group = process.reports_with_group();
         let job = process.into_results(weight);
         add_to_group(&mut groups, &job);
         match jobs.last_mut() {
-            Some(last) if with_group && last.group_id == job.group_id => last.merge(&job),
+            Some(last) if job.group_reporting && is_same_job(last, &job) => last.merge(&job),
             _ => jobs.push(job),
         }
     }
     (jobs, groups)
+}
+
+fn is_same_job(a: &JobResults, b: &JobResults) -> bool {
+    (a.group_id, &a.name) == (b.group_id, &b.name)
 }
 
 fn add_to_group(groups: &mut Vec<GroupResults>, job: &JobResults) {

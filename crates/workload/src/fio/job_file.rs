@@ -67,8 +67,8 @@ pub(crate) fn include_file(from: &str, name: &str) -> Result<(String, String), S
         true => Path::new(name).to_path_buf(),
         false => beside,
     };
-    let text = read_text(&path)
-        .map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
+    let text =
+        read_text(&path).map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
     Ok((path.display().to_string(), text))
 }
 

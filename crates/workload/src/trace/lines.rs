@@ -18,7 +18,7 @@ const LINE_BYTES_MAX: usize = 64 << 10;
 fn open_rereadable(path: &Path) -> io::Result<File> {
     let kind = std::fs::metadata(path)?.file_type();
     let once = kind.is_fifo().then_some("a pipe");
-    match once.or(kind_without_end(kind)) {
+    match once.or(kind_without_end(path)) {
         None => File::open(path),
         Some(what) => {
             let why = format!("{what}, and a trace is in a file");

@@ -13,9 +13,9 @@ use crate::render::scale_of;
 const COLOURS: usize = 8;
 
 /// Dashes of the lines, so that they differ without colour, too.
-const DASHES: [&str; 4] = ["none", "8 3", "2 3", "9 3 2 3"];
+pub(super) const DASHES: [&str; 4] = ["none", "8 3", "2 3", "9 3 2 3"];
 
-fn colour(index: usize) -> String {
+pub(super) fn colour(index: usize) -> String {
     format!("var(--s{})", index % COLOURS)
 }
 
@@ -37,7 +37,7 @@ pub(super) fn legend_area(colour: &str) -> String {
     )
 }
 
-fn open_svg(out: &mut String, width: f64, height: f64, label: &str) -> fmt::Result {
+pub(super) fn open_svg(out: &mut String, width: f64, height: f64, label: &str) -> fmt::Result {
     writeln!(
         out,
         "<svg viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{}\">",
@@ -45,7 +45,7 @@ fn open_svg(out: &mut String, width: f64, height: f64, label: &str) -> fmt::Resu
     )
 }
 
-fn line(out: &mut String, class: &str, from: (f64, f64), to: (f64, f64)) -> fmt::Result {
+pub(super) fn line(out: &mut String, class: &str, from: (f64, f64), to: (f64, f64)) -> fmt::Result {
     writeln!(
         out,
         "<line class=\"{class}\" x1=\"{:.1}\" y1=\"{:.1}\" x2=\"{:.1}\" y2=\"{:.1}\"/>",
@@ -53,7 +53,7 @@ fn line(out: &mut String, class: &str, from: (f64, f64), to: (f64, f64)) -> fmt:
     )
 }
 
-fn tick(out: &mut String, at: (f64, f64), anchor: &str, text: &str) -> fmt::Result {
+pub(super) fn tick(out: &mut String, at: (f64, f64), anchor: &str, text: &str) -> fmt::Result {
     writeln!(
         out,
         "<text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{}</text>",

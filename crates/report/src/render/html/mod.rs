@@ -3,6 +3,7 @@
 
 mod chart;
 mod cpus;
+mod curves;
 mod timeline;
 
 use std::fmt::{self, Write};
@@ -13,7 +14,7 @@ use super::{
 };
 use crate::comparison::{
     Advice, Cell, Channels, Comparison, Direction, DirectionTable, FactRow, Judgement, Metric,
-    Section, noun,
+    Section, axis, noun,
 };
 use crate::quantity::{self, Scale, plus_minus_percent, relative_half_width};
 
@@ -168,6 +169,15 @@ fn write_section(
             section.group_id
         )?;
         writeln!(out, "<p>{}</p>", escape(&section.verdict.sentence))?;
+    }
+    if let Some(axis) = axis(&comparison.schedulers) {
+        writeln!(out, "<h2>Over {}</h2>", escape(axis.key))?;
+        curves::legend(out, &axis)?;
+        writeln!(out, "<div class=\"pair\">")?;
+        for table in &section.directions {
+            curves::write(out, &axis, table)?;
+        }
+        writeln!(out, "</div>")?;
     }
     writeln!(out, "<h2>Bandwidth</h2>\n<div class=\"pair\">")?;
     let has = |metric| move |table: &&DirectionTable| table.metrics().contains(&metric);
