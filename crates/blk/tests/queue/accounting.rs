@@ -225,7 +225,7 @@ fn what_is_in_flight_beside_a_flush_is_counted() {
     f.complete(IoStatus::Ok);
     assert_eq!(f.queue.counters(f.now).behind_flush_ns, 1400);
     f.submit_bio(
-        3,
+        0,
         Bio {
             flags: BioFlags::FUA,
             ..Bio::new(Op::Write, Sector(200), 8)
