@@ -24,7 +24,7 @@ pub(crate) fn guest(args: GuestCommandArgs) -> Result<(), Failure> {
                 return Err(Failure::mistake("guest run is --world guest"));
             }
             args.host.world = WorldArg::Guest;
-            compare::compare(&args)
+            compare::compare(*args)
         }
         GuestCommand::Script(args) => script(&args),
         GuestCommand::Answer(args) => answer(&args),

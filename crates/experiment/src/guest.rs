@@ -247,7 +247,7 @@ impl World for Guest {
     }
 
     /// Each run has a guest and a drive of its own, as new as a simulated one.
-    fn run(&self, ready: &Ready, turn: Turn) -> Result<Results, Error> {
+    fn run(&self, ready: &Ready, turn: Turn, _: &mut dyn FnMut(f64)) -> Result<Results, Error> {
         ready.interrupts.check()?;
         let row = &self.rows[turn.row];
         let job = self.jobs.get(row.job);
