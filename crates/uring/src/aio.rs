@@ -13,7 +13,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use crate::Engine;
-use crate::slot::{Action, Completed, Piece, Slot, Slots};
+use crate::{Action, Completed, Piece, Slot, Slots};
 
 /// The most requests in the kernel.
 const EVENTS: usize = 256;

@@ -7,14 +7,14 @@
 
 mod aio;
 mod ring;
-mod slot;
 
 use std::io;
 use std::os::fd::BorrowedFd;
 
+use slab::Slab;
+
 pub use aio::Aio;
 pub use ring::Ring;
-pub use slot::{Action, Completed, Piece};
 
 /// An interface of the kernel for asynchronous reads and writes of a file.
 pub trait Engine: Send {
@@ -35,6 +35,181 @@ pub trait Engine: Send {
     /// # Errors
     /// Where the kernel refuses all requests.
     fn take_completed(&mut self, out: &mut Vec<Completed>) -> io::Result<()>;
+}
+
+// Requests under way, and the memory they hold.
+
+/// A piece of memory to read into or write from: `memory[start..start + len]`.
+#[derive(Debug, Default)]
+pub struct Piece {
+    /// The memory.
+    pub memory: Vec<u8>,
+    /// Where the piece begins in it.
+    pub start: usize,
+    /// Its length.
+    pub len: usize,
+}
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Fills the pieces from the file.
+    Read,
+    /// Writes the pieces to the file.
+    Write {
+        /// On stable storage before it ends.
+        durable: bool,
+    },
+    /// `fdatasync`.
+    Sync,
+}
+
+/// A request that ended.
+#[derive(Debug)]
+pub struct Completed {
+    /// The submitter's handle.
+    pub token: u64,
+    /// The pieces, in order.
+    pub pieces: Vec<Piece>,
+    /// Its error, if it failed.
+    pub result: Result<(), rustix::io::Errno>,
+}
+
+/// A request under way.
+pub(crate) struct Slot {
+    token: u64,
+    pub(crate) action: Action,
+    pieces: Vec<Piece>,
+    /// The rest of the pieces, as the kernel takes them.
+    pub(crate) vectors: Vec<libc::iovec>,
+    offset: u64,
+    moved: usize,
+    total: usize,
+}
+
+// SAFETY: the pointers in `vectors` point into `pieces`, which the slot owns;
+// they go where it goes.
+unsafe impl Send for Slot {}
+
+impl Slot {
+    /// A request of which nothing has been moved.
+    pub(crate) fn new(token: u64, action: Action, offset: u64, pieces: Vec<Piece>) -> Slot {
+        let total = match action {
+            Action::Sync => 0,
+            _ => pieces.iter().map(|piece| piece.len).sum(),
+        };
+        let mut slot = Slot {
+            token,
+            action,
+            pieces,
+            vectors: Vec::new(),
+            offset,
+            moved: 0,
+            total,
+        };
+        slot.point();
+        slot
+    }
+
+    /// The file offset of the rest.
+    pub(crate) fn at(&self) -> u64 {
+        self.offset + self.moved as u64
+    }
+
+    /// What the submitter gets back.
+    pub(crate) fn completed(self, result: Result<(), rustix::io::Errno>) -> Completed {
+        Completed {
+            token: self.token,
+            pieces: self.pieces,
+            result,
+        }
+    }
+
+    /// Points the vectors at the rest.
+    pub(crate) fn point(&mut self) {
+        let mut skip = self.moved;
+        self.vectors.clear();
+        for piece in &mut self.pieces {
+            let bytes = &mut piece.memory[piece.start..piece.start + piece.len];
+            let skipped = skip.min(bytes.len());
+            skip -= skipped;
+            let left = &mut bytes[skipped..];
+            if !left.is_empty() {
+                self.vectors.push(libc::iovec {
+                    iov_base: left.as_mut_ptr().cast(),
+                    iov_len: left.len(),
+                });
+            }
+        }
+    }
+
+    /// Takes a completion's result. `None` where the rest must go again.
+    pub(crate) fn advance(&mut self, result: i64) -> Option<Result<(), rustix::io::Errno>> {
+        match usize::try_from(result) {
+            Ok(moved) => {
+                self.moved += moved;
+                if self.moved >= self.total {
+                    return Some(Ok(()));
+                }
+                if moved == 0 {
+                    return Some(self.ended_early());
+                }
+            }
+            Err(_) => {
+                let error = rustix::io::Errno::from_raw_os_error(-result as i32);
+                if !matches!(error, rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) {
+                    return Some(Err(error));
+                }
+            }
+        }
+        self.point();
+        None
+    }
+
+    /// The file became shorter: what is gone reads as zeroes.
+    fn ended_early(&mut self) -> Result<(), rustix::io::Errno> {
+        if self.action != Action::Read {
+            return Err(rustix::io::Errno::IO);
+        }
+        let mut skip = self.moved;
+        for piece in &mut self.pieces {
+            let bytes = &mut piece.memory[piece.start..piece.start + piece.len];
+            let skipped = skip.min(bytes.len());
+            skip -= skipped;
+            bytes[skipped..].fill(0);
+        }
+        Ok(())
+    }
+}
+
+/// Requests under way, by number.
+#[derive(Default)]
+pub(crate) struct Slots(Slab<Slot>);
+
+impl Slots {
+    pub(crate) fn insert(&mut self, slot: Slot) -> usize {
+        self.0.insert(slot)
+    }
+
+    pub(crate) fn get(&self, index: usize) -> Option<&Slot> {
+        self.0.get(index)
+    }
+
+    pub(crate) fn remove(&mut self, index: usize) -> Option<Slot> {
+        self.0.try_remove(index)
+    }
+
+    /// Takes a completion's result: what the submitter gets back, or `None` where
+    /// the rest must go again.
+    pub(crate) fn advance(&mut self, index: usize, result: i64) -> Option<Completed> {
+        let result = self.0.get_mut(index)?.advance(result)?;
+        Some(self.remove(index)?.completed(result))
+    }
+
+    /// Loses the memory, as the kernel may write to it later.
+    pub(crate) fn leak(&mut self) {
+        std::mem::forget(std::mem::take(&mut self.0));
+    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use io_uring::{IoUring, opcode, squeue, types};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::Engine;
-use crate::slot::{Action, Completed, Piece, Slot, Slots};
+use crate::{Action, Completed, Piece, Slot, Slots};
 
 /// Entries of the submission queue.
 const ENTRIES: u32 = 256;
