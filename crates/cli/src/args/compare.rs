@@ -314,10 +314,10 @@ pub(crate) struct CompareArgs {
     pub(crate) sweep: SweepArgs,
 
     #[command(flatten)]
-    pub(crate) host: HostArgs,
+    pub(crate) host: Box<HostArgs>,
 
     #[command(flatten)]
-    pub(crate) guest: GuestArgs,
+    pub(crate) guest: Box<GuestArgs>,
 }
 
 /// All repeats are kept for the comparison.
