@@ -1,6 +1,7 @@
 //! The `blklab` command, run as a user runs it: one file a subject.
 
 mod advice;
+mod boot;
 mod buffered;
 mod calibrate;
 mod compare;

@@ -2,6 +2,7 @@
 
 mod advice;
 mod args;
+mod boot;
 mod calibrate;
 mod compare;
 mod conform;
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
         Command::Load(args) => load::load(&args),
         Command::Fs(args) => fs::fs(&args),
         Command::Guest(args) => guest::guest(args),
+        Command::Boot(args) => boot::boot(&args),
         Command::List(args) => show::list(&args),
         Command::Show(args) => show::show(&args),
         Command::Completions(args) => show::completions(&args),

@@ -258,7 +258,9 @@ impl Model {
 
     /// Tells user space of a device that something has happened to it.
     pub fn send_of(&mut self, id: DeviceId, action: Action, first: &[(String, String)]) {
-        let Some(device) = self.devices.get(&id) else {
+        // A device of neither bus nor class is not told of (`dev_uevent_filter`).
+        let told = self.devices.get(&id);
+        let Some(device) = told.filter(|device| !device.declaration.subsystem().is_empty()) else {
             return;
         };
         let mut environment = first.to_vec();
@@ -278,6 +280,13 @@ impl Model {
         { bus.devices.iter() }
             .copied()
             .find(|id| self.devices[id].declaration.name == name)
+    }
+
+    /// The device at a path below sysfs' top.
+    pub fn device_at(&self, path: &str) -> Option<DeviceId> {
+        let kobject = self.sysfs.find(path)?;
+        let mut devices = self.devices.iter();
+        devices.find_map(|(id, device)| (device.kobject == kobject).then_some(*id))
     }
 
     /// Devices whose probe was deferred, and that still wait.

@@ -335,6 +335,27 @@ impl HostDriverKind {
             wakeup,
         }
     }
+
+    /// SDHCI in Broadcom's chips (`sdhci-iproc`), the Raspberry Pi 4's among them.
+    pub fn sdhci_iproc() -> HostDriverKind {
+        let served = [
+            "brcm,bcm2711-emmc2",
+            "brcm,bcm2835-sdhci",
+            "brcm,sdhci-iproc",
+        ];
+        HostDriverKind {
+            declaration: DriverDeclaration {
+                name: "sdhci-iproc",
+                bus: BusType::PLATFORM.name,
+                ids: { served.iter() }
+                    .map(|id| MatchId::Compatible((*id).to_owned()))
+                    .collect(),
+                asynchronous: true,
+            },
+            has_led: true,
+            wakeup: None,
+        }
+    }
 }
 
 /// A host driver.

@@ -16,6 +16,8 @@ mod command;
 mod core;
 pub mod emulated;
 mod event;
+#[cfg(test)]
+mod faults;
 mod host;
 pub mod registers;
 pub mod sdhci;

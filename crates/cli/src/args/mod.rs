@@ -82,6 +82,8 @@ pub(crate) enum Command {
     Fs(FsArgs),
     /// Boot a real kernel in a virtual machine, and run jobs under it
     Guest(GuestCommandArgs),
+    /// Start a machine: initcalls, drivers, its memory card and the disk that it becomes
+    Boot(BootArgs),
     /// List what comes with the program
     List(ListArgs),
     /// Show one of what `list` lists
@@ -96,6 +98,17 @@ pub(crate) enum Command {
 fn seed(text: &str) -> Result<u64, String> {
     let wrong = |_| format!("right is a whole number from 0 to {}", u64::MAX);
     text.parse().map_err(wrong)
+}
+
+#[derive(Args)]
+pub(crate) struct BootArgs {
+    /// The machine: rpi4, or a file that tells its devices as boards/rpi4.toml does
+    #[arg(value_name = "MACHINE")]
+    pub(crate) board: String,
+
+    /// Print /sys as it is then, not what happened
+    #[arg(long)]
+    pub(crate) tree: bool,
 }
 
 #[derive(Args)]

@@ -1,0 +1,245 @@
+//! What is on a machine's buses: the descriptions in `boards/`.
+
+use blklab_description::{
+    Entry, ReadError, Shipped, SpecError, Table, keys, parsed, read, shipped, text, whole,
+};
+use blklab_device_model::{BusType, MatchId, Partition, PciId};
+use blklab_mmc::sdhci::ControllerSpec;
+
+/// The machine as its device tree and its PCI bus tell.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Board {
+    /// One line of help.
+    pub description: String,
+    /// Its devices.
+    pub devices: Vec<Device>,
+}
+
+/// A device that is there before any driver.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Device {
+    /// Its name in `/sys/devices`.
+    pub name: String,
+    /// Its bus.
+    pub bus: &'static str,
+    /// The folder of `/sys/devices` that it is in.
+    pub folder: String,
+    /// What drivers look at.
+    pub id: MatchId,
+    /// If it is an SD host controller, its registers.
+    pub controller: Option<ControllerSpec>,
+    /// The card in it.
+    pub card: Option<Card>,
+}
+
+fn hexadecimal<'a>(legal: &'static str, max: u64) -> Entry<'a, u64> {
+    parsed(legal, move |text: &str| {
+        let digits = text.strip_prefix("0x")?;
+        u64::from_str_radix(digits, 16)
+            .ok()
+            .filter(|&value| value <= max)
+    })
+}
+
+keys! {
+    /// A memory card.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct Card(table) {
+        /// The product's name, of up to five letters.
+        pub name: String = parsed("one to five ASCII letters or digits", |text: &str| {
+            let fits = (1..=5).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic());
+            fits.then(|| text.to_owned())
+        });
+        /// Its size: up to 2048 MiB it is addressed by bytes, beyond by blocks.
+        pub size_mib: u32 = whole(1..=2_097_152);
+        /// The manufacturer's number.
+        pub manufacturer: u32 = whole(0..=255);
+        /// The number of whom it was made for.
+        pub customer: u32 = whole(0..=65_535);
+        /// Hardware revision in the upper four bits, firmware in the lower.
+        pub revision: u32 = whole(0..=255).or(0x10);
+        /// Its serial number.
+        pub serial: u32 = whole(0..=u32::MAX);
+        /// When it was made.
+        pub year: u32 = whole(2000..=2255);
+        /// The month of that.
+        pub month: u32 = whole(1..=12);
+        /// The address that it chooses.
+        pub rca: u32 = whole(1..=65_535).or(1);
+        /// What lies on it.
+        pub partitions: Vec<Partition> => read_partitions(table)?;
+    }
+}
+
+keys! {
+    /// A partition of a card.
+    #[derive(Clone, Copy, Debug)]
+    struct PartitionKeys(table) {
+        /// First sector.
+        start: u64 = whole(1..=u64::from(u32::MAX));
+        /// Its size.
+        size_sectors: u64 = whole(1..=u64::from(u32::MAX));
+    }
+}
+
+keys! {
+    /// An SD host controller's registers.
+    #[derive(Clone, Debug)]
+    struct ControllerKeys(table) {
+        /// The capabilities registers, the lower one in the lower half.
+        capabilities: u64 = hexadecimal("a register such as \"0x057834b4\"", u64::MAX);
+        /// The version of the specification: 2 or 3.
+        version: u32 = whole(2..=3);
+    }
+}
+
+/// The descriptions in `boards/`.
+const BOARDS: Shipped = shipped!("board", "../../../boards": "rpi4");
+
+impl Board {
+    /// The board of that name, or that a file describes.
+    ///
+    /// # Errors
+    /// Where there is none, or its description has a mistake; the message names the
+    /// boards that there are, or file and line.
+    pub fn load(name: &str) -> Result<Board, String> {
+        let text = BOARDS.text_or_file(name)?;
+        Board::parse(name, &text).map_err(|error| error.to_string())
+    }
+
+    /// Reads a description; `name` is the file as the user named it.
+    ///
+    /// # Errors
+    /// Where a device is not described right; the message has file and line.
+    pub fn parse(name: &str, text_of: &str) -> Result<Board, SpecError> {
+        read(name, text_of, |root| {
+            let description = root.key("description", "A line of help.", text())?;
+            let devices = root.read_each("device", read_device)?;
+            root.finish()?;
+            Ok(Board {
+                description,
+                devices,
+            })
+        })
+    }
+}
+
+fn read_device(table: &Table<'_>) -> Result<Device, ReadError> {
+    let name = table.key("name", "Its name.", text())?;
+    let folder = table.key("folder", "Its folder.", text().or("platform".to_owned()))?;
+    let bus = table.key("bus", "Its bus.", text().or("platform".to_owned()))?;
+    let controller = table.read_if_any("controller", read_controller)?;
+    let (bus, id) = match bus.as_str() {
+        "platform" => {
+            let compatible = table.key("compatible", "Its kind in the device tree.", text())?;
+            (BusType::PLATFORM.name, MatchId::Compatible(compatible))
+        }
+        "amba" => {
+            let legal = "a peripheral number such as \"0x00041181\"";
+            let id = hexadecimal(legal, u64::from(u32::MAX));
+            let id = table.key("id", "Its peripheral number.", id)? as u32;
+            (BusType::AMBA.name, MatchId::Amba { id, mask: u32::MAX })
+        }
+        "pci" => {
+            let class = hexadecimal("a class such as \"0x080501\"", 0xff_ffff);
+            let class = table.key("class", "Its class.", class)? as u32;
+            let id = PciId {
+                class: Some(class),
+                ..PciId::default()
+            };
+            (BusType::PCI.name, MatchId::Pci(id))
+        }
+        _ => return Err(table.wrong("bus", "legal is platform, amba or pci")),
+    };
+    let card = table.read_if_any("card", Card::read)?;
+    if card.is_some() && controller.is_none() {
+        return Err(table.wrong("card", "legal is a card in a device with a controller"));
+    }
+    table.finish()?;
+    Ok(Device {
+        name,
+        bus,
+        folder,
+        id,
+        controller,
+        card,
+    })
+}
+
+fn read_controller(table: &Table<'_>) -> Result<ControllerSpec, ReadError> {
+    let keys = ControllerKeys::read(table)?;
+    // Its base clock drives the bus: without one there is none.
+    if keys.capabilities >> 8 & 0x3f == 0 {
+        let legal = "legal is one with a base clock in bits 8 to 13";
+        return Err(table.wrong("capabilities", legal));
+    }
+    Ok(ControllerSpec {
+        capabilities: keys.capabilities,
+        max_current: 0,
+        // The register counts from 0.
+        version: if keys.version == 3 { 2 } else { 1 },
+    })
+}
+
+fn read_partitions(table: &Table<'_>) -> Result<Vec<Partition>, ReadError> {
+    let read = table.read_each("partition", PartitionKeys::read)?;
+    let numbered = (1..).zip(read).map(|(number, keys)| Partition {
+        number,
+        start: keys.start,
+        size_sectors: keys.size_sectors,
+    });
+    Ok(numbered.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DEVICE: &str = "description = \"x\"\n[[device]]\nname = \"fe340000.mmc\"\ncompatible = \"x\"\n\
+        [device.controller]\ncapabilities = \"0x057834b4\"\nversion = 2\n\
+        [device.card]\nname = \"SD\"\nsize_mib = 64\nmanufacturer = 1\ncustomer = 2\n\
+        serial = 3\nyear = 2020\nmonth = 4\n";
+
+    #[test]
+    fn a_board_has_controllers_with_cards() {
+        let board = Board::parse("m.toml", DEVICE).unwrap();
+        let device = &board.devices[0];
+        assert_eq!(
+            (device.name.as_str(), device.bus),
+            ("fe340000.mmc", "platform")
+        );
+        assert_eq!(device.card.as_ref().map(|card| card.size_mib), Some(64));
+    }
+
+    #[test]
+    fn what_cannot_be_is_told_with_its_line() {
+        let cases = [
+            (
+                "version = 2",
+                "version = 4",
+                "m.toml:7: `device.controller.version`",
+            ),
+            (
+                "0x057834b4",
+                "0x05780034",
+                "m.toml:6: `device.controller.capabilities`",
+            ),
+            ("month = 4", "month = 13", "m.toml:15: `device.card.month`"),
+            (
+                "\"SD\"",
+                "\"much too long\"",
+                "m.toml:9: `device.card.name`",
+            ),
+            (
+                "compatible = \"x\"",
+                "compatble = \"x\"",
+                "m.toml:4: `device.compatible`",
+            ),
+        ];
+        for (found, put, expected) in cases {
+            let text = DEVICE.replace(found, put);
+            let error = Board::parse("m.toml", &text).unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{error}");
+        }
+    }
+}

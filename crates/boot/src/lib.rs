@@ -1,0 +1,243 @@
+//! Starts a machine: initcalls, devices, drivers, cards and their disks, as Linux does
+//! from `driver_init` to the mount of its root file system.
+//!
+//! Times are those that the drivers wait for: power, resets, and commands at the
+//! clock of their bus. The processor's own work takes none.
+
+mod board;
+mod card;
+
+pub use board::{Board, Card, Device};
+
+use std::rc::Rc;
+
+use blklab_device_model::{
+    BusType, DeviceDeclaration, Initcall, Level, MatchId, Model, ModelError, Parent,
+};
+use blklab_mmc::emulated::{EmulatedCard, Slot};
+use blklab_mmc::sdhci::{Controller, Sdhci};
+use blklab_mmc::{Caps2, HostDriverKind, Hosts, Wiring};
+
+/// A machine that has started.
+pub struct Booted {
+    model: Model,
+    without_driver: Vec<String>,
+}
+
+impl Booted {
+    /// What happened: a line a step, with its time, inside what it belongs to.
+    pub fn sequence(&self) -> String {
+        let steps = self.model.steps().iter();
+        let mut text: String = steps.map(|step| format!("{step}\n")).collect();
+        for name in &self.without_driver {
+            text.push_str(&format!("no driver here serves {name}\n"));
+        }
+        text
+    }
+
+    /// Its `/sys`.
+    pub fn tree(&self) -> String {
+        self.model.sysfs().to_string()
+    }
+
+    /// The model as it stands.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+}
+
+/// Starts a machine with the drivers that there are.
+pub fn boot(board: &Board) -> Booted {
+    let mut model = Model::new();
+    let hosts = Hosts::new();
+    for device in &board.devices {
+        if let Some(wiring) = wiring(device) {
+            hosts.wire(&device.name, wiring);
+        }
+    }
+    model.enter("driver_init");
+    let started = model.register_bus(BusType::PLATFORM);
+    if let Err(error) = started {
+        model.note(error.to_string());
+    }
+    model.leave();
+    model.run_initcalls(&initcalls(board, &hosts));
+    model.run_all_work();
+    let has_driver = |device: &&Device| {
+        let id = model.find_device(device.bus, &device.name);
+        let kobject = id.and_then(|id| model.sysfs().get(model.kobject_of(id)?));
+        kobject.is_some_and(|kobject| kobject.links().contains_key("driver"))
+    };
+    let without = board.devices.iter().filter(|device| !has_driver(device));
+    let without_driver = without.map(|device| device.name.clone()).collect();
+    Booted {
+        model,
+        without_driver,
+    }
+}
+
+/// What the host driver finds behind a device.
+fn wiring(device: &Device) -> Option<Wiring> {
+    let controller = device.controller?;
+    let slot = match &device.card {
+        Some(card) => Slot::with(EmulatedCard::new(card.spec())),
+        None => Slot::default(),
+    };
+    let caps2 = match device.bus == BusType::PCI.name {
+        true => Caps2::NO_PRESCAN_POWERUP,
+        false => Caps2::empty(),
+    };
+    Some(Wiring {
+        host: Rc::new(move || {
+            let controller = Controller::new(controller, slot.clone());
+            Box::new(Sdhci::new(controller, caps2))
+        }),
+        partitions: device
+            .card
+            .iter()
+            .flat_map(|card| card.partitions.clone())
+            .collect(),
+    })
+}
+
+/// An initcall that registers something.
+fn initcall(
+    level: Level,
+    name: &'static str,
+    call: impl Fn(&mut Model) -> Result<(), ModelError> + 'static,
+) -> Initcall {
+    Initcall {
+        level,
+        name,
+        call: Rc::new(move |model| call(model).map_err(|error| error.to_string())),
+    }
+}
+
+/// The functions that Linux calls, in its order: those of the device model that a
+/// disk needs, and the MMC stack's.
+fn initcalls(board: &Board, hosts: &Rc<Hosts>) -> Vec<Initcall> {
+    let class = |level, name, class| {
+        initcall(level, name, move |model: &mut Model| {
+            model.register_class(class)
+        })
+    };
+    let bus = |level, name, bus| {
+        initcall(level, name, move |model: &mut Model| {
+            model.register_bus(bus)
+        })
+    };
+    let devices = |level, name, bus: &'static str| {
+        let of_bus = board.devices.iter().filter(|device| device.bus == bus);
+        let devices: Vec<Device> = of_bus.cloned().collect();
+        initcall(level, name, move |model| {
+            devices.iter().try_for_each(|device| add(model, device))
+        })
+    };
+    let driver = |name, kind: HostDriverKind| {
+        let hosts = Rc::clone(hosts);
+        initcall(Level::Device, name, move |model| {
+            hosts.init_host(model, kind.clone())?;
+            model.run_asynchronous();
+            Ok(())
+        })
+    };
+    let blocks = Rc::clone(hosts);
+    let (platform, amba, pci) = (BusType::PLATFORM, BusType::AMBA, BusType::PCI);
+    vec![
+        bus(Level::Postcore, "amba_init", amba),
+        bus(Level::Postcore, "pci_driver_init", pci),
+        class(Level::Postcore, "wakeup_sources_sysfs_init", "wakeup"),
+        class(Level::Postcore, "bdi_class_init", "bdi"),
+        devices(
+            Level::ArchSync,
+            "of_platform_default_populate_init",
+            platform.name,
+        ),
+        devices(
+            Level::ArchSync,
+            "of_platform_default_populate_init",
+            amba.name,
+        ),
+        class(Level::Subsys, "genhd_device_init", "block"),
+        class(Level::Subsys, "leds_init", "leds"),
+        devices(Level::Subsys, "pci_subsys_init", pci.name),
+        initcall(Level::Subsys, "mmc_init", Hosts::init_core),
+        initcall(Level::Device, "mmc_blk_init", move |model| {
+            blocks.init_block(model)
+        }),
+        driver("sdhci_driver_init", HostDriverKind::sdhci_pci(None)),
+        driver("sdhci_iproc_driver_init", HostDriverKind::sdhci_iproc()),
+    ]
+}
+
+/// Adds a device to its bus, in its folder of `/sys/devices`.
+fn add(model: &mut Model, device: &Device) -> Result<(), ModelError> {
+    let mut parent = Parent::Root("");
+    let mut path = "/devices".to_owned();
+    for folder in device.folder.split('/').filter(|folder| !folder.is_empty()) {
+        path = format!("{path}/{folder}");
+        parent = match model.device_at(&path) {
+            Some(id) => Parent::Device(id),
+            None => Parent::Device(model.add_device(DeviceDeclaration::new(folder, parent))?),
+        };
+    }
+    let environment = match &device.id {
+        MatchId::Compatible(compatible) => {
+            vec![("OF_COMPATIBLE_0".to_owned(), compatible.clone())]
+        }
+        _ => Vec::new(),
+    };
+    model.add_device(DeviceDeclaration {
+        bus: Some(device.bus),
+        ids: vec![device.id.clone()],
+        environment,
+        ..DeviceDeclaration::new(&device.name, parent)
+    })?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOARD: &str = "description = \"x\"\n[[device]]\nname = \"fe340000.mmc\"\nfolder = \"platform/emmc2bus\"\n\
+        compatible = \"brcm,bcm2711-emmc2\"\n\
+        [device.controller]\ncapabilities = \"0x057834b4\"\nversion = 2\n\
+        [device.card]\nname = \"SC4G\"\nsize_mib = 4096\nmanufacturer = 3\ncustomer = 21316\n\
+        serial = 3\nyear = 2020\nmonth = 4\nrca = 43690\n\
+        [[device.card.partition]]\nstart = 2048\nsize_sectors = 4096\n\
+        [[device]]\nname = \"fe204000.spi\"\ncompatible = \"brcm,bcm2835-spi\"\n";
+
+    #[test]
+    fn a_card_becomes_a_disk_with_its_partitions() {
+        let booted = boot(&Board::parse("m.toml", BOARD).unwrap());
+        let sysfs = booted.model().sysfs();
+        let disk = sysfs.find("/block/mmcblk0").unwrap();
+        assert_eq!(
+            sysfs.path(disk),
+            "/devices/platform/emmc2bus/fe340000.mmc/mmc_host/mmc0/mmc0:aaaa/block/mmcblk0"
+        );
+        assert_eq!(sysfs.attribute(disk, "size"), Some("8388608"));
+        assert_eq!(sysfs.attribute(disk, "mmcblk0p1/start"), Some("2048"));
+        let sequence = booted.sequence();
+        let place = |text: &str| sequence.find(text).unwrap_or_else(|| panic!("{sequence}"));
+        assert!(place("initcall mmc_init") < place("initcall mmc_blk_init"));
+        assert!(place("probe fe340000.mmc") < place("probe mmc0:aaaa"));
+        assert!(place("new high speed SDHC card at address aaaa") < place("probe mmc0:aaaa"));
+        assert!(
+            sequence.ends_with("no driver here serves fe204000.spi\n"),
+            "{sequence}"
+        );
+        assert!(booted.tree().contains("size: 8388608"));
+    }
+
+    /// The machine of document 000.
+    #[test]
+    fn the_raspberry_pi_starts_from_its_card() {
+        let booted = boot(&Board::load("rpi4").unwrap());
+        let sysfs = booted.model().sysfs();
+        let root = sysfs.find("/block/mmcblk0/mmcblk0p2").unwrap();
+        assert_eq!(sysfs.attribute(root, "start"), Some("532480"));
+        assert!(booted.without_driver.is_empty());
+    }
+}

@@ -1,0 +1,243 @@
+//! Whatever goes wrong on the bus, every request ends once, nothing hangs, and a card
+//! that is put back is found again.
+
+use blklab_blk::Op;
+use proptest::prelude::*;
+
+use crate::block::{Area, BlockRequest, Outcome, Queue};
+use crate::core::Core;
+use crate::emulated::{CardSpec, EmulatedCard, Fault, FaultKind, Protocol, Slot};
+use crate::host::Caps2;
+use crate::sdhci::{Controller, ControllerSpec, Sdhci};
+
+/// Tries of a request at most: five, and one for each sector that got through.
+const MAX_TRIES: usize = 64;
+/// Commands of an identification at 400 kHz that goes well.
+const IDENTIFICATION: u64 = 31;
+
+/// The larger card of `tests/data/mmc-traces`, with CMD23 if it has `counts`.
+fn card(counts: bool) -> CardSpec {
+    CardSpec {
+        protocol: Protocol::Sd { has_if_cond: true },
+        ocr: 0x00ff_ff00,
+        is_block_addressed: true,
+        cid: [0xaa58_5951, 0x454d_5521, 0x01de_adbe, 0xef00_6200],
+        csd: [0x400e_0032, 0x5b59_0000, 0x1fff_7f80, 0x0a40_0000],
+        scr: match counts {
+            true => [0x0235_8002, 0],
+            false => [0x0225_0000, 0],
+        },
+        ssr: [0; 16],
+        rca: 0x4567,
+        has_high_speed: true,
+        ext_csd: Vec::new(),
+        sectors: 8_388_608,
+        power_up_polls: 2,
+        busy_ns: 300_000,
+    }
+}
+
+fn core(spec: CardSpec, faults: Vec<Fault>) -> Core {
+    let mut slot = Slot::with(EmulatedCard::new(spec));
+    slot.set_faults(faults);
+    let controller = Controller::new(ControllerSpec::default(), slot);
+    Core::new(
+        Box::new(Sdhci::new(controller, Caps2::NO_PRESCAN_POWERUP)),
+        0,
+    )
+}
+
+fn queue(core: &Core) -> Queue {
+    let area = Area::all(core.card().unwrap())[0];
+    Queue::new(core, area).unwrap()
+}
+
+/// Runs requests until all have ended; how often each ended, and how many sectors
+/// of each kind ended well.
+fn run(core: &mut Core, requests: &[BlockRequest]) -> (Vec<usize>, [u64; 2]) {
+    let mut queue = queue(core);
+    let mut ends = vec![0; requests.len()];
+    let mut good = [0; 2];
+    let mut waiting: Vec<(u32, BlockRequest)> = (0..).zip(requests.iter().copied()).collect();
+    waiting.reverse();
+    let mut tries = 0;
+    loop {
+        let next = waiting.pop();
+        match next {
+            Some((tag, request)) => {
+                tries += 1;
+                assert!(tries <= MAX_TRIES * requests.len(), "it is tried for ever");
+                queue.issue(core, tag, request);
+            }
+            None => queue.complete_work(core),
+        }
+        let outcomes = queue.take_outcomes();
+        for &(tag, outcome) in &outcomes {
+            match outcome {
+                Outcome::Requeued(rest) => waiting.push((tag, rest)),
+                Outcome::Ended(done) => {
+                    ends[tag as usize] += 1;
+                    let request = requests[tag as usize];
+                    if done.is_ok() && request.op != Op::Discard {
+                        let kind = usize::from(request.op == Op::Write);
+                        good[kind] += u64::from(request.sectors);
+                    }
+                }
+            }
+        }
+        if next.is_none() && waiting.is_empty() && outcomes.is_empty() {
+            return (ends, good);
+        }
+    }
+}
+
+fn request() -> impl Strategy<Value = BlockRequest> {
+    let op = prop_oneof![Just(Op::Read), Just(Op::Write), Just(Op::Discard)];
+    (op, 0..8_388_000_u64, 1..24_u32).prop_map(|(op, sector, sectors)| BlockRequest {
+        op,
+        sector,
+        sectors,
+        fua: false,
+        retries: 0,
+    })
+}
+
+fn fault() -> impl Strategy<Value = Fault> {
+    let kind = prop_oneof![
+        Just(FaultKind::CommandLost),
+        Just(FaultKind::AnswerDamaged),
+        Just(FaultKind::DataDamaged),
+        Just(FaultKind::DataLost),
+        Just(FaultKind::Pulled),
+    ];
+    (0..80_u64, 0..6_u32, kind).prop_map(|(command, block, kind)| Fault {
+        command,
+        block,
+        kind,
+    })
+}
+
+proptest! {
+    #[test]
+    fn every_request_ends_once_whatever_goes_wrong(
+        counts in any::<bool>(),
+        faults in prop::collection::vec(fault(), 0..6),
+        requests in prop::collection::vec(request(), 1..8),
+    ) {
+        let mut core = core(card(counts), faults.clone());
+        if core.rescan() {
+            let (ends, good) = run(&mut core, &requests);
+            prop_assert!(ends.iter().all(|&ends| ends == 1), "{ends:?}");
+            if let Some(card) = core.host_mut().slot_mut().card() {
+                // What ended well went over the bus; tries in vain may have too.
+                let [read, written, _] = card.totals();
+                prop_assert!(read >= good[0] && written >= good[1]);
+            }
+        }
+        // Pulled or not, it is out now: the stack lets it go and finds it again.
+        core.host_mut().slot_mut().set_faults(Vec::new());
+        core.host_mut().slot_mut().pull();
+        core.detect_change();
+        prop_assert!(core.detect_card_removed());
+        core.remove_card();
+        core.stop();
+        prop_assert!(!core.rescan());
+        core.host_mut().slot_mut().put_back();
+        prop_assert!(core.rescan());
+        let (ends, [read, _]) = run(&mut core, &[BlockRequest {
+            op: Op::Read,
+            sector: 0,
+            sectors: 8,
+            fua: false,
+            retries: 0,
+        }]);
+        prop_assert_eq!((ends, read), (vec![1], 8));
+    }
+
+    /// A single fault of the bus costs a try, not the request.
+    #[test]
+    fn one_fault_is_mended(
+        after in 0..12_u64,
+        block in 0..6_u32,
+        damaged in any::<bool>(),
+        lost in any::<bool>(),
+        requests in prop::collection::vec(request(), 1..4),
+    ) {
+        let kind = match (damaged, lost) {
+            (true, true) => FaultKind::DataLost,
+            (true, false) => FaultKind::DataDamaged,
+            (false, true) => FaultKind::CommandLost,
+            (false, false) => FaultKind::AnswerDamaged,
+        };
+        // Two polls of power-up come to what a card that is ready needs.
+        let command = IDENTIFICATION + 4 + after;
+        let mut core = core(card(false), vec![Fault { command, block, kind }]);
+        prop_assert!(core.rescan());
+        let (ends, good) = run(&mut core, &requests);
+        prop_assert!(ends.iter().all(|&ends| ends == 1));
+        let of = |op: Op| -> u64 {
+            let requests = requests.iter().filter(|request| request.op == op);
+            requests.map(|request| u64::from(request.sectors)).sum()
+        };
+        prop_assert_eq!(good, [of(Op::Read), of(Op::Write)]);
+    }
+}
+
+#[test]
+fn a_card_that_was_suspended_comes_back_as_the_same() {
+    let mut core = core(card(true), Vec::new());
+    assert!(core.rescan());
+    let known = core.card().cloned();
+    core.runtime_suspend().unwrap();
+    core.runtime_resume().unwrap();
+    assert_eq!(core.card().cloned(), known);
+    let write = BlockRequest {
+        op: Op::Write,
+        sector: 8,
+        sectors: 8,
+        fua: false,
+        retries: 0,
+    };
+    assert_eq!(run(&mut core, &[write]), (vec![1], [0, 8]));
+}
+
+#[test]
+fn an_emmc_is_identified_after_sd_was_tried() {
+    let mut ext_csd = vec![0; 512];
+    // Revision 8, 52 MHz, 16 Mi sectors, erase groups of 512 KiB, boot areas and
+    // replay protected area of 128 KiB.
+    for (place, value) in [
+        (192, 8),
+        (196, 3),
+        (215, 1),
+        (224, 1),
+        (223, 1),
+        (226, 1),
+        (168, 1),
+    ] {
+        ext_csd[place] = value;
+    }
+    let spec = CardSpec {
+        protocol: Protocol::Mmc,
+        ocr: 0x00ff_8080,
+        csd: [0xd00f_0032, 0x8f59_03ff, 0xffff_ffe7, 0x9640_00fd],
+        scr: [0; 2],
+        ext_csd,
+        sectors: 1 << 24,
+        ..card(true)
+    };
+    let mut core = core(spec, Vec::new());
+    assert!(core.rescan());
+    let card = core.card().unwrap().clone();
+    assert_eq!((card.rca, card.sectors()), (1, 1 << 24));
+    let areas: Vec<&str> = Area::all(&card).iter().map(|area| area.suffix).collect();
+    assert_eq!(areas, ["", "boot0", "boot1", "rpmb"]);
+    let both = [Op::Read, Op::Write, Op::Discard].map(|op| BlockRequest {
+        op,
+        sector: 1024,
+        sectors: 1024,
+        fua: false,
+        retries: 0,
+    });
+    assert_eq!(run(&mut core, &both), (vec![1; 3], [1024; 2]));
+}

@@ -1,0 +1,48 @@
+//! `blklab boot`: a machine from its first initcall to its card's disk.
+
+use crate::support::Place;
+
+#[test]
+fn the_raspberry_pi_finds_its_card() {
+    let place = Place::new();
+    let sequence = place.blklab(&["boot", "rpi4"]).ok().out;
+    let place_of = |text: &str| sequence.find(text).unwrap_or_else(|| panic!("{sequence}"));
+    let order = [
+        "driver_init",
+        "subsys_initcall\n",
+        "initcall mmc_init",
+        "device_initcall\n",
+        "initcall mmc_blk_init",
+        "match fe340000.mmc with sdhci-iproc",
+        "uevent bind@/devices/platform/emmc2bus/fe340000.mmc\n",
+        "new high speed SDHC card at address",
+        "match mmc0:",
+        "/block/mmcblk0/mmcblk0p2",
+    ];
+    for pair in order.windows(2) {
+        assert!(place_of(pair[0]) < place_of(pair[1]), "{pair:?}");
+    }
+    let tree = place.blklab(&["boot", "rpi4", "--tree"]).ok().out;
+    assert!(tree.contains("scheduler: none [mq-deadline]\n"), "{tree}");
+    assert!(tree.contains("mmcblk0 -> ../devices/platform/emmc2bus/fe340000.mmc/mmc_host/mmc0/"));
+}
+
+#[test]
+fn a_device_that_cannot_be_is_one_message() {
+    let place = Place::new();
+    let cases = [
+        ("[[devise]]\n", "m.toml:2: `device`"),
+        (
+            "[[device]]\nname = \"x\"\nbus = \"isa\"\n",
+            "m.toml:4: `device.bus`",
+        ),
+        ("[[device]]\nbus = \"platform\"\n", "`device.name`"),
+    ];
+    for (devices, expected) in cases {
+        let text = format!("description = \"x\"\n{devices}");
+        place.file("m.toml", &text);
+        let outcome = place.blklab(&["boot", "m.toml"]);
+        assert_eq!(outcome.status, 2);
+        assert!(outcome.err.contains(expected), "{}", outcome.err);
+    }
+}
