@@ -21,7 +21,6 @@ mod faults;
 mod host;
 pub mod registers;
 pub mod sdhci;
-mod sysfs;
 
 pub use bus::{HostDevice, HostDriverKind, Hosts, MakeHost, Wiring};
 pub use command::{Command, CommandFlags, Data, Direction, Error, Request, Status, opcode};

@@ -5,6 +5,7 @@ mod erase;
 mod mmc;
 mod ops;
 mod sd;
+mod sysfs;
 
 pub use card::{Card, CardKind};
 

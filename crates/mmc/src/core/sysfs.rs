@@ -1,7 +1,7 @@
 //! What sysfs and debugfs show of a card and its host (`MMC_DEV_ATTR` in
 //! `drivers/mmc/core/sd.c` and `mmc.c`, `debugfs.c`).
 
-use crate::core::{Card, CardKind, Core};
+use super::{Card, CardKind, Core};
 use crate::host::{Caps, PowerMode};
 use crate::registers::hex;
 
