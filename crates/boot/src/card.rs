@@ -73,7 +73,7 @@ impl Card {
         let block_bits = if self.size_mib > 1024 { 10 } else { 9 };
         let bytes = u64::from(self.size_mib) << 20;
         // No more than 4096 units fit: sizes are checked when they are read.
-        let c_size = (bytes / UNITS >> block_bits).saturating_sub(1) as u32 & 0xfff;
+        let c_size = ((bytes / UNITS) >> block_bits).saturating_sub(1) as u32 & 0xfff;
         [
             0x0026_0032,
             0x5f50_e000 | block_bits << 16 | c_size >> 2,

@@ -333,11 +333,10 @@ impl Request {
             data,
             stop,
         } = self;
-        for command in [Some(command), set_block_count.as_mut(), stop.as_mut()] {
-            if let Some(command) = command {
-                command.response = [0; 4];
-                command.error = None;
-            }
+        let others = [set_block_count.as_mut(), stop.as_mut()];
+        for command in others.into_iter().flatten().chain([command]) {
+            command.response = [0; 4];
+            command.error = None;
         }
         if let Some(data) = data {
             data.error = None;

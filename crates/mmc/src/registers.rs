@@ -83,9 +83,7 @@ impl Cid {
 fn name(raw: &[u32; 4], last_start: usize, letters: usize) -> String {
     let letter = |n: usize| bits(raw, last_start + 8 * n, 8);
     let letters = (0..letters).rev().map(letter).take_while(|&code| code != 0);
-    { letters }
-        .filter_map(|code| char::from_u32(code))
-        .collect()
+    { letters }.filter_map(char::from_u32).collect()
 }
 
 /// What the card can hold and do.
@@ -200,7 +198,7 @@ impl Csd {
         }
         let write_blkbits = bits(raw, 22, 4);
         let erase_sectors = match write_blkbits {
-            9.. => (bits(raw, 42, 5) + 1) * (bits(raw, 37, 5) + 1) << (write_blkbits - 9),
+            9.. => ((bits(raw, 42, 5) + 1) * (bits(raw, 37, 5) + 1)) << (write_blkbits - 9),
             _ => 0,
         };
         Ok(Csd {

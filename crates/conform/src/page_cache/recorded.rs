@@ -128,7 +128,8 @@ impl<'a> Fields<'a> {
             _ => rest.split_once([' ', '('])?,
         };
         let (seconds, fraction) = stamp.split_once('.')?;
-        let at_ns = seconds.parse::<u64>().ok()? * 1_000_000_000 + fraction.parse::<u64>().ok()?;
+        let seconds_ns = seconds.parse::<u64>().ok()?.checked_mul(1_000_000_000)?;
+        let at_ns = seconds_ns.checked_add(fraction.parse().ok()?)?;
         Some(Fields {
             is_driver: task.trim_start().starts_with("drv-"),
             is_atomic: flags.starts_with('d'),

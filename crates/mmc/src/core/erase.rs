@@ -78,7 +78,7 @@ impl Card {
             // A write of a block is at most ten times its read, and a group takes as
             // long as a block does.
             (false, _) => {
-                let block_us = (self.csd.taac_ns / 1000) * 10 << self.csd.r2w_factor;
+                let block_us = (self.csd.taac_ns / 1000 * 10) << self.csd.r2w_factor;
                 (block_us.div_ceil(1000)).saturating_mul(self.erase_sectors)
             }
         };
@@ -179,7 +179,7 @@ impl Core {
             return Err(Error::NotSupported);
         }
         let size = card.erase_sectors;
-        if arg == SECURE && (from % size != 0 || sectors % size != 0) {
+        if arg == SECURE && !(from.is_multiple_of(size) && sectors.is_multiple_of(size)) {
             return Err(Error::Invalid);
         }
         let Some(end) = from.checked_add(sectors) else {
@@ -187,9 +187,10 @@ impl Core {
         };
         // A plain erase takes whole groups only.
         let (from, end) = match arg {
-            0 => (from.next_multiple_of(size), end - end % size),
-            _ => (from, end),
+            0 => (from.checked_next_multiple_of(size), end - end % size),
+            _ => (Some(from), end),
         };
+        let from = from.ok_or(Error::Invalid)?;
         if end <= from {
             return Ok(());
         }

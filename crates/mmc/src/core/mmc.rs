@@ -104,14 +104,13 @@ impl Core {
         let features = card.ext_csd;
         let fast = features.has_high_speed_52 || features.has_high_speed_26;
         let mut hz = card.csd.max_clock_hz;
-        if fast && caps.contains(Caps::MMC_HIGHSPEED) && card.csd.mmca_version >= 4 {
-            if self.try_switch(card, ext_csd::HS_TIMING, 1)? {
-                self.set_timing(Timing::MmcHs);
-                hz = match features.has_high_speed_52 {
-                    true => 52_000_000,
-                    false => 26_000_000,
-                };
-            }
+        let can = fast && caps.contains(Caps::MMC_HIGHSPEED) && card.csd.mmca_version >= 4;
+        if can && self.try_switch(card, ext_csd::HS_TIMING, 1)? {
+            self.set_timing(Timing::MmcHs);
+            hz = match features.has_high_speed_52 {
+                true => 52_000_000,
+                false => 26_000_000,
+            };
         }
         self.set_clock(hz);
         if card.csd.mmca_version < 4 {

@@ -436,7 +436,7 @@ impl EmulatedCard {
         let sector = match self.spec.is_block_addressed {
             true => u64::from(address),
             false => {
-                if address % 512 != 0 {
+                if !address.is_multiple_of(512) {
                     self.errors |= Status::ADDRESS_ERROR;
                     return None;
                 }

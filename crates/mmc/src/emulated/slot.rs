@@ -121,9 +121,10 @@ impl Slot {
     pub fn command(&mut self, opcode: u8, arg: u32) -> Result<Answer, Error> {
         self.commands += 1;
         self.blocks = 0;
-        let of_command = |fault: &Fault| {
-            !matches!(fault.kind, FaultKind::DataDamaged | FaultKind::DataLost)
-                && !(fault.kind == FaultKind::Pulled && fault.block > 0)
+        let of_command = |fault: &Fault| match fault.kind {
+            FaultKind::CommandLost | FaultKind::AnswerDamaged => true,
+            FaultKind::DataDamaged | FaultKind::DataLost => false,
+            FaultKind::Pulled => fault.block == 0,
         };
         let fault = self.due(of_command);
         if fault == Some(FaultKind::Pulled) {
