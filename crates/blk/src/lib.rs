@@ -10,6 +10,7 @@ extern crate alloc;
 
 mod attribute;
 mod bio;
+mod cgroup;
 mod complete;
 mod dispatch;
 mod elevator;
@@ -31,6 +32,7 @@ mod units;
 
 pub use attribute::Attribute;
 pub use bio::{Bio, BioFlags, CgroupId, IoClass, IoPrio, Op, SubmitterId, op_is_sync};
+pub use cgroup::{CGROUP_FILES, CgroupFile, CgroupFileOn};
 pub use elevator::{Elevator, ElevatorQueue, InsertAt, QueueInfo, SchedCtx};
 pub use hctx::{DISPATCH_BUCKETS, HctxStats};
 pub use limits::{DEFAULT_MAX_SECTORS, NoMerges, QueueLimits};

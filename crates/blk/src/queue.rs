@@ -522,7 +522,9 @@ impl RequestQueue {
 
     /// Says which control group a group is in; in the root if not said.
     pub fn set_cgroup_parent(&mut self, group: CgroupId, parent: CgroupId) {
-        if let Some(elevator) = self.elevator_mut() {
+        if let Some(elevator) = self.elevator_mut()
+            && parent != CgroupId::ROOT
+        {
             elevator.set_cgroup_parent(group, parent);
         }
         let throttled = self.throttle.get_or_insert_default();
@@ -537,6 +539,12 @@ impl RequestQueue {
         let throttled = self.throttle.get_or_insert_default();
         throttled.limits.set_max(now, group, max);
         self.work_hint = self.work_hint.min(throttled.limits.next_timer());
+    }
+
+    /// A control group's `io.max`.
+    pub fn io_max(&self, group: CgroupId) -> IoMax {
+        let limits = self.throttle.as_ref().map(|throttled| &throttled.limits);
+        limits.map_or(IoMax::default(), |limits| limits.max(group))
     }
 
     /// Writes a control group's `io.prio.class`.

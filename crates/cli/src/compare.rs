@@ -375,6 +375,10 @@ fn real_job(args: &CompareArgs, world: &str) -> Result<JobSource, Failure> {
             return refuse(option, "the machine's own page cache has its own settings");
         }
     }
+    if work.models.cgroup_file.is_some() {
+        let instead = format!("the groups of --world {world} are those of its kernel");
+        return refuse("--cgroup-file", &instead);
+    }
     if work.models.power_loss_at.is_some() {
         let instead = format!("the drive of --world {world} keeps its power");
         return refuse("--power-loss-at", &instead);

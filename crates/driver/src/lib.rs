@@ -12,7 +12,7 @@ mod port;
 
 use blklab_blk::{BlkDriver, BlkStatus, Nanos, QueueConfig, Request, RequestId, RequestQueue};
 use blklab_device::{Completion, Device, DriveSpec, Interface};
-use blklab_stats::{Counter, DiskStats, HwQueueStats, QueueStats, SchedulerStats};
+use blklab_stats::{CostRate, Counter, DiskStats, HwQueueStats, QueueStats, SchedulerStats};
 
 use ahci::Ahci;
 pub use loopback::{Loop, WorkerJob};
@@ -254,5 +254,14 @@ pub fn disk_stats(name: &str, queue: &RequestQueue, driver: &Driver, now: Nanos)
         },
         device: driver.device().stats(now),
         power_loss: None,
+        cgroups: Vec::new(),
+        cost_rate: queue.io_cost().map(|cost| {
+            let [percent, min_percent, max_percent] = cost.rates_percent();
+            CostRate {
+                percent,
+                min_percent,
+                max_percent,
+            }
+        }),
     }
 }

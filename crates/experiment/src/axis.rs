@@ -170,6 +170,16 @@ pub const AXES: &[Axis] = &[
         },
     },
     Axis {
+        name: "cgroup_file",
+        help: "a file of control groups, as in --cgroup-file; none for no file",
+        worlds: &[World::Sim],
+        takes: None,
+        set: |setting, _, value| {
+            setting.cgroup_file = (value != "none").then(|| value.to_string());
+            Ok(())
+        },
+    },
+    Axis {
         name: "FIO-OPTION",
         help: "any option of the job's, such as iodepth or bs, in place of its own",
         worlds: ALL_WORLDS,

@@ -99,7 +99,7 @@ impl Host {
     pub fn with_rows(mut self, source: &JobSource, settings: &[Setting]) -> Result<Host, Error> {
         for setting in settings {
             check_options(&setting.options, blklab_host::is_place, "--device")?;
-            let job = self.jobs.read(source, own_cpus(), &setting.options)?;
+            let job = self.jobs.read(source, own_cpus(), setting)?;
             self.rows.push(Measured {
                 label: setting.label.clone(),
                 queue: setting.of_kernel(),

@@ -60,7 +60,7 @@ impl Served {
         let mut texts: Vec<String> = Vec::new();
         for setting in settings {
             check_options(&setting.options, is_replaced_by_server, "--world serve")?;
-            let job = jobs.read(source, own_cpus(), &setting.options)?;
+            let job = jobs.read(source, own_cpus(), setting)?;
             let scheduler = setting.choice()?;
             let (drive, text) = setting.drive().map_err(Error::Mistake)?;
             check_queue(&scheduler, &drive)?;

@@ -39,6 +39,8 @@ pub struct Setting {
     pub state: Option<State>,
     /// The machine's model: a name or a file.
     pub machine: String,
+    /// The file of control groups, if any.
+    pub cgroup_file: Option<String>,
     /// Options that every job gets in place of its own.
     pub options: Vec<Override>,
 }

@@ -222,11 +222,16 @@ impl<'a> Simulated<'a> {
         check_queue(&scheduler, &self.drives.0[drive].1)?;
         let cpus = self.machines.0[machine].1.cpus;
         let input = match self.work {
-            Work::Job(source) => Input::Job(self.jobs.read(source, cpus, &setting.options)?),
+            Work::Job(source) => Input::Job(self.jobs.read(source, cpus, setting)?),
             Work::Trace(file) if !setting.options.is_empty() => {
                 let Override { given_by, name, .. } = &setting.options[0];
                 return Err(Error::Mistake(format!(
                     "{given_by} {name}: {file} is a trace, which has no options of fio's"
+                )));
+            }
+            Work::Trace(file) if setting.cgroup_file.is_some() => {
+                return Err(Error::Mistake(format!(
+                    "--cgroup-file: {file} is a trace, and has no jobs that could be in groups"
                 )));
             }
             Work::Trace(file) => Input::Trace(file),

@@ -4,10 +4,12 @@ use std::path::Path;
 
 use blklab_description::{hint, kind_without_end};
 use blklab_elevator::SchedulerChoice;
+use blklab_workload::cgroup::CgroupConfig;
 use blklab_workload::fio::{JobFile, JobSource, Override};
 use blklab_workload::{library, trace};
 
 use crate::error::Error;
+use crate::setting::Setting;
 
 /// What an experiment works on.
 #[derive(Clone, Debug)]
@@ -209,7 +211,7 @@ fn scheduler_of(job: &JobFile) -> Result<Option<String>, Error> {
 /// The jobs of an experiment: one for each combination of options and CPUs that
 /// differ between rows.
 pub(crate) struct Jobs {
-    read: Vec<((u32, Vec<Override>), JobFile)>,
+    read: Vec<((u32, Vec<Override>, Option<String>), JobFile)>,
 }
 
 impl Jobs {
@@ -217,18 +219,25 @@ impl Jobs {
         Jobs { read: Vec::new() }
     }
 
-    /// The place of the job with these options on a machine with that many CPUs.
+    /// The place of the job with these options and control groups on a machine with
+    /// that many CPUs.
     pub(crate) fn read(
         &mut self,
         source: &JobSource,
         cpus: u32,
-        overrides: &[Override],
+        setting: &Setting,
     ) -> Result<usize, Error> {
-        let key = (cpus, overrides.to_vec());
+        let (options, file) = (&setting.options, &setting.cgroup_file);
+        let key = (cpus, options.clone(), file.clone());
         if let Some(at) = self.read.iter().position(|(known, _)| *known == key) {
             return Ok(at);
         }
-        self.read.push((key, parse_job(source, cpus, overrides)?));
+        let mut job = parse_job(source, cpus, options)?;
+        if let Some(file) = file {
+            let config = CgroupConfig::read(Path::new(file)).map_err(Error::mistake)?;
+            config.put_on(&mut job).map_err(Error::mistake)?;
+        }
+        self.read.push((key, job));
         Ok(self.read.len() - 1)
     }
 

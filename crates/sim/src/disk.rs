@@ -1,14 +1,18 @@
 //! A drive with its driver and the request queue before it.
 
 use blklab_blk::{
-    BioEnd, CgroupId, CostCounts, Nanos, Op, RequestId, RequestQueue, Span, TraceEvent,
+    BioEnd, CgroupId, CostCounts, HeldBios, Nanos, Op, RequestId, RequestQueue, Span, TraceEvent,
 };
 use blklab_device::{CommandStatus, Completion, DriveSpec};
 use blklab_driver::{Driver, disk_stats, request_end};
 use blklab_elevator::SchedulerChoice;
-use blklab_stats::{DiskStats, DriveTimeline, PowerLoss, RequestStep, StepKind};
+use blklab_stats::{
+    CgroupStats, CostTimes, DiskStats, DriveTimeline, Held, PowerLoss, RequestStep, StepKind,
+};
+use blklab_workload::fio::JobFile;
 
 use crate::cpu::{CostTable, Mode, SchedulerLock};
+use crate::process::job::Cgroups;
 use crate::setup::SetupError;
 
 pub(crate) struct Disk {
@@ -25,6 +29,9 @@ pub(crate) struct Disk {
     /// Since when it counts.
     counts_from: Nanos,
     power_loss: Option<PowerLoss>,
+    /// Names of control groups, where something is written to files of theirs; the
+    /// first is number one.
+    cgroups: Vec<String>,
 }
 
 impl Disk {
@@ -52,27 +59,50 @@ impl Disk {
             ran_to: Nanos::ZERO,
             counts_from: Nanos::ZERO,
             power_loss: None,
+            cgroups: Vec::new(),
         })
     }
 
-    /// Gives the control groups their places in the tree and their weights; the
-    /// first is number one.
-    pub(crate) fn set_cgroups(&mut self, groups: &[(String, Option<u32>)]) {
-        let Some(elevator) = self.queue.elevator_mut() else {
-            return;
-        };
-        for ((name, weight), id) in groups.iter().zip(1..) {
-            let above = name.rsplit_once('/').map(|(above, _)| above);
-            let above = groups
-                .iter()
-                .position(|(known, _)| Some(known.as_str()) == above);
-            if let Some(above) = above {
-                elevator.set_cgroup_parent(CgroupId(id), CgroupId(above as u16 + 1));
+    /// Gives the control groups of jobs their places in the tree, and writes what is
+    /// written to their files of this drive, the n-th of so many.
+    ///
+    /// # Errors
+    /// Where the kernel refuses what is written.
+    pub(crate) fn set_cgroups(
+        &mut self,
+        groups: &Cgroups,
+        job: &JobFile,
+        (n, drives): (usize, usize),
+    ) -> Result<(), SetupError> {
+        for (id, parent) in groups.parents() {
+            self.queue.set_cgroup_parent(id, parent);
+        }
+        for write in &job.cgroup_writes {
+            if write.drive.is_some_and(|number| !number.is_of(n, drives)) {
+                continue;
             }
-            if let Some(weight) = *weight {
-                elevator.set_cgroup_weight(CgroupId(id), weight);
+            let id = groups.find(&write.group);
+            let written = write
+                .file
+                .write(&mut self.queue, Nanos::ZERO, id, &write.text);
+            written.map_err(|why| SetupError::Mistake(Box::new(write.mistake(why))))?;
+        }
+        for spec in &job.jobs {
+            let (Some(name), Some(weight)) = (&spec.cgroup, spec.cgroup_weight) else {
+                continue;
+            };
+            let id = groups.find(name);
+            if let Some(elevator) = self.queue.elevator_mut() {
+                elevator.set_cgroup_weight(id, weight);
+            }
+            if self.queue.io_cost().is_some() {
+                self.queue.set_io_weight(Nanos::ZERO, id, weight);
             }
         }
+        if !job.cgroup_writes.is_empty() {
+            self.cgroups = groups.names().to_vec();
+        }
+        Ok(())
     }
 
     /// When something happens in the queue or the drive.
@@ -235,10 +265,41 @@ impl Disk {
         self.driver.device_mut().reset_stats(now);
     }
 
+    /// What throttling did to each control group, the root first.
+    fn cgroup_stats(&self) -> Vec<CgroupStats> {
+        if self.cgroups.is_empty() {
+            return Vec::new();
+        }
+        let names = std::iter::once("").chain(self.cgroups.iter().map(String::as_str));
+        let stats = names.zip(0..).map(|(name, id)| {
+            let stats = self.queue.cgroup_stats(CgroupId(id));
+            let held = |held: HeldBios| Held {
+                ios: held.bios,
+                ns: held.ns,
+            };
+            CgroupStats {
+                name: name.to_string(),
+                io_max: held(stats.io_max),
+                wbt: held(stats.wbt),
+                io_latency: held(stats.io_latency),
+                io_cost: held(stats.io_cost),
+                cost: stats.cost.map(|cost| CostTimes {
+                    usage_us: cost.usage_us,
+                    wait_us: cost.wait_us,
+                    debt_us: cost.debt_us,
+                    delay_us: cost.delay_us,
+                }),
+                max_depth: stats.max_depth,
+            }
+        });
+        stats.collect()
+    }
+
     pub(crate) fn stats(&self, now: Nanos) -> DiskStats {
         DiskStats {
             counted_ns: now.saturating_sub(self.counts_from).0,
             power_loss: self.power_loss.clone(),
+            cgroups: self.cgroup_stats(),
             ..disk_stats(&self.name, &self.queue, &self.driver, now)
         }
     }

@@ -123,6 +123,7 @@ impl Fact {
 /// of schedulers and the split of traced requests by size and process.
 pub fn facts() -> Vec<Fact> {
     let mut facts = crate::queue::facts().to_vec();
+    facts.extend(crate::cgroup::facts());
     facts.extend(crate::device::facts());
     facts.extend(crate::results::power_loss_facts());
     facts.extend(crate::cpu::facts());

@@ -1,6 +1,7 @@
 //! Histograms, counters and the one [`Results`] type that every world fills.
 
 mod buckets;
+mod cgroup;
 mod cpu;
 mod device;
 mod estimate;
@@ -18,6 +19,7 @@ mod timeline;
 mod waits;
 
 pub use buckets::{BatchBuckets, DepthBuckets};
+pub use cgroup::{CgroupStats, CostRate, CostTimes, Held};
 pub use cpu::{CpuSlice, CpuTimes};
 pub use device::{ChannelStats, DeviceStats, DieStats, FetchStats};
 pub use estimate::{Estimate, Significance, jain_index, student_t95};

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::cgroup::{CgroupStats, CostRate};
 use crate::cpu::{CpuSlice, CpuTimes};
 use crate::device::DeviceStats;
 use crate::fact::{Fact, Place, Unit, Value};
@@ -109,6 +110,12 @@ pub struct DiskStats {
     pub device: DeviceStats,
     /// What happened when its power was cut, where that was asked for.
     pub power_loss: Option<PowerLoss>,
+    /// What throttling did to each control group; empty where there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cgroups: Vec<CgroupStats>,
+    /// The rate of the cost model's time, where that is on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost_rate: Option<CostRate>,
 }
 
 impl DiskStats {

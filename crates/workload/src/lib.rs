@@ -1,5 +1,6 @@
 //! fio job files, traces, and generators of addresses and arrivals
 
+pub mod cgroup;
 pub mod fio;
 pub mod generate;
 pub mod library;

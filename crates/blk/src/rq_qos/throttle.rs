@@ -274,6 +274,12 @@ impl Throttle {
         }
     }
 
+    /// A group's `io.max`.
+    pub fn max(&self, group: CgroupId) -> IoMax {
+        let group = self.groups.get(group.0 as usize);
+        group.map_or(IoMax::default(), |group| group.max)
+    }
+
     fn make(&mut self, group: CgroupId) -> usize {
         let at = group.0 as usize;
         if self.groups.len() <= at {

@@ -123,6 +123,12 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_name = "0|1|2", value_parser = clap::value_parser!(u8).range(0..=2))]
     pub(crate) nomerges: Option<u8>,
 
+    /// Control groups: a section for each, with what is written to its io.max,
+    /// io.latency, io.weight, io.bfq.weight, io.prio.class, the root's io.cost.qos and
+    /// io.cost.model, and `jobs = NAME, ...`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) cgroup_file: Option<PathBuf>,
+
     /// Decides everything left to chance; the same seed repeats a run exactly
     /// [default: 1]
     #[arg(long, value_parser = seed, allow_negative_numbers = true)]
@@ -169,7 +175,9 @@ pub(crate) struct ModelArgs {
 impl ModelArgs {
     /// The files that are read where they are no names.
     pub(crate) fn files(&self) -> Vec<&Path> {
-        vec![Path::new(self.drive()), Path::new(self.machine())]
+        let mut files = vec![Path::new(self.drive()), Path::new(self.machine())];
+        files.extend(self.cgroup_file.as_deref());
+        files
     }
 
     /// What holds for every row of a comparison.
@@ -183,6 +191,10 @@ impl ModelArgs {
             machine: self.machine().to_string(),
             memory_bytes: self.memory,
             read_ahead_kb: self.read_ahead_kb,
+            cgroup_file: self
+                .cgroup_file
+                .as_ref()
+                .map(|file| file.display().to_string()),
             ..Setting::default()
         };
         for sysctl in &self.sysctls {

@@ -1,7 +1,7 @@
 //! Why the figures are as they are: what the queue, the scheduler and the
 //! drive counted, one value a scheduler.
 
-use blklab_stats::{Histogram, Place, RequestKind, RequestStats, Results, Unit};
+use blklab_stats::{CgroupStats, Histogram, Place, RequestKind, RequestStats, Results, Unit};
 use serde::{Deserialize, Serialize};
 
 use super::runs::SchedulerRuns;
@@ -63,7 +63,10 @@ pub(crate) fn facts(schedulers: &[SchedulerRuns]) -> Vec<FactRow> {
             ..FactRow::new(schedulers, what, |run| fact.of(run))
         }
     });
-    let mut rows: Vec<FactRow> = declared.chain(scheduler_facts(schedulers)).collect();
+    let mut rows: Vec<FactRow> = declared
+        .chain(cgroup_facts(schedulers))
+        .chain(scheduler_facts(schedulers))
+        .collect();
     rows.retain(FactRow::is_something);
     rows.extend(request_facts(schedulers));
     rows.sort_by_key(|row| row.place);
@@ -91,6 +94,43 @@ fn scheduler_facts(schedulers: &[SchedulerRuns]) -> Vec<FactRow> {
         FactRow::new(schedulers, what, |run| value_of(run, name))
     };
     names.into_iter().map(row).collect()
+}
+
+/// What was held back of each control group, by layer, and what it used of the drive.
+fn cgroup_facts(schedulers: &[SchedulerRuns]) -> Vec<FactRow> {
+    let mut names: Vec<&str> = Vec::new();
+    let runs = schedulers.iter().flat_map(|s| &s.runs);
+    let disks = runs.flat_map(|run| &run.disks);
+    for group in disks.flat_map(|disk| &disk.cgroups) {
+        if !names.contains(&group.name.as_str()) {
+            names.push(&group.name);
+        }
+    }
+    let mut rows = Vec::new();
+    for name in names.into_iter().filter(|name| !name.is_empty()) {
+        let of = |run: &Results, value: &dyn Fn(&CgroupStats) -> Option<u64>| {
+            let groups = run.disks.iter().flat_map(|disk| &disk.cgroups);
+            let values = groups.filter(|group| group.name == name).filter_map(value);
+            values.reduce(|a, b| a + b).map(|sum| sum as f64)
+        };
+        for (at, (layer, _)) in CgroupStats::default().layers().into_iter().enumerate() {
+            let label = format!("/{name}: held by {layer}");
+            let what = (Place::Queue, label.as_str(), Unit::Count);
+            rows.push(FactRow::new(schedulers, what, |run| {
+                of(run, &|group| Some(group.layers()[at].1.ios))
+            }));
+            let what = (Place::Queue, "  for, mean", Unit::Nanoseconds);
+            rows.push(FactRow::new(schedulers, what, |run| {
+                of(run, &|group| group.layers()[at].1.mean_ns())
+            }));
+        }
+        let label = format!("/{name}: time of the drive");
+        let what = (Place::Queue, label.as_str(), Unit::Nanoseconds);
+        rows.push(FactRow::new(schedulers, what, |run| {
+            of(run, &|group| Some(group.cost?.usage_us * 1000))
+        }));
+    }
+    rows
 }
 
 /// How busy the channels of a drive were under one scheduler.

@@ -48,6 +48,7 @@ fn write_run(out: &mut String, results: &Results, timestamp_ms: u64) -> fmt::Res
         write_page_cache(out, cache)?;
     }
     write_scheduler(out, results)?;
+    write_cgroups(out, results)?;
     write_drive(out, results)
 }
 
@@ -382,6 +383,44 @@ fn write_scheduler(out: &mut String, results: &Results) -> fmt::Result {
             false => counters.join(", "),
         };
         writeln!(out, "  {}: {counters}", disk.name)?;
+    }
+    Ok(())
+}
+
+/// What was held back of each control group.
+fn write_cgroups(out: &mut String, results: &Results) -> fmt::Result {
+    if results.disks.iter().all(|disk| disk.cgroups.is_empty()) {
+        return Ok(());
+    }
+    writeln!(out, "\nControl group stats:")?;
+    for disk in &results.disks {
+        if let Some(rate) = &disk.cost_rate {
+            writeln!(
+                out,
+                "  {}: vrate={:.2}%, slowest={:.2}%, fastest={:.2}%",
+                disk.name, rate.percent, rate.min_percent, rate.max_percent
+            )?;
+        }
+        for group in &disk.cgroups {
+            let layers = group.layers();
+            let held = layers.iter().filter(|(_, held)| held.ios > 0);
+            for (layer, held) in held {
+                let mean_us = held.mean_ns().unwrap_or(0) / 1000;
+                let name = &group.name;
+                let ios = held.ios;
+                writeln!(
+                    out,
+                    "  /{name}: held by {layer}={ios}, for mean={mean_us} usec"
+                )?;
+            }
+            if let Some(cost) = group.cost.filter(|cost| cost.usage_us > 0) {
+                writeln!(
+                    out,
+                    "  /{}: cost.usage={}, cost.wait={}, cost.indebt={}, cost.indelay={} usec",
+                    group.name, cost.usage_us, cost.wait_us, cost.debt_us, cost.delay_us
+                )?;
+            }
+        }
     }
     Ok(())
 }

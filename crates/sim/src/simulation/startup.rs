@@ -4,9 +4,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use blklab_blk::{CgroupId, Nanos, SECTOR_SIZE};
+use blklab_blk::{Nanos, SECTOR_SIZE};
 use blklab_workload::fio::{ExitWhat, JobFile, JobSpec};
-use blklab_workload::generate::{Process as Numbered, cgroups, processes};
+use blklab_workload::generate::{Process as Numbered, processes};
 
 use super::Simulation;
 use super::clock::Clock;
@@ -14,7 +14,7 @@ use crate::cpu::{Affinity, CostTable};
 use crate::file_layer::FileLayer;
 use crate::machine::Costs;
 use crate::process::Process;
-use crate::process::job::{Cached, JobProcess, PlacedFiles, Plan};
+use crate::process::job::{Cached, Cgroups, JobProcess, PlacedFiles, Plan};
 use crate::process::kernel_threads::KernelThreads;
 use crate::process::loop_worker::LoopWorker;
 use crate::process::trace::TraceProcess;
@@ -236,14 +236,18 @@ impl Started {
         started.add_processes((setup, job), &numbered, &files)?;
         started.add_kernel_threads(machine.cpus as usize - 1);
         started.add_workers();
-        let groups = cgroups(job);
-        let disks = started.system.disks.iter_mut();
-        disks.for_each(|disk| disk.set_cgroups(&groups));
+        let groups = Cgroups::of(job);
+        let drives = started.system.disks.len();
+        groups.check_drives(job, drives)?;
+        for (n, disk) in started.system.disks.iter_mut().enumerate() {
+            disk.set_cgroups(&groups, job, (n, drives))?;
+        }
         let notes = &mut started.notes;
         notes.extend(job.notes.iter().map(ToString::to_string));
         notes.extend(loop_note(setup.drive, machine));
         notes.extend(mixed_note(job));
-        if !has_cgroups && !groups.is_empty() {
+        let is_alone = job.cgroup_writes.is_empty() && !groups.names().is_empty();
+        if !has_cgroups && is_alone {
             notes.push(format!(
                 "{scheduler} has no control groups: cgroup counts in Jain's index alone"
             ));
@@ -281,7 +285,7 @@ impl Started {
         numbered: &[Numbered],
         files: &PlacedFiles,
     ) -> Result<(), SetupError> {
-        let groups = cgroups(job);
+        let groups = Cgroups::of(job);
         let specs: Vec<Arc<JobSpec>> = job.jobs.iter().cloned().map(Arc::new).collect();
         let mut wall = 0;
         for (pid, n) in numbered.iter().enumerate() {
@@ -305,7 +309,7 @@ impl Started {
             let costs = self.costs.with_engine(&setup.machine.costs, &spec.engine);
             let disks = self.system.disks.len();
             let process = JobProcess::new(pid, Arc::clone(spec), plan, cpu, costs, disks);
-            let mut process = process.in_cgroup(cgroup_of(spec, &groups));
+            let mut process = process.in_cgroup(groups.of_job(spec));
             if let Some(layer) = self.system.files.as_deref_mut().filter(|_| !spec.direct) {
                 let disks = &self.system.disks;
                 let cached = Cached::new(pid, spec, (layer, disks), files.of_process(pid));
@@ -342,13 +346,6 @@ impl Started {
             }
         }
     }
-}
-
-/// The control group of a job's processes; the root where it names none.
-fn cgroup_of(spec: &JobSpec, groups: &[(String, Option<u32>)]) -> CgroupId {
-    let name = spec.cgroup.as_ref();
-    let at = name.and_then(|name| groups.iter().position(|(known, _)| known == name));
-    at.map_or(CgroupId::ROOT, |at| CgroupId(at as u16 + 1))
 }
 
 /// The processes of a job, which are numbered one behind the other.

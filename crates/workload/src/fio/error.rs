@@ -57,6 +57,16 @@ impl fmt::Display for JobError {
 impl std::error::Error for JobError {}
 
 impl JobError {
+    /// A mistake in what stands at a place.
+    pub(crate) fn of(
+        position: &Position,
+        option: impl Into<String>,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) -> JobError {
+        JobError::at(position, option, Fault::new(message).help(help))
+    }
+
     pub(crate) fn at(position: &Position, option: impl Into<String>, fault: Fault) -> JobError {
         JobError {
             file: position.file.clone(),

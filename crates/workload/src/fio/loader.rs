@@ -315,6 +315,8 @@ impl<'a> Loader<'a> {
         }
         self.note_whole();
         Ok(JobFile {
+            cgroups: Vec::new(),
+            cgroup_writes: Vec::new(),
             name: name.to_string(),
             jobs: self.jobs,
             notes: self.notes,

@@ -3,6 +3,8 @@
 
 use blklab_stats::LatencyPercentiles;
 
+use crate::cgroup::CgroupWrite;
+
 use super::direction::{ByDirection, Direction};
 use super::engine::Engine;
 use super::error::{Fault, JobError, Note, Position};
@@ -14,6 +16,11 @@ pub struct JobFile {
     pub name: String,
     /// Its jobs, in the order written; `numjobs` is not expanded.
     pub jobs: Vec<JobSpec>,
+    /// Control groups that a file of their own names, by path, each behind those that
+    /// it is in; and what is written to their files.
+    pub cgroups: Vec<String>,
+    /// What is written to their files, in order.
+    pub cgroup_writes: Vec<CgroupWrite>,
     /// What the user should know.
     pub notes: Vec<Note>,
     /// The options of all `[global]` sections, likewise.

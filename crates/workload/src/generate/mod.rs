@@ -82,9 +82,17 @@ const NORMAL_LEVEL: u8 = 4;
 
 /// The control groups of a job file below the root, with their weights, in the
 /// order they are named; a group inside another has that one's name and a slash
-/// before its own, and comes behind it. Where several jobs set a group's weight the last has its way, as with fio.
+/// before its own, and comes behind it. Where several jobs set a group's weight the
+/// last has its way, as with fio; those of a file of control groups come first.
 pub fn cgroups(file: &JobFile) -> Vec<(String, Option<u32>)> {
-    let mut groups: Vec<(String, Option<u32>)> = Vec::new();
+    let named = file.cgroups.iter().cloned();
+    let mut groups: Vec<(String, Option<u32>)> = named.map(|path| (path, None)).collect();
+    for write in &file.cgroup_writes {
+        let group = groups.iter_mut().find(|(path, _)| *path == write.group);
+        if let (Some(group), Some(weight)) = (group, write.file.weight(&write.text)) {
+            group.1 = Some(weight);
+        }
+    }
     for spec in &file.jobs {
         let Some(name) = &spec.cgroup else { continue };
         for path in with_above(name) {

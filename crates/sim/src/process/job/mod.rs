@@ -6,6 +6,7 @@
 //! block layer, what every I/O does is inlined into one another.
 
 mod cached;
+mod cgroups;
 mod files;
 mod min_rate;
 mod pause;
@@ -16,6 +17,7 @@ mod submit;
 mod threads;
 
 pub(crate) use cached::Cached;
+pub(crate) use cgroups::Cgroups;
 pub(crate) use files::{PlacedFile, PlacedFiles};
 pub(crate) use plan::Plan;
 

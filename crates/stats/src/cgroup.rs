@@ -1,0 +1,188 @@
+//! What throttling did to control groups.
+
+use serde::Serialize;
+
+use crate::fact::{Fact, Place, Unit, Value};
+use crate::results::DiskStats;
+
+/// I/Os that a layer held back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Held {
+    /// How many.
+    pub ios: u64,
+    /// Their time until they went on, summed, in nanoseconds.
+    pub ns: u64,
+}
+
+impl Held {
+    /// The mean time for which one was held back, in nanoseconds.
+    pub fn mean_ns(&self) -> Option<u64> {
+        self.ns.checked_div(self.ios)
+    }
+}
+
+/// What the cost model counted of a group, in microseconds, by the names of `io.stat`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CostTimes {
+    /// Of the drive, by the model (`cost.usage`).
+    pub usage_us: u64,
+    /// With an I/O waiting (`cost.wait`).
+    pub wait_us: u64,
+    /// With debts (`cost.indebt`).
+    pub debt_us: u64,
+    /// With its tasks delayed (`cost.indelay`).
+    pub delay_us: u64,
+}
+
+/// A control group on a drive.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct CgroupStats {
+    /// Its path; empty for the root.
+    pub name: String,
+    /// Held back by `io.max`.
+    pub io_max: Held,
+    /// Held back by writeback throttling.
+    pub wbt: Held,
+    /// Held back by `io.latency`.
+    pub io_latency: Held,
+    /// Held back by `io.cost`.
+    pub io_cost: Held,
+    /// What the cost model counted, where it is on.
+    pub cost: Option<CostTimes>,
+    /// How many I/Os `io.latency` lets it have under way at the end; `None`: any
+    /// number.
+    pub max_depth: Option<u32>,
+}
+
+impl CgroupStats {
+    /// What each layer held back, by the layer's name.
+    pub fn layers(&self) -> [(&'static str, Held); 4] {
+        [
+            ("io.max", self.io_max),
+            ("wbt", self.wbt),
+            ("io.latency", self.io_latency),
+            ("io.cost", self.io_cost),
+        ]
+    }
+}
+
+/// The rate of the cost model's time, in percent of the clock's (`cost.vrate`).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct CostRate {
+    /// At the end.
+    pub percent: f64,
+    /// The slowest.
+    pub min_percent: f64,
+    /// The fastest.
+    pub max_percent: f64,
+}
+
+fn sum(disk: &DiskStats, of: fn(&CgroupStats) -> u64) -> Option<u64> {
+    let groups = disk.cgroups.iter();
+    (!disk.cgroups.is_empty()).then(|| groups.map(of).sum())
+}
+
+/// Of all groups together, which is what the root has, where the cost model is on.
+fn cost(disk: &DiskStats, of: fn(&CostTimes) -> u64) -> Option<u64> {
+    let root = disk.cgroups.iter().find(|group| group.name.is_empty())?;
+    root.cost.as_ref().map(of)
+}
+
+/// Facts on throttling. Only a run with control groups has them.
+pub(crate) fn facts() -> [Fact; 10] {
+    let fact = |key, unit, label, meaning, value| Fact {
+        place: Place::Queue,
+        key,
+        label,
+        unit,
+        meaning,
+        value,
+    };
+    [
+        fact(
+            "io_max_held",
+            Unit::Count,
+            "I/Os held back by io.max",
+            "I/Os that a group's limits held back.",
+            Value::Sum(|disk| sum(disk, |group| group.io_max.ios)),
+        ),
+        fact(
+            "io_max_held_ns",
+            Unit::Nanoseconds,
+            "  for, mean",
+            "Time for which one of them was held back, mean.",
+            Value::Quotient(
+                |disk| sum(disk, |group| group.io_max.ns),
+                |disk| sum(disk, |group| group.io_max.ios),
+            ),
+        ),
+        fact(
+            "io_latency_held",
+            Unit::Count,
+            "I/Os held back by io.latency",
+            "I/Os that waited as another group's target was missed.",
+            Value::Sum(|disk| sum(disk, |group| group.io_latency.ios)),
+        ),
+        fact(
+            "io_latency_held_ns",
+            Unit::Nanoseconds,
+            "  for, mean",
+            "Time for which one of them was held back, mean.",
+            Value::Quotient(
+                |disk| sum(disk, |group| group.io_latency.ns),
+                |disk| sum(disk, |group| group.io_latency.ios),
+            ),
+        ),
+        fact(
+            "io_cost_held",
+            Unit::Count,
+            "I/Os held back by io.cost",
+            "I/Os that waited until their group could pay for them.",
+            Value::Sum(|disk| sum(disk, |group| group.io_cost.ios)),
+        ),
+        fact(
+            "io_cost_held_ns",
+            Unit::Nanoseconds,
+            "  for, mean",
+            "Time for which one of them was held back, mean.",
+            Value::Quotient(
+                |disk| sum(disk, |group| group.io_cost.ns),
+                |disk| sum(disk, |group| group.io_cost.ios),
+            ),
+        ),
+        fact(
+            "io_cost_usage_ns",
+            Unit::Nanoseconds,
+            "  time of the drive, by the cost model",
+            "Time of the drive that the I/Os of groups took, as the cost model counts it.",
+            Value::Sum(|disk| cost(disk, |cost| cost.usage_us * 1000)),
+        ),
+        fact(
+            "io_cost_debt_ns",
+            Unit::Nanoseconds,
+            "  time in debt",
+            "Time in which groups had debts for I/Os that could not be held back.",
+            Value::Sum(|disk| cost(disk, |cost| cost.debt_us * 1000)),
+        ),
+        fact(
+            "io_cost_rate",
+            Unit::Ratio,
+            "  vrate at the end",
+            "Rate at which the cost model's time passes, as a multiple of the clock's.",
+            Value::Run(|run| {
+                let rates = run.disks.iter().filter_map(|disk| disk.cost_rate);
+                rates.map(|rate| rate.percent / 100.0).reduce(f64::min)
+            }),
+        ),
+        fact(
+            "io_cost_rate_min",
+            Unit::Ratio,
+            "  vrate, slowest",
+            "The slowest that the cost model's time passed, as a multiple of the clock's.",
+            Value::Run(|run| {
+                let rates = run.disks.iter().filter_map(|disk| disk.cost_rate);
+                rates.map(|rate| rate.min_percent / 100.0).reduce(f64::min)
+            }),
+        ),
+    ]
+}

@@ -1,0 +1,499 @@
+//! Control groups of a file of their own: which groups there are, what is written to
+//! their files, and which jobs run in them.
+//!
+//! ```text
+//! [/]
+//! io.cost.qos = 8:0 enable=1 rpct=95 rlat=5000 min=50 max=150
+//! [/system/db]
+//! io.weight = 500
+//! jobs = oltp, log*
+//! [/batch]
+//! io.max = 8:0 wbps=10485760
+//! jobs = backup
+//! ```
+//!
+//! A section is a group, by its path; `parent` puts it into another one. All else is
+//! the name of a file of the kernel's and the text that is written to it.
+
+use std::path::Path;
+
+use blklab_blk::{CGROUP_FILES, CgroupFile, CgroupFileOn, CgroupId, Nanos};
+use blklab_blk::{QueueConfig, QueueLimits, RequestQueue};
+use blklab_description::hint;
+
+use crate::fio::{JobError, JobFile, Position};
+
+/// More than any machine has.
+const GROUPS_MAX: usize = 10_000;
+/// The longest name of a group (`NAME_MAX`).
+const NAME_MAX: usize = 255;
+
+/// The number of a drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DriveNumber {
+    major: u32,
+    minor: u32,
+}
+
+impl DriveNumber {
+    /// That of the n-th of so many drives of a run: `8:0`, `8:16` and so on. A run's
+    /// only drive has any.
+    pub fn is_of(self, n: usize, drives: usize) -> bool {
+        drives == 1 || self.major == 8 && u64::from(self.minor) == 16 * n as u64
+    }
+}
+
+impl std::fmt::Display for DriveNumber {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.major, self.minor)
+    }
+}
+
+/// Something that is written to a file of a group.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CgroupWrite {
+    /// The group, without the first slash; empty for the root.
+    pub group: String,
+    /// The file.
+    pub file: &'static CgroupFile,
+    /// The drive that it is about; all of them if not said.
+    pub drive: Option<DriveNumber>,
+    /// The text, without the drive's number.
+    pub text: String,
+    /// Where it stands.
+    pub position: Position,
+}
+
+impl CgroupWrite {
+    /// What is wrong with it, in the kernel's words.
+    pub fn mistake(&self, why: impl Into<String>) -> JobError {
+        let option = format!("{} = {}", self.file.name, self.text);
+        JobError::of(&self.position, option, why, self.file.form)
+    }
+}
+
+/// Jobs that are to run in a group.
+#[derive(Clone, Debug)]
+struct Members {
+    group: String,
+    /// A name of jobs, or how their names begin and an asterisk.
+    names: String,
+    position: Position,
+}
+
+impl Members {
+    fn has(&self, job: &str) -> bool {
+        match self.names.strip_suffix('*') {
+            Some(begin) => job.starts_with(begin),
+            None => job == self.names,
+        }
+    }
+}
+
+/// A file of control groups.
+#[derive(Clone, Debug, Default)]
+pub struct CgroupConfig {
+    /// Groups by their paths, each behind those that it is in.
+    groups: Vec<String>,
+    writes: Vec<CgroupWrite>,
+    members: Vec<Members>,
+}
+
+/// A section as it was read.
+struct Section {
+    name: String,
+    position: Position,
+    parent: Option<(String, Position)>,
+    lines: Vec<(String, String, Position)>,
+}
+
+impl CgroupConfig {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// Where it cannot be read, or at its first mistake, with its line.
+    pub fn read(path: &Path) -> Result<CgroupConfig, JobError> {
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            let position = Position {
+                file: name.clone(),
+                line: 0,
+            };
+            let why = format!("cannot be read: {error}");
+            JobError::of(&position, "", why, "give a file of control groups")
+        })?;
+        CgroupConfig::parse(&name, &text)
+    }
+
+    /// Reads the text of a file of this name.
+    ///
+    /// # Errors
+    /// At its first mistake, with its line.
+    pub fn parse(name: &str, text: &str) -> Result<CgroupConfig, JobError> {
+        let sections = split(name, text)?;
+        let mut config = CgroupConfig::default();
+        for section in &sections {
+            let group = path_of(section, &sections)?;
+            config.add_group(&group, &section.position)?;
+            for (key, value, position) in &section.lines {
+                match key.as_str() {
+                    "jobs" => config.add_members(&group, value, position)?,
+                    _ => config.add_write(&group, key, value, position)?,
+                }
+            }
+        }
+        config.check_leaves()?;
+        Ok(config)
+    }
+
+    fn add_group(&mut self, group: &str, position: &Position) -> Result<(), JobError> {
+        let ends = group.match_indices('/').map(|(at, _)| at);
+        for end in ends.chain([group.len()]).filter(|end| *end > 0) {
+            let path = &group[..end];
+            if !self.groups.iter().any(|known| known == path) {
+                self.groups.push(path.to_string());
+            }
+        }
+        match self.groups.len() > GROUPS_MAX {
+            false => Ok(()),
+            true => Err(JobError::of(
+                position,
+                "",
+                "too many groups",
+                format!("at most {GROUPS_MAX}"),
+            )),
+        }
+    }
+
+    fn add_members(
+        &mut self,
+        group: &str,
+        names: &str,
+        position: &Position,
+    ) -> Result<(), JobError> {
+        let names: Vec<&str> = words(names).collect();
+        if names.is_empty() {
+            let right = "the names of jobs, as jobs = oltp, log*";
+            return Err(JobError::of(position, "jobs", "no job is named", right));
+        }
+        self.members.extend(names.into_iter().map(|names| Members {
+            group: group.to_string(),
+            names: names.to_string(),
+            position: position.clone(),
+        }));
+        Ok(())
+    }
+
+    fn add_write(
+        &mut self,
+        group: &str,
+        key: &str,
+        value: &str,
+        position: &Position,
+    ) -> Result<(), JobError> {
+        let Some(file) = CGROUP_FILES.iter().find(|file| file.name == key) else {
+            let names: Vec<&str> = CGROUP_FILES.iter().map(|file| file.name).collect();
+            let hint = hint(key, names.iter().copied());
+            return Err(JobError::of(
+                position,
+                key,
+                format!("a control group has no such file{hint}"),
+                format!("right is jobs, parent, or one of {}", names.join(", ")),
+            ));
+        };
+        let fail = |why: String| {
+            let option = format!("{key} = {value}");
+            Err(JobError::of(position, option, why, file.form))
+        };
+        let is_root = group.is_empty();
+        match file.on {
+            CgroupFileOn::Root if !is_root => return fail("the root alone has it (ENOENT)".into()),
+            CgroupFileOn::Others if is_root => {
+                return fail("the root has no such file (ENOENT)".into());
+            }
+            _ => {}
+        }
+        let (drive, text) = match drive_number(value) {
+            Some((drive, text)) => (Some(drive), text),
+            None if file.is_of_drive => {
+                return fail("the number of the drive is missing, as 8:0 (EINVAL)".into());
+            }
+            None => (None, value),
+        };
+        let write = CgroupWrite {
+            group: group.to_string(),
+            file,
+            drive,
+            text: text.to_string(),
+            position: position.clone(),
+        };
+        // What this and the lines before it make together is what counts.
+        self.writes.push(write);
+        let of_same = |write: &&CgroupWrite| {
+            (write.group.as_str(), write.file, write.drive) == (group, file, drive)
+        };
+        let mut queue = any_queue();
+        for write in self.writes.iter().filter(of_same) {
+            let written = write
+                .file
+                .write(&mut queue, Nanos::ZERO, CgroupId(1), &write.text);
+            written.map_err(|why| write.mistake(why))?;
+        }
+        Ok(())
+    }
+
+    /// Only groups without groups in them have processes.
+    fn check_leaves(&self) -> Result<(), JobError> {
+        let is_inner = |group: &str| {
+            let inside = format!("{group}/");
+            self.groups.iter().any(|other| other.starts_with(&inside))
+        };
+        let is_wrong = |members: &&Members| !members.group.is_empty() && is_inner(&members.group);
+        match self.members.iter().find(is_wrong) {
+            None => Ok(()),
+            Some(members) => Err(JobError::of(
+                &members.position,
+                format!("jobs = {}", members.names),
+                format!(
+                    "/{} has groups in it, and then no processes of its own (EBUSY)",
+                    members.group
+                ),
+                "put the jobs into a group inside it",
+            )),
+        }
+    }
+
+    /// Puts jobs into their groups, which stand in the job file after that.
+    ///
+    /// # Errors
+    /// Where it names a job that there is not, or one twice.
+    pub fn put_on(&self, file: &mut JobFile) -> Result<(), JobError> {
+        for members in &self.members {
+            let fail = |why: String, right: &str| {
+                let option = format!("jobs = {}", members.names);
+                Err(JobError::of(&members.position, option, why, right))
+            };
+            let names: Vec<&str> = file.jobs.iter().map(|spec| spec.name.as_str()).collect();
+            let names = names.join(", ");
+            let mut found = file
+                .jobs
+                .iter_mut()
+                .filter(|spec| members.has(&spec.name))
+                .peekable();
+            if found.peek().is_none() {
+                return fail(
+                    "no job is called so".to_string(),
+                    &format!("there are {names}"),
+                );
+            }
+            for spec in found {
+                match &spec.cgroup {
+                    Some(other) if *other != members.group => {
+                        let why = format!("{} is in /{other} already", spec.name);
+                        return fail(why, "a process is in one group");
+                    }
+                    _ if members.group.is_empty() => {}
+                    _ => spec.cgroup = Some(members.group.clone()),
+                }
+            }
+        }
+        file.cgroups = self.groups.clone();
+        file.cgroup_writes = self.writes.clone();
+        Ok(())
+    }
+}
+
+/// A queue that takes whatever any queue takes.
+fn any_queue() -> RequestQueue {
+    RequestQueue::new(&QueueConfig {
+        nr_cpus: 1,
+        nr_hw_queues: 1,
+        queue_depth: 64,
+        limits: QueueLimits::default(),
+    })
+}
+
+fn split(name: &str, text: &str) -> Result<Vec<Section>, JobError> {
+    let mut sections: Vec<Section> = Vec::new();
+    for (line, text) in (1..).zip(text.lines()) {
+        let position = Position {
+            file: name.to_string(),
+            line,
+        };
+        let text = text.split(['#', ';']).next().unwrap_or("").trim();
+        if text.is_empty() {
+            continue;
+        }
+        if let Some(rest) = text.strip_prefix('[') {
+            let Some(path) = rest.strip_suffix(']') else {
+                let right = "a group's path in brackets, as [/batch]";
+                return Err(JobError::of(&position, text, "not a section", right));
+            };
+            sections.push(Section {
+                name: path.trim().trim_matches('/').to_string(),
+                position,
+                parent: None,
+                lines: Vec::new(),
+            });
+            continue;
+        }
+        let Some((key, value)) = text.split_once('=') else {
+            let right = "a file of the group's and what is written to it, as io.weight = 100";
+            return Err(JobError::of(&position, text, "there is no = in it", right));
+        };
+        let (key, value) = (key.trim().to_string(), value.trim().to_string());
+        let Some(section) = sections.last_mut() else {
+            let right = "begin with a group's path in brackets, as [/batch]";
+            return Err(JobError::of(&position, text, "outside of a group", right));
+        };
+        match key.as_str() {
+            "parent" => section.parent = Some((value.trim_matches('/').to_string(), position)),
+            _ => section.lines.push((key, value, position)),
+        }
+    }
+    Ok(sections)
+}
+
+/// The whole path of a section's group.
+fn path_of(section: &Section, sections: &[Section]) -> Result<String, JobError> {
+    let name = &section.name;
+    let is_name =
+        |part: &str| !part.is_empty() && part.len() <= NAME_MAX && part != "." && part != "..";
+    if !name.is_empty() && !name.split('/').all(is_name) {
+        let option = format!("[/{name}]");
+        let right = format!("names of 1 to {NAME_MAX} bytes with slashes between them");
+        return Err(JobError::of(
+            &section.position,
+            option,
+            "no path of a group",
+            right,
+        ));
+    }
+    let mut path = name.clone();
+    let mut above = &section.parent;
+    let mut seen = vec![name.as_str()];
+    while let Some((parent, position)) = above {
+        if seen.contains(&parent.as_str()) {
+            seen.push(parent);
+            let circle: Vec<String> = seen.iter().map(|name| format!("/{name}")).collect();
+            return Err(JobError::of(
+                position,
+                format!("parent = /{parent}"),
+                format!(
+                    "a group cannot be inside itself: {} (ELOOP)",
+                    circle.join(" in ")
+                ),
+                "a tree has the root at its top",
+            ));
+        }
+        seen.push(parent);
+        path = format!("{parent}/{path}").trim_matches('/').to_string();
+        let next = sections.iter().find(|other| other.name == *parent);
+        above = next.map_or(&None, |next| &next.parent);
+    }
+    Ok(path)
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split([',', ' ', '\t']).filter(|word| !word.is_empty())
+}
+
+/// The drive's number that a text begins with, and the rest.
+fn drive_number(text: &str) -> Option<(DriveNumber, &str)> {
+    let (first, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+    let (major, minor) = first.split_once(':')?;
+    let number = DriveNumber {
+        major: major.parse().ok()?,
+        minor: minor.parse().ok()?,
+    };
+    Some((number, rest.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fio::parse_str;
+
+    fn job(text: &str) -> JobFile {
+        parse_str("t.fio", text, &|_| None, &|_, _| Err(String::new())).unwrap()
+    }
+
+    #[test]
+    fn jobs_are_put_into_their_groups() {
+        let text = "[/]\nio.cost.qos = 8:0 enable=1 # on\n[/system/db]\nio.weight = 500\n\
+                    jobs = oltp, log*\n[batch]\nparent = /low\nio.max = 8:0 wbps=1048576\n\
+                    io.max = 8:0 riops=max\njobs = backup\n";
+        let config = CgroupConfig::parse("c", text).unwrap();
+        assert_eq!(config.groups, ["system", "system/db", "low", "low/batch"]);
+        let mut file = job("[oltp]\n[log1]\n[log2]\n[backup]\n[other]\n");
+        config.put_on(&mut file).unwrap();
+        let groups: Vec<_> = file
+            .jobs
+            .iter()
+            .map(|spec| spec.cgroup.as_deref())
+            .collect();
+        let db = Some("system/db");
+        assert_eq!(groups, [db, db, db, Some("low/batch"), None]);
+        assert_eq!(file.cgroup_writes.len(), 4);
+        assert_eq!(file.cgroup_writes[3].position.line, 9);
+    }
+
+    #[test]
+    fn what_the_kernel_refuses_is_refused_at_its_line() {
+        for (text, line, why) in [
+            ("io.weight = 1\n", 1, "outside of a group"),
+            ("[/a\n", 1, "not a section"),
+            ("[/a]\nio.weight\n", 2, "no ="),
+            ("[/a]\n\nio.weight = 0\n", 3, "from 1 to 10000 (EINVAL)"),
+            ("[/a]\nio.weight = 10001\n", 2, "from 1 to 10000 (EINVAL)"),
+            ("[/a]\nio.bfq.weight = 1001\n", 2, "from 1 to 1000 (EINVAL)"),
+            (
+                "[/a]\nio.max = rbps=5\n",
+                2,
+                "number of the drive is missing",
+            ),
+            ("[/a]\nio.max = 8:0 rbps=0\n", 2, "ERANGE"),
+            ("[/a]\nio.latency = 8:0 goal=5\n", 2, "target=MICROSECONDS"),
+            ("[/a]\nio.prio.class = rt\n", 2, "no policy"),
+            ("[/a]\nio.cost.qos = 8:0 enable=1\n", 2, "the root alone"),
+            ("[/]\nio.weight = 100\n", 2, "the root has no such file"),
+            ("[/]\nio.cost.qos = 8:0 min=150 max=50\n", 2, "above max"),
+            ("[/]\nio.cost.model = 8:0 model=cubic\n", 2, "linear alone"),
+            ("[/a]\nio.wieght = 5\n", 2, "did you mean io.weight"),
+            ("[/a]\njobs =\n", 2, "no job is named"),
+            ("[/a/../b]\n", 1, "no path"),
+            ("[/a]\njobs = x\n[/a/b]\n", 2, "EBUSY"),
+        ] {
+            let error = CgroupConfig::parse("c", text).unwrap_err();
+            assert_eq!(error.line, line, "{text}: {error}");
+            assert!(error.to_string().contains(why), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_loop_is_named() {
+        let text = "[a]\nparent = b\n[b]\nparent = c\n[c]\nparent = /a\n";
+        let error = CgroupConfig::parse("c", text).unwrap_err();
+        assert_eq!(error.line, 6);
+        let said = error.to_string();
+        assert!(said.contains("/a in /b in /c in /a (ELOOP)"), "{said}");
+    }
+
+    #[test]
+    fn a_job_is_in_one_group_and_there() {
+        let both = "[/a]\njobs = x\n[/b]\njobs = x*\n";
+        let config = CgroupConfig::parse("c", both).unwrap();
+        let error = config.put_on(&mut job("[x]\n")).unwrap_err();
+        assert!(error.to_string().contains("in /a already"), "{error}");
+        let error = config.put_on(&mut job("[y]\n")).unwrap_err();
+        assert!(error.to_string().contains("there are y"), "{error}");
+    }
+
+    #[test]
+    fn a_drive_has_its_number() {
+        let (number, rest) = drive_number("8:16 rbps=5").unwrap();
+        assert_eq!((number.to_string().as_str(), rest), ("8:16", "rbps=5"));
+        assert!(number.is_of(1, 2) && !number.is_of(0, 2) && number.is_of(0, 1));
+        assert!(drive_number("default 5").is_none());
+    }
+}
