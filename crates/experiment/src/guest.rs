@@ -131,7 +131,7 @@ impl Guest {
         let mut texts: Vec<String> = Vec::new();
         for setting in settings {
             check_options(&setting.options, is_place, "--world guest")?;
-            let job = guest.jobs.read(source, guest.cpus, &setting.options)?;
+            let job = guest.jobs.read(source, guest.cpus, setting)?;
             let (drive, text) = setting.drive().map_err(Error::Mistake)?;
             if !texts.contains(&text) {
                 texts.push(text);
