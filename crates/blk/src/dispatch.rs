@@ -200,6 +200,14 @@ impl RequestQueue {
         }
     }
 
+    /// A timer's interrupt comes: timers that may be late run with it
+    /// (`hrtimer_interrupt`).
+    pub fn timer_interrupt(&mut self, now: Nanos) {
+        if let Some(cost) = self.rq_qos.as_mut().and_then(|qos| qos.cost_mut()) {
+            cost.expire(now, &mut self.woken);
+        }
+    }
+
     /// Calls the scheduler, and the layers beside it, where their timers have run
     /// out.
     pub fn run_timers(&mut self, now: Nanos) {

@@ -2,13 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use blklab_blk::{CgroupId, Elevator};
+use blklab_blk::{CGROUP_FILES, CgroupId, Elevator, Nanos, RequestQueue};
 use blklab_workload::trace::tracefs::{EventKind, RunInfo};
 
+use crate::ConformError;
 use crate::recording::Recorded;
 
 /// The attribute that holds a group's weight.
 const WEIGHT: &str = "io.bfq.weight";
+
+/// The file of a group that holds its limits.
+pub(crate) const IO_MAX: &str = "io.max";
 
 /// The groups below the root, and which task is in which.
 #[derive(Default)]
@@ -65,14 +69,54 @@ impl Cgroups {
 
     /// Tells a scheduler of the groups.
     pub(crate) fn set_up(&self, elevator: &mut dyn Elevator) {
-        for path in &self.paths {
-            if let Some((above, _)) = path.rsplit_once('/') {
-                elevator.set_cgroup_parent(self.find(path), self.find(above));
-            }
+        for (id, parent) in self
+            .parents()
+            .filter(|(_, parent)| *parent != CgroupId::ROOT)
+        {
+            elevator.set_cgroup_parent(id, parent);
         }
         for &(id, weight) in &self.weights {
             elevator.set_cgroup_weight(id, weight);
         }
+    }
+
+    /// Each group with the one that it is in.
+    fn parents(&self) -> impl Iterator<Item = (CgroupId, CgroupId)> {
+        self.paths.iter().map(|path| {
+            let above = path.rsplit_once('/').map_or("", |(above, _)| above);
+            (self.find(path), self.find(above))
+        })
+    }
+
+    /// Writes to a queue what was written to the groups' files in the recorded run; but
+    /// for `io.max`, which is compared apart.
+    pub(crate) fn write_files(
+        &self,
+        info: &RunInfo,
+        queue: &mut RequestQueue,
+        file: &str,
+    ) -> Result<(), ConformError> {
+        for (path, text) in &info.cgroup_files {
+            let (group, name) = path.rsplit_once('/').unwrap_or(("", path));
+            let known = CGROUP_FILES.iter().find(|file| file.name == name);
+            let Some(known) = known.filter(|file| file.name != IO_MAX) else {
+                continue;
+            };
+            for (id, parent) in self.parents() {
+                queue.set_cgroup_parent(id, parent);
+            }
+            let text = match known.is_of_drive {
+                true => text.split_once(' ').map_or("", |(_, text)| text),
+                false => text,
+            };
+            let written = known.write(queue, Nanos::ZERO, self.find(group), text);
+            written.map_err(|message| ConformError::Setup {
+                file: file.to_owned(),
+                name: path.clone(),
+                message,
+            })?;
+        }
+        Ok(())
     }
 
     /// The group and the weight that a line says are written now.

@@ -1,5 +1,6 @@
 //! Each tracepoint of the kernel's is compared with ours and counted.
 
+use blklab_blk::RateChange;
 use blklab_workload::trace::tracefs::WbtCall;
 
 use super::Whole;
@@ -91,6 +92,18 @@ impl Whole<'_> {
         };
         self.count(
             "wbt window",
+            ours == Some(kernel),
+            || text(kernel),
+            || ours.map_or_else(nothing, text),
+        );
+    }
+
+    /// The end of a period of the cost model, where that changes anything.
+    pub(super) fn compare_rate(&mut self, kernel: RateChange) {
+        let ours = self.queue.io_cost().and_then(|cost| cost.last_change());
+        let text = |change: RateChange| format!("{change:?}");
+        self.count(
+            "cost rate",
             ours == Some(kernel),
             || text(kernel),
             || ours.map_or_else(nothing, text),

@@ -19,8 +19,8 @@ mod unmatched;
 use std::collections::BTreeMap;
 
 use blklab_blk::{
-    IoStatus, Nanos, Op, QueueConfig, RequestId, RequestQueue, SubmitterId, Throttle, TraceEvent,
-    Waiter,
+    IoStatus, Nanos, Op, QueueConfig, RateChange, RequestId, RequestQueue, SubmitterId, Throttle,
+    TraceEvent, Waiter,
 };
 use blklab_workload::trace::tracefs::{Event, EventKind};
 
@@ -121,6 +121,9 @@ impl<'r> Whole<'r> {
         if let Some(elevator) = queue.elevator_mut() {
             cgroups.set_up(elevator);
         }
+        if let Some(info) = &recording.info {
+            cgroups.write_files(info, &mut queue, &recording.file)?;
+        }
         start_tags(&mut queue, events);
         let throttle = match is_throttled(events) {
             true => throttle_of(recording.info.as_ref(), &cgroups, &recording.file)?,
@@ -181,7 +184,29 @@ impl<'r> Whole<'r> {
                     self.released(bio);
                     self.bio_queue(bio);
                 }
-                EventKind::RqComplete(rq) => self.completion(Extent::of_end(rq)),
+                EventKind::RqComplete(rq) => {
+                    self.completion(Extent::of_end(rq));
+                    self.queue.timer_interrupt(self.now);
+                    if self.queue.io_cost().is_some() {
+                        self.run_woken_without_tag();
+                    }
+                }
+                EventKind::IocostRate {
+                    rate,
+                    busy_level,
+                    missed_ppm,
+                    wait_percent,
+                    lagging,
+                    shortages,
+                    ..
+                } => self.compare_rate(RateChange {
+                    rate: rate[1],
+                    busy_level: *busy_level,
+                    missed_ppm: *missed_ppm,
+                    wait_percent: *wait_percent,
+                    lagging: *lagging,
+                    shortages: *shortages,
+                }),
                 EventKind::Unplug { .. } if self.shared => {
                     self.task(event.pid).unplugs = Some(at);
                 }
@@ -296,9 +321,22 @@ impl<'r> Whole<'r> {
         if let Some(throttle) = &mut self.throttle {
             throttle.timer(self.now);
         }
+        self.run_cost_timers();
         self.queue.run_timers(self.now);
         while let Some(at) = next(&self.queue).filter(|&at| at <= self.now) {
             self.queue.run_timers(at);
+        }
+    }
+
+    /// Timers of the cost model, each at its time: who it lets go asks for a tag then,
+    /// which shows only where there is one.
+    fn run_cost_timers(&mut self) {
+        let next = |queue: &RequestQueue| queue.io_cost().map(|cost| cost.next_timer());
+        while let Some(at) = next(&self.queue).filter(|&at| at <= self.now) {
+            let now = std::mem::replace(&mut self.now, at);
+            self.queue.run_timers(at);
+            self.run_woken_without_tag();
+            self.now = now;
         }
     }
 

@@ -243,9 +243,14 @@ impl Whole<'_> {
     /// line of it shows; where there is one, it was another that was woken.
     pub(super) fn run_woken_untraced(&mut self) {
         self.queue.take_woken(&mut self.woken);
-        if self.event().pid != IDLE || self.woken.is_empty() {
-            return;
+        if self.event().pid == IDLE {
+            self.run_woken_without_tag();
         }
+    }
+
+    /// Has those run that were woken and find no tag.
+    pub(super) fn run_woken_without_tag(&mut self) {
+        self.queue.take_woken(&mut self.woken);
         for ticket in std::mem::take(&mut self.woken) {
             let asleep = |task: &Task| task.waiter.as_ref().map(|waiter| waiter.ticket);
             let task = self.tasks.iter().find(|(_, t)| asleep(t) == Some(ticket));

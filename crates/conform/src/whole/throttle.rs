@@ -6,11 +6,8 @@ use blklab_workload::trace::tracefs::{BioEvent, EventKind, RunInfo};
 
 use super::Whole;
 use crate::ConformError;
-use crate::cgroups::Cgroups;
+use crate::cgroups::{Cgroups, IO_MAX};
 use crate::recording::Recorded;
-
-/// The file of a group that holds its limits.
-const IO_MAX: &str = "io.max";
 
 /// The limits that were written in the recorded run, where any were.
 pub(super) fn throttle_of(

@@ -141,6 +141,18 @@ fn the_whole_layer_agrees_with_io_max() {
     assert!(of(&report, "throttle") == 600 && of(&report, "release") > 150);
 }
 
+/// Who waits for what it costs, and what each period of the cost model finds.
+#[test]
+fn the_whole_layer_agrees_with_io_cost() {
+    let report = whole("none", &traces(&ours(), "io.cost")).unwrap();
+    let of = |kind: &str| {
+        let found = report.totals().into_iter().find(|t| t.kind == kind);
+        found.map_or(0, |tally| tally.compared)
+    };
+    assert!(of("cost rate") == 17 && of("request") >= 1600);
+    assert!(report.percent() >= 97.0, "{report}");
+}
+
 #[test]
 fn every_trace_there_is_agrees() {
     let Some(directory) = std::env::var_os("BLKLAB_KERNEL_TRACES").map(PathBuf::from) else {

@@ -28,7 +28,7 @@ use alloc::vec::Vec;
 
 use crate::bio::{Bio, BioFlags, CgroupId, Op};
 use crate::request::{BioId, Request, RequestId};
-use crate::units::{Nanos, SECTORS_PER_PAGE};
+use crate::units::{JIFFY_NS, Nanos, SECTORS_PER_PAGE};
 use params::{Coefficients, DriveKind};
 pub use params::{CostModel, CostQos, Speed};
 use period::Period;
@@ -737,26 +737,47 @@ impl IoCost {
 
     /// When [`IoCost::timer`] is to be called. Timers of groups may be late by a
     /// hundredth of a period.
-    pub(super) fn next_timer(&self) -> Nanos {
-        let slack_ns = self.period.slack_ns();
+    pub fn next_timer(&self) -> Nanos {
         let groups = self.groups.iter().filter_map(|group| group.timer);
-        let groups = groups.map(|soft| Nanos(soft.0.saturating_add(slack_ns)));
+        let groups = groups.map(|soft| self.latest(soft));
         let period = self.period.next_timer();
         groups.min().map_or(period, |first| first.min(period))
     }
 
+    /// When a group's timer runs that may not run before `soft`: with the next tick, and
+    /// a hundredth of a period late at most.
+    fn latest(&self, soft: Nanos) -> Nanos {
+        let hard_ns = soft.0.saturating_add(self.period.slack_ns());
+        let tick_ns = soft.0.div_ceil(JIFFY_NS).saturating_mul(JIFFY_NS);
+        Nanos(hard_ns.min(tick_ns))
+    }
+
     /// Does what is due.
     pub(super) fn timer(&mut self, now: Nanos, woken: &mut Vec<u64>) {
+        let is_due = |soft: Nanos| self.latest(soft) <= now;
+        if self
+            .groups
+            .iter()
+            .filter_map(|group| group.timer)
+            .any(is_due)
+        {
+            self.expire(now, woken);
+        }
+        if self.period.next_timer() <= now {
+            self.end_period(now, woken);
+        }
+    }
+
+    /// Runs timers of groups that may run now: those that could be later still run with
+    /// others' interrupts.
+    pub(crate) fn expire(&mut self, now: Nanos, woken: &mut Vec<u64>) {
         for at in 0..self.groups.len() {
-            let due = self.groups[at].timer.take_if(|at| *at <= now).is_some();
-            if due {
+            let timer = &mut self.groups[at].timer;
+            if timer.take_if(|soft| *soft <= now).is_some() {
                 let pays_debt = self.groups[at].abs_debt > 0;
                 let time = self.now(now);
                 self.kick(at, pays_debt, time, woken);
             }
-        }
-        if self.period.next_timer() <= now {
-            self.end_period(now, woken);
         }
     }
 }

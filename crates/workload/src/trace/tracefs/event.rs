@@ -202,6 +202,23 @@ pub enum EventKind<'a> {
         /// `jiffies_64`.
         jif: u64,
     },
+    /// `iocost_ioc_vrate_adj`: a period of the cost model ends.
+    IocostRate {
+        /// The drive's name.
+        disk: &'a str,
+        /// The rate of virtual time before, and from now on.
+        rate: [u64; 2],
+        /// Periods in which the drive had too much; below 0 too little.
+        busy_level: i32,
+        /// Reads and writes beyond their targets.
+        missed_ppm: [u32; 2],
+        /// Waits for tags, in percent of the period.
+        wait_percent: u64,
+        /// Groups with I/Os of past periods in the drive.
+        lagging: u32,
+        /// Groups that had too little.
+        shortages: u32,
+    },
     /// `tracing_mark_write`: a program wrote a line into the trace.
     TracingMark {
         /// The line.

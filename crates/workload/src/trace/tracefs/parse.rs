@@ -249,6 +249,22 @@ fn probe<'a>(name: &'a str, args: Args<'a>) -> Result<EventKind<'a>, Fault> {
             work: args.hex("work")?,
             jif: args.decimal("jif")?,
         },
+        "iocost_ioc_vrate_adj" => {
+            let start = args.at;
+            let disk = args.at.word();
+            let disk = disk
+                .strip_prefix('[')
+                .and_then(|disk| disk.strip_suffix(']'));
+            IocostRate {
+                disk: disk.ok_or_else(|| start.fault("disk", "a drive's name in brackets"))?,
+                rate: args.pair("vrate", "->")?,
+                busy_level: args.decimal("busy")?,
+                missed_ppm: args.pair("missed_ppm", ":")?,
+                wait_percent: args.decimal("rq_wait_pct")?,
+                lagging: args.decimal("lagging")?,
+                shortages: args.decimal("shortages")?,
+            }
+        }
         "tracing_mark_write" => TracingMark {
             text: args.at.rest().trim(),
         },
@@ -558,6 +574,15 @@ impl<'a> Values<'a> {
     fn decimal<T: FromStr>(&mut self, name: &'static str) -> Result<T, Fault> {
         self.find(name)?;
         self.at.number(name, NUMBER_EXPECTED)
+    }
+
+    /// Two numbers with this between them.
+    fn pair<T: FromStr>(&mut self, name: &'static str, between: &str) -> Result<[T; 2], Fault> {
+        self.find(name)?;
+        let start = self.at;
+        let pair = self.at.word().split_once(between);
+        let pair = pair.and_then(|(a, b)| Some([a.parse().ok()?, b.parse().ok()?]));
+        pair.ok_or_else(|| start.fault(name, "two numbers"))
     }
 
     fn hex(&mut self, name: &'static str) -> Result<u64, Fault> {

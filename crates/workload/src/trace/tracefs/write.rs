@@ -72,6 +72,7 @@ impl EventKind<'_> {
             WbtTimer { .. } => "wbt_timer",
             ThrRet { .. } => "thr_ret",
             ThrWork { .. } => "thr_work",
+            IocostRate { .. } => "iocost_ioc_vrate_adj",
             TracingMark { .. } => "tracing_mark_write",
             KyDone { .. } => "ky_done",
             DdBmerged { .. } => "dd_bmerged",
@@ -179,6 +180,19 @@ impl EventKind<'_> {
                 u8::from(*held)
             ),
             ThrWork { work, jif } => write!(f, " work={work:#x} jif={jif}"),
+            IocostRate {
+                disk,
+                rate: [before, after],
+                busy_level,
+                missed_ppm: [reads, writes],
+                wait_percent,
+                lagging,
+                shortages,
+            } => {
+                write!(f, " [{disk}] vrate={before}->{after} busy={busy_level} ")?;
+                write!(f, "missed_ppm={reads}:{writes} rq_wait_pct={wait_percent} ")?;
+                write!(f, "lagging={lagging} shortages={shortages}")
+            }
             TracingMark { text } => write!(f, " {text}"),
             KyDone {
                 rq,
