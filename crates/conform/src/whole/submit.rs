@@ -7,6 +7,10 @@ use super::Whole;
 use super::lines::IDLE;
 use super::tracepoint::Extent;
 
+/// For so long a task that does not sleep is on its way from a bio to its request, at
+/// most, with an interrupt between them.
+const AWAKE_NS: u64 = 50_000;
+
 /// A task that submits.
 #[derive(Default)]
 pub(super) struct Task {
@@ -69,7 +73,7 @@ impl Whole<'_> {
             let part = self.first_part(&mut left);
             self.submit_part(pid, next, part, outcome.plugged);
             let blocked = self.task(pid).waiter.is_some();
-            self.count_wait(outcome.sleeps, blocked);
+            self.count_wait(outcome.sleeps || self.slept(outcome.at), blocked);
             if left.sectors == 0 {
                 return;
             }
@@ -81,6 +85,17 @@ impl Whole<'_> {
                 }
             }
         }
+    }
+
+    /// Whether the task slept until its line at `at` though no other line is between:
+    /// the cost model's timers wake it where nothing else happens.
+    fn slept(&self, at: Option<usize>) -> bool {
+        let has_costs = self.queue.io_cost().is_some();
+        let Some(at) = at.filter(|_| has_costs) else {
+            return false;
+        };
+        let passed_ns = self.events[at].event.at_ns - self.event().at_ns;
+        passed_ns > AWAKE_NS
     }
 
     /// Takes as much off a bio as one request may hold.
