@@ -130,6 +130,8 @@ fn disk(random: &mut Random, scheduler: &str, reads: u64, writes: u64) -> DiskSt
     DiskStats {
         counted_ns: RUNTIME_NS,
         power_loss: None,
+        cgroups: Vec::new(),
+        cost_rate: None,
         name: "sda".to_string(),
         queue: QueueStats {
             ios: [reads, writes, 0, 0],
