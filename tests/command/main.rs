@@ -8,6 +8,7 @@ mod cgroups;
 mod compare;
 mod determinism;
 mod fairness;
+mod faults;
 mod files;
 mod fio_examples;
 mod fs_images;

@@ -309,6 +309,9 @@ fn host(args: &CompareArgs) -> Result<(Host, Vec<Setting>, Plan), Failure> {
             "write to the device before, as the state needs it",
         );
     }
+    if models.faults.is_some() {
+        return refuse("--faults", "a real drive has its own");
+    }
     if models.seed.is_some() {
         let instead = "fio draws for itself: put randseed=N into the job";
         return refuse("--seed", instead);
@@ -378,6 +381,13 @@ fn real_job(args: &CompareArgs, world: &str) -> Result<JobSource, Failure> {
     if work.models.cgroup_file.is_some() {
         let instead = format!("the groups of --world {world} are those of its kernel");
         return refuse("--cgroup-file", &instead);
+    }
+    if work.models.faults.is_some_and(|faults| faults.in_data()) {
+        let instead = format!("what --world {world} reads is what its back end has");
+        return refuse(
+            "--faults with bit_rot, stale_read or misdirected_read",
+            &instead,
+        );
     }
     if work.models.power_loss_at.is_some() {
         let instead = format!("the drive of --world {world} keeps its power");

@@ -17,6 +17,7 @@ mod source;
 mod table;
 #[cfg(test)]
 mod tests;
+mod time;
 
 use std::cell::RefCell;
 
@@ -36,6 +37,7 @@ pub use file::{NewFile, kind_without_end, read_text};
 pub use reference::{Key, Reference, TableOfKeys};
 pub use shipped::Shipped;
 pub use table::{ReadError, Table};
+pub use time::time_ns;
 
 /// A mistake in a description.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]

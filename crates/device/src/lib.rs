@@ -6,6 +6,7 @@
 
 use blklab_blk::{Nanos, Op, Sector};
 
+mod faults;
 mod published;
 pub mod registry;
 mod spec;
@@ -17,6 +18,7 @@ mod ssd;
 /// The kinds of drives.
 const MODELS: [&spec::ModelType; 3] = [&null::MODEL, &ssd::MODEL, &hdd::MODEL];
 
+pub use faults::{DataFault, Faults};
 pub use published::Published;
 pub use spec::{DriveSpec, Identity, Interface, State, reference};
 
@@ -125,6 +127,11 @@ pub trait Device: Send {
     /// Forgets what [`Device::stats`] counted until `now` (the end of a ramp),
     /// not what is on the drive.
     fn reset_stats(&mut self, now: Nanos);
+
+    /// Takes what is wrong with the data of the completed read that had this tag.
+    fn take_data_fault(&mut self, _tag: u32) -> Option<DataFault> {
+        None
+    }
 
     /// Starts or stops writing down what its parts do. The commands that it
     /// takes from the start on are numbered from zero.

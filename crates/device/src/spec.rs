@@ -9,6 +9,7 @@ use blklab_description::{
 };
 use strum::{Display, EnumMessage, EnumString, VariantArray};
 
+use crate::faults::{Faults, FaultyDevice};
 use crate::{Device, MODELS, Published};
 
 /// Reads the tables of a kind of drive.
@@ -183,6 +184,7 @@ pub struct DriveSpec {
     pub assumed: Vec<Assumed>,
     /// What is said of it, if anything.
     pub published: Option<Published>,
+    faults: Option<Faults>,
     model: Arc<dyn Model>,
 }
 
@@ -226,6 +228,7 @@ impl DriveSpec {
             interface,
             assumed,
             published,
+            faults: None,
             model,
         })
     }
@@ -262,9 +265,26 @@ impl DriveSpec {
         Ok(self)
     }
 
+    /// Faults that it was given.
+    pub fn faults(&self) -> Option<Faults> {
+        self.faults
+    }
+
+    /// The drive with faults.
+    pub fn with_faults(self, faults: Faults) -> DriveSpec {
+        DriveSpec {
+            faults: Some(faults),
+            ..self
+        }
+    }
+
     /// A drive as described; `seed` decides whatever is left to chance inside.
     pub fn build(&self, seed: u64) -> Box<dyn Device> {
-        self.model.build(seed)
+        let device = self.model.build(seed);
+        match self.faults {
+            Some(faults) => Box::new(FaultyDevice::new(device, faults, seed)),
+            None => device,
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use blklab_blk::{NoMerges, RequestQueue};
 use blklab_description::hint;
-use blklab_device::{DriveSpec, State, registry};
+use blklab_device::{DriveSpec, Faults, State, registry};
 use blklab_driver::Driver;
 use blklab_elevator::SchedulerChoice;
 use blklab_host::QueueSettings;
@@ -37,6 +37,8 @@ pub struct Setting {
     pub drive_values: Vec<(String, String)>,
     /// What was written to the drive before, where its description is not to say.
     pub state: Option<State>,
+    /// Faults that the drive has.
+    pub faults: Option<Faults>,
     /// The machine's model: a name or a file.
     pub machine: String,
     /// The file of control groups, if any.
@@ -94,11 +96,14 @@ impl Setting {
 
     /// The drive's model and its text.
     pub(crate) fn drive(&self) -> Result<(DriveSpec, String), String> {
-        let (drive, text) = registry::load_with(&self.drive, &self.drive_values)?;
-        match self.state {
-            None => Ok((drive, text)),
-            Some(state) => Ok((drive.in_state(state)?, text)),
+        let (mut drive, text) = registry::load_with(&self.drive, &self.drive_values)?;
+        if let Some(state) = self.state {
+            drive = drive.in_state(state)?;
         }
+        if let Some(faults) = self.faults {
+            drive = drive.with_faults(faults);
+        }
+        Ok((drive, text))
     }
 
     /// What a real kernel's queue is set to.

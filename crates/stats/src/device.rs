@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::fact::{Fact, Place, Unit, Value, counters, mean, ratio};
+use crate::faults::FaultStats;
 use crate::hdd::ArmStats;
 use crate::results::Results;
 use crate::ssd::{CollectionStats, MergeStats, SlcStats, TooFull, WearStats};
@@ -33,6 +34,9 @@ counters! {
         pub wear: WearStats,
         /// What a disk's arm, platters and buffer did; `None` where there are none.
         pub arm: Option<ArmStats>,
+        /// Faults it had; `None` where it was asked to have none.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub faults: Option<FaultStats>,
         /// Pages whose read by the host a program or an erase held up: their die was at
         /// it between their coming and their start.
         pub reads_behind_writes: u64 => sum Drive Count "pages whose read waited behind writes";
@@ -225,6 +229,7 @@ pub(crate) fn facts() -> Vec<Fact> {
         ),
     });
     facts.extend(ArmStats::facts());
+    facts.extend(FaultStats::facts());
     facts.extend(CollectionStats::facts());
     facts.extend(WearStats::facts());
     facts.extend(SlcStats::facts());

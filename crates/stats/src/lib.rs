@@ -6,6 +6,7 @@ mod cpu;
 mod device;
 mod estimate;
 mod fact;
+mod faults;
 mod hdd;
 mod histogram;
 mod job;
@@ -24,6 +25,7 @@ pub use cpu::{CpuSlice, CpuTimes};
 pub use device::{ChannelStats, DeviceStats, DieStats, FetchStats};
 pub use estimate::{Estimate, Significance, jain_index, student_t95};
 pub use fact::{Fact, Place, Unit, facts};
+pub use faults::FaultStats;
 pub use hdd::ArmStats;
 pub use histogram::{FioBin, Histogram, Summary};
 pub use job::{

@@ -4,7 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use blklab_device::State;
+use blklab_description::time_ns;
+use blklab_device::{Faults, State};
 use blklab_elevator::KernelVersion;
 use blklab_experiment::{NamedScheduler, Recording, Setting, Tail, Work};
 use blklab_report::{Goal, Goals, Limit, Question};
@@ -103,6 +104,11 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_name = "STATE", value_parser = state)]
     pub(crate) state: Option<State>,
 
+    /// Faults of the drive, as read_error=1e-4,stall=1e-3:30ms,slow=2; a wrong name
+    /// lists them all
+    #[arg(long, value_name = "FAULT=RATE,...", value_parser = Faults::parse)]
+    pub(crate) faults: Option<Faults>,
+
     /// The host: a name from `blklab list machines`, or a file [default:
     /// generic-8]
     #[arg(long, value_name = "NAME|FILE")]
@@ -188,6 +194,7 @@ impl ModelArgs {
             nomerges: self.nomerges,
             drive: self.drive().to_string(),
             state: self.state,
+            faults: self.faults,
             machine: self.machine().to_string(),
             memory_bytes: self.memory,
             read_ahead_kb: self.read_ahead_kb,
@@ -660,49 +667,6 @@ impl TimelineArgs {
             (Some(_), _) => Some("--timeline-start"),
             (_, Some(_)) => Some("--timeline-length"),
             (None, None) => None,
-        }
-    }
-}
-
-/// A time with its unit, in nanoseconds.
-pub(crate) fn time_ns(text: &str) -> Result<u64, String> {
-    let wrong = || "right is a number with its unit: 500us, 20ms or 1.5s".to_string();
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let factor = match &text[digits.len()..] {
-        "ns" => 1.0,
-        "us" => 1e3,
-        "ms" => 1e6,
-        "s" => 1e9,
-        _ => return Err(wrong()),
-    };
-    let number: f64 = digits.parse().map_err(|_| wrong())?;
-    let ns = number * factor;
-    match (0.0..9e18).contains(&ns) {
-        true => Ok(ns as u64),
-        false => Err(wrong()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn times_have_a_unit() {
-        assert_eq!(time_ns("1.5s"), Ok(1_500_000_000));
-        assert_eq!(time_ns("20ms"), Ok(20_000_000));
-        assert_eq!(time_ns("0ns"), Ok(0));
-        for wrong in ["", "1", "s", "-1s", "1e30s", "NaNs", "infs", "1 s", "1m"] {
-            assert!(time_ns(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn no_text_makes_it_panic(text in ".{0,12}", number in "[0-9.e+-]{0,8}(ns|us|ms|s)") {
-            let _ = time_ns(&text);
-            let _ = time_ns(&number);
         }
     }
 }

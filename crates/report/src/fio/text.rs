@@ -7,8 +7,8 @@
 use std::fmt::{self, Write};
 
 use blklab_stats::{
-    ArmStats, CacheStats, DirResults, DiskStats, Histogram, JobResults, JobSetup, PowerLoss,
-    Results, Wait, WaitCounts,
+    ArmStats, CacheStats, DirResults, DiskStats, FaultStats, Histogram, JobResults, JobSetup,
+    PowerLoss, Results, Wait, WaitCounts,
 };
 
 use super::number::{Base, FIGURES, Unit, ctime, number, strerror};
@@ -432,6 +432,9 @@ fn write_drive(out: &mut String, results: &Results) -> fmt::Result {
             write_power_loss(out, &disk.name, loss)?;
         }
         let device = &disk.device;
+        if let Some(faults) = &device.faults {
+            write_faults(out, &disk.name, faults)?;
+        }
         if let Some(arm) = &device.arm {
             write_arm(out, disk, arm, results.elapsed_ns)?;
         } else if device.channels.is_empty() {
@@ -513,6 +516,20 @@ fn write_waits(out: &mut String, requests: &str, waits: &WaitCounts) -> fmt::Res
         }
     }
     writeln!(out)
+}
+
+fn write_faults(out: &mut String, name: &str, faults: &FaultStats) -> fmt::Result {
+    writeln!(
+        out,
+        "  {name}: faults: stalls={}, reads failed={} (sectors unreadable={}), bits rotted={}, \
+         stale reads={}, misdirected reads={}",
+        faults.stalls,
+        faults.reads_failed,
+        faults.latent_errors,
+        faults.bits_rotted,
+        faults.stale_reads,
+        faults.misdirected_reads,
+    )
 }
 
 /// A share of a span, in percent.

@@ -1,0 +1,523 @@
+//! Faults that drives have in the field, on top of any model: how often, and which
+//! command meets one.
+//!
+//! Latent sector errors and silent corruption as Bairavasundaram et al. describe them
+//! (SIGMETRICS 2007, FAST 2008); drives that stall or turn slow as Gunawi et al. do
+//! ("Fail-Slow at Scale", FAST 2018).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::ops::Range;
+
+use blklab_blk::{Nanos, Op};
+use blklab_description::{hint, time_ns};
+use blklab_stats::{DeviceStats, DriveTimeline, FaultStats};
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{RngCore, SeedableRng};
+
+use crate::{Command, CommandStatus, Completion, Device, Identity};
+
+/// Bits of a sector.
+const SECTOR_BITS: u64 = 512 * 8;
+/// A drive this much slower is a broken one.
+const SLOW_MAX: f64 = 1e6;
+
+/// How often a drive has which fault. A rate is a share of commands, from 0 to 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Faults {
+    /// Reads that find one of their sectors unreadable; it stays so until it is written.
+    read_error: f64,
+    /// Reads before which a bit of what they read turned on the medium.
+    bit_rot: f64,
+    /// Reads that are given what was there before the last write.
+    stale_read: f64,
+    /// Reads that are given another place's data.
+    misdirected_read: f64,
+    /// Commands that stand still.
+    stall: f64,
+    /// For how long.
+    stall_ns: u64,
+    /// How many times as long every command takes, from 1.
+    slow: f64,
+}
+
+// No number in it is NaN: it is only made by [`Faults::parse`].
+impl Eq for Faults {}
+
+impl Default for Faults {
+    fn default() -> Faults {
+        Faults {
+            read_error: 0.0,
+            bit_rot: 0.0,
+            stale_read: 0.0,
+            misdirected_read: 0.0,
+            stall: 0.0,
+            stall_ns: 0,
+            slow: 1.0,
+        }
+    }
+}
+
+/// A fault as users write it.
+struct FaultType {
+    name: &'static str,
+    /// What its value looks like.
+    value: &'static str,
+    meaning: &'static str,
+    set: fn(&mut Faults, &str) -> Result<(), String>,
+}
+
+const FAULTS: &[FaultType] = &[
+    FaultType {
+        name: "read_error",
+        value: "RATE",
+        meaning: "a read finds a sector unreadable (EIO) until it is written",
+        set: |faults, text| Ok(faults.read_error = rate(text)?),
+    },
+    FaultType {
+        name: "bit_rot",
+        value: "RATE",
+        meaning: "a bit of what a read reads has turned on the medium",
+        set: |faults, text| Ok(faults.bit_rot = rate(text)?),
+    },
+    FaultType {
+        name: "stale_read",
+        value: "RATE",
+        meaning: "a read is given what was there before the last write",
+        set: |faults, text| Ok(faults.stale_read = rate(text)?),
+    },
+    FaultType {
+        name: "misdirected_read",
+        value: "RATE",
+        meaning: "a read is given another place's data",
+        set: |faults, text| Ok(faults.misdirected_read = rate(text)?),
+    },
+    FaultType {
+        name: "stall",
+        value: "RATE:TIME",
+        meaning: "a command stands still for so long",
+        set: |faults, text| {
+            let (share, time) = text
+                .split_once(':')
+                .ok_or("right is RATE:TIME, as 1e-4:30ms")?;
+            faults.stall = rate(share)?;
+            faults.stall_ns = time_ns(time)?;
+            Ok(())
+        },
+    },
+    FaultType {
+        name: "slow",
+        value: "FACTOR",
+        meaning: "every command takes so many times as long",
+        set: |faults, text| {
+            let factor = text.parse().ok().filter(|f| (1.0..=SLOW_MAX).contains(f));
+            faults.slow = factor.ok_or("right is a number from 1 to 1000000")?;
+            Ok(())
+        },
+    },
+];
+
+fn rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse().ok().filter(|rate| (0.0..=1.0).contains(rate));
+    rate.ok_or_else(|| "right is a share of commands from 0 to 1, as 1e-4".to_string())
+}
+
+impl Faults {
+    /// Reads `NAME=VALUE,...`.
+    ///
+    /// # Errors
+    /// Where there is no such fault or its value is none; the message says what is
+    /// right.
+    pub fn parse(text: &str) -> Result<Faults, String> {
+        let mut faults = Faults::default();
+        for fault in text.split(',').map(str::trim) {
+            let (name, value) = fault.split_once('=').unwrap_or((fault, ""));
+            let kind = FAULTS.iter().find(|kind| kind.name == name);
+            let kind = kind.ok_or_else(|| unknown(name))?;
+            let set = (kind.set)(&mut faults, value);
+            set.map_err(|right| format!("{name}: found {value:?}; {right}"))?;
+        }
+        Ok(faults)
+    }
+
+    /// The faults that can be asked for, one a line.
+    pub fn help() -> String {
+        let mut help = String::new();
+        for FaultType {
+            name,
+            value,
+            meaning,
+            ..
+        } in FAULTS
+        {
+            let _ = writeln!(help, "{name}={value}  {meaning}");
+        }
+        help
+    }
+
+    /// Whether it asks for faults that only show in the data of reads.
+    pub fn in_data(&self) -> bool {
+        self.bit_rot + self.stale_read + self.misdirected_read > 0.0
+    }
+}
+
+fn unknown(name: &str) -> String {
+    let names: Vec<&str> = FAULTS.iter().map(|kind| kind.name).collect();
+    let hint = hint(name, names.iter().copied());
+    format!(
+        "there is no fault {name:?}; there are {}{hint}",
+        names.join(", ")
+    )
+}
+
+/// What is wrong with the data of a read that the drive called good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DataFault {
+    /// A bit turned on the medium, and stays so.
+    BitRot {
+        /// The sector.
+        sector: u64,
+        /// The bit in it, from 0 to 4095.
+        bit: u16,
+    },
+    /// The data is that from before the last write.
+    Stale,
+    /// The data is that of a range that starts elsewhere.
+    Misdirected {
+        /// Where it starts.
+        sector: u64,
+    },
+}
+
+/// A drive with faults.
+pub(crate) struct FaultyDevice {
+    inner: Box<dyn Device>,
+    faults: Faults,
+    chance: SplitMix64,
+    /// The commands in the drive by their tags, and when they came.
+    commands: BTreeMap<u32, (Nanos, Command)>,
+    /// What the drive has completed, by when the host will see it.
+    completed: BTreeMap<(Nanos, u64), Completion>,
+    completions: u64,
+    /// Sectors that cannot be read.
+    unreadable: BTreeSet<u64>,
+    /// By the tags of reads that have completed.
+    in_data: BTreeMap<u32, DataFault>,
+    done: Vec<Completion>,
+    stats: FaultStats,
+}
+
+impl FaultyDevice {
+    pub(crate) fn new(inner: Box<dyn Device>, faults: Faults, seed: u64) -> FaultyDevice {
+        FaultyDevice {
+            inner,
+            faults,
+            // Another sequence than that of the drive below.
+            chance: SplitMix64::seed_from_u64(!seed),
+            commands: BTreeMap::new(),
+            completed: BTreeMap::new(),
+            completions: 0,
+            unreadable: BTreeSet::new(),
+            in_data: BTreeMap::new(),
+            done: Vec::new(),
+            stats: FaultStats::default(),
+        }
+    }
+
+    /// Whether something that happens at this rate happens now.
+    fn happens(&mut self, rate: f64) -> bool {
+        // 53 bits are a number from 0 to below 1.
+        rate > 0.0 && ((self.chance.next_u64() >> 11) as f64) < rate * (1u64 << 53) as f64
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        (u128::from(self.chance.next_u64()) * u128::from(bound) >> 64) as u64
+    }
+
+    /// Decides when and how the host sees that a command has completed.
+    fn take_completion(&mut self, mut completion: Completion) {
+        if let Some((came, command)) = self.commands.remove(&completion.tag) {
+            let took_ns = completion.at.saturating_sub(came).0;
+            let mut longer_ns = (took_ns as f64 * (self.faults.slow - 1.0)) as u64;
+            if self.happens(self.faults.stall) {
+                self.stats.stalls += 1;
+                longer_ns = longer_ns.saturating_add(self.faults.stall_ns);
+            }
+            completion.at = Nanos(completion.at.0.saturating_add(longer_ns));
+            if completion.status == CommandStatus::Ok {
+                completion.status = self.touch_medium(&command);
+            }
+        }
+        let place = (completion.at, self.completions);
+        self.completed.insert(place, completion);
+        self.completions += 1;
+    }
+
+    /// What a command that the drive carried out meets on the medium.
+    fn touch_medium(&mut self, command: &Command) -> CommandStatus {
+        let range = command.sector.0..command.sector.0 + u64::from(command.sectors);
+        match command.op {
+            Op::Read => self.read(command.tag, range),
+            // Drives put another sector in the place of one that is written.
+            Op::Write | Op::WriteZeroes | Op::Discard => {
+                let written: Vec<u64> = self.unreadable.range(range).copied().collect();
+                for sector in written {
+                    self.unreadable.remove(&sector);
+                }
+                CommandStatus::Ok
+            }
+            Op::Flush => CommandStatus::Ok,
+        }
+    }
+
+    fn read(&mut self, tag: u32, range: Range<u64>) -> CommandStatus {
+        let sectors = range.end - range.start;
+        if self.happens(self.faults.read_error) {
+            let sector = range.start + self.below(sectors);
+            self.stats.latent_errors += u64::from(self.unreadable.insert(sector));
+        }
+        if self.unreadable.range(range.clone()).next().is_some() {
+            self.stats.reads_failed += 1;
+            return CommandStatus::IoError;
+        }
+        if let Some(fault) = self.data_fault_of(range) {
+            self.in_data.insert(tag, fault);
+        }
+        CommandStatus::Ok
+    }
+
+    fn data_fault_of(&mut self, range: Range<u64>) -> Option<DataFault> {
+        let sectors = range.end - range.start;
+        if self.happens(self.faults.bit_rot) {
+            self.stats.bits_rotted += 1;
+            let sector = range.start + self.below(sectors);
+            let bit = self.below(SECTOR_BITS) as u16;
+            return Some(DataFault::BitRot { sector, bit });
+        }
+        if self.happens(self.faults.stale_read) {
+            self.stats.stale_reads += 1;
+            return Some(DataFault::Stale);
+        }
+        if self.happens(self.faults.misdirected_read) {
+            self.stats.misdirected_reads += 1;
+            let identity = self.inner.identify();
+            let block = u64::from(identity.logical_block_bytes / 512);
+            let places = (identity.capacity_sectors - sectors) / block + 1;
+            let sector = self.below(places) * block;
+            return Some(DataFault::Misdirected { sector });
+        }
+        None
+    }
+}
+
+impl Device for FaultyDevice {
+    fn identify(&self) -> &Identity {
+        self.inner.identify()
+    }
+
+    fn submit(&mut self, now: Nanos, command: Command) {
+        self.in_data.remove(&command.tag);
+        self.commands.insert(command.tag, (now, command));
+        self.inner.submit(now, command);
+    }
+
+    fn next_event(&self) -> Nanos {
+        let first = self.completed.first_key_value();
+        let first = first.map_or(Nanos::MAX, |(place, _)| place.0);
+        first.min(self.inner.next_event())
+    }
+
+    fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
+        let mut ended = std::mem::take(&mut self.done);
+        self.inner.advance(now, &mut ended);
+        for completion in ended.drain(..) {
+            self.take_completion(completion);
+        }
+        self.done = ended;
+        while let Some(first) = self.completed.first_entry()
+            && first.key().0 <= now
+        {
+            done.push(first.remove());
+        }
+    }
+
+    fn power_loss(&mut self, now: Nanos) -> Nanos {
+        self.commands.clear();
+        self.completed.clear();
+        self.in_data.clear();
+        self.inner.power_loss(now)
+    }
+
+    fn stats(&self, now: Nanos) -> DeviceStats {
+        DeviceStats {
+            faults: Some(self.stats),
+            ..self.inner.stats(now)
+        }
+    }
+
+    fn reset_stats(&mut self, now: Nanos) {
+        self.stats = FaultStats::default();
+        self.inner.reset_stats(now);
+    }
+
+    fn take_data_fault(&mut self, tag: u32) -> Option<DataFault> {
+        self.in_data.remove(&tag)
+    }
+
+    fn record(&mut self, on: bool) {
+        self.inner.record(on);
+    }
+
+    fn take_record(&mut self, out: &mut DriveTimeline) {
+        self.inner.take_record(out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry;
+    use blklab_blk::Sector;
+    use proptest::prelude::*;
+
+    const SEEDS: Range<u64> = 0..4;
+
+    fn drive(faults: &str, seed: u64) -> Box<dyn Device> {
+        let spec = registry::find("nvme").unwrap().unwrap();
+        let faults = Faults::parse(faults).unwrap();
+        spec.with_faults(faults).build(seed)
+    }
+
+    /// Carries out one command after the other; gives how each ended and how long it
+    /// took.
+    fn carry_out(drive: &mut dyn Device, commands: &[(Op, u64, u32)]) -> Vec<Completion> {
+        let mut now = Nanos(0);
+        let mut all = Vec::new();
+        for (tag, &(op, sector, sectors)) in (0..).zip(commands) {
+            let mut done = Vec::new();
+            let command = Command {
+                tag,
+                queue: 0,
+                op,
+                sector: Sector(sector),
+                sectors,
+                fua: false,
+            };
+            let came = now;
+            drive.submit(now, command);
+            while done.is_empty() {
+                now = drive.next_event();
+                drive.advance(now, &mut done);
+            }
+            assert_eq!(done.len(), 1);
+            assert!(done[0].at <= now && done[0].tag == tag);
+            all.push(Completion {
+                at: done[0].at.saturating_sub(came),
+                ..done[0]
+            });
+        }
+        all
+    }
+
+    fn reads(count: u64) -> Vec<(Op, u64, u32)> {
+        (0..count).map(|i| (Op::Read, i * 8, 8)).collect()
+    }
+
+    #[test]
+    fn an_unreadable_sector_is_readable_once_it_is_written() {
+        for seed in SEEDS {
+            let mut drive = drive("read_error=0.05", seed);
+            let failed = |done: &Completion| done.status == CommandStatus::IoError;
+            let first = carry_out(&mut *drive, &reads(400));
+            let bad: Vec<u64> = (0..400).filter(|i| failed(&first[*i as usize])).collect();
+            assert!((5..50).contains(&bad.len()), "{}", bad.len());
+            let again: Vec<_> = bad.iter().map(|i| (Op::Read, i * 8, 8)).collect();
+            assert!(carry_out(&mut *drive, &again).iter().all(failed));
+            let written: Vec<_> = bad.iter().map(|i| (Op::Write, i * 8, 8)).collect();
+            assert!(!carry_out(&mut *drive, &written).iter().any(failed));
+            let readable = carry_out(&mut *drive, &again);
+            assert!(readable.iter().filter(|done| failed(done)).count() < bad.len());
+        }
+    }
+
+    #[test]
+    fn stalls_and_slowness_take_time_and_nothing_else() {
+        // Too far apart for the drive to read ahead.
+        let apart: Vec<_> = (0..100).map(|i| (Op::Read, i * 80_000, 8)).collect();
+        let healthy = carry_out(&mut *drive("slow=1", 1), &apart);
+        let slow = carry_out(&mut *drive("slow=3", 1), &apart);
+        let mean = |done: &[Completion]| done.iter().map(|done| done.at.0).sum::<u64>() / 100;
+        let times = mean(&slow) as f64 / mean(&healthy) as f64;
+        assert!((2.9..3.1).contains(&times), "{times}");
+        let stalled = carry_out(&mut *drive("stall=0.1:30ms", 1), &reads(100));
+        let stalls = stalled.iter().filter(|done| done.at.0 > 30_000_000).count();
+        assert!((2..25).contains(&stalls), "{stalls}");
+        assert!(stalled.iter().all(|done| done.status == CommandStatus::Ok));
+    }
+
+    #[test]
+    fn faults_in_data_are_told_once_and_counted() {
+        let mut drive = drive("bit_rot=0.2,stale_read=0.2,misdirected_read=0.2", 1);
+        carry_out(&mut *drive, &reads(200));
+        let found: Vec<DataFault> = (0..200)
+            .filter_map(|tag| drive.take_data_fault(tag))
+            .collect();
+        let rotted = |fault: &&DataFault| matches!(fault, DataFault::BitRot { .. });
+        let stats = drive.stats(Nanos(0)).faults.unwrap();
+        assert_eq!(
+            stats.bits_rotted,
+            found.iter().filter(rotted).count() as u64
+        );
+        let all = stats.bits_rotted + stats.stale_reads + stats.misdirected_reads;
+        assert_eq!(all, found.len() as u64);
+        assert!(stats.bits_rotted > 10 && stats.stale_reads > 10 && stats.misdirected_reads > 10);
+        assert!((0..200).all(|tag| drive.take_data_fault(tag).is_none()));
+    }
+
+    #[test]
+    fn a_mistake_is_told_with_what_is_right() {
+        for (text, expected) in [
+            (
+                "bitrot=1",
+                "there is no fault \"bitrot\"; there are read_error, bit_rot",
+            ),
+            ("bitrot=1", "did you mean bit_rot?"),
+            ("", "there is no fault \"\""),
+            ("bit_rot=2", "bit_rot: found \"2\"; right is a share"),
+            ("bit_rot", "bit_rot: found \"\"; right is a share"),
+            ("stall=0.1", "stall: found \"0.1\"; right is RATE:TIME"),
+            ("stall=0.1:5", "right is a number with its unit"),
+            ("slow=0.5", "slow: found \"0.5\"; right is a number from 1"),
+            ("slow=NaN", "slow: found \"NaN\""),
+        ] {
+            let found = Faults::parse(text).unwrap_err();
+            assert!(found.contains(expected), "{text}: {found}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_command_completes_once(
+            seed: u64, slow in 1.0..100.0, stall in 0.0..=1.0, error in 0.0..=1.0,
+            depth in 1..64_u32,
+        ) {
+            let text = format!("slow={slow},stall={stall}:1ms,read_error={error}");
+            let mut drive = drive(&text, seed);
+            for tag in 0..depth {
+                let op = if tag % 3 == 0 { Op::Write } else { Op::Read };
+                let sector = Sector(u64::from(tag % 7) * 8);
+                drive.submit(Nanos(0), Command { tag, queue: 0, op, sector, sectors: 8, fua: false });
+            }
+            let mut done = Vec::new();
+            while drive.next_event() < Nanos::MAX {
+                let before = done.len();
+                let now = drive.next_event();
+                drive.advance(now, &mut done);
+                prop_assert!(done[before..].iter().all(|end| end.at <= now));
+            }
+            let mut tags: Vec<u32> = done.iter().map(|end| end.tag).collect();
+            tags.sort();
+            prop_assert_eq!(tags, (0..depth).collect::<Vec<_>>());
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! A disk for other people's simulators: Linux's block layer and a scheduler before a
+//! modelled drive, in virtual time, repeatable from a seed.
+//!
+//! [`SimulatedDisk`] only takes time. [`SimulatedStorage`] keeps data as well: a write
+//! that was not flushed may be lost or torn when the power goes, and reads meet the
+//! faults that a drive was given ([`Faults`]).
+//!
+//! ```
+//! use blklab_simulated_disk::{Faults, Nanos, Setup, SimulatedStorage};
+//!
+//! let faults = Faults::parse("stall=0.01:30ms").unwrap();
+//! let setup = Setup::named("nvme", "mq-deadline").unwrap().with_faults(faults);
+//! let mut disk = SimulatedStorage::new(&setup, 7).unwrap();
+//! disk.write(Nanos(0), 4096, &[1; 512], false).unwrap();
+//! let now = disk.run_until_idle();
+//! let flush = disk.flush(now);
+//! let now = disk.run_until_idle();
+//! let read = disk.read(now, 4096, 512).unwrap();
+//! disk.run_until_idle();
+//! let mut ended = Vec::new();
+//! disk.take_ended(&mut ended);
+//! assert_eq!(ended[1].id, flush);
+//! assert_eq!((ended[2].id, ended[2].result.as_ref().unwrap()[0]), (read, 1));
+//! ```
+
+mod contents;
+mod disk;
+mod storage;
+
+pub use blklab_blk::{IoStatus, Nanos, Op, Sector};
+pub use blklab_device::{DriveSpec, Faults};
+pub use blklab_elevator::SchedulerChoice;
+
+pub use contents::PowerCut;
+pub use disk::{Call, Done, Setup, SetupError, SimulatedDisk};
+pub use storage::{Ended, IoId, RangeError, SimulatedStorage};

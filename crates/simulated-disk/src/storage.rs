@@ -1,0 +1,594 @@
+//! A disk that keeps data.
+
+use blklab_blk::{IoStatus, Nanos, Op};
+use blklab_device::DataFault;
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::SeedableRng;
+use slab::Slab;
+
+use crate::contents::{Contents, Payload, Position, PowerCut, SECTOR_BYTES};
+use crate::disk::{Call, Done, Setup, SetupError, SimulatedDisk};
+
+/// Names an I/O that was begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct IoId(pub u64);
+
+/// The end of an I/O.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Which one.
+    pub id: IoId,
+    /// When.
+    pub at: Nanos,
+    /// A read's data (nothing of others), or what the submitter would see.
+    pub result: Result<Vec<u8>, IoStatus>,
+}
+
+/// A range that the disk cannot take.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{length} bytes at {offset}: right are whole blocks of {block_bytes} bytes, at least one, within {size_bytes} bytes"
+)]
+pub struct RangeError {
+    offset: u64,
+    length: u64,
+    block_bytes: u64,
+    size_bytes: u64,
+}
+
+/// An I/O under way.
+struct Io {
+    id: IoId,
+    call: Call,
+    what: What,
+}
+
+enum What {
+    Read,
+    Write { payload: Payload, is_durable: bool },
+    Flush { to: Position },
+}
+
+/// A disk that keeps data: what was written is read back, as far as the drive's faults
+/// and power cuts allow.
+///
+/// Time is the caller's: it must not go back from one call to the next.
+pub struct SimulatedStorage {
+    disk: SimulatedDisk,
+    contents: Contents,
+    ios: Slab<Io>,
+    begun: u64,
+    now: Nanos,
+    done: Vec<Done>,
+    ended: Vec<Ended>,
+    cut: PowerCut,
+    chance: SplitMix64,
+}
+
+impl SimulatedStorage {
+    /// An empty disk, which reads as zeroes; `seed` decides whatever is left to chance.
+    ///
+    /// # Errors
+    /// Where the queue does not take what the scheduler's choice says.
+    pub fn new(setup: &Setup, seed: u64) -> Result<SimulatedStorage, SetupError> {
+        let mut contents = Contents::default();
+        if setup.drive.faults().is_some_and(|faults| faults.in_data()) {
+            contents.keep_previous();
+        }
+        Ok(SimulatedStorage {
+            disk: SimulatedDisk::new(setup, seed)?,
+            contents,
+            ios: Slab::new(),
+            begun: 0,
+            now: Nanos::ZERO,
+            done: Vec::new(),
+            ended: Vec::new(),
+            cut: PowerCut::default(),
+            chance: SplitMix64::seed_from_u64(seed),
+        })
+    }
+
+    /// What a power cut does to writes that were not flushed.
+    pub fn set_power_cut(&mut self, cut: PowerCut) {
+        self.cut = cut;
+    }
+
+    /// Its size.
+    pub fn size_bytes(&self) -> u64 {
+        self.disk.capacity_sectors() * SECTOR_BYTES as u64
+    }
+
+    /// The unit it addresses.
+    pub fn block_bytes(&self) -> u64 {
+        u64::from(self.disk.logical_block_sectors()) * SECTOR_BYTES as u64
+    }
+
+    /// Begins to read.
+    ///
+    /// # Errors
+    /// Where the range is not on the disk, or is none of whole blocks.
+    pub fn read(&mut self, now: Nanos, offset: u64, length: u32) -> Result<IoId, RangeError> {
+        let call = self.call(Op::Read, offset, u64::from(length))?;
+        Ok(self.begin(now, call, What::Read))
+    }
+
+    /// Begins to write; with `fua` it ends only when it is on stable storage.
+    ///
+    /// # Errors
+    /// As [`SimulatedStorage::read`].
+    pub fn write(
+        &mut self,
+        now: Nanos,
+        offset: u64,
+        data: &[u8],
+        fua: bool,
+    ) -> Result<IoId, RangeError> {
+        let call = self.call(Op::Write, offset, data.len() as u64)?;
+        let payload = Payload::Data(data.to_vec());
+        Ok(self.begin_write(now, Call { fua, ..call }, payload))
+    }
+
+    /// Begins to make a range read as zeroes.
+    ///
+    /// # Errors
+    /// As [`SimulatedStorage::read`].
+    pub fn write_zeroes(
+        &mut self,
+        now: Nanos,
+        offset: u64,
+        length: u32,
+    ) -> Result<IoId, RangeError> {
+        // Where the drive has no such command, zeroes are written
+        // (`blkdev_issue_zeroout`).
+        let op = match self.disk.has_write_zeroes() {
+            true => Op::WriteZeroes,
+            false => Op::Write,
+        };
+        let call = self.call(op, offset, u64::from(length))?;
+        let sectors = u64::from(call.sectors);
+        Ok(self.begin_write(now, call, Payload::Zeroes { sectors }))
+    }
+
+    /// Begins to flush: what has ended before is then on stable storage.
+    pub fn flush(&mut self, now: Nanos) -> IoId {
+        let to = self.contents.position();
+        self.begin(now, Call::new(Op::Flush, 0, 0, 0), What::Flush { to })
+    }
+
+    fn call(&self, op: Op, offset: u64, length: u64) -> Result<Call, RangeError> {
+        let (block_bytes, size_bytes) = (self.block_bytes(), self.size_bytes());
+        let is_whole = offset.is_multiple_of(block_bytes) && length.is_multiple_of(block_bytes);
+        let is_inside = offset
+            .checked_add(length)
+            .is_some_and(|end| end <= size_bytes);
+        let sectors = u32::try_from(length / SECTOR_BYTES as u64);
+        match sectors {
+            Ok(sectors) if sectors > 0 && is_whole && is_inside => {
+                Ok(Call::new(op, offset / SECTOR_BYTES as u64, sectors, 0))
+            }
+            _ => Err(RangeError {
+                offset,
+                length,
+                block_bytes,
+                size_bytes,
+            }),
+        }
+    }
+
+    fn begin_write(&mut self, now: Nanos, call: Call, payload: Payload) -> IoId {
+        let is_durable = call.fua || !self.disk.has_volatile_cache();
+        self.begin(
+            now,
+            call,
+            What::Write {
+                payload,
+                is_durable,
+            },
+        )
+    }
+
+    fn begin(&mut self, now: Nanos, call: Call, what: What) -> IoId {
+        self.now = self.now.max(now);
+        let id = IoId(self.begun);
+        self.begun += 1;
+        let entry = self.ios.vacant_entry();
+        let handle = entry.key() as u64;
+        let call = Call { handle, ..call };
+        entry.insert(Io { id, call, what });
+        self.disk.submit(self.now, call);
+        id
+    }
+
+    /// When [`SimulatedStorage::advance`] should be called next; [`Nanos::MAX`] while
+    /// nothing goes on.
+    pub fn next_event(&self) -> Nanos {
+        self.disk.next_event()
+    }
+
+    /// Lets time pass up to `now`; [`SimulatedStorage::take_ended`] gives what ended.
+    pub fn advance(&mut self, now: Nanos) {
+        self.now = self.now.max(now);
+        let mut done = std::mem::take(&mut self.done);
+        self.disk.advance(self.now, &mut done);
+        for Done { handle, at, status } in done.drain(..) {
+            let io = self.ios.remove(handle as usize);
+            let id = io.id;
+            let result = match status {
+                IoStatus::Ok => Ok(self.carry_out(io)),
+                error => Err(error),
+            };
+            self.ended.push(Ended { id, at, result });
+        }
+        self.done = done;
+    }
+
+    /// Lets time pass until nothing goes on; returns the time then.
+    pub fn run_until_idle(&mut self) -> Nanos {
+        while self.next_event() < Nanos::MAX {
+            self.advance(self.next_event());
+        }
+        self.now
+    }
+
+    /// Appends the I/Os that ended since the last time, in order.
+    pub fn take_ended(&mut self, out: &mut Vec<Ended>) {
+        out.append(&mut self.ended);
+    }
+
+    /// Does to the data what an I/O that ended well did; a read's data.
+    fn carry_out(&mut self, io: Io) -> Vec<u8> {
+        let start = io.call.sector.0;
+        match io.what {
+            What::Read => return self.read_sectors(&io.call),
+            What::Write {
+                payload,
+                is_durable,
+            } => {
+                self.contents.acknowledge(start, payload, is_durable);
+            }
+            What::Flush { to } => self.contents.flushed(to),
+        }
+        Vec::new()
+    }
+
+    fn read_sectors(&mut self, call: &Call) -> Vec<u8> {
+        let range = call.sector.0..call.sector.0 + u64::from(call.sectors);
+        let faults = self.disk.data_faults().iter();
+        let fault = faults.copied().find(|(handle, _)| *handle == call.handle);
+        match fault.map(|(_, fault)| fault) {
+            Some(DataFault::Stale) => self.contents.read_previous(range),
+            Some(DataFault::Misdirected { sector }) => {
+                self.contents.read(sector..sector + u64::from(call.sectors))
+            }
+            Some(DataFault::BitRot { sector, bit }) => {
+                self.contents.turn_bit(sector, bit);
+                self.contents.read(range)
+            }
+            None => self.contents.read(range),
+        }
+    }
+
+    /// The machine loses its power at `now` and gets it back: no I/O in flight ever
+    /// ends. What was flushed, or written with `fua`, is there; what a drive without a
+    /// volatile cache acknowledged is there; of all other writes the seed decides
+    /// ([`PowerCut`]). Returns when the drive takes commands again.
+    pub fn cut_power(&mut self, now: Nanos) -> Nanos {
+        self.advance(now);
+        let mut in_flight: Vec<Io> = std::mem::take(&mut self.ios)
+            .into_iter()
+            .map(|(_, io)| io)
+            .collect();
+        in_flight.sort_by_key(|io| io.id);
+        let writes = in_flight.into_iter().filter_map(|io| match io.what {
+            What::Write { payload, .. } => Some((io.call.sector.0, payload)),
+            What::Read | What::Flush { .. } => None,
+        });
+        let block_sectors = u64::from(self.disk.logical_block_sectors());
+        self.contents
+            .cut_power(writes, block_sectors, self.cut, &mut self.chance);
+        self.disk.cut_power(self.now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blklab_device::Faults;
+    use proptest::prelude::*;
+
+    const BLOCK: u64 = 4096;
+
+    fn storage(drive: &str, seed: u64) -> SimulatedStorage {
+        SimulatedStorage::new(&Setup::named(drive, "mq-deadline").unwrap(), seed).unwrap()
+    }
+
+    fn faulty(faults: &str) -> SimulatedStorage {
+        let setup = Setup::named("nvme", "none").unwrap();
+        let setup = setup.with_faults(Faults::parse(faults).unwrap());
+        SimulatedStorage::new(&setup, 1).unwrap()
+    }
+
+    /// Ends all that is under way; the data of what ended.
+    fn results(disk: &mut SimulatedStorage) -> Vec<Result<Vec<u8>, IoStatus>> {
+        disk.run_until_idle();
+        let mut ended = Vec::new();
+        disk.take_ended(&mut ended);
+        ended.into_iter().map(|end| end.result).collect()
+    }
+
+    fn write(disk: &mut SimulatedStorage, offset: u64, byte: u8) {
+        let now = disk.run_until_idle();
+        disk.write(now, offset, &[byte; BLOCK as usize], false)
+            .unwrap();
+        assert!(results(disk).iter().all(Result::is_ok));
+    }
+
+    fn read(disk: &mut SimulatedStorage, offset: u64) -> Vec<u8> {
+        let now = disk.run_until_idle();
+        disk.read(now, offset, BLOCK as u32).unwrap();
+        results(disk).pop().unwrap().unwrap()
+    }
+
+    #[test]
+    fn ranges_that_do_not_fit_are_refused() {
+        let mut disk = storage("nvme", 1);
+        let size = disk.size_bytes();
+        for (offset, length) in [
+            (1, 512),
+            (0, 0),
+            (0, 100),
+            (size, 512),
+            (u64::MAX - 511, 512),
+        ] {
+            let error = disk.read(Nanos(0), offset, length).unwrap_err().to_string();
+            assert!(error.contains("whole blocks of"), "{error}");
+        }
+        assert_eq!(disk.next_event(), Nanos::MAX);
+    }
+
+    #[test]
+    fn a_bit_that_turned_stays_so_until_the_sector_is_written() {
+        let mut disk = faulty("bit_rot=1");
+        write(&mut disk, 0, 0);
+        let turned = |data: &[u8]| data.iter().map(|byte| byte.count_ones()).sum::<u32>();
+        assert_eq!(turned(&read(&mut disk, 0)), 1);
+        assert!((0..20).any(|_| turned(&read(&mut disk, 0)) > 2));
+        write(&mut disk, 0, 0);
+        assert_eq!(turned(&read(&mut disk, 0)), 1);
+    }
+
+    #[test]
+    fn a_stale_read_has_the_data_before_the_last_write() {
+        let mut disk = faulty("stale_read=1");
+        write(&mut disk, 0, 1);
+        assert_eq!(read(&mut disk, 0), [0; BLOCK as usize]);
+        write(&mut disk, 0, 2);
+        assert_eq!(read(&mut disk, 0), [1; BLOCK as usize]);
+    }
+
+    #[test]
+    fn a_misdirected_read_has_another_places_data() {
+        let mut disk = faulty("misdirected_read=0.5");
+        write(&mut disk, 0, 1);
+        let reads: Vec<u8> = (0..40).map(|_| read(&mut disk, 0)[0]).collect();
+        assert!(reads.contains(&0) && reads.contains(&1), "{reads:?}");
+    }
+
+    #[test]
+    fn merged_reads_each_get_their_own_data() {
+        let mut disk = storage("nvme", 1);
+        (0..8).for_each(|i| write(&mut disk, i * BLOCK, i as u8));
+        let now = disk.run_until_idle();
+        let ids: Vec<IoId> = (0..8)
+            .map(|i| disk.read(now, i * BLOCK, 4096).unwrap())
+            .collect();
+        disk.run_until_idle();
+        let mut ended = Vec::new();
+        disk.take_ended(&mut ended);
+        for end in ended {
+            let place = ids.iter().position(|id| *id == end.id).unwrap();
+            assert_eq!(end.result.unwrap(), [place as u8; BLOCK as usize]);
+        }
+    }
+
+    /// One step of a random run over a few blocks.
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Write { block: u64, fua: bool },
+        Zero { block: u64 },
+        Read { block: u64 },
+        Flush,
+        Idle,
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let block = 0..12_u64;
+        let step = prop_oneof![
+            4 => (block.clone(), prop::bool::weighted(0.2))
+                .prop_map(|(block, fua)| Step::Write { block, fua }),
+            1 => block.clone().prop_map(|block| Step::Zero { block }),
+            2 => block.prop_map(|block| Step::Read { block }),
+            1 => Just(Step::Flush),
+            2 => Just(Step::Idle),
+        ];
+        prop::collection::vec(step, 1..60)
+    }
+
+    /// What each block may hold: versions count up; the first one is what is durable.
+    struct Model {
+        latest: [u8; 12],
+        ended: [u8; 12],
+        durable: [u8; 12],
+        /// Writes and flushes under way, with what they will have done.
+        under_way: Vec<(IoId, Under)>,
+        keeps_all: bool,
+    }
+
+    enum Under {
+        Write {
+            block: usize,
+            version: u8,
+            fua: bool,
+        },
+        Read {
+            block: usize,
+            expected: u8,
+        },
+        Flush {
+            ended: [u8; 12],
+        },
+    }
+
+    impl Model {
+        fn new(keeps_all: bool) -> Model {
+            let (latest, ended, durable) = ([0; 12], [0; 12], [0; 12]);
+            Model {
+                latest,
+                ended,
+                durable,
+                under_way: Vec::new(),
+                keeps_all,
+            }
+        }
+
+        fn is_busy(&self, of: u64) -> bool {
+            self.under_way.iter().any(|(_, under)| match under {
+                Under::Write { block, .. } | Under::Read { block, .. } => *block as u64 == of,
+                Under::Flush { .. } => false,
+            })
+        }
+
+        fn end(&mut self, end: Ended) {
+            let place = self
+                .under_way
+                .iter()
+                .position(|(id, _)| *id == end.id)
+                .unwrap();
+            let data = end.result.unwrap();
+            match self.under_way.remove(place).1 {
+                Under::Write {
+                    block,
+                    version,
+                    fua,
+                } => {
+                    self.ended[block] = version;
+                    if fua || self.keeps_all {
+                        self.durable[block] = version;
+                    }
+                }
+                Under::Read { block, expected } => {
+                    assert_eq!(data, vec![expected; BLOCK as usize], "block {block}");
+                }
+                Under::Flush { ended } => {
+                    for (durable, ended) in self.durable.iter_mut().zip(ended) {
+                        *durable = (*durable).max(ended);
+                    }
+                }
+            }
+        }
+
+        fn idle(&mut self, disk: &mut SimulatedStorage) -> Nanos {
+            let now = disk.run_until_idle();
+            let mut ended = Vec::new();
+            disk.take_ended(&mut ended);
+            ended.into_iter().for_each(|end| self.end(end));
+            assert!(self.under_way.is_empty());
+            now
+        }
+
+        fn step(&mut self, disk: &mut SimulatedStorage, now: &mut Nanos, step: Step) {
+            if let Step::Write { block, .. } | Step::Zero { block } | Step::Read { block } = step
+                && self.is_busy(block)
+            {
+                *now = self.idle(disk);
+            }
+            let under = match step {
+                Step::Write { block, fua } => {
+                    let (block, offset) = (block as usize, block * BLOCK);
+                    self.latest[block] += 1;
+                    let version = self.latest[block];
+                    let data = [version; BLOCK as usize];
+                    let id = disk.write(*now, offset, &data, fua).unwrap();
+                    (
+                        id,
+                        Under::Write {
+                            block,
+                            version,
+                            fua,
+                        },
+                    )
+                }
+                Step::Zero { block } if self.latest[block as usize] == 0 => {
+                    let id = disk
+                        .write_zeroes(*now, block * BLOCK, BLOCK as u32)
+                        .unwrap();
+                    let block = block as usize;
+                    (
+                        id,
+                        Under::Write {
+                            block,
+                            version: 0,
+                            fua: false,
+                        },
+                    )
+                }
+                Step::Read { block } | Step::Zero { block } => {
+                    let id = disk.read(*now, block * BLOCK, BLOCK as u32).unwrap();
+                    let block = block as usize;
+                    (
+                        id,
+                        Under::Read {
+                            block,
+                            expected: self.ended[block],
+                        },
+                    )
+                }
+                Step::Flush => (disk.flush(*now), Under::Flush { ended: self.ended }),
+                Step::Idle => {
+                    *now = self.idle(disk);
+                    return;
+                }
+            };
+            self.under_way.push(under);
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        #[test]
+        fn data_is_read_as_it_was_written_and_what_was_flushed_outlives_power_cuts(
+            runs in prop::collection::vec(steps(), 1..4), seed: u64, which in 0..3_usize,
+        ) {
+            let drive = ["nvme", "null", "hdd-7200"][which];
+            let mut disk = storage(drive, seed);
+            let mut model = Model::new(!disk.disk.has_volatile_cache());
+            let mut now = Nanos(0);
+            for run in runs {
+                for step in run {
+                    model.step(&mut disk, &mut now, step);
+                }
+                now = disk.cut_power(now);
+                let mut ended = Vec::new();
+                disk.take_ended(&mut ended);
+                ended.into_iter().for_each(|end| model.end(end));
+                model.under_way.clear();
+                for block in 0..12 {
+                    let id = disk.read(now, block as u64 * BLOCK, BLOCK as u32).unwrap();
+                    now = disk.run_until_idle();
+                    let mut ended = Vec::new();
+                    disk.take_ended(&mut ended);
+                    let data = ended.pop().filter(|end| end.id == id).unwrap().result.unwrap();
+                    let right = model.durable[block]..=model.latest[block];
+                    prop_assert!(data.iter().all(|byte| right.contains(byte)), "block {block}");
+                    // Rewritten, so that it holds one version only.
+                    disk.write(now, block as u64 * BLOCK, &[model.latest[block]; 4096], true).unwrap();
+                    now = disk.run_until_idle();
+                    disk.take_ended(&mut Vec::new());
+                    model.ended[block] = model.latest[block];
+                    model.durable[block] = model.latest[block];
+                }
+            }
+        }
+    }
+}
