@@ -436,6 +436,7 @@ impl RequestQueue {
             return;
         }
         self.hctxs[hctx].stats.run += 1;
+        self.last_run = hctx;
         if self.dispatch_once(now, hctx, driver).is_err()
             && self.dispatch_once(now, hctx, driver).is_err()
         {
@@ -934,6 +935,8 @@ impl RequestQueue {
             self.cost_counts.issues += 1;
             self.cost_counts.multi_page_issues += u64::from(further_pages > 0);
             self.cost_counts.further_pages += u64::from(further_pages);
+            let is_foreign = self.elevator.is_some() && rq.hctx as usize != self.last_run;
+            self.cost_counts.foreign_issues += u64::from(is_foreign);
             self.trace.request(now, TraceKind::RqIssue, &self.rqs, id);
         }
         status

@@ -267,6 +267,9 @@ pub struct CostCounts {
     pub multi_page_issues: u64,
     /// Pages of those, without the first of each.
     pub further_pages: u64,
+    /// Requests given to the driver by a run of another hardware context than their
+    /// own, which the scheduler they share makes possible.
+    pub foreign_issues: u64,
     /// Requests ended.
     pub ends: u64,
 }
@@ -282,6 +285,7 @@ impl CostCounts {
             issues: self.issues - earlier.issues,
             multi_page_issues: self.multi_page_issues - earlier.multi_page_issues,
             further_pages: self.further_pages - earlier.further_pages,
+            foreign_issues: self.foreign_issues - earlier.foreign_issues,
             ends: self.ends - earlier.ends,
         }
     }
@@ -317,6 +321,8 @@ pub struct RequestQueue {
     pub(crate) kblockd: KblockdDelay,
     /// Who inserts a request runs its hardware queue.
     pub(crate) runs_inline: bool,
+    /// The hardware context that was run last.
+    pub(crate) last_run: usize,
     /// Hardware contexts that the scheduler wants run, first come, first run.
     pub(crate) runs: Vec<u16>,
     /// The same with kblockd woken for them, in the order in which it runs them.
@@ -380,6 +386,7 @@ impl RequestQueue {
             work_hint: Nanos::MAX,
             kblockd: KblockdDelay::default(),
             runs_inline: false,
+            last_run: 0,
             runs: Vec::new(),
             run_order: VecDeque::new(),
             ended: Vec::new(),

@@ -33,22 +33,28 @@ impl Column {
 }
 
 /// All columns, as [`write_csv`] orders them.
-const COLUMNS: [Column; 14] = [
+const COLUMNS: [Column; 15] = [
     Column::optional("study", |row| row.study.clone()),
     Column::needed("scheduler", |row| row.scheduler.clone()),
     Column::optional("note", |row| row.note.clone()),
     Column::needed("rw", |row| row.rw.clone()),
     Column::needed("direction", |row| direction_name(row.direction).to_string()),
     Column::optional("rwmixread", |row| row.read_percent.to_string()),
+    Column::optional("options", |row| row.options.clone()),
     Column::needed("bs", |row| row.bs.clone()),
     Column::needed("iodepth", |row| row.iodepth.to_string()),
     Column::needed("processes", |row| row.processes.to_string()),
     Column::needed("cores", |row| row.cores.to_string()),
     Column::needed("devices", |row| row.devices.to_string()),
     Column::needed("iops", |row| row.measured.iops.to_string()),
-    Column::needed("lat_mean_us", |row| row.measured.lat_mean_us.to_string()),
-    Column::needed("clat_p99_us", |row| row.measured.clat_p99_us.to_string()),
+    Column::needed("lat_mean_us", |row| or_empty(row.measured.lat_mean_us)),
+    Column::needed("clat_p99_us", |row| or_empty(row.measured.clat_p99_us)),
 ];
+
+/// A figure that was not measured is an empty field.
+fn or_empty(figure: Option<f64>) -> String {
+    figure.map_or(String::new(), |figure| figure.to_string())
+}
 
 /// Names of the columns that must be there.
 fn needed() -> impl Iterator<Item = &'static str> {
@@ -127,6 +133,7 @@ impl Record<'_> {
             rw: self.option("rw")?,
             direction: self.direction()?,
             read_percent: self.read_percent()?,
+            options: self.options()?,
             bs: self.option("bs")?,
             iodepth: self.count("iodepth", 65535)?,
             processes: self.count("processes", 4096)?,
@@ -134,8 +141,8 @@ impl Record<'_> {
             devices: self.count("devices", 256)?,
             measured: Measured {
                 iops: self.number("iops")?,
-                lat_mean_us: self.number("lat_mean_us")?,
-                clat_p99_us: self.number("clat_p99_us")?,
+                lat_mean_us: self.number_if_any("lat_mean_us")?,
+                clat_p99_us: self.number_if_any("clat_p99_us")?,
             },
         })
     }
@@ -161,6 +168,19 @@ impl Record<'_> {
         match fio::parse_args(&words, &|_| None) {
             Ok(_) => Ok(value.to_string()),
             Err(problem) => Err((name, format!("found {value:?}: {problem}"))),
+        }
+    }
+
+    /// Further options, each one that fio takes.
+    fn options(&self) -> Result<String, Fault> {
+        let value = self.text("options");
+        let options = value.split_whitespace().map(|word| format!("--{word}"));
+        let words: Vec<String> = std::iter::once("--name=row".to_string())
+            .chain(options)
+            .collect();
+        match fio::parse_args(&words, &|_| None) {
+            Ok(_) => Ok(value.to_string()),
+            Err(problem) => Err(("options", format!("found {value:?}: {problem}"))),
         }
     }
 
@@ -190,6 +210,14 @@ impl Record<'_> {
             let problem = format!("found {text:?}, legal is a whole number from 1 to {most}");
             (name, problem)
         })
+    }
+
+    /// A number, where the field is not empty.
+    fn number_if_any(&self, name: &'static str) -> Result<Option<f64>, Fault> {
+        match self.text(name) {
+            "" => Ok(None),
+            _ => self.number(name).map(Some),
+        }
     }
 
     fn number(&self, name: &'static str) -> Result<f64, Fault> {
@@ -239,6 +267,7 @@ mod tests {
         assert_eq!(rows[0].note, "a, \"b\"");
         assert_eq!((rows[0].iodepth, rows[0].cores), (128, 2));
         assert_eq!(rows[0].measured.iops, 1000.5);
+        assert_eq!(rows[0].measured.lat_mean_us, Some(9.0));
         assert_eq!(rows[0].read_percent, 50);
         assert_eq!(read_csv("again.csv", &write_csv(&rows)), Ok(rows));
     }
@@ -282,6 +311,18 @@ mod tests {
         }
         let missing = read_csv("r.csv", "study,rw\n").unwrap_err();
         assert_eq!((missing.line, missing.column.as_str()), (1, "scheduler"));
+    }
+
+    #[test]
+    fn an_engine_and_figures_that_nobody_measured_are_read() {
+        let head = HEAD.replace("bs,", "options,bs,");
+        let row = "s,none,,randread,read,ioengine=libaio size=5g,4k,1,1,1,1,1000,,";
+        let rows = read_csv("r.csv", &format!("{head}{row}\n")).unwrap();
+        assert_eq!(rows[0].options, "ioengine=libaio size=5g");
+        assert_eq!(rows[0].measured.figures(), [Some(1000.0), None, None]);
+        let wrong = format!("{head}{}\n", row.replace("libaio", "libio"));
+        let error = read_csv("r.csv", &wrong).unwrap_err().to_string();
+        assert!(error.starts_with("r.csv:2: column `options`: "), "{error}");
     }
 
     #[test]

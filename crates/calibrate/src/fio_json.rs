@@ -57,6 +57,21 @@ impl Options<'_> {
         self.own[name].as_str().or(self.global[name].as_str())
     }
 
+    /// The engine and what is said of it; nothing where no engine is named.
+    fn of_engine(&self) -> String {
+        let said = ENGINE_OPTIONS.iter().filter_map(|name| {
+            let value = self.text(name)?;
+            Some(match value {
+                "" => format!("{name}=1"),
+                value => format!("{name}={value}"),
+            })
+        });
+        match self.text("ioengine") {
+            None => String::new(),
+            Some(_) => said.collect::<Vec<String>>().join(" "),
+        }
+    }
+
     fn count(&self, name: &'static str) -> Result<u32, Fault> {
         match self.text(name) {
             None => Ok(1),
@@ -68,6 +83,15 @@ impl Options<'_> {
 }
 
 type Fault = (&'static str, String);
+
+/// Options that decide how an I/O is submitted and how its end is learned of.
+const ENGINE_OPTIONS: [&str; 5] = [
+    "ioengine",
+    "hipri",
+    "sqthread_poll",
+    "fixedbufs",
+    "registerfiles",
+];
 
 fn row(
     options: Options<'_>,
@@ -87,6 +111,7 @@ fn row(
             Some(_) => options.count("rwmixread")?,
             None => 50,
         },
+        options: options.of_engine(),
         bs: options.text("bs").unwrap_or("4k").to_string(),
         iodepth: options.count("iodepth")?,
         processes,
@@ -94,12 +119,12 @@ fn row(
         devices: files.split(':').count() as u32,
         measured: Measured {
             iops: positive("iops", &side["iops"], 1.0)?,
-            lat_mean_us: positive("lat_ns.mean", &side["lat_ns"]["mean"], 1e-3)?,
-            clat_p99_us: positive(
+            lat_mean_us: Some(positive("lat_ns.mean", &side["lat_ns"]["mean"], 1e-3)?),
+            clat_p99_us: Some(positive(
                 "clat_ns.percentile.99.000000",
                 &side["clat_ns"]["percentile"]["99.000000"],
                 1e-3,
-            )?,
+            )?),
         },
     })
 }
@@ -151,7 +176,7 @@ mod tests {
             (rows[0].iodepth, rows[0].cores, rows[0].bs.as_str()),
             (8, 3, "8k")
         );
-        assert_eq!(rows[0].measured.clat_p99_us, 5.0);
+        assert_eq!(rows[0].measured.clat_p99_us, Some(5.0));
         let error = read_fio_json("f.json", &text.replace("2000.0", "0"), "bfq").unwrap_err();
         assert_eq!((error.line, error.column.as_str()), (1, "lat_ns.mean"));
         assert_eq!(

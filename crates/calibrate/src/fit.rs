@@ -102,7 +102,8 @@ impl Fitted {
         }
         let scored = self.scored_of(|at| fitted.contains(&at));
         for (at, what) in ["IOPS", "mean latency"].into_iter().enumerate() {
-            let ratios = scored.iter().flatten().map(|row| 1.0 + row.errors[at]);
+            let errors = scored.iter().flatten().filter_map(|row| row.errors[at]);
+            let ratios = errors.map(|error| 1.0 + error);
             let factors: Vec<f64> = ratios.map(|ratio| ratio.max(1.0 / ratio)).collect();
             let rows = factors.len();
             if let Some(factor) = median(factors).filter(|factor| *factor > MOST_OFF) {

@@ -22,10 +22,18 @@ pub struct RowError {
 pub struct Measured {
     /// I/Os a second.
     pub iops: f64,
-    /// Mean latency from the program's point of view.
-    pub lat_mean_us: f64,
-    /// The 99th percentile of completion latency.
-    pub clat_p99_us: f64,
+    /// Mean latency from the program's point of view; `None` where it was not
+    /// measured.
+    pub lat_mean_us: Option<f64>,
+    /// The 99th percentile of completion latency, likewise.
+    pub clat_p99_us: Option<f64>,
+}
+
+impl Measured {
+    /// I/Os a second, mean latency and p99.
+    pub fn figures(&self) -> [Option<f64>; 3] {
+        [Some(self.iops), self.lat_mean_us, self.clat_p99_us]
+    }
 }
 
 /// One row of results.
@@ -43,6 +51,10 @@ pub struct Row {
     pub direction: Direction,
     /// fio's `rwmixread`: percent of reads where `rw` mixes them with writes.
     pub read_percent: u32,
+    /// Further options of fio's, as on its command line but without `--`: the
+    /// I/O engine, `hipri`, `size`. Empty where they are the first study's
+    /// (io_uring with registered buffers and files).
+    pub options: String,
     /// fio's `bs`.
     pub bs: String,
     /// fio's `iodepth`.
@@ -65,9 +77,13 @@ impl Row {
             (true, percent) => format!(" of {percent} % reads"),
         };
         format!(
-            "{} {} {}{mix} bs={} qd={} x{} cores={}{}",
+            "{} {} {}{}{mix} bs={} qd={} x{} cores={}{}",
             self.study,
             self.scheduler,
+            match self.options.as_str() {
+                "" => String::new(),
+                options => format!("{options} "),
+            },
             direction_name(self.direction),
             self.bs,
             self.iodepth,
@@ -93,6 +109,7 @@ impl Row {
             "rw" => self.rw.clone(),
             "direction" => direction_name(self.direction).to_string(),
             "rwmixread" => self.read_percent.to_string(),
+            "options" => self.options.clone(),
             "bs" => self.bs.clone(),
             "iodepth" => self.iodepth.to_string(),
             "processes" => self.processes.to_string(),
@@ -112,8 +129,7 @@ pub(crate) fn direction_name(direction: Direction) -> &'static str {
 }
 
 /// Columns that rows can be selected by.
-const FIELDS: &str =
-    "study, scheduler, note, rw, direction, rwmixread, bs, iodepth, processes, cores and devices";
+const FIELDS: &str = "study, scheduler, note, rw, direction, rwmixread, options, bs, iodepth, processes, cores and devices";
 
 /// Which rows to take: `COLUMN=VALUE[,VALUE...]`, `*` at a value's end standing
 /// for any rest. Several selections must all hold.

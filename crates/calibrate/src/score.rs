@@ -15,8 +15,9 @@ const NOTHING: f64 = 10.0;
 pub struct Scored {
     /// What the simulation says; `None` where no such I/O ended.
     pub simulated: Option<Measured>,
-    /// Relative errors, with their signs: IOPS, mean latency, p99.
-    pub errors: [f64; 3],
+    /// Relative errors, with their signs: IOPS, mean latency, p99; `None` of what was
+    /// not measured.
+    pub errors: [Option<f64>; 3],
 }
 
 /// Simulates every case and compares. The result does not depend on how many
@@ -51,14 +52,14 @@ pub fn score(
 }
 
 fn compare(measured: &Measured, simulated: Option<Measured>) -> Scored {
-    let errors = match &simulated {
-        None => [NOTHING; 3],
-        Some(s) => [
-            s.iops / measured.iops - 1.0,
-            s.lat_mean_us / measured.lat_mean_us - 1.0,
-            s.clat_p99_us / measured.clat_p99_us - 1.0,
-        ],
-    };
+    let mut errors = measured.figures();
+    for (which, error) in errors.iter_mut().enumerate() {
+        let figure = |s: &Measured| s.figures()[which];
+        *error = error.map(|measured| match simulated.as_ref().and_then(figure) {
+            None => NOTHING,
+            Some(simulated) => simulated / measured - 1.0,
+        });
+    }
     Scored { simulated, errors }
 }
 
@@ -74,7 +75,7 @@ const WEIGHTS: [f64; 3] = [1.0, 0.5, 0.4];
 pub(crate) fn loss(scored: &[Option<Scored>]) -> f64 {
     let row = |s: &Scored| {
         let each = s.errors.iter().zip(WEIGHTS).map(|(error, weight)| {
-            let e = (1.0 + error).max(1e-3).ln().abs();
+            let e = error.map_or(0.0, |error| (1.0 + error).max(1e-3).ln().abs());
             let huber = if e <= HUBER {
                 e * e / (2.0 * HUBER)
             } else {
@@ -124,7 +125,7 @@ pub fn medians(rows: &[Row], scored: &[Option<Scored>], take: impl Fn(&Row) -> b
         .filter_map(|(_, s)| s.as_ref())
         .collect();
     let of = |which: usize| {
-        let errors = taken.iter().map(|s| s.errors[which].abs());
+        let errors = taken.iter().filter_map(|s| s.errors[which]).map(f64::abs);
         median(errors.collect()).unwrap_or(0.0)
     };
     Medians {

@@ -91,23 +91,17 @@ fn line(f: &mut fmt::Formatter<'_>, row: &Row, scored: &Scored) -> fmt::Result {
         row.cores,
         row.devices
     )?;
-    let m = &row.measured;
-    let simulated = scored
-        .simulated
-        .map(|s| [s.iops, s.lat_mean_us, s.clat_p99_us]);
-    for (which, measured) in [m.iops, m.lat_mean_us, m.clat_p99_us]
-        .into_iter()
-        .enumerate()
-    {
+    let simulated = scored.simulated.map_or([None; 3], |s| s.figures());
+    for (which, measured) in row.measured.figures().into_iter().enumerate() {
         let places = if which == 0 { 0 } else { 1 };
-        match simulated {
-            Some(s) => write!(
+        match (measured, simulated[which], scored.errors[which]) {
+            (Some(measured), Some(simulated), Some(error)) => write!(
                 f,
-                " {measured:.places$} | {:.places$} | {:+.1} |",
-                s[which],
-                scored.errors[which] * 100.0
+                " {measured:.places$} | {simulated:.places$} | {:+.1} |",
+                error * 100.0
             )?,
-            None => write!(f, " {measured:.places$} | none | |")?,
+            (Some(measured), ..) => write!(f, " {measured:.places$} | none | |")?,
+            (None, ..) => write!(f, " | | |")?,
         }
     }
     writeln!(f)

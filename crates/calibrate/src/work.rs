@@ -25,6 +25,12 @@ const WINDOW: f64 = 0.45;
 const WRITES_RAMP_US: u64 = 90_000_000;
 const WRITES_US: u64 = 2_000_000;
 
+/// A slow drive is looked at for so many I/Os at least, however long that takes.
+const LEAST_IOS: f64 = 1_000.0;
+
+/// What rows have that say nothing of their engine.
+const FIRST_STUDY_OPTIONS: &str = "ioengine=io_uring registerfiles=1 fixedbufs=1";
+
 /// A job and the rows that it answers for.
 #[derive(Clone)]
 pub struct Case {
@@ -93,9 +99,14 @@ fn job_text(row: &Row, beside: bool, settles: bool) -> String {
         .collect();
     let window_ms = (run_us as f64 * WINDOW / 1e3).floor().max(1.0);
     let mut text = format!(
-        "[global]\nioengine=io_uring\nregisterfiles=1\nfixedbufs=1\ndirect=1\nnorandommap=1\n\
+        "[global]\n{}\ndirect=1\nnorandommap=1\n\
          group_reporting=1\ntime_based=1\nramp_time={ramp_us}us\nruntime={run_us}us\n\
          bwavgtime={window_ms}\nfilename={}\nbs={}\niodepth={}\nrwmixread={}\n",
+        match row.options.as_str() {
+            "" => FIRST_STUDY_OPTIONS,
+            options => options,
+        }
+        .replace(' ', "\n"),
         drives.join(":"),
         row.bs,
         row.iodepth,
@@ -137,6 +148,7 @@ fn times_us(row: &Row, settles: bool) -> (u64, u64) {
     let in_flight = f64::from(row.iodepth) * f64::from(row.processes);
     let run_us =
         (WANTED_IOS.max(in_flight * 20.0) / row.measured.iops * 1e6).clamp(SHORTEST_US, LONGEST_US);
+    let run_us = run_us.max(LEAST_IOS / row.measured.iops * 1e6);
     let ramp_us = (in_flight / row.measured.iops * 6e6).clamp(2_000.0, LONGEST_US);
     // In whole milliseconds, so that repeats of a row are one job.
     (
@@ -187,8 +199,8 @@ impl Case {
             }
             (!all.lat_ns.is_empty()).then(|| Measured {
                 iops,
-                lat_mean_us: all.lat_ns.summary().mean_ns / 1e3,
-                clat_p99_us: all.clat_ns.percentile(99.0) as f64 / 1e3,
+                lat_mean_us: Some(all.lat_ns.summary().mean_ns / 1e3),
+                clat_p99_us: Some(all.clat_ns.percentile(99.0) as f64 / 1e3),
             })
         };
         Ok([side(Direction::Read), side(Direction::Write)])

@@ -52,6 +52,15 @@ keys! {
         flush_ns: u64 = whole(0..=MAX_NS);
         /// Commands served at once; the others wait in order of arrival.
         parallelism: u32 = whole(1..=1_000_000);
+        /// Reads begin at least so far apart: what the controller takes for one.
+        read_interval_ns: u64 = whole(0..=MAX_NS).or(0);
+        /// Writes likewise.
+        write_interval_ns: u64 = whole(0..=MAX_NS).or(0);
+        /// How fast data comes out of it, command after command; without it, in no
+        /// time.
+        read_mb_s: Option<u64> = whole(1..=1_000_000).optional();
+        /// How fast data goes into it.
+        write_mb_s: Option<u64> = whole(1..=1_000_000).optional();
     }
 }
 
@@ -86,6 +95,10 @@ pub struct NullDrive {
     /// (when, order of arrival, tag, status) of what is being served.
     serving: BinaryHeap<Reverse<(u64, u64, u32, bool)>>,
     arrivals: u64,
+    /// Since when reads and writes may begin, and since when the wires out of it and
+    /// into it are free.
+    begins_ns: [u64; 2],
+    wires_ns: [u64; 2],
     stats: DeviceStats,
 }
 
@@ -98,6 +111,8 @@ impl NullDrive {
             waiting: VecDeque::with_capacity(64),
             serving: BinaryHeap::with_capacity(room),
             arrivals: 0,
+            begins_ns: [0; 2],
+            wires_ns: [0; 2],
             stats: DeviceStats::default(),
         }
     }
@@ -117,12 +132,24 @@ impl NullDrive {
             self.stats.host_sectors_written += command.sectors as u64;
         }
         self.arrivals += 1;
-        self.serving.push(Reverse((
-            now_ns.saturating_add(service_ns),
-            self.arrivals,
-            command.tag,
-            fits,
-        )));
+        let timing = &self.spec.timing;
+        let of_direction = match command.op {
+            Op::Read => Some((0, timing.read_interval_ns, timing.read_mb_s)),
+            Op::Write => Some((1, timing.write_interval_ns, timing.write_mb_s)),
+            _ => None,
+        };
+        let mut end_ns = now_ns.saturating_add(service_ns);
+        if let (Some((way, interval_ns, mb_s)), true) = (of_direction, fits) {
+            let begin_ns = now_ns.max(self.begins_ns[way]);
+            self.begins_ns[way] = begin_ns.saturating_add(interval_ns);
+            let bytes = u64::from(command.sectors) * blklab_blk::SECTOR_SIZE;
+            let transfer_ns = mb_s.map_or(0, |mb_s| bytes * 1000 / mb_s);
+            let wire_ns = begin_ns.max(self.wires_ns[way]).saturating_add(transfer_ns);
+            self.wires_ns[way] = wire_ns;
+            end_ns = wire_ns.max(begin_ns).saturating_add(service_ns);
+        }
+        self.serving
+            .push(Reverse((end_ns, self.arrivals, command.tag, fits)));
     }
 }
 

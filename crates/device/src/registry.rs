@@ -20,6 +20,8 @@ const DRIVES: Shipped = shipped!("drive", "../../../drives":
     "qlc-1tb",
     "980pro-1tb",
     "rocket4plus-2tb",
+    "optane-ssd",
+    "kioxia-cm7",
 );
 
 /// Their names, in the order they should be listed.

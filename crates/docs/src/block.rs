@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use crate::program::Program;
-use crate::{calibrate, compare, conform};
+use crate::{calibrate, compare, conform, set};
 
 /// What stands in place of a block on the page.
 #[derive(Default)]
@@ -24,6 +24,8 @@ pub enum Block {
     Conform(conform::Block),
     /// Measured fio results.
     Calibrate(calibrate::Block),
+    /// A set of published measurements.
+    Set(set::Block),
     /// A command with all that it prints.
     Output {
         /// The command's arguments.
@@ -41,6 +43,7 @@ impl Block {
             Block::Compare(block) => block.make(program),
             Block::Conform(block) => block.make(program),
             Block::Calibrate(block) => block.make(program),
+            Block::Set(block) => block.make(program),
             Block::Output { command } => Ok(Made {
                 text: format!(
                     "    $ blklab {command}\n{}",

@@ -12,6 +12,7 @@ mod conform;
 mod page;
 mod program;
 mod reference;
+mod set;
 mod share;
 #[cfg(test)]
 mod tidy;
@@ -32,6 +33,20 @@ enum Args {
         /// Where pages go
         #[arg(long, value_name = "DIR", default_value = "docs/reference")]
         out: PathBuf,
+    },
+    /// Fit descriptions to the rows of a set that are for that, and print where the keys went
+    Fit {
+        /// The set's name
+        set: String,
+        /// Keys as `blklab calibrate --fit` takes them
+        #[arg(long, value_name = "KEYS", default_value = "costs.*")]
+        keys: String,
+        /// Simulations of all rows at most
+        #[arg(long, value_name = "N", default_value_t = 60)]
+        evaluations: usize,
+        /// The folder of measured data, one folder a set
+        #[arg(long, value_name = "DIR", default_value = "tests/data")]
+        data: PathBuf,
     },
     /// Run what the evidence pages show and write them anew
     Evidence(EvidenceArgs),
@@ -56,6 +71,12 @@ struct EvidenceArgs {
 fn main() -> ExitCode {
     let made = match Args::parse() {
         Args::Reference { out } => make_reference(&out),
+        Args::Fit {
+            set,
+            keys,
+            evaluations,
+            data,
+        } => set::fit(&set, &data, &keys, evaluations).map(|text| print!("{text}")),
         Args::Evidence(args) => make_evidence(&args),
     };
     match made {

@@ -33,6 +33,14 @@ pub const ALL: &[Page] = &[
     page!("kernel-traces", Some("kernel-traces")),
     page!("page-cache", Some("page-cache-traces")),
     page!("nvme-980pro", Some("nvme-980pro")),
+    page!(
+        "engines-schedulers-optane",
+        Some("engines-schedulers-optane")
+    ),
+    page!("iouring-kioxia-cm7", Some("iouring-kioxia-cm7")),
+    page!("nvme-rocket4plus", Some("nvme-rocket4plus")),
+    page!("hdd-raid-controller", Some("hdd-raid-controller")),
+    page!("sd-cards", Some("sd-cards")),
 ];
 
 /// The page called `name`.

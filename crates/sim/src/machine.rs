@@ -21,6 +21,8 @@ pub struct Machine {
     pub description: String,
     /// Processors, hyper-threads included.
     pub cpus: u32,
+    /// Sockets that they are in, as many in each.
+    pub sockets: u32,
     /// What I/O costs them.
     pub costs: Costs,
     /// Who runs a hardware queue that a submission leaves to kblockd.
@@ -39,6 +41,10 @@ pub enum Dispatch {
     /// The process that submitted, at once: Linux since 6.10, where every bio has
     /// a plug of its own (`__submit_bio`), or a kernel patched to do so.
     Submitter,
+    /// The process that submitted where its I/O was plugged, which is asynchronous
+    /// direct I/O that is not polled for (`__blkdev_direct_IO`); else a kernel thread:
+    /// Linux before 5.16.
+    Plugged,
 }
 
 keys! {
@@ -47,6 +53,15 @@ keys! {
     struct Cpu(table) {
         /// How many there are, hyper-threads included.
         count: u32 = whole(1..=4096);
+        /// Sockets that they are in, one behind the other; the drives' own is the
+        /// first.
+        sockets: u32 = whole(1..=64)
+            .or(1)
+            .such_that(
+                |sockets: &u32| count.is_multiple_of(*sockets),
+                format!("a divisor of {count}, the number of CPUs"),
+            )
+            .documented("a divisor of the number of CPUs");
     }
 }
 
@@ -81,6 +96,17 @@ keys! {
         pub syscall_ns: u64 = cost();
         /// Bio, request and tag, for each bio.
         pub bio_ns: u64 = cost();
+        /// The way of an I/O through the file of a block device to a bio, which
+        /// passthrough commands (`io_uring_cmd`) leave out.
+        pub file_io_ns: u64 = cost();
+        /// Taking hold of a file that is not registered with io_uring, and letting it
+        /// go, for each I/O.
+        pub file_ns: u64 = cost();
+        /// Pinning the first page of a buffer that is not registered with io_uring,
+        /// and letting it go.
+        pub pin_ns: u64 = cost();
+        /// Likewise each further page.
+        pub pin_page_ns: u64 = cost();
         /// The driver's taking a request.
         pub queue_rq_ns: u64 = cost();
         /// A request of more than one page: making a list of its pages. Drivers have
@@ -93,6 +119,10 @@ keys! {
         pub interrupt_ns: u64 = cost();
         /// Ending a request, from the driver up to the I/O engine.
         pub complete_ns: u64 = cost();
+        /// A look for completions that no interrupt tells of.
+        pub poll_ns: u64 = cost();
+        /// Ending a request that such a look found, in place of `complete_ns`.
+        pub polled_end_ns: u64 = cost();
         /// Putting a process to sleep and waking it, or switching to another.
         pub context_switch_ns: u64 = cost();
         /// How much longer every step takes on a CPU that was idle for long, in
@@ -102,6 +132,12 @@ keys! {
         /// After so much idling it is half of that, and after as much work half of
         /// what it was.
         pub cold_half_ns: u64 = cost();
+        /// How much longer every step takes while all other CPUs work too, in
+        /// hundredths: they share caches, memory and the clock.
+        pub crowded_percent: u64 = whole(0..=MAX_COLD_PERCENT).or(0);
+        /// Up to how much longer or shorter a step takes by chance, in hundredths, as cache
+        /// misses come. Without it CPUs that do the same never meet at a lock.
+        pub jitter_percent: u64 = whole(0..=99).or(0);
         /// Waking a thread that sleeps, for who wakes it: taking its CPU out of idle.
         pub wake_ns: u64 = cost();
         /// Waking a thread of kblockd's for a hardware queue, switching to it and back.
@@ -110,6 +146,12 @@ keys! {
         pub lock_transfer_ns: u64 = cost();
         /// More of that where the lock is held, and again where others wait for it.
         pub lock_waiter_ns: u64 = cost();
+        /// Giving a request to the driver that another CPU made, which a scheduler for all
+        /// CPUs may hand to anyone: bringing the request from there.
+        pub foreign_request_ns: u64 = cost();
+        /// How much longer both take where that other CPU is of another socket, in
+        /// hundredths.
+        pub remote_percent: u64 = whole(0..=MAX_COLD_PERCENT).or(0);
         /// What the worker of a loop device does with the file under it.
         pub loop_worker: LoopCosts =>
             table.read_if_any("loop", LoopCosts::read)?.unwrap_or_default();
@@ -156,6 +198,8 @@ keys! {
         pub user_ns: u64 = cost();
         /// The kernel: taking the I/O over and handing its end back.
         pub kernel_ns: u64 = cost();
+        /// Going to sleep for ends and finding them afterwards, beside the switch.
+        pub wait_ns: u64 = cost();
     }
 }
 
@@ -190,6 +234,8 @@ impl Costs {
         Coldness {
             percent: self.cold_percent,
             half: Nanos(self.cold_half_ns),
+            crowded_percent: self.crowded_percent,
+            jitter_percent: self.jitter_percent,
         }
     }
 
@@ -276,11 +322,13 @@ fn scheduler_names() -> impl Iterator<Item = &'static str> {
 
 /// The descriptions in `machines/`.
 const MACHINES: Shipped = shipped!("machine", "../../../machines":
+    "epyc-9654p",
     "generic-8",
     "i7-3770k",
     "rpi4",
     "vm-2cpu",
     "xeon-10core",
+    "xeon-2x10core",
 );
 
 impl Machine {
@@ -352,6 +400,7 @@ impl Machine {
             name: name.to_string(),
             description,
             cpus: cpu.count,
+            sockets: cpu.sockets,
             costs: costs.unwrap_or_default(),
             dispatch: kernel.unwrap_or_default().dispatch,
             assumed,

@@ -232,6 +232,25 @@ pub fn check_job(job: &JobFile) -> Result<Vec<String>, SetupError> {
     Ok(notes)
 }
 
+/// Refuses jobs whose I/O would pass by the run's scheduler.
+///
+/// # Errors
+/// At the first one.
+pub(crate) fn check_scheduler(job: &JobFile, scheduler: &str) -> Result<(), SetupError> {
+    let passes_by = |spec: &&JobSpec| spec.engine == Engine::IoUringCmd;
+    match job.jobs.iter().find(passes_by) {
+        Some(spec) if scheduler != "none" => Err(SetupError::Job {
+            place: spec.position.to_string(),
+            job: spec.name.clone(),
+            problem: format!(
+                "ioengine=io_uring_cmd passes its commands by the scheduler, here {scheduler}; \
+                 right is the scheduler none, or ioengine=io_uring"
+            ),
+        }),
+        _ => Ok(()),
+    }
+}
+
 fn check_engine(spec: &JobSpec) -> Result<(), SetupError> {
     if spec.engine.is_simulated() {
         return Ok(());

@@ -37,7 +37,8 @@ struct DiskTemplate {
     scheduler: SchedulerChoice,
     cpus: u32,
     seed: u64,
-    /// A submission runs its hardware queue itself instead of leaving it to kblockd.
+    /// Who submits and is no job runs its hardware queue itself instead of leaving it
+    /// to kblockd.
     runs_inline: bool,
     kblockd_delay: KblockdDelay,
     /// Commands reach the drive when their CPU has come to them.
@@ -62,7 +63,7 @@ impl System {
                 scheduler: setup.scheduler.clone(),
                 cpus: machine.cpus,
                 seed: setup.seed,
-                runs_inline: machine.dispatch == Dispatch::Submitter,
+                runs_inline: machine.dispatch != Dispatch::Kblockd,
                 kblockd_delay: costs.kblockd_delay(),
                 holds_commands: !costs.free,
             },

@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 
 use blklab_blk::{CostCounts, KblockdDelay, Nanos, Op, SECTORS_PER_PAGE, TraceKind};
 use blklab_driver::WorkerJob;
-use blklab_workload::fio::Engine;
+use blklab_workload::fio::{Engine, JobSpec};
 
 use super::{Cpus, Mode};
-use crate::machine::{Costs, EngineCosts, LoopCosts, SchedulerCosts};
+use crate::machine::{Costs, EngineCosts, LoopCosts, Machine, SchedulerCosts};
 
 /// What a request takes a loop device's worker where CPUs cost nothing: about a copy
 /// of 4 KiB. If it took no time, time would stand still.
@@ -29,6 +29,8 @@ pub(crate) struct CostTable {
     pub(crate) syscall: Nanos,
     /// A call that takes completions which have arrived.
     pub(crate) reap_call: Nanos,
+    /// What a wait for completions costs beside the switch.
+    pub(crate) wait: Nanos,
     pub(crate) context_switch: Nanos,
     pub(crate) wake: Nanos,
     pub(crate) softirq_wait: Nanos,
@@ -38,7 +40,12 @@ pub(crate) struct CostTable {
     bio: Nanos,
     queue_rq: Nanos,
     list: Nanos,
+    foreign_request: Nanos,
     page: Nanos,
+    /// A look for completions by who polls for them.
+    pub(crate) poll: Nanos,
+    /// Ending a request that such a look found.
+    pub(crate) polled_end: Nanos,
     loop_worker: LoopCosts,
     scheduler: SchedulerCosts,
     /// The scheduler has one lock for all CPUs.
@@ -47,8 +54,18 @@ pub(crate) struct CostTable {
 }
 
 impl CostTable {
+    /// CPUs that cost nothing.
+    pub(crate) fn free() -> CostTable {
+        CostTable::of(&Costs::default(), 1, "none")
+    }
+
     /// The machine's costs under the scheduler of that name.
-    pub(crate) fn new(costs: &Costs, scheduler: &str) -> CostTable {
+    pub(crate) fn new(machine: &Machine, scheduler: &str) -> CostTable {
+        let cpus_per_socket = machine.cpus / machine.sockets;
+        CostTable::of(&machine.costs, cpus_per_socket as usize, scheduler)
+    }
+
+    fn of(costs: &Costs, cpus_per_socket: usize, scheduler: &str) -> CostTable {
         let of_scheduler = costs.of_scheduler(scheduler);
         let transfer_ns = of_scheduler.transfer_ns.unwrap_or(costs.lock_transfer_ns);
         let waiter_ns = of_scheduler.waiter_ns.unwrap_or(costs.lock_waiter_ns);
@@ -58,6 +75,7 @@ impl CostTable {
             user_reap: Nanos(costs.user_reap_ns),
             syscall: Nanos(costs.syscall_ns),
             reap_call: Nanos::ZERO,
+            wait: Nanos::ZERO,
             context_switch: Nanos(costs.context_switch_ns),
             wake: Nanos(costs.wake_ns),
             softirq_wait: Nanos(costs.loop_worker.softirq_wait_ns),
@@ -67,13 +85,18 @@ impl CostTable {
             bio: Nanos(costs.bio_ns),
             queue_rq: Nanos(costs.queue_rq_ns),
             list: Nanos(costs.list_ns),
+            foreign_request: Nanos(costs.foreign_request_ns),
             page: Nanos(costs.page_ns),
+            poll: Nanos(costs.poll_ns),
+            polled_end: Nanos(costs.polled_end_ns),
             loop_worker: costs.loop_worker,
             scheduler: of_scheduler,
             has_one_lock: false,
             transfer: TransferCost {
                 base: Nanos(transfer_ns),
                 each_waiter: Nanos(waiter_ns),
+                remote_percent: costs.remote_percent,
+                cpus_per_socket,
             },
         }
     }
@@ -86,9 +109,19 @@ impl CostTable {
         }
     }
 
-    /// The same for a process with that I/O engine.
-    pub(crate) fn with_engine(self, costs: &Costs, engine: &Engine) -> CostTable {
-        let EngineCosts { user_ns, kernel_ns } = costs.of_engine(engine);
+    /// The same for a process with the job's I/O engine.
+    pub(crate) fn with_engine(self, costs: &Costs, spec: &JobSpec) -> CostTable {
+        let engine = &spec.engine;
+        let EngineCosts {
+            user_ns,
+            kernel_ns,
+            wait_ns,
+        } = costs.of_engine(engine);
+        let unless = |left_out: bool, cost_ns: u64| if left_out { 0 } else { cost_ns };
+        let file_io_ns = unless(*engine == Engine::IoUringCmd, costs.file_io_ns);
+        let file_ns = unless(spec.registered_files, costs.file_ns);
+        let pin_ns = unless(spec.registered_buffers, costs.pin_ns);
+        let pin_page_ns = unless(spec.registered_buffers, costs.pin_page_ns);
         // libaio's events come by a call (`io_getevents(2)`), io_uring's are read
         // from memory, a plain call returns with its own. A call that has to wait
         // is part of the switch.
@@ -98,8 +131,10 @@ impl CostTable {
         };
         CostTable {
             user_submit: self.user_submit + Nanos(user_ns),
-            bio: self.bio + Nanos(kernel_ns),
+            bio: self.bio + Nanos(kernel_ns + file_io_ns + file_ns + pin_ns),
+            page: self.page + Nanos(pin_page_ns),
             reap_call,
+            wait: Nanos(wait_ns),
             ..self
         }
     }
@@ -151,6 +186,7 @@ impl CostTable {
             steps.bios * self.bio.0
                 + steps.issues * self.queue_rq.0
                 + steps.multi_page_issues * self.list.0
+                + steps.foreign_issues * self.foreign_request.0
                 + steps.further_pages * self.page.0,
         );
         let s = &self.scheduler;
@@ -203,7 +239,7 @@ impl CostTable {
         lock: &mut SchedulerLock,
         cpu: usize,
         now: Nanos,
-        (mode, wakes): (Mode, bool),
+        (drive, mode, wakes): (usize, Mode, bool),
     ) -> Nanos {
         let start = cpus.free_at(cpu).max(now);
         let slowdown = cpus.slowdown(cpu, now);
@@ -212,7 +248,7 @@ impl CostTable {
         let wake = if wakes { self.wake } else { Nanos::ZERO };
         let work = slowdown.of(self.complete) + finished + wake;
         let entry = slowdown.of(self.interrupt);
-        cpus.interrupt(cpu, now, entry, (work, mode))
+        cpus.interrupt(cpu, now, (drive, entry), (work, mode))
     }
 
     /// How long a loop device's worker takes for a request.
@@ -256,6 +292,23 @@ struct TransferCost {
     base: Nanos,
     /// More where another holds it, and as much again where some wait already.
     each_waiter: Nanos,
+    /// How much longer both take from a CPU of another socket, in hundredths.
+    remote_percent: u64,
+    cpus_per_socket: usize,
+}
+
+impl TransferCost {
+    /// From one CPU to another, behind so many waiters.
+    fn between(&self, from: usize, to: usize, waiters: u64) -> Nanos {
+        if from == to {
+            return Nanos::ZERO;
+        }
+        let local = self.base.0 + self.each_waiter.0 * waiters;
+        match from / self.cpus_per_socket == to / self.cpus_per_socket {
+            true => Nanos(local),
+            false => Nanos(local + local * self.remote_percent / 100),
+        }
+    }
 }
 
 /// Linux' queued spinlocks get dearer twice: with one waiter, which spins on the lock
@@ -270,13 +323,8 @@ impl SchedulerLock {
         }
         let waiters = (self.releases.len() as u64).min(MAX_COUNTED_WAITERS);
         let start = self.releases.back().copied().unwrap_or(at);
-        let moved = self.last_cpu.is_some_and(|last| last != cpu);
-        let transfer = if moved {
-            cost.base + Nanos(cost.each_waiter.0 * waiters)
-        } else {
-            Nanos::ZERO
-        };
-        self.last_cpu = Some(cpu);
+        let last = self.last_cpu.replace(cpu).unwrap_or(cpu);
+        let transfer = cost.between(last, cpu, waiters);
         let release = start + transfer + work;
         self.releases.push_back(release);
         release
@@ -293,6 +341,8 @@ mod tests {
         let cost = TransferCost {
             base: ns(10),
             each_waiter: ns(1),
+            remote_percent: 200,
+            cpus_per_socket: 4,
         };
         let mut lock = SchedulerLock::default();
         assert_eq!(lock.take(0, ns(0), ns(100), cost), ns(100));
@@ -300,5 +350,8 @@ mod tests {
         // Another CPU comes while it is held, and a third behind that.
         assert_eq!(lock.take(1, ns(250), ns(100), cost), ns(300 + 11 + 100));
         assert_eq!(lock.take(2, ns(260), ns(100), cost), ns(411 + 12 + 100));
+        // One of the other socket: each line comes from three times as far.
+        assert_eq!(lock.take(4, ns(600), ns(100), cost), ns(600 + 30 + 100));
+        assert_eq!(lock.take(5, ns(800), ns(100), cost), ns(800 + 10 + 100));
     }
 }

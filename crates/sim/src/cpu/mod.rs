@@ -37,6 +37,10 @@ pub(crate) struct Coldness {
     /// After idling for this long it is half of that, and after working for as long
     /// half of what it was. Zero for a CPU that does not grow cold.
     pub(crate) half: Nanos,
+    /// How much longer work takes while all other CPUs work too, in hundredths.
+    pub(crate) crowded_percent: u64,
+    /// Up to how much longer or shorter work takes by chance, in hundredths.
+    pub(crate) jitter_percent: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -46,8 +50,9 @@ struct Cpu {
     busy_from: Nanos,
     /// How long it had been idle then.
     idled: Nanos,
-    /// The interrupt handler runs until then, and handles what comes meanwhile too.
-    irq_until: Nanos,
+    /// The handler of that drive's interrupts runs until then, and handles what comes
+    /// from it meanwhile too.
+    irq_until: (usize, Nanos),
     /// Processes of this CPU that wait for I/O.
     waiting: u32,
     idle_since: Nanos,
@@ -80,6 +85,19 @@ impl Cpu {
     }
 }
 
+/// A CPU that worked within this time is thought to go on working.
+const CROWD_LOOKS_BACK: Nanos = Nanos::from_micros(20);
+/// Working CPUs are counted once in so many times, as counting takes its time.
+const CROWD_COUNT_EVERY: u32 = 64;
+
+/// CPUs that work beside another: they share its last level of cache, its memory and
+/// its clock.
+#[derive(Clone, Copy, Debug, Default)]
+struct Crowd {
+    others: usize,
+    counted_ago: u32,
+}
+
 /// How much slower a CPU works that was idle.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slowdown {
@@ -87,16 +105,19 @@ pub(crate) struct Slowdown {
     percent: u64,
     /// How cold it is, 0 to 1.
     cold: f64,
+    /// How much longer it takes for others' sake and by chance, in hundredths.
+    more_percent: f64,
 }
 
 impl Slowdown {
     /// How long what takes `cost` on a warm CPU takes.
     #[inline]
     pub(crate) fn of(self, cost: Nanos) -> Nanos {
-        if self.cold == 0.0 {
-            return cost;
+        let percent = self.percent as f64 * self.cold + self.more_percent;
+        match percent == 0.0 {
+            true => cost,
+            false => Nanos((cost.0 as f64 * (1.0 + percent / 100.0)) as u64),
         }
-        cost + Nanos((cost.0 as f64 * self.percent as f64 / 100.0 * self.cold) as u64)
     }
 }
 
@@ -106,6 +127,9 @@ impl Slowdown {
 pub(crate) struct Cpus {
     cpus: Vec<Cpu>,
     coldness: Coldness,
+    crowd: Crowd,
+    /// State of the generator that jitter is drawn from.
+    chance: u64,
     history: CpuHistory,
     /// Who did what when, while that is recorded.
     log: Option<Box<TaskLog>>,
@@ -116,6 +140,8 @@ impl Cpus {
         Cpus {
             cpus: vec![Cpu::default(); count as usize],
             coldness,
+            crowd: Crowd::default(),
+            chance: 0x9e37_79b9_7f4a_7c15,
             history: CpuHistory::new(count as usize),
             log: None,
         }
@@ -130,14 +156,49 @@ impl Cpus {
     /// How much longer than on a warm CPU work takes on this one as soon as it is
     /// free.
     #[inline]
-    pub(crate) fn slowdown(&self, cpu: usize, now: Nanos) -> Slowdown {
-        let Coldness { percent, half } = self.coldness;
-        if percent == 0 || half == Nanos::ZERO {
-            return Slowdown { percent, cold: 0.0 };
+    pub(crate) fn slowdown(&mut self, cpu: usize, now: Nanos) -> Slowdown {
+        let Coldness { percent, half, .. } = self.coldness;
+        let more_percent = self.crowded_percent(now) + self.jitter_percent();
+        let mut slowdown = Slowdown {
+            percent,
+            cold: 0.0,
+            more_percent,
+        };
+        if percent > 0 && half > Nanos::ZERO {
+            let c = &self.cpus[cpu];
+            slowdown.cold = c.cold(c.free_at.max(now), half);
         }
-        let c = &self.cpus[cpu];
-        let cold = c.cold(c.free_at.max(now), half);
-        Slowdown { percent, cold }
+        slowdown
+    }
+
+    /// How much longer work takes by chance, in hundredths.
+    #[inline]
+    fn jitter_percent(&mut self) -> f64 {
+        let most = self.coldness.jitter_percent;
+        if most == 0 {
+            return 0.0;
+        }
+        // Marsaglia's xorshift, J. Stat. Softw. 8(14), 2003.
+        self.chance ^= self.chance << 13;
+        self.chance ^= self.chance >> 7;
+        self.chance ^= self.chance << 17;
+        let share = (self.chance >> 11) as f64 / (1u64 << 53) as f64;
+        most as f64 * (2.0 * share - 1.0)
+    }
+
+    /// How much longer work takes for those that work beside it, in hundredths.
+    #[inline]
+    fn crowded_percent(&mut self, now: Nanos) -> f64 {
+        let most = self.coldness.crowded_percent;
+        if most == 0 || self.cpus.len() == 1 {
+            return 0.0;
+        }
+        if self.crowd.counted_ago == 0 {
+            let works = |c: &&Cpu| c.free_at + CROWD_LOOKS_BACK > now;
+            self.crowd.others = self.cpus.iter().filter(works).count().saturating_sub(1);
+        }
+        self.crowd.counted_ago = (self.crowd.counted_ago + 1) % CROWD_COUNT_EVERY;
+        most as f64 * self.crowd.others as f64 / (self.cpus.len() - 1) as f64
     }
 
     /// Runs something for `cost` as soon as the CPU is free; when it is done.
@@ -177,17 +238,18 @@ impl Cpus {
         end
     }
 
-    /// An interrupt comes in on a CPU. Where the handler still runs, what it
-    /// brings is handled without another entry. `mode` is where the work is
+    /// An interrupt of a drive comes in on a CPU. Where its handler still runs, what it
+    /// brings is handled without another entry: each drive has its own vector. `mode` is where the work is
     /// done: in the handler itself or in a softirq after it.
     pub(crate) fn interrupt(
         &mut self,
         cpu: usize,
         now: Nanos,
-        entry: Nanos,
+        (drive, entry): (usize, Nanos),
         work: (Nanos, Mode),
     ) -> Nanos {
-        let entered = self.cpus[cpu].irq_until > now;
+        let (handled, until) = self.cpus[cpu].irq_until;
+        let entered = handled == drive && until > now;
         let entry = if entered { Nanos::ZERO } else { entry };
         let (work, mode) = work;
         let end = match mode {
@@ -197,7 +259,7 @@ impl Cpus {
                 self.run(cpu, now, work, mode)
             }
         };
-        self.cpus[cpu].irq_until = end;
+        self.cpus[cpu].irq_until = (drive, end);
         end
     }
 
@@ -276,12 +338,12 @@ mod tests {
         assert_eq!(cpus.run(0, ns(100), ns(50), Mode::User), ns(150));
         cpus.count_io_wait(0, ns(150), 1);
         assert_eq!(
-            cpus.interrupt(0, ns(400), ns(30), (ns(20), Mode::Interrupt)),
+            cpus.interrupt(0, ns(400), (0, ns(30)), (ns(20), Mode::Interrupt)),
             ns(450)
         );
         // The second comes while the handler runs: no second entry.
         assert_eq!(
-            cpus.interrupt(0, ns(420), ns(30), (ns(20), Mode::SoftInterrupt)),
+            cpus.interrupt(0, ns(420), (0, ns(30)), (ns(20), Mode::SoftInterrupt)),
             ns(470)
         );
         cpus.count_io_wait(0, ns(470), -1);
@@ -300,11 +362,57 @@ mod tests {
     }
 
     #[test]
+    fn each_drive_has_its_own_interrupt() {
+        let mut cpus = Cpus::new(1, Coldness::default());
+        let ns = Nanos;
+        let mut interrupt = |at, drive| {
+            let work = (ns(20), Mode::Interrupt);
+            cpus.interrupt(0, ns(at), (drive, ns(30)), work)
+        };
+        assert_eq!(interrupt(100, 0), ns(150));
+        assert_eq!(interrupt(120, 0), ns(170), "its handler is there");
+        assert_eq!(interrupt(130, 1), ns(220), "another's is not");
+    }
+
+    #[test]
+    fn work_takes_sometimes_more_and_sometimes_less() {
+        let coldness = Coldness {
+            jitter_percent: 30,
+            ..Coldness::default()
+        };
+        let mut cpus = Cpus::new(1, coldness);
+        let took: Vec<u64> = (0..1000)
+            .map(|_| cpus.slowdown(0, Nanos(0)).of(Nanos(1000)).0)
+            .collect();
+        assert!(took.iter().all(|ns| (700..=1300).contains(ns)));
+        let mean = took.iter().sum::<u64>() / 1000;
+        assert!((985..1015).contains(&mean), "{mean}");
+        assert!(took.iter().any(|&ns| ns < 750) && took.iter().any(|&ns| ns > 1250));
+    }
+
+    #[test]
+    fn who_works_beside_others_is_slower() {
+        let coldness = Coldness {
+            crowded_percent: 60,
+            ..Coldness::default()
+        };
+        let (ns, us) = (Nanos, Nanos::from_micros);
+        let mut cpus = Cpus::new(4, coldness);
+        assert_eq!(cpus.slowdown(0, us(100)).of(ns(100)), ns(100));
+        let mut cpus = Cpus::new(4, coldness);
+        for cpu in 0..3 {
+            cpus.run(cpu, us(90), us(15), Mode::User);
+        }
+        assert_eq!(cpus.slowdown(0, us(100)).of(ns(100)), ns(140));
+    }
+
+    #[test]
     fn a_cpu_that_idled_is_slower_until_it_has_worked_as_long() {
         let us = Nanos::from_micros;
         let coldness = Coldness {
             percent: 200,
             half: us(30),
+            ..Coldness::default()
         };
         let mut cpus = Cpus::new(1, coldness);
         assert_eq!(cpus.run(0, us(0), us(10), Mode::User), us(10));
@@ -313,7 +421,7 @@ mod tests {
         assert_eq!(cpus.slowdown(0, us(40)).of(us(10)), us(20));
         assert_eq!(cpus.run(0, us(40), us(30), Mode::User), us(70));
         assert_eq!(cpus.slowdown(0, us(50)).of(us(10)), us(15));
-        let warm = Cpus::new(1, Coldness::default());
+        let mut warm = Cpus::new(1, Coldness::default());
         assert_eq!(warm.slowdown(0, us(1000)).of(us(10)), us(10));
     }
 }

@@ -167,6 +167,24 @@ impl Process {
         }
     }
 
+    /// The CPU that submits its I/O.
+    #[inline]
+    pub(crate) fn submit_cpu(&self) -> usize {
+        match &self.kind {
+            Job(p) => p.submit_cpu(),
+            Trace(_) => 0,
+        }
+    }
+
+    /// Whether it looks for completions itself, without interrupts.
+    #[inline]
+    pub(crate) fn polls_for_ends(&self) -> bool {
+        match &self.kind {
+            Job(p) => p.polls_for_ends(),
+            Trace(_) => false,
+        }
+    }
+
     /// Whether it sleeps for I/O.
     pub(crate) fn awaits_io(&self) -> bool {
         match &self.kind {

@@ -109,7 +109,7 @@ impl Simulation {
         if !self.costs.free {
             return self.interrupt(disk, io);
         }
-        let cpu = self.processes[io.pid].cpu();
+        let cpu = self.processes[io.pid].submit_cpu();
         if let Some(log) = self.system.cpus.log() {
             log.ended((io.pid, io.slot), (cpu, self.clock.now()), disk);
         }
@@ -121,12 +121,17 @@ impl Simulation {
     /// The drive interrupts a CPU, or its loop device's worker has ended the I/O.
     #[inline(never)]
     fn interrupt(&mut self, disk: usize, io: EndedIo) {
+        if self.processes[io.pid].polls_for_ends() {
+            return self.with_process(io.pid, |p, now, system| {
+                p.on_end(now, io.slot, io.status, system);
+            });
+        }
         if let Some(at) = self.workers.iter().position(|w| w.disk() == disk) {
             return self.with_worker(at, |w, now, costs, system| {
                 w.ended(now, io, costs, system);
             });
         }
-        let submitter = self.processes[io.pid].cpu();
+        let submitter = self.processes[io.pid].submit_cpu();
         let cpu = self.system.disks[disk].interrupted_cpu(submitter);
         self.handle_interrupt(disk, cpu, io);
     }
@@ -137,7 +142,7 @@ impl Simulation {
         let (d, cpus) = (&mut self.system.disks[disk], &mut self.system.cpus);
         let (mode, wakes) = (d.ends_in(), self.processes[io.pid].awaits_io());
         let began = cpus.free_at(cpu).max(now);
-        let done_at = (self.costs).charge_end(cpus, &mut d.lock, cpu, now, (mode, wakes));
+        let done_at = (self.costs).charge_end(cpus, &mut d.lock, cpu, now, (disk, mode, wakes));
         // What an interrupt takes is in the system time of the process that it
         // interrupts, unless the kernel counts it apart (`CONFIG_IRQ_TIME_ACCOUNTING`).
         let interrupted = self.system.fair.current(cpu).unwrap_or(usize::MAX);

@@ -12,7 +12,6 @@ use super::Simulation;
 use super::clock::Clock;
 use crate::cpu::{Affinity, CostTable};
 use crate::file_layer::FileLayer;
-use crate::machine::Costs;
 use crate::process::Process;
 use crate::process::job::{Cached, Cgroups, JobProcess, PlacedFiles, Plan};
 use crate::process::kernel_threads::KernelThreads;
@@ -20,7 +19,8 @@ use crate::process::loop_worker::LoopWorker;
 use crate::process::trace::TraceProcess;
 use crate::setup::{
     ReplayMode, Setup, SetupError, Workload, check_buffered_power_loss, check_fit, check_job,
-    check_power_loss, loop_note, mixed_note, other_scheduler_notes, trace_cost_note,
+    check_power_loss, check_scheduler, loop_note, mixed_note, other_scheduler_notes,
+    trace_cost_note,
 };
 use crate::system::System;
 use crate::timers::Interrupts;
@@ -208,13 +208,14 @@ impl Started {
         let (machine, scheduler) = (setup.machine, setup.scheduler.kind.name);
         let mut notes = check_job(job)?;
         notes.extend(other_scheduler_notes(job, scheduler));
+        check_scheduler(job, scheduler)?;
         check_fit(job, machine, setup.drive)?;
         check_power_loss(setup.drive, setup.power_loss_at)?;
         check_buffered_power_loss(job, setup.power_loss_at)?;
         let numbered = processes(job);
         let capacity_bytes = setup.drive.identity().capacity_sectors * SECTOR_SIZE;
         let files = PlacedFiles::new(job, &numbered, capacity_bytes)?;
-        let costs = CostTable::new(&machine.costs, scheduler);
+        let costs = CostTable::new(machine, scheduler);
         let mut system = System::new(setup, &costs);
         for name in files.drive_names() {
             system.add_disk(Nanos::ZERO, name)?;
@@ -260,7 +261,7 @@ impl Started {
         let loop_note = loop_note(setup.drive, setup.machine);
         let notes = loop_note.into_iter().chain(trace_cost_note(setup.machine));
         let process = TraceProcess::open(0, trace, setup.machine, notes.collect())?;
-        let costs = CostTable::new(&Costs::default(), setup.scheduler.kind.name);
+        let costs = CostTable::free();
         let mut started = Started {
             system: System::new(setup, &costs),
             costs,
@@ -302,14 +303,20 @@ impl Started {
             });
             let own = own_cpus(&n.cpus(spec), setup.machine.cpus);
             let cpu = own[pid % own.len()];
+            // io_uring's threads have CPUs behind those of the programs, as far as
+            // there are any.
+            let sq_cpu = own[(numbered.len() + pid) % own.len()];
             self.system.fair.add(match own.len() {
                 1 => Affinity::One,
                 _ => Affinity::These(own),
             });
-            let costs = self.costs.with_engine(&setup.machine.costs, &spec.engine);
+            let costs = self.costs.with_engine(&setup.machine.costs, spec);
             let disks = self.system.disks.len();
             let process = JobProcess::new(pid, Arc::clone(spec), plan, cpu, costs, disks);
-            let mut process = process.in_cgroup(groups.of_job(spec));
+            let mut process = process
+                .in_cgroup(groups.of_job(spec))
+                .dispatching(setup.machine.dispatch)
+                .with_submission_thread(sq_cpu);
             if let Some(layer) = self.system.files.as_deref_mut().filter(|_| !spec.direct) {
                 let disks = &self.system.disks;
                 let cached = Cached::new(pid, spec, (layer, disks), files.of_process(pid));

@@ -39,10 +39,22 @@ pub enum Engine {
 enum Support {
     /// It is simulated; in a kernel it goes through the I/O scheduler.
     Simulated,
+    /// It is simulated; in a kernel it passes by the I/O scheduler.
+    PassesBy,
     /// In a kernel it goes through the I/O scheduler; it is not simulated.
     Scheduled,
     /// It does not go through the I/O scheduler.
     None,
+}
+
+impl Support {
+    fn is_simulated(self) -> bool {
+        matches!(self, Support::Simulated | Support::PassesBy)
+    }
+
+    fn is_scheduled(self) -> bool {
+        matches!(self, Support::Simulated | Support::Scheduled)
+    }
 }
 
 /// One of fio's engines.
@@ -82,7 +94,7 @@ static ENGINES: &[EngineRow] = &[
     row("pvsync2", Engine::Pvsync2, true, Support::Simulated),
     row("libaio", Engine::Libaio, false, Support::Simulated),
     row("io_uring", Engine::IoUring, false, Support::Simulated),
-    row("io_uring_cmd", Engine::IoUringCmd, false, Support::None),
+    row("io_uring_cmd", Engine::IoUringCmd, false, Support::PassesBy),
     row("posixaio", Engine::Posixaio, false, Support::Simulated),
     other("solarisaio"),
     other("windowsaio"),
@@ -159,26 +171,30 @@ impl Engine {
         self.row().is_some_and(|row| row.synchronous)
     }
 
+    /// Whether it is io_uring, with commands of a block device's own or without.
+    pub fn is_io_uring(&self) -> bool {
+        matches!(self, Engine::IoUring | Engine::IoUringCmd)
+    }
+
     /// Whether jobs with it can be simulated.
     pub fn is_simulated(&self) -> bool {
-        self.row()
-            .is_some_and(|row| row.support == Support::Simulated)
+        self.row().is_some_and(|row| row.support.is_simulated())
     }
 
     /// The names of those that are simulated.
     pub fn simulated() -> impl Iterator<Item = &'static str> {
-        let simulated = |row: &&EngineRow| row.support == Support::Simulated;
+        let simulated = |row: &&EngineRow| row.support.is_simulated();
         ENGINES.iter().filter(simulated).map(|row| row.name)
     }
 
     /// Whether its I/O goes through the I/O scheduler of a kernel.
     pub fn is_scheduled(&self) -> bool {
-        self.row().is_some_and(|row| row.support != Support::None)
+        self.row().is_some_and(|row| row.support.is_scheduled())
     }
 
     /// The names of those whose I/O goes through the I/O scheduler of a kernel.
     pub fn scheduled() -> impl Iterator<Item = &'static str> {
-        let scheduled = |row: &&EngineRow| row.support != Support::None;
+        let scheduled = |row: &&EngineRow| row.support.is_scheduled();
         ENGINES.iter().filter(scheduled).map(|row| row.name)
     }
 }

@@ -126,6 +126,8 @@ fn fit_rest(section: &mut SectionOptions) -> Adjustments {
     let engine = &section.engine;
     spec.polled = engine.polled;
     spec.submission_thread = engine.submission_thread;
+    spec.registered_buffers = engine.registered_buffers;
+    spec.registered_files = engine.registered_files;
     spec.nowait = engine.nowait;
     spec.force_async_every = engine.force_async_every;
     spec.direct |= spec.atomic;

@@ -565,6 +565,10 @@ pub struct JobSpec {
     pub polled: bool,
     /// `sqthread_poll`: a kernel thread submits.
     pub submission_thread: bool,
+    /// `fixedbufs`: the kernel knows the buffers, and pins them once.
+    pub registered_buffers: bool,
+    /// `registerfiles`: the kernel knows the files, and takes hold of them once.
+    pub registered_files: bool,
     /// `nowait`: `RWF_NOWAIT`.
     pub nowait: bool,
     /// `force_async`: every this many I/Os go to a worker at once; 0: none.

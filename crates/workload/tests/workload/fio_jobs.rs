@@ -249,7 +249,7 @@ fn options_that_would_change_the_io_are_not_called_meaningless() {
     assert_eq!(
         notes[0].text,
         "options that are not simulated and are left out: fill_device, verify_only, \
-         verify_backlog, trim_percentage, trim_backlog, fixedbufs, registerfiles"
+         verify_backlog, trim_percentage, trim_backlog"
     );
     assert!(notes[1].text.ends_with(": do_verify"), "{notes:?}");
     let off = "[a]\ndirect=1\nverify=0\nverify_backlog=0\ntrim_percentage=0\nfill_device=0\n";

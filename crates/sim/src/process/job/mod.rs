@@ -37,6 +37,7 @@ use threads::AioThreads;
 
 use crate::cpu::{CostTable, Mode};
 use crate::file_layer::FIRST_SLOT;
+use crate::machine::Dispatch;
 use crate::process::recorder::Recorder;
 use crate::system::{System, TagWaiters};
 use crate::timers::Timers;
@@ -141,6 +142,14 @@ pub(crate) struct JobProcess {
     is_synchronous: bool,
     /// Its engine submits so that nothing waits.
     nowait: bool,
+    /// It looks for completions itself, without interrupts (`IORING_SETUP_IOPOLL`).
+    polls_for_ends: bool,
+    /// The CPU of the kernel thread that submits for it (`IORING_SETUP_SQPOLL`).
+    sq_cpu: Option<usize>,
+    /// Whether its submissions run the hardware queue themselves.
+    runs_inline: bool,
+    /// Since when it has looked for completions over and over.
+    spins_since: Option<Nanos>,
     /// Threads of its I/O engine submit for it.
     has_threads: bool,
     /// Its I/O goes another way than from itself to the block layer.
@@ -218,7 +227,11 @@ impl JobProcess {
             prio,
             cgroup: CgroupId::ROOT,
             is_synchronous,
-            nowait: spec.engine == Engine::IoUring || spec.nowait,
+            nowait: spec.engine.is_io_uring() || spec.nowait,
+            polls_for_ends: spec.polled && spec.engine.is_io_uring(),
+            sq_cpu: None,
+            runs_inline: false,
+            spins_since: None,
             has_threads: spec.engine == Engine::Posixaio,
             has_detour: spec.engine == Engine::Posixaio,
             cached: None,
@@ -261,17 +274,50 @@ impl JobProcess {
         JobProcess { cgroup, ..self }
     }
 
+    /// The same on a kernel with that way of running hardware queues.
+    pub(crate) fn dispatching(self, dispatch: Dispatch) -> JobProcess {
+        let runs_inline = match dispatch {
+            Dispatch::Kblockd => false,
+            Dispatch::Submitter => true,
+            Dispatch::Plugged => !self.is_synchronous && !self.polls_for_ends,
+        };
+        JobProcess {
+            runs_inline,
+            ..self
+        }
+    }
+
+    /// The same, submitting through a kernel thread on that CPU if the job has it so.
+    pub(crate) fn with_submission_thread(self, cpu: usize) -> JobProcess {
+        let has_one = self.spec.submission_thread && self.spec.engine.is_io_uring();
+        JobProcess {
+            sq_cpu: has_one.then_some(cpu),
+            ..self
+        }
+    }
+
     /// The CPU it runs on.
     pub(crate) fn cpu(&self) -> usize {
         self.cpu
     }
 
+    /// The CPU that submits its I/O.
+    pub(crate) fn submit_cpu(&self) -> usize {
+        self.sq_cpu.unwrap_or(self.cpu)
+    }
+
+    /// Whether it looks for completions itself, without interrupts.
+    pub(crate) fn polls_for_ends(&self) -> bool {
+        self.polls_for_ends
+    }
+
     /// Whether it sleeps for I/O.
     pub(crate) fn awaits_io(&self) -> bool {
-        matches!(
-            self.state,
-            TaskState::AwaitsCompletions(_) | TaskState::AwaitsFlush | TaskState::AwaitsCall
-        )
+        self.spins_since.is_none()
+            && matches!(
+                self.state,
+                TaskState::AwaitsCompletions(_) | TaskState::AwaitsFlush | TaskState::AwaitsCall
+            )
     }
 
     /// Whether it has ended.
@@ -400,7 +446,7 @@ impl JobProcess {
         if slot >= FIRST_SLOT {
             return self.on_other_end(now, slot, status, system);
         }
-        if status == IoStatus::WouldBlock && self.spec.engine == Engine::IoUring {
+        if status == IoStatus::WouldBlock && self.spec.engine.is_io_uring() {
             return self.punt(now, slot, system);
         }
         self.ended(now, slot, status, system);
@@ -426,7 +472,10 @@ impl JobProcess {
         }
         if matches!(self.state, TaskState::AwaitsCompletions(min) if self.done.len() as u32 >= min)
         {
-            self.wake_up(now, system);
+            match self.spins_since.take() {
+                Some(since) => self.stop_spinning(now, since, system),
+                None => self.wake_up(now, system),
+            }
         }
     }
 

@@ -118,7 +118,13 @@ impl JobProcess {
             ..Bio::new(Op::Flush, Sector(0), 0)
         };
         self.state = TaskState::AwaitsFlush;
-        let call = system.cpus.slowdown(self.cpu, now).of(self.costs.syscall);
+        // io_uring leaves a sync to a worker, as it may wait (`io_fsync_prep`).
+        let switch = match self.spec.engine.is_io_uring() {
+            true => self.costs.context_switch,
+            false => Nanos::ZERO,
+        };
+        let call = system.cpus.slowdown(self.cpu, now);
+        let call = call.of(self.costs.syscall + switch);
         self.submit_to_wait(now, (disk, FLUSH_SLOT), (bio, call), system);
         self.sleep(now, TaskState::AwaitsFlush, system);
     }

@@ -37,11 +37,33 @@ impl JobProcess {
         match enough {
             true => self.take_done(now, min, system),
             false => {
-                self.waited = true;
-                self.sleep(now, TaskState::AwaitsCompletions(min), system);
+                self.await_completions(now, min, system);
             }
         }
         enough
+    }
+
+    /// Waits for so many completions: asleep, or looking for them over and over.
+    #[inline]
+    fn await_completions(&mut self, now: Nanos, min: u32, system: &mut System) {
+        let spins = self.polls_for_ends || self.sq_cpu.is_some();
+        if !spins || self.costs.free {
+            self.waited = true;
+            return self.sleep(now, TaskState::AwaitsCompletions(min), system);
+        }
+        self.spins_since = Some(now);
+        self.state = TaskState::AwaitsCompletions(min);
+    }
+
+    /// It has found what it has looked for since then.
+    #[inline(never)]
+    pub(super) fn stop_spinning(&mut self, now: Nanos, since: Nanos, system: &mut System) {
+        let mode = match self.polls_for_ends {
+            true => Mode::System,
+            false => Mode::User,
+        };
+        let from = system.cpus.free_at(self.cpu).max(since);
+        self.occupy(from, now.saturating_sub(from), mode, system);
     }
 
     /// Takes completions, of which there are at least `min`.
@@ -91,8 +113,14 @@ impl JobProcess {
         {
             self.miss(option, EIO);
         }
-        if !std::mem::take(&mut self.waited) {
-            self.spend(now, self.costs.reap_call, Mode::System, system);
+        let call = match std::mem::take(&mut self.waited) {
+            true => self.costs.wait,
+            false => self.costs.reap_call,
+        };
+        self.spend(now, call, Mode::System, system);
+        if self.polls_for_ends {
+            let ends = Nanos(self.costs.polled_end.0 * taken as u64);
+            self.spend(now, self.costs.poll + ends, Mode::System, system);
         }
         let cost = Nanos(self.costs.user_reap.0 * taken as u64);
         self.spend(now, cost, Mode::User, system);

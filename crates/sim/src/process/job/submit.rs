@@ -158,7 +158,7 @@ impl JobProcess {
     fn pay_ahead(&mut self, now: Nanos, system: &mut System) -> bool {
         self.has_paid = true;
         let user = self.costs.user_submit;
-        let call = if self.submitted == 0 {
+        let call = if self.submitted == 0 && self.sq_cpu.is_none() {
             self.costs.syscall
         } else {
             Nanos::ZERO
@@ -179,7 +179,9 @@ impl JobProcess {
         let before = self.steps_to_charge(d);
         let plug = self.plugging.then_some(&mut self.plugs[disk]);
         let first = d.queue.requests_made();
-        let done = d.queue.submit_bio(now, self.cpu, plug, bio, &mut d.driver);
+        d.queue.set_runs_inline(self.runs_inline);
+        let cpu = self.sq_cpu.unwrap_or(self.cpu);
+        let done = d.queue.submit_bio(now, cpu, plug, bio, &mut d.driver);
         if let Submit::Blocked(waiter) = done {
             self.sleep_for_tag(now, disk, waiter, system);
         }
@@ -265,6 +267,7 @@ impl JobProcess {
     fn unplug(&mut self, now: Nanos, disk: usize, system: &mut System) {
         let d = &mut system.disks[disk];
         let before = self.steps_to_charge(d);
+        d.queue.set_runs_inline(self.runs_inline);
         d.queue
             .flush_plug(now, &mut self.plugs[disk], &mut d.driver);
         self.charge(now, disk, before, system);
@@ -296,6 +299,10 @@ impl JobProcess {
     #[inline(never)]
     fn charge_steps(&mut self, now: Nanos, disk: usize, before: &CostCounts, system: &mut System) {
         let end = self.book_steps(now, disk, (before, Nanos::ZERO), system);
+        if self.sq_cpu.is_some() {
+            // It goes on while the kernel's thread is at it.
+            return;
+        }
         if self.state == TaskState::Running && end > now {
             self.go_on_at(end, system);
         }
@@ -312,10 +319,11 @@ impl JobProcess {
     ) -> Nanos {
         let d = &mut system.disks[disk];
         let steps = d.queue.cost_counts().since(before);
-        let start = system.cpus.free_at(self.cpu).max(now);
+        let cpu = self.sq_cpu.unwrap_or(self.cpu);
+        let start = system.cpus.free_at(cpu).max(now);
         let end = self
             .costs
-            .charge(&mut system.cpus, &mut d.lock, self.cpu, now, &steps);
+            .charge(&mut system.cpus, &mut d.lock, cpu, now, &steps);
         let reached = end + later;
         let span = Span {
             start,
@@ -324,6 +332,9 @@ impl JobProcess {
         };
         d.set_trace_times(&self.costs, span);
         d.release(reached);
+        if self.sq_cpu.is_some() {
+            return end;
+        }
         self.recorder.spent(Mode::System, (end - start).0);
         system.fair.account(self.id, end - start);
         end

@@ -71,8 +71,11 @@ impl JobProcess {
         (bio, call): (Bio, Nanos),
         system: &mut System,
     ) {
-        let cpu = self.cpu;
-        let enter = |d: &mut Disk| d.queue.submit_bio(now, cpu, None, bio, &mut d.driver);
+        let (cpu, runs_inline) = (self.cpu, self.runs_inline);
+        let enter = |d: &mut Disk| {
+            d.queue.set_runs_inline(runs_inline);
+            d.queue.submit_bio(now, cpu, None, bio, &mut d.driver)
+        };
         self.in_worker(now, (disk, slot), (call, enter), system);
     }
 

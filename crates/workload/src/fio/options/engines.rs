@@ -99,7 +99,9 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     "userspace_reap" of LIBAIO => Switch(Meaningless);
     /// Poll for completions.
     "hipri" of POLLED => Switch(Sets(|job, on| job.engine.polled = on)),
-        Unmodelled::Setting(|spec| spec.polled);
+        Unmodelled::Setting(|spec| {
+            spec.polled && (spec.submission_thread || !spec.engine.is_io_uring())
+        });
     /// Poll for this share of them.
     "hipri_percentage" of &["pvsync2"] => Count(PERCENT, NotSimulated);
     /// An I/O that would have to wait fails with EAGAIN, or goes to a worker of io_uring.
@@ -107,12 +109,12 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     /// Drop pages from the cache after the I/O.
     "uncached" of UNCACHED => Count(ANY, NotSimulated);
     /// Register buffers with the kernel.
-    "fixedbufs" of URING => Switch(NotSimulated);
+    "fixedbufs" of URING => Switch(Sets(|job, on| job.engine.registered_buffers = on));
     /// Register files with the kernel.
-    "registerfiles" of URING => Switch(NotSimulated);
+    "registerfiles" of URING => Switch(Sets(|job, on| job.engine.registered_files = on));
     /// A thread of the kernel submits.
     "sqthread_poll" of SUBMITTED => Switch(Sets(|job, on| job.engine.submission_thread = on)),
-        Unmodelled::Setting(|spec| spec.submission_thread);
+        Unmodelled::Setting(|spec| spec.submission_thread && !spec.engine.is_io_uring());
     /// The CPU of that thread.
     "sqthread_poll_cpu" of URING => Count(ANY, NotSimulated);
     /// Submit I/O without vectors.

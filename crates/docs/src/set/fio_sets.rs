@@ -1,0 +1,339 @@
+//! Sets whose rows are runs of fio or of a program like it: each row becomes an fio
+//! job, and fio's own figures are compared.
+
+use blklab_calibrate::{Measured, Row};
+use blklab_workload::fio::Direction;
+
+use super::bench::{Bench, IOPS, P99};
+use super::folder::{Folder, Record};
+
+/// The parts of a row that most sets do not vary.
+fn row(study: String, rw: &str, options: String) -> Row {
+    Row {
+        study,
+        scheduler: "none".to_string(),
+        note: String::new(),
+        direction: match rw.contains("write") {
+            true => Direction::Write,
+            false => Direction::Read,
+        },
+        rw: rw.to_string(),
+        read_percent: 50,
+        options,
+        bs: "4k".to_string(),
+        iodepth: 1,
+        processes: 1,
+        cores: 1,
+        devices: 1,
+        measured: Measured {
+            iops: 1.0,
+            lat_mean_us: None,
+            clat_p99_us: None,
+        },
+    }
+}
+
+/// Seven Optane drives under five I/O engines and four schedulers. The user-space
+/// driver has no kernel to simulate.
+pub fn optane(folder: &Folder) -> Result<Vec<Bench>, String> {
+    let mut rows = Vec::new();
+    for record in folder.records("fio.csv")? {
+        if record.text("engine")? != "spdk" {
+            rows.push(optane_row(&record)?);
+        }
+    }
+    let bench = Bench {
+        drive: "optane-ssd",
+        machine: "xeon-2x10core",
+        settles: false,
+        rows,
+        // One series of three, and some of its numbers of threads; nothing beyond one
+        // socket.
+        is_fitted: |row| {
+            matches!(row.note.as_str(), "a" | "b" | "c") && matches!(row.processes, 1 | 4 | 10)
+        },
+        compared: &[IOPS],
+    };
+    Ok(vec![bench])
+}
+
+fn optane_row(record: &Record) -> Result<Row, String> {
+    let options = match record.text("engine")? {
+        "aio" => "ioengine=libaio".to_string(),
+        "iou" => "ioengine=io_uring".to_string(),
+        "iou_c" => "ioengine=io_uring hipri=1".to_string(),
+        "iou_s" => "ioengine=io_uring sqthread_poll=1".to_string(),
+        other => format!("ioengine={other}"),
+    };
+    let experiment = record.text("experiment")?;
+    let scheduler = record.text("scheduler")?;
+    let group = match experiment {
+        "schedulers" => format!("{}-{scheduler}", record.text("engine")?),
+        _ => format!("{experiment}-{}", record.text("engine")?),
+    };
+    // The drives are on the socket from which CPUs are counted.
+    let cores: u32 = record.number("cpus")?;
+    Ok(Row {
+        scheduler: match scheduler {
+            "default" => "none".to_string(),
+            name => name.to_string(),
+        },
+        note: record.text("run_id")?.to_string(),
+        bs: record.text("bs")?.to_string(),
+        iodepth: record.number("iodepth")?,
+        processes: record.number("threads")?,
+        cores: cores.max(1),
+        devices: record.number("drives")?,
+        measured: Measured {
+            iops: record.number("iops")?,
+            lat_mean_us: record.number_if_any("lat_mean_us")?,
+            clat_p99_us: record.number_if_any("clat_p99_us")?,
+        },
+        ..row(group, "randread", options)
+    })
+}
+
+/// Eight PCIe 5 drives under fio's `t/io_uring`, and what durability costs on two
+/// kinds of drive.
+pub fn kioxia(folder: &Folder) -> Result<Vec<Bench>, String> {
+    let mut rows = Vec::new();
+    for (file, study) in [
+        ("scaleout.csv", "scaleout"),
+        ("block_size.csv", "block-size"),
+    ] {
+        for record in folder.records(file)? {
+            rows.push(kioxia_row(&record, study)?);
+        }
+    }
+    let throughput = Bench {
+        drive: "kioxia-cm7",
+        machine: "epyc-9654p",
+        settles: false,
+        rows,
+        is_fitted: |row| row.processes == 1 && (row.bs == "4096" || row.bs == "65536"),
+        compared: &[IOPS],
+    };
+    let mut benches = vec![throughput];
+    for (drive, name) in [
+        ("KIOXIA CM7-R", "kioxia-cm7"),
+        ("Samsung 980 PRO 1TB", "980pro-1tb"),
+    ] {
+        let mut rows = Vec::new();
+        for record in folder.records("fsync.csv")? {
+            if record.text("drive")? == drive {
+                rows.extend(durable_row(&record)?);
+            }
+        }
+        let durability = Bench {
+            drive: name,
+            machine: "epyc-9654p",
+            settles: false,
+            rows,
+            is_fitted: |row| row.options.contains("io_uring_cmd"),
+            compared: &[IOPS],
+        };
+        benches.push(durability);
+    }
+    Ok(benches)
+}
+
+fn kioxia_row(record: &Record, study: &str) -> Result<Row, String> {
+    let config = record.text("config")?;
+    let mut options = match config {
+        "libaio" => "ioengine=libaio",
+        _ if config.contains("passthrough") => "ioengine=io_uring_cmd",
+        _ => "ioengine=io_uring",
+    }
+    .to_string();
+    for (part, option) in [
+        ("+files", " registerfiles=1"),
+        ("+buffers", " fixedbufs=1"),
+        ("+iopoll", " hipri=1"),
+    ] {
+        if config.contains(part) {
+            options += option;
+        }
+    }
+    let batch: u32 = record.number("batch")?;
+    options += &format!(" iodepth_batch={batch} iodepth_batch_complete_min={batch}");
+    let rw = record.text("direction")?;
+    let depth = match study {
+        "scaleout" => "iodepth_per_thread",
+        _ => "iodepth",
+    };
+    let threads: u32 = record.number("threads")?;
+    Ok(Row {
+        bs: match study {
+            "scaleout" => "4096".to_string(),
+            _ => record.text("bs")?.to_string(),
+        },
+        iodepth: record.number(depth)?,
+        processes: threads,
+        cores: threads,
+        devices: record.number("drives")?,
+        measured: Measured {
+            iops: record.number("iops")?,
+            lat_mean_us: None,
+            clat_p99_us: None,
+        },
+        ..row(format!("{study}-{rw}"), rw, options)
+    })
+}
+
+/// A 4 KiB write made durable; `None` of a method that is not known.
+fn durable_row(record: &Record) -> Result<Option<Row>, String> {
+    let options = match record.text("method")? {
+        "none" => "ioengine=io_uring",
+        "fsync_link2" => "ioengine=io_uring fsync=1",
+        "open_dsync" => "ioengine=io_uring sync=dsync",
+        "nvme_passthru" => "ioengine=io_uring_cmd",
+        "nvme_passthru_flush" => "ioengine=io_uring_cmd fsync=1",
+        _ => return Ok(None),
+    };
+    Ok(Some(Row {
+        bs: record.text("bs")?.to_string(),
+        measured: Measured {
+            iops: record.number("ops_per_s")?,
+            lat_mean_us: None,
+            clat_p99_us: None,
+        },
+        ..row("fsync".to_string(), "write", options.to_string())
+    }))
+}
+
+/// A consumer drive: the sweep that had its rest. The other one's runs follow each
+/// other while the drive folds what earlier ones wrote.
+pub fn rocket(folder: &Folder) -> Result<Vec<Bench>, String> {
+    let mut rows = Vec::new();
+    for record in folder.records("fio.csv")? {
+        if record.text("experiment")? == "first-sweep" {
+            let jobs: u32 = record.number("jobs")?;
+            let rw = record.text("rw")?;
+            let side = if rw == "randread" { "read" } else { "write" };
+            let of = |figure: &str| format!("{side}_{figure}");
+            rows.push(Row {
+                bs: record.text("bs")?.to_string(),
+                iodepth: record.number("iodepth")?,
+                processes: jobs,
+                cores: jobs.min(10),
+                measured: Measured {
+                    iops: record.number(&of("iops"))?,
+                    lat_mean_us: record.number_if_any(&of("lat_mean_us"))?,
+                    clat_p99_us: record.number_if_any(&of("clat_p99_us"))?,
+                },
+                ..row(
+                    "first-sweep".to_string(),
+                    rw,
+                    "ioengine=io_uring".to_string(),
+                )
+            });
+        }
+    }
+    let bench = Bench {
+        drive: "rocket4plus-2tb",
+        machine: "xeon-10core",
+        settles: false,
+        rows,
+        is_fitted: |row| row.processes == 1 || row.iodepth == 1,
+        compared: &[IOPS, P99],
+    };
+    Ok(vec![bench])
+}
+
+/// Disks behind a RAID controller's cache, and an SSD beside them.
+pub fn raid_controller(folder: &Folder) -> Result<Vec<Bench>, String> {
+    let (mut disk, mut ssd) = (Vec::new(), Vec::new());
+    for record in folder.records("fio.csv")? {
+        let series = record.text("series")?;
+        let jobs: u32 = record.number("jobs")?;
+        let options = "ioengine=libaio size=5g";
+        let rw = record.text("rw")?;
+        let one = Row {
+            bs: record.text("bs")?.to_string(),
+            iodepth: record.number("iodepth")?,
+            processes: jobs,
+            cores: jobs.min(10),
+            measured: Measured {
+                iops: record.number("iops")?,
+                lat_mean_us: record.number_if_any("lat_mean_us")?,
+                clat_p99_us: None,
+            },
+            ..row(series.to_string(), rw, options.to_string())
+        };
+        match record.text("drive")? {
+            "ssd" => ssd.push(one),
+            _ => disk.push(one),
+        }
+    }
+    let bench = |drive, rows| Bench {
+        drive,
+        machine: "xeon-10core",
+        settles: false,
+        rows,
+        is_fitted: |row| row.processes == 1 && row.iodepth == 1 && row.rw.starts_with("rand"),
+        compared: &[IOPS],
+    };
+    Ok(vec![bench("hdd-7200", disk), bench("enterprise-tlc", ssd)])
+}
+
+/// SD cards and an eMMC module, of which only synthetic figures are compared: the
+/// tasks need a file system.
+pub fn sd_cards(folder: &Folder) -> Result<Vec<Bench>, String> {
+    let mut benches = Vec::new();
+    for record in folder.records("cards.csv")? {
+        let card = record.text("card")?;
+        let mut rows = Vec::new();
+        for (side, rw) in [("read", "randread"), ("write", "randwrite")] {
+            for kib in [1, 4, 16] {
+                let column = format!("iops_rand_{side}_{kib}k");
+                let Some(iops) = record.number_if_any(&column)? else {
+                    continue;
+                };
+                let options = "ioengine=psync size=100m";
+                let measured = Measured {
+                    iops,
+                    lat_mean_us: None,
+                    clat_p99_us: None,
+                };
+                rows.push(Row {
+                    bs: format!("{kib}k"),
+                    note: card.to_string(),
+                    measured,
+                    ..row(format!("rand-{side}"), rw, options.to_string())
+                });
+            }
+            let column = format!("seq_{side}_mb_s");
+            if let Some(mb_s) = record.number_if_any::<f64>(&column)? {
+                let options = "ioengine=psync size=100m";
+                let measured = Measured {
+                    iops: mb_s * 1e6 / f64::from(16 << 20),
+                    lat_mean_us: None,
+                    clat_p99_us: None,
+                };
+                rows.push(Row {
+                    bs: "16m".to_string(),
+                    measured,
+                    ..row(format!("seq-{side}"), side, options.to_string())
+                });
+            }
+        }
+        benches.push(Bench {
+            drive: card_like(card),
+            machine: "rpi4",
+            settles: false,
+            rows,
+            is_fitted: |_| false,
+            compared: &[IOPS],
+        });
+    }
+    Ok(benches)
+}
+
+/// The description of a card: what its name tells of its class.
+fn card_like(name: &str) -> &'static str {
+    match name {
+        _ if name.contains("eMMC") => "sd-card-a1",
+        _ if name.contains(" A1 ") || name.contains(" A2 ") => "sd-card-a1",
+        _ => "sd-card",
+    }
+}

@@ -1,0 +1,231 @@
+//! Sets of published measurements, each with its drive and machine described here:
+//! how a row becomes a simulation, and which of its figures are compared.
+//!
+//! A set of the same name, files and columns with other rows is judged by the same
+//! code.
+
+mod bench;
+mod fio_sets;
+mod folder;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use crate::block::Made;
+use crate::page::Table;
+use crate::program::Program;
+use crate::share::Errors;
+use bench::Bench;
+use folder::Folder;
+
+/// A figure of a row, measured and simulated.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figure {
+    /// Rows of one kind.
+    pub group: String,
+    /// What ran.
+    pub row: String,
+    /// What was measured, with its unit.
+    pub metric: &'static str,
+    /// What was measured.
+    pub measured: f64,
+    /// What the simulation says; `None` where nothing ended.
+    pub simulated: Option<f64>,
+    /// Whether a parameter was fitted to the row.
+    pub is_fitted: bool,
+}
+
+impl Figure {
+    /// How far the simulation is off, in percent with its sign. What was not
+    /// simulated counts as nothing.
+    fn percent(&self) -> f64 {
+        (self.simulated.unwrap_or(0.0) / self.measured - 1.0) * 100.0
+    }
+}
+
+/// A set of measurements.
+pub struct Set {
+    /// Its folder's name.
+    pub name: &'static str,
+    benches: fn(&Folder) -> Result<Vec<Bench>, String>,
+}
+
+/// All sets. A set that comes as rows of fio under several schedulers on one machine
+/// needs no line here: `blklab calibrate` reads it.
+const ALL: &[Set] = &[
+    Set {
+        name: "engines-schedulers-optane",
+        benches: fio_sets::optane,
+    },
+    Set {
+        name: "iouring-kioxia-cm7",
+        benches: fio_sets::kioxia,
+    },
+    Set {
+        name: "nvme-rocket4plus",
+        benches: fio_sets::rocket,
+    },
+    Set {
+        name: "hdd-raid-controller",
+        benches: fio_sets::raid_controller,
+    },
+    Set {
+        name: "sd-cards",
+        benches: fio_sets::sd_cards,
+    },
+];
+
+/// Fits keys of the descriptions of a set to those rows of it that are for that.
+/// Returns where each went, as lines of text.
+///
+/// # Errors
+/// Where there is no such set or key.
+pub fn fit(name: &str, data: &Path, keys: &str, evaluations: usize) -> Result<String, String> {
+    let set = find(name)?;
+    let mut text = String::new();
+    for bench in (set.benches)(&Folder::new(&data.join(set.name)))? {
+        text += &bench.fit(keys, evaluations)?;
+    }
+    Ok(text)
+}
+
+fn find(name: &str) -> Result<&'static Set, String> {
+    let found = ALL.iter().find(|set| set.name == name);
+    found.ok_or_else(|| {
+        let names: Vec<&str> = ALL.iter().map(|set| set.name).collect();
+        format!(
+            "there is no set called {name}; there are {}",
+            names.join(", ")
+        )
+    })
+}
+
+/// Tables of a set: groups, and every row.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Block {
+    /// The set's folder.
+    set: String,
+}
+
+impl Block {
+    /// Simulates the set.
+    ///
+    /// # Errors
+    /// Where there is no such set, or a row of it cannot be read or simulated.
+    pub fn make(&self, program: &Program) -> Result<Made, String> {
+        make(find(&self.set)?, program.data())
+    }
+}
+
+fn make(set: &Set, data: &Path) -> Result<Made, String> {
+    let mut figures = Vec::new();
+    for bench in (set.benches)(&Folder::new(&data.join(set.name)))? {
+        figures.extend(bench.figures()?);
+    }
+    let mut made = Made::default();
+    let head = ["group", "rows", "figure", "median %", "p90 %", "max %"];
+    let mut groups = Table::new(head.map(String::from).to_vec());
+    for ((group, metric), errors) in errors_by_group(&figures) {
+        made.groups.push(errors.line(set.name, &group, metric));
+        let figure = |share: f64| format!("{:.1}", errors.at(share));
+        groups.row(vec![
+            group,
+            errors.rows().to_string(),
+            metric.to_string(),
+            figure(0.5),
+            figure(0.9),
+            figure(1.0),
+        ]);
+    }
+    let head = [
+        "group",
+        "row",
+        "figure",
+        "measured",
+        "simulated",
+        "%",
+        "fitted",
+    ];
+    let mut rows = Table::new(head.map(String::from).to_vec());
+    for figure in &figures {
+        rows.row(vec![
+            figure.group.clone(),
+            figure.row.clone(),
+            figure.metric.to_string(),
+            shown(figure.measured),
+            figure.simulated.map_or("none".to_string(), shown),
+            format!("{:+.1}", figure.percent()),
+            if figure.is_fitted { "yes" } else { "" }.to_string(),
+        ]);
+    }
+    made.text = format!(
+        "{}\nEvery row; \"fitted\" are those that parameters were fitted to:\n\n{}",
+        groups.markdown(),
+        rows.markdown()
+    );
+    Ok(made)
+}
+
+/// Three digits that count, or all before the point.
+fn shown(figure: f64) -> String {
+    match figure.abs() {
+        large if large >= 100.0 => format!("{figure:.0}"),
+        middle if middle >= 10.0 => format!("{figure:.1}"),
+        _ => format!("{figure:.3}"),
+    }
+}
+
+/// Errors by group and figure, of all rows, and of those that nothing was fitted to
+/// where something was fitted to others.
+fn errors_by_group(figures: &[Figure]) -> BTreeMap<(String, &'static str), Errors> {
+    let mut groups: BTreeMap<(String, &'static str), Errors> = BTreeMap::new();
+    let any_fitted = figures.iter().any(|figure| figure.is_fitted);
+    for figure in figures {
+        let mut names = vec![figure.group.as_str(), "all"];
+        if any_fitted {
+            names.push(if figure.is_fitted {
+                "all-fitted"
+            } else {
+                "all-not-fitted"
+            });
+        }
+        for name in names {
+            let group = groups.entry((name.to_string(), figure.metric)).or_default();
+            group.add(figure.percent());
+        }
+    }
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figure(group: &str, simulated: Option<f64>, is_fitted: bool) -> Figure {
+        Figure {
+            group: group.to_string(),
+            row: "a row".to_string(),
+            metric: "IOPS",
+            measured: 200.0,
+            simulated,
+            is_fitted,
+        }
+    }
+
+    #[test]
+    fn what_was_fitted_is_told_apart() {
+        let figures = [
+            figure("a", Some(210.0), true),
+            figure("a", Some(180.0), false),
+            figure("b", None, false),
+        ];
+        let groups = errors_by_group(&figures);
+        let at = |name: &str| groups[&(name.to_string(), "IOPS")].at(1.0);
+        assert_eq!(at("all-fitted").round(), 5.0);
+        assert_eq!(at("a").round(), 10.0);
+        assert_eq!(at("all-not-fitted"), 100.0, "nothing ended");
+    }
+}
