@@ -68,10 +68,12 @@ mutants:
 docs:
 	$(CARGO) run --locked -p blklab-docs -- reference
 
-# The evidence pages, from runs. DATA names another folder of the layout of tests/data.
+# The evidence pages, from runs. DATA names another folder of the layout of tests/data,
+# SETS the pages to make, all of them if it is empty.
 DATA = tests/data
+SETS =
 evidence: build
-	$(CARGO) run --release --locked -p blklab-docs -- evidence --blklab $(BLKLAB) --data $(DATA)
+	$(CARGO) run --release --locked -p blklab-docs -- evidence --blklab $(BLKLAB) --data $(DATA) $(SETS)
 
 # Figures are ratios in one run: absolute times depend on the machine.
 bench:

@@ -31,6 +31,7 @@ const RUN: [&str; 22] = [
     "ssd-test",
     "tiobench-example",
     "waitfor",
+    "uring-cmd-ng",
 ];
 
 /// Those that are refused, with what the message says.
@@ -122,8 +123,7 @@ const REFUSED: [(&str, &str); 64] = [
     ("sg_write_same_ndob", "ioengine=sg is not simulated"),
     ("steadystate", ":20: ss=iops:10%: fio 3.33 would end"),
     ("surface-scan", ":15: fill_device=1: fio 3.33 would write"),
-    ("uring-cmd-ng", "ioengine=io_uring_cmd is not simulated"),
-    ("uring-cmd-zoned", "ioengine=io_uring_cmd is not simulated"),
+    ("uring-cmd-zoned", ":14: zonemode=zbd: fio 3.33 would"),
     (
         "xnvme-compare",
         ":70: rw=${FIO_RW}: is empty; set the variable",

@@ -15,6 +15,7 @@ const DRIVES: Shipped = shipped!("drive", "../../../drives":
     "sd-card",
     "sd-card-a1",
     "hdd-7200",
+    "hdd-7200-raid",
     "nvme",
     "enterprise-tlc",
     "qlc-1tb",

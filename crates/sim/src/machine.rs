@@ -499,7 +499,7 @@ mod tests {
             ),
             (
                 &format!("{start}[costs.engine.mmap]\nuser_ns = 5\n"),
-                "m.toml:4: `costs.engine.mmap`: no such key here; legal are io_uring, libaio, ",
+                "m.toml:4: `costs.engine.mmap`: no such key here; legal are io_uring, io_uring_cmd, libaio, ",
             ),
             (
                 &format!("{start}[kernel]\ndispatch = \"me\"\n"),

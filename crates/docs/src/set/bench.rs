@@ -54,6 +54,18 @@ impl Bench {
         Ok(figures)
     }
 
+    /// Names and texts of its descriptions.
+    ///
+    /// # Errors
+    /// Where there is none of that name.
+    pub fn descriptions(&self) -> Result<[(String, String); 2], String> {
+        let model = Model::load(self.drive, self.machine)?;
+        Ok([
+            (self.drive.to_string(), model.drive.text()),
+            (self.machine.to_string(), model.machine.text()),
+        ])
+    }
+
     /// Fits the keys of a comma-separated list that the descriptions have to the rows
     /// that are for that. Returns where each went.
     ///

@@ -234,7 +234,7 @@ pub fn rocket(folder: &Folder) -> Result<Vec<Bench>, String> {
         machine: "xeon-10core",
         settles: false,
         rows,
-        is_fitted: |row| row.processes == 1 || row.iodepth == 1,
+        is_fitted: |_| false,
         compared: &[IOPS, P99],
     };
     Ok(vec![bench])
@@ -246,7 +246,8 @@ pub fn raid_controller(folder: &Folder) -> Result<Vec<Bench>, String> {
     for record in folder.records("fio.csv")? {
         let series = record.text("series")?;
         let jobs: u32 = record.number("jobs")?;
-        let options = "ioengine=libaio size=5g";
+        // Each job has a file of its own.
+        let options = "ioengine=libaio size=5g offset_increment=5g";
         let rw = record.text("rw")?;
         let one = Row {
             bs: record.text("bs")?.to_string(),
@@ -265,15 +266,18 @@ pub fn raid_controller(folder: &Folder) -> Result<Vec<Bench>, String> {
             _ => disk.push(one),
         }
     }
-    let bench = |drive, rows| Bench {
+    let bench = |drive, settles, rows| Bench {
         drive,
         machine: "xeon-10core",
-        settles: false,
+        settles,
         rows,
-        is_fitted: |row| row.processes == 1 && row.iodepth == 1 && row.rw.starts_with("rand"),
+        is_fitted: |_| false,
         compared: &[IOPS],
     };
-    Ok(vec![bench("hdd-7200", disk), bench("enterprise-tlc", ssd)])
+    Ok(vec![
+        bench("hdd-7200-raid", disk),
+        bench("enterprise-tlc", ssd),
+    ])
 }
 
 /// SD cards and an eMMC module, of which only synthetic figures are compared: the

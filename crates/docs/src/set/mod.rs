@@ -121,9 +121,14 @@ impl Block {
 }
 
 fn make(set: &Set, data: &Path) -> Result<Made, String> {
-    let mut figures = Vec::new();
+    let (mut figures, mut described) = (Vec::new(), Vec::new());
     for bench in (set.benches)(&Folder::new(&data.join(set.name)))? {
         figures.extend(bench.figures()?);
+        for description in bench.descriptions()? {
+            if !described.contains(&description) {
+                described.push(description);
+            }
+        }
     }
     let mut made = Made::default();
     let head = ["group", "rows", "figure", "median %", "p90 %", "max %"];
@@ -162,11 +167,51 @@ fn make(set: &Set, data: &Path) -> Result<Made, String> {
         ]);
     }
     made.text = format!(
-        "{}\nEvery row; \"fitted\" are those that parameters were fitted to:\n\n{}",
+        "{}\n{}\nEvery row; \"fitted\" are those that parameters were fitted to:\n\n{}",
         groups.markdown(),
+        fitted_keys(&described),
         rows.markdown()
     );
     Ok(made)
+}
+
+/// What was fitted in descriptions, from the comments behind their values, and how much
+/// of them was not.
+fn fitted_keys(described: &[(String, String)]) -> String {
+    let head = ["description", "key", "value", "from"];
+    let mut table = Table::new(head.map(String::from).to_vec());
+    let mut rest = String::new();
+    for (name, text) in described {
+        let (mut section, mut others, mut assumed) = ("", 0, 0);
+        for line in text.lines() {
+            let (value, why) = line.split_once('#').unwrap_or((line, ""));
+            if let Some(heading) = value.trim().strip_prefix('[')
+                && !value.contains('=')
+            {
+                section = heading.trim_end().trim_end_matches(']');
+            }
+            let Some((key, value)) = value.split_once(" = ") else {
+                continue;
+            };
+            if section == "assumed" {
+                continue;
+            }
+            match why.trim() {
+                why if why.starts_with("fitted") => table.row(vec![
+                    name.clone(),
+                    format!("{section}.{}", key.trim()),
+                    value.trim().to_string(),
+                    why.to_string(),
+                ]),
+                why if why.starts_with("assumed") => assumed += 1,
+                _ => others += 1,
+            }
+        }
+        rest += &format!(
+            "\n{name}: {others} more values have a source or were set with those above, {assumed} are assumed.\n"
+        );
+    }
+    table.markdown() + &rest
 }
 
 /// Three digits that count, or all before the point.
@@ -213,6 +258,15 @@ mod tests {
             simulated,
             is_fitted,
         }
+    }
+
+    #[test]
+    fn what_was_fitted_is_listed() {
+        let text = "[timing]\nread_ns = 5 # fitted, from fio.csv\nwrite_ns = 6 # assumed\n\
+                    flush_ns = 7 # data sheet\n[assumed]\n\"timing.write_ns\" = [1, 9]\n";
+        let page = fitted_keys(&[("d".to_string(), text.to_string())]);
+        assert!(page.contains("| d | timing.read_ns | 5 | fitted, from fio.csv |"));
+        assert!(page.contains("d: 1 more values") && page.contains(", 1 are assumed"));
     }
 
     #[test]

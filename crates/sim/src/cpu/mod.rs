@@ -113,11 +113,13 @@ impl Slowdown {
     /// How long what takes `cost` on a warm CPU takes.
     #[inline]
     pub(crate) fn of(self, cost: Nanos) -> Nanos {
-        let percent = self.percent as f64 * self.cold + self.more_percent;
-        match percent == 0.0 {
-            true => cost,
-            false => Nanos((cost.0 as f64 * (1.0 + percent / 100.0)) as u64),
+        if self.cold == 0.0 && self.more_percent == 0.0 {
+            return cost;
         }
+        let cost_ns = cost.0 as f64;
+        let cold_ns = cost_ns * self.percent as f64 / 100.0 * self.cold;
+        let more_ns = cost_ns * self.more_percent / 100.0;
+        Nanos(cost.0.saturating_add_signed((cold_ns + more_ns) as i64))
     }
 }
 

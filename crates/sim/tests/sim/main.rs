@@ -1,6 +1,7 @@
 //! Whole runs in virtual time, and the descriptions of machines.
 
 mod buffered;
+mod engines;
 mod job;
 mod timeline;
 mod trace;

@@ -30,6 +30,9 @@ impl HostInterface {
         if matches!(command.op, HostOp::Discard | HostOp::WriteZeroes) {
             return controller.interval_ns + self.discard_walk_ns(command);
         }
+        if command.op == HostOp::Write {
+            return controller.interval_ns + controller.write_interval_ns;
+        }
         match controller.page_interval_ns {
             page_ns if page_ns > 0 && command.op == HostOp::Read => {
                 controller.interval_ns + self.further_pages(ftl, command) * page_ns

@@ -61,6 +61,9 @@ keys! {
         pub write_ns: u64 as "write_us" = number(0.0..=MAX_US).map(nanos);
         /// Least time between two commands; zero for no limit.
         pub interval_ns: u64 as "interval_us" = number(0.0..=MAX_US).or(0.0).map(nanos);
+        /// More of that for a write: finding it a place, which one core does.
+        pub write_interval_ns: u64 as "write_interval_us" =
+            number(0.0..=MAX_US).or(0.0).map(nanos);
         /// More of that for every further page of the flash that a read is spread
         /// over: firmware that is fastest at commands of one page takes others apart.
         pub page_interval_ns: u64 as "page_interval_us" =

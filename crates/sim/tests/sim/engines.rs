@@ -1,0 +1,84 @@
+//! Ways to submit an I/O and to learn of its end, and what they cost.
+
+use blklab_sim::{SetupError, Workload};
+use blklab_stats::Results;
+
+use crate::{On, job_file};
+
+/// 4 KiB reads of seven drives for 30 ms.
+fn reads(options: &str, scheduler: &str) -> Result<Results, SetupError> {
+    let drives: Vec<String> = (0..7).map(|n| format!("/dev/d{n}")).collect();
+    let text = format!(
+        "[a]\nfilename={}\ndirect=1\nrw=randread\nbs=4k\nnorandommap\ntime_based\n\
+         runtime=30ms\ngroup_reporting\n{options}\n",
+        drives.join(":")
+    );
+    let on = On {
+        machine: "xeon-2x10core",
+        drive: "optane-ssd",
+        scheduler,
+    };
+    on.run(Workload::Job(&job_file(&text)), None)
+}
+
+fn iops(options: &str, scheduler: &str) -> f64 {
+    let results = reads(options, scheduler).unwrap_or_else(|e| panic!("{e}"));
+    results.groups[0].read.iops()
+}
+
+const DEEP: &str = "ioengine=io_uring\niodepth=128\ncpus_allowed=0-9";
+
+#[test]
+fn who_polls_is_not_interrupted() {
+    let busy = |options: &str| {
+        let results = reads(options, "none").expect("it runs");
+        let cpu = &results.cpus[0];
+        (cpu.irq_ns, cpu.idle_ns + cpu.iowait_ns)
+    };
+    let (interrupts, _) = busy("ioengine=io_uring\ncpus_allowed=0");
+    assert!(interrupts > 0);
+    // It looks for completions all the time, even with one I/O in flight.
+    let (interrupts, idle) = busy("ioengine=io_uring\ncpus_allowed=0\nhipri");
+    assert_eq!(interrupts, 0);
+    assert!(idle < 1_000_000, "{idle} ns idle");
+}
+
+/// Linux before 5.16 leaves polled I/O under a scheduler to kblockd.
+#[test]
+fn a_scheduler_takes_from_polling_what_it_gains() {
+    let polled = format!("{DEEP}\nhipri");
+    assert!(iops(&polled, "none") > iops(DEEP, "none"));
+    assert!(iops(&polled, "mq-deadline") < 0.8 * iops(DEEP, "mq-deadline"));
+}
+
+#[test]
+fn a_submission_thread_is_a_second_cpu() {
+    let with_thread = format!("{DEEP}\nsqthread_poll=1");
+    let (with, without) = (iops(&with_thread, "none"), iops(DEEP, "none"));
+    assert!(with > 1.5 * without, "{with} against {without}");
+    let one = with_thread.replace("0-9", "0");
+    assert!(iops(&one, "none") < 1.1 * without, "there is no second one");
+}
+
+#[test]
+fn a_lock_between_sockets_is_dearer_than_one_inside() {
+    let at = |cpus: &str| {
+        let job = format!("ioengine=io_uring\niodepth=64\nnumjobs=4\ncpus_allowed={cpus}");
+        (iops(&job, "mq-deadline"), iops(&job, "none"))
+    };
+    let ((near, near_none), (far, far_none)) = (at("0-3"), at("8-11"));
+    assert!(far < 0.95 * near, "{far} against {near}");
+    assert!(far_none > 0.99 * near_none, "nothing is shared there");
+}
+
+#[test]
+fn passthrough_goes_by_the_scheduler() {
+    let job = "ioengine=io_uring_cmd\niodepth=32";
+    assert!(iops(job, "none") > 0.0);
+    let refused = reads(job, "mq-deadline").expect_err("not simulated");
+    let message = refused.to_string();
+    assert!(
+        message.contains("t.fio:1: job a: ioengine=io_uring_cmd passes"),
+        "{message}"
+    );
+}
