@@ -275,8 +275,8 @@ pub fn raid_controller(folder: &Folder) -> Result<Vec<Bench>, String> {
         compared: &[IOPS],
     };
     Ok(vec![
-        bench("hdd-7200-raid", disk),
-        bench("enterprise-tlc", ssd),
+        bench("hdd-7200-raid", true, disk),
+        bench("enterprise-tlc", false, ssd),
     ])
 }
 
