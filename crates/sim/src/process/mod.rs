@@ -172,6 +172,7 @@ impl Process {
     pub(crate) fn submit_cpu(&self) -> usize {
         match &self.kind {
             Job(p) => p.submit_cpu(),
+            Kernel(p) => p.cpu(),
             Trace(_) => 0,
         }
     }
@@ -181,7 +182,7 @@ impl Process {
     pub(crate) fn polls_for_ends(&self) -> bool {
         match &self.kind {
             Job(p) => p.polls_for_ends(),
-            Trace(_) => false,
+            Kernel(_) | Trace(_) => false,
         }
     }
 
