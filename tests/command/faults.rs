@@ -8,9 +8,8 @@ const JOB: &str = "[r]\nfilename=/dev/x\ndirect=1\nrw=randread\nbs=4k\nnumber_io
      ioengine=libaio\niodepth=4\ncontinue_on_error=all\n";
 
 fn run(place: &Place, faults: &str) -> Value {
-    let format = ["--output-format", "json"];
-    let args = ["run", "r.fio", "--faults", faults, format[0], format[1]];
-    place.file("r.fio", JOB).json(&args)
+    let job = place.file("r.fio", JOB);
+    job.json(&["run", "r.fio", "--faults", faults])
 }
 
 #[test]
@@ -30,7 +29,7 @@ fn a_failed_read_is_an_error_of_the_job_and_counted() {
 fn without_faults_there_is_no_count_of_them() {
     let place = Place::new();
     let plain = place.file("r.fio", JOB);
-    let json = plain.json(&["run", "r.fio", "--output-format", "json"]);
+    let json = plain.json(&["run", "r.fio"]);
     assert!(json["blklab"]["disks"][0]["device"].get("faults").is_none());
     let text = place.blklab(&["run", "r.fio", "--faults", "slow=2"]).ok();
     assert!(text.out.contains("faults: stalls=0"), "{}", text.out);
