@@ -8,8 +8,18 @@ const JOB: &str = "[r]\nfilename=/dev/x\ndirect=1\nrw=randread\nbs=4k\nnumber_io
      ioengine=libaio\niodepth=4\ncontinue_on_error=all\n";
 
 fn run(place: &Place, faults: &str) -> Value {
-    let job = place.file("r.fio", JOB);
-    job.json(&["run", "r.fio", "--faults", faults])
+    let run = [
+        "run",
+        "r.fio",
+        "--output-format",
+        "json",
+        "--faults",
+        faults,
+    ];
+    let outcome = place.file("r.fio", JOB).blklab(&run);
+    // As fio, where an I/O failed.
+    assert_eq!(outcome.status, 1, "{}", outcome.err);
+    outcome.json()
 }
 
 #[test]

@@ -58,9 +58,9 @@ keys! {
         write_interval_ns: u64 = whole(0..=MAX_NS).or(0);
         /// How fast data comes out of it, command after command; without it, in no
         /// time.
-        read_mb_s: Option<u64> = whole(1..=1_000_000).optional();
+        read_bandwidth_mb_s: Option<u64> = whole(1..=1_000_000).optional();
         /// How fast data goes into it.
-        write_mb_s: Option<u64> = whole(1..=1_000_000).optional();
+        write_bandwidth_mb_s: Option<u64> = whole(1..=1_000_000).optional();
     }
 }
 
@@ -134,8 +134,8 @@ impl NullDrive {
         self.arrivals += 1;
         let timing = &self.spec.timing;
         let of_direction = match command.op {
-            Op::Read => Some((0, timing.read_interval_ns, timing.read_mb_s)),
-            Op::Write => Some((1, timing.write_interval_ns, timing.write_mb_s)),
+            Op::Read => Some((0, timing.read_interval_ns, timing.read_bandwidth_mb_s)),
+            Op::Write => Some((1, timing.write_interval_ns, timing.write_bandwidth_mb_s)),
             _ => None,
         };
         let mut end_ns = now_ns.saturating_add(service_ns);

@@ -234,9 +234,10 @@ mod tests {
             ..plan()
         };
         let stop = AtomicBool::new(false);
-        let watch = |_: Event<'_>| {
-            let runs = ended.fetch_add(1, Ordering::Relaxed) + 1;
-            stop.store(runs == 3, Ordering::Relaxed);
+        let watch = |event: Event<'_>| {
+            if matches!(event, Event::RunEnded) && ended.fetch_add(1, Ordering::Relaxed) == 2 {
+                stop.store(true, Ordering::Relaxed);
+            }
         };
         let some = run_until(&world, &one, &watch, &stop).expect("no run fails");
         let seeds = some

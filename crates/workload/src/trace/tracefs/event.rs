@@ -219,6 +219,13 @@ pub enum EventKind<'a> {
         /// Groups that had too little.
         shortages: u32,
     },
+    /// Another event of the cost model (`iocost_*`): what became of a group.
+    IocostGroup {
+        /// The event.
+        name: &'a str,
+        /// What it tells.
+        text: &'a str,
+    },
     /// `tracing_mark_write`: a program wrote a line into the trace.
     TracingMark {
         /// The line.

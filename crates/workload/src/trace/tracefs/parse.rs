@@ -265,6 +265,10 @@ fn probe<'a>(name: &'a str, args: Args<'a>) -> Result<EventKind<'a>, Fault> {
                 shortages: args.decimal("shortages")?,
             }
         }
+        _ if name.starts_with("iocost_") => IocostGroup {
+            name,
+            text: args.at.rest().trim(),
+        },
         "tracing_mark_write" => TracingMark {
             text: args.at.rest().trim(),
         },

@@ -73,6 +73,7 @@ impl EventKind<'_> {
             ThrRet { .. } => "thr_ret",
             ThrWork { .. } => "thr_work",
             IocostRate { .. } => "iocost_ioc_vrate_adj",
+            IocostGroup { name, .. } => name,
             TracingMark { .. } => "tracing_mark_write",
             KyDone { .. } => "ky_done",
             DdBmerged { .. } => "dd_bmerged",
@@ -193,7 +194,7 @@ impl EventKind<'_> {
                 write!(f, "missed_ppm={reads}:{writes} rq_wait_pct={wait_percent} ")?;
                 write!(f, "lagging={lagging} shortages={shortages}")
             }
-            TracingMark { text } => write!(f, " {text}"),
+            IocostGroup { text, .. } | TracingMark { text } => write!(f, " {text}"),
             KyDone {
                 rq,
                 sector,
