@@ -72,25 +72,25 @@ const FAULTS: &[FaultType] = &[
         name: "read_error",
         value: "RATE",
         meaning: "a read finds a sector unreadable (EIO) until it is written",
-        set: |faults, text| Ok(faults.read_error = rate(text)?),
+        set: |faults, text| rate(text, &mut faults.read_error),
     },
     FaultType {
         name: "bit_rot",
         value: "RATE",
         meaning: "a bit of what a read reads has turned on the medium",
-        set: |faults, text| Ok(faults.bit_rot = rate(text)?),
+        set: |faults, text| rate(text, &mut faults.bit_rot),
     },
     FaultType {
         name: "stale_read",
         value: "RATE",
         meaning: "a read is given what was there before the last write",
-        set: |faults, text| Ok(faults.stale_read = rate(text)?),
+        set: |faults, text| rate(text, &mut faults.stale_read),
     },
     FaultType {
         name: "misdirected_read",
         value: "RATE",
         meaning: "a read is given another place's data",
-        set: |faults, text| Ok(faults.misdirected_read = rate(text)?),
+        set: |faults, text| rate(text, &mut faults.misdirected_read),
     },
     FaultType {
         name: "stall",
@@ -100,7 +100,7 @@ const FAULTS: &[FaultType] = &[
             let (share, time) = text
                 .split_once(':')
                 .ok_or("right is RATE:TIME, as 1e-4:30ms")?;
-            faults.stall = rate(share)?;
+            rate(share, &mut faults.stall)?;
             faults.stall_ns = time_ns(time)?;
             Ok(())
         },
@@ -117,9 +117,11 @@ const FAULTS: &[FaultType] = &[
     },
 ];
 
-fn rate(text: &str) -> Result<f64, String> {
+/// Reads a share of commands.
+fn rate(text: &str, into: &mut f64) -> Result<(), String> {
     let rate = text.parse().ok().filter(|rate| (0.0..=1.0).contains(rate));
-    rate.ok_or_else(|| "right is a share of commands from 0 to 1, as 1e-4".to_string())
+    *into = rate.ok_or("right is a share of commands from 0 to 1, as 1e-4")?;
+    Ok(())
 }
 
 impl Faults {
@@ -231,7 +233,7 @@ impl FaultyDevice {
     }
 
     fn below(&mut self, bound: u64) -> u64 {
-        (u128::from(self.chance.next_u64()) * u128::from(bound) >> 64) as u64
+        ((u128::from(self.chance.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
     /// Decides when and how the host sees that a command has completed.

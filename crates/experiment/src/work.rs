@@ -211,7 +211,15 @@ fn scheduler_of(job: &JobFile) -> Result<Option<String>, Error> {
 /// The jobs of an experiment: one for each combination of options and CPUs that
 /// differ between rows.
 pub(crate) struct Jobs {
-    read: Vec<((u32, Vec<Override>, Option<String>), JobFile)>,
+    read: Vec<(JobKey, JobFile)>,
+}
+
+/// What tells the jobs of an experiment apart.
+#[derive(PartialEq)]
+struct JobKey {
+    cpus: u32,
+    options: Vec<Override>,
+    cgroup_file: Option<String>,
 }
 
 impl Jobs {
@@ -228,7 +236,11 @@ impl Jobs {
         setting: &Setting,
     ) -> Result<usize, Error> {
         let (options, file) = (&setting.options, &setting.cgroup_file);
-        let key = (cpus, options.clone(), file.clone());
+        let key = JobKey {
+            cpus,
+            options: options.clone(),
+            cgroup_file: file.clone(),
+        };
         if let Some(at) = self.read.iter().position(|(known, _)| *known == key) {
             return Ok(at);
         }

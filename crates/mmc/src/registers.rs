@@ -514,7 +514,7 @@ mod tests {
         let scr = Scr::of(&[0x0235_8003, 0]).unwrap();
         let mut raw = [0; 16];
         // AU 9 (4 MiB), 8 of them erased in 4 s and 2 s beside.
-        raw[2] = 9 << 12 | 0x0008 >> 8;
+        raw[2] = 9 << 12;
         raw[3] = 8 << 24 | 4 << 18 | 2 << 16;
         let ssr = Ssr::of(&raw, &scr);
         assert_eq!((ssr.au_sectors, ssr.erase_timeout_ms), (8192, 500));
