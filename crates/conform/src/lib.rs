@@ -202,12 +202,8 @@ fn compare(
     traces: &[impl AsRef<Path>],
     mut one: impl FnMut(&Recording) -> Result<TraceReport, ConformError>,
 ) -> Result<Report, ConformError> {
-    if traces.is_empty() {
-        return Err(ConformError::NoTraces);
-    }
-    let mut reports = Vec::with_capacity(traces.len());
-    for path in traces {
-        let recording = Recording::open(path.as_ref())?;
+    Report::of_each(mode, scheduler, traces, |path| {
+        let recording = Recording::open(path)?;
         if let Some(info) = &recording.info
             && info.scheduler != scheduler
         {
@@ -217,11 +213,6 @@ fn compare(
                 expected: scheduler.to_owned(),
             });
         }
-        reports.push(one(&recording)?);
-    }
-    Ok(Report {
-        mode,
-        scheduler: scheduler.to_owned(),
-        traces: reports,
+        one(&recording)
     })
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use blklab_blk::SECTOR_SIZE;
 use blklab_workload::trace::tracefs::{Event, EventKind, Line, RunInfo, parse_line};
 use blklab_workload::trace::{TraceError, read_text};
+use serde::de::DeserializeOwned;
 
 use crate::ConformError;
 
@@ -30,7 +31,7 @@ impl Recording {
     /// Reads the trace at `path`, plain or gzipped, and the `.json` beside it.
     pub(crate) fn open(path: &Path) -> Result<Recording, ConformError> {
         let text = read_text(path)?;
-        let description = description_of(path);
+        let description = beside(path, ".json");
         let info = match description.is_file() {
             true => Some(RunInfo::open(&description)?),
             false => None,
@@ -102,15 +103,33 @@ fn ends(kind: &EventKind<'_>) -> bool {
     end.is_some_and(|end| end <= LAST_SECTOR)
 }
 
-/// `w1.trace.gz` and `w1.trace` are described by `w1.json`.
-fn description_of(trace: &Path) -> PathBuf {
+/// The file beside a trace: with `.json`, that of `w1.trace.gz` and `w1.trace` is
+/// `w1.json`.
+pub(crate) fn beside(trace: &Path, ending: &str) -> PathBuf {
     let name = trace.file_name().unwrap_or_default().to_string_lossy();
     let name = name.strip_suffix(".gz").unwrap_or(&name);
     let name = name
         .strip_suffix(".trace")
         .or_else(|| name.strip_suffix(".txt"))
         .unwrap_or(name);
-    trace.with_file_name(format!("{name}.json"))
+    trace.with_file_name(format!("{name}{ending}"))
+}
+
+/// The text of a file beside a trace.
+pub(crate) fn read_beside(path: &Path) -> Result<String, ConformError> {
+    blklab_description::read_text(path).map_err(|error| described(path, error))
+}
+
+/// Reads the JSON description beside a trace.
+pub(crate) fn read_description<T: DeserializeOwned>(path: &Path) -> Result<T, ConformError> {
+    serde_json::from_str(&read_beside(path)?).map_err(|error| described(path, error))
+}
+
+fn described(path: &Path, error: impl ToString) -> ConformError {
+    ConformError::Description {
+        file: path.display().to_string(),
+        message: error.to_string(),
+    }
 }
 
 #[cfg(test)]
@@ -120,7 +139,7 @@ mod tests {
     #[test]
     fn the_description_has_the_traces_name() {
         for trace in ["d/w1.trace.gz", "d/w1.trace", "d/w1.txt", "d/w1"] {
-            assert_eq!(description_of(Path::new(trace)), Path::new("d/w1.json"));
+            assert_eq!(beside(Path::new(trace), ".json"), Path::new("d/w1.json"));
         }
     }
 }

@@ -1,11 +1,12 @@
 //! `Report`: how often we agree with the kernel, and where first we do not.
 
 use std::fmt;
+use std::path::Path;
 
-use crate::Mode;
 use crate::mmc::{ATTRIBUTE, BLOCK_IO, IDENTIFICATION, UEVENT};
 use crate::page_cache::{BIO, DECISION, EVICTION, HitRatio};
 use crate::write_back::{THROTTLE, WRITTEN};
+use crate::{ConformError, Mode};
 
 /// Differences of a trace that are kept to be shown.
 const SHOWN: usize = 8;
@@ -65,6 +66,27 @@ pub struct Difference {
 }
 
 impl Report {
+    /// What `compare` finds in each trace.
+    ///
+    /// # Errors
+    /// Where there is no trace, and at the first that it cannot compare.
+    pub(crate) fn of_each(
+        mode: Mode,
+        scheduler: &str,
+        traces: &[impl AsRef<Path>],
+        mut compare: impl FnMut(&Path) -> Result<TraceReport, ConformError>,
+    ) -> Result<Report, ConformError> {
+        if traces.is_empty() {
+            return Err(ConformError::NoTraces);
+        }
+        let traces = traces.iter().map(|path| compare(path.as_ref()));
+        Ok(Report {
+            mode,
+            scheduler: scheduler.to_owned(),
+            traces: traces.collect::<Result<_, _>>()?,
+        })
+    }
+
     /// Events that agree.
     pub fn agreed(&self) -> u64 {
         self.traces.iter().map(TraceReport::agreed).sum()

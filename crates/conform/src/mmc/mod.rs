@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use blklab_workload::trace::read_text;
 
-use crate::page_cache::beside;
+use crate::recording::beside;
 use crate::report::{Report, TraceReport};
 use crate::sequence::longest_common;
 use crate::{ConformError, Difference, Mode};
@@ -36,17 +36,7 @@ pub(crate) const UEVENT: &str = "uevent";
 /// # Errors
 /// Where a trace or its description cannot be read.
 pub fn mmc(traces: &[PathBuf]) -> Result<Report, ConformError> {
-    if traces.is_empty() {
-        return Err(ConformError::NoTraces);
-    }
-    Ok(Report {
-        mode: Mode::Mmc,
-        scheduler: String::new(),
-        traces: traces
-            .iter()
-            .map(|path| compare(path))
-            .collect::<Result<_, _>>()?,
-    })
+    Report::of_each(Mode::Mmc, "", traces, compare)
 }
 
 fn compare(path: &Path) -> Result<TraceReport, ConformError> {

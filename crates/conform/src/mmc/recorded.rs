@@ -12,6 +12,7 @@ use serde::Deserialize;
 
 use crate::ConformError;
 use crate::page_cache::Fields;
+use crate::recording::read_description;
 
 /// A line that is compared.
 #[derive(Clone, Debug)]
@@ -196,12 +197,7 @@ const HOST_OPTIONS: [&str; 3] = ["capareg", "sd-spec-version", "maxcurr"];
 
 impl Description {
     pub(super) fn open(path: &Path) -> Result<Description, ConformError> {
-        let refused = |message: String| ConformError::Description {
-            file: path.display().to_string(),
-            message,
-        };
-        let text = std::fs::read_to_string(path).map_err(|e| refused(e.to_string()))?;
-        serde_json::from_str(&text).map_err(|e| refused(e.to_string()))
+        read_description(path)
     }
 
     fn card_file(&self, name: &str) -> Option<&str> {

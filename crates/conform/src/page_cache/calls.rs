@@ -1,13 +1,14 @@
 //! The list of calls of the driver program, and the description of a run.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use blklab_fs::write_back::{Settings, SyncRange};
 use blklab_fs::{Advice, BackingDevice, Extent, Inode, PAGE_BYTES, Policy, ReadPath};
 use serde::Deserialize;
 
 use crate::ConformError;
+use crate::recording::{read_beside, read_description};
 
 /// A call of the driver program; offsets and lengths are in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,10 +116,7 @@ pub(crate) struct Open {
 
 /// Reads the list of calls beside a trace.
 pub(crate) fn read_calls(path: &Path) -> Result<Vec<Call>, ConformError> {
-    let text = std::fs::read_to_string(path).map_err(|e| ConformError::Description {
-        file: path.display().to_string(),
-        message: e.to_string(),
-    })?;
+    let text = read_beside(path)?;
     (text.lines().zip(1..))
         .map(|(line, number)| {
             parse_call(line).ok_or_else(|| ConformError::Description {
@@ -303,15 +301,7 @@ pub(crate) struct RunFile {
 impl Description {
     /// Reads a description.
     pub(crate) fn open(path: &Path) -> Result<Description, ConformError> {
-        let file = path.display().to_string();
-        let text = std::fs::read_to_string(path).map_err(|e| ConformError::Description {
-            file: file.clone(),
-            message: e.to_string(),
-        })?;
-        serde_json::from_str(&text).map_err(|e| ConformError::Description {
-            file,
-            message: e.to_string(),
-        })
+        read_description(path)
     }
 
     /// Bytes of the calls that came to fewer than were asked for, by their lines.
@@ -482,11 +472,4 @@ impl RunFile {
             bytes: next.unwrap_or(u64::MAX / 2) - byte,
         }
     }
-}
-
-/// The file of this ending beside a trace.
-pub(crate) fn beside(trace: &Path, ending: &str) -> PathBuf {
-    let name = trace.file_name().unwrap_or_default().to_string_lossy();
-    let name = name.trim_end_matches(".gz").trim_end_matches(".trace");
-    trace.with_file_name(format!("{name}{ending}"))
 }

@@ -14,10 +14,11 @@ use std::path::{Path, PathBuf};
 
 use blklab_fs::{Event, Host, PAGE_BYTES, Vfs};
 
-use super::calls::{Call, beside};
+use super::calls::Call;
 use super::recorded::{Recorded, Step, read_steps};
 use super::run::replay;
 use super::{Run, compare_steps};
+use crate::recording::beside;
 use crate::report::{Report, TraceReport};
 use crate::{ConformError, Difference, Mode};
 
@@ -151,14 +152,7 @@ impl Shortage {
 /// # Errors
 /// Where a trace, its list of calls or its description cannot be read.
 pub fn eviction(traces: &[PathBuf]) -> Result<Report, ConformError> {
-    if traces.is_empty() {
-        return Err(ConformError::NoTraces);
-    }
-    Ok(Report {
-        mode: Mode::Eviction,
-        scheduler: String::new(),
-        traces: (traces.iter().map(|path| compare(path))).collect::<Result<_, _>>()?,
-    })
+    Report::of_each(Mode::Eviction, "", traces, compare)
 }
 
 fn compare(path: &Path) -> Result<TraceReport, ConformError> {

@@ -18,10 +18,11 @@ use std::path::{Path, PathBuf};
 use blklab_fs::{Event, InodeId};
 
 use crate::ConformError;
+use crate::recording::beside;
 use crate::report::{Report, TraceReport};
 use crate::sequence::longest_common;
 use crate::{Difference, Mode};
-pub(crate) use calls::{Call, Description, RunFile, beside, read_calls};
+pub(crate) use calls::{Call, Description, RunFile, read_calls};
 pub use eviction::eviction;
 pub(crate) use eviction::{EVICTION, HitRatio};
 pub(crate) use program::Program;
@@ -34,17 +35,7 @@ use run::replay;
 /// # Errors
 /// Where a trace, its list of calls or its description cannot be read.
 pub fn page_cache(traces: &[PathBuf]) -> Result<Report, ConformError> {
-    if traces.is_empty() {
-        return Err(ConformError::NoTraces);
-    }
-    Ok(Report {
-        mode: Mode::PageCache,
-        scheduler: String::new(),
-        traces: traces
-            .iter()
-            .map(|path| compare(path))
-            .collect::<Result<_, _>>()?,
-    })
+    Report::of_each(Mode::PageCache, "", traces, compare)
 }
 
 /// A recorded run: what was called, on which files.

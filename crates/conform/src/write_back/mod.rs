@@ -19,7 +19,8 @@ use blklab_fs::Event;
 use blklab_fs::write_back::{Bandwidth, History, Settings};
 use blklab_workload::trace::read_text;
 
-use crate::page_cache::{Call, Description, Fields, RunFile, beside, read_calls};
+use crate::page_cache::{Call, Description, Fields, RunFile, read_calls};
+use crate::recording::beside;
 use crate::report::{Report, TraceReport};
 use crate::{ConformError, Difference, Mode};
 use recorded::{Reader, Recorded, place_new_blocks};
@@ -31,17 +32,7 @@ use throttle::Jiffies;
 /// # Errors
 /// Where a trace, its list of calls or its description cannot be read.
 pub fn write_back(traces: &[PathBuf]) -> Result<Report, ConformError> {
-    if traces.is_empty() {
-        return Err(ConformError::NoTraces);
-    }
-    Ok(Report {
-        mode: Mode::WriteBack,
-        scheduler: String::new(),
-        traces: traces
-            .iter()
-            .map(|path| compare(path))
-            .collect::<Result<_, _>>()?,
-    })
+    Report::of_each(Mode::WriteBack, "", traces, compare)
 }
 
 fn compare(path: &Path) -> Result<TraceReport, ConformError> {
