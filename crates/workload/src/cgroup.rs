@@ -19,7 +19,7 @@ use std::path::Path;
 
 use blklab_blk::{CGROUP_FILES, CgroupFile, CgroupFileOn, CgroupId, Nanos};
 use blklab_blk::{QueueConfig, QueueLimits, RequestQueue};
-use blklab_description::hint;
+use blklab_description::{hint, read_text};
 
 use crate::fio::{JobError, JobFile, Position};
 
@@ -114,7 +114,7 @@ impl CgroupConfig {
     /// Where it cannot be read, or at its first mistake, with its line.
     pub fn read(path: &Path) -> Result<CgroupConfig, JobError> {
         let name = path.display().to_string();
-        let text = std::fs::read_to_string(path).map_err(|error| {
+        let text = read_text(path).map_err(|error| {
             let position = Position {
                 file: name.clone(),
                 line: 0,

@@ -4,10 +4,6 @@
 //! The operation is `R` or `W`, offset and length are bytes, the time stamp counts
 //! microseconds since 1970. A first line with the columns' names is passed over.
 
-use std::fmt;
-
-use blklab_blk::{BioFlags, Op, SECTOR_SIZE, Sector};
-
 use super::cells::{number, operation, ticks, whole_sectors};
 use super::cursor::Cursor;
 use super::error::Fault;
@@ -40,30 +36,9 @@ fn parse(line: &str) -> Result<Parsed, Fault> {
     let sectors = whole_sectors(&mut at, "length")?;
     let sectors = checked_extent(sector, sectors, size)?;
     let at_ns = ticks(&mut at, "timestamp", "microseconds since 1970", TICK_NS)?;
-    Ok(Parsed::Record(TraceRecord {
-        at_ns,
-        device,
-        op,
-        sector: Sector(sector),
-        sectors,
-        pid: 0,
-        flags: BioFlags::NONE,
-    }))
-}
-
-/// Writes `record` as a line. The format has only reads and writes: `false` if it
-/// is something else, and nothing was written.
-fn write_record(out: &mut dyn fmt::Write, record: &TraceRecord) -> Result<bool, fmt::Error> {
-    let op = match record.op {
-        Op::Read => "R",
-        Op::Write => "W",
-        _ => return Ok(false),
-    };
-    let (device, offset) = (record.device, record.sector.bytes());
-    let length = u64::from(record.sectors) * SECTOR_SIZE;
-    let timestamp = record.at_ns / TICK_NS;
-    writeln!(out, "{device},{op},{offset},{length},{timestamp}")?;
-    Ok(true)
+    Ok(Parsed::Record(TraceRecord::new(
+        at_ns, device, op, sector, sectors,
+    )))
 }
 
 /// Alibaba's CSV.
@@ -74,7 +49,7 @@ pub static FORMAT: Format = Format {
     tells_ends: false,
     tells_processes: false,
     tick_ns: TICK_NS,
-    write: Some(write_record),
+    write: None,
     detect: |start| looks_like(start.first_line),
     other_files: one_file,
     read: |input: Input| input.lines(parse),

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use blklab_blk::{BioFlags, Op, Sector};
+use blklab_blk::Op;
 
 use super::cursor::Cursor;
 use super::error::Fault;
@@ -42,15 +42,9 @@ fn parse(line: &str) -> Result<Parsed, Fault> {
         "1" => Op::Read,
         _ => return Err(at.fault("type", "1 (read) or 0 (write) at the line's end")),
     };
-    Ok(Parsed::Record(TraceRecord {
-        at_ns,
-        device,
-        op,
-        sector: Sector(sector),
-        sectors,
-        pid: 0,
-        flags: BioFlags::NONE,
-    }))
+    Ok(Parsed::Record(TraceRecord::new(
+        at_ns, device, op, sector, sectors,
+    )))
 }
 
 /// A number that a blank ends, or the line.

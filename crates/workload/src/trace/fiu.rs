@@ -5,7 +5,7 @@
 //! The time is in nanoseconds, place and size are sectors. What follows the minor
 //! number, checksums of the data, is passed over.
 
-use blklab_blk::{BioFlags, Op, Sector};
+use blklab_blk::Op;
 
 use super::cursor::Cursor;
 use super::error::Fault;
@@ -33,13 +33,8 @@ fn parse(line: &str) -> Result<Parsed, Fault> {
         Err(fault) => found.flatten().next().ok_or(fault)?,
     };
     Ok(Parsed::Record(TraceRecord {
-        at_ns,
-        device,
-        op,
-        sector: Sector(sector),
-        sectors,
         pid,
-        flags: BioFlags::NONE,
+        ..TraceRecord::new(at_ns, device, op, sector, sectors)
     }))
 }
 

@@ -7,7 +7,7 @@
 //! own, numbered in the order of appearance. Lengths are of bytes; what is
 //! less than a sector counts as a whole one.
 
-use blklab_blk::{BioFlags, Op, SECTOR_SIZE, Sector};
+use blklab_blk::{Op, SECTOR_SIZE};
 
 use super::cursor::Cursor;
 use super::error::Fault;
@@ -69,15 +69,13 @@ impl Parser {
             Op::Flush => (0, 0),
             _ => extent(&mut at)?,
         };
-        Ok(Parsed::Record(TraceRecord {
+        Ok(Parsed::Record(TraceRecord::new(
             at_ns,
-            device: self.number_of(file),
+            self.number_of(file),
             op,
-            sector: Sector(sector),
+            sector,
             sectors,
-            pid: 0,
-            flags: BioFlags::NONE,
-        }))
+        )))
     }
 
     fn version(&mut self, at: &mut Cursor<'_>) -> Result<Parsed, Fault> {

@@ -8,7 +8,7 @@
 
 use std::fmt;
 
-use blklab_blk::{BioFlags, Op, SECTOR_SIZE, Sector};
+use blklab_blk::{Op, SECTOR_SIZE};
 
 use super::cells::{cell_fault, number, operation, whole_sectors};
 use super::cursor::Cursor;
@@ -63,15 +63,7 @@ impl Parser {
         let size = at;
         let sectors = whole_sectors(&mut at, "Size")?;
         let sectors = checked_extent(sector, sectors, size)?;
-        let record = TraceRecord {
-            at_ns,
-            device,
-            op,
-            sector: Sector(sector),
-            sectors,
-            pid: 0,
-            flags: BioFlags::NONE,
-        };
+        let record = TraceRecord::new(at_ns, device, op, sector, sectors);
         // Hosts that did not measure it left it empty or wrote 0.
         Ok(match at.rest().trim().parse::<u64>() {
             Ok(ticks) if ticks > 0 => Parsed::Timed(record, ticks.saturating_mul(TICK_NS)),

@@ -28,6 +28,21 @@ pub struct TraceRecord {
     pub flags: BioFlags,
 }
 
+impl TraceRecord {
+    /// An I/O of no known process, without modifiers.
+    pub(super) fn new(at_ns: u64, device: u32, op: Op, sector: u64, sectors: u32) -> TraceRecord {
+        TraceRecord {
+            at_ns,
+            device,
+            op,
+            sector: Sector(sector),
+            sectors,
+            pid: 0,
+            flags: BioFlags::NONE,
+        }
+    }
+}
+
 /// An extent of a drive that was done. Where requests were merged or bios cut,
 /// it is not that of a [`TraceRecord`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

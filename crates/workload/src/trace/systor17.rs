@@ -4,8 +4,6 @@
 //! Time stamp (since 1970) and response are seconds with a fraction, offset and size
 //! are bytes, the type is `R`, `W` or nothing where it is not known.
 
-use blklab_blk::{BioFlags, Sector};
-
 use super::cells::{cell_fault, number, operation, text, whole_sectors};
 use super::cursor::Cursor;
 use super::error::Fault;
@@ -40,15 +38,13 @@ fn parse(line: &str) -> Result<Parsed, Fault> {
     let sector = whole_sectors(&mut at, "Offset")?;
     let size = at;
     let sectors = whole_sectors(&mut at, "Size")?;
-    let record = TraceRecord {
+    let record = TraceRecord::new(
         at_ns,
         device,
         op,
-        sector: Sector(sector),
-        sectors: checked_extent(sector, sectors, size)?,
-        pid: 0,
-        flags: BioFlags::NONE,
-    };
+        sector,
+        checked_extent(sector, sectors, size)?,
+    );
     Ok(Parsed::Timed(record, took_ns))
 }
 

@@ -4,8 +4,6 @@
 //! The time stamp counts whole seconds since 1970, so all I/O of a second arrives at
 //! once. Offset and size are sectors, the type is 0 for a read and 1 for a write.
 
-use blklab_blk::{BioFlags, Sector};
-
 use super::cells::{number, operation, ticks};
 use super::cursor::Cursor;
 use super::error::Fault;
@@ -39,15 +37,9 @@ fn parse(line: &str) -> Result<Parsed, Fault> {
     let sectors = checked_extent(sector, sectors, size)?;
     let op = operation(&mut at, "IOType", OPERATIONS)?;
     let device = number(&mut at, "VolumeID", "a volume's number")?;
-    Ok(Parsed::Record(TraceRecord {
-        at_ns,
-        device,
-        op,
-        sector: Sector(sector),
-        sectors,
-        pid: 0,
-        flags: BioFlags::NONE,
-    }))
+    Ok(Parsed::Record(TraceRecord::new(
+        at_ns, device, op, sector, sectors,
+    )))
 }
 
 /// Tencent's CSV.

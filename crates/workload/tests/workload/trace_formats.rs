@@ -543,11 +543,11 @@ fn records() -> impl Strategy<Value = Vec<TraceRecord>> {
         let steps = parts
             .into_iter()
             .map(|(step, device, is_read, sector, sectors)| {
-                // Alibaba's clock ticks every 1000 ns, MSR's every 100.
+                // MSR's clock ticks every 100 ns.
                 at_ns += if std::mem::take(&mut first) {
                     0
                 } else {
-                    step / 1000 * 1000
+                    step / 100 * 100
                 };
                 let op = if is_read { Op::Read } else { Op::Write };
                 record(at_ns, device, op, sector, sectors)
