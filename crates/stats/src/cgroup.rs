@@ -88,68 +88,69 @@ fn cost(disk: &DiskStats, of: fn(&CostTimes) -> u64) -> Option<u64> {
     root.cost.as_ref().map(of)
 }
 
-/// Facts on throttling. Only a run with control groups has them.
-pub(crate) fn facts() -> [Fact; 10] {
-    let fact = |key, unit, label, meaning, value| Fact {
+/// What a layer held back: how many I/Os, and for how long.
+macro_rules! held {
+    ($layer:ident, $name:literal, $meaning:literal) => {
+        [
+            fact(
+                concat!(stringify!($layer), "_held"),
+                Unit::Count,
+                concat!("I/Os held back by ", $name),
+                $meaning,
+                Value::Sum(|disk| sum(disk, |group| group.$layer.ios)),
+            ),
+            fact(
+                concat!(stringify!($layer), "_held_ns"),
+                Unit::Nanoseconds,
+                "  for, mean",
+                "Time for which one of them was held back, mean.",
+                Value::Quotient(
+                    |disk| sum(disk, |group| group.$layer.ns),
+                    |disk| sum(disk, |group| group.$layer.ios),
+                ),
+            ),
+        ]
+    };
+}
+
+fn fact(
+    key: &'static str,
+    unit: Unit,
+    label: &'static str,
+    meaning: &'static str,
+    value: Value,
+) -> Fact {
+    Fact {
         place: Place::Queue,
         key,
         label,
         unit,
         meaning,
         value,
-    };
+    }
+}
+
+/// Facts on throttling. Only a run with control groups has them.
+pub(crate) fn facts() -> Vec<Fact> {
     [
-        fact(
-            "io_max_held",
-            Unit::Count,
-            "I/Os held back by io.max",
-            "I/Os that a group's limits held back.",
-            Value::Sum(|disk| sum(disk, |group| group.io_max.ios)),
+        &held!(io_max, "io.max", "I/Os that a group's limits held back.")[..],
+        &held!(
+            io_latency,
+            "io.latency",
+            "I/Os that waited as another group's target was missed."
         ),
-        fact(
-            "io_max_held_ns",
-            Unit::Nanoseconds,
-            "  for, mean",
-            "Time for which one of them was held back, mean.",
-            Value::Quotient(
-                |disk| sum(disk, |group| group.io_max.ns),
-                |disk| sum(disk, |group| group.io_max.ios),
-            ),
+        &held!(
+            io_cost,
+            "io.cost",
+            "I/Os that waited until their group could pay for them."
         ),
-        fact(
-            "io_latency_held",
-            Unit::Count,
-            "I/Os held back by io.latency",
-            "I/Os that waited as another group's target was missed.",
-            Value::Sum(|disk| sum(disk, |group| group.io_latency.ios)),
-        ),
-        fact(
-            "io_latency_held_ns",
-            Unit::Nanoseconds,
-            "  for, mean",
-            "Time for which one of them was held back, mean.",
-            Value::Quotient(
-                |disk| sum(disk, |group| group.io_latency.ns),
-                |disk| sum(disk, |group| group.io_latency.ios),
-            ),
-        ),
-        fact(
-            "io_cost_held",
-            Unit::Count,
-            "I/Os held back by io.cost",
-            "I/Os that waited until their group could pay for them.",
-            Value::Sum(|disk| sum(disk, |group| group.io_cost.ios)),
-        ),
-        fact(
-            "io_cost_held_ns",
-            Unit::Nanoseconds,
-            "  for, mean",
-            "Time for which one of them was held back, mean.",
-            Value::Quotient(
-                |disk| sum(disk, |group| group.io_cost.ns),
-                |disk| sum(disk, |group| group.io_cost.ios),
-            ),
-        ),
+        &cost_facts(),
+    ]
+    .concat()
+}
+
+fn cost_facts() -> [Fact; 4] {
+    [
         fact(
             "io_cost_usage_ns",
             Unit::Nanoseconds,
