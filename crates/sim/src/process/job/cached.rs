@@ -345,8 +345,7 @@ impl JobProcess {
                 self.ended(now, slot, status, system);
             }
             Some(Progress::AwaitsTag(disk, waiter)) => {
-                system.tag_waiters[disk].push(waiter.ticket, self.id);
-                self.workers[disk].push(waiter.ticket, (waiter, slot));
+                self.worker_waits((disk, slot), waiter, system);
             }
             Some(Progress::Waits) | None => {}
         }
@@ -366,10 +365,7 @@ impl JobProcess {
         self.spent_in_kernel(spent, system);
         match resumed {
             Submit::Done => self.go_on_in_worker(now, slot, system),
-            Submit::Blocked(waiter) => {
-                system.tag_waiters[disk].push(waiter.ticket, self.id);
-                self.workers[disk].push(waiter.ticket, (waiter, slot));
-            }
+            Submit::Blocked(waiter) => self.worker_waits((disk, slot), waiter, system),
         }
     }
 }

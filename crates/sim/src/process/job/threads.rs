@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use blklab_blk::{Bio, Nanos, Submit};
+use blklab_blk::{Bio, Nanos, Submit, Waiter};
 
 use super::JobProcess;
 use crate::cpu::Mode;
@@ -112,8 +112,7 @@ impl JobProcess {
         let done = enter(d);
         let made = first..d.queue.requests_made();
         if let Submit::Blocked(waiter) = done {
-            system.tag_waiters[disk].push(waiter.ticket, self.id);
-            self.workers[disk].push(waiter.ticket, (waiter, slot));
+            self.worker_waits((disk, slot), waiter, system);
         }
         if !self.costs.free {
             self.book(now, call, Mode::System, system);
@@ -122,6 +121,17 @@ impl JobProcess {
         if let Some(log) = system.cpus.log() {
             log.submitted((self.id, slot), (self.cpu, now), disk, made);
         }
+    }
+
+    /// The worker that submits an I/O waits for room in the block layer.
+    pub(super) fn worker_waits(
+        &mut self,
+        (disk, slot): (usize, u32),
+        waiter: Waiter,
+        system: &mut System,
+    ) {
+        system.tag_waiters[disk].push(waiter.ticket, self.id);
+        self.workers[disk].push(waiter.ticket, (waiter, slot));
     }
 }
 
