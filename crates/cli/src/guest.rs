@@ -41,7 +41,7 @@ const PASSED: &str = "passed";
 fn script(args: &GuestScriptArgs) -> Result<(), Failure> {
     let broken = |e: std::io::Error| Failure::Broken(e.to_string());
     let path = args.script.display();
-    let script = std::fs::read_to_string(&args.script)
+    let script = blklab_description::read_text(&args.script)
         .map_err(|error| Failure::mistake(format!("{path}: cannot be read: {error}")))?;
     let packages = Packages::find(&args.guest.folder()).map_err(failure)?;
     let folder = tempfile::tempdir().map_err(broken)?;
