@@ -12,9 +12,8 @@ use std::ops::Range;
 use blklab_blk::{Nanos, Op};
 use blklab_description::{hint, time_ns};
 use blklab_stats::{DeviceStats, DriveTimeline, FaultStats};
-use rand_xoshiro::SplitMix64;
-use rand_xoshiro::rand_core::{RngCore, SeedableRng};
 
+use crate::rng::Rng;
 use crate::{Command, CommandStatus, Completion, Device, Identity};
 
 /// Bits of a sector.
@@ -142,9 +141,9 @@ impl Faults {
         Ok(faults)
     }
 
-    /// The faults that can be asked for, one a line.
-    pub fn help() -> String {
-        let mut help = String::new();
+    /// The faults that can be asked for, as a table in Markdown.
+    pub fn table() -> String {
+        let mut table = String::from("| fault | meaning |\n| --- | --- |\n");
         for FaultType {
             name,
             value,
@@ -152,9 +151,9 @@ impl Faults {
             ..
         } in FAULTS
         {
-            let _ = writeln!(help, "{name}={value}  {meaning}");
+            let _ = writeln!(table, "| `{name}={value}` | {meaning} |");
         }
-        help
+        table
     }
 
     /// Whether it asks for faults that only show in the data of reads.
@@ -195,7 +194,7 @@ pub enum DataFault {
 pub(crate) struct FaultyDevice {
     inner: Box<dyn Device>,
     faults: Faults,
-    chance: SplitMix64,
+    chance: Rng,
     /// The commands in the drive by their tags, and when they came.
     commands: BTreeMap<u32, (Nanos, Command)>,
     /// What the drive has completed, by when the host will see it.
@@ -215,7 +214,7 @@ impl FaultyDevice {
             inner,
             faults,
             // Another sequence than that of the drive below.
-            chance: SplitMix64::seed_from_u64(!seed),
+            chance: Rng::new(!seed),
             commands: BTreeMap::new(),
             completed: BTreeMap::new(),
             completions: 0,
@@ -226,22 +225,12 @@ impl FaultyDevice {
         }
     }
 
-    /// Whether something that happens at this rate happens now.
-    fn happens(&mut self, rate: f64) -> bool {
-        // 53 bits are a number from 0 to below 1.
-        rate > 0.0 && ((self.chance.next_u64() >> 11) as f64) < rate * (1u64 << 53) as f64
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.chance.next_u64()) * u128::from(bound)) >> 64) as u64
-    }
-
     /// Decides when and how the host sees that a command has completed.
     fn take_completion(&mut self, mut completion: Completion) {
         if let Some((came, command)) = self.commands.remove(&completion.tag) {
             let took_ns = completion.at.saturating_sub(came).0;
             let mut longer_ns = (took_ns as f64 * (self.faults.slow - 1.0)) as u64;
-            if self.happens(self.faults.stall) {
+            if self.chance.happens(self.faults.stall) {
                 self.stats.stalls += 1;
                 longer_ns = longer_ns.saturating_add(self.faults.stall_ns);
             }
@@ -274,8 +263,8 @@ impl FaultyDevice {
 
     fn read(&mut self, tag: u32, range: Range<u64>) -> CommandStatus {
         let sectors = range.end - range.start;
-        if self.happens(self.faults.read_error) {
-            let sector = range.start + self.below(sectors);
+        if self.chance.happens(self.faults.read_error) {
+            let sector = range.start + self.chance.below_u64(sectors);
             self.stats.latent_errors += u64::from(self.unreadable.insert(sector));
         }
         if self.unreadable.range(range.clone()).next().is_some() {
@@ -290,22 +279,22 @@ impl FaultyDevice {
 
     fn data_fault_of(&mut self, range: Range<u64>) -> Option<DataFault> {
         let sectors = range.end - range.start;
-        if self.happens(self.faults.bit_rot) {
+        if self.chance.happens(self.faults.bit_rot) {
             self.stats.bits_rotted += 1;
-            let sector = range.start + self.below(sectors);
-            let bit = self.below(SECTOR_BITS) as u16;
+            let sector = range.start + self.chance.below_u64(sectors);
+            let bit = self.chance.below_u64(SECTOR_BITS) as u16;
             return Some(DataFault::BitRot { sector, bit });
         }
-        if self.happens(self.faults.stale_read) {
+        if self.chance.happens(self.faults.stale_read) {
             self.stats.stale_reads += 1;
             return Some(DataFault::Stale);
         }
-        if self.happens(self.faults.misdirected_read) {
+        if self.chance.happens(self.faults.misdirected_read) {
             self.stats.misdirected_reads += 1;
             let identity = self.inner.identify();
             let block = u64::from(identity.logical_block_bytes / 512);
             let places = (identity.capacity_sectors - sectors) / block + 1;
-            let sector = self.below(places) * block;
+            let sector = self.chance.below_u64(places) * block;
             return Some(DataFault::Misdirected { sector });
         }
         None

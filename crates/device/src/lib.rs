@@ -9,6 +9,7 @@ use blklab_blk::{Nanos, Op, Sector};
 mod faults;
 mod published;
 pub mod registry;
+mod rng;
 mod spec;
 
 mod hdd;

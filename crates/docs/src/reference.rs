@@ -26,6 +26,10 @@ pub const ALL: &[Reference] = &[
         make: blklab_device::reference,
     },
     Reference {
+        name: "faults",
+        make: faults,
+    },
+    Reference {
         name: "machines",
         make: Machine::reference,
     },
@@ -99,6 +103,14 @@ fn fio_options() -> String {
     format!(
         "# fio's options\n\nWhat becomes of each option of fio 3.33 in a simulated job.\n\n{}",
         blklab_workload::fio::option_tables()
+    )
+}
+
+fn faults() -> String {
+    format!(
+        "# Faults of drives\n\nWhat `--faults` takes, divided by commas. A rate is a share of \
+         commands, from 0 to 1.\n\n{}",
+        blklab_device::Faults::table()
     )
 }
 

@@ -15,7 +15,6 @@ mod lru;
 mod power;
 mod preconditioning;
 mod read_cache;
-mod rng;
 mod slab;
 mod spec;
 #[cfg(test)]
@@ -27,6 +26,7 @@ use std::sync::Arc;
 use blklab_blk::{Nanos, Op as HostOp};
 use blklab_stats::{DeviceStats, DriveTimeline};
 
+use crate::rng::Rng;
 use crate::spec::{Model, ModelType};
 use crate::{Command, CommandStatus, Completion, Device, Identity, State};
 use events::{EventKind, EventQueue};
@@ -36,7 +36,6 @@ use ftl::cached_map::MapWaiter;
 use gc::{Collector, IDLE_CHECK, Media, Progress};
 use host_interface::{FETCH, FetchCtx, HostInterface};
 use read_cache::{ReadCtx, Reads};
-use rng::Rng;
 use spec::SsdSpec;
 use write_cache::{Controller, WriteCache};
 

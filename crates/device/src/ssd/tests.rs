@@ -22,8 +22,8 @@ mod waits;
 
 use blklab_blk::{Nanos, Op, Sector};
 
+use crate::rng::Rng;
 use crate::spec::Interface;
-use crate::ssd::rng::Rng;
 use crate::ssd::{Ssd, SsdSpec};
 use crate::{Command, Completion, Device};
 

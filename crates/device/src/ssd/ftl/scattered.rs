@@ -1,7 +1,7 @@
 //! Slots scattered over blocks that are partly valid, by formula in both
 //! directions.
 
-use crate::ssd::rng::Rng;
+use crate::rng::Rng;
 
 /// What a block holds.
 #[derive(Clone, Copy, Debug)]

@@ -18,12 +18,12 @@ pub(crate) mod victim;
 
 use blklab_stats::DeviceStats;
 
+use crate::rng::Rng;
 use crate::ssd::flash::Flash;
 use crate::ssd::flash::codewords::Codewords;
 use crate::ssd::flash::transaction::{Operation, Priority, Source};
 use crate::ssd::ftl::blocks::NO_BLOCK;
 use crate::ssd::ftl::{Ftl, Stream, Victim};
-use crate::ssd::rng::Rng;
 use crate::ssd::spec::Mapping;
 use crate::ssd::spec::SsdSpec;
 pub(crate) use fold::IDLE_CHECK;

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
+use crate::rng::Rng;
 use crate::ssd::ftl::Ftl;
-use crate::ssd::rng::Rng;
 use crate::ssd::spec::{GcPolicy, GcSpec};
 
 /// Numbers that are drawn for each block that is wanted, before all blocks are looked

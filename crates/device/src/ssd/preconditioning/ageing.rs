@@ -4,10 +4,10 @@
 use std::ops::Range;
 
 use super::occupied_slots;
+use crate::rng::Rng;
 use crate::ssd::ftl::{Ftl, Stream, Victim};
 use crate::ssd::gc::victim::choose_victim;
 use crate::ssd::preconditioning::steady::Room;
-use crate::ssd::rng::Rng;
 use crate::ssd::spec::{AgedSpec, SsdSpec};
 
 /// How often the whole address space is overwritten.

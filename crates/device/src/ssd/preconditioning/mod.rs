@@ -8,11 +8,11 @@ pub(crate) mod ageing;
 mod scaled_row;
 pub(crate) mod steady;
 
+use crate::rng::Rng;
 use crate::ssd::ftl::Ftl;
 use crate::ssd::ftl::placement::Placement;
 use crate::ssd::ftl::scattered::{Occupied, Scattered};
 use crate::ssd::ftl::start::ScatteredPlanes;
-use crate::ssd::rng::Rng;
 use crate::ssd::spec::{AgedSpec, InitialState, SsdSpec};
 use steady::{PlaneShape, Room};
 use strength_reduce::StrengthReducedU32;

@@ -16,11 +16,11 @@
 
 use std::ops::Range;
 
+use crate::rng::Rng;
 use crate::ssd::ftl::rows::first_place;
 use crate::ssd::gc::victim;
 use crate::ssd::preconditioning::ageing::draw;
 use crate::ssd::preconditioning::steady::{PlaneShape, Room};
-use crate::ssd::rng::Rng;
 use crate::ssd::spec::{AgedSpec, GcPolicy};
 
 /// Its slots a block and blocks a plane, at most.

@@ -13,9 +13,9 @@
 //! No two rows are at the same point of that, so the small one is looked at
 //! several times.
 
+use crate::rng::Rng;
 use crate::ssd::ftl::scattered::{BlockShare, PlaneState};
 use crate::ssd::preconditioning::scaled_row::{Shares, SmallRow, Snapshot};
-use crate::ssd::rng::Rng;
 use crate::ssd::spec::{AgedSpec, GcPolicy, SsdSpec};
 
 /// How much of a plane collection leaves free, in blocks.

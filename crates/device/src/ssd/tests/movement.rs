@@ -3,9 +3,9 @@
 use blklab_blk::{Nanos, Op, Sector};
 use blklab_stats::DeviceStats;
 
+use crate::rng::Rng;
 use crate::ssd::Ssd;
 use crate::ssd::ftl::Located;
-use crate::ssd::rng::Rng;
 use crate::ssd::tests::small;
 use crate::{Command, Completion, Device};
 

@@ -2,10 +2,10 @@
 
 use blklab_stats::DeviceStats;
 
+use crate::rng::Rng;
 use crate::ssd::Ssd;
 use crate::ssd::ftl::Stream;
 use crate::ssd::ftl::rows::first_place;
-use crate::ssd::rng::Rng;
 use crate::ssd::tests::{overwrite_drawn, small};
 use crate::{Command, Device};
 use blklab_blk::{Nanos, Op, Sector};

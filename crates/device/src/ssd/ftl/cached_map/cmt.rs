@@ -204,7 +204,7 @@ impl Warm {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ssd::rng::Rng;
+    use crate::rng::Rng;
     use proptest::prelude::*;
 
     #[test]

@@ -17,6 +17,19 @@ impl Rng {
         self.0.next_u64()
     }
 
+    /// Whether something happens that does so at this rate, from 0 to 1.
+    #[inline]
+    pub(crate) fn happens(&mut self, rate: f64) -> bool {
+        // 53 bits are a number from 0 to below 1.
+        rate > 0.0 && ((self.next() >> 11) as f64) < rate * (1u64 << 53) as f64
+    }
+
+    /// A number below a bound that may need all bits.
+    #[inline]
+    pub(crate) fn below_u64(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
+    }
+
     /// A number below `bound`.
     #[inline]
     pub(crate) fn below(&mut self, bound: u32) -> u32 {
