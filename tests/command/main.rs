@@ -12,6 +12,7 @@ mod faults;
 mod files;
 mod fio_examples;
 mod fs_images;
+mod fs_mount;
 mod guest;
 mod host_calibrate;
 mod host_compare;

@@ -5,20 +5,8 @@ use std::io::ErrorKind;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::support::Place;
 use crate::support::served::{Served, have, judge, verified};
-
-/// Whether FUSE is to be had here; says so where it is not.
-fn have_fuse() -> bool {
-    let open = std::fs::OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open("/dev/fuse");
-    if let Err(error) = &open {
-        blklab_judges::not_possible(&format!("/dev/fuse: {error}"));
-    }
-    open.is_ok()
-}
+use crate::support::{Place, have_fuse};
 
 fn shell(place: &Place, line: &str) -> String {
     judge(place, "sh", &["-c", line]).out

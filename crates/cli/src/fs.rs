@@ -14,7 +14,10 @@ use blklab_fs::{
     Attributes, Caller, Ext2Layout, FatWidth, FileKind, FileSystem, FsError, Image, Ino,
     MountOptions, NewInode, Timestamp, VfatLayout, VfatOptions, Volume, at_once,
 };
-use blklab_serve::parse_size;
+use blklab_serve::{ImageMount, parse_size};
+use rustix::fs::{FlockOperation, flock};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 use crate::args::{FsArgs, FsCommand, FsKind, FsLsArgs, FsMkfsArgs};
 use crate::failure::Failure;
@@ -36,6 +39,7 @@ pub(crate) fn fs(args: &FsArgs) -> Result<(), Failure> {
         FsCommand::Stat { path: None } => usage(&Opened::read(args)?),
         FsCommand::Stat { path: Some(path) } => stat(&Opened::read(args)?, path),
         FsCommand::Blocks { path } => blocks(&Opened::read(args)?, path),
+        FsCommand::Mount { folder, read_only } => mount(args, folder, *read_only),
         FsCommand::Put { file, path } => change(args, |opened| put(opened, file, path)),
         FsCommand::Rm { recursive, paths } => change(args, |opened| {
             paths
@@ -60,14 +64,7 @@ fn now() -> Result<Timestamp, Failure> {
             nanoseconds: 0,
         });
     }
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    Ok(since.map_or_else(
-        |_| Timestamp::default(),
-        |since| Timestamp {
-            seconds: since.as_secs() as i64,
-            nanoseconds: since.subsec_nanos(),
-        },
-    ))
+    Ok(SystemTime::now().into())
 }
 
 /// A file system that was opened, and its image's name for messages.
@@ -98,6 +95,9 @@ impl<'a> Opened<'a> {
         let name = args.image.as_path();
         let file = OpenOptions::new().read(true).write(write).open(name);
         let file = file.map_err(|error| cannot_open(name, &error))?;
+        if write {
+            lock(name, &file)?;
+        }
         let image = Image::new(file).map_err(|error| cannot_open(name, &error))?;
         let wrong = |message| Failure::mistake(format!("--options {message}"));
         let options = MountOptions {
@@ -170,6 +170,45 @@ impl<'a> Opened<'a> {
         };
         done.map_err(|error| self.failure(path, error))
     }
+}
+
+/// Two commands that change one image would each overwrite what the other did.
+fn lock(name: &Path, image: &File) -> Result<(), Failure> {
+    flock(image, FlockOperation::NonBlockingLockExclusive).map_err(|error| {
+        let name = name.display();
+        Failure::mistake(match error {
+            rustix::io::Errno::WOULDBLOCK => format!("{name}: another command has it mounted"),
+            error => format!("{name}: cannot lock: {error}"),
+        })
+    })
+}
+
+/// Mounts the file system until it is unmounted, or a signal comes.
+fn mount(args: &FsArgs, folder: &Path, read_only: bool) -> Result<(), Failure> {
+    let broken = |error: io::Error| Failure::Broken(error.to_string());
+    let opened = Opened::open(args, !read_only)?;
+    let name = opened.name;
+    // Before anything is mounted, so that no signal is missed.
+    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(broken)?;
+    let mounted = ImageMount::new(opened.volume, name, folder, read_only);
+    let mut mounted = mounted.map_err(Failure::mistake)?;
+    let mut unmounter = mounted.unmounter();
+    std::thread::spawn(move || {
+        let mut signals = signals.forever();
+        signals.next();
+        unmounter.unmount();
+        // A second signal does not wait for programs that have files open there.
+        signals.next();
+        std::process::exit(1);
+    });
+    output::print(&format!(
+        "{} is mounted on {}\n",
+        name.display(),
+        folder.display()
+    ))?;
+    mounted
+        .serve()
+        .map_err(|error| Failure::Broken(format!("{}: {error}", name.display())))
 }
 
 /// Changes a file system; the image is only written when all went well.
@@ -461,6 +500,7 @@ fn image_for_mkfs(args: &FsArgs, mkfs: &FsMkfsArgs) -> Result<Image<File>, Failu
         .truncate(false)
         .open(name);
     let file = file.map_err(wrong)?;
+    lock(name, &file)?;
     if let Some(length) = length {
         file.set_len(length).map_err(wrong)?;
     }

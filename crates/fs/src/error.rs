@@ -54,6 +54,31 @@ pub enum FsError {
     },
 }
 
+impl FsError {
+    /// Its number on Linux (`errno`), of those of a call; that of a signal's as `EFAULT`.
+    pub const fn errno(self) -> i32 {
+        match self {
+            FsError::NotSupported => 1,
+            FsError::NoEntry => 2,
+            FsError::Device => 5,
+            FsError::NotMapped => 14,
+            FsError::Busy => 16,
+            FsError::Exists => 17,
+            FsError::OtherDevice => 18,
+            FsError::NotDirectory => 20,
+            FsError::IsDirectory => 21,
+            FsError::NotAligned | FsError::BadName | FsError::BadCall => 22,
+            FsError::TooBig => 27,
+            FsError::NoSpace => 28,
+            FsError::TooManyLinks => 31,
+            FsError::NameTooLong => 36,
+            FsError::NotEmpty => 39,
+            FsError::LinkLoop => 40,
+            FsError::Corrupt { .. } => 117,
+        }
+    }
+}
+
 impl fmt::Display for FsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::time::{Duration, SystemTime};
 
 use crate::error::FsError;
 
@@ -64,6 +65,33 @@ impl Timestamp {
             day: of_year - (153 * from_march + 2) / 5 + 1,
             second_of_day: self.seconds.rem_euclid(DAY_SECONDS),
         }
+    }
+}
+
+impl From<SystemTime> for Timestamp {
+    fn from(time: SystemTime) -> Timestamp {
+        match time.duration_since(SystemTime::UNIX_EPOCH) {
+            Ok(since) => Timestamp {
+                seconds: since.as_secs() as i64,
+                nanoseconds: since.subsec_nanos(),
+            },
+            Err(before) => Timestamp {
+                seconds: -(before.duration().as_secs_f64().ceil() as i64),
+                nanoseconds: 0,
+            },
+        }
+    }
+}
+
+impl From<Timestamp> for SystemTime {
+    fn from(time: Timestamp) -> SystemTime {
+        let seconds = Duration::from_secs(time.seconds.unsigned_abs());
+        let whole = match time.seconds < 0 {
+            true => SystemTime::UNIX_EPOCH.checked_sub(seconds),
+            false => SystemTime::UNIX_EPOCH.checked_add(seconds),
+        };
+        let beyond = Duration::from_nanos(time.nanoseconds.into());
+        whole.map_or(SystemTime::UNIX_EPOCH, |whole| whole + beyond)
     }
 }
 

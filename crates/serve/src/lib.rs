@@ -4,6 +4,7 @@
 //! - `net`: sockets, TLS and the handshake, up to the choice of an export.
 //! - `export`: one export's thread, with its connections and its block layer.
 //! - `control`: attributes, counters, traces and metrics of a running server.
+//! - `mount`: an image's files in a folder, over FUSE.
 //! - `client`: the other side of the protocol: a load, and a drive to probe.
 //!
 //! Each export is one thread with one request queue, so that its scheduler
@@ -15,6 +16,7 @@ mod client;
 mod config;
 mod control;
 mod export;
+mod mount;
 mod net;
 mod server;
 mod spec;
@@ -27,6 +29,7 @@ pub use backend::{BackendConfig, BackendType, all as backends, memory, null};
 pub use client::{LoadConfig, LoadReport, ProbeTarget, load};
 pub use config::{ExportConfig, Limits, ServerConfig};
 pub use control::{Rate, RecordFormat, Sample, ask, record};
+pub use mount::{ImageMount, Unmounter};
 pub use net::{Listen, TlsMode, TlsSettings};
 pub use server::Server;
 pub use spec::{ExportSpec, LimitsSpec, ServerSpec};

@@ -94,6 +94,18 @@ impl Outcome {
     }
 }
 
+/// Whether FUSE is to be had here; says so where it is not.
+pub fn have_fuse() -> bool {
+    let open = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/fuse");
+    if let Err(error) = &open {
+        blklab_judges::not_possible(&format!("/dev/fuse: {error}"));
+    }
+    open.is_ok()
+}
+
 /// A short job that keeps a queue above a drive.
 pub const MIXED: &str = "\
 [global]

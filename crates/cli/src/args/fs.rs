@@ -15,6 +15,8 @@ Examples:
       where on the device the file lies
   blklab fs disk.img rm /notes.txt && blklab fs disk.img strings | grep secret
       what rm leaves behind
+  blklab fs disk.img mount /mnt
+      over FUSE; cp, tar and editors work there, and umount ends it
   blklab fs -o utf8,codepage=932 card.img ls
       a memory card from Japan";
 
@@ -82,6 +84,15 @@ pub(crate) enum FsCommand {
     },
     /// Make an empty file system
     Mkfs(FsMkfsArgs),
+    /// Show its files in a folder, for any program to work with, until the folder is
+    /// unmounted or Ctrl-C
+    Mount {
+        /// The folder
+        folder: PathBuf,
+        /// Change nothing
+        #[arg(long)]
+        read_only: bool,
+    },
     /// Tell what is known of a file, or of the file system
     Stat {
         /// A path in the image; the file system if not given

@@ -1,0 +1,240 @@
+//! `blklab fs IMAGE mount`: programs of every day work on an image's files, and the
+//! tool that checks such images finds nothing wrong afterwards.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, Command, Stdio};
+
+use crate::support::{Place, have_fuse};
+
+/// An image that is mounted; it is unmounted before the test's folder goes.
+struct Mounted<'a> {
+    place: &'a Place,
+    child: Child,
+}
+
+impl<'a> Mounted<'a> {
+    /// `None` where this machine does not let us mount.
+    fn start(place: &'a Place, options: &[&str]) -> Option<Mounted<'a>> {
+        let arguments = [&["fs", "disk.img", "mount", "mnt"], options].concat();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_blklab"))
+            .args(arguments)
+            .current_dir(place.path(""))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let mut line = String::new();
+        let out = child.stdout.as_mut().expect("a pipe");
+        BufReader::new(out).read_line(&mut line).expect("text");
+        if line.is_empty() {
+            let mut why = String::new();
+            let err = child.stderr.as_mut().expect("a pipe");
+            err.read_to_string(&mut why).expect("text");
+            assert_eq!(child.wait().expect("it ends").code(), Some(2), "{why}");
+            blklab_judges::not_possible(&why);
+            return None;
+        }
+        assert_eq!(line, "disk.img is mounted on mnt\n");
+        Some(Mounted { place, child })
+    }
+
+    fn shell(&self, line: &str) -> String {
+        let output = Command::new("sh")
+            .args(["-ec", line])
+            .current_dir(self.place.path("mnt"))
+            .output()
+            .expect("a shell");
+        let err = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{line}: {err}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Ends it by SIGTERM; it ends well.
+    fn end(mut self) {
+        assert!(terminate(&self.child), "a signal");
+        let ended = self.child.wait().expect("it ends");
+        assert_eq!(ended.code(), Some(0));
+    }
+}
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        if self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
+            // A test that failed: nothing more is asked than that it goes.
+            terminate(&self.child);
+            terminate(&self.child);
+            let _ = self.child.wait();
+        }
+    }
+}
+
+fn terminate(child: &Child) -> bool {
+    let pid = child.id().to_string();
+    Command::new("kill")
+        .arg(&pid)
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+fn place_with(kind: &str) -> Place {
+    let place = Place::new();
+    let mkfs = ["fs", "disk.img", "mkfs", kind, "--size", "16M"];
+    place.blklab(&mkfs).ok();
+    std::fs::create_dir(place.path("mnt")).expect("a folder");
+    place
+}
+
+/// What the tool that checks such images says.
+fn check(place: &Place, program: &str, arguments: &[&str]) {
+    if !blklab_judges::have(program) {
+        return;
+    }
+    let image = place.path("disk.img");
+    let output = Command::new(program).args(arguments).arg(&image).output();
+    let output = output.expect("installed");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{program}: {said}");
+}
+
+/// A folder with files of several lengths, and a checksum of each.
+fn sources(place: &Place) {
+    let line = "mkdir -p src/a/b && cd src && \
+        for n in 0 1 511 512 1024 4096 5000 70000 1500000; do \
+            head -c $n /dev/zero | tr '\\0' \"$((n % 8))\" > a/b/f$n; done && \
+        for n in $(seq 60); do echo $n > \"a/a name of some length, number $n\"; done && \
+        find . -type f | sort | xargs -d '\\n' sha256sum > ../sums";
+    let made = Command::new("sh")
+        .args(["-ec", line])
+        .current_dir(place.path(""))
+        .status();
+    assert!(made.expect("a shell").success());
+}
+
+#[test]
+fn cp_tar_and_mv_work_in_a_mounted_image() {
+    if !have_fuse() {
+        return;
+    }
+    for (kind, program, arguments) in [
+        ("ext2", "e2fsck", &["-f", "-n"][..]),
+        ("fat16", "fsck.vfat", &["-n"]),
+    ] {
+        let place = place_with(kind);
+        sources(&place);
+        let Some(mounted) = Mounted::start(&place, &[]) else {
+            return;
+        };
+        mounted.shell("cp -r ../src copy && cd copy && sha256sum --quiet -c ../../sums");
+        mounted.shell(
+            "mkdir untarred && tar -C ../src -cf - . | tar -C untarred --no-same-owner -xf -",
+        );
+        mounted.shell("cd untarred && sha256sum --quiet -c ../../sums");
+        // What was deleted stays for the program that has it open.
+        let kept = mounted.shell("exec 3< copy/a/b/f5000; rm copy/a/b/f5000; wc -c <&3");
+        assert_eq!(kept.trim(), "5000");
+        mounted.shell("mv copy/a moved && rm -r copy && mv untarred/a/b/f1 untarred/a/b/f0");
+        mounted.shell("truncate -s 100 moved/b/f70000 && truncate -s 9000 moved/b/f1024");
+        assert_eq!(
+            mounted.shell("tail -c 7976 moved/b/f1024 | tr -d '\\0'"),
+            ""
+        );
+        mounted.shell("printf more >> moved/b/f512; sync -f moved/b/f512");
+        assert_eq!(mounted.shell("ls moved/b | wc -l").trim(), "8");
+        assert!(!mounted.shell("stat -f -c %s .").trim().is_empty());
+        mounted.end();
+        check(&place, program, arguments);
+        // It is in the image.
+        let size = place.blklab(&["fs", "disk.img", "stat", "/moved/b/f512"]);
+        assert!(size.ok().out.contains("size: 516 bytes"));
+        let listed = place.blklab(&["fs", "disk.img", "ls", "/untarred/a/b"]);
+        assert_eq!(listed.ok().out.lines().count(), 8);
+    }
+}
+
+#[test]
+fn links_owners_and_permissions_are_kept_on_ext2() {
+    if !have_fuse() {
+        return;
+    }
+    let place = place_with("ext2");
+    let Some(mounted) = Mounted::start(&place, &[]) else {
+        return;
+    };
+    mounted.shell("echo text > one && ln one two && ln -s one three && chmod 640 one");
+    assert_eq!(
+        mounted.shell("cat two three; stat -c '%h %a' two"),
+        "text\ntext\n2 640\n"
+    );
+    assert_eq!(mounted.shell("readlink three"), "one\n");
+    mounted.shell("touch -d 2001-02-03T04:05:06Z two && rm one");
+    // While it is mounted, nobody else changes it.
+    let refused = place.blklab(&["fs", "disk.img", "rm", "/two"]);
+    assert_eq!(refused.status, 2);
+    assert!(
+        refused.err.contains("another command has it mounted"),
+        "{}",
+        refused.err
+    );
+    mounted.end();
+    check(&place, "e2fsck", &["-f", "-n"]);
+    let stat = place.blklab(&["fs", "disk.img", "stat", "/two"]).ok().out;
+    assert!(stat.contains("links: 1\n"), "{stat}");
+    assert!(stat.contains("(640)"), "{stat}");
+    assert!(stat.contains("modified: 2001-02-03T04:05:06Z"), "{stat}");
+}
+
+#[test]
+fn a_signal_writes_all_even_while_files_are_open() {
+    if !have_fuse() {
+        return;
+    }
+    let place = place_with("ext2");
+    let Some(mut mounted) = Mounted::start(&place, &[]) else {
+        return;
+    };
+    let mut open = std::fs::File::create(place.path("mnt/file")).expect("a file");
+    open.write_all(b"before the signal").expect("written");
+    assert!(terminate(&mounted.child));
+    // Unmounted, but not ended.
+    while std::fs::exists(place.path("mnt/file")).expect("a folder") {
+        std::thread::yield_now();
+    }
+    open.write_all(b", and after it").expect("written");
+    drop(open);
+    assert_eq!(mounted.child.wait().expect("it ends").code(), Some(0));
+    let text = place.blklab(&["fs", "disk.img", "cat", "/file"]).ok().out;
+    assert_eq!(text, "before the signal, and after it");
+    check(&place, "e2fsck", &["-f", "-n"]);
+}
+
+#[test]
+fn a_read_only_mount_changes_no_byte() {
+    if !have_fuse() {
+        return;
+    }
+    let place = place_with("fat16");
+    place.file("text", "text\n");
+    place.blklab(&["fs", "disk.img", "put", "text", "/"]).ok();
+    let before = std::fs::read(place.path("disk.img")).expect("an image");
+    let Some(mounted) = Mounted::start(&place, &["--read-only"]) else {
+        return;
+    };
+    assert_eq!(
+        mounted.shell("cat text; rm text 2>/dev/null || echo refused"),
+        "text\nrefused\n"
+    );
+    mounted.end();
+    assert!(std::fs::read(place.path("disk.img")).expect("an image") == before);
+}
+
+#[test]
+fn what_is_no_folder_is_told() {
+    let place = place_with("ext2");
+    place.file("file", "");
+    for (folder, why) in [("none", "No such file"), ("file", "it is no folder")] {
+        let refused = place.blklab(&["fs", "disk.img", "mount", folder]);
+        assert_eq!(refused.status, 2, "{}", refused.err);
+        assert_eq!(refused.err.lines().count(), 1, "{}", refused.err);
+        assert!(refused.err.contains(why), "{}", refused.err);
+    }
+}
