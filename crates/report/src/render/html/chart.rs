@@ -3,7 +3,9 @@
 
 use std::fmt::{self, Write};
 
-use super::{escape, mark};
+use askama::filters::Safe;
+
+use super::{drawn, escape, mark};
 use crate::comparison::{Cell, DirectionTable, Metric, Row};
 use crate::quantity::{self, Scale, short};
 use crate::render::scale_of;
@@ -20,21 +22,27 @@ pub(super) fn colour(index: usize) -> String {
 }
 
 /// A scheduler's line as the legend shows it.
-pub(super) fn legend_line(index: usize) -> String {
-    format!(
+pub(super) fn legend_line(index: usize) -> Safe<String> {
+    Safe(format!(
         "<svg viewBox=\"0 0 30 10\" aria-hidden=\"true\"><line x1=\"0\" y1=\"5\" x2=\"30\" \
          y2=\"5\" stroke=\"{}\" stroke-width=\"3\" stroke-dasharray=\"{}\"/></svg>",
         colour(index),
         DASHES[index % DASHES.len()]
-    )
+    ))
+}
+
+/// The schedulers' lines, as the latency charts draw them.
+pub(super) fn legend(table: &DirectionTable) -> impl Iterator<Item = (Safe<String>, &str)> {
+    let rows = table.rows.iter().enumerate();
+    rows.map(|(index, row)| (legend_line(index), row.scheduler.as_str()))
 }
 
 /// An area's colour as the legend shows it.
-pub(super) fn legend_area(colour: &str) -> String {
-    format!(
+pub(super) fn legend_area(colour: &str) -> Safe<String> {
+    Safe(format!(
         "<svg viewBox=\"0 0 30 10\" aria-hidden=\"true\"><rect width=\"30\" height=\"10\" \
          fill=\"{colour}\"/></svg>"
-    )
+    ))
 }
 
 pub(super) fn open_svg(out: &mut String, width: f64, height: f64, label: &str) -> fmt::Result {
@@ -64,7 +72,11 @@ pub(super) fn tick(out: &mut String, at: (f64, f64), anchor: &str, text: &str) -
 }
 
 /// Bars of bandwidth, one a scheduler, with the 95 % interval over repeats.
-pub(super) fn bandwidth(out: &mut String, table: &DirectionTable) -> fmt::Result {
+pub(super) fn bandwidth(table: &DirectionTable) -> Safe<String> {
+    drawn(|out| write_bandwidth(out, table))
+}
+
+fn write_bandwidth(out: &mut String, table: &DirectionTable) -> fmt::Result {
     const WIDTH: f64 = 520.0;
     const BARS: std::ops::Range<f64> = 100.0..360.0;
     const STEP: f64 = 34.0;
@@ -210,7 +222,11 @@ fn nines(percent: f64) -> f64 {
 
 /// Latency over percentiles, one line a scheduler; both axes logarithmic, so
 /// that the tail gets as much room as the rest.
-pub(super) fn latency(out: &mut String, table: &DirectionTable) -> fmt::Result {
+pub(super) fn latency(table: &DirectionTable) -> Safe<String> {
+    drawn(|out| write_latency(out, table))
+}
+
+fn write_latency(out: &mut String, table: &DirectionTable) -> fmt::Result {
     let Some(plane) = Plane::around(table) else {
         return writeln!(out, "<p class=\"soft\">No I/O was done.</p>");
     };
@@ -307,7 +323,11 @@ fn percent_text(percent: f64) -> String {
 }
 
 /// Bars of how busy each part was, on a scale that all schedulers share.
-pub(super) fn shares(
+pub(super) fn shares(part: (usize, &str), busy: &[f64], most: f64) -> Safe<String> {
+    drawn(|out| write_shares(out, part, busy, most))
+}
+
+fn write_shares(
     out: &mut String,
     (index, part): (usize, &str),
     busy: &[f64],

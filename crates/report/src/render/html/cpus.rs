@@ -2,8 +2,10 @@
 
 use std::fmt::{self, Write};
 
-use super::chart;
-use super::escape;
+use askama::Template;
+use askama::filters::Safe;
+
+use super::{chart, drawn};
 use crate::comparison::{CPU_PARTS, CpuTimeline};
 
 /// CPUs drawn apart; of more, their mean is drawn.
@@ -13,37 +15,33 @@ const WIDTH: f64 = 260.0;
 const HEIGHT: f64 = 70.0;
 
 /// All schedulers' CPUs; nothing where none were watched.
-pub(super) fn write(out: &mut String, timelines: &[CpuTimeline]) -> fmt::Result {
-    if timelines.is_empty() {
-        return Ok(());
-    }
-    writeln!(
-        out,
-        "<h2>CPUs</h2>\n<p class=\"soft\">Share of each CPU's time over the first run; the rest is \
-         idle.</p>\n<ul class=\"legend\">"
-    )?;
-    for (part, name) in CPU_PARTS.iter().enumerate() {
-        let area = chart::legend_area(&format!("var(--cpu{part})"));
-        writeln!(out, "<li>{area}{name}</li>")?;
-    }
-    writeln!(out, "</ul>\n<div class=\"few\">")?;
-    for timeline in timelines {
-        let name = escape(&timeline.scheduler);
-        writeln!(out, "<div class=\"card\"><h3>{name}</h3>")?;
-        match timeline.shares.len() {
-            count if count > CPUS_APART => {
-                let title = format!("mean of {count} CPUs");
-                chart(out, &title, &timeline.end_ns, &mean(&timeline.shares))?;
-            }
-            _ => {
-                for (cpu, shares) in timeline.shares.iter().enumerate() {
-                    chart(out, &format!("CPU {cpu}"), &timeline.end_ns, shares)?;
-                }
-            }
+#[derive(Template)]
+#[template(path = "cpus.html")]
+pub(super) struct Cpus<'a> {
+    pub timelines: &'a [CpuTimeline],
+}
+
+/// The parts of a CPU's time, as the charts colour them.
+fn legend() -> impl Iterator<Item = (Safe<String>, &'static str)> {
+    let parts = CPU_PARTS.iter().enumerate();
+    parts.map(|(part, name)| (chart::legend_area(&format!("var(--cpu{part})")), *name))
+}
+
+/// A scheduler's CPUs.
+fn charts(timeline: &CpuTimeline) -> Safe<String> {
+    drawn(|out| match timeline.shares.len() {
+        count if count > CPUS_APART => {
+            let title = format!("mean of {count} CPUs");
+            chart(out, &title, &timeline.end_ns, &mean(&timeline.shares))
         }
-        writeln!(out, "</div>")?;
-    }
-    writeln!(out, "</div>")
+        _ => timeline
+            .shares
+            .iter()
+            .enumerate()
+            .try_for_each(|(cpu, shares)| {
+                chart(out, &format!("CPU {cpu}"), &timeline.end_ns, shares)
+            }),
+    })
 }
 
 fn mean(cpus: &[Vec<[f64; CPU_PARTS.len()]>]) -> Vec<[f64; CPU_PARTS.len()]> {
@@ -109,9 +107,7 @@ mod tests {
     }
 
     fn page(timelines: &[CpuTimeline]) -> String {
-        let mut out = String::new();
-        write(&mut out, timelines).unwrap();
-        out
+        Cpus { timelines }.render().unwrap()
     }
 
     #[test]

@@ -3,8 +3,10 @@
 
 use std::fmt::{self, Write};
 
-use super::chart::{DASHES, colour, line, open_svg, tick};
-use super::{escape, heading};
+use askama::filters::Safe;
+
+use super::chart::{DASHES, colour, legend_line, line, open_svg, tick};
+use super::{drawn, escape};
 use crate::comparison::{Axis, DirectionTable, Metric};
 use crate::render::scale_of;
 
@@ -13,37 +15,33 @@ const X: (f64, f64) = (66.0, 508.0);
 /// From bottom to top.
 const Y: (f64, f64) = (280.0, 14.0);
 
-/// What is drawn of each table.
+/// What is drawn of each table, as far as it has it.
 const METRICS: [Metric; 3] = [Metric::Iops, Metric::Bandwidth, Metric::P99];
 
-/// The charts of a table, with the names of their lines.
-pub(super) fn write(out: &mut String, axis: &Axis<'_>, table: &DirectionTable) -> fmt::Result {
-    let metrics = METRICS.iter().filter(|m| table.metrics().contains(m));
-    for &metric in metrics {
-        let (name, key) = (heading(table), escape(axis.key));
-        writeln!(
-            out,
-            "<div class=\"card\"><h3>{name} <small>{} over {key}</small></h3>",
-            metric.name()
-        )?;
-        chart(out, axis, table, metric)?;
-        writeln!(out, "</div>")?;
-    }
-    Ok(())
+pub(super) fn metrics(table: &DirectionTable) -> impl Iterator<Item = &'static Metric> {
+    METRICS.iter().filter(|m| table.metrics().contains(m))
 }
 
 /// The names of the lines, as the charts draw them.
-pub(super) fn legend(out: &mut String, axis: &Axis<'_>) -> fmt::Result {
-    writeln!(out, "<ul class=\"legend\">")?;
-    for (index, (name, _)) in axis.lines.iter().enumerate() {
-        let line = super::chart::legend_line(index);
+pub(super) fn legend<'a>(axis: &'a Axis<'_>) -> impl Iterator<Item = (Safe<String>, &'a str)> {
+    let lines = axis.lines.iter().enumerate();
+    lines.map(|(index, (name, _))| {
         let name = if name.is_empty() { axis.key } else { name };
-        writeln!(out, "<li>{line}{}</li>", escape(name))?;
-    }
-    writeln!(out, "</ul>")
+        (legend_line(index), name)
+    })
 }
 
-fn chart(out: &mut String, axis: &Axis<'_>, table: &DirectionTable, metric: Metric) -> fmt::Result {
+/// A metric over the axis, with a line for each of what else varies.
+pub(super) fn chart(axis: &Axis<'_>, table: &DirectionTable, metric: &Metric) -> Safe<String> {
+    drawn(|out| write_chart(out, axis, table, *metric))
+}
+
+fn write_chart(
+    out: &mut String,
+    axis: &Axis<'_>,
+    table: &DirectionTable,
+    metric: Metric,
+) -> fmt::Result {
     let value = |row: usize| {
         let row = table.rows.get(row).filter(|row| row.ios > 0)?;
         row.cells.get(&metric).map(|cell| cell.value.mean)

@@ -1,5 +1,5 @@
-//! A comparison as one page that opens without a network: charts are inline
-//! SVG, colours follow the reader's light or dark scheme.
+//! A comparison as one page that opens without a network: the templates beside this file
+//! are its skeleton, charts are inline SVG, colours follow the reader's light or dark scheme.
 
 mod chart;
 mod cpus;
@@ -8,227 +8,86 @@ mod timeline;
 
 use std::fmt::{self, Write};
 
-use super::{
-    goal_values, legend, no_figure, process_head, process_scale, scale_of, slowest_title,
-    slowest_values, subtitle,
-};
+use askama::Template;
+use askama::filters::{Escaper, Safe};
+
+use self::cpus::Cpus;
+use self::timeline::Timelines;
+use super::{no_figure, process_scale, scale_of};
 use crate::comparison::{
-    Advice, Cell, Channels, Comparison, Direction, DirectionTable, FactRow, Judgement, Metric,
-    Section, axis, noun,
+    Cell, Channels, Comparison, Direction, DirectionTable, FactRow, Metric, ProcessFigures,
+    Section, noun,
 };
 use crate::quantity::{self, Scale, plus_minus_percent, relative_half_width};
 
-/// Text with nothing in it that HTML would take for markup.
+const STYLE: &str = include_str!("style.css");
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// How templates escape: HTML's five characters by their names, as `askama.toml` says.
+#[derive(Clone, Copy)]
+pub(crate) struct Markup;
+
+impl Escaper for Markup {
+    fn write_escaped_str<W: Write>(&self, mut out: W, text: &str) -> fmt::Result {
+        for character in text.chars() {
+            match character {
+                '&' => out.write_str("&amp;")?,
+                '<' => out.write_str("&lt;")?,
+                '>' => out.write_str("&gt;")?,
+                '"' => out.write_str("&quot;")?,
+                '\'' => out.write_str("&#39;")?,
+                plain => out.write_char(plain)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Text for markup that is not made by a template.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            plain => escaped.push(plain),
-        }
-    }
+    Markup
+        .write_escaped_str(&mut escaped, text)
+        .expect("a string takes all");
     escaped
 }
 
-/// The class of a change that is more than noise.
-fn mark(better: bool, worse: bool) -> &'static str {
-    match (better, worse) {
-        (true, _) => "good",
-        (_, true) => "bad",
-        _ => "",
-    }
+/// Markup for a template, as a function writes it.
+fn drawn(draw: impl FnOnce(&mut String) -> fmt::Result) -> Safe<String> {
+    let mut out = String::new();
+    draw(&mut out).expect("a string takes all");
+    Safe(out)
+}
+
+#[derive(Template)]
+#[template(path = "page.html")]
+struct Page<'a> {
+    comparison: &'a Comparison,
+    timeline: Timelines<'a>,
+    cpus: Cpus<'a>,
 }
 
 /// The comparison as a page.
 pub fn render(comparison: &Comparison) -> String {
-    let mut out = String::new();
-    write_page(&mut out, comparison).expect("a string takes all");
-    out
+    let page = Page {
+        comparison,
+        timeline: Timelines::new(&comparison.timelines),
+        cpus: Cpus {
+            timelines: &comparison.cpus,
+        },
+    };
+    // A template's file ends with a newline that is not part of it.
+    page.render().expect("a string takes all") + "\n"
 }
 
-fn write_page(out: &mut String, comparison: &Comparison) -> fmt::Result {
-    let title = format!("{} on {}", comparison.job, comparison.drive);
-    let title = escape(&title);
-    writeln!(
-        out,
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n\
-         <title>{title} - blklab</title>\n<style>\n{}</style>\n</head>\n<body>\n<main>",
-        include_str!("style.css")
-    )?;
-    let what = match (noun(&comparison.schedulers), comparison.schedulers.len()) {
+/// What the page compares, for its heading.
+fn what(comparison: &Comparison) -> &'static str {
+    match (noun(&comparison.schedulers), comparison.schedulers.len()) {
         ("scheduler", 1) => "One I/O scheduler",
         ("scheduler", _) => "I/O schedulers compared",
         (_, 1) => "One setting",
         _ => "Settings compared",
-    };
-    writeln!(out, "<h1>{what}: {title}</h1>")?;
-    writeln!(
-        out,
-        "<p class=\"soft\">{}</p>",
-        escape(&subtitle(comparison))
-    )?;
-    writeln!(
-        out,
-        "<p class=\"verdict\">{}</p>",
-        escape(&comparison.headline)
-    )?;
-    if let Some(judgement) = &comparison.judgement {
-        write_goals(out, &comparison.schedulers, judgement)?;
     }
-    if let Some(advice) = &comparison.advice {
-        write_advice(out, advice)?;
-    }
-    write_notes(out, comparison)?;
-    let several = comparison.sections.len() > 1;
-    for section in &comparison.sections {
-        write_section(out, comparison, section, several)?;
-    }
-    for mark in legend(comparison) {
-        writeln!(out, "<p class=\"soft\">{mark}</p>")?;
-    }
-    write_why(out, comparison)?;
-    write_slowest(out, comparison)?;
-    write_parts(out, comparison)?;
-    timeline::write(out, &comparison.timelines)?;
-    cpus::write(out, &comparison.cpus)?;
-    write_origin(out, comparison)?;
-    writeln!(
-        out,
-        "<footer>Made by blklab {}. Percentiles are of the whole latency, from submission to \
-         completion.</footer>\n</main>\n</body>\n</html>",
-        env!("CARGO_PKG_VERSION")
-    )
-}
-
-fn write_goals(out: &mut String, schedulers: &[String], judgement: &Judgement) -> fmt::Result {
-    let sentence = escape(&judgement.sentence);
-    writeln!(out, "<h2>Goals</h2>\n<p class=\"verdict\">{sentence}</p>")?;
-    write!(
-        out,
-        "<div class=\"card\"><table>\n<thead><tr><th>Goals</th>"
-    )?;
-    for scheduler in schedulers {
-        write!(out, "<th>{}</th>", escape(scheduler))?;
-    }
-    writeln!(out, "</tr></thead>\n<tbody>")?;
-    for row in &judgement.rows {
-        write!(out, "<tr><td>{}</td>", escape(&row.name))?;
-        for value in goal_values(row) {
-            write!(out, "<td>{value}</td>")?;
-        }
-        writeln!(out, "</tr>")?;
-    }
-    writeln!(out, "</tbody></table></div>")
-}
-
-fn write_advice(out: &mut String, advice: &Advice) -> fmt::Result {
-    let sentence = escape(&advice.sentence);
-    writeln!(
-        out,
-        "<h2>What to do</h2>\n<p class=\"verdict\">{sentence}</p>"
-    )?;
-    for sentence in [&advice.price, &advice.assumed] {
-        if !sentence.is_empty() {
-            writeln!(out, "<p>{}</p>", escape(sentence))?;
-        }
-    }
-    for command in &advice.commands {
-        let file = command.file.as_ref();
-        let into = file.map_or(String::new(), |file| format!(", in {file}"));
-        let when = escape(&format!("{}{into}:", command.when));
-        let lines = escape(&command.lines.join("\n"));
-        writeln!(out, "<p class=\"soft\">{when}</p>\n<pre>{lines}</pre>")?;
-    }
-    Ok(())
-}
-
-fn write_notes(out: &mut String, comparison: &Comparison) -> fmt::Result {
-    for note in &comparison.notes {
-        writeln!(out, "<p class=\"soft\">Note: {}</p>", escape(note))?;
-    }
-    Ok(())
-}
-
-fn write_section(
-    out: &mut String,
-    comparison: &Comparison,
-    section: &Section,
-    titled: bool,
-) -> fmt::Result {
-    if titled {
-        let title = escape(&section.title);
-        writeln!(
-            out,
-            "<h2 class=\"group\">Group {}: {title}</h2>",
-            section.group_id
-        )?;
-        writeln!(out, "<p>{}</p>", escape(&section.verdict.sentence))?;
-    }
-    if let Some(axis) = axis(&comparison.schedulers) {
-        writeln!(out, "<h2>Over {}</h2>", escape(axis.key))?;
-        curves::legend(out, &axis)?;
-        writeln!(out, "<div class=\"pair\">")?;
-        for table in &section.directions {
-            curves::write(out, &axis, table)?;
-        }
-        writeln!(out, "</div>")?;
-    }
-    writeln!(out, "<h2>Bandwidth</h2>\n<div class=\"pair\">")?;
-    let has = |metric| move |table: &&DirectionTable| table.metrics().contains(&metric);
-    for table in section.directions.iter().filter(has(Metric::Bandwidth)) {
-        writeln!(out, "<div class=\"card\"><h3>{}</h3>", heading(table))?;
-        chart::bandwidth(out, table)?;
-        writeln!(out, "</div>")?;
-    }
-    writeln!(out, "</div>\n<h2>Latency</h2>")?;
-    write_legend(out, section)?;
-    writeln!(out, "<div class=\"pair\">")?;
-    for table in section.directions.iter().filter(has(Metric::P99)) {
-        let name = heading(table);
-        let what = "latency over percentiles, all repeats together";
-        writeln!(
-            out,
-            "<div class=\"card\"><h3>{name} <small>{what}</small></h3>"
-        )?;
-        chart::latency(out, table)?;
-        writeln!(out, "</div>")?;
-    }
-    writeln!(out, "</div>\n<h2>Figures</h2>")?;
-    for table in &section.directions {
-        write_table(out, table)?;
-    }
-    match section.processes.is_empty() {
-        true => Ok(()),
-        false => write_processes(out, &comparison.schedulers, section),
-    }
-}
-
-fn write_processes(out: &mut String, schedulers: &[String], section: &Section) -> fmt::Result {
-    writeln!(
-        out,
-        "<div class=\"card\"><table>\n<thead><tr><th>Processes</th>"
-    )?;
-    for figures in &section.processes {
-        writeln!(out, "<th>{}</th>", escape(&process_head(figures)))?;
-    }
-    writeln!(out, "</tr></thead>\n<tbody>")?;
-    for (index, scheduler) in schedulers.iter().enumerate() {
-        write!(out, "<tr><td>{}</td>", escape(scheduler))?;
-        for figures in &section.processes {
-            match figures.cells.get(index) {
-                Some(Some(cell)) => write_figure(out, cell, process_scale(figures))?,
-                _ => write!(out, "<td>{}</td>", no_figure(figures, index))?,
-            }
-        }
-        writeln!(out, "</tr>")?;
-    }
-    writeln!(out, "</tbody></table></div>")
 }
 
 /// What a table is of, as a heading.
@@ -240,204 +99,219 @@ fn heading(table: &DirectionTable) -> String {
         Direction::Sync => "Syncs",
     };
     match &table.job {
-        Some(job) => format!("{direction} of {}", escape(job)),
+        Some(job) => format!("{direction} of {job}"),
         None if table.several_jobs => format!("{direction} of all jobs"),
         None => direction.to_string(),
     }
 }
 
-fn write_legend(out: &mut String, section: &Section) -> fmt::Result {
-    let Some(table) = section.directions.first() else {
-        return Ok(());
-    };
-    writeln!(out, "<ul class=\"legend\">")?;
-    for (index, row) in table.rows.iter().enumerate() {
-        let line = chart::legend_line(index);
-        writeln!(out, "<li>{line}{}</li>", escape(&row.scheduler))?;
-    }
-    writeln!(out, "</ul>")
+/// The tables of a section that have this metric.
+fn tables_with(section: &Section, metric: Metric) -> impl Iterator<Item = &DirectionTable> {
+    let has = move |table: &&DirectionTable| table.metrics().contains(&metric);
+    section.directions.iter().filter(has)
 }
 
-fn write_table(out: &mut String, table: &DirectionTable) -> fmt::Result {
+fn tables_with_bandwidth(section: &Section) -> impl Iterator<Item = &DirectionTable> {
+    tables_with(section, Metric::Bandwidth)
+}
+
+fn tables_with_latency(section: &Section) -> impl Iterator<Item = &DirectionTable> {
+    tables_with(section, Metric::P99)
+}
+
+/// The columns of a table, each in the unit that suits it.
+fn columns(table: &DirectionTable) -> Vec<(Metric, Scale)> {
     let metrics = table.metrics().iter();
-    let scales: Vec<(Metric, Scale)> = metrics
+    metrics
         .map(|metric| (*metric, scale_of(table, *metric)))
-        .collect();
-    let name = heading(table);
-    writeln!(
-        out,
-        "<div class=\"card\"><table>\n<thead><tr><th>{name}</th>"
-    )?;
-    for (metric, scale) in &scales {
-        let unit = scale.unit;
-        writeln!(out, "<th>{} <small>{unit}</small></th>", metric.name())?;
-    }
-    writeln!(out, "</tr></thead>\n<tbody>")?;
-    for row in &table.rows {
-        write!(out, "<tr><td>{}</td>", escape(&row.scheduler))?;
-        for (metric, scale) in &scales {
-            match row.cells.get(metric) {
-                Some(cell) if row.ios > 0 => write_figure(out, cell, *scale)?,
-                _ => write!(out, "<td>-</td>")?,
-            }
-        }
-        writeln!(out, "</tr>")?;
-    }
-    writeln!(out, "</tbody></table></div>")
+        .collect()
 }
 
-fn write_figure(out: &mut String, cell: &Cell, scale: Scale) -> fmt::Result {
-    write!(out, "<td>{}", scale.show(cell.value.mean))?;
-    match &cell.change {
-        Some(change) => {
-            let class = mark(change.better, change.worse);
-            let text = quantity::change(&change.relative);
-            write!(out, "<small class=\"{class}\">{text}</small></td>")
+/// A figure in a table.
+#[derive(Template)]
+#[template(
+    ext = "html",
+    source = r#"<td>{{ value }}{% if let Some(note) = note %}<small
+        {%- if let Some(class) = note.class %} class="{{ class }}"{% endif %}>{{ note.text }}</small>
+        {%- endif %}</td>"#
+)]
+struct Figure {
+    value: String,
+    note: Option<Note>,
+}
+
+/// What stands beside a figure: how it changed, or how exact it is.
+struct Note {
+    /// The class of a change.
+    class: Option<&'static str>,
+    text: String,
+}
+
+impl Figure {
+    fn of(cell: &Cell, scale: Scale) -> Figure {
+        let note = match &cell.change {
+            Some(change) => Note {
+                class: Some(mark(change.better, change.worse)),
+                text: quantity::change(&change.relative),
+            },
+            None => Note {
+                class: None,
+                text: plus_minus_percent(relative_half_width(&cell.value)).unwrap_or_default(),
+            },
+        };
+        Figure {
+            value: scale.show(cell.value.mean),
+            note: Some(note),
         }
-        None => {
-            let interval = plus_minus_percent(relative_half_width(&cell.value));
-            write!(out, "<small>{}</small></td>", interval.unwrap_or_default())
+    }
+
+    /// What stands where there is no figure.
+    fn none(text: impl Into<String>) -> Figure {
+        Figure {
+            value: text.into(),
+            note: None,
         }
     }
 }
 
-fn write_why(out: &mut String, comparison: &Comparison) -> fmt::Result {
-    if comparison.why.is_empty() {
-        return Ok(());
+/// The class of a change that is more than noise.
+fn mark(better: bool, worse: bool) -> &'static str {
+    match (better, worse) {
+        (true, _) => "good",
+        (_, true) => "bad",
+        _ => "",
     }
-    writeln!(
-        out,
-        "<h2>Why</h2>\n<div class=\"card\"><table class=\"facts\">"
-    )?;
-    write!(out, "<thead><tr><th>mean of a run</th>")?;
-    for scheduler in &comparison.schedulers {
-        write!(out, "<th>{}</th>", escape(scheduler))?;
-    }
-    writeln!(out, "</tr></thead>\n<tbody>")?;
-    let columns = comparison.schedulers.len() + 1;
-    for facts in comparison.why.chunk_by(|a, b| a.place == b.place) {
-        let place = facts[0].place.name();
-        writeln!(out, "<tr><th colspan=\"{columns}\">{place}</th></tr>")?;
-        for fact in facts {
-            write_fact(out, fact)?;
-        }
-    }
-    writeln!(out, "</tbody></table></div>")
 }
 
-fn write_fact(out: &mut String, fact: &FactRow) -> fmt::Result {
-    // An indented name belongs to the fact above it.
-    let class = match fact.name.starts_with(' ') {
-        true => " class=\"part\"",
-        false => "",
-    };
-    let title = match fact.meaning.as_str() {
-        "" => String::new(),
-        meaning => format!(" title=\"{}\"", escape(meaning)),
-    };
-    let name = escape(fact.name.trim());
-    write!(out, "<tr><td{class}{title}>{name}</td>")?;
-    for value in quantity::facts(fact.unit, &fact.values) {
-        write!(out, "<td>{value}</td>")?;
-    }
-    writeln!(out, "</tr>")
+/// A table's rows: each scheduler with its figures.
+fn rows(table: &DirectionTable) -> impl Iterator<Item = (&str, Vec<Figure>)> {
+    let columns = columns(table);
+    table.rows.iter().map(move |row| {
+        let figure = |(metric, scale): &(Metric, Scale)| match row.cells.get(metric) {
+            Some(cell) if row.ios > 0 => Figure::of(cell, *scale),
+            _ => Figure::none("-"),
+        };
+        let figures = columns.iter().map(figure).collect();
+        (row.scheduler.as_str(), figures)
+    })
 }
 
-fn write_slowest(out: &mut String, comparison: &Comparison) -> fmt::Result {
-    if comparison.slowest.is_empty() {
-        return Ok(());
-    }
-    writeln!(out, "<h2>Why the tail is long</h2>")?;
-    for table in &comparison.slowest {
-        let title = escape(&slowest_title(table));
-        write!(
-            out,
-            "<div class=\"card\"><table>\n<thead><tr><th>{title} <small>(median)</small></th>"
-        )?;
-        for scheduler in &comparison.schedulers {
-            write!(out, "<th>{}</th>", escape(scheduler))?;
-        }
-        writeln!(out, "</tr></thead>\n<tbody>")?;
-        for row in &table.rows {
-            let (name, meaning) = (escape(&row.name), escape(&row.meaning));
-            write!(out, "<tr><td title=\"{meaning}\">{name}</td>")?;
-            for value in slowest_values(table, row) {
-                write!(out, "<td>{value}</td>")?;
-            }
-            writeln!(out, "</tr>")?;
-        }
-        writeln!(out, "</tbody></table></div>")?;
-    }
-    Ok(())
+/// What processes got under each scheduler.
+fn process_rows<'a>(
+    comparison: &'a Comparison,
+    section: &Section,
+) -> impl Iterator<Item = (&'a str, Vec<Figure>)> {
+    let schedulers = comparison.schedulers.iter().enumerate();
+    schedulers.map(|(index, name)| {
+        let figure = |figures: &ProcessFigures| match figures.cells.get(index) {
+            Some(Some(cell)) => Figure::of(cell, process_scale(figures)),
+            _ => Figure::none(no_figure(figures, index)),
+        };
+        (
+            name.as_str(),
+            section.processes.iter().map(figure).collect(),
+        )
+    })
 }
 
-/// A kind of the drive's parts, and how busy each of them was.
-type Parts = (&'static str, &'static str, fn(&Channels) -> &[f64]);
+/// What explains the figures, by the place where it was counted.
+fn facts_by_place(comparison: &Comparison) -> impl Iterator<Item = &[FactRow]> {
+    comparison.why.chunk_by(|a, b| a.place == b.place)
+}
+
+/// Whether a fact belongs to the one above it: its name is indented.
+fn is_part(fact: &FactRow) -> bool {
+    fact.name.starts_with(' ')
+}
+
+fn fact_values(fact: &FactRow) -> Vec<String> {
+    quantity::facts(fact.unit, &fact.values)
+}
+
+/// A kind of the drive's parts.
+struct Parts {
+    title: &'static str,
+    /// One of them.
+    name: &'static str,
+    /// What a part did in the share of time that is shown.
+    meaning: &'static str,
+    /// How busy each of them was.
+    busy: fn(&Channels) -> &[f64],
+}
 
 const PARTS: [Parts; 3] = [
-    (
-        "Channels",
-        "each channel of the drive had a die at work or carried data",
-        |c| &c.busy,
-    ),
-    ("Dies", "each die's array was busy", |c| &c.dies),
-    ("Planes", "each plane was busy", |c| &c.planes),
+    Parts {
+        title: "Channels",
+        name: "channel",
+        meaning: "each channel of the drive had a die at work or carried data",
+        busy: |c| &c.busy,
+    },
+    Parts {
+        title: "Dies",
+        name: "die",
+        meaning: "each die's array was busy",
+        busy: |c| &c.dies,
+    },
+    Parts {
+        title: "Planes",
+        name: "plane",
+        meaning: "each plane was busy",
+        busy: |c| &c.planes,
+    },
 ];
 
-fn write_parts(out: &mut String, comparison: &Comparison) -> fmt::Result {
-    for (title, what, of) in PARTS {
-        let all = comparison.channels.iter().flat_map(of);
-        let most = all.copied().fold(0.0, f64::max);
-        // One plane a die says nothing new.
-        let same = title == "Planes" && comparison.channels.iter().all(|c| c.planes == c.dies);
-        if most == 0.0 || same {
-            continue;
-        }
-        writeln!(
-            out,
-            "<h2>{title}</h2>\n<p class=\"soft\">Share of the run in which {what}; the dashed \
-             line is the mean.</p>\n<div class=\"few\">"
-        )?;
-        for (index, channels) in comparison.channels.iter().enumerate() {
-            let name = escape(&channels.scheduler);
-            writeln!(out, "<div class=\"card\"><h3>{name}</h3>")?;
-            chart::shares(out, (index, part_name(title)), of(channels), most)?;
-            writeln!(out, "</div>")?;
-        }
-        writeln!(out, "</div>")?;
+impl Parts {
+    /// The share of the busiest under any scheduler.
+    fn most(&self, comparison: &Comparison) -> f64 {
+        let all = comparison.channels.iter().flat_map(self.busy);
+        all.copied().fold(0.0, f64::max)
     }
-    Ok(())
-}
 
-/// One of them.
-fn part_name(title: &str) -> &'static str {
-    match title {
-        "Channels" => "channel",
-        "Dies" => "die",
-        _ => "plane",
+    /// A chart for each scheduler, all on one scale.
+    fn charts<'a>(
+        &'a self,
+        comparison: &'a Comparison,
+    ) -> impl Iterator<Item = (&'a str, Safe<String>)> {
+        let most = self.most(comparison);
+        let channels = comparison.channels.iter().enumerate();
+        channels.map(move |(index, channels)| {
+            let chart = chart::shares((index, self.name), (self.busy)(channels), most);
+            (channels.scheduler.as_str(), chart)
+        })
     }
 }
 
-fn write_origin(out: &mut String, comparison: &Comparison) -> fmt::Result {
+/// The parts that were busy.
+fn parts(comparison: &Comparison) -> impl Iterator<Item = &'static Parts> {
+    // One plane a die says nothing new.
+    let same = comparison.channels.iter().all(|c| c.planes == c.dies);
+    PARTS
+        .iter()
+        .filter(move |parts| parts.most(comparison) > 0.0 && !(parts.title == "Planes" && same))
+}
+
+/// What repeats the comparison, by name.
+fn origin(comparison: &Comparison) -> impl Iterator<Item = (String, &str)> {
     let origin = &comparison.origin;
-    let job = format!("The job, {}", comparison.job);
-    let drive = format!("The drive, {}", comparison.drive);
-    let machine = format!("The machine, {}", comparison.machine);
     let parts = [
-        ("Command", &origin.command),
-        (&job, &origin.job_text),
-        (&drive, &origin.drive_text),
-        (&machine, &origin.machine_text),
+        ("Command".to_string(), &origin.command),
+        (format!("The job, {}", comparison.job), &origin.job_text),
+        (
+            format!("The drive, {}", comparison.drive),
+            &origin.drive_text,
+        ),
+        (
+            format!("The machine, {}", comparison.machine),
+            &origin.machine_text,
+        ),
     ];
-    writeln!(out, "<h2>To repeat it</h2>\n<div class=\"card\">")?;
-    for (name, text) in parts {
-        if !text.is_empty() {
-            let (name, text) = (escape(name), escape(text.trim_end()));
-            writeln!(out, "<h3>{name}</h3>\n<pre>{text}</pre>")?;
-        }
-    }
+    let known = parts.into_iter().filter(|(_, text)| !text.is_empty());
+    known.map(|(name, text)| (name, text.trim_end()))
+}
+
+fn seeds(comparison: &Comparison) -> String {
     let seeds: Vec<String> = comparison.seeds.iter().map(u64::to_string).collect();
-    writeln!(out, "<p>Seeds: {}</p>\n</div>", seeds.join(", "))
+    seeds.join(", ")
 }
 
 #[cfg(test)]

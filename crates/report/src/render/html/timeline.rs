@@ -1,13 +1,12 @@
 //! Channels and dies over time, to be zoomed: the data, and a script that
 //! draws it.
 
-use std::fmt::{self, Write};
-
+use askama::Template;
+use askama::filters::Safe;
 use blklab_stats::{Activity, Cause, CpuWork, DiskTimeline, StepKind, Timeline, Work};
 use serde_json::{Value, json};
 
 use super::chart;
-use super::escape;
 use crate::comparison::SchedulerTimeline;
 use crate::quantity;
 
@@ -46,65 +45,54 @@ const GROUPS: [&str; 6] = [REQUESTS, CPUS, CHANNELS, DIES, OWN, ARM];
 const COLLECTION: usize = 9;
 const MAP: usize = 10;
 
+const SCRIPT: &str = include_str!("timeline.js");
+
 /// All schedulers' timelines under one another's buttons; nothing where none
 /// were recorded.
-pub(super) fn write(out: &mut String, timelines: &[SchedulerTimeline]) -> fmt::Result {
-    let drawn: Vec<(&str, Value)> = timelines
-        .iter()
-        .filter(|t| t.timeline.disks.iter().any(|d| !d.drive.parts.is_empty()))
-        .map(|t| (t.scheduler.as_str(), data(&t.timeline)))
-        .collect();
-    let Some(first) = timelines.first() else {
-        return Ok(());
-    };
-    if drawn.is_empty() {
-        return Ok(());
+#[derive(Template)]
+#[template(path = "timeline.html")]
+pub(super) struct Timelines<'a> {
+    timelines: &'a [SchedulerTimeline],
+    runs: Vec<Run<'a>>,
+}
+
+/// A scheduler's run, and its columns as the script reads them.
+struct Run<'a> {
+    scheduler: &'a str,
+    columns: Value,
+}
+
+impl<'a> Timelines<'a> {
+    pub(super) fn new(timelines: &'a [SchedulerTimeline]) -> Timelines<'a> {
+        let drawn = timelines
+            .iter()
+            .filter(|t| t.timeline.disks.iter().any(|d| !d.drive.parts.is_empty()));
+        let runs = drawn.map(|t| Run {
+            scheduler: &t.scheduler,
+            columns: columns(&t.timeline),
+        });
+        Timelines {
+            timelines,
+            runs: runs.collect(),
+        }
     }
-    writeln!(out, "<h2>Inside the drive</h2>")?;
-    writeln!(
-        out,
-        "<p class=\"soft\">{}</p>",
-        explanation(timelines, first)
-    )?;
-    write_legend(out, &drawn)?;
-    writeln!(out, "<div class=\"card\" id=\"timeline\">")?;
-    write!(out, "<p class=\"choice\">")?;
-    for (index, (scheduler, _)) in drawn.iter().enumerate() {
-        let name = escape(scheduler);
-        write!(
-            out,
-            "<button type=\"button\" data-run=\"{index}\">{name}</button>"
-        )?;
-    }
-    writeln!(
-        out,
-        "<span data-view=\"\"></span>\
-         <button type=\"button\" data-zoom=\"2\" title=\"zoom in\">+</button>\
-         <button type=\"button\" data-zoom=\"0.5\" title=\"zoom out\">&#8722;</button>\
-         <button type=\"button\" data-zoom=\"0\" title=\"show all\">all</button></p>\n\
-         <canvas tabindex=\"0\" role=\"img\" aria-label=\"what CPUs, channels and dies did over \
-         time\"></canvas>\n<p class=\"tip\" data-tip=\"\" hidden></p>\n\
-         <noscript><p>The timeline is drawn by a script of this page.</p></noscript>\n</div>"
-    )?;
-    let runs: Vec<Value> = drawn.into_iter().map(|(_, data)| data).collect();
+}
+
+/// What the script draws.
+fn data(runs: &[Run<'_>]) -> String {
+    let runs: Vec<&Value> = runs.iter().map(|run| &run.columns).collect();
     let kinds: Vec<Value> = KINDS
         .iter()
         .map(|(_, name, colour)| json!([name, colour]))
         .collect();
     let data = json!({ "kinds": kinds, "runs": runs });
     // Nothing in a string may end the script's element.
-    let data = data.to_string().replace('<', "\\u003c");
-    writeln!(
-        out,
-        "<script type=\"application/json\" id=\"timeline-data\">{data}</script>\n\
-         <script>\n{}</script>",
-        include_str!("timeline.js")
-    )
+    data.to_string().replace('<', "\\u003c")
 }
 
-fn explanation(timelines: &[SchedulerTimeline], first: &SchedulerTimeline) -> String {
-    let window = &first.timeline;
-    let start = match window.start_ns {
+fn explanation(timelines: &[SchedulerTimeline]) -> String {
+    let start_ns = timelines.first().map_or(0, |t| t.timeline.start_ns);
+    let start = match start_ns {
         0 => "its start".to_string(),
         start_ns => quantity::latency(start_ns as f64),
     };
@@ -128,28 +116,22 @@ fn explanation(timelines: &[SchedulerTimeline], first: &SchedulerTimeline) -> St
     )
 }
 
-/// The areas, and the kinds that are seen anywhere.
-fn write_legend(out: &mut String, drawn: &[(&str, Value)]) -> fmt::Result {
+/// The areas, and the kinds that are seen anywhere, by their group: name and colour.
+fn legend(runs: &[Run<'_>]) -> Vec<(&'static str, Vec<(Safe<String>, &'static str)>)> {
     let mut seen = [false; KINDS.len()];
-    for kinds in drawn.iter().filter_map(|(_, data)| data["kind"].as_array()) {
+    for kinds in runs.iter().filter_map(|run| run.columns["kind"].as_array()) {
         for kind in kinds.iter().filter_map(Value::as_u64) {
             seen[kind as usize] = true;
         }
     }
     let seen = KINDS.iter().zip(seen).filter(|(_, seen)| *seen);
     let seen: Vec<_> = DEPTHS.iter().chain(seen.map(|(kind, _)| kind)).collect();
-    for group in GROUPS {
-        let mut own = seen.iter().filter(|kind| kind.0 == group).peekable();
-        if own.peek().is_none() {
-            continue;
-        }
-        write!(out, "<ul class=\"legend\"><li class=\"of\">{group}</li>")?;
-        for (_, name, colour) in own {
-            write!(out, "<li>{}{name}</li>", chart::legend_area(colour))?;
-        }
-        writeln!(out, "</ul>")?;
-    }
-    Ok(())
+    let groups = GROUPS.iter().map(|group| {
+        let own = seen.iter().filter(|kind| kind.0 == *group);
+        let areas = own.map(|(_, name, colour)| (chart::legend_area(colour), *name));
+        (*group, areas.collect::<Vec<_>>())
+    });
+    groups.filter(|(_, areas)| !areas.is_empty()).collect()
 }
 
 /// A stretch of time in which a part did something.
@@ -168,7 +150,7 @@ struct Span {
 /// One run's timeline as columns: rows by name, requests in words, and of each
 /// stretch of time its row, kind, start after the one before, length, first
 /// request and how many more.
-fn data(timeline: &Timeline) -> Value {
+fn columns(timeline: &Timeline) -> Value {
     let mut rows: Vec<Value> = Vec::new();
     let mut requests: Vec<String> = Vec::new();
     let mut spans = cpu_spans(timeline, &mut rows);
@@ -384,6 +366,10 @@ mod tests {
         }
     }
 
+    fn page(timelines: &[SchedulerTimeline]) -> String {
+        Timelines::new(timelines).render().unwrap()
+    }
+
     #[test]
     fn no_colour_means_two_things() {
         let is_of_disk = |kind: &usize| (6..9).contains(kind);
@@ -400,7 +386,7 @@ mod tests {
 
     #[test]
     fn stretches_are_in_order_and_their_starts_count_from_each_other() {
-        let data = data(&recorded().timeline);
+        let data = columns(&recorded().timeline);
         assert_eq!(
             data["rows"],
             json!([["CPU 1", 0], ["channel 0", 0], ["die 0", 1]])
@@ -417,8 +403,7 @@ mod tests {
 
     #[test]
     fn the_page_says_what_part_of_the_run_it_shows() {
-        let mut page = String::new();
-        write(&mut page, &[recorded()]).unwrap();
+        let page = page(&[recorded()]);
         assert!(
             page.contains("2000 ns of the first run, from 1000 ns on"),
             "{page}"
@@ -436,9 +421,7 @@ mod tests {
     fn nothing_is_drawn_of_drives_without_parts() {
         let mut plain = recorded();
         plain.timeline.disks[0].drive = DriveTimeline::default();
-        let mut page = String::new();
-        write(&mut page, &[plain]).unwrap();
-        write(&mut page, &[]).unwrap();
-        assert_eq!(page, "");
+        assert_eq!(page(&[plain]), "");
+        assert_eq!(page(&[]), "");
     }
 }
