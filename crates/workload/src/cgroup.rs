@@ -29,7 +29,7 @@ const GROUPS_MAX: usize = 10_000;
 const NAME_MAX: usize = 255;
 
 /// The number of a drive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DriveNumber {
     major: u32,
     minor: u32,
@@ -132,18 +132,26 @@ impl CgroupConfig {
     pub fn parse(name: &str, text: &str) -> Result<CgroupConfig, JobError> {
         let sections = split(name, text)?;
         let mut config = CgroupConfig::default();
-        for section in &sections {
-            let group = path_of(section, &sections)?;
-            config.add_group(&group, &section.position)?;
+        let added = config.add_sections(&sections);
+        // What was added stands before the line that was refused.
+        config.check_writes()?;
+        added?;
+        config.check_leaves()?;
+        Ok(config)
+    }
+
+    fn add_sections(&mut self, sections: &[Section]) -> Result<(), JobError> {
+        for section in sections {
+            let group = path_of(section, sections)?;
+            self.add_group(&group, &section.position)?;
             for (key, value, position) in &section.lines {
                 match key.as_str() {
-                    "jobs" => config.add_members(&group, value, position)?,
-                    _ => config.add_write(&group, key, value, position)?,
+                    "jobs" => self.add_members(&group, value, position)?,
+                    _ => self.add_write(&group, key, value, position)?,
                 }
             }
         }
-        config.check_leaves()?;
-        Ok(config)
+        Ok(())
     }
 
     fn add_group(&mut self, group: &str, position: &Position) -> Result<(), JobError> {
@@ -220,26 +228,41 @@ impl CgroupConfig {
             }
             None => (None, value),
         };
-        let write = CgroupWrite {
+        self.writes.push(CgroupWrite {
             group: group.to_string(),
             file,
             drive,
             text: text.to_string(),
             position: position.clone(),
-        };
-        // What this and the lines before it make together is what counts.
-        self.writes.push(write);
-        let of_same = |write: &&CgroupWrite| {
-            (write.group.as_str(), write.file, write.drive) == (group, file, drive)
-        };
-        let mut queue = any_queue();
-        for write in self.writes.iter().filter(of_same) {
-            let written = write
-                .file
-                .write(&mut queue, Nanos::ZERO, CgroupId(1), &write.text);
-            written.map_err(|why| write.mistake(why))?;
-        }
+        });
         Ok(())
+    }
+
+    /// Whether the kernel takes what is written. All that goes to one file counts
+    /// together, as `min=150` and then `max=50` do.
+    ///
+    /// # Errors
+    /// For the first write that it refuses.
+    fn check_writes(&self) -> Result<(), JobError> {
+        let file = |write: &CgroupWrite| (write.group.clone(), write.file.name, write.drive);
+        let mut writes: Vec<(usize, &CgroupWrite)> = self.writes.iter().enumerate().collect();
+        writes.sort_by_cached_key(|(_, write)| file(write));
+        let refused = writes
+            .chunk_by(|(_, a), (_, b)| {
+                (&a.group, a.file.name, a.drive) == (&b.group, b.file.name, b.drive)
+            })
+            .filter_map(|writes| {
+                let mut queue = any_queue();
+                writes.iter().find_map(|(n, write)| {
+                    let file = write.file;
+                    let written = file.write(&mut queue, Nanos::ZERO, CgroupId(1), &write.text);
+                    written.err().map(|why| (*n, write.mistake(why)))
+                })
+            });
+        match refused.min_by_key(|(n, _)| *n) {
+            Some((_, mistake)) => Err(mistake),
+            None => Ok(()),
+        }
     }
 
     /// Only groups without groups in them have processes.
@@ -273,19 +296,12 @@ impl CgroupConfig {
                 let option = format!("jobs = {}", members.names);
                 Err(JobError::of(&members.position, option, why, right))
             };
-            let names: Vec<&str> = file.jobs.iter().map(|spec| spec.name.as_str()).collect();
-            let names = names.join(", ");
-            let mut found = file
-                .jobs
-                .iter_mut()
-                .filter(|spec| members.has(&spec.name))
-                .peekable();
-            if found.peek().is_none() {
-                return fail(
-                    "no job is called so".to_string(),
-                    &format!("there are {names}"),
-                );
+            if !file.jobs.iter().any(|spec| members.has(&spec.name)) {
+                let names: Vec<&str> = file.jobs.iter().map(|spec| spec.name.as_str()).collect();
+                let right = format!("there are {}", names.join(", "));
+                return fail("no job is called so".to_string(), &right);
             }
+            let found = file.jobs.iter_mut().filter(|spec| members.has(&spec.name));
             for spec in found {
                 match &spec.cgroup {
                     Some(other) if *other != members.group => {
@@ -468,6 +484,24 @@ mod tests {
             assert_eq!(error.line, line, "{text}: {error}");
             assert!(error.to_string().contains(why), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn what_is_written_to_one_file_counts_together() {
+        let text = "[/]\nio.cost.qos = 8:0 min=150\n[/a]\nio.weight = 0\n\
+                    [/]\nio.cost.qos = 8:16 max=50\nio.cost.qos = 8:0 max=50\nio.wieght = 5\n";
+        let error = CgroupConfig::parse("c", text).unwrap_err();
+        assert_eq!(error.line, 4, "the first in the file: {error}");
+        let error = CgroupConfig::parse("c", &text.replace("= 0", "= 1")).unwrap_err();
+        assert_eq!(error.line, 7, "another drive's are apart: {error}");
+        assert!(error.to_string().contains("above max"), "{error}");
+    }
+
+    #[test]
+    fn many_writes_to_one_file_are_each_looked_at_once() {
+        let lines = "io.weight = 500\n".repeat(50_000);
+        let config = CgroupConfig::parse("c", &format!("[/a]\n{lines}")).unwrap();
+        assert_eq!(config.writes.len(), 50_000);
     }
 
     #[test]
