@@ -51,7 +51,7 @@ impl System {
         let machine = setup.machine;
         System {
             disks: Vec::new(),
-            cpus: Cpus::new(machine.cpus, machine.costs.coldness()),
+            cpus: Cpus::new(machine.cpus, machine.costs.coldness(), setup.seed),
             fair: FairClass::new(machine.cpus),
             timers: Timers::default(),
             tag_waiters: Vec::new(),

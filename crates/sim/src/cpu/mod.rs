@@ -11,6 +11,8 @@ pub(crate) use fair::{Affinity, FairClass};
 
 use blklab_blk::Nanos;
 use blklab_stats::{CpuSlice, CpuTask, CpuTimes};
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{RngCore, SeedableRng};
 
 use history::CpuHistory;
 use task_log::TaskLog;
@@ -123,6 +125,10 @@ impl Slowdown {
     }
 }
 
+/// Keeps the numbers that CPUs draw apart from those that a drive draws from the run's
+/// seed.
+const JITTER_STREAM: u64 = 0x6a09_e667_f3bc_c908;
+
 /// All CPUs. Each does one thing at a time, and its time is booked as mpstat would
 /// book it.
 #[derive(Debug)]
@@ -130,20 +136,21 @@ pub(crate) struct Cpus {
     cpus: Vec<Cpu>,
     coldness: Coldness,
     crowd: Crowd,
-    /// State of the generator that jitter is drawn from.
-    chance: u64,
+    /// What jitter is drawn from.
+    jitter: SplitMix64,
     history: CpuHistory,
     /// Who did what when, while that is recorded.
     log: Option<Box<TaskLog>>,
 }
 
 impl Cpus {
-    pub(crate) fn new(count: u32, coldness: Coldness) -> Cpus {
+    /// CPUs of a run with this seed.
+    pub(crate) fn new(count: u32, coldness: Coldness, seed: u64) -> Cpus {
         Cpus {
             cpus: vec![Cpu::default(); count as usize],
             coldness,
             crowd: Crowd::default(),
-            chance: 0x9e37_79b9_7f4a_7c15,
+            jitter: SplitMix64::seed_from_u64(seed ^ JITTER_STREAM),
             history: CpuHistory::new(count as usize),
             log: None,
         }
@@ -180,11 +187,7 @@ impl Cpus {
         if most == 0 {
             return 0.0;
         }
-        // Marsaglia's xorshift, J. Stat. Softw. 8(14), 2003.
-        self.chance ^= self.chance << 13;
-        self.chance ^= self.chance >> 7;
-        self.chance ^= self.chance << 17;
-        let share = (self.chance >> 11) as f64 / (1u64 << 53) as f64;
+        let share = (self.jitter.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
         most as f64 * (2.0 * share - 1.0)
     }
 
@@ -335,7 +338,7 @@ mod tests {
 
     #[test]
     fn all_time_is_booked_once() {
-        let mut cpus = Cpus::new(1, Coldness::default());
+        let mut cpus = Cpus::new(1, Coldness::default(), 1);
         let ns = Nanos;
         assert_eq!(cpus.run(0, ns(100), ns(50), Mode::User), ns(150));
         cpus.count_io_wait(0, ns(150), 1);
@@ -365,7 +368,7 @@ mod tests {
 
     #[test]
     fn each_drive_has_its_own_interrupt() {
-        let mut cpus = Cpus::new(1, Coldness::default());
+        let mut cpus = Cpus::new(1, Coldness::default(), 1);
         let ns = Nanos;
         let mut interrupt = |at, drive| {
             let work = (ns(20), Mode::Interrupt);
@@ -382,10 +385,15 @@ mod tests {
             jitter_percent: 30,
             ..Coldness::default()
         };
-        let mut cpus = Cpus::new(1, coldness);
-        let took: Vec<u64> = (0..1000)
-            .map(|_| cpus.slowdown(0, Nanos(0)).of(Nanos(1000)).0)
-            .collect();
+        let took = |seed| -> Vec<u64> {
+            let mut cpus = Cpus::new(1, coldness, seed);
+            (0..1000)
+                .map(|_| cpus.slowdown(0, Nanos(0)).of(Nanos(1000)).0)
+                .collect()
+        };
+        assert_eq!(took(1), took(1));
+        assert_ne!(took(1), took(2), "each repeat has its own");
+        let took = took(1);
         assert!(took.iter().all(|ns| (700..=1300).contains(ns)));
         let mean = took.iter().sum::<u64>() / 1000;
         assert!((985..1015).contains(&mean), "{mean}");
@@ -399,9 +407,9 @@ mod tests {
             ..Coldness::default()
         };
         let (ns, us) = (Nanos, Nanos::from_micros);
-        let mut cpus = Cpus::new(4, coldness);
+        let mut cpus = Cpus::new(4, coldness, 1);
         assert_eq!(cpus.slowdown(0, us(100)).of(ns(100)), ns(100));
-        let mut cpus = Cpus::new(4, coldness);
+        let mut cpus = Cpus::new(4, coldness, 1);
         for cpu in 0..3 {
             cpus.run(cpu, us(90), us(15), Mode::User);
         }
@@ -416,14 +424,14 @@ mod tests {
             half: us(30),
             ..Coldness::default()
         };
-        let mut cpus = Cpus::new(1, coldness);
+        let mut cpus = Cpus::new(1, coldness, 1);
         assert_eq!(cpus.run(0, us(0), us(10), Mode::User), us(10));
         // It goes on without idling, and then idles for 30 us.
         assert_eq!(cpus.slowdown(0, us(5)).of(us(10)), us(10));
         assert_eq!(cpus.slowdown(0, us(40)).of(us(10)), us(20));
         assert_eq!(cpus.run(0, us(40), us(30), Mode::User), us(70));
         assert_eq!(cpus.slowdown(0, us(50)).of(us(10)), us(15));
-        let mut warm = Cpus::new(1, Coldness::default());
+        let mut warm = Cpus::new(1, Coldness::default(), 1);
         assert_eq!(warm.slowdown(0, us(1000)).of(us(10)), us(10));
     }
 }
