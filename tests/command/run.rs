@@ -500,3 +500,121 @@ fn a_page_has_the_job_that_came_by_standard_input() {
     let page = std::fs::read_to_string(place.path("x.html")).expect("a page");
     assert!(page.contains("# this very job"));
 }
+
+/// The lines of a log, each a list of numbers.
+fn log_lines(place: &Place, name: &str) -> Vec<Vec<u64>> {
+    let text = std::fs::read_to_string(place.path(name)).expect("a log");
+    let numbers = |line: &str| {
+        let words = line.split(", ");
+        words.map(|word| word.parse().expect("a number")).collect()
+    };
+    text.lines().map(numbers).collect()
+}
+
+const LOGGED: &str = "[j]\nfilename=x\ndirect=1\nioengine=libaio\nrw=randrw\nbs=8k\nsize=1m\n\
+                      numjobs=2\nwrite_lat_log=L\nwrite_bw_log=B\nwrite_iops_log\n";
+
+/// fio itself writes the same files with as many lines and columns.
+#[test]
+fn logs_of_each_io_are_fios() {
+    let (place, fio) = (Place::new(), Place::new());
+    let job = format!("{LOGGED}number_ios=50\nlog_offset=1\n");
+    place.file("job.fio", &job);
+    let json = place.json(&["run", "job.fio", "--machine", "xeon-10core"]);
+    let names: Vec<String> = (["B_bw", "L_clat", "L_lat", "L_slat", "j_iops"].iter())
+        .flat_map(|stem| [1, 2].map(|n| format!("{stem}.{n}.log")))
+        .collect();
+    let lines: Vec<Vec<Vec<u64>>> = names.iter().map(|name| log_lines(&place, name)).collect();
+    assert!(lines.iter().flatten().all(|l| (l.len(), l[3]) == (6, 8192)));
+    let [bandwidth, clat, lat, slat, iops] = [0, 2, 4, 6, 8].map(|at| &lines[at]);
+    let column = |lines: &[Vec<u64>], at: usize| -> Vec<u64> {
+        let mut column: Vec<u64> = lines.iter().map(|line| line[at]).collect();
+        column.sort();
+        column
+    };
+    for (c, b) in clat.iter().zip(bandwidth) {
+        assert_eq!(b[1], 8192 * 1_000_000 / c[1]);
+    }
+    let sum = |lines: &[Vec<u64>]| column(lines, 1).iter().sum::<u64>();
+    assert_eq!(sum(slat) + sum(clat), sum(lat));
+    assert!(sum(slat) > 0 && column(iops, 1) == [1; 50]);
+    assert!(
+        column(lat, 4).is_sorted_by(|a, b| a < b),
+        "a place is read twice"
+    );
+    let reads: Vec<u64> = lat.iter().filter(|l| l[2] == 0).map(|l| l[1]).collect();
+    let of_json = &json["jobs"][0]["read"];
+    assert_eq!(
+        of_json["lat_ns"]["max"].as_u64(),
+        reads.iter().copied().max()
+    );
+    assert_eq!(of_json["total_ios"], reads.len());
+
+    fio.file("job.fio", &job.replace("direct=1\n", ""));
+    match std::process::Command::new("fio")
+        .arg("job.fio")
+        .current_dir(fio.path("."))
+        .output()
+    {
+        Ok(_) => {
+            for (name, ours) in names.iter().zip(&lines) {
+                let theirs = log_lines(&fio, name);
+                assert_eq!((theirs.len(), theirs[0].len()), (ours.len(), 6), "{name}");
+            }
+        }
+        Err(_) => blklab_judges::missing("fio"),
+    }
+}
+
+#[test]
+fn logs_of_spans_of_time_share_a_file_where_asked() {
+    let place = Place::new();
+    let spans = "time_based\nruntime=100ms\nlog_avg_msec=20\nper_job_logs=0\n\
+                 write_hist_log=H\nlog_hist_msec=30\nlog_hist_coarseness=2\n";
+    place.file("job.fio", &format!("{LOGGED}{spans}"));
+    let json = place.json(&["run", "job.fio"]);
+    let iops = log_lines(&place, "j_iops.log");
+    let ends: Vec<u64> = iops.iter().filter(|l| l[2] == 0).map(|l| l[0]).collect();
+    assert_eq!(ends[..4], [20, 40, 60, 80]);
+    let first = ends.iter().filter(|end| **end == 20).count();
+    assert_eq!(first, 2, "one of each process: {ends:?}");
+    let ios = json["jobs"][0]["read"]["iops"].as_f64().expect("IOPS");
+    let mean = iops.iter().filter(|l| l[2] == 0).map(|l| l[1]).sum::<u64>() / ends.len() as u64;
+    assert!((mean as f64 / ios - 1.0).abs() < 0.1, "{mean} of {ios}");
+    let spans = log_lines(&place, "H_clat_hist.log");
+    assert!(
+        spans
+            .iter()
+            .all(|l| l.len() == 3 + 1856 / 4 && l[3..].iter().sum::<u64>() > 0)
+    );
+    assert!(
+        log_lines(&place, "L_lat.log")
+            .iter()
+            .all(|l| (l.len(), l[3], l[4]) == (5, 0, 0))
+    );
+}
+
+/// Where many runs are compared nobody reads them; over the job none is written.
+#[test]
+fn logs_are_written_by_run_alone_and_over_nothing_that_is_read() {
+    let place = Place::new();
+    place.file("job.fio", &format!("{LOGGED}number_ios=5\n"));
+    place.blklab(&["compare", "job.fio", "--repeats", "1"]).ok();
+    assert_eq!(place.files(), ["job.fio"]);
+    let job = LOGGED
+        .replace("numjobs=2", "per_job_logs=0")
+        .replace("=L", "=job");
+    place.file("job_lat.log", &job);
+    let outcome = place.blklab(&["run", "job_lat.log"]);
+    assert_eq!(outcome.status, 2);
+    let is_read = "job_lat.log: the command reads that file";
+    assert!(outcome.err.contains(is_read), "{}", outcome.err);
+    place.file("job.fio", &LOGGED.replace("=L", "=none/L"));
+    let outcome = place.blklab(&["run", "job.fio"]);
+    assert_eq!(outcome.status, 2);
+    assert!(
+        outcome.err.contains("its folder does not exist"),
+        "{}",
+        outcome.err
+    );
+}

@@ -107,6 +107,14 @@ pub struct IoPrio {
     pub level: u8,
 }
 
+impl IoPrio {
+    /// The kernel's number for it (`IOPRIO_PRIO_VALUE`): the class from bit 13 on, below
+    /// it the level.
+    pub const fn value(self) -> u16 {
+        (self.class as u16) << 13 | self.level as u16
+    }
+}
+
 /// Who submitted: a process (its `io_context`), as schedulers tell them apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SubmitterId(pub u32);

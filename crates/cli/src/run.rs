@@ -4,7 +4,8 @@ use std::path::Path;
 
 use blklab_experiment::{Plan, Request, Simulated, Work, settings};
 use blklab_report::{
-    Origin, SchedulerRuns, compare, failed_units, fio_json, fio_text, html, perfetto, text,
+    Origin, SchedulerRuns, compare, failed_units, fio_json, fio_logs, fio_text, html, perfetto,
+    text,
 };
 use blklab_stats::{Results, World};
 
@@ -31,12 +32,21 @@ pub(crate) fn run(mut args: RunArgs) -> Result<(), Failure> {
         ("--html", page),
         ("--output", args.work.output.as_deref()),
     ];
-    output::check(&outputs, &inputs)?;
-    let (results, origin) = simulate(args)?;
+    let check = |logs: &[String]| {
+        let logs = logs.iter().map(|name| ("a log", Some(Path::new(name))));
+        output::check(
+            &outputs.into_iter().chain(logs).collect::<Vec<_>>(),
+            &inputs,
+        )
+    };
+    let (results, origin) = simulate(args, &check)?;
     let text = printed(args.output_format, &results);
     let failed = failed_units(&results).0 > 0;
     if let Some(path) = perfetto {
         write_trace(path, &results)?;
+    }
+    for file in fio_logs::files(&results) {
+        output::write_file(Path::new(&file.name), file.text().as_bytes())?;
     }
     if let Some(path) = page {
         write_page(path, results, origin)?;
@@ -48,8 +58,12 @@ pub(crate) fn run(mut args: RunArgs) -> Result<(), Failure> {
     }
 }
 
-/// Runs the work once, under the scheduler that the command or else the job names.
-fn simulate(args: &RunArgs) -> Result<(Results, Origin), Failure> {
+/// Runs the work once, under the scheduler that the command or else the job names, after
+/// a check of the files that its logs go to.
+fn simulate(
+    args: &RunArgs,
+    check: &dyn Fn(&[String]) -> Result<(), Failure>,
+) -> Result<(Results, Origin), Failure> {
     let models = &args.work.models;
     let work = Work::find(&args.work.job, &args.work.fio)?;
     if let Work::Job(_) = work {
@@ -72,6 +86,8 @@ fn simulate(args: &RunArgs) -> Result<(Results, Origin), Failure> {
     if !models.lenient {
         world.check_modelled()?;
     }
+    check(&world.log_files())?;
+    world.keeps_logs = true;
     world.mode = args.work.pace.mode()?;
     let (page, perfetto) = (args.html.is_some(), args.perfetto.is_some());
     world.recording = args.timeline.recording(page, perfetto);

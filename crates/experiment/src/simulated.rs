@@ -1,11 +1,14 @@
 //! The simulated world: models in virtual time.
 
+use std::borrow::Cow;
+
 use blklab_blk::Nanos;
 use blklab_device::DriveSpec;
 use blklab_elevator::SchedulerChoice;
 use blklab_sim::{Caching, Machine, ReplayMode, Setup, Workload, check_job};
 use blklab_stats::{JobResults, Results, Slowest, Window};
 use blklab_workload::fio::{JobFile, Override};
+use blklab_workload::generate::processes;
 
 use crate::error::Error;
 use crate::setting::{Setting, check_queue};
@@ -165,6 +168,8 @@ pub struct Simulated<'a> {
     pub power_loss_at_ns: Option<u64>,
     /// The slowest requests that are looked at in the first run of each row, if any.
     pub tail: Option<Tail>,
+    /// Whether results have the logs of each I/O that jobs ask for; they are long.
+    pub keeps_logs: bool,
 }
 
 /// Which requests are looked at as the slowest.
@@ -193,6 +198,7 @@ impl<'a> Simulated<'a> {
             recording: None,
             power_loss_at_ns: None,
             tail: None,
+            keeps_logs: false,
         };
         for setting in settings {
             let row = world.simulation(setting)?;
@@ -244,6 +250,21 @@ impl<'a> Simulated<'a> {
             machine,
             input,
         })
+    }
+
+    /// The files that the logs of each I/O go to, each once, as fio would name them.
+    pub fn log_files(&self) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        for job in self.jobs.iter() {
+            for (number, process) in processes(job).iter().enumerate() {
+                let spec = &job.jobs[process.job];
+                let kinds = spec.logs.kinds();
+                names.extend(kinds.map(|kind| spec.logs.file(kind, &spec.name, number as u32)));
+            }
+        }
+        names.sort();
+        names.dedup();
+        names
     }
 
     /// The texts that describe the experiment.
@@ -304,10 +325,14 @@ impl World for Simulated<'_> {
         let row = &self.rows[turn.row];
         let drive = &self.drives.0[row.drive].1;
         let mode = self.mode;
+        let job;
         let (workload, ramp_ns, end_ns) = match row.input {
             Input::Job(at) => {
-                let job = self.jobs.get(at);
-                (Workload::Job(job), ramp_ns(job), end_ns(job))
+                job = match self.keeps_logs {
+                    true => Cow::Borrowed(self.jobs.get(at)),
+                    false => self.jobs.get(at).without_logs(),
+                };
+                (Workload::Job(&job), ramp_ns(&job), end_ns(&job))
             }
             Input::Trace(file) => (Workload::Trace { file, mode }, 0, None),
         };

@@ -20,6 +20,6 @@ pub use comparison::{
     SchedulerRuns, SchedulerTimeline, Section, SlowestRow, SlowestTable, SlowestValue, Verdict,
     compare, failed_units, merge, too_full,
 };
-pub use fio::{json as fio_json, text as fio_text};
+pub use fio::{json as fio_json, logs as fio_logs, text as fio_text};
 pub use question::Question;
 pub use render::{html, json, text};

@@ -17,6 +17,9 @@ const FEW_VALUES: u64 = 512;
 /// fio's `FIO_IO_U_PLAT_BITS`: 64 bins to an octave.
 const FIO_BITS: u32 = 6;
 
+/// fio's `FIO_IO_U_PLAT_NR`.
+const FIO_BINS: usize = 29 << FIO_BITS;
+
 /// The last of fio's bins (`FIO_IO_U_PLAT_NR` of them): it takes all that is
 /// longer than 17 s, and its scripts know no value beyond it.
 const FIO_LAST_BIN_NS: u64 = 17_112_760_320;
@@ -300,6 +303,15 @@ impl Histogram {
         bins
     }
 
+    /// How many values are in each of fio's bins, up to the last of all.
+    pub fn fio_counts(&self) -> Vec<u64> {
+        let mut counts = vec![0; FIO_BINS];
+        for (value_ns, count) in self.bars() {
+            counts[fio_bin(value_ns)] += count;
+        }
+        counts
+    }
+
     /// Percentiles as fio prints them: each the value of one of its bins. The
     /// answers are in the order of `percents`; all zero when there is no value.
     pub fn fio_percentiles(&self, percents: &[f64]) -> Vec<u64> {
@@ -335,6 +347,13 @@ impl Summary {
 fn rank(percent: f64, count: u64) -> u64 {
     let share = percent.clamp(0.0, 100.0) / 100.0;
     ((share * count as f64).ceil() as u64).clamp(1, count.max(1))
+}
+
+/// fio's number of a value's bin (`plat_val_to_idx`).
+fn fio_bin(ns: u64) -> usize {
+    let shift = (63 - (ns | 1).leading_zeros()).saturating_sub(FIO_BITS);
+    let bin = ((shift as usize) << FIO_BITS) + (ns >> shift) as usize;
+    bin.min(FIO_BINS - 1)
 }
 
 /// fio keeps the top seven bits of a value (`FIO_IO_U_PLAT_BITS` 6) and names a

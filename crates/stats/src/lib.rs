@@ -9,6 +9,7 @@ mod fact;
 mod faults;
 mod hdd;
 mod histogram;
+mod io_log;
 mod job;
 mod page_cache;
 mod queue;
@@ -28,6 +29,7 @@ pub use fact::{Fact, Place, Unit, facts};
 pub use faults::FaultStats;
 pub use hdd::ArmStats;
 pub use histogram::{FioBin, Histogram, Summary};
+pub use io_log::{IoLog, LogEntry, LogHistogram, LogKind, LogMean, LogSetup};
 pub use job::{
     CpuStats, DEFAULT_PERCENTILES, DirResults, GroupResults, JobResults, JobSetup,
     LatencyPercentiles, ProcessResults,

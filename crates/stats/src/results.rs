@@ -6,6 +6,7 @@ use crate::cgroup::{CgroupStats, CostRate};
 use crate::cpu::{CpuSlice, CpuTimes};
 use crate::device::DeviceStats;
 use crate::fact::{Fact, Place, Unit, Value};
+use crate::io_log::IoLog;
 use crate::job::{GroupResults, JobResults};
 use crate::page_cache::CacheStats;
 use crate::queue::{QueueStats, RequestStats, SchedulerStats, by_operation};
@@ -59,6 +60,8 @@ pub struct Results {
     pub jobs: Vec<JobResults>,
     /// One entry a reporting group (fio's "Run status").
     pub groups: Vec<GroupResults>,
+    /// The logs of the processes whose jobs write any.
+    pub logs: Vec<IoLog>,
     /// One entry a drive.
     pub disks: Vec<DiskStats>,
     /// One entry a CPU; empty where CPUs cost nothing or are not measured.

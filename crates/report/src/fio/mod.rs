@@ -1,6 +1,7 @@
 //! One run as fio prints it.
 
 pub mod json;
+pub mod logs;
 mod number;
 mod stat;
 pub mod text;

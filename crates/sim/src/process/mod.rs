@@ -13,7 +13,7 @@ mod recorder;
 pub(crate) mod trace;
 
 use blklab_blk::{IoStatus, Nanos, SubmitterId};
-use blklab_stats::JobResults;
+use blklab_stats::{IoLog, JobResults};
 use blklab_workload::fio::JobSpec;
 
 use crate::setup::SetupError;
@@ -259,6 +259,14 @@ impl Process {
             Job(p) => p.spec().stats,
             Trace(_) => true,
             Kernel(_) => false,
+        }
+    }
+
+    /// Its logs of each I/O, if its job writes any.
+    pub(crate) fn take_log(&mut self) -> Option<IoLog> {
+        match &mut self.kind {
+            Job(p) => p.take_log(),
+            Trace(_) | Kernel(_) => None,
         }
     }
 

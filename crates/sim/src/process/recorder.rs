@@ -1,28 +1,78 @@
 //! What is recorded of the I/O of a process, as fio does (`stat.c`).
 
 use blklab_blk::{IoStatus, Nanos};
-use blklab_stats::{DirResults, Histogram, JobResults, JobSetup};
+use blklab_stats::{DirResults, Histogram, IoLog, JobResults, JobSetup, LogEntry};
 use blklab_workload::fio::{Direction, JobSpec};
 use blklab_workload::generate::SyncKind;
 
 use crate::cpu::Mode;
 
-/// Bandwidth and IOPS of one direction, sampled in windows of time.
+/// What went in one direction, bytes or I/Os, sampled in windows of time. They end by
+/// the clock, as fio's helper thread ends them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Window {
     since: Nanos,
-    bytes: u64,
-    ios: u64,
+    sum: u64,
+}
+
+impl Window {
+    /// Adds what went now. If a window is over in which something did, its end and what
+    /// went in a second.
+    #[inline]
+    fn add(&mut self, now: Nanos, amount: u64, window_ns: u64) -> Option<(Nanos, f64)> {
+        let past_ns = now.saturating_sub(self.since).0;
+        if past_ns < window_ns {
+            self.sum += amount;
+            return None;
+        }
+        let ended = std::mem::replace(
+            self,
+            Window {
+                since: self.since + Nanos(past_ns - past_ns % window_ns),
+                sum: amount,
+            },
+        );
+        // fio has no entry for a window in which nothing ended.
+        let per_second = ended.sum as f64 * (1e9 / window_ns as f64);
+        (ended.sum > 0).then_some((ended.since + Nanos(window_ns), per_second))
+    }
+}
+
+/// Windows of one length, by direction.
+#[derive(Clone, Copy, Debug, Default)]
+struct Windows {
+    of: [Window; 3],
+    length_ns: u64,
+}
+
+impl Windows {
+    fn new(length: Nanos) -> Windows {
+        Windows {
+            of: [Window::default(); 3],
+            length_ns: length.0.max(1),
+        }
+    }
+
+    fn start(&mut self, since: Nanos) {
+        self.of.iter_mut().for_each(|window| window.since = since);
+    }
+
+    #[inline]
+    fn add(&mut self, now: Nanos, dir: Direction, amount: u64) -> Option<(Nanos, f64)> {
+        self.of[dir as usize].add(now, amount, self.length_ns)
+    }
 }
 
 /// The statistics of one process.
 pub(crate) struct Recorder {
     results: JobResults,
-    windows: [Window; 3],
-    window_ns: u64,
+    bandwidth: Windows,
+    iops: Windows,
     /// By direction, latencies of I/Os whose submission took no time, as on a machine
     /// whose CPUs cost nothing: total and completion latency are the same.
     submitted_at_once: [Histogram; 3],
+    /// Each I/O, where the job writes logs.
+    log: Option<Box<IoLog>>,
     /// When the ramp ends and measuring starts.
     measure_from: Nanos,
     ramp: Nanos,
@@ -53,18 +103,25 @@ impl Recorder {
             },
             ..JobResults::default()
         };
-        let window = Nanos::from_millis(spec.bandwidth_window_ms.max(1) as u64);
-        Recorder::new(results, window, Nanos::from_micros(spec.ramp_us))
+        let window = |ms: u32| Windows::new(Nanos::from_millis(ms.into()));
+        let has_log = spec.logs.is_any();
+        Recorder {
+            bandwidth: window(spec.bandwidth_window_ms),
+            iops: window(spec.iops_window_ms),
+            log: has_log.then(|| Box::new(IoLog::new(&spec.name, spec.logs.clone()))),
+            ..Recorder::new(results, Nanos::ZERO, Nanos::from_micros(spec.ramp_us))
+        }
     }
 
-    /// Fills in `results`. Bandwidth is sampled over `window`, and what ends within
-    /// `ramp` of the start is left out.
+    /// Fills in `results`. Bandwidth and IOPS are sampled over `window`, and what ends
+    /// within `ramp` of the start is left out.
     pub(crate) fn new(results: JobResults, window: Nanos, ramp: Nanos) -> Recorder {
         Recorder {
             results,
-            windows: [Window::default(); 3],
-            window_ns: window.0,
+            bandwidth: Windows::new(window),
+            iops: Windows::new(window),
             submitted_at_once: [const { Histogram::new() }; 3],
+            log: None,
             measure_from: Nanos::ZERO,
             ramp,
             ramping: ramp > Nanos::ZERO,
@@ -73,9 +130,8 @@ impl Recorder {
 
     pub(crate) fn start(&mut self, now: Nanos) {
         self.measure_from = now + self.ramp;
-        self.windows
-            .iter_mut()
-            .for_each(|w| w.since = self.measure_from);
+        self.bandwidth.start(self.measure_from);
+        self.iops.start(self.measure_from);
     }
 
     #[inline]
@@ -175,41 +231,58 @@ impl Recorder {
         self.dir(dir).short_ios += 1;
     }
 
-    /// Adds an I/O to its window. Windows end by the clock, as fio's helper thread
-    /// ends them.
+    /// Adds an I/O to its windows.
     #[inline]
     fn sample(&mut self, now: Nanos, dir: Direction, bytes: u64) {
-        let window_ns = self.window_ns;
-        let window = &mut self.windows[dir as usize];
-        let past_ns = now.saturating_sub(window.since).0;
-        if past_ns < window_ns {
-            window.bytes += bytes;
-            window.ios += 1;
-            return;
+        if let Some(ended) = self.bandwidth.add(now, dir, bytes) {
+            self.bandwidth_window(dir, ended);
         }
-        let since = window.since + Nanos(past_ns - past_ns % window_ns);
-        self.end_window(
-            dir,
-            Window {
-                since,
-                bytes,
-                ios: 1,
-            },
-        );
+        if let Some(ended) = self.iops.add(now, dir, 1) {
+            self.iops_window(dir, ended);
+        }
     }
 
-    /// A window ended; `next` begins with an I/O.
     #[cold]
-    fn end_window(&mut self, dir: Direction, next: Window) {
-        let window_ns = self.window_ns;
-        let ended = std::mem::replace(&mut self.windows[dir as usize], next);
-        // fio has no entry for a window in which nothing ended.
-        if ended.ios > 0 {
-            let per_second = 1e9 / window_ns as f64;
-            let d = self.dir(dir);
-            d.bw_samples.record(ended.bytes as f64 * per_second);
-            d.iops_samples.record(ended.ios as f64 * per_second);
+    fn bandwidth_window(&mut self, dir: Direction, (end, per_second): (Nanos, f64)) {
+        self.dir(dir).bw_samples.record(per_second);
+        let at_ns = end.saturating_sub(self.measure_from).0;
+        if let Some(log) = &mut self.log {
+            log.bandwidth_window(at_ns, dir as u8, per_second);
         }
+    }
+
+    #[cold]
+    fn iops_window(&mut self, dir: Direction, (end, per_second): (Nanos, f64)) {
+        self.dir(dir).iops_samples.record(per_second);
+        let at_ns = end.saturating_sub(self.measure_from).0;
+        if let Some(log) = &mut self.log {
+            log.iops_window(at_ns, dir as u8, per_second);
+        }
+    }
+
+    /// Whether each I/O is to be logged.
+    #[inline]
+    pub(crate) fn has_log(&self) -> bool {
+        self.log.is_some()
+    }
+
+    /// An I/O ended well; its time is set here.
+    #[cold]
+    pub(crate) fn log(&mut self, now: Nanos, entry: LogEntry) {
+        if !self.is_measuring(now) {
+            return;
+        }
+        let at_ns = now.saturating_sub(self.measure_from).0;
+        if let Some(log) = &mut self.log {
+            log.ended(LogEntry { at_ns, ..entry });
+        }
+    }
+
+    /// The logs, if there are any; `process` is the process's number.
+    pub(crate) fn take_log(&mut self, process: u32) -> Option<IoLog> {
+        let mut log = *self.log.take()?;
+        log.process = process;
+        Some(log)
     }
 
     /// A flush for that call ended. As in fio, the calls that are counted are
@@ -245,6 +318,9 @@ impl Recorder {
     pub(crate) fn end(&mut self, now: Nanos) {
         let runtime_ns = now.saturating_sub(self.measure_from).0;
         self.results.runtime_ns = runtime_ns;
+        if let Some(log) = &mut self.log {
+            log.end(runtime_ns);
+        }
         for dir in Direction::ALL {
             let d = self.dir(dir);
             if d.bytes > 0 {

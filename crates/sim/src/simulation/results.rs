@@ -1,11 +1,14 @@
 //! What a run leaves behind.
 
-use blklab_stats::{GroupResults, JobResults, Results, World};
+use blklab_stats::{GroupResults, IoLog, JobResults, Results, World};
 use blklab_workload::generate::{due_weights, processes};
 
 use super::{Setup, SetupError, Simulation};
 use crate::process::Process;
 use crate::setup::Workload;
+
+const FULL_LOG: &str = "a log of each I/O is full and ends before its job; log_avg_msec makes it \
+                        shorter";
 
 impl Simulation {
     /// The results of a run that is over.
@@ -22,6 +25,13 @@ impl Simulation {
                     notes.push(note);
                 }
             }
+        }
+        let mut logs: Vec<IoLog> = Vec::new();
+        for process in self.processes.iter_mut().filter(|p| p.is_counted()) {
+            logs.extend(process.take_log());
+        }
+        if logs.iter().any(IoLog::is_full) {
+            notes.push(FULL_LOG.to_string());
         }
         let timeline = self.system.finish_recording(now);
         let (mut cpus, mut cpu_timeline) = (Vec::new(), Vec::new());
@@ -44,6 +54,7 @@ impl Simulation {
             elapsed_ns: now.0,
             jobs,
             groups,
+            logs,
             disks: self.system.disks.iter().map(|d| d.stats(now)).collect(),
             cpus,
             cpu_timeline,

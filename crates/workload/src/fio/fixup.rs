@@ -23,6 +23,7 @@ pub(crate) fn fixup(mut section: SectionOptions) -> Result<(JobSpec, Adjustments
     fit_blocks(&mut section);
     fit_depths(&mut section.spec);
     fit_files(&mut section);
+    fit_logs(&mut section.spec);
     fit_priorities(&mut section)?;
     let adjustments = fit_rest(&mut section);
     check_sizes(&section)?;
@@ -74,6 +75,21 @@ fn fit_files(section: &mut SectionOptions) {
     let spec = &mut section.spec;
     if !spec.files.is_empty() {
         spec.file_count = spec.file_count.min(spec.files.len() as u32);
+    }
+}
+
+/// A log of means has fio take bandwidth and IOPS over its own spans, where nothing else
+/// was said (`add_job`).
+fn fit_logs(spec: &mut JobSpec) {
+    let over_ms = spec.logs.mean_over_ms;
+    if over_ms == 0 {
+        return;
+    }
+    if spec.logs.bandwidth.is_some() && spec.written("bwavgtime").is_none() {
+        spec.bandwidth_window_ms = over_ms;
+    }
+    if spec.logs.iops.is_some() && spec.written("iopsavgtime").is_none() {
+        spec.iops_window_ms = over_ms;
     }
 }
 

@@ -1,7 +1,9 @@
 //! A job as the rest of the program sees it: every option in one type, in one
 //! unit, with fio's defaults filled in.
 
-use blklab_stats::LatencyPercentiles;
+use std::borrow::Cow;
+
+use blklab_stats::{LatencyPercentiles, LogSetup};
 
 use crate::cgroup::CgroupWrite;
 
@@ -25,6 +27,19 @@ pub struct JobFile {
     pub notes: Vec<Note>,
     /// The options of all `[global]` sections, likewise.
     pub global_options: Vec<(String, String)>,
+}
+
+impl JobFile {
+    /// The same work without logs of each I/O.
+    pub fn without_logs(&self) -> Cow<'_, JobFile> {
+        if !self.jobs.iter().any(|spec| spec.logs.is_any()) {
+            return Cow::Borrowed(self);
+        }
+        let mut job = self.clone();
+        let logs = job.jobs.iter_mut().map(|spec| &mut spec.logs);
+        logs.for_each(|logs| *logs = LogSetup::default());
+        Cow::Owned(job)
+    }
 }
 
 /// `rw=`: what a job does.
@@ -634,6 +649,8 @@ pub struct JobSpec {
     pub bandwidth_window_ms: u32,
     /// `iopsavgtime`, in milliseconds.
     pub iops_window_ms: u32,
+    /// `write_lat_log` and the like.
+    pub logs: LogSetup,
     /// `ioscheduler`: the scheduler fio would set on the drive.
     pub io_scheduler: Option<String>,
     /// `kb_base`: 1024 or 1000.

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use blklab_blk::{
     BioFlags, CgroupId, IoClass, IoPrio, IoStatus, Nanos, Plug, Sector, SubmitterId, Waiter,
 };
-use blklab_stats::{JobResults, ProcessResults};
+use blklab_stats::{IoLog, JobResults, ProcessResults};
 use blklab_workload::fio::{Direction, Engine, JobSpec};
 use blklab_workload::generate::SyncKind;
 
@@ -350,6 +350,11 @@ impl JobProcess {
     pub(crate) fn notes(&self) -> Vec<String> {
         let note = |option| format!("{}: ended by its {option}", self.spec.name);
         self.missed.map(note).into_iter().collect()
+    }
+
+    /// Its logs of each I/O, if its job writes any.
+    pub(crate) fn take_log(&mut self) -> Option<IoLog> {
+        self.recorder.take_log(self.id as u32)
     }
 
     /// What it recorded. `weight` is the share of the drive that is due to it.

@@ -120,6 +120,12 @@ impl Plan {
         self.parts[file]
     }
 
+    /// Where in that file a place of its drive is.
+    pub(crate) fn offset_in_file(&self, file: u32, on_drive_bytes: u64) -> u64 {
+        let file = self.files.get(file as usize);
+        on_drive_bytes.saturating_sub(file.map_or(0, |file| file.base_bytes))
+    }
+
     /// How long after everything else the process starts.
     pub(crate) fn start_delay(&self) -> Nanos {
         self.start_delay

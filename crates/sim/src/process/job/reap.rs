@@ -1,6 +1,7 @@
 //! A process of a job takes completions: fio's `wait_for_completions`.
 
 use blklab_blk::{IoStatus, Nanos};
+use blklab_stats::LogEntry;
 use blklab_workload::fio::{Direction, JobSpec};
 
 use super::{Io, JobProcess, Phase, TaskState};
@@ -84,6 +85,9 @@ impl JobProcess {
                 ..
             } = self.ios[slot as usize];
             self.free.push(slot);
+            if self.recorder.has_log() && status == IoStatus::Ok {
+                self.log(now, slot);
+            }
             self.recorder.completed(
                 now,
                 dir,
@@ -131,6 +135,24 @@ impl JobProcess {
         if ends_job(&self.spec, dir, status) {
             self.fail();
         }
+    }
+
+    /// Logs an I/O that ended well.
+    #[cold]
+    fn log(&mut self, now: Nanos, slot: u32) {
+        let io = &self.ios[slot as usize];
+        let has_priority = self.spec.priority.is_some() || io.prio != self.prio;
+        let submission_ns = io.issued.saturating_sub(io.started).0;
+        let entry = LogEntry {
+            at_ns: 0,
+            direction: io.dir as u8,
+            priority: if has_priority { io.prio.value() } else { 0 },
+            bytes: io.bytes,
+            offset_bytes: self.plan.offset_in_file(io.file, io.sector.bytes()),
+            slat_ns: (!self.is_synchronous).then_some(submission_ns),
+            clat_ns: now.saturating_sub(io.issued).0,
+        };
+        self.recorder.log(now, entry);
     }
 }
 

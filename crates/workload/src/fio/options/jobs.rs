@@ -507,45 +507,48 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     "new_group" => Switch(Sets(|job, on| job.spec.new_group = on));
     /// Threads of one process rather than processes.
     "thread" => Switch(Sets(|job, on| job.spec.threads = on));
-    /// Give each job logs of its own.
-    "per_job_logs" => Flag(Meaningless);
-    /// Log bandwidths to files.
-    "write_bw_log" => OptionalText(NotSimulated);
+    /// Each process writes logs of its own; without it, all write into one.
+    "per_job_logs" = "1" => Flag(Sets(|job, on| job.spec.logs.shared = !on));
+    /// Log bandwidths to files whose names begin so (`NAME_bw.1.log`); `blklab run`
+    /// writes them.
+    "write_bw_log" => OptionalText(Sets(|job, name| job.spec.logs.bandwidth = Some(name)));
     /// The window that bandwidths are taken over, in milliseconds.
     "bwavgtime" = "500" => Count(ANY, Sets(|job, ms| job.spec.bandwidth_window_ms = ms));
-    /// Log latencies to files.
-    "write_lat_log" => OptionalText(NotSimulated);
-    /// Log IOPS to files.
-    "write_iops_log" => OptionalText(NotSimulated);
-    /// The window that IOPS are taken over, in milliseconds; that of bandwidths stands for both.
-    "iopsavgtime" = "500" => Count(ANY, Sets(|job, ms| job.spec.iops_window_ms = ms)),
-        Unmodelled::Setting(|spec| spec.iops_window_ms != spec.bandwidth_window_ms);
+    /// Log latencies to files whose names begin so (`NAME_lat.1.log`, `_clat`, `_slat`);
+    /// `blklab run` writes them.
+    "write_lat_log" => OptionalText(Sets(|job, name| job.spec.logs.latency = Some(name)));
+    /// Log IOPS to files whose names begin so (`NAME_iops.1.log`); `blklab run` writes
+    /// them.
+    "write_iops_log" => OptionalText(Sets(|job, name| job.spec.logs.iops = Some(name)));
+    /// The window that IOPS are taken over, in milliseconds.
+    "iopsavgtime" = "500" => Count(ANY, Sets(|job, ms| job.spec.iops_window_ms = ms));
     /// How many entries of a log are kept in memory.
     "log_entries" => Count(1024..=1 << 20, Meaningless);
     /// Log means over this time.
-    "log_avg_msec" => Count(ANY, Meaningless);
+    "log_avg_msec" => Count(ANY, Sets(|job, ms| job.spec.logs.mean_over_ms = ms));
     /// Log histograms over this time.
-    "log_hist_msec" => Count(ANY, Meaningless);
-    /// How coarse they are.
-    "log_hist_coarseness" => Count(ANY, Meaningless);
-    /// Log histograms of latencies to files.
-    "write_hist_log" => OptionalText(NotSimulated);
+    "log_hist_msec" => Count(ANY, Sets(|job, ms| job.spec.logs.histogram_over_ms = ms));
+    /// How coarse they are: so many times, two bins become one.
+    "log_hist_coarseness" => Count(0..=6, Sets(|job, n| job.spec.logs.histogram_coarseness = n));
+    /// Log histograms of completion latencies to files whose names begin so
+    /// (`NAME_clat_hist.1.log`), one every `log_hist_msec`; `blklab run` writes them.
+    "write_hist_log" => OptionalText(Sets(|job, name| job.spec.logs.histogram = Some(name)));
     /// Log the largest value, not the mean.
-    "log_max_value" => Flag(Meaningless);
+    "log_max_value" => Flag(Sets(|job, on| job.spec.logs.largest = on));
     /// Log offsets.
-    "log_offset" => Flag(Meaningless);
+    "log_offset" => Flag(Sets(|job, on| job.spec.logs.offsets = on));
     /// Log priorities.
-    "log_prio" => Flag(Meaningless);
+    "log_prio" => Flag(Sets(|job, on| job.spec.logs.priorities = on));
     /// Compress logs beyond this size.
     "log_compression" => Count(1024..=512 << 20, Meaningless);
     /// The CPUs that compress.
     "log_compression_cpus" => OptionalText(Meaningless);
     /// Leave logs compressed.
-    "log_store_compressed" => Flag(Meaningless);
+    "log_store_compressed" => Flag(NotSimulated);
     /// Log Unix times.
-    "log_unix_epoch" => Flag(Meaningless);
+    "log_unix_epoch" => Flag(NotSimulated);
     /// Log times of another clock.
-    "log_alternate_epoch" => Flag(Meaningless);
+    "log_alternate_epoch" => Flag(NotSimulated);
     /// Which clock.
     "log_alternate_epoch_clock_id" => Count(ANY, Meaningless);
     /// Report how long blocks lived.

@@ -1,0 +1,433 @@
+//! fio's logs of each I/O: `write_lat_log`, `write_bw_log`, `write_iops_log` and
+//! `write_hist_log`, as its `stat.c` records them.
+
+use crate::histogram::Histogram;
+
+/// Entries that the logs of one process keep at most: 230 MB.
+const MAX_ENTRIES: usize = 1 << 22;
+
+/// What a log is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogKind {
+    /// Submission latency.
+    Slat,
+    /// Completion latency.
+    Clat,
+    /// Total latency.
+    Lat,
+    /// Histograms of completion latencies.
+    Histogram,
+    /// Bandwidth.
+    Bandwidth,
+    /// I/Os a second.
+    Iops,
+}
+
+impl LogKind {
+    const ALL: [LogKind; 6] = [
+        LogKind::Slat,
+        LogKind::Clat,
+        LogKind::Lat,
+        LogKind::Histogram,
+        LogKind::Bandwidth,
+        LogKind::Iops,
+    ];
+
+    /// fio's word for it in the name of a file.
+    const fn word(self) -> &'static str {
+        match self {
+            LogKind::Slat => "slat",
+            LogKind::Clat => "clat",
+            LogKind::Lat => "lat",
+            LogKind::Histogram => "clat_hist",
+            LogKind::Bandwidth => "bw",
+            LogKind::Iops => "iops",
+        }
+    }
+}
+
+/// Which logs a job writes. A name is what their files begin with; an empty one stands
+/// for the job's.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogSetup {
+    /// `write_lat_log`: submission, completion and total latencies.
+    pub latency: Option<String>,
+    /// `write_bw_log`.
+    pub bandwidth: Option<String>,
+    /// `write_iops_log`.
+    pub iops: Option<String>,
+    /// `write_hist_log`: histograms of completion latencies.
+    pub histogram: Option<String>,
+    /// `log_avg_msec`: an entry for so many milliseconds, not for each I/O; zero for
+    /// that.
+    pub mean_over_ms: u32,
+    /// `log_hist_msec`: as often a histogram is logged; zero: never.
+    pub histogram_over_ms: u32,
+    /// `log_hist_coarseness`: so many times, two bins of a histogram become one.
+    pub histogram_coarseness: u32,
+    /// `log_max_value`: the largest value of such a time, not the mean.
+    pub largest: bool,
+    /// `log_offset`: where each I/O was.
+    pub offsets: bool,
+    /// `log_prio`: the whole priority of each I/O.
+    pub priorities: bool,
+    /// `per_job_logs=0`: processes write into one file.
+    pub shared: bool,
+}
+
+impl LogSetup {
+    /// Whether any is written.
+    pub fn is_any(&self) -> bool {
+        self.kinds().next().is_some()
+    }
+
+    /// What is logged.
+    pub fn kinds(&self) -> impl Iterator<Item = LogKind> {
+        let is_written = |kind: &LogKind| self.name(*kind).is_some();
+        LogKind::ALL.into_iter().filter(is_written)
+    }
+
+    fn name(&self, kind: LogKind) -> Option<&str> {
+        let name = match kind {
+            LogKind::Slat | LogKind::Clat | LogKind::Lat => &self.latency,
+            LogKind::Histogram => &self.histogram,
+            LogKind::Bandwidth => &self.bandwidth,
+            LogKind::Iops => &self.iops,
+        };
+        name.as_deref()
+    }
+
+    /// The file of that log of a process of the job, which is numbered from zero over all
+    /// jobs; fio counts from one.
+    pub fn file(&self, kind: LogKind, job: &str, process: u32) -> String {
+        let name = self.name(kind).filter(|name| !name.is_empty());
+        let (name, word) = (name.unwrap_or(job), kind.word());
+        match self.shared {
+            true => format!("{name}_{word}.log"),
+            false => format!("{name}_{word}.{}.log", process + 1),
+        }
+    }
+}
+
+/// An I/O that ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogEntry {
+    /// When it ended, since measuring began.
+    pub at_ns: u64,
+    /// Read, write, trim: 0, 1, 2.
+    pub direction: u8,
+    /// Its priority as the kernel has it: the class from bit 13 on, below it the level.
+    pub priority: u16,
+    /// Its length.
+    pub bytes: u64,
+    /// Where it was on the drive.
+    pub offset_bytes: u64,
+    /// Until it was submitted; `None` of an engine that has no such time.
+    pub slat_ns: Option<u64>,
+    /// From there to its end.
+    pub clat_ns: u64,
+}
+
+impl LogEntry {
+    /// From its start to its end.
+    pub fn lat_ns(&self) -> u64 {
+        self.slat_ns.unwrap_or(0) + self.clat_ns
+    }
+}
+
+/// One value for a span of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogMean {
+    /// When the span ended, in milliseconds since measuring began.
+    pub at_ms: u64,
+    /// Read, write, trim: 0, 1, 2.
+    pub direction: u8,
+    /// In nanoseconds, KiB a second or I/Os a second.
+    pub value: u64,
+}
+
+/// The completion latencies of a span of time.
+#[derive(Clone, Debug)]
+pub struct LogHistogram {
+    /// When the span ended, in milliseconds since measuring began.
+    pub at_ms: u64,
+    /// Read, write, trim: 0, 1, 2.
+    pub direction: u8,
+    /// The length of its last I/O.
+    pub bytes: u64,
+    /// The latencies.
+    pub latencies_ns: Histogram,
+}
+
+/// Values of one direction that no entry has yet.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pending {
+    since_ms: u64,
+    count: u64,
+    sum: u64,
+    largest: u64,
+}
+
+/// The means of one value by direction, as fio's `add_log_sample` takes them.
+#[derive(Clone, Debug, Default)]
+struct Means {
+    pending: [Pending; 3],
+    logged: Vec<LogMean>,
+}
+
+impl Means {
+    fn add(&mut self, at_ms: u64, direction: u8, value: u64, setup: &LogSetup) {
+        let pending = &mut self.pending[usize::from(direction)];
+        pending.count += 1;
+        pending.sum += value;
+        pending.largest = pending.largest.max(value);
+        let over_ms = u64::from(setup.mean_over_ms);
+        if at_ms.saturating_sub(pending.since_ms) < over_ms {
+            return;
+        }
+        self.log(at_ms, direction, setup.largest);
+        self.pending[usize::from(direction)].since_ms = at_ms - at_ms % over_ms;
+    }
+
+    /// An entry of what is pending, if anything is.
+    fn log(&mut self, at_ms: u64, direction: u8, largest: bool) {
+        let pending = &mut self.pending[usize::from(direction)];
+        let Pending { count, sum, .. } = *pending;
+        if count == 0 {
+            return;
+        }
+        let value = match largest {
+            true => pending.largest,
+            false => (sum + count / 2) / count,
+        };
+        *pending = Pending {
+            since_ms: pending.since_ms,
+            ..Pending::default()
+        };
+        self.logged.push(LogMean {
+            at_ms,
+            direction,
+            value,
+        });
+    }
+}
+
+/// Histograms of one direction: what its span has so far, and when that began.
+#[derive(Clone, Debug, Default)]
+struct Span {
+    since_ms: u64,
+    latencies_ns: Histogram,
+}
+
+/// The logs of one process.
+#[derive(Clone, Debug, Default)]
+pub struct IoLog {
+    /// Its job's name.
+    pub job: String,
+    /// Its number over all jobs, from zero.
+    pub process: u32,
+    /// Which logs.
+    pub setup: LogSetup,
+    entries: Vec<LogEntry>,
+    slat: Means,
+    clat: Means,
+    lat: Means,
+    bandwidth: Vec<LogMean>,
+    iops: Vec<LogMean>,
+    spans: [Span; 3],
+    histograms: Vec<LogHistogram>,
+    is_full: bool,
+}
+
+impl IoLog {
+    /// The empty logs of a process of that job.
+    pub fn new(job: &str, setup: LogSetup) -> IoLog {
+        IoLog {
+            job: job.to_string(),
+            setup,
+            ..IoLog::default()
+        }
+    }
+
+    /// An I/O ended.
+    pub fn ended(&mut self, entry: LogEntry) {
+        let at_ms = entry.at_ns / 1_000_000;
+        if self.setup.histogram.is_some() && self.setup.histogram_over_ms > 0 {
+            self.add_to_histogram(at_ms, &entry);
+        }
+        if self.setup.mean_over_ms == 0 {
+            self.is_full |= self.entries.len() >= MAX_ENTRIES;
+            if !self.is_full {
+                self.entries.push(entry);
+            }
+        } else if self.setup.latency.is_some() {
+            let (dir, setup) = (entry.direction, &self.setup);
+            if let Some(slat_ns) = entry.slat_ns {
+                self.slat.add(at_ms, dir, slat_ns, setup);
+            }
+            self.clat.add(at_ms, dir, entry.clat_ns, setup);
+            self.lat.add(at_ms, dir, entry.lat_ns(), setup);
+        }
+    }
+
+    /// fio logs a histogram with the first I/O behind a span's end, and then begins the
+    /// next where that one should have ended.
+    fn add_to_histogram(&mut self, at_ms: u64, entry: &LogEntry) {
+        let over_ms = u64::from(self.setup.histogram_over_ms);
+        let span = &mut self.spans[usize::from(entry.direction)];
+        if span.since_ms == 0 {
+            span.since_ms = at_ms;
+        }
+        span.latencies_ns.record(entry.clat_ns);
+        if at_ms - span.since_ms < over_ms {
+            return;
+        }
+        span.since_ms += over_ms;
+        self.histograms.push(LogHistogram {
+            at_ms,
+            direction: entry.direction,
+            bytes: entry.bytes,
+            latencies_ns: std::mem::take(&mut span.latencies_ns),
+        });
+    }
+
+    /// A window of bandwidth ended in which something did.
+    pub fn bandwidth_window(&mut self, at_ns: u64, direction: u8, bytes_per_second: f64) {
+        if self.setup.bandwidth.is_some() && self.setup.mean_over_ms > 0 {
+            let value = (bytes_per_second / 1024.0) as u64;
+            self.bandwidth.push(mean(at_ns, direction, value));
+        }
+    }
+
+    /// A window of IOPS ended in which something did.
+    pub fn iops_window(&mut self, at_ns: u64, direction: u8, per_second: f64) {
+        if self.setup.iops.is_some() && self.setup.mean_over_ms > 0 {
+            self.iops.push(mean(at_ns, direction, per_second as u64));
+        }
+    }
+
+    /// The process ended: latencies that are pending are logged.
+    pub fn end(&mut self, at_ns: u64) {
+        for means in [&mut self.slat, &mut self.clat, &mut self.lat] {
+            for direction in 0..3 {
+                means.log(at_ns / 1_000_000, direction, self.setup.largest);
+            }
+        }
+    }
+
+    /// The file that a log of it goes to.
+    pub fn file(&self, kind: LogKind) -> String {
+        self.setup.file(kind, &self.job, self.process)
+    }
+
+    /// Each I/O, in the order of their ends; none where means are logged.
+    pub fn entries(&self) -> &[LogEntry] {
+        &self.entries
+    }
+
+    /// The means of a log, in nanoseconds, KiB a second or I/Os a second.
+    pub fn means(&self, kind: LogKind) -> &[LogMean] {
+        match kind {
+            LogKind::Slat => &self.slat.logged,
+            LogKind::Clat => &self.clat.logged,
+            LogKind::Lat => &self.lat.logged,
+            LogKind::Bandwidth => &self.bandwidth,
+            LogKind::Iops => &self.iops,
+            LogKind::Histogram => &[],
+        }
+    }
+
+    /// The histograms.
+    pub fn histograms(&self) -> &[LogHistogram] {
+        &self.histograms
+    }
+
+    /// Whether I/Os are missing because there were too many.
+    pub fn is_full(&self) -> bool {
+        self.is_full
+    }
+}
+
+fn mean(at_ns: u64, direction: u8, value: u64) -> LogMean {
+    LogMean {
+        at_ms: at_ns / 1_000_000,
+        direction,
+        value,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn log(setup: LogSetup, ends: &[(u64, u8, u64)]) -> IoLog {
+        let mut log = IoLog::new("job", setup);
+        for &(at_ms, direction, clat_ns) in ends {
+            log.ended(LogEntry {
+                at_ns: at_ms * 1_000_000 + 999,
+                direction,
+                priority: 0,
+                bytes: 4096,
+                offset_bytes: 0,
+                slat_ns: Some(10),
+                clat_ns,
+            });
+        }
+        log.end(1_234_000_000);
+        log
+    }
+
+    fn rows(means: &[LogMean]) -> Vec<(u64, u8, u64)> {
+        let row = |mean: &LogMean| (mean.at_ms, mean.direction, mean.value);
+        means.iter().map(row).collect()
+    }
+
+    /// As fio does: the I/O behind a span's end is counted in it, its time is the
+    /// entry's, and the next span begins at a whole multiple.
+    #[test]
+    fn latencies_are_taken_together_over_spans() {
+        let setup = LogSetup {
+            latency: Some(String::new()),
+            mean_over_ms: 100,
+            ..LogSetup::default()
+        };
+        let ends = [
+            (5, 0, 100),
+            (7, 1, 9),
+            (130, 0, 201),
+            (199, 0, 7),
+            (205, 0, 8),
+        ];
+        let means = log(setup.clone(), &ends);
+        let [slat, clat, lat] =
+            [LogKind::Slat, LogKind::Clat, LogKind::Lat].map(|kind| rows(means.means(kind)));
+        assert_eq!(clat, [(130, 0, 151), (205, 0, 8), (1234, 1, 9)]);
+        assert_eq!(lat, [(130, 0, 161), (205, 0, 18), (1234, 1, 19)]);
+        assert_eq!(slat, [(130, 0, 10), (205, 0, 10), (1234, 1, 10)]);
+        assert!(means.entries().is_empty());
+        let largest = LogSetup {
+            largest: true,
+            ..setup
+        };
+        let largest = log(largest, &ends);
+        assert_eq!(rows(largest.means(LogKind::Clat))[0], (130, 0, 201));
+    }
+
+    #[test]
+    fn a_histogram_is_logged_behind_each_span() {
+        let setup = LogSetup {
+            histogram: Some("h".to_string()),
+            histogram_over_ms: 50,
+            ..LogSetup::default()
+        };
+        let log = log(
+            setup,
+            &[(10, 0, 64), (40, 0, 64), (61, 0, 65), (109, 0, 66)],
+        );
+        let spans: Vec<(u64, u64)> = (log.histograms().iter())
+            .map(|h| (h.at_ms, h.latencies_ns.count()))
+            .collect();
+        assert_eq!(spans, [(61, 3)]);
+        assert_eq!(log.entries().len(), 4);
+    }
+}
