@@ -181,3 +181,17 @@ impl Bio {
 pub const fn op_is_sync(op: Op, flags: BioFlags) -> bool {
     matches!(op, Op::Read) || flags.has(BioFlags::SYNC.with(BioFlags::FUA).with(BioFlags::PREFLUSH))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_are_sets() {
+        let (sync, both) = (BioFlags::SYNC, BioFlags::SYNC.with(BioFlags::FUA));
+        assert_eq!(both.with(sync), both);
+        assert_eq!(both | sync, both);
+        assert_eq!(both.without(sync), BioFlags::FUA);
+        assert!(both.has(sync) && !both.without(sync).has(sync));
+    }
+}

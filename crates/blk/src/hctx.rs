@@ -168,4 +168,17 @@ mod tests {
         }
         assert_eq!(hctx.stats.dispatched, [1, 1, 2, 1, 0, 1, 2]);
     }
+
+    #[test]
+    fn delayed_work_is_pending_until_it_is_due_or_cancelled() {
+        let mut work = DelayedWork::default();
+        assert!(!work.is_pending());
+        work.schedule(Nanos(5));
+        assert!(!work.take_due(Nanos(4)) && work.is_pending());
+        assert!(work.take_due(Nanos(5)) && !work.is_pending());
+        work.schedule(Nanos(9));
+        assert_eq!(work.at(), Nanos(9));
+        work.cancel();
+        assert!(!work.is_pending() && work.at() == Nanos::MAX);
+    }
 }

@@ -83,4 +83,15 @@ mod tests {
             .for_each(|n| batches.record(n));
         assert_eq!(batches.counts, [1, 2, 2, 2, 2, 2, 1]);
     }
+
+    #[test]
+    fn counts_of_two_add_up() {
+        let (mut depths, mut batches) = (DepthBuckets::default(), BatchBuckets::default());
+        depths.record(1, 3);
+        batches.record(4);
+        let (other_depths, other_batches) = (depths.clone(), batches.clone());
+        depths.merge(&other_depths);
+        batches.merge(&other_batches);
+        assert_eq!((depths.counts[1], batches.counts[1]), (6, 2));
+    }
 }

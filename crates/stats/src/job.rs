@@ -336,4 +336,29 @@ mod tests {
         read.runtime_ns = 500_000_000;
         assert_eq!((read.iops(), read.bandwidth()), (20.0, 81_920.0));
     }
+
+    #[test]
+    fn a_process_has_the_io_of_all_directions() {
+        let direction = |bytes, latency_ns| {
+            let mut dir = DirResults {
+                bytes,
+                ..DirResults::default()
+            };
+            dir.lat_ns.record(latency_ns);
+            dir
+        };
+        let process = ProcessResults {
+            job: "x".to_string(),
+            runtime_ns: 1_000_000_000,
+            ..ProcessResults::default()
+        };
+        let (read, write) = (direction(4096, 100), direction(512, 300));
+        let process = process.with_io([&read, &write, &DirResults::default()]);
+        assert_eq!((process.job.as_str(), process.ios), ("x", 2));
+        assert_eq!((process.bytes, process.bandwidth()), (4608, 4608.0));
+        assert_eq!(
+            (process.latency_mean_ns, process.latency_max_ns),
+            (200.0, 300)
+        );
+    }
 }

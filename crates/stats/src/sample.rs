@@ -121,11 +121,11 @@ mod tests {
         let mut a = Sample::default();
         let mut b = Sample::default();
         [10.0, 20.0].into_iter().for_each(|v| a.record(v));
-        [100.0, 300.0].into_iter().for_each(|v| b.record(v));
+        [100.0, 200.0, 300.0].into_iter().for_each(|v| b.record(v));
         a.sum_rates(&b);
-        assert_eq!((a.count, a.min, a.max, a.mean()), (4, 110.0, 320.0, 215.0));
+        assert_eq!((a.count, a.min, a.max, a.mean()), (5, 110.0, 320.0, 215.0));
         // S of 50 and 20000, over n - 1.
-        assert!((a.sample_stddev() - (20_050.0f64 / 3.0).sqrt()).abs() < 1e-9);
+        assert!((a.sample_stddev() - (20_050.0f64 / 4.0).sqrt()).abs() < 1e-9);
         let mut fresh = Sample::default();
         fresh.sum_rates(&a);
         assert_eq!(fresh, a);

@@ -243,3 +243,36 @@ impl DriveTimeline {
         &self.commands[first..first + activity.commands as usize]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_called_as_data_sheets_call_it() {
+        let names = [Work::Sense, Work::Program, Work::Erase, Work::Rotate].map(Work::name);
+        assert_eq!(names, ["read sense", "program", "erase", "rotation"]);
+    }
+
+    #[test]
+    fn a_timeline_that_is_appended_keeps_its_commands() {
+        let of = |commands: &[u32]| DriveTimeline {
+            activities: vec![Activity {
+                part: 0,
+                work: Work::Sense,
+                cause: Cause::Host,
+                start_ns: 0,
+                end_ns: 1,
+                first_command: 0,
+                commands: commands.len() as u32,
+            }],
+            commands: commands.to_vec(),
+            ..DriveTimeline::default()
+        };
+        let (mut all, mut more) = (of(&[1, 2]), of(&[3]));
+        all.append(&mut more);
+        let commands = all.activities.iter().map(|a| all.commands_of(a).to_vec());
+        assert_eq!(commands.collect::<Vec<_>>(), [vec![1, 2], vec![3]]);
+        assert!(more.activities.is_empty() && more.commands.is_empty());
+    }
+}

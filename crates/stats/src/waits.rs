@@ -184,4 +184,17 @@ mod tests {
         let each = Wait::ALL.map(|wait| counts.waited_for(wait));
         assert_eq!(each, [0, 1, 0, 0, 1]);
     }
+
+    #[test]
+    fn json_has_each_wait_by_its_name() {
+        let mut counts = WaitCounts::default();
+        let mut map = Waits::NONE;
+        map.note(Wait::Map, true);
+        counts.count(map);
+        let json = serde_json::to_value(&counts).unwrap();
+        let figures = |key: &str| json[key].as_u64();
+        assert_eq!((figures("requests"), figures("waited")), (Some(1), Some(1)));
+        assert_eq!((figures("map"), figures("die")), (Some(1), Some(0)));
+        assert_eq!(json.as_object().unwrap().len(), 2 + Wait::ALL.len());
+    }
 }

@@ -84,6 +84,10 @@ fn a_refused_request_without_budget_is_tried_again_later() {
     f.process();
     assert_eq!(f.sectors_taken(), [0]);
     assert_eq!(f.queue.next_event(), f.now + RESOURCE_DELAY);
+    f.driver.budget = 1;
+    f.queue.expedite(f.now);
+    f.process();
+    assert_eq!(f.sectors_taken(), [0, 100]);
 }
 
 #[test]

@@ -88,7 +88,7 @@ impl BlkDriver for ScriptedDriver {
     }
 }
 
-/// What a test says to a [`Fifo`] and what that was told by the queue.
+/// What a test sets on a [`Fifo`], and what the queue called it with.
 #[derive(Default)]
 pub(crate) struct FifoState {
     /// `dispatch_request` returns nothing, though there is work.

@@ -80,7 +80,7 @@ fn a_request_that_joins_another_leaves_the_accounting() {
     assert_eq!((state.completed, state.finished), (1, 2));
 }
 
-/// What the last one makes of the one before it is what the first waited for.
+/// The last bio joins two requests, and the request that comes of it touches the first.
 #[test]
 fn a_request_that_is_inserted_joins_those_it_touches() {
     let (mut f, _) = Fixture::with_fifo(&config(), FifoState::default());

@@ -1,6 +1,8 @@
 //! What holds bios back beside the scheduler.
 
-use blklab_blk::{Bio, BioFlags, CgroupId, IoMax, IoStatus, Nanos, Op, QueueConfig, Sector};
+use blklab_blk::{
+    Bio, BioFlags, CgroupId, CostModel, CostQos, IoMax, IoStatus, Nanos, Op, QueueConfig, Sector,
+};
 
 use crate::{Fixture, config};
 
@@ -92,4 +94,21 @@ fn writeback_waits_until_there_is_room_for_it() {
     assert!(q.waiters.is_empty(), "direct writes are not throttled");
     q.drain();
     assert!(q.queue.is_idle());
+}
+
+#[test]
+fn targets_and_model_of_the_costs_are_kept_together() {
+    let mut q = Fixture::new(&config());
+    assert!(q.queue.io_cost().is_none());
+    let (mut qos, mut model) = (CostQos::default(), CostModel::default());
+    qos.write("enable=1 rpct=90 rlat=10000 min=50 max=150")
+        .unwrap();
+    model
+        .write("rbps=400000000 rseqiops=1000 rrandiops=1000")
+        .unwrap();
+    q.queue.set_io_cost_qos(q.now, qos);
+    q.queue.set_io_cost_model(q.now, model);
+    q.queue.set_io_weight(q.now, CgroupId(1), 200);
+    let cost = q.queue.io_cost().expect("it was set");
+    assert_eq!((cost.qos(), cost.model()), (qos, model));
 }

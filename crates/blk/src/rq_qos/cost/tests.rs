@@ -1,4 +1,4 @@
-//! Groups that read at random from a drive that does what it is told.
+//! Groups that read at random from a drive whose speed the model knows exactly.
 
 use alloc::vec::Vec;
 
@@ -14,18 +14,18 @@ struct Reader {
     flags: BioFlags,
     pause_us: u64,
     /// Since when the bio waits, or when it ends, or when the next one comes.
-    state: State,
+    state: BioState,
     done: u64,
 }
 
 #[derive(Clone, Copy)]
-enum State {
+enum BioState {
     Comes(u64),
     Waits,
     Runs(u64),
 }
 
-struct Rig {
+struct Bench {
     cost: IoCost,
     now_us: u64,
     latency_us: u64,
@@ -33,9 +33,9 @@ struct Rig {
     random: u64,
 }
 
-impl Rig {
+impl Bench {
     /// A drive of 1000 random reads a second, at a rate within these bounds.
-    fn new(rates: &str) -> Rig {
+    fn new(rates: &str) -> Bench {
         let mut cost = IoCost::new(Nanos::ZERO, false, 64);
         let mut model = CostModel::default();
         model
@@ -46,7 +46,7 @@ impl Rig {
         let text = alloc::format!("enable=1 rpct=90 rlat=10000 {rates}");
         qos.write(&text).unwrap();
         cost.set_qos(qos);
-        Rig {
+        Bench {
             cost,
             now_us: 1000,
             latency_us: 500,
@@ -62,7 +62,7 @@ impl Rig {
                 group: CgroupId(group),
                 flags: BioFlags::NONE,
                 pause_us,
-                state: State::Comes(self.now_us),
+                state: BioState::Comes(self.now_us),
                 done: 0,
             });
         }
@@ -88,20 +88,20 @@ impl Rig {
     fn step(&mut self, at: usize, now: Nanos, woken: &mut Vec<u64>) {
         let part = BioId::from_index(at);
         match self.readers[at].state {
-            State::Runs(ends_us) if ends_us <= self.now_us => {
+            BioState::Runs(ends_us) if ends_us <= self.now_us => {
                 self.cost.done_bio(part);
                 let issued = Nanos(ends_us.saturating_sub(self.latency_us) * 1000);
                 let rq = Request::for_bio(&self.bio(at), issued);
                 self.cost.done(now, RequestId::from_index(at), &rq);
                 let reader = &mut self.readers[at];
                 reader.done += 1;
-                reader.state = State::Comes(self.now_us + reader.pause_us);
+                reader.state = BioState::Comes(self.now_us + reader.pause_us);
             }
-            State::Comes(at_us) if at_us <= self.now_us => {
+            BioState::Comes(at_us) if at_us <= self.now_us => {
                 let bio = self.bio(at);
                 match self.cost.throttle(now, (&bio, part), at as u64, woken) {
                     true => self.issue(at, now),
-                    false => self.readers[at].state = State::Waits,
+                    false => self.readers[at].state = BioState::Waits,
                 }
             }
             _ => {}
@@ -112,7 +112,7 @@ impl Rig {
         let part = BioId::from_index(at);
         self.cost.asks_for_tag(now, part);
         self.cost.track(RequestId::from_index(at), part);
-        self.readers[at].state = State::Runs(self.now_us + self.latency_us);
+        self.readers[at].state = BioState::Runs(self.now_us + self.latency_us);
     }
 
     fn bio(&mut self, at: usize) -> Bio {
@@ -141,38 +141,46 @@ impl Rig {
 
 #[test]
 fn weights_divide_the_drive() {
-    let mut rig = Rig::new("min=100 max=100");
-    rig.cost.set_weight(Nanos::ZERO, CgroupId(1), 100);
-    rig.cost.set_weight(Nanos::ZERO, CgroupId(2), 300);
-    rig.add(1, 8, 0);
-    rig.add(2, 8, 0);
-    rig.run(500);
-    rig.take_done(2);
-    rig.run(4000);
-    let done = rig.take_done(2);
+    let mut bench = Bench::new("min=100 max=100");
+    bench.cost.set_weight(Nanos::ZERO, CgroupId(1), 100);
+    bench.cost.set_weight(Nanos::ZERO, CgroupId(2), 300);
+    bench.add(1, 8, 0);
+    bench.add(2, 8, 0);
+    bench.run(500);
+    bench.take_done(2);
+    bench.run(4000);
+    let done = bench.take_done(2);
     assert!((970..=1030).contains(&done[0]), "{done:?}");
     assert!((2920..=3080).contains(&done[1]), "{done:?}");
-    let stat = rig.cost.stat(CgroupId(2));
+    let stat = bench.cost.stat(CgroupId(2));
     assert!(stat.wait_us > 4_000_000, "{stat:?}");
-    let used = rig.cost.stat(CgroupId::ROOT).usage_us;
+    let used = bench.cost.stat(CgroupId::ROOT).usage_us;
     assert!((4_300_000..=4_600_000).contains(&used), "{used}");
+    // A weight that is written while the group is active counts from then on.
+    let now = Nanos(bench.now_us * 1000);
+    bench.cost.set_weight(now, CgroupId(1), 300);
+    bench.run(500);
+    bench.take_done(2);
+    bench.run(2000);
+    let done = bench.take_done(2);
+    assert!(done.iter().all(|n| (970..=1030).contains(n)), "{done:?}");
 }
 
 /// The tree of the kernel's comment: an eighth each, and three quarters.
 #[test]
 fn groups_inside_a_group_share_what_that_has() {
-    let mut rig = Rig::new("min=100 max=100");
+    let mut bench = Bench::new("min=100 max=100");
     for (group, parent, weight) in [(1, 0, 100), (2, 0, 300), (3, 1, 100), (4, 1, 100)] {
-        rig.cost.set_parent(CgroupId(group), CgroupId(parent));
-        rig.cost.set_weight(Nanos::ZERO, CgroupId(group), weight);
+        bench.cost.set_parent(CgroupId(group), CgroupId(parent));
+        bench.cost.set_weight(Nanos::ZERO, CgroupId(group), weight);
     }
     for group in [2, 3, 4] {
-        rig.add(group, 8, 0);
+        bench.add(group, 8, 0);
     }
-    rig.run(500);
-    rig.take_done(4);
-    rig.run(4000);
-    let done = rig.take_done(4);
+    bench.run(500);
+    bench.take_done(4);
+    bench.run(4000);
+    let done = bench.take_done(4);
     assert_eq!(done[0], 0);
     assert!((2900..=3100).contains(&done[1]), "{done:?}");
     assert!((470..=530).contains(&done[2]), "{done:?}");
@@ -182,13 +190,13 @@ fn groups_inside_a_group_share_what_that_has() {
 /// One of two equal groups needs a tenth of the drive: the other gets what is left.
 #[test]
 fn what_a_group_does_not_need_is_lent() {
-    let mut rig = Rig::new("min=100 max=100");
-    rig.add(1, 1, 9_500);
-    rig.add(2, 8, 0);
-    rig.run(1000);
-    rig.take_done(2);
-    rig.run(4000);
-    let done = rig.take_done(2);
+    let mut bench = Bench::new("min=100 max=100");
+    bench.add(1, 1, 9_500);
+    bench.add(2, 8, 0);
+    bench.run(1000);
+    bench.take_done(2);
+    bench.run(4000);
+    let done = bench.take_done(2);
     assert!(
         (380..=402).contains(&done[0]),
         "the lender is held up: {done:?}"
@@ -199,31 +207,31 @@ fn what_a_group_does_not_need_is_lent() {
 /// The lender wants its half: it has that within two periods.
 #[test]
 fn what_was_lent_is_taken_back() {
-    let mut rig = Rig::new("min=100 max=100");
-    rig.add(1, 1, 9_500);
-    rig.add(2, 8, 0);
-    rig.run(2000);
-    rig.add(1, 8, 0);
-    rig.run(100);
-    rig.take_done(2);
-    rig.run(2000);
-    let done = rig.take_done(2);
+    let mut bench = Bench::new("min=100 max=100");
+    bench.add(1, 1, 9_500);
+    bench.add(2, 8, 0);
+    bench.run(2000);
+    bench.add(1, 8, 0);
+    bench.run(100);
+    bench.take_done(2);
+    bench.run(2000);
+    let done = bench.take_done(2);
     assert!((930..=1070).contains(&done[0]), "{done:?}");
 }
 
 #[test]
 fn the_rate_follows_the_drive() {
-    let mut rig = Rig::new("min=25 max=400");
-    rig.add(1, 16, 0);
-    rig.run(4000);
-    let [rate, ..] = rig.cost.rates_percent();
+    let mut bench = Bench::new("min=25 max=400");
+    bench.add(1, 16, 0);
+    bench.run(4000);
+    let [rate, ..] = bench.cost.rates_percent();
     assert!(rate > 150.0, "groups wait, the drive is fast: {rate}");
-    rig.latency_us = 20_000;
-    rig.run(20_000);
-    let [rate, slowest, fastest] = rig.cost.rates_percent();
+    bench.latency_us = 20_000;
+    bench.run(20_000);
+    let [rate, slowest, fastest] = bench.cost.rates_percent();
     assert!(rate < 100.0, "it misses its target of 10 ms: {rate}");
     assert!(slowest <= rate && fastest > 150.0, "{slowest} {fastest}");
-    let change = rig.cost.last_change().unwrap();
+    let change = bench.cost.last_change().unwrap();
     assert!(
         change.missed_ppm[0] > 900_000 && change.busy_level > 0,
         "{change:?}"
@@ -233,44 +241,44 @@ fn the_rate_follows_the_drive() {
 /// Metadata is written at once; the group's other I/O then pays for it.
 #[test]
 fn what_others_wait_for_becomes_a_debt() {
-    let mut rig = Rig::new("min=100 max=100");
-    rig.add(1, 4, 0);
-    rig.add(2, 4, 0);
-    rig.run(1000);
-    rig.take_done(2);
-    rig.add(1, 2, 2_000);
-    for reader in &mut rig.readers[8..] {
+    let mut bench = Bench::new("min=100 max=100");
+    bench.add(1, 4, 0);
+    bench.add(2, 4, 0);
+    bench.run(1000);
+    bench.take_done(2);
+    bench.add(1, 2, 2_000);
+    for reader in &mut bench.readers[8..] {
         reader.flags = BioFlags::META;
     }
-    rig.run(1000);
-    let meta: u64 = rig.readers[8..].iter().map(|reader| reader.done).sum();
+    bench.run(1000);
+    let meta: u64 = bench.readers[8..].iter().map(|reader| reader.done).sum();
     assert!(meta >= 760, "not one of them waits: {meta}");
-    let done = rig.take_done(2);
+    let done = bench.take_done(2);
     assert!(done[0] - meta < 50, "the others pay: {done:?}, {meta}");
-    assert!(rig.cost.stat(CgroupId(1)).debt_us > 800_000);
-    rig.readers.truncate(8);
-    rig.run(3000);
-    rig.take_done(2);
-    rig.run(2000);
-    let done = rig.take_done(2);
+    assert!(bench.cost.stat(CgroupId(1)).debt_us > 800_000);
+    bench.readers.truncate(8);
+    bench.run(3000);
+    bench.take_done(2);
+    bench.run(2000);
+    let done = bench.take_done(2);
     assert!((900..=1100).contains(&done[0]), "it is paid: {done:?}");
 }
 
 #[test]
 fn the_root_and_a_drive_without_costs_are_left_alone() {
-    let mut rig = Rig::new("min=100 max=100");
-    rig.add(0, 16, 0);
-    rig.run(1000);
-    let done: u64 = rig.readers.iter().map(|reader| reader.done).sum();
+    let mut bench = Bench::new("min=100 max=100");
+    bench.add(0, 16, 0);
+    bench.run(1000);
+    let done: u64 = bench.readers.iter().map(|reader| reader.done).sum();
     assert!(done > 20_000, "{done}");
-    let mut qos = rig.cost.qos();
+    let mut qos = bench.cost.qos();
     qos.write("enable=0").unwrap();
-    rig.cost.set_qos(qos);
-    rig.readers.clear();
-    rig.add(1, 16, 0);
-    rig.run(1000);
-    assert!(rig.take_done(1)[0] > 20_000);
-    assert_eq!(rig.cost.stat(CgroupId(1)), CostStat::default());
+    bench.cost.set_qos(qos);
+    bench.readers.clear();
+    bench.add(1, 16, 0);
+    bench.run(1000);
+    assert!(bench.take_done(1)[0] > 20_000);
+    assert_eq!(bench.cost.stat(CgroupId(1)), CostStat::default());
 }
 
 /// Whatever groups do, shares of active ones add up to a whole, and nobody's
@@ -289,26 +297,26 @@ mod random {
             loads in proptest::collection::vec((0usize..5, 0u64..20_000), 4),
             latency_us in 100u64..30_000,
         ) {
-            let mut rig = Rig::new("min=1 max=10000");
+            let mut bench = Bench::new("min=1 max=10000");
             for at in 0..4u16 {
                 // A group is in one that was named before it.
                 let parent = parents[at as usize].min(at);
-                rig.cost.set_parent(CgroupId(at + 1), CgroupId(parent));
+                bench.cost.set_parent(CgroupId(at + 1), CgroupId(parent));
                 let weight = weights[at as usize];
-                rig.cost.set_weight(Nanos::ZERO, CgroupId(at + 1), weight);
+                bench.cost.set_weight(Nanos::ZERO, CgroupId(at + 1), weight);
                 let (processes, pause_us) = loads[at as usize];
-                rig.add(at + 1, processes, pause_us);
+                bench.add(at + 1, processes, pause_us);
             }
-            rig.latency_us = latency_us;
+            bench.latency_us = latency_us;
             for _ in 0..20 {
-                rig.run(50);
-                let active = rig.cost.active.clone();
+                bench.run(50);
+                let active = bench.cost.active.clone();
                 let mut sums = [0u64; 2];
                 for at in active {
-                    let group = &rig.cost.groups[at];
+                    let group = &bench.cost.groups[at];
                     prop_assert!(group.inuse <= group.active && group.active == group.weight);
                     prop_assert!(group.inuse > 0);
-                    let (active, inuse) = rig.cost.shares(at);
+                    let (active, inuse) = bench.cost.shares(at);
                     sums[0] += u64::from(active);
                     sums[1] += u64::from(inuse);
                 }
