@@ -63,7 +63,7 @@ struct Taking {
     multi_hctxs: bool,
 }
 
-/// What comes next in taking a request.
+/// The next step of taking a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DispatchStage {
     /// To ask the scheduler, if it has work.
@@ -81,7 +81,7 @@ struct Batch {
     list: RqList,
     /// Requests of other hardware contexts, which go behind it.
     others: RqList,
-    /// An earlier list of this run went whole.
+    /// The driver took an earlier list of this run completely.
     dispatched: bool,
     /// Requests of it that hold budget already.
     budgets: u32,

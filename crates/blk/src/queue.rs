@@ -605,7 +605,7 @@ impl RequestQueue {
         self.rq_qos_mut().cost_mut().expect("it was made")
     }
 
-    /// Tells the layers which groups there are.
+    /// Makes the groups known to the layers.
     fn tell_parents(&mut self) {
         if let (Some(throttled), Some(qos)) = (&self.throttle, &mut self.rq_qos) {
             for (group, parent) in throttled.limits.parents() {
@@ -769,7 +769,7 @@ impl RequestQueue {
         }
     }
 
-    /// All tracepoints so far keep their times.
+    /// Makes the times of all tracepoints so far final.
     #[inline]
     pub fn keep_trace_times(&mut self) {
         self.trace.set_timed();

@@ -93,14 +93,14 @@ fn move_entries<T: Copy>(places: &mut [T; PLACES], from: usize, to: usize) {
 
 /// A run of the directory: where it is, and how many entries it has.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct RunEntry {
     run: u32,
     len: u32,
 }
 
 /// A position in the list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Place {
+struct Position {
     entry: usize,
     at: usize,
 }
@@ -109,7 +109,7 @@ struct Place {
 #[derive(Clone, Debug)]
 pub struct SortList {
     /// The runs in order.
-    order: Vec<Entry>,
+    order: Vec<RunEntry>,
     /// The smallest key of each run, and [`RUN`] times [`NOTHING`].
     firsts: Vec<u64>,
     runs: Vec<Run>,
@@ -124,7 +124,7 @@ pub struct SortList {
 #[derive(Clone, Copy, Debug, Default)]
 struct Finger {
     key: u64,
-    place: Place,
+    place: Position,
 }
 
 impl Default for SortList {
@@ -172,7 +172,7 @@ impl SortList {
         if self.order.is_empty() {
             let run = self.new_run();
             self.firsts.insert(0, key);
-            self.order.push(Entry { run, len: 0 });
+            self.order.push(RunEntry { run, len: 0 });
         }
         // Behind equal ones: before the first that is larger.
         let after = key.saturating_add(1);
@@ -230,7 +230,7 @@ impl SortList {
 
     /// Takes the request at a place out. Returns the place of the one behind it.
     #[inline]
-    fn remove_at(&mut self, rqs: &mut Requests, id: RequestId, place: Place) -> Place {
+    fn remove_at(&mut self, rqs: &mut Requests, id: RequestId, place: Position) -> Position {
         rqs[id].rq_flags.clear(RqFlags::SORTED);
         self.len -= 1;
         self.order[place.entry].len -= 1;
@@ -256,7 +256,7 @@ impl SortList {
     /// Where the finger goes if one that starts at the same sector may be left
     /// before what was taken out.
     #[cold]
-    fn search_again(&mut self, key: u64) -> Place {
+    fn search_again(&mut self, key: u64) -> Position {
         let place = self.lower_bound(key);
         let is_left = self.id_at(place).is_some() && self.run(place.entry).keys[place.at] == key;
         self.equals -= is_left as usize;
@@ -290,14 +290,14 @@ impl SortList {
 
     /// The request with the lowest sector.
     pub fn first(&self) -> Option<RequestId> {
-        self.id_at(Place::default())
+        self.id_at(Position::default())
     }
 
     /// The request with the highest sector.
     pub fn last(&self) -> Option<RequestId> {
         let entry = self.order.len().checked_sub(1)?;
         let at = self.len_of(entry) - 1;
-        self.id_at(Place { entry, at })
+        self.id_at(Position { entry, at })
     }
 
     /// The request behind `id`, which is in the list.
@@ -312,15 +312,15 @@ impl SortList {
     }
 
     #[inline]
-    fn before(&self, place: Place) -> Option<RequestId> {
+    fn before(&self, place: Position) -> Option<RequestId> {
         if place.at > 0 {
-            return self.id_at(Place {
+            return self.id_at(Position {
                 at: place.at - 1,
                 ..place
             });
         }
         let entry = place.entry.checked_sub(1)?;
-        self.id_at(Place {
+        self.id_at(Position {
             entry,
             at: self.len_of(entry) - 1,
         })
@@ -328,7 +328,7 @@ impl SortList {
 
     /// The requests in order.
     pub fn iter(&self) -> impl Iterator<Item = RequestId> + '_ {
-        self.order.iter().flat_map(|&Entry { run, len }| {
+        self.order.iter().flat_map(|&RunEntry { run, len }| {
             let ids = &self.runs[run as usize].ids;
             ids[..len as usize].iter().flatten().copied()
         })
@@ -370,17 +370,17 @@ impl SortList {
 
     /// The place behind this one; a run's end is the next run's start.
     #[inline]
-    fn behind(&self, place: Place) -> Place {
-        self.normal(Place {
+    fn behind(&self, place: Position) -> Position {
+        self.normal(Position {
             at: place.at + 1,
             ..place
         })
     }
 
     #[inline]
-    fn normal(&self, place: Place) -> Place {
+    fn normal(&self, place: Position) -> Position {
         if place.entry < self.order.len() && place.at >= self.len_of(place.entry) {
-            return Place {
+            return Position {
                 entry: place.entry + 1,
                 at: 0,
             };
@@ -389,17 +389,17 @@ impl SortList {
     }
 
     #[inline]
-    fn lower_bound(&self, key: u64) -> Place {
+    fn lower_bound(&self, key: u64) -> Position {
         if self.len == 0 {
-            return Place::default();
+            return Position::default();
         }
         let entry = self.entries_before(key).saturating_sub(1);
         let at = self.run(entry).count_before(key);
-        self.normal(Place { entry, at })
+        self.normal(Position { entry, at })
     }
 
     #[inline]
-    fn id_at(&self, place: Place) -> Option<RequestId> {
+    fn id_at(&self, place: Position) -> Option<RequestId> {
         if place.entry >= self.order.len() || place.at >= PLACES {
             return None;
         }
@@ -408,7 +408,7 @@ impl SortList {
 
     /// Requests of equal sectors may stretch over several runs.
     #[inline]
-    fn place_of(&self, rqs: &Requests, id: RequestId) -> Option<Place> {
+    fn place_of(&self, rqs: &Requests, id: RequestId) -> Option<Position> {
         if !rqs[id].is_sorted() {
             return None;
         }
@@ -449,7 +449,7 @@ impl SortList {
         lower.len -= (RUN / 2) as u32;
         let first = to.keys[0];
         self.firsts.insert(entry + 1, first);
-        let half = Entry {
+        let half = RunEntry {
             run: upper,
             len: (RUN / 2) as u32,
         };
@@ -458,7 +458,7 @@ impl SortList {
         if place.entry > entry {
             place.entry += 1;
         } else if place.entry == entry && place.at >= RUN / 2 {
-            *place = Place {
+            *place = Position {
                 entry: entry + 1,
                 at: place.at - RUN / 2,
             };

@@ -333,8 +333,8 @@ impl RequestQueue {
         Some(Waiter { ticket, cpu, state })
     }
 
-    /// A submitter that a layer held back goes on; where it still waits, or again,
-    /// where that is.
+    /// Continues a submission that a layer held back. Returns the waiter again if it is
+    /// still held.
     fn still_held(
         &mut self,
         now: Nanos,

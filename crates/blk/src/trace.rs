@@ -78,7 +78,7 @@ pub struct Span {
 pub struct Trace {
     on: bool,
     events: Vec<TraceEvent>,
-    /// Events from here on may yet be given other times.
+    /// Events from this index on do not have their final times yet.
     untimed: usize,
 }
 
@@ -100,7 +100,7 @@ impl Trace {
         self.on
     }
 
-    /// All events so far keep their times.
+    /// Makes the times of all events so far final.
     #[inline]
     pub fn set_timed(&mut self) {
         self.untimed = self.events.len();

@@ -1,7 +1,7 @@
 //! What is on a machine's buses: the descriptions in `boards/`.
 
 use blklab_description::{
-    Entry, ReadError, Shipped, SpecError, Table, keys, parsed, read, shipped, text, whole,
+    KeyType, ReadError, Shipped, SpecError, Table, keys, parsed, read, shipped, text, whole,
 };
 use blklab_device_model::{BusType, MatchId, Partition, PciId};
 use blklab_mmc::sdhci::ControllerSpec;
@@ -32,7 +32,7 @@ pub struct Device {
     pub card: Option<Card>,
 }
 
-fn hexadecimal<'a>(legal: &'static str, max: u64) -> Entry<'a, u64> {
+fn hexadecimal<'a>(legal: &'static str, max: u64) -> KeyType<'a, u64> {
     parsed(legal, move |text: &str| {
         let digits = text.strip_prefix("0x")?;
         u64::from_str_radix(digits, 16)

@@ -27,8 +27,15 @@ pub struct Booted {
 impl Booted {
     /// What happened: a line a step, with its time, inside what it belongs to.
     pub fn sequence(&self) -> String {
-        let steps = self.model.steps().iter();
-        let mut text: String = steps.map(|step| format!("{step}\n")).collect();
+        let lines = self.model.log().iter();
+        let mut text: String = lines
+            .map(|line| {
+                format!(
+                    "{line}
+"
+                )
+            })
+            .collect();
         for name in &self.without_driver {
             text.push_str(&format!("no driver here serves {name}\n"));
         }

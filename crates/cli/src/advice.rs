@@ -2,7 +2,7 @@
 //! assumed.
 
 use blklab_elevator::KernelVersion;
-use blklab_experiment::{Assumption, Host, Plan, Row, Setting, Simulated, Target, Work};
+use blklab_experiment::{Assumption, Host, Plan, Row, Setting, Simulated, Target, WorkloadSource};
 use blklab_report::{Answer, Choices, Comparison, Origin, QueueSetting};
 
 use crate::args::SweepArgs;
@@ -86,20 +86,20 @@ pub(crate) fn first_runs(rows: &[Row]) -> Vec<Row> {
     rows.iter().map(first).collect()
 }
 
-/// Finds out whether an answer hangs on what is assumed.
-pub(crate) struct HangsOn<'a> {
+/// Finds out whether an answer depends on assumed values.
+pub(crate) struct Sensitivity<'a> {
     pub(crate) sweep: &'a SweepArgs,
     pub(crate) world: &'a Simulated<'a>,
-    pub(crate) work: &'a Work,
+    pub(crate) work: &'a WorkloadSource,
     pub(crate) settings: &'a [Setting],
     pub(crate) choices: &'a Choices,
     pub(crate) plan: Plan,
 }
 
-impl HangsOn<'_> {
+impl Sensitivity<'_> {
     /// Runs each row once with each of at most `tried` assumed values at its ends, and
     /// tells which of them change the answer.
-    pub(crate) fn tell(
+    pub(crate) fn analyse(
         &self,
         comparison: &mut Comparison,
         first_runs: &[Row],
@@ -114,7 +114,7 @@ impl HangsOn<'_> {
         };
         let once = judged(self.sweep, first_runs.to_vec(), Origin::default())?;
         if answer == Answer::Depends || self.choices.instead(&answer, &once).is_some() {
-            // What one run cannot tell it cannot tell at other values either.
+            // If one run gives no answer, it gives none at other values either.
             return Ok(());
         }
         let mut sentences = Vec::new();

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use blklab_elevator::KernelVersion;
 use blklab_experiment::{
-    Guest, Host, Plan, Request, Row, Served, Setting, Simulated, Work, settings,
+    Guest, Host, Plan, Request, Row, Served, Setting, Simulated, WorkloadSource, settings,
 };
 use blklab_guest::Packages;
 use blklab_report::{Comparison, Origin, SchedulerRuns, html, json, text};
@@ -54,7 +54,7 @@ pub(crate) fn compare(mut args: CompareArgs) -> Result<(), Failure> {
     let mut comparison = match args.host.world {
         WorldArg::Sim => {
             args.host.refuse()?;
-            let find = || Work::find(&args.work.job, &args.work.fio);
+            let find = || WorkloadSource::find(&args.work.job, &args.work.fio);
             simulated(find, &args.work.models, &args.work.pace, sweep)?
         }
         WorldArg::Serve => {
@@ -87,7 +87,7 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     let mut inputs = args.models.files();
     inputs.push(Path::new(&args.trace));
     check_outputs(sweep.html.as_deref(), output, &inputs)?;
-    let find = || Work::trace(&args.trace);
+    let find = || WorkloadSource::trace(&args.trace);
     let comparison = simulated(find, &args.models, &args.pace, sweep)?;
     deliver(
         &comparison,
@@ -99,7 +99,7 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<(), Failure> {
 
 /// Compares on models in virtual time.
 fn simulated(
-    find: impl Fn() -> Result<Work, blklab_experiment::Error>,
+    find: impl Fn() -> Result<WorkloadSource, blklab_experiment::Error>,
     models: &ModelArgs,
     pace: &PaceArgs,
     sweep: &SweepArgs,
@@ -109,7 +109,7 @@ fn simulated(
     }
     let mode = pace.mode()?;
     let work = find()?;
-    if let Work::Job(_) = work {
+    if let WorkloadSource::Job(_) = work {
         pace.refuse()?;
     }
     let quick = Quick::new(sweep, models, &work)?;
@@ -174,7 +174,7 @@ fn simulated(
         _ if sweep.quick || missing > 0 => 0,
         _ => ASSUMED_TRIED,
     });
-    let hangs_on = advice::HangsOn {
+    let sensitivity = advice::Sensitivity {
         sweep,
         world: &world,
         work: &work,
@@ -182,7 +182,7 @@ fn simulated(
         choices: &choices,
         plan,
     };
-    hangs_on.tell(&mut comparison, &first_runs, tried)?;
+    sensitivity.analyse(&mut comparison, &first_runs, tried)?;
     Ok(comparison)
 }
 
@@ -196,7 +196,7 @@ struct Quick {
 }
 
 impl Quick {
-    fn new(sweep: &SweepArgs, models: &ModelArgs, work: &Work) -> Result<Quick, Failure> {
+    fn new(sweep: &SweepArgs, models: &ModelArgs, work: &WorkloadSource) -> Result<Quick, Failure> {
         let mut quick = Quick {
             repeats: REPEATS_SIMULATED,
             options: Vec::new(),
@@ -211,7 +211,7 @@ impl Quick {
             .overrides
             .iter()
             .any(|option| option.starts_with("runtime="));
-        // What takes how long is found out by letting it end.
+        // A goal of time needs jobs that run to their end.
         let is_set = is_set || sweep.goals().are_of_time();
         if !is_set && work.longest_runtime_us()? > RUNTIME_QUICK_US {
             quick.options.push("runtime=1".to_string());
@@ -230,7 +230,7 @@ fn served(args: &CompareArgs) -> Result<Comparison, Failure> {
     let sweep = &args.sweep;
     let schedulers = Schedulers::of_kernel(sweep.kernel());
     let settings = rows(World::Serve, (models, &[]), sweep, schedulers, || {
-        Ok(Work::Job(source.clone()).scheduler()?)
+        Ok(WorkloadSource::Job(source.clone()).scheduler()?)
     })?;
     let world = Served::new(&source, &settings)?;
     real_time(args, &world, world.drive_text(), &source, &settings)
@@ -245,7 +245,7 @@ fn real_time<W: blklab_experiment::World>(
     settings: &[Setting],
 ) -> Result<Comparison, Failure> {
     let sweep = &args.sweep;
-    sweep.check_goals(&Work::Job(source.clone()))?;
+    sweep.check_goals(&WorkloadSource::Job(source.clone()))?;
     let plan = Plan {
         repeats: sweep.repeats.unwrap_or(REPEATS_REAL),
         seed: args.work.models.seed(),
@@ -271,7 +271,7 @@ fn in_guest(args: &CompareArgs) -> Result<Comparison, Failure> {
     let mut schedulers = Schedulers::of_kernel(sweep.kernel());
     schedulers.all.clone_from(&schedulers.default);
     let settings = rows(World::Guest, (models, &[]), sweep, schedulers, || {
-        Ok(Work::Job(source.clone()).scheduler()?)
+        Ok(WorkloadSource::Job(source.clone()).scheduler()?)
     })?;
     let packages = Packages::find(&args.guest.folder()).map_err(blklab_experiment::Error::from)?;
     let mut world = Guest::new(packages, &source, &settings)?;
@@ -320,7 +320,8 @@ fn host(args: &CompareArgs) -> Result<(Host, Vec<Setting>, Plan), Failure> {
         return refuse("--kernel", "--world host is under the kernel that runs");
     }
     let source = real_job(args, "host")?;
-    args.sweep.check_goals(&Work::Job(source.clone()))?;
+    args.sweep
+        .check_goals(&WorkloadSource::Job(source.clone()))?;
     let Some(device) = &args.host.device else {
         return Err(Failure::mistake(
             "--world host needs --device, such as --device /dev/nvme0n1",
@@ -417,9 +418,9 @@ fn real_job(args: &CompareArgs, world: &str) -> Result<JobSource, Failure> {
         return refuse(option, &format!("--world {world} shows no timeline"));
     }
     work.pace.refuse()?;
-    match Work::find(&work.job, &work.fio)? {
-        Work::Job(source) => Ok(source),
-        Work::Trace(name) => Err(Failure::mistake(format!(
+    match WorkloadSource::find(&work.job, &work.fio)? {
+        WorkloadSource::Job(source) => Ok(source),
+        WorkloadSource::Trace(name) => Err(Failure::mistake(format!(
             "{name}: --world {world} runs fio jobs; a trace can be compared in simulation only"
         ))),
     }

@@ -17,7 +17,7 @@ pub(crate) enum Failure {
     Mistake(String),
     /// The user cannot.
     Broken(String),
-    /// What was to be found out is not so; it has been printed already.
+    /// The check that was asked for failed; its report has been printed already.
     No,
     /// Ctrl-C ended it; what had run by then has been printed.
     Interrupted,

@@ -2,7 +2,6 @@
 
 mod advice;
 mod args;
-mod boot;
 mod calibrate;
 mod compare;
 mod conform;
@@ -24,7 +23,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use args::{Cli, Command};
+use args::{BootArgs, Cli, Command};
+use failure::Failure;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
         Command::Load(args) => load::load(&args),
         Command::Fs(args) => fs::fs(&args),
         Command::Guest(args) => guest::guest(args),
-        Command::Boot(args) => boot::boot(&args),
+        Command::Boot(args) => boot(&args),
         Command::List(args) => show::list(&args),
         Command::Show(args) => show::show(&args),
         Command::Completions(args) => show::completions(&args),
@@ -55,4 +55,14 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
+}
+
+/// `blklab boot`: starts the machine, and prints what happened or what is there then.
+fn boot(args: &BootArgs) -> Result<(), Failure> {
+    let board = blklab_boot::Board::load(&args.board).map_err(Failure::mistake)?;
+    let booted = blklab_boot::boot(&board);
+    output::print(&match args.tree {
+        true => booted.tree(),
+        false => booted.sequence(),
+    })
 }

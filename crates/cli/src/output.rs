@@ -10,7 +10,7 @@ use blklab_description::NewFile;
 
 use crate::failure::Failure;
 
-/// Prints to standard output. A reader that has seen enough is no error.
+/// Prints to standard output. It is no error if the reader has closed the pipe.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

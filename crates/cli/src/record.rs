@@ -80,12 +80,12 @@ pub(crate) fn trace(args: &TraceArgs) -> Result<(), Failure> {
     });
     let copied = match args.format.as_str() {
         "text" => copy_text(&mut events, &mut file),
-        // blktrace's form has no word for what it lacks.
+        // blktrace's format cannot say that events are missing.
         _ => io::copy(&mut events, &mut file).map(|_| 0),
     };
     let lost = copied.map_err(|e| {
         if is_new {
-            // Half a recording is taken for a whole one.
+            // An incomplete recording would be taken for a complete one.
             let _ = std::fs::remove_file(path);
         }
         Failure::Broken(format!("{}: cannot write: {e}", path.display()))

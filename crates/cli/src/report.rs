@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use blklab_description::read_text;
-use blklab_report::merge::{self, Part};
+use blklab_report::merge::{self, WorldComparison};
 
 use crate::args::ReportArgs;
 use crate::compare::{check_outputs, deliver};
@@ -21,7 +21,7 @@ pub(crate) fn report(args: &ReportArgs) -> Result<(), Failure> {
         let comparison =
             comparison.map_err(|problem| Failure::mistake(format!("{place}: {problem}")))?;
         let label = comparison.world.clone();
-        parts.push(Part { label, comparison });
+        parts.push(WorldComparison { label, comparison });
     }
     tell_apart(&mut parts, &args.files);
     let output = args.output.as_deref();
@@ -34,7 +34,7 @@ pub(crate) fn report(args: &ReportArgs) -> Result<(), Failure> {
 }
 
 /// Two of one world are named by their files.
-fn tell_apart(parts: &mut [Part], files: &[impl AsRef<Path>]) {
+fn tell_apart(parts: &mut [WorldComparison], files: &[impl AsRef<Path>]) {
     let mut labels: Vec<&str> = parts.iter().map(|part| part.label.as_str()).collect();
     labels.sort_unstable();
     labels.dedup();

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use blklab_experiment::{Plan, Request, Simulated, Work, settings};
+use blklab_experiment::{Plan, Request, Simulated, WorkloadSource, settings};
 use blklab_report::{
     Origin, SchedulerRuns, compare, failed_units, fio_json, fio_logs, fio_text, html, perfetto,
     text,
@@ -15,7 +15,7 @@ use crate::{output, progress};
 
 pub(crate) fn run(mut args: RunArgs) -> Result<(), Failure> {
     let mut inputs = args.work.inputs();
-    // One run answers nothing, but it is of the question's job and drive.
+    // A single run gives no answer, but uses the question's job and drive.
     args.work.take_question()?;
     inputs.extend(args.work.inputs());
     let args = &args;
@@ -65,8 +65,8 @@ fn simulate(
     check: &dyn Fn(&[String]) -> Result<(), Failure>,
 ) -> Result<(Results, Origin), Failure> {
     let models = &args.work.models;
-    let work = Work::find(&args.work.job, &args.work.fio)?;
-    if let Work::Job(_) = work {
+    let work = WorkloadSource::find(&args.work.job, &args.work.fio)?;
+    if let WorkloadSource::Job(_) = work {
         args.work.pace.refuse()?;
     }
     let scheduler = match &args.scheduler {

@@ -1,5 +1,5 @@
-//! A trace in which lines are missing, doubled or out of order ends in a report
-//! or a message, whatever it is.
+//! A trace with lines missing, doubled or out of order ends in a report or in a
+//! message, never in a panic.
 
 use std::path::Path;
 

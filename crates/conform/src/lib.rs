@@ -32,7 +32,6 @@ mod mmc;
 mod page_cache;
 mod recording;
 mod report;
-mod sequence;
 mod setup;
 mod tasks;
 mod ties;

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use blklab_blk::{IoPrio, Op};
 use blklab_workload::trace::tracefs::{BioEvent, Event, EventKind, RqEvent, RunInfo};
 
-use crate::alone::probes::{Probes, Step};
+use crate::alone::probes::{ProbeEvent, Probes};
 use crate::recording::Recorded;
 
 /// An interrupt at this preempt depth came while a call's probe read its fields.
@@ -222,7 +222,7 @@ fn priority(rq: &RqEvent<'_>) -> IoPrio {
 /// Whether an event is an answer, and whether no queue is in service then.
 pub(crate) fn answer_of(probes: &dyn Probes, kind: &EventKind<'_>) -> Option<bool> {
     match probes.step(kind)? {
-        Step::Answer(answer) => Some(answer.nobody_served),
+        ProbeEvent::Answer(answer) => Some(answer.nobody_served),
         _ => None,
     }
 }

@@ -18,10 +18,10 @@ use blklab_blk::{
 
 /// What the trace says of the merge that comes next, and how often it was needed.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Hint(Arc<Mutex<State>>);
+pub(crate) struct Hint(Arc<Mutex<HintState>>);
 
 #[derive(Debug, Default)]
-struct State {
+struct HintState {
     /// A request's serial number.
     recorded: Option<u64>,
     /// When the scheduler was asked, where the trace tells.
@@ -68,7 +68,7 @@ impl Hint {
         self.with(|state| state.taken)
     }
 
-    fn with<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
+    fn with<T>(&self, f: impl FnOnce(&mut HintState) -> T) -> T {
         f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -56,7 +56,7 @@ pub fn with_value(text: &str, key: &str, value: &str) -> Result<String, String> 
 }
 
 /// The places of a key's name and value.
-struct Entry {
+struct KeyRange {
     name: Range<usize>,
     value: Range<usize>,
 }
@@ -73,9 +73,9 @@ fn table_of<'t>(root: &'t DeTable<'t>, table: &str) -> Option<&'t DeTable<'t>> {
     })
 }
 
-fn find(root: &DeTable<'_>, table: &str, name: &str) -> Option<Entry> {
+fn find(root: &DeTable<'_>, table: &str, name: &str) -> Option<KeyRange> {
     let (name, value) = table_of(root, table)?.get_key_value(name)?;
-    Some(Entry {
+    Some(KeyRange {
         name: name.span(),
         value: value.span(),
     })

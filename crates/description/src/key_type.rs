@@ -31,7 +31,7 @@ pub trait Word: Copy + Display + EnumMessage + VariantArray {}
 impl<T: Copy + Display + EnumMessage + VariantArray> Word for T {}
 
 /// What a key takes, and the `T` that is made of it.
-pub struct Entry<'a, T> {
+pub struct KeyType<'a, T> {
     pub(crate) kind: Kind,
     /// The legal values in words, as messages tell them.
     pub(crate) legal: String,
@@ -48,14 +48,14 @@ pub struct Entry<'a, T> {
 
 type Take<'a, T> = Box<dyn Fn(&DeValue<'_>) -> Result<T, String> + 'a>;
 
-impl<'a, T: 'a> Entry<'a, T> {
+impl<'a, T: 'a> KeyType<'a, T> {
     fn new(
         kind: Kind,
         legal: String,
         take: impl Fn(&DeValue<'_>) -> Option<T> + 'a,
-    ) -> Entry<'a, T> {
+    ) -> KeyType<'a, T> {
         let refusal = format!("legal is {legal}");
-        Entry {
+        KeyType {
             kind,
             legal,
             documented: None,
@@ -66,7 +66,7 @@ impl<'a, T: 'a> Entry<'a, T> {
     }
 
     /// The key may be left out, and this stands then.
-    pub fn or(self, default: T) -> Entry<'a, T>
+    pub fn or(self, default: T) -> KeyType<'a, T>
     where
         T: Display,
     {
@@ -75,22 +75,22 @@ impl<'a, T: 'a> Entry<'a, T> {
     }
 
     /// The same for what depends on other keys, or is not shown well by itself.
-    pub fn or_derived(self, default: T, shown: impl Into<String>) -> Entry<'a, T> {
-        Entry {
+    pub fn or_derived(self, default: T, shown: impl Into<String>) -> KeyType<'a, T> {
+        KeyType {
             default: Some((default, shown.into())),
             ..self
         }
     }
 
     /// The key may be left out.
-    pub fn optional(self) -> Entry<'a, Option<T>> {
+    pub fn optional(self) -> KeyType<'a, Option<T>> {
         self.map(Some).or_derived(None, "")
     }
 
     /// Makes something else of the value, a span of time from a number say.
-    pub fn map<U>(self, make: impl Fn(T) -> U + 'a) -> Entry<'a, U> {
+    pub fn map<U>(self, make: impl Fn(T) -> U + 'a) -> KeyType<'a, U> {
         let take = self.take;
-        Entry {
+        KeyType {
             kind: self.kind,
             legal: self.legal,
             documented: self.documented,
@@ -105,9 +105,9 @@ impl<'a, T: 'a> Entry<'a, T> {
         self,
         holds: impl Fn(&T) -> bool + 'a,
         legal: impl Into<String>,
-    ) -> Entry<'a, T> {
+    ) -> KeyType<'a, T> {
         let (take, legal) = (self.take, legal.into());
-        Entry {
+        KeyType {
             take: Box::new(move |value| {
                 take(value).and_then(|taken| match holds(&taken) {
                     true => Ok(taken),
@@ -120,16 +120,16 @@ impl<'a, T: 'a> Entry<'a, T> {
 
     /// Refuses the key where it would do nothing, as it needs something that is
     /// not there.
-    pub fn needs(self, is_there: bool, what: &'static str) -> Entry<'a, T> {
-        Entry {
+    pub fn needs(self, is_there: bool, what: &'static str) -> KeyType<'a, T> {
+        KeyType {
             needs: Some((what, is_there)),
             ..self
         }
     }
 
     /// How the reference tells the legal values, where they depend on other keys.
-    pub fn documented(self, legal: &'static str) -> Entry<'a, T> {
-        Entry {
+    pub fn documented(self, legal: &'static str) -> KeyType<'a, T> {
+        KeyType {
             documented: Some(legal),
             ..self
         }
@@ -142,43 +142,43 @@ pub trait Integer: Copy + Display + PartialOrd + TryFrom<u64> {}
 impl<T: Copy + Display + PartialOrd + TryFrom<u64>> Integer for T {}
 
 /// A whole number.
-pub fn whole<'a, T: Integer + 'a>(range: RangeInclusive<T>) -> Entry<'a, T> {
+pub fn whole<'a, T: Integer + 'a>(range: RangeInclusive<T>) -> KeyType<'a, T> {
     let legal = format!("a whole number from {} to {}", range.start(), range.end());
-    Entry::new(Kind::Whole, legal, move |value| {
+    KeyType::new(Kind::Whole, legal, move |value| {
         let number = T::try_from(digits(value)?).ok()?;
         range.contains(&number).then_some(number)
     })
 }
 
 /// A number with or without a fraction.
-pub fn number<'a>(range: RangeInclusive<f64>) -> Entry<'a, f64> {
+pub fn number<'a>(range: RangeInclusive<f64>) -> KeyType<'a, f64> {
     let legal = format!("a number from {} to {}", range.start(), range.end());
-    Entry::new(Kind::Number, legal, move |value| {
+    KeyType::new(Kind::Number, legal, move |value| {
         fraction(value).filter(|number| range.contains(number))
     })
 }
 
 /// Yes or no.
-pub fn flag<'a>() -> Entry<'a, bool> {
-    Entry::new(Kind::Flag, "true or false".to_string(), |value| {
+pub fn flag<'a>() -> KeyType<'a, bool> {
+    KeyType::new(Kind::Flag, "true or false".to_string(), |value| {
         value.as_bool()
     })
 }
 
 /// A line of text.
-pub fn text<'a>() -> Entry<'a, String> {
+pub fn text<'a>() -> KeyType<'a, String> {
     parsed("text in \"quotes\"", |text| Some(text.to_string()))
 }
 
 /// Text that says something to `parse`, in words that `legal` tells.
-pub fn parsed<'a, T: 'a>(legal: &str, parse: impl Fn(&str) -> Option<T> + 'a) -> Entry<'a, T> {
-    Entry::new(Kind::Text, legal.to_string(), move |value| {
+pub fn parsed<'a, T: 'a>(legal: &str, parse: impl Fn(&str) -> Option<T> + 'a) -> KeyType<'a, T> {
+    KeyType::new(Kind::Text, legal.to_string(), move |value| {
         value.as_str().and_then(&parse)
     })
 }
 
 /// One of the words of an enum.
-pub fn word<'a, T: Word + 'a>() -> Entry<'a, T> {
+pub fn word<'a, T: Word + 'a>() -> KeyType<'a, T> {
     let words = T::VARIANTS.iter().map(|word| {
         let meaning = word.get_documentation().unwrap_or_default();
         (word.to_string(), meaning, *word)
@@ -189,7 +189,7 @@ pub fn word<'a, T: Word + 'a>() -> Entry<'a, T> {
 /// One of several words, each with its meaning and what is made of it.
 pub fn one_of<'a, T: Copy + 'a, W: Into<String>>(
     words: impl IntoIterator<Item = (W, &'static str, T)>,
-) -> Entry<'a, T> {
+) -> KeyType<'a, T> {
     let words = words.into_iter();
     let words: Vec<(String, &'static str, T)> = words
         .map(|(word, meaning, made)| (word.into(), meaning, made))
@@ -199,7 +199,7 @@ pub fn one_of<'a, T: Copy + 'a, W: Into<String>>(
     let meanings = words
         .iter()
         .map(|(word, meaning, _)| (word.clone(), *meaning));
-    Entry::new(Kind::Word(meanings.collect()), legal, move |value| {
+    KeyType::new(Kind::Word(meanings.collect()), legal, move |value| {
         let found = value.as_str()?;
         let word = words.iter().find(|(word, ..)| word == found)?;
         Some(word.2)
@@ -209,15 +209,15 @@ pub fn one_of<'a, T: Copy + 'a, W: Into<String>>(
 /// `count` values, or one that stands for all of them; `each` says what each is for.
 pub fn one_or_each<'a, T: Clone + 'a>(
     count: usize,
-    one: Entry<'a, T>,
+    one: KeyType<'a, T>,
     each: &str,
-) -> Entry<'a, Vec<T>> {
+) -> KeyType<'a, Vec<T>> {
     let legal = match count {
         1 => one.legal.clone(),
         _ => format!("{}, or an array of {count} such, {each}", one.legal),
     };
     let take = one.take;
-    Entry::new(one.kind, legal, move |value| match value {
+    KeyType::new(one.kind, legal, move |value| match value {
         DeValue::Array(items) => {
             let items = items.iter().map(|item| take(item.get_ref()).ok());
             let items: Vec<T> = items.collect::<Option<_>>()?;
@@ -228,9 +228,9 @@ pub fn one_or_each<'a, T: Clone + 'a>(
 }
 
 /// An array of values; `legal` says of what.
-pub fn array<'a, T: 'a>(one: Entry<'a, T>, legal: &str) -> Entry<'a, Vec<T>> {
+pub fn array<'a, T: 'a>(one: KeyType<'a, T>, legal: &str) -> KeyType<'a, Vec<T>> {
     let take = one.take;
-    Entry::new(Kind::Array, legal.to_string(), move |value| {
+    KeyType::new(Kind::Array, legal.to_string(), move |value| {
         let items = value.as_array()?.iter();
         items.map(|item| take(item.get_ref()).ok()).collect()
     })
@@ -253,5 +253,51 @@ fn fraction(value: &DeValue<'_>) -> Option<f64> {
         DeValue::Integer(_) => digits(value).map(|number| number as f64),
         DeValue::Float(digits) => digits.as_str().parse().ok().filter(|n: &f64| n.is_finite()),
         _ => None,
+    }
+}
+
+/// A time with its unit, in nanoseconds.
+///
+/// # Errors
+/// Where it is something else; the message says what is right.
+pub fn time_ns(text: &str) -> Result<u64, String> {
+    let wrong = || "right is a number with its unit: 500us, 20ms or 1.5s".to_string();
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let factor = match &text[digits.len()..] {
+        "ns" => 1.0,
+        "us" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        _ => return Err(wrong()),
+    };
+    let number: f64 = digits.parse().map_err(|_| wrong())?;
+    let ns = number * factor;
+    match (0.0..9e18).contains(&ns) {
+        true => Ok(ns as u64),
+        false => Err(wrong()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn times_have_a_unit() {
+        assert_eq!(time_ns("1.5s"), Ok(1_500_000_000));
+        assert_eq!(time_ns("20ms"), Ok(20_000_000));
+        assert_eq!(time_ns("0ns"), Ok(0));
+        for wrong in ["", "1", "s", "-1s", "1e30s", "NaNs", "infs", "1 s", "1m"] {
+            assert!(time_ns(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic(text in ".{0,12}", number in "[0-9.e+-]{0,8}(ns|us|ms|s)") {
+            let _ = time_ns(&text);
+            let _ = time_ns(&number);
+        }
     }
 }

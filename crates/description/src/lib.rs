@@ -8,8 +8,8 @@
 
 mod assumed;
 mod change;
-mod entry;
 mod file;
+mod key_type;
 mod keys;
 mod reference;
 mod shipped;
@@ -17,7 +17,6 @@ mod source;
 mod table;
 #[cfg(test)]
 mod tests;
-mod time;
 
 use std::cell::RefCell;
 
@@ -29,15 +28,14 @@ use table::Whole;
 
 pub use assumed::Assumed;
 pub use change::{UNSET, with_value};
-pub use entry::{
-    Entry, Integer, Kind, Word, array, flag, nanos, number, one_of, one_or_each, parsed, text,
-    whole, word,
-};
 pub use file::{NewFile, kind_without_end, read_text};
+pub use key_type::{
+    Integer, KeyType, Kind, Word, array, flag, nanos, number, one_of, one_or_each, parsed, text,
+    time_ns, whole, word,
+};
 pub use reference::{Key, Reference, TableOfKeys};
 pub use shipped::Shipped;
 pub use table::{ReadError, Table};
-pub use time::time_ns;
 
 /// A mistake in a description.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::entry::{Entry, Kind};
+use crate::key_type::{KeyType, Kind};
 
 /// Endings of keys that are units, ours and those that somebody may think ours,
 /// and how they are written elsewhere.
@@ -48,7 +48,7 @@ pub struct Key {
 }
 
 impl Key {
-    pub(crate) fn of<T>(name: &str, help: &'static str, entry: &Entry<'_, T>) -> Key {
+    pub(crate) fn of<T>(name: &str, help: &'static str, entry: &KeyType<'_, T>) -> Key {
         Key {
             name: name.to_string(),
             kind: entry.kind.clone(),

@@ -10,7 +10,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::assumed::{self, Assumed};
-use crate::entry::Entry;
+use crate::key_type::KeyType;
 use crate::reference::{Key, Reference, UNITS};
 use crate::source::Source;
 
@@ -25,7 +25,7 @@ pub struct ReadError {
 }
 
 /// A key that can be here.
-struct Known {
+struct KnownKey {
     key: &'static str,
     legal: String,
 }
@@ -50,7 +50,7 @@ pub struct Table<'a> {
     path_of_any: String,
     span: Range<usize>,
     entries: &'a DeTable<'a>,
-    known: RefCell<Vec<Known>>,
+    known: RefCell<Vec<KnownKey>>,
 }
 
 impl<'a> Table<'a> {
@@ -130,7 +130,7 @@ impl<'a> Table<'a> {
         &self,
         key: &'static str,
         help: &'static str,
-        entry: Entry<'_, T>,
+        entry: KeyType<'_, T>,
     ) -> Result<T, ReadError> {
         self.whole
             .reference
@@ -140,7 +140,7 @@ impl<'a> Table<'a> {
         self.value(key, entry)
     }
 
-    fn value<T>(&self, key: &'static str, entry: Entry<'_, T>) -> Result<T, ReadError> {
+    fn value<T>(&self, key: &'static str, entry: KeyType<'_, T>) -> Result<T, ReadError> {
         let legal = &entry.legal;
         let Some(value) = self.get(key, legal) else {
             let default = entry.default.map(|(value, _)| value);
@@ -166,7 +166,7 @@ impl<'a> Table<'a> {
         &self,
         names: impl IntoIterator<Item = &'static str>,
         help: &'static str,
-        entry: impl Fn() -> Entry<'static, T>,
+        entry: impl Fn() -> KeyType<'static, T>,
     ) -> Result<BTreeMap<String, T>, ReadError> {
         self.whole
             .reference
@@ -195,7 +195,7 @@ impl<'a> Table<'a> {
 
     fn get(&self, key: &'static str, legal: &str) -> Option<&'a Spanned<DeValue<'a>>> {
         let legal = legal.to_string();
-        self.known.borrow_mut().push(Known { key, legal });
+        self.known.borrow_mut().push(KnownKey { key, legal });
         self.entries.get(key)
     }
 

@@ -6,7 +6,7 @@ mod harness;
 
 use blklab_device::registry;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use harness::{Work, closed_loop};
+use harness::{RandomWork, closed_loop};
 
 const REQUESTS: u64 = 200_000;
 
@@ -24,7 +24,7 @@ fn requests(c: &mut Criterion) {
         ("nvme randread", "nvme", 100),
     ] {
         let spec = registry::find(drive).expect("listed").expect("parses");
-        let work = Work {
+        let work = RandomWork {
             requests: REQUESTS,
             depth: 32,
             read_percent,

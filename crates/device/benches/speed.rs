@@ -7,7 +7,7 @@ mod harness;
 use std::fs;
 
 use blklab_device::{DriveSpec, registry};
-use harness::{Work, closed_loop};
+use harness::{RandomWork, closed_loop};
 
 /// Time that this process was on a CPU, in nanoseconds.
 fn cpu_ns() -> u64 {
@@ -35,7 +35,7 @@ fn show(name: &str, spec: &DriveSpec, read_percent: u64, requests: u64) {
         return;
     }
     let mut drive = spec.build(1);
-    let work = Work {
+    let work = RandomWork {
         requests,
         depth: 32,
         read_percent,

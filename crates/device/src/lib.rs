@@ -21,7 +21,7 @@ const MODELS: [&spec::ModelType; 3] = [&null::MODEL, &ssd::MODEL, &hdd::MODEL];
 
 pub use faults::{DataFault, Faults};
 pub use published::Published;
-pub use spec::{DriveSpec, Identity, Interface, State, reference};
+pub use spec::{DriveSpec, DriveState, Identity, Interface, reference};
 
 /// One command as it crosses the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

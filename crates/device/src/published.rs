@@ -1,6 +1,6 @@
 //! `[published]`: what a drive's maker, or a test of it, says that it does.
 
-use blklab_description::{Entry, array, keys, number, text, whole};
+use blklab_description::{KeyType, array, keys, number, text, whole};
 
 /// Largest figure of any kind.
 const MOST: f64 = 1e9;
@@ -37,7 +37,7 @@ keys! {
     }
 }
 
-fn figure() -> Entry<'static, Option<f64>> {
+fn figure() -> KeyType<'static, Option<f64>> {
     number(0.001..=MOST).optional()
 }
 

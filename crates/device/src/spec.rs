@@ -40,7 +40,7 @@ pub(crate) trait Model: fmt::Debug + Send + Sync {
 
     /// The same in another state; `None` where what was written to it before makes
     /// no difference.
-    fn in_state(&self, _state: State) -> Option<Arc<dyn Model>> {
+    fn in_state(&self, _state: DriveState) -> Option<Arc<dyn Model>> {
         None
     }
 
@@ -51,7 +51,7 @@ pub(crate) trait Model: fmt::Debug + Send + Sync {
 /// What was written to a drive before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumMessage, EnumString, VariantArray)]
 #[strum(serialize_all = "snake_case")]
-pub enum State {
+pub enum DriveState {
     /// Nothing was ever written.
     Fresh,
     /// Written once from end to end.
@@ -253,7 +253,7 @@ impl DriveSpec {
     ///
     /// # Errors
     /// Where what was written to it before makes no difference.
-    pub fn in_state(mut self, state: State) -> Result<DriveSpec, String> {
+    pub fn in_state(mut self, state: DriveState) -> Result<DriveSpec, String> {
         let Some(model) = self.model.in_state(state) else {
             return Err(format!(
                 "{}: no SSD, so what was written to it before makes no difference: leave out \

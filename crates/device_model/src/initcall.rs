@@ -135,8 +135,8 @@ mod tests {
         ];
         let mut model = Model::new();
         model.run_initcalls(&calls);
-        let called: Vec<&str> = { model.steps().iter() }
-            .filter_map(|step| step.text.strip_prefix("initcall "))
+        let called: Vec<&str> = { model.log().iter() }
+            .filter_map(|line| line.text.strip_prefix("initcall "))
             .filter(|name| name.len() < 3)
             .collect();
         assert_eq!(called, ["a", "b", "b2", "c", "d"]);

@@ -13,7 +13,7 @@ mod bus;
 mod device;
 mod initcall;
 mod kobject;
-mod step;
+mod log;
 mod uevent;
 
 pub use block::{AddedDisk, BLKDEV_MAJOR_MAX, Disk, Partition};
@@ -21,7 +21,7 @@ pub use bus::{BusType, DriverDeclaration, MatchId, PciId};
 pub use device::{DeviceDeclaration, DeviceId, Driver, ModelError, Parent, ProbeError, Rest};
 pub use initcall::{Call, Initcall, Level};
 pub use kobject::{Kobject, KobjectId, Sysfs};
-pub use step::Step;
+pub use log::LogLine;
 pub use uevent::{Action, Uevent};
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,7 +30,7 @@ use bus::Bus;
 use device::Device;
 
 /// Work that waits for its time.
-struct Work {
+struct DelayedWork {
     at_ns: u64,
     name: String,
     body: Box<dyn FnOnce(&mut Model)>,
@@ -49,10 +49,10 @@ pub struct Model {
     disk_sequence: u64,
     uevent_sequence: u64,
     uevents: Vec<Uevent>,
-    steps: Vec<Step>,
+    log: Vec<LogLine>,
     depth: usize,
     now_ns: u64,
-    work: Vec<Work>,
+    work: Vec<DelayedWork>,
     /// Probes that slept while whoever registered the driver went on.
     asynchronous: Vec<Rest>,
     modules: BTreeSet<String>,
@@ -78,7 +78,7 @@ impl Model {
             disk_sequence: 0,
             uevent_sequence: 0,
             uevents: Vec::new(),
-            steps: Vec::new(),
+            log: Vec::new(),
             depth: 0,
             now_ns: 0,
             work: Vec::new(),
@@ -119,7 +119,7 @@ impl Model {
         name: impl Into<String>,
         body: impl FnOnce(&mut Model) + 'static,
     ) {
-        self.work.push(Work {
+        self.work.push(DelayedWork {
             at_ns: self.now_ns.saturating_add(delay_ns),
             name: name.into(),
             body: Box::new(body),
@@ -176,10 +176,10 @@ mod tests {
         }
         model.set_now(9);
         model.run_work();
-        assert!(model.steps().is_empty());
+        assert!(model.log().is_empty());
         model.run_all_work();
-        let told: Vec<(u64, &str)> = { model.steps().iter() }
-            .map(|step| (step.at_ns, step.text.as_str()))
+        let told: Vec<(u64, &str)> = { model.log().iter() }
+            .map(|line| (line.at_ns, line.text.as_str()))
             .collect();
         assert_eq!(told, [(10, "work a"), (20, "work b"), (20, "work c")]);
     }

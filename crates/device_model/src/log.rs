@@ -1,12 +1,12 @@
-//! The sequence of what a model did, as a tree.
+//! The log of what a model did, as a tree.
 
 use std::fmt;
 
 use crate::Model;
 
-/// One thing that a model did.
+/// A line of the log: one thing that a model did.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct LogLine {
     /// When, on the caller's clock.
     pub at_ns: u64,
     /// Inside how many others.
@@ -16,7 +16,7 @@ pub struct Step {
 }
 
 /// As the kernel's log has its time.
-impl fmt::Display for Step {
+impl fmt::Display for LogLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let us = self.at_ns / 1000;
         let (seconds, rest) = (us / 1_000_000, us % 1_000_000);
@@ -26,14 +26,14 @@ impl fmt::Display for Step {
 }
 
 impl Model {
-    /// All steps so far.
-    pub fn steps(&self) -> &[Step] {
-        &self.steps
+    /// All lines so far.
+    pub fn log(&self) -> &[LogLine] {
+        &self.log
     }
 
     /// Notes something that happens inside what was entered last.
     pub fn note(&mut self, text: impl Into<String>) {
-        self.steps.push(Step {
+        self.log.push(LogLine {
             at_ns: self.now_ns,
             depth: self.depth,
             text: text.into(),

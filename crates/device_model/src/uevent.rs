@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::kobject::KobjectId;
-use crate::{Model, Step};
+use crate::{LogLine, Model};
 
 /// What happened to a kobject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +95,7 @@ impl Model {
                 .collect(),
             sequence: self.uevent_sequence,
         };
-        self.steps.push(Step {
+        self.log.push(LogLine {
             at_ns: self.now_ns,
             depth: self.depth,
             text: format!("uevent {action}@{}", uevent.devpath),

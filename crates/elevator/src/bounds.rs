@@ -106,7 +106,7 @@ fn waited(
         bio.submitter = SubmitterId(2 + (n % 2) as u32);
         queue.insert(&bio);
     }
-    // The adversary is known for what it is when the victim comes.
+    // The scheduler has classified the adversary before the victim comes.
     for _ in 0..before {
         if let Some(id) = step(queue) {
             queue.complete(id);

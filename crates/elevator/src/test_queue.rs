@@ -1,5 +1,5 @@
-//! The part of a request queue that a scheduler sees, for unit tests,
-//! property tests and benchmarks. Time stands still unless it is moved.
+//! The part of a request queue that a scheduler sees, for unit tests, property tests
+//! and benchmarks. Time passes only when a test moves it.
 
 use blklab_blk::{
     Bio, Elevator, InsertAt, MergeKind, MergeState, Nanos, QueueInfo, QueueLimits, Request,

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use blklab_experiment::{NamedScheduler, Plan, Setting, Simulated, Work, World, run};
+use blklab_experiment::{NamedScheduler, Plan, Setting, Simulated, WorkloadSource, World, run};
 use blklab_workload::fio::JobSource;
 
 /// Runs of each scheduler: enough that the one which ends last does not matter.
@@ -15,7 +15,7 @@ fn main() {
          norandommap\nnumber_ios={REQUESTS}\n"
     );
     let name = "bench".to_string();
-    let work = Work::Job(JobSource::File { name, text });
+    let work = WorkloadSource::Job(JobSource::File { name, text });
     let settings = ["none", "mq-deadline"].map(|scheduler| Setting {
         label: scheduler.to_string(),
         scheduler: NamedScheduler::new(scheduler),

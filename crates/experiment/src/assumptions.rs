@@ -1,5 +1,5 @@
-//! What the answer of a simulation may hang on: values of its drives and machines that
-//! nobody measured.
+//! What the answer of a simulation may depend on: values of its drives and machines
+//! that nobody measured.
 
 use blklab_description::Assumed;
 use blklab_device::DriveSpec;
@@ -9,7 +9,7 @@ use blklab_workload::fio::Direction;
 use crate::error::Error;
 use crate::setting::Setting;
 use crate::simulated::Simulated;
-use crate::work::Work;
+use crate::work::WorkloadSource;
 
 /// A value of a drive or machine that was not measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,8 +48,8 @@ impl<'a> Simulated<'a> {
     /// Whether a run can show what a value is. A key says itself what it is about.
     fn touches(&self, key: &str, settings: &[Setting]) -> bool {
         let does = |direction| match self.work {
-            Work::Trace(_) => true,
-            Work::Job(_) => {
+            WorkloadSource::Trace(_) => true,
+            WorkloadSource::Job(_) => {
                 let mut specs = self.jobs.iter().flat_map(|job| &job.jobs);
                 specs.any(|spec| spec.pattern.does(direction))
             }
@@ -79,7 +79,7 @@ impl<'a> Simulated<'a> {
     /// # Errors
     /// None where the settings were read already.
     pub fn assuming(
-        work: &'a Work,
+        work: &'a WorkloadSource,
         settings: &[Setting],
         assumption: &Assumption,
         end: &str,

@@ -195,7 +195,7 @@ pub const AXES: &[Axis] = &[
     },
 ];
 
-/// fio's option that sets a scheduler, which is that axis' matter.
+/// fio's option that sets a scheduler: schedulers have an axis of their own.
 const IOSCHEDULER: &str = "ioscheduler";
 
 /// The key of the schedulers' axis.

@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::served::{note_on_pacing, paced};
 use crate::setting::Setting;
 use crate::work::{Jobs, check_options};
-use crate::world::{Order, Turn, Watch, World};
+use crate::world::{Order, PlannedRun, Watch, World};
 
 /// How long a guest may run beside the times that its job gives: one that takes longer
 /// hangs.
@@ -247,14 +247,19 @@ impl World for Guest {
     }
 
     /// Each run has a guest and a drive of its own, as new as a simulated one.
-    fn run(&self, ready: &Ready, turn: Turn, _: &mut dyn FnMut(f64)) -> Result<Results, Error> {
+    fn run(
+        &self,
+        ready: &Ready,
+        planned: PlannedRun,
+        _: &mut dyn FnMut(f64),
+    ) -> Result<Results, Error> {
         ready.interrupts.check()?;
-        let row = &self.rows[turn.row];
+        let row = &self.rows[planned.row];
         let job = self.jobs.get(row.job);
         let socket = ready.path("nbd.sock");
         let scheduler = SchedulerChoice::named("none").map_err(Error::mistake)?;
         let model = (row.drive_name.as_str(), &row.drive);
-        let config = paced(model, scheduler, job, &socket, turn.seed);
+        let config = paced(model, scheduler, job, &socket, planned.seed);
         let server = Server::start(&config).map_err(Error::Server)?;
         let reply = self.boot(ready, row, &socket);
         let stats = server.drive_stats();

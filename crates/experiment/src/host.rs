@@ -10,11 +10,11 @@ use blklab_stats::Results;
 use blklab_workload::fio::JobSource;
 
 use crate::error::Error;
+use crate::run_queue::interleaved;
 use crate::setting::Setting;
 use crate::target::Target;
-use crate::turns::interleaved;
 use crate::work::{Jobs, check_options, own_cpus};
-use crate::world::{Event, Order, Plan, Turn, Watch, World};
+use crate::world::{Event, Order, Plan, PlannedRun, Watch, World};
 
 /// A row: what the queue is set to, and the place of its job.
 struct Measured {
@@ -162,10 +162,10 @@ impl Host {
             text.push_str(&format!("would be refused: {error}\n"));
         }
         let mut steps = self.measurement.first_in_words();
-        for turn in interleaved(self.rows.len(), plan) {
-            let row = &self.rows[turn.row];
+        for planned in interleaved(self.rows.len(), plan) {
+            let row = &self.rows[planned.row];
             let label = &row.label;
-            let which = match turn.repeat {
+            let which = match planned.repeat {
                 None => format!("under {label}: warm-up, not counted"),
                 Some(n) => format!("under {label}: repeat {} of {}", n + 1, plan.repeats),
             };
@@ -247,8 +247,13 @@ impl World for Host {
         })
     }
 
-    fn run(&self, ready: &Ready<'_>, turn: Turn, _: &mut dyn FnMut(f64)) -> Result<Results, Error> {
-        let row = &self.rows[turn.row];
+    fn run(
+        &self,
+        ready: &Ready<'_>,
+        planned: PlannedRun,
+        _: &mut dyn FnMut(f64),
+    ) -> Result<Results, Error> {
+        let row = &self.rows[planned.row];
         let fio = &ready.fios[row.job];
         let measurement = &self.measurement;
         let mut results = measurement.run(&self.queue, &row.queue, fio, &ready.interrupts)?;

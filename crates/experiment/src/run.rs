@@ -7,7 +7,7 @@ use std::time::Instant;
 use blklab_stats::Results;
 
 use crate::error::Error;
-use crate::turns::Turns;
+use crate::run_queue::RunQueue;
 use crate::world::{Event, Finished, Order, Plan, Row, Watch, World};
 
 /// Runs every row of a world as planned. The n-th runs of all rows have the same
@@ -58,7 +58,7 @@ fn run_all<W: World>(
     // Where time may run out, every row gets on as far as the others.
     let order = until.map_or(W::ORDER, |_| Order::Interleaved);
     let shared = Mutex::new(Shared {
-        turns: Turns::new(order, labels.len(), plan),
+        queue: RunQueue::new(order, labels.len(), plan),
         results: labels.iter().map(|_| none_yet(plan.repeats)).collect(),
         failure: None,
     });
@@ -68,12 +68,12 @@ fn run_all<W: World>(
             let is_over = until.is_some_and(|until| Instant::now() >= until);
             let mut shared = locked(&shared);
             if is_over || stop.load(Ordering::Relaxed) {
-                shared.turns.stop();
+                shared.queue.stop();
             }
-            shared.turns.next()
+            shared.queue.next()
         };
         while let Some(begun) = next() {
-            let turn = begun.turn;
+            let planned = begun.planned;
             let mut done = 0.0;
             let mut reached = |share: f64| {
                 if share > done {
@@ -81,17 +81,17 @@ fn run_all<W: World>(
                     done = share;
                 }
             };
-            let result = world.run(ready, turn, &mut reached);
+            let result = world.run(ready, planned, &mut reached);
             reached(1.0);
             watch(Event::RunEnded);
             let mut shared = locked(&shared);
-            shared.turns.ended(&begun);
+            shared.queue.ended(&begun);
             shared.take(
-                turn.row,
-                turn.repeat,
+                planned.row,
+                planned.repeat,
                 result.map(|results| Results {
-                    scheduler: labels[turn.row].clone(),
-                    seed: turn.seed,
+                    scheduler: labels[planned.row].clone(),
+                    seed: planned.seed,
                     ..results
                 }),
             );
@@ -135,7 +135,7 @@ fn finished(
 
 /// What the threads of an experiment share.
 struct Shared {
-    turns: Turns,
+    queue: RunQueue,
     results: Vec<Vec<Option<Results>>>,
     /// The failure of the row that comes first, whichever came first in time.
     failure: Option<(usize, Error)>,
@@ -148,7 +148,7 @@ impl Shared {
             // What a warm-up measured counts for nothing.
             (Ok(_), None) => {}
             (Err(error), _) => {
-                self.turns.stop();
+                self.queue.stop();
                 if self.failure.as_ref().is_none_or(|(first, _)| row < *first) {
                     self.failure = Some((row, error));
                 }
@@ -180,7 +180,7 @@ fn on_threads(threads: Option<usize>, work: &(dyn Fn() + Sync)) -> Result<(), Er
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::world::Turn;
+    use crate::world::PlannedRun;
 
     /// Rows that do nothing, of which one fails.
     struct Idle {
@@ -198,8 +198,13 @@ mod tests {
         fn prepare(&self, _: Watch<'_>) -> Result<(), Error> {
             Ok(())
         }
-        fn run(&self, (): &(), turn: Turn, _: &mut dyn FnMut(f64)) -> Result<Results, Error> {
-            match self.fails == Some(turn.row) {
+        fn run(
+            &self,
+            (): &(),
+            planned: PlannedRun,
+            _: &mut dyn FnMut(f64),
+        ) -> Result<Results, Error> {
+            match self.fails == Some(planned.row) {
                 true => Err(Error::mistake("as asked")),
                 false => Ok(Results::default()),
             }

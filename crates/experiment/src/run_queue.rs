@@ -3,14 +3,14 @@
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
-use crate::world::{Order, Plan, Turn};
+use crate::world::{Order, Plan, PlannedRun};
 
 /// The runs of an experiment that have not begun.
 ///
 /// Runs in parallel begin with the slowest. Runs of one row take about as long as
 /// each other, those of two may not: what is likely to take longest goes first, so
 /// that at the end no thread waits long for the last one.
-pub(crate) struct Turns {
+pub(crate) struct RunQueue {
     order: Order,
     repeats: usize,
     seed: u64,
@@ -23,14 +23,14 @@ pub(crate) struct Turns {
 }
 
 /// A run that has begun.
-pub(crate) struct Begun {
-    pub(crate) turn: Turn,
+pub(crate) struct StartedRun {
+    pub(crate) planned: PlannedRun,
     since: Instant,
 }
 
-impl Turns {
-    pub(crate) fn new(order: Order, rows: usize, plan: &Plan) -> Turns {
-        Turns {
+impl RunQueue {
+    pub(crate) fn new(order: Order, rows: usize, plan: &Plan) -> RunQueue {
+        RunQueue {
             order,
             repeats: plan.repeats,
             seed: plan.seed,
@@ -41,21 +41,21 @@ impl Turns {
         }
     }
 
-    /// The next run; none after [`Turns::stop`].
-    pub(crate) fn next(&mut self) -> Option<Begun> {
+    /// The next run; none after [`RunQueue::stop`].
+    pub(crate) fn next(&mut self) -> Option<StartedRun> {
         if self.is_stopped {
             return None;
         }
-        let turn = self.next_turn()?;
-        Some(Begun {
-            turn,
+        let planned = self.next_planned()?;
+        Some(StartedRun {
+            planned,
             since: Instant::now(),
         })
     }
 
-    fn next_turn(&mut self) -> Option<Turn> {
+    fn next_planned(&mut self) -> Option<PlannedRun> {
         if std::mem::take(&mut self.warm_up) {
-            return Some(Turn {
+            return Some(PlannedRun {
                 row: 0,
                 repeat: None,
                 seed: self.seed,
@@ -73,16 +73,16 @@ impl Turns {
         }?;
         let repeat = self.begun[row];
         self.begun[row] += 1;
-        Some(Turn {
+        Some(PlannedRun {
             row,
             repeat: Some(repeat),
             seed: self.seed.wrapping_add(repeat as u64),
         })
     }
 
-    /// A run has ended.
-    pub(crate) fn ended(&mut self, begun: &Begun) {
-        self.took(begun.turn.row, begun.since.elapsed());
+    /// Takes note of how long a run took.
+    pub(crate) fn ended(&mut self, begun: &StartedRun) {
+        self.took(begun.planned.row, begun.since.elapsed());
     }
 
     fn took(&mut self, row: usize, time: Duration) {
@@ -95,10 +95,10 @@ impl Turns {
     }
 }
 
-/// All turns in order, one at a time.
-pub(crate) fn interleaved(rows: usize, plan: &Plan) -> Vec<Turn> {
-    let mut turns = Turns::new(Order::Interleaved, rows, plan);
-    std::iter::from_fn(|| turns.next_turn()).collect()
+/// All runs in order, one at a time.
+pub(crate) fn interleaved(rows: usize, plan: &Plan) -> Vec<PlannedRun> {
+    let mut queue = RunQueue::new(Order::Interleaved, rows, plan);
+    std::iter::from_fn(|| queue.next_planned()).collect()
 }
 
 #[cfg(test)]
@@ -113,26 +113,26 @@ mod tests {
         }
     }
 
-    /// Lets two threads work, where a run of each row takes so long, and says in
-    /// which order rows came and when all was done.
+    /// Simulates two threads, where a run of each row takes so long. Returns the order
+    /// of the rows and when all was done.
     fn on_two_threads(takes: &[u64], repeats: usize) -> (Vec<usize>, u64) {
-        let mut turns = Turns::new(Order::Parallel, takes.len(), &plan(repeats, false));
+        let mut queue = RunQueue::new(Order::Parallel, takes.len(), &plan(repeats, false));
         let mut order = Vec::new();
         let mut working: Vec<(u64, usize)> = Vec::new();
         let mut now = 0;
         loop {
             while working.len() < 2
-                && let Some(turn) = turns.next_turn()
+                && let Some(planned) = queue.next_planned()
             {
-                order.push(turn.row);
-                working.push((now + takes[turn.row], turn.row));
+                order.push(planned.row);
+                working.push((now + takes[planned.row], planned.row));
             }
             let Some(first) = (0..working.len()).min_by_key(|&at| working[at].0) else {
                 return (order, now);
             };
             let (at, row) = working.remove(first);
             now = at;
-            turns.took(row, Duration::from_secs(takes[row]));
+            queue.took(row, Duration::from_secs(takes[row]));
         }
     }
 
@@ -145,8 +145,8 @@ mod tests {
 
     #[test]
     fn repeats_are_interleaved_behind_a_warm_up() {
-        let turns = interleaved(2, &plan(2, true));
-        let turns: Vec<_> = turns.iter().map(|t| (t.row, t.repeat, t.seed)).collect();
+        let queue = interleaved(2, &plan(2, true));
+        let queue: Vec<_> = queue.iter().map(|t| (t.row, t.repeat, t.seed)).collect();
         let expected = [
             (0, None, 1),
             (0, Some(0), 1),
@@ -154,14 +154,14 @@ mod tests {
             (0, Some(1), 2),
             (1, Some(1), 2),
         ];
-        assert_eq!(turns, expected);
+        assert_eq!(queue, expected);
     }
 
     #[test]
     fn nothing_begins_once_stopped() {
-        let mut turns = Turns::new(Order::Parallel, 2, &plan(2, false));
-        assert!(turns.next().is_some());
-        turns.stop();
-        assert!(turns.next().is_none());
+        let mut queue = RunQueue::new(Order::Parallel, 2, &plan(2, false));
+        assert!(queue.next().is_some());
+        queue.stop();
+        assert!(queue.next().is_none());
     }
 }

@@ -17,7 +17,7 @@ use blklab_workload::fio::{JobFile, JobSource};
 use crate::error::Error;
 use crate::setting::{Setting, check_queue};
 use crate::work::{Jobs, check_options, own_cpus};
-use crate::world::{Order, Turn, Watch, World};
+use crate::world::{Order, PlannedRun, Watch, World};
 
 /// A row: what is served, and the place of its job.
 struct Service {
@@ -126,7 +126,7 @@ pub(crate) fn paced(
     }
 }
 
-/// How far a server was from being as slow as the model, and no slower.
+/// How much slower than the model the server was.
 pub(crate) fn note_on_pacing(lateness_ns: &Histogram) -> String {
     let late = |percent| lateness_ns.percentile(percent) as f64 / 1e3;
     format!(
@@ -162,7 +162,7 @@ impl World for Served {
             fios.push(fio);
         }
         let interrupts = Interrupts::watch()?;
-        // A machine that is busy with other work paces badly.
+        // Pacing is imprecise on a machine that is busy with other work.
         let load = Load::now(&self.system);
         Ok(Ready {
             socket,
@@ -174,15 +174,20 @@ impl World for Served {
     }
 
     /// Each run has a drive of its own, as new as a simulated one.
-    fn run(&self, ready: &Ready<'_>, turn: Turn, _: &mut dyn FnMut(f64)) -> Result<Results, Error> {
+    fn run(
+        &self,
+        ready: &Ready<'_>,
+        planned: PlannedRun,
+        _: &mut dyn FnMut(f64),
+    ) -> Result<Results, Error> {
         ready.interrupts.check()?;
-        let row = &self.rows[turn.row];
+        let row = &self.rows[planned.row];
         let config = paced(
             (&row.drive_name, &row.drive),
             row.scheduler.clone(),
             self.jobs.get(row.job),
             &ready.socket,
-            turn.seed,
+            planned.seed,
         );
         let server = Server::start(&config).map_err(Error::Server)?;
         let watch = CpuWatch::start(&self.system.proc("stat"))?;

@@ -2,7 +2,7 @@
 
 use blklab_blk::{NoMerges, RequestQueue};
 use blklab_description::hint;
-use blklab_device::{DriveSpec, Faults, State, registry};
+use blklab_device::{DriveSpec, DriveState, Faults, registry};
 use blklab_driver::Driver;
 use blklab_elevator::SchedulerChoice;
 use blklab_host::QueueSettings;
@@ -36,7 +36,7 @@ pub struct Setting {
     /// Keys of its description with the values that they get in place of their own.
     pub drive_values: Vec<(String, String)>,
     /// What was written to the drive before, where its description is not to say.
-    pub state: Option<State>,
+    pub state: Option<DriveState>,
     /// Faults that the drive has.
     pub faults: Option<Faults>,
     /// The machine's model: a name or a file.

@@ -12,8 +12,8 @@ use blklab_workload::generate::processes;
 
 use crate::error::Error;
 use crate::setting::{Setting, check_queue};
-use crate::work::{Jobs, Work};
-use crate::world::{Order, Row, Turn, Watch, World};
+use crate::work::{Jobs, WorkloadSource};
+use crate::world::{Order, PlannedRun, Row, Watch, World};
 
 /// Which part of a run is recorded moment by moment, and how much of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct Recording {
     pub for_perfetto: bool,
 }
 
-/// What is kept at most: a page or a viewer holds no more.
+/// The most entries that are kept: more make a page or a viewer unusable.
 const PAGE_ENTRIES: usize = 60_000;
 const PERFETTO_ENTRIES: usize = 3_000_000;
 /// What is kept at most to find out where the slowest requests were: 60 MB.
@@ -155,7 +155,7 @@ struct Simulation<'a> {
 
 /// Models in virtual time.
 pub struct Simulated<'a> {
-    pub(crate) work: &'a Work,
+    pub(crate) work: &'a WorkloadSource,
     rows: Vec<Simulation<'a>>,
     pub(crate) drives: Named<DriveSpec>,
     pub(crate) machines: Named<Machine>,
@@ -187,7 +187,7 @@ impl<'a> Simulated<'a> {
     /// # Errors
     /// Where a setting names something that there is not, or a job cannot be
     /// simulated; the message says what is right.
-    pub fn new(work: &'a Work, settings: &[Setting]) -> Result<Simulated<'a>, Error> {
+    pub fn new(work: &'a WorkloadSource, settings: &[Setting]) -> Result<Simulated<'a>, Error> {
         let mut world = Simulated {
             work,
             rows: Vec::new(),
@@ -228,19 +228,19 @@ impl<'a> Simulated<'a> {
         check_queue(&scheduler, &self.drives.0[drive].1)?;
         let cpus = self.machines.0[machine].1.cpus;
         let input = match self.work {
-            Work::Job(source) => Input::Job(self.jobs.read(source, cpus, setting)?),
-            Work::Trace(file) if !setting.options.is_empty() => {
+            WorkloadSource::Job(source) => Input::Job(self.jobs.read(source, cpus, setting)?),
+            WorkloadSource::Trace(file) if !setting.options.is_empty() => {
                 let Override { given_by, name, .. } = &setting.options[0];
                 return Err(Error::Mistake(format!(
                     "{given_by} {name}: {file} is a trace, which has no options of fio's"
                 )));
             }
-            Work::Trace(file) if setting.cgroup_file.is_some() => {
+            WorkloadSource::Trace(file) if setting.cgroup_file.is_some() => {
                 return Err(Error::Mistake(format!(
                     "--cgroup-file: {file} is a trace, and has no jobs that could be in groups"
                 )));
             }
-            Work::Trace(file) => Input::Trace(file),
+            WorkloadSource::Trace(file) => Input::Trace(file),
         };
         Ok(Simulation {
             label: setting.label.clone(),
@@ -321,8 +321,13 @@ impl World for Simulated<'_> {
         Ok(())
     }
 
-    fn run(&self, (): &(), turn: Turn, reached: &mut dyn FnMut(f64)) -> Result<Results, Error> {
-        let row = &self.rows[turn.row];
+    fn run(
+        &self,
+        (): &(),
+        planned: PlannedRun,
+        reached: &mut dyn FnMut(f64),
+    ) -> Result<Results, Error> {
+        let row = &self.rows[planned.row];
         let drive = &self.drives.0[row.drive].1;
         let mode = self.mode;
         let job;
@@ -347,15 +352,15 @@ impl World for Simulated<'_> {
                 machine: &self.machines.0[row.machine].1,
                 drive,
                 scheduler: &row.scheduler,
-                seed: turn.seed,
+                seed: planned.seed,
                 record,
                 power_loss_at: self.power_loss_at_ns.map(Nanos),
                 caching: row.caching,
             };
             blklab_sim::run_watched(&setup, &mut watch)
         };
-        // The first run of each row is enough to look at.
-        let is_first = turn.repeat == Some(0);
+        // Only the first run of each row is analysed.
+        let is_first = planned.repeat == Some(0);
         let recording = self.recording.filter(|_| is_first);
         let window = recording.map(|recording| recording.window(drive, ramp_ns));
         let Some(Tail { percent, start_ns }) = self.tail.filter(|_| is_first) else {

@@ -13,22 +13,22 @@ use crate::setting::Setting;
 
 /// What an experiment works on.
 #[derive(Clone, Debug)]
-pub enum Work {
+pub enum WorkloadSource {
     /// An fio job.
     Job(JobSource),
     /// A block trace, by its file.
     Trace(String),
 }
 
-impl Work {
+impl WorkloadSource {
     /// The job or trace that a user names: a shipped job, a job file, a trace, or
     /// several words and `fio` options as on fio's own command line.
     ///
     /// # Errors
     /// Where there is no such job, or its file cannot be read.
-    pub fn find(names: &[String], fio: &[String]) -> Result<Work, Error> {
+    pub fn find(names: &[String], fio: &[String]) -> Result<WorkloadSource, Error> {
         if let ([name], []) = (names, fio) {
-            return Work::named(name);
+            return WorkloadSource::named(name);
         }
         if names.is_empty() && fio.is_empty() {
             return Err(Error::mistake(
@@ -37,12 +37,12 @@ impl Work {
             ));
         }
         let words = fio.iter().chain(names).cloned();
-        Ok(Work::Job(JobSource::arguments(words.collect())))
+        Ok(WorkloadSource::Job(JobSource::arguments(words.collect())))
     }
 
-    fn named(name: &str) -> Result<Work, Error> {
+    fn named(name: &str) -> Result<WorkloadSource, Error> {
         if let Some(source) = JobSource::shipped(name) {
-            return Ok(Work::Job(source));
+            return Ok(WorkloadSource::Job(source));
         }
         let path = Path::new(name);
         if name != "-" && !path.exists() {
@@ -57,27 +57,27 @@ impl Work {
             )));
         }
         if path.is_file() && is_trace(path)? {
-            return Ok(Work::Trace(name.to_string()));
+            return Ok(WorkloadSource::Trace(name.to_string()));
         }
         let source = JobSource::file(path).map_err(Error::mistake)?;
-        Ok(Work::Job(source))
+        Ok(WorkloadSource::Job(source))
     }
 
     /// The trace that a user names, and nothing else.
     ///
     /// # Errors
     /// Where there is no such trace, or its format is not known.
-    pub fn trace(name: &str) -> Result<Work, Error> {
+    pub fn trace(name: &str) -> Result<WorkloadSource, Error> {
         if !Path::new(name).exists() {
             // As blkparse takes the name of a set.
             let first = format!("{name}.blktrace.0");
             if Path::new(&first).exists() {
-                return Ok(Work::Trace(first));
+                return Ok(WorkloadSource::Trace(first));
             }
             return Err(Error::mistake(format!("{name}: no such trace")));
         }
         match trace::open(Path::new(name), None) {
-            Ok(_) => Ok(Work::Trace(name.to_string())),
+            Ok(_) => Ok(WorkloadSource::Trace(name.to_string())),
             Err(error) => Err(Error::mistake(error)),
         }
     }
@@ -89,8 +89,8 @@ impl Work {
     /// Where the job has a mistake, or asks for several.
     pub fn scheduler(&self) -> Result<Option<String>, Error> {
         match self {
-            Work::Job(source) => scheduler_of(&parse_job(source, own_cpus(), &[])?),
-            Work::Trace(_) => Ok(None),
+            WorkloadSource::Job(source) => scheduler_of(&parse_job(source, own_cpus(), &[])?),
+            WorkloadSource::Trace(_) => Ok(None),
         }
     }
 
@@ -99,7 +99,7 @@ impl Work {
     /// # Errors
     /// Where the job has a mistake.
     pub fn job_names(&self) -> Result<Vec<String>, Error> {
-        let Work::Job(source) = self else {
+        let WorkloadSource::Job(source) = self else {
             return Ok(Vec::new());
         };
         let job = parse_job(source, own_cpus(), &[])?;
@@ -118,7 +118,7 @@ impl Work {
     /// # Errors
     /// Where the job has a mistake.
     pub fn longest_runtime_us(&self) -> Result<u64, Error> {
-        let Work::Job(source) = self else {
+        let WorkloadSource::Job(source) = self else {
             return Ok(0);
         };
         let job = parse_job(source, own_cpus(), &[])?;
@@ -129,8 +129,8 @@ impl Work {
     /// The text of a job, or the name of a trace, for people.
     pub fn text(&self) -> String {
         match self {
-            Work::Job(source) => source.text(),
-            Work::Trace(file) => file.clone(),
+            WorkloadSource::Job(source) => source.text(),
+            WorkloadSource::Trace(file) => file.clone(),
         }
     }
 }

@@ -65,7 +65,7 @@ pub struct Finished {
 
 /// One run of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Turn {
+pub struct PlannedRun {
     /// Which row.
     pub row: usize,
     /// Which of its repeats, from 0; `None` for a warm-up, which is not counted.
@@ -74,13 +74,13 @@ pub struct Turn {
     pub seed: u64,
 }
 
-/// What an experiment tells while it goes on.
+/// An event of a running experiment.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'a> {
     /// Something the user should know before it begins.
     Warning(&'a str),
-    /// A run has come on by this share of itself; in all it is one, where it is known
-    /// before its end.
+    /// A run has progressed by this share of its length; the shares add up to one where
+    /// the length is known before its end.
     Advanced(f64),
     /// A run has ended, a warm-up too.
     RunEnded,
@@ -118,7 +118,7 @@ pub trait World: Sync {
     fn run(
         &self,
         ready: &Self::Ready<'_>,
-        turn: Turn,
+        planned: PlannedRun,
         reached: &mut dyn FnMut(f64),
     ) -> Result<Results, Error>;
 

@@ -6,7 +6,7 @@ use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::error::Error;
+use crate::Error;
 use crate::packages::{Packages, program};
 
 const INIT: &str = include_str!("init.sh");

@@ -7,7 +7,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use crate::error::Error;
+use crate::Error;
 use crate::packages::Packages;
 
 /// Where the guest finds the file that it was given as its order.

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::error::Error;
+use crate::Error;
 
 /// Fetches and unpacks the kernel's packages; a script of its own, since the kernel
 /// module is built with what it unpacks.

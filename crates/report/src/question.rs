@@ -5,7 +5,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use blklab_description::{
-    Entry, Shipped, SpecError, array, keys, parsed, read, read_text, shipped, text,
+    KeyType, Shipped, SpecError, array, keys, parsed, read, read_text, shipped, text,
 };
 
 use crate::comparison::{Goal, Limit};
@@ -28,7 +28,7 @@ const QUESTIONS: Shipped = shipped!("question", "../../../jobs/questions":
 const FOLDER: &str = "questions/";
 
 /// A figure or a limit, which names a job.
-fn figures<T: FromStr + 'static>(legal: &'static str) -> Entry<'static, Vec<T>> {
+fn figures<T: FromStr + 'static>(legal: &'static str) -> KeyType<'static, Vec<T>> {
     array(parsed(legal, |text| text.parse().ok()), legal)
 }
 

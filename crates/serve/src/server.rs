@@ -127,7 +127,7 @@ impl Server {
     /// Where that failed for some export.
     pub fn shut_down(self) -> Result<(), String> {
         self.handshake.shutting_down.store(true, Ordering::Relaxed);
-        // Before the threads that answer for its files.
+        // Unmounted before the threads end that answer reads of its files.
         drop(self.sysfs);
         for thread in self.accepting {
             thread.stop();

@@ -26,7 +26,7 @@ const RUNS: usize = 5;
 
 /// A job to be timed.
 #[derive(Clone, Copy)]
-struct Work {
+struct TimedJob {
     drive: &'static str,
     rw: &'static str,
     block: &'static str,
@@ -37,8 +37,8 @@ struct Work {
     is_cached: bool,
 }
 
-impl Work {
-    const READS: Work = Work {
+impl TimedJob {
+    const READS: TimedJob = TimedJob {
         drive: "null",
         rw: "randread",
         // Small, so that one pass over the drive is long enough.
@@ -50,7 +50,7 @@ impl Work {
     };
 
     fn job(&self) -> JobFile {
-        let Work {
+        let TimedJob {
             rw, block, depth, ..
         } = self;
         let way = match self.is_cached {
@@ -67,7 +67,7 @@ impl Work {
     }
 
     fn name(&self) -> String {
-        let Work {
+        let TimedJob {
             drive,
             rw,
             scheduler,
@@ -87,7 +87,7 @@ struct Cost {
 }
 
 /// Runs a job, in CPU time.
-fn cost(work: &Work) -> Cost {
+fn cost(work: &TimedJob) -> Cost {
     let (job, drive, machine) = (work.job(), drive(work.drive), machine());
     let scheduler = SchedulerChoice::named(work.scheduler).expect("a known scheduler");
     let start = cpu_ns();
@@ -124,13 +124,13 @@ fn machine() -> Machine {
 }
 
 /// The run of middle cost.
-fn median(work: &Work) -> Cost {
+fn median(work: &TimedJob) -> Cost {
     let mut runs: Vec<Cost> = (0..RUNS).map(|_| cost(work)).collect();
     runs.sort_by(|a, b| a.ns_each.total_cmp(&b.ns_each));
     runs.swap_remove(RUNS / 2)
 }
 
-fn show(work: &Work) {
+fn show(work: &TimedJob) {
     if !is_wanted(&work.name()) {
         return;
     }
@@ -175,31 +175,31 @@ fn main() {
          of {OF_SCHEDULER} where schedulers are compared"
     );
     for rw in ["randread", "randwrite"] {
-        show(&Work {
+        show(&TimedJob {
             drive: "mqsim-ideal",
             rw,
             block: "4k",
-            ..Work::READS
+            ..TimedJob::READS
         });
     }
     for rw in ["randread", "randwrite"] {
-        show(&Work {
+        show(&TimedJob {
             rw,
             block: "4k",
             depth: 1,
             is_cached: true,
-            ..Work::READS
+            ..TimedJob::READS
         });
     }
     for drive in ["null", "nvme"] {
         for depth in [32, 256] {
             for kind in blklab_elevator::all() {
-                show(&Work {
+                show(&TimedJob {
                     drive,
                     depth,
                     scheduler: kind.name,
                     requests: OF_SCHEDULER,
-                    ..Work::READS
+                    ..TimedJob::READS
                 });
             }
         }
@@ -218,12 +218,12 @@ fn grow(drive: &'static str, rw: &'static str, longest: u64) {
     let mut shortest = None;
     let mut requests = 100_000;
     while requests <= longest {
-        let work = Work {
+        let work = TimedJob {
             drive,
             rw,
             block: "4k",
             requests,
-            ..Work::READS
+            ..TimedJob::READS
         };
         let cost = match requests <= SHORT {
             true => median(&work),

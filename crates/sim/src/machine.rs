@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use blklab_blk::Nanos;
 use blklab_description::{
-    Assumed, Entry, ReadError, Reference, Shipped, SpecError, Table, keys, parsed,
+    Assumed, KeyType, ReadError, Reference, Shipped, SpecError, Table, keys, parsed,
     read_with_reference, shipped, text, whole, word,
 };
 use blklab_workload::fio::Engine;
@@ -80,7 +80,7 @@ const MAX_COLD_PERCENT: u64 = 10_000;
 const MAX_COST_NS: u64 = 1_000_000_000;
 
 /// A step that is free where nothing is said.
-fn cost() -> Entry<'static, u64> {
+fn cost() -> KeyType<'static, u64> {
     whole(0..=MAX_COST_NS).or(0)
 }
 

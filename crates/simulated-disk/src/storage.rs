@@ -393,7 +393,7 @@ mod tests {
 
     /// One step of a random run over a few blocks.
     #[derive(Clone, Copy, Debug)]
-    enum Step {
+    enum RandomCall {
         Write { block: u64, fua: bool },
         Zero { block: u64 },
         Read { block: u64 },
@@ -401,15 +401,15 @@ mod tests {
         Idle,
     }
 
-    fn steps() -> impl Strategy<Value = Vec<Step>> {
+    fn steps() -> impl Strategy<Value = Vec<RandomCall>> {
         let block = 0..12_u64;
         let step = prop_oneof![
             4 => (block.clone(), prop::bool::weighted(0.2))
-                .prop_map(|(block, fua)| Step::Write { block, fua }),
-            1 => block.clone().prop_map(|block| Step::Zero { block }),
-            2 => block.prop_map(|block| Step::Read { block }),
-            1 => Just(Step::Flush),
-            2 => Just(Step::Idle),
+                .prop_map(|(block, fua)| RandomCall::Write { block, fua }),
+            1 => block.clone().prop_map(|block| RandomCall::Zero { block }),
+            2 => block.prop_map(|block| RandomCall::Read { block }),
+            1 => Just(RandomCall::Flush),
+            2 => Just(RandomCall::Idle),
         ];
         prop::collection::vec(step, 1..60)
     }
@@ -496,14 +496,16 @@ mod tests {
             now
         }
 
-        fn step(&mut self, disk: &mut SimulatedStorage, now: &mut Nanos, step: Step) {
-            if let Step::Write { block, .. } | Step::Zero { block } | Step::Read { block } = step
+        fn step(&mut self, disk: &mut SimulatedStorage, now: &mut Nanos, step: RandomCall) {
+            if let RandomCall::Write { block, .. }
+            | RandomCall::Zero { block }
+            | RandomCall::Read { block } = step
                 && self.is_busy(block)
             {
                 *now = self.idle(disk);
             }
             let under = match step {
-                Step::Write { block, fua } => {
+                RandomCall::Write { block, fua } => {
                     let (block, offset) = (block as usize, block * BLOCK);
                     self.latest[block] += 1;
                     let version = self.latest[block];
@@ -518,7 +520,7 @@ mod tests {
                         },
                     )
                 }
-                Step::Zero { block } if self.latest[block as usize] == 0 => {
+                RandomCall::Zero { block } if self.latest[block as usize] == 0 => {
                     let id = disk
                         .write_zeroes(*now, block * BLOCK, BLOCK as u32)
                         .unwrap();
@@ -532,7 +534,7 @@ mod tests {
                         },
                     )
                 }
-                Step::Read { block } | Step::Zero { block } => {
+                RandomCall::Read { block } | RandomCall::Zero { block } => {
                     let id = disk.read(*now, block * BLOCK, BLOCK as u32).unwrap();
                     let block = block as usize;
                     (
@@ -543,8 +545,8 @@ mod tests {
                         },
                     )
                 }
-                Step::Flush => (disk.flush(*now), Under::Flush { ended: self.ended }),
-                Step::Idle => {
+                RandomCall::Flush => (disk.flush(*now), Under::Flush { ended: self.ended }),
+                RandomCall::Idle => {
                     *now = self.idle(disk);
                     return;
                 }

@@ -3,7 +3,6 @@
 use serde::Serialize;
 
 use crate::fact::{Fact, Place, Unit, Value, counters, mean, ratio};
-use crate::faults::FaultStats;
 use crate::hdd::ArmStats;
 use crate::results::Results;
 use crate::ssd::{CollectionStats, MergeStats, SlcStats, TooFull, WearStats};
@@ -125,6 +124,26 @@ impl DeviceStats {
         let programmed = self.flash_sectors_programmed as f64;
         ratio(programmed, self.host_sectors_programmed as f64)
     }
+}
+
+counters! {
+    /// Faults of a drive.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct FaultStats {
+        /// Commands that stood still for a while.
+        pub stalls: u64 => sum Drive Count "commands that stalled",
+        /// Reads that ended with an error, as a sector could not be read.
+        pub reads_failed: u64 => sum Drive Count "reads of unreadable sectors",
+        /// Sectors that became unreadable.
+        pub latent_errors: u64 => sum Drive Count "  sectors that became unreadable",
+        /// Bits that turned on the medium, which nothing tells.
+        pub bits_rotted: u64 => sum Drive Count "bits that turned on the medium",
+        /// Reads that were given what was there before the last write.
+        pub stale_reads: u64 => sum Drive Count "reads given stale data",
+        /// Reads that were given another place's data.
+        pub misdirected_reads: u64 => sum Drive Count "reads given another place's data",
+    }
+    "fault_" of |disk| disk.device.faults.as_ref()
 }
 
 /// One channel of a drive.
@@ -350,4 +369,19 @@ fn queues() -> [Fact; 4] {
             }),
         ),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn write_amplification_is_of_what_reached_the_flash() {
+        let mut stats = DeviceStats::default();
+        assert_eq!(stats.write_amplification(), None);
+        stats.host_sectors_written = 1_000;
+        stats.host_sectors_programmed = 800;
+        stats.flash_sectors_programmed = 1_200;
+        assert_eq!(stats.write_amplification(), Some(1.5));
+    }
 }

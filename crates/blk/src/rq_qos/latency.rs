@@ -436,8 +436,8 @@ impl IoLatency {
 }
 
 impl Group {
-    /// A bio took so long. One that others waited for is no measure of a group that
-    /// is slowed down.
+    /// Records how long a bio took. A bio that others waited for says nothing of a
+    /// group that is slowed down.
     fn record(&mut self, now: Nanos, submitted: &Submitted) {
         let latency_ns = now.saturating_sub(submitted.at).0;
         if latency_ns == 0 || submitted.as_root && self.max_depth != u32::MAX {

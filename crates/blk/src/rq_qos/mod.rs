@@ -1,9 +1,8 @@
-//! Quality of service beside the scheduler (`block/blk-rq-qos.c`): layers that
-//! may hold a bio back before it gets a request, and that hear of each request
-//! when it is made, issued and ended.
+//! Quality of service beside the scheduler (`block/blk-rq-qos.c`): layers that may hold
+//! a bio back before it gets a request, and that are called for each request when it is
+//! made, issued and ended.
 //!
-//! A queue without such a layer has none of this: [`RqQos`] is in a box that is
-//! not there.
+//! Most queues have no such layer, so [`RqQos`] is boxed and optional.
 
 mod cost;
 mod latency;
@@ -27,7 +26,7 @@ pub use throttle::{IoMax, Throttle};
 pub(crate) use throttle::{Throttled, Worker};
 pub use wbt::{Wbt, WbtState, WbtStatus, WbtTimer};
 
-/// A layer, whose place in [`CgroupStats::held`] is its number.
+/// A layer; its discriminant is its index in [`CgroupStats::held`].
 #[derive(Debug)]
 enum Layer {
     Wbt(Wbt),
@@ -206,17 +205,17 @@ impl RqQos {
         })
     }
 
-    /// Adds a layer before all others (`rq_qos_add`).
+    /// Adds writeback throttling before all other layers (`rq_qos_add`).
     pub(crate) fn add_wbt(&mut self, wbt: Wbt) {
         self.layers.insert(0, Layer::Wbt(wbt));
     }
 
-    /// The same of targets for latencies.
+    /// Adds `io.latency` before all other layers.
     pub(crate) fn add_latency(&mut self, latency: IoLatency) {
         self.layers.insert(0, Layer::Latency(latency));
     }
 
-    /// The same of costs.
+    /// Adds `io.cost` before all other layers.
     pub(crate) fn add_cost(&mut self, cost: IoCost) {
         self.layers.insert(0, Layer::Cost(Box::new(cost)));
     }

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use blklab_description::time_ns;
-use blklab_device::{Faults, State};
+use blklab_device::{DriveState, Faults};
 use blklab_elevator::KernelVersion;
-use blklab_experiment::{NamedScheduler, Recording, Setting, Tail, Work};
+use blklab_experiment::{NamedScheduler, Recording, Setting, Tail, WorkloadSource};
 use blklab_report::{Goal, Goals, Limit, Question};
 use blklab_sim::ReplayMode;
 use blklab_workload::fio;
@@ -102,7 +102,7 @@ pub(crate) struct ModelArgs {
     /// What was written to the drive before: fresh, filled or aged; as its
     /// description says if not given
     #[arg(long, value_name = "STATE", value_parser = state)]
-    pub(crate) state: Option<State>,
+    pub(crate) state: Option<DriveState>,
 
     /// Faults of the drive, as read_error=1e-4,stall=1e-3:30ms,slow=2; a wrong name
     /// lists them all
@@ -230,7 +230,7 @@ impl ModelArgs {
 }
 
 /// Reads the state of a drive.
-fn state(text: &str) -> Result<State, String> {
+fn state(text: &str) -> Result<DriveState, String> {
     let wrong = |_| "right is fresh, filled or aged".to_string();
     text.parse().map_err(wrong)
 }
@@ -431,10 +431,10 @@ impl SweepArgs {
     }
 
     /// Refuses goals of jobs that there are not, before anything runs.
-    pub(crate) fn check_goals(&self, work: &Work) -> Result<(), Failure> {
+    pub(crate) fn check_goals(&self, work: &WorkloadSource) -> Result<(), Failure> {
         match work {
-            Work::Trace(_) => Ok(()),
-            Work::Job(_) => {
+            WorkloadSource::Trace(_) => Ok(()),
+            WorkloadSource::Job(_) => {
                 let goals = self.goals();
                 goals
                     .check_jobs(&work.job_names()?)

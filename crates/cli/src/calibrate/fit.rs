@@ -1,4 +1,4 @@
-//! Fits descriptions to measured rows, and reports what came of it.
+//! Fits descriptions to measured rows, and reports the result.
 
 use std::fmt::Write;
 use std::io::IsTerminal;
@@ -10,8 +10,8 @@ use crate::args::CalibrateArgs;
 use crate::failure::Failure;
 use crate::output;
 
-/// What is fitted to what.
-pub(crate) struct Work<'a> {
+/// A model and the rows that it is fitted to.
+pub(crate) struct FitInput<'a> {
     pub(crate) model: Model,
     pub(crate) rows: &'a [Row],
     pub(crate) fitted: &'a [usize],
@@ -19,13 +19,13 @@ pub(crate) struct Work<'a> {
     pub(crate) keys: &'a str,
 }
 
-/// Fits, and says what came of it.
+/// Fits, and reports the result.
 pub(crate) fn fit_and_report(
     args: &CalibrateArgs,
-    work: Work<'_>,
+    work: FitInput<'_>,
     hold_out: bool,
 ) -> Result<(String, Fitted), Failure> {
-    let Work {
+    let FitInput {
         model,
         rows,
         fitted,

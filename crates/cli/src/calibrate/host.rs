@@ -16,7 +16,7 @@ use crate::args::CalibrateArgs;
 use crate::failure::Failure;
 use crate::{output, progress};
 
-use super::fit::{Work, fit_and_report, write};
+use super::fit::{FitInput, fit_and_report, write};
 
 /// Schedulers that differ by more than this are held against the simulation's
 /// order.
@@ -69,7 +69,7 @@ pub(crate) fn calibrate(args: &CalibrateArgs, device: &Path) -> Result<(), Failu
         true => format!("{},{}", start.keys, start.keys_of_writes),
         false => start.keys.to_string(),
     };
-    let work = Work {
+    let work = FitInput {
         model,
         rows: &rows,
         fitted: &fitted,

@@ -11,7 +11,7 @@ use blklab_description::read_text;
 use crate::args::{CalibrateArgs, DEFAULT_MACHINE};
 use crate::failure::Failure;
 use crate::output;
-use fit::{Work, fit_and_report, write};
+use fit::{FitInput, fit_and_report, write};
 
 pub(crate) fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
     let outputs = [
@@ -36,7 +36,7 @@ pub(crate) fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
     let named: Vec<String> = args.results.iter().map(|p| file_name(p)).collect();
     let comment = format!("fitted, from {}", named.join(" and "));
     let keys = args.fit.as_deref().unwrap_or("drive.*,costs.*");
-    let work = Work {
+    let work = FitInput {
         model,
         rows: &rows,
         fitted: &fitted,

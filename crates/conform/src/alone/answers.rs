@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use blklab_blk::RequestId;
 
-use super::probes::{Answer, Picked, State};
+use super::probes::{Answer, Picked, StateValue};
 use super::{Alone, Cpu, DEPTH_IN_PROBE, INTERRUPT_GAP_NS, Unread};
 use crate::clock::jiffies_of;
 use crate::report::Difference;
@@ -96,7 +96,7 @@ impl Alone<'_> {
     /// came meanwhile.
     fn compare_state(&mut self, Unread { answer, ours, .. }: &Unread) {
         let now = self.elevator.debug_state();
-        let is = |ours: &[(&str, i64)], s: &State| ours.contains(&(s.name, s.value));
+        let is = |ours: &[(&str, i64)], s: &StateValue| ours.contains(&(s.name, s.value));
         for part in answer.state.chunk_by(|a, b| a.kind == b.kind) {
             let same = part.iter().all(|s| is(ours, s)) || part.iter().all(|s| is(&now, s));
             let text = part.iter().map(|s| format!("{} {}", s.name, s.value));

@@ -26,7 +26,7 @@ use crate::tasks::{DEPTH_IN_PROBE, Exits, Tasks, answer_of, work_begins, work_ns
 use crate::ties::{Hint, TieBreaker};
 use crate::{ConformError, Mode};
 use answers::extent;
-use probes::{Answer, Probes, Step};
+use probes::{Answer, ProbeEvent, Probes};
 
 /// Lines of one interrupt follow each other faster.
 const INTERRUPT_GAP_NS: u64 = 20_000;
@@ -55,7 +55,8 @@ pub(crate) fn compare(
     probes: &dyn Probes,
 ) -> Result<TraceReport, ConformError> {
     let events = recording.events()?;
-    let asks = |r: &Recorded<'_>| matches!(probes.step(&r.event.kind), Some(Step::Ask { .. }));
+    let asks =
+        |r: &Recorded<'_>| matches!(probes.step(&r.event.kind), Some(ProbeEvent::Ask { .. }));
     if !events.iter().any(asks) {
         return Err(ConformError::Nothing {
             file: recording.file.clone(),
@@ -133,7 +134,8 @@ struct Alone<'r> {
     rqs: Requests,
     merge: MergeState,
     trace: Trace,
-    /// What the scheduler has kblockd do: the recorded run shows that itself.
+    /// Hardware contexts that the scheduler wants run; not used, as the trace shows the
+    /// runs.
     runs: Vec<u16>,
     now: Nanos,
     /// The event that is being replayed.
@@ -153,7 +155,8 @@ struct Alone<'r> {
     merging: BTreeMap<u32, BioEvent<'r>>,
     /// Requests that our last insert or merge merged into others, in order.
     merged_away: Vec<RequestId>,
-    /// Inserts that the tick came before, by their events; found out and given.
+    /// Events of inserts that the tick came before; found in the first pass and given
+    /// in the second.
     behind_tick: BTreeSet<usize>,
     given_behind_tick: BTreeSet<usize>,
     /// What tasks do, where the scheduler is given that.
@@ -193,7 +196,7 @@ impl<'r> Alone<'r> {
         let hint = Hint::default();
         let follows_tasks = probes.follows_tasks();
         let elevator = match follows_tasks {
-            // It merges bios by itself.
+            // A scheduler that merges bios by itself needs no tie breaker.
             true => elevator,
             false => Box::new(TieBreaker::new(elevator, hint.clone(), false)),
         };
@@ -489,39 +492,39 @@ impl<'r> Alone<'r> {
         state.iter().find(|(n, _)| *n == name).map(|&(_, v)| v)
     }
 
-    fn step(&mut self, step: Step) {
+    fn step(&mut self, step: ProbeEvent) {
         match step {
-            Step::InsertCall { hctx, at_head } => {
+            ProbeEvent::InsertCall { hctx, at_head } => {
                 let hctx = self.setup.hctx(hctx);
                 let cpu = self.cpu();
                 (cpu.hctx, cpu.at_head) = (hctx, at_head);
             }
-            Step::Ask {
+            ProbeEvent::Ask {
                 hctx,
                 jiffies,
                 nobody_served,
             } => self.asked(hctx, jiffies, nobody_served),
-            Step::Answer(answer) => self.answered(answer),
-            Step::BioMerged {
+            ProbeEvent::Answer(answer) => self.answered(answer),
+            ProbeEvent::BioMerged {
                 rq,
                 sector,
                 bytes,
                 side,
             } => self.bio_merged(rq, sector, bytes, side),
-            Step::RqMerged { rq, sector, next } => self.rq_merged(rq, sector, next),
-            Step::Completed {
+            ProbeEvent::RqMerged { rq, sector, next } => self.rq_merged(rq, sector, next),
+            ProbeEvent::Completed {
                 rq,
                 now_ns,
                 start_ns,
                 io_start_ns,
             } => self.completed(rq, now_ns, start_ns, io_start_ns),
-            Step::Adjusted { name, value } => {
+            ProbeEvent::Adjusted { name, value } => {
                 let ours = self.state_of(name);
                 self.count("depth", ours == Some(value), || {
                     (format!("{name} {value}"), format!("{ours:?}"))
                 });
             }
-            Step::Finish { rq, was_inserted } => self.finished(rq, was_inserted),
+            ProbeEvent::Finish { rq, was_inserted } => self.finished(rq, was_inserted),
         }
     }
 

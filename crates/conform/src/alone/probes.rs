@@ -6,9 +6,9 @@
 
 use blklab_workload::trace::tracefs::{EventKind, MergeSide};
 
-/// What a probe's event means to the comparison.
+/// What an event of a probe means for the comparison.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Step {
+pub(crate) enum ProbeEvent {
     /// `insert_requests` was entered; the requests follow.
     InsertCall { hctx: u64, at_head: bool },
     /// `dispatch_request` was entered in this tick; `nobody_served` where it is
@@ -49,21 +49,21 @@ pub(crate) struct Answer {
     /// It is known that no queue is in service then.
     pub(crate) nobody_served: bool,
     /// State after the call.
-    pub(crate) state: Vec<State>,
+    pub(crate) state: Vec<StateValue>,
 }
 
 /// A part of a scheduler's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct State {
+pub(crate) struct StateValue {
     /// The kind of comparison it is counted under.
     pub(crate) kind: &'static str,
     pub(crate) name: &'static str,
     pub(crate) value: i64,
 }
 
-/// A part of the state that is just called so.
-fn state(name: &'static str, value: impl Into<i64>) -> State {
-    State {
+/// A state value that is counted under the kind `state`.
+fn state(name: &'static str, value: impl Into<i64>) -> StateValue {
+    StateValue {
         kind: "state",
         name,
         value: value.into(),
@@ -93,7 +93,7 @@ pub(crate) trait Probes: Sync {
     }
 
     /// What `event` means; `None` for events of others.
-    fn step(&self, event: &EventKind<'_>) -> Option<Step>;
+    fn step(&self, event: &EventKind<'_>) -> Option<ProbeEvent>;
 }
 
 /// `BLK_MQ_INSERT_AT_HEAD`.
@@ -107,18 +107,18 @@ impl Probes for MqDeadline {
         "dd_disp"
     }
 
-    fn step(&self, event: &EventKind<'_>) -> Option<Step> {
+    fn step(&self, event: &EventKind<'_>) -> Option<ProbeEvent> {
         Some(match *event {
-            EventKind::DdIns(call) => Step::InsertCall {
+            EventKind::DdIns(call) => ProbeEvent::InsertCall {
                 hctx: call.hctx,
                 at_head: call.flags & AT_HEAD != 0,
             },
-            EventKind::DdDisp(call) => Step::Ask {
+            EventKind::DdDisp(call) => ProbeEvent::Ask {
                 hctx: call.hctx,
                 jiffies: call.jif,
                 nobody_served: false,
             },
-            EventKind::DdDispRet(ret) => Step::Answer(Answer {
+            EventKind::DdDispRet(ret) => ProbeEvent::Answer(Answer {
                 picked: ret.picked.map(|picked| Picked {
                     rq: picked.rq,
                     sector: picked.sector.0,
@@ -137,7 +137,7 @@ impl Probes for MqDeadline {
                 sector,
                 len_bytes,
                 side,
-            } => Step::BioMerged {
+            } => ProbeEvent::BioMerged {
                 rq,
                 sector: sector.0,
                 bytes: len_bytes,
@@ -145,12 +145,12 @@ impl Probes for MqDeadline {
             },
             EventKind::DdRqmerged {
                 rq, sector, next, ..
-            } => Step::RqMerged {
+            } => ProbeEvent::RqMerged {
                 rq,
                 sector: sector.0,
                 next,
             },
-            EventKind::DdFin { rq, per_prio, .. } => Step::Finish {
+            EventKind::DdFin { rq, per_prio, .. } => ProbeEvent::Finish {
                 rq,
                 was_inserted: per_prio.is_some(),
             },
@@ -171,18 +171,18 @@ impl Probes for Kyber {
         true
     }
 
-    fn step(&self, event: &EventKind<'_>) -> Option<Step> {
+    fn step(&self, event: &EventKind<'_>) -> Option<ProbeEvent> {
         Some(match *event {
-            EventKind::KyIns(call) => Step::InsertCall {
+            EventKind::KyIns(call) => ProbeEvent::InsertCall {
                 hctx: call.hctx,
                 at_head: call.flags & AT_HEAD != 0,
             },
-            EventKind::KyDisp(call) => Step::Ask {
+            EventKind::KyDisp(call) => ProbeEvent::Ask {
                 hctx: call.hctx,
                 jiffies: call.jif,
                 nobody_served: false,
             },
-            EventKind::KyDispRet(ret) => Step::Answer(Answer {
+            EventKind::KyDispRet(ret) => ProbeEvent::Answer(Answer {
                 picked: ret.picked.map(|picked| Picked {
                     rq: picked.rq,
                     sector: picked.sector.0,
@@ -201,13 +201,13 @@ impl Probes for Kyber {
                 start_ns,
                 io_start_ns,
                 ..
-            } => Step::Completed {
+            } => ProbeEvent::Completed {
                 rq,
                 now_ns,
                 start_ns,
                 io_start_ns,
             },
-            EventKind::KyberAdjust { domain, depth, .. } => Step::Adjusted {
+            EventKind::KyberAdjust { domain, depth, .. } => ProbeEvent::Adjusted {
                 name: match domain {
                     "READ" => "read_tokens_depth",
                     "WRITE" => "write_tokens_depth",
@@ -216,7 +216,7 @@ impl Probes for Kyber {
                 },
                 value: depth.into(),
             },
-            EventKind::KyFin { rq, .. } => Step::Finish {
+            EventKind::KyFin { rq, .. } => ProbeEvent::Finish {
                 rq,
                 was_inserted: true,
             },
@@ -237,19 +237,19 @@ impl Probes for Bfq {
         true
     }
 
-    fn step(&self, event: &EventKind<'_>) -> Option<Step> {
+    fn step(&self, event: &EventKind<'_>) -> Option<ProbeEvent> {
         Some(match *event {
-            EventKind::BfqIns(call) => Step::InsertCall {
+            EventKind::BfqIns(call) => ProbeEvent::InsertCall {
                 hctx: call.hctx,
                 at_head: call.flags & AT_HEAD != 0,
             },
-            EventKind::BfqDisp(call) => Step::Ask {
+            EventKind::BfqDisp(call) => ProbeEvent::Ask {
                 hctx: call.hctx,
                 jiffies: call.jif,
                 nobody_served: call.in_service.is_none(),
             },
             EventKind::BfqDispRet(ret) => {
-                let of = |kind, name, value| State { kind, name, value };
+                let of = |kind, name, value| StateValue { kind, name, value };
                 let mut known = vec![
                     state("queued", ret.queued),
                     of("peak rate", "peak_rate", ret.peak_rate.into()),
@@ -268,7 +268,7 @@ impl Probes for Bfq {
                         ]);
                     }
                 }
-                Step::Answer(Answer {
+                ProbeEvent::Answer(Answer {
                     picked: ret.picked.map(|picked| Picked {
                         rq: picked.rq,
                         sector: picked.sector.0,
@@ -279,7 +279,7 @@ impl Probes for Bfq {
                     state: known,
                 })
             }
-            EventKind::BfqFin { rq, .. } => Step::Finish {
+            EventKind::BfqFin { rq, .. } => ProbeEvent::Finish {
                 rq,
                 was_inserted: true,
             },

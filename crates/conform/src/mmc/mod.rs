@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 use blklab_workload::trace::read_text;
 
 use crate::recording::beside;
+use crate::report::longest_common;
 use crate::report::{Report, TraceReport};
-use crate::sequence::longest_common;
 use crate::{ConformError, Difference, Mode};
 use recorded::{Description, Recorded, Steps};
 

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use blklab_fs::{Event, Host, PAGE_BYTES, Vfs};
 
 use super::calls::Call;
-use super::recorded::{Recorded, Step, read_steps};
+use super::recorded::{Recorded, RecordedStep, read_steps};
 use super::run::replay;
 use super::{Run, compare_steps};
 use crate::recording::beside;
@@ -86,10 +86,10 @@ impl Shortage {
         let mut saw_in = 0;
         for recorded in steps {
             match recorded.step {
-                Step::Call(line) => (call, added) = (line, 0),
-                Step::Took(Event::Add { order, .. }) => added += 1 << order,
-                Step::Took(Event::Reclaim { .. }) => reclaims.push((call, added)),
-                Step::SawActive { pages } => {
+                RecordedStep::Call(line) => (call, added) = (line, 0),
+                RecordedStep::Took(Event::Add { order, .. }) => added += 1 << order,
+                RecordedStep::Took(Event::Reclaim { .. }) => reclaims.push((call, added)),
+                RecordedStep::SawActive { pages } => {
                     if saw_active.last().is_none_or(|saw| saw.pages != pages) {
                         saw_active.push(SawActive {
                             pages,
@@ -182,8 +182,8 @@ fn steps_with_calls(steps: &[Recorded]) -> Vec<(usize, Event, &Recorded)> {
     let mut taken = Vec::new();
     for recorded in steps {
         match recorded.step {
-            Step::Call(line) => call = line,
-            Step::Took(event) => taken.push((call, event, recorded)),
+            RecordedStep::Call(line) => call = line,
+            RecordedStep::Took(event) => taken.push((call, event, recorded)),
             _ => {}
         }
     }

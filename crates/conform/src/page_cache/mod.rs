@@ -19,15 +19,15 @@ use blklab_fs::{Event, InodeId};
 
 use crate::ConformError;
 use crate::recording::beside;
+use crate::report::longest_common;
 use crate::report::{Report, TraceReport};
-use crate::sequence::longest_common;
 use crate::{Difference, Mode};
 pub(crate) use calls::{Call, Description, RunFile, read_calls};
 pub use eviction::eviction;
 pub(crate) use eviction::{EVICTION, HitRatio};
 pub(crate) use program::Program;
 pub(crate) use recorded::{Fields, shown};
-use recorded::{Recorded, Step, read_steps};
+use recorded::{Recorded, RecordedStep, read_steps};
 use run::replay;
 
 /// Compares each recorded run.
@@ -111,8 +111,8 @@ fn by_call<'a>(
     let mut calls: Vec<(usize, Vec<(Event, &Recorded)>)> = Vec::new();
     for recorded in steps {
         match recorded.step {
-            Step::Call(call) => calls.push((call, Vec::new())),
-            Step::Took(event) if compared(&event) => {
+            RecordedStep::Call(call) => calls.push((call, Vec::new())),
+            RecordedStep::Took(event) if compared(&event) => {
                 if let Some((_, taken)) = calls.last_mut() {
                     taken.push((event, recorded));
                 }

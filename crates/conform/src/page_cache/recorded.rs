@@ -11,9 +11,9 @@ use blklab_workload::trace::tracefs::{EventKind, Line, parse_line};
 
 use crate::ConformError;
 
-/// Something that a trace's line tells.
+/// A recorded step, from one line of a trace.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Step {
+pub(super) enum RecordedStep {
     /// The driver program begins the call on this line of the list of calls.
     Call(usize),
     /// The kernel took this step in the driver's call.
@@ -38,7 +38,7 @@ pub(super) enum Step {
 pub(super) struct Recorded {
     pub(super) line: u64,
     pub(super) at_ns: u64,
-    pub(super) step: Step,
+    pub(super) step: RecordedStep,
     /// The page frame of a page that was added.
     pub(super) frame: Option<u64>,
 }
@@ -78,9 +78,9 @@ pub(super) fn read_steps(
         let step = match fields.event {
             name if name.starts_with("block_") => block_step(line, fields.is_driver),
             name if name.starts_with("sys_pread64(") || name.starts_with("sys_pwrite64(") => {
-                unmarked.next().map(|&line| Step::Call(line))
+                unmarked.next().map(|&line| RecordedStep::Call(line))
             }
-            "mm_lru_insertion" if !fields.is_driver => Some(Step::Flushed),
+            "mm_lru_insertion" if !fields.is_driver => Some(RecordedStep::Flushed),
             _ => fields.step(&inodes).ok_or_else(malformed)?,
         };
         steps.extend(step.map(|step| Recorded {
@@ -184,17 +184,17 @@ impl<'a> Fields<'a> {
 
     /// The step of a line of reclaim, `None` if it is none; `Some(None)` if it is
     /// malformed.
-    fn reclaim_step(&self) -> Option<Option<Step>> {
+    fn reclaim_step(&self) -> Option<Option<RecordedStep>> {
         let step = match self.event {
             "reclaim" => self
                 .unsigned("nr")
-                .map(|pages| Step::Took(Event::Reclaim { pages })),
-            "mm_vmscan_lru_isolate" => self.isolate().map(Step::Took),
-            "refault" => self.refault().map(Step::Took),
+                .map(|pages| RecordedStep::Took(Event::Reclaim { pages })),
+            "mm_vmscan_lru_isolate" => self.isolate().map(RecordedStep::Took),
+            "refault" => self.refault().map(RecordedStep::Took),
             // What is asked under the lock is asked of the whole machine's lists too.
             "lru_size" => self.unsigned("seen").map(|pages| match self.is_atomic {
-                true => Step::Submitting,
-                false => Step::SawActive { pages },
+                true => RecordedStep::Submitting,
+                false => RecordedStep::SawActive { pages },
             }),
             _ => return None,
         };
@@ -221,19 +221,19 @@ impl<'a> Fields<'a> {
     }
 
     /// The step of a line; `None` if it is malformed.
-    fn step(&self, inodes: &BTreeMap<u64, InodeId>) -> Option<Option<Step>> {
+    fn step(&self, inodes: &BTreeMap<u64, InodeId>) -> Option<Option<RecordedStep>> {
         if self.event == "mark" {
             let call = self
                 .rest
                 .trim()
                 .strip_prefix('L')
                 .and_then(|n| n.parse().ok());
-            return Some(call.map(Step::Call));
+            return Some(call.map(RecordedStep::Call));
         }
         if self.event == "sys_mmap" && self.rest.contains("-> ") {
             let digits = self.rest.rsplit("-> 0x").next()?;
             let address = u64::from_str_radix(digits.trim(), 16).ok()?;
-            return Some(Some(Step::Mapped { address }));
+            return Some(Some(RecordedStep::Mapped { address }));
         }
         if !self.is_driver || !EVENTS.contains(&self.event) {
             return Some(None);
@@ -316,7 +316,7 @@ impl<'a> Fields<'a> {
                 let (from, _) = range.split_once('-')?;
                 let in_window = Event::page_of(from.parse().ok()?) % AROUND_PAGES;
                 let address = (AROUND_PAGES - in_window) % AROUND_PAGES * PAGE_BYTES;
-                return Some(Some(Step::Mapped { address }));
+                return Some(Some(RecordedStep::Mapped { address }));
             }
             "fault" => Event::Fault {
                 inode,
@@ -329,7 +329,7 @@ impl<'a> Fields<'a> {
                 retry: self.unsigned("ret")? & 0x400 != 0,
             },
         };
-        Some(Some(Step::Took(event)))
+        Some(Some(RecordedStep::Took(event)))
     }
 }
 
@@ -359,7 +359,7 @@ const EVENTS: [&str; 18] = [
 const AROUND_PAGES: u64 = 16;
 
 /// What a line of the block layer tells: bios, and the end of requests.
-fn block_step(line: &str, is_driver: bool) -> Option<Step> {
+fn block_step(line: &str, is_driver: bool) -> Option<RecordedStep> {
     let Ok(Line::Event(event)) = parse_line(line) else {
         return None;
     };
@@ -368,20 +368,21 @@ fn block_step(line: &str, is_driver: bool) -> Option<Step> {
             let (sector, sectors) = (bio.sector.0, u64::from(bio.sectors));
             let op = bio.rwbs.op?;
             if !is_driver {
-                return (op == Op::Write).then_some(Step::WrittenElsewhere { sector, sectors });
+                return (op == Op::Write)
+                    .then_some(RecordedStep::WrittenElsewhere { sector, sectors });
             }
-            Some(Step::Took(Event::Submit(Bio {
+            Some(RecordedStep::Took(Event::Submit(Bio {
                 op,
                 flags: shown(bio.rwbs.flags),
                 sector: Sector(sector),
                 size_sectors: bio.sectors,
             })))
         }
-        EventKind::RqComplete(rq) => Some(Step::Ended {
+        EventKind::RqComplete(rq) => Some(RecordedStep::Ended {
             sector: rq.sector.0,
             sectors: u64::from(rq.sectors),
         }),
-        _ => is_driver.then_some(Step::Submitting),
+        _ => is_driver.then_some(RecordedStep::Submitting),
     }
 }
 

@@ -11,7 +11,7 @@ use super::Run;
 use super::calls::RunFile;
 use super::eviction::Shortage;
 use super::program::Program;
-use super::recorded::{Recorded, Step, shown};
+use super::recorded::{Recorded, RecordedStep, shown};
 
 /// Sectors of a page.
 const SECTORS: u64 = PAGE_BYTES / 512;
@@ -83,7 +83,7 @@ struct Device<'a> {
 impl Device<'_> {
     /// The program begins a call: what ended before it has ended.
     fn begin(&self, vfs: &Vfs<Self>, line: usize) {
-        let begins = |recorded: &Recorded| recorded.step == Step::Call(line);
+        let begins = |recorded: &Recorded| recorded.step == RecordedStep::Call(line);
         if let Some(ahead) = self.steps[self.cursor.get()..].iter().position(begins) {
             self.go_on(vfs, ahead + 1);
         }
@@ -97,17 +97,17 @@ impl Device<'_> {
             let at = self.cursor.get();
             self.cursor.set(at + 1);
             match self.steps[at].step {
-                Step::Ended { sector, sectors } => self.end(vfs, sector, sectors),
-                Step::WrittenElsewhere { sector, sectors } => {
+                RecordedStep::Ended { sector, sectors } => self.end(vfs, sector, sectors),
+                RecordedStep::WrittenElsewhere { sector, sectors } => {
                     let end = sector.saturating_add(sectors);
                     let (first, last) = (sector / SECTORS, end.saturating_sub(1) / SECTORS);
                     vfs.written_elsewhere(InodeId(0), first, last);
                 }
-                Step::Flushed => {
+                RecordedStep::Flushed => {
                     vfs.drain_lru_batches();
                     vfs.written_elsewhere(InodeId(0), 0, u64::MAX);
                 }
-                Step::Took(Event::Add { inode, index, .. }) => {
+                RecordedStep::Took(Event::Add { inode, index, .. }) => {
                     let frame = self.steps[at].frame;
                     let known = frame.map(|frame| ((inode, index), frame));
                     self.frames.borrow_mut().extend(known);
@@ -140,10 +140,12 @@ impl Device<'_> {
     /// in this call, all that is under way ends.
     fn end_one(&self, vfs: &Vfs<Self>) {
         let rest = &self.steps[self.cursor.get()..];
-        let in_call = rest.iter().take_while(|r| !matches!(r.step, Step::Call(_)));
+        let in_call = rest
+            .iter()
+            .take_while(|r| !matches!(r.step, RecordedStep::Call(_)));
         let next = in_call
             .zip(0..)
-            .find(|(r, _)| matches!(r.step, Step::Ended { .. }));
+            .find(|(r, _)| matches!(r.step, RecordedStep::Ended { .. }));
         if let Some((_, ahead)) = next {
             return self.go_on(vfs, ahead + 1);
         }
@@ -157,10 +159,14 @@ impl Device<'_> {
     /// What ended while the block layer still had the bio has ended when it returns.
     fn finish_submitting(&self, vfs: &Vfs<Self>) {
         let rest = &self.steps[self.cursor.get()..];
-        let inside = rest
-            .iter()
-            .take_while(|recorded| matches!(recorded.step, Step::Submitting | Step::Ended { .. }));
-        let last = (inside.zip(1..)).filter(|(recorded, _)| recorded.step == Step::Submitting);
+        let inside = rest.iter().take_while(|recorded| {
+            matches!(
+                recorded.step,
+                RecordedStep::Submitting | RecordedStep::Ended { .. }
+            )
+        });
+        let last =
+            (inside.zip(1..)).filter(|(recorded, _)| recorded.step == RecordedStep::Submitting);
         let count = last.last().map_or(0, |(_, count)| count);
         self.go_on(vfs, count);
     }
@@ -169,7 +175,7 @@ impl Device<'_> {
     fn mapped_address(&self) -> u64 {
         let rest = &self.steps[self.cursor.get()..];
         let answer = rest.iter().find_map(|recorded| match recorded.step {
-            Step::Mapped { address } => Some(address),
+            RecordedStep::Mapped { address } => Some(address),
             _ => None,
         });
         answer.unwrap_or(0)
@@ -207,8 +213,12 @@ impl Host for Device<'_> {
         self.taken.borrow_mut().push((self.call.get(), event));
         self.shortage.took(&event);
         let rest = &self.steps[self.cursor.get()..];
-        let in_call = rest.iter().take_while(|r| !matches!(r.step, Step::Call(_)));
-        let same = in_call.zip(0..).find(|(r, _)| r.step == Step::Took(event));
+        let in_call = rest
+            .iter()
+            .take_while(|r| !matches!(r.step, RecordedStep::Call(_)));
+        let same = in_call
+            .zip(0..)
+            .find(|(r, _)| r.step == RecordedStep::Took(event));
         if let Some((_, ahead)) = same {
             self.go_on(vfs, ahead + 1);
             if let Event::Submit(_) = event {

@@ -324,7 +324,7 @@ impl<'r> Drive<'r> {
             done.push(self.finish(at));
             return;
         }
-        // OurTracepoint may have been cut otherwise than the kernel's.
+        // Our request may cover other sectors than the kernel's.
         let mut found = false;
         for at in (0..self.in_flight.len()).rev() {
             let in_flight = &mut self.in_flight[at];
@@ -661,9 +661,9 @@ impl BlkDriver for Drive<'_> {
         marked
     }
 
-    /// OurTracepoint may be off: how often kblockd ran without a line to show for it is not
-    /// always to be seen. So that this does not spread, the recorded one is taken,
-    /// and the difference counted when its line comes.
+    /// Our busy average may differ: how often kblockd ran without leaving a line cannot
+    /// always be told from the trace. So that this does not spread, the recorded
+    /// average is taken, and the difference is counted when its line comes.
     fn dispatch_busy(&mut self, busy: u32) -> u32 {
         let Some(at) = self.asked else {
             return busy;

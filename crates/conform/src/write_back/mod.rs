@@ -24,7 +24,7 @@ use crate::recording::beside;
 use crate::report::{Report, TraceReport};
 use crate::{ConformError, Difference, Mode};
 use recorded::{Reader, Recorded, place_new_blocks};
-use replay::{Known, Outcome, Taken, replay};
+use replay::{Outcome, RunInputs, Taken, replay};
 use throttle::Jiffies;
 
 /// Compares each recorded run.
@@ -66,7 +66,7 @@ fn compare(path: &Path) -> Result<TraceReport, ConformError> {
     let first = steps(&files)?;
     place_new_blocks(&mut files, &first, &text);
     let steps = steps(&files)?;
-    let known = Known {
+    let known = RunInputs {
         calls: &calls,
         files: &files,
         settings: Settings {
@@ -212,7 +212,7 @@ fn kind_of(event: &Event) -> Option<&'static str> {
     }
 }
 
-/// A look at a task that dirties pages.
+/// A pass of `balance_dirty_pages`.
 pub(crate) const THROTTLE: &str = "throttling";
 
 /// A page that is written.

@@ -21,17 +21,17 @@ pub(super) enum Task {
     Flusher,
 }
 
-/// Something that a trace's line tells.
+/// A recorded step, from one line of a trace.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Step {
+pub(super) enum RecordedStep {
     /// The program begins the call on this line of the list of calls.
     Call(usize),
     /// A task took this step.
     Took(Task, Event),
-    /// The program is looked at, with so many pages dirtied. Some may have been left
-    /// over by programs that ended before.
+    /// `balance_dirty_pages` looks at the program, which has dirtied so many pages.
+    /// Some may have been left over by programs that ended before.
     Looked { pages: u64 },
-    /// The program gives the flusher a work.
+    /// The program queues a work item for the flusher.
     Queued,
     /// What the system's counters read.
     Counters { dirty: u64, writing: u64 },
@@ -63,7 +63,7 @@ pub(super) struct Recorded {
     pub(super) line: u64,
     pub(super) at_ns: u64,
     pub(super) jiffies: u64,
-    pub(super) step: Step,
+    pub(super) step: RecordedStep,
 }
 
 /// Reads a trace.
@@ -93,7 +93,7 @@ impl Reader<'_> {
                 _ => {}
             }
             // A renewal inside the flusher's own work is no timer's.
-            let renewed = |recorded: &mut Recorded| recorded.step == Step::RatesRenewed;
+            let renewed = |recorded: &mut Recorded| recorded.step == RecordedStep::RatesRenewed;
             if fields.event == "writepages_ret" {
                 steps.pop_if(renewed);
             }
@@ -119,7 +119,11 @@ impl Reader<'_> {
     }
 
     /// The step of a line; `None` if it is malformed.
-    fn step(&self, fields: &Fields<'_>, inodes: &BTreeMap<u64, InodeId>) -> Option<Option<Step>> {
+    fn step(
+        &self,
+        fields: &Fields<'_>,
+        inodes: &BTreeMap<u64, InodeId>,
+    ) -> Option<Option<RecordedStep>> {
         let word = |name: &str| {
             let (_, rest) = fields.rest.split_once(name)?;
             rest.split([' ', ',']).next()
@@ -135,12 +139,12 @@ impl Reader<'_> {
         };
         let step = match fields.event {
             "mark" => match fields.rest.trim().strip_prefix('L') {
-                Some(digits) => Step::Call(digits.parse().ok()?),
+                Some(digits) => RecordedStep::Call(digits.parse().ok()?),
                 None => return Some(None),
             },
             "sys_mmap" if fields.rest.contains("-> ") => {
                 let digits = fields.rest.rsplit("-> 0x").next()?;
-                Step::Mapped {
+                RecordedStep::Mapped {
                     address: u64::from_str_radix(digits.trim(), 16).ok()?,
                 }
             }
@@ -149,16 +153,16 @@ impl Reader<'_> {
                 match inode() {
                     None => return Some(None),
                     Some(InodeId(0)) if self.has_file_system => {
-                        Step::FileSystemDirtied { task, index }
+                        RecordedStep::FileSystemDirtied { task, index }
                     }
-                    Some(inode) => Step::Took(task, Event::Dirty { inode, index }),
+                    Some(inode) => RecordedStep::Took(task, Event::Dirty { inode, index }),
                 }
             }
             // At the end of what the file system does for it.
             "writeback_dirty_inode" => {
                 let flags = word("flags=").unwrap_or_default();
                 match inode().filter(|_| flags.contains("I_DIRTY_SYNC")) {
-                    Some(inode) => Step::Changed {
+                    Some(inode) => RecordedStep::Changed {
                         inode,
                         data: flags.contains("I_DIRTY_DATASYNC"),
                     },
@@ -166,47 +170,47 @@ impl Reader<'_> {
                 }
             }
             "mm_filemap_add_to_page_cache" => match fields.inode(inodes)? {
-                Some(inode) => Step::Added {
+                Some(inode) => RecordedStep::Added {
                     inode,
                     index: Event::page_of(fields.unsigned("ofs")?),
                     frame: fields.unsigned("pfn")?,
                 },
                 None => return Some(None),
             },
-            "bdp" if fields.is_driver => Step::Looked {
+            "bdp" if fields.is_driver => RecordedStep::Looked {
                 pages: fields.unsigned("pages_dirtied")?,
             },
-            "global_dirty_state" => Step::Counters {
+            "global_dirty_state" => RecordedStep::Counters {
                 dirty: fields.unsigned("dirty")?,
                 writing: fields.unsigned("writeback")?,
             },
-            "writeback_queue" if fields.is_driver => Step::Queued,
-            "wb_workfn" => Step::FlusherRuns,
-            "update_bw" if !fields.is_driver => Step::RatesRenewed,
+            "writeback_queue" if fields.is_driver => RecordedStep::Queued,
+            "wb_workfn" => RecordedStep::FlusherRuns,
+            "update_bw" if !fields.is_driver => RecordedStep::RatesRenewed,
             "over_bg" => {
                 let over = fields.unsigned("ret")? != 0;
-                Step::Took(Task::Flusher, Event::OverBackground { over })
+                RecordedStep::Took(Task::Flusher, Event::OverBackground { over })
             }
             "writeback_start" => {
                 let reason = reason(word("reason=")?)?;
-                Step::Took(Task::Flusher, Event::FlushStart { reason })
+                RecordedStep::Took(Task::Flusher, Event::FlushStart { reason })
             }
             "writeback_queue_io" => {
                 let reason = reason(word("reason=")?)?;
                 let moved = fields.unsigned("enqueue")?;
-                Step::Took(Task::Flusher, Event::QueueIo { reason, moved })
+                RecordedStep::Took(Task::Flusher, Event::QueueIo { reason, moved })
             }
             "writeback_single_inode_start" if !fields.is_driver => match inode() {
                 Some(inode) => {
                     let pages = fields.number("to_write")?;
-                    Step::Took(Task::Flusher, Event::WriteInode { inode, pages })
+                    RecordedStep::Took(Task::Flusher, Event::WriteInode { inode, pages })
                 }
                 None => return Some(None),
             },
             "writeback_single_inode" if !fields.is_driver => match inode() {
                 Some(inode) => {
                     let pages = fields.number("wrote")?;
-                    Step::Took(Task::Flusher, Event::WroteInode { inode, pages })
+                    RecordedStep::Took(Task::Flusher, Event::WroteInode { inode, pages })
                 }
                 None => return Some(None),
             },
@@ -216,7 +220,7 @@ impl Reader<'_> {
     }
 
     /// What a line of the block layer tells: bios, and the end of requests.
-    fn block_step(&self, line: &str, fields: &Fields<'_>) -> Option<Step> {
+    fn block_step(&self, line: &str, fields: &Fields<'_>) -> Option<RecordedStep> {
         let Ok(Line::Event(event)) = parse_line(line) else {
             return None;
         };
@@ -231,9 +235,9 @@ impl Reader<'_> {
                 let op = bio.rwbs.op?;
                 if is_own && (task == Task::Program || op == Op::Read) {
                     let writes = op == Op::Write;
-                    return writes.then_some(Step::FileSystemWrote { sector, sectors });
+                    return writes.then_some(RecordedStep::FileSystemWrote { sector, sectors });
                 }
-                Some(Step::Took(
+                Some(RecordedStep::Took(
                     task,
                     Event::Submit(compared_bio(Bio {
                         op,
@@ -243,7 +247,7 @@ impl Reader<'_> {
                     })),
                 ))
             }
-            EventKind::RqComplete(rq) => Some(Step::Ended {
+            EventKind::RqComplete(rq) => Some(RecordedStep::Ended {
                 sector: rq.sector.0,
                 sectors: u64::from(rq.sectors),
             }),
@@ -283,7 +287,7 @@ fn reason(word: &str) -> Option<Reason> {
 pub(super) fn place_new_blocks(files: &mut [RunFile], steps: &[Recorded], text: &str) {
     let mut new_pages: BTreeMap<InodeId, Vec<u64>> = BTreeMap::new();
     for recorded in steps {
-        if let Step::Took(Task::Program, Event::Dirty { inode, index }) = recorded.step {
+        if let RecordedStep::Took(Task::Program, Event::Dirty { inode, index }) = recorded.step {
             let file = &files[inode.0 as usize];
             let pages = new_pages.entry(inode).or_default();
             let is_new = inode.0 > 0 && file.extent(index * PAGE_BYTES).sector.is_none();

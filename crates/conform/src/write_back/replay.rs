@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use blklab_fs::write_back::{DeviceId, Dirtier, History, Reason, Settings};
 use blklab_fs::{Bio, BioId, Event, Extent, Host, InodeId, PAGE_BYTES, Vfs};
 
-use super::recorded::{Recorded, Step, Task, compared_bio};
+use super::recorded::{Recorded, RecordedStep, Task, compared_bio};
 use crate::page_cache::{Call, Program, RunFile};
 
 /// A step of ours, and for which reason the flusher took it.
@@ -32,8 +32,8 @@ pub(super) enum Outcome {
     Runs(usize, Option<(u64, u64)>),
 }
 
-/// What is known of a run before it begins.
-pub(super) struct Known<'a> {
+/// What a run is given before it begins.
+pub(super) struct RunInputs<'a> {
     pub(super) calls: &'a [Call],
     pub(super) files: &'a [RunFile],
     pub(super) settings: Settings,
@@ -219,7 +219,7 @@ fn run(machine: &Machine<'_>, task: Task, future: &mut Running<'_>) -> bool {
 }
 
 /// Our steps beside the recorded ones.
-pub(super) fn replay(known: &Known<'_>, steps: &[Recorded]) -> Vec<Outcome> {
+pub(super) fn replay(known: &RunInputs<'_>, steps: &[Recorded]) -> Vec<Outcome> {
     let vfs = Vfs::with_settings(
         Machine {
             files: known.files,
@@ -259,11 +259,11 @@ pub(super) fn replay(known: &Known<'_>, steps: &[Recorded]) -> Vec<Outcome> {
     for (recorded, at) in steps.iter().zip(0..) {
         machine.jiffies.set(recorded.jiffies);
         match recorded.step {
-            Step::Call(line) => {
+            RecordedStep::Call(line) => {
                 catch_up(&vfs, &mut tasks, line);
                 machine.call.set(line);
             }
-            Step::Took(task, event) => {
+            RecordedStep::Took(task, event) => {
                 if let Event::FlushStart { reason } = event {
                     kernels_reason = Some(reason);
                 }
@@ -271,15 +271,15 @@ pub(super) fn replay(known: &Known<'_>, steps: &[Recorded]) -> Vec<Outcome> {
                 run_until(machine, &mut tasks, task, &event);
                 tell(machine, task, at, Taken { event, reason }, &mut outcomes);
             }
-            Step::Looked { pages } => {
+            RecordedStep::Looked { pages } => {
                 let mut dirtier = machine.dirtier.get();
                 dirtier.dirtied = pages;
                 dirtier.pages_until_look = dirtier.pages_until_look.min(pages);
                 machine.dirtier.set(dirtier);
             }
-            Step::Queued => finish(machine, &mut tasks, Task::Program),
-            Step::Counters { dirty, writing } => vfs.set_counters(dirty, writing),
-            Step::FlusherRuns => {
+            RecordedStep::Queued => finish(machine, &mut tasks, Task::Program),
+            RecordedStep::Counters { dirty, writing } => vfs.set_counters(dirty, writing),
+            RecordedStep::FlusherRuns => {
                 let is_due = (machine.due.get()).is_some_and(|(due, _)| due <= recorded.jiffies);
                 if !is_due && let Some(program) = &mut tasks[Task::Program as usize] {
                     // The program has just woken it.
@@ -289,9 +289,9 @@ pub(super) fn replay(known: &Known<'_>, steps: &[Recorded]) -> Vec<Outcome> {
                 finish(machine, &mut tasks, Task::Flusher);
                 tasks[Task::Flusher as usize] = Some(Box::pin(vfs.flush(device)));
             }
-            Step::Ended { sector, sectors } => machine.end(&vfs, sector, sectors),
-            Step::Changed { inode, data } => vfs.inode_changed(inode, data),
-            Step::FileSystemDirtied { task, index } => {
+            RecordedStep::Ended { sector, sectors } => machine.end(&vfs, sector, sectors),
+            RecordedStep::Changed { inode, data } => vfs.inode_changed(inode, data),
+            RecordedStep::FileSystemDirtied { task, index } => {
                 machine.running.set(task);
                 let before = machine.streams.borrow()[task as usize].taken.len();
                 vfs.mark_buffer_dirty(InodeId(0), index);
@@ -300,14 +300,14 @@ pub(super) fn replay(known: &Known<'_>, steps: &[Recorded]) -> Vec<Outcome> {
                     .taken
                     .truncate(before);
             }
-            Step::FileSystemWrote { sector, sectors } => {
+            RecordedStep::FileSystemWrote { sector, sectors } => {
                 const SECTORS: u64 = PAGE_BYTES / 512;
                 let last = (sector + sectors).saturating_sub(1) / SECTORS;
                 vfs.written_elsewhere(InodeId(0), sector / SECTORS, last);
             }
-            Step::RatesRenewed => vfs.update_bandwidth(device),
-            Step::Mapped { address } => machine.address.set(address),
-            Step::Added {
+            RecordedStep::RatesRenewed => vfs.update_bandwidth(device),
+            RecordedStep::Mapped { address } => machine.address.set(address),
+            RecordedStep::Added {
                 inode,
                 index,
                 frame,

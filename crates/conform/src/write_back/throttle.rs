@@ -27,7 +27,7 @@ struct Inside {
     renewed: Option<(Vec<u64>, u64)>,
 }
 
-/// Compares each look at the program.
+/// Compares each pass of `balance_dirty_pages`.
 pub(super) fn compare(
     path: &Path,
     text: &str,
@@ -112,7 +112,7 @@ pub(super) fn rates(fields: &Fields<'_>, now: u64) -> Option<Bandwidth> {
     Some(rates)
 }
 
-/// What is compared of a look at the task.
+/// The fields of a pass that are compared.
 const PASS_FIELDS: [&str; 9] = [
     "setpoint",
     "bdi_setpoint",
@@ -146,7 +146,7 @@ const fn shown_time(jiffies: i64) -> u64 {
 }
 
 impl Inside {
-    /// The task asks.
+    /// The task enters `balance_dirty_pages`.
     fn begin(fields: &Fields<'_>, now: u64, next_average: Option<u64>) -> Option<Inside> {
         let rates = rates(fields, now)?;
         Some(Inside {
@@ -183,7 +183,7 @@ impl Inside {
         shown.map(|rate| rate * KIB)
     }
 
-    /// A look as a trace shows it.
+    /// A pass as a trace shows it.
     fn shown(&self, task: &Dirtier, pass: &Pass, now: u64) -> [u64; 9] {
         let setpoint = self.state.setpoint();
         let pause = match pass.verdict {

@@ -5,7 +5,6 @@
 mod mmc;
 mod page_cache;
 mod recorded;
-mod write_back;
 
 use std::fs;
 use std::path::{Path, PathBuf};

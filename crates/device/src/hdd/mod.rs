@@ -376,7 +376,7 @@ impl Hdd {
         (sectors > 0 && end_ns > now_ns).then_some(end_ns)
     }
 
-    /// ArmTask that waits for reading ahead to get far enough is told when it is.
+    /// Schedules the arm's next task for when it has read ahead far enough.
     fn await_read_ahead(&mut self, now_ns: u64) {
         if self.queue.is_empty() && self.dirty.is_empty() {
             return;

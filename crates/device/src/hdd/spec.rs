@@ -1,6 +1,8 @@
 //! What a disk is made of, read from its description and checked.
 
-use blklab_description::{Entry, ReadError, Table, array, flag, keys, nanos, number, whole, word};
+use blklab_description::{
+    KeyType, ReadError, Table, array, flag, keys, nanos, number, whole, word,
+};
 use strum::{Display, EnumMessage, VariantArray};
 
 use crate::Identity;
@@ -62,7 +64,7 @@ keys! {
     }
 }
 
-fn patience(scheduling: DiskScheduling) -> Entry<'static, u64> {
+fn patience(scheduling: DiskScheduling) -> KeyType<'static, u64> {
     let entry = number(0.0..=100.0 * MAX_US).map(nanos).needs(
         scheduling == DiskScheduling::ShortestPositioning,
         "controller.scheduling = \"shortest_positioning\"",
@@ -113,7 +115,7 @@ keys! {
     }
 }
 
-fn zones() -> Entry<'static, Vec<Zone>> {
+fn zones() -> KeyType<'static, Vec<Zone>> {
     const LEGAL: &str =
         "an array of [cylinders, sectors a track], each from 1 to 10000000, outermost first";
     // A count may be written with a point.

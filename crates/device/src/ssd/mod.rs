@@ -28,7 +28,7 @@ use blklab_stats::{DeviceStats, DriveTimeline};
 
 use crate::rng::Rng;
 use crate::spec::{Model, ModelType};
-use crate::{Command, CommandStatus, Completion, Device, Identity, State};
+use crate::{Command, CommandStatus, Completion, Device, DriveState, Identity};
 use events::{EventKind, EventQueue};
 use flash::Flash;
 use flash::transaction::{Operation, Source, Transaction};
@@ -70,7 +70,7 @@ impl Model for SsdSpec {
         &self.identity
     }
 
-    fn in_state(&self, state: State) -> Option<Arc<dyn Model>> {
+    fn in_state(&self, state: DriveState) -> Option<Arc<dyn Model>> {
         Some(Arc::new(SsdSpec::in_state(self, state)))
     }
 

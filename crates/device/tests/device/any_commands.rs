@@ -10,7 +10,7 @@ use crate::small::{small, small_in_rows};
 use crate::texts::changed;
 
 #[derive(Clone, Debug)]
-struct Step {
+struct RandomCommand {
     kind: u8,
     place: u32,
     /// In the first eighth, which is written so much more often.
@@ -20,10 +20,10 @@ struct Step {
     pause_us: u16,
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<RandomCommand>> {
     let place = (any::<u32>(), any::<bool>());
     let step = (0u8..40, place, 1u32..64, any::<bool>(), 0u16..300).prop_map(
-        |(kind, (place, near), sectors, fua, pause_us)| Step {
+        |(kind, (place, near), sectors, fua, pause_us)| RandomCommand {
             kind,
             place,
             near,
@@ -58,7 +58,7 @@ fn run_to(drive: &mut dyn Device, now: Nanos, done: &mut Vec<Completion>) {
 }
 
 /// Submits the steps with at most `depth` outstanding and checks every end.
-fn check(spec: &DriveSpec, steps: &[Step], depth: usize) -> Result<(), TestCaseError> {
+fn check(spec: &DriveSpec, steps: &[RandomCommand], depth: usize) -> Result<(), TestCaseError> {
     let mut drive = spec.build(7);
     let capacity = spec.identity().capacity_sectors;
     let discards = spec.identity().discard;

@@ -1,6 +1,6 @@
 //! The drives that come with the program, against their own data sheets.
 
-use crate::harness::{Outcome, Work, closed_loop};
+use crate::harness::{Outcome, RandomWork, closed_loop};
 use blklab_blk::Nanos;
 use blklab_device::{Device, DriveSpec, registry};
 
@@ -12,7 +12,7 @@ fn run(drive: &str, depth: u32, read_percent: u64, bytes: u64, sequential: bool)
         (_, true) => 20_000,
         (_, false) => 60_000,
     };
-    let work = Work {
+    let work = RandomWork {
         requests,
         depth,
         read_percent,
@@ -118,7 +118,7 @@ fn the_enterprise_drive_is_of_its_class() {
     let (aged, filled) = ("aged = { occupancy = 1.0 }", "state = \"filled\"");
     let filled = text.replace("state = \"aged\"", filled).replace(aged, "");
     let spec = DriveSpec::parse("filled", &filled).unwrap_or_else(|error| panic!("{error}"));
-    let in_order = Work {
+    let in_order = RandomWork {
         requests: 20_000,
         bytes: 131_072,
         sequential: true,
@@ -140,7 +140,7 @@ fn the_enterprise_drive_is_of_its_class() {
     );
 }
 
-const RANDOM_WRITES: Work = Work {
+const RANDOM_WRITES: RandomWork = RandomWork {
     requests: 0,
     depth: 64,
     read_percent: 0,
@@ -157,7 +157,7 @@ fn random_writes(text: &str, requests: u64) -> (f64, f64) {
 }
 
 fn write_at_random(device: &mut dyn Device, requests: u64) -> (f64, f64) {
-    let work = Work {
+    let work = RandomWork {
         requests,
         ..RANDOM_WRITES
     };
@@ -220,7 +220,7 @@ fn a_drive_without_spare_room_is_slow_but_does_not_stop() {
         );
     let spec = DriveSpec::parse("tight", &text).unwrap_or_else(|error| panic!("{error}"));
     let mut device = spec.build(1);
-    let work = Work {
+    let work = RandomWork {
         requests: 20_000,
         ..RANDOM_WRITES
     };
@@ -247,7 +247,7 @@ fn the_sd_card_is_of_its_class() {
     let write_mb = run("sd-card", 1, 0, 524_288, true).iops * 524_288e-6;
     let spec = registry::find("sd-card").expect("listed").expect("parses");
     let mut device = spec.build(1);
-    let work = Work {
+    let work = RandomWork {
         requests: 3000,
         depth: 1,
         read_percent: 0,
@@ -303,7 +303,7 @@ fn writes_are_fast_until_the_slc_cache_is_full() {
         let spec = DriveSpec::parse(drive, &text).unwrap_or_else(|error| panic!("{error}"));
         let mut device = spec.build(1);
         let mut mb_s = |megabytes: u64| {
-            let work = Work {
+            let work = RandomWork {
                 requests: megabytes * 1_000_000 / bytes,
                 depth: 32,
                 read_percent: 0,

@@ -5,7 +5,7 @@
 //! means of shorter runs of the same program with the same files, which its
 //! cached map survives: see [`FAULTS`].
 
-use crate::harness::{Outcome, Work, closed_loop};
+use crate::harness::{Outcome, RandomWork, closed_loop};
 use blklab_blk::{Nanos, Op, Sector};
 use blklab_device::{Command, Device, DriveSpec, registry};
 use blklab_stats::Histogram;
@@ -121,7 +121,7 @@ fn ours(row: &Row) -> Outcome {
         "mix70" => 70,
         other => panic!("{other}"),
     };
-    let work = Work {
+    let work = RandomWork {
         requests: row.requests,
         depth: depth.parse().expect("a depth"),
         read_percent,

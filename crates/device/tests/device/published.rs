@@ -1,14 +1,14 @@
 //! Drives against what their files say is published of them.
 
 use blklab_blk::{Nanos, Op, Sector};
-use blklab_device::{Command, Device, DriveSpec, State, registry};
+use blklab_device::{Command, Device, DriveSpec, DriveState, registry};
 
-use crate::harness::{Outcome, Rng, Work, closed_loop};
+use crate::harness::{Outcome, RandomWork, Rng, closed_loop};
 
 /// How far the model may be from a figure.
 const SHARE: f64 = 0.15;
 
-fn measure(spec: &DriveSpec, work: Work) -> Outcome {
+fn measure(spec: &DriveSpec, work: RandomWork) -> Outcome {
     let outcome = closed_loop(spec.build(1).as_mut(), &work);
     assert_eq!(outcome.errors, 0, "{}", spec.name);
     outcome
@@ -44,7 +44,7 @@ fn simulated(spec: &DriveSpec, key: &str) -> f64 {
     let is_disk = spec.identity().rotational;
     let published = spec.published.as_ref().expect("it has the figure");
     let most = spec.identity().queue_depth;
-    let one = Work {
+    let one = RandomWork {
         requests: if is_disk { 1500 } else { 3000 },
         depth: 1,
         read_percent: 100,
@@ -53,19 +53,19 @@ fn simulated(spec: &DriveSpec, key: &str) -> f64 {
         seed: 798,
         sequential: false,
     };
-    let many = Work {
+    let many = RandomWork {
         requests: if is_disk { 3000 } else { 60_000 },
         depth: published.random_depth.min(most),
         ..one
     };
-    let in_order = Work {
+    let in_order = RandomWork {
         requests: 12_000,
         depth: most.min(32),
         bytes: 131_072,
         sequential: true,
         ..one
     };
-    let written = |work| Work {
+    let written = |work| RandomWork {
         read_percent: 0,
         ..work
     };
@@ -77,9 +77,9 @@ fn simulated(spec: &DriveSpec, key: &str) -> f64 {
     };
     let mb_s = |outcome: Outcome| outcome.iops * 131_072e-6;
     match key {
-        "sequential_read_mb_s" => mb_s(measure(&in_state(State::Filled), in_order)),
-        "sequential_write_mb_s" => mb_s(measure(&in_state(State::Filled), written(in_order))),
-        "burst_write_mb_s" => mb_s(measure(&in_state(State::Fresh), written(in_order))),
+        "sequential_read_mb_s" => mb_s(measure(&in_state(DriveState::Filled), in_order)),
+        "sequential_write_mb_s" => mb_s(measure(&in_state(DriveState::Filled), written(in_order))),
+        "burst_write_mb_s" => mb_s(measure(&in_state(DriveState::Fresh), written(in_order))),
         "random_read_iops" => measure(spec, many).iops,
         "random_write_iops" => measure(spec, written(many)).iops,
         "read_us" => measure(spec, one).read_mean_us(),
@@ -119,7 +119,7 @@ fn every_drive_does_what_is_published_of_it_or_says_why_not() {
 /// An SSD can be had in every state, and other drives in none.
 #[test]
 fn what_was_written_before_is_for_ssds() {
-    for state in [State::Fresh, State::Filled, State::Aged] {
+    for state in [DriveState::Fresh, DriveState::Filled, DriveState::Aged] {
         for name in ["nvme", "mx100-256", "qlc-1tb", "sd-card-a1"] {
             let spec = registry::find(name).expect("listed").expect("parses");
             let spec = spec.in_state(state).unwrap_or_else(|e| panic!("{e}"));

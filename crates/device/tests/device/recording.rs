@@ -11,7 +11,7 @@ fn recorded(drive: &str, read_percent: u64, requests: u64) -> (Box<dyn Device>, 
     let spec = registry::find(drive).expect("listed").expect("parses");
     let mut drive = spec.build(1);
     drive.record(true);
-    let work = crate::harness::Work {
+    let work = crate::harness::RandomWork {
         requests,
         depth: 32,
         read_percent,
@@ -110,7 +110,7 @@ fn recording_changes_nothing() {
         .expect("listed")
         .expect("parses");
     let mut plain = spec.build(1);
-    let work = crate::harness::Work {
+    let work = crate::harness::RandomWork {
         requests: 3000,
         depth: 32,
         read_percent: 50,

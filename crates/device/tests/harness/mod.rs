@@ -29,7 +29,7 @@ impl Rng {
 
 /// Random aligned commands over the first part of a drive.
 #[derive(Clone, Copy)]
-pub struct Work {
+pub struct RandomWork {
     pub requests: u64,
     pub depth: u32,
     pub read_percent: u64,
@@ -58,7 +58,7 @@ impl Outcome {
     }
 }
 
-pub fn closed_loop(drive: &mut dyn Device, work: &Work) -> Outcome {
+pub fn closed_loop(drive: &mut dyn Device, work: &RandomWork) -> Outcome {
     let places =
         (drive.identify().capacity_sectors as f64 * 512.0 * work.share) as u64 / work.bytes;
     let mut rng = Rng::new(work.seed);

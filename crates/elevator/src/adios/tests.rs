@@ -23,8 +23,8 @@ fn state(queue: &TestQueue, name: &str) -> i64 {
     state.iter().find(|(n, _)| *n == name).unwrap().1
 }
 
-/// A read takes 100 us and a write 1 ms, and a while has gone by.
-fn taught() -> TestQueue {
+/// A queue whose models have learned that a read takes 100 us and a write 1 ms.
+fn trained() -> TestQueue {
     let mut queue = TestQueue::new(Box::new(Adios::new(&queue_info())));
     queue.pass_ms(1);
     for i in 0..20 {
@@ -48,7 +48,7 @@ fn taught() -> TestQueue {
 
 #[test]
 fn learns_the_base_of_each_kind_and_the_slope() {
-    let mut queue = taught();
+    let mut queue = trained();
     assert!(state(&queue, "lat_model_read_base").abs_diff(100_000) < 2_000);
     assert!(state(&queue, "lat_model_write_base").abs_diff(1_000_000) < 20_000);
     for i in 0..200 {
@@ -90,14 +90,14 @@ fn largest_batch(queue: &TestQueue) -> u64 {
 
 #[test]
 fn a_batch_fits_the_window_and_its_limits() {
-    let mut queue = taught();
+    let mut queue = trained();
     for i in 0..100 {
         queue.insert(&bio(Op::Write, BioFlags::NONE, 1000 * i, 8));
     }
     queue.drain();
     // 16 ms hold 15 or 16 writes of a millisecond.
     assert!((15..=16).contains(&largest_batch(&queue)));
-    let mut queue = taught();
+    let mut queue = trained();
     for i in 0..100 {
         queue.insert(&bio(Op::Read, BioFlags::NONE, 1000 * i, 8));
     }
@@ -107,7 +107,7 @@ fn a_batch_fits_the_window_and_its_limits() {
 
 #[test]
 fn synchronous_writes_go_by_age_before_asynchronous_ones() {
-    let mut queue = taught();
+    let mut queue = trained();
     for i in 0..5 {
         queue.insert(&bio(Op::Write, BioFlags::NONE, 1000 * i, 8));
     }
@@ -118,7 +118,7 @@ fn synchronous_writes_go_by_age_before_asynchronous_ones() {
 
 #[test]
 fn reads_go_first_in_a_batch_and_writes_are_not_starved() {
-    let mut queue = taught();
+    let mut queue = trained();
     queue.insert(&bio(Op::Write, BioFlags::NONE, 0, 8));
     for i in 1..10 {
         queue.insert(&bio(Op::Read, BioFlags::NONE, 1000 * i, 8));
@@ -126,7 +126,7 @@ fn reads_go_first_in_a_batch_and_writes_are_not_starved() {
     let ids = queue.drain();
     assert!(queue.rq(ids[9]).is_write());
 
-    let mut queue = taught();
+    let mut queue = trained();
     let write = queue.insert(&bio(Op::Write, BioFlags::SYNC, 0, 8));
     let mut sent = 0;
     for i in 1.. {
@@ -144,7 +144,7 @@ fn reads_go_first_in_a_batch_and_writes_are_not_starved() {
 
 #[test]
 fn a_discard_waits_for_what_came_before_and_is_waited_for() {
-    let mut queue = taught();
+    let mut queue = trained();
     let before = queue.insert(&bio(Op::Write, BioFlags::NONE, 0, 8));
     let discard = queue.insert(&bio(Op::Discard, BioFlags::NONE, 5000, 8));
     let behind = queue.insert(&bio(Op::Read, BioFlags::SYNC, 9000, 8));
@@ -252,7 +252,7 @@ fn waits_are_bounded() {
 #[test]
 fn a_completion_before_the_last_one_is_no_sample() {
     let base_after = |completes: bool| {
-        let mut queue = taught();
+        let mut queue = trained();
         let both = [0, 1000].map(|sector| {
             let read = bio(Op::Read, BioFlags::NONE, sector, 8);
             queue.insert(&read).expect("does not merge")

@@ -165,7 +165,7 @@ struct Latency {
 
 /// Which histogram.
 #[derive(Clone, Copy)]
-enum Kind {
+enum HistogramKind {
     Total,
     Io,
 }
@@ -175,10 +175,10 @@ impl Latency {
     ///
     /// Both histograms share one due time: with few samples the first that is
     /// asked for uses it up, and the other waits for the next.
-    fn percentile(&mut self, now_jiffies: i64, kind: Kind, percent: u32) -> Option<usize> {
+    fn percentile(&mut self, now_jiffies: i64, kind: HistogramKind, percent: u32) -> Option<usize> {
         let histogram = match kind {
-            Kind::Total => &mut self.total,
-            Kind::Io => &mut self.io,
+            HistogramKind::Total => &mut self.total,
+            HistogramKind::Io => &mut self.io,
         };
         let samples = histogram.samples();
         if samples == 0 {
@@ -352,12 +352,12 @@ impl Kyber {
         let mut congested = false;
         for latency in &mut self.latency {
             // Not the 99th percentile: a few slow requests are no congestion.
-            let p90 = latency.percentile(now_jiffies, Kind::Io, 90);
+            let p90 = latency.percentile(now_jiffies, HistogramKind::Io, 90);
             congested |= p90.is_some_and(|bucket| bucket >= GOOD_BUCKETS);
         }
         for domain in 0..TIMED {
             let latency = &mut self.latency[domain];
-            let mut p99 = latency.percentile(now_jiffies, Kind::Total, 99);
+            let mut p99 = latency.percentile(now_jiffies, HistogramKind::Total, 99);
             // Domains do not all have enough samples at the same time. The last
             // percentile serves once when the drive is found congested.
             if congested {

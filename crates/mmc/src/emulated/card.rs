@@ -49,7 +49,7 @@ pub struct CardSpec {
 
 /// States of a card, by the numbers that its status tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum CardState {
     Idle = 0,
     Ready = 1,
     Identification = 2,
@@ -82,7 +82,7 @@ enum Lines {
 #[derive(Clone, Debug)]
 pub struct EmulatedCard {
     spec: CardSpec,
-    state: State,
+    state: CardState,
     rca: u32,
     /// Errors that the next status tells.
     errors: Status,
@@ -105,7 +105,7 @@ impl EmulatedCard {
     pub fn new(spec: CardSpec) -> EmulatedCard {
         EmulatedCard {
             spec,
-            state: State::Idle,
+            state: CardState::Idle,
             rca: 0,
             errors: Status::empty(),
             app_command: false,
@@ -140,7 +140,7 @@ impl EmulatedCard {
     }
 
     fn reset(&mut self) {
-        self.state = State::Idle;
+        self.state = CardState::Idle;
         self.rca = 0;
         self.errors = Status::empty();
         self.app_command = false;
@@ -153,8 +153,8 @@ impl EmulatedCard {
     /// Time passes.
     pub(super) fn pass(&mut self, ns: u64) {
         self.busy_ns = self.busy_ns.saturating_sub(ns);
-        if self.busy_ns == 0 && self.state == State::Programming {
-            self.state = State::Transfer;
+        if self.busy_ns == 0 && self.state == CardState::Programming {
+            self.state = CardState::Transfer;
         }
     }
 
@@ -170,13 +170,13 @@ impl EmulatedCard {
     fn become_busy(&mut self) {
         self.busy_ns = self.spec.busy_ns;
         self.state = match self.busy_ns {
-            0 => State::Transfer,
-            _ => State::Programming,
+            0 => CardState::Transfer,
+            _ => CardState::Programming,
         };
     }
 
     /// The status of a command that came in this state; errors are told once.
-    fn status(&mut self, state: State, app_command: bool) -> Answer {
+    fn status(&mut self, state: CardState, app_command: bool) -> Answer {
         let mut status = (state as u32) << 9 | std::mem::take(&mut self.errors).bits();
         if !self.is_busy() {
             status |= Status::READY_FOR_DATA.bits();
@@ -220,60 +220,60 @@ impl EmulatedCard {
                 self.reset();
                 Some(Answer::Silence)
             }
-            (opcode::ALL_SEND_CID, State::Ready) => {
-                self.state = State::Identification;
+            (opcode::ALL_SEND_CID, CardState::Ready) => {
+                self.state = CardState::Identification;
                 Some(Answer::Long(self.spec.cid))
             }
-            (opcode::SEND_CSD, State::StandBy) if self.is_mine(arg) => {
+            (opcode::SEND_CSD, CardState::StandBy) if self.is_mine(arg) => {
                 Some(Answer::Long(self.spec.csd))
             }
-            (opcode::SELECT_CARD, State::StandBy) if self.is_mine(arg) => {
-                self.state = State::Transfer;
+            (opcode::SELECT_CARD, CardState::StandBy) if self.is_mine(arg) => {
+                self.state = CardState::Transfer;
                 Some(self.status(state, false))
             }
-            (opcode::SELECT_CARD, State::Transfer) if !self.is_mine(arg) => {
-                self.state = State::StandBy;
+            (opcode::SELECT_CARD, CardState::Transfer) if !self.is_mine(arg) => {
+                self.state = CardState::StandBy;
                 Some(Answer::Silence)
             }
-            (opcode::STOP_TRANSMISSION, State::SendingData) => {
+            (opcode::STOP_TRANSMISSION, CardState::SendingData) => {
                 self.lines = Lines::Nothing;
-                self.state = State::Transfer;
+                self.state = CardState::Transfer;
                 Some(self.status(state, false))
             }
-            (opcode::STOP_TRANSMISSION, State::ReceiveData) => {
+            (opcode::STOP_TRANSMISSION, CardState::ReceiveData) => {
                 self.lines = Lines::Nothing;
                 self.become_busy();
                 Some(self.status(state, false))
             }
             (
                 opcode::SEND_STATUS,
-                State::StandBy
-                | State::Transfer
-                | State::SendingData
-                | State::ReceiveData
-                | State::Programming,
+                CardState::StandBy
+                | CardState::Transfer
+                | CardState::SendingData
+                | CardState::ReceiveData
+                | CardState::Programming,
             ) if self.is_mine(arg) => Some(self.status(state, false)),
-            (opcode::SET_BLOCKLEN, State::Transfer) => {
+            (opcode::SET_BLOCKLEN, CardState::Transfer) => {
                 if arg != 512 {
                     self.errors |= Status::BLOCK_LEN_ERROR;
                 }
                 Some(self.status(state, false))
             }
-            (opcode::SET_BLOCK_COUNT, State::Transfer) if self.knows_block_count() => {
+            (opcode::SET_BLOCK_COUNT, CardState::Transfer) if self.knows_block_count() => {
                 self.block_count = Some(arg & 0xffff);
                 Some(self.status(state, false))
             }
-            (opcode::READ_SINGLE_BLOCK, State::Transfer) => Some(self.read(arg, Some(1))),
-            (opcode::READ_MULTIPLE_BLOCK, State::Transfer) => {
+            (opcode::READ_SINGLE_BLOCK, CardState::Transfer) => Some(self.read(arg, Some(1))),
+            (opcode::READ_MULTIPLE_BLOCK, CardState::Transfer) => {
                 let left = self.block_count.take();
                 Some(self.read(arg, left))
             }
-            (opcode::WRITE_BLOCK, State::Transfer) => Some(self.write(arg, Some(1))),
-            (opcode::WRITE_MULTIPLE_BLOCK, State::Transfer) => {
+            (opcode::WRITE_BLOCK, CardState::Transfer) => Some(self.write(arg, Some(1))),
+            (opcode::WRITE_MULTIPLE_BLOCK, CardState::Transfer) => {
                 let left = self.block_count.take();
                 Some(self.write(arg, left))
             }
-            (opcode::ERASE, State::Transfer) => Some(self.erase()),
+            (opcode::ERASE, CardState::Transfer) => Some(self.erase()),
             _ => None,
         }
     }
@@ -286,24 +286,24 @@ impl EmulatedCard {
     fn sd_command(&mut self, opcode: u8, arg: u32) -> Option<Answer> {
         let state = self.state;
         match (opcode, state) {
-            (opcode::SD_SEND_IF_COND, State::Idle) => match self.spec.protocol {
+            (opcode::SD_SEND_IF_COND, CardState::Idle) => match self.spec.protocol {
                 // 2.7 to 3.6 V, and the pattern comes back.
                 Protocol::Sd { has_if_cond: true } if arg >> 8 == 1 => {
                     Some(Answer::Short(arg & 0xfff))
                 }
                 _ => None,
             },
-            (opcode::APP_CMD, State::Idle) if arg == 0 => {
+            (opcode::APP_CMD, CardState::Idle) if arg == 0 => {
                 self.app_command = true;
                 Some(self.status(state, true))
             }
-            (opcode::APP_CMD, State::StandBy | State::Transfer) if self.is_mine(arg) => {
+            (opcode::APP_CMD, CardState::StandBy | CardState::Transfer) if self.is_mine(arg) => {
                 self.app_command = true;
                 Some(self.status(state, true))
             }
-            (opcode::SET_RELATIVE_ADDR, State::Identification | State::StandBy) => {
+            (opcode::SET_RELATIVE_ADDR, CardState::Identification | CardState::StandBy) => {
                 self.rca = self.spec.rca;
-                self.state = State::StandBy;
+                self.state = CardState::StandBy;
                 let Answer::Short(status) = self.status(state, false) else {
                     return None;
                 };
@@ -311,16 +311,16 @@ impl EmulatedCard {
                 let told = (status >> 8 & 0xc000) | (status >> 6 & 0x2000) | status & 0x1fff;
                 Some(Answer::Short(self.rca << 16 | told))
             }
-            (opcode::SWITCH, State::Transfer) => {
+            (opcode::SWITCH, CardState::Transfer) => {
                 self.lines = Lines::Register(self.functions(arg));
-                self.state = State::SendingData;
+                self.state = CardState::SendingData;
                 Some(self.status(state, false))
             }
-            (opcode::SD_ERASE_WR_BLK_START, State::Transfer) => {
+            (opcode::SD_ERASE_WR_BLK_START, CardState::Transfer) => {
                 self.erase_start = self.sector(arg);
                 Some(self.status(state, false))
             }
-            (opcode::SD_ERASE_WR_BLK_END, State::Transfer) => {
+            (opcode::SD_ERASE_WR_BLK_END, CardState::Transfer) => {
                 self.erase_end = self.sector(arg);
                 Some(self.status(state, false))
             }
@@ -332,23 +332,25 @@ impl EmulatedCard {
         let state = self.state;
         let register = |words: &[u32]| words.iter().flat_map(|word| word.to_be_bytes()).collect();
         let content: Vec<u8> = match (opcode, state) {
-            (opcode::APP_OP_COND, State::Idle) => {
+            (opcode::APP_OP_COND, CardState::Idle) => {
                 let host = arg & 0x00ff_ff00;
                 if host == 0 {
                     return Some(Answer::Short(self.spec.ocr));
                 }
                 return Some(Answer::Short(self.power_up(host, arg & 1 << 30 != 0)));
             }
-            (opcode::APP_SET_BUS_WIDTH, State::Transfer) => {
+            (opcode::APP_SET_BUS_WIDTH, CardState::Transfer) => {
                 return Some(self.status(state, true));
             }
-            (opcode::APP_SEND_SCR, State::Transfer) => register(&self.spec.scr),
-            (opcode::APP_SD_STATUS, State::Transfer) => register(&self.spec.ssr),
-            (opcode::APP_SEND_NUM_WR_BLKS, State::Transfer) => self.written.to_be_bytes().to_vec(),
+            (opcode::APP_SEND_SCR, CardState::Transfer) => register(&self.spec.scr),
+            (opcode::APP_SD_STATUS, CardState::Transfer) => register(&self.spec.ssr),
+            (opcode::APP_SEND_NUM_WR_BLKS, CardState::Transfer) => {
+                self.written.to_be_bytes().to_vec()
+            }
             _ => return None,
         };
         self.lines = Lines::Register(content);
-        self.state = State::SendingData;
+        self.state = CardState::SendingData;
         Some(self.status(state, true))
     }
 
@@ -360,37 +362,37 @@ impl EmulatedCard {
             self.polls += 1;
             return self.spec.ocr;
         }
-        self.state = State::Ready;
+        self.state = CardState::Ready;
         self.spec.ocr | 1 << 31 | u32::from(self.spec.is_block_addressed) << 30
     }
 
     fn mmc_command(&mut self, opcode: u8, arg: u32) -> Option<Answer> {
         let state = self.state;
         match (opcode, state) {
-            (opcode::SEND_OP_COND, State::Idle) => match arg & 0x00ff_ff80 {
+            (opcode::SEND_OP_COND, CardState::Idle) => match arg & 0x00ff_ff80 {
                 0 => Some(Answer::Short(self.spec.ocr)),
                 host => Some(Answer::Short(self.power_up(host, arg & 1 << 30 != 0))),
             },
-            (opcode::SET_RELATIVE_ADDR, State::Identification) => {
+            (opcode::SET_RELATIVE_ADDR, CardState::Identification) => {
                 self.rca = arg >> 16;
-                self.state = State::StandBy;
+                self.state = CardState::StandBy;
                 Some(self.status(state, false))
             }
-            (opcode::SEND_EXT_CSD, State::Transfer) => {
+            (opcode::SEND_EXT_CSD, CardState::Transfer) => {
                 self.lines = Lines::Register(self.spec.ext_csd.clone());
-                self.state = State::SendingData;
+                self.state = CardState::SendingData;
                 Some(self.status(state, false))
             }
-            (opcode::SWITCH, State::Transfer) => {
+            (opcode::SWITCH, CardState::Transfer) => {
                 self.switch((arg >> 16) as u8, (arg >> 8) as u8);
                 self.become_busy();
                 Some(self.status(state, false))
             }
-            (opcode::ERASE_GROUP_START, State::Transfer) => {
+            (opcode::ERASE_GROUP_START, CardState::Transfer) => {
                 self.erase_start = self.sector(arg);
                 Some(self.status(state, false))
             }
-            (opcode::ERASE_GROUP_END, State::Transfer) => {
+            (opcode::ERASE_GROUP_END, CardState::Transfer) => {
                 self.erase_end = self.sector(arg);
                 Some(self.status(state, false))
             }
@@ -454,7 +456,7 @@ impl EmulatedCard {
         let state = self.state;
         if let Some(sector) = self.sector(address) {
             self.lines = Lines::Read { sector, left };
-            self.state = State::SendingData;
+            self.state = CardState::SendingData;
         }
         self.status(state, false)
     }
@@ -463,7 +465,7 @@ impl EmulatedCard {
         let state = self.state;
         if let Some(sector) = self.sector(address) {
             self.lines = Lines::Write { sector, left };
-            self.state = State::ReceiveData;
+            self.state = CardState::ReceiveData;
             self.written = 0;
         }
         self.status(state, false)
@@ -488,7 +490,7 @@ impl EmulatedCard {
             Lines::Register(content) if content.len() == block.len() => {
                 block.copy_from_slice(content);
                 self.lines = Lines::Nothing;
-                self.state = State::Transfer;
+                self.state = CardState::Transfer;
                 true
             }
             Lines::Read { sector, left } if *sector < self.spec.sectors => {
@@ -499,7 +501,7 @@ impl EmulatedCard {
                     *left = left.saturating_sub(1);
                     if *left == 0 {
                         self.lines = Lines::Nothing;
-                        self.state = State::Transfer;
+                        self.state = CardState::Transfer;
                     }
                 }
                 true

@@ -10,16 +10,17 @@ use super::verdict::headline;
 use super::why::FactRow;
 use super::{Comparison, Origin};
 
-/// A comparison and what its schedulers are called beside others'.
+/// A comparison of one world, and the label that its schedulers get beside those of
+/// others.
 #[derive(Clone, Debug)]
-pub struct Part {
+pub struct WorldComparison {
     /// The world, mostly.
     pub label: String,
     /// The comparison.
     pub comparison: Comparison,
 }
 
-impl Part {
+impl WorldComparison {
     /// The comparison with its schedulers called as they are beside others'.
     fn renamed(&self) -> Comparison {
         let mut c = self.comparison.clone();
@@ -112,12 +113,12 @@ fn check_row(row: &Row, metrics: &[Metric]) -> Result<(), String> {
 
 /// Puts comparisons into one; the first scheduler of the first is what all
 /// others are compared with.
-pub fn merge(parts: &[Part]) -> Comparison {
+pub fn merge(parts: &[WorldComparison]) -> Comparison {
     if let [only] = parts {
         return only.comparison.clone();
     }
     let pairs = pairs(parts);
-    let all: Vec<Comparison> = parts.iter().map(Part::renamed).collect();
+    let all: Vec<Comparison> = parts.iter().map(WorldComparison::renamed).collect();
     let schedulers: Vec<String> = all.iter().flat_map(|c| c.schedulers.clone()).collect();
     let sections: Vec<Section> = group_ids(&all)
         .into_iter()
@@ -189,8 +190,8 @@ fn origin(all: &[Comparison]) -> Origin {
 
 /// Schedulers of one file are pairs as they were there; those of two are where
 /// world, job and seeds are the same.
-fn pairs(parts: &[Part]) -> Pairs {
-    let key = |part: &Part| {
+fn pairs(parts: &[WorldComparison]) -> Pairs {
+    let key = |part: &WorldComparison| {
         let c = &part.comparison;
         let work = (c.world.clone(), job(part), c.seeds.clone());
         let key = c.paired.then_some(work);
@@ -200,13 +201,13 @@ fn pairs(parts: &[Part]) -> Pairs {
 }
 
 /// A job by its name and its text.
-fn job(part: &Part) -> (String, String) {
+fn job(part: &WorldComparison) -> (String, String) {
     let c = &part.comparison;
     (c.job.clone(), c.origin.job_text.clone())
 }
 
 /// Says which parts are not of the first one's job.
-fn different_work(parts: &[Part]) -> Vec<String> {
+fn different_work(parts: &[WorldComparison]) -> Vec<String> {
     let first = &parts[0];
     let others = parts.iter().filter(|part| job(part) != job(first));
     let others: Vec<&str> = others.map(|part| part.label.as_str()).collect();
@@ -238,7 +239,7 @@ fn find(comparison: &Comparison, group_id: u32) -> Option<&Section> {
 }
 
 fn section(
-    parts: &[Part],
+    parts: &[WorldComparison],
     all: &[Comparison],
     names: &[String],
     group_id: u32,

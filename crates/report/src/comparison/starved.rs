@@ -46,7 +46,7 @@ fn starved(run: &Results) -> Option<(&ProcessResults, &ProcessResults)> {
     };
     let starved = all().filter(is_long).max_by_key(|p| p.latency_max_ns)?;
     let wait_ns = starved.latency_max_ns;
-    // One that was there for a moment only has nothing to tell.
+    // A process that ran for a moment only is not considered.
     let was_there = |p: &&ProcessResults| p.bytes > 0 && p.runtime_ns >= wait_ns;
     let others = all().filter(was_there).min_by_key(|p| p.latency_max_ns)?;
     let went_on = others.latency_max_ns as f64 <= OTHERS * wait_ns as f64;

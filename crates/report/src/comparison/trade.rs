@@ -8,7 +8,7 @@ use super::table::DirectionTable;
 use super::verdict::Contest;
 use crate::quantity::{and_list, change};
 
-/// Less than this share of a direction's bandwidth is no price.
+/// A loss of less than this share of a direction's bandwidth is not mentioned.
 const PRICE: f64 = 0.05;
 
 /// What to add where the one that leads in bandwidth has much less of a

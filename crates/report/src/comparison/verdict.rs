@@ -12,8 +12,8 @@ use crate::quantity::{and_list, change};
 /// Differences below this share do not matter, however significant.
 /// Work that leaves nothing to chance has no noise, so that all are sure.
 const NEGLIGIBLE: f64 = 0.005;
-/// The same for Jain's index, which moves little until one process falls behind:
-/// of two processes one has 1.6 times as much where it is 0.95.
+/// The same for Jain's index, which changes little until one process falls behind: at
+/// 0.95 one of two processes gets 1.6 times as much as the other.
 const NEGLIGIBLE_UNFAIRNESS: f64 = 0.05;
 
 /// Who won a section of the job.

@@ -184,10 +184,10 @@ const OPS: [&str; 4] = ["reads", "writes", "discards", "flushes"];
 /// Sizes and processes shown apart: those with most requests.
 const KINDS_SHOWN: usize = 8;
 
-/// Where a request's time went.
-type Part = (Place, &'static str, fn(&RequestKind) -> &Histogram);
+/// A part of a request's time, and its histogram.
+type RequestTime = (Place, &'static str, fn(&RequestKind) -> &Histogram);
 
-const PARTS: [Part; 3] = [
+const PARTS: [RequestTime; 3] = [
     (Place::Queue, "from first to last", |kind| &kind.whole_ns),
     (Place::Scheduler, "in the scheduler", |kind| &kind.queued_ns),
     (Place::Drive, "in the drive", |kind| &kind.drive_ns),
@@ -242,7 +242,7 @@ fn mean_depth(requests: &RequestStats) -> Option<f64> {
     (total > 0).then(|| sum / total as f64)
 }
 
-fn by_direction(schedulers: &[SchedulerRuns], (place, where_, of): Part) -> Vec<FactRow> {
+fn by_direction(schedulers: &[SchedulerRuns], (place, where_, of): RequestTime) -> Vec<FactRow> {
     let mut facts = Vec::new();
     for (op, ops) in OPS.into_iter().enumerate() {
         let all = move |run: &Results| merged(run, of, |kind| kind.op == op);
@@ -279,7 +279,7 @@ fn merged(
 }
 
 /// Sizes and processes apart, where there is more than one of a direction.
-fn by_kind(schedulers: &[SchedulerRuns], (place, where_, of): Part) -> Vec<FactRow> {
+fn by_kind(schedulers: &[SchedulerRuns], (place, where_, of): RequestTime) -> Vec<FactRow> {
     let mut facts = Vec::new();
     let kinds = busiest(schedulers);
     for (op, bytes, process) in &kinds {

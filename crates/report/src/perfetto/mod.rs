@@ -83,9 +83,9 @@ fn task_slice(task: &CpuTask, window_end_ns: u64) -> Slice {
     }
 }
 
-/// A request's way, as far as it was seen.
+/// A request's path, as far as it was seen.
 #[derive(Clone, Debug)]
-struct Way {
+struct RequestPath {
     first: RequestStep,
     /// When it was made or first seen queued; `None` where the recording began
     /// later.
@@ -98,20 +98,20 @@ struct Way {
 
 /// The requests of a drive, and which of them each of its commands was.
 struct Requests {
-    ways: BTreeMap<u64, Way>,
+    paths: BTreeMap<u64, RequestPath>,
     by_command: Vec<u64>,
     end_ns: u64,
 }
 
 impl Requests {
     fn of(disk: &DiskTimeline, end_ns: u64) -> Requests {
-        let mut ways: BTreeMap<u64, Way> = BTreeMap::new();
+        let mut paths: BTreeMap<u64, RequestPath> = BTreeMap::new();
         for step in &disk.steps {
             let of_none = [StepKind::Asked, StepKind::NoneDispatched, StepKind::Queued];
             if of_none.contains(&step.kind) {
                 continue;
             }
-            let way = ways.entry(step.request).or_insert_with(|| Way {
+            let path = paths.entry(step.request).or_insert_with(|| RequestPath {
                 first: *step,
                 queued_ns: None,
                 issued_ns: None,
@@ -120,16 +120,16 @@ impl Requests {
             });
             match step.kind {
                 StepKind::Made | StepKind::Inserted => {
-                    way.queued_ns.get_or_insert(step.at_ns);
+                    path.queued_ns.get_or_insert(step.at_ns);
                 }
                 StepKind::Issued => {
-                    way.issued_ns = Some(step.at_ns);
-                    way.left_ns = None;
+                    path.issued_ns = Some(step.at_ns);
+                    path.left_ns = None;
                 }
-                StepKind::Requeued | StepKind::Completed => way.left_ns = Some(step.at_ns),
+                StepKind::Requeued | StepKind::Completed => path.left_ns = Some(step.at_ns),
                 StepKind::Merged => {
-                    way.merged = true;
-                    way.left_ns = Some(step.at_ns);
+                    path.merged = true;
+                    path.left_ns = Some(step.at_ns);
                 }
                 StepKind::Asked
                 | StepKind::Queued
@@ -138,15 +138,15 @@ impl Requests {
             }
         }
         Requests {
-            ways,
+            paths,
             by_command: disk.requests_by_command(),
             end_ns,
         }
     }
 
     /// What is said of a request wherever it is shown.
-    fn slice(&self, way: &Way, span_ns: (u64, u64), flow: u64) -> Slice {
-        let step = &way.first;
+    fn slice(&self, path: &RequestPath, span_ns: (u64, u64), flow: u64) -> Slice {
+        let step = &path.first;
         Slice {
             start_ns: span_ns.0,
             end_ns: span_ns.1.min(self.end_ns).max(span_ns.0),
@@ -171,18 +171,18 @@ fn write_queue(
     let group = tracks.group(&format!("{}: queue, {scheduler}", disk.name));
     let asked = tracks.track(group, "scheduler");
     let (mut queued, mut in_drive) = (Vec::new(), Vec::new());
-    for (request, way) in &requests.ways {
+    for (request, path) in &requests.paths {
         let flow = flows.of(*request);
-        if let Some(from_ns) = way.queued_ns {
-            let to_ns = match (way.issued_ns, way.merged) {
+        if let Some(from_ns) = path.queued_ns {
+            let to_ns = match (path.issued_ns, path.merged) {
                 (Some(issued_ns), false) => issued_ns,
-                _ => way.left_ns.unwrap_or(requests.end_ns),
+                _ => path.left_ns.unwrap_or(requests.end_ns),
             };
-            queued.push(requests.slice(way, (from_ns, to_ns), flow));
+            queued.push(requests.slice(path, (from_ns, to_ns), flow));
         }
-        if let Some(from_ns) = way.issued_ns {
-            let to_ns = way.left_ns.unwrap_or(requests.end_ns);
-            in_drive.push(requests.slice(way, (from_ns, to_ns), flow));
+        if let Some(from_ns) = path.issued_ns {
+            let to_ns = path.left_ns.unwrap_or(requests.end_ns);
+            in_drive.push(requests.slice(path, (from_ns, to_ns), flow));
         }
     }
     // In the order in which a request passes them: it decides between events

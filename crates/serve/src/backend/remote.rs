@@ -315,7 +315,7 @@ impl Remote {
         request.extents.clear();
         let mut left = length as u32;
         if !self.client.negotiated.session.base_allocation {
-            // Nothing is known of it: the document lets that pass for data.
+            // NBD's specification takes a range of unknown state for data.
             push_extent(&mut request.extents, left, 0);
             return Ok(());
         }
@@ -500,7 +500,7 @@ impl Drop for Remote {
         }
         let mut goodbye = Vec::new();
         Request::new(Command::Disconnect, 0, 0, 0).encode(&mut goodbye);
-        // There is no answer to it.
+        // A disconnect is not answered.
         let _ = self.client.channel.write_all(&goodbye);
         self.client.channel.close_notify();
     }

@@ -65,7 +65,7 @@ impl Sysfs {
 
 /// A place in the tree.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
+enum TreeNode {
     Root,
     /// `block`.
     Block,
@@ -83,8 +83,8 @@ struct Tree {
     /// Names of the exports' folders.
     names: Vec<String>,
     /// Places by number; numbers start at 1, and each place keeps its own.
-    places: Vec<Place>,
-    numbers: BTreeMap<Place, u64>,
+    places: Vec<TreeNode>,
+    numbers: BTreeMap<TreeNode, u64>,
     uid: u32,
     gid: u32,
 }
@@ -122,11 +122,11 @@ impl Tree {
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
         };
-        tree.number(&Place::Root);
+        tree.number(&TreeNode::Root);
         tree
     }
 
-    fn number(&mut self, place: &Place) -> u64 {
+    fn number(&mut self, place: &TreeNode) -> u64 {
         if let Some(&number) = self.numbers.get(place) {
             return number;
         }
@@ -136,7 +136,7 @@ impl Tree {
         number
     }
 
-    fn place(&self, number: u64) -> Result<Place, Errno> {
+    fn place(&self, number: u64) -> Result<TreeNode, Errno> {
         let index = usize::try_from(number).map_err(|_| Errno::NOENT)?;
         let place = index.checked_sub(1).and_then(|i| self.places.get(i));
         place.cloned().ok_or(Errno::STALE)
@@ -150,25 +150,25 @@ impl Tree {
     }
 
     /// What lies in a folder, by name.
-    fn entries(&self, place: &Place) -> Result<Vec<(String, Place)>, Errno> {
+    fn entries(&self, place: &TreeNode) -> Result<Vec<(String, TreeNode)>, Errno> {
         let (export, folder) = match place {
-            Place::Root => return Ok(vec![(BLOCK.to_string(), Place::Block)]),
-            Place::Block => {
+            TreeNode::Root => return Ok(vec![(BLOCK.to_string(), TreeNode::Block)]),
+            TreeNode::Block => {
                 let names = self.names.iter().cloned().enumerate();
-                return Ok(names.map(|(i, name)| (name, Place::Export(i))).collect());
+                return Ok(names.map(|(i, name)| (name, TreeNode::Export(i))).collect());
             }
-            Place::Export(export) => (*export, String::new()),
-            Place::Folder(export, path) => (*export, format!("{path}/")),
-            Place::Attribute(..) => return Err(Errno::NOTDIR),
+            TreeNode::Export(export) => (*export, String::new()),
+            TreeNode::Folder(export, path) => (*export, format!("{path}/")),
+            TreeNode::Attribute(..) => return Err(Errno::NOTDIR),
         };
-        let mut entries: Vec<(String, Place)> = Vec::new();
+        let mut entries: Vec<(String, TreeNode)> = Vec::new();
         for path in self.attributes(export)? {
             let Some(below) = path.strip_prefix(&folder) else {
                 continue;
             };
             let (name, place) = match below.split_once('/') {
-                Some((name, _)) => (name, Place::Folder(export, format!("{folder}{name}"))),
-                None => (below, Place::Attribute(export, path.clone())),
+                Some((name, _)) => (name, TreeNode::Folder(export, format!("{folder}{name}"))),
+                None => (below, TreeNode::Attribute(export, path.clone())),
             };
             if !entries.iter().any(|(known, _)| known == name) {
                 entries.push((name.to_string(), place));
@@ -186,9 +186,9 @@ impl Tree {
         Ok(self.attr(number, place))
     }
 
-    fn attr(&self, ino: u64, place: &Place) -> FileAttr {
+    fn attr(&self, ino: u64, place: &TreeNode) -> FileAttr {
         let (kind, perm, size) = match place {
-            Place::Attribute(_, path) => {
+            TreeNode::Attribute(_, path) => {
                 let name = control_name(path);
                 let perm = match (attributes::is_readable(name), attributes::is_writable(name)) {
                     (true, true) => 0o644,
@@ -220,7 +220,7 @@ impl Tree {
     }
 
     fn show(&self, number: u64) -> Result<String, Errno> {
-        let Place::Attribute(export, path) = self.place(number)? else {
+        let TreeNode::Attribute(export, path) = self.place(number)? else {
             return Err(Errno::ISDIR);
         };
         let name = control_name(&path).to_string();
@@ -232,7 +232,7 @@ impl Tree {
     }
 
     fn store(&self, number: u64, offset: i64, data: &[u8]) -> Result<(), Errno> {
-        let Place::Attribute(export, path) = self.place(number)? else {
+        let TreeNode::Attribute(export, path) = self.place(number)? else {
             return Err(Errno::ISDIR);
         };
         if offset != 0 || data.len() > MAX_WRITE_BYTES {

@@ -144,8 +144,8 @@ impl Connection {
         self.start += len;
     }
 
-    /// Whether to read again before answering: the last time that brought more,
-    /// or it is time to try.
+    /// Whether to read again before answering: because the last read brought more
+    /// requests, or because it is time to try.
     pub(super) fn may_stream(&mut self) -> bool {
         if self.streams {
             return true;

@@ -358,7 +358,8 @@ impl Disk {
     /// # Errors
     /// Where they are being recorded.
     pub(crate) fn start_recording(&mut self, recorder: Recorder) -> Result<(), String> {
-        // Whether the present one still listens shows only when it is tried.
+        // Whether the present recorder is still read shows only when something is sent
+        // to it.
         if let Some(present) = &mut self.recorder
             && present.record(Vec::new())
         {

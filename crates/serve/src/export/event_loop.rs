@@ -128,8 +128,8 @@ impl EventLoop {
         }
     }
 
-    /// Lets requests come together. Who asked for polling, or for a drive's
-    /// speed, wants no pause.
+    /// Pauses so that several requests arrive before the next iteration; not where
+    /// polling or a drive's speed was asked for.
     fn pause(&mut self, now: Nanos) {
         let paced = self.handler.disk.model().is_some();
         if self.busy_poll > Nanos::ZERO || paced || !self.ready.is_empty() {
@@ -237,7 +237,7 @@ impl EventLoop {
         let Some(deadline) = self.shutdown_deadline else {
             return false;
         };
-        // Clients that do not read are not waited for; the back end is.
+        // Waits for the back end, but not for clients that do not read.
         let in_flight = |c: &Connection| c.in_flight > 0 || c.waiter.is_some();
         self.connections.is_empty()
             || (now >= deadline && !self.connections.iter().any(|(_, c)| in_flight(c)))

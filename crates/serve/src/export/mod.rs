@@ -27,7 +27,7 @@ pub(crate) use event_loop::{EventLoop, EventLoopSetup};
 pub(crate) use requests::ConnectionLimits;
 pub(crate) use trace::{Recorder, TraceBatch};
 
-/// An export's thread answers within this, or hangs in its back end.
+/// An export's thread that takes longer than this to answer is stuck in its back end.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Messages to an export's thread.

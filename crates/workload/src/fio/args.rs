@@ -1,7 +1,7 @@
 //! fio's command line: `--name=job1 --rw=randread ...`, with job files among it.
 
 use super::error::{Fault, JobError, Note, Position};
-use super::job_file::{Entry, Environment, Section, include_file, read};
+use super::job_file::{Environment, OptionLine, Section, include_file, read};
 use super::loader::Loader;
 use super::options::{self, Values, unknown};
 use super::spec::JobFile;
@@ -195,7 +195,7 @@ fn apply(
     if let Some(job) = jobs.last_mut()
         && !(starts_job && job.is_global())
     {
-        job.entries.push(Entry {
+        job.entries.push(OptionLine {
             position: here(),
             text,
         });

@@ -1,4 +1,4 @@
-//! Jobs that nobody would write.
+//! Property tests with random jobs.
 
 use proptest::prelude::*;
 

@@ -23,7 +23,7 @@ pub type Includes<'a> = &'a dyn Fn(&str, &str) -> Result<(String, String), Strin
 
 /// An option as it stands in a job.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Entry {
+pub(crate) struct OptionLine {
     pub position: Position,
     /// `name=value` or `name`, without comment and surrounding blanks.
     pub text: String,
@@ -34,7 +34,7 @@ pub(crate) struct Entry {
 pub(crate) struct Section {
     pub name: String,
     pub position: Position,
-    pub entries: Vec<Entry>,
+    pub entries: Vec<OptionLine>,
 }
 
 impl Section {
@@ -123,10 +123,10 @@ fn add_line(
     line: &str,
     includes: Includes<'_>,
     depth: u32,
-    entries: &mut Vec<Entry>,
+    entries: &mut Vec<OptionLine>,
 ) -> Result<(), JobError> {
     let Some(rest) = line.strip_prefix("include") else {
-        entries.push(Entry {
+        entries.push(OptionLine {
             position,
             text: line.to_string(),
         });

@@ -4,7 +4,7 @@
 use super::direction::Direction;
 use super::error::{Fault, JobError, Note, Position};
 use super::fixup::{Adjustments, fixup, refuse};
-use super::job_file::{self, Entry, Environment, Includes, Section, substitute};
+use super::job_file::{self, Environment, Includes, OptionLine, Section, substitute};
 use super::options::{self, FioOption, Order, Outcome};
 use super::section::SectionOptions;
 use super::spec::*;
@@ -35,7 +35,7 @@ pub(crate) struct Loader<'a> {
 
 /// An option ready to be applied.
 struct Given<'a> {
-    entry: &'a Entry,
+    entry: &'a OptionLine,
     name: String,
     value: Option<String>,
 }
@@ -86,7 +86,7 @@ impl<'a> Loader<'a> {
     }
 
     /// Adds options for all jobs that follow.
-    pub fn add_global(&mut self, entries: &[Entry], from_file: bool) -> Result<(), JobError> {
+    pub fn add_global(&mut self, entries: &[OptionLine], from_file: bool) -> Result<(), JobError> {
         let mut global = self.global.clone();
         let options = self.apply(&mut global, entries, from_file)?;
         self.global = global;
@@ -131,9 +131,9 @@ impl<'a> Loader<'a> {
     }
 
     /// A section's options with the overrides in place of its own.
-    fn overridden(&self, entries: &[Entry]) -> Vec<Entry> {
+    fn overridden(&self, entries: &[OptionLine]) -> Vec<OptionLine> {
         let overrides = self.overrides.iter();
-        let is_replaced = |entry: &&Entry| overrides.clone().any(|o| o.replaces(&entry.text));
+        let is_replaced = |entry: &&OptionLine| overrides.clone().any(|o| o.replaces(&entry.text));
         let kept = entries.iter().filter(|entry| !is_replaced(entry)).cloned();
         kept.chain(overrides.clone().map(Override::entry)).collect()
     }
@@ -142,7 +142,7 @@ impl<'a> Loader<'a> {
     fn apply(
         &mut self,
         job: &mut SectionOptions,
-        entries: &[Entry],
+        entries: &[OptionLine],
         from_file: bool,
     ) -> Result<Vec<(String, String)>, JobError> {
         let mut given = Vec::with_capacity(entries.len());
@@ -169,7 +169,7 @@ impl<'a> Loader<'a> {
         Ok(applied)
     }
 
-    fn prepare<'e>(&self, entry: &'e Entry, from_file: bool) -> Result<Given<'e>, JobError> {
+    fn prepare<'e>(&self, entry: &'e OptionLine, from_file: bool) -> Result<Given<'e>, JobError> {
         let text = match from_file {
             true => substitute(&entry.text, self.environment)
                 .map_err(|fault| JobError::at(&entry.position, &entry.text, fault))?,
@@ -187,7 +187,7 @@ impl<'a> Loader<'a> {
         job: &mut SectionOptions,
         option: &Given<'_>,
     ) -> Result<(String, String), JobError> {
-        let Entry { position, text } = option.entry;
+        let OptionLine { position, text } = option.entry;
         let fail = |fault| JobError::at(position, text, fault);
         let declared =
             options::find(&option.name).ok_or_else(|| fail(options::unknown(&option.name)))?;
@@ -365,13 +365,13 @@ pub struct Override {
 }
 
 impl Override {
-    fn entry(&self) -> Entry {
+    fn entry(&self) -> OptionLine {
         let position = Position {
             file: self.given_by.clone(),
             line: 0,
         };
         let text = format!("{}={}", self.name, self.value);
-        Entry { position, text }
+        OptionLine { position, text }
     }
 
     /// Whether an option as it stands in a section, `name=value` or `name`, is

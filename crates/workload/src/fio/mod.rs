@@ -59,7 +59,7 @@ pub fn bytes(text: &str) -> Result<u64, String> {
     })
 }
 
-/// What fio takes as a thousand (`kb_base`) where nobody says.
+/// The default of `kb_base`.
 const KIB: u32 = 1024;
 
 #[cfg(test)]

@@ -76,7 +76,7 @@ pub const fn device_number(major: u32, minor: u32) -> Option<u32> {
     }
 }
 
-/// What a line of a trace came to.
+/// What a line of a trace means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Parsed {
     /// An I/O, its time as the trace counts.

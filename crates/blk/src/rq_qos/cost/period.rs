@@ -233,7 +233,8 @@ impl Period {
         self.tag_wait_ns += waited_ns;
     }
 
-    /// Whether the drive had too much (`busy_level`).
+    /// How `busy_level` changes: up where the drive had too much work, down where it
+    /// had too little.
     fn judge(&mut self, qos: &CostQos, change: &RateChange) {
         let may_miss = qos.within_ppm.map(|ppm| 1_000_000 - ppm.min(1_000_000));
         let within = |percent: u64| {
@@ -246,7 +247,7 @@ impl Period {
             () if !within(100) => self.busy_level.max(0) + 1,
             // Nobody wants more: nothing is known of what the drive could do.
             () if !within(UNBUSY_PERCENT) || change.shortages == 0 => 0,
-            // What is in the drive for periods is waited for.
+            // A drive that still has I/Os of past periods is left alone until they end.
             () => self.busy_level.min(0) - (change.lagging == 0) as i32,
         }
         .clamp(-1000, 1000);
@@ -327,9 +328,9 @@ impl Period {
     }
 }
 
-/// What the look at the active groups found.
+/// What the scan of the active groups found.
 #[derive(Default)]
-struct Found {
+struct ActiveGroups {
     lenders: Vec<usize>,
     lagging: u32,
     shortages: u32,
@@ -422,7 +423,7 @@ impl IoCost {
         debtors
     }
 
-    /// Adds what a group used since the last time to its account.
+    /// Adds what a group used since the last call to its sum.
     fn flush_usage(&mut self, at: usize) {
         let this = &mut self.groups[at];
         let used = this.abs_usage - this.flushed_usage;
@@ -432,8 +433,8 @@ impl IoCost {
     }
 
     /// Who wants more, and who can lend.
-    fn look_at_active(&mut self, now: Now) -> Found {
-        let mut found = Found::default();
+    fn look_at_active(&mut self, now: Now) -> ActiveGroups {
+        let mut found = ActiveGroups::default();
         for at in 0..self.active.len() {
             self.flush_usage(self.active[at]);
         }
@@ -548,7 +549,7 @@ impl IoCost {
     }
 }
 
-/// Adds the time since then to an account.
+/// Adds the time since then to a sum.
 fn flush(since_us: &mut Option<u64>, account_us: &mut u64, now_us: u64) {
     if let Some(since_us) = since_us {
         *account_us += now_us.saturating_sub(*since_us);

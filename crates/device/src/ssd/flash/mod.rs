@@ -26,7 +26,7 @@ use std::collections::VecDeque;
 use blklab_stats::Work;
 
 use crate::ssd::events::{EventKind, EventQueue};
-use crate::ssd::flash::recorder::{Part, Recorder};
+use crate::ssd::flash::recorder::{FlashPart, Recorder};
 use crate::ssd::flash::timing::Timing;
 use crate::ssd::flash::transaction::{
     List, NONE, Operation, Priority, Source, Transaction, Transactions, Waiting,
@@ -533,7 +533,7 @@ impl Flash {
         if let Some(recorder) = &mut self.recorder {
             let carried = std::iter::once(&self.transactions[index]);
             recorder.worked(
-                Part::Channel(channel_index),
+                FlashPart::Channel(channel_index),
                 Work::DataOut,
                 span_ns,
                 carried,

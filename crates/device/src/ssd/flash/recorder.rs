@@ -10,7 +10,7 @@ use crate::ssd::spec::Interleave;
 
 /// What can be at work.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Part {
+pub(crate) enum FlashPart {
     Channel(u32),
     Unit(u32),
 }
@@ -89,14 +89,14 @@ impl Recorder {
     #[cold]
     pub(crate) fn worked<'a>(
         &mut self,
-        part: Part,
+        part: FlashPart,
         work: Work,
         (start_ns, end_ns): (u64, u64),
         transactions: impl Iterator<Item = &'a Transaction>,
     ) {
         let part = match part {
-            Part::Channel(channel) => self.channel_parts[channel as usize],
-            Part::Unit(unit) => self.unit_parts[unit as usize],
+            FlashPart::Channel(channel) => self.channel_parts[channel as usize],
+            FlashPart::Unit(unit) => self.unit_parts[unit as usize],
         };
         let first_command = self.seen.commands.len() as u32;
         let mut cause = Cause::Host;
@@ -187,7 +187,7 @@ impl Flash {
         };
         let transactions = self.transactions.of(unit.group);
         recorder.worked(
-            Part::Unit(unit_index),
+            FlashPart::Unit(unit_index),
             work,
             (unit.began_ns, now_ns),
             transactions,
@@ -200,7 +200,7 @@ impl Flash {
         if let Some(recorder) = &mut self.recorder {
             let span_ns = (now_ns, self.channels[channel as usize].free_ns);
             recorder.worked(
-                Part::Channel(channel),
+                FlashPart::Channel(channel),
                 work,
                 span_ns,
                 self.transactions.of(group),

@@ -14,7 +14,7 @@
 //! With capacitors DRAM is as good as flash, and no old copy is kept.
 
 use crate::ssd::ftl::blocks::{NO_BLOCK, NO_SLOT, Use};
-use crate::ssd::ftl::page_map::Place;
+use crate::ssd::ftl::page_map::MapEntry;
 use crate::ssd::ftl::{CLOSED, Frontier, Ftl, Located, PageRecord, Stream};
 use strength_reduce::StrengthReducedU32;
 
@@ -100,7 +100,7 @@ impl Ftl {
     /// A slot's current copy, at `place`, is about to be replaced. Returns the
     /// copy that the new one has to name as older.
     #[inline]
-    pub(crate) fn supersede(&mut self, slot: u32, place: Place) -> u32 {
+    pub(crate) fn supersede(&mut self, slot: u32, place: MapEntry) -> u32 {
         match self.locate_in(slot, place) {
             Located::Nowhere => NO_SLOT,
             Located::Flash(at) if self.blocks.keeps_older() => at,
@@ -198,7 +198,7 @@ impl Ftl {
                 continue;
             }
             let Some(slot) = self.owner(at) else { continue };
-            let Place::At(current) = self.map.get(slot) else {
+            let MapEntry::At(current) = self.map.get(slot) else {
                 continue;
             };
             if current == at {
@@ -294,7 +294,7 @@ impl Ftl {
         let first = self.page_start(page.block, page.page);
         for at in first..first + page.slots {
             let Some(slot) = self.owner(at) else { continue };
-            if self.map.get(slot) != Place::At(at) {
+            if self.map.get(slot) != MapEntry::At(at) {
                 continue;
             }
             match self.chain(at).last() {

@@ -27,7 +27,7 @@ const DISCARDED: u32 = u32::MAX - 1;
 
 /// Where a logical slot is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum MapEntry {
     /// Where the state at the start put it.
     Initial,
     /// Nowhere: discarded.
@@ -78,7 +78,7 @@ impl Map {
     }
 
     #[inline(always)]
-    pub(crate) fn get(&self, slot: u32) -> Place {
+    pub(crate) fn get(&self, slot: u32) -> MapEntry {
         let within = slot & (self.region_slots() - 1);
         let entry = match &self.regions[(slot >> self.region_bits) as usize] {
             Region::Untouched => UNTOUCHED,
@@ -87,9 +87,9 @@ impl Map {
             Region::Many(entries) => entries[within as usize],
         };
         match entry {
-            UNTOUCHED => Place::Initial,
-            DISCARDED => Place::Discarded,
-            at => Place::At(at),
+            UNTOUCHED => MapEntry::Initial,
+            DISCARDED => MapEntry::Discarded,
+            at => MapEntry::At(at),
         }
     }
 
@@ -274,11 +274,11 @@ impl Ftl {
 
     /// Where a slot is whose entry in the map is known.
     #[inline(always)]
-    pub(crate) fn locate_in(&self, slot: u32, place: Place) -> Located {
+    pub(crate) fn locate_in(&self, slot: u32, place: MapEntry) -> Located {
         match place {
-            Place::Discarded => Located::Nowhere,
-            Place::Initial => self.initial(slot),
-            Place::At(at) => {
+            MapEntry::Discarded => Located::Nowhere,
+            MapEntry::Initial => self.initial(slot),
+            MapEntry::At(at) => {
                 let (block, within) = StrengthReducedU32::div_rem(at, self.slots_per_block);
                 let page = within / self.slots_per_page;
                 if page < self.blocks.programmed[block as usize] as u32 {
@@ -367,10 +367,13 @@ mod tests {
         (0..map.region_slots()).for_each(|slot| map.discard(slot));
         assert!(matches!(map.regions[0], Region::Discarded));
         map.prefetch(7);
-        assert_eq!(map.get(7), Place::Discarded);
+        assert_eq!(map.get(7), MapEntry::Discarded);
         map.set(7, 2);
         map.prefetch(7);
-        assert_eq!((map.get(6), map.get(7)), (Place::Discarded, Place::At(2)));
+        assert_eq!(
+            (map.get(6), map.get(7)),
+            (MapEntry::Discarded, MapEntry::At(2))
+        );
     }
 
     proptest! {
@@ -380,28 +383,28 @@ mod tests {
         ) {
             let mut map = Map::new(12_000);
             let region = map.region_slots();
-            let mut plain: BTreeMap<u32, Place> = BTreeMap::new();
+            let mut plain: BTreeMap<u32, MapEntry> = BTreeMap::new();
             for (slot, at, kind) in writes {
                 match kind {
                     0 => {
                         let start = slot / region * region;
                         if map.is_region(start, 12_000) {
                             map.discard_region(start);
-                            (start..start + region).for_each(|s| { plain.insert(s, Place::Discarded); });
+                            (start..start + region).for_each(|s| { plain.insert(s, MapEntry::Discarded); });
                         }
                     }
                     1..=9 => {
                         map.discard(slot);
-                        plain.insert(slot, Place::Discarded);
+                        plain.insert(slot, MapEntry::Discarded);
                     }
                     _ => {
                         map.set(slot, at);
-                        plain.insert(slot, Place::At(at));
+                        plain.insert(slot, MapEntry::At(at));
                     }
                 }
             }
             for slot in 0..12_000 {
-                prop_assert_eq!(map.get(slot), plain.get(&slot).copied().unwrap_or(Place::Initial));
+                prop_assert_eq!(map.get(slot), plain.get(&slot).copied().unwrap_or(MapEntry::Initial));
             }
         }
     }

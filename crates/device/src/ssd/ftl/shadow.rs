@@ -28,7 +28,7 @@ type Data = Vec<Option<Value>>;
 
 /// A part of a read, within one map unit.
 #[derive(Clone, Debug)]
-struct Part {
+struct ReadPart {
     command: u32,
     /// The physical slot, for one that is on its way from the flash.
     at: Option<u32>,
@@ -61,7 +61,7 @@ pub(crate) struct Shadow {
     dram: BTreeMap<u32, Data>,
     /// What the read cache has or had, by logical slot.
     cached: BTreeMap<u32, Data>,
-    parts: Vec<Part>,
+    parts: Vec<ReadPart>,
     rests: Vec<Rest>,
     /// Data of every read under way, by its tag.
     data: BTreeMap<u32, Vec<Value>>,
@@ -155,7 +155,7 @@ impl Shadow {
     ) {
         let data = self.data.entry(command).or_default();
         data.resize(data.len().max(to + sectors), 0);
-        let part = Part {
+        let part = ReadPart {
             command,
             at: match located {
                 Located::Flash(at) => Some(at),
@@ -189,7 +189,7 @@ impl Shadow {
     /// What a read wants of a slot at `at` comes from the read cache.
     pub(crate) fn cache_hit(&mut self, command: u32, slot: u32, at: u32) {
         let unit = &self.cached[&slot];
-        let wanted = |part: &&mut Part| part.command == command && part.at == Some(at);
+        let wanted = |part: &&mut ReadPart| part.command == command && part.at == Some(at);
         for part in self.parts.iter_mut().filter(wanted) {
             let data = self.data.get_mut(&command).expect("a read");
             for sector in 0..part.sectors {

@@ -4,7 +4,7 @@
 use super::Ftl;
 use crate::ssd::flash::transaction::{FlashPage, NONE};
 use crate::ssd::ftl::blocks::{NO_BLOCK, NO_SLOT, Use};
-use crate::ssd::ftl::page_map::Place;
+use crate::ssd::ftl::page_map::MapEntry;
 use strength_reduce::StrengthReducedU32;
 
 /// Who writes.
@@ -131,7 +131,7 @@ impl Ftl {
         } = self.records[record];
         let first = self.page_start(block, page);
         let place = self.map.get(slot);
-        if let Place::At(at) = place
+        if let MapEntry::At(at) = place
             && (first..first + slots).contains(&at)
         {
             self.rewritten_in_dram += 1;
@@ -162,7 +162,7 @@ impl Ftl {
     }
 
     #[inline]
-    fn replace_at(&mut self, record: u32, slot: u32, place: Place) {
+    fn replace_at(&mut self, record: u32, slot: u32, place: MapEntry) {
         let older = self.supersede(slot, place);
         let at = self.take_slot(record, slot);
         self.map.set(slot, at);
@@ -265,7 +265,7 @@ impl Ftl {
 
     /// The page of the host's that a slot's current copy is in, if that is open.
     pub(crate) fn open_page_of(&self, slot: u32) -> Option<u32> {
-        let Place::At(at) = self.map.get(slot) else {
+        let MapEntry::At(at) = self.map.get(slot) else {
             return None;
         };
         let page = self.parts(at);

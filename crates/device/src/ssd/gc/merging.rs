@@ -6,7 +6,7 @@ use super::{Collector, Media, Progress};
 use crate::ssd::flash::transaction::{FlashPage, Operation, Source, Transaction};
 use crate::ssd::ftl::Stream;
 use crate::ssd::ftl::hybrid::Want;
-use crate::ssd::ftl::hybrid::merge::Step;
+use crate::ssd::ftl::hybrid::merge::MergeStep;
 
 /// What of a plane's merge is under way.
 #[derive(Clone, Debug, Default)]
@@ -98,15 +98,15 @@ impl Collector {
                 continue;
             }
             match ctx.ftl.next_merge(plane) {
-                Step::None => return,
-                Step::Released => {}
-                Step::Switched => ctx.stats.merges.switched += 1,
-                Step::Close(number) => self.close_log(ctx, now_ns, plane, number),
-                Step::Partial => {
+                MergeStep::None => return,
+                MergeStep::Released => {}
+                MergeStep::Switched => ctx.stats.merges.switched += 1,
+                MergeStep::Close(number) => self.close_log(ctx, now_ns, plane, number),
+                MergeStep::Partial => {
                     ctx.stats.merges.partial += 1;
                     self.merging[plane as usize].since_ns = now_ns;
                 }
-                Step::Full => {
+                MergeStep::Full => {
                     ctx.stats.merges.full += 1;
                     self.merging[plane as usize].since_ns = now_ns;
                 }

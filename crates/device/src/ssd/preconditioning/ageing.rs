@@ -7,7 +7,7 @@ use super::occupied_slots;
 use crate::rng::Rng;
 use crate::ssd::ftl::{Ftl, Stream, Victim};
 use crate::ssd::gc::victim::choose_victim;
-use crate::ssd::preconditioning::steady::Room;
+use crate::ssd::preconditioning::steady::FreeTarget;
 use crate::ssd::spec::{AgedSpec, SsdSpec};
 
 /// How often the whole address space is overwritten.
@@ -19,7 +19,7 @@ pub(crate) fn overwrite(ftl: &mut Ftl, spec: &SsdSpec, aged: &AgedSpec, rng: &mu
         overwrite_logs(ftl, spec, aged, rng);
     } else {
         let victims = vec![None; ftl.plane_count() as usize];
-        let room = Room::at_start(spec);
+        let room = FreeTarget::at_start(spec);
         let mut ageing = Ageing {
             ftl,
             spec,
@@ -69,7 +69,7 @@ fn overwrite_logs(ftl: &mut Ftl, spec: &SsdSpec, aged: &AgedSpec, rng: &mut Rng)
 struct Ageing<'a> {
     ftl: &'a mut Ftl,
     spec: &'a SsdSpec,
-    room: Room,
+    room: FreeTarget,
     /// What each plane's collection is at.
     victims: Vec<Option<UnderWay>>,
 }
@@ -148,8 +148,8 @@ impl Ageing<'_> {
     /// wait for it.
     fn plane_that_lacks_room(&self, mut row: Range<u32>) -> Option<u32> {
         match self.room {
-            Room::Blocks(_) => row.find(|plane| self.lacks_room(*plane)),
-            Room::Slots(blocks) => {
+            FreeTarget::Blocks(_) => row.find(|plane| self.lacks_room(*plane)),
+            FreeTarget::Slots(blocks) => {
                 let least = blocks * self.ftl.slots_per_block() * row.len() as u32;
                 let room: u32 = row.clone().map(|plane| self.room_of(plane)).sum();
                 let emptiest = row.min_by_key(|plane| self.room_of(*plane));
@@ -162,10 +162,10 @@ impl Ageing<'_> {
     fn lacks_room(&self, plane: u32) -> bool {
         match self.room {
             // A block that was begun is emptied to its end.
-            Room::Blocks(blocks) => {
+            FreeTarget::Blocks(blocks) => {
                 self.victims[plane as usize].is_some() || self.ftl.free_blocks(plane) < blocks
             }
-            Room::Slots(_) => true,
+            FreeTarget::Slots(_) => true,
         }
     }
 

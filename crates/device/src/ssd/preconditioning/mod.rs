@@ -14,7 +14,7 @@ use crate::ssd::ftl::placement::Placement;
 use crate::ssd::ftl::scattered::{Occupied, Scattered};
 use crate::ssd::ftl::start::ScatteredPlanes;
 use crate::ssd::spec::{AgedSpec, InitialState, SsdSpec};
-use steady::{PlaneShape, Room};
+use steady::{FreeTarget, PlaneShape};
 use strength_reduce::StrengthReducedU32;
 
 /// Most moments that planes are at.
@@ -62,7 +62,7 @@ fn scattered_planes(
         slots_per_block,
         slots_per_step: spec.slots_per_word_line(),
         live,
-        room: Room::at_start(spec),
+        room: FreeTarget::at_start(spec),
         reserve: spec.gc.reserve_blocks,
         planes: spec.geometry.planes(),
         planes_per_row: states_per_row,

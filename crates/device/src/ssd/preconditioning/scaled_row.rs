@@ -20,7 +20,7 @@ use crate::rng::Rng;
 use crate::ssd::ftl::rows::first_place;
 use crate::ssd::gc::victim;
 use crate::ssd::preconditioning::ageing::draw;
-use crate::ssd::preconditioning::steady::{PlaneShape, Room};
+use crate::ssd::preconditioning::steady::{FreeTarget, PlaneShape};
 use crate::ssd::spec::{AgedSpec, GcPolicy};
 
 /// Its slots a block and blocks a plane, at most.
@@ -57,7 +57,7 @@ pub(crate) struct Snapshot {
     /// Blocks, those of them that are erased, and what should be free.
     pub(crate) blocks: u32,
     pub(crate) free: u32,
-    pub(crate) room: Room,
+    pub(crate) room: FreeTarget,
     /// Room beyond that, in blocks, as far as it makes up for what other planes
     /// of the row lack.
     pub(crate) ahead: f64,
@@ -91,7 +91,7 @@ pub(crate) struct SmallRow {
     /// Of a plane.
     blocks: u32,
     policy: GcPolicy,
-    room: Room,
+    room: FreeTarget,
     /// Free blocks that the host may not open.
     reserve: usize,
     /// Rows of the drive.
@@ -191,11 +191,11 @@ impl SmallRow {
         let mut row = 0..self.planes.len();
         match self.room {
             // A block that was begun is emptied to its end.
-            Room::Blocks(blocks) => row.find(|plane| {
+            FreeTarget::Blocks(blocks) => row.find(|plane| {
                 let state = &self.planes[*plane];
                 (state.free.len() as u32) < blocks || state.victim.is_some()
             }),
-            Room::Slots(blocks) => {
+            FreeTarget::Slots(blocks) => {
                 let room: u32 = row.clone().map(|plane| self.free_slots(plane)).sum();
                 let emptiest = row.min_by_key(|plane| self.free_slots(*plane));
                 emptiest.filter(|_| room < blocks * self.slots())

@@ -20,7 +20,7 @@ use crate::ssd::spec::{AgedSpec, GcPolicy, SsdSpec};
 
 /// How much of a plane collection leaves free, in blocks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Room {
+pub(crate) enum FreeTarget {
     /// Erased blocks: a collection that is begun ends at once.
     Blocks(u32),
     /// Blocks' worth of slots, open blocks and what has been gained of the block
@@ -28,30 +28,30 @@ pub(crate) enum Room {
     Slots(u32),
 }
 
-impl Room {
+impl FreeTarget {
     /// How much of a plane is free at the start of an aged drive: as much as
     /// collection leaves under writes without pause.
-    pub(crate) fn at_start(spec: &SsdSpec) -> Room {
+    pub(crate) fn at_start(spec: &SsdSpec) -> FreeTarget {
         match spec.gc.preemptible {
-            true => Room::Slots(spec.gc.working_point(1)),
+            true => FreeTarget::Slots(spec.gc.working_point(1)),
             // The host stays as far ahead as it is.
-            false if spec.gc.pace_bytes > 0 => Room::Blocks(spec.gc.start_blocks),
+            false if spec.gc.pace_bytes > 0 => FreeTarget::Blocks(spec.gc.start_blocks),
             // It runs ahead up to the reserve, and waits there for each block.
-            false => Room::Slots(spec.gc.reserve_blocks + 1),
+            false => FreeTarget::Slots(spec.gc.reserve_blocks + 1),
         }
     }
 
     pub(crate) fn blocks(self) -> u32 {
         match self {
-            Room::Blocks(blocks) | Room::Slots(blocks) => blocks,
+            FreeTarget::Blocks(blocks) | FreeTarget::Slots(blocks) => blocks,
         }
     }
 
     /// The same of a plane of another size.
-    pub(crate) fn of(self, scale: impl Fn(u32) -> u32) -> Room {
+    pub(crate) fn of(self, scale: impl Fn(u32) -> u32) -> FreeTarget {
         match self {
-            Room::Blocks(blocks) => Room::Blocks(scale(blocks)),
-            Room::Slots(blocks) => Room::Slots(scale(blocks)),
+            FreeTarget::Blocks(blocks) => FreeTarget::Blocks(scale(blocks)),
+            FreeTarget::Slots(blocks) => FreeTarget::Slots(scale(blocks)),
         }
     }
 }
@@ -65,7 +65,7 @@ pub(crate) struct PlaneShape {
     pub(crate) slots_per_step: u32,
     /// Slots of it that hold data.
     pub(crate) live: u32,
-    pub(crate) room: Room,
+    pub(crate) room: FreeTarget,
     /// Free blocks that the host may not open.
     pub(crate) reserve: u32,
     /// Planes of the drive, which count the blocks that they fill together.
@@ -131,7 +131,7 @@ fn stretched(small: &Snapshot, shape: PlaneShape, aged: &AgedSpec) -> PlaneState
 /// Corrects what rounding has done to the room that a plane with so many
 /// free blocks has: by how much of its victim is still to be moved.
 fn balance(state: &mut PlaneState, shape: PlaneShape, free: u32, ahead: f64) {
-    let (Room::Slots(blocks), Some((victim, had))) = (shape.room, &mut state.victim) else {
+    let (FreeTarget::Slots(blocks), Some((victim, had))) = (shape.room, &mut state.victim) else {
         return;
     };
     let slots = f64::from(shape.slots_per_block);

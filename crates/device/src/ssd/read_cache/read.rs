@@ -20,7 +20,7 @@ struct PartBytes {
 }
 
 /// Where a slot's data comes from.
-enum Found {
+enum SlotSource {
     /// This physical slot.
     Flash(u32),
     Dram,
@@ -116,9 +116,9 @@ impl Reads {
             let found = self.find(ctx, index, slot, (byte, stop));
             byte = stop;
             match found {
-                Found::Dram => from_dram += wanted,
-                Found::Zeros => zeros += wanted,
-                Found::Flash(at) => {
+                SlotSource::Dram => from_dram += wanted,
+                SlotSource::Zeros => zeros += wanted,
+                SlotSource::Flash(at) => {
                     if run.host_bytes > 0 && !ctx.media.ftl.same_page(run.at, at) {
                         parts += self.read_run(ctx, now_ns, index, run);
                         run = Run::default();
@@ -159,14 +159,14 @@ impl Reads {
             .ftl
             .shadow_read(&ctx.host.commands[index], first_byte, first_byte + bytes);
         let at = match self.find(ctx, index, slot, (first_byte, first_byte + bytes)) {
-            Found::Flash(at) => at,
-            Found::Dram => {
+            SlotSource::Flash(at) => at,
+            SlotSource::Dram => {
                 ctx.media.stats.cache_read_hits += 1;
                 return ctx
                     .host
                     .use_dram(ctx.media.flash.events(), now_ns, index, bytes);
             }
-            Found::Zeros => return ctx.host.finish(ctx.media.flash.events(), now_ns, index),
+            SlotSource::Zeros => return ctx.host.finish(ctx.media.flash.events(), now_ns, index),
         };
         let part = PartBytes {
             channel: self.codewords.of_part(first_byte, first_byte + bytes),
@@ -176,19 +176,25 @@ impl Reads {
     }
 
     #[inline(always)]
-    fn find(&mut self, ctx: &mut ReadCtx<'_>, index: u32, slot: u32, part: (u64, u64)) -> Found {
+    fn find(
+        &mut self,
+        ctx: &mut ReadCtx<'_>,
+        index: u32,
+        slot: u32,
+        part: (u64, u64),
+    ) -> SlotSource {
         match ctx.media.ftl.locate(slot) {
-            Located::Flash(_) if self.is_cached_read(ctx, index, slot) => Found::Dram,
-            Located::Flash(at) => Found::Flash(at),
+            Located::Flash(_) if self.is_cached_read(ctx, index, slot) => SlotSource::Dram,
+            Located::Flash(at) => SlotSource::Flash(at),
             Located::Buffered(_) => ctx
                 .media
                 .ftl
                 .rest_of(slot, part)
-                .map_or(Found::Dram, Found::Flash),
+                .map_or(SlotSource::Dram, SlotSource::Flash),
             Located::Nowhere if ctx.media.spec.ftl.read_unwritten => {
-                Found::Flash(ctx.media.ftl.home_of(slot))
+                SlotSource::Flash(ctx.media.ftl.home_of(slot))
             }
-            Located::Nowhere => Found::Zeros,
+            Located::Nowhere => SlotSource::Zeros,
         }
     }
 

@@ -1,7 +1,7 @@
 //! `[link]`, `[controller]` and `[nvme]`: the cable, the firmware, and how it
 //! fetches commands from its queues.
 
-use blklab_description::{Entry, flag, keys, nanos, number, parsed, whole, word};
+use blklab_description::{KeyType, flag, keys, nanos, number, parsed, whole, word};
 use strum::{Display, EnumMessage, VariantArray};
 
 use super::{FlashSpec, MAX_US};
@@ -141,7 +141,7 @@ keys! {
     }
 }
 
-fn priorities(arbitration: Arbitration) -> Entry<'static, Vec<u8>> {
+fn priorities(arbitration: Arbitration) -> KeyType<'static, Vec<u8>> {
     const LEGAL: &str = "a letter a queue, such as \"uhml\": u urgent, h high, m medium, l low";
     let is_weighted = arbitration == Arbitration::Weighted;
     let entry = parsed(LEGAL, classes).needs(is_weighted, "nvme.arbitration = \"weighted\"");

@@ -1,7 +1,7 @@
 //! `[geometry]`, `[flash]` and `[channel]`: what there is of everything, what the
 //! arrays do, and the bus between them and the controller.
 
-use blklab_description::{Entry, flag, keys, nanos, number, one_or_each, whole, word};
+use blklab_description::{KeyType, flag, keys, nanos, number, one_or_each, whole, word};
 use strum::{Display, EnumMessage, VariantArray};
 
 use super::{Geometry, MAX_US, Scheduling};
@@ -111,7 +111,7 @@ keys! {
     }
 }
 
-fn by_page_level(cell: Cell) -> Entry<'static, Vec<u64>> {
+fn by_page_level(cell: Cell) -> KeyType<'static, Vec<u64>> {
     let one = number(0.001..=MAX_US);
     one_or_each(cell.bits(), one, "one a bit of the cell")
         .map(|spans| spans.into_iter().map(nanos).collect())

@@ -1,6 +1,6 @@
 //! `[gc]` and `[wear_levelling]`: making room, and wearing all blocks alike.
 
-use blklab_description::{Entry, ReadError, Table, flag, keys, one_of, whole, word};
+use blklab_description::{KeyType, ReadError, Table, flag, keys, one_of, whole, word};
 use strum::{Display, EnumMessage, VariantArray};
 
 use super::Geometry;
@@ -91,12 +91,12 @@ keys! {
 }
 
 /// Of a plane's blocks one is open and one is being emptied.
-fn blocks(least: u32, geometry: &Geometry) -> Entry<'static, u32> {
+fn blocks(least: u32, geometry: &Geometry) -> KeyType<'static, u32> {
     whole(least..=(geometry.blocks_per_plane - 2).max(2))
         .documented("2 to geometry.blocks_per_plane - 2")
 }
 
-fn depth() -> Entry<'static, u32> {
+fn depth() -> KeyType<'static, u32> {
     whole(1..=16384).or(4)
 }
 

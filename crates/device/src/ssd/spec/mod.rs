@@ -15,7 +15,7 @@ mod state;
 use blklab_description::{ReadError, Table};
 
 use crate::spec::Interface;
-use crate::{Identity, State};
+use crate::{DriveState, Identity};
 
 pub use caches::{ReadCachePolicy, ReadCacheSpec, SlcCacheSpec, WhenFull, WriteCacheSpec};
 pub use controller::{Arbitration, ControllerSpec, LinkSpec, NvmeSpec, Scheduling};
@@ -135,12 +135,12 @@ impl SsdSpec {
 
     /// The same drive in another state. One that is in that state already stays as
     /// its description has it.
-    pub(crate) fn in_state(&self, state: State) -> SsdSpec {
+    pub(crate) fn in_state(&self, state: DriveState) -> SsdSpec {
         let mut spec = self.clone();
         if spec.state.name() != state {
             spec.state = InitialState::of(state);
         }
-        if let (State::Fresh, Some(cache)) = (state, &mut spec.slc_cache) {
+        if let (DriveState::Fresh, Some(cache)) = (state, &mut spec.slc_cache) {
             cache.filled = 0.0;
         }
         spec

@@ -2,7 +2,7 @@
 
 use blklab_description::{ReadError, Table, flag, keys, number, word};
 
-use crate::State;
+use crate::DriveState;
 
 /// What is on the drive at the start.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -66,11 +66,11 @@ impl AgedSpec {
 impl InitialState {
     /// It where only the state is told: an aged drive is full, and was overwritten
     /// alike everywhere.
-    pub(super) fn of(state: State) -> InitialState {
+    pub(super) fn of(state: DriveState) -> InitialState {
         match state {
-            State::Fresh => InitialState::Fresh,
-            State::Filled => InitialState::Filled,
-            State::Aged => InitialState::Aged(AgedSpec {
+            DriveState::Fresh => InitialState::Fresh,
+            DriveState::Filled => InitialState::Filled,
+            DriveState::Aged => InitialState::Aged(AgedSpec {
                 occupancy: 1.0,
                 hot_share: 0.0,
                 hot_writes: 0.0,
@@ -80,26 +80,26 @@ impl InitialState {
     }
 
     /// What `state` calls it.
-    pub(super) fn name(&self) -> State {
+    pub(super) fn name(&self) -> DriveState {
         match self {
-            InitialState::Fresh => State::Fresh,
-            InitialState::Filled => State::Filled,
-            InitialState::Aged(_) => State::Aged,
+            InitialState::Fresh => DriveState::Fresh,
+            InitialState::Filled => DriveState::Filled,
+            InitialState::Aged(_) => DriveState::Aged,
         }
     }
 
     /// Reads `state` and `[aged]`.
     pub(super) fn read(root: &Table<'_>) -> Result<InitialState, ReadError> {
-        let name: State = root.key("state", "What is on the drive at the start.", word())?;
+        let name: DriveState = root.key("state", "What is on the drive at the start.", word())?;
         match (name, root.table_if_any("aged")?) {
-            (State::Fresh, None) => Ok(InitialState::Fresh),
-            (State::Filled, None) => Ok(InitialState::Filled),
-            (State::Aged, None) => Err(root.wrong(
+            (DriveState::Fresh, None) => Ok(InitialState::Fresh),
+            (DriveState::Filled, None) => Ok(InitialState::Filled),
+            (DriveState::Aged, None) => Err(root.wrong(
                 "state",
                 "legal is \"fresh\" or \"filled\" where there is no table [aged]",
             )),
-            (State::Aged, Some(table)) => AgedSpec::read(&table).map(InitialState::Aged),
-            (State::Fresh | State::Filled, Some(_)) => Err(root.wrong(
+            (DriveState::Aged, Some(table)) => AgedSpec::read(&table).map(InitialState::Aged),
+            (DriveState::Fresh | DriveState::Filled, Some(_)) => Err(root.wrong(
                 "aged",
                 "legal is to leave this table out where state is not \"aged\"",
             )),

@@ -54,7 +54,7 @@ impl History {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum HostAction {
     Command {
         op: Op,
         place: u32,
@@ -67,10 +67,10 @@ enum Step {
     PowerLoss,
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<HostAction>> {
     let command = |op, most: u32| {
         (any::<u32>(), 1..most, prop::bool::weighted(0.2)).prop_map(move |(place, sectors, fua)| {
-            Step::Command {
+            HostAction::Command {
                 op,
                 place,
                 sectors,
@@ -83,9 +83,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         20 => command(Op::Read, 64),
         2 => command(Op::Discard, 200),
         1 => command(Op::WriteZeroes, 100),
-        2 => Just(Step::Command { op: Op::Flush, place: 0, sectors: 0, fua: false }),
-        6 => (0u64..3_000_000).prop_map(|ns| Step::Wait { ns }),
-        1 => Just(Step::PowerLoss),
+        2 => Just(HostAction::Command { op: Op::Flush, place: 0, sectors: 0, fua: false }),
+        6 => (0u64..3_000_000).prop_map(|ns| HostAction::Wait { ns }),
+        1 => Just(HostAction::PowerLoss),
     ];
     prop::collection::vec(step, 1..900)
 }
@@ -299,14 +299,14 @@ impl Trial {
 }
 
 /// Carries out the steps, with at most `depth` commands outstanding.
-fn keeps_its_promises(small: &Small, steps: &[Step], depth: usize) {
+fn keeps_its_promises(small: &Small, steps: &[HostAction], depth: usize) {
     let mut trial = Trial::new(small);
     let capacity = trial.drive.controller.media.spec.identity.capacity_sectors;
     for step in steps {
         match *step {
-            Step::Wait { ns } => trial.run(Nanos(trial.now.0 + ns)),
-            Step::PowerLoss => trial.lose_power(),
-            Step::Command {
+            HostAction::Wait { ns } => trial.run(Nanos(trial.now.0 + ns)),
+            HostAction::PowerLoss => trial.lose_power(),
+            HostAction::Command {
                 op,
                 place,
                 sectors,

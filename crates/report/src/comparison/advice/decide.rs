@@ -51,7 +51,7 @@ struct Figure {
 }
 
 /// How a figure changes from one row to another.
-struct Step<'f> {
+struct FigureChange<'f> {
     figure: &'f Figure,
     /// The logarithm of how many times as good it gets.
     gain: f64,
@@ -59,7 +59,7 @@ struct Step<'f> {
     change: Option<Change>,
 }
 
-impl Step<'_> {
+impl FigureChange<'_> {
     fn text(&self) -> String {
         let what = self.figure.name.words();
         match &self.change {
@@ -146,7 +146,7 @@ impl<'c> Decision<'c> {
                     best = Some((net, at));
                 }
             } else if gain > 0.0 && price < GAIN_OVER_PRICE * gain {
-                // What costs so many times more than it brings is no question.
+                // A row that costs many times more than it brings is not considered.
                 both_ways.push((net, at));
             }
         }
@@ -166,7 +166,7 @@ impl<'c> Decision<'c> {
         }
     }
 
-    /// What others are held against.
+    /// The row that others are compared with.
     pub(super) fn base(&self) -> usize {
         self.base
     }
@@ -197,7 +197,7 @@ impl<'c> Decision<'c> {
         let mut steps = self.steps(&self.deciding, at);
         steps.retain(|step| step.gain > 0.0);
         steps.sort_by(|a, b| b.gain.total_cmp(&a.gain));
-        steps.iter().take(NAMED).map(Step::text).collect()
+        steps.iter().take(NAMED).map(FigureChange::text).collect()
     }
 
     /// What a row costs, the most first.
@@ -205,7 +205,7 @@ impl<'c> Decision<'c> {
         let mut steps = self.steps(&self.all, at);
         steps.retain(|step| step.gain < 0.0);
         steps.sort_by(|a, b| a.gain.total_cmp(&b.gain));
-        steps.iter().take(NAMED).map(Step::text).collect()
+        steps.iter().take(NAMED).map(FigureChange::text).collect()
     }
 
     /// A goal that a user could give.
@@ -219,7 +219,7 @@ impl<'c> Decision<'c> {
 
     /// The figures that differ by so much that it is worth a change, and that are
     /// surely or, where rows ran once, at least not surely not the noise.
-    fn steps<'f>(&self, figures: &'f [Figure], to: usize) -> Vec<Step<'f>> {
+    fn steps<'f>(&self, figures: &'f [Figure], to: usize) -> Vec<FigureChange<'f>> {
         let step = |figure: &'f Figure| {
             let (from, to) = (&figure.values[self.base], &figure.values[to]);
             let up = figure.name.metric().more_is_better();
@@ -243,7 +243,7 @@ impl<'c> Decision<'c> {
                     (if up { log } else { -log }, Some(change))
                 }
             };
-            Some(Step {
+            Some(FigureChange {
                 figure,
                 gain,
                 change,

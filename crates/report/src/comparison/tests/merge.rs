@@ -2,7 +2,7 @@ use blklab_stats::World;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::comparison::merge::{Part, merge, read};
+use crate::comparison::merge::{WorldComparison, merge, read};
 use crate::comparison::{Comparison, Metric, compare};
 use crate::sample_run::three_schedulers;
 use crate::{html, json, text};
@@ -20,8 +20,8 @@ fn host() -> Comparison {
     compare(&schedulers)
 }
 
-fn parts() -> Vec<Part> {
-    let part = |label: &str, comparison| Part {
+fn parts() -> Vec<WorldComparison> {
+    let part = |label: &str, comparison| WorldComparison {
         label: label.to_string(),
         comparison,
     };
@@ -80,7 +80,7 @@ fn figures_are_those_of_each_world() {
 #[test]
 fn a_file_s_own_pairs_stay_pairs() {
     let (sim, host) = (compare(&three_schedulers(5)), host());
-    let part = |label: &str, comparison: &Comparison| Part {
+    let part = |label: &str, comparison: &Comparison| WorldComparison {
         label: label.to_string(),
         comparison: comparison.clone(),
     };
@@ -235,7 +235,7 @@ proptest! {
             }
         }
         if let Ok(comparison) = read(&document.to_string()) {
-            let part = |label: &str| Part {
+            let part = |label: &str| WorldComparison {
                 label: label.to_string(),
                 comparison: comparison.clone(),
             };

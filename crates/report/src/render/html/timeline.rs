@@ -116,8 +116,11 @@ fn explanation(timelines: &[SchedulerTimeline]) -> String {
     )
 }
 
-/// The areas, and the kinds that are seen anywhere, by their group: name and colour.
-fn legend(runs: &[Run<'_>]) -> Vec<(&'static str, Vec<(Safe<String>, &'static str)>)> {
+/// An area's colour, drawn, and its name.
+type LegendArea = (Safe<String>, &'static str);
+
+/// The areas, and the kinds that are seen anywhere, by their group.
+fn legend(runs: &[Run<'_>]) -> Vec<(&'static str, Vec<LegendArea>)> {
     let mut seen = [false; KINDS.len()];
     for kinds in runs.iter().filter_map(|run| run.columns["kind"].as_array()) {
         for kind in kinds.iter().filter_map(Value::as_u64) {

@@ -8,7 +8,7 @@ use crate::generate::random::Random;
 pub(crate) struct SizeDraws {
     min: u64,
     max: u64,
-    /// SizeDraws and their share in percent, by rising share.
+    /// Sizes and their shares in percent, by rising share.
     split: Vec<(u64, u32)>,
     random: Random,
 }

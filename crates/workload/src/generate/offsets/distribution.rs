@@ -79,7 +79,7 @@ impl Ranks {
         };
         let mut ranks = Ranks::new(shape, range, None, random);
         ranks.shift = match center {
-            // Around the middle as it is drawn; the shift moves that.
+            // Drawn around the middle; the shift moves it to the centre.
             Some(center) if center < 0.5 => range - (range as f64 * (0.5 - center)) as u64,
             Some(center) => (range as f64 * (center - 0.5)) as u64,
             None => 0,

@@ -96,23 +96,23 @@ pub(crate) struct OffsetDraws {
 
 /// An offset relative to the extent, how it came about, and for how many
 /// bytes, where that is settled.
-pub(crate) struct Place {
+pub(crate) struct NextOffset {
     pub relative: u64,
     pub is_random: bool,
     pub length: Option<u64>,
 }
 
-impl Place {
-    fn random(relative: u64) -> Place {
-        Place {
+impl NextOffset {
+    fn random(relative: u64) -> NextOffset {
+        NextOffset {
             relative,
             is_random: true,
             length: None,
         }
     }
 
-    fn sequential(relative: u64) -> Place {
-        Place {
+    fn sequential(relative: u64) -> NextOffset {
+        NextOffset {
             relative,
             is_random: false,
             length: None,
@@ -133,18 +133,25 @@ impl OffsetDraws {
     }
 
     #[inline]
-    pub fn place(&mut self, rules: &Rules, file: &mut File, direction: Direction) -> Option<Place> {
+    pub fn place(
+        &mut self,
+        rules: &Rules,
+        file: &mut File,
+        direction: Direction,
+    ) -> Option<NextOffset> {
         if let (Pattern::RandTrimWrite, Direction::Write, Some((start, length))) =
             (rules.pattern, direction, file.trimmed)
         {
-            return Some(Place {
+            return Some(NextOffset {
                 relative: start,
                 is_random: true,
                 length: Some(length),
             });
         }
         if !rules.pattern.is_random() {
-            return file.sequential(rules, direction).map(Place::sequential);
+            return file
+                .sequential(rules, direction)
+                .map(NextOffset::sequential);
         }
         self.until_random -= 1;
         if self.until_random > 0 {
@@ -154,9 +161,9 @@ impl OffsetDraws {
         let percent = rules.random_percent[direction];
         let random = percent == 100 || self.sequential[direction].percent() <= percent;
         if !random && let Some(relative) = file.sequential(rules, direction) {
-            return Some(Place::sequential(relative));
+            return Some(NextOffset::sequential(relative));
         }
-        self.random(rules, file, direction).map(Place::random)
+        self.random(rules, file, direction).map(NextOffset::random)
     }
 
     /// `rw=randread:8`: the seven after each random one.
@@ -165,7 +172,7 @@ impl OffsetDraws {
         rules: &Rules,
         file: &mut File,
         direction: Direction,
-    ) -> Option<Place> {
+    ) -> Option<NextOffset> {
         let relative = match rules.sequencer {
             Sequencer::Identical => Some(file.start[direction].unwrap_or(0)),
             Sequencer::Sequential => file.sequential(rules, direction),
@@ -174,8 +181,8 @@ impl OffsetDraws {
             file.extent.length_bytes - rules.min[direction].min(file.extent.length_bytes) >= *at
         };
         match relative.filter(fits) {
-            Some(relative) => Some(Place::sequential(relative)),
-            None => self.random(rules, file, direction).map(Place::random),
+            Some(relative) => Some(NextOffset::sequential(relative)),
+            None => self.random(rules, file, direction).map(NextOffset::random),
         }
     }
 
@@ -209,7 +216,7 @@ impl OffsetDraws {
                     if relative <= last {
                         return Some(relative);
                     }
-                    // Too near the end for this direction's blocks.
+                    // Too close to the end for a block of this direction.
                     map.visit(relative / rules.unit, 1);
                 }
             }

@@ -14,7 +14,7 @@ pub(crate) struct Limits {
     job_bytes: u64,
     /// The job is over after this many I/Os.
     job_ios: u64,
-    /// What fio compares the total with before another pass.
+    /// fio starts another pass while the total is below this.
     wanted_bytes: u64,
     /// `io_size` was given.
     beyond_files: bool,

@@ -107,8 +107,8 @@ impl OffsetGenerator {
         true
     }
 
-    /// OffsetDraws from the beginning of all streams again, but for those of ranks,
-    /// which fio lets run on.
+    /// Draws from the beginning of all streams again, except those of ranks, which fio
+    /// lets run on.
     fn repeat_draws(&mut self) {
         self.draws = OffsetDraws::new(&self.seeds);
         self.mix.reseed(self.seeds.stream(Stream::Mix));

@@ -55,7 +55,7 @@ enum Program {
 
 /// What a plane's collection does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum CollectionStep {
     /// Reads the page at this place of the plane.
     Read(u32),
     /// Erases this block of the plane.
@@ -264,7 +264,7 @@ impl MapBlocks {
     }
 
     /// What a plane's collection does next, if it has to do anything now.
-    pub(crate) fn next_step(&mut self, plane: usize) -> Option<Step> {
+    pub(crate) fn next_step(&mut self, plane: usize) -> Option<CollectionStep> {
         if self.planes[plane].job.is_none() {
             self.begin_job(plane)?;
         }
@@ -282,13 +282,13 @@ impl MapBlocks {
                 && self.newest[page as usize] == place;
             if is_current {
                 job.moving += 1;
-                return Some(Step::Read(place));
+                return Some(CollectionStep::Read(place));
             }
         }
         let is_empty = state.valid[job.victim as usize] == 0;
         if job.next_page == pages && job.moving == 0 && is_empty {
             job.erasing = true;
-            return Some(Step::Erase(job.victim));
+            return Some(CollectionStep::Erase(job.victim));
         }
         None
     }
@@ -473,8 +473,8 @@ mod tests {
         fn collect(&mut self, plane: usize) {
             while let Some(step) = self.map.next_step(plane) {
                 self.doing[plane].push_back(match step {
-                    Step::Read(place) => Doing::Read { place },
-                    Step::Erase(block) => Doing::Erase { block },
+                    CollectionStep::Read(place) => Doing::Read { place },
+                    CollectionStep::Erase(block) => Doing::Erase { block },
                 });
             }
         }

@@ -21,7 +21,7 @@ use crate::ssd::flash::Flash;
 use crate::ssd::flash::transaction::{FlashPage, NONE, Operation, Source, Transaction};
 use crate::ssd::ftl::placement::Placement;
 use crate::ssd::spec::{InitialState, SsdSpec};
-use blocks::{MapBlocks, Step};
+use blocks::{CollectionStep, MapBlocks};
 use cmt::Cmt;
 
 /// Who waits for lines of the map.
@@ -406,8 +406,8 @@ impl CachedMap {
     fn collect(&mut self, flash: &mut Flash, stats: &mut DeviceStats, now_ns: u64, plane: usize) {
         while let Some(step) = self.blocks.next_step(plane) {
             let (kind, place, bytes) = match step {
-                Step::Read(place) => (Operation::Read, place, self.page_bytes),
-                Step::Erase(block) => (Operation::Erase, block * self.pages_per_block, 0),
+                CollectionStep::Read(place) => (Operation::Read, place, self.page_bytes),
+                CollectionStep::Erase(block) => (Operation::Erase, block * self.pages_per_block, 0),
             };
             let what = (kind, (Source::MapMove, plane as u32));
             self.enqueue(flash, stats, now_ns, what, (plane, place), bytes);

@@ -13,7 +13,7 @@ use crate::ssd::flash::transaction::NONE;
 use crate::ssd::ftl::blocks::{NO_BLOCK, Use};
 use crate::ssd::ftl::copies::Holds;
 use crate::ssd::ftl::hybrid::{LogicalPlace, RandomLog, SequentialLog};
-use crate::ssd::ftl::page_map::Place;
+use crate::ssd::ftl::page_map::MapEntry;
 use crate::ssd::ftl::{CLOSED, Ftl, Located, Stream};
 
 /// A logical block's merge under way.
@@ -32,7 +32,7 @@ pub(crate) struct Merge {
 
 /// What the next step of a plane's merges was or needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum MergeStep {
     /// Nothing is to be done, or something has to end first.
     None,
     /// A sequential log became the data block.
@@ -87,7 +87,7 @@ impl Ftl {
     }
 
     /// Takes the next step of a plane in which no merge is under way.
-    pub(crate) fn next_merge(&mut self, plane: u32) -> Step {
+    pub(crate) fn next_merge(&mut self, plane: u32) -> MergeStep {
         for number in 0..self.logs(plane).sequential.len() {
             if self.is_closed_sequential(plane, number) {
                 return self.finish_sequential(plane, number);
@@ -95,23 +95,23 @@ impl Ftl {
         }
         let logs = self.logs(plane);
         let Some(oldest) = logs.random.front().filter(|_| logs.reclaiming) else {
-            return Step::None;
+            return MergeStep::None;
         };
         let oldest = oldest.block;
         if self.frontier(plane, Stream::Host).block == oldest && self.put_aside(plane).is_err()
             || !self.is_written_random(plane)
         {
-            return Step::None;
+            return MergeStep::None;
         }
         let Some(logical) = self.first_logical_in(oldest) else {
             self.logs_mut(plane).reclaiming = false;
             self.logs_mut(plane).random.pop_front();
             self.add_dead_block(plane, oldest);
-            return Step::Released;
+            return MergeStep::Released;
         };
         match self.sequential_of(plane, logical) {
-            Some(number) if self.logs(plane).sequential[number].closing => Step::None,
-            Some(number) => Step::Close(number),
+            Some(number) if self.logs(plane).sequential[number].closing => MergeStep::None,
+            Some(number) => MergeStep::Close(number),
             None => self.begin_full(plane, logical, None),
         }
     }
@@ -148,7 +148,7 @@ impl Ftl {
         })
     }
 
-    fn finish_sequential(&mut self, plane: u32, number: usize) -> Step {
+    fn finish_sequential(&mut self, plane: u32, number: usize) -> MergeStep {
         let stream = Stream::Sequential(number as u8);
         let log = self.logs(plane).sequential[number];
         let old = self.logs(plane).data[log.logical as usize];
@@ -165,12 +165,12 @@ impl Ftl {
             logs.sequential[number] = SequentialLog::NONE;
             logs.data[log.logical as usize] = log.block;
             if old == log.block {
-                return Step::Released;
+                return MergeStep::Released;
             }
             if old != NO_BLOCK {
                 self.add_dead_block(plane, old);
             }
-            return Step::Switched;
+            return MergeStep::Switched;
         }
         let pages = self.blocks.programmed[log.block as usize] as u32;
         let first = self.page_start(old, 0);
@@ -179,7 +179,7 @@ impl Ftl {
             return self.begin_full(plane, log.logical, Some(number));
         }
         let Some(last) = needed(pages * self.slots_per_page()) else {
-            return Step::None;
+            return MergeStep::None;
         };
         let last_page = self.parts(last).page;
         let frontier = self.frontier(plane, stream);
@@ -193,13 +193,13 @@ impl Ftl {
             end_page: last_page + 1,
             moved: Vec::new(),
         });
-        Step::Partial
+        MergeStep::Partial
     }
 
     /// Begins to write a new data block, if there is a block for it.
-    fn begin_full(&mut self, plane: u32, logical: u32, sequential: Option<usize>) -> Step {
+    fn begin_full(&mut self, plane: u32, logical: u32, sequential: Option<usize>) -> MergeStep {
         if self.planes[plane as usize].free.len() == 0 {
-            return Step::None;
+            return MergeStep::None;
         }
         let per_page = self.slots_per_page();
         let is_there = |page: &u32| {
@@ -219,7 +219,7 @@ impl Ftl {
             end_page: last.map_or(0, |page| page + 1),
             moved: Vec::new(),
         });
-        Step::Full
+        MergeStep::Full
     }
 
     /// The slot at an offset of a logical block, and where a merge takes it
@@ -335,10 +335,10 @@ impl Ftl {
                 self.dead_block_erased(plane);
             }
             match self.next_merge(plane) {
-                Step::None => return,
-                Step::Close(number) => self.close_at_once(plane, number),
-                Step::Switched | Step::Released => {}
-                Step::Partial | Step::Full => {
+                MergeStep::None => return,
+                MergeStep::Close(number) => self.close_at_once(plane, number),
+                MergeStep::Switched | MergeStep::Released => {}
+                MergeStep::Partial | MergeStep::Full => {
                     while self.next_merge_page(plane, &mut sources).is_some() {
                         let record = self.begin_merge_page(plane);
                         for (slot, from) in sources.drain(..) {
@@ -380,7 +380,7 @@ impl Ftl {
     /// What a merge copied is where it was.
     fn undo(&mut self, plane: u32, merge: Merge) {
         for (slot, from) in merge.moved {
-            if let Place::At(at) = self.map.get(slot)
+            if let MapEntry::At(at) = self.map.get(slot)
                 && self.parts(at).block == merge.target
             {
                 self.map.set(slot, from);

@@ -35,7 +35,7 @@ use std::collections::VecDeque;
 
 use crate::ssd::flash::transaction::NONE;
 use crate::ssd::ftl::blocks::{NO_BLOCK, Use};
-use crate::ssd::ftl::page_map::Place;
+use crate::ssd::ftl::page_map::MapEntry;
 use crate::ssd::ftl::placement::Home;
 use crate::ssd::ftl::{CLOSED, Frontier, Ftl, Stream};
 use crate::ssd::spec::Mapping;
@@ -260,7 +260,7 @@ impl Ftl {
         let first = self.page_start(frontier.block, frontier.page);
         let is_next = place.offset == frontier.page * self.slots_per_page() + taken;
         let here = |at| (first..first + taken).contains(&at);
-        is_next || matches!(self.map.get(slot), Place::At(at) if here(at))
+        is_next || matches!(self.map.get(slot), MapEntry::At(at) if here(at))
     }
 
     fn use_sequential(&mut self, plane: u32, number: usize) -> Stream {
