@@ -372,6 +372,7 @@ fn real_job(args: &CompareArgs, world: &str) -> Result<JobSource, Failure> {
     let models = &work.models;
     for (option, is_given) in [
         ("--memory", models.memory.is_some()),
+        ("--fs", models.fs.is_some()),
         ("--read-ahead-kb", models.read_ahead_kb.is_some()),
         ("--sysctl", !models.sysctls.is_empty()),
     ] {

@@ -81,6 +81,18 @@ pub const AXES: &[Axis] = &[
         },
     },
     Axis {
+        name: "fs",
+        help: "the file system that files are on: raw, ext2 or vfat, as in --fs",
+        worlds: &[World::Sim],
+        takes: None,
+        set: |setting, key, value| {
+            let kind = value.parse();
+            let mistake = |problem| Error::Mistake(format!("--vary {key}={value}: {problem}"));
+            setting.file_system = kind.map_err(mistake)?;
+            Ok(())
+        },
+    },
+    Axis {
         name: "SCHEDULER.TUNABLE",
         help: "a scheduler's tunable, such as mq-deadline.fifo_batch",
         worlds: ALL_WORLDS,

@@ -6,7 +6,7 @@ use blklab_device::{DriveSpec, DriveState, Faults, registry};
 use blklab_driver::Driver;
 use blklab_elevator::SchedulerChoice;
 use blklab_host::QueueSettings;
-use blklab_sim::Caching;
+use blklab_sim::{Caching, FileSystemKind};
 use blklab_workload::fio::{self, Override};
 
 use crate::error::Error;
@@ -27,6 +27,8 @@ pub struct Setting {
     pub read_ahead_kb: Option<u32>,
     /// The machine's memory, in bytes; [`Caching`]'s if not given.
     pub memory_bytes: Option<u64>,
+    /// What the files of jobs are on.
+    pub file_system: FileSystemKind,
     /// Settings of the kernel's, such as `vm.dirty_ratio`, and their values.
     pub sysctls: Vec<(String, String)>,
     /// The queue's `wbt_lat_usec`; as it is if not given.
@@ -150,7 +152,10 @@ impl Setting {
 
     /// The memory and settings of the page cache.
     pub(crate) fn caching(&self) -> Result<Caching, Error> {
-        let mut caching = Caching::default();
+        let mut caching = Caching {
+            file_system: self.file_system,
+            ..Caching::default()
+        };
         if let Some(kib) = self.read_ahead_kb {
             caching.read_ahead_kb = kib;
         }

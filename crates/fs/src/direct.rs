@@ -37,7 +37,8 @@ impl<H: Host> Vfs<H> {
     /// cached. Returns how many bytes there were.
     ///
     /// # Errors
-    /// [`FsError::NotAligned`] where place, length or buffer is not whole sectors.
+    /// [`FsError::NotAligned`] where place, length or buffer is not whole sectors,
+    /// [`FsError::Device`] where a bio fails.
     pub async fn read_direct(&self, file: &File, call: DirectCall) -> Result<u64, FsError> {
         let size = self.size_bytes(file.inode);
         let bytes = call.bytes.min(size.saturating_sub(call.pos));
@@ -50,7 +51,7 @@ impl<H: Host> Vfs<H> {
         }
         let last = call.pos + bytes - 1;
         self.write_range(file.inode, call.pos, last, true).await;
-        self.transfer(file, Op::Read, call).await;
+        self.transfer(file, Op::Read, call).await?;
         Ok(bytes)
     }
 
@@ -58,7 +59,8 @@ impl<H: Host> Vfs<H> {
     /// a device that happens before alignment is looked at.
     ///
     /// # Errors
-    /// [`FsError::NotAligned`] where place, length or buffer is not whole sectors.
+    /// [`FsError::NotAligned`] where place, length or buffer is not whole sectors,
+    /// [`FsError::Device`] where a bio fails.
     pub async fn write_direct(&self, file: &File, call: DirectCall) -> Result<u64, FsError> {
         let last = call.pos + call.bytes.max(1) - 1;
         if !call.is_aligned() && !self.inode(file.inode).is_device {
@@ -71,14 +73,14 @@ impl<H: Host> Vfs<H> {
         if !call.is_aligned() {
             return Err(FsError::NotAligned);
         }
-        self.transfer(file, Op::Write, call).await;
+        self.transfer(file, Op::Write, call).await?;
         self.grow(file.inode, call.pos + call.bytes);
         Ok(call.bytes)
     }
 
     /// Sends all bios of a call, then waits for them. A device's read that fits
     /// into one bio is marked as waited for (`__blkdev_direct_IO_simple`).
-    async fn transfer(&self, file: &File, op: Op, call: DirectCall) {
+    async fn transfer(&self, file: &File, op: Op, call: DirectCall) -> Result<(), FsError> {
         let is_simple = self.inode(file.inode).is_device && call.bytes <= BIO_MAX_BYTES;
         let flags = match op {
             Op::Write => BioFlags::SYNC | BioFlags::IDLE,
@@ -88,16 +90,19 @@ impl<H: Host> Vfs<H> {
         let mut under_way = Vec::new();
         let (mut at, end) = (call.pos, call.pos + call.bytes);
         while at < end {
-            let extent = self.host().extent(file.inode, at).await;
-            let length = extent.bytes.min(end - at).min(BIO_MAX_BYTES);
+            let wanted = BIO_MAX_BYTES.min(end - at);
+            let extent = self.host().extent(file.inode, at, wanted).await;
+            let length = extent.bytes.min(wanted);
             if let Some(sector) = extent.sector {
                 let bio = Self::data_bio(op, flags, sector, length);
                 under_way.push(self.submit(bio, Vec::new()).await);
             }
             at += length;
         }
+        let mut done = Ok(());
         for bio in under_way {
-            self.bio_end(bio).await;
+            done = self.bio_end(bio).await.and(done);
         }
+        done
     }
 }

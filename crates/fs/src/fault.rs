@@ -181,7 +181,8 @@ impl<H: Host> Vfs<H> {
     /// A program reads the byte at `offset` of a mapping.
     ///
     /// # Errors
-    /// [`FsError::NotMapped`] behind the end of the file or of the mapping.
+    /// [`FsError::NotMapped`] behind the end of the file or of the mapping,
+    /// [`FsError::Device`] where the page cannot be read.
     pub async fn touch(&self, mapping: &Mapping, offset: u64) -> Result<(), FsError> {
         let index = mapping.first + offset / PAGE_BYTES;
         let walks = (self.host()).walks_page_table(mapping.address_page + offset / PAGE_BYTES);
@@ -201,6 +202,9 @@ impl<H: Host> Vfs<H> {
                 return Ok(());
             }
             if let Some(folio) = self.filemap_fault(mapping, index, tried).await {
+                if !self.cache.borrow().has(folio, flag::UPTODATE) {
+                    return Err(FsError::Device);
+                }
                 self.set_entry(mapping, index, folio);
                 return Ok(());
             }
@@ -209,10 +213,10 @@ impl<H: Host> Vfs<H> {
     }
 
     /// A program writes the byte at `offset` of a shared mapping: its page is dirty
-    /// from the first write on, until it is written out.
+    /// from the first write on, until it is written out. A hole gets its block.
     ///
     /// # Errors
-    /// [`FsError::NotMapped`] behind the end of the file or of the mapping.
+    /// As [`Vfs::touch`]; [`FsError::NoSpace`].
     pub async fn touch_for_write(&self, mapping: &Mapping, offset: u64) -> Result<(), FsError> {
         self.touch(mapping, offset).await?;
         let inode = mapping.file.inode;
@@ -226,6 +230,10 @@ impl<H: Host> Vfs<H> {
         let of = self.inode(inode);
         let begin = index * PAGE_BYTES;
         let end = (begin + PAGE_BYTES).min(of.size_bytes.max(begin + 1));
+        if !self.cache.borrow().has(folio, flag::MAPPED_TO_DISK) {
+            self.host().allocate(inode, begin, end).await?;
+            self.cache.borrow_mut().set(folio, flag::MAPPED_TO_DISK);
+        }
         self.mark_folio_dirty(folio, of.blocks(begin, end));
         self.balance_dirty_pages(inode).await;
         self.host().resched().await;

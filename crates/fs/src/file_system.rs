@@ -412,11 +412,18 @@ pub trait FileSystem {
     /// Whether the inode has changes that are in memory alone.
     fn is_dirty(&self, ino: Ino) -> bool;
 
-    /// Puts an inode's changes into its block, which becomes dirty.
+    /// Puts an inode's changes into its block, which becomes dirty; if `wait`, that is
+    /// written.
     ///
     /// # Errors
     /// [`FsError::Corrupt`] and [`FsError::Device`].
-    fn write_inode(&self, ino: Ino) -> impl Future<Output = Result<(), FsError>>;
+    fn write_inode(&self, ino: Ino, wait: bool) -> impl Future<Output = Result<(), FsError>>;
+
+    /// Writes the blocks that are needed to find a file's data, and waits for that.
+    ///
+    /// # Errors
+    /// [`FsError::Device`].
+    fn sync_buffers(&self, ino: Ino) -> impl Future<Output = Result<(), FsError>>;
 
     /// Puts all that is in memory alone into dirty blocks: inodes and counters.
     ///

@@ -62,6 +62,9 @@ pub struct Extent {
     pub sector: Option<u64>,
     /// How many bytes from the one asked for lie there, one after the other.
     pub bytes: u64,
+    /// Where the file goes on is not known without reading another block, so that a bio
+    /// should not wait for it (`BH_Boundary`).
+    pub boundary: bool,
 }
 
 /// An open file: its readahead state, and what was advised of it.
@@ -71,6 +74,8 @@ pub struct File {
     pub inode: InodeId,
     pub(crate) ra: Cell<RaState>,
     pub(crate) random: Cell<bool>,
+    /// Failed writes of the file that this user of it was told of.
+    pub(crate) write_errors_seen: Cell<u32>,
 }
 
 impl File {
@@ -80,6 +85,7 @@ impl File {
             inode,
             ra: Cell::new(RaState::new(device.ra_pages)),
             random: Cell::new(false),
+            write_errors_seen: Cell::new(0),
         }
     }
 

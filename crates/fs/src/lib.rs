@@ -9,6 +9,7 @@
 
 mod bio;
 mod buffer;
+mod buffer_cache;
 mod counts;
 mod direct;
 mod error;
@@ -32,6 +33,7 @@ pub mod write_back;
 
 pub use bio::{Bio, BioId};
 pub use buffer::{Buffer, Buffers};
+pub use buffer_cache::{BufferCache, BufferCounts};
 pub use counts::CacheCounts;
 pub use direct::DirectCall;
 pub use error::FsError;
@@ -42,14 +44,14 @@ pub use file_system::{
     Attributes, BlockMap, Caller, Change, Civil, DirEntry, FileKind, FileSystem, Ino, NewInode,
     Timestamp, Usage,
 };
-pub use image::{Image, Run, Storage, Volume, at_once};
+pub use image::{Image, Run, SparseDisk, Storage, Volume, at_once};
 pub use inode::{BackingDevice, Extent, File, Inode, InodeId, ReadPath};
 pub use invalidate::Advice;
 pub use mounted::{MountOptions, Mounted};
 pub use readahead::RaState;
 pub use reclaim::{LruStatistics, Memory, Policy, Watermarks};
 pub use vfat::{Charset, FatWidth, ShortNames, Vfat, VfatLayout, VfatOptions};
-pub use vfs::{DentryCounts, Host, Namespace, OpenFile, OpenFlags, Place, Vfs};
+pub use vfs::{DentryCounts, Host, MountedOn, Namespace, OpenFile, OpenFlags, Place, Vfs};
 
 /// Bytes of a page.
 pub const PAGE_BYTES: u64 = 4096;

@@ -52,6 +52,20 @@ impl<D: Buffers> Mounted<D> {
         ))
     }
 
+    /// Says on its device that it is mounted to be written, where that is told there.
+    pub fn mount(&self, now: Timestamp) {
+        if let Mounted::Ext2(fs) = self {
+            fs.mount(now);
+        }
+    }
+
+    /// Says there that nothing is missing on the device, after [`FileSystem::sync`].
+    pub fn unmount(&self) {
+        if let Mounted::Ext2(fs) = self {
+            fs.unmount();
+        }
+    }
+
     /// Its device.
     pub fn device(&self) -> &D {
         either!(self, fs => fs.device())
@@ -174,8 +188,12 @@ impl<D: Buffers> FileSystem for Mounted<D> {
         either!(self, fs => fs.is_dirty(ino))
     }
 
-    async fn write_inode(&self, ino: Ino) -> Result<(), FsError> {
-        either!(self, fs => fs.write_inode(ino).await)
+    async fn write_inode(&self, ino: Ino, wait: bool) -> Result<(), FsError> {
+        either!(self, fs => fs.write_inode(ino, wait).await)
+    }
+
+    async fn sync_buffers(&self, ino: Ino) -> Result<(), FsError> {
+        either!(self, fs => fs.sync_buffers(ino).await)
     }
 
     async fn sync(&self, now: Timestamp) -> Result<(), FsError> {

@@ -1,6 +1,7 @@
 //! Buffered reads (`filemap_read` of Linux 6.12's `mm/filemap.c`).
 
 use crate::PAGE_BYTES;
+use crate::error::FsError;
 use crate::event::Event;
 use crate::inode::{File, InodeId};
 use crate::page_cache::{FolioId, flag};
@@ -40,18 +41,32 @@ enum Round {
     Got,
     /// It has to look again.
     Again,
+    /// The page that it begins with cannot be read.
+    Failed,
 }
 
 impl<H: Host> Vfs<H> {
     /// Reads `bytes` from `pos` on into the page cache and out of it. Returns how
     /// many there were before the end of the file.
-    pub async fn read(&self, file: &File, pos: u64, bytes: u64) -> u64 {
+    ///
+    /// # Errors
+    /// [`FsError::Device`] where the first page cannot be read.
+    pub async fn read(&self, file: &File, pos: u64, bytes: u64) -> Result<u64, FsError> {
         self.read_into(file, pos, bytes, u64::MAX).await
     }
 
     /// Reads into a buffer of which only `buffer_bytes` are in the program's memory: the
     /// call asks for more, but ends there (`EFAULT`).
-    pub async fn read_into(&self, file: &File, pos: u64, bytes: u64, buffer_bytes: u64) -> u64 {
+    ///
+    /// # Errors
+    /// As [`Vfs::read`].
+    pub async fn read_into(
+        &self,
+        file: &File,
+        pos: u64,
+        bytes: u64,
+        buffer_bytes: u64,
+    ) -> Result<u64, FsError> {
         let size = self.size_bytes(file.inode);
         let mut left = bytes;
         if self.inode(file.inode).is_device {
@@ -61,10 +76,14 @@ impl<H: Host> Vfs<H> {
         // -1 before the first read.
         let mut last_pos = file.ra.get().prev_pos;
         let mut moved = false;
+        let mut got = Ok(());
         let buffer_end = pos.saturating_add(buffer_bytes);
         while left > 0 && at < size.min(buffer_end) {
             let mut batch = Batch::EMPTY;
-            self.filemap_get_pages(file, at, left, &mut batch).await;
+            got = self.filemap_get_pages(file, at, left, &mut batch).await;
+            if got.is_err() {
+                break;
+            }
             let end = size.min(at + left);
             for (n, folio) in batch.folios.iter().take(batch.len).flatten().enumerate() {
                 // Reads that follow each other inside a folio use it once.
@@ -87,8 +106,9 @@ impl<H: Host> Vfs<H> {
             let mut ra = file.ra.get();
             ra.prev_pos = last_pos;
             file.ra.set(ra);
+            return Ok(at - pos);
         }
-        at - pos
+        got.map(|()| 0)
     }
 
     /// A read copies from so many pages of a folio.
@@ -110,13 +130,20 @@ impl<H: Host> Vfs<H> {
 
     /// Has the next pages of a read that are there without waiting, or the one
     /// that had to be waited for.
-    async fn filemap_get_pages(&self, file: &File, pos: u64, bytes: u64, batch: &mut Batch) {
+    async fn filemap_get_pages(
+        &self,
+        file: &File,
+        pos: u64,
+        bytes: u64,
+        batch: &mut Batch,
+    ) -> Result<(), FsError> {
         let index = pos / PAGE_BYTES;
         let last_index = (pos + bytes).div_ceil(PAGE_BYTES);
         loop {
             batch.len = 0;
             match self.try_get_pages(file, index, last_index, batch).await {
-                Round::Got => return,
+                Round::Got => return Ok(()),
+                Round::Failed => return Err(FsError::Device),
                 Round::Again => {}
             }
         }
@@ -144,15 +171,13 @@ impl<H: Host> Vfs<H> {
             self.page_cache_async_ra(file, folio, req, Origin::Read)
                 .await;
         }
-        if !self.cache.borrow().has(folio, flag::UPTODATE) && !self.filemap_update_page(folio).await
-        {
-            // Those before it are read first, where there are any.
-            batch.len -= 1;
-            return if batch.len > 0 {
-                Round::Got
-            } else {
-                Round::Again
-            };
+        if !self.cache.borrow().has(folio, flag::UPTODATE) {
+            let update = self.filemap_update_page(folio).await;
+            if !matches!(update, Round::Got) {
+                // Those before it are read first, where there are any.
+                batch.len -= 1;
+                return if batch.len > 0 { Round::Got } else { update };
+            }
         }
         let last = last_index - 1;
         self.trace(Event::GetPages {
@@ -190,23 +215,29 @@ impl<H: Host> Vfs<H> {
         self.counts.borrow_mut().missed += 1;
         self.read_folio(folio).await;
         self.wait_until_clear(folio, flag::LOCKED).await;
+        if !self.cache.borrow().has(folio, flag::UPTODATE) {
+            return Round::Failed;
+        }
         batch.push(folio);
         Round::Got
     }
 
-    /// Waits for a folio, or reads it; whether it is this read that did so and may
-    /// take it at once.
-    async fn filemap_update_page(&self, folio: FolioId) -> bool {
+    /// Waits for a folio, or reads it; this read may take it at once only where it is
+    /// the one that did so.
+    async fn filemap_update_page(&self, folio: FolioId) -> Round {
         self.counts.borrow_mut().missed += 1;
         if self.cache.borrow().has(folio, flag::LOCKED) {
             self.wait_until_clear(folio, flag::LOCKED).await;
-            return false;
+            return Round::Again;
         }
         if !self.cache.borrow().has(folio, flag::UPTODATE) {
             self.cache.borrow_mut().set(folio, flag::LOCKED);
             self.read_folio(folio).await;
             self.wait_until_clear(folio, flag::LOCKED).await;
         }
-        true
+        match self.cache.borrow().has(folio, flag::UPTODATE) {
+            true => Round::Got,
+            false => Round::Failed,
+        }
     }
 }

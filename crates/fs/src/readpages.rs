@@ -64,7 +64,7 @@ impl<H: Host> Vfs<H> {
                 }
                 ReadPath::Iomap => self.read_folio_by_extents(inode, folio, &mut open).await,
             }
-            self.cache.borrow_mut().end_read(folio);
+            self.cache.borrow_mut().end_read(folio, false);
         }
         self.send(&mut open).await;
     }
@@ -85,9 +85,15 @@ impl<H: Host> Vfs<H> {
         let mut at = begin;
         let mut mapped: Option<(u64, u64)> = None;
         let mut hole = false;
+        let mut ends_map = false;
+        // It has buffers, of which some are newer than the device's.
+        if self.cache.borrow().uptodate_blocks(folio) != 0 {
+            return self.read_blocks(inode, of, folio, end, open).await;
+        }
         while at < end {
-            let extent = self.host().extent(inode, at).await;
+            let extent = self.host().extent(inode, at, end - at).await;
             let bytes = extent.bytes.min(end - at);
+            ends_map = extent.boundary && at + bytes == end;
             match (extent.sector, mapped) {
                 (None, _) => hole = true,
                 (Some(sector), None) if !hole => mapped = Some((sector, bytes)),
@@ -105,7 +111,7 @@ impl<H: Host> Vfs<H> {
             return;
         };
         self.append(open, folio, sector, bytes).await;
-        if bytes < PAGE_BYTES {
+        if bytes < PAGE_BYTES || ends_map {
             self.send(open).await;
         }
     }
@@ -121,8 +127,13 @@ impl<H: Host> Vfs<H> {
     ) {
         self.send(open).await;
         let begin = self.cache.borrow().index(folio) * PAGE_BYTES;
+        let uptodate = self.cache.borrow().uptodate_blocks(folio);
         for at in (begin..end).step_by(of.block_bytes as usize) {
-            if let Some(sector) = self.host().extent(inode, at).await.sector {
+            if of.blocks(at, at + 1) & uptodate != 0 {
+                continue;
+            }
+            let extent = self.host().extent(inode, at, of.block_bytes).await;
+            if let Some(sector) = extent.sector {
                 self.append(open, folio, sector, of.block_bytes).await;
                 let others = std::mem::replace(&mut open.reason, Reason::Wanted);
                 self.send(open).await;
@@ -140,7 +151,7 @@ impl<H: Host> Vfs<H> {
         };
         let mut at = begin;
         while at < end.min(self.size_bytes(inode)) {
-            let Extent { sector, bytes, .. } = self.host().extent(inode, at).await;
+            let Extent { sector, bytes, .. } = self.host().extent(inode, at, end - at).await;
             let bytes = bytes.min(end - at);
             if let Some(sector) = sector {
                 self.append(open, folio, sector, bytes).await;

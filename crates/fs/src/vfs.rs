@@ -14,6 +14,7 @@ use blklab_blk::{BioFlags, Op, Sector};
 
 use crate::bio::{Bio, BioId};
 use crate::counts::CacheCounts;
+use crate::error::FsError;
 use crate::event::Event;
 use crate::fault::Mapping;
 use crate::inode::{Extent, File, Inode, InodeId};
@@ -22,7 +23,7 @@ use crate::reclaim::{Lru, Memory, Origin, Policy};
 use crate::write_back::{DeviceId, Dirtier, Settings, WriteBack};
 
 pub use dentry::DentryCounts;
-pub use namespace::{Namespace, OpenFile, OpenFlags, Place};
+pub use namespace::{MountedOn, Namespace, OpenFile, OpenFlags, Place};
 
 /// What files stand on: a block layer, and maps from files to their device.
 pub trait Host: Sized {
@@ -30,8 +31,60 @@ pub trait Host: Sized {
     /// submitter would, for a tag.
     fn submit(&self, vfs: &Vfs<Self>, id: BioId, bio: Bio) -> impl Future<Output = ()>;
 
-    /// Where `byte` of a file is.
-    fn extent(&self, inode: InodeId, byte: u64) -> impl Future<Output = Extent>;
+    /// Where `byte` of a file is, and `bytes` behind it at most. What cannot be found
+    /// out is a hole.
+    fn extent(&self, inode: InodeId, byte: u64, bytes: u64) -> impl Future<Output = Extent>;
+
+    /// Sees to it that the bytes of one page of a file that are about to be written
+    /// have their place (`get_block`). Returns how many of the blocks that they touch
+    /// are new, a bit for each block of the page: what those hold is not the file's.
+    ///
+    /// # Errors
+    /// [`FsError::NoSpace`], and where the file's map cannot be read.
+    fn allocate(
+        &self,
+        inode: InodeId,
+        first_byte: u64,
+        end_byte: u64,
+    ) -> impl Future<Output = Result<u8, FsError>> {
+        let _ = (inode, first_byte, end_byte);
+        ready(Ok(0))
+    }
+
+    /// The page cache holds pages of an inode of a mounted file system from now on.
+    fn inode_added(&self, inode: InodeId, place: Place) {
+        let _ = (inode, place);
+    }
+
+    /// Writes what is needed to find a file's data, but not the inode, and waits for
+    /// it (`sync_mapping_buffers`).
+    ///
+    /// # Errors
+    /// [`FsError::Device`].
+    fn sync_buffers(&self, inode: InodeId) -> impl Future<Output = Result<(), FsError>> {
+        let _ = inode;
+        ready(Ok(()))
+    }
+
+    /// Puts an inode into its block, and writes that if somebody waits
+    /// (`write_inode`).
+    ///
+    /// # Errors
+    /// [`FsError::Device`].
+    fn write_inode(&self, inode: InodeId, wait: bool) -> impl Future<Output = Result<(), FsError>> {
+        let _ = (inode, wait);
+        ready(Ok(()))
+    }
+
+    /// Puts what the file system of a device has in memory alone into its blocks
+    /// (`sync_fs`).
+    ///
+    /// # Errors
+    /// [`FsError::Device`].
+    fn sync_file_system(&self, device: DeviceId) -> impl Future<Output = Result<(), FsError>> {
+        let _ = device;
+        ready(Ok(()))
+    }
 
     /// The page frame that a cached page is in, where that is known. Pages in frames
     /// that follow each other are one segment of a bio.
@@ -90,6 +143,7 @@ struct Pending {
     op: Option<Op>,
     folios: Vec<FolioId>,
     ended: bool,
+    has_failed: bool,
     waker: Option<Waker>,
 }
 
@@ -155,7 +209,10 @@ impl<H: Host> Vfs<H> {
 
     /// Opens a file.
     pub fn open(&self, inode: InodeId) -> File {
-        File::new(inode, &self.cache.borrow().inode(inode).device)
+        let cache = self.cache.borrow();
+        let file = File::new(inode, &cache.inode(inode).device);
+        file.write_errors_seen.set(cache.write_errors(inode));
+        file
     }
 
     /// A file's length in bytes.
@@ -244,6 +301,7 @@ impl<H: Host> Vfs<H> {
             op: Some(bio.op),
             folios,
             ended: false,
+            has_failed: false,
             waker: None,
         };
         let free = self.free_bios.borrow_mut().pop();
@@ -262,7 +320,10 @@ impl<H: Host> Vfs<H> {
     }
 
     /// Waits for the end of a bio of [`Vfs::submit`] without folios.
-    pub(crate) async fn bio_end(&self, id: BioId) {
+    ///
+    /// # Errors
+    /// [`FsError::Device`] where it failed.
+    pub(crate) async fn bio_end(&self, id: BioId) -> Result<(), FsError> {
         poll_fn(|context| {
             let mut bios = self.bios.borrow_mut();
             let bio = &mut bios[id.0 as usize];
@@ -274,14 +335,29 @@ impl<H: Host> Vfs<H> {
         })
         .await;
         self.free_bios.borrow_mut().push(id.0);
+        match self.bios.borrow()[id.0 as usize].has_failed {
+            true => Err(FsError::Device),
+            false => Ok(()),
+        }
     }
 
-    /// A bio has ended.
+    /// A bio has ended well.
     pub fn bio_ended(&self, id: BioId) {
+        self.end_bio(id, false);
+    }
+
+    /// A bio has failed: pages that it should read are not uptodate, and who writes
+    /// their file is told of those that it should write ([`Vfs::fsync`]).
+    pub fn bio_failed(&self, id: BioId) {
+        self.end_bio(id, true);
+    }
+
+    fn end_bio(&self, id: BioId, has_failed: bool) {
         let (op, folios, waker) = {
             let mut bios = self.bios.borrow_mut();
             let bio = &mut bios[id.0 as usize];
             bio.ended = true;
+            bio.has_failed = has_failed;
             (bio.op, std::mem::take(&mut bio.folios), bio.waker.take())
         };
         if folios.is_empty() {
@@ -293,8 +369,12 @@ impl<H: Host> Vfs<H> {
         }
         for folio in folios {
             if op == Some(Op::Read) {
-                self.cache.borrow_mut().end_read(folio);
+                self.cache.borrow_mut().end_read(folio, has_failed);
             } else {
+                if has_failed {
+                    let inode = self.cache.borrow().inode_of(folio);
+                    self.cache.borrow_mut().add_write_error(inode);
+                }
                 self.end_folio_write(folio);
             }
         }

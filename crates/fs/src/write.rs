@@ -4,7 +4,7 @@ use blklab_blk::{BioFlags, Op};
 
 use crate::PAGE_BYTES;
 use crate::error::FsError;
-use crate::inode::{File, InodeId};
+use crate::inode::{File, Inode, InodeId};
 use crate::page_cache::{FolioId, flag};
 use crate::reclaim::Origin;
 use crate::vfs::{Host, Vfs};
@@ -13,8 +13,11 @@ impl<H: Host> Vfs<H> {
     /// Writes `bytes` at `pos` into the page cache. A page that is not cached and
     /// written in part is read first.
     ///
+    /// A call that fails has written nothing.
+    ///
     /// # Errors
-    /// [`FsError::NoSpace`] behind the end of a block device.
+    /// [`FsError::NoSpace`] behind the end of a block device and where a file system is
+    /// full, [`FsError::Device`] where what has to be read first cannot be.
     pub async fn write(&self, file: &File, pos: u64, bytes: u64) -> Result<u64, FsError> {
         let of = self.inode(file.inode);
         let mut end = pos + bytes;
@@ -27,51 +30,114 @@ impl<H: Host> Vfs<H> {
         let mut at = pos;
         while at < end {
             self.balance_dirty_pages(file.inode).await;
-            let index = at / PAGE_BYTES;
-            let in_page = end.min((index + 1) * PAGE_BYTES);
-            let folio = self.lock_for_write(file.inode, index).await;
-            let whole = at.is_multiple_of(PAGE_BYTES)
-                && (in_page.is_multiple_of(PAGE_BYTES) || in_page >= of.size_bytes);
-            let old_data = index * PAGE_BYTES < of.size_bytes;
-            let small_blocks = of.block_bytes < PAGE_BYTES;
-            if !self.cache.borrow().has(folio, flag::UPTODATE) && !whole && old_data {
-                if small_blocks {
-                    self.read_partial_blocks(file.inode, at, in_page).await;
-                } else {
-                    self.read_folio(folio).await;
-                    self.wait_until_clear(folio, flag::LOCKED).await;
-                }
+            let in_page = end.min((at / PAGE_BYTES + 1) * PAGE_BYTES);
+            match self.write_page(file.inode, &of, at, in_page).await {
+                Ok(()) => {}
+                Err(_) if at > pos => return Ok(at - pos),
+                Err(error) => return Err(error),
             }
-            if whole || !old_data || !small_blocks {
-                self.cache.borrow_mut().set(folio, flag::UPTODATE);
-            }
-            self.mark_folio_dirty(folio, of.blocks(at, in_page));
-            self.cache.borrow_mut().clear(folio, flag::LOCKED);
-            self.grow(file.inode, in_page);
             at = in_page;
             self.host().resched().await;
         }
         Ok(end.saturating_sub(pos))
     }
 
-    /// Reads the blocks that the bytes from `first` up to `end` change only in part.
-    async fn read_partial_blocks(&self, inode: InodeId, first: u64, end: u64) {
+    /// Writes the bytes from `first` up to `end`, which are of one page, of a file that
+    /// was like `of` before the call.
+    async fn write_page(
+        &self,
+        inode: InodeId,
+        of: &Inode,
+        first: u64,
+        end: u64,
+    ) -> Result<(), FsError> {
+        let folio = self.lock_for_write(inode, first / PAGE_BYTES).await;
+        let ready = self.prepare_page(folio, of, first, end).await;
+        if ready.is_ok() {
+            self.mark_folio_dirty(folio, of.blocks(first, end));
+        }
+        self.cache.borrow_mut().clear(folio, flag::LOCKED);
+        if ready.is_ok() {
+            self.grow(inode, end);
+        }
+        ready
+    }
+
+    /// Has the blocks that are to be written in a locked page allocated, and those read
+    /// of which a part stays (`write_begin`).
+    async fn prepare_page(
+        &self,
+        folio: FolioId,
+        of: &Inode,
+        first: u64,
+        end: u64,
+    ) -> Result<(), FsError> {
+        let (inode, index) = {
+            let cache = self.cache.borrow();
+            (cache.inode_of(folio), cache.index(folio))
+        };
+        let blocks = of.blocks(first, end);
+        let all = of.blocks(index * PAGE_BYTES, (index + 1) * PAGE_BYTES);
+        let mut new_blocks = 0;
+        if !self.cache.borrow().has(folio, flag::MAPPED_TO_DISK) {
+            new_blocks = self.host().allocate(inode, first, end).await?;
+            if blocks == all {
+                self.cache.borrow_mut().set(folio, flag::MAPPED_TO_DISK);
+            }
+        }
+        let whole = first.is_multiple_of(PAGE_BYTES)
+            && (end.is_multiple_of(PAGE_BYTES) || end >= of.size_bytes);
+        let old_data = index * PAGE_BYTES < of.size_bytes;
+        let small_blocks = of.block_bytes < PAGE_BYTES;
+        let is_uptodate = self.cache.borrow().has(folio, flag::UPTODATE);
+        if !is_uptodate && !whole && old_data {
+            if small_blocks {
+                let known = new_blocks | self.cache.borrow().uptodate_blocks(folio);
+                self.read_partial_blocks(inode, (first, end), known).await?;
+            } else if new_blocks == 0 {
+                self.read_folio(folio).await;
+                self.wait_until_clear(folio, flag::LOCKED).await;
+                if !self.cache.borrow().has(folio, flag::UPTODATE) {
+                    return Err(FsError::Device);
+                }
+            }
+        }
+        let mut cache = self.cache.borrow_mut();
+        if whole || !old_data || !small_blocks {
+            cache.set(folio, flag::UPTODATE);
+        } else if !is_uptodate {
+            cache.set_blocks_uptodate(folio, blocks, all);
+        }
+        Ok(())
+    }
+
+    /// Reads the blocks that the bytes from `first` up to `end` change only in part,
+    /// but those that are `known`.
+    async fn read_partial_blocks(
+        &self,
+        inode: InodeId,
+        (first, end): (u64, u64),
+        known: u8,
+    ) -> Result<(), FsError> {
         let of = self.inode(inode);
         let block = |byte: u64| byte / of.block_bytes * of.block_bytes;
         let mut under_way = Vec::new();
         for at in (block(first)..end).step_by(of.block_bytes as usize) {
             let is_partial = first > at || end < at + of.block_bytes;
-            if !is_partial || at >= of.size_bytes {
+            if !is_partial || at >= of.size_bytes || of.blocks(at, at + 1) & known != 0 {
                 continue;
             }
-            if let Some(sector) = self.host().extent(inode, at).await.sector {
+            let extent = self.host().extent(inode, at, of.block_bytes).await;
+            if let Some(sector) = extent.sector {
                 let bio = Self::data_bio(Op::Read, BioFlags::NONE, sector, of.block_bytes);
                 under_way.push(self.submit(bio, Vec::new()).await);
             }
         }
+        let mut read = Ok(());
         for bio in under_way {
-            self.bio_end(bio).await;
+            read = self.bio_end(bio).await.and(read);
         }
+        read
     }
 
     /// A file that was written up to `end` is at least that long.

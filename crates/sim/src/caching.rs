@@ -4,6 +4,8 @@ use blklab_description::hint;
 use blklab_fs::write_back::Settings;
 use blklab_fs::{PAGE_BYTES, Watermarks};
 
+use crate::file_layer::FileSystemKind;
+
 /// The memory and the kernel's settings for I/O that is not direct.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caching {
@@ -11,6 +13,8 @@ pub struct Caching {
     pub read_ahead_kb: u32,
     /// When how much is written back.
     pub write_back: Settings,
+    /// What the files of jobs are on.
+    pub file_system: FileSystemKind,
 }
 
 /// A setting of the kernel's (`sysctl`).
@@ -73,6 +77,7 @@ impl Default for Caching {
         Caching {
             read_ahead_kb: READ_AHEAD_KB,
             write_back: settings(MEMORY_PAGES),
+            file_system: FileSystemKind::Raw,
         }
     }
 }

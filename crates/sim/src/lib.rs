@@ -16,6 +16,7 @@ mod system;
 mod timers;
 
 pub use caching::Caching;
+pub use file_layer::FileSystemKind;
 pub use machine::{Costs, Dispatch, EngineCosts, LoopCosts, Machine, SchedulerCosts};
 pub use setup::{ReplayMode, Setup, SetupError, Workload, check_job};
 pub use simulation::{run, run_watched};

@@ -53,6 +53,19 @@ pub enum SetupError {
         /// How it is stuck.
         why: &'static str,
     },
+    /// A file system that cannot be made, or files that it cannot hold.
+    #[error(
+        "{job}: its files cannot be laid out on a file system of all of {drive}: {problem}; right \
+         is a smaller size, or --fs raw"
+    )]
+    FileSystem {
+        /// The job.
+        job: String,
+        /// The drive.
+        drive: String,
+        /// What is wrong.
+        problem: String,
+    },
     /// A power loss under the page cache.
     #[error(
         "{place}: job {job}: a loss of power is simulated with direct=1 alone: what the page cache \

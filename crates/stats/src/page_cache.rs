@@ -65,6 +65,19 @@ cache_counts! {
     throttled_ns "cache_throttled_ns" Nanoseconds "writers held back for",
     /// Pages that were evicted because memory was short.
     evicted_pages "cache_evicted_pages" Count "pages evicted",
+    /// Names that were looked up in directories of a file system, each part of a path.
+    names_looked_up "fs_names_looked_up" Count "names looked up",
+    /// Names that were cached, whether they are there or not.
+    names_cached "fs_names_cached" Count "  that were cached",
+    /// Cached names that were known not to be there.
+    names_known_missing "fs_names_known_missing" Count "  that were known not to be there",
+    /// Blocks of a file system's own structures that were asked for: bitmaps, inodes,
+    /// directories, maps.
+    blocks_looked_up "fs_blocks_looked_up" Count "file system's blocks asked for",
+    /// Such blocks that had to be read.
+    blocks_read "fs_blocks_read" Count "  that were read",
+    /// Bios that wrote such blocks.
+    blocks_written "fs_blocks_written" Count "writes of file system's blocks",
 }
 
 impl CacheStats {

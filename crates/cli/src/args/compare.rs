@@ -9,7 +9,7 @@ use blklab_device::{DriveState, Faults};
 use blklab_elevator::KernelVersion;
 use blklab_experiment::{NamedScheduler, Recording, Setting, Tail, WorkloadSource};
 use blklab_report::{Goal, Goals, Limit, Question};
-use blklab_sim::ReplayMode;
+use blklab_sim::{FileSystemKind, ReplayMode};
 use blklab_workload::fio;
 use blklab_workload::trace::FORMATS;
 use clap::builder::RangedU64ValueParser;
@@ -160,6 +160,12 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_name = "SIZE", value_parser = fio::bytes)]
     pub(crate) memory: Option<u64>,
 
+    /// The file system that the files of jobs are on, made on all of the drive: raw for
+    /// none, ext2 or vfat. A filename that begins with /dev/ stays a drive
+    /// [default: raw]
+    #[arg(long, value_name = "KIND", value_parser = str::parse::<FileSystemKind>)]
+    pub(crate) fs: Option<FileSystemKind>,
+
     /// The largest window of readahead, in KiB [default: 128]
     #[arg(long, value_name = "KIB", value_parser = clap::value_parser!(u32).range(0..=1 << 20))]
     pub(crate) read_ahead_kb: Option<u32>,
@@ -197,6 +203,7 @@ impl ModelArgs {
             faults: self.faults,
             machine: self.machine().to_string(),
             memory_bytes: self.memory,
+            file_system: self.fs.unwrap_or_default(),
             read_ahead_kb: self.read_ahead_kb,
             cgroup_file: self
                 .cgroup_file

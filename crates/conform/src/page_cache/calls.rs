@@ -460,6 +460,7 @@ impl RunFile {
             return Extent {
                 sector: Some(sector + (byte - first) / 512),
                 bytes: first + length - byte,
+                boundary: false,
             };
         }
         let next = self
@@ -470,6 +471,7 @@ impl RunFile {
         Extent {
             sector: None,
             bytes: next.unwrap_or(u64::MAX / 2) - byte,
+            boundary: false,
         }
     }
 }

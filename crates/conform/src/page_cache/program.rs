@@ -98,7 +98,7 @@ impl<'a, H: Host> Program<'a, H> {
             Call::Seek { slot, offset } => self.moved(slot, offset),
             Call::Sync { slot, only_data } => {
                 if let Some(opened) = self.open.get(&slot) {
-                    vfs.fsync(&opened.file, 0, u64::MAX / 2, only_data).await;
+                    let _ = vfs.fsync(&opened.file, 0, u64::MAX / 2, only_data).await;
                 }
             }
             Call::SyncAll => vfs.sync(DeviceId(0), &self.inodes()).await,
@@ -118,7 +118,7 @@ impl<'a, H: Host> Program<'a, H> {
                         0 => u64::MAX / 2,
                         bytes => offset + bytes - 1,
                     };
-                    vfs.sync_file_range(&opened.file, offset, last, what).await;
+                    let _ = vfs.sync_file_range(&opened.file, offset, last, what).await;
                 }
             }
             Call::SyncMapping {
@@ -129,7 +129,7 @@ impl<'a, H: Host> Program<'a, H> {
                 if let Some(mapping) = self.mappings.get(&mapping) {
                     let first = mapping.file_byte(offset);
                     let last = first + bytes.max(1) - 1;
-                    vfs.fsync(mapping.file(), first, last, false).await;
+                    let _ = vfs.fsync(mapping.file(), first, last, false).await;
                 }
             }
             Call::Truncate { slot, bytes } => {
@@ -244,7 +244,7 @@ impl<'a, H: Host> Program<'a, H> {
             true => self.vfs.read_direct(&opened.file, direct).await,
             false => {
                 let buffer_bytes = self.buffer_bytes;
-                Ok((self.vfs.read_into(&opened.file, pos, bytes, buffer_bytes)).await)
+                (self.vfs.read_into(&opened.file, pos, bytes, buffer_bytes)).await
             }
         };
         done.unwrap_or(0)
@@ -273,7 +273,7 @@ impl<'a, H: Host> Program<'a, H> {
         };
         let done = done.unwrap_or(0);
         if done > 0 && (sync || data_sync) {
-            self.vfs.fsync(file, pos, pos + done - 1, data_sync).await;
+            let _ = self.vfs.fsync(file, pos, pos + done - 1, data_sync).await;
         }
         done
     }

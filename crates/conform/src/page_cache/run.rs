@@ -190,7 +190,7 @@ impl Host for Device<'_> {
         self.trace(vfs, Event::Submit(Bio { flags, ..bio }));
     }
 
-    async fn extent(&self, inode: InodeId, byte: u64) -> Extent {
+    async fn extent(&self, inode: InodeId, byte: u64, _bytes: u64) -> Extent {
         self.files[inode.0 as usize].extent(byte)
     }
 

@@ -125,7 +125,7 @@ impl Host for Machine<'_> {
         self.pause().await;
     }
 
-    async fn extent(&self, inode: InodeId, byte: u64) -> Extent {
+    async fn extent(&self, inode: InodeId, byte: u64, _bytes: u64) -> Extent {
         self.files[inode.0 as usize].extent(byte)
     }
 

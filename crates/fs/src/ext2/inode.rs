@@ -285,12 +285,12 @@ impl<D: Buffers> Ext2<D> {
         Ok(())
     }
 
-    /// Puts an inode's fields into its block.
-    pub(super) async fn update_inode(&self, ino: Ino) -> Result<(), FsError> {
+    /// Puts an inode's fields into its block, which is returned.
+    pub(super) async fn update_inode(&self, ino: Ino) -> Result<Buffer, FsError> {
         let (buffer, offset) = self.inode_block(ino).await?;
         let mut state = self.state.borrow_mut();
         let Some(inode) = state.inodes.get_mut(&ino) else {
-            return Ok(());
+            return Ok(buffer);
         };
         if inode.is_new {
             let end = offset + self.geometry.inode_bytes as usize;
@@ -301,11 +301,11 @@ impl<D: Buffers> Ext2<D> {
         inode.is_dirty = false;
         let is_large = inode.is(mode::REGULAR) && inode.size_bytes > i32::MAX as u64;
         drop(state);
-        self.device.mark_dirty(&buffer, Some(ino));
+        self.device.mark_dirty(&buffer, None);
         if is_large {
             self.mark_large_file();
         }
-        Ok(())
+        Ok(buffer)
     }
 
     /// A file of 2 GiB and more is a feature of the file system.

@@ -589,7 +589,7 @@ impl<D: Buffers> FileSystem for Ext2<D> {
         let done = if self.with(ino, |inode| inode.links == 0) {
             self.delete_inode(ino, now).await
         } else if self.is_dirty(ino) {
-            self.update_inode(ino).await
+            self.update_inode(ino).await.map(|_| ())
         } else {
             Ok(())
         };
@@ -603,8 +603,16 @@ impl<D: Buffers> FileSystem for Ext2<D> {
         state.inodes.get(&ino).is_some_and(|inode| inode.is_dirty)
     }
 
-    async fn write_inode(&self, ino: Ino) -> Result<(), FsError> {
-        self.update_inode(ino).await
+    async fn write_inode(&self, ino: Ino, wait: bool) -> Result<(), FsError> {
+        let buffer = self.update_inode(ino).await?;
+        match wait {
+            true => self.device.sync_buffer(&buffer).await,
+            false => Ok(()),
+        }
+    }
+
+    async fn sync_buffers(&self, ino: Ino) -> Result<(), FsError> {
+        self.device.sync_of(ino).await
     }
 
     async fn sync(&self, now: Timestamp) -> Result<(), FsError> {

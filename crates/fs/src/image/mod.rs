@@ -1,6 +1,7 @@
 //! Images of file systems: a file, or memory, in place of a block device. Nothing
 //! waits there, so that every call ends at once.
 
+mod sparse;
 mod strings;
 mod volume;
 
@@ -16,10 +17,14 @@ use crate::buffer::{Buffer, Buffers};
 use crate::error::FsError;
 use crate::file_system::Ino;
 
+pub use sparse::SparseDisk;
 pub use volume::{Run, Volume};
 
 /// Unchanged blocks that are kept at most: of 1 KiB, 64 MiB.
 const CLEAN_BLOCKS_MAX: usize = 1 << 16;
+
+/// What is looked at at once where an image is cleared, in bytes.
+const CLEARED_BYTES: u64 = 4096;
 
 /// Where an image's bytes are.
 pub trait Storage {
@@ -40,6 +45,24 @@ pub trait Storage {
     /// # Errors
     /// As above.
     fn write_at(&self, byte: u64, from: &[u8]) -> io::Result<()>;
+
+    /// There are zeroes in these bytes from now on. What holds zeroes already stays as
+    /// it is: a hole of an image stays one.
+    ///
+    /// # Errors
+    /// As above.
+    fn clear_at(&self, byte: u64, bytes: u64) -> io::Result<()> {
+        let mut found = vec![0; CLEARED_BYTES.min(bytes) as usize];
+        let zeroes = found.clone();
+        for at in (byte..byte + bytes).step_by(CLEARED_BYTES as usize) {
+            let length = CLEARED_BYTES.min(byte + bytes - at) as usize;
+            self.read_at(at, &mut found[..length])?;
+            if found[..length] != zeroes[..length] {
+                self.write_at(at, &zeroes[..length])?;
+            }
+        }
+        Ok(())
+    }
 
     /// What was written before is on the disk afterwards.
     ///
@@ -255,17 +278,9 @@ impl<S: Storage> Buffers for Image<S> {
 
     fn clear(&self, block: u64, blocks: u64) -> Result<(), FsError> {
         self.forget(block, blocks);
-        let zeroes = self.blank();
-        let mut found = self.blank();
-        for block in block..block + blocks {
-            let byte = block * u64::from(self.block_bytes.get());
-            self.read(byte, &mut found)?;
-            // A hole of the image stays one.
-            if found != zeroes {
-                self.write(byte, &zeroes)?;
-            }
-        }
-        Ok(())
+        let block_bytes = u64::from(self.block_bytes.get());
+        let cleared = (self.storage).clear_at(block * block_bytes, blocks * block_bytes);
+        self.checked(cleared)
     }
 
     fn mark_dirty(&self, buffer: &Buffer, _of: Option<Ino>) {

@@ -46,6 +46,10 @@ pub(crate) mod flag {
     /// Readahead brought it, and no program has read it yet. No state of Linux's: it
     /// is only counted.
     pub(crate) const AHEAD: u16 = 1 << 6;
+    /// All of its blocks have their places on the device (`PG_mappedtodisk`).
+    pub(crate) const MAPPED_TO_DISK: u16 = 1 << 7;
+    /// A bio that reads it has failed, and others are still under way.
+    pub(crate) const READ_FAILED: u16 = 1 << 8;
 }
 
 /// Pages that follow each other and are one in the cache.
@@ -61,6 +65,8 @@ struct Folio {
     bios: u16,
     /// Its blocks that are dirty, a bit each.
     dirty_blocks: u8,
+    /// Its blocks whose data is that of the file, while not all of them are.
+    uptodate_blocks: u8,
     /// Tells it from others that had its place before.
     serial: u32,
 }
@@ -74,6 +80,8 @@ struct AddressSpace {
     /// What reclaim left of pages that it evicted, plus one.
     shadows: XArray,
     cached_pages: u64,
+    /// Bios that failed to write it (`errseq_t`).
+    write_errors: u32,
 }
 
 /// The page cache of all files.
@@ -96,6 +104,7 @@ impl PageCache {
             pages: XArray::default(),
             shadows: XArray::default(),
             cached_pages: 0,
+            write_errors: 0,
         });
         InodeId(self.spaces.len() as u32 - 1)
     }
@@ -106,6 +115,16 @@ impl PageCache {
 
     pub(crate) fn inode_mut(&mut self, inode: InodeId) -> &mut Inode {
         &mut self.spaces[inode.0 as usize].inode
+    }
+
+    /// How often writing it has failed.
+    pub(crate) fn write_errors(&self, inode: InodeId) -> u32 {
+        self.spaces[inode.0 as usize].write_errors
+    }
+
+    /// Writing it has failed once more (`mapping_set_error`).
+    pub(crate) fn add_write_error(&mut self, inode: InodeId) {
+        self.spaces[inode.0 as usize].write_errors += 1;
     }
 
     /// How many of its pages are here.
@@ -145,6 +164,7 @@ impl PageCache {
             mapped: 0,
             bios: 0,
             dirty_blocks: 0,
+            uptodate_blocks: 0,
             serial: self.added,
         };
         self.added += 1;
@@ -251,15 +271,50 @@ impl PageCache {
         self.folios[id.0 as usize].bios += 1;
     }
 
-    /// A part of reading it has ended; with the last one it is uptodate and
-    /// unlocked.
-    pub(crate) fn end_read(&mut self, id: FolioId) {
+    /// A part of reading it has ended; with the last one it is unlocked, and uptodate
+    /// unless a part failed.
+    pub(crate) fn end_read(&mut self, id: FolioId, has_failed: bool) {
         let folio = &mut self.folios[id.0 as usize];
         folio.bios -= 1;
+        if has_failed {
+            folio.flags |= flag::READ_FAILED;
+        }
         if folio.bios == 0 {
-            self.set(id, flag::UPTODATE);
+            if folio.flags & flag::READ_FAILED == 0 {
+                folio.flags |= flag::UPTODATE;
+            }
+            folio.flags &= !flag::READ_FAILED;
             self.clear(id, flag::LOCKED);
         }
+    }
+
+    /// Its blocks that are uptodate, a bit each.
+    pub(crate) fn uptodate_blocks(&self, id: FolioId) -> u8 {
+        match self.has(id, flag::UPTODATE) {
+            true => u8::MAX,
+            false => self.folios[id.0 as usize].uptodate_blocks,
+        }
+    }
+
+    /// The data of these blocks is that of the file; `all` are those that it has.
+    pub(crate) fn set_blocks_uptodate(&mut self, id: FolioId, blocks: u8, all: u8) {
+        let folio = &mut self.folios[id.0 as usize];
+        folio.uptodate_blocks |= blocks;
+        if folio.uptodate_blocks & all == all {
+            folio.flags |= flag::UPTODATE;
+        }
+    }
+
+    /// Its blocks that are dirty, a bit each.
+    pub(crate) fn dirty_blocks(&self, id: FolioId) -> u8 {
+        self.folios[id.0 as usize].dirty_blocks
+    }
+
+    /// These blocks are not to be written. Whether none is left that is.
+    pub(crate) fn clean_blocks(&mut self, id: FolioId, blocks: u8) -> bool {
+        let folio = &mut self.folios[id.0 as usize];
+        folio.dirty_blocks &= !blocks;
+        folio.dirty_blocks == 0
     }
 
     /// Its blocks of `blocks` are newer than the device's. Whether none was before.

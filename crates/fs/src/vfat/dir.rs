@@ -111,7 +111,7 @@ impl<D: Buffers> Vfat<D> {
             let is_fixed = cursor.dir == ROOT && self.geometry.width != FatWidth::Fat32;
             if n.is_multiple_of(cluster_sectors) && cluster_sectors > 1 && !is_fixed {
                 for ahead in 0..cluster_sectors {
-                    self.device.read_ahead(sector + ahead);
+                    self.device.read_ahead(sector + ahead).await;
                 }
             }
             cursor.sector = Some((n, self.device.bread(sector).await?));

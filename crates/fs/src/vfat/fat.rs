@@ -2,6 +2,7 @@
 
 use crate::buffer::{Buffer, Buffers};
 use crate::error::FsError;
+use crate::file_system::Ino;
 
 use super::Vfat;
 use super::boot::{FIRST_CLUSTER, FatWidth, info};
@@ -63,6 +64,9 @@ impl Entry {
     }
 }
 
+/// The table has an inode of its own in the kernel, of which its changes are (`fat_inode`).
+pub(super) const TABLE: Ino = Ino(u64::MAX);
+
 /// What the table says of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
@@ -113,12 +117,12 @@ impl<D: Buffers> Vfat<D> {
             .into_iter()
             .flatten()
         {
-            self.device.mark_dirty(buffer, None);
+            self.device.mark_dirty(buffer, Some(TABLE));
             for n in 1..self.geometry.fats {
                 let behind = u64::from(n) * u64::from(self.geometry.fat_sectors);
                 let copy = self.device.zeroed(buffer.block() + behind)?;
                 copy.bytes_mut().copy_from_slice(&buffer.bytes());
-                self.device.mark_dirty(&copy, None);
+                self.device.mark_dirty(&copy, Some(TABLE));
             }
         }
         Ok(())

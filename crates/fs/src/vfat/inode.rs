@@ -1,6 +1,6 @@
 //! Inodes: VFAT has none on the device, so that they are made of directory entries.
 
-use crate::buffer::Buffers;
+use crate::buffer::{Buffer, Buffers};
 use crate::error::FsError;
 use crate::file_system::{Attributes, Caller, Civil, FileKind, Ino, Timestamp};
 
@@ -337,11 +337,11 @@ impl<D: Buffers> Vfat<D> {
     }
 
     /// Puts an inode's fields into its entry (`__fat_write_inode`).
-    pub(super) async fn update_entry(&self, ino: Ino) -> Result<(), FsError> {
+    pub(super) async fn update_entry(&self, ino: Ino) -> Result<Option<Buffer>, FsError> {
         let position = self.with(ino, |inode| inode.position);
         let Some(position) = position.filter(|_| ino != ROOT) else {
             self.known(ino, |inode| inode.is_dirty = false);
-            return Ok(());
+            return Ok(None);
         };
         let (buffer, offset) = self.entry_place(position).await?;
         let inode = self.with(ino, Inode::clone);
@@ -359,9 +359,9 @@ impl<D: Buffers> Vfat<D> {
             buffer.set_u16(offset + at, value);
         }
         buffer.set_u32(offset + at::SIZE, size as u32);
-        self.device.mark_dirty(&buffer, Some(ino));
+        self.device.mark_dirty(&buffer, None);
         self.known(ino, |inode| inode.is_dirty = false);
-        Ok(())
+        Ok(Some(buffer))
     }
 
     /// What `stat` tells; owner and permissions are the mount's.

@@ -505,7 +505,7 @@ impl<D: Buffers> FileSystem for Vfat<D> {
         let done = if self.with(ino, |inode| inode.links == 0) {
             self.keep_clusters(ino, 0).await
         } else if self.is_dirty(ino) {
-            self.update_entry(ino).await
+            self.update_entry(ino).await.map(|_| ())
         } else {
             Ok(())
         };
@@ -521,12 +521,21 @@ impl<D: Buffers> FileSystem for Vfat<D> {
         state.inodes.get(&ino).is_some_and(|inode| inode.is_dirty)
     }
 
-    async fn write_inode(&self, ino: Ino) -> Result<(), FsError> {
-        match self.state.borrow().inodes.contains_key(&ino) {
-            true => {}
-            false => return Ok(()),
+    async fn write_inode(&self, ino: Ino, wait: bool) -> Result<(), FsError> {
+        if !self.state.borrow().inodes.contains_key(&ino) {
+            return Ok(());
         }
-        self.update_entry(ino).await
+        let buffer = self.update_entry(ino).await?;
+        let Some(buffer) = buffer.filter(|_| wait) else {
+            return Ok(());
+        };
+        self.device.sync_buffer(&buffer).await?;
+        // All files have the one table (`fat_file_fsync`).
+        self.device.sync_of(fat::TABLE).await
+    }
+
+    async fn sync_buffers(&self, ino: Ino) -> Result<(), FsError> {
+        self.device.sync_of(ino).await
     }
 
     async fn sync(&self, _: Timestamp) -> Result<(), FsError> {

@@ -8,18 +8,42 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 use super::dentry::{DentryCache, DentryCounts, DentryId};
+use crate::PAGE_BYTES;
+use crate::direct::DirectCall;
 use crate::error::FsError;
 use crate::file_system::{
-    Attributes, Caller, DirEntry, FileKind, FileSystem, Ino, NewInode, SYMLINKS_MAX, Timestamp,
-    may_replace, names_of,
+    Attributes, Caller, Change, DirEntry, FileKind, FileSystem, Ino, NewInode, SYMLINKS_MAX,
+    Timestamp, may_replace, names_of,
 };
 use crate::inode::{BackingDevice, File, Inode, InodeId, ReadPath};
 use crate::vfs::{Host, Vfs};
+use crate::write_back::DeviceId;
 
 /// Bytes of a name at most (`NAME_MAX`).
 const NAME_BYTES_MAX: usize = 255;
 /// Bytes of a path at most, with the zero behind it (`PATH_MAX`).
 const PATH_BYTES_MAX: usize = 4096;
+
+/// The drive that a file system is on, as its files see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MountedOn {
+    /// What readahead has to know of it.
+    pub readahead: BackingDevice,
+    /// The device whose flusher writes it.
+    pub device: DeviceId,
+    /// Its buffer cache, where that is in the page cache as well.
+    pub buffers: Option<InodeId>,
+}
+
+impl From<BackingDevice> for MountedOn {
+    fn from(readahead: BackingDevice) -> MountedOn {
+        MountedOn {
+            readahead,
+            device: DeviceId::default(),
+            buffers: None,
+        }
+    }
+}
 
 /// An inode of one of the mounted file systems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,7 +85,9 @@ pub struct OpenFile {
     /// Where the next names of a directory are; `None` at its end.
     cursor: Cell<Option<u64>>,
     /// What is open in the page cache, for regular files.
-    file: Option<File>,
+    file: Option<Rc<File>>,
+    /// Whether the time of access was looked at.
+    was_accessed: Cell<bool>,
 }
 
 impl OpenFile {
@@ -81,7 +107,11 @@ impl OpenFile {
         self.cursor.set(Some(0));
     }
 
-    fn data(&self) -> Result<&File, FsError> {
+    /// The pages of a regular file.
+    ///
+    /// # Errors
+    /// [`FsError::IsDirectory`].
+    pub fn data(&self) -> Result<&Rc<File>, FsError> {
         self.file.as_ref().ok_or(FsError::IsDirectory)
     }
 }
@@ -89,7 +119,7 @@ impl OpenFile {
 #[derive(Debug)]
 struct Mount<F> {
     fs: Rc<F>,
-    device: BackingDevice,
+    drive: MountedOn,
     root: DentryId,
     /// The directory that it hides; the root has none.
     on: Option<DentryId>,
@@ -100,7 +130,7 @@ struct Mount<F> {
 struct InCore {
     /// Dentries and open files.
     users: u32,
-    /// Its pages.
+    /// Its pages, and its state in write-back.
     data: Option<InodeId>,
 }
 
@@ -152,7 +182,7 @@ enum Last {
 
 impl<H: Host, F: FileSystem> Namespace<H, F> {
     /// A tree with one file system, whose root is everybody's root.
-    pub fn new(vfs: Rc<Vfs<H>>, fs: Rc<F>, device: BackingDevice) -> Namespace<H, F> {
+    pub fn new(vfs: Rc<Vfs<H>>, fs: Rc<F>, drive: impl Into<MountedOn>) -> Namespace<H, F> {
         let namespace = Namespace {
             vfs,
             mounts: RefCell::default(),
@@ -161,11 +191,11 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
             locks: RefCell::default(),
             now: Cell::default(),
         };
-        namespace.add_mount(fs, device, None);
+        namespace.add_mount(fs, drive.into(), None);
         namespace
     }
 
-    fn add_mount(&self, fs: Rc<F>, device: BackingDevice, on: Option<DentryId>) {
+    fn add_mount(&self, fs: Rc<F>, drive: MountedOn, on: Option<DentryId>) {
         let mount = self.mounts.borrow().len() as u32;
         let ino = fs.root();
         let place = Place { mount, ino };
@@ -173,7 +203,7 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         let root = self.dentries.borrow_mut().add_root(place);
         self.mounts.borrow_mut().push(Mount {
             fs,
-            device,
+            drive,
             root,
             on,
         });
@@ -187,7 +217,7 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
     pub async fn mount(
         &self,
         fs: Rc<F>,
-        device: BackingDevice,
+        drive: impl Into<MountedOn>,
         path: &[u8],
     ) -> Result<(), FsError> {
         let on = self.walk(path, Last::Follow).await?;
@@ -200,7 +230,7 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
             Err(error) => Err(error),
         };
         match checked {
-            Ok(()) => self.add_mount(fs, device, Some(on)),
+            Ok(()) => self.add_mount(fs, drive.into(), Some(on)),
             Err(_) => self.put(on).await?,
         }
         checked
@@ -257,9 +287,22 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
             return Ok(());
         };
         if let Some(data) = inode.data {
-            self.vfs.truncate_pages(data, 0).await;
+            self.vfs.evict(data).await;
         }
         self.fs(place).evict(place.ino, self.now.get()).await
+    }
+
+    /// The flusher is to write the inode, where the call that was just made changed it.
+    /// A change that is `only_times` matters to no `fdatasync`.
+    async fn mark_changed(&self, place: Place, only_times: bool) -> Result<(), FsError> {
+        let fs = self.fs(place);
+        if !fs.is_dirty(place.ino) {
+            return Ok(());
+        }
+        let attributes = fs.attributes(place.ino).await?;
+        let data = self.data_of(place, &attributes);
+        self.vfs.inode_changed(data, !only_times);
+        Ok(())
     }
 
     async fn put(&self, dentry: DentryId) -> Result<(), FsError> {
@@ -564,6 +607,7 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
             must_be_dir,
         })
         .await;
+        self.mark_changed(place, false).await?;
         drop(held);
         self.put(dentry).await?;
         changed
@@ -601,6 +645,7 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         let place = Place { ino, ..name.dir };
         self.hold(place);
         (self.dentries.borrow_mut()).make_positive(name.dentry, place);
+        self.mark_changed(place, false).await?;
         Ok(place)
     }
 
@@ -624,7 +669,7 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
                     .await?;
                 self.hold(place);
                 (self.dentries.borrow_mut()).make_positive(name.dentry, place);
-                Ok(())
+                self.mark_changed(place, false).await
             })
             .await;
         self.put(old).await?;
@@ -649,6 +694,7 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
                     return Err(FsError::NotDirectory);
                 }
                 name.fs.unlink(name.dir.ino, name.name, caller).await?;
+                self.mark_changed(place, false).await?;
                 Ok(self.dentries.borrow_mut().make_negative(name.dentry))
             })
             .await?;
@@ -754,6 +800,11 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
             Ok(false) => Ok(None),
             Err(error) => Err(error),
         };
+        for changed in [Some(from_place), Some(to_place), self.positive(old).ok()] {
+            if let Some(changed) = changed {
+                self.mark_changed(changed, false).await?;
+            }
+        }
         drop((first, second));
         if let Ok(Some(lost_child)) = moved {
             self.put(lost_child).await?;
@@ -861,7 +912,10 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
             _ => {}
         }
         let file = match attributes.kind {
-            FileKind::Regular => Some(self.vfs.open(self.data_of(place, &attributes))),
+            FileKind::Regular => {
+                let data = self.data_of(place, &attributes);
+                Some(Rc::new(self.vfs.open(data)))
+            }
             _ => None,
         };
         if flags.truncate && flags.write && file.is_some() {
@@ -875,24 +929,28 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
             position: Cell::new(0),
             cursor: Cell::new(Some(0)),
             file,
+            was_accessed: Cell::new(false),
         })
     }
 
-    /// Where the pages of a regular file are.
+    /// Where an inode's pages are, and its state in write-back.
     fn data_of(&self, place: Place, attributes: &Attributes) -> InodeId {
         let mut inodes = self.inodes.borrow_mut();
         let inode = inodes.entry(place).or_default();
         *inode.data.get_or_insert_with(|| {
             let mounts = self.mounts.borrow();
             let mount = &mounts[place.mount as usize];
-            self.vfs.add_inode(Inode {
+            let inode = Inode {
                 size_bytes: attributes.size_bytes,
                 block_bytes: u64::from(mount.fs.block_bytes()),
                 large_folios: false,
                 read_path: ReadPath::Mpage,
                 is_device: false,
-                device: mount.device,
-            })
+                device: mount.drive.readahead,
+            };
+            let data = self.vfs.add_inode_on(inode, mount.drive.device);
+            self.vfs.host().inode_added(data, place);
+            data
         })
     }
 
@@ -928,7 +986,9 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         if !file.flags.read {
             return Err(FsError::BadCall);
         }
-        Ok(self.vfs.read(data, pos, bytes).await)
+        let read = self.vfs.read(data, pos, bytes).await?;
+        self.accessed(file).await?;
+        Ok(read)
     }
 
     /// Writes at the position, or at the end, and moves it.
@@ -972,15 +1032,171 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
             return Err(FsError::TooBig);
         }
         let _held = self.lock(Some(file.place)).await;
-        let block_bytes = u64::from(fs.block_bytes());
-        let (mut block, last) = (pos / block_bytes, end.div_ceil(block_bytes));
-        while block < last {
-            let map = fs.map(ino, block, last - block, Some(caller)).await?;
-            block += map.blocks.max(1);
+        let size_before = self.vfs.size_bytes(data.inode);
+        let written = match self.fill_to(file.place, data, pos).await {
+            Ok(()) => self.vfs.write(data, pos, bytes).await,
+            Err(error) => Err(error),
+        };
+        let size = self.vfs.size_bytes(data.inode);
+        if written.is_ok() || size != size_before {
+            fs.set_size(ino, size, caller.now);
+            self.vfs.inode_changed(data.inode, size != size_before);
         }
-        let written = self.vfs.write(data, pos, bytes).await?;
-        fs.set_size(ino, self.vfs.size_bytes(data.inode), caller.now);
+        written
+    }
+
+    /// Reads at a place past the page cache (`O_DIRECT`).
+    ///
+    /// # Errors
+    /// As [`Namespace::read`]; [`FsError::NotAligned`].
+    pub async fn read_direct(&self, file: &OpenFile, call: DirectCall) -> Result<u64, FsError> {
+        let data = file.data()?;
+        if !file.flags.read {
+            return Err(FsError::BadCall);
+        }
+        let read = self.vfs.read_direct(data, call).await?;
+        self.accessed(file).await?;
+        Ok(read)
+    }
+
+    /// Writes at a place past the page cache (`O_DIRECT`). What would fill a hole, and
+    /// on VFAT what makes the file longer, goes through the page cache and is written
+    /// at once (`ext2_dio_write_iter`, `fat_direct_IO`).
+    ///
+    /// # Errors
+    /// As [`Namespace::write_at`]; [`FsError::NotAligned`].
+    pub async fn write_direct(
+        &self,
+        file: &OpenFile,
+        call: DirectCall,
+        caller: &Caller,
+    ) -> Result<u64, FsError> {
+        let data = file.data()?;
+        if !file.flags.write {
+            return Err(FsError::BadCall);
+        }
+        let held = self.lock(Some(file.place)).await;
+        let direct_bytes = self.allocate_direct(file, call, caller).await?;
+        let mut written = 0;
+        if direct_bytes > 0 {
+            let size_before = self.vfs.size_bytes(data.inode);
+            let call = DirectCall {
+                bytes: direct_bytes,
+                ..call
+            };
+            written = self.vfs.write_direct(data, call).await?;
+            let size = self.vfs.size_bytes(data.inode);
+            let fs = self.fs(file.place);
+            fs.set_size(file.place.ino, size, caller.now);
+            self.vfs.inode_changed(data.inode, size != size_before);
+        }
+        drop(held);
+        if written < call.bytes {
+            let (pos, bytes) = (call.pos + written, call.bytes - written);
+            written += self.write_at(file, pos, bytes, caller).await?;
+            let last = pos + bytes - 1;
+            self.vfs.write_range(data.inode, pos, last, true).await;
+            let pages = (pos / PAGE_BYTES, last / PAGE_BYTES);
+            (self.vfs).invalidate_mapping_pages(data.inode, pages.0, pages.1);
+        }
         Ok(written)
+    }
+
+    /// Blocks behind the end of a file for a direct write. Returns how many of its bytes
+    /// may go to the device directly.
+    async fn allocate_direct(
+        &self,
+        file: &OpenFile,
+        call: DirectCall,
+        caller: &Caller,
+    ) -> Result<u64, FsError> {
+        let (fs, ino) = (self.fs(file.place), file.place.ino);
+        let size = self.vfs.size_bytes(file.data()?.inode);
+        let end = call.pos.checked_add(call.bytes).ok_or(FsError::TooBig)?;
+        if end > fs.file_bytes_max() {
+            return Err(FsError::TooBig);
+        }
+        if !fs.has_holes() && end > size {
+            return Ok(0);
+        }
+        let block_bytes = u64::from(fs.block_bytes());
+        let (mut block, last) = (call.pos / block_bytes, end.div_ceil(block_bytes));
+        while block < last {
+            let is_behind = block * block_bytes >= size;
+            let create = is_behind.then_some(caller);
+            match fs.map(ino, block, last - block, create).await {
+                Ok(map) if map.block.is_some() => block += map.blocks.max(1),
+                Err(error) if block * block_bytes <= call.pos => return Err(error),
+                _ => break,
+            }
+        }
+        Ok((block * block_bytes).min(end).saturating_sub(call.pos))
+    }
+
+    /// Where a file cannot have holes, what lies between its end and `pos` is filled
+    /// with zeroes (`cont_write_begin`).
+    async fn fill_to(&self, place: Place, data: &File, pos: u64) -> Result<(), FsError> {
+        let size = self.vfs.size_bytes(data.inode);
+        if pos <= size || self.fs(place).has_holes() {
+            return Ok(());
+        }
+        let filled = self.vfs.write(data, size, pos - size).await?;
+        match filled == pos - size {
+            true => Ok(()),
+            false => Err(FsError::NoSpace),
+        }
+    }
+
+    /// A file was read: its time of access is renewed if it is not newer than the last
+    /// change (`relatime`).
+    async fn accessed(&self, file: &OpenFile) -> Result<(), FsError> {
+        if file.was_accessed.replace(true) {
+            return Ok(());
+        }
+        let fs = self.fs(file.place);
+        let attributes = fs.attributes(file.place.ino).await?;
+        if attributes.accessed > attributes.modified.max(attributes.changed) {
+            return Ok(());
+        }
+        let change = Change {
+            accessed: Some(self.now.get()),
+            ..Change::default()
+        };
+        fs.change(file.place.ino, &change).await?;
+        self.mark_changed(file.place, true).await
+    }
+
+    /// Has a file's changes on the device: all of them, or what is needed to read its
+    /// data.
+    ///
+    /// # Errors
+    /// [`FsError::Device`] where something could not be written.
+    pub async fn fsync(&self, file: &OpenFile, only_data: bool) -> Result<(), FsError> {
+        match &file.file {
+            Some(data) => self.vfs.fsync(data, 0, u64::MAX / 2, only_data).await,
+            None => {
+                let attributes = self.fs(file.place).attributes(file.place.ino).await?;
+                let data = self.vfs.open(self.data_of(file.place, &attributes));
+                self.vfs.fsync(&data, 0, u64::MAX / 2, only_data).await
+            }
+        }
+    }
+
+    /// Has all changes on their devices (`sync`).
+    pub async fn sync(&self) {
+        let mounts: Vec<(u32, MountedOn)> = {
+            let mounts = self.mounts.borrow();
+            (0..).zip(mounts.iter().map(|mount| mount.drive)).collect()
+        };
+        for (number, drive) in mounts {
+            let inodes: Vec<InodeId> = {
+                let inodes = self.inodes.borrow();
+                let here = inodes.iter().filter(|(place, _)| place.mount == number);
+                let pages = here.filter_map(|(_, inode)| inode.data);
+                pages.chain(drive.buffers).collect()
+            };
+            self.vfs.sync(drive.device, &inodes).await;
+        }
     }
 
     /// Cuts a file, or makes it longer by a hole.
@@ -1007,6 +1223,23 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         cut
     }
 
+    /// The same of an open file (`ftruncate`).
+    ///
+    /// # Errors
+    /// As [`Namespace::write_at`].
+    pub async fn resize(
+        &self,
+        file: &OpenFile,
+        size_bytes: u64,
+        caller: &Caller,
+    ) -> Result<(), FsError> {
+        file.data()?;
+        match file.flags.write {
+            true => self.truncate_inode(file.place, size_bytes, caller).await,
+            false => Err(FsError::BadCall),
+        }
+    }
+
     async fn truncate_inode(
         &self,
         place: Place,
@@ -1024,9 +1257,12 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
             .get(&place)
             .and_then(|inode| inode.data);
         if let Some(data) = data {
-            self.vfs.truncate_pages(data, size_bytes).await;
+            let file = self.vfs.open(data);
+            self.fill_to(place, &file, size_bytes).await?;
+            self.vfs.truncate(data, size_bytes).await;
         }
-        fs.truncate(place.ino, size_bytes, caller).await
+        fs.truncate(place.ino, size_bytes, caller).await?;
+        self.mark_changed(place, false).await
     }
 
     /// Some of the next names of a directory (`getdents`); none at its end.
@@ -1043,6 +1279,7 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
             let next = fs.read_dir(dir.place.ino, cursor, &mut entries).await?;
             dir.cursor.set(next);
         }
+        self.accessed(dir).await?;
         Ok(entries)
     }
 
@@ -1056,10 +1293,12 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
             return Err(FsError::BadCall);
         }
         if what & 1 != 0 {
-            for inode in self.inodes.borrow().values() {
-                if let Some(data) = inode.data {
-                    self.vfs.invalidate_mapping_pages(data, 0, u64::MAX);
-                }
+            let inodes = self.inodes.borrow();
+            let mounts = self.mounts.borrow();
+            let files = inodes.values().filter_map(|inode| inode.data);
+            let devices = mounts.iter().filter_map(|mount| mount.drive.buffers);
+            for data in files.chain(devices) {
+                self.vfs.invalidate_mapping_pages(data, 0, u64::MAX);
             }
         }
         if what & 2 != 0 {

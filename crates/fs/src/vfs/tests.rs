@@ -20,10 +20,11 @@ impl Host for Instant {
         vfs.bio_ended(id);
     }
 
-    async fn extent(&self, _: InodeId, byte: u64) -> Extent {
+    async fn extent(&self, _: InodeId, byte: u64, _bytes: u64) -> Extent {
         Extent {
             sector: Some(byte / 512),
             bytes: 1 << 30,
+            boundary: false,
         }
     }
 

@@ -7,6 +7,7 @@ use std::task::Poll;
 use super::HZ;
 use super::device::{DeviceId, Queue, state};
 use super::pages::Control;
+use crate::error::FsError;
 use crate::event::Event;
 use crate::inode::InodeId;
 use crate::page_cache::Mark;
@@ -265,8 +266,9 @@ impl<H: Host> Vfs<H> {
                 false => self.write_back.borrow_mut().chunk(device, work.pages),
             };
             control.pages = chunk;
-            self.write_inode(inode, &mut control, work.reason == Reason::Sync)
-                .await;
+            let for_sync = work.reason == Reason::Sync;
+            // Nobody waits here whom an error could be told.
+            let _ = self.write_inode(inode, &mut control, for_sync).await;
             let written = chunk - control.pages;
             work.pages -= written;
             total += written;
@@ -283,7 +285,15 @@ impl<H: Host> Vfs<H> {
 
     /// Writes an inode's pages, waiting for them where somebody waits, and what else
     /// of it is dirty (`__writeback_single_inode`).
-    pub(crate) async fn write_inode(&self, inode: InodeId, control: &mut Control, for_sync: bool) {
+    ///
+    /// # Errors
+    /// [`FsError::Device`] where the inode's block cannot be read or written.
+    pub(crate) async fn write_inode(
+        &self,
+        inode: InodeId,
+        control: &mut Control,
+        for_sync: bool,
+    ) -> Result<(), FsError> {
         self.write_back.borrow_mut().inode(inode).state |= state::WRITING;
         let pages = control.pages;
         self.trace(Event::WriteInode { inode, pages });
@@ -294,15 +304,22 @@ impl<H: Host> Vfs<H> {
         let dirty_pages = self.cache.borrow().any_marked(inode, Mark::Dirty);
         let mut write_back = self.write_back.borrow_mut();
         let of = write_back.inode(inode);
+        let before = of.state;
         of.state &= !state::DIRTY;
         if dirty_pages {
             of.state |= state::PAGES;
         }
         drop(write_back);
+        let mut done = Ok(());
+        if before & (state::SYNC | state::DATASYNC) != 0 && !self.inode(inode).is_device {
+            let wait = control.is_integrity && !for_sync;
+            done = self.host().write_inode(inode, wait).await;
+        }
         self.trace(Event::WroteInode {
             inode,
             pages: pages - control.pages,
         });
+        done
     }
 
     /// Where an inode belongs that was just written. Whether it is clean

@@ -271,7 +271,8 @@ impl<H: Host> Vfs<H> {
             if blocks & (1 << n) == 0 {
                 continue;
             }
-            if let Some(sector) = self.host().extent(inode, at).await.sector {
+            let extent = self.host().extent(inode, at, of.block_bytes).await;
+            if let Some(sector) = extent.sector {
                 self.append_write(open, folio, (sector, of.block_bytes), control)
                     .await;
                 if is_device {

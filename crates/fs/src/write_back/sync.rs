@@ -8,6 +8,7 @@ use super::device::{DeviceId, state};
 use super::flusher::{Reason, Work};
 use super::pages::Control;
 use crate::bio::Bio;
+use crate::error::FsError;
 use crate::inode::{File, InodeId};
 use crate::page_cache::Mark;
 use crate::vfs::{Host, Vfs};
@@ -26,22 +27,44 @@ pub struct SyncRange {
 impl<H: Host> Vfs<H> {
     /// `fsync`, or `fdatasync` if `only_data`, of a range of bytes: writes and waits,
     /// then has the device flush its cache.
-    pub async fn fsync(&self, file: &File, first_byte: u64, last_byte: u64, only_data: bool) {
+    ///
+    /// # Errors
+    /// [`FsError::Device`] where something could not be written since this user of the
+    /// file was told last (`file_check_and_advance_wb_err`).
+    pub async fn fsync(
+        &self,
+        file: &File,
+        first_byte: u64,
+        last_byte: u64,
+        only_data: bool,
+    ) -> Result<(), FsError> {
         let inode = file.inode;
         self.write_range(inode, first_byte, last_byte, true).await;
+        let mut done = Ok(());
         if !self.inode(inode).is_device {
-            self.sync_inode(inode, only_data).await;
+            done = self.host().sync_buffers(inode).await;
+            done = self.sync_inode(inode, only_data).await.and(done);
         }
-        self.flush_device(inode).await;
+        done = self.flush_device(inode).await.and(done);
+        self.take_write_error(file).and(done)
+    }
+
+    /// Whether writing the file has failed since this user of it was told last.
+    fn take_write_error(&self, file: &File) -> Result<(), FsError> {
+        let errors = self.cache.borrow().write_errors(file.inode);
+        match file.write_errors_seen.replace(errors) == errors {
+            true => Ok(()),
+            false => Err(FsError::Device),
+        }
     }
 
     /// Writes an inode itself, unless only its times changed and only data counts
     /// (`generic_buffers_fsync_noflush`).
-    async fn sync_inode(&self, inode: InodeId, only_data: bool) {
+    async fn sync_inode(&self, inode: InodeId, only_data: bool) -> Result<(), FsError> {
         let dirty = self.write_back.borrow_mut().inode(inode).state & state::DIRTY;
         let is_needed = dirty != 0 && (!only_data || dirty & state::DATASYNC != 0);
         if !is_needed {
-            return;
+            return Ok(());
         }
         self.wait_for_inode(inode).await;
         let mut control = Control {
@@ -49,36 +72,41 @@ impl<H: Host> Vfs<H> {
             is_integrity: true,
             ..Control::all()
         };
-        self.write_inode(inode, &mut control, false).await;
+        let written = self.write_inode(inode, &mut control, false).await;
         self.written_by_caller(inode);
+        written
     }
 
     /// Has the device flush its cache, if it has one.
-    async fn flush_device(&self, inode: InodeId) {
+    async fn flush_device(&self, inode: InodeId) -> Result<(), FsError> {
         let has_cache = {
             let mut write_back = self.write_back.borrow_mut();
             write_back.device_of(inode).has_volatile_cache
         };
-        if has_cache {
-            let flush = Bio {
-                op: Op::Write,
-                flags: BioFlags::SYNC.with(BioFlags::PREFLUSH),
-                sector: Sector(0),
-                size_sectors: 0,
-            };
-            let flush = self.submit(flush, Vec::new()).await;
-            self.bio_end(flush).await;
+        if !has_cache {
+            return Ok(());
         }
+        let flush = Bio {
+            op: Op::Write,
+            flags: BioFlags::SYNC.with(BioFlags::PREFLUSH),
+            sector: Sector(0),
+            size_sectors: 0,
+        };
+        let flush = self.submit(flush, Vec::new()).await;
+        self.bio_end(flush).await
     }
 
     /// `sync_file_range`.
+    ///
+    /// # Errors
+    /// As [`Vfs::fsync`].
     pub async fn sync_file_range(
         &self,
         file: &File,
         first_byte: u64,
         last_byte: u64,
         what: SyncRange,
-    ) {
+    ) -> Result<(), FsError> {
         let integrity = what.wait_before && what.write && what.wait_after;
         let mut control = Control::range(first_byte, last_byte, integrity);
         let (first, last) = (control.first, control.last);
@@ -91,6 +119,7 @@ impl<H: Host> Vfs<H> {
         if what.wait_after {
             self.wait_for_pages(file.inode, first, last).await;
         }
+        self.take_write_error(file)
     }
 
     /// `sync`: all that is dirty on a device, its file system's structures last.
@@ -99,6 +128,8 @@ impl<H: Host> Vfs<H> {
         self.start_flusher(device, Reason::Sync);
         self.host().resched().await;
         self.sync_inodes(device, inodes, false).await;
+        // `sync` tells nobody of errors.
+        let _ = self.host().sync_file_system(device).await;
         for wait in [false, true] {
             for &inode in inodes.iter().filter(|&&inode| self.inode(inode).is_device) {
                 if wait {

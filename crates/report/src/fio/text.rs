@@ -368,7 +368,21 @@ fn write_page_cache(out: &mut String, cache: &CacheStats) -> fmt::Result {
         bytes(cache.dirty_max_bytes, Base::Iec),
         cache.throttled_ns as f64 / 1e6,
     )?;
-    writeln!(out, "  pages evicted={}", cache.evicted_pages)
+    writeln!(out, "  pages evicted={}", cache.evicted_pages)?;
+    if cache.blocks_looked_up + cache.names_looked_up == 0 {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "  file system: names={} (cached={}, known not to be there={}), blocks={} (read={}), \
+         blocks written={}",
+        cache.names_looked_up,
+        cache.names_cached,
+        cache.names_known_missing,
+        cache.blocks_looked_up,
+        cache.blocks_read,
+        cache.blocks_written,
+    )
 }
 
 fn write_scheduler(out: &mut String, results: &Results) -> fmt::Result {

@@ -6,21 +6,50 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-use blklab_blk::{Nanos, SECTOR_SIZE};
+use blklab_blk::{Nanos, Op, SECTOR_SIZE};
 use blklab_fs::write_back::{DeviceId, Dirtier, HZ};
-use blklab_fs::{Bio, BioId, Event, Extent, File, Host, InodeId, Vfs};
+use blklab_fs::{
+    Bio, BioId, Caller, Event, Extent, File, FileSystem, FsError, Host, Ino, InodeId, PAGE_BYTES,
+    Place, Timestamp, Vfs,
+};
+
+use super::tree::MountedFs;
 
 /// A jiffy, the kernel's unit of timers.
 const JIFFY: Nanos = Nanos(1_000_000_000 / HZ);
 
-/// A file that a process has open.
+/// Runs begin at this time of the calendar: 14 November 2023.
+const START_SECONDS: i64 = 1_700_000_000;
+
+/// A file that a process has open, or opens by a call.
 pub(super) struct OpenFile {
-    pub(super) file: File,
     pub(super) disk: usize,
+    pub(super) what: Opened,
+}
+
+pub(super) enum Opened {
+    /// A part of a drive.
+    Region(Region),
+    /// A file of the mounted file system, by its path; open once that was called.
+    InTree(Rc<[u8]>, RefCell<Option<Rc<blklab_fs::OpenFile>>>),
+}
+
+/// A part of a drive that is a file, or all of it.
+pub(super) struct Region {
+    pub(super) file: File,
     /// Where it begins on its drive.
     pub(super) base_bytes: u64,
     /// Whoever writes holds it; a block device has none.
     pub(super) write_lock: Option<Rc<WriteLock>>,
+}
+
+/// Where the bytes of an inode are.
+#[derive(Clone, Copy, Debug)]
+enum Bytes {
+    /// From a byte of its drive on, in so much room.
+    Region(u64, u64),
+    /// Where the mounted file system has them.
+    Mapped(Ino),
 }
 
 /// An inode's lock (`i_rwsem`), which goes from one writer to the next as they came.
@@ -70,18 +99,79 @@ pub(super) struct Kernel {
     sleepers: RefCell<Vec<(Nanos, Waker)>>,
     /// By drive, when its flusher has to run, and the flusher while it waits.
     flushers: RefCell<Vec<(Nanos, Option<Waker>)>>,
-    /// By inode, where it begins on its drive, and its room there.
-    places: RefCell<Vec<(u64, u64)>>,
+    /// By inode, where its bytes are.
+    places: RefCell<Vec<Bytes>>,
     files: RefCell<Vec<Rc<OpenFile>>>,
+    paths: RefCell<Vec<Rc<[u8]>>>,
+    /// What is mounted.
+    mounted: RefCell<Option<Rc<MountedFs>>>,
+    /// Bios end as soon as they are submitted: the run has not begun.
+    is_instant: Cell<bool>,
     throttled: Cell<Nanos>,
     /// Something is due at another time than was told before.
     is_due_changed: Cell<bool>,
 }
 
 impl Kernel {
-    /// A file that was added to the page cache, in the order of these.
-    pub(super) fn place_file(&self, base_bytes: u64, room_bytes: u64) {
-        self.places.borrow_mut().push((base_bytes, room_bytes));
+    /// A part of a drive was added to the page cache as this inode.
+    pub(super) fn place_region(&self, inode: InodeId, base_bytes: u64, room_bytes: u64) {
+        self.place(inode, Bytes::Region(base_bytes, room_bytes));
+    }
+
+    fn place(&self, inode: InodeId, bytes: Bytes) {
+        let mut places = self.places.borrow_mut();
+        debug_assert_eq!(places.len(), inode.0 as usize, "inodes are added in order");
+        places.push(bytes);
+    }
+
+    /// Has bios end at once while `before_run` goes on.
+    pub(super) fn instantly<T>(&self, before_run: impl FnOnce() -> T) -> T {
+        self.is_instant.set(true);
+        let done = before_run();
+        self.is_instant.set(false);
+        done
+    }
+
+    /// A file system is mounted from now on.
+    pub(super) fn set_mounted(&self, mounted: Rc<MountedFs>) {
+        *self.mounted.borrow_mut() = Some(mounted);
+    }
+
+    /// The file system that is mounted.
+    pub(super) fn mounted(&self) -> Option<Rc<MountedFs>> {
+        self.mounted.borrow().clone()
+    }
+
+    /// Who calls a file system: root, now.
+    pub(super) fn caller(&self) -> Caller {
+        let now = self.now.get().0;
+        Caller {
+            pid: self.running.get() as u32,
+            now: Timestamp {
+                seconds: START_SECONDS + (now / 1_000_000_000) as i64,
+                nanoseconds: (now % 1_000_000_000) as u32,
+            },
+            ..Caller::default()
+        }
+    }
+
+    /// A bio goes out to the drive of the file system: blocks of it that the bio writes
+    /// are there from now on.
+    pub(super) fn store(&self, bio: &Bio) {
+        let is_write = bio.op == Op::Write && bio.size_sectors > 0;
+        if let Some(fs) = self.mounted().filter(|_| is_write) {
+            let bytes = u64::from(bio.size_sectors) * SECTOR_SIZE;
+            let stored = fs.device().written(bio.sector.bytes(), bytes);
+            debug_assert!(stored.is_ok(), "memory takes what a drive has room for");
+        }
+    }
+
+    /// The file system that has an inode, and its number there.
+    fn mapped(&self, inode: InodeId) -> Option<(Rc<MountedFs>, Ino)> {
+        match self.places.borrow()[inode.0 as usize] {
+            Bytes::Region(..) => None,
+            Bytes::Mapped(ino) => Some((self.mounted()?, ino)),
+        }
     }
 
     /// A drive more, in their order.
@@ -103,6 +193,17 @@ impl Kernel {
 
     pub(super) fn open_file(&self, number: u32) -> Rc<OpenFile> {
         Rc::clone(&self.files.borrow()[number as usize])
+    }
+
+    /// A path that calls name from now on; returns its number.
+    pub(super) fn add_path(&self, path: &[u8]) -> u32 {
+        let mut paths = self.paths.borrow_mut();
+        paths.push(path.into());
+        paths.len() as u32 - 1
+    }
+
+    pub(super) fn path(&self, number: u32) -> Rc<[u8]> {
+        Rc::clone(&self.paths.borrow()[number as usize])
     }
 
     /// What happens next happens at `now`.
@@ -176,10 +277,40 @@ impl Kernel {
     }
 }
 
+impl Kernel {
+    /// Where the mounted file system has bytes of an inode. Where its map cannot be
+    /// read there is nothing.
+    async fn mapped_extent(&self, inode: InodeId, byte: u64, bytes: u64) -> Extent {
+        let hole = Extent {
+            sector: None,
+            bytes,
+            boundary: false,
+        };
+        let Some((fs, ino)) = self.mapped(inode) else {
+            return hole;
+        };
+        let block_bytes = u64::from(fs.block_bytes());
+        let in_block = byte % block_bytes;
+        let blocks = (in_block + bytes).div_ceil(block_bytes);
+        match fs.map(ino, byte / block_bytes, blocks, None).await {
+            Ok(map) => Extent {
+                sector: (map.block).map(|block| (block * block_bytes + in_block) / SECTOR_SIZE),
+                bytes: map.blocks.max(1) * block_bytes - in_block,
+                boundary: map.boundary,
+            },
+            Err(_) => hole,
+        }
+    }
+}
+
 impl Host for Kernel {
     /// The bio is handed over at the first poll. The task is polled again when the block
     /// layer has taken it.
-    async fn submit(&self, _vfs: &Vfs<Self>, id: BioId, bio: Bio) {
+    async fn submit(&self, vfs: &Vfs<Self>, id: BioId, bio: Bio) {
+        if self.is_instant.get() {
+            self.store(&bio);
+            return vfs.bio_ended(id);
+        }
         let mut bio = Some((id, bio));
         poll_fn(|_| match bio.take() {
             Some(bio) => {
@@ -191,11 +322,58 @@ impl Host for Kernel {
         .await;
     }
 
-    async fn extent(&self, inode: InodeId, byte: u64) -> Extent {
-        let (base_bytes, room_bytes) = self.places.borrow()[inode.0 as usize];
-        Extent {
-            sector: Some((base_bytes + byte) / SECTOR_SIZE),
-            bytes: room_bytes.saturating_sub(byte).max(SECTOR_SIZE),
+    async fn extent(&self, inode: InodeId, byte: u64, bytes: u64) -> Extent {
+        let place = self.places.borrow()[inode.0 as usize];
+        if let Bytes::Region(base_bytes, room_bytes) = place {
+            return Extent {
+                sector: Some((base_bytes + byte) / SECTOR_SIZE),
+                bytes: room_bytes.saturating_sub(byte).max(SECTOR_SIZE),
+                boundary: false,
+            };
+        }
+        self.mapped_extent(inode, byte, bytes).await
+    }
+
+    async fn allocate(&self, inode: InodeId, first: u64, end: u64) -> Result<u8, FsError> {
+        let Some((fs, ino)) = self.mapped(inode) else {
+            return Ok(0);
+        };
+        let (caller, block_bytes) = (self.caller(), u64::from(fs.block_bytes()));
+        let first_of_page = first / PAGE_BYTES * PAGE_BYTES / block_bytes;
+        let (mut block, last) = (first / block_bytes, end.div_ceil(block_bytes));
+        let mut new_blocks = 0;
+        while block < last {
+            let map = fs.map(ino, block, last - block, Some(&caller)).await?;
+            for _ in 0..map.blocks.clamp(1, last - block) {
+                new_blocks |= u8::from(map.is_new) << (block - first_of_page);
+                block += 1;
+            }
+        }
+        Ok(new_blocks)
+    }
+
+    fn inode_added(&self, inode: InodeId, place: Place) {
+        self.place(inode, Bytes::Mapped(place.ino));
+    }
+
+    async fn sync_buffers(&self, inode: InodeId) -> Result<(), FsError> {
+        match self.mapped(inode) {
+            Some((fs, ino)) => fs.sync_buffers(ino).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn write_inode(&self, inode: InodeId, wait: bool) -> Result<(), FsError> {
+        match self.mapped(inode) {
+            Some((fs, ino)) => fs.write_inode(ino, wait).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn sync_file_system(&self, _device: DeviceId) -> Result<(), FsError> {
+        match self.mounted() {
+            Some(fs) => fs.sync(self.caller().now).await,
+            None => Ok(()),
         }
     }
 
@@ -221,7 +399,11 @@ impl Host for Kernel {
     }
 
     fn with_dirtier(&self, look: impl FnOnce(&mut Dirtier)) {
-        look(&mut self.dirtiers.borrow_mut()[self.running.get()]);
+        // There is no task before the run.
+        match self.dirtiers.borrow_mut().get_mut(self.running.get()) {
+            Some(dirtier) => look(dirtier),
+            None => look(&mut Dirtier::default()),
+        }
     }
 
     fn flusher_due(&self, device: DeviceId, due_jiffies: u64) {

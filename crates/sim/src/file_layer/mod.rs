@@ -6,24 +6,25 @@
 //! nothing. A task runs when its owner has it go on, up to where it waits for a tag or
 //! for something that wakes it; then its owner is called in the next turn.
 
+mod calls;
 mod kernel;
 mod owners;
+mod tree;
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Wake, Waker};
 
 use blklab_blk::{
     Bio, BioFlags, CgroupId, CostCounts, IoPrio, IoStatus, Nanos, Op, Plug, SECTOR_SIZE, Span,
     Submit, SubmitterId, Waiter,
 };
-use blklab_fs::write_back::{Bandwidth, DeviceId, History, SyncRange};
+use blklab_fs::write_back::{Bandwidth, DeviceId, History};
 use blklab_fs::{
-    Advice, BackingDevice, BioId, File, Inode, InodeId, Memory, PAGE_BYTES, Policy, ReadPath, Vfs,
+    BackingDevice, BioId, FsError, Inode, InodeId, Memory, PAGE_BYTES, Policy, ReadPath, Vfs,
 };
 use blklab_stats::{CacheSample, CacheStats};
 
@@ -31,7 +32,13 @@ use crate::caching::Caching;
 use crate::cpu::{CostTable, Cpus};
 use crate::disk::Disk;
 use crate::timers::user_data;
-use kernel::{Kernel, OpenFile, WriteLock};
+pub(crate) use calls::pages_of;
+pub(crate) use calls::{Call, Durability, PathId};
+use calls::{Mailbox, serve_calls};
+use kernel::{Kernel, OpenFile, Opened, Region, WriteLock};
+pub use tree::FileSystemKind;
+use tree::Tree;
+pub(crate) use tree::{Contents, NewFile};
 
 /// Slots from here on are of bios of the page cache.
 pub(crate) const FIRST_SLOT: u32 = 1 << 31;
@@ -51,45 +58,10 @@ pub(crate) struct FileId(u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TaskId(u32);
 
-/// A call that a process makes. Places are bytes of the drive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Call {
-    /// fio opens a file: it drops what is cached of it (`invalidate`) or reads so many
-    /// bytes of it (`pre_read`), and says how it will use it (`fadvise_hint`).
-    Open {
-        file: FileId,
-        invalidate: bool,
-        pre_read: Option<(u64, u64)>,
-        advice: Option<Advice>,
-    },
-    /// `pread`.
-    Read { file: FileId, at: u64, bytes: u64 },
-    /// `pwrite`, with what `O_SYNC` or `O_DSYNC` adds to it.
-    Write {
-        file: FileId,
-        at: u64,
-        bytes: u64,
-        sync: Option<Durability>,
-    },
-    /// `fsync` or `fdatasync`.
-    Sync { file: FileId, what: Durability },
-    /// `sync_file_range`, of all of the file.
-    SyncRange { file: FileId, what: SyncRange },
-}
-
-/// What has to be on the drive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Durability {
-    /// The data, and what is needed to find it.
-    Data,
-    /// The inode's times as well.
-    All,
-}
-
 /// How far a task came.
 pub(crate) enum Progress {
-    /// Its call is over, with this status.
-    Over(IoStatus),
+    /// Its call is over, with what it returns.
+    Over(Result<u64, FsError>),
     /// It waits in that drive's queue.
     AwaitsTag(usize, Waiter),
     /// It waits for something that wakes it.
@@ -105,13 +77,6 @@ pub(crate) struct Submitter<'a> {
     pub(crate) prio: IoPrio,
     pub(crate) cgroup: CgroupId,
     pub(crate) costs: &'a CostTable,
-}
-
-/// The calls of a task: one at a time.
-#[derive(Default)]
-struct Mailbox {
-    call: Cell<Option<Call>>,
-    status: Cell<Option<IoStatus>>,
 }
 
 struct Task {
@@ -164,10 +129,8 @@ pub(crate) struct FileLayer {
     called: Vec<VecDeque<TaskId>>,
     /// The process that is called when something is due, and when it is called next.
     time_keeper: (usize, Nanos),
-    /// By bio, its drive.
-    disk_of_bio: Vec<usize>,
-    /// By drive, how a bio of it failed that nobody was told of.
-    failed: Vec<Option<IoStatus>>,
+    /// What is mounted.
+    tree: Option<Tree>,
     samples: Vec<CacheSample>,
     sample_interval: Nanos,
     next_sample: Nanos,
@@ -188,8 +151,7 @@ impl FileLayer {
             woken: Woken::default(),
             called: Vec::new(),
             time_keeper: (0, Nanos::MAX),
-            disk_of_bio: Vec::new(),
-            failed: vec![None; disks.len()],
+            tree: None,
             samples: Vec::new(),
             sample_interval: FIRST_SAMPLE_INTERVAL,
             next_sample: Nanos::ZERO,
@@ -228,10 +190,12 @@ impl FileLayer {
             None => self.add_file((number, disk), (base_bytes, bytes), is_device),
         };
         let file = OpenFile {
-            file: self.vfs.open(inode),
             disk: number,
-            base_bytes,
-            write_lock,
+            what: Opened::Region(Region {
+                file: self.vfs.open(inode),
+                base_bytes,
+                write_lock,
+            }),
         };
         FileId(self.vfs.host().add_open_file(file))
     }
@@ -243,6 +207,7 @@ impl FileLayer {
         is_device: bool,
     ) -> (InodeId, Option<Rc<WriteLock>>) {
         let limits = disk.queue.limits();
+        let readahead = self.readahead_of(disk);
         let inode = Inode {
             size_bytes: bytes,
             block_bytes: match is_device {
@@ -254,13 +219,10 @@ impl FileLayer {
             large_folios: false,
             read_path: ReadPath::Mpage,
             is_device,
-            device: BackingDevice {
-                ra_pages: self.read_ahead_kb / (PAGE_BYTES as u32 / 1024),
-                io_pages: limits.max_sectors / (PAGE_BYTES as u32 / 512),
-            },
+            device: readahead,
         };
         let inode = self.vfs.add_inode_on(inode, DeviceId(number as u32));
-        self.vfs.host().place_file(base_bytes, bytes);
+        self.vfs.host().place_region(inode, base_bytes, bytes);
         let write_lock = (!is_device).then(Rc::default);
         self.known.push(KnownFile {
             disk: number,
@@ -272,10 +234,49 @@ impl FileLayer {
         (inode, write_lock)
     }
 
+    /// Makes a file system with these files on a drive, and mounts it.
+    ///
+    /// # Errors
+    /// Where drive or files are too large for it.
+    pub(crate) fn mount(
+        &mut self,
+        (number, disk): (usize, &Disk),
+        (kind, files): (FileSystemKind, &[NewFile]),
+        size_bytes: u64,
+    ) -> Result<(), FsError> {
+        let readahead = self.readahead_of(disk);
+        let mounted = Tree::mount(&self.vfs, (kind, files), (number, size_bytes), readahead);
+        self.tree = Some(mounted?);
+        Ok(())
+    }
+
+    /// A file of the mounted file system that a process will open.
+    pub(crate) fn open_in_tree(&mut self, path: &str) -> FileId {
+        let file = OpenFile {
+            disk: self.tree.as_ref().map_or(0, Tree::disk),
+            what: Opened::InTree(path.as_bytes().into(), RefCell::default()),
+        };
+        FileId(self.vfs.host().add_open_file(file))
+    }
+
+    /// A path that a process will name in calls.
+    pub(crate) fn add_path(&mut self, path: &str) -> PathId {
+        PathId(self.vfs.host().add_path(path.as_bytes()))
+    }
+
+    /// What of a drive readahead has to know.
+    fn readahead_of(&self, disk: &Disk) -> BackingDevice {
+        BackingDevice {
+            ra_pages: self.read_ahead_kb / (PAGE_BYTES as u32 / 1024),
+            io_pages: disk.queue.limits().max_sectors / (PAGE_BYTES as u32 / 512),
+        }
+    }
+
     /// A task for the calls of a process.
     pub(crate) fn add_caller(&mut self, pid: usize) -> TaskId {
         let calls = Rc::<Mailbox>::default();
-        let future = serve_calls(Rc::clone(&self.vfs), Rc::clone(&calls));
+        let namespace = self.tree.as_ref().map(Tree::namespace);
+        let future = serve_calls(Rc::clone(&self.vfs), namespace, Rc::clone(&calls));
         self.add_task(Box::pin(future), calls, pid, 0)
     }
 
@@ -326,14 +327,13 @@ impl FileLayer {
 
     /// A task begins a call; [`FileLayer::go_on`] runs it.
     pub(crate) fn begin(&mut self, task: TaskId, call: Call) {
-        let (Call::Open { file, .. }
-        | Call::Read { file, .. }
-        | Call::Write { file, .. }
-        | Call::Sync { file, .. }
-        | Call::SyncRange { file, .. }) = call;
+        let disk = match call.file() {
+            Some(file) => self.vfs.host().open_file(file.0).disk,
+            None => self.tree.as_ref().map_or(0, Tree::disk),
+        };
         let task = &mut self.tasks[task.0 as usize];
-        task.disk = self.vfs.host().open_file(file.0).disk;
-        task.calls.call.set(Some(call));
+        task.disk = disk;
+        task.calls.begin(call);
     }
 
     /// Lets a task run as far as it gets. Returns the CPU time that it took in the
@@ -360,13 +360,15 @@ impl FileLayer {
             let over = task.future.as_mut().poll(&mut context).is_ready();
             debug_assert!(!over, "tasks never end");
             let Some((id, bio)) = kernel.take_submitted() else {
-                break match task.calls.status.take() {
-                    Some(status) => Progress::Over(self.failed[number].take().unwrap_or(status)),
+                break match task.calls.returned() {
+                    Some(returned) => Progress::Over(returned),
                     None => Progress::Waits,
                 };
             };
+            if self.tree.as_ref().is_some_and(|tree| tree.disk() == number) {
+                kernel.store(&bio);
+            }
             let bio = who.bio(id, bio);
-            set_at(&mut self.disk_of_bio, id.0 as usize, number);
             let plug = Some(&mut task.plug);
             let taken = disk
                 .queue
@@ -401,12 +403,12 @@ impl FileLayer {
 
     /// A bio of the page cache has ended.
     pub(crate) fn bio_ended(&mut self, now: Nanos, slot: u32, status: IoStatus) {
-        let id = slot - FIRST_SLOT;
-        if status != IoStatus::Ok {
-            self.failed[self.disk_of_bio[id as usize]] = Some(status);
-        }
+        let id = BioId(slot - FIRST_SLOT);
         self.vfs.host().set_now(now);
-        self.vfs.bio_ended(BioId(id));
+        match status {
+            IoStatus::Ok => self.vfs.bio_ended(id),
+            _ => self.vfs.bio_failed(id),
+        }
     }
 
     /// Looks at how much is dirty and cached.
@@ -436,9 +438,21 @@ impl FileLayer {
         self.vfs.host().reset_throttled();
     }
 
+    /// Writes all that the mounted file system has in memory, and returns the drive's
+    /// blocks.
+    #[cfg(test)]
+    pub(crate) fn write_out(&self) -> Rc<blklab_fs::SparseDisk> {
+        let tree = self.tree.as_ref().expect("it is mounted");
+        tree.write_out(&self.vfs).expect("memory has no errors")
+    }
+
     /// What it did.
     pub(crate) fn stats(&self) -> CacheStats {
         let counts = self.vfs.counts();
+        let (names, blocks) = match &self.tree {
+            Some(tree) => tree.counts(),
+            None => Default::default(),
+        };
         CacheStats {
             read_pages: counts.read,
             hits: counts.read.saturating_sub(counts.missed),
@@ -452,6 +466,12 @@ impl FileLayer {
             dirty_max_bytes: counts.dirty_max * PAGE_BYTES,
             throttled_ns: self.vfs.host().throttled().0,
             evicted_pages: counts.evicted,
+            names_looked_up: names.lookups,
+            names_cached: names.hits,
+            names_known_missing: names.negative_hits,
+            blocks_looked_up: blocks.lookups,
+            blocks_read: blocks.reads,
+            blocks_written: blocks.writes,
             samples: self.samples.clone(),
         }
     }
@@ -500,13 +520,6 @@ impl Submitter<'_> {
     }
 }
 
-fn set_at(list: &mut Vec<usize>, at: usize, value: usize) {
-    if list.len() <= at {
-        list.resize(at + 1, 0);
-    }
-    list[at] = value;
-}
-
 /// The block size of a device that nobody has set: the largest up to a page that its
 /// size is a multiple of (`set_init_blocksize`).
 fn device_block_bytes(size_bytes: u64, logical_bytes: u64) -> u64 {
@@ -515,101 +528,4 @@ fn device_block_bytes(size_bytes: u64, logical_bytes: u64) -> u64 {
         block *= 2;
     }
     block
-}
-
-/// Pages that so many bytes lie in.
-pub(crate) fn pages_of(at: u64, bytes: u64) -> u64 {
-    (at + bytes).div_ceil(PAGE_BYTES) - at / PAGE_BYTES
-}
-
-/// Makes the calls of a process, one after the other.
-async fn serve_calls(vfs: Rc<Vfs<Kernel>>, calls: Rc<Mailbox>) {
-    loop {
-        let call = poll_fn(|_| match calls.call.take() {
-            Some(call) => Poll::Ready(call),
-            None => Poll::Pending,
-        });
-        let status = carry_out(&vfs, call.await).await;
-        calls.status.set(Some(status));
-    }
-}
-
-async fn carry_out(vfs: &Vfs<Kernel>, call: Call) -> IoStatus {
-    match call {
-        Call::Open {
-            file,
-            invalidate,
-            pre_read,
-            advice,
-        } => {
-            let open = vfs.host().open_file(file.0);
-            if invalidate {
-                drop_cached(vfs, &open.file).await;
-            }
-            if let Some((at, bytes)) = pre_read {
-                vfs.read(&open.file, at, bytes).await;
-            }
-            if let Some(advice) = advice {
-                vfs.fadvise(&open.file, 0, 0, advice).await;
-            }
-            IoStatus::Ok
-        }
-        Call::Read { file, at, bytes } => {
-            let open = vfs.host().open_file(file.0);
-            vfs.read(&open.file, at - open.base_bytes, bytes).await;
-            IoStatus::Ok
-        }
-        Call::Write {
-            file,
-            at,
-            bytes,
-            sync,
-        } => {
-            let open = vfs.host().open_file(file.0);
-            write(vfs, &open, (at, bytes), sync).await
-        }
-        Call::Sync { file, what } => {
-            let open = vfs.host().open_file(file.0);
-            let only_data = what == Durability::Data;
-            vfs.fsync(&open.file, 0, u64::MAX / 2, only_data).await;
-            IoStatus::Ok
-        }
-        Call::SyncRange { file, what } => {
-            let open = vfs.host().open_file(file.0);
-            vfs.sync_file_range(&open.file, 0, u64::MAX / 2, what).await;
-            IoStatus::Ok
-        }
-    }
-}
-
-/// What fio does with the cache of a file that it opens: `BLKFLSBUF` on a block device,
-/// `POSIX_FADV_DONTNEED` else.
-async fn drop_cached(vfs: &Vfs<Kernel>, file: &File) {
-    if vfs.is_device(file.inode) {
-        vfs.flush_buffers(file.inode).await;
-    } else {
-        vfs.fadvise(file, 0, 0, Advice::DontNeed).await;
-    }
-}
-
-async fn write(
-    vfs: &Vfs<Kernel>,
-    open: &OpenFile,
-    (at, bytes): (u64, u64),
-    sync: Option<Durability>,
-) -> IoStatus {
-    let at = at - open.base_bytes;
-    if let Some(lock) = &open.write_lock {
-        lock.lock().await;
-    }
-    let written = vfs.write(&open.file, at, bytes).await;
-    if let Some(lock) = &open.write_lock {
-        lock.unlock();
-    }
-    let (Ok(_), Some(what)) = (&written, sync) else {
-        return written.map_or(IoStatus::NoSpace, |_| IoStatus::Ok);
-    };
-    let (last, only_data) = (at + bytes.max(1) - 1, what == Durability::Data);
-    vfs.fsync(&open.file, at, last, only_data).await;
-    IoStatus::Ok
 }

@@ -4,6 +4,8 @@ mod clock;
 mod completions;
 mod results;
 mod startup;
+#[cfg(test)]
+mod tests;
 
 use blklab_blk::{BioEnd, Nanos};
 use blklab_stats::Results;

@@ -214,7 +214,8 @@ impl Started {
         check_buffered_power_loss(job, setup.power_loss_at)?;
         let numbered = processes(job);
         let capacity_bytes = setup.drive.identity().capacity_sectors * SECTOR_SIZE;
-        let files = PlacedFiles::new(job, &numbered, capacity_bytes)?;
+        let file_system = setup.caching.file_system;
+        let files = PlacedFiles::new(job, &numbered, (capacity_bytes, file_system))?;
         let costs = CostTable::new(machine, scheduler);
         let mut system = System::new(setup, &costs);
         for name in files.drive_names() {
@@ -230,8 +231,18 @@ impl Started {
             workers: Vec::new(),
             notes,
         };
-        if job.jobs.iter().any(|spec| !spec.direct) {
-            let layer = FileLayer::new(&setup.caching, &started.system.disks);
+        let (in_tree, tree_disk) = files.in_tree();
+        if job.jobs.iter().any(|spec| !spec.direct) || !in_tree.is_empty() {
+            let mut layer = FileLayer::new(&setup.caching, &started.system.disks);
+            if !in_tree.is_empty() {
+                let on = (tree_disk, &started.system.disks[tree_disk]);
+                let made = layer.mount(on, (file_system, in_tree), capacity_bytes);
+                made.map_err(|error| SetupError::FileSystem {
+                    job: job.name.clone(),
+                    drive: setup.drive.name.clone(),
+                    problem: error.to_string(),
+                })?;
+            }
             started.system.files = Some(Box::new(layer));
         }
         started.add_processes((setup, job), &numbered, &files)?;
@@ -317,9 +328,12 @@ impl Started {
                 .in_cgroup(groups.of_job(spec))
                 .dispatching(setup.machine.dispatch)
                 .with_submission_thread(sq_cpu);
-            if let Some(layer) = self.system.files.as_deref_mut().filter(|_| !spec.direct) {
+            let own_files = files.of_process(pid);
+            let is_in_tree = own_files.iter().any(|file| file.in_tree.is_some());
+            let needs_layer = !spec.direct || is_in_tree;
+            if let Some(layer) = self.system.files.as_deref_mut().filter(|_| needs_layer) {
                 let disks = &self.system.disks;
-                let cached = Cached::new(pid, spec, (layer, disks), files.of_process(pid));
+                let cached = Cached::new(pid, spec, (layer, disks), files);
                 process = process.through_cache(cached);
             }
             self.processes.push(Process::from(process));

@@ -2,6 +2,7 @@
 
 mod buffered;
 mod engines;
+mod file_systems;
 mod job;
 mod timeline;
 mod trace;

@@ -318,6 +318,21 @@ pub enum FadviseHint {
     Sequential,
 }
 
+/// `fallocate=`: how a file that is not laid out gets its blocks before it is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Fallocate {
+    /// It does not.
+    None,
+    /// By `fallocate`, where the file system has it.
+    #[default]
+    Native,
+    /// By `posix_fallocate`, which writes to each block where the file system has no
+    /// `fallocate`.
+    Posix,
+    /// It gets its length only, by `ftruncate`.
+    Truncate,
+}
+
 /// `rate_process=`: how a rate is spread over time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum RateProcess {
@@ -558,6 +573,14 @@ pub struct JobSpec {
     pub direct: bool,
     /// `invalidate`: what is cached of a file is dropped when it is opened.
     pub invalidate: bool,
+    /// `overwrite`: files are laid out before they are written.
+    pub overwrite: bool,
+    /// `create_on_open`: files are not laid out, but made when the job opens them.
+    pub create_on_open: bool,
+    /// `fallocate`.
+    pub fallocate: Fallocate,
+    /// `unlink`: the job removes its files at its end.
+    pub unlink: bool,
     /// `pre_read`: files are read into the page cache first.
     pub pre_read: bool,
     /// `fadvise_hint`.

@@ -1,20 +1,21 @@
-//! A process whose I/O is not direct: its calls into the page cache.
+//! A process whose I/O is not direct, or is of files: its calls into the page cache and
+//! the file system.
 //!
 //! One of a synchronous engine waits in the call, and so does one of libaio, in
 //! `io_submit`. For posixaio a thread calls. io_uring has tried without waiting and
 //! goes on with an I/O when what it lacks is there, as a worker would.
 
 use blklab_blk::{IoStatus, Nanos, Submit, Waiter};
-use blklab_fs::Advice;
 use blklab_fs::write_back::SyncRange;
+use blklab_fs::{Advice, FsError, OpenFlags};
 use blklab_workload::fio::{Direction, Engine, FadviseHint, FileRangeSync, JobSpec, SyncMode};
 use blklab_workload::generate::SyncKind;
 
-use super::{JobProcess, Phase, PlacedFile, TaskState};
+use super::{JobProcess, Phase, PlacedFiles, TaskState};
 use crate::cpu::Mode;
 use crate::disk::Disk;
 use crate::file_layer::{
-    Call, Durability, FileId, FileLayer, Progress, Submitter, TaskId, pages_of,
+    Call, Durability, FileId, FileLayer, PathId, Progress, Submitter, TaskId, pages_of,
 };
 use crate::system::System;
 
@@ -23,17 +24,34 @@ use crate::system::System;
 enum CallFor {
     /// Opening the file of that number.
     Open(usize),
+    /// What fio does with it then.
+    Prepare(usize),
     /// An I/O.
     Io(u32),
     /// `fsync` of the file used last.
     Sync,
     /// The last `fsync`, of the file of that number.
     LastSync(usize),
+    /// Closing the file of that number.
+    Close(usize),
+    /// Removing the file of that number.
+    Unlink(usize),
+}
+
+impl CallFor {
+    /// Whether it is what the job does, and not what comes before or behind it.
+    fn is_work(self) -> bool {
+        matches!(self, CallFor::Io(_) | CallFor::Sync | CallFor::LastSync(_))
+    }
 }
 
 /// A process's way into the page cache.
 pub(crate) struct Cached {
     files: Vec<FileId>,
+    /// By file, its path in the file system; a part of a drive has none.
+    paths: Vec<Option<PathId>>,
+    open_flags: OpenFlags,
+    is_direct: bool,
     /// Its own task; then, by slot, those of the workers that call for it.
     tasks: Vec<TaskId>,
     has_workers: bool,
@@ -52,26 +70,49 @@ impl Cached {
         pid: usize,
         spec: &JobSpec,
         (layer, disks): (&mut FileLayer, &[Disk]),
-        files: &[PlacedFile],
+        placed: &PlacedFiles,
     ) -> Cached {
-        let open = |file: &PlacedFile| {
-            let on = (file.disk, &disks[file.disk]);
-            layer.open(on, (file.base_bytes, file.room_bytes), file.is_device)
-        };
-        let files = files.iter().map(open).collect();
-        let has_workers = matches!(spec.engine, Engine::IoUring | Engine::Posixaio);
+        let (mut files, mut paths) = (Vec::new(), Vec::new());
+        for file in placed.of_process(pid) {
+            let path = file.in_tree.map(|number| &placed.in_tree().0[number].path);
+            files.push(match path {
+                Some(path) => layer.open_in_tree(path),
+                None => {
+                    let on = (file.disk, &disks[file.disk]);
+                    layer.open(on, (file.base_bytes, file.room_bytes), file.is_device)
+                }
+            });
+            paths.push(path.map(|path| layer.add_path(path)));
+        }
+        // io_submit gives direct I/O to the block layer, and does not wait for it.
+        let has_workers = matches!(spec.engine, Engine::IoUring | Engine::Posixaio)
+            || (spec.direct && !spec.engine.is_synchronous());
         let workers = if has_workers { spec.io_depth.max(1) } else { 0 };
         Cached {
             files,
+            paths,
+            open_flags: open_flags(spec),
+            is_direct: spec.direct,
             tasks: (0..=workers).map(|_| layer.add_caller(pid)).collect(),
             has_workers,
             invalidate: spec.invalidate,
-            pre_read: spec.pre_read,
+            pre_read: spec.pre_read && !spec.direct,
             advice: advice(spec),
             sync: durability(spec.sync),
             call: CallFor::Open(0),
             after: Phase::Drain,
         }
+    }
+}
+
+/// How fio opens a file (`generic_open_file`): what is written may be made, and read.
+fn open_flags(spec: &JobSpec) -> OpenFlags {
+    let writes = spec.pattern.does(Direction::Write);
+    OpenFlags {
+        read: true,
+        write: writes,
+        create: writes.then_some(0o644),
+        ..OpenFlags::default()
     }
 }
 
@@ -117,19 +158,62 @@ impl JobProcess {
         self.cached.is_some() && self.ios[slot as usize].dir != Direction::Trim
     }
 
-    /// Opens its files in the page cache, from that number on, and then begins.
+    /// Opens its files, from that number on, and then begins.
     pub(super) fn open_files(&mut self, now: Nanos, number: usize, system: &mut System) {
         let cached = self.cached.as_ref();
         let Some((cached, &file)) = cached.and_then(|c| Some((c, c.files.get(number)?))) else {
             return self.begin(now);
         };
-        let call = Call::Open {
-            file,
+        if cached.paths[number].is_none() {
+            return self.prepare_file(number, system);
+        }
+        let flags = cached.open_flags;
+        self.begin_call(
+            CallFor::Open(number),
+            Call::OpenFile { file, flags },
+            system,
+        );
+    }
+
+    /// What fio does with a file that it has opened.
+    fn prepare_file(&mut self, number: usize, system: &mut System) {
+        let Some(cached) = &self.cached else { return };
+        let call = Call::Prepare {
+            file: cached.files[number],
             invalidate: cached.invalidate,
             pre_read: cached.pre_read.then(|| self.plan.part(number)),
             advice: cached.advice,
         };
-        self.begin_call(CallFor::Open(number), call, system);
+        self.begin_call(CallFor::Prepare(number), call, system);
+    }
+
+    /// Closes its files of the file system from that number on, and removes them if the
+    /// job has it so. Whether there was one.
+    pub(super) fn close_files(&mut self, number: usize, system: &mut System) -> bool {
+        let Some(cached) = &self.cached else {
+            return false;
+        };
+        let mut open = cached.paths.iter().skip(number);
+        let Some(next) = open.position(Option::is_some) else {
+            return false;
+        };
+        let number = number + next;
+        let file = cached.files[number];
+        self.begin_call(CallFor::Close(number), Call::Close { file }, system);
+        true
+    }
+
+    /// A file is closed; it is removed if the job has it so, and the next one closed.
+    fn closed(&mut self, number: usize, system: &mut System) {
+        let path = self.cached.as_ref().and_then(|cached| cached.paths[number]);
+        match path.filter(|_| self.spec.unlink) {
+            Some(path) => {
+                self.begin_call(CallFor::Unlink(number), Call::Unlink { path }, system);
+            }
+            None => {
+                self.close_files(number + 1, system);
+            }
+        }
     }
 
     fn begin_call(&mut self, what: CallFor, call: Call, system: &mut System) {
@@ -151,11 +235,17 @@ impl JobProcess {
             io.bytes,
         );
         Some(match io.dir {
-            Direction::Read => Call::Read { file, at, bytes },
+            Direction::Read => Call::Read {
+                file,
+                at,
+                bytes,
+                direct: cached.is_direct,
+            },
             _ => Call::Write {
                 file,
                 at,
                 bytes,
+                direct: cached.is_direct,
                 sync: cached.sync,
             },
         })
@@ -209,7 +299,7 @@ impl JobProcess {
             return;
         };
         match progress {
-            Progress::Over(status) => self.call_over(now, status, system),
+            Progress::Over(returned) => self.call_over(now, returned, system),
             Progress::AwaitsTag(disk, waiter) => self.sleep_for_tag(now, disk, waiter, system),
             Progress::Waits => self.sleep(now, TaskState::AwaitsCall, system),
         }
@@ -241,17 +331,22 @@ impl JobProcess {
         }
     }
 
-    fn call_over(&mut self, now: Nanos, status: IoStatus, system: &mut System) {
+    fn call_over(&mut self, now: Nanos, returned: Result<u64, FsError>, system: &mut System) {
         let Some(cached) = &self.cached else { return };
         let (call, files) = (cached.call, cached.files.len());
         self.phase = cached.after;
+        let status = status_of(returned);
+        if let (Err(error), false) = (returned, call.is_work()) {
+            self.recorder.failed(error.errno());
+            self.fail();
+        }
         match call {
-            CallFor::Open(number) => {
-                if status != IoStatus::Ok {
-                    self.recorder.failed(status.errno());
-                    self.fail();
-                }
-                self.open_files(now, number + 1, system);
+            CallFor::Open(_) | CallFor::Prepare(_) if returned.is_err() => self.begin(now),
+            CallFor::Open(number) => self.prepare_file(number, system),
+            CallFor::Prepare(number) => self.open_files(now, number + 1, system),
+            CallFor::Close(number) => self.closed(number, system),
+            CallFor::Unlink(number) => {
+                self.close_files(number + 1, system);
             }
             CallFor::Io(slot) => {
                 self.ended(now, slot, status, system);
@@ -265,6 +360,9 @@ impl JobProcess {
     }
 
     fn copy_cost(&self, slot: u32) -> Nanos {
+        if self.cached.as_ref().is_none_or(|cached| cached.is_direct) {
+            return Nanos::ZERO;
+        }
         let io = &self.ios[slot as usize];
         let pages = pages_of(io.sector.bytes(), io.bytes);
         let is_write = io.dir == Direction::Write;
@@ -309,6 +407,15 @@ impl JobProcess {
     }
 }
 
+/// How an I/O ended, by what its call returned.
+fn status_of(returned: Result<u64, FsError>) -> IoStatus {
+    match returned {
+        Ok(_) => IoStatus::Ok,
+        Err(FsError::NoSpace | FsError::TooBig) => IoStatus::NoSpace,
+        Err(_) => IoStatus::IoError,
+    }
+}
+
 /// Workers that call for a process.
 impl JobProcess {
     /// A worker makes the call of an I/O, which costs `call` to begin with.
@@ -334,7 +441,8 @@ impl JobProcess {
 
     fn go_on_in_worker(&mut self, now: Nanos, slot: u32, system: &mut System) {
         match self.run_task(now, slot as usize + 1, system) {
-            Some(Progress::Over(status)) => {
+            Some(Progress::Over(returned)) => {
+                let status = status_of(returned);
                 // Whoever submitted copies, or one that shares its CPU.
                 if self.state == TaskState::Running {
                     self.copy(now, slot, system);

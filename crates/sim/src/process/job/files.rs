@@ -1,13 +1,15 @@
 //! Which drive a process's file is on, and where.
 //!
 //! A `filename` is a drive. Files that fio would make up names for lie on one
-//! drive together, one behind the other.
+//! drive together, one behind the other; with a file system they are files of it, and
+//! so is a `filename` that does not begin with `/dev/`.
 
 use std::collections::BTreeMap;
 
-use blklab_workload::fio::{Extent, JobFile, JobSpec};
+use blklab_workload::fio::{Direction, Extent, Fallocate, JobFile, JobSpec};
 use blklab_workload::generate::{Process, share_end};
 
+use crate::file_layer::{Contents, FileSystemKind, NewFile};
 use crate::setup::SetupError;
 
 /// Files of one drive begin at multiples of this.
@@ -27,24 +29,31 @@ pub(crate) struct PlacedFile {
     pub(crate) room_bytes: u64,
     /// It is the drive itself.
     pub(crate) is_device: bool,
+    /// Its number among the files of the file system, if it is one of those.
+    pub(crate) in_tree: Option<usize>,
 }
 
 /// The files of all processes of a job, on its drives.
 pub(crate) struct PlacedFiles {
     drive_names: Vec<String>,
     files: Vec<Vec<PlacedFile>>,
+    /// The files of the file system, and the drive that it is on.
+    in_tree: Vec<NewFile>,
+    tree_disk: usize,
 }
 
 impl PlacedFiles {
-    /// Lays out a job's files on drives of this size.
+    /// Lays out a job's files on drives of this size, or on a file system of that kind.
     pub(crate) fn new(
         job: &JobFile,
         processes: &[Process],
-        capacity_bytes: u64,
+        (capacity_bytes, kind): (u64, FileSystemKind),
     ) -> Result<PlacedFiles, SetupError> {
         let mut placed_files = PlacedFiles {
             drive_names: Vec::new(),
             files: Vec::new(),
+            in_tree: Vec::new(),
+            tree_disk: 0,
         };
         // Made-up files: where the next begins, and those placed by name.
         let (mut next_bytes, mut placed) = (0u64, BTreeMap::<String, PlacedFile>::new());
@@ -52,6 +61,11 @@ impl PlacedFiles {
             let spec = &job.jobs[process.job];
             let mut files = Vec::new();
             for name in spec.file_names(process.number) {
+                if kind != FileSystemKind::Raw && !name.starts_with("/dev/") {
+                    let of = (spec, process.number);
+                    files.push(placed_files.add_to_tree(of, &name, (capacity_bytes, kind))?);
+                    continue;
+                }
                 if !spec.files.is_empty() {
                     files.push(PlacedFile {
                         disk: placed_files.drive_named(&name),
@@ -59,6 +73,7 @@ impl PlacedFiles {
                         size_bytes: capacity_bytes,
                         room_bytes: capacity_bytes,
                         is_device: true,
+                        in_tree: None,
                     });
                     continue;
                 }
@@ -73,6 +88,7 @@ impl PlacedFiles {
                     size_bytes,
                     room_bytes,
                     is_device: false,
+                    in_tree: None,
                 };
                 let align_bytes = match room_bytes < FILE_ALIGN_BYTES {
                     true => SMALL_FILE_ALIGN_BYTES,
@@ -89,6 +105,55 @@ impl PlacedFiles {
             placed_files.files.push(files);
         }
         Ok(placed_files)
+    }
+
+    /// Adds a file of the file system, or finds the one of that name.
+    fn add_to_tree(
+        &mut self,
+        (spec, process): (&JobSpec, u32),
+        name: &str,
+        (capacity_bytes, kind): (u64, FileSystemKind),
+    ) -> Result<PlacedFile, SetupError> {
+        if spec.pattern.does(Direction::Trim) {
+            return Err(SetupError::Job {
+                place: spec.position.to_string(),
+                job: spec.name.clone(),
+                problem: "a file is trimmed by punching a hole, which neither ext2 nor VFAT \
+                          can; trim a drive with filename=/dev/x"
+                    .to_string(),
+            });
+        }
+        let (_, size_bytes) = file_size(spec, process, capacity_bytes)?;
+        let contents = contents_before(spec, size_bytes, kind);
+        self.tree_disk = self.drive_named("files");
+        let known = self.in_tree.iter().position(|file| file.path == name);
+        let number = match known {
+            Some(number) => {
+                let file = &mut self.in_tree[number];
+                file.contents = file.contents.max(contents);
+                number
+            }
+            None => {
+                self.in_tree.push(NewFile {
+                    path: name.to_string(),
+                    contents,
+                });
+                self.in_tree.len() - 1
+            }
+        };
+        Ok(PlacedFile {
+            disk: self.tree_disk,
+            base_bytes: 0,
+            size_bytes,
+            room_bytes: size_bytes,
+            is_device: false,
+            in_tree: Some(number),
+        })
+    }
+
+    /// The files of the file system, with the drive that it is on; none without one.
+    pub(crate) fn in_tree(&self) -> (&[NewFile], usize) {
+        (&self.in_tree, self.tree_disk)
     }
 
     /// The drives, by the names they go by.
@@ -109,6 +174,25 @@ impl PlacedFiles {
                 self.drive_names.len() - 1
             }
         }
+    }
+}
+
+/// What fio leaves of a file before the job that works on it (`extend_file`): all of it
+/// where it is read or overwritten, nothing where the job makes it, and else what
+/// `fallocate` does.
+fn contents_before(spec: &JobSpec, size_bytes: u64, kind: FileSystemKind) -> Contents {
+    if spec.create_on_open {
+        return Contents::Nothing;
+    }
+    if spec.pattern.does(Direction::Read) || spec.overwrite {
+        return Contents::Written(size_bytes);
+    }
+    match spec.fallocate {
+        Fallocate::Posix => Contents::Written(size_bytes),
+        // ext2 has no fallocate.
+        Fallocate::Native if kind == FileSystemKind::Vfat => Contents::Written(size_bytes),
+        Fallocate::Truncate => Contents::Hole(size_bytes),
+        Fallocate::Native | Fallocate::None => Contents::Hole(0),
     }
 }
 
@@ -164,7 +248,7 @@ mod tests {
         let text = format!("[a]\n{options}\n");
         let job = parse_str("t", &text, &|_| None, &|_, _| Err(String::new())).unwrap();
         let numbered = processes(&job);
-        let files = PlacedFiles::new(&job, &numbered, GIB)?;
+        let files = PlacedFiles::new(&job, &numbered, (GIB, FileSystemKind::Raw))?;
         let part = |(pid, process): (usize, &Process)| {
             let [file] = files.of_process(pid) else {
                 panic!("one file");

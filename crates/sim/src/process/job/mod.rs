@@ -18,7 +18,7 @@ mod threads;
 
 pub(crate) use cached::Cached;
 pub(crate) use cgroups::Cgroups;
-pub(crate) use files::{PlacedFile, PlacedFiles};
+pub(crate) use files::PlacedFiles;
 pub(crate) use plan::Plan;
 
 use std::collections::VecDeque;
@@ -190,6 +190,8 @@ pub(crate) struct JobProcess {
     /// The call that it flushes for; `None` for the last flush of all.
     flush_kind: Option<SyncKind>,
     flushed: bool,
+    /// Its work is over, and its files are closed.
+    closed: bool,
     /// `max_latency` by direction; without one [`Nanos::MAX`].
     max_latency: [Nanos; 3],
     min_rate: Option<Box<MinRate>>,
@@ -257,6 +259,7 @@ impl JobProcess {
             flush_started: Nanos::ZERO,
             flush_kind: None,
             flushed: false,
+            closed: false,
             max_latency: Direction::ALL.map(|d| match spec.max_latency_us[d] {
                 0 => Nanos::MAX,
                 us => Nanos::from_micros(us),

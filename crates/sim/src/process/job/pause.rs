@@ -95,8 +95,14 @@ impl JobProcess {
             self.flushed = true;
             return self.flush(now, None, system);
         }
-        self.finished = !self.plan.is_over(now);
-        self.recorder.end(now);
+        if !self.closed {
+            self.closed = true;
+            self.finished = !self.plan.is_over(now);
+            self.recorder.end(now);
+            if self.close_files(0, system) {
+                return;
+            }
+        }
         self.state = TaskState::Exited;
         self.schedule_out(now, system);
     }

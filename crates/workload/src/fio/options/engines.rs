@@ -105,7 +105,11 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     /// Poll for this share of them.
     "hipri_percentage" of &["pvsync2"] => Count(PERCENT, NotSimulated);
     /// An I/O that would have to wait fails with EAGAIN, or goes to a worker of io_uring.
-    "nowait" of NOWAIT => Flag(Sets(|job, on| job.engine.nowait = on));
+    "nowait" of NOWAIT => Flag(Sets(|job, on| job.engine.nowait = on)), Unmodelled::Work {
+        would: "fail each I/O through the page cache that would have to wait",
+        instead: "leave it out, or give direct=1",
+        applies: |spec| !spec.direct && spec.nowait,
+    };
     /// Drop pages from the cache after the I/O.
     "uncached" of UNCACHED => Count(ANY, NotSimulated);
     /// Register buffers with the kernel.

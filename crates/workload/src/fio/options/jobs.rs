@@ -194,8 +194,15 @@ pub(super) static OPTIONS: &[FioOption] = options! {
         "give as many nrfiles",
     );
     /// How files get their blocks before the job starts.
-    "fallocate"
-        => Word(&["none", "native", "posix", "keep", "truncate", "0", "1"], Meaningless);
+    "fallocate" => OneOf(&[
+        ("none", |job| job.spec.fallocate = Fallocate::None),
+        ("native", |job| job.spec.fallocate = Fallocate::Native),
+        ("posix", |job| job.spec.fallocate = Fallocate::Posix),
+        ("keep", |job| job.spec.fallocate = Fallocate::None),
+        ("truncate", |job| job.spec.fallocate = Fallocate::Truncate),
+        ("0", |job| job.spec.fallocate = Fallocate::None),
+        ("1", |job| job.spec.fallocate = Fallocate::Posix),
+    ]);
     /// What the kernel is told about accesses to come.
     "fadvise_hint" = "1" => OneOf(&[
         ("0", |job| job.spec.fadvise_hint = FadviseHint::None),
@@ -228,7 +235,7 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     /// Through the page cache: the opposite of direct.
     "buffered" => Flag(Sets(|job, on| job.spec.direct = !on));
     /// Lay files out before they are written.
-    "overwrite" => Flag(Meaningless);
+    "overwrite" => Flag(Sets(|job, on| job.spec.overwrite = on));
     /// Run the job this many times.
     "loops" = "1" => Count(ANY, Sets(|job, n| job.spec.loops = n));
     /// How many processes run the job.
@@ -451,7 +458,7 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     /// fsync a file that was laid out.
     "create_fsync" => Flag(Meaningless);
     /// Lay a file out when it is opened.
-    "create_on_open" => Flag(Meaningless);
+    "create_on_open" => Flag(Sets(|job, on| job.spec.create_on_open = on));
     /// Lay files out, and do no other I/O.
     "create_only" => Flag(NotSimulated), Unmodelled::always(
         "lay out the files and do no other I/O",
@@ -488,7 +495,7 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     /// fsync when a file is closed.
     "fsync_on_close" => Flag(Sets(|job, on| job.spec.fsync_on_close = on));
     /// Remove files after the job.
-    "unlink" => Flag(Meaningless);
+    "unlink" => Flag(Sets(|job, on| job.spec.unlink = on));
     /// Remove files after each loop.
     "unlink_each_loop" => Flag(Meaningless);
     /// End other jobs when the first has ended.

@@ -1,0 +1,438 @@
+//! What processes call: reads and writes of parts of a drive, and every call on the
+//! files of a mounted file system.
+//!
+//! A process begins a call with [`System::begin_call`] and has it go on with
+//! [`System::go_on_in_call`], up to [`Progress::Over`]. Files and paths are named
+//! beforehand ([`FileLayer::open`], [`FileLayer::open_in_tree`],
+//! [`FileLayer::add_path`]), so that a call allocates nothing; a file of the mounted
+//! file system is open from its [`Call::OpenFile`] to its [`Call::Close`].
+//!
+//! [`System::begin_call`]: crate::system::System::begin_call
+//! [`System::go_on_in_call`]: crate::system::System::go_on_in_call
+//! [`Progress::Over`]: super::Progress::Over
+//! [`FileLayer::open`]: super::FileLayer::open
+//! [`FileLayer::open_in_tree`]: super::FileLayer::open_in_tree
+//! [`FileLayer::add_path`]: super::FileLayer::add_path
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::Poll;
+
+use blklab_fs::write_back::SyncRange;
+use blklab_fs::{
+    Advice, DirectCall, File, FileKind, FsError, NewInode, OpenFlags, PAGE_BYTES, Vfs,
+};
+
+use super::FileId;
+use super::kernel::{Kernel, OpenFile, Opened, Region};
+use super::tree::FileTree;
+
+/// A path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PathId(pub(super) u32);
+
+/// A call that a process makes. Places are bytes of the file, or of the drive where the
+/// file is a part of that.
+#[allow(dead_code, reason = "programs that are no fio jobs make the others")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    /// fio has opened a file: it drops what is cached of it (`invalidate`) or reads so
+    /// many bytes of it (`pre_read`), and says how it will use it (`fadvise_hint`).
+    Prepare {
+        file: FileId,
+        invalidate: bool,
+        pre_read: Option<(u64, u64)>,
+        advice: Option<Advice>,
+    },
+    /// `pread`.
+    Read {
+        file: FileId,
+        at: u64,
+        bytes: u64,
+        direct: bool,
+    },
+    /// `pwrite`, with what `O_SYNC` or `O_DSYNC` adds to it.
+    Write {
+        file: FileId,
+        at: u64,
+        bytes: u64,
+        direct: bool,
+        sync: Option<Durability>,
+    },
+    /// `fsync` or `fdatasync`.
+    Sync { file: FileId, what: Durability },
+    /// `sync_file_range`, of all of the file.
+    SyncRange { file: FileId, what: SyncRange },
+    /// `posix_fadvise`; a length of 0 reaches to the end.
+    Advise {
+        file: FileId,
+        at: u64,
+        bytes: u64,
+        advice: Advice,
+    },
+    /// `open`.
+    OpenFile { file: FileId, flags: OpenFlags },
+    /// `close`.
+    Close { file: FileId },
+    /// `read`, where the file's position is.
+    ReadOn { file: FileId, bytes: u64 },
+    /// `write`, where the file's position is.
+    WriteOn { file: FileId, bytes: u64 },
+    /// `lseek` to a byte from the beginning.
+    Seek { file: FileId, to: u64 },
+    /// `ftruncate`.
+    Resize { file: FileId, bytes: u64 },
+    /// `getdents`: returns how many names there were, 0 at the end.
+    ReadDir { file: FileId },
+    /// `stat`, or `lstat`.
+    Stat { path: PathId, follow: bool },
+    /// `mkdir` with these permissions.
+    MakeDir { path: PathId, permissions: u16 },
+    /// `rmdir`.
+    RemoveDir { path: PathId },
+    /// `unlink`.
+    Unlink { path: PathId },
+    /// `rename`.
+    Rename { from: PathId, to: PathId },
+    /// `link`.
+    Link { from: PathId, to: PathId },
+    /// `symlink`.
+    Symlink { target: PathId, path: PathId },
+    /// `truncate`.
+    Truncate { path: PathId, bytes: u64 },
+    /// What `ls -lR` calls: `open`, `getdents`, `lstat` of each name, and so on below
+    /// each directory. Returns how many names there were.
+    ListAll { path: PathId },
+    /// `sync`.
+    SyncAll,
+    /// A number written to `/proc/sys/vm/drop_caches`.
+    DropCaches(u32),
+}
+
+impl Call {
+    /// The file that it is of; others are by path.
+    pub(super) fn file(&self) -> Option<FileId> {
+        match *self {
+            Call::Prepare { file, .. }
+            | Call::Read { file, .. }
+            | Call::Write { file, .. }
+            | Call::Sync { file, .. }
+            | Call::SyncRange { file, .. }
+            | Call::Advise { file, .. }
+            | Call::OpenFile { file, .. }
+            | Call::Close { file }
+            | Call::ReadOn { file, .. }
+            | Call::WriteOn { file, .. }
+            | Call::Seek { file, .. }
+            | Call::Resize { file, .. }
+            | Call::ReadDir { file } => Some(file),
+            Call::Stat { .. }
+            | Call::MakeDir { .. }
+            | Call::RemoveDir { .. }
+            | Call::Unlink { .. }
+            | Call::Rename { .. }
+            | Call::Link { .. }
+            | Call::Symlink { .. }
+            | Call::Truncate { .. }
+            | Call::ListAll { .. }
+            | Call::SyncAll
+            | Call::DropCaches(_) => None,
+        }
+    }
+}
+
+/// What has to be on the drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Durability {
+    /// The data, and what is needed to find it.
+    Data,
+    /// The inode's times as well.
+    All,
+}
+
+/// The calls of a task: one at a time.
+#[derive(Default)]
+pub(super) struct Mailbox {
+    call: Cell<Option<Call>>,
+    returned: Cell<Option<Result<u64, FsError>>>,
+}
+
+impl Mailbox {
+    /// The task is to make this call.
+    pub(super) fn begin(&self, call: Call) {
+        self.call.set(Some(call));
+    }
+
+    /// What the call returned, once it has.
+    pub(super) fn returned(&self) -> Option<Result<u64, FsError>> {
+        self.returned.take()
+    }
+}
+
+/// Makes the calls of a process, one after the other.
+pub(super) async fn serve_calls(
+    vfs: Rc<Vfs<Kernel>>,
+    tree: Option<Rc<FileTree>>,
+    calls: Rc<Mailbox>,
+) {
+    loop {
+        let call = poll_fn(|_| match calls.call.take() {
+            Some(call) => Poll::Ready(call),
+            None => Poll::Pending,
+        });
+        let call = call.await;
+        let returned = match call.file() {
+            Some(file) => {
+                let open = vfs.host().open_file(file.0);
+                match &open.what {
+                    Opened::Region(region) => call_on_region(&vfs, region, call).await,
+                    Opened::InTree(..) => call_on_file(&vfs, tree.as_deref(), &open, call).await,
+                }
+            }
+            None => call_on_path(&vfs, tree.as_deref(), call).await,
+        };
+        calls.returned.set(Some(returned));
+    }
+}
+
+/// A call on a part of a drive.
+async fn call_on_region(vfs: &Vfs<Kernel>, region: &Region, call: Call) -> Result<u64, FsError> {
+    match call {
+        Call::Read { at, bytes, .. } => vfs.read(&region.file, at - region.base_bytes, bytes).await,
+        Call::Write {
+            at, bytes, sync, ..
+        } => write_region(vfs, region, (at - region.base_bytes, bytes), sync).await,
+        call => call_on_data(vfs, &region.file, call).await,
+    }
+}
+
+async fn write_region(
+    vfs: &Vfs<Kernel>,
+    region: &Region,
+    (at, bytes): (u64, u64),
+    sync: Option<Durability>,
+) -> Result<u64, FsError> {
+    if let Some(lock) = &region.write_lock {
+        lock.lock().await;
+    }
+    let written = vfs.write(&region.file, at, bytes).await;
+    if let Some(lock) = &region.write_lock {
+        lock.unlock();
+    }
+    sync_written(vfs, &region.file, (at, written?), sync).await
+}
+
+/// Has on the drive what `O_SYNC` or `O_DSYNC` says.
+async fn sync_written(
+    vfs: &Vfs<Kernel>,
+    file: &File,
+    (at, written): (u64, u64),
+    sync: Option<Durability>,
+) -> Result<u64, FsError> {
+    if let Some(what) = sync {
+        let last = at + written.max(1) - 1;
+        vfs.fsync(file, at, last, what == Durability::Data).await?;
+    }
+    Ok(written)
+}
+
+/// A call that is the same for all files that have pages.
+async fn call_on_data(vfs: &Vfs<Kernel>, file: &File, call: Call) -> Result<u64, FsError> {
+    match call {
+        Call::Prepare {
+            invalidate,
+            pre_read,
+            advice,
+            ..
+        } => {
+            if invalidate {
+                drop_cached(vfs, file).await;
+            }
+            if let Some((at, bytes)) = pre_read {
+                vfs.read(file, at, bytes).await?;
+            }
+            if let Some(advice) = advice {
+                vfs.fadvise(file, 0, 0, advice).await;
+            }
+        }
+        Call::Sync { what, .. } => {
+            let only_data = what == Durability::Data;
+            vfs.fsync(file, 0, u64::MAX / 2, only_data).await?;
+        }
+        Call::SyncRange { what, .. } => {
+            vfs.sync_file_range(file, 0, u64::MAX / 2, what).await?;
+        }
+        Call::Advise {
+            at, bytes, advice, ..
+        } => vfs.fadvise(file, at, bytes, advice).await,
+        _ => return Err(FsError::BadCall),
+    }
+    Ok(0)
+}
+
+/// What fio does with the cache of a file that it opens: `BLKFLSBUF` on a block device,
+/// `POSIX_FADV_DONTNEED` else.
+async fn drop_cached(vfs: &Vfs<Kernel>, file: &File) {
+    if vfs.is_device(file.inode) {
+        vfs.flush_buffers(file.inode).await;
+    } else {
+        vfs.fadvise(file, 0, 0, Advice::DontNeed).await;
+    }
+}
+
+/// A call on a file of the mounted file system.
+async fn call_on_file(
+    vfs: &Vfs<Kernel>,
+    tree: Option<&FileTree>,
+    open: &OpenFile,
+    call: Call,
+) -> Result<u64, FsError> {
+    let (Some(tree), Opened::InTree(path, opened)) = (tree, &open.what) else {
+        return Err(FsError::NoEntry);
+    };
+    let caller = vfs.host().caller();
+    if let Call::OpenFile { flags, .. } = call {
+        let file = tree.open(path, flags, &caller).await?;
+        let before = opened.borrow_mut().replace(Rc::new(file));
+        return match before.map(Rc::try_unwrap) {
+            Some(Ok(before)) => tree.close(before).await.map(|()| 0),
+            _ => Ok(0),
+        };
+    }
+    let file = opened.borrow().clone().ok_or(FsError::BadCall)?;
+    match call {
+        Call::Close { .. } => {
+            drop(file);
+            let file = opened.borrow_mut().take().map(Rc::try_unwrap);
+            if let Some(Ok(file)) = file {
+                tree.close(file).await?;
+            }
+            Ok(0)
+        }
+        Call::Read {
+            at, bytes, direct, ..
+        } => match direct {
+            true => tree.read_direct(&file, direct_call(at, bytes)).await,
+            false => tree.read_at(&file, at, bytes).await,
+        },
+        Call::Write {
+            at,
+            bytes,
+            direct,
+            sync,
+            ..
+        } => {
+            let written = match direct {
+                true => {
+                    tree.write_direct(&file, direct_call(at, bytes), &caller)
+                        .await?
+                }
+                false => tree.write_at(&file, at, bytes, &caller).await?,
+            };
+            sync_written(vfs, file.data()?, (at, written), sync).await
+        }
+        Call::ReadOn { bytes, .. } => tree.read(&file, bytes).await,
+        Call::WriteOn { bytes, .. } => tree.write(&file, bytes, &caller).await,
+        Call::Seek { to, .. } => {
+            file.seek(to);
+            Ok(to)
+        }
+        Call::Resize { bytes, .. } => tree.resize(&file, bytes, &caller).await.map(|()| 0),
+        Call::ReadDir { .. } => Ok(tree.read_dir(&file).await?.len() as u64),
+        Call::Sync { what, .. } => {
+            let only_data = what == Durability::Data;
+            tree.fsync(&file, only_data).await.map(|()| 0)
+        }
+        call => call_on_data(vfs, file.data()?, call).await,
+    }
+}
+
+/// A buffer of fio's begins at a page.
+fn direct_call(pos: u64, bytes: u64) -> DirectCall {
+    DirectCall {
+        pos,
+        bytes,
+        buffer_offset: 0,
+    }
+}
+
+/// A call on names of the mounted file system, or on all of it.
+async fn call_on_path(
+    vfs: &Vfs<Kernel>,
+    tree: Option<&FileTree>,
+    call: Call,
+) -> Result<u64, FsError> {
+    let Some(tree) = tree else {
+        return Err(FsError::NoEntry);
+    };
+    let caller = vfs.host().caller();
+    let path = |id: PathId| vfs.host().path(id.0);
+    match call {
+        Call::Stat { path: at, follow } => {
+            let (_, attributes) = tree.stat(&path(at), follow).await?;
+            return Ok(attributes.size_bytes);
+        }
+        Call::MakeDir {
+            path: at,
+            permissions,
+        } => {
+            let new = NewInode::Directory(permissions);
+            tree.create(&path(at), new, &caller).await?;
+        }
+        Call::RemoveDir { path: at } => tree.remove_dir(&path(at), &caller).await?,
+        Call::Unlink { path: at } => tree.unlink(&path(at), &caller).await?,
+        Call::Rename { from, to } => tree.rename(&path(from), &path(to), &caller).await?,
+        Call::Link { from, to } => tree.link(&path(from), &path(to), &caller).await?,
+        Call::Symlink { target, path: at } => {
+            let new = NewInode::Symlink(&path(target));
+            tree.create(&path(at), new, &caller).await?;
+        }
+        Call::Truncate { path: at, bytes } => tree.truncate(&path(at), bytes, &caller).await?,
+        Call::ListAll { path: at } => return list_all(vfs, tree, path(at).to_vec()).await,
+        Call::SyncAll => tree.sync().await,
+        Call::DropCaches(what) => tree.drop_caches(what).await?,
+        _ => return Err(FsError::BadCall),
+    }
+    Ok(0)
+}
+
+/// Lists a directory and those below it, with what `stat` tells of each name.
+async fn list_all(vfs: &Vfs<Kernel>, tree: &FileTree, root: Vec<u8>) -> Result<u64, FsError> {
+    let flags = OpenFlags {
+        read: true,
+        directory: true,
+        ..OpenFlags::default()
+    };
+    let mut names = 0;
+    let mut left = vec![root];
+    while let Some(path) = left.pop() {
+        let dir = tree.open(&path, flags, &vfs.host().caller()).await?;
+        let mut entries = Vec::new();
+        loop {
+            let next = tree.read_dir(&dir).await?;
+            if next.is_empty() {
+                break;
+            }
+            entries.extend(next);
+        }
+        for entry in entries {
+            if entry.name == b"." || entry.name == b".." {
+                continue;
+            }
+            names += 1;
+            let path = [&*path, b"/", &entry.name].concat();
+            let (_, attributes) = tree.stat(&path, false).await?;
+            if attributes.kind == FileKind::Directory {
+                left.push(path);
+            }
+        }
+        tree.close(dir).await?;
+    }
+    Ok(names)
+}
+
+/// Pages that so many bytes lie in.
+pub(crate) fn pages_of(at: u64, bytes: u64) -> u64 {
+    (at + bytes).div_ceil(PAGE_BYTES) - at / PAGE_BYTES
+}

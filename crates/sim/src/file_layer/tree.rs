@@ -1,0 +1,232 @@
+//! A file system on a simulated drive: made and filled before the run, then mounted.
+//!
+//! Its superblock, bitmaps, inodes, directories and maps are read and written by bios
+//! like files' data. What those blocks hold is kept, and what of it was written.
+
+use std::rc::Rc;
+use std::str::FromStr;
+
+use blklab_fs::write_back::DeviceId;
+use blklab_fs::{
+    BackingDevice, BufferCache, BufferCounts, Caller, DentryCounts, Ext2Layout, FileKind,
+    FileSystem, FsError, Image, Ino, Inode, MountOptions, Mounted, MountedOn, Namespace, NewInode,
+    ReadPath, SparseDisk, VfatLayout, Vfs, at_once,
+};
+
+use super::kernel::Kernel;
+
+/// A mounted file system.
+pub(super) type MountedFs = Mounted<BufferCache<Kernel, Rc<SparseDisk>>>;
+
+/// Its files by their names.
+pub(super) type FileTree = Namespace<Kernel, MountedFs>;
+
+/// What the files of a job are on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FileSystemKind {
+    /// The drive itself, one file behind the other.
+    #[default]
+    Raw,
+    /// ext2, as `mke2fs -t ext2` makes it on all of the drive.
+    Ext2,
+    /// FAT, as `mkfs.vfat` makes it on all of the drive.
+    Vfat,
+}
+
+impl FileSystemKind {
+    /// Every kind, by its name.
+    pub const ALL: [(&'static str, FileSystemKind); 3] = [
+        ("raw", FileSystemKind::Raw),
+        ("ext2", FileSystemKind::Ext2),
+        ("vfat", FileSystemKind::Vfat),
+    ];
+}
+
+impl FromStr for FileSystemKind {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<FileSystemKind, String> {
+        let found = FileSystemKind::ALL.iter().find(|(known, _)| *known == name);
+        found.map(|(_, kind)| *kind).ok_or_else(|| {
+            let names = FileSystemKind::ALL.map(|(name, _)| name).join(", ");
+            format!("found {name}, legal is {names}")
+        })
+    }
+}
+
+/// A file that is there before the run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NewFile {
+    /// Its path from the root on.
+    pub(crate) path: String,
+    pub(crate) contents: Contents,
+}
+
+/// What is there of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Contents {
+    /// The directory that it is in.
+    Nothing,
+    /// So many bytes, which are a hole where the file system has holes.
+    Hole(u64),
+    /// So many bytes that were written.
+    Written(u64),
+}
+
+/// What is mounted.
+pub(super) struct Tree {
+    namespace: Rc<FileTree>,
+    fs: Rc<MountedFs>,
+    disk: usize,
+}
+
+impl Tree {
+    /// Makes a file system of `size_bytes` with these files, and mounts it as a machine
+    /// that has just been booted does: nothing is cached.
+    ///
+    /// # Errors
+    /// [`FsError::NoSpace`] where the files do not fit, [`FsError::TooBig`] where the
+    /// drive or a file is longer than the kind can be.
+    pub(super) fn mount(
+        vfs: &Rc<Vfs<Kernel>>,
+        (kind, files): (FileSystemKind, &[NewFile]),
+        (disk, size_bytes): (usize, u64),
+        readahead: BackingDevice,
+    ) -> Result<Tree, FsError> {
+        let storage = Rc::new(SparseDisk::new(size_bytes));
+        let start = vfs.host().caller();
+        make(kind, &storage, files, &start)?;
+        let device = DeviceId(disk as u32);
+        let pages = vfs.add_inode_on(pages_of_device(size_bytes, readahead), device);
+        vfs.host().place_region(pages, 0, size_bytes);
+        let buffers = BufferCache::new(vfs, pages, storage)?;
+        let fs = vfs.host().instantly(|| {
+            let mounted = at_once(Mounted::open(buffers, &MountOptions::default()))?;
+            mounted.mount(start.now);
+            Ok(Rc::new(mounted))
+        })?;
+        fs.device().take_counts();
+        vfs.reset_counts();
+        vfs.host().set_mounted(Rc::clone(&fs));
+        let drive = MountedOn {
+            readahead,
+            device,
+            buffers: Some(pages),
+        };
+        let namespace = Namespace::new(Rc::clone(vfs), Rc::clone(&fs), drive);
+        Ok(Tree {
+            namespace: Rc::new(namespace),
+            fs,
+            disk,
+        })
+    }
+
+    /// Its files.
+    pub(super) fn namespace(&self) -> Rc<FileTree> {
+        Rc::clone(&self.namespace)
+    }
+
+    /// The drive that it is on.
+    pub(super) fn disk(&self) -> usize {
+        self.disk
+    }
+
+    #[cfg(test)]
+    pub(super) fn write_out(&self, vfs: &Rc<Vfs<Kernel>>) -> Result<Rc<SparseDisk>, FsError> {
+        vfs.host().instantly(|| {
+            at_once(self.fs.sync(vfs.host().caller().now))?;
+            self.fs.unmount();
+            let buffers = self.fs.device();
+            at_once(vfs.write_range(buffers.device(), 0, u64::MAX / 2, true));
+            Ok(Rc::clone(buffers.storage()))
+        })
+    }
+
+    /// How names and blocks were found.
+    pub(super) fn counts(&self) -> (DentryCounts, BufferCounts) {
+        (self.namespace.dentry_counts(), self.fs.device().counts())
+    }
+}
+
+/// The block device's own pages.
+fn pages_of_device(size_bytes: u64, readahead: BackingDevice) -> Inode {
+    Inode {
+        size_bytes,
+        block_bytes: 512,
+        large_folios: false,
+        read_path: ReadPath::Mpage,
+        is_device: true,
+        device: readahead,
+    }
+}
+
+/// Makes a file system with files.
+fn make(
+    kind: FileSystemKind,
+    storage: &Rc<SparseDisk>,
+    files: &[NewFile],
+    caller: &Caller,
+) -> Result<(), FsError> {
+    let image = Image::new(Rc::clone(storage)).map_err(|_| FsError::Device)?;
+    match kind {
+        FileSystemKind::Raw => return Err(FsError::BadCall),
+        FileSystemKind::Ext2 => at_once(Ext2Layout::default().make(&image, caller.now))?,
+        FileSystemKind::Vfat => at_once(VfatLayout::default().make(&image, caller.now))?,
+    }
+    let fs = at_once(Mounted::open(image, &MountOptions::default()))?;
+    for file in files {
+        at_once(add_file(&fs, file, caller))?;
+    }
+    at_once(fs.sync(caller.now))?;
+    fs.device().commit()
+}
+
+/// Makes a file, with the directories that it is in.
+async fn add_file<F: FileSystem>(fs: &F, file: &NewFile, caller: &Caller) -> Result<(), FsError> {
+    let mut names = file.path.split('/').filter(|name| !name.is_empty());
+    let Some(name) = names.next_back() else {
+        return Err(FsError::BadName);
+    };
+    let mut dir = fs.root();
+    for name in names {
+        dir = directory(fs, dir, name.as_bytes(), caller).await?;
+    }
+    let (size_bytes, is_written) = match file.contents {
+        Contents::Nothing => return Ok(()),
+        Contents::Hole(bytes) => (bytes, !fs.has_holes()),
+        Contents::Written(bytes) => (bytes, true),
+    };
+    if size_bytes > fs.file_bytes_max() {
+        return Err(FsError::TooBig);
+    }
+    let new = NewInode::Regular(0o644);
+    let ino = fs.create(dir, name.as_bytes(), new, caller).await?;
+    if is_written {
+        let block_bytes = u64::from(fs.block_bytes());
+        let (mut block, last) = (0, size_bytes.div_ceil(block_bytes));
+        while block < last {
+            let map = fs.map(ino, block, last - block, Some(caller)).await?;
+            block += map.blocks.max(1);
+        }
+    }
+    fs.set_size(ino, size_bytes, caller.now);
+    fs.release(ino);
+    Ok(())
+}
+
+/// A directory in another, which is made if it is not there.
+async fn directory<F: FileSystem>(
+    fs: &F,
+    dir: Ino,
+    name: &[u8],
+    caller: &Caller,
+) -> Result<Ino, FsError> {
+    if let Some(found) = fs.lookup(dir, name).await? {
+        return match fs.attributes(found).await?.kind {
+            FileKind::Directory => Ok(found),
+            _ => Err(FsError::NotDirectory),
+        };
+    }
+    fs.create(dir, name, NewInode::Directory(0o755), caller)
+        .await
+}

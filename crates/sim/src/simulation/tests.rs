@@ -1,0 +1,92 @@
+//! What runs leave on the drive, judged by the tools of its file system.
+
+use std::fs::File;
+use std::process::Command;
+
+use blklab_device::DriveSpec;
+use blklab_elevator::SchedulerChoice;
+use blklab_judges::have;
+use blklab_workload::fio;
+
+use super::{Setup, Simulation};
+use crate::caching::Caching;
+use crate::file_layer::FileSystemKind;
+use crate::machine::Machine;
+use crate::setup::Workload;
+
+/// A drive of 256 MiB.
+const SMALL: &str = "\
+description = \"small\"
+interface = \"null\"
+model = \"null\"
+[host]
+capacity_bytes = 268435456
+queue_depth = 64
+queues = 8
+max_transfer_kb = 1280
+max_segments = 128
+fua = true
+discard = true
+[timing]
+read_ns = 10000
+write_ns = 10000
+flush_ns = 0
+parallelism = 64
+";
+
+/// Runs a job to its end and writes the blocks of its file system to a file.
+fn leave_behind(kind: FileSystemKind, text: &str, image: &File) {
+    let job = fio::parse_str("t.fio", text, &|_| None, &|_, f| Err(f.to_string()));
+    let machine = Machine::find("generic-8").expect("known").expect("valid");
+    let drive = DriveSpec::parse("small.toml", SMALL).expect("valid");
+    let scheduler = SchedulerChoice::named("none").expect("known");
+    let caching = Caching {
+        file_system: kind,
+        ..Caching::default()
+    };
+    let setup = Setup {
+        workload: Workload::Job(&job.expect("a job")),
+        machine: &machine,
+        drive: &drive,
+        scheduler: &scheduler,
+        seed: 1,
+        record: None,
+        power_loss_at: None,
+        caching,
+    };
+    let mut simulation = Simulation::new(&setup).expect("a run");
+    simulation.start_kernel_threads();
+    simulation.start_ready();
+    while simulation.advance().expect("it goes on") {}
+    let disk = simulation.system.files.expect("it has files").write_out();
+    image.set_len(256 << 20).expect("an image");
+    disk.copy_to(image).expect("an image");
+}
+
+/// Files are made, written to at random places, beside each other and directly, synced,
+/// cut short by a full drive and removed: nothing is wrong with what is left.
+#[test]
+fn what_is_left_of_a_file_system_is_whole() {
+    let jobs = [
+        "[global]\nbs=4k\nsize=3m\nnrfiles=3\nfsync=16\n[a]\nrw=randrw\n[b]\nrw=randwrite\n\
+         [c]\nrw=write\nunlink=1\n[d]\ndirect=1\nrw=randwrite\nioengine=libaio\niodepth=4\n",
+        "[a]\nrw=write\nbs=256k\nsize=400m\nnrfiles=2\nfallocate=none\n",
+    ];
+    let tools = [
+        (FileSystemKind::Ext2, "e2fsck", "-fn"),
+        (FileSystemKind::Vfat, "fsck.vfat", "-n"),
+    ];
+    for (kind, tool, option) in tools {
+        if !have(tool) {
+            continue;
+        }
+        for job in jobs {
+            let image = tempfile::NamedTempFile::new().expect("a temporary file");
+            leave_behind(kind, job, image.as_file());
+            let judged = Command::new(tool).arg(option).arg(image.path()).output();
+            let judged = judged.expect("it runs");
+            let said = String::from_utf8_lossy(&judged.stdout);
+            assert!(judged.status.success(), "{kind:?}, {job}: {said}");
+        }
+    }
+}
