@@ -9,6 +9,7 @@ mod compare;
 mod determinism;
 mod fairness;
 mod faults;
+mod file_systems;
 mod files;
 mod fio_examples;
 mod fs_images;

@@ -47,12 +47,12 @@ fn a_bad_value_names_what_would_be_right() {
 fn an_engine_that_is_not_simulated_is_refused() {
     let place = Place::new();
     place.file(
-        "mmap.fio",
-        "[a]\nfilename=/dev/x\nrw=read\nioengine=mmap\nsize=1m\n",
+        "splice.fio",
+        "[a]\nfilename=/dev/x\nrw=read\nioengine=splice\nsize=1m\n",
     );
     says(
-        &refused(&place, &["run", "mmap.fio"]),
-        &["mmap.fio:1", "mmap", "libaio"],
+        &refused(&place, &["run", "splice.fio"]),
+        &["splice.fio:1", "splice", "libaio"],
     );
 }
 

@@ -319,6 +319,13 @@ impl<H: Host> Vfs<H> {
         id
     }
 
+    /// The inode whose pages a bio under way has; none of one without pages.
+    pub fn inode_of_bio(&self, id: BioId) -> Option<InodeId> {
+        let bios = self.bios.borrow();
+        let folio = bios[id.0 as usize].folios.first()?;
+        Some(self.cache.borrow().inode_of(*folio))
+    }
+
     /// Waits for the end of a bio of [`Vfs::submit`] without folios.
     ///
     /// # Errors

@@ -265,6 +265,15 @@ pub(crate) fn check_scheduler(job: &JobFile, scheduler: &str) -> Result<(), Setu
 }
 
 fn check_engine(spec: &JobSpec) -> Result<(), SetupError> {
+    if spec.engine == Engine::Mmap && spec.direct {
+        return Err(SetupError::Job {
+            place: spec.position.to_string(),
+            job: spec.name.clone(),
+            problem: "ioengine=mmap with direct=1, which drops each page after its use, is not \
+                      simulated; leave direct out"
+                .to_string(),
+        });
+    }
     if spec.engine.is_simulated() {
         return Ok(());
     }

@@ -21,12 +21,15 @@ use std::task::Poll;
 
 use blklab_fs::write_back::SyncRange;
 use blklab_fs::{
-    Advice, DirectCall, File, FileKind, FsError, NewInode, OpenFlags, PAGE_BYTES, Vfs,
+    Access, Advice, DirectCall, File, FileKind, FsError, NewInode, OpenFlags, PAGE_BYTES, Vfs,
 };
 
 use super::FileId;
 use super::kernel::{Kernel, OpenFile, Opened, Region};
 use super::tree::FileTree;
+
+/// Cached pages that a fault maps around its own (`fault_around_bytes`, 64 KiB).
+const FAULT_AROUND_PAGES: u64 = 16;
 
 /// A path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +63,20 @@ pub(crate) enum Call {
         direct: bool,
         sync: Option<Durability>,
     },
-    /// `fsync` or `fdatasync`.
+    /// `mmap` of so many bytes from the beginning, and `madvise`.
+    Map {
+        file: FileId,
+        bytes: u64,
+        access: Access,
+    },
+    /// The program reads or writes bytes of the mapped file.
+    Touch {
+        file: FileId,
+        at: u64,
+        bytes: u64,
+        write: bool,
+    },
+    /// `fsync` or `fdatasync`; `msync` of a mapped file is the same.
     Sync { file: FileId, what: Durability },
     /// `sync_file_range`, of all of the file.
     SyncRange { file: FileId, what: SyncRange },
@@ -117,6 +133,8 @@ impl Call {
             Call::Prepare { file, .. }
             | Call::Read { file, .. }
             | Call::Write { file, .. }
+            | Call::Map { file, .. }
+            | Call::Touch { file, .. }
             | Call::Sync { file, .. }
             | Call::SyncRange { file, .. }
             | Call::Advise { file, .. }
@@ -139,6 +157,12 @@ impl Call {
             | Call::SyncAll
             | Call::DropCaches(_) => None,
         }
+    }
+}
+
+impl Call {
+    fn is_of_mapping(&self) -> bool {
+        matches!(self, Call::Map { .. } | Call::Touch { .. })
     }
 }
 
@@ -186,6 +210,7 @@ pub(super) async fn serve_calls(
             Some(file) => {
                 let open = vfs.host().open_file(file.0);
                 match &open.what {
+                    _ if call.is_of_mapping() => call_on_mapping(&vfs, (file, &open), call).await,
                     Opened::Region(region) => call_on_region(&vfs, region, call).await,
                     Opened::InTree(..) => call_on_file(&vfs, tree.as_deref(), &open, call).await,
                 }
@@ -269,6 +294,50 @@ async fn call_on_data(vfs: &Vfs<Kernel>, file: &File, call: Call) -> Result<u64,
         _ => return Err(FsError::BadCall),
     }
     Ok(0)
+}
+
+/// A call on memory that a file is mapped to, or one that maps it.
+async fn call_on_mapping(
+    vfs: &Vfs<Kernel>,
+    (id, open): (FileId, &OpenFile),
+    call: Call,
+) -> Result<u64, FsError> {
+    let base_bytes = match &open.what {
+        Opened::Region(region) => region.base_bytes,
+        Opened::InTree(..) => 0,
+    };
+    match call {
+        Call::Map { bytes, access, .. } => {
+            let file = match &open.what {
+                Opened::Region(region) => Rc::clone(&region.file),
+                Opened::InTree(_, opened) => {
+                    let file = opened.borrow().clone().ok_or(FsError::BadCall)?;
+                    Rc::clone(file.data()?)
+                }
+            };
+            // Each file has a part of the address space for itself.
+            let address = u64::from(id.0 + 1) << 40;
+            let mapping = vfs.map(file, address, 0, bytes, FAULT_AROUND_PAGES);
+            mapping.advise(access);
+            *open.mapping.borrow_mut() = Some(mapping);
+            Ok(0)
+        }
+        Call::Touch {
+            at, bytes, write, ..
+        } => {
+            let mapping = open.mapping.borrow().clone().ok_or(FsError::NotMapped)?;
+            let first = at - base_bytes;
+            for page in first / PAGE_BYTES..(first + bytes).div_ceil(PAGE_BYTES) {
+                let offset = page * PAGE_BYTES;
+                match write {
+                    true => vfs.touch_for_write(&mapping, offset).await?,
+                    false => vfs.touch(&mapping, offset).await?,
+                }
+            }
+            Ok(bytes)
+        }
+        _ => Err(FsError::BadCall),
+    }
 }
 
 /// What fio does with the cache of a file that it opens: `BLKFLSBUF` on a block device,

@@ -6,11 +6,11 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-use blklab_blk::{Nanos, Op, SECTOR_SIZE};
+use blklab_blk::{CgroupId, Nanos, Op, SECTOR_SIZE};
 use blklab_fs::write_back::{DeviceId, Dirtier, HZ};
 use blklab_fs::{
-    Bio, BioId, Caller, Event, Extent, File, FileSystem, FsError, Host, Ino, InodeId, PAGE_BYTES,
-    Place, Timestamp, Vfs,
+    Bio, BioId, Caller, Event, Extent, File, FileSystem, FsError, Host, Ino, InodeId, Mapping,
+    PAGE_BYTES, Place, Timestamp, Vfs,
 };
 
 use super::tree::MountedFs;
@@ -25,6 +25,8 @@ const START_SECONDS: i64 = 1_700_000_000;
 pub(super) struct OpenFile {
     pub(super) disk: usize,
     pub(super) what: Opened,
+    /// Where it is mapped, once it is.
+    pub(super) mapping: RefCell<Option<Rc<Mapping>>>,
 }
 
 pub(super) enum Opened {
@@ -36,7 +38,7 @@ pub(super) enum Opened {
 
 /// A part of a drive that is a file, or all of it.
 pub(super) struct Region {
-    pub(super) file: File,
+    pub(super) file: Rc<File>,
     /// Where it begins on its drive.
     pub(super) base_bytes: u64,
     /// Whoever writes holds it; a block device has none.
@@ -93,6 +95,11 @@ pub(super) struct Kernel {
     running: Cell<usize>,
     /// By task, what is remembered of it as a writer.
     dirtiers: RefCell<Vec<Dirtier>>,
+    /// The control group that it works for.
+    cgroup: Cell<CgroupId>,
+    /// By inode, the control group that first dirtied it, which pays for its write-back
+    /// (`inode_attach_wb`).
+    owners: RefCell<Vec<Option<CgroupId>>>,
     /// The bio that the task which runs gives to the block layer.
     to_submit: Cell<Option<(BioId, Bio)>>,
     /// Tasks that sleep, and until when.
@@ -211,9 +218,19 @@ impl Kernel {
         self.now.set(now);
     }
 
-    /// A task is about to run.
-    pub(super) fn runs(&self, task: usize) {
+    /// A task is about to run, for that control group.
+    pub(super) fn runs(&self, task: usize, cgroup: CgroupId) {
         self.running.set(task);
+        self.cgroup.set(cgroup);
+    }
+
+    /// The control group that pays for writing an inode's pages, if one dirtied them.
+    pub(super) fn owner(&self, inode: InodeId) -> Option<CgroupId> {
+        self.owners
+            .borrow()
+            .get(inode.0 as usize)
+            .copied()
+            .flatten()
     }
 
     /// The bio that the task which ran waits to have submitted.
@@ -412,5 +429,14 @@ impl Host for Kernel {
         self.is_due_changed.set(true);
     }
 
-    fn trace(&self, _vfs: &Vfs<Self>, _event: Event) {}
+    fn trace(&self, _vfs: &Vfs<Self>, event: Event) {
+        if let Event::Dirty { inode, .. } = event {
+            let mut owners = self.owners.borrow_mut();
+            let at = inode.0 as usize;
+            if owners.len() <= at {
+                owners.resize(at + 1, None);
+            }
+            owners[at].get_or_insert(self.cgroup.get());
+        }
+    }
 }

@@ -192,10 +192,11 @@ impl FileLayer {
         let file = OpenFile {
             disk: number,
             what: Opened::Region(Region {
-                file: self.vfs.open(inode),
+                file: Rc::new(self.vfs.open(inode)),
                 base_bytes,
                 write_lock,
             }),
+            mapping: RefCell::default(),
         };
         FileId(self.vfs.host().add_open_file(file))
     }
@@ -255,6 +256,7 @@ impl FileLayer {
         let file = OpenFile {
             disk: self.tree.as_ref().map_or(0, Tree::disk),
             what: Opened::InTree(path.as_bytes().into(), RefCell::default()),
+            mapping: RefCell::default(),
         };
         FileId(self.vfs.host().add_open_file(file))
     }
@@ -348,7 +350,7 @@ impl FileLayer {
         self.sample(now);
         let kernel = self.vfs.host();
         kernel.set_now(now);
-        kernel.runs(at.0 as usize);
+        kernel.runs(at.0 as usize, who.cgroup);
         let task = &mut self.tasks[at.0 as usize];
         if task.awaits_tag {
             return (Progress::Waits, Nanos::ZERO);
@@ -368,7 +370,9 @@ impl FileLayer {
             if self.tree.as_ref().is_some_and(|tree| tree.disk() == number) {
                 kernel.store(&bio);
             }
-            let bio = who.bio(id, bio);
+            let inode = self.vfs.inode_of_bio(id).filter(|_| bio.op == Op::Write);
+            let owner = inode.and_then(|inode| kernel.owner(inode));
+            let bio = who.bio(id, bio, owner.unwrap_or(who.cgroup));
             let plug = Some(&mut task.plug);
             let taken = disk
                 .queue
@@ -478,7 +482,8 @@ impl FileLayer {
 }
 
 impl Submitter<'_> {
-    fn bio(&self, id: BioId, bio: blklab_fs::Bio) -> Bio {
+    /// The bio that the block layer gets, for which `cgroup` pays.
+    fn bio(&self, id: BioId, bio: blklab_fs::Bio, cgroup: CgroupId) -> Bio {
         let is_flush = bio.size_sectors == 0;
         let (op, flags) = match is_flush {
             true => (Op::Flush, BioFlags::SYNC),
@@ -488,7 +493,7 @@ impl Submitter<'_> {
             flags,
             prio: self.prio,
             submitter: self.id,
-            cgroup: self.cgroup,
+            cgroup,
             user_data: user_data(self.pid, FIRST_SLOT + id.0),
             ..Bio::new(op, bio.sector, bio.size_sectors)
         }

@@ -106,3 +106,28 @@ fn a_run_on_files_is_repeatable() {
         assert_eq!(once(), once(), "{kind:?}");
     }
 }
+
+/// A mapped file is read around its faults, each page once; what is written through the
+/// mapping is written back.
+#[test]
+fn a_mapped_file_is_read_and_written_by_pages() {
+    for kind in [
+        FileSystemKind::Raw,
+        FileSystemKind::Ext2,
+        FileSystemKind::Vfat,
+    ] {
+        let results = run(kind, "[a]\nioengine=mmap\nrw=read\nbs=4k\nsize=8m\n");
+        assert_eq!(results.jobs[0].read.bytes, 8 << 20, "{kind:?}");
+        let [read, _] = sectors(&results);
+        let data = (8 << 20) / 512;
+        assert!((data..data + 2048).contains(&read), "{kind:?}: {read}");
+        let requests = results.disks[0].queue.ios[0];
+        assert!(requests < 300, "{kind:?}: read ahead, {requests}");
+        let text = "[a]\nioengine=mmap\nrw=randrw\nbs=4k\nsize=4m\nend_fsync=1\n";
+        let results = run(kind, text);
+        let counts = cache(&results);
+        let written = results.jobs[0].write.ios;
+        assert!(counts.dirtied_pages >= written, "{kind:?}: {counts:?}");
+        assert!(sectors(&results)[1] >= written * 8, "{kind:?}: {counts:?}");
+    }
+}

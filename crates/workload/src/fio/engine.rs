@@ -98,7 +98,7 @@ static ENGINES: &[EngineRow] = &[
     row("posixaio", Engine::Posixaio, false, Support::Simulated),
     other("solarisaio"),
     other("windowsaio"),
-    row("mmap", Engine::Mmap, true, Support::Scheduled),
+    row("mmap", Engine::Mmap, true, Support::Simulated),
     row("splice", Engine::Splice, true, Support::Scheduled),
     other("netsplice"),
     row("sg", Engine::Sg, false, Support::None),

@@ -7,7 +7,7 @@
 
 use blklab_blk::{IoStatus, Nanos, Submit, Waiter};
 use blklab_fs::write_back::SyncRange;
-use blklab_fs::{Advice, FsError, OpenFlags};
+use blklab_fs::{Access, Advice, FsError, OpenFlags};
 use blklab_workload::fio::{Direction, Engine, FadviseHint, FileRangeSync, JobSpec, SyncMode};
 use blklab_workload::generate::SyncKind;
 
@@ -26,6 +26,8 @@ enum CallFor {
     Open(usize),
     /// What fio does with it then.
     Prepare(usize),
+    /// Mapping it.
+    Map(usize),
     /// An I/O.
     Io(u32),
     /// `fsync` of the file used last.
@@ -52,6 +54,8 @@ pub(crate) struct Cached {
     paths: Vec<Option<PathId>>,
     open_flags: OpenFlags,
     is_direct: bool,
+    /// How files are mapped, where the engine does that.
+    mapped: Option<Access>,
     /// Its own task; then, by slot, those of the workers that call for it.
     tasks: Vec<TaskId>,
     has_workers: bool,
@@ -93,6 +97,7 @@ impl Cached {
             paths,
             open_flags: open_flags(spec),
             is_direct: spec.direct,
+            mapped: (spec.engine == Engine::Mmap).then(|| access(spec)),
             tasks: (0..=workers).map(|_| layer.add_caller(pid)).collect(),
             has_workers,
             invalidate: spec.invalidate,
@@ -127,6 +132,15 @@ fn advice(spec: &JobSpec) -> Option<Advice> {
     }
 }
 
+/// What fio says of how it will use a mapping (`fio_madvise_file`).
+fn access(spec: &JobSpec) -> Access {
+    match spec.fadvise_hint {
+        FadviseHint::None => Access::Normal,
+        _ if spec.pattern.is_random() => Access::Random,
+        _ => Access::Sequential,
+    }
+}
+
 fn file_range(sync: FileRangeSync) -> SyncRange {
     SyncRange {
         wait_before: sync.wait_before,
@@ -151,6 +165,11 @@ impl JobProcess {
             cached: Some(Box::new(cached)),
             ..self
         }
+    }
+
+    /// Whether its I/O is accesses to memory.
+    pub(super) fn is_mapped(&self) -> bool {
+        self.cached.as_ref().is_some_and(|c| c.mapped.is_some())
     }
 
     /// Whether an I/O goes through the page cache.
@@ -185,6 +204,22 @@ impl JobProcess {
             advice: cached.advice,
         };
         self.begin_call(CallFor::Prepare(number), call, system);
+    }
+
+    /// Maps a file whose engine does so, and goes on to the next.
+    fn map_file(&mut self, now: Nanos, number: usize, system: &mut System) {
+        let Some(cached) = &self.cached else { return };
+        let Some(access) = cached.mapped else {
+            return self.open_files(now, number + 1, system);
+        };
+        let file = cached.files[number];
+        let (first, length) = self.plan.part(number);
+        let call = Call::Map {
+            file,
+            bytes: first + length,
+            access,
+        };
+        self.begin_call(CallFor::Map(number), call, system);
     }
 
     /// Closes its files of the file system from that number on, and removes them if the
@@ -234,6 +269,15 @@ impl JobProcess {
             io.sector.bytes(),
             io.bytes,
         );
+        if cached.mapped.is_some() {
+            let write = io.dir == Direction::Write;
+            return Some(Call::Touch {
+                file,
+                at,
+                bytes,
+                write,
+            });
+        }
         Some(match io.dir {
             Direction::Read => Call::Read {
                 file,
@@ -341,9 +385,12 @@ impl JobProcess {
             self.fail();
         }
         match call {
-            CallFor::Open(_) | CallFor::Prepare(_) if returned.is_err() => self.begin(now),
+            CallFor::Open(_) | CallFor::Prepare(_) | CallFor::Map(_) if returned.is_err() => {
+                self.begin(now);
+            }
             CallFor::Open(number) => self.prepare_file(number, system),
-            CallFor::Prepare(number) => self.open_files(now, number + 1, system),
+            CallFor::Prepare(number) => self.map_file(now, number, system),
+            CallFor::Map(number) => self.open_files(now, number + 1, system),
             CallFor::Close(number) => self.closed(number, system),
             CallFor::Unlink(number) => {
                 self.close_files(number + 1, system);

@@ -158,7 +158,8 @@ impl JobProcess {
     fn pay_ahead(&mut self, now: Nanos, system: &mut System) -> bool {
         self.has_paid = true;
         let user = self.costs.user_submit;
-        let call = if self.submitted == 0 && self.sq_cpu.is_none() {
+        let enters_kernel = self.sq_cpu.is_none() && !self.is_mapped();
+        let call = if self.submitted == 0 && enters_kernel {
             self.costs.syscall
         } else {
             Nanos::ZERO
