@@ -498,8 +498,8 @@ mod tests {
                 "m.toml:5: `costs.bio_ns`: found `bio_us`: the unit is missing or another; write `bio_ns = ...` (a whole number from 0 to 1000000000)",
             ),
             (
-                &format!("{start}[costs.engine.mmap]\nuser_ns = 5\n"),
-                "m.toml:4: `costs.engine.mmap`: no such key here; legal are io_uring, io_uring_cmd, libaio, ",
+                &format!("{start}[costs.engine.splice]\nuser_ns = 5\n"),
+                "m.toml:4: `costs.engine.splice`: no such key here; legal are io_uring, io_uring_cmd, libaio, ",
             ),
             (
                 &format!("{start}[kernel]\ndispatch = \"me\"\n"),
