@@ -210,6 +210,17 @@ impl IoStatus {
             IoStatus::NotSupported => 95,
         }
     }
+
+    /// The status of an errno; EIO for one that no status has.
+    pub const fn of_errno(errno: i32) -> IoStatus {
+        match errno {
+            0 => IoStatus::Ok,
+            11 => IoStatus::WouldBlock,
+            28 => IoStatus::NoSpace,
+            95 => IoStatus::NotSupported,
+            _ => IoStatus::IoError,
+        }
+    }
 }
 
 /// A bio inside the block layer.

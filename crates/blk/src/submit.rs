@@ -588,7 +588,7 @@ impl RequestQueue {
             self.flush_plug_list(now, plug, false, driver);
         }
         if plug.list.is_empty() {
-            self.trace.mark(now, TraceKind::Plug);
+            self.trace.plug(now, TraceKind::Plug, &self.rqs, id);
         }
         plug.list.push_back(&mut self.rqs, id);
     }
@@ -604,8 +604,12 @@ impl RequestQueue {
         if plug.is_empty() {
             return;
         }
-        if self.elevator.is_none() && !from_schedule {
-            self.trace.mark(now, TraceKind::Unplug(plug.list.len()));
+        if let Some(first) = plug.list.front()
+            && self.elevator.is_none()
+            && !from_schedule
+        {
+            let unplug = TraceKind::Unplug(plug.list.len());
+            self.trace.plug(now, unplug, &self.rqs, first);
             self.issue_plug_directly(now, plug, driver);
         }
         while let Some(first) = plug.list.front() {
@@ -631,7 +635,8 @@ impl RequestQueue {
             to.push_back(&mut self.rqs, id);
         }
         plug.list = others;
-        self.trace.mark(now, TraceKind::Unplug(list.len()));
+        let unplug = TraceKind::Unplug(list.len());
+        self.trace.plug(now, unplug, &self.rqs, first);
         self.cost_counts.inserts += list.len() as u64;
         if let Some((elevator, mut ctx)) = self.sched(now) {
             elevator.insert_requests(&mut ctx, hctx, &mut list, InsertAt::Tail);

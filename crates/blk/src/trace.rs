@@ -179,6 +179,23 @@ impl Trace {
         });
     }
 
+    /// Records an event of a plug, of which `id` is a request.
+    #[inline(always)]
+    pub fn plug(&mut self, at: Nanos, kind: TraceKind, rqs: &Requests, id: RequestId) {
+        if self.on {
+            self.note_plug(at, kind, rqs, id);
+        }
+    }
+
+    #[cold]
+    fn note_plug(&mut self, at: Nanos, kind: TraceKind, rqs: &Requests, id: RequestId) {
+        self.note_mark(at, kind);
+        if let Some(event) = self.events.last_mut() {
+            event.cpu = rqs[id].ctx;
+            event.submitter = rqs[id].submitter.0;
+        }
+    }
+
     /// Records an event of neither a request nor a bio.
     #[inline(always)]
     pub fn mark(&mut self, at: Nanos, kind: TraceKind) {

@@ -31,7 +31,7 @@ pub use run::{run, run_until};
 pub use schedulers::NamedScheduler;
 pub use served::Served;
 pub use setting::Setting;
-pub use simulated::{Descriptions, Recording, Simulated, Tail};
+pub use simulated::{Descriptions, Purpose, Recording, Simulated, Tail};
 pub use target::Target;
 pub use work::WorkloadSource;
 pub use world::{Event, Finished, Order, Plan, PlannedRun, Row, Watch, World};

@@ -22,13 +22,26 @@ pub struct Recording {
     pub start_ns: Option<u64>,
     /// How long it is; what suits the drive if not given.
     pub length_ns: Option<u64>,
-    /// For Perfetto's viewer, which takes more than a page.
-    pub for_perfetto: bool,
+    /// For what.
+    pub purpose: Purpose,
+}
+
+/// What a recording is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// A page.
+    Page,
+    /// Perfetto's viewer, which takes more than a page.
+    Perfetto,
+    /// A block trace, or a tool's view of one: the whole run, the queue alone.
+    Trace,
 }
 
 /// The most entries that are kept: more make a page or a viewer unusable.
 const PAGE_ENTRIES: usize = 60_000;
 const PERFETTO_ENTRIES: usize = 3_000_000;
+/// What is kept at most of a block trace: 300 MB.
+const TRACE_ENTRIES: usize = 5_000_000;
 /// What is kept at most to find out where the slowest requests were: 60 MB.
 const SLOWEST_ENTRIES: usize = 1_000_000;
 
@@ -41,14 +54,17 @@ impl Recording {
             true => 500_000_000,
             false => 20_000_000,
         };
-        let (length_ns, max_entries) = match self.for_perfetto {
-            true => (1_000_000_000, PERFETTO_ENTRIES),
-            false => (page_ns, PAGE_ENTRIES),
+        let (length_ns, max_entries) = match self.purpose {
+            Purpose::Page => (page_ns, PAGE_ENTRIES),
+            Purpose::Perfetto => (1_000_000_000, PERFETTO_ENTRIES),
+            Purpose::Trace => (u64::MAX, TRACE_ENTRIES),
         };
+        let is_trace = self.purpose == Purpose::Trace;
         Window {
-            start_ns: self.start_ns.unwrap_or(ramp_ns),
+            start_ns: self.start_ns.unwrap_or(if is_trace { 0 } else { ramp_ns }),
             length_ns: self.length_ns.unwrap_or(length_ns),
             max_entries,
+            with_drives: !is_trace,
         }
     }
 }
@@ -370,6 +386,7 @@ impl World for Simulated<'_> {
             start_ns: start_ns.unwrap_or(ramp_ns),
             length_ns: u64::MAX,
             max_entries: SLOWEST_ENTRIES,
+            with_drives: true,
         }))?;
         let jobs = std::mem::take(&mut results.jobs);
         let recorded = results.timeline.take();
@@ -418,7 +435,7 @@ mod tests {
         let recording = Recording {
             start_ns: None,
             length_ns: None,
-            for_perfetto: false,
+            purpose: Purpose::Page,
         };
         let length_ns = |name: &str| {
             let (drive, _) = registry::load(name).expect("known");

@@ -227,10 +227,10 @@ impl Disk {
         }
     }
 
-    /// Starts or stops recording what happens to requests and in the drive.
-    pub(crate) fn record(&mut self, on: bool) {
-        self.queue.enable_trace(on);
-        self.driver.device_mut().record(on);
+    /// Starts or stops recording what happens to requests, and in the drive.
+    pub(crate) fn record(&mut self, requests: bool, in_drive: bool) {
+        self.queue.enable_trace(requests);
+        self.driver.device_mut().record(in_drive);
     }
 
     /// Requests that the driver has and the drive has not yet, as steps: each reaches
@@ -244,10 +244,12 @@ impl Disk {
                 kind: StepKind::Issued,
                 request: rq.serial,
                 op: letter(rq.op),
+                flags: rq.flags.0,
                 sector: rq.sector.0,
                 sectors: rq.sectors,
                 cpu: rq.ctx as u32,
                 submitter: rq.submitter.0,
+                errno: 0,
             }
         };
         self.driver.on_the_way().into_iter().map(step).collect()

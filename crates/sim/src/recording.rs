@@ -14,8 +14,8 @@ pub(crate) struct Recording {
     state: WindowState,
     timeline: Timeline,
     events: Vec<TraceEvent>,
-    /// When bios were submitted that are no requests yet, by what tells them apart.
-    bios: HashMap<BioKey, u64>,
+    /// The steps of bios that are no requests yet, by what tells them apart.
+    bios: HashMap<BioKey, usize>,
 }
 
 /// Submitter, drive, first sector and operation of a bio.
@@ -67,7 +67,7 @@ impl Recording {
             return;
         }
         for new in disks.iter_mut().skip(self.timeline.disks.len()) {
-            new.record(true);
+            new.record(true, self.window.with_drives);
             self.timeline.disks.push(DiskTimeline {
                 name: new.name.clone(),
                 // The drive numbers its commands from here on, these among them.
@@ -96,28 +96,22 @@ impl Recording {
         for (at, (disk, timeline)) in recorded.enumerate() {
             disk.take_record(&mut self.events, &mut timeline.drive);
             for event in self.events.drain(..) {
-                let key = (event.submitter, at, event.sector.0, letter(event.op));
-                match event.kind {
-                    TraceKind::BioQueue => {
-                        self.bios.insert(key, event.at.0);
+                let step = step_of(&event);
+                let key = (step.submitter, at, step.sector, step.op);
+                match step.kind {
+                    StepKind::Queued => {
+                        self.bios.insert(key, timeline.steps.len());
                     }
-                    TraceKind::BioBackMerge | TraceKind::BioFrontMerge => {
+                    StepKind::BackMerged | StepKind::FrontMerged => {
                         self.bios.remove(&key);
+                    }
+                    StepKind::Made => {
+                        if let Some(queued) = self.bios.remove(&key) {
+                            timeline.steps[queued].request = step.request;
+                        }
                     }
                     _ => {}
                 }
-                let Some(step) = step_of(&event) else {
-                    continue;
-                };
-                let submitted = match step.kind {
-                    StepKind::Made => self.bios.remove(&key),
-                    _ => None,
-                };
-                timeline.steps.extend(submitted.map(|at_ns| RequestStep {
-                    at_ns,
-                    kind: StepKind::Queued,
-                    ..step
-                }));
                 timeline.steps.push(step);
             }
         }
@@ -127,7 +121,7 @@ impl Recording {
         self.state = WindowState::After;
         self.timeline.end_ns = end_ns;
         cpus.record(false);
-        disks.iter_mut().for_each(|disk| disk.record(false));
+        disks.iter_mut().for_each(|disk| disk.record(false, false));
     }
 
     /// What was recorded; `None` where the run ended before the window began.
@@ -144,6 +138,7 @@ impl Recording {
         let end_ns = self.timeline.end_ns;
         for disk in &mut self.timeline.disks {
             put_in_order(&mut disk.steps);
+            place_bios(&mut disk.steps);
             disk.steps.sort_by_key(|step| step.at_ns);
             disk.steps.retain(|step| step.at_ns <= end_ns);
         }
@@ -157,16 +152,45 @@ impl Recording {
 /// of the later step holds, as the drive had the request then.
 fn put_in_order(steps: &mut [RequestStep]) {
     let mut next_ns: HashMap<u64, u64> = HashMap::new();
-    for step in steps.iter_mut().rev() {
+    let of_requests = steps.iter_mut().filter(|step| step.is_of_request());
+    for step in of_requests.rev() {
         let next_ns = next_ns.entry(step.request).or_insert(step.at_ns);
         *next_ns = step.at_ns.min(*next_ns);
         step.at_ns = *next_ns;
     }
 }
 
-/// The step of a request that a tracepoint is about, if it is about one.
-fn step_of(event: &TraceEvent) -> Option<RequestStep> {
+/// Puts the steps of bios and plugs on their submitter's CPU, which only its requests tell.
+fn place_bios(steps: &mut [RequestStep]) {
+    let made = steps.iter().filter(|step| step.kind == StepKind::Made);
+    let cpus: HashMap<u32, u32> = made.map(|step| (step.submitter, step.cpu)).collect();
+    for step in steps.iter_mut() {
+        if is_of_bio(step.kind) {
+            step.cpu = cpus.get(&step.submitter).copied().unwrap_or(step.cpu);
+        }
+    }
+}
+
+fn is_of_bio(kind: StepKind) -> bool {
+    matches!(
+        kind,
+        StepKind::Queued
+            | StepKind::BackMerged
+            | StepKind::FrontMerged
+            | StepKind::Plugged
+            | StepKind::Unplugged(_)
+    )
+}
+
+/// The step that a tracepoint is about.
+fn step_of(event: &TraceEvent) -> RequestStep {
+    let mut errno = 0;
     let kind = match event.kind {
+        TraceKind::BioQueue => StepKind::Queued,
+        TraceKind::BioBackMerge => StepKind::BackMerged,
+        TraceKind::BioFrontMerge => StepKind::FrontMerged,
+        TraceKind::Plug => StepKind::Plugged,
+        TraceKind::Unplug(requests) => StepKind::Unplugged(requests),
         TraceKind::GetRq => StepKind::Made,
         TraceKind::RqInsert => StepKind::Inserted,
         TraceKind::Ask(_) => StepKind::Asked,
@@ -175,23 +199,23 @@ fn step_of(event: &TraceEvent) -> Option<RequestStep> {
         TraceKind::RqIssue => StepKind::Issued,
         TraceKind::RqRequeue => StepKind::Requeued,
         TraceKind::RqMerge => StepKind::Merged,
-        TraceKind::RqComplete(_) => StepKind::Completed,
-        TraceKind::BioQueue
-        | TraceKind::BioBackMerge
-        | TraceKind::BioFrontMerge
-        | TraceKind::Plug
-        | TraceKind::Unplug(_) => return None,
+        TraceKind::RqComplete(status) => {
+            errno = status.errno();
+            StepKind::Completed
+        }
     };
-    Some(RequestStep {
+    RequestStep {
         at_ns: event.at.0,
         kind,
         request: event.serial,
         op: letter(event.op),
+        flags: event.flags.0,
         sector: event.sector.0,
         sectors: event.sectors,
-        cpu: event.cpu as u32,
+        cpu: u32::from(event.cpu),
         submitter: event.submitter,
-    })
+        errno,
+    }
 }
 
 #[cfg(test)]
@@ -205,10 +229,12 @@ mod tests {
             kind,
             request,
             op: 'R',
+            flags: 0,
             sector: 0,
             sectors: 8,
             cpu: 0,
             submitter: 0,
+            errno: 0,
         };
         let mut steps = [
             step(1, StepKind::Made, 10),

@@ -201,7 +201,7 @@ fn traced_requests(at: usize, disk: &DiskTimeline) -> Vec<(RequestStep, TracedRe
     let mut open: BTreeMap<u64, (RequestStep, Steps)> = BTreeMap::new();
     let mut traced_requests = Vec::new();
     for step in &disk.steps {
-        if matches!(step.kind, StepKind::Asked | StepKind::NoneDispatched) {
+        if !step.is_of_request() {
             continue;
         }
         let entry = open.entry(step.request);
@@ -221,7 +221,7 @@ fn traced_requests(at: usize, disk: &DiskTimeline) -> Vec<(RequestStep, TracedRe
             StepKind::Merged => {
                 open.remove(&step.request);
             }
-            StepKind::Requeued | StepKind::Asked | StepKind::NoneDispatched => {}
+            _ => {}
         }
     }
     traced_requests
@@ -352,10 +352,12 @@ mod tests {
             kind,
             request,
             op: 'R',
+            flags: 0,
             sector: 0,
             sectors: 8,
             cpu: 0,
             submitter: 3,
+            errno: 0,
         }
     }
 

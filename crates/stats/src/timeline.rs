@@ -10,6 +10,8 @@ pub struct Window {
     pub length_ns: u64,
     /// Recording ends early where there is more than this to be kept.
     pub max_entries: usize,
+    /// What happens inside the drives is recorded, too.
+    pub with_drives: bool,
 }
 
 /// What was recorded over a window of a run.
@@ -79,8 +81,16 @@ pub struct DiskTimeline {
 /// What happened to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepKind {
-    /// Its bio was submitted.
+    /// A bio was submitted; it is about no request where the bio joined another.
     Queued,
+    /// A bio joined the end of a request; it is about no request.
+    BackMerged,
+    /// A bio joined the start of a request; it is about no request.
+    FrontMerged,
+    /// The submitter began to hold requests back; it is about no request.
+    Plugged,
+    /// The submitter let so many requests go; it is about no request.
+    Unplugged(u32),
     /// It was made of a bio.
     Made,
     /// It entered the scheduler, or a software queue where there is none.
@@ -108,10 +118,13 @@ pub struct RequestStep {
     pub at_ns: u64,
     /// What happened.
     pub kind: StepKind,
-    /// The request's number on this queue; it is never used twice.
+    /// The request's number on this queue; it is never used twice. A step that is
+    /// about none has [`RequestStep::NO_REQUEST`].
     pub request: u64,
     /// What it does: `R`, `W`, `D` or `F`, as blkparse has it.
     pub op: char,
+    /// Its modifiers, the bits of `BioFlags` in `blk`.
+    pub flags: u16,
     /// Where it starts.
     pub sector: u64,
     /// How much.
@@ -120,6 +133,18 @@ pub struct RequestStep {
     pub cpu: u32,
     /// Who submitted it.
     pub submitter: u32,
+    /// The errno that it ended with; 0 for success and before the end.
+    pub errno: i32,
+}
+
+impl RequestStep {
+    /// The number in a step that is about no request.
+    pub const NO_REQUEST: u64 = u64::MAX;
+
+    /// Whether it is about a request.
+    pub fn is_of_request(&self) -> bool {
+        self.request != RequestStep::NO_REQUEST
+    }
 }
 
 /// What happened inside a drive.

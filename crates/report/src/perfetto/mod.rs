@@ -107,8 +107,7 @@ impl Requests {
     fn of(disk: &DiskTimeline, end_ns: u64) -> Requests {
         let mut paths: BTreeMap<u64, RequestPath> = BTreeMap::new();
         for step in &disk.steps {
-            let of_none = [StepKind::Asked, StepKind::NoneDispatched, StepKind::Queued];
-            if of_none.contains(&step.kind) {
+            if !step.is_of_request() || step.kind == StepKind::Queued {
                 continue;
             }
             let path = paths.entry(step.request).or_insert_with(|| RequestPath {
@@ -131,10 +130,7 @@ impl Requests {
                     path.merged = true;
                     path.left_ns = Some(step.at_ns);
                 }
-                StepKind::Asked
-                | StepKind::Queued
-                | StepKind::Dispatched
-                | StepKind::NoneDispatched => {}
+                _ => {}
             }
         }
         Requests {

@@ -22,10 +22,12 @@ fn step(at_ns: u64, kind: StepKind, request: u64) -> RequestStep {
         kind,
         request,
         op: 'R',
+        flags: 0,
         sector: 8 * request,
         sectors: 8,
         cpu: 0,
         submitter: 0,
+        errno: 0,
     }
 }
 

@@ -20,6 +20,7 @@ fn recorded(engine: &str, on: On<'_>) -> Timeline {
         start_ns: 12_000_000,
         length_ns: 5_000_000,
         max_entries: usize::MAX,
+        with_drives: true,
     };
     let results = on.run(Workload::Job(&job_file(&text)), Some(window));
     let results = results.unwrap_or_else(|e| panic!("{e}"));

@@ -325,10 +325,12 @@ mod tests {
             kind,
             request,
             op: 'R',
+            flags: 0,
             sector: 0,
             sectors: 8,
             cpu: 0,
             submitter: 0,
+            errno: 0,
         };
         SchedulerTimeline {
             scheduler: "a<b".to_string(),
