@@ -2,7 +2,7 @@
 
 use crate::support::Place;
 use blklab_workload::trace::tracefs::{Dev, events};
-use blklab_workload::trace::{BlktraceWriter, blkparse};
+use blklab_workload::trace::{BlkparseWriter, BlktraceWriter};
 
 /// Reads of two processes, as tracefs tells them: arrival, issue and end.
 fn tracefs_text() -> String {
@@ -33,12 +33,13 @@ fn other_forms(text: &str) -> (String, Vec<u8>) {
         minor: 16,
     };
     let mut writer = BlktraceWriter::new(Vec::new(), dev);
-    let mut lines = String::new();
-    for (sequence, event) in (1..).zip(events(text, "memory")) {
+    let mut lines = BlkparseWriter::new(Vec::new(), dev);
+    for event in events(text, "memory") {
         let event = event.expect("written above");
         writer.event(&event).expect("memory takes it");
-        blkparse::write_tracefs_event(&mut lines, &event, sequence).expect("memory takes it");
+        lines.event(&event).expect("memory takes it");
     }
+    let lines = String::from_utf8(lines.finish()).expect("text");
     (lines, writer.finish().expect("memory takes it"))
 }
 

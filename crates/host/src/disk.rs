@@ -19,6 +19,12 @@ pub struct Number {
     pub minor: u32,
 }
 
+impl From<Number> for blklab_workload::trace::tracefs::Dev {
+    fn from(Number { major, minor }: Number) -> Self {
+        Self { major, minor }
+    }
+}
+
 impl std::fmt::Display for Number {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}", self.major, self.minor)

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use blklab_description::NewFile;
 use blklab_workload::trace::tracefs::Dev;
-use blklab_workload::trace::{BlktraceWriter, blkparse};
+use blklab_workload::trace::{BlkparseWriter, BlktraceWriter};
 
 use crate::disk::{Disk, Number};
 use crate::error::HostError;
@@ -43,7 +43,7 @@ pub struct Recorder {
 #[derive(Debug)]
 enum Writer {
     Tracefs(TextWriter<Out>),
-    Blkparse(Text),
+    Blkparse(BlkparseWriter<Out>),
     Blktrace(PerCpu),
 }
 
@@ -52,13 +52,7 @@ impl Recorder {
     pub fn create(path: &Path, form: Form, drive: Number) -> Result<Recorder, HostError> {
         let writer = match form {
             Form::Tracefs => Writer::Tracefs(TextWriter::new(create(path)?, path)?),
-            Form::Blkparse => Writer::Blkparse(Text {
-                to: create(path)?,
-                line: String::new(),
-                drive,
-                start_ns: None,
-                sequences: BTreeMap::new(),
-            }),
+            Form::Blkparse => Writer::Blkparse(BlkparseWriter::new(create(path)?, drive.into())),
             Form::Blktrace => Writer::Blktrace(PerCpu::create(path, drive)?),
         };
         Ok(Recorder {
@@ -72,7 +66,7 @@ impl Recorder {
     pub fn finish(self) -> Result<(), HostError> {
         let done = match self.writer {
             Writer::Tracefs(writer) => keep(writer.finish()?),
-            Writer::Blkparse(text) => keep(text.to),
+            Writer::Blkparse(text) => keep(text.finish()),
             Writer::Blktrace(files) => files.finish(),
         };
         done.map_err(|e| fault(&self.path, e))
@@ -103,7 +97,7 @@ impl Sink for Recorder {
         };
         let done = match &mut self.writer {
             Writer::Tracefs(_) => Ok(()),
-            Writer::Blkparse(text) => text.event(event),
+            Writer::Blkparse(text) => text.event(&event),
             Writer::Blktrace(files) => files.event(&event),
         };
         done.map_err(|e| fault(&self.path, e))
@@ -138,39 +132,6 @@ fn fault(path: &Path, error: io::Error) -> HostError {
     }
 }
 
-/// blkparse's text.
-#[derive(Debug)]
-struct Text {
-    to: Out,
-    line: String,
-    drive: Number,
-    start_ns: Option<u64>,
-    /// Events so far of each CPU.
-    sequences: BTreeMap<u32, u64>,
-}
-
-impl Text {
-    fn event(&mut self, mut event: blklab_workload::trace::tracefs::Event<'_>) -> io::Result<()> {
-        let start_ns = *self.start_ns.get_or_insert(event.at_ns);
-        event.at_ns = event.at_ns.saturating_sub(start_ns);
-        let sequence = self.sequences.entry(event.cpu).or_default();
-        *sequence += 1;
-        self.line.clear();
-        blkparse::write_tracefs_event(&mut self.line, &event, *sequence)
-            .map_err(io::Error::other)?;
-        self.to.write_all(self.line.as_bytes())
-    }
-
-    /// A message, as `blktrace` lets programs write them.
-    fn lost(&mut self, events: u64) -> io::Result<()> {
-        let Number { major, minor } = self.drive;
-        writeln!(
-            self.to,
-            "{major:>3},{minor:<3}  0        0     0.000000000     0  m   N lost {events} events"
-        )
-    }
-}
-
 /// blktrace's files: one CPU's events each, as blkparse wants them.
 #[derive(Debug)]
 struct PerCpu {
@@ -186,13 +147,9 @@ impl PerCpu {
         let name = path.to_string_lossy();
         let stem = name.strip_suffix(".0").unwrap_or(&name);
         let stem = stem.strip_suffix(".blktrace").unwrap_or(stem);
-        let drive = Dev {
-            major: drive.major,
-            minor: drive.minor,
-        };
         let mut files = PerCpu {
             stem: stem.to_string(),
-            drive,
+            drive: drive.into(),
             files: Vec::new(),
             lost: 0,
         };

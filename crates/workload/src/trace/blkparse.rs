@@ -6,7 +6,9 @@
 //! became of an I/O and are passed over, as are messages and the summary that
 //! blkparse prints at the end.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
 
 use blklab_blk::{BioFlags, Op, Sector};
 
@@ -15,7 +17,7 @@ use super::error::Fault;
 use super::format::{Format, Input, one_file};
 use super::record::{IoEnd, Parsed, TraceRecord, WITHOUT_LETTER, checked_extent, device_number};
 use super::rwbs::Rwbs;
-use super::tracefs::{BioEvent, Event, EventKind, RqEnd, RqEvent};
+use super::tracefs::{BioEvent, Dev, Event, EventKind, RqEnd, RqEvent};
 
 const LINE_EXPECTED: &str =
     "blkparse's \"major,minor cpu sequence time pid action rwbs sector + sectors [process]\"";
@@ -204,6 +206,26 @@ pub struct EventContext<'a> {
     pub process: &'a str,
 }
 
+/// What every line begins with: drive, CPU, sequence, time and process.
+impl fmt::Display for EventContext<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let EventContext {
+            major,
+            minor,
+            cpu,
+            sequence,
+            at_ns,
+            pid,
+            process: _,
+        } = *self;
+        let (seconds, ns) = (at_ns / 1_000_000_000, at_ns % 1_000_000_000);
+        write!(
+            f,
+            "{major:>3},{minor:<3} {cpu:>2} {sequence:>8} {seconds:>5}.{ns:09} {pid:>5}"
+        )
+    }
+}
+
 /// What happens to an extent. The letters are blkparse's actions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -234,16 +256,7 @@ pub fn write_event(
     sector: Sector,
     sectors: u32,
 ) -> fmt::Result {
-    let EventContext {
-        major,
-        minor,
-        cpu,
-        sequence,
-        at_ns,
-        pid,
-        process,
-    } = *context;
-    let (seconds, ns) = (at_ns / 1_000_000_000, at_ns % 1_000_000_000);
+    let process = context.process;
     let letter = match action {
         Action::Queue => "Q",
         Action::GetRequest => "G",
@@ -254,11 +267,7 @@ pub fn write_event(
         Action::Issue => "D",
         Action::Complete(_) => "C",
     };
-    write!(
-        out,
-        "{major:>3},{minor:<3} {cpu:>2} {sequence:>8} {seconds:>5}.{ns:09} {pid:>5} "
-    )?;
-    write!(out, "{letter:>2} {:>3} ", rwbs.to_string())?;
+    write!(out, "{context} {letter:>2} {:>3} ", rwbs.to_string())?;
     match action {
         Action::Complete(error) => writeln!(out, "{sector} + {sectors} [{error}]"),
         Action::Requeue => writeln!(out, "{sector} + {sectors} [0]"),
@@ -267,17 +276,100 @@ pub fn write_event(
     }
 }
 
-/// Writes an event of tracefs as blkparse prints it; those that blktrace does
-/// not know are passed over. `sequence` counts the events of its CPU.
-pub fn write_tracefs_event(
+/// Writes that a task begins to hold requests back, or lets so many go.
+fn write_plug(
+    out: &mut impl fmt::Write,
+    context: &EventContext<'_>,
+    letter: &str,
+    requests: Option<u32>,
+) -> fmt::Result {
+    write!(out, "{context} {letter:>2}   N [{}]", context.process)?;
+    match requests {
+        Some(requests) => writeln!(out, " {requests}"),
+        None => writeln!(out),
+    }
+}
+
+/// Writes events of tracefs as blkparse prints them: times from the first on, and a
+/// sequence number for each CPU.
+#[derive(Debug)]
+pub struct BlkparseWriter<W> {
+    to: W,
+    line: String,
+    /// The drive that was last named: that of events that name none, such as a plug.
+    drive: Dev,
+    start_ns: Option<u64>,
+    /// Events so far of each CPU.
+    sequences: BTreeMap<u32, u64>,
+}
+
+impl<W: io::Write> BlkparseWriter<W> {
+    /// Writes to `to` what happens on `drive`.
+    pub fn new(to: W, drive: Dev) -> BlkparseWriter<W> {
+        BlkparseWriter {
+            to,
+            line: String::new(),
+            drive,
+            start_ns: None,
+            sequences: BTreeMap::new(),
+        }
+    }
+
+    /// Writes one event. Those that blktrace does not know are passed over.
+    pub fn event(&mut self, event: &Event<'_>) -> io::Result<()> {
+        let start_ns = *self.start_ns.get_or_insert(event.at_ns);
+        let event = Event {
+            at_ns: event.at_ns.saturating_sub(start_ns),
+            ..*event
+        };
+        self.drive = event.kind.drive().unwrap_or(self.drive);
+        let sequence = self.sequences.entry(event.cpu).or_default();
+        self.line.clear();
+        write_tracefs_event(&mut self.line, &event, *sequence + 1, self.drive)
+            .map_err(io::Error::other)?;
+        *sequence += u64::from(!self.line.is_empty());
+        self.to.write_all(self.line.as_bytes())
+    }
+
+    /// Tells that so many events were lost, as a message: blktrace lets programs write them.
+    pub fn lost(&mut self, events: u64) -> io::Result<()> {
+        let Dev { major, minor } = self.drive;
+        writeln!(
+            self.to,
+            "{major:>3},{minor:<3}  0        0     0.000000000     0  m   N lost {events} events"
+        )
+    }
+
+    /// What was written to.
+    pub fn finish(self) -> W {
+        self.to
+    }
+}
+
+/// Writes an event; nothing for one that blktrace does not know.
+fn write_tracefs_event(
     out: &mut impl fmt::Write,
     event: &Event<'_>,
     sequence: u64,
+    drive: Dev,
 ) -> fmt::Result {
     let bio = |action, bio: &BioEvent<'_>| (action, bio.dev, bio.rwbs, bio.sector, bio.sectors);
     let request = |action, rq: &RqEvent<'_>| (action, rq.dev, rq.rwbs, rq.sector, rq.sectors);
     let end = |action, end: &RqEnd| (action, end.dev, end.rwbs, end.sector, end.sectors);
+    let mut context = EventContext {
+        major: drive.major,
+        minor: drive.minor,
+        cpu: event.cpu,
+        sequence,
+        at_ns: event.at_ns,
+        pid: event.pid,
+        process: event.task,
+    };
     let (action, dev, rwbs, sector, sectors) = match &event.kind {
+        EventKind::Plug { .. } => return write_plug(out, &context, "P", None),
+        EventKind::Unplug { requests, .. } => {
+            return write_plug(out, &context, "U", Some(*requests));
+        }
         EventKind::BioQueue(b) => bio(Action::Queue, b),
         EventKind::GetRq(b) => bio(Action::GetRequest, b),
         EventKind::BioBackmerge(b) => bio(Action::BackMerge, b),
@@ -289,15 +381,7 @@ pub fn write_tracefs_event(
         EventKind::RqComplete(e) => end(Action::Complete(e.error), e),
         _ => return Ok(()),
     };
-    let context = EventContext {
-        major: dev.major,
-        minor: dev.minor,
-        cpu: event.cpu,
-        sequence,
-        at_ns: event.at_ns,
-        pid: event.pid,
-        process: event.task,
-    };
+    (context.major, context.minor) = (dev.major, dev.minor);
     // A bare flush is nowhere, which the kernel writes as 0.
     let sector = if sectors == 0 { Sector(0) } else { sector };
     write_event(out, &context, action, rwbs, sector, sectors)

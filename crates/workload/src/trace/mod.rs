@@ -29,7 +29,7 @@ pub mod tracefs;
 
 use std::path::Path;
 
-pub use blkparse::{Action, EventContext};
+pub use blkparse::{Action, BlkparseWriter, EventContext};
 pub use blktrace::BlktraceWriter;
 pub use error::{Fault, TraceError};
 pub use format::{Format, WriteRecord};

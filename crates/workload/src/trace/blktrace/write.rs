@@ -37,7 +37,7 @@ pub struct BlktraceWriter<W> {
     lost: u32,
     /// Processes whose names are written.
     named: BTreeSet<u32>,
-    /// The drive of events that name none, such as a plug.
+    /// The drive that was last named: that of events that name none, such as a plug.
     device: u32,
 }
 
@@ -68,11 +68,9 @@ impl<W: Write> BlktraceWriter<W> {
         let Some(mut body) = body(&event.kind) else {
             return Ok(());
         };
-        if matches!(
-            event.kind,
-            EventKind::Plug { .. } | EventKind::Unplug { .. }
-        ) {
-            body.device = self.device;
+        match event.kind.drive() {
+            Some(drive) => self.device = number(drive),
+            None => body.device = self.device,
         }
         if self.named.insert(event.pid) {
             self.name(event, body.device)?;

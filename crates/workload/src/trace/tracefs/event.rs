@@ -304,6 +304,22 @@ pub enum EventKind<'a> {
     Other(&'a str),
 }
 
+impl EventKind<'_> {
+    /// The drive that a bio or a request is for.
+    pub fn drive(&self) -> Option<Dev> {
+        use EventKind::*;
+        match self {
+            BioQueue(bio) | BioBackmerge(bio) | BioFrontmerge(bio) | GetRq(bio) => Some(bio.dev),
+            BioComplete { bio, .. } => Some(bio.dev),
+            RqInsert(rq) | RqIssue(rq) | RqMerge(rq) => Some(rq.dev),
+            RqRequeue(end) | RqComplete(end) | RqError(end) => Some(end.dev),
+            BioRemap(remap) | RqRemap(remap) => Some(remap.dev),
+            Split { dev, .. } => Some(*dev),
+            _ => None,
+        }
+    }
+}
+
 /// A drive, as the kernel numbers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Dev {
