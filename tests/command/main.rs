@@ -36,4 +36,5 @@ mod serve_sysfs;
 mod serve_tls;
 mod serve_trace;
 mod support;
+mod tools;
 mod vary;

@@ -342,7 +342,7 @@ fn a_timeline_that_cannot_be_is_no_file() {
     for (args, said) in [
         (
             vec!["--timeline-start", "1ms"],
-            "needs --html or --perfetto",
+            "needs --html, --perfetto or --trace",
         ),
         (
             vec!["--timeline-start", "1", "--html", "x"],

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use blklab_elevator::KernelVersion;
 use blklab_experiment::{
-    Guest, Host, Plan, Request, Row, Served, Setting, Simulated, WorkloadSource, settings,
+    Guest, Host, Plan, Purpose, Request, Row, Served, Setting, Simulated, WorkloadSource, settings,
 };
 use blklab_guest::Packages;
 use blklab_report::{Comparison, Origin, SchedulerRuns, html, json, text};
@@ -126,7 +126,10 @@ fn simulated(
     }
     sweep.check_goals(&work)?;
     world.mode = mode;
-    world.recording = sweep.timeline.recording(sweep.html.is_some(), false);
+    world.recording = sweep
+        .html
+        .is_some()
+        .then(|| sweep.timeline.recording(Purpose::Page));
     world.power_loss_at_ns = models.power_loss_at;
     world.tail = sweep.timeline.tail(models.why);
     let plan = Plan {

@@ -11,9 +11,9 @@ use blklab_description::NewFile;
 use crate::failure::Failure;
 
 /// Prints to standard output. It is no error if the reader has closed the pipe.
-pub(crate) fn print(text: &str) -> Result<(), Failure> {
+pub(crate) fn print(text: impl AsRef<[u8]>) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    match out.write_all(text.as_ref()).and_then(|()| out.flush()) {
         Err(e) if e.kind() != ErrorKind::BrokenPipe => {
             Err(Failure::Broken(format!("cannot write: {e}")))
         }
@@ -97,9 +97,9 @@ pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
 }
 
 /// Prints, or writes to a file where one is named.
-pub(crate) fn deliver(text: &str, file: Option<&Path>) -> Result<(), Failure> {
+pub(crate) fn deliver(text: impl AsRef<[u8]>, file: Option<&Path>) -> Result<(), Failure> {
     match file {
-        Some(path) => write_file(path, text.as_bytes()),
+        Some(path) => write_file(path, text.as_ref()),
         None => print(text),
     }
 }

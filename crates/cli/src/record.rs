@@ -4,10 +4,13 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::net::Shutdown;
+use std::path::Path;
 use std::time::Duration;
 
-use blklab_host::{Disk, Form, System, record as record_drive, tracefs};
-use blklab_workload::trace::tracefs::lost_events;
+use blklab_host::{Disk, Form, System, record as record_drive, tracefs as host_tracefs};
+use blklab_report::tools::{Source, Tool};
+use blklab_workload::trace::read_text;
+use blklab_workload::trace::tracefs::{self, lost_events};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -36,7 +39,7 @@ pub(crate) fn record(args: &RecordArgs) -> Result<(), Failure> {
     let system = System::default();
     let disk = Disk::find(&system, &args.device)?;
     // An existing file is not emptied for a recording that cannot be made.
-    tracefs::check(&system)?;
+    host_tracefs::check(&system)?;
     let form = match args.format {
         FormArg::Tracefs => Form::Tracefs,
         FormArg::Blkparse => Form::Blkparse,
@@ -54,17 +57,38 @@ pub(crate) fn record(args: &RecordArgs) -> Result<(), Failure> {
 
 /// `blklab trace`.
 pub(crate) fn trace(args: &TraceArgs) -> Result<(), Failure> {
+    match (&args.trace, &args.control, &args.output) {
+        (None, Some(control), Some(output)) => trace_server(args, control, output),
+        (Some(path), ..) => {
+            let to = args.output.as_deref();
+            output::check(&[("--output", to)], &[path])?;
+            let text = read_text(path).map_err(Failure::mistake)?;
+            let printed = printed(args.tool, &text, &path.display().to_string())?;
+            output::deliver(printed, to)
+        }
+        // clap asks for one of the two, and for an output beside the second.
+        _ => Ok(()),
+    }
+}
+
+/// What a tool prints of tracefs text.
+fn printed(tool: &Tool, text: &str, file: &str) -> Result<Vec<u8>, Failure> {
+    let printed = tool.render(&Source::default(), &mut tracefs::events(text, file));
+    printed.map_err(Failure::Mistake)
+}
+
+/// Records what a server's block layer does.
+fn trace_server(args: &TraceArgs, control: &Path, path: &Path) -> Result<(), Failure> {
     let limit = limit(args.seconds)?;
     let broken = |e: io::Error| Failure::Broken(e.to_string());
+    output::check(&[("--output", Some(path))], &[control])?;
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(broken)?;
-    let (control, export) = (&args.control.control, &args.control.export);
+    // Other tools' output is made of the text.
+    let is_sent = ["text", "blktrace"].contains(&args.tool.name);
+    let format = if is_sent { args.tool.name } else { "text" };
     // An existing file is not emptied for a recording that cannot be made.
     let mut events =
-        blklab_serve::record(control, export, &args.format).map_err(Failure::mistake)?;
-    let path = &args.output;
-    let is_new = !path.exists();
-    let mut file = File::create(path)
-        .map_err(|e| Failure::mistake(format!("{}: cannot write: {e}", path.display())))?;
+        blklab_serve::record(control, &args.export, format).map_err(Failure::mistake)?;
     // The server ends the recording where an event ends.
     let stop = events.get_ref().try_clone().map_err(broken)?;
     if let Some(limit) = limit {
@@ -78,18 +102,16 @@ pub(crate) fn trace(args: &TraceArgs) -> Result<(), Failure> {
         signals.forever().next();
         let _ = stop.shutdown(Shutdown::Write);
     });
-    let copied = match args.format.as_str() {
-        "text" => copy_text(&mut events, &mut file),
-        // blktrace's format cannot say that events are missing.
-        _ => io::copy(&mut events, &mut file).map(|_| 0),
-    };
-    let lost = copied.map_err(|e| {
-        if is_new {
-            // An incomplete recording would be taken for a complete one.
-            let _ = std::fs::remove_file(path);
+    let lost = match is_sent {
+        true => copy_to_file(&mut events, path, format)?,
+        false => {
+            let mut text = Vec::new();
+            let lost = copy_text(&mut events, &mut text).map_err(broken)?;
+            let text = String::from_utf8_lossy(&text);
+            output::write_file(path, &printed(args.tool, &text, "the recording")?)?;
+            lost
         }
-        Failure::Broken(format!("{}: cannot write: {e}", path.display()))
-    })?;
+    };
     if lost > 0 {
         let path = path.display();
         eprintln!("blklab: {path}: {lost} events were lost, as they came too fast");
@@ -97,8 +119,31 @@ pub(crate) fn trace(args: &TraceArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Writes what a server sends while it comes. Returns how many events it lacks.
+fn copy_to_file(
+    events: &mut BufReader<impl Read>,
+    path: &Path,
+    format: &str,
+) -> Result<u64, Failure> {
+    let is_new = !path.exists();
+    let mut file = File::create(path)
+        .map_err(|e| Failure::mistake(format!("{}: cannot write: {e}", path.display())))?;
+    let copied = match format {
+        "text" => copy_text(events, &mut file),
+        // blktrace's format cannot say that events are missing.
+        _ => io::copy(events, &mut file).map(|_| 0),
+    };
+    copied.map_err(|e| {
+        if is_new {
+            // An incomplete recording would be taken for a complete one.
+            let _ = std::fs::remove_file(path);
+        }
+        Failure::Broken(format!("{}: cannot write: {e}", path.display()))
+    })
+}
+
 /// Copies a text trace. Returns how many events it says it lacks.
-fn copy_text(from: &mut BufReader<impl Read>, to: &mut File) -> io::Result<u64> {
+fn copy_text(from: &mut BufReader<impl Read>, to: &mut impl Write) -> io::Result<u64> {
     let mut to = BufWriter::new(to);
     let (mut line, mut lost) = (Vec::new(), 0);
     while from.read_until(b'\n', &mut line)? > 0 {

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use blklab_experiment::{Plan, Request, Simulated, WorkloadSource, settings};
+use blklab_experiment::{Plan, Purpose, Request, Simulated, WorkloadSource, settings};
+use blklab_report::tools::{RunEvents, Tool};
 use blklab_report::{
     Origin, SchedulerRuns, compare, failed_units, fio_json, fio_logs, fio_text, html, perfetto,
     text,
@@ -20,14 +21,14 @@ pub(crate) fn run(mut args: RunArgs) -> Result<(), Failure> {
     inputs.extend(args.work.inputs());
     let args = &args;
     let (page, perfetto) = (args.html.as_deref(), args.perfetto.as_deref());
-    if let (None, None, Some(option)) = (page, perfetto, args.timeline.given())
-        && args.work.models.why.is_none()
-    {
+    let is_recorded = purpose(args).is_some() || args.work.models.why.is_some();
+    if let (false, Some(option)) = (is_recorded, args.timeline.given()) {
         return Err(Failure::mistake(format!(
-            "{option} needs --html or --perfetto, or --why"
+            "{option} needs --html, --perfetto or --trace, or --why"
         )));
     }
     let outputs = [
+        ("--trace", args.trace.as_deref()),
         ("--perfetto", perfetto),
         ("--html", page),
         ("--output", args.work.output.as_deref()),
@@ -43,7 +44,10 @@ pub(crate) fn run(mut args: RunArgs) -> Result<(), Failure> {
     let text = printed(args.output_format, &results);
     let failed = failed_units(&results).0 > 0;
     if let Some(path) = perfetto {
-        write_trace(path, &results)?;
+        write_perfetto(path, &results)?;
+    }
+    if let Some(path) = &args.trace {
+        write_trace(path, args.tool, &results)?;
     }
     for file in fio_logs::files(&results) {
         output::write_file(Path::new(&file.name), file.text().as_bytes())?;
@@ -55,6 +59,16 @@ pub(crate) fn run(mut args: RunArgs) -> Result<(), Failure> {
     match failed {
         true => Err(Failure::No),
         false => Ok(()),
+    }
+}
+
+/// What the run is recorded for, if for anything. Perfetto's viewer takes what a page does.
+fn purpose(args: &RunArgs) -> Option<Purpose> {
+    match (&args.trace, &args.perfetto, &args.html) {
+        (Some(_), ..) => Some(Purpose::Trace),
+        (_, Some(_), _) => Some(Purpose::Perfetto),
+        (.., Some(_)) => Some(Purpose::Page),
+        _ => None,
     }
 }
 
@@ -89,8 +103,7 @@ fn simulate(
     check(&world.log_files())?;
     world.keeps_logs = true;
     world.mode = args.work.pace.mode()?;
-    let (page, perfetto) = (args.html.is_some(), args.perfetto.is_some());
-    world.recording = args.timeline.recording(page, perfetto);
+    world.recording = purpose(args).map(|purpose| args.timeline.recording(purpose));
     world.power_loss_at_ns = models.power_loss_at;
     world.tail = args.timeline.tail(models.why);
     let plan = Plan {
@@ -139,14 +152,34 @@ fn slowest(results: &Results) -> String {
 }
 
 /// Writes the run's timeline for Perfetto.
-fn write_trace(path: &Path, results: &Results) -> Result<(), Failure> {
-    if results.timeline.as_ref().is_some_and(|t| t.cut) {
-        eprintln!("blklab: the timeline is full; it ends before its window does");
-    }
+fn write_perfetto(path: &Path, results: &Results) -> Result<(), Failure> {
+    tell_cut(results);
     match perfetto::render(results) {
         Some(trace) => output::write_file(path, &trace),
-        // `check_timeline` has seen that there is one.
+        // The world has seen that there is one.
         None => Ok(()),
+    }
+}
+
+/// Writes what a tool prints of the run.
+fn write_trace(path: &Path, tool: &Tool, results: &Results) -> Result<(), Failure> {
+    tell_cut(results);
+    // The world has seen that there is a recording.
+    let Some(events) = RunEvents::of(results) else {
+        return Ok(());
+    };
+    let printed = tool.render(&events.source(), &mut events.iter());
+    output::write_file(path, &printed.map_err(Failure::Mistake)?)
+}
+
+/// Tells where a recording ends before it should.
+fn tell_cut(results: &Results) {
+    if let Some(timeline) = results.timeline.as_ref().filter(|t| t.cut) {
+        let at_s = timeline.end_ns as f64 / 1e9;
+        eprintln!(
+            "blklab: the recording is full and ends at {at_s:.3} s; --timeline-start and \
+             --timeline-length choose another part"
+        );
     }
 }
 

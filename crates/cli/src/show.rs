@@ -157,7 +157,7 @@ fn known(
 pub(crate) fn completions(args: &CompletionsArgs) -> Result<(), Failure> {
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "blklab", &mut text);
-    output::print(&String::from_utf8_lossy(&text))
+    output::print(text)
 }
 
 /// `blklab man`.
@@ -180,5 +180,5 @@ pub(crate) fn man(args: &ManArgs) -> Result<(), Failure> {
     clap_mangen::Man::new(command)
         .render(&mut text)
         .map_err(|e| Failure::Broken(format!("cannot make the manual page: {e}")))?;
-    output::print(&String::from_utf8_lossy(&text))
+    output::print(text)
 }

@@ -42,6 +42,10 @@ pub const ALL: &[Reference] = &[
         make: traces,
     },
     Reference {
+        name: "tools",
+        make: tools,
+    },
+    Reference {
         name: "facts",
         make: facts,
     },
@@ -111,6 +115,18 @@ fn faults() -> String {
         "# Faults of drives\n\nWhat `--faults` takes, divided by commas. A rate is a share of \
          commands, from 0 to 1.\n\n{}",
         blklab_device::Faults::table()
+    )
+}
+
+fn tools() -> String {
+    let tools = blklab_report::tools::TOOLS.iter();
+    let rows = tools.map(|tool| format!("| `{}` | {} |\n", tool.name, tool.help));
+    format!(
+        "# What tools print of a run or a trace\n\n`blklab run JOB --trace FILE --as TOOL` is of a \
+         simulated run, `blklab trace FILE --as TOOL` of a recorded trace. Drives of a run have \
+         the major number 259, its processes are numbered from 1 and have their jobs' names.\n\n\
+         | `--as` | what it prints |\n| --- | --- |\n{}",
+        rows.collect::<String>()
     )
 }
 

@@ -12,6 +12,7 @@ mod question;
 mod render;
 #[cfg(test)]
 mod sample_run;
+pub mod tools;
 
 pub use comparison::{
     Advice, Answer, Cell, Change, Channels, Choices, Command, Comparison, Contest, CpuTimeline,

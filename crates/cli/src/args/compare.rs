@@ -7,7 +7,8 @@ use std::time::Duration;
 use blklab_description::time_ns;
 use blklab_device::{DriveState, Faults};
 use blklab_elevator::KernelVersion;
-use blklab_experiment::{NamedScheduler, Recording, Setting, Tail, WorkloadSource};
+use blklab_experiment::{NamedScheduler, Purpose, Recording, Setting, Tail, WorkloadSource};
+use blklab_report::tools::Tool;
 use blklab_report::{Goal, Goals, Limit, Question};
 use blklab_sim::{FileSystemKind, ReplayMode};
 use blklab_workload::fio;
@@ -16,7 +17,7 @@ use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
 
 use super::guest::GuestArgs;
-use super::seed;
+use super::{seed, tool};
 use crate::failure::Failure;
 
 const REPLAY_EXAMPLES: &str = "\
@@ -524,6 +525,15 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) perfetto: Option<PathBuf>,
 
+    /// Also write what the block layer did, event by event, or what a tool makes of it
+    /// (--as): the whole run, or as long as --timeline-length says
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["html", "perfetto", "why"])]
+    pub(crate) trace: Option<PathBuf>,
+
+    /// The tool whose output --trace is
+    #[arg(long = "as", value_name = "TOOL", requires = "trace", default_value = "text", value_parser = tool)]
+    pub(crate) tool: &'static Tool,
+
     #[command(flatten)]
     pub(crate) timeline: TimelineArgs,
 }
@@ -644,20 +654,20 @@ pub(crate) struct TimelineArgs {
     #[arg(long, value_name = "TIME", value_parser = time_ns)]
     pub(crate) timeline_start: Option<u64>,
 
-    /// How long the timeline is; if not given 20ms, 500ms of a disk, or 1s for
-    /// --perfetto
+    /// How long the timeline is; if not given 20ms, 500ms of a disk, 1s for
+    /// --perfetto, or the whole run for --trace
     #[arg(long, value_name = "TIME", value_parser = time_ns)]
     pub(crate) timeline_length: Option<u64>,
 }
 
 impl TimelineArgs {
-    /// What is recorded for a page or for Perfetto, if either is asked for.
-    pub(crate) fn recording(&self, page: bool, perfetto: bool) -> Option<Recording> {
-        (page || perfetto).then_some(Recording {
+    /// What is recorded for that purpose.
+    pub(crate) fn recording(&self, purpose: Purpose) -> Recording {
+        Recording {
             start_ns: self.timeline_start,
             length_ns: self.timeline_length,
-            for_perfetto: perfetto,
-        })
+            purpose,
+        }
     }
 
     /// The slowest I/Os that are looked at, if any.

@@ -6,6 +6,7 @@ mod guest;
 mod measure;
 mod serve;
 
+use blklab_report::tools::{TOOLS, Tool};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use compare::{
@@ -74,7 +75,8 @@ pub(crate) enum Command {
     Set(SetArgs),
     /// Show what a running server does, again and again
     Top(TopArgs),
-    /// Record what a running server's block layer does, event by event
+    /// Show what a block trace tells as blkparse, biosnoop or iostat would, or record one of a
+    /// running server
     Trace(TraceArgs),
     /// Load an NBD server as fast as it answers, to find its limit
     Load(LoadArgs),
@@ -168,4 +170,20 @@ pub(crate) struct CompletionsArgs {
 pub(crate) struct ManArgs {
     /// The command whose page it is, such as serve; the program's if not given
     pub(crate) command: Option<String>,
+}
+
+/// The tool of that name.
+fn tool(name: &str) -> Result<&'static Tool, String> {
+    Tool::find(name).ok_or_else(|| {
+        let names: Vec<&str> = TOOLS.iter().map(|tool| tool.name).collect();
+        format!("no such tool; there are {}", names.join(", "))
+    })
+}
+
+/// What each tool shows, for help texts.
+fn tools_help() -> String {
+    let lines = TOOLS
+        .iter()
+        .map(|tool| format!("- {:<10} {}", tool.name, tool.help));
+    lines.collect::<Vec<_>>().join("\n")
 }

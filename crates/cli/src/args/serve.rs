@@ -3,9 +3,12 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use blklab_report::tools::Tool;
 use clap::builder::ValueParser;
 use clap::error::Error;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+
+use super::{tool, tools_help};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -284,19 +287,39 @@ pub(crate) struct LoadArgs {
 
 #[derive(Args)]
 pub(crate) struct TraceArgs {
-    #[command(flatten)]
-    pub(crate) control: ControlArgs,
+    /// A block trace as tracefs text, plain or packed: from `blklab run --trace`, `blklab
+    /// record`, or a kernel
+    #[arg(
+        value_name = "TRACE",
+        required_unless_present = "control",
+        conflicts_with_all = ["control", "export", "seconds"]
+    )]
+    pub(crate) trace: Option<PathBuf>,
 
-    /// Where to
+    /// A running server's control socket: record what its block layer does
+    #[arg(long, value_name = "PATH", requires = "output")]
+    pub(crate) control: Option<PathBuf>,
+
+    /// The server's export; the first if not given
+    #[arg(long, default_value = "", value_name = "NAME")]
+    pub(crate) export: String,
+
+    /// Write to a file instead of standard output
     #[arg(long, short, value_name = "FILE")]
-    pub(crate) output: PathBuf,
+    pub(crate) output: Option<PathBuf>,
 
-    /// `text`, as tracefs has it, which `compare` and `run` replay; or
-    /// `blktrace`, for `blkparse -i - < FILE` and `btt -i FILE`
-    #[arg(long, default_value = "text", value_name = "text|blktrace")]
-    pub(crate) format: String,
+    /// The tool whose output is wanted
+    #[arg(
+        long = "as",
+        visible_alias = "format",
+        default_value = "text",
+        value_name = "TOOL",
+        value_parser = tool,
+        long_help = format!("The tool whose output is wanted:\n{}", tools_help())
+    )]
+    pub(crate) tool: &'static Tool,
 
-    /// For how long; until Ctrl-C if not given
+    /// How long a server is recorded; until Ctrl-C if not given
     #[arg(long, value_name = "S")]
     pub(crate) seconds: Option<f64>,
 }

@@ -1,0 +1,179 @@
+//! Requests put together from their events, as biosnoop and the kernel's own accounting
+//! see them: from a bio's request (`blk_account_io_start`) to its end.
+
+use std::collections::BTreeMap;
+
+use blklab_blk::{Op, Sector};
+use blklab_workload::trace::Rwbs;
+use blklab_workload::trace::tracefs::{BioEvent, Dev, Event, EventKind, RqEnd, RqEvent};
+
+/// A request that has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct EndedRequest {
+    pub(super) dev: Dev,
+    pub(super) op: Option<Op>,
+    pub(super) pid: u32,
+    pub(super) comm: String,
+    pub(super) sector: Sector,
+    pub(super) bytes: u64,
+    pub(super) made_ns: u64,
+    pub(super) issued_ns: u64,
+    pub(super) ended_ns: u64,
+}
+
+/// A request under way.
+#[derive(Clone, Debug)]
+struct OpenRequest {
+    pid: u32,
+    comm: String,
+    made_ns: u64,
+    /// When the driver got it, and its bytes then.
+    issued: Option<(u64, u64)>,
+}
+
+/// Drive, operation and first sector tell requests apart; those of the same place are
+/// taken in order.
+type Key = (Dev, String, Sector);
+
+/// Requests under way.
+#[derive(Debug, Default)]
+pub(super) struct Requests {
+    open: BTreeMap<Key, Vec<OpenRequest>>,
+}
+
+impl Requests {
+    /// Takes in an event. Returns the request that ends with it.
+    pub(super) fn event(&mut self, event: &Event<'_>) -> Option<EndedRequest> {
+        match &event.kind {
+            EventKind::GetRq(bio) => {
+                let made = made(event);
+                self.at(bio.dev, &bio.rwbs, bio.sector).push(made);
+            }
+            EventKind::BioFrontmerge(bio) => self.extend_front(bio),
+            EventKind::RqIssue(rq) => self.issue(event, rq),
+            EventKind::RqMerge(rq) => {
+                let merged = self.at(rq.dev, &rq.rwbs, rq.sector);
+                let at = merged.iter().position(|open| open.issued.is_none());
+                at.map(|at| merged.remove(at));
+            }
+            EventKind::RqRequeue(end) => {
+                let same = self.at(end.dev, &end.rwbs, end.sector);
+                let back = same.iter_mut().find(|open| open.issued.is_some());
+                if let Some(back) = back {
+                    back.issued = None;
+                }
+            }
+            EventKind::RqComplete(end) => return self.complete(event, end),
+            _ => {}
+        }
+        None
+    }
+
+    /// The requests under way at one place.
+    fn at(&mut self, dev: Dev, rwbs: &Rwbs, sector: Sector) -> &mut Vec<OpenRequest> {
+        self.open.entry(key(dev, rwbs, sector)).or_default()
+    }
+
+    /// The request that a bio joined at its start begins where the bio does.
+    fn extend_front(&mut self, bio: &BioEvent<'_>) {
+        let behind = Sector(bio.sector.0.saturating_add(u64::from(bio.sectors)));
+        let same = self.at(bio.dev, &bio.rwbs, behind);
+        let at = same.iter().position(|open| open.issued.is_none());
+        if let Some(at) = at {
+            let moved = same.remove(at);
+            self.at(bio.dev, &bio.rwbs, bio.sector).push(moved);
+        }
+    }
+
+    fn issue(&mut self, event: &Event<'_>, rq: &RqEvent<'_>) {
+        let same = self.at(rq.dev, &rq.rwbs, rq.sector);
+        let at = same.iter().position(|open| open.issued.is_none());
+        let at = at.unwrap_or_else(|| {
+            // It was made before the trace began.
+            same.push(made(event));
+            same.len() - 1
+        });
+        same[at].issued = Some((event.at_ns, u64::from(rq.bytes)));
+    }
+
+    fn complete(&mut self, event: &Event<'_>, end: &RqEnd) -> Option<EndedRequest> {
+        let key = key(end.dev, &end.rwbs, end.sector);
+        let same = self.open.get_mut(&key)?;
+        let at = same.iter().position(|open| open.issued.is_some())?;
+        let open = same.remove(at);
+        if same.is_empty() {
+            self.open.remove(&key);
+        }
+        let (issued_ns, bytes) = open.issued?;
+        Some(EndedRequest {
+            dev: end.dev,
+            op: end.rwbs.op,
+            pid: open.pid,
+            comm: open.comm,
+            sector: end.sector,
+            bytes,
+            made_ns: open.made_ns,
+            issued_ns,
+            ended_ns: event.at_ns,
+        })
+    }
+}
+
+fn key(dev: Dev, rwbs: &Rwbs, sector: Sector) -> Key {
+    (dev, rwbs.to_string(), sector)
+}
+
+fn made(event: &Event<'_>) -> OpenRequest {
+    OpenRequest {
+        pid: event.pid,
+        comm: event.task.to_string(),
+        made_ns: event.at_ns,
+        issued: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blklab_workload::trace::tracefs::events;
+
+    fn ended(text: &str) -> Vec<EndedRequest> {
+        let mut requests = Requests::default();
+        let events = events(text, "memory").map(|event| event.expect("well formed"));
+        events.filter_map(|event| requests.event(&event)).collect()
+    }
+
+    #[test]
+    fn a_bio_before_the_first_moves_its_request() {
+        let all = ended(
+            "\
+ a-1 [000] ..... 1.000000: block_getrq: 8,0 W 808 + 8 [a]
+ a-1 [000] ..... 2.000000: block_bio_frontmerge: 8,0 W 800 + 8 [a]
+ k-9 [000] ..... 3.000000: block_rq_issue: 8,0 W 8192 () 800 + 16 none,0,0 [k]
+ i-0 [000] d.h.. 5.000000: block_rq_complete: 8,0 W () 800 + 16 none,0,0 [0]
+",
+        );
+        assert_eq!(all.len(), 1);
+        let of = &all[0];
+        assert_eq!((of.comm.as_str(), of.pid, of.bytes), ("a", 1, 8192));
+        let at_s = [of.made_ns, of.issued_ns, of.ended_ns].map(|ns| ns / 1_000_000_000);
+        assert_eq!(at_s, [1, 3, 5]);
+    }
+
+    #[test]
+    fn one_that_was_merged_away_or_given_back_does_not_end() {
+        let all = ended(
+            "\
+ a-1 [000] ..... 1.000000: block_getrq: 8,0 R 0 + 8 [a]
+ a-1 [000] ..... 1.000000: block_getrq: 8,0 R 8 + 8 [a]
+ a-1 [000] ..... 1.000000: block_rq_merge: 8,0 R 4096 () 8 + 8 none,0,0 [a]
+ a-1 [000] ..... 2.000000: block_rq_issue: 8,0 R 8192 () 0 + 16 none,0,0 [a]
+ a-1 [000] ..... 3.000000: block_rq_requeue: 8,0 R () 0 + 16 none,0,0 [0]
+ a-1 [000] ..... 4.000000: block_rq_issue: 8,0 R 8192 () 0 + 16 none,0,0 [a]
+ a-1 [000] ..... 5.000000: block_rq_complete: 8,0 R () 0 + 16 none,0,0 [0]
+",
+        );
+        assert_eq!(all.len(), 1);
+        assert_eq!(all[0].issued_ns, 4_000_000_000);
+    }
+}

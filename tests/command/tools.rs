@@ -1,0 +1,151 @@
+//! `blklab run --trace` and `blklab trace`: what tools that users know print of a run, judged
+//! by the tools themselves.
+
+use std::path::Path;
+
+use crate::support::Place;
+use crate::support::served::{have, judge};
+
+/// Writers that merge, beside a reader that waits for each I/O.
+const JOB: &str = "\
+[global]
+filename=/dev/sda
+direct=1
+[log writer]
+rw=write
+bs=4k
+ioengine=libaio
+iodepth=16
+iodepth_batch_submit=8
+size=1m
+[db]
+rw=randread
+bs=4k
+number_ios=100
+size=1g
+offset=1g
+";
+
+fn run(place: &Place, tool: &str, file: &str) {
+    place.file("job.fio", JOB);
+    let args = [
+        "run",
+        "job.fio",
+        "--drive",
+        "mx100-256",
+        "--machine",
+        "xeon-10core",
+        "--scheduler",
+        "mq-deadline",
+        "--trace",
+        file,
+        "--as",
+        tool,
+    ];
+    place.blklab(&args).ok();
+}
+
+fn read(place: &Place, file: &str) -> String {
+    std::fs::read_to_string(place.path(file)).expect("a file")
+}
+
+/// The first lines that differ.
+fn differences<'a>(one: &[&'a str], other: &[&'a str]) -> Vec<(&'a str, &'a str)> {
+    let pairs = one.iter().zip(other).filter(|(one, other)| one != other);
+    pairs.map(|(one, other)| (*one, *other)).take(5).collect()
+}
+
+#[test]
+fn blkparse_prints_what_we_print_for_it() {
+    if !have("blkparse") || !have("btt") {
+        return;
+    }
+    let place = Place::new();
+    run(&place, "blktrace", "run.blktrace");
+    run(&place, "blkparse", "run.txt");
+    let theirs = judge(&place, "sh", &["-c", "blkparse -q -i - < run.blktrace"]).out;
+    let ours = read(&place, "run.txt");
+    let (mut theirs, mut ours): (Vec<&str>, Vec<&str>) =
+        (theirs.lines().collect(), ours.lines().collect());
+    let shown = |text: &str| ours.iter().filter(|line| line.contains(text)).count();
+    assert!(shown("  M  WS ") > 10, "no merges");
+    assert!(shown("  U   N [log_writer] ") > 0, "no unplugs");
+    // Neither orders what happens at one moment.
+    theirs.sort_unstable();
+    ours.sort_unstable();
+    assert!(theirs == ours, "{:#?}", differences(&theirs, &ours));
+    let btt = place.run(Path::new("btt"), &["-i", "run.blktrace"]).ok();
+    assert!(btt.out.contains("Q2C"), "{}", btt.out);
+}
+
+#[test]
+fn a_recorded_trace_shows_what_the_run_showed() {
+    let place = Place::new();
+    run(&place, "text", "run.trace");
+    for (tool, in_trace, in_run) in [
+        ("blkparse", "", ""),
+        // A trace names drives by their numbers, and a run as the job does.
+        ("biosnoop", "259,0    ", "sda      "),
+        ("biolatency", "'259,0'", "'sda'"),
+        ("iostat", "259,0", "sda  "),
+    ] {
+        run(&place, tool, "of-run");
+        let args = ["trace", "run.trace", "--as", tool, "-o", "of-trace"];
+        place.blklab(&args).ok();
+        let of_trace = read(&place, "of-trace").replace(in_trace, in_run);
+        let of_run = read(&place, "of-run");
+        // A trace does not tell how many CPUs there are beside those that it names.
+        let lines = |text: &'static str| move |line: &&str| !line.ends_with(text);
+        let of_trace: Vec<&str> = of_trace.lines().filter(lines("CPU)")).collect();
+        let of_run: Vec<&str> = of_run.lines().filter(lines("CPU)")).collect();
+        assert!(of_run.len() > 2, "{tool}: {of_run:?}");
+        assert!(
+            of_trace == of_run,
+            "{tool}: {:#?}",
+            differences(&of_trace, &of_run)
+        );
+    }
+}
+
+#[test]
+fn biosnoop_sees_each_read_and_mpstat_the_cpus() {
+    let place = Place::new();
+    run(&place, "biosnoop", "snoop");
+    let snoop = read(&place, "snoop");
+    let reads = snoop.lines().filter(|line| line.contains(" db ")).count();
+    assert_eq!(reads, 100);
+    run(&place, "mpstat", "mpstat");
+    let mpstat = read(&place, "mpstat");
+    let average = mpstat
+        .lines()
+        .find(|line| line.starts_with("Average:     all"));
+    let idle: f64 = average
+        .and_then(|line| line.split_whitespace().last()?.parse().ok())
+        .expect("idle time");
+    assert!((1.0..100.0).contains(&idle), "{mpstat}");
+}
+
+#[test]
+fn what_a_trace_does_not_tell_is_refused() {
+    let place = Place::new();
+    run(&place, "text", "run.trace");
+    let done = place.blklab(&["trace", "run.trace", "--as", "mpstat"]);
+    assert_eq!(done.status, 2);
+    assert!(
+        done.err.contains("a block trace does not tell"),
+        "{}",
+        done.err
+    );
+    let done = place.blklab(&["trace", "run.trace", "--as", "iotop"]);
+    assert_eq!(done.status, 2);
+    assert!(done.err.contains("biosnoop"), "{}", done.err);
+    let done = place.blklab(&["trace", "run.trace", "-o", "run.trace"]);
+    assert_eq!(done.status, 2);
+    place.file(
+        "cut.trace",
+        " fio-1 [000] ..... 1.0: block_rq_issue: 8,0 R\n",
+    );
+    let done = place.blklab(&["trace", "cut.trace", "--as", "biosnoop"]);
+    assert_eq!(done.status, 2);
+    assert!(done.err.contains("cut.trace:1"), "{}", done.err);
+}
