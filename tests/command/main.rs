@@ -35,6 +35,7 @@ mod serve_remote;
 mod serve_sysfs;
 mod serve_tls;
 mod serve_trace;
+mod serve_vhost_user;
 mod support;
 mod tools;
 mod vary;

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use blklab_serve::{LoadConfig, LoadReport, parse_size};
+use blklab_serve::{LoadConfig, LoadReport, LoadTarget, parse_size};
 
 use crate::args::LoadArgs;
 use crate::failure::Failure;
@@ -38,8 +38,15 @@ fn config(args: &LoadArgs) -> Result<LoadConfig, String> {
     if !(args.seconds > 0.0 && args.seconds <= 86_400.0) {
         return Err(format!("--seconds {}: it may be up to a day", args.seconds));
     }
+    let target = LoadTarget::parse(&args.uri)?;
+    let is_machine = matches!(target, LoadTarget::VhostUser(_));
+    if is_machine && (!block.is_multiple_of(512) || args.connections > 64 || args.depth > 1024) {
+        return Err(
+            "a virtual machine's disk takes blocks of whole sectors, up to 64 --connections and a --depth of up to 1024".to_string(),
+        );
+    }
     Ok(LoadConfig {
-        uri: blklab_nbd::Uri::parse(&args.uri)?,
+        target,
         connections: args.connections,
         depth: args.depth,
         block_bytes,

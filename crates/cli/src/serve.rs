@@ -53,6 +53,9 @@ fn announce(server: &Server) {
             Listen::Tcp(address) => writeln!(out, "nbd://{address}"),
         };
     }
+    for path in server.machine_sockets() {
+        let _ = writeln!(out, "vhost-user:{}", path.display());
+    }
     if let Some(Listen::Tcp(address)) = server.metrics_address() {
         let _ = writeln!(out, "metrics: http://{address}/metrics");
     }
@@ -70,6 +73,7 @@ fn spec(args: &ServeArgs) -> Result<ServerSpec, Failure> {
     // systemd names the receiver by its process id; listenfd checks that.
     spec.activated = std::env::var_os("LISTEN_FDS").is_some();
     spec.insecure_no_tls |= args.insecure_no_tls;
+    spec.insecure_unsealed_memory |= args.insecure_unsealed_memory;
     spec.tls_certificates = args.tls_certificates.clone().or(spec.tls_certificates);
     spec.tls_verify_peer |= args.tls_verify_peer;
     spec.tls = args.tls.clone().or(spec.tls);
@@ -101,6 +105,7 @@ fn export(args: &ServeArgs) -> ExportSpec {
         threads: args.threads,
         reconnect: args.reconnect,
         read_only: args.read_only,
+        vhost_user: args.vhost_user.clone(),
         scheduler: args.scheduler.clone(),
         set: args.sets.clone(),
         nr_requests: args.nr_requests,

@@ -20,6 +20,8 @@ pub struct ExportConfig {
     pub backend: BackendConfig,
     /// Writes are refused.
     pub read_only: bool,
+    /// The socket of virtual machines' monitors.
+    pub vhost_user: Option<PathBuf>,
     /// Its scheduler.
     pub scheduler: SchedulerChoice,
     /// Requests that the back end gets at once, where no drive's model says.
@@ -68,6 +70,8 @@ pub struct ServerConfig {
     pub exports: Vec<ExportConfig>,
     /// Who must use TLS, and how.
     pub tls: TlsSettings,
+    /// Virtual machines may share memory that may shrink.
+    pub insecure_unsealed_memory: bool,
     /// Limits on clients.
     pub limits: Limits,
     /// How long to poll for more requests before going to sleep, in microseconds.

@@ -1,10 +1,11 @@
-//! The block layer under the real clock: block devices over NBD.
+//! The block layer under the real clock: block devices over NBD and vhost-user.
 //!
 //! - `backend`: where an export's data is, a file a kind.
 //! - `net`: sockets, TLS and the handshake, up to the choice of an export.
 //! - `export`: one export's thread, with its connections and its block layer.
 //! - `control`: attributes, counters, traces and metrics of a running server.
 //! - `mount`: an image's files in a folder, over FUSE.
+//! - `vhost_user`: disks of virtual machines, in memory that they share.
 //! - `client`: the other side of the protocol: a load, and a drive to probe.
 //!
 //! Each export is one thread with one request queue, so that its scheduler
@@ -20,13 +21,17 @@ mod mount;
 mod net;
 mod server;
 mod spec;
+mod vhost_user;
 
 use std::time::Instant;
 
 use blklab_blk::Nanos;
 
 pub use backend::{BackendConfig, BackendType, all as backends, memory, null};
-pub use client::{LoadConfig, LoadReport, ProbeTarget, load};
+pub use client::{
+    Kept, LoadConfig, LoadReport, LoadTarget, Machine, MachineQueue, MachineSetup, ProbeTarget,
+    load,
+};
 pub use config::{ExportConfig, Limits, ServerConfig};
 pub use control::{Rate, RecordFormat, Sample, ask, record};
 pub use mount::{ImageMount, Unmounter};

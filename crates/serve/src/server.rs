@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -18,8 +18,10 @@ use crate::config::{ExportConfig, ServerConfig};
 use crate::control::{Exports, Sysfs};
 use crate::export::{
     ConnectionLimits, Disk, DiskSetup, EventLoop, EventLoopSetup, ExportHandle, Message,
+    SharedExport,
 };
 use crate::net::{AcceptThread, Handshake, Listen, Listener, ServerTls, tls_needed};
+use crate::vhost_user::{DeviceSetup, VhostUserServer};
 
 /// Software queues of an export, at most: connections beyond share them.
 const MAX_SOFTWARE_QUEUES: usize = 64;
@@ -29,6 +31,8 @@ pub struct Server {
     handshake: Arc<Handshake>,
     accepting: Vec<AcceptThread>,
     exports: Vec<(ExportHandle, ExportThread)>,
+    machines: Vec<VhostUserServer>,
+    machine_sockets: Vec<PathBuf>,
     addresses: Vec<Listen>,
     metrics: Option<Listen>,
     bindings: Bindings,
@@ -56,7 +60,12 @@ impl Server {
         if config.activated {
             listeners.extend(Listener::activated()?);
         }
-        if listeners.is_empty() {
+        let sockets = config
+            .exports
+            .iter()
+            .map(|export| export.vhost_user.clone());
+        let machine_sockets: Vec<PathBuf> = sockets.flatten().collect();
+        if listeners.is_empty() && machine_sockets.is_empty() {
             return Err("systemd passed no socket".to_string());
         }
         let tls = allowed_tls(config, &listeners)?;
@@ -65,10 +74,17 @@ impl Server {
         let control = bindings.bind(&control)?;
         let metrics: Vec<Listen> = config.metrics.iter().copied().map(Listen::Tcp).collect();
         let metrics = bindings.bind(&metrics)?;
+        let metrics_address = config.metrics.and(bindings.addresses.last().cloned());
         let described = prepared.iter().map(|one| (*one.export).clone()).collect();
-        let mut exports = Vec::new();
+        let (mut exports, mut machines) = (Vec::new(), Vec::new());
         for one in prepared {
-            exports.push(one.start(clock, config)?);
+            let socket = one.config.vhost_user.clone().map(Listen::Unix);
+            let listener = bindings.bind(socket.as_slice())?.pop();
+            let (handle, thread, devices) = one.start(clock, config)?;
+            if let Some(listener) = listener {
+                machines.push(VhostUserServer::start(listener, devices)?);
+            }
+            exports.push((handle, thread));
         }
         let handles: Vec<ExportHandle> = exports.iter().map(|(handle, _)| handle.clone()).collect();
         let handshake = handshake(config, described, handles.clone(), tls);
@@ -83,11 +99,13 @@ impl Server {
             None => None,
         };
         accepting.extend(accept_control(&administered, control, metrics)?);
-        let metrics = config.metrics.and(bindings.addresses.last().cloned());
+        let metrics = metrics_address;
         Ok(Server {
             handshake,
             accepting,
             exports,
+            machines,
+            machine_sockets,
             addresses,
             metrics,
             bindings,
@@ -98,6 +116,11 @@ impl Server {
     /// Where it listens.
     pub fn addresses(&self) -> &[Listen] {
         &self.addresses
+    }
+
+    /// The sockets of virtual machines.
+    pub fn machine_sockets(&self) -> &[PathBuf] {
+        &self.machine_sockets
     }
 
     /// Where it serves metrics.
@@ -132,6 +155,8 @@ impl Server {
         for thread in self.accepting {
             thread.stop();
         }
+        // What they have under way needs the exports' threads.
+        self.machines.into_iter().for_each(VhostUserServer::stop);
         for (handle, _) in &self.exports {
             handle.send(Message::ShutDown);
         }
@@ -276,7 +301,7 @@ impl Prepared<'_> {
         self,
         clock: Clock,
         server: &ServerConfig,
-    ) -> Result<(ExportHandle, ExportThread), String> {
+    ) -> Result<(ExportHandle, ExportThread, DeviceSetup), String> {
         let software_queues = server.limits.connections.clamp(1, MAX_SOFTWARE_QUEUES);
         let disk = Disk::new(DiskSetup {
             backend: self.backend,
@@ -287,10 +312,22 @@ impl Prepared<'_> {
             drive: self.config.drive.as_ref().map(|(_, spec)| spec),
             seed: self.config.seed,
         })?;
+        let shared = Arc::new(SharedExport::new(disk));
+        let devices = DeviceSetup {
+            export: Arc::clone(&self.export),
+            shared: Arc::clone(&shared),
+            clock,
+            in_flight_bytes: server.limits.in_flight_bytes,
+            software_queues,
+            busy_poll: Nanos::from_micros(server.busy_poll_us),
+            allow_unsealed: server.insecure_unsealed_memory,
+            max_connections: server.limits.connections,
+            queues_started: AtomicUsize::new(0),
+        };
         let handle = ExportHandle::new(&self.config.name).map_err(|e| e.to_string())?;
         let event_loop = EventLoop::new(EventLoopSetup {
             export: self.export,
-            disk,
+            shared: Arc::clone(&shared),
             clock,
             limits: ConnectionLimits {
                 in_flight_bytes: server.limits.in_flight_bytes,
@@ -305,7 +342,7 @@ impl Prepared<'_> {
             .name(format!("export-{}", self.config.name))
             .spawn(move || event_loop.run())
             .map_err(|e| e.to_string())?;
-        Ok((handle, thread))
+        Ok((handle, thread, devices))
     }
 }
 

@@ -45,6 +45,8 @@ keys! {
         pub reconnect: Option<u64> = whole(0..=u64::MAX).optional();
         /// Refuse writes.
         pub read_only: bool as "read-only" = flag().or(false);
+        /// A Unix socket for virtual machines: vhost-user-blk.
+        pub vhost_user: Option<PathBuf> as "vhost-user" = text().map(PathBuf::from).optional();
         /// The scheduler.
         pub scheduler: Option<String> = text().optional();
         /// Its tunables: `NAME=VALUE`, or `SCHEDULER.NAME=VALUE`.
@@ -91,6 +93,9 @@ keys! {
         pub tls: Option<String> = text().optional();
         /// Listen on the sockets that systemd passed.
         pub activated: bool => false;
+        /// Serve virtual machines' memory that is not sealed: one that shrinks it ends
+        /// the server.
+        pub insecure_unsealed_memory: bool as "insecure-unsealed-memory" = flag().or(false);
         /// Limits on clients.
         pub limits: LimitsSpec =>
             table.read_if_any("limits", LimitsSpec::read)?.unwrap_or_default();
@@ -173,8 +178,12 @@ impl ServerSpec {
         for address in &self.listen {
             listen.push(tcp(address, &tls)?);
         }
-        if listen.is_empty() && !self.activated {
-            return Err("nowhere to listen; give --socket PATH or --listen ADDR:PORT".to_string());
+        let has_machines = self.export.iter().any(|export| export.vhost_user.is_some());
+        if listen.is_empty() && !self.activated && !has_machines {
+            return Err(
+                "nowhere to listen; give --socket PATH, --listen ADDR:PORT or --vhost-user PATH"
+                    .to_string(),
+            );
         }
         let mut exports: Vec<ExportConfig> = Vec::new();
         for spec in &self.export {
@@ -200,6 +209,7 @@ impl ServerSpec {
             activated: self.activated,
             exports,
             tls,
+            insecure_unsealed_memory: self.insecure_unsealed_memory,
             limits: self.limits.resolve()?,
             busy_poll_us: in_range("busy-poll-us", self.busy_poll_us.unwrap_or(0), BUSY_POLL_US)?,
             control: self.control.clone(),
@@ -311,6 +321,7 @@ impl ExportSpec {
             description: self.description.clone(),
             backend: self.backend()?,
             read_only: self.read_only,
+            vhost_user: self.vhost_user.clone(),
             scheduler: self.scheduler()?,
             depth,
             drive,

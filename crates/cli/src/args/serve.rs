@@ -20,6 +20,10 @@ Examples:
       as slow as a drive that you do not have
   blklab serve --listen 0.0.0.0:10809 --tls-certificates DIR --file /dev/sdb --sysfs /mnt
       a drive for others, under TLS; then: echo bfq > /mnt/block/b0/queue/scheduler
+  blklab serve --vhost-user /tmp/v.sock --file disk.img
+      a virtual machine's disk; then: qemu-system-x86_64 ... -m 1G
+        -object memory-backend-memfd,id=m,size=1G,share=on -machine memory-backend=m
+        -chardev socket,id=c,path=/tmp/v.sock,reconnect=1 -device vhost-user-blk-pci,chardev=c
   qemu-system-x86_64 ... -drive driver=nbd,server.type=unix,server.path=/tmp/b.sock,if=virtio
   nbd-client -unix /tmp/b.sock /dev/nbd0
   fio --name=t --ioengine=nbd --uri='nbd+unix:///?socket=/tmp/b.sock' --rw=randrw --bs=4k --iodepth=64
@@ -81,6 +85,15 @@ pub(crate) struct ServeArgs {
     /// How long a request waits for the other server to come back, in seconds
     #[arg(long, value_name = "S", requires = "nbd", conflicts_with = "config")]
     pub(crate) reconnect: Option<u64>,
+
+    /// A Unix socket for virtual machines: vhost-user-blk
+    #[arg(long, value_name = "PATH", conflicts_with = "config")]
+    pub(crate) vhost_user: Option<PathBuf>,
+
+    /// Serve virtual machines' memory that is not sealed: one that shrinks it ends
+    /// the server
+    #[arg(long)]
+    pub(crate) insecure_unsealed_memory: bool,
 
     /// Refuse writes
     #[arg(long, conflicts_with = "config")]
@@ -253,10 +266,11 @@ pub(crate) struct TopArgs {
 
 #[derive(Args)]
 pub(crate) struct LoadArgs {
-    /// The export: nbd://HOST:PORT/EXPORT or nbd+unix:///EXPORT?socket=PATH
+    /// The export: nbd://HOST:PORT/EXPORT, nbd+unix:///EXPORT?socket=PATH, or
+    /// vhost-user:PATH
     pub(crate) uri: String,
 
-    /// Connections, a thread each
+    /// Connections, or queues of a virtual machine's disk: a thread each
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub(crate) connections: usize,
 

@@ -7,7 +7,7 @@ use blklab_nbd::Extent;
 
 use super::{
     Backend, BackendConfig, BackendInfo, BackendRequest, BackendType, Completed, HOLE, Operation,
-    push_extent, size_bytes,
+    give_zeroes, push_extent, size_bytes,
 };
 
 pub(super) const TYPE: BackendType = BackendType {
@@ -61,8 +61,8 @@ impl Backend for MemoryBackend {
         });
     }
 
-    fn read_in_place(&self, offset: u64, length: u64, out: &mut Vec<u8>) {
-        self.memory.read(offset, length, out);
+    fn read_in_place(&self, offset: u64, length: u64, take: &mut dyn FnMut(&[u8])) {
+        self.memory.read(offset, length, take);
     }
 
     fn is_hole(&self, offset: u64, length: u64) -> bool {
@@ -149,14 +149,12 @@ impl Memory {
         })
     }
 
-    /// Appends what a range holds.
-    fn read(&self, offset: u64, length: u64, out: &mut Vec<u8>) {
+    /// Gives what a range holds to `take`.
+    fn read(&self, offset: u64, length: u64, take: &mut dyn FnMut(&[u8])) {
         for piece in pieces(offset, length) {
             match self.chunk(&piece) {
-                Some(chunk) => {
-                    out.extend_from_slice(&chunk[piece.start..piece.start + piece.len]);
-                }
-                None => out.resize(out.len() + piece.len, 0),
+                Some(chunk) => take(&chunk[piece.start..piece.start + piece.len]),
+                None => give_zeroes(piece.len as u64, take),
             }
         }
     }
@@ -257,7 +255,7 @@ mod tests {
                 }
             }
             let mut out = Vec::new();
-            memory.read(0, size, &mut out);
+            memory.read(0, size, &mut |piece| out.extend_from_slice(piece));
             prop_assert!(out == model);
             let mut extents = Vec::new();
             memory.extents(0, size as u32, usize::MAX, &mut extents);

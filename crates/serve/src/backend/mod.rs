@@ -192,9 +192,9 @@ pub(crate) trait Backend: Send {
     /// Says that a range will be read.
     fn prefetch(&self, _offset: u64, _length: u32) {}
 
-    /// Appends what a range holds. Only called where
+    /// Gives what a range holds to `take`, piece after piece. Only called where
     /// [`BackendInfo::reads_in_place`] says so.
-    fn read_in_place(&self, _offset: u64, _length: u64, _out: &mut Vec<u8>) {}
+    fn read_in_place(&self, _offset: u64, _length: u64, _take: &mut dyn FnMut(&[u8])) {}
 
     /// Whether a range is known to be a hole without looking further.
     fn is_hole(&self, _offset: u64, _length: u64) -> bool {
@@ -327,6 +327,16 @@ pub(crate) struct Completed {
     /// The request, with its buffers.
     pub(crate) request: BackendRequest,
     pub(crate) status: IoStatus,
+}
+
+/// What a range reads as that was never written, in pieces.
+fn give_zeroes(mut length: u64, take: &mut dyn FnMut(&[u8])) {
+    static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
+    while length > 0 {
+        let piece = length.min(ZEROES.len() as u64);
+        take(&ZEROES[..piece as usize]);
+        length -= piece;
+    }
 }
 
 /// The state of an extent that holds nothing.

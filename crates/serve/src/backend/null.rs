@@ -6,7 +6,7 @@ use blklab_blk::IoStatus;
 
 use super::{
     Backend, BackendConfig, BackendInfo, BackendRequest, BackendType, Completed, HOLE, Operation,
-    push_extent, size_bytes,
+    give_zeroes, push_extent, size_bytes,
 };
 
 pub(super) const TYPE: BackendType = BackendType {
@@ -42,8 +42,8 @@ impl Backend for Null {
 
     /// Zeroes are sent as if they were data, so that clients get what they would
     /// get of a drive.
-    fn read_in_place(&self, _: u64, length: u64, out: &mut Vec<u8>) {
-        out.resize(out.len() + length as usize, 0);
+    fn read_in_place(&self, _: u64, length: u64, take: &mut dyn FnMut(&[u8])) {
+        give_zeroes(length, take);
     }
 
     fn memory_bytes(&self) -> Option<u64> {
@@ -64,7 +64,7 @@ mod tests {
         };
         let null = null(1 << 40).open(options).expect("it opens");
         let mut out = Vec::new();
-        null.read_in_place(1 << 39, 10, &mut out);
+        null.read_in_place(1 << 39, 10, &mut |piece| out.extend_from_slice(piece));
         assert_eq!((out, null.memory_bytes()), (vec![0; 10], Some(0)));
         assert!(!null.is_hole(0, 4096));
     }

@@ -1,27 +1,56 @@
 //! A load generator: keeps a number of requests under way, to find a server's
 //! limit.
 
+use std::path::PathBuf;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use blklab_blk::Nanos;
 use blklab_nbd::wire::Command;
 use blklab_nbd::{ReplyBody, Request, Uri};
 use blklab_stats::Histogram;
+use blklab_virtio::{Ended, Operation};
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{RngCore, SeedableRng};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use slab::Slab;
 
+use super::machine::{Machine, MachineQueue, MachineSetup};
 use super::{Client, ClientSetup, broken};
 use crate::Clock;
+
+/// A virtual machine's disk that is silent for so long after a load hangs.
+const SILENCE: Nanos = Nanos::from_secs(30);
+
+/// Where a load goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LoadTarget {
+    /// An NBD server.
+    Nbd(Uri),
+    /// A server of virtual machines' disks, by its socket.
+    VhostUser(PathBuf),
+}
+
+impl LoadTarget {
+    /// The target that a URI names; `vhost-user:PATH` is a socket.
+    ///
+    /// # Errors
+    /// Where it is no URI of NBD either.
+    pub fn parse(text: &str) -> Result<LoadTarget, String> {
+        match text.strip_prefix("vhost-user:") {
+            Some(path) => Ok(LoadTarget::VhostUser(PathBuf::from(path))),
+            None => Uri::parse(text).map(LoadTarget::Nbd),
+        }
+    }
+}
 
 /// A load.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadConfig {
     /// The export.
-    pub uri: Uri,
-    /// Connections, a thread each.
+    pub target: LoadTarget,
+    /// Connections, or queues of a virtual machine's disk: a thread each.
     pub connections: usize,
     /// Requests under way on each.
     pub depth: usize,
@@ -56,19 +85,43 @@ pub struct LoadReport {
 /// Where the server cannot be reached, refuses, or breaks the protocol.
 pub fn load(config: &LoadConfig) -> Result<LoadReport, String> {
     let clock = Clock::start();
-    let threads: Vec<_> = (0..config.connections)
-        .map(|number| {
-            let config = config.clone();
+    match &config.target {
+        LoadTarget::Nbd(uri) => total((0..config.connections).map(|number| {
+            let (config, uri) = (config.clone(), uri.clone());
             std::thread::spawn(move || {
-                let mut generator = Generator::connect(&config, clock, number as u64)?;
+                let mut generator = Generator::connect(&config, &uri, clock, number as u64)?;
                 generator.run(&config)?;
                 Ok(generator.report)
             })
-        })
-        .collect();
+        })),
+        LoadTarget::VhostUser(path) => {
+            let setup = MachineSetup {
+                queues: config.connections as u16,
+                depth: config.depth as u16,
+                data_bytes: config.block_bytes,
+            };
+            let queues = Machine::queues(setup)?;
+            let (machine, _) = Machine::start(path, &queues, None)?;
+            let size_bytes = machine.capacity_bytes();
+            total(queues.into_iter().enumerate().map(|(number, queue)| {
+                let config = config.clone();
+                std::thread::spawn(move || {
+                    let addresses = Addresses::new(&config, size_bytes, number as u64)?;
+                    run_queue(&config, clock, queue, addresses)
+                })
+            }))
+        }
+    }
+}
+
+type Loader = JoinHandle<Result<LoadReport, String>>;
+
+/// What all threads of a load measured. All of them start before one is waited for.
+fn total(threads: impl Iterator<Item = Loader>) -> Result<LoadReport, String> {
+    let threads: Vec<Loader> = threads.collect();
     let mut total = LoadReport::default();
     for thread in threads {
-        let report: Result<LoadReport, String> = thread
+        let report = thread
             .join()
             .unwrap_or_else(|_| Err("a client's thread panicked".to_string()));
         let report = report?;
@@ -98,26 +151,116 @@ struct Generator {
     /// Requests under way, by cookie.
     sent: Slab<Sent>,
     data: Vec<u8>,
-    random: SplitMix64,
-    next_block: u64,
+    addresses: Addresses,
     report: LoadReport,
 }
 
+/// Chooses what the requests of one connection do, and where.
+struct Addresses {
+    random: SplitMix64,
+    next_block: u64,
+    blocks: u64,
+}
+
+impl Addresses {
+    /// # Errors
+    /// Where no request fits into the export.
+    fn new(config: &LoadConfig, size_bytes: u64, number: u64) -> Result<Addresses, String> {
+        let blocks = size_bytes / u64::from(config.block_bytes);
+        if blocks == 0 {
+            return Err("the export is smaller than one request".to_string());
+        }
+        // Drawn, so that the streams of connections have nothing in common.
+        let stream = SplitMix64::seed_from_u64(number).next_u64();
+        Ok(Addresses {
+            random: SplitMix64::seed_from_u64(config.seed ^ stream),
+            // Each connection starts at its own share.
+            next_block: number * blocks / config.connections as u64,
+            blocks,
+        })
+    }
+
+    /// Whether the next request writes, and where.
+    fn next(&mut self, config: &LoadConfig) -> (bool, u64) {
+        let is_write = self.random.next_u64() % 100 >= u64::from(config.read_percent);
+        let block = match config.sequential {
+            true => {
+                self.next_block += 1;
+                self.next_block
+            }
+            false => self.random.next_u64(),
+        };
+        (
+            is_write,
+            block % self.blocks * u64::from(config.block_bytes),
+        )
+    }
+}
+
+/// The load of one ring.
+fn run_queue(
+    config: &LoadConfig,
+    clock: Clock,
+    mut queue: MachineQueue,
+    mut addresses: Addresses,
+) -> Result<LoadReport, String> {
+    let start = clock.now();
+    let end = start.saturating_add(Nanos(config.span.as_nanos() as u64));
+    let mut report = LoadReport::default();
+    let mut free: Vec<u16> = (0..config.depth as u16).collect();
+    let nothing = Sent {
+        at: start,
+        is_write: false,
+    };
+    let mut sent = vec![nothing; config.depth];
+    loop {
+        let now = clock.now();
+        while now < end
+            && let Some(slot) = free.pop()
+        {
+            let (is_write, offset) = addresses.next(config);
+            sent[usize::from(slot)] = Sent { at: now, is_write };
+            let operation = match is_write {
+                true => Operation::Write,
+                false => Operation::Read,
+            };
+            queue.submit(slot, operation, offset / 512, config.block_bytes)?;
+        }
+        queue.kick()?;
+        let free_before = free.len();
+        while let Some(Ended { slot, status }) = queue.take_ended()? {
+            let Sent { at, is_write } = sent[usize::from(slot)];
+            let op = usize::from(is_write);
+            report.requests[op] += 1;
+            report.latency[op].record(clock.now().saturating_sub(at).0);
+            report.errors += u64::from(status != 0);
+            free.push(slot);
+        }
+        if now >= end && free.len() == config.depth {
+            report.span = Duration::from_nanos((now - start).0);
+            return Ok(report);
+        }
+        if free.len() == free_before && !queue.wait()? && clock.now() > end.saturating_add(SILENCE)
+        {
+            return Err("the disk does not answer".to_string());
+        }
+    }
+}
+
 impl Generator {
-    fn connect(config: &LoadConfig, clock: Clock, number: u64) -> Result<Generator, String> {
+    fn connect(
+        config: &LoadConfig,
+        uri: &Uri,
+        clock: Clock,
+        number: u64,
+    ) -> Result<Generator, String> {
         let setup = ClientSetup {
             base_allocation: false,
             room_bytes: 256 << 10,
         };
-        let mut client = Client::connect(&config.uri, setup)?;
-        let size_bytes = client.negotiated.size_bytes;
-        if size_bytes < u64::from(config.block_bytes) {
-            return Err("the export is smaller than one request".to_string());
-        }
+        let mut client = Client::connect(uri, setup)?;
+        let addresses = Addresses::new(config, client.negotiated.size_bytes, number)?;
         client.channel.set_nonblocking(true).map_err(broken)?;
-        let blocks = size_bytes / u64::from(config.block_bytes);
-        // Drawn, so that the streams of connections have nothing in common.
-        let stream = SplitMix64::seed_from_u64(number).next_u64();
         Ok(Generator {
             client,
             clock,
@@ -125,9 +268,7 @@ impl Generator {
             out_start: 0,
             sent: Slab::with_capacity(config.depth),
             data: vec![number as u8; config.block_bytes as usize],
-            random: SplitMix64::seed_from_u64(config.seed ^ stream),
-            // Each connection starts at its own share.
-            next_block: number * blocks / config.connections as u64,
+            addresses,
             report: LoadReport::default(),
         })
     }
@@ -157,8 +298,7 @@ impl Generator {
     /// Queues requests until `depth` of them are under way.
     fn queue_requests(&mut self, config: &LoadConfig, now: Nanos) {
         while self.sent.len() < config.depth {
-            let is_write = self.random.next_u64() % 100 >= u64::from(config.read_percent);
-            let offset = self.next_offset(config);
+            let (is_write, offset) = self.addresses.next(config);
             let command = match is_write {
                 true => Command::Write,
                 false => Command::Read,
@@ -169,18 +309,6 @@ impl Generator {
                 self.out.extend_from_slice(&self.data);
             }
         }
-    }
-
-    fn next_offset(&mut self, config: &LoadConfig) -> u64 {
-        let blocks = self.client.negotiated.size_bytes / u64::from(config.block_bytes);
-        let block = match config.sequential {
-            true => {
-                self.next_block += 1;
-                self.next_block
-            }
-            false => self.random.next_u64(),
-        };
-        block % blocks * u64::from(config.block_bytes)
     }
 
     fn write(&mut self) -> Result<bool, String> {

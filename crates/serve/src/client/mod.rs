@@ -1,7 +1,8 @@
-//! The other side of the protocol: connections to an NBD server, for a back
-//! end, a load generator and the probe.
+//! The other side of the protocols: connections to an NBD server, for a back end, a
+//! load generator and the probe; and a virtual machine's disk, for the load generator.
 
 mod load;
+mod machine;
 mod probe;
 
 use std::net::TcpStream;
@@ -17,7 +18,8 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 use crate::net::{Channel, connect_tls};
 
-pub use load::{LoadConfig, LoadReport, load};
+pub use load::{LoadConfig, LoadReport, LoadTarget, load};
+pub use machine::{Kept, Machine, MachineQueue, MachineSetup};
 pub use probe::ProbeTarget;
 
 /// A server that is silent for this long during the handshake counts as gone.

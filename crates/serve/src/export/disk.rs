@@ -20,6 +20,10 @@ use crate::backend::{
     Backend, BackendInfo, BackendRequest, Buffer, Buffers, Completed, Operation, Owner, Segment,
 };
 
+/// To complete a request when a drive's model says, threads wake this much earlier
+/// and poll.
+const POLL_BEFORE_NS: u64 = 60_000;
+
 /// What a disk is made of.
 pub(crate) struct DiskSetup<'a> {
     pub(crate) backend: Box<dyn Backend>,
@@ -49,9 +53,9 @@ pub(crate) type ChangeDone = Box<dyn FnOnce(Result<(), String>) + Send>;
 
 /// A client's request that ended.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ended {
-    pub(super) io: IoId,
-    pub(super) status: IoStatus,
+pub(crate) struct Ended {
+    pub(crate) io: IoId,
+    pub(crate) status: IoStatus,
 }
 
 /// An export's block layer.
@@ -114,7 +118,7 @@ impl Disk {
     }
 
     /// Makes room for a request and the data it brings.
-    pub(super) fn begin(&mut self, mut io: Io) -> IoId {
+    pub(crate) fn begin(&mut self, mut io: Io) -> IoId {
         if io.command == Command::Write {
             for part in 0.. {
                 match io.part_bytes(part, self.part_sectors) {
@@ -127,7 +131,7 @@ impl Disk {
     }
 
     /// Where the data of a write goes that comes behind the first `at` bytes.
-    pub(super) fn payload_mut(&mut self, id: IoId, at: usize) -> &mut [u8] {
+    pub(crate) fn payload_mut(&mut self, id: IoId, at: usize) -> &mut [u8] {
         let io = &mut self.ios[id as usize];
         let (mut part, mut skip) = (0, at);
         loop {
@@ -141,7 +145,7 @@ impl Disk {
     }
 
     /// A request under way.
-    pub(super) fn io(&self, id: IoId) -> &Io {
+    pub(crate) fn io(&self, id: IoId) -> &Io {
         &self.ios[id as usize]
     }
 
@@ -170,7 +174,7 @@ impl Disk {
     }
 
     /// Gives what was held back for merging to the scheduler.
-    pub(super) fn unplug(&mut self, now: Nanos, plug: &mut Plug) {
+    pub(crate) fn unplug(&mut self, now: Nanos, plug: &mut Plug) {
         if !plug.is_empty() {
             self.queue.flush_plug(now, plug, &mut self.driver);
         }
@@ -319,14 +323,14 @@ impl Disk {
         self.backend.submit(request, &mut self.completed);
     }
 
-    /// Appends a finished read's data.
-    pub(super) fn append_data(&self, id: IoId, out: &mut Vec<u8>) {
+    /// Gives a finished read's data to `take`, piece after piece.
+    pub(crate) fn read_data(&self, id: IoId, take: &mut dyn FnMut(&[u8])) {
         let io = self.io(id);
         if self.reads_in_place {
             let (offset, length) = (io.request.offset, u64::from(io.request.length));
-            self.backend.read_in_place(offset, length, out);
+            self.backend.read_in_place(offset, length, take);
         } else {
-            io.parts().for_each(|part| out.extend_from_slice(part));
+            io.parts().for_each(|part| take(part));
         }
     }
 
@@ -336,7 +340,7 @@ impl Disk {
     }
 
     /// Forgets a request.
-    pub(super) fn release(&mut self, id: IoId) {
+    pub(crate) fn release(&mut self, id: IoId) {
         let mut io = self.ios.remove(id as usize);
         for part in io.take_parts() {
             self.buffers.put(part);
@@ -344,12 +348,20 @@ impl Disk {
     }
 
     /// When [`Disk::run`] should be called next.
-    pub(super) fn next_event(&self) -> Nanos {
+    pub(crate) fn next_event(&self) -> Nanos {
         self.queue.next_event().min(self.driver.next_event())
     }
 
+    /// How much earlier than [`Disk::next_event`] says its thread wakes, and polls.
+    pub(crate) fn wake_early(&self) -> Nanos {
+        match self.driver.model() {
+            Some(_) => Nanos(POLL_BEFORE_NS),
+            None => Nanos::ZERO,
+        }
+    }
+
     /// A connection is gone.
-    pub(super) fn exit_submitter(&mut self, now: Nanos, submitter: SubmitterId) {
+    pub(crate) fn exit_submitter(&mut self, now: Nanos, submitter: SubmitterId) {
         self.queue.exit_submitter(now, submitter);
     }
 

@@ -7,7 +7,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use blklab_blk::{Nanos, Plug, SubmitterId};
+use blklab_blk::{Nanos, Plug};
 use blklab_nbd::Export;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
@@ -15,30 +15,29 @@ use slab::Slab;
 
 use super::coalescing::Coalescing;
 use super::connection::{Connection, Phase};
-use super::disk::{Disk, Ended};
-use super::requests::{ConnectionLimits, RequestHandler};
-use super::{Counters, ExportHandle, ExportView, Message};
+use super::disk::Ended;
+use super::requests::{ConnectionLimits, RequestContext};
+use super::shared::{Core, SharedExport};
+use super::{ExportHandle, ExportView, Message};
 use crate::Clock;
 use crate::net::Arrival;
 
 /// What an epoll event is about, where it is not a connection's index.
 const MESSAGES: u64 = u64::MAX;
 const BACKEND: u64 = u64::MAX - 1;
+const MAILBOX: u64 = u64::MAX - 2;
 
 /// How often a connection is read before its replies are sent, and how many
 /// bytes of replies are enough to send.
 const MAX_READS: usize = 16;
 const ENOUGH_REPLY_BYTES: usize = 128 << 10;
-/// To complete a request when a drive's model says, the thread wakes this much
-/// earlier and polls.
-const POLL_BEFORE_NS: u64 = 60_000;
 /// How long a client may take to read its last replies when the server ends.
 const LINGER: Nanos = Nanos::from_secs(5);
 
 /// What an export's thread is made of.
 pub(crate) struct EventLoopSetup {
     pub(crate) export: Arc<Export>,
-    pub(crate) disk: Disk,
+    pub(crate) shared: Arc<SharedExport>,
     pub(crate) clock: Clock,
     pub(crate) limits: ConnectionLimits,
     pub(crate) software_queues: usize,
@@ -50,7 +49,8 @@ pub(crate) struct EventLoopSetup {
 
 /// An export's thread.
 pub(crate) struct EventLoop {
-    handler: RequestHandler,
+    context: RequestContext,
+    shared: Arc<SharedExport>,
     clock: Clock,
     software_queues: usize,
     busy_poll: Nanos,
@@ -58,7 +58,6 @@ pub(crate) struct EventLoop {
     epoll: OwnedFd,
     handle: ExportHandle,
     connections: Slab<Connection>,
-    next_submitter: u32,
     /// Connections to read without a new event.
     ready: Vec<usize>,
     /// Connections with new replies.
@@ -74,17 +73,20 @@ impl EventLoop {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let event = EventData::new_u64(MESSAGES);
         epoll::add(&epoll, setup.handle.queue.event(), event, EventFlags::IN)?;
-        for source in setup.disk.backend().events() {
+        let member = setup.shared.join()?;
+        let event = EventData::new_u64(MAILBOX);
+        epoll::add(&epoll, member.event(), event, EventFlags::IN)?;
+        for source in setup.shared.lock().disk.backend().events() {
             let event = EventData::new_u64(BACKEND);
             epoll::add(&epoll, source, event, EventFlags::IN)?;
         }
         Ok(EventLoop {
-            handler: RequestHandler {
+            context: RequestContext {
                 export: setup.export,
-                disk: setup.disk,
-                counters: Counters::default(),
+                member,
                 limits: setup.limits,
             },
+            shared: setup.shared,
             clock: setup.clock,
             software_queues: setup.software_queues,
             busy_poll: setup.busy_poll,
@@ -92,7 +94,6 @@ impl EventLoop {
             epoll,
             handle: setup.handle,
             connections: Slab::new(),
-            next_submitter: 0,
             ready: Vec::new(),
             dirty: Vec::new(),
             ended: Vec::new(),
@@ -109,37 +110,44 @@ impl EventLoop {
         // The kernel rounds sleeps up by 50 us unless asked not to.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
         let mut events: Vec<Event> = Vec::with_capacity(256);
+        let shared = Arc::clone(&self.shared);
         loop {
             self.wait(&mut events)?;
             let now = self.clock.now();
-            self.handler.counters.loop_iterations += 1;
+            let mut core = shared.lock();
+            core.counters.loop_iterations += 1;
             for event in events.drain(..) {
                 match event.data.u64() {
-                    MESSAGES => self.take_messages(now),
-                    BACKEND => self.handler.disk.reap(now),
+                    MESSAGES => self.take_messages(now, &mut core),
+                    BACKEND => core.disk.reap(now),
+                    MAILBOX => {
+                        self.context.member.clear_event();
+                        self.context.member.take_mail();
+                    }
                     index => self.ready.push(index as usize),
                 }
             }
-            self.serve_ready(now);
+            self.serve_ready(now, &mut core);
             if self.is_over(now) {
-                return self.handler.disk.backend_mut().close();
+                return core.disk.backend_mut().close();
             }
-            self.pause(now);
+            let pause = self.pause(now, &core);
+            drop(core);
+            if pause > Nanos::ZERO {
+                std::thread::sleep(std::time::Duration::from_nanos(pause.0));
+            }
         }
     }
 
-    /// Pauses so that several requests arrive before the next iteration; not where
-    /// polling or a drive's speed was asked for.
-    fn pause(&mut self, now: Nanos) {
-        let paced = self.handler.disk.model().is_some();
+    /// For how long to pause so that several requests arrive before the next iteration;
+    /// not where polling or a drive's speed was asked for.
+    fn pause(&mut self, now: Nanos, core: &Core) -> Nanos {
+        let paced = core.disk.model().is_some();
         if self.busy_poll > Nanos::ZERO || paced || !self.ready.is_empty() {
-            return;
+            return Nanos::ZERO;
         }
-        let answered = self.handler.counters.requests.iter().sum();
-        let pause = self.coalescing.pause(now, answered);
-        if pause > Nanos::ZERO {
-            std::thread::sleep(std::time::Duration::from_nanos(pause.0));
-        }
+        let answered = core.counters.requests.iter().sum();
+        self.coalescing.pause(now, answered)
     }
 
     /// Waits for something to happen.
@@ -156,7 +164,7 @@ impl EventLoop {
             match epoll::wait(&self.epoll, room, timespec.as_ref()) {
                 Ok(0) if timeout == Some(Nanos::ZERO) => {
                     let now = self.clock.now();
-                    if !self.ready.is_empty() || self.next_event() <= now {
+                    if !self.ready.is_empty() || self.next_event().0 <= now {
                         return Ok(());
                     }
                 }
@@ -172,52 +180,49 @@ impl EventLoop {
         if !self.ready.is_empty() || now < quiet_since.saturating_add(self.busy_poll) {
             return Some(Nanos::ZERO);
         }
-        let next = self.next_event();
+        let (next, early) = self.next_event();
         if next == Nanos::MAX {
             return None;
         }
-        let early = match self.handler.disk.model() {
-            Some(_) => Nanos(POLL_BEFORE_NS),
-            None => Nanos::ZERO,
-        };
         Some(next.saturating_sub(now).saturating_sub(early))
     }
 
-    fn next_event(&self) -> Nanos {
+    /// When something is due, and how much earlier to wake.
+    fn next_event(&self) -> (Nanos, Nanos) {
         let deadline = self.shutdown_deadline.unwrap_or(Nanos::MAX);
-        self.handler.disk.next_event().min(deadline)
+        let core = self.shared.lock();
+        (core.disk.next_event().min(deadline), core.disk.wake_early())
     }
 
-    fn take_messages(&mut self, now: Nanos) {
+    fn take_messages(&mut self, now: Nanos, core: &mut Core) {
         for message in self.handle.queue.take() {
             match message {
-                Message::Arrive(arrival) => self.add_connection(*arrival),
-                Message::Change(change, done) => self.handler.disk.change(change, done),
+                Message::Arrive(arrival) => self.add_connection(core, *arrival),
+                Message::Change(change, done) => core.disk.change(change, done),
                 Message::Call(function) => function(&mut ExportView {
                     now,
-                    disk: &mut self.handler.disk,
-                    counters: &self.handler.counters,
+                    disk: &mut core.disk,
+                    counters: &core.counters,
                 }),
                 Message::ShutDown => self.shut_down(now),
             }
         }
     }
 
-    fn add_connection(&mut self, arrival: Arrival) {
+    fn add_connection(&mut self, core: &mut Core, arrival: Arrival) {
         if self.shutdown_deadline.is_some() {
             return;
         }
-        self.next_submitter = self.next_submitter.wrapping_add(1);
         let entry = self.connections.vacant_entry();
         let index = entry.key();
         entry.insert(Connection::new(
             arrival,
             index as u32,
-            SubmitterId(self.next_submitter),
+            core.new_submitter(),
             index % self.software_queues,
         ));
-        self.handler.counters.connections += 1;
-        self.handler.counters.connections_total += 1;
+        core.counters.connections += 1;
+        core.counters.connections_total += 1;
         self.ready.push(index);
     }
 
@@ -244,33 +249,34 @@ impl EventLoop {
     }
 
     /// Reads, carries out and answers all there is.
-    fn serve_ready(&mut self, now: Nanos) {
+    fn serve_ready(&mut self, now: Nanos, core: &mut Core) {
         let mut ready = std::mem::take(&mut self.ready);
         for &index in &ready {
-            self.receive(now, index, true);
+            self.receive(now, core, index, true);
         }
-        self.run_disk(now);
+        self.run_disk(now, core);
         for &index in &ready {
-            self.read_again(now, index);
+            self.read_again(now, core, index);
         }
         ready.clear();
         // Connections that became ready meanwhile are served next time.
         ready.append(&mut self.ready);
         self.ready = ready;
-        self.send_replies(now);
+        self.send_replies(now, core);
     }
 
-    fn receive(&mut self, now: Nanos, index: usize, may_read: bool) {
+    fn receive(&mut self, now: Nanos, core: &mut Core, index: usize, may_read: bool) {
         // It may have been closed since the event.
+        let mut handler = self.context.handler(core);
         if let Some(connection) = self.connections.get_mut(index) {
-            self.handler.receive(now, connection, may_read);
+            handler.receive(now, connection, may_read);
             mark_dirty(&mut self.dirty, connection);
         }
     }
 
     /// A client that sends one request after the other is read again before it
     /// is answered: several replies in one write cost both sides one wake-up.
-    fn read_again(&mut self, now: Nanos, index: usize) {
+    fn read_again(&mut self, now: Nanos, core: &mut Core, index: usize) {
         for _ in 0..MAX_READS {
             let Some(connection) = self.connections.get_mut(index) else {
                 return;
@@ -282,33 +288,35 @@ impl EventLoop {
             if waits || replies == 0 || replies > ENOUGH_REPLY_BYTES || !connection.may_stream() {
                 return;
             }
-            self.receive(now, index, true);
-            self.run_disk(now);
+            self.receive(now, core, index, true);
+            self.run_disk(now, core);
         }
     }
 
     /// Lets the block layer run until nothing more can be done at once.
-    fn run_disk(&mut self, now: Nanos) {
+    fn run_disk(&mut self, now: Nanos, core: &mut Core) {
         loop {
             let mut ended = std::mem::take(&mut self.ended);
             let mut woken = std::mem::take(&mut self.woken);
-            self.handler.disk.run(now, &mut ended, &mut woken);
+            core.run(now, &self.context.member, &mut ended, &mut woken);
             // Latencies include what was done since `now`.
             let then = match ended.is_empty() {
                 true => now,
                 false => self.clock.now(),
             };
             for ended in ended.drain(..) {
-                let index = self.handler.disk.io(ended.io).connection as usize;
+                let index = core.disk.io(ended.io).origin.index as usize;
                 let mut connection = self.connections.get_mut(index);
-                self.handler.end(then, connection.as_deref_mut(), ended);
+                self.context
+                    .handler(core)
+                    .end(then, connection.as_deref_mut(), ended);
                 if let Some(connection) = connection {
                     mark_dirty(&mut self.dirty, connection);
                 }
             }
             let any = !woken.is_empty();
             for ticket in woken.drain(..) {
-                self.resume(now, ticket);
+                self.resume(now, core, ticket);
             }
             (self.ended, self.woken) = (ended, woken);
             if !any {
@@ -318,7 +326,7 @@ impl EventLoop {
     }
 
     /// Wakes the connection whose submission waits with this ticket.
-    fn resume(&mut self, now: Nanos, ticket: u64) {
+    fn resume(&mut self, now: Nanos, core: &mut Core, ticket: u64) {
         let waits = |c: &Connection| c.waiter.as_ref().is_some_and(|w| w.ticket == ticket);
         let sleeper = self.connections.iter_mut().find(|(_, c)| waits(c));
         let Some((index, connection)) = sleeper else {
@@ -327,16 +335,15 @@ impl EventLoop {
         let Some(waiter) = connection.waiter.take() else {
             return;
         };
-        let disk = &mut self.handler.disk;
         let mut plug = Plug::new();
-        connection.waiter = disk.resume(now, &mut plug, waiter);
-        disk.unplug(now, &mut plug);
-        self.receive(now, index, false);
+        connection.waiter = core.resume(now, &self.context.member, &mut plug, waiter);
+        core.disk.unplug(now, &mut plug);
+        self.receive(now, core, index, false);
     }
 
     /// Sends every connection's replies, and closes the connections that are
     /// over.
-    fn send_replies(&mut self, now: Nanos) {
+    fn send_replies(&mut self, now: Nanos, core: &mut Core) {
         let mut dirty = std::mem::take(&mut self.dirty);
         for index in dirty.drain(..) {
             let Some(connection) = self.connections.get_mut(index) else {
@@ -347,10 +354,10 @@ impl EventLoop {
                 connection.send();
             }
             if connection.phase != Phase::Open {
-                self.handler.forget_incoming(connection);
+                self.context.handler(core).forget_incoming(connection);
             }
             if connection.is_over() {
-                self.close(now, index);
+                self.close(now, core, index);
                 continue;
             }
             if watch(&self.epoll, connection).is_err() {
@@ -358,17 +365,17 @@ impl EventLoop {
                 self.ready.push(index);
             }
             let paused = connection.paused;
-            if paused.is_some_and(|bytes| self.handler.has_room(connection, bytes)) {
+            if paused.is_some_and(|bytes| self.context.limits.allow(connection, bytes)) {
                 self.ready.push(index);
             }
         }
         self.dirty = dirty;
     }
 
-    fn close(&mut self, now: Nanos, index: usize) {
+    fn close(&mut self, now: Nanos, core: &mut Core, index: usize) {
         let connection = self.connections.remove(index);
-        self.handler.disk.exit_submitter(now, connection.submitter);
-        self.handler.counters.connections -= 1;
+        core.disk.exit_submitter(now, connection.submitter);
+        core.counters.connections -= 1;
         // Dropping the socket takes it out of epoll.
         connection.close();
     }

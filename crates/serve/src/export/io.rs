@@ -5,16 +5,25 @@ use blklab_blk::{Bio, BioFlags, Nanos, Op, SECTOR_SIZE, Sector, SubmitterId};
 use blklab_nbd::wire::{Command, CommandFlags};
 use blklab_nbd::{Extent, Request};
 
+use super::shared::Membership;
 use crate::backend::Buffer;
 
 /// An [`Io`]'s key among those of its export.
-pub(super) type IoId = u32;
+pub(crate) type IoId = u32;
+
+/// Where a request came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Origin {
+    /// The mailbox of the thread that answers it.
+    pub(super) mailbox: u32,
+    /// The thread's own number for it, or for its connection.
+    pub(crate) index: u32,
+}
 
 /// A client's request.
 #[derive(Debug)]
-pub(super) struct Io {
-    /// The index of the connection it came on.
-    pub(super) connection: u32,
+pub(crate) struct Io {
+    pub(crate) origin: Origin,
     pub(super) command: Command,
     /// The request as it came.
     pub(super) request: Request,
@@ -36,9 +45,19 @@ pub(super) struct Piece {
 }
 
 impl Io {
-    pub(super) fn new(connection: u32, command: Command, request: Request, start: Nanos) -> Io {
+    /// `index` is the thread's own number for it.
+    pub(crate) fn new(
+        member: &Membership,
+        index: u32,
+        command: Command,
+        request: Request,
+        start: Nanos,
+    ) -> Io {
         Io {
-            connection,
+            origin: Origin {
+                mailbox: member.id,
+                index,
+            },
             command,
             request,
             start,

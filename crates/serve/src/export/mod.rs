@@ -8,6 +8,7 @@ mod event_loop;
 mod io;
 mod pacing;
 mod requests;
+mod shared;
 mod trace;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,9 +23,11 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::net::Arrival;
 
-pub(crate) use disk::{Change, ChangeDone, Disk, DiskSetup};
+pub(crate) use disk::{Change, ChangeDone, Disk, DiskSetup, Ended};
 pub(crate) use event_loop::{EventLoop, EventLoopSetup};
+pub(crate) use io::Io;
 pub(crate) use requests::ConnectionLimits;
+pub(crate) use shared::{Core, Membership, SharedExport, Waker};
 pub(crate) use trace::{Recorder, TraceBatch};
 
 /// An export's thread that takes longer than this to answer is stuck in its back end.

@@ -8,9 +8,9 @@ use blklab_nbd::wire::{Command, CommandFlags};
 use blklab_nbd::{Export, REQUEST_BYTES, Refusal, Request};
 
 use super::connection::{Connection, Incoming, Phase, Received, refusal_of};
-use super::disk::{Disk, Ended};
+use super::disk::Ended;
 use super::io::{Io, IoId};
-use super::{Counters, kind_of};
+use super::shared::{Core, Membership};
 
 /// Extents of one answer.
 const MAX_EXTENTS: usize = 1024;
@@ -22,15 +22,37 @@ pub(crate) struct ConnectionLimits {
     pub(crate) in_flight_requests: u32,
 }
 
-/// Handles the requests of all connections of an export.
-pub(super) struct RequestHandler {
+impl ConnectionLimits {
+    /// Whether they allow a connection one more request with this much data.
+    pub(super) fn allow(self, connection: &Connection, bytes: u64) -> bool {
+        connection.has_room(bytes, self.in_flight_bytes, self.in_flight_requests)
+    }
+}
+
+/// What all requests of an export's connections are handled with.
+pub(super) struct RequestContext {
     pub(super) export: Arc<Export>,
-    pub(super) disk: Disk,
-    pub(super) counters: Counters,
+    pub(super) member: Membership,
     pub(super) limits: ConnectionLimits,
 }
 
-impl RequestHandler {
+impl RequestContext {
+    /// Handles requests for as long as the thread has its turn.
+    pub(super) fn handler<'a>(&'a self, core: &'a mut Core) -> RequestHandler<'a> {
+        RequestHandler {
+            context: self,
+            core,
+        }
+    }
+}
+
+/// Handles the requests of all connections of an export.
+pub(super) struct RequestHandler<'a> {
+    context: &'a RequestContext,
+    core: &'a mut Core,
+}
+
+impl RequestHandler<'_> {
     /// Takes requests of a connection for as long as there are any and it has
     /// room for them. `may_read` allows one read of the socket.
     pub(super) fn receive(&mut self, now: Nanos, connection: &mut Connection, may_read: bool) {
@@ -48,14 +70,14 @@ impl RequestHandler {
                 break;
             }
         }
-        self.disk.unplug(now, &mut plug);
+        self.core.disk.unplug(now, &mut plug);
     }
 
     /// Reads once. Returns whether something came.
     fn read_socket(&mut self, now: Nanos, connection: &mut Connection, plug: &mut Plug) -> bool {
         let (received, filled) = match connection.incoming {
             Incoming::Payload { io, filled, .. } => {
-                connection.receive(Some(self.disk.payload_mut(io, filled)))
+                connection.receive(Some(self.core.disk.payload_mut(io, filled)))
             }
             _ => connection.receive(None),
         };
@@ -81,7 +103,7 @@ impl RequestHandler {
         match connection.incoming {
             Incoming::Request => self.take_request(now, connection, plug),
             Incoming::Payload { io, filled, .. } => {
-                let target = self.disk.payload_mut(io, filled);
+                let target = self.core.disk.payload_mut(io, filled);
                 let len = target.len().min(connection.received().len());
                 target[..len].copy_from_slice(&connection.received()[..len]);
                 connection.consume(len);
@@ -101,7 +123,7 @@ impl RequestHandler {
                 if left == 0 {
                     connection.incoming = Incoming::Request;
                     let request = Request::new(Command::Write, cookie, 0, 0);
-                    self.counters.errors += 1;
+                    self.core.counters.errors += 1;
                     connection.answer(request, Err(refusal));
                 } else {
                     connection.incoming = Incoming::Refused {
@@ -134,7 +156,7 @@ impl RequestHandler {
 
     fn submit(&mut self, now: Nanos, connection: &mut Connection, plug: &mut Plug, io: IoId) {
         let (cpu, submitter) = (connection.cpu, connection.submitter);
-        connection.waiter = self.disk.submit(now, cpu, submitter, plug, io);
+        connection.waiter = self.core.submit(now, cpu, submitter, plug, io);
     }
 
     fn take_request(&mut self, now: Nanos, connection: &mut Connection, plug: &mut Plug) -> bool {
@@ -142,28 +164,22 @@ impl RequestHandler {
             Ok(Some(request)) => request,
             Ok(None) => return false,
             Err(_) => {
-                self.counters.protocol_errors += 1;
+                self.core.counters.protocol_errors += 1;
                 connection.phase = Phase::Broken;
                 return false;
             }
         };
         let bytes = request.command().map_or(0, |c| data_bytes(c, &request));
-        if !self.has_room(connection, bytes) {
+        if !self.context.limits.allow(connection, bytes) {
             connection.paused = Some(bytes);
             return false;
         }
         connection.consume(REQUEST_BYTES);
-        match request.check(&self.export, connection.session) {
+        match request.check(&self.context.export, connection.session) {
             Ok(command) => self.begin(now, connection, plug, command, request),
             Err(refusal) => self.refuse(connection, request, refusal),
         }
         true
-    }
-
-    /// Whether a connection's limits allow one more request with this much data.
-    pub(super) fn has_room(&self, connection: &Connection, bytes: u64) -> bool {
-        let limits = self.limits;
-        connection.has_room(bytes, limits.in_flight_bytes, limits.in_flight_requests)
     }
 
     fn refuse(&mut self, connection: &mut Connection, request: Request, refusal: Refusal) {
@@ -175,7 +191,7 @@ impl RequestHandler {
                 refusal,
             };
         } else {
-            self.counters.errors += 1;
+            self.core.counters.errors += 1;
             connection.answer(request, Err(refusal));
         }
     }
@@ -191,7 +207,7 @@ impl RequestHandler {
         match command {
             Command::Disconnect => connection.phase = Phase::Draining,
             Command::Cache => {
-                let backend = self.disk.backend();
+                let backend = self.core.disk.backend();
                 backend.prefetch(request.offset, request.length);
                 connection.answer(request, Ok(()));
             }
@@ -200,8 +216,14 @@ impl RequestHandler {
             }
             _ => {
                 let bytes = data_bytes(command, &request);
-                let io = Io::new(connection.index, command, request, now);
-                let io = self.disk.begin(io);
+                let io = Io::new(
+                    &self.context.member,
+                    connection.index,
+                    command,
+                    request,
+                    now,
+                );
+                let io = self.core.disk.begin(io);
                 connection.in_flight += 1;
                 connection.in_flight_bytes += bytes;
                 match command {
@@ -215,7 +237,7 @@ impl RequestHandler {
                     Command::BlockStatus => {
                         let only_one = request.flags.contains(CommandFlags::REQ_ONE);
                         let max = if only_one { 1 } else { MAX_EXTENTS };
-                        self.disk.find_extents(now, io, max);
+                        self.core.disk.find_extents(now, io, max);
                     }
                     _ => self.submit(now, connection, plug, io),
                 }
@@ -226,14 +248,9 @@ impl RequestHandler {
     /// Counts a request that ended, and answers it where its connection is still
     /// there.
     pub(super) fn end(&mut self, now: Nanos, connection: Option<&mut Connection>, ended: Ended) {
-        let io = self.disk.io(ended.io);
+        let io = self.core.disk.io(ended.io);
         let (command, request) = (io.command, io.request);
-        let took = now.saturating_sub(io.start);
-        if let Some(kind) = kind_of(command) {
-            self.counters.requests[kind] += 1;
-            self.counters.bytes[kind] += u64::from(request.length);
-            self.counters.latency[kind].record(took.0);
-        }
+        self.core.count(now, ended.io);
         if let Some(connection) = connection {
             connection.in_flight -= 1;
             connection.in_flight_bytes -= data_bytes(command, &request);
@@ -241,14 +258,14 @@ impl RequestHandler {
                 self.encode_reply(connection, ended);
             }
         }
-        self.disk.release(ended.io);
+        self.core.disk.release(ended.io);
     }
 
     fn encode_reply(&mut self, connection: &mut Connection, ended: Ended) {
-        let io = self.disk.io(ended.io);
+        let io = self.core.disk.io(ended.io);
         let (command, request) = (io.command, io.request);
         if ended.status != IoStatus::Ok {
-            self.counters.errors += 1;
+            self.core.counters.errors += 1;
             return connection.answer(request, Err(refusal_of(ended.status)));
         }
         let Request {
@@ -266,12 +283,14 @@ impl RequestHandler {
         }
         if !connection.session.structured {
             blklab_nbd::simple(out, cookie, 0);
-        } else if !flags.contains(CommandFlags::DF) && self.disk.is_known_hole(offset, length) {
+        } else if !flags.contains(CommandFlags::DF) && self.core.disk.is_known_hole(offset, length)
+        {
             return blklab_nbd::hole(out, cookie, offset, length, true);
         } else {
             blklab_nbd::data_head(out, cookie, offset, length, true);
         }
-        self.disk.append_data(ended.io, out);
+        let disk = &self.core.disk;
+        disk.read_data(ended.io, &mut |piece| out.extend_from_slice(piece));
     }
 
     /// A write whose data will never come whole is not carried out.
@@ -279,7 +298,7 @@ impl RequestHandler {
         if let Incoming::Payload { io, len, .. } = connection.incoming {
             connection.in_flight -= 1;
             connection.in_flight_bytes -= len as u64;
-            self.disk.release(io);
+            self.core.disk.release(io);
         }
         connection.incoming = Incoming::Request;
     }

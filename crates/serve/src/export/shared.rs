@@ -1,0 +1,226 @@
+//! An export's block layer, which the threads of its front ends take turns at.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use blklab_blk::{Nanos, Plug, SubmitterId, Waiter};
+use rustix::event::{EventfdFlags, eventfd};
+use slab::Slab;
+
+use super::disk::{Disk, Ended};
+use super::io::{Io, IoId};
+use super::{Counters, kind_of};
+
+/// What the threads of an export share.
+pub(crate) struct SharedExport {
+    core: Mutex<Core>,
+}
+
+impl SharedExport {
+    pub(crate) fn new(disk: Disk) -> SharedExport {
+        SharedExport {
+            core: Mutex::new(Core {
+                disk,
+                counters: Counters::default(),
+                mailboxes: Slab::new(),
+                sleepers: Vec::new(),
+                ended: Vec::new(),
+                woken: Vec::new(),
+                next_submitter: 0,
+            }),
+        }
+    }
+
+    /// Waits for its turn.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Core> {
+        // A thread that panicked is seen when it is joined.
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives a thread a mailbox.
+    pub(crate) fn join(&self) -> std::io::Result<Membership> {
+        let waker = Waker {
+            event: Arc::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?),
+            has_mail: Arc::default(),
+        };
+        let mailbox = Mailbox {
+            ended: Vec::new(),
+            woken: Vec::new(),
+            waker: waker.clone(),
+        };
+        let id = self.lock().mailboxes.insert(mailbox) as u32;
+        Ok(Membership { id, waker })
+    }
+}
+
+/// A thread's place among those of an export.
+pub(crate) struct Membership {
+    pub(super) id: u32,
+    waker: Waker,
+}
+
+impl Membership {
+    /// Readable when the thread is to look at its mailbox.
+    pub(crate) fn event(&self) -> BorrowedFd<'_> {
+        self.waker.event.as_fd()
+    }
+
+    /// Makes the thread look for another reason.
+    pub(crate) fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    /// Makes the event unreadable again.
+    pub(crate) fn clear_event(&self) {
+        let mut count = [0; 8];
+        let _ = rustix::io::read(&self.waker.event, &mut count);
+    }
+
+    /// Whether it is to look, for a thread that polls.
+    pub(crate) fn has_mail(&self) -> bool {
+        self.waker.has_mail.load(Ordering::Relaxed)
+    }
+
+    /// Whether it is to look; it counts as done.
+    pub(crate) fn take_mail(&self) -> bool {
+        self.waker.has_mail.swap(false, Ordering::Acquire)
+    }
+}
+
+/// Wakes a thread of an export, whether it sleeps or polls.
+#[derive(Clone)]
+pub(crate) struct Waker {
+    event: Arc<OwnedFd>,
+    has_mail: Arc<AtomicBool>,
+}
+
+impl Waker {
+    pub(crate) fn wake(&self) {
+        if !self.has_mail.swap(true, Ordering::Release) {
+            let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+/// What other threads found out for one of them.
+struct Mailbox {
+    ended: Vec<Ended>,
+    woken: Vec<u64>,
+    waker: Waker,
+}
+
+/// What one thread at a time has of an export.
+pub(crate) struct Core {
+    pub(crate) disk: Disk,
+    pub(crate) counters: Counters,
+    mailboxes: Slab<Mailbox>,
+    /// Tickets of submissions that sleep, with whose they are.
+    sleepers: Vec<(u64, u32)>,
+    ended: Vec<Ended>,
+    woken: Vec<u64>,
+    next_submitter: u32,
+}
+
+impl Core {
+    /// A submitter that no other client of the export is.
+    pub(crate) fn new_submitter(&mut self) -> SubmitterId {
+        self.next_submitter = self.next_submitter.wrapping_add(1);
+        SubmitterId(self.next_submitter)
+    }
+
+    /// As [`Disk::submit`]; whoever sleeps is woken through its mailbox.
+    pub(crate) fn submit(
+        &mut self,
+        now: Nanos,
+        cpu: usize,
+        submitter: SubmitterId,
+        plug: &mut Plug,
+        id: IoId,
+    ) -> Option<Waiter> {
+        let mailbox = self.disk.io(id).origin.mailbox;
+        let waiter = self.disk.submit(now, cpu, submitter, plug, id);
+        self.note_sleeper(mailbox, waiter)
+    }
+
+    /// As [`Disk::resume`].
+    pub(crate) fn resume(
+        &mut self,
+        now: Nanos,
+        member: &Membership,
+        plug: &mut Plug,
+        waiter: Waiter,
+    ) -> Option<Waiter> {
+        let waiter = self.disk.resume(now, plug, waiter);
+        self.note_sleeper(member.id, waiter)
+    }
+
+    fn note_sleeper(&mut self, mailbox: u32, waiter: Option<Waiter>) -> Option<Waiter> {
+        self.sleepers
+            .extend(waiter.iter().map(|waiter| (waiter.ticket, mailbox)));
+        waiter
+    }
+
+    /// Does everything that is due. Appends a thread's requests that ended and its
+    /// waiters that may go on; those of others come into their mailboxes.
+    pub(crate) fn run(
+        &mut self,
+        now: Nanos,
+        member: &Membership,
+        ended: &mut Vec<Ended>,
+        woken: &mut Vec<u64>,
+    ) {
+        self.disk.run(now, &mut self.ended, &mut self.woken);
+        for one in self.ended.drain(..) {
+            let owner = self.disk.io(one.io).origin.mailbox;
+            match self.mailboxes.get_mut(owner as usize) {
+                Some(mailbox) if owner != member.id => {
+                    mailbox.ended.push(one);
+                    mailbox.waker.wake();
+                }
+                _ => ended.push(one),
+            }
+        }
+        for ticket in self.woken.drain(..) {
+            let sleeper = self.sleepers.iter().position(|(known, _)| *known == ticket);
+            let owner = sleeper.map(|index| self.sleepers.swap_remove(index).1);
+            let mailbox = owner.filter(|owner| *owner != member.id);
+            match mailbox.and_then(|owner| self.mailboxes.get_mut(owner as usize)) {
+                Some(mailbox) => {
+                    mailbox.woken.push(ticket);
+                    mailbox.waker.wake();
+                }
+                None => woken.push(ticket),
+            }
+        }
+        if let Some(own) = self.mailboxes.get_mut(member.id as usize) {
+            ended.append(&mut own.ended);
+            woken.append(&mut own.woken);
+        }
+    }
+
+    /// Counts a request that ended.
+    pub(crate) fn count(&mut self, now: Nanos, io: IoId) {
+        let Io {
+            command,
+            request,
+            start,
+            ..
+        } = self.disk.io(io);
+        let took = now.saturating_sub(*start);
+        if let Some(kind) = kind_of(*command) {
+            self.counters.requests[kind] += 1;
+            self.counters.bytes[kind] += u64::from(request.length);
+            self.counters.latency[kind].record(took.0);
+        }
+    }
+
+    /// Takes a thread's mailbox away. The others look at the block layer again: one
+    /// of them must wake when it is due.
+    pub(crate) fn leave(&mut self, member: &Membership) {
+        self.mailboxes.try_remove(member.id as usize);
+        self.mailboxes
+            .iter()
+            .for_each(|(_, mailbox)| mailbox.waker.wake());
+    }
+}

@@ -1,0 +1,172 @@
+//! vhost-user-blk: disks of virtual machines. Rings and data are in the guest's
+//! memory, which the machine's monitor shares; over a Unix socket it says only where.
+//!
+//! - `device`: the monitor's messages ("Vhost-user Protocol" in QEMU's manual).
+//! - `queue`: a thread a ring, in turn with the export's other threads.
+
+mod device;
+mod queue;
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use blklab_nbd::Export;
+use blklab_nbd::wire::ExportFlags;
+use blklab_virtio::{Config, ID_BYTES, Limits};
+use vhost::vhost_user::BackendReqHandler;
+
+use crate::Clock;
+use crate::export::SharedExport;
+use crate::net::{AcceptThread, Listener};
+use device::Device;
+
+/// Queues of one device, at most.
+const MAX_QUEUES: u16 = 64;
+/// Discards and ranges of zeroes have a length in bytes of 32 bits further on.
+const MAX_RANGE_SECTORS: u32 = u32::MAX >> 9;
+/// A sector of virtio-blk, which its smallest block is.
+const SECTOR_BYTES: u32 = 512;
+
+/// What all devices of an export are served with.
+pub(crate) struct DeviceSetup {
+    pub(crate) export: Arc<Export>,
+    pub(crate) shared: Arc<SharedExport>,
+    pub(crate) clock: Clock,
+    /// Data that one queue may have under way.
+    pub(crate) in_flight_bytes: u64,
+    pub(crate) software_queues: usize,
+    /// How long to poll for more requests before going to sleep.
+    pub(crate) busy_poll: blklab_blk::Nanos,
+    /// Serve memory that its owner may shrink, which would end the server.
+    pub(crate) allow_unsealed: bool,
+    /// Monitors at once.
+    pub(crate) max_connections: usize,
+    /// Counts the queues that were ever started.
+    pub(crate) queues_started: AtomicUsize,
+}
+
+impl DeviceSetup {
+    /// What the disk says of itself.
+    fn config(&self) -> Config {
+        let takes = |flag| self.export.flags.contains(flag);
+        Config {
+            capacity_sectors: self.export.size_bytes / u64::from(SECTOR_BYTES),
+            block_bytes: self.export.block_sizes.minimum.max(SECTOR_BYTES),
+            preferred_bytes: self.export.block_sizes.preferred,
+            queues: MAX_QUEUES,
+            max_discard_sectors: match takes(ExportFlags::SEND_TRIM) {
+                true => MAX_RANGE_SECTORS,
+                false => 0,
+            },
+            max_zeroes_sectors: MAX_RANGE_SECTORS,
+            read_only: takes(ExportFlags::READ_ONLY),
+        }
+    }
+
+    fn limits(&self) -> Limits {
+        let config = self.config();
+        Limits {
+            capacity_sectors: config.capacity_sectors,
+            block_bytes: config.block_bytes,
+            max_transfer_bytes: self.export.block_sizes.maximum,
+            max_discard_sectors: config.max_discard_sectors,
+            max_zeroes_sectors: config.max_zeroes_sectors,
+            read_only: config.read_only,
+        }
+    }
+
+    /// The disk's name, as guests read it.
+    fn id(&self) -> [u8; ID_BYTES] {
+        let name = match self.export.name.as_str() {
+            "" => "blklab",
+            name => name,
+        };
+        let mut id = [0; ID_BYTES];
+        for (to, from) in id.iter_mut().zip(name.bytes()) {
+            *to = from;
+        }
+        id
+    }
+}
+
+/// A socket that machines' monitors connect to.
+pub(crate) struct VhostUserServer {
+    accept: AcceptThread,
+    sessions: Sessions,
+}
+
+/// The connections, with their threads.
+type Sessions = Arc<Mutex<Vec<(UnixStream, JoinHandle<()>)>>>;
+
+impl VhostUserServer {
+    /// Starts serving an export's devices.
+    ///
+    /// # Errors
+    /// Where no thread can be started.
+    pub(crate) fn start(listener: Listener, setup: DeviceSetup) -> Result<VhostUserServer, String> {
+        let (sessions, setup) = (Sessions::default(), Arc::new(setup));
+        let own = Arc::clone(&sessions);
+        let accept = AcceptThread::start("vhost-user", vec![listener], move |_, socket| {
+            // Where there is no thread or no descriptor, the monitor is turned away.
+            let _ = begin(&own, &setup, socket);
+        })?;
+        Ok(VhostUserServer { accept, sessions })
+    }
+
+    /// Finishes what was accepted, and ends.
+    pub(crate) fn stop(self) {
+        self.accept.stop();
+        let sessions = std::mem::take(&mut *locked(&self.sessions));
+        for (stream, _) in &sessions {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+        for (_, thread) in sessions {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn begin(sessions: &Sessions, setup: &Arc<DeviceSetup>, socket: OwnedFd) -> std::io::Result<()> {
+    let mut sessions = locked(sessions);
+    sessions.retain(|(_, thread)| !thread.is_finished());
+    if sessions.len() >= setup.max_connections {
+        return Ok(());
+    }
+    let stream = UnixStream::from(socket);
+    let (own, setup) = (stream.try_clone()?, Arc::clone(setup));
+    let builder = std::thread::Builder::new().name("vhost-user".to_string());
+    let thread = builder.spawn(move || serve(stream, &setup))?;
+    sessions.push((own, thread));
+    Ok(())
+}
+
+/// Serves one monitor until it leaves or breaks the protocol.
+fn serve(stream: UnixStream, setup: &Arc<DeviceSetup>) {
+    let Ok(own) = stream.try_clone() else { return };
+    {
+        let counters = &mut setup.shared.lock().counters;
+        counters.connections += 1;
+        counters.connections_total += 1;
+    }
+    let device = Arc::new(Mutex::new(Device::new(Arc::clone(setup), own)));
+    let mut messages = BackendReqHandler::from_stream(stream, Arc::clone(&device));
+    let error = loop {
+        if let Err(error) = messages.handle_request() {
+            break error;
+        }
+    };
+    locked(&device).stop();
+    let counters = &mut setup.shared.lock().counters;
+    counters.connections -= 1;
+    use vhost::vhost_user::Error::{Disconnected, SocketBroken};
+    if !matches!(error, Disconnected | SocketBroken(_)) {
+        counters.protocol_errors += 1;
+    }
+}
