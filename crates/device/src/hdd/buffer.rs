@@ -11,6 +11,13 @@ pub(crate) struct Run {
     pub(crate) end: u64,
 }
 
+impl Run {
+    /// Whether it has sectors from `start` to before `end`.
+    pub(crate) fn overlaps(&self, start: u64, end: u64) -> bool {
+        self.start < end && start < self.end
+    }
+}
+
 /// Sectors that were written and are not on the platters yet: runs that
 /// neither touch nor overlap.
 #[derive(Clone, Debug, Default)]
@@ -136,6 +143,12 @@ impl Segments {
         }
     }
 
+    /// Whether all of a run is in one segment, without its being used.
+    pub(crate) fn holds(&self, run: Run) -> bool {
+        let mut held = self.runs.iter().map(|(held, _)| held);
+        held.any(|held| held.start <= run.start && run.end <= held.end)
+    }
+
     /// Up to where sectors from this one on are in a segment; the sector itself
     /// where it is in none.
     pub(crate) fn held_until(&self, sector: u64) -> u64 {
@@ -180,7 +193,7 @@ impl Segments {
     /// Forgets what is written over.
     pub(crate) fn forget(&mut self, run: Run) {
         self.runs
-            .retain(|(held, _)| held.end <= run.start || run.end <= held.start);
+            .retain(|(held, _)| !run.overlaps(held.start, held.end));
     }
 }
 
@@ -204,7 +217,8 @@ impl FlushEstimate {
     pub(super) fn new(spec: &HddSpec) -> FlushEstimate {
         let arm = &spec.mechanics;
         FlushEstimate {
-            positioning_ns: arm.average_seek_ns + arm.write_settle_ns + arm.turn_ns / 2,
+            positioning_ns: (arm.average_seek_ns + arm.turn_ns / 2)
+                .saturating_add_signed(arm.write_settle_ns),
             limit_ns: spec.cache.flush_limit_ns,
         }
     }

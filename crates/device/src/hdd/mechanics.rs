@@ -2,9 +2,9 @@
 //!
 //! Seek times follow Ruemmler and Wilkes ("An introduction to disk drive
 //! modeling", IEEE Computer 1994): the square root of the distance while the
-//! arm accelerates and brakes, linear once it coasts.
+//! arm accelerates and brakes, linear once it coasts; or a curve that was measured.
 
-use super::spec::MechanicsSpec;
+use super::spec::{MechanicsSpec, SeekCurve};
 
 /// A place on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +24,8 @@ struct Band {
     first_cylinder: u32,
     sectors_per_track: u32,
     sector_ps: u64,
+    /// Time of the spare sectors at the end of a track.
+    spare_ns: u64,
     /// By how much tracks are shifted against their neighbours, so that reading
     /// on loses no turn: a head switch, and a seek by one cylinder.
     head_skew_ns: u64,
@@ -37,11 +39,12 @@ pub(crate) struct Mechanics {
     heads: u32,
     turn_ns: u64,
     cylinders: u32,
+    seek_curve: Option<SeekCurve>,
     track_seek_ns: u64,
     average_seek_ns: u64,
     full_seek_ns: u64,
     head_switch_ns: u64,
-    write_settle_ns: u64,
+    write_settle_ns: i64,
     cylinder: u32,
     head: u32,
 }
@@ -65,29 +68,40 @@ impl Access {
 impl Mechanics {
     pub(crate) fn new(spec: &MechanicsSpec) -> Mechanics {
         let (mut first_sector, mut first_cylinder) = (0, 0);
-        let bands = spec
-            .zones
-            .iter()
-            .map(|zone| {
-                let band = Band {
-                    first_sector,
-                    first_cylinder,
-                    sectors_per_track: zone.sectors_per_track,
-                    sector_ps: spec.turn_ns * 1000 / zone.sectors_per_track as u64,
-                    head_skew_ns: spec.head_switch_ns.min(spec.turn_ns - 1),
-                    cylinder_skew_ns: spec.track_seek_ns % spec.turn_ns,
-                };
-                let tracks = zone.cylinders as u64 * spec.heads as u64;
-                first_sector += tracks * zone.sectors_per_track as u64;
-                first_cylinder += zone.cylinders;
-                band
-            })
-            .collect();
+        let mut bands = Vec::new();
+        for zone in &spec.zones {
+            let begins = first_cylinder;
+            first_cylinder += zone.cylinders;
+            if zone.sectors_per_track == 0 {
+                continue;
+            }
+            let spares = spec.spare_sectors_per_track as u64;
+            let sector_ps = spec.turn_ns * 1000 / (zone.sectors_per_track as u64 + spares);
+            let [head_skew_ns, cylinder_skew_ns] = match zone.skews {
+                Some(skews) => skews.map(|sectors| sectors as u64 * sector_ps / 1000),
+                None => [
+                    spec.head_switch_ns.min(spec.turn_ns - 1),
+                    spec.track_seek_ns,
+                ],
+            };
+            bands.push(Band {
+                first_sector,
+                first_cylinder: begins,
+                sectors_per_track: zone.sectors_per_track,
+                sector_ps,
+                spare_ns: spares * sector_ps / 1000,
+                head_skew_ns: head_skew_ns % spec.turn_ns,
+                cylinder_skew_ns: cylinder_skew_ns % spec.turn_ns,
+            });
+            let tracks = zone.cylinders as u64 * spec.heads as u64;
+            first_sector += tracks * zone.sectors_per_track as u64;
+        }
         Mechanics {
             bands,
             heads: spec.heads,
             turn_ns: spec.turn_ns,
             cylinders: first_cylinder,
+            seek_curve: spec.seek_curve.clone(),
             track_seek_ns: spec.track_seek_ns,
             average_seek_ns: spec.average_seek_ns,
             full_seek_ns: spec.full_seek_ns,
@@ -119,6 +133,9 @@ impl Mechanics {
 
     /// Time to move the arm by `distance` cylinders.
     pub(crate) fn seek_ns(&self, distance: u32) -> u64 {
+        if let (Some(curve), 1..) = (&self.seek_curve, distance) {
+            return curve.seek_ns(distance);
+        }
         let third = (self.cylinders / 3).max(1) as f64;
         let distance = distance as f64;
         let (track, average) = (self.track_seek_ns as f64, self.average_seek_ns as f64);
@@ -135,8 +152,16 @@ impl Mechanics {
         }
     }
 
-    /// What it takes to transfer `sectors` from `sector` on, from now.
-    pub(crate) fn access(&self, now_ns: u64, sector: u64, sectors: u64, write: bool) -> Access {
+    /// What it takes to transfer `sectors` from `sector` on, from now; the transfer does
+    /// not begin before `data_ns`, when a write's data is there.
+    pub(crate) fn access(
+        &self,
+        now_ns: u64,
+        sector: u64,
+        sectors: u64,
+        write: bool,
+        data_ns: u64,
+    ) -> Access {
         let spot = self.spot(sector);
         let cylinders = spot.cylinder.abs_diff(self.cylinder);
         let mut seek_ns = self.seek_ns(cylinders);
@@ -144,10 +169,12 @@ impl Mechanics {
             seek_ns = seek_ns.max(self.head_switch_ns);
         }
         if write && seek_ns > 0 {
-            seek_ns += self.write_settle_ns;
+            seek_ns = seek_ns.saturating_add_signed(self.write_settle_ns);
         }
-        let there_ns = (now_ns + seek_ns) % self.turn_ns;
-        let rotation_ns = (spot.angle_ns + self.turn_ns - there_ns) % self.turn_ns;
+        let there_ns = now_ns + seek_ns;
+        let ready_ns = there_ns.max(data_ns);
+        let turned_ns = (spot.angle_ns + self.turn_ns - ready_ns % self.turn_ns) % self.turn_ns;
+        let rotation_ns = ready_ns - there_ns + turned_ns;
         Access {
             seek_ns,
             rotation_ns,
@@ -160,14 +187,23 @@ impl Mechanics {
     /// the steps to following tracks.
     pub(crate) fn transfer_ns(&self, sector: u64, sectors: u64) -> u64 {
         let spot = self.spot(sector);
-        let per_track = self.turn_ns * 1000 / spot.sector_ps.max(1);
         let band = &self.bands[self.bands.partition_point(|b| b.first_sector <= sector) - 1];
-        let first_on_track = (sector - band.first_sector) % band.sectors_per_track as u64;
-        let steps = (first_on_track + sectors.max(1) - 1) / per_track.max(1);
+        let per_track = band.sectors_per_track as u64;
+        let first_on_track = (sector - band.first_sector) % per_track;
+        let steps = (first_on_track + sectors.max(1) - 1) / per_track;
         let cylinder_steps = steps / self.heads as u64;
         sectors * spot.sector_ps / 1000
+            + steps * band.spare_ns
             + (steps - cylinder_steps) * band.head_skew_ns
             + cylinder_steps * band.cylinder_skew_ns
+    }
+
+    /// The sector after the end of a sector's track and of `tracks` more.
+    pub(crate) fn track_end(&self, sector: u64, tracks: u32) -> u64 {
+        let band = &self.bands[self.bands.partition_point(|b| b.first_sector <= sector) - 1];
+        let per_track = band.sectors_per_track as u64;
+        let track = (sector - band.first_sector) / per_track;
+        band.first_sector + (track + 1 + tracks as u64) * per_track
     }
 
     /// The heads are where a transfer has ended.

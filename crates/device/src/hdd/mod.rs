@@ -10,6 +10,7 @@
 
 mod blocks;
 mod buffer;
+mod bus;
 mod counters;
 mod mechanics;
 mod recorder;
@@ -70,8 +71,10 @@ enum Event {
     Arm,
     /// The arm has read so far ahead that it may turn to something else.
     Turn,
-    /// A command has come in, with its data.
+    /// A command has come in, with its data unless that crosses while the arm moves.
     Arrive(u32),
+    /// The firmware is done with what it does for a command first.
+    Begin(u32),
     /// A command's end has reached the host.
     Leave(u32),
 }
@@ -83,6 +86,10 @@ struct ActiveCommand {
     fua: bool,
     run: Run,
     arrived_ns: u64,
+    /// Since when it is carried out.
+    begun_ns: u64,
+    /// When so much of a write's data is there that the heads may begin, and when all.
+    data_ns: [u64; 2],
     status: CommandStatus,
     /// Its number, where what happens is recorded.
     number: Option<u32>,
@@ -119,6 +126,8 @@ pub struct Hdd {
     commands: Vec<ActiveCommand>,
     free: Vec<u32>,
     link_ns: u64,
+    /// Whether the command that ended last was a write.
+    after_write: bool,
     /// Commands that need the arm.
     queue: Vec<u32>,
     work: Option<ArmTask>,
@@ -150,6 +159,7 @@ impl Hdd {
             commands: Vec::new(),
             free: Vec::new(),
             link_ns: 0,
+            after_write: false,
             queue: Vec::new(),
             work: None,
             arm_sector: 0,
@@ -172,13 +182,15 @@ impl Hdd {
         self.events.push(Reverse((at_ns, self.order, event)));
     }
 
-    /// When a transfer over the cable that can start at `now_ns` is over.
-    fn transfer(&mut self, now_ns: u64, bytes: u64) -> u64 {
-        self.link_ns = self.link_ns.max(now_ns) + bytes * self.spec.link.byte_ps / 1000;
-        self.link_ns
+    fn arrive(&mut self, now_ns: u64, index: u32) {
+        match self.overhead_ns(now_ns, index) {
+            0 => self.begin(now_ns, index),
+            overhead_ns => self.schedule(now_ns + overhead_ns, Event::Begin(index)),
+        }
     }
 
-    fn arrive(&mut self, now_ns: u64, index: u32) {
+    fn begin(&mut self, now_ns: u64, index: u32) {
+        self.commands[index as usize].begun_ns = now_ns;
         let command = self.commands[index as usize];
         match command.op {
             _ if command.status != CommandStatus::Ok => self.finish(now_ns, index),
@@ -210,6 +222,9 @@ impl Hdd {
 
     fn start_write(&mut self, now_ns: u64, index: u32) {
         let command = self.commands[index as usize];
+        self.note_read_ahead(now_ns);
+        // Reading on would bring what is written over back into the buffer.
+        self.ahead = (self.ahead).filter(|ahead| !command.run.overlaps(ahead.from, ahead.until));
         self.segments.forget(command.run);
         if !self.spec.cache.write_back || command.fua {
             // What it overwrites in the buffer must not be written after it.
@@ -217,6 +232,7 @@ impl Hdd {
             if let Some(recorder) = &mut self.recorder {
                 recorder.forget(command.run);
             }
+            self.take_data(now_ns, index);
             self.queue.push(index);
             return;
         }
@@ -278,7 +294,7 @@ impl Hdd {
         }
     }
 
-    /// Puts what was read ahead so far into the buffer.
+    /// Puts what was read ahead so far into the buffer; that is how far the heads are.
     fn note_read_ahead(&mut self, now_ns: u64) {
         let Some(ahead) = self.ahead else { return };
         let read = self.sectors_read_ahead(now_ns, &ahead);
@@ -289,6 +305,7 @@ impl Hdd {
                 .from
                 .max(end.saturating_sub(self.segments.sectors_each()));
             self.segments.keep(Run { start, end });
+            self.mechanics.move_to(end - 1);
         }
     }
 
@@ -309,7 +326,11 @@ impl Hdd {
     fn read_ahead_until(&self, run: Run) -> u64 {
         let end = self.blocks.around(run).end;
         let distance = self.blocks.at_least(self.spec.cache.read_ahead_sectors);
-        (end + distance).min(self.spec.identity.capacity_sectors.max(end))
+        let until = (end + distance).min(self.spec.identity.capacity_sectors.max(end));
+        match self.spec.cache.read_ahead_tracks {
+            Some(tracks) => until.min(self.mechanics.track_end(end - 1, tracks)),
+            None => until,
+        }
     }
 
     /// Ends the queued reads that want what another one has brought.
@@ -342,7 +363,7 @@ impl Hdd {
             self.ahead = Some(ReadAhead { until, ..ahead });
         } else if run.end + self.spec.cache.read_ahead_sectors / 2 >= ahead.until {
             self.mechanics.move_to(ahead.until - 1);
-            let access = self.mechanics.access(now_ns, ahead.until, 1, false);
+            let access = self.mechanics.access(now_ns, ahead.until, 1, false, 0);
             self.ahead = Some(ReadAhead {
                 from: ahead.until,
                 since_ns: now_ns + access.positioning_ns(),
@@ -395,10 +416,10 @@ impl Hdd {
         if self.work.is_some() {
             return;
         }
+        self.note_read_ahead(now_ns);
         let Some(work) = self.choose(now_ns) else {
             return self.await_read_ahead(now_ns);
         };
-        self.note_read_ahead(now_ns);
         let (run, write) = match work {
             ArmTask::Read(index) => (self.commands[index as usize].run, false),
             ArmTask::Write(index) => (self.commands[index as usize].run, true),
@@ -417,7 +438,11 @@ impl Hdd {
             true => 0,
             false => self.reads_on_at_least_until(now_ns, run),
         };
-        let done_ns = self.reach(now_ns, run, write);
+        let data_ns = match work {
+            ArmTask::Write(index) => self.may_write_from_ns(index),
+            _ => 0,
+        };
+        let done_ns = self.reach(now_ns, run, write, data_ns);
         if let ArmTask::Destage(run) = work {
             let transfer_ns = self.mechanics.transfer_ns(run.start, run.end - run.start);
             let took_ns = done_ns - now_ns;
@@ -449,8 +474,9 @@ impl Hdd {
         }
     }
 
-    /// When a run will have passed under the heads, which are then at its end.
-    fn reach(&mut self, now_ns: u64, run: Run, write: bool) -> u64 {
+    /// When a run will have passed under the heads, which are then at its end; what is
+    /// written of it is there at `data_ns`.
+    fn reach(&mut self, now_ns: u64, run: Run, write: bool, data_ns: u64) -> u64 {
         let run = match write {
             true => run,
             false => self.not_in_buffer(run),
@@ -466,17 +492,19 @@ impl Hdd {
         let mut at_ns = now_ns;
         for pass in self.blocks.passes(run, write).into_iter().flatten() {
             self.counters.done.blocks_completed += (write && !pass.write) as u64;
-            at_ns = self.pass(at_ns, pass);
+            at_ns = self.pass(at_ns, pass, data_ns);
         }
         at_ns
     }
 
     /// Moves the heads to some blocks and over them; when that is done.
-    fn pass(&mut self, now_ns: u64, pass: Pass) -> u64 {
+    fn pass(&mut self, now_ns: u64, pass: Pass, data_ns: u64) -> u64 {
         let run = pass.run;
+        let data_ns = if pass.write { data_ns } else { 0 };
+        let sectors = run.end - run.start;
         let access = self
             .mechanics
-            .access(now_ns, run.start, run.end - run.start, pass.write);
+            .access(now_ns, run.start, sectors, pass.write, data_ns);
         self.counters.access(now_ns, &access);
         self.counters.sectors(run, pass.write);
         if let Some(recorder) = &mut self.recorder {
@@ -599,7 +627,7 @@ impl Hdd {
                 let pass = first.or(second).or(third).unwrap_or(Pass { run, write });
                 let sectors = pass.run.end - pass.run.start;
                 self.mechanics
-                    .access(now_ns, pass.run.start, sectors, pass.write)
+                    .access(now_ns, pass.run.start, sectors, pass.write, 0)
                     .positioning_ns()
             }
         }
@@ -618,7 +646,7 @@ impl Hdd {
                     at_least_until: self.at_least_until,
                     is_awaited: false,
                 });
-                self.finish(now_ns, index);
+                self.finish_read(now_ns, index);
                 self.answer_queued(now_ns);
             }
             Some(ArmTask::Write(index)) => self.finish(now_ns, index),
@@ -629,17 +657,6 @@ impl Hdd {
             None => {}
         }
         self.use_arm(now_ns);
-    }
-
-    /// Sends a read's data and everybody's end.
-    fn finish(&mut self, now_ns: u64, index: u32) {
-        let command = self.commands[index as usize];
-        let bytes = match (command.op, command.status) {
-            (Op::Read, CommandStatus::Ok) => (command.run.end - command.run.start) * 512,
-            _ => 0,
-        };
-        let sent_ns = self.transfer(now_ns, bytes);
-        self.schedule(sent_ns + self.spec.link.complete_ns, Event::Leave(index));
     }
 }
 
@@ -661,6 +678,8 @@ impl Device for Hdd {
                 end: start.saturating_add(command.sectors as u64),
             },
             arrived_ns: now.0,
+            begun_ns: now.0,
+            data_ns: [0; 2],
             status: match fits {
                 true => CommandStatus::Ok,
                 false => CommandStatus::IoError,
@@ -678,12 +697,12 @@ impl Device for Hdd {
             }
         };
         let taken_ns = now.0 + self.spec.link.submit_ns;
-        let arrived_ns = match command.op {
-            Op::Write if fits => {
-                self.stats.host_sectors_written += command.sectors as u64;
-                self.transfer(taken_ns, command.sectors as u64 * 512)
-            }
-            _ => taken_ns,
+        if fits && command.op == Op::Write {
+            self.stats.host_sectors_written += command.sectors as u64;
+        }
+        let arrived_ns = match fits && self.takes_data_first(&active) {
+            true => self.transfer(taken_ns, command.sectors as u64 * 512),
+            false => taken_ns,
         };
         self.schedule(
             arrived_ns + self.spec.controller.command_ns,
@@ -707,8 +726,10 @@ impl Device for Hdd {
                 Event::Arm => self.arm_done(at_ns),
                 Event::Turn => self.use_arm(at_ns),
                 Event::Arrive(index) => self.arrive(at_ns, index),
+                Event::Begin(index) => self.begin(at_ns, index),
                 Event::Leave(index) => {
                     let command = &self.commands[index as usize];
+                    self.after_write = command.op == Op::Write;
                     done.push(Completion {
                         tag: command.tag,
                         at: Nanos(at_ns),

@@ -19,6 +19,8 @@ pub struct HddSpec {
     pub link: LinkSpec,
     /// The firmware.
     pub controller: ControllerSpec,
+    /// What the firmware takes by kind of command.
+    pub overheads: OverheadsSpec,
     /// The arm, the heads and the platters.
     pub mechanics: MechanicsSpec,
     /// The buffer.
@@ -38,6 +40,12 @@ keys! {
         /// From the last byte to the host's notice of the end.
         // No command ends when it begins: time would stand still.
         pub complete_ns: u64 as "complete_us" = number(0.0..=MAX_US).map(|us| nanos(us).max(1));
+        /// The share of a read that has come off the platters when its data starts to
+        /// cross, while the heads are still at the rest; without it, all of it.
+        pub read_watermark: Option<f64> = number(0.0..=1.0).optional();
+        /// The share of a write past the buffer that has crossed when the heads may
+        /// begin with it: the arm moves meanwhile. Without it the arm waits for all of it.
+        pub write_watermark: Option<f64> = number(0.0..=1.0).optional();
     }
 }
 
@@ -75,13 +83,67 @@ fn patience(scheduling: DiskScheduling) -> KeyType<'static, u64> {
     }
 }
 
+keys! {
+    /// What the firmware takes for a command by its kind and by the kind of the one
+    /// before, besides controller.command_us (Ruemmler and Wilkes 1994; Bucy and
+    /// others, "The DiskSim simulation environment version 4.0", 2008, on how they are
+    /// measured).
+    #[derive(Clone, Copy, Debug, Default)]
+    pub struct OverheadsSpec(table) {
+        /// A read of what is in the buffer, after a read.
+        pub read_hit_after_read_ns: u64 as "read_hit_after_read_us" = overhead();
+        /// The same after a write.
+        pub read_hit_after_write_ns: u64 as "read_hit_after_write_us" = overhead();
+        /// A read of what is on the platters, after a read.
+        pub read_miss_after_read_ns: u64 as "read_miss_after_read_us" = overhead();
+        /// The same after a write.
+        pub read_miss_after_write_ns: u64 as "read_miss_after_write_us" = overhead();
+        /// A write after a read.
+        pub write_after_read_ns: u64 as "write_after_read_us" = overhead();
+        /// A write after a write.
+        pub write_after_write_ns: u64 as "write_after_write_us" = overhead();
+        /// Telling the end of a read.
+        pub read_end_ns: u64 as "read_end_us" = overhead();
+        /// Telling the end of a write.
+        pub write_end_ns: u64 as "write_end_us" = overhead();
+    }
+}
+
+fn overhead() -> KeyType<'static, u64> {
+    number(0.0..=MAX_US).or(0.0).map(nanos)
+}
+
 /// Cylinders with the same number of sectors a track.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Zone {
     /// How many cylinders.
     pub cylinders: u32,
-    /// Sectors of 512 bytes on each of their tracks.
+    /// Sectors of 512 bytes on each of their tracks; none on cylinders that the host
+    /// does not see (spares, the firmware's own).
     pub sectors_per_track: u32,
+    /// How many sectors a track begins after the one before it, where the heads change
+    /// and where the cylinder does; `None`: what a head switch and a seek take.
+    pub skews: Option<[u32; 2]>,
+}
+
+/// Seek times by distance in cylinders, as measured, straight lines between them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeekCurve(Vec<(u32, u64)>);
+
+impl SeekCurve {
+    /// Time of a seek in nanoseconds; beyond the measured distances that of the
+    /// nearest one.
+    pub fn seek_ns(&self, distance: u32) -> u64 {
+        let after = self.0.partition_point(|point| point.0 < distance);
+        let Some(&(to, to_ns)) = self.0.get(after) else {
+            return self.0.last().map_or(0, |point| point.1);
+        };
+        let Some(&(from, from_ns)) = after.checked_sub(1).and_then(|at| self.0.get(at)) else {
+            return to_ns;
+        };
+        let share = f64::from(distance - from) / f64::from(to - from);
+        (from_ns as f64 + share * (to_ns as f64 - from_ns as f64)) as u64
+    }
 }
 
 keys! {
@@ -96,37 +158,86 @@ keys! {
         pub turn_ns: u64 as "turns_per_minute" =
             number(300.0..=100_000.0).map(|turns| (60e9 / turns).round() as u64);
         /// From the outside in, cylinders and the sectors of 512 bytes on each of their
-        /// tracks.
+        /// tracks (0: cylinders that the host does not see); where they are known, by how
+        /// many sectors tracks are shifted where the heads and where the cylinder change.
         pub zones: Vec<Zone> = zones();
+        /// Sectors at the end of each track that stand in for bad ones, besides those of
+        /// the zones.
+        pub spare_sectors_per_track: u32 = whole(0..=10_000).or(0);
+        /// Seek times that were measured, by distance in cylinders.
+        pub seek_curve: Option<SeekCurve> = seek_curve()
+            .needs(!SEEKS.iter().any(|key| table.has(key)), "none of the three seek times");
         /// To the neighbouring track.
-        pub track_seek_ns: u64 as "track_seek_us" = number(0.0..=MAX_US).map(nanos);
+        pub track_seek_ns: u64 as "track_seek_us" = seek(&seek_curve, 1);
         /// Over a third of all tracks.
-        pub average_seek_ns: u64 as "average_seek_us" = number(0.0..=MAX_US)
-            .map(nanos)
+        pub average_seek_ns: u64 as "average_seek_us" = seek(&seek_curve, cylinders(&zones) / 3)
             .such_that(|ns| *ns >= track_seek_ns, "at least mechanics.track_seek_us");
         /// Over all tracks.
-        pub full_seek_ns: u64 as "full_seek_us" = number(0.0..=MAX_US)
-            .map(nanos)
+        pub full_seek_ns: u64 as "full_seek_us" = seek(&seek_curve, cylinders(&zones))
             .such_that(|ns| *ns >= average_seek_ns, "at least mechanics.average_seek_us");
         /// To another head on the same cylinder.
         pub head_switch_ns: u64 as "head_switch_us" = number(0.0..=MAX_US).map(nanos);
-        /// What a write takes longer to settle.
-        pub write_settle_ns: u64 as "write_settle_us" = number(0.0..=MAX_US).map(nanos);
+        /// What a write takes longer to settle; below zero where a read does.
+        pub write_settle_ns: i64 as "write_settle_us" =
+            number(-MAX_US..=MAX_US).map(|us| (us * 1e3).round() as i64);
     }
 }
 
+/// What a curve says better.
+const SEEKS: [&str; 3] = ["track_seek_us", "average_seek_us", "full_seek_us"];
+
+fn cylinders(zones: &[Zone]) -> u32 {
+    let cylinders = zones.iter().map(|zone| zone.cylinders);
+    cylinders.fold(0, u32::saturating_add)
+}
+
+/// A seek time of a disk whose curve is not known.
+fn seek(curve: &Option<SeekCurve>, distance: u32) -> KeyType<'static, u64> {
+    let entry = number(0.0..=MAX_US).map(nanos);
+    match curve {
+        None => entry,
+        Some(curve) => entry.or_derived(curve.seek_ns(distance), "from mechanics.seek_curve"),
+    }
+}
+
+fn seek_curve() -> KeyType<'static, Option<SeekCurve>> {
+    const LEGAL: &str = "an array of [cylinders, microseconds], with rising distances from 1 on \
+                         and times up to 1000000";
+    let point = array(number(0.0..=1e7), LEGAL).such_that(
+        |point| {
+            point.len() == 2 && point[0] >= 1.0 && point[0].fract() == 0.0 && point[1] <= MAX_US
+        },
+        LEGAL,
+    );
+    array(point, LEGAL)
+        .such_that(
+            |points| !points.is_empty() && points.windows(2).all(|pair| pair[0][0] < pair[1][0]),
+            LEGAL,
+        )
+        .map(|points| {
+            let point = |point: &Vec<f64>| (point[0] as u32, nanos(point[1]));
+            SeekCurve(points.iter().map(point).collect())
+        })
+        .optional()
+}
+
 fn zones() -> KeyType<'static, Vec<Zone>> {
-    const LEGAL: &str =
-        "an array of [cylinders, sectors a track], each from 1 to 10000000, outermost first";
+    const LEGAL: &str = "an array of [cylinders, sectors a track] or [cylinders, sectors a track, \
+                         track skew, cylinder skew], each to 10000000, cylinders from 1, skews \
+                         in sectors, outermost first";
     // A count may be written with a point.
-    let count = number(1.0..=1e7).such_that(|count| count.fract() == 0.0, LEGAL);
-    let zone = array(count, LEGAL).such_that(|counts| counts.len() == 2, LEGAL);
+    let count = number(0.0..=1e7).such_that(|count| count.fract() == 0.0, LEGAL);
+    let zone = array(count, LEGAL).such_that(
+        |counts| matches!(counts.len(), 2 | 4) && counts[0] >= 1.0,
+        LEGAL,
+    );
     array(zone, LEGAL)
-        .such_that(|zones| !zones.is_empty(), LEGAL)
+        .such_that(|zones| zones.iter().any(|counts| counts[1] > 0.0), LEGAL)
         .map(|zones| {
             let zone = |counts: Vec<f64>| Zone {
                 cylinders: counts[0] as u32,
                 sectors_per_track: counts[1] as u32,
+                skews: (counts.len() == 4).then(|| [counts[2] as u32, counts[3] as u32]),
             };
             zones.into_iter().map(zone).collect()
         })
@@ -147,6 +258,9 @@ keys! {
         /// Here in sectors of 512 bytes.
         pub read_ahead_sectors: u64 as "read_ahead_kb" =
             whole(0..=1 << 20).map(|kb: u64| kb * 2);
+        /// It reads ahead to the end of the track, and of so many tracks after it, and no
+        /// farther.
+        pub read_ahead_tracks: Option<u32> = whole(0..=1024).optional();
         /// How far it reads ahead for a sequential reader before it turns to other
         /// commands.
         ///
@@ -177,6 +291,9 @@ impl HddSpec {
             identity: Identity::read(&root.table("host")?, 4096, cache.write_back, true)?,
             link: LinkSpec::read(&root.table("link")?)?,
             controller: ControllerSpec::read(&root.table("controller")?)?,
+            overheads: root
+                .read_if_any("overheads", OverheadsSpec::read)?
+                .unwrap_or_default(),
             mechanics: MechanicsSpec::read(&mechanics_table)?,
             cache,
         };

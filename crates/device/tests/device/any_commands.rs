@@ -136,7 +136,10 @@ fn disk(fcfs: bool, write_back: bool, read_ahead_kb: u32) -> String {
     let read_ahead = format!("read_ahead_kb = {read_ahead_kb}\nread_ahead_min_kb = {at_least_kb}");
     let mut changes = vec![
         ("capacity_bytes = 100663296", "capacity_bytes = 2097152"),
-        ("[[1000, 64], [1000, 48]]", "[[20, 64], [40, 48]]"),
+        (
+            "[[1000, 64], [1, 0], [1000, 48, 4, 6]]",
+            "[[20, 64], [1, 0], [40, 48, 4, 6]]",
+        ),
         (
             "size_kb = 65536\nsegments = 16",
             "size_kb = 128\nsegments = 4",
