@@ -243,3 +243,35 @@ fn mistakes_are_told_with_their_place() {
         assert_eq!(place.files(), ["rows.csv"], "{message}");
     }
 }
+
+/// What io.cost is told of a drive can be given to it.
+#[test]
+fn what_io_cost_is_told_can_be_given_to_a_job() {
+    let place = Place::new();
+    let more = [
+        "calibrate",
+        "--iocost=1",
+        "--drive=hdd-7200",
+        "--output=cost.conf",
+    ];
+    place.blklab(&more).ok();
+    let lines = std::fs::read_to_string(place.path("cost.conf")).expect("written");
+    assert!(
+        lines.contains("io.cost.model = 8:0 ctrl=user model=linear rbps="),
+        "{lines}"
+    );
+    let job = [
+        "run",
+        "--drive=hdd-7200",
+        "--cgroup-file=cost.conf",
+        "--",
+        "--name=a",
+        "--filename=/dev/x",
+        "--direct=1",
+        "--rw=randread",
+        "--bs=4k",
+        "--number_ios=20",
+        "--size=1g",
+    ];
+    place.blklab(&job).ok();
+}

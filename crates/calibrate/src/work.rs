@@ -3,6 +3,7 @@
 use blklab_device::DriveSpec;
 use blklab_elevator::SchedulerChoice;
 use blklab_sim::{Machine, Setup, Workload};
+use blklab_stats::Results;
 use blklab_workload::fio::{self, Direction, JobFile};
 
 use crate::model::CalibrateError;
@@ -157,6 +158,30 @@ fn times_us(row: &Row, settles: bool) -> (u64, u64) {
     )
 }
 
+/// Simulates a job.
+pub(crate) fn run_job(
+    job: &JobFile,
+    scheduler: &SchedulerChoice,
+    drive: &DriveSpec,
+    machine: &Machine,
+    seed: u64,
+) -> Result<Results, CalibrateError> {
+    let setup = Setup {
+        workload: Workload::Job(job),
+        machine,
+        drive,
+        scheduler,
+        seed,
+        record: None,
+        power_loss_at: None,
+        caching: blklab_sim::Caching::default(),
+    };
+    blklab_sim::run(&setup).map_err(|problem| CalibrateError::Setup {
+        row: job.name.clone(),
+        problem,
+    })
+}
+
 impl Case {
     /// Simulates it: reads and writes as fio would report them; `None` where
     /// nothing ended.
@@ -169,20 +194,7 @@ impl Case {
         machine: &Machine,
         seed: u64,
     ) -> Result<[Option<Measured>; 2], CalibrateError> {
-        let setup = Setup {
-            workload: Workload::Job(&self.job),
-            machine,
-            drive,
-            scheduler: &self.scheduler,
-            seed,
-            record: None,
-            power_loss_at: None,
-            caching: blklab_sim::Caching::default(),
-        };
-        let results = blklab_sim::run(&setup).map_err(|problem| CalibrateError::Setup {
-            row: self.job.name.clone(),
-            problem,
-        })?;
+        let results = run_job(&self.job, &self.scheduler, drive, machine, seed)?;
         let side = |direction: Direction| {
             let mut all = blklab_stats::DirResults::default();
             let mut iops = 0.0;

@@ -23,6 +23,7 @@ const DRIVES: Shipped = shipped!("drive", "../../../drives":
     "rocket4plus-2tb",
     "optane-ssd",
     "kioxia-cm7",
+    "micron-7450-max",
 );
 
 /// Their names, in the order they should be listed.

@@ -35,6 +35,10 @@ Examples:
     blklab calibrate rows.csv --drive mine.toml --machine my-host.toml \\
       --fit drive.flash.read_us,costs.bio_ns --rows rw=randread --rows iodepth=1,16
 
+  What would io.cost be told of a drive?
+    blklab calibrate --iocost --drive nvme --output groups.conf
+    blklab run JOB --drive nvme --cgroup-file groups.conf
+
 A CSV file has the columns scheduler, rw, direction, bs, iodepth, processes, cores,
 devices, iops, lat_mean_us and clat_p99_us; study and note may tell rows apart.";
 
@@ -43,7 +47,7 @@ devices, iops, lat_mean_us and clat_p99_us; study and note may tell rows apart."
 pub(crate) struct CalibrateArgs {
     /// Measured results: CSV with named columns, or fio's JSON
     #[arg(
-        required_unless_present = "host",
+        required_unless_present_any = ["host", "iocost"],
         conflicts_with = "host",
         value_name = "CSV|JSON"
     )]
@@ -76,6 +80,20 @@ pub(crate) struct CalibrateArgs {
     /// a loop device or another, with this machine's CPUs
     #[arg(long, value_name = "NAME|FILE")]
     pub(crate) machine: Option<String>,
+
+    /// Measure what io.cost is told of --drive, its model's six coefficients and its
+    /// QoS, and print it as the lines of a --cgroup-file; each of the eight jobs
+    /// takes so many simulated seconds
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "4",
+        conflicts_with_all = ["host", "results", "fit", "rows", "hold_out", "output_drive", "output_machine"],
+        value_parser = clap::value_parser!(u32).range(1..=3600)
+    )]
+    pub(crate) iocost: Option<u32>,
 
     /// What may move: numeric keys of the two descriptions as drive.KEY and
     /// costs.KEY. drive.* is what reads of a drive decide, costs.* one cost of

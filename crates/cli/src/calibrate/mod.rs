@@ -5,7 +5,7 @@ mod host;
 
 use std::path::{Path, PathBuf};
 
-use blklab_calibrate::{Model, Row, Selection, read_csv, read_fio_json};
+use blklab_calibrate::{Model, Row, Selection, measure_iocost, read_csv, read_fio_json};
 use blklab_description::read_text;
 
 use crate::args::{CalibrateArgs, DEFAULT_MACHINE};
@@ -28,6 +28,9 @@ pub(crate) fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
     if let Some(device) = &args.host {
         return host::calibrate(args, device);
     }
+    if let Some(seconds) = args.iocost {
+        return iocost(args, seconds);
+    }
     let rows = rows(args)?;
     let drive = args.drive.as_deref().unwrap_or_default();
     let machine = args.machine.as_deref().unwrap_or(DEFAULT_MACHINE);
@@ -46,6 +49,16 @@ pub(crate) fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
     let (text, done) = fit_and_report(args, work, args.hold_out.is_some())?;
     output::deliver(&text, args.output.as_deref())?;
     write(args, &done, &fitted)
+}
+
+/// Prints what io.cost is told of a drive.
+fn iocost(args: &CalibrateArgs, seconds: u32) -> Result<(), Failure> {
+    let drive = args.drive.as_deref().unwrap_or_default();
+    let machine = args.machine.as_deref().unwrap_or(DEFAULT_MACHINE);
+    let model = Model::load(drive, machine).map_err(Failure::Mistake)?;
+    let (drive, machine) = model.parse().map_err(Failure::mistake)?;
+    let found = measure_iocost(&drive, &machine, seconds, args.seed).map_err(Failure::mistake)?;
+    output::deliver(&found.to_string(), args.output.as_deref())
 }
 
 /// Places of the rows that the fit may look at.
