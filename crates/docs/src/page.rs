@@ -41,6 +41,9 @@ pub const ALL: &[Page] = &[
     page!("nvme-rocket4plus", Some("nvme-rocket4plus")),
     page!("hdd-raid-controller", Some("hdd-raid-controller")),
     page!("sd-cards", Some("sd-cards")),
+    page!("disksim-hdds", Some("disksim-hdds")),
+    page!("iocost-models", Some("iocost-models")),
+    page!("ssd-write-amplification", Some("ssd-write-amplification")),
 ];
 
 /// The page called `name`.

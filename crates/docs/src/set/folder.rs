@@ -20,14 +20,20 @@ impl Folder {
         self.path.join(name)
     }
 
-    /// The records of a CSV file.
+    /// The records of a CSV file, compressed where its name ends with `.gz`.
     ///
     /// # Errors
     /// Where it cannot be read; the message has the file.
     pub fn records(&self, name: &str) -> Result<Vec<Record>, String> {
         let path = self.path(name);
         let file = std::fs::File::open(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-        records(&path.display().to_string(), file)
+        match name.ends_with(".gz") {
+            true => records(
+                &path.display().to_string(),
+                flate2::read::MultiGzDecoder::new(file),
+            ),
+            false => records(&path.display().to_string(), file),
+        }
     }
 }
 

@@ -5,8 +5,11 @@
 //! code.
 
 mod bench;
+mod disks;
 mod fio_sets;
 mod folder;
+mod iocost;
+mod zoned_writes;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -49,7 +52,17 @@ impl Figure {
 pub struct Set {
     /// Its folder's name.
     pub name: &'static str,
-    benches: fn(&Folder) -> Result<Vec<Bench>, String>,
+    rows: Rows,
+}
+
+/// How rows of a set are simulated.
+enum Rows {
+    /// As fio jobs.
+    Jobs(fn(&Folder) -> Result<Vec<Bench>, String>),
+    /// In their own way.
+    Figures(fn(&Folder) -> Result<Vec<Figure>, String>),
+    /// In their own way, with tables of their own.
+    Own(fn(&Set, &Folder) -> Result<Made, String>),
 }
 
 /// All sets. A set that comes as rows of fio under several schedulers on one machine
@@ -57,23 +70,35 @@ pub struct Set {
 const ALL: &[Set] = &[
     Set {
         name: "engines-schedulers-optane",
-        benches: fio_sets::optane,
+        rows: Rows::Jobs(fio_sets::optane),
     },
     Set {
         name: "iouring-kioxia-cm7",
-        benches: fio_sets::kioxia,
+        rows: Rows::Jobs(fio_sets::kioxia),
     },
     Set {
         name: "nvme-rocket4plus",
-        benches: fio_sets::rocket,
+        rows: Rows::Jobs(fio_sets::rocket),
     },
     Set {
         name: "hdd-raid-controller",
-        benches: fio_sets::raid_controller,
+        rows: Rows::Jobs(fio_sets::raid_controller),
     },
     Set {
         name: "sd-cards",
-        benches: fio_sets::sd_cards,
+        rows: Rows::Jobs(fio_sets::sd_cards),
+    },
+    Set {
+        name: "disksim-hdds",
+        rows: Rows::Own(disks::make),
+    },
+    Set {
+        name: "iocost-models",
+        rows: Rows::Figures(iocost::figures),
+    },
+    Set {
+        name: "ssd-write-amplification",
+        rows: Rows::Own(zoned_writes::make),
     },
 ];
 
@@ -85,7 +110,12 @@ const ALL: &[Set] = &[
 pub fn fit(name: &str, data: &Path, keys: &str, evaluations: usize) -> Result<String, String> {
     let set = find(name)?;
     let mut text = String::new();
-    for bench in (set.benches)(&Folder::new(&data.join(set.name)))? {
+    let Rows::Jobs(benches) = set.rows else {
+        return Err(format!(
+            "{name}: its rows are no jobs; nothing is fitted to them"
+        ));
+    };
+    for bench in benches(&Folder::new(&data.join(set.name)))? {
         text += &bench.fit(keys, evaluations)?;
     }
     Ok(text)
@@ -121,8 +151,17 @@ impl Block {
 }
 
 fn make(set: &Set, data: &Path) -> Result<Made, String> {
+    let folder = Folder::new(&data.join(set.name));
+    match set.rows {
+        Rows::Jobs(benches) => make_jobs(set, benches(&folder)?),
+        Rows::Figures(figures) => Ok(tables(set, &figures(&folder)?, &[])),
+        Rows::Own(make) => make(set, &folder),
+    }
+}
+
+fn make_jobs(set: &Set, benches: Vec<Bench>) -> Result<Made, String> {
     let (mut figures, mut described) = (Vec::new(), Vec::new());
-    for bench in (set.benches)(&Folder::new(&data.join(set.name)))? {
+    for bench in benches {
         figures.extend(bench.figures()?);
         for description in bench.descriptions()? {
             if !described.contains(&description) {
@@ -130,10 +169,15 @@ fn make(set: &Set, data: &Path) -> Result<Made, String> {
             }
         }
     }
+    Ok(tables(set, &figures, &described))
+}
+
+/// Groups of figures, and each of them; what was fitted in the descriptions.
+fn tables(set: &Set, figures: &[Figure], described: &[(String, String)]) -> Made {
     let mut made = Made::default();
     let head = ["group", "rows", "figure", "median %", "p90 %", "max %"];
     let mut groups = Table::new(head.map(String::from).to_vec());
-    for ((group, metric), errors) in errors_by_group(&figures) {
+    for ((group, metric), errors) in errors_by_group(figures) {
         made.groups.push(errors.line(set.name, &group, metric));
         let figure = |share: f64| format!("{:.1}", errors.at(share));
         groups.row(vec![
@@ -155,7 +199,7 @@ fn make(set: &Set, data: &Path) -> Result<Made, String> {
         "fitted",
     ];
     let mut rows = Table::new(head.map(String::from).to_vec());
-    for figure in &figures {
+    for figure in figures {
         rows.row(vec![
             figure.group.clone(),
             figure.row.clone(),
@@ -169,10 +213,10 @@ fn make(set: &Set, data: &Path) -> Result<Made, String> {
     made.text = format!(
         "{}\n{}\nEvery row; \"fitted\" are those that parameters were fitted to:\n\n{}",
         groups.markdown(),
-        fitted_keys(&described),
+        fitted_keys(described),
         rows.markdown()
     );
-    Ok(made)
+    made
 }
 
 /// What was fitted in descriptions, from the comments behind their values, and how much

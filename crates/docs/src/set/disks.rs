@@ -1,0 +1,425 @@
+//! Disks of the 1990s, each built from its facts and given the requests of its trace
+//! one at a time, with the idle times between them.
+
+use std::fmt::Write as _;
+
+use blklab_blk::{Nanos, Op, Sector};
+use blklab_device::{Command, Device, DriveSpec};
+
+use super::Set;
+use super::folder::{Folder, Record};
+use crate::block::Made;
+use crate::page::Table;
+use crate::share::Errors;
+
+/// A host's bus, where the facts of a disk have none of its own: milliseconds a block,
+/// and the share of a transfer that is in the disk's buffer when the other side of it
+/// begins. From DiskSim's description of the machine that each was measured on.
+const HOST_BUSES: [(&str, f64, f64); 4] = [
+    ("hp_c2247a", 0.1701, 0.75),
+    ("hp_c2490a", 0.14841, 0.0),
+    ("hp_c3323a", 0.1455, 1.0),
+    ("dec_rz26", 0.07069, 0.0),
+];
+
+/// The codes of the facts that make a difference here.
+const TO_TRACK_END: u32 = 1;
+const TO_NEXT_TRACK_END: u32 = 4;
+const SPARES_IN_ZONE: u32 = 1;
+const SPARES_ON_TRACK: u32 = 3;
+const SPARES_IN_RANGE: u32 = 8;
+
+/// A request of a trace.
+struct Request {
+    op: Op,
+    block: u64,
+    blocks: u32,
+    response_ms: f64,
+    gap_ms: f64,
+}
+
+/// Simulates the disks whose traces are there.
+pub fn make(set: &Set, folder: &Folder) -> Result<Made, String> {
+    let zones = folder.records("zones.csv")?;
+    let seeks = folder.records("seeks.csv")?;
+    let traces = folder.records("traces.csv.gz")?;
+    let head = [
+        "disk",
+        "requests",
+        "measured ms",
+        "simulated ms",
+        "RMS ms",
+        "DiskSim's RMS ms",
+        "single requests within 10 %",
+    ];
+    let mut table = Table::new(head.map(String::from).to_vec());
+    let mut quantiles = Quantiles::new();
+    let mut made = Made::default();
+    for fact in folder.records("facts.csv")? {
+        let name = fact.text("disk")?;
+        let requests = requests_of(&traces, name)?;
+        if requests.is_empty() {
+            continue;
+        }
+        let text = describe(&fact, &of_disk(&zones, name)?, &of_disk(&seeks, name)?)?;
+        let spec = DriveSpec::parse(name, &text).map_err(|e| e.to_string())?;
+        let simulated = play(spec.build(1).as_mut(), &requests);
+        let measured: Vec<f64> = requests.iter().map(|one| one.response_ms).collect();
+
+        let near = near(&measured, &simulated);
+        let (measured, simulated) = (sorted(measured), sorted(simulated));
+        let rms_ms = rms(&measured, &simulated);
+        let stated_ms: f64 = fact.number("disksim_rms_ms")?;
+        let mut errors = Errors::default();
+        for (measured, simulated) in measured.iter().zip(&simulated) {
+            errors.add((simulated / measured - 1.0) * 100.0);
+        }
+        made.groups.push(errors.line(set.name, name, "quantile"));
+        made.groups.push(format!(
+            "{} {name} rows {} RMS {rms_ms:.3} ms, as DiskSim states it {stated_ms:.3} ms",
+            set.name,
+            requests.len()
+        ));
+        table.row(vec![
+            name.to_string(),
+            requests.len().to_string(),
+            format!("{:.2}", mean(&measured)),
+            format!("{:.2}", mean(&simulated)),
+            format!("{rms_ms:.3}"),
+            format!("{stated_ms:.3}"),
+            format!("{near:.0} %"),
+        ]);
+        quantiles.add(name, &measured, &simulated);
+    }
+    made.text = format!(
+        "{}\nQuantiles of the response time in ms, measured / simulated:\n\n{}",
+        table.markdown(),
+        quantiles.table.markdown()
+    );
+    Ok(made)
+}
+
+/// A table of some quantiles.
+struct Quantiles {
+    table: Table,
+}
+
+impl Quantiles {
+    const SHARES: [f64; 7] = [0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99];
+
+    fn new() -> Quantiles {
+        let shares = Quantiles::SHARES.map(|share| format!("{:.0} %", share * 100.0));
+        let head = ["disk".to_string()].into_iter().chain(shares);
+        Quantiles {
+            table: Table::new(head.collect()),
+        }
+    }
+
+    fn add(&mut self, name: &str, measured: &[f64], simulated: &[f64]) {
+        let at = |times: &[f64], share: f64| times[(times.len() as f64 * share) as usize];
+        let both = Quantiles::SHARES
+            .map(|share| format!("{:.2} / {:.2}", at(measured, share), at(simulated, share)));
+        let cells = [name.to_string()].into_iter().chain(both);
+        self.table.row(cells.collect());
+    }
+}
+
+/// The records of a disk.
+fn of_disk<'a>(records: &'a [Record], disk: &str) -> Result<Vec<&'a Record>, String> {
+    let mut found = Vec::new();
+    for record in records {
+        if record.text("disk")? == disk {
+            found.push(record);
+        }
+    }
+    Ok(found)
+}
+
+fn requests_of(traces: &[Record], disk: &str) -> Result<Vec<Request>, String> {
+    let mut requests = Vec::new();
+    for record in of_disk(traces, disk)? {
+        requests.push(Request {
+            op: match record.text("op")? {
+                "R" => Op::Read,
+                _ => Op::Write,
+            },
+            block: record.number("block")?,
+            blocks: record.number("blocks")?,
+            response_ms: record.number("response_ms")?,
+            gap_ms: record.number("gap_ms")?,
+        });
+    }
+    Ok(requests)
+}
+
+/// Carries the requests out, each when the one before has ended and its idle time is
+/// over. Returns how long each took, in milliseconds.
+fn play(disk: &mut dyn Device, requests: &[Request]) -> Vec<f64> {
+    let (mut now, mut done) = (Nanos::ZERO, Vec::new());
+    let one = |request: &Request| {
+        done.clear();
+        let command = Command {
+            tag: 0,
+            queue: 0,
+            op: request.op,
+            sector: Sector(request.block),
+            sectors: request.blocks,
+            fua: false,
+        };
+        disk.submit(now, command);
+        let ended = disk.advance_to_completion(Nanos::MAX, &mut done);
+        let took_ms = (ended.0 - now.0) as f64 / 1e6;
+        let next = Nanos(ended.0 + (request.gap_ms * 1e6) as u64);
+        // What the disk does in its idle time it does before the next request comes.
+        disk.advance(next, &mut done);
+        now = next;
+        took_ms
+    };
+    requests.iter().map(one).collect()
+}
+
+fn sorted(mut times: Vec<f64>) -> Vec<f64> {
+    times.sort_by(f64::total_cmp);
+    times
+}
+
+fn mean(times: &[f64]) -> f64 {
+    times.iter().sum::<f64>() / times.len() as f64
+}
+
+/// The root mean square of the horizontal distance of two distributions.
+fn rms(one: &[f64], other: &[f64]) -> f64 {
+    let squares = one.iter().zip(other).map(|(a, b)| (a - b).powi(2));
+    (squares.sum::<f64>() / one.len() as f64).sqrt()
+}
+
+/// The share of single requests that took within 10 % of what they should, in percent.
+fn near(measured: &[f64], simulated: &[f64]) -> f64 {
+    let pairs = measured.iter().zip(simulated);
+    let near = pairs.filter(|(measured, simulated)| (*simulated / *measured - 1.0).abs() <= 0.1);
+    near.count() as f64 / measured.len() as f64 * 100.0
+}
+
+/// A disk's description, from nothing but its facts.
+fn describe(fact: &Record, zones: &[&Record], seeks: &[&Record]) -> Result<String, String> {
+    let name = fact.text("disk")?;
+    let figure = |column: &str| fact.number::<f64>(column);
+    let code = |column: &str| fact.number::<u32>(column);
+    let own_ms = figure("bus_ms_per_block")?;
+    let host = HOST_BUSES.iter().find(|(disk, ..)| *disk == name);
+    let (bus_ms, watermark) = match host {
+        Some((_, host_ms, watermark)) if own_ms == 0.0 => (*host_ms, *watermark),
+        _ => (own_ms, 0.0),
+    };
+    // A bus of which nothing is known is not in the way.
+    let bus_mb_s = (0.512 / bus_ms.max(1e-3)).clamp(1.0, 1e6);
+    let level = code("fast_write_level")?;
+    let write = if level == 0 {
+        "write_miss"
+    } else {
+        "write_hit"
+    };
+    let prepared_ms = figure("data_prep_ms")?;
+    let us = |column: &str, more_ms: f64| Ok::<f64, String>((figure(column)? + more_ms) * 1e3);
+    let segment_blocks = code("segment_blocks")?;
+    let spares_on_track = match code("sparing_scheme")? {
+        SPARES_ON_TRACK => zones.first().map_or(Ok(0), |zone| zone.number("spares"))?,
+        _ => 0,
+    };
+    let (zones, sectors) = zones_of(fact, zones)?;
+    let mut text = format!(
+        "description = {:?}\ninterface = \"ahci\"\nmodel = \"hdd\"\n",
+        fact.text("model")?
+    );
+    let mut line = |text_line: String| {
+        let _ = writeln!(text, "{text_line}");
+    };
+    line(format!(
+        "[host]\ncapacity_bytes = {}\nphysical_block_bytes = 512\nqueue_depth = 1",
+        sectors * 512
+    ));
+    line(format!(
+        "[link]\nbandwidth_mb_s = {bus_mb_s:.6}\nsubmit_us = 0\ncomplete_us = 0\n\
+         read_watermark = {watermark:.2}\nwrite_watermark = {watermark:.2}"
+    ));
+    line("[controller]\ncommand_us = 0\nscheduling = \"fcfs\"\n[overheads]".to_string());
+    for (key, column, more_ms) in [
+        ("read_hit_after_read", "read_hit_after_read_ms", prepared_ms),
+        (
+            "read_hit_after_write",
+            "read_hit_after_write_ms",
+            prepared_ms,
+        ),
+        ("read_miss_after_read", "read_miss_after_read_ms", 0.0),
+        ("read_miss_after_write", "read_miss_after_write_ms", 0.0),
+        ("write_after_read", &format!("{write}_after_read_ms"), 0.0),
+        ("write_after_write", &format!("{write}_after_write_ms"), 0.0),
+        ("read_end", "read_completion_ms", 0.0),
+        ("write_end", "write_completion_ms", 0.0),
+    ] {
+        line(format!("{key}_us = {:.3}", us(column, more_ms)?));
+    }
+    line(format!(
+        "[mechanics]\nheads = {}\nturns_per_minute = {:.6}\nzones = [{zones}]\n\
+         spare_sectors_per_track = {spares_on_track}\nseek_curve = [{}]\n\
+         head_switch_us = {:.3}\nwrite_settle_us = {:.3}",
+        code("surfaces")?,
+        60e3 / figure("rev_ms")?,
+        curve_of(seeks)?,
+        us("head_switch_ms", 0.0)?,
+        us("write_settle_extra_ms", 0.0)?
+    ));
+    let tracks = match code("readahead_kind")? {
+        TO_TRACK_END => "read_ahead_tracks = 0\n",
+        TO_NEXT_TRACK_END => "read_ahead_tracks = 1\n",
+        _ => "",
+    };
+    let ahead_blocks = match code("readahead_kind")? {
+        0 => 0,
+        _ => code("readahead_max_blocks")?,
+    };
+    // The model keeps half of a buffer for writes.
+    line(format!(
+        "[cache]\nsize_kb = {}\nsegments = {}\nread_ahead_kb = {}\n{tracks}write_back = {}",
+        (code("cache_segments")? * segment_blocks).max(64),
+        code("cache_segments")?,
+        ahead_blocks / 2,
+        level > 0
+    ));
+    Ok(text)
+}
+
+fn curve_of(seeks: &[&Record]) -> Result<String, String> {
+    let mut points = Vec::new();
+    for seek in seeks {
+        let distance: u32 = seek.number("distance_cyl")?;
+        points.push((distance, seek.number::<f64>("seek_ms")? * 1e3));
+    }
+    points.sort_by_key(|point| point.0);
+    points.dedup_by_key(|point| point.0);
+    let point = |(distance, us): &(u32, f64)| format!("[{distance}, {us:.3}]");
+    Ok(points.iter().map(point).collect::<Vec<_>>().join(", "))
+}
+
+/// The zones, and how many sectors the host sees on them. Spares and what lies before
+/// the first block become cylinders that it does not see.
+fn zones_of(fact: &Record, zones: &[&Record]) -> Result<(String, u64), String> {
+    let heads: u64 = fact.number("surfaces")?;
+    let scheme: u32 = fact.number("sparing_scheme")?;
+    let range: u64 = fact.number("sparing_range")?;
+    let (mut text, mut next_cylinder, mut sectors) = (Vec::new(), 0, 0);
+    for zone in zones {
+        let first: u64 = zone.number("first_cyl")?;
+        let cylinders = (zone.number::<u64>("last_cyl")? + 1).saturating_sub(first);
+        let spares: u64 = zone.number("spares")?;
+        let all_per_track: u64 = zone.number("blocks_per_track")?;
+        let (per_track, spare_sectors) = match scheme {
+            SPARES_ON_TRACK => (all_per_track.saturating_sub(spares), 0),
+            SPARES_IN_ZONE => (all_per_track, spares * all_per_track),
+            SPARES_IN_RANGE => (all_per_track, spares * cylinders / range.max(1)),
+            _ => (all_per_track, spares),
+        };
+        let per_cylinder = (per_track * heads).max(1);
+        let unseen = zone.number::<u64>("empty_front")? / per_cylinder;
+        let spare_cylinders = spare_sectors / per_cylinder;
+        let seen = cylinders.saturating_sub(unseen + spare_cylinders).max(1);
+        let before = (first + unseen).saturating_sub(next_cylinder);
+        if before > 0 {
+            text.push(format!("[{before}, 0]"));
+        }
+        let skew = |column: &str| {
+            zone.number::<f64>(column)
+                .map(|blocks| blocks.round() as u64)
+        };
+        text.push(format!(
+            "[{seen}, {per_track}, {}, {}]",
+            skew("track_skew")?,
+            skew("cylinder_skew")?
+        ));
+        next_cylinder = first + unseen + seen;
+        sectors += seen * per_cylinder;
+    }
+    Ok((text.join(", "), sectors))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::set::folder::records;
+
+    const FACTS: &str = "disk,model,surfaces,rev_ms,head_switch_ms,write_settle_extra_ms,\
+        sparing_scheme,sparing_range,bus_ms_per_block,cache_segments,segment_blocks,\
+        readahead_kind,readahead_max_blocks,fast_write_level,read_hit_after_read_ms,\
+        read_hit_after_write_ms,read_miss_after_read_ms,read_miss_after_write_ms,\
+        write_hit_after_read_ms,write_hit_after_write_ms,write_miss_after_read_ms,\
+        write_miss_after_write_ms,read_completion_ms,write_completion_ms,data_prep_ms\n\
+        d,M,2,10,0.5,-0.25,8,10,0.1,2,100,1,100,0,0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.01,0.02,0.03\n";
+    const ZONES: &str = "disk,first_cyl,last_cyl,blocks_per_track,empty_front,track_skew,\
+        cylinder_skew,spares\nd,0,99,100,400,10.0,20.0,20\nd,101,200,50,0,5.0,10.0,0\n";
+    const SEEKS: &str = "disk,distance_cyl,seek_ms\nd,1,1.0\nd,100,5.0\nd,200,9.0\n";
+
+    fn disk() -> Box<dyn Device> {
+        let read = |name, text: &str| records(name, text.as_bytes()).expect("a table");
+        let (facts, zones, seeks) = (read("f", FACTS), read("z", ZONES), read("s", SEEKS));
+        let zones: Vec<&Record> = zones.iter().collect();
+        let seeks: Vec<&Record> = seeks.iter().collect();
+        let text = describe(&facts[0], &zones, &seeks).expect("a description");
+        assert!(text.contains("zones = [[2, 0], [97, 100, 10, 20], [2, 0], [100, 50, 5, 10]]"));
+        let spec = DriveSpec::parse("d", &text).unwrap_or_else(|e| panic!("{e}"));
+        spec.build(1)
+    }
+
+    /// One request on a disk that has done nothing: what it takes is the sum of its parts.
+    #[test]
+    fn a_request_takes_what_the_facts_say() {
+        let took_ms = |op, block| {
+            let request = Request {
+                op,
+                block,
+                blocks: 1,
+                response_ms: 1.0,
+                gap_ms: 0.0,
+            };
+            play(disk().as_mut(), &[request])[0]
+        };
+        // 2 cylinders from the arm's first place; block 50 comes under the heads at 5 ms.
+        let (seek_ms, bus_ms, sector_ms) = (1.0 + 4.0 / 99.0, 0.1, 0.1);
+        assert!(0.3 + seek_ms < 5.0);
+        let read_ms = took_ms(Op::Read, 50);
+        assert!(
+            (read_ms - (5.0 + sector_ms + bus_ms + 0.01)).abs() < 0.001,
+            "{read_ms}"
+        );
+        let write_ms = took_ms(Op::Write, 50);
+        assert!(
+            (write_ms - (5.0 + sector_ms + 0.02)).abs() < 0.001,
+            "{write_ms}"
+        );
+        // What comes under the heads while they seek comes once more after a turn.
+        let missed_ms = took_ms(Op::Read, 10);
+        assert!(
+            (missed_ms - (11.0 + sector_ms + bus_ms + 0.01)).abs() < 0.001,
+            "{missed_ms}"
+        );
+    }
+
+    #[test]
+    fn a_read_of_what_was_read_ahead_takes_its_own_overhead() {
+        let request = |block| Request {
+            op: Op::Read,
+            block,
+            blocks: 4,
+            response_ms: 1.0,
+            gap_ms: 20.0,
+        };
+        let took = play(disk().as_mut(), &[request(8), request(12)]);
+        let hit_ms = 0.1 + 0.03 + 4.0 * 0.1 + 0.01;
+        assert!((took[1] - hit_ms).abs() < 0.001, "{took:?}");
+    }
+
+    #[test]
+    fn the_distance_of_distributions_is_horizontal() {
+        assert_eq!(rms(&[1.0, 2.0], &[1.0, 4.0]), 2.0_f64.sqrt());
+        assert_eq!(near(&[1.0, 2.0], &[1.05, 2.3]), 50.0);
+    }
+}
