@@ -14,7 +14,7 @@ const RESOURCE_DELAY: Nanos = Nanos::from_millis(3);
 
 /// How giving a list to the driver went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Run {
+enum ListOutcome {
     /// The driver took all of it; there may be more to do.
     Dispatched,
     /// Nothing to do, or the driver is busy.
@@ -270,7 +270,7 @@ impl RequestQueue {
         let Suspended { batch, hctx, .. } = self.suspended.remove(at);
         let then = batch.then;
         let run = self.issue_batch(now, batch, hctx, driver);
-        if run != Run::Dispatched {
+        if run != ListOutcome::Dispatched {
             return;
         }
         let again = match then {
@@ -292,7 +292,7 @@ impl RequestQueue {
         let hctx = taking.hctx;
         let run = self.take_requests(now, taking, step, driver);
         let again = match run {
-            Ok(Run::Dispatched) if !self.gives_way(now, hctx, driver) => {
+            Ok(ListOutcome::Dispatched) if !self.gives_way(now, hctx, driver) => {
                 self.dispatch_sched(now, hctx, driver)
             }
             Ok(_) => Ok(()),
@@ -465,7 +465,7 @@ impl RequestQueue {
         } else {
             self.hctxs[hctx].restart = true;
             let batch = Batch::new(hctx, list, 0, then);
-            if self.dispatch_rq_list(now, batch, hctx, driver) != Run::Dispatched {
+            if self.dispatch_rq_list(now, batch, hctx, driver) != ListOutcome::Dispatched {
                 return Ok(());
             }
             true
@@ -517,7 +517,7 @@ impl RequestQueue {
         hctx: usize,
         driver: &mut D,
     ) -> Result<(), Again> {
-        while self.dispatch_sched_batch(now, hctx, driver)? == Run::Dispatched {
+        while self.dispatch_sched_batch(now, hctx, driver)? == ListOutcome::Dispatched {
             if self.gives_way(now, hctx, driver) {
                 break;
             }
@@ -548,7 +548,7 @@ impl RequestQueue {
         now: Nanos,
         hctx: usize,
         driver: &mut D,
-    ) -> Result<Run, Again> {
+    ) -> Result<ListOutcome, Again> {
         let taking = Taking {
             hctx,
             list: RqList::new(),
@@ -566,7 +566,7 @@ impl RequestQueue {
         mut taking: Taking,
         mut step: DispatchStage,
         driver: &mut D,
-    ) -> Result<Run, Again> {
+    ) -> Result<ListOutcome, Again> {
         let hctx = taking.hctx;
         let (mut busy, mut none_dispatched) = (false, false);
         loop {
@@ -577,7 +577,7 @@ impl RequestQueue {
             };
             if let Some(name) = self.take_interrupts(now, point, driver) {
                 self.paused.push(Paused { name, taking, step });
-                return Ok(Run::Suspended);
+                return Ok(ListOutcome::Suspended);
             }
             step = match step {
                 DispatchStage::Ask => {
@@ -623,7 +623,7 @@ impl RequestQueue {
             if none_dispatched {
                 self.delay_run_all(now, hctx, RESOURCE_DELAY);
             }
-            Run::Stopped
+            ListOutcome::Stopped
         } else {
             let mut batch = Batch::new(hctx, list, list.len(), Continue::Scheduler);
             if taking.multi_hctxs {
@@ -703,7 +703,7 @@ impl RequestQueue {
             let mut list = RqList::new();
             list.push_back(&mut self.rqs, id);
             let batch = Batch::new(hctx, list, 1, Continue::Contexts);
-            if self.dispatch_rq_list(now, batch, hctx, driver) != Run::Dispatched {
+            if self.dispatch_rq_list(now, batch, hctx, driver) != ListOutcome::Dispatched {
                 return Ok(());
             }
         }
@@ -725,9 +725,9 @@ impl RequestQueue {
         batch: Batch,
         runs: usize,
         driver: &mut D,
-    ) -> Run {
+    ) -> ListOutcome {
         if batch.list.is_empty() {
-            return Run::Stopped;
+            return ListOutcome::Stopped;
         }
         self.issue_batch(now, batch, runs, driver)
     }
@@ -740,20 +740,20 @@ impl RequestQueue {
         mut batch: Batch,
         runs: usize,
         driver: &mut D,
-    ) -> Run {
+    ) -> ListOutcome {
         loop {
             let (others, dispatched) = (batch.others, batch.dispatched);
             let then = batch.then;
             let run = self.issue_list(now, batch, runs, driver);
-            if run == Run::Suspended {
+            if run == ListOutcome::Suspended {
                 return run;
             }
-            let dispatched = dispatched || run == Run::Dispatched;
+            let dispatched = dispatched || run == ListOutcome::Dispatched;
             if others.is_empty() {
                 return if dispatched {
-                    Run::Dispatched
+                    ListOutcome::Dispatched
                 } else {
-                    Run::Stopped
+                    ListOutcome::Stopped
                 };
             }
             batch = self.next_hctx_of(Batch {
@@ -770,7 +770,7 @@ impl RequestQueue {
         mut batch: Batch,
         runs: usize,
         driver: &mut D,
-    ) -> Run {
+    ) -> ListOutcome {
         let mut error = None;
         while let Some(id) = batch.list.front() {
             let _ = self.take_interrupts(now, RunPoint::Issue, driver);
@@ -791,7 +791,7 @@ impl RequestQueue {
                         hctx,
                         batch,
                     });
-                    return Run::Suspended;
+                    return ListOutcome::Suspended;
                 }
                 status @ (BlkStatus::Resource | BlkStatus::DevResource) => {
                     batch.needs_resource |= status == BlkStatus::Resource;
@@ -821,11 +821,11 @@ impl RequestQueue {
         }
         if batch.list.is_empty() {
             self.hctxs[batch.hctx].update_busy(false);
-            return Run::Dispatched;
+            return ListOutcome::Dispatched;
         }
         batch.needs_resource |= error == Some(PrepareError::NoBudget);
         self.keep_for_next_run(now, batch, driver);
-        Run::Stopped
+        ListOutcome::Stopped
     }
 
     /// What the driver did not take waits on the dispatch list. A request that

@@ -67,7 +67,7 @@ pub const TUNABLES: &[Tunable] = &[
         min: 0,
         max: i32::MAX as i64,
         default: 1,
-        help: "dispatches between two looks for requests that are late, less one",
+        help: "dispatches between two checks for late requests, less one",
     },
     DEADLINES[0],
     DEADLINES[1],

@@ -361,4 +361,21 @@ mod tests {
             (200.0, 300)
         );
     }
+
+    #[test]
+    fn processes_of_a_group_add_up_and_the_longest_time_counts() {
+        let of = |runtime_ns, error| JobResults {
+            members: 1,
+            syncs: 3,
+            runtime_ns,
+            error,
+            total_errors: 5,
+            ..JobResults::default()
+        };
+        let mut sum = of(20, 0);
+        sum.merge(&of(30, 28));
+        sum.merge(&of(10, 5));
+        assert_eq!((sum.members, sum.syncs, sum.total_errors), (3, 9, 15));
+        assert_eq!((sum.runtime_ns, sum.error), (30, 28));
+    }
 }

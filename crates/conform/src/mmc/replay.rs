@@ -51,7 +51,7 @@ pub(super) fn replay(
         partitions: description.partitions(),
     };
     let failed = |error: ModelError| refused(error.to_string());
-    let mut run = Run::start(&machine, wiring).map_err(failed)?;
+    let mut run = Replay::start(&machine, wiring).map_err(failed)?;
     run.load_modules(&machine).map_err(failed)?;
     let attributes = run.attributes();
     for given in &steps.given {
@@ -122,7 +122,7 @@ impl Machine {
     }
 }
 
-struct Run {
+struct Replay {
     model: Model,
     hosts: Rc<Hosts>,
     controller: DeviceId,
@@ -132,9 +132,9 @@ struct Run {
     issued: Vec<RequestLine>,
 }
 
-impl Run {
+impl Replay {
     /// The machine before the first module is loaded.
-    fn start(machine: &Machine, wiring: Wiring) -> Result<Run, ModelError> {
+    fn start(machine: &Machine, wiring: Wiring) -> Result<Replay, ModelError> {
         let mut model = Model::new();
         model.register_bus(BusType::PCI)?;
         for class in ["bdi", "block", "leds", "wakeup"] {
@@ -159,7 +159,7 @@ impl Run {
         hosts.wire(&machine.name, wiring);
         model.set_uevent_sequence(machine.first_sequence.saturating_sub(1));
         model.set_disk_sequence(machine.first_disk.saturating_sub(1));
-        Ok(Run {
+        Ok(Replay {
             uevents_before: model.uevents().len(),
             model,
             hosts,

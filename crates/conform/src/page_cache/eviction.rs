@@ -17,7 +17,7 @@ use blklab_fs::{Event, Host, PAGE_BYTES, Vfs};
 use super::calls::Call;
 use super::recorded::{Recorded, RecordedStep, read_steps};
 use super::run::replay;
-use super::{Run, compare_steps};
+use super::{RecordedRun, compare_steps};
 use crate::recording::beside;
 use crate::report::{Report, TraceReport};
 use crate::{ConformError, Difference, Mode};
@@ -156,7 +156,7 @@ pub fn eviction(traces: &[PathBuf]) -> Result<Report, ConformError> {
 }
 
 fn compare(path: &Path) -> Result<TraceReport, ConformError> {
-    let run = Run::open(path)?;
+    let run = RecordedRun::open(path)?;
     let policy = run.description.policy();
     let policy = policy.ok_or_else(|| ConformError::Description {
         file: beside(path, ".json").display().to_string(),

@@ -39,7 +39,7 @@ pub fn page_cache(traces: &[PathBuf]) -> Result<Report, ConformError> {
 }
 
 /// A recorded run: what was called, on which files.
-struct Run {
+struct RecordedRun {
     calls: Vec<Call>,
     description: Description,
     files: Vec<RunFile>,
@@ -47,9 +47,9 @@ struct Run {
     inodes: BTreeMap<u64, InodeId>,
 }
 
-impl Run {
+impl RecordedRun {
     /// Reads what lies beside a trace.
-    fn open(path: &Path) -> Result<Run, ConformError> {
+    fn open(path: &Path) -> Result<RecordedRun, ConformError> {
         let calls = read_calls(&beside(path, ".calls.txt"))?;
         let described = beside(path, ".json");
         let description = Description::open(&described)?;
@@ -62,7 +62,7 @@ impl Run {
         let inodes = (files.iter().zip(0..))
             .map(|(file, n)| (file.number, InodeId(n)))
             .collect();
-        Ok(Run {
+        Ok(RecordedRun {
             calls,
             description,
             files,
@@ -72,7 +72,7 @@ impl Run {
 }
 
 fn compare(path: &Path) -> Result<TraceReport, ConformError> {
-    let run = Run::open(path)?;
+    let run = RecordedRun::open(path)?;
     let (files, description) = (&run.files, &run.description);
     let steps = read_steps(path, &run.inodes, &[])?;
     let is_data = |event: &Event| match event {

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use blklab_fs::{Bio, BioId, Event, Extent, Host, InodeId, Memory, PAGE_BYTES, Policy, Vfs};
 
-use super::Run;
+use super::RecordedRun;
 use super::calls::RunFile;
 use super::eviction::Shortage;
 use super::program::Program;
@@ -22,7 +22,11 @@ const SECTORS: u64 = PAGE_BYTES / 512;
 const TLB_ENTRIES: usize = 256;
 
 /// Our steps, each with the call that it was taken in.
-pub(super) fn replay(run: &Run, steps: &[Recorded], policy: Option<Policy>) -> Vec<(usize, Event)> {
+pub(super) fn replay(
+    run: &RecordedRun,
+    steps: &[Recorded],
+    policy: Option<Policy>,
+) -> Vec<(usize, Event)> {
     let files = &run.files;
     let device = Device {
         files,

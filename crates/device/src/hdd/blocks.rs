@@ -6,7 +6,7 @@
 //! only by reading the block, waiting until it comes around again, and writing
 //! all of it.
 
-use super::buffer::Run;
+use super::buffer::SectorRun;
 
 /// Blocks of some sectors each.
 #[derive(Clone, Copy, Debug)]
@@ -17,7 +17,7 @@ pub(super) struct Blocks {
 /// Blocks that the heads go over once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pass {
-    pub(super) run: Run,
+    pub(super) run: SectorRun,
     pub(super) write: bool,
 }
 
@@ -34,8 +34,8 @@ impl Blocks {
     }
 
     /// The blocks that hold a run.
-    pub(super) fn around(&self, run: Run) -> Run {
-        Run {
+    pub(super) fn around(&self, run: SectorRun) -> SectorRun {
+        SectorRun {
             start: run.start / self.sectors * self.sectors,
             end: run.end.div_ceil(self.sectors) * self.sectors,
         }
@@ -43,11 +43,11 @@ impl Blocks {
 
     /// What the heads go over, in order: for a write the first and the last
     /// block to read, where they are written in part, and then everything.
-    pub(super) fn passes(&self, run: Run, write: bool) -> [Option<Pass>; 3] {
+    pub(super) fn passes(&self, run: SectorRun, write: bool) -> [Option<Pass>; 3] {
         let whole = self.around(run);
         let all = Pass { run: whole, write };
         let read = |start| {
-            let run = Run {
+            let run = SectorRun {
                 start,
                 end: start + self.sectors,
             };
@@ -73,7 +73,7 @@ mod tests {
         #[test]
         fn a_write_reads_the_blocks_that_it_does_not_fill(start in 0u64..64, length in 1u64..40) {
             let blocks = Blocks::new(4096);
-            let run = Run { start, end: start + length };
+            let run = SectorRun { start, end: start + length };
             let in_part = |block: &u64| {
                 let filled = (block * 8..block * 8 + 8).filter(|s| (run.start..run.end).contains(s));
                 (1..8).contains(&filled.count())

@@ -6,12 +6,12 @@ use super::spec::HddSpec;
 
 /// A run of sectors, from the first to before the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Run {
+pub(crate) struct SectorRun {
     pub(crate) start: u64,
     pub(crate) end: u64,
 }
 
-impl Run {
+impl SectorRun {
     /// Whether it has sectors from `start` to before `end`.
     pub(crate) fn overlaps(&self, start: u64, end: u64) -> bool {
         self.start < end && start < self.end
@@ -41,20 +41,26 @@ impl Dirty {
     }
 
     /// The runs next to a sector, at most `most` on either side.
-    pub(crate) fn runs_near(&self, sector: u64, most: usize) -> impl Iterator<Item = Run> + '_ {
+    pub(crate) fn runs_near(
+        &self,
+        sector: u64,
+        most: usize,
+    ) -> impl Iterator<Item = SectorRun> + '_ {
         let before = self.runs.range(..sector).rev().take(most);
         let after = self.runs.range(sector..).take(most);
-        before.chain(after).map(|(&start, &end)| Run { start, end })
+        before
+            .chain(after)
+            .map(|(&start, &end)| SectorRun { start, end })
     }
 
     /// The last run that starts before a sector.
-    fn last_before(&self, sector: u64) -> Option<Run> {
+    fn last_before(&self, sector: u64) -> Option<SectorRun> {
         let (&start, &end) = self.runs.range(..sector).next_back()?;
-        Some(Run { start, end })
+        Some(SectorRun { start, end })
     }
 
     /// Adds a run and joins it with those that it touches.
-    pub(crate) fn add(&mut self, run: Run) {
+    pub(crate) fn add(&mut self, run: SectorRun) {
         let mut joined = run;
         while let Some(touching) = self.last_before(run.end + 1)
             && touching.end >= run.start
@@ -69,18 +75,18 @@ impl Dirty {
     }
 
     /// Takes a run out, wherever it is within the others.
-    pub(crate) fn remove(&mut self, run: Run) {
+    pub(crate) fn remove(&mut self, run: SectorRun) {
         while let Some(found) = self.last_before(run.end)
             && found.end > run.start
         {
             self.runs.remove(&found.start);
             self.sectors -= found.end - found.start;
             for rest in [
-                Run {
+                SectorRun {
                     start: found.start,
                     end: run.start.min(found.end),
                 },
-                Run {
+                SectorRun {
                     start: run.end.max(found.start),
                     end: found.end,
                 },
@@ -94,7 +100,7 @@ impl Dirty {
     }
 
     /// Whether all of a run is here.
-    pub(crate) fn covers(&self, run: Run) -> bool {
+    pub(crate) fn covers(&self, run: SectorRun) -> bool {
         self.runs
             .range(..=run.start)
             .next_back()
@@ -105,7 +111,7 @@ impl Dirty {
 /// Runs that were read, the least recently used one replaced first.
 #[derive(Clone, Debug)]
 pub(crate) struct Segments {
-    runs: Vec<(Run, u64)>,
+    runs: Vec<(SectorRun, u64)>,
     most: usize,
     sectors_each: u64,
     uses: u64,
@@ -127,7 +133,7 @@ impl Segments {
     }
 
     /// Whether all of a run is in one segment.
-    pub(crate) fn hit(&mut self, run: Run) -> bool {
+    pub(crate) fn hit(&mut self, run: SectorRun) -> bool {
         self.uses += 1;
         let uses = self.uses;
         let found = self
@@ -144,7 +150,7 @@ impl Segments {
     }
 
     /// Whether all of a run is in one segment, without its being used.
-    pub(crate) fn holds(&self, run: Run) -> bool {
+    pub(crate) fn holds(&self, run: SectorRun) -> bool {
         let mut held = self.runs.iter().map(|(held, _)| held);
         held.any(|held| held.start <= run.start && run.end <= held.end)
     }
@@ -165,7 +171,7 @@ impl Segments {
     }
 
     /// Keeps what was read, at the end of a segment that it continues.
-    pub(crate) fn keep(&mut self, run: Run) {
+    pub(crate) fn keep(&mut self, run: SectorRun) {
         self.uses += 1;
         let uses = self.uses;
         let continued = self
@@ -191,7 +197,7 @@ impl Segments {
     }
 
     /// Forgets what is written over.
-    pub(crate) fn forget(&mut self, run: Run) {
+    pub(crate) fn forget(&mut self, run: SectorRun) {
         self.runs
             .retain(|(held, _)| !run.overlaps(held.start, held.end));
     }
@@ -252,7 +258,7 @@ mod tests {
             let mut dirty = Dirty::default();
             let mut plain = BTreeSet::new();
             for (add, start, length) in steps {
-                let run = Run { start, end: start + length };
+                let run = SectorRun { start, end: start + length };
                 prop_assert_eq!(dirty.covers(run), (run.start..run.end).all(|s| plain.contains(&s)));
                 if add {
                     dirty.add(run);
@@ -262,7 +268,7 @@ mod tests {
                     (run.start..run.end).for_each(|s| { plain.remove(&s); });
                 }
                 prop_assert_eq!(dirty.sectors(), plain.len() as u64);
-                let runs: Vec<Run> = dirty.runs_near(0, usize::MAX).collect();
+                let runs: Vec<SectorRun> = dirty.runs_near(0, usize::MAX).collect();
                 prop_assert!(runs.windows(2).all(|pair| pair[0].end < pair[1].start));
             }
         }

@@ -6,7 +6,7 @@
 
 use blklab_stats::ArmStats;
 
-use super::buffer::Run;
+use super::buffer::SectorRun;
 use super::mechanics::Access;
 
 /// What the heads have done, and what they are at.
@@ -88,7 +88,7 @@ impl Counters {
     }
 
     /// A run passes under the heads.
-    pub(super) fn sectors(&mut self, run: Run, write: bool) {
+    pub(super) fn sectors(&mut self, run: SectorRun, write: bool) {
         match write {
             true => self.done.sectors_written += run.end - run.start,
             false => self.done.sectors_read += run.end - run.start,
@@ -96,7 +96,7 @@ impl Counters {
     }
 
     /// Reading ahead comes to a run in `ns`.
-    pub(super) fn stream(&mut self, start_ns: u64, run: Run, ns: u64) {
+    pub(super) fn stream(&mut self, start_ns: u64, run: SectorRun, ns: u64) {
         self.done.reads_streamed += 1;
         self.add(Phase::Transfer, start_ns, ns);
         self.sectors(run, false);

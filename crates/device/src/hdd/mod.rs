@@ -26,7 +26,7 @@ use blklab_stats::{DeviceStats, DriveTimeline, Work};
 use crate::spec::{Model, ModelType};
 use crate::{Command, CommandStatus, Completion, Device, Identity};
 use blocks::{Blocks, Pass};
-use buffer::{Dirty, FlushEstimate, Run, Segments};
+use buffer::{Dirty, FlushEstimate, SectorRun, Segments};
 use counters::Counters;
 use mechanics::Mechanics;
 use recorder::Recorder;
@@ -84,7 +84,7 @@ struct ActiveCommand {
     tag: u32,
     op: Op,
     fua: bool,
-    run: Run,
+    run: SectorRun,
     arrived_ns: u64,
     /// Since when it is carried out.
     begun_ns: u64,
@@ -100,7 +100,7 @@ struct ActiveCommand {
 enum ArmTask {
     Read(u32),
     Write(u32),
-    Destage(Run),
+    Destage(SectorRun),
 }
 
 /// Reading on after a read, until something else wants the arm.
@@ -270,7 +270,7 @@ impl Hdd {
     }
 
     /// Writes that are in the buffer and whose end has not reached the host.
-    fn unanswered_writes(&self) -> Vec<Run> {
+    fn unanswered_writes(&self) -> Vec<SectorRun> {
         let leaving = self
             .events
             .iter()
@@ -304,7 +304,7 @@ impl Hdd {
             let start = ahead
                 .from
                 .max(end.saturating_sub(self.segments.sectors_each()));
-            self.segments.keep(Run { start, end });
+            self.segments.keep(SectorRun { start, end });
             self.mechanics.move_to(end - 1);
         }
     }
@@ -323,7 +323,7 @@ impl Hdd {
     }
 
     /// How far the heads read on after a run: to the end of a block.
-    fn read_ahead_until(&self, run: Run) -> u64 {
+    fn read_ahead_until(&self, run: SectorRun) -> u64 {
         let end = self.blocks.around(run).end;
         let distance = self.blocks.at_least(self.spec.cache.read_ahead_sectors);
         let until = (end + distance).min(self.spec.identity.capacity_sectors.max(end));
@@ -352,7 +352,7 @@ impl Hdd {
     /// so that they stay ahead of it. Once they have stopped they wait until
     /// half of it is used up, since going back to where they were costs a wait
     /// for rotation.
-    fn read_on(&mut self, now_ns: u64, run: Run) {
+    fn read_on(&mut self, now_ns: u64, run: SectorRun) {
         let Some(ahead) = self.ahead else { return };
         let until = self.read_ahead_until(run);
         if until <= ahead.until || run.end > ahead.until {
@@ -377,7 +377,7 @@ impl Hdd {
     /// Up to where the heads read on after a read whatever else waits: once they
     /// have come to a sequential reader, far enough that the way was worth it.
     /// Its further reads do not extend that.
-    fn reads_on_at_least_until(&self, now_ns: u64, run: Run) -> u64 {
+    fn reads_on_at_least_until(&self, now_ns: u64, run: SectorRun) -> u64 {
         let streams = self.streams(now_ns, self.not_in_buffer(run)).is_some();
         match self.ahead {
             Some(ahead) if streams => ahead.at_least_until,
@@ -476,7 +476,7 @@ impl Hdd {
 
     /// When a run will have passed under the heads, which are then at its end; what is
     /// written of it is there at `data_ns`.
-    fn reach(&mut self, now_ns: u64, run: Run, write: bool, data_ns: u64) -> u64 {
+    fn reach(&mut self, now_ns: u64, run: SectorRun, write: bool, data_ns: u64) -> u64 {
         let run = match write {
             true => run,
             false => self.not_in_buffer(run),
@@ -521,17 +521,17 @@ impl Hdd {
 
     /// The blocks that are to be read for a run that is not all in the buffer:
     /// those at its begin that are there are not read again.
-    fn not_in_buffer(&self, run: Run) -> Run {
+    fn not_in_buffer(&self, run: SectorRun) -> SectorRun {
         let held = self.segments.held_until(run.start).min(run.end - 1);
         let start = run
             .start
-            .max(self.blocks.around(Run { start: held, ..run }).start);
-        self.blocks.around(Run { start, ..run })
+            .max(self.blocks.around(SectorRun { start: held, ..run }).start);
+        self.blocks.around(SectorRun { start, ..run })
     }
 
     /// Where reading ahead is about to come to some blocks, when it will be
     /// through.
-    fn streams(&self, now_ns: u64, run: Run) -> Option<u64> {
+    fn streams(&self, now_ns: u64, run: SectorRun) -> Option<u64> {
         let ahead = self.ahead?;
         let read = self.sectors_read_ahead(now_ns, &ahead);
         let at = ahead.from + read;
@@ -599,7 +599,7 @@ impl Hdd {
             .map(|run| {
                 // Cut between blocks.
                 let most = self.blocks.around(run).start + self.blocks.at_least(DESTAGE_SECTORS);
-                let part = Run {
+                let part = SectorRun {
                     start: run.start,
                     end: run.end.min(most),
                 };
@@ -612,7 +612,7 @@ impl Hdd {
     }
 
     /// How long until a run's first sector is under the heads.
-    fn cost_ns(&self, now_ns: u64, run: Run, write: bool) -> u64 {
+    fn cost_ns(&self, now_ns: u64, run: SectorRun, write: bool) -> u64 {
         let run = match write {
             true => run,
             false => self.not_in_buffer(run),
@@ -673,7 +673,7 @@ impl Device for Hdd {
             tag: command.tag,
             op: command.op,
             fua: command.fua,
-            run: Run {
+            run: SectorRun {
                 start,
                 end: start.saturating_add(command.sectors as u64),
             },

@@ -2,7 +2,7 @@
 
 use blklab_stats::{Activity, Cause, DrivePart, DriveTimeline, Work};
 
-use super::buffer::Run;
+use super::buffer::SectorRun;
 
 /// What was seen and not taken yet.
 #[derive(Clone, Debug, Default)]
@@ -10,7 +10,7 @@ pub(super) struct Recorder {
     seen: DriveTimeline,
     next_command: u32,
     /// Whose data is in the buffer and not on the platters yet.
-    written: Vec<(Run, u32)>,
+    written: Vec<(SectorRun, u32)>,
     /// The commands that the arm works for.
     served: Vec<u32>,
 }
@@ -23,13 +23,13 @@ impl Recorder {
     }
 
     /// A command's data is in the buffer.
-    pub(super) fn wrote(&mut self, run: Run, command: u32) {
+    pub(super) fn wrote(&mut self, run: SectorRun, command: u32) {
         self.written.push((run, command));
     }
 
     /// Data in the buffer will not be written from there.
-    pub(super) fn forget(&mut self, run: Run) {
-        let within = |of: &Run| run.start <= of.start && of.end <= run.end;
+    pub(super) fn forget(&mut self, run: SectorRun) {
+        let within = |of: &SectorRun| run.start <= of.start && of.end <= run.end;
         self.written.retain(|(of, _)| !within(of));
     }
 
@@ -45,8 +45,8 @@ impl Recorder {
     }
 
     /// What the arm does next empties the buffer of a run.
-    pub(super) fn empties(&mut self, run: Run) {
-        let overlap = |of: &Run| of.start < run.end && run.start < of.end;
+    pub(super) fn empties(&mut self, run: SectorRun) {
+        let overlap = |of: &SectorRun| of.start < run.end && run.start < of.end;
         let written = self.written.iter().filter(|(of, _)| overlap(of));
         self.served.clear();
         self.served.extend(written.map(|(_, command)| *command));

@@ -101,7 +101,7 @@ pub const TUNABLES: &[Tunable] = &[
         min: 0,
         max: i32::MAX as i64,
         default: 8,
-        help: "dispatches between two looks for requests that are late",
+        help: "dispatches between two checks for late requests",
     },
     Tunable {
         name: "writes_starved",

@@ -32,7 +32,7 @@
 //!   (`block_kb`), the block of the oldest write first.
 //! - *Turns.* A deep submitter's read goes before a write that came no more
 //!   than `read_lead` requests before it; light ones' go first, but after
-//!   `reads_run` of them that writes had to watch it is the writes' turn. Then
+//!   `reads_run` of them while writes wait it is the writes' turn. Then
 //!   `write_run` writes go. While there are reads, writes take no more than
 //!   `write_share` of the drive's queue. That is all of it by default: a drive
 //!   with a write cache keeps a read waiting for what it has cached, not for what

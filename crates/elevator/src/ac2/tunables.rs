@@ -52,7 +52,7 @@ pub const TUNABLES: &[Tunable] = &[
         Unit::Count,
         (0, 31),
         4,
-        "reads that a write in the drive counts for on its die",
+        "how many reads a write in the drive counts as in its die's load",
     ),
     Tunable::new(
         "light_depth",
@@ -66,7 +66,7 @@ pub const TUNABLES: &[Tunable] = &[
         Unit::Count,
         COUNT,
         4,
-        "reads of light submitters in a row that waiting writes have to watch",
+        "reads of light submitters that may go in a row while writes wait",
     ),
     Tunable::new(
         "write_run",
@@ -101,7 +101,7 @@ pub const TUNABLES: &[Tunable] = &[
         Unit::Count,
         COUNT,
         8,
-        "dispatches between two looks for requests that are late",
+        "dispatches between two checks for late requests",
     ),
     Tunable::new(
         "sync_read_expire",
@@ -143,7 +143,7 @@ pub const TUNABLES: &[Tunable] = &[
         Unit::Count,
         COUNT,
         32,
-        "requests that a deep submitter's read may have come after a write that it goes before",
+        "a deep submitter's read goes before a write that came at most so many requests earlier",
     ),
     Tunable::new(
         "ranges",

@@ -83,7 +83,7 @@ fn any_call() -> impl Strategy<Value = Call> {
 const HEAD_MAY_WAIT: [&str; 2] = ["kyber", "adios"];
 
 /// A scheduler and what it should hold.
-struct Run {
+struct CheckedRun {
     queue: TestQueue,
     /// Queued requests, and whether they were inserted at the head.
     queued: BTreeMap<usize, (RequestId, bool)>,
@@ -95,9 +95,9 @@ struct Run {
     order: Vec<u64>,
 }
 
-impl Run {
-    fn new(kind: &ElevatorType) -> Option<Run> {
-        Some(Run {
+impl CheckedRun {
+    fn new(kind: &ElevatorType) -> Option<CheckedRun> {
+        Some(CheckedRun {
             queue: TestQueue::new(kind.build(&queue_info())?),
             queued: BTreeMap::new(),
             in_flight: Vec::new(),
@@ -252,7 +252,7 @@ impl Run {
 }
 
 fn run(kind: &ElevatorType, steps: &[Call]) -> Option<Vec<u64>> {
-    let mut run = Run::new(kind)?;
+    let mut run = CheckedRun::new(kind)?;
     steps.iter().for_each(|step| run.step(step));
     run.drain();
     Some(run.order)

@@ -30,7 +30,7 @@ enum SlotSource {
 
 /// Slots of a read that lie side by side in one page.
 #[derive(Clone, Copy, Debug, Default)]
-struct Run {
+struct SlotRun {
     /// One of them.
     at: u32,
     whole: PageRead,
@@ -102,7 +102,7 @@ impl Reads {
         let end = first_byte + bytes;
         let (mut from_dram, mut zeros) = (0, 0);
         let mut byte = first_byte;
-        let mut run = Run::default();
+        let mut run = SlotRun::default();
         let mut parts = 0;
         while byte < end {
             let slot = (byte >> unit_bits) as u32;
@@ -121,7 +121,7 @@ impl Reads {
                 SlotSource::Flash(at) => {
                     if run.host_bytes > 0 && !ctx.media.ftl.same_page(run.at, at) {
                         parts += self.read_run(ctx, now_ns, index, run);
-                        run = Run::default();
+                        run = SlotRun::default();
                     }
                     run.at = at;
                     run.whole.add(&self.codewords, at, alone_bytes);
@@ -200,7 +200,7 @@ impl Reads {
 
     /// Reads a run, if there is one; returns how many parts of its command that
     /// is.
-    fn read_run(&mut self, ctx: &mut ReadCtx<'_>, now_ns: u64, index: u32, run: Run) -> u32 {
+    fn read_run(&mut self, ctx: &mut ReadCtx<'_>, now_ns: u64, index: u32, run: SlotRun) -> u32 {
         if run.host_bytes == 0 {
             return 0;
         }

@@ -53,11 +53,11 @@ const SCRIPT: &str = include_str!("timeline.js");
 #[template(path = "timeline.html")]
 pub(super) struct Timelines<'a> {
     timelines: &'a [SchedulerTimeline],
-    runs: Vec<Run<'a>>,
+    runs: Vec<DrawnRun<'a>>,
 }
 
 /// A scheduler's run, and its columns as the script reads them.
-struct Run<'a> {
+struct DrawnRun<'a> {
     scheduler: &'a str,
     columns: Value,
 }
@@ -67,7 +67,7 @@ impl<'a> Timelines<'a> {
         let drawn = timelines
             .iter()
             .filter(|t| t.timeline.disks.iter().any(|d| !d.drive.parts.is_empty()));
-        let runs = drawn.map(|t| Run {
+        let runs = drawn.map(|t| DrawnRun {
             scheduler: &t.scheduler,
             columns: columns(&t.timeline),
         });
@@ -79,7 +79,7 @@ impl<'a> Timelines<'a> {
 }
 
 /// What the script draws.
-fn data(runs: &[Run<'_>]) -> String {
+fn data(runs: &[DrawnRun<'_>]) -> String {
     let runs: Vec<&Value> = runs.iter().map(|run| &run.columns).collect();
     let kinds: Vec<Value> = KINDS
         .iter()
@@ -120,7 +120,7 @@ fn explanation(timelines: &[SchedulerTimeline]) -> String {
 type LegendArea = (Safe<String>, &'static str);
 
 /// The areas, and the kinds that are seen anywhere, by their group.
-fn legend(runs: &[Run<'_>]) -> Vec<(&'static str, Vec<LegendArea>)> {
+fn legend(runs: &[DrawnRun<'_>]) -> Vec<(&'static str, Vec<LegendArea>)> {
     let mut seen = [false; KINDS.len()];
     for kinds in runs.iter().filter_map(|run| run.columns["kind"].as_array()) {
         for kind in kinds.iter().filter_map(Value::as_u64) {
