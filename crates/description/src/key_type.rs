@@ -250,10 +250,7 @@ fn digits(value: &DeValue<'_>) -> Option<u64> {
 
 fn fraction(value: &DeValue<'_>) -> Option<f64> {
     match value {
-        DeValue::Integer(digits) => {
-            let number = i128::from_str_radix(digits.as_str(), digits.radix()).ok()?;
-            Some(number as f64)
-        }
+        DeValue::Integer(_) => digits(value).map(|number| number as f64),
         DeValue::Float(digits) => digits.as_str().parse().ok().filter(|n: &f64| n.is_finite()),
         _ => None,
     }

@@ -223,8 +223,7 @@ impl FlushEstimate {
     pub(super) fn new(spec: &HddSpec) -> FlushEstimate {
         let arm = &spec.mechanics;
         FlushEstimate {
-            positioning_ns: (arm.average_seek_ns + arm.turn_ns / 2)
-                .saturating_add_signed(arm.write_settle_ns),
+            positioning_ns: arm.average_seek_ns + arm.write_settle_ns + arm.turn_ns / 2,
             limit_ns: spec.cache.flush_limit_ns,
         }
     }

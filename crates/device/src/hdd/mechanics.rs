@@ -44,7 +44,7 @@ pub(crate) struct Mechanics {
     average_seek_ns: u64,
     full_seek_ns: u64,
     head_switch_ns: u64,
-    write_settle_ns: i64,
+    write_settle_ns: u64,
     cylinder: u32,
     head: u32,
 }
@@ -169,7 +169,7 @@ impl Mechanics {
             seek_ns = seek_ns.max(self.head_switch_ns);
         }
         if write && seek_ns > 0 {
-            seek_ns = seek_ns.saturating_add_signed(self.write_settle_ns);
+            seek_ns += self.write_settle_ns;
         }
         let there_ns = now_ns + seek_ns;
         let ready_ns = there_ns.max(data_ns);

@@ -177,9 +177,8 @@ keys! {
             .such_that(|ns| *ns >= average_seek_ns, "at least mechanics.average_seek_us");
         /// To another head on the same cylinder.
         pub head_switch_ns: u64 as "head_switch_us" = number(0.0..=MAX_US).map(nanos);
-        /// What a write takes longer to settle; below zero where a read does.
-        pub write_settle_ns: i64 as "write_settle_us" =
-            number(-MAX_US..=MAX_US).map(|us| (us * 1e3).round() as i64);
+        /// What a write takes longer to settle.
+        pub write_settle_ns: u64 as "write_settle_us" = number(0.0..=MAX_US).map(nanos);
     }
 }
 

@@ -267,7 +267,8 @@ fn describe(fact: &Record, zones: &[&Record], seeks: &[&Record]) -> Result<Strin
         60e3 / figure("rev_ms")?,
         curve_of(seeks)?,
         us("head_switch_ms", 0.0)?,
-        us("write_settle_extra_ms", 0.0)?
+        // A write settles no sooner than a read: what is below zero came from a fit.
+        us("write_settle_extra_ms", 0.0)?.max(0.0)
     ));
     let tracks = match code("readahead_kind")? {
         TO_TRACK_END => "read_ahead_tracks = 0\n",
@@ -353,7 +354,7 @@ mod tests {
         read_hit_after_write_ms,read_miss_after_read_ms,read_miss_after_write_ms,\
         write_hit_after_read_ms,write_hit_after_write_ms,write_miss_after_read_ms,\
         write_miss_after_write_ms,read_completion_ms,write_completion_ms,data_prep_ms\n\
-        d,M,2,10,0.5,-0.25,8,10,0.1,2,100,1,100,0,0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.01,0.02,0.03\n";
+        d,M,2,10,0.5,0.25,8,10,0.1,2,100,1,100,0,0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.01,0.02,0.03\n";
     const ZONES: &str = "disk,first_cyl,last_cyl,blocks_per_track,empty_front,track_skew,\
         cylinder_skew,spares\nd,0,99,100,400,10.0,20.0,20\nd,101,200,50,0,5.0,10.0,0\n";
     const SEEKS: &str = "disk,distance_cyl,seek_ms\nd,1,1.0\nd,100,5.0\nd,200,9.0\n";
