@@ -79,7 +79,7 @@ evidence: build
 bench:
 	$(CARGO) bench --workspace --benches --locked
 
-# Our NBD server beside nbdkit and qemu-nbd.
+# Our servers beside nbdkit, qemu-nbd and qemu-storage-daemon.
 bench-serve: setup build
 	./benches/serve.sh
 

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Our NBD server against nbdkit's memory plugin and qemu-nbd, in one run: IOPS
-# and the server's CPU time per I/O. 4 KiB, half reads, anywhere in 1 GiB.
+# Our NBD server against nbdkit's memory plugin and qemu-nbd, and our vhost-user-blk
+# against qemu-storage-daemon's, in one run: IOPS and the server's CPU time per I/O.
+# 4 KiB, half reads, anywhere in 1 GiB.
 # Usage: benches/serve.sh [SECONDS]; BLKLAB names the program.
 set -eu
 
@@ -42,10 +43,18 @@ with_fio() { # uri depth jobs
         awk -F';' 'NF > 50 {print $8; print $49}'
 }
 
+# uri NAME: where clients find a server.
+uri() {
+    case $1 in
+        v_*) echo "vhost-user:$place/$1.sock" ;;
+        *) echo "nbd+unix:///?socket=$place/$1.sock" ;;
+    esac
+}
+
 # measure CLIENT NAME DEPTH JOBS: "IOPS us-of-CPU-per-I/O percent-busy"
 measure() {
     eval "pid=\$pid_$2"
-    uri="nbd+unix:///?socket=$place/$2.sock"
+    uri=$(uri "$2")
     before=$(ticks "$pid")
     iops=$("with_$1" "$uri" "$3" "$4" | awk '{sum += $1} END {print sum}')
     after=$(ticks "$pid")
@@ -71,26 +80,50 @@ fi
 clients=load
 have fio && clients="$clients fio"
 
-# Every page is written once, so that no server is measured making memory.
-for server in $servers; do
-    "$blklab" load "nbd+unix:///?socket=$place/$server.sock" --bs 1M --depth 4 \
-        --reads 0 --sequential --seconds 2 >/dev/null
-done
-for client in $clients; do
+# The disks of virtual machines.
+serve v_none "$blklab" serve --vhost-user "$place/v_none.sock" --memory 1G
+serve v_mqd "$blklab" serve --vhost-user "$place/v_mqd.sock" --memory 1G --scheduler mq-deadline
+serve v_poll "$blklab" serve --vhost-user "$place/v_poll.sock" --memory 1G \
+    --scheduler mq-deadline --busy-poll 50
+machines="v_none v_mqd v_poll"
+if have qemu-storage-daemon && [ -d /dev/shm ]; then
+    disk=$(mktemp /dev/shm/blklab-bench.XXXXXX)
+    trap 'kill $pids 2>/dev/null || :; wait 2>/dev/null || :; rm -rf "$place" "$disk"' EXIT
+    truncate -s 1G "$disk"
+    serve v_qemu qemu-storage-daemon \
+        --blockdev driver=file,node-name=disk,filename="$disk" \
+        --export "type=vhost-user-blk,id=disk,node-name=disk,writable=on,num-queues=4,addr.type=unix,addr.path=$place/v_qemu.sock"
+    machines="v_qemu $machines"
+fi
+
+# compare CLIENT SERVER...: a table; ratios are to the first server.
+compare() {
+    client=$1
+    shift
+    # Every page is written once, so that no server is measured making memory.
+    for server in "$@"; do
+        "$blklab" load "$(uri "$server")" --bs 1M --depth 4 --reads 0 --sequential \
+            --seconds 2 >/dev/null
+    done
     echo
     echo "client: $client"
-    echo "| depth x jobs | server | IOPS | CPU us/IO | server busy % | IOPS / nbdkit | CPU / nbdkit |"
+    echo "| depth x jobs | server | IOPS | CPU us/IO | server busy % | IOPS / $1 | CPU / $1 |"
     echo "|---|---|---:|---:|---:|---:|---:|"
     for shape in "1 1" "64 1" "64 4"; do
-        set -- $shape
         base=
-        for server in $servers; do
-            result=$(measure "$client" "$server" "$1" "$2")
+        for server in "$@"; do
+            result=$(measure "$client" "$server" ${shape% *} ${shape#* })
             [ -n "$base" ] || base=$result
-            echo "$result $base" | awk -v shape="$1x$2" -v server="$server" '{
+            echo "$result $base" | awk -v shape="$shape" -v server="$server" '{
+                sub(" ", "x", shape)
                 printf "| %s | %s | %d | %.2f | %d | %.2f | %.2f |\n",
                     shape, server, $1, $2, $3, $1 / $4, $2 / $5
             }'
         done
     done
+}
+
+for client in $clients; do
+    compare "$client" $servers
 done
+compare load $machines

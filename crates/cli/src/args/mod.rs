@@ -67,7 +67,7 @@ pub(crate) enum Command {
     Calibrate(CalibrateArgs),
     /// Hold our schedulers and block layer against traces of a real kernel
     Conform(ConformArgs),
-    /// Serve block devices over NBD, with a scheduler and a drive's speed
+    /// Serve block devices over NBD or vhost-user, with a scheduler and a drive's speed
     Serve(Box<ServeArgs>),
     /// Show an attribute of a running server
     Get(GetArgs),
