@@ -1,5 +1,6 @@
-//! fio job files, traces, and generators of addresses and arrivals
+//! fio job files, lists of calls, traces, and generators of addresses and arrivals
 
+pub mod calls;
 pub mod cgroup;
 pub mod fio;
 pub mod generate;

@@ -33,6 +33,7 @@ pub use loader::Override;
 pub use options::option_tables;
 pub use source::{Arguments, JobSource, has_option, option_names};
 pub use spec::*;
+pub(crate) use units::bytes as bytes_of;
 
 use loader::Loader;
 

@@ -37,7 +37,7 @@ pub use reader::{Reader, open};
 pub use record::{IoEnd, Item, TraceRecord, device_number};
 pub use rwbs::Rwbs;
 
-use lines::Lines;
+pub(crate) use lines::Lines;
 
 /// Every format of traces to replay. One that fits a trace's start is taken before
 /// those behind it.

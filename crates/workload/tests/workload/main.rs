@@ -4,6 +4,7 @@
 mod addresses;
 mod addresses_against_fio;
 mod blktrace;
+mod calls;
 mod fio_jobs;
 mod fio_jobs_against_fio;
 mod kernel_traces;

@@ -1,0 +1,554 @@
+//! A list of calls as a text: read with messages that name line, call and what would be
+//! right, and written so that it reads the same.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use blklab_description::{hint, read_text};
+
+use super::argument::{Argument, Bytes, Errno, Handle, Path, Word, is_name};
+use super::call::{CALLS, Call};
+
+/// Loops in loops at most: what reads and runs a list goes as deep.
+const DEPTH_MAX: usize = 16;
+
+/// A list of calls.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CallList {
+    /// What it is, in a line: its first comment.
+    pub help: String,
+    /// What is there before the first call.
+    pub prepared: Vec<Prepared>,
+    /// The programs that call.
+    pub programs: Vec<Program>,
+}
+
+/// What is there before the first call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prepared {
+    /// Its path; directories on the way are there too.
+    pub path: Path,
+    /// A regular file of that length; `None` is a directory.
+    pub file: Option<Bytes>,
+    /// Its line in the list, from 1.
+    pub line: u32,
+}
+
+/// A process or one of its threads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// What it is called.
+    pub name: ProgramName,
+    /// What it does, one after the other.
+    pub steps: Vec<Step>,
+}
+
+/// What a program is called.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ProgramName {
+    /// The process.
+    pub process: String,
+    /// The thread; a process's first one has none.
+    pub thread: Option<String>,
+}
+
+impl ProgramName {
+    fn read(text: &str) -> Option<ProgramName> {
+        let (process, thread) = match text.split_once('/') {
+            Some((process, thread)) => (process, Some(thread)),
+            None => (text, None),
+        };
+        let is_right = is_name(process) && thread.is_none_or(is_name);
+        is_right.then(|| ProgramName {
+            process: process.to_string(),
+            thread: thread.map(str::to_string),
+        })
+    }
+}
+
+impl fmt::Display for ProgramName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.process)?;
+        match &self.thread {
+            Some(thread) => write!(f, "/{thread}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Argument for ProgramName {
+    const RIGHT: &'static str = "a process or process/thread of the list";
+
+    fn take(words: &mut &[Word]) -> Option<ProgramName> {
+        let (word, rest) = words.split_first()?;
+        let name = ProgramName::read(word.plain()?)?;
+        *words = rest;
+        Some(name)
+    }
+
+    fn print(&self, text: &mut String) {
+        text.push(' ');
+        text.push_str(&self.to_string());
+    }
+}
+
+/// What a program does at a time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A call.
+    Call(Made),
+    /// The same steps so often.
+    Repeat {
+        /// How often.
+        times: u64,
+        /// What.
+        steps: Vec<Step>,
+    },
+}
+
+/// A call that is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Made {
+    /// The call.
+    pub call: Call,
+    /// How it fails; `None` where it does not.
+    pub error: Option<Errno>,
+    /// Its line in the list, from 1.
+    pub line: u32,
+}
+
+/// What is wrong with a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallError {
+    /// The list's file.
+    pub file: String,
+    /// The line, from 1; 0 where it is not in a line.
+    pub line: u32,
+    /// What is wrong, and what would be right.
+    pub message: String,
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            0 => write!(f, "{}: {}", self.file, self.message),
+            line => write!(f, "{}:{line}: {}", self.file, self.message),
+        }
+    }
+}
+
+impl std::error::Error for CallError {}
+
+impl CallList {
+    /// Reads the list in a file.
+    ///
+    /// # Errors
+    /// Where it cannot be read, and as [`CallList::parse`].
+    pub fn read(path: &std::path::Path) -> Result<CallList, CallError> {
+        let file = path.display().to_string();
+        match read_text(path) {
+            Ok(text) => CallList::parse(&file, &text),
+            Err(error) => Err(CallError {
+                message: format!("cannot read: {error}"),
+                file,
+                line: 0,
+            }),
+        }
+    }
+
+    /// Reads a list's text; messages call it `file`.
+    ///
+    /// # Errors
+    /// At the first line that is wrong.
+    pub fn parse(file: &str, text: &str) -> Result<CallList, CallError> {
+        let mut reader = Reader::default();
+        for (text, line) in text.lines().zip(1..) {
+            let read = reader.line(text, line);
+            read.map_err(|message| CallError {
+                file: file.to_string(),
+                line,
+                message,
+            })?;
+        }
+        reader.finish().map_err(|(line, message)| CallError {
+            file: file.to_string(),
+            line,
+            message,
+        })
+    }
+
+    /// The program that makes others wait for its beginning, if another has a `start`
+    /// for it.
+    pub fn is_started_by_another(&self, name: &ProgramName) -> bool {
+        let mut is_started = false;
+        for program in &self.programs {
+            each_call(&program.steps, &mut |made| {
+                is_started |= matches!(&made.call, Call::Start { program } if program == name);
+            });
+        }
+        is_started
+    }
+}
+
+/// Every call of some steps, in their order, those of loops once.
+fn each_call<'a>(steps: &'a [Step], see: &mut impl FnMut(&'a Made)) {
+    for step in steps {
+        match step {
+            Step::Call(made) => see(made),
+            Step::Repeat { steps, .. } => each_call(steps, see),
+        }
+    }
+}
+
+/// A loop that has not ended: its line, how often, and the steps before it.
+struct OpenLoop {
+    line: u32,
+    times: u64,
+    before: Vec<Step>,
+}
+
+/// What has been read of a list.
+#[derive(Default)]
+struct Reader {
+    list: CallList,
+    program: Option<(ProgramName, u32)>,
+    /// Steps of the innermost loop, or of the program.
+    steps: Vec<Step>,
+    loops: Vec<OpenLoop>,
+    /// Lines where programs begin.
+    lines: BTreeMap<ProgramName, u32>,
+}
+
+impl Reader {
+    fn line(&mut self, text: &str, line: u32) -> Result<(), String> {
+        let trimmed = text.trim();
+        if let Some(comment) = trimmed.strip_prefix('#') {
+            if self.list.help.is_empty() && line == 1 {
+                self.list.help = comment.trim().to_string();
+            }
+            return Ok(());
+        }
+        if let Some(section) = trimmed.strip_prefix('[') {
+            return self.section(section, line);
+        }
+        let words = words(trimmed)?;
+        let Some((first, rest)) = words.split_first() else {
+            return Ok(());
+        };
+        let name = first.plain().ok_or("a line begins with a call's name")?;
+        match (name, self.program.is_some()) {
+            ("file" | "directory", false) => self.prepare(name, rest, line),
+            ("repeat", true) => self.begin_loop(rest, line),
+            ("end", true) => self.end_loop(rest),
+            (name, true) => self.call(name, rest, line),
+            (name, false) => Err(format!(
+                "{name}: before the first [process] there are only file PATH BYTES and \
+                 directory PATH"
+            )),
+        }
+    }
+
+    fn section(&mut self, text: &str, line: u32) -> Result<(), String> {
+        self.end_program().map_err(|(_, message)| message)?;
+        let wrong = "right is [process] or [process/thread], of letters, digits, _ and -";
+        let name = text.strip_suffix(']').map(str::trim);
+        let name = name.and_then(ProgramName::read).ok_or(wrong)?;
+        if let Some(first) = self.lines.insert(name.clone(), line) {
+            return Err(format!("[{name}]: it is in line {first} already"));
+        }
+        self.program = Some((name, line));
+        Ok(())
+    }
+
+    fn prepare(&mut self, name: &str, mut words: &[Word], line: u32) -> Result<(), String> {
+        let form = match name {
+            "file" => "file PATH BYTES",
+            _ => "directory PATH",
+        };
+        let path = argument::<Path>(&mut words, "path", form)?;
+        let file = match name {
+            "file" => Some(argument::<Bytes>(&mut words, "bytes", form)?),
+            _ => None,
+        };
+        ends(words, form)?;
+        self.list.prepared.push(Prepared { path, file, line });
+        Ok(())
+    }
+
+    fn begin_loop(&mut self, mut words: &[Word], line: u32) -> Result<(), String> {
+        let form = "repeat TIMES";
+        let times = argument::<Bytes>(&mut words, "times", form)?.0;
+        ends(words, form)?;
+        if self.loops.len() >= DEPTH_MAX {
+            return Err(format!("repeat: loops in loops are {DEPTH_MAX} at most"));
+        }
+        let before = std::mem::take(&mut self.steps);
+        self.loops.push(OpenLoop {
+            line,
+            times,
+            before,
+        });
+        Ok(())
+    }
+
+    fn end_loop(&mut self, words: &[Word]) -> Result<(), String> {
+        ends(words, "end")?;
+        let OpenLoop { times, before, .. } = self
+            .loops
+            .pop()
+            .ok_or("end: there is no repeat before it")?;
+        let steps = std::mem::replace(&mut self.steps, before);
+        self.steps.push(Step::Repeat { times, steps });
+        Ok(())
+    }
+
+    fn call(&mut self, name: &str, mut words: &[Word], line: u32) -> Result<(), String> {
+        let known = CALLS.iter().find(|call| call.name == name);
+        let form = known.map(|call| call.form()).ok_or_else(|| {
+            let names = CALLS.iter().map(|call| call.name);
+            let hint = hint(name, names.chain(["repeat", "end"]));
+            format!("{name}: there is no such call{hint}")
+        })?;
+        let error = expected_error(&mut words, &form)?;
+        let call = match Call::take(name, &mut words) {
+            Ok(Some(call)) => call,
+            Err((argument, right)) => return Err(wrong(words, argument, right, &form)),
+            Ok(None) => return Err(format!("{name}: there is no such call")),
+        };
+        ends(words, &form)?;
+        self.steps.push(Step::Call(Made { call, error, line }));
+        Ok(())
+    }
+
+    fn end_program(&mut self) -> Result<(), (u32, String)> {
+        if let Some(open) = self.loops.last() {
+            let message = "repeat: it has no end before the next [process]".to_string();
+            return Err((open.line, message));
+        }
+        let steps = std::mem::take(&mut self.steps);
+        if let Some((name, _)) = self.program.take() {
+            self.list.programs.push(Program { name, steps });
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<CallList, (u32, String)> {
+        self.end_program()?;
+        if self.list.programs.is_empty() {
+            let message = "there is no [process] with calls".to_string();
+            return Err((0, message));
+        }
+        self.check_handles()?;
+        self.check_names()?;
+        Ok(self.list)
+    }
+
+    /// A file that is used is opened somewhere in its process.
+    fn check_handles(&self) -> Result<(), (u32, String)> {
+        let mut opened: BTreeSet<(&str, &Handle)> = BTreeSet::new();
+        for program in &self.list.programs {
+            each_call(&program.steps, &mut |made| {
+                if let Call::Open { file, .. } = &made.call {
+                    opened.insert((&program.name.process, file));
+                }
+            });
+        }
+        let mut wrong = None;
+        for program in &self.list.programs {
+            each_call(&program.steps, &mut |made| {
+                let Some(file) = made.call.file() else { return };
+                let is_opened = opened.contains(&(program.name.process.as_str(), file));
+                if !is_opened && made.error.is_none() && wrong.is_none() {
+                    let (call, name) = (made.call.name(), &program.name.process);
+                    let known = opened.iter().filter(|(process, _)| process == name);
+                    let hint = hint(&file.0, known.map(|(_, file)| file.0.as_str()));
+                    let message = format!("{call}: {name} opens no file {}{hint}", file.0);
+                    wrong = Some((made.line, message));
+                }
+            });
+        }
+        wrong.map_or(Ok(()), Err)
+    }
+
+    /// Programs that are started or waited for are there, and are others.
+    fn check_names(&self) -> Result<(), (u32, String)> {
+        let mut wrong = None;
+        for program in &self.list.programs {
+            each_call(&program.steps, &mut |made| {
+                let (Call::Start { program: name } | Call::Wait { program: name }) = &made.call
+                else {
+                    return;
+                };
+                let call = made.call.name();
+                if !self.lines.contains_key(name) {
+                    let names: Vec<String> = self.lines.keys().map(ToString::to_string).collect();
+                    let hint = hint(&name.to_string(), names.iter().map(String::as_str));
+                    let message = format!("{call}: there is no [{name}]{hint}");
+                    wrong.get_or_insert((made.line, message));
+                } else if *name == program.name {
+                    let message = format!("{call}: {name} is this program itself");
+                    wrong.get_or_insert((made.line, message));
+                }
+            });
+        }
+        wrong.map_or(Ok(()), Err)
+    }
+}
+
+/// Takes the error that a call has to fail with from the end of its words.
+fn expected_error(words: &mut &[Word], form: &str) -> Result<Option<Errno>, String> {
+    let equals = |word: &Word| word.plain() == Some("=");
+    let Some(at) = words.iter().position(equals) else {
+        return Ok(None);
+    };
+    let mut behind = &words[at + 1..];
+    let error = argument::<Errno>(&mut behind, "=", form)?;
+    ends(behind, form)?;
+    *words = &words[..at];
+    Ok(Some(error))
+}
+
+fn argument<A: Argument>(words: &mut &[Word], name: &str, form: &str) -> Result<A, String> {
+    A::take(words).ok_or_else(|| wrong(words, name, A::RIGHT, form))
+}
+
+/// What is wrong with the argument that the words begin with.
+fn wrong(words: &[Word], argument: &str, right: &str, form: &str) -> String {
+    let found = match words.first() {
+        Some(word) => format!("{:?}", String::from_utf8_lossy(&word.text)),
+        None => "nothing".to_string(),
+    };
+    let call = form.split(' ').next().unwrap_or_default();
+    format!("{call}: {argument}: found {found}, right is {right} ({form})")
+}
+
+fn ends(words: &[Word], form: &str) -> Result<(), String> {
+    match words.first() {
+        None => Ok(()),
+        Some(_) => Err(wrong(words, "behind the arguments", "nothing more", form)),
+    }
+}
+
+/// The words of a line up to a comment.
+fn words(line: &str) -> Result<Vec<Word>, String> {
+    let mut words = Vec::new();
+    let mut left = line.trim_start();
+    while !left.is_empty() && !left.starts_with('#') {
+        let (word, rest) = match left.strip_prefix('"') {
+            Some(quoted) => quoted_word(quoted)?,
+            None => {
+                let end = left.find(char::is_whitespace).unwrap_or(left.len());
+                let word = Word {
+                    text: left.as_bytes()[..end].to_vec(),
+                    is_quoted: false,
+                };
+                (word, &left[end..])
+            }
+        };
+        words.push(word);
+        left = rest.trim_start();
+    }
+    Ok(words)
+}
+
+/// A word between quotes, behind the first of them, with C's escapes.
+fn quoted_word(text: &str) -> Result<(Word, &str), String> {
+    let open = "a text that begins with \" has one at its end too";
+    let mut bytes = Vec::new();
+    let mut left = text;
+    loop {
+        let next = left.chars().next().ok_or(open)?;
+        left = &left[next.len_utf8()..];
+        match next {
+            '"' => {
+                let word = Word {
+                    text: bytes,
+                    is_quoted: true,
+                };
+                return Ok((word, left));
+            }
+            '\\' => {
+                let (byte, rest) = escaped(left).ok_or_else(|| {
+                    "behind \\ in a quoted text are \\, \", n, t, r or the byte in octal digits"
+                        .to_string()
+                })?;
+                bytes.push(byte);
+                left = rest;
+            }
+            next => {
+                let mut buffer = [0; 4];
+                bytes.extend_from_slice(next.encode_utf8(&mut buffer).as_bytes());
+            }
+        }
+    }
+}
+
+/// The byte that an escape stands for, behind its `\`, as C and `strace` write it.
+pub(super) fn escaped(text: &str) -> Option<(u8, &str)> {
+    let octal = text.bytes().take(3);
+    let digits = octal
+        .take_while(|byte| (b'0'..=b'7').contains(byte))
+        .count();
+    if digits > 0 {
+        let byte = u8::from_str_radix(&text[..digits], 8).ok()?;
+        return Some((byte, &text[digits..]));
+    }
+    let byte = match text.bytes().next()? {
+        b'n' => b'\n',
+        b't' => b'\t',
+        b'r' => b'\r',
+        b'v' => 11,
+        b'f' => 12,
+        byte @ (b'\\' | b'"') => byte,
+        _ => return None,
+    };
+    Some((byte, &text[1..]))
+}
+
+impl fmt::Display for CallList {
+    /// The list's text, which reads as the same list.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.help.is_empty() {
+            writeln!(f, "# {}", self.help)?;
+        }
+        for prepared in &self.prepared {
+            let mut text = String::new();
+            prepared.path.print(&mut text);
+            match &prepared.file {
+                Some(bytes) => {
+                    bytes.print(&mut text);
+                    writeln!(f, "file{text}")?;
+                }
+                None => writeln!(f, "directory{text}")?,
+            }
+        }
+        for program in &self.programs {
+            writeln!(f, "\n[{}]", program.name)?;
+            print_steps(f, &program.steps, 0)?;
+        }
+        Ok(())
+    }
+}
+
+fn print_steps(f: &mut fmt::Formatter<'_>, steps: &[Step], depth: usize) -> fmt::Result {
+    for step in steps {
+        let indent = "  ".repeat(depth);
+        match step {
+            Step::Call(Made { call, error, .. }) => {
+                let mut text = String::new();
+                call.print(&mut text);
+                if let Some(error) = error {
+                    text.push_str(" =");
+                    error.print(&mut text);
+                }
+                writeln!(f, "{indent}{text}")?;
+            }
+            Step::Repeat { times, steps } => {
+                writeln!(f, "{indent}repeat {times}")?;
+                print_steps(f, steps, depth + 1)?;
+                writeln!(f, "{indent}end")?;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,290 @@
+//! Lists of calls: what is read is written so that it reads the same, mistakes are told
+//! in one line, and recordings of strace become lists.
+
+use std::path::Path;
+
+use blklab_workload::calls::{
+    CALLS, CallList, CallType, RecordedOptions, Step, parse_strace, read_strace,
+};
+use proptest::prelude::*;
+
+const COPY: &str = "\
+# Copies a file.
+file /in 1M
+directory \"/a folder\"
+
+[cp]
+open from /in read
+open to \"/a folder/out\" write create truncate
+repeat 8
+  read from 128K
+  think 20us
+  write to 128K
+end
+fsync to
+stat /none = ENOENT
+wait cp/helper
+
+[cp/helper]
+sleep 1500us
+pread from 4K 512K
+";
+
+#[test]
+fn a_list_reads_as_it_was_written() {
+    let list = CallList::parse("t.calls", COPY).expect("a list");
+    assert_eq!(list.to_string(), COPY.replace("1500us", "1500us"));
+    assert_eq!(list.help, "Copies a file.");
+    assert_eq!(list.prepared.len(), 2);
+    assert!(
+        matches!(&list.programs[0].steps[2], Step::Repeat { times: 8, steps } if steps.len() == 3)
+    );
+}
+
+#[test]
+fn mistakes_name_line_call_and_what_is_right() {
+    let head = "[p]\nopen f /x read\n";
+    for (text, message) in [
+        (
+            "pread f 4k\n",
+            "t.calls:3: pread: at: found nothing, right is a number of bytes such as 4096, 64K or 1M (pread FILE BYTES AT)",
+        ),
+        (
+            "pread f 4x 0\n",
+            "t.calls:3: pread: bytes: found \"4x\", right is a number",
+        ),
+        ("raed f 4k\n", "t.calls:3: raed: there is no such call"),
+        (
+            "open g x read\n",
+            "t.calls:3: open: path: found \"x\", right is a path that begins with /",
+        ),
+        (
+            "open g /x create\n",
+            "t.calls:3: open: how: found nothing, right is read, write or both",
+        ),
+        ("read g 4k\n", "t.calls:3: read: p opens no file g"),
+        (
+            "sleep 5\n",
+            "t.calls:3: sleep: time: found \"5\", right is a time with its unit",
+        ),
+        (
+            "stat /x = ENONE\n",
+            "t.calls:3: stat: =: found \"ENONE\", right is an error's name",
+        ),
+        (
+            "sync now\n",
+            "t.calls:3: sync: behind the arguments: found \"now\", right is nothing more",
+        ),
+        ("repeat 3\nsync\n", "t.calls:3: repeat: it has no end"),
+        ("end\n", "t.calls:3: end: there is no repeat before it"),
+        ("wait q\n", "t.calls:3: wait: there is no [q]"),
+        ("wait p\n", "t.calls:3: wait: p is this program itself"),
+        ("unlink \"/x\n", "t.calls:3: a text that begins with"),
+        ("[p]\n", "t.calls:3: [p]: it is in line 1 already"),
+        (
+            "[p q]\n",
+            "t.calls:3: right is [process] or [process/thread]",
+        ),
+    ] {
+        let error = CallList::parse("t.calls", &format!("{head}{text}")).expect_err(text);
+        let told = error.to_string();
+        assert!(told.starts_with(message), "{told}\n{message}");
+        assert_eq!(told.lines().count(), 1);
+    }
+    let early = CallList::parse("t.calls", "sync\n").expect_err("no process");
+    assert!(
+        early.to_string().contains("before the first [process]"),
+        "{early}"
+    );
+    let none = CallList::parse("t.calls", "# nothing\n").expect_err("no process");
+    assert_eq!(
+        none.to_string(),
+        "t.calls: there is no [process] with calls"
+    );
+}
+
+/// A line with a call, arguments by their names.
+fn line(call: &'static CallType) -> BoxedStrategy<String> {
+    let mut line: BoxedStrategy<String> = Just(call.name.to_string()).boxed();
+    for (name, _) in call.arguments {
+        let argument = match *name {
+            "file" => "[a-c]",
+            "path" | "from" | "to" | "new" => {
+                "/[a-z]{1,5}|\"/[a-z #=\u{e4}]{1,6}\"|\"/\\\\[1-3][0-7]{2}[1-7]\""
+            }
+            "target" => "[.][.]/[a-z]{1,3}|\"a b\"",
+            "bytes" | "at" => "0|[1-9][0-9]{0,5}[kMG]?",
+            "how" => {
+                "(read|write|read write)( create| create exclusive)?( truncate)?( append| direct)?"
+            }
+            "advice" => "normal|random|sequential|willneed|dontneed|noreuse",
+            "time" => "[1-9][0-9]{0,3}(ns|us|ms|s)|0[.][1-9]ms",
+            "program" => "q|p/t",
+            "what" if call.name == "drop_caches" => "[1-3]",
+            "what" => "(wait_before )?write( wait_after)?",
+            other => panic!("{other}: an argument that this test does not know"),
+        };
+        line = (line, argument)
+            .prop_map(|(line, argument)| format!("{line} {argument}"))
+            .boxed();
+    }
+    line
+}
+
+fn any_list() -> impl Strategy<Value = String> {
+    let call = prop::sample::select(CALLS.iter().collect::<Vec<_>>()).prop_flat_map(line);
+    let error = prop_oneof![9 => Just(""), 1 => Just(" = ENOENT # a comment")];
+    let line = (call, error).prop_map(|(call, error)| format!("{call}{error}\n"));
+    prop::collection::vec((line, 0..4_u8), 1..20).prop_map(|lines| {
+        let mut text =
+            "file /x 4k\n[p]\nopen a /x read\nopen b /x write\nopen c /x read\n".to_string();
+        for (line, loops) in lines {
+            let times = usize::from(loops.saturating_sub(2));
+            text += &"repeat 3\n".repeat(times);
+            text += &line;
+            text += &"end\n".repeat(times);
+        }
+        text + "[q]\nsync\n[p/t]\nsync\n"
+    })
+}
+
+/// The same list as if all of it stood in one line.
+fn without_lines(mut list: CallList) -> CallList {
+    fn clear(steps: &mut [Step]) {
+        for step in steps {
+            match step {
+                Step::Call(made) => made.line = 0,
+                Step::Repeat { steps, .. } => clear(steps),
+            }
+        }
+    }
+    list.prepared
+        .iter_mut()
+        .for_each(|prepared| prepared.line = 0);
+    list.programs
+        .iter_mut()
+        .for_each(|program| clear(&mut program.steps));
+    list
+}
+
+proptest! {
+    #[test]
+    fn printing_and_parsing_gives_the_same_list(text in any_list()) {
+        let list = CallList::parse("t", &text).map_err(|e| TestCaseError::fail(format!("{e}\n{text}")))?;
+        let again = CallList::parse("t", &list.to_string()).map_err(|e| TestCaseError::fail(e.to_string()))?;
+        prop_assert_eq!(without_lines(again), without_lines(list));
+    }
+
+    #[test]
+    fn no_text_makes_the_reader_panic(text in "(\\[p\\]\n)?([a-z\"\\\\=#/0-9\\[\\] ]{0,20}\n){0,4}") {
+        let _ = CallList::parse("t", &text);
+    }
+
+    #[test]
+    fn no_recording_makes_the_reader_panic(
+        lines in prop::collection::vec("[0-9]{1,2} 1[.][0-9]{1,6} (open|read|dup2|close|clone|wait4|<[.][.][.] read resumed>)[(]?[0-4\", xO_|<>{}]{0,12}([)] = [0-4]|<unfinished [.][.][.]>)", 0..8)
+    ) {
+        let source = std::io::Cursor::new(lines.join("\n"));
+        let _ = parse_strace(source, "t", &RecordedOptions::default());
+    }
+}
+
+fn recorded(name: &str) -> (String, Vec<String>) {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/strace");
+    let options = RecordedOptions {
+        under: b"/srv/demo".to_vec(),
+        working_folder: b"/srv/demo".to_vec(),
+        think: true,
+    };
+    let recorded = read_strace(&data.join(name), &options).expect("a recording");
+    let text = recorded.list.to_string();
+    // It is a list that can be read.
+    let again = CallList::parse("t", &text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    assert_eq!(without_lines(again), recorded.list);
+    (text, recorded.notes)
+}
+
+/// The lines of a program but its times.
+fn calls_of(text: &str, number: usize) -> Vec<&str> {
+    let section = text.split("\n[").nth(number).expect("a program");
+    let is_time = |line: &&str| line.starts_with("think") || line.starts_with("sleep");
+    section
+        .lines()
+        .skip(1)
+        .filter(|line| !is_time(line))
+        .collect()
+}
+
+#[test]
+fn a_recording_with_a_thread_and_a_child_becomes_a_list() {
+    let (text, notes) = recorded("program.strace");
+    assert!(
+        text.contains("file /srv/demo/in 64K\n") || text.contains("file /srv/demo/in 196"),
+        "{text}"
+    );
+    let main = calls_of(&text, 1);
+    let end = [
+        "close fd4",
+        "link /srv/demo/dir/log.1 /srv/demo/dir/second",
+        "symlink log.1 /srv/demo/dir/newest",
+        "unlink /srv/demo/dir/none = ENOENT",
+        "rmdir /srv/demo/dir = ENOTEMPTY",
+        "syncfs fd3",
+    ];
+    assert!(main.ends_with(&end), "{text}");
+    for call in [
+        "posix_fadvise fd3 0 0 random",
+        "open fd4 /srv/demo/dir/log read write create append",
+        "sync_file_range fd4 0 48 write",
+        "ftruncate fd4 16",
+        "fallocate fd4 4K 8K",
+    ] {
+        assert!(main.contains(&call), "{call}\n{text}");
+    }
+    let thread = calls_of(&text, 2);
+    let reads = [
+        "pread fd3 4K 0",
+        "pread fd3 4K 64K",
+        "pread fd3 4K 128K",
+        "pread fd3 4K 192K",
+    ];
+    assert_eq!(thread, reads, "{text}");
+    let child = calls_of(&text, 3);
+    let renames = [
+        "open fd3 /srv/demo/in read",
+        "lseek fd3 0",
+        "read fd3 64K",
+        "rename /srv/demo/dir/log /srv/demo/dir/log.1",
+    ];
+    assert_eq!(child, renames, "{text}");
+    assert!(
+        notes.iter().any(|note| note.contains("without -T")),
+        "{notes:?}"
+    );
+}
+
+#[test]
+fn a_recorded_shell_script_becomes_a_list() {
+    let (text, _) = recorded("shell.strace");
+    assert!(text.contains("file /srv/demo/in 300000\n"), "{text}");
+    let shell = calls_of(&text, 1);
+    let is_wait = |call: &&&str| call.starts_with("wait ");
+    assert_eq!(shell.iter().filter(is_wait).count(), 5, "{text}");
+    let copy = calls_of(&text, 2);
+    assert!(
+        copy.iter()
+            .any(|call| call.starts_with("open") && call.contains("/srv/demo/copy write create")),
+        "{text}"
+    );
+    let dd = calls_of(&text, 3);
+    let is_write = |call: &&&str| call.starts_with("write ");
+    assert_eq!(dd.iter().filter(is_write).count(), 5, "{text}");
+    assert!(
+        text.contains("rename /srv/demo/out /srv/demo/moved"),
+        "{text}"
+    );
+    assert!(
+        text.contains("open fd0 /srv/demo/none read = ENOENT"),
+        "{text}"
+    );
+}
