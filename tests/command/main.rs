@@ -4,6 +4,7 @@ mod advice;
 mod boot;
 mod buffered;
 mod calibrate;
+mod calls;
 mod cgroups;
 mod compare;
 mod determinism;

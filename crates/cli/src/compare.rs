@@ -109,7 +109,7 @@ fn simulated(
     }
     let mode = pace.mode()?;
     let work = find()?;
-    if let WorkloadSource::Job(_) = work {
+    if let WorkloadSource::Job(_) | WorkloadSource::Calls { .. } = work {
         pace.refuse()?;
     }
     let quick = Quick::new(sweep, models, &work)?;
@@ -424,9 +424,11 @@ fn real_job(args: &CompareArgs, world: &str) -> Result<JobSource, Failure> {
     work.pace.refuse()?;
     match WorkloadSource::find(&work.job, &work.fio)? {
         WorkloadSource::Job(source) => Ok(source),
-        WorkloadSource::Trace(name) => Err(Failure::mistake(format!(
-            "{name}: --world {world} runs fio jobs; a trace can be compared in simulation only"
-        ))),
+        WorkloadSource::Trace(name) | WorkloadSource::Calls { file: name, .. } => {
+            Err(Failure::mistake(format!(
+                "{name}: --world {world} runs fio jobs; traces and lists of calls are simulated only"
+            )))
+        }
     }
 }
 

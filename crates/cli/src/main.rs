@@ -42,6 +42,7 @@ fn main() -> ExitCode {
         Command::Set(args) => serve::set(&args),
         Command::Top(args) => top::top(&args),
         Command::Trace(args) => record::trace(&args),
+        Command::Calls(args) => record::calls(&args),
         Command::Load(args) => load::load(&args),
         Command::Fs(args) => fs::fs(&args),
         Command::Guest(args) => guest::guest(args),

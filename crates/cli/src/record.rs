@@ -1,20 +1,22 @@
-//! `blklab record` and `blklab trace`: what this machine's kernel does with a drive,
-//! or a running server's block layer with an export, event by event.
+//! `blklab record`, `blklab trace` and `blklab calls`: what this machine's kernel does
+//! with a drive, a running server's block layer with an export, or a program with files.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::net::Shutdown;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
 use blklab_host::{Disk, Form, System, record as record_drive, tracefs as host_tracefs};
 use blklab_report::tools::{Source, Tool};
+use blklab_workload::calls::{Program, RecordedOptions, read_strace};
 use blklab_workload::trace::read_text;
 use blklab_workload::trace::tracefs::{self, lost_events};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::args::{FormArg, RecordArgs, TraceArgs};
+use crate::args::{CallsArgs, FormArg, RecordArgs, TraceArgs};
 use crate::failure::Failure;
 use crate::output;
 
@@ -53,6 +55,31 @@ pub(crate) fn record(args: &RecordArgs) -> Result<(), Failure> {
         recorded.lost
     );
     Ok(())
+}
+
+/// `blklab calls`.
+pub(crate) fn calls(args: &CallsArgs) -> Result<(), Failure> {
+    let output = args.output.as_deref();
+    output::check(&[("--output", output)], &[&args.recording])?;
+    let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
+    let options = RecordedOptions {
+        under: args.under.as_deref().map(bytes).unwrap_or_default(),
+        working_folder: bytes(&args.cwd),
+        think: !args.no_think,
+    };
+    let recorded = read_strace(&args.recording, &options).map_err(Failure::mistake)?;
+    let is_empty = |program: &Program| program.steps.is_empty();
+    if recorded.list.programs.iter().all(is_empty) {
+        let file = args.recording.display();
+        return Err(Failure::mistake(format!(
+            "{file}: there is no call on a file that is wanted; --under names the folder of \
+             those that are"
+        )));
+    }
+    for note in &recorded.notes {
+        eprintln!("blklab: {note}");
+    }
+    output::deliver(&recorded.list.to_string(), output)
 }
 
 /// `blklab trace`.

@@ -80,7 +80,7 @@ fn simulate(
 ) -> Result<(Results, Origin), Failure> {
     let models = &args.work.models;
     let work = WorkloadSource::find(&args.work.job, &args.work.fio)?;
-    if let WorkloadSource::Job(_) = work {
+    if let WorkloadSource::Job(_) | WorkloadSource::Calls { .. } = work {
         args.work.pace.refuse()?;
     }
     let scheduler = match &args.scheduler {
@@ -129,6 +129,11 @@ fn printed(format: RunFormat, results: &Results) -> String {
         let notes = results.notes.iter();
         notes.for_each(|note| eprintln!("blklab: {note}"));
         let text = fio_text::render(results, None);
+        let calls = text::calls(&results.jobs, text::Style::PLAIN);
+        let text = match calls.is_empty() {
+            true => text,
+            false => format!("{text}\n{calls}"),
+        };
         return match results.slowest {
             None => text,
             Some(_) => format!("{text}\n{}", slowest(results)),

@@ -4,6 +4,7 @@ use blklab_blk::Tunable;
 use blklab_elevator::ElevatorType;
 use blklab_sim::Machine;
 use blklab_stats::Unit;
+use blklab_workload::calls::CALLS;
 
 use crate::page::Table;
 
@@ -36,6 +37,10 @@ pub const ALL: &[Reference] = &[
     Reference {
         name: "fio-options",
         make: fio_options,
+    },
+    Reference {
+        name: "calls",
+        make: calls,
     },
     Reference {
         name: "trace-formats",
@@ -107,6 +112,28 @@ fn fio_options() -> String {
     format!(
         "# fio's options\n\nWhat becomes of each option of fio 3.33 in a simulated job.\n\n{}",
         blklab_workload::fio::option_tables()
+    )
+}
+
+fn calls() -> String {
+    let mut table = table_of(&["call", "what it does", "arguments"]);
+    for call in CALLS {
+        let arguments = call.arguments.iter();
+        let arguments = arguments.map(|(name, right)| format!("{}: {right}", name.to_uppercase()));
+        table.row(vec![
+            format!("`{}`", call.form()),
+            call.help.to_string(),
+            arguments.collect::<Vec<_>>().join("; "),
+        ]);
+    }
+    format!(
+        "# Calls of programs\n\nWhat a list of calls (`NAME.calls`) may hold, for `run` and \
+         `compare` with `--fs ext2` or `--fs vfat`. First comes what is there before: \
+         `file PATH BYTES` and `directory PATH`. Then each `[process]` or `[process/thread]` has its \
+         calls, a line each, and `repeat TIMES` with `end` around what is done again. ` = ENOENT` \
+         behind a call says that it fails so. Text behind `#` is a comment. Direct I/O is `open` \
+         with `direct`.\n\n{}",
+        table.markdown()
     )
 }
 

@@ -48,7 +48,7 @@ impl<'a> Simulated<'a> {
     /// Whether a run can show what a value is. A key says itself what it is about.
     fn touches(&self, key: &str, settings: &[Setting]) -> bool {
         let does = |direction| match self.work {
-            WorkloadSource::Trace(_) => true,
+            WorkloadSource::Trace(_) | WorkloadSource::Calls { .. } => true,
             WorkloadSource::Job(_) => {
                 let mut specs = self.jobs.iter().flat_map(|job| &job.jobs);
                 specs.any(|spec| spec.pattern.does(direction))

@@ -7,6 +7,7 @@ use blklab_device::DriveSpec;
 use blklab_elevator::SchedulerChoice;
 use blklab_sim::{Caching, Machine, ReplayMode, Setup, Workload, check_job};
 use blklab_stats::{JobResults, Results, Slowest, Window};
+use blklab_workload::calls::CallList;
 use blklab_workload::fio::{JobFile, Override};
 use blklab_workload::generate::processes;
 
@@ -157,6 +158,8 @@ enum Input<'a> {
     Job(usize),
     /// The trace in this file.
     Trace(&'a str),
+    /// A list of calls, and its file.
+    Calls(&'a CallList, &'a str),
 }
 
 /// A row, by the places of what it names.
@@ -245,18 +248,23 @@ impl<'a> Simulated<'a> {
         let cpus = self.machines.0[machine].1.cpus;
         let input = match self.work {
             WorkloadSource::Job(source) => Input::Job(self.jobs.read(source, cpus, setting)?),
-            WorkloadSource::Trace(file) if !setting.options.is_empty() => {
+            WorkloadSource::Trace(file) | WorkloadSource::Calls { file, .. }
+                if !setting.options.is_empty() =>
+            {
                 let Override { given_by, name, .. } = &setting.options[0];
                 return Err(Error::Mistake(format!(
-                    "{given_by} {name}: {file} is a trace, which has no options of fio's"
+                    "{given_by} {name}: {file} is no job of fio's, which has such options"
                 )));
             }
-            WorkloadSource::Trace(file) if setting.cgroup_file.is_some() => {
+            WorkloadSource::Trace(file) | WorkloadSource::Calls { file, .. }
+                if setting.cgroup_file.is_some() =>
+            {
                 return Err(Error::Mistake(format!(
-                    "--cgroup-file: {file} is a trace, and has no jobs that could be in groups"
+                    "--cgroup-file: {file} has no jobs that could be in groups"
                 )));
             }
             WorkloadSource::Trace(file) => Input::Trace(file),
+            WorkloadSource::Calls { file, list } => Input::Calls(list, file),
         };
         Ok(Simulation {
             label: setting.label.clone(),
@@ -356,6 +364,7 @@ impl World for Simulated<'_> {
                 (Workload::Job(&job), ramp_ns(&job), end_ns(&job))
             }
             Input::Trace(file) => (Workload::Trace { file, mode }, 0, None),
+            Input::Calls(list, file) => (Workload::Calls { list, file }, 0, None),
         };
         let mut watch = |now: Nanos| {
             if let Some(end_ns) = end_ns {

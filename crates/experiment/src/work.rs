@@ -1,15 +1,20 @@
-//! What an experiment works on: an fio job, or a block trace.
+//! What an experiment works on: an fio job, a list of calls, or a block trace.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use blklab_description::{hint, kind_without_end};
 use blklab_elevator::SchedulerChoice;
+use blklab_workload::calls::CallList;
 use blklab_workload::cgroup::CgroupConfig;
 use blklab_workload::fio::{JobFile, JobSource, Override};
 use blklab_workload::{library, trace};
 
 use crate::error::Error;
 use crate::setting::Setting;
+
+/// How files of lists of calls end.
+const CALLS: &str = "calls";
 
 /// What an experiment works on.
 #[derive(Clone, Debug)]
@@ -18,6 +23,13 @@ pub enum WorkloadSource {
     Job(JobSource),
     /// A block trace, by its file.
     Trace(String),
+    /// A list of calls.
+    Calls {
+        /// Its file.
+        file: String,
+        /// What it says.
+        list: Arc<CallList>,
+    },
 }
 
 impl WorkloadSource {
@@ -56,11 +68,22 @@ impl WorkloadSource {
                 "{name}: {what}, and a job or a trace is in a file"
             )));
         }
+        if path.extension().is_some_and(|end| end == CALLS) {
+            return WorkloadSource::calls(path);
+        }
         if path.is_file() && is_trace(path)? {
             return Ok(WorkloadSource::Trace(name.to_string()));
         }
         let source = JobSource::file(path).map_err(Error::mistake)?;
         Ok(WorkloadSource::Job(source))
+    }
+
+    fn calls(path: &Path) -> Result<WorkloadSource, Error> {
+        let list = CallList::read(path).map_err(Error::mistake)?;
+        Ok(WorkloadSource::Calls {
+            file: path.display().to_string(),
+            list: Arc::new(list),
+        })
     }
 
     /// The trace that a user names, and nothing else.
@@ -90,7 +113,7 @@ impl WorkloadSource {
     pub fn scheduler(&self) -> Result<Option<String>, Error> {
         match self {
             WorkloadSource::Job(source) => scheduler_of(&parse_job(source, own_cpus(), &[])?),
-            WorkloadSource::Trace(_) => Ok(None),
+            WorkloadSource::Trace(_) | WorkloadSource::Calls { .. } => Ok(None),
         }
     }
 
@@ -126,11 +149,12 @@ impl WorkloadSource {
         Ok(runtimes.max().unwrap_or(0))
     }
 
-    /// The text of a job, or the name of a trace, for people.
+    /// The text of a job or a list, or the name of a trace, for people.
     pub fn text(&self) -> String {
         match self {
             WorkloadSource::Job(source) => source.text(),
             WorkloadSource::Trace(file) => file.clone(),
+            WorkloadSource::Calls { list, .. } => list.to_string(),
         }
     }
 }

@@ -163,6 +163,7 @@ fn job_results(entry: &Object, index: usize, job: &JobFile) -> Result<JobResults
         process: index as u32,
         members: 1,
         group_reporting: false,
+        calls: Vec::new(),
         processes: vec![process],
         options: spec.map(|s| s.options.clone()).unwrap_or_default(),
         sync_ns,

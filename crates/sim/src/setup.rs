@@ -4,6 +4,7 @@ use blklab_blk::Nanos;
 use blklab_device::{DriveSpec, Interface};
 use blklab_elevator::{ChoiceError, SchedulerChoice};
 use blklab_stats::Window;
+use blklab_workload::calls::CallList;
 use blklab_workload::fio::{Direction, Engine, Extent, JobError, JobFile, JobSpec};
 use blklab_workload::trace::Format;
 use thiserror::Error;
@@ -33,6 +34,10 @@ pub enum SetupError {
     /// A trace that cannot be read.
     #[error("{0}")]
     Trace(String),
+    /// A list of calls that cannot be made, or one of them that does not do what its
+    /// line says.
+    #[error("{0}")]
+    Calls(String),
     /// A power loss of what is no drive.
     #[error(
         "a loss of power of {drive} is not simulated: a loop device's file loses what the page \
@@ -113,6 +118,13 @@ pub enum Workload<'a> {
         file: &'a str,
         /// How its I/Os arrive.
         mode: ReplayMode,
+    },
+    /// The programs of a list of calls.
+    Calls {
+        /// The list.
+        list: &'a CallList,
+        /// Its file.
+        file: &'a str,
     },
 }
 

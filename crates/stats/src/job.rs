@@ -1,6 +1,7 @@
 //! What fio reports of a job, its processes and its reporting group.
 
 use crate::buckets::{BatchBuckets, DepthBuckets};
+use crate::calls::CallTimes;
 use crate::histogram::Histogram;
 use crate::sample::Sample;
 
@@ -86,6 +87,8 @@ pub struct JobResults {
     pub setup: JobSetup,
     /// Its processes one by one, as far as they are known one by one.
     pub processes: Vec<ProcessResults>,
+    /// Where the time of its calls went, by kind, where it is a list of calls.
+    pub calls: Vec<CallTimes>,
 }
 
 impl JobResults {
@@ -127,6 +130,7 @@ impl JobResults {
             latency_target_ns: _,
             setup: _,
             processes,
+            calls,
         } = other;
         self.members += members;
         self.read.merge(read);
@@ -142,6 +146,7 @@ impl JobResults {
         self.error = if self.error == 0 { *error } else { self.error };
         self.total_errors += total_errors;
         self.processes.extend_from_slice(processes);
+        self.calls.extend_from_slice(calls);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Histograms, counters and the one [`Results`] type that every world fills.
 
 mod buckets;
+mod calls;
 mod cgroup;
 mod cpu;
 mod device;
@@ -20,6 +21,7 @@ mod timeline;
 mod waits;
 
 pub use buckets::{BatchBuckets, DepthBuckets};
+pub use calls::CallTimes;
 pub use cgroup::{CgroupStats, CostRate, CostTimes, Held};
 pub use cpu::{CpuSlice, CpuTimes};
 pub use device::{ChannelStats, DeviceStats, DieStats, FaultStats, FetchStats};

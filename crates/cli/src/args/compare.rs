@@ -441,7 +441,7 @@ impl SweepArgs {
     /// Refuses goals of jobs that there are not, before anything runs.
     pub(crate) fn check_goals(&self, work: &WorkloadSource) -> Result<(), Failure> {
         match work {
-            WorkloadSource::Trace(_) => Ok(()),
+            WorkloadSource::Trace(_) | WorkloadSource::Calls { .. } => Ok(()),
             WorkloadSource::Job(_) => {
                 let goals = self.goals();
                 goals

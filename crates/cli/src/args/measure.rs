@@ -269,3 +269,35 @@ pub(crate) struct RecordArgs {
     #[arg(long, value_name = "S")]
     pub(crate) seconds: Option<f64>,
 }
+
+const CALLS_EXAMPLES: &str = "\
+Examples:
+  strace -f -ttt -T -o tar.strace tar -cf all.tar src
+  blklab calls tar.strace --under $PWD --cwd $PWD -o tar.calls
+  blklab run tar.calls --drive hdd-7200 --fs ext2
+      the same calls on another drive";
+
+#[derive(Args)]
+#[command(after_help = CALLS_EXAMPLES)]
+pub(crate) struct CallsArgs {
+    /// What `strace -f -ttt` wrote; with -T it knows how long calls took, with -y the
+    /// folder of paths that do not begin with /
+    #[arg(value_name = "RECORDING")]
+    pub(crate) recording: PathBuf,
+
+    /// Where to; standard output if not given
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Calls on files below this folder alone
+    #[arg(long, value_name = "DIR")]
+    pub(crate) under: Option<PathBuf>,
+
+    /// The folder that the program began in
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub(crate) cwd: PathBuf,
+
+    /// Leave out the time between calls
+    #[arg(long)]
+    pub(crate) no_think: bool,
+}

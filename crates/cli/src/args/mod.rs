@@ -15,7 +15,7 @@ pub(crate) use compare::{
 };
 pub(crate) use fs::{FsArgs, FsCommand, FsKind, FsLsArgs, FsMkfsArgs};
 pub(crate) use guest::{GuestAnswerArgs, GuestCommand, GuestCommandArgs, GuestScriptArgs};
-pub(crate) use measure::{CalibrateArgs, ConformArgs, FormArg, ProbeArgs, RecordArgs};
+pub(crate) use measure::{CalibrateArgs, CallsArgs, ConformArgs, FormArg, ProbeArgs, RecordArgs};
 pub(crate) use serve::{GetArgs, LoadArgs, ServeArgs, SetArgs, TopArgs, TraceArgs};
 
 const EXAMPLES: &str = "\
@@ -78,6 +78,8 @@ pub(crate) enum Command {
     /// Show what a block trace tells as blkparse, biosnoop or iostat would, or record one of a
     /// running server
     Trace(TraceArgs),
+    /// Make a list of calls, to run here, from what strace recorded of a program
+    Calls(CallsArgs),
     /// Load an NBD server as fast as it answers, to find its limit
     Load(LoadArgs),
     /// Look into images of file systems and change them

@@ -255,6 +255,13 @@ fn extra_facts(results: &Results, plus: bool) -> Value {
     if let Some(cache) = &results.page_cache {
         facts.insert("page_cache".to_string(), plain(cache));
     }
+    let programs = results.jobs.iter().filter(|job| !job.calls.is_empty());
+    let calls: Vec<Value> = programs
+        .map(|job| json!({"program": job.name, "calls": plain(&job.calls)}))
+        .collect();
+    if !calls.is_empty() {
+        facts.insert("calls".to_string(), Value::Array(calls));
+    }
     if plus {
         facts.insert("cpu_timeline".to_string(), plain(&results.cpu_timeline));
     }

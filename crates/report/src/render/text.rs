@@ -3,6 +3,7 @@
 use std::fmt::{self, Write};
 use std::ops::Range;
 
+use blklab_stats::JobResults;
 use comfy_table::{Cell as TableCell, CellAlignment, Color, ContentArrangement, Row, Table};
 
 use super::{
@@ -375,6 +376,65 @@ pub fn slowest(comparison: &Comparison, style: Style) -> String {
         text.push('\n');
     }
     text
+}
+
+/// Where the time of each program's calls went.
+pub fn calls(jobs: &[JobResults], style: Style) -> String {
+    let mut text = String::new();
+    for job in jobs.iter().filter(|job| !job.calls.is_empty()) {
+        let mut table = new_table(style);
+        let mut head = vec![TableCell::new(&job.name)];
+        head.extend(CALL_COLUMNS.map(right));
+        table.set_header(head);
+        for times in &job.calls {
+            let mean_ns = times.total_ns as f64 / times.calls.max(1) as f64;
+            let spans_ns = [
+                times.total_ns as f64,
+                mean_ns,
+                times.most_ns as f64,
+                times.cpu_ns as f64,
+                times.drive_ns() as f64,
+                times.tag_ns as f64,
+                times.throttled_ns as f64,
+            ];
+            let mut row = vec![TableCell::new(format!("  {}", times.call))];
+            row.extend([times.calls, times.errors].map(right));
+            row.extend(spans_ns.map(|ns| right(span(ns))));
+            table.add_row(row);
+        }
+        text.push_str(&format!("{table}\n\n"));
+    }
+    if !text.is_empty() {
+        text.push_str(CALL_MEANINGS);
+    }
+    without_padding(&text)
+}
+
+/// The columns of [`calls`] behind the call.
+const CALL_COLUMNS: [&str; 9] = [
+    "calls",
+    "failed",
+    "time",
+    "mean",
+    "max",
+    "CPU",
+    "waited",
+    "queue",
+    "throttled",
+];
+
+const CALL_MEANINGS: &str = "\
+CPU: a CPU worked for them, its turn included. waited: for pages and blocks that the drive
+reads or writes, for locks, and for other programs. queue: for a request of the queue.
+throttled: held back because too much was dirty. failed: as the list says that they do.
+";
+
+/// A time, or nothing.
+fn span(ns: f64) -> String {
+    match ns > 0.0 {
+        true => quantity::latency(ns),
+        false => "-".to_string(),
+    }
 }
 
 /// A table with a line under its head and no other.

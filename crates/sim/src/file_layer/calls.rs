@@ -37,7 +37,6 @@ pub(crate) struct PathId(pub(super) u32);
 
 /// A call that a process makes. Places are bytes of the file, or of the drive where the
 /// file is a part of that.
-#[allow(dead_code, reason = "programs that are no fio jobs make the others")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
     /// fio has opened a file: it drops what is cached of it (`invalidate`) or reads so

@@ -68,6 +68,11 @@ impl System {
         files.resume(on, now, (task, waiter), who)
     }
 
+    /// How long writers were held back so far, over all of them.
+    pub(crate) fn throttled(&mut self) -> Nanos {
+        self.file_layer().vfs.host().throttled()
+    }
+
     /// A bio of the page cache has ended.
     pub(crate) fn cached_bio_ended(&mut self, now: Nanos, slot: u32, status: IoStatus) {
         self.file_layer().bio_ended(now, slot, status);

@@ -9,6 +9,7 @@
 pub(crate) mod job;
 pub(crate) mod kernel_threads;
 pub(crate) mod loop_worker;
+pub(crate) mod program;
 mod recorder;
 pub(crate) mod trace;
 
@@ -21,6 +22,7 @@ use crate::system::System;
 use crate::timers::Timers;
 use job::JobProcess;
 use kernel_threads::KernelThreads;
+use program::ProgramProcess;
 use trace::TraceProcess;
 
 /// A process of the simulated system.
@@ -38,11 +40,13 @@ enum Kind {
     Job(JobProcess),
     /// The one that replays a trace.
     Trace(Box<TraceProcess>),
+    /// One of a list of calls.
+    Program(Box<ProgramProcess>),
     /// The kernel's threads of the page cache.
     Kernel(Box<KernelThreads>),
 }
 
-use Kind::{Job, Kernel, Trace};
+use Kind::{Job, Kernel, Program, Trace};
 
 impl From<JobProcess> for Process {
     fn from(process: JobProcess) -> Process {
@@ -57,6 +61,15 @@ impl From<TraceProcess> for Process {
     fn from(process: TraceProcess) -> Process {
         Process {
             kind: Trace(Box::new(process)),
+            exit_reported: false,
+        }
+    }
+}
+
+impl From<ProgramProcess> for Process {
+    fn from(process: ProgramProcess) -> Process {
+        Process {
+            kind: Program(Box::new(process)),
             exit_reported: false,
         }
     }
@@ -78,6 +91,7 @@ impl Process {
         match &mut self.kind {
             Job(p) => p.start(now, system),
             Trace(p) => p.start(now, system),
+            Program(p) => p.start(now, system),
             Kernel(p) => p.start(now, system),
         }
     }
@@ -88,6 +102,7 @@ impl Process {
         match &mut self.kind {
             Job(p) => p.on_timer(now, system),
             Trace(p) => p.go_on(now, system),
+            Program(p) => p.on_timer(now, system),
             Kernel(p) => p.on_timer(now, system),
         }
     }
@@ -98,6 +113,7 @@ impl Process {
         match &mut self.kind {
             Job(p) => p.on_turn(now, system),
             Trace(p) => p.go_on(now, system),
+            Program(p) => p.on_turn(now, system),
             Kernel(p) => p.on_turn(now, system),
         }
     }
@@ -108,7 +124,7 @@ impl Process {
         match &mut self.kind {
             Job(p) => p.on_end(now, slot, status, system),
             Trace(p) => p.on_end(now, slot, status, system),
-            Kernel(_) => system.cached_bio_ended(now, slot, status),
+            Kernel(_) | Program(_) => system.cached_bio_ended(now, slot, status),
         }
     }
 
@@ -117,6 +133,7 @@ impl Process {
         match &mut self.kind {
             Job(p) => p.on_tag(now, (disk, ticket), system),
             Trace(p) => p.on_tag(now, (disk, ticket), system),
+            Program(p) => p.on_tag(now, (disk, ticket), system),
             Kernel(p) => p.on_tag(now, (disk, ticket), system),
         }
     }
@@ -126,6 +143,7 @@ impl Process {
         match &mut self.kind {
             Job(p) => p.on_all_tried(now, system),
             Trace(_) => {}
+            Program(p) => p.on_all_tried(now, system),
             Kernel(p) => p.on_all_tried(now, system),
         }
     }
@@ -135,7 +153,7 @@ impl Process {
         match &mut self.kind {
             Job(p) => p.stop(now, timers),
             // No job beside it could ask for that.
-            Trace(_) | Kernel(_) => {}
+            Trace(_) | Program(_) | Kernel(_) => {}
         }
     }
 
@@ -153,7 +171,7 @@ impl Process {
     pub(crate) fn job(&self) -> Option<&JobSpec> {
         match &self.kind {
             Job(p) => Some(p.spec()),
-            Trace(_) | Kernel(_) => None,
+            Trace(_) | Program(_) | Kernel(_) => None,
         }
     }
 
@@ -163,6 +181,7 @@ impl Process {
         match &self.kind {
             Job(p) => p.cpu(),
             Trace(_) => 0,
+            Program(p) => p.cpu(),
             Kernel(p) => p.cpu(),
         }
     }
@@ -172,6 +191,7 @@ impl Process {
     pub(crate) fn submit_cpu(&self) -> usize {
         match &self.kind {
             Job(p) => p.submit_cpu(),
+            Program(p) => p.cpu(),
             Kernel(p) => p.cpu(),
             Trace(_) => 0,
         }
@@ -182,7 +202,7 @@ impl Process {
     pub(crate) fn polls_for_ends(&self) -> bool {
         match &self.kind {
             Job(p) => p.polls_for_ends(),
-            Kernel(_) | Trace(_) => false,
+            Kernel(_) | Program(_) | Trace(_) => false,
         }
     }
 
@@ -190,6 +210,7 @@ impl Process {
     pub(crate) fn awaits_io(&self) -> bool {
         match &self.kind {
             Job(p) => p.awaits_io(),
+            Program(p) => p.awaits_io(),
             Trace(_) => false,
             // A flusher waits for no end of its own bios but by `fsync` of others.
             Kernel(_) => false,
@@ -202,6 +223,7 @@ impl Process {
         match &self.kind {
             Job(p) => p.has_exited(),
             Trace(p) => p.has_exited(),
+            Program(p) => p.has_exited(),
             Kernel(_) => true,
         }
     }
@@ -217,7 +239,7 @@ impl Process {
     pub(crate) fn has_failed(&self) -> bool {
         match &self.kind {
             Job(p) => p.has_failed(),
-            Trace(_) | Kernel(_) => false,
+            Trace(_) | Program(_) | Kernel(_) => false,
         }
     }
 
@@ -225,6 +247,7 @@ impl Process {
     pub(crate) fn submitter(&self) -> Option<SubmitterId> {
         match &self.kind {
             Job(p) => Some(p.submitter()),
+            Program(p) => Some(p.submitter()),
             // Its I/Os have those of the trace.
             Trace(_) | Kernel(_) => None,
         }
@@ -241,6 +264,7 @@ impl Process {
         match &mut self.kind {
             Job(_) | Kernel(_) => Ok(()),
             Trace(p) => p.check(),
+            Program(p) => p.check(),
         }
     }
 
@@ -249,7 +273,7 @@ impl Process {
         match &self.kind {
             Job(p) => p.notes(),
             Trace(p) => p.notes(),
-            Kernel(_) => Vec::new(),
+            Program(_) | Kernel(_) => Vec::new(),
         }
     }
 
@@ -257,7 +281,7 @@ impl Process {
     pub(crate) fn is_counted(&self) -> bool {
         match &self.kind {
             Job(p) => p.spec().stats,
-            Trace(_) => true,
+            Trace(_) | Program(_) => true,
             Kernel(_) => false,
         }
     }
@@ -266,7 +290,7 @@ impl Process {
     pub(crate) fn take_log(&mut self) -> Option<IoLog> {
         match &mut self.kind {
             Job(p) => p.take_log(),
-            Trace(_) | Kernel(_) => None,
+            Trace(_) | Program(_) | Kernel(_) => None,
         }
     }
 
@@ -275,6 +299,7 @@ impl Process {
         match self.kind {
             Job(p) => p.into_results(weight),
             Trace(p) => p.into_results(),
+            Program(p) => p.into_results(),
             Kernel(_) => JobResults::default(),
         }
     }

@@ -41,7 +41,9 @@ impl Simulation {
         }
         let (job, global_options) = match setup.workload {
             Workload::Job(job) => (job.name.clone(), job.global_options.clone()),
-            Workload::Trace { file, .. } => (file.to_string(), Default::default()),
+            Workload::Trace { file, .. } | Workload::Calls { file, .. } => {
+                (file.to_string(), Default::default())
+            }
         };
         let (jobs, groups) = job_results(self.processes, weights(&setup.workload));
         Ok(Results {
@@ -72,6 +74,7 @@ fn weights(workload: &Workload<'_>) -> Vec<Option<f64>> {
     match workload {
         Workload::Job(job) => due_weights(job, &processes(job)),
         Workload::Trace { .. } => vec![None],
+        Workload::Calls { list, .. } => vec![None; list.programs.len()],
     }
 }
 

@@ -5,17 +5,19 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use blklab_blk::{Nanos, SECTOR_SIZE};
+use blklab_workload::calls::CallList;
 use blklab_workload::fio::{ExitWhat, JobFile, JobSpec};
 use blklab_workload::generate::{Process as Numbered, processes};
 
 use super::Simulation;
 use super::clock::Clock;
 use crate::cpu::{Affinity, CostTable};
-use crate::file_layer::FileLayer;
+use crate::file_layer::{FileLayer, FileSystemKind};
 use crate::process::Process;
 use crate::process::job::{Cached, Cgroups, JobProcess, PlacedFiles, Plan};
 use crate::process::kernel_threads::KernelThreads;
 use crate::process::loop_worker::LoopWorker;
+use crate::process::program;
 use crate::process::trace::TraceProcess;
 use crate::setup::{
     ReplayMode, Setup, SetupError, Workload, check_buffered_power_loss, check_fit, check_job,
@@ -108,6 +110,7 @@ impl Simulation {
         let started = match setup.workload {
             Workload::Job(job) => Started::of_job(setup, job)?,
             Workload::Trace { file, mode } => Started::of_trace(setup, (file, mode))?,
+            Workload::Calls { list, file } => Started::of_calls(setup, (list, file))?,
         };
         let Started {
             system,
@@ -288,6 +291,61 @@ impl Started {
             awaited: None,
             delay: Nanos::ZERO,
         });
+        Ok(started)
+    }
+
+    fn of_calls(setup: &Setup<'_>, (list, file): (&CallList, &str)) -> Result<Started, SetupError> {
+        let wrong = |what: &str| SetupError::Calls(format!("{file}: {what}"));
+        let kind = setup.caching.file_system;
+        if kind == FileSystemKind::Raw {
+            return Err(wrong(
+                "its calls are on files; right is --fs ext2 or --fs vfat",
+            ));
+        }
+        if setup.power_loss_at.is_some() {
+            return Err(wrong(
+                "a loss of power is simulated with jobs of direct=1 alone",
+            ));
+        }
+        let costs = CostTable::new(setup.machine, setup.scheduler.kind.name);
+        let mut system = System::new(setup, &costs);
+        system.add_disk(Nanos::ZERO, "drive0")?;
+        let elevator = system.disks[0].queue.elevator();
+        let costs = costs.with_one_lock(elevator.is_some_and(|e| e.is_single_queue()));
+        let mut layer = FileLayer::new(&setup.caching, &system.disks);
+        let capacity_bytes = setup.drive.identity().capacity_sectors * SECTOR_SIZE;
+        let prepared = program::prepared(list, file)?;
+        let on = (0, &system.disks[0]);
+        let mounted = layer.mount(on, (kind, &prepared), capacity_bytes);
+        mounted.map_err(|error| {
+            let drive = &setup.drive.name;
+            wrong(&format!(
+                "its files cannot be laid out on all of {drive}: {error}"
+            ))
+        })?;
+        let cpus = setup.machine.cpus as usize;
+        let programs = program::programs((list, file), &mut layer, costs, cpus)?;
+        system.files = Some(Box::new(layer));
+        let mut started = Started {
+            system,
+            costs,
+            processes: Vec::new(),
+            starts: StartQueue::default(),
+            workers: Vec::new(),
+            notes: loop_note(setup.drive, setup.machine).into_iter().collect(),
+        };
+        for (pid, program) in programs.into_iter().enumerate() {
+            started.processes.push(Process::from(program));
+            started.system.fair.add(Affinity::One);
+            started.starts.add(PendingStart {
+                pid,
+                after: None,
+                awaited: None,
+                delay: Nanos::ZERO,
+            });
+        }
+        started.add_kernel_threads(cpus - 1);
+        started.add_workers();
         Ok(started)
     }
 

@@ -1,0 +1,748 @@
+//! The processes and threads of a list of calls. Each makes its calls one after the
+//! other, as a program that is written with plain system calls does.
+//!
+//! A program has a CPU of its own, in turn with the others that have the same one: what
+//! one of them began there, a call or a stretch of computing, is not interrupted.
+
+mod script;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use blklab_blk::{CgroupId, IoClass, IoPrio, IoStatus, Nanos, Submit, SubmitterId, Waiter};
+use blklab_fs::FsError;
+use blklab_stats::{CallTimes, DEFAULT_PERCENTILES, JobResults, JobSetup, ProcessResults};
+use blklab_workload::calls::{CALLS, CallList, Errno, Program};
+use blklab_workload::fio::Direction;
+use blklab_workload::generate::SyncKind;
+
+use crate::cpu::{CostTable, Mode};
+use crate::file_layer::{Call, FileLayer, NewFile, Progress, Submitter, TaskId, pages_of};
+use crate::process::recorder::Recorder;
+use crate::setup::SetupError;
+use crate::system::System;
+use script::{Action, Instruction, NOT_SUPPORTED, Names, OnFile, Open, Script, What};
+
+/// fio's default `bwavgtime`.
+const WINDOW: Nanos = Nanos::from_millis(500);
+
+/// `EBADF`.
+const NOT_OPEN: i32 = 9;
+
+/// The kind of what a program does at its end, behind those of calls.
+const EXIT: usize = CALLS.len();
+
+/// A program without a priority of its own.
+const PRIO: IoPrio = IoPrio {
+    class: IoClass::Be,
+    level: 4,
+};
+
+/// What a program is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Another program has to start it.
+    AwaitsStart,
+    /// It decides what to do next.
+    Running,
+    /// Its CPU works for it until then.
+    Busy(Nanos),
+    /// It sleeps until then.
+    Asleep(Nanos),
+    /// Its call waits, since then.
+    AwaitsCall(Nanos),
+    /// Its call sleeps in the block layer for a tag, since then.
+    AwaitsTag(Nanos),
+    /// It has the tag, and goes on when all that were woken with it have tried.
+    HasTag,
+    /// It waits for that program's end.
+    AwaitsProgram(usize),
+    /// It has ended.
+    Exited,
+}
+
+/// Where in its call a program is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Before the next instruction.
+    Between,
+    /// The kernel has been entered.
+    Entered,
+    /// The file layer is at work.
+    InCall,
+    /// A write is over that `O_SYNC` has on the drive.
+    Syncing,
+    /// It is over with this, and the program goes back to itself.
+    Leaving(Result<u64, i32>),
+    /// It ends, and looks for what its process has open ...
+    Ending,
+    /// ... which is being closed.
+    Closing,
+}
+
+/// What a process has open under a handle.
+#[derive(Clone, Copy, Debug)]
+struct Opened {
+    open: Open,
+    /// Where the next direct read or write begins.
+    position: u64,
+}
+
+/// What the threads of a process share.
+#[derive(Debug, Default)]
+struct Shared {
+    handles: Vec<Option<Opened>>,
+    /// Threads that have not ended.
+    threads: usize,
+}
+
+/// What the programs of a list know of each other.
+#[derive(Debug, Default)]
+pub(crate) struct Board {
+    started: Vec<bool>,
+    ended: Vec<bool>,
+    /// By program, those that wait for its end.
+    waiters: Vec<Vec<usize>>,
+    /// One has failed, and nothing is started any more.
+    has_failed: bool,
+}
+
+/// A process of a list, or a thread of one.
+pub(crate) struct ProgramProcess {
+    id: usize,
+    cpu: usize,
+    costs: CostTable,
+    task: TaskId,
+    /// The list's file.
+    list: String,
+    script: Script,
+    /// The next instruction, and how often the loops that it is in are yet to be done.
+    next: usize,
+    left: Vec<u64>,
+    action: usize,
+    /// The kind of its call.
+    kind: usize,
+    /// What the write returned that `O_SYNC` has on the drive.
+    written: u64,
+    state: State,
+    phase: Phase,
+    waiter: Option<(usize, Waiter)>,
+    shared: Rc<RefCell<Shared>>,
+    board: Rc<RefCell<Board>>,
+    recorder: Recorder,
+    /// When its call began, and by kind what became of calls.
+    called: Nanos,
+    times: Vec<CallTimes>,
+    failure: Option<SetupError>,
+}
+
+/// The files that are there before the programs of a list.
+///
+/// # Errors
+/// Where a path cannot be simulated.
+pub(crate) fn prepared(list: &CallList, file: &str) -> Result<Vec<NewFile>, SetupError> {
+    script::prepared(list, file).map_err(|error| SetupError::Calls(error.to_string()))
+}
+
+/// The programs of a list, numbered from 0 on.
+///
+/// # Errors
+/// Where a call cannot be simulated.
+pub(crate) fn programs(
+    (list, file): (&CallList, &str),
+    layer: &mut FileLayer,
+    costs: CostTable,
+    cpus: usize,
+) -> Result<Vec<ProgramProcess>, SetupError> {
+    let mut names = Names {
+        layer,
+        file,
+        list,
+        handles: BTreeMap::new(),
+        handles_of: BTreeMap::new(),
+    };
+    let scripts = list.programs.iter().map(|program| names.script(program));
+    let scripts: Result<Vec<Script>, _> = scripts.collect();
+    let scripts = scripts.map_err(|error| SetupError::Calls(error.to_string()))?;
+    let handles_of = names.handles_of;
+    let mut shared: BTreeMap<&str, Rc<RefCell<Shared>>> = BTreeMap::new();
+    let board = Rc::new(RefCell::new(Board {
+        started: vec![false; scripts.len()],
+        ended: vec![false; scripts.len()],
+        waiters: vec![Vec::new(); scripts.len()],
+        has_failed: false,
+    }));
+    let names = CALLS.iter().map(|call| call.name).chain(["exit"]);
+    let kinds: Vec<CallTimes> = names.map(CallTimes::new).collect();
+    let mut all = Vec::new();
+    for ((id, program), script) in list.programs.iter().enumerate().zip(scripts) {
+        let process = program.name.process.as_str();
+        let handles = handles_of.get(process).copied().unwrap_or(0);
+        let of_process = shared.entry(process).or_insert_with(|| {
+            Rc::new(RefCell::new(Shared {
+                handles: vec![None; handles],
+                threads: 0,
+            }))
+        });
+        of_process.borrow_mut().threads += 1;
+        let is_started = list.is_started_by_another(&program.name);
+        all.push(ProgramProcess {
+            id,
+            cpu: id % cpus,
+            costs,
+            task: layer.add_caller(id),
+            list: file.to_string(),
+            script,
+            next: 0,
+            left: Vec::new(),
+            action: 0,
+            kind: EXIT,
+            written: 0,
+            state: match is_started {
+                true => State::AwaitsStart,
+                false => State::Running,
+            },
+            phase: Phase::Between,
+            waiter: None,
+            shared: Rc::clone(of_process),
+            board: Rc::clone(&board),
+            recorder: recorder(program),
+            called: Nanos::ZERO,
+            times: kinds.clone(),
+            failure: None,
+        });
+    }
+    Ok(all)
+}
+
+fn recorder(program: &Program) -> Recorder {
+    let results = JobResults {
+        name: program.name.to_string(),
+        members: 1,
+        iodepth: 1,
+        percentiles: DEFAULT_PERCENTILES.to_vec(),
+        setup: JobSetup {
+            rw: "rw".to_string(),
+            ioengine: "calls".to_string(),
+            ..JobSetup::default()
+        },
+        ..JobResults::default()
+    };
+    Recorder::new(results, WINDOW, Nanos::ZERO)
+}
+
+/// What happens to a program.
+impl ProgramProcess {
+    /// It begins with the run, unless another has to start it.
+    pub(crate) fn start(&mut self, now: Nanos, system: &mut System) {
+        if self.state == State::Running {
+            self.begin(now, system);
+        }
+    }
+
+    fn begin(&mut self, now: Nanos, system: &mut System) {
+        self.recorder.start(now);
+        self.state = State::Running;
+        self.run(now, system);
+    }
+
+    /// Its timer ran out.
+    pub(crate) fn on_timer(&mut self, now: Nanos, system: &mut System) {
+        if matches!(self.state, State::Busy(at) | State::Asleep(at) if at <= now) {
+            self.state = State::Running;
+            self.run(now, system);
+        }
+    }
+
+    /// Its call was woken, or another program has started it or has ended.
+    pub(crate) fn on_turn(&mut self, now: Nanos, system: &mut System) {
+        while system.take_woken(self.id).is_some() {
+            if let State::AwaitsCall(since) = self.state {
+                self.times().waits_ns += now.saturating_sub(since).0;
+                self.wake_up(now, system);
+            }
+        }
+        let (has_failed, is_started) = {
+            let board = self.board.borrow();
+            (board.has_failed, board.started[self.id])
+        };
+        match self.state {
+            State::AwaitsStart if has_failed => self.exit(now, system),
+            State::AwaitsStart if is_started => self.begin(now, system),
+            State::AwaitsProgram(other) if has_failed || self.board.borrow().ended[other] => {
+                self.times().waits_ns += now.saturating_sub(self.called).0;
+                self.wake_up(now, system);
+            }
+            _ => {}
+        }
+    }
+
+    /// It has what it slept for; its CPU switches to it.
+    fn wake_up(&mut self, now: Nanos, system: &mut System) {
+        self.state = State::Running;
+        if !self.spend(now, self.costs.context_switch, Mode::System, system) {
+            self.run(now, system);
+        }
+    }
+
+    /// The block layer lets it try again to get a tag.
+    pub(crate) fn on_tag(&mut self, now: Nanos, (disk, ticket): (usize, u64), system: &mut System) {
+        let Some((_, waiter)) = self
+            .waiter
+            .take_if(|(on, w)| *on == disk && w.ticket == ticket)
+        else {
+            return;
+        };
+        let on = (self.task, waiter);
+        let (taken, spent) = system.resume_in_call(now, disk, on, &self.as_submitter());
+        self.spent_in_kernel(spent);
+        match taken {
+            Submit::Done => {
+                if let State::AwaitsTag(since) = self.state {
+                    self.times().tag_ns += now.saturating_sub(since).0;
+                }
+                self.state = State::HasTag;
+            }
+            Submit::Blocked(waiter) => self.sleep_for_tag(disk, waiter, system),
+        }
+    }
+
+    /// All that were woken together with it have tried.
+    pub(crate) fn on_all_tried(&mut self, now: Nanos, system: &mut System) {
+        if self.state == State::HasTag {
+            self.wake_up(now, system);
+        }
+    }
+}
+
+/// What it does.
+impl ProgramProcess {
+    /// Runs until it has to wait for something.
+    fn run(&mut self, now: Nanos, system: &mut System) {
+        while self.state == State::Running {
+            match self.phase {
+                Phase::Between => self.next(now, system),
+                Phase::Entered => self.enter(now, system),
+                Phase::InCall | Phase::Syncing | Phase::Closing => self.go_on(now, system),
+                Phase::Leaving(returned) => self.leave(now, returned, system),
+                Phase::Ending => self.close_next(now, system),
+            }
+        }
+    }
+
+    /// Goes to its next call.
+    fn next(&mut self, now: Nanos, system: &mut System) {
+        let Some(&instruction) = self.script.instructions.get(self.next) else {
+            return self.end(now, system);
+        };
+        self.next += 1;
+        match instruction {
+            Instruction::Repeat { times: 0, end } => self.next = end + 1,
+            Instruction::Repeat { times, .. } => self.left.push(times),
+            Instruction::End { begin } => {
+                if let Some(left) = self.left.last_mut() {
+                    *left -= 1;
+                    match *left {
+                        0 => {
+                            self.left.pop();
+                        }
+                        _ => self.next = begin + 1,
+                    }
+                }
+            }
+            Instruction::Act(action) => {
+                self.action = action;
+                self.kind = self.script.actions[action].kind;
+                self.called = now;
+                self.act(now, system);
+            }
+        }
+    }
+
+    fn act(&mut self, now: Nanos, system: &mut System) {
+        match self.script.actions[self.action].what {
+            What::Sleep(ns) => {
+                self.phase = Phase::Leaving(Ok(0));
+                self.state = State::Asleep(now + Nanos(ns));
+                system.timers.set(now + Nanos(ns), self.id);
+            }
+            What::Think(ns) => {
+                self.phase = Phase::Leaving(Ok(0));
+                self.spend(now, Nanos(ns), Mode::User, system);
+            }
+            What::Start(other) => {
+                self.board.borrow_mut().started[other] = true;
+                system.next_turn.push_back(other);
+                self.phase = Phase::Leaving(Ok(0));
+            }
+            What::Wait(other) => {
+                self.phase = Phase::Leaving(Ok(0));
+                let mut board = self.board.borrow_mut();
+                if !board.ended[other] {
+                    board.waiters[other].push(self.id);
+                    self.state = State::AwaitsProgram(other);
+                }
+            }
+            What::Open { .. } | What::OnFile { .. } | What::Other(_) | What::Refused(_) => {
+                self.phase = Phase::Entered;
+                self.spend(now, self.call_cost(), Mode::System, system);
+            }
+        }
+    }
+
+    /// What entering the kernel takes. Where CPUs cost nothing, as long as finding a
+    /// page: if it took no time, a program that calls without end would stop time.
+    fn call_cost(&self) -> Nanos {
+        match self.costs.free {
+            true => self.costs.cached_pages(false, 1),
+            false => self.costs.syscall,
+        }
+    }
+
+    /// Begins its call in the file layer.
+    fn enter(&mut self, now: Nanos, system: &mut System) {
+        match self.layer_call() {
+            Ok(call) => {
+                system.begin_call(self.task, call);
+                self.phase = Phase::InCall;
+                self.go_on(now, system);
+            }
+            Err(errno) => self.phase = Phase::Leaving(Err(errno)),
+        }
+    }
+
+    /// The call as the file layer takes it.
+    fn layer_call(&self) -> Result<Call, i32> {
+        match &self.script.actions[self.action].what {
+            What::Open { open, .. } => Ok(Call::OpenFile {
+                file: open.file,
+                flags: open.flags,
+            }),
+            What::OnFile { handle, call } => {
+                let opened = self.shared.borrow().handles[*handle];
+                Ok(on_file(opened.ok_or(NOT_OPEN)?, *call))
+            }
+            What::Other(call) => Ok(*call),
+            What::Refused(errno) => Err(*errno),
+            What::Sleep(_) | What::Think(_) | What::Start(_) | What::Wait(_) => Err(NOT_OPEN),
+        }
+    }
+
+    /// Goes on in its call as far as that gets.
+    fn go_on(&mut self, now: Nanos, system: &mut System) {
+        let throttled = system.throttled();
+        let (progress, spent) = system.go_on_in_call(now, self.task, &self.as_submitter());
+        self.times().throttled_ns += system.throttled().saturating_sub(throttled).0;
+        self.spent_in_kernel(spent);
+        match progress {
+            Progress::Over(returned) => self.over(now, returned, system),
+            Progress::AwaitsTag(disk, waiter) => {
+                self.state = State::AwaitsTag(now);
+                self.sleep_for_tag(disk, waiter, system);
+            }
+            Progress::Waits => {
+                self.recorder.context_switch();
+                self.state = State::AwaitsCall(now);
+            }
+        }
+    }
+
+    fn sleep_for_tag(&mut self, disk: usize, waiter: Waiter, system: &mut System) {
+        system.tag_waiters[disk].push(waiter.ticket, self.id);
+        self.waiter = Some((disk, waiter));
+    }
+
+    /// The file layer has done what was called.
+    fn over(&mut self, now: Nanos, returned: Result<u64, FsError>, system: &mut System) {
+        if self.phase == Phase::Closing {
+            // Nobody is told of its error.
+            self.phase = Phase::Ending;
+            return;
+        }
+        if let (Phase::InCall, Ok(written), Some((open, OnFile::Write { at: None, .. }))) =
+            (self.phase, &returned, self.on_open_file())
+            && let Some(what) = open.sync
+            && !open.direct
+        {
+            self.phase = Phase::Syncing;
+            self.written = *written;
+            let file = open.file;
+            return system.begin_call(self.task, Call::Sync { file, what });
+        }
+        let returned = match self.phase {
+            Phase::Syncing => returned.map(|_| self.written),
+            _ => returned,
+        };
+        self.phase = Phase::Leaving(returned.map_err(FsError::errno));
+        let copied = self.copy_cost(returned);
+        self.spend(now, copied, Mode::System, system);
+    }
+
+    /// The open file that its call is on, and the call.
+    fn on_open_file(&self) -> Option<(Open, OnFile)> {
+        let What::OnFile { handle, call } = self.script.actions[self.action].what else {
+            return None;
+        };
+        let opened = self.shared.borrow().handles[handle]?;
+        Some((opened.open, call))
+    }
+
+    /// What copying data to or from the page cache takes.
+    fn copy_cost(&self, returned: Result<u64, FsError>) -> Nanos {
+        match (self.on_open_file(), returned) {
+            (Some((open, OnFile::Read { at, .. })), Ok(bytes)) if !open.direct && bytes > 0 => self
+                .costs
+                .cached_pages(false, pages_of(at.unwrap_or(0), bytes)),
+            (Some((open, OnFile::Write { at, .. })), Ok(bytes)) if !open.direct && bytes > 0 => {
+                self.costs
+                    .cached_pages(true, pages_of(at.unwrap_or(0), bytes))
+            }
+            _ => Nanos::ZERO,
+        }
+    }
+
+    /// Its call is over: what it returned is compared with what the list says.
+    fn leave(&mut self, now: Nanos, returned: Result<u64, i32>, system: &mut System) {
+        self.phase = Phase::Between;
+        let took_ns = now.saturating_sub(self.called).0;
+        self.times().ended(took_ns, returned.is_err());
+        self.record(now, returned);
+        let Action {
+            error, line, kind, ..
+        } = self.script.actions[self.action];
+        match (returned, error) {
+            (Ok(returned), None) => self.returned(returned),
+            (Err(errno), Some(expected)) if expected.0 == errno => {}
+            // A program does without what its file system has not.
+            (Err(errno), None) if errno == NOT_SUPPORTED => {}
+            (Ok(_), Some(expected)) => {
+                let what = format!("it does not fail with {}", expected.name());
+                self.fail(now, (line, kind, &what), system);
+            }
+            (Err(errno), _) => {
+                let what = format!("it fails with {}", Errno(errno).name());
+                self.fail(now, (line, kind, &what), system);
+            }
+        }
+    }
+
+    /// A call went well: handles and positions change.
+    fn returned(&mut self, returned: u64) {
+        let mut shared = self.shared.borrow_mut();
+        match self.script.actions[self.action].what {
+            What::Open { handle, open } => {
+                shared.handles[handle] = Some(Opened { open, position: 0 });
+            }
+            What::OnFile { handle, call } => match (call, &mut shared.handles[handle]) {
+                (OnFile::Close, opened) => *opened = None,
+                (OnFile::Read { at: None, .. } | OnFile::Write { at: None, .. }, Some(opened)) => {
+                    opened.position += returned;
+                }
+                (OnFile::Seek { to }, Some(opened)) => opened.position = to,
+                _ => {}
+            },
+            _ => {}
+        }
+    }
+
+    /// Puts a call into the figures that fio has too.
+    fn record(&mut self, now: Nanos, returned: Result<u64, i32>) {
+        let Some((_, call)) = self.on_open_file() else {
+            return;
+        };
+        let began = self.called;
+        let dir = match call {
+            OnFile::Read { .. } => Direction::Read,
+            OnFile::Write { .. } => Direction::Write,
+            OnFile::Sync(_) if returned.is_ok() => {
+                let kind = Some(SyncKind::Fsync);
+                return self.recorder.synced(kind, began, now, IoStatus::Ok);
+            }
+            _ => return,
+        };
+        if let Ok(bytes) = returned {
+            self.recorder.submitted(1, 1);
+            self.recorder.reaped(1);
+            (self.recorder).completed(now, dir, bytes, began, began, true, IoStatus::Ok);
+        }
+    }
+
+    /// A call did not do what its line says.
+    fn fail(&mut self, now: Nanos, (line, kind, what): (u32, usize, &str), system: &mut System) {
+        let message = format!("{}:{line}: {}: {what}", self.list, CALLS[kind].name);
+        self.failure = Some(SetupError::Calls(message));
+        let programs = {
+            let mut board = self.board.borrow_mut();
+            board.has_failed = true;
+            board.ended.len()
+        };
+        // Those that wait for it, or to be started, are not left behind.
+        system.next_turn.extend(0..programs);
+        self.exit(now, system);
+    }
+
+    /// At a process's end, what it has open is closed.
+    fn end(&mut self, now: Nanos, system: &mut System) {
+        self.kind = EXIT;
+        self.called = now;
+        let threads = self.shared.borrow().threads;
+        match threads {
+            1 => self.phase = Phase::Ending,
+            _ => self.exit(now, system),
+        }
+    }
+
+    fn close_next(&mut self, now: Nanos, system: &mut System) {
+        let next = {
+            let mut shared = self.shared.borrow_mut();
+            let open = shared.handles.iter_mut().find(|opened| opened.is_some());
+            open.and_then(Option::take)
+        };
+        let Some(Opened { open, .. }) = next else {
+            let took_ns = now.saturating_sub(self.called).0;
+            self.times().ended(took_ns, false);
+            return self.exit(now, system);
+        };
+        self.phase = Phase::Closing;
+        system.begin_call(self.task, Call::Close { file: open.file });
+    }
+
+    fn exit(&mut self, now: Nanos, system: &mut System) {
+        self.state = State::Exited;
+        self.recorder.end(now);
+        self.shared.borrow_mut().threads -= 1;
+        let mut board = self.board.borrow_mut();
+        board.ended[self.id] = true;
+        let waiters = std::mem::take(&mut board.waiters[self.id]);
+        system.next_turn.extend(waiters);
+    }
+
+    /// Its CPU does something for it. Returns whether it goes on only later.
+    fn spend(&mut self, now: Nanos, cost: Nanos, mode: Mode, system: &mut System) -> bool {
+        if cost == Nanos::ZERO {
+            return false;
+        }
+        let until = match self.costs.free {
+            true => now + cost,
+            false => {
+                let cost = system.cpus.slowdown(self.cpu, now).of(cost);
+                self.recorder.spent(mode, cost.0);
+                system.cpus.run(self.cpu, now, cost, mode)
+            }
+        };
+        self.times().cpu_ns += cost.0;
+        self.state = State::Busy(until);
+        system.timers.set(until, self.id);
+        true
+    }
+
+    fn spent_in_kernel(&mut self, spent: Nanos) {
+        if spent > Nanos::ZERO {
+            self.recorder.spent(Mode::System, spent.0);
+            self.times().cpu_ns += spent.0;
+        }
+    }
+
+    /// What became of calls of the kind that it is in.
+    fn times(&mut self) -> &mut CallTimes {
+        &mut self.times[self.kind]
+    }
+
+    fn as_submitter(&self) -> Submitter<'_> {
+        Submitter {
+            pid: self.id,
+            id: self.submitter(),
+            cpu: self.cpu,
+            prio: PRIO,
+            cgroup: CgroupId::ROOT,
+            costs: &self.costs,
+        }
+    }
+}
+
+/// A call on an open file, as the file layer takes it.
+fn on_file(opened: Opened, call: OnFile) -> Call {
+    let Open {
+        file, direct, sync, ..
+    } = opened.open;
+    // The file layer keeps the position of files that are not direct.
+    let own = direct.then_some(opened.position);
+    match call {
+        OnFile::Close => Call::Close { file },
+        OnFile::Read { bytes, at } => match at.or(own) {
+            Some(at) => Call::Read {
+                file,
+                at,
+                bytes,
+                direct,
+            },
+            None => Call::ReadOn { file, bytes },
+        },
+        OnFile::Write { bytes, at } => match at.or(own) {
+            Some(at) => Call::Write {
+                file,
+                at,
+                bytes,
+                direct,
+                sync,
+            },
+            None => Call::WriteOn { file, bytes },
+        },
+        OnFile::Seek { to } => Call::Seek { file, to },
+        OnFile::Sync(what) => Call::Sync { file, what },
+        OnFile::SyncRange(what) => Call::SyncRange { file, what },
+        OnFile::Resize { bytes } => Call::Resize { file, bytes },
+        OnFile::Advise { at, bytes, advice } => Call::Advise {
+            file,
+            at,
+            bytes,
+            advice,
+        },
+        OnFile::ReadDir => Call::ReadDir { file },
+    }
+}
+
+/// The state of a program, and what is left of it at the end of the run.
+impl ProgramProcess {
+    pub(crate) fn cpu(&self) -> usize {
+        self.cpu
+    }
+
+    pub(crate) fn has_exited(&self) -> bool {
+        self.state == State::Exited
+    }
+
+    pub(crate) fn awaits_io(&self) -> bool {
+        matches!(self.state, State::AwaitsCall(_))
+    }
+
+    pub(crate) fn submitter(&self) -> SubmitterId {
+        SubmitterId(self.id as u32)
+    }
+
+    /// Checks that its calls did what the list says.
+    ///
+    /// # Errors
+    /// The first that did not.
+    pub(crate) fn check(&mut self) -> Result<(), SetupError> {
+        self.failure.take().map_or(Ok(()), Err)
+    }
+
+    /// What it recorded.
+    pub(crate) fn into_results(self) -> JobResults {
+        let number = self.id as u32;
+        let mut job = self.recorder.into_results(number);
+        let own = ProcessResults {
+            job: job.name.clone(),
+            process: number,
+            runtime_ns: job.runtime_ns,
+            finished: true,
+            ..ProcessResults::default()
+        };
+        job.processes = vec![own.with_io([&job.read, &job.write, &job.trim])];
+        let made = self.times.into_iter().filter(|times| times.calls > 0);
+        job.calls = made.collect();
+        job
+    }
+}
