@@ -28,3 +28,12 @@ want qemu-img qemu-utils
 want mkfs.ext4 e2fsprogs
 want fsck.vfat dosfstools
 want mcopy mtools
+
+# Readers of tables, and what builds and tests python/, in a Python of their own.
+python=target/python/bin/python
+modules="maturin duckdb polars pandas pyarrow"
+if ! "$python" -c "import duckdb, polars, pandas, pyarrow, maturin" 2>/dev/null; then
+    python3 -m venv target/python >/dev/null 2>&1 &&
+        "$python" -m pip install --quiet $modules >/dev/null 2>&1 ||
+        echo "SKIPPED: tests that need Python (python3 -m venv target/python, and pip install $modules there)"
+fi

@@ -38,5 +38,8 @@ mod serve_tls;
 mod serve_trace;
 mod serve_vhost_user;
 mod support;
+mod sweep;
+mod tables;
 mod tools;
+mod tune;
 mod vary;

@@ -8,7 +8,7 @@ use blklab_report::{Answer, Choices, Comparison, Origin, QueueSetting};
 use crate::args::SweepArgs;
 use crate::compare::judged;
 use crate::failure::Failure;
-use crate::progress;
+use crate::progress::{self, Caller};
 
 /// What there is to choose among where drives are models; nothing where rows differ
 /// in more than what a running kernel can be set to.
@@ -94,6 +94,7 @@ pub(crate) struct Sensitivity<'a> {
     pub(crate) settings: &'a [Setting],
     pub(crate) choices: &'a Choices,
     pub(crate) plan: Plan,
+    pub(crate) caller: &'a Caller<'a>,
 }
 
 impl Sensitivity<'_> {
@@ -113,7 +114,7 @@ impl Sensitivity<'_> {
             return Ok(());
         };
         let once = judged(self.sweep, first_runs.to_vec(), Origin::default())?;
-        if answer == Answer::Depends || self.choices.instead(&answer, &once).is_some() {
+        if answer == Answer::Depends || self.choices.instead(&answer, &once.comparison).is_some() {
             // If one run gives no answer, it gives none at other values either.
             return Ok(());
         }
@@ -156,13 +157,14 @@ impl Sensitivity<'_> {
         for end in value.ends.iter().filter(|end| **end != value.value) {
             let mut world = Simulated::assuming(self.work, self.settings, assumption, end)?;
             world.mode = self.world.mode;
+            world.abandon = self.caller.abandon();
             world.power_loss_at_ns = self.world.power_loss_at_ns;
             let plan = Plan {
                 repeats: 1,
                 ..self.plan
             };
-            let rows = progress::run(&world, &plan)?;
-            let comparison = judged(self.sweep, rows, Origin::default())?;
+            let rows = progress::run(&world, &plan, self.caller)?;
+            let comparison = judged(self.sweep, rows, Origin::default())?.comparison;
             if let Some(other) = self.choices.instead(answer, &comparison) {
                 turned.push(format!("at {end} {}", other.words()));
             }

@@ -8,14 +8,16 @@ use blklab_experiment::{
     Guest, Host, Plan, Purpose, Request, Row, Served, Setting, Simulated, WorkloadSource, settings,
 };
 use blklab_guest::Packages;
-use blklab_report::{Comparison, Origin, SchedulerRuns, html, json, text};
+use blklab_report::{Comparison, Origin, Question, SchedulerRuns, html, json, text};
 use blklab_stats::World;
+use blklab_tables::Table;
 use blklab_workload::fio::JobSource;
 
 use crate::args::WorldArg;
 use crate::args::{CompareArgs, CompareFormat, ModelArgs, PaceArgs, ReplayArgs, SweepArgs};
 use crate::failure::Failure;
-use crate::{advice, output, progress};
+use crate::progress::{self, Caller};
+use crate::{advice, output};
 
 /// Runs of each row where their number is not given: more where they cost no real
 /// time.
@@ -29,7 +31,25 @@ const RUNTIME_QUICK_US: u64 = 1_000_000;
 /// Assumed values that are tried where their number is not given.
 const ASSUMED_TRIED: usize = 3;
 
+/// A comparison, and the runs that it is of.
+pub(crate) struct Compared {
+    pub(crate) comparison: Comparison,
+    pub(crate) settings: Vec<SchedulerRuns>,
+}
+
 pub(crate) fn compare(mut args: CompareArgs) -> Result<(), Failure> {
+    let question = ask(&mut args)?;
+    if args.host.world == WorldArg::Host && args.host.dry_run {
+        let (host, _, plan) = host(&args)?;
+        return output::print(&host.dry_run(&plan)?);
+    }
+    let compared = compared(&args, question, &Caller::terminal())?;
+    deliver(&compared, &args.sweep, args.work.output.as_deref())
+}
+
+/// Puts the question that is asked, if any, in the place of its name, and checks where
+/// the answer goes.
+pub(crate) fn ask(args: &mut CompareArgs) -> Result<Option<Question>, Failure> {
     let mut inputs = args.work.inputs();
     let (drive, machine) = (
         args.work.models.drive.clone(),
@@ -43,58 +63,52 @@ pub(crate) fn compare(mut args: CompareArgs) -> Result<(), Failure> {
     if let Some(question) = &question {
         args.sweep.judge_by(question);
     }
-    let args = &args;
-    let (sweep, output) = (&args.sweep, args.work.output.as_deref());
     inputs.extend(args.work.inputs());
     inputs.extend(args.host.device.clone());
-    check_outputs(sweep.html.as_deref(), output, &inputs)?;
+    check(&args.sweep, args.work.output.as_deref(), &inputs)?;
+    Ok(question)
+}
+
+/// Compares in the world that the arguments name.
+pub(crate) fn compared(
+    args: &CompareArgs,
+    question: Option<Question>,
+    caller: &Caller<'_>,
+) -> Result<Compared, Failure> {
+    let sweep = &args.sweep;
     if args.host.world != WorldArg::Guest {
         args.guest.refuse()?;
     }
-    let mut comparison = match args.host.world {
+    if args.host.world != WorldArg::Host {
+        args.host.refuse()?;
+    }
+    let mut compared = match args.host.world {
         WorldArg::Sim => {
-            args.host.refuse()?;
-            let find = || WorkloadSource::find(&args.work.job, &args.work.fio);
-            simulated(find, &args.work.models, &args.work.pace, sweep)?
+            let find = || args.work.find();
+            simulated(find, &args.work.models, &args.work.pace, sweep, caller)?
         }
-        WorldArg::Serve => {
-            args.host.refuse()?;
-            served(args)?
-        }
-        WorldArg::Guest => {
-            args.host.refuse()?;
-            in_guest(args)?
-        }
-        WorldArg::Host if args.host.dry_run => {
-            let (host, _, plan) = host(args)?;
-            return output::print(&host.dry_run(&plan)?);
-        }
-        WorldArg::Host => on_host(args)?,
+        WorldArg::Serve => served(args, caller)?,
+        WorldArg::Guest => in_guest(args, caller)?,
+        WorldArg::Host => on_host(args, caller)?,
     };
-    let by_default = question.as_ref().map(|_| CompareFormat::Answer);
-    comparison.question = question.map(|question| question.question);
-    deliver(
-        &comparison,
-        sweep.output_format.or(by_default).unwrap_or_default(),
-        sweep.html.as_deref(),
-        output,
-    )
+    compared.comparison.question = question.map(|question| question.question);
+    Ok(compared)
 }
 
 /// `blklab replay`.
 pub(crate) fn replay(args: &ReplayArgs) -> Result<(), Failure> {
+    let replayed = replayed(args, &Caller::terminal())?;
+    deliver(&replayed, &args.sweep, args.output.as_deref())
+}
+
+/// Compares what would have become of a trace.
+pub(crate) fn replayed(args: &ReplayArgs, caller: &Caller<'_>) -> Result<Compared, Failure> {
     let (sweep, output) = (&args.sweep, args.output.as_deref());
     let mut inputs = args.models.files();
     inputs.push(Path::new(&args.trace));
-    check_outputs(sweep.html.as_deref(), output, &inputs)?;
+    check(sweep, output, &inputs)?;
     let find = || WorkloadSource::trace(&args.trace);
-    let comparison = simulated(find, &args.models, &args.pace, sweep)?;
-    deliver(
-        &comparison,
-        sweep.output_format.unwrap_or_default(),
-        sweep.html.as_deref(),
-        output,
-    )
+    simulated(find, &args.models, &args.pace, sweep, caller)
 }
 
 /// Compares on models in virtual time.
@@ -103,7 +117,8 @@ fn simulated(
     models: &ModelArgs,
     pace: &PaceArgs,
     sweep: &SweepArgs,
-) -> Result<Comparison, Failure> {
+    caller: &Caller<'_>,
+) -> Result<Compared, Failure> {
     if let (None, None, Some(option)) = (&sweep.html, models.why, sweep.timeline.given()) {
         return Err(Failure::mistake(format!("{option} needs --html")));
     }
@@ -132,6 +147,8 @@ fn simulated(
         .then(|| sweep.timeline.recording(Purpose::Page));
     world.power_loss_at_ns = models.power_loss_at;
     world.tail = sweep.timeline.tail(models.why);
+    world.traces_requests = sweep.tables.trace_requests();
+    world.abandon = caller.abandon();
     let plan = Plan {
         repeats: sweep.repeats.unwrap_or(quick.repeats),
         seed: models.seed(),
@@ -139,7 +156,7 @@ fn simulated(
         threads: sweep.threads,
         max_time: sweep.max_time(),
     };
-    let (finished, interrupted) = progress::run_interruptible(&world, &plan)?;
+    let (finished, interrupted) = progress::run_interruptible(&world, &plan, caller)?;
     let rows = finished.rows;
     if rows.is_empty() {
         return Err(Failure::Broken(
@@ -149,13 +166,14 @@ fn simulated(
     let (has_all, missing) = (rows.len() == settings.len(), finished.missing_repeats);
     let descriptions = world.descriptions();
     let origin = Origin {
-        command: output::command_line(),
+        command: caller.command.clone(),
         job_text: descriptions.job,
         drive_text: descriptions.drive,
         machine_text: descriptions.machine,
     };
     let first_runs = advice::first_runs(&rows);
-    let mut comparison = judged(sweep, rows, origin)?;
+    let mut compared = judged(sweep, rows, origin)?;
+    let comparison = &mut compared.comparison;
     comparison.interrupted = interrupted;
     comparison.notes.extend(quick.note);
     if missing > 0 {
@@ -169,9 +187,9 @@ fn simulated(
     }
     let choices = advice::choices_of_models(&settings, sweep.kernel())?;
     let Some(choices) = choices.filter(|_| has_all) else {
-        return Ok(comparison);
+        return Ok(compared);
     };
-    comparison.advice = choices.advise(&comparison);
+    comparison.advice = choices.advise(comparison);
     let tried = sweep.assumed.unwrap_or(match plan.repeats {
         1 => 0,
         _ if sweep.quick || missing > 0 => 0,
@@ -184,9 +202,10 @@ fn simulated(
         settings: &settings,
         choices: &choices,
         plan,
+        caller,
     };
-    sensitivity.analyse(&mut comparison, &first_runs, tried)?;
-    Ok(comparison)
+    sensitivity.analyse(comparison, &first_runs, tried)?;
+    Ok(compared)
 }
 
 /// What `--quick` asks for.
@@ -227,7 +246,7 @@ impl Quick {
 }
 
 /// Compares on drives' models in real time.
-fn served(args: &CompareArgs) -> Result<Comparison, Failure> {
+fn served(args: &CompareArgs, caller: &Caller<'_>) -> Result<Compared, Failure> {
     let source = real_job(args, "serve")?;
     let models = &args.work.models;
     let sweep = &args.sweep;
@@ -236,7 +255,7 @@ fn served(args: &CompareArgs) -> Result<Comparison, Failure> {
         Ok(WorkloadSource::Job(source.clone()).scheduler()?)
     })?;
     let world = Served::new(&source, &settings)?;
-    real_time(args, &world, world.drive_text(), &source, &settings)
+    real_time(args, &world, world.drive_text(), &source, &settings, caller)
 }
 
 /// Compares drives' models in real time in one of the worlds that have them.
@@ -246,7 +265,8 @@ fn real_time<W: blklab_experiment::World>(
     drive_text: &str,
     source: &JobSource,
     settings: &[Setting],
-) -> Result<Comparison, Failure> {
+    caller: &Caller<'_>,
+) -> Result<Compared, Failure> {
     let sweep = &args.sweep;
     sweep.check_goals(&WorkloadSource::Job(source.clone()))?;
     let plan = Plan {
@@ -254,21 +274,22 @@ fn real_time<W: blklab_experiment::World>(
         seed: args.work.models.seed(),
         ..Plan::default()
     };
-    let rows = progress::run(world, &plan)?;
+    let rows = progress::run(world, &plan, caller)?;
     let origin = Origin {
-        command: output::command_line(),
+        command: caller.command.clone(),
         job_text: source.text(),
         drive_text: drive_text.to_string(),
         ..Origin::default()
     };
-    let mut comparison = judged(sweep, rows, origin)?;
+    let mut compared = judged(sweep, rows, origin)?;
     let choices = advice::choices_of_models(settings, sweep.kernel())?;
-    comparison.advice = choices.and_then(|choices| choices.advise(&comparison));
-    Ok(comparison)
+    let comparison = &mut compared.comparison;
+    comparison.advice = choices.and_then(|choices| choices.advise(comparison));
+    Ok(compared)
 }
 
 /// Compares under a real kernel in a virtual machine.
-fn in_guest(args: &CompareArgs) -> Result<Comparison, Failure> {
+fn in_guest(args: &CompareArgs, caller: &Caller<'_>) -> Result<Compared, Failure> {
     let source = real_job(args, "guest")?;
     let (models, sweep) = (&args.work.models, &args.sweep);
     let mut schedulers = Schedulers::of_kernel(sweep.kernel());
@@ -282,22 +303,23 @@ fn in_guest(args: &CompareArgs) -> Result<Comparison, Failure> {
     world.accelerator = args.guest.accelerator();
     world.cpus = args.guest.guest_cpus.unwrap_or(1);
     world.trace = !args.host.no_trace;
-    real_time(args, &world, world.drive_text(), &source, &settings)
+    real_time(args, &world, world.drive_text(), &source, &settings, caller)
 }
 
 /// Compares on a real drive.
-fn on_host(args: &CompareArgs) -> Result<Comparison, Failure> {
+fn on_host(args: &CompareArgs, caller: &Caller<'_>) -> Result<Compared, Failure> {
     let (host, settings, plan) = host(args)?;
     let choices = advice::choices_of_host(&settings, &host)?;
-    let rows = progress::run(&host, &plan)?;
+    let rows = progress::run(&host, &plan, caller)?;
     let origin = Origin {
-        command: output::command_line(),
+        command: caller.command.clone(),
         job_text: host.job_text(),
         ..Origin::default()
     };
-    let mut comparison = judged(&args.sweep, rows, origin)?;
-    comparison.advice = choices.and_then(|choices| choices.advise(&comparison));
-    Ok(comparison)
+    let mut compared = judged(&args.sweep, rows, origin)?;
+    let comparison = &mut compared.comparison;
+    comparison.advice = choices.and_then(|choices| choices.advise(comparison));
+    Ok(compared)
 }
 
 /// The drive that the arguments name, with the job and the rows to run on it.
@@ -421,8 +443,17 @@ fn real_job(args: &CompareArgs, world: &str) -> Result<JobSource, Failure> {
     if let Some(option) = args.sweep.timeline.given() {
         return refuse(option, &format!("--world {world} shows no timeline"));
     }
+    if args.sweep.tables.trace_requests() {
+        let [(requests, _), (series, _)] = args.sweep.tables.outputs();
+        let option = match args.sweep.tables.requests {
+            Some(_) => requests,
+            None => series,
+        };
+        let instead = format!("--world {world} does not see each request's way");
+        return refuse(option, &instead);
+    }
     work.pace.refuse()?;
-    match WorkloadSource::find(&work.job, &work.fio)? {
+    match work.find()? {
         WorkloadSource::Job(source) => Ok(source),
         WorkloadSource::Trace(name) | WorkloadSource::Calls { file: name, .. } => {
             Err(Failure::mistake(format!(
@@ -433,14 +464,14 @@ fn real_job(args: &CompareArgs, world: &str) -> Result<JobSource, Failure> {
 }
 
 /// The schedulers that a world has, and those that are compared where none are named.
-struct Schedulers {
+pub(crate) struct Schedulers {
     all: Vec<String>,
     default: Vec<String>,
 }
 
 impl Schedulers {
     /// Our own, where the named kernel has them by default.
-    fn of_kernel(kernel: KernelVersion) -> Schedulers {
+    pub(crate) fn of_kernel(kernel: KernelVersion) -> Schedulers {
         let names = || blklab_elevator::all().iter().map(|kind| kind.name);
         Schedulers {
             all: names().map(str::to_string).collect(),
@@ -454,7 +485,7 @@ impl Schedulers {
 
 /// The rows that the arguments ask for. `own` is the scheduler of a comparison of
 /// other things.
-fn rows(
+pub(crate) fn rows(
     world: World,
     (models, more): (&ModelArgs, &[String]),
     sweep: &SweepArgs,
@@ -486,32 +517,68 @@ pub(crate) fn judged(
     sweep: &SweepArgs,
     rows: Vec<Row>,
     origin: Origin,
-) -> Result<Comparison, Failure> {
+) -> Result<Compared, Failure> {
     let runs = rows.into_iter().map(|row| SchedulerRuns {
         name: row.label,
         runs: row.runs,
     });
-    let mut comparison = blklab_report::compare(&runs.collect::<Vec<_>>());
+    let settings: Vec<SchedulerRuns> = runs.collect();
+    let mut comparison = blklab_report::compare(&settings);
     comparison.origin = origin;
     let goals = sweep.goals();
     if !goals.is_empty() {
         let judgement = goals.judge(&comparison).map_err(Failure::mistake)?;
         comparison.judgement = Some(judgement);
     }
-    Ok(comparison)
+    Ok(Compared {
+        comparison,
+        settings,
+    })
 }
 
-/// A comparison's page and its text need a file each.
-pub(crate) fn check_outputs(
-    page: Option<&Path>,
+/// Checks that all that a comparison writes has a place each.
+pub(crate) fn check(
+    sweep: &SweepArgs,
     file: Option<&Path>,
     inputs: &[impl AsRef<Path>],
 ) -> Result<(), Failure> {
-    output::check(&[("--html", page), ("--output", file)], inputs)
+    let mut outputs = vec![("--html", sweep.html.as_deref()), ("--output", file)];
+    outputs.extend(sweep.tables.outputs());
+    output::check(&outputs, inputs)?;
+    let printed = sweep.output_format.and_then(CompareFormat::table);
+    output::check_tables(&sweep.tables, printed, file)
+}
+
+/// Prints what was compared, or writes it to `file`, with its page and tables.
+pub(crate) fn deliver(
+    compared: &Compared,
+    sweep: &SweepArgs,
+    file: Option<&Path>,
+) -> Result<(), Failure> {
+    let Compared {
+        comparison,
+        settings,
+    } = compared;
+    output::write_tables(&sweep.tables, settings)?;
+    let by_default = comparison.question.as_ref().map(|_| CompareFormat::Answer);
+    let format = sweep.output_format.or(by_default).unwrap_or_default();
+    let page = sweep.html.as_deref();
+    let Some(form) = format.table() else {
+        return deliver_text(comparison, format, page, file);
+    };
+    write_page(comparison, page)?;
+    output::deliver_table(&results_table(settings), form, file)?;
+    ended(comparison)
+}
+
+/// What each job got in each run.
+pub(crate) fn results_table(settings: &[SchedulerRuns]) -> Table {
+    let settings = settings.iter();
+    blklab_tables::results(settings.map(|setting| (setting.name.as_str(), &setting.runs[..])))
 }
 
 /// Prints a comparison, or writes it to `file`, and a page to `page`.
-pub(crate) fn deliver(
+pub(crate) fn deliver_text(
     comparison: &Comparison,
     format: CompareFormat,
     page: Option<&Path>,
@@ -521,11 +588,27 @@ pub(crate) fn deliver(
         CompareFormat::Normal => text::render_with(comparison, style(file)),
         CompareFormat::Answer => text::answer(comparison, style(file)),
         CompareFormat::Json => json::render(comparison),
+        CompareFormat::Parquet | CompareFormat::Arrow | CompareFormat::Csv => {
+            return Err(Failure::mistake(
+                "--output-format: a comparison's file has no single runs; `blklab compare` \
+                 writes tables of them",
+            ));
+        }
     };
-    if let Some(path) = page {
-        output::write_file(path, html::render(comparison).as_bytes())?;
-    }
+    write_page(comparison, page)?;
     output::deliver(&text, file)?;
+    ended(comparison)
+}
+
+fn write_page(comparison: &Comparison, page: Option<&Path>) -> Result<(), Failure> {
+    match page {
+        Some(path) => output::write_file(path, html::render(comparison).as_bytes()),
+        None => Ok(()),
+    }
+}
+
+/// How the command ends once all is written.
+fn ended(comparison: &Comparison) -> Result<(), Failure> {
     match (comparison.interrupted, comparison.failed.is_empty()) {
         (true, _) => Err(Failure::Interrupted),
         (false, true) => Ok(()),

@@ -7,6 +7,13 @@ use crate::failure::Failure;
 use crate::output;
 
 pub(crate) fn conform(args: &ConformArgs) -> Result<(), Failure> {
+    let (text, agrees) = checked(args)?;
+    output::print(&text)?;
+    if agrees { Ok(()) } else { Err(Failure::No) }
+}
+
+/// The report, and whether all agrees as it should.
+pub(crate) fn checked(args: &ConformArgs) -> Result<(String, bool), Failure> {
     if !(0.0..=100.0).contains(&args.min_percent) {
         let p = args.min_percent;
         return Err(Failure::mistake(format!(
@@ -24,7 +31,6 @@ pub(crate) fn conform(args: &ConformArgs) -> Result<(), Failure> {
     let mode = asked.map_or(Mode::SchedulerAlone, |&(_, mode)| mode);
     let scheduler = args.scheduler.as_deref().unwrap_or_default();
     let report = blklab_conform::run(mode, scheduler, &args.traces).map_err(Failure::mistake)?;
-    output::print(&report.to_string())?;
     let agrees = match mode {
         Mode::SchedulerAlone => report.all_agree(),
         Mode::Whole => report.percent() >= args.min_percent,
@@ -33,5 +39,5 @@ pub(crate) fn conform(args: &ConformArgs) -> Result<(), Failure> {
         Mode::Eviction => report.eviction_agrees(),
         Mode::Mmc => report.mmc_agrees(),
     };
-    if agrees { Ok(()) } else { Err(Failure::No) }
+    Ok((report.to_string(), agrees))
 }

@@ -1,7 +1,7 @@
 //! How a command fails: exit status 2 for a user's mistake, 130 after Ctrl-C, 1 for
 //! anything else.
 
-use std::fmt::Display;
+use std::fmt::{self, Display, Formatter};
 use std::process::ExitCode;
 
 use blklab_experiment::Error;
@@ -12,7 +12,7 @@ pub(crate) const INTERRUPTED: i32 = 130;
 
 /// Why a command did not do what it should.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub enum Failure {
     /// The user can mend it; the message says how.
     Mistake(String),
     /// The user cannot.
@@ -21,6 +21,16 @@ pub(crate) enum Failure {
     No,
     /// Ctrl-C ended it; what had run by then has been printed.
     Interrupted,
+}
+
+impl Display for Failure {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Failure::Mistake(message) | Failure::Broken(message) => message,
+            Failure::No => "what was to be found out is not so",
+            Failure::Interrupted => "interrupted",
+        })
+    }
 }
 
 impl Failure {
@@ -95,7 +105,7 @@ mod tests {
         tunables: &[],
         attributes: &[],
         costs_like: None,
-        build: Some(|_| Box::new(Loses(ElevatorQueue::new("loses", &[])))),
+        build: Some(&|_| Box::new(Loses(ElevatorQueue::new("loses", &[])))),
     };
 
     fn results(text: &str, kind: &'static ElevatorType) -> Result<Results, SetupError> {

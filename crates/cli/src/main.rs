@@ -1,69 +1,7 @@
-//! The `blklab` command: arguments in, calls, report out.
-
-mod advice;
-mod args;
-mod calibrate;
-mod compare;
-mod conform;
-mod failure;
-mod fs;
-mod guest;
-mod load;
-mod output;
-mod probe;
-mod progress;
-mod record;
-mod report;
-mod run;
-mod serve;
-mod show;
-mod top;
+//! The `blklab` command.
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
-use args::{BootArgs, Cli, Command};
-use failure::Failure;
-
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let done = match cli.command {
-        Command::Compare(args) => compare::compare(*args),
-        Command::Replay(args) => compare::replay(&args),
-        Command::Record(args) => record::record(&args),
-        Command::Report(args) => report::report(&args),
-        Command::Run(args) => run::run(args),
-        Command::Probe(args) => probe::probe(&args),
-        Command::Calibrate(args) => calibrate::calibrate(&args),
-        Command::Conform(args) => conform::conform(&args),
-        Command::Serve(args) => serve::serve(&args),
-        Command::Get(args) => serve::get(&args),
-        Command::Set(args) => serve::set(&args),
-        Command::Top(args) => top::top(&args),
-        Command::Trace(args) => record::trace(&args),
-        Command::Calls(args) => record::calls(&args),
-        Command::Load(args) => load::load(&args),
-        Command::Fs(args) => fs::fs(&args),
-        Command::Guest(args) => guest::guest(args),
-        Command::Boot(args) => boot(&args),
-        Command::List(args) => show::list(&args),
-        Command::Show(args) => show::show(&args),
-        Command::Completions(args) => show::completions(&args),
-        Command::Man(args) => show::man(&args),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
-    }
-}
-
-/// `blklab boot`: starts the machine, and prints what happened or what is there then.
-fn boot(args: &BootArgs) -> Result<(), Failure> {
-    let board = blklab_boot::Board::load(&args.board).map_err(Failure::mistake)?;
-    let booted = blklab_boot::boot(&board);
-    output::print(&match args.tree {
-        true => booted.tree(),
-        false => booted.sequence(),
-    })
+    blklab_command::main()
 }

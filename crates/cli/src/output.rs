@@ -2,12 +2,15 @@
 
 use std::ffi::OsStr;
 use std::fmt::Display;
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use blklab_description::NewFile;
+use blklab_report::SchedulerRuns;
+use blklab_tables::{Format, Table};
 
+use crate::args::TableArgs;
 use crate::failure::Failure;
 
 /// Prints to standard output. It is no error if the reader has closed the pipe.
@@ -104,9 +107,90 @@ pub(crate) fn deliver(text: impl AsRef<[u8]>, file: Option<&Path>) -> Result<(),
     }
 }
 
+/// Checks, before any work, that tables can be written as asked for: each to the file
+/// that its option names, and what takes the place of the text.
+pub(crate) fn check_tables(
+    tables: &TableArgs,
+    printed: Option<Format>,
+    file: Option<&Path>,
+) -> Result<(), Failure> {
+    for (option, path) in tables.outputs() {
+        if let Some(path) = path {
+            Format::of_path(path).map_err(|why| Failure::Mistake(format!("{option} {why}")))?;
+        }
+    }
+    let Some(format) = printed else {
+        return Ok(());
+    };
+    let built = format.check_built();
+    built.map_err(|why| Failure::Mistake(format!("--output-format: {why}")))?;
+    if format != Format::Csv && file.is_none() && std::io::stdout().is_terminal() {
+        return Err(Failure::mistake(
+            "--output-format: this is no text for a terminal; name a file with --output",
+        ));
+    }
+    Ok(())
+}
+
+/// A table in its form.
+pub(crate) fn table_bytes(table: &Table, format: Format) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    let written = format.write(table, &mut bytes);
+    written.map_err(|error| Failure::Broken(format!("a table cannot be written: {error}")))?;
+    Ok(bytes)
+}
+
+/// Prints a table in its form, or writes it to a file where one is named.
+pub(crate) fn deliver_table(
+    table: &Table,
+    format: Format,
+    file: Option<&Path>,
+) -> Result<(), Failure> {
+    let bytes = table_bytes(table, format)?;
+    match file {
+        Some(path) => write_file(path, &bytes),
+        None => print(&bytes),
+    }
+}
+
+/// Writes the tables that were asked for beside what is printed.
+pub(crate) fn write_tables(tables: &TableArgs, settings: &[SchedulerRuns]) -> Result<(), Failure> {
+    let firsts = || {
+        let firsts = settings.iter();
+        firsts.filter_map(|setting| Some((setting.name.as_str(), setting.runs.first()?)))
+    };
+    for (name, run) in firsts().filter(|_| tables.trace_requests()) {
+        if run
+            .traced_requests
+            .as_ref()
+            .is_some_and(|traced| traced.cut)
+        {
+            eprintln!(
+                "blklab: {name}: there is no room for all requests; those of the run's end are \
+                 missing"
+            );
+        }
+    }
+    let write = |path: &Option<PathBuf>, table: &dyn Fn() -> Table| match path {
+        None => Ok(()),
+        Some(path) => {
+            let format = Format::of_path(path).map_err(Failure::Mistake)?;
+            write_file(path, &table_bytes(&table(), format)?)
+        }
+    };
+    write(&tables.requests, &|| blklab_tables::requests(firsts()))?;
+    write(&tables.series, &|| blklab_tables::series(firsts()))
+}
+
 /// The command as it was typed, for the page; the program's folder is left out.
 pub(crate) fn command_line() -> String {
-    let words = std::env::args().skip(1).map(|word| quoted(&word));
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    command_of(&words)
+}
+
+/// A command of these words as a shell takes it.
+pub(crate) fn command_of(words: &[String]) -> String {
+    let words = words.iter().map(|word| quoted(word));
     let mut line = String::from("blklab");
     words.for_each(|word| {
         line.push(' ');

@@ -6,12 +6,17 @@ use blklab_description::read_text;
 use blklab_report::merge::{self, WorldComparison};
 
 use crate::args::ReportArgs;
-use crate::compare::{check_outputs, deliver};
+use crate::compare::deliver_text;
 use crate::failure::Failure;
+use crate::output;
 
 pub(crate) fn report(args: &ReportArgs) -> Result<(), Failure> {
     let inputs: Vec<&Path> = args.files.iter().map(PathBuf::as_path).collect();
-    check_outputs(args.html.as_deref(), args.output.as_deref(), &inputs)?;
+    let outputs = [
+        ("--html", args.html.as_deref()),
+        ("--output", args.output.as_deref()),
+    ];
+    output::check(&outputs, &inputs)?;
     let mut parts = Vec::new();
     for path in &args.files {
         let place = path.display();
@@ -25,7 +30,7 @@ pub(crate) fn report(args: &ReportArgs) -> Result<(), Failure> {
     }
     tell_apart(&mut parts, &args.files);
     let output = args.output.as_deref();
-    deliver(
+    deliver_text(
         &merge::merge(&parts),
         args.output_format,
         args.html.as_deref(),

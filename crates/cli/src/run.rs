@@ -1,6 +1,6 @@
 //! `blklab run`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use blklab_experiment::{Plan, Purpose, Request, Simulated, WorkloadSource, settings};
 use blklab_report::tools::{RunEvents, Tool};
@@ -11,39 +11,58 @@ use blklab_report::{
 use blklab_stats::{Results, World};
 
 use crate::args::{RunArgs, RunFormat};
+use crate::compare::results_table;
 use crate::failure::Failure;
-use crate::{output, progress};
+use crate::output;
+use crate::progress::{self, Caller};
 
 pub(crate) fn run(mut args: RunArgs) -> Result<(), Failure> {
+    let inputs = prepare(&mut args)?;
+    let (results, origin) = simulate(&args, &inputs, &Caller::terminal())?;
+    let failed = failed_units(&results).0 > 0;
+    deliver(&args, results, origin)?;
+    match failed {
+        true => Err(Failure::No),
+        false => Ok(()),
+    }
+}
+
+/// Takes a question's job, and refuses options that go with others; the files that are
+/// read.
+pub(crate) fn prepare(args: &mut RunArgs) -> Result<Vec<PathBuf>, Failure> {
     let mut inputs = args.work.inputs();
     // A single run gives no answer, but uses the question's job and drive.
     args.work.take_question()?;
     inputs.extend(args.work.inputs());
-    let args = &args;
-    let (page, perfetto) = (args.html.as_deref(), args.perfetto.as_deref());
     let is_recorded = purpose(args).is_some() || args.work.models.why.is_some();
     if let (false, Some(option)) = (is_recorded, args.timeline.given()) {
         return Err(Failure::mistake(format!(
             "{option} needs --html, --perfetto or --trace, or --why"
         )));
     }
-    let outputs = [
+    check_outputs(args, &[], &inputs)?;
+    let file = args.work.output.as_deref();
+    output::check_tables(&args.tables, args.output_format.table(), file)?;
+    Ok(inputs)
+}
+
+/// Checks that all that a run writes has a place each, the logs that its job asks for too.
+fn check_outputs(args: &RunArgs, logs: &[String], inputs: &[PathBuf]) -> Result<(), Failure> {
+    let mut outputs = vec![
         ("--trace", args.trace.as_deref()),
-        ("--perfetto", perfetto),
-        ("--html", page),
+        ("--perfetto", args.perfetto.as_deref()),
+        ("--html", args.html.as_deref()),
         ("--output", args.work.output.as_deref()),
     ];
-    let check = |logs: &[String]| {
-        let logs = logs.iter().map(|name| ("a log", Some(Path::new(name))));
-        output::check(
-            &outputs.into_iter().chain(logs).collect::<Vec<_>>(),
-            &inputs,
-        )
-    };
-    let (results, origin) = simulate(args, &check)?;
-    let text = printed(args.output_format, &results);
-    let failed = failed_units(&results).0 > 0;
-    if let Some(path) = perfetto {
+    outputs.extend(args.tables.outputs());
+    outputs.extend(logs.iter().map(|name| ("a log", Some(Path::new(name)))));
+    output::check(&outputs, inputs)
+}
+
+/// Prints and writes all that was asked for.
+fn deliver(args: &RunArgs, results: Results, origin: Origin) -> Result<(), Failure> {
+    let file = args.work.output.as_deref();
+    if let Some(path) = &args.perfetto {
         write_perfetto(path, &results)?;
     }
     if let Some(path) = &args.trace {
@@ -52,13 +71,19 @@ pub(crate) fn run(mut args: RunArgs) -> Result<(), Failure> {
     for file in fio_logs::files(&results) {
         output::write_file(Path::new(&file.name), file.text().as_bytes())?;
     }
-    if let Some(path) = page {
-        write_page(path, results, origin)?;
+    let alone = [SchedulerRuns {
+        name: results.scheduler.clone(),
+        runs: vec![results],
+    }];
+    output::write_tables(&args.tables, &alone)?;
+    if let Some(path) = &args.html {
+        let mut page = compare(&alone);
+        page.origin = origin;
+        output::write_file(path, html::render(&page).as_bytes())?;
     }
-    output::deliver(&text, args.work.output.as_deref())?;
-    match failed {
-        true => Err(Failure::No),
-        false => Ok(()),
+    match args.output_format.table() {
+        Some(format) => output::deliver_table(&results_table(&alone), format, file),
+        None => output::deliver(&printed(args.output_format, &alone[0].runs[0]), file),
     }
 }
 
@@ -73,13 +98,14 @@ fn purpose(args: &RunArgs) -> Option<Purpose> {
 }
 
 /// Runs the work once, under the scheduler that the command or else the job names, after
-/// a check of the files that its logs go to.
-fn simulate(
+/// a check of the files that are written.
+pub(crate) fn simulate(
     args: &RunArgs,
-    check: &dyn Fn(&[String]) -> Result<(), Failure>,
+    inputs: &[PathBuf],
+    caller: &Caller<'_>,
 ) -> Result<(Results, Origin), Failure> {
     let models = &args.work.models;
-    let work = WorkloadSource::find(&args.work.job, &args.work.fio)?;
+    let work = args.work.find()?;
     if let WorkloadSource::Job(_) | WorkloadSource::Calls { .. } = work {
         args.work.pace.refuse()?;
     }
@@ -100,20 +126,22 @@ fn simulate(
     if !models.lenient {
         world.check_modelled()?;
     }
-    check(&world.log_files())?;
+    check_outputs(args, &world.log_files(), inputs)?;
     world.keeps_logs = true;
     world.mode = args.work.pace.mode()?;
     world.recording = purpose(args).map(|purpose| args.timeline.recording(purpose));
     world.power_loss_at_ns = models.power_loss_at;
     world.tail = args.timeline.tail(models.why);
+    world.traces_requests = args.tables.trace_requests();
+    world.abandon = caller.abandon();
     let plan = Plan {
         seed: models.seed(),
         ..Plan::default()
     };
-    let mut rows = progress::run(&world, &plan)?;
+    let mut rows = progress::run(&world, &plan, caller)?;
     let descriptions = world.descriptions();
     let origin = Origin {
-        command: output::command_line(),
+        command: caller.command.clone(),
         job_text: descriptions.job,
         drive_text: descriptions.drive,
         machine_text: descriptions.machine,
@@ -124,7 +152,7 @@ fn simulate(
 }
 
 /// What fio would print. Notes have no place in its text, and have in its JSON.
-fn printed(format: RunFormat, results: &Results) -> String {
+pub(crate) fn printed(format: RunFormat, results: &Results) -> String {
     if format == RunFormat::Normal {
         let notes = results.notes.iter();
         notes.for_each(|note| eprintln!("blklab: {note}"));
@@ -186,15 +214,4 @@ fn tell_cut(results: &Results) {
              --timeline-length choose another part"
         );
     }
-}
-
-/// Writes the run as a page of its own.
-fn write_page(path: &Path, results: Results, origin: Origin) -> Result<(), Failure> {
-    let name = results.scheduler.clone();
-    let mut alone = compare(&[SchedulerRuns {
-        name,
-        runs: vec![results],
-    }]);
-    alone.origin = origin;
-    output::write_file(path, html::render(&alone).as_bytes())
 }

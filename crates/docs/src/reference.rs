@@ -54,7 +54,33 @@ pub const ALL: &[Reference] = &[
         name: "facts",
         make: facts,
     },
+    Reference {
+        name: "tables",
+        make: tables,
+    },
 ];
+
+fn tables() -> String {
+    let mut text = "# Tables\n\n`--output-format parquet`, `arrow` or `csv` makes `results` of \
+                    `run`, `compare` and `replay`; `--requests FILE` and `--series FILE` write \
+                    the others; FILE ends with `.parquet`, `.arrow` or `.csv`. A missing value \
+                    is null, and in CSV empty. In Parquet the unit of a column is in the \
+                    file's metadata under `unit.NAME`, in Arrow in the field's.\n"
+        .to_string();
+    for kind in blklab_tables::TABLES {
+        text += &format!("\n## {}\n\nA row is: {}\n\n", kind.name, kind.about);
+        let mut table = table_of(&["column", "unit", "meaning"]);
+        for [name, unit, meaning] in (kind.columns)() {
+            table.row(vec![
+                format!("`{name}`"),
+                unit.to_string(),
+                meaning.to_string(),
+            ]);
+        }
+        text += &table.markdown();
+    }
+    text
+}
 
 fn table_of(head: &[&str]) -> Table {
     Table::new(head.iter().map(|&heading| heading.to_string()).collect())

@@ -243,7 +243,7 @@ pub const BP: ElevatorType = ElevatorType {
     tunables: TUNABLES,
     attributes: &[],
     costs_like: Some("mq-deadline"),
-    build: Some(|info| Box::new(Bp::new(info))),
+    build: Some(&|info| Box::new(Bp::new(info))),
 };
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::fmt;
 use blklab_blk::{Nanos, NoMerges, RequestQueue, TunableError};
 use blklab_description::hint;
 
-use crate::{ElevatorType, all, find};
+use crate::{ElevatorType, known};
 
 /// Why a scheduler cannot be had as it is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl fmt::Display for ChoiceError {
 impl std::error::Error for ChoiceError {}
 
 fn unknown_scheduler(name: &str) -> String {
-    let known: Vec<&str> = all().iter().map(|t| t.name).collect();
+    let known: Vec<&str> = known().iter().map(|t| t.name).collect();
     let hint = hint(name, known.iter().copied());
     let known = known.join(", ");
     match name {
@@ -74,7 +74,8 @@ impl SchedulerChoice {
     /// # Errors
     /// Where there is none; the message names the nearest.
     pub fn named(name: &str) -> Result<SchedulerChoice, ChoiceError> {
-        let kind = find(name).ok_or_else(|| ChoiceError::Unknown {
+        let kind = known().into_iter().find(|kind| kind.name == name);
+        let kind = kind.ok_or_else(|| ChoiceError::Unknown {
             name: name.to_string(),
         })?;
         Ok(SchedulerChoice {

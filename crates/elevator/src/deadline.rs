@@ -282,7 +282,7 @@ pub const DEADLINE: ElevatorType = ElevatorType {
     tunables: TUNABLES,
     attributes: &[],
     costs_like: Some("mq-deadline"),
-    build: Some(|info| Box::new(Deadline::new(info))),
+    build: Some(&|info| Box::new(Deadline::new(info))),
 };
 
 #[cfg(test)]

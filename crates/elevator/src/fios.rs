@@ -499,7 +499,7 @@ pub const FIOS: ElevatorType = ElevatorType {
     tunables: TUNABLES,
     attributes: &[],
     costs_like: Some("mq-deadline"),
-    build: Some(|info| Box::new(Fios::new(info))),
+    build: Some(&|info| Box::new(Fios::new(info))),
 };
 
 #[cfg(test)]

@@ -176,7 +176,7 @@ pub const IRBW: ElevatorType = ElevatorType {
     tunables: TUNABLES,
     attributes: &[],
     costs_like: Some("mq-deadline"),
-    build: Some(|info| Box::new(Irbw::new(info))),
+    build: Some(&|info| Box::new(Irbw::new(info))),
 };
 
 #[cfg(test)]

@@ -30,6 +30,8 @@ mod kernel;
 mod kyber;
 mod mq_deadline;
 mod noop;
+#[cfg(feature = "std")]
+mod registered;
 mod sio;
 mod stb;
 #[cfg(test)]
@@ -42,6 +44,8 @@ use blklab_blk::{Attribute, Elevator, ElevatorQueue, QueueInfo, Tunable};
 #[cfg(feature = "std")]
 pub use choice::{ChoiceError, SchedulerChoice, Setting};
 pub use kernel::{KernelVersion, NoKernel};
+#[cfg(feature = "std")]
+pub use registered::{known, register};
 
 /// A kind of scheduler (`struct elevator_type`).
 #[derive(Clone, Copy)]
@@ -65,7 +69,7 @@ pub struct ElevatorType {
 }
 
 /// Makes a scheduler for a queue.
-pub type Build = fn(&QueueInfo) -> Box<dyn Elevator>;
+pub type Build = &'static (dyn Fn(&QueueInfo) -> Box<dyn Elevator> + Send + Sync);
 
 impl ElevatorType {
     /// A scheduler of this kind for a queue; `None` for `none`.

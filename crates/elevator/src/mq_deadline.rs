@@ -421,7 +421,7 @@ pub const MQ_DEADLINE: ElevatorType = ElevatorType {
     tunables: TUNABLES,
     attributes: &[],
     costs_like: None,
-    build: Some(|info| Box::new(MqDeadline::new(info))),
+    build: Some(&|info| Box::new(MqDeadline::new(info))),
 };
 
 #[cfg(test)]

@@ -105,7 +105,7 @@ pub const NOOP: ElevatorType = ElevatorType {
     tunables: TUNABLES,
     attributes: &[],
     costs_like: None,
-    build: Some(|info| Box::new(Noop::new(info))),
+    build: Some(&|info| Box::new(Noop::new(info))),
 };
 
 #[cfg(test)]

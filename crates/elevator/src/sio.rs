@@ -204,7 +204,7 @@ pub const SIO: ElevatorType = ElevatorType {
     tunables: TUNABLES,
     attributes: &[],
     costs_like: Some("mq-deadline"),
-    build: Some(|info| Box::new(Sio::new(info))),
+    build: Some(&|info| Box::new(Sio::new(info))),
 };
 
 #[cfg(test)]

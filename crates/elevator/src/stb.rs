@@ -206,7 +206,7 @@ pub const STB: ElevatorType = ElevatorType {
     tunables: TUNABLES,
     attributes: &[],
     costs_like: Some("mq-deadline"),
-    build: Some(|info| Box::new(Stb::new(info))),
+    build: Some(&|info| Box::new(Stb::new(info))),
 };
 
 #[cfg(test)]

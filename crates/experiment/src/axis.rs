@@ -1,10 +1,13 @@
 //! What a comparison can vary.
 
+use std::borrow::Cow;
+
 use blklab_description::hint;
 use blklab_stats::World;
 use blklab_workload::fio::{self, Override};
 
 use crate::error::Error;
+use crate::range;
 use crate::schedulers::NamedScheduler;
 use crate::setting::Setting;
 
@@ -249,7 +252,7 @@ fn number(key: &str, value: &str, min: u32, max: u32) -> Result<u32, Error> {
 pub(crate) struct Varied<'a> {
     axis: &'static Axis,
     pub(crate) key: &'a str,
-    pub(crate) values: Vec<&'a str>,
+    pub(crate) values: Vec<Cow<'a, str>>,
 }
 
 impl<'a> Varied<'a> {
@@ -269,7 +272,16 @@ impl<'a> Varied<'a> {
             let worlds = worlds.collect::<Vec<_>>().join(" and ");
             return fail(format!("{key} can be varied in {worlds}"));
         }
-        let values: Vec<&str> = values.split(',').map(str::trim).collect();
+        let mut all = Vec::new();
+        for value in values.split(',').map(str::trim) {
+            match range::values(key, value)
+                .map_err(|problem| Error::mistake(format!("--vary {text}: {problem}")))?
+            {
+                Some(values) => all.extend(values.into_iter().map(Cow::Owned)),
+                None => all.push(Cow::Borrowed(value)),
+            }
+        }
+        let values = all;
         for (n, value) in values.iter().enumerate() {
             if value.is_empty() {
                 return fail("a value is missing".to_string());
@@ -286,7 +298,7 @@ impl<'a> Varied<'a> {
         Varied {
             axis: &AXES[0],
             key: SCHEDULER,
-            values: names.iter().map(String::as_str).collect(),
+            values: names.iter().map(|name| Cow::from(name.as_str())).collect(),
         }
     }
 
@@ -308,6 +320,7 @@ impl<'a> Varied<'a> {
             for value in &self.values {
                 let mut setting = setting.clone();
                 (self.axis.set)(&mut setting, self.key, value)?;
+                setting.axes.push((self.key.to_string(), value.to_string()));
                 if !self.is_of_schedulers() {
                     setting.add_to_label(&format!("{}={value}", self.key));
                 }

@@ -22,6 +22,9 @@ pub enum Error {
     /// The server of a served drive failed.
     #[error("{0}")]
     Server(String),
+    /// A sweep's folder does not take its runs.
+    #[error("{0}")]
+    Store(String),
     /// The threads that were asked for cannot be had.
     #[error("{0}")]
     Threads(String),
@@ -40,7 +43,7 @@ impl Error {
             Error::Simulation(error) => error.is_users(),
             Error::Host(error) => error.is_mistake(),
             Error::Guest(error) => error.is_mistake(),
-            Error::Server(_) | Error::Threads(_) => false,
+            Error::Server(_) | Error::Store(_) | Error::Threads(_) => false,
         }
     }
 

@@ -101,6 +101,12 @@ fn unique<'a>(names: &[&'a str]) -> Vec<&'a str> {
 }
 
 fn check_distinct(rows: &[Setting]) -> Result<(), Error> {
+    // Two ways to say the same are the same.
+    let rows = rows.iter().map(|row| Setting {
+        axes: Vec::new(),
+        ..row.clone()
+    });
+    let rows: Vec<Setting> = rows.collect();
     for (n, row) in rows.iter().enumerate() {
         if rows[..n].contains(row) {
             let name = &row.scheduler.name;

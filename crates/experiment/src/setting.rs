@@ -17,6 +17,8 @@ use crate::schedulers::NamedScheduler;
 pub struct Setting {
     /// What the row is called: what varies.
     pub label: String,
+    /// What varies, by its key, and its value here.
+    pub axes: Vec<(String, String)>,
     /// The scheduler.
     pub scheduler: NamedScheduler,
     /// The queue's `nr_requests`; the kernel's default if not given.

@@ -1,12 +1,14 @@
 //! The simulated world: models in virtual time.
 
 use std::borrow::Cow;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use blklab_blk::Nanos;
 use blklab_device::DriveSpec;
 use blklab_elevator::SchedulerChoice;
 use blklab_sim::{Caching, Machine, ReplayMode, Setup, Workload, check_job};
-use blklab_stats::{JobResults, Results, Slowest, Window};
+use blklab_stats::{Results, Slowest, Window};
 use blklab_workload::calls::CallList;
 use blklab_workload::fio::{JobFile, Override};
 use blklab_workload::generate::processes;
@@ -45,6 +47,8 @@ const PERFETTO_ENTRIES: usize = 3_000_000;
 const TRACE_ENTRIES: usize = 5_000_000;
 /// What is kept at most to find out where the slowest requests were: 60 MB.
 const SLOWEST_ENTRIES: usize = 1_000_000;
+/// What is kept at most to tell of requests one by one: 5 GB, some six million requests.
+const REQUESTS_ENTRIES: usize = 50_000_000;
 
 impl Recording {
     /// The part to record on that drive, which begins at `ramp_ns` where nothing
@@ -189,6 +193,10 @@ pub struct Simulated<'a> {
     pub tail: Option<Tail>,
     /// Whether results have the logs of each I/O that jobs ask for; they are long.
     pub keeps_logs: bool,
+    /// Whether all requests of the first run of each row are kept one by one.
+    pub traces_requests: bool,
+    /// Abandons the runs under way once it is set.
+    pub abandon: Option<&'a AtomicBool>,
 }
 
 /// Which requests are looked at as the slowest.
@@ -218,6 +226,8 @@ impl<'a> Simulated<'a> {
             power_loss_at_ns: None,
             tail: None,
             keeps_logs: false,
+            traces_requests: false,
+            abandon: None,
         };
         for setting in settings {
             let row = world.simulation(setting)?;
@@ -289,6 +299,39 @@ impl<'a> Simulated<'a> {
         names.sort();
         names.dedup();
         names
+    }
+
+    /// All that decides what a row's runs find, beside their seeds.
+    pub(crate) fn identity(&self, row: usize) -> String {
+        let row = &self.rows[row];
+        let (_, _, drive) = &self.drives.0[row.drive];
+        let (_, _, machine) = &self.machines.0[row.machine];
+        let work = match row.input {
+            Input::Job(at) => format!("{:?}", self.jobs.get(at)),
+            Input::Trace(file) => file.to_string(),
+            Input::Calls(list, _) => list.to_string(),
+        };
+        let SchedulerChoice {
+            kind,
+            tunables,
+            attributes,
+            nr_requests,
+            nomerges,
+            wbt_lat_us,
+        } = &row.scheduler;
+        let queue = (
+            kind.name,
+            tunables,
+            attributes,
+            nr_requests,
+            nomerges,
+            wbt_lat_us,
+        );
+        let named = &self.drives.0[row.drive].0;
+        format!(
+            "{work} {queue:?} {:?} {named} {drive} {machine}",
+            row.caching
+        )
     }
 
     /// The texts that describe the experiment.
@@ -370,6 +413,13 @@ impl World for Simulated<'_> {
             if let Some(end_ns) = end_ns {
                 reached(now.0 as f64 / end_ns as f64);
             }
+            match self
+                .abandon
+                .is_some_and(|stop| stop.load(Ordering::Relaxed))
+            {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
         };
         let mut run = |record: Option<Window>| {
             let setup = Setup {
@@ -388,37 +438,48 @@ impl World for Simulated<'_> {
         let is_first = planned.repeat == Some(0);
         let recording = self.recording.filter(|_| is_first);
         let window = recording.map(|recording| recording.window(drive, ramp_ns));
-        let Some(Tail { percent, start_ns }) = self.tail.filter(|_| is_first) else {
+        let tail = self.tail.filter(|_| is_first);
+        let traces = self.traces_requests && is_first;
+        if tail.is_none() && !traces {
             return Ok(run(window)?);
-        };
+        }
+        let start_ns = tail.and_then(|tail| tail.start_ns);
         let mut results = run(Some(Window {
             start_ns: start_ns.unwrap_or(ramp_ns),
             length_ns: u64::MAX,
-            max_entries: SLOWEST_ENTRIES,
+            max_entries: match traces {
+                true => REQUESTS_ENTRIES,
+                false => SLOWEST_ENTRIES,
+            },
             with_drives: true,
         }))?;
-        let jobs = std::mem::take(&mut results.jobs);
         let recorded = results.timeline.take();
-        let slowest = recorded.map(|t| t.slowest(percent, |pid| job_of(&jobs, pid)));
-        results.jobs = jobs;
+        let jobs = results.jobs_of_submitters();
+        let job_of = |submitter| {
+            jobs.get(&submitter)
+                .copied()
+                .unwrap_or_default()
+                .to_string()
+        };
+        let slowest = recorded.as_ref().zip(tail);
+        let slowest = slowest.map(|(recorded, tail)| recorded.slowest(tail.percent, job_of));
+        let traced_requests = recorded.filter(|_| traces);
+        let traced_requests = traced_requests.map(|recorded| recorded.traced_requests());
         if let Some(window) = window {
             // The same run once more, for a timeline around one of them.
             results = run(Some(around(window, slowest.as_ref(), start_ns)))?;
         }
-        Ok(Results { slowest, ..results })
+        Ok(Results {
+            slowest,
+            traced_requests,
+            ..results
+        })
     }
 
     fn check(&self, rows: &[Row]) -> Result<(), Error> {
         self.check_power_loss(rows)?;
         self.check_recording(rows)
     }
-}
-
-/// The name of the job that a submitter is a process of.
-fn job_of(jobs: &[JobResults], submitter: u32) -> String {
-    let mut processes = jobs.iter().flat_map(|job| &job.processes);
-    let found = processes.find(|process| process.process == submitter);
-    found.map(|process| process.job.clone()).unwrap_or_default()
 }
 
 /// A window with one of the slowest requests in its middle, where nobody said when it

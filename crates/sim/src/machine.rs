@@ -259,7 +259,7 @@ impl Costs {
     /// Schedulers of which the description says nothing cost what they declare to
     /// be like, where that is measured.
     fn with_declared_likes(mut self) -> Costs {
-        for kind in blklab_elevator::all() {
+        for kind in blklab_elevator::known() {
             if let Some(like) = kind.costs_like
                 && self.scheduler.contains_key(like)
                 && !self.scheduler.contains_key(kind.name)

@@ -47,6 +47,9 @@ pub enum SetupError {
         /// The drive.
         drive: String,
     },
+    /// A run that its caller broke off.
+    #[error("it was stopped before its end")]
+    Abandoned,
     /// A run that can never end.
     #[error(
         "the simulation stands still at {at_us} us of its time: {why}. This is an error of the \

@@ -18,6 +18,7 @@ mod sample;
 mod slowest;
 mod ssd;
 mod timeline;
+mod traced_request;
 mod waits;
 
 pub use buckets::{BatchBuckets, DepthBuckets};
@@ -40,10 +41,11 @@ pub use queue::{
 };
 pub use results::{DiskStats, PowerLoss, Results, World};
 pub use sample::Sample;
-pub use slowest::{Example, MeanTimes, Slowest, SlowestOf, Stage, StageTimes};
+pub use slowest::{Example, MeanTimes, Slowest, SlowestOf};
 pub use ssd::{CollectionStats, MergeStats, SlcStats, TooFull, WearStats};
 pub use timeline::{
     Activity, Cause, CpuTask, CpuWork, DiskTimeline, DrivePart, DriveTimeline, RequestStep,
     StepKind, Timeline, Window, Work,
 };
+pub use traced_request::{Stage, StageTimes, TracedRequest, TracedRequests};
 pub use waits::{Wait, WaitCounts, Waits};

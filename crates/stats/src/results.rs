@@ -1,5 +1,7 @@
 //! `Results`: what a run of a job produced, in whatever world it ran.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use crate::cgroup::{CgroupStats, CostRate};
@@ -12,6 +14,7 @@ use crate::page_cache::CacheStats;
 use crate::queue::{QueueStats, RequestStats, SchedulerStats, by_operation};
 use crate::slowest::Slowest;
 use crate::timeline::Timeline;
+use crate::traced_request::TracedRequests;
 
 /// Where a job ran.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,6 +80,8 @@ pub struct Results {
     pub timeline: Option<Timeline>,
     /// Where its slowest requests spent their time; `None` unless asked for.
     pub slowest: Option<Slowest>,
+    /// Its requests one by one; `None` unless asked for.
+    pub traced_requests: Option<TracedRequests>,
     /// Things the reader must know about this run.
     pub notes: Vec<String>,
     /// The options of `[global]` as written, in order, for fio's JSON.
@@ -84,6 +89,13 @@ pub struct Results {
 }
 
 impl Results {
+    /// The name of the job that each submitter is a process of.
+    pub fn jobs_of_submitters(&self) -> BTreeMap<u32, &str> {
+        let processes = self.jobs.iter().flat_map(|job| &job.processes);
+        let named = processes.map(|process| (process.process, process.job.as_str()));
+        named.collect()
+    }
+
     /// Whether a drive lost its power in it.
     pub fn lost_power(&self) -> bool {
         self.disks.iter().any(|disk| disk.power_loss.is_some())

@@ -3,64 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::timeline::{Activity, Cause, DiskTimeline, RequestStep, StepKind, Timeline, Work};
-
-macro_rules! stages {
-    ($($(#[doc = $doc:literal])+ $stage:ident $name:literal,)+) => {
-        /// Where a request may spend time.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Stage {
-            $($(#[doc = $doc])+ $stage,)+
-        }
-
-        impl Stage {
-            /// All of them, in the order in which a request comes to them.
-            pub const ALL: [Stage; [$($name),+].len()] = [$(Stage::$stage),+];
-
-            /// Its name in tables.
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $(Stage::$stage => $name,)+
-                }
-            }
-
-            /// What it means, in a sentence.
-            pub fn meaning(self) -> &'static str {
-                match self {
-                    $(Stage::$stage => concat!($($doc),+).trim_ascii(),)+
-                }
-            }
-        }
-    };
-}
-
-stages! {
-    /// Before it was a request: all of the queue's tags were taken, or a limit held it back.
-    Tag "tag or throttle",
-    /// In its submitter's plug, where what follows may join it.
-    Plug "plug",
-    /// In the scheduler, or in a software queue where there is none, until it was chosen.
-    Scheduler "scheduler",
-    /// Chosen, and on its way to the drive: room in the drive's queue, locks, the driver's CPU time.
-    Driver "driver",
-    /// In the drive, behind another command's data on its channel.
-    Channel "busy channel",
-    /// In the drive, behind another command on its die, or of the arm.
-    Die "busy die or arm",
-    /// In the drive, behind garbage collection on its die.
-    Collection "collection",
-    /// In the drive, for a page of the map that was not in memory.
-    Map "map",
-    /// On the channel, with its own data.
-    Transfer "own transfer",
-    /// In the flash array, or under the heads: the work itself.
-    Media "own media",
-    /// In the drive otherwise: link, firmware, room in the cache, a flush that goes first.
-    Rest "link, cache, firmware",
-}
-
-/// Time by [`Stage`], in nanoseconds.
-pub type StageTimes = [f64; Stage::ALL.len()];
+use crate::timeline::Timeline;
+use crate::traced_request::{StageTimes, TracedRequest};
 
 /// Requests of about one latency.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -84,6 +28,17 @@ pub struct Example {
     pub from_ns: u64,
     /// When it ended.
     pub to_ns: u64,
+}
+
+impl Example {
+    fn of(request: &TracedRequest) -> Example {
+        Example {
+            disk: request.disk,
+            request: request.request,
+            from_ns: request.submitted_ns,
+            to_ns: request.completed_ns,
+        }
+    }
 }
 
 /// The slowest requests of one operation of a job.
@@ -116,28 +71,14 @@ pub struct Slowest {
     pub of: Vec<SlowestOf>,
 }
 
-/// A request that was seen from its beginning to its end.
-struct TracedRequest {
-    example: Example,
-    stages_ns: StageTimes,
-}
-
-impl TracedRequest {
-    fn latency_ns(&self) -> u64 {
-        self.example.to_ns - self.example.from_ns
-    }
-}
-
 impl Timeline {
     /// Where the requests beyond a percentile spent their time; `job_of` names the job
     /// of a submitter.
     pub fn slowest(&self, percent: f64, job_of: impl Fn(u32) -> String) -> Slowest {
         let mut groups: BTreeMap<(String, char), Vec<TracedRequest>> = BTreeMap::new();
-        for (at, disk) in self.disks.iter().enumerate() {
-            for (first, whole) in traced_requests(at, disk) {
-                let key = (job_of(first.submitter), first.op);
-                groups.entry(key).or_default().push(whole);
-            }
+        for request in self.traced_requests().of {
+            let key = (job_of(request.submitter), request.op);
+            groups.entry(key).or_default().push(request);
         }
         let of = groups
             .into_iter()
@@ -158,7 +99,7 @@ fn slowest_of(
     mut all: Vec<TracedRequest>,
     percent: f64,
 ) -> Option<SlowestOf> {
-    all.sort_by_key(|whole| (whole.latency_ns(), whole.example.from_ns));
+    all.sort_by_key(|whole| (whole.latency_ns(), whole.submitted_ns));
     let at = |percent: f64| (all.len() as f64 * percent / 100.0).floor() as usize;
     let first = at(percent).min(all.len().checked_sub(1)?);
     let middle = at(40.0)..at(60.0).max(at(40.0) + 1).min(all.len());
@@ -167,7 +108,7 @@ fn slowest_of(
         op,
         slowest: spent(&all[first..]),
         median: spent(&all[middle]),
-        example: all[first].example,
+        example: Example::of(&all[first]),
     })
 }
 
@@ -185,166 +126,13 @@ fn spent(requests: &[TracedRequest]) -> MeanTimes {
     spent
 }
 
-/// When a request came to each step; of those that it took more than once the last.
-#[derive(Clone, Copy, Default)]
-struct Steps {
-    queued: Option<u64>,
-    made: Option<u64>,
-    inserted: Option<u64>,
-    dispatched: Option<u64>,
-    issued: Option<u64>,
-}
-
-/// The requests of a drive that were seen from beginning to end.
-fn traced_requests(at: usize, disk: &DiskTimeline) -> Vec<(RequestStep, TracedRequest)> {
-    let drive = Drive::new(disk);
-    let mut open: BTreeMap<u64, (RequestStep, Steps)> = BTreeMap::new();
-    let mut traced_requests = Vec::new();
-    for step in &disk.steps {
-        if !step.is_of_request() {
-            continue;
-        }
-        let entry = open.entry(step.request);
-        let (first, steps) = entry.or_insert_with(|| (*step, Steps::default()));
-        let now = Some(step.at_ns);
-        match step.kind {
-            StepKind::Queued => steps.queued = now,
-            StepKind::Made => steps.made = now,
-            StepKind::Inserted => steps.inserted = now,
-            StepKind::Dispatched => steps.dispatched = now,
-            StepKind::Issued => steps.issued = now,
-            StepKind::Completed => {
-                let whole = traced_request(at, first, steps, step.at_ns, &drive);
-                traced_requests.extend(whole.map(|whole| (*first, whole)));
-                open.remove(&step.request);
-            }
-            StepKind::Merged => {
-                open.remove(&step.request);
-            }
-            _ => {}
-        }
-    }
-    traced_requests
-}
-
-fn traced_request(
-    disk: usize,
-    first: &RequestStep,
-    steps: &Steps,
-    to_ns: u64,
-    drive: &Drive<'_>,
-) -> Option<TracedRequest> {
-    let (made, issued) = (steps.made?, steps.issued?);
-    let from_ns = steps.queued.unwrap_or(made);
-    let mut stages_ns = StageTimes::default();
-    let dispatched = steps.dispatched.unwrap_or(issued);
-    // Without a scheduler a request may go straight to the driver.
-    let inserted = steps.inserted.unwrap_or(dispatched);
-    let mut reached = from_ns;
-    for (stage, until) in [
-        (Stage::Tag, made),
-        (Stage::Plug, inserted),
-        (Stage::Scheduler, dispatched),
-        (Stage::Driver, issued),
-    ] {
-        stages_ns[stage as usize] = until.saturating_sub(reached) as f64;
-        reached = reached.max(until);
-    }
-    drive.add_stages(first.request, (reached, to_ns), &mut stages_ns);
-    let example = Example {
-        disk,
-        request: first.request,
-        from_ns,
-        to_ns,
-    };
-    Some(TracedRequest { example, stages_ns })
-}
-
-/// What the parts of a drive did, by request and by part.
-struct Drive<'a> {
-    own: BTreeMap<u64, Vec<&'a Activity>>,
-    by_part: Vec<Vec<&'a Activity>>,
-    is_channel: Vec<bool>,
-}
-
-impl<'a> Drive<'a> {
-    fn new(disk: &'a DiskTimeline) -> Drive<'a> {
-        let requests = disk.requests_by_command();
-        let mut own: BTreeMap<u64, Vec<&Activity>> = BTreeMap::new();
-        let mut by_part: Vec<Vec<&Activity>> = vec![Vec::new(); disk.drive.parts.len()];
-        for activity in &disk.drive.activities {
-            by_part[activity.part as usize].push(activity);
-            for command in disk.drive.commands_of(activity) {
-                if let Some(request) = requests.get(*command as usize) {
-                    own.entry(*request).or_default().push(activity);
-                }
-            }
-        }
-        let lists = own.values_mut().chain(&mut by_part);
-        lists.for_each(|list| list.sort_by_key(|activity| (activity.start_ns, activity.end_ns)));
-        let parts = disk.drive.parts.iter();
-        Drive {
-            own,
-            by_part,
-            is_channel: parts.map(|part| part.name.starts_with("channel")).collect(),
-        }
-    }
-
-    /// Adds where a request was while it was in the drive.
-    fn add_stages(&self, request: u64, (from, to): (u64, u64), stages_ns: &mut StageTimes) {
-        let mut reached = from;
-        let own = self.own.get(&request).map_or(&[][..], Vec::as_slice);
-        for activity in own.iter().filter(|a| a.end_ns > from && a.start_ns < to) {
-            if activity.start_ns > reached {
-                self.add_wait(
-                    activity.part as usize,
-                    (reached, activity.start_ns),
-                    stages_ns,
-                );
-            }
-            let until = activity.end_ns.min(to);
-            let since = activity.start_ns.max(reached);
-            stages_ns[stage_of(activity) as usize] += until.saturating_sub(since) as f64;
-            reached = reached.max(until);
-        }
-        stages_ns[Stage::Rest as usize] += to.saturating_sub(reached) as f64;
-    }
-
-    /// Adds what a part did in the time in which a request waited for it.
-    fn add_wait(&self, part: usize, (from, to): (u64, u64), stages_ns: &mut StageTimes) {
-        let all = &self.by_part[part];
-        let first = all.partition_point(|activity| activity.end_ns <= from);
-        let mut reached = from;
-        for activity in all[first..].iter().take_while(|a| a.start_ns < to) {
-            let (since, until) = (activity.start_ns.max(reached), activity.end_ns.min(to));
-            let stage = match activity.cause {
-                Cause::Collection => Stage::Collection,
-                Cause::Map => Stage::Map,
-                Cause::Host if self.is_channel[part] => Stage::Channel,
-                Cause::Host => Stage::Die,
-            };
-            stages_ns[stage as usize] += until.saturating_sub(since) as f64;
-            stages_ns[Stage::Rest as usize] += since.saturating_sub(reached) as f64;
-            reached = reached.max(until);
-        }
-        stages_ns[Stage::Rest as usize] += to.saturating_sub(reached) as f64;
-    }
-}
-
-/// Where a request is while a part works for it.
-fn stage_of(activity: &Activity) -> Stage {
-    match (activity.cause, activity.work) {
-        (Cause::Map, _) => Stage::Map,
-        (Cause::Collection, _) => Stage::Collection,
-        (Cause::Host, Work::Command | Work::DataIn | Work::DataOut) => Stage::Transfer,
-        (Cause::Host, _) => Stage::Media,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::timeline::{DrivePart, DriveTimeline};
+    use crate::timeline::{
+        Activity, Cause, DiskTimeline, DrivePart, DriveTimeline, RequestStep, StepKind, Work,
+    };
+    use crate::traced_request::Stage;
 
     fn step(request: u64, kind: StepKind, at_ns: u64) -> RequestStep {
         RequestStep {
@@ -439,6 +227,20 @@ mod tests {
             of.slowest.whole_ns
         );
         assert_eq!((of.example.request, of.example.from_ns), (2, 100));
+    }
+
+    #[test]
+    fn a_traced_request_has_its_steps_and_the_depth_that_it_came_to() {
+        let traced = two_requests().traced_requests();
+        let [first, second] = &traced.of[..] else {
+            panic!("{traced:?}");
+        };
+        assert_eq!((first.submitted_ns, first.completed_ns), (100, 150));
+        assert_eq!((first.depth, second.depth), (1, 1));
+        assert_eq!(second.inserted_ns, Some(115));
+        assert_eq!(second.dispatched_ns, Some(145));
+        assert_eq!((second.issued_ns, second.latency_ns()), (150, 200));
+        assert!(!traced.cut);
     }
 
     #[test]

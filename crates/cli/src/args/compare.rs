@@ -11,7 +11,8 @@ use blklab_experiment::{NamedScheduler, Purpose, Recording, Setting, Tail, Workl
 use blklab_report::tools::Tool;
 use blklab_report::{Goal, Goals, Limit, Question};
 use blklab_sim::{FileSystemKind, ReplayMode};
-use blklab_workload::fio;
+use blklab_tables::Format;
+use blklab_workload::fio::{self, JobSource};
 use blklab_workload::trace::FORMATS;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
@@ -58,9 +59,24 @@ pub(crate) struct WorkArgs {
     /// Write to a file instead of standard output
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+
+    /// A job file's text from a program, in the place of what `-` would read.
+    #[arg(skip)]
+    pub(crate) job_text: Option<String>,
 }
 
 impl WorkArgs {
+    /// The job or trace.
+    pub(crate) fn find(&self) -> Result<WorkloadSource, blklab_experiment::Error> {
+        match &self.job_text {
+            None => WorkloadSource::find(&self.job, &self.fio),
+            Some(text) => Ok(WorkloadSource::Job(JobSource::File {
+                name: "-".to_string(),
+                text: text.clone(),
+            })),
+        }
+    }
+
     /// The files that are read, or may be: no output replaces them.
     pub(crate) fn inputs(&self) -> Vec<PathBuf> {
         let mut inputs: Vec<PathBuf> = Vec::new();
@@ -350,7 +366,7 @@ pub(crate) struct CompareArgs {
 /// All repeats are kept for the comparison.
 const REPEATS_MAX: u64 = 10_000;
 /// More than any processor runs at once.
-const THREADS_MAX: u64 = 1024;
+pub(super) const THREADS_MAX: u64 = 1024;
 
 /// What is compared, and what is made of it.
 #[derive(Args)]
@@ -419,6 +435,9 @@ pub(crate) struct SweepArgs {
 
     #[command(flatten)]
     pub(crate) timeline: TimelineArgs,
+
+    #[command(flatten)]
+    pub(crate) tables: TableArgs,
 }
 
 impl SweepArgs {
@@ -500,6 +519,58 @@ pub(crate) enum CompareFormat {
     Answer,
     /// JSON
     Json,
+    /// A table of what each job got in each run, as Parquet
+    Parquet,
+    /// The same as Arrow's file
+    Arrow,
+    /// The same as comma separated values
+    Csv,
+}
+
+impl CompareFormat {
+    /// The form of the table that it is, if it is one.
+    pub(crate) fn table(self) -> Option<Format> {
+        match self {
+            CompareFormat::Normal | CompareFormat::Answer | CompareFormat::Json => None,
+            CompareFormat::Parquet => Some(Format::Parquet),
+            CompareFormat::Arrow => Some(Format::Arrow),
+            CompareFormat::Csv => Some(Format::Csv),
+        }
+    }
+}
+
+/// Tables beside what is printed.
+#[derive(Args)]
+#[command(next_help_heading = "Tables (their columns: docs/reference/tables.md)")]
+pub(crate) struct TableArgs {
+    /// Also write the requests of each setting's first run one by one: when each was
+    /// submitted, inserted, dispatched, issued and completed, and where it waited.
+    /// FILE ends with .parquet, .arrow or .csv
+    #[arg(long, value_name = "FILE")]
+    pub(crate) requests: Option<PathBuf>,
+
+    /// Also write what CPUs, page cache and drives did over time
+    #[arg(long, value_name = "FILE")]
+    pub(crate) series: Option<PathBuf>,
+
+    /// Requests are kept for a program.
+    #[arg(skip)]
+    pub(crate) keep_requests: bool,
+}
+
+impl TableArgs {
+    /// The options that name files, and what they name.
+    pub(crate) fn outputs(&self) -> [(&'static str, Option<&Path>); 2] {
+        [
+            ("--requests", self.requests.as_deref()),
+            ("--series", self.series.as_deref()),
+        ]
+    }
+
+    /// Whether requests are needed one by one.
+    pub(crate) fn trace_requests(&self) -> bool {
+        self.keep_requests || self.requests.is_some() || self.series.is_some()
+    }
 }
 
 #[derive(Args)]
@@ -536,9 +607,12 @@ pub(crate) struct RunArgs {
 
     #[command(flatten)]
     pub(crate) timeline: TimelineArgs,
+
+    #[command(flatten)]
+    pub(crate) tables: TableArgs,
 }
 
-/// fio's output formats.
+/// fio's output formats, and tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RunFormat {
     /// fio's text
@@ -548,6 +622,24 @@ pub(crate) enum RunFormat {
     /// fio's JSON with all latency bins
     #[value(name = "json+")]
     JsonPlus,
+    /// A table of what each job got, as Parquet
+    Parquet,
+    /// The same as Arrow's file
+    Arrow,
+    /// The same as comma separated values
+    Csv,
+}
+
+impl RunFormat {
+    /// The form of the table that it is, if it is one.
+    pub(crate) fn table(self) -> Option<Format> {
+        match self {
+            RunFormat::Normal | RunFormat::Json | RunFormat::JsonPlus => None,
+            RunFormat::Parquet => Some(Format::Parquet),
+            RunFormat::Arrow => Some(Format::Arrow),
+            RunFormat::Csv => Some(Format::Csv),
+        }
+    }
 }
 
 /// Where a job runs.

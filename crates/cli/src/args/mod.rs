@@ -5,18 +5,20 @@ mod fs;
 mod guest;
 mod measure;
 mod serve;
+mod sweep;
 
 use blklab_report::tools::{TOOLS, Tool};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use compare::{
     CompareArgs, CompareFormat, DEFAULT_MACHINE, ModelArgs, PaceArgs, ReplayArgs, ReportArgs,
-    RunArgs, RunFormat, SweepArgs, WorldArg,
+    RunArgs, RunFormat, SweepArgs, TableArgs, WorldArg,
 };
 pub(crate) use fs::{FsArgs, FsCommand, FsKind, FsLsArgs, FsMkfsArgs};
 pub(crate) use guest::{GuestAnswerArgs, GuestCommand, GuestCommandArgs, GuestScriptArgs};
 pub(crate) use measure::{CalibrateArgs, CallsArgs, ConformArgs, FormArg, ProbeArgs, RecordArgs};
 pub(crate) use serve::{GetArgs, LoadArgs, ServeArgs, SetArgs, TopArgs, TraceArgs};
+pub(crate) use sweep::{SweepFileArgs, TuneArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -55,12 +57,16 @@ pub(crate) enum Command {
     Compare(Box<CompareArgs>),
     /// Replay a block trace: what would another scheduler have done with it?
     Replay(Box<ReplayArgs>),
+    /// Run every combination of what a file varies, and go on where it stopped
+    Sweep(SweepFileArgs),
+    /// Find the best scheduler and setting for a job by a goal
+    Tune(Box<TuneArgs>),
     /// Put comparisons, of whatever worlds, into one table and page
     Report(ReportArgs),
     /// Record what this machine's kernel does with a drive, to replay it
     Record(RecordArgs),
     /// Run a job under one scheduler and print it as fio does
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     /// Find what a drive looks like inside, and describe it
     Probe(ProbeArgs),
     /// Fit a drive's and a machine's description to measured fio results

@@ -14,7 +14,8 @@ use blklab_workload::fio::JobSource;
 
 use crate::args::CalibrateArgs;
 use crate::failure::Failure;
-use crate::{output, progress};
+use crate::output;
+use crate::progress::{self, Caller};
 
 use super::fit::{FitInput, fit_and_report, write};
 
@@ -123,7 +124,7 @@ fn measure(
         warm_up: true,
         ..Plan::default()
     };
-    let measured = progress::run(&host, &plan)?;
+    let measured = progress::run(&host, &plan, &Caller::terminal())?;
     let first = measured.first().and_then(|row| row.runs.first());
     for note in first.iter().flat_map(|results| &results.notes) {
         eprintln!("blklab: {note}");

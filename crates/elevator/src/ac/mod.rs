@@ -509,5 +509,5 @@ pub const AC: ElevatorType = ElevatorType {
     tunables: TUNABLES,
     attributes: &[],
     costs_like: Some("mq-deadline"),
-    build: Some(|info| Box::new(Ac::new(info))),
+    build: Some(&|info| Box::new(Ac::new(info))),
 };

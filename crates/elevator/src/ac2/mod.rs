@@ -745,5 +745,5 @@ pub const AC2: ElevatorType = ElevatorType {
     tunables: TUNABLES,
     attributes: &[],
     costs_like: Some("mq-deadline"),
-    build: Some(|info| Box::new(Ac2::new(info))),
+    build: Some(&|info| Box::new(Ac2::new(info))),
 };

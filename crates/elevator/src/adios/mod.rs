@@ -729,5 +729,5 @@ pub const ADIOS: ElevatorType = ElevatorType {
     tunables: TUNABLES,
     attributes: ATTRIBUTES,
     costs_like: Some("mq-deadline"),
-    build: Some(|info| Box::new(Adios::new(info))),
+    build: Some(&|info| Box::new(Adios::new(info))),
 };

@@ -499,5 +499,5 @@ pub const BFQ: ElevatorType = ElevatorType {
     tunables: TUNABLES,
     attributes: &[],
     costs_like: None,
-    build: Some(|info| Box::new(Bfq::new(info))),
+    build: Some(&|info| Box::new(Bfq::new(info))),
 };

@@ -550,5 +550,5 @@ pub const CFQ: ElevatorType = ElevatorType {
     tunables: TUNABLES,
     attributes: &[],
     costs_like: Some("bfq"),
-    build: Some(|info| Box::new(Cfq::new(info))),
+    build: Some(&|info| Box::new(Cfq::new(info))),
 };

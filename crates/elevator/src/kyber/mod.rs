@@ -565,5 +565,5 @@ pub const KYBER: ElevatorType = ElevatorType {
     tunables: TUNABLES,
     attributes: &[],
     costs_like: None,
-    build: Some(|info| Box::new(Kyber::new(info))),
+    build: Some(&|info| Box::new(Kyber::new(info))),
 };

@@ -134,6 +134,15 @@ pub struct Goal {
     weight: f64,
 }
 
+impl fmt::Display for Goal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.weight == 1.0 {
+            true => write!(f, "{}", self.figure),
+            false => write!(f, "{} * {}", self.weight, self.figure),
+        }
+    }
+}
+
 impl FromStr for Goal {
     type Err = String;
 
@@ -258,6 +267,28 @@ impl Judgement {
     }
 }
 
+impl Judgement {
+    /// How many times as good as the first each scheduler is in what decides; `None` for
+    /// those that break a limit or lack a figure.
+    pub fn scores(&self) -> Vec<Option<f64>> {
+        let Some((figure, values)) = &self.decided else {
+            return Vec::new();
+        };
+        let mean = |own: &Vec<f64>| (!own.is_empty()).then(|| Estimate::of(own).mean);
+        let means: Vec<Option<f64>> = values.iter().map(mean).collect();
+        let first = means.first().copied().flatten();
+        let score = |(at, mean): (usize, &Option<f64>)| {
+            let (mean, first) = ((*mean)?, first?);
+            let times = match figure.metric.more_is_better() {
+                true => mean / first,
+                false => first / mean,
+            };
+            (self.keeps(at) && times.is_finite()).then_some(times)
+        };
+        means.iter().enumerate().map(score).collect()
+    }
+}
+
 /// A figure by scheduler and repeat; nothing where a scheduler does not have it.
 pub(crate) type Values = Vec<Vec<f64>>;
 
@@ -312,12 +343,7 @@ impl Goals {
             .collect::<Result<_, _>>()?;
         let mut rows = Vec::new();
         for (goal, values) in self.goals.iter().zip(&goals) {
-            let weight = match goal.weight == 1.0 {
-                true => String::new(),
-                false => format!("{} * ", goal.weight),
-            };
-            let name = format!("{weight}{}", goal.figure);
-            rows.push(row(name, goal.figure.metric, values));
+            rows.push(row(goal.to_string(), goal.figure.metric, values));
         }
         for limit in &self.limits {
             let mut row = row(

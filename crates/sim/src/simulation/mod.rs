@@ -7,6 +7,8 @@ mod startup;
 #[cfg(test)]
 mod tests;
 
+use std::ops::ControlFlow;
+
 use blklab_blk::{BioEnd, Nanos};
 use blklab_stats::Results;
 
@@ -26,17 +28,21 @@ use startup::StartQueue;
 /// Where it cannot be simulated: then nothing has run. Where a trace cannot be
 /// read or has no I/O. Where the run can never end.
 pub fn run(setup: &Setup<'_>) -> Result<Results, SetupError> {
-    run_watched(setup, &mut |_| {})
+    run_watched(setup, &mut |_| ControlFlow::Continue(()))
 }
 
 /// Between two calls of who watches a run: some milliseconds.
 const EVENTS_WATCHED: u32 = 1 << 16;
 
-/// The same, which tells now and then how far virtual time has come.
+/// The same, which tells now and then how far virtual time has come, and is abandoned
+/// where `watch` breaks it off.
 ///
 /// # Errors
-/// As [`run`].
-pub fn run_watched(setup: &Setup<'_>, watch: &mut dyn FnMut(Nanos)) -> Result<Results, SetupError> {
+/// As [`run`], and where it was abandoned.
+pub fn run_watched(
+    setup: &Setup<'_>,
+    watch: &mut dyn FnMut(Nanos) -> ControlFlow<()>,
+) -> Result<Results, SetupError> {
     let mut simulation = Simulation::new(setup)?;
     simulation.system.record(Nanos::ZERO);
     simulation.start_kernel_threads();
@@ -47,7 +53,9 @@ pub fn run_watched(setup: &Setup<'_>, watch: &mut dyn FnMut(Nanos)) -> Result<Re
                 return simulation.into_results(setup);
             }
         }
-        watch(simulation.clock.now());
+        if watch(simulation.clock.now()).is_break() {
+            return Err(SetupError::Abandoned);
+        }
     }
 }
 

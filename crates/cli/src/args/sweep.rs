@@ -1,0 +1,75 @@
+//! The options of what runs many settings: `sweep` and `tune`.
+
+use std::path::PathBuf;
+
+use blklab_experiment::Shard;
+use clap::Args;
+use clap::builder::RangedU64ValueParser;
+
+use super::compare::{SweepArgs, THREADS_MAX, WorkArgs};
+
+const SWEEP_EXAMPLES: &str = "\
+Examples:
+  blklab sweep depths.toml
+      every run that depths.toml asks for, those left out that depths.sweep has
+  blklab sweep depths.toml --shard 2/3
+      on the second of three machines
+  blklab sweep depths.toml --merge from-second --merge from-third
+      and what the others found beside one's own
+
+depths.toml:
+  job = \"my.fio\"
+  drive = \"mx100-256\"
+  repeats = 5
+  vary = [\"scheduler=none,bfq\", \"iodepth=1..64*2\", \"drive.timing.read_us=20@30..90\"]";
+
+#[derive(Args)]
+#[command(after_help = SWEEP_EXAMPLES)]
+pub(crate) struct SweepFileArgs {
+    /// What is swept over: a file with job, drive, machine, vary, repeats, seed, set and
+    /// override; the job is one of `blklab list jobs`, or a file beside it
+    #[arg(value_name = "SPEC")]
+    pub(crate) spec: PathBuf,
+
+    /// The folder of what runs found; SPEC's name with .sweep if not given
+    #[arg(long, short, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Take over what another folder has of the same program's runs; repeat for more
+    #[arg(long, value_name = "DIR")]
+    pub(crate) merge: Vec<PathBuf>,
+
+    /// Do only the I-th of N parts of the runs, for several machines
+    #[arg(long, value_name = "I/N", value_parser = shard)]
+    pub(crate) shard: Option<Shard>,
+
+    /// Threads to run on; one a processor if not given
+    #[arg(long, value_name = "N",
+          value_parser = RangedU64ValueParser::<usize>::new().range(1..=THREADS_MAX))]
+    pub(crate) threads: Option<usize>,
+}
+
+fn shard(text: &str) -> Result<Shard, String> {
+    let numbers = text.split_once('/').and_then(|(at, of)| {
+        let (at, of): (usize, usize) = (at.parse().ok()?, of.parse().ok()?);
+        (1..=of).contains(&at).then(|| Shard { at: at - 1, of })
+    });
+    numbers.ok_or_else(|| "right is I/N with I from 1 to N, as 2/3".to_string())
+}
+
+const TUNE_EXAMPLES: &str = "\
+Examples:
+  blklab tune my.fio --drive nvme --goal db.read.p99 --subject-to 'all.bandwidth > 100MB/s'
+      the best scheduler and setting of those that a kernel has
+  blklab tune my.fio --goal all.iops --schedulers bfq --vary bfq.slice_idle_us=0..8000+1000
+      the best of what is named; the first is what it is compared with";
+
+#[derive(Args)]
+#[command(after_help = TUNE_EXAMPLES)]
+pub(crate) struct TuneArgs {
+    #[command(flatten)]
+    pub(crate) work: WorkArgs,
+
+    #[command(flatten)]
+    pub(crate) sweep: SweepArgs,
+}

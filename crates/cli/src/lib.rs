@@ -1,0 +1,79 @@
+//! The `blklab` command: arguments in, calls, report out. Programs call its commands
+//! through [`call`].
+
+mod advice;
+mod args;
+mod calibrate;
+mod compare;
+mod conform;
+mod failure;
+mod fs;
+mod guest;
+mod library;
+mod load;
+mod output;
+mod probe;
+mod progress;
+mod record;
+mod report;
+mod run;
+mod serve;
+mod show;
+mod sweep;
+mod top;
+mod tune;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{BootArgs, Cli, Command};
+
+pub use failure::Failure;
+pub use library::{Call, Found, Ran, call, description};
+pub use progress::Observer;
+
+/// Runs the command that the program's arguments name.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let done = match cli.command {
+        Command::Compare(args) => compare::compare(*args),
+        Command::Replay(args) => compare::replay(&args),
+        Command::Sweep(args) => sweep::sweep(&args),
+        Command::Tune(args) => tune::tune(*args),
+        Command::Record(args) => record::record(&args),
+        Command::Report(args) => report::report(&args),
+        Command::Run(args) => run::run(*args),
+        Command::Probe(args) => probe::probe(&args),
+        Command::Calibrate(args) => calibrate::calibrate(&args),
+        Command::Conform(args) => conform::conform(&args),
+        Command::Serve(args) => serve::serve(&args),
+        Command::Get(args) => serve::get(&args),
+        Command::Set(args) => serve::set(&args),
+        Command::Top(args) => top::top(&args),
+        Command::Trace(args) => record::trace(&args),
+        Command::Calls(args) => record::calls(&args),
+        Command::Load(args) => load::load(&args),
+        Command::Fs(args) => fs::fs(&args),
+        Command::Guest(args) => guest::guest(args),
+        Command::Boot(args) => boot(&args),
+        Command::List(args) => show::list(&args),
+        Command::Show(args) => show::show(&args),
+        Command::Completions(args) => show::completions(&args),
+        Command::Man(args) => show::man(&args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+/// `blklab boot`: starts the machine, and prints what happened or what is there then.
+fn boot(args: &BootArgs) -> Result<(), Failure> {
+    let board = blklab_boot::Board::load(&args.board).map_err(Failure::mistake)?;
+    let booted = blklab_boot::boot(&board);
+    output::print(&match args.tree {
+        true => booted.tree(),
+        false => booted.sequence(),
+    })
+}

@@ -1,0 +1,232 @@
+//! `blklab tune`.
+
+use blklab_experiment::{
+    Halved, Plan, Row, Setting, Simulated, WorkloadSource, halve, usual_settings,
+};
+use blklab_report::Origin;
+use blklab_stats::{Results, World};
+
+use crate::advice;
+use crate::args::{SweepArgs, TuneArgs};
+use crate::compare::{Compared, Schedulers, check, deliver, judged, rows};
+use crate::failure::Failure;
+use crate::progress::{self, Caller};
+
+/// What matters less than this is not named.
+const EFFECT_MIN: f64 = 1.001;
+
+/// Runs of those that are tried to the end, where their number is not given.
+const REPEATS: usize = 8;
+
+pub(crate) fn tune(mut args: TuneArgs) -> Result<(), Failure> {
+    let mut inputs = args.work.inputs();
+    if let Some(question) = args.work.take_question()? {
+        args.sweep.judge_by(&question);
+    }
+    inputs.extend(args.work.inputs());
+    refuse(&args.sweep)?;
+    let file = args.work.output.as_deref();
+    check(&args.sweep, file, &inputs)?;
+    let compared = tuned(&mut args, &Caller::terminal())?;
+    deliver(&compared, &args.sweep, args.work.output.as_deref())
+}
+
+/// Refuses what only a comparison can do.
+fn refuse(sweep: &SweepArgs) -> Result<(), Failure> {
+    if sweep.goals().goals.is_empty() {
+        return Err(Failure::mistake(
+            "tune needs a --goal to be the best in, such as --goal all.bandwidth or \
+             --goal JOB.read.p99",
+        ));
+    }
+    let [(requests, _), (series, _)] = sweep.tables.outputs();
+    for (option, is_given) in [
+        ("--quick", sweep.quick),
+        ("--max-time", sweep.max_time.is_some()),
+        ("--assumed", sweep.assumed.is_some()),
+        (requests, sweep.tables.requests.is_some()),
+        (series, sweep.tables.series.is_some()),
+    ] {
+        if is_given {
+            return Err(Failure::Mistake(format!(
+                "{option} is for `blklab compare`; tune says which settings to compare so"
+            )));
+        }
+    }
+    match sweep.timeline.given() {
+        None => Ok(()),
+        Some(option) => Err(Failure::Mistake(format!(
+            "{option} is for `blklab compare`"
+        ))),
+    }
+}
+
+/// Finds the best settings, and compares them with the first.
+fn tuned(args: &mut TuneArgs, caller: &Caller<'_>) -> Result<Compared, Failure> {
+    let work = args.work.find()?;
+    let settings = settings(args, &work)?;
+    let (sweep, models) = (&args.sweep, &args.work.models);
+    let mode = args.work.pace.mode()?;
+    sweep.check_goals(&work)?;
+    let whole = Simulated::new(&work, &settings)?;
+    if !models.lenient {
+        whole.check_modelled()?;
+    }
+    let repeats = sweep.repeats.unwrap_or(REPEATS);
+    let mut found: Vec<Vec<Results>> = vec![Vec::new(); settings.len()];
+    let mut first_scores = Vec::new();
+    let halved = halve(settings.len(), repeats, |left, new| {
+        let of_round: Vec<Setting> = left.iter().map(|at| settings[*at].clone()).collect();
+        let mut world = Simulated::new(&work, &of_round)?;
+        (world.mode, world.power_loss_at_ns) = (mode, models.power_loss_at);
+        let plan = Plan {
+            repeats: new.len(),
+            seed: models.seed().wrapping_add(new.start as u64),
+            threads: sweep.threads,
+            ..Plan::default()
+        };
+        let ran = progress::run(&world, &plan, caller)?;
+        for (at, row) in left.iter().zip(ran) {
+            found[*at].extend(row.runs);
+        }
+        let compared = judged(sweep, runs_of(left, &settings, &found), Origin::default())?;
+        let judgement = compared.comparison.judgement;
+        let scores = judgement.map_or(Vec::new(), |judgement| judgement.scores());
+        if first_scores.is_empty() {
+            first_scores.clone_from(&scores);
+        }
+        Ok::<_, Failure>(scores)
+    })?;
+    let descriptions = whole.descriptions();
+    let origin = Origin {
+        command: caller.command.clone(),
+        job_text: descriptions.job,
+        drive_text: descriptions.drive,
+        machine_text: descriptions.machine,
+    };
+    let mut compared = judged(sweep, runs_of(&halved.finalists, &settings, &found), origin)?;
+    let finalists = halved.finalists.iter().map(|at| settings[*at].clone());
+    let finalists: Vec<Setting> = finalists.collect();
+    let comparison = &mut compared.comparison;
+    comparison.question = Some(question(sweep));
+    let choices = advice::choices_of_models(&finalists, sweep.kernel())?;
+    comparison.advice = choices.and_then(|choices| choices.advise(comparison));
+    comparison
+        .notes
+        .extend(notes(&halved, &settings, &first_scores, repeats));
+    Ok(compared)
+}
+
+/// The settings that are tried: what is named, or what a kernel has.
+fn settings(args: &mut TuneArgs, work: &WorkloadSource) -> Result<Vec<Setting>, Failure> {
+    let (sweep, models) = (&mut args.sweep, &args.work.models);
+    let kernel = sweep.kernel();
+    if sweep.schedulers.is_none() && sweep.vary.is_empty() {
+        let target = blklab_experiment::Target::of_model(models.drive())?;
+        let default = kernel.default_scheduler(target.has_one_queue);
+        sweep.schedulers = Some(usual_settings(kernel, default));
+    }
+    rows(
+        World::Sim,
+        (models, &[]),
+        sweep,
+        Schedulers::of_kernel(kernel),
+        || Ok(work.scheduler()?),
+    )
+}
+
+/// The runs that these settings have had.
+fn runs_of(of: &[usize], settings: &[Setting], found: &[Vec<Results>]) -> Vec<Row> {
+    let row = |at: &usize| Row {
+        label: settings[*at].label.clone(),
+        runs: found[*at].clone(),
+    };
+    of.iter().map(row).collect()
+}
+
+fn question(sweep: &SweepArgs) -> String {
+    let goals = sweep.goals().goals;
+    let goals: Vec<String> = goals.iter().map(ToString::to_string).collect();
+    format!("Which setting is best for {}?", goals.join(" and "))
+}
+
+/// How the finalists were found, and how much what varies matters.
+fn notes(
+    halved: &Halved,
+    settings: &[Setting],
+    scores: &[Option<f64>],
+    repeats: usize,
+) -> Vec<String> {
+    let (tried, runs) = (settings.len(), halved.runs);
+    let mut notes = vec![format!(
+        "{tried} settings were tried by {runs} runs, where all of them {repeats} times would be \
+         {}; these have been run {repeats} times",
+        tried * repeats
+    )];
+    if scores.iter().all(Option::is_none) {
+        notes.push("no setting keeps the limits".to_string());
+        return notes;
+    }
+    let mut effects = effects(settings, scores);
+    effects.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+    let named = effects
+        .iter()
+        .filter(|(_, times)| *times > EFFECT_MIN)
+        .take(5);
+    let named = named.map(|(key, times)| format!("{key} ({:.1} %)", (times - 1.0) * 100.0));
+    let named: Vec<String> = named.collect();
+    if !named.is_empty() {
+        notes.push(format!(
+            "what matters, by how far apart the best settings with each of its values are in \
+             one run: {}",
+            named.join(", ")
+        ));
+    }
+    notes
+}
+
+/// Of all that varies, how many times as good the best setting with its best value is as
+/// that with its worst.
+fn effects(settings: &[Setting], scores: &[Option<f64>]) -> Vec<(String, f64)> {
+    let mut best: Vec<(String, Vec<(String, f64)>)> = Vec::new();
+    for (setting, score) in settings.iter().zip(scores) {
+        let Some(score) = score else {
+            continue;
+        };
+        for (key, value) in varied(setting) {
+            let at = best.iter().position(|(known, _)| *known == key);
+            let at = at.unwrap_or_else(|| {
+                best.push((key, Vec::new()));
+                best.len() - 1
+            });
+            let values = &mut best[at].1;
+            match values.iter_mut().find(|(known, _)| *known == value) {
+                Some((_, of)) => *of = of.max(*score),
+                None => values.push((value, *score)),
+            }
+        }
+    }
+    let effect = |(key, values): (String, Vec<(String, f64)>)| {
+        let of = || values.iter().map(|(_, score)| *score);
+        let (most, least) = (of().fold(0.0, f64::max), of().fold(f64::INFINITY, f64::min));
+        (key, most / least)
+    };
+    let several = best.into_iter().filter(|(_, values)| values.len() > 1);
+    several.map(effect).collect()
+}
+
+/// What varies in a setting, by key and value.
+fn varied(setting: &Setting) -> Vec<(String, String)> {
+    let scheduler = &setting.scheduler;
+    let mut varied = vec![("scheduler".to_string(), scheduler.name.clone())];
+    for (tunable, value) in &scheduler.tunables {
+        varied.push((format!("{}.{tunable}", scheduler.name), value.clone()));
+    }
+    let others = setting
+        .axes
+        .iter()
+        .filter(|(key, _)| key != "scheduler" && !varied.iter().any(|(known, _)| known == key));
+    let others: Vec<(String, String)> = others.cloned().collect();
+    varied.extend(others);
+    varied
+}

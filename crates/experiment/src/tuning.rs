@@ -1,0 +1,171 @@
+//! Tuning: the best of many settings by few runs.
+//!
+//! Successive halving (K. Jamieson and A. Talwalkar, AISTATS 2016): all settings are run
+//! once, the best third of them again, and so on, until few have been run as often as is
+//! asked for. The n-th runs of all settings have one seed, so that they differ in what the
+//! settings do and hardly in luck.
+
+use std::ops::Range;
+
+use blklab_elevator::{ElevatorType, KernelVersion};
+
+/// Of the settings of a round one in so many goes on.
+const KEPT_ONE_IN: usize = 3;
+
+/// So many are run to the end, beside the first.
+const FINALISTS: usize = 5;
+
+/// What halving came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Halved {
+    /// The settings that were run to the end: the first of all, then the best of the
+    /// others, best first.
+    pub finalists: Vec<usize>,
+    /// Runs that it took.
+    pub runs: usize,
+}
+
+/// Finds the best of so many settings; the first is what they are compared with, and is
+/// never left out. `round` runs settings with these repeats, and answers how good each is
+/// by all runs that it has had: more is better, `None` for one that is out.
+///
+/// # Errors
+/// Where a round fails.
+pub fn halve<E>(
+    settings: usize,
+    repeats: usize,
+    mut round: impl FnMut(&[usize], Range<usize>) -> Result<Vec<Option<f64>>, E>,
+) -> Result<Halved, E> {
+    let mut left: Vec<usize> = (0..settings).collect();
+    let (mut done, mut until, mut runs) = (0, 1, 0);
+    loop {
+        let scores = round(&left, done..until)?;
+        runs += left.len() * (until - done);
+        let mut ranked: Vec<(usize, Option<f64>)> = left.iter().copied().zip(scores).collect();
+        // A stable sort: who came first is first among equals.
+        ranked.sort_by(|(_, a), (_, b)| {
+            let of = |score: &Option<f64>| score.unwrap_or(f64::NEG_INFINITY);
+            of(b).total_cmp(&of(a))
+        });
+        let others = ranked.iter().map(|(setting, _)| *setting);
+        let others: Vec<usize> = others.filter(|setting| *setting != 0).collect();
+        let kept = (left.len().div_ceil(KEPT_ONE_IN)).max(FINALISTS);
+        left = std::iter::once(0)
+            .chain(others.into_iter().take(kept))
+            .collect();
+        if until >= repeats {
+            left.truncate(FINALISTS + 1);
+            return Ok(Halved {
+                finalists: left,
+                runs,
+            });
+        }
+        done = until;
+        // Few that are left are not run in small steps.
+        until = match left.len() <= FINALISTS + 1 {
+            true => repeats,
+            false => (until * 2).min(repeats),
+        };
+    }
+}
+
+/// The settings that are tried where none are named, as `--schedulers` has them: every
+/// scheduler of a kernel as it comes, the default first, and with each of its tunables at
+/// a quarter, half, twice and four times its default, or one where that is zero.
+pub fn usual_settings(kernel: KernelVersion, default: &str) -> Vec<String> {
+    let of_kernel = blklab_elevator::all()
+        .iter()
+        .filter(|kind| kernel.has(kind.name));
+    let mut kinds: Vec<&ElevatorType> = of_kernel.collect();
+    kinds.sort_by_key(|kind| kind.name != default);
+    let mut settings: Vec<String> = kinds.iter().map(|kind| kind.name.to_string()).collect();
+    for kind in kinds {
+        for tunable in kind.tunables {
+            let mut values = vec![tunable.default];
+            for value in [
+                tunable.default / 4,
+                tunable.default / 2,
+                tunable.default.saturating_mul(2).max(1),
+                tunable.default.saturating_mul(4).max(1),
+            ] {
+                let legal = (tunable.min..=tunable.max).contains(&value);
+                if legal && !values.contains(&value) {
+                    values.push(value);
+                    settings.push(format!("{}:{}={value}", kind.name, tunable.name));
+                }
+            }
+        }
+    }
+    settings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Settings whose goodness is their number, seen through noise that is partly common.
+    fn noisy(settings: usize, noise: f64) -> Halved {
+        let mut sums = vec![(0.0, 0.0); settings];
+        let seen = |setting: usize, repeat: usize| {
+            let mixed = (setting * 7919 + repeat * 104_729 + 17) % 1009;
+            (setting * 37 % settings) as f64 + noise * (mixed as f64 / 1009.0 - 0.5)
+        };
+        let halved = halve::<()>(settings, 16, |left, repeats| {
+            for setting in left {
+                for repeat in repeats.clone() {
+                    sums[*setting].0 += seen(*setting, repeat);
+                    sums[*setting].1 += 1.0;
+                }
+            }
+            Ok(left
+                .iter()
+                .map(|at| Some(sums[*at].0 / sums[*at].1))
+                .collect())
+        });
+        halved.expect("no round fails")
+    }
+
+    #[test]
+    fn the_best_is_found_with_a_fraction_of_the_runs() {
+        for noise in [0.0, 8.0] {
+            let halved = noisy(100, noise);
+            let goodness = |setting: usize| setting * 37 % 100;
+            let best = halved.finalists[1];
+            assert!(goodness(best) >= 97, "noise {noise}: {}", goodness(best));
+            assert!(halved.runs < 100 * 16 / 4, "{}", halved.runs);
+            assert_eq!(halved.finalists[0], 0);
+            assert_eq!(halved.finalists.len(), FINALISTS + 1);
+        }
+    }
+
+    #[test]
+    fn what_is_out_does_not_go_on_while_others_do() {
+        let halved = halve::<()>(20, 4, |left, _| {
+            Ok(left
+                .iter()
+                .map(|at| (at % 2 == 1).then_some(*at as f64))
+                .collect())
+        });
+        let halved = halved.expect("no round fails");
+        assert_eq!(halved.finalists, [0, 19, 17, 15, 13, 11]);
+    }
+
+    #[test]
+    fn one_setting_is_its_own_best() {
+        let halved = halve::<()>(1, 8, |left, _| Ok(vec![None; left.len()]));
+        assert_eq!(halved.map(|halved| halved.finalists), Ok(vec![0]));
+    }
+
+    #[test]
+    fn usual_settings_can_be_had() {
+        let settings = usual_settings(KernelVersion::DEFAULT, "mq-deadline");
+        assert_eq!(settings[0], "mq-deadline");
+        assert!(settings.len() > 50, "{}", settings.len());
+        for setting in &settings {
+            let named = crate::NamedScheduler::parse(setting).expect("of the right form");
+            named
+                .choice()
+                .unwrap_or_else(|error| panic!("{setting}: {error}"));
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! `TracedRequest`: a request's way through queue, scheduler and drive, worked out from
+//! what was recorded moment by moment.
+
+use std::collections::BTreeMap;
+
+use crate::timeline::{Activity, Cause, DiskTimeline, RequestStep, StepKind, Timeline, Work};
+
+macro_rules! stages {
+    ($($(#[doc = $doc:literal])+ $stage:ident $name:literal,)+) => {
+        /// Where a request may spend time.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Stage {
+            $($(#[doc = $doc])+ $stage,)+
+        }
+
+        impl Stage {
+            /// All of them, in the order in which a request comes to them.
+            pub const ALL: [Stage; [$($name),+].len()] = [$(Stage::$stage),+];
+
+            /// Its name in tables.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Stage::$stage => $name,)+
+                }
+            }
+
+            /// What it means, in a sentence.
+            pub fn meaning(self) -> &'static str {
+                match self {
+                    $(Stage::$stage => concat!($($doc),+).trim_ascii(),)+
+                }
+            }
+        }
+    };
+}
+
+stages! {
+    /// Before it was a request: all of the queue's tags were taken, or a limit held it back.
+    Tag "tag or throttle",
+    /// In its submitter's plug, where what follows may join it.
+    Plug "plug",
+    /// In the scheduler, or in a software queue where there is none, until it was chosen.
+    Scheduler "scheduler",
+    /// Chosen, and on its way to the drive: room in the drive's queue, locks, the driver's CPU time.
+    Driver "driver",
+    /// In the drive, behind another command's data on its channel.
+    Channel "busy channel",
+    /// In the drive, behind another command on its die, or of the arm.
+    Die "busy die or arm",
+    /// In the drive, behind garbage collection on its die.
+    Collection "collection",
+    /// In the drive, for a page of the map that was not in memory.
+    Map "map",
+    /// On the channel, with its own data.
+    Transfer "own transfer",
+    /// In the flash array, or under the heads: the work itself.
+    Media "own media",
+    /// In the drive otherwise: link, firmware, room in the cache, a flush that goes first.
+    Rest "link, cache, firmware",
+}
+
+/// Time by [`Stage`], in nanoseconds.
+pub type StageTimes = [f64; Stage::ALL.len()];
+
+/// A request that was seen from its beginning to its end.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TracedRequest {
+    /// Its drive, by its place in [`Timeline::disks`].
+    pub disk: usize,
+    /// Its number there; it is never used twice.
+    pub request: u64,
+    /// What it does, as blkparse has it: `R`, `W`, `D` or `F`.
+    pub op: char,
+    /// Where it starts, with all that was merged into it.
+    pub sector: u64,
+    /// How much.
+    pub sectors: u32,
+    /// The CPU whose software queue it belongs to.
+    pub cpu: u32,
+    /// Who submitted it.
+    pub submitter: u32,
+    /// When its first bio was submitted.
+    pub submitted_ns: u64,
+    /// When it entered the scheduler or a software queue; `None` where it went past both.
+    pub inserted_ns: Option<u64>,
+    /// When the scheduler chose it; `None` where there is none.
+    pub dispatched_ns: Option<u64>,
+    /// When the driver took it.
+    pub issued_ns: u64,
+    /// When it ended.
+    pub completed_ns: u64,
+    /// Requests that the drive had when it got this one, this one among them.
+    pub depth: u32,
+    /// Where its time went.
+    pub stages_ns: StageTimes,
+}
+
+impl TracedRequest {
+    /// From its submission to its end, in nanoseconds.
+    pub fn latency_ns(&self) -> u64 {
+        self.completed_ns - self.submitted_ns
+    }
+}
+
+/// The requests of a run that were seen from beginning to end.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TracedRequests {
+    /// In the order in which they ended, drive after drive.
+    pub of: Vec<TracedRequest>,
+    /// The run went on after there was no more room.
+    pub cut: bool,
+}
+
+impl Timeline {
+    /// The requests that were seen from beginning to end.
+    pub fn traced_requests(&self) -> TracedRequests {
+        let disks = self.disks.iter().enumerate();
+        TracedRequests {
+            of: disks.flat_map(|(at, disk)| of_disk(at, disk)).collect(),
+            cut: self.cut,
+        }
+    }
+}
+
+/// When a request came to each step; of those that it took more than once the last.
+#[derive(Clone, Copy, Default)]
+struct Steps {
+    queued: Option<u64>,
+    made: Option<u64>,
+    inserted: Option<u64>,
+    dispatched: Option<u64>,
+    issued: Option<u64>,
+    /// Requests in the drive from then on.
+    depth: u32,
+}
+
+/// The requests of a drive that were seen from beginning to end.
+fn of_disk(disk: usize, timeline: &DiskTimeline) -> Vec<TracedRequest> {
+    let drive = Drive::new(timeline);
+    let mut open: BTreeMap<u64, (RequestStep, Steps)> = BTreeMap::new();
+    let mut traced = Vec::new();
+    let mut in_drive = 0;
+    for step in &timeline.steps {
+        if !step.is_of_request() {
+            continue;
+        }
+        let entry = open.entry(step.request);
+        let (first, steps) = entry.or_insert_with(|| (*step, Steps::default()));
+        let now = Some(step.at_ns);
+        match step.kind {
+            StepKind::Queued => steps.queued = now,
+            StepKind::Made => steps.made = now,
+            StepKind::Inserted => steps.inserted = now,
+            StepKind::Dispatched => steps.dispatched = now,
+            StepKind::Issued => {
+                in_drive += 1;
+                (steps.issued, steps.depth) = (now, in_drive);
+            }
+            StepKind::Completed => {
+                in_drive -= u32::from(steps.issued.is_some());
+                traced.extend(traced_request(disk, (first, step), steps, &drive));
+                open.remove(&step.request);
+            }
+            StepKind::Merged => {
+                open.remove(&step.request);
+            }
+            StepKind::Requeued => in_drive -= u32::from(steps.issued.take().is_some()),
+            _ => {}
+        }
+    }
+    traced
+}
+
+fn traced_request(
+    disk: usize,
+    (first, last): (&RequestStep, &RequestStep),
+    steps: &Steps,
+    drive: &Drive<'_>,
+) -> Option<TracedRequest> {
+    let (made, issued) = (steps.made?, steps.issued?);
+    let submitted = steps.queued.unwrap_or(made);
+    let mut stages_ns = StageTimes::default();
+    let dispatched = steps.dispatched.unwrap_or(issued);
+    // Without a scheduler a request may go straight to the driver.
+    let inserted = steps.inserted.unwrap_or(dispatched);
+    let mut reached = submitted;
+    for (stage, until) in [
+        (Stage::Tag, made),
+        (Stage::Plug, inserted),
+        (Stage::Scheduler, dispatched),
+        (Stage::Driver, issued),
+    ] {
+        stages_ns[stage as usize] = until.saturating_sub(reached) as f64;
+        reached = reached.max(until);
+    }
+    drive.add_stages(first.request, (reached, last.at_ns), &mut stages_ns);
+    Some(TracedRequest {
+        disk,
+        request: first.request,
+        op: first.op,
+        sector: last.sector,
+        sectors: last.sectors,
+        cpu: first.cpu,
+        submitter: first.submitter,
+        submitted_ns: submitted,
+        inserted_ns: steps.inserted,
+        dispatched_ns: steps.dispatched,
+        issued_ns: issued,
+        completed_ns: last.at_ns,
+        depth: steps.depth,
+        stages_ns,
+    })
+}
+
+/// What the parts of a drive did, by request and by part.
+struct Drive<'a> {
+    own: BTreeMap<u64, Vec<&'a Activity>>,
+    by_part: Vec<Vec<&'a Activity>>,
+    is_channel: Vec<bool>,
+}
+
+impl<'a> Drive<'a> {
+    fn new(disk: &'a DiskTimeline) -> Drive<'a> {
+        let requests = disk.requests_by_command();
+        let mut own: BTreeMap<u64, Vec<&Activity>> = BTreeMap::new();
+        let mut by_part: Vec<Vec<&Activity>> = vec![Vec::new(); disk.drive.parts.len()];
+        for activity in &disk.drive.activities {
+            by_part[activity.part as usize].push(activity);
+            for command in disk.drive.commands_of(activity) {
+                if let Some(request) = requests.get(*command as usize) {
+                    own.entry(*request).or_default().push(activity);
+                }
+            }
+        }
+        let lists = own.values_mut().chain(&mut by_part);
+        lists.for_each(|list| list.sort_by_key(|activity| (activity.start_ns, activity.end_ns)));
+        let parts = disk.drive.parts.iter();
+        Drive {
+            own,
+            by_part,
+            is_channel: parts.map(|part| part.name.starts_with("channel")).collect(),
+        }
+    }
+
+    /// Adds where a request was while it was in the drive.
+    fn add_stages(&self, request: u64, (from, to): (u64, u64), stages_ns: &mut StageTimes) {
+        let mut reached = from;
+        let own = self.own.get(&request).map_or(&[][..], Vec::as_slice);
+        for activity in own.iter().filter(|a| a.end_ns > from && a.start_ns < to) {
+            if activity.start_ns > reached {
+                self.add_wait(
+                    activity.part as usize,
+                    (reached, activity.start_ns),
+                    stages_ns,
+                );
+            }
+            let until = activity.end_ns.min(to);
+            let since = activity.start_ns.max(reached);
+            stages_ns[stage_of(activity) as usize] += until.saturating_sub(since) as f64;
+            reached = reached.max(until);
+        }
+        stages_ns[Stage::Rest as usize] += to.saturating_sub(reached) as f64;
+    }
+
+    /// Adds what a part did in the time in which a request waited for it.
+    fn add_wait(&self, part: usize, (from, to): (u64, u64), stages_ns: &mut StageTimes) {
+        let all = &self.by_part[part];
+        let first = all.partition_point(|activity| activity.end_ns <= from);
+        let mut reached = from;
+        for activity in all[first..].iter().take_while(|a| a.start_ns < to) {
+            let (since, until) = (activity.start_ns.max(reached), activity.end_ns.min(to));
+            let stage = match activity.cause {
+                Cause::Collection => Stage::Collection,
+                Cause::Map => Stage::Map,
+                Cause::Host if self.is_channel[part] => Stage::Channel,
+                Cause::Host => Stage::Die,
+            };
+            stages_ns[stage as usize] += until.saturating_sub(since) as f64;
+            stages_ns[Stage::Rest as usize] += since.saturating_sub(reached) as f64;
+            reached = reached.max(until);
+        }
+        stages_ns[Stage::Rest as usize] += to.saturating_sub(reached) as f64;
+    }
+}
+
+/// Where a request is while a part works for it.
+fn stage_of(activity: &Activity) -> Stage {
+    match (activity.cause, activity.work) {
+        (Cause::Map, _) => Stage::Map,
+        (Cause::Collection, _) => Stage::Collection,
+        (Cause::Host, Work::Command | Work::DataIn | Work::DataOut) => Stage::Transfer,
+        (Cause::Host, _) => Stage::Media,
+    }
+}

@@ -1,0 +1,277 @@
+//! What jobs got, a row for each direction of each job in each run.
+
+use blklab_stats::{DirResults, Fact, Histogram, JobResults, Results, Unit, facts};
+
+use crate::TableKind;
+use crate::column::{Column, Declared, Table, Values};
+
+/// One direction of a job in a run.
+struct Row<'a> {
+    setting: &'a str,
+    repeat: u64,
+    run: &'a Results,
+    job: &'a JobResults,
+    direction: &'static str,
+    /// `None` for calls of fsync and fdatasync.
+    transfers: Option<&'a DirResults>,
+    latency: &'a Histogram,
+}
+
+impl Row<'_> {
+    fn percentile(&self, percent: f64) -> Option<u64> {
+        (!self.latency.is_empty()).then(|| self.latency.percentile(percent))
+    }
+}
+
+fn columns<'a>() -> Vec<Declared<Row<'a>>> {
+    let mut columns = of_run();
+    columns.extend(of_transfers());
+    columns.extend(of_latency());
+    columns
+}
+
+fn of_run<'a>() -> Vec<Declared<Row<'a>>> {
+    vec![
+        Declared::text(
+            "setting",
+            "What the row of a comparison is called: the scheduler, and what else varies.",
+            |row: &Row<'_>| Some(row.setting),
+        ),
+        Declared::text("world", "Where it ran: sim, serve, host or guest.", |row| {
+            Some(row.run.world.name())
+        }),
+        Declared::text("drive", "The drive's description.", |row| {
+            Some(&row.run.drive)
+        }),
+        Declared::text("machine", "The machine's description.", |row| {
+            Some(&row.run.machine)
+        }),
+        Declared::integer(
+            "seed",
+            "",
+            "What decided everything left to chance.",
+            |row| Some(row.run.seed),
+        ),
+        Declared::integer("repeat", "", "Which run of the setting, from 0.", |row| {
+            Some(row.repeat)
+        }),
+        Declared::integer(
+            "elapsed_ns",
+            "ns",
+            "How long the run took, ramp included.",
+            |row| Some(row.run.elapsed_ns),
+        ),
+        Declared::text("job", "The job's name.", |row| Some(&row.job.name)),
+        Declared::integer(
+            "process",
+            "",
+            "The first of its processes, counted over all jobs.",
+            |row| Some(row.job.process.into()),
+        ),
+        Declared::integer(
+            "processes",
+            "",
+            "How many processes are summed in the row.",
+            |row| Some(row.job.members.into()),
+        ),
+        Declared::text(
+            "direction",
+            "read, write, trim, or sync for calls of fsync and fdatasync.",
+            |row| Some(row.direction),
+        ),
+        Declared::integer(
+            "error",
+            "errno",
+            "The highest error of the job's I/O, 0 for none.",
+            |row| u64::try_from(row.job.error).ok(),
+        ),
+        Declared::integer(
+            "errors",
+            "",
+            "I/Os of the job that ended in an error.",
+            |row| Some(row.job.total_errors),
+        ),
+    ]
+}
+
+fn of_transfers<'a>() -> Vec<Declared<Row<'a>>> {
+    vec![
+        Declared::integer("ios", "", "I/Os done.", |row: &Row<'_>| {
+            Some(row.transfers.map_or(row.latency.count(), |dir| dir.ios))
+        }),
+        Declared::integer("bytes", "bytes", "Bytes done.", |row| {
+            Some(row.transfers?.bytes)
+        }),
+        Declared::integer("runtime_ns", "ns", "Over which time.", |row| {
+            Some(row.transfers?.runtime_ns)
+        }),
+        Declared::number("iops", "1/s", "I/Os a second.", |row| {
+            Some(row.transfers?.iops())
+        }),
+        Declared::number(
+            "bandwidth_bytes_per_s",
+            "bytes/s",
+            "Bytes a second.",
+            |row| Some(row.transfers?.bandwidth()),
+        ),
+    ]
+}
+
+fn of_latency<'a>() -> Vec<Declared<Row<'a>>> {
+    vec![
+        Declared::integer(
+            "latency_min_ns",
+            "ns",
+            "Shortest latency, from submission to completion.",
+            |row: &Row<'_>| row.percentile(0.0).map(|_| row.latency.summary().min_ns),
+        ),
+        Declared::number("latency_mean_ns", "ns", "Mean latency.", |row| {
+            row.percentile(0.0).map(|_| row.latency.summary().mean_ns)
+        }),
+        Declared::integer("latency_p50_ns", "ns", "Median latency.", |row| {
+            row.percentile(50.0)
+        }),
+        Declared::integer(
+            "latency_p90_ns",
+            "ns",
+            "90th percentile of latency.",
+            |row| row.percentile(90.0),
+        ),
+        Declared::integer(
+            "latency_p99_ns",
+            "ns",
+            "99th percentile of latency.",
+            |row| row.percentile(99.0),
+        ),
+        Declared::integer(
+            "latency_p99_9_ns",
+            "ns",
+            "99.9th percentile of latency.",
+            |row| row.percentile(99.9),
+        ),
+        Declared::integer(
+            "latency_p99_99_ns",
+            "ns",
+            "99.99th percentile of latency.",
+            |row| row.percentile(99.99),
+        ),
+        Declared::integer("latency_max_ns", "ns", "Longest latency.", |row| {
+            row.percentile(0.0).map(|_| row.latency.summary().max_ns)
+        }),
+    ]
+}
+
+/// Declared here; the facts of the run follow as columns of their keys.
+pub const RESULTS: TableKind = TableKind {
+    name: "results",
+    about: "One direction of one job in one run. Every fact of the run (facts.md) follows as a \
+            column of its key, null where the run does not have it.",
+    columns: || columns().iter().map(Declared::described).collect(),
+};
+
+/// What the jobs of runs got: the runs of each setting with its label.
+pub fn results<'a>(runs: impl IntoIterator<Item = (&'a str, &'a [Results])>) -> Table {
+    let mut rows = Vec::new();
+    for (setting, runs) in runs {
+        for (repeat, run) in runs.iter().enumerate() {
+            for job in &run.jobs {
+                rows.extend(directions(setting, repeat as u64, run, job));
+            }
+        }
+    }
+    let mut table = Table::of(&columns(), &rows);
+    for fact in facts() {
+        table.columns.push(fact_column(&fact, &rows));
+    }
+    table
+}
+
+fn directions<'a>(
+    setting: &'a str,
+    repeat: u64,
+    run: &'a Results,
+    job: &'a JobResults,
+) -> impl Iterator<Item = Row<'a>> {
+    let transfers = [
+        ("read", Some(&job.read), job.read.latency()),
+        ("write", Some(&job.write), job.write.latency()),
+        ("trim", Some(&job.trim), job.trim.latency()),
+        ("sync", None, &job.sync_ns),
+    ];
+    let used = transfers.into_iter().filter(|(_, transfers, latency)| {
+        transfers.is_some_and(|dir| dir.ios > 0) || !latency.is_empty()
+    });
+    used.map(move |(direction, transfers, latency)| Row {
+        setting,
+        repeat,
+        run,
+        job,
+        direction,
+        transfers,
+        latency,
+    })
+}
+
+/// The fact's value of each row's run, worked out once a run.
+fn fact_column(fact: &Fact, rows: &[Row<'_>]) -> Column {
+    let mut last: Option<(&Results, Option<f64>)> = None;
+    let values = rows.iter().map(|row| match last {
+        Some((run, value)) if std::ptr::eq(run, row.run) => value,
+        _ => {
+            let value = fact.of(row.run);
+            last = Some((row.run, value));
+            value
+        }
+    });
+    Column {
+        name: fact.key.to_string(),
+        unit: match fact.unit {
+            Unit::Bytes => "bytes",
+            Unit::Nanoseconds => "ns",
+            Unit::Count | Unit::Share | Unit::Ratio => "",
+        },
+        values: Values::Numbers(values.collect()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_used_direction_is_a_row_and_facts_are_columns() {
+        let mut job = JobResults {
+            name: "db".to_string(),
+            ..JobResults::default()
+        };
+        (job.read.ios, job.read.bytes, job.read.runtime_ns) = (4, 16_384, 2_000_000_000);
+        for ns in [10, 20, 30, 40] {
+            job.read.lat_ns.record(ns);
+        }
+        job.sync_ns.record(7);
+        let run = Results {
+            seed: 9,
+            jobs: vec![job],
+            ..Results::default()
+        };
+        let runs = [run];
+        let table = results([("none", &runs[..])]);
+        assert_eq!(table.rows(), 2);
+        let cell = |name: &str, row: usize| table.column(name).expect(name).values.json(row);
+        assert_eq!(
+            (cell("direction", 0), cell("direction", 1)),
+            ("read".into(), "sync".into())
+        );
+        assert_eq!((cell("iops", 0), cell("seed", 0)), (2.0.into(), 9.into()));
+        assert_eq!(
+            (cell("ios", 1), cell("latency_max_ns", 1)),
+            (1.into(), 7.into())
+        );
+        assert!(cell("bytes", 1).is_null());
+        assert!(facts().iter().all(|fact| table.column(fact.key).is_some()));
+        let mut names: Vec<&str> = table.columns.iter().map(|c| c.name.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), table.columns.len(), "a name is used twice");
+    }
+}
