@@ -55,6 +55,32 @@ impl<H: Host> Vfs<H> {
         self.read_into(file, pos, bytes, u64::MAX).await
     }
 
+    /// Reads within one page that is cached, as [`Vfs::read`] does, without anything to
+    /// wait for. `None` where it is not: nothing has been done then.
+    pub fn read_cached(&self, file: &File, pos: u64, bytes: u64) -> Option<u64> {
+        let index = pos / PAGE_BYTES;
+        let folio = {
+            let cache = self.cache.borrow();
+            let in_file = pos.checked_add(bytes)? <= cache.inode(file.inode).size_bytes;
+            if !in_file || bytes == 0 || (pos + bytes - 1) / PAGE_BYTES != index {
+                return None;
+            }
+            let folio = cache.find(file.inode, index)?;
+            let is_ready = cache.order(folio) == 0
+                && cache.has(folio, flag::UPTODATE)
+                && !cache.has(folio, flag::READAHEAD);
+            is_ready.then_some(folio)?
+        };
+        let mut ra = file.ra.get();
+        if !self.is_in_folio(folio, pos, ra.prev_pos - 1) {
+            self.mark_accessed(folio);
+        }
+        self.count_read(folio, 1);
+        ra.prev_pos = (pos + bytes).cast_signed();
+        file.ra.set(ra);
+        Some(bytes)
+    }
+
     /// Reads into a buffer of which only `buffer_bytes` are in the program's memory: the
     /// call asks for more, but ends there (`EFAULT`).
     ///

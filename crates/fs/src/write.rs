@@ -42,6 +42,31 @@ impl<H: Host> Vfs<H> {
         Ok(end.saturating_sub(pos))
     }
 
+    /// Writes within one cached page of a file whose blocks have their places, as
+    /// [`Vfs::write`] does, without anything to wait for. `None` where that is not so:
+    /// nothing has been done then.
+    pub fn write_cached(&self, file: &File, pos: u64, bytes: u64) -> Option<u64> {
+        let end = pos.checked_add(bytes)?;
+        let (folio, blocks) = {
+            let cache = self.cache.borrow();
+            let of = cache.inode(file.inode);
+            let is_one_page = bytes > 0 && (end - 1) / PAGE_BYTES == pos / PAGE_BYTES;
+            if !is_one_page || end > of.size_bytes {
+                return None;
+            }
+            let folio = cache.find(file.inode, pos / PAGE_BYTES)?;
+            let is_ready = cache.has(folio, flag::UPTODATE)
+                && cache.has(folio, flag::MAPPED_TO_DISK)
+                && !cache.has(folio, flag::LOCKED);
+            is_ready.then_some((folio, of.blocks(pos, end)))?
+        };
+        if self.must_balance(file.inode).is_some() {
+            return None;
+        }
+        self.mark_folio_dirty(folio, blocks);
+        Some(bytes)
+    }
+
     /// Writes the bytes from `first` up to `end`, which are of one page, of a file that
     /// was like `of` before the call.
     async fn write_page(

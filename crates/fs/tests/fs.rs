@@ -222,3 +222,46 @@ proptest! {
         prop_assert_eq!(cached.len() as u64, vfs.cached_pages(file.inode));
     }
 }
+
+/// Runs a call to its end; each bio that it waits for fails.
+fn run_failing<T>(vfs: &Vfs<Device>, call: impl Future<Output = T>) -> T {
+    let mut call = pin!(call);
+    let mut context = Context::from_waker(Waker::noop());
+    loop {
+        if let Poll::Ready(done) = call.as_mut().poll(&mut context) {
+            return done;
+        }
+        let oldest = vfs.host().under_way.borrow_mut().remove(0);
+        vfs.bio_failed(oldest);
+    }
+}
+
+#[test]
+fn a_failed_write_is_told_once_to_each_user_of_its_file() {
+    let (vfs, file) = vfs_with(Device::default());
+    let other_user = vfs.open(file.inode);
+    let other_file = vfs.open(vfs.add_inode(file_of(PAGE_BYTES, false)));
+    assert_eq!(run(&vfs, vfs.write(&file, 0, PAGE_BYTES)), Ok(PAGE_BYTES));
+    run_failing(&vfs, vfs.write_range(file.inode, 0, u64::MAX / 2, true));
+    let sync = |file| run(&vfs, vfs.fsync(file, 0, u64::MAX / 2, false));
+    assert_eq!(sync(&other_file), Ok(()));
+    for user in [&file, &other_user] {
+        assert_eq!(sync(user), Err(FsError::Device));
+        assert_eq!(sync(user), Ok(()));
+    }
+    assert_eq!(
+        sync(&vfs.open(file.inode)),
+        Ok(()),
+        "opened after the error"
+    );
+}
+
+#[test]
+fn a_failed_read_is_told_to_its_reader_and_tried_again() {
+    let (vfs, file) = vfs_with(Device::default());
+    let read = vfs.read(&file, 0, PAGE_BYTES);
+    assert_eq!(run_failing(&vfs, read), Err(FsError::Device));
+    assert_eq!(vfs.read_cached(&file, 0, PAGE_BYTES), None);
+    assert_eq!(run(&vfs, vfs.read(&file, 0, PAGE_BYTES)), Ok(PAGE_BYTES));
+    assert_eq!(vfs.read_cached(&file, 0, PAGE_BYTES), Some(PAGE_BYTES));
+}

@@ -33,8 +33,18 @@ struct TimedJob {
     scheduler: &'static str,
     depth: u32,
     requests: u64,
-    /// Through the page cache, and not to the drive.
-    is_cached: bool,
+    way: Way,
+}
+
+/// The way that I/O takes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// To the drive.
+    Direct,
+    /// To pages that are cached.
+    Cached,
+    /// To pages that have to be read first.
+    Missing,
 }
 
 impl TimedJob {
@@ -46,16 +56,17 @@ impl TimedJob {
         scheduler: "none",
         depth: 32,
         requests: SHORT,
-        is_cached: false,
+        way: Way::Direct,
     };
 
     fn job(&self) -> JobFile {
         let TimedJob {
             rw, block, depth, ..
         } = self;
-        let way = match self.is_cached {
-            true => "pre_read=1\nsize=64m\nio_size=1t",
-            false => "direct=1",
+        let way = match self.way {
+            Way::Direct => "direct=1",
+            Way::Cached => "pre_read=1\nsize=64m\nio_size=1t",
+            Way::Missing => "direct=0",
         };
         let text = format!(
             "[t]\nfilename=/dev/x\n{way}\nioengine=libaio\niodepth={depth}\nrw={rw}\n\
@@ -74,7 +85,11 @@ impl TimedJob {
             depth,
             ..
         } = self;
-        let way = if self.is_cached { "cached" } else { scheduler };
+        let way = match self.way {
+            Way::Direct => scheduler,
+            Way::Cached => "cached",
+            Way::Missing => "missing",
+        };
         format!("{drive:11} {rw:9} depth {depth:3} {way:12}")
     }
 }
@@ -187,7 +202,17 @@ fn main() {
             rw,
             block: "4k",
             depth: 1,
-            is_cached: true,
+            way: Way::Cached,
+            ..TimedJob::READS
+        });
+    }
+    // What a miss costs is the difference of these.
+    for way in [Way::Missing, Way::Direct] {
+        show(&TimedJob {
+            block: "4k",
+            depth: 1,
+            way,
+            requests: OF_SCHEDULER,
             ..TimedJob::READS
         });
     }

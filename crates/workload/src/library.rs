@@ -47,6 +47,7 @@ const JOBS: &[(&str, &str)] = jobs![
     "engines/posixaio",
     "disk/noop-deadline",
     "disk/merge",
+    "disk/random-writers",
     "disk/readahead",
     "disk/buffered",
     "disk/o-sync",

@@ -123,15 +123,21 @@ impl<H: Host> Vfs<H> {
     /// Whoever dirties a page of a file comes by here first, and sleeps if pages
     /// come faster than the device takes them (`balance_dirty_pages_ratelimited`).
     pub(crate) async fn balance_dirty_pages(&self, inode: InodeId) {
+        if let Some(dirtied) = self.must_balance(inode) {
+            self.balance(inode, dirtied).await;
+        }
+    }
+
+    /// How many pages the task that runs has dirtied, if these are so many that it has to
+    /// look whether they are too many.
+    pub(crate) fn must_balance(&self, inode: InodeId) -> Option<u64> {
         let (mut dirtied, mut allowed) = (0, 0);
         (self.host())
             .with_dirtier(|task| (dirtied, allowed) = (task.dirtied, task.pages_until_look));
         if self.write_back.borrow_mut().device_of(inode).is_exceeded {
             allowed = allowed.min(8);
         }
-        if dirtied >= allowed {
-            self.balance(inode, dirtied).await;
-        }
+        (dirtied >= allowed).then_some(dirtied)
     }
 
     async fn balance(&self, inode: InodeId, pages: u64) {

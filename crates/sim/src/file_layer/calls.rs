@@ -187,10 +187,46 @@ impl Mailbox {
         self.call.set(Some(call));
     }
 
+    /// The call that is to be made, which nobody makes then.
+    pub(super) fn take(&self) -> Option<Call> {
+        self.call.take()
+    }
+
     /// What the call returned, once it has.
     pub(super) fn returned(&self) -> Option<Result<u64, FsError>> {
         self.returned.take()
     }
+}
+
+/// Makes a call that needs nothing but what is cached: most of those that there are.
+/// `None` for all others.
+pub(super) fn call_without_waiting(vfs: &Vfs<Kernel>, call: Call) -> Option<Result<u64, FsError>> {
+    let (Call::Read { file, .. } | Call::Write { file, .. }) = call else {
+        return None;
+    };
+    let open = vfs.host().open_file(file.0);
+    let Opened::Region(region) = &open.what else {
+        return None;
+    };
+    let done = match call {
+        Call::Read {
+            at,
+            bytes,
+            direct: false,
+            ..
+        } => vfs.read_cached(&region.file, at - region.base_bytes, bytes),
+        Call::Write {
+            at,
+            bytes,
+            direct: false,
+            sync: None,
+            ..
+        } if region.write_lock.as_ref().is_none_or(|lock| lock.is_free()) => {
+            vfs.write_cached(&region.file, at - region.base_bytes, bytes)
+        }
+        _ => None,
+    };
+    done.map(Ok)
 }
 
 /// Makes the calls of a process, one after the other.
@@ -223,6 +259,28 @@ pub(super) async fn serve_calls(
 /// A call on a part of a drive.
 async fn call_on_region(vfs: &Vfs<Kernel>, region: &Region, call: Call) -> Result<u64, FsError> {
     match call {
+        Call::Read {
+            at,
+            bytes,
+            direct: true,
+            ..
+        } => {
+            vfs.read_direct(&region.file, direct_call(at - region.base_bytes, bytes))
+                .await
+        }
+        Call::Write {
+            at,
+            bytes,
+            direct: true,
+            sync,
+            ..
+        } => {
+            let at = at - region.base_bytes;
+            let written = vfs
+                .write_direct(&region.file, direct_call(at, bytes))
+                .await?;
+            sync_written(vfs, &region.file, (at, written), sync).await
+        }
         Call::Read { at, bytes, .. } => vfs.read(&region.file, at - region.base_bytes, bytes).await,
         Call::Write {
             at, bytes, sync, ..

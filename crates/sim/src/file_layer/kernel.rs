@@ -77,6 +77,11 @@ impl WriteLock {
         .await;
     }
 
+    /// Whether nobody has it.
+    pub(super) fn is_free(&self) -> bool {
+        self.served.get() == self.drawn.get()
+    }
+
     pub(super) fn unlock(&self) {
         let next = self.served.get() + 1;
         self.served.set(next);

@@ -34,7 +34,7 @@ use crate::disk::Disk;
 use crate::timers::user_data;
 pub(crate) use calls::pages_of;
 pub(crate) use calls::{Call, Durability, PathId};
-use calls::{Mailbox, serve_calls};
+use calls::{Mailbox, call_without_waiting, serve_calls};
 use kernel::{Kernel, OpenFile, Opened, Region, WriteLock};
 pub use tree::FileSystemKind;
 use tree::Tree;
@@ -354,6 +354,12 @@ impl FileLayer {
         let task = &mut self.tasks[at.0 as usize];
         if task.awaits_tag {
             return (Progress::Waits, Nanos::ZERO);
+        }
+        if let Some(call) = task.calls.take() {
+            if let Some(returned) = call_without_waiting(&self.vfs, call) {
+                return (Progress::Over(returned), Nanos::ZERO);
+            }
+            task.calls.begin(call);
         }
         let (number, disk) = (task.disk, &mut disks[task.disk]);
         let before = disk.queue.cost_counts();

@@ -379,7 +379,10 @@ impl JobProcess {
         let Some(cached) = &self.cached else { return };
         let (call, files) = (cached.call, cached.files.len());
         self.phase = cached.after;
-        let status = status_of(returned);
+        let status = match call {
+            CallFor::Io(slot) => self.io_status(slot, returned),
+            _ => status_of(returned),
+        };
         if let (Err(error), false) = (returned, call.is_work()) {
             self.recorder.failed(error.errno());
             self.fail();
@@ -403,6 +406,16 @@ impl JobProcess {
                 self.sync_file(number + 1, CallFor::LastSync(number + 1), system);
             }
             CallFor::Sync | CallFor::LastSync(_) => self.synced(now, status),
+        }
+    }
+
+    /// How an I/O ended. fio tries again to write what a call has left out, which the
+    /// file system has no room for.
+    fn io_status(&self, slot: u32, returned: Result<u64, FsError>) -> IoStatus {
+        let io = &self.ios[slot as usize];
+        match returned {
+            Ok(done) if io.dir == Direction::Write && done < io.bytes => IoStatus::NoSpace,
+            returned => status_of(returned),
         }
     }
 
@@ -489,7 +502,7 @@ impl JobProcess {
     fn go_on_in_worker(&mut self, now: Nanos, slot: u32, system: &mut System) {
         match self.run_task(now, slot as usize + 1, system) {
             Some(Progress::Over(returned)) => {
-                let status = status_of(returned);
+                let status = self.io_status(slot, returned);
                 // Whoever submitted copies, or one that shares its CPU.
                 if self.state == TaskState::Running {
                     self.copy(now, slot, system);
