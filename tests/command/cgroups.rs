@@ -212,3 +212,19 @@ fn mistakes_are_told_with_their_line() {
     let outcome = place("").blklab(&host);
     assert!(outcome.err.contains("--cgroup-file"), "{}", outcome.err);
 }
+
+/// What the flusher writes is charged to the group that made it dirty.
+#[test]
+fn write_back_is_held_by_the_limit_of_who_dirtied_the_file() {
+    let place = place("[/low]\njobs = w\nio.max = 8:0 wiops=200\n");
+    place.file(
+        "write.fio",
+        "[w]\nrw=randwrite\nbs=4k\nsize=64m\ntime_based\nruntime=1500ms\n",
+    );
+    let background = ["--sysctl", "vm.dirty_background_bytes=65536"];
+    let run = run(&place, "write.fio", &background);
+    let flushed = &run["blklab"]["page_cache"]["flusher_pages"];
+    assert!(flushed.as_u64() > Some(100), "{flushed}");
+    let held = &group(&run, "low")["io_max"];
+    assert!(held["ios"].as_u64() > Some(100), "{held}");
+}

@@ -800,10 +800,9 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
             Ok(false) => Ok(None),
             Err(error) => Err(error),
         };
-        for changed in [Some(from_place), Some(to_place), self.positive(old).ok()] {
-            if let Some(changed) = changed {
-                self.mark_changed(changed, false).await?;
-            }
+        let moved_place = self.positive(old).ok();
+        for changed in [from_place, to_place].into_iter().chain(moved_place) {
+            self.mark_changed(changed, false).await?;
         }
         drop((first, second));
         if let Ok(Some(lost_child)) = moved {

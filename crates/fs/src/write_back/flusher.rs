@@ -302,14 +302,16 @@ impl<H: Host> Vfs<H> {
             self.wait_for_pages(inode, 0, u64::MAX).await;
         }
         let dirty_pages = self.cache.borrow().any_marked(inode, Mark::Dirty);
-        let mut write_back = self.write_back.borrow_mut();
-        let of = write_back.inode(inode);
-        let before = of.state;
-        of.state &= !state::DIRTY;
-        if dirty_pages {
-            of.state |= state::PAGES;
-        }
-        drop(write_back);
+        let before = {
+            let mut write_back = self.write_back.borrow_mut();
+            let of = write_back.inode(inode);
+            let before = of.state;
+            of.state &= !state::DIRTY;
+            if dirty_pages {
+                of.state |= state::PAGES;
+            }
+            before
+        };
         let mut done = Ok(());
         if before & (state::SYNC | state::DATASYNC) != 0 && !self.inode(inode).is_device {
             let wait = control.is_integrity && !for_sync;
