@@ -618,3 +618,41 @@ fn logs_are_written_by_run_alone_and_over_nothing_that_is_read() {
         outcome.err
     );
 }
+
+/// fio adds up the jobs that ask for it. What each did alone is there beside it, and
+/// who does not ask keeps a line.
+#[test]
+fn jobs_that_are_reported_together_are_there_one_by_one_too() {
+    let place = Place::new();
+    let job = |global: &str, reader: &str| {
+        format!(
+            "[global]\nfilename=/dev/x\ndirect=1\nnumber_ios=200\nsize=1g\n{global}\n\
+             [victim]\nrw=randread\n[reader]\nrw=read\nnumjobs=2\n{reader}\n"
+        )
+    };
+    let names = |jobs: &serde_json::Value| -> Vec<(String, u64)> {
+        let jobs = jobs.as_array().map_or(&[][..], |jobs| &jobs[..]);
+        let row = |job: &serde_json::Value| {
+            let ios = job["read"]["total_ios"].as_u64().expect("a count");
+            (job["jobname"].as_str().expect("a name").to_string(), ios)
+        };
+        jobs.iter().map(row).collect()
+    };
+    let (victim, reader) = (("victim".to_string(), 200), ("reader".to_string(), 400));
+    place.file("all.fio", &job("group_reporting", ""));
+    let json = place.json(&["run", "all.fio"]);
+    assert_eq!(names(&json["jobs"]), [("victim".to_string(), 600)]);
+    let own = names(&json["blklab"]["pooled_jobs"]);
+    assert_eq!(own, [victim.clone(), reader.clone()]);
+    let text = place.blklab(&["run", "all.fio"]).ok().out;
+    assert_eq!(
+        text.matches("\nreader: (groupid=0, jobs=2)").count(),
+        1,
+        "{text}"
+    );
+    assert_eq!(text.matches("reader: (g=0): rw=read").count(), 1, "{text}");
+    place.file("one.fio", &job("", "group_reporting"));
+    let json = place.json(&["run", "one.fio"]);
+    assert_eq!(names(&json["jobs"]), [victim, reader]);
+    assert_eq!(json["blklab"]["pooled_jobs"], serde_json::Value::Null);
+}

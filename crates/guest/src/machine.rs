@@ -148,8 +148,10 @@ impl Machine {
         qemu.args(["-m", &format!("{}M", self.memory_mib)]);
         qemu.arg("-kernel").arg(boot.packages.kernel());
         qemu.arg("-initrd").arg(boot.initramfs);
-        let append = "console=ttyS0 panic=-1 quiet mitigations=off nokaslr clocksource=tsc \
-                      tsc=reliable";
+        // A loaded host may be so late with timer interrupts that the kernel takes the
+        // timer for broken.
+        let append = "console=ttyS0 panic=-1 quiet mitigations=off nokaslr no_timer_check \
+                      clocksource=tsc tsc=reliable";
         qemu.args(["-append", &format!("{append} {}", boot.append)]);
         qemu.args(["-device", "virtio-serial-pci"]);
         qemu.args([

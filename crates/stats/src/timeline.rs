@@ -1,6 +1,8 @@
 //! `Timeline`: what was going on where, moment by moment, over a window of a
 //! run.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 /// Which part of a run to record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
@@ -250,6 +252,100 @@ impl DiskTimeline {
     }
 }
 
+/// A time in which flushes were in a drive, and what else was under way meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlushSpan {
+    /// When the first of them was issued.
+    pub start_ns: u64,
+    /// When none was left.
+    pub end_ns: u64,
+    /// The first of them.
+    pub request: u64,
+    /// Requests of others that were queued or in the drive beside them.
+    pub beside: u32,
+    /// Time that those spent beside them, summed.
+    pub held_ns: u64,
+}
+
+/// Requests under way while the steps of a disk are gone through.
+#[derive(Default)]
+struct UnderWay {
+    /// Others, with when they came.
+    others: BTreeMap<u64, u64>,
+    flushes: BTreeSet<u64>,
+    span: Option<FlushSpan>,
+}
+
+impl UnderWay {
+    /// A request that is no flush is over.
+    fn ended(&mut self, request: u64, at_ns: u64) {
+        if let (Some(from_ns), Some(span)) = (self.others.remove(&request), &mut self.span) {
+            span.beside += 1;
+            span.held_ns += at_ns - from_ns.max(span.start_ns);
+        }
+    }
+
+    /// The span in which there were flushes is over.
+    fn end_span(&mut self, end_ns: u64) -> Option<FlushSpan> {
+        let span = self.span.take()?;
+        let held = self
+            .others
+            .values()
+            .map(|from| end_ns - span.start_ns.max(*from));
+        Some(FlushSpan {
+            end_ns,
+            beside: span.beside + self.others.len() as u32,
+            held_ns: span.held_ns + held.sum::<u64>(),
+            ..span
+        })
+    }
+}
+
+impl DiskTimeline {
+    /// When flushes were in the drive, and what waited meanwhile, up to the recording's
+    /// end.
+    pub fn flush_spans(&self, end_ns: u64) -> Vec<FlushSpan> {
+        let mut under_way = UnderWay::default();
+        let mut spans = Vec::new();
+        for RequestStep {
+            at_ns,
+            kind,
+            request,
+            op,
+            ..
+        } in &self.steps
+        {
+            match (kind, *op == 'F') {
+                (StepKind::Issued, true) => {
+                    under_way.flushes.insert(*request);
+                    under_way.span.get_or_insert(FlushSpan {
+                        start_ns: *at_ns,
+                        end_ns: *at_ns,
+                        request: *request,
+                        beside: 0,
+                        held_ns: 0,
+                    });
+                }
+                (StepKind::Completed | StepKind::Requeued, true) => {
+                    under_way.flushes.remove(request);
+                    if under_way.flushes.is_empty() {
+                        spans.extend(under_way.end_span(*at_ns));
+                    }
+                }
+                (StepKind::Made | StepKind::Inserted | StepKind::Issued, false) => {
+                    under_way.others.entry(*request).or_insert(*at_ns);
+                }
+                (StepKind::Completed | StepKind::Merged, false) => {
+                    under_way.ended(*request, *at_ns);
+                }
+                _ => {}
+            }
+        }
+        spans.extend(under_way.end_span(end_ns));
+        spans
+    }
+}
+
 impl DriveTimeline {
     /// Moves all activities of `other` to the end of this one's.
     pub fn append(&mut self, other: &mut DriveTimeline) {
@@ -299,5 +395,44 @@ mod tests {
         let commands = all.activities.iter().map(|a| all.commands_of(a).to_vec());
         assert_eq!(commands.collect::<Vec<_>>(), [vec![1, 2], vec![3]]);
         assert!(more.activities.is_empty() && more.commands.is_empty());
+    }
+
+    #[test]
+    fn what_was_under_way_beside_flushes_is_counted() {
+        use StepKind::{Completed, Issued, Made};
+        let step = |at_ns, kind, request, op| RequestStep {
+            at_ns,
+            kind,
+            request,
+            op,
+            flags: 0,
+            sector: 0,
+            sectors: 0,
+            cpu: 0,
+            submitter: 0,
+            errno: 0,
+        };
+        let disk = DiskTimeline {
+            steps: vec![
+                step(10, Made, 1, 'W'),
+                step(50, Completed, 1, 'W'),
+                step(60, Made, 2, 'R'),
+                step(100, Issued, 3, 'F'),
+                step(120, Issued, 4, 'F'),
+                step(130, Completed, 2, 'R'),
+                step(150, Completed, 3, 'F'),
+                step(160, Made, 5, 'R'),
+                step(200, Completed, 4, 'F'),
+                step(250, Completed, 5, 'R'),
+                step(300, Issued, 6, 'F'),
+            ],
+            ..DiskTimeline::default()
+        };
+        let spans = disk.flush_spans(310).into_iter();
+        let spans: Vec<_> = spans
+            .map(|s| (s.start_ns, s.end_ns, s.request, s.beside, s.held_ns))
+            .collect();
+        // The reads were beside the first two for 30 and 40 ns.
+        assert_eq!(spans, [(100, 200, 3, 2, 70), (300, 310, 6, 0, 0)]);
     }
 }

@@ -10,11 +10,11 @@ use serde_json::ser::{Formatter, PrettyFormatter};
 use serde_json::{Map, Value, json};
 
 use super::number::ctime;
-use super::reported;
 use super::stat::{
     GroupRate, LATENCY_CLASSES, LatencyShares, Rate, batch_shares, cpu_percent, depth_shares,
     disk_util_percent, msec, percent_of_group, percentile_list,
 };
+use super::{pooled, reported};
 use crate::comparison::too_full;
 
 /// The version whose format this is; scripts look at it.
@@ -60,7 +60,7 @@ pub fn value(results: &Results, options: Options) -> Value {
         "global options": option_map(&results.global_options),
         "jobs": jobs,
         "disk_util": disk_util,
-        "blklab": extra_facts(results, options.plus),
+        "blklab": extra_facts(results, &reported, options),
     })
 }
 
@@ -236,7 +236,7 @@ fn disk_util(disk: &DiskStats, elapsed_ns: u64) -> Value {
 }
 
 /// All that fio has no word for; with `plus` also what makes it long.
-fn extra_facts(results: &Results, plus: bool) -> Value {
+fn extra_facts(results: &Results, reported: &[JobResults], options: Options) -> Value {
     let disks: Vec<Value> = results.disks.iter().map(disk_facts).collect();
     let notes = [results.notes.clone(), too_full(results)].concat();
     let mut facts = fields(json!({
@@ -262,7 +262,15 @@ fn extra_facts(results: &Results, plus: bool) -> Value {
     if !calls.is_empty() {
         facts.insert("calls".to_string(), Value::Array(calls));
     }
-    if plus {
+    let pooled = pooled(&results.jobs, reported);
+    if !pooled.is_empty() {
+        let job = |job| job_value(results.elapsed_ns, &results.jobs, job, options);
+        facts.insert(
+            "pooled_jobs".to_string(),
+            pooled.into_iter().map(job).collect(),
+        );
+    }
+    if options.plus {
         facts.insert("cpu_timeline".to_string(), plain(&results.cpu_timeline));
     }
     Value::Object(facts)

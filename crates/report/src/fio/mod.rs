@@ -11,16 +11,33 @@ use blklab_stats::JobResults;
 pub(crate) use number::strerror;
 
 /// The jobs as fio reports them: one with `group_reporting` is added to the one before
-/// it in its group, whose name stands for both (`__show_run_stats` in its `stat.c`).
+/// it in its group, whose name stands for both (`__show_run_stats` in its `stat.c`). That
+/// one has to ask for it too: fio would add to a job that does not, and nobody would see
+/// what that job did.
 fn reported(jobs: &[JobResults]) -> Vec<JobResults> {
     let mut reported: Vec<JobResults> = Vec::with_capacity(jobs.len());
     for job in jobs {
         match reported.last_mut() {
-            Some(last) if job.group_reporting && last.group_id == job.group_id => last.merge(job),
+            Some(last)
+                if last.group_reporting && job.group_reporting && last.group_id == job.group_id =>
+            {
+                last.merge(job);
+            }
             _ => reported.push(job.clone()),
         }
     }
     reported
+}
+
+/// The jobs that fio reports under the name of another one or together with another,
+/// which are shown one by one too.
+fn pooled<'a>(jobs: &'a [JobResults], reported: &[JobResults]) -> Vec<&'a JobResults> {
+    let is_pooled = |job: &&JobResults| {
+        let own =
+            (reported.iter()).find(|r| (r.group_id, r.process) == (job.group_id, job.process));
+        own.is_none_or(|own| own.members != job.members)
+    };
+    jobs.iter().filter(is_pooled).collect()
 }
 
 /// The fio on this machine as a judge of what this crate prints.

@@ -12,11 +12,11 @@ use blklab_stats::{
 };
 
 use super::number::{Base, FIGURES, Unit, ctime, number, strerror};
-use super::reported;
 use super::stat::{
     GroupRate, LATENCY_CLASSES, LatencyShares, Rate, ScaledLatency, batch_shares, cpu_percent,
     depth_shares, disk_util_percent, msec, percent_of_group, percentile_list,
 };
+use super::{pooled, reported};
 use crate::comparison::too_full;
 
 /// The run as text. `timestamp_ms` is the time printed with each job, in
@@ -29,7 +29,7 @@ pub fn render(results: &Results, timestamp_ms: Option<u64>) -> String {
 
 fn write_run(out: &mut String, results: &Results, timestamp_ms: u64) -> fmt::Result {
     let jobs = &reported(&results.jobs);
-    write_setups(out, jobs)?;
+    write_setups(out, &results.jobs)?;
     writeln!(out, "blklab-{}", env!("CARGO_PKG_VERSION"))?;
     let processes: u32 = jobs.iter().map(|job| job.members.max(1)).sum();
     let plural = if processes == 1 { "" } else { "es" };
@@ -43,6 +43,16 @@ fn write_run(out: &mut String, results: &Results, timestamp_ms: u64) -> fmt::Res
     writeln!(out, "\nDisk stats (read/write):")?;
     for disk in &results.disks {
         write_disk(out, disk, results.elapsed_ns)?;
+    }
+    let pooled = pooled(&results.jobs, jobs);
+    if !pooled.is_empty() {
+        writeln!(
+            out,
+            "\nJobs that group_reporting puts together, one by one:\n"
+        )?;
+    }
+    for job in pooled {
+        write_job(out, &results.jobs, job, timestamp_ms)?;
     }
     if let Some(cache) = &results.page_cache {
         write_page_cache(out, cache)?;

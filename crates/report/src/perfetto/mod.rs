@@ -186,6 +186,34 @@ fn write_queue(
     write_requests(tracks, group, "queued", queued);
     write_scheduler(tracks, asked, disk, flows);
     write_requests(tracks, group, "in the drive", in_drive);
+    write_flushes(tracks, group, disk, requests.end_ns, flows);
+}
+
+/// When flushes were in the drive, and what was under way beside them; no track where
+/// there were none.
+fn write_flushes(
+    tracks: &mut Tracks,
+    group: Track,
+    disk: &DiskTimeline,
+    end_ns: u64,
+    flows: Flows,
+) {
+    let spans = disk.flush_spans(end_ns);
+    if spans.is_empty() {
+        return;
+    }
+    let slices = spans.into_iter().map(|span| Slice {
+        start_ns: span.start_ns,
+        end_ns: span.end_ns,
+        name: format!("flush beside {} others", span.beside),
+        flows: vec![flows.of(span.request)],
+        annotations: vec![
+            ("others beside it", Annotation::Number(span.beside.into())),
+            ("their time, ns", Annotation::Number(span.held_ns)),
+        ],
+    });
+    let track = tracks.track(group, "flushes");
+    tracks.slices(track, slices.collect());
 }
 
 /// A request of each job that is among its slowest, on tracks of their own, so that one

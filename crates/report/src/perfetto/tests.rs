@@ -217,3 +217,27 @@ fn requests_side_by_side_take_tracks_of_one_name() {
 fn what_was_not_recorded_is_not_written() {
     assert_eq!(render(&Results::default()), None);
 }
+
+#[test]
+fn flushes_have_a_track_with_what_was_beside_them() {
+    let names = |results: &Results| -> Vec<String> {
+        let packets = packets(results);
+        let events = events(&packets);
+        let named = events.iter().filter_map(|(_, event)| event.name.clone());
+        named.filter(|name| name.contains("flush")).collect()
+    };
+    let mut results = two_reads();
+    assert_eq!(names(&results), [""; 0]);
+    let timeline = results.timeline.as_mut().expect("recorded");
+    let flush = |at_ns, kind| RequestStep {
+        op: 'F',
+        ..step(at_ns, kind, 9)
+    };
+    let steps = &mut timeline.disks[0].steps;
+    steps.extend([
+        flush(350, StepKind::Issued),
+        flush(650, StepKind::Completed),
+    ]);
+    steps.sort_by_key(|step| step.at_ns);
+    assert_eq!(names(&results), ["flush beside 2 others"]);
+}

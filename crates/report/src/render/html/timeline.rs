@@ -3,7 +3,7 @@
 
 use askama::Template;
 use askama::filters::Safe;
-use blklab_stats::{Activity, Cause, CpuWork, DiskTimeline, StepKind, Timeline, Work};
+use blklab_stats::{Activity, Cause, CpuWork, DiskTimeline, FlushSpan, StepKind, Timeline, Work};
 use serde_json::{Value, json};
 
 use super::chart;
@@ -13,7 +13,7 @@ use crate::quantity;
 /// What a stretch of time is drawn as: where, name and colour. The place in this
 /// list is the kind that the data names. A colour has one meaning on a page: what
 /// a disk does is never beside what flash does.
-const KINDS: [(&str, &str, &str); 14] = [
+const KINDS: [(&str, &str, &str); 15] = [
     (CHANNELS, "command", "var(--s0)"),
     (CHANNELS, "data in", "var(--s5)"),
     (CHANNELS, "data out", "var(--s6)"),
@@ -28,6 +28,7 @@ const KINDS: [(&str, &str, &str); 14] = [
     (CPUS, "application", "var(--cpu0)"),
     (CPUS, "kernel", "var(--cpu1)"),
     (CPUS, "interrupt", "var(--cpu2)"),
+    (REQUESTS, "flush", "var(--flush)"),
 ];
 /// The areas above: requests that wait in the queue, and those in the drive.
 const DEPTHS: [(&str, &str, &str); 2] = [
@@ -44,6 +45,7 @@ const ARM: &str = "Arm";
 const GROUPS: [&str; 6] = [REQUESTS, CPUS, CHANNELS, DIES, OWN, ARM];
 const COLLECTION: usize = 9;
 const MAP: usize = 10;
+const FLUSH: usize = 14;
 
 const SCRIPT: &str = include_str!("timeline.js");
 
@@ -159,6 +161,8 @@ fn columns(timeline: &Timeline) -> Value {
     let mut spans = cpu_spans(timeline, &mut rows);
     let several = timeline.disks.len() > 1;
     for disk in &timeline.disks {
+        let flushes = disk.flush_spans(timeline.end_ns);
+        spans.extend(flush_spans(&flushes, (&mut rows, &mut requests)));
         spans.extend(drive_spans(disk, several, (&mut rows, &mut requests)));
     }
     spans.retain(|span| span.end_ns > span.start_ns && span.start_ns < timeline.end_ns);
@@ -208,6 +212,35 @@ fn cpu_spans(timeline: &Timeline, rows: &mut Vec<Value>) -> Vec<Span> {
         }));
     }
     spans
+}
+
+/// When flushes were in a drive, a row of their own if there were any.
+fn flush_spans(
+    flushes: &[FlushSpan],
+    (rows, requests): (&mut Vec<Value>, &mut Vec<String>),
+) -> Vec<Span> {
+    if flushes.is_empty() {
+        return Vec::new();
+    }
+    let row = rows.len();
+    rows.push(json!(["flushes", 0]));
+    let first_request = requests.len();
+    requests.extend(flushes.iter().map(|span| {
+        let time = quantity::latency(span.held_ns as f64);
+        format!(
+            "its caller, beside {} other requests: {time} of their time in all",
+            span.beside
+        )
+    }));
+    let spans = flushes.iter().enumerate().map(|(at, span)| Span {
+        start_ns: span.start_ns,
+        end_ns: span.end_ns,
+        row,
+        kind: FLUSH,
+        request: Some(first_request + at),
+        more: 0,
+    });
+    spans.collect()
 }
 
 /// What the parts of a drive did, a row each; of several drives they have its
@@ -404,6 +437,34 @@ mod tests {
         assert_eq!(data["request"], json!([null, 0, 0]));
         assert_eq!(data["more"], json!([0, 0, 0]));
         assert_eq!(data["depth"], json!([[10, 0, 1], [1000, 0, 0]]));
+    }
+
+    #[test]
+    fn flushes_have_a_row_with_what_was_beside_them() {
+        let mut timeline = recorded().timeline;
+        let steps = &mut timeline.disks[0].steps;
+        let mut flush = RequestStep {
+            at_ns: 1200,
+            kind: StepKind::Issued,
+            request: 9,
+            op: 'F',
+            ..steps[0]
+        };
+        steps.insert(2, flush);
+        (flush.at_ns, flush.kind) = (2500, StepKind::Completed);
+        steps.push(flush);
+        let data = columns(&timeline);
+        assert_eq!(data["rows"][1], json!(["flushes", 0]));
+        let at = data["kind"]
+            .as_array()
+            .and_then(|all| all.iter().position(|k| *k == FLUSH));
+        let at = at.expect("a flush");
+        assert_eq!(data["length"][at], 1300);
+        let text = "its caller, beside 1 other requests: 800.0 ns of their time in all";
+        assert_eq!(
+            data["requests"][data["request"][at].as_u64().expect("its words") as usize],
+            text
+        );
     }
 
     #[test]
