@@ -566,8 +566,18 @@ impl Hdd {
             let waited_ns = now_ns - self.commands[*index as usize].arrived_ns;
             !in_order && waited_ns > self.spec.controller.patience_ns
         };
-        if let Some(index) = oldest.filter(is_overdue) {
+        // A write that waits for room, or a flush, which both end by what is written out.
+        let held_up = [self.stalled.front(), self.flushes.front()].into_iter();
+        let held_up = held_up.flatten().find(|index| is_overdue(index)).copied();
+        let arrived_ns = |index: u32| self.commands[index as usize].arrived_ns;
+        let is_older = |index: &u32| held_up.is_none_or(|h| arrived_ns(*index) < arrived_ns(h));
+        if let Some(index) = oldest.filter(is_overdue).filter(is_older) {
             return Some(work_of(index));
+        }
+        if held_up.is_some()
+            && let Some((_, destage)) = self.nearest_destage(now_ns)
+        {
+            return Some(destage);
         }
         let reads_on = self.reads_ahead_until_ns(now_ns).is_some();
         let is_on_the_way = |index: u32| {
@@ -592,23 +602,27 @@ impl Hdd {
             let write = command.op != Op::Read;
             (self.cost_ns(now_ns, command.run, write), work_of(*index))
         });
-        let destage = self
-            .dirty
-            .runs_near(self.arm_sector, NEAR_RUNS)
-            .filter(|_| !reads_on && (must_destage || self.queue.is_empty()))
-            .map(|run| {
-                // Cut between blocks.
-                let most = self.blocks.around(run).start + self.blocks.at_least(DESTAGE_SECTORS);
-                let part = SectorRun {
-                    start: run.start,
-                    end: run.end.min(most),
-                };
-                (self.cost_ns(now_ns, part, true), ArmTask::Destage(part))
-            });
+        let destages = !reads_on && (must_destage || self.queue.is_empty());
+        let destage = destages.then(|| self.nearest_destage(now_ns)).flatten();
         queued
             .chain(destage)
             .min_by_key(|(cost_ns, _)| *cost_ns)
             .map(|(_, work)| work)
+    }
+
+    /// The dirty run that the arm reaches soonest, and how soon.
+    fn nearest_destage(&self, now_ns: u64) -> Option<(u64, ArmTask)> {
+        let near = self.dirty.runs_near(self.arm_sector, NEAR_RUNS);
+        let reached = near.map(|run| {
+            // Cut between blocks.
+            let most = self.blocks.around(run).start + self.blocks.at_least(DESTAGE_SECTORS);
+            let part = SectorRun {
+                start: run.start,
+                end: run.end.min(most),
+            };
+            (self.cost_ns(now_ns, part, true), ArmTask::Destage(part))
+        });
+        reached.min_by_key(|(cost_ns, _)| *cost_ns)
     }
 
     /// How long until a run's first sector is under the heads.

@@ -380,3 +380,51 @@ fn a_random_read_waits_for_a_deep_stream_as_long_as_the_firmware_lets_it() {
     // 640 KiB each time, after two ways of 12.7 ms at most on average.
     assert!(shallow[0].0 * 512e-6 > 20.0);
 }
+
+/// A write that finds the buffer full, and a flush, wait no longer than a read does
+/// before the heads leave a stream for them.
+#[test]
+fn a_stream_does_not_hold_up_writes_longer_than_reads() {
+    let mut disk = disk(&[]);
+    let blocks = disk.identify().capacity_sectors / 8 - 1;
+    let (mut rng, mut place) = (Rng::new(7), 0);
+    // Tags up to 15 are of the stream, 31 is of a flush, all others of random writes.
+    let mut submit = |disk: &mut dyn Device, now: Nanos, tag: u32| {
+        let (op, sector, sectors) = match tag {
+            0..16 => (Op::Read, place, 256),
+            31 => (Op::Flush, 0, 0),
+            _ => (Op::Write, rng.below(blocks) * 8, 8),
+        };
+        place += if tag < 16 { 256 } else { 0 };
+        let command = Command {
+            tag,
+            queue: 0,
+            op,
+            sector: Sector(sector),
+            sectors,
+            fua: false,
+        };
+        disk.submit(now, command);
+    };
+    let mut since = [Nanos::ZERO; 32];
+    (0..32).for_each(|tag| submit(disk.as_mut(), Nanos::ZERO, tag));
+    let (end, mut done) = (Nanos(8_000_000_000), Vec::new());
+    let (mut writes, mut longest_ns) = (0, 0);
+    loop {
+        let now = disk.advance_to_completion(end, &mut done);
+        if now >= end {
+            break;
+        }
+        for completion in done.drain(..) {
+            let from = std::mem::replace(&mut since[completion.tag as usize], now);
+            if completion.tag >= 16 {
+                writes += 1;
+                longest_ns = longest_ns.max((now - from).0);
+            }
+            submit(disk.as_mut(), now, completion.tag);
+        }
+    }
+    // What was full has to be written out: up to a second's writes, and the patience.
+    assert!(longest_ns < 3_500_000_000, "{longest_ns} ns");
+    assert!(writes > 100, "{writes}");
+}
