@@ -99,14 +99,6 @@ impl<H: Host> Vfs<H> {
         self.invalidate_mapping_pages(inode, 0, u64::MAX);
     }
 
-    /// The file is this long now: pages behind its end are dropped, also dirty and
-    /// mapped ones (`truncate_pagecache`).
-    pub async fn truncate_pages(&self, inode: InodeId, size_bytes: u64) {
-        self.cache.borrow_mut().inode_mut(inode).size_bytes = size_bytes;
-        self.invalidate_pages2(inode, size_bytes.div_ceil(PAGE_BYTES), u64::MAX)
-            .await;
-    }
-
     /// Drops every page of a range, also mapped ones
     /// (`invalidate_inode_pages2_range`).
     pub(crate) async fn invalidate_pages2(&self, inode: InodeId, first: u64, last: u64) {
