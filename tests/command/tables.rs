@@ -91,7 +91,7 @@ fn a_comparison_has_a_row_for_each_run_of_each_job() {
     assert_eq!(column(&csv, "seed")[..4], ["1", "1", "2", "2"]);
     let json = ok(
         &place,
-        &format!("run t.fio --scheduler bfq --seed 2 --output-format json"),
+        "run t.fio --scheduler bfq --seed 2 --output-format json",
     );
     let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     let ours = column(&csv, "latency_max_ns")[6].clone();

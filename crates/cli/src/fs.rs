@@ -201,7 +201,7 @@ fn mount(args: &FsArgs, folder: &Path, read_only: bool) -> Result<(), Failure> {
         signals.next();
         std::process::exit(1);
     });
-    output::print(&format!(
+    output::print(format!(
         "{} is mounted on {}\n",
         name.display(),
         folder.display()
@@ -364,7 +364,7 @@ fn usage(opened: &Opened<'_>) -> Result<(), Failure> {
 
 fn stat(opened: &Opened<'_>, path: &OsStr) -> Result<(), Failure> {
     let (ino, found) = opened.find(path, false)?;
-    output::print(&format!(
+    output::print(format!(
         "path: {}\ninode: {}\nmode: {} ({:o})\nlinks: {}\nowner: {}, group {}\n\
          size: {} bytes\non the device: {} bytes\naccessed: {}\nmodified: {}\nchanged: {}\n",
         path.display(),

@@ -15,7 +15,7 @@ const MAX_BLOCK_BYTES: u64 = 32 << 20;
 pub(crate) fn load(args: &LoadArgs) -> Result<(), Failure> {
     let config = config(args).map_err(Failure::mistake)?;
     let report = blklab_serve::load(&config).map_err(Failure::Broken)?;
-    output::print(&text(&config, &report))?;
+    output::print(text(&config, &report))?;
     if report.errors > 0 {
         let errors = report.errors;
         return Err(Failure::Broken(format!("{errors} requests failed")));

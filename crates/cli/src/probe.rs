@@ -49,7 +49,7 @@ pub(crate) fn probe(args: &ProbeArgs) -> Result<(), Failure> {
         };
         output::write_file(path, text.as_bytes())?;
     }
-    output::deliver(&text(&probed, &name), args.output.as_deref())
+    output::deliver(text(&probed, &name), args.output.as_deref())
 }
 
 /// What is probed, whether it may be written, and what it is called.

@@ -86,7 +86,7 @@ pub(crate) fn calls(args: &CallsArgs) -> Result<(), Failure> {
     for note in &recorded.notes {
         eprintln!("blklab: {note}");
     }
-    output::deliver(&recorded.list.to_string(), output)
+    output::deliver(recorded.list.to_string(), output)
 }
 
 /// `blklab trace`.

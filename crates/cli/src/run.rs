@@ -83,7 +83,7 @@ fn deliver(args: &RunArgs, results: Results, origin: Origin) -> Result<(), Failu
     }
     match args.output_format.table() {
         Some(format) => output::deliver_table(&results_table(&alone), format, file),
-        None => output::deliver(&printed(args.output_format, &alone[0].runs[0]), file),
+        None => output::deliver(printed(args.output_format, &alone[0].runs[0]), file),
     }
 }
 

@@ -123,12 +123,12 @@ pub(crate) fn get(args: &GetArgs) -> Result<(), Failure> {
         let names = ask(control, &["names", export])?;
         for name in names.lines() {
             let value = ask(control, &["get", export, name])?;
-            output::print(&format!("{name}: {value}\n"))?;
+            output::print(format!("{name}: {value}\n"))?;
         }
         return Ok(());
     };
     let value = ask(control, &["get", export, name])?;
-    output::print(&format!("{value}\n"))
+    output::print(format!("{value}\n"))
 }
 
 /// `blklab set`.

@@ -36,7 +36,7 @@ pub(crate) fn list(args: &ListArgs) -> Result<(), Failure> {
             .map(|name| (name, job_help(name)))
             .collect(),
     };
-    output::print(&table(&rows))
+    output::print(table(&rows))
 }
 
 /// A job's question, or what it is.

@@ -47,7 +47,7 @@ pub(crate) fn sweep(args: &SweepFileArgs) -> Result<(), Failure> {
     let bytes = output::table_bytes(&sweep.table(&store), Format::Parquet)?;
     output::write_file(&table, &bytes)?;
     let missing = swept.all - swept.reused - swept.done;
-    output::print(&format!(
+    output::print(format!(
         "{} runs: {} done now, {} were there, {missing} missing\n{}\n",
         swept.all,
         swept.done,

@@ -32,7 +32,7 @@ pub(crate) fn top(args: &TopArgs) -> Result<(), Failure> {
         } else {
             ""
         };
-        output::print(&format!("{clear}{}", table(&earlier, &now)))?;
+        output::print(format!("{clear}{}", table(&earlier, &now)))?;
         earlier = now;
         shown += 1;
     }

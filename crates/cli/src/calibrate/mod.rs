@@ -58,7 +58,7 @@ fn iocost(args: &CalibrateArgs, seconds: u32) -> Result<(), Failure> {
     let model = Model::load(drive, machine).map_err(Failure::Mistake)?;
     let (drive, machine) = model.parse().map_err(Failure::mistake)?;
     let found = measure_iocost(&drive, &machine, seconds, args.seed).map_err(Failure::mistake)?;
-    output::deliver(&found.to_string(), args.output.as_deref())
+    output::deliver(found.to_string(), args.output.as_deref())
 }
 
 /// Places of the rows that the fit may look at.
