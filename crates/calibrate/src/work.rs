@@ -102,7 +102,7 @@ fn job_text(row: &Row, beside: bool, settles: bool) -> String {
     let mut text = format!(
         "[global]\n{}\ndirect=1\nnorandommap=1\n\
          group_reporting=1\ntime_based=1\nramp_time={ramp_us}us\nruntime={run_us}us\n\
-         bwavgtime={window_ms}\nfilename={}\nbs={}\niodepth={}\nrwmixread={}\n",
+         bwavgtime={window_ms}\niopsavgtime={window_ms}\nfilename={}\nbs={}\niodepth={}\nrwmixread={}\n",
         match row.options.as_str() {
             "" => FIRST_STUDY_OPTIONS,
             options => options,
