@@ -225,7 +225,7 @@ fn groups_and_waiting() {
 #[test]
 fn notes_list_each_option_once() {
     let file = parse(
-        "[a]\nverify=md5\nunlink=1\nwrite_barrier=8\nbuffered=1\n[b]\nverify=md5\niodepth=4\n",
+        "[a]\nverify=md5\nunique_filename=1\nwrite_barrier=8\nbuffered=1\n[b]\nverify=md5\niodepth=4\n",
     )
     .unwrap();
     let notes: Vec<_> = file.notes.iter().map(Note::to_string).collect();
@@ -234,7 +234,7 @@ fn notes_list_each_option_once() {
         [
             "b: ioengine=psync is synchronous: iodepth=4 has the effect of 1",
             "options that are not simulated and are left out: verify, write_barrier",
-            "options that mean nothing in a simulation: unlink",
+            "options that mean nothing in a simulation: unique_filename",
         ]
     );
 }

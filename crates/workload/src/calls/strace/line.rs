@@ -42,10 +42,10 @@ pub(super) struct Line<'a> {
 impl<'a> Line<'a> {
     pub(super) fn parse(text: &'a str) -> Result<Line<'a>, Fault> {
         let (pid, rest) = pid(text);
+        let at = text.len() - rest.len();
         let (time, rest) = rest.split_once(' ').unwrap_or((rest, ""));
-        let at = text.len() - rest.len() - time.len();
         let right = "seconds and their fraction, as strace -ttt writes them";
-        let wrong = || Fault::new(at.min(text.len()), "time", time, right);
+        let wrong = || Fault::new(at, "time", time, right);
         let time_ns = seconds(time).ok_or_else(wrong)?;
         let rest = rest.trim_start();
         let at = text.len() - rest.len();
