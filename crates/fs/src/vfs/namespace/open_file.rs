@@ -1,0 +1,501 @@
+//! Open files: reads, writes, sync and truncation (`fs/open.c`, `fs/read_write.c`).
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use super::walk::Last;
+use super::{MountedOn, Namespace, Place};
+use crate::PAGE_BYTES;
+use crate::direct::DirectCall;
+use crate::error::FsError;
+use crate::file_system::{Attributes, Caller, Change, DirEntry, FileKind, FileSystem, NewInode};
+use crate::inode::{File, Inode, InodeId, ReadPath};
+use crate::vfs::Host;
+use crate::vfs::dentry::DentryId;
+
+/// How a file is opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenFlags {
+    /// It will be read (`O_RDONLY`, `O_RDWR`).
+    pub read: bool,
+    /// It will be written (`O_WRONLY`, `O_RDWR`).
+    pub write: bool,
+    /// It is made with these permissions where it is not there (`O_CREAT`).
+    pub create: Option<u16>,
+    /// It must not be there (`O_EXCL`).
+    pub exclusive: bool,
+    /// It is cut to nothing (`O_TRUNC`).
+    pub truncate: bool,
+    /// Writes go to its end (`O_APPEND`).
+    pub append: bool,
+    /// It must be a directory (`O_DIRECTORY`).
+    pub directory: bool,
+    /// A symbolic link is not followed (`O_NOFOLLOW`).
+    pub no_follow: bool,
+}
+
+/// An open file: where it is, its position, and its readahead state.
+#[derive(Debug)]
+pub struct OpenFile {
+    dentry: DentryId,
+    place: Place,
+    flags: OpenFlags,
+    position: Cell<u64>,
+    /// Where the next names of a directory are; `None` at its end.
+    cursor: Cell<Option<u64>>,
+    /// What is open in the page cache, for regular files.
+    file: Option<Rc<File>>,
+    /// Whether the time of access was looked at.
+    was_accessed: Cell<bool>,
+}
+
+impl OpenFile {
+    /// Which inode is open.
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    /// Where the next read or write begins, in bytes.
+    pub fn position(&self) -> u64 {
+        self.position.get()
+    }
+
+    /// Moves the position (`lseek`); a directory is read from its beginning.
+    pub fn seek(&self, position: u64) {
+        self.position.set(position);
+        self.cursor.set(Some(0));
+    }
+
+    /// The pages of a regular file.
+    ///
+    /// # Errors
+    /// [`FsError::IsDirectory`].
+    pub fn data(&self) -> Result<&Rc<File>, FsError> {
+        self.file.as_ref().ok_or(FsError::IsDirectory)
+    }
+}
+impl<H: Host, F: FileSystem> Namespace<H, F> {
+    /// Opens a file, or makes it.
+    ///
+    /// # Errors
+    /// Those of walks and of the file system; [`FsError::IsDirectory`] for writing a
+    /// directory, [`FsError::LinkLoop`] for a link that is not followed.
+    pub async fn open(
+        &self,
+        path: &[u8],
+        flags: OpenFlags,
+        caller: &Caller,
+    ) -> Result<OpenFile, FsError> {
+        self.now.set(caller.now);
+        let must_be_new = flags.create.is_some() && flags.exclusive;
+        let follow = !(flags.no_follow || must_be_new);
+        let last = if follow { Last::Follow } else { Last::NoFollow };
+        let dentry = match (self.walk(path, last).await, flags.create) {
+            (Err(FsError::NoEntry), Some(permissions)) => {
+                self.create(path, NewInode::Regular(permissions), caller)
+                    .await?;
+                self.walk(path, last).await?
+            }
+            (Ok(found), Some(_)) if flags.exclusive => {
+                self.put(found).await?;
+                return Err(FsError::Exists);
+            }
+            (walked, _) => walked?,
+        };
+        let opened = self.open_dentry(dentry, flags, caller).await;
+        if opened.is_err() {
+            self.put(dentry).await?;
+        }
+        opened
+    }
+
+    async fn open_dentry(
+        &self,
+        dentry: DentryId,
+        flags: OpenFlags,
+        caller: &Caller,
+    ) -> Result<OpenFile, FsError> {
+        let place = self.positive(dentry)?;
+        let fs = self.fs(place);
+        let attributes = fs.attributes(place.ino).await?;
+        match attributes.kind {
+            FileKind::Symlink => return Err(FsError::LinkLoop),
+            FileKind::Directory if flags.write || flags.create.is_some() => {
+                return Err(FsError::IsDirectory);
+            }
+            FileKind::Directory => {}
+            _ if flags.directory => return Err(FsError::NotDirectory),
+            _ => {}
+        }
+        let file = match attributes.kind {
+            FileKind::Regular => {
+                let data = self.data_of(place, &attributes);
+                Some(Rc::new(self.vfs.open(data)))
+            }
+            _ => None,
+        };
+        if flags.truncate && flags.write && file.is_some() {
+            self.truncate_inode(place, 0, caller).await?;
+        }
+        self.hold(place);
+        Ok(OpenFile {
+            dentry,
+            place,
+            flags,
+            position: Cell::new(0),
+            cursor: Cell::new(Some(0)),
+            file,
+            was_accessed: Cell::new(false),
+        })
+    }
+
+    /// Where an inode's pages are, and its state in write-back.
+    pub(super) fn data_of(&self, place: Place, attributes: &Attributes) -> InodeId {
+        let mut inodes = self.inodes.borrow_mut();
+        let inode = inodes.entry(place).or_default();
+        *inode.data.get_or_insert_with(|| {
+            let mounts = self.mounts.borrow();
+            let mount = &mounts[place.mount as usize];
+            let inode = Inode {
+                size_bytes: attributes.size_bytes,
+                block_bytes: u64::from(mount.fs.block_bytes()),
+                large_folios: false,
+                read_path: ReadPath::Mpage,
+                is_device: false,
+                device: mount.drive.readahead,
+            };
+            let data = self.vfs.add_inode_on(inode, mount.drive.device);
+            self.vfs.host().inode_added(data, place);
+            data
+        })
+    }
+
+    /// Closes a file.
+    ///
+    /// # Errors
+    /// Those of deleting it, where it had no name any more.
+    pub async fn close(&self, file: OpenFile) -> Result<(), FsError> {
+        if file.flags.write {
+            self.fs(file.place).release(file.place.ino);
+        }
+        self.put(file.dentry).await?;
+        self.release(file.place).await
+    }
+
+    /// Reads from the position on, and moves it. Returns how many bytes there were.
+    ///
+    /// # Errors
+    /// [`FsError::IsDirectory`], [`FsError::BadCall`] for a file that was not opened
+    /// for it.
+    pub async fn read(&self, file: &OpenFile, bytes: u64) -> Result<u64, FsError> {
+        let read = self.read_at(file, file.position(), bytes).await?;
+        file.position.set(file.position() + read);
+        Ok(read)
+    }
+
+    /// Reads at a place, the position stays.
+    ///
+    /// # Errors
+    /// As [`Namespace::read`].
+    pub async fn read_at(&self, file: &OpenFile, pos: u64, bytes: u64) -> Result<u64, FsError> {
+        let data = file.data()?;
+        if !file.flags.read {
+            return Err(FsError::BadCall);
+        }
+        let read = self.vfs.read(data, pos, bytes).await?;
+        self.accessed(file).await?;
+        Ok(read)
+    }
+
+    /// Writes at the position, or at the end, and moves it.
+    ///
+    /// # Errors
+    /// As [`Namespace::write_at`].
+    pub async fn write(
+        &self,
+        file: &OpenFile,
+        bytes: u64,
+        caller: &Caller,
+    ) -> Result<u64, FsError> {
+        let data = file.data()?;
+        if file.flags.append {
+            file.position.set(self.vfs.size_bytes(data.inode));
+        }
+        let written = self.write_at(file, file.position(), bytes, caller).await?;
+        file.position.set(file.position() + written);
+        Ok(written)
+    }
+
+    /// Writes at a place, the position stays. Blocks are allocated at once.
+    ///
+    /// # Errors
+    /// [`FsError::BadCall`] for a file that was not opened for it,
+    /// [`FsError::IsDirectory`], [`FsError::NoSpace`], [`FsError::TooBig`].
+    pub async fn write_at(
+        &self,
+        file: &OpenFile,
+        pos: u64,
+        bytes: u64,
+        caller: &Caller,
+    ) -> Result<u64, FsError> {
+        let data = file.data()?;
+        if !file.flags.write {
+            return Err(FsError::BadCall);
+        }
+        let (fs, ino) = (self.fs(file.place), file.place.ino);
+        let end = pos.checked_add(bytes).ok_or(FsError::TooBig)?;
+        if end > fs.file_bytes_max() {
+            return Err(FsError::TooBig);
+        }
+        let _held = self.lock(Some(file.place)).await;
+        let size_before = self.vfs.size_bytes(data.inode);
+        let written = match self.fill_to(file.place, data, pos).await {
+            Ok(()) => self.vfs.write(data, pos, bytes).await,
+            Err(error) => Err(error),
+        };
+        let size = self.vfs.size_bytes(data.inode);
+        if written.is_ok() || size != size_before {
+            fs.set_size(ino, size, caller.now);
+            self.vfs.inode_changed(data.inode, size != size_before);
+        }
+        written
+    }
+
+    /// Reads at a place past the page cache (`O_DIRECT`).
+    ///
+    /// # Errors
+    /// As [`Namespace::read`]; [`FsError::NotAligned`].
+    pub async fn read_direct(&self, file: &OpenFile, call: DirectCall) -> Result<u64, FsError> {
+        let data = file.data()?;
+        if !file.flags.read {
+            return Err(FsError::BadCall);
+        }
+        let read = self.vfs.read_direct(data, call).await?;
+        self.accessed(file).await?;
+        Ok(read)
+    }
+
+    /// Writes at a place past the page cache (`O_DIRECT`). What would fill a hole, and
+    /// on VFAT what makes the file longer, goes through the page cache and is written
+    /// at once (`ext2_dio_write_iter`, `fat_direct_IO`).
+    ///
+    /// # Errors
+    /// As [`Namespace::write_at`]; [`FsError::NotAligned`].
+    pub async fn write_direct(
+        &self,
+        file: &OpenFile,
+        call: DirectCall,
+        caller: &Caller,
+    ) -> Result<u64, FsError> {
+        let data = file.data()?;
+        if !file.flags.write {
+            return Err(FsError::BadCall);
+        }
+        let held = self.lock(Some(file.place)).await;
+        let direct_bytes = self.allocate_direct(file, call, caller).await?;
+        let mut written = 0;
+        if direct_bytes > 0 {
+            let size_before = self.vfs.size_bytes(data.inode);
+            let call = DirectCall {
+                bytes: direct_bytes,
+                ..call
+            };
+            written = self.vfs.write_direct(data, call).await?;
+            let size = self.vfs.size_bytes(data.inode);
+            let fs = self.fs(file.place);
+            fs.set_size(file.place.ino, size, caller.now);
+            self.vfs.inode_changed(data.inode, size != size_before);
+        }
+        drop(held);
+        if written < call.bytes {
+            let (pos, bytes) = (call.pos + written, call.bytes - written);
+            written += self.write_at(file, pos, bytes, caller).await?;
+            let last = pos + bytes - 1;
+            self.vfs.write_range(data.inode, pos, last, true).await;
+            let pages = (pos / PAGE_BYTES, last / PAGE_BYTES);
+            (self.vfs).invalidate_mapping_pages(data.inode, pages.0, pages.1);
+        }
+        Ok(written)
+    }
+
+    /// Blocks behind the end of a file for a direct write. Returns how many of its bytes
+    /// may go to the device directly.
+    async fn allocate_direct(
+        &self,
+        file: &OpenFile,
+        call: DirectCall,
+        caller: &Caller,
+    ) -> Result<u64, FsError> {
+        let (fs, ino) = (self.fs(file.place), file.place.ino);
+        let size = self.vfs.size_bytes(file.data()?.inode);
+        let end = call.pos.checked_add(call.bytes).ok_or(FsError::TooBig)?;
+        if end > fs.file_bytes_max() {
+            return Err(FsError::TooBig);
+        }
+        if !fs.has_holes() && end > size {
+            return Ok(0);
+        }
+        let block_bytes = u64::from(fs.block_bytes());
+        let (mut block, last) = (call.pos / block_bytes, end.div_ceil(block_bytes));
+        while block < last {
+            let is_behind = block * block_bytes >= size;
+            let create = is_behind.then_some(caller);
+            match fs.map(ino, block, last - block, create).await {
+                Ok(map) if map.block.is_some() => block += map.blocks.max(1),
+                Err(error) if block * block_bytes <= call.pos => return Err(error),
+                _ => break,
+            }
+        }
+        Ok((block * block_bytes).min(end).saturating_sub(call.pos))
+    }
+
+    /// Where a file cannot have holes, what lies between its end and `pos` is filled
+    /// with zeroes (`cont_write_begin`).
+    async fn fill_to(&self, place: Place, data: &File, pos: u64) -> Result<(), FsError> {
+        let size = self.vfs.size_bytes(data.inode);
+        if pos <= size || self.fs(place).has_holes() {
+            return Ok(());
+        }
+        let filled = self.vfs.write(data, size, pos - size).await?;
+        match filled == pos - size {
+            true => Ok(()),
+            false => Err(FsError::NoSpace),
+        }
+    }
+
+    /// A file was read: its time of access is renewed if it is not newer than the last
+    /// change (`relatime`).
+    async fn accessed(&self, file: &OpenFile) -> Result<(), FsError> {
+        if file.was_accessed.replace(true) {
+            return Ok(());
+        }
+        let fs = self.fs(file.place);
+        let attributes = fs.attributes(file.place.ino).await?;
+        if attributes.accessed > attributes.modified.max(attributes.changed) {
+            return Ok(());
+        }
+        let change = Change {
+            accessed: Some(self.now.get()),
+            ..Change::default()
+        };
+        fs.change(file.place.ino, &change).await?;
+        self.mark_changed(file.place, true).await
+    }
+
+    /// Has a file's changes on the device: all of them, or what is needed to read its
+    /// data.
+    ///
+    /// # Errors
+    /// [`FsError::Device`] where something could not be written.
+    pub async fn fsync(&self, file: &OpenFile, only_data: bool) -> Result<(), FsError> {
+        match &file.file {
+            Some(data) => self.vfs.fsync(data, 0, u64::MAX / 2, only_data).await,
+            None => {
+                let attributes = self.fs(file.place).attributes(file.place.ino).await?;
+                let data = self.vfs.open(self.data_of(file.place, &attributes));
+                self.vfs.fsync(&data, 0, u64::MAX / 2, only_data).await
+            }
+        }
+    }
+
+    /// Has all changes on their devices (`sync`).
+    pub async fn sync(&self) {
+        let mounts: Vec<(u32, MountedOn)> = {
+            let mounts = self.mounts.borrow();
+            (0..).zip(mounts.iter().map(|mount| mount.drive)).collect()
+        };
+        for (number, drive) in mounts {
+            let inodes: Vec<InodeId> = {
+                let inodes = self.inodes.borrow();
+                let here = inodes.iter().filter(|(place, _)| place.mount == number);
+                let pages = here.filter_map(|(_, inode)| inode.data);
+                pages.chain(drive.buffers).collect()
+            };
+            self.vfs.sync(drive.device, &inodes).await;
+        }
+    }
+
+    /// Cuts a file, or makes it longer by a hole.
+    ///
+    /// # Errors
+    /// Those of walks; [`FsError::IsDirectory`], [`FsError::TooBig`].
+    pub async fn truncate(
+        &self,
+        path: &[u8],
+        size_bytes: u64,
+        caller: &Caller,
+    ) -> Result<(), FsError> {
+        let dentry = self.walk(path, Last::Follow).await?;
+        let cut = match self.kind_of(dentry).await {
+            Ok(FileKind::Regular) => {
+                let place = self.positive(dentry)?;
+                self.truncate_inode(place, size_bytes, caller).await
+            }
+            Ok(FileKind::Directory) => Err(FsError::IsDirectory),
+            Ok(_) => Err(FsError::BadCall),
+            Err(error) => Err(error),
+        };
+        self.put(dentry).await?;
+        cut
+    }
+
+    /// The same of an open file (`ftruncate`).
+    ///
+    /// # Errors
+    /// As [`Namespace::write_at`].
+    pub async fn resize(
+        &self,
+        file: &OpenFile,
+        size_bytes: u64,
+        caller: &Caller,
+    ) -> Result<(), FsError> {
+        file.data()?;
+        match file.flags.write {
+            true => self.truncate_inode(file.place, size_bytes, caller).await,
+            false => Err(FsError::BadCall),
+        }
+    }
+
+    async fn truncate_inode(
+        &self,
+        place: Place,
+        size_bytes: u64,
+        caller: &Caller,
+    ) -> Result<(), FsError> {
+        let fs = self.fs(place);
+        if size_bytes > fs.file_bytes_max() {
+            return Err(FsError::TooBig);
+        }
+        let _held = self.lock(Some(place)).await;
+        let data = self
+            .inodes
+            .borrow()
+            .get(&place)
+            .and_then(|inode| inode.data);
+        if let Some(data) = data {
+            let file = self.vfs.open(data);
+            self.fill_to(place, &file, size_bytes).await?;
+            self.vfs.truncate(data, size_bytes).await;
+        }
+        fs.truncate(place.ino, size_bytes, caller).await?;
+        self.mark_changed(place, false).await
+    }
+
+    /// Some of the next names of a directory (`getdents`); none at its end.
+    ///
+    /// # Errors
+    /// [`FsError::NotDirectory`], and those of the file system.
+    pub async fn read_dir(&self, dir: &OpenFile) -> Result<Vec<DirEntry>, FsError> {
+        let mut entries = Vec::new();
+        let fs = self.fs(dir.place);
+        let _held = self.lock(Some(dir.place)).await;
+        while entries.is_empty()
+            && let Some(cursor) = dir.cursor.get()
+        {
+            let next = fs.read_dir(dir.place.ino, cursor, &mut entries).await?;
+            dir.cursor.set(next);
+        }
+        self.accessed(dir).await?;
+        Ok(entries)
+    }
+}
