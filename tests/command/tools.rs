@@ -114,6 +114,18 @@ fn biosnoop_sees_each_read_and_mpstat_the_cpus() {
     let snoop = read(&place, "snoop");
     let reads = snoop.lines().filter(|line| line.contains(" db ")).count();
     assert_eq!(reads, 100);
+    let args = [
+        "run",
+        "job.fio",
+        "--trace",
+        "/dev/stdout",
+        "--as",
+        "biosnoop",
+        "-o",
+        "text",
+    ];
+    let printed = place.blklab(&args).ok();
+    assert!(printed.out.starts_with("TIME(s) "), "{}", printed.out);
     run(&place, "mpstat", "mpstat");
     let mpstat = read(&place, "mpstat");
     let average = mpstat

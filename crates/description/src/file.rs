@@ -124,15 +124,16 @@ impl NewFile {
     /// # Errors
     /// Where nothing can be written there; the error names no other file.
     pub fn create(path: &Path) -> io::Result<NewFile> {
-        let path = target(path);
         let old = path.metadata().ok();
         if old.as_ref().is_some_and(|old| !old.is_file()) {
-            let file = File::options().write(true).open(&path)?;
+            // Where `/dev/stdout` leads is a pipe, which has no path of its own.
+            let file = File::options().write(true).open(path)?;
             return Ok(NewFile {
                 file,
                 replaces: None,
             });
         }
+        let path = target(path);
         let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
         let (file, own) = tempfile::Builder::new()
             .prefix(".blklab-")
