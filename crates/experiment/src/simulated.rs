@@ -8,7 +8,7 @@ use blklab_blk::Nanos;
 use blklab_device::DriveSpec;
 use blklab_elevator::SchedulerChoice;
 use blklab_sim::{Caching, Machine, ReplayMode, Setup, Workload, check_job};
-use blklab_stats::{Results, Slowest, Window};
+use blklab_stats::{Detail, Results, Slowest, Window};
 use blklab_workload::calls::CallList;
 use blklab_workload::fio::{JobFile, Override};
 use blklab_workload::generate::processes;
@@ -69,7 +69,11 @@ impl Recording {
             start_ns: self.start_ns.unwrap_or(if is_trace { 0 } else { ramp_ns }),
             length_ns: self.length_ns.unwrap_or(length_ns),
             max_entries,
-            with_drives: !is_trace,
+            detail: if is_trace {
+                Detail::Bios
+            } else {
+                Detail::Drives
+            },
         }
     }
 }
@@ -451,7 +455,7 @@ impl World for Simulated<'_> {
                 true => REQUESTS_ENTRIES,
                 false => SLOWEST_ENTRIES,
             },
-            with_drives: true,
+            detail: Detail::Drives,
         }))?;
         let recorded = results.timeline.take();
         let jobs = results.jobs_of_submitters();

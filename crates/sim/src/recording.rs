@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use blklab_blk::{Nanos, TraceEvent, TraceKind};
-use blklab_stats::{DiskTimeline, RequestStep, StepKind, Timeline, Window};
+use blklab_stats::{Detail, DiskTimeline, RequestStep, StepKind, Timeline, Window};
 
 use crate::cpu::Cpus;
 use crate::disk::{Disk, letter};
@@ -14,8 +14,8 @@ pub(crate) struct Recording {
     state: WindowState,
     timeline: Timeline,
     events: Vec<TraceEvent>,
-    /// The steps of bios that are no requests yet, by what tells them apart.
-    bios: HashMap<BioKey, usize>,
+    /// The submissions of bios that are no requests yet, by what tells them apart.
+    bios: HashMap<BioKey, RequestStep>,
 }
 
 /// Submitter, drive, first sector and operation of a bio.
@@ -67,7 +67,7 @@ impl Recording {
             return;
         }
         for new in disks.iter_mut().skip(self.timeline.disks.len()) {
-            new.record(true, self.window.with_drives);
+            new.record(true, self.window.detail == Detail::Drives);
             self.timeline.disks.push(DiskTimeline {
                 name: new.name.clone(),
                 // The drive numbers its commands from here on, these among them.
@@ -98,20 +98,23 @@ impl Recording {
             for event in self.events.drain(..) {
                 let step = step_of(&event);
                 let key = (step.submitter, at, step.sector, step.op);
-                match step.kind {
+                let queued = match step.kind {
                     StepKind::Queued => {
-                        self.bios.insert(key, timeline.steps.len());
+                        self.bios.insert(key, step);
+                        continue;
                     }
-                    StepKind::BackMerged | StepKind::FrontMerged => {
-                        self.bios.remove(&key);
+                    StepKind::Made | StepKind::BackMerged | StepKind::FrontMerged => {
+                        self.bios.remove(&key)
                     }
-                    StepKind::Made => {
-                        if let Some(queued) = self.bios.remove(&key) {
-                            timeline.steps[queued].request = step.request;
-                        }
-                    }
-                    _ => {}
+                    _ => None,
+                };
+                if self.window.detail == Detail::Drives && is_of_bio(step.kind) {
+                    continue;
                 }
+                timeline.steps.extend(queued.map(|queued| RequestStep {
+                    request: step.request,
+                    ..queued
+                }));
                 timeline.steps.push(step);
             }
         }

@@ -44,7 +44,7 @@ pub use sample::Sample;
 pub use slowest::{Example, MeanTimes, Slowest, SlowestOf};
 pub use ssd::{CollectionStats, MergeStats, SlcStats, TooFull, WearStats};
 pub use timeline::{
-    Activity, Cause, CpuTask, CpuWork, DiskTimeline, DrivePart, DriveTimeline, FlushSpan,
+    Activity, Cause, CpuTask, CpuWork, Detail, DiskTimeline, DrivePart, DriveTimeline, FlushSpan,
     RequestStep, StepKind, Timeline, Window, Work,
 };
 pub use traced_request::{Stage, StageTimes, TracedRequest, TracedRequests};

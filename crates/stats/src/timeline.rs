@@ -12,8 +12,17 @@ pub struct Window {
     pub length_ns: u64,
     /// Recording ends early where there is more than this to be kept.
     pub max_entries: usize,
-    /// What happens inside the drives is recorded, too.
-    pub with_drives: bool,
+    /// What is recorded beside requests.
+    pub detail: Detail,
+}
+
+/// What is recorded beside requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// What happens inside the drives.
+    Drives,
+    /// Bios that join requests, and plugs.
+    Bios,
 }
 
 /// What was recorded over a window of a run.

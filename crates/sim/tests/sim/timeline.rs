@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use blklab_sim::Workload;
-use blklab_stats::{RequestStep, StepKind, Timeline, Window, Work};
+use blklab_stats::{Detail, RequestStep, StepKind, Timeline, Window, Work};
 
 use crate::{On, job_file};
 
@@ -20,7 +20,7 @@ fn recorded(engine: &str, on: On<'_>) -> Timeline {
         start_ns: 12_000_000,
         length_ns: 5_000_000,
         max_entries: usize::MAX,
-        with_drives: true,
+        detail: Detail::Drives,
     };
     let results = on.run(Workload::Job(&job_file(&text)), Some(window));
     let results = results.unwrap_or_else(|e| panic!("{e}"));
