@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use blklab_workload::trace::tracefs::lost_line;
+use blklab_workload::trace::tracefs::{HEADER, lost_line};
 
 use super::decode::{Kind, RequestEvent};
 use super::session::Sink;
@@ -22,8 +22,7 @@ impl<W: Write> TextWriter<W> {
     /// Writes to `to`, which messages call `path`.
     pub fn new(mut to: W, path: impl Into<PathBuf>) -> Result<TextWriter<W>, HostError> {
         let path = path.into();
-        let head = "# tracer: nop\n#\n#           TASK-PID     CPU#  |||||  TIMESTAMP  FUNCTION\n";
-        to.write_all(head.as_bytes())
+        to.write_all(HEADER.as_bytes())
             .map_err(|e| output(&path, e))?;
         Ok(TextWriter { to, path })
     }

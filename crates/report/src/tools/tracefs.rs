@@ -1,9 +1,8 @@
 //! tracefs text, as the kernel's `trace` file has it.
 
-use super::Tool;
+use blklab_workload::trace::tracefs::HEADER;
 
-const HEADER: &str =
-    "# tracer: nop\n#\n#           TASK-PID     CPU#  |||||  TIMESTAMP  FUNCTION\n";
+use super::Tool;
 
 pub(super) static TOOL: Tool = Tool {
     name: "text",

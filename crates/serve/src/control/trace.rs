@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use blklab_workload::trace::BlktraceWriter;
-use blklab_workload::trace::tracefs::{Dev, Event, lost_line};
+use blklab_workload::trace::tracefs::{Dev, Event, HEADER, lost_line};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::export::TraceBatch;
@@ -87,9 +87,7 @@ impl<W: Write> Writer<W> {
     fn new(mut to: W, format: RecordFormat, dev: Dev) -> io::Result<Writer<W>> {
         match format {
             RecordFormat::Text => {
-                to.write_all(
-                    b"# tracer: nop\n#\n#           TASK-PID     CPU#  |||||  TIMESTAMP  FUNCTION\n",
-                )?;
+                to.write_all(HEADER.as_bytes())?;
                 Ok(Writer::Text(to))
             }
             RecordFormat::Blktrace => Ok(Writer::Blktrace(BlktraceWriter::new(to, dev))),

@@ -18,6 +18,7 @@ pub use event::*;
 pub use parse::{Line, lost_events, lost_line, parse_line};
 pub use replay::FORMAT;
 pub use run_info::{DispatchCalls, QueueAttributes, RunInfo, TagGeometry};
+pub use write::HEADER;
 
 use super::error::TraceError;
 use super::lines::Lines;

@@ -7,6 +7,10 @@ use blklab_blk::IoClass;
 
 use super::event::*;
 
+/// What the kernel's `trace` file begins with.
+pub const HEADER: &str =
+    "# tracer: nop\n#\n#           TASK-PID     CPU#  |||||  TIMESTAMP  FUNCTION\n";
+
 impl Display for Event<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Event {
