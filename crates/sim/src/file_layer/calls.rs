@@ -23,6 +23,7 @@ use blklab_fs::write_back::SyncRange;
 use blklab_fs::{
     Access, Advice, DirectCall, File, FileKind, FsError, NewInode, OpenFlags, PAGE_BYTES, Vfs,
 };
+use blklab_workload::calls::RangeSync;
 
 use super::FileId;
 use super::kernel::{Kernel, OpenFile, Opened, Region};
@@ -78,7 +79,7 @@ pub(crate) enum Call {
     /// `fsync` or `fdatasync`; `msync` of a mapped file is the same.
     Sync { file: FileId, what: Durability },
     /// `sync_file_range`, of all of the file.
-    SyncRange { file: FileId, what: SyncRange },
+    SyncRange { file: FileId, what: RangeSync },
     /// `posix_fadvise`; a length of 0 reaches to the end.
     Advise {
         file: FileId,
@@ -343,6 +344,11 @@ async fn call_on_data(vfs: &Vfs<Kernel>, file: &File, call: Call) -> Result<u64,
             vfs.fsync(file, 0, u64::MAX / 2, only_data).await?;
         }
         Call::SyncRange { what, .. } => {
+            let what = SyncRange {
+                wait_before: what.wait_before,
+                write: what.write,
+                wait_after: what.wait_after,
+            };
             vfs.sync_file_range(file, 0, u64::MAX / 2, what).await?;
         }
         Call::Advise {

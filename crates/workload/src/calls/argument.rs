@@ -321,7 +321,7 @@ impl Argument for Advice {
 }
 
 /// What `sync_file_range` does with a range.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RangeSync {
     /// It waits for what is being written.
     pub wait_before: bool,

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 
 use blklab_stats::{LatencyPercentiles, LogSetup};
 
+use crate::calls::RangeSync;
 use crate::cgroup::CgroupWrite;
 
 use super::direction::{ByDirection, Direction};
@@ -279,12 +280,8 @@ pub enum SyncMode {
 /// `sync_file_range=`: what is written back without `fsync`, and how often.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FileRangeSync {
-    /// Waits for what is being written.
-    pub wait_before: bool,
-    /// Writes what is dirty.
-    pub write: bool,
-    /// Waits for that.
-    pub wait_after: bool,
+    /// What is done.
+    pub what: RangeSync,
     /// After this many writes; 0: never.
     pub every: u32,
 }
@@ -295,9 +292,9 @@ impl FileRangeSync {
         for part in text.split(',') {
             let (word, every) = part.split_once(':').unwrap_or((part, ""));
             match word.trim() {
-                "wait_before" => self.wait_before = true,
-                "write" => self.write = true,
-                _ => self.wait_after = true,
+                "wait_before" => self.what.wait_before = true,
+                "write" => self.what.write = true,
+                _ => self.what.wait_after = true,
             }
             self.every = every.trim().parse().unwrap_or(self.every);
         }

@@ -6,9 +6,8 @@
 //! goes on with an I/O when what it lacks is there, as a worker would.
 
 use blklab_blk::{IoStatus, Nanos, Submit, Waiter};
-use blklab_fs::write_back::SyncRange;
 use blklab_fs::{Access, Advice, FsError, OpenFlags};
-use blklab_workload::fio::{Direction, Engine, FadviseHint, FileRangeSync, JobSpec, SyncMode};
+use blklab_workload::fio::{Direction, Engine, FadviseHint, JobSpec, SyncMode};
 use blklab_workload::generate::SyncKind;
 
 use super::{JobProcess, Phase, PlacedFiles, TaskState};
@@ -138,14 +137,6 @@ fn access(spec: &JobSpec) -> Access {
         FadviseHint::None => Access::Normal,
         _ if spec.pattern.is_random() => Access::Random,
         _ => Access::Sequential,
-    }
-}
-
-fn file_range(sync: FileRangeSync) -> SyncRange {
-    SyncRange {
-        wait_before: sync.wait_before,
-        write: sync.write,
-        wait_after: sync.wait_after,
     }
 }
 
@@ -330,7 +321,7 @@ impl JobProcess {
             Some(SyncKind::Fsync) | None => Call::Sync { file, what: all },
             Some(SyncKind::Fdatasync) => Call::Sync { file, what: data },
             Some(SyncKind::FileRange) => {
-                let what = file_range(self.spec.sync_file_range);
+                let what = self.spec.sync_file_range.what;
                 Call::SyncRange { file, what }
             }
         };

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use blklab_fs::write_back::SyncRange;
 use blklab_fs::{Advice, OpenFlags};
 use blklab_workload::calls::{
-    self, CALLS, Call as Listed, CallError, CallList, Errno, Made, Path, Program, ProgramName, Step,
+    self, CALLS, Call as Listed, CallError, CallList, Errno, Made, Path, Program, ProgramName,
+    RangeSync, Step,
 };
 
 use crate::file_layer::{self, Call, Durability, FileId, FileLayer, PathId};
@@ -79,7 +79,7 @@ pub(super) enum OnFile {
         to: u64,
     },
     Sync(Durability),
-    SyncRange(SyncRange),
+    SyncRange(RangeSync),
     Resize {
         bytes: u64,
     },
@@ -284,11 +284,7 @@ fn on_file(call: &Listed) -> Option<OnFile> {
         Listed::Lseek { at, .. } => OnFile::Seek { to: at.0 },
         Listed::Fsync { .. } => OnFile::Sync(Durability::All),
         Listed::Fdatasync { .. } => OnFile::Sync(Durability::Data),
-        Listed::SyncFileRange { what, .. } => OnFile::SyncRange(SyncRange {
-            wait_before: what.wait_before,
-            write: what.write,
-            wait_after: what.wait_after,
-        }),
+        Listed::SyncFileRange { what, .. } => OnFile::SyncRange(what),
         Listed::Ftruncate { bytes, .. } => OnFile::Resize { bytes: bytes.0 },
         Listed::Fadvise {
             at, bytes, advice, ..
