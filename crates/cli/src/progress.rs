@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use blklab_experiment::{Event, Finished, Plan, Row, World};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts::SIGINT;
-use signal_hook::{SigId, flag};
+use signal_hook::flag;
 
 use crate::failure::{Failure, INTERRUPTED};
 use crate::output;
@@ -68,22 +68,15 @@ pub(crate) fn run_interruptible(
         let finished = watched(world, plan, caller, stop)?;
         return Ok((finished, stop.load(Ordering::Relaxed)));
     }
-    let stop = Arc::new(AtomicBool::new(false));
-    let ids = stopped_by_interrupt(&stop)?;
-    let finished = watched(world, plan, caller, &stop);
-    for id in ids {
-        signal_hook::low_level::unregister(id);
-    }
-    Ok((finished?, stop.load(Ordering::Relaxed)))
+    until_interrupted(|stop| watched(world, plan, caller, stop))
 }
 
 /// Runs many, of which `run` tells first how many there are and then that one more has
-/// ended. Ctrl-C sets what it is given to stop by; a second one ends the program.
+/// ended. Ctrl-C sets what it is given to stop by; a second one ends the program. Whether
+/// one came.
 pub(crate) fn runs_until_interrupted<T>(
     run: impl FnOnce(&(dyn Fn(usize) + Sync), &AtomicBool) -> Result<T, Failure>,
-) -> Result<(T, Arc<AtomicBool>), Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let ids = stopped_by_interrupt(&stop)?;
+) -> Result<(T, bool), Failure> {
     let bar = bar(0);
     let ended = |all: usize| match all {
         0 => {
@@ -97,19 +90,27 @@ pub(crate) fn runs_until_interrupted<T>(
         }
         all => bar.set_length(all as u64 * STEPS as u64),
     };
-    let done = run(&ended, &stop);
-    bar.finish_and_clear();
+    until_interrupted(|stop| {
+        let done = run(&ended, stop);
+        bar.finish_and_clear();
+        done
+    })
+}
+
+/// Does `run`, for which Ctrl-C sets what it is given to stop by; a second one ends the
+/// program. Whether one came.
+fn until_interrupted<T>(
+    run: impl FnOnce(&AtomicBool) -> Result<T, Failure>,
+) -> Result<(T, bool), Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let registered = flag::register_conditional_shutdown(SIGINT, INTERRUPTED, Arc::clone(&stop))
+        .and_then(|second| Ok([second, flag::register(SIGINT, Arc::clone(&stop))?]));
+    let ids = registered.map_err(|e| Failure::Broken(format!("cannot wait for Ctrl-C: {e}")))?;
+    let done = run(&stop);
     for id in ids {
         signal_hook::low_level::unregister(id);
     }
-    Ok((done?, stop))
-}
-
-/// Has Ctrl-C set `stop`, and a second one end the program.
-fn stopped_by_interrupt(stop: &Arc<AtomicBool>) -> Result<[SigId; 2], Failure> {
-    let registered = flag::register_conditional_shutdown(SIGINT, INTERRUPTED, Arc::clone(stop))
-        .and_then(|second| Ok([second, flag::register(SIGINT, Arc::clone(stop))?]));
-    registered.map_err(|e| Failure::Broken(format!("cannot wait for Ctrl-C: {e}")))
+    Ok((done?, stop.load(Ordering::Relaxed)))
 }
 
 fn watched(

@@ -2,7 +2,6 @@
 
 use std::hash::{DefaultHasher, Hasher};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 
 use blklab_description::read_text;
 use blklab_experiment::{Shard, Store, Sweep, SweepSpec, WorkloadSource};
@@ -54,7 +53,7 @@ pub(crate) fn sweep(args: &SweepFileArgs) -> Result<(), Failure> {
         swept.reused,
         table.display()
     ))?;
-    match interrupted.load(Ordering::Relaxed) {
+    match interrupted {
         true => Err(Failure::Interrupted),
         false => Ok(()),
     }

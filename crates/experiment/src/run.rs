@@ -99,7 +99,9 @@ fn run_all<W: World>(
     };
     match W::ORDER {
         Order::Interleaved => work(),
-        Order::Parallel => on_threads(plan.threads, &work)?,
+        Order::Parallel => with_threads(plan.threads, || {
+            rayon::broadcast(|_| work());
+        })?,
     }
     let shared = shared.into_inner().unwrap_or_else(PoisonError::into_inner);
     match shared.failure {
@@ -165,16 +167,20 @@ fn locked(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Has every thread do `work`.
-fn on_threads(threads: Option<usize>, work: &(dyn Fn() + Sync)) -> Result<(), Error> {
+/// Does `work`, which uses so many threads; one a core if not given.
+///
+/// # Errors
+/// Where the kernel has no room for them.
+pub(crate) fn with_threads<T: Send>(
+    threads: Option<usize>,
+    work: impl FnOnce() -> T + Send,
+) -> Result<T, Error> {
     let Some(threads) = threads else {
-        rayon::broadcast(|_| work());
-        return Ok(());
+        return Ok(work());
     };
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
     let pool = pool.map_err(|e| Error::Threads(format!("--threads {threads}: {e}")))?;
-    pool.broadcast(|_| work());
-    Ok(())
+    Ok(pool.install(work))
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use rayon::prelude::*;
 
 use crate::error::Error;
 use crate::rows::{Request, settings};
+use crate::run::with_threads;
 use crate::schedulers::NamedScheduler;
 use crate::setting::Setting;
 use crate::simulated::Simulated;
@@ -198,14 +199,7 @@ impl<'a> Sweep<'a> {
                 .map(one)
                 .try_reduce(|| 0, |a, b| Ok(a + b))
         };
-        let done = match threads {
-            None => all()?,
-            Some(threads) => {
-                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-                let pool = pool.map_err(|e| Error::Threads(format!("--threads {threads}: {e}")))?;
-                pool.install(all)?
-            }
-        };
+        let done = with_threads(threads, all)??;
         Ok(Swept {
             all: self.turns.len(),
             reused,
