@@ -311,7 +311,7 @@ impl Tree {
     fn unlinked(&self, ino: Ino) -> Result<(), FsError> {
         match self.lookups.contains_key(&self.number(ino)) {
             true => Ok(()),
-            false => at_once(self.volume.file_system().evict(ino, self.volume.caller.now)),
+            false => self.evict(ino),
         }
     }
 
@@ -322,9 +322,19 @@ impl Tree {
         *lookups = lookups.saturating_sub(times);
         if *lookups == 0 {
             self.lookups.remove(&number);
-            let now = self.volume.caller.now;
-            let evicted = at_once(self.volume.file_system().evict(self.ino(number), now));
-            self.note(evicted);
+            self.note(self.evict(self.ino(number)));
+        }
+    }
+
+    /// An inode that nobody knows any more leaves memory, and the image if it has no name.
+    fn evict(&self, ino: Ino) -> Result<(), FsError> {
+        at_once(self.volume.file_system().evict(ino, self.volume.caller.now))
+    }
+
+    fn answer_entry(&self, found: Result<FileAttr, i32>, reply: ReplyEntry) {
+        match found {
+            Ok(found) => reply.entry(&self.names_kept, &found, 0),
+            Err(error) => reply.error(error),
         }
     }
 
@@ -392,23 +402,26 @@ fn file_type(found: &Attributes) -> FileType {
     }
 }
 
+fn answer(done: Result<(), i32>, reply: ReplyEmpty) {
+    match done {
+        Ok(()) => reply.ok(),
+        Err(error) => reply.error(error),
+    }
+}
+
 impl Filesystem for Tree {
     /// What was deleted while a program had it open is gone with the mount.
     fn destroy(&mut self) {
         for number in std::mem::take(&mut self.lookups).into_keys() {
-            let now = self.volume.caller.now;
-            let evicted = at_once(self.volume.file_system().evict(self.ino(number), now));
-            self.note(evicted);
+            self.note(self.evict(self.ino(number)));
         }
         let committed = self.commit();
         self.note(committed);
     }
 
     fn lookup(&mut self, _: &Request<'_>, parent: u64, name: &OsStr, reply: ReplyEntry) {
-        match self.find(parent, name) {
-            Ok(found) => reply.entry(&self.names_kept, &found, 0),
-            Err(error) => reply.error(error.errno()),
-        }
+        let found = self.find(parent, name).map_err(FsError::errno);
+        self.answer_entry(found, reply);
     }
 
     fn forget(&mut self, _: &Request<'_>, ino: u64, times: u64) {
@@ -480,10 +493,7 @@ impl Filesystem for Tree {
             }
             false => Err(FsError::NotSupported.errno()),
         };
-        match made {
-            Ok(found) => reply.entry(&self.names_kept, &found, 0),
-            Err(error) => reply.error(error),
-        }
+        self.answer_entry(made, reply);
     }
 
     fn mkdir(
@@ -496,10 +506,8 @@ impl Filesystem for Tree {
         reply: ReplyEntry,
     ) {
         let new = NewInode::Directory((mode & 0o7777) as u16);
-        match self.make(request, parent, name, new) {
-            Ok(found) => reply.entry(&self.names_kept, &found, 0),
-            Err(error) => reply.error(error),
-        }
+        let made = self.make(request, parent, name, new);
+        self.answer_entry(made, reply);
     }
 
     fn symlink(
@@ -511,10 +519,8 @@ impl Filesystem for Tree {
         reply: ReplyEntry,
     ) {
         let new = NewInode::Symlink(target.as_os_str().as_bytes());
-        match self.make(request, parent, name, new) {
-            Ok(found) => reply.entry(&self.names_kept, &found, 0),
-            Err(error) => reply.error(error),
-        }
+        let made = self.make(request, parent, name, new);
+        self.answer_entry(made, reply);
     }
 
     fn link(
@@ -529,10 +535,8 @@ impl Filesystem for Tree {
         let (ino, dir) = (self.ino(ino), self.ino(parent));
         let linked = self.volume.link(ino, dir, name.as_bytes());
         let linked = linked.and_then(|()| self.entry(ino));
-        match self.end(linked) {
-            Ok(found) => reply.entry(&self.names_kept, &found, 0),
-            Err(error) => reply.error(error),
-        }
+        let linked = self.end(linked);
+        self.answer_entry(linked, reply);
     }
 
     fn unlink(&mut self, request: &Request<'_>, parent: u64, name: &OsStr, reply: ReplyEmpty) {
@@ -540,10 +544,7 @@ impl Filesystem for Tree {
         let (fs, dir) = (self.volume.file_system(), self.ino(parent));
         let removed = at_once(fs.unlink(dir, name.as_bytes(), &self.volume.caller));
         let removed = removed.and_then(|ino| self.unlinked(ino));
-        match self.end(removed) {
-            Ok(()) => reply.ok(),
-            Err(error) => reply.error(error),
-        }
+        answer(self.end(removed), reply);
     }
 
     fn rmdir(&mut self, request: &Request<'_>, parent: u64, name: &OsStr, reply: ReplyEmpty) {
@@ -551,10 +552,7 @@ impl Filesystem for Tree {
         let (fs, dir) = (self.volume.file_system(), self.ino(parent));
         let removed = at_once(fs.remove_dir(dir, name.as_bytes(), &self.volume.caller));
         let removed = removed.and_then(|ino| self.unlinked(ino));
-        match self.end(removed) {
-            Ok(()) => reply.ok(),
-            Err(error) => reply.error(error),
-        }
+        answer(self.end(removed), reply);
     }
 
     /// That a directory does not move into itself, the kernel has seen to.
@@ -577,10 +575,7 @@ impl Filesystem for Tree {
         let fs = self.volume.file_system();
         let replaced = at_once(fs.rename(from, to, &self.volume.caller));
         let renamed = replaced.and_then(|ino| ino.map_or(Ok(()), |ino| self.unlinked(ino)));
-        match self.end(renamed) {
-            Ok(()) => reply.ok(),
-            Err(error) => reply.error(error),
-        }
+        answer(self.end(renamed), reply);
     }
 
     fn open(&mut self, _: &Request<'_>, _: u64, _: i32, reply: ReplyOpen) {
@@ -668,10 +663,7 @@ impl Filesystem for Tree {
     }
 
     fn fsync(&mut self, _: &Request<'_>, _: u64, _: u64, _: bool, reply: ReplyEmpty) {
-        match self.commit() {
-            Ok(()) => reply.ok(),
-            Err(error) => reply.error(error.errno()),
-        }
+        answer(self.commit().map_err(FsError::errno), reply);
     }
 
     fn opendir(&mut self, _: &Request<'_>, _: u64, _: i32, reply: ReplyOpen) {
@@ -713,10 +705,7 @@ impl Filesystem for Tree {
     }
 
     fn fsyncdir(&mut self, _: &Request<'_>, _: u64, _: u64, _: bool, reply: ReplyEmpty) {
-        match self.commit() {
-            Ok(()) => reply.ok(),
-            Err(error) => reply.error(error.errno()),
-        }
+        answer(self.commit().map_err(FsError::errno), reply);
     }
 
     fn statfs(&mut self, _: &Request<'_>, _: u64, reply: ReplyStatfs) {
