@@ -2,26 +2,6 @@
 
 use crate::support::Place;
 
-/// A drive of 64 MiB.
-const SMALL: &str = "\
-description = \"small\"
-interface = \"null\"
-model = \"null\"
-[host]
-capacity_bytes = 67108864
-queue_depth = 64
-queues = 8
-max_transfer_kb = 1280
-max_segments = 128
-fua = true
-discard = true
-[timing]
-read_ns = 10000
-write_ns = 10000
-flush_ns = 0
-parallelism = 64
-";
-
 /// What a run prints whose job ends with an error.
 fn ended_badly(place: &Place, args: &[&str]) -> serde_json::Value {
     place
@@ -58,7 +38,9 @@ fn files_on_a_file_system_cost_reads_of_its_own_blocks() {
 #[test]
 fn a_file_system_that_is_full_tells_the_job() {
     let place = Place::new();
-    place.file("small.toml", SMALL);
+    let shipped = place.blklab(&["show", "drive", "null"]).ok().out;
+    let small = shipped.replace("capacity_bytes = 256060514304", "capacity_bytes = 67108864");
+    place.file("small.toml", &small);
     let job = "[a]\nrw=write\nbs=1m\nsize=100m\nfallocate=none\n";
     place.file("write.fio", job);
     for fs in ["ext2", "vfat"] {

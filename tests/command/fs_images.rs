@@ -1,8 +1,6 @@
 //! `blklab fs`: images of file systems from the command line.
 
-use std::process::Command;
-
-use crate::support::Place;
+use crate::support::{Place, check_image};
 
 /// A place with a text and an image of a kind.
 fn place_with(kind: &str, size: &str) -> Place {
@@ -12,18 +10,6 @@ fn place_with(kind: &str, size: &str) -> Place {
         .blklab(&["fs", "disk.img", "mkfs", kind, "--size", size])
         .ok();
     place
-}
-
-/// What the tool that checks such images says, or nothing where it is not installed.
-fn check(place: &Place, program: &str, arguments: &[&str]) {
-    if !blklab_judges::have(program) {
-        return;
-    }
-    let image = place.path("disk.img");
-    let output = Command::new(program).args(arguments).arg(&image).output();
-    let output = output.expect("installed");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{program}: {said}");
 }
 
 fn fs(place: &Place, arguments: &[&str]) -> String {
@@ -69,7 +55,7 @@ fn files_go_in_and_out_and_leave_what_rm_leaves() {
         let usage = fs(&place, &["stat"]);
         assert!(usage.contains("block size:"), "{usage}");
         fs(&place, &["rm", "-r", "/a"]);
-        check(&place, program, arguments);
+        check_image(&place, program, arguments);
     }
 }
 
@@ -98,7 +84,7 @@ fn a_command_that_fails_leaves_the_image_as_it_was() {
     );
     assert_eq!(fs(&place, &["ls", "-l"]), before);
     assert_eq!(fs(&place, &["cat", "/password.txt"]), "PASSWORD: secret\n");
-    check(&place, "e2fsck", &["-f", "-n"]);
+    check_image(&place, "e2fsck", &["-f", "-n"]);
 }
 
 #[test]
@@ -160,5 +146,5 @@ fn a_card_from_elsewhere_shows_its_names() {
     };
     assert_eq!(shown("utf8,codepage=437"), "ＳＪＩＳ\n");
     assert_eq!(shown("iocharset=iso8859-1"), "????\n");
-    check(&place, "fsck.vfat", &["-n"]);
+    check_image(&place, "fsck.vfat", &["-n"]);
 }

@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
 
-use crate::support::{Place, have_fuse};
+use crate::support::{Place, check_image, have_fuse};
 
 /// An image that is mounted; it is unmounted before the test's folder goes.
 struct Mounted<'a> {
@@ -84,18 +84,6 @@ fn place_with(kind: &str) -> Place {
     place
 }
 
-/// What the tool that checks such images says.
-fn check(place: &Place, program: &str, arguments: &[&str]) {
-    if !blklab_judges::have(program) {
-        return;
-    }
-    let image = place.path("disk.img");
-    let output = Command::new(program).args(arguments).arg(&image).output();
-    let output = output.expect("installed");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{program}: {said}");
-}
-
 /// A folder with files of several lengths, and a checksum of each.
 fn sources(place: &Place) {
     let line = "mkdir -p src/a/b && cd src && \
@@ -142,7 +130,7 @@ fn cp_tar_and_mv_work_in_a_mounted_image() {
         assert_eq!(mounted.shell("ls moved/b | wc -l").trim(), "8");
         assert!(!mounted.shell("stat -f -c %s .").trim().is_empty());
         mounted.end();
-        check(&place, program, arguments);
+        check_image(&place, program, arguments);
         // It is in the image.
         let size = place.blklab(&["fs", "disk.img", "stat", "/moved/b/f512"]);
         assert!(size.ok().out.contains("size: 516 bytes"));
@@ -176,7 +164,7 @@ fn links_owners_and_permissions_are_kept_on_ext2() {
         refused.err
     );
     mounted.end();
-    check(&place, "e2fsck", &["-f", "-n"]);
+    check_image(&place, "e2fsck", &["-f", "-n"]);
     let stat = place.blklab(&["fs", "disk.img", "stat", "/two"]).ok().out;
     assert!(stat.contains("links: 1\n"), "{stat}");
     assert!(stat.contains("(640)"), "{stat}");
@@ -204,7 +192,7 @@ fn a_signal_writes_all_even_while_files_are_open() {
     assert_eq!(mounted.child.wait().expect("it ends").code(), Some(0));
     let text = place.blklab(&["fs", "disk.img", "cat", "/file"]).ok().out;
     assert_eq!(text, "before the signal, and after it");
-    check(&place, "e2fsck", &["-f", "-n"]);
+    check_image(&place, "e2fsck", &["-f", "-n"]);
 }
 
 #[test]

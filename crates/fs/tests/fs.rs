@@ -73,6 +73,20 @@ fn vfs_with(device: Device) -> (Vfs<Device>, File) {
 
 /// Runs a call to its end; while it waits, the bio under way for longest ends.
 fn run<T>(vfs: &Vfs<Device>, call: impl Future<Output = T>) -> T {
+    run_with(vfs, call, Vfs::bio_ended)
+}
+
+/// Runs a call to its end; each bio that it waits for fails.
+fn run_failing<T>(vfs: &Vfs<Device>, call: impl Future<Output = T>) -> T {
+    run_with(vfs, call, Vfs::bio_failed)
+}
+
+/// Runs a call to its end; while it waits, `end` is told of the bio under way for longest.
+fn run_with<T>(
+    vfs: &Vfs<Device>,
+    call: impl Future<Output = T>,
+    end: impl Fn(&Vfs<Device>, BioId),
+) -> T {
     let mut call = pin!(call);
     let mut context = Context::from_waker(Waker::noop());
     loop {
@@ -80,7 +94,7 @@ fn run<T>(vfs: &Vfs<Device>, call: impl Future<Output = T>) -> T {
             return done;
         }
         let oldest = vfs.host().under_way.borrow_mut().remove(0);
-        vfs.bio_ended(oldest);
+        end(vfs, oldest);
     }
 }
 
@@ -220,19 +234,6 @@ proptest! {
             }
         }
         prop_assert_eq!(cached.len() as u64, vfs.cached_pages(file.inode));
-    }
-}
-
-/// Runs a call to its end; each bio that it waits for fails.
-fn run_failing<T>(vfs: &Vfs<Device>, call: impl Future<Output = T>) -> T {
-    let mut call = pin!(call);
-    let mut context = Context::from_waker(Waker::noop());
-    loop {
-        if let Poll::Ready(done) = call.as_mut().poll(&mut context) {
-            return done;
-        }
-        let oldest = vfs.host().under_way.borrow_mut().remove(0);
-        vfs.bio_failed(oldest);
     }
 }
 

@@ -120,3 +120,15 @@ rw=randrw
 rwmixread=70
 bs=4k
 ";
+
+/// Has the tool that checks such images look at `disk.img`, where it is installed.
+pub fn check_image(place: &Place, program: &str, arguments: &[&str]) {
+    if !blklab_judges::have(program) {
+        return;
+    }
+    let image = place.path("disk.img");
+    let output = Command::new(program).args(arguments).arg(&image).output();
+    let output = output.expect("installed");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{program}: {said}");
+}

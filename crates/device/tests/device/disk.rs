@@ -26,17 +26,20 @@ const WRITE_THROUGH: (&str, &str) = (
 /// A turn of 7200 a minute.
 const TURN_US: f64 = 60e6 / 7200.0;
 
-/// One command, and when it ends.
-fn carry_out(disk: &mut dyn Device, now: Nanos, op: Op, sector: u64, sectors: u32) -> Nanos {
-    let command = Command {
-        tag: 0,
+fn command(tag: u32, op: Op, sector: u64, sectors: u32) -> Command {
+    Command {
+        tag,
         queue: 0,
         op,
         sector: Sector(sector),
         sectors,
         fua: false,
-    };
-    disk.submit(now, command);
+    }
+}
+
+/// One command, and when it ends.
+fn carry_out(disk: &mut dyn Device, now: Nanos, op: Op, sector: u64, sectors: u32) -> Nanos {
+    disk.submit(now, command(0, op, sector, sectors));
     let mut done = Vec::new();
     disk.advance_to_completion(Nanos::MAX, &mut done);
     assert_eq!(done[0].status, CommandStatus::Ok);
@@ -203,17 +206,7 @@ fn what_one_read_brings_ends_others_that_want_it() {
     let mut disk = disk(&[]);
     let far = disk.identify().capacity_sectors / 2;
     for (tag, sector) in [0, far, far, far + 4].into_iter().enumerate() {
-        disk.submit(
-            Nanos::ZERO,
-            Command {
-                tag: tag as u32,
-                queue: 0,
-                op: Op::Read,
-                sector: Sector(sector),
-                sectors: 4,
-                fua: false,
-            },
-        );
+        disk.submit(Nanos::ZERO, command(tag as u32, Op::Read, sector, 4));
     }
     let mut done = Vec::new();
     disk.advance(Nanos(1 << 40), &mut done);
@@ -237,15 +230,7 @@ fn an_access_is_booked_as_it_passes() {
     };
     let mut disk = disk(&[]);
     let far = disk.identify().capacity_sectors / 2;
-    let command = Command {
-        tag: 0,
-        queue: 0,
-        op: Op::Read,
-        sector: Sector(far),
-        sectors: 8192,
-        fua: false,
-    };
-    disk.submit(Nanos::ZERO, command);
+    disk.submit(Nanos::ZERO, command(0, Op::Read, far, 8192));
     let start = disk.next_event().0;
     disk.advance(Nanos(start), &mut Vec::new());
     // The arm is at it for more than 20 ms: over 8 ms of way, and two turns and
@@ -302,16 +287,8 @@ fn read_beside(disk: &mut dyn Device, readers: &[Reader], seconds: u64) -> Vec<(
         if reader.in_order_from.is_none() {
             places[who] = rng.below(capacity / 8 - 1) * 8;
         }
-        let command = Command {
-            tag,
-            queue: 0,
-            op: Op::Read,
-            sector: Sector(places[who]),
-            sectors: reader.sectors,
-            fua: false,
-        };
+        disk.submit(now, command(tag, Op::Read, places[who], reader.sectors));
         places[who] += reader.sectors as u64;
-        disk.submit(now, command);
     };
     for (tag, (who, _)) in tags.iter().enumerate() {
         submit(disk, Nanos::ZERO, tag as u32, *who);
@@ -396,15 +373,7 @@ fn a_stream_does_not_hold_up_writes_longer_than_reads() {
             _ => (Op::Write, rng.below(blocks) * 8, 8),
         };
         place += if tag < 16 { 256 } else { 0 };
-        let command = Command {
-            tag,
-            queue: 0,
-            op,
-            sector: Sector(sector),
-            sectors,
-            fua: false,
-        };
-        disk.submit(now, command);
+        disk.submit(now, command(tag, op, sector, sectors));
     };
     let mut since = [Nanos::ZERO; 32];
     (0..32).for_each(|tag| submit(disk.as_mut(), Nanos::ZERO, tag));

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::process::Command;
 
-use blklab_device::DriveSpec;
+use blklab_device::registry;
 use blklab_elevator::SchedulerChoice;
 use blklab_judges::have;
 use blklab_workload::fio;
@@ -14,31 +14,12 @@ use crate::file_layer::FileSystemKind;
 use crate::machine::Machine;
 use crate::setup::Workload;
 
-/// A drive of 256 MiB.
-const SMALL: &str = "\
-description = \"small\"
-interface = \"null\"
-model = \"null\"
-[host]
-capacity_bytes = 268435456
-queue_depth = 64
-queues = 8
-max_transfer_kb = 1280
-max_segments = 128
-fua = true
-discard = true
-[timing]
-read_ns = 10000
-write_ns = 10000
-flush_ns = 0
-parallelism = 64
-";
-
 /// Runs a job to its end and writes the blocks of its file system to a file.
 fn leave_behind(kind: FileSystemKind, text: &str, image: &File) {
     let job = fio::parse_str("t.fio", text, &|_| None, &|_, f| Err(f.to_string()));
     let machine = Machine::find("generic-8").expect("known").expect("valid");
-    let drive = DriveSpec::parse("small.toml", SMALL).expect("valid");
+    let size = ("host.capacity_bytes".to_string(), (256 << 20).to_string());
+    let (drive, _) = registry::load_with("null", &[size]).expect("valid");
     let scheduler = SchedulerChoice::named("none").expect("known");
     let caching = Caching {
         file_system: kind,
