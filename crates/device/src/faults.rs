@@ -13,30 +13,29 @@ use blklab_blk::{Nanos, Op};
 use blklab_description::{hint, time_ns};
 use blklab_stats::{DeviceStats, DriveTimeline, FaultStats};
 
-use crate::rng::Rng;
-use crate::{Command, CommandStatus, Completion, Device, Identity};
+use crate::{Command, CommandStatus, Completion, Device, Identity, Rng};
 
 /// Bits of a sector.
 const SECTOR_BITS: u64 = 512 * 8;
-/// A drive this much slower is a broken one.
+/// Largest factor of `slow`: a drive slower than that has failed.
 const SLOW_MAX: f64 = 1e6;
 
 /// How often a drive has which fault. A rate is a share of commands, from 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Faults {
-    /// Reads that find one of their sectors unreadable; it stays so until it is written.
+    /// Reads that find one of their sectors unreadable; it stays unreadable until it is
+    /// written.
     read_error: f64,
-    /// Reads before which a bit of what they read turned on the medium.
+    /// Reads before which a bit of their range flipped on the medium.
     bit_rot: f64,
-    /// Reads that are given what was there before the last write.
+    /// Reads that return the data from before the last write.
     stale_read: f64,
-    /// Reads that are given another place's data.
+    /// Reads that return another range's data.
     misdirected_read: f64,
-    /// Commands that stand still.
+    /// Commands whose completion is delayed by `stall_ns`.
     stall: f64,
-    /// For how long.
     stall_ns: u64,
-    /// How many times as long every command takes, from 1.
+    /// Factor on the time of every command, from 1.
     slow: f64,
 }
 
@@ -57,10 +56,10 @@ impl Default for Faults {
     }
 }
 
-/// A fault as users write it.
+/// A fault of `--faults`, declared once for parsing, help and the reference.
 struct FaultType {
     name: &'static str,
-    /// What its value looks like.
+    /// The form of its value.
     value: &'static str,
     meaning: &'static str,
     set: fn(&mut Faults, &str) -> Result<(), String>,
@@ -76,25 +75,25 @@ const FAULTS: &[FaultType] = &[
     FaultType {
         name: "bit_rot",
         value: "RATE",
-        meaning: "a bit of what a read reads has turned on the medium",
+        meaning: "a bit of a read's range has flipped on the medium",
         set: |faults, text| rate(text, &mut faults.bit_rot),
     },
     FaultType {
         name: "stale_read",
         value: "RATE",
-        meaning: "a read is given what was there before the last write",
+        meaning: "a read returns the data from before the last write",
         set: |faults, text| rate(text, &mut faults.stale_read),
     },
     FaultType {
         name: "misdirected_read",
         value: "RATE",
-        meaning: "a read is given another place's data",
+        meaning: "a read returns another range's data",
         set: |faults, text| rate(text, &mut faults.misdirected_read),
     },
     FaultType {
         name: "stall",
         value: "RATE:TIME",
-        meaning: "a command stands still for so long",
+        meaning: "a command completes this much later",
         set: |faults, text| {
             let (share, time) = text
                 .split_once(':')
@@ -107,7 +106,7 @@ const FAULTS: &[FaultType] = &[
     FaultType {
         name: "slow",
         value: "FACTOR",
-        meaning: "every command takes so many times as long",
+        meaning: "every command takes this many times as long",
         set: |faults, text| {
             let factor = text.parse().ok().filter(|f| (1.0..=SLOW_MAX).contains(f));
             faults.slow = factor.ok_or("right is a number from 1 to 1000000")?;
@@ -156,7 +155,8 @@ impl Faults {
         table
     }
 
-    /// Whether it asks for faults that only show in the data of reads.
+    /// Whether there are faults that show only in the data of reads, so that a drive
+    /// without data cannot have them.
     pub fn in_data(&self) -> bool {
         self.bit_rot + self.stale_read + self.misdirected_read > 0.0
     }
@@ -171,17 +171,17 @@ fn unknown(name: &str) -> String {
     )
 }
 
-/// What is wrong with the data of a read that the drive called good.
+/// What is wrong with the data of a read that completed without an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataFault {
-    /// A bit turned on the medium, and stays so.
+    /// A bit flipped on the medium, and stays flipped.
     BitRot {
         /// The sector.
         sector: u64,
         /// The bit in it, from 0 to 4095.
         bit: u16,
     },
-    /// The data is that from before the last write.
+    /// The data is from before the last write.
     Stale,
     /// The data is that of a range that starts elsewhere.
     Misdirected {
@@ -195,15 +195,15 @@ pub(crate) struct FaultyDevice {
     inner: Box<dyn Device>,
     faults: Faults,
     chance: Rng,
-    /// The commands in the drive by their tags, and when they came.
+    /// The commands in the drive by their tags, and when they were submitted.
     commands: BTreeMap<u32, (Nanos, Command)>,
-    /// What the drive has completed, by when the host will see it.
+    /// What the drive below has completed, by when the host will see it.
     completed: BTreeMap<(Nanos, u64), Completion>,
     completions: u64,
     /// Sectors that cannot be read.
     unreadable: BTreeSet<u64>,
-    /// By the tags of reads that have completed.
-    in_data: BTreeMap<u32, DataFault>,
+    /// Faults in the data of completed reads, by their tags.
+    data_faults: BTreeMap<u32, DataFault>,
     done: Vec<Completion>,
     stats: FaultStats,
 }
@@ -219,7 +219,7 @@ impl FaultyDevice {
             completed: BTreeMap::new(),
             completions: 0,
             unreadable: BTreeSet::new(),
-            in_data: BTreeMap::new(),
+            data_faults: BTreeMap::new(),
             done: Vec::new(),
             stats: FaultStats::default(),
         }
@@ -227,16 +227,16 @@ impl FaultyDevice {
 
     /// Decides when and how the host sees that a command has completed.
     fn take_completion(&mut self, mut completion: Completion) {
-        if let Some((came, command)) = self.commands.remove(&completion.tag) {
-            let took_ns = completion.at.saturating_sub(came).0;
-            let mut longer_ns = (took_ns as f64 * (self.faults.slow - 1.0)) as u64;
+        if let Some((submitted, command)) = self.commands.remove(&completion.tag) {
+            let took_ns = completion.at.saturating_sub(submitted).0;
+            let mut delay_ns = (took_ns as f64 * (self.faults.slow - 1.0)) as u64;
             if self.chance.happens(self.faults.stall) {
                 self.stats.stalls += 1;
-                longer_ns = longer_ns.saturating_add(self.faults.stall_ns);
+                delay_ns = delay_ns.saturating_add(self.faults.stall_ns);
             }
-            completion.at = Nanos(completion.at.0.saturating_add(longer_ns));
+            completion.at = Nanos(completion.at.0.saturating_add(delay_ns));
             if completion.status == CommandStatus::Ok {
-                completion.status = self.touch_medium(&command);
+                completion.status = self.medium_status(&command);
             }
         }
         let place = (completion.at, self.completions);
@@ -244,15 +244,16 @@ impl FaultyDevice {
         self.completions += 1;
     }
 
-    /// What a command that the drive carried out meets on the medium.
-    fn touch_medium(&mut self, command: &Command) -> CommandStatus {
+    /// The status of a command that the drive carried out, by the sectors that it
+    /// touched: a read may find one unreadable, and a write makes it readable again.
+    fn medium_status(&mut self, command: &Command) -> CommandStatus {
         let range = command.sector.0..command.sector.0 + u64::from(command.sectors);
         match command.op {
             Op::Read => self.read(command.tag, range),
-            // Drives put another sector in the place of one that is written.
+            // A drive remaps an unreadable sector when it is written.
             Op::Write | Op::WriteZeroes | Op::Discard => {
-                let written: Vec<u64> = self.unreadable.range(range).copied().collect();
-                for sector in written {
+                let remapped: Vec<u64> = self.unreadable.range(range).copied().collect();
+                for sector in remapped {
                     self.unreadable.remove(&sector);
                 }
                 CommandStatus::Ok
@@ -272,7 +273,7 @@ impl FaultyDevice {
             return CommandStatus::IoError;
         }
         if let Some(fault) = self.data_fault_of(range) {
-            self.in_data.insert(tag, fault);
+            self.data_faults.insert(tag, fault);
         }
         CommandStatus::Ok
     }
@@ -307,7 +308,7 @@ impl Device for FaultyDevice {
     }
 
     fn submit(&mut self, now: Nanos, command: Command) {
-        self.in_data.remove(&command.tag);
+        self.data_faults.remove(&command.tag);
         self.commands.insert(command.tag, (now, command));
         self.inner.submit(now, command);
     }
@@ -335,7 +336,7 @@ impl Device for FaultyDevice {
     fn power_loss(&mut self, now: Nanos) -> Nanos {
         self.commands.clear();
         self.completed.clear();
-        self.in_data.clear();
+        self.data_faults.clear();
         self.inner.power_loss(now)
     }
 
@@ -352,7 +353,7 @@ impl Device for FaultyDevice {
     }
 
     fn take_data_fault(&mut self, tag: u32) -> Option<DataFault> {
-        self.in_data.remove(&tag)
+        self.data_faults.remove(&tag)
     }
 
     fn record(&mut self, on: bool) {

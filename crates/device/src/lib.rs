@@ -1,15 +1,16 @@
 //! Models of drives.
 //!
 //! A drive is a state machine behind [`Device`]: it takes commands, says when
-//! it next has something to do, and hands completions back. It knows neither
-//! who submits nor what time it is until it is told.
+//! it next has something to do, and hands completions back. It has no clock:
+//! every call that needs the time is given `now`.
 
 use blklab_blk::{Nanos, Op, Sector};
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{RngCore, SeedableRng};
 
 mod faults;
 mod published;
 pub mod registry;
-mod rng;
 mod spec;
 
 mod hdd;
@@ -41,8 +42,8 @@ pub struct Command {
 }
 
 impl Command {
-    /// Whether its range lies on a drive of `capacity_sectors`, and is empty
-    /// only where that makes sense.
+    /// Whether its range is not empty and lies within `capacity_sectors`; a flush
+    /// has no range.
     pub fn fits(&self, capacity_sectors: u64) -> bool {
         match self.op {
             Op::Flush => true,
@@ -61,7 +62,7 @@ impl Command {
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandStatus {
-    /// It did what it said.
+    /// It was carried out.
     Ok,
     /// The range is not on the drive, or the drive could not carry it out.
     IoError,
@@ -99,9 +100,9 @@ pub trait Device: Send {
     /// Lets time pass until something completes, at most up to `limit`, and
     /// returns the time reached.
     ///
-    /// A caller that will submit nothing before `limit` saves a call for every
-    /// step inside the drive this way. Every completion at the time returned
-    /// is in `done`, and nothing later.
+    /// For a caller that will submit nothing before `limit`: it saves a call for
+    /// every event inside the drive. Every completion at the time returned is in
+    /// `done`, and nothing later.
     fn advance_to_completion(&mut self, limit: Nanos, done: &mut Vec<Completion>) -> Nanos {
         let before = done.len();
         loop {
@@ -134,11 +135,45 @@ pub trait Device: Send {
         None
     }
 
-    /// Starts or stops writing down what its parts do. The commands that it
-    /// takes from the start on are numbered from zero.
+    /// Starts or stops recording what its parts (channels, dies, the arm) do. The
+    /// commands that it takes while recording are numbered from zero.
     fn record(&mut self, _on: bool) {}
 
-    /// Appends what was written down since the last time to `out`; nothing
-    /// where the drive has no parts to speak of.
+    /// Appends what was recorded since the last call to `out`; a drive without
+    /// parts records nothing.
     fn take_record(&mut self, _out: &mut blklab_stats::DriveTimeline) {}
+}
+
+/// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): the same numbers on every machine.
+#[derive(Clone, Debug)]
+pub(crate) struct Rng(SplitMix64);
+
+impl Rng {
+    pub(crate) fn new(seed: u64) -> Rng {
+        Rng(SplitMix64::seed_from_u64(seed))
+    }
+
+    #[inline]
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0.next_u64()
+    }
+
+    /// True with a probability of `rate`, from 0 to 1.
+    #[inline]
+    pub(crate) fn happens(&mut self, rate: f64) -> bool {
+        // 53 random bits, the precision of an `f64`, against the rate scaled alike.
+        rate > 0.0 && ((self.next() >> 11) as f64) < rate * (1u64 << 53) as f64
+    }
+
+    /// A number below `bound`, however large that is.
+    #[inline]
+    pub(crate) fn below_u64(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
+    }
+
+    /// A number below `bound`.
+    #[inline]
+    pub(crate) fn below(&mut self, bound: u32) -> u32 {
+        (((self.next() >> 32) * bound as u64) >> 32) as u32
+    }
 }

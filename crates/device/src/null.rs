@@ -1,8 +1,7 @@
 //! A drive that only takes time: fixed latencies, a fixed number of servers.
 //!
-//! It shows what the host's side costs or gains where the drive has no
-//! character of its own, as the kernel's `null_blk` does. No command takes less
-//! than a nanosecond.
+//! As the kernel's `null_blk` does, it shows what the host's side costs where the
+//! drive adds nothing but a latency. No command takes less than a nanosecond.
 
 use blklab_blk::{Nanos, Op};
 use blklab_stats::DeviceStats;
@@ -52,14 +51,14 @@ keys! {
         flush_ns: u64 = whole(0..=MAX_NS);
         /// Commands served at once; the others wait in order of arrival.
         parallelism: u32 = whole(1..=1_000_000);
-        /// Reads begin at least so far apart: what the controller takes for one.
+        /// Least time between the starts of two reads.
         read_interval_ns: u64 = whole(0..=MAX_NS).or(0);
-        /// Writes likewise.
+        /// Least time between the starts of two writes.
         write_interval_ns: u64 = whole(0..=MAX_NS).or(0);
-        /// How fast data comes out of it, command after command; without it, in no
-        /// time.
+        /// Bandwidth of the link for reads, which share it one after the other; without
+        /// it their transfers take no time.
         read_bandwidth_mb_s: Option<u64> = whole(1..=1_000_000).optional();
-        /// How fast data goes into it.
+        /// The same for writes.
         write_bandwidth_mb_s: Option<u64> = whole(1..=1_000_000).optional();
     }
 }
@@ -87,18 +86,18 @@ impl Model for NullSpec {
     }
 }
 
-/// A drive with `parallelism` servers before one queue.
+/// A drive with `parallelism` servers behind one queue.
 #[derive(Clone, Debug)]
 pub struct NullDrive {
     spec: NullSpec,
     waiting: VecDeque<Command>,
-    /// (when, order of arrival, tag, status) of what is being served.
+    /// (end, order of arrival, tag, whether it succeeds) of what is being served.
     serving: BinaryHeap<Reverse<(u64, u64, u32, bool)>>,
     arrivals: u64,
-    /// Since when reads and writes may begin, and since when the wires out of it and
-    /// into it are free.
-    begins_ns: [u64; 2],
-    wires_ns: [u64; 2],
+    /// When the next read and the next write may start.
+    next_start_ns: [u64; 2],
+    /// When the link is free for reads' data and for writes' data.
+    link_free_ns: [u64; 2],
     stats: DeviceStats,
 }
 
@@ -111,8 +110,8 @@ impl NullDrive {
             waiting: VecDeque::with_capacity(64),
             serving: BinaryHeap::with_capacity(room),
             arrivals: 0,
-            begins_ns: [0; 2],
-            wires_ns: [0; 2],
+            next_start_ns: [0; 2],
+            link_free_ns: [0; 2],
             stats: DeviceStats::default(),
         }
     }
@@ -125,28 +124,29 @@ impl NullDrive {
             Op::Flush => self.spec.timing.flush_ns,
             Op::Write | Op::WriteZeroes | Op::Discard => self.spec.timing.write_ns,
         };
-        // In no time a job whose commands follow each other would never see the
-        // end of its run.
+        // Commands that take no time would let a job submit without end at one moment.
         let service_ns = service_ns.max(1);
         if fits && command.op == Op::Write {
             self.stats.host_sectors_written += command.sectors as u64;
         }
         self.arrivals += 1;
         let timing = &self.spec.timing;
-        let of_direction = match command.op {
+        let direction = match command.op {
             Op::Read => Some((0, timing.read_interval_ns, timing.read_bandwidth_mb_s)),
             Op::Write => Some((1, timing.write_interval_ns, timing.write_bandwidth_mb_s)),
             _ => None,
         };
         let mut end_ns = now_ns.saturating_add(service_ns);
-        if let (Some((way, interval_ns, mb_s)), true) = (of_direction, fits) {
-            let begin_ns = now_ns.max(self.begins_ns[way]);
-            self.begins_ns[way] = begin_ns.saturating_add(interval_ns);
+        if let (Some((direction, interval_ns, mb_s)), true) = (direction, fits) {
+            let start_ns = now_ns.max(self.next_start_ns[direction]);
+            self.next_start_ns[direction] = start_ns.saturating_add(interval_ns);
             let bytes = u64::from(command.sectors) * blklab_blk::SECTOR_SIZE;
             let transfer_ns = mb_s.map_or(0, |mb_s| bytes * 1000 / mb_s);
-            let wire_ns = begin_ns.max(self.wires_ns[way]).saturating_add(transfer_ns);
-            self.wires_ns[way] = wire_ns;
-            end_ns = wire_ns.max(begin_ns).saturating_add(service_ns);
+            let transferred_ns = start_ns
+                .max(self.link_free_ns[direction])
+                .saturating_add(transfer_ns);
+            self.link_free_ns[direction] = transferred_ns;
+            end_ns = transferred_ns.saturating_add(service_ns);
         }
         self.serving
             .push(Reverse((end_ns, self.arrivals, command.tag, fits)));

@@ -23,8 +23,8 @@ pub(crate) struct ModelType {
     pub(crate) about: &'static str,
     /// Reads what is its own in a description.
     pub(crate) read: ReadModel,
-    /// Descriptions that have, together, every key that it can have, by name:
-    /// the reference is made from them, and tests change them.
+    /// Descriptions that together have every key of this kind of drive, by name: the
+    /// reference is made from them, and tests mutate them.
     pub(crate) complete: &'static [(&'static str, &'static str)],
 }
 
@@ -77,8 +77,8 @@ pub enum Interface {
 }
 
 impl Interface {
-    /// The most commands on its one queue, and how a message tells that; `None`
-    /// where it has any number of queues of any depth.
+    /// The most commands on its one queue, and the words for that in a message; `None`
+    /// where the number and depth of queues are not limited.
     fn most_commands(self) -> Option<(u32, &'static str)> {
         match self {
             Interface::Ahci => Some((32, "at most 32 where interface = \"ahci\"")),

@@ -1,10 +1,9 @@
-//! What will happen inside the drive, soonest first.
+//! The event queue of an SSD, soonest first.
 //!
-//! Most things that happen take a constant time from when they start (a page
-//! read, the transfer of a page), so those of one kind become due in the order
-//! in which they started, or nearly so. Each kind has a queue of its own,
-//! kept sorted; the next event is the least of their heads. That is several
-//! times faster than one heap for all.
+//! Most operations take a constant time (a page read, the transfer of a page),
+//! so events of one kind become due nearly in the order in which they were
+//! pushed. Each kind has a sorted queue of its own, and the next event is the
+//! least of their heads: several times faster than one heap for all.
 
 /// Kinds of events.
 const KINDS: usize = 8;
@@ -21,10 +20,10 @@ pub(crate) struct EventKind(usize);
 impl EventKind {
     /// A read's data has left its channel.
     pub(crate) const DATA_OUT: EventKind = EventKind(0);
-    /// A channel is free again that somebody waits for.
+    /// A channel is free for whoever waits for it.
     pub(crate) const CHANNEL_FREE: EventKind = EventKind(1);
-    /// The controller has worked on a command, or a check that waits among commands is
-    /// due.
+    /// The controller has processed a command, or a fetch or an idle check is due (see
+    /// [`crate::ssd::host_interface::FETCH`] and [`crate::ssd::gc::IDLE_CHECK`]).
     pub(crate) const COMMAND_READY: EventKind = EventKind(2);
     /// A write's data has arrived.
     pub(crate) const WRITE_RECEIVED: EventKind = EventKind(3);
@@ -42,10 +41,10 @@ impl EventKind {
 #[derive(Clone, Debug)]
 struct Ring {
     places: Box<[(u64, u32)]>,
-    /// Counted without end; the place is the remainder.
+    /// Positions count up without end; an entry's place is the position modulo the size.
     first: usize,
     after_last: usize,
-    /// The latest time that was put in.
+    /// The latest time of any entry so far.
     latest: u64,
 }
 
@@ -98,7 +97,7 @@ impl Ring {
         self.latest = self.latest.max(entry.0);
     }
 
-    /// Drops the first entry, of which the caller knows that it is there.
+    /// Drops the first entry. The ring must not be empty.
     #[inline]
     fn drop_first(&mut self) {
         self.first += 1;
@@ -127,13 +126,12 @@ impl Ring {
 #[derive(Clone, Debug)]
 pub(crate) struct EventQueue {
     rings: [Ring; KINDS],
-    /// A tree: at `KINDS + kind` the first of each kind, and before that at
-    /// every place the lesser of the two at twice that place. So the first is
-    /// the least of all, and a change takes a comparison for each level. Times
-    /// have the kind in the low bits, so that the least names its kind and ties
-    /// are broken the same way everywhere.
+    /// A tournament tree: the head of each kind at `KINDS + kind`, and at every place
+    /// before that the lesser of its two children, so that place 1 has the least of
+    /// all. The low bits of a key are the kind, which breaks ties the same way
+    /// everywhere.
     least: [u64; 2 * KINDS],
-    /// What the first of each kind is: at hand as soon as the kind is known.
+    /// The head's event of each kind, beside the tree so that it is fetched at once.
     first_events: [u32; KINDS],
 }
 
@@ -169,9 +167,8 @@ impl EventQueue {
         }
     }
 
-    /// Adds an event that others of its kind come after, or for which there is
-    /// no room yet. Apart, and the last thing that is called, so that the usual
-    /// way has no registers to save.
+    /// Adds an event before others of its kind, or to a ring without room. A function
+    /// of its own in tail position, so that the usual path has no registers to save.
     #[inline(never)]
     fn push_in_order(&mut self, key: u64, event: u32) {
         let kind = key as usize % KINDS;
@@ -179,7 +176,7 @@ impl EventQueue {
         self.set_first(kind, self.rings[kind].head());
     }
 
-    /// A kind has another first event, or none.
+    /// Sets the first event of a kind, or that it has none.
     #[inline(always)]
     fn set_first(&mut self, kind: usize, (key, event): (u64, u32)) {
         self.first_events[kind % KINDS] = event;

@@ -1,6 +1,5 @@
-//! A set of so many keys that forgets the least recently used one for a new
-//! one. What belongs to a key is kept by whoever uses the set, by the key's
-//! place in it.
+//! A set of keys with a capacity, that evicts the least recently used key for a
+//! new one. What belongs to a key is kept by the set's user, by the key's index.
 
 /// "No entry".
 const NONE: u32 = u32::MAX;
@@ -21,8 +20,8 @@ pub(crate) struct Lru {
     newest: u32,
     oldest: u32,
     free: u32,
-    /// From a key to its entry, by open addressing.
-    places: Vec<u32>,
+    /// Hash table from a key to its entry, with open addressing.
+    buckets: Vec<u32>,
 }
 
 impl Lru {
@@ -33,7 +32,7 @@ impl Lru {
             newest: NONE,
             oldest: NONE,
             free: NONE,
-            places: vec![NONE; (capacity as usize * 2).next_power_of_two()],
+            buckets: vec![NONE; (capacity as usize * 2).next_power_of_two()],
         }
     }
 
@@ -43,43 +42,43 @@ impl Lru {
         self.newest = NONE;
         self.oldest = NONE;
         self.free = NONE;
-        self.places.fill(NONE);
+        self.buckets.fill(NONE);
     }
 
-    /// How many more keys it can take without forgetting one.
+    /// How many more keys it can take before it evicts one.
     pub(crate) fn room(&self) -> u32 {
         (self.capacity - self.entries.len()) as u32
     }
 
-    /// Where a key is.
+    /// The index of a key.
     pub(crate) fn find(&self, key: u32) -> Option<u32> {
-        let index = self.places[self.place(key)];
+        let index = self.buckets[self.bucket(key)];
         (index != NONE).then_some(index)
     }
 
-    /// The key at a place.
+    /// The key at an index.
     pub(crate) fn key(&self, index: u32) -> u32 {
         self.entries[index as usize].key
     }
 
-    /// The key that will be forgotten next for a new one.
-    pub(crate) fn next_out(&self) -> Option<u32> {
+    /// The index of the key that the next new one evicts; `None` while there is room.
+    pub(crate) fn victim(&self) -> Option<u32> {
         let full = self.entries.len() == self.capacity && self.free == NONE;
         (full && self.oldest != NONE).then_some(self.oldest)
     }
 
-    /// Marks a place as the last one used.
+    /// Marks the key at an index as the most recently used one.
     pub(crate) fn touch(&mut self, index: u32) {
         self.unlink(index);
         self.link_newest(index);
     }
 
-    /// Takes in a key that is not there, as the last one used. Returns its
-    /// place, which was [`Lru::next_out`]'s if there was no other.
+    /// Takes in a key that is not there as the most recently used one, and evicts
+    /// [`Lru::victim`] if there is no room. Returns its index.
     pub(crate) fn insert(&mut self, key: u32) -> u32 {
-        let index = if let Some(oldest) = self.next_out() {
+        let index = if let Some(oldest) = self.victim() {
             self.unlink(oldest);
-            self.forget(self.key(oldest));
+            self.remove_from_table(self.key(oldest));
             oldest
         } else if self.free != NONE {
             let index = self.free;
@@ -94,37 +93,37 @@ impl Lru {
             self.entries.len() as u32 - 1
         };
         self.entries[index as usize].key = key;
-        let place = self.place(key);
-        self.places[place] = index;
+        let bucket = self.bucket(key);
+        self.buckets[bucket] = index;
         self.link_newest(index);
         index
     }
 
-    /// Forgets a key, if it is there.
+    /// Removes a key, if it is there.
     pub(crate) fn remove(&mut self, key: u32) {
         let Some(index) = self.find(key) else {
             return;
         };
         self.unlink(index);
-        self.forget(key);
+        self.remove_from_table(key);
         self.entries[index as usize].older = self.free;
         self.free = index;
     }
 
-    /// Forgets the keys that `goes` says.
-    pub(crate) fn remove_if(&mut self, goes: impl Fn(u32) -> bool) {
+    /// Removes all keys that `matches`.
+    pub(crate) fn remove_if(&mut self, matches: impl Fn(u32) -> bool) {
         let mut index = self.newest;
         while index != NONE {
             let Entry { key, older, .. } = self.entries[index as usize];
-            if goes(key) {
+            if matches(key) {
                 self.remove(key);
             }
             index = older;
         }
     }
 
-    /// At least as many as there are keys: all that there were at once.
-    pub(crate) fn len(&self) -> usize {
+    /// The most keys that it has held at one time.
+    pub(crate) fn peak_len(&self) -> usize {
         self.entries.len()
     }
 
@@ -150,41 +149,41 @@ impl Lru {
         }
     }
 
-    /// Where a key is noted, or the free place where it would be.
-    fn place(&self, key: u32) -> usize {
-        let mask = self.places.len() - 1;
-        let mut place = Self::first_place(key, mask);
+    /// The bucket of a key, or the free one where it would go.
+    fn bucket(&self, key: u32) -> usize {
+        let mask = self.buckets.len() - 1;
+        let mut bucket = Self::home_bucket(key, mask);
         loop {
-            let index = self.places[place];
+            let index = self.buckets[bucket];
             if index == NONE || self.key(index) == key {
-                return place;
+                return bucket;
             }
-            place = (place + 1) & mask;
+            bucket = (bucket + 1) & mask;
         }
     }
 
-    fn first_place(key: u32, mask: usize) -> usize {
+    fn home_bucket(key: u32, mask: usize) -> usize {
         ((key as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize & mask
     }
 
-    /// Removes a key's note and moves those up that had to go past it.
-    fn forget(&mut self, key: u32) {
-        let mask = self.places.len() - 1;
-        let mut hole = self.place(key);
-        let mut place = hole;
+    /// Removes a key from the hash table and moves up the keys that it displaced.
+    fn remove_from_table(&mut self, key: u32) {
+        let mask = self.buckets.len() - 1;
+        let mut hole = self.bucket(key);
+        let mut bucket = hole;
         loop {
-            place = (place + 1) & mask;
-            let index = self.places[place];
+            bucket = (bucket + 1) & mask;
+            let index = self.buckets[bucket];
             if index == NONE {
                 break;
             }
-            let first = Self::first_place(self.key(index), mask);
-            // It may move up if its first place is not between hole and place.
-            if place.wrapping_sub(first) & mask >= place.wrapping_sub(hole) & mask {
-                self.places[hole] = index;
-                hole = place;
+            let home = Self::home_bucket(self.key(index), mask);
+            // A key may move up if its home is not between the hole and its bucket.
+            if bucket.wrapping_sub(home) & mask >= bucket.wrapping_sub(hole) & mask {
+                self.buckets[hole] = index;
+                hole = bucket;
             }
         }
-        self.places[hole] = NONE;
+        self.buckets[hole] = NONE;
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! Each part is a folder that owns its state, in this order from the host down:
 //! [`host_interface`], [`write_cache`] and [`read_cache`], [`gc`], [`ftl`],
-//! [`flash`]. What is below a part is handed to it as one piece ([`Controller`],
-//! [`gc::Media`]), and what it returns tells those above what they have to do.
-//! This file joins them and brings each its events.
+//! [`flash`]. A part is handed what is below it as one value ([`Controller`],
+//! [`gc::Media`]), and its return values tell the parts above what to do next.
+//! This file wires them and dispatches events.
 
 mod events;
 mod flash;
@@ -26,7 +26,7 @@ use std::sync::Arc;
 use blklab_blk::{Nanos, Op as HostOp};
 use blklab_stats::{DeviceStats, DriveTimeline};
 
-use crate::rng::Rng;
+use crate::Rng;
 use crate::spec::{Model, ModelType};
 use crate::{Command, CommandStatus, Completion, Device, DriveState, Identity};
 use events::{EventKind, EventQueue};
@@ -79,7 +79,8 @@ impl Model for SsdSpec {
     }
 }
 
-/// After this many events at one moment the drive is stuck.
+/// Time is checked once in this many events: a drive that had so many at one moment is
+/// stuck.
 const EVENTS_AT_ONE_MOMENT: u64 = 1 << 22;
 
 /// A solid state drive.
@@ -87,7 +88,7 @@ const EVENTS_AT_ONE_MOMENT: u64 = 1 << 22;
 pub struct Ssd {
     writes: WriteCache,
     controller: Controller,
-    /// When it was last checked whether time moves.
+    /// The time of the last check whether time moves.
     checked_at_ns: Option<u64>,
 }
 
@@ -140,9 +141,9 @@ impl Ssd {
         (host, ctx)
     }
 
-    /// What an event brings; whether that is the end of a command.
+    /// Handles an event. Returns whether it completed a command.
     #[inline(always)]
-    fn step(
+    fn handle_event(
         &mut self,
         (now_ns, kind, event): (u64, EventKind, u32),
         done: &mut Vec<Completion>,
@@ -160,7 +161,7 @@ impl Ssd {
         }
         match kind {
             EventKind::COMPLETED => self.complete(now_ns, event, done),
-            EventKind::COMMAND_READY => self.arrive(now_ns, event),
+            EventKind::COMMAND_READY => self.command_ready(now_ns, event),
             EventKind::WRITE_RECEIVED => self.start_write(now_ns, event),
             EventKind::DRAM_DONE => {
                 self.controller
@@ -181,8 +182,8 @@ impl Ssd {
         kind == EventKind::COMPLETED
     }
 
-    /// Whether nothing has moved since the last check. Then nothing ever will:
-    /// the drive falls silent, which whoever waits for it notices.
+    /// Whether time has stood still since the last check. Then the drive drops all
+    /// events, and whoever waits for a completion ends with an error.
     #[cold]
     fn is_stuck(&mut self, now_ns: u64) -> bool {
         let still = self.checked_at_ns == Some(now_ns);
@@ -193,8 +194,8 @@ impl Ssd {
         still
     }
 
-    /// A command has passed the controller, or a check among commands is due.
-    fn arrive(&mut self, now_ns: u64, index: u32) {
+    /// The controller has processed a command, or a fetch or an idle check is due.
+    fn command_ready(&mut self, now_ns: u64, index: u32) {
         match index {
             FETCH => {
                 let (host, mut ctx) = self.fetching();
@@ -203,11 +204,11 @@ impl Ssd {
             IDLE_CHECK => {
                 (self.controller.gc).fold_idle(&mut self.controller.media, now_ns);
             }
-            _ => self.command_arrived(now_ns, index),
+            _ => self.start_command(now_ns, index),
         }
     }
 
-    fn command_arrived(&mut self, now_ns: u64, index: u32) {
+    fn start_command(&mut self, now_ns: u64, index: u32) {
         let command = &self.controller.host.commands[index];
         if command.status != CommandStatus::Ok {
             return self.controller.host.finish(
@@ -248,14 +249,14 @@ impl Ssd {
         self.writes.start_write(&mut self.controller, now_ns, index);
     }
 
-    /// Gives waiting writes their places as long as there is room.
+    /// Places waiting writes as long as there is room.
     fn admit(&mut self, now_ns: u64) {
         self.writes.admit(&mut self.controller, now_ns);
     }
 
-    /// Handles what ended in the flash.
+    /// Handles the transactions that ended in the flash.
     fn handle_finished(&mut self, now_ns: u64) {
-        // Nothing new ends while these are handled: that takes another step.
+        // Handling them adds none: that takes another event.
         let mut place = 0;
         while let Some(index) = self.controller.media.flash.finished(place) {
             self.transaction_done(now_ns, index);
@@ -305,7 +306,7 @@ impl Ssd {
         self.controller.media.flash.forget(index);
     }
 
-    /// A transaction has ended that is not among the most common ones.
+    /// Handles the end of a transaction from one of the rarer sources.
     fn other_done(&mut self, now_ns: u64, op: &Transaction) {
         match op.source {
             Source::Host | Source::Program | Source::Rewrite => {}
@@ -332,7 +333,7 @@ impl Ssd {
         }
     }
 
-    /// Collection has come this far: writes may find room.
+    /// Admits waiting writes if what collection has done may have made room for them.
     fn admit_after(&mut self, now_ns: u64, progress: Progress) {
         let admits = match progress {
             Progress::None => false,
@@ -344,7 +345,7 @@ impl Ssd {
         }
     }
 
-    /// A page is on the flash.
+    /// A page is programmed.
     fn program_done(&mut self, now_ns: u64, record: u32) {
         self.controller.media.flash.forget_writers(record);
         if self.controller.media.ftl.record(record).stream.is_of_host() {
@@ -380,7 +381,7 @@ impl Ssd {
                     let active = &mut self.controller.host.commands[command];
                     active.parts -= 1;
                     if active.parts == 0 {
-                        self.go_on_mapped(now_ns, command);
+                        self.continue_mapped(now_ns, command);
                     }
                 }
             }
@@ -391,7 +392,7 @@ impl Ssd {
     }
 
     /// A command has all entries of the map that it waited for.
-    fn go_on_mapped(&mut self, now_ns: u64, command: u32) {
+    fn continue_mapped(&mut self, now_ns: u64, command: u32) {
         match self.controller.host.commands[command].op {
             HostOp::Discard => {
                 (self.controller.host).finish(self.controller.media.flash.events(), now_ns, command)
@@ -428,7 +429,7 @@ impl Ssd {
         self.controller.gc.host_is_active(at_ns);
         if self.controller.host.arbitrates() {
             let (host, mut ctx) = self.fetching();
-            host.fetch_in_its_place(&mut ctx, at_ns);
+            host.fetch_after_completion(&mut ctx, at_ns);
         }
         self.controller
             .host
@@ -451,7 +452,7 @@ impl Device for Ssd {
         };
         match (command.op, self.controller.host.commands[index].status) {
             (HostOp::Read, CommandStatus::Ok) => self.start_read(at_ns, index),
-            _ => self.command_arrived(at_ns, index),
+            _ => self.start_command(at_ns, index),
         }
     }
 
@@ -466,7 +467,7 @@ impl Device for Ssd {
     fn advance_to_completion(&mut self, limit: Nanos, done: &mut Vec<Completion>) -> Nanos {
         let (mut limit_ns, mut last) = (limit.0, EventQueue::until(limit.0));
         while let Some(event) = self.controller.media.flash.events().pop_due(last) {
-            if self.step(event, done) {
+            if self.handle_event(event, done) {
                 // What else happens at this time still belongs to it.
                 (limit_ns, last) = (event.0, EventQueue::until(event.0));
             }
@@ -490,11 +491,11 @@ impl Device for Ssd {
 
     fn reset_stats(&mut self, now: Nanos) {
         self.controller.media.stats = DeviceStats {
-            // Nobody hears of it but by this.
+            // Nothing else reports that a drive was too full.
             too_full: self.controller.media.stats.too_full,
             ..DeviceStats::default()
         };
-        // What is under way counts from now on.
+        // Stalls and collections in progress count from now on.
         self.controller.media.stats.collection.writes_stalled =
             self.controller.host.count_stalls_from(now.0);
         self.controller.gc.count_from(now.0);

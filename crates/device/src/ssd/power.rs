@@ -1,9 +1,9 @@
-//! Loss of power, and what the drive does when it is back.
+//! Loss of power, and recovery.
 //!
-//! Commands under way are never answered. With capacitors all of DRAM reaches
-//! the flash; without, what was not programmed is gone, a page whose program
-//! was under way is spoiled, and a block whose erase was under way has to be
-//! erased again. Discards are in a log that a flush programs.
+//! Commands in progress never complete. With capacitors all of DRAM reaches the
+//! flash; without them, data that was not programmed is lost, a page whose program
+//! was interrupted is unreadable, and a block whose erase was interrupted has to
+//! be erased again. Discards are lost unless a flush has programmed their log.
 
 use blklab_blk::Nanos;
 

@@ -1,9 +1,10 @@
-//! Objects in one array, named by index. The place that was given back last is
-//! used first, so nothing is allocated once there are as many as ever at once.
+//! Objects in one array, named by index. A place that was given back is used
+//! again, so memory is allocated only while the number of objects reaches a new
+//! high.
 
 use std::ops::{Index, IndexMut};
 
-/// The objects.
+/// The array, and its free places, the last one freed first.
 #[derive(Clone, Debug)]
 pub(crate) struct Slab<T> {
     items: Vec<T>,
@@ -30,8 +31,8 @@ impl<T> Slab<T> {
         }
     }
 
-    /// A place for the caller to fill in field by field: it holds `blank`, or
-    /// what was there before.
+    /// A place for the caller to fill in field by field: it holds `blank`, or the
+    /// object that was there before.
     #[inline(always)]
     pub(crate) fn take(&mut self, blank: impl FnOnce() -> T) -> u32 {
         match self.free.pop() {
@@ -76,7 +77,7 @@ impl<T> Slab<T> {
             .collect()
     }
 
-    /// What is in every place, given back or not.
+    /// All places, free ones included.
     pub(crate) fn as_slice(&self) -> &[T] {
         &self.items
     }

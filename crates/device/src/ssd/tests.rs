@@ -22,7 +22,7 @@ mod waits;
 
 use blklab_blk::{Nanos, Op, Sector};
 
-use crate::rng::Rng;
+use crate::Rng;
 use crate::spec::Interface;
 use crate::ssd::{Ssd, SsdSpec};
 use crate::{Command, Completion, Device};

@@ -1,5 +1,6 @@
 //! ONFI's cache commands: a die takes the data of its next program while its array
-//! is at the last one, and reads on while what it has read goes out.
+//! executes the one before, and reads the next page while the data of the one before
+//! goes out.
 
 use blklab_stats::Work;
 
@@ -11,9 +12,8 @@ use crate::ssd::flash::unit::{Loaded, Phase, Unit};
 use crate::ssd::spec::Scheduling;
 
 impl Flash {
-    /// Whether the data of a unit's next program may go over the bus while its
-    /// array is at the last one: ONFI's page cache program. (While that one's own
-    /// data is on the bus, the bus is not free.)
+    /// Whether the data of a unit's next program may go over the bus while its array
+    /// executes the one before: ONFI's page cache program.
     #[inline]
     pub(crate) fn can_load(&self, unit: &Unit) -> bool {
         self.flash.cache_program
@@ -25,7 +25,7 @@ impl Flash {
             && self.choose(unit, false) == Some(Queue::Programs)
     }
 
-    /// Carries the data of a unit's next program to its cache register.
+    /// Transfers the data of a unit's next program to its cache register.
     #[inline(never)]
     pub(crate) fn load_next(&mut self, now_ns: u64, unit_index: u32) -> bool {
         let group = self.pick(now_ns, unit_index, false);
@@ -52,7 +52,8 @@ impl Flash {
         true
     }
 
-    /// The array goes on with what is in the cache register, or will be.
+    /// The array begins the program whose data is in the cache register or on its way
+    /// there.
     #[inline(never)]
     pub(crate) fn program_loaded(&mut self, now_ns: u64, unit_index: u32) {
         let unit = &mut self.units[unit_index as usize];
@@ -69,7 +70,7 @@ impl Flash {
             .push(EventKind::ARRAY_CHANGED, unit.done_ns, unit_index);
         let unit = &self.units[unit_index as usize];
         if self.will_suspend(now_ns, unit) {
-            // Reads could not stop the last one, with data in the register.
+            // Reads could not suspend the program before while the register was full.
             let (channel_index, bit) = (unit.channel, unit.bit);
             self.channels[channel_index as usize].set_ready(now_ns, bit);
         }
@@ -89,8 +90,8 @@ impl Flash {
 }
 
 impl Flash {
-    /// What the array has read goes to the cache register, and out from there;
-    /// the array may go on.
+    /// Moves what the array has read to the cache register, from where it goes out; the
+    /// array is free for the next read.
     #[inline(never)]
     pub(crate) fn fill_cache_register(&mut self, now_ns: u64, unit_index: u32) {
         let unit = &mut self.units[unit_index as usize];
@@ -100,13 +101,13 @@ impl Flash {
         let channel = &mut self.channels[channel_index as usize];
         while index != NONE {
             channel.put_output(now_ns, index);
-            self.transactions.is_ready(index, now_ns);
+            self.transactions.set_ready_since(index, now_ns);
             index = self.transactions[index].next;
         }
     }
 
-    /// Starts the next read of a die whose cache register is full, before that
-    /// goes out: ONFI's read cache command does both at once.
+    /// Starts the next read of a die whose cache register is full before that data goes
+    /// out: ONFI's read cache command overlaps the two.
     #[inline(never)]
     pub(crate) fn read_on(&mut self, now_ns: u64, channel_index: u32) -> bool {
         let mut waiting = self.ready_units(channel_index);

@@ -1,4 +1,4 @@
-//! A channel: the bus that units share, and who waits for it.
+//! A channel: the bus that units share, and what waits for it.
 
 use std::collections::VecDeque;
 
@@ -7,18 +7,19 @@ use blklab_stats::ChannelStats;
 use crate::ssd::flash::transaction::NONE;
 use crate::ssd::flash::unit::QueueClock;
 
-/// A bus, its units and its clocks.
+/// A bus, the units on it, and how long both were busy.
 #[derive(Clone, Debug)]
 pub(crate) struct Channel {
     pub(crate) free_ns: u64,
-    /// An event at `free_ns` is on its way.
+    /// An event at `free_ns` is scheduled.
     pub(crate) scheduled: bool,
     /// The host's command whose read used the bus last, [`NONE`] for others.
     pub(crate) reader: u32,
+    /// Reads whose data waits for the bus.
     output: VecDeque<u32>,
-    /// Units that could start something.
+    /// Units that could start an operation, as bits.
     ready: u64,
-    /// Whoever waits for the bus: data that is ready, units that could start.
+    /// How many reads with data and ready units wait for the bus.
     waiting: u32,
     /// The place of the unit whose turn it is.
     turn: u32,
@@ -50,10 +51,10 @@ impl Channel {
         }
     }
 
-    /// Who waits for the bus is about to change.
+    /// Accounts for the queue until now, before it changes.
     #[inline]
-    pub(crate) fn note_queue(&mut self, now_ns: u64) {
-        self.queue.was(now_ns, || self.waiting);
+    pub(crate) fn count_queue(&mut self, now_ns: u64) {
+        self.queue.accumulate(now_ns, || self.waiting);
     }
 
     /// How many wait for the bus.
@@ -62,7 +63,7 @@ impl Channel {
         self.waiting
     }
 
-    /// Units that could start something.
+    /// Units that could start an operation, as bits.
     #[inline]
     pub(crate) fn ready(&self) -> u64 {
         self.ready
@@ -76,21 +77,21 @@ impl Channel {
 
     #[inline]
     pub(crate) fn set_ready(&mut self, now_ns: u64, bit: u64) {
-        self.note_queue(now_ns);
+        self.count_queue(now_ns);
         self.waiting += (self.ready & bit == 0) as u32;
         self.ready |= bit;
     }
 
     #[inline]
     pub(crate) fn clear_ready(&mut self, now_ns: u64, bit: u64) {
-        self.note_queue(now_ns);
+        self.count_queue(now_ns);
         self.waiting -= (self.ready & bit != 0) as u32;
         self.ready &= !bit;
     }
 
     #[inline]
     pub(crate) fn put_output(&mut self, now_ns: u64, index: u32) {
-        self.note_queue(now_ns);
+        self.count_queue(now_ns);
         self.waiting += 1;
         self.output.push_back(index);
     }
@@ -100,12 +101,12 @@ impl Channel {
         if self.output.is_empty() {
             return None;
         }
-        self.note_queue(now_ns);
+        self.count_queue(now_ns);
         self.waiting -= 1;
         self.output.pop_front()
     }
 
-    /// As after a loss of power: nobody uses it or waits for it.
+    /// The channel after a loss of power: nothing uses it or waits for it.
     pub(crate) fn powered_off(&self, now_ns: u64) -> Channel {
         let stats = ChannelStats {
             bus_busy_ns: self.bus_busy_until(now_ns),
@@ -118,7 +119,7 @@ impl Channel {
         }
     }
 
-    /// The next unit in turn among those that could start something.
+    /// The next unit in turn among those that could start an operation.
     #[inline]
     pub(crate) fn next_ready(&self) -> u32 {
         let later = self.ready >> self.turn;
@@ -136,7 +137,7 @@ impl Channel {
         self.turn = if next < self.units { next } else { 0 };
     }
 
-    /// Neither taken nor promised to anybody.
+    /// Whether it is neither occupied nor about to be given to a waiter.
     #[inline]
     pub(crate) fn is_free(&self, now_ns: u64) -> bool {
         self.free_ns <= now_ns && !self.scheduled
@@ -164,15 +165,15 @@ impl Channel {
         }
     }
 
-    /// How long its bus was busy by `now_ns`. What is on its way was counted when
-    /// it began.
+    /// How long its bus was busy by `now_ns`. A transfer in progress was counted in full
+    /// when it began.
     fn bus_busy_until(&self, now_ns: u64) -> u64 {
         let ahead_ns = self.free_ns.saturating_sub(now_ns);
         self.stats.bus_busy_ns.saturating_sub(ahead_ns)
     }
 
-    /// What was counted until `now_ns`, the work in progress included: under
-    /// steady writes a channel is never idle.
+    /// Counters until `now_ns`, including the operations in progress: under steady
+    /// writes a channel is never idle.
     pub(crate) fn stats(&self, now_ns: u64) -> ChannelStats {
         let mut stats = self.stats.clone();
         if self.active > 0 {

@@ -1,16 +1,16 @@
-//! What of a page crosses the channel: whole codewords, for the controller can
-//! check and correct no less.
+//! Bytes of a page that cross the channel: whole codewords, since the controller
+//! can check and correct no less.
 
 use crate::ssd::spec::SsdSpec;
 
-/// How pages are cut.
+/// How pages are divided into codewords and map units.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Codewords {
     codeword_bytes: u32,
     unit_bytes: u32,
     slots_per_page: u32,
-    /// What a read of the host's takes at least: a codeword, or the whole unit
-    /// where a read cache keeps units.
+    /// The least that a host read transfers: a codeword, or the whole unit where a read
+    /// cache keeps units.
     least_bytes: u32,
 }
 
@@ -27,9 +27,8 @@ impl Codewords {
         }
     }
 
-    /// Bytes on the channel of `from..to` of the address space, which are of one
-    /// map unit and that a read of the host's wants, where nothing else is read
-    /// with them.
+    /// Bytes on the channel of a host read of `from..to` of the address space, which
+    /// lies within one map unit, where nothing else of its page is read with it.
     #[inline]
     pub(crate) fn of_part(&self, from: u64, to: u64) -> u64 {
         let mask = self.least_bytes as u64 - 1;
@@ -54,14 +53,14 @@ impl Codewords {
 pub(crate) struct PageRead {
     /// On the channel.
     pub(crate) bytes: u64,
-    /// Which codewords are among these, where one holds several units. Such a
-    /// page has 64 at most.
+    /// The codewords among these, as bits, where one holds several units. Such a page
+    /// has at most 64.
     codewords: u64,
 }
 
 impl PageRead {
-    /// The unit at a physical slot is read, too; alone it would be `alone_bytes` on
-    /// the channel.
+    /// Adds the unit at a physical slot, which alone would be `alone_bytes` on the
+    /// channel.
     #[inline]
     pub(crate) fn add(&mut self, page: &Codewords, at: u32, alone_bytes: u64) {
         if page.codeword_bytes > page.unit_bytes {

@@ -1,13 +1,13 @@
-//! What the flash counts, and how it is told.
+//! Counters of the flash, and how they are reported.
 
 use blklab_stats::{ChannelStats, DeviceStats, DieStats};
 
 use crate::ssd::flash::Flash;
-use crate::ssd::flash::paq;
+use crate::ssd::flash::paq::PaqCounts;
 
-/// Counts of the whole flash.
+/// Counters of the whole flash.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct FlashCounts {
     pub(crate) erases: u64,
     pub(crate) behind_writes: u64,
     pub(crate) behind_writes_ns: u64,
@@ -19,11 +19,11 @@ pub(crate) struct Counts {
     pub(crate) copybacks: u64,
     pub(crate) cache_reads: u64,
     pub(crate) cache_programs: u64,
-    pub(crate) paq: paq::Counts,
+    pub(crate) paq: PaqCounts,
 }
 
-impl Counts {
-    /// A read of the host's lost so much time to collection.
+impl FlashCounts {
+    /// Counts the time that a host read has waited for collection.
     #[inline]
     pub(crate) fn waited_for_collection(&mut self, lost_ns: u64) {
         self.behind_collection += (lost_ns > 0) as u64;
@@ -71,8 +71,8 @@ impl Flash {
             .collect();
     }
 
-    /// How long each plane has worked until now. What is under way was counted
-    /// when it began.
+    /// How long each plane has been busy until now. Operations in progress were counted
+    /// in full when they began.
     pub(crate) fn planes_busy_until(&self, now_ns: u64) -> Vec<u64> {
         let mut busy_ns = self.plane_busy_ns.clone();
         for unit in &self.units {
@@ -87,7 +87,7 @@ impl Flash {
     }
 
     pub(crate) fn reset_stats(&mut self, now_ns: u64) {
-        self.counts = Counts::default();
+        self.counts = FlashCounts::default();
         let until_now_ns = self.planes_busy_until(now_ns);
         for (busy_ns, until_now_ns) in self.plane_busy_ns.iter_mut().zip(until_now_ns) {
             *busy_ns -= until_now_ns;

@@ -1,9 +1,10 @@
-//! A command on its way: over the bus, then in the array, and what it has waited for.
+//! The execution of a flash command, over the bus and in the array, and what it has
+//! waited for.
 //!
-//! An operation waits for its die as long as that has other work in hand, and
-//! for its channel when it could go on and the bus is taken. A read's command
-//! and its data may both wait. Pages of one read that wait for nobody but each
-//! other do not count: the request as a whole was not held up.
+//! A transaction waits for its die while that is busy with others, and for its channel
+//! when it could proceed and the bus is taken. A read's command and its data may both
+//! wait. Pages of one read that wait only for each other do not count, since the
+//! request as a whole was not delayed.
 
 use blklab_stats::{Wait, Waits, Work};
 
@@ -38,14 +39,13 @@ impl Flash {
         unit.kind = kind;
         match kind {
             Operation::Read => unit.reads_in_a_row = unit.reads_in_a_row.saturating_add(1),
-            // Parts of a page that is not complete cost no turn.
+            // A part of a page that is not yet complete takes no array time.
             _ if array_ns > 0 => unit.reads_in_a_row = 0,
             _ => {}
         }
-        // While the array is being stopped, its die alone is busy.
+        // `delay_ns` is the time to suspend: the die is busy then, the bus is not.
         unit.began_ns = channel.free_ns + delay_ns;
         unit.done_ns = unit.began_ns + array_ns;
-        // The array is not free while it is being stopped.
         unit.busy_ns += delay_ns + array_ns;
         unit.commands += 1;
         if kind != Operation::Read {
@@ -70,8 +70,7 @@ impl Flash {
         }
     }
 
-    /// How long a command takes the bus, and then the array. Counts what it
-    /// does.
+    /// Bus time and array time of a command, which is counted.
     #[inline(always)]
     pub(crate) fn transfer(&mut self, now_ns: u64, unit_index: u32, group: List) -> (u64, u64) {
         let command_ns = self.timing.command_ns(self.transactions[group.head()].kind);
@@ -86,8 +85,8 @@ impl Flash {
         }
     }
 
-    /// What the others of a multi-plane command add to its time on the bus, and
-    /// the longest of their times in the array.
+    /// What the further planes of a multi-plane command add to its bus time, and the
+    /// longest of their array times.
     fn transfer_others(&mut self, now_ns: u64, unit_index: u32, group: List) -> (u64, u64) {
         self.counts.multi_plane += 1;
         let (mut bus_ns, mut array_ns) = (0, 0);
@@ -101,7 +100,7 @@ impl Flash {
         (bus_ns, array_ns)
     }
 
-    /// How long one operation's data takes the bus, and itself the array.
+    /// Bus time of a transaction's data, and its array time.
     #[inline(always)]
     fn count_op(&mut self, now_ns: u64, unit_index: u32, index: u32) -> (u64, u64) {
         let op = &self.transactions[index];
@@ -139,8 +138,8 @@ impl Flash {
         (data_ns, array_ns)
     }
 
-    /// What an operation makes of its plane's page register; returns what that
-    /// needs of the bus, and the time in the array with it.
+    /// Updates the plane's page register for a transaction. Returns the bus time that
+    /// this needs, and the array time with the register taken into account.
     #[inline(never)]
     fn use_register(&mut self, index: u32, page: u32, array_ns: u64) -> (u64, u64) {
         let op = &self.transactions[index];
@@ -149,8 +148,8 @@ impl Flash {
             Operation::Read if !op.slc => Some((op.block, page)),
             _ => None,
         };
-        let held = std::mem::replace(&mut self.sensed[op.plane as usize], holds);
-        // Another part of a page is asked for while it is there.
+        let held = std::mem::replace(&mut self.page_registers[op.plane as usize], holds);
+        // Another part of a physical page that is in the register needs no array time.
         let is_there = holds.is_some() && holds == held && self.timing.has_parts();
         if op.kind == Operation::Read && is_there {
             return (0, 0);
@@ -164,7 +163,7 @@ impl Flash {
 }
 
 impl Flash {
-    /// The command of the host that all of a group are reads of, if there is one.
+    /// The host command that all of a group are reads of, if there is one.
     #[inline(always)]
     pub(crate) fn reader_of(&self, group: List) -> u32 {
         let reader = self.transactions[group.head()].reader();
@@ -176,7 +175,7 @@ impl Flash {
 }
 
 impl Transaction {
-    /// Whether a request may wait for it.
+    /// Whether a host command may wait for it.
     #[inline(always)]
     pub(crate) fn is_awaited(&self) -> bool {
         match self.kind {
@@ -188,8 +187,8 @@ impl Transaction {
 }
 
 impl Unit {
-    /// An operation starts that could since `ready_ns`, on a unit that is idle or
-    /// stopped for it: what has it waited for?
+    /// What a transaction has waited for that starts now and could have started at
+    /// `ready_ns`, on a unit that is idle or was suspended for it.
     #[inline(always)]
     pub(crate) fn start_waits(
         &self,
@@ -212,7 +211,7 @@ impl Unit {
 }
 
 impl Channel {
-    /// A read's data gets the bus: did it wait?
+    /// A read's data gets the bus: notes whether it waited for that.
     #[inline(always)]
     pub(crate) fn note_output_wait(
         &self,

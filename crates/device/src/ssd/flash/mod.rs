@@ -1,11 +1,11 @@
 //! The flash behind its channels: who gets which die and which bus when.
 //!
-//! A *unit* is the smallest part that executes a command of its own (a
-//! package, a die or a plane, as the drive says). A read takes its channel for
-//! the command, its unit for the array time, and the channel again for the
-//! data; a program takes the channel for command and data, then the unit. A
-//! bus that becomes free first carries data out that is ready, then commands to
-//! idle units in turn, as MQSim does (Tavakkol et al., FAST 2018, section 4).
+//! A *unit* is the smallest part that executes a command of its own: a package,
+//! a die or a plane (`flash.interleave`). A read takes its channel for the command,
+//! its unit for the array time, and the channel again for the data; a program takes
+//! the channel for command and data, then the unit. A bus that becomes free first
+//! transfers data that is ready, then commands to idle units in turn, as MQSim does
+//! (Tavakkol et al., FAST 2018, section 4).
 
 mod cache_commands;
 mod channel;
@@ -33,7 +33,7 @@ use crate::ssd::flash::transaction::{
 };
 use crate::ssd::spec::{FlashSpec, Interleave, Scheduling, SsdSpec};
 use channel::Channel;
-use counts::Counts;
+use counts::FlashCounts;
 use multi_plane::{Partners, QueuedReads};
 use program_queues::Programs;
 use scheduling::Queue;
@@ -49,41 +49,41 @@ pub(crate) struct Flash {
     /// By plane.
     planes: Vec<PlaneAddress>,
     plane_busy_ns: Vec<u64>,
-    /// Block and physical page in each plane's page register, where pages are
-    /// parts of physical ones.
-    sensed: Vec<Option<(u32, u32)>>,
+    /// Block and physical page in each plane's page register, where that makes a
+    /// difference (see [`Timing::physical_page`]).
+    page_registers: Vec<Option<(u32, u32)>>,
     queued_reads: QueuedReads,
     programs: Programs,
     partners: Partners,
     flash: FlashSpec,
     timing: Timing,
     scheduling: Scheduling,
-    /// Idle dies get the commands of their reads before data that is ready goes.
+    /// Idle dies get the commands of their reads before data that is ready goes out.
     commands_first: bool,
     reads_in_a_row: u32,
-    /// Under strict first-come order: what has not started yet, oldest first.
-    in_order: VecDeque<u64>,
-    /// How many callers queue operations that are to start together.
+    /// Under [`Scheduling::Fcfs`]: arrival numbers of what has not started, oldest first.
+    fcfs_order: VecDeque<u64>,
+    /// Depth of [`Flash::gather`] calls: while it is above 0, nothing starts.
     gathering: u32,
-    /// The units of these operations.
+    /// The units of transactions that were queued meanwhile.
     gathered: Vec<u32>,
-    counts: Counts,
-    /// Writes down what happens, where somebody asked for it.
+    counts: FlashCounts,
+    /// Records the timeline, where that is asked for.
     recorder: Option<Box<Recorder>>,
-    /// Operations that ended, for whoever started them.
+    /// Transactions that ended in the array and have not been handled.
     finished: Vec<u32>,
 }
 
-/// Programs that were changing the array when the power went.
+/// Programs that were in the array when the power was lost.
 #[derive(Debug, Default)]
-pub(crate) struct Interrupted {
+pub(crate) struct InterruptedPrograms {
     /// The records of pages.
     pub(crate) records: Vec<u32>,
     /// Programs of pages of the map.
     pub(crate) map_programs: Vec<Transaction>,
 }
 
-impl Interrupted {
+impl InterruptedPrograms {
     fn add(&mut self, transactions: &Transactions, group: List) {
         self.records.extend(transactions.programs_of(group));
         self.map_programs
@@ -119,7 +119,7 @@ impl Flash {
                 .map(|plane| PlaneAddress::new(plane, planes_per_unit, geometry.planes_per_die))
                 .collect(),
             plane_busy_ns: vec![0; geometry.planes() as usize],
-            sensed: vec![None; geometry.planes() as usize],
+            page_registers: vec![None; geometry.planes() as usize],
             queued_reads: QueuedReads::new(geometry.planes()),
             programs: Programs::new(geometry.planes(), &partners),
             partners,
@@ -129,22 +129,22 @@ impl Flash {
             commands_first: spec.channel.commands_first
                 || spec.controller.scheduling == Scheduling::Paq,
             reads_in_a_row: spec.controller.reads_in_a_row,
-            in_order: VecDeque::new(),
+            fcfs_order: VecDeque::new(),
             gathering: 0,
             gathered: Vec::with_capacity(64),
-            counts: Counts::default(),
+            counts: FlashCounts::default(),
             recorder: None,
             finished: Vec::with_capacity(64),
         }
     }
 
-    /// What will happen inside the drive.
+    /// The drive's event queue.
     #[inline(always)]
     pub(crate) fn events(&mut self) -> &mut EventQueue {
         &mut self.events
     }
 
-    /// When the next of that is due; `u64::MAX` when there is none.
+    /// When the next event is due; `u64::MAX` when there is none.
     #[inline(always)]
     pub(crate) fn next_event_ns(&self) -> u64 {
         self.events.next_ns()
@@ -156,13 +156,13 @@ impl Flash {
         &self.transactions[index]
     }
 
-    /// Forgets one that has ended.
+    /// Removes a transaction that has ended.
     #[inline(always)]
     pub(crate) fn forget(&mut self, index: u32) {
         self.transactions.remove(index);
     }
 
-    /// What one waits and has waited for.
+    /// What a transaction waits and has waited for.
     #[inline(always)]
     pub(crate) fn waiting(&self, index: u32) -> &Waiting {
         &self.transactions.waiting[index as usize]
@@ -186,30 +186,30 @@ impl Flash {
         self.finished.get(place).copied()
     }
 
-    /// All that had ended has been handled.
+    /// Clears that list, once all on it have been handled.
     #[inline(always)]
     pub(crate) fn clear_finished(&mut self) {
         self.finished.clear();
     }
 
-    /// Nothing that was to happen does.
+    /// Drops all events.
     pub(crate) fn stop(&mut self) {
         self.events = EventQueue::new();
     }
 
-    /// A controller knows all pages of a command before it tells the flash of the
-    /// first, so pages on several planes of a die that is idle are one multi-plane
-    /// command. (MQSim hands all transactions of a request to its scheduling unit
-    /// before that looks at any chip, too.)
+    /// Queues transactions without starting any until [`Flash::start_gathered`]: a
+    /// controller knows all pages of a command before it issues the first, so that
+    /// pages on several planes of an idle die become one multi-plane command. (MQSim
+    /// also hands all transactions of a request to its scheduling unit before that
+    /// looks at any chip.)
     ///
-    /// Until [`Flash::start_gathered`] operations are queued and nothing
-    /// starts. Calls may be nested; the last to end counts.
+    /// Calls may be nested; the outermost end starts.
     #[inline]
     pub(crate) fn gather(&mut self) {
         self.gathering += 1;
     }
 
-    /// Starts what may start of what has been queued meanwhile.
+    /// Starts what may start of the transactions gathered.
     #[inline]
     pub(crate) fn start_gathered(&mut self, now_ns: u64) {
         self.gathering -= 1;
@@ -225,20 +225,20 @@ impl Flash {
         self.gathered.clear();
     }
 
-    /// Stops everything at once. Returns whose programs were changing the array.
-    pub(crate) fn power_off(&mut self, now_ns: u64) -> Interrupted {
-        let mut interrupted = Interrupted::default();
+    /// Stops everything at once. Returns the programs that were in the array.
+    pub(crate) fn power_off(&mut self, now_ns: u64) -> InterruptedPrograms {
+        let mut interrupted = InterruptedPrograms::default();
         self.plane_busy_ns = self.planes_busy_until(now_ns);
         for unit in &mut self.units {
             if unit.phase != Phase::Idle {
                 let channel = &mut self.channels[unit.channel as usize];
-                // What was going to arrive at an idle drive may have started.
+                // A command to an idle drive may have begun ahead of `now_ns`.
                 channel.leave(now_ns.max(channel.active_since_ns));
             }
             if let Some(stopped) = unit.suspended {
                 interrupted.add(&self.transactions, stopped.group);
             }
-            // Before that its data was still on the bus.
+            // Before `began_ns` its data was still on the bus.
             if unit.phase == Phase::Busy && unit.began_ns <= now_ns {
                 interrupted.add(&self.transactions, unit.group);
             }
@@ -254,32 +254,31 @@ impl Flash {
         self.events = EventQueue::new();
         self.queued_reads.clear();
         self.programs.clear();
-        self.in_order.clear();
+        self.fcfs_order.clear();
         self.finished.clear();
         interrupted
     }
 
-    /// How much there is to do before a plane's die could begin something:
-    /// operations of the die before those of its channel.
+    /// How much is queued before a plane's die could begin something new: primarily by
+    /// the die's transactions, then by those waiting for its channel.
     #[inline]
-    pub(crate) fn load(&self, plane: u32) -> u64 {
+    pub(crate) fn backlog(&self, plane: u32) -> u64 {
         let unit = &self.units[self.planes[plane as usize].unit as usize];
         let channel = &self.channels[unit.channel as usize];
         let at_work = unit.phase != Phase::Idle || unit.suspended.is_some();
         (unit.queued as u64 + at_work as u64) << 32 | channel.waiting() as u64
     }
 
-    /// Queues an operation. Inlined as far as this, so that it is made where it
-    /// will lie.
+    /// Queues a transaction. Inlined this far so that it is built in place.
     #[inline(always)]
     pub(crate) fn enqueue(&mut self, now_ns: u64, op: Transaction) -> u32 {
         let index = self.transactions.insert(op);
-        self.enqueue_kept(now_ns, index);
+        self.enqueue_inserted(now_ns, index);
         index
     }
 
-    fn enqueue_kept(&mut self, now_ns: u64, index: u32) {
-        self.transactions.is_ready(index, now_ns);
+    fn enqueue_inserted(&mut self, now_ns: u64, index: u32) {
+        self.transactions.set_ready_since(index, now_ns);
         let op = &mut self.transactions[index];
         let address = self.planes[op.plane as usize];
         (op.place, op.die) = (address.place, address.die);
@@ -299,7 +298,7 @@ impl Flash {
             && self.scheduling != Scheduling::Fcfs
             && self.gathering == 0
         {
-            // Nobody is in the way: the most common case needs no queue.
+            // The unit and its channel are free: the most common case needs no queue.
             unit.group.push(&mut self.transactions, index);
             self.execute(now_ns, unit_index, 0);
             return;
@@ -317,12 +316,12 @@ impl Flash {
         };
         match (list, source) {
             (None, _) => self.programs.push(&mut self.transactions, unit, index),
-            // Whole commands wait for a page of the map.
+            // Whole commands wait for a page of the map, so it goes first.
             (Some(list), Source::MapFetch | Source::MapMerge)
                 if self.scheduling != Scheduling::Fcfs =>
             {
-                // It counts as no younger than what it goes before, else an
-                // erase could pass that and take its page.
+                // It takes the arrival number of the read that it passes: with a later
+                // one an erase could go before that read and destroy its page.
                 if !list.is_empty() {
                     self.transactions[index].arrival = self.transactions[list.head()].arrival;
                 }
@@ -331,7 +330,7 @@ impl Flash {
             (Some(list), _) => list.push(&mut self.transactions, index),
         }
         if self.scheduling == Scheduling::Fcfs && priority != Priority::Background {
-            self.in_order.push_back(self.transactions[index].arrival);
+            self.fcfs_order.push_back(self.transactions[index].arrival);
         }
         if ready {
             self.wake(now_ns, unit_index);
@@ -350,7 +349,7 @@ impl Flash {
         let unit = &self.units[unit_index as usize];
         op.ready = true;
         op.collection_clock_ns = unit.collecting.read(now_ns);
-        self.transactions.is_ready(index, now_ns);
+        self.transactions.set_ready_since(index, now_ns);
         self.wake(now_ns, unit_index);
     }
 
@@ -371,15 +370,15 @@ impl Flash {
         self.flash.read_ns.iter().copied().max().unwrap_or(0)
     }
 
-    /// A unit may have something to start: now, or when its bus is free.
+    /// Starts what a unit may have to start, now or when its bus is free.
     #[inline]
     fn wake(&mut self, now_ns: u64, unit_index: u32) {
         if self.gathering > 0 {
             return self.gathered.push(unit_index);
         }
         let unit = &self.units[unit_index as usize];
-        // A unit whose data is on the bus can be stopped once that is there, which
-        // is when the bus is free.
+        // A unit whose data is on the bus can be suspended once the data is there,
+        // which is when the bus is free.
         let has_reason = match unit.phase {
             Phase::Busy => self.will_suspend(now_ns, unit) || self.can_load(unit),
             _ => self.may_start(now_ns, unit),
@@ -434,7 +433,7 @@ impl Flash {
         self.bus_free(now_ns, channel_index);
     }
 
-    /// A bus is free that somebody waits for.
+    /// A bus is free for whoever waits for it.
     #[inline]
     pub(crate) fn bus_free(&mut self, now_ns: u64, channel_index: u32) {
         let channel = &mut self.channels[channel_index as usize];
@@ -444,8 +443,8 @@ impl Flash {
         }
     }
 
-    /// The unit has nothing in hand any more; it goes on with what was stopped
-    /// or says that it could start something.
+    /// The unit has finished its command: it resumes what was suspended, or is ready to
+    /// start something else.
     #[inline(always)]
     fn release(&mut self, now_ns: u64, unit_index: u32) {
         let unit = &mut self.units[unit_index as usize];
@@ -466,7 +465,7 @@ impl Flash {
         }
     }
 
-    /// A unit's array is done, unless it was stopped meanwhile.
+    /// A unit's array is done, unless it was suspended meanwhile.
     pub(crate) fn array_done(&mut self, now_ns: u64, unit_index: u32) {
         let unit = &mut self.units[unit_index as usize];
         if unit.phase != Phase::Busy || unit.done_ns != now_ns {
@@ -489,17 +488,17 @@ impl Flash {
             if channel.is_free(now_ns) && !self.commands_first {
                 let first = index;
                 index = self.transactions[index].next;
-                self.carry(now_ns, channel_index, first);
+                self.transfer_out(now_ns, channel_index, first);
             }
             let channel = &mut self.channels[channel_index as usize];
             while index != NONE {
                 channel.put_output(now_ns, index);
-                self.transactions.is_ready(index, now_ns);
+                self.transactions.set_ready_since(index, now_ns);
                 index = self.transactions[index].next;
             }
         } else {
             if unit.done_ns > unit.began_ns {
-                // Its turn is over, which a stop for reads has not ended.
+                // A suspension for reads has not ended its turn; its end does.
                 unit.reads_in_a_row = 0;
             }
             while let Some(index) = unit.group.pop(&self.transactions) {
@@ -519,9 +518,9 @@ impl Flash {
         }
     }
 
-    /// Puts a read's data on the free bus.
+    /// Transfers a read's data over the free bus.
     #[inline(always)]
-    fn carry(&mut self, now_ns: u64, channel_index: u32, index: u32) {
+    fn transfer_out(&mut self, now_ns: u64, channel_index: u32, index: u32) {
         let channel = &mut self.channels[channel_index as usize];
         let op = &self.transactions[index];
         channel.occupy(now_ns, self.timing.data_ns(op.bytes));
@@ -541,8 +540,8 @@ impl Flash {
         }
     }
 
-    /// Gives the free bus to data that is ready, else to an idle unit; or the
-    /// other way round as far as that one has reads.
+    /// Gives the free bus to data that is ready, else to an idle unit; where commands
+    /// go first, to an idle unit that has reads.
     fn arbitrate(&mut self, now_ns: u64, channel_index: u32) {
         if self.commands_first
             && self.channels[channel_index as usize].has_output()
@@ -556,7 +555,7 @@ impl Flash {
         let channel = &mut self.channels[channel_index as usize];
         if let Some(index) = channel.take_output(now_ns) {
             channel.note_output_wait(now_ns, &mut self.transactions, index);
-            return self.carry(now_ns, channel_index, index);
+            return self.transfer_out(now_ns, channel_index, index);
         }
         while self.channels[channel_index as usize].ready() != 0 {
             let unit_index = self.channels[channel_index as usize].next_ready();
@@ -572,7 +571,7 @@ impl Flash {
         }
     }
 
-    /// Units of a channel that could start something.
+    /// Units of a channel that could start an operation, as bits.
     pub(crate) fn ready_units(&self, channel_index: u32) -> u64 {
         self.channels[channel_index as usize].ready()
     }

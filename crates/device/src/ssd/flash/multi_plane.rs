@@ -1,15 +1,15 @@
-//! Multi-plane commands: which operations on planes of a die run as one.
+//! Multi-plane commands: which transactions on planes of a die run as one.
 
 use crate::ssd::flash::transaction::{List, NONE, Operation, Transaction, Transactions};
 use crate::ssd::spec::{MultiPlane, SsdSpec};
 
-/// Which operations may run as one command.
+/// Which transactions may run as one command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Partners {
     pub(crate) planes_per_unit: u32,
     pub(crate) planes_per_die: u32,
     pub(crate) same_page: bool,
-    /// How far behind the first partners are looked for.
+    /// How many transactions behind the first are searched for partners.
     pub(crate) reach: u32,
     pub(crate) superpage: bool,
     /// Planes of a die are filled in step.
@@ -31,8 +31,8 @@ impl Partners {
         }
     }
 
-    /// How far behind the first partners are looked for. Programs of a stripe
-    /// are laid out so that planes work together.
+    /// How many transactions behind the first are searched for partners; all programs
+    /// of a superpage, which are laid out so that planes work together.
     #[inline]
     pub(crate) fn reach_of(&self, kind: Operation) -> u32 {
         match kind == Operation::Program && self.superpage {
@@ -41,13 +41,13 @@ impl Partners {
         }
     }
 
-    /// The plane of an operation as a bit within its unit.
+    /// The plane of a transaction as a bit within its unit.
     #[inline]
     pub(crate) fn bit(&self, op: &Transaction) -> u64 {
         1 << op.place
     }
 
-    /// The unit's planes that are in another die than that of an operation.
+    /// The unit's planes that are in another die than a transaction's.
     #[inline]
     pub(crate) fn other_dies(&self, op: &Transaction) -> u64 {
         let per_die = self.planes_per_die;
@@ -61,11 +61,10 @@ impl Partners {
         u64::MAX >> (64 - self.planes_per_unit)
     }
 
-    /// Whether two operations on different planes of a unit may run as one
-    /// command.
+    /// Whether two transactions on different planes of a unit may run as one command.
     #[inline]
     pub(crate) fn fit(&self, lead: &Transaction, other: &Transaction) -> bool {
-        // What most do not share comes first.
+        // The most selective condition comes first.
         (!self.same_page || lead.page == other.page)
             && lead.die == other.die
             && lead.kind == other.kind
@@ -75,8 +74,8 @@ impl Partners {
     }
 }
 
-/// Reads that are queued, by plane. While a plane is collected there are
-/// hundreds, and no partner needs to be looked for where there are none.
+/// Number of queued reads by plane: while a plane is collected there are hundreds, and
+/// the search for partners skips planes without any.
 #[derive(Clone, Debug)]
 pub(crate) struct QueuedReads(Vec<u32>);
 
@@ -91,7 +90,7 @@ impl QueuedReads {
         self.0[plane as usize] += 1;
     }
 
-    /// A command's operations, if they are reads, are not queued any more.
+    /// The reads of a command are not queued any more.
     #[inline(always)]
     pub(crate) fn take(&mut self, transactions: &Transactions, group: List) {
         let mut index = group.head();
@@ -117,48 +116,47 @@ impl QueuedReads {
     }
 }
 
-/// Planes where a program has to wait for an older one. Programs of a plane
-/// keep their order, since pages of a block are programmed in order. Where
-/// planes are filled in step, the host's data and what collection moves, which
-/// go to different blocks, do not wait for each other: else neither would find
-/// its row complete.
-pub(crate) struct Held {
+/// Planes where a program has to wait for an older one, since pages of a block are
+/// programmed in order. Where planes are filled in step, programs of the host and of
+/// collection, which go to different blocks, do not wait for each other: otherwise
+/// neither would find partners on all planes of its row.
+pub(crate) struct HeldPlanes {
     planes: [u64; 2],
-    apart: bool,
+    separate: bool,
 }
 
-impl Held {
-    pub(crate) fn nothing(partners: &Partners) -> Held {
-        Held {
+impl HeldPlanes {
+    pub(crate) fn none(partners: &Partners) -> HeldPlanes {
+        HeldPlanes {
             planes: [0; 2],
-            apart: partners.in_step,
+            separate: partners.in_step,
         }
     }
 
     /// Whether a program in a plane, by its bit, has to wait.
     #[inline]
     pub(crate) fn holds(&self, op: &Transaction, bit: u64) -> bool {
-        self.planes[(op.collects && self.apart) as usize] & bit != 0
+        self.planes[(op.collects && self.separate) as usize] & bit != 0
     }
 
-    /// Younger programs wait for this one.
+    /// Has younger programs of its plane wait for this one.
     #[inline]
     pub(crate) fn hold(&mut self, op: &Transaction, bit: u64) {
-        self.planes[(op.collects && self.apart) as usize] |= bit;
+        self.planes[(op.collects && self.separate) as usize] |= bit;
     }
 
     /// The planes in which every younger program has to wait.
     #[inline]
     fn whole(&self) -> u64 {
-        match self.apart {
+        match self.separate {
             true => self.planes[0] & self.planes[1],
             false => self.planes[0],
         }
     }
 }
 
-/// Takes the first of a list of reads, none of which has to wait, and partners
-/// for it on other planes of its die.
+/// Takes the first of a list of reads, all of which may start, and partners for it on
+/// other planes of its die; returns them and their number.
 #[inline(always)]
 pub(crate) fn take_reads(
     transactions: &mut Transactions,
@@ -172,8 +170,7 @@ pub(crate) fn take_reads(
     take_reads_of_several(transactions, list, partners, queued)
 }
 
-/// The same from a list of several. While a plane is collected there are
-/// hundreds, and few fit.
+/// The same from a list of several.
 fn take_reads_of_several(
     transactions: &mut Transactions,
     list: &mut List,
@@ -211,23 +208,23 @@ fn take_reads_of_several(
     (group, taken)
 }
 
-/// Takes the first operation that may start, and partners for it on other
-/// planes of its die.
+/// Takes the first transaction that may start, and partners for it on other planes of
+/// its die; returns them and their number.
 ///
-/// `kept` are planes of the unit where no erase may start; `only` is the one
+/// `no_erase` are planes of the unit where no erase may start; `only` is the one
 /// kind to take from a list of several.
 #[inline(always)]
 pub(crate) fn take_group(
     transactions: &mut Transactions,
     list: &mut List,
     partners: &Partners,
-    kept: u64,
+    no_erase: u64,
     only: Option<Operation>,
 ) -> (List, u32) {
     if list.is_single() && transactions[list.head()].ready {
         return (std::mem::replace(list, List::EMPTY), 1);
     }
-    take_group_of_several(transactions, list, partners, kept, only)
+    take_group_of_several(transactions, list, partners, no_erase, only)
 }
 
 /// The same from a list of several.
@@ -235,16 +232,15 @@ fn take_group_of_several(
     transactions: &mut Transactions,
     list: &mut List,
     partners: &Partners,
-    kept: u64,
+    no_erase: u64,
     only: Option<Operation>,
 ) -> (List, u32) {
     let mut group = List::EMPTY;
     let (mut before, mut index) = (NONE, list.head());
     let (mut lead, mut taken, mut looked) = (NONE, 0, 0);
-    // Closed are planes taken, and those of other dies. With all of them closed
-    // there is nothing more to be found.
+    // Planes that are taken or of other dies: the search ends when it has all.
     let mut closed = 0u64;
-    let mut held = Held::nothing(partners);
+    let mut held = HeldPlanes::none(partners);
     while index != NONE && closed != partners.all_planes() {
         let op = &transactions[index];
         let bit = partners.bit(op);
@@ -252,7 +248,7 @@ fn take_group_of_several(
             kind if only.is_some_and(|only| only != kind) => true,
             Operation::Read => false,
             Operation::Program => !op.ready || held.holds(op, bit),
-            Operation::Erase => kept & bit != 0,
+            Operation::Erase => no_erase & bit != 0,
         };
         let is_open = !waits && closed & bit == 0;
         if is_open && (taken == 0 || partners.fit(&transactions[lead], op)) {
@@ -285,7 +281,7 @@ fn take_group_of_several(
                 Operation::Program => held.whole(),
                 _ => 0,
             };
-            // Nobody is left to join it, or nobody near enough.
+            // No partner is left, or none within reach.
             if closed | waiting == partners.all_planes() || looked > partners.reach_of(kind) {
                 break;
             }

@@ -13,12 +13,12 @@ use crate::ssd::flash::{Flash, Partners};
 
 /// Reads of a die that are compared.
 const WINDOW: u32 = 16;
-/// A read is passed over at most so often.
-const PATIENCE: u32 = 8;
+/// The oldest read is passed over at most this many times.
+const MOST_PASSES: u32 = 8;
 
-/// What it did.
+/// Reads whose order it changed.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct PaqCounts {
     pub(crate) packed: u64,
     pub(crate) clumped: u64,
 }
@@ -41,8 +41,8 @@ impl Flash {
     }
 }
 
-/// Puts that read first which the most others can join; `passed` counts how
-/// often the oldest was passed over. Returns whether it was now.
+/// Puts the read first that the most others can join; `passed` counts how often the
+/// oldest was passed over. Returns whether it was passed over now.
 pub(crate) fn pack(
     transactions: &mut Transactions,
     reads: &mut List,
@@ -50,7 +50,7 @@ pub(crate) fn pack(
     passed: &mut u32,
 ) -> bool {
     let oldest = reads.head();
-    if oldest == NONE || *passed >= PATIENCE {
+    if oldest == NONE || *passed >= MOST_PASSES {
         *passed = 0;
         return false;
     }

@@ -1,8 +1,8 @@
-//! Programs that wait for a unit, plane by plane.
+//! Programs that wait for a unit, in queues by plane.
 //!
 //! Pages of a block are programmed in order, so of a plane's programs only the
-//! oldest may start. While a plane is collected hundreds wait for it, and what
-//! may join another plane's program is found without going through them.
+//! oldest may start. While a plane is collected hundreds wait for it; with a queue a
+//! plane, partners for a multi-plane command are found without walking through them.
 
 use crate::ssd::flash::multi_plane::Partners;
 use crate::ssd::flash::transaction::{List, NONE, Operation, Transaction, Transactions};
@@ -12,17 +12,17 @@ use crate::ssd::flash::unit::Unit;
 /// collection excepted.
 #[derive(Clone, Debug)]
 pub(crate) struct Programs {
-    /// By plane. Where planes are filled in step, what collection moves has a
-    /// list of its own (see [`crate::ssd::flash::multi_plane::Held`]).
+    /// By plane. Where planes are filled in step, programs of collection have a list of
+    /// their own (see [`crate::ssd::flash::multi_plane::HeldPlanes`]).
     lists: Vec<[List; 2]>,
-    apart: bool,
+    separate: bool,
 }
 
 impl Programs {
     pub(crate) fn new(planes: u32, partners: &Partners) -> Programs {
         Programs {
             lists: vec![[List::EMPTY; 2]; planes as usize],
-            apart: partners.in_step,
+            separate: partners.in_step,
         }
     }
 
@@ -33,7 +33,7 @@ impl Programs {
 
     #[inline]
     fn list_of(&mut self, op: &Transaction) -> &mut List {
-        &mut self.lists[op.plane as usize][(op.collects && self.apart) as usize]
+        &mut self.lists[op.plane as usize][(op.collects && self.separate) as usize]
     }
 
     /// Queues a program.
@@ -51,9 +51,8 @@ impl Programs {
         }
     }
 
-    /// Goes through the first programs of the lists of those of a unit's planes
-    /// that are given as bits, until `found` says so; whether it did. A loop, since
-    /// a chain of iterators is not always inlined here.
+    /// Whether `found` is true of the first program of any list of the unit's `planes`
+    /// (bits). A loop, since a chain of iterators is not always inlined here.
     #[inline(always)]
     fn find_first(&self, unit: &Unit, planes: u64, mut found: impl FnMut(u32) -> bool) -> bool {
         let mut left = unit.program_planes & planes;
@@ -69,7 +68,7 @@ impl Programs {
         false
     }
 
-    /// The oldest of the programs that are the oldest of their list and `may`.
+    /// The oldest program that is first in its list and that `may` accepts.
     #[inline(always)]
     fn oldest_that(
         &self,
@@ -100,8 +99,8 @@ impl Programs {
         self.find_first(unit, u64::MAX, |index| transactions[index].ready)
     }
 
-    /// Takes the oldest program of a unit that may start, and partners for it on
-    /// other planes of its die.
+    /// Takes the oldest program of a unit that may start, and partners for it on other
+    /// planes of its die; returns them and their number.
     pub(crate) fn take_group(
         &mut self,
         transactions: &mut Transactions,
@@ -129,8 +128,8 @@ impl Programs {
         (group, taken)
     }
 
-    /// Whether a program is near enough behind the first, counting those that
-    /// were `taken`, to be found.
+    /// Whether a program is within reach behind the first of the unit's programs,
+    /// counting those that were `taken`.
     fn is_near(
         &self,
         transactions: &Transactions,
@@ -198,30 +197,21 @@ mod tests {
 
     use super::*;
     use crate::ssd::flash::multi_plane::take_group;
-    use crate::ssd::flash::transaction::{Priority, Source};
+    use crate::ssd::flash::transaction::{FlashPage, Source};
 
     /// A program of a unit of two dies with two planes each.
     fn program(plane: u32, page: u32, ready: bool, collects: bool) -> Transaction {
-        Transaction {
-            next: NONE,
-            owner: 0,
+        let at = FlashPage {
             plane,
-            place: plane as u8,
-            die: (plane / 2) as u8,
             block: plane,
             page,
-            bytes: 4096,
-            copies: NONE,
-            kind: Operation::Program,
-            source: Source::Program,
-            priority: Priority::Normal,
+        };
+        Transaction {
+            place: plane as u8,
+            die: (plane / 2) as u8,
             collects,
-            slc: false,
             ready,
-            arrival: 0,
-            write_clock_ns: 0,
-            collection_clock_ns: 0,
-            command: NONE,
+            ..Transaction::new(Operation::Program, Source::Program, 0, at, 4096)
         }
     }
 

@@ -1,4 +1,4 @@
-//! Writes down what channels and dies do, where somebody asked for it.
+//! Records what channels and dies do, where a timeline is asked for.
 
 use std::collections::HashMap;
 
@@ -8,35 +8,35 @@ use crate::ssd::flash::Flash;
 use crate::ssd::flash::transaction::{List, NONE, Operation, Transaction};
 use crate::ssd::spec::Interleave;
 
-/// What can be at work.
+/// A part of the flash that has a line in the timeline.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum FlashPart {
     Channel(u32),
     Unit(u32),
 }
 
-/// What was seen and not taken yet.
+/// What was recorded and not taken yet.
 #[derive(Clone, Debug)]
 pub(crate) struct Recorder {
     parts: Vec<DrivePart>,
-    /// Where each unit stands in `parts`, then each channel.
+    /// The index in `parts` of each unit, and of each channel.
     unit_parts: Vec<u32>,
     channel_parts: Vec<u32>,
-    seen: DriveTimeline,
+    recorded: DriveTimeline,
     next_command: u32,
-    /// Whose data is in a page that has not been programmed, by the page's
+    /// The commands whose data is in a page that has not been programmed, by the page's
     /// record.
     writers: HashMap<u32, Vec<u32>>,
 }
 
 impl Recorder {
-    /// For channels and the units behind each, which are called `unit_name`.
+    /// A recorder for channels and the units on each, which are called `unit_name`.
     pub(crate) fn new(channels: usize, channel_of_unit: &[u32], unit_name: &str) -> Recorder {
         let mut recorder = Recorder {
             parts: Vec::new(),
             unit_parts: Vec::new(),
             channel_parts: Vec::new(),
-            seen: DriveTimeline::default(),
+            recorded: DriveTimeline::default(),
             next_command: 0,
             writers: HashMap::new(),
         };
@@ -85,7 +85,7 @@ impl Recorder {
         self.writers.clear();
     }
 
-    /// A part was or will be at work on operations, one a plane.
+    /// A part was or will be busy with transactions, one a plane.
     #[cold]
     pub(crate) fn worked<'a>(
         &mut self,
@@ -98,45 +98,45 @@ impl Recorder {
             FlashPart::Channel(channel) => self.channel_parts[channel as usize],
             FlashPart::Unit(unit) => self.unit_parts[unit as usize],
         };
-        let first_command = self.seen.commands.len() as u32;
+        let first_command = self.recorded.commands.len() as u32;
         let mut cause = Cause::Host;
         for op in transactions {
             cause = op.cause();
             if op.command != NONE {
-                self.seen.commands.push(op.command);
+                self.recorded.commands.push(op.command);
             } else if let Some(writers) = op.page_record().and_then(|r| self.writers.get(&r)) {
-                self.seen.commands.extend(writers);
+                self.recorded.commands.extend(writers);
             }
         }
-        self.seen.activities.push(Activity {
+        self.recorded.activities.push(Activity {
             part,
             work,
             cause,
             start_ns,
             end_ns,
             first_command,
-            commands: self.seen.commands.len() as u32 - first_command,
+            commands: self.recorded.commands.len() as u32 - first_command,
         });
     }
 
-    /// Moves what was seen to the end of `out`.
+    /// Moves what was recorded to the end of `out`.
     pub(crate) fn take(&mut self, out: &mut DriveTimeline) {
         if out.parts.is_empty() {
             out.parts.clone_from(&self.parts);
         }
-        out.append(&mut self.seen);
+        out.append(&mut self.recorded);
     }
 }
 
 impl Flash {
-    /// Appends what was written down since the last time to `out`.
+    /// Appends what was recorded since the last call to `out`.
     pub(crate) fn take_record(&mut self, out: &mut DriveTimeline) {
         if let Some(recorder) = &mut self.recorder {
             recorder.take(out);
         }
     }
 
-    /// Starts or stops writing down what happens.
+    /// Starts or stops recording.
     pub(crate) fn record(&mut self, on: bool) {
         let channel_of_unit: Vec<u32> = self.units.iter().map(|unit| unit.channel).collect();
         let name = match self.flash.interleave {
@@ -173,7 +173,7 @@ impl Flash {
         }
     }
 
-    /// Writes down what a unit's array has just ended or is stopped at.
+    /// Records an array operation that has just ended or is suspended.
     #[cold]
     pub(crate) fn record_array(&mut self, now_ns: u64, unit_index: u32) {
         let Some(recorder) = &mut self.recorder else {
@@ -194,7 +194,7 @@ impl Flash {
         );
     }
 
-    /// Writes down that a channel carries a group until it is free.
+    /// Records that a channel is busy with a group until it is free.
     #[inline]
     pub(crate) fn record_channel(&mut self, now_ns: u64, channel: u32, work: Work, group: List) {
         if let Some(recorder) = &mut self.recorder {

@@ -1,10 +1,11 @@
-//! What a unit starts next, by the drive's scheduling, and what it stops for that.
+//! Which command a unit starts next, by the drive's scheduling, and what it suspends
+//! for that.
 
 use std::ops::Range;
 
 use crate::ssd::events::EventKind;
 use crate::ssd::flash::Flash;
-use crate::ssd::flash::multi_plane::{Held, take_group, take_reads};
+use crate::ssd::flash::multi_plane::{HeldPlanes, take_group, take_reads};
 use crate::ssd::flash::paq;
 use crate::ssd::flash::transaction::{List, NONE, Operation, Priority, Source, Transaction};
 use crate::ssd::flash::unit::{Phase, Suspended, Unit};
@@ -17,20 +18,20 @@ pub(crate) enum Queue {
     Programs,
     Erases,
     Background,
-    /// Operations of this kind.
+    /// Urgent transactions of this kind.
     Urgent(Operation),
 }
 
 impl Flash {
-    /// Takes the next command's operations out of their queue.
+    /// Takes the next command's transactions out of their queue.
     #[inline(always)]
     pub(crate) fn pick(&mut self, now_ns: u64, unit_index: u32, only_reads: bool) -> List {
         let Some(choice) = self.choose(&self.units[unit_index as usize], only_reads) else {
             return List::EMPTY;
         };
         let unit = &self.units[unit_index as usize];
-        let kept = match choice {
-            // The oldest has been found to be due; others must not run early.
+        let no_erase = match choice {
+            // The oldest may run; others that reads still wait before may not join it.
             Queue::Erases if !unit.erases.is_single() => {
                 let oldest = &self.transactions[unit.erases.head()];
                 self.planes_with_reads_before_erases(unit, unit.erases) & !self.partners.bit(oldest)
@@ -55,13 +56,17 @@ impl Flash {
         let (group, taken) = match choice {
             Queue::Reads => take_reads(transactions, &mut unit.reads, partners, &self.queued_reads),
             Queue::Programs => self.programs.take_group(transactions, unit, partners),
-            Queue::Erases => take_group(transactions, &mut unit.erases, partners, kept, None),
+            Queue::Erases => take_group(transactions, &mut unit.erases, partners, no_erase, None),
             Queue::Background => {
-                take_group(transactions, &mut unit.background, partners, kept, None)
+                take_group(transactions, &mut unit.background, partners, no_erase, None)
             }
-            Queue::Urgent(kind) => {
-                take_group(transactions, &mut unit.urgent, partners, kept, Some(kind))
-            }
+            Queue::Urgent(kind) => take_group(
+                transactions,
+                &mut unit.urgent,
+                partners,
+                no_erase,
+                Some(kind),
+            ),
         };
         if !matches!(choice, Queue::Programs | Queue::Erases) {
             self.queued_reads.take(&self.transactions, group);
@@ -73,9 +78,9 @@ impl Flash {
         group
     }
 
-    /// Whether a read waits for a page of a block. (Only reads that came before
-    /// its erase do: nothing is valid in it any more.)
-    pub(crate) fn is_read(&self, unit: &Unit, block: u32) -> bool {
+    /// Whether a read of a block is queued. (It came before the block's erase, since
+    /// nothing in the block is valid any more.)
+    pub(crate) fn has_queued_read(&self, unit: &Unit, block: u32) -> bool {
         self.transactions
             .of(unit.reads)
             .any(|read| read.block == block)
@@ -85,7 +90,7 @@ impl Flash {
     #[inline(always)]
     pub(crate) fn choose(&self, unit: &Unit, only_reads: bool) -> Option<Queue> {
         if only_reads {
-            // Only reads may run while something is stopped.
+            // Only reads may run while something is suspended.
             return (!unit.reads.is_empty()).then_some(Queue::Reads);
         }
         if !unit.urgent.is_empty()
@@ -98,13 +103,12 @@ impl Flash {
             true => (!unit.reads.is_empty()).then_some(Queue::Reads),
             false => self.choose_among_all(unit),
         };
-        // A background erase must not take the page of a read that waits for its
-        // turn.
+        // A background erase must not destroy the page of a queued read.
         let background = unit.reads.is_empty() && !unit.background.is_empty();
         chosen.or(background.then_some(Queue::Background))
     }
 
-    /// Which queue is next of those whose first may start.
+    /// Which queue is next, of those whose first transaction may start.
     #[inline(never)]
     fn choose_among_all(&self, unit: &Unit) -> Option<Queue> {
         let reads = !unit.reads.is_empty();
@@ -119,7 +123,7 @@ impl Flash {
                 return Some(Queue::Programs);
             }
             let may_erase =
-                erases && !self.is_read(unit, self.transactions[unit.erases.head()].block);
+                erases && !self.has_queued_read(unit, self.transactions[unit.erases.head()].block);
             return match may_erase {
                 true => Some(Queue::Erases),
                 false => reads.then_some(Queue::Reads),
@@ -145,7 +149,7 @@ impl Flash {
         }
         let (arrival, queue) = oldest?;
         let has_turn =
-            self.scheduling != Scheduling::Fcfs || self.in_order.front() == Some(&arrival);
+            self.scheduling != Scheduling::Fcfs || self.fcfs_order.front() == Some(&arrival);
         has_turn.then_some(queue)
     }
 
@@ -155,7 +159,8 @@ impl Flash {
         if unit.reads.is_empty() {
             return 0;
         }
-        let waits = |op: &&Transaction| op.kind == Operation::Erase && self.is_read(unit, op.block);
+        let waits =
+            |op: &&Transaction| op.kind == Operation::Erase && self.has_queued_read(unit, op.block);
         let bit = |op: &Transaction| self.partners.bit(op);
         self.transactions
             .of(list)
@@ -163,23 +168,23 @@ impl Flash {
             .fold(0, |all, op| all | bit(op))
     }
 
-    /// Under first-come order: the group has started, others may follow.
+    /// Under first-come order: removes a group that has started from the order.
     #[inline(never)]
     pub(crate) fn note_started(&mut self, group: List) {
         let mut index = group.head();
         while index != NONE {
             let arrival = self.transactions[index].arrival;
-            if let Some(place) = self.in_order.iter().position(|a| *a == arrival) {
-                self.in_order.remove(place);
+            if let Some(place) = self.fcfs_order.iter().position(|a| *a == arrival) {
+                self.fcfs_order.remove(place);
             }
             index = self.transactions[index].next;
         }
     }
 
-    /// Under first-come order: whoever holds the oldest operation may go.
+    /// Under first-come order: wakes the unit that has the oldest transaction.
     #[inline(never)]
     pub(crate) fn wake_next_in_order(&mut self, now_ns: u64) {
-        let Some(&arrival) = self.in_order.front() else {
+        let Some(&arrival) = self.fcfs_order.front() else {
             return;
         };
         let holder = self.units.iter().position(|unit| {
@@ -197,26 +202,25 @@ impl Flash {
             let channel_index = unit.channel;
             let channel = &mut self.channels[channel_index as usize];
             channel.set_ready(now_ns, unit.bit);
-            // Its bus may be free, but a start within a start would nest
-            // without bound: an event at once does the same.
+            // Even if its bus is free it starts by an event, since starting here would
+            // recurse without bound.
             channel.free_ns = channel.free_ns.max(now_ns);
             self.schedule_bus(channel_index);
         }
     }
 }
 
-/// Programs and erases that are stopped for a read.
+/// Suspension of programs and erases for reads.
 impl Flash {
-    /// Whether a read may stop what the unit is doing.
+    /// Whether a read may suspend the unit's operation now.
     #[inline]
     pub(crate) fn can_suspend(&self, now_ns: u64, unit: &Unit) -> bool {
-        // Still on the bus: the array has not begun.
+        // Before that its data is on the bus.
         unit.began_ns <= now_ns && self.will_suspend(now_ns, unit)
     }
 
-    /// Whether a read may stop what the unit is doing as soon as its array is at
-    /// it: until then the data of the unit is on the bus, which is free when the
-    /// array begins.
+    /// Whether a read may suspend the unit's operation as soon as the array has begun
+    /// it, which is when the bus is free of its data.
     #[inline]
     pub(crate) fn will_suspend(&self, now_ns: u64, unit: &Unit) -> bool {
         let Some(cost_ns) = self.suspend_ns(unit.kind) else {
@@ -224,16 +228,16 @@ impl Flash {
         };
         !unit.reads.is_empty()
             && unit.suspended.is_none()
-            // It was stopped for as many as it may be.
+            // It has not been suspended for as many reads as it may be.
             && unit.reads_in_a_row < self.reads_in_a_row
-            // Reads, too, wait for what the host waits for.
+            // Collection that the host waits for goes before reads.
             && unit.urgent.is_empty()
             && unit.loaded.group.is_empty()
             && unit.done_ns.saturating_sub(now_ns.max(unit.began_ns))
                 > cost_ns + self.flash.suspend_above_ns
     }
 
-    /// How long the array takes to stop; `None` where it does not.
+    /// How long the array takes to suspend; `None` where it cannot.
     #[inline]
     fn suspend_ns(&self, kind: Operation) -> Option<u64> {
         match kind {
@@ -243,7 +247,7 @@ impl Flash {
         }
     }
 
-    /// Stops what the array is doing and returns what that costs.
+    /// Suspends the array's operation. Returns how long that takes.
     #[inline(never)]
     pub(crate) fn suspend(&mut self, now_ns: u64, unit_index: u32) -> u64 {
         if self.recorder.is_some() {
@@ -284,20 +288,19 @@ impl Flash {
     }
 }
 
-/// Collection that the host waits for goes before all else.
+/// Urgent collection, which the host waits for, goes before all else.
 ///
 /// Below the hard limit of free blocks a drive that let reads and programs go
 /// first would wait for an erase behind everything that is in its cache. As in
-/// MQSim (Tavakkol et al., FAST 2018), whose collection is urgent then, its
-/// reads, programs and erases go first, and so does what is queued already.
+/// MQSim (Tavakkol et al., FAST 2018), collection is urgent then: its reads,
+/// programs and erases go first, including those that are queued already.
 impl Flash {
-    /// What an idle unit with urgent operations should start: one of those,
-    /// reads first, then programs, then erases, as MQSim does, so that programs
-    /// of several planes find each other; or a read that an erase waits for.
-    /// `None` where none of them may start.
+    /// Which queue an idle unit with urgent transactions takes from: urgent reads, then
+    /// programs, then erases, as in MQSim, so that programs of several planes find each
+    /// other; or reads, if an urgent erase waits for one. `None` where none may start.
     #[inline(never)]
     pub(crate) fn urgent_or_its_reads(&self, unit: &Unit) -> Option<Queue> {
-        let mut held = Held::nothing(&self.partners);
+        let mut held = HeldPlanes::none(&self.partners);
         let (mut programs, mut erases, mut waits_for_read) = (false, false, false);
         for op in self.transactions.of(unit.urgent) {
             let bit = self.partners.bit(op);
@@ -307,7 +310,7 @@ impl Flash {
                     programs |= op.ready && !held.holds(op, bit);
                     held.hold(op, bit);
                 }
-                Operation::Erase => match self.is_read(unit, op.block) {
+                Operation::Erase => match self.has_queued_read(unit, op.block) {
                     true => waits_for_read = true,
                     false => erases = true,
                 },
@@ -321,8 +324,8 @@ impl Flash {
         }
     }
 
-    /// The host waits for the collection of a plane, which writes to the planes
-    /// `to`: what is queued for it goes before all else from now on.
+    /// Makes the queued transactions of a plane's collection urgent, which writes to the
+    /// planes `to`.
     pub(crate) fn promote_collection(&mut self, now_ns: u64, plane: u32, to: Range<u32>) {
         if self.scheduling == Scheduling::Fcfs {
             return;
@@ -339,8 +342,7 @@ impl Flash {
         }
     }
 
-    /// The host waits for the collection of a plane: what is queued for it
-    /// steps aside no more.
+    /// Gives the queued background transactions of a plane's collection normal priority.
     pub(crate) fn raise_collection(&mut self, now_ns: u64, plane: u32) {
         let unit_index = self.planes[plane as usize].unit;
         let unit = &mut self.units[unit_index as usize];
@@ -355,7 +357,7 @@ impl Flash {
                 _ => unit.erases.push(&mut self.transactions, index),
             }
             if self.scheduling == Scheduling::Fcfs {
-                self.in_order.push_back(self.transactions[index].arrival);
+                self.fcfs_order.push_back(self.transactions[index].arrival);
             }
         }
         self.wake(now_ns, unit_index);
@@ -387,9 +389,8 @@ impl Flash {
             return;
         }
         if unit.phase == Phase::Idle && unit.suspended.is_some() {
-            // It was stopped for reads that have not begun yet. They wait for it
-            // now, or are not ordinary reads any more: it goes on, as it does
-            // at the end of a read.
+            // It was suspended for reads that have not begun. Those wait now, or have
+            // become urgent themselves, so it resumes as after a read.
             self.channels[unit.channel as usize].enter(now_ns);
             self.resume(now_ns, unit_index);
         } else {

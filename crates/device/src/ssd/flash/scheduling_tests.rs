@@ -2,7 +2,7 @@
 
 use crate::ssd::events::{EventKind, EventQueue};
 use crate::ssd::flash::Flash;
-use crate::ssd::flash::transaction::{NONE, Operation, Priority, Source, Transaction};
+use crate::ssd::flash::transaction::{FlashPage, Operation, Priority, Source, Transaction};
 use crate::ssd::tests::small;
 
 /// A drive of one unit with two planes, that starts one read in a row.
@@ -12,8 +12,8 @@ fn one_unit() -> Flash {
     Flash::new(&small(&[(scheduling, &limited)]))
 }
 
-/// Queues operations of plane 0 all at once; their places in the order in which
-/// they end.
+/// Queues transactions on plane 0 all at once. Returns their places in the order in
+/// which they end.
 fn ends(flash: &mut Flash, transactions: &[(Operation, u32)]) -> Vec<u32> {
     let transactions: Vec<_> = transactions
         .iter()
@@ -29,42 +29,30 @@ fn queue(flash: &mut Flash, transactions: &[(Operation, u32, Priority)]) {
 
 fn queue_at(flash: &mut Flash, now_ns: u64, transactions: &[(Operation, u32, Priority)]) {
     for (place, (kind, block, priority)) in transactions.iter().enumerate() {
-        let op = Transaction {
-            next: NONE,
-            owner: match priority {
-                // Collection's operations name their plane.
-                Priority::Background => 0,
-                _ => place as u32,
-            },
+        let source = match priority {
+            Priority::Normal => Source::Host,
+            _ => Source::Gc,
+        };
+        let owner = match priority {
+            // Transactions of collection name their plane.
+            Priority::Background => 0,
+            _ => place as u32,
+        };
+        let at = FlashPage {
             plane: 0,
-            place: 0,
-            die: 0,
             block: *block,
             page: 0,
-            bytes: 4096,
-            copies: NONE,
-            kind: *kind,
-            source: match priority {
-                Priority::Normal => Source::Host,
-                _ => Source::Gc,
-            },
-            priority: *priority,
-            collects: *priority != Priority::Normal,
-            slc: false,
-            ready: true,
-            arrival: 0,
-            write_clock_ns: 0,
-            collection_clock_ns: 0,
-            command: NONE,
         };
-        flash.enqueue(now_ns, op);
+        let op = Transaction::new(*kind, source, owner, at, 4096);
+        let priority = *priority;
+        flash.enqueue(now_ns, Transaction { priority, ..op });
     }
 }
 
 fn ends_of_queued<T>(flash: &mut Flash, what: impl Fn(&Transaction) -> T) -> Vec<T> {
     let mut ended = Vec::new();
-    while let Some((now_ns, lane, event)) = flash.events.pop_due(EventQueue::until(u64::MAX)) {
-        match lane {
+    while let Some((now_ns, kind, event)) = flash.events.pop_due(EventQueue::until(u64::MAX)) {
+        match kind {
             EventKind::DATA_OUT => {
                 flash.data_out(now_ns, event);
                 flash.finished.push(event);

@@ -1,4 +1,4 @@
-//! How long every step takes, worked out once.
+//! How long each operation takes on the bus and in the array.
 
 use crate::ssd::flash::transaction::{Operation, Transaction};
 use crate::ssd::spec::{Copyback, SsdSpec};
@@ -14,8 +14,8 @@ pub(crate) struct Timing {
     erase_ns: u64,
     /// Binary logarithm of the parts of a physical page.
     part_bits: u32,
-    /// What a plane's page register holds makes a difference.
-    minds_registers: bool,
+    /// The content of page registers makes a difference.
+    tracks_page_registers: bool,
     /// Pages of a word line, one a bit of the cell.
     levels: u32,
     /// Read, program and erase of blocks with one bit a cell.
@@ -25,7 +25,7 @@ pub(crate) struct Timing {
 impl Timing {
     pub(crate) fn new(spec: &SsdSpec) -> Timing {
         let channel = &spec.channel;
-        // Levels that do not differ need not be told apart.
+        // One entry is enough where all levels take the same time.
         let levels = |times: &[u64]| match times.iter().all(|ns| *ns == times[0]) {
             true => times[..1].to_vec(),
             false => times.to_vec(),
@@ -43,7 +43,8 @@ impl Timing {
             erase_ns: spec.flash.erase_ns,
             levels: spec.flash.read_ns.len() as u32,
             part_bits: spec.geometry.page_parts.trailing_zeros(),
-            minds_registers: spec.geometry.page_parts > 1 || spec.flash.copyback != Copyback::None,
+            tracks_page_registers: spec.geometry.page_parts > 1
+                || spec.flash.copyback != Copyback::None,
             slc_ns: spec.slc_cache.map_or([0; 3], |cache| {
                 [cache.read_ns, cache.program_ns, cache.erase_ns]
             }),
@@ -62,18 +63,19 @@ impl Timing {
         self.command_ns[kind as usize]
     }
 
-    /// The array and the bus once more, for a page that was to be copied and has
-    /// been pushed out of the page register.
+    /// Bus and array time to read a page again that was to be copied and has been
+    /// displaced from the page register.
     pub(crate) fn sense_again_ns(&self, page: u32) -> (u64, u64) {
         let array_ns = of_level(&self.read_ns, page >> self.part_bits);
         (self.command_ns(Operation::Read), array_ns)
     }
 
-    /// The physical page that a page is part of; `None` where nobody asks what
-    /// a page register holds.
+    /// The physical page that a page is part of; `None` where the content of page
+    /// registers makes no difference.
     #[inline]
     pub(crate) fn physical_page(&self, op: &Transaction) -> Option<u32> {
-        self.minds_registers.then_some(op.page >> self.part_bits)
+        self.tracks_page_registers
+            .then_some(op.page >> self.part_bits)
     }
 
     /// Whether pages are parts of physical ones.
@@ -90,8 +92,8 @@ impl Timing {
             && (op.page >> self.part_bits) % self.levels == self.levels - 1
     }
 
-    /// The array at work. Each level has its own time. What is programmed in
-    /// parts is programmed with the last of them.
+    /// Time in the array, by the page's level. A page of several parts is programmed
+    /// with its last part.
     #[inline(always)]
     pub(crate) fn array_ns(&self, op: &Transaction) -> u64 {
         match op.kind {

@@ -1,10 +1,10 @@
-//! One operation on the flash: a page read, a page program, a block erase.
+//! Transactions on the flash: a page read, a page program, a block erase.
 
 use blklab_stats::{Cause, Waits};
 
 use crate::ssd::slab::Slab;
 
-/// "No such operation" in a link.
+/// "No such transaction" in a link.
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// What the array does.
@@ -22,17 +22,17 @@ pub(crate) enum Source {
     Host,
     /// A page that a sequential reader will want; the owner is its fetch.
     ReadAhead,
-    /// The rest of a map entry that a write covers in part; the owner is the
-    /// page program that waits for it.
+    /// The rest of a map unit that a write covers in part; the owner is the record of
+    /// the page that waits for it.
     Rewrite,
-    /// The page programmed; the owner is its record.
+    /// A program of a page of data; the owner is the page's record.
     Program,
     /// Garbage collection; the owner is the plane.
     Gc,
     /// A page that collection reads into its plane's page register, to be copied
     /// from there, no data on the channel; the owner is the plane.
     Copyback,
-    /// A page of the map that somebody waits for; the owner is the fetch.
+    /// A page of the map that commands or programs wait for; the owner is the fetch.
     MapFetch,
     /// A page of the map that will be changed; the owner is that page.
     MapMerge,
@@ -41,21 +41,21 @@ pub(crate) enum Source {
     /// Collection of the map's blocks; the owner is the page of the map that is
     /// programmed, for reads and erases the plane in order of allocation.
     MapMove,
-    /// A merge of logs; the owner is its page that a read is for, or the plane
-    /// of an erase.
+    /// A merge of logs; the owner of a read is the page of the merge that it is for, that
+    /// of an erase the plane.
     Merge,
     /// The log of discards; the owner is the epoch of the flush.
     DiscardLog,
 }
 
-/// Whom an operation goes before.
+/// The priority of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Priority {
-    /// Nobody: background work.
+    /// After all others: background collection.
     Background,
     /// As the drive's scheduling says.
     Normal,
-    /// All others: the host waits for what it makes room for.
+    /// Before all others: collection that host writes wait for.
     Urgent,
 }
 
@@ -69,14 +69,14 @@ pub(crate) struct FlashPage {
     pub(crate) page: u32,
 }
 
-/// An operation, from its queue to its end. One cache line: a unit's next
-/// command is looked for among many.
+/// A transaction, from its queue to its end. One cache line, since the next command of
+/// a unit is searched for among many.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 pub(crate) struct Transaction {
     /// The next in whatever list holds it.
     pub(crate) next: u32,
-    /// Who is told of the end; what it means depends on `source`.
+    /// Whom its end concerns; its meaning depends on `source`.
     pub(crate) owner: u32,
     /// The global plane.
     pub(crate) plane: u32,
@@ -88,14 +88,13 @@ pub(crate) struct Transaction {
     pub(crate) block: u32,
     /// The page within its block; zero for an erase.
     pub(crate) page: u32,
-    /// Bytes of data, on the channel unless it copies.
+    /// Bytes of data, on the channel except in a copyback.
     pub(crate) bytes: u32,
-    /// Copyback: the page of its plane that a program takes its data from,
-    /// [`NONE`] where that comes over the channel.
+    /// Of a copyback program: the page of its plane that it takes its data from;
+    /// [`NONE`] where data comes over the channel.
     pub(crate) copies: u32,
     pub(crate) kind: Operation,
     pub(crate) source: Source,
-    /// What it goes before.
     pub(crate) priority: Priority,
     /// It serves garbage collection.
     pub(crate) collects: bool,
@@ -105,21 +104,21 @@ pub(crate) struct Transaction {
     pub(crate) ready: bool,
     /// Order of arrival, for first-come scheduling.
     pub(crate) arrival: u64,
-    /// How long writes had held the die when it was queued.
+    /// The reading of [`crate::ssd::flash::unit::Unit::writing`] when it was queued.
     pub(crate) write_clock_ns: u64,
-    /// How long collection had held the die when it was queued.
+    /// The reading of [`crate::ssd::flash::unit::Unit::collecting`] when it was queued.
     pub(crate) collection_clock_ns: u64,
-    /// The number of the host's command, where that is recorded.
+    /// The number of the host's command in a recorded timeline.
     pub(crate) command: u32,
 }
 
 const _: () = assert!(
     size_of::<Transaction>() == 64,
-    "an operation is one cache line"
+    "a transaction is one cache line"
 );
 
 impl Transaction {
-    /// What a place holds before its first operation.
+    /// What a place holds before its first transaction.
     const NONE: Transaction = Transaction {
         next: NONE,
         owner: NONE,
@@ -177,9 +176,9 @@ impl Transaction {
         }
     }
 
-    /// A place takes an operation, field by field: a copy of the whole reads in
-    /// large pieces what has just been written in small ones, which a processor
-    /// cannot forward, and waits until all of it is in its cache.
+    /// Copies a transaction field by field. A copy of the whole would load wide words
+    /// over fields that were just stored one by one, which the processor cannot forward
+    /// from its store buffer.
     #[inline(always)]
     fn replace_with(&mut self, op: Transaction) {
         let Transaction {
@@ -253,16 +252,16 @@ impl Transaction {
     }
 }
 
-/// What an operation waits and has waited for, and what else its cache line has
-/// no room for.
+/// What a transaction waits and has waited for, and a field that its cache line has no
+/// room for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiting {
-    /// Since when it could go on: since it was queued, or complete, or since its
+    /// Since when it could proceed: since it was queued or became ready, or since its
     /// data is ready for the channel.
     pub(crate) ready_ns: u64,
     /// What it has waited for.
     pub(crate) waits: Waits,
-    /// A read of the host's: bytes of it that go on over the link.
+    /// Of a host read: its bytes that go over the link.
     pub(crate) host_bytes: u32,
 }
 
@@ -274,11 +273,11 @@ impl Waiting {
     };
 }
 
-/// All operations, linked by index.
+/// All transactions, linked by index.
 #[derive(Clone, Debug)]
 pub(crate) struct Transactions {
     slots: Slab<Transaction>,
-    /// Apart, since an operation is a cache line without it.
+    /// By index; beside the transactions, which fill a cache line each.
     pub(crate) waiting: Vec<Waiting>,
     arrivals: u64,
 }
@@ -292,13 +291,13 @@ impl Transactions {
         }
     }
 
-    /// Numbers an operation as if it had come only now.
+    /// Gives a transaction a new arrival number, as if it had arrived only now.
     pub(crate) fn renumber(&mut self, index: u32) {
         self.arrivals += 1;
         self[index].arrival = self.arrivals;
     }
 
-    /// Keeps an operation and numbers its arrival.
+    /// Inserts a transaction and numbers its arrival.
     #[inline(always)]
     pub(crate) fn insert(&mut self, op: Transaction) -> u32 {
         self.arrivals += 1;
@@ -313,19 +312,19 @@ impl Transactions {
         index
     }
 
-    /// An operation could go on from now on.
+    /// Sets since when a transaction could proceed.
     #[inline]
-    pub(crate) fn is_ready(&mut self, index: u32, now_ns: u64) {
+    pub(crate) fn set_ready_since(&mut self, index: u32, now_ns: u64) {
         self.waiting[index as usize].ready_ns = now_ns;
     }
 
-    /// An operation, and what it waits and has waited for.
+    /// A transaction, and what it waits and has waited for.
     #[inline(always)]
     pub(crate) fn with_waiting(&mut self, index: u32) -> (&Transaction, &mut Waiting) {
         (&self.slots[index], &mut self.waiting[index as usize])
     }
 
-    /// The operations in a list.
+    /// The transactions in a list.
     pub(crate) fn of(&self, list: List) -> impl Iterator<Item = &Transaction> {
         let first = (list.head != NONE).then_some(list.head);
         std::iter::successors(first, |index| {
@@ -371,7 +370,7 @@ impl std::ops::IndexMut<u32> for Transactions {
     }
 }
 
-/// A queue of operations.
+/// A queue of transactions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct List {
     head: u32,
@@ -389,7 +388,7 @@ impl List {
         self.head
     }
 
-    /// Whether there is one operation and no more.
+    /// Whether it has exactly one transaction.
     #[inline]
     pub(crate) fn is_single(&self) -> bool {
         self.head == self.tail && self.head != NONE
@@ -410,7 +409,7 @@ impl List {
         self.tail = index;
     }
 
-    /// Puts an operation before all others.
+    /// Puts a transaction before all others.
     pub(crate) fn push_front(&mut self, transactions: &mut Transactions, index: u32) {
         transactions[index].next = self.head;
         self.head = index;
@@ -429,7 +428,7 @@ impl List {
         Some(index)
     }
 
-    /// Takes out all operations that `belong`, in their order.
+    /// Takes out all transactions that `belong`, in their order.
     pub(crate) fn sift(
         &mut self,
         transactions: &mut Transactions,

@@ -2,7 +2,7 @@
 
 use crate::ssd::flash::transaction::{List, NONE, Operation};
 
-/// Where a plane is.
+/// The position of a plane.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlaneAddress {
     pub(crate) unit: u32,
@@ -26,13 +26,13 @@ impl PlaneAddress {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     Idle,
-    /// Command or data on their way, or the array at work.
+    /// Command or data on the bus, or the array at work.
     Busy,
     /// Data waits for the bus or is on it.
     Output,
 }
 
-/// An operation that was stopped for a read.
+/// A program or erase that was suspended for a read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Suspended {
     pub(crate) group: List,
@@ -40,7 +40,7 @@ pub(crate) struct Suspended {
     pub(crate) remaining_ns: u64,
 }
 
-/// What a unit programs next.
+/// The next program of a unit, loaded by a cache command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Loaded {
     pub(crate) group: List,
@@ -57,7 +57,7 @@ impl Loaded {
     };
 }
 
-/// A unit, what it has in hand and what waits for it.
+/// A unit, the command that it executes, and what waits for it.
 #[derive(Clone, Debug)]
 pub(crate) struct Unit {
     pub(crate) channel: u32,
@@ -67,7 +67,7 @@ pub(crate) struct Unit {
     pub(crate) first_plane: u32,
     pub(crate) phase: Phase,
     pub(crate) kind: Operation,
-    /// What is being executed; several under a multi-plane command.
+    /// Transactions being executed; several in a multi-plane command.
     pub(crate) group: List,
     /// When the array will be done.
     pub(crate) done_ns: u64,
@@ -76,31 +76,31 @@ pub(crate) struct Unit {
     pub(crate) program_planes: u64,
     pub(crate) erases: List,
     pub(crate) background: List,
-    /// Of collection that the host waits for, of all kinds.
+    /// Transactions of any kind of a collection that the host waits for.
     pub(crate) urgent: List,
-    /// Operations in all of these.
+    /// Transactions in all of these lists.
     pub(crate) queued: u32,
     /// Reads started since the last program or erase.
     pub(crate) reads_in_a_row: u32,
     pub(crate) suspended: Option<Suspended>,
-    /// Cache reads: what is in the cache register and goes out, while the array
-    /// may be at the next.
+    /// Of a cache read: data in the cache register that goes out, while the array may
+    /// read the next page.
     pub(crate) outgoing: List,
-    /// Cache programs: what is in the cache register or on its way there, while
-    /// the array is at the last program.
+    /// Of a cache program: data in the cache register or on its way there, while the
+    /// array executes the program before.
     pub(crate) loaded: Loaded,
-    /// When it was last without work in hand.
+    /// When it was last idle.
     pub(crate) freed_ns: u64,
-    /// The host's command that it has read for since then, alone; [`NONE`] if it
-    /// did anything else.
+    /// The only host command that it has read for since then; [`NONE`] if it did
+    /// anything else.
     pub(crate) reader: u32,
     /// How often its oldest read was passed over.
     pub(crate) passed_over: u32,
-    /// Programs and erases that hold it.
+    /// How long programs and erases have occupied it.
     pub(crate) writing: HoldClock,
-    /// Collection that holds it.
+    /// How long collection has occupied it.
     pub(crate) collecting: HoldClock,
-    /// When the array began what it is at.
+    /// When the array began its current operation.
     pub(crate) began_ns: u64,
     pub(crate) busy_ns: u64,
     pub(crate) commands: u64,
@@ -139,7 +139,7 @@ impl Unit {
         }
     }
 
-    /// As after a loss of power: nothing in hand, nothing queued.
+    /// The unit after a loss of power: idle, nothing queued.
     pub(crate) fn powered_off(&self, now_ns: u64) -> Unit {
         Unit {
             writing: self.writing.stopped(now_ns),
@@ -151,7 +151,8 @@ impl Unit {
         }
     }
 
-    /// What it has in hand, and how much longer the array has to work for each.
+    /// What it executes, has suspended and has loaded, and the remaining array time of
+    /// each.
     pub(crate) fn under_way(&self, now_ns: u64) -> [(List, u64); 3] {
         let at_work_ns = match self.phase {
             Phase::Busy => self.done_ns.saturating_sub(now_ns.max(self.began_ns)),
@@ -164,8 +165,8 @@ impl Unit {
         [(self.group, at_work_ns), stopped, loaded]
     }
 
-    /// Time counted in `busy_ns` that has not passed yet. (What is loaded counts
-    /// there when the array begins it.)
+    /// Time counted in `busy_ns` that has not passed yet. (A loaded program is counted
+    /// when the array begins it.)
     pub(crate) fn ahead_ns(&self, now_ns: u64) -> u64 {
         let [at_work, stopped, _] = self.under_way(now_ns);
         at_work.1 + stopped.1
@@ -176,25 +177,25 @@ impl Unit {
         self.phase == Phase::Idle && self.queued == 0 && self.suspended.is_none()
     }
 
-    /// More (or, below zero, fewer) operations wait for it.
+    /// Changes the number of transactions that wait for it.
     #[inline]
     pub(crate) fn count_queued(&mut self, now_ns: u64, change: i32) {
-        self.queue.was(now_ns, || self.queued);
+        self.queue.accumulate(now_ns, || self.queued);
         self.queued = self.queued.wrapping_add_signed(change);
     }
 }
 
-/// How long something has held a unit.
+/// How long a unit was occupied by something.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HoldClock {
     pub(crate) held_ns: u64,
-    /// Since when it does.
+    /// The start of the current span, while `holds`.
     since_ns: u64,
     pub(crate) holds: bool,
 }
 
 impl HoldClock {
-    /// How long by now.
+    /// The sum until now.
     #[inline]
     pub(crate) fn read(&self, now_ns: u64) -> u64 {
         match self.holds {
@@ -203,23 +204,23 @@ impl HoldClock {
         }
     }
 
-    /// It begins to hold it.
+    /// Begins a span.
     #[inline]
     pub(crate) fn begin(&mut self, now_ns: u64) {
         self.holds = true;
         self.since_ns = now_ns;
     }
 
-    /// It is not held any more, whoever held it.
+    /// The clock after a loss of power, which ends any span.
     pub(crate) fn stopped(&self, now_ns: u64) -> HoldClock {
         HoldClock {
-            // What was going to arrive may have begun.
+            // A command to an idle drive may have begun ahead of `now_ns`.
             held_ns: self.read(now_ns.max(self.since_ns)),
             ..HoldClock::default()
         }
     }
 
-    /// It lets it go.
+    /// Ends the span, if there is one.
     #[inline]
     pub(crate) fn end(&mut self, now_ns: u64) {
         self.held_ns = self.read(now_ns);
@@ -227,7 +228,7 @@ impl HoldClock {
     }
 }
 
-/// How long a queue was over time.
+/// The length of a queue over time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct QueueClock {
     /// Length times time.
@@ -237,11 +238,11 @@ pub(crate) struct QueueClock {
 }
 
 impl QueueClock {
-    /// The length was what `length` says until now; it is about to change.
+    /// Adds the time since the last change, over which the queue had this `length`.
     #[inline]
-    pub(crate) fn was(&mut self, now_ns: u64, length: impl FnOnce() -> u32) {
+    pub(crate) fn accumulate(&mut self, now_ns: u64, length: impl FnOnce() -> u32) {
         debug_assert!(now_ns >= self.since_ns);
-        // What came and went at one time has not waited.
+        // A length that lasted no time does not count.
         if now_ns > self.since_ns {
             let length = length();
             self.sum_ns += length as u64 * (now_ns - self.since_ns);
@@ -250,13 +251,13 @@ impl QueueClock {
         }
     }
 
-    /// The same with the time until `now_ns`, over which it is `length`.
+    /// A copy with the time until `now_ns` added, over which the queue had this `length`.
     pub(crate) fn until(mut self, now_ns: u64, length: u32) -> QueueClock {
-        self.was(now_ns.max(self.since_ns), || length);
+        self.accumulate(now_ns.max(self.since_ns), || length);
         self
     }
 
-    /// Everything that was queued is gone, what was to come later as well.
+    /// The clock after a loss of power, which empties the queue.
     pub(crate) fn stopped(self, now_ns: u64, length: u32) -> QueueClock {
         QueueClock {
             since_ns: now_ns,
@@ -264,10 +265,10 @@ impl QueueClock {
         }
     }
 
-    /// Starts afresh.
+    /// Counts from `now_ns` on.
     pub(crate) fn reset(&mut self, now_ns: u64) {
         *self = QueueClock {
-            // A command may have been followed into the near future already.
+            // A command to an idle drive may have been counted ahead of `now_ns`.
             since_ns: self.since_ns.max(now_ns),
             ..QueueClock::default()
         };

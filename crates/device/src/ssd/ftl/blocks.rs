@@ -17,7 +17,7 @@ pub(crate) const NO_SLOT: u32 = NOTHING;
 
 /// What a block is there for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Use {
+pub(crate) enum BlockState {
     /// Erased.
     Free,
     /// Being written.
@@ -38,7 +38,7 @@ pub(crate) struct Blocks {
     /// Pages programmed so far; they are programmed in order.
     pub(crate) programmed: Vec<u16>,
     pub(crate) erases: Vec<u32>,
-    pub(crate) uses: Vec<Use>,
+    pub(crate) states: Vec<BlockState>,
     /// When it was filled, counted in blocks filled, for FIFO and cost-benefit.
     pub(crate) filled: Vec<u32>,
     fills: u32,
@@ -59,7 +59,7 @@ impl Blocks {
             valid: vec![0; blocks],
             programmed: vec![0; blocks],
             erases: vec![0; blocks],
-            uses: vec![Use::Free; blocks],
+            states: vec![BlockState::Free; blocks],
             filled: vec![0; blocks],
             fills: 0,
             owners: SlotTables::new(blocks, slots_per_block as usize),
@@ -71,9 +71,9 @@ impl Blocks {
 
     /// From now on copies are kept until their successor is programmed.
     pub(crate) fn keep_older(&mut self) {
-        self.older = SlotTables::new(self.uses.len(), self.slots_per_block);
-        for block in 0..self.uses.len() {
-            if self.uses[block] == Use::Open {
+        self.older = SlotTables::new(self.states.len(), self.slots_per_block);
+        for block in 0..self.states.len() {
+            if self.states[block] == BlockState::Open {
                 self.older.begin(block as u32);
             }
         }
@@ -112,7 +112,7 @@ impl Blocks {
     /// A block that was opened and not programmed is as it was before.
     pub(crate) fn close_unwritten(&mut self, block: u32) {
         debug_assert_eq!(self.programmed[block as usize], 0);
-        self.uses[block as usize] = Use::Free;
+        self.states[block as usize] = BlockState::Free;
         self.forget_tables(block);
     }
 
@@ -133,8 +133,8 @@ impl Blocks {
 
     /// Starts to write a block.
     pub(crate) fn open(&mut self, block: u32) {
-        debug_assert_eq!(self.uses[block as usize], Use::Free);
-        self.uses[block as usize] = Use::Open;
+        debug_assert_eq!(self.states[block as usize], BlockState::Free);
+        self.states[block as usize] = BlockState::Open;
         self.replaced[block as usize] = false;
         self.owners.begin(block);
         if self.keeps_older() {
@@ -143,15 +143,15 @@ impl Blocks {
     }
 
     /// It was being written before the start, up to a page.
-    pub(crate) fn go_on(&mut self, block: u32, page: u32) {
-        self.uses[block as usize] = Use::Open;
+    pub(crate) fn resume(&mut self, block: u32, page: u32) {
+        self.states[block as usize] = BlockState::Open;
         self.programmed[block as usize] = page as u16;
         self.owners.begin(block);
     }
 
     /// Its last page was handed out.
     pub(crate) fn fill(&mut self, block: u32) {
-        self.uses[block as usize] = Use::Full;
+        self.states[block as usize] = BlockState::Full;
         self.fills += 1;
         self.filled[block as usize] = self.fills;
     }
@@ -172,7 +172,7 @@ impl Blocks {
     /// Its content is gone.
     pub(crate) fn erase(&mut self, block: u32) {
         debug_assert_eq!(self.valid[block as usize], 0);
-        self.uses[block as usize] = Use::Free;
+        self.states[block as usize] = BlockState::Free;
         self.programmed[block as usize] = 0;
         self.erases[block as usize] += 1;
         self.forget_tables(block);

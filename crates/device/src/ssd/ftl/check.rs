@@ -1,7 +1,7 @@
 //! What must be true of a drive at rest.
 
 use super::{Blocks, CachedMap, Ftl, Located, Slc};
-use crate::ssd::ftl::blocks::Use;
+use crate::ssd::ftl::blocks::BlockState;
 use crate::ssd::ftl::copies::Holds;
 
 impl Ftl {
@@ -44,7 +44,7 @@ impl Ftl {
             free.sort_unstable();
             let erased: Vec<u32> = self
                 .plane_blocks(plane as u32)
-                .filter(|block| self.blocks.uses[*block as usize] == Use::Free)
+                .filter(|block| self.blocks.states[*block as usize] == BlockState::Free)
                 .collect();
             assert_eq!(free, erased, "free blocks of plane {plane}");
             assert!(free.iter().all(|block| valid[*block as usize] == 0));

@@ -13,7 +13,7 @@
 //!
 //! With capacitors DRAM is as good as flash, and no old copy is kept.
 
-use crate::ssd::ftl::blocks::{NO_BLOCK, NO_SLOT, Use};
+use crate::ssd::ftl::blocks::{BlockState, NO_BLOCK, NO_SLOT};
 use crate::ssd::ftl::page_map::MapEntry;
 use crate::ssd::ftl::{CLOSED, Frontier, Ftl, Located, PageRecord, Stream};
 use strength_reduce::StrengthReducedU32;
@@ -89,11 +89,11 @@ impl Ftl {
         page.page < self.blocks.programmed[page.block as usize] as u32
     }
 
-    pub(crate) fn count(&mut self, at: u32) {
+    pub(crate) fn count_valid(&mut self, at: u32) {
         self.blocks.valid[(at / self.slots_per_block) as usize] += 1;
     }
 
-    pub(crate) fn discount(&mut self, at: u32) {
+    pub(crate) fn uncount_valid(&mut self, at: u32) {
         self.blocks.valid[(at / self.slots_per_block) as usize] -= 1;
     }
 
@@ -105,13 +105,13 @@ impl Ftl {
             Located::Nowhere => NO_SLOT,
             Located::Flash(at) if self.blocks.keeps_older() => at,
             Located::Buffered(at) if self.blocks.keeps_older() => {
-                self.discount(at);
+                self.uncount_valid(at);
                 self.note_replaced(at);
                 self.rewritten_in_dram += 1;
                 at
             }
             Located::Flash(at) | Located::Buffered(at) => {
-                self.discount(at);
+                self.uncount_valid(at);
                 NO_SLOT
             }
         }
@@ -121,7 +121,7 @@ impl Ftl {
     #[inline]
     pub(crate) fn invalidate(&mut self, slot: u32) {
         if let Located::Flash(at) | Located::Buffered(at) = self.locate(slot) {
-            self.discount(at);
+            self.uncount_valid(at);
             if self.blocks.keeps_older() {
                 self.release(at);
             }
@@ -135,7 +135,7 @@ impl Ftl {
             let older = self.older(newer);
             self.set_older(newer, NO_SLOT);
             if older != NO_SLOT && self.is_programmed(older) {
-                self.discount(older);
+                self.uncount_valid(older);
                 return;
             }
             newer = older;
@@ -206,7 +206,7 @@ impl Ftl {
             } else if self.chain(current).any(|(_, older)| older == at) {
                 // Newer data is still in DRAM: this copy takes over.
                 self.release(at);
-                self.count(at);
+                self.count_valid(at);
             }
         }
     }
@@ -301,7 +301,7 @@ impl Ftl {
                 Some((_, kept)) if self.is_programmed(kept) => self.map.set(slot, kept),
                 _ => self.map.discard(slot),
             }
-            self.discount(at);
+            self.uncount_valid(at);
             if page.stream.is_of_host() {
                 lost.push(slot);
             }
@@ -312,12 +312,12 @@ impl Ftl {
     /// stream's programs keep their order, there is one such block a stream.
     fn reopen(&mut self, plane: u32, stream: Stream, block: u32) {
         let programmed = self.blocks.programmed[block as usize] as u32;
-        let was = self.blocks.uses[block as usize];
-        if was == Use::Free {
+        let was = self.blocks.states[block as usize];
+        if was == BlockState::Free {
             return;
         }
         let is_whole = programmed == self.pages_of(block);
-        if was == Use::Full
+        if was == BlockState::Full
             && !is_whole
             && let Some(slc) = &mut self.slc
         {
@@ -327,14 +327,14 @@ impl Ftl {
             self.blocks.close_unwritten(block);
             self.set_free(plane, block);
         } else if !is_whole {
-            self.blocks.uses[block as usize] = Use::Open;
+            self.blocks.states[block as usize] = BlockState::Open;
             self.blocks.forget_older(block);
             self.planes[plane as usize].frontiers[stream.index()] = Frontier {
                 block,
                 page: programmed,
                 ..CLOSED
             };
-        } else if was == Use::Open {
+        } else if was == BlockState::Open {
             self.fill(plane, block, stream);
         }
     }
@@ -351,7 +351,7 @@ impl Ftl {
 
     /// A block that was to be emptied is full as before.
     pub(super) fn put_back(&mut self, plane: u32, block: u32) {
-        self.blocks.uses[block as usize] = Use::Full;
+        self.blocks.states[block as usize] = BlockState::Full;
         if self.is_slc(block)
             && let Some(slc) = &mut self.slc
         {

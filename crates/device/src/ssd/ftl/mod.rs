@@ -33,7 +33,7 @@ use crate::ssd::flash::transaction::{FlashPage, Operation, Source, Transaction};
 use crate::ssd::slab::Slab;
 use crate::ssd::spec::Mapping;
 use crate::ssd::spec::{Allocation, GcSpec, SsdSpec, WearSpec};
-use blocks::{Blocks, FreeBlocks, NO_BLOCK, Use};
+use blocks::{BlockState, Blocks, FreeBlocks, NO_BLOCK};
 use cached_map::{CachedMap, MapWaiter};
 use hybrid::Hybrid;
 pub(crate) use page_map::Located;
@@ -160,7 +160,7 @@ impl Ftl {
             let map_blocks = spec.map_blocks_per_plane();
             let blocks = ftl.plane_blocks(plane);
             for block in blocks.end - map_blocks..blocks.end {
-                ftl.blocks.uses[block as usize] = Use::Map;
+                ftl.blocks.states[block as usize] = BlockState::Map;
             }
         }
         ftl.hybrid = Hybrid::new(spec, &ftl).map(Box::new);

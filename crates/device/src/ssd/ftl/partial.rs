@@ -47,7 +47,7 @@ impl Span {
 
 /// A unit that is not whole.
 #[derive(Clone, Copy, Debug)]
-struct Unit {
+struct PartialUnit {
     /// The page that it belongs to, [`NONE`] once it is whole.
     record: u32,
     slot: u32,
@@ -62,7 +62,7 @@ struct Unit {
 /// All of them.
 #[derive(Clone, Debug)]
 pub(super) struct PartialUnits {
-    units: Slab<Unit>,
+    units: Slab<PartialUnit>,
     unit_bytes: u32,
     codeword_bytes: u32,
     /// Pairs of pages whose second is complete only when the first is.
@@ -137,7 +137,7 @@ impl Ftl {
     /// there before is at `rest`.
     pub(crate) fn begin_partial(&mut self, record: u32, slot: u32, span: Span, rest: Located) {
         let next = self.record(record).partial;
-        let unit = Unit {
+        let unit = PartialUnit {
             record,
             slot,
             written: span.bits(),
@@ -168,7 +168,7 @@ impl Ftl {
     }
 
     /// A unit of a page is not partial any more.
-    fn end_partial(&mut self, record: u32, before: u32, index: u32) -> Unit {
+    fn end_partial(&mut self, record: u32, before: u32, index: u32) -> PartialUnit {
         let unit = self.partial_units.units[index];
         self.partial_units.units[index].record = NONE;
         self.partial_units.units.remove(index);
@@ -186,7 +186,7 @@ impl Ftl {
             return;
         }
         for index in self.partial_units.units.indices() {
-            let Unit { record, slot, .. } = self.partial_units.units[index];
+            let PartialUnit { record, slot, .. } = self.partial_units.units[index];
             if record == NONE || slot < start || slot as u64 >= end {
                 continue;
             }
@@ -223,7 +223,7 @@ impl Ftl {
     }
 
     /// Reads what a unit lacks; its page waits for it.
-    fn read_rest(&mut self, flash: &mut Flash, now_ns: u64, unit: &Unit) {
+    fn read_rest(&mut self, flash: &mut Flash, now_ns: u64, unit: &PartialUnit) {
         if unit.rest == NONE {
             return;
         }

@@ -1,11 +1,11 @@
 //! Slots scattered over blocks that are partly valid, by formula in both
 //! directions.
 
-use crate::rng::Rng;
+use crate::Rng;
 
 /// What a block holds.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct BlockShare {
+pub(crate) struct BlockContent {
     /// Valid slots of those that are overwritten often.
     pub(crate) hot: u16,
     pub(crate) cold: u16,
@@ -16,7 +16,7 @@ pub(crate) struct BlockShare {
     pub(crate) age: u32,
 }
 
-impl BlockShare {
+impl BlockContent {
     /// Leaves `valid` slots, hot and cold ones in the proportion that there was.
     pub(crate) fn keep(&mut self, valid: u32) {
         let all = (self.hot + self.cold).max(1) as u32;
@@ -30,11 +30,11 @@ impl BlockShare {
 #[derive(Clone, Debug)]
 pub(crate) struct PlaneState {
     /// Full blocks, in the order in which they were filled.
-    pub(crate) full: Vec<BlockShare>,
+    pub(crate) full: Vec<BlockContent>,
     /// The block being emptied, and the valid slots that it had.
-    pub(crate) victim: Option<(BlockShare, u32)>,
+    pub(crate) victim: Option<(BlockContent, u32)>,
     /// The blocks that take the host's data and what collection moves.
-    pub(crate) open: [Option<BlockShare>; 2],
+    pub(crate) open: [Option<BlockContent>; 2],
 }
 
 /// Which slots of a plane hold data, alike in all planes of a range of
@@ -153,9 +153,10 @@ impl Scattered {
         }
         let others = state.victim.iter().map(|victim| &victim.0);
         let open = state.open.iter().flatten();
-        let others: Vec<BlockShare> = others.chain(open).copied().collect();
+        let others: Vec<BlockContent> = others.chain(open).copied().collect();
         blocks.extend(&others);
-        let of = |count: fn(&BlockShare) -> u16| -> Vec<u16> { blocks.iter().map(count).collect() };
+        let of =
+            |count: fn(&BlockContent) -> u16| -> Vec<u16> { blocks.iter().map(count).collect() };
         Scattered {
             hot: Spread::new(occupied.hot, of(|block| block.hot)),
             cold: Spread::new(occupied.cold, of(|block| block.cold)),

@@ -2,8 +2,8 @@
 //! months costs no more memory than a fresh one.
 
 use crate::ssd::flash::transaction::NONE;
+use crate::ssd::ftl::blocks::BlockState;
 use crate::ssd::ftl::blocks::FreeBlocks;
-use crate::ssd::ftl::blocks::Use;
 use crate::ssd::ftl::placement::{Home, Placement};
 use crate::ssd::ftl::scattered::Scattered;
 use crate::ssd::ftl::{CLOSED, Frontier, Ftl, Plane, STREAMS, Stream, Victim};
@@ -338,7 +338,7 @@ impl Ftl {
             let index = first as usize + block;
             self.blocks.valid[index] = *valid;
             self.blocks.programmed[index] = self.pages_per_block as u16;
-            self.blocks.uses[index] = Use::Full;
+            self.blocks.states[index] = BlockState::Full;
             let before = self
                 .start
                 .filled_before(&self.placement, plane, block as u32);
@@ -357,7 +357,7 @@ impl Ftl {
                 }
                 self.blocks.valid[block as usize] = valid;
                 self.blocks.programmed[block as usize] = slc.pages_per_block() as u16;
-                self.blocks.uses[block as usize] = Use::Full;
+                self.blocks.states[block as usize] = BlockState::Full;
                 // As if they had been written last.
                 let fills = self.blocks.fills() as u64;
                 self.blocks.filled_at_start(block, fills + 1);
@@ -373,12 +373,12 @@ impl Ftl {
             reserved_slots: 0,
             frees_no_block: false,
         });
-        self.go_on(plane);
+        self.resume_open_blocks(plane);
     }
 
     /// Goes on where a plane of an aged drive is: opens the blocks that it is
     /// writing.
-    fn go_on(&mut self, plane: u32) {
+    fn resume_open_blocks(&mut self, plane: u32) {
         let Some(scattered) = self.start.scattered(&self.placement, plane) else {
             return;
         };
@@ -387,7 +387,7 @@ impl Ftl {
         for (stream, open) in [Stream::Host, Stream::Collection].into_iter().zip(open) {
             let Some((block, slots)) = open else { continue };
             let (block, page) = (first + block, slots / self.slots_per_page);
-            self.blocks.go_on(block, page);
+            self.blocks.resume(block, page);
             self.planes[plane as usize].frontiers[stream.index()] = Frontier {
                 block,
                 page,

@@ -3,7 +3,7 @@
 
 use super::Ftl;
 use crate::ssd::flash::transaction::{FlashPage, NONE};
-use crate::ssd::ftl::blocks::{NO_BLOCK, NO_SLOT, Use};
+use crate::ssd::ftl::blocks::{BlockState, NO_BLOCK, NO_SLOT};
 use crate::ssd::ftl::page_map::MapEntry;
 use strength_reduce::StrengthReducedU32;
 
@@ -421,7 +421,7 @@ impl Ftl {
 
     /// A block will be emptied and erased.
     pub(super) fn take_victim(&mut self, block: u32) {
-        self.blocks.uses[block as usize] = Use::Victim;
+        self.blocks.states[block as usize] = BlockState::Victim;
         let plane = block / self.blocks_per_plane;
         if let Some(slc) = &mut self.slc
             && slc.holds(block)
@@ -432,7 +432,7 @@ impl Ftl {
 
     /// Whether every page of a block is on the flash.
     pub(crate) fn is_written(&self, block: u32) -> bool {
-        self.blocks.uses[block as usize] == Use::Full
+        self.blocks.states[block as usize] == BlockState::Full
             && self.blocks.programmed[block as usize] as u32 == self.pages_of(block)
     }
 

@@ -18,7 +18,7 @@ pub(crate) mod victim;
 
 use blklab_stats::DeviceStats;
 
-use crate::rng::Rng;
+use crate::Rng;
 use crate::ssd::flash::Flash;
 use crate::ssd::flash::codewords::Codewords;
 use crate::ssd::flash::transaction::{Operation, Priority, Source};

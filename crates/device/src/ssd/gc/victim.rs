@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::rng::Rng;
+use crate::Rng;
 use crate::ssd::ftl::Ftl;
 use crate::ssd::spec::{GcPolicy, GcSpec};
 

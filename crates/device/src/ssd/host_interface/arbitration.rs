@@ -6,12 +6,11 @@
 //! what is left is shared by high, medium and low queues by their weights, with
 //! round robin inside each class.
 //!
-//! The specification tells commands that are being processed from those that the
-//! controller has only taken over, of which it chooses what it deems ready. A
-//! write for which there is no room in the cache is not. So it takes no place
-//! among those that are processed, and queues of reads have their turn while
-//! others are full of writes. That is what Linux' driver counts on when it is
-//! given queues for writes alone (`write_queues`).
+//! The specification distinguishes commands that are being processed from those
+//! that were only fetched. A write that waits for room in the cache counts as only
+//! fetched, so that queues of reads have their turn while others are full of
+//! writes; Linux's driver relies on that when it is given queues for writes alone
+//! (`write_queues`).
 
 use std::collections::VecDeque;
 
@@ -36,10 +35,10 @@ pub(crate) struct Posted {
 #[derive(Clone, Debug, Default)]
 struct Class {
     members: Vec<u16>,
-    /// Whose turn it is, and how many more it may send in a row.
+    /// The member whose turn it is, and how many more commands it may send in a row.
     turn: usize,
     burst: u32,
-    /// Commands a round, and what is left of them.
+    /// Commands of the class in a round, and how many of them are left.
     weight: u32,
     credit: u32,
 }
@@ -52,8 +51,8 @@ pub(crate) struct Arbiter {
     classes: [Class; CLASSES],
     /// The weighted class that is served.
     serving: usize,
-    /// Fetched and not ended.
-    inside: u32,
+    /// Commands that were fetched and have not ended.
+    outstanding: u32,
     /// When the next fetch is due; `u64::MAX` while there is none.
     due_ns: u64,
 }
@@ -72,7 +71,7 @@ impl Arbiter {
             queues: Vec::new(),
             classes,
             serving: 1,
-            inside: 0,
+            outstanding: 0,
             due_ns: u64::MAX,
         }
     }
@@ -98,16 +97,16 @@ impl Arbiter {
         self.queues[queue as usize].push_back(posted);
     }
 
-    /// When the first command that waits is or becomes visible.
+    /// When the earliest waiting command is visible to the controller.
     pub(super) fn first_visible_ns(&self) -> Option<u64> {
         let heads = self.queues.iter().filter_map(|queue| queue.front());
         heads.map(|posted| posted.visible_ns).min()
     }
 
-    /// Whether as many commands are being processed as may be; writes that wait
-    /// for room are not.
+    /// Whether as many commands are being processed as the limit allows; writes that
+    /// wait for room do not count.
     pub(super) fn is_full(&self, writes_waiting: u32) -> bool {
-        self.inside - writes_waiting >= self.spec.fetch_limit
+        self.outstanding - writes_waiting >= self.spec.fetch_limit
     }
 
     /// A fetch is possible at `due_ns`; returns whether none is scheduled so early.
@@ -129,7 +128,7 @@ impl Arbiter {
     /// Takes the next command that is visible at `now_ns`, and its class.
     pub(super) fn take(&mut self, now_ns: u64) -> Option<(Posted, usize)> {
         let taken = self.take_next(now_ns);
-        self.inside += taken.is_some() as u32;
+        self.outstanding += taken.is_some() as u32;
         taken
     }
 
@@ -137,7 +136,7 @@ impl Arbiter {
         if let Some(posted) = self.take_of(URGENT, now_ns) {
             return Some((posted, URGENT));
         }
-        // Each class once with what is left of its round, then with a new one.
+        // Each class first with the credit left of this round, then with a new round's.
         for _ in 0..2 * (CLASSES - 1) {
             let class = self.serving;
             if self.classes[class].credit > 0
@@ -177,12 +176,12 @@ impl Arbiter {
     /// All commands are gone.
     pub(crate) fn clear(&mut self) {
         self.queues.iter_mut().for_each(VecDeque::clear);
-        self.inside = 0;
+        self.outstanding = 0;
         self.due_ns = u64::MAX;
     }
 
     /// A command has ended.
     pub(super) fn command_ended(&mut self) {
-        self.inside -= 1;
+        self.outstanding -= 1;
     }
 }

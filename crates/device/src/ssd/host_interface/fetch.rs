@@ -1,4 +1,4 @@
-//! How the controller takes commands: when, how often, and which it refuses.
+//! How the controller fetches commands: when, at what rate, and which it refuses.
 
 use blklab_blk::Op as HostOp;
 use blklab_stats::DeviceStats;
@@ -10,10 +10,11 @@ use crate::ssd::flash::transaction::NONE;
 use crate::ssd::ftl::{Ftl, Located};
 use crate::{Command, CommandStatus};
 
-/// Among arriving commands: time to fetch the next command.
+/// In place of a command's index in a [`EventKind::COMMAND_READY`] event: the next
+/// command is to be fetched.
 pub(crate) const FETCH: u32 = NONE - 1;
 
-/// What fetching a command looks at beside the host interface.
+/// What fetching a command needs beside the host interface.
 pub(crate) struct FetchCtx<'a> {
     pub(crate) ftl: &'a Ftl,
     pub(crate) events: &'a mut EventQueue,
@@ -23,7 +24,7 @@ pub(crate) struct FetchCtx<'a> {
 }
 
 impl HostInterface {
-    /// How long the controller takes no other command after this one.
+    /// How long the controller fetches no other command after this one.
     #[inline]
     fn interval_ns(&self, ftl: &Ftl, command: &Command) -> u64 {
         let controller = &self.controller;
@@ -35,20 +36,20 @@ impl HostInterface {
         }
         match controller.page_interval_ns {
             page_ns if page_ns > 0 && command.op == HostOp::Read => {
-                controller.interval_ns + self.further_pages(ftl, command) * page_ns
+                controller.interval_ns + self.extra_pages(ftl, command) * page_ns
             }
             _ => controller.interval_ns,
         }
     }
 
-    /// Pages of the flash that a read is spread over beyond its first.
+    /// Flash pages of a read beyond its first.
     #[inline(never)]
-    fn further_pages(&self, ftl: &Ftl, command: &Command) -> u64 {
+    fn extra_pages(&self, ftl: &Ftl, command: &Command) -> u64 {
         let unit_bits = self.unit_bits;
         let end_byte = command.sector.bytes() + command.sectors as u64 * 512;
         let first = command.sector.bytes() >> unit_bits;
         let last = (end_byte - 1) >> unit_bits;
-        if first == last || !self.takes(command) {
+        if first == last || !self.supports(command) {
             return 0;
         }
         let mut before = None;
@@ -64,14 +65,15 @@ impl HostInterface {
         pages.saturating_sub(1)
     }
 
-    /// Whether a command is one that the drive can carry out.
-    fn takes(&self, command: &Command) -> bool {
+    /// Whether the drive can carry out a command.
+    fn supports(&self, command: &Command) -> bool {
         command.fits(self.capacity_sectors)
-            && (command.op != HostOp::Discard || self.takes_discards)
+            && (command.op != HostOp::Discard || self.supports_discard)
     }
 
-    /// Takes a command that the controller knows of from `visible_ns` on. Returns
-    /// when it arrives where that can be carried out at once, else an event tells.
+    /// Fetches a command that is visible to the controller from `visible_ns` on.
+    /// Returns when it is processed if the caller can carry it out at once; otherwise
+    /// an event will say.
     #[inline(always)]
     pub(crate) fn fetch(
         &mut self,
@@ -82,7 +84,7 @@ impl HostInterface {
     ) -> Option<u64> {
         let taken_ns = self.controller_ns.max(visible_ns);
         self.controller_ns = taken_ns + self.interval_ns(ctx.ftl, command);
-        if !self.takes(command) {
+        if !self.supports(command) {
             self.commands[index].status = CommandStatus::IoError;
         } else if matches!(command.op, HostOp::Discard | HostOp::WriteZeroes) {
             self.fetch_discard(ctx.events, taken_ns, index, command);
@@ -94,7 +96,7 @@ impl HostInterface {
                 ctx.ftl.prefetch(slot);
             }
             match self.link.is_shared() {
-                // Until then the cable may serve the other direction.
+                // Until then the link may serve the other direction.
                 true => ctx.events.push(EventKind::COMMAND_READY, taken_ns, index),
                 false => self.receive(ctx.events, taken_ns, index),
             }
@@ -106,21 +108,21 @@ impl HostInterface {
             && self.arbiter.is_none()
             && !self.link.is_shared()
         {
-            // Nothing happens inside before it arrives, and nothing that comes
-            // later from outside can arrive earlier, since the controller takes
-            // no longer for this than for a write: it may as well be there.
+            // No event is due before it is processed, and no later command can be
+            // processed before it, since a read takes the controller no longer than
+            // a write: it needs no event.
             return Some(at_ns);
         }
         ctx.events.push(EventKind::COMMAND_READY, at_ns, index);
         None
     }
 
-    /// How long the firmware goes through the map for a discard.
+    /// How long the firmware walks the map for a discard.
     #[inline(never)]
     fn discard_walk_ns(&self, command: &Command) -> u64 {
         let unit_sectors = ((1u32 << self.unit_bits) / 512).max(1);
-        // Units covered in part are not discarded.
-        let units = match self.takes(command) {
+        // Map units that are only partly covered are not discarded.
+        let units = match self.supports(command) {
             true => command.sectors / unit_sectors,
             false => 0,
         };
@@ -145,10 +147,11 @@ impl HostInterface {
     }
 }
 
-/// Through submission queues, where the drive has them (see [`super::arbitration`]).
+/// Fetching through submission queues, on drives that have them (see
+/// [`super::arbitration`]).
 impl HostInterface {
-    /// A command is put into its submission queue. Without queues it is fetched as
-    /// it comes: returns when it arrives where that can be carried out at once.
+    /// Posts a command to its submission queue. Without queues it is fetched at once,
+    /// and the result is that of [`HostInterface::fetch`].
     #[inline]
     pub(crate) fn submit(
         &mut self,
@@ -172,10 +175,7 @@ impl HostInterface {
         }
     }
 
-    /// Sees to it that the next command is fetched when that can be.
-    ///
-    /// Writes that wait for room in the cache are none that are being processed:
-    /// the controller goes on to what is ready.
+    /// Schedules the fetch of the next command for when it is possible.
     fn schedule_fetch(&mut self, ctx: &mut FetchCtx<'_>, now_ns: u64) {
         let Some(arbiter) = &mut self.arbiter else {
             return;
@@ -198,14 +198,17 @@ impl HostInterface {
             return;
         };
         if !arbiter.is_due(now_ns) {
-            return; // An earlier one was found since.
+            return; // A fetch was scheduled earlier than this one since.
         }
         if let Some((posted, class)) = arbiter.take(now_ns) {
             debug_assert_ne!(posted.index, NONE);
             ctx.stats.fetches.commands[class] += 1;
             ctx.stats.fetches.wait_ns[class] += now_ns - posted.visible_ns;
             let at_once = self.fetch(ctx, now_ns, posted.index, &posted.command);
-            debug_assert_eq!(at_once, None, "other queues may have their turn before");
+            debug_assert_eq!(
+                at_once, None,
+                "with queues a fetched command always has an event"
+            );
         }
         self.schedule_fetch(ctx, now_ns);
     }
@@ -216,18 +219,17 @@ impl HostInterface {
         self.arbiter.is_some()
     }
 
-    /// A command has ended: another may be fetched in its place.
+    /// A command has ended, so that another may be fetched.
     #[inline(never)]
-    pub(crate) fn fetch_in_its_place(&mut self, ctx: &mut FetchCtx<'_>, now_ns: u64) {
+    pub(crate) fn fetch_after_completion(&mut self, ctx: &mut FetchCtx<'_>, now_ns: u64) {
         if let Some(arbiter) = &mut self.arbiter {
             arbiter.command_ended();
             self.schedule_fetch(ctx, now_ns);
         }
     }
 
-    /// A write that was fetched waits for room: another command may be fetched
-    /// in its place.
-    pub(crate) fn fetch_beside_waiting(&mut self, ctx: &mut FetchCtx<'_>, now_ns: u64) {
+    /// A fetched write waits for room, so that another command may be fetched.
+    pub(crate) fn fetch_past_waiting_writes(&mut self, ctx: &mut FetchCtx<'_>, now_ns: u64) {
         if ctx.writes_waiting > 0 {
             self.schedule_fetch(ctx, now_ns);
         }

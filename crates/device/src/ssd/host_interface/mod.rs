@@ -1,5 +1,5 @@
-//! The host interface: commands come in over the link, are fetched as arbitration
-//! says, and their ends go back.
+//! The host interface: commands come in over the link and are fetched in the order
+//! of arbitration; completions go back.
 
 mod arbitration;
 mod fetch;
@@ -27,22 +27,22 @@ pub(crate) struct ActiveCommand {
     pub(crate) bytes: u64,
     /// Bytes of a read that are in DRAM.
     pub(crate) dram_bytes: u64,
-    /// What must end before it does.
+    /// Transactions and transfers that must end before it does.
     pub(crate) parts: u32,
-    /// The next map unit of a write to get its place.
+    /// The next map unit of a write to be placed.
     pub(crate) next_slot: u32,
-    /// A write that overwrites what was still in DRAM.
+    /// A write that overwrites data that was still in DRAM.
     pub(crate) rewrites: bool,
     pub(crate) status: CommandStatus,
-    /// Its number, where what happens is recorded.
+    /// Its number, where a timeline is recorded.
     pub(crate) number: u32,
     /// What it has waited for.
     pub(crate) waits: Waits,
-    /// A write: how often admission had stopped when it came.
+    /// Of a write: how often admission had stopped when it arrived.
     pub(crate) stops_before: u64,
-    /// Slots of it that wait for a block.
+    /// Its slots that wait for a free block.
     pub(crate) parked: u32,
-    /// Since when it waits for a block or for its pace, or [`NOT_STALLED`].
+    /// Since when it waits for a free block or is throttled, or [`NOT_STALLED`].
     pub(crate) stalled_since_ns: u64,
 }
 
@@ -67,11 +67,12 @@ impl ActiveCommand {
     };
 }
 
-/// The cable: one or two directions that serve transfers in the order in which they are asked
+/// The link: transfers of one direction are served in the order in which they are asked
 /// for. SATA sends one way at a time, PCIe both ways at once.
 #[derive(Clone, Debug)]
 struct Link {
     spec: LinkSpec,
+    /// When each direction is free.
     to_drive_ns: u64,
     to_host_ns: u64,
 }
@@ -91,8 +92,7 @@ impl Link {
         self.to_host_ns = ready_ns;
     }
 
-    /// Whether both directions share it, so that what is booked for one
-    /// keeps the other waiting.
+    /// Whether both directions share it, so that a transfer keeps the other waiting.
     #[inline]
     fn is_shared(&self) -> bool {
         !self.spec.full_duplex
@@ -103,7 +103,7 @@ impl Link {
         (bytes * self.spec.byte_ps).div_ceil(1000)
     }
 
-    /// When data that is ready at the host by `now_ns` is in the drive.
+    /// Transfers data that is ready at the host; returns when it is in the drive.
     #[inline]
     fn receive(&mut self, now_ns: u64, bytes: u64) -> u64 {
         let end_ns = self.to_drive_ns.max(now_ns) + self.transfer_ns(bytes);
@@ -114,13 +114,13 @@ impl Link {
         end_ns
     }
 
-    /// When a command's status, whose size does not count, can follow.
+    /// When a command's status, which takes no time itself, can be sent.
     #[inline]
     fn send_status(&mut self, now_ns: u64) -> u64 {
         self.to_host_ns.max(now_ns)
     }
 
-    /// When data that is ready in the drive by `now_ns` is at the host.
+    /// Transfers data that is ready in the drive; returns when it is at the host.
     #[inline]
     fn send(&mut self, now_ns: u64, bytes: u64) -> u64 {
         let end_ns = self.to_host_ns.max(now_ns) + self.transfer_ns(bytes);
@@ -132,7 +132,7 @@ impl Link {
     }
 }
 
-/// The commands inside the drive, the link, and the controller's time and memory.
+/// The commands inside the drive, the link, and when controller and DRAM are free.
 #[derive(Clone, Debug)]
 pub(crate) struct HostInterface {
     pub(crate) commands: Slab<ActiveCommand>,
@@ -140,17 +140,18 @@ pub(crate) struct HostInterface {
     complete_ns: u64,
     submit_ns: u64,
     controller: ControllerSpec,
-    /// When the controller can take the next command.
+    /// When the controller can fetch the next command.
     controller_ns: u64,
-    /// When the DRAM can take the next transfer, and what one takes.
+    /// When the DRAM can start the next transfer.
     dram_ns: u64,
+    /// The time of a transfer: before its first byte, and for each byte.
     dram_access_ns: u64,
     dram_byte_ps: u64,
-    /// Boxed, so that a drive without it only asks whether it is there.
+    /// Boxed, to keep this small on the many drives without it.
     arbiter: Option<Box<Arbiter>>,
     unit_bits: u32,
     capacity_sectors: u64,
-    takes_discards: bool,
+    supports_discard: bool,
 }
 
 impl HostInterface {
@@ -168,13 +169,13 @@ impl HostInterface {
             arbiter: spec.nvme.as_ref().map(|nvme| Box::new(Arbiter::new(nvme))),
             unit_bits: spec.ftl.map_unit_bytes.trailing_zeros(),
             capacity_sectors: spec.identity.capacity_sectors,
-            takes_discards: spec.identity.discard,
+            supports_discard: spec.identity.discard,
         }
     }
 
     /// Takes a command in, field by field (see
-    /// [`crate::ssd::flash::transaction::Transaction::replace_with`]). `number` is
-    /// its number where what happens is recorded.
+    /// [`crate::ssd::flash::transaction::Transaction::replace_with`] for why). `number`
+    /// is its number in a recorded timeline.
     #[inline]
     pub(crate) fn accept(&mut self, command: &Command, number: u32) -> u32 {
         let index = self.commands.take(|| ActiveCommand::NONE);
@@ -205,13 +206,13 @@ impl HostInterface {
         ((command.first_byte >> self.unit_bits) as u32, last as u32)
     }
 
-    /// When data that is ready in the drive by `now_ns` is at the host.
+    /// Transfers data that is ready in the drive; returns when it is at the host.
     #[inline]
     pub(crate) fn send(&mut self, now_ns: u64, bytes: u64) -> u64 {
         self.link.send(now_ns, bytes)
     }
 
-    /// A transfer between controller and DRAM, of whose end an event tells.
+    /// Transfers data between controller and DRAM; an event marks the end.
     pub(crate) fn use_dram(
         &mut self,
         events: &mut EventQueue,
@@ -224,7 +225,7 @@ impl HostInterface {
         events.push(EventKind::DRAM_DONE, self.dram_ns, index);
     }
 
-    /// Data of a command from or to DRAM is through.
+    /// The DRAM transfer of a command has ended.
     pub(crate) fn dram_done(&mut self, events: &mut EventQueue, now_ns: u64, index: u32) {
         let command = &self.commands[index];
         let sent_ns = match command.op {
@@ -234,8 +235,8 @@ impl HostInterface {
         self.part_sent(events, sent_ns, index);
     }
 
-    /// A part of a command is over; so is the command after its last. Nothing
-    /// but its status is left to send, behind whatever the link is sending.
+    /// A part of a command is sent by `sent_ns`. After the last one the status follows,
+    /// behind whatever the link is sending.
     #[inline]
     pub(crate) fn part_sent(&mut self, events: &mut EventQueue, sent_ns: u64, index: u32) {
         let command = &mut self.commands[index];
@@ -245,7 +246,8 @@ impl HostInterface {
         }
     }
 
-    /// Ends a command that has nothing (more) to send but its status.
+    /// Ends a command: sends its status, and before that the data of a read that had
+    /// nothing to fetch.
     pub(crate) fn finish(&mut self, events: &mut EventQueue, now_ns: u64, index: u32) {
         let command = &self.commands[index];
         let sent_ns = match (command.op, command.status) {
@@ -261,7 +263,7 @@ impl HostInterface {
         events.push(EventKind::COMPLETED, at_ns, index);
     }
 
-    /// A command's end has reached the host.
+    /// A command's completion has reached the host.
     #[inline]
     pub(crate) fn complete(
         &mut self,
@@ -284,13 +286,13 @@ impl HostInterface {
         self.commands.remove(index);
     }
 
-    /// Since when each write waits for a block or for its pace that does so now.
+    /// The start of the stall of each write that is stalled now.
     pub(crate) fn stalls_ns(&self) -> impl Iterator<Item = u64> {
         let since_ns = self.commands.as_slice().iter().map(|c| c.stalled_since_ns);
         since_ns.filter(|since_ns| *since_ns != NOT_STALLED)
     }
 
-    /// They count from `now_ns` on. Returns how many they are.
+    /// Counts the stalls of these writes from `now_ns` on. Returns how many they are.
     pub(crate) fn count_stalls_from(&mut self, now_ns: u64) -> u64 {
         let mut stalled = 0;
         for index in self.commands.indices() {
@@ -303,8 +305,7 @@ impl HostInterface {
         stalled
     }
 
-    /// The power is gone, and with it all commands; the drive takes others from
-    /// `ready_ns` on.
+    /// Drops all commands with the power; the drive takes others from `ready_ns` on.
     pub(crate) fn power_off(&mut self, ready_ns: u64) {
         self.commands.clear();
         self.controller_ns = ready_ns;

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::occupied_slots;
-use crate::rng::Rng;
+use crate::Rng;
 use crate::ssd::ftl::{Ftl, Stream, Victim};
 use crate::ssd::gc::victim::choose_victim;
 use crate::ssd::preconditioning::steady::FreeTarget;

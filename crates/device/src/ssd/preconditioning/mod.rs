@@ -8,7 +8,7 @@ pub(crate) mod ageing;
 mod scaled_row;
 pub(crate) mod steady;
 
-use crate::rng::Rng;
+use crate::Rng;
 use crate::ssd::ftl::Ftl;
 use crate::ssd::ftl::placement::Placement;
 use crate::ssd::ftl::scattered::{Occupied, Scattered};

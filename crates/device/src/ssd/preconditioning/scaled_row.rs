@@ -16,7 +16,7 @@
 
 use std::ops::Range;
 
-use crate::rng::Rng;
+use crate::Rng;
 use crate::ssd::ftl::rows::first_place;
 use crate::ssd::gc::victim;
 use crate::ssd::preconditioning::ageing::draw;

@@ -13,8 +13,8 @@
 //! No two rows are at the same point of that, so the small one is looked at
 //! several times.
 
-use crate::rng::Rng;
-use crate::ssd::ftl::scattered::{BlockShare, PlaneState};
+use crate::Rng;
+use crate::ssd::ftl::scattered::{BlockContent, PlaneState};
 use crate::ssd::preconditioning::scaled_row::{Shares, SmallRow, Snapshot};
 use crate::ssd::spec::{AgedSpec, GcPolicy, SsdSpec};
 
@@ -135,7 +135,7 @@ fn balance(state: &mut PlaneState, shape: PlaneShape, free: u32, ahead: f64) {
         return;
     };
     let slots = f64::from(shape.slots_per_block);
-    let left = |open: &BlockShare| slots - f64::from(open.to);
+    let left = |open: &BlockContent| slots - f64::from(open.to);
     let open: f64 = state.open.iter().flatten().map(left).sum();
     let gained = (f64::from(blocks) + ahead - f64::from(free)) * slots - open;
     let moved = (gained * f64::from(*had) / slots).ceil();
@@ -162,9 +162,9 @@ impl PlaneShape {
         (part * self.slots_per_block as f64).round() as u32
     }
 
-    fn block(&self, shares: &Shares, from: u32, to: u32) -> BlockShare {
+    fn block(&self, shares: &Shares, from: u32, to: u32) -> BlockContent {
         let hot = self.slots(shares.hot).min(to - from);
-        BlockShare {
+        BlockContent {
             hot: hot as u16,
             cold: self.slots(shares.cold).min(to - from - hot) as u16,
             from: from as u16,
@@ -173,11 +173,11 @@ impl PlaneShape {
         }
     }
 
-    fn full(&self, shares: &Shares) -> BlockShare {
+    fn full(&self, shares: &Shares) -> BlockContent {
         self.block(shares, 0, self.slots_per_block)
     }
 
-    fn open(&self, shares: &Shares) -> BlockShare {
+    fn open(&self, shares: &Shares) -> BlockContent {
         let written = self.slots(shares.reached);
         let written = written - written % self.slots_per_step;
         // A block that is written to its end is none that is being written.
@@ -185,7 +185,7 @@ impl PlaneShape {
         self.block(shares, 0, written.min(most))
     }
 
-    fn victim(&self, shares: &Shares) -> BlockShare {
+    fn victim(&self, shares: &Shares) -> BlockContent {
         // What is left has room after what was looked through.
         let valid = self.slots(shares.hot) + self.slots(shares.cold);
         let from = self.slots(shares.reached);
@@ -198,10 +198,10 @@ impl PlaneShape {
 /// is some of that kind if that will do. `kind` gives its count in a block, and
 /// that of the other.
 fn correct_sum(
-    blocks: &mut [BlockShare],
+    blocks: &mut [BlockContent],
     most: u32,
     wanted: u32,
-    kind: impl Fn(&mut BlockShare) -> (&mut u16, u16),
+    kind: impl Fn(&mut BlockContent) -> (&mut u16, u16),
 ) {
     let mut sum: u32 = blocks.iter_mut().map(|block| *kind(block).0 as u32).sum();
     let mut anywhere = false;

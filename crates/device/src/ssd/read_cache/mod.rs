@@ -96,7 +96,7 @@ impl ReadCache {
 
     /// Removes slots from `start` up to `end`.
     fn remove_range(&mut self, start: u32, end: u64) {
-        if end - start as u64 <= self.slots.len() as u64 {
+        if end - start as u64 <= self.slots.peak_len() as u64 {
             (start as u64..end).for_each(|slot| self.remove(slot as u32));
         } else {
             self.slots

@@ -18,7 +18,7 @@ use crate::ssd::spec::{ReadCacheSpec, SsdSpec};
 
 /// A run of reads.
 #[derive(Clone, Copy, Debug, Default)]
-struct Stream {
+struct SequentialReader {
     /// Where its last read ended, in bytes, and the slot after that.
     next_byte: u64,
     next: u32,
@@ -33,7 +33,7 @@ struct Stream {
 /// Slots that are read ahead: first those whose entries of the map are on their
 /// way, then those of one page.
 #[derive(Clone, Debug)]
-struct Fetch {
+struct Prefetch {
     first: u32,
     end: u32,
     /// Pages of the map that it waits for.
@@ -44,8 +44,8 @@ struct Fetch {
     waiters: Vec<(u32, u64)>,
 }
 
-impl Fetch {
-    const NONE: Fetch = Fetch {
+impl Prefetch {
+    const NONE: Prefetch = Prefetch {
         first: 0,
         end: 0,
         map_pages: 0,
@@ -57,8 +57,8 @@ impl Fetch {
 /// The streams of a drive and what is on its way for them.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadAhead {
-    streams: Vec<Stream>,
-    fetches: Slab<Fetch>,
+    streams: Vec<SequentialReader>,
+    fetches: Slab<Prefetch>,
     reads: u64,
     /// How far ahead, in slots.
     distance: u32,
@@ -71,7 +71,7 @@ impl ReadAhead {
     pub(crate) fn new(spec: &SsdSpec, cache: &ReadCacheSpec) -> Option<ReadAhead> {
         let distance = (cache.read_ahead_bytes / spec.ftl.map_unit_bytes as u64) as u32;
         (distance > 0).then(|| ReadAhead {
-            streams: vec![Stream::default(); cache.read_ahead_streams as usize],
+            streams: vec![SequentialReader::default(); cache.read_ahead_streams as usize],
             fetches: Slab::with_capacity(0),
             reads: 0,
             distance,
@@ -82,7 +82,7 @@ impl ReadAhead {
 
     /// Forgets everything.
     pub(crate) fn clear(&mut self) {
-        self.streams.fill(Stream::default());
+        self.streams.fill(SequentialReader::default());
         self.fetches.clear();
     }
 
@@ -91,10 +91,10 @@ impl ReadAhead {
     fn follow(&mut self, bytes: Range<u64>, end: u32) -> Option<(u32, u32)> {
         self.reads += 1;
         let (reads, distance) = (self.reads, self.distance);
-        let goes_on = |s: &&mut Stream| s.reads > 0 && s.next_byte == bytes.start;
+        let goes_on = |s: &&mut SequentialReader| s.reads > 0 && s.next_byte == bytes.start;
         let Some(stream) = self.streams.iter_mut().find(goes_on) else {
             let oldest = self.streams.iter_mut().min_by_key(|stream| stream.used)?;
-            *oldest = Stream {
+            *oldest = SequentialReader {
                 next_byte: bytes.end,
                 next: end,
                 ahead_to: end,
@@ -120,7 +120,7 @@ impl ReadAhead {
 
     fn begin(&mut self, first: u32, end: u32) -> u32 {
         // Its list of waiters is kept from the last time.
-        let index = self.fetches.take(|| Fetch::NONE);
+        let index = self.fetches.take(|| Prefetch::NONE);
         let fetch = &mut self.fetches[index];
         (fetch.first, fetch.end) = (first, end);
         index
@@ -189,7 +189,7 @@ impl Reads {
         let Some(ahead) = &mut self.ahead else {
             return;
         };
-        let Fetch { first, end, .. } = ahead.fetches[index];
+        let Prefetch { first, end, .. } = ahead.fetches[index];
         ahead.end(index);
         ctx.media.flash.gather();
         let mut slot = first;
@@ -224,7 +224,7 @@ impl Reads {
     /// What is reading the page of a physical slot ahead.
     fn on_its_way(&self, ctx: &ReadCtx<'_>, at: u32) -> Option<u32> {
         let fetches = &self.ahead.as_ref()?.fetches;
-        let reads = |fetch: &Fetch| fetch.at != NONE && ctx.media.ftl.same_page(fetch.at, at);
+        let reads = |fetch: &Prefetch| fetch.at != NONE && ctx.media.ftl.same_page(fetch.at, at);
         fetches
             .as_slice()
             .iter()

@@ -3,7 +3,7 @@
 use blklab_blk::{Nanos, Op, Sector};
 use blklab_stats::DeviceStats;
 
-use crate::rng::Rng;
+use crate::Rng;
 use crate::ssd::Ssd;
 use crate::ssd::ftl::Located;
 use crate::ssd::tests::small;

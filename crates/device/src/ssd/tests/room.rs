@@ -130,7 +130,7 @@ fn a_drive_too_full_to_collect_says_so_and_takes_discards() {
 fn longest_stall_ns(changes: &[(&str, &str)]) -> u64 {
     let mut drive = Ssd::new(small(changes), 1);
     let slots = drive.controller.media.spec.logical_slots();
-    let mut rng = crate::rng::Rng::new(3);
+    let mut rng = crate::Rng::new(3);
     let (mut now, mut longest_ns, mut done) = (Nanos::ZERO, 0, Vec::new());
     for tag in 0..60_000u32 {
         let slot = rng.below(slots as u32) as u64;

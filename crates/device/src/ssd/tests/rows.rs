@@ -2,7 +2,7 @@
 
 use blklab_stats::DeviceStats;
 
-use crate::rng::Rng;
+use crate::Rng;
 use crate::ssd::Ssd;
 use crate::ssd::ftl::Stream;
 use crate::ssd::ftl::rows::first_place;

@@ -259,7 +259,7 @@ fn folds_of_many_planes_are_under_way_at_once() {
 fn folds_begin_before_anybody_waits() {
     let slc = "static_mb = 0.5\nwhen_full = \"wait\"";
     let mut drive = drive_of("filled", slc, &[("enabled = false", "enabled = true")]);
-    let mut rng = crate::rng::Rng::new(3);
+    let mut rng = crate::Rng::new(3);
     let now = &mut Nanos(0);
     for _ in 0..4_000 {
         let page = rng.below(24_000) as u64;

@@ -187,7 +187,7 @@ fn collection_makes_requests_wait() {
 fn a_plane_without_room_stops_only_its_own_writes() {
     let mut drive = drive(&[("start_blocks = 4", "start_blocks = 4\npreemptible = false")]);
     let slots = drive.controller.media.spec.logical_slots();
-    let mut rng = crate::rng::Rng::new(3);
+    let mut rng = crate::Rng::new(3);
     let (mut now, mut done, mut tag) = (Nanos::ZERO, Vec::<Completion>::new(), 0);
     let mut write = |drive: &mut Ssd, now: Nanos, page: u64| {
         tag += 1;

@@ -80,7 +80,7 @@ impl WriteCache {
                 stats: &mut ctx.media.stats,
                 writes_waiting: self.queue.len(),
             };
-            ctx.host.fetch_beside_waiting(&mut fetch, now_ns);
+            ctx.host.fetch_past_waiting_writes(&mut fetch, now_ns);
         }
     }
 

@@ -151,8 +151,8 @@ impl WriteCache {
             };
             let load = match ctx.media.spec.ftl.allocation {
                 // Any die at work is as bad as any other.
-                Allocation::NextFree => (ctx.media.flash.load(plane) > 0) as u64,
-                _ => ctx.media.flash.load(plane),
+                Allocation::NextFree => (ctx.media.flash.backlog(plane) > 0) as u64,
+                _ => ctx.media.flash.backlog(plane),
             };
             if best.is_none_or(|(least, ..)| load < least) {
                 best = Some((load, place, plane, stream));

@@ -16,7 +16,7 @@ pub(crate) const NOWHERE: u32 = u32::MAX;
 
 /// A plane's collection under way.
 #[derive(Clone, Copy, Debug)]
-struct Job {
+struct MapCollection {
     victim: u32,
     next_page: u32,
     /// Pages that are being read or wait for their program.
@@ -26,7 +26,7 @@ struct Job {
 
 /// The map's blocks of a plane. Blocks and places are counted within them.
 #[derive(Clone, Debug)]
-struct PlaneBlocks {
+struct PlaneMapBlocks {
     /// The page of the map that was put in every place.
     owners: Vec<u32>,
     /// Current pages of every block.
@@ -38,7 +38,7 @@ struct PlaneBlocks {
     /// The block being written, and its next page.
     open: u32,
     next_page: u32,
-    job: Option<Job>,
+    collection: Option<MapCollection>,
     /// Pages of the map that wait for a place.
     waiting: VecDeque<u32>,
 }
@@ -65,7 +65,7 @@ pub(crate) enum CollectionStep {
 /// The map's blocks of all planes.
 #[derive(Clone, Debug)]
 pub(crate) struct MapBlocks {
-    planes: Vec<PlaneBlocks>,
+    planes: Vec<PlaneMapBlocks>,
     /// The place of every page of the map in its plane.
     places: Vec<u32>,
     /// The place that its newest copy will have, or has.
@@ -84,7 +84,7 @@ impl MapBlocks {
     pub(crate) fn new(spec: &SsdSpec, written: bool) -> MapBlocks {
         let blocks = spec.map_blocks_per_plane();
         let pages_per_block = spec.geometry.pages_per_block;
-        let plane = PlaneBlocks {
+        let plane = PlaneMapBlocks {
             owners: vec![NOWHERE; (blocks * pages_per_block) as usize],
             valid: vec![0; blocks as usize],
             pending: vec![0; blocks as usize],
@@ -92,7 +92,7 @@ impl MapBlocks {
             free: (0..blocks).rev().collect(),
             open: NOWHERE,
             next_page: 0,
-            job: None,
+            collection: None,
             waiting: VecDeque::new(),
         };
         let per_page = spec.ftl.entries_per_map_page as u64;
@@ -233,14 +233,14 @@ impl MapBlocks {
         self.planes[plane].pending[block] -= 1;
         // All of it may have been discarded meanwhile.
         if self.newest[page as usize] == place {
-            self.discount(page);
+            self.uncount_valid(page);
             self.places[page as usize] = place;
             self.planes[plane].valid[block] += 1;
         }
         std::mem::replace(&mut self.programs[page as usize], Program::None) == Program::Again
     }
 
-    fn discount(&mut self, page: u32) {
+    fn uncount_valid(&mut self, page: u32) {
         let place = std::mem::replace(&mut self.places[page as usize], NOWHERE);
         if place != NOWHERE {
             let plane = self.plane_of(page);
@@ -251,7 +251,7 @@ impl MapBlocks {
 
     /// Everything that a page of the map holds was discarded: it is nowhere.
     pub(crate) fn discard(&mut self, page: u32) {
-        self.discount(page);
+        self.uncount_valid(page);
         self.newest[page as usize] = NOWHERE;
         self.merging[page as usize] = false;
         if self.programs[page as usize] == Program::Again {
@@ -265,35 +265,38 @@ impl MapBlocks {
 
     /// What a plane's collection does next, if it has to do anything now.
     pub(crate) fn next_step(&mut self, plane: usize) -> Option<CollectionStep> {
-        if self.planes[plane].job.is_none() {
-            self.begin_job(plane)?;
+        if self.planes[plane].collection.is_none() {
+            self.begin_collection(plane)?;
         }
         let depth = self.depth;
         let pages = self.pages_per_block;
         let state = &mut self.planes[plane];
-        let job = state.job.as_mut().filter(|job| !job.erasing)?;
-        while job.next_page < pages && job.moving < depth {
-            let place = job.victim * pages + job.next_page;
-            job.next_page += 1;
+        let collection = state
+            .collection
+            .as_mut()
+            .filter(|collection| !collection.erasing)?;
+        while collection.next_page < pages && collection.moving < depth {
+            let place = collection.victim * pages + collection.next_page;
+            collection.next_page += 1;
             let page = state.owners[place as usize];
             // One that is written anew gives its place up by itself.
             let is_current = page != NOWHERE
                 && self.places[page as usize] == place
                 && self.newest[page as usize] == place;
             if is_current {
-                job.moving += 1;
+                collection.moving += 1;
                 return Some(CollectionStep::Read(place));
             }
         }
-        let is_empty = state.valid[job.victim as usize] == 0;
-        if job.next_page == pages && job.moving == 0 && is_empty {
-            job.erasing = true;
-            return Some(CollectionStep::Erase(job.victim));
+        let is_empty = state.valid[collection.victim as usize] == 0;
+        if collection.next_page == pages && collection.moving == 0 && is_empty {
+            collection.erasing = true;
+            return Some(CollectionStep::Erase(collection.victim));
         }
         None
     }
 
-    fn begin_job(&mut self, plane: usize) -> Option<()> {
+    fn begin_collection(&mut self, plane: usize) -> Option<()> {
         let pages = self.pages_per_block;
         let room = self.room(plane);
         let state = &mut self.planes[plane];
@@ -309,7 +312,7 @@ impl MapBlocks {
         if state.valid[least as usize] == pages {
             return None;
         }
-        state.job = Some(Job {
+        state.collection = Some(MapCollection {
             victim: least,
             next_page: 0,
             moving: 0,
@@ -328,17 +331,17 @@ impl MapBlocks {
             false => None,
         };
         if to.is_none()
-            && let Some(job) = &mut self.planes[plane].job
+            && let Some(collection) = &mut self.planes[plane].collection
         {
-            job.moving -= 1;
+            collection.moving -= 1;
         }
         Some((page, to?))
     }
 
     /// A page that collection moved is programmed.
     pub(crate) fn moved(&mut self, plane: usize) {
-        if let Some(job) = &mut self.planes[plane].job {
-            job.moving -= 1;
+        if let Some(collection) = &mut self.planes[plane].collection {
+            collection.moving -= 1;
         }
     }
 
@@ -350,7 +353,7 @@ impl MapBlocks {
         state.owners[first..first + self.pages_per_block as usize].fill(NOWHERE);
         state.erases[block as usize] += 1;
         state.free.push(block);
-        state.job = None;
+        state.collection = None;
     }
 
     /// The power is gone: what was not programmed is as it was, and blocks that
@@ -362,7 +365,7 @@ impl MapBlocks {
         self.programs.fill(Program::None);
         let planes = self.planes.len();
         for (plane, state) in self.planes.iter_mut().enumerate() {
-            state.job = None;
+            state.collection = None;
             state.waiting.clear();
             let lost_in = |block: u32| {
                 let is_here = |&&(page, place): &&(u32, u32)| {

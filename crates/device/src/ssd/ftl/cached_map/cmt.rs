@@ -58,7 +58,7 @@ impl Cmt {
         if let Some(warm) = &mut self.warm
             && !warm.holds(line)
         {
-            warm.push_out(|line| self.lines.find(line).is_some());
+            warm.evict(|line| self.lines.find(line).is_some());
         }
         let index = self.lines.insert(line);
         if self.lines.room() == 0 {
@@ -115,7 +115,7 @@ impl Cmt {
                 index
             }
             None => {
-                evicted = self.write_next_out();
+                evicted = self.clean_victim();
                 self.add_line(line)
             }
         };
@@ -130,8 +130,8 @@ impl Cmt {
 
     /// Cleans the line that makes room next; returns its page of the map where
     /// that has to be written.
-    fn write_next_out(&mut self) -> Option<u32> {
-        let index = self.lines.next_out()?;
+    fn clean_victim(&mut self) -> Option<u32> {
+        let index = self.lines.victim()?;
         let page = self.page_of_line(self.lines.key(index));
         self.is_dirty(index).then(|| {
             // Writing a page of the map cleans all of its lines.
@@ -191,7 +191,7 @@ impl Warm {
     }
 
     /// The key used longest ago goes; those that were used since are passed over.
-    fn push_out(&mut self, was_used: impl Fn(u32) -> bool) {
+    fn evict(&mut self, was_used: impl Fn(u32) -> bool) {
         while self.left > 0 {
             self.left -= 1;
             if !was_used(self.order.unshuffled(self.left.into()) as u32) {
@@ -204,7 +204,7 @@ impl Warm {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::Rng;
+    use crate::Rng;
     use proptest::prelude::*;
 
     #[test]

@@ -10,7 +10,7 @@
 //! was, so after a loss of power it is as if the merge had never begun.
 
 use crate::ssd::flash::transaction::NONE;
-use crate::ssd::ftl::blocks::{NO_BLOCK, Use};
+use crate::ssd::ftl::blocks::{BlockState, NO_BLOCK};
 use crate::ssd::ftl::copies::Holds;
 use crate::ssd::ftl::hybrid::{LogicalPlace, RandomLog, SequentialLog};
 use crate::ssd::ftl::page_map::MapEntry;
@@ -82,7 +82,7 @@ impl Ftl {
 
     fn add_dead_block(&mut self, plane: u32, block: u32) {
         debug_assert_eq!(self.blocks.valid[block as usize], 0);
-        self.blocks.uses[block as usize] = Use::Victim;
+        self.blocks.states[block as usize] = BlockState::Victim;
         self.logs_mut(plane).dead.push_back(block);
     }
 
@@ -133,7 +133,7 @@ impl Ftl {
     fn is_written_random(&self, plane: u32) -> bool {
         let is_written = |log: &RandomLog| {
             let programmed = self.blocks.programmed[log.block as usize] as u32;
-            let is_open = self.blocks.uses[log.block as usize] == Use::Open;
+            let is_open = self.blocks.states[log.block as usize] == BlockState::Open;
             self.is_written(log.block) || is_open && programmed == log.next_page
         };
         self.logs(plane).random.front().is_some_and(is_written)
@@ -360,8 +360,8 @@ impl Ftl {
                 self.undo(plane, merge);
             }
             self.logs_mut(plane).reclaiming = false;
-            let (uses, programmed) = (&self.blocks.uses, &self.blocks.programmed);
-            let is_free = |block: u32| uses[block as usize] == Use::Free;
+            let (states, programmed) = (&self.blocks.states, &self.blocks.programmed);
+            let is_free = |block: u32| states[block as usize] == BlockState::Free;
             let hybrid = self.hybrid.as_mut().expect("it maps blocks");
             let logs = &mut hybrid.planes[plane as usize];
             logs.random.retain(|log| !is_free(log.block));
@@ -384,8 +384,8 @@ impl Ftl {
                 && self.parts(at).block == merge.target
             {
                 self.map.set(slot, from);
-                self.discount(at);
-                self.count(from);
+                self.uncount_valid(at);
+                self.count_valid(from);
             }
         }
         let frontier = self.frontier(plane, Stream::Collection);
@@ -394,7 +394,7 @@ impl Ftl {
         match merge.sequential.filter(is_log) {
             // What was added to a sequential log is of no use to it.
             Some(number) => self.set_frontier(plane, Stream::Sequential(number as u8), frontier),
-            None if self.blocks.uses[merge.target as usize] != Use::Free => {
+            None if self.blocks.states[merge.target as usize] != BlockState::Free => {
                 self.add_dead_block(plane, merge.target);
             }
             None => {}

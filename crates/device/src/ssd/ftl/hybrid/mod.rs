@@ -34,7 +34,7 @@ mod tests;
 use std::collections::VecDeque;
 
 use crate::ssd::flash::transaction::NONE;
-use crate::ssd::ftl::blocks::{NO_BLOCK, Use};
+use crate::ssd::ftl::blocks::{BlockState, NO_BLOCK};
 use crate::ssd::ftl::page_map::MapEntry;
 use crate::ssd::ftl::placement::Home;
 use crate::ssd::ftl::{CLOSED, Frontier, Ftl, Stream};
@@ -303,7 +303,7 @@ impl Ftl {
         let (block, page) = match self.continues_data(place) {
             true => {
                 let block = logs.data[place.logical as usize];
-                self.blocks.uses[block as usize] = Use::Open;
+                self.blocks.states[block as usize] = BlockState::Open;
                 (block, self.blocks.programmed[block as usize] as u32)
             }
             false if !self.has_block_for_log(plane) => return Err(Want::Wait),
@@ -367,7 +367,8 @@ impl Ftl {
             .iter()
             .enumerate()
             .skip(logs.reclaiming as usize);
-        let open = open.filter(|(_, log)| self.blocks.uses[log.block as usize] == Use::Open);
+        let open =
+            open.filter(|(_, log)| self.blocks.states[log.block as usize] == BlockState::Open);
         let own = open
             .clone()
             .find(|(_, log)| log.logicals.contains(&place.logical));
@@ -458,7 +459,7 @@ impl Ftl {
             roles.sort_unstable();
             let used: Vec<u32> = self
                 .plane_blocks(plane)
-                .filter(|block| self.blocks.uses[*block as usize] != Use::Free)
+                .filter(|block| self.blocks.states[*block as usize] != BlockState::Free)
                 .collect();
             assert_eq!(
                 roles, used,
