@@ -20,22 +20,22 @@ pub(super) mod at {
     pub(in crate::vfat) const ROOT_CLUSTER: usize = 44;
     pub(in crate::vfat) const INFO_SECTOR: usize = 48;
     pub(in crate::vfat) const BACKUP_SECTOR: usize = 50;
-    /// Drive, state, signature, volume's number, label and kind follow here, and on
-    /// FAT32 further back.
+    /// Drive number, state, signature, serial number, label and type stand here on FAT12
+    /// and FAT16, at `EXTENDED_32` on FAT32.
     pub(in crate::vfat) const EXTENDED: usize = 36;
     pub(in crate::vfat) const EXTENDED_32: usize = 64;
     pub(in crate::vfat) const SIGNATURE: usize = 510;
 }
 
-/// Byte offsets of FAT32's information sector (`struct fat_boot_fsinfo`), and what
-/// stands at the first two.
+/// Byte offsets of FAT32's information sector (`struct fat_boot_fsinfo`), and the values
+/// of its signatures.
 pub(super) mod info {
     pub(in crate::vfat) const SIGNATURE_1: (usize, u32) = (0, 0x4161_5252);
     pub(in crate::vfat) const SIGNATURE_2: (usize, u32) = (484, 0x6141_7272);
     pub(in crate::vfat) const FREE_CLUSTERS: usize = 488;
     pub(in crate::vfat) const NEXT_CLUSTER: usize = 492;
     pub(in crate::vfat) const SIGNATURE: usize = 508;
-    /// Neither is known.
+    /// The value of a number that is not known.
     pub(in crate::vfat) const UNKNOWN: u32 = u32::MAX;
 }
 
@@ -44,7 +44,7 @@ pub(super) const ENTRY_BYTES: u32 = 32;
 /// The first cluster's number (`FAT_START_ENT`).
 pub(super) const FIRST_CLUSTER: u32 = 2;
 
-/// How long an entry of the table is.
+/// The width of a table entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FatWidth {
     /// 12 bits: up to 4084 clusters.
@@ -65,7 +65,7 @@ impl FatWidth {
         }
     }
 
-    /// Clusters at most (`MAX_FAT12` ...).
+    /// The most clusters (`MAX_FAT12`, `MAX_FAT16`, `MAX_FAT32`).
     pub const fn clusters_max(self) -> u32 {
         match self {
             FatWidth::Fat12 => 0xff4,
@@ -74,7 +74,7 @@ impl FatWidth {
         }
     }
 
-    /// The entry of a last cluster.
+    /// The entry of a chain's last cluster (`EOF_FAT12` ...).
     pub(super) const fn end(self) -> u32 {
         match self {
             FatWidth::Fat12 => 0xfff,
@@ -83,13 +83,13 @@ impl FatWidth {
         }
     }
 
-    /// The entry of a bad cluster; those above it end a chain.
+    /// The entry of a bad cluster; larger ones end a chain (`BAD_FAT12` ...).
     pub(super) const fn bad(self) -> u32 {
         self.end() - 8
     }
 }
 
-/// How the device is divided.
+/// The layout of the device, from its boot sector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Geometry {
     pub(super) width: FatWidth,
@@ -99,8 +99,9 @@ pub(super) struct Geometry {
     pub(super) fat_start: u32,
     pub(super) fat_sectors: u32,
     pub(super) fats: u32,
-    /// The root directory's first sector and its length, except on FAT32.
+    /// The root directory's first sector, except on FAT32.
     pub(super) root_start: u32,
+    /// The root directory's entries, 0 on FAT32.
     pub(super) root_entries: u32,
     /// The root directory's first cluster on FAT32.
     pub(super) root_cluster: u32,
@@ -109,40 +110,64 @@ pub(super) struct Geometry {
     pub(super) info_sector: u32,
 }
 
+/// Checks the fields of a boot sector that are wrong or right on their own
+/// (`fat_read_bpb`).
+fn check_fields(buffer: &Buffer) -> Result<(), FsError> {
+    let byte_at = |at: usize| u32::from(buffer.bytes()[at]);
+    let sector_bytes = u32::from(buffer.u16_at(at::SECTOR_BYTES));
+    let cluster_sectors = byte_at(at::CLUSTER_SECTORS);
+    let reserved = u32::from(buffer.u16_at(at::RESERVED));
+    let fats = byte_at(at::FATS);
+    let media = byte_at(at::MEDIA);
+    let checks = [
+        (
+            reserved > 0,
+            at::RESERVED,
+            "neither ext2 nor FAT: FAT's reserved sectors are 1 or more",
+            reserved,
+        ),
+        (
+            fats > 0,
+            at::FATS,
+            "neither ext2 nor FAT: FAT has 1 table or more",
+            fats,
+        ),
+        (
+            media >= 0xf8 || media == 0xf0,
+            at::MEDIA,
+            "neither ext2 nor FAT: FAT's media byte is 0xf0, or 0xf8 and more",
+            media,
+        ),
+        (
+            sector_bytes.is_power_of_two() && (512..=4096).contains(&sector_bytes),
+            at::SECTOR_BYTES,
+            "a sector has 512, 1024, 2048 or 4096 bytes",
+            sector_bytes,
+        ),
+        (
+            cluster_sectors.is_power_of_two(),
+            at::CLUSTER_SECTORS,
+            "a cluster has 1, 2, 4, ... 128 sectors",
+            cluster_sectors,
+        ),
+    ];
+    match checks.into_iter().find(|check| !check.0) {
+        Some((_, at, what, found)) => Err(buffer.corrupt(at, what, found)),
+        None => Ok(()),
+    }
+}
+
 impl Geometry {
     /// Reads and checks a boot sector.
     pub(super) fn read(buffer: &Buffer, size_bytes: u64) -> Result<Geometry, FsError> {
+        check_fields(buffer)?;
+        let u16_at = |at: usize| u32::from(buffer.u16_at(at));
         let byte_at = |at: usize| u32::from(buffer.bytes()[at]);
-        let u16_at = |at: usize| {
-            let bytes = buffer.bytes();
-            u32::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]))
-        };
         let wrong = |at, what, found: u32| Err(buffer.corrupt(at, what, found));
         let sector_bytes = u16_at(at::SECTOR_BYTES);
         let cluster_sectors = byte_at(at::CLUSTER_SECTORS);
         let reserved = u16_at(at::RESERVED);
         let fats = byte_at(at::FATS);
-        let media = byte_at(at::MEDIA);
-        if reserved == 0 {
-            let what = "neither ext2 nor FAT: FAT's reserved sectors are 1 or more";
-            return wrong(at::RESERVED, what, reserved);
-        }
-        if fats == 0 {
-            let what = "neither ext2 nor FAT: FAT has 1 table or more";
-            return wrong(at::FATS, what, fats);
-        }
-        if media < 0xf8 && media != 0xf0 {
-            let what = "neither ext2 nor FAT: FAT's media byte is 0xf0, or 0xf8 and more";
-            return wrong(at::MEDIA, what, media);
-        }
-        if !sector_bytes.is_power_of_two() || !(512..=4096).contains(&sector_bytes) {
-            let what = "a sector has 512, 1024, 2048 or 4096 bytes";
-            return wrong(at::SECTOR_BYTES, what, sector_bytes);
-        }
-        if !cluster_sectors.is_power_of_two() {
-            let what = "a cluster has 1, 2, 4, ... 128 sectors";
-            return wrong(at::CLUSTER_SECTORS, what, cluster_sectors);
-        }
         let fat_sectors_16 = u16_at(at::FAT_SECTORS_16);
         let is_fat32 = fat_sectors_16 == 0;
         let (fat_at, fat_sectors) = match is_fat32 {

@@ -16,15 +16,15 @@ enum Kind {
     Latin1,
     /// A code page of DOS, by its number.
     Oem(u16),
-    /// Bytes from 0xa0 on; those before are control characters.
+    /// One byte a character; those below 0xa0 are control characters.
     Iso(&'static Encoding),
-    /// Bytes alone.
+    /// One byte a character.
     Single(&'static Encoding),
-    /// Bytes alone, and in pairs or more.
+    /// One or more bytes a character.
     Multi(&'static Encoding),
 }
 
-/// What Linux calls them, and what they are.
+/// Linux's names of the character sets.
 const NAMES: &[(&str, Kind)] = &[
     ("utf8", Kind::Utf8),
     ("ascii", Kind::Ascii),
@@ -72,7 +72,7 @@ const NAMES: &[(&str, Kind)] = &[
     ("big5", Kind::Multi(encoding_rs::BIG5)),
 ];
 
-/// A character in bytes.
+/// A character's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Encoded {
     bytes: [u8; 4],
@@ -95,24 +95,23 @@ impl Encoded {
 }
 
 impl Charset {
-    /// What codes short names where nothing is said (`CONFIG_FAT_DEFAULT_CODEPAGE`).
+    /// The default of short names (`CONFIG_FAT_DEFAULT_CODEPAGE`).
     pub const CP437: Charset = Charset(Kind::Oem(437));
-    /// What programs use where nothing is said (`CONFIG_FAT_DEFAULT_IOCHARSET`).
+    /// The default of programs (`CONFIG_FAT_DEFAULT_IOCHARSET`).
     pub const LATIN1: Charset = Charset(Kind::Latin1);
 
-    /// The one that Linux calls so.
+    /// The character set with this name in Linux.
     pub fn named(name: &str) -> Option<Charset> {
         let found = NAMES.iter().find(|(known, _)| *known == name);
         found.map(|(_, kind)| Charset(*kind))
     }
 
-    /// All names.
+    /// The names of all character sets.
     pub fn names() -> impl Iterator<Item = &'static str> {
         NAMES.iter().map(|(name, _)| *name)
     }
 
-    /// The first character of some bytes, and how many of them it is
-    /// (`char2uni`).
+    /// The first character of `bytes`, and how many of them it takes (`char2uni`).
     pub(super) fn decode(self, bytes: &[u8]) -> Option<(u16, usize)> {
         let &first = bytes.first()?;
         if first < 0x80 {
@@ -161,14 +160,15 @@ impl Charset {
             Kind::Iso(encoding) | Kind::Single(encoding) | Kind::Multi(encoding) => {
                 let mut text = [0; 4];
                 let (bytes, _, failed) = encoding.encode(character.encode_utf8(&mut text));
-                // Browsers take some characters for others, which Linux does not.
+                // The library follows the web's encodings, which map some characters to
+                // similar ones; Linux does not.
                 let is_same = decode_one(encoding, &bytes) == Some(character);
                 Encoded::new(&bytes).filter(|_| !failed && is_same)
             }
         }
     }
 
-    /// A byte with its letter in lower case (`nls_tolower`).
+    /// A byte in lower case (`nls_tolower`).
     pub(super) fn lower(self, byte: u8) -> u8 {
         self.fold(byte, |character| {
             let mut lower = character.to_lowercase();
@@ -176,7 +176,7 @@ impl Charset {
         })
     }
 
-    /// A byte with its letter in upper case (`nls_toupper`).
+    /// A byte in upper case (`nls_toupper`).
     pub(super) fn upper(self, byte: u8) -> u8 {
         self.fold(byte, |character| {
             let mut upper = character.to_uppercase();
@@ -202,7 +202,7 @@ impl Charset {
     }
 }
 
-/// The character that these bytes are, if they are one.
+/// The one character that `bytes` encode; `None` if they encode none or more.
 fn decode_one(encoding: &'static Encoding, bytes: &[u8]) -> Option<char> {
     let text = encoding.decode_without_bom_handling_and_without_replacement(bytes)?;
     let mut characters = text.chars();

@@ -1,5 +1,5 @@
-//! Directories: entries of 32 bytes, those of a long name before that of the short
-//! one (Linux 6.12's `fs/fat/dir.c`).
+//! Directories: the entries of a long name stand before that of its short one
+//! (Linux 6.12's `fs/fat/dir.c`).
 
 use std::collections::BTreeSet;
 
@@ -9,85 +9,62 @@ use crate::file_system::{Caller, Ino};
 
 use super::Vfat;
 use super::boot::{ENTRY_BYTES, FatWidth};
-use super::inode::{Inode, ROOT, at};
-use super::name::{NewName, UNITS_PER_SLOT, checksum, slot_units, without_last_dots};
+use super::entry::{
+    ATTRIBUTE_DIRECTORY, ATTRIBUTES_LONG, DELETED, DIR_BYTES_MAX, DosEntry, at, is_dots, is_file,
+    is_free, short_name,
+};
+use super::inode::{Inode, ROOT};
+use super::name::{NewName, UNITS_PER_SLOT, checksum, slot_units, strip_trailing_dots};
 
-/// Bytes of a directory at most (`FAT_MAX_DIR_SIZE`).
-pub(super) const DIR_BYTES_MAX: u64 = 65536 * 32;
-/// The first byte of an entry that was removed.
-const DELETED: u8 = 0xe5;
-/// Parts of a long name at most.
+/// Entries of a long name at most (`MSDOS_SLOTS`).
 const SLOTS_MAX: u8 = 20;
-
-pub(super) const ATTRIBUTE_READ_ONLY: u8 = 0x01;
-pub(super) const ATTRIBUTE_VOLUME: u8 = 0x08;
-pub(super) const ATTRIBUTE_DIRECTORY: u8 = 0x10;
-pub(super) const ATTRIBUTE_ARCHIVE: u8 = 0x20;
-/// A part of a long name.
-pub(super) const ATTRIBUTES_LONG: u8 = 0x0f;
-
-/// An entry's 32 bytes.
-pub(super) type Entry = [u8; ENTRY_BYTES as usize];
-
-/// Whether an entry is free.
-pub(super) const fn is_free(entry: &Entry) -> bool {
-    entry[0] == 0 || entry[0] == DELETED
-}
-
-/// Whether an entry is that of a file or a directory.
-pub(super) const fn is_file(entry: &Entry) -> bool {
-    !is_free(entry) && entry[at::ATTRIBUTES] & ATTRIBUTE_VOLUME == 0
-}
-
-/// The short name of an entry.
-pub(super) fn short_name(entry: &Entry) -> [u8; 11] {
-    std::array::from_fn(|n| entry[n])
-}
-
-/// Whether it is `.` or `..`.
-fn is_dots(entry: &Entry) -> bool {
-    matches!(&short_name(entry), b".          " | b"..         ")
-}
 
 /// Reads a directory's entries one after the other.
 struct Cursor {
     dir: Ino,
-    /// The next entry.
+    /// The index of the next entry in the directory.
     index: u64,
+    /// The directory's sector that was read last, with its index.
     sector: Option<(u64, Buffer)>,
 }
 
-/// A named file of a directory, with all its entries.
+/// A file of a directory, with all entries of its name.
 #[derive(Clone, Debug)]
 pub(super) struct Record {
-    /// The first of its entries in the directory, and how many they are.
+    /// The index of its first entry in the directory.
     first: u64,
+    /// How many entries it has.
     count: u64,
-    /// The long name; empty where there is none.
+    /// The long name; empty if it has none.
     pub(super) long: Vec<u16>,
-    pub(super) entry: Entry,
+    pub(super) entry: DosEntry,
     /// The number of the last entry on the device.
     pub(super) position: u64,
 }
 
-/// How the entries of a long name end.
-enum Long {
-    /// With the short name's entry, and this long name.
-    Whole(Vec<u16>, Entry, u64),
-    /// With something that is looked at on its own.
-    Other(Entry, u64),
-    /// With nothing.
+/// What follows the first entry of a long name (`PARSE_*`).
+enum LongName {
+    /// The rest of the long name, and the entry of the short one with its number.
+    Whole(Vec<u16>, DosEntry, u64),
+    /// An entry that is not part of this name.
+    Other(DosEntry, u64),
+    /// Nothing that can be used.
     Broken,
-    /// With the directory.
+    /// The end of the directory.
     End,
 }
 
 impl<D: Buffers> Vfat<D> {
-    /// The sector of the device with the n-th sector of a directory.
+    /// Whether a directory is FAT12's or FAT16's root, which is not made of clusters.
+    pub(super) fn is_fixed_root(&self, dir: Ino) -> bool {
+        dir == ROOT && self.geometry.width != FatWidth::Fat32
+    }
+
+    /// The device's sector that holds the n-th sector of a directory.
     async fn dir_sector(&self, dir: Ino, n: u64) -> Result<Option<u64>, FsError> {
         let geometry = &self.geometry;
         let cluster_sectors = u64::from(geometry.cluster_sectors);
-        if dir == ROOT && geometry.width != FatWidth::Fat32 {
+        if self.is_fixed_root(dir) {
             let sectors = geometry.root_entries / geometry.entries_per_sector();
             let sector = u64::from(geometry.root_start) + n;
             return Ok((n < sectors.into()).then_some(sector));
@@ -100,7 +77,7 @@ impl<D: Buffers> Vfat<D> {
     }
 
     /// The next entry with its number on the device; `None` at the end.
-    async fn next_entry(&self, cursor: &mut Cursor) -> Result<Option<(Entry, u64)>, FsError> {
+    async fn next_entry(&self, cursor: &mut Cursor) -> Result<Option<(DosEntry, u64)>, FsError> {
         let per_sector = u64::from(self.geometry.entries_per_sector());
         let n = cursor.index / per_sector;
         if cursor.sector.as_ref().is_none_or(|(at, _)| *at != n) {
@@ -108,8 +85,8 @@ impl<D: Buffers> Vfat<D> {
                 return Ok(None);
             };
             let cluster_sectors = u64::from(self.geometry.cluster_sectors);
-            let is_fixed = cursor.dir == ROOT && self.geometry.width != FatWidth::Fat32;
-            if n.is_multiple_of(cluster_sectors) && cluster_sectors > 1 && !is_fixed {
+            let begins_cluster = n.is_multiple_of(cluster_sectors) && cluster_sectors > 1;
+            if begins_cluster && !self.is_fixed_root(cursor.dir) {
                 for ahead in 0..cluster_sectors {
                     self.device.read_ahead(sector + ahead).await;
                 }
@@ -127,8 +104,8 @@ impl<D: Buffers> Vfat<D> {
         Ok(Some((entry, buffer.block() * per_sector + in_sector)))
     }
 
-    /// The next named file of a directory from entry `index` on, and the entry behind
-    /// it.
+    /// The next file of a directory from entry `index` on, and the index of the entry
+    /// after it.
     pub(super) async fn next_record(
         &self,
         dir: Ino,
@@ -154,13 +131,13 @@ impl<D: Buffers> Vfat<D> {
                     continue;
                 }
                 match self.parse_long(&mut cursor, entry).await? {
-                    Long::Whole(long, entry, position) => (long, entry, position),
-                    Long::Other(entry, position) => {
+                    LongName::Whole(long, entry, position) => (long, entry, position),
+                    LongName::Other(entry, position) => {
                         pending = Some((entry, position));
                         continue;
                     }
-                    Long::Broken => continue,
-                    Long::End => return Ok(None),
+                    LongName::Broken => continue,
+                    LongName::End => return Ok(None),
                 }
             } else if is_file(&entry) {
                 (Vec::new(), entry, position)
@@ -183,11 +160,11 @@ impl<D: Buffers> Vfat<D> {
         }
     }
 
-    /// Reads on from the first entry of a long name (`fat_parse_long`).
-    async fn parse_long(&self, cursor: &mut Cursor, start: Entry) -> Result<Long, FsError> {
+    /// Reads the entries after the first one of a long name (`fat_parse_long`).
+    async fn parse_long(&self, cursor: &mut Cursor, start: DosEntry) -> Result<LongName, FsError> {
         let slots = start[0] & !0x40;
         if start[0] & 0x40 == 0 || slots == 0 || slots > SLOTS_MAX {
-            return Ok(Long::Broken);
+            return Ok(LongName::Broken);
         }
         let sum = start[at::LONG_CHECKSUM];
         let mut long = vec![0; usize::from(slots) * UNITS_PER_SLOT];
@@ -196,36 +173,35 @@ impl<D: Buffers> Vfat<D> {
             let units = usize::from(slot) * UNITS_PER_SLOT;
             long[units..units + UNITS_PER_SLOT].copy_from_slice(&slot_units(&entry));
             let Some((next, position)) = self.next_entry(cursor).await? else {
-                return Ok(Long::End);
+                return Ok(LongName::End);
             };
             entry = next;
             if slot == 0 {
                 let is_named = is_file(&entry);
                 return Ok(match entry[at::ATTRIBUTES] {
-                    ATTRIBUTES_LONG if entry[0] != DELETED => Long::Other(entry, position),
-                    _ if !is_named => Long::Broken,
-                    // The long name is not this file's.
+                    ATTRIBUTES_LONG if entry[0] != DELETED => LongName::Other(entry, position),
+                    _ if !is_named => LongName::Broken,
+                    // The checksum is of another short name: the long one is stale.
                     _ if checksum(&short_name(&entry)) != sum => {
-                        Long::Whole(Vec::new(), entry, position)
+                        LongName::Whole(Vec::new(), entry, position)
                     }
-                    _ => Long::Whole(long, entry, position),
+                    _ => LongName::Whole(long, entry, position),
                 });
             }
             let is_next = entry[at::ATTRIBUTES] == ATTRIBUTES_LONG
                 && entry[0] & !0x40 == slot
                 && entry[at::LONG_CHECKSUM] == sum;
             if !is_next {
-                return Ok(Long::Other(entry, position));
+                return Ok(LongName::Other(entry, position));
             }
         }
-        Ok(Long::Broken)
+        Ok(LongName::Broken)
     }
 
-    /// Looks for a name: first in the short names, then in the long ones
-    /// (`fat_search_long`).
+    /// Looks for the file whose short or long name this is (`fat_search_long`).
     pub(super) async fn find(&self, dir: Ino, name: &[u8]) -> Result<Option<Record>, FsError> {
         let options = &self.options;
-        let name = without_last_dots(name);
+        let name = strip_trailing_dots(name);
         if name.is_empty() {
             return Ok(None);
         }
@@ -248,7 +224,7 @@ impl<D: Buffers> Vfat<D> {
         Ok(None)
     }
 
-    /// The name that a program sees.
+    /// The name that programs see.
     pub(super) fn program_name(&self, record: &Record) -> Vec<u8> {
         match record.long.is_empty() {
             true => {
@@ -272,7 +248,7 @@ impl<D: Buffers> Vfat<D> {
         Ok(true)
     }
 
-    /// How many directories a directory names, without itself and its parent.
+    /// The number of a directory's subdirectories (`fat_subdirs`).
     pub(super) async fn count_dirs(&self, dir: Ino) -> Result<u32, FsError> {
         let (mut index, mut dirs) = (0, 0);
         while let Some((record, next)) = self.next_record(dir, index).await? {
@@ -283,7 +259,7 @@ impl<D: Buffers> Vfat<D> {
         Ok(dirs)
     }
 
-    /// The entry of a directory for its parent: its number on the device.
+    /// The number on the device of a directory's entry `..` (`fat_get_dotdot_entry`).
     pub(super) async fn parent_entry(&self, dir: Ino) -> Result<u64, FsError> {
         let mut index = 0;
         while let Some((record, next)) = self.next_record(dir, index).await? {
@@ -299,14 +275,15 @@ impl<D: Buffers> Vfat<D> {
         })
     }
 
-    /// Entries for a new name; `entry` has all but the name.
+    /// The entries of a new name. `entry` holds all but the name
+    /// (`vfat_build_slots`).
     pub(super) async fn new_entries(
         &self,
         dir: Ino,
         name: &[u8],
-        mut entry: Entry,
+        mut entry: DosEntry,
         caller: &Caller,
-    ) -> Result<Vec<Entry>, FsError> {
+    ) -> Result<Vec<DosEntry>, FsError> {
         let options = &self.options;
         let new = NewName::new(name, options)?;
         let mut taken = BTreeSet::new();
@@ -335,13 +312,13 @@ impl<D: Buffers> Vfat<D> {
         Ok(entries)
     }
 
-    /// Adds entries in the first place where so many in a row are free; a directory
-    /// without one becomes longer (`fat_add_entries`). Returns the number of the last
-    /// one on the device.
+    /// Adds entries at the first place with enough free entries in a row; a directory
+    /// without such a place becomes longer (`fat_add_entries`). Returns the number of the
+    /// last entry on the device.
     pub(super) async fn add_entries(
         &self,
         dir: Ino,
-        entries: &[Entry],
+        entries: &[DosEntry],
         caller: &Caller,
     ) -> Result<u64, FsError> {
         let mut cursor = Cursor {
@@ -356,7 +333,7 @@ impl<D: Buffers> Vfat<D> {
                 Some(_) => places.clear(),
                 None => {
                     self.extend_dir(dir, cursor.index).await?;
-                    // The cursor goes on behind what was the end.
+                    // The cursor continues after what was the end.
                     cursor.sector = None;
                 }
             }
@@ -368,10 +345,9 @@ impl<D: Buffers> Vfat<D> {
         Ok(places.last().copied().unwrap_or(0))
     }
 
-    /// Adds a cluster of free entries to a directory of so many entries.
+    /// Adds a cluster of free entries to a directory that has `entries` so far.
     async fn extend_dir(&self, dir: Ino, entries: u64) -> Result<(), FsError> {
-        let is_fixed = dir == ROOT && self.geometry.width != FatWidth::Fat32;
-        if is_fixed || entries * u64::from(ENTRY_BYTES) >= DIR_BYTES_MAX {
+        if self.is_fixed_root(dir) || entries * u64::from(ENTRY_BYTES) >= DIR_BYTES_MAX {
             return Err(FsError::NoSpace);
         }
         let cluster = self.take_cluster().await?;
@@ -379,7 +355,7 @@ impl<D: Buffers> Vfat<D> {
         self.append_cluster(dir, cluster).await
     }
 
-    /// A cluster of a directory without entries.
+    /// Fills a directory's cluster with free entries (`fat_zeroed_cluster`).
     pub(super) fn zero_cluster(&self, cluster: u32, dir: Ino) -> Result<(), FsError> {
         for n in 0..u64::from(self.geometry.cluster_sectors) {
             let buffer = self.device.zeroed(self.geometry.sector(cluster) + n)?;
@@ -388,7 +364,7 @@ impl<D: Buffers> Vfat<D> {
         Ok(())
     }
 
-    /// The buffer with an entry, and its byte there.
+    /// The buffer that holds an entry, and the entry's byte there.
     pub(super) async fn entry_place(&self, position: u64) -> Result<(Buffer, usize), FsError> {
         let per_sector = u64::from(self.geometry.entries_per_sector());
         let buffer = self.device.bread(position / per_sector).await?;
@@ -399,7 +375,7 @@ impl<D: Buffers> Vfat<D> {
     async fn put_entry(
         &self,
         position: u64,
-        entry: &Entry,
+        entry: &DosEntry,
         of: Option<Ino>,
     ) -> Result<(), FsError> {
         let (buffer, offset) = self.entry_place(position).await?;
@@ -408,7 +384,7 @@ impl<D: Buffers> Vfat<D> {
         Ok(())
     }
 
-    /// Marks a name's entries as free; all else of them stays
+    /// Marks the entries of a name as free and leaves the rest of them as it is
     /// (`fat_remove_entries`).
     pub(super) async fn remove_entries(
         &self,
@@ -433,7 +409,7 @@ impl<D: Buffers> Vfat<D> {
         Ok(())
     }
 
-    /// A directory was changed.
+    /// Sets the times of a changed directory; the root has none.
     fn touch(&self, dir: Ino, caller: &Caller) {
         let touch = |inode: &mut Inode| {
             inode.modified = caller.now;

@@ -7,9 +7,10 @@ use crate::file_system::Ino;
 use super::Vfat;
 use super::boot::{FIRST_CLUSTER, FatWidth, info};
 
-/// An entry of the table in its buffers: one of FAT12 may lie in two.
+/// An entry of the table in its buffers. One of FAT12 may span two
+/// (`struct fat_entry`).
 #[derive(Clone, Debug)]
-struct Entry {
+struct FatEntry {
     first: Buffer,
     offset: usize,
     second: Option<Buffer>,
@@ -17,7 +18,7 @@ struct Entry {
     is_odd: bool,
 }
 
-impl Entry {
+impl FatEntry {
     fn byte(&self, n: usize) -> u8 {
         let bytes = self.first.bytes();
         match (bytes.get(self.offset + n), &self.second) {
@@ -64,10 +65,10 @@ impl Entry {
     }
 }
 
-/// The table has an inode of its own in the kernel, of which its changes are (`fat_inode`).
+/// The inode that the table's changes belong to, as in the kernel (`fat_inode`).
 pub(super) const TABLE: Ino = Ino(u64::MAX);
 
-/// What the table says of a cluster.
+/// What follows a cluster, by its entry in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Free,
@@ -76,14 +77,14 @@ pub(super) enum Next {
 }
 
 impl<D: Buffers> Vfat<D> {
-    async fn entry(&self, cluster: u32) -> Result<Entry, FsError> {
+    async fn entry(&self, cluster: u32) -> Result<FatEntry, FsError> {
         let geometry = &self.geometry;
         let byte = u64::from(cluster) * u64::from(geometry.width.bits()) / 8;
         let sector_bytes = u64::from(geometry.sector_bytes);
         let sector = u64::from(geometry.fat_start) + byte / sector_bytes;
         let offset = byte % sector_bytes;
         let is_split = geometry.width == FatWidth::Fat12 && offset == sector_bytes - 1;
-        Ok(Entry {
+        Ok(FatEntry {
             first: self.device.bread(sector).await?,
             offset: offset as usize,
             second: match is_split {
@@ -110,8 +111,8 @@ impl<D: Buffers> Vfat<D> {
         }
     }
 
-    /// Changes an entry, in all tables (`fat_mirror_bhs`).
-    fn write_entry(&self, entry: &Entry, value: u32) -> Result<(), FsError> {
+    /// Changes an entry in every copy of the table (`fat_ent_write`, `fat_mirror_bhs`).
+    fn write_entry(&self, entry: &FatEntry, value: u32) -> Result<(), FsError> {
         entry.set(value);
         for buffer in [Some(&entry.first), entry.second.as_ref()]
             .into_iter()
@@ -128,14 +129,14 @@ impl<D: Buffers> Vfat<D> {
         Ok(())
     }
 
-    /// Says what follows a cluster.
+    /// Sets what follows a cluster; `None` ends the chain.
     pub(super) async fn set_next(&self, cluster: u32, next: Option<u32>) -> Result<(), FsError> {
         let entry = self.entry(cluster).await?;
         self.write_entry(&entry, next.unwrap_or(self.geometry.width.end()))
     }
 
-    /// Takes the first free cluster behind the one taken last, as the end of a chain
-    /// (`fat_alloc_clusters`).
+    /// Allocates the first free cluster after the one allocated last, as the end of a
+    /// chain (`fat_alloc_clusters`).
     pub(super) async fn take_cluster(&self) -> Result<u32, FsError> {
         let geometry = &self.geometry;
         let (start, free) = {
@@ -185,7 +186,7 @@ impl<D: Buffers> Vfat<D> {
         }
     }
 
-    /// Counts free clusters where the information sector does not tell
+    /// Counts free clusters, unless the information sector holds their number
     /// (`fat_count_free_clusters`).
     pub(super) async fn count_free(&self) -> Result<u32, FsError> {
         if let Some(free) = self.state.borrow().free_clusters {
@@ -200,7 +201,7 @@ impl<D: Buffers> Vfat<D> {
         Ok(free)
     }
 
-    /// FAT32's information sector, where it is one.
+    /// FAT32's information sector; `None` if its signatures are missing.
     async fn info_sector(&self) -> Result<Option<Buffer>, FsError> {
         if self.geometry.width != FatWidth::Fat32 {
             return Ok(None);
@@ -213,7 +214,7 @@ impl<D: Buffers> Vfat<D> {
         Ok(is_one.then_some(buffer))
     }
 
-    /// Reads how many clusters are free and where the search ended.
+    /// Reads the number of free clusters and the one allocated last.
     pub(super) async fn read_info(&self) -> Result<(), FsError> {
         let Some(buffer) = self.info_sector().await? else {
             return Ok(());
@@ -230,7 +231,8 @@ impl<D: Buffers> Vfat<D> {
         Ok(())
     }
 
-    /// Writes them (`fat_clusters_flush`).
+    /// Writes the number of free clusters and the one allocated last
+    /// (`fat_clusters_flush`).
     pub(super) async fn write_info(&self) -> Result<(), FsError> {
         let Some(buffer) = self.info_sector().await? else {
             return Ok(());

@@ -1,61 +1,46 @@
-//! Inodes: VFAT has none on the device, so that they are made of directory entries.
+//! Inodes. VFAT has none on the device: they are made from directory entries
+//! (Linux 6.12's `fs/fat/inode.c`).
 
 use crate::buffer::{Buffer, Buffers};
 use crate::error::FsError;
-use crate::file_system::{Attributes, Caller, Civil, FileKind, Ino, Timestamp};
+use crate::file_system::{Attributes, Caller, FileKind, Ino, Timestamp};
 
 use super::Vfat;
 use super::boot::ENTRY_BYTES;
-use super::dir::{
-    ATTRIBUTE_ARCHIVE, ATTRIBUTE_DIRECTORY, ATTRIBUTE_READ_ONLY, DIR_BYTES_MAX, Entry, is_file,
+use super::entry::{
+    ATTRIBUTE_DIRECTORY, ATTRIBUTE_READ_ONLY, DIR_BYTES_MAX, DosEntry, at, from_fat_time, is_file,
+    set_first_cluster, to_fat_time,
 };
 use super::fat::Next;
 
-/// The root, which has no entry (`MSDOS_ROOT_INO`).
+/// The root's inode number; the root has no entry (`MSDOS_ROOT_INO`).
 pub(super) const ROOT: Ino = Ino(1);
-/// An entry's inode has its number on the device and this ...
+/// The inode number of the device's first entry; entries are numbered by their place.
 const FIRST_INO: u64 = 2;
-/// ... unless another file was there first: then one from here on.
+/// The first number for inodes whose own one still belongs to a file that was moved away.
 const FIRST_MOVED_INO: u64 = 1 << 48;
-
-/// Byte offsets of an entry's fields (`struct msdos_dir_entry`).
-pub(super) mod at {
-    pub(in crate::vfat) const ATTRIBUTES: usize = 11;
-    pub(in crate::vfat) const CASE: usize = 12;
-    pub(in crate::vfat) const CREATED_HUNDREDTHS: usize = 13;
-    /// In an entry of a long name.
-    pub(in crate::vfat) const LONG_CHECKSUM: usize = 13;
-    pub(in crate::vfat) const CREATED_TIME: usize = 14;
-    pub(in crate::vfat) const CREATED_DATE: usize = 16;
-    pub(in crate::vfat) const ACCESSED_DATE: usize = 18;
-    pub(in crate::vfat) const CLUSTER_HIGH: usize = 20;
-    pub(in crate::vfat) const TIME: usize = 22;
-    pub(in crate::vfat) const DATE: usize = 24;
-    pub(in crate::vfat) const CLUSTER_LOW: usize = 26;
-    pub(in crate::vfat) const SIZE: usize = 28;
-}
 
 /// An inode in memory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Inode {
-    /// The number of its entry on the device; none for the root and what was removed.
+    /// The number of its entry on the device; `None` for the root and for removed files.
     pub(super) position: Option<u64>,
-    /// Its first cluster; 0 is none.
+    /// Its first cluster; 0 if it has none.
     pub(super) first: u32,
     pub(super) size_bytes: u64,
     pub(super) attributes: u8,
     pub(super) links: u32,
     pub(super) modified: Timestamp,
     pub(super) accessed: Timestamp,
-    /// Its clusters, as far as they were looked for.
+    /// Its clusters, as far as they have been read from the table.
     pub(super) chain: Vec<u32>,
-    /// Whether these are all.
+    /// Whether the chain is known to its end.
     pub(super) is_complete: bool,
     pub(super) is_dirty: bool,
 }
 
 impl Inode {
-    fn read(entry: &Entry, position: u64) -> Inode {
+    fn read(entry: &DosEntry, position: u64) -> Inode {
         let u16_at = |at: usize| u16::from_le_bytes([entry[at], entry[at + 1]]);
         let u32_at = |at: usize| u32::from(u16_at(at)) | u32::from(u16_at(at + 2)) << 16;
         let is_dir = entry[at::ATTRIBUTES] & ATTRIBUTE_DIRECTORY != 0;
@@ -76,70 +61,8 @@ impl Inode {
     }
 }
 
-/// An entry without a name of a new file or directory.
-pub(super) fn new_entry(is_dir: bool, first: u32, now: Timestamp) -> Entry {
-    let mut entry = [0; ENTRY_BYTES as usize];
-    entry[at::ATTRIBUTES] = if is_dir {
-        ATTRIBUTE_DIRECTORY
-    } else {
-        ATTRIBUTE_ARCHIVE
-    };
-    let (date, time, hundredths) = to_fat_time(now);
-    entry[at::CREATED_HUNDREDTHS] = hundredths;
-    for (at, value) in [
-        (at::CREATED_TIME, time),
-        (at::CREATED_DATE, date),
-        (at::ACCESSED_DATE, date),
-        (at::TIME, time),
-        (at::DATE, date),
-        (at::CLUSTER_LOW, first as u16),
-        (at::CLUSTER_HIGH, (first >> 16) as u16),
-    ] {
-        entry[at..at + 2].copy_from_slice(&value.to_le_bytes());
-    }
-    entry
-}
-
-/// The first second of a year.
-const fn year_start(year: i64) -> i64 {
-    let civil = Civil {
-        year,
-        month: 1,
-        day: 1,
-        second_of_day: 0,
-    };
-    civil.seconds()
-}
-
-/// Date, time and hundredths of a second as entries have them, from 1980 to 2107, in
-/// UTC (`fat_time_unix2fat`).
-fn to_fat_time(time: Timestamp) -> (u16, u16, u8) {
-    let seconds = time.seconds.clamp(year_start(1980), year_start(2108) - 1);
-    let civil = Timestamp { seconds, ..time }.civil();
-    let date = ((civil.year - 1980) << 9) | (civil.month << 5) | civil.day;
-    let in_day = civil.second_of_day;
-    let (hours, minutes) = (in_day / 3600, in_day / 60 % 60);
-    let of_day = (hours << 11) | (minutes << 5) | (in_day % 60 / 2);
-    let hundredths = in_day % 2 * 100 + i64::from(time.nanoseconds) / 10_000_000;
-    (date as u16, of_day as u16, hundredths as u8)
-}
-
-fn from_fat_time(date: u16, time: u16) -> Timestamp {
-    let (date, time) = (i64::from(date), i64::from(time));
-    let civil = Civil {
-        year: 1980 + (date >> 9),
-        month: (date >> 5 & 15).clamp(1, 12),
-        day: (date & 31).max(1),
-        second_of_day: (time >> 11) * 3600 + (time >> 5 & 63) * 60 + (time & 31) * 2,
-    };
-    Timestamp {
-        seconds: civil.seconds(),
-        nanoseconds: 0,
-    }
-}
-
 impl<D: Buffers> Vfat<D> {
-    /// The inode of an entry, which need not be in memory.
+    /// The inode number of an entry; the inode need not be in memory.
     pub(super) fn ino_at(&self, position: u64) -> Ino {
         let mut state = self.state.borrow_mut();
         let state = &mut *state;
@@ -157,7 +80,7 @@ impl<D: Buffers> Vfat<D> {
         ino
     }
 
-    /// Sees to it that an inode is in memory.
+    /// Reads an inode, unless it is in memory (`fat_build_inode`).
     pub(super) async fn iget(&self, ino: Ino) -> Result<(), FsError> {
         if self.state.borrow().inodes.contains_key(&ino) {
             return Ok(());
@@ -172,7 +95,7 @@ impl<D: Buffers> Vfat<D> {
             return Err(FsError::NoEntry);
         }
         let (buffer, offset) = self.entry_place(position).await?;
-        let entry: Entry = std::array::from_fn(|n| buffer.bytes()[offset + n]);
+        let entry: DosEntry = std::array::from_fn(|n| buffer.bytes()[offset + n]);
         if !is_file(&entry) {
             return Err(FsError::NoEntry);
         }
@@ -195,8 +118,8 @@ impl<D: Buffers> Vfat<D> {
         Ok(())
     }
 
-    /// A directory's length is that of its chain; its links are told by those in it
-    /// (`fat_calc_dir_size`, `fat_subdirs`).
+    /// Sets a directory's length, which is that of its chain, and its number of links,
+    /// which follows from its subdirectories (`fat_calc_dir_size`, `fat_subdirs`).
     pub(super) async fn measure_dir(&self, dir: Ino) -> Result<(), FsError> {
         let mut clusters = 0;
         while self.cluster(dir, clusters).await?.is_some() {
@@ -225,7 +148,8 @@ impl<D: Buffers> Vfat<D> {
         position.unwrap_or(0) * u64::from(ENTRY_BYTES)
     }
 
-    /// The n-th cluster of a file, if it has so many.
+    /// The n-th cluster of a file, counted from 0; `None` after its end
+    /// (`fat_get_cluster`).
     pub(super) async fn cluster(&self, ino: Ino, n: u64) -> Result<Option<u32>, FsError> {
         let most = match self.with(ino, Inode::is_dir) {
             true => DIR_BYTES_MAX / self.geometry.cluster_bytes() + 2,
@@ -262,25 +186,25 @@ impl<D: Buffers> Vfat<D> {
                     return broken("a file's chain is a loop, from the cluster");
                 }
                 Next::Free => return broken("a file's chain leads to a free cluster, from"),
-                Next::Cluster(cluster) => self.known(ino, |inode| {
-                    // Another task may have been faster.
+                Next::Cluster(cluster) => self.note(ino, |inode| {
+                    // Another task may have read it meanwhile.
                     if inode.chain.len() == count {
                         inode.chain.push(cluster);
                     }
                 }),
-                Next::End => self.known(ino, |inode| inode.is_complete = true),
+                Next::End => self.note(ino, |inode| inode.is_complete = true),
             }
         }
     }
 
-    /// Notes what was read of an inode.
-    fn known(&self, ino: Ino, note: impl FnOnce(&mut Inode)) {
+    /// Records what was learned of an inode in memory, which does not make it dirty.
+    fn note(&self, ino: Ino, note: impl FnOnce(&mut Inode)) {
         if let Some(inode) = self.state.borrow_mut().inodes.get_mut(&ino) {
             note(inode);
         }
     }
 
-    /// Puts a new cluster at the end of a file whose chain is known whole
+    /// Adds a cluster to the end of a file whose chain is known to its end
     /// (`fat_chain_add`).
     pub(super) async fn append_cluster(&self, ino: Ino, cluster: u32) -> Result<(), FsError> {
         let last = self.with(ino, |inode| inode.chain.last().copied());
@@ -301,7 +225,7 @@ impl<D: Buffers> Vfat<D> {
         Ok(())
     }
 
-    /// Keeps so many clusters of a file and frees the others (`fat_free`).
+    /// Keeps the first `clusters` of a file and frees the others (`fat_free`).
     pub(super) async fn keep_clusters(&self, ino: Ino, clusters: u64) -> Result<(), FsError> {
         let first = self.with(ino, |inode| inode.first);
         if first == 0 {
@@ -336,11 +260,12 @@ impl<D: Buffers> Vfat<D> {
         }
     }
 
-    /// Puts an inode's fields into its entry (`__fat_write_inode`).
+    /// Puts an inode's fields into its entry. Returns the entry's buffer, unless it has no
+    /// entry (`__fat_write_inode`).
     pub(super) async fn update_entry(&self, ino: Ino) -> Result<Option<Buffer>, FsError> {
         let position = self.with(ino, |inode| inode.position);
         let Some(position) = position.filter(|_| ino != ROOT) else {
-            self.known(ino, |inode| inode.is_dirty = false);
+            self.note(ino, |inode| inode.is_dirty = false);
             return Ok(None);
         };
         let (buffer, offset) = self.entry_place(position).await?;
@@ -349,9 +274,8 @@ impl<D: Buffers> Vfat<D> {
         let (date, time, _) = to_fat_time(inode.modified);
         let (accessed, _, _) = to_fat_time(inode.accessed);
         buffer.bytes_mut()[offset + at::ATTRIBUTES] = inode.attributes;
+        set_first_cluster(&mut buffer.bytes_mut()[offset..], inode.first);
         for (at, value) in [
-            (at::CLUSTER_LOW, inode.first as u16),
-            (at::CLUSTER_HIGH, (inode.first >> 16) as u16),
             (at::TIME, time),
             (at::DATE, date),
             (at::ACCESSED_DATE, accessed),
@@ -360,11 +284,11 @@ impl<D: Buffers> Vfat<D> {
         }
         buffer.set_u32(offset + at::SIZE, size as u32);
         self.device.mark_dirty(&buffer, None);
-        self.known(ino, |inode| inode.is_dirty = false);
+        self.note(ino, |inode| inode.is_dirty = false);
         Ok(Some(buffer))
     }
 
-    /// What `stat` tells; owner and permissions are the mount's.
+    /// The attributes for `stat`; owner and permissions are those of the mount.
     pub(super) fn stat(&self, ino: Ino) -> Attributes {
         self.with(ino, |inode| {
             let writable = if inode.attributes & ATTRIBUTE_READ_ONLY == 0 {
@@ -393,7 +317,7 @@ impl<D: Buffers> Vfat<D> {
         })
     }
 
-    /// A name's entry is no longer the inode's.
+    /// Separates an inode from its entry (`fat_detach`).
     pub(super) fn detach(&self, ino: Ino) {
         let mut state = self.state.borrow_mut();
         let state = &mut *state;
@@ -404,7 +328,7 @@ impl<D: Buffers> Vfat<D> {
         }
     }
 
-    /// The inode has another entry.
+    /// Connects an inode with another entry (`fat_attach`).
     pub(super) fn attach(&self, ino: Ino, position: u64) {
         self.detach(ino);
         let mut state = self.state.borrow_mut();
@@ -416,31 +340,12 @@ impl<D: Buffers> Vfat<D> {
         }
     }
 
-    /// What nothing names any more goes with [`Vfat::evict`].
+    /// Takes the last link from an inode; [`Vfat::evict`] frees its clusters.
     pub(super) fn drop_inode(&self, ino: Ino, caller: &Caller) {
         self.detach(ino);
         self.modify(ino, |inode| {
             inode.links = 0;
             inode.modified = caller.now;
         });
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_of_entries_are_those_of_calendars() {
-        let leap_day = Timestamp {
-            seconds: 1_709_211_599,
-            nanoseconds: 500_000_000,
-        };
-        // 2024-02-29 12:59:59.
-        let date = 44 << 9 | 2 << 5 | 29;
-        let time = 12 << 11 | 59 << 5 | 29;
-        assert_eq!(to_fat_time(leap_day), (date, time, 150));
-        assert_eq!(from_fat_time(date, time).seconds, 1_709_211_598);
-        assert_eq!(to_fat_time(Timestamp::default()), (1 << 5 | 1, 0, 0));
     }
 }

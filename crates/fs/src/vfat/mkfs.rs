@@ -5,31 +5,31 @@ use crate::error::FsError;
 use crate::file_system::Timestamp;
 
 use super::boot::{ENTRY_BYTES, FIRST_CLUSTER, FatWidth, Geometry, at, info};
-use super::inode;
+use super::entry;
 
-/// Sectors before the table of FAT32, in which lie the information sector and copies.
+/// Reserved sectors of FAT32: boot sector, information sector, and their backups.
 const RESERVED_32: u32 = 32;
 const INFO_SECTOR: u32 = 1;
 const BACKUP_SECTOR: u32 = 6;
 /// Entries of the root directory, except on FAT32.
 const ROOT_ENTRIES: u32 = 512;
-/// The media byte of a disk that cannot be taken out.
+/// The media byte of a fixed disk.
 const MEDIA: u8 = 0xf8;
-/// From this length on a device gets FAT32 if nothing is said.
+/// Devices of this length or more get FAT32 by default.
 const FAT32_BYTES: u64 = 512 << 20;
 
 /// What a new FAT is like; see mkfs.fat(8).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VfatLayout {
-    /// By the device's length if not given.
+    /// Bits of a table entry; chosen by the device's length if `None`.
     pub width: Option<FatWidth>,
-    /// 512, 1024, 2048 or 4096.
+    /// Bytes of a sector: 512, 1024, 2048 or 4096.
     pub sector_bytes: u32,
-    /// 1, 2, 4, ... 128; by the device's length if not given.
+    /// Sectors of a cluster: 1, 2, 4, ... 128; chosen by the device's length if `None`.
     pub cluster_sectors: Option<u32>,
-    /// The volume's name in its code page, up to 11 bytes.
+    /// The volume's label in its code page, up to 11 bytes.
     pub label: Vec<u8>,
-    /// The volume's number.
+    /// The volume's serial number.
     pub volume_id: u32,
 }
 
@@ -63,7 +63,7 @@ impl VfatLayout {
             Some(width) => width == FatWidth::Fat32,
             None => size_bytes >= FAT32_BYTES,
         };
-        // Clusters of mkfs.fat: 4 KiB from 260 MiB on, then by eights of gigabytes.
+        // The cluster sizes of mkfs.fat.
         let cluster_bytes = match size_bytes >> 20 {
             _ if !is_fat32 => 2048,
             ..260 => 512,
@@ -99,7 +99,7 @@ impl VfatLayout {
         let root_entries = if is_fat32 { 0 } else { ROOT_ENTRIES };
         let root_sectors = root_entries * ENTRY_BYTES / self.sector_bytes;
         let left = sectors.checked_sub(reserved + root_sectors)?;
-        // The longest table that could be needed, then as long as what is left needs.
+        // The table grows until it has an entry for each cluster in the sectors left.
         let table_sectors = |clusters: u32| {
             let bits = (u64::from(clusters) + u64::from(FIRST_CLUSTER)) * u64::from(width.bits());
             bits.div_ceil(8 * u64::from(self.sector_bytes)) as u32
@@ -185,10 +185,10 @@ impl VfatLayout {
                 true => geometry.sector(geometry.root_cluster) as u32,
                 false => geometry.root_start,
             };
-            let mut entry = inode::new_entry(false, 0, now);
-            entry[..11].copy_from_slice(&self.padded_label());
-            entry[inode::at::ATTRIBUTES] = super::dir::ATTRIBUTE_VOLUME;
-            write(root)?.bytes_mut()[..32].copy_from_slice(&entry);
+            let mut label = entry::new_entry(false, 0, now);
+            label[..11].copy_from_slice(&self.padded_label());
+            label[entry::at::ATTRIBUTES] = entry::ATTRIBUTE_VOLUME;
+            write(root)?.bytes_mut()[..32].copy_from_slice(&label);
         }
         Ok(())
     }
@@ -212,7 +212,7 @@ impl VfatLayout {
         };
         let mut bytes = buffer.bytes_mut();
         let bytes = &mut *bytes;
-        // A jump over the parameters, to where nothing is booted.
+        // A jump over the parameters, where a boot loader would begin.
         bytes[..3].copy_from_slice(&[0xeb, if is_fat32 { 0x58 } else { 0x3c }, 0x90]);
         bytes[3..11].copy_from_slice(b"blklab  ");
         put16(bytes, at::SECTOR_BYTES, geometry.sector_bytes);
@@ -252,7 +252,7 @@ impl VfatLayout {
         for (at, value) in [info::SIGNATURE_1, info::SIGNATURE_2] {
             buffer.set_u32(at, value);
         }
-        // The root has a cluster.
+        // One cluster is the root's.
         buffer.set_u32(info::FREE_CLUSTERS, geometry.clusters - 1);
         buffer.set_u32(info::NEXT_CLUSTER, geometry.root_cluster);
         buffer.set_u32(info::SIGNATURE, 0xaa55_0000);

@@ -4,6 +4,7 @@
 mod boot;
 mod charset;
 mod dir;
+mod entry;
 mod fat;
 mod inode;
 mod mkfs;
@@ -23,25 +24,28 @@ use crate::file_system::{
 pub use boot::FatWidth;
 use boot::{FIRST_CLUSTER, Geometry};
 pub use charset::Charset;
-use dir::{ATTRIBUTE_ARCHIVE, ATTRIBUTE_DIRECTORY, ATTRIBUTE_READ_ONLY};
-use inode::{Inode, ROOT, at, new_entry};
+use entry::{
+    ATTRIBUTE_ARCHIVE, ATTRIBUTE_DIRECTORY, ATTRIBUTE_READ_ONLY, at, new_entry, set_first_cluster,
+};
+use inode::{Inode, ROOT};
 pub use mkfs::VfatLayout;
-use name::without_last_dots;
+use name::strip_trailing_dots;
 pub use name::{ShortNames, VfatOptions};
 
-/// A file is shorter than this.
+/// The longest file, in bytes.
 const FILE_BYTES_MAX: u64 = u32::MAX as u64;
 
-/// What is in memory alone.
+/// What the file system keeps in memory (`struct msdos_sb_info`).
 #[derive(Debug, Default)]
-struct State {
+struct SbInfo {
     inodes: BTreeMap<Ino, Inode>,
     /// Inodes by the number of their entry on the device.
     positions: BTreeMap<u64, Ino>,
-    /// Entries of inodes whose number does not tell.
+    /// The entries of inodes that are not numbered by their entry.
     moved: BTreeMap<Ino, u64>,
+    /// How many inodes were not numbered by their entry so far.
     moved_inos: u64,
-    /// Where the search for a free cluster ended.
+    /// The cluster that was allocated last (`prev_free`).
     last_taken: u32,
     /// `None` until they are counted.
     free_clusters: Option<u32>,
@@ -53,7 +57,7 @@ pub struct Vfat<D> {
     device: D,
     options: VfatOptions,
     geometry: Geometry,
-    state: RefCell<State>,
+    state: RefCell<SbInfo>,
 }
 
 impl<D: Buffers> Vfat<D> {
@@ -67,9 +71,9 @@ impl<D: Buffers> Vfat<D> {
             device,
             options,
             geometry,
-            state: RefCell::new(State {
+            state: RefCell::new(SbInfo {
                 last_taken: FIRST_CLUSTER,
-                ..State::default()
+                ..SbInfo::default()
             }),
         };
         opened.read_info().await?;
@@ -94,12 +98,12 @@ impl<D: Buffers> Vfat<D> {
         &self.device
     }
 
-    /// How long entries of its table are.
+    /// The width of its table's entries.
     pub fn width(&self) -> FatWidth {
         self.geometry.width
     }
 
-    /// Says in the boot sector that it is mounted to be written, or is so no longer
+    /// Sets or clears the boot sector's mark of a file system that is mounted for writing
     /// (`fat_set_state`).
     ///
     /// # Errors
@@ -116,12 +120,12 @@ impl<D: Buffers> Vfat<D> {
         Ok(())
     }
 
-    /// Reads of an inode in memory.
+    /// Reads an inode that is in memory.
     fn with<R>(&self, ino: Ino, read: impl FnOnce(&Inode) -> R) -> R {
         read(&self.state.borrow().inodes[&ino])
     }
 
-    /// Changes an inode in memory.
+    /// Changes an inode that is in memory, which makes it dirty.
     fn modify(&self, ino: Ino, change: impl FnOnce(&mut Inode)) {
         if let Some(inode) = self.state.borrow_mut().inodes.get_mut(&ino) {
             inode.is_dirty = true;
@@ -129,7 +133,7 @@ impl<D: Buffers> Vfat<D> {
         }
     }
 
-    /// A directory that is in memory.
+    /// Brings a directory into memory.
     async fn directory(&self, dir: Ino) -> Result<(), FsError> {
         self.iget(dir).await?;
         match self.with(dir, Inode::is_dir) {
@@ -138,7 +142,7 @@ impl<D: Buffers> Vfat<D> {
         }
     }
 
-    /// What a directory names, in memory.
+    /// Brings the inode that a directory's entry names into memory.
     async fn named(&self, dir: Ino, name: &[u8]) -> Result<(dir::Record, Ino), FsError> {
         self.directory(dir).await?;
         let record = self.find(dir, name).await?.ok_or(FsError::NoEntry)?;
@@ -147,17 +151,21 @@ impl<D: Buffers> Vfat<D> {
         Ok((record, ino))
     }
 
-    /// A new directory's cluster with its entries for itself and its parent
+    /// The first cluster that an entry `..` names; it is 0 for the root.
+    fn parent_cluster(&self, parent: Ino) -> u32 {
+        match parent {
+            ROOT => 0,
+            _ => self.with(parent, |inode| inode.first),
+        }
+    }
+
+    /// Allocates a new directory's cluster, with the entries for itself and its parent
     /// (`fat_alloc_new_dir`).
     async fn new_dir(&self, parent: Ino, now: Timestamp) -> Result<u32, FsError> {
         let cluster = self.take_cluster().await?;
         self.zero_cluster(cluster, parent)?;
         let buffer = self.device.bread(self.geometry.sector(cluster)).await?;
-        // The root's cluster is not told.
-        let parent_cluster = match parent {
-            ROOT => 0,
-            _ => self.with(parent, |inode| inode.first),
-        };
+        let parent_cluster = self.parent_cluster(parent);
         let dots = [(b".          ", cluster), (b"..         ", parent_cluster)];
         let mut bytes = buffer.bytes_mut();
         for (slot, (name, first)) in bytes.chunks_exact_mut(32).zip(dots) {
@@ -169,8 +177,14 @@ impl<D: Buffers> Vfat<D> {
         Ok(cluster)
     }
 
-    /// Blocks of a cluster from one on, and of those that follow it on the device.
-    async fn run(&self, ino: Ino, block: u64, blocks: u64) -> Result<Option<BlockMap>, FsError> {
+    /// The blocks of a file from `block` on that follow each other on the device; `None`
+    /// after the end of its chain.
+    async fn map_chain(
+        &self,
+        ino: Ino,
+        block: u64,
+        blocks: u64,
+    ) -> Result<Option<BlockMap>, FsError> {
         let cluster_sectors = u64::from(self.geometry.cluster_sectors);
         let n = block / cluster_sectors;
         let Some(first) = self.cluster(ino, n).await? else {
@@ -214,7 +228,7 @@ impl<D: Buffers> FileSystem for Vfat<D> {
     }
 
     fn name_key<'a>(&self, name: &'a [u8]) -> Cow<'a, [u8]> {
-        Cow::Owned(self.options.lower(without_last_dots(name)))
+        Cow::Owned(self.options.lower(strip_trailing_dots(name)))
     }
 
     async fn lookup(&self, dir: Ino, name: &[u8]) -> Result<Option<Ino>, FsError> {
@@ -269,7 +283,7 @@ impl<D: Buffers> FileSystem for Vfat<D> {
             NewInode::Directory(permissions) => (true, permissions),
             NewInode::Symlink(_) => return Err(FsError::NotSupported),
         };
-        // A name that cannot be is found before a cluster is taken.
+        // Checks the name before a cluster is allocated.
         let blank = new_entry(is_dir, 0, caller.now);
         let mut entries = self.new_entries(dir, name, blank, caller).await?;
         let first = match is_dir {
@@ -277,10 +291,7 @@ impl<D: Buffers> FileSystem for Vfat<D> {
             false => 0,
         };
         if let Some(entry) = entries.last_mut() {
-            entry[at::CLUSTER_LOW..at::CLUSTER_LOW + 2]
-                .copy_from_slice(&(first as u16).to_le_bytes());
-            entry[at::CLUSTER_HIGH..at::CLUSTER_HIGH + 2]
-                .copy_from_slice(&((first >> 16) as u16).to_le_bytes());
+            set_first_cluster(entry, first);
             if permissions & 0o222 == 0 {
                 entry[at::ATTRIBUTES] |= ATTRIBUTE_READ_ONLY;
             }
@@ -373,13 +384,9 @@ impl<D: Buffers> FileSystem for Vfat<D> {
         };
         self.update_entry(ino).await?;
         if let Some(parent) = parent {
-            let first = match to_dir {
-                ROOT => 0,
-                _ => self.with(to_dir, |inode| inode.first),
-            };
             let (buffer, offset) = self.entry_place(parent).await?;
-            buffer.set_u16(offset + at::CLUSTER_LOW, first as u16);
-            buffer.set_u16(offset + at::CLUSTER_HIGH, (first >> 16) as u16);
+            let first = self.parent_cluster(to_dir);
+            set_first_cluster(&mut buffer.bytes_mut()[offset..], first);
             self.device.mark_dirty(&buffer, Some(ino));
         }
         if moves_dir {
@@ -408,7 +415,7 @@ impl<D: Buffers> FileSystem for Vfat<D> {
         let size_bytes = self.with(ino, |inode| inode.size_bytes);
         let used = size_bytes.div_ceil(sector_bytes);
         let blocks = blocks.max(1);
-        if ino == ROOT && self.geometry.width != FatWidth::Fat32 {
+        if self.is_fixed_root(ino) {
             let sector = u64::from(self.geometry.root_start) + block;
             let left = used.saturating_sub(block);
             return Ok(BlockMap {
@@ -419,7 +426,7 @@ impl<D: Buffers> FileSystem for Vfat<D> {
             });
         }
         if create.is_none() {
-            return match self.run(ino, block, blocks).await? {
+            return match self.map_chain(ino, block, blocks).await? {
                 Some(map) => Ok(map),
                 None if block < used => Err(FsError::Corrupt {
                     byte: self.entry_byte(ino),
@@ -445,14 +452,14 @@ impl<D: Buffers> FileSystem for Vfat<D> {
             let cluster = self.take_cluster().await?;
             self.append_cluster(ino, cluster).await?;
         }
-        // Behind the end, a cluster that the file has holds nothing of it yet.
+        // Blocks after the end of the file hold none of its data, even in its own cluster.
         let is_new = block >= used;
         let blocks = if is_new {
             blocks
         } else {
             blocks.min(used - block)
         };
-        let map = self.run(ino, block, blocks).await?;
+        let map = self.map_chain(ino, block, blocks).await?;
         map.map(|map| BlockMap { is_new, ..map })
             .ok_or(FsError::NoSpace)
     }
@@ -530,7 +537,7 @@ impl<D: Buffers> FileSystem for Vfat<D> {
             return Ok(());
         };
         self.device.sync_buffer(&buffer).await?;
-        // All files have the one table (`fat_file_fsync`).
+        // The table is shared by all files (`fat_file_fsync`).
         self.device.sync_of(fat::TABLE).await
     }
 

@@ -1,4 +1,4 @@
-//! Names: long ones in UTF-16 with a short one beside them, in the code page
+//! Names: each long one, in UTF-16, has a short one in the code page
 //! (Linux 6.12's `fs/fat/namei_vfat.c` and `dir.c`).
 
 use crate::error::FsError;
@@ -10,9 +10,9 @@ use super::charset::Charset;
 const LONG_UNITS_MAX: usize = 255;
 /// Characters of a long name that an entry holds.
 pub(super) const UNITS_PER_SLOT: usize = 13;
-/// Where they stand in the entry.
+/// The characters of a long name in its entry: byte offset and number.
 const SLOT_UNITS: [(usize, usize); 3] = [(1, 5), (14, 6), (28, 2)];
-/// The first byte of a short name that would be 0xe5, the mark of a free entry.
+/// Stands for a short name's first byte 0xe5, which would mark the entry as free.
 const KANJI_E5: u8 = 0x05;
 /// The name, or the extension, is shown in lower case.
 pub(super) const CASE_LOWER_BASE: u8 = 0x08;
@@ -21,31 +21,32 @@ pub(super) const CASE_LOWER_EXTENSION: u8 = 0x10;
 /// How short names are shown and made (`shortname=`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ShortNames {
-    /// Shown in lower case; a name that is not all in upper case gets a long one.
+    /// Shown in lower case; names that are not all in upper case get a long name.
     Lower,
-    /// Shown in upper case; likewise.
+    /// Shown in upper case; names that are not all in upper case get a long name.
     Win95,
-    /// Shown as their entry says; names all in one case need no long one.
+    /// Shown in the case that the entry says; names all in one case get no long name.
     WinNt,
-    /// Shown as their entry says; a name that is not all in upper case gets a long one.
+    /// Shown in the case that the entry says; names that are not all in upper case get a
+    /// long name.
     #[default]
     Mixed,
 }
 
-/// How names are mounted.
+/// VFAT's mount options, most of which are about names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VfatOptions {
-    /// Of short names on the device.
+    /// The character set of short names on the device.
     pub codepage: Charset,
-    /// Of programs, unless `utf8`.
+    /// The character set of programs, unless `utf8`.
     pub iocharset: Charset,
-    /// Programs use UTF-8, with all of Unicode.
+    /// Programs use UTF-8.
     pub utf8: bool,
     /// How short names are shown and made.
     pub short_names: ShortNames,
-    /// Names that had to be shortened end in `~1` and so on.
+    /// Shortened names end in `~1`, `~2` and so on.
     pub numtail: bool,
-    /// Permissions that files do not have.
+    /// Permissions that are taken from every file.
     pub umask: u16,
 }
 
@@ -66,7 +67,7 @@ impl VfatOptions {
     /// Reads mount options such as `utf8,codepage=932`.
     ///
     /// # Errors
-    /// Which of them is wrong, and what would be right.
+    /// A message that names the wrong option and the legal ones.
     pub fn parse(text: &str) -> Result<VfatOptions, String> {
         let mut options = VfatOptions::default();
         let is_one_of = |option: &str, known: Vec<&str>| {
@@ -103,7 +104,7 @@ impl VfatOptions {
         Ok(options)
     }
 
-    /// A name that a program gave, in UTF-16 (`xlate_to_uni`).
+    /// A program's name in UTF-16 (`xlate_to_uni`).
     fn to_long(&self, name: &[u8]) -> Result<Vec<u16>, FsError> {
         let units: Vec<u16> = if self.utf8 {
             let text = str::from_utf8(name).map_err(|_| FsError::BadName)?;
@@ -132,7 +133,7 @@ impl VfatOptions {
         let end = units.iter().position(|&unit| unit == 0);
         let units = &units[..end.unwrap_or(units.len())];
         if self.utf8 {
-            // Half of a pair is nothing that UTF-8 can hold.
+            // An unpaired surrogate has no form in UTF-8.
             let characters = char::decode_utf16(units.iter().copied());
             return characters.filter_map(Result::ok).collect::<String>().into();
         }
@@ -161,7 +162,7 @@ impl VfatOptions {
         self.to_program(&units)
     }
 
-    /// Name or extension without the spaces behind it.
+    /// The base or the extension of a short name, without the spaces that fill it up.
     fn short_part(&self, bytes: &[u8], is_marked_lower: bool) -> Vec<u16> {
         let is_lower = match self.short_names {
             ShortNames::Lower => true,
@@ -195,7 +196,7 @@ impl VfatOptions {
         units
     }
 
-    /// What names are compared by: bytes, with letters in lower case
+    /// The form in which names are compared: in lower case, byte by byte
     /// (`nls_strnicmp`).
     pub(super) fn lower(&self, name: &[u8]) -> Vec<u8> {
         name.iter()
@@ -204,32 +205,37 @@ impl VfatOptions {
     }
 }
 
-/// A name without dots at its end (`vfat_striptail_len`).
-pub(super) fn without_last_dots(name: &[u8]) -> &[u8] {
+/// A name without the dots at its end (`vfat_striptail_len`).
+pub(super) fn strip_trailing_dots(name: &[u8]) -> &[u8] {
     let len = name.iter().rposition(|&byte| byte != b'.');
     &name[..len.map_or(0, |last| last + 1)]
 }
 
-/// The sum of a short name that long ones are tied to it with (`fat_checksum`).
+/// The checksum of a short name, which the entries of its long name repeat
+/// (`fat_checksum`).
 pub(super) fn checksum(short: &[u8; 11]) -> u8 {
     let add = |sum: u8, &byte: &u8| sum.rotate_right(1).wrapping_add(byte);
     short.iter().fold(0, add)
 }
 
-/// What a name becomes on the device, but for the digits that make it unique.
+/// A new name as the device will hold it; its short name may still need digits to be
+/// unique in the directory.
 pub(super) struct NewName {
     pub(super) long: Vec<u16>,
     short: [u8; 11],
-    /// Where `~1` would begin, and `~1` behind four hexadecimal digits.
+    /// The byte where `~1` would begin.
     tail_at: usize,
+    /// The byte where four hexadecimal digits would begin, with `~1` after them.
     digits_at: usize,
     base_bytes: usize,
     base: Letters,
     extension: Letters,
+    /// Whether the short name holds all characters of the long one.
     is_whole: bool,
 }
 
-/// What letters a part of a name has (`struct shortname_info`).
+/// The case of a name's base or extension, and whether a short name can hold it
+/// (`struct shortname_info`).
 #[derive(Clone, Copy)]
 struct Letters {
     is_lower: bool,
@@ -244,7 +250,7 @@ impl Letters {
         is_valid: true,
     };
 
-    /// The bytes of a character of a short name, none if it is left out
+    /// The bytes of a character in a short name; none if short names leave it out
     /// (`to_shortname_char`).
     fn add(&mut self, unit: u16, codepage: Charset) -> Vec<u8> {
         let ascii = u8::try_from(unit).unwrap_or(0xff);
@@ -279,8 +285,8 @@ impl Letters {
     }
 }
 
-/// Where the extension begins: behind the last dot, unless that is the last
-/// character, or only dots and spaces are before it.
+/// Where the extension begins: after the last dot, unless that is the last character or
+/// has only dots and spaces before it.
 fn extension_start(long: &[u16]) -> Option<usize> {
     let dot = long.iter().rposition(|&unit| unit == u16::from(b'.'))?;
     let is_skipped = |&unit: &u16| unit == u16::from(b'.') || unit == u16::from(b' ');
@@ -289,10 +295,9 @@ fn extension_start(long: &[u16]) -> Option<usize> {
 }
 
 impl NewName {
-    /// Translates a name that is to be new (the first half of
-    /// `vfat_create_shortname`).
+    /// Translates a program's name (the first half of `vfat_create_shortname`).
     pub(super) fn new(name: &[u8], options: &VfatOptions) -> Result<NewName, FsError> {
-        let name = without_last_dots(name);
+        let name = strip_trailing_dots(name);
         if name.is_empty() {
             return Err(FsError::NoEntry);
         }
@@ -330,7 +335,7 @@ impl NewName {
         let mut len = 0;
         for n in 0..end {
             let bytes = self.base.add(self.long[n], codepage);
-            // Digits do not cut a character in two.
+            // Digits must not cut a character of two bytes.
             if len < 2 && len + bytes.len() > 2 {
                 self.digits_at = len;
             }
@@ -370,9 +375,8 @@ impl NewName {
         }
     }
 
-    /// The short name without digits, where it says all that the long one does but
-    /// for the case of letters: with it, the case byte, and whether the long one can
-    /// be left out.
+    /// The short name without digits, if it differs from the long one in case at most;
+    /// with the entry's case byte, and whether the long name can be left out.
     pub(super) fn plain(&self, options: &VfatOptions) -> Option<([u8; 11], u8, bool)> {
         if !self.is_whole || !self.base.is_valid || !self.extension.is_valid {
             return None;
@@ -395,8 +399,8 @@ impl NewName {
         Some((self.short, case, true))
     }
 
-    /// Short names to be tried one after the other: with `~1` to `~9`, then with four
-    /// digits that depend on the time.
+    /// The short names to try one after the other: with `~1` to `~9`, then with four
+    /// hexadecimal digits that depend on the time (`vfat_create_shortname`).
     pub(super) fn candidates(
         &self,
         options: &VfatOptions,
@@ -434,7 +438,7 @@ impl NewName {
         without.into_iter().chain(with_tail).chain(with_digits)
     }
 
-    /// The entries of the long name, the last part first.
+    /// The entries of the long name, its last part first.
     pub(super) fn slots(&self, short: &[u8; 11]) -> Vec<[u8; 32]> {
         let sum = checksum(short);
         let count = self.long.len().div_ceil(UNITS_PER_SLOT);
@@ -446,7 +450,7 @@ impl NewName {
         let slot = |n: usize| {
             let mut slot = [0; 32];
             slot[0] = n as u8 | if n == count { 0x40 } else { 0 };
-            slot[11] = super::dir::ATTRIBUTES_LONG;
+            slot[11] = super::entry::ATTRIBUTES_LONG;
             slot[13] = sum;
             let mut at = (n - 1) * UNITS_PER_SLOT;
             for (byte, units) in SLOT_UNITS {
