@@ -10,7 +10,7 @@ use std::task::{Poll, Waker};
 use blklab_blk::{BioFlags, Op};
 
 use crate::PAGE_BYTES;
-use crate::bio::BioId;
+use crate::bio::{Bio, BioId};
 use crate::buffer::{Buffer, Buffers};
 use crate::error::FsError;
 use crate::file_system::Ino;
@@ -216,7 +216,7 @@ impl<H: Host, S: Storage> BufferCache<H, S> {
         if !vfs.take_block_dirty(self.device, byte, bytes) {
             return Ok(None);
         }
-        let bio = Vfs::<H>::data_bio(Op::Write, BioFlags::SYNC, byte / 512, bytes);
+        let bio = Bio::data(Op::Write, BioFlags::SYNC, byte / 512, bytes);
         Ok(Some(vfs.submit(bio, Vec::new()).await))
     }
 }
@@ -245,7 +245,7 @@ impl<H: Host, S: Storage> Buffers for BufferCache<H, S> {
                 continue;
             }
             self.count(|counts| counts.reads += 1);
-            let bio = Vfs::<H>::data_bio(Op::Read, BioFlags::NONE, byte / 512, bytes);
+            let bio = Bio::data(Op::Read, BioFlags::NONE, byte / 512, bytes);
             let bio = vfs.submit(bio, Vec::new()).await;
             let read = vfs.bio_end(bio).await;
             self.end_reading(block, read)?;
@@ -307,7 +307,7 @@ impl<H: Host, S: Storage> Buffers for BufferCache<H, S> {
         self.count(|counts| counts.reads += 1);
         // Those that find it meanwhile wait, as for a locked buffer.
         (self.reading.borrow_mut()).insert(block, Reading::Waited(Vec::new()));
-        let bio = Vfs::<H>::data_bio(Op::Read, BioFlags::RAHEAD, byte / 512, bytes);
+        let bio = Bio::data(Op::Read, BioFlags::RAHEAD, byte / 512, bytes);
         let bio = vfs.submit(bio, Vec::new()).await;
         let found = (self.reading.borrow_mut()).insert(block, Reading::Ahead(bio));
         if let Some(Reading::Waited(waiters)) = found {
@@ -332,10 +332,7 @@ impl<H: Host, S: Storage> Buffers for BufferCache<H, S> {
                 Err(error) => done = Err(error),
             }
         }
-        for bio in under_way {
-            done = self.vfs()?.bio_end(bio).await.and(done);
-        }
-        done
+        self.vfs()?.bios_end(under_way).await.and(done)
     }
 }
 

@@ -3,12 +3,10 @@
 use blklab_blk::{BioFlags, Op};
 
 use crate::PAGE_BYTES;
+use crate::bio::{BIO_MAX_BYTES, Bio};
 use crate::error::FsError;
 use crate::inode::File;
 use crate::vfs::{Host, Vfs};
-
-/// What one bio of direct I/O holds at most (`BIO_MAX_VECS` pages).
-const BIO_MAX_BYTES: u64 = 256 * PAGE_BYTES;
 
 /// What offset, length and buffer are multiples of (`logical_block_size`), in
 /// bytes; the buffer of four (`dma_alignment` of most drives).
@@ -94,15 +92,11 @@ impl<H: Host> Vfs<H> {
             let extent = self.host().extent(file.inode, at, wanted).await;
             let length = extent.bytes.min(wanted);
             if let Some(sector) = extent.sector {
-                let bio = Self::data_bio(op, flags, sector, length);
+                let bio = Bio::data(op, flags, sector, length);
                 under_way.push(self.submit(bio, Vec::new()).await);
             }
             at += length;
         }
-        let mut done = Ok(());
-        for bio in under_way {
-            done = self.bio_end(bio).await.and(done);
-        }
-        done
+        self.bios_end(under_way).await
     }
 }

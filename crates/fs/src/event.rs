@@ -1,10 +1,10 @@
 //! What the page cache decides, step by step: the points at which a kernel can
 //! be traced, with the same fields.
 
-use crate::inode::InodeId;
-use crate::readahead::RaState;
+use crate::PAGE_BYTES;
+use crate::bio::Bio;
+use crate::inode::{InodeId, RaState};
 use crate::write_back::Reason;
-use crate::{Bio, PAGE_BYTES};
 
 /// A traced step. Indexes and counts are in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -235,7 +235,7 @@ impl<H: Host> Vfs<H> {
             self.cache.borrow_mut().set(folio, flag::MAPPED_TO_DISK);
         }
         self.mark_folio_dirty(folio, of.blocks(begin, end));
-        self.balance_dirty_pages(inode).await;
+        self.balance_dirty_pages_ratelimited(inode).await;
         self.host().resched().await;
         Ok(())
     }

@@ -3,7 +3,6 @@
 use std::cell::Cell;
 
 use crate::PAGE_BYTES;
-use crate::readahead::RaState;
 
 /// Names a file, or a block device that is read as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -65,6 +64,36 @@ pub struct Extent {
     /// Where the file goes on is not known without reading another block, so that a bio
     /// should not wait for it (`BH_Boundary`).
     pub boundary: bool,
+}
+
+/// A file's readahead state (`struct file_ra_state`); sizes are in pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RaState {
+    /// Where the window begins.
+    pub start: u64,
+    /// How long it is.
+    pub size: u32,
+    /// How much of it lies behind the mark.
+    pub async_size: u32,
+    /// The largest window: `read_ahead_kb`, as advised for this file.
+    pub ra_pages: u32,
+    /// Faults that found no page, less those that did.
+    pub mmap_miss: u32,
+    /// The byte behind the last read; -1 before the first.
+    pub prev_pos: i64,
+}
+
+impl RaState {
+    pub(crate) const fn new(ra_pages: u32) -> RaState {
+        RaState {
+            start: 0,
+            size: 0,
+            async_size: 0,
+            ra_pages,
+            mmap_miss: 0,
+            prev_pos: -1,
+        }
+    }
 }
 
 /// An open file: its readahead state, and what was advised of it.

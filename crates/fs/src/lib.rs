@@ -45,10 +45,9 @@ pub use file_system::{
     Timestamp, Usage,
 };
 pub use image::{Image, Run, SparseDisk, Storage, Volume, at_once};
-pub use inode::{BackingDevice, Extent, File, Inode, InodeId, ReadPath};
+pub use inode::{BackingDevice, Extent, File, Inode, InodeId, RaState, ReadPath};
 pub use invalidate::Advice;
 pub use mounted::{MountOptions, Mounted};
-pub use readahead::RaState;
 pub use reclaim::{LruStatistics, Memory, Policy, Watermarks};
 pub use vfat::{Charset, FatWidth, ShortNames, Vfat, VfatLayout, VfatOptions};
 pub use vfs::{DentryCounts, Host, MountedOn, Namespace, OpenFile, OpenFlags, Place, Vfs};

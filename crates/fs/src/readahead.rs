@@ -5,28 +5,11 @@
 //! its last `async_size` pages begins the next one.
 
 use crate::event::Event;
-use crate::inode::{File, Inode, InodeId};
+use crate::inode::{File, Inode, InodeId, RaState};
 use crate::page_cache::{FolioId, flag};
 use crate::reclaim::Origin;
 use crate::vfs::{Host, Vfs};
 use crate::{PAGE_BYTES, readpages::Reason};
-
-/// A file's readahead state (`struct file_ra_state`); sizes are in pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RaState {
-    /// Where the window begins.
-    pub start: u64,
-    /// How long it is.
-    pub size: u32,
-    /// How much of it lies behind the mark.
-    pub async_size: u32,
-    /// The largest window: `read_ahead_kb`, as advised for this file.
-    pub ra_pages: u32,
-    /// Faults that found no page, less those that did.
-    pub mmap_miss: u32,
-    /// The byte behind the last read; -1 before the first.
-    pub prev_pos: i64,
-}
 
 /// Faults without a page after which mappings are not read around
 /// (`MMAP_LOTSAMISS`).
@@ -42,17 +25,6 @@ const MIN_LARGE_WINDOW: u32 = 4;
 const MAX_ORDER: u32 = 9;
 
 impl RaState {
-    pub(crate) const fn new(ra_pages: u32) -> RaState {
-        RaState {
-            start: 0,
-            size: 0,
-            async_size: 0,
-            ra_pages,
-            mmap_miss: 0,
-            prev_pos: -1,
-        }
-    }
-
     /// A window where none was, for a call of `req` pages (`get_init_ra_size`):
     /// the smaller the call beside the largest window, the more times it.
     fn initial_size(req: u64, max: u64) -> u32 {

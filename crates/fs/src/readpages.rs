@@ -1,21 +1,20 @@
-//! Folios to bios: how file systems read the pages that they are given.
+//! How file systems make bios of the folios that they are given to read
+//! (`fs/mpage.c`, `fs/iomap/buffered-io.c`).
 
 use blklab_blk::{BioFlags, Op};
 
 use crate::PAGE_BYTES;
+use crate::bio::BioBuilder;
 use crate::inode::{Extent, Inode, InodeId, ReadPath};
 use crate::page_cache::FolioId;
 use crate::vfs::{Host, Vfs};
 
-/// Segments that a bio holds at most (`BIO_MAX_VECS`).
-const BIO_MAX_SEGMENTS: u32 = 256;
-
 /// Why folios are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
-    /// Somebody may want them soon (`REQ_RAHEAD`).
+    /// They may be wanted soon (`REQ_RAHEAD`).
     Readahead,
-    /// Somebody waits for them.
+    /// A task waits for them.
     Wanted,
 }
 
@@ -28,31 +27,22 @@ impl Reason {
     }
 }
 
-/// A bio that is being filled.
-struct Open {
-    /// Its first sector and its bytes so far.
-    bio: Option<(u64, u64)>,
-    segments: u32,
-    /// The page frame behind its last one, where that is known.
-    next_frame: Option<u64>,
-    folios: Vec<FolioId>,
+/// The read that folios are gathered for.
+struct Gathering {
+    bio: BioBuilder,
     reason: Reason,
 }
 
 impl<H: Host> Vfs<H> {
-    /// Reads locked folios of one file that follow each other, and does not wait
-    /// for their end.
+    /// Starts to read locked folios of one file, which follow each other there.
     pub(crate) async fn read_folios(&self, folios: &[FolioId], reason: Reason) {
         let Some(&first) = folios.first() else {
             return;
         };
         let inode = self.cache.borrow().inode_of(first);
         let of = self.inode(inode);
-        let mut open = Open {
-            bio: None,
-            segments: 0,
-            next_frame: None,
-            folios: Vec::new(),
+        let mut open = Gathering {
+            bio: BioBuilder::default(),
             reason,
         };
         for &folio in folios {
@@ -69,15 +59,15 @@ impl<H: Host> Vfs<H> {
         self.send(&mut open).await;
     }
 
-    /// Adds a folio of one page to the open bio. One whose blocks do not follow
-    /// each other, or that goes on behind a hole, is read block by block
-    /// (`block_read_full_folio`).
+    /// Adds a folio of one page to the bio being filled (`do_mpage_readpage`). A folio
+    /// whose blocks do not follow each other on the device, or that has data after a
+    /// hole, is read block by block (`block_read_full_folio`).
     async fn read_folio_by_blocks(
         &self,
         inode: InodeId,
         of: &Inode,
         folio: FolioId,
-        open: &mut Open,
+        open: &mut Gathering,
     ) {
         let begin = self.cache.borrow().index(folio) * PAGE_BYTES;
         let last_block = of.size_bytes.next_multiple_of(of.block_bytes);
@@ -86,7 +76,7 @@ impl<H: Host> Vfs<H> {
         let mut mapped: Option<(u64, u64)> = None;
         let mut hole = false;
         let mut ends_map = false;
-        // It has buffers, of which some are newer than the device's.
+        // Some of its blocks were written already and are newer than the device's.
         if self.cache.borrow().uptodate_blocks(folio) != 0 {
             return self.read_blocks(inode, of, folio, end, open).await;
         }
@@ -106,7 +96,7 @@ impl<H: Host> Vfs<H> {
             }
             at += bytes;
         }
-        // What lies behind a hole or the end of the file is zeroed.
+        // The rest of the page, in a hole or after the end of the file, is zeroed.
         let Some((sector, bytes)) = mapped else {
             return;
         };
@@ -123,7 +113,7 @@ impl<H: Host> Vfs<H> {
         of: &Inode,
         folio: FolioId,
         end: u64,
-        open: &mut Open,
+        open: &mut Gathering,
     ) {
         self.send(open).await;
         let begin = self.cache.borrow().index(folio) * PAGE_BYTES;
@@ -142,8 +132,9 @@ impl<H: Host> Vfs<H> {
         }
     }
 
-    /// Adds a folio to the open bio, piece by piece where it has several extents.
-    async fn read_folio_by_extents(&self, inode: InodeId, folio: FolioId, open: &mut Open) {
+    /// Adds a folio to the bio being filled, one part for each extent
+    /// (`iomap_readpage_iter`).
+    async fn read_folio_by_extents(&self, inode: InodeId, folio: FolioId, open: &mut Gathering) {
         let (begin, end) = {
             let cache = self.cache.borrow();
             let pages = (cache.index(folio), cache.next_index(folio));
@@ -160,39 +151,32 @@ impl<H: Host> Vfs<H> {
         }
     }
 
-    /// Adds a piece to the open bio, or to a new one if it does not follow it.
-    async fn append(&self, open: &mut Open, folio: FolioId, sector: u64, bytes: u64) {
-        let (index, order) = {
+    /// Adds part of a folio to the bio, after sending it if the part does not fit.
+    async fn append(&self, open: &mut Gathering, folio: FolioId, sector: u64, bytes: u64) {
+        let (inode, index, order) = {
             let cache = self.cache.borrow();
-            (cache.index(folio), cache.order(folio))
+            let (inode, index) = cache.inode_and_index(folio);
+            (inode, index, cache.order(folio))
         };
-        let inode = self.cache.borrow().inode_of(folio);
         let frame = self.host().frame(inode, index);
-        let joins_segment = frame.is_some() && frame == open.next_frame;
-        let follows = (open.bio).is_some_and(|(first, so_far)| first + so_far / 512 == sector);
-        let is_full = open.segments >= BIO_MAX_SEGMENTS && !joins_segment;
-        if open.bio.is_some() && (!follows || is_full) {
+        let extends_segment = open.bio.extends_segment(frame);
+        if open.bio.must_send_before(sector, extends_segment) {
             self.send(open).await;
         }
-        let (first, so_far) = open.bio.unwrap_or((sector, 0));
-        open.segments += u32::from(open.bio.is_none() || !joins_segment);
-        open.bio = Some((first, so_far + bytes));
-        open.next_frame = frame.map(|frame| frame + (1 << order));
+        let next_frame = frame.map(|frame| frame + (1 << order));
+        open.bio.add(sector, bytes, extends_segment, next_frame);
         self.cache.borrow_mut().begin_read(folio);
-        open.folios.push(folio);
+        open.bio.add_folio(folio);
     }
 
-    /// Sends the open bio, if there is one.
-    async fn send(&self, open: &mut Open) {
-        if let Some((sector, bytes)) = open.bio.take() {
-            let bio = Self::data_bio(Op::Read, open.reason.flags(), sector, bytes);
-            let folios = std::mem::take(&mut open.folios);
-            open.segments = 0;
+    /// Sends the bio, if it has any data.
+    async fn send(&self, open: &mut Gathering) {
+        if let Some((bio, folios)) = open.bio.take(Op::Read, open.reason.flags()) {
             self.submit(bio, folios).await;
         }
     }
 
-    /// Reads a locked folio that somebody waits for (`read_folio`).
+    /// Starts to read a locked folio that a task waits for (`read_folio`).
     pub(crate) async fn read_folio(&self, folio: FolioId) {
         self.read_folios(&[folio], Reason::Wanted).await;
     }

@@ -10,7 +10,7 @@ use std::future::{poll_fn, ready};
 use std::rc::{Rc, Weak};
 use std::task::{Poll, Waker};
 
-use blklab_blk::{BioFlags, Op, Sector};
+use blklab_blk::Op;
 
 use crate::bio::{Bio, BioId};
 use crate::counts::CacheCounts;
@@ -22,8 +22,8 @@ use crate::page_cache::{FolioId, PageCache, flag};
 use crate::reclaim::{Lru, Memory, Origin, Policy};
 use crate::write_back::{DeviceId, Dirtier, Settings, WriteBack};
 
-pub use dentry::DentryCounts;
-pub use namespace::{MountedOn, Namespace, OpenFile, OpenFlags, Place};
+pub use dentry::{DentryCounts, Place};
+pub use namespace::{MountedOn, Namespace, OpenFile, OpenFlags};
 
 /// What files stand on: a block layer, and maps from files to their device.
 pub trait Host: Sized {
@@ -348,6 +348,18 @@ impl<H: Host> Vfs<H> {
         }
     }
 
+    /// Waits for several bios of [`Vfs::submit`] without folios.
+    ///
+    /// # Errors
+    /// [`FsError::Device`] where one of them failed.
+    pub(crate) async fn bios_end(&self, bios: Vec<BioId>) -> Result<(), FsError> {
+        let mut done = Ok(());
+        for bio in bios {
+            done = self.bio_end(bio).await.and(done);
+        }
+        done
+    }
+
     /// A bio has ended well.
     pub fn bio_ended(&self, id: BioId) {
         self.end_bio(id, false);
@@ -414,15 +426,5 @@ impl<H: Host> Vfs<H> {
         let live = mappings.iter().enumerate();
         live.filter_map(|(number, weak)| Some((number, weak.upgrade()?)))
             .collect()
-    }
-
-    /// A bio of a file's data.
-    pub(crate) fn data_bio(op: Op, flags: BioFlags, sector: u64, bytes: u64) -> Bio {
-        Bio {
-            op,
-            flags,
-            sector: Sector(sector),
-            size_sectors: bytes.div_ceil(512) as u32,
-        }
     }
 }

@@ -3,6 +3,7 @@
 use blklab_blk::{BioFlags, Op};
 
 use crate::PAGE_BYTES;
+use crate::bio::Bio;
 use crate::error::FsError;
 use crate::inode::{File, Inode, InodeId};
 use crate::page_cache::{FolioId, flag};
@@ -29,7 +30,7 @@ impl<H: Host> Vfs<H> {
         }
         let mut at = pos;
         while at < end {
-            self.balance_dirty_pages(file.inode).await;
+            self.balance_dirty_pages_ratelimited(file.inode).await;
             let in_page = end.min((at / PAGE_BYTES + 1) * PAGE_BYTES);
             match self.write_page(file.inode, &of, at, in_page).await {
                 Ok(()) => {}
@@ -60,7 +61,7 @@ impl<H: Host> Vfs<H> {
                 && !cache.has(folio, flag::LOCKED);
             is_ready.then_some((folio, of.blocks(pos, end)))?
         };
-        if self.must_balance(file.inode).is_some() {
+        if self.check_is_due(file.inode).is_some() {
             return None;
         }
         self.mark_folio_dirty(folio, blocks);
@@ -97,10 +98,7 @@ impl<H: Host> Vfs<H> {
         first: u64,
         end: u64,
     ) -> Result<(), FsError> {
-        let (inode, index) = {
-            let cache = self.cache.borrow();
-            (cache.inode_of(folio), cache.index(folio))
-        };
+        let (inode, index) = self.cache.borrow().inode_and_index(folio);
         let blocks = of.blocks(first, end);
         let all = of.blocks(index * PAGE_BYTES, (index + 1) * PAGE_BYTES);
         let mut new_blocks = 0;
@@ -154,15 +152,11 @@ impl<H: Host> Vfs<H> {
             }
             let extent = self.host().extent(inode, at, of.block_bytes).await;
             if let Some(sector) = extent.sector {
-                let bio = Self::data_bio(Op::Read, BioFlags::NONE, sector, of.block_bytes);
+                let bio = Bio::data(Op::Read, BioFlags::NONE, sector, of.block_bytes);
                 under_way.push(self.submit(bio, Vec::new()).await);
             }
         }
-        let mut read = Ok(());
-        for bio in under_way {
-            read = self.bio_end(bio).await.and(read);
-        }
-        read
+        self.bios_end(under_way).await
     }
 
     /// A file that was written up to `end` is at least that long.

@@ -273,8 +273,8 @@ pub(super) fn replay(known: &RunInputs<'_>, steps: &[Recorded]) -> Vec<Outcome> 
             }
             RecordedStep::Looked { pages } => {
                 let mut dirtier = machine.dirtier.get();
-                dirtier.dirtied = pages;
-                dirtier.pages_until_look = dirtier.pages_until_look.min(pages);
+                dirtier.nr_dirtied = pages;
+                dirtier.nr_dirtied_pause = dirtier.nr_dirtied_pause.min(pages);
                 machine.dirtier.set(dirtier);
             }
             RecordedStep::Queued => finish(machine, &mut tasks, Task::Program),

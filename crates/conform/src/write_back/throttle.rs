@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use blklab_fs::write_back::{Bandwidth, Dirtier, DirtyState, HZ, Pass, Verdict};
+use blklab_fs::write_back::{Bandwidth, Dirtier, DirtyState, HZ, Throttle, ThrottleAction};
 
 use super::THROTTLE;
 use crate::page_cache::Fields;
@@ -27,7 +27,7 @@ struct Inside {
     renewed: Option<(Vec<u64>, u64)>,
 }
 
-/// Compares each pass of `balance_dirty_pages`.
+/// Compares each throttle of `balance_dirty_pages`.
 pub(super) fn compare(
     path: &Path,
     text: &str,
@@ -83,16 +83,16 @@ pub(super) fn compare(
                 if let Some((kernel, dirty_rate)) = inside.renewed.take() {
                     compare(&inside.renew(ratio, dirty_rate), &kernel, &task);
                 }
-                let pass = task.look(inside.pages, dirty, ratio, &inside.rates, now);
-                let kernel = numbers(&fields, PASS_FIELDS).ok_or_else(malformed)?;
-                compare(&inside.shown(&task, &pass, now), &kernel, &task);
-                task.looked_at(&pass);
+                let throttle = task.throttle(inside.pages, dirty, ratio, &inside.rates, now);
+                let kernel = numbers(&fields, THROTTLE_FIELDS).ok_or_else(malformed)?;
+                compare(&inside.shown(&task, &throttle, now), &kernel, &task);
+                task.record(&throttle);
                 inside.is_open = false;
             }
             ("bdp_ret", Some(last)) => {
                 if last.is_open {
                     compare(&[u64::from(last.state.is_freerun())], &[1], &task);
-                    task.run_free(&last.state, now);
+                    task.freerun(&last.state, now);
                 }
                 inside = None;
             }
@@ -112,8 +112,8 @@ pub(super) fn rates(fields: &Fields<'_>, now: u64) -> Option<Bandwidth> {
     Some(rates)
 }
 
-/// The fields of a pass that are compared.
-const PASS_FIELDS: [&str; 9] = [
+/// The fields of `balance_dirty_pages` that are compared.
+const THROTTLE_FIELDS: [&str; 9] = [
     "setpoint",
     "bdi_setpoint",
     "dirty",
@@ -183,23 +183,23 @@ impl Inside {
         shown.map(|rate| rate * KIB)
     }
 
-    /// A pass as a trace shows it.
-    fn shown(&self, task: &Dirtier, pass: &Pass, now: u64) -> [u64; 9] {
+    /// A check of a task as the trace shows it.
+    fn shown(&self, task: &Dirtier, throttle: &Throttle, now: u64) -> [u64; 9] {
         let setpoint = self.state.setpoint();
-        let pause = match pass.verdict {
-            Verdict::GoOn => pass.pause.min(0),
-            Verdict::Pause(_) => pass.pause,
+        let pause = match throttle.action {
+            ThrottleAction::Continue => throttle.pause.min(0),
+            ThrottleAction::Pause(_) => throttle.pause,
         };
         [
             setpoint,
             setpoint * self.state.device_thresh / (self.state.thresh + 1),
             self.state.dirty,
-            pass.task_ratelimit * KIB,
-            task.pages_until_look,
+            throttle.task_ratelimit * KIB,
+            task.nr_dirtied_pause,
             shown_time(now as i64 - self.began as i64),
             shown_time(pause),
-            shown_time(pass.period as i64),
-            shown_time(pass.think),
+            shown_time(throttle.period as i64),
+            shown_time(throttle.think),
         ]
     }
 }

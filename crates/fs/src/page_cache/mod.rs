@@ -8,7 +8,10 @@ use crate::inode::{Inode, InodeId};
 pub(crate) use xarray::Mark;
 use xarray::XArray;
 
-/// Names a folio in the cache.
+/// Folios that are handled as one batch (`PAGEVEC_SIZE`).
+pub(crate) const FOLIO_BATCH: usize = 31;
+
+/// Identifies a folio in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FolioId(u32);
 
@@ -228,6 +231,11 @@ impl PageCache {
 
     pub(crate) fn index(&self, id: FolioId) -> u64 {
         self.folios[id.0 as usize].index
+    }
+
+    /// The file that a folio belongs to, and its first page there.
+    pub(crate) fn inode_and_index(&self, id: FolioId) -> (InodeId, u64) {
+        (self.inode_of(id), self.index(id))
     }
 
     pub(crate) fn inode_of(&self, id: FolioId) -> InodeId {

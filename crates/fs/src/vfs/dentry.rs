@@ -6,7 +6,16 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::namespace::Place;
+use crate::file_system::Ino;
+
+/// Which inode it is, of all mounted file systems (`st_dev`, `st_ino`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The mount, counted from 0, the root's.
+    pub mount: u32,
+    /// The inode's number there.
+    pub ino: Ino,
+}
 
 /// Names a dentry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -15,9 +15,9 @@ use std::task::{Poll, Waker};
 
 use walk::Last;
 
-use super::dentry::{DentryCache, DentryCounts, DentryId};
+use super::dentry::{DentryCache, DentryCounts, DentryId, Place};
 use crate::error::FsError;
-use crate::file_system::{FileKind, FileSystem, Ino, Timestamp};
+use crate::file_system::{FileKind, FileSystem, Timestamp};
 use crate::inode::{BackingDevice, InodeId};
 use crate::vfs::{Host, Vfs};
 use crate::write_back::DeviceId;
@@ -41,15 +41,6 @@ impl From<BackingDevice> for MountedOn {
             buffers: None,
         }
     }
-}
-
-/// An inode of one of the mounted file systems.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
-    /// Which mount, counted from 0, the root.
-    pub mount: u32,
-    /// Its number there.
-    pub ino: Ino,
 }
 
 #[derive(Debug)]

@@ -1,27 +1,26 @@
-//! Pages become dirty: they are counted, their inode is queued, the flusher is
-//! woken, and whoever dirtied too many sleeps.
+//! What happens when pages become dirty: they are counted, their inode is queued, the
+//! flusher is woken, and a task that dirties too many is throttled.
 
 use super::bandwidth::Bandwidth;
 use super::counters::DEVICE_BATCH;
 use super::device::{DeviceId, Queue, state};
 use super::flusher::timer_end;
-use super::throttle::{Pass, Verdict};
+use super::throttle::{Throttle, ThrottleAction};
 use crate::event::Event;
 use crate::inode::InodeId;
 use crate::page_cache::FolioId;
 use crate::vfs::{Host, Vfs};
 
-/// What write-back knows of a device from before.
+/// The state of a device's write-back at the start of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct History {
     /// Its rates.
     pub rates: Bandwidth,
-    /// Pages that it wrote lately.
+    /// Pages that it wrote lately, which count for its share of the thresholds.
     pub written_pages: u64,
     /// Pages that other devices wrote lately.
     pub others_written_pages: u64,
-    /// The threshold as it was last, in pages, where that is not the present one: it
-    /// comes down slowly.
+    /// The smoothed threshold in pages, if it differs from the present one.
     pub limit: Option<u64>,
     /// When its flusher last looked for old pages, in jiffies.
     pub last_periodic: u64,
@@ -30,12 +29,9 @@ pub struct History {
 }
 
 impl<H: Host> Vfs<H> {
-    /// Blocks of a folio are newer than the device's (`folio_mark_dirty`).
+    /// Marks blocks of a folio dirty (`folio_mark_dirty`).
     pub(crate) fn mark_folio_dirty(&self, folio: FolioId, blocks: u8) {
-        let (inode, index) = {
-            let cache = self.cache.borrow();
-            (cache.inode_of(folio), cache.index(folio))
-        };
+        let (inode, index) = self.cache.borrow().inode_and_index(folio);
         if self.cache.borrow_mut().set_dirty(folio, blocks) {
             self.write_back.borrow_mut().page_dirtied(inode);
             let dirty = self.dirty_pages_now();
@@ -43,18 +39,18 @@ impl<H: Host> Vfs<H> {
             counts.dirtied += 1;
             counts.dirty_max = counts.dirty_max.max(dirty);
             drop(counts);
-            self.host().with_dirtier(|dirtier| dirtier.dirtied += 1);
+            self.host().with_dirtier(|dirtier| dirtier.nr_dirtied += 1);
             self.trace(Event::Dirty { inode, index });
             self.mark_inode_dirty(inode, state::PAGES);
         }
     }
 
-    /// What happened to a device before.
+    /// Sets the state of a device at the start of a run.
     pub fn set_history(&self, device: DeviceId, history: &History) {
         let now = self.host().now_jiffies();
         let mut write_back = self.write_back.borrow_mut();
         let others = history.others_written_pages;
-        write_back.wrote_before(device, history.written_pages, others, now);
+        write_back.set_written_before(device, history.written_pages, others, now);
         if let Some(limit) = history.limit {
             write_back.set_limit(limit);
         }
@@ -64,16 +60,16 @@ impl<H: Host> Vfs<H> {
         of.has_volatile_cache = history.has_volatile_cache;
     }
 
-    /// The system's counters of dirty pages and of pages that are being written read
-    /// so much now: CPUs have added what they held back (`refresh_cpu_vm_stats`), or
-    /// other devices have such pages.
+    /// Sets what the system's counters of dirty pages and of pages under write-back show:
+    /// CPUs have added what they held back (`refresh_cpu_vm_stats`), or other devices
+    /// have such pages.
     pub fn set_counters(&self, dirty_pages: u64, writing_pages: u64) {
         let mut write_back = self.write_back.borrow_mut();
-        write_back.dirty.show(dirty_pages);
-        write_back.writing.show(writing_pages);
+        write_back.dirty.set_shared(dirty_pages);
+        write_back.writing.set_shared(writing_pages);
     }
 
-    /// A file's times or, if `data`, what is needed to find its data have changed.
+    /// Marks an inode dirty: its times, or, if `data`, what is needed to find its data.
     pub fn inode_changed(&self, inode: InodeId, data: bool) {
         let what = if data { state::DATASYNC } else { state::SYNC };
         self.mark_inode_dirty(inode, what);
@@ -98,8 +94,8 @@ impl<H: Host> Vfs<H> {
         }
     }
 
-    /// The flusher looks for old pages after the usual interval, unless it is to run
-    /// anyway (`wb_wakeup_delayed`).
+    /// Wakes the flusher after `dirty_writeback_centisecs`, unless it is due already
+    /// (`wb_wakeup_delayed`).
     pub(crate) fn wake_flusher_later(&self, device: DeviceId) {
         let now = self.host().now_jiffies();
         let mut write_back = self.write_back.borrow_mut();
@@ -113,71 +109,71 @@ impl<H: Host> Vfs<H> {
         self.host().flusher_due(device, due);
     }
 
-    /// The flusher runs now.
+    /// Wakes the flusher (`wb_wakeup`).
     pub(crate) fn wake_flusher(&self, device: DeviceId) {
         let now = self.host().now_jiffies();
         self.write_back.borrow_mut().device(device).due = Some(now);
         self.host().flusher_due(device, now);
     }
 
-    /// Whoever dirties a page of a file comes by here first, and sleeps if pages
-    /// come faster than the device takes them (`balance_dirty_pages_ratelimited`).
-    pub(crate) async fn balance_dirty_pages(&self, inode: InodeId) {
-        if let Some(dirtied) = self.must_balance(inode) {
-            self.balance(inode, dirtied).await;
+    /// A task is about to dirty a page. It sleeps if it dirties pages faster than the
+    /// device writes them (`balance_dirty_pages_ratelimited`).
+    pub(crate) async fn balance_dirty_pages_ratelimited(&self, inode: InodeId) {
+        if let Some(dirtied) = self.check_is_due(inode) {
+            self.balance_dirty_pages(inode, dirtied).await;
         }
     }
 
-    /// How many pages the task that runs has dirtied, if these are so many that it has to
-    /// look whether they are too many.
-    pub(crate) fn must_balance(&self, inode: InodeId) -> Option<u64> {
+    /// The pages that the running task has dirtied, if they are enough for a check.
+    pub(crate) fn check_is_due(&self, inode: InodeId) -> Option<u64> {
         let (mut dirtied, mut allowed) = (0, 0);
         (self.host())
-            .with_dirtier(|task| (dirtied, allowed) = (task.dirtied, task.pages_until_look));
+            .with_dirtier(|task| (dirtied, allowed) = (task.nr_dirtied, task.nr_dirtied_pause));
         if self.write_back.borrow_mut().device_of(inode).is_exceeded {
             allowed = allowed.min(8);
         }
         (dirtied >= allowed).then_some(dirtied)
     }
 
-    async fn balance(&self, inode: InodeId, pages: u64) {
+    async fn balance_dirty_pages(&self, inode: InodeId, pages: u64) {
         loop {
-            let look = self.look(inode, pages);
-            if look.wakes {
-                self.wake_flusher(look.device);
+            let check = self.check_dirtier(inode, pages);
+            if check.wakes_flusher {
+                self.wake_flusher(check.device);
             }
-            let Some(pass) = look.pass else {
-                if look.wakes {
+            let Some(throttle) = check.throttle else {
+                if check.wakes_flusher {
                     self.host().resched().await;
                 }
                 return;
             };
-            if let Verdict::Pause(jiffies) = pass.verdict {
+            if let ThrottleAction::Pause(jiffies) = throttle.action {
                 self.host().sleep(jiffies).await;
             }
-            self.host().with_dirtier(|task| task.looked_at(&pass));
-            let is_stuck = pass.task_ratelimit == 0 && look.device_dirty > DEVICE_BATCH as u64;
-            if !is_stuck {
+            self.host().with_dirtier(|task| task.record(&throttle));
+            let is_stopped =
+                throttle.task_ratelimit == 0 && check.device_dirty > DEVICE_BATCH as u64;
+            if !is_stopped {
                 return;
             }
         }
     }
 
-    /// Looks at what is dirty, and at the task that has dirtied so many pages.
-    fn look(&self, inode: InodeId, pages: u64) -> Look {
+    /// Checks the running task, which has dirtied `pages`, against what is dirty.
+    fn check_dirtier(&self, inode: InodeId, pages: u64) -> Check {
         let now = self.host().now_jiffies();
         let mut write_back = self.write_back.borrow_mut();
         let device = write_back.inode(inode).device;
         let mut state = write_back.system_state();
         let is_idle = !write_back.device(device).is_running;
         if state.is_freerun() {
-            self.host().with_dirtier(|task| task.run_free(&state, now));
+            self.host().with_dirtier(|task| task.freerun(&state, now));
             let over = write_back.dirty.read() > state.background_thresh;
-            return Look {
+            return Check {
                 device,
                 device_dirty: 0,
-                wakes: over && is_idle && !write_back.settings.laptop_mode,
-                pass: None,
+                wakes_flusher: over && is_idle && !write_back.settings.laptop_mode,
+                throttle: None,
             };
         }
         state = write_back.with_device(state, device, now);
@@ -191,26 +187,25 @@ impl<H: Host> Vfs<H> {
             rates.update_with_ratelimit(&state, ratio, counted, now);
         }
         let rates = write_back.device(device).bandwidth;
-        let mut pass = None;
+        let mut throttle = None;
         self.host().with_dirtier(|task| {
-            pass = Some(task.look(pages, state.device_dirty, ratio, &rates, now));
+            throttle = Some(task.throttle(pages, state.device_dirty, ratio, &rates, now));
         });
-        Look {
+        Check {
             device,
             device_dirty: state.device_dirty,
-            wakes: is_idle,
-            pass,
+            wakes_flusher: is_idle,
+            throttle,
         }
     }
 }
 
-/// What a look at a task came to.
-struct Look {
+/// The result of checking a task that dirties pages.
+struct Check {
     device: DeviceId,
     /// Dirty pages of the device.
     device_dirty: u64,
-    /// The flusher has to run.
-    wakes: bool,
-    /// What the task does; nothing if nobody has to wait.
-    pass: Option<Pass>,
+    wakes_flusher: bool,
+    /// `None` while tasks are not throttled.
+    throttle: Option<Throttle>,
 }

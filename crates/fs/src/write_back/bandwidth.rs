@@ -2,24 +2,25 @@
 //! dirtied, in pages a second (`__wb_update_bandwidth`).
 
 use super::HZ;
-use super::throttle::DirtyState;
+use super::dirty_state::{DirtyState, RATIO_BITS};
 
-/// What a device writes before anything is known of it: 100 MB/s.
+/// The write rate assumed of a new device: 100 MB/s (`INIT_BW`).
 const FIRST_RATE: u64 = (100 << 20) / crate::PAGE_BYTES;
 
-/// Estimates are renewed every 200 ms.
-const INTERVAL: u64 = HZ / 5;
+/// Estimates are updated every 200 ms (`BANDWIDTH_INTERVAL`).
+pub(super) const INTERVAL: u64 = HZ / 5;
 
-/// Without write-back for so long the device counts as idle.
+/// A device without write-back for this long counts as idle (`WB_BANDWIDTH_IDLE_JIF`).
 const IDLE: u64 = HZ;
 
-/// The longest pause in jiffies: 200 ms.
+/// The longest pause in jiffies: 200 ms (`MAX_PAUSE`).
 const MAX_PAUSE: u64 = HZ / 5;
 
-/// Pages between two looks at a task below which longer pauses are taken instead.
+/// A task that is checked more often than every so many pages gets longer pauses instead
+/// (`DIRTY_POLL_THRESH`).
 const POLL_PAGES: u64 = 32;
 
-/// Pages of a device that were dirtied and written since it came.
+/// Pages of a device that were dirtied and written since it was added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
     /// Pages dirtied.
@@ -28,24 +29,24 @@ pub struct Counted {
     pub written: u64,
 }
 
-/// What is known of a device's rates, in pages a second.
+/// Estimates of a device's rates, in pages a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bandwidth {
-    /// What it writes, smoothed over about 3 s.
+    /// The rate at which it writes, smoothed over about 3 s (`write_bandwidth`).
     pub write_rate: u64,
-    /// The same, smoothed once more.
+    /// The same, smoothed once more (`avg_write_bandwidth`).
     pub average_write_rate: u64,
-    /// At which rate a task may dirty its pages when these are at the set point.
+    /// The rate at which a task may dirty pages when they are at the set point.
     pub dirty_ratelimit: u64,
-    /// The rate that would have held them there, by the last interval alone.
+    /// The rate that would have held them there during the last interval.
     pub balanced_dirty_ratelimit: u64,
-    /// The counters at the last update, and when that was.
+    /// The counters at the last update, and its time.
     stamp: Counted,
     stamped_at: u64,
 }
 
 impl Bandwidth {
-    /// A device that nothing is known of.
+    /// Estimates of a new device.
     pub fn new(now: u64) -> Bandwidth {
         Bandwidth {
             write_rate: FIRST_RATE,
@@ -62,8 +63,8 @@ impl Bandwidth {
         now > self.stamped_at + INTERVAL
     }
 
-    /// Write-back begins on a device: the time that it was idle is no part of the
-    /// estimates (`wb_bandwidth_estimate_start`).
+    /// Write-back begins on a device: its idle time is left out of the estimates
+    /// (`wb_bandwidth_estimate_start`).
     pub fn begin(&mut self, counted: Counted, now: u64) {
         if now.saturating_sub(self.stamped_at) > IDLE {
             self.stamp = counted;
@@ -71,7 +72,7 @@ impl Bandwidth {
         }
     }
 
-    /// Renews the estimate of the write rate.
+    /// Updates the estimate of the write rate.
     pub fn update(&mut self, counted: Counted, now: u64) {
         let elapsed = (now - self.stamped_at).max(1);
         let written = counted.written.saturating_sub(self.stamp.written);
@@ -80,7 +81,7 @@ impl Bandwidth {
         self.stamped_at = now;
     }
 
-    /// Renews both estimates, the rate of dirtying first.
+    /// Updates both estimates, that of the dirty rate limit first.
     pub fn update_with_ratelimit(
         &mut self,
         state: &DirtyState,
@@ -95,8 +96,8 @@ impl Bandwidth {
         self.update(counted, now);
     }
 
-    /// Smooths over a period of 1024 jiffies, and a second time where both
-    /// smoothed rates still move the same way.
+    /// Smooths the rate over 1024 jiffies, and a second time if both smoothed rates move
+    /// in the same direction (`wb_update_write_bandwidth`).
     fn update_write_rate(&mut self, written: u64, elapsed: u64) {
         const PERIOD: u64 = (3 * HZ).next_power_of_two();
         let (old, average) = (self.write_rate, self.average_write_rate);
@@ -117,12 +118,12 @@ impl Bandwidth {
         self.average_write_rate = smoothed.max(1);
     }
 
-    /// Moves the base rate towards the one that balances dirtying and writing,
-    /// unless the place of the dirty pages calls for the other direction
+    /// Moves the base rate towards the one that balances dirtying and writing, unless the
+    /// distance to the set point calls for the other direction
     /// (`wb_update_dirty_ratelimit`).
     pub fn update_dirty_ratelimit(&mut self, state: &DirtyState, ratio: u64, dirty_rate: u64) {
         let base = self.dirty_ratelimit;
-        let task = ((base * ratio) >> 10) + 1;
+        let task = ((base * ratio) >> RATIO_BITS) + 1;
         let balanced = task * self.average_write_rate / (dirty_rate | 1);
         let balanced = balanced.min(self.average_write_rate);
         let rates = [self.balanced_dirty_ratelimit, balanced, task];
@@ -147,16 +148,16 @@ impl Bandwidth {
         self.balanced_dirty_ratelimit = balanced;
     }
 
-    /// The longest pause in jiffies, so that the device does not run dry meanwhile.
+    /// The longest pause in jiffies during which the device still has pages to write
+    /// (`wb_max_pause`).
     pub(super) fn max_pause(&self, device_dirty: u64) -> u64 {
         const EIGHTH: u64 = (1 + HZ / 8).next_power_of_two();
         let pause = device_dirty / (1 + self.average_write_rate / EIGHTH) + 1;
         pause.min(MAX_PAUSE)
     }
 
-    /// The shortest pause in jiffies, and after how many pages the next look should
-    /// be: 10 ms later, or more where several tasks share the device
-    /// (`wb_min_pause`).
+    /// The shortest pause in jiffies, and the number of pages until the next check: that
+    /// of 10 ms, or more if several tasks share the device (`wb_min_pause`).
     pub(super) fn min_pause(&self, max_pause: u64, task_ratelimit: u64) -> (u64, u64) {
         const SECOND: u64 = HZ.next_power_of_two();
         let base = self.dirty_ratelimit;

@@ -1,19 +1,19 @@
-//! Counters as kernels keep them: a CPU adds to the shared figure in batches, and
-//! what is read lags behind.
+//! The kernel's per-CPU counters: a CPU adds to the shared value in batches, so that
+//! what is read lags behind (`lib/percpu_counter.c`, `mm/vmstat.c`).
 
 use super::HZ;
 
-/// A counter with one CPU's share that has not been added yet.
+/// A counter of which one CPU holds back a device.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Batched {
+pub(crate) struct PercpuCounter {
     shared: i64,
     pending: i64,
     batch: i64,
 }
 
-impl Batched {
-    pub(crate) const fn new(batch: i64) -> Batched {
-        Batched {
+impl PercpuCounter {
+    pub(crate) const fn new(batch: i64) -> PercpuCounter {
+        PercpuCounter {
             shared: 0,
             pending: 0,
             batch,
@@ -28,18 +28,18 @@ impl Batched {
         }
     }
 
-    /// Everybody sees so much; the rest is the CPU's.
-    pub(crate) const fn show(&mut self, shared: u64) {
+    /// Sets the shared value; what is missing from the sum is the CPU's device.
+    pub(crate) const fn set_shared(&mut self, shared: u64) {
         self.pending += self.shared - shared.cast_signed();
         self.shared = shared.cast_signed();
     }
 
-    /// What everybody sees.
+    /// The shared value (`percpu_counter_read_positive`).
     pub(crate) fn read(&self) -> u64 {
         self.shared.max(0).cast_unsigned()
     }
 
-    /// What it really is.
+    /// The exact value (`percpu_counter_sum_positive`).
     pub(crate) fn sum(&self) -> u64 {
         (self.shared + self.pending).max(0).cast_unsigned()
     }
@@ -57,30 +57,29 @@ pub(crate) fn system_batch(memory_pages: u64) -> i64 {
     2 * (1 + width) + 1
 }
 
-/// How long writes count in full: each 3 s older ones count half
-/// (`VM_COMPLETIONS_PERIOD_LEN`).
+/// After each period of 3 s, earlier writes count half (`VM_COMPLETIONS_PERIOD_LEN`).
 const PERIOD: u64 = 3 * HZ;
 
-/// Written pages of all devices, of which each has its share
+/// Pages written by all devices, of which each has its proportion
 /// (`lib/flex_proportions.c`).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Proportions {
-    events: Batched,
+    events: PercpuCounter,
     period: u64,
-    /// When the period ends; none while nothing is written.
+    /// When the period ends; `None` while nothing is written.
     ends: Option<u64>,
 }
 
-/// A device's part of [`Proportions`].
+/// A device's proportion of [`Proportions`] (`struct fprop_local_percpu`).
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Part {
-    events: Batched,
+pub(crate) struct DeviceProportion {
+    events: PercpuCounter,
     period: u64,
 }
 
 impl Default for Proportions {
     fn default() -> Proportions {
-        let mut events = Batched::new(32);
+        let mut events = PercpuCounter::new(32);
         events.shared = 1;
         Proportions {
             events,
@@ -90,18 +89,18 @@ impl Default for Proportions {
     }
 }
 
-impl Default for Part {
-    fn default() -> Part {
-        Part {
-            events: Batched::new(DEVICE_BATCH),
+impl Default for DeviceProportion {
+    fn default() -> DeviceProportion {
+        DeviceProportion {
+            events: PercpuCounter::new(DEVICE_BATCH),
             period: 0,
         }
     }
 }
 
 impl Proportions {
-    /// Ends the periods that are over.
-    fn turn(&mut self, now: u64) {
+    /// Halves the count for each period that is over (`fprop_new_period`).
+    fn end_periods(&mut self, now: u64) {
         let Some(ends) = self.ends.filter(|&ends| now >= ends) else {
             return;
         };
@@ -118,24 +117,25 @@ impl Proportions {
     }
 
     /// A device has written a page.
-    pub(crate) fn add(&mut self, part: &mut Part, now: u64) {
-        self.turn(now);
-        part.reflect(self.period);
-        part.events.add(1);
+    pub(crate) fn add(&mut self, device: &mut DeviceProportion, now: u64) {
+        self.end_periods(now);
+        device.reflect(self.period);
+        device.events.add(1);
         self.events.add(1);
         self.ends.get_or_insert(now + PERIOD);
     }
 
-    /// The device's share as numerator and denominator.
-    pub(crate) fn fraction(&mut self, part: &mut Part, now: u64) -> (u64, u64) {
-        self.turn(now);
-        part.reflect(self.period);
-        let (of, all) = (part.events.read(), self.events.read());
+    /// The device's proportion as numerator and denominator.
+    pub(crate) fn fraction(&mut self, device: &mut DeviceProportion, now: u64) -> (u64, u64) {
+        self.end_periods(now);
+        device.reflect(self.period);
+        let (of, all) = (device.events.read(), self.events.read());
         (of, all.max(of).max(1))
     }
 }
 
-impl Part {
+impl DeviceProportion {
+    /// Halves its count for each period that ended since (`fprop_reflect_period_percpu`).
     fn reflect(&mut self, period: u64) {
         let passed = period - self.period;
         if passed == 0 {
@@ -153,11 +153,11 @@ impl Part {
 
 #[cfg(test)]
 mod tests {
-    use super::{Batched, PERIOD, Part, Proportions, system_batch};
+    use super::{DeviceProportion, PERIOD, PercpuCounter, Proportions, system_batch};
 
     #[test]
     fn what_is_read_lags_behind_by_less_than_a_batch() {
-        let mut counter = Batched::new(system_batch(505_354));
+        let mut counter = PercpuCounter::new(system_batch(505_354));
         for pages in 1..=100 {
             counter.add(1);
             assert_eq!(counter.read(), pages / 11 * 11);
@@ -167,8 +167,11 @@ mod tests {
 
     #[test]
     fn a_share_follows_those_who_write_and_ages() {
-        let (mut all, mut old, mut new) =
-            (Proportions::default(), Part::default(), Part::default());
+        let (mut all, mut old, mut new) = (
+            Proportions::default(),
+            DeviceProportion::default(),
+            DeviceProportion::default(),
+        );
         for _ in 0..1024 {
             all.add(&mut old, 0);
         }

@@ -1,33 +1,32 @@
-//! What is known of each device that pages are written to, and its inodes
-//! (`struct bdi_writeback`).
+//! Devices that pages are written to (`struct bdi_writeback`), and their dirty inodes.
 
 use std::collections::VecDeque;
 use std::task::Waker;
 
-use super::bandwidth::{Bandwidth, Counted};
-use super::counters::{Batched, DEVICE_BATCH, Part, Proportions, system_batch};
-use super::flusher::{Reason, Work};
-use super::throttle::DirtyState;
-use super::{HZ, Settings};
+use super::Settings;
+use super::bandwidth::{Bandwidth, Counted, INTERVAL};
+use super::counters::{DEVICE_BATCH, DeviceProportion, PercpuCounter, Proportions, system_batch};
+use super::dirty_state::DirtyState;
+use super::work::{Reason, WritebackWork};
 use crate::inode::InodeId;
 
-/// Names a device that pages are written to.
+/// Identifies a device that pages are written to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceId(pub u32);
 
-/// What is dirty of an inode (`I_DIRTY_*`), and what happens to it.
+/// State of an inode in write-back (`I_DIRTY_*`, `I_SYNC`).
 pub(crate) mod state {
-    /// Its times, which only `fsync` must write.
+    /// Its times are dirty, which `fdatasync` need not write (`I_DIRTY_SYNC`).
     pub(crate) const SYNC: u8 = 1 << 0;
-    /// What is needed to find its data.
+    /// What is needed to find its data is dirty (`I_DIRTY_DATASYNC`).
     pub(crate) const DATASYNC: u8 = 1 << 1;
-    /// Pages.
+    /// It has dirty pages (`I_DIRTY_PAGES`).
     pub(crate) const PAGES: u8 = 1 << 2;
-    /// It is being written.
+    /// It is being written (`I_SYNC`).
     pub(crate) const WRITING: u8 = 1 << 3;
-    /// The flusher has it in a queue.
+    /// A flusher has taken it over for writing (`I_SYNC_QUEUED`).
     pub(crate) const QUEUED: u8 = 1 << 4;
-    /// Anything dirty.
+    /// Anything of it is dirty (`I_DIRTY`).
     pub(crate) const DIRTY: u8 = SYNC | DATASYNC | PAGES;
 }
 
@@ -37,11 +36,11 @@ pub(crate) enum Queue {
     /// It is clean.
     #[default]
     None,
-    /// Dirty, the oldest first.
+    /// Dirty inodes, the oldest first (`b_dirty`).
     Dirty,
-    /// To be written in this round.
+    /// Inodes to write in this round (`b_io`).
     Io,
-    /// Not finished in this round.
+    /// Inodes that this round did not finish (`b_more_io`).
     MoreIo,
 }
 
@@ -51,51 +50,59 @@ pub(crate) struct InodeState {
     pub(crate) device: DeviceId,
     pub(crate) state: u8,
     queue: Queue,
-    /// When it became dirty.
+    /// When it became dirty, in jiffies.
     pub(crate) dirtied_when: u64,
-    /// Where the next round goes on.
+    /// The page where the next cyclic round continues (`writeback_index`).
     pub(crate) next_page: u64,
 }
 
-/// A device.
+/// A device's counters, estimates, queues and flusher.
 #[derive(Debug)]
 pub(crate) struct Device {
-    pub(crate) reclaimable: Batched,
-    pub(crate) writing: Batched,
-    pub(crate) dirtied: Batched,
-    pub(crate) written: Batched,
+    pub(crate) reclaimable: PercpuCounter,
+    pub(crate) writing: PercpuCounter,
+    pub(crate) dirtied: PercpuCounter,
+    pub(crate) written: PercpuCounter,
     pub(crate) bandwidth: Bandwidth,
+    /// It and the system were above their thresholds when a task was last checked.
     pub(crate) is_exceeded: bool,
-    part: Part,
-    queues: [VecDeque<InodeId>; 3],
-    pub(crate) works: VecDeque<Work>,
-    /// Everything is to be written, and why.
+    /// Its proportion of the pages that all devices wrote lately.
+    proportion: DeviceProportion,
+    dirty: VecDeque<InodeId>,
+    io: VecDeque<InodeId>,
+    more_io: VecDeque<InodeId>,
+    pub(super) works: VecDeque<WritebackWork>,
+    /// Set when all that is dirty must be written (`WB_start_all`).
     pub(crate) start_all: Option<Reason>,
+    /// When its flusher last looked for old pages, in jiffies (`last_old_flush`).
     pub(crate) last_periodic: u64,
     pub(crate) is_running: bool,
-    /// When the flusher runs next.
+    /// When the flusher runs next, in jiffies.
     pub(crate) due: Option<u64>,
-    /// Files that have pages under write-back.
+    /// Inodes that have pages under write-back.
     pub(crate) inodes_writing: u64,
     /// Whether it has a cache that must be flushed.
     pub(crate) has_volatile_cache: bool,
-    /// Works done so far, and tasks that wait for one.
+    /// Works that are done so far.
     pub(crate) works_done: u64,
     works_queued: u64,
+    /// Tasks that wait for a work, or for an inode that is being written.
     pub(crate) waiters: Vec<Waker>,
 }
 
 impl Device {
     fn new(now: u64) -> Device {
         Device {
-            reclaimable: Batched::new(DEVICE_BATCH),
-            writing: Batched::new(DEVICE_BATCH),
-            dirtied: Batched::new(DEVICE_BATCH),
-            written: Batched::new(DEVICE_BATCH),
+            reclaimable: PercpuCounter::new(DEVICE_BATCH),
+            writing: PercpuCounter::new(DEVICE_BATCH),
+            dirtied: PercpuCounter::new(DEVICE_BATCH),
+            written: PercpuCounter::new(DEVICE_BATCH),
             bandwidth: Bandwidth::new(now),
             is_exceeded: false,
-            part: Part::default(),
-            queues: Default::default(),
+            proportion: DeviceProportion::default(),
+            dirty: VecDeque::new(),
+            io: VecDeque::new(),
+            more_io: VecDeque::new(),
             works: VecDeque::new(),
             start_all: None,
             last_periodic: now,
@@ -111,12 +118,13 @@ impl Device {
 
     /// Whether it has dirty inodes.
     pub(crate) fn has_dirty(&self) -> bool {
-        self.queues.iter().any(|queue| !queue.is_empty())
+        let queues = [&self.dirty, &self.io, &self.more_io];
+        queues.iter().any(|queue| !queue.is_empty())
     }
 
-    /// Queues a work, unless there is nothing dirty. Returns how many works are done
-    /// when it is.
-    pub(crate) fn queue_work(&mut self, work: Work) -> Option<u64> {
+    /// Queues a work, unless nothing is dirty. Returns the value of `works_done` at which
+    /// it is done.
+    pub(super) fn queue_work(&mut self, work: WritebackWork) -> Option<u64> {
         if !self.has_dirty() {
             return None;
         }
@@ -125,7 +133,7 @@ impl Device {
         Some(self.works_queued)
     }
 
-    /// Pages dirtied and written so far, as read without the CPUs' batches.
+    /// Pages dirtied and written so far, as far as the counters show them.
     pub(crate) fn counted(&self) -> Counted {
         Counted {
             dirtied: self.dirtied.read(),
@@ -136,20 +144,20 @@ impl Device {
     fn queue(&mut self, queue: Queue) -> Option<&mut VecDeque<InodeId>> {
         match queue {
             Queue::None => None,
-            Queue::Dirty => Some(&mut self.queues[0]),
-            Queue::Io => Some(&mut self.queues[1]),
-            Queue::MoreIo => Some(&mut self.queues[2]),
+            Queue::Dirty => Some(&mut self.dirty),
+            Queue::Io => Some(&mut self.io),
+            Queue::MoreIo => Some(&mut self.more_io),
         }
     }
 }
 
-/// All that write-back knows.
+/// The state of write-back: settings, counters, devices and inodes.
 #[derive(Debug)]
 pub(crate) struct WriteBack {
     pub(crate) settings: Settings,
-    pub(crate) dirty: Batched,
-    pub(crate) writing: Batched,
-    /// The threshold as it comes down slowly, and when it last did.
+    pub(crate) dirty: PercpuCounter,
+    pub(crate) writing: PercpuCounter,
+    /// The smoothed threshold (`dom->dirty_limit`), and when it was updated last.
     limit: u64,
     limit_at: u64,
     proportions: Proportions,
@@ -161,8 +169,8 @@ impl WriteBack {
     pub(crate) fn new(settings: Settings, now: u64) -> WriteBack {
         let batch = system_batch(settings.memory_pages);
         WriteBack {
-            dirty: Batched::new(batch),
-            writing: Batched::new(batch),
+            dirty: PercpuCounter::new(batch),
+            writing: PercpuCounter::new(batch),
             limit: settings.thresholds().0,
             limit_at: now,
             proportions: Proportions::default(),
@@ -213,22 +221,22 @@ impl WriteBack {
         }
     }
 
-    /// The next inode to be written.
+    /// The next inode to write in this round.
     pub(crate) fn next_io(&mut self, device: DeviceId) -> Option<InodeId> {
-        self.device(device).queues[1].front().copied()
+        self.device(device).io.front().copied()
     }
 
-    /// The inode that waited longest for another try.
+    /// The first inode that this round did not finish.
     pub(crate) fn next_more_io(&mut self, device: DeviceId) -> Option<InodeId> {
-        self.device(device).queues[2].front().copied()
+        self.device(device).more_io.front().copied()
     }
 
-    /// Back among the dirty ones. Where younger ones came since, it counts as dirty
-    /// from now on (`redirty_tail`).
+    /// Puts an inode back into the dirty queue. The queue stays in order of time, so an
+    /// inode that is older than the last one counts as dirtied now (`redirty_tail`).
     pub(crate) fn redirty(&mut self, inode: InodeId, now: u64) {
         let device = self.inode(inode).device;
         self.inode(inode).state &= !state::QUEUED;
-        if let Some(&youngest) = self.device(device).queues[0].back()
+        if let Some(&youngest) = self.device(device).dirty.back()
             && self.inode(inode).dirtied_when < self.inode(youngest).dirtied_when
         {
             self.inode(inode).dirtied_when = now;
@@ -236,15 +244,15 @@ impl WriteBack {
         self.enqueue(inode, Queue::Dirty);
     }
 
-    /// Queues for writing what was unfinished, then what was dirty at `before`.
-    /// Returns how many of the latter (`queue_io`).
+    /// Queues unfinished inodes for writing, then those that were dirty at `before`.
+    /// Returns the number of the latter (`queue_io`).
     pub(crate) fn queue_io(&mut self, device: DeviceId, before: u64) -> u64 {
-        let unfinished: Vec<InodeId> = self.device(device).queues[2].iter().copied().collect();
+        let unfinished: Vec<InodeId> = self.device(device).more_io.iter().copied().collect();
         for inode in unfinished {
             self.enqueue(inode, Queue::Io);
         }
         let mut moved = 0;
-        while let Some(&oldest) = self.device(device).queues[0].front() {
+        while let Some(&oldest) = self.device(device).dirty.front() {
             if self.inode(oldest).dirtied_when > before {
                 break;
             }
@@ -257,12 +265,12 @@ impl WriteBack {
 
     /// The device's share of a threshold, in pages (`__wb_calc_thresh`).
     fn share(&mut self, device: DeviceId, thresh: u64, now: u64) -> u64 {
-        let part = &mut self.devices[device.0 as usize].part;
-        let (of, all) = self.proportions.fraction(part, now);
+        let own = &mut self.devices[device.0 as usize].proportion;
+        let (of, all) = self.proportions.fraction(own, now);
         thresh * of / all
     }
 
-    /// What balancing looks at, without the device's part.
+    /// The dirty state of the whole system.
     pub(crate) fn system_state(&self) -> DirtyState {
         let (thresh, background_thresh) = self.settings.thresholds();
         DirtyState {
@@ -274,7 +282,8 @@ impl WriteBack {
         }
     }
 
-    /// Adds the device's part; where that is small it is counted exactly.
+    /// Adds the device's state. A small one is counted exactly, because the counters'
+    /// error would exceed it (`wb_dirty_limits`).
     pub(crate) fn with_device(
         &mut self,
         state: DirtyState,
@@ -297,7 +306,7 @@ impl WriteBack {
         }
     }
 
-    /// Whether the device should be written in the background
+    /// Whether the system or the device exceeds its background threshold
     /// (`wb_over_bg_thresh`).
     pub(crate) fn is_over_background(&mut self, device: DeviceId, now: u64) -> bool {
         let (_, background) = self.settings.thresholds();
@@ -314,10 +323,10 @@ impl WriteBack {
         dirty > share
     }
 
-    /// The slow threshold follows: up at once, down by a 32nd of the way each
-    /// 200 ms.
+    /// Lets the smoothed threshold follow: up at once, down by 1/32 of the distance every
+    /// 200 ms (`update_dirty_limit`).
     pub(crate) fn update_limit(&mut self, state: &DirtyState, now: u64) -> u64 {
-        if now < self.limit_at + HZ / 5 {
+        if now < self.limit_at + INTERVAL {
             return self.limit;
         }
         self.limit_at = now;
@@ -330,8 +339,8 @@ impl WriteBack {
         self.limit
     }
 
-    /// Pages that an inode may have written before others have their turn: half a
-    /// second's worth, in steps of 4 MiB (`writeback_chunk_size`).
+    /// Pages of one inode that are written before the next inode's turn: what the device
+    /// writes in half a second, in multiples of 4 MiB (`writeback_chunk_size`).
     pub(crate) fn chunk(&mut self, device: DeviceId, left: i64) -> i64 {
         const STEP: i64 = (4 << 20) / crate::PAGE_BYTES as i64;
         let rate = self.device(device).bandwidth.average_write_rate;
@@ -339,18 +348,25 @@ impl WriteBack {
         (pages.min(left) + STEP) / STEP * STEP
     }
 
-    /// The threshold that comes down slowly is there.
+    /// Sets the smoothed threshold.
     pub(crate) const fn set_limit(&mut self, limit: u64) {
         self.limit = limit;
     }
 
-    /// A device and others wrote so many pages lately.
-    pub(crate) fn wrote_before(&mut self, device: DeviceId, pages: u64, others: u64, now: u64) {
+    /// Sets how many pages a device and all others wrote lately.
+    pub(crate) fn set_written_before(
+        &mut self,
+        device: DeviceId,
+        pages: u64,
+        others: u64,
+        now: u64,
+    ) {
         self.device(device);
-        let part = &mut self.devices[device.0 as usize].part;
-        for (pages, part) in [(others, &mut Part::default()), (pages, part)] {
+        let own = &mut self.devices[device.0 as usize].proportion;
+        let all_others = &mut DeviceProportion::default();
+        for (pages, proportion) in [(others, all_others), (pages, own)] {
             for _ in 0..pages {
-                self.proportions.add(part, now);
+                self.proportions.add(proportion, now);
             }
         }
     }
@@ -363,7 +379,7 @@ impl WriteBack {
         device.dirtied.add(1);
     }
 
-    /// A page is dirty no more.
+    /// A page is no longer dirty.
     pub(crate) fn page_cleaned(&mut self, inode: InodeId) {
         self.dirty.add(-1);
         self.device_of(inode).reclaimable.add(-1);
@@ -382,6 +398,6 @@ impl WriteBack {
         let device = &mut self.devices[at];
         device.writing.add(-1);
         device.written.add(1);
-        self.proportions.add(&mut device.part, now);
+        self.proportions.add(&mut device.proportion, now);
     }
 }

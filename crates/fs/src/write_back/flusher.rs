@@ -1,87 +1,22 @@
-//! The flusher: one for each device, it writes what somebody asked for, what is
-//! old, and what is too much (`wb_workfn` of Linux 6.12's `fs/fs-writeback.c`).
+//! A device's flusher: it does the work that is queued, writes pages that were dirty for
+//! too long, and writes while more is dirty than the background threshold allows
+//! (`wb_workfn` of Linux 6.12's `fs/fs-writeback.c`).
 
 use std::future::poll_fn;
 use std::task::Poll;
 
 use super::HZ;
 use super::device::{DeviceId, Queue, state};
-use super::pages::Control;
+use super::work::{Reason, WritebackControl, WritebackWork};
 use crate::error::FsError;
 use crate::event::Event;
 use crate::inode::InodeId;
 use crate::page_cache::Mark;
 use crate::vfs::{Host, Vfs};
 
-/// Why pages are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
-    /// There are too many dirty ones.
-    Background,
-    /// Somebody called `sync` or `syncfs`.
-    Sync,
-    /// They are old.
-    Periodic,
-    /// Reclaim met nothing else.
-    Vmscan,
-    /// The drive is running anyway (laptop mode).
-    LaptopTimer,
-}
-
-/// Something that the flusher has to do.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Work {
-    pub(crate) reason: Reason,
-    /// Pages to be written at most.
-    pub(crate) pages: i64,
-    /// Only the device's own pages, or only those of its file system.
-    pub(crate) only_device: Option<bool>,
-    /// Somebody waits until all is written.
-    pub(crate) is_integrity: bool,
-    /// Only what is dirty when it begins.
-    pub(crate) is_tagged: bool,
-    /// Each file goes on where the last round ended.
-    pub(crate) is_cyclic: bool,
-}
-
-impl Work {
-    /// Without a limit, and without anybody who waits.
-    const fn endless(reason: Reason) -> Work {
-        Work {
-            reason,
-            pages: i64::MAX,
-            only_device: None,
-            is_integrity: false,
-            is_tagged: false,
-            is_cyclic: true,
-        }
-    }
-
-    /// For somebody who waits until all files, or all of the device's own pages, are
-    /// written.
-    pub(crate) const fn of_files(only_device: bool) -> Work {
-        Work {
-            only_device: Some(only_device),
-            is_integrity: true,
-            is_cyclic: false,
-            ..Work::endless(Reason::Sync)
-        }
-    }
-
-    fn control(&self) -> Control {
-        Control {
-            is_integrity: self.is_integrity,
-            is_tagged: self.is_tagged,
-            is_background: matches!(self.reason, Reason::Background | Reason::Periodic),
-            is_cyclic: self.is_cyclic,
-            ..Control::all()
-        }
-    }
-}
-
-/// The jiffy at which a timer that ends in `delta` jiffies fires: the timer wheel
-/// has coarser slots for later ones (`calc_wheel_index`).
-pub(crate) fn timer_end(now: u64, delta: u64) -> u64 {
+/// The jiffy at which a timer of `delta` jiffies fires. It is later than asked for, as
+/// the timer wheel's slots are coarser the further off they are (`calc_wheel_index`).
+pub(super) fn timer_end(now: u64, delta: u64) -> u64 {
     const SLOTS_OF_LEVEL: u64 = 63;
     let mut slot = 1;
     while delta >= SLOTS_OF_LEVEL * slot {
@@ -91,8 +26,7 @@ pub(crate) fn timer_end(now: u64, delta: u64) -> u64 {
 }
 
 impl<H: Host> Vfs<H> {
-    /// Does what a device's flusher has to do now. When it has to run next is told
-    /// to [`Host::flusher_due`].
+    /// Runs a device's flusher once. [`Host::flusher_due`] is told when it must run next.
     pub async fn flush(&self, device: DeviceId) {
         self.write_back.borrow_mut().device(device).due = None;
         loop {
@@ -121,45 +55,48 @@ impl<H: Host> Vfs<H> {
             let Some(mut work) = work else {
                 break;
             };
-            written += self.carry_out(device, &mut work).await;
+            written += self.wb_writeback(device, &mut work).await;
             let mut write_back = self.write_back.borrow_mut();
             let of = write_back.device(device);
             of.works_done += 1;
             of.waiters.drain(..).for_each(|waiter| waiter.wake());
         }
-        if let Some(mut work) = self.all_dirty(device) {
-            written += self.carry_out(device, &mut work).await;
+        if let Some(mut work) = self.check_start_all(device) {
+            written += self.wb_writeback(device, &mut work).await;
         }
         self.write_back.borrow_mut().device(device).start_all = None;
-        if let Some(mut work) = self.old(device) {
-            written += self.carry_out(device, &mut work).await;
+        if let Some(mut work) = self.check_old_data(device) {
+            written += self.wb_writeback(device, &mut work).await;
         }
-        if self.is_over(device) {
-            let mut work = Work::endless(Reason::Background);
-            written += self.carry_out(device, &mut work).await;
+        if self.is_over_background(device) {
+            let mut work = WritebackWork::unlimited(Reason::Background);
+            written += self.wb_writeback(device, &mut work).await;
         }
         self.write_back.borrow_mut().device(device).is_running = false;
         written
     }
 
-    /// Pages that are dirty now, and inodes, each of which may dirty one more.
+    /// The dirty pages, plus one for each inode, which may have to be written too
+    /// (`get_nr_dirty_pages`).
     fn dirty_pages(&self) -> i64 {
         let write_back = self.write_back.borrow();
         (write_back.dirty.read() + write_back.settings.inodes_in_use) as i64
     }
 
-    /// All that is dirty, if somebody asked for that.
-    fn all_dirty(&self, device: DeviceId) -> Option<Work> {
+    /// The work of writing all that is dirty, if that was asked for
+    /// (`wb_check_start_all`).
+    fn check_start_all(&self, device: DeviceId) -> Option<WritebackWork> {
         let pages = self.dirty_pages();
         let reason = self.write_back.borrow_mut().device(device).start_all?;
-        (pages > 0).then_some(Work {
+        (pages > 0).then_some(WritebackWork {
             pages,
-            ..Work::endless(reason)
+            ..WritebackWork::unlimited(reason)
         })
     }
 
-    /// What is old, if it is time to look for that.
-    fn old(&self, device: DeviceId) -> Option<Work> {
+    /// The work of writing old pages, if it is time to look for them
+    /// (`wb_check_old_data_flush`).
+    fn check_old_data(&self, device: DeviceId) -> Option<WritebackWork> {
         let now = self.host().now_jiffies();
         let pages = self.dirty_pages();
         let mut write_back = self.write_back.borrow_mut();
@@ -169,25 +106,24 @@ impl<H: Host> Vfs<H> {
             return None;
         }
         of.last_periodic = now;
-        (pages > 0).then_some(Work {
+        (pages > 0).then_some(WritebackWork {
             pages,
-            ..Work::endless(Reason::Periodic)
+            ..WritebackWork::unlimited(Reason::Periodic)
         })
     }
 
-    /// Whether there is more than the background threshold.
-    fn is_over(&self, device: DeviceId) -> bool {
+    /// Whether more is dirty than the background threshold allows.
+    fn is_over_background(&self, device: DeviceId) -> bool {
         let now = self.host().now_jiffies();
         let over = self.write_back.borrow_mut().is_over_background(device, now);
         self.trace(Event::OverBackground { over });
         over
     }
 
-    /// Does a work. Returns how many pages and inodes were written
-    /// (`wb_writeback`).
-    async fn carry_out(&self, device: DeviceId, work: &mut Work) -> u64 {
+    /// Does a work. Returns the number of pages and inodes written.
+    async fn wb_writeback(&self, device: DeviceId, work: &mut WritebackWork) -> u64 {
         let pages = work.pages;
-        let mut before = self.host().now_jiffies();
+        let mut dirtied_before = self.host().now_jiffies();
         let mut is_queued = false;
         let yields = matches!(work.reason, Reason::Background | Reason::Periodic);
         while work.pages > 0 {
@@ -195,7 +131,7 @@ impl<H: Host> Vfs<H> {
             if yields && others {
                 break;
             }
-            if work.reason == Reason::Background && !self.is_over(device) {
+            if work.reason == Reason::Background && !self.is_over_background(device) {
                 break;
             }
             self.trace(Event::FlushStart {
@@ -203,16 +139,18 @@ impl<H: Host> Vfs<H> {
             });
             if self.write_back.borrow_mut().next_io(device).is_none() {
                 if yields {
-                    before = self.horizon(work.reason);
+                    dirtied_before = self.dirtied_before(work.reason);
                 }
-                let moved = self.write_back.borrow_mut().queue_io(device, before);
+                let mut write_back = self.write_back.borrow_mut();
+                let moved = write_back.queue_io(device, dirtied_before);
+                drop(write_back);
                 self.trace(Event::QueueIo {
                     reason: work.reason,
                     moved,
                 });
                 is_queued = true;
             }
-            let progress = self.write_queued(device, work).await;
+            let progress = self.writeback_sb_inodes(device, work).await;
             if progress > 0 || !is_queued {
                 continue;
             }
@@ -225,8 +163,8 @@ impl<H: Host> Vfs<H> {
         (pages - work.pages).cast_unsigned()
     }
 
-    /// Inodes that became dirty up to then are written.
-    fn horizon(&self, reason: Reason) -> u64 {
+    /// The jiffy up to which an inode must have become dirty to be written.
+    fn dirtied_before(&self, reason: Reason) -> u64 {
         let now = self.host().now_jiffies();
         match reason {
             Reason::Periodic => now.saturating_sub(self.write_back.borrow().settings.expire()),
@@ -234,11 +172,11 @@ impl<H: Host> Vfs<H> {
         }
     }
 
-    /// Writes the inodes that are queued, for a tenth of a second. Returns pages
-    /// and inodes written (`writeback_sb_inodes`).
-    async fn write_queued(&self, device: DeviceId, work: &mut Work) -> i64 {
+    /// Writes queued inodes for up to a tenth of a second. Returns the number of pages and
+    /// inodes written.
+    async fn writeback_sb_inodes(&self, device: DeviceId, work: &mut WritebackWork) -> i64 {
         let start = self.host().now_jiffies();
-        let before = self.horizon(work.reason);
+        let dirtied_before = self.dirtied_before(work.reason);
         let mut control = work.control();
         let mut total = 0;
         loop {
@@ -267,14 +205,14 @@ impl<H: Host> Vfs<H> {
             };
             control.pages = chunk;
             let for_sync = work.reason == Reason::Sync;
-            // Nobody waits here whom an error could be told.
+            // The file's next fsync reports an error; the flusher ignores it.
             let _ = self.write_inode(inode, &mut control, for_sync).await;
             let written = chunk - control.pages;
             work.pages -= written;
             total += written;
             self.counts.borrow_mut().flushed += written.cast_unsigned();
             self.host().resched().await;
-            total += i64::from(self.requeue(inode, &control, before));
+            total += i64::from(self.requeue_inode(inode, &control, dirtied_before));
             let is_long = self.host().now_jiffies() > start + HZ / 10;
             if total > 0 && (is_long || work.pages <= 0) {
                 break;
@@ -283,15 +221,15 @@ impl<H: Host> Vfs<H> {
         total
     }
 
-    /// Writes an inode's pages, waiting for them where somebody waits, and what else
-    /// of it is dirty (`__writeback_single_inode`).
+    /// Writes an inode's dirty pages and then the inode itself. It waits for the pages if
+    /// the caller does (`__writeback_single_inode`).
     ///
     /// # Errors
     /// [`FsError::Device`] where the inode's block cannot be read or written.
-    pub(crate) async fn write_inode(
+    pub(super) async fn write_inode(
         &self,
         inode: InodeId,
-        control: &mut Control,
+        control: &mut WritebackControl,
         for_sync: bool,
     ) -> Result<(), FsError> {
         self.write_back.borrow_mut().inode(inode).state |= state::WRITING;
@@ -324,9 +262,14 @@ impl<H: Host> Vfs<H> {
         done
     }
 
-    /// Where an inode belongs that was just written. Whether it is clean
-    /// (`requeue_inode`).
-    fn requeue(&self, inode: InodeId, control: &Control, before: u64) -> bool {
+    /// Puts an inode that was just written into the queue where it belongs. Whether it is
+    /// clean.
+    fn requeue_inode(
+        &self,
+        inode: InodeId,
+        control: &WritebackControl,
+        dirtied_before: u64,
+    ) -> bool {
         let now = self.host().now_jiffies();
         let dirty_pages = self.cache.borrow().any_marked(inode, Mark::Dirty);
         let mut write_back = self.write_back.borrow_mut();
@@ -335,7 +278,7 @@ impl<H: Host> Vfs<H> {
         if is_dirty && (control.is_integrity || control.is_tagged) {
             of.dirtied_when = now;
         }
-        let used_up = control.pages <= 0 && of.dirtied_when <= before;
+        let used_up = control.pages <= 0 && of.dirtied_when <= dirtied_before;
         of.state &= !state::WRITING;
         if dirty_pages && used_up {
             write_back.enqueue(inode, Queue::MoreIo);
@@ -350,9 +293,9 @@ impl<H: Host> Vfs<H> {
         !is_dirty
     }
 
-    /// Somebody who is not the flusher has written an inode: if it is clean it
-    /// leaves its queue (`writeback_single_inode`).
-    pub(crate) fn written_by_caller(&self, inode: InodeId) {
+    /// A task other than the flusher has written an inode, which leaves its queue if it is
+    /// clean (`writeback_single_inode`).
+    pub(super) fn written_by_caller(&self, inode: InodeId) {
         let now = self.host().now_jiffies();
         let mut write_back = self.write_back.borrow_mut();
         let of = write_back.inode(inode);
@@ -367,8 +310,7 @@ impl<H: Host> Vfs<H> {
         self.wake_inode_waiters(inode);
     }
 
-    /// A file that nobody has open and that has no name: its pages and its state are
-    /// dropped.
+    /// Drops the pages and the state of a file that is not open and has no name.
     pub async fn evict(&self, inode: InodeId) {
         self.wait_for_inode(inode).await;
         self.truncate(inode, 0).await;
@@ -383,8 +325,8 @@ impl<H: Host> Vfs<H> {
         device.waiters.drain(..).for_each(|waiter| waiter.wake());
     }
 
-    /// Waits until nobody writes an inode.
-    pub(crate) async fn wait_for_inode(&self, inode: InodeId) {
+    /// Waits until an inode is not being written (`inode_wait_for_writeback`).
+    pub(super) async fn wait_for_inode(&self, inode: InodeId) {
         poll_fn(|context| {
             let mut write_back = self.write_back.borrow_mut();
             if write_back.inode(inode).state & state::WRITING == 0 {
@@ -397,17 +339,17 @@ impl<H: Host> Vfs<H> {
         .await;
     }
 
-    /// Gives the flusher a work and waits until it is done.
-    pub(crate) async fn have_flushed(&self, device: DeviceId, work: Work) {
-        let ticket = self.write_back.borrow_mut().device(device).queue_work(work);
-        let Some(ticket) = ticket else {
+    /// Queues a work for the flusher and waits until it is done.
+    pub(super) async fn queue_and_wait(&self, device: DeviceId, work: WritebackWork) {
+        let done_at = self.write_back.borrow_mut().device(device).queue_work(work);
+        let Some(done_at) = done_at else {
             return;
         };
         self.wake_flusher(device);
         poll_fn(|context| {
             let mut write_back = self.write_back.borrow_mut();
             let of = write_back.device(device);
-            if of.works_done >= ticket {
+            if of.works_done >= done_at {
                 return Poll::Ready(());
             }
             of.waiters.push(context.waker().clone());
@@ -416,15 +358,15 @@ impl<H: Host> Vfs<H> {
         .await;
     }
 
-    /// All flushers are to write what is dirty, because reclaim met only such pages
+    /// Has all flushers write, because reclaim found only dirty pages
     /// (`wakeup_flusher_threads`).
     pub(crate) fn start_flushers(&self) {
         let devices = self.write_back.borrow().device_ids();
         devices.for_each(|device| self.start_flusher(device, Reason::Vmscan));
     }
 
-    /// The flusher is to write all that is dirty (`wb_start_writeback`).
-    pub fn start_flusher(&self, device: DeviceId, reason: Reason) {
+    /// Has the flusher write all that is dirty (`wb_start_writeback`).
+    pub(super) fn start_flusher(&self, device: DeviceId, reason: Reason) {
         let mut write_back = self.write_back.borrow_mut();
         let of = write_back.device(device);
         if !of.has_dirty() || of.start_all.is_some() {

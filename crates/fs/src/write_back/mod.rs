@@ -1,5 +1,5 @@
-//! Write-back: how dirty pages are counted, when they are written, and how those
-//! who dirty pages are slowed down to the speed of the drive.
+//! Write-back: how dirty pages are counted, when they are written, and how tasks that
+//! dirty pages are throttled to the speed of the device.
 //!
 //! The rules are those of Linux 6.12's `mm/page-writeback.c` and
 //! `fs/fs-writeback.c`; times are in jiffies, rates in pages a second.
@@ -8,38 +8,42 @@ mod balance;
 mod bandwidth;
 mod counters;
 mod device;
+mod dirty_state;
 mod flusher;
 mod pages;
 mod sync;
 mod throttle;
+mod work;
 
 pub use balance::History;
 pub use bandwidth::{Bandwidth, Counted};
 pub use device::DeviceId;
-pub use flusher::Reason;
+pub use dirty_state::DirtyState;
 pub use sync::SyncRange;
-pub use throttle::{Dirtier, DirtyState, Pass, Verdict};
+pub use throttle::{Dirtier, Throttle, ThrottleAction};
+pub use work::Reason;
 
 pub(crate) use device::WriteBack;
 
-/// Jiffies of a second: the timer interrupts of most distributions' kernels.
+/// Jiffies a second, as most distributions configure their kernels.
 pub const HZ: u64 = 250;
 
-/// When and how much is written back (`/proc/sys/vm/dirty_*`), and the memory that
-/// this is a part of.
+/// The settings of write-back (`/proc/sys/vm/dirty_*`), and the memory that their ratios
+/// refer to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Dirty memory at which writers are stopped, in bytes; 0: the ratio holds.
+    /// Dirty memory at which dirtiers are stopped, in bytes; 0 if the ratio holds.
     pub dirty_bytes: u64,
     /// The same in percent of the memory that can be dirty.
     pub dirty_ratio: u64,
-    /// Dirty memory that is written in the background, in bytes; 0: the ratio holds.
+    /// Dirty memory above which flushers write in the background, in bytes; 0 if the
+    /// ratio holds.
     pub dirty_background_bytes: u64,
     /// The same in percent of the memory that can be dirty.
     pub dirty_background_ratio: u64,
-    /// The age at which pages are written, in 1/100 s.
+    /// The age at which dirty pages are written, in 1/100 s.
     pub dirty_expire_centisecs: u64,
-    /// How often old pages are looked for, in 1/100 s; 0: never.
+    /// The interval at which flushers look for old pages, in 1/100 s; 0 for never.
     pub dirty_writeback_centisecs: u64,
     /// Whether background write-back waits for the higher threshold.
     pub laptop_mode: bool,
@@ -47,12 +51,12 @@ pub struct Settings {
     pub memory_pages: u64,
     /// Pages that are free or hold file data: those that can be dirty.
     pub dirtyable_pages: u64,
-    /// Inodes in use: a periodic run may write so many pages more.
+    /// Inodes in use. A periodic run may write one page more for each.
     pub inodes_in_use: u64,
 }
 
 impl Settings {
-    /// Linux's defaults, on a machine with so much memory.
+    /// Linux's defaults on a machine with this much memory.
     pub const fn with_memory(memory_pages: u64) -> Settings {
         Settings {
             dirty_bytes: 0,
@@ -68,8 +72,8 @@ impl Settings {
         }
     }
 
-    /// The threshold of stopped writers and that of background write-back, in pages
-    /// (`domain_dirty_limits`).
+    /// The threshold at which dirtiers are stopped and that of background write-back, in
+    /// pages (`domain_dirty_limits`).
     pub const fn thresholds(&self) -> (u64, u64) {
         let thresh = self.pages(self.dirty_bytes, self.dirty_ratio);
         let background = self.pages(self.dirty_background_bytes, self.dirty_background_ratio);
@@ -86,7 +90,7 @@ impl Settings {
         ratio * crate::PAGE_BYTES / 100 * self.dirtyable_pages / crate::PAGE_BYTES
     }
 
-    /// The age at which pages are written, in jiffies.
+    /// The age at which dirty pages are written, in jiffies.
     pub(crate) const fn expire(&self) -> u64 {
         self.dirty_expire_centisecs * HZ / 100
     }

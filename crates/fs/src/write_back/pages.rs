@@ -1,106 +1,31 @@
-//! A file's dirty pages become bios (`write_cache_pages`, and ext4's own loop).
+//! How bios are made of a file's dirty pages (`write_cache_pages`, and ext4's own loop).
 
-use blklab_blk::{BioFlags, Op};
+use blklab_blk::Op;
 
 use super::device::DeviceId;
+use super::work::WritebackControl;
 use crate::PAGE_BYTES;
+use crate::bio::BioBuilder;
 use crate::inode::InodeId;
-use crate::page_cache::{FolioId, Mark, flag};
+use crate::page_cache::{FOLIO_BATCH, FolioId, Mark, flag};
 use crate::vfs::{Host, Vfs};
 
-/// Segments that a bio holds at most (`BIO_MAX_VECS`).
-const BIO_MAX_SEGMENTS: u32 = 256;
-
-/// Folios that are looked up at once (`PAGEVEC_SIZE`).
-const LOOKED_UP: usize = 31;
-
-/// Which pages are written, and how (`struct writeback_control`).
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Control {
-    /// Pages that may still be written.
-    pub(crate) pages: i64,
-    pub(crate) first: u64,
-    pub(crate) last: u64,
-    /// Somebody waits until they are written.
-    pub(crate) is_integrity: bool,
-    /// Only those that are dirty when it begins.
-    pub(crate) is_tagged: bool,
-    /// Nobody asked for it.
-    pub(crate) is_background: bool,
-    /// Goes on where the last round ended.
-    pub(crate) is_cyclic: bool,
-}
-
-impl Control {
-    /// Every dirty page of a file.
-    pub(crate) const fn all() -> Control {
-        Control {
-            pages: i64::MAX,
-            first: 0,
-            last: u64::MAX,
-            is_integrity: false,
-            is_tagged: false,
-            is_background: false,
-            is_cyclic: false,
-        }
-    }
-
-    /// The dirty pages of a range of bytes.
-    pub(crate) const fn range(first_byte: u64, last_byte: u64, is_integrity: bool) -> Control {
-        Control {
-            first: first_byte / PAGE_BYTES,
-            last: last_byte / PAGE_BYTES,
-            is_integrity,
-            ..Control::all()
-        }
-    }
-
-    const fn flags(&self) -> BioFlags {
-        if self.is_integrity {
-            BioFlags::SYNC
-        } else if self.is_background {
-            BioFlags::BACKGROUND
-        } else {
-            BioFlags::NONE
-        }
-    }
-
-    const fn mark(&self) -> Mark {
-        if self.is_integrity || self.is_tagged {
-            Mark::ToWrite
-        } else {
-            Mark::Dirty
-        }
-    }
-}
-
-/// A bio that is being filled.
-#[derive(Default)]
-struct Open {
-    /// Its first sector and its bytes so far.
-    bio: Option<(u64, u64)>,
-    segments: u32,
-    /// The page frame behind its last one, where that is known.
-    next_frame: Option<u64>,
-    folios: Vec<FolioId>,
-}
-
 impl<H: Host> Vfs<H> {
-    /// Writes dirty pages, as many as `control` says (`do_writepages`).
-    pub(crate) async fn do_writepages(&self, inode: InodeId, control: &mut Control) {
+    /// Writes as many dirty pages of an inode as `control` allows.
+    pub(super) async fn do_writepages(&self, inode: InodeId, control: &mut WritebackControl) {
         if control.pages <= 0 {
             return;
         }
-        self.begin_estimate(inode);
+        self.begin_bandwidth_estimate(inode);
         if self.inode(inode).is_device {
             self.write_block_by_block(inode, control).await;
         } else {
             self.write_by_extents(inode, control).await;
         }
-        self.renew_estimate(inode);
+        self.update_bandwidth_if_due(inode);
     }
 
-    fn begin_estimate(&self, inode: InodeId) {
+    fn begin_bandwidth_estimate(&self, inode: InodeId) {
         let now = self.host().now_jiffies();
         let mut write_back = self.write_back.borrow_mut();
         let device = write_back.device_of(inode);
@@ -110,7 +35,7 @@ impl<H: Host> Vfs<H> {
         }
     }
 
-    fn renew_estimate(&self, inode: InodeId) {
+    fn update_bandwidth_if_due(&self, inode: InodeId) {
         let now = self.host().now_jiffies();
         let mut write_back = self.write_back.borrow_mut();
         let device = write_back.device_of(inode);
@@ -120,8 +45,8 @@ impl<H: Host> Vfs<H> {
         }
     }
 
-    /// Renews the estimate of what a device writes, 200 ms after it had nothing left
-    /// to write (`wb_update_bandwidth`).
+    /// Updates the estimate of a device's write rate. Linux does so 200 ms after the
+    /// device had nothing left to write (`wb_update_bandwidth_workfn`).
     pub fn update_bandwidth(&self, device: DeviceId) {
         let now = self.host().now_jiffies();
         let mut write_back = self.write_back.borrow_mut();
@@ -130,8 +55,9 @@ impl<H: Host> Vfs<H> {
         device.bandwidth.update(counted, now);
     }
 
-    /// A block device's own pages: a bio for each block (`blkdev_writepages`).
-    async fn write_block_by_block(&self, inode: InodeId, control: &mut Control) {
+    /// Writes a block device's own pages, with a bio for each block
+    /// (`blkdev_writepages`).
+    async fn write_block_by_block(&self, inode: InodeId, control: &mut WritebackControl) {
         let first = match control.is_cyclic {
             true => self.write_back.borrow_mut().inode(inode).next_page,
             false => control.first,
@@ -144,9 +70,9 @@ impl<H: Host> Vfs<H> {
         }
     }
 
-    /// A file's pages: one bio as long as blocks follow each other
-    /// (`ext4_do_writepages` where no block has to be allotted).
-    async fn write_by_extents(&self, inode: InodeId, control: &mut Control) {
+    /// Writes a file's pages, with one bio for blocks that follow each other
+    /// (`ext4_do_writepages` for blocks that are allocated).
+    async fn write_by_extents(&self, inode: InodeId, control: &mut WritebackControl) {
         if !self.cache.borrow().any_marked(inode, Mark::Dirty) {
             return;
         }
@@ -168,13 +94,13 @@ impl<H: Host> Vfs<H> {
         }
     }
 
-    /// Writes the marked folios of a range in order. Returns where the next round
-    /// goes on: for a device behind the last page if there may be more, for a file
-    /// at the last page that was written.
+    /// Writes the marked folios of a range in order. Returns the page where the next
+    /// cyclic round continues: of a device the one after the last page written, if there
+    /// may be more; of a file the last page written.
     async fn write_marked(
         &self,
         inode: InodeId,
-        control: &mut Control,
+        control: &mut WritebackControl,
         first: u64,
         last: u64,
         is_device: bool,
@@ -182,7 +108,7 @@ impl<H: Host> Vfs<H> {
         if control.mark() == Mark::ToWrite {
             self.cache.borrow_mut().mark_for_writing(inode, first, last);
         }
-        let mut open = Open::default();
+        let mut open = BioBuilder::default();
         let mut next = first;
         let mut last_written = None;
         loop {
@@ -195,7 +121,7 @@ impl<H: Host> Vfs<H> {
                     self.send_write(&mut open, control).await;
                     return last_written.map(|page| page + u64::from(is_device));
                 }
-                if !self.may_write(folio, serial, control).await {
+                if !self.is_still_dirty(folio, serial, control).await {
                     continue;
                 }
                 last_written = Some(self.cache.borrow().index(folio));
@@ -212,7 +138,7 @@ impl<H: Host> Vfs<H> {
         }
     }
 
-    /// The next marked folios, each with what tells it from others in its place.
+    /// The next marked folios, each with its serial number.
     fn look_up(
         &self,
         inode: InodeId,
@@ -222,7 +148,7 @@ impl<H: Host> Vfs<H> {
     ) -> Vec<(FolioId, u32)> {
         let cache = self.cache.borrow();
         let mut batch = Vec::new();
-        while batch.len() < LOOKED_UP && *next <= last {
+        while batch.len() < FOLIO_BATCH && *next <= last {
             let Some(folio) = cache.next_marked(inode, *next, last, mark) else {
                 break;
             };
@@ -232,9 +158,14 @@ impl<H: Host> Vfs<H> {
         batch
     }
 
-    /// Whether a folio that was looked up is still there and still dirty, after
-    /// waiting for whoever writes it where somebody waits for us.
-    async fn may_write(&self, folio: FolioId, serial: u32, control: &Control) -> bool {
+    /// Whether a folio that was looked up is still cached and dirty. It waits for a write
+    /// of the folio that is under way only if the caller needs integrity.
+    async fn is_still_dirty(
+        &self,
+        folio: FolioId,
+        serial: u32,
+        control: &WritebackControl,
+    ) -> bool {
         let is_there = || self.cache.borrow().serial(folio) == serial;
         let dirty = || is_there() && self.cache.borrow().has(folio, flag::DIRTY);
         if is_there() {
@@ -247,23 +178,20 @@ impl<H: Host> Vfs<H> {
         dirty()
     }
 
-    /// Adds a folio's dirty blocks to the open bio. What lies behind the end of the
-    /// file, or in a hole, is not written.
+    /// Adds a folio's dirty blocks to the bio. Blocks after the end of the file, and in
+    /// holes, are not written.
     async fn write_folio(
         &self,
         folio: FolioId,
-        open: &mut Open,
-        control: &Control,
+        open: &mut BioBuilder,
+        control: &WritebackControl,
         is_device: bool,
     ) {
-        let (inode, index) = {
-            let cache = self.cache.borrow();
-            (cache.inode_of(folio), cache.index(folio))
-        };
+        let (inode, index) = self.cache.borrow().inode_and_index(folio);
         let of = self.inode(inode);
         self.write_back.borrow_mut().page_cleaned(inode);
         let blocks = self.begin_write_back(folio);
-        // The folio is kept under write-back until all its bios are made.
+        // Counts as a bio, so that write-back does not end before all bios are made.
         self.cache.borrow_mut().begin_write(folio);
         let begin = index * PAGE_BYTES;
         let end = (begin + PAGE_BYTES).min(of.size_bytes.next_multiple_of(of.block_bytes));
@@ -283,45 +211,35 @@ impl<H: Host> Vfs<H> {
         self.end_folio_write(folio);
     }
 
-    /// Adds a block to the open bio, or to a new one if it does not follow it.
+    /// Adds a block to the bio, after sending it if the block does not fit.
     async fn append_write(
         &self,
-        open: &mut Open,
+        open: &mut BioBuilder,
         folio: FolioId,
         (sector, bytes): (u64, u64),
-        control: &Control,
+        control: &WritebackControl,
     ) {
-        let (inode, index) = {
-            let cache = self.cache.borrow();
-            (cache.inode_of(folio), cache.index(folio))
-        };
-        let joins_folio = open.folios.last() == Some(&folio);
+        let (inode, index) = self.cache.borrow().inode_and_index(folio);
         let frame = self.host().frame(inode, index);
-        let joins = joins_folio || (frame.is_some() && frame == open.next_frame);
-        let follows = (open.bio).is_some_and(|(first, so_far)| first + so_far / 512 == sector);
-        if open.bio.is_some() && (!follows || (open.segments >= BIO_MAX_SEGMENTS && !joins)) {
+        let extends_segment = open.last_folio() == Some(folio) || open.extends_segment(frame);
+        if open.must_send_before(sector, extends_segment) {
             self.send_write(open, control).await;
         }
-        let (first, so_far) = open.bio.unwrap_or((sector, 0));
-        open.segments += u32::from(open.bio.is_none() || !joins);
-        open.bio = Some((first, so_far + bytes));
-        open.next_frame = frame.map(|frame| frame + 1);
-        if open.folios.last() != Some(&folio) {
+        open.add(sector, bytes, extends_segment, frame.map(|frame| frame + 1));
+        if open.last_folio() != Some(folio) {
             self.cache.borrow_mut().begin_write(folio);
-            open.folios.push(folio);
+            open.add_folio(folio);
         }
     }
 
-    async fn send_write(&self, open: &mut Open, control: &Control) {
-        if let Some((sector, bytes)) = open.bio.take() {
-            let bio = Self::data_bio(Op::Write, control.flags(), sector, bytes);
-            let folios = std::mem::take(&mut open.folios);
-            *open = Open::default();
+    async fn send_write(&self, open: &mut BioBuilder, control: &WritebackControl) {
+        if let Some((bio, folios)) = open.take(Op::Write, control.flags()) {
             self.submit(bio, folios).await;
         }
     }
 
-    /// A folio is being written. Returns its blocks that were dirty.
+    /// Begins write-back of a folio. Returns its blocks that were dirty, a bit each
+    /// (`folio_start_writeback`).
     fn begin_write_back(&self, folio: FolioId) -> u8 {
         let inode = self.cache.borrow().inode_of(folio);
         let is_first = !self.cache.borrow().any_marked(inode, Mark::WriteBack);
@@ -332,7 +250,8 @@ impl<H: Host> Vfs<H> {
         blocks
     }
 
-    /// A bio of a folio that is being written has ended, or all of them are made.
+    /// A bio that writes part of a folio has ended. The last one ends the folio's
+    /// write-back (`folio_end_writeback`).
     pub(crate) fn end_folio_write(&self, folio: FolioId) {
         let inode = self.cache.borrow().inode_of(folio);
         if !self.cache.borrow_mut().end_write(folio) {
@@ -347,7 +266,7 @@ impl<H: Host> Vfs<H> {
         write_back.device_of(inode).inodes_writing -= u64::from(is_last);
     }
 
-    /// Waits until no page of a range is being written.
+    /// Waits until no page of a range is under write-back (`filemap_fdatawait_range`).
     pub(crate) async fn wait_for_pages(&self, inode: InodeId, first: u64, last: u64) {
         let mut next = first;
         loop {
@@ -363,10 +282,10 @@ impl<H: Host> Vfs<H> {
         }
     }
 
-    /// Writes the dirty pages of a range of bytes, and waits for their end if
-    /// `wait`.
+    /// Writes the dirty pages of a range of bytes, and waits for them if `wait`
+    /// (`filemap_write_and_wait_range`).
     pub async fn write_range(&self, inode: InodeId, first_byte: u64, last_byte: u64, wait: bool) {
-        let mut control = Control::range(first_byte, last_byte, wait);
+        let mut control = WritebackControl::range(first_byte, last_byte, wait);
         let (first, last) = (control.first, control.last);
         if self.cache.borrow().any_marked(inode, Mark::Dirty) {
             self.do_writepages(inode, &mut control).await;
@@ -376,7 +295,7 @@ impl<H: Host> Vfs<H> {
         }
     }
 
-    /// Some other task has written these pages of a file: they are clean.
+    /// Marks pages clean, because a task that is not part of this model wrote them.
     pub fn written_elsewhere(&self, inode: InodeId, first: u64, last: u64) {
         let mut index = first;
         while let Some(folio) = self.next_folio(inode, index, last) {
@@ -388,7 +307,7 @@ impl<H: Host> Vfs<H> {
         }
     }
 
-    /// A folio's data is not to be written any more.
+    /// Marks a folio clean without writing it (`folio_cancel_dirty`).
     pub(crate) fn cancel_dirty(&self, folio: FolioId) {
         let inode = self.cache.borrow().inode_of(folio);
         if self.cache.borrow_mut().cancel_dirty(folio) {

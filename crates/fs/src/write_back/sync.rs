@@ -1,12 +1,10 @@
-//! Calls that have data written: `sync`, `syncfs`, `fsync`, `fdatasync`,
-//! `sync_file_range`, and writes to files that were opened with `O_SYNC` or
-//! `O_DSYNC`.
+//! Calls that write data and wait for it: `sync`, `syncfs`, `fsync`, `fdatasync`,
+//! `sync_file_range`, and writes to files opened with `O_SYNC` or `O_DSYNC`.
 
 use blklab_blk::{BioFlags, Op, Sector};
 
 use super::device::{DeviceId, state};
-use super::flusher::{Reason, Work};
-use super::pages::Control;
+use super::work::{Reason, WritebackControl, WritebackWork};
 use crate::bio::Bio;
 use crate::error::FsError;
 use crate::inode::{File, InodeId};
@@ -16,21 +14,21 @@ use crate::vfs::{Host, Vfs};
 /// What `sync_file_range` does, in this order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SyncRange {
-    /// Waits for what is being written (`SYNC_FILE_RANGE_WAIT_BEFORE`).
+    /// Waits for pages under write-back (`SYNC_FILE_RANGE_WAIT_BEFORE`).
     pub wait_before: bool,
-    /// Writes what is dirty (`SYNC_FILE_RANGE_WRITE`).
+    /// Writes dirty pages (`SYNC_FILE_RANGE_WRITE`).
     pub write: bool,
-    /// Waits for what is being written (`SYNC_FILE_RANGE_WAIT_AFTER`).
+    /// Waits for pages under write-back (`SYNC_FILE_RANGE_WAIT_AFTER`).
     pub wait_after: bool,
 }
 
 impl<H: Host> Vfs<H> {
-    /// `fsync`, or `fdatasync` if `only_data`, of a range of bytes: writes and waits,
-    /// then has the device flush its cache.
+    /// `fsync`, or `fdatasync` if `only_data`, of a range of bytes: writes it, waits, and
+    /// flushes the device's cache.
     ///
     /// # Errors
-    /// [`FsError::Device`] where something could not be written since this user of the
-    /// file was told last (`file_check_and_advance_wb_err`).
+    /// [`FsError::Device`] if a write of the file has failed that this open file did not
+    /// report yet (`file_check_and_advance_wb_err`).
     pub async fn fsync(
         &self,
         file: &File,
@@ -49,7 +47,7 @@ impl<H: Host> Vfs<H> {
         self.take_write_error(file).and(done)
     }
 
-    /// Whether writing the file has failed since this user of it was told last.
+    /// Reports failed writes of the file once for each open file.
     fn take_write_error(&self, file: &File) -> Result<(), FsError> {
         let errors = self.cache.borrow().write_errors(file.inode);
         match file.write_errors_seen.replace(errors) == errors {
@@ -58,7 +56,7 @@ impl<H: Host> Vfs<H> {
         }
     }
 
-    /// Writes an inode itself, unless only its times changed and only data counts
+    /// Writes the inode itself; `fdatasync` leaves out one of which only times changed
     /// (`generic_buffers_fsync_noflush`).
     async fn sync_inode(&self, inode: InodeId, only_data: bool) -> Result<(), FsError> {
         let dirty = self.write_back.borrow_mut().inode(inode).state & state::DIRTY;
@@ -67,17 +65,17 @@ impl<H: Host> Vfs<H> {
             return Ok(());
         }
         self.wait_for_inode(inode).await;
-        let mut control = Control {
+        let mut control = WritebackControl {
             pages: 0,
             is_integrity: true,
-            ..Control::all()
+            ..WritebackControl::all()
         };
         let written = self.write_inode(inode, &mut control, false).await;
         self.written_by_caller(inode);
         written
     }
 
-    /// Has the device flush its cache, if it has one.
+    /// Flushes the device's cache, if it has one (`blkdev_issue_flush`).
     async fn flush_device(&self, inode: InodeId) -> Result<(), FsError> {
         let has_cache = {
             let mut write_back = self.write_back.borrow_mut();
@@ -108,7 +106,7 @@ impl<H: Host> Vfs<H> {
         what: SyncRange,
     ) -> Result<(), FsError> {
         let integrity = what.wait_before && what.write && what.wait_after;
-        let mut control = Control::range(first_byte, last_byte, integrity);
+        let mut control = WritebackControl::range(first_byte, last_byte, integrity);
         let (first, last) = (control.first, control.last);
         if what.wait_before {
             self.wait_for_pages(file.inode, first, last).await;
@@ -122,39 +120,39 @@ impl<H: Host> Vfs<H> {
         self.take_write_error(file)
     }
 
-    /// `sync`: all that is dirty on a device, its file system's structures last.
-    /// `inodes` are those that have pages on it.
+    /// `sync`: writes all that is dirty on a device, its file system's own blocks last.
+    /// `inodes` are those with pages on the device.
     pub async fn sync(&self, device: DeviceId, inodes: &[InodeId]) {
         self.start_flusher(device, Reason::Sync);
         self.host().resched().await;
         self.sync_inodes(device, inodes, false).await;
-        // `sync` tells nobody of errors.
+        // `sync` reports no errors.
         let _ = self.host().sync_file_system(device).await;
         for wait in [false, true] {
             for &inode in inodes.iter().filter(|&&inode| self.inode(inode).is_device) {
                 if wait {
                     self.wait_for_pages(inode, 0, u64::MAX).await;
                 } else if self.cache.borrow().any_marked(inode, Mark::Dirty) {
-                    let mut control = Control::range(0, u64::MAX / 2, true);
+                    let mut control = WritebackControl::range(0, u64::MAX / 2, true);
                     self.do_writepages(inode, &mut control).await;
                 }
             }
         }
     }
 
-    /// `syncfs`: all that is dirty on the file system that `file` is in.
+    /// `syncfs`: writes all that is dirty on the file system of `file`.
     pub async fn syncfs(&self, device: DeviceId, inodes: &[InodeId], file: &File) {
         if self.inode(file.inode).is_device {
-            // The device's own pages belong to a file system that has no device.
+            // A block device's file is in bdev's file system, which has no device to write.
             return;
         }
-        let tagged = Work {
+        let tagged = WritebackWork {
             pages: i64::MAX,
             is_integrity: false,
             is_tagged: true,
-            ..Work::of_files(false)
+            ..WritebackWork::sync(false)
         };
-        self.have_flushed(device, tagged).await;
+        self.queue_and_wait(device, tagged).await;
         let devices = || inodes.iter().filter(|&&inode| self.inode(inode).is_device);
         for &inode in devices() {
             self.write_range(inode, 0, u64::MAX / 2, false).await;
@@ -165,10 +163,11 @@ impl<H: Host> Vfs<H> {
         }
     }
 
-    /// Has the flusher write files or the device's own pages, and waits for what is
-    /// being written (`sync_inodes_sb`).
+    /// Has the flusher write files or the device's own pages, and waits for all pages
+    /// under write-back (`sync_inodes_sb`).
     async fn sync_inodes(&self, device: DeviceId, inodes: &[InodeId], only_device: bool) {
-        self.have_flushed(device, Work::of_files(only_device)).await;
+        self.queue_and_wait(device, WritebackWork::sync(only_device))
+            .await;
         for &inode in inodes {
             if self.inode(inode).is_device == only_device {
                 self.wait_for_pages(inode, 0, u64::MAX).await;

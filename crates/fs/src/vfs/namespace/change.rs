@@ -1,11 +1,11 @@
 //! Calls that change names: create, link, unlink, rename (`fs/namei.c`).
 
+use super::Namespace;
 use super::walk::{Last, LastName, NAME_BYTES_MAX};
-use super::{Namespace, Place};
 use crate::error::FsError;
 use crate::file_system::{Caller, FileKind, FileSystem, NewInode, may_replace};
 use crate::vfs::Host;
-use crate::vfs::dentry::DentryId;
+use crate::vfs::dentry::{DentryId, Place};
 
 /// A name that a call changes, its directory locked.
 struct Name<'a, F> {

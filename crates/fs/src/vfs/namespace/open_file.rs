@@ -4,14 +4,14 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use super::walk::Last;
-use super::{MountedOn, Namespace, Place};
+use super::{MountedOn, Namespace};
 use crate::PAGE_BYTES;
 use crate::direct::DirectCall;
 use crate::error::FsError;
 use crate::file_system::{Attributes, Caller, Change, DirEntry, FileKind, FileSystem, NewInode};
 use crate::inode::{File, Inode, InodeId, ReadPath};
 use crate::vfs::Host;
-use crate::vfs::dentry::DentryId;
+use crate::vfs::dentry::{DentryId, Place};
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

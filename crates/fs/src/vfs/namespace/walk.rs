@@ -1,10 +1,10 @@
 //! Walks along paths, over links and mounts (`fs/namei.c`).
 
-use super::{Namespace, Place};
+use super::Namespace;
 use crate::error::FsError;
 use crate::file_system::{Attributes, FileKind, FileSystem, SYMLINKS_MAX, names_of};
 use crate::vfs::Host;
-use crate::vfs::dentry::DentryId;
+use crate::vfs::dentry::{DentryId, Place};
 
 /// Bytes of a name at most (`NAME_MAX`).
 pub(super) const NAME_BYTES_MAX: usize = 255;
