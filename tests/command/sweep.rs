@@ -83,8 +83,15 @@ fn parts_of_two_machines_make_the_data_set_of_one() {
         half.starts_with("18 runs: 9 done now, 0 were there, 9 missing"),
         "{half}"
     );
-    sweep(&place, "--output d2 --shard 2/2").ok();
-    let both = sweep(&place, "--output d1 --merge d2").ok().out;
+    // Another machine has the files in another place.
+    let other = self::place();
+    sweep(&other, "--output d2 --shard 2/2").ok();
+    let from_other = other.path("d2");
+    let both = sweep(
+        &place,
+        &format!("--output d1 --merge {}", from_other.display()),
+    );
+    let both = both.ok().out;
     assert!(
         both.starts_with("18 runs: 0 done now, 18 were there"),
         "{both}"

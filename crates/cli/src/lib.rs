@@ -32,6 +32,7 @@ use args::{BootArgs, Cli, Command};
 pub use failure::Failure;
 pub use library::{Call, Found, Ran, call, description};
 pub use progress::Observer;
+pub use sweep::SweepFile;
 
 /// Runs the command that the program's arguments name.
 pub fn main() -> ExitCode {

@@ -10,7 +10,7 @@ use blklab_elevator::SchedulerChoice;
 use blklab_sim::{Caching, Machine, ReplayMode, Setup, Workload, check_job};
 use blklab_stats::{Detail, Results, Slowest, Window};
 use blklab_workload::calls::CallList;
-use blklab_workload::fio::{JobFile, Override};
+use blklab_workload::fio::{JobFile, JobSpec, Override};
 use blklab_workload::generate::processes;
 
 use crate::error::Error;
@@ -311,7 +311,13 @@ impl<'a> Simulated<'a> {
         let (_, _, drive) = &self.drives.0[row.drive];
         let (_, _, machine) = &self.machines.0[row.machine];
         let work = match row.input {
-            Input::Job(at) => format!("{:?}", self.jobs.get(at)),
+            // Where its file lies decides nothing: machines have it in different places.
+            Input::Job(at) => {
+                let job = self.jobs.get(at);
+                let (groups, writes) = (&job.cgroups, &job.cgroup_writes);
+                let specs = job.jobs.iter().map(JobSpec::without_places);
+                format!("{:?} {groups:?} {writes:?}", specs.collect::<Vec<_>>())
+            }
             Input::Trace(file) => file.to_string(),
             Input::Calls(list, _) => list.to_string(),
         };

@@ -21,7 +21,7 @@ depths.toml:
   job = \"my.fio\"
   drive = \"mx100-256\"
   repeats = 5
-  vary = [\"scheduler=none,bfq\", \"iodepth=1..64*2\", \"drive.timing.read_us=20@30..90\"]";
+  vary = [\"scheduler=none,bfq\", \"iodepth=1..64*2\", \"drive.controller.read_us=20@3..20\"]";
 
 #[derive(Args)]
 #[command(after_help = SWEEP_EXAMPLES)]

@@ -101,6 +101,13 @@ pub struct Shard {
     pub of: usize,
 }
 
+impl Shard {
+    /// Whether a run belongs to it.
+    pub fn has(self, run: usize) -> bool {
+        run % self.of == self.at
+    }
+}
+
 /// What became of a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Swept {
@@ -158,7 +165,14 @@ impl<'a> Sweep<'a> {
         self.turns.len()
     }
 
-    /// Does the runs of a shard that the store does not have. None begins once `stop` is
+    /// The runs that a store does not have, by their numbers.
+    pub fn missing(&self, store: &Store) -> Vec<usize> {
+        let turns = self.turns.iter().enumerate();
+        let missing = turns.filter(|(_, (_, key))| !store.has(*key));
+        missing.map(|(number, _)| number).collect()
+    }
+
+    /// Does the runs of a part that the store does not have. None begins once `stop` is
     /// set. `ended` is called after each run, and how many there are to do before all.
     ///
     /// # Errors
@@ -166,19 +180,18 @@ impl<'a> Sweep<'a> {
     pub fn run(
         &self,
         store: &mut Store,
-        shard: Shard,
+        is_in_part: impl Fn(usize) -> bool,
         threads: Option<usize>,
         ended: &(dyn Fn(usize) + Sync),
         stop: &AtomicBool,
     ) -> Result<Swept, Error> {
-        let of_shard = self.turns.iter().enumerate();
-        let of_shard = of_shard.filter(|(at, _)| at % shard.of == shard.at);
-        let missing = of_shard.filter(|(_, (_, key))| !store.has(*key));
-        let missing: Vec<&(PlannedRun, Key)> = missing.map(|(_, turn)| turn).collect();
-        let reused = self.turns.iter().filter(|(_, key)| store.has(*key)).count();
+        let mut missing = self.missing(store);
+        let reused = self.turns.len() - missing.len();
+        missing.retain(|number| is_in_part(*number));
         ended(missing.len());
         let store = Mutex::new(store);
-        let one = |(turn, key): &&(PlannedRun, Key)| -> Result<usize, Error> {
+        let one = |number: &usize| -> Result<usize, Error> {
+            let (turn, key) = &self.turns[*number];
             if stop.load(Ordering::Relaxed) {
                 return Ok(0);
             }

@@ -683,6 +683,15 @@ impl JobSpec {
         self.written.iter().rev().find(|option| option.name == name)
     }
 
+    /// The same work, wherever it was written.
+    pub fn without_places(&self) -> JobSpec {
+        JobSpec {
+            position: Position::default(),
+            written: Vec::new(),
+            ..self.clone()
+        }
+    }
+
     /// Refuses what the simulation would leave out of the job's work.
     ///
     /// # Errors
