@@ -6,7 +6,7 @@ DEMO_JOB = thesis/randrw-90-10
 DEMO_DRIVE = mx100-256-ranges
 DEMO_SCHEDULERS = noop,deadline,mq-deadline,ac
 
-.PHONY: demo test soak module-test mutants bench bench-serve check setup build build-pgo docs evidence clean
+.PHONY: demo test python soak module-test mutants bench bench-serve check setup build build-pgo docs evidence clean
 
 demo: build
 	$(BLKLAB) compare $(DEMO_JOB) --drive $(DEMO_DRIVE) --machine i7-3770k \
@@ -31,6 +31,14 @@ setup:
 # matter of luck. `make soak` looks for new ones.
 test: setup build
 	PROPTEST_RNG_SEED=1 $(CARGO) test --workspace --locked
+	./python/check.sh
+
+# The Python package, built and tested: minutes more, as it is a workspace of its own.
+# `pip install ./python` installs the one for use. PYTEST is what pytest is told.
+PYTEST =
+python: setup build
+	./python/check.sh
+	CARGO="$(CARGO)" ./python/test.sh $(PYTEST)
 
 # Property tests with new cases, until one fails or SOAK_ROUNDS are over.
 SOAK_ROUNDS = 20
@@ -47,6 +55,7 @@ check:
 	$(CARGO) check --package blklab-elevator --no-default-features --locked
 	$(CARGO) clippy --package blklab-tables --features arrow --all-targets --locked -- -D warnings
 	$(CARGO) check --manifest-path fuzz/Cargo.toml --target-dir target/fuzz --locked
+	$(CARGO) fmt --manifest-path python/Cargo.toml --check
 	$(CARGO) fmt --manifest-path kernel/rust/Cargo.toml --check
 	$(CARGO) check --manifest-path kernel/rust/Cargo.toml --target-dir target/kernel --locked
 

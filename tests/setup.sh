@@ -29,11 +29,18 @@ want mkfs.ext4 e2fsprogs
 want fsck.vfat dosfstools
 want mcopy mtools
 
-# Readers of tables, and what builds and tests python/, in a Python of their own.
+# Readers of tables, and what tests and checks python/, in a Python of their own.
 python=target/python/bin/python
-modules="maturin duckdb polars pandas pyarrow"
-if ! "$python" -c "import duckdb, polars, pandas, pyarrow, maturin" 2>/dev/null; then
-    python3 -m venv target/python >/dev/null 2>&1 &&
-        "$python" -m pip install --quiet $modules >/dev/null 2>&1 ||
-        echo "SKIPPED: tests that need Python (python3 -m venv target/python, and pip install $modules there)"
-fi
+modules() { # what they are for, names to install, modules to import
+    "$python" -c "import $3" 2>/dev/null && return
+    [ -x "$python" ] || python3 -m venv target/python >/dev/null 2>&1
+    "$python" -m pip install --quiet $2 >/dev/null 2>&1
+    "$python" -c "import $3" 2>/dev/null ||
+        echo "SKIPPED: $1 (python3 -m venv target/python, and pip install $2 there)"
+}
+modules "tests that read tables" "duckdb polars pandas pyarrow" "duckdb, polars, pandas, pyarrow"
+modules "tests of python/" pytest pytest
+modules "checks of python/" "mypy ruff" "mypy, ruff"
+modules "example notebooks" "nbclient ipykernel matplotlib tqdm" "nbclient, ipykernel, matplotlib, tqdm"
+modules "tests of blklab[tune]" optuna optuna
+modules "tests of blklab[ray]" ray ray

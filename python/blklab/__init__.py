@@ -1,0 +1,38 @@
+"""Linux's block I/O stack in user space: which I/O scheduler serves a job best, by how
+much and why.
+
+The functions are the commands of the same names; their keyword arguments are the
+commands' options, with ``_`` for ``-``: ``compare(job, drive="mx100-256", repeats=3)`` is
+``blklab compare JOB --drive mx100-256 --repeats 3``. :func:`tune` searches by Optuna, and
+:mod:`blklab.sweep` spreads a sweep over a cluster.
+"""
+
+from ._blklab import Error, Queue, Request, Table, UsageError
+from .commands import calibrate, compare, conform, probe, replay, run
+from .job import Job
+from .model import Drive, Machine
+from .result import Report, Result
+from .scheduler import Scheduler
+from .tuning import Tuned, tune
+
+__all__ = [
+    "Drive",
+    "Error",
+    "Job",
+    "Machine",
+    "Queue",
+    "Report",
+    "Request",
+    "Result",
+    "Scheduler",
+    "Table",
+    "Tuned",
+    "UsageError",
+    "calibrate",
+    "compare",
+    "conform",
+    "probe",
+    "replay",
+    "run",
+    "tune",
+]

@@ -1,0 +1,273 @@
+"""The best setting by Optuna's samplers, with its storage: needs ``blklab[tune]``."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from . import _blklab
+from .commands import compare
+from .job import Job
+from .result import wanted
+from .scheduler import Scheduler
+
+Value = str | int | float | bool | type[Scheduler]
+Setting = dict[str, Value]
+
+#: Figures of which more is better; of all others less is.
+MORE_IS_BETTER = ("bandwidth_bytes_per_s", "iops", "jain_index")
+
+#: What is nearer than this is no reason for a change.
+WORTH_A_CHANGE = 0.05
+
+#: A trial's own word in its study.
+KEEPS_LIMITS = "keeps_limits"
+
+#: So many settings at most are compared in the end.
+FINALISTS = 5
+
+#: Runs of each of them.
+FINAL_REPEATS = 8
+
+
+@dataclass(frozen=True)
+class Found:
+    """A setting and what it brought."""
+
+    setting: Setting
+    #: The goals' figures in their order.
+    figures: tuple[float, ...]
+    #: Half the width of each figure's 95 % interval.
+    half_widths: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What tuning came to."""
+
+    #: The goals, in the order of the figures.
+    goals: tuple[str, ...]
+    #: The first setting, with which others are compared.
+    first: Found
+    #: With one goal the best setting; with several those of which none is better in all.
+    front: tuple[Found, ...]
+    #: What each axis has to do with being among the best (PED-ANOVA), where there is one
+    #: goal and no axis that only some settings have.
+    importances: dict[str, float]
+    #: Runs that it took.
+    runs: int
+    #: Optuna's study, which optuna-dashboard opens from its storage.
+    study: Any
+    more_is_better: tuple[bool, ...]
+
+    @property
+    def is_better(self) -> bool:
+        """Whether some setting is better than the first by 5 % in a goal, and surely so."""
+        return any(self._beats(found) for found in self.front)
+
+    def _beats(self, found: Found) -> bool:
+        for at, more in enumerate(self.more_is_better):
+            ours, first = found.figures[at], self.first.figures[at]
+            gain = ours - first if more else first - ours
+            doubt = found.half_widths[at] + self.first.half_widths[at]
+            if gain > max(doubt, WORTH_A_CHANGE * first):
+                return True
+        return False
+
+    def __str__(self) -> str:
+        lines = [f"{self.runs} runs, for {' and '.join(self.goals)}"]
+        for found in (self.first, *self.front):
+            figures = ", ".join(f"{figure:.6g}" for figure in found.figures)
+            lines.append(f"{_named(found.setting)}: {figures}")
+        if not self.front:
+            lines.append("no setting keeps the limits")
+        elif not self.is_better:
+            lines.append("no change is better")
+        return "\n".join(lines)
+
+
+def tune(
+    job: str | os.PathLike[str] | Job,
+    space: Mapping[str, Sequence[Value]],
+    goals: Sequence[str],
+    *,
+    subject_to: Sequence[str] = (),
+    trials: int = 30,
+    seed: int = 1,
+    storage: str | None = None,
+    study: str | None = None,
+    sampler: Any = None,
+    progress: Callable[[int, int], object] | None = None,
+    **options: Any,
+) -> Tuned:
+    """Finds the best setting of a job by a goal, or by several their Pareto front.
+
+    ``space`` has the values of each axis of ``--vary``, the first of all being what others
+    are compared with; a scheduler's tunable (``bfq.slice_idle_us``) is varied where that
+    scheduler runs. Goals and limits are those of ``--goal`` and ``--subject-to``. All
+    settings meet the same random numbers. With ``storage`` (``sqlite:///tune.db``) the
+    study ``study`` is kept and gone on with, by several machines too.
+    """
+    optuna = wanted("optuna", "tune")
+    if not goals or not space or not all(space.values()):
+        raise _blklab.UsageError("tune needs a goal, and an axis with its values")
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    tried = _Tried(job, list(goals), list(subject_to), dict(options, seed=seed))
+    default = space["scheduler"][0] if "scheduler" in space else None
+    first = {key: values[0] for key, values in space.items() if _is_of(key, default, space)}
+    more = tried.figures(first, 1).more_is_better
+    kept = optuna.create_study(
+        storage=storage,
+        study_name=study,
+        load_if_exists=True,
+        sampler=sampler or optuna.samplers.TPESampler(seed=seed),
+        directions=["maximize" if up else "minimize" for up in more],
+    )
+    if not kept.trials:
+        kept.enqueue_trial(dict.fromkeys(first, 0))
+    for at in range(trials):
+        trial = kept.ask()
+        figures = tried.figures(_suggested(trial, space), 1)
+        for limit, is_kept in zip(subject_to, figures.kept, strict=True):
+            trial.set_constraint(limit, 0.0 if is_kept else 1.0)
+        trial.set_user_attr(KEEPS_LIMITS, all(figures.kept))
+        kept.tell(trial, figures.values)
+        if progress is not None:
+            progress(at + 1, trials)
+    front = [tried.found(setting) for setting in _distinct(_candidates(kept, more), space)]
+    if len(goals) == 1 and front:
+        front = [(max if more[0] else min)(front, key=lambda found: found.figures)]
+    single = len(goals) == 1 and len({tuple(found.params) for found in kept.trials}) == 1
+    return Tuned(
+        goals=tuple(goals),
+        first=tried.found(first),
+        front=tuple(front),
+        importances=_importances(optuna, kept) if single else {},
+        runs=tried.runs,
+        study=kept,
+        more_is_better=tuple(more),
+    )
+
+
+@dataclass(frozen=True)
+class _Figures:
+    values: list[float]
+    half_widths: list[float]
+    more_is_better: list[bool]
+    #: Of each limit whether it is kept.
+    kept: list[bool]
+
+
+class _Tried:
+    """Settings that were run, each but once."""
+
+    def __init__(
+        self,
+        job: str | os.PathLike[str] | Job,
+        goals: list[str],
+        subject_to: list[str],
+        options: dict[str, Any],
+    ) -> None:
+        self.job = job
+        self.options = dict(options, goal=goals, subject_to=subject_to, assumed=0)
+        self.goals = len(goals)
+        self.known: dict[tuple[str, int], _Figures] = {}
+        self.runs = 0
+
+    def figures(self, setting: Setting, repeats: int) -> _Figures:
+        key = (_named(setting), repeats)
+        if key not in self.known:
+            self.known[key] = self._run(setting, repeats)
+            self.runs += repeats
+        return self.known[key]
+
+    def found(self, setting: Setting) -> Found:
+        figures = self.figures(setting, FINAL_REPEATS)
+        return Found(setting, tuple(figures.values), tuple(figures.half_widths))
+
+    def _run(self, setting: Setting, repeats: int) -> _Figures:
+        scheduler = setting.get("scheduler")
+        axes = {key: [value] for key, value in setting.items() if key != "scheduler"}
+        result = compare(
+            self.job,
+            schedulers=None if scheduler is None else [_scheduler(scheduler)],
+            vary=axes,
+            repeats=repeats,
+            **self.options,
+        )
+        rows = result.data["judgement"]["rows"]
+        goals, limits = rows[: self.goals], rows[self.goals :]
+        estimates = [row["values"][0] for row in goals]
+        if not all(estimates):
+            missing = [row["name"] for row in goals if not row["values"][0]]
+            raise _blklab.UsageError(f"{_named(setting)} has no {' and no '.join(missing)}")
+        return _Figures(
+            values=[estimate["mean"] for estimate in estimates],
+            half_widths=[estimate.get("half_width_95") or 0.0 for estimate in estimates],
+            more_is_better=[row["metric"] in MORE_IS_BETTER for row in goals],
+            kept=[row["kept"][0] for row in limits],
+        )
+
+
+def _scheduler(value: Value) -> str | type[Scheduler]:
+    return value if isinstance(value, type) else str(value)
+
+
+def _is_of(key: str, scheduler: Value | None, space: Mapping[str, Sequence[Value]]) -> bool:
+    """Whether an axis is one of a setting's: a tunable is where its scheduler runs."""
+    owner, dot, _ = key.partition(".")
+    names = [str(name).partition(":")[0] for name in space.get("scheduler", ())]
+    return not dot or owner not in names or owner == str(scheduler).partition(":")[0]
+
+
+def _suggested(trial: Any, space: Mapping[str, Sequence[Value]]) -> Setting:
+    """What Optuna asks for next. Numbers of values are asked for: they keep their order."""
+    setting: Setting = {}
+    for key in sorted(space, key=lambda key: key != "scheduler"):
+        if _is_of(key, setting.get("scheduler"), space):
+            setting[key] = space[key][_number(trial, key, space[key])]
+    return setting
+
+
+def _number(trial: Any, key: str, values: Sequence[Value]) -> int:
+    in_order = all(isinstance(value, (int, float)) for value in values)
+    if in_order and len(values) > 1:
+        number: int = trial.suggest_int(key, 0, len(values) - 1)
+    else:
+        number = trial.suggest_categorical(key, list(range(len(values))))
+    return number
+
+
+def _candidates(study: Any, more_is_better: Sequence[bool]) -> list[Any]:
+    """The trials to be run again: the best by one goal, the front of several."""
+    if len(more_is_better) > 1:
+        return [trial for trial in study.best_trials if trial.user_attrs.get(KEEPS_LIMITS)]
+    kept = [trial for trial in study.trials if trial.user_attrs.get(KEEPS_LIMITS)]
+    return sorted(kept, key=lambda trial: float(trial.value), reverse=more_is_better[0])
+
+
+def _distinct(trials: Sequence[Any], space: Mapping[str, Sequence[Value]]) -> list[Setting]:
+    """Their settings, each once, and few of them."""
+    settings: dict[str, Setting] = {}
+    for trial in trials:
+        setting = {key: space[key][number] for key, number in trial.params.items()}
+        settings.setdefault(_named(setting), setting)
+    return list(settings.values())[:FINALISTS]
+
+
+def _named(setting: Setting) -> str:
+    def plain(value: Value) -> str:
+        return value.__name__ if isinstance(value, type) else json.dumps(value)
+
+    return ", ".join(f"{key}={plain(value)}" for key, value in sorted(setting.items()))
+
+
+def _importances(optuna: Any, study: Any) -> dict[str, float]:
+    """By mean decrease in impurity; nothing where all trials are alike."""
+    if len({tuple(trial.values) for trial in study.trials if trial.values}) < 2:
+        return {}
+    evaluator = optuna.importance.PedAnovaImportanceEvaluator()
+    return dict(optuna.importance.get_param_importances(study, evaluator=evaluator))

@@ -1,0 +1,22 @@
+//! The native part of the Python package `blklab`: calls the command's own code, and
+//! gives its tables to Python as Arrow.
+
+mod call;
+mod scheduler;
+mod sweep;
+mod table;
+
+use pyo3::prelude::*;
+
+/// The native part of `blklab`; the package wraps it.
+#[pymodule]
+mod _blklab {
+    #[pymodule_export]
+    use super::call::{Error, Found, UsageError, call, description};
+    #[pymodule_export]
+    use super::scheduler::{PyRequest, Queue, register};
+    #[pymodule_export]
+    use super::sweep::PySweepFile;
+    #[pymodule_export]
+    use super::table::PyTable;
+}

@@ -1,0 +1,124 @@
+"""The commands as functions, beside the commands themselves."""
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+from support import JOB, command
+
+import blklab
+
+ENDLESS = """[long]
+rw=randread
+filename=/dev/x
+direct=1
+ioengine=libaio
+iodepth=32
+time_based
+runtime=100000
+"""
+
+
+def test_a_run_has_the_bytes_of_the_command():
+    ours = blklab.run(JOB, scheduler="bfq", seed=3, drive="mx100-256")
+    words = "run - --scheduler bfq --seed 3 --drive mx100-256"
+    assert ours.json == command(f"{words} --output-format json", JOB).stdout
+    # The command ends its text with empty lines.
+    assert ours.text.rstrip() == command(words, JOB).stdout.rstrip()
+
+
+def test_a_comparison_has_the_bytes_of_the_command():
+    ours = blklab.compare(
+        JOB, schedulers=["none", "bfq"], repeats=2, assumed=0, goal=["reader.read.p99"]
+    )
+    words = "compare - --schedulers none,bfq --repeats 2 --assumed 0 --goal reader.read.p99"
+    theirs = command(f"{words} --output-format json", JOB).stdout
+
+    def said(text):
+        # How it was asked for differs.
+        return [line for line in text.splitlines() if '"command": ' not in line]
+
+    assert said(ours.json) == said(theirs)
+    assert ours.headline in theirs
+
+
+def test_tables_have_the_bytes_of_the_command(tmp_path):
+    ours = blklab.run(JOB, scheduler="bfq", requests=True)
+    files = {table: tmp_path / f"{table}.parquet" for table in ("requests", "series")}
+    options = " ".join(f"--{table} {path}" for table, path in files.items())
+    assert command(f"run - --scheduler bfq {options}", JOB).returncode == 0
+    for table, path in files.items():
+        written = tmp_path / "ours.parquet"
+        ours.to_arrow(table).write(written)
+        assert written.read_bytes() == path.read_bytes(), table
+
+
+def test_mistakes_are_exceptions_with_the_message_of_the_command():
+    with pytest.raises(blklab.UsageError) as caught:
+        blklab.run(JOB, drive="nvmee")
+    theirs = command("run - --drive nvmee", JOB)
+    assert theirs.returncode == 2
+    assert str(caught.value) == theirs.stderr.removeprefix("blklab: ").rstrip("\n")
+    with pytest.raises(blklab.UsageError, match="--no-such-option"):
+        blklab.run(JOB, no_such_option=1)
+    with pytest.raises(blklab.UsageError, match="did you mean iodepth"):
+        blklab.compare(JOB, vary={"iodeth": [1, 2]})
+    with pytest.raises(blklab.UsageError, match="there is no table 'rows'"):
+        blklab.run(JOB).to_arrow("rows")
+
+
+def test_jobs_and_models_are_objects():
+    options = {"filename": "/dev/x", "direct": 1}
+    job = blklab.Job("a", rw="randread", bs="4k", size="16m", number_ios=50, **options)
+    beside = blklab.Job("b", rw="read", size="1m", **options)
+    assert blklab.run(job + beside).holds
+    drive = blklab.Drive("mx100-256")
+
+    def mean_ns():
+        result = blklab.run(job, drive=drive)
+        return result.data["jobs"][0]["read"]["lat_ns"]["mean"]
+
+    plain_ns = mean_ns()
+    drive["controller.read_us"] = 500
+    assert mean_ns() > plain_ns + 400_000
+    with pytest.raises(blklab.UsageError, match="read_us"):
+        drive["controller.read_uss"] = 1
+    assert drive.values == {"controller.read_us": "500"}
+
+
+def test_ctrl_c_ends_a_run_and_progress_is_told():
+    told = []
+    timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer.start()
+    begun = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        blklab.run(ENDLESS, progress=lambda done, runs: told.append((done, runs)))
+    assert time.monotonic() - begun < 60
+    assert told
+    assert told[-1][1] == 1
+    assert blklab.run(JOB).holds
+
+
+def test_what_a_callback_raises_ends_a_run():
+    def told(done, runs):
+        raise ZeroDivisionError("mine")
+
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        blklab.run(ENDLESS, progress=told)
+
+
+def test_other_threads_of_python_go_on():
+    beats, over = [], threading.Event()
+
+    def beat():
+        while not over.wait(0.001):
+            beats.append(1)
+
+    thread = threading.Thread(target=beat)
+    thread.start()
+    blklab.run(JOB.replace("300", "20000"))
+    over.set()
+    thread.join()
+    assert len(beats) > 5

@@ -1,0 +1,143 @@
+"""Schedulers in Python beside ours."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from support import JOB
+
+import blklab
+
+
+class Fifo(blklab.Scheduler):
+    name = "python-fifo"
+
+    def __init__(self, queue):
+        super().__init__(queue)
+        self.requests = {}
+
+    def insert_requests(self, requests, now_ns):
+        self.requests.update((request.number, request) for request in requests)
+
+    def requests_merged(self, request, next, now_ns):
+        del self.requests[next.number]
+
+    def dispatch_request(self, now_ns):
+        for number in self.requests:
+            return self.requests.pop(number)
+
+
+def figures(result):
+    rows = result.data["sections"][0]["directions"][0]["rows"]
+    return {row["scheduler"]: {k: v["value"] for k, v in row["cells"].items()} for row in rows}
+
+
+def test_it_is_compared():
+    # It decides as noop does, and where schedulers cost nothing and nothing is merged
+    # its figures are the same.
+    both = figures(blklab.compare(JOB, schedulers=["noop", Fifo], repeats=2, nomerges=2))
+    assert both["noop"] == both["python-fifo"]
+
+
+def test_its_other_hooks_are_called():
+    called = set()
+
+    class Tells(Fifo):
+        name = "tells"
+
+        def limit_depth(self, is_write, process):
+            called.add("limit_depth")
+            return 1 if is_write else None
+
+        def timer(self, now_ns):
+            called.add("timer")
+
+        def completed_request(self, request, now_ns):
+            assert now_ns >= request.start_ns
+            called.add("completed_request")
+
+        def dispatch_request(self, now_ns):
+            self.next_timer_ns = now_ns + 10
+            return super().dispatch_request(now_ns)
+
+    result = blklab.compare(JOB, schedulers=[Fifo, Tells], repeats=1, assumed=0)
+    assert called == {"completed_request", "limit_depth", "timer"}
+    assert set(result.data["schedulers"]) == {"python-fifo", "tells"}
+
+
+def test_what_is_lost_is_told():
+    class Loses(Fifo):
+        name = "loses"
+
+        def dispatch_request(self, now_ns):
+            return None
+
+    with pytest.raises(RuntimeError, match=r"loses has [0-9]+ requests .* for 30 s"):
+        blklab.run(JOB, scheduler=Loses)
+
+    class LosesOne(Fifo):
+        name = "loses-one"
+
+        def insert_requests(self, requests, now_ns):
+            super().insert_requests([each for each in requests if each.number != 7], now_ns)
+
+    with pytest.raises(RuntimeError, match="loses-one has 1 requests"):
+        blklab.run(JOB, scheduler=LosesOne)
+    assert blklab.run(JOB, scheduler=Fifo).holds
+
+
+def test_what_is_doubled_is_told():
+    class Doubles(Fifo):
+        name = "doubles"
+
+        def dispatch_request(self, now_ns):
+            return next(iter(self.requests.values()), None)
+
+    with pytest.raises(RuntimeError, match=r"doubles dispatched .* which it does not have"):
+        blklab.run(JOB, scheduler=Doubles)
+
+
+def test_what_a_hook_raises_is_raised():
+    class Raises(Fifo):
+        name = "raises"
+
+        def dispatch_request(self, now_ns):
+            raise ZeroDivisionError("mine")
+
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        blklab.compare(JOB, schedulers=["none", Raises], repeats=2, assumed=0)
+
+    class Unmade(Fifo):
+        name = "unmade"
+
+        def __init__(self, queue):
+            raise ZeroDivisionError("unmade")
+
+    with pytest.raises(ZeroDivisionError, match="unmade"):
+        blklab.run(JOB, scheduler=Unmade)
+
+    class Noop(Fifo):
+        name = "noop"
+
+    with pytest.raises(RuntimeError, match="give yours another name"):
+        blklab.run(JOB, scheduler=Noop)
+
+
+def test_the_example_spreads_reads_as_ac_does():
+    sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
+    from ac import AcIdea
+
+    result = blklab.compare(JOB, schedulers=["noop", AcIdea], repeats=1, assumed=0)
+    assert set(result.data["schedulers"]) == {"noop", "ac-idea"}
+    queue = type("Queue", (), {"capacity_sectors": 800})()
+    scheduler = AcIdea(queue)
+
+    def request(number, sector, is_write):
+        return type("R", (), {"number": number, "sector": sector, "is_write": is_write})()
+
+    reads = [request(1, 0, False), request(2, 1, False), request(3, 700, False)]
+    writes = [request(4, 100, True), request(5, 300, True), request(6, 101, True)]
+    scheduler.insert_requests(reads + writes, 0)
+    order = [scheduler.dispatch_request(0).number for _ in range(6)]
+    # Reads of other groups first; after two of them a write, and its group's next one.
+    assert order == [3, 1, 4, 2, 6, 5]

@@ -1,0 +1,107 @@
+"""Sweeps on one machine and on a cluster."""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from support import module
+
+import blklab
+from blklab import sweep
+
+JOB = """[a]
+rw=randread
+bs=4k
+filename=/dev/x
+direct=1
+ioengine=libaio
+size=64m
+number_ios=200
+"""
+SPEC = 'job = "a.fio"\nrepeats = 6\nvary = ["scheduler=none,bfq", "iodepth=1..16*4"]\n'
+RUNS = 2 * 3 * 6
+
+
+@pytest.fixture
+def spec(tmp_path):
+    (tmp_path / "a.fio").write_text(JOB)
+    (tmp_path / "s.toml").write_text(SPEC)
+    return tmp_path / "s.toml"
+
+
+def keys(folder):
+    """The keys of all runs that a folder's files have."""
+    parts = [part.read_text().splitlines() for part in folder.glob("part-*.jsonl")]
+    return [json.loads(line)["key"] for part in parts for line in part[1:]]
+
+
+def test_a_sweep_goes_on_where_it_was(spec):
+    told = []
+    first = sweep.sweep(spec, progress=lambda done, runs: told.append((done, runs)))
+    assert (first.runs, first.done, first.missing) == (RUNS, RUNS, 0)
+    assert told[-1] == (RUNS, RUNS)
+    table = first.table.read_bytes()
+    again = sweep.sweep(spec)
+    assert (again.done, again.table.read_bytes()) == (0, table)
+    words = [sys.executable, "-m", "blklab.sweep", str(spec)]
+    printed = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert printed.stdout == f"{again}\n"
+    assert printed.stdout.startswith(f"{RUNS} runs: 0 done now, {RUNS} were there, 0 missing")
+    words.append("--output=none/such")
+    spec.write_text(SPEC.replace("iodepth", "iodeth"))
+    wrong = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert wrong.returncode == 2
+    assert "there is nothing called iodeth" in wrong.stderr
+
+
+def test_a_worker_needs_the_same_build(spec):
+    file = blklab._blklab.SweepFile(spec, sweep._program())
+    work = sweep._Work.of(spec, file)
+    other = sweep._Work(work.spec, work.job, "blklab 0.0.9")
+    with pytest.raises(blklab.Error, match=r"and this is blklab 0\.0\.9"):
+        other.do([0])
+    spec.unlink()
+    (spec.parent / "a.fio").unlink()
+    (part,) = work.do([3, 4])
+    assert len(part.splitlines()) == 3
+
+
+def test_a_missing_package_is_named(spec, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(blklab.Error, match=r"pip install 'blklab\[ray\]'"):
+        sweep.sweep(spec, ray="auto")
+
+
+@pytest.mark.cluster
+def test_a_cluster_that_loses_a_node_finds_the_same(spec, tmp_path):
+    module("ray")
+    from ray.cluster_utils import Cluster
+
+    alone = sweep.sweep(spec, output=tmp_path / "alone")
+    cluster = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
+    )
+    folder = tmp_path / "together"
+    try:
+        lost = cluster.add_node(num_cpus=1)
+        cluster.wait_for_nodes()
+
+        def lose():
+            # In the middle of the runs.
+            while not keys(folder):
+                time.sleep(0.01)
+            cluster.remove_node(lost, allow_graceful=False)
+
+        killer = threading.Thread(target=lose)
+        killer.start()
+        together = sweep.sweep(spec, output=folder, ray=cluster.address)
+        killer.join()
+    finally:
+        cluster.shutdown()
+    assert together.done == RUNS
+    assert together.table.read_bytes() == alone.table.read_bytes()
+    found = keys(folder)
+    assert len(found) == len(set(found)) == RUNS
