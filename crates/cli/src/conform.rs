@@ -31,13 +31,6 @@ pub(crate) fn checked(args: &ConformArgs) -> Result<(String, bool), Failure> {
     let mode = asked.map_or(Mode::SchedulerAlone, |&(_, mode)| mode);
     let scheduler = args.scheduler.as_deref().unwrap_or_default();
     let report = blklab_conform::run(mode, scheduler, &args.traces).map_err(Failure::mistake)?;
-    let agrees = match mode {
-        Mode::SchedulerAlone => report.all_agree(),
-        Mode::Whole => report.percent() >= args.min_percent,
-        Mode::PageCache => report.page_cache_agrees(),
-        Mode::WriteBack => report.write_back_agrees(),
-        Mode::Eviction => report.eviction_agrees(),
-        Mode::Mmc => report.mmc_agrees(),
-    };
+    let agrees = blklab_conform::agrees(&report, args.min_percent);
     Ok((report.to_string(), agrees))
 }

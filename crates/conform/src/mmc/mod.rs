@@ -23,13 +23,13 @@ use crate::{ConformError, Difference, Mode};
 use recorded::{Description, Recorded, Steps};
 
 /// A step before a card was added.
-pub(crate) const IDENTIFICATION: &str = "identification";
+const IDENTIFICATION: &str = "identification";
 /// Any later step.
-pub(crate) const BLOCK_IO: &str = "block I/O";
+const BLOCK_IO: &str = "block I/O";
 /// A file of sysfs or debugfs.
-pub(crate) const ATTRIBUTE: &str = "attribute";
+const ATTRIBUTE: &str = "attribute";
 /// A message to user space.
-pub(crate) const UEVENT: &str = "uevent";
+const UEVENT: &str = "uevent";
 
 /// Compares each recorded run.
 ///
@@ -37,6 +37,14 @@ pub(crate) const UEVENT: &str = "uevent";
 /// Where a trace or its description cannot be read.
 pub fn mmc(traces: &[PathBuf]) -> Result<Report, ConformError> {
     Report::of_each(Mode::Mmc, "", traces, compare)
+}
+
+/// Whether cards were identified and shown as the kernel's without exception, and 99 % of
+/// what was sent to them and came back afterwards is the kernel's.
+pub(crate) fn agrees(report: &Report) -> bool {
+    let whole = [IDENTIFICATION, ATTRIBUTE, UEVENT];
+    let all = whole.iter().all(|kind| report.has_all_of(kind));
+    report.compared() > 0 && all && report.share(BLOCK_IO) >= 99.0
 }
 
 fn compare(path: &Path) -> Result<TraceReport, ConformError> {

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use blklab_fs::write_back::{Settings, SyncRange};
-use blklab_fs::{Advice, BackingDevice, Extent, Inode, PAGE_BYTES, Policy, ReadPath};
+use blklab_fs::{Advice, BackingDevice, Extent, Inode, InodeId, PAGE_BYTES, Policy, ReadPath};
 use serde::Deserialize;
 
 use crate::ConformError;
-use crate::recording::{read_beside, read_description};
+use crate::recording::{beside, read_beside, read_description};
 
 /// A call of the driver program; offsets and lengths are in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -473,5 +473,38 @@ impl RunFile {
             bytes: next.unwrap_or(u64::MAX / 2) - byte,
             boundary: false,
         }
+    }
+}
+
+/// A recorded run: what was called, on which files.
+pub(super) struct RecordedRun {
+    pub(super) calls: Vec<Call>,
+    pub(super) description: Description,
+    pub(super) files: Vec<RunFile>,
+    /// Our names of the files by their inode numbers.
+    pub(super) inodes: BTreeMap<u64, InodeId>,
+}
+
+impl RecordedRun {
+    /// Reads what lies beside a trace.
+    pub(super) fn open(path: &Path) -> Result<RecordedRun, ConformError> {
+        let calls = read_calls(&beside(path, ".calls.txt"))?;
+        let described = beside(path, ".json");
+        let description = Description::open(&described)?;
+        let files = description
+            .files()
+            .ok_or_else(|| ConformError::Description {
+                file: described.display().to_string(),
+                message: "dev, bdi, queue or files: found no numbers where they belong".to_owned(),
+            })?;
+        let inodes = (files.iter().zip(0..))
+            .map(|(file, n)| (file.number, InodeId(n)))
+            .collect();
+        Ok(RecordedRun {
+            calls,
+            description,
+            files,
+            inodes,
+        })
     }
 }

@@ -7,145 +7,18 @@
 //! scans with their sizes and pages that come back, in order, and for each page of a
 //! read whether it was cached. Nothing is put right after a difference.
 
-use std::cell::Cell;
 use std::collections::BTreeSet;
-use std::fmt;
 use std::path::{Path, PathBuf};
 
-use blklab_fs::{Event, Host, PAGE_BYTES, Vfs};
+use blklab_fs::{Event, PAGE_BYTES};
 
-use super::calls::Call;
+use super::calls::{Call, RecordedRun};
 use super::recorded::{Recorded, RecordedStep, read_steps};
 use super::run::replay;
-use super::{RecordedRun, compare_steps};
+use super::steps::{EVICTION, compare_steps};
 use crate::recording::beside;
-use crate::report::{Report, TraceReport};
+use crate::report::{HitRatio, Report, TraceReport};
 use crate::{ConformError, Difference, Mode};
-
-/// An evicted page.
-pub(crate) const EVICTION: &str = "page dropped";
-
-/// How many pages of reads were cached.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct HitRatio {
-    pages: u64,
-    kernel: u64,
-    ours: u64,
-}
-
-impl HitRatio {
-    fn percent(hits: u64, pages: u64) -> f64 {
-        match pages {
-            0 => 0.0,
-            _ => hits as f64 * 100.0 / pages as f64,
-        }
-    }
-
-    /// How far ours is from the kernel's, in points of a percent.
-    pub(crate) fn points_off(&self) -> f64 {
-        Self::percent(self.kernel.abs_diff(self.ours), self.pages)
-    }
-}
-
-impl fmt::Display for HitRatio {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kernel = Self::percent(self.kernel, self.pages);
-        let ours = Self::percent(self.ours, self.pages);
-        write!(f, "hit ratio: kernel {kernel:.2} %, ours {ours:.2} %")
-    }
-}
-
-/// So many active pages, as statistics told of them.
-#[derive(Clone, Copy)]
-struct SawActive {
-    pages: u64,
-    /// The last call that saw another number.
-    after: usize,
-    /// The first call that saw this one.
-    first: usize,
-}
-
-/// When memory was short, and what reclaim knew.
-pub(super) struct Shortage {
-    /// The call of each reclaim, and pages that the call had added before it.
-    reclaims: Vec<(usize, u64)>,
-    reclaimed: Cell<usize>,
-    /// Pages that our call has added.
-    added: Cell<u64>,
-    /// What statistics told of, one after the other.
-    saw_active: Vec<SawActive>,
-    /// How many of those were seen, and whether statistics are those of the next.
-    seen: Cell<usize>,
-    flushed: Cell<bool>,
-}
-
-impl Shortage {
-    pub(super) fn new(steps: &[Recorded]) -> Shortage {
-        let (mut call, mut added) = (0, 0);
-        let (mut reclaims, mut saw_active) = (Vec::new(), Vec::<SawActive>::new());
-        let mut saw_in = 0;
-        for recorded in steps {
-            match recorded.step {
-                RecordedStep::Call(line) => (call, added) = (line, 0),
-                RecordedStep::Took(Event::Add { order, .. }) => added += 1 << order,
-                RecordedStep::Took(Event::Reclaim { .. }) => reclaims.push((call, added)),
-                RecordedStep::SawActive { pages } => {
-                    if saw_active.last().is_none_or(|saw| saw.pages != pages) {
-                        saw_active.push(SawActive {
-                            pages,
-                            after: saw_in,
-                            first: call,
-                        });
-                    }
-                    saw_in = call;
-                }
-                _ => {}
-            }
-        }
-        Shortage {
-            reclaims,
-            reclaimed: Cell::new(0),
-            added: Cell::new(0),
-            saw_active,
-            seen: Cell::new(0),
-            flushed: Cell::new(false),
-        }
-    }
-
-    /// A call begins. Statistics were flushed at some time before they were seen: when
-    /// there were as many active pages as they told of.
-    pub(super) fn begin<H: Host>(&self, vfs: &Vfs<H>, call: usize) {
-        self.added.set(0);
-        while let Some(&saw) = self.saw_active.get(self.seen.get()) {
-            let active = vfs.lru_statistics().map(|lists| lists.active);
-            let may_be_now = saw.after < call && active == Some(saw.pages);
-            if !self.flushed.get() && (may_be_now || saw.first <= call) {
-                vfs.flush_memory_statistics();
-                self.flushed.set(true);
-            }
-            if saw.first > call {
-                return;
-            }
-            self.seen.set(self.seen.get() + 1);
-            self.flushed.set(false);
-        }
-    }
-
-    /// Pages of others: all that there are, where the kernel began to reclaim.
-    pub(super) fn other_pages(&self, call: usize) -> u64 {
-        let is_due = (self.reclaims.get(self.reclaimed.get()))
-            .is_some_and(|&due| due <= (call, self.added.get()));
-        if is_due { u64::MAX } else { 0 }
-    }
-
-    pub(super) fn took(&self, event: &Event) {
-        match event {
-            Event::Add { order, .. } => self.added.set(self.added.get() + (1 << order)),
-            Event::Reclaim { .. } => self.reclaimed.set(self.reclaimed.get() + 1),
-            _ => {}
-        }
-    }
-}
 
 /// Compares each recorded run.
 ///
@@ -237,6 +110,14 @@ fn compare_reclaims(
     }
 }
 
+/// Whether 95 % of evictions were the kernel's, in its order, and no trace's hit ratio is
+/// off by more than a point.
+pub(crate) fn evictions_agree(report: &Report) -> bool {
+    let ratios = report.traces.iter().filter_map(|trace| trace.hit_ratio);
+    let hits_agree = { ratios }.all(|ratio| ratio.points_off() <= 1.0);
+    report.compared() > 0 && report.share(EVICTION) >= 95.0 && hits_agree
+}
+
 /// Compares for each page of a read whether the call had to add it.
 fn compare_hits(
     report: &mut TraceReport,
@@ -265,9 +146,7 @@ fn compare_hits(
                 !by_kernel.contains(&(line, page)),
                 !by_us.contains(&(line, page)),
             );
-            ratio.pages += 1;
-            ratio.kernel += u64::from(theirs);
-            ratio.ours += u64::from(our);
+            ratio.count(theirs, our);
             let tell =
                 |hit: bool| format!("page {page} was {}", if hit { "cached" } else { "read" });
             report.count("page of a read", theirs == our, || Difference {

@@ -11,24 +11,24 @@ mod eviction;
 mod program;
 mod recorded;
 mod run;
+mod shortage;
+mod steps;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use blklab_fs::{Event, InodeId};
+use blklab_fs::Event;
 
-use crate::ConformError;
-use crate::recording::beside;
-use crate::report::longest_common;
 use crate::report::{Report, TraceReport};
-use crate::{Difference, Mode};
+use crate::{ConformError, Mode};
+use calls::RecordedRun;
 pub(crate) use calls::{Call, Description, RunFile, read_calls};
 pub use eviction::eviction;
-pub(crate) use eviction::{EVICTION, HitRatio};
+pub(crate) use eviction::evictions_agree;
 pub(crate) use program::Program;
 pub(crate) use recorded::{Fields, shown};
 use recorded::{Recorded, RecordedStep, read_steps};
 use run::replay;
+use steps::{BIO, DECISION, compare_steps};
 
 /// Compares each recorded run.
 ///
@@ -38,37 +38,10 @@ pub fn page_cache(traces: &[PathBuf]) -> Result<Report, ConformError> {
     Report::of_each(Mode::PageCache, "", traces, compare)
 }
 
-/// A recorded run: what was called, on which files.
-struct RecordedRun {
-    calls: Vec<Call>,
-    description: Description,
-    files: Vec<RunFile>,
-    /// Our names of the files by their inode numbers.
-    inodes: BTreeMap<u64, InodeId>,
-}
-
-impl RecordedRun {
-    /// Reads what lies beside a trace.
-    fn open(path: &Path) -> Result<RecordedRun, ConformError> {
-        let calls = read_calls(&beside(path, ".calls.txt"))?;
-        let described = beside(path, ".json");
-        let description = Description::open(&described)?;
-        let files = description
-            .files()
-            .ok_or_else(|| ConformError::Description {
-                file: described.display().to_string(),
-                message: "dev, bdi, queue or files: found no numbers where they belong".to_owned(),
-            })?;
-        let inodes = (files.iter().zip(0..))
-            .map(|(file, n)| (file.number, InodeId(n)))
-            .collect();
-        Ok(RecordedRun {
-            calls,
-            description,
-            files,
-            inodes,
-        })
-    }
+/// Whether readahead decided as the kernel's in 99.9 % of cases, and 99 % of bios were
+/// the kernel's.
+pub(crate) fn agrees(report: &Report) -> bool {
+    report.compared() > 0 && report.share(DECISION) >= 99.9 && report.share(BIO) >= 99.0
 }
 
 fn compare(path: &Path) -> Result<TraceReport, ConformError> {
@@ -122,77 +95,3 @@ fn by_call<'a>(
     }
     calls
 }
-
-/// Counts the steps that both sides took, in the longest common order, and those
-/// that only one side took.
-fn compare_steps(
-    report: &mut TraceReport,
-    place: &str,
-    line: u64,
-    kernel: &[(Event, &Recorded)],
-    ours: &[Event],
-) {
-    let same = |k: usize, o: usize| kernel[k].0 == ours[o];
-    let common = longest_common(kernel.len(), ours.len(), same);
-    let (mut k, mut o) = (0, 0);
-    for &(next_k, next_o) in common.iter().chain(&[(kernel.len(), ours.len())]) {
-        // What lies between two common steps is told pair by pair.
-        for n in 0..(next_k - k).max(next_o - o) {
-            let theirs = kernel[k..next_k].get(n);
-            let our = ours[o..next_o].get(n);
-            let Some(kind) = theirs.map(|(event, _)| kind_of(event)).or(our.map(kind_of)) else {
-                continue;
-            };
-            let tell = |event: Option<&Event>| {
-                event.map_or_else(|| "nothing".to_owned(), |event| format!("{event:?}"))
-            };
-            report.count(kind, false, || Difference {
-                line: theirs.map_or(line, |(_, recorded)| recorded.line),
-                at_ns: theirs.map_or(0, |(_, recorded)| recorded.at_ns),
-                kind,
-                kernel: tell(theirs.map(|(event, _)| event)),
-                ours: tell(our),
-                state: vec![format!("in {place}")],
-            });
-        }
-        if next_k < kernel.len() {
-            report.count(kind_of(&kernel[next_k].0), true, || {
-                unreachable!("it agrees")
-            });
-        }
-        (k, o) = (next_k + 1, next_o + 1);
-    }
-}
-
-/// What a step is counted as.
-fn kind_of(event: &Event) -> &'static str {
-    match event {
-        Event::SyncReadahead { .. }
-        | Event::AsyncReadahead { .. }
-        | Event::Window { .. }
-        | Event::Fill { .. }
-        | Event::Force { .. } => DECISION,
-        Event::ReadPages { .. } => "run of pages",
-        Event::Add { .. } => "page added",
-        Event::Delete { .. } => "page dropped",
-        Event::GetPages { .. } => "round of a read",
-        Event::MapPages { .. } | Event::MapPagesEnd { .. } => "fault-around",
-        Event::Fault { .. } | Event::FaultEnd { .. } => "fault",
-        Event::Submit(_) => BIO,
-        Event::Dirty { .. }
-        | Event::OverBackground { .. }
-        | Event::FlushStart { .. }
-        | Event::QueueIo { .. }
-        | Event::WriteInode { .. }
-        | Event::WroteInode { .. }
-        | Event::Flushed { .. } => "write-back",
-        Event::Refault { .. } => "refault",
-        Event::Reclaim { .. } | Event::Isolate { .. } => "scan",
-    }
-}
-
-/// A decision of readahead.
-pub(crate) const DECISION: &str = "readahead";
-
-/// A bio.
-pub(crate) const BIO: &str = "bio";

@@ -7,11 +7,10 @@ use std::task::{Context, Poll, Waker};
 
 use blklab_fs::{Bio, BioId, Event, Extent, Host, InodeId, Memory, PAGE_BYTES, Policy, Vfs};
 
-use super::RecordedRun;
-use super::calls::RunFile;
-use super::eviction::Shortage;
+use super::calls::{RecordedRun, RunFile};
 use super::program::Program;
 use super::recorded::{Recorded, RecordedStep, shown};
+use super::shortage::Shortage;
 
 /// Sectors of a page.
 const SECTORS: u64 = PAGE_BYTES / 512;

@@ -5,10 +5,12 @@ use std::path::Path;
 
 use blklab_fs::write_back::{Bandwidth, Dirtier, DirtyState, HZ, Throttle, ThrottleAction};
 
-use super::THROTTLE;
 use crate::page_cache::Fields;
 use crate::report::TraceReport;
 use crate::{ConformError, Difference};
+
+/// A pass of `balance_dirty_pages`.
+pub(super) const THROTTLE: &str = "throttling";
 
 /// Nanoseconds of a jiffy.
 const JIFFY_NS: u64 = 1_000_000_000 / HZ;

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use blklab_conform::{Report, mmc};
+use blklab_conform::{Report, agrees, mmc};
 
 fn ours() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/mmc-traces")
@@ -28,7 +28,7 @@ fn compared(report: &Report, kind: &str) -> u64 {
 #[test]
 fn cards_are_identified_shown_and_driven_as_the_kernels() {
     let report = mmc(&traces(&ours())).unwrap();
-    assert!(report.mmc_agrees(), "{report}");
+    assert!(agrees(&report, 100.0), "{report}");
     // Two cards, each found twice: 31 requests and 9 settings of the bus.
     assert_eq!(compared(&report, "identification"), 284, "{report}");
     assert_eq!(compared(&report, "block I/O"), 940, "{report}");
@@ -43,7 +43,7 @@ fn the_traces_elsewhere_agree() {
         return;
     };
     let report = mmc(&traces(Path::new(&folder))).unwrap();
-    assert!(report.mmc_agrees(), "{report}");
+    assert!(agrees(&report, 100.0), "{report}");
 }
 
 /// A copy of a run with its description changed.
@@ -62,7 +62,7 @@ fn another_card_is_told_apart() {
     let other = |text: String| text.replace("0x0000aa", "0x0000ab");
     let (_folder, trace) = changed(other);
     let report = mmc(&[trace]).unwrap();
-    assert!(!report.mmc_agrees());
+    assert!(!agrees(&report, 100.0));
     assert_eq!(report.compared() - report.agreed(), 1, "{report}");
 }
 
