@@ -8,8 +8,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::hint;
-use crate::source::Source;
-use crate::table::ReadError;
+use crate::source::{ReadError, Source};
 
 /// The name of the table.
 pub(crate) const TABLE: &str = "assumed";

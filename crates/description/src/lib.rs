@@ -23,6 +23,7 @@ use std::cell::RefCell;
 use thiserror::Error;
 use toml::de::DeTable;
 
+pub use source::ReadError;
 use source::{Source, Syntax};
 use table::Whole;
 
@@ -35,7 +36,7 @@ pub use key_type::{
 };
 pub use reference::{Key, Reference, TableOfKeys};
 pub use shipped::Shipped;
-pub use table::{ReadError, Table};
+pub use table::Table;
 
 /// A mistake in a description.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]

@@ -3,7 +3,15 @@
 
 use std::ops::Range;
 
-use crate::table::ReadError;
+/// What is wrong with a key, and where in the text.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReadError {
+    pub(crate) offset: usize,
+    pub(crate) key: String,
+    pub(crate) problem: String,
+    /// It is about what makes the text no TOML.
+    pub(crate) is_syntax: bool,
+}
 
 /// As much of a value as a message shows.
 const SHOWN_CHARS: usize = 60;

@@ -12,17 +12,7 @@ use toml::de::{DeTable, DeValue};
 use crate::assumed::{self, Assumed};
 use crate::key_type::KeyType;
 use crate::reference::{Key, Reference, UNITS};
-use crate::source::Source;
-
-/// What is wrong with a key, and where in the text.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ReadError {
-    pub(crate) offset: usize,
-    pub(crate) key: String,
-    pub(crate) problem: String,
-    /// It is about what makes the text no TOML.
-    pub(crate) is_syntax: bool,
-}
+use crate::source::{ReadError, Source};
 
 /// A key that can be here.
 struct KnownKey {

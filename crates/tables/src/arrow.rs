@@ -12,8 +12,8 @@ use arrow_buffer::{BooleanBuffer, NullBuffer, ScalarBuffer};
 use arrow_ipc::writer::FileWriter;
 use arrow_schema::{ArrowError, Field, Schema};
 
+use crate::WriteError;
 use crate::column::{Column, Numbers, Table, Values};
-use crate::file::WriteError;
 
 impl From<ArrowError> for WriteError {
     fn from(error: ArrowError) -> WriteError {

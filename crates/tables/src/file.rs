@@ -3,8 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 
-use thiserror::Error;
-
+use crate::WriteError;
 use crate::column::{Table, Values};
 
 /// A form of a table's file.
@@ -16,17 +15,6 @@ pub enum Format {
     Arrow,
     /// Comma separated values with the columns' names in the first line.
     Csv,
-}
-
-/// A table could not be written.
-#[derive(Debug, Error)]
-pub enum WriteError {
-    /// The file could not.
-    #[error("{0}")]
-    Io(#[from] std::io::Error),
-    /// The form's own library says why.
-    #[error("{0}")]
-    Form(String),
 }
 
 impl Format {

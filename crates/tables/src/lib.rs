@@ -15,10 +15,23 @@ mod series;
 #[cfg(feature = "arrow")]
 pub use arrow::record_batch;
 pub use column::{Column, Declared, Table, Values};
-pub use file::{Format, WriteError};
+pub use file::Format;
 pub use requests::{REQUESTS, requests};
 pub use results::{RESULTS, results};
 pub use series::{SERIES, series};
+
+use thiserror::Error;
+
+/// A table could not be written.
+#[derive(Debug, Error)]
+pub enum WriteError {
+    /// The file could not.
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    /// The form's own library says why.
+    #[error("{0}")]
+    Form(String),
+}
 
 /// A kind of table, for the reference.
 pub struct TableKind {

@@ -13,8 +13,8 @@ use parquet::file::properties::{WriterProperties, WriterVersion};
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::Type;
 
+use crate::WriteError;
 use crate::column::{Column, Numbers, Table, Values};
-use crate::file::WriteError;
 
 /// Rows of a group, which its readers take one at a time.
 const GROUP_ROWS: usize = 1 << 20;
