@@ -1,6 +1,6 @@
 //! What calls have as arguments, each kind with the one way in which it is written.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 use blklab_description::time_ns;
 
@@ -426,5 +426,54 @@ impl Argument for Errno {
     fn print(&self, text: &mut String) {
         text.push(' ');
         text.push_str(self.name());
+    }
+}
+
+/// What a program is called.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ProgramName {
+    /// The process.
+    pub process: String,
+    /// The thread; a process's first one has none.
+    pub thread: Option<String>,
+}
+
+impl ProgramName {
+    pub(super) fn read(text: &str) -> Option<ProgramName> {
+        let (process, thread) = match text.split_once('/') {
+            Some((process, thread)) => (process, Some(thread)),
+            None => (text, None),
+        };
+        let is_right = is_name(process) && thread.is_none_or(is_name);
+        is_right.then(|| ProgramName {
+            process: process.to_string(),
+            thread: thread.map(str::to_string),
+        })
+    }
+}
+
+impl fmt::Display for ProgramName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.process)?;
+        match &self.thread {
+            Some(thread) => write!(f, "/{thread}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Argument for ProgramName {
+    const RIGHT: &'static str = "a process or process/thread of the list";
+
+    fn take(words: &mut &[Word]) -> Option<ProgramName> {
+        let (word, rest) = words.split_first()?;
+        let name = ProgramName::read(word.plain()?)?;
+        *words = rest;
+        Some(name)
+    }
+
+    fn print(&self, text: &mut String) {
+        text.push(' ');
+        text.push_str(&self.to_string());
     }
 }

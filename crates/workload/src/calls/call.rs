@@ -2,9 +2,9 @@
 //! what it does.
 
 use super::argument::{
-    Advice, Argument, Bytes, Caches, Duration, Handle, OpenFlags, Path, RangeSync, Target, Word,
+    Advice, Argument, Bytes, Caches, Duration, Handle, OpenFlags, Path, ProgramName, RangeSync,
+    Target, Word,
 };
-use super::list::ProgramName;
 
 /// What there is to know of a call before it is made.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use std::fmt;
 
 use blklab_description::{hint, read_text};
 
-use super::argument::{Argument, Bytes, Errno, Handle, Path, Word, is_name};
+use super::argument::{Argument, Bytes, Errno, Handle, Path, ProgramName, Word};
 use super::call::{CALLS, Call};
 
 /// Loops in loops at most: what reads and runs a list goes as deep.
@@ -41,55 +41,6 @@ pub struct Program {
     pub name: ProgramName,
     /// What it does, one after the other.
     pub steps: Vec<Step>,
-}
-
-/// What a program is called.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ProgramName {
-    /// The process.
-    pub process: String,
-    /// The thread; a process's first one has none.
-    pub thread: Option<String>,
-}
-
-impl ProgramName {
-    fn read(text: &str) -> Option<ProgramName> {
-        let (process, thread) = match text.split_once('/') {
-            Some((process, thread)) => (process, Some(thread)),
-            None => (text, None),
-        };
-        let is_right = is_name(process) && thread.is_none_or(is_name);
-        is_right.then(|| ProgramName {
-            process: process.to_string(),
-            thread: thread.map(str::to_string),
-        })
-    }
-}
-
-impl fmt::Display for ProgramName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.process)?;
-        match &self.thread {
-            Some(thread) => write!(f, "/{thread}"),
-            None => Ok(()),
-        }
-    }
-}
-
-impl Argument for ProgramName {
-    const RIGHT: &'static str = "a process or process/thread of the list";
-
-    fn take(words: &mut &[Word]) -> Option<ProgramName> {
-        let (word, rest) = words.split_first()?;
-        let name = ProgramName::read(word.plain()?)?;
-        *words = rest;
-        Some(name)
-    }
-
-    fn print(&self, text: &mut String) {
-        text.push(' ');
-        text.push_str(&self.to_string());
-    }
 }
 
 /// What a program does at a time.

@@ -28,8 +28,8 @@ mod list;
 mod strace;
 
 pub use argument::{
-    Advice, Bytes, Caches, Duration, Errno, Handle, OpenFlags, Path, RangeSync, Target,
+    Advice, Bytes, Caches, Duration, Errno, Handle, OpenFlags, Path, ProgramName, RangeSync, Target,
 };
 pub use call::{CALLS, Call, CallType};
-pub use list::{CallError, CallList, Made, Prepared, Program, ProgramName, Step};
+pub use list::{CallError, CallList, Made, Prepared, Program, Step};
 pub use strace::{Recorded, RecordedOptions, parse_strace, read_strace};

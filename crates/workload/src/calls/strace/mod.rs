@@ -9,9 +9,11 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path;
 
-use super::argument::{Advice, Bytes, Duration, Errno, Handle, OpenFlags, Path, RangeSync, Target};
+use super::argument::{
+    Advice, Bytes, Duration, Errno, Handle, OpenFlags, Path, ProgramName, RangeSync, Target,
+};
 use super::call::Call;
-use super::list::{CallList, Made, Program, ProgramName, Step};
+use super::list::{CallList, Made, Program, Step};
 use crate::trace::{Fault, Lines, TraceError};
 use line::{Line, Said, Syscall};
 use table::{Files, Known, OpenedFile, Table};
