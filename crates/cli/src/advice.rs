@@ -6,7 +6,7 @@ use blklab_experiment::{Assumption, Host, Plan, Row, Setting, Simulated, Target,
 use blklab_report::{Answer, Choices, Comparison, Origin, QueueSetting};
 
 use crate::args::SweepArgs;
-use crate::compare::judged;
+use crate::compared::Compared;
 use crate::failure::Failure;
 use crate::progress::{self, Caller};
 
@@ -113,7 +113,7 @@ impl Sensitivity<'_> {
         else {
             return Ok(());
         };
-        let once = judged(self.sweep, first_runs.to_vec(), Origin::default())?;
+        let once = Compared::new(self.sweep, first_runs.to_vec(), Origin::default())?;
         if answer == Answer::Depends || self.choices.instead(&answer, &once.comparison).is_some() {
             // If one run gives no answer, it gives none at other values either.
             return Ok(());
@@ -164,7 +164,7 @@ impl Sensitivity<'_> {
                 ..self.plan
             };
             let rows = progress::run(&world, &plan, self.caller)?;
-            let comparison = judged(self.sweep, rows, Origin::default())?.comparison;
+            let comparison = Compared::new(self.sweep, rows, Origin::default())?.comparison;
             if let Some(other) = self.choices.instead(answer, &comparison) {
                 turned.push(format!("at {end} {}", other.words()));
             }

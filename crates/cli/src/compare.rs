@@ -1,20 +1,19 @@
 //! `blklab compare` and `blklab replay`.
 
-use std::io::IsTerminal;
 use std::path::Path;
 
 use blklab_elevator::KernelVersion;
 use blklab_experiment::{
-    Guest, Host, Plan, Purpose, Request, Row, Served, Setting, Simulated, WorkloadSource, settings,
+    Guest, Host, Plan, Purpose, Request, Served, Setting, Simulated, WorkloadSource, settings,
 };
 use blklab_guest::Packages;
-use blklab_report::{Comparison, Origin, Question, SchedulerRuns, html, json, text};
+use blklab_report::{Origin, Question};
 use blklab_stats::World;
-use blklab_tables::Table;
 use blklab_workload::fio::JobSource;
 
 use crate::args::WorldArg;
-use crate::args::{CompareArgs, CompareFormat, ModelArgs, PaceArgs, ReplayArgs, SweepArgs};
+use crate::args::{CompareArgs, ModelArgs, PaceArgs, ReplayArgs, SweepArgs};
+use crate::compared::{Compared, check, deliver};
 use crate::failure::Failure;
 use crate::progress::{self, Caller};
 use crate::{advice, output};
@@ -30,12 +29,6 @@ const RUNTIME_QUICK_US: u64 = 1_000_000;
 
 /// Assumed values that are tried where their number is not given.
 const ASSUMED_TRIED: usize = 3;
-
-/// A comparison, and the runs that it is of.
-pub(crate) struct Compared {
-    pub(crate) comparison: Comparison,
-    pub(crate) settings: Vec<SchedulerRuns>,
-}
 
 pub(crate) fn compare(mut args: CompareArgs) -> Result<(), Failure> {
     let question = ask(&mut args)?;
@@ -172,7 +165,7 @@ fn simulated(
         machine_text: descriptions.machine,
     };
     let first_runs = advice::first_runs(&rows);
-    let mut compared = judged(sweep, rows, origin)?;
+    let mut compared = Compared::new(sweep, rows, origin)?;
     let comparison = &mut compared.comparison;
     comparison.interrupted = interrupted;
     comparison.notes.extend(quick.note);
@@ -281,7 +274,7 @@ fn real_time<W: blklab_experiment::World>(
         drive_text: drive_text.to_string(),
         ..Origin::default()
     };
-    let mut compared = judged(sweep, rows, origin)?;
+    let mut compared = Compared::new(sweep, rows, origin)?;
     let choices = advice::choices_of_models(settings, sweep.kernel())?;
     let comparison = &mut compared.comparison;
     comparison.advice = choices.and_then(|choices| choices.advise(comparison));
@@ -316,7 +309,7 @@ fn on_host(args: &CompareArgs, caller: &Caller<'_>) -> Result<Compared, Failure>
         job_text: host.job_text(),
         ..Origin::default()
     };
-    let mut compared = judged(&args.sweep, rows, origin)?;
+    let mut compared = Compared::new(&args.sweep, rows, origin)?;
     let comparison = &mut compared.comparison;
     comparison.advice = choices.and_then(|choices| choices.advise(comparison));
     Ok(compared)
@@ -510,118 +503,4 @@ pub(crate) fn rows(
         sets: &models.sets,
         vary: &sweep.vary,
     })?)
-}
-
-/// Compares what ran, and judges it by the goals and limits that were given.
-pub(crate) fn judged(
-    sweep: &SweepArgs,
-    rows: Vec<Row>,
-    origin: Origin,
-) -> Result<Compared, Failure> {
-    let runs = rows.into_iter().map(|row| SchedulerRuns {
-        name: row.label,
-        runs: row.runs,
-    });
-    let settings: Vec<SchedulerRuns> = runs.collect();
-    let mut comparison = blklab_report::compare(&settings);
-    comparison.origin = origin;
-    let goals = sweep.goals();
-    if !goals.is_empty() {
-        let judgement = goals.judge(&comparison).map_err(Failure::mistake)?;
-        comparison.judgement = Some(judgement);
-    }
-    Ok(Compared {
-        comparison,
-        settings,
-    })
-}
-
-/// Checks that all that a comparison writes has a place each.
-pub(crate) fn check(
-    sweep: &SweepArgs,
-    file: Option<&Path>,
-    inputs: &[impl AsRef<Path>],
-) -> Result<(), Failure> {
-    let mut outputs = vec![("--html", sweep.html.as_deref()), ("--output", file)];
-    outputs.extend(sweep.tables.outputs());
-    output::check(&outputs, inputs)?;
-    let printed = sweep.output_format.and_then(CompareFormat::table);
-    output::check_tables(&sweep.tables, printed, file)
-}
-
-/// Prints what was compared, or writes it to `file`, with its page and tables.
-pub(crate) fn deliver(
-    compared: &Compared,
-    sweep: &SweepArgs,
-    file: Option<&Path>,
-) -> Result<(), Failure> {
-    let Compared {
-        comparison,
-        settings,
-    } = compared;
-    output::write_tables(&sweep.tables, settings)?;
-    let by_default = comparison.question.as_ref().map(|_| CompareFormat::Answer);
-    let format = sweep.output_format.or(by_default).unwrap_or_default();
-    let page = sweep.html.as_deref();
-    let Some(form) = format.table() else {
-        return deliver_text(comparison, format, page, file);
-    };
-    write_page(comparison, page)?;
-    output::deliver_table(&results_table(settings), form, file)?;
-    ended(comparison)
-}
-
-/// What each job got in each run.
-pub(crate) fn results_table(settings: &[SchedulerRuns]) -> Table {
-    let settings = settings.iter();
-    blklab_tables::results(settings.map(|setting| (setting.name.as_str(), &setting.runs[..])))
-}
-
-/// Prints a comparison, or writes it to `file`, and a page to `page`.
-pub(crate) fn deliver_text(
-    comparison: &Comparison,
-    format: CompareFormat,
-    page: Option<&Path>,
-    file: Option<&Path>,
-) -> Result<(), Failure> {
-    let text = match format {
-        CompareFormat::Normal => text::render_with(comparison, style(file)),
-        CompareFormat::Answer => text::answer(comparison, style(file)),
-        CompareFormat::Json => json::render(comparison),
-        CompareFormat::Parquet | CompareFormat::Arrow | CompareFormat::Csv => {
-            return Err(Failure::mistake(
-                "--output-format: a comparison's file has no single runs; `blklab compare` \
-                 writes tables of them",
-            ));
-        }
-    };
-    write_page(comparison, page)?;
-    output::deliver(&text, file)?;
-    ended(comparison)
-}
-
-fn write_page(comparison: &Comparison, page: Option<&Path>) -> Result<(), Failure> {
-    match page {
-        Some(path) => output::write_file(path, html::render(comparison).as_bytes()),
-        None => Ok(()),
-    }
-}
-
-/// How the command ends once all is written.
-fn ended(comparison: &Comparison) -> Result<(), Failure> {
-    match (comparison.interrupted, comparison.failed.is_empty()) {
-        (true, _) => Err(Failure::Interrupted),
-        (false, true) => Ok(()),
-        (false, false) => Err(Failure::No),
-    }
-}
-
-fn style(file: Option<&Path>) -> text::Style {
-    if file.is_some() || !std::io::stdout().is_terminal() {
-        return text::Style::PLAIN;
-    }
-    text::Style {
-        width: text::Style::terminal_width().unwrap_or(120),
-        colour: std::env::var_os("NO_COLOR").is_none(),
-    }
 }

@@ -5,6 +5,7 @@ mod advice;
 mod args;
 mod calibrate;
 mod compare;
+mod compared;
 mod conform;
 mod failure;
 mod fs;

@@ -8,7 +8,8 @@ use blklab_tables::Table;
 use clap::Parser;
 
 use crate::args::{Cli, Command, RunFormat};
-use crate::compare::{ask, compared, replayed, results_table};
+use crate::compare::{ask, compared, replayed};
+use crate::compared::{Compared, results_table};
 use crate::failure::Failure;
 use crate::progress::{Caller, Observer};
 use crate::{calibrate, conform, output, probe, run};
@@ -174,7 +175,7 @@ fn ran_once(
     Ok(Found { text, holds, ran })
 }
 
-fn of_comparison(compared: crate::compare::Compared) -> Found {
+fn of_comparison(compared: Compared) -> Found {
     let comparison = compared.comparison;
     Found {
         text: text::render_with(&comparison, text::Style::PLAIN),

@@ -6,7 +6,7 @@ use blklab_description::read_text;
 use blklab_report::merge::{self, WorldComparison};
 
 use crate::args::ReportArgs;
-use crate::compare::deliver_text;
+use crate::compared::deliver_text;
 use crate::failure::Failure;
 use crate::output;
 

@@ -11,7 +11,7 @@ use blklab_report::{
 use blklab_stats::{Results, World};
 
 use crate::args::{RunArgs, RunFormat};
-use crate::compare::results_table;
+use crate::compared::results_table;
 use crate::failure::Failure;
 use crate::output;
 use crate::progress::{self, Caller};

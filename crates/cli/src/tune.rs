@@ -8,7 +8,8 @@ use blklab_stats::{Results, World};
 
 use crate::advice;
 use crate::args::{SweepArgs, TuneArgs};
-use crate::compare::{Compared, Schedulers, check, deliver, judged, rows};
+use crate::compare::{Schedulers, rows};
+use crate::compared::{Compared, check, deliver};
 use crate::failure::Failure;
 use crate::progress::{self, Caller};
 
@@ -89,7 +90,7 @@ fn tuned(args: &mut TuneArgs, caller: &Caller<'_>) -> Result<Compared, Failure> 
         for (at, row) in left.iter().zip(ran) {
             found[*at].extend(row.runs);
         }
-        let compared = judged(sweep, runs_of(left, &settings, &found), Origin::default())?;
+        let compared = Compared::new(sweep, runs_of(left, &settings, &found), Origin::default())?;
         let judgement = compared.comparison.judgement;
         let scores = judgement.map_or(Vec::new(), |judgement| judgement.scores());
         if first_scores.is_empty() {
@@ -104,7 +105,7 @@ fn tuned(args: &mut TuneArgs, caller: &Caller<'_>) -> Result<Compared, Failure> 
         drive_text: descriptions.drive,
         machine_text: descriptions.machine,
     };
-    let mut compared = judged(sweep, runs_of(&halved.finalists, &settings, &found), origin)?;
+    let mut compared = Compared::new(sweep, runs_of(&halved.finalists, &settings, &found), origin)?;
     let finalists = halved.finalists.iter().map(|at| settings[*at].clone());
     let finalists: Vec<Setting> = finalists.collect();
     let comparison = &mut compared.comparison;

@@ -17,7 +17,7 @@ use blklab_workload::trace::FORMATS;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
 
-use super::guest::GuestArgs;
+use super::virtual_machine::GuestArgs;
 use super::{seed, tool};
 use crate::failure::Failure;
 

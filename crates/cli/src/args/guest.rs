@@ -1,12 +1,11 @@
-//! The options of `blklab guest`, and of `compare --world guest`.
+//! The options of `blklab guest`.
 
 use std::path::PathBuf;
 
-use blklab_guest::{Accelerator, default_folder};
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 
 use super::compare::CompareArgs;
-use crate::failure::Failure;
+use super::virtual_machine::GuestArgs;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -39,69 +38,6 @@ pub(crate) enum GuestCommand {
     /// In a guest: run a job as ordered
     #[command(hide = true)]
     Answer(GuestAnswerArgs),
-}
-
-/// A virtual machine.
-#[derive(Args)]
-#[command(next_help_heading = "In a virtual machine (--world guest)")]
-pub(crate) struct GuestArgs {
-    /// The folder of the kernel that `blklab guest setup` fetched [default: blklab/guest
-    /// in the user's cache]
-    #[arg(long, value_name = "FOLDER")]
-    pub(crate) guest: Option<PathBuf>,
-
-    /// A module that the guest's kernel loads, such as our schedulers'
-    #[arg(long, value_name = "FILE")]
-    pub(crate) module: Option<PathBuf>,
-
-    /// The guest's processors [default: 1]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub(crate) guest_cpus: Option<u32>,
-
-    /// What carries out the guest's instructions [default: auto]
-    #[arg(long, value_enum)]
-    pub(crate) accelerator: Option<AcceleratorArg>,
-}
-
-impl GuestArgs {
-    /// Refuses what only a guest has.
-    pub(crate) fn refuse(&self) -> Result<(), Failure> {
-        let given = [
-            (self.guest.is_some(), "--guest"),
-            (self.module.is_some(), "--module"),
-            (self.guest_cpus.is_some(), "--guest-cpus"),
-            (self.accelerator.is_some(), "--accelerator"),
-        ];
-        match given.iter().find(|(given, _)| *given) {
-            None => Ok(()),
-            Some((_, option)) => Err(Failure::mistake(format!("{option} is for --world guest"))),
-        }
-    }
-
-    /// Where the kernel is.
-    pub(crate) fn folder(&self) -> PathBuf {
-        self.guest.clone().unwrap_or_else(default_folder)
-    }
-
-    /// What carries out its instructions.
-    pub(crate) fn accelerator(&self) -> Accelerator {
-        match self.accelerator {
-            None | Some(AcceleratorArg::Auto) => Accelerator::Auto,
-            Some(AcceleratorArg::Kvm) => Accelerator::Kvm,
-            Some(AcceleratorArg::Tcg) => Accelerator::Tcg,
-        }
-    }
-}
-
-/// What carries out a guest's instructions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum AcceleratorArg {
-    /// The host's processor where that works, else software
-    Auto,
-    /// The host's processor
-    Kvm,
-    /// Software
-    Tcg,
 }
 
 #[derive(Args)]

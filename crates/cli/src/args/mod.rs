@@ -6,6 +6,7 @@ mod guest;
 mod measure;
 mod serve;
 mod sweep;
+mod virtual_machine;
 
 use blklab_report::tools::{TOOLS, Tool};
 use clap::{Args, Parser, Subcommand, ValueEnum};

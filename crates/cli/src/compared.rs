@@ -1,0 +1,134 @@
+//! What a comparison comes to: judged by the user's goals, and written in every form.
+
+use std::io::IsTerminal;
+use std::path::Path;
+
+use blklab_experiment::Row;
+use blklab_report::{Comparison, Origin, SchedulerRuns, html, json, text};
+use blklab_tables::Table;
+
+use crate::args::{CompareFormat, SweepArgs};
+use crate::failure::Failure;
+use crate::output;
+
+/// A comparison, and the runs that it is of.
+pub(crate) struct Compared {
+    pub(crate) comparison: Comparison,
+    pub(crate) settings: Vec<SchedulerRuns>,
+}
+
+impl Compared {
+    /// Compares what ran, and judges it by the goals and limits that were given.
+    pub(crate) fn new(
+        sweep: &SweepArgs,
+        rows: Vec<Row>,
+        origin: Origin,
+    ) -> Result<Compared, Failure> {
+        let runs = rows.into_iter().map(|row| SchedulerRuns {
+            name: row.label,
+            runs: row.runs,
+        });
+        let settings: Vec<SchedulerRuns> = runs.collect();
+        let mut comparison = blklab_report::compare(&settings);
+        comparison.origin = origin;
+        let goals = sweep.goals();
+        if !goals.is_empty() {
+            let judgement = goals.judge(&comparison).map_err(Failure::mistake)?;
+            comparison.judgement = Some(judgement);
+        }
+        Ok(Compared {
+            comparison,
+            settings,
+        })
+    }
+}
+
+/// Checks that all that a comparison writes has a place each.
+pub(crate) fn check(
+    sweep: &SweepArgs,
+    file: Option<&Path>,
+    inputs: &[impl AsRef<Path>],
+) -> Result<(), Failure> {
+    let mut outputs = vec![("--html", sweep.html.as_deref()), ("--output", file)];
+    outputs.extend(sweep.tables.outputs());
+    output::check(&outputs, inputs)?;
+    let printed = sweep.output_format.and_then(CompareFormat::table);
+    output::check_tables(&sweep.tables, printed, file)
+}
+
+/// Prints what was compared, or writes it to `file`, with its page and tables.
+pub(crate) fn deliver(
+    compared: &Compared,
+    sweep: &SweepArgs,
+    file: Option<&Path>,
+) -> Result<(), Failure> {
+    let Compared {
+        comparison,
+        settings,
+    } = compared;
+    output::write_tables(&sweep.tables, settings)?;
+    let by_default = comparison.question.as_ref().map(|_| CompareFormat::Answer);
+    let format = sweep.output_format.or(by_default).unwrap_or_default();
+    let page = sweep.html.as_deref();
+    let Some(form) = format.table() else {
+        return deliver_text(comparison, format, page, file);
+    };
+    write_page(comparison, page)?;
+    output::deliver_table(&results_table(settings), form, file)?;
+    ended(comparison)
+}
+
+/// What each job got in each run.
+pub(crate) fn results_table(settings: &[SchedulerRuns]) -> Table {
+    let settings = settings.iter();
+    blklab_tables::results(settings.map(|setting| (setting.name.as_str(), &setting.runs[..])))
+}
+
+/// Prints a comparison, or writes it to `file`, and a page to `page`.
+pub(crate) fn deliver_text(
+    comparison: &Comparison,
+    format: CompareFormat,
+    page: Option<&Path>,
+    file: Option<&Path>,
+) -> Result<(), Failure> {
+    let text = match format {
+        CompareFormat::Normal => text::render_with(comparison, style(file)),
+        CompareFormat::Answer => text::answer(comparison, style(file)),
+        CompareFormat::Json => json::render(comparison),
+        CompareFormat::Parquet | CompareFormat::Arrow | CompareFormat::Csv => {
+            return Err(Failure::mistake(
+                "--output-format: a comparison's file has no single runs; `blklab compare` \
+                 writes tables of them",
+            ));
+        }
+    };
+    write_page(comparison, page)?;
+    output::deliver(&text, file)?;
+    ended(comparison)
+}
+
+fn write_page(comparison: &Comparison, page: Option<&Path>) -> Result<(), Failure> {
+    match page {
+        Some(path) => output::write_file(path, html::render(comparison).as_bytes()),
+        None => Ok(()),
+    }
+}
+
+/// How the command ends once all is written.
+fn ended(comparison: &Comparison) -> Result<(), Failure> {
+    match (comparison.interrupted, comparison.failed.is_empty()) {
+        (true, _) => Err(Failure::Interrupted),
+        (false, true) => Ok(()),
+        (false, false) => Err(Failure::No),
+    }
+}
+
+fn style(file: Option<&Path>) -> text::Style {
+    if file.is_some() || !std::io::stdout().is_terminal() {
+        return text::Style::PLAIN;
+    }
+    text::Style {
+        width: text::Style::terminal_width().unwrap_or(120),
+        colour: std::env::var_os("NO_COLOR").is_none(),
+    }
+}
