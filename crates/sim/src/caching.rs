@@ -1,10 +1,10 @@
 //! How much memory there is to cache files in, and when what is dirty of it is written.
 
+use std::str::FromStr;
+
 use blklab_description::hint;
 use blklab_fs::write_back::Settings;
 use blklab_fs::{PAGE_BYTES, Watermarks};
-
-use crate::file_layer::FileSystemKind;
 
 /// The memory and the kernel's settings for I/O that is not direct.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +15,39 @@ pub struct Caching {
     pub write_back: Settings,
     /// What the files of jobs are on.
     pub file_system: FileSystemKind,
+}
+
+/// What the files of a job are on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FileSystemKind {
+    /// The drive itself, one file behind the other.
+    #[default]
+    Raw,
+    /// ext2, as `mke2fs -t ext2` makes it on all of the drive.
+    Ext2,
+    /// FAT, as `mkfs.vfat` makes it on all of the drive.
+    Vfat,
+}
+
+impl FileSystemKind {
+    /// Every kind, by its name.
+    pub const ALL: [(&'static str, FileSystemKind); 3] = [
+        ("raw", FileSystemKind::Raw),
+        ("ext2", FileSystemKind::Ext2),
+        ("vfat", FileSystemKind::Vfat),
+    ];
+}
+
+impl FromStr for FileSystemKind {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<FileSystemKind, String> {
+        let found = FileSystemKind::ALL.iter().find(|(known, _)| *known == name);
+        found.map(|(_, kind)| *kind).ok_or_else(|| {
+            let names = FileSystemKind::ALL.map(|(name, _)| name).join(", ");
+            format!("found {name}, legal is {names}")
+        })
+    }
 }
 
 /// A setting of the kernel's (`sysctl`).

@@ -11,8 +11,8 @@ use blklab_stats::{
 };
 use blklab_workload::fio::JobFile;
 
+use crate::cgroups::Cgroups;
 use crate::cpu::{CostTable, Mode, SchedulerLock};
-use crate::process::job::Cgroups;
 use crate::setup::SetupError;
 
 pub(crate) struct Disk {

@@ -4,6 +4,7 @@
 //! same input gives the same result on any machine, thread and build.
 
 mod caching;
+mod cgroups;
 mod cpu;
 mod disk;
 mod file_layer;
@@ -15,8 +16,7 @@ mod simulation;
 mod system;
 mod timers;
 
-pub use caching::Caching;
-pub use file_layer::FileSystemKind;
+pub use caching::{Caching, FileSystemKind};
 pub use machine::{Costs, Dispatch, EngineCosts, LoopCosts, Machine, SchedulerCosts};
 pub use setup::{ReplayMode, Setup, SetupError, Workload, check_job};
 pub use simulation::{run, run_watched};

@@ -28,7 +28,7 @@ use blklab_fs::{
 };
 use blklab_stats::{CacheSample, CacheStats};
 
-use crate::caching::Caching;
+use crate::caching::{Caching, FileSystemKind};
 use crate::cpu::{CostTable, Cpus};
 use crate::disk::Disk;
 use crate::timers::user_data;
@@ -36,7 +36,6 @@ pub(crate) use calls::pages_of;
 pub(crate) use calls::{Call, Durability, PathId};
 use calls::{Mailbox, call_without_waiting, serve_calls};
 use kernel::{Kernel, OpenFile, Opened, Region, WriteLock};
-pub use tree::FileSystemKind;
 use tree::Tree;
 pub(crate) use tree::{Contents, NewFile};
 

@@ -4,7 +4,6 @@
 //! like files' data. What those blocks hold is kept, and what of it was written.
 
 use std::rc::Rc;
-use std::str::FromStr;
 
 use blklab_fs::write_back::DeviceId;
 use blklab_fs::{
@@ -14,45 +13,13 @@ use blklab_fs::{
 };
 
 use super::kernel::Kernel;
+use crate::caching::FileSystemKind;
 
 /// A mounted file system.
 pub(super) type MountedFs = Mounted<BufferCache<Kernel, Rc<SparseDisk>>>;
 
 /// Its files by their names.
 pub(super) type FileTree = Namespace<Kernel, MountedFs>;
-
-/// What the files of a job are on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FileSystemKind {
-    /// The drive itself, one file behind the other.
-    #[default]
-    Raw,
-    /// ext2, as `mke2fs -t ext2` makes it on all of the drive.
-    Ext2,
-    /// FAT, as `mkfs.vfat` makes it on all of the drive.
-    Vfat,
-}
-
-impl FileSystemKind {
-    /// Every kind, by its name.
-    pub const ALL: [(&'static str, FileSystemKind); 3] = [
-        ("raw", FileSystemKind::Raw),
-        ("ext2", FileSystemKind::Ext2),
-        ("vfat", FileSystemKind::Vfat),
-    ];
-}
-
-impl FromStr for FileSystemKind {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<FileSystemKind, String> {
-        let found = FileSystemKind::ALL.iter().find(|(known, _)| *known == name);
-        found.map(|(_, kind)| *kind).ok_or_else(|| {
-            let names = FileSystemKind::ALL.map(|(name, _)| name).join(", ");
-            format!("found {name}, legal is {names}")
-        })
-    }
-}
 
 /// A file that is there before the run.
 #[derive(Clone, Debug, PartialEq, Eq)]

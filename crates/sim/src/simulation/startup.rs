@@ -11,10 +11,12 @@ use blklab_workload::generate::{Process as Numbered, processes};
 
 use super::Simulation;
 use super::clock::Clock;
+use crate::caching::FileSystemKind;
+use crate::cgroups::Cgroups;
 use crate::cpu::{Affinity, CostTable};
-use crate::file_layer::{FileLayer, FileSystemKind};
+use crate::file_layer::FileLayer;
 use crate::process::Process;
-use crate::process::job::{Cached, Cgroups, JobProcess, PlacedFiles, Plan};
+use crate::process::job::{Cached, JobProcess, PlacedFiles, Plan};
 use crate::process::kernel_threads::KernelThreads;
 use crate::process::loop_worker::LoopWorker;
 use crate::process::program;

@@ -10,7 +10,7 @@ use blklab_workload::fio;
 
 use super::{Setup, Simulation};
 use crate::caching::Caching;
-use crate::file_layer::FileSystemKind;
+use crate::caching::FileSystemKind;
 use crate::machine::Machine;
 use crate::setup::Workload;
 

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use blklab_workload::fio::{Direction, Extent, Fallocate, JobFile, JobSpec};
 use blklab_workload::generate::{Process, share_end};
 
-use crate::file_layer::{Contents, FileSystemKind, NewFile};
+use crate::caching::FileSystemKind;
+use crate::file_layer::{Contents, NewFile};
 use crate::setup::SetupError;
 
 /// Files of one drive begin at multiples of this.

@@ -6,7 +6,6 @@
 //! block layer, what every I/O does is inlined into one another.
 
 mod cached;
-mod cgroups;
 mod files;
 mod min_rate;
 mod pause;
@@ -17,7 +16,6 @@ mod submit;
 mod threads;
 
 pub(crate) use cached::Cached;
-pub(crate) use cgroups::Cgroups;
 pub(crate) use files::PlacedFiles;
 pub(crate) use plan::Plan;
 
