@@ -33,7 +33,7 @@ pub(crate) const MODEL: ModelType = ModelType {
 #[derive(Clone, Debug)]
 pub struct NullSpec {
     identity: Identity,
-    timing: Timing,
+    timing: TimingSpec,
 }
 
 /// Longest time of a command: an hour.
@@ -42,7 +42,7 @@ const MAX_NS: u64 = 3_600_000_000_000;
 keys! {
     /// How long commands take.
     #[derive(Clone, Debug)]
-    struct Timing(table) {
+    struct TimingSpec(table) {
         /// Time of a read.
         read_ns: u64 = whole(0..=MAX_NS);
         /// Time of a write, write-zeroes or discard.
@@ -67,7 +67,7 @@ impl NullSpec {
     fn read(root: &Table<'_>) -> Result<NullSpec, ReadError> {
         Ok(NullSpec {
             identity: Identity::read(&root.table("host")?, 512, false, false)?,
-            timing: Timing::read(&root.table("timing")?)?,
+            timing: TimingSpec::read(&root.table("timing")?)?,
         })
     }
 }

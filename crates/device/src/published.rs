@@ -1,34 +1,34 @@
-//! `[published]`: what a drive's maker, or a test of it, says that it does.
+//! `[published]`: the performance that a drive's maker or a published test states.
 
 use blklab_description::{KeyType, array, keys, number, text, whole};
 
 /// Largest figure of any kind.
-const MOST: f64 = 1e9;
+const MAX_FIGURE: f64 = 1e9;
 
 const UNMET: &str = "an array of \"KEY: why\", each KEY one of the figures of this table";
 
 keys! {
-    /// What the drive's maker, or a test of it, says that it does. Nothing in a
-    /// simulation depends on it: tests hold the model against it.
+    /// The performance that the drive's maker or a published test states. No simulation
+    /// depends on it: tests compare the model with it.
     #[derive(Clone, Debug, PartialEq)]
     pub struct Published(table) {
-        /// Reads of 128 KiB in order, 32 at once.
+        /// Sequential reads of 128 KiB at queue depth 32.
         pub sequential_read_mb_s: Option<f64> = figure();
-        /// Writes of 128 KiB in order, 32 at once.
+        /// Sequential writes of 128 KiB at queue depth 32.
         pub sequential_write_mb_s: Option<f64> = figure();
-        /// The same on an empty drive.
+        /// The same writes on an empty drive.
         pub burst_write_mb_s: Option<f64> = figure();
-        /// Reads of 4 KiB at random.
+        /// Random reads of 4 KiB.
         pub random_read_iops: Option<f64> = figure();
-        /// Writes of 4 KiB at random.
+        /// Random writes of 4 KiB.
         pub random_write_iops: Option<f64> = figure();
-        /// How many of these at once.
+        /// Queue depth of the random reads and writes.
         pub random_depth: u32 = whole(1..=65535).or(32);
-        /// A read of 4 KiB at random, one at a time.
+        /// Latency of a random read of 4 KiB at queue depth 1.
         pub read_us: Option<f64> = figure();
-        /// A write of 4 KiB at random, one at a time.
+        /// Latency of a random write of 4 KiB at queue depth 1.
         pub write_us: Option<f64> = figure();
-        /// A flush after each of these writes.
+        /// Latency of a flush after each of these writes.
         pub flush_us: Option<f64> = figure();
         /// Figures that the model does not meet, and why.
         pub unmet: Vec<String> = array(text().such_that(|entry| entry.contains(':'), UNMET), UNMET)
@@ -38,7 +38,7 @@ keys! {
 }
 
 fn figure() -> KeyType<'static, Option<f64>> {
-    number(0.001..=MOST).optional()
+    number(0.001..=MAX_FIGURE).optional()
 }
 
 impl Published {

@@ -50,7 +50,7 @@ pub fn load(name: &str) -> Result<(DriveSpec, String), String> {
     load_with(name, &[])
 }
 
-/// The same with other values of keys, each as [`with_value`] takes it.
+/// The same with other values for some keys, each as [`with_value`] takes it.
 ///
 /// # Errors
 /// As [`load`], and where a key cannot be set.

@@ -1,5 +1,5 @@
-//! The blocks on the platters, and what the heads do for a run that does not
-//! begin and end with one.
+//! The physical blocks on the platters, and what the heads do for a run that is not
+//! aligned to them.
 //!
 //! A disk with 512-byte sectors for the host and blocks of 4 KiB inside (512e)
 //! keeps one code for error correction a block. It can write a part of a block
@@ -8,28 +8,28 @@
 
 use super::buffer::SectorRun;
 
-/// Blocks of some sectors each.
+/// The size of physical blocks.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Blocks {
+pub(super) struct PhysicalBlocks {
     sectors: u64,
 }
 
-/// Blocks that the heads go over once.
+/// A run of blocks that the heads read or write in one pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pass {
     pub(super) run: SectorRun,
     pub(super) write: bool,
 }
 
-impl Blocks {
-    pub(super) fn new(block_bytes: u32) -> Blocks {
-        Blocks {
+impl PhysicalBlocks {
+    pub(super) fn new(block_bytes: u32) -> PhysicalBlocks {
+        PhysicalBlocks {
             sectors: (block_bytes as u64 / 512).max(1),
         }
     }
 
-    /// At least `sectors`, in whole blocks.
-    pub(super) fn at_least(&self, sectors: u64) -> u64 {
+    /// `sectors`, rounded up to whole blocks.
+    pub(super) fn round_up(&self, sectors: u64) -> u64 {
         sectors.next_multiple_of(self.sectors)
     }
 
@@ -41,8 +41,8 @@ impl Blocks {
         }
     }
 
-    /// What the heads go over, in order: for a write the first and the last
-    /// block to read, where they are written in part, and then everything.
+    /// The passes of a run, in order: for a write the reads of the first and the last
+    /// block where these are written in part, and then the whole.
     pub(super) fn passes(&self, run: SectorRun, write: bool) -> [Option<Pass>; 3] {
         let whole = self.around(run);
         let all = Pass { run: whole, write };
@@ -72,7 +72,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_write_reads_the_blocks_that_it_does_not_fill(start in 0u64..64, length in 1u64..40) {
-            let blocks = Blocks::new(4096);
+            let blocks = PhysicalBlocks::new(4096);
             let run = SectorRun { start, end: start + length };
             let in_part = |block: &u64| {
                 let filled = (block * 8..block * 8 + 8).filter(|s| (run.start..run.end).contains(s));

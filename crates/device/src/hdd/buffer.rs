@@ -18,8 +18,8 @@ impl SectorRun {
     }
 }
 
-/// Sectors that were written and are not on the platters yet: runs that
-/// neither touch nor overlap.
+/// Dirty sectors, which are not on the platters yet, as runs that neither touch nor
+/// overlap.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Dirty {
     runs: BTreeMap<u64, u64>,
@@ -74,7 +74,7 @@ impl Dirty {
         self.runs.insert(joined.start, joined.end);
     }
 
-    /// Takes a run out, wherever it is within the others.
+    /// Removes a run's sectors from all runs.
     pub(crate) fn remove(&mut self, run: SectorRun) {
         while let Some(found) = self.last_before(run.end)
             && found.end > run.start
@@ -99,7 +99,7 @@ impl Dirty {
         }
     }
 
-    /// Whether all of a run is here.
+    /// Whether all of a run is dirty.
     pub(crate) fn covers(&self, run: SectorRun) -> bool {
         self.runs
             .range(..=run.start)
@@ -108,7 +108,8 @@ impl Dirty {
     }
 }
 
-/// Runs that were read, the least recently used one replaced first.
+/// Runs of sectors that were read, in segments that are replaced least recently used
+/// first.
 #[derive(Clone, Debug)]
 pub(crate) struct Segments {
     runs: Vec<(SectorRun, u64)>,
@@ -149,7 +150,7 @@ impl Segments {
         }
     }
 
-    /// Whether all of a run is in one segment, without its being used.
+    /// Whether all of a run is in one segment, without counting as a use of it.
     pub(crate) fn holds(&self, run: SectorRun) -> bool {
         let mut held = self.runs.iter().map(|(held, _)| held);
         held.any(|held| held.start <= run.start && run.end <= held.end)
@@ -163,8 +164,8 @@ impl Segments {
         held.map(|held| held.end).fold(sector, u64::max)
     }
 
-    /// Whether a segment ends with the sector before this one, or holds both: who
-    /// reads on from here reads in sequence.
+    /// Whether a segment ends with the sector before this one, or holds both, so that a
+    /// read from here continues a sequential reader.
     pub(crate) fn ends_before(&self, sector: u64) -> bool {
         let mut held = self.runs.iter().map(|(held, _)| held);
         held.any(|held| held.start < sector && sector <= held.end)
@@ -196,15 +197,15 @@ impl Segments {
         entry.0.start = entry.0.start.max(entry.0.end.saturating_sub(room));
     }
 
-    /// Forgets what is written over.
+    /// Forgets segments that overlap a run that is overwritten.
     pub(crate) fn forget(&mut self, run: SectorRun) {
         self.runs
             .retain(|(held, _)| !run.overlaps(held.start, held.end));
     }
 }
 
-/// The weight of the last run in the average: 1 over this.
-const MEMORY: u64 = 32;
+/// The last run has the weight 1 over this in the moving average.
+const AVERAGE_OVER: u64 = 32;
 
 /// How long it would take to write out what the buffer holds.
 ///
@@ -214,7 +215,7 @@ const MEMORY: u64 = 32;
 /// write cache size in a storage device", US patent application 2016/0077974).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FlushEstimate {
-    /// What the heads have lately taken to get to a run, on average.
+    /// Moving average of the time to position the heads for a run.
     positioning_ns: u64,
     limit_ns: u64,
 }
@@ -228,13 +229,14 @@ impl FlushEstimate {
         }
     }
 
-    /// A run was written after the heads took so long to get there.
+    /// Takes the positioning time of a destaged run into the average.
     pub(super) fn reached(&mut self, positioning_ns: u64) {
-        self.positioning_ns = (self.positioning_ns * (MEMORY - 1) + positioning_ns) / MEMORY;
+        self.positioning_ns =
+            (self.positioning_ns * (AVERAGE_OVER - 1) + positioning_ns) / AVERAGE_OVER;
     }
 
-    /// Whether writing `runs`, which take `transfer_ns` under the heads, needs more
-    /// than a share of the longest time: 1 over `parts`.
+    /// Whether writing out `runs`, with transfers of `transfer_ns` in all, would take
+    /// longer than one `parts`-th of the limit.
     pub(super) fn exceeds(&self, runs: u64, transfer_ns: u64, parts: u64) -> bool {
         let needs_ns = runs
             .saturating_mul(self.positioning_ns)

@@ -1,4 +1,4 @@
-//! Where the heads are and how long they take to be elsewhere.
+//! Where the heads are, and how long seeks, rotation and transfers take.
 //!
 //! Seek times follow Ruemmler and Wilkes ("An introduction to disk drive
 //! modeling", IEEE Computer 1994): the square root of the distance while the
@@ -6,28 +6,28 @@
 
 use super::spec::{MechanicsSpec, SeekCurve};
 
-/// A place on the disk.
+/// Where a sector is on the platters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Spot {
+pub(crate) struct PhysicalAddress {
     pub(crate) cylinder: u32,
     pub(crate) head: u32,
-    /// Angle of its start as a fraction of a turn, in nanoseconds of a turn.
+    /// The angle of its start, as time since the start of a revolution.
     angle_ns: u64,
-    /// Time of one sector on that track.
+    /// Time of one sector on its track.
     sector_ps: u64,
 }
 
-/// One zone with where it starts.
+/// A zone with data, and where it starts.
 #[derive(Clone, Copy, Debug)]
-struct Band {
+struct ZoneLayout {
     first_sector: u64,
     first_cylinder: u32,
     sectors_per_track: u32,
     sector_ps: u64,
     /// Time of the spare sectors at the end of a track.
     spare_ns: u64,
-    /// By how much tracks are shifted against their neighbours, so that reading
-    /// on loses no turn: a head switch, and a seek by one cylinder.
+    /// Track skew and cylinder skew, so that reading on to the next track loses no
+    /// revolution.
     head_skew_ns: u64,
     cylinder_skew_ns: u64,
 }
@@ -35,7 +35,7 @@ struct Band {
 /// The arm, the heads and the platters.
 #[derive(Clone, Debug)]
 pub(crate) struct Mechanics {
-    bands: Vec<Band>,
+    zones: Vec<ZoneLayout>,
     heads: u32,
     turn_ns: u64,
     cylinders: u32,
@@ -49,7 +49,7 @@ pub(crate) struct Mechanics {
     head: u32,
 }
 
-/// How long it takes until a transfer is over, in its parts.
+/// The time of an access, in its parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Access {
     pub(crate) seek_ns: u64,
@@ -68,7 +68,7 @@ impl Access {
 impl Mechanics {
     pub(crate) fn new(spec: &MechanicsSpec) -> Mechanics {
         let (mut first_sector, mut first_cylinder) = (0, 0);
-        let mut bands = Vec::new();
+        let mut zones = Vec::new();
         for zone in &spec.zones {
             let begins = first_cylinder;
             first_cylinder += zone.cylinders;
@@ -84,7 +84,7 @@ impl Mechanics {
                     spec.track_seek_ns,
                 ],
             };
-            bands.push(Band {
+            zones.push(ZoneLayout {
                 first_sector,
                 first_cylinder: begins,
                 sectors_per_track: zone.sectors_per_track,
@@ -97,7 +97,7 @@ impl Mechanics {
             first_sector += tracks * zone.sectors_per_track as u64;
         }
         Mechanics {
-            bands,
+            zones,
             heads: spec.heads,
             turn_ns: spec.turn_ns,
             cylinders: first_cylinder,
@@ -112,22 +112,26 @@ impl Mechanics {
         }
     }
 
-    /// Where a sector is: cylinder after cylinder, in each head after head.
-    pub(crate) fn spot(&self, sector: u64) -> Spot {
-        let place = self.bands.partition_point(|b| b.first_sector <= sector) - 1;
-        let band = &self.bands[place];
-        let within = sector - band.first_sector;
-        let track = within / band.sectors_per_track as u64;
+    fn zone_of(&self, sector: u64) -> &ZoneLayout {
+        let after = (self.zones).partition_point(|zone| zone.first_sector <= sector);
+        &self.zones[after - 1]
+    }
+
+    /// Where a sector is: addresses run over the heads of a cylinder, then on to the next
+    /// cylinder.
+    pub(crate) fn physical_address(&self, sector: u64) -> PhysicalAddress {
+        let zone = self.zone_of(sector);
+        let within = sector - zone.first_sector;
+        let track = within / zone.sectors_per_track as u64;
         let (cylinder, head) = (track / self.heads as u64, track % self.heads as u64);
-        // Every track starts later than the one before by the time it takes to
-        // get there.
-        let skew_ns = cylinder * band.cylinder_skew_ns + (track - cylinder) * band.head_skew_ns;
-        let along_ns = within % band.sectors_per_track as u64 * band.sector_ps / 1000;
-        Spot {
-            cylinder: band.first_cylinder + cylinder as u32,
+        // Every track starts later than the one before by its skew.
+        let skew_ns = cylinder * zone.cylinder_skew_ns + (track - cylinder) * zone.head_skew_ns;
+        let along_ns = within % zone.sectors_per_track as u64 * zone.sector_ps / 1000;
+        PhysicalAddress {
+            cylinder: zone.first_cylinder + cylinder as u32,
             head: head as u32,
             angle_ns: (skew_ns + along_ns) % self.turn_ns,
-            sector_ps: band.sector_ps,
+            sector_ps: zone.sector_ps,
         }
     }
 
@@ -142,7 +146,8 @@ impl Mechanics {
         if distance == 0.0 {
             0
         } else if distance <= third {
-            // The root through one track and a third of all.
+            // The square root through the track seek and the average seek, which is over
+            // a third of all cylinders.
             let slope = (average - track) / (third.sqrt() - 1.0).max(1e-9);
             (track + slope * (distance.sqrt() - 1.0)) as u64
         } else {
@@ -152,8 +157,8 @@ impl Mechanics {
         }
     }
 
-    /// What it takes to transfer `sectors` from `sector` on, from now; the transfer does
-    /// not begin before `data_ns`, when a write's data is there.
+    /// The time to transfer `sectors` from `sector` on, from now. The transfer begins no
+    /// earlier than `data_ns`, when a write's data is there.
     pub(crate) fn access(
         &self,
         now_ns: u64,
@@ -162,10 +167,10 @@ impl Mechanics {
         write: bool,
         data_ns: u64,
     ) -> Access {
-        let spot = self.spot(sector);
-        let cylinders = spot.cylinder.abs_diff(self.cylinder);
+        let address = self.physical_address(sector);
+        let cylinders = address.cylinder.abs_diff(self.cylinder);
         let mut seek_ns = self.seek_ns(cylinders);
-        if spot.head != self.head {
+        if address.head != self.head {
             seek_ns = seek_ns.max(self.head_switch_ns);
         }
         if write && seek_ns > 0 {
@@ -173,7 +178,7 @@ impl Mechanics {
         }
         let there_ns = now_ns + seek_ns;
         let ready_ns = there_ns.max(data_ns);
-        let turned_ns = (spot.angle_ns + self.turn_ns - ready_ns % self.turn_ns) % self.turn_ns;
+        let turned_ns = (address.angle_ns + self.turn_ns - ready_ns % self.turn_ns) % self.turn_ns;
         let rotation_ns = ready_ns - there_ns + turned_ns;
         Access {
             seek_ns,
@@ -183,38 +188,38 @@ impl Mechanics {
         }
     }
 
-    /// Time that `sectors` from `sector` on take to pass under the heads, with
-    /// the steps to following tracks.
+    /// Time of a transfer of `sectors` from `sector` on, with the skews of the tracks that
+    /// it continues on.
     pub(crate) fn transfer_ns(&self, sector: u64, sectors: u64) -> u64 {
-        let spot = self.spot(sector);
-        let band = &self.bands[self.bands.partition_point(|b| b.first_sector <= sector) - 1];
-        let per_track = band.sectors_per_track as u64;
-        let first_on_track = (sector - band.first_sector) % per_track;
+        let address = self.physical_address(sector);
+        let zone = self.zone_of(sector);
+        let per_track = zone.sectors_per_track as u64;
+        let first_on_track = (sector - zone.first_sector) % per_track;
         let steps = (first_on_track + sectors.max(1) - 1) / per_track;
         let cylinder_steps = steps / self.heads as u64;
-        sectors * spot.sector_ps / 1000
-            + steps * band.spare_ns
-            + (steps - cylinder_steps) * band.head_skew_ns
-            + cylinder_steps * band.cylinder_skew_ns
+        sectors * address.sector_ps / 1000
+            + steps * zone.spare_ns
+            + (steps - cylinder_steps) * zone.head_skew_ns
+            + cylinder_steps * zone.cylinder_skew_ns
     }
 
-    /// The sector after the end of a sector's track and of `tracks` more.
+    /// The first sector behind a sector's track and the `tracks` after it.
     pub(crate) fn track_end(&self, sector: u64, tracks: u32) -> u64 {
-        let band = &self.bands[self.bands.partition_point(|b| b.first_sector <= sector) - 1];
-        let per_track = band.sectors_per_track as u64;
-        let track = (sector - band.first_sector) / per_track;
-        band.first_sector + (track + 1 + tracks as u64) * per_track
+        let zone = self.zone_of(sector);
+        let per_track = zone.sectors_per_track as u64;
+        let track = (sector - zone.first_sector) / per_track;
+        zone.first_sector + (track + 1 + tracks as u64) * per_track
     }
 
-    /// The heads are where a transfer has ended.
+    /// Puts the heads where a transfer has ended.
     pub(crate) fn move_to(&mut self, last_sector: u64) {
-        let spot = self.spot(last_sector);
-        self.cylinder = spot.cylinder;
-        self.head = spot.head;
+        let address = self.physical_address(last_sector);
+        self.cylinder = address.cylinder;
+        self.head = address.head;
     }
 
-    /// Time of a sector there.
+    /// Time of one sector on a sector's track.
     pub(crate) fn sector_ps(&self, sector: u64) -> u64 {
-        self.spot(sector).sector_ps
+        self.physical_address(sector).sector_ps
     }
 }

@@ -1,12 +1,12 @@
-//! A disk: one arm, so one thing at a time, and a buffer that hides some of it.
+//! A disk: one arm, which serves one command at a time, and a buffer.
 //!
 //! Platters hold whole physical blocks: reads take all blocks that they touch,
 //! and a write of a part of a block has to read the rest first.
 //!
 //! Commands that the buffer cannot answer queue for the arm; it takes the one
-//! that it reaches soonest (or the oldest), reads on when nothing else waits,
-//! and writes out what the buffer holds when reads leave it time, when the
-//! buffer is half full, or when a flush asks for it.
+//! that it reaches soonest (or the oldest), reads ahead when nothing else waits,
+//! and destages dirty data when reads leave it time, when the buffer is half
+//! full, or for a flush.
 
 mod blocks;
 mod buffer;
@@ -25,7 +25,7 @@ use blklab_stats::{DeviceStats, DriveTimeline, Work};
 
 use crate::spec::{Model, ModelType};
 use crate::{Command, CommandStatus, Completion, Device, Identity};
-use blocks::{Blocks, Pass};
+use blocks::{Pass, PhysicalBlocks};
 use buffer::{Dirty, FlushEstimate, SectorRun, Segments};
 use counters::Counters;
 use mechanics::Mechanics;
@@ -58,25 +58,26 @@ impl Model for HddSpec {
     }
 }
 
-/// Most that is written out of the buffer at once, so that reads get their turn.
+/// Most sectors that are destaged at once, so that reads get their turn.
 const DESTAGE_SECTORS: u64 = 1024;
 
-/// Dirty runs on either side of the arm that it chooses from: a disk's firmware
-/// does not look further either.
+/// Dirty runs on either side of the arm that are candidates for destaging, a bound on the
+/// search.
 const NEAR_RUNS: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    /// The arm is done.
-    Arm,
-    /// The arm has read so far ahead that it may turn to something else.
-    Turn,
-    /// A command has come in, with its data unless that crosses while the arm moves.
-    Arrive(u32),
-    /// The firmware is done with what it does for a command first.
-    Begin(u32),
-    /// A command's end has reached the host.
-    Leave(u32),
+    /// The arm has finished its task.
+    ArmDone,
+    /// The arm has read ahead far enough to turn to another task.
+    ReadAheadDone,
+    /// A command has arrived, with its data unless that crosses the link while the arm
+    /// moves.
+    Arrived(u32),
+    /// The firmware's overhead of a command is over.
+    Start(u32),
+    /// A command's completion has reached the host.
+    Completed(u32),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -86,12 +87,13 @@ struct ActiveCommand {
     fua: bool,
     run: SectorRun,
     arrived_ns: u64,
-    /// Since when it is carried out.
-    begun_ns: u64,
-    /// When so much of a write's data is there that the heads may begin, and when all.
+    /// When the firmware started it.
+    started_ns: u64,
+    /// Of a write past the buffer: when enough data is there for the heads to begin,
+    /// and when all of it is.
     data_ns: [u64; 2],
     status: CommandStatus,
-    /// Its number, where what happens is recorded.
+    /// Its number, where a timeline is recorded.
     number: Option<u32>,
 }
 
@@ -103,16 +105,17 @@ enum ArmTask {
     Destage(SectorRun),
 }
 
-/// Reading on after a read, until something else wants the arm.
+/// Reading on after a read, until another task needs the arm.
 #[derive(Clone, Copy, Debug)]
 struct ReadAhead {
+    /// The sectors to read.
     from: u64,
-    since_ns: u64,
     until: u64,
-    /// The heads read on up to here whatever else waits.
-    at_least_until: u64,
-    /// An event tells when they are there.
-    is_awaited: bool,
+    since_ns: u64,
+    /// Up to here the heads read on even if other tasks wait.
+    min_until: u64,
+    /// [`Event::ReadAheadDone`] is scheduled.
+    has_event: bool,
 }
 
 /// A disk.
@@ -120,27 +123,29 @@ struct ReadAhead {
 pub struct Hdd {
     spec: HddSpec,
     mechanics: Mechanics,
-    blocks: Blocks,
+    blocks: PhysicalBlocks,
+    /// By time, then by when they were scheduled.
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
-    order: u64,
+    events_scheduled: u64,
     commands: Vec<ActiveCommand>,
     free: Vec<u32>,
-    link_ns: u64,
-    /// Whether the command that ended last was a write.
+    /// When the link is free.
+    link_free_ns: u64,
+    /// Whether the command that completed last was a write.
     after_write: bool,
     /// Commands that need the arm.
     queue: Vec<u32>,
-    work: Option<ArmTask>,
-    /// Where the arm will be after it.
+    arm_task: Option<ArmTask>,
+    /// Where the arm will be after its task.
     arm_sector: u64,
-    ahead: Option<ReadAhead>,
-    /// Up to where it reads on after the work whatever else waits.
-    at_least_until: u64,
+    read_ahead: Option<ReadAhead>,
+    /// [`ReadAhead::min_until`] of the read-ahead that follows the arm's task.
+    min_read_ahead_until: u64,
     segments: Segments,
     dirty: Dirty,
     flush_estimate: FlushEstimate,
-    /// Writes that wait for room in the buffer.
-    stalled: VecDeque<u32>,
+    /// Writes that wait for room in the buffer, oldest first.
+    waiting_writes: VecDeque<u32>,
     /// Flushes, oldest first; they wait until the buffer holds no dirty data.
     flushes: VecDeque<u32>,
     stats: DeviceStats,
@@ -153,22 +158,22 @@ impl Hdd {
     pub fn new(spec: HddSpec) -> Hdd {
         Hdd {
             mechanics: Mechanics::new(&spec.mechanics),
-            blocks: Blocks::new(spec.identity.physical_block_bytes),
+            blocks: PhysicalBlocks::new(spec.identity.physical_block_bytes),
             events: BinaryHeap::new(),
-            order: 0,
+            events_scheduled: 0,
             commands: Vec::new(),
             free: Vec::new(),
-            link_ns: 0,
+            link_free_ns: 0,
             after_write: false,
             queue: Vec::new(),
-            work: None,
+            arm_task: None,
             arm_sector: 0,
-            ahead: None,
-            at_least_until: 0,
+            read_ahead: None,
+            min_read_ahead_until: 0,
             segments: Segments::new(spec.cache.segments, spec.cache.sectors / 2),
             dirty: Dirty::default(),
             flush_estimate: FlushEstimate::new(&spec),
-            stalled: VecDeque::new(),
+            waiting_writes: VecDeque::new(),
             flushes: VecDeque::new(),
             stats: DeviceStats::default(),
             counters: Counters::default(),
@@ -178,19 +183,20 @@ impl Hdd {
     }
 
     fn schedule(&mut self, at_ns: u64, event: Event) {
-        self.order += 1;
-        self.events.push(Reverse((at_ns, self.order, event)));
+        self.events_scheduled += 1;
+        self.events
+            .push(Reverse((at_ns, self.events_scheduled, event)));
     }
 
-    fn arrive(&mut self, now_ns: u64, index: u32) {
+    fn arrived(&mut self, now_ns: u64, index: u32) {
         match self.overhead_ns(now_ns, index) {
-            0 => self.begin(now_ns, index),
-            overhead_ns => self.schedule(now_ns + overhead_ns, Event::Begin(index)),
+            0 => self.start(now_ns, index),
+            overhead_ns => self.schedule(now_ns + overhead_ns, Event::Start(index)),
         }
     }
 
-    fn begin(&mut self, now_ns: u64, index: u32) {
-        self.commands[index as usize].begun_ns = now_ns;
+    fn start(&mut self, now_ns: u64, index: u32) {
+        self.commands[index as usize].started_ns = now_ns;
         let command = self.commands[index as usize];
         match command.op {
             _ if command.status != CommandStatus::Ok => self.finish(now_ns, index),
@@ -200,19 +206,19 @@ impl Hdd {
                 self.end_flushes(now_ns);
             }
             Op::Write | Op::WriteZeroes => self.start_write(now_ns, index),
-            // A disk has nothing to discard.
+            // A discard changes nothing on a disk.
             Op::Discard => self.finish(now_ns, index),
         }
-        self.use_arm(now_ns);
+        self.start_arm(now_ns);
     }
 
     fn start_read(&mut self, now_ns: u64, index: u32) {
         let run = self.commands[index as usize].run;
         self.note_read_ahead(now_ns);
-        let read = self.segments.hit(run);
-        if read || self.dirty.covers(run) {
+        let was_read = self.segments.hit(run);
+        if was_read || self.dirty.covers(run) {
             self.stats.cache_read_hits += 1;
-            if read {
+            if was_read {
                 self.read_on(now_ns, run);
             }
             return self.finish(now_ns, index);
@@ -223,11 +229,12 @@ impl Hdd {
     fn start_write(&mut self, now_ns: u64, index: u32) {
         let command = self.commands[index as usize];
         self.note_read_ahead(now_ns);
-        // Reading on would bring what is written over back into the buffer.
-        self.ahead = (self.ahead).filter(|ahead| !command.run.overlaps(ahead.from, ahead.until));
+        // The read-ahead would bring the overwritten data back into the buffer.
+        self.read_ahead =
+            (self.read_ahead).filter(|ahead| !command.run.overlaps(ahead.from, ahead.until));
         self.segments.forget(command.run);
         if !self.spec.cache.write_back || command.fua {
-            // What it overwrites in the buffer must not be written after it.
+            // Overwritten data in the buffer must not reach the platters after it.
             self.dirty.remove(command.run);
             if let Some(recorder) = &mut self.recorder {
                 recorder.forget(command.run);
@@ -236,20 +243,20 @@ impl Hdd {
             self.queue.push(index);
             return;
         }
-        self.stalled.push_back(index);
+        self.waiting_writes.push_back(index);
         self.counters.done.writes_buffered += 1;
         self.admit(now_ns);
-        self.counters.done.writes_waited += !self.stalled.is_empty() as u64;
+        self.counters.done.writes_waited += !self.waiting_writes.is_empty() as u64;
     }
 
-    /// Takes waiting writes into the buffer as long as there is room.
+    /// Admits waiting writes to the buffer as long as there is room.
     fn admit(&mut self, now_ns: u64) {
-        while let Some(&index) = self.stalled.front() {
+        while let Some(&index) = self.waiting_writes.front() {
             let ActiveCommand { run, number, .. } = self.commands[index as usize];
             if self.is_filled(run.end - run.start, 1) && !self.dirty.is_empty() {
                 return;
             }
-            self.stalled.pop_front();
+            self.waiting_writes.pop_front();
             self.dirty.add(run);
             if let (Some(recorder), Some(number)) = (&mut self.recorder, number) {
                 recorder.wrote(run, number);
@@ -258,9 +265,8 @@ impl Hdd {
         }
     }
 
-    /// Whether the buffer with a run of `more` sectors added is filled to more than 1
-    /// over `parts` of what it may hold: half of it is for writes, and
-    /// they must be written out in time.
+    /// Whether dirty data with a run of `more` sectors added exceeds one `parts`-th of what
+    /// the buffer may hold of it: half its size, and no more than can be flushed in time.
     fn is_filled(&self, more: u64, parts: u64) -> bool {
         let sectors = self.dirty.sectors() + more;
         let runs = self.dirty.runs() + (more > 0) as u64;
@@ -269,13 +275,13 @@ impl Hdd {
             || self.flush_estimate.exceeds(runs, transfer_ns, parts)
     }
 
-    /// Writes that are in the buffer and whose end has not reached the host.
+    /// Writes that are in the buffer and whose completion has not reached the host.
     fn unanswered_writes(&self) -> Vec<SectorRun> {
         let leaving = self
             .events
             .iter()
             .filter_map(|Reverse((_, _, event))| match event {
-                Event::Leave(index) => Some(self.commands[*index as usize]),
+                Event::Completed(index) => Some(self.commands[*index as usize]),
                 _ => None,
             });
         leaving
@@ -285,7 +291,7 @@ impl Hdd {
     }
 
     fn end_flushes(&mut self, now_ns: u64) {
-        if self.dirty.is_empty() && !matches!(self.work, Some(ArmTask::Destage(_))) {
+        if self.dirty.is_empty() && !matches!(self.arm_task, Some(ArmTask::Destage(_))) {
             while let Some(flush) = self.flushes.pop_front() {
                 self.counters.done.flushes += 1;
                 self.counters.done.flush_ns += now_ns - self.commands[flush as usize].arrived_ns;
@@ -294,13 +300,13 @@ impl Hdd {
         }
     }
 
-    /// Puts what was read ahead so far into the buffer; that is how far the heads are.
+    /// Puts what was read ahead so far into the buffer, and the heads where it ends.
     fn note_read_ahead(&mut self, now_ns: u64) {
-        let Some(ahead) = self.ahead else { return };
+        let Some(ahead) = self.read_ahead else { return };
         let read = self.sectors_read_ahead(now_ns, &ahead);
         if read > 0 {
             let end = ahead.from + read;
-            // A segment forgets the start of a long run.
+            // A segment keeps only the end of a long run.
             let start = ahead
                 .from
                 .max(end.saturating_sub(self.segments.sectors_each()));
@@ -314,7 +320,7 @@ impl Hdd {
         let sector_ps = self.mechanics.sector_ps(ahead.from).max(1);
         let passed = u128::from(elapsed_ns) * 1000 / u128::from(sector_ps);
         let most = passed.min(u128::from(ahead.until - ahead.from)) as u64;
-        // Steps to following tracks take their time, too.
+        // Head switches and track seeks on the way take time, too.
         let takes_ns = self.mechanics.transfer_ns(ahead.from, most).max(1);
         match takes_ns > elapsed_ns {
             true => (most as u128 * elapsed_ns as u128 / takes_ns as u128) as u64,
@@ -322,10 +328,10 @@ impl Hdd {
         }
     }
 
-    /// How far the heads read on after a run: to the end of a block.
+    /// Up to which sector the heads read on after a run, in whole physical blocks.
     fn read_ahead_until(&self, run: SectorRun) -> u64 {
         let end = self.blocks.around(run).end;
-        let distance = self.blocks.at_least(self.spec.cache.read_ahead_sectors);
+        let distance = self.blocks.round_up(self.spec.cache.read_ahead_sectors);
         let until = (end + distance).min(self.spec.identity.capacity_sectors.max(end));
         match self.spec.cache.read_ahead_tracks {
             Some(tracks) => until.min(self.mechanics.track_end(end - 1, tracks)),
@@ -333,7 +339,7 @@ impl Hdd {
         }
     }
 
-    /// Ends the queued reads that want what another one has brought.
+    /// Ends the queued reads whose data another read has brought into the buffer.
     fn answer_queued(&mut self, now_ns: u64) {
         let mut queue = std::mem::take(&mut self.queue);
         queue.retain(|&index| {
@@ -348,39 +354,40 @@ impl Hdd {
         self.queue = queue;
     }
 
-    /// A reader has found a run in what was read ahead: the idle heads read on,
-    /// so that they stay ahead of it. Once they have stopped they wait until
-    /// half of it is used up, since going back to where they were costs a wait
-    /// for rotation.
+    /// Extends the read-ahead after a reader has found a run in it, so that the idle heads
+    /// stay ahead of the reader. Once they have stopped they wait until half of the
+    /// read-ahead is used, since resuming costs a wait for rotation.
     fn read_on(&mut self, now_ns: u64, run: SectorRun) {
-        let Some(ahead) = self.ahead else { return };
+        let Some(ahead) = self.read_ahead else { return };
         let until = self.read_ahead_until(run);
         if until <= ahead.until || run.end > ahead.until {
             return;
         }
         let read = self.sectors_read_ahead(now_ns, &ahead);
         if ahead.from + read < ahead.until {
-            self.ahead = Some(ReadAhead { until, ..ahead });
+            self.read_ahead = Some(ReadAhead { until, ..ahead });
         } else if run.end + self.spec.cache.read_ahead_sectors / 2 >= ahead.until {
             self.mechanics.move_to(ahead.until - 1);
             let access = self.mechanics.access(now_ns, ahead.until, 1, false, 0);
-            self.ahead = Some(ReadAhead {
+            self.read_ahead = Some(ReadAhead {
                 from: ahead.until,
                 since_ns: now_ns + access.positioning_ns(),
                 until,
-                at_least_until: ahead.until,
-                is_awaited: false,
+                min_until: ahead.until,
+                has_event: false,
             });
         }
     }
 
-    /// Up to where the heads read on after a read whatever else waits: once they
-    /// have come to a sequential reader, far enough that the way was worth it.
-    /// Its further reads do not extend that.
-    fn reads_on_at_least_until(&self, now_ns: u64, run: SectorRun) -> u64 {
-        let streams = self.streams(now_ns, self.not_in_buffer(run)).is_some();
-        match self.ahead {
-            Some(ahead) if streams => ahead.at_least_until,
+    /// Up to where the heads read on after a read even if other tasks wait: for a
+    /// sequential reader that they have just moved to, the least read-ahead, which its
+    /// further reads do not extend.
+    fn min_read_ahead_sector(&self, now_ns: u64, run: SectorRun) -> u64 {
+        let is_read_ahead = self
+            .read_ahead_end_ns(now_ns, self.not_in_buffer(run))
+            .is_some();
+        match self.read_ahead {
+            Some(ahead) if is_read_ahead => ahead.min_until,
             _ if self.segments.ends_before(run.start) => (run.end
                 + self.spec.cache.read_ahead_min_sectors)
                 .min(self.spec.identity.capacity_sectors),
@@ -388,104 +395,104 @@ impl Hdd {
         }
     }
 
-    /// When the heads will have read as far ahead as they do whatever else
-    /// waits; `None` where they have.
-    fn reads_ahead_until_ns(&self, now_ns: u64) -> Option<u64> {
-        let ahead = self.ahead?;
-        let sectors = ahead.at_least_until.checked_sub(ahead.from)?;
+    /// When the heads will have read ahead the least that they do even if other tasks
+    /// wait; `None` where they have.
+    fn min_read_ahead_end_ns(&self, now_ns: u64) -> Option<u64> {
+        let ahead = self.read_ahead?;
+        let sectors = ahead.min_until.checked_sub(ahead.from)?;
         let end_ns = ahead.since_ns + self.mechanics.transfer_ns(ahead.from, sectors);
         (sectors > 0 && end_ns > now_ns).then_some(end_ns)
     }
 
-    /// Schedules the arm's next task for when it has read ahead far enough.
+    /// Schedules the choice of the arm's next task for when it has read ahead far enough.
     fn await_read_ahead(&mut self, now_ns: u64) {
         if self.queue.is_empty() && self.dirty.is_empty() {
             return;
         }
-        let end_ns = self.reads_ahead_until_ns(now_ns);
-        if let (Some(end_ns), Some(ahead)) = (end_ns, &mut self.ahead)
-            && !ahead.is_awaited
+        let end_ns = self.min_read_ahead_end_ns(now_ns);
+        if let (Some(end_ns), Some(ahead)) = (end_ns, &mut self.read_ahead)
+            && !ahead.has_event
         {
-            ahead.is_awaited = true;
-            self.schedule(end_ns, Event::Turn);
+            ahead.has_event = true;
+            self.schedule(end_ns, Event::ReadAheadDone);
         }
     }
 
-    /// Gives the idle arm its next work.
-    fn use_arm(&mut self, now_ns: u64) {
-        if self.work.is_some() {
+    /// Gives the idle arm its next task.
+    fn start_arm(&mut self, now_ns: u64) {
+        if self.arm_task.is_some() {
             return;
         }
         self.note_read_ahead(now_ns);
-        let Some(work) = self.choose(now_ns) else {
+        let Some(task) = self.choose(now_ns) else {
             return self.await_read_ahead(now_ns);
         };
-        let (run, write) = match work {
+        let (run, write) = match task {
             ArmTask::Read(index) => (self.commands[index as usize].run, false),
             ArmTask::Write(index) => (self.commands[index as usize].run, true),
             ArmTask::Destage(run) => (run, true),
         };
-        if let ArmTask::Read(index) | ArmTask::Write(index) = work {
+        if let ArmTask::Read(index) | ArmTask::Write(index) = task {
             self.queue.retain(|queued| *queued != index);
         }
-        if let ArmTask::Destage(run) = work {
+        if let ArmTask::Destage(run) = task {
             self.dirty.remove(run);
             self.counters.done.destages += 1;
             self.counters.done.sectors_destaged += run.end - run.start;
         }
-        self.record_work(work);
-        self.at_least_until = match write {
+        self.record_task(task);
+        self.min_read_ahead_until = match write {
             true => 0,
-            false => self.reads_on_at_least_until(now_ns, run),
+            false => self.min_read_ahead_sector(now_ns, run),
         };
-        let data_ns = match work {
+        let data_ns = match task {
             ArmTask::Write(index) => self.may_write_from_ns(index),
             _ => 0,
         };
-        let done_ns = self.reach(now_ns, run, write, data_ns);
-        if let ArmTask::Destage(run) = work {
+        let done_ns = self.serve(now_ns, run, write, data_ns);
+        if let ArmTask::Destage(run) = task {
             let transfer_ns = self.mechanics.transfer_ns(run.start, run.end - run.start);
             let took_ns = done_ns - now_ns;
             self.flush_estimate
                 .reached(took_ns.saturating_sub(transfer_ns));
         }
-        self.ahead = None;
+        self.read_ahead = None;
         self.arm_sector = run.end;
         match write {
             true => self.counters.done.writes += 1,
             false => self.counters.done.reads += 1,
         }
-        self.work = Some(work);
-        self.schedule(done_ns, Event::Arm);
+        self.arm_task = Some(task);
+        self.schedule(done_ns, Event::ArmDone);
     }
 
-    /// Tells the recorder what the arm begins with.
-    fn record_work(&mut self, work: ArmTask) {
+    /// Tells the recorder which commands the arm's next task serves.
+    fn record_task(&mut self, task: ArmTask) {
         let Some(recorder) = &mut self.recorder else {
             return;
         };
-        match work {
+        match task {
             ArmTask::Read(index) | ArmTask::Write(index) => {
                 if let Some(number) = self.commands[index as usize].number {
                     recorder.serves(number);
                 }
             }
-            ArmTask::Destage(run) => recorder.empties(run),
+            ArmTask::Destage(run) => recorder.destages(run),
         }
     }
 
-    /// When a run will have passed under the heads, which are then at its end; what is
-    /// written of it is there at `data_ns`.
-    fn reach(&mut self, now_ns: u64, run: SectorRun, write: bool, data_ns: u64) -> u64 {
+    /// Moves the heads over a run, of which a write's data is there at `data_ns`. Returns
+    /// when they are at its end.
+    fn serve(&mut self, now_ns: u64, run: SectorRun, write: bool, data_ns: u64) -> u64 {
         let run = match write {
             true => run,
             false => self.not_in_buffer(run),
         };
-        if !write && let Some(end_ns) = self.streams(now_ns, run) {
+        if !write && let Some(end_ns) = self.read_ahead_end_ns(now_ns, run) {
             if let Some(recorder) = &mut self.recorder {
                 recorder.arm(now_ns, &[(Work::Transfer, end_ns - now_ns)]);
             }
-            self.counters.stream(now_ns, run, end_ns - now_ns);
+            self.counters.read_ahead_hit(now_ns, run, end_ns - now_ns);
             self.mechanics.move_to(run.end - 1);
             return end_ns;
         }
@@ -497,7 +504,7 @@ impl Hdd {
         at_ns
     }
 
-    /// Moves the heads to some blocks and over them; when that is done.
+    /// Moves the heads to a run of blocks and over it. Returns when that is done.
     fn pass(&mut self, now_ns: u64, pass: Pass, data_ns: u64) -> u64 {
         let run = pass.run;
         let data_ns = if pass.write { data_ns } else { 0 };
@@ -519,8 +526,8 @@ impl Hdd {
         now_ns + access.positioning_ns() + access.transfer_ns
     }
 
-    /// The blocks that are to be read for a run that is not all in the buffer:
-    /// those at its begin that are there are not read again.
+    /// The blocks to read for a run that is not all in the buffer: without those at its
+    /// start that are there.
     fn not_in_buffer(&self, run: SectorRun) -> SectorRun {
         let held = self.segments.held_until(run.start).min(run.end - 1);
         let start = run
@@ -529,13 +536,12 @@ impl Hdd {
         self.blocks.around(SectorRun { start, ..run })
     }
 
-    /// Where reading ahead is about to come to some blocks, when it will be
-    /// through.
-    fn streams(&self, now_ns: u64, run: SectorRun) -> Option<u64> {
-        let ahead = self.ahead?;
+    /// When the read-ahead will have read some blocks; `None` where it is not about to.
+    fn read_ahead_end_ns(&self, now_ns: u64, run: SectorRun) -> Option<u64> {
+        let ahead = self.read_ahead?;
         let read = self.sectors_read_ahead(now_ns, &ahead);
         let at = ahead.from + read;
-        // A gap that takes more than a turn is passed sooner by a seek.
+        // A seek passes a gap of more than a revolution sooner.
         let gap = run.start.saturating_sub(at);
         let in_reach = run.start >= ahead.from
             && gap <= self.spec.cache.read_ahead_sectors
@@ -547,12 +553,12 @@ impl Hdd {
         Some(end_ns.max(now_ns))
     }
 
-    /// What the arm does next: the queued command or dirty run that it reaches
-    /// soonest, dirty runs only when nothing is queued, the buffer is half full
-    /// or somebody waits for them; `None` too while it reads on for a sequential
-    /// reader and nothing queued is on its way.
+    /// The arm's next task: the queued command or dirty run that it reaches soonest, dirty
+    /// runs only when nothing is queued, the buffer is half full, or a write or flush
+    /// waits for them. `None` also while it reads on for a sequential reader, unless a
+    /// queued read is in its way.
     fn choose(&self, now_ns: u64) -> Option<ArmTask> {
-        let work_of = |index: u32| match self.commands[index as usize].op {
+        let task_of = |index: u32| match self.commands[index as usize].op {
             Op::Read => ArmTask::Read(index),
             _ => ArmTask::Write(index),
         };
@@ -566,32 +572,32 @@ impl Hdd {
             let waited_ns = now_ns - self.commands[*index as usize].arrived_ns;
             !in_order && waited_ns > self.spec.controller.patience_ns
         };
-        // A write that waits for room, or a flush, which both end by what is written out.
-        let held_up = [self.stalled.front(), self.flushes.front()].into_iter();
+        // A write that waits for room, or a flush: destaging ends both.
+        let held_up = [self.waiting_writes.front(), self.flushes.front()].into_iter();
         let held_up = held_up.flatten().find(|index| is_overdue(index)).copied();
         let arrived_ns = |index: u32| self.commands[index as usize].arrived_ns;
         let is_older = |index: &u32| held_up.is_none_or(|h| arrived_ns(*index) < arrived_ns(h));
         if let Some(index) = oldest.filter(is_overdue).filter(is_older) {
-            return Some(work_of(index));
+            return Some(task_of(index));
         }
         if held_up.is_some()
             && let Some((_, destage)) = self.nearest_destage(now_ns)
         {
             return Some(destage);
         }
-        let reads_on = self.reads_ahead_until_ns(now_ns).is_some();
+        let reads_on = self.min_read_ahead_end_ns(now_ns).is_some();
         let is_on_the_way = |index: u32| {
             let command = &self.commands[index as usize];
             let run = self.not_in_buffer(command.run);
-            command.op == Op::Read && self.streams(now_ns, run).is_some()
+            command.op == Op::Read && self.read_ahead_end_ns(now_ns, run).is_some()
         };
         let must_destage =
-            self.is_filled(0, 2) || !self.stalled.is_empty() || !self.flushes.is_empty();
+            self.is_filled(0, 2) || !self.waiting_writes.is_empty() || !self.flushes.is_empty();
         if let Some(index) = oldest
             && in_order
             && !must_destage
         {
-            return (!reads_on || is_on_the_way(index)).then(|| work_of(index));
+            return (!reads_on || is_on_the_way(index)).then(|| task_of(index));
         }
         let candidates = self.queue.iter();
         let candidates = candidates
@@ -600,38 +606,44 @@ impl Hdd {
         let queued = candidates.map(|index| {
             let command = &self.commands[*index as usize];
             let write = command.op != Op::Read;
-            (self.cost_ns(now_ns, command.run, write), work_of(*index))
+            (
+                self.positioning_ns(now_ns, command.run, write),
+                task_of(*index),
+            )
         });
         let destages = !reads_on && (must_destage || self.queue.is_empty());
         let destage = destages.then(|| self.nearest_destage(now_ns)).flatten();
         queued
             .chain(destage)
-            .min_by_key(|(cost_ns, _)| *cost_ns)
-            .map(|(_, work)| work)
+            .min_by_key(|(positioning_ns, _)| *positioning_ns)
+            .map(|(_, task)| task)
     }
 
     /// The dirty run that the arm reaches soonest, and how soon.
     fn nearest_destage(&self, now_ns: u64) -> Option<(u64, ArmTask)> {
         let near = self.dirty.runs_near(self.arm_sector, NEAR_RUNS);
         let reached = near.map(|run| {
-            // Cut between blocks.
-            let most = self.blocks.around(run).start + self.blocks.at_least(DESTAGE_SECTORS);
+            // Split at a block boundary.
+            let most = self.blocks.around(run).start + self.blocks.round_up(DESTAGE_SECTORS);
             let part = SectorRun {
                 start: run.start,
                 end: run.end.min(most),
             };
-            (self.cost_ns(now_ns, part, true), ArmTask::Destage(part))
+            (
+                self.positioning_ns(now_ns, part, true),
+                ArmTask::Destage(part),
+            )
         });
-        reached.min_by_key(|(cost_ns, _)| *cost_ns)
+        reached.min_by_key(|(positioning_ns, _)| *positioning_ns)
     }
 
     /// How long until a run's first sector is under the heads.
-    fn cost_ns(&self, now_ns: u64, run: SectorRun, write: bool) -> u64 {
+    fn positioning_ns(&self, now_ns: u64, run: SectorRun, write: bool) -> u64 {
         let run = match write {
             true => run,
             false => self.not_in_buffer(run),
         };
-        match self.streams(now_ns, run) {
+        match self.read_ahead_end_ns(now_ns, run) {
             Some(end_ns) if !write => {
                 let transfer_ns = self.mechanics.transfer_ns(run.start, run.end - run.start);
                 (end_ns - now_ns).saturating_sub(transfer_ns)
@@ -648,17 +660,17 @@ impl Hdd {
     }
 
     fn arm_done(&mut self, now_ns: u64) {
-        self.counters.book(now_ns);
-        match self.work.take() {
+        self.counters.count_time(now_ns);
+        match self.arm_task.take() {
             Some(ArmTask::Read(index)) => {
                 let run = self.blocks.around(self.commands[index as usize].run);
                 self.segments.keep(run);
-                self.ahead = Some(ReadAhead {
+                self.read_ahead = Some(ReadAhead {
                     from: run.end,
                     since_ns: now_ns,
                     until: self.read_ahead_until(run),
-                    at_least_until: self.at_least_until,
-                    is_awaited: false,
+                    min_until: self.min_read_ahead_until,
+                    has_event: false,
                 });
                 self.finish_read(now_ns, index);
                 self.answer_queued(now_ns);
@@ -670,7 +682,7 @@ impl Hdd {
             }
             None => {}
         }
-        self.use_arm(now_ns);
+        self.start_arm(now_ns);
     }
 }
 
@@ -692,7 +704,7 @@ impl Device for Hdd {
                 end: start.saturating_add(command.sectors as u64),
             },
             arrived_ns: now.0,
-            begun_ns: now.0,
+            started_ns: now.0,
             data_ns: [0; 2],
             status: match fits {
                 true => CommandStatus::Ok,
@@ -720,7 +732,7 @@ impl Device for Hdd {
         };
         self.schedule(
             arrived_ns + self.spec.controller.command_ns,
-            Event::Arrive(index),
+            Event::Arrived(index),
         );
     }
 
@@ -737,11 +749,11 @@ impl Device for Hdd {
             }
             self.events.pop();
             match event {
-                Event::Arm => self.arm_done(at_ns),
-                Event::Turn => self.use_arm(at_ns),
-                Event::Arrive(index) => self.arrive(at_ns, index),
-                Event::Begin(index) => self.begin(at_ns, index),
-                Event::Leave(index) => {
+                Event::ArmDone => self.arm_done(at_ns),
+                Event::ReadAheadDone => self.start_arm(at_ns),
+                Event::Arrived(index) => self.arrived(at_ns, index),
+                Event::Start(index) => self.start(at_ns, index),
+                Event::Completed(index) => {
                     let command = &self.commands[index as usize];
                     self.after_write = command.op == Op::Write;
                     done.push(Completion {
@@ -755,11 +767,11 @@ impl Device for Hdd {
         }
     }
 
-    /// The buffer is lost. How long the platters take to come up to speed is
-    /// not known from a description: the disk is ready at once.
+    /// The buffer is lost. A description does not say how long the platters take to spin
+    /// up, so the disk is ready at once.
     fn power_loss(&mut self, now: Nanos) -> Nanos {
         self.stats.power_losses += 1;
-        if let Some(ArmTask::Destage(run)) = self.work {
+        if let Some(ArmTask::Destage(run)) = self.arm_task {
             self.dirty.add(run);
         }
         self.stats.power_loss_sectors += self.dirty.sectors();
@@ -771,17 +783,17 @@ impl Device for Hdd {
         self.commands.clear();
         self.free.clear();
         self.queue.clear();
-        self.work = None;
+        self.arm_task = None;
         self.counters.stop(now.0);
-        self.ahead = None;
+        self.read_ahead = None;
         self.segments = Segments::new(self.spec.cache.segments, self.spec.cache.sectors / 2);
         self.dirty = Dirty::default();
         if let Some(recorder) = &mut self.recorder {
             recorder.forget_all();
         }
-        self.stalled.clear();
+        self.waiting_writes.clear();
         self.flushes.clear();
-        self.link_ns = now.0;
+        self.link_free_ns = now.0;
         now
     }
 

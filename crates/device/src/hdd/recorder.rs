@@ -1,17 +1,17 @@
-//! Writes down what the arm does, where somebody asked for it.
+//! Records what the arm does, where a timeline is asked for.
 
 use blklab_stats::{Activity, Cause, DrivePart, DriveTimeline, Work};
 
 use super::buffer::SectorRun;
 
-/// What was seen and not taken yet.
+/// What was recorded and not taken yet.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Recorder {
-    seen: DriveTimeline,
+    recorded: DriveTimeline,
     next_command: u32,
-    /// Whose data is in the buffer and not on the platters yet.
+    /// Dirty runs in the buffer and the commands that wrote them.
     written: Vec<(SectorRun, u32)>,
-    /// The commands that the arm works for.
+    /// The commands that the arm's task serves.
     served: Vec<u32>,
 }
 
@@ -27,25 +27,25 @@ impl Recorder {
         self.written.push((run, command));
     }
 
-    /// Data in the buffer will not be written from there.
+    /// Dirty data of a run was overwritten or destaged.
     pub(super) fn forget(&mut self, run: SectorRun) {
         let within = |of: &SectorRun| run.start <= of.start && of.end <= run.end;
         self.written.retain(|(of, _)| !within(of));
     }
 
-    /// Nothing in the buffer will be written.
+    /// All dirty data was lost.
     pub(super) fn forget_all(&mut self) {
         self.written.clear();
     }
 
-    /// What the arm does next is for a command.
+    /// The arm's next task is for a command.
     pub(super) fn serves(&mut self, command: u32) {
         self.served.clear();
         self.served.push(command);
     }
 
-    /// What the arm does next empties the buffer of a run.
-    pub(super) fn empties(&mut self, run: SectorRun) {
+    /// The arm's next task destages a run.
+    pub(super) fn destages(&mut self, run: SectorRun) {
         let overlap = |of: &SectorRun| of.start < run.end && run.start < of.end;
         let written = self.written.iter().filter(|(of, _)| overlap(of));
         self.served.clear();
@@ -53,13 +53,14 @@ impl Recorder {
         self.forget(run);
     }
 
-    /// The arm does one thing after the other, each for so long.
+    /// Records what the arm does from now on, one activity after the other with its
+    /// length.
     pub(super) fn arm(&mut self, now_ns: u64, steps: &[(Work, u64)]) {
         let mut start_ns = now_ns;
         for &(work, ns) in steps.iter().filter(|(_, ns)| *ns > 0) {
-            let first_command = self.seen.commands.len() as u32;
-            self.seen.commands.extend_from_slice(&self.served);
-            self.seen.activities.push(Activity {
+            let first_command = self.recorded.commands.len() as u32;
+            self.recorded.commands.extend_from_slice(&self.served);
+            self.recorded.activities.push(Activity {
                 part: 0,
                 work,
                 cause: Cause::Host,
@@ -72,7 +73,7 @@ impl Recorder {
         }
     }
 
-    /// Moves what was seen to the end of `out`.
+    /// Moves what was recorded to the end of `out`.
     pub(super) fn take(&mut self, out: &mut DriveTimeline) {
         if out.parts.is_empty() {
             out.parts.push(DrivePart {
@@ -80,6 +81,6 @@ impl Recorder {
                 within: None,
             });
         }
-        out.append(&mut self.seen);
+        out.append(&mut self.recorded);
     }
 }

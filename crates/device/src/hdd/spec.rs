@@ -1,4 +1,4 @@
-//! What a disk is made of, read from its description and checked.
+//! The description of a disk, read and checked.
 
 use blklab_description::{
     KeyType, ReadError, Table, array, flag, keys, nanos, number, whole, word,
@@ -15,11 +15,11 @@ const MAX_US: f64 = 1_000_000.0;
 pub struct HddSpec {
     /// What the host sees.
     pub identity: Identity,
-    /// The cable.
+    /// The link to the host.
     pub link: LinkSpec,
-    /// The firmware.
+    /// The firmware's time and scheduling.
     pub controller: ControllerSpec,
-    /// What the firmware takes by kind of command.
+    /// The firmware's overheads by kind of command.
     pub overheads: OverheadsSpec,
     /// The arm, the heads and the platters.
     pub mechanics: MechanicsSpec,
@@ -28,23 +28,23 @@ pub struct HddSpec {
 }
 
 keys! {
-    /// The cable between host and disk.
+    /// The link between host and disk.
     #[derive(Clone, Copy, Debug)]
     pub struct LinkSpec(table) {
-        /// Its rate.
+        /// Its bandwidth.
         ///
         /// Here the time of a byte, in picoseconds.
         pub byte_ps: u64 as "bandwidth_mb_s" = number(1.0..=1e6).map(byte_ps);
         /// From the host's doorbell to the command in the disk.
         pub submit_ns: u64 as "submit_us" = number(0.0..=MAX_US).map(nanos);
-        /// From the last byte to the host's notice of the end.
-        // No command ends when it begins: time would stand still.
+        /// From the last byte to the completion at the host.
+        // Commands that take no time would let a job submit without end at one moment.
         pub complete_ns: u64 as "complete_us" = number(0.0..=MAX_US).map(|us| nanos(us).max(1));
-        /// The share of a read that has come off the platters when its data starts to
-        /// cross, while the heads are still at the rest; without it, all of it.
+        /// The share of a read that is off the platters when its transfer to the host starts,
+        /// while the heads read the rest; without it, the transfer follows the read.
         pub read_watermark: Option<f64> = number(0.0..=1.0).optional();
-        /// The share of a write past the buffer that has crossed when the heads may
-        /// begin with it: the arm moves meanwhile. Without it the arm waits for all of it.
+        /// The share of a write past the buffer that has to be transferred before the heads
+        /// may begin to write; the arm moves meanwhile. Without it the arm waits for all.
         pub write_watermark: Option<f64> = number(0.0..=1.0).optional();
     }
 }
@@ -63,11 +63,11 @@ keys! {
     /// The firmware's own time and its order of work.
     #[derive(Clone, Copy, Debug)]
     pub struct ControllerSpec(table) {
-        /// The firmware's own time for a command.
+        /// The firmware's time for a command.
         pub command_ns: u64 as "command_us" = number(0.0..=MAX_US).map(nanos);
-        /// Which of the queued commands is next.
+        /// Which of the queued commands is served next.
         pub scheduling: DiskScheduling = word();
-        /// A command that has waited this long is next whatever it costs.
+        /// A command that has waited this long is served next, wherever it is.
         pub patience_ns: u64 as "patience_us" = patience(scheduling);
     }
 }
@@ -84,27 +84,26 @@ fn patience(scheduling: DiskScheduling) -> KeyType<'static, u64> {
 }
 
 keys! {
-    /// What the firmware takes for a command by its kind and by the kind of the one
-    /// before, besides controller.command_us (Ruemmler and Wilkes 1994; Bucy and
-    /// others, "The DiskSim simulation environment version 4.0", 2008, on how they are
-    /// measured).
+    /// The firmware's overheads by the kind of a command and of the one before, besides
+    /// controller.command_us (Ruemmler and Wilkes 1994; Bucy and others, "The DiskSim
+    /// simulation environment version 4.0", 2008, on how they are measured).
     #[derive(Clone, Copy, Debug, Default)]
     pub struct OverheadsSpec(table) {
-        /// A read of what is in the buffer, after a read.
+        /// A read hit in the buffer, after a read.
         pub read_hit_after_read_ns: u64 as "read_hit_after_read_us" = overhead();
-        /// The same after a write.
+        /// A read hit in the buffer, after a write.
         pub read_hit_after_write_ns: u64 as "read_hit_after_write_us" = overhead();
-        /// A read of what is on the platters, after a read.
+        /// A read miss, after a read.
         pub read_miss_after_read_ns: u64 as "read_miss_after_read_us" = overhead();
-        /// The same after a write.
+        /// A read miss, after a write.
         pub read_miss_after_write_ns: u64 as "read_miss_after_write_us" = overhead();
         /// A write after a read.
         pub write_after_read_ns: u64 as "write_after_read_us" = overhead();
         /// A write after a write.
         pub write_after_write_ns: u64 as "write_after_write_us" = overhead();
-        /// Telling the end of a read.
+        /// Completing a read.
         pub read_end_ns: u64 as "read_end_us" = overhead();
-        /// Telling the end of a write.
+        /// Completing a write.
         pub write_end_ns: u64 as "write_end_us" = overhead();
     }
 }
@@ -121,18 +120,17 @@ pub struct Zone {
     /// Sectors of 512 bytes on each of their tracks; none on cylinders that the host
     /// does not see (spares, the firmware's own).
     pub sectors_per_track: u32,
-    /// How many sectors a track begins after the one before it, where the heads change
-    /// and where the cylinder does; `None`: what a head switch and a seek take.
+    /// Track skew (between heads) and cylinder skew, in sectors; `None`: those that a head
+    /// switch and a track seek take.
     pub skews: Option<[u32; 2]>,
 }
 
-/// Seek times by distance in cylinders, as measured, straight lines between them.
+/// Measured seek times by distance in cylinders, interpolated linearly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeekCurve(Vec<(u32, u64)>);
 
 impl SeekCurve {
-    /// Time of a seek in nanoseconds; beyond the measured distances that of the
-    /// nearest one.
+    /// Time of a seek in nanoseconds; beyond the measured distances, that of the nearest.
     pub fn seek_ns(&self, distance: u32) -> u64 {
         let after = self.0.partition_point(|point| point.0 < distance);
         let Some(&(to, to_ns)) = self.0.get(after) else {
@@ -152,37 +150,36 @@ keys! {
     pub struct MechanicsSpec(table) {
         /// Surfaces, each with a head.
         pub heads: u32 = whole(1..=64);
-        /// How fast the platters turn.
+        /// Rotational speed.
         ///
-        /// Here the time of a turn.
+        /// Here the time of a revolution.
         pub turn_ns: u64 as "turns_per_minute" =
             number(300.0..=100_000.0).map(|turns| (60e9 / turns).round() as u64);
-        /// From the outside in, cylinders and the sectors of 512 bytes on each of their
-        /// tracks (0: cylinders that the host does not see); where they are known, by how
-        /// many sectors tracks are shifted where the heads and where the cylinder change.
+        /// Zones from the outside in: cylinders, sectors of 512 bytes on each of their tracks
+        /// (0: cylinders that the host does not see), and where they are known, track skew
+        /// and cylinder skew in sectors.
         pub zones: Vec<Zone> = zones();
-        /// Sectors at the end of each track that stand in for bad ones, besides those of
-        /// the zones.
+        /// Spare sectors at the end of each track, besides those of the zones.
         pub spare_sectors_per_track: u32 = whole(0..=10_000).or(0);
-        /// Seek times that were measured, by distance in cylinders.
+        /// Measured seek times by distance in cylinders.
         pub seek_curve: Option<SeekCurve> = seek_curve()
             .needs(!SEEKS.iter().any(|key| table.has(key)), "none of the three seek times");
-        /// To the neighbouring track.
+        /// Seek to the neighbouring cylinder.
         pub track_seek_ns: u64 as "track_seek_us" = seek(&seek_curve, 1);
-        /// Over a third of all tracks.
+        /// Seek over a third of all cylinders.
         pub average_seek_ns: u64 as "average_seek_us" = seek(&seek_curve, cylinders(&zones) / 3)
             .such_that(|ns| *ns >= track_seek_ns, "at least mechanics.track_seek_us");
-        /// Over all tracks.
+        /// Seek over all cylinders.
         pub full_seek_ns: u64 as "full_seek_us" = seek(&seek_curve, cylinders(&zones))
             .such_that(|ns| *ns >= average_seek_ns, "at least mechanics.average_seek_us");
-        /// To another head on the same cylinder.
+        /// Switch to another head on the same cylinder.
         pub head_switch_ns: u64 as "head_switch_us" = number(0.0..=MAX_US).map(nanos);
-        /// What a write takes longer to settle.
+        /// Additional settle time of a write.
         pub write_settle_ns: u64 as "write_settle_us" = number(0.0..=MAX_US).map(nanos);
     }
 }
 
-/// What a curve says better.
+/// Keys that a seek curve replaces.
 const SEEKS: [&str; 3] = ["track_seek_us", "average_seek_us", "full_seek_us"];
 
 fn cylinders(zones: &[Zone]) -> u32 {
@@ -190,7 +187,7 @@ fn cylinders(zones: &[Zone]) -> u32 {
     cylinders.fold(0, u32::saturating_add)
 }
 
-/// A seek time of a disk whose curve is not known.
+/// A seek time, by default from the curve if there is one.
 fn seek(curve: &Option<SeekCurve>, distance: u32) -> KeyType<'static, u64> {
     let entry = number(0.0..=MAX_US).map(nanos);
     match curve {
@@ -224,7 +221,7 @@ fn zones() -> KeyType<'static, Vec<Zone>> {
     const LEGAL: &str = "an array of [cylinders, sectors a track] or [cylinders, sectors a track, \
                          track skew, cylinder skew], each to 10000000, cylinders from 1, skews \
                          in sectors, outermost first";
-    // A count may be written with a point.
+    // Counts are read as numbers, since TOML arrays of zones may have 100.0 for 100.
     let count = number(0.0..=1e7).such_that(|count| count.fract() == 0.0, LEGAL);
     let zone = array(count, LEGAL).such_that(
         |counts| matches!(counts.len(), 2 | 4) && counts[0] >= 1.0,
@@ -250,18 +247,17 @@ keys! {
         ///
         /// Here in sectors of 512 bytes.
         pub sectors: u64 as "size_kb" = whole(64..=1 << 22).map(|kb: u64| kb * 2);
-        /// Runs of read data that it keeps apart.
+        /// Segments for read data, one for each sequential run.
         pub segments: u32 = whole(1..=1024);
         /// How far it reads ahead.
         ///
         /// Here in sectors of 512 bytes.
         pub read_ahead_sectors: u64 as "read_ahead_kb" =
             whole(0..=1 << 20).map(|kb: u64| kb * 2);
-        /// It reads ahead to the end of the track, and of so many tracks after it, and no
-        /// farther.
+        /// It reads ahead no further than to the end of the track and of this many tracks
+        /// after it.
         pub read_ahead_tracks: Option<u32> = whole(0..=1024).optional();
-        /// How far it reads ahead for a sequential reader before it turns to other
-        /// commands.
+        /// How far it reads ahead for a sequential reader before it serves other commands.
         ///
         /// Here in sectors of 512 bytes.
         pub read_ahead_min_sectors: u64 as "read_ahead_min_kb" = whole(0..=1 << 20)
@@ -271,10 +267,10 @@ keys! {
                 |sectors| *sectors <= read_ahead_sectors,
                 "at most cache.read_ahead_kb",
             );
-        /// Writes end when they are in it.
+        /// Writes complete when they are in it.
         pub write_back: bool = flag().or(true);
-        /// It takes no writes that would have to wait longer than this to be written
-        /// out.
+        /// It admits no further writes while destaging what it holds would take longer than
+        /// this.
         pub flush_limit_ns: u64 as "flush_limit_us" = number(0.0..=100.0 * MAX_US)
             .map(nanos)
             .or_derived(u64::MAX, "no limit")

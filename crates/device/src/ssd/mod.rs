@@ -284,7 +284,7 @@ impl Ssd {
         match op.source {
             Source::Host => {
                 let (reads, mut ctx) = self.reads();
-                if reads.keeps() {
+                if reads.has_cache() {
                     reads.keep_read(&mut ctx, index);
                 }
                 reads.host_read_done(&mut ctx, now_ns, index);

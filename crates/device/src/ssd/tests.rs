@@ -1,4 +1,4 @@
-//! What must hold inside a drive, whatever the host does.
+//! Tests of the insides of a drive.
 
 mod ageing;
 mod cache_commands;
@@ -24,6 +24,7 @@ use blklab_blk::{Nanos, Op, Sector};
 
 use crate::Rng;
 use crate::spec::Interface;
+use crate::ssd::write_cache::Controller;
 use crate::ssd::{Ssd, SsdSpec};
 use crate::{Command, Completion, Device};
 
@@ -93,6 +94,14 @@ fn spec_of(text: &str) -> SsdSpec {
     read.unwrap_or_else(|e| panic!("{e}"))
 }
 
+impl Ssd {
+    /// Checks the invariants of a drive at rest.
+    pub(super) fn check_at_rest(&self) {
+        let Controller { media, .. } = &self.controller;
+        media.ftl.check(media.spec.logical_slots());
+    }
+}
+
 /// A drive whose data is followed.
 fn followed(spec: super::SsdSpec, seed: u64) -> Ssd {
     let mut drive = Ssd::new(spec, seed);
@@ -111,16 +120,8 @@ pub(super) const FEWER_BLOCKS: (&str, &str) = ("blocks_per_plane = 112", "blocks
 /// at once, end.
 pub(super) fn one_die_ends(drive: &mut Ssd, op: Op, pages: u64) -> Vec<u64> {
     for page in 0..pages {
-        // Pages go to channels, one die each, in turn.
-        let command = Command {
-            tag: page as u32,
-            queue: 0,
-            op,
-            sector: Sector(page * 2 * 8),
-            sectors: 8,
-            fua: false,
-        };
-        drive.submit(Nanos(0), command);
+        // Pages go to the two channels, one die each, in turn.
+        drive.submit(Nanos(0), command(page as u32, op, page * 2, 1));
     }
     let mut done: Vec<Completion> = Vec::new();
     drive.advance(Nanos(1 << 40), &mut done);
@@ -204,13 +205,11 @@ fn every_slot_is_valid_once_and_counted() {
         ],
     ];
     for shape in shapes {
-        let spec = small(shape);
-        let slots = spec.logical_slots();
-        let mut drive = Ssd::new(spec, 1);
-        drive.controller.media.ftl.check(slots);
+        let mut drive = Ssd::new(small(shape), 1);
+        drive.check_at_rest();
         for round in 0..4 {
             overwrite(&mut drive, 30_000, round);
-            drive.controller.media.ftl.check(slots);
+            drive.check_at_rest();
         }
         let stats = drive.stats(Nanos(0));
         assert!(

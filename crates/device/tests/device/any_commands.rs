@@ -1,5 +1,5 @@
-//! Any legal mix of commands on any small drive: everything ends once, time
-//! never runs back, and the drive's word on its next event can be relied on.
+//! Any mix of commands on any small drive: every command completes once, completions are
+//! in order of time, and `next_event` is right.
 
 use blklab_blk::{Nanos, Op, Sector};
 use blklab_device::{Command, CommandStatus, Completion, Device, DriveSpec};
@@ -13,7 +13,7 @@ use crate::texts::changed;
 struct RandomCommand {
     kind: u8,
     place: u32,
-    /// In the first eighth, which is written so much more often.
+    /// In the first eighth of the drive, which is written more often.
     near: bool,
     sectors: u32,
     fua: bool,
@@ -35,8 +35,7 @@ fn steps() -> impl Strategy<Value = Vec<RandomCommand>> {
     prop::collection::vec(step, 1..1500)
 }
 
-/// More events than a small drive has without ending a command or coming to
-/// rest: it would go on for ever.
+/// More events than a small drive handles before it comes to rest.
 const MAX_EVENTS: u32 = 500_000;
 
 /// Lets the drive run up to `now`, one event at a time.
@@ -57,7 +56,7 @@ fn run_to(drive: &mut dyn Device, now: Nanos, done: &mut Vec<Completion>) {
     panic!("the drive does not come to rest");
 }
 
-/// Submits the steps with at most `depth` outstanding and checks every end.
+/// Submits commands with at most `depth` outstanding, and checks every completion.
 fn check(spec: &DriveSpec, steps: &[RandomCommand], depth: usize) -> Result<(), TestCaseError> {
     let mut drive = spec.build(7);
     let capacity = spec.identity().capacity_sectors;
@@ -174,8 +173,8 @@ proptest! {
         check(&parse(&small.text()), &steps, depth)?;
     }
 
-    /// What a row of planes needs for collection is never used up by anything
-    /// else, so every write that fits finds its place.
+    /// Room that collection needs in a row of planes is never used up otherwise, so every
+    /// write within the capacity finds a place.
     #[test]
     fn planes_in_step_end_everything_once_and_in_order(
         small in small_in_rows(), steps in steps(), depth in 1usize..48,

@@ -1,13 +1,13 @@
-//! What a disk takes, against the arithmetic of its description.
+//! Times of a disk against the arithmetic of its description.
 
 use crate::harness::Rng;
 use blklab_blk::{Nanos, Op, Sector};
 use blklab_device::{Command, CommandStatus, Device, DriveSpec, registry};
 
-/// The disk that comes with the program, changed.
+/// The shipped disk with changes.
 fn disk(changes: &[(&str, &str)]) -> Box<dyn Device> {
     let text = registry::text("hdd-7200").expect("listed");
-    // A changed one need not have the keys whose values are assumed.
+    // `[assumed]` may name keys that a changed disk does not have.
     let lines = text.lines().filter(|line| !line.starts_with('"'));
     let mut text = lines.collect::<Vec<_>>().join("\n");
     for (from, to) in changes {
@@ -23,7 +23,7 @@ const WRITE_THROUGH: (&str, &str) = (
     "write_back = false",
 );
 
-/// A turn of 7200 a minute.
+/// A revolution at 7200 a minute.
 const TURN_US: f64 = 60e6 / 7200.0;
 
 fn command(tag: u32, op: Op, sector: u64, sectors: u32) -> Command {
@@ -37,7 +37,7 @@ fn command(tag: u32, op: Op, sector: u64, sectors: u32) -> Command {
     }
 }
 
-/// One command, and when it ends.
+/// Carries out one command; returns when it completes.
 fn carry_out(disk: &mut dyn Device, now: Nanos, op: Op, sector: u64, sectors: u32) -> Nanos {
     disk.submit(now, command(0, op, sector, sectors));
     let mut done = Vec::new();
@@ -46,8 +46,8 @@ fn carry_out(disk: &mut dyn Device, now: Nanos, op: Op, sector: u64, sectors: u3
     done[0].at
 }
 
-/// Mean time of random commands one after the other, in microseconds; their
-/// first sectors are `offset` after the start of a block.
+/// Mean time of random commands at queue depth 1, in microseconds; their first sectors
+/// are `offset` after the start of a block.
 fn mean_us(disk: &mut dyn Device, op: Op, offset: u64, sectors: u32) -> f64 {
     const COMMANDS: u64 = 4000;
     let blocks = disk.identify().capacity_sectors / 8 - 1;
@@ -64,8 +64,8 @@ fn near(found: f64, want: f64, share: f64) {
     assert!(off <= share, "found {found:.1}, want {want:.1}");
 }
 
-/// The block is read when it comes by, and written when it comes by again. The
-/// arm settles for reading first, which takes less; a turn later it has settled.
+/// The block is read when it passes the heads, and written when it passes again, a
+/// revolution later. The arm settles only as for a read, which takes less time.
 #[test]
 fn writing_a_part_of_a_block_takes_a_turn_more() {
     let write_us =
@@ -92,7 +92,7 @@ fn blocks_of_a_sector_are_written_at_once() {
     near(sector, block, 0.01);
 }
 
-/// The buffer hides it until it is full.
+/// The buffer hides this read until it is full.
 #[test]
 fn emptying_the_buffer_pays_for_parts_of_blocks() {
     let write_us = |sectors| {
@@ -100,16 +100,15 @@ fn emptying_the_buffer_pays_for_parts_of_blocks() {
         mean_us(disk.as_mut(), Op::Write, 0, sectors)
     };
     let (whole, part) = (write_us(8), write_us(1));
-    // More dirty sectors to choose from shorten the way of the small ones.
+    // With small writes more runs fit in the buffer, and seeks between them are shorter.
     assert!(
         (0.4 * TURN_US..TURN_US).contains(&(part - whole)),
         "{part} {whole}"
     );
 }
 
-/// Every moment of a job of one command after the other is the command's, the
-/// arm's, the platters' or the cable's; and distances are those of two random
-/// places.
+/// At queue depth 1 the time of a command is that of the firmware, the arm, the platters
+/// and the link; and seek distances are those between two random places.
 #[test]
 fn the_counts_add_up_to_the_time() {
     let mut random = disk(&[]);
@@ -118,11 +117,11 @@ fn the_counts_add_up_to_the_time() {
     let reads = arm.reads as f64;
     assert_eq!((arm.reads, arm.sectors_read), (4000, 32_000));
     let moved_ns = arm.seek_ns + arm.head_switch_ns + arm.rotation_ns + arm.transfer_ns;
-    let cable_ns = 4096.0 * 1e9 / 560e6;
-    let fixed_ns = 1500.0 + 50_000.0 + cable_ns + 1500.0;
+    let link_ns = 4096.0 * 1e9 / 560e6;
+    let fixed_ns = 1500.0 + 50_000.0 + link_ns + 1500.0;
     near(mean_ns - fixed_ns, moved_ns as f64 / reads, 1e-6);
-    // The capacity takes 379,436 cylinders. Sectors a track fall by half from the
-    // first to the last: two random places are 0.326 of all apart, not a third.
+    // The capacity takes 379,436 cylinders. Sectors a track fall by half from the first to
+    // the last, so that two random places are 0.326 of all apart instead of a third.
     let cylinders = arm.seek_cylinders as f64 / arm.seeks as f64;
     near(cylinders, 0.326 * 379_436.0, 0.02);
     near(arm.seek_ns as f64 / arm.seeks as f64, 8.5e6, 0.1);
@@ -142,7 +141,7 @@ fn the_counts_add_up_to_the_time() {
     assert_eq!(parts.stats(Nanos::MAX).arm, Some(Default::default()));
 }
 
-/// Sectors that follow each other become whole blocks in the buffer.
+/// Consecutive sectors become whole blocks in the buffer.
 #[test]
 fn neighbours_are_written_together() {
     let mut disk = disk(&[]);
@@ -160,26 +159,25 @@ fn neighbours_are_written_together() {
     assert!(arm.blocks_completed < 1000, "{}", arm.blocks_completed);
 }
 
-/// A reader slower than the platters finds everything read ahead: the heads keep
-/// before it.
+/// A sequential reader slower than the platters finds everything read ahead.
 #[test]
 fn a_slow_reader_in_order_waits_for_the_platters_once() {
     let mut disk = disk(&[]);
     let (mut now, mut late) = (Nanos::ZERO, 0);
     for at in 0..2000 {
         let end = carry_out(disk.as_mut(), now, Op::Read, at * 256, 256);
-        // 128 KiB are on the cable for 0.23 ms.
+        // 128 KiB are on the link for 0.23 ms.
         late += ((end - now).0 > 400_000) as u32;
         now = Nanos(end.0 + 2_000_000);
     }
     assert!(late <= 2, "{late} reads waited");
-    // As fast as it asks.
+    // The reader sets the rate: 2 ms of its own and the link for each read.
     let mb_s = 2000.0 * 0.131_072 / (now.0 as f64 / 1e9);
     near(mb_s, 0.131_072 / 0.002_287, 0.02);
 }
 
-/// The block in which one read ends and the next begins is in the buffer, and
-/// the heads are behind it: the next read goes on from there.
+/// The block in which one read ends and the next begins is in the buffer, so the next
+/// read continues where the heads are.
 #[test]
 fn reads_in_order_lose_no_turn_between_blocks() {
     const READS: u64 = 2000;
@@ -191,7 +189,7 @@ fn reads_in_order_lose_no_turn_between_blocks() {
             now = carry_out(disk.as_mut(), now, Op::Read, sector, sectors);
         }
         let arm = disk.stats(now).arm.expect("a disk has one");
-        // A block is read once, whichever way it is cut.
+        // Each block is read once, wherever reads begin and end.
         assert!(arm.sectors_read <= first + READS * sectors as u64 + 8);
         now.0 as f64 / 1e9
     };
@@ -221,9 +219,9 @@ fn what_one_read_brings_ends_others_that_want_it() {
     );
 }
 
-/// Times are those between the last reset and now, also of an access under way.
+/// Counters have the time between the last reset and now, also of an access in progress.
 #[test]
-fn an_access_is_booked_as_it_passes() {
+fn an_access_is_counted_as_it_passes() {
     let busy_ns = |disk: &dyn Device, now: u64| {
         let arm = disk.stats(Nanos(now)).arm.expect("a disk has one");
         arm.seek_ns + arm.head_switch_ns + arm.rotation_ns + arm.transfer_ns
@@ -233,8 +231,8 @@ fn an_access_is_booked_as_it_passes() {
     disk.submit(Nanos::ZERO, command(0, Op::Read, far, 8192));
     let start = disk.next_event().0;
     disk.advance(Nanos(start), &mut Vec::new());
-    // The arm is at it for more than 20 ms: over 8 ms of way, and two turns and
-    // a half.
+    // The access takes more than 20 ms: a seek of over 8 ms, and two revolutions and a
+    // half.
     for ns in (0..20_000_000).step_by(500_000) {
         assert_eq!(busy_ns(disk.as_ref(), start + ns), ns);
     }
@@ -242,13 +240,12 @@ fn an_access_is_booked_as_it_passes() {
     assert_eq!(busy_ns(disk.as_ref(), start + 6_000_000), 1_000_000);
     let mut done = Vec::new();
     let end = disk.advance_to_completion(Nanos::MAX, &mut done).0;
-    // What is left: all but the way of the data over the cable.
+    // The rest of the access; the transfer over the link is not part of it.
     let busy_ns = busy_ns(disk.as_ref(), end);
     assert!(busy_ns > 20_000_000 && start + 5_000_000 + busy_ns < end);
 }
 
-/// Reading through a gap takes as long as waiting for its end to come around,
-/// up to a turn.
+/// The heads read through a gap as long as that takes less than a revolution.
 #[test]
 fn a_jump_ahead_takes_at_most_a_seek_and_a_turn() {
     for gap in [8, 1000, 3000, 3900, 5000] {
@@ -260,16 +257,15 @@ fn a_jump_ahead_takes_at_most_a_seek_and_a_turn() {
     }
 }
 
-/// A reader: so many commands of so many sectors at once, from a place on and in
-/// order, or at random.
+/// A reader of a queue depth and a command size, sequential from a sector on, or random.
 struct Reader {
     depth: u32,
     sectors: u32,
     in_order_from: Option<u64>,
 }
 
-/// Reads for so many seconds; sectors a second and the longest wait of each
-/// reader, in nanoseconds.
+/// Runs readers for a number of seconds; returns the sectors a second and the longest
+/// latency in nanoseconds of each.
 fn read_beside(disk: &mut dyn Device, readers: &[Reader], seconds: u64) -> Vec<(f64, u64)> {
     let capacity = disk.identify().capacity_sectors;
     let mut rng = Rng::new(7);
@@ -309,8 +305,7 @@ fn read_beside(disk: &mut dyn Device, readers: &[Reader], seconds: u64) -> Vec<(
     }
 }
 
-/// Two sequential readers that wait for each command do not send the heads to and
-/// fro with each.
+/// With two sequential readers at queue depth 1 the heads do not seek for every command.
 #[test]
 fn sequential_readers_share_the_disk() {
     let half = disk(&[]).identify().capacity_sectors / 2;
@@ -324,7 +319,7 @@ fn sequential_readers_share_the_disk() {
         near(found[0].0, found[1].0, 0.1);
         (found[0].0 + found[1].0) * 512e-6
     };
-    // A way of 8.5 ms and half a turn, then 128 KiB, or that and 512 KiB.
+    // A seek of 8.5 ms and half a revolution, then 128 KiB, or that and 512 KiB.
     let (one, many) = (131_072e-6, (131_072.0 + 524_288.0) * 1e-6);
     near(
         mb_s(&[("read_ahead_min_kb = 512", "read_ahead_min_kb = 0")]),
@@ -334,8 +329,8 @@ fn sequential_readers_share_the_disk() {
     near(mb_s(&[]), many / 15.8e-3, 0.35);
 }
 
-/// The heads stay with a stream that always has commands queued until one of
-/// somebody else has waited for too long.
+/// The heads stay with a sequential reader that always has commands queued until another
+/// command has waited for `patience_us`.
 #[test]
 fn a_random_read_waits_for_a_deep_stream_as_long_as_the_firmware_lets_it() {
     let stream = |depth| Reader {
@@ -351,21 +346,21 @@ fn a_random_read_waits_for_a_deep_stream_as_long_as_the_firmware_lets_it() {
     let deep = read_beside(disk(&[]).as_mut(), &[stream(31), random()], 10);
     assert!(deep[1].1 > 1_500_000_000 && deep[1].1 < 1_550_000_000);
     assert!(deep[0].0 * 512e-6 > 180.0);
-    // One that waits for each of its own lets others through.
+    // At queue depth 1 it lets others through.
     let shallow = read_beside(disk(&[]).as_mut(), &[stream(1), random()], 10);
     assert!(shallow[1].1 < 60_000_000, "{} ns", shallow[1].1);
-    // 640 KiB each time, after two ways of 12.7 ms at most on average.
+    // 640 KiB each time, after two seeks with rotation of 12.7 ms on average at most.
     assert!(shallow[0].0 * 512e-6 > 20.0);
 }
 
-/// A write that finds the buffer full, and a flush, wait no longer than a read does
-/// before the heads leave a stream for them.
+/// A write that finds the buffer full, and a flush, wait no longer than a read before the
+/// heads leave a sequential reader for them.
 #[test]
 fn a_stream_does_not_hold_up_writes_longer_than_reads() {
     let mut disk = disk(&[]);
     let blocks = disk.identify().capacity_sectors / 8 - 1;
     let (mut rng, mut place) = (Rng::new(7), 0);
-    // Tags up to 15 are of the stream, 31 is of a flush, all others of random writes.
+    // Tags up to 15 are sequential reads, 31 is a flush, all others are random writes.
     let mut submit = |disk: &mut dyn Device, now: Nanos, tag: u32| {
         let (op, sector, sectors) = match tag {
             0..16 => (Op::Read, place, 256),
@@ -393,7 +388,7 @@ fn a_stream_does_not_hold_up_writes_longer_than_reads() {
             submit(disk.as_mut(), now, completion.tag);
         }
     }
-    // What was full has to be written out: up to a second's writes, and the patience.
+    // The patience of 1.5 s, and up to a second of destaging.
     assert!(longest_ns < 3_500_000_000, "{longest_ns} ns");
     assert!(writes > 100, "{writes}");
 }

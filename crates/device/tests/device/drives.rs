@@ -85,7 +85,7 @@ fn the_disk_is_as_slow_as_disks_are() {
         write.iops
     );
     assert!((0.85..1.05).contains(&(mb_s / 210.0)));
-    // Nothing to choose from in a stream, however much of it is queued.
+    // Sequential commands leave the scheduler no choice at any queue depth.
     let deep = run("hdd-7200", 32, 100, 131_072, true).iops * 131_072e-6;
     assert!((0.99..1.01).contains(&(deep / mb_s)), "{deep} MB/s");
     assert!((0.9..1.1).contains(&(one.read_mean_us() / (8500.0 + 4167.0))));
@@ -173,8 +173,8 @@ fn enterprise_quarter() -> String {
         .replace("3840755982336", "960188995584")
 }
 
-/// A drive in the steady state is there from its first write on: a run of a
-/// second and one of half a minute tell the same of it.
+/// An aged drive is in the steady state from its first write on: a short run and one thirty
+/// times as long have the same results.
 #[test]
 fn an_aged_drive_starts_at_its_working_point() {
     let text = enterprise_quarter();
@@ -187,8 +187,8 @@ fn an_aged_drive_starts_at_its_working_point() {
     assert!((0.95..1.05).contains(&(short_waf / long_waf)));
 }
 
-/// What collection had gained of the blocks that it was emptying is not lost with
-/// the power: the host does not wait until all planes have gained as much anew.
+/// The progress of collections survives a loss of power, so the host does not wait until
+/// all planes have made it again.
 #[test]
 fn a_loss_of_power_does_not_set_collection_back() {
     let text = enterprise_quarter();
@@ -201,9 +201,9 @@ fn a_loss_of_power_does_not_set_collection_back() {
     assert!((0.9..1.1).contains(&(after / before)));
 }
 
-/// With hardly any spare room a drive writes slowly, not by fits and starts.
-/// Even overwriting with 2 % of the blocks' slots invalid (the spare ones less
-/// those kept free) moves some 1 / (2 * 2 %) slots for each that it writes.
+/// With hardly any spare space a drive writes slowly but evenly. Uniform overwriting with
+/// 2 % of the blocks' slots invalid (the spare ones less those kept free) moves about
+/// 1 / (2 * 2 %) slots for each that it writes.
 #[test]
 fn a_drive_without_spare_room_is_slow_but_does_not_stop() {
     let text = registry::text("nvme").expect("listed");

@@ -1,6 +1,5 @@
-//! Every key of every kind of drive: none is forgotten in the complete texts,
-//! nothing passes at zero that cannot be, and none is taken where it would do
-//! nothing.
+//! Every key of every kind of drive: the complete descriptions have all of them, a zero is
+//! refused where it makes no sense, and a key is refused where it has no effect.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +8,7 @@ use blklab_device::DriveSpec;
 
 use crate::texts::{changed, known_keys, settings, with_line};
 
-/// What may be zero.
+/// Keys that may be zero.
 const MAY_BE_ZERO: &[&str] = &[
     "timing.read_ns",
     "timing.write_ns",
@@ -64,11 +63,11 @@ const MAY_BE_ZERO: &[&str] = &[
     "gc.pace_kb",
 ];
 
-/// A key, and changes of a text after which it would do nothing; where it does
-/// nothing in such a drive at all, it stands only in what they put there.
+/// A key, and changes of a description after which it has no effect; a key that never has
+/// an effect on such a drive is added by the changes.
 type Idle = (&'static str, &'static [(&'static str, &'static str)]);
 
-/// Nothing favours reads: no order, and nothing stops for them.
+/// Reads are not favoured: neither by scheduling nor by suspension.
 const OUT_OF_ORDER: &[(&str, &str)] = &[
     ("read_priority", "out_of_order"),
     (
@@ -167,7 +166,7 @@ const BLOCKS: &[Idle] = &[
     ),
 ];
 
-/// Descriptions with every key of their kind, and when keys do nothing there.
+/// The complete descriptions, and when keys have no effect in them.
 fn drives() -> Vec<(String, Vec<Idle>)> {
     let idle = |name| match name {
         "disk" => DISK.to_vec(),

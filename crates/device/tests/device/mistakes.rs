@@ -1,5 +1,5 @@
-//! Drive descriptions with one mistake each: whatever the key, the error names
-//! the file, the line, the key, what was found and what would be right.
+//! Drive descriptions with one mistake each: for any key, the error names file, line, key,
+//! what was found and what is legal.
 
 use blklab_description::SpecError;
 use blklab_device::{DriveSpec, registry};
@@ -7,7 +7,7 @@ use blklab_device::{DriveSpec, registry};
 use crate::one_mistake::Description;
 use crate::texts::{changed, with_line};
 
-/// All descriptions, and those with every key of a kind.
+/// All shipped descriptions, and the complete ones.
 fn descriptions() -> Vec<(String, String)> {
     let text = |name: &str| registry::text(name).expect("listed").to_string();
     let mut all: Vec<(String, String)> = registry::names()
@@ -85,7 +85,7 @@ fn an_slc_cache_has_to_fit_its_drive() {
     assert_eq!(empty.key, "slc_cache.filled");
 }
 
-/// How many blocks a plane needs at least, and may have at most, is told as it is.
+/// The least and most blocks of a plane that messages name are exact.
 #[test]
 fn the_bounds_of_blocks_that_are_told_are_the_bounds() {
     let text = crate::texts::complete("ssd-pages");
@@ -121,7 +121,7 @@ fn the_bounds_of_blocks_that_are_told_are_the_bounds() {
     );
 }
 
-/// Where collection stops there must be a block left that the host can begin.
+/// Background collection has to start early enough that the host always finds a block.
 #[test]
 fn collection_that_steps_aside_starts_before_the_reserve() {
     let text = registry::text("nvme").expect("listed");

@@ -1,5 +1,5 @@
-//! Descriptions with some values changed at random: each is refused, or is a
-//! drive that ends every command.
+//! Descriptions with some values changed at random: each is refused, or makes a drive that
+//! completes every command.
 
 use crate::harness::Rng;
 use crate::harness::cases;
@@ -7,7 +7,7 @@ use blklab_blk::{Nanos, Op, Sector};
 use blklab_device::{Command, Completion, Device, DriveSpec, registry};
 use proptest::prelude::*;
 
-/// Words that some key takes.
+/// Words that keys take.
 const WORDS: [&str; 27] = [
     "slc",
     "mlc",
@@ -63,7 +63,7 @@ const OPTIONAL: [(&str, &str); 21] = [
     ("channel", "commands_first = true"),
 ];
 
-/// Tables likewise.
+/// Tables that are left out of most descriptions.
 const TABLES: [&str; 4] = [
     "[read_cache]\nsize_kb = 64\npolicy = \"lru\"\nread_ahead_kb = 8\n",
     "[wear_levelling]\nstatic_spread = 1\n",
@@ -96,14 +96,14 @@ fn another(value: &str, rng: &mut Rng) -> String {
     }
 }
 
-/// A description of those that come with the program, changed.
+/// A shipped description with random changes.
 fn mutated(seed: u64) -> String {
     let mut rng = Rng::new(seed);
     let names: Vec<&str> = registry::names().collect();
     let name = names[rng.below(names.len() as u64) as usize];
     let text = registry::text(name).expect("listed");
     let mut lines: Vec<String> = text.lines().map(str::to_string).collect();
-    // Its effects are seen sooner on a drive of some megabytes.
+    // A drive of some megabytes is collected sooner.
     let small = [("capacity_bytes", "100663296"), ("blocks_per_plane", "64")];
     if rng.below(2) == 0 {
         for (key, value) in small {
@@ -127,7 +127,7 @@ fn mutated(seed: u64) -> String {
                 lines.insert(place + 1, key.to_string());
             }
         } else if let Some((key, value)) = line.split_once(" = ") {
-            // Simulating what fills a large drive takes hours.
+            // Ageing a large drive write by write takes hours.
             if key != "simulate" && key != "interface" && key != "model" {
                 lines[place] = format!("{key} = {}", another(value.trim(), &mut rng));
             }
@@ -167,7 +167,7 @@ fn command(tag: u32, drive: &dyn Device, rng: &mut Rng) -> Command {
     }
 }
 
-/// Carries out so many commands, some at once.
+/// Carries out commands at a random queue depth.
 fn run(drive: &mut dyn Device, commands: u32, rng: &mut Rng) -> Result<(), TestCaseError> {
     let depth = (1 + rng.below(drive.identify().queue_depth.min(24) as u64)) as u32;
     let (mut sent, mut ended, mut now) = (0, 0, Nanos::ZERO);

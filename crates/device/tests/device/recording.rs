@@ -1,4 +1,4 @@
-//! What a drive writes down of its parts agrees with what it counts.
+//! A drive's recorded timeline agrees with its counters.
 
 use std::collections::HashSet;
 
@@ -28,7 +28,7 @@ fn recorded(drive: &str, read_percent: u64, requests: u64) -> (Box<dyn Device>, 
     (drive, timeline)
 }
 
-/// By part: what it did, in order of time.
+/// The spans of a part's activities, in order of time.
 fn spans(timeline: &DriveTimeline, part: &str) -> Vec<(u64, u64)> {
     let part = timeline.parts.iter().position(|p| p.name == part);
     let part = part.expect("a part of that name") as u32;

@@ -1,5 +1,5 @@
-//! A closed loop straight on a drive: so many commands outstanding, each end
-//! followed at once by the next command.
+//! A closed loop directly on a drive: a fixed number of commands outstanding, each
+//! completion followed at once by the next command.
 
 #![allow(dead_code, reason = "every test uses a part of it")]
 
@@ -10,7 +10,7 @@ use proptest::prelude::ProptestConfig;
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{RngCore, SeedableRng};
 
-/// SplitMix64, so that a test is the same everywhere.
+/// SplitMix64: the same numbers on every machine.
 pub struct Rng(SplitMix64);
 
 impl Rng {
@@ -37,7 +37,7 @@ pub struct RandomWork {
     /// Share of the drive that is used, from its start.
     pub share: f64,
     pub seed: u64,
-    /// One address after the other rather than at random.
+    /// Sequential instead of random addresses.
     pub sequential: bool,
 }
 
@@ -125,7 +125,7 @@ pub fn closed_loop(drive: &mut dyn Device, work: &RandomWork) -> Outcome {
     }
 }
 
-/// How many cases a property test tries: so many, or what `PROPTEST_CASES` says.
+/// The number of cases of a property test: this, or that of `PROPTEST_CASES`.
 pub fn cases(usual: u32) -> ProptestConfig {
     let config = ProptestConfig::default();
     match std::env::var_os("PROPTEST_CASES") {

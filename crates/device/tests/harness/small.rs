@@ -41,7 +41,7 @@ pub struct Small {
     /// Sequential and random logs of a plane, and the associativity of the
     /// latter, under hybrid mapping.
     logs: Option<(u32, u32, Option<u32>)>,
-    /// The host is kept in step with collection.
+    /// Host writes are throttled to the pace of collection.
     paced: bool,
     superpage: bool,
 }

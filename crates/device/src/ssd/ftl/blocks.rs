@@ -1,8 +1,8 @@
-//! The state of every flash block, and who owns the pages that were written
-//! since the start.
+//! The state of every flash block, and the logical slots of pages that were
+//! written since the start.
 //!
-//! Kept as arrays by block number, since a drive has up to some million of
-//! them and a choice of a victim looks at one field of many.
+//! Kept as an array for each field, since a drive has up to some million blocks and
+//! the choice of a victim reads one field of many.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,12 +10,12 @@ use std::ops::Range;
 
 /// No block.
 pub(crate) const NO_BLOCK: u32 = u32::MAX;
-/// A page that holds nothing of the host's.
+/// A physical slot that holds no logical one.
 pub(crate) const NO_OWNER: u32 = NOTHING;
 /// No physical slot.
 pub(crate) const NO_SLOT: u32 = NOTHING;
 
-/// What a block is there for.
+/// The state of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BlockState {
     /// Erased.
@@ -42,12 +42,13 @@ pub(crate) struct Blocks {
     /// When it was filled, counted in blocks filled, for FIFO and cost-benefit.
     pub(crate) filled: Vec<u32>,
     fills: u32,
-    /// Who owns every slot of a block; none for one written before the start.
+    /// The logical slot of every physical one; no table for a block written before the
+    /// start.
     owners: SlotTables,
-    /// For every slot of a block that is not programmed to its end the copy
-    /// that it replaces; empty where none is kept.
+    /// For every slot of a block that is not fully programmed, the copy that it replaces;
+    /// empty where older copies are not kept.
     older: SlotTables,
-    /// A copy in it has been replaced before it was programmed.
+    /// Whether a copy in it was replaced before it was programmed.
     pub(crate) replaced: Vec<bool>,
     slots_per_block: usize,
 }
@@ -69,7 +70,7 @@ impl Blocks {
         }
     }
 
-    /// From now on copies are kept until their successor is programmed.
+    /// From now on keeps the programmed copy of a slot until a newer one is programmed.
     pub(crate) fn keep_older(&mut self) {
         self.older = SlotTables::new(self.states.len(), self.slots_per_block);
         for block in 0..self.states.len() {
@@ -79,13 +80,13 @@ impl Blocks {
         }
     }
 
-    /// Whether copies are kept until their successor is programmed.
+    /// Whether the programmed copy of a slot is kept until a newer one is programmed.
     #[inline]
     pub(crate) fn keeps_older(&self) -> bool {
         !self.older.is_empty()
     }
 
-    /// The copy that a slot's data replaces.
+    /// The copy that the one in a slot replaces, or [`NO_SLOT`].
     #[inline]
     pub(crate) fn older(&self, block: u32, slot: u32) -> u32 {
         self.older.get(block, slot).unwrap_or(NO_SLOT)
@@ -96,7 +97,7 @@ impl Blocks {
         self.older.set(block, slot, older);
     }
 
-    /// One more page of a block is programmed.
+    /// The next page of a block is programmed.
     #[inline]
     pub(crate) fn program(&mut self, block: u32, page: u32, pages_per_block: u32) {
         debug_assert_eq!(
@@ -109,7 +110,7 @@ impl Blocks {
         }
     }
 
-    /// A block that was opened and not programmed is as it was before.
+    /// Frees a block that was opened and not programmed.
     pub(crate) fn close_unwritten(&mut self, block: u32) {
         debug_assert_eq!(self.programmed[block as usize], 0);
         self.states[block as usize] = BlockState::Free;
@@ -131,7 +132,7 @@ impl Blocks {
         }
     }
 
-    /// Starts to write a block.
+    /// Opens a block for writing.
     pub(crate) fn open(&mut self, block: u32) {
         debug_assert_eq!(self.states[block as usize], BlockState::Free);
         self.states[block as usize] = BlockState::Open;
@@ -142,34 +143,34 @@ impl Blocks {
         }
     }
 
-    /// It was being written before the start, up to a page.
+    /// Opens a block that was written up to a page before the start.
     pub(crate) fn resume(&mut self, block: u32, page: u32) {
         self.states[block as usize] = BlockState::Open;
         self.programmed[block as usize] = page as u16;
         self.owners.begin(block);
     }
 
-    /// Its last page was handed out.
+    /// The last page of a block was allocated.
     pub(crate) fn fill(&mut self, block: u32) {
         self.states[block as usize] = BlockState::Full;
         self.fills += 1;
         self.filled[block as usize] = self.fills;
     }
 
-    /// It was filled before the start, after `fills` others.
+    /// A block was filled before the start, as the one with this number.
     pub(crate) fn filled_at_start(&mut self, block: u32, fills: u64) {
-        // Far fewer fills than that are simulated.
+        // Half of the range is left for fills while running, which are far fewer.
         let fills = fills.min(u32::MAX as u64 / 2) as u32;
         self.filled[block as usize] = fills;
         self.fills = self.fills.max(fills);
     }
 
-    /// Blocks filled so far: the present, for ages.
+    /// Blocks filled so far, against which ages are measured.
     pub(crate) fn fills(&self) -> u32 {
         self.fills
     }
 
-    /// Its content is gone.
+    /// Erases a block.
     pub(crate) fn erase(&mut self, block: u32) {
         debug_assert_eq!(self.valid[block as usize], 0);
         self.states[block as usize] = BlockState::Free;
@@ -178,36 +179,37 @@ impl Blocks {
         self.forget_tables(block);
     }
 
-    /// Records who owns a slot.
+    /// Sets the logical slot of a physical one.
     #[inline]
     pub(crate) fn set_owner(&mut self, block: u32, slot: u32, owner: u32) {
         self.owners.set(block, slot, owner);
     }
 
-    /// Who owns a slot; `None` where the block was written before the start.
+    /// The logical slot of a physical one; `None` where the block was written before the
+    /// start.
     #[inline]
     pub(crate) fn owner(&self, block: u32, slot: u32) -> Option<u32> {
         self.owners.get(block, slot)
     }
 }
 
-/// A number for every slot of some blocks: tables that blocks take when they are
+/// A number for every slot of some blocks, in tables that blocks take when they are
 /// opened and give back.
 #[derive(Clone, Debug)]
 struct SlotTables {
-    /// One more than the number of each block's table; zero for none, so that
-    /// memory of blocks that no run touches is never written.
+    /// One more than the index of each block's table. Zero for none: the allocator
+    /// supplies zeroed memory, so that of blocks that no run touches is never written.
     of_block: Vec<u32>,
     tables: Vec<Box<[u32]>>,
     unused: Vec<u32>,
     slots: usize,
 }
 
-/// A slot of which nothing was noted.
+/// A slot without a number.
 const NOTHING: u32 = u32::MAX;
 
 impl SlotTables {
-    /// For all blocks, of that many slots each.
+    /// No tables yet, for `blocks` blocks of `slots` slots.
     fn new(blocks: usize, slots: usize) -> SlotTables {
         SlotTables {
             of_block: vec![0; blocks],
@@ -223,7 +225,7 @@ impl SlotTables {
         self.of_block.is_empty()
     }
 
-    /// Gives a block a table in which nothing is noted.
+    /// Gives a block an empty table.
     fn begin(&mut self, block: u32) {
         let table = self.unused.pop().unwrap_or_else(|| {
             let table = vec![NOTHING; self.slots];
@@ -242,7 +244,7 @@ impl SlotTables {
         }
     }
 
-    /// What is noted of a slot; `None` where its block has no table.
+    /// The number of a slot; `None` where its block has no table.
     #[inline]
     fn get(&self, block: u32, slot: u32) -> Option<u32> {
         match self.of_block[block as usize] {
@@ -251,7 +253,7 @@ impl SlotTables {
         }
     }
 
-    /// Notes something of a slot, if its block has a table.
+    /// Sets the number of a slot, if its block has a table.
     #[inline]
     fn set(&mut self, block: u32, slot: u32, number: u32) {
         if let table @ 1.. = self.of_block[block as usize] {
@@ -260,17 +262,17 @@ impl SlotTables {
     }
 }
 
-/// The erased blocks of a plane, and which is opened next.
+/// The free blocks of a plane, and which is opened next.
 ///
-/// A new drive of many terabytes has tens of thousands of them a plane, nearly all of
-/// which no run touches: those are a range of numbers.
+/// A new drive of many terabytes has tens of thousands of them a plane, of which a run
+/// touches few: the others are kept as a range.
 #[derive(Clone, Debug)]
 pub(crate) struct FreeBlocks {
-    /// Not opened since the start; not erased either.
+    /// Blocks that were neither opened nor erased since the start.
     untouched: Range<u32>,
-    /// All others with their rank: the least goes first.
+    /// All others with their rank: the least is opened first.
     others: BinaryHeap<Reverse<(u32, u32)>>,
-    /// Blocks are ranked by their wear, else the last erased goes first.
+    /// The rank is the erase count; otherwise the last erased is opened first.
     by_wear: bool,
     erased: u32,
 }
@@ -290,7 +292,7 @@ impl FreeBlocks {
         self.untouched.len() + self.others.len()
     }
 
-    /// A block is free that has been erased `erases` times.
+    /// Adds a block that has been erased `erases` times.
     pub(crate) fn push(&mut self, block: u32, erases: u32) {
         self.erased += 1;
         let rank = match self.by_wear {
@@ -324,7 +326,7 @@ impl FreeBlocks {
         self.iter().map(|block| erases[block as usize]).max()
     }
 
-    /// Takes a certain block, before the first command.
+    /// Takes a given block, for the state at the start.
     pub(crate) fn remove(&mut self, block: u32) {
         if self.untouched.contains(&block) {
             let after = block + 1..self.untouched.end;
@@ -334,7 +336,7 @@ impl FreeBlocks {
         self.others.retain(|Reverse((_, other))| *other != block);
     }
 
-    /// No block counts as worn.
+    /// Ranks all blocks as never erased.
     pub(crate) fn forget_wear(&mut self) {
         let blocks = std::mem::take(&mut self.others).into_vec();
         for Reverse((_, block)) in blocks {

@@ -1,4 +1,4 @@
-//! What must be true of a drive at rest.
+//! Invariants of the translation layer at rest, for tests.
 
 use super::{Blocks, CachedMap, Ftl, Located, Slc};
 use crate::ssd::ftl::blocks::BlockState;

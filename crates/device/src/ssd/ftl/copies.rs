@@ -1,15 +1,13 @@
-//! Copies of one slot: which of them count, and which is left after a loss of
-//! power.
+//! Copies of one slot: which of them are valid, and which survives a loss of power.
 //!
-//! A slot that is written again exists more than once for a while: the new
-//! copy is in DRAM until its page is programmed, and would be gone with the
-//! power. So a drive without capacitors keeps the last programmed copy until a
-//! newer one is programmed; collection has to move it like any valid data.
-//! Every copy that is not programmed names the copy it replaces, so the copies
-//! of a slot form a chain from the current one down to a programmed one. At
-//! start-up a real drive finds that one by the sequence numbers that it writes
-//! beside every page (Gupta, Kim and Urgaonkar, ASPLOS 2009, section 4, call
-//! that area OOB).
+//! A slot that is written again exists more than once for a while: the new copy is
+//! in DRAM until its page is programmed, and would be lost with the power. So a
+//! drive without capacitors keeps the last programmed copy until a newer one is
+//! programmed; collection has to move it like any valid data. Every unprogrammed
+//! copy links to the copy that it replaces, so the copies of a slot form a chain
+//! from the current one to a programmed one. A real drive finds that one at
+//! start-up by the sequence numbers in the spare area of every page (OOB in Gupta,
+//! Kim and Urgaonkar, ASPLOS 2009, section 4).
 //!
 //! With capacitors DRAM is as good as flash, and no old copy is kept.
 
@@ -23,14 +21,14 @@ use strength_reduce::StrengthReducedU32;
 pub(crate) enum Holds {
     /// A slot's current data.
     Current(u32),
-    /// What is left of a slot if its current data is lost with the power.
+    /// The programmed copy of a slot that is kept while its current one is in DRAM.
     Kept(u32),
-    /// Nothing that anybody needs.
+    /// Nothing valid.
     Nothing,
 }
 
 impl Ftl {
-    /// What a physical slot of a block written to its end holds.
+    /// What a physical slot of a full block holds.
     pub(crate) fn holds(&self, at: u32) -> Holds {
         self.owner(at)
             .map_or(Holds::Nothing, |slot| self.holds_of(at, slot))
@@ -60,7 +58,7 @@ impl Ftl {
         self.is_programmed(last).then_some(last)
     }
 
-    /// The links from an unprogrammed copy down: pairs of copy and older copy.
+    /// The chain from an unprogrammed copy: pairs of a copy and the one it replaces.
     fn chain(&self, from: u32) -> impl Iterator<Item = (u32, u32)> {
         let mut at = from;
         std::iter::from_fn(move || {
@@ -97,8 +95,8 @@ impl Ftl {
         self.blocks.valid[(at / self.slots_per_block) as usize] -= 1;
     }
 
-    /// A slot's current copy, at `place`, is about to be replaced. Returns the
-    /// copy that the new one has to name as older.
+    /// Invalidates a slot's current copy, at `place`, before it is replaced. Returns the
+    /// copy that the new one has to link to.
     #[inline]
     pub(crate) fn supersede(&mut self, slot: u32, place: MapEntry) -> u32 {
         match self.locate_in(slot, place) {
@@ -117,7 +115,7 @@ impl Ftl {
         }
     }
 
-    /// Forgets a slot with all its copies.
+    /// Invalidates a slot with all its copies.
     #[inline]
     pub(crate) fn invalidate(&mut self, slot: u32) {
         if let Located::Flash(at) | Located::Buffered(at) = self.locate(slot) {
@@ -128,10 +126,10 @@ impl Ftl {
         }
     }
 
-    /// Lets go of everything older than `at`.
+    /// Invalidates all copies older than `at`.
     fn release(&mut self, at: u32) {
         let mut newer = at;
-        while newer != NO_SLOT && !self.was_cut(newer) {
+        while newer != NO_SLOT && !self.has_no_older(newer) {
             let older = self.older(newer);
             self.set_older(newer, NO_SLOT);
             if older != NO_SLOT && self.is_programmed(older) {
@@ -142,19 +140,19 @@ impl Ftl {
         }
     }
 
-    fn was_cut(&self, at: u32) -> bool {
+    fn has_no_older(&self, at: u32) -> bool {
         self.older(at) == NO_SLOT
     }
 
-    /// Collection moves a kept copy to the page that it is filling in `plane`,
-    /// whose record is returned.
+    /// Moves a kept copy to the page that collection is filling in `plane`, whose record
+    /// is returned.
     pub(crate) fn write_kept(&mut self, plane: u32, slot: u32, stream: Stream, from: u32) -> u32 {
         let record = self.open_record(plane, stream, 0);
         self.replace_kept(record, slot, from);
         record
     }
 
-    /// Gives a slot's kept copy a page's next place instead of `from`.
+    /// Moves a slot's kept copy from `from` to a page's next place.
     pub(crate) fn replace_kept(&mut self, record: u32, slot: u32, from: u32) {
         if let Located::Buffered(current) = self.locate(slot)
             && let Some((newer, _)) = self.chain(current).last()
@@ -171,8 +169,7 @@ impl Ftl {
         self.blocks.replaced[(at / self.slots_per_block) as usize] = true;
     }
 
-    /// A page's slots have reached the flash: older copies of them are not
-    /// needed any more.
+    /// Invalidates the older copies of a page's slots, which are programmed now.
     #[inline]
     pub(crate) fn release_older_copies(&mut self, record: u32) {
         let PageRecord {
@@ -182,16 +179,16 @@ impl Ftl {
             replaces,
             ..
         } = self.records[record];
-        // Where no copy was replaced before it was programmed, all that name an
-        // older one are current: their slots need not be looked for in the map,
-        // which takes longer than everything else about a write.
+        // Where no copy was replaced before it was programmed, all copies that link to an
+        // older one are current. That saves the look-ups in the map, which take longer
+        // than everything else about a write.
         let all_are_current = !self.blocks.replaced[block as usize];
         if all_are_current && !replaces {
             return;
         }
         let first = self.page_start(block, page);
-        // A slot can be in a page twice, with a copy elsewhere in between. The
-        // newest goes first: it lets go of the other.
+        // A slot can be in a page twice, with a copy elsewhere in between. The newest goes
+        // first, since it invalidates the other.
         for at in (first..first + slots).rev() {
             if all_are_current {
                 self.release(at);
@@ -204,17 +201,16 @@ impl Ftl {
             if current == at {
                 self.release(at);
             } else if self.chain(current).any(|(_, older)| older == at) {
-                // Newer data is still in DRAM: this copy takes over.
+                // Newer data is still in DRAM: this copy is now the one to keep.
                 self.release(at);
                 self.count_valid(at);
             }
         }
     }
 
-    /// Everything in DRAM is gone. Slots go back to their last programmed
-    /// copies, and blocks to what was programmed; `spoiled` are the records of
-    /// pages whose program was under way. Returns the host's slots that went
-    /// back.
+    /// Drops everything in DRAM. Slots return to their last programmed copies, and
+    /// blocks to what was programmed; `spoiled` are the records of pages whose program
+    /// was interrupted. Returns the host slots that lost their current copy.
     pub(crate) fn lose_dram(&mut self, spoiled: &[u32]) -> Vec<u32> {
         let live = self.live_records();
         let mut lost = Vec::new();
@@ -241,8 +237,8 @@ impl Ftl {
         lost
     }
 
-    /// A page's program was interrupted, and that of all pages that the array
-    /// programs with it. One that was only on its way to the array spoils nothing.
+    /// Marks a page whose program was interrupted as used, and with it the pages of the
+    /// same program. A page that was only transferred to the array spoils nothing.
     fn spoil(&mut self, record: u32) {
         if !self.completes_program(record) {
             return;
@@ -253,7 +249,7 @@ impl Ftl {
         }
     }
 
-    /// Capacitors last until all of DRAM is on the flash.
+    /// Programs all pages in DRAM, for which the capacitors last.
     pub(crate) fn save_dram(&mut self) {
         let at = |record: u32| {
             (
@@ -273,13 +269,13 @@ impl Ftl {
         self.forget_programs();
     }
 
-    /// Pages between their first slot and the end of their program.
+    /// The records of all pages that are not programmed.
     pub(crate) fn live_records(&self) -> Vec<PageRecord> {
         let live = self.records.indices().into_iter();
         live.map(|record| self.records[record]).collect()
     }
 
-    /// The page in DRAM that a slot belongs to.
+    /// The record of the page that a physical slot belongs to, if it is in DRAM.
     pub(crate) fn record_of(&self, at: u32) -> Option<u32> {
         let page = self.parts(at);
         let of = |record: &PageRecord| record.at() == page;
@@ -308,8 +304,8 @@ impl Ftl {
         }
     }
 
-    /// A block that was being written goes on where its programs ended. Since a
-    /// stream's programs keep their order, there is one such block a stream.
+    /// Has a stream continue an open block where its programs ended. Since a stream's
+    /// programs keep their order, it has at most one such block.
     fn reopen(&mut self, plane: u32, stream: Stream, block: u32) {
         let programmed = self.blocks.programmed[block as usize] as u32;
         let was = self.blocks.states[block as usize];
@@ -349,7 +345,7 @@ impl Ftl {
             .sum()
     }
 
-    /// A block that was to be emptied is full as before.
+    /// Makes a victim a full block again.
     pub(super) fn put_back(&mut self, plane: u32, block: u32) {
         self.blocks.states[block as usize] = BlockState::Full;
         if self.is_slc(block)

@@ -1,17 +1,15 @@
 //! Where collection and wear levelling move data.
 //!
-//! Document 002, section 2.1.5, has drives that move data only within a chip,
-//! so that an address stays on its chip for ever; others move it anywhere. A
-//! plane's collection writes to that plane unless another in its scope has more
-//! free blocks. One collection at a time writes to a plane.
+//! Document 002, section 2.1.5, describes drives that move data only within a chip,
+//! so that an address never leaves its chip; others move it anywhere. A plane's
+//! collection writes to that plane unless another in its scope has more free
+//! blocks. One collection at a time writes to a plane.
 //!
 //! *Dynamic* wear levelling writes to the least worn free block. *Static* wear
-//! levelling moves data that nobody overwrites out of the least worn blocks,
-//! into the most worn free ones, so that all blocks take part. That worn blocks
-//! come to rest under cold data is an idea of the dual-pool algorithm (Chang, "On
+//! levelling moves cold data out of the least worn blocks into the most worn free
+//! ones, so that all blocks take part, as in the dual-pool algorithm (Chang, "On
 //! efficient wear leveling for large-scale flash-memory storage systems", SAC
-//! 2007); there are no pools here, only the difference of erase counts that starts
-//! a move.
+//! 2007); instead of pools, a difference of erase counts starts a move here.
 
 use crate::ssd::flash::transaction::NONE;
 use crate::ssd::ftl::copies::Holds;
@@ -31,8 +29,8 @@ impl Ftl {
             }
             GcScope::Drive => 0..self.plane_count(),
         };
-        // Two more, so that moving a full block there brings the planes closer
-        // and comes to an end.
+        // At least two more free blocks, so that moving a block there evens the planes out
+        // instead of being undone.
         let is_better = |other: &u32| {
             let other = &self.planes[*other as usize];
             other.collector == NONE && other.free.len() >= own.free.len() + 2
@@ -43,15 +41,14 @@ impl Ftl {
         emptiest.or((own.collector == NONE).then_some(plane))
     }
 
-    /// The most valid slots of a block whose collection makes sense.
+    /// The most valid slots that a victim may have.
     ///
-    /// A collection may leave its last page partly empty. So that it still
-    /// frees more than it takes, and an idle drive comes to rest, a victim must
-    /// have at least a page's worth of slots without valid data. And what is
-    /// valid must fit in what is left of the row's blocks for collection and the
-    /// reserve, beside what others of the row move: losses of power in the midst
-    /// of collections can have used some of that up. Another plane has a block to
-    /// spare, and takes all of one.
+    /// A collection may leave its last page partly empty, so a victim must have at
+    /// least a page's worth of invalid slots: otherwise it frees no more than it
+    /// takes, and collection never ends. Its valid slots must also fit in the room
+    /// that the row has for collection, beside what other collections of the row move;
+    /// losses of power during collections can have used some of that room up. Another
+    /// plane has a spare block, which takes any victim.
     pub(crate) fn most_to_move(&self, plane: u32, to: u32) -> u32 {
         if to != plane {
             return self.slots_per_block();
@@ -60,29 +57,32 @@ impl Ftl {
             .min(self.slots_per_block() - self.slots_per_page())
     }
 
-    /// A collection of `plane` begins to empty a block into `to`: with time in a
-    /// running drive, at once in one that is being aged.
+    /// Begins the collection of a block of `plane` into the plane `to`.
     pub(crate) fn begin_collection(
         &mut self,
         plane: u32,
         block: u32,
         (to, stream): (u32, Stream),
     ) -> Victim {
-        let had = self.valid(block);
+        let initially_valid = self.valid(block);
         self.take_victim(block);
         let state = &mut self.planes[to as usize];
         state.collector = plane;
-        // Wear levelling has pages of its own, only in its own plane.
+        // Wear levelling and moves to another plane open a block of their own.
         state.reserved_blocks = (to != plane || stream == Stream::Wear) as u32;
         if stream == Stream::Collection && to == plane {
             self.reserve_room(plane, block);
         }
-        Victim { plane, block, had }
+        Victim {
+            plane,
+            block,
+            initially_valid,
+        }
     }
 
-    /// Gives what is needed of a place of its block the next one; returns the
-    /// page's record, and the slot if that is its current copy. `None` where
-    /// nothing is needed.
+    /// Moves the valid copy in a physical slot of a victim to the next free one. Returns
+    /// the record of the page that it is in now, and the logical slot if it is the
+    /// current copy. `None` where the physical slot holds nothing valid.
     #[inline]
     pub(crate) fn move_slot(
         &mut self,
@@ -101,13 +101,13 @@ impl Ftl {
         Some(moved)
     }
 
-    /// Its block is erased.
+    /// Ends a collection whose block is erased.
     pub(crate) fn end_collection(&mut self, plane: u32, block: u32, to: u32) {
         self.leave_destination(plane, to);
         self.erased(plane, block);
     }
 
-    /// It is forgotten: its block is full as before.
+    /// Abandons a collection: its block is full as before.
     pub(crate) fn abandon_collection(&mut self, plane: u32, block: u32, to: u32) {
         self.leave_destination(plane, to);
         self.put_back(plane, block);
@@ -120,9 +120,8 @@ impl Ftl {
         self.release_room(plane);
     }
 
-    /// The block that static wear levelling should empty in a plane now: the
-    /// least worn one, if the free block that takes its data is worn so much
-    /// more.
+    /// The block that static wear levelling should empty in a plane now: the least worn
+    /// one, if the free block that takes its data has been erased enough more often.
     pub(crate) fn cold_block(&self, plane: u32) -> Option<u32> {
         let spread = self.wear.static_spread?;
         if self.planes[plane as usize].collector != NONE || !self.has_spare_block(plane) {

@@ -1,11 +1,11 @@
-//! The flash translation layer: where logical slots are, and which page of
-//! which block is written next.
+//! The flash translation layer: where logical slots (map units) are, and which
+//! page of which block is written next.
 //!
-//! Every plane has a block that takes the host's data and one that takes what
-//! garbage collection moves, so that the two do not mix. A page is a *record*
-//! from its first slot until it is programmed; until then its data is in DRAM.
-//! A drive with an SLC cache has a third block, which the host's data goes to
-//! first (see [`crate::ssd::ftl::slc`]).
+//! Every plane has a write frontier for host data and one for the data that garbage
+//! collection moves, so that the two do not mix. A page is a *record* from its
+//! first slot until it is programmed; until then its data is in DRAM. A drive with
+//! an SLC cache has a third frontier, which host data goes to first (see
+//! [`crate::ssd::ftl::slc`]).
 
 #[cfg(test)]
 mod check;
@@ -17,13 +17,13 @@ pub(crate) mod cached_map;
 pub(crate) mod copies;
 mod destination;
 pub(crate) mod hybrid;
+pub(crate) mod initial_map;
 mod page_map;
 pub(crate) mod partial;
 pub(crate) mod placement;
 pub(crate) mod rows;
 pub(crate) mod scattered;
 mod slc;
-pub(crate) mod start;
 mod write_frontier;
 
 use blklab_stats::{DeviceStats, WearStats};
@@ -36,23 +36,23 @@ use crate::ssd::spec::{Allocation, GcSpec, SsdSpec, WearSpec};
 use blocks::{BlockState, Blocks, FreeBlocks, NO_BLOCK};
 use cached_map::{CachedMap, MapWaiter};
 use hybrid::Hybrid;
+use initial_map::{InitialMap, ScatteredPlanes};
 pub(crate) use page_map::Located;
 use page_map::Map;
 use partial::PartialUnits;
 use placement::Placement;
 use slc::Slc;
-use start::{ScatteredPlanes, Start};
 use strength_reduce::StrengthReducedU32;
 use write_frontier::{CLOSED, Frontier, STREAMS};
 pub(crate) use write_frontier::{PageRecord, Stream};
 
-/// A block that is being emptied.
+/// A block that is being collected.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Victim {
     pub(crate) plane: u32,
     pub(crate) block: u32,
     /// Valid slots that it had when its collection began.
-    pub(crate) had: u32,
+    pub(crate) initially_valid: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -61,11 +61,11 @@ struct Plane {
     frontiers: [Frontier; STREAMS],
     /// The plane whose collection writes to this one, if any.
     collector: u32,
-    /// Free blocks that jobs under way may still need beside the reserve.
+    /// Free blocks that collections in progress may still need beside the reserve.
     reserved_blocks: u32,
-    /// Slots that its collection may still use up.
+    /// Slots that its collection may still write.
     reserved_slots: u32,
-    /// Its collection empties a block that does not become free.
+    /// Its collection empties a block that does not become an ordinary free block.
     frees_no_block: bool,
 }
 
@@ -76,21 +76,20 @@ pub(crate) struct Ftl {
     map: Map,
     placement: Placement,
     planes: Vec<Plane>,
-    /// Boxed, so that a drive without it only asks whether it is there.
+    /// Optional parts are boxed, to keep this small on drives without them.
     slc: Option<Box<Slc>>,
-    /// Likewise: where blocks are mapped as a whole, and pages only in logs.
+    /// Where blocks are mapped as a whole, and pages only in logs.
     hybrid: Option<Box<Hybrid>>,
     records: Slab<PageRecord>,
     partial_units: PartialUnits,
-    /// Boxed, so that a drive without it only asks whether it is there.
+    /// Where only a part of the map is in DRAM.
     cached_map: Option<Box<CachedMap>>,
-    /// An address has its plane for ever.
+    /// The plane of a slot is decided by its address alone.
     static_allocation: bool,
-    start: Start,
-    /// What an aged drive is emptying before the first command.
+    initial: InitialMap,
+    /// Blocks that an aged drive is collecting before the first command.
     victims_at_start: Vec<Victim>,
-    /// How often a slot was written whose last copy was still in DRAM, in a
-    /// drive that would lose that with its power.
+    /// How often a slot was written whose last copy was still in volatile DRAM.
     rewritten_in_dram: u64,
     gc: GcSpec,
     wear: WearSpec,
@@ -100,19 +99,20 @@ pub(crate) struct Ftl {
     pages_per_program: u32,
     slots_per_block: StrengthReducedU32,
     blocks_per_plane: StrengthReducedU32,
-    /// The first of them, which are neither the SLC cache's alone nor the map's.
+    /// The first blocks of a plane, which belong neither to the static SLC cache nor to
+    /// the map.
     data_blocks_per_plane: u32,
     planes_per_package: u32,
     /// Planes that are filled in step.
     planes_per_row: StrengthReducedU32,
-    /// What the flash would hold if it kept data.
+    /// The data of every sector, which tests follow through DRAM and flash.
     #[cfg(test)]
     pub(crate) shadow: Option<Box<shadow::Shadow>>,
 }
 
 impl Ftl {
-    /// The layer of a drive on which everything lies in order, or as `scattered`
-    /// says; `seed` decides which entries a cached map holds.
+    /// The layer of a drive whose data lies in order, or as `scattered` says; `seed`
+    /// decides which entries a cached map holds.
     pub(crate) fn new(
         spec: &SsdSpec,
         placement: Placement,
@@ -123,7 +123,7 @@ impl Ftl {
         let slots_per_page = spec.slots_per_page();
         let slots_per_block = slots_per_page * geometry.pages_per_block;
         let mut ftl = Ftl {
-            start: Start::new(spec, &placement, scattered),
+            initial: InitialMap::new(spec, &placement, scattered),
             blocks: Blocks::new(geometry.blocks(), slots_per_block),
             map: Map::new(spec.logical_slots()),
             placement,
@@ -140,7 +140,7 @@ impl Ftl {
             wear: spec.wear,
             slots_per_page: StrengthReducedU32::new(slots_per_page),
             pages_per_block: geometry.pages_per_block,
-            // A log's pages have their places, so nothing is filled up there.
+            // Pages of a log have fixed places, so a program is never padded.
             pages_per_program: match spec.ftl.mapping {
                 Mapping::Page => spec.pages_per_program(),
                 Mapping::Hybrid(_) => 1,
@@ -168,12 +168,12 @@ impl Ftl {
         ftl
     }
 
-    /// From now on copies are kept until their successor is programmed.
+    /// From now on keeps the programmed copy of a slot until a newer one is programmed.
     pub(crate) fn keep_older_copies(&mut self) {
         self.blocks.keep_older();
     }
 
-    /// A transaction on a page that this layer has laid out.
+    /// A transaction on a page, in the mode (SLC or multi-level) of its block.
     #[inline]
     pub(crate) fn transaction(
         &self,
@@ -234,12 +234,12 @@ impl Ftl {
         }
     }
 
-    /// Where discards are written down.
+    /// The page that the log of discards is programmed to.
     pub(crate) fn discard_log(&self) -> FlashPage {
         FlashPage {
             plane: self.placement.home(0).plane,
             block: NO_BLOCK,
-            // The last of a program, which takes the array's time.
+            // The last page of a program: only that takes array time.
             page: self.pages_per_program - 1,
         }
     }
@@ -282,7 +282,7 @@ impl Ftl {
         self.blocks.filled[block as usize]
     }
 
-    /// Blocks filled since a block was.
+    /// Blocks of the drive filled since a block was.
     pub(crate) fn age(&self, block: u32) -> u32 {
         self.blocks.fills() - self.filled(block)
     }
@@ -292,19 +292,18 @@ impl Ftl {
         self.blocks.erases[block as usize]
     }
 
-    /// How often a slot was written whose last copy was still in DRAM, in a drive
-    /// that would lose that with its power.
+    /// How often a slot was written whose last copy was still in volatile DRAM.
     #[inline]
     pub(crate) fn rewritten_in_dram(&self) -> u64 {
         self.rewritten_in_dram
     }
 
-    /// An aged drive is emptying these before the first command.
+    /// Sets the blocks that an aged drive is collecting before the first command.
     pub(crate) fn set_victims_at_start(&mut self, victims: Vec<Victim>) {
         self.victims_at_start = victims;
     }
 
-    /// Where addresses belong.
+    /// Static allocation: the plane of each page of the address space.
     #[inline]
     pub(crate) fn placement(&self) -> &Placement {
         &self.placement
@@ -315,13 +314,13 @@ impl Ftl {
         self.placement.planes_per_range()
     }
 
-    /// What an aged drive is emptying before the first command.
+    /// Takes the blocks that an aged drive is collecting before the first command.
     pub(crate) fn take_victims_at_start(&mut self) -> Vec<Victim> {
         std::mem::take(&mut self.victims_at_start)
     }
 
-    /// The power is gone, and what a controller had in DRAM beside the data of the
-    /// host. `interrupted` are the programs of pages of the map under way.
+    /// Drops what the controller had in DRAM beside host data when the power was lost.
+    /// `interrupted` are the programs of map pages that were in progress.
     pub(crate) fn power_off(&mut self, interrupted: &[Transaction]) {
         self.partial_units.clear();
         if let Some(map) = &mut self.cached_map {
@@ -347,18 +346,18 @@ impl Ftl {
         first..first + self.blocks_per_plane.get()
     }
 
-    /// How many of them, the first ones, are neither the SLC cache's alone nor the
-    /// map's.
+    /// How many of them, the first ones, belong neither to the static SLC cache nor to the
+    /// map.
     pub(crate) fn data_blocks_per_plane(&self) -> u32 {
         self.data_blocks_per_plane
     }
 
-    /// Whether blocks that are less worn go before others.
+    /// Whether less worn blocks are preferred (dynamic wear levelling).
     pub(crate) fn levels_wear(&self) -> bool {
         self.wear.dynamic
     }
 
-    /// Fills in the erase counts over all blocks.
+    /// Reports the erase counts over all blocks.
     pub(crate) fn report_wear(&self, wear: &mut WearStats) {
         let erases = &self.blocks.erases;
         let sum: u64 = erases.iter().map(|count| *count as u64).sum();
@@ -373,7 +372,7 @@ impl Ftl {
         self.planes.len() as u32
     }
 
-    /// Wear is counted from the first command on.
+    /// Counts wear from now on: preconditioning is not part of it.
     pub(crate) fn forget_wear(&mut self) {
         self.blocks.erases.fill(0);
         for plane in &mut self.planes {

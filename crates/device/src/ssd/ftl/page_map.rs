@@ -1,10 +1,9 @@
-//! The table from logical to physical map units ("slots"), and where a slot's
-//! data is by it.
+//! The page map: the table from logical to physical map units ("slots").
 //!
 //! A drive of 16 TB has 4 billion entries, of which a run touches few. So the
-//! table holds only what differs from the state at the start, region by
-//! region: a region nobody wrote to costs nothing, one with few writes is a
-//! small hash table, and one with many is an array.
+//! table holds only what differs from the state at the start, in regions: a region
+//! without writes costs nothing, one with few is a small hash table, and one with
+//! many is an array.
 
 use branches::prefetch_read_data;
 use strength_reduce::StrengthReducedU32;
@@ -12,12 +11,12 @@ use strength_reduce::StrengthReducedU32;
 use crate::ssd::ftl::Ftl;
 use crate::ssd::ftl::blocks::NO_OWNER;
 
-/// Slots of a region, at least: two to the power of this.
+/// Binary logarithm of the fewest slots of a region.
 const LEAST_REGION_BITS: u32 = 12;
-/// Most regions: what a processor's first cache holds, since every look-up needs
-/// one.
+/// Binary logarithm of the most regions: a first-level cache holds that many, and every
+/// look-up needs one.
 const MOST_REGIONS_BITS: u32 = 10;
-/// The level of cache that an entry is fetched into: the first.
+/// The cache level that an entry is prefetched into: the first.
 const FIRST_CACHE: i32 = 0;
 
 /// An array's entry that nobody wrote to.
@@ -47,9 +46,9 @@ enum Region {
 /// An open-addressing table from a slot within its region to an entry.
 #[derive(Clone, Debug)]
 struct Few {
-    /// `key + 1` above, entry below; zero is a free place.
+    /// `key + 1` in the upper half, the entry in the lower; zero is a free place.
     places: Box<[u64]>,
-    /// The entry of all others.
+    /// The entry of all keys that are not in the table.
     base: u32,
     used: u32,
 }
@@ -93,8 +92,8 @@ impl Map {
         }
     }
 
-    /// Has the processor fetch a slot's entry while it goes on: in a large map
-    /// nothing else about a write takes as long.
+    /// Has the processor prefetch a slot's entry: in a large map nothing else about a write
+    /// takes as long.
     #[inline]
     pub(crate) fn prefetch(&self, slot: u32) {
         let within = slot & (self.region_slots() - 1);
@@ -118,7 +117,8 @@ impl Map {
         self.put(slot, DISCARDED);
         let last = self.region_slots() - 1;
         let region = &mut self.regions[(slot >> self.region_bits) as usize];
-        // A region that is discarded part by part is so from its first slot on.
+        // Discards go upwards, so a region that is discarded in parts is checked when its
+        // last slot is.
         if slot & last == last
             && let Region::Many(entries) = region
             && entries.iter().all(|entry| *entry == DISCARDED)
@@ -148,7 +148,7 @@ impl Map {
         let region = &mut self.regions[(slot >> self.region_bits) as usize];
         match region {
             Region::Many(entries) => entries[within as usize] = entry,
-            // An array before a hash table of it would be as large.
+            // Beyond that the hash table would be as large as the array.
             Region::Few(few) if few.used < slots / 16 * 3 => few.put(within, entry),
             Region::Few(few) => {
                 let mut entries = few.spread(slots);
@@ -177,8 +177,8 @@ impl Few {
         }
     }
 
-    /// Where the key is, unless others were there first. Neighbours are often
-    /// written together; a multiplicative hash keeps them from crowding.
+    /// The first place to look for a key. A multiplicative hash spreads neighbouring
+    /// slots, which are often written together.
     #[inline]
     fn hash(&self, key: u32) -> usize {
         let hash = (key as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
@@ -190,7 +190,7 @@ impl Few {
         &self.places[self.hash(key)]
     }
 
-    /// Where the key is, or the free place where it would go.
+    /// The place of a key, or the free place where it would go.
     #[inline]
     fn place(&self, key: u32) -> usize {
         let mask = self.places.len() - 1;
@@ -253,15 +253,15 @@ impl Ftl {
         self.locate_in(slot, self.map.get(slot))
     }
 
-    /// A slot will be written soon.
+    /// Prefetches the entry of a slot that will be written soon.
     #[inline]
     pub(crate) fn prefetch(&self, slot: u32) {
         self.map.prefetch(slot);
     }
 
-    /// The places of a page that were written, with their owners. What the map
-    /// has of these is asked for: whoever takes all owners before looking at any
-    /// waits for several entries of a large map no longer than for one.
+    /// The physical slots of a page that were written, with their logical slots. Their map
+    /// entries are prefetched: a caller that takes all of them before it looks any up
+    /// waits for several cache misses no longer than for one.
     #[inline]
     pub(crate) fn owners(&self, block: u32, page: u32) -> impl Iterator<Item = (u32, u32)> {
         let first = self.page_start(block, page);
@@ -272,12 +272,12 @@ impl Ftl {
         })
     }
 
-    /// Where a slot is whose entry in the map is known.
+    /// Where a slot is, by its map entry `place`.
     #[inline(always)]
     pub(crate) fn locate_in(&self, slot: u32, place: MapEntry) -> Located {
         match place {
             MapEntry::Discarded => Located::Nowhere,
-            MapEntry::Initial => self.initial(slot),
+            MapEntry::Initial => self.locate_initial(slot),
             MapEntry::At(at) => {
                 let (block, within) = StrengthReducedU32::div_rem(at, self.slots_per_block);
                 let page = within / self.slots_per_page;
@@ -292,8 +292,8 @@ impl Ftl {
 
     /// Where the state at the start has a slot.
     #[inline]
-    fn initial(&self, slot: u32) -> Located {
-        match self.start.place(&self.placement, slot) {
+    fn locate_initial(&self, slot: u32) -> Located {
+        match self.initial.place(&self.placement, slot) {
             Some(at) => Located::Flash(at),
             None => Located::Nowhere,
         }
@@ -303,7 +303,7 @@ impl Ftl {
     #[inline(always)]
     pub(crate) fn home_of(&self, slot: u32) -> u32 {
         let (page, in_page) = StrengthReducedU32::div_rem(slot, self.slots_per_page);
-        self.start.in_order(self.placement.home(page), in_page)
+        self.initial.in_order(self.placement.home(page), in_page)
     }
 
     /// The plane that a write of `slot` goes to.
@@ -316,13 +316,13 @@ impl Ftl {
     pub(crate) fn owner(&self, at: u32) -> Option<u32> {
         let (block, within) = StrengthReducedU32::div_rem(at, self.slots_per_block);
         match self.blocks.owner(block, within) {
-            // It was being written at the start, and has not been erased since.
+            // The block was open at the start, and has not been erased since.
             Some(NO_OWNER) if self.blocks.erases[block as usize] == 0 => {
-                self.start.owner(&self.placement, at)
+                self.initial.owner(&self.placement, at)
             }
             Some(NO_OWNER) => None,
             Some(slot) => Some(slot),
-            None => self.start.owner(&self.placement, at),
+            None => self.initial.owner(&self.placement, at),
         }
     }
 

@@ -1,11 +1,11 @@
 //! Map units in DRAM of which the host has written only a part.
 //!
-//! What else the host writes of such a unit joins what is there, as long as its
-//! page is open. The rest is read from the flash only when that page is to be
-//! programmed and the unit is still not whole, or before the block that has the
-//! rest is erased. So a page with such units is not programmed for being full:
-//! it stays open until its stream needs the next one, or a flush, a write that
-//! is to be durable or a full cache closes it.
+//! As long as the page of such a unit is open, further writes to the unit join it.
+//! The rest is read from the flash only when the page is to be programmed and the
+//! unit is still incomplete, or before the block that has the rest is erased. So a
+//! page with such units is not programmed as soon as it is full: it stays open until
+//! its stream needs the next page, or until a flush, a FUA write or a full cache
+//! closes it.
 
 use super::{Ftl, Located};
 use crate::ssd::flash::Flash;
@@ -45,27 +45,28 @@ impl Span {
     }
 }
 
-/// A unit that is not whole.
+/// A map unit that is incomplete.
 #[derive(Clone, Copy, Debug)]
 struct PartialUnit {
-    /// The page that it belongs to, [`NONE`] once it is whole.
+    /// The record of its page, [`NONE`] once it is complete.
     record: u32,
     slot: u32,
-    /// What the host has written of it.
+    /// The sectors that the host has written.
     written: Sectors,
     /// The physical slot that the rest has to be read from, or [`NONE`].
     rest: u32,
-    /// The next of its page.
+    /// The next unit of its page, or [`NONE`].
     next: u32,
 }
 
-/// All of them.
+/// All incomplete units.
 #[derive(Clone, Debug)]
 pub(super) struct PartialUnits {
     units: Slab<PartialUnit>,
     unit_bytes: u32,
     codeword_bytes: u32,
-    /// Pairs of pages whose second is complete only when the first is.
+    /// Pairs of pages, leader and follower: the follower is complete only when the leader
+    /// is.
     followers: Vec<(u32, u32)>,
 }
 
@@ -84,7 +85,7 @@ impl PartialUnits {
         self.followers.clear();
     }
 
-    /// A slot's place in the list that begins at `first`, with the one before it.
+    /// A slot's unit in the list that begins at `first`, and the unit before it.
     fn find(&self, first: u32, slot: u32) -> Option<(u32, u32)> {
         let (mut before, mut index) = (NONE, first);
         while index != NONE {
@@ -97,7 +98,7 @@ impl PartialUnits {
         None
     }
 
-    /// Bytes of a unit that have to come over the channel: whole codewords.
+    /// Bytes of a unit that have to be read over the channel: whole codewords.
     fn missing_bytes(&self, written: Sectors) -> u32 {
         let (codeword, unit) = (self.codeword_bytes, self.unit_bytes);
         let is_missing = |from: &u32| {
@@ -116,7 +117,8 @@ impl PartialUnits {
 }
 
 impl Ftl {
-    /// The open page of a slot that a write joins whatever page would be next.
+    /// The open page of a slot, which a write to the slot joins instead of taking a new
+    /// place.
     #[inline]
     pub(crate) fn joined_page(&self, slot: u32) -> Option<u32> {
         match self.partial_units.units.is_empty() {
@@ -125,16 +127,15 @@ impl Ftl {
         }
     }
 
-    /// Whether a page stays open although it takes no further units, for the rest
-    /// of those that are not whole. One that holds a single unit is programmed as
-    /// it comes, as MQSim has it.
+    /// Whether a full page stays open for the rest of its incomplete units. A page that
+    /// holds a single unit is programmed at once, as in MQSim.
     #[inline]
     pub(crate) fn stays_open(&self, record: u32) -> bool {
         self.record(record).partial != NONE && self.slots_per_page() > 1
     }
 
-    /// A page has a new unit, of which the host has written a part; what was
-    /// there before is at `rest`.
+    /// Adds a unit to a page of which the host has written a part; the data before that
+    /// is at `rest`.
     pub(crate) fn begin_partial(&mut self, record: u32, slot: u32, span: Span, rest: Located) {
         let next = self.record(record).partial;
         let unit = PartialUnit {
@@ -143,7 +144,7 @@ impl Ftl {
             written: span.bits(),
             rest: match rest {
                 Located::Flash(at) => at,
-                // In DRAM as well, or nothing but zeros.
+                // The rest is in DRAM as well, or zeros.
                 Located::Buffered(_) | Located::Nowhere => NONE,
             },
             next,
@@ -151,8 +152,8 @@ impl Ftl {
         self.record_mut(record).partial = self.partial_units.units.insert(unit);
     }
 
-    /// The host has written more of a unit in an open page. Returns the bytes of
-    /// it that it had not written there before.
+    /// Adds what the host has written of a unit in an open page. Returns how many of the
+    /// bytes were not written there before.
     pub(crate) fn join(&mut self, record: u32, slot: u32, span: Span) -> u32 {
         let first = self.record(record).partial;
         let Some((before, index)) = self.partial_units.find(first, slot) else {
@@ -167,7 +168,7 @@ impl Ftl {
         new.count_ones() * 512
     }
 
-    /// A unit of a page is not partial any more.
+    /// Removes a unit from its page's incomplete ones.
     fn end_partial(&mut self, record: u32, before: u32, index: u32) -> PartialUnit {
         let unit = self.partial_units.units[index];
         self.partial_units.units[index].record = NONE;
@@ -179,8 +180,7 @@ impl Ftl {
         unit
     }
 
-    /// Slots from `start` to before `end` are discarded: what there is of them
-    /// need not become whole.
+    /// Slots from `start` to before `end` are discarded: their rests need not be read.
     pub(crate) fn discard_partial(&mut self, start: u32, end: u64) {
         if self.partial_units.units.is_empty() {
             return;
@@ -199,7 +199,7 @@ impl Ftl {
         }
     }
 
-    /// A page is to be programmed: reads what its units lack.
+    /// Reads the rests of a page's units before its program.
     pub(crate) fn read_rests(&mut self, flash: &mut Flash, now_ns: u64, record: u32) {
         while self.record(record).partial != NONE {
             let first = self.record(record).partial;
@@ -208,7 +208,7 @@ impl Ftl {
         }
     }
 
-    /// A block is to be erased: reads what units in DRAM still lack of it.
+    /// Reads the rests that incomplete units still have in a block before its erase.
     pub(crate) fn rescue_rests(&mut self, flash: &mut Flash, now_ns: u64, block: u32) {
         if self.partial_units.units.is_empty() {
             return;
@@ -222,7 +222,7 @@ impl Ftl {
         }
     }
 
-    /// Reads what a unit lacks; its page waits for it.
+    /// Reads the rest of a unit; its page waits for it.
     fn read_rest(&mut self, flash: &mut Flash, now_ns: u64, unit: &PartialUnit) {
         if unit.rest == NONE {
             return;
@@ -234,8 +234,8 @@ impl Ftl {
         self.record_mut(unit.record).reads += 1;
     }
 
-    /// The physical slot that has what of `from..to` of the address space, bytes
-    /// of one unit in DRAM, was not written there; `None` where all of it was.
+    /// The physical slot with the rest of a unit in DRAM, if bytes `from..to` of the
+    /// address space need it; `None` where the host has written all of them.
     #[inline]
     pub(crate) fn rest_of(&self, slot: u32, (from, to): (u64, u64)) -> Option<u32> {
         let record = self.joined_page(slot)?;
@@ -247,11 +247,11 @@ impl Ftl {
         (span.bits() & !unit.written != 0 && unit.rest != NONE).then_some(unit.rest)
     }
 
-    /// A page takes over what is at `at` in DRAM, of which a part may still be
-    /// on its way.
+    /// A page takes over a unit that is in DRAM at `at`, whose rest may still be being
+    /// read for that page.
     pub(crate) fn follow(&mut self, at: u32, record: u32) {
         if self.static_allocation && self.has_one_host_stream() && !self.has_rows() {
-            // All pages that a slot can be in are programmed one after the other.
+            // All pages that a slot can be in are programmed in order anyway.
             return;
         }
         let page = self.record(record);
@@ -261,8 +261,8 @@ impl Ftl {
         let Some(leader) = self.record_of(at) else {
             return;
         };
-        // What the leader itself follows, this page has to follow too: pages
-        // that waited for each other would do so for ever.
+        // It follows all leaders of its leader as well, so that pages never wait for each
+        // other in a cycle.
         for place in 0..self.partial_units.followers.len() {
             let (leads, follows) = self.partial_units.followers[place];
             if follows == leader {
@@ -274,7 +274,7 @@ impl Ftl {
         }
     }
 
-    /// A page waits for the reads of another, if it does not yet.
+    /// Has a page wait for the reads of another, if it does not yet.
     fn begin_to_follow(&mut self, leader: u32, record: u32) {
         let pair = (leader, record);
         if leader != record && !self.partial_units.followers.contains(&pair) {
@@ -283,7 +283,7 @@ impl Ftl {
         }
     }
 
-    /// A page that a page follows and that is still being filled.
+    /// A leader of a page that is still open.
     #[inline]
     pub(crate) fn open_leader_of(&self, record: u32) -> Option<u32> {
         if self.partial_units.followers.is_empty() {
@@ -293,14 +293,14 @@ impl Ftl {
         leaders.find(|leader| !self.record(*leader).closed)
     }
 
-    /// Reads that a page waits for without those of pages that it follows.
+    /// Reads that a page waits for, without those of its leaders.
     fn own_reads(&self, record: u32) -> u32 {
         self.record(record).reads - self.partial_units.leaders_of(record).count() as u32
     }
 
-    /// The rest of a map unit has been read for a page.
+    /// The rest of a unit has been read for a page.
     pub(crate) fn rest_read(&mut self, flash: &mut Flash, now_ns: u64, record: u32) {
-        self.read_for(flash, now_ns, record);
+        self.end_read(flash, now_ns, record);
         if self.partial_units.followers.is_empty() || self.own_reads(record) > 0 {
             return;
         }
@@ -311,12 +311,12 @@ impl Ftl {
             .position(|pair| pair.0 == record)
         {
             let (_, follower) = self.partial_units.followers.swap_remove(place);
-            self.read_for(flash, now_ns, follower);
+            self.end_read(flash, now_ns, follower);
         }
     }
 
-    /// A page waits for one read less.
-    fn read_for(&mut self, flash: &mut Flash, now_ns: u64, record: u32) {
+    /// One of the reads that a page waits for has ended.
+    fn end_read(&mut self, flash: &mut Flash, now_ns: u64, record: u32) {
         let page = self.record_mut(record);
         page.reads -= 1;
         if page.reads == 0 && page.closed {

@@ -3,8 +3,7 @@
 use crate::ssd::spec::{Axis, Geometry, Layout, SsdSpec};
 use strength_reduce::StrengthReducedU32;
 
-/// Where a page of the address space belongs: its plane, and its rank among the pages
-/// of that plane.
+/// The home of a page of the address space under static allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Home {
     /// The plane.
@@ -22,7 +21,7 @@ pub(crate) struct Placement {
     planes_per_range: StrengthReducedU32,
     /// Planes of the first range in visiting order.
     visits: Vec<u32>,
-    /// Place of every plane of the first range in `visits`.
+    /// The index in `visits` of every plane of the first range.
     places: Vec<u32>,
     pages: u32,
 }

@@ -1,20 +1,19 @@
 //! Planes of a die filled in step.
 //!
-//! ONFI's multi-plane commands program the same page of every plane. Planes
-//! that each went their own way would be at unrelated pages and work alone, so
-//! firmware fills the blocks of a die's planes as one *row*: page by page over
-//! all planes, the host's data in one row and what collection moves in another.
-//! Any slot of the die's goes to the plane whose turn it is.
+//! ONFI's multi-plane commands program the same page of every plane. Planes that
+//! were filled independently would be at unrelated pages and could not be programmed
+//! together, so firmware fills the blocks of a die's planes as one *row*: page by
+//! page over all planes, host data in one row and data that collection moves in
+//! another. Any slot of the die goes to the plane whose turn it is.
 //!
 //! Where planes are not kept in step, a row is one plane.
 //!
-//! Real firmware collects such a row as a whole, so it does not matter there
-//! which plane has what. Here each plane chooses its own victims and needs
-//! blocks of its own that are worth collecting. If every page of the row began
-//! with the same plane, a host that writes in a rhythm (each unit in two halves,
-//! or a page of a log before each page of data) would leave one plane with all
-//! that is dead and the other with all that is not. So the plane that a page of
-//! the row begins with changes (see [`first_place`]).
+//! Real firmware collects such a row as a whole. Here each plane chooses its own
+//! victims, so each needs blocks that are worth collecting. If every page of the
+//! row began with the same plane, a host with a regular pattern (each unit in two
+//! halves, or a log page before each data page) would leave one plane with all
+//! invalid data and the other with none. So the plane that a page of the row begins
+//! with varies (see [`first_place`]).
 
 use std::ops::Range;
 
@@ -23,13 +22,13 @@ use crate::ssd::flash::transaction::NONE;
 use crate::ssd::ftl::blocks::NO_BLOCK;
 use crate::ssd::ftl::slc::Slc;
 
-/// Which plane of a row a page begins with: as the multiples of the golden ratio
-/// have it, whose fractions are evenly spread along every arithmetic progression
-/// (Weyl, Mathematische Annalen 77, 1916). So no rhythm of the host's keeps to one
-/// plane.
+/// Which plane of a row a page begins with: by the fractional part of a multiple of
+/// the golden ratio, since these are evenly distributed along every arithmetic
+/// progression (Weyl, Mathematische Annalen 77, 1916), so that no regular pattern of
+/// writes favours one plane.
 #[inline]
 pub(crate) fn first_place(page: u32, planes: u32) -> u32 {
-    // 2^32 parts of the golden ratio.
+    // The fractional part of the golden ratio in units of 2^-32.
     let fraction = page.wrapping_mul(0x9e37_79b9);
     ((u64::from(fraction) * u64::from(planes)) >> 32) as u32
 }
@@ -48,8 +47,8 @@ impl Ftl {
         self.planes_per_row.get() > 1
     }
 
-    /// The plane of a row that takes a stream's next slot: the one whose page
-    /// is being filled, else the one that is least far.
+    /// The plane of a row that takes a stream's next slot: the one whose page is being
+    /// filled, else the one that is least far in its block.
     #[inline]
     pub(crate) fn in_turn(&self, plane: u32, stream: Stream) -> u32 {
         if !self.has_rows() {
@@ -68,7 +67,8 @@ impl Ftl {
         let is_open = |plane: &u32| frontier(*plane).block != NO_BLOCK;
         let open = self.row_of(plane).filter(is_open);
         let farthest = open.map(|plane| frontier(plane).page).max().unwrap_or(0);
-        // One without a block has filled it already, or not begun to.
+        // A plane without an open block has filled it already, or not begun it: it has
+        // filled it if the others are past the middle.
         let pages = self.pages_for(stream);
         let closed = match farthest * 2 > pages {
             true => pages,
@@ -91,9 +91,8 @@ impl Ftl {
             .unwrap_or(plane)
     }
 
-    /// The plane of a row that takes the next slot that collection moves: the
-    /// one whose turn it is unless it has no block left. (Then another one has:
-    /// see [`Ftl::most_to_move`].)
+    /// The plane of a row that takes the next slot that collection moves: the one whose
+    /// turn it is, or another if that has no block left (see [`Ftl::most_to_move`]).
     pub(crate) fn collection_plane(&self, plane: u32, stream: Stream) -> u32 {
         if !self.has_rows() || stream != Stream::Collection {
             return plane;
@@ -107,7 +106,7 @@ impl Ftl {
         }
     }
 
-    /// Free blocks of a plane that no job under way takes for itself.
+    /// Free blocks of a plane that are not reserved for a collection in progress.
     #[inline]
     fn unreserved_blocks(&self, plane: u32) -> u32 {
         let state = &self.planes[plane as usize];
@@ -121,8 +120,8 @@ impl Ftl {
             && (self.slc.is_none() || self.row_has_spare(plane))
     }
 
-    /// Whether the row of a plane has a free block beyond the reserve, and one
-    /// for every job that takes room there and gives none back.
+    /// Whether the row of a plane has a free block beyond the reserve, and beyond one for
+    /// every collection there that frees no ordinary block.
     pub(crate) fn row_has_spare(&self, plane: u32) -> bool {
         let row = self.row_of(plane);
         let taken = row
@@ -136,13 +135,13 @@ impl Ftl {
         row.map(spare).sum::<u32>() > taken
     }
 
-    /// Slots that collection may still write in a row without the host's
-    /// blocks, less those that jobs under way may still use up.
+    /// Slots that collection may still write in a row without taking blocks from the
+    /// host, less those that collections in progress may still need.
     ///
-    /// That is never less than a block in a row where no job is under way, so
-    /// that its least valid block can always be collected: the host opens a
-    /// block only where the reserve is whole, and a job uses up less than the
-    /// block that it gives back.
+    /// In a row without collections in progress that is at least a block, so that its
+    /// least valid block can always be collected: the host opens a block only where
+    /// the reserve is complete, and a collection writes less than the block that it
+    /// frees.
     pub(crate) fn room_in_row(&self, plane: u32) -> u32 {
         let row = self.row_of(plane);
         let of_plane = |plane: u32| {
@@ -157,8 +156,7 @@ impl Ftl {
         room.saturating_sub(reserved_slots)
     }
 
-    /// Slots of a plane's block for what collection moves that are not handed
-    /// out yet.
+    /// Slots of a plane's open block for collection that are not allocated yet.
     fn left_to_collection(&self, plane: u32) -> u32 {
         if !self.is_open(plane, Stream::Collection) {
             return 0;
@@ -171,10 +169,10 @@ impl Ftl {
         (self.pages_per_block - frontier.page) * self.slots_per_page() - begun
     }
 
-    /// A plane's collection begins to move a block within its row.
+    /// Reserves the slots that a plane's collection of a block will write within its row.
     pub(super) fn reserve_room(&mut self, plane: u32, block: u32) {
-        // Jobs of a row share pages, and one that ends may leave a page partly
-        // empty that others have counted on.
+        // Collections of a row share pages, and one that ends may leave a page partly
+        // empty whose rest others counted on.
         let lost = match self.has_rows() {
             true => self.slots_per_page() - 1,
             false => 0,
@@ -185,23 +183,23 @@ impl Ftl {
         state.frees_no_block = frees_no_block;
     }
 
-    /// It has moved one of them.
+    /// The collection has written one of its reserved slots.
     pub(super) fn use_reserved_slot(&mut self, plane: u32) {
         let reserved_slots = &mut self.planes[plane as usize].reserved_slots;
         *reserved_slots = reserved_slots.saturating_sub(1);
     }
 
-    /// It is over.
+    /// The collection has ended: nothing is reserved any more.
     pub(super) fn release_room(&mut self, plane: u32) {
         let state = &mut self.planes[plane as usize];
         (state.reserved_slots, state.frees_no_block) = (0, false);
     }
 }
 
-/// Whether a plane takes what the host writes, or has to be collected first.
+/// Whether a plane has room for host writes, or has to be collected first.
 impl Ftl {
-    /// The stream that has room for a slot of the host's in a plane; `None` where
-    /// the host has to wait for a free block.
+    /// The stream that has room for a host slot in a plane; `None` where the host has to
+    /// wait for a free block.
     #[inline]
     pub(crate) fn stream_with_room(&self, plane: u32) -> Option<Stream> {
         if self.slc.is_some() {
@@ -230,14 +228,13 @@ impl Ftl {
         self.slc.as_deref().is_some_and(has_room)
     }
 
-    /// Whether the host waits for room in the SLC cache of a plane where there
-    /// is none.
+    /// Whether the host waits for room in a plane's SLC cache while that is full.
     pub(crate) fn waits_for_cache(&self, plane: u32) -> bool {
         self.slc.as_ref().is_some_and(|slc| slc.waits(plane))
     }
 
-    /// Whether a plane's writes will wait for room in the SLC cache once the block
-    /// that they go to is full.
+    /// Whether writes to a plane will wait for room in the SLC cache once its open block
+    /// there is full.
     pub(crate) fn fills_last_of_cache(&self, plane: u32) -> bool {
         self.waits_for_cache(plane) && !self.can_open_cached(plane)
     }
@@ -266,8 +263,8 @@ impl Ftl {
         self.planes[plane as usize].free.len() as u32
     }
 
-    /// Slots free in a plane, with what has been gained of the block being
-    /// emptied.
+    /// Free slots of a plane, including what the collection of its victim has gained so
+    /// far.
     pub(crate) fn room(&self, plane: u32, victim: Option<Victim>) -> u32 {
         self.free_slots(plane) + victim.map_or(0, |victim| self.gained(victim))
     }
@@ -289,13 +286,14 @@ impl Ftl {
         state.free.len() as u32 * self.slots_per_block() + open
     }
 
-    /// What a collection has gained of its block, by what is left to be moved.
+    /// Slots that a collection has gained so far: its block's, by the share of valid slots
+    /// that has been moved.
     fn gained(&self, victim: Victim) -> u32 {
         if self.is_static_slc(victim.block) {
             return 0;
         }
         let left = self.blocks.valid[victim.block as usize] as u64;
-        let all = u64::from(victim.had).max(left).max(1);
+        let all = u64::from(victim.initially_valid).max(left).max(1);
         (self.slots_per_block() as u64 * (all - left) / all) as u32
     }
 }

@@ -1,5 +1,5 @@
-//! Slots scattered over blocks that are partly valid, by formula in both
-//! directions.
+//! Slots scattered over partly valid blocks, computed in both directions instead of
+//! stored.
 
 use crate::Rng;
 
@@ -9,7 +9,7 @@ pub(crate) struct BlockContent {
     /// Valid slots of those that are overwritten often.
     pub(crate) hot: u16,
     pub(crate) cold: u16,
-    /// Slots of the block among which they are.
+    /// The slots of the block that these are spread over.
     pub(crate) from: u16,
     pub(crate) to: u16,
     /// Blocks of the plane that were filled since it was.
@@ -17,7 +17,7 @@ pub(crate) struct BlockContent {
 }
 
 impl BlockContent {
-    /// Leaves `valid` slots, hot and cold ones in the proportion that there was.
+    /// Reduces it to `valid` slots, hot and cold ones in proportion.
     pub(crate) fn keep(&mut self, valid: u32) {
         let all = (self.hot + self.cold).max(1) as u32;
         self.hot = (self.hot as u32 * valid / all) as u16;
@@ -26,14 +26,14 @@ impl BlockContent {
     }
 }
 
-/// A plane at one moment; valid slots add up to what it holds.
+/// A plane at one moment of steady overwriting; its valid slots add up to its data.
 #[derive(Clone, Debug)]
 pub(crate) struct PlaneState {
     /// Full blocks, in the order in which they were filled.
     pub(crate) full: Vec<BlockContent>,
-    /// The block being emptied, and the valid slots that it had.
+    /// The block being collected, and the valid slots that it had at first.
     pub(crate) victim: Option<(BlockContent, u32)>,
-    /// The blocks that take the host's data and what collection moves.
+    /// The open blocks for host data and for data that collection moves.
     pub(crate) open: [Option<BlockContent>; 2],
 }
 
@@ -42,14 +42,14 @@ pub(crate) struct PlaneState {
 #[derive(Clone, Debug)]
 pub(crate) struct Occupied {
     slots: u32,
-    /// Slots below this are hot; they lie with their like.
+    /// Slots below this are hot, and lie apart from cold ones.
     hot_slots: u32,
     hot: Shuffle,
     cold: Shuffle,
 }
 
-/// A permutation of slots, of which the first ones hold data: multiplication
-/// modulo their number.
+/// A permutation of slots by multiplication modulo their number; the first ones in its
+/// order hold data.
 #[derive(Clone, Copy, Debug)]
 struct Shuffle {
     slots: u64,
@@ -69,13 +69,13 @@ pub(crate) struct Scattered {
     valid: Vec<u16>,
     /// Blocks filled since it was.
     age: Vec<u32>,
-    /// After the full blocks: the one being emptied and those that are being
-    /// written, with the slots among which theirs are.
+    /// The victim and the open blocks, which come after the full ones, each with the
+    /// slots that its valid ones are spread over.
     others: Vec<(u32, u32)>,
-    /// Valid slots that the block being emptied had.
-    victim_had: Option<u32>,
-    /// Whether there is a block that takes the host's data, and one that takes
-    /// what collection moves.
+    /// Valid slots that the victim had at first.
+    victim_initially_valid: Option<u32>,
+    /// Whether there is an open block for host data, and one for data that collection
+    /// moves.
     is_open: [bool; 2],
 }
 
@@ -83,15 +83,16 @@ pub(crate) struct Scattered {
 #[derive(Clone, Debug)]
 struct Spread {
     shuffle: Shuffle,
-    /// How many every block holds, and the sums before each.
+    /// How many every block holds, and the prefix sums.
     valid: Vec<u16>,
     before: Vec<u32>,
-    /// By parts of the slots, the first block whose sum reaches that part.
+    /// For equal parts of the slots, the block where each part begins: a lookup starts
+    /// there.
     guide: Vec<u32>,
 }
 
 impl Occupied {
-    /// `live` of the slots hold data; of both, the first ones are hot.
+    /// `live` of the slots hold data; the first ones of both are hot.
     pub(crate) fn new((slots, hot_slots): (u32, u32), (live, hot_live): (u32, u32)) -> Occupied {
         Occupied {
             slots,
@@ -112,9 +113,9 @@ impl Occupied {
 
 impl Shuffle {
     fn new(slots: u32, live: u32) -> Shuffle {
-        // Of none there is a permutation, too.
+        // A modulus of zero is avoided.
         let slots = slots.max(1) as u64;
-        // The golden ratio's part of the whole scatters neighbours evenly.
+        // Steps of the golden ratio scatter neighbours evenly.
         let mut factor = (slots as f64 * 0.618_033_988_749_895) as u64 | 1;
         while greatest_common_divisor(factor, slots) != 1 {
             factor += 2;
@@ -127,7 +128,7 @@ impl Shuffle {
         }
     }
 
-    /// Its place among those that hold data.
+    /// The rank of a slot among those that hold data.
     fn live_rank(&self, slot: u32) -> Option<u64> {
         let rank = slot as u64 * self.factor % self.slots;
         (rank < self.live).then_some(rank)
@@ -140,7 +141,7 @@ impl Shuffle {
 }
 
 impl Scattered {
-    /// Where the full blocks are in the plane is chance.
+    /// A plane in this state, its full blocks in random order.
     pub(crate) fn new(
         occupied: &Occupied,
         state: &PlaneState,
@@ -168,7 +169,7 @@ impl Scattered {
                 .iter()
                 .map(|b| (b.from as u32, b.to as u32))
                 .collect(),
-            victim_had: state.victim.map(|victim| victim.1),
+            victim_initially_valid: state.victim.map(|victim| victim.1),
             is_open: state.open.map(|open| open.is_some()),
         }
     }
@@ -188,10 +189,9 @@ impl Scattered {
         self.age.get(block as usize).copied().unwrap_or(0)
     }
 
-    /// The blocks that are being written, the host's first, and how many slots
-    /// of them are.
+    /// The open blocks, the host's first, and how many slots of each are written.
     pub(crate) fn open(&self) -> [Option<(u32, u32)>; 2] {
-        let mut block = self.full_blocks() + self.victim_had.is_some() as u32;
+        let mut block = self.full_blocks() + self.victim_initially_valid.is_some() as u32;
         self.is_open.map(|is_open| {
             is_open.then(|| {
                 block += 1;
@@ -200,18 +200,18 @@ impl Scattered {
         })
     }
 
-    /// The block being emptied, and the valid slots that it had.
+    /// The block being collected, and the valid slots that it had at first.
     pub(crate) fn victim(&self) -> Option<(u32, u32)> {
-        self.victim_had.map(|had| (self.full_blocks(), had))
+        self.victim_initially_valid
+            .map(|valid| (self.full_blocks(), valid))
     }
 
-    /// Blocks that are written to their end and not being emptied. They come
-    /// first.
+    /// The number of full blocks, which come first.
     fn full_blocks(&self) -> u32 {
         (self.valid.len() - self.others.len()) as u32
     }
 
-    /// The slots of a block among which its valid ones are.
+    /// The slots of a block that its valid ones are spread over.
     fn span(&self, block: u32) -> (u32, u32) {
         match block.checked_sub(self.full_blocks()) {
             None => (0, self.slots_per_block),
@@ -232,13 +232,13 @@ impl Scattered {
                 (block, self.hot_in(block as usize) + within)
             }
         };
-        // Valid slots are spread evenly over what there is of the block.
+        // Valid slots are spread evenly over the written part of the block.
         let (from, to) = self.span(block);
         let place = from + within * (to - from) / self.valid[block as usize] as u32;
         Some((block, place))
     }
 
-    /// The plane's slot that is there.
+    /// The plane's slot at a block and place.
     pub(crate) fn rank(&self, block: u32, place: u32) -> Option<u32> {
         let valid = *self.valid.get(block as usize)? as u32;
         let (from, to) = self.span(block);
@@ -294,7 +294,7 @@ impl Spread {
         Some((block as u32, rank as u32 - self.before[block]))
     }
 
-    /// The slot that is there.
+    /// The slot with this rank among the valid ones of a block.
     fn rank(&self, block: u32, within: u32) -> u32 {
         self.shuffle
             .slot(self.before[block as usize] as u64 + within as u64)

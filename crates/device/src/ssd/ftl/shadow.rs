@@ -1,9 +1,8 @@
-//! What the flash would hold if the model kept data: in tests, every sector
-//! has a value that is followed from the command that wrote it through DRAM and
-//! flash pages to the command that reads it.
+//! The data of a drive, for tests: every sector has a value that is followed from the
+//! command that wrote it through DRAM and flash pages to the command that reads it.
 //!
-//! It knows nothing of the map: a page holds what was programmed there, and a
-//! read returns what is in the page that it reads at the time its array does.
+//! It is independent of the map: a page holds what was programmed there, and a read
+//! returns what its page holds when the array reads it.
 
 use std::collections::BTreeMap;
 
@@ -32,14 +31,14 @@ struct ReadPart {
     command: u32,
     /// The physical slot, for one that is on its way from the flash.
     at: Option<u32>,
-    /// Where it goes in the command's data, and where it is in the unit.
+    /// Its first sector in the command's data, and in the unit.
     to: usize,
     from: usize,
     sectors: usize,
 }
 
-/// The rest of a partial write on its way: the record of the page that waits
-/// for it, the slots that it completes, and where it is.
+/// A read of the rest of a partial write: the record of the page that waits for it, the
+/// slots that it completes, and where it is read from.
 #[derive(Clone, Debug)]
 struct Rest {
     record: u32,
@@ -47,7 +46,7 @@ struct Rest {
     from: u32,
 }
 
-/// The flash and the DRAM before it.
+/// The data on the flash and in DRAM.
 #[derive(Clone, Debug)]
 pub(crate) struct Shadow {
     unit_sectors: usize,
@@ -59,7 +58,7 @@ pub(crate) struct Shadow {
     programmed: BTreeMap<u32, u32>,
     /// Content of slots whose page is not programmed yet.
     dram: BTreeMap<u32, Data>,
-    /// What the read cache has or had, by logical slot.
+    /// Content of the read cache by logical slot, evicted slots included.
     cached: BTreeMap<u32, Data>,
     parts: Vec<ReadPart>,
     rests: Vec<Rest>,
@@ -138,7 +137,7 @@ impl Shadow {
         self.dram.insert(to, data);
     }
 
-    /// Nothing is to come for a slot in DRAM.
+    /// A slot in DRAM is complete.
     fn needs_no_rest(&mut self, at: u32) {
         for rest in &mut self.rests {
             rest.to.retain(|to| *to != at);
@@ -168,8 +167,8 @@ impl Shadow {
         if let Located::Buffered(at) = located {
             let unit = &self.dram[&at];
             for sector in 0..sectors {
-                // What a read needs of a partial write that is still to come
-                // has to come from where that write gets it.
+                // Sectors that a partial write has not got yet are read from where that
+                // write gets them.
                 data[to + sector] = unit[from + sector].unwrap_or_else(|| {
                     let rest = self.rests.iter().find(|r| r.to.contains(&at));
                     let rest = rest.expect("the rest is on its way");
@@ -209,7 +208,7 @@ impl Shadow {
         self.data.remove(&command)
     }
 
-    /// An operation is over.
+    /// A transaction has ended.
     pub(crate) fn transaction_done(&mut self, op: &Transaction, tag: u32) {
         let page = op.at();
         match (op.source, op.kind) {
@@ -262,14 +261,14 @@ impl Shadow {
         }
     }
 
-    /// A page's program is over.
+    /// A page is programmed.
     pub(crate) fn programmed(&mut self, page: &PageRecord) {
         let done = self.programmed.entry(page.block).or_default();
         assert_eq!(*done, page.page, "pages are programmed in order and once");
         *done += 1;
         let first = self.first_slot(page.at());
         for at in first..first + page.slots {
-            // A merge leaves out what nobody needs; a read of it would tell.
+            // A merge leaves out invalid slots; a read of one would fail.
             let Some(data) = self.dram.remove(&at) else {
                 continue;
             };
@@ -284,7 +283,7 @@ impl Shadow {
         self.programmed.insert(page.block, page.page + 1);
     }
 
-    /// What is in DRAM of a physical slot need not become whole.
+    /// A partial write in DRAM was discarded.
     fn forget(&mut self, at: u32) {
         self.dram.remove(&at);
         self.needs_no_rest(at);
@@ -304,7 +303,7 @@ impl Shadow {
         self.programmed.remove(&block);
     }
 
-    /// The power is gone. With capacitors, `saved` are all pages in DRAM.
+    /// Drops DRAM with the power. With capacitors, `saved` are all pages in DRAM.
     pub(crate) fn power_loss(&mut self, saved: &[PageRecord]) {
         for rest in std::mem::take(&mut self.rests) {
             self.complete(&rest);
@@ -325,7 +324,7 @@ impl Shadow {
 }
 
 impl Ftl {
-    /// From now on data is followed.
+    /// Follows data from now on.
     pub(crate) fn begin_shadow(&mut self, spec: &SsdSpec) {
         let unit_sectors = spec.ftl.map_unit_bytes as u64 / 512;
         let pages_per_block = spec.geometry.pages_per_block;
@@ -378,7 +377,7 @@ impl Ftl {
         }
     }
 
-    /// A command takes what it waits for from a page that was read ahead.
+    /// A command gets its data from a page that was prefetched.
     pub(crate) fn shadow_joined(&mut self, command: &ActiveCommand, op: &Transaction) {
         if let Some(shadow) = &mut self.shadow {
             shadow.host_page_read(command.tag, op.at());
@@ -416,7 +415,7 @@ impl Ftl {
         }
     }
 
-    /// A page's program is over.
+    /// A page is programmed.
     pub(crate) fn shadow_programmed(&mut self, record: u32) {
         if let Some(shadow) = &mut self.shadow {
             shadow.programmed(&self.records[record]);
@@ -439,7 +438,7 @@ impl Ftl {
         }
     }
 
-    /// The power is about to go; `protected` where capacitors keep what is in DRAM.
+    /// The power is about to be lost; `protected` if capacitors keep what is in DRAM.
     pub(crate) fn shadow_power_loss(&mut self, protected: bool, interrupted: &[u32]) {
         let Some(mut shadow) = self.shadow.take() else {
             return;

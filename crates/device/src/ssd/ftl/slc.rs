@@ -1,10 +1,10 @@
-//! The SLC cache: blocks of multi-level flash written with one bit a cell,
-//! which is several times faster and takes as many times the room.
+//! The SLC cache: blocks of multi-level flash written with one bit a cell, which
+//! is several times faster and holds only a half to a quarter of the data.
 //!
-//! *Static* blocks are never anything else. *Dynamic* ones are taken from the
-//! plane's free blocks as long as there are more of these than collection
-//! wants, so a full drive has few of them or none. Blocks are emptied ("folded")
-//! oldest first; see [`crate::ssd::gc::fold`].
+//! *Static* blocks are only ever SLC. *Dynamic* ones are taken from the plane's free
+//! blocks as long as there are more of these than collection needs, so a full drive
+//! has few of them or none. Blocks are emptied ("folded") oldest first; see
+//! [`crate::ssd::gc::fold`].
 
 use std::collections::VecDeque;
 
@@ -21,10 +21,10 @@ pub(crate) struct Slc {
     dynamic_blocks: u32,
     /// Free blocks that must be left in a plane.
     keep_free: u32,
-    /// The host waits for a fold rather than write past the cache.
+    /// Host writes wait for a fold instead of bypassing the full cache.
     waits: bool,
-    /// By block: written, or to be written, at one bit a cell.
-    modes: Vec<bool>,
+    /// By block: it is written at one bit a cell.
+    is_slc: Vec<bool>,
     planes: Vec<PlaneCache>,
 }
 
@@ -32,9 +32,9 @@ pub(crate) struct Slc {
 struct PlaneCache {
     /// Static blocks that are erased.
     free: Vec<u32>,
-    /// Blocks that are open, full or being emptied.
+    /// Blocks that are open, full or being folded.
     used: u32,
-    /// Those of them that are dynamic.
+    /// How many of those are dynamic.
     dynamic: u32,
     /// Blocks written to the end, oldest first.
     full: VecDeque<u32>,
@@ -61,23 +61,25 @@ impl Slc {
             dynamic_blocks: cache.dynamic_blocks,
             keep_free: spec.gc.start_blocks,
             waits: cache.when_full == WhenFull::Wait,
-            modes: vec![false; geometry.blocks() as usize],
+            is_slc: vec![false; geometry.blocks() as usize],
             planes: planes.collect(),
         })
     }
 
     #[inline]
     pub(crate) fn holds(&self, block: u32) -> bool {
-        // A page of the map is in no block of these.
-        self.modes.get(block as usize).is_some_and(|mode| *mode)
+        // The page of the discard log has no block.
+        self.is_slc
+            .get(block as usize)
+            .is_some_and(|is_slc| *is_slc)
     }
 
     pub(crate) fn pages_per_block(&self) -> u32 {
         self.pages_per_block
     }
 
-    /// Whether the host's writes wait while a plane's cache has no room. They
-    /// do not where nothing in it could be folded to make some.
+    /// Whether host writes wait while a plane's cache is full. They do not where the
+    /// cache has no block that could be folded to make room.
     pub(crate) fn waits(&self, plane: u32) -> bool {
         self.waits && self.planes[plane as usize].used > 0
     }
@@ -109,7 +111,7 @@ impl Slc {
 
     /// A block is taken for the cache.
     pub(crate) fn open(&mut self, plane: u32, block: u32, is_static: bool) {
-        self.modes[block as usize] = true;
+        self.is_slc[block as usize] = true;
         let cache = &mut self.planes[plane as usize];
         cache.used += 1;
         cache.dynamic += !is_static as u32;
@@ -120,8 +122,8 @@ impl Slc {
         self.planes[plane as usize].full.push_back(block);
     }
 
-    /// Its fold or collection is forgotten: it is full as before, and in its
-    /// turn. `filled` has when every block was filled.
+    /// Returns a block whose fold or collection was abandoned to the full blocks, ordered
+    /// by when they were filled (`filled`).
     pub(crate) fn put_back(&mut self, plane: u32, block: u32, filled: &[u32]) {
         let full = &mut self.planes[plane as usize].full;
         let place = full.partition_point(|other| filled[*other as usize] < filled[block as usize]);
@@ -138,7 +140,7 @@ impl Slc {
         self.planes.iter().any(|plane| !plane.full.is_empty())
     }
 
-    /// A block of the cache will be emptied, by a fold or by collection.
+    /// Takes a block that is going to be folded or collected off the full blocks.
     pub(crate) fn begin_fold(&mut self, plane: u32, block: u32) {
         let full = &mut self.planes[plane as usize].full;
         if let Some(place) = full.iter().position(|other| *other == block) {
@@ -149,7 +151,7 @@ impl Slc {
     /// A block of the cache is erased; returns whether it is an ordinary free
     /// block again.
     pub(crate) fn erased(&mut self, plane: u32, block: u32, is_static: bool) -> bool {
-        self.modes[block as usize] = false;
+        self.is_slc[block as usize] = false;
         let cache = &mut self.planes[plane as usize];
         cache.used -= 1;
         match is_static {

@@ -1,5 +1,5 @@
-//! Where each stream writes in a plane: its pages on their way to the flash, and
-//! its blocks from their first page to their erase.
+//! Write frontiers: where each stream writes in a plane, its pages until they are
+//! programmed, and its blocks from their first page to their erase.
 
 use super::Ftl;
 use crate::ssd::flash::transaction::{FlashPage, NONE};
@@ -7,7 +7,7 @@ use crate::ssd::ftl::blocks::{BlockState, NO_BLOCK, NO_SLOT};
 use crate::ssd::ftl::page_map::MapEntry;
 use strength_reduce::StrengthReducedU32;
 
-/// Who writes.
+/// A stream of writes, with a frontier of its own in every plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
     Host,
@@ -21,13 +21,13 @@ pub(crate) enum Stream {
     Sequential(u8),
 }
 
-/// Sequential logs that a plane may have.
+/// Most sequential logs of a plane.
 const MOST_SEQUENTIAL: usize = 8;
-/// Streams there are.
+/// Number of streams.
 pub(crate) const STREAMS: usize = 4 + MOST_SEQUENTIAL;
 
 impl Stream {
-    /// All of them.
+    /// All streams.
     pub(crate) fn all() -> impl Iterator<Item = Stream> {
         let sequential = (0..MOST_SEQUENTIAL as u8).map(Stream::Sequential);
         [Stream::Host, Stream::Collection, Stream::Slc, Stream::Wear]
@@ -35,7 +35,7 @@ impl Stream {
             .chain(sequential)
     }
 
-    /// Its place among all.
+    /// Its index among all.
     #[inline]
     pub(crate) fn index(self) -> usize {
         match self {
@@ -47,7 +47,7 @@ impl Stream {
         }
     }
 
-    /// Whether it carries data of the host's from DRAM.
+    /// Whether it writes host data from DRAM.
     #[inline]
     pub(crate) fn is_of_host(self) -> bool {
         !matches!(self, Stream::Collection | Stream::Wear)
@@ -60,12 +60,12 @@ pub(crate) struct PageRecord {
     pub(crate) plane: u32,
     pub(crate) block: u32,
     pub(crate) page: u32,
-    /// Slots handed out.
+    /// Slots allocated.
     pub(crate) slots: u32,
-    /// Bytes of the host's that it keeps in DRAM.
+    /// Bytes of host data that it keeps in the write cache.
     pub(crate) dirty_bytes: u32,
     pub(crate) stream: Stream,
-    /// No further slots: it is queued for its program.
+    /// It takes no further slots and is queued for its program.
     pub(crate) closed: bool,
     /// Copyback: the page of the plane that it is a copy of, or [`NONE`].
     pub(crate) copy_of: u32,
@@ -77,16 +77,15 @@ pub(crate) struct PageRecord {
     pub(crate) reads: u32,
     /// The flush epoch it belongs to.
     pub(crate) epoch: u32,
-    /// The first plane whose collection may have data in it, and which of the
+    /// The first plane whose collection may have data in it, and as bits, which of the
     /// planes from there on have.
     pub(crate) jobs_from: u32,
     pub(crate) jobs: u64,
-    /// First of its units that the host has not written whole (see
-    /// [`crate::ssd::ftl::partial`]).
+    /// First of its incomplete units (see [`crate::ssd::ftl::partial`]).
     pub(crate) partial: u32,
     /// First of the commands that wait for it.
     pub(crate) waiters: u32,
-    /// The page before it of those that the array programs at once, or [`NONE`].
+    /// The record before it of those that one program writes, or [`NONE`].
     pub(crate) before: u32,
 }
 
@@ -101,14 +100,14 @@ impl PageRecord {
     }
 }
 
-/// Where a stream writes in a plane.
+/// Where a stream writes next in a plane.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frontier {
     pub(crate) block: u32,
     pub(crate) page: u32,
     /// The record of the page being filled.
     pub(crate) record: u32,
-    /// That of the host's page before it, where the array programs both at once.
+    /// The record of the host page before it, where one program writes both.
     pub(crate) before: u32,
 }
 
@@ -120,10 +119,10 @@ pub(crate) const CLOSED: Frontier = Frontier {
 };
 
 impl Ftl {
-    /// Gives a slot its next place in `plane` and returns the page's record.
+    /// Gives a slot the next place of a stream in `plane`, and returns the page's record.
     ///
-    /// A slot that is in the page being filled already keeps its place: the
-    /// data in DRAM is overwritten. The caller has asked [`Ftl::stream_with_room`].
+    /// A slot that is already in the page being filled keeps its place, and its data in
+    /// DRAM is overwritten. The caller has checked [`Ftl::stream_with_room`].
     pub(crate) fn write(&mut self, plane: u32, slot: u32, stream: Stream, epoch: u32) -> u32 {
         let record = self.open_record(plane, stream, epoch);
         let PageRecord {
@@ -141,7 +140,7 @@ impl Ftl {
         record
     }
 
-    /// Writes a slot, and programs its page without time once that is full.
+    /// Writes a slot while preconditioning, and programs its page once that is full.
     pub(crate) fn write_at_once(&mut self, plane: u32, slot: u32, stream: Stream) {
         let record = self.write(plane, slot, stream, 0);
         if self.is_full(record) {
@@ -149,13 +148,13 @@ impl Ftl {
         }
     }
 
-    /// Programs a page as it is, without time.
+    /// Programs a page while preconditioning, full or not.
     pub(crate) fn program_at_once(&mut self, record: u32) {
         self.close(record);
         self.programmed(record);
     }
 
-    /// Gives a slot a page's next place instead of the one it has.
+    /// Moves a slot to a page's next place.
     #[inline]
     pub(crate) fn replace(&mut self, record: u32, slot: u32) {
         self.replace_at(record, slot, self.map.get(slot));
@@ -174,7 +173,7 @@ impl Ftl {
         }
     }
 
-    /// Hands out a page's next place.
+    /// Allocates a page's next place for a slot.
     #[inline]
     pub(crate) fn take_slot(&mut self, record: u32, slot: u32) -> u32 {
         let page = &mut self.records[record];
@@ -220,7 +219,7 @@ impl Ftl {
         record
     }
 
-    /// Ends the filling of a page; its place in the block is used up.
+    /// Closes a page and advances its frontier.
     #[inline(always)]
     pub(crate) fn close(&mut self, record: u32) {
         let page = &mut self.records[record];
@@ -238,14 +237,14 @@ impl Ftl {
         }
     }
 
-    /// The streams that may carry data of the host's from DRAM.
+    /// The streams that may write host data from DRAM.
     pub(crate) fn host_streams(&self) -> impl Iterator<Item = Stream> + use<> {
         let logs = self.hybrid.as_ref().map_or(0, |h| h.sequential_logs());
         let sequential = (0..logs as u8).map(Stream::Sequential);
         [Stream::Host, Stream::Slc].into_iter().chain(sequential)
     }
 
-    /// Whether the host's data goes to one page of a plane at a time.
+    /// Whether host data goes to one page of a plane at a time.
     pub(crate) fn has_one_host_stream(&self) -> bool {
         self.slc.is_none() && self.hybrid.is_none()
     }
@@ -263,7 +262,7 @@ impl Ftl {
         (record != NONE).then_some(record)
     }
 
-    /// The page of the host's that a slot's current copy is in, if that is open.
+    /// The record of the host page that a slot's current copy is in, if that is open.
     pub(crate) fn open_page_of(&self, slot: u32) -> Option<u32> {
         let MapEntry::At(at) = self.map.get(slot) else {
             return None;
@@ -292,7 +291,7 @@ impl Ftl {
         &mut self.records[record]
     }
 
-    /// Its page is on the flash.
+    /// A page is programmed: its record is removed.
     pub(crate) fn programmed(&mut self, record: u32) {
         if self.blocks.keeps_older() {
             self.release_older_copies(record);
@@ -303,10 +302,9 @@ impl Ftl {
         self.records.remove(record);
     }
 
-    /// Whether the array programs a page, and what is before it of the same
-    /// program, once it has its data. What collection moves is held to be
-    /// programmed page by page: what it replaces is there until its block is
-    /// erased.
+    /// Whether a page is the last of its program, which the array executes once it has the
+    /// page's data. Data that collection moves is treated as programmed page by page,
+    /// since its old copies remain until their block is erased.
     #[inline]
     pub(crate) fn completes_program(&self, record: u32) -> bool {
         if self.pages_per_program == 1 {
@@ -318,21 +316,20 @@ impl Ftl {
             || (page.page + 1).is_multiple_of(self.pages_per_program)
     }
 
-    /// Whether the array waits for more before it programs what a plane has of a
-    /// stream.
+    /// Whether a stream's last page in a plane waits for further pages of its program.
     pub(crate) fn is_amid_program(&self, plane: u32, stream: Stream) -> bool {
         self.planes[plane as usize].frontiers[stream.index()].before != NONE
     }
 
-    /// Nothing waits for the rest of its program: all is on the flash.
+    /// No page waits for the rest of its program any more: all are programmed.
     pub(crate) fn forget_programs(&mut self) {
         for plane in &mut self.planes {
             plane.frontiers.iter_mut().for_each(|f| f.before = NONE);
         }
     }
 
-    /// The host's pages of a plane that are not complete, or that wait for the
-    /// rest of what the array programs at once: from the last to the first.
+    /// The host's pages of a plane that are open or wait for the rest of their program,
+    /// from the last to the first.
     pub(crate) fn pages_under_way(&self, plane: u32, stream: Stream) -> impl Iterator<Item = u32> {
         let frontier = self.planes[plane as usize].frontiers[stream.index()];
         let last = match frontier.record {
@@ -356,7 +353,7 @@ impl Ftl {
         }
     }
 
-    /// Whether a block is the SLC cache's alone.
+    /// Whether a block belongs to the static SLC cache.
     pub(crate) fn is_static_slc(&self, block: u32) -> bool {
         match &self.slc {
             None => false,
@@ -382,7 +379,8 @@ impl Ftl {
         }
     }
 
-    /// The least worn free block: dynamic wear levelling.
+    /// Opens the free block that a stream writes next: for cold data the most worn one,
+    /// else the first by [`FreeBlocks`](crate::ssd::ftl::blocks::FreeBlocks).
     pub(in crate::ssd) fn open_block(&mut self, plane: u32, stream: Stream) -> u32 {
         let erases = &self.blocks.erases;
         let free = &mut self.planes[plane as usize].free;
@@ -391,14 +389,14 @@ impl Ftl {
             _ => None,
         };
         let block = of_cache.or_else(|| match stream {
-            // What hardly changes goes where there is least wear left.
+            // Cold data goes to the most worn block, which it then spares.
             Stream::Wear => free.take_most_worn(erases),
             _ => free.take(),
         });
         // The reserve keeps one for every stream (see `stream_with_room`).
         let block = block.expect("a free block is kept in reserve");
         if stream == Stream::Wear {
-            // That was the block for what it moves.
+            // This was the block reserved for the move.
             self.planes[plane as usize].reserved_blocks = 0;
         }
         self.blocks.open(block);
@@ -419,7 +417,7 @@ impl Ftl {
         }
     }
 
-    /// A block will be emptied and erased.
+    /// Makes a block a victim.
     pub(super) fn take_victim(&mut self, block: u32) {
         self.blocks.states[block as usize] = BlockState::Victim;
         let plane = block / self.blocks_per_plane;
@@ -430,7 +428,7 @@ impl Ftl {
         }
     }
 
-    /// Whether every page of a block is on the flash.
+    /// Whether a block is full and all of its pages are programmed.
     pub(crate) fn is_written(&self, block: u32) -> bool {
         self.blocks.states[block as usize] == BlockState::Full
             && self.blocks.programmed[block as usize] as u32 == self.pages_of(block)

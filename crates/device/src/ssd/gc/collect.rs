@@ -7,12 +7,11 @@ use crate::ssd::ftl::copies::Holds;
 use crate::ssd::ftl::{PageRecord, Stream, Victim};
 use crate::ssd::spec::Copyback;
 
-/// Most pages that a collection in the background has under way: the host's programs
-/// wait for those that it has queued.
+/// Most pages that a background collection has in progress, since host programs wait
+/// for its queued ones.
 const BACKGROUND_DEPTH: u32 = 4;
-/// How many slots before a collection comes to a page its entries of the map are
-/// fetched into the processor's cache. Much earlier they would be pushed out again, as
-/// all planes may be collected at once.
+/// How many slots ahead of a collection map entries are prefetched. Much earlier they
+/// would be evicted again, as all planes may be collected at once.
 const PREFETCH_SLOTS: u32 = 16;
 
 impl Collector {
@@ -32,8 +31,8 @@ impl Collector {
         is_at_work
     }
 
-    /// Where planes are written as superblocks, collection empties one of them:
-    /// all planes that have no room to spare begin with the first that runs short.
+    /// Where planes are written as superblocks, collection empties a superblock: all planes
+    /// without room to spare begin together with the first that runs short.
     fn collect_superblock(&mut self, ctx: &mut Media, now_ns: u64) {
         for plane in 0..ctx.spec.geometry.planes() {
             let room = ctx.ftl.free_blocks(plane);
@@ -43,14 +42,15 @@ impl Collector {
         }
     }
 
-    /// Chooses what to collect of a plane, and begins with it.
+    /// Chooses a victim in a plane and begins its collection; `false` where nothing could
+    /// be freed there.
     fn begin_collection(&mut self, ctx: &mut Media, now_ns: u64, plane: u32) -> bool {
         if let Some(block) = ctx.ftl.cold_block(plane) {
             self.begin_job(ctx, now_ns, plane, block, (plane, Stream::Wear));
             return true;
         }
         let Some(to) = ctx.ftl.destination(plane) else {
-            // Another plane's collection uses this one's block; it will end.
+            // Another plane's collection writes to this one, and will end.
             return true;
         };
         let most = ctx.ftl.most_to_move(plane, to);
@@ -61,16 +61,16 @@ impl Collector {
         let victim =
             folded.or_else(|| choose_victim(&ctx.ftl, plane, most, &ctx.spec.gc, &mut self.rng));
         let Some(victim) = victim else {
-            // Pages on their way will fill a block that can be collected, or
-            // others of the row leave room.
+            // Queued programs will fill a block that can be collected, or other
+            // collections of the row will leave room.
             return self.programs_queued > 0 || self.row_collects(ctx, plane);
         };
         self.begin_job(ctx, now_ns, plane, victim, (to, Stream::Collection));
         true
     }
 
-    /// Goes on with what the drive was emptying at the start, in all planes: in
-    /// a run without pause all of them are at it.
+    /// Resumes the paused collections of all planes: in the steady state that the drive
+    /// starts in, all of them run at once.
     fn resume_collections(&mut self, ctx: &mut Media, now_ns: u64) {
         for plane in 0..ctx.spec.geometry.planes() {
             let job = &mut self.jobs[plane as usize];
@@ -94,7 +94,7 @@ impl Collector {
         self.continue_collection(ctx, now_ns, plane);
     }
 
-    /// A block is to be emptied; nothing of it is under way yet.
+    /// Sets up the collection of a block, without starting any transaction.
     pub(crate) fn set_up_job(
         &mut self,
         ctx: &mut Media,
@@ -103,11 +103,13 @@ impl Collector {
         victim: u32,
         (to, stream): (u32, Stream),
     ) {
-        let Victim { had, .. } = ctx.ftl.begin_collection(plane, victim, (to, stream));
+        let Victim {
+            initially_valid, ..
+        } = ctx.ftl.begin_collection(plane, victim, (to, stream));
         self.jobs[plane as usize] = Job {
             victim,
             pages: ctx.ftl.pages_of(victim),
-            valid: had,
+            initially_valid,
             slc: ctx.ftl.is_slc(victim),
             to,
             stream,
@@ -116,15 +118,14 @@ impl Collector {
         };
     }
 
-    /// Whether collection that stepped aside so far must not any more: the host
-    /// can open no further block in the plane.
+    /// Whether background collection has to become urgent: the host can open no further
+    /// block in the plane.
     fn is_at_hard_limit(&self, ctx: &Media, plane: u32) -> bool {
         ctx.spec.gc.preemptible && !ctx.ftl.has_spare_block(plane)
     }
 
-    /// Has a collection under way step aside no more where the host has to wait
-    /// for it, and go before all else if the host needs its block: what is
-    /// queued for it, and what follows until its end.
+    /// Raises the priority of a collection in progress, for queued transactions and those
+    /// to follow: to normal where the host waits for it, to urgent at the hard limit.
     fn raise_priority(&mut self, ctx: &mut Media, now_ns: u64, plane: u32) {
         if self.jobs[plane as usize].in_background && self.is_behind(ctx, plane) {
             self.jobs[plane as usize].in_background = false;
@@ -138,7 +139,7 @@ impl Collector {
         }
     }
 
-    /// What the operations of a plane's collection go before.
+    /// The priority of a plane's collection.
     fn collection_priority(&self, ctx: &Media, plane: u32) -> Priority {
         match self.jobs[plane as usize].urgent {
             true => Priority::Urgent,
@@ -154,7 +155,7 @@ impl Collector {
         ctx.ftl.stream_with_room(plane).is_some() && !self.is_behind(ctx, plane)
     }
 
-    /// Takes the next steps of a plane's collection.
+    /// Starts the next reads of a plane's collection, its last program or its erase.
     pub(crate) fn continue_collection(&mut self, ctx: &mut Media, now_ns: u64, plane: u32) {
         let mut job = self.jobs[plane as usize];
         if !job.is_running() || job.erasing {
@@ -196,9 +197,15 @@ impl Collector {
             }
         }
         self.jobs[plane as usize] = job;
-        if job.has_pages_left() || job.reads > 0 {
-            return;
+        if !job.has_pages_left() && job.reads == 0 {
+            self.finish_collection(ctx, now_ns, plane, priority);
         }
+    }
+
+    /// Programs the last page of a plane's collection, all of whose data has been read, and
+    /// erases the victim once everything is programmed.
+    fn finish_collection(&mut self, ctx: &mut Media, now_ns: u64, plane: u32, priority: Priority) {
+        let job = self.jobs[plane as usize];
         let last = match job.stream {
             Stream::Collection => ctx.ftl.in_turn(job.to, job.stream),
             _ => job.to,
@@ -225,10 +232,9 @@ impl Collector {
         }
     }
 
-    /// Whether a collection may have another page under way. One more than its
-    /// depth may be unprogrammed: the one that it is filling. A page that is
-    /// copied on the chip is alone: another read would take its place in the
-    /// page register.
+    /// Whether a collection may read another page. One more page than its depth may be
+    /// unprogrammed: the one that it is filling. During a copyback it may read no other,
+    /// which would take the page register.
     fn may_read_on(&self, ctx: &Media, job: &Job, priority: Priority) -> bool {
         if job.copies {
             return false;
@@ -237,7 +243,7 @@ impl Collector {
             Priority::Background => ctx.spec.gc.depth.min(BACKGROUND_DEPTH),
             _ => ctx.spec.gc.depth,
         };
-        // A superpage has bounds of its own.
+        // The programs of a superpage are bounded by its size instead.
         let programs = match self.superpage {
             None => job.programs,
             Some(_) => 0,
@@ -259,7 +265,7 @@ impl Collector {
         ctx.flash.enqueue(now_ns, op);
     }
 
-    /// Bytes on the channel of what is valid in a page.
+    /// Bytes on the channel of the valid slots of a page.
     pub(crate) fn bytes_to_move(&mut self, ctx: &mut Media, block: u32, page: u32) -> u32 {
         self.page_owners.clear();
         self.page_owners.extend(ctx.ftl.owners(block, page));
@@ -268,7 +274,7 @@ impl Collector {
         self.codewords.of_units(valid.map(|(at, _)| *at))
     }
 
-    /// A read or the erase of a collection is over. Returns what it has come to.
+    /// A read or the erase of a collection has ended. Returns what that has achieved.
     pub(crate) fn collection_done(
         &mut self,
         ctx: &mut Media,
@@ -287,7 +293,7 @@ impl Collector {
             {
                 self.collect(ctx, now_ns, plane);
             } else {
-                self.fold_later(ctx, now_ns);
+                self.recheck_when_idle(ctx, now_ns);
             }
             return Progress::Erased;
         }
@@ -302,15 +308,15 @@ impl Collector {
         Progress::Moved
     }
 
-    /// Whether collection is at work in the row of a plane.
+    /// Whether a collection runs in the row of a plane.
     pub(crate) fn row_collects(&self, ctx: &Media, plane: u32) -> bool {
         let mut row = ctx.ftl.row_of(plane);
         row.any(|other| self.jobs[other as usize].is_running())
     }
 
-    /// Whether others of the row go on to fill a page, so that it is not
-    /// programmed half empty. Where the host waits for a job, its own last page
-    /// is; a job leaves no more than that one partly empty (see
+    /// Whether other collections of the row will fill a page further, so that it is not
+    /// programmed partly empty. The last page of an urgent collection is programmed at
+    /// once; it is the only one that a collection leaves partly empty (see
     /// [`crate::ssd::ftl::Ftl::reserve_room`]).
     fn goes_on_filling(&self, ctx: &Media, job: &Job, plane: u32, record: u32) -> bool {
         let mut jobs = self.jobs_of(ctx.ftl.record(record));
@@ -328,8 +334,8 @@ impl Collector {
         })
     }
 
-    /// Whether the host waits for a job that writes where a page is. (Not only
-    /// to that page: none may pass another of its block.)
+    /// Whether an urgent collection writes to the row of a page. (Not only to the page
+    /// itself, since pages of a block are programmed in order.)
     pub(crate) fn has_urgent_job(&self, ctx: &Media, page: &PageRecord) -> bool {
         let mut row = ctx.ftl.row_of(page.jobs_from);
         row.any(|plane| self.jobs[plane as usize].urgent)
@@ -343,7 +349,7 @@ impl Collector {
             .map(move |bit| from + bit)
     }
 
-    /// A page of data that was moved is on the flash.
+    /// A page of moved data is programmed.
     pub(crate) fn page_done(&mut self, ctx: &mut Media, now_ns: u64, record: u32) {
         let page = *ctx.ftl.record(record);
         #[cfg(test)]
@@ -360,7 +366,7 @@ impl Collector {
         }
     }
 
-    /// A collection has put something into a page.
+    /// Notes that a plane's collection has data in a page.
     fn join_page(&mut self, ctx: &mut Media, plane: u32, record: u32) {
         let from = ctx.ftl.row_of(plane).start;
         let page = ctx.ftl.record_mut(record);
@@ -389,7 +395,7 @@ impl Collector {
         counts.longest_ns = counts.longest_ns.max(took_ns);
     }
 
-    /// Gives what is still needed of a page its new place.
+    /// Moves the slots of a page that are still valid.
     fn move_page(&mut self, ctx: &mut Media, now_ns: u64, op: &Transaction, on_chip: bool) {
         let plane = op.plane;
         self.jobs[plane as usize].moves = true;
@@ -439,11 +445,10 @@ impl Collector {
 
 /// Copyback: collection moves whole pages within their plane, without the channel.
 impl Collector {
-    /// Whether a page can be copied within its plane as it is: all of it is
-    /// wanted, and it becomes a page of its own there. The array reads it into the
-    /// plane's page register, in its turn like all that collection reads, and
-    /// programs it from there. (Until the copy is programmed, its slots are read as
-    /// if they were in DRAM.)
+    /// Whether a page can be moved by copyback: all of it is valid, and it becomes a whole
+    /// page of its own plane. The array reads it into the page register and programs it
+    /// from there. (Until the copy is programmed, its slots are read as if they were in
+    /// DRAM.)
     fn copies_on_chip(&self, ctx: &Media, plane: u32, job: &Job, page: u32) -> bool {
         if ctx.spec.flash.copyback == Copyback::None || job.slc || job.to != plane {
             return false;
@@ -454,7 +459,8 @@ impl Collector {
             && slots.all(|at| ctx.ftl.holds(at) != Holds::Nothing)
     }
 
-    /// A page is read into its plane's page register, no data on the channel.
+    /// Queues the read of a page into its plane's page register, without data on the
+    /// channel.
     fn enqueue_copyback(
         &mut self,
         ctx: &mut Media,
@@ -469,8 +475,8 @@ impl Collector {
         ctx.flash.enqueue(now_ns, op);
     }
 
-    /// A page that was to be copied on the chip is not whole any more, or its
-    /// place has been taken: what is left of it goes over the channel.
+    /// Reads a page over the channel that was to be moved by copyback, since it is not all
+    /// valid any more, or the page that it would become has been begun.
     fn read_instead_of_copying(&mut self, ctx: &mut Media, now_ns: u64, op: &Transaction) {
         let bytes = self.bytes_to_move(ctx, op.block, op.page);
         let job = &mut self.jobs[op.plane as usize];

@@ -1,19 +1,19 @@
-//! Merges at work: their reads, programs and erases.
+//! Merges of logs: their reads, programs and erases.
 
 use std::collections::VecDeque;
 
 use super::{Collector, Media, Progress};
 use crate::ssd::flash::transaction::{FlashPage, Operation, Source, Transaction};
 use crate::ssd::ftl::Stream;
-use crate::ssd::ftl::hybrid::Want;
+use crate::ssd::ftl::hybrid::LogNeed;
 use crate::ssd::ftl::hybrid::merge::MergeStep;
 
-/// What of a plane's merge is under way.
+/// The transactions of a plane's merge in progress.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Merging {
     /// Pages whose slots are being read, in order.
     reading: VecDeque<MergePage>,
-    /// Lists to use again.
+    /// Lists of sources to use again.
     spare: Vec<Vec<(u32, u32)>>,
     programs: u32,
     erasing: bool,
@@ -23,13 +23,13 @@ pub(crate) struct Merging {
 #[derive(Clone, Debug)]
 struct MergePage {
     page: u32,
-    /// Slots with where they were.
+    /// Logical slots, and the physical ones that they are read from.
     sources: Vec<(u32, u32)>,
     reads: u32,
 }
 
 impl Merging {
-    /// What is under way counts from `now_ns` on.
+    /// Counts the merge in progress from `now_ns` on.
     pub(crate) fn count_from(&mut self, now_ns: u64) {
         self.since_ns = now_ns;
     }
@@ -41,15 +41,15 @@ impl Merging {
 }
 
 impl Collector {
-    /// Plane and log that take a slot of the host's now; `None` where it has to
-    /// wait for a merge, which is under way then.
+    /// Plane and log that take a host slot now; `None` where it has to wait for a merge,
+    /// which is begun.
     pub(crate) fn allocate_in_logs(
         &mut self,
         ctx: &mut Media,
         now_ns: u64,
         slot: u32,
     ) -> Option<(u32, Stream)> {
-        // What it wants may be done at once, and leave another want.
+        // What the slot needs first may be done at once, and show a second need.
         for _ in 0..3 {
             match ctx.ftl.log_for(slot) {
                 Ok(found) => return Some(found),
@@ -59,20 +59,20 @@ impl Collector {
         ctx.ftl.log_for(slot).ok()
     }
 
-    fn make_room_in_log(&mut self, ctx: &mut Media, now_ns: u64, plane: u32, want: Want) {
+    fn make_room_in_log(&mut self, ctx: &mut Media, now_ns: u64, plane: u32, want: LogNeed) {
         match want {
-            Want::Sequential(number) => self.close_log(ctx, now_ns, plane, number),
-            Want::Random => {
+            LogNeed::Sequential(number) => self.close_log(ctx, now_ns, plane, number),
+            LogNeed::Random => {
                 if let Some(record) = ctx.ftl.reclaim(plane) {
                     self.program(ctx, now_ns, record);
                 }
             }
-            Want::Page => {
+            LogNeed::Page => {
                 if let Some(record) = ctx.ftl.filling(plane, Stream::Host) {
                     self.program(ctx, now_ns, record);
                 }
             }
-            Want::Wait => {}
+            LogNeed::Wait => {}
         }
         self.continue_merge(ctx, now_ns, plane);
     }
@@ -83,7 +83,7 @@ impl Collector {
         }
     }
 
-    /// Takes whatever steps of a plane's merges can be taken now.
+    /// Continues a plane's merges as far as possible now.
     pub(crate) fn continue_merge(&mut self, ctx: &mut Media, now_ns: u64, plane: u32) {
         loop {
             self.erase_dead(ctx, now_ns, plane);
@@ -134,7 +134,7 @@ impl Collector {
         }
     }
 
-    /// Reads and programs pages of a plane's merge, as many at once as it may.
+    /// Reads and programs pages of a plane's merge, as many at once as `gc.depth` allows.
     /// Returns whether all are programmed.
     fn copy_pages(&mut self, ctx: &mut Media, now_ns: u64, plane: u32) -> bool {
         loop {
@@ -158,8 +158,8 @@ impl Collector {
         }
     }
 
-    /// Reads slots, each page that holds some of them once. Returns how many
-    /// reads these are.
+    /// Reads slots, with one read for each page that holds some of them. Returns the number
+    /// of reads.
     fn read_sources(
         &mut self,
         ctx: &mut Media,
@@ -216,7 +216,7 @@ impl Collector {
         }
     }
 
-    /// A read or an erase of a merge is over. Returns what it has come to.
+    /// A read or an erase of a merge has ended. Returns what that has achieved.
     pub(crate) fn merge_op_done(
         &mut self,
         ctx: &mut Media,
@@ -238,7 +238,7 @@ impl Collector {
         Progress::Erased
     }
 
-    /// A page of a merge is on the flash.
+    /// A page of a merge is programmed.
     pub(crate) fn merge_page_done(&mut self, ctx: &mut Media, now_ns: u64, plane: u32) {
         self.merging[plane as usize].programs -= 1;
         self.continue_merge(ctx, now_ns, plane);

@@ -1,13 +1,13 @@
 //! Garbage collection: blocks are emptied and erased.
 //!
-//! One block a plane is collected at a time: its valid slots are read, written
-//! to a collection page, and when all of them are programmed the block is
-//! erased. Which block that is says [`victim`], when the host waits for it
-//! [`throttle`]; where the data goes is the translation layer's to say. Emptying
-//! the SLC cache and merging logs are collection, too.
+//! One block a plane is collected at a time: its valid slots are read and written to
+//! a collection page, and when all of them are programmed the block is erased.
+//! [`victim`] chooses the block, [`throttle`] decides when the host waits, and the
+//! translation layer decides where the data goes. Folding the SLC cache and merging
+//! logs are collection, too.
 //!
-//! A program may take the last free block of a plane, so whoever programs a page
-//! has the collector do that.
+//! A program may take the last free block of a plane, so all pages are programmed
+//! through the collector.
 
 mod collect;
 mod fold;
@@ -38,11 +38,11 @@ pub(crate) struct Media {
     pub(crate) flash: Flash,
     pub(crate) ftl: Ftl,
     pub(crate) stats: DeviceStats,
-    /// Writes wait for room, as the write cache says.
+    /// Whether host writes wait for room in the write cache.
     pub(crate) writes_wait: bool,
 }
 
-/// What a collection's transaction has come to.
+/// What the end of a collection's transaction has achieved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     None,
@@ -52,36 +52,35 @@ pub(crate) enum Progress {
     Erased,
 }
 
-/// A plane's collection under way.
+/// A plane's collection in progress.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Job {
     pub(crate) victim: u32,
     /// Pages of the victim.
     pub(crate) pages: u32,
-    /// Valid slots that it had.
-    pub(crate) valid: u32,
-    /// It belongs to the SLC cache.
+    /// Valid slots that the victim had at first.
+    pub(crate) initially_valid: u32,
+    /// The victim belongs to the SLC cache.
     pub(crate) slc: bool,
-    /// The plane that its data goes to, and in which stream.
+    /// The plane and stream that its data goes to.
     pub(crate) to: u32,
     pub(crate) stream: Stream,
-    /// It has found something to move.
+    /// It has read a page with valid slots.
     pub(crate) moves: bool,
     /// Slots that it has moved.
     pub(crate) moved: u32,
-    /// The first page of the victim that it has not looked at.
+    /// The first page of the victim that has not been examined.
     pub(crate) next_page: u32,
     pub(crate) reads: u32,
     pub(crate) programs: u32,
-    /// The plane's page register holds a page that will be copied, or soon will.
+    /// A copyback is in progress, for which the plane's page register is taken.
     pub(crate) copies: bool,
     pub(crate) erasing: bool,
-    /// The drive was in the midst of it at the start; it goes on when a plane is
-    /// written.
+    /// It was in progress at the start, and resumes with the first collection.
     pub(crate) is_paused: bool,
-    /// Something of it may be queued behind all else.
+    /// Some of its transactions may be queued with background priority.
     pub(crate) in_background: bool,
-    /// The host waits for it or soon will: it goes before all else.
+    /// The host waits for it, or is about to: its transactions are urgent.
     pub(crate) urgent: bool,
     pub(crate) since_ns: u64,
 }
@@ -90,7 +89,7 @@ impl Job {
     pub(crate) const NONE: Job = Job {
         victim: NO_BLOCK,
         pages: 0,
-        valid: 0,
+        initially_valid: 0,
         slc: false,
         to: 0,
         stream: Stream::Collection,
@@ -111,12 +110,12 @@ impl Job {
         self.victim != NO_BLOCK
     }
 
-    /// Whether it has not looked at all pages of the victim.
+    /// Whether pages of the victim have not been examined.
     pub(crate) fn has_pages_left(&self) -> bool {
         self.next_page < self.pages
     }
 
-    /// Something of it is under way, so that it can be waited for.
+    /// Whether it is running and not paused, so that the host may wait for it.
     pub(crate) fn is_under_way(&self) -> bool {
         self.is_running() && !self.is_paused
     }
@@ -127,27 +126,28 @@ impl Job {
 pub(crate) struct Collector {
     rng: Rng,
     jobs: Vec<Job>,
-    /// Places and owners of a page that collection looks at, and of one that it
-    /// moves, which may have it look at others.
+    /// Buffers for the physical and logical slots of a page that is examined, and of one
+    /// that is moved, during which others may be examined.
     page_owners: Vec<(u32, u32)>,
     moving: Vec<(u32, u32)>,
     codewords: Codewords,
-    /// What merges of logs do, plane by plane; empty where pages are mapped.
+    /// Merges of logs by plane; empty where pages are mapped.
     merging: Vec<Merging>,
-    /// Where the host is kept in step with collection.
+    /// Where host writes are throttled to the pace of collection.
     pace: Option<Pace>,
-    /// Boxed, so that a drive without it only asks whether it is there.
+    /// Boxed, to keep this small on drives without it.
     superpage: Option<Box<Superpage>>,
     /// Host pages queued for their program.
     programs_queued: u32,
-    /// When the host's last command came or ended.
+    /// When the host's last command was submitted or completed.
     host_ns: u64,
     /// An idle check is scheduled.
     idle_check: bool,
 }
 
 impl Collector {
-    /// `rng` decides what is left to chance. See [`Collector::start`].
+    /// A collector without collections; `rng` is for random choices of victims. See
+    /// [`Collector::start`].
     pub(crate) fn new(spec: &SsdSpec, rng: Rng) -> Collector {
         let planes = spec.geometry.planes();
         Collector {
@@ -169,28 +169,33 @@ impl Collector {
         }
     }
 
-    /// Takes up what the drive was in the midst of before its first command.
+    /// Sets up the collections that were in progress before the first command.
     pub(crate) fn start(&mut self, ctx: &mut Media) {
-        for Victim { plane, block, had } in ctx.ftl.take_victims_at_start() {
-            // Rounding can have left less room than a block needs: it waits.
+        for Victim {
+            plane,
+            block,
+            initially_valid,
+        } in ctx.ftl.take_victims_at_start()
+        {
+            // Rounding can have left less room than the victim needs: it stays full.
             let valid = ctx.ftl.valid(block);
             if valid > ctx.ftl.room_in_row(plane) {
                 continue;
             }
             self.set_up_job(ctx, 0, plane, block, (plane, Stream::Collection));
             let job = &mut self.jobs[plane as usize];
-            (job.valid, job.is_paused) = (had, true);
+            (job.initially_valid, job.is_paused) = (initially_valid, true);
         }
-        self.slc_written(ctx, 0);
+        self.schedule_idle_check(ctx, 0);
     }
 
-    /// A command of the host's came or ended.
+    /// A host command was submitted or completed.
     #[inline]
     pub(crate) fn host_is_active(&mut self, now_ns: u64) {
         self.host_ns = now_ns;
     }
 
-    /// When the host's last command came or ended.
+    /// When the host's last command was submitted or completed.
     #[cfg(test)]
     pub(crate) fn host_ns(&self) -> u64 {
         self.host_ns
@@ -207,12 +212,12 @@ impl Collector {
         self.programs_queued > 0
     }
 
-    /// A page of the host's is on the flash.
+    /// A host page is programmed.
     pub(crate) fn host_page_programmed(&mut self) {
         self.programs_queued -= 1;
     }
 
-    /// What is under way counts from `now_ns` on.
+    /// Counts collections in progress from `now_ns` on.
     pub(crate) fn count_from(&mut self, now_ns: u64) {
         self.jobs.iter_mut().for_each(|job| job.since_ns = now_ns);
         self.merging.iter_mut().for_each(|m| m.count_from(now_ns));
@@ -221,8 +226,8 @@ impl Collector {
     /// Closes a page and queues its program.
     pub(crate) fn program(&mut self, ctx: &mut Media, now_ns: u64, record: u32) {
         ctx.ftl.close(record);
-        // Reads that the pages which it follows began later would be behind its
-        // program, which waits for them.
+        // Its program waits for the reads of its leaders, so these are closed first: reads
+        // that began later would queue behind the program.
         while let Some(leader) = ctx.ftl.open_leader_of(record) {
             self.program(ctx, now_ns, leader);
         }
@@ -238,9 +243,9 @@ impl Collector {
             page.at(),
             bytes,
         );
-        // Programs of one block must not overtake each other, so they wait in
-        // one queue with the host's unless the host waits for them; collection
-        // yields with its reads and erases.
+        // Programs of one block must not overtake each other, so those of collection have
+        // normal priority, like the host's, or are urgent; only its reads and erases
+        // can run in the background.
         op.ready = page.reads == 0;
         op.copies = page.copy_of;
         op.collects = !of_host;
@@ -263,7 +268,7 @@ impl Collector {
         }
     }
 
-    /// Ends all collections where they are; returns them with their planes.
+    /// Abandons all collections; returns them with their planes.
     fn abandon_collections(&mut self, ctx: &mut Media) -> Vec<(u32, Job)> {
         let mut running = Vec::new();
         for plane in 0..self.jobs.len() {
@@ -276,9 +281,9 @@ impl Collector {
         running
     }
 
-    /// A collection that the drive was at goes on when a plane is written, as one
-    /// of an aged drive: what it has gained of its block is not lost. Others are
-    /// chosen anew.
+    /// Sets an ordinary collection up again, paused as on an aged drive, so that its
+    /// progress is not lost. Folds, wear levelling and moves to other planes are chosen
+    /// anew.
     fn restore_collection(&mut self, ctx: &mut Media, now_ns: u64, plane: u32, job: &Job) {
         let is_usual = job.stream == Stream::Collection && job.to == plane && !job.slc;
         let valid = ctx.ftl.valid(job.victim);
@@ -290,12 +295,12 @@ impl Collector {
         {
             self.set_up_job(ctx, now_ns, plane, job.victim, (plane, Stream::Collection));
             let found = &mut self.jobs[plane as usize];
-            (found.valid, found.is_paused) = (job.valid.max(valid), true);
+            (found.initially_valid, found.is_paused) = (job.initially_valid.max(valid), true);
         }
     }
 
-    /// The power is gone: all that was under way is forgotten, and collections are
-    /// taken up where they were.
+    /// Drops all transactions with the power, and sets collections up again where they
+    /// were.
     pub(crate) fn power_off(&mut self, ctx: &mut Media, now_ns: u64) {
         let jobs = self.abandon_collections(ctx);
         if ctx.ftl.has_logs() {
@@ -315,6 +320,6 @@ impl Collector {
     pub(crate) fn power_on(&mut self, ctx: &mut Media, ready_ns: u64) {
         self.host_ns = ready_ns;
         self.idle_check = false;
-        self.fold_later(ctx, ready_ns);
+        self.recheck_when_idle(ctx, ready_ns);
     }
 }

@@ -1,10 +1,10 @@
 //! Superpages: the word lines of all planes, programmed together.
 //!
-//! Firmware writes blocks of all planes as one *superblock*, a stripe of word
-//! lines at a time, so that one parity protects the stripe and one command
-//! sequence serves all dies. So collection in one plane waits for that in the
-//! others: all of them read what they move, then all of them program. A read
-//! that comes meanwhile finds every die at work, not one.
+//! Firmware writes blocks of all planes as one *superblock*, a stripe of word lines
+//! at a time, so that one parity protects the stripe and one command sequence serves
+//! all dies. So collection in one plane waits for the others: all of them read what
+//! they move, then all of them program. A host read meanwhile finds every die busy
+//! instead of one.
 
 use super::{Collector, Job, Media};
 use crate::ssd::flash::transaction::Transaction;
@@ -14,9 +14,9 @@ use crate::ssd::flash::transaction::Transaction;
 pub(crate) struct Superpage {
     /// Their programs.
     programs: Vec<u32>,
-    /// How many each plane has.
+    /// The number of these in each plane.
     of_plane: Vec<u32>,
-    /// Planes where one of them is collection's.
+    /// Whether one of these in each plane is collection's.
     collected: Vec<bool>,
 }
 
@@ -63,7 +63,7 @@ impl Collector {
         self.program_full_superpage(ctx, now_ns);
     }
 
-    /// Programs the superpage if no plane that collects is behind.
+    /// Programs the superpage if every plane with a collection has its part.
     pub(crate) fn program_full_superpage(&mut self, ctx: &mut Media, now_ns: u64) {
         let Some(superpage) = &self.superpage else {
             return;
@@ -79,7 +79,7 @@ impl Collector {
         }
     }
 
-    /// Programs what there is of the superpage.
+    /// Programs the superpage, complete or not.
     pub(crate) fn program_superpage(&mut self, ctx: &mut Media, now_ns: u64) {
         let Some(superpage) = &mut self.superpage else {
             return;

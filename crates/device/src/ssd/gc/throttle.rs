@@ -1,42 +1,40 @@
-//! How the host is kept in step with collection.
+//! Throttling of host writes by collection.
 //!
-//! Collection that steps aside for the host would never have its turn while the
-//! host writes without pause: free blocks would run out, and the host would
-//! stand still for whole blocks at a time. So firmware makes collection earn
-//! what the host spends. Above its *working point* a plane has room to spare
-//! and collection waits for an idle die. Below it collection has its turn like
-//! anybody, and the host begins no further page in the plane until the point is
-//! reached again. Under writes without pause a drive stays at that point, for as
-//! long as they last: it is the steady state.
+//! Collection that always yields to the host would never run while the host writes
+//! without pause: free blocks would run out, and the host would stall for whole
+//! blocks at a time. So there is a *working point* of free slots. Above it a plane's
+//! collection runs only while its die is idle. Below it collection has normal
+//! priority, and the host begins no further page in the plane until the point is
+//! reached again. Under sustained writes a drive stays at that point: it is the
+//! steady state.
 //!
-//! What a collection under way has gained counts already, in proportion to what
-//! it has moved; else room would come in steps of a block, and so would the
-//! host's pauses.
+//! The gain of a collection in progress counts in proportion to what it has moved;
+//! otherwise room, and the host's stalls, would come in steps of a block.
 //!
-//! Other firmware lets the host write as much as collection has gained, and takes
-//! writes up again only when that is worth while, which is what a host sees as
-//! stalls of many milliseconds under random writes without pause: the [`Pace`].
+//! Other firmware lets the host write as much as collection has freed, and resumes
+//! stalled writes only when enough has been freed, which shows as stalls of many
+//! milliseconds under sustained random writes: the [`Pace`].
 
 use super::{Collector, Job, Media};
 use crate::ssd::ftl::{Stream, Victim};
 
-/// How far the host is behind collection.
+/// The host's credit of writes, which collection earns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// Slots that it may write, in parts of [`PARTS`].
+    /// Slots that the host may write, in units of 1 / [`CREDIT_PER_SLOT`].
     credit: i64,
-    /// What it has to have to go on after it had none, and the most that moved
-    /// slots earn it.
+    /// The credit at which writes resume after it ran out, and the most that moved slots
+    /// earn.
     enough: i64,
     waits: bool,
 }
 
-/// Parts of a slot that credit is counted in.
-const PARTS: i64 = 1 << 10;
+/// Credit for one slot.
+const CREDIT_PER_SLOT: i64 = 1 << 10;
 
 impl Pace {
     pub(crate) fn new(slots: u64) -> Pace {
-        let enough = slots as i64 * PARTS;
+        let enough = slots as i64 * CREDIT_PER_SLOT;
         Pace {
             credit: enough,
             enough,
@@ -46,28 +44,27 @@ impl Pace {
 }
 
 impl Collector {
-    /// The stream that takes a slot of the host's in a plane now; `None` where
-    /// the host has to wait, for a free block or for collection.
+    /// The stream that takes a host slot in a plane now; `None` where the host has to wait,
+    /// for a free block or for collection.
     #[inline]
     pub(crate) fn host_stream(&self, ctx: &Media, plane: u32) -> Option<Stream> {
         let stream = ctx.ftl.stream_with_room(plane)?;
-        (stream != Stream::Host || self.lets_go_on(ctx, plane)).then_some(stream)
+        (stream != Stream::Host || self.admits_host(ctx, plane)).then_some(stream)
     }
 
-    /// Whether a plane takes a slot of the host's past the SLC cache now.
+    /// Whether a plane takes a host slot past the SLC cache now.
     pub(crate) fn takes_direct(&self, ctx: &Media, plane: u32) -> bool {
-        ctx.ftl.has_room_for_host(plane) && self.lets_go_on(ctx, plane)
+        ctx.ftl.has_room_for_host(plane) && self.admits_host(ctx, plane)
     }
 
-    /// Whether the host may go on past the SLC cache in a plane: it is filling a
-    /// page, or collection is not behind.
+    /// Whether the host may write past the SLC cache in a plane: its page there is open, or
+    /// collection is not behind.
     #[inline]
-    fn lets_go_on(&self, ctx: &Media, plane: u32) -> bool {
+    fn admits_host(&self, ctx: &Media, plane: u32) -> bool {
         ctx.ftl.filling(plane, Stream::Host).is_some() || !self.is_behind(ctx, plane)
     }
 
-    /// Whether the row of a plane is below its working point, and collection at
-    /// work there to change that.
+    /// Whether the row of a plane is below its working point while collection runs there.
     #[inline]
     pub(crate) fn is_behind(&self, ctx: &Media, plane: u32) -> bool {
         if !ctx.spec.gc.preemptible || !self.row_collects(ctx, plane) {
@@ -79,18 +76,18 @@ impl Collector {
         room < point
     }
 
-    /// Slots free in a plane, what its collection has gained included.
+    /// Free slots of a plane, including the gain of its collection in progress.
     fn room_of(&self, ctx: &Media, plane: u32) -> u32 {
         let job = &self.jobs[plane as usize];
         let victim = job.is_running().then_some(Victim {
             plane,
             block: job.victim,
-            had: job.valid,
+            initially_valid: job.initially_valid,
         });
         ctx.ftl.room(plane, victim)
     }
 
-    /// Whether the host has to wait for collection.
+    /// Whether the host has to wait until collection has earned credit.
     pub(crate) fn is_behind_pace(&mut self) -> bool {
         let Some(pace) = &mut self.pace else {
             return false;
@@ -99,45 +96,46 @@ impl Collector {
             false => pace.credit <= 0,
             true => pace.credit < pace.enough,
         };
-        // Where nothing is collected there is nothing to wait for.
+        // Without a collection in progress no credit would ever come.
         pace.waits && self.jobs.iter().any(Job::is_under_way)
     }
 
-    /// The host has written a slot.
+    /// Charges the host for a slot that it has written.
     pub(crate) fn spend_credit(&mut self) {
         if let Some(pace) = &mut self.pace {
-            pace.credit = (pace.credit - PARTS).max(0);
+            pace.credit = (pace.credit - CREDIT_PER_SLOT).max(0);
         }
     }
 
-    /// Collection has moved a slot: its share of what the block will free.
+    /// Credits a slot that collection has moved with its share of what the block will
+    /// free.
     pub(crate) fn earn_credit(&mut self, ctx: &mut Media, job: &Job) {
         if let Some(pace) = &mut self.pace {
-            let share = share_of(job, ctx.ftl.slots_per_block());
+            let share = credit_of_moved_slot(job, ctx.ftl.slots_per_block());
             pace.credit = (pace.credit + share).min(pace.enough);
         }
     }
 
-    /// Collection has only to erase its block: what that gains beyond the shares
-    /// of what was moved, which is all of it where nothing was. As many blocks
-    /// may be erased at once as there are planes, so what one gains may be more
-    /// than the host needs to go on.
+    /// Credits the rest of what a block frees before its erase, beyond the shares of moved
+    /// slots. This may exceed [`Pace::enough`], since as many blocks may be erased at
+    /// once as there are planes.
     pub(crate) fn earn_rest(&mut self, ctx: &mut Media, job: &Job) {
         if let Some(pace) = &mut self.pace {
             let slots = ctx.ftl.slots_per_block();
-            let gained = i64::from(slots - job.moved) * PARTS;
-            pace.credit += gained - i64::from(job.moved) * share_of(job, slots);
+            let gained = i64::from(slots - job.moved) * CREDIT_PER_SLOT;
+            pace.credit += gained - i64::from(job.moved) * credit_of_moved_slot(job, slots);
         }
     }
 
-    /// The host waits, and need not any more.
+    /// Whether waiting writes may resume.
     pub(crate) fn has_caught_up(&self) -> bool {
         let pace = self.pace.as_ref();
         pace.is_some_and(|pace| pace.waits && pace.credit >= pace.enough)
     }
 }
 
-/// What a slot that is moved gains of its block.
-fn share_of(job: &Job, slots: u32) -> i64 {
-    i64::from(slots.saturating_sub(job.valid)) * PARTS / i64::from(job.valid).max(1)
+/// The credit for a slot that is moved: its share of what the block frees.
+fn credit_of_moved_slot(job: &Job, slots: u32) -> i64 {
+    i64::from(slots.saturating_sub(job.initially_valid)) * CREDIT_PER_SLOT
+        / i64::from(job.initially_valid).max(1)
 }

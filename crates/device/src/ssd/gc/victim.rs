@@ -6,16 +6,15 @@ use crate::Rng;
 use crate::ssd::ftl::Ftl;
 use crate::ssd::spec::{GcPolicy, GcSpec};
 
-/// Numbers that are drawn for each block that is wanted, before all blocks are looked
-/// at.
+/// Random draws for each choice of `d_choices`, after which all blocks are searched.
 const DRAWS: usize = 16;
 
 /// The blocks of a plane that a policy chooses among.
 pub(crate) trait Candidates {
     /// All blocks of the plane.
     fn blocks(&self) -> Range<u32>;
-    /// How many of them, from the first, are drawn among at random.
-    fn drawn(&self) -> u32;
+    /// How many of them, from the first, random draws choose from.
+    fn drawable(&self) -> u32;
     /// Whether a block is full and may be emptied.
     fn is_collectable(&self, block: u32) -> bool;
     /// Slots of it that hold data.
@@ -30,8 +29,7 @@ pub(crate) trait Candidates {
     fn wear(&self, block: u32) -> u32;
 }
 
-/// The block to collect by a policy; `None` where none has as little valid data
-/// as `most` slots.
+/// The block to collect by a policy; `None` where none has at most `most` valid slots.
 pub(crate) fn choose(
     among: &impl Candidates,
     policy: GcPolicy,
@@ -42,7 +40,7 @@ pub(crate) fn choose(
     let pays = |block: &u32| among.is_collectable(*block) && valid(block) <= most;
     let least_valid = || {
         let paying = among.blocks().filter(pays);
-        // How worn a block is matters to few comparisons, and lies elsewhere.
+        // Wear breaks ties; it is looked up only then, since it is another array.
         paying.min_by(|a, b| {
             let by_wear = || among.wear(*a).cmp(&among.wear(*b));
             valid(a).cmp(&valid(b)).then_with(by_wear)
@@ -52,9 +50,8 @@ pub(crate) fn choose(
         GcPolicy::Greedy => least_valid(),
         GcPolicy::Choices(count) => {
             let first = among.blocks().start;
-            // Where chance finds nothing worth collecting it is asked again, and
-            // in the end all blocks are looked at.
-            std::iter::repeat_with(|| first + rng.below(among.drawn()))
+            // Draws that find no block worth collecting are repeated, up to a bound.
+            std::iter::repeat_with(|| first + rng.below(among.drawable()))
                 .take(DRAWS * count as usize)
                 .filter(pays)
                 .take(count as usize)
@@ -72,19 +69,18 @@ pub(crate) fn choose(
     }
 }
 
-/// Benefit over cost, (1 - u) * age / 2u, as a file system on flash weighs
-/// segments (Kawaguchi, Nishioka and Motoda, "A flash-memory based file system",
-/// USENIX 1995), in fixed point. The log structured file system before it divides
-/// by 1 + u (Rosenblum and Ousterhout, SOSP 1991, section 3.6). Both take the age
-/// of the data, since it was changed; this takes that of the block, in blocks
-/// filled since it was full. So data that is moved counts as young again.
+/// Benefit over cost, (1 - u) * age / 2u (Kawaguchi, Nishioka and Motoda, "A
+/// flash-memory based file system", USENIX 1995), in fixed point. The log-structured
+/// file system divides by 1 + u instead (Rosenblum and Ousterhout, SOSP 1991, section
+/// 3.6). Both take the age of the data since its last change; this takes that of the
+/// block, in blocks filled since it was full, so data that is moved counts as young.
 fn cost_benefit(among: &impl Candidates, block: u32) -> u64 {
     let valid = among.valid(block) as u64;
     let freed = among.slots() as u64 - valid;
     ((freed * (among.age(block) + 1)) << 16) / (2 * valid).max(1)
 }
 
-/// Those of a real plane.
+/// The blocks of a plane of the drive.
 struct PlaneBlocks<'a> {
     ftl: &'a Ftl,
     plane: u32,
@@ -95,12 +91,12 @@ impl Candidates for PlaneBlocks<'_> {
         self.ftl.plane_blocks(self.plane)
     }
 
-    fn drawn(&self) -> u32 {
+    fn drawable(&self) -> u32 {
         self.ftl.data_blocks_per_plane()
     }
 
     fn is_collectable(&self, block: u32) -> bool {
-        // What is the SLC cache's alone is never free for anything else.
+        // A static SLC block never becomes an ordinary free block.
         self.ftl.is_written(block) && !self.ftl.is_static_slc(block)
     }
 
@@ -128,8 +124,8 @@ impl Candidates for PlaneBlocks<'_> {
     }
 }
 
-/// The block of `plane` to collect by the drive's policy; `None` where none has
-/// as little valid data as `most` slots.
+/// The block of `plane` to collect by the drive's policy; `None` where none has at most
+/// `most` valid slots.
 pub(crate) fn choose_victim(
     ftl: &Ftl,
     plane: u32,

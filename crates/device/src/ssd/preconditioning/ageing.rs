@@ -1,5 +1,5 @@
-//! Ages a drive by carrying out every write, without time: the long way, which
-//! the short one ([`crate::ssd::preconditioning::steady`]) is checked against.
+//! Ages a drive by carrying out every write, in no simulated time: the reference that
+//! the short way ([`crate::ssd::preconditioning::steady`]) is checked against.
 
 use std::ops::Range;
 
@@ -18,24 +18,24 @@ pub(crate) fn overwrite(ftl: &mut Ftl, spec: &SsdSpec, aged: &AgedSpec, rng: &mu
     if ftl.has_logs() {
         overwrite_logs(ftl, spec, aged, rng);
     } else {
-        let victims = vec![None; ftl.plane_count() as usize];
+        let collections = vec![None; ftl.plane_count() as usize];
         let room = FreeTarget::at_start(spec);
         let mut ageing = Ageing {
             ftl,
             spec,
             room,
-            victims,
+            collections,
         };
         ageing.overwrite(aged, rng);
-        let victims: Vec<Victim> = (ageing.victims.iter().flatten())
-            .map(|under_way| under_way.victim)
+        let victims: Vec<Victim> = (ageing.collections.iter().flatten())
+            .map(|collection| collection.victim)
             .collect();
         for Victim { plane, block, .. } in &victims {
             ftl.abandon_collection(*plane, *block, *plane);
         }
         ftl.set_victims_at_start(victims);
     }
-    // Nothing may be left in DRAM before the first command.
+    // Before the first command DRAM is empty.
     for plane in 0..ftl.plane_count() {
         for stream in Stream::all() {
             if let Some(record) = ftl.filling(plane, stream) {
@@ -47,7 +47,7 @@ pub(crate) fn overwrite(ftl: &mut Ftl, spec: &SsdSpec, aged: &AgedSpec, rng: &mu
     ftl.forget_wear();
 }
 
-/// Which of `live` slots is overwritten next.
+/// Draws which of `live` slots is overwritten next.
 pub(crate) fn draw(aged: &AgedSpec, live: u32, rng: &mut Rng) -> u32 {
     let hot = aged.hot_of(live);
     let is_hot = (rng.below(1 << 24) as f64) < aged.hot_writes * (1 << 24) as f64;
@@ -57,7 +57,8 @@ pub(crate) fn draw(aged: &AgedSpec, live: u32, rng: &mut Rng) -> u32 {
     }
 }
 
-/// Data blocks stay full; what changes is what the logs hold.
+/// Overwrites a drive with hybrid mapping: data blocks stay full, so only the content of
+/// the logs becomes steady.
 fn overwrite_logs(ftl: &mut Ftl, spec: &SsdSpec, aged: &AgedSpec, rng: &mut Rng) {
     let logs = ftl.all_random_logs();
     for _ in 0..logs * ftl.slots_per_block() as u64 * PASSES {
@@ -70,14 +71,15 @@ struct Ageing<'a> {
     ftl: &'a mut Ftl,
     spec: &'a SsdSpec,
     room: FreeTarget,
-    /// What each plane's collection is at.
-    victims: Vec<Option<UnderWay>>,
+    /// The collection of each plane.
+    collections: Vec<Option<Collection>>,
 }
 
+/// A collection in progress.
 #[derive(Clone, Copy)]
-struct UnderWay {
+struct Collection {
     victim: Victim,
-    /// The next place to look at.
+    /// The first slot of the victim that has not been examined.
     next: u32,
 }
 
@@ -86,7 +88,7 @@ impl Ageing<'_> {
     fn overwrite(&mut self, aged: &AgedSpec, rng: &mut Rng) {
         let live = occupied_slots(self.spec, aged, self.ftl.placement());
         let count = live.len() as u32;
-        // Where it is in its blocks' round in the end is chance.
+        // A random number more, so that first-in first-out ends at a random block.
         let round =
             self.spec.data_blocks_per_plane() * self.ftl.plane_count() * self.ftl.slots_per_block();
         let overwrites = count as u64 * PASSES + rng.below(round) as u64;
@@ -96,25 +98,25 @@ impl Ageing<'_> {
         for _ in 0..overwrites {
             self.write(live[draw(aged, count, rng) as usize], rng);
         }
-        // The last write may have left its plane a slot short.
+        // The last write may have left its plane below its free target.
         for plane in 0..self.ftl.plane_count() {
             let row = self.ftl.row_of(plane);
-            while self.makes_room(row.clone(), rng) {}
+            while self.collect_towards_target(row.clone(), rng) {}
         }
     }
 
     fn write(&mut self, slot: u32, rng: &mut Rng) {
         let row = self.ftl.row_of(self.ftl.target(slot));
         self.plane_in_turn(row.clone(), rng);
-        while self.makes_room(row.clone(), rng) {}
-        // No legal description is so full that there is none.
+        while self.collect_towards_target(row.clone(), rng) {}
+        // Checked descriptions always leave room in some plane.
         if let Some(plane) = self.plane_in_turn(row, rng) {
             self.ftl.write_at_once(plane, slot, Stream::Host);
         }
     }
 
-    /// The plane of a row whose turn it is, once it takes a slot of the host's;
-    /// another one while nothing can be freed there.
+    /// The plane of a row whose turn it is, once it has room for a host slot; another one
+    /// while nothing can be freed there.
     fn plane_in_turn(&mut self, row: Range<u32>, rng: &mut Rng) -> Option<u32> {
         let first = self.ftl.in_turn(row.start, Stream::Host);
         loop {
@@ -132,10 +134,9 @@ impl Ageing<'_> {
         }
     }
 
-    /// Takes a step towards the room that a row should have, in another plane
-    /// where the first in need cannot be collected. `false` where there is
-    /// nothing to do, or to be gained.
-    fn makes_room(&mut self, row: Range<u32>, rng: &mut Rng) -> bool {
+    /// Collects one slot in a row that is below its free target, in another plane if the
+    /// first cannot be collected. `false` where nothing has to be, or can be, gained.
+    fn collect_towards_target(&mut self, row: Range<u32>, rng: &mut Rng) -> bool {
         let Some(first) = self.plane_that_lacks_room(row.clone()) else {
             return false;
         };
@@ -144,8 +145,8 @@ impl Ageing<'_> {
             || others.any(|plane| self.lacks_room(plane) && self.move_one(plane, rng))
     }
 
-    /// The plane of a row that should be collected first, where the host has to
-    /// wait for it.
+    /// The plane of a row that should be collected first; `None` while the row meets its
+    /// free target.
     fn plane_that_lacks_room(&self, mut row: Range<u32>) -> Option<u32> {
         match self.room {
             FreeTarget::Blocks(_) => row.find(|plane| self.lacks_room(*plane)),
@@ -161,23 +162,23 @@ impl Ageing<'_> {
     /// Whether a plane of a row that lacks room should be collected.
     fn lacks_room(&self, plane: u32) -> bool {
         match self.room {
-            // A block that was begun is emptied to its end.
+            // A collection that has begun is carried to its end.
             FreeTarget::Blocks(blocks) => {
-                self.victims[plane as usize].is_some() || self.ftl.free_blocks(plane) < blocks
+                self.collections[plane as usize].is_some() || self.ftl.free_blocks(plane) < blocks
             }
             FreeTarget::Slots(_) => true,
         }
     }
 
     fn room_of(&self, plane: u32) -> u32 {
-        let under_way = self.victims[plane as usize];
-        self.ftl.room(plane, under_way.map(|at| at.victim))
+        let collection = self.collections[plane as usize];
+        self.ftl.room(plane, collection.map(|it| it.victim))
     }
 
-    /// Moves one slot of a plane's block, or erases the block that has none
-    /// left. `false` where nothing could be gained.
+    /// Moves one slot of a plane's victim, or erases the victim if it has none left.
+    /// `false` where there is no block worth collecting.
     fn move_one(&mut self, plane: u32, rng: &mut Rng) -> bool {
-        let Some(UnderWay { victim, mut next }) = self.victims[plane as usize]
+        let Some(Collection { victim, mut next }) = self.collections[plane as usize]
             .take()
             .or_else(|| self.begin(plane, rng))
         else {
@@ -195,7 +196,7 @@ impl Ageing<'_> {
                 if self.ftl.is_full(record) {
                     self.ftl.program_at_once(record);
                 }
-                self.victims[plane as usize] = Some(UnderWay { victim, next });
+                self.collections[plane as usize] = Some(Collection { victim, next });
                 return true;
             }
         }
@@ -203,11 +204,11 @@ impl Ageing<'_> {
         true
     }
 
-    fn begin(&mut self, plane: u32, rng: &mut Rng) -> Option<UnderWay> {
+    fn begin(&mut self, plane: u32, rng: &mut Rng) -> Option<Collection> {
         let most = self.ftl.most_to_move(plane, plane);
         let block = choose_victim(self.ftl, plane, most, &self.spec.gc, rng)?;
         let to = (plane, Stream::Collection);
         let victim = self.ftl.begin_collection(plane, block, to);
-        Some(UnderWay { victim, next: 0 })
+        Some(Collection { victim, next: 0 })
     }
 }

@@ -1,8 +1,8 @@
 //! The state of a drive before its first command.
 //!
-//! What long overwriting leaves is either worked out from a plane of a smaller
-//! size ([`steady`]) or carried out write by write ([`ageing`]), which the first
-//! is checked against.
+//! The steady state of an aged drive is either scaled up from a smaller plane
+//! ([`steady`]) or reached by carrying out every write ([`ageing`]), the reference for
+//! the first.
 
 pub(crate) mod ageing;
 mod scaled_row;
@@ -10,14 +10,14 @@ pub(crate) mod steady;
 
 use crate::Rng;
 use crate::ssd::ftl::Ftl;
+use crate::ssd::ftl::initial_map::ScatteredPlanes;
 use crate::ssd::ftl::placement::Placement;
 use crate::ssd::ftl::scattered::{Occupied, Scattered};
-use crate::ssd::ftl::start::ScatteredPlanes;
 use crate::ssd::spec::{AgedSpec, InitialState, SsdSpec};
 use steady::{FreeTarget, PlaneShape};
 use strength_reduce::StrengthReducedU32;
 
-/// Most moments that planes are at.
+/// Most moments of the steady state that planes are distributed over.
 const MOMENTS: u32 = 16;
 
 /// The translation layer of a drive before its first command; `seed` decides
@@ -42,7 +42,7 @@ pub(crate) fn precondition(spec: &SsdSpec, seed: u64, rng: &mut Rng) -> Ftl {
     ftl
 }
 
-/// The planes of a drive after long overwriting, by formula.
+/// The planes of a drive after long overwriting, scaled up from small ones.
 fn scattered_planes(
     spec: &SsdSpec,
     aged: &AgedSpec,
@@ -52,7 +52,7 @@ fn scattered_planes(
     let (slots, live) = slots_of_a_plane(spec, aged, placement);
     let slots_per_block = spec.slots_per_page() * spec.geometry.pages_per_block;
     let planes_per_row = spec.planes_per_row();
-    // Where data is alike, it is all the same what is mixed with what.
+    // Without hot and cold data all planes of a row are statistically alike.
     let states_per_row = match aged.is_even() {
         true => 1,
         false => planes_per_row,

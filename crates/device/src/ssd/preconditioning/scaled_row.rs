@@ -1,18 +1,17 @@
-//! The planes of a row (see [`crate::ssd::ftl::rows`]) reduced to counts, overwritten until
-//! they are steady: which block holds a slot, and how many each holds.
+//! A small model of the planes of a row (see [`crate::ssd::ftl::rows`]), overwritten until
+//! it is steady: only the block of each slot, and the number of slots of each block.
 //!
-//! It keeps what real planes keep: a block that takes the host's data and one
-//! that takes what collection moves, the block being emptied, and as much room
-//! as collection leaves under writes without pause. Planes in step share all
-//! that is written: what one's collection moves goes to all of them in turn. So
-//! each block of moved data mixes what as many victims held as there are planes,
-//! hot and cold, and amplification is higher than that of a plane on its own.
+//! Like real planes these have open blocks for host data and for data that collection
+//! moves, a victim, and as much free room as collection keeps under sustained writes.
+//! Planes in step share all writes: data that one's collection moves goes to all of them
+//! in turn. So a block of moved data mixes hot and cold data of as many victims as there
+//! are planes, and write amplification is higher than that of a plane on its own.
 //!
-//! It takes the steps of [`crate::ssd::ftl::Ftl::begin_collection`], `move_slot` and
-//! `end_collection` itself, on counts alone: an aged drive needs millions of writes,
-//! and each takes 910 instructions here and 2145 through the translation layer, as
-//! [`crate::ssd::preconditioning::ageing`] has it. Victims and turns of planes are the
-//! layer's own ([`victim::choose`], [`first_place`]).
+//! Collection is repeated here on counts alone ([`crate::ssd::ftl::Ftl::begin_collection`],
+//! `move_slot` and `end_collection`), since an aged drive needs millions of writes: each
+//! takes 910 instructions here, and 2145 through the translation layer in
+//! [`crate::ssd::preconditioning::ageing`]. The choice of victims and the turns of planes
+//! are shared ([`victim::choose`], [`first_place`]).
 
 use std::ops::Range;
 
@@ -23,26 +22,25 @@ use crate::ssd::preconditioning::ageing::draw;
 use crate::ssd::preconditioning::steady::{FreeTarget, PlaneShape};
 use crate::ssd::spec::{AgedSpec, GcPolicy};
 
-/// Its slots a block and blocks a plane, at most.
-const SLOTS: u32 = 128;
-const BLOCKS: u32 = 1024;
-/// How often its whole content is overwritten, by when even a tight plane is
+/// Most slots of a block, and blocks of a plane.
+const MAX_SLOTS: u32 = 128;
+const MAX_BLOCKS: u32 = 1024;
+/// How often all data is overwritten, after which even a plane with little spare space is
 /// steady.
 const PASSES: u32 = 12;
-/// No slot is anywhere.
+/// The block of a slot that was not written.
 const NOWHERE: u32 = u32::MAX;
 
-/// What a block holds, in parts of it.
+/// The content of a block, as shares of its slots.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Shares {
     pub(crate) hot: f64,
     pub(crate) cold: f64,
-    /// How far it is written; of a block being emptied, how far it has been
-    /// looked through.
+    /// How far it is written; of a victim, how far it has been examined.
     pub(crate) reached: f64,
-    /// What was valid when its collection began.
+    /// Of a victim: its valid slots when its collection began.
     pub(crate) collected: f64,
-    /// Blocks of its plane filled since it was, in parts of the plane's blocks.
+    /// Blocks of its plane filled since it was, as a share of the plane's blocks.
     pub(crate) age: f64,
 }
 
@@ -50,45 +48,46 @@ pub(crate) struct Shares {
 pub(crate) struct Snapshot {
     /// Full blocks, in the order in which they were filled.
     pub(crate) full: Vec<Shares>,
-    /// The blocks that take the host's data and what collection moves.
+    /// The open blocks for host data and for data that collection moves.
     pub(crate) open: [Option<Shares>; 2],
-    /// The block being emptied.
     pub(crate) victim: Option<Shares>,
-    /// Blocks, those of them that are erased, and what should be free.
+    /// Blocks of the plane, its free ones, and its free target.
     pub(crate) blocks: u32,
     pub(crate) free: u32,
     pub(crate) room: FreeTarget,
-    /// Room beyond that, in blocks, as far as it makes up for what other planes
-    /// of the row lack.
+    /// Free room beyond the target, in blocks, as far as it makes up for the lack of other
+    /// planes of the row.
     pub(crate) ahead: f64,
 }
 
-/// The streams: the host's data, and what collection moves.
+/// The streams: host data, and data that collection moves.
 const HOST: usize = 0;
 const COLLECTION: usize = 1;
 
-/// The block being emptied.
+/// The block being collected.
 #[derive(Clone, Copy)]
 struct Victim {
     block: u32,
-    /// Valid slots that it had.
-    valid: u32,
-    /// The next place to look at.
+    /// Valid slots that it had when its collection began.
+    initially_valid: u32,
+    /// The first of its slots that has not been examined.
     next: u32,
 }
 
-/// One plane of the row. Blocks are counted over all of them.
+/// One plane of the row. Blocks are numbered over all planes.
 #[derive(Clone)]
 struct SmallPlane {
     free: Vec<u32>,
-    /// Block and slots written, of each stream.
+    /// The open block of each stream, and its written slots.
     open: [Option<(u32, u32)>; 2],
     victim: Option<Victim>,
 }
 
+/// A small row of planes.
 pub(crate) struct SmallRow {
+    /// Slots of a block.
     slots: u32,
-    /// Of a plane.
+    /// Blocks of a plane.
     blocks: u32,
     policy: GcPolicy,
     room: FreeTarget,
@@ -97,25 +96,27 @@ pub(crate) struct SmallRow {
     /// Rows of the drive.
     rows: u64,
     planes: Vec<SmallPlane>,
+    /// By block: valid slots, when it was filled, and whether it is full.
     valid: Vec<u32>,
     filled_at: Vec<u32>,
     full: Vec<bool>,
+    /// By slot: its block.
     holder: Vec<u32>,
-    /// Slots written to a block so far, in order, to find what to move.
+    /// The slots written to each block, in order.
     content: Vec<u32>,
     fills: u32,
 }
 
 impl SmallRow {
-    /// A row of the real one's proportions, after long overwriting.
+    /// A small row with the proportions of the real one, after long overwriting.
     pub(crate) fn overwritten(
         shape: PlaneShape,
         policy: GcPolicy,
         aged: &AgedSpec,
         rng: &mut Rng,
     ) -> SmallRow {
-        let slots = shape.slots_per_block.min(SLOTS);
-        let blocks = shape.blocks.clamp(8, BLOCKS);
+        let slots = shape.slots_per_block.min(MAX_SLOTS);
+        let blocks = shape.blocks.clamp(8, MAX_BLOCKS);
         let share = shape.live as f64 / (shape.blocks as f64 * shape.slots_per_block as f64);
         let scale = |real: u32| (real as f64 * blocks as f64 / shape.blocks as f64).round() as u32;
         let reserve = scale(shape.reserve).max(1);
@@ -160,12 +161,12 @@ impl SmallRow {
         self.content.len() as u32
     }
 
-    /// Slots of a block of every plane.
+    /// Slots of one block in every plane.
     pub(crate) fn slots(&self) -> u32 {
         self.slots * self.planes.len() as u32
     }
 
-    /// Carries out writes, and the collection that they cause.
+    /// Carries out random writes, and the collection that they cause.
     pub(crate) fn overwrite(&mut self, writes: u64, aged: &AgedSpec, rng: &mut Rng) {
         for _ in 0..writes {
             self.make_room(rng);
@@ -180,8 +181,7 @@ impl SmallRow {
         {}
     }
 
-    /// The plane that should be collected first, where the host has to wait for
-    /// collection.
+    /// The plane that should be collected first; `None` while the row meets its free target.
     fn plane_that_lacks_room(&self) -> Option<usize> {
         let first = self.in_turn(HOST);
         let state = &self.planes[first];
@@ -190,7 +190,7 @@ impl SmallRow {
         }
         let mut row = 0..self.planes.len();
         match self.room {
-            // A block that was begun is emptied to its end.
+            // A collection that has begun is carried to its end.
             FreeTarget::Blocks(blocks) => row.find(|plane| {
                 let state = &self.planes[*plane];
                 (state.free.len() as u32) < blocks || state.victim.is_some()
@@ -203,8 +203,7 @@ impl SmallRow {
         }
     }
 
-    /// Slots of a plane that can be written, with what the block being emptied
-    /// has gained.
+    /// Free slots of a plane, including the gain of its collection.
     fn free_slots(&self, plane: usize) -> u32 {
         let state = &self.planes[plane];
         let open = state.open.iter().flatten();
@@ -212,14 +211,14 @@ impl SmallRow {
         state.free.len() as u32 * self.slots + open + state.victim.map_or(0, |v| self.gained(v))
     }
 
-    /// As [`crate::ssd::gc::throttle`] counts it.
+    /// The gain of a collection, as in [`crate::ssd::ftl::Ftl::room`].
     fn gained(&self, victim: Victim) -> u32 {
         let left = self.valid[victim.block as usize];
-        let all = victim.valid.max(1);
+        let all = victim.initially_valid.max(1);
         self.slots * (all - left) / all
     }
 
-    /// The plane that takes a stream's next slot, as [`crate::ssd::ftl::rows`] has it.
+    /// The plane that takes a stream's next slot, as [`crate::ssd::ftl::Ftl::in_turn`].
     fn in_turn(&self, stream: usize) -> usize {
         if self.planes.len() == 1 {
             return 0;
@@ -241,7 +240,7 @@ impl SmallRow {
             .unwrap_or(0)
     }
 
-    /// The same where a plane without a block left is passed over.
+    /// The same without planes that have no block left.
     fn plane_for(&self, stream: usize) -> usize {
         let first = self.in_turn(stream);
         let has_place = |plane: &usize| {
@@ -254,8 +253,8 @@ impl SmallRow {
         }
     }
 
-    /// Moves one slot of a plane, or erases its block that has none left. `false`
-    /// where nothing could be gained.
+    /// Moves one slot of a plane's victim, or erases the victim if it has none left.
+    /// `false` where there is no block worth collecting.
     fn collect(&mut self, plane: usize, rng: &mut Rng) -> bool {
         let victim = match self.planes[plane].victim {
             Some(victim) => victim,
@@ -275,20 +274,19 @@ impl SmallRow {
         self.full[block as usize] = false;
         Victim {
             block,
-            valid: self.valid[block as usize],
+            initially_valid: self.valid[block as usize],
             next: 0,
         }
     }
 
-    /// Gives the next slot that is valid a new place.
+    /// Moves the next valid slot of a victim.
     fn move_slot(&mut self, plane: usize, victim: Victim) {
         let first = victim.block * self.slots;
         let mut place = victim.next;
         loop {
             let slot = self.content[(first + place) as usize];
             place += 1;
-            // A slot that was written twice to the block is there twice; the
-            // first move takes it away.
+            // A slot that was written to the block twice is moved only once.
             if self.holder[slot as usize] == victim.block {
                 self.put(slot, COLLECTION);
                 break;
@@ -311,7 +309,7 @@ impl SmallRow {
         let state = &mut self.planes[plane];
         let (block, used) = match state.open[stream] {
             Some(open) => open,
-            // The reserve keeps one for what is moved.
+            // The reserve keeps one for collection.
             None => (
                 state.free.pop().expect("a free block is kept in reserve"),
                 0,
@@ -332,8 +330,8 @@ impl SmallRow {
         }
     }
 
-    /// Slots that may be moved: what there is for them in the row's blocks and
-    /// in its reserve, less what is still to be moved of blocks being emptied.
+    /// Room for moved slots in the row's open blocks and its reserve, less what is still to
+    /// be moved of victims.
     fn room_to_move(&self) -> u32 {
         let room = |state: &SmallPlane| {
             let open = state.open[COLLECTION].map_or(0, |(_, written)| self.slots - written);
@@ -347,15 +345,15 @@ impl SmallRow {
         room.saturating_sub(reserved_slots)
     }
 
-    /// The block to empty next.
+    /// The next victim of a plane.
     fn choose(&self, plane: usize, rng: &mut Rng) -> Option<u32> {
         let most = self.room_to_move().min(self.slots - 1);
         let blocks = BlocksOf { row: self, plane };
         victim::choose(&blocks, self.policy, most, rng)
     }
 
-    /// How much more room a plane has than it should, in blocks, less its part
-    /// of what the row has more: that is but for the size of a slot.
+    /// By how many blocks a plane's free room exceeds its target, less its share of what the
+    /// whole row exceeds it by.
     fn ahead(&self, plane: usize) -> f64 {
         let point = (self.room.blocks() * self.slots) as f64;
         let all: u32 = (0..self.planes.len()).map(|p| self.free_slots(p)).sum();
@@ -405,14 +403,14 @@ impl SmallRow {
             ahead: self.ahead(plane),
             victim: state.victim.map(|victim| Shares {
                 reached: part(victim.next),
-                collected: part(victim.valid),
+                collected: part(victim.initially_valid),
                 ..shares(victim.block)
             }),
         }
     }
 }
 
-/// What a plane of the row has to choose from.
+/// The blocks of a plane of the row.
 struct BlocksOf<'a> {
     row: &'a SmallRow,
     plane: usize,
@@ -424,7 +422,7 @@ impl victim::Candidates for BlocksOf<'_> {
         first..first + self.row.blocks
     }
 
-    fn drawn(&self) -> u32 {
+    fn drawable(&self) -> u32 {
         self.row.blocks
     }
 
@@ -448,7 +446,7 @@ impl victim::Candidates for BlocksOf<'_> {
         (self.row.fills - self.filled(block)) as u64 * self.row.rows
     }
 
-    /// It counts no erases.
+    /// Erases are not counted here.
     fn wear(&self, _: u32) -> u32 {
         0
     }

@@ -1,42 +1,41 @@
-//! What planes look like after long random overwriting.
+//! The state of planes after long random overwriting.
 //!
-//! How valid data spreads over blocks in the steady state depends on the spare
-//! space, the choice of victims and the pattern of writes, and hardly on the
-//! size of a block or on how many there are (Van Houdt, "A mean field model for
-//! a class of garbage collection algorithms in flash-based solid state drives",
-//! SIGMETRICS 2013). So a small plane, or a row of them where planes are filled
-//! in step, is overwritten until it is steady, which takes milliseconds, and what
-//! it then looks like is stretched to the real one: full blocks in their order,
-//! the two blocks that are being written as far as they are, and the one that is
-//! being emptied.
+//! How valid data is distributed over blocks in the steady state depends on the
+//! spare space, the choice of victims and the pattern of writes, and hardly on the
+//! size or number of blocks (Van Houdt, "A mean field model for a class of garbage
+//! collection algorithms in flash-based solid state drives", SIGMETRICS 2013). So a
+//! small plane, or a row of them where planes are filled in step, is overwritten
+//! until it is steady, which takes milliseconds, and its state is scaled up to the
+//! real size: full blocks in the order in which they were filled, the two open blocks
+//! and the victim.
 //!
-//! No two rows are at the same point of that, so the small one is looked at
-//! several times.
+//! Rows of a drive are at different moments of the steady state, so several snapshots
+//! of the small one are taken.
 
 use crate::Rng;
 use crate::ssd::ftl::scattered::{BlockContent, PlaneState};
 use crate::ssd::preconditioning::scaled_row::{Shares, SmallRow, Snapshot};
 use crate::ssd::spec::{AgedSpec, GcPolicy, SsdSpec};
 
-/// How much of a plane collection leaves free, in blocks.
+/// How much of a plane collection keeps free, in blocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum FreeTarget {
-    /// Erased blocks: a collection that is begun ends at once.
+    /// Free blocks: a collection that has begun is carried to its end.
     Blocks(u32),
-    /// Blocks' worth of slots, open blocks and what has been gained of the block
-    /// being emptied included (see the working point of [`crate::ssd::gc::throttle`]).
+    /// Slots worth this many blocks, including those of open blocks and the gain of the
+    /// collection in progress (see the working point of [`crate::ssd::gc::throttle`]).
     Slots(u32),
 }
 
 impl FreeTarget {
-    /// How much of a plane is free at the start of an aged drive: as much as
-    /// collection leaves under writes without pause.
+    /// How much of a plane is free at the start of an aged drive: as much as collection
+    /// keeps free under sustained writes.
     pub(crate) fn at_start(spec: &SsdSpec) -> FreeTarget {
         match spec.gc.preemptible {
             true => FreeTarget::Slots(spec.gc.working_point(1)),
-            // The host stays as far ahead as it is.
+            // The host writes no more than collection frees.
             false if spec.gc.pace_bytes > 0 => FreeTarget::Blocks(spec.gc.start_blocks),
-            // It runs ahead up to the reserve, and waits there for each block.
+            // The host writes ahead down to the reserve, and waits there for each block.
             false => FreeTarget::Slots(spec.gc.reserve_blocks + 1),
         }
     }
@@ -47,7 +46,7 @@ impl FreeTarget {
         }
     }
 
-    /// The same of a plane of another size.
+    /// The target of a plane of another size.
     pub(crate) fn of(self, scale: impl Fn(u32) -> u32) -> FreeTarget {
         match self {
             FreeTarget::Blocks(blocks) => FreeTarget::Blocks(scale(blocks)),
@@ -56,21 +55,21 @@ impl FreeTarget {
     }
 }
 
-/// The real plane.
+/// The size of a plane of the drive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlaneShape {
     pub(crate) blocks: u32,
     pub(crate) slots_per_block: u32,
-    /// Slots that are programmed one after the other or not at all.
+    /// Slots of one program, which is written as a whole.
     pub(crate) slots_per_step: u32,
-    /// Slots of it that hold data.
+    /// Its slots that hold data.
     pub(crate) live: u32,
     pub(crate) room: FreeTarget,
     /// Free blocks that the host may not open.
     pub(crate) reserve: u32,
-    /// Planes of the drive, which count the blocks that they fill together.
+    /// Planes of the drive, over which ages are counted in blocks filled.
     pub(crate) planes: u32,
-    /// Those of them that are filled in step with each other.
+    /// Planes that are filled in step with each other.
     pub(crate) planes_per_row: u32,
 }
 
@@ -83,8 +82,8 @@ pub(crate) fn planes(
     rng: &mut Rng,
 ) -> Vec<PlaneState> {
     let mut small = SmallRow::overwritten(shape, policy, aged, rng);
-    // First-in first-out never leaves the round that it goes through its blocks;
-    // where it is in that is chance, and so is how far blocks are written.
+    // First-in first-out goes through its blocks in a fixed round: the start is random in
+    // that, and in how far blocks are written.
     let begin = rng.below(small.all_slots());
     small.overwrite(begin as u64, aged, rng);
     (0..count)
@@ -92,20 +91,20 @@ pub(crate) fn planes(
             let writes = small.all_slots() / count + rng.below(small.slots());
             small.overwrite(writes as u64, aged, rng);
             let planes = small.snapshots(aged).into_iter();
-            planes.map(|plane| stretched(&plane, shape, aged))
+            planes.map(|plane| scaled_up(&plane, shape, aged))
         })
         .collect()
 }
 
 /// A plane of the real size in the state of a small one.
-fn stretched(small: &Snapshot, shape: PlaneShape, aged: &AgedSpec) -> PlaneState {
+fn scaled_up(small: &Snapshot, shape: PlaneShape, aged: &AgedSpec) -> PlaneState {
     let victim = small
         .victim
         .as_ref()
         .map(|victim| (shape.victim(victim), shape.slots(victim.collected).max(1)));
     let open = small.open.map(|open| open.map(|open| shape.open(&open)));
-    // As many less than the room as the small plane has; where little was
-    // written, in proportion more.
+    // Free blocks below the target are as many as in the small plane; those above it,
+    // where little was written, are scaled.
     let room = shape.room.blocks();
     let free = match small.free.checked_sub(small.room.blocks()) {
         Some(more) => room + (more as u64 * shape.blocks as u64 / small.blocks as u64) as u32,
@@ -128,21 +127,23 @@ fn stretched(small: &Snapshot, shape: PlaneShape, aged: &AgedSpec) -> PlaneState
     state
 }
 
-/// Corrects what rounding has done to the room that a plane with so many
-/// free blocks has: by how much of its victim is still to be moved.
+/// Corrects the rounding error in the room of a plane with `free` free blocks, by how much
+/// of its victim is still to be moved.
 fn balance(state: &mut PlaneState, shape: PlaneShape, free: u32, ahead: f64) {
-    let (FreeTarget::Slots(blocks), Some((victim, had))) = (shape.room, &mut state.victim) else {
+    let (FreeTarget::Slots(blocks), Some((victim, initially_valid))) =
+        (shape.room, &mut state.victim)
+    else {
         return;
     };
     let slots = f64::from(shape.slots_per_block);
     let left = |open: &BlockContent| slots - f64::from(open.to);
     let open: f64 = state.open.iter().flatten().map(left).sum();
     let gained = (f64::from(blocks) + ahead - f64::from(free)) * slots - open;
-    let moved = (gained * f64::from(*had) / slots).ceil();
-    victim.keep(*had - moved.clamp(0.0, f64::from(*had)) as u32);
+    let moved = (gained * f64::from(*initially_valid) / slots).ceil();
+    victim.keep(*initially_valid - moved.clamp(0.0, f64::from(*initially_valid)) as u32);
 }
 
-/// Corrects what rounding has done to the sums of hot and cold slots.
+/// Corrects the rounding errors in the sums of hot and cold slots.
 fn correct_sums(state: &mut PlaneState, shape: PlaneShape, hot: u32) {
     let (mut hot, mut cold) = (hot, shape.live - hot);
     let victim = state.victim.iter_mut().map(|victim| &mut victim.0);
@@ -180,13 +181,13 @@ impl PlaneShape {
     fn open(&self, shares: &Shares) -> BlockContent {
         let written = self.slots(shares.reached);
         let written = written - written % self.slots_per_step;
-        // A block that is written to its end is none that is being written.
+        // An open block has at least one program left.
         let most = self.slots_per_block - self.slots_per_step;
         self.block(shares, 0, written.min(most))
     }
 
     fn victim(&self, shares: &Shares) -> BlockContent {
-        // What is left has room after what was looked through.
+        // The valid slots must fit behind the part that was examined.
         let valid = self.slots(shares.hot) + self.slots(shares.cold);
         let from = self.slots(shares.reached);
         let from = from.min(self.slots_per_block.saturating_sub(valid));
@@ -194,9 +195,9 @@ impl PlaneShape {
     }
 }
 
-/// Brings the sum of one kind to `wanted`, a slot a block at a time, where there
-/// is some of that kind if that will do. `kind` gives its count in a block, and
-/// that of the other.
+/// Brings the sum of one kind of slots to `wanted`, one slot a block at a time: in blocks
+/// that have some of that kind, or in any block if these do not suffice. `kind` gives the
+/// count of the kind in a block, and that of the other.
 fn correct_sum(
     blocks: &mut [BlockContent],
     most: u32,

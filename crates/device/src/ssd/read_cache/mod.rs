@@ -1,9 +1,8 @@
 //! Reads: the read cache, read-ahead and the flash.
 //!
-//! The cache keeps map units that were read lately in the controller's DRAM. What
-//! is being written is in DRAM anyway until it is programmed; this keeps what came
-//! from the flash. A write or a discard of a map unit removes it. A drive that has
-//! such a cache reads whole units.
+//! The cache keeps recently read map units in the controller's DRAM. (Data being
+//! written is in DRAM anyway until it is programmed.) A write or discard of a map
+//! unit removes it. A drive with such a cache reads whole units.
 
 mod read;
 mod read_ahead;
@@ -17,18 +16,17 @@ use crate::ssd::lru::Lru;
 use crate::ssd::spec::{ReadCachePolicy, ReadCacheSpec, SsdSpec};
 use read_ahead::ReadAhead;
 
-/// What is below reads.
+/// The parts below reads.
 pub(crate) struct ReadCtx<'a> {
     pub(crate) host: &'a mut HostInterface,
     pub(crate) media: &'a mut Media,
 }
 
-/// What serves reads.
+/// The state of reads. Optional parts are boxed, to keep this small on drives without
+/// them.
 #[derive(Clone, Debug)]
 pub(crate) struct Reads {
-    /// Boxed, so that a drive without it only asks whether it is there.
     cache: Option<Box<ReadCache>>,
-    /// Likewise.
     ahead: Option<Box<ReadAhead>>,
     codewords: Codewords,
 }
@@ -37,7 +35,7 @@ pub(crate) struct Reads {
 #[derive(Clone, Debug)]
 struct ReadCache {
     slots: Lru,
-    /// By a slot's place among `slots`: it was read ahead and not used yet.
+    /// By a slot's index in `slots`: it was prefetched and not used yet.
     ahead: Vec<bool>,
     policy: ReadCachePolicy,
 }
@@ -52,12 +50,12 @@ impl ReadCache {
         }
     }
 
-    /// Whether a slot is in the cache; nobody wants it now.
+    /// Whether a slot is in the cache, without counting as a use.
     fn has(&self, slot: u32) -> bool {
         self.slots.find(slot).is_some()
     }
 
-    /// Whether a slot that is wanted is in the cache.
+    /// Whether a slot is in the cache, as a use of it.
     fn hit(&mut self, slot: u32) -> bool {
         let index = self.slots.find(slot);
         if let (Some(index), ReadCachePolicy::Lru) = (index, self.policy) {
@@ -66,8 +64,7 @@ impl ReadCache {
         index.is_some()
     }
 
-    /// Whether a slot in the cache was read ahead and is used for the first
-    /// time.
+    /// Whether a slot in the cache was prefetched and is used for the first time.
     fn use_ahead(&mut self, slot: u32) -> bool {
         let index = self.slots.find(slot);
         index.is_some_and(|index| std::mem::take(&mut self.ahead[index as usize]))
@@ -117,13 +114,13 @@ impl Reads {
         }
     }
 
-    /// Whether what was read is kept.
+    /// Whether there is a read cache.
     #[inline]
-    pub(crate) fn keeps(&self) -> bool {
+    pub(crate) fn has_cache(&self) -> bool {
         self.cache.is_some()
     }
 
-    /// A slot is written: what was read of it is not its data any more.
+    /// Removes a slot that is written from the cache.
     #[inline]
     pub(crate) fn remove(&mut self, slot: u32) {
         if let Some(cache) = &mut self.cache {
@@ -131,14 +128,14 @@ impl Reads {
         }
     }
 
-    /// Slots from `start` to before `end` are discarded.
+    /// Removes slots from `start` to before `end`, which are discarded.
     pub(crate) fn remove_range(&mut self, start: u32, end: u64) {
         if let Some(cache) = &mut self.cache {
             cache.remove_range(start, end);
         }
     }
 
-    /// The power is gone.
+    /// Drops everything with the power.
     pub(crate) fn power_off(&mut self) {
         if let Some(cache) = &mut self.cache {
             cache.clear();
@@ -148,8 +145,7 @@ impl Reads {
         }
     }
 
-    /// Whether a slot on the flash, which a command reads, is in the read cache
-    /// as well.
+    /// Looks a slot up in the read cache that a command reads and that is on the flash.
     #[inline]
     #[cfg_attr(not(test), allow(unused_variables, reason = "tests follow the data"))]
     fn is_cached_read(&mut self, ctx: &mut ReadCtx<'_>, index: u32, slot: u32) -> bool {
@@ -171,8 +167,7 @@ impl Reads {
         }
     }
 
-    /// Keeps what a read brought from the flash, unless it was written anew
-    /// meanwhile.
+    /// Caches what a read has brought from the flash, unless it was written meanwhile.
     #[inline(never)]
     pub(crate) fn keep_read(&mut self, ctx: &mut ReadCtx<'_>, index: u32) {
         let op = *ctx.media.flash.transaction(index);
@@ -182,8 +177,8 @@ impl Reads {
         }
     }
 
-    /// Keeps a slot if it still is where an operation has read; `ahead` where
-    /// nobody has asked for it.
+    /// Caches a slot if it is still where a transaction has read it; `ahead` if it was
+    /// prefetched.
     fn keep_slot(&mut self, ctx: &mut ReadCtx<'_>, slot: u32, op: &Transaction, ahead: bool) {
         let Located::Flash(at) = ctx.media.ftl.locate(slot) else {
             return;
@@ -201,13 +196,13 @@ impl Reads {
 
 #[cfg(test)]
 mod tests {
-    use blklab_blk::{Nanos, Op, Sector};
+    use blklab_blk::{Nanos, Op};
     use proptest::prelude::*;
 
     use super::*;
     use crate::ssd::Ssd;
-    use crate::ssd::tests::small;
-    use crate::{Command, Completion, Device};
+    use crate::ssd::tests::{command, small};
+    use crate::{Completion, Device};
 
     /// A drive that keeps 16 pages, read at `policy`.
     fn drive(policy: &str) -> Ssd {
@@ -219,17 +214,7 @@ mod tests {
 
     fn one(drive: &mut Ssd, now: &mut Nanos, op: Op, page: u64, pages: u32) -> u64 {
         let since = Nanos(now.0 + 1_000_000);
-        drive.submit(
-            since,
-            Command {
-                tag: 0,
-                queue: 0,
-                op,
-                sector: Sector(page * 8),
-                sectors: pages * 8,
-                fua: false,
-            },
-        );
+        drive.submit(since, command(0, op, page, pages));
         let mut done: Vec<Completion> = Vec::new();
         *now = drive.advance_to_completion(Nanos::MAX, &mut done);
         let took_ns = (done[0].at - since).0;

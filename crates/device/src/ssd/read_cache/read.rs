@@ -1,5 +1,4 @@
-//! Reads: from their entries of the map to operations on the flash, and back to
-//! the host.
+//! Reads: from map entries to transactions on the flash, and back to the host.
 
 use blklab_stats::Wait;
 
@@ -39,7 +38,7 @@ struct SlotRun {
 }
 
 impl Reads {
-    /// A read needs its entries of the map first.
+    /// Starts a read, once its entries of the map are in DRAM.
     #[inline(always)]
     pub(crate) fn start_read(&mut self, ctx: &mut ReadCtx<'_>, now_ns: u64, index: u32) {
         if ctx.media.ftl.has_cached_map() && self.waits_for_map(ctx, now_ns, index) {
@@ -78,7 +77,7 @@ impl Reads {
         fetches > 0
     }
 
-    /// Turns a read into one operation for every page it touches.
+    /// Turns a read into one transaction for every page that it touches.
     #[inline(always)]
     pub(crate) fn read_mapped(&mut self, ctx: &mut ReadCtx<'_>, now_ns: u64, index: u32) {
         let (first, last) = ctx.host.slots_of(index);
@@ -141,7 +140,7 @@ impl Reads {
         if parts == 0 {
             return ctx.host.finish(ctx.media.flash.events(), now_ns, index);
         }
-        // Zeros are ready at once, and before all that has to be fetched.
+        // Unwritten units need no fetch: their zeros are sent first.
         if zeros > 0 {
             ctx.host.send(now_ns, zeros);
         }
@@ -244,7 +243,7 @@ impl Reads {
         let index = ctx.media.flash.transaction(transaction).owner;
         let read = *ctx.media.flash.waiting(transaction);
         ctx.host.commands[index].waits.add(read.waits);
-        // What the host did not ask for stays behind.
+        // Bytes that the host did not ask for do not cross the link.
         let sent_ns = ctx.host.send(now_ns, read.host_bytes as u64);
         ctx.host.part_sent(ctx.media.flash.events(), sent_ns, index);
     }

@@ -1,10 +1,11 @@
-//! Read-ahead: the controller brings what a sequential reader will ask for next
-//! into the read cache.
+//! Read-ahead: the controller prefetches into the read cache what a sequential
+//! reader will read next.
 //!
-//! A stream is a run of reads each of which begins where the one before ended.
-//! From its second read on the drive reads so far ahead of it, half of that at
-//! a time and up to whole pages. A read of what is on its way waits for that
-//! instead of asking the flash again. These reads queue with the host's own.
+//! A sequential reader is a run of reads each of which begins where the one before
+//! ended. From its second read on the drive prefetches up to `read_ahead_kb` ahead of
+//! it, at least half of that at a time, in whole pages. A read of a page that is being
+//! prefetched waits for that instead of reading the flash again. Prefetches queue
+//! with the host's own reads.
 
 use std::ops::Range;
 
@@ -16,31 +17,32 @@ use crate::ssd::host_interface::ActiveCommand;
 use crate::ssd::slab::Slab;
 use crate::ssd::spec::{ReadCacheSpec, SsdSpec};
 
-/// A run of reads.
+/// A run of reads, each of which begins where the one before ended.
 #[derive(Clone, Copy, Debug, Default)]
 struct SequentialReader {
     /// Where its last read ended, in bytes, and the slot after that.
     next_byte: u64,
     next: u32,
-    /// Where what was read ahead for it ends.
-    ahead_to: u32,
+    /// The slot where its prefetched range ends.
+    prefetched_to: u32,
     /// Its reads so far.
     reads: u32,
-    /// When it went on last, counted in reads of the drive.
-    used: u64,
+    /// The number of its last read, counted over all reads of the drive.
+    last_read: u64,
 }
 
-/// Slots that are read ahead: first those whose entries of the map are on their
-/// way, then those of one page.
+/// Slots being prefetched: first a range whose map entries are being read, then for each
+/// of its pages the slots of that page.
 #[derive(Clone, Debug)]
 struct Prefetch {
     first: u32,
     end: u32,
     /// Pages of the map that it waits for.
     map_pages: u32,
-    /// Where it is read; [`NONE`] until the map is here, or if it is over.
+    /// A physical slot of the page that is read; [`NONE`] while it waits for the map, and
+    /// after its end.
     at: u32,
-    /// Commands that came for it meanwhile, and how many bytes each asked for.
+    /// Commands that wait for it, and how many of its bytes each wants.
     waiters: Vec<(u32, u64)>,
 }
 
@@ -54,13 +56,13 @@ impl Prefetch {
     };
 }
 
-/// The streams of a drive and what is on its way for them.
+/// The sequential readers of a drive and the prefetches for them.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadAhead {
-    streams: Vec<SequentialReader>,
-    fetches: Slab<Prefetch>,
+    readers: Vec<SequentialReader>,
+    prefetches: Slab<Prefetch>,
     reads: u64,
-    /// How far ahead, in slots.
+    /// How far it reads ahead, in slots.
     distance: u32,
     slots_per_page: u32,
     logical_slots: u64,
@@ -71,8 +73,8 @@ impl ReadAhead {
     pub(crate) fn new(spec: &SsdSpec, cache: &ReadCacheSpec) -> Option<ReadAhead> {
         let distance = (cache.read_ahead_bytes / spec.ftl.map_unit_bytes as u64) as u32;
         (distance > 0).then(|| ReadAhead {
-            streams: vec![SequentialReader::default(); cache.read_ahead_streams as usize],
-            fetches: Slab::with_capacity(0),
+            readers: vec![SequentialReader::default(); cache.read_ahead_streams as usize],
+            prefetches: Slab::with_capacity(0),
             reads: 0,
             distance,
             slots_per_page: spec.slots_per_page(),
@@ -82,58 +84,61 @@ impl ReadAhead {
 
     /// Forgets everything.
     pub(crate) fn clear(&mut self) {
-        self.streams.fill(SequentialReader::default());
-        self.fetches.clear();
+        self.readers.fill(SequentialReader::default());
+        self.prefetches.clear();
     }
 
-    /// The host reads these bytes, of which the last is in the slot before `end`.
-    /// Returns the range of slots to be read ahead now.
+    /// Updates the readers for a host read of `bytes`, the last of which is in the slot
+    /// before `end`. Returns the range of slots to prefetch now.
     fn follow(&mut self, bytes: Range<u64>, end: u32) -> Option<(u32, u32)> {
         self.reads += 1;
         let (reads, distance) = (self.reads, self.distance);
-        let goes_on = |s: &&mut SequentialReader| s.reads > 0 && s.next_byte == bytes.start;
-        let Some(stream) = self.streams.iter_mut().find(goes_on) else {
-            let oldest = self.streams.iter_mut().min_by_key(|stream| stream.used)?;
+        let continues = |s: &&mut SequentialReader| s.reads > 0 && s.next_byte == bytes.start;
+        let Some(reader) = self.readers.iter_mut().find(continues) else {
+            let oldest = self
+                .readers
+                .iter_mut()
+                .min_by_key(|reader| reader.last_read)?;
             *oldest = SequentialReader {
                 next_byte: bytes.end,
                 next: end,
-                ahead_to: end,
+                prefetched_to: end,
                 reads: 1,
-                used: reads,
+                last_read: reads,
             };
             return None;
         };
-        stream.next_byte = bytes.end;
-        stream.next = end;
-        stream.reads = stream.reads.saturating_add(1);
-        stream.used = reads;
-        let from = stream.ahead_to.max(stream.next);
-        if from - stream.next > distance / 2 {
+        reader.next_byte = bytes.end;
+        reader.next = end;
+        reader.reads = reader.reads.saturating_add(1);
+        reader.last_read = reads;
+        let from = reader.prefetched_to.max(reader.next);
+        if from - reader.next > distance / 2 {
             return None;
         }
-        let wanted = stream.next as u64 + distance as u64;
+        let wanted = reader.next as u64 + distance as u64;
         // Whole pages, so that none is read in parts.
         let to = wanted.next_multiple_of(self.slots_per_page as u64);
-        stream.ahead_to = to.min(self.logical_slots) as u32;
-        (from < stream.ahead_to).then_some((from, stream.ahead_to))
+        reader.prefetched_to = to.min(self.logical_slots) as u32;
+        (from < reader.prefetched_to).then_some((from, reader.prefetched_to))
     }
 
     fn begin(&mut self, first: u32, end: u32) -> u32 {
-        // Its list of waiters is kept from the last time.
-        let index = self.fetches.take(|| Prefetch::NONE);
-        let fetch = &mut self.fetches[index];
-        (fetch.first, fetch.end) = (first, end);
+        // The place keeps the memory of its list of waiters.
+        let index = self.prefetches.take(|| Prefetch::NONE);
+        let prefetch = &mut self.prefetches[index];
+        (prefetch.first, prefetch.end) = (first, end);
         index
     }
 
     fn end(&mut self, index: u32) {
-        self.fetches[index].at = NONE;
-        self.fetches.remove(index);
+        self.prefetches[index].at = NONE;
+        self.prefetches.remove(index);
     }
 }
 
 impl Reads {
-    /// The host reads: what its stream wants next is read ahead.
+    /// Prefetches for a host read, if that belongs to a sequential reader.
     #[inline(never)]
     pub(crate) fn read_ahead(&mut self, ctx: &mut ReadCtx<'_>, now_ns: u64, command: u32) {
         let (_, last) = ctx.host.slots_of(command);
@@ -160,14 +165,14 @@ impl Reads {
             None => 0,
         };
         if let Some(ahead) = &mut self.ahead {
-            ahead.fetches[index].map_pages = map_pages;
+            ahead.prefetches[index].map_pages = map_pages;
         }
         if map_pages == 0 {
             self.read_mapped_ahead(ctx, now_ns, index);
         }
     }
 
-    /// A page of the map is here that slots wait for which are read ahead.
+    /// A page of the map has been read that a prefetch waits for.
     pub(crate) fn read_ahead_map_fetched(
         &mut self,
         ctx: &mut ReadCtx<'_>,
@@ -177,19 +182,19 @@ impl Reads {
         let Some(ahead) = &mut self.ahead else {
             return;
         };
-        let fetch = &mut ahead.fetches[index];
-        fetch.map_pages -= 1;
-        if fetch.map_pages == 0 {
+        let prefetch = &mut ahead.prefetches[index];
+        prefetch.map_pages -= 1;
+        if prefetch.map_pages == 0 {
             self.read_mapped_ahead(ctx, now_ns, index);
         }
     }
 
-    /// Reads slots ahead page by page, those that are on the flash alone.
+    /// Prefetches a range page by page, without slots that are in DRAM or unwritten.
     fn read_mapped_ahead(&mut self, ctx: &mut ReadCtx<'_>, now_ns: u64, index: u32) {
         let Some(ahead) = &mut self.ahead else {
             return;
         };
-        let Prefetch { first, end, .. } = ahead.fetches[index];
+        let Prefetch { first, end, .. } = ahead.prefetches[index];
         ahead.end(index);
         ctx.media.flash.gather();
         let mut slot = first;
@@ -211,21 +216,21 @@ impl Reads {
         ctx.media.flash.start_gathered(now_ns);
     }
 
-    /// Where on the flash a slot is that is neither in the read cache nor on its
-    /// way there.
+    /// Where a slot is on the flash that is neither in the read cache nor being prefetched.
     fn wanted_ahead(&self, ctx: &ReadCtx<'_>, slot: u32) -> Option<u32> {
         let cached = self.cache.as_ref().is_some_and(|c| c.has(slot));
         match ctx.media.ftl.locate(slot) {
-            Located::Flash(at) if !cached && self.on_its_way(ctx, at).is_none() => Some(at),
+            Located::Flash(at) if !cached && self.prefetch_of(ctx, at).is_none() => Some(at),
             _ => None,
         }
     }
 
-    /// What is reading the page of a physical slot ahead.
-    fn on_its_way(&self, ctx: &ReadCtx<'_>, at: u32) -> Option<u32> {
-        let fetches = &self.ahead.as_ref()?.fetches;
-        let reads = |fetch: &Prefetch| fetch.at != NONE && ctx.media.ftl.same_page(fetch.at, at);
-        fetches
+    /// The prefetch that reads the page of a physical slot.
+    fn prefetch_of(&self, ctx: &ReadCtx<'_>, at: u32) -> Option<u32> {
+        let prefetches = &self.ahead.as_ref()?.prefetches;
+        let reads =
+            |prefetch: &Prefetch| prefetch.at != NONE && ctx.media.ftl.same_page(prefetch.at, at);
+        prefetches
             .as_slice()
             .iter()
             .position(reads)
@@ -244,7 +249,7 @@ impl Reads {
             return;
         };
         let index = ahead.begin(first, end);
-        ahead.fetches[index].at = at;
+        ahead.prefetches[index].at = at;
         let slots = (first..end).filter_map(|slot| match ctx.media.ftl.locate(slot) {
             Located::Flash(at) => Some(at),
             _ => None,
@@ -259,7 +264,7 @@ impl Reads {
         ctx.media.flash.enqueue(now_ns, op);
     }
 
-    /// Has a command wait for a page that is read ahead, if it is.
+    /// Has a command wait for a page that is being prefetched. Returns whether it is.
     #[inline(never)]
     pub(crate) fn joins_read_ahead(
         &mut self,
@@ -268,10 +273,10 @@ impl Reads {
         at: u32,
         bytes: u64,
     ) -> bool {
-        let Some(index) = self.on_its_way(ctx, at) else {
+        let Some(index) = self.prefetch_of(ctx, at) else {
             return false;
         };
-        // All of what the command wants of the page has to be among it.
+        // The prefetch must include all slots of the page that the command wants.
         let unit = ctx.media.spec.ftl.map_unit_bytes as u64;
         let active = &ctx.host.commands[command];
         let last = (active.first_byte + active.bytes - 1) / unit;
@@ -279,28 +284,28 @@ impl Reads {
         let Some(ahead) = &mut self.ahead else {
             return false;
         };
-        let fetch = &mut ahead.fetches[index];
+        let prefetch = &mut ahead.prefetches[index];
         let ftl = &ctx.media.ftl;
         let is_missing = |slot: u32| {
             let is_there =
                 matches!(ftl.locate(slot), Located::Flash(other) if ftl.same_page(at, other));
-            is_there && !(fetch.first..fetch.end).contains(&slot)
+            is_there && !(prefetch.first..prefetch.end).contains(&slot)
         };
         if wanted.into_iter().any(is_missing) {
             return false;
         }
-        fetch.waiters.push((command, bytes));
+        prefetch.waiters.push((command, bytes));
         true
     }
 
-    /// A page that was read ahead is in the controller.
+    /// A prefetched page is in the controller.
     pub(crate) fn read_ahead_done(&mut self, ctx: &mut ReadCtx<'_>, now_ns: u64, op: &Transaction) {
         let Some(ahead) = &mut self.ahead else {
             return;
         };
-        let fetch = &mut ahead.fetches[op.owner];
-        let (first, end) = (fetch.first, fetch.end);
-        let mut waiters = std::mem::take(&mut fetch.waiters);
+        let prefetch = &mut ahead.prefetches[op.owner];
+        let (first, end) = (prefetch.first, prefetch.end);
+        let mut waiters = std::mem::take(&mut prefetch.waiters);
         for slot in first..end {
             self.keep_slot(ctx, slot, op, true);
         }
@@ -313,12 +318,12 @@ impl Reads {
                 .part_sent(ctx.media.flash.events(), sent_ns, command);
         }
         if let Some(ahead) = &mut self.ahead {
-            ahead.fetches[op.owner].waiters = waiters;
+            ahead.prefetches[op.owner].waiters = waiters;
             ahead.end(op.owner);
         }
     }
 
-    /// A command takes what it wants of slots that have just been read ahead.
+    /// Counts the slots that a command uses of those that have just been prefetched.
     fn count_used_ahead(&mut self, ctx: &mut ReadCtx<'_>, command: u32, slots: Range<u32>) {
         let (first, last) = ctx.host.slots_of(command);
         let Some(cache) = &mut self.cache else {
@@ -338,7 +343,7 @@ mod tests {
     use crate::ssd::tests::{command, small};
     use crate::{Completion, Device};
 
-    /// A drive that reads `kb` ahead of two streams.
+    /// A drive that reads `kb` ahead of two readers.
     fn drive(kb: u32) -> Ssd {
         let ahead = match kb {
             0 => String::new(),

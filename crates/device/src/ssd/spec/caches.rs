@@ -1,5 +1,5 @@
-//! `[write_cache]`, `[read_cache]` and `[slc_cache]`: the controller's DRAM, and
-//! flash with one bit a cell before the rest.
+//! `[write_cache]`, `[read_cache]` and `[slc_cache]`: the controller's DRAM, and flash
+//! that is written with one bit a cell.
 
 use blklab_description::{ReadError, Table, flag, keys, nanos, number, whole, word};
 use strum::{Display, EnumMessage, VariantArray};
@@ -8,14 +8,14 @@ use super::{FlashSpec, Geometry, MAX_US};
 use crate::spec::byte_ps;
 
 keys! {
-    /// Data that waits for its program, in the controller's DRAM.
+    /// Host data in the controller's DRAM before it is programmed.
     #[derive(Clone, Copy, Debug, PartialEq)]
     pub struct WriteCacheSpec(table) {
-        /// A write ends when the data is in the cache.
+        /// A write completes when its data is in the cache.
         pub enabled: bool = flag().or(true);
-        /// Data that may wait for its program.
+        /// Most data in it.
         pub size_bytes: u64 as "size_kb" = whole(4..=1 << 24).map(|kb: u64| kb * 1024);
-        /// Once it was full, writes wait until this much of it is free.
+        /// Once it is full, writes wait until this much of it is free.
         pub resume_bytes: u64 as "resume_kb" = whole(1..=1 << 24)
             .or(1)
             .such_that(
@@ -23,39 +23,39 @@ keys! {
                 format!("at most size_kb ({})", size_bytes / 1024),
             )
             .map(|kb: u64| kb * 1024);
-        /// The rate of the DRAM.
+        /// Bandwidth of the DRAM.
         ///
         /// Here the time of a byte, in picoseconds.
         pub byte_ps: u64 as "bandwidth_mb_s" = number(1.0..=1e6).map(byte_ps);
         /// Time before the first byte.
         pub access_ns: u64 = whole(0..=1_000_000).or(0);
-        /// Capacitors: what is in the cache is safe.
+        /// Capacitors protect the data in the cache.
         pub power_loss_protection: bool = flag().or(false);
     }
 }
 
-/// What leaves the read cache for something new.
+/// What the read cache evicts for new data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumMessage, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum ReadCachePolicy {
     /// What was used longest ago.
     Lru,
-    /// What came in longest ago.
+    /// What was inserted longest ago.
     Fifo,
 }
 
 keys! {
-    /// Map units that were read lately, in the same DRAM as `[write_cache]`.
+    /// Recently read map units, in the same DRAM as `[write_cache]`.
     #[derive(Clone, Copy, Debug, PartialEq)]
     pub struct ReadCacheSpec(table) {
         /// Its size.
         pub size_bytes: u64 as "size_kb" = whole(4..=1 << 24).map(|kb: u64| kb * 1024);
-        /// What makes room.
+        /// What is evicted for new data.
         pub policy: ReadCachePolicy = word();
-        /// How far a sequential reader is read ahead of; 0 where nothing is.
+        /// How far the drive reads ahead of a sequential reader; 0: it does not.
         pub read_ahead_bytes: u64 as "read_ahead_kb" =
             whole(0..=1 << 20).or(0).map(|kb: u64| kb * 1024);
-        /// How many sequential readers are followed at once.
+        /// How many sequential readers are tracked at once.
         pub read_ahead_streams: u32 = whole(1..=64)
             .or(8)
             .needs(read_ahead_bytes > 0, "read_cache.read_ahead_kb above 0");
@@ -75,13 +75,13 @@ impl ReadCacheSpec {
     }
 }
 
-/// What becomes of the host's writes while the SLC cache is full.
+/// What happens to host writes while the SLC cache is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumMessage, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum WhenFull {
-    /// They go to multi-level pages at once.
+    /// They go directly to multi-level pages.
     Direct,
-    /// They wait until a block of the cache has been emptied.
+    /// They wait until a block of the cache has been folded.
     Wait,
 }
 
@@ -89,13 +89,13 @@ keys! {
     /// Multi-level flash that is written with one bit a cell.
     #[derive(Clone, Copy, Debug, PartialEq)]
     pub struct SlcCacheSpec(table, geometry: &Geometry, flash: &FlashSpec) {
-        /// Flash that serves nothing else.
+        /// Static part: flash that is only ever SLC cache.
         let static_mb: u64 = number(0.0..=1e9).or(0.0).map(|mb| slc_blocks(mb, geometry, flash));
-        /// Further flash that may serve it while it is free.
+        /// Dynamic part: free flash that may be used as SLC cache.
         let dynamic_mb: u64 = number(0.0..=1e9).or(0.0).map(|mb| slc_blocks(mb, geometry, flash));
-        /// Blocks of every plane that serve nothing else.
+        /// Blocks of every plane that are only ever SLC cache.
         pub static_blocks: u32 => fitting(table, "static_mb", static_mb, geometry)?;
-        /// Further blocks of every plane that may serve it while they are free.
+        /// Most free blocks of every plane that may be used as SLC cache besides.
         pub dynamic_blocks: u32 => fitting(table, "dynamic_mb", dynamic_mb, geometry)?;
         /// Array time of a read.
         pub read_ns: u64 as "read_us" = number(0.001..=MAX_US).map(nanos);
@@ -105,24 +105,24 @@ keys! {
         pub erase_ns: u64 as "erase_us" = number(0.001..=MAX_US)
             .map(nanos)
             .or_derived(flash.erase_ns, "flash.erase_us");
-        /// What becomes of writes while it is full.
+        /// What happens to host writes while it is full.
         pub when_full: WhenFull = word();
-        /// The host's silence after which it is emptied; without it, that happens
-        /// only for want of room.
+        /// Idle time of the host after which it is folded; without it, only for lack of
+        /// room.
         pub fold_after_ns: Option<u64> as "fold_after_us" = number(0.0..=1e12).map(nanos).optional();
-        /// Share of it that holds data at the start.
+        /// Share of it that is full at the start.
         pub filled: f64 = number(0.0..=1.0).or(0.0);
     }
 }
 
-/// Blocks of every plane that hold this much at one bit a cell.
+/// Blocks of every plane that together hold this much at one bit a cell.
 fn slc_blocks(megabytes: f64, geometry: &Geometry, flash: &FlashSpec) -> u64 {
     let pages = geometry.pages_per_block / flash.read_ns.len() as u32;
     let stripe_bytes = geometry.planes() as u64 * pages as u64 * geometry.page_bytes as u64;
     (megabytes * 1e6 / stripe_bytes as f64).ceil() as u64
 }
 
-/// A number of blocks, where a plane has more than that.
+/// A number of blocks, checked to be below that of a plane.
 fn fitting(
     table: &Table<'_>,
     key: &str,

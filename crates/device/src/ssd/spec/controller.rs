@@ -1,5 +1,5 @@
-//! `[link]`, `[controller]` and `[nvme]`: the cable, the firmware, and how it
-//! fetches commands from its queues.
+//! `[link]`, `[controller]` and `[nvme]`: the link to the host, the firmware, and how
+//! it fetches commands from submission queues.
 
 use blklab_description::{KeyType, flag, keys, nanos, number, parsed, whole, word};
 use strum::{Display, EnumMessage, VariantArray};
@@ -9,10 +9,10 @@ use crate::Identity;
 use crate::spec::byte_ps;
 
 keys! {
-    /// The cable between host and drive.
+    /// The link between host and drive.
     #[derive(Clone, Copy, Debug, PartialEq)]
     pub struct LinkSpec(table) {
-        /// Its rate.
+        /// Its bandwidth.
         ///
         /// Here the time of a byte, in picoseconds.
         pub byte_ps: u64 as "bandwidth_mb_s" = number(1.0..=1e6).map(byte_ps);
@@ -20,39 +20,37 @@ keys! {
         pub full_duplex: bool = flag().or(false);
         /// From the host's doorbell to the command in the controller.
         pub submit_ns: u64 as "submit_us" = number(0.0..=MAX_US).map(nanos);
-        /// From the last byte to the host's notice of the end.
-        // In no time a job whose commands follow each other would never see the
-        // end of its run.
+        /// From the last byte to the completion at the host.
+        // Commands that take no time would let a job submit without end at one moment.
         pub complete_ns: u64 as "complete_us" =
             number(0.0..=MAX_US).map(|us| nanos(us).max((submit_ns == 0) as u64));
     }
 }
 
-/// Where a description is silent: a discard of 4 KiB took 63 to 71 us on an NVMe
-/// drive, seen from fio (its issue 764), of which the host has 10 to 20.
+/// Default, measured: a discard of 4 KiB took 63 to 71 us on an NVMe drive in fio (its
+/// issue 764), 10 to 20 us of which are the host's.
 const DISCARD_US: f64 = 50.0;
-/// Likewise, assumed: 16 entries of 4 bytes come with a cache line that DRAM
-/// delivers in about 100 ns, and a core of 1 GHz has some 15 instructions for
-/// each. Drives differ by more than ten times in either direction.
+/// Default, assumed: DRAM delivers a cache line of 16 entries of 4 bytes in about 100 ns,
+/// and a core of 1 GHz executes some 15 instructions for each. Drives differ by more
+/// than a factor of ten in either direction.
 const DISCARD_UNIT_NS: f64 = 20.0;
 
-/// In which order a drive serves what waits for its flash.
+/// In which order a drive serves the transactions that wait for its flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumMessage, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Scheduling {
-    /// Strictly as it came: nothing starts before everything older has started.
+    /// Strictly in order of arrival: nothing starts before everything older has started.
     Fcfs,
-    /// As it came on each die; dies do not wait for each other.
+    /// In order of arrival on each die; dies do not wait for each other.
     OutOfOrder,
     /// Out of order, and reads before programs before erases on each die.
     ReadPriority,
-    /// Out of order, and reads by their physical addresses (physically addressed
-    /// queueing).
+    /// Out of order, and reads ordered by physical address (physically addressed queueing).
     Paq,
 }
 
 keys! {
-    /// The firmware's own time and its order of work.
+    /// The firmware's latencies and scheduling.
     #[derive(Clone, Copy, Debug, PartialEq)]
     pub struct ControllerSpec(table, flash: &FlashSpec) {
         /// Firmware's latency of a read or flush.
@@ -61,25 +59,24 @@ keys! {
         pub write_ns: u64 as "write_us" = number(0.0..=MAX_US).map(nanos);
         /// Least time between two commands; zero for no limit.
         pub interval_ns: u64 as "interval_us" = number(0.0..=MAX_US).or(0.0).map(nanos);
-        /// More of that for a write: finding it a place, which one core does.
+        /// Additional interval after a write, for its allocation by one core.
         pub write_interval_ns: u64 as "write_interval_us" =
             number(0.0..=MAX_US).or(0.0).map(nanos);
-        /// More of that for every further page of the flash that a read is spread
-        /// over: firmware that is fastest at commands of one page takes others apart.
+        /// Additional interval for each further flash page of a read, which the firmware
+        /// splits.
         pub page_interval_ns: u64 as "page_interval_us" =
             number(0.0..=MAX_US).or(0.0).map(nanos);
         /// Firmware's latency of a discard or write-zeroes.
         pub discard_ns: u64 as "discard_us" = number(0.0..=MAX_US).or(DISCARD_US).map(nanos);
-        /// Time of each of a discard's map units: an entry of the map in DRAM and the
-        /// count of valid data where it pointed. The firmware takes no other command
-        /// meanwhile.
+        /// Time of each map unit of a discard, for its map entry and the valid count of its
+        /// block. The firmware fetches no other command meanwhile.
         pub discard_unit_ps: u64 as "discard_unit_ns" = number(0.0..=1e6)
             .or(DISCARD_UNIT_NS)
             .map(|ns| (ns * 1e3).round() as u64);
-        /// In which order what waits for the flash is served.
+        /// In which order transactions that wait for the flash are served.
         pub scheduling: Scheduling = word();
-        /// Reads that a die carries out in a row before a program or an erase has its
-        /// turn, which waits for the die or was stopped for them.
+        /// Most reads that a die executes in a row while a program or an erase waits for it
+        /// or is suspended.
         pub reads_in_a_row: u32 = whole(1..=1 << 20).or_derived(u32::MAX, "no limit").needs(
             scheduling == Scheduling::ReadPriority || flash.suspends(),
             "controller.scheduling = \"read_priority\", flash.program_suspend_us or \
@@ -92,7 +89,7 @@ keys! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumMessage, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Arbitration {
-    /// All queues in turn.
+    /// All queues by turns.
     RoundRobin,
     /// Urgent queues first, others by the weights of their classes.
     Weighted,
@@ -102,24 +99,23 @@ keys! {
     /// How the controller fetches commands from its queues.
     #[derive(Clone, Debug, PartialEq)]
     pub struct NvmeSpec(table, identity: &Identity) {
-        /// Whose turn it is.
+        /// From which queue the next command is fetched.
         pub arbitration: Arbitration = word();
-        /// The class of every queue; queues beyond the last start from the first
-        /// again.
+        /// The priority class of every queue; for further queues the list repeats.
         ///
-        /// Here from 0 (urgent) to 3 (low), and empty where all have their turn.
+        /// Here from 0 (urgent) to 3 (low), and empty with round robin.
         pub queue_priorities: Vec<u8> = priorities(arbitration);
-        /// Commands a round of the class high.
+        /// Commands a round from the class high.
         let high_weight: u32 = whole(1..=256).or(1).needs(
             queue_priorities.contains(&1),
             "nvme.arbitration = \"weighted\" and an h in nvme.queue_priorities",
         );
-        /// Commands a round of the class medium.
+        /// Commands a round from the class medium.
         let medium_weight: u32 = whole(1..=256).or(1).needs(
             queue_priorities.contains(&2),
             "nvme.arbitration = \"weighted\" and an m in nvme.queue_priorities",
         );
-        /// Commands a round of the class low.
+        /// Commands a round from the class low.
         let low_weight: u32 = whole(1..=256).or(1).needs(
             queue_priorities.contains(&3),
             "nvme.arbitration = \"weighted\" and an l in nvme.queue_priorities",
@@ -130,8 +126,8 @@ keys! {
         pub burst: u32 = whole(1..=64)
             .or(64)
             .needs(identity.max_queues > 1, "host.queues above 1");
-        /// Most commands being processed: fetched, not ended, and no writes that wait
-        /// for room in the cache.
+        /// Most commands being processed: fetched and not completed, without writes that
+        /// wait for room in the cache.
         pub fetch_limit: u32 = whole(1..=1 << 20)
             .or_derived(
                 identity.queue_depth as u64 * identity.max_queues as u64,

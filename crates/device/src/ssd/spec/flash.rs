@@ -1,5 +1,5 @@
-//! `[geometry]`, `[flash]` and `[channel]`: what there is of everything, what the
-//! arrays do, and the bus between them and the controller.
+//! `[flash]` and `[channel]`: the commands and times of the flash, and the bus between
+//! it and the controller.
 
 use blklab_description::{KeyType, flag, keys, nanos, number, one_or_each, whole, word};
 use strum::{Display, EnumMessage, VariantArray};
@@ -7,17 +7,17 @@ use strum::{Display, EnumMessage, VariantArray};
 use super::{Geometry, MAX_US, Scheduling};
 use crate::spec::byte_ps;
 
-/// Bits of a cell.
+/// Kind of cell, by its bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumMessage, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 enum Cell {
-    /// One.
+    /// One bit.
     Slc,
-    /// Two.
+    /// Two bits.
     Mlc,
-    /// Three.
+    /// Three bits.
     Tlc,
-    /// Four.
+    /// Four bits.
     Qlc,
 }
 
@@ -31,23 +31,23 @@ impl Cell {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumMessage, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Interleave {
-    /// One command a package.
+    /// A package.
     Package,
-    /// One a die (interleaved-die commands).
+    /// A die (interleaved-die commands).
     Die,
-    /// One a plane (asynchronous plane reads of 3D NAND).
+    /// A plane (asynchronous plane reads of 3D NAND).
     Plane,
 }
 
-/// When planes of one die work as one.
+/// Which multi-plane commands a die has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumMessage, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum MultiPlane {
-    /// Never.
+    /// None.
     None,
-    /// At the same page of their blocks, as ONFI demands.
+    /// For the same page of each plane's block, as ONFI demands.
     SamePage,
-    /// At any pages.
+    /// For any pages.
     Any,
 }
 
@@ -56,9 +56,9 @@ pub enum MultiPlane {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumMessage, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Copyback {
-    /// Nothing.
+    /// None: there is no copyback.
     None,
-    /// Any page to any other of its plane.
+    /// Any page, to any other of its plane.
     SamePlane,
 }
 
@@ -66,10 +66,10 @@ const MULTI_PLANE: &str = "several planes a die, flash.multi_plane = \"same_page
      flash.interleave = \"die\" or \"package\"";
 
 keys! {
-    /// What the arrays do and how long it takes.
+    /// Commands and times of the flash.
     #[derive(Clone, Debug, PartialEq)]
     pub struct FlashSpec(table, geometry: &Geometry) {
-        /// Bits of a cell.
+        /// Kind of cell, which decides the page levels.
         let cell: Cell = word();
         /// Array time of a read, one entry a page level (LSB, CSB, MSB, ...).
         pub read_ns: Vec<u64> as "read_us" = by_page_level(cell);
@@ -77,30 +77,32 @@ keys! {
         pub program_ns: Vec<u64> as "program_us" = by_page_level(cell);
         /// Time of an erase.
         pub erase_ns: u64 as "erase_us" = number(0.001..=MAX_US).map(nanos);
-        /// The smallest part that works on its own.
+        /// The smallest part that executes a command of its own.
         pub interleave: Interleave = word();
-        /// Which operations of planes of one die may run as one.
+        /// Which operations on planes of one die may run as one command.
         pub multi_plane: MultiPlane = word();
-        /// A die may read on while what it has read waits for the bus or is on it.
+        /// ONFI's read cache command: a die reads the next page while the data of the last
+        /// one waits for the bus or is on it.
         pub cache_read: bool = flag().or(false);
-        /// A die may take the data of its next program while it is at the last.
+        /// ONFI's page cache program: a die takes the data of its next program while it
+        /// executes the last.
         pub cache_program: bool = flag().or(false);
-        /// Whether collection may move a page within a plane without the channel.
+        /// Which pages collection may move within a plane without the channel.
         pub copyback: Copyback = word().or(Copyback::None);
-        /// How many operations behind the first of its queue a multi-plane command
-        /// looks at for partners.
+        /// How many operations behind the first of a queue are searched for partners of a
+        /// multi-plane command.
         pub multi_plane_reach: u32 = whole(1..=1024)
             .or(64)
             .needs(works_on_planes(geometry, multi_plane, interleave), MULTI_PLANE);
-        /// Word lines of all planes that collection writes are programmed together.
+        /// Collection programs the word lines of all planes together.
         pub superpage: bool = flag().or(false);
-        /// Time to stop a program for a read; without it, it cannot be stopped.
+        /// Time to suspend a program for a read; without it, programs cannot be suspended.
         pub program_suspend_ns: Option<u64> as "program_suspend_us" =
             number(0.0..=MAX_US).map(nanos).optional();
-        /// Time to stop an erase for a read; without it, it cannot be stopped.
+        /// Time to suspend an erase for a read; without it, erases cannot be suspended.
         pub erase_suspend_ns: Option<u64> as "erase_suspend_us" =
             number(0.0..=MAX_US).map(nanos).optional();
-        /// What would end this soon anyway is not stopped.
+        /// An operation with no more than this time left is not suspended.
         pub suspend_above_ns: u64 as "suspend_above_us" = number(0.0..=MAX_US)
             .or(0.0)
             .map(nanos)
@@ -118,7 +120,7 @@ fn by_page_level(cell: Cell) -> KeyType<'static, Vec<u64>> {
         .documented("0.001 to 10000000, or an array of such, one a bit of the cell")
 }
 
-/// Whether planes of a die can work together.
+/// Whether there are multi-plane commands.
 fn works_on_planes(geometry: &Geometry, multi_plane: MultiPlane, interleave: Interleave) -> bool {
     multi_plane != MultiPlane::None
         && geometry.planes_per_die > 1
@@ -126,7 +128,7 @@ fn works_on_planes(geometry: &Geometry, multi_plane: MultiPlane, interleave: Int
 }
 
 impl FlashSpec {
-    /// Whether what was begun may stop for a read.
+    /// Whether programs or erases can be suspended for a read.
     pub(super) fn suspends(&self) -> bool {
         self.program_suspend_ns.is_some() || self.erase_suspend_ns.is_some()
     }
@@ -157,12 +159,12 @@ keys! {
         pub program_command_ns: u64 = whole(0..=100_000).or(361);
         /// Command and address cycles of an erase.
         pub erase_command_ns: u64 = whole(0..=100_000).or(220);
-        /// Those of every further plane of a multi-plane command.
+        /// Command and address cycles of every further plane of a multi-plane command.
         pub plane_command_ns: u64 = whole(0..=100_000).or(650).needs(
             works_on_planes(geometry, flash.multi_plane, flash.interleave),
             MULTI_PLANE,
         );
-        /// Data is read from the page register in pieces of this size.
+        /// Size of a codeword, the least that is read from the page register.
         pub codeword_bytes: u32 = whole(512..=65536)
             .such_that(|bytes: &u32| bytes.is_power_of_two(), "a power of two from 512 to 65536")
             .such_that(
@@ -170,7 +172,7 @@ keys! {
                 format!("at most a page ({} bytes)", geometry.page_bytes),
             )
             .documented("a power of two from 512 to the page");
-        /// Idle dies get the commands of their reads before data that is ready goes.
+        /// Idle dies get the commands of their reads before data that is ready goes out.
         pub commands_first: bool = flag().or(false).needs(
             scheduling != Scheduling::Paq,
             "controller.scheduling other than \"paq\", which sends them first itself",

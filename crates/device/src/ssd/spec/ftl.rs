@@ -1,4 +1,4 @@
-//! `[ftl]` and `[hybrid]`: where data goes.
+//! `[ftl]` and `[hybrid]`: mapping and allocation.
 
 use blklab_description::{ReadError, Table, flag, keys, parsed, whole, word};
 use strum::{Display, EnumMessage, VariantArray};
@@ -13,7 +13,7 @@ pub(crate) const MOST_MAP_UNIT_BYTES: u32 = 64 << 10;
 const LEGAL_ORDER: &str = "the letters C, W, D and P in any order, the axis that runs fastest \
                            first: \"CWDP\", \"PDWC\", ...";
 
-/// What `ftl.in_step` needs, which is known only when all is read.
+/// What `ftl.in_step` needs, which is known only when all tables are read.
 pub(super) const IN_STEP: &str = "several planes a die, flash.multi_plane = \"same_page\", static \
                                   allocation, mapped pages and gc.scope = \"plane\", without \
                                   flash.superpage and flash.copyback";
@@ -24,19 +24,19 @@ const MAP_CACHE: &str = "ftl.map_cache_kb above 0";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumMessage, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Allocation {
-    /// Its address decides.
+    /// The one that its address decides.
     Static,
-    /// The next in the order whose die has nothing to do.
+    /// The next in the order whose die is idle.
     NextFree,
-    /// The one whose die, then channel, has least to do.
+    /// The one whose die, then channel, has the least queued.
     LeastLoaded,
 }
 
 keys! {
-    /// Where data goes.
+    /// Mapping and allocation.
     #[derive(Clone, Debug, PartialEq)]
     pub struct FtlSpec(table, root: &Table<'_>, geometry: &Geometry, identity: &Identity) {
-        /// What one entry of the map covers.
+        /// Bytes that one entry of the map covers.
         pub map_unit_bytes: u32 = whole(512..=MOST_MAP_UNIT_BYTES)
             .such_that(
                 |bytes: &u32| {
@@ -52,28 +52,28 @@ keys! {
         /// Order in which addresses go over channels (C), ways (W), dies (D) and
         /// planes (P).
         pub order: [Axis; 4] = parsed(LEGAL_ORDER, Axis::parse_order);
-        /// How logical addresses are laid over the flash.
+        /// How logical addresses are spread over channels.
         pub layout: Layout = word();
         /// Size of an entry of the map on the flash.
         let map_entry_bytes: u32 = whole(1..=64).or(4);
         /// Entries of a page of the map.
         pub entries_per_map_page: u32 => geometry.page_bytes / map_entry_bytes;
-        /// A read of what was never written goes to the flash nevertheless.
+        /// Reads of unwritten addresses go to the flash, too.
         pub read_unwritten: bool = flag().or(false);
         /// What the map has entries of.
         let mapping: MappedUnit = word().or(MappedUnit::Page);
         /// What the map has entries of, with the logs of hybrid mapping.
         pub mapping: Mapping => Mapping::of(mapping, root, table)?;
-        /// Who decides which plane a page goes to.
+        /// Which plane takes the host's next page.
         pub allocation: Allocation = word().or(Allocation::Static);
-        /// DRAM for entries of the map; 0 where all of them are there.
+        /// DRAM for entries of the map; 0: all of them are in DRAM.
         let map_cache_kb: u64 = whole(0..=1 << 24).or(0);
-        /// Size of an entry there, with its own address.
+        /// Size of an entry in that DRAM, with its key.
         let map_cache_entry_bytes: u64 = whole(1..=64).or(8).needs(map_cache_kb > 0, MAP_CACHE);
         /// Entries of the map kept in DRAM; `None` where all of them are.
         pub map_cache_entries: Option<u32> =>
             cached_entries(map_cache_kb * 1024, map_cache_entry_bytes);
-        /// Entries that one read of the map brings in, and that go out together.
+        /// Entries of a line of that DRAM, which are read and evicted together.
         pub map_line_entries: u32 = whole(1..=1 << 16)
             .or(1)
             .such_that(
@@ -84,7 +84,7 @@ keys! {
             )
             .documented("a power of two that divides the entries of a page of the map")
             .needs(map_cache_kb > 0, MAP_CACHE);
-        /// Planes of a die are filled in step, so that they can program as one.
+        /// Planes of a die are filled in step, so that one command can program them all.
         pub in_step: bool = flag().or(true).needs(true, IN_STEP);
     }
 }
@@ -134,24 +134,24 @@ keys! {
     /// The log blocks of every plane, with `ftl.mapping = "hybrid"`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct HybridSpec(table) {
-        /// Those that take a block's pages in order.
+        /// Log blocks that take the pages of one logical block in order.
         pub sequential: u32 as "sequential_logs" = whole(1..=8);
-        /// Those that take any page.
+        /// Log blocks that take any page.
         pub random: u32 as "random_logs" = whole(1..=1 << 16);
-        /// Logical blocks that one of these may have pages of; without it, any.
+        /// Most logical blocks that a random log may have pages of; without it, any number.
         pub associativity: Option<u32> = whole(1..=1 << 16).optional();
     }
 }
 
 impl HybridSpec {
-    /// Blocks of a plane beside its data: all logs, the block that a merge
-    /// writes, and one that is being erased.
+    /// Blocks of a plane besides its data blocks: all logs, the target of a merge, and one
+    /// that is being erased.
     pub(crate) fn spare_blocks(&self) -> u32 {
         self.sequential + self.random + 2
     }
 }
 
-/// Refuses what goes only with a map of pages.
+/// Refuses what needs a page map on a drive with hybrid mapping.
 pub(super) fn check_hybrid(
     spec: &SsdSpec,
     root: &Table<'_>,

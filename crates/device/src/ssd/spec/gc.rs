@@ -1,20 +1,20 @@
-//! `[gc]` and `[wear_levelling]`: making room, and wearing all blocks alike.
+//! `[gc]` and `[wear_levelling]`.
 
 use blklab_description::{KeyType, ReadError, Table, flag, keys, one_of, whole, word};
 use strum::{Display, EnumMessage, VariantArray};
 
 use super::Geometry;
 
-/// Which block garbage collection takes.
+/// How garbage collection chooses its victim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GcPolicy {
-    /// The one with the least valid data.
+    /// The block with the least valid data.
     Greedy,
-    /// The least valid of this many drawn at random.
+    /// The least valid of this many blocks drawn at random.
     Choices(u32),
-    /// The one written longest ago.
+    /// The block filled longest ago.
     Fifo,
-    /// Most freed for the copying, weighed by age.
+    /// The block with the highest benefit over cost, weighed by age.
     CostBenefit,
 }
 
@@ -23,54 +23,55 @@ impl GcPolicy {
     const WORDS: [(&str, &str, GcPolicy); 4] = [
         (
             "greedy",
-            "The one with the least valid data.",
+            "The block with the least valid data.",
             GcPolicy::Greedy,
         ),
         (
             "d_choices",
-            "The one with the least valid data of `gc.choices` drawn at random.",
+            "The block with the least valid data of `gc.choices` drawn at random.",
             GcPolicy::Choices(8),
         ),
-        ("fifo", "The one written longest ago.", GcPolicy::Fifo),
+        ("fifo", "The block filled longest ago.", GcPolicy::Fifo),
         (
             "cost_benefit",
-            "The one of which most is freed for the copying, weighed by age.",
+            "The block with the most freed for the least copied, weighed by age.",
             GcPolicy::CostBenefit,
         ),
     ];
 }
 
-/// How far collection moves data from where it is.
+/// How far collection may move data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumMessage, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum GcScope {
-    /// Not out of its plane.
+    /// Within its plane.
     Plane,
-    /// Not out of its package.
+    /// Within its package.
     Chip,
-    /// Anywhere.
+    /// To any plane.
     Drive,
 }
 
 keys! {
-    /// Making room.
+    /// Garbage collection.
     #[derive(Clone, Copy, Debug, PartialEq)]
     pub struct GcSpec(table, geometry: &Geometry) {
-        /// Which block is collected.
+        /// How the victim is chosen.
         let policy: GcPolicy = one_of(GcPolicy::WORDS);
-        /// Blocks that are drawn at random.
+        /// How many blocks are drawn at random.
         let choices: u32 = whole(1..=1024).or(8).needs(
             matches!(policy, GcPolicy::Choices(_)),
             "gc.policy = \"d_choices\"",
         );
-        /// Which block is collected.
+        /// How the victim is chosen.
         pub policy: GcPolicy => match policy {
             GcPolicy::Choices(_) => GcPolicy::Choices(choices),
             other => other,
         };
         /// Collection starts below this many free blocks in a plane.
         pub start_blocks: u32 = blocks(2, geometry);
-        /// The host waits below this many.
+        /// Host writes wait rather than open one of the last free blocks, of which this many
+        /// are reserved for collection.
         pub reserve_blocks: u32 = blocks(1, geometry)
             .or(1)
             .such_that(
@@ -78,19 +79,20 @@ keys! {
                 format!("below start_blocks ({start_blocks})"),
             )
             .documented("1 to below gc.start_blocks");
-        /// Collected pages under way at once in a plane.
+        /// Most pages being moved at once in a plane.
         pub depth: u32 = depth();
-        /// The host may write as much as was freed, and after it had to wait goes on
-        /// when that is this much; 0 where it may run ahead.
+        /// Host writes are limited to what collection has freed; once they had to wait, they
+        /// resume when this much has been freed. 0: no limit.
         pub pace_bytes: u64 as "pace_kb" = whole(0..=1 << 24).or(0).map(|kb: u64| kb * 1024);
-        /// It runs in the background, behind the host, until free blocks run out.
+        /// Collection runs in the background, after host transactions, until free blocks run
+        /// short.
         pub preemptible: bool = flag().or(false);
-        /// How far it moves data.
+        /// How far it may move data.
         pub scope: GcScope = word().or(GcScope::Plane);
     }
 }
 
-/// Of a plane's blocks one is open and one is being emptied.
+/// A number of free blocks: of a plane's blocks one is open and one is a victim.
 fn blocks(least: u32, geometry: &Geometry) -> KeyType<'static, u32> {
     whole(least..=(geometry.blocks_per_plane - 2).max(2))
         .documented("2 to geometry.blocks_per_plane - 2")
@@ -106,8 +108,8 @@ impl GcSpec {
         geometry: &Geometry,
     ) -> Result<GcSpec, ReadError> {
         let gc = GcSpec::read(table, geometry)?;
-        // At the working point a plane has `start_blocks - 1` blocks free, of which
-        // one may be open and one not yet gained: the host must find a third.
+        // At the working point a plane has slots worth `start_blocks - 1` blocks, of which
+        // one block may be open and one not yet erased: the host needs a third.
         let least = gc.reserve_blocks + 3;
         if gc.preemptible && gc.start_blocks < least {
             let problem = format!(
@@ -119,8 +121,7 @@ impl GcSpec {
         Ok(gc)
     }
 
-    /// Reads the table of a drive with hybrid mapping: merges take what room there
-    /// is, so all that is left to choose is how many pages are moved at once.
+    /// Reads the table of a drive with hybrid mapping, which has merges instead of victims.
     pub(super) fn read_of_merges(table: Option<&Table<'_>>) -> Result<GcSpec, ReadError> {
         let merges = table.map_or(Ok(Merges { depth: 4 }), Merges::read)?;
         Ok(GcSpec {
@@ -134,30 +135,31 @@ impl GcSpec {
         })
     }
 
-    /// Slots that each plane has free at its working point. A block less than what
-    /// starts collection, so that there is always one to be collected.
+    /// Free slots of each plane at its working point: a block less than where collection
+    /// starts, so that collection is running whenever the host has to wait for it.
     pub(crate) fn working_point(&self, slots_per_block: u32) -> u32 {
         (self.start_blocks - 1) * slots_per_block
     }
 }
 
 keys! {
-    /// Making room.
+    /// Merges of logs.
     #[derive(Clone, Copy, Debug)]
     struct Merges(table) {
-        /// Collected pages under way at once in a plane.
+        /// Most pages being moved at once in a plane.
         depth: u32 = depth();
     }
 }
 
 keys! {
-    /// Wearing all blocks alike.
+    /// Wear levelling.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct WearSpec(table) {
-        /// The least worn free block is written first.
+        /// Dynamic wear levelling: the least worn free block is written first.
         pub dynamic: bool = flag().or(true);
-        /// By how many erases more a free block must be worn for data of the plane's
-        /// least worn block to be moved there; without it, the data stays.
+        /// Static wear levelling: the data of a plane's least worn block is moved to its most
+        /// worn free block once these differ by more than this many erases. Without it,
+        /// cold data stays where it is.
         pub static_spread: Option<u32> = whole(1..=1 << 20).optional();
     }
 }

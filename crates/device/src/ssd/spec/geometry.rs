@@ -1,31 +1,31 @@
-//! The parts of the flash, and in which order addresses run over them.
+//! The geometry of the flash, and in which order addresses run over it.
 
 use blklab_description::{keys, whole};
 use strum::{Display, EnumMessage, VariantArray};
 
 keys! {
-    /// How many of everything.
+    /// Number of channels, packages, dies, planes, blocks and pages.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Geometry(table) {
-        /// Buses.
+        /// Channels, each a bus between controller and packages.
         pub channels: u32 = whole(1..=64);
-        /// Packages ("ways") on a bus.
+        /// Packages ("ways") on a channel.
         pub packages_per_channel: u32 = whole(1..=64);
         /// Dies in a package.
         pub dies_per_package: u32 = whole(1..=32);
         /// Planes in a die.
         pub planes_per_die: u32 = whole(1..=8);
-        /// Blocks in a plane, the least that is erased.
+        /// Blocks in a plane, the unit of an erase.
         pub blocks_per_plane: u32 = whole(4..=1 << 20);
-        /// Pages in a block, the least that is programmed.
+        /// Pages in a block, the unit of a program.
         pub pages_per_block: u32 = whole(1..=16384);
         /// Size of a page.
         pub page_bytes: u32 as "page_kb" = whole(1..=64)
             .such_that(|kb: &u32| kb.is_power_of_two(), "a power of two from 1 to 64")
             .documented("a power of two from 1 to 64")
             .map(|kb| kb * 1024);
-        /// Pages of this many make a physical one, which is programmed as a whole
-        /// and sensed for each of them.
+        /// Parts of a physical page. Each counts as a page; the physical page is programmed
+        /// as a whole, and sensed for each part.
         pub page_parts: u32 = whole(1..=16)
             .or(1)
             .such_that(
@@ -37,7 +37,7 @@ keys! {
 }
 
 impl Geometry {
-    /// Dies on a bus.
+    /// Dies on a channel.
     pub fn dies_per_channel(&self) -> u32 {
         self.packages_per_channel * self.dies_per_package
     }
@@ -52,7 +52,7 @@ impl Geometry {
         a / self.planes_per_package() == b / self.planes_per_package()
     }
 
-    /// Planes on a bus.
+    /// Planes on a channel.
     pub fn planes_per_channel(&self) -> u32 {
         self.dies_per_channel() * self.planes_per_die
     }
@@ -67,6 +67,7 @@ impl Geometry {
         self.planes() as u64 * self.blocks_per_plane as u64
     }
 
+    /// The number of positions on an axis.
     pub(crate) fn size(&self, axis: Axis) -> u32 {
         match axis {
             Axis::Channel => self.channels,

@@ -1,7 +1,7 @@
-//! What an SSD is made of, read from its description and checked.
+//! The description of an SSD, read and checked.
 //!
-//! Nothing here knows how an SSD works: these are the tables of its description,
-//! and what follows from them alone.
+//! These are the tables of the description, and what follows from them alone;
+//! nothing here depends on the rest of the SSD.
 
 mod caches;
 mod controller;
@@ -26,14 +26,14 @@ pub use gc::{GcPolicy, GcScope, GcSpec, WearSpec};
 pub use geometry::{Axis, Geometry, Layout};
 pub use state::{AgedSpec, InitialState};
 
-/// Longest time of any single step, in microseconds.
+/// Longest time of a single operation, in microseconds.
 const MAX_US: f64 = 10_000_000.0;
 
-/// Blocks of a plane beside those that the map fills: the one being written, and
-/// the one that collection needs.
+/// Map blocks of a plane beyond those that the map fills: the open one, and the one that
+/// collection needs.
 const SPARE_MAP_BLOCKS: u64 = 2;
-/// Of the blocks that the map fills, how many have one more spare block: then a block
-/// with nothing to gain is never the best one.
+/// One more spare block for this many that the map fills, so that the best victim always
+/// has pages to gain.
 const FILLED_MAP_BLOCKS_A_SPARE: u64 = 8;
 
 /// An SSD, as described.
@@ -41,29 +41,29 @@ const FILLED_MAP_BLOCKS_A_SPARE: u64 = 8;
 pub struct SsdSpec {
     /// What the host sees.
     pub identity: Identity,
-    /// The cable.
+    /// The link to the host.
     pub link: LinkSpec,
-    /// The firmware's own time and its order of work.
+    /// The firmware's latencies and scheduling.
     pub controller: ControllerSpec,
-    /// How many of everything.
+    /// Number of channels, packages, dies, planes, blocks and pages.
     pub geometry: Geometry,
-    /// What the arrays do and how long it takes.
+    /// Commands and times of the flash.
     pub flash: FlashSpec,
     /// The bus between controller and packages.
     pub channel: ChannelSpec,
-    /// Where data goes.
+    /// The flash translation layer.
     pub ftl: FtlSpec,
-    /// DRAM before the flash.
+    /// Host data in DRAM before it is programmed.
     pub write_cache: WriteCacheSpec,
-    /// How commands are fetched; `None`: as they come.
+    /// How commands are fetched from submission queues; `None`: in order of arrival.
     pub nvme: Option<NvmeSpec>,
-    /// What was read lately, in DRAM.
+    /// Recently read data in DRAM.
     pub read_cache: Option<ReadCacheSpec>,
-    /// Flash written with one bit a cell, before the rest.
+    /// Multi-level flash written with one bit a cell.
     pub slc_cache: Option<SlcCacheSpec>,
-    /// Making room.
+    /// Garbage collection.
     pub gc: GcSpec,
-    /// Wearing all blocks alike.
+    /// Wear levelling.
     pub wear: WearSpec,
     /// What is on the drive at the start.
     pub state: InitialState,
@@ -133,8 +133,8 @@ impl SsdSpec {
         Ok(spec)
     }
 
-    /// The same drive in another state. One that is in that state already stays as
-    /// its description has it.
+    /// The drive in another initial state. A drive whose description has that state is
+    /// unchanged.
     pub(crate) fn in_state(&self, state: DriveState) -> SsdSpec {
         let mut spec = self.clone();
         if spec.state.name() != state {
@@ -146,7 +146,7 @@ impl SsdSpec {
         spec
     }
 
-    /// What the flash does has to go with the order in which it is served.
+    /// Refuses flash commands that conflict with the scheduling or with each other.
     fn check_flash(&self, flash: &Table<'_>) -> Result<(), ReadError> {
         let in_order = self.controller.scheduling == Scheduling::Fcfs;
         if self.flash.superpage && in_order {
@@ -190,8 +190,8 @@ impl SsdSpec {
         }
     }
 
-    /// Map entries of what one program puts into a plane's flash: all pages of a
-    /// word line where a physical page has parts, else one page.
+    /// Map units of a word line, or of a physical page where blocks do not hold a whole
+    /// number of word lines.
     pub(crate) fn slots_per_word_line(&self) -> u32 {
         let pages = self.geometry.page_parts * self.flash.read_ns.len() as u32;
         let pages = match self.geometry.pages_per_block.is_multiple_of(pages) {
@@ -201,8 +201,8 @@ impl SsdSpec {
         pages * self.slots_per_page()
     }
 
-    /// Pages that the array programs at once: those of a word line where a
-    /// superpage is made of word lines, else the parts of a physical page.
+    /// Pages of one program: those of a word line with superpages, else the parts of a
+    /// physical page.
     pub(crate) fn pages_per_program(&self) -> u32 {
         match self.flash.superpage {
             true => self.slots_per_word_line() / self.slots_per_page(),
@@ -210,30 +210,29 @@ impl SsdSpec {
         }
     }
 
-    /// Map entries of a page.
+    /// Map units of a page.
     pub fn slots_per_page(&self) -> u32 {
         self.geometry.page_bytes / self.ftl.map_unit_bytes
     }
 
-    /// Map entries of the host's address space.
+    /// Map units of the host's address space.
     pub fn logical_slots(&self) -> u64 {
         (self.identity.capacity_sectors * 512).div_ceil(self.ftl.map_unit_bytes as u64)
     }
 
-    /// Blocks of a plane that are the SLC cache's alone.
+    /// Blocks of a plane that belong to the static SLC cache.
     fn static_blocks(&self) -> u32 {
         self.slc_cache.map_or(0, |cache| cache.static_blocks)
     }
 
-    /// Blocks of a plane that are neither the SLC cache's alone nor the map's.
+    /// Blocks of a plane that belong neither to the static SLC cache nor to the map.
     pub fn data_blocks_per_plane(&self) -> u32 {
         let map_blocks = self.map_blocks_per_plane();
         (self.geometry.blocks_per_plane - self.static_blocks()).saturating_sub(map_blocks)
     }
 
-    /// Blocks that each plane needs for the map; none where DRAM holds all of it.
-    /// How many a drive really keeps is nowhere told: here it is an eighth more
-    /// than the map fills, and two.
+    /// Blocks that each plane keeps for the map; none where DRAM holds all of it. Real
+    /// numbers are not published: an eighth more than the map fills, and two, is assumed.
     pub(crate) fn map_blocks_per_plane(&self) -> u32 {
         if self.ftl.map_cache_entries.is_none() {
             return 0;

@@ -1,14 +1,17 @@
-//! What several tables decide together: whether the parts fit each other.
+//! Checks across several tables of a description.
 
 use super::{Interleave, Mapping, SsdSpec};
 use blklab_description::{ReadError, Table};
 
-/// Blocks of a drive: 64 TiB of blocks of 4 MiB. More than that is a slip of
-/// the pen, and would take gigabytes to simulate.
+/// Most blocks of a drive, 64 TiB of blocks of 4 MiB: more would be a mistake in the
+/// description, and take gigabytes to simulate.
 const MOST_BLOCKS: u64 = 1 << 24;
 
 impl SsdSpec {
-    /// What several tables decide together.
+    /// Checks sizes across tables.
+    ///
+    /// # Errors
+    /// Where parts do not fit each other; the message names the key to change.
     pub(super) fn check_sizes(
         &self,
         geometry: &Table<'_>,
@@ -23,7 +26,7 @@ impl SsdSpec {
         self.check_write_cache(cache)
     }
 
-    /// The parts that work on their own, and their planes, are bits of a word.
+    /// Units on a channel, and planes of a unit, are bits of a 64-bit word.
     fn check_units(&self, flash: &Table<'_>) -> Result<(), ReadError> {
         let per_channel = match self.flash.interleave {
             Interleave::Package => self.geometry.packages_per_channel,
@@ -48,7 +51,7 @@ impl SsdSpec {
         Ok(())
     }
 
-    /// Every block has a place in tables.
+    /// Every block has a place in tables, whose size is limited.
     fn check_blocks(&self, geometry: &Table<'_>) -> Result<(), ReadError> {
         let blocks = self.geometry.blocks();
         if blocks > MOST_BLOCKS {
@@ -66,7 +69,7 @@ impl SsdSpec {
         self.slots_per_page() as u64 * self.geometry.pages_per_block as u64
     }
 
-    /// Places on the flash are counted in 32 bits, those of a block in 16.
+    /// Physical slots are numbered in 32 bits, those of a block in 16.
     fn check_entries(&self, ftl: &Table<'_>) -> Result<(), ReadError> {
         let slots_per_block = self.slots_per_block();
         if slots_per_block > u16::MAX as u64 {
@@ -114,8 +117,8 @@ impl SsdSpec {
         Ok(())
     }
 
-    /// Blocks of a plane that collection or merges need, and one for every stream
-    /// of writes that can be half full.
+    /// Blocks of a plane that collection or merges need, including an open one for every
+    /// stream.
     pub(in crate::ssd) fn spare_blocks(&self) -> u32 {
         match self.ftl.mapping {
             Mapping::Page => self.gc.start_blocks + 2 + self.slc_cache.is_some() as u32,
@@ -123,7 +126,7 @@ impl SsdSpec {
         }
     }
 
-    /// What else than data takes a plane's blocks.
+    /// What takes a plane's blocks besides data, for a message.
     fn left_for(&self) -> String {
         let mut text = match (self.ftl.mapping, self.slc_cache) {
             (Mapping::Hybrid(_), _) => {

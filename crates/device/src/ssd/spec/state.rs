@@ -26,7 +26,7 @@ keys! {
         /// The part of the writes that goes there.
         pub hot_writes: f64 =
             number(0.0..=1.0).or(0.0).needs(hot_share > 0.0, "aged.hot_share above 0");
-        /// Reach the state by simulating the writes, to check the short way.
+        /// Reach the state by simulating every write, as a check of the scaled-down way.
         pub simulate: bool = flag().or(false);
     }
 }
@@ -42,15 +42,15 @@ impl AgedSpec {
         self.hot_share == self.hot_writes
     }
 
-    /// What it is within one of `ranges` equal parts of the address space,
-    /// where each part has flash of its own.
+    /// The same for one of `ranges` equal parts of the address space, where each part has
+    /// flash of its own.
     pub(crate) fn of_range(&self, range: u32, ranges: u32) -> AgedSpec {
         let (from, part) = (range as f64 / ranges as f64, 1.0 / ranges as f64);
         let hot = (self.hot_share - from).clamp(0.0, part) / part;
         let share = |of: f64, all: f64| if all > 0.0 { of / all } else { 0.0 };
         let hot_rate = share(self.hot_writes, self.hot_share) * hot;
         let cold_rate = share(1.0 - self.hot_writes, 1.0 - self.hot_share) * (1.0 - hot);
-        // All hot is as even as all cold.
+        // A part that is all hot is overwritten as evenly as one that is all cold.
         AgedSpec {
             hot_share: if hot < 1.0 { hot } else { 0.0 },
             hot_writes: if hot < 1.0 {
@@ -64,8 +64,7 @@ impl AgedSpec {
 }
 
 impl InitialState {
-    /// It where only the state is told: an aged drive is full, and was overwritten
-    /// alike everywhere.
+    /// A state without `[aged]`: an aged drive is full, and was overwritten evenly.
     pub(super) fn of(state: DriveState) -> InitialState {
         match state {
             DriveState::Fresh => InitialState::Fresh,
@@ -79,7 +78,7 @@ impl InitialState {
         }
     }
 
-    /// What `state` calls it.
+    /// The word of `state` for it.
     pub(super) fn name(&self) -> DriveState {
         match self {
             InitialState::Fresh => DriveState::Fresh,

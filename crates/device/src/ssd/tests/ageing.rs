@@ -1,5 +1,5 @@
-//! The state of an aged drive that is worked out against the one that is
-//! simulated: both amplify the writes that follow alike.
+//! The scaled-up state of an aged drive against the one that is simulated write by write:
+//! both have the same write amplification afterwards.
 
 use blklab_stats::DeviceStats;
 
@@ -11,16 +11,16 @@ use crate::ssd::spec::InitialState;
 use crate::ssd::tests::{overwrite_drawn, small};
 use blklab_blk::Nanos;
 
-/// How writes are distributed, and how many seeds tell noise from bias: the
-/// fewer blocks the hot data fills, the more.
+/// How writes are distributed, and how many seeds are averaged: more for hot data that
+/// fills fewer blocks.
 const DISTRIBUTIONS: [(&str, u64); 3] = [
     ("", 1),
     (", hot_share = 0.2, hot_writes = 0.8", 2),
     (", hot_share = 0.05, hot_writes = 0.95", 5),
 ];
 
-/// Write amplification is looked at over a tenth of what the drive holds, the
-/// rest of it, and half of it once more.
+/// Write amplification is measured over the first tenth of a drive write, the rest of it,
+/// and another half.
 const WINDOWS: [f64; 3] = [0.1, 0.9, 0.5];
 
 /// Sectors programmed, of all and of the host's.
@@ -141,7 +141,7 @@ fn cost_benefit_starts_as_if_simulated() {
     holds_for("policy = \"cost_benefit\"", 1);
 }
 
-/// Collection that steps aside, and planes of a die in step.
+/// Background collection, and planes of a die in step.
 #[test]
 fn so_it_is_at_the_working_point() {
     let states = DISTRIBUTIONS.map(|(hot, seeds)| (format!("occupancy = 1.0{hot}"), seeds));
@@ -191,8 +191,12 @@ fn has_the_room_of_its_working_point(changes: &[(&str, &str)], pages: i64) {
     let drive = Ssd::new(small(changes), 1);
     let room = |plane: u32| {
         let job = drive.controller.gc.jobs()[plane as usize];
-        let (block, had) = (job.victim, job.valid);
-        let victim = job.is_running().then_some(Victim { plane, block, had });
+        let (block, initially_valid) = (job.victim, job.initially_valid);
+        let victim = job.is_running().then_some(Victim {
+            plane,
+            block,
+            initially_valid,
+        });
         drive.controller.media.ftl.room(plane, victim) as i64
     };
     let mut planes = 0;
@@ -204,7 +208,7 @@ fn has_the_room_of_its_working_point(changes: &[(&str, &str)], pages: i64) {
     }
 }
 
-/// A range of addresses a channel: hot data is on some of them only.
+/// With a range of addresses on each channel, only some channels have hot data.
 #[test]
 fn so_it_is_where_channels_differ() {
     let states = [

@@ -1,4 +1,4 @@
-//! Copyback: what collection saves of the channel, and when it may.
+//! Copyback: the channel time that it saves, and when it is possible.
 
 use blklab_blk::Nanos;
 use blklab_stats::DeviceStats;
@@ -14,11 +14,7 @@ fn overwritten(copyback: &str, shape: &[(&str, &str)]) -> DeviceStats {
     changes.extend(shape);
     let mut drive = Ssd::new(small(&changes), 1);
     overwrite(&mut drive, 60_000, 1);
-    drive
-        .controller
-        .media
-        .ftl
-        .check(drive.controller.media.spec.logical_slots());
+    drive.check_at_rest();
     drive.stats(Nanos(1 << 50))
 }
 
@@ -43,8 +39,8 @@ fn a_move_needs_two_commands_and_no_data_of_the_channel() {
     let expected = host * (PROGRAM_COMMAND + PAGE)
         + with.copybacks * (READ_COMMAND + PROGRAM_COMMAND)
         + with.flash_erases * ERASE_COMMAND;
-    // A program of the host's that came meanwhile has taken the page register
-    // from some, which are read again.
+    // Some pages were displaced from the page register by a host program, and are read
+    // again.
     let again_ns = bus_ns(&with) - expected;
     assert_eq!(again_ns % READ_COMMAND, 0);
     let again = again_ns / READ_COMMAND;
@@ -74,7 +70,7 @@ fn pages_with_stale_parts_go_over_the_channel() {
     assert!(moved(&parts) < (parts.copybacks + parts.flash_reads) * 4);
 }
 
-/// Write amplification of random writes to an aged drive that steps aside, and
+/// Write amplification of random writes to an aged drive with background collection, and
 /// the longest stall. Its blocks take a quarter of a second to be programmed.
 fn aged(copyback: &str) -> (f64, u64) {
     let flash = format!("multi_plane = \"none\"\ncopyback = \"{copyback}\"");

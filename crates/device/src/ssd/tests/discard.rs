@@ -1,5 +1,4 @@
-//! What a discard takes: the firmware's time for the command and for each entry
-//! of the map, nothing for data that nobody moves.
+//! The time of a discard: the firmware's for the command and for each entry of the map.
 
 use blklab_blk::{Nanos, Op, Sector};
 
@@ -42,7 +41,7 @@ fn a_discard_costs_its_command_and_its_entries_of_the_map() {
     assert_eq!(took(keys, Op::Discard, 7), least);
     let slower = took("discard_us = 70\ndiscard_unit_ns = 12.5", Op::Discard, 1);
     assert_eq!(slower - least, 40_000);
-    // What reads pay for further pages is not theirs.
+    // The interval for further pages is only for reads.
     let split = format!("{keys}\npage_interval_us = 2");
     assert_eq!(
         took(&split, Op::Discard, sectors),

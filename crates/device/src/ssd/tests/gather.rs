@@ -1,10 +1,10 @@
-//! What one command wants of several planes, times worked out by hand.
+//! Commands on several planes of a die, with times worked out by hand.
 
-use blklab_blk::{Nanos, Op, Sector};
+use blklab_blk::{Nanos, Op};
 
 use crate::ssd::Ssd;
-use crate::ssd::tests::small;
-use crate::{Command, Completion, Device};
+use crate::ssd::tests::{command, small};
+use crate::{Completion, Device};
 
 /// A drive of one channel with two dies of two planes. Page `p` of the address
 /// space is on die `p % 2`, plane `p / 2 % 2`.
@@ -20,15 +20,7 @@ fn drive(changes: &[(&str, &str)]) -> Ssd {
 
 /// When a command on so many pages ends.
 fn end_of(drive: &mut Ssd, op: Op, pages: u32) -> u64 {
-    let command = Command {
-        tag: 0,
-        queue: 0,
-        op,
-        sector: Sector(0),
-        sectors: pages * 8,
-        fua: false,
-    };
-    drive.submit(Nanos(0), command);
+    drive.submit(Nanos(0), command(0, op, 0, pages));
     let mut done: Vec<Completion> = Vec::new();
     drive.advance(Nanos(1 << 40), &mut done);
     done[0].at.0

@@ -1,9 +1,9 @@
-//! Which command is fetched when, and when the link carries what.
+//! Arbitration between submission queues, and the sharing of the link.
 
 use blklab_blk::{Nanos, Op, Sector};
 
 use crate::ssd::Ssd;
-use crate::ssd::tests::small;
+use crate::ssd::tests::{command, small};
 use crate::{Command, Completion, Device};
 
 /// A drive whose controller takes 10 us for every command, and does nothing
@@ -157,15 +157,8 @@ fn link_ends(full_duplex: bool) -> Vec<u64> {
     ]);
     let mut drive = Ssd::new(drive, 1);
     for tag in 0..20 {
-        let command = Command {
-            tag,
-            queue: 0,
-            op: if tag == 0 { Op::Read } else { Op::Write },
-            sector: Sector(tag as u64 * 8),
-            sectors: 8,
-            fua: false,
-        };
-        drive.submit(Nanos(0), command);
+        let op = if tag == 0 { Op::Read } else { Op::Write };
+        drive.submit(Nanos(0), command(tag, op, tag as u64, 1));
     }
     let mut done: Vec<Completion> = Vec::new();
     drive.advance(Nanos(1 << 40), &mut done);
@@ -173,7 +166,7 @@ fn link_ends(full_duplex: bool) -> Vec<u64> {
     done.iter().map(|end| end.at.0).collect()
 }
 
-/// What the controller has not taken yet is not on the link: nobody waits for it.
+/// A write that is not fetched yet does not occupy the link.
 #[test]
 fn a_shared_link_is_taken_when_data_moves_and_not_before() {
     const PAGE_NS: u64 = 4096 * 1000 / 3000 + 1;

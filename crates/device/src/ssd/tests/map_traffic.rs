@@ -1,4 +1,4 @@
-//! What a map costs that is not whole in DRAM.
+//! Flash traffic of a map that is only partly in DRAM.
 
 use blklab_blk::{Nanos, Op};
 
@@ -11,7 +11,7 @@ fn drive(state: &str) -> Ssd {
     drive_of_lines(state, 1)
 }
 
-/// The same where so many entries come and go together.
+/// The same with lines of several entries.
 fn drive_of_lines(state: &str, entries: u32) -> Ssd {
     let state = format!("state = \"{state}\"");
     let cached = format!(
@@ -77,7 +77,7 @@ fn discards_change_the_map() {
     let stats = scattered.stats(now);
     assert!(stats.map_reads >= 300, "{stats:?}");
     assert!(stats.map_programs > 150, "{stats:?}");
-    // Whole pages of the map: they are nowhere then, and that costs nothing.
+    // Whole pages of the map are unmapped, which costs nothing.
     let mut whole = drive("filled");
     let now = run(&mut whole, (0..300).map(|n| (Op::Discard, n * 64, 64)));
     let stats = whole.stats(now);
@@ -99,7 +99,7 @@ fn lines_spare_sequential_work_reads_of_the_map() {
         drive.controller.media.ftl.map().expect("cached").check();
         (stats.map_reads, stats.map_programs)
     };
-    // Of 100 pages of the map a few entries are here at the start.
+    // A few entries of 100 pages of the map are cached at the start.
     let (reads, _) = stats(1, Op::Read);
     assert!((6200..=6400).contains(&reads), "{reads}");
     let (reads, programs) = stats(16, Op::Read);
@@ -117,11 +117,7 @@ fn moves_of_collection_are_known_where_lines_are_kept() {
     let mut drive = drive_of_lines("filled", 16);
     overwrite(&mut drive, 20_000, 3);
     drive.controller.media.ftl.map().expect("cached").check();
-    drive
-        .controller
-        .media
-        .ftl
-        .check(drive.controller.media.spec.logical_slots());
+    drive.check_at_rest();
     let stats = drive.stats(Nanos(1 << 50));
     assert!(stats.collection.sectors_moved > 0 && stats.map_programs > 0);
 }
@@ -199,7 +195,7 @@ fn each_codeword_of_the_map_is_brought_by_whoever_wants_it_first() {
     assert_eq!(bus(small, &both(5000)), (1, COMMAND + 4 * KIB));
     assert_eq!(bus(small, &both(11_500)), (2, 2 * COMMAND + 4 * KIB));
     assert_eq!(bus(whole, &both(11_500)), (1, COMMAND + 4 * KIB));
-    // Whoever wants what is on its way waits for it.
+    // A read of a line that is being read waits for it.
     let same = [three_lines, (5000, Op::Discard, 40, 4)];
     assert_eq!(bus(small, &same), (1, COMMAND + 3 * KIB));
 }

@@ -1,42 +1,18 @@
 //! Where collection and wear levelling move data.
 
-use blklab_blk::{Nanos, Op, Sector};
+use blklab_blk::{Nanos, Op};
 use blklab_stats::DeviceStats;
 
+use crate::Device;
 use crate::Rng;
 use crate::ssd::Ssd;
 use crate::ssd::ftl::Located;
-use crate::ssd::tests::small;
-use crate::{Command, Completion, Device};
+use crate::ssd::tests::{command, overwrite_drawn, small};
 
-/// Overwrites slots drawn by `draw`, a slot a command, eight at a time.
-fn overwrite(drive: &mut Ssd, writes: u32, mut draw: impl FnMut(&mut Rng) -> u32) -> DeviceStats {
-    let mut rng = Rng::new(5);
-    let mut done: Vec<Completion> = Vec::new();
-    let (mut now, mut outstanding) = (Nanos::ZERO, 0);
-    for tag in 0..writes {
-        let command = Command {
-            tag,
-            queue: 0,
-            op: Op::Write,
-            sector: Sector(draw(&mut rng) as u64 * 8),
-            sectors: 8,
-            fua: false,
-        };
-        drive.submit(now, command);
-        outstanding += 1;
-        while outstanding >= 8 {
-            now = drive.advance_to_completion(Nanos::MAX, &mut done);
-            outstanding -= done.len();
-            done.clear();
-        }
-    }
-    drive.advance(Nanos(1 << 50), &mut done);
-    drive
-        .controller
-        .media
-        .ftl
-        .check(drive.controller.media.spec.logical_slots());
+/// Overwrites slots drawn by `draw`, and checks the drive at rest.
+fn overwrite(drive: &mut Ssd, writes: u32, draw: impl FnMut(&mut Rng) -> u32) -> DeviceStats {
+    overwrite_drawn(drive, writes, 5, draw);
+    drive.check_at_rest();
     drive.stats(Nanos(1 << 50))
 }
 
@@ -50,7 +26,7 @@ fn hot_plane(scope: &str) -> (Ssd, DeviceStats) {
     (drive, stats)
 }
 
-/// Whether every slot is in the same part of so many planes as its address.
+/// Whether every slot is in the same group of `planes` planes as its home.
 fn all_at_home(drive: &Ssd, planes: u32) -> bool {
     (0..drive.controller.media.spec.logical_slots() as u32).all(|slot| {
         match drive.controller.media.ftl.locate(slot) {
@@ -117,15 +93,8 @@ fn overwrite_extents(slots: u32) -> DeviceStats {
     let extents = drive.controller.media.spec.logical_slots() as u32 / slots;
     let (mut rng, mut now, mut done) = (Rng::new(5), Nanos::ZERO, Vec::new());
     for tag in 0..4 * extents {
-        let command = Command {
-            tag,
-            queue: 0,
-            op: Op::Write,
-            sector: Sector((rng.below(extents) * slots) as u64 * 8),
-            sectors: slots * 8,
-            fua: false,
-        };
-        drive.submit(now, command);
+        let slot = (rng.below(extents) * slots) as u64;
+        drive.submit(now, command(tag, Op::Write, slot, slots));
         now = drive.advance_to_completion(Nanos::MAX, &mut done);
         done.clear();
     }

@@ -1,11 +1,11 @@
-//! Physically addressed queueing against serving each die as it comes, times
-//! and orders worked out by hand.
+//! Physically addressed queueing beside out-of-order scheduling, with times and orders
+//! worked out by hand.
 
-use blklab_blk::{Nanos, Op, Sector};
+use blklab_blk::{Nanos, Op};
 
 use crate::ssd::Ssd;
-use crate::ssd::tests::small;
-use crate::{Command, Completion, Device};
+use crate::ssd::tests::{command, small};
+use crate::{Completion, Device};
 
 /// A drive of one channel with two dies of two planes. Page `p` of the address
 /// space is on die `p % 2`, plane `p / 2 % 2`, and there on page `p / 4`.
@@ -23,15 +23,7 @@ fn drive(scheduling: &str) -> Ssd {
 /// Submits reads of these pages at once; their ends in order, as (page, time).
 fn read(drive: &mut Ssd, pages: &[u64]) -> Vec<(u64, u64)> {
     for (tag, page) in pages.iter().enumerate() {
-        let command = Command {
-            tag: tag as u32,
-            queue: 0,
-            op: Op::Read,
-            sector: Sector(page * 8),
-            sectors: 8,
-            fua: false,
-        };
-        drive.submit(Nanos(0), command);
+        drive.submit(Nanos(0), command(tag as u32, Op::Read, *page, 1));
     }
     let mut done: Vec<Completion> = Vec::new();
     drive.advance(Nanos(1 << 40), &mut done);
@@ -75,7 +67,7 @@ fn an_idle_die_reads_before_data_takes_the_bus() {
     assert_eq!(first_come.stats(Nanos(0)).reads_clumped, 0);
 }
 
-/// A channel that sends commands first does so in any order of the drive's.
+/// `commands_first` has the same effect under other scheduling.
 #[test]
 fn an_idle_die_may_read_first_without_paq() {
     let spec = small(&[

@@ -1,4 +1,4 @@
-//! Writes smaller than a map unit: what joins in DRAM, and what is read.
+//! Writes smaller than a map unit: which of them join in DRAM, and what is read.
 
 use blklab_blk::{Nanos, Op, Sector};
 
@@ -186,8 +186,7 @@ fn a_read_of_what_is_not_in_dram_goes_to_the_flash() {
     assert_eq!(trial.counts()[3], 2);
 }
 
-/// A page of the flash that has the rest of a unit in DRAM is read before it is
-/// gone, and only once.
+/// The rest of a unit in DRAM is read before its block is erased, and only once.
 #[test]
 fn the_rest_is_read_before_its_block_is_erased() {
     let mut trial = Trial::new(&[PROTECTED]);

@@ -1,6 +1,6 @@
-//! What a drive promises about data, under any legal mix of commands and with
-//! the power cut at any time: a read returns the last write that was
-//! acknowledged before it, and what was flushed survives.
+//! Guarantees about data, under any legal mix of commands and with losses of power at any
+//! time: a read returns the last write that was acknowledged before it, and flushed data
+//! survives.
 
 use std::collections::BTreeMap;
 
@@ -263,11 +263,7 @@ impl Trial {
     }
 
     fn check_inside(&self) {
-        self.drive
-            .controller
-            .media
-            .ftl
-            .check(self.drive.controller.media.spec.logical_slots());
+        self.drive.check_at_rest();
         if let Some(map) = self.drive.controller.media.ftl.map() {
             map.check();
         }

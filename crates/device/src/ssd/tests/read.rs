@@ -1,5 +1,4 @@
-//! What of a read crosses the flash's channel, and what the link: times worked
-//! out by hand.
+//! Bytes of a read on the channel and on the link, with times worked out by hand.
 
 use blklab_blk::{Nanos, Op, Sector};
 

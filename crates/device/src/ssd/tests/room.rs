@@ -1,4 +1,4 @@
-//! Where the host's data goes, and what happens when there is no room for it.
+//! Dynamic allocation, throttling by collection, and drives without room.
 
 use blklab_blk::{Nanos, Op};
 
@@ -90,7 +90,7 @@ fn a_drive_too_full_to_collect_says_so_and_takes_discards() {
             * drive.controller.media.spec.geometry.planes() as u64;
         let most = blocks * drive.controller.media.ftl.slots_per_block() as u64 / chunk as u64;
         assert!(refused <= most, "{allocation}: {refused} refused");
-        drive.controller.media.ftl.check(slots);
+        drive.check_at_rest();
         let too_full = drive.stats(now).too_full.expect("it refused writes");
         assert_eq!(too_full.writes, refused, "{allocation}");
         assert!(
@@ -148,9 +148,8 @@ fn longest_stall_ns(changes: &[(&str, &str)]) -> u64 {
     longest_ns
 }
 
-/// A drive that lets the host run ahead of collection stops it when no block is
-/// left, for as long as it takes to free one; one that keeps it in step stops it
-/// after every portion, for as long as it takes to gain the next.
+/// Without a pace the host stalls when no block is left, for as long as it takes to free
+/// one; with one it stalls after every portion, for as long as it takes to free the next.
 #[test]
 fn the_host_is_kept_in_step_with_collection() {
     let paced = |kb: u32| {
@@ -162,7 +161,7 @@ fn the_host_is_kept_in_step_with_collection() {
     assert!(small < ahead, "{small} ns, {ahead} if it may run ahead");
 }
 
-/// Such waits are counted, within the time that is counted.
+/// These stalls are counted.
 #[test]
 fn waits_for_collection_to_catch_up_are_counted() {
     let paced = ("depth = 8", "depth = 8\npace_kb = 256");
@@ -179,8 +178,7 @@ fn waits_for_collection_to_catch_up_are_counted() {
     );
 }
 
-/// Writes in order leave nothing to move: what erasing gains is all that the host
-/// has, and enough.
+/// Sequential writes leave nothing to move: all credit comes from erases, and suffices.
 #[test]
 fn writes_in_order_go_on_as_fast_as_blocks_are_erased() {
     let time_ns = |pace: &str| {
@@ -203,9 +201,8 @@ fn writes_in_order_go_on_as_fast_as_blocks_are_erased() {
     );
 }
 
-/// A collection that the drive was at before the first command takes no time
-/// before it goes on, and one that is under way where counting begins none before
-/// that.
+/// The time of a collection that was in progress at the start counts from when it resumes,
+/// and that of one in progress at a reset of the counters from then.
 #[test]
 fn collections_take_time_from_when_they_run_and_count() {
     let aged = (
@@ -230,8 +227,8 @@ fn collections_take_time_from_when_they_run_and_count() {
     assert_eq!(drive.controller.gc.jobs()[0].since_ns, now.0);
 }
 
-/// Collection that steps aside for the host has its share from the working point
-/// on: the host waits for pages, not for blocks of 64.
+/// Background collection has normal priority below the working point: the host waits for
+/// pages, not for whole blocks of 64.
 #[test]
 fn a_host_that_writes_without_pause_waits_for_pages() {
     let aside = |depth: u32| {

@@ -16,11 +16,7 @@ fn overwritten(changes: &[(&str, &str)], draw: impl FnMut(&mut Rng) -> u32) -> (
     all.extend_from_slice(changes);
     let mut drive = Ssd::new(small(&all), 1);
     overwrite_drawn(&mut drive, 60_000, 7, draw);
-    drive
-        .controller
-        .media
-        .ftl
-        .check(drive.controller.media.spec.logical_slots());
+    drive.check_at_rest();
     let stats = drive.stats(Nanos(1 << 50));
     (drive, stats)
 }
@@ -48,8 +44,8 @@ fn planes_in_step_program_together() {
     }
 }
 
-/// Only what one plane of each die holds at first is overwritten: the other
-/// plane's blocks, all valid, must not stand in the way.
+/// Only data that one plane of each die holds at first is overwritten, while all blocks of
+/// the other plane stay fully valid.
 #[test]
 fn a_hot_plane_does_not_block_its_row() {
     let slots = small(&[]).logical_slots() as u32 / 4;
@@ -57,8 +53,7 @@ fn a_hot_plane_does_not_block_its_row() {
     assert!(stats.collection.blocks > 100);
 }
 
-/// What writes of half a unit, one after the other over a small drive, are
-/// amplified by.
+/// Write amplification of sequential writes of half a map unit on a small drive.
 fn amplification_of_halves(layout: &str, in_step: bool) -> f64 {
     let in_step = format!("in_step = {in_step}\nlayout =");
     let spec = small(&[
@@ -91,8 +86,8 @@ fn amplification_of_halves(layout: &str, in_step: bool) -> f64 {
     stats.write_amplification().expect("it was written")
 }
 
-/// Of two halves of a unit the first is dead at once. Were it always in the same
-/// plane, the other would have no block worth collecting.
+/// Of the two copies of a unit that is written in halves the first is invalid at once. If it
+/// were always in the same plane, the other would have no block worth collecting.
 #[test]
 fn what_the_host_writes_in_a_rhythm_lies_in_all_planes() {
     for layout in ["striped", "ranges"] {
@@ -103,7 +98,7 @@ fn what_the_host_writes_in_a_rhythm_lies_in_all_planes() {
     }
 }
 
-/// Of the pages at each regular distance every plane begins its share.
+/// Of the pages at any regular distance every plane begins its share.
 #[test]
 fn no_rhythm_of_pages_keeps_to_one_plane() {
     for planes in 2..=4 {

@@ -1,11 +1,10 @@
-//! The SLC cache from outside: which times add up, where the cliff is, and what
-//! silence does.
+//! The SLC cache: times of commands, the cliff when it is full, and folding while idle.
 
-use blklab_blk::{Nanos, Op, Sector};
+use blklab_blk::{Nanos, Op};
 
 use crate::ssd::Ssd;
-use crate::ssd::tests::{overwrite, small};
-use crate::{Command, CommandStatus, Completion, Device};
+use crate::ssd::tests::{command, overwrite, small};
+use crate::{CommandStatus, Completion, Device};
 
 /// Times of `small`'s drive around the array: doorbell, firmware, and status.
 const AROUND_NS: u64 = 100 + 1000 + 100;
@@ -46,16 +45,8 @@ fn drive_of(state: &str, slc: &str, changes: &[(&str, &str)]) -> Ssd {
 
 /// One command of a page alone on the drive; how long it took.
 fn one(drive: &mut Ssd, now: &mut Nanos, op: Op, page: u64) -> u64 {
-    let command = Command {
-        tag: 0,
-        queue: 0,
-        op,
-        sector: Sector(page * 8),
-        sectors: 8,
-        fua: false,
-    };
     let since = *now;
-    drive.submit(since, command);
+    drive.submit(since, command(0, op, page, 1));
     let mut done: Vec<Completion> = Vec::new();
     *now = drive.advance_to_completion(Nanos::MAX, &mut done);
     assert_eq!(done.len(), 1);
@@ -146,15 +137,11 @@ fn silence_empties_the_cache() {
         again,
         AROUND_NS + LINK_NS + 361 + CHANNEL_NS + SLC_PROGRAM_NS
     );
-    drive
-        .controller
-        .media
-        .ftl
-        .check(drive.controller.media.spec.logical_slots());
+    drive.check_at_rest();
 }
 
-/// What a fold was at goes on after a loss of power: its block is the oldest
-/// still, and nothing of it is gone.
+/// A fold that was interrupted by a loss of power continues with the same block, and no data
+/// is lost.
 #[test]
 fn a_fold_that_loses_power_goes_on_with_the_oldest_block() {
     let slc = "static_mb = 0.5\nwhen_full = \"direct\"\nfold_after_us = 1000";
@@ -176,19 +163,11 @@ fn a_fold_that_loses_power_goes_on_with_the_oldest_block() {
     assert!(drive.stats(*now).slc.sectors_folded > 0);
     *now = drive.power_loss(*now);
     assert_eq!(oldest(&drive), before);
-    drive
-        .controller
-        .media
-        .ftl
-        .check(drive.controller.media.spec.logical_slots());
+    drive.check_at_rest();
     drive.advance(Nanos(1 << 50), &mut Vec::new());
     let stats = drive.stats(Nanos(1 << 51));
     assert_eq!(stats.slc.blocks_folded, PLANES * 2);
-    drive
-        .controller
-        .media
-        .ftl
-        .check(drive.controller.media.spec.logical_slots());
+    drive.check_at_rest();
     // What was moved twice has filled places of the multi-level block twice.
     assert!(stats.slc.sectors_folded > room * 8, "{:?}", stats.slc);
     *now = Nanos(1 << 50);
@@ -196,8 +175,8 @@ fn a_fold_that_loses_power_goes_on_with_the_oldest_block() {
     assert_eq!(read, AROUND_NS + 290 + TLC_READ_NS + CHANNEL_NS + LINK_NS);
 }
 
-/// What lies in the cache at the start is the youngest data: first-in first-out
-/// collection comes to it last.
+/// Data in the cache at the start is the youngest, so first-in first-out collection comes
+/// to it last.
 #[test]
 fn cached_data_is_the_youngest_at_the_start() {
     let slc = "dynamic_mb = 1\nwhen_full = \"direct\"\nfilled = 1.0";
@@ -226,15 +205,11 @@ fn writes_can_wait_for_a_fold_instead() {
     assert_eq!(stats.slc.sectors_past, 0);
     assert_eq!(stats.slc.sectors_written, 20_000 * 8);
     assert!(stats.collection.writes_stalled > 0 && stats.slc.blocks_folded > 900);
-    drive
-        .controller
-        .media
-        .ftl
-        .check(drive.controller.media.spec.logical_slots());
+    drive.check_at_rest();
 }
 
-/// A plane without room stops nobody who writes to others: where addresses decide
-/// the plane, many are folded at once, as where they do not.
+/// A plane without room does not stop writes to other planes, so that many planes are folded
+/// at once under static allocation as under dynamic.
 #[test]
 fn folds_of_many_planes_are_under_way_at_once() {
     let took_ns = |allocation: &str| {
@@ -242,19 +217,15 @@ fn folds_of_many_planes_are_under_way_at_once() {
         let slc = "static_mb = 0.5\nwhen_full = \"wait\"";
         let mut drive = drive_of("filled", slc, &[("order =", &order)]);
         overwrite(&mut drive, 10_000, 5);
-        drive
-            .controller
-            .media
-            .ftl
-            .check(drive.controller.media.spec.logical_slots());
+        drive.check_at_rest();
         drive.controller.gc.host_ns() % (1 << 40)
     };
     let (fixed, free) = (took_ns("static"), took_ns("next_free"));
     assert!(fixed < free * 3 / 2, "{fixed} ns, {free} with next_free");
 }
 
-/// Nor does it wait until somebody is in need: a host with a single write under
-/// way would have one plane folded after the other.
+/// Folding begins ahead of need: with a single write in flight planes would otherwise be
+/// folded one after the other.
 #[test]
 fn folds_begin_before_anybody_waits() {
     let slc = "static_mb = 0.5\nwhen_full = \"wait\"";
@@ -275,7 +246,7 @@ fn folds_begin_before_anybody_waits() {
     );
 }
 
-/// The first write that finds a full cache has all planes emptied, not its own.
+/// The first write that finds the cache full has all planes folded, not only its own.
 #[test]
 fn a_write_that_waits_has_all_planes_folded() {
     let slc = "static_mb = 0.5\nwhen_full = \"wait\"\nfilled = 1.0";
@@ -311,11 +282,7 @@ fn a_full_drive_has_no_room_for_dynamic_blocks() {
 fn a_cache_that_was_filled_has_no_room() {
     let slc = "static_mb = 2\nwhen_full = \"direct\"\nfilled = 1.0";
     let mut drive = drive("aged\"\naged = { occupancy = 1.0 }\n#", slc);
-    drive
-        .controller
-        .media
-        .ftl
-        .check(drive.controller.media.spec.logical_slots());
+    drive.check_at_rest();
     overwrite(&mut drive, 2_000, 2);
     let stats = drive.stats(Nanos(1 << 51)).slc;
     assert_eq!((stats.sectors_written, stats.sectors_past), (0, 16_000));
@@ -329,11 +296,10 @@ fn every_slot_is_valid_once_with_a_cache() {
         "static_mb = 1\ndynamic_mb = 2\nwhen_full = \"wait\"\nfold_after_us = 5000\nfilled = 0.5",
     ] {
         let mut drive = drive("filled", slc);
-        let slots = drive.controller.media.spec.logical_slots();
-        drive.controller.media.ftl.check(slots);
+        drive.check_at_rest();
         for round in 0..3 {
             overwrite(&mut drive, 40_000, round);
-            drive.controller.media.ftl.check(slots);
+            drive.check_at_rest();
         }
         let stats = drive.stats(Nanos(1 << 51));
         assert!(stats.slc.blocks_folded > 100, "{slc}: {:?}", stats.slc);

@@ -1,4 +1,4 @@
-//! What requests waited for, where that can be said by hand.
+//! What requests waited for, in cases worked out by hand.
 
 use blklab_blk::{Nanos, Op, Sector};
 use blklab_stats::{DeviceStats, Wait, WaitCounts};
@@ -72,7 +72,7 @@ fn reads_beside_a_program(changes: &[(&str, &str)], now: Nanos, pages: &[u64]) -
     done.iter().map(|end| end.at.0 - now.0).collect()
 }
 
-/// While a die stops its program for a read, its channel is free.
+/// While a die suspends its program for a read, its channel is free.
 #[test]
 fn a_die_that_stops_its_program_leaves_the_channel_to_others() {
     let took = reads_beside_a_program(&[], Nanos(100_000), &[4, 1]);
@@ -80,8 +80,8 @@ fn a_die_that_stops_its_program_leaves_the_channel_to_others() {
     assert!((10_000..25_000).contains(&took[1]), "{took:?}");
 }
 
-/// A read that comes while the data of a program is on the bus stops the array
-/// as soon as that is at it.
+/// A read that comes while the data of a program is on the bus suspends the program as soon
+/// as the array has begun it.
 #[test]
 fn a_program_is_stopped_for_a_read_that_came_before_its_array_began() {
     // A page takes 82 us at this rate.

@@ -1,7 +1,7 @@
 //! Which write gets its place next.
 //!
-//! Writes are admitted in the order in which they come. Want of room in the cache
-//! stops all of them. Want of a block stops only what goes to the same planes: the
+//! Writes are admitted in the order in which they come. Lack of room in the cache
+//! stops all of them. Lack of a block stops only what goes to the same planes: the
 //! slots of a write that go there are *parked*, those that go elsewhere go on, and
 //! so do the writes behind. (MQSim has a list of writes for each plane without
 //! room as well: `Write_transactions_for_overfull_planes`.) So all planes that

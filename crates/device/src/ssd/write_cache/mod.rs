@@ -280,7 +280,7 @@ impl WriteCache {
         ctx.media.ftl.shadow_programmed(record);
         ctx.media.ftl.programmed(record);
         if stream == Stream::Slc {
-            ctx.gc.slc_written(&mut ctx.media, now_ns);
+            ctx.gc.schedule_idle_check(&mut ctx.media, now_ns);
         }
         self.dirty_bytes -= dirty_bytes as u64;
         ctx.media.stats.host_sectors_programmed += dirty_bytes as u64 / 512;

@@ -19,15 +19,15 @@ pub(crate) const NOWHERE: u32 = u32::MAX;
 struct MapCollection {
     victim: u32,
     next_page: u32,
-    /// Pages that are being read or wait for their program.
+    /// Pages being moved: read or to be programmed.
     moving: u32,
     erasing: bool,
 }
 
-/// The map's blocks of a plane. Blocks and places are counted within them.
+/// The map's blocks of a plane. Block numbers and places count from the first of them.
 #[derive(Clone, Debug)]
 struct PlaneMapBlocks {
-    /// The page of the map that was put in every place.
+    /// The page of the map in every place.
     owners: Vec<u32>,
     /// Current pages of every block.
     valid: Vec<u32>,
@@ -43,13 +43,12 @@ struct PlaneMapBlocks {
     waiting: VecDeque<u32>,
 }
 
-/// What is under way of a page's programs.
+/// The program of a map page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Program {
-    /// None is.
     None,
-    UnderWay,
-    /// One is, and the page has changed since: it will be programmed again.
+    InProgress,
+    /// It is in progress, and the page has changed since: it will be programmed again.
     Again,
 }
 
@@ -68,11 +67,10 @@ pub(crate) struct MapBlocks {
     planes: Vec<PlaneMapBlocks>,
     /// The place of every page of the map in its plane.
     places: Vec<u32>,
-    /// The place that its newest copy will have, or has.
+    /// The place of its newest copy, programmed or not.
     newest: Vec<u32>,
     /// Its old content is being read, to be changed.
     merging: Vec<bool>,
-    /// What is under way of its programs.
     programs: Vec<Program>,
     pages_per_block: u32,
     depth: u32,
@@ -134,29 +132,28 @@ impl MapBlocks {
         Some(self.places[page as usize]).filter(|place| *place != NOWHERE)
     }
 
-    /// Whether nobody has to read the flash for a page: it holds nothing, or its
-    /// newest copy is in DRAM until it is programmed.
+    /// Whether a page needs no read of the flash: it is unmapped, or its newest copy is
+    /// in DRAM until it is programmed.
     #[inline]
     pub(crate) fn needs_no_read(&self, page: u32) -> bool {
         let newest = self.newest[page as usize];
         newest == NOWHERE || newest != self.places[page as usize]
     }
 
-    /// A page of the map is going to change, and its old content is read first.
-    /// `false` where that is under way already.
+    /// Begins the merge of a page with its old content. `false` where one is in progress.
     pub(crate) fn begin_merge(&mut self, page: u32) -> bool {
         !std::mem::replace(&mut self.merging[page as usize], true)
     }
 
-    /// The old content is here. `false` where nobody needs it any more.
+    /// Ends a merge: the old content has been read. `false` where the page was discarded
+    /// meanwhile.
     pub(crate) fn end_merge(&mut self, page: u32) -> bool {
         std::mem::take(&mut self.merging[page as usize])
     }
 
-    /// The next place for a page of the map; `None` where it has to wait for a
-    /// block to be erased, or for its own program that is under way: all that
-    /// changes until then goes with one further program, and an older copy never
-    /// takes the place of a newer one.
+    /// The next place for a page of the map. `None` where it has to wait for an erase, or
+    /// for its own program in progress: all changes until then go with one further
+    /// program, and an older copy never replaces a newer one.
     pub(crate) fn take_place(&mut self, page: u32) -> Option<u32> {
         if self.programs[page as usize] != Program::None {
             self.programs[page as usize] = Program::Again;
@@ -173,7 +170,7 @@ impl MapBlocks {
         self.put(plane, page)
     }
 
-    /// A page that waits and may have a place now.
+    /// The next waiting page and its place, if there is room.
     pub(crate) fn take_waiting(&mut self, plane: usize) -> Option<(u32, u32)> {
         while self.has_place(plane) {
             let page = self.planes[plane].waiting.pop_front()?;
@@ -196,8 +193,7 @@ impl MapBlocks {
         in_open + state.free.len() as u32 * self.pages_per_block
     }
 
-    /// Whether there is one that collection, which moves less than a block's
-    /// worth of pages at a time, does not need.
+    /// Whether there is a page to spare beyond the block that collection needs.
     fn has_place(&self, plane: usize) -> bool {
         self.room(plane) > self.pages_per_block
     }
@@ -205,7 +201,7 @@ impl MapBlocks {
     fn put(&mut self, plane: usize, page: u32) -> Option<u32> {
         let state = &mut self.planes[plane];
         if state.open == NOWHERE {
-            // The least worn one.
+            // Wear levelling: the least worn one.
             let least =
                 (0..state.free.len()).min_by_key(|at| state.erases[state.free[*at] as usize]);
             state.open = state.free.remove(least?);
@@ -218,7 +214,7 @@ impl MapBlocks {
             state.open = NOWHERE;
         }
         debug_assert_eq!(self.programs[page as usize], Program::None);
-        self.programs[page as usize] = Program::UnderWay;
+        self.programs[page as usize] = Program::InProgress;
         state.owners[place as usize] = page;
         state.pending[block as usize] += 1;
         self.newest[page as usize] = place;
@@ -231,7 +227,7 @@ impl MapBlocks {
         let plane = self.plane_of(page);
         let block = (place / self.pages_per_block) as usize;
         self.planes[plane].pending[block] -= 1;
-        // All of it may have been discarded meanwhile.
+        // The page may have been discarded meanwhile.
         if self.newest[page as usize] == place {
             self.uncount_valid(page);
             self.places[page as usize] = place;
@@ -249,13 +245,13 @@ impl MapBlocks {
         }
     }
 
-    /// Everything that a page of the map holds was discarded: it is nowhere.
+    /// Unmaps a page of the map all of whose entries were discarded.
     pub(crate) fn discard(&mut self, page: u32) {
         self.uncount_valid(page);
         self.newest[page as usize] = NOWHERE;
         self.merging[page as usize] = false;
         if self.programs[page as usize] == Program::Again {
-            self.programs[page as usize] = Program::UnderWay;
+            self.programs[page as usize] = Program::InProgress;
         }
         let plane = self.plane_of(page);
         self.planes[plane]
@@ -279,7 +275,7 @@ impl MapBlocks {
             let place = collection.victim * pages + collection.next_page;
             collection.next_page += 1;
             let page = state.owners[place as usize];
-            // One that is written anew gives its place up by itself.
+            // A page with a newer copy under way need not be moved.
             let is_current = page != NOWHERE
                 && self.places[page as usize] == place
                 && self.newest[page as usize] == place;
@@ -300,7 +296,7 @@ impl MapBlocks {
         let pages = self.pages_per_block;
         let room = self.room(plane);
         let state = &mut self.planes[plane];
-        // Before anybody has to wait.
+        // Collection starts a block before writes would have to wait.
         if room >= 2 * pages {
             return None;
         }
@@ -321,8 +317,8 @@ impl MapBlocks {
         Some(())
     }
 
-    /// Collection has read the page at a place: where it goes, unless it was
-    /// written anew meanwhile.
+    /// Collection has read the page at a place. Returns the page and its new place, unless
+    /// it was written meanwhile.
     pub(crate) fn move_page(&mut self, plane: usize, place: u32) -> Option<(u32, u32)> {
         let page = self.planes[plane].owners[place as usize];
         let is_current = self.places[page as usize] == place && self.newest[page as usize] == place;
@@ -356,9 +352,9 @@ impl MapBlocks {
         state.collection = None;
     }
 
-    /// The power is gone: what was not programmed is as it was, and blocks that
-    /// were being written go on behind what was. `spoiled` are pages of the map
-    /// whose program was interrupted, and where: that place is lost.
+    /// Returns to what was programmed when the power was lost; open blocks continue
+    /// behind that. `spoiled` are map pages whose program was interrupted, and their
+    /// places, which are lost.
     pub(crate) fn power_off(&mut self, spoiled: &[(u32, u32)]) {
         self.newest.copy_from_slice(&self.places);
         self.merging.fill(false);

@@ -1,9 +1,9 @@
 //! The part of the map that is in DRAM: the cached mapping table of DFTL
-//! (Gupta, Kim and Urgaonkar, ASPLOS 2009), least recently used out first.
+//! (Gupta, Kim and Urgaonkar, ASPLOS 2009), with least recently used eviction.
 //!
-//! It comes in *lines*: entries of slots that follow each other, which one read
-//! of the map brings in. DFTL's are of one entry. Longer ones serve sequential
-//! work, for which others prefetch (TPFTL: Zhou et al., EuroSys 2015).
+//! It is cached in *lines*: entries of consecutive slots that one read of the map
+//! brings in. DFTL's have one entry. Longer ones serve sequential work, for which
+//! other FTLs prefetch (TPFTL: Zhou et al., EuroSys 2015).
 
 use crate::ssd::lru::Lru;
 use blklab_permutation::{Digits, Permutation};
@@ -15,8 +15,8 @@ const NONE: u32 = u32::MAX;
 #[derive(Clone, Debug)]
 pub(crate) struct Cmt {
     lines: Lru,
-    /// By a line's place among `lines`: the next dirty line of its page of the
-    /// map. A line that is clean is its own next one.
+    /// By a line's index in `lines`: the next dirty line of the same map page. A clean
+    /// line is its own next.
     next_dirty: Vec<u32>,
     /// First dirty line of every page of the map.
     dirty: Vec<u32>,
@@ -25,7 +25,7 @@ pub(crate) struct Cmt {
     lines_per_map_page: u32,
     /// Lines of the whole map.
     all_lines: u32,
-    /// Those used before the start. None once they all were used since or went.
+    /// Lines that were used before the start and neither used nor evicted since.
     warm: Option<Warm>,
 }
 
@@ -45,15 +45,13 @@ impl Cmt {
         }
     }
 
-    /// It is full of lines that were used before the start: any is as likely to
-    /// be here as any other, and to be the next that goes. Until they are used
-    /// again they are no part of `lines`, so that they cost no memory.
+    /// Fills it with lines that were used before the start, drawn at random from the whole
+    /// map. Until they are used again they are not in `lines` and cost no memory.
     pub(crate) fn warm_up(&mut self, seed: u64) {
         self.warm = Some(Warm::new(seed, self.lines.room(), self.all_lines));
     }
 
-    /// Takes in a line that is not among `lines`. Where it is not here from
-    /// before the start either, one of those goes.
+    /// Adds a line that is not in `lines`. If it is not a warm line either, it evicts one.
     fn add_line(&mut self, line: u32) -> u32 {
         if let Some(warm) = &mut self.warm
             && !warm.holds(line)
@@ -62,7 +60,7 @@ impl Cmt {
         }
         let index = self.lines.insert(line);
         if self.lines.room() == 0 {
-            // What `lines` pushes out from here on must not count as warm.
+            // A line that `lines` evicts from here on must not count as warm.
             self.warm = None;
         }
         index
@@ -85,12 +83,12 @@ impl Cmt {
         line / self.lines_per_map_page
     }
 
-    /// Whether what surrounds an entry comes and goes with it.
+    /// Whether a line has several entries.
     pub(crate) fn has_lines(&self) -> bool {
         self.line_bits > 0
     }
 
-    /// Whether a slot's entry is here; if so it is now the last one used.
+    /// Whether a slot's entry is cached; if so its line is now the most recently used.
     pub(crate) fn touch(&mut self, slot: u32) -> bool {
         let line = slot >> self.line_bits;
         let index = self.lines.find(line);
@@ -103,9 +101,9 @@ impl Cmt {
         index.is_some()
     }
 
-    /// Brings a slot's line in, which may be here already, and marks it dirty
-    /// if the entry was changed. Returns the page of the map that has to be
-    /// written because a dirty line made room.
+    /// Inserts a slot's line if it is not cached, and marks it dirty if the entry was
+    /// changed. Returns the page of the map that has to be written because a dirty line
+    /// was evicted.
     pub(crate) fn insert(&mut self, slot: u32, changed: bool) -> Option<u32> {
         let mut evicted = None;
         let line = slot >> self.line_bits;
@@ -128,8 +126,8 @@ impl Cmt {
         evicted
     }
 
-    /// Cleans the line that makes room next; returns its page of the map where
-    /// that has to be written.
+    /// Cleans the line that is evicted next; returns its page of the map if that has to be
+    /// written.
     fn clean_victim(&mut self) -> Option<u32> {
         let index = self.lines.victim()?;
         let page = self.page_of_line(self.lines.key(index));
@@ -153,7 +151,7 @@ impl Cmt {
         self.next_dirty[index as usize] = next;
     }
 
-    /// Nothing of a page of the map has to be written.
+    /// Marks all lines of a page of the map clean.
     pub(crate) fn clean(&mut self, page: u32) {
         let mut index = std::mem::replace(&mut self.dirty[page as usize], NONE);
         while index != NONE {
@@ -162,16 +160,15 @@ impl Cmt {
     }
 }
 
-/// What a cache held before the start, without a list of it: the keys that are
-/// left, last used first, and among them those that were used since.
+/// The content of a full cache at the start, computed instead of stored.
 ///
-/// Of all keys from 0 on, some were used before the start, in random order. The
-/// order is a permutation that can be asked both ways: the keys that are left are
-/// those before one place of the order, and the key at that place is the one used
-/// longest ago.
+/// A permutation gives the order in which keys were used before the start, and can be
+/// evaluated in both directions: the keys that are left are the first `left` of that
+/// order, and the last of these was used longest ago. Keys used since remain among them
+/// and are skipped.
 #[derive(Clone, Debug)]
 struct Warm {
-    /// From keys to how long ago they were used.
+    /// From keys to their rank, most recently used first.
     order: Permutation<Digits>,
     left: u32,
 }
@@ -185,12 +182,12 @@ impl Warm {
         }
     }
 
-    /// Whether a key that was not used since the start is still here.
+    /// Whether a key that was not used since the start is still cached.
     fn holds(&self, key: u32) -> bool {
         self.left > 0 && self.order.shuffled(key.into()) < u64::from(self.left)
     }
 
-    /// The key used longest ago goes; those that were used since are passed over.
+    /// Evicts the key used longest ago; keys that were used since are skipped.
     fn evict(&mut self, was_used: impl Fn(u32) -> bool) {
         while self.left > 0 {
             self.left -= 1;

@@ -1,14 +1,13 @@
 //! A map of which only a part is in DRAM, and its flash traffic.
 //!
 //! A page of the map is read before the first use of any of its entries, and
-//! read, merged and programmed when a changed entry is pushed out. A discard
-//! changes entries, too; one that covers a whole page of the map leaves that page
-//! nowhere, which costs nothing.
+//! read, merged and programmed when a changed entry is evicted. A discard changes
+//! entries, too; one that covers a whole map page leaves that page unmapped, which
+//! costs nothing.
 //!
-//! Of a page of the map only the codewords cross the channel that hold the lines
-//! which are wanted. Whoever wants another line of it has the same read bring its
-//! codewords, too, until the array has read the page. After that who wants what
-//! comes waits for it, and for anything else the page is read once more.
+//! Only the codewords of a map page that hold wanted lines cross the channel. Until
+//! the array has read the page, the same read can be extended by the codewords of
+//! further lines; after that a line that is not among them needs another read.
 
 pub(crate) mod blocks;
 mod cmt;
@@ -37,17 +36,16 @@ pub(crate) enum MapWaiter {
     Nobody,
 }
 
-/// A read of a page of the map, or room for one.
+/// A read of a page of the map, or a free place for one.
 #[derive(Clone, Debug)]
 struct MapRead {
     page: u32,
-    /// What comes of the page, as bits: it has 128 codewords at most.
+    /// The codewords that are read, as bits: a page has at most 128.
     codewords: u128,
-    /// The lines that are wanted of it: runs of them, from the first to before
-    /// the last.
+    /// The lines that are wanted: half-open ranges.
     lines: Vec<(u32, u32)>,
     op: u32,
-    /// None where nothing is on its way.
+    /// Empty where the place is free.
     waiters: Vec<MapWaiter>,
 }
 
@@ -80,8 +78,8 @@ impl MapRead {
     }
 }
 
-/// The cached map of a drive: what is in DRAM, where its pages are on the flash,
-/// and what is on its way between the two.
+/// The cached map of a drive: the cached entries, where the map's pages are on the
+/// flash, and the transfers between the two.
 #[derive(Clone, Debug)]
 pub(crate) struct CachedMap {
     table: Cmt,
@@ -148,8 +146,8 @@ impl CachedMap {
         (op.block - self.first_block(op.plane)) * self.pages_per_block + op.page
     }
 
-    /// The power is gone: nothing is in DRAM. `interrupted` are the programs of
-    /// pages of the map that were under way.
+    /// Drops what was in DRAM when the power was lost. `interrupted` are the programs of
+    /// map pages that were in progress.
     pub(crate) fn power_off(&mut self, interrupted: &[Transaction]) {
         let spoiled = interrupted.iter().map(|op| (op.owner, self.place_of(op)));
         self.blocks.power_off(&spoiled.collect::<Vec<(u32, u32)>>());
@@ -169,9 +167,8 @@ impl CachedMap {
         self.blocks.place(page)
     }
 
-    /// Whether the map's entries for `slots` are in DRAM; those that are not are
-    /// fetched for `waiter`. Returns how many reads of the map
-    /// it has to wait for.
+    /// Looks up the entries of `slots`, to be `changed` or not, and fetches those that are
+    /// not in DRAM for `waiter`. Returns how many reads of the map it has to wait for.
     pub(crate) fn fetch(
         &mut self,
         flash: &mut Flash,
@@ -204,8 +201,8 @@ impl CachedMap {
         fetches
     }
 
-    /// Has a line brought by a read of its page, by one that is under way if
-    /// that is possible. Returns whether `waiter` waits for it only from now on.
+    /// Reads a line, by a read of its page that is in progress if that is possible.
+    /// Returns whether `waiter` was not waiting for that read before.
     fn fetch_line(
         &mut self,
         flash: &mut Flash,
@@ -247,7 +244,7 @@ impl CachedMap {
         u128::MAX >> (128 - count) << first
     }
 
-    /// Queues a read of a page of the map, of which nothing is wanted yet.
+    /// Queues a read of a page of the map, without any codewords yet.
     fn begin_read(
         &mut self,
         flash: &mut Flash,
@@ -277,22 +274,22 @@ impl CachedMap {
         index
     }
 
-    /// A page of the map has arrived. Returns who waited for it.
+    /// A page of the map has been read. Returns who waited for it.
     pub(crate) fn fetched(&mut self, read: u32) -> Vec<MapWaiter> {
         std::mem::take(&mut self.reads[read as usize].waiters)
     }
 
-    /// Gives the list of who waited back, to be used again.
+    /// Gives the list of waiters back, so that its memory is used again.
     pub(crate) fn reuse(&mut self, read: u32, mut waiters: Vec<MapWaiter>) {
         waiters.clear();
-        // A waiter may have fetched into its place.
+        // A waiter may have begun another read in the same place.
         let kept = &mut self.reads[read as usize].waiters;
         if kept.is_empty() {
             *kept = waiters;
         }
     }
 
-    /// Reads a page of the map where it is, and returns the transaction.
+    /// Queues a read of a page of the map; returns the transaction.
     fn read_page(
         &mut self,
         flash: &mut Flash,
@@ -343,8 +340,8 @@ impl CachedMap {
         self.enqueue(flash, stats, now_ns, what, to, self.page_bytes);
     }
 
-    /// Writes a page of the map: first the entries that did not change are read,
-    /// unless they are nowhere or still in DRAM.
+    /// Writes a page of the map, after a read of the unchanged entries unless these are
+    /// unmapped or still in DRAM.
     fn write_page(&mut self, flash: &mut Flash, stats: &mut DeviceStats, now_ns: u64, page: u32) {
         if self.blocks.needs_no_read(page) {
             self.program_page(flash, stats, now_ns, page);
@@ -354,7 +351,7 @@ impl CachedMap {
         }
     }
 
-    /// The old content of a page of the map is here: now the new one goes out.
+    /// The old content of a page of the map has been read: programs the new one.
     pub(crate) fn merged(
         &mut self,
         flash: &mut Flash,
@@ -376,7 +373,7 @@ impl CachedMap {
         self.collect(flash, stats, now_ns, plane);
     }
 
-    /// A page of the map is on the flash.
+    /// A page of the map is programmed.
     pub(crate) fn written(
         &mut self,
         flash: &mut Flash,
@@ -388,7 +385,7 @@ impl CachedMap {
         self.collect(flash, stats, now_ns, plane);
     }
 
-    /// Notes a program's end; returns its plane in order of allocation.
+    /// Handles the end of a program; returns its plane in order of allocation.
     fn programmed(
         &mut self,
         flash: &mut Flash,
@@ -402,7 +399,7 @@ impl CachedMap {
         self.blocks.plane_of(op.owner)
     }
 
-    /// Takes the next steps of a plane's collection of map blocks.
+    /// Starts the next reads or the erase of a plane's collection of map blocks.
     fn collect(&mut self, flash: &mut Flash, stats: &mut DeviceStats, now_ns: u64, plane: usize) {
         while let Some(step) = self.blocks.next_step(plane) {
             let (kind, place, bytes) = match step {
@@ -414,7 +411,7 @@ impl CachedMap {
         }
     }
 
-    /// A step of the collection of map blocks is over.
+    /// A transaction of the collection of map blocks has ended.
     pub(crate) fn collected(
         &mut self,
         flash: &mut Flash,
@@ -495,7 +492,7 @@ impl CachedMap {
         slot: u32,
     ) {
         if self.table.has_lines() {
-            // What surrounds the entry has to be known.
+            // The rest of the entry's line has to be in DRAM, too.
             self.fetch(flash, stats, now_ns, slot..=slot, true, MapWaiter::Nobody);
         } else if let Some(page) = self.table.insert(slot, true) {
             self.write_page(flash, stats, now_ns, page);

@@ -1,13 +1,13 @@
 //! Merges: how logs become data blocks.
 //!
-//! A sequential log that holds all that its data block held becomes the data
-//! block (*switch*). One that holds its first part takes the rest from it
-//! (*partial merge*). Of all others, and of every logical block with pages in
-//! the oldest random log, a new data block is written from wherever the newest
-//! pages are (*full merge*); then that log is erased.
+//! A sequential log that holds all the data of its data block becomes the data
+//! block (*switch*). One that holds the first part of it copies the rest (*partial
+//! merge*). For all others, and for every logical block with pages in the oldest
+//! random log, a new data block is written from wherever the newest pages are (*full
+//! merge*); then the log is erased.
 //!
-//! A merge becomes valid at its end. Until then all it copied stays where it
-//! was, so after a loss of power it is as if the merge had never begun.
+//! A merge takes effect at its end. Until then all copied slots also remain in their
+//! old places, so after a loss of power it is as if the merge had never begun.
 
 use crate::ssd::flash::transaction::NONE;
 use crate::ssd::ftl::blocks::{BlockState, NO_BLOCK};
@@ -20,20 +20,20 @@ use crate::ssd::ftl::{CLOSED, Ftl, Located, Stream};
 #[derive(Clone, Debug)]
 pub(crate) struct Merge {
     pub(crate) logical: u32,
-    /// The sequential log that it takes from or adds to.
+    /// The sequential log that it copies from or adds to.
     sequential: Option<usize>,
     /// The block that will be the data block.
     target: u32,
     pub(crate) next_page: u32,
     pub(crate) end_page: u32,
-    /// Slots with where they were.
+    /// Logical slots, and the physical ones that they were copied from.
     moved: Vec<(u32, u32)>,
 }
 
-/// What the next step of a plane's merges was or needs.
+/// The next step of a plane's merges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MergeStep {
-    /// Nothing is to be done, or something has to end first.
+    /// Nothing is to be done, or a transaction has to end first.
     None,
     /// A sequential log became the data block.
     Switched,
@@ -42,20 +42,20 @@ pub(crate) enum MergeStep {
     Released,
     /// The rest of a sequential log's block is to be copied to it.
     Partial,
-    /// A logical block is to be copied.
+    /// A logical block is to be copied to a new data block.
     Full,
-    /// This sequential log has to take no more.
+    /// This sequential log has to be closed first.
     Close(usize),
 }
 
 impl Ftl {
-    /// A sequential log takes no more. Returns its page that is not full.
+    /// Closes a sequential log. Returns the record of its open page.
     pub(crate) fn close_sequential(&mut self, plane: u32, number: usize) -> Option<u32> {
         self.logs_mut(plane).sequential[number].closing = true;
         self.filling(plane, Stream::Sequential(number as u8))
     }
 
-    /// The oldest random log is to be emptied. Returns its page that is not full.
+    /// Begins to reclaim the oldest random log. Returns the record of its open page.
     pub(crate) fn reclaim(&mut self, plane: u32) -> Option<u32> {
         let logs = self.logs_mut(plane);
         logs.reclaiming = true;
@@ -73,7 +73,7 @@ impl Ftl {
         self.logs(plane).dead.front().copied()
     }
 
-    /// That block is erased.
+    /// The block of [`Ftl::dead_block`] is erased.
     pub(crate) fn dead_block_erased(&mut self, plane: u32) {
         if let Some(block) = self.logs_mut(plane).dead.pop_front() {
             self.erased(plane, block);
@@ -86,7 +86,7 @@ impl Ftl {
         self.logs_mut(plane).dead.push_back(block);
     }
 
-    /// Takes the next step of a plane in which no merge is under way.
+    /// Takes the next step of a plane without a merge in progress.
     pub(crate) fn next_merge(&mut self, plane: u32) -> MergeStep {
         for number in 0..self.logs(plane).sequential.len() {
             if self.is_closed_sequential(plane, number) {
@@ -98,7 +98,8 @@ impl Ftl {
             return MergeStep::None;
         };
         let oldest = oldest.block;
-        if self.frontier(plane, Stream::Host).block == oldest && self.put_aside(plane).is_err()
+        if self.frontier(plane, Stream::Host).block == oldest
+            && self.suspend_random_log(plane).is_err()
             || !self.is_written_random(plane)
         {
             return MergeStep::None;
@@ -116,8 +117,7 @@ impl Ftl {
         }
     }
 
-    /// Whether a sequential log is full or closing, and all that went to it is
-    /// programmed.
+    /// Whether a sequential log is full or closing, and all of its pages are programmed.
     fn is_closed_sequential(&self, plane: u32, number: usize) -> bool {
         let log = self.logs(plane).sequential[number];
         let frontier = self.frontier(plane, Stream::Sequential(number as u8));
@@ -129,7 +129,7 @@ impl Ftl {
         log.is_used() && self.blocks.programmed[log.block as usize] as u32 == pages
     }
 
-    /// Whether all that went to the oldest random log is programmed.
+    /// Whether all pages of the oldest random log are programmed.
     fn is_written_random(&self, plane: u32) -> bool {
         let is_written = |log: &RandomLog| {
             let programmed = self.blocks.programmed[log.block as usize] as u32;
@@ -139,7 +139,7 @@ impl Ftl {
         self.logs(plane).random.front().is_some_and(is_written)
     }
 
-    /// The logical block of the first slot that anybody needs of a log.
+    /// The logical block of the first valid slot of a log.
     fn first_logical_in(&self, log: u32) -> Option<u32> {
         let first = self.page_start(log, 0);
         (first..first + self.slots_per_block()).find_map(|at| match self.holds(at) {
@@ -196,7 +196,7 @@ impl Ftl {
         MergeStep::Partial
     }
 
-    /// Begins to write a new data block, if there is a block for it.
+    /// Begins a full merge, if there is a free block for it.
     fn begin_full(&mut self, plane: u32, logical: u32, sequential: Option<usize>) -> MergeStep {
         if self.planes[plane as usize].free.len() == 0 {
             return MergeStep::None;
@@ -222,9 +222,9 @@ impl Ftl {
         MergeStep::Full
     }
 
-    /// The slot at an offset of a logical block, and where a merge takes it
-    /// from: its newest copy on the flash, unless that is in a sequential log
-    /// that is not merged.
+    /// The slot at an offset of a logical block, and where a merge copies it from: its
+    /// newest programmed copy, unless that is in a sequential log that is not part of the
+    /// merge.
     fn source(
         &self,
         plane: u32,
@@ -251,8 +251,8 @@ impl Ftl {
         (!is_elsewhere || self.logs(plane).data[logical as usize] == block).then_some((slot, at))
     }
 
-    /// Takes the next page of a plane's merge; `sources` are the slots that go
-    /// there, in order, with where they are. `None` after the last page.
+    /// Takes the next page of a plane's merge; `sources` gets its slots in order, each with
+    /// the physical slot to copy it from. `None` after the last page.
     pub(crate) fn next_merge_page(
         &mut self,
         plane: u32,
@@ -276,8 +276,8 @@ impl Ftl {
         self.open_record(plane, Stream::Collection, 0)
     }
 
-    /// Gives a slot that was read at `from` its place in a merge's page, unless
-    /// nobody needs it there any more. Returns whether it did.
+    /// Moves a slot that was read at `from` to its place in a merge's page, unless that
+    /// copy is not valid any more. Returns whether it did.
     pub(crate) fn merge_slot(&mut self, record: u32, slot: u32, from: u32) -> bool {
         let holds = self.holds(from);
         if holds == Holds::Nothing {
@@ -295,8 +295,7 @@ impl Ftl {
         true
     }
 
-    /// All pages of a merge are programmed: from now on its block is the data
-    /// block.
+    /// Ends a merge all of whose pages are programmed: its target becomes the data block.
     pub(crate) fn end_merge(&mut self, plane: u32) {
         let Some(merge) = self.logs_mut(plane).merge.take() else {
             return;
@@ -320,14 +319,14 @@ impl Ftl {
         }
     }
 
-    /// A sequential log takes no more, without time.
+    /// Closes a sequential log while preconditioning.
     pub(crate) fn close_at_once(&mut self, plane: u32, number: usize) {
         if let Some(record) = self.close_sequential(plane, number) {
             self.program_at_once(record);
         }
     }
 
-    /// Carries out what merges a plane needs, without time.
+    /// Carries out the merges that a plane needs while preconditioning.
     pub(crate) fn merge_at_once(&mut self, plane: u32) {
         let mut sources = Vec::new();
         loop {
@@ -352,8 +351,8 @@ impl Ftl {
         }
     }
 
-    /// After a loss of power: merges under way are forgotten, and logs are what
-    /// was programmed of them.
+    /// After a loss of power: undoes merges in progress, and sets logs to what was
+    /// programmed of them.
     pub(crate) fn abandon_merges(&mut self) {
         for plane in 0..self.plane_count() {
             if let Some(merge) = self.logs_mut(plane).merge.take() {
@@ -362,7 +361,7 @@ impl Ftl {
             self.logs_mut(plane).reclaiming = false;
             let (states, programmed) = (&self.blocks.states, &self.blocks.programmed);
             let is_free = |block: u32| states[block as usize] == BlockState::Free;
-            let hybrid = self.hybrid.as_mut().expect("it maps blocks");
+            let hybrid = self.hybrid.as_mut().expect("hybrid mapping");
             let logs = &mut hybrid.planes[plane as usize];
             logs.random.retain(|log| !is_free(log.block));
             for log in &mut logs.random {
@@ -377,7 +376,7 @@ impl Ftl {
         }
     }
 
-    /// What a merge copied is where it was.
+    /// Undoes a merge: copied slots are where they were before.
     fn undo(&mut self, plane: u32, merge: Merge) {
         for (slot, from) in merge.moved {
             if let MapEntry::At(at) = self.map.get(slot)
@@ -392,7 +391,7 @@ impl Ftl {
         self.set_frontier(plane, Stream::Collection, CLOSED);
         let is_log = |number: &usize| self.logs(plane).sequential[*number].block == merge.target;
         match merge.sequential.filter(is_log) {
-            // What was added to a sequential log is of no use to it.
+            // The log continues behind the copies, which are invalid now.
             Some(number) => self.set_frontier(plane, Stream::Sequential(number as u8), frontier),
             None if self.blocks.states[merge.target as usize] != BlockState::Free => {
                 self.add_dead_block(plane, merge.target);

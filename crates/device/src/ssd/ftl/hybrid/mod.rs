@@ -1,7 +1,7 @@
-//! Hybrid mapping with log blocks, as small controllers do it that have no
-//! memory for a map of pages: FAST (Lee, Park, Chung, Lee, Park and Song, "A
-//! log buffer-based flash translation layer using fully-associative sector
-//! translation", ACM TECS 6(3), 2007).
+//! Hybrid mapping with log blocks, for small controllers without memory for a page
+//! map: FAST (Lee, Park, Chung, Lee, Park and Song, "A log buffer-based flash
+//! translation layer using fully-associative sector translation", ACM TECS 6(3),
+//! 2007).
 //!
 //! The address space of a plane is cut into *logical blocks*. Each has a *data
 //! block*, where a page lies at its own offset, so that one entry maps all of
@@ -64,7 +64,7 @@ struct PlaneLogs {
     sequential: Vec<SequentialLog>,
     /// Blocks that take pages of any offset, the one used longest ago first.
     random: VecDeque<RandomLog>,
-    /// Blocks that hold nothing that anybody needs, to be erased.
+    /// Blocks without valid data, to be erased.
     dead: VecDeque<u32>,
     merge: Option<Merge>,
     /// The oldest random log is to be emptied.
@@ -74,7 +74,7 @@ struct PlaneLogs {
 #[derive(Clone, Debug)]
 struct RandomLog {
     block: u32,
-    /// Where it goes on after another one has been filled.
+    /// The page where it continues after another log has been filled.
     next_page: u32,
     /// The logical blocks that it may have pages of, where these are limited.
     logicals: Vec<u32>,
@@ -85,7 +85,7 @@ struct SequentialLog {
     block: u32,
     logical: u32,
     last_use: u64,
-    /// It takes no more and becomes a data block.
+    /// It takes no further slots and becomes a data block.
     closing: bool,
 }
 
@@ -110,9 +110,9 @@ struct LogicalPlace {
     offset: u32,
 }
 
-/// What has to happen before a slot can be written.
+/// What has to happen before a slot can be written to a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Want {
+pub(crate) enum LogNeed {
     /// This sequential log has to be merged.
     Sequential(usize),
     /// The oldest random log has to be merged.
@@ -175,7 +175,7 @@ const MERGE_RESERVE: usize = 1;
 
 impl Ftl {
     fn hybrid(&self) -> &Hybrid {
-        self.hybrid.as_ref().expect("it maps blocks")
+        self.hybrid.as_ref().expect("hybrid mapping")
     }
 
     fn logs(&self, plane: u32) -> &PlaneLogs {
@@ -183,7 +183,7 @@ impl Ftl {
     }
 
     fn logs_mut(&mut self, plane: u32) -> &mut PlaneLogs {
-        let hybrid = self.hybrid.as_mut().expect("it maps blocks");
+        let hybrid = self.hybrid.as_mut().expect("hybrid mapping");
         &mut hybrid.planes[plane as usize]
     }
 
@@ -212,16 +212,15 @@ impl Ftl {
         (slot < self.hybrid().logical_slots).then_some(slot as u32)
     }
 
-    /// Plane and log that take a slot of the host's now, or what has to happen
-    /// first in that plane.
-    pub(crate) fn log_for(&mut self, slot: u32) -> Result<(u32, Stream), (u32, Want)> {
+    /// Plane and log that take a host slot now, or what has to happen first in that plane.
+    pub(crate) fn log_for(&mut self, slot: u32) -> Result<(u32, Stream), (u32, LogNeed)> {
         let place = self.logical_place(slot);
         let plane = place.plane;
         let found = match self.sequential_of(plane, place.logical) {
             Some(number) => match self.fits_sequential(number, place, slot) {
                 true => Ok(self.use_sequential(plane, number)),
-                // The block is begun anew.
-                false if place.offset == 0 => Err(Want::Sequential(number)),
+                // The logical block is written from its start again.
+                false if place.offset == 0 => Err(LogNeed::Sequential(number)),
                 false => self.random_log(place),
             },
             None if place.offset == 0 || self.continues_data(place) => self.new_sequential(place),
@@ -271,7 +270,7 @@ impl Ftl {
         Stream::Sequential(number as u8)
     }
 
-    /// Whether a slot is the first that its data block has room for.
+    /// Whether a slot is the next that its partly written data block takes.
     fn continues_data(&self, place: LogicalPlace) -> bool {
         let logs = self.logs(place.plane);
         let block = logs.data[place.logical as usize];
@@ -287,9 +286,9 @@ impl Ftl {
         programmed < self.pages_per_block && place.offset == programmed * self.slots_per_page()
     }
 
-    /// Opens a sequential log for a slot that a block begins with, or that its
-    /// data block goes on with.
-    fn new_sequential(&mut self, place: LogicalPlace) -> Result<Stream, Want> {
+    /// Opens a sequential log for the first slot of a block, or for one that continues its
+    /// data block.
+    fn new_sequential(&mut self, place: LogicalPlace) -> Result<Stream, LogNeed> {
         let plane = place.plane;
         let logs = self.logs(plane);
         let Some(number) = logs.sequential.iter().position(|log| !log.is_used()) else {
@@ -297,7 +296,7 @@ impl Ftl {
             let oldest = open
                 .filter(|(_, log)| !log.closing)
                 .min_by_key(|(_, log)| log.last_use);
-            return Err(oldest.map_or(Want::Wait, |(number, _)| Want::Sequential(number)));
+            return Err(oldest.map_or(LogNeed::Wait, |(number, _)| LogNeed::Sequential(number)));
         };
         let stream = Stream::Sequential(number as u8);
         let (block, page) = match self.continues_data(place) {
@@ -306,7 +305,7 @@ impl Ftl {
                 self.blocks.states[block as usize] = BlockState::Open;
                 (block, self.blocks.programmed[block as usize] as u32)
             }
-            false if !self.has_block_for_log(plane) => return Err(Want::Wait),
+            false if !self.has_block_for_log(plane) => return Err(LogNeed::Wait),
             false => (self.open_block(plane, stream), 0),
         };
         self.begin_at(plane, stream, block, page);
@@ -319,17 +318,17 @@ impl Ftl {
         Ok(self.use_sequential(plane, number))
     }
 
-    /// A random log that takes pages of a logical block, a new one if need be:
-    /// from now on the one that is being filled.
-    fn random_log(&mut self, place: LogicalPlace) -> Result<Stream, Want> {
+    /// Has a random log that takes pages of a logical block, a new one if need be, filled
+    /// from now on.
+    fn random_log(&mut self, place: LogicalPlace) -> Result<Stream, LogNeed> {
         let plane = place.plane;
         let has_room_for_new = (self.logs(plane).random.len() as u32) < self.hybrid().random_logs;
         match self.open_random_log(place, has_room_for_new) {
-            Some(number) => self.turn_to(plane, number)?,
-            None if !has_room_for_new => return Err(Want::Random),
-            None if !self.has_block_for_log(plane) => return Err(Want::Wait),
+            Some(number) => self.switch_to(plane, number)?,
+            None if !has_room_for_new => return Err(LogNeed::Random),
+            None if !self.has_block_for_log(plane) => return Err(LogNeed::Wait),
             None => {
-                self.put_aside(plane)?;
+                self.suspend_random_log(plane)?;
                 let block = self.open_block(plane, Stream::Host);
                 self.begin_at(plane, Stream::Host, block, 0);
                 self.logs_mut(plane).random.push_back(RandomLog {
@@ -348,9 +347,9 @@ impl Ftl {
         Ok(Stream::Host)
     }
 
-    /// The number of an open random log that a logical block's pages may go to:
-    /// the one that they are in already, or, rather than none, the one with
-    /// pages of fewest others.
+    /// The index of an open random log that a logical block's pages may go to: the one that
+    /// has such pages already, or, if no new log can be opened, the one with pages of the
+    /// fewest other blocks.
     fn open_random_log(&self, place: LogicalPlace, has_room_for_new: bool) -> Option<usize> {
         let logs = self.logs(place.plane);
         let Some(most) = self.hybrid().associativity else {
@@ -379,13 +378,13 @@ impl Ftl {
         own.or_else(shared).map(|(number, _)| number)
     }
 
-    /// Goes on with an open random log.
-    fn turn_to(&mut self, plane: u32, number: usize) -> Result<(), Want> {
+    /// Makes an open random log the one that is filled.
+    fn switch_to(&mut self, plane: u32, number: usize) -> Result<(), LogNeed> {
         let RandomLog {
             block, next_page, ..
         } = self.logs(plane).random[number];
         if self.frontier(plane, Stream::Host).block != block {
-            self.put_aside(plane)?;
+            self.suspend_random_log(plane)?;
             self.begin_at(plane, Stream::Host, block, next_page);
         }
         let random = &mut self.logs_mut(plane).random;
@@ -395,11 +394,11 @@ impl Ftl {
         Ok(())
     }
 
-    /// Leaves the random log that is being filled where it is.
-    fn put_aside(&mut self, plane: u32) -> Result<(), Want> {
+    /// Suspends the random log that is being filled, to be continued later.
+    fn suspend_random_log(&mut self, plane: u32) -> Result<(), LogNeed> {
         let frontier = self.frontier(plane, Stream::Host);
         if frontier.record != NONE {
-            return Err(Want::Page);
+            return Err(LogNeed::Page);
         }
         self.set_frontier(plane, Stream::Host, CLOSED);
         let mut random = self.logs_mut(plane).random.iter_mut();
@@ -422,8 +421,7 @@ impl Ftl {
         self.set_frontier(plane, stream, frontier);
     }
 
-    /// Pages that a start-up has to look at to know what is where: those of a
-    /// plane's logs.
+    /// Pages that a start-up has to scan to rebuild the map: those of a plane's logs.
     pub(crate) fn pages_in_logs(&self, plane: u32) -> u32 {
         let Some(hybrid) = &self.hybrid else {
             return 0;
@@ -438,7 +436,7 @@ impl Ftl {
             .sum()
     }
 
-    /// Checks, in tests, what every block is there for.
+    /// Checks, in tests, that every block in use has one role and its data in place.
     #[cfg(test)]
     pub(crate) fn check_logs(&self) {
         let Some(hybrid) = &self.hybrid else { return };
@@ -511,18 +509,18 @@ impl Ftl {
         }
     }
 
-    /// Writes a slot without time, merging where that has to be.
+    /// Writes a slot while preconditioning, and merges where that is needed.
     pub(crate) fn write_to_logs(&mut self, slot: u32) {
         loop {
             match self.log_for(slot) {
                 Ok((plane, stream)) => return self.write_at_once(plane, slot, stream),
-                Err((plane, Want::Sequential(number))) => {
+                Err((plane, LogNeed::Sequential(number))) => {
                     self.close_at_once(plane, number);
                     self.merge_at_once(plane);
                 }
                 Err((plane, want)) => {
                     let record = match want {
-                        Want::Random => self.reclaim(plane),
+                        LogNeed::Random => self.reclaim(plane),
                         _ => self.filling(plane, Stream::Host),
                     };
                     if let Some(record) = record {
@@ -534,7 +532,7 @@ impl Ftl {
         }
     }
 
-    /// Closes what a stream was filling in a plane.
+    /// Closes the block that a stream was filling in a plane.
     fn close_stream(&mut self, plane: u32, stream: Stream) {
         let frontier = self.frontier(plane, stream);
         if frontier.block != NO_BLOCK {

@@ -1,5 +1,4 @@
-//! Merges from first principles: which there are for a pattern of writes, and
-//! what each copies.
+//! Which merges a pattern of writes needs, and what each copies.
 
 use blklab_blk::{Nanos, Op, Sector};
 use blklab_stats::{DeviceStats, MergeStats};
@@ -58,11 +57,7 @@ fn one(drive: &mut Ssd, op: Op, page: u64, pages: u64) {
 /// What was counted once the drive is at rest.
 fn at_rest(drive: &mut Ssd) -> DeviceStats {
     drive.advance(Nanos(1 << 50), &mut Vec::new());
-    drive
-        .controller
-        .media
-        .ftl
-        .check(drive.controller.media.spec.logical_slots());
+    drive.check_at_rest();
     drive.stats(Nanos(1 << 50))
 }
 
@@ -138,7 +133,7 @@ fn a_full_random_log_is_merged_with_every_block_it_has_pages_of() {
     assert!(stats.collection.writes_stalled > 0, "the host has to wait");
 }
 
-/// A plane that is being merged stops nobody who writes to others.
+/// A merge in one plane does not stop writes to others.
 #[test]
 fn planes_are_merged_at_once() {
     let mut drive = drive(1, 2, &[]);
@@ -303,11 +298,7 @@ fn random_writes_amplify_as_blocks_over_logs_say() {
     let mut drive = drive(1, 1, &[]);
     overwrite(&mut drive, 20_000, 3);
     let stats = drive.stats(Nanos(1 << 50));
-    drive
-        .controller
-        .media
-        .ftl
-        .check(drive.controller.media.spec.logical_slots());
+    drive.check_at_rest();
     let amplification = stats.write_amplification().expect("written");
     let blocks = 96.0 * (1.0 - (95.0f64 / 96.0).powi(64));
     println!("{amplification:.2}, {blocks:.1} blocks a log");
@@ -321,10 +312,7 @@ fn simulated_ageing_leaves_logs_full_of_pages() {
         "state = \"aged\"\naged = { occupancy = 1.0, simulate = true }",
     );
     let mut old = drive(2, 3, &[aged]);
-    old.controller
-        .media
-        .ftl
-        .check(old.controller.media.spec.logical_slots());
+    old.check_at_rest();
     let mut young = drive(2, 3, &[]);
     let amplification = |drive: &mut Ssd| {
         overwrite(drive, 10_000, 7);

@@ -1,5 +1,5 @@
-//! Where everything is at the start, by formula: a drive that was written for
-//! months costs no more memory than a fresh one.
+//! Where every slot is before the first command, computed instead of stored: a drive
+//! that was written for months costs no more memory than a fresh one.
 
 use crate::ssd::flash::transaction::NONE;
 use crate::ssd::ftl::blocks::BlockState;
@@ -12,28 +12,28 @@ use strength_reduce::StrengthReducedU32;
 
 /// The state of a drive before its first command.
 #[derive(Clone, Debug)]
-pub(crate) struct Start {
+pub(crate) struct InitialMap {
     slots_per_page: StrengthReducedU32,
     slots_per_block: u32,
     blocks_per_plane: u32,
     logical_slots: u64,
-    content: Content,
-    slc: Option<SlcStart>,
+    content: InitialData,
+    slc: Option<InitialSlc>,
 }
 
 #[derive(Clone, Debug)]
-enum Content {
+enum InitialData {
     Nothing,
     /// Slots lie in order of address.
     InOrder,
-    /// As after long overwriting.
+    /// Slots are scattered as after long overwriting.
     Scattered(ScatteredPlanes),
 }
 
 /// Planes after long overwriting.
 #[derive(Clone, Debug)]
 pub(crate) struct ScatteredPlanes {
-    /// Rows of planes at several moments, for each range of addresses.
+    /// Planes of rows at several moments, for each range of addresses.
     pub(crate) states: Vec<Scattered>,
     pub(crate) moments: u32,
     pub(crate) planes_per_row: u32,
@@ -43,26 +43,26 @@ pub(crate) struct ScatteredPlanes {
     pub(crate) oldest: u32,
 }
 
-impl Start {
-    /// The state that a drive is described in; `scattered` is that of its planes
-    /// where it was overwritten for long and that is not carried out write by write.
+impl InitialMap {
+    /// The state of a drive's description; `scattered` is that of the planes of an aged
+    /// drive, unless ageing is simulated write by write.
     pub(crate) fn new(
         spec: &SsdSpec,
         placement: &Placement,
         scattered: Option<ScatteredPlanes>,
-    ) -> Start {
+    ) -> InitialMap {
         let slots_per_page = spec.slots_per_page();
         let slots_per_block = slots_per_page * spec.geometry.pages_per_block;
         let content = match (&spec.state, scattered, spec.ftl.mapping) {
-            (_, Some(planes), _) => Content::Scattered(planes),
+            (_, Some(planes), _) => InitialData::Scattered(planes),
             (InitialState::Fresh, ..) | (InitialState::Aged(_), _, Mapping::Page) => {
-                Content::Nothing
+                InitialData::Nothing
             }
             (InitialState::Filled, ..) | (InitialState::Aged(_), _, Mapping::Hybrid(_)) => {
-                Content::InOrder
+                InitialData::InOrder
             }
         };
-        let mut start = Start {
+        let mut initial = InitialMap {
             slots_per_page: StrengthReducedU32::new(slots_per_page),
             slots_per_block,
             blocks_per_plane: spec.geometry.blocks_per_plane,
@@ -72,18 +72,18 @@ impl Start {
         };
         let planes = 0..spec.geometry.planes();
         let held = planes.map(|plane| {
-            let used = start.used_blocks(placement, plane).len();
-            (start.slots_of(placement, plane) as u32, used as u32)
+            let used = initial.used_blocks(placement, plane).len();
+            (initial.slots_of(placement, plane) as u32, used as u32)
         });
-        start.slc = SlcStart::new(spec, held);
-        start
+        initial.slc = InitialSlc::new(spec, held);
+        initial
     }
 
     /// The physical slot of a logical one; `None` where it holds nothing.
     #[inline]
     pub(crate) fn place(&self, placement: &Placement, slot: u32) -> Option<u32> {
         match self.content {
-            Content::Nothing => None,
+            InitialData::Nothing => None,
             _ => self.place_of_content(placement, slot),
         }
     }
@@ -92,9 +92,9 @@ impl Start {
         let (page, in_page) = StrengthReducedU32::div_rem(slot, self.slots_per_page);
         let home = placement.home(page);
         let at = match &self.content {
-            Content::Nothing => return None,
-            Content::InOrder => self.in_order(home, in_page),
-            Content::Scattered(planes) => {
+            InitialData::Nothing => return None,
+            InitialData::InOrder => self.in_order(home, in_page),
+            InitialData::Scattered(planes) => {
                 let rank = home.rank * self.slots_per_page.get() + in_page;
                 let (block, within) = planes.of(placement, home.plane).place(rank)?;
                 (home.plane * self.blocks_per_plane + block) * self.slots_per_block + within
@@ -113,7 +113,7 @@ impl Start {
     /// How many blocks of a plane were filled before a block was.
     pub(crate) fn filled_before(&self, placement: &Placement, plane: u32, block: u32) -> u32 {
         match &self.content {
-            Content::Scattered(planes) => {
+            InitialData::Scattered(planes) => {
                 planes.oldest - planes.of(placement, plane).age(block).min(planes.oldest)
             }
             // In the order of their numbers.
@@ -121,10 +121,10 @@ impl Start {
         }
     }
 
-    /// A plane that was overwritten for long.
+    /// The state of a plane that was overwritten for long.
     pub(crate) fn scattered(&self, placement: &Placement, plane: u32) -> Option<&Scattered> {
         match &self.content {
-            Content::Scattered(planes) => Some(planes.of(placement, plane)),
+            InitialData::Scattered(planes) => Some(planes.of(placement, plane)),
             _ => None,
         }
     }
@@ -147,9 +147,11 @@ impl Start {
             .and_then(|slc| slc.rank(plane, block, within));
         let rank = match (&self.content, cached) {
             (_, Some(rank)) => rank,
-            (Content::Nothing, _) => return None,
-            (Content::InOrder, _) => block * self.slots_per_block + within,
-            (Content::Scattered(planes), _) => planes.of(placement, plane).rank(block, within)?,
+            (InitialData::Nothing, _) => return None,
+            (InitialData::InOrder, _) => block * self.slots_per_block + within,
+            (InitialData::Scattered(planes), _) => {
+                planes.of(placement, plane).rank(block, within)?
+            }
         };
         let (rank, in_page) = StrengthReducedU32::div_rem(rank, self.slots_per_page);
         let page = placement.page_at(Home { plane, rank })?;
@@ -161,14 +163,14 @@ impl Start {
     pub(crate) fn used_blocks(&self, placement: &Placement, plane: u32) -> Vec<u16> {
         let held = self.slots_of(placement, plane);
         let mut valid: Vec<u16> = match &self.content {
-            Content::Nothing => Vec::new(),
-            Content::InOrder => {
+            InitialData::Nothing => Vec::new(),
+            InitialData::InOrder => {
                 let per_block = self.slots_per_block as u64;
                 (0..held.div_ceil(per_block))
                     .map(|block| (held - block * per_block).min(per_block) as u16)
                     .collect()
             }
-            Content::Scattered(planes) => {
+            InitialData::Scattered(planes) => {
                 let scattered = planes.of(placement, plane);
                 let mut valid = scattered.valid().to_vec();
                 for rank in held..scattered.slots() {
@@ -179,7 +181,7 @@ impl Start {
                 valid
             }
         };
-        // What the SLC cache holds lies nowhere else.
+        // Slots in the SLC cache are not valid elsewhere.
         for rank in self.slc.iter().flat_map(|slc| slc.ranks(plane)) {
             if let Some(block) = self.block_of_rank(placement, plane, rank) {
                 valid[block as usize] -= 1;
@@ -192,9 +194,11 @@ impl Start {
     /// would be in were it not in the SLC cache.
     fn block_of_rank(&self, placement: &Placement, plane: u32, rank: u32) -> Option<u32> {
         match &self.content {
-            Content::Nothing => None,
-            Content::InOrder => Some(rank / self.slots_per_block),
-            Content::Scattered(planes) => planes.of(placement, plane).place(rank).map(|at| at.0),
+            InitialData::Nothing => None,
+            InitialData::InOrder => Some(rank / self.slots_per_block),
+            InitialData::Scattered(planes) => {
+                planes.of(placement, plane).place(rank).map(|at| at.0)
+            }
         }
     }
 
@@ -238,19 +242,19 @@ impl ScatteredPlanes {
     }
 }
 
-/// What lies in the SLC cache at the start, by formula: the last slots of every
-/// plane, in order, as if they had been written last.
+/// The content of the SLC cache at the start: the last slots of every plane, in order,
+/// as if they had been written last.
 #[derive(Clone, Debug)]
-struct SlcStart {
+struct InitialSlc {
     /// At one bit a cell.
     slots_per_block: u32,
     first_static: u32,
     static_blocks: u32,
-    planes: Vec<PlaneStart>,
+    planes: Vec<InitialSlcPlane>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct PlaneStart {
+struct InitialSlcPlane {
     /// The first slot of the plane, by rank, that lies in the cache.
     first_rank: u32,
     /// Full blocks: static ones, then dynamic ones.
@@ -259,10 +263,10 @@ struct PlaneStart {
     first_dynamic: u32,
 }
 
-impl SlcStart {
+impl InitialSlc {
     /// The cache at the start; `held` has, for every plane, its slots of the
     /// address space and its blocks in use. `None` where nothing is cached.
-    fn new(spec: &SsdSpec, held: impl Iterator<Item = (u32, u32)>) -> Option<SlcStart> {
+    fn new(spec: &SsdSpec, held: impl Iterator<Item = (u32, u32)>) -> Option<InitialSlc> {
         let cache = spec.slc_cache.filter(|cache| cache.filled > 0.0)?;
         let slots_per_block = spec.slc_pages_per_block() * spec.slots_per_page();
         let data_blocks = spec.data_blocks_per_plane();
@@ -271,13 +275,13 @@ impl SlcStart {
             let room = cache.static_blocks + cache.dynamic_blocks.min(free);
             let wanted = (cache.filled * room as f64).ceil() as u32;
             let blocks = wanted.min(slots / slots_per_block);
-            PlaneStart {
+            InitialSlcPlane {
                 first_rank: slots - blocks * slots_per_block,
                 blocks,
                 first_dynamic: used_blocks,
             }
         });
-        Some(SlcStart {
+        Some(InitialSlc {
             slots_per_block,
             first_static: data_blocks,
             static_blocks: cache.static_blocks,
@@ -321,7 +325,7 @@ impl SlcStart {
         start.first_rank..start.first_rank + start.blocks * self.slots_per_block
     }
 
-    fn block(&self, start: &PlaneStart, number: u32) -> u32 {
+    fn block(&self, start: &InitialSlcPlane, number: u32) -> u32 {
         match number.checked_sub(self.static_blocks) {
             None => self.first_static + number,
             Some(dynamic) => start.first_dynamic + dynamic,
@@ -330,26 +334,26 @@ impl SlcStart {
 }
 
 impl Ftl {
-    /// Puts a plane's blocks into the state at the start.
+    /// Adds a plane with its blocks in their initial state.
     pub(super) fn lay_out(&mut self, plane: u32, planes: u32) {
         let first = plane * self.blocks_per_plane.get();
-        let used = self.start.used_blocks(&self.placement, plane);
+        let used = self.initial.used_blocks(&self.placement, plane);
         for (block, valid) in used.iter().enumerate() {
             let index = first as usize + block;
             self.blocks.valid[index] = *valid;
             self.blocks.programmed[index] = self.pages_per_block as u16;
             self.blocks.states[index] = BlockState::Full;
             let before = self
-                .start
+                .initial
                 .filled_before(&self.placement, plane, block as u32);
-            // Planes have filled their blocks side by side.
+            // Planes have filled their blocks at the same time.
             self.blocks
                 .filled_at_start(first + block as u32, (before as u64 + 1) * planes as u64);
         }
         let untouched = first + used.len() as u32..first + self.data_blocks_per_plane;
         let mut free = FreeBlocks::new(untouched, self.wear.dynamic);
         if let Some(slc) = &mut self.slc {
-            for (block, valid) in self.start.cached_blocks(&self.placement, plane) {
+            for (block, valid) in self.initial.cached_blocks(&self.placement, plane) {
                 let (is_static, block) = (slc.is_static(block), first + block);
                 match is_static {
                     true => slc.free_static(plane).retain(|other| *other != block),
@@ -358,7 +362,7 @@ impl Ftl {
                 self.blocks.valid[block as usize] = valid;
                 self.blocks.programmed[block as usize] = slc.pages_per_block() as u16;
                 self.blocks.states[block as usize] = BlockState::Full;
-                // As if they had been written last.
+                // The cache was written last.
                 let fills = self.blocks.fills() as u64;
                 self.blocks.filled_at_start(block, fills + 1);
                 slc.open(plane, block, is_static);
@@ -376,10 +380,9 @@ impl Ftl {
         self.resume_open_blocks(plane);
     }
 
-    /// Goes on where a plane of an aged drive is: opens the blocks that it is
-    /// writing.
+    /// Opens the blocks that a plane of an aged drive is writing.
     fn resume_open_blocks(&mut self, plane: u32) {
-        let Some(scattered) = self.start.scattered(&self.placement, plane) else {
+        let Some(scattered) = self.initial.scattered(&self.placement, plane) else {
             return;
         };
         let first = plane * self.blocks_per_plane.get();
@@ -394,9 +397,14 @@ impl Ftl {
                 ..CLOSED
             };
         }
-        self.victims_at_start.extend(victim.map(|(block, had)| {
-            let block = first + block;
-            Victim { plane, block, had }
-        }));
+        self.victims_at_start
+            .extend(victim.map(|(block, initially_valid)| {
+                let block = first + block;
+                Victim {
+                    plane,
+                    block,
+                    initially_valid,
+                }
+            }));
     }
 }
