@@ -384,7 +384,7 @@ fn stat(opened: &Opened<'_>, path: &OsStr) -> Result<(), Failure> {
 
 fn blocks(opened: &Opened<'_>, path: &OsStr) -> Result<(), Failure> {
     let (ino, _) = opened.find(path, true)?;
-    let runs = opened.volume.runs(ino);
+    let runs = opened.volume.extents(ino);
     let runs = runs.map_err(|error| opened.failure(path, error))?;
     let block_bytes = u64::from(opened.volume.file_system().block_bytes());
     let mut text = format!(

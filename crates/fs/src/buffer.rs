@@ -1,6 +1,5 @@
-//! The buffer cache as file systems use it for their own structures
-//! (`fs/buffer.c`): blocks with their contents, read when they are first asked for
-//! and written when somebody writes out what is dirty.
+//! The interface of the buffer cache, through which file systems read and change their
+//! own blocks (`fs/buffer.c`).
 
 use std::cell::{Ref, RefCell, RefMut};
 use std::future::ready;
@@ -9,7 +8,7 @@ use std::rc::Rc;
 use crate::error::FsError;
 use crate::file_system::Ino;
 
-/// A cached block of a device. Clones are the same block.
+/// A cached block of a device (`struct buffer_head`). Clones share the block.
 #[derive(Clone, Debug)]
 pub struct Buffer {
     block: u64,
@@ -17,7 +16,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// The block with that number, counted in blocks of the length of its contents.
+    /// A block by its number, counted in blocks of the length of its contents.
     pub fn new(block: u64, contents: Box<[u8]>) -> Buffer {
         Buffer {
             block,
@@ -30,27 +29,27 @@ impl Buffer {
         self.block
     }
 
-    /// What it holds. Borrowed only between two waits, as under a spin lock.
+    /// Its contents. A borrow must not be held across an `await`, as a spin lock must not.
     pub fn bytes(&self) -> Ref<'_, [u8]> {
         Ref::map(self.contents.borrow(), |contents| &**contents)
     }
 
-    /// What it holds, to be changed; [`Buffers::mark_dirty`] tells the cache.
+    /// Its contents, to be changed; the change counts after [`Buffers::mark_dirty`].
     pub fn bytes_mut(&self) -> RefMut<'_, [u8]> {
         RefMut::map(self.contents.borrow_mut(), |contents| &mut **contents)
     }
 
-    /// Whether somebody beside one cache holds it.
+    /// Whether anything besides one cache holds it.
     pub fn is_shared(&self) -> bool {
         Rc::strong_count(&self.contents) > 1
     }
 
-    /// Where byte `offset` of it lies on the device.
+    /// The device's byte at `offset` of the block.
     pub fn byte(&self, offset: usize) -> u64 {
         self.block * self.bytes().len() as u64 + offset as u64
     }
 
-    /// That something of it is broken.
+    /// The error that the field at `offset` is wrong.
     pub fn corrupt(&self, offset: usize, what: &'static str, found: impl Into<u64>) -> FsError {
         FsError::Corrupt {
             byte: self.byte(offset),
@@ -81,53 +80,52 @@ impl Buffer {
     }
 }
 
-/// A block device through its buffer cache.
+/// A block device with a buffer cache.
 ///
-/// A file system changes a [`Buffer`] between two waits and marks it dirty at once,
-/// so that tasks which share it see whole changes.
+/// A file system changes a [`Buffer`] and marks it dirty without an `await` in between,
+/// so that other tasks never see half a change.
 pub trait Buffers {
     /// The device's length in bytes.
     fn size_bytes(&self) -> u64;
 
-    /// From now on blocks have this length (`sb_set_blocksize`). What was cached in
-    /// blocks of another length is written out and dropped.
+    /// Sets the block size (`sb_set_blocksize`). Cached blocks of another size are written
+    /// and dropped.
     fn set_block_bytes(&self, block_bytes: u32) -> impl Future<Output = Result<(), FsError>>;
 
-    /// The block with its contents; waits until it is read (`sb_bread`).
+    /// A block, which is read if it is not cached (`sb_bread`).
     ///
     /// # Errors
-    /// [`FsError::Device`] where it cannot be read or lies behind the end.
+    /// [`FsError::Device`] where it cannot be read or is after the end of the device.
     fn bread(&self, block: u64) -> impl Future<Output = Result<Buffer, FsError>>;
 
-    /// The block filled with zeroes, without reading it (`sb_getblk`).
+    /// A block filled with zeroes, which is not read (`sb_getblk`).
     ///
     /// # Errors
-    /// [`FsError::Device`] behind the end of the device.
+    /// [`FsError::Device`] after the end of the device.
     fn zeroed(&self, block: u64) -> Result<Buffer, FsError>;
 
-    /// These blocks hold zeroes from now on (`blkdev_issue_zeroout`).
+    /// Fills blocks of the device with zeroes (`blkdev_issue_zeroout`).
     ///
     /// # Errors
     /// [`FsError::Device`] where they cannot be written.
     fn clear(&self, block: u64, blocks: u64) -> Result<(), FsError>;
 
-    /// The buffer was changed. A change that an `fsync` of one inode must write is
-    /// told with it (`mark_buffer_dirty_inode`).
+    /// Marks a changed buffer dirty. With `of`, an `fsync` of that inode writes it
+    /// (`mark_buffer_dirty_inode`).
     fn mark_dirty(&self, buffer: &Buffer, of: Option<Ino>);
 
-    /// Blocks that hold no structure of the file system any more: a change of them is
+    /// Drops blocks that the file system no longer uses for itself; changes of them are
     /// not written (`bforget`, `clean_bdev_aliases`).
     fn forget(&self, block: u64, blocks: u64);
 
-    /// Asks for a block that will be read soon, without waiting for it
-    /// (`sb_breadahead`).
+    /// Starts to read a block that will be needed soon (`sb_breadahead`).
     fn read_ahead(&self, block: u64) -> impl Future<Output = ()> {
         let _ = block;
         ready(())
     }
 
-    /// Writes a buffer if it is dirty, and waits for that (`sync_dirty_buffer`). An
-    /// image is written as a whole later.
+    /// Writes a buffer, if it is dirty, and waits (`sync_dirty_buffer`). An image does
+    /// nothing, as it is written as a whole later.
     ///
     /// # Errors
     /// [`FsError::Device`].
@@ -136,8 +134,8 @@ pub trait Buffers {
         ready(Ok(()))
     }
 
-    /// Writes the changes that were told with this inode, and waits for that
-    /// (`sync_mapping_buffers`). An image is written as a whole later.
+    /// Writes the buffers that were marked dirty with this inode, and waits
+    /// (`sync_mapping_buffers`). An image does nothing, as it is written as a whole later.
     ///
     /// # Errors
     /// [`FsError::Device`].

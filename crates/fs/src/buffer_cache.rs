@@ -1,5 +1,5 @@
-//! The blocks of a mounted file system in the page cache of its device
-//! (`fs/buffer.c`): they are read and written by bios, and evicted like other pages.
+//! The buffer cache of a mounted file system. Its blocks are in the pages of its device:
+//! they are read and written by bios, and evicted like other pages (`fs/buffer.c`).
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,17 +23,17 @@ use crate::vfs::{Host, Vfs};
 /// A block that is being read.
 #[derive(Debug)]
 enum Reading {
-    /// Nobody waits for it yet.
+    /// It is read ahead, and no task waits for it yet.
     Ahead(BioId),
-    /// Somebody reads it, and these wait.
+    /// A task reads it, and these wait.
     Waited(Vec<Waker>),
 }
 
 /// A device's buffer cache.
 ///
-/// Whether a block has to be read, and when it is written, the page cache decides.
-/// What blocks hold is kept here as long as they belong to the file system, so that
-/// nothing is lost with an evicted page.
+/// The page cache decides whether a block must be read and when it is written. Pages have
+/// no contents there, so those of the file system's blocks are kept here, also while their
+/// page is evicted.
 #[derive(Debug)]
 pub struct BufferCache<H, S> {
     vfs: Weak<Vfs<H>>,
@@ -42,7 +42,7 @@ pub struct BufferCache<H, S> {
     size_bytes: u64,
     block_bytes: Cell<u32>,
     buffers: RefCell<BTreeMap<u64, Buffer>>,
-    /// By inode, the blocks that were changed for it.
+    /// By inode, the blocks that its `fsync` must write.
     changed: RefCell<BTreeMap<Ino, BTreeSet<u64>>>,
     reading: RefCell<BTreeMap<u64, Reading>>,
     counts: Cell<BufferCounts>,
@@ -53,18 +53,18 @@ pub struct BufferCache<H, S> {
 pub struct BufferCounts {
     /// Blocks that were asked for.
     pub lookups: u64,
-    /// Those that had to be read.
+    /// Blocks that had to be read.
     pub reads: u64,
     /// Bios that wrote blocks.
     pub writes: u64,
 }
 
 impl<H: Host, S: Storage> BufferCache<H, S> {
-    /// The buffer cache of `device`, whose pages `vfs` has. `storage` holds what was on
-    /// the device before.
+    /// The buffer cache of `device`, whose pages are in `vfs`. `storage` holds the device's
+    /// contents.
     ///
     /// # Errors
-    /// [`FsError::Device`] where the storage does not tell its length.
+    /// [`FsError::Device`] where the length of the storage cannot be read.
     pub fn new(
         vfs: &Rc<Vfs<H>>,
         device: InodeId,
@@ -88,17 +88,17 @@ impl<H: Host, S: Storage> BufferCache<H, S> {
         self.device
     }
 
-    /// What has been written of the file system's blocks.
+    /// The device's contents, as far as blocks were written.
     pub fn storage(&self) -> &S {
         &self.storage
     }
 
-    /// What was counted since the last call.
+    /// The counts since the last call.
     pub fn take_counts(&self) -> BufferCounts {
         self.counts.take()
     }
 
-    /// What was counted so far.
+    /// The counts so far.
     pub fn counts(&self) -> BufferCounts {
         self.counts.get()
     }
@@ -109,11 +109,11 @@ impl<H: Host, S: Storage> BufferCache<H, S> {
         self.counts.set(counts);
     }
 
-    /// A bio that writes these bytes of the device goes out: the blocks of the file
-    /// system among them are on the storage from now on.
+    /// Copies the file system's blocks among these bytes to the storage, because a bio
+    /// writes them.
     ///
     /// # Errors
-    /// [`FsError::Device`] where the storage does not take them.
+    /// [`FsError::Device`] where the storage cannot be written.
     pub fn written(&self, byte: u64, bytes: u64) -> Result<(), FsError> {
         let block_bytes = u64::from(self.block_bytes.get());
         let (first, end) = (byte / block_bytes, (byte + bytes).div_ceil(block_bytes));
@@ -134,7 +134,7 @@ impl<H: Host, S: Storage> BufferCache<H, S> {
         self.vfs.upgrade().ok_or(FsError::Device)
     }
 
-    /// Where a block begins on the device, and its length.
+    /// A block's first byte on the device, and its length.
     fn place(&self, block: u64) -> Result<(u64, u64), FsError> {
         let bytes = u64::from(self.block_bytes.get());
         match block < self.size_bytes / bytes {
@@ -143,7 +143,7 @@ impl<H: Host, S: Storage> BufferCache<H, S> {
         }
     }
 
-    /// What a block holds, read from the storage where that was not done yet.
+    /// A block with its contents, which are read from the storage the first time.
     fn contents(&self, block: u64, is_zeroed: bool) -> Result<Buffer, FsError> {
         let (byte, bytes) = self.place(block)?;
         if let Some(buffer) = self.buffers.borrow().get(&block) {
@@ -162,8 +162,8 @@ impl<H: Host, S: Storage> BufferCache<H, S> {
         Ok(buffer)
     }
 
-    /// Begins to read a block; whether this caller is the one to do so. Another waits
-    /// until that has been done.
+    /// Whether this caller must read a block. If another task reads it already, waits for
+    /// that task and returns `false`.
     async fn begin_reading(&self, block: u64) -> Result<bool, FsError> {
         if let Some(Reading::Ahead(bio)) = self.take_ahead(block) {
             let read = self.vfs()?.bio_end(bio).await;
@@ -188,7 +188,8 @@ impl<H: Host, S: Storage> BufferCache<H, S> {
         Ok(!has_waited)
     }
 
-    /// A block that is read ahead is waited for by its first user from now on.
+    /// Takes a block's read ahead, which the caller then waits for in place of its bio's
+    /// end.
     fn take_ahead(&self, block: u64) -> Option<Reading> {
         let mut reading = self.reading.borrow_mut();
         let is_ahead = matches!(reading.get(&block), Some(Reading::Ahead(_)));
@@ -213,7 +214,7 @@ impl<H: Host, S: Storage> BufferCache<H, S> {
     async fn write(&self, block: u64) -> Result<Option<BioId>, FsError> {
         let (byte, bytes) = self.place(block)?;
         let vfs = self.vfs()?;
-        if !vfs.take_block_dirty(self.device, byte, bytes) {
+        if !vfs.clear_block_dirty(self.device, byte, bytes) {
             return Ok(None);
         }
         let bio = Bio::data(Op::Write, BioFlags::SYNC, byte / 512, bytes);
@@ -290,7 +291,7 @@ impl<H: Host, S: Storage> Buffers for BufferCache<H, S> {
         if let (Ok(vfs), false) = (self.vfs(), forgotten.is_empty()) {
             for block in forgotten {
                 let bytes = u64::from(self.block_bytes.get());
-                vfs.take_block_dirty(self.device, block * bytes, bytes);
+                vfs.clear_block_dirty(self.device, block * bytes, bytes);
             }
         }
     }
@@ -305,7 +306,7 @@ impl<H: Host, S: Storage> Buffers for BufferCache<H, S> {
             return;
         }
         self.count(|counts| counts.reads += 1);
-        // Those that find it meanwhile wait, as for a locked buffer.
+        // Tasks that need the block while the bio is submitted wait for it.
         (self.reading.borrow_mut()).insert(block, Reading::Waited(Vec::new()));
         let bio = Bio::data(Op::Read, BioFlags::RAHEAD, byte / 512, bytes);
         let bio = vfs.submit(bio, Vec::new()).await;
@@ -336,13 +337,13 @@ impl<H: Host, S: Storage> Buffers for BufferCache<H, S> {
     }
 }
 
-/// Blocks of a device in its pages.
+/// The state of a device's blocks in its pages.
 impl<H: Host> Vfs<H> {
     fn set_block_bytes(&self, device: InodeId, block_bytes: u64) {
         self.cache.borrow_mut().inode_mut(device).block_bytes = block_bytes;
     }
 
-    /// Whether a block is cached; its page is used then (`touch_buffer`).
+    /// Whether a block is cached, which counts as an access of its page (`touch_buffer`).
     fn is_block_uptodate(&self, device: InodeId, byte: u64, bytes: u64) -> bool {
         let blocks = self.inode(device).blocks(byte, byte + bytes);
         let found = self.cache.borrow().find(device, byte / PAGE_BYTES);
@@ -356,7 +357,7 @@ impl<H: Host> Vfs<H> {
         is_uptodate
     }
 
-    /// A block's data is that of the device.
+    /// Marks a block uptodate.
     fn set_block_uptodate(&self, device: InodeId, byte: u64, bytes: u64) {
         let of = self.inode(device);
         let index = byte / PAGE_BYTES;
@@ -368,7 +369,7 @@ impl<H: Host> Vfs<H> {
         }
     }
 
-    /// The page of a block, which is added where it is not cached (`grow_dev_folio`).
+    /// The folio of a block, which is added if it is not cached (`grow_dev_folio`).
     fn block_page(&self, device: InodeId, index: u64) -> Option<FolioId> {
         let found = self.cache.borrow().find(device, index);
         found.or_else(|| {
@@ -378,7 +379,7 @@ impl<H: Host> Vfs<H> {
         })
     }
 
-    /// A block was changed (`mark_buffer_dirty`).
+    /// Marks a block dirty (`mark_buffer_dirty`).
     fn mark_block_dirty(&self, device: InodeId, byte: u64, bytes: u64) {
         self.set_block_uptodate(device, byte, bytes);
         let found = self.cache.borrow().find(device, byte / PAGE_BYTES);
@@ -388,8 +389,9 @@ impl<H: Host> Vfs<H> {
         }
     }
 
-    /// A block is written by somebody else, or not at all. Whether it was dirty.
-    fn take_block_dirty(&self, device: InodeId, byte: u64, bytes: u64) -> bool {
+    /// Marks a block clean, because the caller writes it or it need not be written.
+    /// Whether it was dirty.
+    fn clear_block_dirty(&self, device: InodeId, byte: u64, bytes: u64) -> bool {
         let found = self.cache.borrow().find(device, byte / PAGE_BYTES);
         let Some(folio) = found else {
             return false;

@@ -1,6 +1,5 @@
 //! What the page cache has done, in pages.
 
-use crate::inode::InodeId;
 use crate::vfs::{Host, Vfs};
 
 /// Counts since the cache was made, in pages.
@@ -8,33 +7,33 @@ use crate::vfs::{Host, Vfs};
 pub struct CacheCounts {
     /// Pages that reads copied from.
     pub read: u64,
-    /// Times that a read found a page missing or still on its way, and waited for it.
+    /// Times that a read found a page missing or still being read, and waited for it.
     pub missed: u64,
-    /// Pages that readahead brought, those included that a call had asked for.
+    /// Pages that readahead read, including those that the call itself asked for.
     pub readahead: u64,
-    /// Those of them that a program has read.
+    /// Pages of readahead that a program read.
     pub readahead_used: u64,
-    /// Those of them that left the cache before.
+    /// Pages of readahead that left the cache unread.
     pub readahead_wasted: u64,
     /// Clean pages that became dirty.
     pub dirtied: u64,
     /// Pages that were written to a device.
     pub written: u64,
-    /// Those of them that the flusher wrote.
+    /// Pages of those that a flusher wrote.
     pub flushed: u64,
-    /// The most dirty pages at once.
+    /// The most pages that were dirty at once.
     pub dirty_max: u64,
     /// Pages that reclaim evicted.
     pub evicted: u64,
 }
 
 impl<H: Host> Vfs<H> {
-    /// What was counted so far.
+    /// The counts so far.
     pub fn counts(&self) -> CacheCounts {
         *self.counts.borrow()
     }
 
-    /// Starts counting afresh.
+    /// Sets the counts to zero.
     pub fn reset_counts(&self) {
         *self.counts.borrow_mut() = CacheCounts {
             dirty_max: self.dirty_pages_now(),
@@ -42,18 +41,8 @@ impl<H: Host> Vfs<H> {
         };
     }
 
-    /// Whether it is a block device.
-    pub fn is_device(&self, inode: InodeId) -> bool {
-        self.inode(inode).is_device
-    }
-
-    /// Pages that are dirty, without the lag of the kernel's counters.
+    /// The exact number of dirty pages; the kernel's own counters lag behind.
     pub fn dirty_pages_now(&self) -> u64 {
         self.write_back.borrow().dirty.sum()
-    }
-
-    /// Pages that are cached.
-    pub fn all_cached_pages(&self) -> u64 {
-        self.cache.borrow().all_cached_pages()
     }
 }

@@ -1,4 +1,5 @@
-//! Direct I/O beside a page cache (`block/fops.c`, `fs/iomap/direct-io.c`).
+//! Direct I/O on files that may have cached pages (`block/fops.c`,
+//! `fs/iomap/direct-io.c`).
 
 use blklab_blk::{BioFlags, Op};
 
@@ -8,12 +9,10 @@ use crate::error::FsError;
 use crate::inode::File;
 use crate::vfs::{Host, Vfs};
 
-/// What offset, length and buffer are multiples of (`logical_block_size`), in
-/// bytes; the buffer of four (`dma_alignment` of most drives).
+/// Offset, length and buffer must be multiples of this (`logical_block_size`).
 const SECTOR_BYTES: u64 = 512;
 
-/// A direct call: where in the file, how much, and how far its buffer is from a
-/// multiple of [`SECTOR_BYTES`].
+/// A read or write with `O_DIRECT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirectCall {
     /// The first byte of the file.
@@ -31,11 +30,11 @@ impl DirectCall {
 }
 
 impl<H: Host> Vfs<H> {
-    /// Reads past the page cache: what is dirty in it is written first, and stays
-    /// cached. Returns how many bytes there were.
+    /// Reads without the page cache; dirty pages of the range are written first and stay
+    /// cached. Returns the number of bytes read.
     ///
     /// # Errors
-    /// [`FsError::NotAligned`] where place, length or buffer is not whole sectors,
+    /// [`FsError::NotAligned`] where offset, length or buffer is not whole sectors,
     /// [`FsError::Device`] where a bio fails.
     pub async fn read_direct(&self, file: &File, call: DirectCall) -> Result<u64, FsError> {
         let size = self.size_bytes(file.inode);
@@ -53,11 +52,11 @@ impl<H: Host> Vfs<H> {
         Ok(bytes)
     }
 
-    /// Writes past the page cache: the range is written out and dropped first. On
-    /// a device that happens before alignment is looked at.
+    /// Writes without the page cache; cached pages of the range are written and dropped
+    /// first, on a block device even before the alignment is checked.
     ///
     /// # Errors
-    /// [`FsError::NotAligned`] where place, length or buffer is not whole sectors,
+    /// [`FsError::NotAligned`] where offset, length or buffer is not whole sectors,
     /// [`FsError::Device`] where a bio fails.
     pub async fn write_direct(&self, file: &File, call: DirectCall) -> Result<u64, FsError> {
         let last = call.pos + call.bytes.max(1) - 1;
@@ -76,8 +75,8 @@ impl<H: Host> Vfs<H> {
         Ok(call.bytes)
     }
 
-    /// Sends all bios of a call, then waits for them. A device's read that fits
-    /// into one bio is marked as waited for (`__blkdev_direct_IO_simple`).
+    /// Sends all bios of a call, then waits for them. A read of a block device is marked
+    /// synchronous only if it fits into one bio (`__blkdev_direct_IO_simple`).
     async fn transfer(&self, file: &File, op: Op, call: DirectCall) -> Result<(), FsError> {
         let is_simple = self.inode(file.inode).is_device && call.bytes <= BIO_MAX_BYTES;
         let flags = match op {

@@ -1,4 +1,4 @@
-//! Why calls fail, by the numbers that Linux gives them.
+//! The errors of calls, by Linux's error numbers.
 
 use std::fmt;
 
@@ -7,10 +7,10 @@ use std::fmt;
 pub enum FsError {
     /// `EINVAL`: offset, length or buffer of direct I/O is not aligned.
     NotAligned,
-    /// `ENOSPC`: no block, no inode, no directory entry is left for the caller, or a
-    /// write behind the end of a block device.
+    /// `ENOSPC`: no block, inode or directory entry is left for the caller, or a write is
+    /// after the end of a block device.
     NoSpace,
-    /// `SIGBUS` or `SIGSEGV`: a touch behind the end of the file or its mapping.
+    /// `SIGBUS` or `SIGSEGV`: an access after the end of the file or its mapping.
     NotMapped,
     /// `ENOENT`.
     NoEntry,
@@ -30,24 +30,24 @@ pub enum FsError {
     NameTooLong,
     /// `EINVAL`: a name that the file system or the character set cannot hold.
     BadName,
-    /// `EINVAL`: a directory would be moved into itself, or a call that this kind of
-    /// file has not.
+    /// `EINVAL`: a directory would be moved into itself, or this kind of file does not
+    /// have such a call.
     BadCall,
-    /// `EFBIG`: longer than a file can be.
+    /// `EFBIG`: longer than the file system's longest file.
     TooBig,
-    /// `EPERM`: the file system has no such kind of file, such as links on VFAT.
+    /// `EPERM`: the file system does not have this kind of file, as VFAT has no links.
     NotSupported,
     /// `EBUSY`: something is mounted there.
     Busy,
     /// `EXDEV`: a link or a new name on another file system.
     OtherDevice,
-    /// `EIO`: the device did not read or write.
+    /// `EIO`: the device failed to read or write.
     Device,
-    /// `EUCLEAN`: what lies on the device is no such file system, or a broken one.
+    /// `EUCLEAN`: the device holds another file system, or a broken one.
     Corrupt {
         /// Where on the device, in bytes.
         byte: u64,
-        /// What stands there and what is wrong with it.
+        /// What is wrong there.
         what: &'static str,
         /// The value found there.
         found: u64,
@@ -55,7 +55,7 @@ pub enum FsError {
 }
 
 impl FsError {
-    /// Its number on Linux (`errno`), of those of a call; that of a signal's as `EFAULT`.
+    /// Its number on Linux (`errno`); `EFAULT` for those that Linux tells by a signal.
     pub const fn errno(self) -> i32 {
         match self {
             FsError::NotSupported => 1,

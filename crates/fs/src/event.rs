@@ -1,12 +1,11 @@
-//! What the page cache decides, step by step: the points at which a kernel can
-//! be traced, with the same fields.
+//! The page cache's decisions, as a kernel's tracepoints and probes show them.
 
 use crate::PAGE_BYTES;
 use crate::bio::Bio;
 use crate::inode::{InodeId, RaState};
 use crate::write_back::Reason;
 
-/// A traced step. Indexes and counts are in pages.
+/// A traced event. Indexes and counts are in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A read found no page at `index` (`page_cache_sync_ra`).
@@ -20,7 +19,7 @@ pub enum Event {
         /// The file's state before.
         ra: RaState,
     },
-    /// A read or fault met the readahead mark at `index` (`page_cache_async_ra`).
+    /// A read or fault reached the readahead mark at `index` (`page_cache_async_ra`).
     AsyncReadahead {
         /// The file.
         inode: InodeId,
@@ -35,14 +34,14 @@ pub enum Event {
     Window {
         /// The file.
         inode: InodeId,
-        /// The first page that is read.
+        /// The window's first page.
         index: u64,
-        /// The order of the folio that had the mark, 0 without one.
+        /// The order of the folio that had the mark; 0 if there was none.
         new_order: u32,
         /// The file's state with the new window.
         ra: RaState,
     },
-    /// What of it is filled in, cut at the end of the file
+    /// The pages of a window that are read, cut at the end of the file
     /// (`page_cache_ra_unbounded`).
     Fill {
         /// The file.
@@ -51,10 +50,10 @@ pub enum Event {
         index: u64,
         /// How many pages.
         nr: u64,
-        /// How many of them lie behind the mark.
+        /// How many of them lie after the mark.
         lookahead: u64,
     },
-    /// Readahead that asks no window (`force_page_cache_ra`).
+    /// Readahead without a window (`force_page_cache_ra`).
     Force {
         /// The file.
         inode: InodeId,
@@ -72,7 +71,7 @@ pub enum Event {
         /// How many; none at the end of a walk over cached pages.
         nr: u64,
     },
-    /// A folio comes into the page cache.
+    /// A folio is added to the page cache.
     Add {
         /// The file.
         inode: InodeId,
@@ -90,7 +89,7 @@ pub enum Event {
         /// It has `1 << order` pages.
         order: u32,
     },
-    /// A round of a read has its pages (`filemap_get_pages`, at its end).
+    /// A read has its next batch of pages (the end of `filemap_get_pages`).
     GetPages {
         /// The file.
         inode: InodeId,
@@ -110,13 +109,13 @@ pub enum Event {
         /// The window's last page.
         to: u64,
     },
-    /// Fault-around is done.
+    /// Fault-around has ended.
     MapPagesEnd {
         /// The file.
         inode: InodeId,
         /// The page of the fault.
         index: u64,
-        /// Whether it was among the pages mapped.
+        /// Whether that page was mapped.
         served: bool,
     },
     /// A fault needs the file's page (`filemap_fault`).
@@ -125,42 +124,41 @@ pub enum Event {
         inode: InodeId,
         /// The page.
         index: u64,
-        /// The file's count of misses in mappings, before.
+        /// The file's `mmap_miss` before.
         mmap_miss: u32,
     },
-    /// The fault has its page or has to be tried again.
+    /// The fault has its page, or must be retried.
     FaultEnd {
         /// The file.
         inode: InodeId,
         /// The page.
         index: u64,
-        /// Whether it has to be tried again.
+        /// Whether it must be retried.
         retry: bool,
     },
-    /// A page came back that reclaim had evicted (`workingset_refault`).
+    /// A page is read again that reclaim had evicted (`workingset_refault`).
     Refault {
         /// The file.
         inode: InodeId,
         /// The page.
         index: u64,
-        /// Whether it came back active.
+        /// Whether it goes to the active list.
         active: bool,
     },
-    /// Memory is short: reclaim begins (`try_to_free_mem_cgroup_pages`,
-    /// `try_to_free_pages`).
+    /// Reclaim begins (`try_to_free_mem_cgroup_pages`, `try_to_free_pages`).
     Reclaim {
-        /// Pages that are wanted.
+        /// Pages to free.
         pages: u64,
     },
-    /// Reclaim took pages out of a list (`mm_vmscan_lru_isolate`).
+    /// Reclaim took pages off a list (`mm_vmscan_lru_isolate`).
     Isolate {
         /// Whether it was the active list.
         active: bool,
-        /// Pages that it would have looked at.
+        /// Pages to scan at most.
         requested: u64,
-        /// Pages that it looked at.
+        /// Pages scanned.
         scanned: u64,
-        /// Pages that it took.
+        /// Pages taken.
         taken: u64,
     },
     /// A bio goes to the block layer.
@@ -172,41 +170,41 @@ pub enum Event {
         /// The page.
         index: u64,
     },
-    /// The flusher was asked, or asked itself, whether there is too much dirty
+    /// The flusher compares dirty pages with the background threshold
     /// (`wb_over_bg_thresh`).
     OverBackground {
-        /// The answer.
+        /// Whether there are more.
         over: bool,
     },
     /// The flusher begins a round (`writeback_start`).
     FlushStart {
-        /// What for.
+        /// Why.
         reason: Reason,
     },
     /// The flusher has queued inodes (`writeback_queue_io`).
     QueueIo {
-        /// What for.
+        /// Why.
         reason: Reason,
-        /// How many were dirty long enough.
+        /// How many of them had been dirty for long enough.
         moved: u64,
     },
-    /// An inode is to be written (`writeback_single_inode_start`).
+    /// Writing an inode begins (`writeback_single_inode_start`).
     WriteInode {
         /// The inode.
         inode: InodeId,
-        /// Pages of it at most.
+        /// Its pages to write at most.
         pages: i64,
     },
     /// An inode was written (`writeback_single_inode`).
     WroteInode {
         /// The inode.
         inode: InodeId,
-        /// Pages of it.
+        /// Its pages that were written.
         pages: i64,
     },
-    /// The flusher has done all its work (`writeback_pages_written`).
+    /// The flusher's run ends (`writeback_pages_written`).
     Flushed {
-        /// Pages and inodes.
+        /// Pages and inodes written.
         written: u64,
     },
 }

@@ -1,4 +1,4 @@
-//! Mapped files: faults, fault-around and read-around (`filemap_fault` and
+//! Mapped files: page faults, fault-around and read-around (`filemap_fault` and
 //! `filemap_map_pages` of Linux 6.12's `mm/filemap.c`).
 
 use std::cell::{Cell, RefCell};
@@ -14,41 +14,40 @@ use crate::readahead::MMAP_LOTSAMISS;
 use crate::reclaim::Origin;
 use crate::vfs::{Host, Vfs};
 
-/// Pages of one page table, at whose ends fault-around stops (`PTRS_PER_PTE`).
+/// Pages of one page table; fault-around does not cross into the next (`PTRS_PER_PTE`).
 pub(crate) const TABLE_PAGES: u64 = 512;
 
-/// How a mapping is said to be used (`madvise`).
+/// The advice of `madvise` on a mapping.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Access {
-    /// Nothing was said.
+pub enum MmapAdvice {
+    /// No advice: the default.
     #[default]
     Normal,
-    /// In no order: nothing is read around a fault (`VM_RAND_READ`).
+    /// Accessed in no order: faults do not read around (`VM_RAND_READ`).
     Random,
-    /// In order: a fault reads on as a read does (`VM_SEQ_READ`).
+    /// Accessed in order: faults read ahead as reads do (`VM_SEQ_READ`).
     Sequential,
 }
 
-/// A part of a file in an address space.
+/// A part of a file that is mapped into an address space (`struct vm_area_struct`).
 #[derive(Debug)]
 pub struct Mapping {
     file: Rc<File>,
     /// The address of its first page, in pages.
     address_page: u64,
-    /// The file's page there.
+    /// The page of the file that is mapped there.
     first: u64,
     pages: u64,
     /// Pages that fault-around maps at most; 1 switches it off.
     fault_around_pages: u64,
-    access: Cell<Access>,
-    /// Page table entries. One whose folio has left the cache is none.
-    entries: RefCell<BTreeMap<u64, Entry>>,
+    access: Cell<MmapAdvice>,
+    /// Page table entries by page. An entry whose folio has left the cache is invalid.
+    entries: RefCell<BTreeMap<u64, Pte>>,
 }
 
-/// A page table entry: the folio of a page, by its serial number, and whether it was
-/// used since it was asked last (the accessed bit).
+/// A page table entry: the folio that it maps, by serial number, and the accessed bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Entry {
+struct Pte {
     serial: u32,
     young: bool,
 }
@@ -83,15 +82,15 @@ impl Mapping {
         self.first * PAGE_BYTES + offset
     }
 
-    /// Says how it will be used.
-    pub fn advise(&self, access: Access) {
+    /// Sets how it will be accessed (`madvise`).
+    pub fn advise(&self, access: MmapAdvice) {
         self.access.set(access);
     }
 
-    /// Whether a page that was used through it will be used again: not one that is
-    /// read in order or at random (`vma_has_recency`).
+    /// Whether accesses through it count for reclaim: those in order or at random do not
+    /// (`vma_has_recency`).
     pub(crate) fn has_recency(&self) -> bool {
-        self.access.get() == Access::Normal
+        self.access.get() == MmapAdvice::Normal
     }
 
     fn origin(&self) -> Origin {
@@ -102,35 +101,35 @@ impl Mapping {
         }
     }
 
-    /// Whether a page's entry leads to this folio and was used.
+    /// Whether a page's entry maps this folio and has the accessed bit.
     pub(crate) fn is_young(&self, index: u64, serial: u32) -> bool {
-        let young = Entry {
+        let young = Pte {
             serial,
             young: true,
         };
         self.entries.borrow().get(&index) == Some(&young)
     }
 
-    /// Forgets that a page's entry was used.
+    /// Clears the accessed bit of a page's entry.
     pub(crate) fn clear_young(&self, index: u64) {
         if let Some(entry) = self.entries.borrow_mut().get_mut(&index) {
             entry.young = false;
         }
     }
 
-    /// The used entries from page `from` to `to`, with the folios that they lead to.
+    /// The entries from page `from` to `to` with the accessed bit: page and folio.
     pub(crate) fn young_entries(&self, from: u64, to: u64) -> Vec<(u64, u32)> {
         let entries = self.entries.borrow();
         let young = entries.range(from..=to).filter(|(_, entry)| entry.young);
         young.map(|(&index, entry)| (index, entry.serial)).collect()
     }
 
-    /// The page table that a page's entry is in.
+    /// The number of the page table that holds a page's entry.
     pub(crate) fn table_of(&self, index: u64) -> u64 {
         (self.address_page + index - self.first) / TABLE_PAGES
     }
 
-    /// Its page tables, each with the first and last page that it has entries of.
+    /// The numbers of its page tables, each with the first and last page of its entries.
     pub(crate) fn tables(&self) -> impl Iterator<Item = (u64, u64, u64)> {
         let last = self.first + self.pages.max(1) - 1;
         (self.table_of(self.first)..=self.table_of(last)).map(move |table| {
@@ -146,7 +145,7 @@ impl Mapping {
         (page_at(table * TABLE_PAGES), last.min(end - 1))
     }
 
-    /// The `pages` pages around one whose entries are in the same page table
+    /// The first and last of `pages` pages around one, all of the same page table
     /// (`lru_gen_look_around`).
     pub(crate) fn look_around(&self, index: u64, pages: u64) -> (u64, u64) {
         let (from, to) = self.pages_of_table(self.table_of(index));
@@ -163,8 +162,8 @@ impl Mapping {
         }
     }
 
-    /// The window of fault-around for a page: so many pages, aligned by their
-    /// addresses, inside the mapping and inside one page table.
+    /// The first and last page of the fault-around window of a page: aligned by address,
+    /// inside the mapping and inside one page table (`do_fault_around`).
     fn around(&self, index: u64) -> (u64, u64) {
         let around = self.fault_around_pages;
         let in_mapping = index - self.first;
@@ -181,7 +180,7 @@ impl<H: Host> Vfs<H> {
     /// A program reads the byte at `offset` of a mapping.
     ///
     /// # Errors
-    /// [`FsError::NotMapped`] behind the end of the file or of the mapping,
+    /// [`FsError::NotMapped`] after the end of the file or of the mapping,
     /// [`FsError::Device`] where the page cannot be read.
     pub async fn touch(&self, mapping: &Mapping, offset: u64) -> Result<(), FsError> {
         let index = mapping.first + offset / PAGE_BYTES;
@@ -212,8 +211,8 @@ impl<H: Host> Vfs<H> {
         }
     }
 
-    /// A program writes the byte at `offset` of a shared mapping: its page is dirty
-    /// from the first write on, until it is written out. A hole gets its block.
+    /// A program writes the byte at `offset` of a shared mapping. The first write after
+    /// write-back makes the page dirty, and a hole gets a block (`page_mkwrite`).
     ///
     /// # Errors
     /// As [`Vfs::touch`]; [`FsError::NoSpace`].
@@ -240,7 +239,7 @@ impl<H: Host> Vfs<H> {
         Ok(())
     }
 
-    /// Whether a page has a page table entry.
+    /// Whether a page has a valid page table entry.
     fn has_entry(&self, mapping: &Mapping, index: u64) -> bool {
         let cache = self.cache.borrow();
         let serial = cache
@@ -253,7 +252,7 @@ impl<H: Host> Vfs<H> {
     fn set_entry(&self, mapping: &Mapping, index: u64, folio: FolioId) {
         let mut cache = self.cache.borrow_mut();
         let serial = cache.serial(folio);
-        let entry = Entry {
+        let entry = Pte {
             serial,
             young: true,
         };
@@ -263,8 +262,8 @@ impl<H: Host> Vfs<H> {
         }
     }
 
-    /// Maps the cached pages around a fault; whether the page itself was one.
-    /// Every page found says that read-around was worth it.
+    /// Maps the cached pages around a fault. Whether the faulting page was among them.
+    /// Each page found lowers `mmap_miss`, because reading around it was of use.
     fn filemap_map_pages(&self, mapping: &Mapping, index: u64) -> bool {
         let (from, to) = mapping.around(index);
         let inode = mapping.file.inode;
@@ -298,15 +297,15 @@ impl<H: Host> Vfs<H> {
         served
     }
 
-    /// Whether fault-around may map it: not one that is being read, and not one
-    /// with the mark, which must be met.
+    /// Whether fault-around may map a folio: not while it is read, and not with the
+    /// readahead mark, which only a fault on it triggers.
     fn can_map(&self, folio: FolioId) -> bool {
         let cache = self.cache.borrow();
         cache.has(folio, flag::UPTODATE) && !cache.has(folio, flag::LOCKED | flag::READAHEAD)
     }
 
-    /// Has the page of a fault, or waits for it and returns `None`: the fault is
-    /// then tried again.
+    /// The folio of a fault; `None` if it had to be waited for, and the fault must be
+    /// retried.
     async fn filemap_fault(&self, mapping: &Mapping, index: u64, tried: bool) -> Option<FolioId> {
         let file = &mapping.file;
         let inode = file.inode;
@@ -316,41 +315,40 @@ impl<H: Host> Vfs<H> {
             index,
             mmap_miss,
         });
-        // A first try that had to read or wait lets go of the mapping meanwhile,
-        // and is made again; a second one keeps it.
-        let mut let_go = false;
+        // A first try that reads or waits drops `mmap_lock` meanwhile and must be retried
+        // (`VM_FAULT_RETRY`); a second one keeps the lock.
+        let mut must_retry = false;
         let found = self.cache.borrow().find(inode, index);
         let folio = match found {
             Some(folio) => {
                 if !tried {
-                    let_go = self.do_async_mmap_readahead(mapping, folio).await;
+                    must_retry = self.do_async_mmap_readahead(mapping, folio).await;
                 }
                 folio
             }
             None => {
-                let_go = self.do_sync_mmap_readahead(mapping, index).await && !tried;
+                must_retry = self.do_sync_mmap_readahead(mapping, index).await && !tried;
                 self.find_or_create(mapping, index)
             }
         };
         let waited = self.lock_for_fault(folio).await;
-        let_go |= waited && !tried;
+        must_retry |= waited && !tried;
         if !self.cache.borrow().has(folio, flag::UPTODATE) {
             self.read_folio(folio).await;
             self.wait_until_clear(folio, flag::LOCKED).await;
-            let_go |= !tried;
+            must_retry |= !tried;
         } else {
             self.cache.borrow_mut().clear(folio, flag::LOCKED);
         }
         self.trace(Event::FaultEnd {
             inode,
             index,
-            retry: let_go,
+            retry: must_retry,
         });
-        (!let_go).then_some(folio)
+        (!must_retry).then_some(folio)
     }
 
-    /// The folio of a fault after readahead, new and not locked where readahead
-    /// left it out.
+    /// The folio of a fault after readahead; a new, unlocked one if readahead left it out.
     fn find_or_create(&self, mapping: &Mapping, index: u64) -> FolioId {
         let inode = mapping.file.inode;
         let found = self.cache.borrow().find(inode, index);
@@ -362,7 +360,7 @@ impl<H: Host> Vfs<H> {
         })
     }
 
-    /// Locks a folio; whether that took waiting.
+    /// Locks a folio. Whether it had to wait.
     async fn lock_for_fault(&self, folio: FolioId) -> bool {
         let waits = self.cache.borrow().has(folio, flag::LOCKED);
         if waits {
@@ -372,14 +370,14 @@ impl<H: Host> Vfs<H> {
         waits
     }
 
-    /// A fault found no page: reads around it. Whether the mapping was let go of.
+    /// Reads around a fault whose page is missing. Whether `mmap_lock` was dropped.
     async fn do_sync_mmap_readahead(&self, mapping: &Mapping, index: u64) -> bool {
         let file = &mapping.file;
         let mut ra = file.ra.get();
-        if mapping.access.get() == Access::Random || ra.ra_pages == 0 {
+        if mapping.access.get() == MmapAdvice::Random || ra.ra_pages == 0 {
             return false;
         }
-        if mapping.access.get() == Access::Sequential {
+        if mapping.access.get() == MmapAdvice::Sequential {
             self.page_cache_sync_ra(file, index, ra.ra_pages as u64, mapping.origin())
                 .await;
             return true;
@@ -401,12 +399,12 @@ impl<H: Host> Vfs<H> {
         true
     }
 
-    /// A fault found a page: one miss less, and the next window if it has the
-    /// mark. Whether the mapping was let go of.
+    /// Reads the next window if a fault's page has the readahead mark. Whether `mmap_lock`
+    /// was dropped.
     async fn do_async_mmap_readahead(&self, mapping: &Mapping, folio: FolioId) -> bool {
         let file = &mapping.file;
         let mut ra = file.ra.get();
-        if mapping.access.get() == Access::Random || ra.ra_pages == 0 {
+        if mapping.access.get() == MmapAdvice::Random || ra.ra_pages == 0 {
             return false;
         }
         ra.mmap_miss = ra.mmap_miss.saturating_sub(1);

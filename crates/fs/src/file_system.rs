@@ -1,4 +1,4 @@
-//! What every file system does: names, inodes and where their blocks are.
+//! The interface of a file system: names, inodes and block maps.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,20 +6,20 @@ use std::time::{Duration, SystemTime};
 
 use crate::error::FsError;
 
-/// Names an inode on its file system.
+/// The number of an inode on its file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ino(pub u64);
 
-/// A point in time, counted from 1970 on.
+/// A point in time since the beginning of 1970 in UTC (`struct timespec64`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Timestamp {
     /// Whole seconds.
     pub seconds: i64,
-    /// What is beyond them, in nanoseconds.
+    /// The rest, in nanoseconds.
     pub nanoseconds: u32,
 }
 
-/// A point in time in UTC, by the Gregorian calendar.
+/// A date of the Gregorian calendar with its time in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Civil {
     /// The year.
@@ -35,7 +35,7 @@ pub struct Civil {
 const DAY_SECONDS: i64 = 86400;
 
 impl Civil {
-    /// Seconds from 1970 on, by Hinnant's `days_from_civil`.
+    /// Seconds since the beginning of 1970, by Hinnant's `days_from_civil`.
     pub const fn seconds(self) -> i64 {
         let year = if self.month <= 2 {
             self.year - 1
@@ -108,11 +108,11 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// Who calls, and when: new inodes take owner and time from it, the allocator its
-/// place and its rights.
+/// The caller of a file system, and the time of the call. New inodes get owner and times
+/// from it; the block allocator uses its process and its rights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Caller {
-    /// The process: ext2 spreads processes over a block group by it.
+    /// The process, by which ext2 spreads new files over a block group.
     pub pid: u32,
     /// The user; 0 may use reserved blocks.
     pub uid: u32,
@@ -135,16 +135,16 @@ pub enum FileKind {
     Special,
 }
 
-/// What `stat` tells of an inode.
+/// The attributes of an inode (`struct kstat`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
     /// Its number.
     pub ino: Ino,
-    /// What it is.
+    /// Its kind.
     pub kind: FileKind,
-    /// Kind and permissions as `st_mode` has them.
+    /// Kind and permissions (`st_mode`).
     pub mode: u16,
-    /// Names that it has.
+    /// Hard links, which are its names (`st_nlink`).
     pub links: u32,
     /// Owner.
     pub uid: u32,
@@ -152,7 +152,7 @@ pub struct Attributes {
     pub gid: u32,
     /// Length in bytes.
     pub size_bytes: u64,
-    /// What it occupies on the device, in sectors of 512 bytes.
+    /// Allocated sectors of 512 bytes (`st_blocks`).
     pub sectors: u64,
     /// Last read.
     pub accessed: Timestamp,
@@ -162,7 +162,7 @@ pub struct Attributes {
     pub changed: Timestamp,
 }
 
-/// What a new inode is.
+/// An inode to be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewInode<'a> {
     /// An empty regular file with these permissions.
@@ -186,61 +186,61 @@ pub struct Change {
     pub modified: Option<Timestamp>,
 }
 
-/// A name in a directory.
+/// A name in a directory (`struct linux_dirent64`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirEntry {
     /// The name, in the bytes that a program sees.
     pub name: Vec<u8>,
-    /// What it names.
+    /// The inode that it names.
     pub ino: Ino,
-    /// What that is, where the directory says so.
+    /// The inode's kind, if the directory holds it.
     pub kind: Option<FileKind>,
 }
 
-/// Where blocks of a file are.
+/// Where blocks of a file are on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockMap {
-    /// The first one's block of the device; `None` in a hole.
+    /// The device's block that holds the first of them; `None` in a hole.
     pub block: Option<u64>,
-    /// How many blocks from there follow each other, or are holes: at least one.
+    /// How many blocks follow each other there, or in the hole: at least one.
     pub blocks: u64,
-    /// Whether they were allocated by this call: their old contents are not the file's.
+    /// Whether this call allocated them, so that what they hold is not the file's.
     pub is_new: bool,
-    /// Whether the next block's place needs a further block to be read, so that a bio
-    /// should not wait for it (`BH_Boundary`).
+    /// The place of the next block is in a block that must be read first, so a bio should
+    /// be sent before that (`BH_Boundary`).
     pub boundary: bool,
 }
 
 /// How full a file system is (`statfs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// The kind's name, as `mount -t` takes it.
+    /// The name of its kind (`mount -t`).
     pub kind: &'static str,
     /// The unit of allocation, in bytes.
     pub block_bytes: u32,
-    /// Blocks that files could have.
+    /// Blocks for files.
     pub blocks: u64,
-    /// Those of them that are free.
+    /// Free blocks.
     pub blocks_free: u64,
-    /// Those of the free ones that are not reserved.
+    /// Free blocks that are not reserved for root.
     pub blocks_available: u64,
-    /// Inodes; 0 where they are not counted.
+    /// Inodes; 0 if the kind has no fixed number of them.
     pub inodes: u64,
     /// Free inodes.
     pub inodes_free: u64,
 }
 
-/// Symbolic links on the way of one path at most (`MAXSYMLINKS`).
+/// Symbolic links that one path may follow (`MAXSYMLINKS`).
 pub(crate) const SYMLINKS_MAX: u32 = 40;
 
-/// The names of a path, but those that stand for the directory itself.
+/// The names of a path, without empty ones and `.`.
 pub(crate) fn names_of(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
     let names = path.split(|&byte| byte == b'/');
     names.filter(|name| !name.is_empty() && *name != b".")
 }
 
-/// Refuses that a directory takes the name of something else, or something else that
-/// of a directory (`may_delete`).
+/// Checks that a rename replaces a directory by a directory, and other files by other
+/// files (`may_delete`).
 pub(crate) fn may_replace(is_dir: bool, replaced_is_dir: bool) -> Result<(), FsError> {
     match (is_dir, replaced_is_dir) {
         (true, false) => Err(FsError::NotDirectory),
@@ -251,44 +251,44 @@ pub(crate) fn may_replace(is_dir: bool, replaced_is_dir: bool) -> Result<(), FsE
 
 /// A file system on a block device.
 ///
-/// It keeps the inodes that it was asked for in memory until [`FileSystem::evict`],
-/// and their changes until [`FileSystem::write_inode`]. It does not lock: as in Linux
-/// the caller holds an inode's lock while it or names in it are changed, one lock
-/// over all renames, and lets one task at a time map blocks of one file to be
-/// written. Calls for different inodes may interleave at any wait.
+/// It keeps inodes in memory until [`FileSystem::evict`], and their changes until
+/// [`FileSystem::write_inode`]. It does not lock. As in Linux, the caller holds an inode's
+/// lock while the inode or names in it are changed, holds one lock for all renames, and
+/// lets only one task at a time allocate blocks of a file. Calls for different inodes may
+/// interleave at every `await`.
 pub trait FileSystem {
     /// The root directory.
     fn root(&self) -> Ino;
 
-    /// The unit in which files are mapped, in bytes.
+    /// The block size of [`FileSystem::map`], in bytes.
     fn block_bytes(&self) -> u32;
 
-    /// The longest that a file can be, in bytes.
+    /// The length of the longest file, in bytes (`s_maxbytes`).
     fn file_bytes_max(&self) -> u64;
 
-    /// Whether a file can have holes. Where it cannot, a write behind the end first
-    /// fills what is between with zeroes (`cont_write_begin`).
+    /// Whether a file can have holes. If not, a write after the end fills the gap with
+    /// zeroes first (`cont_write_begin`).
     fn has_holes(&self) -> bool;
 
-    /// What two names of the same directory entry have in common: the key of a cache
-    /// of names (`d_hash`, `d_compare`).
+    /// The key of a name in the dentry cache; names that are the same to the file system
+    /// have the same key (`d_hash`, `d_compare`).
     fn name_key<'a>(&self, name: &'a [u8]) -> Cow<'a, [u8]>;
 
-    /// What a name in a directory stands for.
+    /// The inode of a name in a directory, if there is one.
     ///
     /// # Errors
-    /// A name that there cannot be, and as every call here that waits:
-    /// [`FsError::Corrupt`] and [`FsError::Device`].
+    /// [`FsError::NameTooLong`], and [`FsError::Corrupt`] and [`FsError::Device`] as from
+    /// every `async` call here.
     fn lookup(&self, dir: Ino, name: &[u8]) -> impl Future<Output = Result<Option<Ino>, FsError>>;
 
-    /// Attributes of an inode, which is read where it is not in memory (`iget`).
+    /// Attributes of an inode, which is read if it is not in memory (`iget`).
     ///
     /// # Errors
-    /// [`FsError::NoEntry`] for one that is not in use.
+    /// [`FsError::NoEntry`] for an inode that is not in use.
     fn attributes(&self, ino: Ino) -> impl Future<Output = Result<Attributes, FsError>>;
 
-    /// The names of a directory from `cursor` on, which is 0 or was returned: some of
-    /// them are appended to `entries`. Returns where to go on, `None` at the end.
+    /// Appends some of a directory's names to `entries`, from `cursor` on. Returns the
+    /// cursor of the next call, `None` at the end; that of the first call is 0.
     ///
     /// # Errors
     /// [`FsError::NotDirectory`].
@@ -299,11 +299,12 @@ pub trait FileSystem {
         entries: &mut Vec<DirEntry>,
     ) -> impl Future<Output = Result<Option<u64>, FsError>>;
 
-    /// A new inode with its name.
+    /// Creates an inode with a name.
     ///
     /// # Errors
     /// [`FsError::Exists`], [`FsError::NoSpace`], [`FsError::NotSupported`],
-    /// [`FsError::TooManyLinks`] for a directory, and those of names.
+    /// [`FsError::TooManyLinks`] for a directory, [`FsError::BadName`],
+    /// [`FsError::NameTooLong`].
     fn create(
         &self,
         dir: Ino,
@@ -312,7 +313,7 @@ pub trait FileSystem {
         caller: &Caller,
     ) -> impl Future<Output = Result<Ino, FsError>>;
 
-    /// A further name of an inode.
+    /// Adds a hard link to an inode.
     ///
     /// # Errors
     /// Those of [`FileSystem::create`]; [`FsError::NotSupported`] for directories.
@@ -324,8 +325,8 @@ pub trait FileSystem {
         caller: &Caller,
     ) -> impl Future<Output = Result<(), FsError>>;
 
-    /// Removes a name of something that is no directory. The inode loses a link and
-    /// stays until [`FileSystem::evict`].
+    /// Removes a name that is not a directory's. The inode loses a link and stays in
+    /// memory until [`FileSystem::evict`].
     ///
     /// # Errors
     /// [`FsError::NoEntry`], [`FsError::IsDirectory`].
@@ -336,7 +337,7 @@ pub trait FileSystem {
         caller: &Caller,
     ) -> impl Future<Output = Result<Ino, FsError>>;
 
-    /// Removes an empty directory, which stays until [`FileSystem::evict`].
+    /// Removes an empty directory, which stays in memory until [`FileSystem::evict`].
     ///
     /// # Errors
     /// [`FsError::NoEntry`], [`FsError::NotDirectory`], [`FsError::NotEmpty`].
@@ -347,8 +348,8 @@ pub trait FileSystem {
         caller: &Caller,
     ) -> impl Future<Output = Result<Ino, FsError>>;
 
-    /// Moves a name. Returns the inode that had the new name and lost it, if there was
-    /// one. The caller has seen to it that no directory moves into itself.
+    /// Renames. Returns the inode that had the new name before, if there was one. The
+    /// caller makes sure that no directory moves into itself.
     ///
     /// # Errors
     /// Those of [`FileSystem::create`] and [`FileSystem::unlink`].
@@ -359,14 +360,14 @@ pub trait FileSystem {
         caller: &Caller,
     ) -> impl Future<Output = Result<Option<Ino>, FsError>>;
 
-    /// Where a symbolic link leads.
+    /// The target of a symbolic link.
     ///
     /// # Errors
     /// [`FsError::BadCall`] for other files.
     fn read_link(&self, ino: Ino) -> impl Future<Output = Result<Vec<u8>, FsError>>;
 
-    /// Where up to `blocks` blocks of a file from `block` on are (`get_block`). With
-    /// `create`, holes get blocks, as many as can be had at once.
+    /// Maps up to `blocks` blocks of a file from `block` on (`get_block`). With `create`,
+    /// blocks of a hole are allocated, as many as follow each other.
     ///
     /// # Errors
     /// [`FsError::NoSpace`], [`FsError::TooBig`].
@@ -378,11 +379,11 @@ pub trait FileSystem {
         create: Option<&Caller>,
     ) -> impl Future<Output = Result<BlockMap, FsError>>;
 
-    /// The file is this long now, because blocks of it were written (`i_size_write`).
+    /// Sets a file's length after its blocks were written (`i_size_write`).
     fn set_size(&self, ino: Ino, size_bytes: u64, now: Timestamp);
 
-    /// Cuts a file, or makes it longer by a hole where the file system has holes. What
-    /// the last block holds behind the new end is for the caller to zero.
+    /// Sets a file's length; a file that becomes longer gets a hole, if the kind has holes.
+    /// The caller zeroes the last block after the new end.
     ///
     /// # Errors
     /// [`FsError::TooBig`], [`FsError::NoSpace`].
@@ -393,39 +394,40 @@ pub trait FileSystem {
         caller: &Caller,
     ) -> impl Future<Output = Result<(), FsError>>;
 
-    /// Changes attributes (`setattr`, `utimes`, and times of access).
+    /// Changes attributes (`setattr`, and the access time).
     ///
     /// # Errors
     /// Those of [`FileSystem::attributes`].
     fn change(&self, ino: Ino, change: &Change) -> impl Future<Output = Result<(), FsError>>;
 
-    /// The last program that could write to the file has closed it: blocks that were
-    /// set aside for it are so no longer.
+    /// The last writer has closed the file: its reserved blocks are given back
+    /// (`ext2_release_file`).
     fn release(&self, ino: Ino);
 
-    /// The inode leaves memory; without a link, it is deleted.
+    /// Drops an inode from memory, and deletes it if it has no link (`evict_inode`).
     ///
     /// # Errors
     /// Those of [`FileSystem::truncate`].
     fn evict(&self, ino: Ino, now: Timestamp) -> impl Future<Output = Result<(), FsError>>;
 
-    /// Whether the inode has changes that are in memory alone.
+    /// Whether an inode in memory has changes that its block does not have.
     fn is_dirty(&self, ino: Ino) -> bool;
 
-    /// Puts an inode's changes into its block, which becomes dirty; if `wait`, that is
-    /// written.
+    /// Puts an inode's changes into its block, which becomes dirty. If `wait`, the block is
+    /// written as well.
     ///
     /// # Errors
     /// [`FsError::Corrupt`] and [`FsError::Device`].
     fn write_inode(&self, ino: Ino, wait: bool) -> impl Future<Output = Result<(), FsError>>;
 
-    /// Writes the blocks that are needed to find a file's data, and waits for that.
+    /// Writes the blocks that map a file's data, and waits (`sync_mapping_buffers`).
     ///
     /// # Errors
     /// [`FsError::Device`].
     fn sync_buffers(&self, ino: Ino) -> impl Future<Output = Result<(), FsError>>;
 
-    /// Puts all that is in memory alone into dirty blocks: inodes and counters.
+    /// Puts all inodes and counters that changed in memory into their blocks, which become
+    /// dirty (`sync_fs`).
     ///
     /// # Errors
     /// [`FsError::Corrupt`] and [`FsError::Device`].

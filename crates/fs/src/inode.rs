@@ -1,14 +1,14 @@
-//! Files, open files and what is known of their device.
+//! Files and open files as the page cache sees them.
 
 use std::cell::Cell;
 
 use crate::PAGE_BYTES;
 
-/// Names a file, or a block device that is read as one.
+/// Identifies a file, or a block device, in the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct InodeId(pub u32);
 
-/// What of a block device readahead has to know (`struct backing_dev_info`).
+/// The limits of a block device that readahead keeps to (`struct backing_dev_info`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackingDevice {
     /// The largest window, in pages: `read_ahead_kb`.
@@ -17,36 +17,35 @@ pub struct BackingDevice {
     pub io_pages: u32,
 }
 
-/// How a file system reads the pages that readahead gives it.
+/// How a file system makes bios of the pages that it reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadPath {
-    /// Block by block, one bio as long as blocks follow each other
-    /// (`fs/mpage.c`, and ext4's copy of it).
+    /// Page by page, each mapped block by block (`fs/mpage.c`, and ext4's copy of it).
     Mpage,
     /// Extent by extent (`fs/iomap/buffered-io.c`).
     Iomap,
 }
 
-/// A file's part in the page cache.
+/// What the page cache knows of a file.
 #[derive(Clone, Copy, Debug)]
 pub struct Inode {
     /// Its length in bytes.
     pub size_bytes: u64,
-    /// The unit in which its device is allotted, in bytes.
+    /// The block size of its file system, in bytes.
     pub block_bytes: u64,
     /// Whether folios may have more than one page.
     pub large_folios: bool,
     /// How its pages are read.
     pub read_path: ReadPath,
-    /// Whether it is the block device itself: it cannot grow, and calls are cut at
-    /// its end before readahead sees them.
+    /// Whether it is a block device: it cannot grow, and reads are cut at its end before
+    /// readahead sees them.
     pub is_device: bool,
     /// Its device.
     pub device: BackingDevice,
 }
 
 impl Inode {
-    /// The blocks of a page that hold the bytes from `first` up to `end`, a bit each.
+    /// The blocks of one page that hold the bytes from `first` up to `end`, a bit each.
     pub(crate) fn blocks(&self, first: u64, end: u64) -> u8 {
         let page = first / PAGE_BYTES * PAGE_BYTES;
         let block = |byte: u64| (byte - page) / self.block_bytes;
@@ -54,32 +53,32 @@ impl Inode {
     }
 }
 
-/// Where some bytes of a file are.
+/// Where bytes of a file are on its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// The first sector on the device; `None` in a hole.
     pub sector: Option<u64>,
-    /// How many bytes from the one asked for lie there, one after the other.
+    /// How many bytes, from the one asked for, follow each other there.
     pub bytes: u64,
-    /// Where the file goes on is not known without reading another block, so that a bio
-    /// should not wait for it (`BH_Boundary`).
+    /// The place of the next byte is in a block that must be read first, so a bio should
+    /// be sent before that (`BH_Boundary`).
     pub boundary: bool,
 }
 
 /// A file's readahead state (`struct file_ra_state`); sizes are in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RaState {
-    /// Where the window begins.
+    /// The window's first page.
     pub start: u64,
-    /// How long it is.
+    /// The window's length.
     pub size: u32,
-    /// How much of it lies behind the mark.
+    /// The part of the window from the readahead mark on.
     pub async_size: u32,
     /// The largest window: `read_ahead_kb`, as advised for this file.
     pub ra_pages: u32,
-    /// Faults that found no page, less those that did.
+    /// Page faults that missed the cache, less those that hit it.
     pub mmap_miss: u32,
-    /// The byte behind the last read; -1 before the first.
+    /// The byte after the last read; -1 before the first.
     pub prev_pos: i64,
 }
 
@@ -96,19 +95,20 @@ impl RaState {
     }
 }
 
-/// An open file: its readahead state, and what was advised of it.
+/// An open file: its readahead state, and the advice given for it (`struct file`).
 #[derive(Debug)]
 pub struct File {
-    /// What is open.
+    /// The inode that is open.
     pub inode: InodeId,
     pub(crate) ra: Cell<RaState>,
+    /// `POSIX_FADV_RANDOM` holds: nothing is read ahead (`FMODE_RANDOM`).
     pub(crate) random: Cell<bool>,
-    /// Failed writes of the file that this user of it was told of.
+    /// Failed writes of the file that were reported to this open file (`f_wb_err`).
     pub(crate) write_errors_seen: Cell<u32>,
 }
 
 impl File {
-    /// An open file that nothing was read of.
+    /// A file that was just opened.
     pub fn new(inode: InodeId, device: &BackingDevice) -> File {
         File {
             inode,
@@ -116,10 +116,5 @@ impl File {
             random: Cell::new(false),
             write_errors_seen: Cell::new(0),
         }
-    }
-
-    /// Its readahead state.
-    pub fn readahead_state(&self) -> RaState {
-        self.ra.get()
     }
 }

@@ -1,25 +1,25 @@
-//! What is said of a file's use (`posix_fadvise`, `readahead(2)`), and pages that
-//! are dropped (`mm/fadvise.c`, `mm/truncate.c`).
+//! Advice on a file's use (`posix_fadvise`, `readahead(2)`), and dropping cached pages
+//! (`mm/fadvise.c`, `mm/truncate.c`).
 
 use crate::PAGE_BYTES;
 use crate::inode::{File, InodeId};
 use crate::page_cache::{FolioId, flag};
 use crate::vfs::{Host, Vfs};
 
-/// How a file will be used.
+/// The advice of `posix_fadvise`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
-    /// No special way.
+    /// No advice: the default (`POSIX_FADV_NORMAL`).
     Normal,
-    /// In no order.
+    /// Read in no order (`POSIX_FADV_RANDOM`).
     Random,
-    /// In order.
+    /// Read in order (`POSIX_FADV_SEQUENTIAL`).
     Sequential,
-    /// Soon.
+    /// Needed soon (`POSIX_FADV_WILLNEED`).
     WillNeed,
-    /// Not soon again.
+    /// Not needed soon again (`POSIX_FADV_DONTNEED`).
     DontNeed,
-    /// Once.
+    /// Used once (`POSIX_FADV_NOREUSE`).
     NoReuse,
 }
 
@@ -54,8 +54,8 @@ impl<H: Host> Vfs<H> {
         file.ra.set(ra);
     }
 
-    /// Drops the pages that lie wholly in a range; the last page of the file counts
-    /// as whole. Dirty ones begin to be written and stay.
+    /// Drops the pages that lie wholly in a range; the last page of the file counts as
+    /// whole. Write-back of dirty pages is started, and they stay.
     async fn drop_range(&self, inode: InodeId, offset: u64, last_byte: u64) {
         self.write_range(inode, offset, last_byte, false).await;
         let first = offset.div_ceil(PAGE_BYTES);
@@ -70,9 +70,9 @@ impl<H: Host> Vfs<H> {
         self.invalidate_mapping_pages(inode, first, last);
     }
 
-    /// Drops the pages of a file that can be dropped without loss: not those that
-    /// are dirty, being written, locked or mapped.
-    pub fn invalidate_mapping_pages(&self, inode: InodeId, first: u64, last: u64) {
+    /// Drops the clean pages of a range; pages that are dirty, under write-back, locked or
+    /// mapped stay.
+    pub(crate) fn invalidate_mapping_pages(&self, inode: InodeId, first: u64, last: u64) {
         let mut index = first;
         while let Some(folio) = self.next_folio(inode, index, last) {
             index = self.cache.borrow().next_index(folio);
@@ -92,14 +92,13 @@ impl<H: Host> Vfs<H> {
         !cache.has(folio, flag::LOCKED | flag::DIRTY | flag::WRITEBACK) && !cache.mapped(folio)
     }
 
-    /// `BLKFLSBUF`, and the last close of a block device: all is written and
-    /// dropped.
+    /// Writes and drops all pages of a block device: `BLKFLSBUF`, and its last close.
     pub async fn flush_buffers(&self, inode: InodeId) {
         self.write_range(inode, 0, u64::MAX / 2, true).await;
         self.invalidate_mapping_pages(inode, 0, u64::MAX);
     }
 
-    /// Drops every page of a range, also mapped ones
+    /// Drops every page of a range, mapped ones as well
     /// (`invalidate_inode_pages2_range`).
     pub(crate) async fn invalidate_pages2(&self, inode: InodeId, first: u64, last: u64) {
         let mut index = first;

@@ -1,11 +1,10 @@
-//! What stands above the block layer, as Linux 6.12 does it: the page cache,
-//! readahead, buffered reads, page faults of mapped files, direct I/O, write-back and
-//! reclaim.
+//! What stands above the block layer, as in Linux 6.12: file systems and their names,
+//! the page cache, readahead, buffered reads, page faults of mapped files, direct I/O,
+//! write-back and reclaim.
 //!
-//! Nothing here has a clock, a thread or a drive. An operation is an `async`
-//! function of [`Vfs`]; it waits for pages to be unlocked and for bios to end,
-//! and whoever polls it decides how time passes. The [`Host`] takes bios and
-//! tells where a file's bytes are on its device.
+//! Nothing here has a clock, a thread or a drive. An operation is an `async` function
+//! that waits for pages to be unlocked and for bios to end; its caller polls it and
+//! decides how time passes. The [`Host`] takes bios and maps files to their device.
 
 mod bio;
 mod buffer;
@@ -39,18 +38,18 @@ pub use direct::DirectCall;
 pub use error::FsError;
 pub use event::Event;
 pub use ext2::{Ext2, Ext2Layout, Ext2Options};
-pub use fault::{Access, Mapping};
+pub use fault::{Mapping, MmapAdvice};
 pub use file_system::{
     Attributes, BlockMap, Caller, Change, Civil, DirEntry, FileKind, FileSystem, Ino, NewInode,
     Timestamp, Usage,
 };
-pub use image::{Image, Run, SparseDisk, Storage, Volume, at_once};
+pub use image::{FileExtent, Image, SparseDisk, Storage, Volume, at_once};
 pub use inode::{BackingDevice, Extent, File, Inode, InodeId, RaState, ReadPath};
 pub use invalidate::Advice;
 pub use mounted::{MountOptions, Mounted};
 pub use reclaim::{LruStatistics, Memory, Policy, Watermarks};
 pub use vfat::{Charset, FatWidth, ShortNames, Vfat, VfatLayout, VfatOptions};
-pub use vfs::{DentryCounts, Host, MountedOn, Namespace, OpenFile, OpenFlags, Place, Vfs};
+pub use vfs::{DentryCounts, Host, MountDevice, Namespace, OpenFile, OpenFlags, Place, Vfs};
 
 /// Bytes of a page.
 pub const PAGE_BYTES: u64 = 4096;

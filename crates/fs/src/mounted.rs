@@ -1,4 +1,4 @@
-//! A file system of whatever kind a device has.
+//! A mounted file system of any kind.
 
 use std::borrow::Cow;
 
@@ -10,16 +10,16 @@ use crate::file_system::{
 };
 use crate::vfat::{Vfat, VfatOptions};
 
-/// How file systems are mounted.
+/// Mount options of all kinds of file systems.
 #[derive(Clone, Debug, Default)]
 pub struct MountOptions {
-    /// What holds for ext2.
+    /// Options of ext2.
     pub ext2: Ext2Options,
-    /// What holds for VFAT.
+    /// Options of VFAT.
     pub vfat: VfatOptions,
 }
 
-/// A file system of a kind that was found on its device.
+/// A file system, of the kind that its device holds.
 #[derive(Debug)]
 pub enum Mounted<D> {
     /// ext2.
@@ -28,7 +28,7 @@ pub enum Mounted<D> {
     Vfat(Vfat<D>),
 }
 
-/// The same call of whichever it is.
+/// Makes the same call on whichever kind it is.
 macro_rules! either {
     ($self:ident, $fs:ident => $call:expr) => {
         match $self {
@@ -39,10 +39,10 @@ macro_rules! either {
 }
 
 impl<D: Buffers> Mounted<D> {
-    /// Finds out what a device has by its magic numbers, and opens it.
+    /// Opens the file system that a device holds, by its magic number.
     ///
     /// # Errors
-    /// [`FsError::Corrupt`] where there is neither, or a broken one.
+    /// [`FsError::Corrupt`] where the device holds neither kind, or a broken one.
     pub async fn open(device: D, options: &MountOptions) -> Result<Mounted<D>, FsError> {
         if is_ext2(&device).await? {
             return Ok(Mounted::Ext2(Ext2::open(device, options.ext2).await?));
@@ -52,14 +52,14 @@ impl<D: Buffers> Mounted<D> {
         ))
     }
 
-    /// Says on its device that it is mounted to be written, where that is told there.
+    /// Marks an ext2 as mounted for writing.
     pub fn mount(&self, now: Timestamp) {
         if let Mounted::Ext2(fs) = self {
             fs.mount(now);
         }
     }
 
-    /// Says there that nothing is missing on the device, after [`FileSystem::sync`].
+    /// Marks an ext2 as cleanly unmounted; [`FileSystem::sync`] comes before.
     pub fn unmount(&self) {
         if let Mounted::Ext2(fs) = self {
             fs.unmount();

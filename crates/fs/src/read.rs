@@ -4,22 +4,19 @@ use crate::PAGE_BYTES;
 use crate::error::FsError;
 use crate::event::Event;
 use crate::inode::{File, InodeId};
-use crate::page_cache::{FolioId, flag};
+use crate::page_cache::{FOLIO_BATCH, FolioId, flag};
 use crate::reclaim::Origin;
 use crate::vfs::{Host, Vfs};
 
-/// Folios that one round of a read takes (`PAGEVEC_SIZE`).
-const BATCH: usize = 31;
-
-/// The folios of a round.
-struct Batch {
-    folios: [Option<FolioId>; BATCH],
+/// The folios that a read copies from before it looks for more (`struct folio_batch`).
+struct FolioBatch {
+    folios: [Option<FolioId>; FOLIO_BATCH],
     len: usize,
 }
 
-impl Batch {
-    const EMPTY: Batch = Batch {
-        folios: [None; BATCH],
+impl FolioBatch {
+    const EMPTY: FolioBatch = FolioBatch {
+        folios: [None; FOLIO_BATCH],
         len: 0,
     };
 
@@ -27,27 +24,27 @@ impl Batch {
         self.folios[..self.len].last().copied().flatten()
     }
 
-    /// Adds a folio; whether there is room for another.
+    /// Adds a folio. Whether there is room for another.
     fn push(&mut self, folio: FolioId) -> bool {
         self.folios[self.len] = Some(folio);
         self.len += 1;
-        self.len < BATCH
+        self.len < FOLIO_BATCH
     }
 }
 
-/// What became of a round.
-enum Round {
-    /// Its pages can be copied.
-    Got,
-    /// It has to look again.
-    Again,
-    /// The page that it begins with cannot be read.
+/// The result of looking for a batch of folios.
+enum Lookup {
+    /// The batch can be copied from.
+    Found,
+    /// The lookup must be repeated.
+    Retry,
+    /// The first page cannot be read.
     Failed,
 }
 
 impl<H: Host> Vfs<H> {
-    /// Reads `bytes` from `pos` on into the page cache and out of it. Returns how
-    /// many there were before the end of the file.
+    /// Reads `bytes` from `pos` on through the page cache. Returns the number of bytes
+    /// read.
     ///
     /// # Errors
     /// [`FsError::Device`] where the first page cannot be read.
@@ -55,8 +52,8 @@ impl<H: Host> Vfs<H> {
         self.read_into(file, pos, bytes, u64::MAX).await
     }
 
-    /// Reads within one page that is cached, as [`Vfs::read`] does, without anything to
-    /// wait for. `None` where it is not: nothing has been done then.
+    /// Reads as [`Vfs::read`] does if that needs no wait: inside one cached page.
+    /// Otherwise does nothing and returns `None`.
     pub fn read_cached(&self, file: &File, pos: u64, bytes: u64) -> Option<u64> {
         let index = pos / PAGE_BYTES;
         let folio = {
@@ -81,8 +78,8 @@ impl<H: Host> Vfs<H> {
         Some(bytes)
     }
 
-    /// Reads into a buffer of which only `buffer_bytes` are in the program's memory: the
-    /// call asks for more, but ends there (`EFAULT`).
+    /// Reads into a buffer of which only the first `buffer_bytes` are valid memory: the
+    /// copy ends there, while readahead works with all `bytes`.
     ///
     /// # Errors
     /// As [`Vfs::read`].
@@ -99,20 +96,19 @@ impl<H: Host> Vfs<H> {
             left = left.min(size.saturating_sub(pos));
         }
         let mut at = pos;
-        // -1 before the first read.
         let mut last_pos = file.ra.get().prev_pos;
         let mut moved = false;
         let mut got = Ok(());
         let buffer_end = pos.saturating_add(buffer_bytes);
         while left > 0 && at < size.min(buffer_end) {
-            let mut batch = Batch::EMPTY;
+            let mut batch = FolioBatch::EMPTY;
             got = self.filemap_get_pages(file, at, left, &mut batch).await;
             if got.is_err() {
                 break;
             }
             let end = size.min(at + left);
             for (n, folio) in batch.folios.iter().take(batch.len).flatten().enumerate() {
-                // Reads that follow each other inside a folio use it once.
+                // Several reads in a row inside one folio count as one access.
                 if n > 0 || !self.is_in_folio(*folio, at, last_pos - 1) {
                     self.mark_accessed(*folio);
                 }
@@ -137,40 +133,41 @@ impl<H: Host> Vfs<H> {
         got.map(|()| 0)
     }
 
-    /// A read copies from so many pages of a folio.
+    /// Counts pages of a folio that a read copies from.
     fn count_read(&self, folio: FolioId, pages: u64) {
         let mut counts = self.counts.borrow_mut();
         counts.read += pages;
         let mut cache = self.cache.borrow_mut();
-        if cache.has(folio, flag::AHEAD) {
-            cache.clear(folio, flag::AHEAD);
+        if cache.has(folio, flag::UNUSED_READAHEAD) {
+            cache.clear(folio, flag::UNUSED_READAHEAD);
             counts.readahead_used += 1 << cache.order(folio);
         }
     }
 
-    /// Whether two bytes lie in one folio of this folio's size (`pos_same_folio`).
+    /// Whether two bytes of a file lie in one folio of this folio's size
+    /// (`pos_same_folio`).
     fn is_in_folio(&self, folio: FolioId, a: u64, b: i64) -> bool {
         let shift = PAGE_BYTES.ilog2() + self.cache.borrow().order(folio);
         a.cast_signed() >> shift == b >> shift
     }
 
-    /// Has the next pages of a read that are there without waiting, or the one
-    /// that had to be waited for.
+    /// Fills `batch` with the next folios of a read: those that need no wait, or one after
+    /// waiting for it.
     async fn filemap_get_pages(
         &self,
         file: &File,
         pos: u64,
         bytes: u64,
-        batch: &mut Batch,
+        batch: &mut FolioBatch,
     ) -> Result<(), FsError> {
         let index = pos / PAGE_BYTES;
         let last_index = (pos + bytes).div_ceil(PAGE_BYTES);
         loop {
             batch.len = 0;
             match self.try_get_pages(file, index, last_index, batch).await {
-                Round::Got => return Ok(()),
-                Round::Failed => return Err(FsError::Device),
-                Round::Again => {}
+                Lookup::Found => return Ok(()),
+                Lookup::Failed => return Err(FsError::Device),
+                Lookup::Retry => {}
             }
         }
     }
@@ -180,8 +177,8 @@ impl<H: Host> Vfs<H> {
         file: &File,
         index: u64,
         last_index: u64,
-        batch: &mut Batch,
-    ) -> Round {
+        batch: &mut FolioBatch,
+    ) -> Lookup {
         let inode = file.inode;
         self.filemap_get_read_batch(inode, index, last_index - 1, batch);
         if batch.len == 0 {
@@ -199,10 +196,10 @@ impl<H: Host> Vfs<H> {
         }
         if !self.cache.borrow().has(folio, flag::UPTODATE) {
             let update = self.filemap_update_page(folio).await;
-            if !matches!(update, Round::Got) {
-                // Those before it are read first, where there are any.
+            if !matches!(update, Lookup::Found) {
+                // The folios before it, if any, are copied first.
                 batch.len -= 1;
-                return if batch.len > 0 { Round::Got } else { update };
+                return if batch.len > 0 { Lookup::Found } else { update };
             }
         }
         let last = last_index - 1;
@@ -211,12 +208,18 @@ impl<H: Host> Vfs<H> {
             first: index,
             last,
         });
-        Round::Got
+        Lookup::Found
     }
 
-    /// Cached folios from `index` on, up to the first hole and up to one that ends
-    /// the round: one that is not uptodate or has the mark.
-    fn filemap_get_read_batch(&self, inode: InodeId, index: u64, last: u64, batch: &mut Batch) {
+    /// Adds cached folios from `index` on, up to the first missing one, and up to one that
+    /// is not uptodate or has the readahead mark.
+    fn filemap_get_read_batch(
+        &self,
+        inode: InodeId,
+        index: u64,
+        last: u64,
+        batch: &mut FolioBatch,
+    ) {
         let cache = self.cache.borrow();
         let mut index = index;
         while index <= last {
@@ -233,28 +236,32 @@ impl<H: Host> Vfs<H> {
         }
     }
 
-    /// A page that readahead left out is read alone.
-    async fn filemap_create_folio(&self, inode: InodeId, index: u64, batch: &mut Batch) -> Round {
+    /// Adds and reads a single page that readahead left out.
+    async fn filemap_create_folio(
+        &self,
+        inode: InodeId,
+        index: u64,
+        batch: &mut FolioBatch,
+    ) -> Lookup {
         let Some(folio) = self.add_folio(inode, index, 0, Origin::Read) else {
-            return Round::Again;
+            return Lookup::Retry;
         };
         self.counts.borrow_mut().missed += 1;
         self.read_folio(folio).await;
         self.wait_until_clear(folio, flag::LOCKED).await;
         if !self.cache.borrow().has(folio, flag::UPTODATE) {
-            return Round::Failed;
+            return Lookup::Failed;
         }
         batch.push(folio);
-        Round::Got
+        Lookup::Found
     }
 
-    /// Waits for a folio, or reads it; this read may take it at once only where it is
-    /// the one that did so.
-    async fn filemap_update_page(&self, folio: FolioId) -> Round {
+    /// Reads a folio, or waits for whoever does; in that case the lookup is repeated.
+    async fn filemap_update_page(&self, folio: FolioId) -> Lookup {
         self.counts.borrow_mut().missed += 1;
         if self.cache.borrow().has(folio, flag::LOCKED) {
             self.wait_until_clear(folio, flag::LOCKED).await;
-            return Round::Again;
+            return Lookup::Retry;
         }
         if !self.cache.borrow().has(folio, flag::UPTODATE) {
             self.cache.borrow_mut().set(folio, flag::LOCKED);
@@ -262,8 +269,8 @@ impl<H: Host> Vfs<H> {
             self.wait_until_clear(folio, flag::LOCKED).await;
         }
         match self.cache.borrow().has(folio, flag::UPTODATE) {
-            true => Round::Got,
-            false => Round::Failed,
+            true => Lookup::Found,
+            false => Lookup::Failed,
         }
     }
 }

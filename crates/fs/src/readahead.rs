@@ -1,8 +1,8 @@
-//! Readahead: how much is read before it is asked for.
+//! Readahead: how many pages are read before they are asked for.
 //!
-//! The rules are those of Linux 6.12's `mm/readahead.c`; each function has the
-//! name it has there. A file's window is `size` pages from `start`; reading on at
-//! its last `async_size` pages begins the next one.
+//! The rules and the names of functions are those of Linux 6.12's `mm/readahead.c`. A
+//! file's window is `size` pages from `start`; a read that reaches its last `async_size`
+//! pages starts to read the next window.
 
 use crate::event::Event;
 use crate::inode::{File, Inode, InodeId, RaState};
@@ -11,11 +11,10 @@ use crate::reclaim::Origin;
 use crate::vfs::{Host, Vfs};
 use crate::{PAGE_BYTES, readpages::Reason};
 
-/// Faults without a page after which mappings are not read around
-/// (`MMAP_LOTSAMISS`).
+/// Missed faults after which faults no longer read around (`MMAP_LOTSAMISS`).
 pub(crate) const MMAP_LOTSAMISS: u32 = 100;
 
-/// Pages that forced readahead reads in one go: 2 MiB.
+/// Pages that forced readahead reads at once: 2 MiB.
 const FORCED_CHUNK: u64 = 2 * 1024 * 1024 / PAGE_BYTES;
 
 /// The smallest window that is read in large folios.
@@ -25,8 +24,8 @@ const MIN_LARGE_WINDOW: u32 = 4;
 const MAX_ORDER: u32 = 9;
 
 impl RaState {
-    /// A window where none was, for a call of `req` pages (`get_init_ra_size`):
-    /// the smaller the call beside the largest window, the more times it.
+    /// The first window for a read of `req` pages (`get_init_ra_size`): four times, twice
+    /// or once the read, depending on how much smaller it is than the largest window.
     fn initial_size(req: u64, max: u64) -> u32 {
         let size = req.next_power_of_two();
         let size = match size {
@@ -37,7 +36,7 @@ impl RaState {
         size as u32
     }
 
-    /// The window behind this one (`get_next_ra_size`).
+    /// The length of the window after this one (`get_next_ra_size`).
     fn next_size(&self, max: u64) -> u32 {
         let size = self.size as u64;
         let next = match size {
@@ -48,7 +47,7 @@ impl RaState {
         next as u32
     }
 
-    /// Begins a window at `start`, all of it behind the mark.
+    /// Begins a window at `start` with the mark on its first page.
     fn begin(&mut self, start: u64, size: u32) {
         self.start = start;
         self.size = size;
@@ -56,14 +55,13 @@ impl RaState {
     }
 }
 
-/// Where readahead is at work (`struct readahead_control`).
+/// Pages that readahead has added and not yet read (`struct readahead_control`).
 pub(crate) struct Readahead<'a> {
     inode: InodeId,
-    /// How large the file is, and what its folios may be.
     of: &'a Inode,
-    /// The first page of the run being gathered.
+    /// The first page of the run.
     index: u64,
-    /// New folios from there on.
+    /// New folios that follow each other from there on.
     run: Vec<FolioId>,
     nr_pages: u64,
     origin: Origin,
@@ -82,8 +80,8 @@ impl<'a> Readahead<'a> {
     }
 }
 
-/// The largest window for a call of `req` pages: a call that is longer than the
-/// window may have as much as the device takes at once (`ractl_max_pages`).
+/// The largest window for a read of `req` pages. A read longer than the usual largest
+/// window gets up to as much as the device takes at once (`ractl_max_pages`).
 fn max_pages(ra: &RaState, of: &Inode, req: u64) -> u64 {
     let (window, largest) = (ra.ra_pages as u64, of.device.io_pages as u64);
     if req > window && largest > window {
@@ -94,7 +92,7 @@ fn max_pages(ra: &RaState, of: &Inode, req: u64) -> u64 {
 }
 
 impl<H: Host> Vfs<H> {
-    /// A read wants `req` pages from `index` on, and the first is not there.
+    /// A read wants `req` pages from `index` on, and the first is not cached.
     pub(crate) async fn page_cache_sync_ra(
         &self,
         file: &File,
@@ -127,7 +125,8 @@ impl<H: Host> Vfs<H> {
                 _ => ra.size / 2,
             };
         } else {
-            // Not in order: has this file been read just before here?
+            // Not sequential by this open file: cached pages before it may still show a
+            // sequential reader (`count_history_pages`).
             let miss = self.cache.borrow().prev_miss(inode, index - 1, max);
             let cached = match miss {
                 Some(miss) => index - miss - 1,
@@ -146,7 +145,7 @@ impl<H: Host> Vfs<H> {
         self.page_cache_ra_order(file, &of, 0, origin).await;
     }
 
-    /// A read or fault that wants `req` pages has met a folio with the mark.
+    /// A read or fault that wants `req` pages has reached a folio with the mark.
     pub(crate) async fn page_cache_async_ra(
         &self,
         file: &File,
@@ -173,10 +172,10 @@ impl<H: Host> Vfs<H> {
         let max = max_pages(&ra, &of, req);
         let mark = (ra.start + ra.size as u64).wrapping_sub(ra.async_size as u64);
         if index == mark >> order << order {
-            // A long call's window may be larger than the largest that follows it.
+            // A long read's window may be larger than the largest usual one.
             ra.begin(ra.start + ra.size as u64, ra.size.max(ra.next_size(max)));
         } else {
-            // Another stream's mark: its window ends where the cached pages do.
+            // The mark is another reader's: the window begins after its cached pages.
             let start = self.cache.borrow().next_miss(inode, index + 1, max);
             if start == 0 || start - index > max {
                 return;
@@ -188,8 +187,8 @@ impl<H: Host> Vfs<H> {
         self.page_cache_ra_order(file, &of, order, origin).await;
     }
 
-    /// Reads the file's window, in folios two orders larger than the one that had
-    /// the mark where the file has large folios.
+    /// Reads the file's window. With large folios, their order is two above that of the
+    /// folio that had the mark.
     pub(crate) async fn page_cache_ra_order(
         &self,
         file: &File,
@@ -229,7 +228,7 @@ impl<H: Host> Vfs<H> {
             .await;
     }
 
-    /// Reads `nr` pages but what lies behind the end of the file.
+    /// Reads `nr` pages, as far as the file has them.
     async fn do_page_cache_ra(&self, at: &mut Readahead<'_>, nr: u64, lookahead: u64) {
         let Some(last) = at.of.size_bytes.checked_sub(1) else {
             return;
@@ -242,8 +241,8 @@ impl<H: Host> Vfs<H> {
         self.page_cache_ra_unbounded(at, nr, lookahead).await;
     }
 
-    /// Reads those of `nr` pages that are not cached, run by run; the mark is set
-    /// `lookahead` pages before their end, if that page is new.
+    /// Reads those of `nr` pages that are not cached. The page `lookahead` pages before
+    /// the end gets the mark if it is new.
     async fn page_cache_ra_unbounded(&self, at: &mut Readahead<'_>, nr: u64, lookahead: u64) {
         let (inode, first) = (at.inode, at.index);
         self.trace(Event::Fill {
@@ -266,8 +265,8 @@ impl<H: Host> Vfs<H> {
         self.read_pages(at).await;
     }
 
-    /// Adds a folio to the run, with the mark if it begins there; `false` if one
-    /// of its pages is cached.
+    /// Adds a folio to the run, with the mark if it begins at `mark`; `false` if one of its
+    /// pages is cached.
     fn add_for_readahead(&self, at: &mut Readahead<'_>, index: u64, order: u32, mark: u64) -> bool {
         let Some(folio) = self.add_folio(at.inode, index, order, at.origin) else {
             return false;
@@ -275,14 +274,14 @@ impl<H: Host> Vfs<H> {
         if index == mark {
             self.cache.borrow_mut().set(folio, flag::READAHEAD);
         }
-        self.cache.borrow_mut().set(folio, flag::AHEAD);
+        self.cache.borrow_mut().set(folio, flag::UNUSED_READAHEAD);
         self.counts.borrow_mut().readahead += 1 << order;
         at.run.push(folio);
         at.nr_pages += 1 << order;
         true
     }
 
-    /// Gives the run to the file system.
+    /// Has the file system read the run.
     async fn read_pages(&self, at: &mut Readahead<'_>) {
         let (inode, index, nr) = (at.inode, at.index, at.nr_pages);
         self.trace(Event::ReadPages { inode, index, nr });
@@ -292,8 +291,8 @@ impl<H: Host> Vfs<H> {
         at.run.clear();
     }
 
-    /// Readahead that somebody asked for: no window, and no more than the device
-    /// takes at once or a window holds.
+    /// Readahead that a program asked for: without a window, and at most as much as a
+    /// window holds or the device takes at once.
     pub(crate) async fn force_page_cache_ra(&self, file: &File, index: u64, nr: u64) {
         let of = self.inode(file.inode);
         self.trace(Event::Force {

@@ -1,4 +1,4 @@
-//! The page cache with its files, and bios under way.
+//! The page cache with its files, and bios in flight.
 
 mod dentry;
 mod namespace;
@@ -23,24 +23,25 @@ use crate::reclaim::{Lru, Memory, Origin, Policy};
 use crate::write_back::{DeviceId, Dirtier, Settings, WriteBack};
 
 pub use dentry::{DentryCounts, Place};
-pub use namespace::{MountedOn, Namespace, OpenFile, OpenFlags};
+pub use namespace::{MountDevice, Namespace, OpenFile, OpenFlags};
 
-/// What files stand on: a block layer, and maps from files to their device.
+/// What the page cache needs from its surroundings: a block layer, the block maps of
+/// files, and time.
 pub trait Host: Sized {
-    /// Takes a bio; its end is told to [`Vfs::bio_ended`]. Waits where the
-    /// submitter would, for a tag.
+    /// Takes a bio, and calls [`Vfs::bio_ended`] or [`Vfs::bio_failed`] at its end. Waits
+    /// where a submitter waits, for a tag.
     fn submit(&self, vfs: &Vfs<Self>, id: BioId, bio: Bio) -> impl Future<Output = ()>;
 
-    /// Where `byte` of a file is, and `bytes` behind it at most. What cannot be found
-    /// out is a hole.
+    /// Where `bytes` of a file from `byte` on are on its device. A map that cannot be read
+    /// counts as a hole.
     fn extent(&self, inode: InodeId, byte: u64, bytes: u64) -> impl Future<Output = Extent>;
 
-    /// Sees to it that the bytes of one page of a file that are about to be written
-    /// have their place (`get_block`). Returns how many of the blocks that they touch
-    /// are new, a bit for each block of the page: what those hold is not the file's.
+    /// Allocates the blocks of a page whose bytes from `first_byte` up to `end_byte` are
+    /// about to be written (`get_block`). Returns the blocks of the page that are new, a
+    /// bit each: what those hold is not the file's.
     ///
     /// # Errors
-    /// [`FsError::NoSpace`], and where the file's map cannot be read.
+    /// [`FsError::NoSpace`], and [`FsError::Device`] where the file's map cannot be read.
     fn allocate(
         &self,
         inode: InodeId,
@@ -51,13 +52,13 @@ pub trait Host: Sized {
         ready(Ok(0))
     }
 
-    /// The page cache holds pages of an inode of a mounted file system from now on.
+    /// An inode of a mounted file system was added to the page cache.
     fn inode_added(&self, inode: InodeId, place: Place) {
         let _ = (inode, place);
     }
 
-    /// Writes what is needed to find a file's data, but not the inode, and waits for
-    /// it (`sync_mapping_buffers`).
+    /// Writes the blocks that map a file's data, but not the inode, and waits
+    /// (`sync_mapping_buffers`).
     ///
     /// # Errors
     /// [`FsError::Device`].
@@ -66,8 +67,7 @@ pub trait Host: Sized {
         ready(Ok(()))
     }
 
-    /// Puts an inode into its block, and writes that if somebody waits
-    /// (`write_inode`).
+    /// Puts an inode's changes into its block, and writes that if `wait` (`write_inode`).
     ///
     /// # Errors
     /// [`FsError::Device`].
@@ -76,8 +76,7 @@ pub trait Host: Sized {
         ready(Ok(()))
     }
 
-    /// Puts what the file system of a device has in memory alone into its blocks
-    /// (`sync_fs`).
+    /// Puts what changed in memory of a device's file system into its blocks (`sync_fs`).
     ///
     /// # Errors
     /// [`FsError::Device`].
@@ -86,8 +85,8 @@ pub trait Host: Sized {
         ready(Ok(()))
     }
 
-    /// The page frame that a cached page is in, where that is known. Pages in frames
-    /// that follow each other are one segment of a bio.
+    /// The page frame of a cached page, if frames are known. Pages in frames that follow
+    /// each other are one segment of a bio.
     fn frame(&self, inode: InodeId, index: u64) -> Option<u64> {
         let _ = (inode, index);
         None
@@ -98,46 +97,47 @@ pub trait Host: Sized {
         0
     }
 
-    /// A place where another task may run (`cond_resched`).
+    /// A point where another task may run (`cond_resched`).
     fn resched(&self) -> impl Future<Output = ()> {
         ready(())
     }
 
-    /// A task that dirtied too many pages sleeps for so many jiffies.
+    /// A throttled dirtier sleeps for this many jiffies.
     fn sleep(&self, jiffies: u64) -> impl Future<Output = ()> {
         let _ = jiffies;
         ready(())
     }
 
-    /// What is remembered of the task that runs. Without it no writer is slowed
-    /// down.
-    fn with_dirtier(&self, look: impl FnOnce(&mut Dirtier)) {
-        look(&mut Dirtier::default());
+    /// Gives `f` the running task as a dirtier. By default it is always a new task, so that
+    /// none is throttled.
+    fn with_dirtier(&self, f: impl FnOnce(&mut Dirtier)) {
+        f(&mut Dirtier::default());
     }
 
-    /// A device's flusher has to run at `due_jiffies` ([`Vfs::flush`]), not at a
-    /// time told before.
+    /// Sets when a device's flusher must run ([`Vfs::flush`]), in place of any time set
+    /// before.
     fn flusher_due(&self, device: DeviceId, due_jiffies: u64) {
         let _ = (device, due_jiffies);
     }
-    /// Pages of the machine, or of the memory cgroup, that are not the cache's: of
-    /// processes, and of the kernel for itself.
+
+    /// Pages of the machine, or of the memory cgroup, that are not the page cache's: those
+    /// of processes and of the kernel itself.
     fn other_pages(&self) -> u64 {
         0
     }
 
-    /// Whether a program's access to a mapped page goes through its page table, where
-    /// it leaves the accessed bit: not while the CPU has the translation in its TLB.
+    /// Whether a program's access to a mapped page walks the page table, which sets the
+    /// accessed bit; with the translation in the TLB it does not.
     fn walks_page_table(&self, address_page: u64) -> bool {
         let _ = address_page;
         true
     }
 
-    /// A step that can be traced. Bios may end in it, as in an interrupt.
+    /// Records an event. Bios may end during it, as in an interrupt.
     fn trace(&self, vfs: &Vfs<Self>, event: Event);
 }
 
-/// A bio under way.
+/// A bio in flight.
 #[derive(Debug, Default)]
 struct Pending {
     op: Option<Op>,
@@ -147,13 +147,13 @@ struct Pending {
     waker: Option<Waker>,
 }
 
-/// Open files over a page cache.
+/// Files with their page cache, its write-back and its reclaim.
 #[derive(Debug)]
 pub struct Vfs<H> {
     host: H,
     pub(crate) cache: RefCell<PageCache>,
     pub(crate) write_back: RefCell<WriteBack>,
-    /// Lists of cached pages, where memory is limited.
+    /// The LRU lists; `None` if memory is not limited.
     pub(crate) lru: Option<Box<RefCell<Lru>>>,
     pub(crate) counts: RefCell<CacheCounts>,
     mappings: RefCell<Vec<Weak<Mapping>>>,
@@ -182,23 +182,23 @@ impl<H: Host> Vfs<H> {
         }
     }
 
-    /// The same, still empty, in memory that may be short.
+    /// The same, still empty, with limited memory.
     pub fn limited(mut self, policy: Policy, memory: Memory) -> Vfs<H> {
         self.lru = Some(Box::new(RefCell::new(Lru::new(policy, memory))));
         self
     }
 
-    /// What it stands on.
+    /// Its surroundings.
     pub fn host(&self) -> &H {
         &self.host
     }
 
-    /// A file that may be opened.
+    /// Adds a file, which can then be opened.
     pub fn add_inode(&self, inode: Inode) -> InodeId {
         self.cache.borrow_mut().add_inode(inode)
     }
 
-    /// The same of a file whose pages are written to that device.
+    /// Adds a file whose pages are written to `device`.
     pub fn add_inode_on(&self, inode: Inode, device: DeviceId) -> InodeId {
         let id = self.add_inode(inode);
         let mut write_back = self.write_back.borrow_mut();
@@ -220,9 +220,19 @@ impl<H: Host> Vfs<H> {
         self.cache.borrow().inode(inode).size_bytes
     }
 
+    /// Whether an inode is a block device.
+    pub fn is_device(&self, inode: InodeId) -> bool {
+        self.inode(inode).is_device
+    }
+
     /// How many pages of a file are cached.
     pub fn cached_pages(&self, inode: InodeId) -> u64 {
         self.cache.borrow().cached_pages(inode)
+    }
+
+    /// How many pages of all files are cached.
+    pub fn all_cached_pages(&self) -> u64 {
+        self.cache.borrow().all_cached_pages()
     }
 
     pub(crate) fn inode(&self, inode: InodeId) -> Inode {
@@ -233,8 +243,8 @@ impl<H: Host> Vfs<H> {
         self.host.trace(self, event);
     }
 
-    /// Adds a locked folio to the cache, unless a page of it is there. Other pages may
-    /// have to go for it.
+    /// Adds a locked folio to the cache, unless one of its pages is cached. Other pages may
+    /// be evicted for it.
     pub(crate) fn add_folio(
         &self,
         inode: InodeId,
@@ -262,13 +272,13 @@ impl<H: Host> Vfs<H> {
         Some(added)
     }
 
-    /// Takes a folio out of the cache.
+    /// Removes a folio from the cache.
     pub(crate) fn delete_folio(&self, id: FolioId) {
         let (inode, index, order) = {
             let cache = self.cache.borrow();
             (cache.inode_of(id), cache.index(id), cache.order(id))
         };
-        if self.cache.borrow().has(id, flag::AHEAD) {
+        if self.cache.borrow().has(id, flag::UNUSED_READAHEAD) {
             self.counts.borrow_mut().readahead_wasted += 1 << order;
         }
         self.cancel_dirty(id);
@@ -281,7 +291,7 @@ impl<H: Host> Vfs<H> {
         });
     }
 
-    /// Waits until the folio has none of these states.
+    /// Waits until the folio has none of these flags.
     pub(crate) async fn wait_until_clear(&self, id: FolioId, flags: u16) {
         poll_fn(|context| {
             let mut cache = self.cache.borrow_mut();
@@ -294,8 +304,8 @@ impl<H: Host> Vfs<H> {
         .await;
     }
 
-    /// Sends a bio for these folios. A read ends with them uptodate and unlocked,
-    /// a write with their write-back over.
+    /// Sends a bio. At its end the folios that it reads are uptodate and unlocked, and the
+    /// write-back of those that it writes ends.
     pub(crate) async fn submit(&self, bio: Bio, folios: Vec<FolioId>) -> BioId {
         let pending = Pending {
             op: Some(bio.op),
@@ -319,7 +329,7 @@ impl<H: Host> Vfs<H> {
         id
     }
 
-    /// The inode whose pages a bio under way has; none of one without pages.
+    /// The inode whose pages a bio in flight reads or writes; `None` for one without pages.
     pub fn inode_of_bio(&self, id: BioId) -> Option<InodeId> {
         let bios = self.bios.borrow();
         let folio = bios[id.0 as usize].folios.first()?;
@@ -360,13 +370,13 @@ impl<H: Host> Vfs<H> {
         done
     }
 
-    /// A bio has ended well.
+    /// A bio has succeeded.
     pub fn bio_ended(&self, id: BioId) {
         self.end_bio(id, false);
     }
 
-    /// A bio has failed: pages that it should read are not uptodate, and who writes
-    /// their file is told of those that it should write ([`Vfs::fsync`]).
+    /// A bio has failed: pages that it read are not uptodate, and the next [`Vfs::fsync`] of
+    /// a file that it wrote reports an error.
     pub fn bio_failed(&self, id: BioId) {
         self.end_bio(id, true);
     }
@@ -380,7 +390,7 @@ impl<H: Host> Vfs<H> {
             (bio.op, std::mem::take(&mut bio.folios), bio.waker.take())
         };
         if folios.is_empty() {
-            // Whoever waits for it frees it.
+            // The task that waits for it frees it.
             if let Some(waker) = waker {
                 waker.wake();
             }
@@ -400,8 +410,8 @@ impl<H: Host> Vfs<H> {
         self.free_bios.borrow_mut().push(id.0);
     }
 
-    /// Maps `bytes` of an open file from byte `offset` on at `address`; a fault maps
-    /// `around_pages` of what is cached around it.
+    /// Maps `bytes` of an open file from byte `offset` on at `address` (`mmap`). A fault
+    /// also maps the cached pages among `around_pages` around it.
     pub fn map(
         &self,
         file: Rc<File>,
@@ -420,7 +430,7 @@ impl<H: Host> Vfs<H> {
         mapping
     }
 
-    /// The mappings that there are, each with a number that it keeps.
+    /// The mappings in use, each with a number that stays the same.
     pub(crate) fn live_mappings(&self) -> Vec<(usize, Rc<Mapping>)> {
         let mappings = self.mappings.borrow();
         let live = mappings.iter().enumerate();

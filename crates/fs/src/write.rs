@@ -1,4 +1,4 @@
-//! Buffered writes.
+//! Buffered writes (`generic_perform_write`, and `block_write_begin` of `fs/buffer.c`).
 
 use blklab_blk::{BioFlags, Op};
 
@@ -11,14 +11,13 @@ use crate::reclaim::Origin;
 use crate::vfs::{Host, Vfs};
 
 impl<H: Host> Vfs<H> {
-    /// Writes `bytes` at `pos` into the page cache. A page that is not cached and
-    /// written in part is read first.
-    ///
-    /// A call that fails has written nothing.
+    /// Writes `bytes` at `pos` into the page cache. Of a page that is not cached, blocks
+    /// written in part are read first. Returns the number of bytes written; a call that
+    /// fails has written none.
     ///
     /// # Errors
-    /// [`FsError::NoSpace`] behind the end of a block device and where a file system is
-    /// full, [`FsError::Device`] where what has to be read first cannot be.
+    /// [`FsError::NoSpace`] after the end of a block device and where a file system is
+    /// full, [`FsError::Device`] where a block cannot be read first.
     pub async fn write(&self, file: &File, pos: u64, bytes: u64) -> Result<u64, FsError> {
         let of = self.inode(file.inode);
         let mut end = pos + bytes;
@@ -43,9 +42,8 @@ impl<H: Host> Vfs<H> {
         Ok(end.saturating_sub(pos))
     }
 
-    /// Writes within one cached page of a file whose blocks have their places, as
-    /// [`Vfs::write`] does, without anything to wait for. `None` where that is not so:
-    /// nothing has been done then.
+    /// Writes as [`Vfs::write`] does if that needs no wait: inside one cached page whose
+    /// blocks are allocated. Otherwise does nothing and returns `None`.
     pub fn write_cached(&self, file: &File, pos: u64, bytes: u64) -> Option<u64> {
         let end = pos.checked_add(bytes)?;
         let (folio, blocks) = {
@@ -68,8 +66,8 @@ impl<H: Host> Vfs<H> {
         Some(bytes)
     }
 
-    /// Writes the bytes from `first` up to `end`, which are of one page, of a file that
-    /// was like `of` before the call.
+    /// Writes the bytes from `first` up to `end`, which lie in one page. `of` is the file
+    /// as it was before the call.
     async fn write_page(
         &self,
         inode: InodeId,
@@ -89,8 +87,8 @@ impl<H: Host> Vfs<H> {
         ready
     }
 
-    /// Has the blocks that are to be written in a locked page allocated, and those read
-    /// of which a part stays (`write_begin`).
+    /// Prepares a locked page for a write: allocates its blocks, and reads those that the
+    /// write changes only in part (`write_begin`).
     async fn prepare_page(
         &self,
         folio: FolioId,
@@ -134,8 +132,8 @@ impl<H: Host> Vfs<H> {
         Ok(())
     }
 
-    /// Reads the blocks that the bytes from `first` up to `end` change only in part,
-    /// but those that are `known`.
+    /// Reads the blocks that the bytes from `first` up to `end` change only in part, except
+    /// those in `known`, a bit each.
     async fn read_partial_blocks(
         &self,
         inode: InodeId,
@@ -159,13 +157,15 @@ impl<H: Host> Vfs<H> {
         self.bios_end(under_way).await
     }
 
-    /// A file that was written up to `end` is at least that long.
+    /// Makes a file at least `end` bytes long.
     pub(crate) fn grow(&self, inode: InodeId, end: u64) {
         let mut cache = self.cache.borrow_mut();
         let size = &mut cache.inode_mut(inode).size_bytes;
         *size = (*size).max(end);
     }
 
+    /// The locked folio of a page, which is added if it is not cached
+    /// (`__filemap_get_folio`).
     async fn lock_for_write(&self, inode: InodeId, index: u64) -> FolioId {
         loop {
             let found = self.cache.borrow().find(inode, index);
@@ -184,8 +184,8 @@ impl<H: Host> Vfs<H> {
         }
     }
 
-    /// Makes a file this long: pages behind the end are dropped, and the rest of the
-    /// last one is zeroed, which makes it dirty.
+    /// Sets a file's length: pages after the end are dropped, and the rest of the last
+    /// block is zeroed, which makes it dirty (`truncate_setsize`, `block_truncate_page`).
     pub async fn truncate(&self, inode: InodeId, bytes: u64) {
         let before = self.size_bytes(inode);
         self.cache.borrow_mut().inode_mut(inode).size_bytes = bytes;
@@ -208,7 +208,7 @@ impl<H: Host> Vfs<H> {
         }
     }
 
-    /// A file system has changed a page of its device's buffer cache
+    /// Marks a page of a block device dirty that a file system changed
     /// (`mark_buffer_dirty`).
     pub fn mark_buffer_dirty(&self, device: InodeId, index: u64) {
         let found = self.cache.borrow().find(device, index);

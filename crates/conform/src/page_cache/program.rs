@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use blklab_fs::write_back::DeviceId;
-use blklab_fs::{Access, Advice, DirectCall, File, Host, InodeId, Mapping, Vfs};
+use blklab_fs::{Advice, DirectCall, File, Host, InodeId, Mapping, MmapAdvice, Vfs};
 
 use super::calls::{Call, Open, RunFile};
 
@@ -290,9 +290,9 @@ impl<'a, H: Host> Program<'a, H> {
 
     async fn advise_mapping(&self, mapping: &Mapping, offset: u64, bytes: u64, advice: Advice) {
         match advice {
-            Advice::Random => mapping.advise(Access::Random),
-            Advice::Sequential => mapping.advise(Access::Sequential),
-            Advice::Normal => mapping.advise(Access::Normal),
+            Advice::Random => mapping.advise(MmapAdvice::Random),
+            Advice::Sequential => mapping.advise(MmapAdvice::Sequential),
+            Advice::Normal => mapping.advise(MmapAdvice::Normal),
             Advice::WillNeed => {
                 let byte = mapping.file_byte(offset);
                 self.vfs

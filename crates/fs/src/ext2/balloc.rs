@@ -11,20 +11,20 @@ use super::inode::mode;
 use super::superblock::{Geometry, at};
 use super::{Ext2, bitmap};
 
-/// Blocks that are set aside for a file at first (`EXT2_DEFAULT_RESERVE_BLOCKS`).
+/// Blocks of a file's first window (`EXT2_DEFAULT_RESERVE_BLOCKS`).
 const RESERVE_BLOCKS: u32 = 8;
-/// Blocks that are set aside at most (`EXT2_MAX_RESERVE_BLOCKS`).
+/// Blocks of the largest window (`EXT2_MAX_RESERVE_BLOCKS`).
 const RESERVE_BLOCKS_MAX: u32 = 1027;
 
-/// What is set aside for a file: only it allocates there, while others find blocks
-/// elsewhere. Nothing of it is on the device.
+/// A file's reservation: other files do not allocate in its window as long as there are
+/// blocks elsewhere. It exists only in memory (`struct ext2_reserve_window_node`).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reservation {
-    /// First and last block.
+    /// First and last block of the window.
     window: Option<(u32, u32)>,
-    /// How long the next window is to be.
+    /// The length of the next window.
     goal_blocks: u32,
-    /// Blocks that came from this window.
+    /// Blocks that were allocated from this window.
     hits: u32,
 }
 
@@ -38,10 +38,10 @@ impl Default for Reservation {
     }
 }
 
-/// All windows: the last block by the first one.
+/// All windows: last block by first block.
 pub(super) type Windows = BTreeMap<u32, u32>;
 
-/// A group in which blocks are looked for.
+/// A group to allocate blocks in.
 struct Group<'a> {
     bitmap: &'a Buffer,
     first: u32,
@@ -49,9 +49,9 @@ struct Group<'a> {
 }
 
 impl Group<'_> {
-    /// Takes up to `count` blocks in a row, the first at the goal or where one is
-    /// free, inside the window if there is one (`ext2_try_to_allocate`). Blocks are
-    /// counted from the group's first.
+    /// Allocates up to `count` blocks in a row: at the goal or at the next free block, and
+    /// inside the window if there is one (`ext2_try_to_allocate`). Blocks are counted from
+    /// the group's first.
     fn take(
         &self,
         goal: Option<u32>,
@@ -87,7 +87,8 @@ impl Group<'_> {
     }
 }
 
-/// Whether a goal, counted from the group's first block, can be had from a window.
+/// Whether a window covers a goal, which is counted from the group's first block
+/// (`goal_in_my_reservation`).
 fn is_in_window(window: (u32, u32), goal: Option<u32>, group: &Group<'_>) -> bool {
     let (start, end) = window;
     let is_in_group = start <= group.last && end >= group.first;
@@ -96,20 +97,20 @@ fn is_in_window(window: (u32, u32), goal: Option<u32>, group: &Group<'_>) -> boo
 }
 
 impl Reservation {
-    /// Gives the window back.
+    /// Drops the window (`ext2_discard_reservation`).
     pub(super) fn discard(&mut self, windows: &mut Windows) {
         if let Some((start, _)) = self.window.take() {
             windows.remove(&start);
         }
     }
 
-    /// Looks for a new window from the goal on, with a free block in it
-    /// (`alloc_new_reservation`). Whether there is one.
+    /// Allocates a new window from the goal on that has a free block. Whether there is one
+    /// (`alloc_new_reservation`).
     fn renew(&mut self, windows: &mut Windows, goal: Option<u32>, group: &Group<'_>) -> bool {
         let mut start = group.first + goal.unwrap_or(0);
         if let Some((first, last)) = self.window {
             if first <= group.last && last > group.last && start >= first {
-                // Its other part is in the next group.
+                // The window reaches into the next group, where it may still be used.
                 return false;
             }
             if self.hits > (last - first).div_ceil(2) {
@@ -140,8 +141,8 @@ impl Reservation {
         }
     }
 
-    /// The first block from `start` to `last` with room for a window before the next
-    /// one (`find_next_reservable_window`).
+    /// The first block from `start` to `last` that has room for a window before the next one
+    /// (`find_next_reservable_window`).
     fn next_gap(&self, windows: &Windows, start: u32, last: u32) -> Option<u32> {
         let mut from = start;
         if let Some((_, end)) = windows.range(..=start).next_back() {
@@ -156,8 +157,7 @@ impl Reservation {
         (from <= last).then_some(from)
     }
 
-    /// Makes the window longer, as far as the next one leaves room
-    /// (`try_to_extend_reservation`).
+    /// Extends the window, up to the next one (`try_to_extend_reservation`).
     fn extend(&mut self, windows: &mut Windows, blocks: u32) {
         let Some((start, end)) = self.window else {
             return;
@@ -169,8 +169,8 @@ impl Reservation {
         windows.insert(start, end);
     }
 
-    /// Takes blocks from the window, a new one where the present one is of no use
-    /// (`ext2_try_to_allocate_with_rsv`).
+    /// Allocates from the window, or from a new one if this one does not cover the goal or
+    /// has no free block (`ext2_try_to_allocate_with_rsv`).
     fn take(
         &mut self,
         windows: &mut Windows,
@@ -217,10 +217,10 @@ impl<D: Buffers> Ext2<D> {
         Ok(buffer)
     }
 
-    /// Whether the caller may have a block: the last ones are kept for root and who
-    /// was named at mkfs (`ext2_has_free_blocks`).
+    /// Whether the caller may allocate a block: the last ones are reserved for root and for
+    /// the user and group in the superblock (`ext2_has_free_blocks`).
     fn has_free_blocks(&self, caller: &Caller) -> bool {
-        let at = |offset| self.superblock_offset + offset;
+        let at = |field| self.superblock_byte(field);
         let reserved = self.superblock.u32_at(at(at::RESERVED_BLOCKS_COUNT));
         let reserved_gid = self.superblock.u16_at(at(at::RESERVED_GID));
         let is_entitled = caller.uid == 0
@@ -230,8 +230,8 @@ impl<D: Buffers> Ext2<D> {
         free > if is_entitled { 0 } else { reserved.into() }
     }
 
-    /// Allocates up to `count` blocks in a row, at the goal or as near to it as can be
-    /// (`ext2_new_blocks`). Returns the first one and how many they are.
+    /// Allocates up to `count` blocks in a row, at the goal or after it (`ext2_new_blocks`).
+    /// Returns the first one and their number.
     pub(super) async fn new_blocks(
         &self,
         ino: Ino,
@@ -284,12 +284,14 @@ impl<D: Buffers> Ext2<D> {
             if !has_window {
                 return Err(FsError::NoSpace);
             }
-            // The rest may be set aside for others.
+            // What is left may be in the windows of other files.
             has_window = false;
             window_blocks = 0;
         }
     }
 
+    /// Allocates in one group, if that has a free block. Returns the first block and the
+    /// number of blocks.
     async fn take_in_group(
         &self,
         ino: Ino,

@@ -1,18 +1,18 @@
-//! Bitmaps of a block group: a bit a block or inode, lowest bits first.
+//! The bitmaps of a block group: a bit for each block or inode, lowest bits first.
 
 /// Whether a bit is set.
 pub(super) fn test(bitmap: &[u8], bit: u32) -> bool {
     bitmap[bit as usize / 8] & 1 << (bit % 8) != 0
 }
 
-/// Sets a bit; whether it was clear.
+/// Sets a bit. Whether it was clear.
 pub(super) fn set(bitmap: &mut [u8], bit: u32) -> bool {
     let was_clear = !test(bitmap, bit);
     bitmap[bit as usize / 8] |= 1 << (bit % 8);
     was_clear
 }
 
-/// Clears a bit; whether it was set.
+/// Clears a bit. Whether it was set.
 pub(super) fn clear(bitmap: &mut [u8], bit: u32) -> bool {
     let was_set = test(bitmap, bit);
     bitmap[bit as usize / 8] &= !(1 << (bit % 8));
@@ -35,9 +35,8 @@ pub(super) fn next_zero(bitmap: &[u8], start: u32, end: u32) -> Option<u32> {
     None
 }
 
-/// A clear bit for a block that would like to be at `start`: one before the next
-/// multiple of 64, else in the first free byte, else any
-/// (`find_next_usable_block`).
+/// A clear bit for a block whose goal is `start`: one before the next multiple of 64, else
+/// the first of a free byte, else the next one (`find_next_usable_block`).
 pub(super) fn next_usable(bitmap: &[u8], start: u32, end: u32) -> Option<u32> {
     if start > 0 {
         let near_end = start.next_multiple_of(64).min(end);

@@ -1,5 +1,5 @@
-//! Where the blocks of a file are: pointers in the inode, and blocks of pointers
-//! of one, two and three levels (Linux 6.12's `fs/ext2/inode.c`).
+//! The block map of a file: direct pointers in the inode, and indirect blocks of one, two
+//! and three levels (Linux 6.12's `fs/ext2/inode.c`).
 
 use std::pin::Pin;
 
@@ -11,15 +11,16 @@ use super::Ext2;
 use super::inode::Inode;
 use super::superblock::Geometry;
 
-/// Pointers of an inode that lead to blocks of the file themselves.
+/// Direct pointers of an inode (`EXT2_NDIR_BLOCKS`).
 pub(super) const DIRECT: u64 = 12;
 
-/// The way to a block of a file: which pointer to follow at each level.
+/// The path to a block of a file: the index of the pointer at each level
+/// (`ext2_block_to_path`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Path {
     offsets: [usize; 4],
     depth: usize,
-    /// Pointers of the last level from this one on.
+    /// Pointers of the last level from the block's own one on.
     leaf_left: u64,
 }
 
@@ -52,7 +53,7 @@ impl Path {
         None
     }
 
-    /// How many blocks of the file, from this one on, a pointer of that level covers.
+    /// How many blocks of the file, from this one on, the pointer of a level covers.
     fn covered_from_here(&self, level: usize, pointers: u64) -> u64 {
         let covered = pointers.pow((self.depth - level) as u32);
         let below = self.offsets[level..self.depth].iter();
@@ -60,22 +61,23 @@ impl Path {
     }
 }
 
-/// The longest file that pointers reach, and whose sectors an inode can count.
+/// The length of the longest file: one that pointers reach and whose sectors an inode can
+/// count (`ext2_max_size`).
 pub(super) fn file_bytes_max(geometry: &Geometry) -> u64 {
     let pointers = geometry.pointers();
     let reached = DIRECT + pointers + pointers.pow(2) + pointers.pow(3);
-    // The sectors are counted in 32 bits, blocks of pointers among them.
+    // The 32-bit count of sectors includes those of indirect blocks.
     let countable = u64::from(u32::MAX) / geometry.block_sectors();
     let levels = 1 + countable.div_ceil(pointers) + countable.div_ceil(pointers.pow(2));
     reached.min(countable - levels) * u64::from(geometry.block_bytes)
 }
 
-/// What was found of a path.
+/// The pointers of a path that exist (`Indirect chain[4]`).
 struct Branch {
     path: Path,
-    /// Blocks of pointers on the way.
+    /// The indirect blocks of the path.
     parents: Vec<Buffer>,
-    /// The pointer where the way ends: 0 in a hole.
+    /// The last pointer that was read; 0 in a hole.
     pointer: u32,
 }
 
@@ -85,13 +87,13 @@ impl Branch {
         self.parents.len() + 1
     }
 
-    /// Blocks of pointers that are missing.
+    /// The number of indirect blocks that are missing.
     fn missing(&self) -> usize {
         self.path.depth - self.level()
     }
 
-    /// The pointer that is `n` behind the last one.
-    fn behind(&self, inode: &Inode, n: u64) -> u32 {
+    /// The pointer `n` after the last one.
+    fn nth_after(&self, inode: &Inode, n: u64) -> u32 {
         let offset = self.path.offsets[self.level() - 1] + n as usize;
         match self.parents.last() {
             Some(buffer) => buffer.u32_at(4 * offset),
@@ -99,20 +101,20 @@ impl Branch {
         }
     }
 
-    /// How many of the next pointers `is` holds for, up to `most`.
+    /// How many pointers in a row, from the last one on, satisfy `is`, up to `most`.
     fn run(&self, inode: &Inode, most: u64, is: impl Fn(u64, u32) -> bool) -> u64 {
         let most = most.min(self.path.leaf_left);
         let mut count = 1;
-        while count < most && is(count, self.behind(inode, count)) {
+        while count < most && is(count, self.nth_after(inode, count)) {
             count += 1;
         }
         count
     }
 }
 
-/// Blocks to be freed that follow each other.
+/// Blocks that follow each other and are freed together.
 #[derive(Debug, Default)]
-struct Run {
+struct PendingFree {
     first: u32,
     count: u32,
 }
@@ -129,7 +131,7 @@ impl<D: Buffers> Ext2<D> {
         })
     }
 
-    /// Follows the pointers to a block of a file (`ext2_get_branch`).
+    /// Reads the pointers to a block of a file (`ext2_get_branch`).
     async fn branch(&self, ino: Ino, block: u64) -> Result<Branch, FsError> {
         let path = Path::to(block, &self.geometry).ok_or(FsError::TooBig)?;
         let pointer = self.state.borrow().inodes[&ino].pointers[path.offsets[0]];
@@ -153,7 +155,7 @@ impl<D: Buffers> Ext2<D> {
         Ok(branch)
     }
 
-    /// Where blocks of a file are; see `FileSystem::map`.
+    /// Maps blocks of a file; see `FileSystem::map`.
     pub(super) async fn get_blocks(
         &self,
         ino: Ino,
@@ -195,9 +197,9 @@ impl<D: Buffers> Ext2<D> {
         })
     }
 
-    /// Where a new block should be (`ext2_find_goal`, `ext2_find_near`): behind the one
-    /// allocated last, else near a block before it in the file, else near its pointer,
-    /// else in the inode's group at a place that depends on the process.
+    /// The goal of a new block (`ext2_find_goal`, `ext2_find_near`): after the block
+    /// allocated last, else near the block before it in the file, else near its indirect
+    /// block, else in the inode's group at a place that depends on the process.
     fn find_goal(&self, ino: Ino, block: u64, branch: &Branch, caller: &Caller) -> u32 {
         let state = self.state.borrow();
         let inode = &state.inodes[&ino];
@@ -229,8 +231,8 @@ impl<D: Buffers> Ext2<D> {
         self.geometry.group_first_block(group) + colour
     }
 
-    /// Fills a hole with as many blocks in a row as can be had, and blocks of pointers
-    /// on the way to them.
+    /// Allocates blocks of a hole, as many as follow each other, and the indirect blocks that
+    /// are missing.
     async fn allocate(
         &self,
         ino: Ino,
@@ -251,7 +253,7 @@ impl<D: Buffers> Ext2<D> {
         let (maps, first, count) = self.alloc_blocks(ino, goal, missing, count, caller).await?;
         let built = self.build_branch(ino, branch, &maps, first, count);
         if let Err(error) = built {
-            // None of them is in the file yet.
+            // The file does not refer to any of them yet.
             self.undo_blocks(&maps).await?;
             self.free_blocks(first, count).await?;
             return Err(error);
@@ -273,7 +275,8 @@ impl<D: Buffers> Ext2<D> {
         })
     }
 
-    /// Allocates blocks of pointers, and blocks of the file in a row
+    /// Allocates `missing` indirect blocks, and up to `count` blocks of the file in a row.
+    /// Returns the indirect blocks, the file's first block and its blocks' number
     /// (`ext2_alloc_blocks`).
     async fn alloc_blocks(
         &self,
@@ -312,8 +315,8 @@ impl<D: Buffers> Ext2<D> {
         Ok(())
     }
 
-    /// Fills new blocks of pointers and, when they are complete, puts them into the
-    /// file (`ext2_alloc_branch`, `ext2_splice_branch`).
+    /// Fills new indirect blocks and then connects them with the file
+    /// (`ext2_alloc_branch`, `ext2_splice_branch`).
     fn build_branch(
         &self,
         ino: Ino,
@@ -368,7 +371,7 @@ impl<D: Buffers> Ext2<D> {
                 inode.last_allocated = None;
             }
         }
-        let mut run = Run::default();
+        let mut pending = PendingFree::default();
         let mut before = 0;
         for n in 0..super::inode::POINTERS {
             let levels = (n + 1).saturating_sub(DIRECT as usize) as u32;
@@ -386,21 +389,21 @@ impl<D: Buffers> Ext2<D> {
                 inode.pointers[n] = 0;
                 inode.is_dirty = true;
             }
-            self.free_tree(ino, pointer, levels, first, &mut run)
+            self.free_tree(ino, pointer, levels, first, &mut pending)
                 .await?;
         }
-        self.free_run(ino, &mut run).await
+        self.free_pending(ino, &mut pending).await
     }
 
-    /// Frees what a pointer with so many levels below it leads to, from the block
-    /// `first` of it on; the pointer's own block too if that is all.
+    /// Frees the blocks below a pointer of `levels` levels, from its `first` one on. If that
+    /// is all of them, the pointer's own block is freed too (`ext2_free_branches`).
     fn free_tree<'a>(
         &'a self,
         ino: Ino,
         pointer: u32,
         levels: u32,
         first: u64,
-        run: &'a mut Run,
+        pending: &'a mut PendingFree,
     ) -> Pin<Box<dyn Future<Output = Result<(), FsError>> + 'a>> {
         Box::pin(async move {
             if levels > 0 {
@@ -418,24 +421,24 @@ impl<D: Buffers> Ext2<D> {
                         buffer.set_u32(4 * n, 0);
                         self.device.mark_dirty(&buffer, Some(ino));
                     }
-                    self.free_tree(ino, child, levels - 1, child_first, run)
+                    self.free_tree(ino, child, levels - 1, child_first, pending)
                         .await?;
                 }
             }
             if first > 0 {
                 return Ok(());
             }
-            if pointer != run.first + run.count {
-                self.free_run(ino, run).await?;
-                run.first = pointer;
+            if pointer != pending.first + pending.count {
+                self.free_pending(ino, pending).await?;
+                pending.first = pointer;
             }
-            run.count += 1;
+            pending.count += 1;
             Ok(())
         })
     }
 
-    async fn free_run(&self, ino: Ino, run: &mut Run) -> Result<(), FsError> {
-        let Run { first, count } = std::mem::take(run);
+    async fn free_pending(&self, ino: Ino, pending: &mut PendingFree) -> Result<(), FsError> {
+        let PendingFree { first, count } = std::mem::take(pending);
         if count == 0 {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! Directories: blocks of entries, each as long as the way to the next one
+//! Directories: blocks of entries, each with its length up to the next one
 //! (Linux 6.12's `fs/ext2/dir.c`).
 
 use crate::buffer::{Buffer, Buffers};
@@ -8,7 +8,7 @@ use crate::file_system::{Caller, DirEntry, FileKind, Ino};
 use super::Ext2;
 use super::inode::{FLAG_INDEX, Inode, mode};
 
-/// `EXT2_NAME_LEN`.
+/// The longest name in bytes (`EXT2_NAME_LEN`).
 pub(super) const NAME_BYTES_MAX: usize = 255;
 /// Bytes of an entry before its name.
 const HEAD_BYTES: usize = 8;
@@ -21,17 +21,17 @@ mod at {
     pub(super) const KIND: usize = 7;
 }
 
-/// The bytes that an entry with so long a name needs (`EXT2_DIR_REC_LEN`).
+/// The bytes that an entry with a name of this length needs (`EXT2_DIR_REC_LEN`).
 pub(super) const fn entry_bytes(name_bytes: usize) -> usize {
     (HEAD_BYTES + name_bytes).next_multiple_of(4)
 }
 
-/// An entry of a directory's block.
+/// An entry in a directory's block.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     offset: usize,
     length: usize,
-    /// 0 where it is free.
+    /// 0 if the entry is free.
     ino: Ino,
     name_length: usize,
     kind: u8,
@@ -46,7 +46,7 @@ impl Entry {
         &block[self.offset + HEAD_BYTES..][..self.name_length]
     }
 
-    /// The bytes that it needs itself.
+    /// The bytes that it needs; the rest of its length is free.
     fn used(&self) -> usize {
         if self.ino.0 == 0 {
             0
@@ -56,7 +56,7 @@ impl Entry {
     }
 }
 
-/// An entry with the block that it is in.
+/// An entry with its block.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     buffer: Buffer,
@@ -69,7 +69,7 @@ impl Found {
     }
 }
 
-/// The number that entries have for a kind of file (`fs_umode_to_ftype`).
+/// The number of a kind of file in an entry (`fs_umode_to_ftype`).
 const fn kind_number(file_mode: u16) -> u8 {
     match file_mode & mode::KIND {
         mode::REGULAR => 1,
@@ -103,7 +103,7 @@ pub(super) fn write_entry(
     kind: u8,
 ) {
     buffer.set_u32(offset + at::INODE, ino.0 as u32);
-    // 65536 bytes would not fit, but no block is that long.
+    // A length of 65536 would not fit, but blocks have 4096 bytes at most.
     buffer.set_u16(offset + at::LENGTH, length as u16);
     let mut bytes = buffer.bytes_mut();
     bytes[offset + at::NAME_LENGTH] = name.len() as u8;
@@ -111,7 +111,7 @@ pub(super) fn write_entry(
     bytes[offset + HEAD_BYTES..][..name.len()].copy_from_slice(name);
 }
 
-/// Fills a directory's first block with its entries for itself and its parent.
+/// Fills a directory's first block with the entries `.` and `..`.
 pub(super) fn write_dots(buffer: &Buffer, dir: Ino, parent: Ino, has_file_types: bool) {
     let block_bytes = buffer.bytes().len();
     let kind = if has_file_types {
@@ -167,8 +167,7 @@ impl<D: Buffers> Ext2<D> {
         })
     }
 
-    /// All entries of a block from `from` on that `take` does not stop at: the one at
-    /// which it stops, with the one before it.
+    /// Finds the first entry of a block for which `take` is true, and the entry before it.
     fn find_entry(
         &self,
         buffer: &Buffer,
@@ -176,7 +175,7 @@ impl<D: Buffers> Ext2<D> {
     ) -> Result<Option<(Option<Entry>, Entry)>, FsError> {
         let mut before = None;
         let mut offset = 0;
-        // An entry's length of 12 at least leaves room for the head of the next one.
+        // Lengths are multiples of 4, so less than a head may be left at the end.
         while offset + HEAD_BYTES <= self.geometry.block_bytes as usize {
             let entry = self.entry(buffer, offset)?;
             if take(&entry) {
@@ -209,7 +208,8 @@ impl<D: Buffers> Ext2<D> {
         }
     }
 
-    /// Looks for a name, first where one was found last (`ext2_find_entry`).
+    /// Looks for a name, beginning with the block where one was found last
+    /// (`ext2_find_entry`).
     pub(super) async fn find(&self, dir: Ino, name: &[u8]) -> Result<Option<Found>, FsError> {
         let blocks = self.dir_blocks(dir)?;
         let start = self.state.borrow().inodes[&dir].lookup_start;
@@ -228,7 +228,7 @@ impl<D: Buffers> Ext2<D> {
         Ok(None)
     }
 
-    /// The entry of a directory for its parent.
+    /// The entry `..` of a directory (`ext2_dotdot`).
     pub(super) async fn find_parent(&self, dir: Ino) -> Result<Found, FsError> {
         let buffer = self.dir_block(dir, 0).await?;
         let found = self.find_entry(&buffer, |entry| entry.is_named(&buffer, b".."))?;
@@ -238,7 +238,7 @@ impl<D: Buffers> Ext2<D> {
         }
     }
 
-    /// Appends the names of a directory's block.
+    /// Appends the names of a directory's block to `entries`. Returns the next block.
     pub(super) async fn list_block(
         &self,
         dir: Ino,
@@ -263,7 +263,7 @@ impl<D: Buffers> Ext2<D> {
         Ok((block + 1 < blocks).then_some(block + 1))
     }
 
-    /// Whether a directory names nothing but itself and its parent.
+    /// Whether a directory has no entry besides `.` and `..` (`ext2_empty_dir`).
     pub(super) async fn is_empty_dir(&self, dir: Ino) -> Result<bool, FsError> {
         for block in 0..self.dir_blocks(dir)? {
             let buffer = self.dir_block(dir, block).await?;
@@ -279,7 +279,7 @@ impl<D: Buffers> Ext2<D> {
         Ok(true)
     }
 
-    /// Checks a name that is to be new.
+    /// Checks a new name.
     pub(super) fn check_name(name: &[u8]) -> Result<(), FsError> {
         if name.len() > NAME_BYTES_MAX {
             return Err(FsError::NameTooLong);
@@ -291,8 +291,8 @@ impl<D: Buffers> Ext2<D> {
         }
     }
 
-    /// Adds a name: in the first entry that has room behind its own, else in a new
-    /// block (`ext2_add_link`).
+    /// Adds a name: after the first entry that has room for it, else in a new block
+    /// (`ext2_add_link`).
     pub(super) async fn add_link(
         &self,
         dir: Ino,
@@ -358,7 +358,8 @@ impl<D: Buffers> Ext2<D> {
         }
     }
 
-    /// A directory's block was changed. An index that ext3 keeps is no longer right.
+    /// Marks a directory's block dirty. The flag of ext3's index is cleared, because ext2 does
+    /// not keep the index up to date.
     fn changed(&self, buffer: &Buffer, dir: Ino, caller: &Caller) {
         self.device.mark_dirty(buffer, Some(dir));
         if let Some(inode) = self.state.borrow_mut().inodes.get_mut(&dir) {
@@ -367,8 +368,8 @@ impl<D: Buffers> Ext2<D> {
         }
     }
 
-    /// Removes an entry: the one before it in the block becomes longer
-    /// (`ext2_delete_entry`). Its name stays where it was.
+    /// Removes an entry by making the one before it longer; its name stays in the block
+    /// (`ext2_delete_entry`).
     pub(super) fn delete_entry(
         &self,
         dir: Ino,
@@ -376,7 +377,7 @@ impl<D: Buffers> Ext2<D> {
         caller: &Caller,
     ) -> Result<(), FsError> {
         let Found { buffer, entry } = found;
-        // It may have become shorter since it was found, for a name behind it.
+        // Since it was found, a name may have been added after it and shortened it.
         let place = self.find_entry(buffer, |other| other.offset >= entry.offset)?;
         if let Some((Some(before), now)) = place {
             let length = entry.offset + now.length - before.offset;
@@ -387,7 +388,7 @@ impl<D: Buffers> Ext2<D> {
         Ok(())
     }
 
-    /// Lets an entry name another inode (`ext2_set_link`).
+    /// Changes the inode of an entry (`ext2_set_link`).
     pub(super) fn set_link(&self, dir: Ino, found: &Found, ino: Ino, caller: &Caller) {
         let Found { buffer, entry } = found;
         buffer.set_u32(entry.offset + at::INODE, ino.0 as u32);
@@ -395,7 +396,7 @@ impl<D: Buffers> Ext2<D> {
         self.changed(buffer, dir, caller);
     }
 
-    /// The first block of a new directory (`ext2_make_empty`).
+    /// Allocates and fills the first block of a new directory (`ext2_make_empty`).
     pub(super) async fn make_empty(
         &self,
         dir: Ino,
@@ -415,7 +416,7 @@ impl<D: Buffers> Ext2<D> {
 }
 
 impl Inode {
-    /// Its contents were changed.
+    /// Sets the times of an inode whose contents changed.
     pub(super) fn touch(&mut self, caller: &Caller) {
         self.mtime = caller.now.seconds;
         self.ctime = caller.now.seconds;

@@ -1,4 +1,4 @@
-//! Group descriptors: where a group's bitmaps and inodes are, and how full it is.
+//! Group descriptors: where a group's bitmaps and inode table are, and how full it is.
 
 use crate::buffer::{Buffer, Buffers};
 use crate::error::FsError;
@@ -18,16 +18,22 @@ mod at {
 
 /// A group's descriptor in its buffer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Descriptor<'a> {
+pub(super) struct GroupDescriptor<'a> {
     buffer: &'a Buffer,
     offset: usize,
 }
 
-impl Descriptor<'_> {
-    pub(super) fn new(buffer: &Buffer, index: u32) -> Descriptor<'_> {
-        Descriptor {
-            buffer,
-            offset: (index * DESCRIPTOR_BYTES) as usize,
+impl GroupDescriptor<'_> {
+    /// The descriptor of a group; `buffers` hold all descriptors.
+    pub(super) fn of<'a>(
+        group: u32,
+        buffers: &'a [Buffer],
+        geometry: &Geometry,
+    ) -> GroupDescriptor<'a> {
+        let per_block = geometry.descriptors_per_block();
+        GroupDescriptor {
+            buffer: &buffers[(group / per_block) as usize],
+            offset: (group % per_block * DESCRIPTOR_BYTES) as usize,
         }
     }
 
@@ -59,28 +65,30 @@ impl Descriptor<'_> {
         self.buffer.u16_at(self.offset + at::USED_DIRS)
     }
 
-    pub(super) fn place(&self, block_bitmap: u32, inode_bitmap: u32, inode_table: u32) {
+    /// Sets where the bitmaps and the inode table are.
+    pub(super) fn set_places(&self, block_bitmap: u32, inode_bitmap: u32, inode_table: u32) {
         let put = |at, value| self.buffer.set_u32(self.offset + at, value);
         put(at::BLOCK_BITMAP, block_bitmap);
         put(at::INODE_BITMAP, inode_bitmap);
         put(at::INODE_TABLE, inode_table);
     }
 
-    pub(super) fn count(&self, free_blocks: u16, free_inodes: u16, used_dirs: u16) {
+    /// Sets the counters.
+    pub(super) fn set_counts(&self, free_blocks: u16, free_inodes: u16, used_dirs: u16) {
         let put = |at, value| self.buffer.set_u16(self.offset + at, value);
         put(at::FREE_BLOCKS, free_blocks);
         put(at::FREE_INODES, free_inodes);
         put(at::USED_DIRS, used_dirs);
     }
 
-    /// Counts blocks that were taken (less than 0) or freed.
+    /// Adds to the count of free blocks; negative for allocated ones.
     pub(super) fn add_free_blocks(&self, blocks: i32) {
         let free = i32::from(self.free_blocks()) + blocks;
         let free = free.clamp(0, u16::MAX.into()) as u16;
-        self.count(free, self.free_inodes(), self.used_dirs());
+        self.set_counts(free, self.free_inodes(), self.used_dirs());
     }
 
-    /// Counts an inode that was taken (-1) or freed (1).
+    /// Counts an inode that was allocated (-1) or freed (1).
     pub(super) fn add_free_inode(&self, inodes: i16, is_dir: bool) {
         let free = self.free_inodes().saturating_add_signed(inodes);
         let dirs = self.used_dirs();
@@ -88,10 +96,10 @@ impl Descriptor<'_> {
             true => dirs.saturating_add_signed(-inodes),
             false => dirs,
         };
-        self.count(self.free_blocks(), free, dirs);
+        self.set_counts(self.free_blocks(), free, dirs);
     }
 
-    /// Bitmaps and inodes of a group lie in it.
+    /// Checks that the bitmaps and the inode table of a group lie in it.
     fn check(&self, geometry: &Geometry, group: u32) -> Result<(), FsError> {
         let first = geometry.group_first_block(group);
         let last = first + (geometry.group_blocks(group) - 1);
@@ -115,7 +123,7 @@ impl Descriptor<'_> {
         Ok(())
     }
 
-    /// Whether blocks of a group touch its bitmaps or inodes.
+    /// Whether blocks of a group overlap its bitmaps or its inode table.
     pub(super) fn is_system_zone(&self, geometry: &Geometry, block: u32, blocks: u32) -> bool {
         let touches = |first: u32, count: u32| block < first + count && first < block + blocks;
         touches(self.block_bitmap(), 1)
@@ -123,7 +131,8 @@ impl Descriptor<'_> {
             || touches(self.inode_table(), geometry.inode_table_blocks())
     }
 
-    /// A group's block bitmap says that its own bitmaps and inodes are in use.
+    /// Checks that the block bitmap of a group marks its bitmaps and its inode table as used
+    /// (`ext2_valid_block_bitmap`).
     pub(super) fn check_block_bitmap(
         &self,
         geometry: &Geometry,
@@ -157,9 +166,7 @@ pub(super) async fn load<D: Buffers>(
         buffers.push(device.bread(block.into()).await?);
     }
     for group in 0..geometry.groups() {
-        let per_block = geometry.descriptors_per_block();
-        let buffer = &buffers[(group / per_block) as usize];
-        Descriptor::new(buffer, group % per_block).check(geometry, group)?;
+        GroupDescriptor::of(group, &buffers, geometry).check(geometry, group)?;
     }
     Ok(buffers)
 }

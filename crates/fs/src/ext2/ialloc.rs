@@ -1,5 +1,5 @@
-//! Allocation of inodes (Linux 6.12's `fs/ext2/ialloc.c`): directories are spread
-//! over the device, files lie with their directory.
+//! Allocation of inodes (Linux 6.12's `fs/ext2/ialloc.c`): directories are spread over the
+//! groups, files go to the group of their directory.
 
 use crate::buffer::{Buffer, Buffers};
 use crate::error::FsError;
@@ -9,7 +9,7 @@ use super::inode::{FLAG_TOPDIR, Inode, ROOT, mode};
 use super::superblock::at;
 use super::{Ext2, bitmap};
 
-/// What an inode and a block count in a group's debt (`INODE_COST`, `BLOCK_COST`).
+/// The weights of an inode and of a block in a group's largest debt.
 const INODE_COST: u32 = 64;
 const BLOCK_COST: u32 = 256;
 
@@ -19,8 +19,7 @@ impl<D: Buffers> Ext2<D> {
         self.device.bread(block.into()).await
     }
 
-    /// A new inode of this mode in memory, with its number marked used
-    /// (`ext2_new_inode`).
+    /// Allocates an inode and creates it in memory (`ext2_new_inode`).
     pub(super) async fn new_inode(
         &self,
         dir: Ino,
@@ -74,7 +73,7 @@ impl<D: Buffers> Ext2<D> {
         Ok(ino)
     }
 
-    /// Marks the first free inode from a group on as used: its group and its bit.
+    /// Marks the first free inode from a group on as used. Returns its group and bit.
     async fn take_inode(&self, group: u32) -> Result<(u32, u32), FsError> {
         let geometry = &self.geometry;
         for n in 0..geometry.groups() {
@@ -97,7 +96,7 @@ impl<D: Buffers> Ext2<D> {
         Err(FsError::NoSpace)
     }
 
-    /// An inode that nothing names is free (`ext2_free_inode`).
+    /// Frees an inode (`ext2_free_inode`).
     pub(super) async fn free_inode(&self, ino: Ino, is_dir: bool) -> Result<(), FsError> {
         let (group, bit) = self.geometry.inode_place(ino);
         let buffer = self.inode_bitmap(group).await?;
@@ -116,8 +115,8 @@ impl<D: Buffers> Ext2<D> {
         Ok(())
     }
 
-    /// A group for a directory (Orlov's allocator): one of the root goes to a group
-    /// with few directories, others near their parent while that has room.
+    /// The group of a new directory (`find_group_orlov`): one of the root goes to a group
+    /// with few directories, others near their parent as long as there is room.
     fn find_group_orlov(&self, dir: Ino) -> Option<u32> {
         let geometry = &self.geometry;
         let groups = geometry.groups();
@@ -171,8 +170,8 @@ impl<D: Buffers> Ext2<D> {
             .or_else(|| with_inodes().next())
     }
 
-    /// A group for anything else: the directory's, else one that files of the same
-    /// directory find too, but those of others do not.
+    /// The group of any other inode (`find_group_other`): that of its directory, else one by
+    /// a hash of the directory, so that files of one directory stay together.
     fn find_group_other(&self, dir: Ino) -> Option<u32> {
         let groups = self.geometry.groups();
         let parent_group = self.geometry.inode_place(dir).0;
@@ -197,7 +196,7 @@ impl<D: Buffers> Ext2<D> {
         behind.next()
     }
 
-    /// Counts what the descriptors say is free into the superblock
+    /// Puts the descriptors' sums of free blocks and inodes into the superblock
     /// (`ext2_sync_fs`).
     pub(super) fn update_superblock(&self, now_s: i64) {
         let (mut blocks, mut inodes) = (0_u32, 0_u32);
@@ -206,7 +205,7 @@ impl<D: Buffers> Ext2<D> {
             blocks += u32::from(descriptor.free_blocks());
             inodes += u32::from(descriptor.free_inodes());
         }
-        let at = |offset| self.superblock_offset + offset;
+        let at = |field| self.superblock_byte(field);
         self.superblock.set_u32(at(at::FREE_BLOCKS_COUNT), blocks);
         self.superblock.set_u32(at(at::FREE_INODES_COUNT), inodes);
         self.superblock.set_u32(at(at::WRITE_TIME), now_s as u32);

@@ -8,24 +8,24 @@ use super::Ext2;
 use super::balloc::Reservation;
 use super::superblock::{RO_COMPAT_LARGE_FILE, at as superblock};
 
-/// `EXT2_ROOT_INO`.
+/// The root directory's inode number (`EXT2_ROOT_INO`).
 pub(super) const ROOT: Ino = Ino(2);
-/// Pointers in an inode: 12 to blocks, 3 to blocks of pointers.
+/// Pointers of an inode: 12 direct and 3 indirect ones (`EXT2_N_BLOCKS`).
 pub(super) const POINTERS: usize = 15;
-/// `EXT2_TOPDIR_FL`: its directories are spread over the device.
+/// Subdirectories are spread over the groups (`EXT2_TOPDIR_FL`).
 pub(super) const FLAG_TOPDIR: u32 = 0x0002_0000;
-/// `EXT2_INDEX_FL`: the directory has an index for ext3, which ext2 does not keep.
+/// The directory has an index of ext3, which ext2 does not keep (`EXT2_INDEX_FL`).
 pub(super) const FLAG_INDEX: u32 = 0x0000_1000;
-/// `EXT2_FL_INHERITED`: what a new inode has of its directory.
+/// Flags that a new inode inherits from its directory (`EXT2_FL_INHERITED`).
 const FLAGS_INHERITED: u32 = 0x0112_cedf & !FLAG_INDEX;
-/// Of those, what files other than directories have (`EXT2_REG_FLMASK`) ...
+/// The mask of inherited flags for regular files (`EXT2_REG_FLMASK`).
 const FLAGS_REGULAR: u32 = !(0x0001_0000 | FLAG_TOPDIR);
-/// ... and other than regular ones (`EXT2_OTHER_FLMASK`).
+/// The mask for files that are neither regular nor directories (`EXT2_OTHER_FLMASK`).
 const FLAGS_OTHER: u32 = 0x0000_00c0;
-/// `EXT2_LINK_MAX`.
+/// The most links of an inode (`EXT2_LINK_MAX`).
 pub(super) const LINKS_MAX: u16 = 32000;
 
-/// `S_IFMT` and what it masks out.
+/// Bits of `st_mode` (`S_IFMT`, `S_IFREG` ...).
 pub(super) mod mode {
     pub(in crate::ext2) const KIND: u16 = 0o170_000;
     pub(in crate::ext2) const REGULAR: u16 = 0o100_000;
@@ -35,7 +35,7 @@ pub(super) mod mode {
 }
 
 /// Byte offsets of an inode's fields (`struct ext2_inode`).
-mod at {
+pub(super) mod at {
     pub(super) const MODE: usize = 0;
     pub(super) const UID_LOW: usize = 2;
     pub(super) const SIZE: usize = 4;
@@ -47,7 +47,7 @@ mod at {
     pub(super) const LINKS: usize = 26;
     pub(super) const SECTORS: usize = 28;
     pub(super) const FLAGS: usize = 32;
-    pub(super) const BLOCK: usize = 40;
+    pub(in crate::ext2) const BLOCK: usize = 40;
     pub(super) const GENERATION: usize = 100;
     pub(super) const FILE_ACL: usize = 104;
     pub(super) const SIZE_HIGH: usize = 108;
@@ -71,16 +71,17 @@ pub(super) struct Inode {
     pub(super) flags: u32,
     pub(super) pointers: [u32; POINTERS],
     pub(super) generation: u32,
-    /// The block with its extended attributes; 0 is none.
+    /// The block of its extended attributes; 0 if it has none.
     pub(super) file_acl: u32,
-    /// Whether it was never written: what is left of the inode before it goes.
+    /// Whether it was never written, so that its place in the table still holds an old inode
+    /// (`EXT2_STATE_NEW`).
     pub(super) is_new: bool,
     pub(super) is_dirty: bool,
-    /// The block of the file that was allocated last, and where.
+    /// The block of the file that was allocated last, and its place on the device.
     pub(super) last_allocated: Option<(u64, u32)>,
-    /// Blocks set aside for it, where it is a regular file.
+    /// A regular file's reservation of blocks.
     pub(super) reservation: Reservation,
-    /// The block of a directory in which a name was found last.
+    /// The block of a directory in which a name was found last (`i_dir_start_lookup`).
     pub(super) lookup_start: u64,
 }
 
@@ -115,7 +116,7 @@ impl Inode {
         }
     }
 
-    /// Writes its fields; others keep what they have.
+    /// Writes its fields into a buffer; the buffer's other bytes stay.
     pub(super) fn write(&self, buffer: &Buffer, offset: usize) {
         let put16 = |at, value: u32| buffer.set_u16(offset + at, value as u16);
         let put32 = |at, value: u64| buffer.set_u32(offset + at, value as u32);
@@ -146,13 +147,15 @@ impl Inode {
         self.mode & mode::KIND == kind
     }
 
-    /// Whether it is a symbolic link whose path stands in place of the pointers.
+    /// Whether it is a symbolic link that holds its target in place of the pointers
+    /// (`ext2_inode_is_fast_symlink`).
     pub(super) fn is_fast_symlink(&self, block_sectors: u64) -> bool {
         let attributes = if self.file_acl != 0 { block_sectors } else { 0 };
         self.is(mode::SYMLINK) && self.sectors == attributes
     }
 
-    /// Whether the pointers are a device's number or a short path.
+    /// Whether its pointers refer to blocks, and are not a device number or a symbolic
+    /// link's target.
     pub(super) fn has_blocks(&self, block_sectors: u64) -> bool {
         match self.mode & mode::KIND {
             mode::REGULAR | mode::DIRECTORY => true,
@@ -161,7 +164,7 @@ impl Inode {
         }
     }
 
-    /// The bytes of the pointers, in which a short path stands.
+    /// The bytes of the pointers, as they hold a short symbolic link's target.
     pub(super) fn pointer_bytes(&self) -> [u8; 4 * POINTERS] {
         let mut bytes = [0; 4 * POINTERS];
         for (chunk, pointer) in bytes.chunks_exact_mut(4).zip(self.pointers) {
@@ -170,7 +173,7 @@ impl Inode {
         bytes
     }
 
-    /// Puts a short path in place of the pointers.
+    /// Puts a short symbolic link's target in place of the pointers.
     pub(super) fn set_pointer_bytes(&mut self, path: &[u8]) {
         let mut bytes = [0; 4 * POINTERS];
         bytes[..path.len()].copy_from_slice(path);
@@ -179,7 +182,8 @@ impl Inode {
         }
     }
 
-    /// The flags that a new inode of this mode has of its directory's.
+    /// The flags that a new inode of this mode inherits from its directory
+    /// (`ext2_mask_flags`).
     pub(super) const fn inherited_flags(&self, new_mode: u16) -> u32 {
         let flags = self.flags & FLAGS_INHERITED;
         match new_mode & mode::KIND {
@@ -220,7 +224,7 @@ impl Inode {
 }
 
 impl<D: Buffers> Ext2<D> {
-    /// The block of the inode table that holds an inode, and the byte there.
+    /// The block of the inode table that holds an inode, and the inode's byte there.
     async fn inode_block(&self, ino: Ino) -> Result<(Buffer, usize), FsError> {
         let geometry = &self.geometry;
         let (group, index) = geometry.inode_place(ino);
@@ -231,11 +235,11 @@ impl<D: Buffers> Ext2<D> {
         Ok((buffer, (byte % geometry.block_bytes) as usize))
     }
 
-    /// Sees to it that an inode is in memory.
+    /// Reads an inode, unless it is in memory (`ext2_iget`).
     ///
     /// # Errors
-    /// [`FsError::NoEntry`] where it is not in use, [`FsError::Corrupt`] where it
-    /// cannot be one.
+    /// [`FsError::NoEntry`] where it is not in use, [`FsError::Corrupt`] where its fields
+    /// are wrong.
     pub(super) async fn iget(&self, ino: Ino) -> Result<(), FsError> {
         if self.state.borrow().inodes.contains_key(&ino) {
             return Ok(());
@@ -244,7 +248,7 @@ impl<D: Buffers> Ext2<D> {
         if !is_file || ino.0 > self.geometry.inodes.into() {
             let what = "an inode number beyond those that files can have";
             return Err(self.superblock.corrupt(
-                self.superblock_offset + superblock::INODES_COUNT,
+                self.superblock_byte(superblock::INODES_COUNT),
                 what,
                 ino.0,
             ));
@@ -279,13 +283,13 @@ impl<D: Buffers> Ext2<D> {
             let what = "the block of extended attributes is beyond the end";
             return corrupt(at::FILE_ACL, what, inode.file_acl.into());
         }
-        // Another task may have been faster, and have changed it since.
+        // Another task may have read it during the wait, and changed it since.
         let mut state = self.state.borrow_mut();
         state.inodes.entry(ino).or_insert(inode);
         Ok(())
     }
 
-    /// Puts an inode's fields into its block, which is returned.
+    /// Puts an inode's fields into its block, which it returns (`__ext2_write_inode`).
     pub(super) async fn update_inode(&self, ino: Ino) -> Result<Buffer, FsError> {
         let (buffer, offset) = self.inode_block(ino).await?;
         let mut state = self.state.borrow_mut();
@@ -308,9 +312,9 @@ impl<D: Buffers> Ext2<D> {
         Ok(buffer)
     }
 
-    /// A file of 2 GiB and more is a feature of the file system.
+    /// Sets the feature of file systems with a file of 2 GiB or more.
     fn mark_large_file(&self) {
-        let at = self.superblock_offset + superblock::FEATURE_RO_COMPAT;
+        let at = self.superblock_byte(superblock::FEATURE_RO_COMPAT);
         let features = self.superblock.u32_at(at);
         if features & RO_COMPAT_LARGE_FILE == 0 {
             self.superblock.set_u32(at, features | RO_COMPAT_LARGE_FILE);

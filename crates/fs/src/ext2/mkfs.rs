@@ -1,5 +1,5 @@
-//! Making an ext2 file system as `mke2fs -t ext2` lays it out, without the blocks
-//! that it keeps for growing.
+//! Making an ext2 file system with the layout of `mke2fs -t ext2`, but without reserved
+//! group descriptors for growing.
 
 use crate::buffer::{Buffer, Buffers};
 use crate::error::FsError;
@@ -7,32 +7,34 @@ use crate::file_system::{Ino, Timestamp};
 
 use super::bitmap;
 use super::dir::{entry_bytes, write_dots, write_entry};
-use super::group::Descriptor;
+use super::group::GroupDescriptor;
 use super::inode::{Inode, ROOT, mode};
 use super::superblock::{
     Geometry, INCOMPAT_FILETYPE, MAGIC, RO_COMPAT_LARGE_FILE, RO_COMPAT_SPARSE_SUPER, STATE_VALID,
     SUPERBLOCK_BYTE, at,
 };
 
-/// Inodes that are not for files, and then lost+found (`EXT2_GOOD_OLD_FIRST_INO`).
+/// The first inode for files, which is lost+found's (`EXT2_GOOD_OLD_FIRST_INO`).
 const FIRST_INO: u32 = 11;
-/// Below this many blocks beside its own structures a last group is left out.
+/// A last group with fewer blocks for files is left out.
 const LAST_GROUP_BLOCKS_MIN: u32 = 50;
-/// Bytes of lost+found, at most twelve blocks.
+/// Bytes of lost+found.
 const LOST_FOUND_BYTES: u32 = 16 << 10;
+/// The most blocks of lost+found: those with direct pointers.
+const LOST_FOUND_BLOCKS_MAX: u32 = 12;
 
-/// What a new ext2 is like; see mke2fs(8).
+/// The layout of a new ext2; see mke2fs(8).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ext2Layout {
-    /// 1024, 2048 or 4096; by the device's length if not given.
+    /// Bytes of a block: 1024, 2048 or 4096; chosen by the device's length if `None`.
     pub block_bytes: Option<u32>,
-    /// 128 or 256.
+    /// Bytes of an inode: 128 or 256.
     pub inode_bytes: u32,
-    /// The device's bytes for each inode; by its length if not given.
+    /// The device's bytes for each inode; chosen by its length if `None`.
     pub bytes_per_inode: Option<u32>,
-    /// Blocks for root alone, in percent.
+    /// Blocks reserved for root, in percent.
     pub reserved_percent: u32,
-    /// The volume's name, up to 16 bytes.
+    /// The volume's label, up to 16 bytes.
     pub label: Vec<u8>,
     /// The volume's UUID.
     pub uuid: [u8; 16],
@@ -52,8 +54,8 @@ impl Default for Ext2Layout {
 }
 
 impl Ext2Layout {
-    /// How a device of that length is divided. Lengths of blocks and ratios are those
-    /// of mke2fs.conf's types floppy, small and default.
+    /// The geometry for a device of this length. Block sizes and inode ratios are those of
+    /// the types floppy, small and default in mke2fs.conf.
     fn geometry(&self, size_bytes: u64) -> Result<Geometry, FsError> {
         let by_size = match size_bytes >> 20 {
             ..3 => (1024, 8192),
@@ -87,7 +89,7 @@ impl Ext2Layout {
             let groups = geometry.groups();
             let inodes = u64::from(geometry.blocks) * u64::from(block_bytes) / ratio;
             let per_group = inodes.max(u64::from(FIRST_INO) + 1).div_ceil(groups.into());
-            // The inode table's last block is filled, and the bitmap's last byte.
+            // The inode table fills its last block, and its bitmap the last byte.
             let in_block = u64::from(block_bytes / self.inode_bytes).max(8);
             let per_group = per_group.next_multiple_of(in_block);
             geometry.inodes_per_group = per_group.min(u64::from(8 * block_bytes)) as u32;
@@ -99,8 +101,8 @@ impl Ext2Layout {
                 return Ok(geometry);
             }
             if last == 0 {
-                let lost_found = LOST_FOUND_BYTES.div_ceil(block_bytes).min(12);
-                return match geometry.blocks > own_blocks(&geometry, 0) + lost_found + 2 {
+                let needed = own_blocks(&geometry, 0) + lost_found_blocks(&geometry) + 2;
+                return match geometry.blocks > needed {
                     true => Ok(geometry),
                     false => Err(FsError::NoSpace),
                 };
@@ -129,7 +131,12 @@ impl Ext2Layout {
     }
 }
 
-/// Blocks of a group's own structures.
+fn lost_found_blocks(geometry: &Geometry) -> u32 {
+    let blocks = LOST_FOUND_BYTES.div_ceil(geometry.block_bytes);
+    blocks.min(LOST_FOUND_BLOCKS_MAX)
+}
+
+/// Blocks of a group that the file system needs for itself.
 fn own_blocks(geometry: &Geometry, group: u32) -> u32 {
     let copies = match geometry.has_superblock(group) {
         true => 1 + geometry.descriptor_blocks(),
@@ -153,16 +160,12 @@ impl<D: Buffers> New<'_, D> {
         Ok(buffer)
     }
 
-    fn lost_found_blocks(&self) -> u32 {
-        LOST_FOUND_BYTES.div_ceil(self.geometry.block_bytes).min(12)
-    }
-
-    /// The first block that files can have: the root's, then lost+found's.
+    /// The first block for files: the root's, after which come those of lost+found.
     fn first_file_block(&self) -> u32 {
         self.geometry.first_data_block + own_blocks(&self.geometry, 0)
     }
 
-    /// Bitmaps and inode tables. Returns the contents of the descriptors' blocks.
+    /// Writes bitmaps and inode tables. Returns the blocks of the group descriptors.
     fn groups(&self) -> Result<Vec<Buffer>, FsError> {
         let geometry = &self.geometry;
         let blank = || vec![0; geometry.block_bytes as usize].into_boxed_slice();
@@ -175,7 +178,7 @@ impl<D: Buffers> New<'_, D> {
             let mut used = own;
             let mut used_inodes = 0;
             if group == 0 {
-                used += 1 + self.lost_found_blocks();
+                used += 1 + lost_found_blocks(&self.geometry);
                 used_inodes = FIRST_INO;
             }
             let group_blocks = geometry.group_blocks(group);
@@ -184,20 +187,17 @@ impl<D: Buffers> New<'_, D> {
             let table = u64::from(block_bitmap) + 2;
             self.device
                 .clear(table, geometry.inode_table_blocks().into())?;
-            let per_block = geometry.descriptors_per_block();
-            let descriptor = Descriptor::new(
-                &descriptors[(group / per_block) as usize],
-                group % per_block,
-            );
-            descriptor.place(block_bitmap, block_bitmap + 1, block_bitmap + 2);
+            let descriptor = GroupDescriptor::of(group, &descriptors, geometry);
+            descriptor.set_places(block_bitmap, block_bitmap + 1, block_bitmap + 2);
             let free_inodes = geometry.inodes_per_group - used_inodes;
             let dirs = if group == 0 { 2 } else { 0 };
-            descriptor.count((group_blocks - used) as u16, free_inodes as u16, dirs);
+            descriptor.set_counts((group_blocks - used) as u16, free_inodes as u16, dirs);
         }
         Ok(descriptors)
     }
 
-    /// A bitmap of which the first bits are used and those from `end` on are none.
+    /// Writes a bitmap with the first `used` bits set, and those from `end` on, which stand
+    /// for nothing.
     fn bitmap(&self, block: u32, used: u32, end: u32) -> Result<(), FsError> {
         let buffer = self.write(block)?;
         let mut bits = buffer.bytes_mut();
@@ -207,11 +207,11 @@ impl<D: Buffers> New<'_, D> {
         Ok(())
     }
 
-    /// The root with lost+found.
+    /// Writes the root directory and lost+found.
     async fn directories(&self) -> Result<(), FsError> {
         let root_block = self.first_file_block();
         let lost_found = Ino(FIRST_INO.into());
-        let blocks = self.lost_found_blocks();
+        let blocks = lost_found_blocks(&self.geometry);
         self.inode(ROOT, 0o755, 3, root_block, 1).await?;
         self.inode(lost_found, 0o700, 2, root_block + 1, blocks)
             .await?;
@@ -274,7 +274,7 @@ impl<D: Buffers> New<'_, D> {
         Ok(())
     }
 
-    /// The superblock and the descriptors, with their copies.
+    /// Writes the superblock and the group descriptors, with their copies.
     fn superblocks(&self, descriptors: &[Buffer]) -> Result<(), FsError> {
         let geometry = &self.geometry;
         let groups = 0..geometry.groups();
@@ -290,9 +290,7 @@ impl<D: Buffers> New<'_, D> {
             self.superblock(&buffer, offset, group);
             let (mut free_blocks, mut free_inodes) = (0, 0);
             for group in 0..geometry.groups() {
-                let per_block = geometry.descriptors_per_block();
-                let buffer = &descriptors[(group / per_block) as usize];
-                let descriptor = Descriptor::new(buffer, group % per_block);
+                let descriptor = GroupDescriptor::of(group, descriptors, geometry);
                 free_blocks += u32::from(descriptor.free_blocks());
                 free_inodes += u32::from(descriptor.free_inodes());
             }
@@ -326,7 +324,7 @@ impl<D: Buffers> New<'_, D> {
         put16(at::MAX_MOUNT_COUNT, u16::MAX);
         put16(at::MAGIC, MAGIC);
         put16(at::STATE, STATE_VALID);
-        // On an error the kernel goes on.
+        // The kernel continues on errors (`EXT2_ERRORS_CONTINUE`).
         put16(at::ERRORS, 1);
         put32(at::LAST_CHECK, now);
         put32(at::REV_LEVEL, 1);

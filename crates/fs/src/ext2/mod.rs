@@ -1,16 +1,15 @@
-//! ext2, as Linux 6.12's `fs/ext2` reads and writes it: groups of blocks with
-//! bitmaps and inodes, files mapped by pointers, directories without an index.
+//! ext2, as Linux 6.12's `fs/ext2` reads and writes it: block groups with bitmaps and
+//! inode tables, files mapped by block pointers, directories without an index.
 
 mod balloc;
 mod bitmap;
 mod block_map;
 mod dir;
+mod group;
 mod ialloc;
 mod inode;
 mod mkfs;
 mod superblock;
-
-mod group;
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -24,18 +23,18 @@ use crate::file_system::{
 };
 
 use balloc::Windows;
-use group::Descriptor;
+use group::GroupDescriptor;
 use inode::{Inode, LINKS_MAX, POINTERS, ROOT, mode};
 pub use mkfs::Ext2Layout;
 use superblock::{Geometry, STATE_VALID, at};
 pub(crate) use superblock::{MAGIC, MAGIC_BYTE, SUPERBLOCK_BYTE};
 
-/// What of ext2's mount options changes where blocks are.
+/// The mount options that change where ext2 allocates blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ext2Options {
-    /// Regular files set blocks aside for themselves (`reservation`, on by default).
+    /// Regular files have reservation windows (`reservation`, on by default).
     pub reservation: bool,
-    /// Of the groups that directories of the root are put into.
+    /// The seed of the random groups in which directories of the root are put.
     pub seed: u64,
 }
 
@@ -48,12 +47,13 @@ impl Default for Ext2Options {
     }
 }
 
-/// What is in memory alone.
+/// What the file system keeps in memory (`struct ext2_sb_info`).
 #[derive(Debug)]
-struct State {
+struct SbInfo {
     inodes: BTreeMap<Ino, Inode>,
     windows: Windows,
-    /// Directories that were put into a group lately, less other inodes (`s_debts`).
+    /// By group, directories that were created there lately, less other inodes
+    /// (`s_debts`).
     debts: Vec<u8>,
     free_blocks: u64,
     free_inodes: u64,
@@ -62,7 +62,7 @@ struct State {
     random: u64,
 }
 
-impl State {
+impl SbInfo {
     /// SplitMix64 (Steele, Lea and Flood, 2014).
     fn next_random(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -83,7 +83,7 @@ pub struct Ext2<D> {
     superblock_offset: usize,
     descriptors: Vec<Buffer>,
     file_bytes_max: u64,
-    state: RefCell<State>,
+    state: RefCell<SbInfo>,
 }
 
 impl<D: Buffers> Ext2<D> {
@@ -94,7 +94,7 @@ impl<D: Buffers> Ext2<D> {
     pub async fn open(device: D, options: Ext2Options) -> Result<Ext2<D>, FsError> {
         let (superblock, superblock_offset, geometry) = superblock::load(&device).await?;
         let descriptors = group::load(&device, &geometry).await?;
-        let state = State {
+        let state = SbInfo {
             inodes: BTreeMap::new(),
             windows: Windows::new(),
             debts: vec![0; geometry.groups() as usize],
@@ -142,9 +142,9 @@ impl<D: Buffers> Ext2<D> {
         &self.device
     }
 
-    /// Says in the superblock that it is mounted to be written (`ext2_setup_super`).
+    /// Marks the superblock as mounted for writing (`ext2_setup_super`).
     pub fn mount(&self, now: Timestamp) {
-        let at = |offset| self.superblock_offset + offset;
+        let at = |field| self.superblock_byte(field);
         let superblock = &self.superblock;
         let state = superblock.u16_at(at(at::STATE));
         superblock.set_u16(at(at::STATE), state & !STATE_VALID);
@@ -154,27 +154,30 @@ impl<D: Buffers> Ext2<D> {
         self.device.mark_dirty(superblock, None);
     }
 
-    /// Says in the superblock that nothing is missing on the device
-    /// (`ext2_put_super`), after [`FileSystem::sync`].
+    /// Marks the superblock as cleanly unmounted; [`FileSystem::sync`] comes before
+    /// (`ext2_put_super`).
     pub fn unmount(&self) {
-        let at = self.superblock_offset + at::STATE;
+        let at = self.superblock_byte(at::STATE);
         let state = self.superblock.u16_at(at);
         self.superblock.set_u16(at, state | STATE_VALID);
         self.device.mark_dirty(&self.superblock, None);
     }
 
-    fn descriptor(&self, group: u32) -> Descriptor<'_> {
-        let per_block = self.geometry.descriptors_per_block();
-        let buffer = &self.descriptors[(group / per_block) as usize];
-        Descriptor::new(buffer, group % per_block)
+    fn descriptor(&self, group: u32) -> GroupDescriptor<'_> {
+        GroupDescriptor::of(group, &self.descriptors, &self.geometry)
     }
 
-    /// Reads of an inode in memory.
+    /// The byte of a superblock's field in the superblock's buffer.
+    fn superblock_byte(&self, field: usize) -> usize {
+        self.superblock_offset + field
+    }
+
+    /// Reads an inode that is in memory.
     fn with<R>(&self, ino: Ino, read: impl FnOnce(&Inode) -> R) -> R {
         read(&self.state.borrow().inodes[&ino])
     }
 
-    /// Changes an inode in memory.
+    /// Changes an inode that is in memory, which makes it dirty.
     fn modify<R>(&self, ino: Ino, change: impl FnOnce(&mut Inode) -> R) -> Option<R> {
         let mut state = self.state.borrow_mut();
         let inode = state.inodes.get_mut(&ino)?;
@@ -182,7 +185,7 @@ impl<D: Buffers> Ext2<D> {
         Some(change(inode))
     }
 
-    /// Where an inode begins on the device.
+    /// The device's byte where an inode begins.
     fn inode_byte(&self, ino: Ino) -> u64 {
         let (group, index) = self.geometry.inode_place(ino);
         let table = u64::from(self.descriptor(group).inode_table());
@@ -190,12 +193,12 @@ impl<D: Buffers> Ext2<D> {
         table * u64::from(self.geometry.block_bytes) + u64::from(index) * inode_bytes
     }
 
-    /// Where an inode's pointer is on the device.
+    /// The device's byte of an inode's pointer.
     fn pointer_byte(&self, ino: Ino, pointer: usize) -> u64 {
-        self.inode_byte(ino) + 40 + 4 * pointer as u64
+        self.inode_byte(ino) + (inode::at::BLOCK + 4 * pointer) as u64
     }
 
-    /// A directory that is in memory.
+    /// Brings a directory into memory.
     async fn directory(&self, dir: Ino) -> Result<(), FsError> {
         self.iget(dir).await?;
         match self.with(dir, |inode| inode.is(mode::DIRECTORY)) {
@@ -204,7 +207,7 @@ impl<D: Buffers> Ext2<D> {
         }
     }
 
-    /// An inode that a directory names, in memory.
+    /// Finds a name in a directory and brings its inode into memory.
     async fn named(&self, dir: Ino, name: &[u8]) -> Result<dir::Found, FsError> {
         self.directory(dir).await?;
         let found = self.find(dir, name).await?.ok_or(FsError::NoEntry)?;
@@ -226,7 +229,7 @@ impl<D: Buffers> Ext2<D> {
         });
     }
 
-    /// Fills a new inode and names it.
+    /// Fills a new inode and adds its name.
     async fn fill_and_name(
         &self,
         (dir, name): (Ino, &[u8]),
@@ -256,8 +259,8 @@ impl<D: Buffers> Ext2<D> {
         self.add_link(dir, name, ino, caller).await
     }
 
-    /// Frees a block of extended attributes, or one inode's share of it
-    /// (`ext2_xattr_delete_inode`).
+    /// Drops an inode's reference to a block of extended attributes, which is freed with the
+    /// last one (`ext2_xattr_delete_inode`).
     async fn free_attributes(&self, block: u32) -> Result<(), FsError> {
         const MAGIC: u32 = 0xea02_0000;
         const REFERENCES: usize = 4;
@@ -278,8 +281,8 @@ impl<D: Buffers> Ext2<D> {
         Ok(())
     }
 
-    /// Deletes an inode that nothing names (`ext2_evict_inode`). It is written before
-    /// its blocks are freed: what it had can still be read from the device.
+    /// Deletes an inode without links (`ext2_evict_inode`). It is written before its blocks
+    /// are freed, so that its pointers can still be read from the device.
     async fn delete_inode(&self, ino: Ino, now: Timestamp) -> Result<(), FsError> {
         self.modify(ino, |inode| {
             inode.dtime = now.seconds.clamp(1, u32::MAX.into()) as u32;
@@ -635,7 +638,7 @@ impl<D: Buffers> FileSystem for Ext2<D> {
         let copies = with_superblock.count() as u64 * u64::from(1 + geometry.descriptor_blocks());
         let own = u64::from(groups) * u64::from(2 + geometry.inode_table_blocks());
         let overhead = u64::from(geometry.first_data_block) + copies + own;
-        let reserved = self.superblock_offset + at::RESERVED_BLOCKS_COUNT;
+        let reserved = self.superblock_byte(at::RESERVED_BLOCKS_COUNT);
         let reserved = u64::from(self.superblock.u32_at(reserved));
         let state = self.state.borrow();
         Usage {

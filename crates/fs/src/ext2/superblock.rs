@@ -1,14 +1,14 @@
-//! The superblock and what follows from it: how the device is divided.
+//! The superblock, and the geometry that follows from it.
 
 use crate::buffer::{Buffer, Buffers};
 use crate::error::FsError;
 use crate::file_system::Ino;
 
-/// Where the superblock begins, in bytes from the device's beginning.
+/// The device's byte where the superblock begins.
 pub(crate) const SUPERBLOCK_BYTE: u64 = 1024;
-/// `EXT2_SUPER_MAGIC`.
+/// The magic number (`EXT2_SUPER_MAGIC`).
 pub(crate) const MAGIC: u16 = 0xef53;
-/// Where in the superblock it is.
+/// The byte of the magic number in the superblock.
 pub(crate) const MAGIC_BYTE: usize = at::MAGIC;
 
 /// Byte offsets of the superblock's fields (`struct ext2_super_block`).
@@ -47,7 +47,7 @@ pub(super) mod at {
     pub(in crate::ext2) const MKFS_TIME: usize = 264;
 }
 
-/// `EXT2_VALID_FS`: cleanly unmounted.
+/// The state of a cleanly unmounted file system (`EXT2_VALID_FS`).
 pub(super) const STATE_VALID: u16 = 1;
 
 pub(super) const INCOMPAT_FILETYPE: u32 = 0x2;
@@ -59,7 +59,7 @@ const RO_COMPAT_BTREE_DIR: u32 = 0x4;
 /// Bytes of a group descriptor.
 pub(super) const DESCRIPTOR_BYTES: u32 = 32;
 
-/// How the device is divided.
+/// The layout of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Geometry {
     pub(super) block_bytes: u32,
@@ -72,7 +72,8 @@ pub(super) struct Geometry {
     pub(super) first_ino: u32,
     pub(super) has_file_types: bool,
     pub(super) is_sparse: bool,
-    /// The first block of descriptors that lies in the groups it describes.
+    /// The first block of group descriptors that lies in one of its own groups
+    /// (`s_first_meta_bg`).
     pub(super) first_meta_bg: u32,
 }
 
@@ -126,14 +127,14 @@ impl Geometry {
                 _ => u32_at(at::FIRST_META_BG),
             },
         };
-        match geometry.mistake(size_bytes) {
+        match geometry.wrong_field(size_bytes) {
             None => Ok(geometry),
             Some((at, what, found)) => wrong(at, what, found),
         }
     }
 
-    /// What cannot be: the field, what it may be, what it is.
-    fn mistake(&self, size_bytes: u64) -> Option<(usize, &'static str, u32)> {
+    /// The first field that is wrong: its byte, what would be right, and its value.
+    fn wrong_field(&self, size_bytes: u64) -> Option<(usize, &'static str, u32)> {
         let g = self;
         let bits = 8 * g.block_bytes;
         let checks = [
@@ -203,13 +204,13 @@ impl Geometry {
         self.first_data_block + group * self.blocks_per_group
     }
 
-    /// How many blocks a group has: the last one may be shorter.
+    /// The number of a group's blocks; the last group may have fewer.
     pub(super) fn group_blocks(&self, group: u32) -> u32 {
         let left = self.blocks - self.group_first_block(group);
         left.min(self.blocks_per_group)
     }
 
-    /// The group of a block, and the block's bit there.
+    /// The group of a block, and the block's bit in its bitmap.
     pub(super) const fn place(&self, block: u32) -> (u32, u32) {
         let from_first = block - self.first_data_block;
         let bit = from_first % self.blocks_per_group;
@@ -228,7 +229,7 @@ impl Geometry {
         self.groups().div_ceil(self.descriptors_per_block())
     }
 
-    /// Whether a group begins with a copy of superblock and descriptors.
+    /// Whether a group begins with a copy of superblock and descriptors (`ext2_bg_has_super`).
     pub(super) fn has_superblock(&self, group: u32) -> bool {
         let is_power_of = |base: u32| {
             let mut power = base;
@@ -240,7 +241,7 @@ impl Geometry {
         !self.is_sparse || group <= 1 || [3, 5, 7].into_iter().any(is_power_of)
     }
 
-    /// Where the n-th block of descriptors is.
+    /// The n-th block of group descriptors (`descriptor_loc`).
     pub(super) fn descriptor_block(&self, n: u32) -> u32 {
         if n < self.first_meta_bg {
             return self.first_data_block + 1 + n;
@@ -249,12 +250,12 @@ impl Geometry {
         self.group_first_block(group) + u32::from(self.has_superblock(group))
     }
 
-    /// Whether files can have such a block.
+    /// Whether a block number can be a file's (`ext2_data_block_valid`).
     pub(super) fn is_data_block(&self, block: u32) -> bool {
         block > self.first_data_block && block < self.blocks
     }
 
-    /// The group of an inode, and the inode's bit there.
+    /// The group of an inode, and the inode's bit in its bitmap.
     pub(super) const fn inode_place(&self, ino: Ino) -> (u32, u32) {
         let number = (ino.0 - 1) as u32;
         (
@@ -263,7 +264,7 @@ impl Geometry {
         )
     }
 
-    /// Block numbers that a block of a file's map holds.
+    /// Pointers of an indirect block.
     pub(super) const fn pointers(&self) -> u64 {
         self.block_bytes as u64 / 4
     }
@@ -274,8 +275,8 @@ impl Geometry {
     }
 }
 
-/// Reads the superblock: the buffer with it, and the byte of the buffer where it
-/// begins. Blocks have its block length from then on.
+/// Reads the superblock and sets the device's block size to its own. Returns the buffer that
+/// holds it, and its byte there.
 pub(super) async fn load<D: Buffers>(device: &D) -> Result<(Buffer, usize, Geometry), FsError> {
     let too_short = FsError::Corrupt {
         byte: device.size_bytes(),

@@ -1,5 +1,5 @@
-//! Images of file systems: a file, or memory, in place of a block device. Nothing
-//! waits there, so that every call ends at once.
+//! Images of file systems: a file, or memory, in place of a block device. No call on an
+//! image waits.
 
 mod sparse;
 mod strings;
@@ -18,26 +18,26 @@ use crate::error::FsError;
 use crate::file_system::Ino;
 
 pub use sparse::SparseDisk;
-pub use volume::{Run, Volume};
+pub use volume::{FileExtent, Volume};
 
-/// Unchanged blocks that are kept at most: of 1 KiB, 64 MiB.
+/// Blocks in the cache above which clean ones are dropped: 64 MiB of 1 KiB each.
 const CLEAN_BLOCKS_MAX: usize = 1 << 16;
 
-/// What is looked at at once where an image is cleared, in bytes.
+/// Bytes that are cleared at once.
 const CLEARED_BYTES: u64 = 4096;
 
-/// Where an image's bytes are.
+/// The bytes of an image.
 pub trait Storage {
-    /// How many they are.
+    /// Their number.
     ///
     /// # Errors
-    /// Those of the operating system, as below.
+    /// Those of the operating system, as for all calls below.
     fn size_bytes(&self) -> io::Result<u64>;
 
-    /// Reads all of `into` from `byte` on.
+    /// Fills `into` from `byte` on.
     ///
     /// # Errors
-    /// As above, and where the image ends before.
+    /// As above, and if the image ends before.
     fn read_at(&self, byte: u64, into: &mut [u8]) -> io::Result<()>;
 
     /// Writes all of `from` at `byte`.
@@ -46,8 +46,8 @@ pub trait Storage {
     /// As above.
     fn write_at(&self, byte: u64, from: &[u8]) -> io::Result<()>;
 
-    /// There are zeroes in these bytes from now on. What holds zeroes already stays as
-    /// it is: a hole of an image stays one.
+    /// Fills a range with zeroes. Parts that hold only zeroes are not written, so that a
+    /// hole of a sparse image stays one.
     ///
     /// # Errors
     /// As above.
@@ -64,7 +64,7 @@ pub trait Storage {
         Ok(())
     }
 
-    /// What was written before is on the disk afterwards.
+    /// Makes all writes so far durable.
     ///
     /// # Errors
     /// As above.
@@ -73,7 +73,7 @@ pub trait Storage {
 
 impl Storage for File {
     fn size_bytes(&self) -> io::Result<u64> {
-        // A block device has a length of 0, but an end.
+        // A block device's metadata has length 0, but seeking finds its end.
         use std::io::{Seek, SeekFrom};
         let mut file = self;
         file.seek(SeekFrom::End(0))
@@ -130,9 +130,9 @@ struct Cached {
     is_dirty: bool,
 }
 
-/// An image with a buffer cache. Data is written at once, the file system's own
-/// structures with [`Image::commit`]: a file system that is given up before is
-/// found as it was at the last one.
+/// An image with a buffer cache. Files' data is written at once, the file system's own
+/// blocks only by [`Image::commit`], so that an image which was not committed holds the
+/// file system of the last commit.
 #[derive(Debug)]
 pub struct Image<S> {
     storage: S,
@@ -144,7 +144,7 @@ pub struct Image<S> {
 }
 
 impl<S: Storage> Image<S> {
-    /// An image of which nothing was read.
+    /// An image with an empty cache.
     ///
     /// # Errors
     /// Those of [`Storage::size_bytes`].
@@ -158,12 +158,12 @@ impl<S: Storage> Image<S> {
         })
     }
 
-    /// Where its bytes are.
+    /// Its bytes.
     pub fn storage(&self) -> &S {
         &self.storage
     }
 
-    /// What the operating system said when a call failed with [`FsError::Device`].
+    /// The operating system's error behind the last [`FsError::Device`].
     pub fn failure(&self) -> Option<io::Error> {
         self.failure.borrow_mut().take()
     }
@@ -191,8 +191,8 @@ impl<S: Storage> Image<S> {
         self.checked(self.storage.write_at(byte, from))
     }
 
-    /// Writes what was changed: first the data is on the disk, then the structures
-    /// that name it.
+    /// Writes changed blocks of the file system, after the data that they refer to is
+    /// durable.
     ///
     /// # Errors
     /// [`FsError::Device`].
@@ -228,7 +228,7 @@ impl<S: Storage> Image<S> {
     fn keep(&self, buffer: &Buffer) {
         let mut buffers = self.buffers.borrow_mut();
         if buffers.len() >= CLEAN_BLOCKS_MAX {
-            // One that somebody holds may be changed yet.
+            // A shared one may still be changed by its holder.
             buffers.retain(|_, cached| cached.is_dirty || cached.buffer.is_shared());
         }
         let cached = Cached {
@@ -304,7 +304,7 @@ impl<S: Storage> Buffers for Image<S> {
 /// Runs a call on an image to its end.
 ///
 /// # Panics
-/// Where the call waits for something else than an image.
+/// If the call waits for anything, which no call on an image does.
 pub fn at_once<T>(call: impl Future<Output = T>) -> T {
     match pin!(call).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(done) => done,

@@ -1,5 +1,5 @@
-//! An image in memory that keeps only what is not zero: a drive's worth of file system
-//! without a drive's worth of memory.
+//! An image in memory that stores only what is not zero, so that a file system as large as
+//! a drive fits into memory.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -8,14 +8,14 @@ use std::rc::Rc;
 
 use super::Storage;
 
-/// The unit in which it keeps bytes.
-const PIECE_BYTES: u64 = 4096;
+/// The unit of storage.
+const CHUNK_BYTES: u64 = 4096;
 
-/// A disk of zeroes, and what was written to it.
+/// A disk that reads as zeroes where nothing was written.
 #[derive(Debug)]
 pub struct SparseDisk {
     size_bytes: u64,
-    pieces: RefCell<BTreeMap<u64, Box<[u8]>>>,
+    chunks: RefCell<BTreeMap<u64, Box<[u8]>>>,
 }
 
 impl SparseDisk {
@@ -23,23 +23,23 @@ impl SparseDisk {
     pub fn new(size_bytes: u64) -> SparseDisk {
         SparseDisk {
             size_bytes,
-            pieces: RefCell::default(),
+            chunks: RefCell::default(),
         }
     }
 
-    /// Writes what it keeps to another disk, at the same places.
+    /// Writes the stored chunks to another disk, at the same places.
     ///
     /// # Errors
     /// Those of the other disk.
     pub fn copy_to(&self, other: &impl Storage) -> io::Result<()> {
-        for (piece, bytes) in self.pieces.borrow().iter() {
-            other.write_at(piece * PIECE_BYTES, bytes)?;
+        for (chunk, bytes) in self.chunks.borrow().iter() {
+            other.write_at(chunk * CHUNK_BYTES, bytes)?;
         }
         Ok(())
     }
 
-    /// The parts of `bytes` from `byte` on: the piece that each lies in, where it begins
-    /// there and in the whole, and its length.
+    /// Splits `bytes` from `byte` on at chunk borders. Of each part: its chunk, its offset
+    /// there, its offset in the whole, and its length.
     fn parts(
         &self,
         byte: u64,
@@ -52,9 +52,9 @@ impl SparseDisk {
         let mut done = 0;
         Ok(std::iter::from_fn(move || {
             let at = byte + done as u64;
-            let in_piece = (at % PIECE_BYTES) as usize;
-            let length = (bytes - done).min(PIECE_BYTES as usize - in_piece);
-            let part = (at / PIECE_BYTES, in_piece, done, length);
+            let in_chunk = (at % CHUNK_BYTES) as usize;
+            let length = (bytes - done).min(CHUNK_BYTES as usize - in_chunk);
+            let part = (at / CHUNK_BYTES, in_chunk, done, length);
             done += length;
             (length > 0).then_some(part)
         }))
@@ -67,11 +67,11 @@ impl Storage for SparseDisk {
     }
 
     fn read_at(&self, byte: u64, into: &mut [u8]) -> io::Result<()> {
-        let pieces = self.pieces.borrow();
-        for (piece, from, to, length) in self.parts(byte, into.len())? {
+        let chunks = self.chunks.borrow();
+        for (chunk, from, to, length) in self.parts(byte, into.len())? {
             let into = &mut into[to..to + length];
-            match pieces.get(&piece) {
-                Some(piece) => into.copy_from_slice(&piece[from..from + length]),
+            match chunks.get(&chunk) {
+                Some(chunk) => into.copy_from_slice(&chunk[from..from + length]),
                 None => into.fill(0),
             }
         }
@@ -79,29 +79,29 @@ impl Storage for SparseDisk {
     }
 
     fn write_at(&self, byte: u64, from: &[u8]) -> io::Result<()> {
-        let mut pieces = self.pieces.borrow_mut();
-        for (piece, to, at, length) in self.parts(byte, from.len())? {
+        let mut chunks = self.chunks.borrow_mut();
+        for (chunk, to, at, length) in self.parts(byte, from.len())? {
             let from = &from[at..at + length];
-            if !pieces.contains_key(&piece) && from.iter().all(|byte| *byte == 0) {
+            if !chunks.contains_key(&chunk) && from.iter().all(|byte| *byte == 0) {
                 continue;
             }
-            let blank = || vec![0; PIECE_BYTES as usize].into_boxed_slice();
-            let piece = pieces.entry(piece).or_insert_with(blank);
-            piece[to..to + length].copy_from_slice(from);
+            let blank = || vec![0; CHUNK_BYTES as usize].into_boxed_slice();
+            let chunk = chunks.entry(chunk).or_insert_with(blank);
+            chunk[to..to + length].copy_from_slice(from);
         }
         Ok(())
     }
 
     fn clear_at(&self, byte: u64, bytes: u64) -> io::Result<()> {
         let end = byte + bytes;
-        let whole = byte.div_ceil(PIECE_BYTES)..end / PIECE_BYTES;
+        let whole = byte.div_ceil(CHUNK_BYTES)..end / CHUNK_BYTES;
         if whole.is_empty() {
             return self.write_at(byte, &vec![0; bytes as usize]);
         }
-        let behind = self.pieces.borrow_mut().split_off(&whole.start);
+        let behind = self.chunks.borrow_mut().split_off(&whole.start);
         let kept = behind.into_iter().filter(|(at, _)| *at >= whole.end);
-        self.pieces.borrow_mut().extend(kept);
-        let (head, tail) = (whole.start * PIECE_BYTES, whole.end * PIECE_BYTES);
+        self.chunks.borrow_mut().extend(kept);
+        let (head, tail) = (whole.start * CHUNK_BYTES, whole.end * CHUNK_BYTES);
         self.write_at(byte, &vec![0; (head - byte) as usize])?;
         self.write_at(tail, &vec![0; (end - tail) as usize])
     }
@@ -111,7 +111,7 @@ impl Storage for SparseDisk {
     }
 }
 
-/// A disk that several have.
+/// A storage with several owners.
 impl<S: Storage> Storage for Rc<S> {
     fn size_bytes(&self) -> io::Result<u64> {
         (**self).size_bytes()

@@ -1,4 +1,4 @@
-//! The file system of an image, by paths: what tools for images do.
+//! The file system of an image by paths, for tools that work on images.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
@@ -12,33 +12,33 @@ use crate::mounted::{MountOptions, Mounted};
 
 use super::{Image, Storage, at_once};
 
-/// What is copied at once.
+/// Bytes that are copied at once.
 const COPY_BYTES: usize = 1 << 20;
-/// The name under which a file is written that will replace another one.
+/// The temporary name of a file that will replace another one.
 const REPLACEMENT: &[u8] = b"BLKLAB.TMP";
 
-/// Blocks of a file that follow each other.
+/// Blocks of a file that follow each other on the device (`struct fiemap_extent`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
+pub struct FileExtent {
     /// The first one's number in the file.
     pub file_block: u64,
     /// The first one's number on the device; `None` in a hole.
     pub device_block: Option<u64>,
-    /// How many they are.
+    /// The number of blocks.
     pub blocks: u64,
 }
 
-/// The file system of an image. What it changes is on the image after
-/// [`Volume::commit`]; until then the image holds the file system as it was.
+/// The file system of an image. Changes are on the image after [`Volume::commit`]; until
+/// then the image holds the file system of the last commit.
 #[derive(Debug)]
 pub struct Volume<S> {
     fs: Mounted<Image<S>>,
-    /// Who changes it, and when.
+    /// The user and time of changes.
     pub caller: Caller,
 }
 
 impl<S: Storage> Volume<S> {
-    /// Opens what file system the image has.
+    /// Opens the file system of an image.
     ///
     /// # Errors
     /// [`FsError::Corrupt`] where it has none, or a broken one.
@@ -75,8 +75,7 @@ impl<S: Storage> Volume<S> {
         self.fs.usage()
     }
 
-    /// What a path names; symbolic links on the way are followed, and the last one if
-    /// `follow`.
+    /// The inode of a path. Symbolic links are followed, the last name only if `follow`.
     ///
     /// # Errors
     /// [`FsError::NoEntry`], [`FsError::NotDirectory`], [`FsError::LinkLoop`].
@@ -129,7 +128,7 @@ impl<S: Storage> Volume<S> {
         if name == b".." {
             return Err(FsError::BadCall);
         }
-        // The name is part of the path, behind its directory.
+        // The name is a slice of the path, so its address tells where the directory ends.
         let before = name.as_ptr() as usize - path.as_ptr() as usize;
         let dir = self.find(&path[..before], true)?;
         match self.attributes(dir)?.kind {
@@ -154,7 +153,7 @@ impl<S: Storage> Volume<S> {
         at_once(self.fs.change(ino, change))
     }
 
-    /// The names in a directory without `.` and `..`, in their order there.
+    /// The names of a directory without `.` and `..`, in their order there.
     ///
     /// # Errors
     /// [`FsError::NotDirectory`].
@@ -168,7 +167,7 @@ impl<S: Storage> Volume<S> {
         Ok(entries)
     }
 
-    /// All directories from one on, each before those in it, with their paths.
+    /// A directory and all below it with their paths, each before those in it.
     ///
     /// # Errors
     /// Those of [`Volume::list`]; [`FsError::Corrupt`] where a directory is in itself
@@ -197,25 +196,25 @@ impl<S: Storage> Volume<S> {
         Ok(all)
     }
 
-    /// Where a file's blocks are.
+    /// The extents of a file.
     ///
     /// # Errors
     /// Those of [`FileSystem::map`].
-    pub fn runs(&self, ino: Ino) -> Result<Vec<Run>, FsError> {
+    pub fn extents(&self, ino: Ino) -> Result<Vec<FileExtent>, FsError> {
         let attributes = self.attributes(ino)?;
         let blocks = attributes.size_bytes.div_ceil(self.fs.block_bytes().into());
-        let mut runs: Vec<Run> = Vec::new();
+        let mut extents: Vec<FileExtent> = Vec::new();
         let mut block = 0;
         while block < blocks {
             let map = at_once(self.fs.map(ino, block, blocks - block, None))?;
-            match runs.last_mut() {
+            match extents.last_mut() {
                 Some(last)
                     if last.device_block.map(|at| at + last.blocks) == map.block
                         && last.device_block.is_some() == map.block.is_some() =>
                 {
                     last.blocks += map.blocks;
                 }
-                _ => runs.push(Run {
+                _ => extents.push(FileExtent {
                     file_block: block,
                     device_block: map.block,
                     blocks: map.blocks,
@@ -223,10 +222,10 @@ impl<S: Storage> Volume<S> {
             }
             block += map.blocks;
         }
-        Ok(runs)
+        Ok(extents)
     }
 
-    /// Reads of a file up to its end. Returns how much there was.
+    /// Reads from a file. Returns the number of bytes read, fewer only at its end.
     ///
     /// # Errors
     /// Those of [`FileSystem::map`].
@@ -251,10 +250,10 @@ impl<S: Storage> Volume<S> {
         Ok(wanted as usize)
     }
 
-    /// Copies a file out.
+    /// Copies a file to `out`.
     ///
     /// # Errors
-    /// Of `out`, and as `Ok(Err(..))` those of [`Volume::read`].
+    /// Those of `out`, and as `Ok(Err(..))` those of [`Volume::read`].
     pub fn copy_out(&self, ino: Ino, out: &mut dyn Write) -> io::Result<Result<(), FsError>> {
         let mut buffer = vec![0; COPY_BYTES];
         let mut pos = 0;
@@ -274,7 +273,7 @@ impl<S: Storage> Volume<S> {
     /// Writes to a file, which becomes as long as needed.
     ///
     /// # Errors
-    /// [`FsError::NoSpace`], [`FsError::TooBig`]. What was written before stays.
+    /// [`FsError::NoSpace`], [`FsError::TooBig`]; the part written before stays.
     pub fn write(&self, ino: Ino, pos: u64, from: &[u8]) -> Result<(), FsError> {
         let size = self.attributes(ino)?.size_bytes;
         if pos.saturating_add(from.len() as u64) > self.fs.file_bytes_max() {
@@ -286,7 +285,7 @@ impl<S: Storage> Volume<S> {
         self.write_blocks(ino, pos, from)
     }
 
-    /// What lies between a file's end and a new one holds zeroes.
+    /// Fills a file with zeroes from its end to a new one, except holes.
     fn fill_to(&self, ino: Ino, size: u64, end: u64) -> Result<(), FsError> {
         let block_end = size.next_multiple_of(self.fs.block_bytes().into());
         let end = if self.fs.has_holes() {
@@ -319,7 +318,7 @@ impl<S: Storage> Volume<S> {
             let bytes = (map.blocks * block_bytes - in_block).min(left);
             let byte = device_block * block_bytes;
             if map.is_new {
-                // The rest of the first and the last block is the file's too.
+                // New blocks hold old data where the write does not cover them.
                 let zeroes = vec![0; block_bytes as usize];
                 self.image().write(byte, &zeroes)?;
                 let last = byte + (map.blocks - 1) * block_bytes;
@@ -334,7 +333,7 @@ impl<S: Storage> Volume<S> {
         Ok(())
     }
 
-    /// Cuts a file, or makes it longer.
+    /// Sets a file's length.
     ///
     /// # Errors
     /// Those of [`FileSystem::truncate`].
@@ -360,7 +359,7 @@ impl<S: Storage> Volume<S> {
         Ok(())
     }
 
-    /// A new file, directory or symbolic link.
+    /// Creates a file, a directory or a symbolic link.
     ///
     /// # Errors
     /// Those of [`FileSystem::create`].
@@ -371,7 +370,7 @@ impl<S: Storage> Volume<S> {
         at_once(self.fs.create(dir, name, new, &self.caller))
     }
 
-    /// Directories of a path that are missing.
+    /// Creates the directories of a path that do not exist.
     ///
     /// # Errors
     /// Those of [`FileSystem::create`]; [`FsError::NotDirectory`].
@@ -389,7 +388,7 @@ impl<S: Storage> Volume<S> {
         Ok(())
     }
 
-    /// A further name.
+    /// Adds a hard link.
     ///
     /// # Errors
     /// Those of [`FileSystem::link`].
@@ -400,10 +399,11 @@ impl<S: Storage> Volume<S> {
         at_once(self.fs.link(ino, dir, name, &self.caller))
     }
 
-    /// Copies a file in. One of that name is replaced when the new one is complete.
+    /// Copies a file from `from`. An old file of that name is replaced when the new one is
+    /// complete.
     ///
     /// # Errors
-    /// Of `from`, and as `Ok(Err(..))` those of [`Volume::create`] and
+    /// Those of `from`, and as `Ok(Err(..))` those of [`Volume::create`] and
     /// [`Volume::write`].
     pub fn copy_in(
         &self,
@@ -442,7 +442,7 @@ impl<S: Storage> Volume<S> {
         Ok(Ok(ino))
     }
 
-    /// Moves a name; what had the new one is deleted.
+    /// Renames, and deletes what had the new name.
     ///
     /// # Errors
     /// Those of [`FileSystem::rename`]; [`FsError::BadCall`] where a directory would be
@@ -462,7 +462,7 @@ impl<S: Storage> Volume<S> {
         }
     }
 
-    /// Deletes a name, and what it names if that was the last one.
+    /// Removes a name, and deletes its inode if that was the last one.
     ///
     /// # Errors
     /// Those of [`FileSystem::unlink`] and [`FileSystem::remove_dir`].
@@ -475,7 +475,7 @@ impl<S: Storage> Volume<S> {
         at_once(self.fs.evict(removed, self.caller.now))
     }
 
-    /// Deletes a name with all that is below it.
+    /// Removes a name with all that is below it.
     ///
     /// # Errors
     /// Those of [`Volume::remove`].

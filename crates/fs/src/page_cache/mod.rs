@@ -1,4 +1,4 @@
-//! The page cache: which pages of which files are in memory, and their state.
+//! The page cache: which pages of files are in memory, and their state. It holds no data.
 
 mod xarray;
 
@@ -16,10 +16,10 @@ pub(crate) const FOLIO_BATCH: usize = 31;
 pub(crate) struct FolioId(u32);
 
 impl FolioId {
-    /// Where there is no folio.
+    /// No folio.
     pub(crate) const NONE: FolioId = FolioId(u32::MAX);
 
-    /// Its place in tables of what is known of folios.
+    /// Its index into arrays with an entry for each folio.
     pub(crate) const fn number(self) -> usize {
         self.0 as usize
     }
@@ -30,60 +30,60 @@ impl FolioId {
     }
 }
 
-/// States of a folio (`PG_*`).
+/// Flags of a folio (`PG_*`).
 pub(crate) mod flag {
     /// It is being read or changed.
     pub(crate) const LOCKED: u16 = 1 << 0;
-    /// Its data is that of the file.
+    /// Its data is valid.
     pub(crate) const UPTODATE: u16 = 1 << 1;
     /// Its data is newer than the device's.
     pub(crate) const DIRTY: u16 = 1 << 2;
     /// It is being written to the device.
     pub(crate) const WRITEBACK: u16 = 1 << 3;
-    /// Whoever meets it starts the next readahead. On a folio that is dirty or being
-    /// written the same bit says that it is to go as soon as it is clean
-    /// (`PG_reclaim`).
+    /// The readahead mark: a read that reaches the folio starts to read the next window.
+    /// On a folio that is dirty or under write-back, the same bit means that reclaim wants
+    /// it as soon as it is clean (`PG_reclaim`).
     pub(crate) const READAHEAD: u16 = 1 << 4;
-    /// It came back soon after it was evicted.
+    /// It was part of a working set when it was evicted, or was on the active list.
     pub(crate) const WORKINGSET: u16 = 1 << 5;
-    /// Readahead brought it, and no program has read it yet. No state of Linux's: it
-    /// is only counted.
-    pub(crate) const AHEAD: u16 = 1 << 6;
-    /// All of its blocks have their places on the device (`PG_mappedtodisk`).
+    /// Readahead added it, and no program has read it yet. Linux has no such flag; it is
+    /// for the counters.
+    pub(crate) const UNUSED_READAHEAD: u16 = 1 << 6;
+    /// All of its blocks are allocated (`PG_mappedtodisk`).
     pub(crate) const MAPPED_TO_DISK: u16 = 1 << 7;
-    /// A bio that reads it has failed, and others are still under way.
+    /// A bio that reads it has failed, and others are still in flight.
     pub(crate) const READ_FAILED: u16 = 1 << 8;
 }
 
-/// Pages that follow each other and are one in the cache.
+/// Pages that follow each other and are cached as one.
 #[derive(Clone, Copy, Debug)]
 struct Folio {
     inode: InodeId,
     index: u64,
     flags: u16,
     order: u8,
-    /// Page table entries that point into it.
+    /// Page table entries that map its pages.
     mapped: u16,
     /// Bios that must end before it is uptodate or written.
     bios: u16,
     /// Its blocks that are dirty, a bit each.
     dirty_blocks: u8,
-    /// Its blocks whose data is that of the file, while not all of them are.
+    /// Its blocks whose data is valid, a bit each, while not all are.
     uptodate_blocks: u8,
-    /// Tells it from others that had its place before.
+    /// Never used again, unlike its [`FolioId`].
     serial: u32,
 }
 
-/// A file's pages.
+/// A file's pages (`struct address_space`).
 #[derive(Debug)]
 struct AddressSpace {
     inode: Inode,
-    /// Entries are folio numbers plus one, for each page of a folio.
+    /// By page, the number of its folio plus one.
     pages: XArray,
-    /// What reclaim left of pages that it evicted, plus one.
+    /// By page, what reclaim stored when it evicted the page, plus one.
     shadows: XArray,
     cached_pages: u64,
-    /// Bios that failed to write it (`errseq_t`).
+    /// How many bios failed to write it (`errseq_t`).
     write_errors: u32,
 }
 
@@ -92,15 +92,15 @@ struct AddressSpace {
 pub(crate) struct PageCache {
     folios: Vec<Folio>,
     free: Vec<u32>,
-    /// Folios added so far.
+    /// How many folios were added so far.
     added: u32,
     spaces: Vec<AddressSpace>,
-    /// Tasks that wait for a folio to be unlocked or written.
+    /// Tasks that wait for a folio to be unlocked, or for its write-back to end.
     waiters: Vec<(FolioId, Waker)>,
 }
 
 impl PageCache {
-    /// A file that may have pages here.
+    /// Adds a file without cached pages.
     pub(crate) fn add_inode(&mut self, inode: Inode) -> InodeId {
         self.spaces.push(AddressSpace {
             inode,
@@ -120,27 +120,27 @@ impl PageCache {
         &mut self.spaces[inode.0 as usize].inode
     }
 
-    /// How often writing it has failed.
+    /// How many writes of the file failed.
     pub(crate) fn write_errors(&self, inode: InodeId) -> u32 {
         self.spaces[inode.0 as usize].write_errors
     }
 
-    /// Writing it has failed once more (`mapping_set_error`).
+    /// Counts a failed write of the file (`mapping_set_error`).
     pub(crate) fn add_write_error(&mut self, inode: InodeId) {
         self.spaces[inode.0 as usize].write_errors += 1;
     }
 
-    /// How many of its pages are here.
+    /// How many pages of the file are cached.
     pub(crate) fn cached_pages(&self, inode: InodeId) -> u64 {
         self.spaces[inode.0 as usize].cached_pages
     }
 
-    /// How many pages of all files are here.
+    /// How many pages of all files are cached.
     pub(crate) fn all_cached_pages(&self) -> u64 {
         self.spaces.iter().map(|space| space.cached_pages).sum()
     }
 
-    /// The folio that page `index` is in.
+    /// The folio that holds page `index`.
     #[inline]
     pub(crate) fn find(&self, inode: InodeId, index: u64) -> Option<FolioId> {
         let entry = self.spaces[inode.0 as usize].pages.load(index);
@@ -153,7 +153,7 @@ impl PageCache {
         (page <= last).then(|| self.find(inode, page)).flatten()
     }
 
-    /// Adds a locked folio of `1 << order` pages; `None` if one of them is there.
+    /// Adds a locked folio of `1 << order` pages; `None` if one of them is cached.
     pub(crate) fn add(&mut self, inode: InodeId, index: u64, order: u32) -> Option<FolioId> {
         let pages = index..index + (1 << order);
         if pages.clone().any(|page| self.find(inode, page).is_some()) {
@@ -184,7 +184,7 @@ impl PageCache {
         Some(FolioId(id))
     }
 
-    /// Takes a folio out.
+    /// Removes a folio.
     pub(crate) fn delete(&mut self, id: FolioId) {
         let Folio {
             inode,
@@ -202,14 +202,14 @@ impl PageCache {
         self.free.push(id.0);
     }
 
-    /// Remembers of a folio that is evicted what tells when it comes back.
+    /// Stores the shadow entry of a folio that is evicted.
     pub(crate) fn put_shadow(&mut self, id: FolioId, shadow: u32) {
         let Folio { inode, index, .. } = self.folios[id.0 as usize];
         let shadows = &mut self.spaces[inode.0 as usize].shadows;
         shadows.store(index, shadow + 1);
     }
 
-    /// What was remembered of a folio's place; it is forgotten.
+    /// Removes and returns the shadow entry of a folio's pages.
     pub(crate) fn take_shadow(&mut self, id: FolioId) -> Option<u32> {
         let Folio {
             inode,
@@ -242,7 +242,7 @@ impl PageCache {
         self.folios[id.0 as usize].inode
     }
 
-    /// Tells it from others that had its place before.
+    /// Its serial number, which is never used again, unlike its [`FolioId`].
     pub(crate) fn serial(&self, id: FolioId) -> u32 {
         self.folios[id.0 as usize].serial
     }
@@ -251,12 +251,12 @@ impl PageCache {
         self.folios[id.0 as usize].order as u32
     }
 
-    /// The page behind its last one.
+    /// The page after its last one.
     pub(crate) fn next_index(&self, id: FolioId) -> u64 {
         self.index(id) + (1 << self.order(id))
     }
 
-    /// Whether it has any of these states.
+    /// Whether it has any of these flags.
     #[inline]
     pub(crate) fn has(&self, id: FolioId, flags: u16) -> bool {
         self.folios[id.0 as usize].flags & flags != 0
@@ -266,7 +266,7 @@ impl PageCache {
         self.folios[id.0 as usize].flags |= flags;
     }
 
-    /// Ends these states, and wakes who waits for that.
+    /// Clears flags and wakes the tasks that wait for that.
     pub(crate) fn clear(&mut self, id: FolioId, flags: u16) {
         self.folios[id.0 as usize].flags &= !flags;
         if flags & (flag::LOCKED | flag::WRITEBACK) != 0 {
@@ -274,12 +274,12 @@ impl PageCache {
         }
     }
 
-    /// One more bio, or another part of the work, must end before it is uptodate.
+    /// One more bio, or another part of reading it, must end before it is uptodate.
     pub(crate) fn begin_read(&mut self, id: FolioId) {
         self.folios[id.0 as usize].bios += 1;
     }
 
-    /// A part of reading it has ended; with the last one it is unlocked, and uptodate
+    /// A part of reading it has ended. The last one unlocks the folio, which is uptodate
     /// unless a part failed.
     pub(crate) fn end_read(&mut self, id: FolioId, has_failed: bool) {
         let folio = &mut self.folios[id.0 as usize];
@@ -304,7 +304,7 @@ impl PageCache {
         }
     }
 
-    /// The data of these blocks is that of the file; `all` are those that it has.
+    /// Marks blocks uptodate; `all` are the folio's blocks.
     pub(crate) fn set_blocks_uptodate(&mut self, id: FolioId, blocks: u8, all: u8) {
         let folio = &mut self.folios[id.0 as usize];
         folio.uptodate_blocks |= blocks;
@@ -318,14 +318,14 @@ impl PageCache {
         self.folios[id.0 as usize].dirty_blocks
     }
 
-    /// These blocks are not to be written. Whether none is left that is.
+    /// Marks blocks clean. Whether no dirty block is left.
     pub(crate) fn clean_blocks(&mut self, id: FolioId, blocks: u8) -> bool {
         let folio = &mut self.folios[id.0 as usize];
         folio.dirty_blocks &= !blocks;
         folio.dirty_blocks == 0
     }
 
-    /// Its blocks of `blocks` are newer than the device's. Whether none was before.
+    /// Marks blocks, and the folio, dirty. Whether the folio was clean before.
     pub(crate) fn set_dirty(&mut self, id: FolioId, blocks: u8) -> bool {
         let folio = &mut self.folios[id.0 as usize];
         folio.dirty_blocks |= blocks;
@@ -335,7 +335,7 @@ impl PageCache {
         is_new
     }
 
-    /// It will be lost, or somebody else has written it. Whether it was dirty.
+    /// Marks it clean without writing it. Whether it was dirty.
     pub(crate) fn cancel_dirty(&mut self, id: FolioId) -> bool {
         let folio = &mut self.folios[id.0 as usize];
         folio.dirty_blocks = 0;
@@ -346,7 +346,7 @@ impl PageCache {
         was_dirty
     }
 
-    /// Begins to write it: it is clean now. Returns its blocks that were dirty.
+    /// Marks it clean and under write-back. Returns its blocks that were dirty.
     pub(crate) fn begin_write_back(&mut self, id: FolioId) -> u8 {
         let blocks = self.folios[id.0 as usize].dirty_blocks;
         self.cancel_dirty(id);
@@ -355,12 +355,12 @@ impl PageCache {
         blocks
     }
 
-    /// One more bio must end before it is written.
+    /// One more bio must end before its write-back ends.
     pub(crate) fn begin_write(&mut self, id: FolioId) {
         self.folios[id.0 as usize].bios += 1;
     }
 
-    /// A bio that writes it has ended; whether it was the last one.
+    /// A bio that writes it has ended. Whether it was the last one.
     pub(crate) fn end_write(&mut self, id: FolioId) -> bool {
         let folio = &mut self.folios[id.0 as usize];
         folio.bios -= 1;
@@ -382,12 +382,12 @@ impl PageCache {
         self.spaces[inode.0 as usize].pages.unmark(index, mark);
     }
 
-    /// Whether the file has pages in this state.
+    /// Whether a page of the file has the mark.
     pub(crate) fn any_marked(&self, inode: InodeId, mark: Mark) -> bool {
         self.spaces[inode.0 as usize].pages.any_marked(mark)
     }
 
-    /// The first page from `index` to `last` in this state.
+    /// The folio of the first page from `index` to `last` with the mark.
     pub(crate) fn next_marked(
         &self,
         inode: InodeId,
@@ -400,8 +400,7 @@ impl PageCache {
         (page <= last).then(|| self.find(inode, page)).flatten()
     }
 
-    /// Those of a range that are dirty now are to be written
-    /// (`tag_pages_for_writeback`).
+    /// Marks the dirty pages of a range for writing (`tag_pages_for_writeback`).
     pub(crate) fn mark_for_writing(&mut self, inode: InodeId, first: u64, last: u64) {
         let mut index = first;
         while let Some(folio) = self.next_marked(inode, index, last, Mark::Dirty) {
@@ -414,13 +413,13 @@ impl PageCache {
         self.folios[id.0 as usize].mapped > 0
     }
 
-    /// One page table entry more or less points into it.
+    /// Counts a page table entry that maps it, or does so no longer.
     pub(crate) fn map(&mut self, id: FolioId, more: bool) {
         let mapped = &mut self.folios[id.0 as usize].mapped;
         *mapped = if more { *mapped + 1 } else { *mapped - 1 };
     }
 
-    /// Has `waker` called when the folio is unlocked, written or gone.
+    /// Wakes a task when the folio is unlocked, its write-back ends, or it is deleted.
     pub(crate) fn wait(&mut self, id: FolioId, waker: Waker) {
         self.waiters.push((id, waker));
     }
@@ -434,15 +433,15 @@ impl PageCache {
         }
     }
 
-    /// The first page from `index` on that is not cached, looking at `max_scan`
-    /// pages at most (`page_cache_next_miss`); none found is a page behind them.
+    /// The first page from `index` on that is not cached (`page_cache_next_miss`). If the
+    /// next `max_scan` pages are all cached, the page after them.
     pub(crate) fn next_miss(&self, inode: InodeId, index: u64, max_scan: u64) -> u64 {
         let mut lag = self.walk_lag(inode, index);
         for page in index..index + max_scan {
             if self.find(inode, page - lag).is_none() {
                 return page;
             }
-            // A walk that leaves its node looks at the right slot again.
+            // In the next node the walk is at the right slot again.
             if (page - lag) % 64 == 63 {
                 lag = 0;
             }
@@ -450,9 +449,9 @@ impl PageCache {
         index + max_scan
     }
 
-    /// The first page from `index` downwards that is not cached, looking at
-    /// `max_scan` pages at most (`page_cache_prev_miss`); `None` where page 0 is
-    /// reached, which the kernel tells as the largest index.
+    /// The first page from `index` downwards that is not cached, of `max_scan` pages at
+    /// most (`page_cache_prev_miss`); `None`, in the kernel the largest index, if all down
+    /// to page 0 are cached.
     pub(crate) fn prev_miss(&self, inode: InodeId, index: u64, max_scan: u64) -> Option<u64> {
         let mut lag = self.walk_lag(inode, index);
         for scanned in 0..max_scan {
@@ -467,9 +466,9 @@ impl PageCache {
         (index + 1).checked_sub(max_scan)
     }
 
-    /// How far behind a walk looks that begins inside a folio: the kernel's XArray
-    /// goes on from the folio's first slot, although its index counts from the
-    /// page asked for (`xas_load` and `xas_next` of Linux 6.12).
+    /// By how many pages the kernel's walk lags behind its index. Begun inside a folio, it
+    /// continues from the folio's first slot, while the index counts from the page asked
+    /// for (`xas_load` and `xas_next` of Linux 6.12).
     fn walk_lag(&self, inode: InodeId, index: u64) -> u64 {
         let first = self.find(inode, index).map_or(index, |id| self.index(id));
         if index - first < 64 { index - first } else { 0 }

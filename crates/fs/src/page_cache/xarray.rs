@@ -1,23 +1,23 @@
 //! A sparse array from page index to a 32-bit entry.
 //!
-//! As the kernel's XArray it is a tree of nodes with 64 slots. Zero is "no
-//! entry".
+//! Like the kernel's XArray it is a tree of nodes with 64 slots. The entry zero means that
+//! there is none.
 
 const SLOT_BITS: u32 = 6;
 const SLOTS: usize = 1 << SLOT_BITS;
 
-/// A mark that entries can have, so that those with it are found quickly.
+/// A mark of entries, by which they are found quickly (`xa_mark_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mark {
-    /// Its data is newer than the device's (`PAGECACHE_TAG_DIRTY`).
+    /// The folio is dirty (`PAGECACHE_TAG_DIRTY`).
     Dirty,
-    /// It is to be written by those who write now (`PAGECACHE_TAG_TOWRITE`).
+    /// The folio is dirty, and a call in progress will write it (`PAGECACHE_TAG_TOWRITE`).
     ToWrite,
-    /// It is being written (`PAGECACHE_TAG_WRITEBACK`).
+    /// The folio is under write-back (`PAGECACHE_TAG_WRITEBACK`).
     WriteBack,
 }
 
-/// A part of the tree.
+/// A node of the tree.
 #[derive(Clone, Debug)]
 struct Node {
     /// Entries at the lowest level, numbers of nodes above.
@@ -40,11 +40,11 @@ const MAX_HEIGHT: usize = 11;
 #[derive(Debug, Default)]
 pub(crate) struct XArray {
     nodes: Vec<Node>,
-    /// Levels of nodes; none while nothing was stored.
+    /// Levels of nodes; 0 until something is stored.
     height: u32,
 }
 
-/// The root's number; others are below it, so 0 also says "no node".
+/// The root's number. No node has the root below it, so 0 in a slot means no node.
 const ROOT: u32 = 0;
 
 impl XArray {
@@ -64,8 +64,8 @@ impl XArray {
         self.nodes[node as usize].slots[slot(index, 0)]
     }
 
-    /// The first index from `from` on that has an entry. Parts of the array that
-    /// were never stored to are passed over whole.
+    /// The first index from `from` on that has an entry. Missing nodes are skipped as a
+    /// whole.
     pub(crate) fn next(&self, from: u64) -> Option<u64> {
         let mut index = from;
         while self.height > 0 && index >> (SLOT_BITS * self.height).min(63) == 0 {
@@ -86,7 +86,7 @@ impl XArray {
         None
     }
 
-    /// The lowest node of an index, or the level from which on there is none.
+    /// The leaf node of an index, or the level at which a node is missing.
     fn leaf(&self, index: u64) -> Result<&Node, u32> {
         let mut node = ROOT;
         for level in (1..self.height).rev() {

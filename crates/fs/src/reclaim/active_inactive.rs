@@ -1,33 +1,31 @@
-//! The classic pair of lists: a page that is used twice becomes active, and one that
-//! comes back so soon that it would have stayed in a list of the active pages' size
-//! becomes active at once (`mm/swap.c` and `mm/workingset.c` of Linux 6.12).
+//! The active and the inactive list. A page that is accessed twice becomes active. A
+//! page that refaults becomes active at once if its refault distance is at most the length
+//! of the active list (`mm/swap.c` and `mm/workingset.c` of Linux 6.12).
 
 use crate::page_cache::{FolioId, PageCache, flag};
 use crate::reclaim::list::{Lists, state};
 
-/// The list of pages that are evicted next.
+/// The list that pages are evicted from.
 pub(super) const INACTIVE: usize = 0;
-/// The list of pages that were used more than once.
+/// The list of pages that were accessed more than once.
 pub(super) const ACTIVE: usize = 1;
 
-/// Bits of a shadow that count evictions; the next one tells that the page was once
-/// active.
+/// Bits of a shadow entry for the age; the next bit is set if the page was once active.
 const AGE_BITS: u32 = 30;
 
-/// Sizes of the lists, in pages, and how many pages came back active.
+/// Sizes of the lists in pages, and refaults that became active.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LruStatistics {
-    /// Pages that were used more than once (`NR_ACTIVE_FILE`).
+    /// Pages of the active list (`NR_ACTIVE_FILE`).
     pub active: u64,
-    /// The others (`NR_INACTIVE_FILE`).
+    /// Pages of the inactive list (`NR_INACTIVE_FILE`).
     pub inactive: u64,
-    /// Pages that came back soon after they were evicted
-    /// (`WORKINGSET_ACTIVATE_FILE`).
+    /// Refaulted pages that became active (`WORKINGSET_ACTIVATE_FILE`).
     pub activated_refaults: u64,
 }
 
 impl LruStatistics {
-    /// Whether there are so few inactive pages that active ones must follow
+    /// Whether there are too few inactive pages, so that active ones must be deactivated
     /// (`inactive_is_low`): 1 to 1 below a gigabyte, 1 to sqrt(10 x gigabytes) above.
     fn inactive_is_low(&self) -> bool {
         let gigabytes = (self.inactive + self.active) >> 18;
@@ -39,15 +37,14 @@ impl LruStatistics {
     }
 }
 
-/// What the lists do not say.
+/// The state of this policy besides the lists.
 #[derive(Debug, Default)]
 pub(super) struct ActiveInactive {
-    /// Evictions and activations: a clock whose distance between a page's eviction and
-    /// its return is the memory that it would have needed to stay
-    /// (`nonresident_age`).
+    /// Evictions and activations so far, in pages. Its growth between a page's eviction and
+    /// its refault is the memory that would have kept the page (`nonresident_age`).
     age: u64,
     activated_refaults: u64,
-    /// Those when reclaim ran last.
+    /// The value of `activated_refaults` when reclaim ran last.
     refaults_at_reclaim: u64,
 }
 
@@ -60,7 +57,7 @@ impl ActiveInactive {
         }
     }
 
-    /// The list of a folio by its state.
+    /// The list that a folio belongs to.
     pub(super) fn list_of(lists: &Lists, id: FolioId) -> usize {
         if lists.has(id, state::ACTIVE) {
             ACTIVE
@@ -69,13 +66,12 @@ impl ActiveInactive {
         }
     }
 
-    /// A page that was used twice becomes active (`workingset_activation`).
+    /// Ages the lists for a folio that becomes active (`workingset_activation`).
     pub(super) fn activation(&mut self, lists: &Lists, id: FolioId) {
         self.age += lists.entry(id).pages();
     }
 
-    /// A page leaves: what will be known of it when it comes back
-    /// (`workingset_eviction`).
+    /// The shadow entry of a folio that is evicted (`workingset_eviction`).
     pub(super) fn eviction(&mut self, cache: &PageCache, lists: &Lists, id: FolioId) -> u32 {
         let was_active = u32::from(cache.has(id, flag::WORKINGSET));
         let shadow = self.age as u32 & ((1 << AGE_BITS) - 1) | was_active << AGE_BITS;
@@ -83,7 +79,7 @@ impl ActiveInactive {
         shadow
     }
 
-    /// A page comes back (`workingset_refault`); whether it comes back active.
+    /// Handles a refault. Whether the folio becomes active (`workingset_refault`).
     pub(super) fn refault(
         &mut self,
         cache: &mut PageCache,
@@ -106,14 +102,14 @@ impl ActiveInactive {
         true
     }
 
-    /// Whether active pages may be made inactive: pages come back, so that others must
-    /// be stale, or there are few inactive ones (`prepare_scan_control`).
+    /// Whether active pages may be deactivated: if there were refaults, which shows that the
+    /// active list is stale, or if there are few inactive pages (`prepare_scan_control`).
     pub(super) fn may_deactivate(&self, seen: &LruStatistics) -> bool {
         seen.activated_refaults != self.refaults_at_reclaim || seen.inactive_is_low()
     }
 
-    /// Reclaim has run (`snapshot_refaults`).
-    pub(super) fn ran(&mut self, seen: &LruStatistics) {
+    /// Records the refaults at the end of reclaim (`snapshot_refaults`).
+    pub(super) fn snapshot_refaults(&mut self, seen: &LruStatistics) {
         self.refaults_at_reclaim = seen.activated_refaults;
     }
 }

@@ -1,52 +1,53 @@
-//! Generations (MGLRU, `CONFIG_LRU_GEN`): pages are evicted from the oldest
-//! generation; mapped pages that were used go to younger ones, and pages that are read
-//! often are kept for a while longer where their tier comes back more often than the
-//! first one (`mm/vmscan.c` and `mm/workingset.c` of Linux 6.12).
+//! The multi-generational LRU (MGLRU, `CONFIG_LRU_GEN`). Pages are evicted from the oldest
+//! generation. Pages accessed through a page table move to younger ones. Within a
+//! generation, tiers count accesses by read calls, and a tier that refaults more often than
+//! the first is protected (`mm/vmscan.c` and `mm/workingset.c` of Linux 6.12).
 
 use std::collections::BTreeSet;
 
 use crate::page_cache::{FolioId, PageCache, flag};
 use crate::reclaim::list::{LISTS, Lists, NO_GENERATION, state};
 
-/// Generations at which eviction stops until there is a younger one.
+/// The least number of generations: eviction stops there until there is a younger one
+/// (`MIN_NR_GENS`).
 pub(super) const MIN_GENERATIONS: u64 = 2;
-/// Generations that can be told apart.
+/// The most generations (`MAX_NR_GENS`).
 const MAX_GENERATIONS: u64 = LISTS as u64;
-/// Powers of two of reads that are told apart.
+/// Tiers, each for a power of two of accesses (`MAX_NR_TIERS`).
 const TIERS: usize = 4;
-/// Bits in which reads of a folio are counted (`LRU_REFS_WIDTH`).
+/// Bits of the count of a folio's read calls (`LRU_REFS_WIDTH`).
 const REFS_BITS: u32 = 2;
-/// Most that they count.
+/// The largest count.
 const REFS_MAX: u8 = (1 << REFS_BITS) - 1;
-/// Bits of a shadow below the one that tells of a second read.
+/// Bits of a shadow entry's token; the next bit is set if there was a second read.
 const TOKEN_BITS: u32 = 30;
 
-/// Pages after which a batch ends (`MIN_LRU_BATCH`).
+/// Pages of a batch (`MIN_LRU_BATCH`).
 pub(super) const BATCH: u64 = 64;
-/// Folios that are looked at for one batch at most (`MAX_LRU_BATCH`).
-pub(super) const LOOKED_AT_MAX: u64 = 64 * BATCH;
+/// Folios that are scanned for one batch at most (`MAX_LRU_BATCH`).
+pub(super) const SCANNED_MAX: u64 = 64 * BATCH;
 
-/// How often the pages of a tier were evicted, protected and came back.
+/// How many pages of a tier were evicted, were protected and refaulted.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tier {
     refaulted: u64,
     evicted: u64,
     protected: u64,
-    /// The generations before, each counting half of the one behind it.
+    /// Sums over earlier generations, halved with each generation.
     past_refaulted: u64,
     past_total: u64,
 }
 
 impl Tier {
-    fn position(&self, gain: u64) -> Position {
-        Position {
+    fn position(&self, gain: u64) -> ControlPosition {
+        ControlPosition {
             refaulted: self.past_refaulted + self.refaulted,
             total: self.past_total + self.evicted + self.protected,
             gain,
         }
     }
 
-    /// The oldest generation is used up (`reset_ctrl_pos`).
+    /// Carries the counts over when the oldest generation ends (`reset_ctrl_pos`).
     fn carry_over(&mut self) {
         *self = Tier {
             past_refaulted: (self.past_refaulted + self.refaulted) / 2,
@@ -56,26 +57,26 @@ impl Tier {
     }
 }
 
-/// What a tier's share of refaults is compared by (`struct ctrl_pos`).
+/// A tier's refaults in proportion to its evictions, for comparison (`struct ctrl_pos`).
 #[derive(Clone, Copy, Debug)]
-struct Position {
+struct ControlPosition {
     refaulted: u64,
     total: u64,
     gain: u64,
 }
 
-impl Position {
-    /// Whether this one comes back so seldom, beside `set_point`, that it need not be
-    /// protected (`positive_ctrl_err`).
-    fn may_go(&self, set_point: &Position) -> bool {
+impl ControlPosition {
+    /// Whether this tier refaults too seldom, compared with `set_point`, to be protected
+    /// (`positive_ctrl_err`).
+    fn may_evict(&self, set_point: &ControlPosition) -> bool {
         self.refaulted < BATCH
             || self.refaulted * (set_point.total + BATCH) * set_point.gain
                 <= (set_point.refaulted + 1) * self.total * self.gain
     }
 }
 
-/// The page tables in which an aging walk found used pages close together, so that the
-/// next walk looks there (a Bloom filter in the kernel).
+/// Page tables with many accessed pages, which the next aging walk visits (a Bloom filter
+/// in the kernel): mapping and page table.
 type PageTables = BTreeSet<(usize, u64)>;
 
 /// Generations and their tiers.
@@ -83,12 +84,12 @@ type PageTables = BTreeSet<(usize, u64)>;
 pub(super) struct Generations {
     min_seq: u64,
     max_seq: u64,
-    /// The youngest generation when page tables were walked last.
+    /// The youngest generation at the last aging walk.
     walked_seq: u64,
-    /// Pages by generation; a folio may still be linked into an older one.
+    /// Pages by generation. A folio may still be on the list of an older one.
     pages: [u64; LISTS],
     tiers: [Tier; TIERS],
-    /// Where to look, by odd and even generations; everywhere while none is there.
+    /// The page tables to visit, for odd and even generations; `None` for all.
     worth_walking: [Option<PageTables>; 2],
 }
 
@@ -109,25 +110,25 @@ fn slot(seq: u64) -> u8 {
     (seq % MAX_GENERATIONS) as u8
 }
 
-/// The tier of a folio with so many reads beyond the first (`lru_tier_from_refs`).
+/// The tier of a folio with `refs` reads after the first (`lru_tier_from_refs`).
 fn tier_of(refs: u8) -> usize {
     (u32::from(refs) + 1).next_power_of_two().ilog2() as usize
 }
 
-/// Reads beyond the first: the second one is in the flag, those after it are counted
+/// A folio's reads after the first: a flag for the second, and a count of those after it
 /// (`folio_lru_refs`).
 fn refs(cache: &PageCache, lists: &Lists, id: FolioId) -> u8 {
     lists.entry(id).refs + u8::from(cache.has(id, flag::WORKINGSET))
 }
 
-/// No read of it is remembered.
-fn forget_reads(cache: &mut PageCache, lists: &mut Lists, id: FolioId) {
+/// Resets a folio's count of reads.
+fn reset_reads(cache: &mut PageCache, lists: &mut Lists, id: FolioId) {
     lists.entry_mut(id).refs = 0;
     lists.clear(id, state::REFERENCED);
     cache.clear(id, flag::WORKINGSET);
 }
 
-/// One more read (`folio_inc_refs`).
+/// Counts a read of a folio (`folio_inc_refs`).
 pub(super) fn count_read(cache: &mut PageCache, lists: &mut Lists, id: FolioId) {
     if !lists.has(id, state::REFERENCED) {
         lists.set(id, state::REFERENCED);
@@ -140,7 +141,7 @@ pub(super) fn count_read(cache: &mut PageCache, lists: &mut Lists, id: FolioId) 
 }
 
 impl Generations {
-    /// How many generations there are.
+    /// The number of generations.
     pub(super) fn count(&self) -> u64 {
         self.max_seq - self.min_seq + 1
     }
@@ -155,9 +156,9 @@ impl Generations {
         self.pages.iter().sum()
     }
 
-    /// Links a folio where it belongs: what was used through a page table to the
-    /// youngest generation, what will be clean soon to the one before, other pages to
-    /// the oldest but one, as long as there are more than three (`lru_gen_add_folio`).
+    /// Adds a folio (`lru_gen_add_folio`): one accessed through a page table to the
+    /// youngest generation, one that waits for write-back to the one before, others to the
+    /// second oldest, or to the oldest if there are only three.
     pub(super) fn add(&mut self, cache: &PageCache, lists: &mut Lists, id: FolioId) {
         let waits_for_write =
             cache.has(id, flag::READAHEAD) && cache.has(id, flag::DIRTY | flag::WRITEBACK);
@@ -174,7 +175,7 @@ impl Generations {
         lists.push_newest(slot(seq) as usize, id);
     }
 
-    /// Links a folio as the next one to be evicted.
+    /// Adds a folio as the next one to evict.
     pub(super) fn add_oldest(&mut self, lists: &mut Lists, id: FolioId) {
         let oldest = slot(self.min_seq);
         self.enter(lists, id, oldest);
@@ -188,7 +189,7 @@ impl Generations {
         self.pages[generation as usize] += entry.pages();
     }
 
-    /// Takes a folio out of its generation and list.
+    /// Removes a folio from its generation and its list.
     pub(super) fn remove(&mut self, lists: &mut Lists, id: FolioId) {
         let entry = lists.entry_mut(id);
         self.pages[entry.generation as usize] -= entry.pages();
@@ -204,8 +205,8 @@ impl Generations {
         entry.generation = generation;
     }
 
-    /// A folio that was used through a page table belongs to the youngest generation;
-    /// it is moved when eviction comes to it. One that is isolated is only marked
+    /// Puts a folio accessed through a page table into the youngest generation; its list is
+    /// changed when eviction reaches it. An isolated one is only marked
     /// (`folio_update_gen`).
     pub(super) fn promote(&mut self, cache: &mut PageCache, lists: &mut Lists, id: FolioId) {
         if lists.entry(id).generation == NO_GENERATION {
@@ -213,20 +214,19 @@ impl Generations {
             return;
         }
         self.change(lists, id, self.youngest());
-        forget_reads(cache, lists, id);
+        reset_reads(cache, lists, id);
     }
 
-    /// Tiers up to this one may be evicted (`get_tier_idx`). A higher one must come
-    /// back twice as often as the first to be protected.
+    /// The last tier that may be evicted (`get_tier_idx`). A higher one is protected if it
+    /// refaults more than twice as often as the first.
     pub(super) fn last_evictable_tier(&self) -> usize {
         let first = self.tiers[0].position(1);
-        let above = (1..TIERS).take_while(|&tier| self.tiers[tier].position(2).may_go(&first));
+        let above = (1..TIERS).take_while(|&tier| self.tiers[tier].position(2).may_evict(&first));
         above.count()
     }
 
-    /// Takes the next folio of the oldest generation for eviction, or moves it to the
-    /// generation where it belongs and returns `None` (`sort_folio`,
-    /// `isolate_folio`).
+    /// Isolates a folio of the oldest generation for eviction, or moves it to the generation
+    /// where it belongs and returns `None` (`sort_folio`, `isolate_folio`).
     pub(super) fn isolate(
         &mut self,
         cache: &mut PageCache,
@@ -245,14 +245,14 @@ impl Generations {
         if tier > last_tier || refs == REFS_MAX + 1 {
             let next = slot(self.min_seq + 1);
             self.change(lists, id, next);
-            forget_reads(cache, lists, id);
+            reset_reads(cache, lists, id);
             lists.remove(id);
             lists.push_oldest(next as usize, id);
             self.tiers[tier].protected += lists.entry(id).pages();
             return None;
         }
         if !lists.has(id, state::REFERENCED) {
-            forget_reads(cache, lists, id);
+            reset_reads(cache, lists, id);
         }
         lists.clear(id, state::REFERENCED);
         self.remove(lists, id);
@@ -264,7 +264,7 @@ impl Generations {
         lists.oldest(slot(self.min_seq) as usize)
     }
 
-    /// Empty generations are over; whether one was (`try_to_inc_min_seq`).
+    /// Ends the oldest generations that are empty. Whether one was (`try_to_inc_min_seq`).
     pub(super) fn end_empty(&mut self, lists: &Lists) -> bool {
         let before = self.min_seq;
         let mut seq = before;
@@ -278,7 +278,8 @@ impl Generations {
         seq != before
     }
 
-    /// A folio that could not be evicted goes to the youngest generation.
+    /// Puts back a folio that could not be evicted, to the youngest generation unless it
+    /// waits for write-back.
     pub(super) fn put_back(&mut self, cache: &mut PageCache, lists: &mut Lists, id: FolioId) {
         let waits_for_write =
             cache.has(id, flag::READAHEAD) && cache.has(id, flag::DIRTY | flag::WRITEBACK);
@@ -287,14 +288,13 @@ impl Generations {
                 lists.set(id, state::REFERENCED);
             }
         } else {
-            forget_reads(cache, lists, id);
+            reset_reads(cache, lists, id);
             lists.set(id, state::ACTIVE);
         }
         self.add(cache, lists, id);
     }
 
-    /// A page leaves: what will be known of it when it comes back
-    /// (`lru_gen_eviction`).
+    /// The shadow entry of a folio that is evicted (`lru_gen_eviction`).
     pub(super) fn eviction(&mut self, cache: &PageCache, lists: &Lists, id: FolioId) -> u32 {
         let refs = refs(cache, lists, id);
         self.tiers[tier_of(refs)].evicted += lists.entry(id).pages();
@@ -302,9 +302,9 @@ impl Generations {
         token & ((1 << TOKEN_BITS) - 1) | u32::from(refs > 0) << TOKEN_BITS
     }
 
-    /// A page comes back. It counts while the generation that it was evicted from is
-    /// the oldest; one that was read often, or comes back through a page table, keeps
-    /// its reads (`lru_gen_refault`).
+    /// Handles a refault (`lru_gen_refault`). It counts only while the generation that the
+    /// page was evicted from is the oldest. A page that was read often, or faults, keeps
+    /// its count of reads.
     pub(super) fn refault(
         &mut self,
         cache: &mut PageCache,
@@ -326,8 +326,8 @@ impl Generations {
         }
     }
 
-    /// Whether there should be a younger generation (`should_run_aging`): eviction has
-    /// nothing left, or will soon, or pages are not spread over the generations.
+    /// Whether a younger generation is needed (`should_run_aging`): if eviction has nothing
+    /// left, or pages are not spread evenly over the generations.
     pub(super) fn should_age(&self) -> bool {
         if self.min_seq + MIN_GENERATIONS > self.max_seq {
             return true;
@@ -341,8 +341,8 @@ impl Generations {
         young * MIN_GENERATIONS > total || old * (MIN_GENERATIONS + 2) < total
     }
 
-    /// Begins an aging walk over page tables; `false` where this generation had its
-    /// walk (`iterate_mm_list`).
+    /// Begins an aging walk over page tables; `false` if this generation had its walk
+    /// (`iterate_mm_list`).
     pub(super) fn begin_walk(&mut self) -> bool {
         if self.max_seq <= self.walked_seq {
             return false;
@@ -352,7 +352,7 @@ impl Generations {
         true
     }
 
-    /// Whether an aging walk looks into a page table of a mapping.
+    /// Whether an aging walk visits a page table (`test_bloom_filter`).
     pub(super) fn is_worth_walking(&self, mapping: usize, table: u64) -> bool {
         let known = &self.worth_walking[self.max_seq as usize % 2];
         known
@@ -360,8 +360,8 @@ impl Generations {
             .is_none_or(|known| known.contains(&(mapping, table)))
     }
 
-    /// Used pages are close together in a page table: the walk `ahead` generations on
-    /// looks there.
+    /// Has the aging walk of `ahead` generations later visit a page table, which has many
+    /// accessed pages (`update_bloom_filter`).
     pub(super) fn note_table(&mut self, mapping: usize, table: u64, ahead: u64) {
         let known = &mut self.worth_walking[(self.max_seq + ahead) as usize % 2];
         if let Some(known) = known {
@@ -369,8 +369,8 @@ impl Generations {
         }
     }
 
-    /// Begins a younger generation; where there is no number left for one, the oldest
-    /// is joined to the next (`inc_max_seq`).
+    /// Begins a younger generation. If there are as many as can be, the oldest is merged
+    /// into the next (`inc_max_seq`).
     pub(super) fn begin_generation(&mut self, cache: &mut PageCache, lists: &mut Lists) {
         if self.count() == MAX_GENERATIONS {
             let (oldest, next) = (slot(self.min_seq), slot(self.min_seq + 1));
@@ -378,7 +378,7 @@ impl Generations {
                 let mut to = lists.entry(id).generation;
                 if to == oldest {
                     self.change(lists, id, next);
-                    forget_reads(cache, lists, id);
+                    reset_reads(cache, lists, id);
                     to = next;
                 }
                 lists.remove(id);
@@ -393,7 +393,7 @@ impl Generations {
 
 #[cfg(test)]
 mod tests {
-    use super::{Position, tier_of};
+    use super::{ControlPosition, tier_of};
 
     #[test]
     fn tiers_are_powers_of_two_of_reads() {
@@ -402,14 +402,14 @@ mod tests {
 
     #[test]
     fn a_tier_is_protected_if_it_comes_back_more_often() {
-        let of = |refaulted, total, gain| Position {
+        let of = |refaulted, total, gain| ControlPosition {
             refaulted,
             total,
             gain,
         };
         let first = of(100, 1000, 1);
-        assert!(of(63, 63, 2).may_go(&first), "too few to tell");
-        assert!(of(64, 500, 2).may_go(&first));
-        assert!(!of(300, 1000, 2).may_go(&first));
+        assert!(of(63, 63, 2).may_evict(&first), "too few to tell");
+        assert!(of(64, 500, 2).may_evict(&first));
+        assert!(!of(300, 1000, 2).may_evict(&first));
     }
 }

@@ -1,5 +1,5 @@
-//! How much memory the cache takes, and when that is too much: limits of memory
-//! cgroups, watermarks, and the thread that keeps pages free (`kswapd`).
+//! The memory that the page cache uses and its limits: those of memory cgroups, and the
+//! watermarks of a machine with `kswapd`, the thread that keeps pages free.
 
 use std::future::poll_fn;
 use std::task::{Poll, Waker};
@@ -8,26 +8,24 @@ use crate::reclaim::Memory;
 use crate::reclaim::scan::{CLUSTER_PAGES, Reclaimer, Scan};
 use crate::vfs::{Host, Vfs};
 
-/// Reclaims that a page waits for before it is taken in spite of the limit
-/// (`MAX_RECLAIM_RETRIES`).
+/// Reclaims before a page is charged in spite of the limit (`MAX_RECLAIM_RETRIES`).
 const RECLAIMS_MAX: u32 = 16;
 
-/// Free pages at which something happens (`/proc/zoneinfo`), of memory that is one
-/// zone.
+/// Watermarks of free pages, for memory in one zone (`/proc/zoneinfo`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watermarks {
-    /// Below it, whoever wants a page reclaims.
+    /// Below it, a task that needs a page reclaims itself.
     pub min: u64,
     /// Below it, `kswapd` is woken.
     pub low: u64,
-    /// Above it, `kswapd` sleeps.
+    /// From it on, `kswapd` sleeps.
     pub high: u64,
 }
 
 impl Watermarks {
-    /// Those of a machine with so many pages: `min_free_kbytes` is four times the root
-    /// of the kilobytes, from 128 KiB to 256 MiB, and `watermark_scale_factor` its
-    /// default of 0.1 %.
+    /// The watermarks of a machine with `pages` pages. `min_free_kbytes` is four times the
+    /// square root of the memory in KiB, from 128 KiB to 256 MiB;
+    /// `watermark_scale_factor` is the default of 0.1 %.
     pub fn of(pages: u64) -> Watermarks {
         let min_free_kib = (pages * 4 * 16).isqrt().clamp(128, 262_144);
         let min = min_free_kib / 4;
@@ -40,20 +38,14 @@ impl Watermarks {
     }
 }
 
-/// Pages that are paid for.
+/// The pages charged to the limit.
 #[derive(Debug)]
 pub(super) struct Charge {
     memory: Memory,
     used: u64,
-    /// Wakes `kswapd`.
+    /// The waker of a sleeping `kswapd`.
     kswapd: Option<Waker>,
     kswapd_wanted: bool,
-}
-
-/// What stands between a page and its use.
-enum Need {
-    Nothing,
-    Reclaim(Reclaimer),
 }
 
 impl Charge {
@@ -70,17 +62,17 @@ impl Charge {
         matches!(self.memory, Memory::Cgroup { .. })
     }
 
-    /// Pays for pages, if there is room for them beside `others` that are not the
-    /// cache's (`try_charge_memcg`, `__alloc_pages`).
-    fn charge(&mut self, pages: u64, others: u64) -> Need {
+    /// Charges pages, if there is room besides `others`, which are not the page cache's.
+    /// Otherwise returns who must reclaim (`try_charge_memcg`, `__alloc_pages`).
+    fn charge(&mut self, pages: u64, others: u64) -> Option<Reclaimer> {
         match self.memory {
             Memory::Cgroup { max_pages } => {
                 let room = max_pages.saturating_sub(others).saturating_sub(self.used);
                 if pages > room {
-                    return Need::Reclaim(Reclaimer::Cgroup);
+                    return Some(Reclaimer::Cgroup);
                 }
                 self.used += pages;
-                Need::Nothing
+                None
             }
             Memory::Machine { pages: all } => {
                 let marks = Watermarks::of(all);
@@ -89,15 +81,15 @@ impl Charge {
                     self.wake_kswapd();
                 }
                 if free < marks.min + pages {
-                    return Need::Reclaim(Reclaimer::Direct);
+                    return Some(Reclaimer::Direct);
                 }
                 self.used += pages;
-                Need::Nothing
+                None
             }
         }
     }
 
-    /// Takes pages although there is no room.
+    /// Charges pages although there is no room.
     fn force(&mut self, pages: u64) {
         self.used += pages;
     }
@@ -125,17 +117,17 @@ impl Charge {
 }
 
 impl<H: Host> Vfs<H> {
-    /// Has memory for a folio of `pages` pages; reclaims where there is none.
+    /// Charges a folio of `pages` pages, after reclaim if there is no room.
     pub(crate) fn charge_pages(&self, pages: u64) {
         for _ in 0..=RECLAIMS_MAX {
             let others = self.host().other_pages();
-            let need = match &self.lru {
+            let reclaimer = match &self.lru {
                 Some(lru) => lru.borrow_mut().charge.charge(pages, others),
-                None => return,
+                None => None,
             };
-            match need {
-                Need::Nothing => return,
-                Need::Reclaim(reclaimer) => self.try_to_free_pages(reclaimer, pages),
+            match reclaimer {
+                None => return,
+                Some(reclaimer) => self.try_to_free_pages(reclaimer, pages),
             };
         }
         if let Some(lru) = &self.lru {
@@ -143,8 +135,7 @@ impl<H: Host> Vfs<H> {
         }
     }
 
-    /// The machine's thread that keeps pages free; it never ends. In a simulation it
-    /// is a task, polled like any other.
+    /// The thread `kswapd`, which keeps pages free and never ends.
     pub async fn kswapd(&self) {
         loop {
             poll_fn(|context| {
@@ -159,13 +150,12 @@ impl<H: Host> Vfs<H> {
                 Poll::Pending
             })
             .await;
-            self.free_up_to_high();
+            self.balance_pgdat();
         }
     }
 
-    /// Reclaims until the high watermark is reached, or nothing more is found
-    /// (`balance_pgdat`).
-    fn free_up_to_high(&self) {
+    /// Reclaims until the high watermark is reached, or nothing more can be freed.
+    fn balance_pgdat(&self) {
         let is_balanced = || {
             let others = self.host().other_pages();
             let lru = self.lru.as_ref();

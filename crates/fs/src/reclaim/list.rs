@@ -1,42 +1,42 @@
-//! Lists of folios, linked through an entry for each folio.
+//! LRU lists of folios, linked through an entry for each folio.
 
 use crate::page_cache::FolioId;
 
-/// How many lists there are: two of the classic kind, or four generations.
+/// The number of lists: active and inactive, or four generations.
 pub(super) const LISTS: usize = 4;
 
-/// States of a folio that only reclaim looks at (`PG_*`).
+/// Flags of a folio that only reclaim uses (`PG_*`).
 pub(super) mod state {
-    /// It is in a list, not in a batch or isolated.
+    /// It is on a list, not in a batch or isolated.
     pub(in crate::reclaim) const LRU: u8 = 1 << 0;
     /// It belongs to the active list, or to the youngest generation.
     pub(in crate::reclaim) const ACTIVE: u8 = 1 << 1;
-    /// It was used since it was looked at last.
+    /// It was accessed since the last scan.
     pub(in crate::reclaim) const REFERENCED: u8 = 1 << 2;
 }
 
 /// A generation's number where a folio has none.
 pub(super) const NO_GENERATION: u8 = u8::MAX;
 
-/// What reclaim knows of a folio.
+/// A folio's links and flags.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
+pub(super) struct LruEntry {
     newer: FolioId,
     older: FolioId,
-    /// The list that it is linked into.
+    /// The list that it is on.
     list: u8,
     pub(super) state: u8,
     /// It has `1 << order` pages.
     pub(super) order: u8,
-    /// Its generation's slot, which may be ahead of the list that it is linked into.
+    /// The slot of its generation, which may be younger than that of its list.
     pub(super) generation: u8,
-    /// Reads through an open file beyond the first two.
+    /// Reads after the first two.
     pub(super) refs: u8,
 }
 
-impl Entry {
-    const fn new(order: u8) -> Entry {
-        Entry {
+impl LruEntry {
+    const fn new(order: u8) -> LruEntry {
+        LruEntry {
             newer: FolioId::NONE,
             older: FolioId::NONE,
             list: 0,
@@ -62,7 +62,7 @@ struct List {
 /// The lists, and the entries of all folios.
 #[derive(Debug)]
 pub(super) struct Lists {
-    entries: Vec<Entry>,
+    entries: Vec<LruEntry>,
     lists: [List; LISTS],
 }
 
@@ -81,23 +81,23 @@ impl Default for Lists {
 }
 
 impl Lists {
-    /// A folio that was not known before.
+    /// Resets the entry of a folio that was just added to the page cache.
     pub(super) fn begin(&mut self, id: FolioId, order: u8) {
         if self.entries.len() <= id.number() {
-            self.entries.resize(id.number() + 1, Entry::new(0));
+            self.entries.resize(id.number() + 1, LruEntry::new(0));
         }
-        self.entries[id.number()] = Entry::new(order);
+        self.entries[id.number()] = LruEntry::new(order);
     }
 
-    pub(super) fn entry(&self, id: FolioId) -> &Entry {
+    pub(super) fn entry(&self, id: FolioId) -> &LruEntry {
         &self.entries[id.number()]
     }
 
-    pub(super) fn entry_mut(&mut self, id: FolioId) -> &mut Entry {
+    pub(super) fn entry_mut(&mut self, id: FolioId) -> &mut LruEntry {
         &mut self.entries[id.number()]
     }
 
-    /// Whether it has any of these states.
+    /// Whether it has any of these flags.
     pub(super) fn has(&self, id: FolioId, states: u8) -> bool {
         self.entry(id).state & states != 0
     }
@@ -115,19 +115,19 @@ impl Lists {
         self.lists[list].pages
     }
 
-    /// The folio of a list that is looked at first.
+    /// The folio of a list that is scanned first.
     pub(super) fn oldest(&self, list: usize) -> Option<FolioId> {
         let oldest = self.lists[list].oldest;
         (oldest != FolioId::NONE).then_some(oldest)
     }
 
-    /// Links a folio as the one that is looked at last.
+    /// Adds a folio to the end of a list that is scanned last.
     pub(super) fn push_newest(&mut self, list: usize, id: FolioId) {
         let newest = self.lists[list].newest;
         self.link(list, id, FolioId::NONE, newest);
     }
 
-    /// Links a folio as the one that is looked at next.
+    /// Adds a folio to the end of a list that is scanned first.
     pub(super) fn push_oldest(&mut self, list: usize, id: FolioId) {
         let oldest = self.lists[list].oldest;
         self.link(list, id, oldest, FolioId::NONE);
@@ -150,9 +150,9 @@ impl Lists {
         }
     }
 
-    /// Takes a folio out of its list.
+    /// Removes a folio from its list.
     pub(super) fn remove(&mut self, id: FolioId) {
-        let Entry {
+        let LruEntry {
             newer, older, list, ..
         } = *self.entry(id);
         let list = list as usize;

@@ -1,8 +1,8 @@
-//! Reclaim: which cached pages go when memory is short.
+//! Reclaim: which cached pages are evicted when memory is short.
 //!
-//! Every folio in the cache is in a list, or in a batch on its way there: lists are
-//! changed for up to [`BATCH_FOLIOS`] folios at once, as each CPU does in Linux
-//! (`mm/swap.c`). [`Policy`] says how lists are kept, [`Memory`] when pages must go.
+//! Every folio of the cache is on an LRU list, or in a batch that will be put on one: as
+//! each CPU of Linux does, lists are changed for up to [`FOLIO_BATCH`] folios at once
+//! (`mm/swap.c`). [`Policy`] chooses the kind of lists, [`Memory`] the limit.
 
 mod active_inactive;
 mod generations;
@@ -10,7 +10,7 @@ mod kswapd;
 mod list;
 mod scan;
 
-use crate::page_cache::{FolioId, PageCache, flag};
+use crate::page_cache::{FOLIO_BATCH, FolioId, PageCache, flag};
 use crate::vfs::{Host, Vfs};
 use active_inactive::ActiveInactive;
 use generations::Generations;
@@ -19,10 +19,7 @@ use list::{Lists, state};
 pub use active_inactive::LruStatistics;
 pub use kswapd::Watermarks;
 
-/// Folios of a batch (`PAGEVEC_SIZE`).
-const BATCH_FOLIOS: usize = 31;
-
-/// How pages are chosen (`/sys/kernel/mm/lru_gen/enabled`).
+/// The policy of reclaim (`/sys/kernel/mm/lru_gen/enabled`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     /// An active and an inactive list.
@@ -31,19 +28,19 @@ pub enum Policy {
     Generations,
 }
 
-/// When pages must go.
+/// The limit of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
-    /// A memory cgroup holds at most so many pages (`memory.max`); it knows its
-    /// statistics as of [`Vfs::flush_memory_statistics`].
+    /// That of a memory cgroup (`memory.max`), which decides by its statistics as of the
+    /// last [`Vfs::flush_memory_statistics`].
     Cgroup {
         /// Pages.
         max_pages: u64,
     },
-    /// The machine's memory: below its watermarks `kswapd` runs, and then whoever
-    /// wants a page reclaims.
+    /// The machine's memory: below its watermarks `kswapd` runs, and then tasks that need a
+    /// page reclaim themselves.
     Machine {
-        /// Pages that the cache may have while no page is free.
+        /// Pages of the machine.
         pages: u64,
     },
 }
@@ -53,20 +50,21 @@ pub enum Memory {
 pub(crate) enum Origin {
     /// A read, or readahead.
     Read,
-    /// A write: the page's old contents do not count as missed.
+    /// A write, which does not count as a refault.
     Write,
-    /// A fault in a mapping that is used neither in order nor at random.
+    /// A fault in a mapping without advice.
     Fault,
 }
 
-/// The lists of a policy.
+/// The state of the policy.
 #[derive(Debug)]
-enum Order {
+enum PolicyState {
     ActiveInactive(ActiveInactive),
     Generations(Box<Generations>),
 }
 
-/// Folios on their way into a list, to the end of one, or to the active one.
+/// Folios to be put on a list, at the end of one, or on the active one (`lru_add`,
+/// `lru_move_tail`, `lru_activate`).
 #[derive(Debug, Default)]
 struct Batches {
     added: Vec<FolioId>,
@@ -82,14 +80,14 @@ impl Batches {
     }
 }
 
-/// Lists of all cached folios, and how much memory they take.
+/// The LRU lists of all cached folios, and the memory charged for them.
 #[derive(Debug)]
 pub(crate) struct Lru {
     lists: Lists,
-    order: Order,
+    policy: PolicyState,
     batches: Batches,
     charge: kswapd::Charge,
-    /// A cgroup's statistics as they were flushed last.
+    /// A cgroup's statistics at their last flush.
     flushed: LruStatistics,
 }
 
@@ -97,9 +95,9 @@ impl Lru {
     pub(crate) fn new(policy: Policy, memory: Memory) -> Lru {
         Lru {
             lists: Lists::default(),
-            order: match policy {
-                Policy::ActiveInactive => Order::ActiveInactive(ActiveInactive::default()),
-                Policy::Generations => Order::Generations(Box::default()),
+            policy: match policy {
+                Policy::ActiveInactive => PolicyState::ActiveInactive(ActiveInactive::default()),
+                Policy::Generations => PolicyState::Generations(Box::default()),
             },
             batches: Batches::default(),
             charge: kswapd::Charge::new(memory),
@@ -107,15 +105,15 @@ impl Lru {
         }
     }
 
-    /// Sizes of the lists; generations have none.
+    /// Sizes of the lists; all zero with generations.
     fn statistics(&self) -> LruStatistics {
-        match &self.order {
-            Order::ActiveInactive(order) => order.statistics(&self.lists),
-            Order::Generations(_) => LruStatistics::default(),
+        match &self.policy {
+            PolicyState::ActiveInactive(policy) => policy.statistics(&self.lists),
+            PolicyState::Generations(_) => LruStatistics::default(),
         }
     }
 
-    /// The statistics that decisions are made by.
+    /// The statistics for decisions: a cgroup's lag behind until they are flushed.
     fn seen(&self) -> LruStatistics {
         if self.charge.is_cgroup() {
             self.flushed
@@ -124,8 +122,8 @@ impl Lru {
         }
     }
 
-    /// A folio has come into the cache; `shadow` is what was left when its page was
-    /// evicted. Whether it came back active (`filemap_add_folio`).
+    /// Adds a folio that was added to the page cache; `shadow` is the shadow entry of its
+    /// page. Whether a refault made it active (`filemap_add_folio`).
     fn add(
         &mut self,
         cache: &mut PageCache,
@@ -138,41 +136,41 @@ impl Lru {
         if let Some(shadow) = shadow.filter(|_| origin != Origin::Write) {
             let seen = self.seen();
             let by_fault = origin == Origin::Fault;
-            match &mut self.order {
-                Order::ActiveInactive(order) => {
-                    active = order.refault(cache, &mut self.lists, id, shadow, &seen);
+            match &mut self.policy {
+                PolicyState::ActiveInactive(policy) => {
+                    active = policy.refault(cache, &mut self.lists, id, shadow, &seen);
                 }
-                Order::Generations(order) => {
-                    order.refault(cache, &mut self.lists, id, shadow, by_fault);
+                PolicyState::Generations(policy) => {
+                    policy.refault(cache, &mut self.lists, id, shadow, by_fault);
                 }
             }
         }
-        if origin == Origin::Fault && matches!(self.order, Order::Generations(_)) {
+        if origin == Origin::Fault && matches!(self.policy, PolicyState::Generations(_)) {
             self.lists.set(id, state::ACTIVE);
         }
         self.batches.added.push(id);
-        if self.batches.added.len() == BATCH_FOLIOS || cache.order(id) > 0 {
+        if self.batches.added.len() == FOLIO_BATCH || cache.order(id) > 0 {
             self.drain_added(cache);
         }
         active
     }
 
-    /// A folio was read (`folio_mark_accessed`).
+    /// Counts a read of a folio (`folio_mark_accessed`).
     pub(crate) fn mark_accessed(&mut self, cache: &mut PageCache, id: FolioId) {
-        let Order::ActiveInactive(order) = &mut self.order else {
+        let PolicyState::ActiveInactive(policy) = &mut self.policy else {
             return generations::count_read(cache, &mut self.lists, id);
         };
         if !self.lists.has(id, state::REFERENCED) {
             self.lists.set(id, state::REFERENCED);
         } else if !self.lists.has(id, state::ACTIVE) {
-            order.activation(&self.lists, id);
+            policy.activation(&self.lists, id);
             self.lists.clear(id, state::REFERENCED);
             self.activate(cache, id);
         }
     }
 
-    /// A folio will be moved to the active list; one that is still in a batch goes
-    /// there from it (`folio_activate`).
+    /// Has a folio moved to the active list; one that is still in a batch goes there from
+    /// it (`folio_activate`).
     fn activate(&mut self, cache: &mut PageCache, id: FolioId) {
         if self.lists.has(id, state::ACTIVE) {
             return;
@@ -184,12 +182,12 @@ impl Lru {
             return;
         }
         self.batches.activated.push(id);
-        if self.batches.activated.len() == BATCH_FOLIOS {
+        if self.batches.activated.len() == FOLIO_BATCH {
             self.drain_activated(cache);
         }
     }
 
-    /// A folio that reclaim wanted to evict has been written: it goes next
+    /// Write-back of a folio has ended: if reclaim wanted it, it is evicted next
     /// (`folio_rotate_reclaimable`).
     pub(crate) fn written(&mut self, cache: &mut PageCache, id: FolioId) {
         if !cache.has(id, flag::READAHEAD) {
@@ -200,7 +198,7 @@ impl Lru {
             return;
         }
         self.batches.rotated.push(id);
-        if self.batches.rotated.len() == BATCH_FOLIOS {
+        if self.batches.rotated.len() == FOLIO_BATCH {
             self.drain_rotated();
         }
     }
@@ -226,11 +224,11 @@ impl Lru {
             if self.lists.has(id, state::LRU) {
                 self.take(id);
                 self.lists.clear(id, state::ACTIVE);
-                match &mut self.order {
-                    Order::ActiveInactive(_) => {
+                match &mut self.policy {
+                    PolicyState::ActiveInactive(_) => {
                         self.lists.push_oldest(active_inactive::INACTIVE, id);
                     }
-                    Order::Generations(order) => order.add_oldest(&mut self.lists, id),
+                    PolicyState::Generations(policy) => policy.add_oldest(&mut self.lists, id),
                 }
             }
         }
@@ -249,26 +247,26 @@ impl Lru {
         self.batches.activated = activated;
     }
 
-    /// Links a folio where its state says (`lruvec_add_folio`).
+    /// Puts a folio on the list where it belongs (`lruvec_add_folio`).
     fn insert(&mut self, cache: &PageCache, id: FolioId) {
-        match &mut self.order {
-            Order::ActiveInactive(_) => {
+        match &mut self.policy {
+            PolicyState::ActiveInactive(_) => {
                 let list = ActiveInactive::list_of(&self.lists, id);
                 self.lists.push_newest(list, id);
             }
-            Order::Generations(order) => order.add(cache, &mut self.lists, id),
+            PolicyState::Generations(policy) => policy.add(cache, &mut self.lists, id),
         }
     }
 
-    /// Takes a folio out of its list.
+    /// Removes a folio from its list.
     fn take(&mut self, id: FolioId) {
-        match &mut self.order {
-            Order::ActiveInactive(_) => self.lists.remove(id),
-            Order::Generations(order) => order.remove(&mut self.lists, id),
+        match &mut self.policy {
+            PolicyState::ActiveInactive(_) => self.lists.remove(id),
+            PolicyState::Generations(policy) => policy.remove(&mut self.lists, id),
         }
     }
 
-    /// A folio leaves the cache.
+    /// Removes a folio that leaves the page cache.
     fn forget(&mut self, id: FolioId) {
         if self.lists.has(id, state::LRU) {
             self.take(id);
@@ -279,12 +277,12 @@ impl Lru {
 }
 
 impl<H: Host> Vfs<H> {
-    /// Sizes of the lists, while memory is limited.
+    /// Sizes of the lists; `None` if memory is not limited.
     pub fn lru_statistics(&self) -> Option<LruStatistics> {
         self.lru.as_ref().map(|lru| lru.borrow().statistics())
     }
 
-    /// A cgroup's statistics are brought up to date: every 2 s in Linux
+    /// Brings a cgroup's statistics up to date, which Linux does every 2 s
     /// (`flush_memcg_stats_dwork`).
     pub fn flush_memory_statistics(&self) {
         if let Some(lru) = &self.lru {
@@ -293,15 +291,14 @@ impl<H: Host> Vfs<H> {
         }
     }
 
-    /// Moves what waits in batches to its lists, as whoever lets go of a batch of
-    /// folios does (`lru_add_drain`).
+    /// Puts the folios of all batches on their lists (`lru_add_drain`).
     pub fn drain_lru_batches(&self) {
         if let Some(lru) = &self.lru {
             lru.borrow_mut().drain(&mut self.cache.borrow_mut());
         }
     }
 
-    /// A read uses a folio.
+    /// Counts a read of a folio (`folio_mark_accessed`).
     pub(crate) fn mark_accessed(&self, id: FolioId) {
         if let Some(lru) = &self.lru {
             lru.borrow_mut()
@@ -309,15 +306,15 @@ impl<H: Host> Vfs<H> {
         }
     }
 
-    /// A folio has been written to its device.
+    /// Write-back of a folio has ended.
     pub(crate) fn lru_written(&self, id: FolioId) {
         if let Some(lru) = &self.lru {
             lru.borrow_mut().written(&mut self.cache.borrow_mut(), id);
         }
     }
 
-    /// A folio has come into the cache: it is put into a list, by what is known of its
-    /// page. Whether that was evicted before, and comes back active.
+    /// Adds a folio that was added to the page cache. If that is a refault, whether the
+    /// folio became active.
     pub(crate) fn lru_added(&self, id: FolioId, origin: Origin) -> Option<bool> {
         let mut lru = self.lru.as_ref()?.borrow_mut();
         let mut cache = self.cache.borrow_mut();
@@ -327,7 +324,7 @@ impl<H: Host> Vfs<H> {
         Some(active)
     }
 
-    /// A folio leaves the cache.
+    /// Removes a folio that leaves the page cache.
     pub(crate) fn lru_deleted(&self, id: FolioId) {
         if let Some(lru) = &self.lru {
             lru.borrow_mut().forget(id);

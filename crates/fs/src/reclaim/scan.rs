@@ -1,43 +1,45 @@
-//! The scan: rounds with rising priority, each looking at a part of the lists, until
-//! enough pages are free (`mm/vmscan.c` of Linux 6.12).
+//! Scanning the lists: rounds of rising priority, each over a larger part of the lists,
+//! until enough pages are free (`mm/vmscan.c` of Linux 6.12).
 
 use crate::event::Event;
 use crate::fault::{Mapping, TABLE_PAGES};
 use crate::page_cache::{FolioId, PageCache, flag};
 use crate::reclaim::list::{NO_GENERATION, state};
-use crate::reclaim::{Lru, Order, active_inactive, generations};
+use crate::reclaim::{Lru, PolicyState, active_inactive, generations};
 use crate::vfs::{Host, Vfs};
 
-/// The first round looks at one page in `1 << PRIORITY_FIRST` (`DEF_PRIORITY`).
+/// The first round scans one page in `1 << PRIORITY_FIRST` (`DEF_PRIORITY`).
 pub(super) const PRIORITY_FIRST: u32 = 12;
 
-/// Pages that are looked at in one go, and that a reclaim frees at least
-/// (`SWAP_CLUSTER_MAX`).
+/// Pages that are scanned at once, and the least number to free (`SWAP_CLUSTER_MAX`).
 pub(super) const CLUSTER_PAGES: u64 = 32;
 
 /// Who reclaims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reclaimer {
-    /// A cgroup is at its limit.
+    /// A task of a cgroup that is at its limit.
     Cgroup,
-    /// A task of a machine that has no page left for it.
+    /// A task that finds no free page (direct reclaim).
     Direct,
-    /// The machine's own thread.
+    /// The thread `kswapd`.
     Kswapd,
 }
 
-/// How a reclaim goes (`struct scan_control`).
+/// The state of one reclaim (`struct scan_control`).
 #[derive(Debug)]
 pub(super) struct Scan {
     pub(super) reclaimer: Reclaimer,
+    /// Pages to free.
     pub(super) wanted: u64,
+    /// Pages freed.
     pub(super) reclaimed: u64,
+    /// Pages scanned in this round.
     pub(super) scanned: u64,
     pub(super) priority: u32,
     may_deactivate: bool,
     force_deactivate: bool,
     skipped_deactivate: bool,
-    /// Whether a scan met nothing but dirty pages that nobody writes.
+    /// Whether a scan found only dirty pages whose write-back has not begun.
     pub(super) needs_flusher: bool,
 }
 
@@ -61,22 +63,22 @@ impl Scan {
     }
 }
 
-/// What becomes of a folio that was taken out of its list.
-enum Fate {
+/// What is done with an isolated folio.
+enum FolioAction {
     Evict,
     Activate,
     Keep,
 }
 
 impl<H: Host> Vfs<H> {
-    /// Frees at least `wanted` pages, or as many as can be had; returns how many
+    /// Frees at least `wanted` pages, if it can. Returns the number of pages freed
     /// (`try_to_free_pages`, `try_to_free_mem_cgroup_pages`).
     pub(super) fn try_to_free_pages(&self, reclaimer: Reclaimer, wanted: u64) -> u64 {
         self.trace(Event::Reclaim { pages: wanted });
         let mut scan = Scan::new(reclaimer, wanted.max(CLUSTER_PAGES));
         loop {
             self.scan_rounds(&mut scan);
-            // With too few inactive pages, active ones have to go.
+            // The inactive pages did not suffice: active ones are deactivated.
             if scan.reclaimed > 0 || !scan.skipped_deactivate {
                 break;
             }
@@ -101,8 +103,8 @@ impl<H: Host> Vfs<H> {
         }
         self.with_lru(|lru, _| {
             let seen = lru.seen();
-            if let Order::ActiveInactive(order) = &mut lru.order {
-                order.ran(&seen);
+            if let PolicyState::ActiveInactive(policy) = &mut lru.policy {
+                policy.snapshot_refaults(&seen);
             }
         });
     }
@@ -110,15 +112,16 @@ impl<H: Host> Vfs<H> {
     /// Runs `f` on the lists and the cache.
     ///
     /// # Panics
-    /// Where memory is not limited; then nothing reclaims.
+    /// If memory is not limited, in which case nothing calls reclaim.
     fn with_lru<T>(&self, f: impl FnOnce(&mut Lru, &mut PageCache) -> T) -> T {
         let lru = self.lru.as_ref().expect("only limited memory is reclaimed");
         f(&mut lru.borrow_mut(), &mut self.cache.borrow_mut())
     }
 
-    /// One round.
+    /// One round over the lists.
     pub(super) fn shrink_lruvec(&self, scan: &mut Scan) {
-        let has_generations = self.with_lru(|lru, _| matches!(lru.order, Order::Generations(_)));
+        let has_generations =
+            self.with_lru(|lru, _| matches!(lru.policy, PolicyState::Generations(_)));
         if has_generations {
             self.shrink_generations(scan);
         } else {
@@ -126,18 +129,18 @@ impl<H: Host> Vfs<H> {
         }
     }
 
-    /// One round over both lists, in turns of [`CLUSTER_PAGES`].
+    /// One round over the inactive and the active list in turn, [`CLUSTER_PAGES`] at a time.
     fn shrink_lists(&self, scan: &mut Scan) {
         let mut targets = self.with_lru(|lru, _| {
             let seen = lru.seen();
-            if let Order::ActiveInactive(order) = &lru.order {
-                scan.may_deactivate = scan.force_deactivate || order.may_deactivate(&seen);
+            if let PolicyState::ActiveInactive(policy) = &lru.policy {
+                scan.may_deactivate = scan.force_deactivate || policy.may_deactivate(&seen);
             }
             [active_inactive::INACTIVE, active_inactive::ACTIVE]
                 .map(|list| lru.lists.pages(list) >> scan.priority)
         });
         let reclaimed_before = scan.reclaimed;
-        // The first round of a task that waits for the machine's memory is not cut off.
+        // The first round of direct reclaim is not cut short (`proportional_reclaim`).
         let is_whole = scan.reclaimer == Reclaimer::Direct && scan.priority == PRIORITY_FIRST;
         while targets.iter().any(|&pages| pages > 0) {
             for (list, target) in targets.iter_mut().enumerate() {
@@ -156,7 +159,7 @@ impl<H: Host> Vfs<H> {
         }
     }
 
-    /// Takes the oldest folios out of a list.
+    /// Takes the oldest folios off a list (`isolate_lru_folios`).
     fn isolate(&self, list: usize, pages: u64) -> Vec<FolioId> {
         let folios = self.with_lru(|lru, cache| {
             lru.drain(cache);
@@ -196,12 +199,12 @@ impl<H: Host> Vfs<H> {
         });
     }
 
-    /// Active folios become inactive in their order; that they were used does not
-    /// matter, unless programs are run from them (`shrink_active_list`).
+    /// Deactivates the oldest active folios, accessed or not; in Linux only folios of
+    /// programs' code stay active (`shrink_active_list`).
     fn shrink_active_list(&self, pages: u64) {
         let folios = self.isolate(active_inactive::ACTIVE, pages);
         for &id in &folios {
-            self.references(id);
+            self.folio_referenced(id);
         }
         self.with_lru(|lru, cache| {
             for id in folios {
@@ -212,8 +215,8 @@ impl<H: Host> Vfs<H> {
         });
     }
 
-    /// Evicts those of the isolated folios that can go; returns the others, those that
-    /// were used marked active (`shrink_folio_list`).
+    /// Evicts those of the isolated folios that it can. Returns the others, marked active
+    /// if they were accessed (`shrink_folio_list`).
     fn shrink_folios(&self, scan: &mut Scan, mut folios: Vec<FolioId>) -> Vec<FolioId> {
         let taken = self.pages_of(&folios);
         scan.scanned += taken;
@@ -224,14 +227,14 @@ impl<H: Host> Vfs<H> {
             if is_dirty && !self.cache.borrow().has(id, flag::WRITEBACK) {
                 unqueued_dirty += pages;
             }
-            match self.fate(id) {
-                Fate::Evict => {
+            match self.folio_action(id) {
+                FolioAction::Evict => {
                     self.evict_folio(id);
                     scan.reclaimed += pages;
                     return false;
                 }
-                Fate::Activate => self.with_lru(|lru, _| lru.lists.set(id, state::ACTIVE)),
-                Fate::Keep => {}
+                FolioAction::Activate => self.with_lru(|lru, _| lru.lists.set(id, state::ACTIVE)),
+                FolioAction::Keep => {}
             }
             true
         });
@@ -239,52 +242,52 @@ impl<H: Host> Vfs<H> {
         folios
     }
 
-    /// Whether a folio can go. A dirty one, or one that is being written, is marked to
-    /// go as soon as it is clean.
-    fn fate(&self, id: FolioId) -> Fate {
+    /// Decides on an isolated folio. One that is dirty or under write-back is marked to be
+    /// evicted as soon as it is clean.
+    fn folio_action(&self, id: FolioId) -> FolioAction {
         if self.cache.borrow().has(id, flag::LOCKED) {
-            return Fate::Keep;
+            return FolioAction::Keep;
         }
         let mapped = self.cache.borrow().mapped(id);
         let was_promoted = self.with_lru(|lru, _| {
-            matches!(lru.order, Order::Generations(_)) && lru.lists.has(id, state::REFERENCED)
+            matches!(lru.policy, PolicyState::Generations(_))
+                && lru.lists.has(id, state::REFERENCED)
         });
         if mapped && was_promoted {
-            return Fate::Keep;
+            return FolioAction::Keep;
         }
         if self.cache.borrow().has(id, flag::WRITEBACK) {
             self.cache.borrow_mut().set(id, flag::READAHEAD);
-            return Fate::Activate;
+            return FolioAction::Activate;
         }
-        let entries_used = self.references(id);
+        let entries_used = self.folio_referenced(id);
         let was_referenced = self.with_lru(|lru, _| {
             let was = lru.lists.has(id, state::REFERENCED);
             lru.lists.clear(id, state::REFERENCED);
             was
         });
         if entries_used > 0 {
-            // A mapped page begins as used, so it has to be seen twice.
+            // A page is mapped with the accessed bit set, so one access is no evidence.
             self.with_lru(|lru, _| lru.lists.set(id, state::REFERENCED));
             return if was_referenced || entries_used > 1 {
-                Fate::Activate
+                FolioAction::Activate
             } else {
-                Fate::Keep
+                FolioAction::Keep
             };
         }
         if self.cache.borrow().has(id, flag::DIRTY) {
             self.cache.borrow_mut().set(id, flag::READAHEAD);
-            return Fate::Activate;
+            return FolioAction::Activate;
         }
-        Fate::Evict
+        FolioAction::Evict
     }
 
-    /// Takes a folio out of the cache, and leaves there what tells when it comes back
-    /// too soon.
+    /// Removes a folio from the page cache and leaves a shadow entry in its place.
     fn evict_folio(&self, id: FolioId) {
         self.with_lru(|lru, cache| {
-            let shadow = match &mut lru.order {
-                Order::ActiveInactive(order) => order.eviction(cache, &lru.lists, id),
-                Order::Generations(order) => order.eviction(cache, &lru.lists, id),
+            let shadow = match &mut lru.policy {
+                PolicyState::ActiveInactive(policy) => policy.eviction(cache, &lru.lists, id),
+                PolicyState::Generations(policy) => policy.eviction(cache, &lru.lists, id),
             };
             cache.put_shadow(id, shadow);
         });
@@ -292,10 +295,10 @@ impl<H: Host> Vfs<H> {
         self.delete_folio(id);
     }
 
-    /// How many page table entries of a folio were used since this was asked last
-    /// (`folio_referenced`). Generations also look at the entries around each
+    /// The number of a folio's page table entries with the accessed bit, which is cleared.
+    /// With generations, the entries around each are checked as well
     /// (`lru_gen_look_around`).
-    fn references(&self, id: FolioId) -> u32 {
+    fn folio_referenced(&self, id: FolioId) -> u32 {
         if !self.cache.borrow().mapped(id) {
             return 0;
         }
@@ -304,7 +307,8 @@ impl<H: Host> Vfs<H> {
             let last = cache.next_index(id) - 1;
             (cache.inode_of(id), cache.serial(id), cache.index(id), last)
         };
-        let has_generations = self.with_lru(|lru, _| matches!(lru.order, Order::Generations(_)));
+        let has_generations =
+            self.with_lru(|lru, _| matches!(lru.policy, PolicyState::Generations(_)));
         let mut used = 0;
         for (number, mapping) in self.live_mappings() {
             if mapping.file().inode != inode || !mapping.has_recency() {
@@ -317,10 +321,10 @@ impl<H: Host> Vfs<H> {
                 used += 1;
                 if has_generations {
                     let (from, to) = mapping.look_around(index, generations::BATCH);
-                    let young = self.take_young(&mapping, from, to, Lru::used_nearby);
+                    let young = self.take_young(&mapping, from, to, Lru::accessed_nearby);
                     if young * 8 >= generations::BATCH {
                         let table = mapping.table_of(index);
-                        self.with_generations(|order| order.note_table(number, table, 0));
+                        self.with_generations(|policy| policy.note_table(number, table, 0));
                     }
                 }
                 mapping.clear_young(index);
@@ -329,8 +333,8 @@ impl<H: Host> Vfs<H> {
         used
     }
 
-    /// Clears the marks of the used page table entries from page `from` to `to`, and
-    /// calls `f` for the folio of each; returns how many there were.
+    /// Clears the accessed bit of the page table entries from page `from` to `to`, and
+    /// calls `f` for the folio of each that had it. Returns how many had it.
     fn take_young(
         &self,
         mapping: &Mapping,
@@ -353,9 +357,9 @@ impl<H: Host> Vfs<H> {
     }
 
     fn with_generations<T>(&self, f: impl FnOnce(&mut generations::Generations) -> T) -> Option<T> {
-        self.with_lru(|lru, _| match &mut lru.order {
-            Order::Generations(order) => Some(f(order)),
-            Order::ActiveInactive(_) => None,
+        self.with_lru(|lru, _| match &mut lru.policy {
+            PolicyState::Generations(policy) => Some(f(policy)),
+            PolicyState::ActiveInactive(_) => None,
         })
     }
 
@@ -365,7 +369,7 @@ impl<H: Host> Vfs<H> {
         let mut scanned = 0;
         loop {
             let Some((should_age, total)) =
-                self.with_generations(|order| (order.should_age(), order.total_pages()))
+                self.with_generations(|policy| (policy.should_age(), policy.total_pages()))
             else {
                 return;
             };
@@ -377,7 +381,7 @@ impl<H: Host> Vfs<H> {
             if to_scan == 0 {
                 return;
             }
-            let step = self.evict_batch(scan);
+            let step = self.evict_folios(scan);
             scanned += step;
             let enough = scan.reclaimer != Reclaimer::Cgroup && scan.is_done();
             if step == 0 || scanned >= to_scan || enough {
@@ -386,16 +390,15 @@ impl<H: Host> Vfs<H> {
         }
     }
 
-    /// Evicts one batch of the oldest generation; returns how much was looked at
-    /// (`evict_folios`).
-    fn evict_batch(&self, scan: &mut Scan) -> u64 {
-        let (folios, mut scanned) = self.isolate_batch();
-        let ended = self.with_lru(|lru, _| match &mut lru.order {
-            Order::Generations(order) => {
-                let ended = order.end_empty(&lru.lists);
-                (ended, order.count() == generations::MIN_GENERATIONS)
+    /// Evicts one batch of the oldest generation. Returns the number of pages scanned.
+    fn evict_folios(&self, scan: &mut Scan) -> u64 {
+        let (folios, mut scanned) = self.scan_folios();
+        let ended = self.with_lru(|lru, _| match &mut lru.policy {
+            PolicyState::Generations(policy) => {
+                let ended = policy.end_empty(&lru.lists);
+                (ended, policy.count() == generations::MIN_GENERATIONS)
             }
-            Order::ActiveInactive(_) => (false, true),
+            PolicyState::ActiveInactive(_) => (false, true),
         });
         scanned += u64::from(ended.0);
         if ended.1 {
@@ -406,29 +409,29 @@ impl<H: Host> Vfs<H> {
         }
         let kept = self.shrink_folios(scan, folios);
         self.with_lru(|lru, cache| {
-            if let Order::Generations(order) = &mut lru.order {
+            if let PolicyState::Generations(policy) = &mut lru.policy {
                 for id in kept {
-                    order.put_back(cache, &mut lru.lists, id);
+                    policy.put_back(cache, &mut lru.lists, id);
                 }
             }
         });
         scanned
     }
 
-    /// Takes folios for a batch, and sorts those on the way that belong elsewhere
-    /// (`scan_folios`).
-    fn isolate_batch(&self) -> (Vec<FolioId>, u64) {
+    /// Isolates folios of the oldest generation for a batch, and moves those that belong to
+    /// another generation there. Returns the batch and the number of pages scanned.
+    fn scan_folios(&self) -> (Vec<FolioId>, u64) {
         let result = self.with_lru(|lru, cache| {
-            let Order::Generations(order) = &mut lru.order else {
+            let PolicyState::Generations(policy) = &mut lru.policy else {
                 return None;
             };
-            if order.count() == generations::MIN_GENERATIONS {
+            if policy.count() == generations::MIN_GENERATIONS {
                 return None;
             }
-            let last_tier = order.last_evictable_tier();
+            let last_tier = policy.last_evictable_tier();
             let (mut folios, mut scanned, mut taken) = (Vec::new(), 0, 0);
-            for _ in 0..generations::LOOKED_AT_MAX {
-                let Some(id) = order
+            for _ in 0..generations::SCANNED_MAX {
+                let Some(id) = policy
                     .oldest(&lru.lists)
                     .filter(|_| taken < generations::BATCH)
                 else {
@@ -436,7 +439,7 @@ impl<H: Host> Vfs<H> {
                 };
                 let pages = lru.lists.entry(id).pages();
                 scanned += pages;
-                if let Some(id) = order.isolate(cache, &mut lru.lists, id, last_tier) {
+                if let Some(id) = policy.isolate(cache, &mut lru.lists, id, last_tier) {
                     taken += pages;
                     folios.push(id);
                 }
@@ -448,21 +451,17 @@ impl<H: Host> Vfs<H> {
         };
         self.trace(Event::Isolate {
             active: false,
-            requested: generations::LOOKED_AT_MAX,
+            requested: generations::SCANNED_MAX,
             scanned,
             taken,
         });
-        let looked_at_all = scanned >= generations::LOOKED_AT_MAX;
-        let counted = if taken > 0 || looked_at_all {
-            scanned
-        } else {
-            0
-        };
+        let is_full = scanned >= generations::SCANNED_MAX;
+        let counted = if taken > 0 || is_full { scanned } else { 0 };
         (folios, counted)
     }
 
-    /// Begins a younger generation, after a walk over the page tables: pages that were
-    /// used go to the one that was youngest until now (`try_to_inc_max_seq`).
+    /// Begins a younger generation, after a walk over the page tables that puts accessed
+    /// pages into the youngest until then (`try_to_inc_max_seq`).
     fn age(&self) {
         if self.with_generations(generations::Generations::begin_walk) != Some(true) {
             return;
@@ -472,41 +471,41 @@ impl<H: Host> Vfs<H> {
                 continue;
             }
             for (table, from, to) in mapping.tables() {
-                let worth = self.with_generations(|order| order.is_worth_walking(number, table));
+                let worth = self.with_generations(|policy| policy.is_worth_walking(number, table));
                 if worth != Some(true) {
                     continue;
                 }
-                let young = self.take_young(&mapping, from, to, Lru::used);
+                let young = self.take_young(&mapping, from, to, Lru::accessed_in_walk);
                 if young * 8 >= TABLE_PAGES {
-                    self.with_generations(|order| order.note_table(number, table, 1));
+                    self.with_generations(|policy| policy.note_table(number, table, 1));
                 }
             }
         }
         self.with_lru(|lru, cache| {
-            if let Order::Generations(order) = &mut lru.order {
-                order.begin_generation(cache, &mut lru.lists);
+            if let PolicyState::Generations(policy) = &mut lru.policy {
+                policy.begin_generation(cache, &mut lru.lists);
             }
         });
     }
 }
 
 impl Lru {
-    /// An aging walk has found a folio used through a page table.
-    fn used(&mut self, cache: &mut PageCache, id: FolioId) {
-        if let Order::Generations(order) = &mut self.order {
-            order.promote(cache, &mut self.lists, id);
+    /// Handles a folio that an aging walk found accessed.
+    fn accessed_in_walk(&mut self, cache: &mut PageCache, id: FolioId) {
+        if let PolicyState::Generations(policy) = &mut self.policy {
+            policy.promote(cache, &mut self.lists, id);
         }
     }
 
-    /// Eviction has found a folio used through a page table near another one.
-    fn used_nearby(&mut self, cache: &mut PageCache, id: FolioId) {
-        let Order::Generations(order) = &self.order else {
+    /// Handles a folio that eviction found accessed near another one.
+    fn accessed_nearby(&mut self, cache: &mut PageCache, id: FolioId) {
+        let PolicyState::Generations(policy) = &self.policy else {
             return;
         };
         let generation = self.lists.entry(id).generation;
         if generation == NO_GENERATION {
             self.lists.set(id, state::REFERENCED);
-        } else if generation != order.youngest() {
+        } else if generation != policy.youngest() {
             self.activate(cache, id);
         }
     }

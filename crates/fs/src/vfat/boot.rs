@@ -66,7 +66,7 @@ impl FatWidth {
     }
 
     /// The most clusters (`MAX_FAT12`, `MAX_FAT16`, `MAX_FAT32`).
-    pub const fn clusters_max(self) -> u32 {
+    pub(super) const fn clusters_max(self) -> u32 {
         match self {
             FatWidth::Fat12 => 0xff4,
             FatWidth::Fat16 => 0xfff4,

@@ -1,8 +1,8 @@
-//! Names that were looked up, found or not (`fs/dcache.c`).
+//! The dentry cache: names that were looked up, whether they exist or not (`fs/dcache.c`).
 //!
-//! A dentry is kept by those below it, by open files and by mounts. One that nobody
-//! keeps stays for the next lookup, in a list that is emptied from its oldest end; who
-//! was found again there has a second chance.
+//! Child dentries, open files and mounts hold references to a dentry. One without
+//! references stays cached on an LRU list. Pruning starts at the oldest, and passes over
+//! once those that were used again.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,22 +17,22 @@ pub struct Place {
     pub ino: Ino,
 }
 
-/// Names a dentry.
+/// Identifies a dentry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct DentryId(u32);
 
-/// How lookups of names went.
+/// Counts of lookups of names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DentryCounts {
-    /// Names that were looked up, the parts of a path each.
+    /// Names that were looked up, one for each part of a path.
     pub lookups: u64,
-    /// Those that were cached.
+    /// Lookups that found a cached dentry.
     pub hits: u64,
-    /// Those of them that were known not to be there.
+    /// Lookups that found a negative dentry.
     pub negative_hits: u64,
-    /// Cached names now.
+    /// Cached dentries.
     pub cached: u64,
-    /// Those of them that are known not to be there.
+    /// Cached negative dentries, whose names do not exist.
     pub negative: u64,
 }
 
@@ -40,24 +40,25 @@ pub struct DentryCounts {
 struct Dentry {
     parent: Option<DentryId>,
     key: Vec<u8>,
-    /// What the name stands for; `None` where there is nothing.
+    /// The inode of the name; `None` if the dentry is negative.
     place: Option<Place>,
-    /// Who keeps it: dentries below it, open files, mounts, and walks under way.
+    /// References: of its children, open files, mounts and path walks (`d_lockref`).
     users: u32,
     /// Whether lookups find it.
     is_hashed: bool,
-    /// Whether it is in the list of unused ones, and was found there.
+    /// Whether it is on the LRU list.
     is_listed: bool,
+    /// Whether it was used since it was put on the list (`DCACHE_REFERENCED`).
     is_referenced: bool,
 }
 
-/// The cache of names.
+/// The dentry cache.
 #[derive(Debug, Default)]
 pub(super) struct DentryCache {
     dentries: Vec<Option<Dentry>>,
     free: Vec<u32>,
     by_name: BTreeMap<(DentryId, Vec<u8>), DentryId>,
-    /// Unused ones, the oldest first. Some are used again, or gone.
+    /// The LRU list, the oldest first. Some of its dentries have references again.
     unused: VecDeque<DentryId>,
     counts: DentryCounts,
 }
@@ -65,24 +66,24 @@ pub(super) struct DentryCache {
 impl DentryCache {
     fn dentry(&self, id: DentryId) -> &Dentry {
         let dentry = self.dentries[id.0 as usize].as_ref();
-        dentry.expect("a dentry is kept by those who name it")
+        dentry.expect("a dentry with a reference exists")
     }
 
     fn dentry_mut(&mut self, id: DentryId) -> &mut Dentry {
         let dentry = self.dentries[id.0 as usize].as_mut();
-        dentry.expect("a dentry is kept by those who name it")
+        dentry.expect("a dentry with a reference exists")
     }
 
     pub(super) fn counts(&self) -> DentryCounts {
         self.counts
     }
 
-    /// A file system's root, with one user.
+    /// Adds a file system's root, with one reference.
     pub(super) fn add_root(&mut self, place: Place) -> DentryId {
         self.insert(None, Vec::new(), Some(place))
     }
 
-    /// A name that was looked up, with one user.
+    /// Adds a name that was looked up, with one reference.
     pub(super) fn add(&mut self, parent: DentryId, key: Vec<u8>, place: Option<Place>) -> DentryId {
         self.get(parent);
         let id = self.insert(Some(parent), key.clone(), place);
@@ -114,7 +115,7 @@ impl DentryCache {
         }
     }
 
-    /// Looks for a name, and counts that; it has one user more.
+    /// Looks a name up, which is counted. A dentry found gets a reference (`d_lookup`).
     pub(super) fn lookup(&mut self, parent: DentryId, key: &[u8]) -> Option<DentryId> {
         self.counts.lookups += 1;
         let found = self.find(parent, key)?;
@@ -123,7 +124,7 @@ impl DentryCache {
         Some(found)
     }
 
-    /// Looks for a name again, which counts as no lookup; it has one user more.
+    /// Looks a name up again, which is not counted. A dentry found gets a reference.
     pub(super) fn find(&mut self, parent: DentryId, key: &[u8]) -> Option<DentryId> {
         let found = *self.by_name.get(&(parent, key.to_vec()))?;
         self.get(found);
@@ -138,18 +139,18 @@ impl DentryCache {
         self.dentry(id).place
     }
 
-    /// Whether somebody besides one user keeps it.
+    /// Whether it has more than one reference.
     pub(super) fn is_shared(&self, id: DentryId) -> bool {
         self.dentry(id).users > 1
     }
 
-    /// One user more.
+    /// Takes a reference (`dget`).
     pub(super) fn get(&mut self, id: DentryId) {
         self.dentry_mut(id).users += 1;
     }
 
-    /// One user less. One that nobody keeps and nobody can find is gone, with those
-    /// above it that only it kept; returned are the inodes that lose a user.
+    /// Drops a reference (`dput`). A dentry without references that lookups do not find is
+    /// freed, which drops its reference to the parent. Returns the inodes of freed dentries.
     pub(super) fn put(&mut self, id: DentryId) -> Vec<Place> {
         let mut released = Vec::new();
         let mut next = Some(id);
@@ -171,7 +172,7 @@ impl DentryCache {
         released
     }
 
-    /// Takes an unused dentry out; its parent loses a user and is returned.
+    /// Frees a dentry without references. Returns its parent, which loses a reference.
     fn remove(&mut self, id: DentryId, released: &mut Vec<Place>) -> Option<DentryId> {
         self.unhash(id);
         let dentry = self.dentries[id.0 as usize].take()?;
@@ -185,7 +186,7 @@ impl DentryCache {
         dentry.parent
     }
 
-    /// Lookups do not find it any more (`d_drop`).
+    /// Lookups no longer find it (`d_drop`).
     pub(super) fn unhash(&mut self, id: DentryId) {
         let dentry = self.dentry_mut(id);
         if std::mem::replace(&mut dentry.is_hashed, false)
@@ -196,15 +197,14 @@ impl DentryCache {
         }
     }
 
-    /// Something was created by the name (`d_instantiate`).
+    /// Gives a negative dentry the inode that was created (`d_instantiate`).
     pub(super) fn make_positive(&mut self, id: DentryId, place: Place) {
         self.dentry_mut(id).place = Some(place);
         self.counts.negative -= 1;
     }
 
-    /// What had the name lost it (`d_delete`): a name that nobody else uses is known
-    /// not to be there, another is not found any more. Returns the inode that lost a
-    /// user.
+    /// The name was removed (`d_delete`): a dentry with one reference becomes negative and
+    /// its inode is returned, another is no longer found by lookups.
     pub(super) fn make_negative(&mut self, id: DentryId) -> Option<Place> {
         if self.is_shared(id) {
             self.unhash(id);
@@ -214,8 +214,8 @@ impl DentryCache {
         self.dentry_mut(id).place.take()
     }
 
-    /// A dentry takes another's name, which is not found any more (`d_move`). Returns
-    /// the parent that lost a user.
+    /// Gives a dentry the name of `over`, which lookups no longer find (`d_move`). Returns
+    /// the old parent, which loses a reference.
     pub(super) fn take_name(&mut self, id: DentryId, over: DentryId) -> Option<DentryId> {
         let (parent, key) = {
             let over = self.dentry(over);
@@ -234,8 +234,8 @@ impl DentryCache {
         old_parent
     }
 
-    /// Drops up to `most` unused dentries, the oldest first; one that was found since
-    /// it came into the list is passed over once. Returns the inodes that lose a user
+    /// Frees up to `most` dentries of the LRU list, the oldest first; those used since they
+    /// were put on the list are passed over once. Returns their inodes
     /// (`prune_dcache_sb`).
     pub(super) fn prune(&mut self, most: u64) -> Vec<Place> {
         let mut released = Vec::new();
@@ -260,7 +260,7 @@ impl DentryCache {
         released
     }
 
-    /// How many are in the list of unused ones.
+    /// The length of the LRU list.
     pub(super) fn unused(&self) -> u64 {
         self.unused.len() as u64
     }

@@ -1,5 +1,5 @@
-//! The tree of names: what is mounted where, and which inodes are in memory (`fs/namespace.c`,
-//! `fs/inode.c`); calls on names and files are in the files below.
+//! The tree of names: mounts and inodes in memory (`fs/namespace.c`, `fs/inode.c`). The
+//! files below hold path walks and the calls on names and on open files.
 
 mod change;
 mod open_file;
@@ -22,20 +22,20 @@ use crate::inode::{BackingDevice, InodeId};
 use crate::vfs::{Host, Vfs};
 use crate::write_back::DeviceId;
 
-/// The drive that a file system is on, as its files see it.
+/// The device of a mounted file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MountedOn {
-    /// What readahead has to know of it.
+pub struct MountDevice {
+    /// Its limits for readahead.
     pub readahead: BackingDevice,
-    /// The device whose flusher writes it.
+    /// Its number in write-back, which has a flusher for it.
     pub device: DeviceId,
-    /// Its buffer cache, where that is in the page cache as well.
+    /// Its own pages, if the buffer cache of the file system is in the page cache.
     pub buffers: Option<InodeId>,
 }
 
-impl From<BackingDevice> for MountedOn {
-    fn from(readahead: BackingDevice) -> MountedOn {
-        MountedOn {
+impl From<BackingDevice> for MountDevice {
+    fn from(readahead: BackingDevice) -> MountDevice {
+        MountDevice {
             readahead,
             device: DeviceId::default(),
             buffers: None,
@@ -46,32 +46,33 @@ impl From<BackingDevice> for MountedOn {
 #[derive(Debug)]
 struct Mount<F> {
     fs: Rc<F>,
-    drive: MountedOn,
+    drive: MountDevice,
     root: DentryId,
-    /// The directory that it hides; the root has none.
+    /// The mount point; `None` for the root.
     on: Option<DentryId>,
 }
 
 /// An inode in memory.
 #[derive(Debug, Default)]
 struct InCore {
-    /// Dentries and open files.
+    /// References: of dentries and open files (`i_count`).
     users: u32,
-    /// Its pages, and its state in write-back.
+    /// Its number in the page cache, once it has one.
     data: Option<InodeId>,
 }
 
-/// Who has a lock, and who waits for it.
+/// A lock, and the tasks that wait for it.
 #[derive(Debug, Default)]
 struct Lock {
     is_held: bool,
     waiters: Vec<Waker>,
 }
 
-/// What is locked: one inode, or all renames.
+/// What a lock is for: an inode (`i_rwsem`), or, if `None`, all renames
+/// (`s_vfs_rename_mutex`).
 type LockName = Option<Place>;
 
-/// Files by their names: several file systems as one tree, over one page cache.
+/// Mounted file systems as one tree of names, over one page cache.
 #[derive(Debug)]
 pub struct Namespace<H, F> {
     vfs: Rc<Vfs<H>>,
@@ -79,17 +80,18 @@ pub struct Namespace<H, F> {
     dentries: RefCell<DentryCache>,
     inodes: RefCell<BTreeMap<Place, InCore>>,
     locks: RefCell<BTreeMap<LockName, Lock>>,
-    /// The time of the last call that changed something: that of what its end deletes.
+    /// The time of the last call that changed something. Files deleted later, when they are
+    /// closed, get it as their time of deletion.
     now: Cell<Timestamp>,
 }
 
-/// A lock that is held; it ends when this is dropped.
-struct Held<'a> {
+/// A lock that is held until this is dropped.
+struct LockGuard<'a> {
     locks: &'a RefCell<BTreeMap<LockName, Lock>>,
     name: LockName,
 }
 
-impl Drop for Held<'_> {
+impl Drop for LockGuard<'_> {
     fn drop(&mut self) {
         if let Some(lock) = self.locks.borrow_mut().remove(&self.name) {
             lock.waiters.into_iter().for_each(Waker::wake);
@@ -98,8 +100,8 @@ impl Drop for Held<'_> {
 }
 
 impl<H: Host, F: FileSystem> Namespace<H, F> {
-    /// A tree with one file system, whose root is everybody's root.
-    pub fn new(vfs: Rc<Vfs<H>>, fs: Rc<F>, drive: impl Into<MountedOn>) -> Namespace<H, F> {
+    /// A tree with one file system, whose root is that of the tree.
+    pub fn new(vfs: Rc<Vfs<H>>, fs: Rc<F>, drive: impl Into<MountDevice>) -> Namespace<H, F> {
         let namespace = Namespace {
             vfs,
             mounts: RefCell::default(),
@@ -112,7 +114,7 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         namespace
     }
 
-    fn add_mount(&self, fs: Rc<F>, drive: MountedOn, on: Option<DentryId>) {
+    fn add_mount(&self, fs: Rc<F>, drive: MountDevice, on: Option<DentryId>) {
         let mount = self.mounts.borrow().len() as u32;
         let ino = fs.root();
         let place = Place { mount, ino };
@@ -126,15 +128,15 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         });
     }
 
-    /// Mounts a file system on a directory, whose names are hidden from then on.
+    /// Mounts a file system on a directory.
     ///
     /// # Errors
-    /// Those of walks; [`FsError::NotDirectory`], [`FsError::Busy`] where something is
-    /// mounted.
+    /// Those of [`Namespace::stat`]; [`FsError::NotDirectory`], [`FsError::Busy`] on a
+    /// mount point.
     pub async fn mount(
         &self,
         fs: Rc<F>,
-        drive: impl Into<MountedOn>,
+        drive: impl Into<MountDevice>,
         path: &[u8],
     ) -> Result<(), FsError> {
         let on = self.walk(path, Last::Follow).await?;
@@ -153,17 +155,18 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         checked
     }
 
-    /// How lookups of names went.
+    /// Counts of lookups of names.
     pub fn dentry_counts(&self) -> DentryCounts {
         self.dentries.borrow().counts()
     }
 
-    /// Inodes in memory.
-    pub fn inodes_in_memory(&self) -> u64 {
+    /// The number of inodes in memory.
+    #[cfg(test)]
+    pub(crate) fn inodes_in_memory(&self) -> u64 {
         self.inodes.borrow().len() as u64
     }
 
-    /// The inode whose pages these are.
+    /// The inode that has this number in the page cache.
     pub fn place_of(&self, data: InodeId) -> Option<Place> {
         let inodes = self.inodes.borrow();
         let mut found = inodes.iter().filter(|(_, inode)| inode.data == Some(data));
@@ -174,12 +177,13 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         Rc::clone(&self.mounts.borrow()[place.mount as usize].fs)
     }
 
-    /// One user more of an inode.
+    /// Takes a reference to an inode (`ihold`).
     fn hold(&self, place: Place) {
         self.inodes.borrow_mut().entry(place).or_default().users += 1;
     }
 
-    /// One user less; an inode without users and without links is deleted.
+    /// Drops a reference to an inode (`iput`), which is deleted if that was the last one and
+    /// it has no link.
     async fn release(&self, place: Place) -> Result<(), FsError> {
         let users = {
             let mut inodes = self.inodes.borrow_mut();
@@ -190,7 +194,7 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         if users > 0 || self.fs(place).attributes(place.ino).await?.links > 0 {
             return Ok(());
         }
-        // Somebody may have found it again meanwhile, through an open file.
+        // A task may have taken a reference during the wait, through an open file.
         let is_unused = (self.inodes.borrow().get(&place)).is_some_and(|inode| inode.users == 0);
         if is_unused {
             self.evict(place).await?;
@@ -198,7 +202,7 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         Ok(())
     }
 
-    /// An inode leaves memory, with its pages.
+    /// Drops an inode from memory, with its pages.
     async fn evict(&self, place: Place) -> Result<(), FsError> {
         let Some(inode) = self.inodes.borrow_mut().remove(&place) else {
             return Ok(());
@@ -209,8 +213,8 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         self.fs(place).evict(place.ino, self.now.get()).await
     }
 
-    /// The flusher is to write the inode, where the call that was just made changed it.
-    /// A change that is `only_times` matters to no `fdatasync`.
+    /// Marks an inode dirty in write-back if a call changed it. With `only_times`,
+    /// `fdatasync` need not write it.
     async fn mark_changed(&self, place: Place, only_times: bool) -> Result<(), FsError> {
         let fs = self.fs(place);
         if !fs.is_dirty(place.ino) {
@@ -222,6 +226,7 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         Ok(())
     }
 
+    /// Drops a reference to a dentry, and those to inodes that follow from that.
     async fn put(&self, dentry: DentryId) -> Result<(), FsError> {
         let released = self.dentries.borrow_mut().put(dentry);
         self.release_all(released).await
@@ -234,8 +239,8 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         Ok(())
     }
 
-    /// Waits for a lock.
-    async fn lock(&self, name: LockName) -> Held<'_> {
+    /// Takes a lock, after waiting for it.
+    async fn lock(&self, name: LockName) -> LockGuard<'_> {
         poll_fn(|context| {
             let mut locks = self.locks.borrow_mut();
             let lock = locks.entry(name).or_default();
@@ -246,14 +251,14 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
             Poll::Ready(())
         })
         .await;
-        Held {
+        LockGuard {
             locks: &self.locks,
             name,
         }
     }
 
-    /// Drops what memory has besides: clean pages (`echo 1 > /proc/sys/vm/drop_caches`),
-    /// names and inodes that nobody uses (2), or both (3).
+    /// Drops clean pages (`echo 1 > /proc/sys/vm/drop_caches`), unused dentries and inodes
+    /// (2), or both (3).
     ///
     /// # Errors
     /// [`FsError::BadCall`] for other numbers, and those of the file system.
@@ -271,15 +276,14 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
             }
         }
         if what & 2 != 0 {
-            self.drop_names().await?;
+            self.drop_dentries().await?;
             self.drop_inodes().await?;
         }
         Ok(())
     }
 
-    /// Drops unused names until there are none; each round frees those above the ones
-    /// of the round before.
-    async fn drop_names(&self) -> Result<(), FsError> {
+    /// Drops unused dentries until there are none; freeing one may leave its parent unused.
+    async fn drop_dentries(&self) -> Result<(), FsError> {
         loop {
             let unused = self.dentries.borrow().unused();
             if unused == 0 {
@@ -290,8 +294,7 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         }
     }
 
-    /// Inodes that nobody uses leave memory, but those that have pages: they go with
-    /// the pages.
+    /// Drops unused inodes from memory, except those with cached pages.
     async fn drop_inodes(&self) -> Result<(), FsError> {
         let unused: Vec<Place> = {
             let inodes = self.inodes.borrow();

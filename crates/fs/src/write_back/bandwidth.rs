@@ -59,13 +59,13 @@ impl Bandwidth {
     }
 
     /// Whether it is time for new estimates.
-    pub const fn is_due(&self, now: u64) -> bool {
+    pub(super) const fn is_due(&self, now: u64) -> bool {
         now > self.stamped_at + INTERVAL
     }
 
     /// Write-back begins on a device: its idle time is left out of the estimates
     /// (`wb_bandwidth_estimate_start`).
-    pub fn begin(&mut self, counted: Counted, now: u64) {
+    pub(super) fn begin(&mut self, counted: Counted, now: u64) {
         if now.saturating_sub(self.stamped_at) > IDLE {
             self.stamp = counted;
             self.stamped_at = now;
@@ -73,7 +73,7 @@ impl Bandwidth {
     }
 
     /// Updates the estimate of the write rate.
-    pub fn update(&mut self, counted: Counted, now: u64) {
+    pub(super) fn update(&mut self, counted: Counted, now: u64) {
         let elapsed = (now - self.stamped_at).max(1);
         let written = counted.written.saturating_sub(self.stamp.written);
         self.update_write_rate(written, elapsed);
@@ -82,7 +82,7 @@ impl Bandwidth {
     }
 
     /// Updates both estimates, that of the dirty rate limit first.
-    pub fn update_with_ratelimit(
+    pub(super) fn update_with_ratelimit(
         &mut self,
         state: &DirtyState,
         ratio: u64,

@@ -39,12 +39,12 @@ impl DirtyState {
 
     /// Whether both the device and the system are above their thresholds
     /// (`wb->dirty_exceeded`).
-    pub const fn is_exceeded(&self) -> bool {
+    pub(super) const fn is_exceeded(&self) -> bool {
         self.device_dirty > self.device_thresh && self.dirty > self.thresh
     }
 
     /// Pages that a task may dirty until it is checked again (`dirty_poll_interval`).
-    pub fn poll_interval(&self) -> u64 {
+    pub(super) fn poll_interval(&self) -> u64 {
         let margin = self.thresh.saturating_sub(self.dirty);
         1 << (margin.checked_ilog2().unwrap_or(0) / 2)
     }

@@ -118,7 +118,7 @@ fn a_chain_that_is_a_loop_is_an_error() {
     let volume = opened(bytes.clone()).expect("sound");
     let name = b"dir/a file with 300000 bytes in 1";
     let ino = volume.find(name, true).expect("a file");
-    let first = volume.runs(ino).expect("blocks")[0]
+    let first = volume.extents(ino).expect("blocks")[0]
         .device_block
         .expect("no hole");
     // The table begins at sector 1, data behind two tables and 32 sectors of the root.

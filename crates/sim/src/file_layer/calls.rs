@@ -21,7 +21,7 @@ use std::task::Poll;
 
 use blklab_fs::write_back::SyncRange;
 use blklab_fs::{
-    Access, Advice, DirectCall, File, FileKind, FsError, NewInode, OpenFlags, PAGE_BYTES, Vfs,
+    Advice, DirectCall, File, FileKind, FsError, MmapAdvice, NewInode, OpenFlags, PAGE_BYTES, Vfs,
 };
 use blklab_workload::calls::RangeSync;
 
@@ -67,7 +67,7 @@ pub(crate) enum Call {
     Map {
         file: FileId,
         bytes: u64,
-        access: Access,
+        access: MmapAdvice,
     },
     /// The program reads or writes bytes of the mapped file.
     Touch {

@@ -8,8 +8,8 @@ use std::rc::Rc;
 use blklab_fs::write_back::DeviceId;
 use blklab_fs::{
     BackingDevice, BufferCache, BufferCounts, Caller, DentryCounts, Ext2Layout, FileKind,
-    FileSystem, FsError, Image, Ino, Inode, MountOptions, Mounted, MountedOn, Namespace, NewInode,
-    ReadPath, SparseDisk, VfatLayout, Vfs, at_once,
+    FileSystem, FsError, Image, Ino, Inode, MountDevice, MountOptions, Mounted, Namespace,
+    NewInode, ReadPath, SparseDisk, VfatLayout, Vfs, at_once,
 };
 
 use super::kernel::Kernel;
@@ -75,7 +75,7 @@ impl Tree {
         fs.device().take_counts();
         vfs.reset_counts();
         vfs.host().set_mounted(Rc::clone(&fs));
-        let drive = MountedOn {
+        let drive = MountDevice {
             readahead,
             device,
             buffers: Some(pages),

@@ -7,7 +7,7 @@ use crate::file_system::{Caller, FileKind, FileSystem, NewInode, may_replace};
 use crate::vfs::Host;
 use crate::vfs::dentry::{DentryId, Place};
 
-/// A name that a call changes, its directory locked.
+/// A name that a call changes, while its directory is locked.
 struct Name<'a, F> {
     fs: &'a F,
     dir: Place,
@@ -17,8 +17,8 @@ struct Name<'a, F> {
 }
 
 impl<H: Host, F: FileSystem> Namespace<H, F> {
-    /// The last name of a path in its directory, looked up, for a call that changes it.
-    /// Calls `change` with the directory locked; gives back all users.
+    /// Looks up the last name of a path and calls `change` with the directory locked. Drops
+    /// all references afterwards.
     async fn change_name<T>(
         &self,
         path: &[u8],
@@ -64,10 +64,10 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         changed
     }
 
-    /// Makes something by a new name.
+    /// Creates a file, a directory or a symbolic link.
     ///
     /// # Errors
-    /// [`FsError::Exists`], and those of walks and of the file system.
+    /// [`FsError::Exists`], and those of [`Namespace::stat`] and [`FileSystem::create`].
     pub async fn create(
         &self,
         path: &[u8],
@@ -100,7 +100,7 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         Ok(place)
     }
 
-    /// A further name of a file.
+    /// Adds a hard link to a file.
     ///
     /// # Errors
     /// As [`Namespace::create`]; [`FsError::OtherDevice`] across mounts.
@@ -127,11 +127,11 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         linked
     }
 
-    /// Removes a name; with the last name and the last user the file is deleted.
+    /// Removes a name. The file is deleted when it has no name left and is not open.
     ///
     /// # Errors
-    /// [`FsError::NoEntry`], [`FsError::IsDirectory`], and those of walks and of the
-    /// file system.
+    /// [`FsError::NoEntry`], [`FsError::IsDirectory`], and those of [`Namespace::stat`] and
+    /// [`FileSystem::unlink`].
     pub async fn unlink(&self, path: &[u8], caller: &Caller) -> Result<(), FsError> {
         self.now.set(caller.now);
         let lost = self
@@ -155,8 +155,8 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
     /// Removes an empty directory.
     ///
     /// # Errors
-    /// [`FsError::NotDirectory`], [`FsError::NotEmpty`], [`FsError::Busy`] where
-    /// something is mounted, and those of walks.
+    /// [`FsError::NotDirectory`], [`FsError::NotEmpty`], [`FsError::Busy`] for a mount
+    /// point, and those of [`Namespace::stat`].
     pub async fn remove_dir(&self, path: &[u8], caller: &Caller) -> Result<(), FsError> {
         self.now.set(caller.now);
         let lost = self
@@ -181,11 +181,11 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         mounts.iter().any(|mount| mount.on == Some(dentry))
     }
 
-    /// Gives something another name; what had that name loses it.
+    /// Renames a file or directory, and replaces what had the new name.
     ///
     /// # Errors
     /// [`FsError::BadCall`] for a directory into itself, [`FsError::OtherDevice`]
-    /// across mounts, [`FsError::Busy`] for what is mounted on, and those of
+    /// across mounts, [`FsError::Busy`] for a mount point, and those of
     /// [`Namespace::unlink`] and [`Namespace::remove_dir`].
     pub async fn rename(&self, from: &[u8], to: &[u8], caller: &Caller) -> Result<(), FsError> {
         self.now.set(caller.now);
@@ -264,7 +264,8 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         moved.map(|_| ())
     }
 
-    /// Whether a rename has anything to do.
+    /// Checks a rename. Whether it has anything to do: two names of one inode stay as they
+    /// are.
     async fn may_rename(
         &self,
         old: DentryId,
@@ -296,7 +297,7 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         Ok(true)
     }
 
-    /// Whether a dentry is another one, or a directory that it is in.
+    /// Whether a dentry is `below` itself, or a directory above it (`is_subdir`).
     fn is_above(&self, dentry: DentryId, below: DentryId) -> bool {
         let dentries = self.dentries.borrow();
         let mut here = Some(below);

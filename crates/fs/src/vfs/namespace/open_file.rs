@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use super::walk::Last;
-use super::{MountedOn, Namespace};
+use super::{MountDevice, Namespace};
 use crate::PAGE_BYTES;
 use crate::direct::DirectCall;
 use crate::error::FsError;
@@ -13,18 +13,18 @@ use crate::inode::{File, Inode, InodeId, ReadPath};
 use crate::vfs::Host;
 use crate::vfs::dentry::{DentryId, Place};
 
-/// How a file is opened.
+/// The flags of `open`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenFlags {
     /// It will be read (`O_RDONLY`, `O_RDWR`).
     pub read: bool,
     /// It will be written (`O_WRONLY`, `O_RDWR`).
     pub write: bool,
-    /// It is made with these permissions where it is not there (`O_CREAT`).
+    /// It is created with these permissions if it does not exist (`O_CREAT`).
     pub create: Option<u16>,
-    /// It must not be there (`O_EXCL`).
+    /// It must not exist (`O_EXCL`).
     pub exclusive: bool,
-    /// It is cut to nothing (`O_TRUNC`).
+    /// It is cut to length 0 (`O_TRUNC`).
     pub truncate: bool,
     /// Writes go to its end (`O_APPEND`).
     pub append: bool,
@@ -34,23 +34,23 @@ pub struct OpenFlags {
     pub no_follow: bool,
 }
 
-/// An open file: where it is, its position, and its readahead state.
+/// An open file of the tree, with its position (`struct file`).
 #[derive(Debug)]
 pub struct OpenFile {
     dentry: DentryId,
     place: Place,
     flags: OpenFlags,
     position: Cell<u64>,
-    /// Where the next names of a directory are; `None` at its end.
+    /// The cursor of the next names of a directory; `None` at its end.
     cursor: Cell<Option<u64>>,
-    /// What is open in the page cache, for regular files.
+    /// A regular file's part in the page cache.
     file: Option<Rc<File>>,
-    /// Whether the time of access was looked at.
+    /// Whether the access time was updated since it was opened.
     was_accessed: Cell<bool>,
 }
 
 impl OpenFile {
-    /// Which inode is open.
+    /// The inode that is open.
     pub fn place(&self) -> Place {
         self.place
     }
@@ -66,7 +66,7 @@ impl OpenFile {
         self.cursor.set(Some(0));
     }
 
-    /// The pages of a regular file.
+    /// A regular file's part in the page cache.
     ///
     /// # Errors
     /// [`FsError::IsDirectory`].
@@ -74,12 +74,13 @@ impl OpenFile {
         self.file.as_ref().ok_or(FsError::IsDirectory)
     }
 }
+
 impl<H: Host, F: FileSystem> Namespace<H, F> {
-    /// Opens a file, or makes it.
+    /// Opens a file, and creates it if the flags say so.
     ///
     /// # Errors
-    /// Those of walks and of the file system; [`FsError::IsDirectory`] for writing a
-    /// directory, [`FsError::LinkLoop`] for a link that is not followed.
+    /// Those of [`Namespace::stat`] and [`Namespace::create`]; [`FsError::IsDirectory`] for
+    /// writing a directory, [`FsError::LinkLoop`] for a link that is not followed.
     pub async fn open(
         &self,
         path: &[u8],
@@ -149,7 +150,7 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         })
     }
 
-    /// Where an inode's pages are, and its state in write-back.
+    /// An inode's number in the page cache, to which it is added the first time.
     pub(super) fn data_of(&self, place: Place, attributes: &Attributes) -> InodeId {
         let mut inodes = self.inodes.borrow_mut();
         let inode = inodes.entry(place).or_default();
@@ -173,7 +174,7 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
     /// Closes a file.
     ///
     /// # Errors
-    /// Those of deleting it, where it had no name any more.
+    /// Those of deleting a file that has no name left.
     pub async fn close(&self, file: OpenFile) -> Result<(), FsError> {
         if file.flags.write {
             self.fs(file.place).release(file.place.ino);
@@ -182,18 +183,17 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         self.release(file.place).await
     }
 
-    /// Reads from the position on, and moves it. Returns how many bytes there were.
+    /// Reads at the position, and moves it. Returns the number of bytes read.
     ///
     /// # Errors
-    /// [`FsError::IsDirectory`], [`FsError::BadCall`] for a file that was not opened
-    /// for it.
+    /// [`FsError::IsDirectory`], [`FsError::BadCall`] for a file not opened for reading.
     pub async fn read(&self, file: &OpenFile, bytes: u64) -> Result<u64, FsError> {
         let read = self.read_at(file, file.position(), bytes).await?;
         file.position.set(file.position() + read);
         Ok(read)
     }
 
-    /// Reads at a place, the position stays.
+    /// Reads at `pos` and leaves the position as it is (`pread`).
     ///
     /// # Errors
     /// As [`Namespace::read`].
@@ -207,7 +207,7 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         Ok(read)
     }
 
-    /// Writes at the position, or at the end, and moves it.
+    /// Writes at the position, or with `O_APPEND` at the end, and moves the position.
     ///
     /// # Errors
     /// As [`Namespace::write_at`].
@@ -226,10 +226,10 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         Ok(written)
     }
 
-    /// Writes at a place, the position stays. Blocks are allocated at once.
+    /// Writes at `pos` and leaves the position as it is (`pwrite`).
     ///
     /// # Errors
-    /// [`FsError::BadCall`] for a file that was not opened for it,
+    /// [`FsError::BadCall`] for a file not opened for writing,
     /// [`FsError::IsDirectory`], [`FsError::NoSpace`], [`FsError::TooBig`].
     pub async fn write_at(
         &self,
@@ -261,7 +261,7 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         written
     }
 
-    /// Reads at a place past the page cache (`O_DIRECT`).
+    /// Reads without the page cache (`O_DIRECT`).
     ///
     /// # Errors
     /// As [`Namespace::read`]; [`FsError::NotAligned`].
@@ -275,9 +275,9 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         Ok(read)
     }
 
-    /// Writes at a place past the page cache (`O_DIRECT`). What would fill a hole, and
-    /// on VFAT what makes the file longer, goes through the page cache and is written
-    /// at once (`ext2_dio_write_iter`, `fat_direct_IO`).
+    /// Writes without the page cache (`O_DIRECT`). The part that fills a hole, or on VFAT
+    /// makes the file longer, goes through the page cache and is written back before the
+    /// call returns (`ext2_dio_write_iter`, `fat_direct_IO`).
     ///
     /// # Errors
     /// As [`Namespace::write_at`]; [`FsError::NotAligned`].
@@ -318,8 +318,8 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         Ok(written)
     }
 
-    /// Blocks behind the end of a file for a direct write. Returns how many of its bytes
-    /// may go to the device directly.
+    /// Allocates blocks after the end of a file for a direct write. Returns how many of its
+    /// bytes may go to the device directly.
     async fn allocate_direct(
         &self,
         file: &OpenFile,
@@ -349,8 +349,7 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         Ok((block * block_bytes).min(end).saturating_sub(call.pos))
     }
 
-    /// Where a file cannot have holes, what lies between its end and `pos` is filled
-    /// with zeroes (`cont_write_begin`).
+    /// Fills a file with zeroes up to `pos` if it cannot have holes (`cont_write_begin`).
     async fn fill_to(&self, place: Place, data: &File, pos: u64) -> Result<(), FsError> {
         let size = self.vfs.size_bytes(data.inode);
         if pos <= size || self.fs(place).has_holes() {
@@ -363,8 +362,8 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         }
     }
 
-    /// A file was read: its time of access is renewed if it is not newer than the last
-    /// change (`relatime`).
+    /// Updates a file's access time after a read, if it is not newer than the last change
+    /// (`relatime`).
     async fn accessed(&self, file: &OpenFile) -> Result<(), FsError> {
         if file.was_accessed.replace(true) {
             return Ok(());
@@ -382,8 +381,7 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         self.mark_changed(file.place, true).await
     }
 
-    /// Has a file's changes on the device: all of them, or what is needed to read its
-    /// data.
+    /// `fsync`, or `fdatasync` if `only_data`.
     ///
     /// # Errors
     /// [`FsError::Device`] where something could not be written.
@@ -398,9 +396,9 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         }
     }
 
-    /// Has all changes on their devices (`sync`).
+    /// `sync`: writes all changes to their devices.
     pub async fn sync(&self) {
-        let mounts: Vec<(u32, MountedOn)> = {
+        let mounts: Vec<(u32, MountDevice)> = {
             let mounts = self.mounts.borrow();
             (0..).zip(mounts.iter().map(|mount| mount.drive)).collect()
         };
@@ -415,10 +413,10 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         }
     }
 
-    /// Cuts a file, or makes it longer by a hole.
+    /// Sets a file's length (`truncate`).
     ///
     /// # Errors
-    /// Those of walks; [`FsError::IsDirectory`], [`FsError::TooBig`].
+    /// Those of [`Namespace::stat`]; [`FsError::IsDirectory`], [`FsError::TooBig`].
     pub async fn truncate(
         &self,
         path: &[u8],
@@ -439,7 +437,7 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         cut
     }
 
-    /// The same of an open file (`ftruncate`).
+    /// Sets an open file's length (`ftruncate`).
     ///
     /// # Errors
     /// As [`Namespace::write_at`].
@@ -481,7 +479,7 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         self.mark_changed(place, false).await
     }
 
-    /// Some of the next names of a directory (`getdents`); none at its end.
+    /// The next names of a directory (`getdents`); none at its end.
     ///
     /// # Errors
     /// [`FsError::NotDirectory`], and those of the file system.

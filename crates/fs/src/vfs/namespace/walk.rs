@@ -1,4 +1,4 @@
-//! Walks along paths, over links and mounts (`fs/namei.c`).
+//! Path walks, across symbolic links and mounts (`fs/namei.c`).
 
 use super::Namespace;
 use crate::error::FsError;
@@ -6,21 +6,23 @@ use crate::file_system::{Attributes, FileKind, FileSystem, SYMLINKS_MAX, names_o
 use crate::vfs::Host;
 use crate::vfs::dentry::{DentryId, Place};
 
-/// Bytes of a name at most (`NAME_MAX`).
+/// The longest name in bytes (`NAME_MAX`).
 pub(super) const NAME_BYTES_MAX: usize = 255;
-/// Bytes of a path at most, with the zero behind it (`PATH_MAX`).
+/// The longest path in bytes, with the zero at its end (`PATH_MAX`).
 const PATH_BYTES_MAX: usize = 4096;
 
 /// A path's last name, and whether it must be a directory's.
 pub(super) type LastName = (Vec<u8>, bool);
 
-/// How a walk treats the last name of its path.
+/// Whether a walk follows a symbolic link that is the last name (`LOOKUP_FOLLOW`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Last {
     Follow,
     NoFollow,
 }
+
 impl<H: Host, F: FileSystem> Namespace<H, F> {
+    /// The inode of a dentry that is not negative.
     pub(super) fn positive(&self, dentry: DentryId) -> Result<Place, FsError> {
         self.dentries.borrow().place(dentry).ok_or(FsError::NoEntry)
     }
@@ -30,9 +32,9 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         Ok(self.fs(place).attributes(place.ino).await?.kind)
     }
 
-    /// What is mounted on a dentry, if anything is: its root, with one user more; the
-    /// dentry has one less.
-    pub(super) async fn cross(&self, dentry: DentryId) -> Result<DentryId, FsError> {
+    /// The root of the file system mounted on a dentry, or the dentry itself. The caller's
+    /// reference moves to it (`traverse_mounts`).
+    async fn cross(&self, dentry: DentryId) -> Result<DentryId, FsError> {
         let mut here = dentry;
         loop {
             let mounted = {
@@ -49,8 +51,8 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         }
     }
 
-    /// The directory above, across mounts; the root is above itself.
-    pub(super) fn above(&self, dentry: DentryId) -> DentryId {
+    /// The parent directory, across mounts; that of the root is the root (`follow_dotdot`).
+    fn above(&self, dentry: DentryId) -> DentryId {
         let mut here = dentry;
         loop {
             if let Some(parent) = self.dentries.borrow().parent(here) {
@@ -65,9 +67,8 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         }
     }
 
-    /// Looks a name up in a directory; the dentry has one user more, and may be
-    /// negative.
-    pub(super) async fn lookup(&self, dir: DentryId, name: &[u8]) -> Result<DentryId, FsError> {
+    /// Looks a name up in a directory. The dentry gets a reference and may be negative.
+    async fn lookup(&self, dir: DentryId, name: &[u8]) -> Result<DentryId, FsError> {
         if name.len() > NAME_BYTES_MAX {
             return Err(FsError::NameTooLong);
         }
@@ -103,7 +104,7 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         Ok((self.dentries.borrow_mut()).add(dir, key.into_owned(), found))
     }
 
-    /// Walks a path; the dentry at its end has one user more. It is positive.
+    /// Walks a path. The dentry at its end gets a reference and is not negative.
     pub(super) async fn walk(&self, path: &[u8], last: Last) -> Result<DentryId, FsError> {
         let mut links = 0;
         let (dir, name) = self.walk_to_parent(path, &mut links).await?;
@@ -125,8 +126,8 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         }
     }
 
-    /// Walks a path up to its last name, which is returned with whether it must be a
-    /// directory's; `None` where the path names no entry, such as the root.
+    /// Walks a path up to its last name. Returns the directory and the name; no name if the
+    /// path ends with a directory itself, such as the root or `..`.
     pub(super) async fn walk_to_parent(
         &self,
         path: &[u8],
@@ -156,8 +157,8 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         Ok((here, Some((last.to_vec(), must_be_dir))))
     }
 
-    /// One name further: gives up the user of `dir`, also where it fails.
-    pub(super) async fn step(
+    /// Walks one name further, and drops the caller's reference to `dir`, also on errors.
+    async fn step(
         &self,
         dir: DentryId,
         name: &[u8],
@@ -169,7 +170,7 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         found
     }
 
-    pub(super) async fn step_from(
+    async fn step_from(
         &self,
         dir: DentryId,
         name: &[u8],
@@ -200,8 +201,8 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         }
     }
 
-    /// Where a symbolic link in `dir` leads.
-    pub(super) async fn follow(
+    /// Walks the target of a symbolic link in `dir`.
+    async fn follow(
         &self,
         dir: DentryId,
         link: DentryId,
@@ -226,7 +227,7 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         Ok(here)
     }
 
-    /// What `stat` tells of a path, `lstat` where links are not followed.
+    /// `stat` of a path, or `lstat` unless `follow`.
     ///
     /// # Errors
     /// [`FsError::NoEntry`], [`FsError::NotDirectory`], [`FsError::LinkLoop`],
@@ -240,7 +241,7 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         Ok((place, attributes?))
     }
 
-    /// Where a symbolic link leads.
+    /// The target of a symbolic link (`readlink`).
     ///
     /// # Errors
     /// Those of [`Namespace::stat`]; [`FsError::BadCall`] for other files.

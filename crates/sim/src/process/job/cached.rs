@@ -6,7 +6,7 @@
 //! goes on with an I/O when what it lacks is there, as a worker would.
 
 use blklab_blk::{IoStatus, Nanos, Submit, Waiter};
-use blklab_fs::{Access, Advice, FsError, OpenFlags};
+use blklab_fs::{Advice, FsError, MmapAdvice, OpenFlags};
 use blklab_workload::fio::{Direction, Engine, FadviseHint, JobSpec, SyncMode};
 use blklab_workload::generate::SyncKind;
 
@@ -54,7 +54,7 @@ pub(crate) struct Cached {
     open_flags: OpenFlags,
     is_direct: bool,
     /// How files are mapped, where the engine does that.
-    mapped: Option<Access>,
+    mapped: Option<MmapAdvice>,
     /// Its own task; then, by slot, those of the workers that call for it.
     tasks: Vec<TaskId>,
     has_workers: bool,
@@ -132,11 +132,11 @@ fn advice(spec: &JobSpec) -> Option<Advice> {
 }
 
 /// What fio says of how it will use a mapping (`fio_madvise_file`).
-fn access(spec: &JobSpec) -> Access {
+fn access(spec: &JobSpec) -> MmapAdvice {
     match spec.fadvise_hint {
-        FadviseHint::None => Access::Normal,
-        _ if spec.pattern.is_random() => Access::Random,
-        _ => Access::Sequential,
+        FadviseHint::None => MmapAdvice::Normal,
+        _ if spec.pattern.is_random() => MmapAdvice::Random,
+        _ => MmapAdvice::Sequential,
     }
 }
 
