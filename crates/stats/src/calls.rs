@@ -1,33 +1,33 @@
-//! Where the time of a program's calls went.
+//! How the time of a program's system calls was spent.
 
 use serde::Serialize;
 
-/// What became of a program's calls of one kind.
+/// Times and errors of a program's calls of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CallTimes {
-    /// The call.
+    /// The name of the call.
     pub call: &'static str,
-    /// How often it was made.
+    /// The number of calls.
     pub calls: u64,
-    /// How often it failed, as it had to.
+    /// The number of calls that failed, as the list expected.
     pub errors: u64,
-    /// How long all of them took.
+    /// The time of all calls.
     pub total_ns: u64,
-    /// The longest.
+    /// The time of the longest call.
     pub most_ns: u64,
-    /// What of the time a CPU worked for them.
+    /// The part of the time that a CPU worked for them.
     pub cpu_ns: u64,
-    /// What of it they waited for a request of the queue.
+    /// The part of the time that they waited for a tag.
     pub tag_ns: u64,
-    /// What of it they waited otherwise: for pages and blocks that the drive reads or
-    /// writes, for locks, and while writers are held back.
+    /// The part of the time that they waited otherwise: for pages and blocks that the drive
+    /// reads or writes, for locks, and while throttled as dirtiers.
     pub waits_ns: u64,
-    /// What of that last writers were held back for because too much was dirty.
+    /// The part of `waits_ns` that they were throttled as dirtiers.
     pub throttled_ns: u64,
 }
 
 impl CallTimes {
-    /// No call yet.
+    /// The times of no call.
     pub fn new(call: &'static str) -> CallTimes {
         CallTimes {
             call,
@@ -35,7 +35,7 @@ impl CallTimes {
         }
     }
 
-    /// A call is over.
+    /// Counts a call that ended.
     pub fn ended(&mut self, took_ns: u64, has_failed: bool) {
         self.calls += 1;
         self.errors += u64::from(has_failed);
@@ -43,7 +43,7 @@ impl CallTimes {
         self.most_ns = self.most_ns.max(took_ns);
     }
 
-    /// Adds those of another program.
+    /// Adds the calls of another program.
     pub fn merge(&mut self, other: &CallTimes) {
         self.calls += other.calls;
         self.errors += other.errors;
@@ -55,7 +55,7 @@ impl CallTimes {
         self.throttled_ns += other.throttled_ns;
     }
 
-    /// What they waited for the drive and for locks, in nanoseconds.
+    /// The time that they waited for the drive and for locks, in nanoseconds.
     pub fn drive_ns(&self) -> u64 {
         self.waits_ns.saturating_sub(self.throttled_ns)
     }

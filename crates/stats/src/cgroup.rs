@@ -1,36 +1,36 @@
-//! What throttling did to control groups.
+//! Counters of throttling by control group.
 
 use serde::Serialize;
 
 use crate::fact::{Fact, Place, Unit, Value};
 use crate::results::DiskStats;
 
-/// I/Os that a layer held back.
+/// I/Os that a throttling layer held back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Held {
     /// How many.
     pub ios: u64,
-    /// Their time until they went on, summed, in nanoseconds.
+    /// The time that they were held back, summed, in nanoseconds.
     pub ns: u64,
 }
 
 impl Held {
-    /// The mean time for which one was held back, in nanoseconds.
+    /// The mean time that one was held back, in nanoseconds.
     pub fn mean_ns(&self) -> Option<u64> {
         self.ns.checked_div(self.ios)
     }
 }
 
-/// What the cost model counted of a group, in microseconds, by the names of `io.stat`.
+/// The cost model's times of a group in microseconds, as in `io.stat`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CostTimes {
-    /// Of the drive, by the model (`cost.usage`).
+    /// The drive's time that it used, by the model (`cost.usage`).
     pub usage_us: u64,
-    /// With an I/O waiting (`cost.wait`).
+    /// The time that one of its I/Os waited (`cost.wait`).
     pub wait_us: u64,
-    /// With debts (`cost.indebt`).
+    /// The time that it was in debt (`cost.indebt`).
     pub debt_us: u64,
-    /// With its tasks delayed (`cost.indelay`).
+    /// The time that its tasks were delayed (`cost.indelay`).
     pub delay_us: u64,
 }
 
@@ -47,15 +47,14 @@ pub struct CgroupStats {
     pub io_latency: Held,
     /// Held back by `io.cost`.
     pub io_cost: Held,
-    /// What the cost model counted, where it is on.
+    /// The cost model's times, if the model is on.
     pub cost: Option<CostTimes>,
-    /// How many I/Os `io.latency` lets it have under way at the end; `None`: any
-    /// number.
+    /// The most I/Os in flight that `io.latency` allows it at the end; `None` for no limit.
     pub max_depth: Option<u32>,
 }
 
 impl CgroupStats {
-    /// What each layer held back, by the layer's name.
+    /// The I/Os that each layer held back, by the layer's name.
     pub fn layers(&self) -> [(&'static str, Held); 4] {
         [
             ("io.max", self.io_max),
@@ -66,7 +65,7 @@ impl CgroupStats {
     }
 }
 
-/// The rate of the cost model's time, in percent of the clock's (`cost.vrate`).
+/// The rate of the cost model's time in percent of the clock (`cost.vrate`).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct CostRate {
     /// At the end.
@@ -82,13 +81,13 @@ fn sum(disk: &DiskStats, of: fn(&CgroupStats) -> u64) -> Option<u64> {
     (!disk.cgroups.is_empty()).then(|| groups.map(of).sum())
 }
 
-/// Of all groups together, which is what the root has, where the cost model is on.
+/// A time of all groups together, which the root has; `None` if the cost model is off.
 fn cost(disk: &DiskStats, of: fn(&CostTimes) -> u64) -> Option<u64> {
     let root = disk.cgroups.iter().find(|group| group.name.is_empty())?;
     root.cost.as_ref().map(of)
 }
 
-/// What a layer held back: how many I/Os, and for how long.
+/// The facts of a layer: the number of I/Os that it held back, and their mean time.
 macro_rules! held {
     ($layer:ident, $name:literal, $meaning:literal) => {
         [

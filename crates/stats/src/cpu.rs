@@ -1,11 +1,11 @@
-//! What CPUs' time went to.
+//! How CPUs' time was spent.
 
 use serde::{Deserialize, Serialize};
 
 use crate::fact::{Fact, Place, Unit, Value, ratio};
 use crate::results::Results;
 
-/// What all CPUs did in a span of time.
+/// How the time of all CPUs was spent in a span of time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuSlice {
     /// When it ended, from the run's start on.
@@ -80,7 +80,7 @@ cpu_times! {
 }
 
 fn share(run: &Results, of: impl Fn(&CpuTimes) -> u64) -> Option<f64> {
-    // Ramps are left out where that is known.
+    // The timeline includes ramps; the totals, where they are known, do not.
     let slices = run.cpu_timeline.iter().flat_map(|slice| &slice.cpus);
     let times: Vec<&CpuTimes> = match run.cpus.is_empty() {
         true => slices.collect(),

@@ -1,4 +1,4 @@
-//! What happened inside a drive, of whatever kind.
+//! Counters of drives' models.
 
 use serde::Serialize;
 
@@ -118,8 +118,8 @@ counters! {
 }
 
 impl DeviceStats {
-    /// What the flash programmed for every sector of the host's data that
-    /// reached it, as drives' own counters have it; `None` before the first.
+    /// Sectors programmed for each sector of the host's data that reached the flash, as
+    /// drives' own counters have it; `None` before the first.
     pub fn write_amplification(&self) -> Option<f64> {
         let programmed = self.flash_sectors_programmed as f64;
         ratio(programmed, self.host_sectors_programmed as f64)
@@ -157,9 +157,9 @@ pub struct ChannelStats {
     pub bus_busy_ns: u64,
     /// Time at least one of its dies was busy, in nanoseconds.
     pub die_busy_ns: u64,
-    /// Dies that waited for its bus times how long, in nanoseconds.
+    /// The time that dies waited for its bus, summed, in nanoseconds.
     pub queue_ns: u64,
-    /// Most dies that waited at once.
+    /// The most dies that waited at once.
     pub longest_queue: u32,
 }
 
@@ -172,12 +172,12 @@ pub struct DieStats {
     pub commands: u64,
     /// Time its array worked, in nanoseconds.
     pub busy_ns: u64,
-    /// Operations that waited for it times how long, in nanoseconds: over the
-    /// time of the run it is the mean length of its queue.
+    /// The time that operations waited for it, summed, in nanoseconds; divided by the run's
+    /// time it is the mean length of its queue.
     pub queue_ns: u64,
-    /// Most operations that waited at once.
+    /// The most operations that waited at once.
     pub longest_queue: u32,
-    /// The same as `busy_ns` for each of its planes.
+    /// The time that each of its planes worked, in nanoseconds.
     pub plane_busy_ns: Vec<u64>,
 }
 
@@ -192,20 +192,20 @@ pub struct FetchStats {
     pub wait_ns: [u64; 4],
 }
 
-/// How busy the channels, dies and planes of a run's drives were, those of several
-/// drives one after the other, as shares of the counted time.
+/// The utilization of channels, dies and planes, as shares of the counted time; those of
+/// several drives one after the other.
 impl Results {
-    /// Each channel: it had a die at work or carried data.
+    /// Of each channel, the time that it carried data or one of its dies worked.
     pub fn channel_shares(&self) -> Vec<f64> {
         self.of_channels(|channel| channel.die_busy_ns.max(channel.bus_busy_ns))
     }
 
-    /// Each die's array.
+    /// Of each die, the time that its array worked.
     pub fn die_shares(&self) -> Vec<f64> {
         self.of_dies(|die| die.busy_ns)
     }
 
-    /// Each plane.
+    /// Of each plane, the time that it worked.
     pub fn plane_shares(&self) -> Vec<f64> {
         let dies = self.disks.iter().flat_map(|disk| &disk.device.dies);
         let planes = dies.flat_map(|die| &die.plane_busy_ns);
@@ -223,14 +223,14 @@ impl Results {
     }
 }
 
-/// The coefficient of variation: the deviation as a share of the mean.
+/// The coefficient of variation: the standard deviation as a share of the mean.
 fn variation(values: &[f64]) -> Option<f64> {
     let mean = mean(values)?;
     let squares = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>();
     ratio((squares / values.len() as f64).sqrt(), mean)
 }
 
-/// All facts of drives, except of a loss of power.
+/// All facts of drives except those on a loss of power.
 pub(crate) fn facts() -> Vec<Fact> {
     let mut facts = parallelism().to_vec();
     facts.extend(queues());

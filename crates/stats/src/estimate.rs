@@ -1,11 +1,10 @@
-//! What repeats of a run tell: a mean, how sure it is, and whether two of them
-//! differ.
+//! Statistics over the repeats of a run: means, their confidence intervals, and whether two
+//! means differ.
 //!
-//! Intervals are two-sided and hold with 95 % (Student's t). Two schedulers
-//! that ran with the same seeds met the same work run by run, so their
-//! differences are compared pair by pair, which takes the work's own spread
-//! out; otherwise Welch's interval is used, which does not assume that both
-//! spread alike.
+//! Intervals are two-sided with a confidence of 95 % (Student's t). Two schedulers that ran
+//! with the same seeds had the same work in each repeat, so they are compared pair by pair,
+//! which removes the variance of the work. Otherwise Welch's interval is used, which does
+//! not assume equal variances.
 
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
@@ -15,15 +14,15 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 pub struct Estimate {
     /// The mean.
     pub mean: f64,
+    /// Half the width of the interval around the mean; `None` with fewer than two repeats,
+    /// which have no variance.
     #[serde(rename = "half_width_95")]
-    /// The true mean lies within `mean ± half_width`; `None` where there are
-    /// fewer than two repeats, which have no variance.
     pub half_width: Option<f64>,
-    /// How many repeats.
+    /// The number of repeats.
     pub repeats: u32,
 }
 
-/// What a difference between two schedulers is worth.
+/// Whether a difference between two schedulers is significant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Significance {
@@ -54,14 +53,14 @@ impl Estimate {
         }
     }
 
-    /// The difference `b - a` of repeats that met the same work pair by pair.
-    /// Repeats without a partner are left out.
+    /// The difference `b - a` of repeats that had the same work pair by pair. Repeats
+    /// without a partner are left out.
     pub fn paired_difference(a: &[f64], b: &[f64]) -> Estimate {
         let differences: Vec<f64> = a.iter().zip(b).map(|(a, b)| b - a).collect();
         Estimate::of(&differences)
     }
 
-    /// The difference `b - a` of repeats that have nothing in common (Welch).
+    /// The difference `b - a` of independent repeats (Welch).
     pub fn welch_difference(a: &[f64], b: &[f64]) -> Estimate {
         if a.is_empty() || b.is_empty() {
             return Estimate::default();
@@ -93,7 +92,7 @@ impl Estimate {
         }
     }
 
-    /// The same with another unit: mean and interval times `factor`.
+    /// Mean and interval times `factor`, to change the unit.
     pub fn scaled(&self, factor: f64) -> Estimate {
         Estimate {
             mean: self.mean * factor,
@@ -105,12 +104,12 @@ impl Estimate {
 
 /// Student's t for a two-sided 95 % interval.
 pub fn student_t95(degrees_of_freedom: f64) -> f64 {
-    // Fails only for parameters that are not positive.
+    // Fails only if a parameter is not positive.
     StudentsT::new(0.0, 1.0, degrees_of_freedom).map_or(f64::INFINITY, |t| t.inverse_cdf(0.975))
 }
 
-/// Half an interval's width from the mean's standard error. Repeats that do
-/// not spread at all (the seed did not matter) have none, whatever t is.
+/// Half an interval's width from the mean's standard error. It is 0 for equal repeats, whose
+/// t may be infinite.
 fn margin(standard_error: f64, degrees_of_freedom: f64) -> f64 {
     if standard_error == 0.0 {
         return 0.0;
@@ -127,11 +126,11 @@ fn variance(values: &[f64], mean: f64) -> f64 {
     values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (values.len() - 1) as f64
 }
 
-/// Jain's index of values that should be equal: 1 where they are, `1/n` where
-/// one has all. Zero without values, or with nothing but zeros.
+/// Jain's fairness index: 1 if all values are equal, `1/n` if one has all. It is 0 without
+/// values, or if all are 0.
 ///
 /// R. Jain, D. Chiu and W. Hawe, "A quantitative measure of fairness", DEC
-/// TR-301, 1984. Weighted: of values divided by their weights.
+/// TR-301, 1984. For weighted shares, divide the values by their weights.
 pub fn jain_index(values: &[f64]) -> f64 {
     let sum: f64 = values.iter().sum();
     let squares: f64 = values.iter().map(|v| v * v).sum();

@@ -9,15 +9,15 @@ use crate::results::{DiskStats, Results};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Place {
-    /// The page cache above it.
+    /// The page cache.
     PageCache,
     /// The block layer's queue.
     Queue,
-    /// The scheduler itself.
+    /// The scheduler.
     Scheduler,
     /// The drive.
     Drive,
-    /// The flash inside it.
+    /// The flash of the drive.
     Flash,
     /// The host's CPUs.
     Cpus,
@@ -37,11 +37,11 @@ impl Place {
     }
 }
 
-/// What a fact is counted in.
+/// The unit of a fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
-    /// Things.
+    /// A number of things.
     Count,
     /// Bytes.
     Bytes,
@@ -53,21 +53,21 @@ pub enum Unit {
     Ratio,
 }
 
-/// A count of one drive; `None` where the drive has no such part.
+/// A counter of one drive; `None` if the drive lacks the part that it belongs to.
 pub(crate) type OfDisk = fn(&DiskStats) -> Option<u64>;
 
-/// How a fact follows from what a run counted.
+/// How a fact is computed from a run's counters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Value {
     /// Summed over the run's drives.
     Sum(OfDisk),
-    /// The greatest among the run's drives.
+    /// The largest of the run's drives.
     Max(OfDisk),
     /// One sum over the run's drives divided by another.
     Quotient(OfDisk, OfDisk),
     /// Nanoseconds as a share of the counted time of each drive that has the part.
     TimeShare(OfDisk),
-    /// Worked out from the whole run.
+    /// Computed from the whole run.
     Run(fn(&Results) -> Option<f64>),
 }
 
@@ -78,18 +78,17 @@ pub struct Fact {
     pub place: Place,
     /// Its name for programs: lower case, words joined by underscores, unique.
     pub key: &'static str,
-    /// Its name in tables; one that begins with two spaces belongs to the fact
-    /// above it.
+    /// Its name in tables; two spaces at its beginning put it below the fact before it.
     pub label: &'static str,
-    /// What it is counted in.
+    /// Its unit.
     pub unit: Unit,
-    /// What it means, in a sentence.
+    /// Its meaning in a sentence.
     pub meaning: &'static str,
     pub(crate) value: Value,
 }
 
 impl Fact {
-    /// Its value for a run; `None` where nothing in the run has it.
+    /// Its value for a run; `None` if the run does not have it.
     pub fn of(&self, run: &Results) -> Option<f64> {
         let disks = run.disks.iter();
         match self.value {
@@ -117,10 +116,10 @@ impl Fact {
     }
 }
 
-/// All declared facts, by place and in the order in which they are shown.
+/// All declared facts in the order in which they are shown, by place.
 ///
-/// Two kinds are not among them, as only a run knows their names: the counters
-/// of schedulers and the split of traced requests by size and process.
+/// The counters of schedulers and the split of traced requests by size and process are not
+/// among them, because their names are known only after a run.
 pub fn facts() -> Vec<Fact> {
     let mut facts = crate::queue::facts().to_vec();
     facts.extend(crate::cgroup::facts());
@@ -142,12 +141,11 @@ pub(crate) fn mean(values: &[f64]) -> Option<f64> {
 
 /// Declares a struct of counters together with the facts that are made of them.
 ///
-/// A field's doc comment is its facts' meaning. Behind `=>` stands what the field
-/// becomes: `sum` or `max` over a run's drives, `per(other, ...)` for its quotient with
-/// the sum of others, `per_read` for that with the reads that the host completed,
-/// `time(field, ...)` for their share of the time. A field without is in
-/// JSON alone. `"prefix_" of |disk| ...` behind the struct tells how its keys
-/// begin and where a drive has it.
+/// A field's doc comment is the meaning of its facts, which follow `=>`: `sum` or `max` over
+/// a run's drives, `per(other, ...)` for the quotient with the sum of other fields,
+/// `per_read` for that with the host's completed reads, `time(field, ...)` for the fields'
+/// share of the time. A field without `=>` is in JSON only. `"prefix_" of |disk| ...` after
+/// the struct gives the beginning of its keys and the struct of a drive.
 macro_rules! counters {
     (
         $(#[$about:meta])*

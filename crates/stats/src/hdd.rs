@@ -1,4 +1,4 @@
-//! What a disk's arm, platters and buffer did.
+//! Counters of a disk's arm, platters and buffer.
 
 use crate::fact::counters;
 

@@ -1,17 +1,16 @@
-//! Latency histograms: exact to three digits, and able to speak fio's bins.
+//! Latency histograms: exact to three digits, and convertible to fio's bins.
 
 use serde::{Deserialize, Serialize};
 
-/// Longest latency with a bin of its own, in nanoseconds (about 18 minutes); longer ones
+/// The longest latency with a slot of its own, about 18 minutes in nanoseconds; longer ones
 /// are counted there.
 const MAX_NS: u64 = 1 << 40;
 
-/// Bits of a value that are kept: 1024 slots to an octave, so that a slot is
-/// never wider than a thousandth of its values. fio keeps [`FIO_BITS`], so a
-/// slot never straddles two of fio's bins.
+/// Bits of a value that are kept: 1024 slots an octave, so that a slot is never wider than
+/// a thousandth of its values. fio keeps [`FIO_BITS`], so a slot lies in one of fio's bins.
 const SLOT_BITS: u32 = 10;
 
-/// So many values are kept as a list.
+/// Up to this many values are kept as a list.
 const FEW_VALUES: u64 = 512;
 
 /// fio's `FIO_IO_U_PLAT_BITS`: 64 bins to an octave.
@@ -20,16 +19,15 @@ const FIO_BITS: u32 = 6;
 /// fio's `FIO_IO_U_PLAT_NR`.
 const FIO_BINS: usize = 29 << FIO_BITS;
 
-/// The last of fio's bins (`FIO_IO_U_PLAT_NR` of them): it takes all that is
-/// longer than 17 s, and its scripts know no value beyond it.
+/// fio's value of its last bin, which counts everything longer than 17 s.
 const FIO_LAST_BIN_NS: u64 = 17_112_760_320;
 
 /// A histogram of nanoseconds with a relative error below 0.1 %.
 ///
-/// Its first values are a list. When they are many, their counts become a table, which
-/// grows with the longest value: a job has ten histograms and most stay empty, and of
-/// ten thousand processes each has few values. The layout is HdrHistogram's; the crate
-/// of that name costs twice as much a value here.
+/// The first values are kept as a list, many values as a table of counts that grows with
+/// the longest value. This saves memory, as a job has ten histograms of which most stay
+/// empty, and ten thousand processes have few values each. The layout is HdrHistogram's; the
+/// crate of that name takes twice the time a value here.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Histogram {
     /// Slots with their counts, in ascending order, while `counts` is empty.
@@ -38,7 +36,7 @@ pub struct Histogram {
     counts: Vec<u64>,
     count: u64,
     sum_ns: u128,
-    /// In integers, so that the order of merging cannot show in the deviation.
+    /// An integer, so that the deviation does not depend on the order of merging.
     sum_squares: u128,
     min_ns: u64,
     max_ns: u64,
@@ -79,7 +77,7 @@ pub struct Summary {
 pub struct FioBin {
     /// fio's value for the bin: the middle of its range, in nanoseconds.
     pub value_ns: u64,
-    /// How many fell into it.
+    /// The number of values in it.
     pub count: u64,
 }
 
@@ -133,10 +131,9 @@ impl Histogram {
         self.sum_squares = self.sum_squares.saturating_add(squares);
     }
 
-    /// The values of which fio's histogram tells: `bins`, and the figures it
-    /// prints beside them (`stddev_ns` over `n - 1`). Without bins the
-    /// extremes, mean and deviation are known, and percentiles are not: they
-    /// are the largest value.
+    /// The histogram of fio's output: `bins`, and the figures printed with them, with
+    /// `stddev_ns` over `n - 1`. Without bins, only extremes, mean and deviation are known,
+    /// and every percentile is the largest value.
     pub fn of_fio(bins: &[FioBin], summary: Summary) -> Histogram {
         let mut histogram = Histogram::new();
         for bin in bins.iter().filter(|bin| bin.count > 0) {
@@ -167,9 +164,8 @@ impl Histogram {
         self.add(slot, 1);
     }
 
-    /// Makes a table of the list where there is none, with room up to the end of the
-    /// slot's octave: values seldom come in ascending order, so this happens a few times
-    /// in a histogram's life.
+    /// Makes the list a table, and grows it to the end of the slot's octave. Values seldom
+    /// come in ascending order, so a histogram grows only a few times.
     fn make_room(&mut self, slot: usize) {
         let few = std::mem::take(&mut self.few);
         let last = few.last().map_or(0, |(slot, _)| *slot as usize);
@@ -182,7 +178,7 @@ impl Histogram {
         }
     }
 
-    /// Adds to the count of a slot, but not to the sums.
+    /// Adds to the count of a slot and not to the sums.
     fn add(&mut self, slot: usize, count: u64) {
         let at = self
             .few
@@ -219,7 +215,7 @@ impl Histogram {
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 
-    /// Forgets every value; keeps the room for new ones.
+    /// Removes all values and keeps the allocated memory.
     pub fn clear(&mut self) {
         let mut counts = std::mem::take(&mut self.counts);
         let mut few = std::mem::take(&mut self.few);
@@ -242,8 +238,7 @@ impl Histogram {
         self.count == 0
     }
 
-    /// The value that `percent` (0-100) of all values do not exceed; zero when
-    /// there is none.
+    /// The value that `percent` (0 to 100) of all values do not exceed; 0 without values.
     pub fn percentile(&self, percent: f64) -> u64 {
         if self.count == 0 {
             return 0;
@@ -276,8 +271,7 @@ impl Histogram {
         }
     }
 
-    /// The values counted, as pairs of (value in nanoseconds, how many), in
-    /// ascending order.
+    /// The values in nanoseconds with their counts, in ascending order.
     pub fn bars(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.slots().map(|(slot, count)| (slot_end(slot), count))
     }
@@ -303,7 +297,7 @@ impl Histogram {
         bins
     }
 
-    /// How many values are in each of fio's bins, up to the last of all.
+    /// The counts of all of fio's bins.
     pub fn fio_counts(&self) -> Vec<u64> {
         let mut counts = vec![0; FIO_BINS];
         for (value_ns, count) in self.bars() {
@@ -312,8 +306,8 @@ impl Histogram {
         counts
     }
 
-    /// Percentiles as fio prints them: each the value of one of its bins. The
-    /// answers are in the order of `percents`; all zero when there is no value.
+    /// Percentiles as fio prints them, each the value of one of its bins, in the order of
+    /// `percents`; all 0 without values.
     pub fn fio_percentiles(&self, percents: &[f64]) -> Vec<u64> {
         let mut cumulated = self.fio_bins();
         let mut seen = 0;
@@ -342,8 +336,8 @@ impl Summary {
     }
 }
 
-/// How many of `count` values are at or below the `percent`-th percentile; at
-/// least one.
+/// The number of values at or below the `percent`-th percentile of `count` values; at least
+/// one.
 fn rank(percent: f64, count: u64) -> u64 {
     let share = percent.clamp(0.0, 100.0) / 100.0;
     ((share * count as f64).ceil() as u64).clamp(1, count.max(1))
@@ -356,8 +350,8 @@ fn fio_bin(ns: u64) -> usize {
     bin.min(FIO_BINS - 1)
 }
 
-/// fio keeps the top seven bits of a value (`FIO_IO_U_PLAT_BITS` 6) and names a
-/// bin by its middle.
+/// fio's value of a value's bin (`plat_idx_to_val`): the top seven bits choose the bin, and
+/// its middle is the value.
 fn fio_bin_value(ns: u64) -> u64 {
     let msb = 63 - ns.max(1).leading_zeros();
     if msb <= FIO_BITS {

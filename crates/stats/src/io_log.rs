@@ -3,10 +3,10 @@
 
 use crate::histogram::Histogram;
 
-/// Entries that the logs of one process keep at most: 230 MB.
+/// The most entries in the logs of one process: 230 MB.
 const MAX_ENTRIES: usize = 1 << 22;
 
-/// What a log is of.
+/// What a log records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogKind {
     /// Submission latency.
@@ -58,30 +58,29 @@ pub struct LogSetup {
     pub iops: Option<String>,
     /// `write_hist_log`: histograms of completion latencies.
     pub histogram: Option<String>,
-    /// `log_avg_msec`: an entry for so many milliseconds, not for each I/O; zero for
-    /// that.
+    /// `log_avg_msec`: one entry for this time in milliseconds; 0 for one for each I/O.
     pub mean_over_ms: u32,
-    /// `log_hist_msec`: as often a histogram is logged; zero: never.
+    /// `log_hist_msec`: the interval between histograms in milliseconds; 0 for none.
     pub histogram_over_ms: u32,
-    /// `log_hist_coarseness`: so many times, two bins of a histogram become one.
+    /// `log_hist_coarseness`: how many times pairs of a histogram's bins are joined.
     pub histogram_coarseness: u32,
-    /// `log_max_value`: the largest value of such a time, not the mean.
+    /// `log_max_value`: entries hold the largest value of their time, not the mean.
     pub largest: bool,
-    /// `log_offset`: where each I/O was.
+    /// `log_offset`: entries hold the offset of the I/O.
     pub offsets: bool,
-    /// `log_prio`: the whole priority of each I/O.
+    /// `log_prio`: entries hold the priority of the I/O.
     pub priorities: bool,
     /// `per_job_logs=0`: processes write into one file.
     pub shared: bool,
 }
 
 impl LogSetup {
-    /// Whether any is written.
+    /// Whether any log is written.
     pub fn is_any(&self) -> bool {
         self.kinds().next().is_some()
     }
 
-    /// What is logged.
+    /// The logs that are written.
     pub fn kinds(&self) -> impl Iterator<Item = LogKind> {
         let is_written = |kind: &LogKind| self.name(*kind).is_some();
         LogKind::ALL.into_iter().filter(is_written)
@@ -97,8 +96,8 @@ impl LogSetup {
         name.as_deref()
     }
 
-    /// The file of that log of a process of the job, which is numbered from zero over all
-    /// jobs; fio counts from one.
+    /// The file of a process's log. Processes are numbered from 0 over all jobs; fio's file
+    /// names count from 1.
     pub fn file(&self, kind: LogKind, job: &str, process: u32) -> String {
         let name = self.name(kind).filter(|name| !name.is_empty());
         let (name, word) = (name.unwrap_or(job), kind.word());
@@ -116,20 +115,20 @@ pub struct LogEntry {
     pub at_ns: u64,
     /// Read, write, trim: 0, 1, 2.
     pub direction: u8,
-    /// Its priority as the kernel has it: the class from bit 13 on, below it the level.
+    /// Its priority as in the kernel: the class from bit 13 on, the level below.
     pub priority: u16,
     /// Its length.
     pub bytes: u64,
-    /// Where it was on the drive.
+    /// Its offset on the drive.
     pub offset_bytes: u64,
-    /// Until it was submitted; `None` of an engine that has no such time.
+    /// Submission latency; `None` for engines without one.
     pub slat_ns: Option<u64>,
-    /// From there to its end.
+    /// Completion latency.
     pub clat_ns: u64,
 }
 
 impl LogEntry {
-    /// From its start to its end.
+    /// Total latency.
     pub fn lat_ns(&self) -> u64 {
         self.slat_ns.unwrap_or(0) + self.clat_ns
     }
@@ -159,7 +158,7 @@ pub struct LogHistogram {
     pub latencies_ns: Histogram,
 }
 
-/// Values of one direction that no entry has yet.
+/// Values of one direction since its last entry.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pending {
     since_ms: u64,
@@ -168,7 +167,7 @@ struct Pending {
     largest: u64,
 }
 
-/// The means of one value by direction, as fio's `add_log_sample` takes them.
+/// The mean entries of one log, computed as in fio's `add_log_sample`.
 #[derive(Clone, Debug, Default)]
 struct Means {
     pending: [Pending; 3],
@@ -189,7 +188,7 @@ impl Means {
         self.pending[usize::from(direction)].since_ms = at_ms - at_ms % over_ms;
     }
 
-    /// An entry of what is pending, if anything is.
+    /// Adds an entry of the pending values, if there are any.
     fn log(&mut self, at_ms: u64, direction: u8, largest: bool) {
         let pending = &mut self.pending[usize::from(direction)];
         let Pending { count, sum, .. } = *pending;
@@ -212,7 +211,7 @@ impl Means {
     }
 }
 
-/// Histograms of one direction: what its span has so far, and when that began.
+/// The histogram of one direction since its last entry.
 #[derive(Clone, Debug, Default)]
 struct Span {
     since_ms: u64,
@@ -226,7 +225,7 @@ pub struct IoLog {
     pub job: String,
     /// Its number over all jobs, from zero.
     pub process: u32,
-    /// Which logs.
+    /// The logs that are written.
     pub setup: LogSetup,
     entries: Vec<LogEntry>,
     slat: Means,
@@ -249,7 +248,7 @@ impl IoLog {
         }
     }
 
-    /// An I/O ended.
+    /// Records an I/O that ended.
     pub fn ended(&mut self, entry: LogEntry) {
         let at_ms = entry.at_ns / 1_000_000;
         if self.setup.histogram.is_some() && self.setup.histogram_over_ms > 0 {
@@ -270,8 +269,8 @@ impl IoLog {
         }
     }
 
-    /// fio logs a histogram with the first I/O behind a span's end, and then begins the
-    /// next where that one should have ended.
+    /// Records an I/O in its histogram. As in fio, the first I/O after a span's end closes the
+    /// span, and the next one begins where that span should have ended.
     fn add_to_histogram(&mut self, at_ms: u64, entry: &LogEntry) {
         let over_ms = u64::from(self.setup.histogram_over_ms);
         let span = &mut self.spans[usize::from(entry.direction)];
@@ -291,7 +290,7 @@ impl IoLog {
         });
     }
 
-    /// A window of bandwidth ended in which something did.
+    /// Records the bandwidth of a window in which an I/O ended.
     pub fn bandwidth_window(&mut self, at_ns: u64, direction: u8, bytes_per_second: f64) {
         if self.setup.bandwidth.is_some() && self.setup.mean_over_ms > 0 {
             let value = (bytes_per_second / 1024.0) as u64;
@@ -299,14 +298,14 @@ impl IoLog {
         }
     }
 
-    /// A window of IOPS ended in which something did.
+    /// Records the IOPS of a window in which an I/O ended.
     pub fn iops_window(&mut self, at_ns: u64, direction: u8, per_second: f64) {
         if self.setup.iops.is_some() && self.setup.mean_over_ms > 0 {
             self.iops.push(mean(at_ns, direction, per_second as u64));
         }
     }
 
-    /// The process ended: latencies that are pending are logged.
+    /// Records pending latencies when the process ends.
     pub fn end(&mut self, at_ns: u64) {
         for means in [&mut self.slat, &mut self.clat, &mut self.lat] {
             for direction in 0..3 {
@@ -315,17 +314,17 @@ impl IoLog {
         }
     }
 
-    /// The file that a log of it goes to.
+    /// The file of one of its logs.
     pub fn file(&self, kind: LogKind) -> String {
         self.setup.file(kind, &self.job, self.process)
     }
 
-    /// Each I/O, in the order of their ends; none where means are logged.
+    /// All I/Os in the order of their ends; empty if means are logged.
     pub fn entries(&self) -> &[LogEntry] {
         &self.entries
     }
 
-    /// The means of a log, in nanoseconds, KiB a second or I/Os a second.
+    /// The mean entries of a log, in nanoseconds, KiB a second or I/Os a second.
     pub fn means(&self, kind: LogKind) -> &[LogMean] {
         match kind {
             LogKind::Slat => &self.slat.logged,
@@ -337,12 +336,12 @@ impl IoLog {
         }
     }
 
-    /// The histograms.
+    /// The histogram entries.
     pub fn histograms(&self) -> &[LogHistogram] {
         &self.histograms
     }
 
-    /// Whether I/Os are missing because there were too many.
+    /// Whether I/Os are missing because there were more than the most entries.
     pub fn is_full(&self) -> bool {
         self.is_full
     }

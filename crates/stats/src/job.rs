@@ -11,15 +11,15 @@ pub const DEFAULT_PERCENTILES: [f64; 17] = [
     99.99,
 ];
 
-/// Of which latencies percentiles are shown: `slat_percentiles`,
-/// `clat_percentiles` and `lat_percentiles`.
+/// The latencies whose percentiles are shown: `slat_percentiles`, `clat_percentiles` and
+/// `lat_percentiles`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LatencyPercentiles {
-    /// Of the time until submission.
+    /// Those of the time until submission.
     pub slat: bool,
-    /// Of the time from submission to completion.
+    /// Those of the time from submission to completion.
     pub clat: bool,
-    /// Of both together.
+    /// Those of the total time.
     pub lat: bool,
 }
 
@@ -79,15 +79,15 @@ pub struct JobResults {
     pub iodepth: u32,
     /// `percentile_list` as given or fio's default.
     pub percentiles: Vec<f64>,
-    /// Of which latencies they are shown.
+    /// The latencies whose percentiles are shown.
     pub percentiles_of: LatencyPercentiles,
     /// `latency_target` and friends: the target in nanoseconds, zero for none.
     pub latency_target_ns: u64,
-    /// What fio's first line on a job tells; no line where `rw` is empty.
+    /// The options in fio's first line on a job; there is no line if `rw` is empty.
     pub setup: JobSetup,
-    /// Its processes one by one, as far as they are known one by one.
+    /// Its processes, if they are known one by one.
     pub processes: Vec<ProcessResults>,
-    /// Where the time of its calls went, by kind, where it is a list of calls.
+    /// The times of its calls by kind, if it is a list of calls.
     pub calls: Vec<CallTimes>,
 }
 
@@ -101,8 +101,8 @@ impl JobResults {
         }
     }
 
-    /// Adds a further process of the same group (`group_reporting`). What names and
-    /// describes the job stays that of the first.
+    /// Adds another process of the same group (`group_reporting`). Name and options stay
+    /// those of the first.
     pub fn merge(&mut self, other: &JobResults) {
         let JobResults {
             name: _,
@@ -150,7 +150,7 @@ impl JobResults {
     }
 }
 
-/// One process of a job: what fairness and start-up times are computed from.
+/// One process of a job, from which fairness and start-up times are computed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ProcessResults {
     /// The job's `name`.
@@ -161,13 +161,12 @@ pub struct ProcessResults {
     pub bytes: u64,
     /// How long it ran in nanoseconds, ramp left out.
     pub runtime_ns: u64,
-    /// The share that is due to it against those of others; `None` where its
-    /// class has none (real time, idle).
+    /// The weight of its share of the drive; `None` for classes without one (real time,
+    /// idle).
     pub weight: Option<f64>,
-    /// It came to the end of its work, where others are stopped by `runtime`
-    /// or `exitall`.
+    /// It completed its work, and was not stopped by `runtime` or `exitall`.
     pub finished: bool,
-    /// An error ended it before its time.
+    /// An error ended it early.
     pub failed: bool,
     /// How many I/Os it did.
     pub ios: u64,
@@ -178,7 +177,7 @@ pub struct ProcessResults {
 }
 
 impl ProcessResults {
-    /// With what its reads, writes and trims moved, and how long they took.
+    /// Adds bytes, number and latencies of its reads, writes and trims.
     pub fn with_io(self, directions: [&DirResults; 3]) -> ProcessResults {
         let mut latency = Histogram::new();
         for dir in directions {
@@ -200,10 +199,10 @@ impl ProcessResults {
     }
 }
 
-/// What fio's first line on a job tells of its options.
+/// The options in fio's first line on a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobSetup {
-    /// `rw` by fio's name for it.
+    /// `rw`, by fio's name.
     pub rw: String,
     /// Smallest and largest block in bytes: reads, writes, trims.
     pub block_bytes: [(u64, u64); 3],
@@ -224,7 +223,7 @@ pub struct DirResults {
     pub slat_ns: Histogram,
     /// Completion latency: from then to the completion.
     pub clat_ns: Histogram,
-    /// Both.
+    /// Total latency.
     pub lat_ns: Histogram,
     /// Running time of this direction in nanoseconds.
     pub runtime_ns: u64,
@@ -240,9 +239,8 @@ impl DirResults {
         rate(self.bytes, self.runtime_ns)
     }
 
-    /// What its I/O waited in all: schedulers differ in how long submission blocks
-    /// for a tag too. Worlds that know only the completion latency are taken by
-    /// that.
+    /// The total latency, because schedulers also differ in how long submission waits for a
+    /// tag; the completion latency in worlds that measure nothing else.
     pub fn latency(&self) -> &Histogram {
         match self.lat_ns.is_empty() {
             true => &self.clat_ns,

@@ -44,8 +44,8 @@ pub use sample::Sample;
 pub use slowest::{Example, MeanTimes, Slowest, SlowestOf};
 pub use ssd::{CollectionStats, MergeStats, SlcStats, TooFull, WearStats};
 pub use timeline::{
-    Activity, Cause, CpuTask, CpuWork, Detail, DiskTimeline, DrivePart, DriveTimeline, FlushSpan,
-    RequestStep, StepKind, Timeline, Window, Work,
+    Activity, Cause, CpuTask, CpuWork, Detail, DiskTimeline, DrivePart, DriveTimeline, DriveWork,
+    FlushSpan, RequestStep, StepKind, Timeline, Window,
 };
 pub use traced_request::{Stage, StageTimes, TracedRequest, TracedRequests};
 pub use waits::{Wait, WaitCounts, Waits};

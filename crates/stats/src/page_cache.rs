@@ -1,18 +1,18 @@
-//! What the page cache did.
+//! Counters of the page cache.
 
 use serde::Serialize;
 
 use crate::fact::{Fact, Place, Unit, Value, ratio};
 use crate::results::Results;
 
-/// Memory at a moment.
+/// The page cache's memory at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct CacheSample {
     /// When, from the run's start on.
     pub at_ns: u64,
-    /// What is dirty.
+    /// Dirty memory.
     pub dirty_bytes: u64,
-    /// What is cached, dirty or not.
+    /// Cached memory, dirty or not.
     pub cached_bytes: u64,
 }
 

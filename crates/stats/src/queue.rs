@@ -1,4 +1,4 @@
-//! What the block layer and its scheduler count.
+//! The counters of the block layer and its scheduler.
 
 use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
@@ -11,12 +11,12 @@ use crate::results::DiskStats;
 /// The block layer's operations in the order of its counters.
 pub const OPERATIONS: [&str; 4] = ["read", "write", "discard", "flush"];
 
-/// Where two of them stand there.
+/// The indexes of two of them.
 const DISCARD: usize = 2;
 const FLUSH: usize = 3;
 
-/// Requests on their way through the block layer, as trace events tell it:
-/// the split that biosnoop and btt show.
+/// The times of requests in the scheduler and in the drive, from trace events, as biosnoop
+/// and btt show them.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RequestStats {
     /// Requests by operation, size and process, in that order.
@@ -48,7 +48,7 @@ pub struct RequestKind {
     pub queued_ns: Histogram,
     /// In the drive: from issue to completion.
     pub drive_ns: Histogram,
-    /// Both.
+    /// From insert to completion.
     pub whole_ns: Histogram,
 }
 
@@ -98,17 +98,17 @@ pub struct HwQueueStats {
     pub dispatch_busy: u32,
 }
 
-/// What a scheduler tells of its decisions.
+/// A scheduler's own counters of its decisions.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SchedulerStats {
-    /// Named counts, in the order they should be shown.
+    /// The counters, in the order in which they are shown.
     pub counters: Vec<Counter>,
 }
 
 /// A named count.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Counter {
-    /// What is counted, in words fit for a table head.
+    /// What is counted, as a table's heading.
     pub name: &'static str,
     /// How many.
     pub value: u64,
@@ -146,7 +146,7 @@ impl QueueStats {
         Some(disk.queue.ios.iter().sum())
     }
 
-    /// Runs of hardware queues that took at least `requests` requests.
+    /// Dispatches that took at least `requests` requests.
     fn dispatches(&self, requests: usize) -> u64 {
         let batches = self.hctx.iter().flat_map(|h| &h.dispatched[requests..]);
         batches.sum()

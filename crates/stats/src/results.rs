@@ -1,4 +1,4 @@
-//! `Results`: what a run of a job produced, in whatever world it ran.
+//! `Results`: the results of one run, the same for every world.
 
 use std::collections::BTreeMap;
 
@@ -19,12 +19,12 @@ use crate::traced_request::TracedRequests;
 /// Where a job ran.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum World {
-    /// Virtual time, modelled drive.
+    /// A simulation in virtual time.
     #[default]
     Sim,
-    /// Real time, served block device.
+    /// A served block device, in real time.
     Serve,
-    /// This machine's own kernel and a drive of it.
+    /// This machine's kernel with one of its drives.
     Host,
     /// A real kernel in a virtual machine, on a drive's model in real time.
     Guest,
@@ -59,7 +59,7 @@ pub struct Results {
     pub job: String,
     /// How long it took, ramp included, in nanoseconds.
     pub elapsed_ns: u64,
-    /// One entry a job process, or a group where the job asks for that.
+    /// One entry for each process, or for each group of a job with `group_reporting`.
     pub jobs: Vec<JobResults>,
     /// One entry a reporting group (fio's "Run status").
     pub groups: Vec<GroupResults>,
@@ -69,39 +69,38 @@ pub struct Results {
     pub disks: Vec<DiskStats>,
     /// One entry a CPU; empty where CPUs cost nothing or are not measured.
     pub cpus: Vec<CpuTimes>,
-    /// What CPUs did over time; empty where that is not measured.
+    /// CPU times over time; empty where that is not measured.
     pub cpu_timeline: Vec<CpuSlice>,
-    /// What the page cache did; `None` where all I/O was direct or it is not measured.
+    /// Counters of the page cache; `None` where all I/O was direct or it is not measured.
     pub page_cache: Option<CacheStats>,
-    /// Requests on their way through the block layer; `None` where they were
-    /// not traced.
+    /// Times of requests in scheduler and drive; `None` where they were not traced.
     pub requests: Option<RequestStats>,
-    /// What happened moment by moment; `None` unless asked for.
+    /// All events in order of time; `None` unless asked for.
     pub timeline: Option<Timeline>,
     /// Where its slowest requests spent their time; `None` unless asked for.
     pub slowest: Option<Slowest>,
     /// Its requests one by one; `None` unless asked for.
     pub traced_requests: Option<TracedRequests>,
-    /// Things the reader must know about this run.
+    /// Notes for the reader.
     pub notes: Vec<String>,
     /// The options of `[global]` as written, in order, for fio's JSON.
     pub global_options: Vec<(String, String)>,
 }
 
 impl Results {
-    /// The name of the job that each submitter is a process of.
+    /// The job of each submitter.
     pub fn jobs_of_submitters(&self) -> BTreeMap<u32, &str> {
         let processes = self.jobs.iter().flat_map(|job| &job.processes);
         let named = processes.map(|process| (process.process, process.job.as_str()));
         named.collect()
     }
 
-    /// Whether a drive lost its power in it.
+    /// Whether a drive lost its power during the run.
     pub fn lost_power(&self) -> bool {
         self.disks.iter().any(|disk| disk.power_loss.is_some())
     }
 
-    /// The time over which it counted, in nanoseconds: what a ramp did is forgotten.
+    /// The time that the counters cover, in nanoseconds; ramps are left out.
     pub fn counted_ns(&self) -> f64 {
         let disks = self.disks.iter();
         let longest_ns = disks.map(|disk| disk.counted_in_ns(self.elapsed_ns)).max();
@@ -109,32 +108,31 @@ impl Results {
     }
 }
 
-/// A drive and the queue before it.
+/// The counters of a drive and its queue.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct DiskStats {
     /// The `filename` it stands for.
     pub name: String,
-    /// Time over which all this was counted, in nanoseconds; zero where that
-    /// is the whole run.
+    /// The time that the counters cover, in nanoseconds; 0 for the whole run.
     pub counted_ns: u64,
     /// `/sys/block/NAME/stat` and blk-mq's debugfs.
     pub queue: QueueStats,
-    /// What the scheduler decided and why.
+    /// The scheduler's own counters.
     pub scheduler: SchedulerStats,
-    /// What happened inside the drive.
+    /// Counters of the drive's model.
     pub device: DeviceStats,
-    /// What happened when its power was cut, where that was asked for.
+    /// The loss of its power, if the run had one.
     pub power_loss: Option<PowerLoss>,
-    /// What throttling did to each control group; empty where there are none.
+    /// Counters of throttling by control group; empty without groups.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cgroups: Vec<CgroupStats>,
-    /// The rate of the cost model's time, where that is on.
+    /// The vrate of `io.cost`, if that is on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost_rate: Option<CostRate>,
 }
 
 impl DiskStats {
-    /// Time over which it counted in a run that took `elapsed_ns`, in nanoseconds.
+    /// The time that its counters cover in a run of `elapsed_ns`, in nanoseconds.
     pub fn counted_in_ns(&self, elapsed_ns: u64) -> u64 {
         match self.counted_ns {
             0 => elapsed_ns,
@@ -143,29 +141,29 @@ impl DiskStats {
     }
 }
 
-/// A drive that lost its power during a run.
+/// The loss of a drive's power during a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PowerLoss {
-    /// When, in the run.
+    /// The time in the run.
     pub at_ns: u64,
-    /// When it was ready again: its map read, and what it was writing scanned.
+    /// When the drive was ready again, after it had read its map and scanned the blocks that
+    /// it was writing.
     pub ready_ns: u64,
-    /// Requests that were in the drive and ended with an error: reads, writes,
-    /// discards, flushes.
+    /// Requests that were in the drive and failed: reads, writes, discards, flushes.
     #[serde(serialize_with = "by_operation")]
     pub failed: [u64; 4],
-    /// Sectors that writes had acknowledged until then.
+    /// Sectors of writes that had been acknowledged until then.
     pub acknowledged_sectors: u64,
     /// Flushes that had ended until then.
     pub flushes: u64,
-    /// Sectors whose last write, acknowledged or not, went.
+    /// Sectors whose last write, acknowledged or not, was lost.
     pub lost_sectors: u64,
-    /// Those of them of which an acknowledged write went: it was neither
-    /// flushed nor programmed yet.
+    /// Those of them whose lost write had been acknowledged: it was neither flushed nor
+    /// programmed yet.
     pub lost_acknowledged_sectors: u64,
 }
 
-/// What a loss of power cost.
+/// Facts on a loss of power.
 pub(crate) fn power_loss_facts() -> [Fact; 3] {
     let fact = |key, unit, label, meaning, of| Fact {
         place: Place::Drive,

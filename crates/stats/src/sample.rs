@@ -1,4 +1,5 @@
 //! A running sample of values, computed as fio does.
+
 /// A running sample: count, mean, deviation, extremes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sample {
@@ -13,8 +14,8 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// A sample of which only these figures are known; `stddev` is over
-    /// `n - 1`, as fio prints it.
+    /// A sample of which only these figures are known; `stddev` is over `n - 1`, as in fio's
+    /// output.
     pub fn of_moments(count: u64, min: f64, max: f64, mean: f64, stddev: f64) -> Sample {
         if count == 0 {
             return Sample::default();
@@ -74,9 +75,9 @@ impl Sample {
         self.stddev() * (n / (n - 1.0)).sqrt()
     }
 
-    /// Adds a rate sampled over the same time in another process: rates of
-    /// processes side by side add up, where [`Sample::merge`] would average
-    /// them. Extremes and deviations are computed as in fio's `sum_stat`.
+    /// Adds the rate of another process over the same time. Rates of concurrent processes add
+    /// up, while [`Sample::merge`] would average them. Extremes and deviations are computed
+    /// as in fio's `sum_stat`.
     pub fn sum_rates(&mut self, other: &Sample) {
         if self.count == 0 || other.count == 0 {
             return self.merge(other);

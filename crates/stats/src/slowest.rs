@@ -1,30 +1,30 @@
-//! Where the slowest requests of a run spent their time, against the median ones: worked
-//! out from what was recorded moment by moment.
+//! Where the slowest requests of a run spent their time, compared with the median ones, from
+//! a recorded timeline.
 
 use std::collections::BTreeMap;
 
 use crate::timeline::Timeline;
 use crate::traced_request::{StageTimes, TracedRequest};
 
-/// Requests of about one latency.
+/// Mean times of requests of about the same latency.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct MeanTimes {
-    /// How many there are.
+    /// The number of requests.
     pub requests: u64,
     /// Their mean latency, in nanoseconds.
     pub whole_ns: f64,
-    /// Where it went.
+    /// Their mean time in each stage.
     pub stages_ns: StageTimes,
 }
 
-/// One request, for who wants to look at it.
+/// One request as an example, to be found in the timeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Example {
     /// Its drive.
     pub disk: usize,
     /// Its number there.
     pub request: u64,
-    /// When it came.
+    /// When it was submitted.
     pub from_ns: u64,
     /// When it ended.
     pub to_ns: u64,
@@ -46,7 +46,7 @@ impl Example {
 pub struct SlowestOf {
     /// The job; empty for requests of no job.
     pub job: String,
-    /// What they do, as blkparse has it: `R`, `W`, `D` or `F`.
+    /// Their operation: `R`, `W`, `D` or `F`, as in blkparse.
     pub op: char,
     /// The slowest.
     pub slowest: MeanTimes,
@@ -59,21 +59,21 @@ pub struct SlowestOf {
 /// Where the slowest requests of a run spent their time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Slowest {
-    /// They are those beyond this percentile.
+    /// The percentile of latency from which on a request is among them.
     pub percent: f64,
-    /// From when on requests were looked at, ...
+    /// When recording began.
     pub start_ns: u64,
-    /// ... and until when.
+    /// When recording ended.
     pub end_ns: u64,
-    /// The run was longer than that.
+    /// The run went on after that.
     pub cut: bool,
     /// By job and operation.
     pub of: Vec<SlowestOf>,
 }
 
 impl Timeline {
-    /// Where the requests beyond a percentile spent their time; `job_of` names the job
-    /// of a submitter.
+    /// Where the requests from a percentile of latency on spent their time; `job_of` names
+    /// the job of a submitter.
     pub fn slowest(&self, percent: f64, job_of: impl Fn(u32) -> String) -> Slowest {
         let mut groups: BTreeMap<(String, char), Vec<TracedRequest>> = BTreeMap::new();
         for request in self.traced_requests().of {
@@ -130,7 +130,7 @@ fn spent(requests: &[TracedRequest]) -> MeanTimes {
 mod tests {
     use super::*;
     use crate::timeline::{
-        Activity, Cause, DiskTimeline, DrivePart, DriveTimeline, RequestStep, StepKind, Work,
+        Activity, Cause, DiskTimeline, DrivePart, DriveTimeline, DriveWork, RequestStep, StepKind,
     };
     use crate::traced_request::Stage;
 
@@ -153,7 +153,7 @@ mod tests {
     fn sense(cause: Cause, start_ns: u64, end_ns: u64, command: Option<u32>) -> Activity {
         Activity {
             part: 0,
-            work: Work::Sense,
+            work: DriveWork::Sense,
             cause,
             start_ns,
             end_ns,

@@ -1,4 +1,4 @@
-//! What the flash translation layer of an SSD did.
+//! Counters of an SSD's flash translation layer.
 
 use crate::fact::{Fact, Place, Unit, Value, counters, mean};
 use crate::results::{DiskStats, Results};
@@ -43,33 +43,33 @@ counters! {
 }
 
 impl CollectionStats {
-    /// Counts how long a write waited.
+    /// Counts the time that a write waited.
     pub fn count_stall(&mut self, stall_ns: u64) {
         self.stalled_ns += stall_ns;
         self.longest_stall_ns = self.longest_stall_ns.max(stall_ns);
     }
 }
 
-/// A drive that had no room for a write, and none to gain by collection.
+/// A drive that had no room for a write and could gain none by collection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct TooFull {
-    /// Writes that it refused, since the start of the run.
+    /// Writes that it refused since the start of the run.
     pub writes: u64,
-    /// When the first of them was, in the run, in nanoseconds.
+    /// The time of the first of them in the run, in nanoseconds.
     pub first_ns: u64,
-    /// The plane that it was for.
+    /// The plane of that write.
     pub plane: u32,
     /// Blocks of each plane that can hold the host's data.
     pub data_blocks: u32,
     /// The sectors that one of them holds.
     pub block_sectors: u64,
-    /// Sectors of valid data in the plane then.
+    /// Sectors of valid data in the plane at that time.
     pub valid_sectors: u64,
     /// Blocks of each plane that collection needs for itself.
     pub spare_blocks: u32,
 }
 
-/// How evenly blocks are worn, and what static wear levelling moved for that.
+/// How evenly blocks are worn, and what static wear levelling moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 pub struct WearStats {
     /// Erases of the least worn block.
@@ -78,11 +78,11 @@ pub struct WearStats {
     pub max_erases: u32,
     /// Mean over all blocks.
     pub mean_erases: f64,
-    /// How many more the most worn block has than the least worn.
+    /// The difference between the most and the least worn block.
     pub spread_erases: u32,
     /// Blocks that were emptied because they were little worn.
     pub levelled_blocks: u64,
-    /// Sectors moved for it.
+    /// Sectors moved from these.
     pub levelled_sectors: u64,
 }
 
@@ -147,7 +147,7 @@ counters! {
 }
 
 impl SlcStats {
-    /// Counts a write of the host's that went to the cache or past it.
+    /// Counts a write of the host that went to the SLC cache or not.
     pub fn count_write(&mut self, to_cache: bool, sectors: u64) {
         let counted = match to_cache {
             true => &mut self.sectors_written,

@@ -1,22 +1,21 @@
-//! `Timeline`: what was going on where, moment by moment, over a window of a
-//! run.
+//! `Timeline`: the events of CPUs, requests and drives over a window of a run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Which part of a run to record.
+/// The part of a run to record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// Where it begins, from the run's start on.
     pub start_ns: u64,
     /// How long it is.
     pub length_ns: u64,
-    /// Recording ends early where there is more than this to be kept.
+    /// Recording ends early at this number of entries.
     pub max_entries: usize,
-    /// What is recorded beside requests.
+    /// What is recorded besides requests.
     pub detail: Detail,
 }
 
-/// What is recorded beside requests.
+/// What is recorded besides requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
     /// What happens inside the drives.
@@ -25,60 +24,60 @@ pub enum Detail {
     Bios,
 }
 
-/// What was recorded over a window of a run.
+/// The events recorded over a window of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Timeline {
     /// Where the window begins, from the run's start on.
     pub start_ns: u64,
-    /// Where recording ended: with the window, the run, or its room.
+    /// When recording ended: with the window, with the run, or at the most entries.
     pub end_ns: u64,
-    /// It ended before the window did, for want of room.
+    /// It ended before the window did, at the most entries.
     pub cut: bool,
-    /// CPUs of the machine.
+    /// The number of CPUs of the machine.
     pub cpus: u32,
-    /// What CPUs did; nothing where CPUs cost nothing.
+    /// The work of CPUs; empty where CPUs cost nothing.
     pub tasks: Vec<CpuTask>,
     /// One entry a drive.
     pub disks: Vec<DiskTimeline>,
 }
 
-/// What a CPU is at.
+/// A kind of work of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CpuWork {
     /// The program itself.
     Program,
-    /// The kernel, submitting I/O or on the process's behalf otherwise.
+    /// A system call.
     Kernel,
-    /// kblockd, or another that runs a queue.
+    /// kblockd, or another task that runs a queue.
     Dispatch,
-    /// The interrupt that ends a request.
+    /// An interrupt that completes requests.
     Interrupt,
-    /// The soft interrupt that does so.
+    /// A softirq that completes requests.
     SoftInterrupt,
 }
 
-/// A stretch of work of a CPU.
+/// Work of a CPU without a break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuTask {
     /// Which CPU.
     pub cpu: u32,
-    /// What it did.
+    /// The kind of work.
     pub work: CpuWork,
-    /// The process it did it for, if it was for one.
+    /// The process that it was for, if any.
     pub process: Option<u32>,
     /// When it began.
     pub start_ns: u64,
-    /// When it was done.
+    /// When it ended.
     pub end_ns: u64,
-    /// The drive of the requests.
+    /// The drive of its requests.
     pub disk: u32,
-    /// The first request that it made or ended.
+    /// The first request that it made or completed.
     pub first_request: u64,
-    /// How many there are, numbered one after the other.
+    /// The number of these requests, which are numbered one after the other.
     pub requests: u32,
 }
 
-/// A drive and the queue before it.
+/// The events of a drive and its queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DiskTimeline {
     /// The `filename` it stands for.
@@ -92,25 +91,25 @@ pub struct DiskTimeline {
 /// What happened to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepKind {
-    /// A bio was submitted; it is about no request where the bio joined another.
+    /// A bio was submitted; without a request if the bio was merged.
     Queued,
-    /// A bio joined the end of a request; it is about no request.
+    /// A bio was merged into the end of a request; without a request of its own.
     BackMerged,
-    /// A bio joined the start of a request; it is about no request.
+    /// A bio was merged into the start of a request; without a request of its own.
     FrontMerged,
-    /// The submitter began to hold requests back; it is about no request.
+    /// The submitter plugged its queue; without a request.
     Plugged,
-    /// The submitter let so many requests go; it is about no request.
+    /// The submitter unplugged its queue with this many requests; without a request.
     Unplugged(u32),
-    /// It was made of a bio.
+    /// The request was made from a bio.
     Made,
-    /// It entered the scheduler, or a software queue where there is none.
+    /// It was inserted into the scheduler, or into a software queue if there is none.
     Inserted,
-    /// The scheduler was asked for one; it is about no request.
+    /// The scheduler was asked to dispatch; without a request.
     Asked,
-    /// The scheduler named it.
+    /// The scheduler dispatched it.
     Dispatched,
-    /// The scheduler named none; it is about no request.
+    /// The scheduler dispatched nothing; without a request.
     NoneDispatched,
     /// The driver took it.
     Issued,
@@ -122,37 +121,37 @@ pub enum StepKind {
     Completed,
 }
 
-/// One step of a request's way.
+/// An event of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestStep {
     /// When.
     pub at_ns: u64,
     /// What happened.
     pub kind: StepKind,
-    /// The request's number on this queue; it is never used twice. A step that is
-    /// about none has [`RequestStep::NO_REQUEST`].
+    /// The request's number on this queue, which is never used again;
+    /// [`RequestStep::NO_REQUEST`] if it concerns none.
     pub request: u64,
-    /// What it does: `R`, `W`, `D` or `F`, as blkparse has it.
+    /// Its operation: `R`, `W`, `D` or `F`, as in blkparse.
     pub op: char,
-    /// Its modifiers, the bits of `BioFlags` in `blk`.
+    /// The bits of `BioFlags` in `blk`.
     pub flags: u16,
-    /// Where it starts.
+    /// The first sector.
     pub sector: u64,
-    /// How much.
+    /// The number of sectors.
     pub sectors: u32,
     /// The CPU whose software queue it belongs to.
     pub cpu: u32,
-    /// Who submitted it.
+    /// The process that submitted it.
     pub submitter: u32,
     /// The errno that it ended with; 0 for success and before the end.
     pub errno: i32,
 }
 
 impl RequestStep {
-    /// The number in a step that is about no request.
+    /// The number of a step that concerns no request.
     pub const NO_REQUEST: u64 = u64::MAX;
 
-    /// Whether it is about a request.
+    /// Whether it concerns a request.
     pub fn is_of_request(&self) -> bool {
         self.request != RequestStep::NO_REQUEST
     }
@@ -161,10 +160,10 @@ impl RequestStep {
 /// What happened inside a drive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DriveTimeline {
-    /// Its parts, each behind the one it belongs to.
+    /// Its parts, each after the part that it belongs to.
     pub parts: Vec<DrivePart>,
-    /// What they did. Of one part they do not overlap, and each is written
-    /// down when its end is known.
+    /// The work of its parts, in the order in which it ended. That of one part does not
+    /// overlap.
     pub activities: Vec<Activity>,
     /// The commands of the activities, by their [`Activity::first_command`].
     pub commands: Vec<u32>,
@@ -179,9 +178,9 @@ pub struct DrivePart {
     pub within: Option<u32>,
 }
 
-/// What a part of a drive does.
+/// A kind of work of a part of a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Work {
+pub enum DriveWork {
     /// A command crosses the channel.
     Command,
     /// A command with its data crosses the channel.
@@ -202,56 +201,56 @@ pub enum Work {
     Transfer,
 }
 
-impl Work {
+impl DriveWork {
     /// Its name in timelines.
     pub const fn name(self) -> &'static str {
         match self {
-            Work::Command => "command",
-            Work::DataIn => "data in",
-            Work::DataOut => "data out",
-            Work::Sense => "read sense",
-            Work::Program => "program",
-            Work::Erase => "erase",
-            Work::Seek => "seek",
-            Work::Rotate => "rotation",
-            Work::Transfer => "transfer",
+            DriveWork::Command => "command",
+            DriveWork::DataIn => "data in",
+            DriveWork::DataOut => "data out",
+            DriveWork::Sense => "read sense",
+            DriveWork::Program => "program",
+            DriveWork::Erase => "erase",
+            DriveWork::Seek => "seek",
+            DriveWork::Rotate => "rotation",
+            DriveWork::Transfer => "transfer",
         }
     }
 }
 
-/// Why a part of a drive does something.
+/// Why a part of a drive works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// For the host.
+    /// A command of the host.
     Host,
     /// Garbage collection.
     Collection,
-    /// The drive's own map.
+    /// Reading or writing the drive's map.
     Map,
 }
 
-/// A stretch of work of a part of a drive.
+/// Work of a part of a drive without a break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Activity {
-    /// Which part, by its place in [`DriveTimeline::parts`].
+    /// The part, by its index in [`DriveTimeline::parts`].
     pub part: u32,
-    /// What it did.
-    pub work: Work,
-    /// Why.
+    /// The kind of work.
+    pub work: DriveWork,
+    /// Its cause.
     pub cause: Cause,
     /// When it began.
     pub start_ns: u64,
-    /// When it was done.
+    /// When it ended.
     pub end_ns: u64,
-    /// Where its commands begin in [`DriveTimeline::commands`]: numbers of the
-    /// commands it served, counted from the start of recording.
+    /// The index of its first command in [`DriveTimeline::commands`], which holds numbers of
+    /// commands, counted from the start of recording.
     pub first_command: u32,
-    /// How many these are.
+    /// The number of its commands.
     pub commands: u32,
 }
 
 impl DiskTimeline {
-    /// Which request each of the drive's commands was, by the commands' numbers.
+    /// The request of each of the drive's commands, by the command's number.
     pub fn requests_by_command(&self) -> Vec<u64> {
         let issued = self
             .steps
@@ -261,32 +260,32 @@ impl DiskTimeline {
     }
 }
 
-/// A time in which flushes were in a drive, and what else was under way meanwhile.
+/// A time in which flushes were in a drive, and the requests that they delayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlushSpan {
     /// When the first of them was issued.
     pub start_ns: u64,
-    /// When none was left.
+    /// When the last of them ended.
     pub end_ns: u64,
     /// The first of them.
     pub request: u64,
-    /// Requests of others that were queued or in the drive beside them.
+    /// Other requests that were queued or in the drive at the same time.
     pub beside: u32,
-    /// Time that those spent beside them, summed.
+    /// The time of those within the span, summed.
     pub held_ns: u64,
 }
 
-/// Requests under way while the steps of a disk are gone through.
+/// Requests in flight at one step of a disk.
 #[derive(Default)]
-struct UnderWay {
-    /// Others, with when they came.
+struct InFlight {
+    /// Requests that are no flushes, with the time of their first step.
     others: BTreeMap<u64, u64>,
     flushes: BTreeSet<u64>,
     span: Option<FlushSpan>,
 }
 
-impl UnderWay {
-    /// A request that is no flush is over.
+impl InFlight {
+    /// A request that is no flush ended.
     fn ended(&mut self, request: u64, at_ns: u64) {
         if let (Some(from_ns), Some(span)) = (self.others.remove(&request), &mut self.span) {
             span.beside += 1;
@@ -294,7 +293,7 @@ impl UnderWay {
         }
     }
 
-    /// The span in which there were flushes is over.
+    /// The last flush of a span ended.
     fn end_span(&mut self, end_ns: u64) -> Option<FlushSpan> {
         let span = self.span.take()?;
         let held = self
@@ -311,10 +310,10 @@ impl UnderWay {
 }
 
 impl DiskTimeline {
-    /// When flushes were in the drive, and what waited meanwhile, up to the recording's
-    /// end.
+    /// The times in which flushes were in the drive, and the requests that they delayed, up
+    /// to the end of recording.
     pub fn flush_spans(&self, end_ns: u64) -> Vec<FlushSpan> {
-        let mut under_way = UnderWay::default();
+        let mut in_flight = InFlight::default();
         let mut spans = Vec::new();
         for RequestStep {
             at_ns,
@@ -326,8 +325,8 @@ impl DiskTimeline {
         {
             match (kind, *op == 'F') {
                 (StepKind::Issued, true) => {
-                    under_way.flushes.insert(*request);
-                    under_way.span.get_or_insert(FlushSpan {
+                    in_flight.flushes.insert(*request);
+                    in_flight.span.get_or_insert(FlushSpan {
                         start_ns: *at_ns,
                         end_ns: *at_ns,
                         request: *request,
@@ -336,21 +335,21 @@ impl DiskTimeline {
                     });
                 }
                 (StepKind::Completed | StepKind::Requeued, true) => {
-                    under_way.flushes.remove(request);
-                    if under_way.flushes.is_empty() {
-                        spans.extend(under_way.end_span(*at_ns));
+                    in_flight.flushes.remove(request);
+                    if in_flight.flushes.is_empty() {
+                        spans.extend(in_flight.end_span(*at_ns));
                     }
                 }
                 (StepKind::Made | StepKind::Inserted | StepKind::Issued, false) => {
-                    under_way.others.entry(*request).or_insert(*at_ns);
+                    in_flight.others.entry(*request).or_insert(*at_ns);
                 }
                 (StepKind::Completed | StepKind::Merged, false) => {
-                    under_way.ended(*request, *at_ns);
+                    in_flight.ended(*request, *at_ns);
                 }
                 _ => {}
             }
         }
-        spans.extend(under_way.end_span(end_ns));
+        spans.extend(in_flight.end_span(end_ns));
         spans
     }
 }
@@ -380,7 +379,13 @@ mod tests {
 
     #[test]
     fn work_is_called_as_data_sheets_call_it() {
-        let names = [Work::Sense, Work::Program, Work::Erase, Work::Rotate].map(Work::name);
+        let names = [
+            DriveWork::Sense,
+            DriveWork::Program,
+            DriveWork::Erase,
+            DriveWork::Rotate,
+        ]
+        .map(DriveWork::name);
         assert_eq!(names, ["read sense", "program", "erase", "rotation"]);
     }
 
@@ -389,7 +394,7 @@ mod tests {
         let of = |commands: &[u32]| DriveTimeline {
             activities: vec![Activity {
                 part: 0,
-                work: Work::Sense,
+                work: DriveWork::Sense,
                 cause: Cause::Host,
                 start_ns: 0,
                 end_ns: 1,
@@ -407,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_under_way_beside_flushes_is_counted() {
+    fn what_was_in_flight_beside_flushes_is_counted() {
         use StepKind::{Completed, Issued, Made};
         let step = |at_ns, kind, request, op| RequestStep {
             at_ns,

@@ -1,9 +1,9 @@
-//! `TracedRequest`: a request's way through queue, scheduler and drive, worked out from
-//! what was recorded moment by moment.
+//! `TracedRequest`: the times of one request in queue, scheduler and drive, from a recorded
+//! timeline.
 
 use std::collections::BTreeMap;
 
-use crate::timeline::{Activity, Cause, DiskTimeline, RequestStep, StepKind, Timeline, Work};
+use crate::timeline::{Activity, Cause, DiskTimeline, DriveWork, RequestStep, StepKind, Timeline};
 
 macro_rules! stages {
     ($($(#[doc = $doc:literal])+ $stage:ident $name:literal,)+) => {
@@ -62,22 +62,22 @@ stages! {
 /// Time by [`Stage`], in nanoseconds.
 pub type StageTimes = [f64; Stage::ALL.len()];
 
-/// A request that was seen from its beginning to its end.
+/// A request that was recorded from its beginning to its end.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TracedRequest {
-    /// Its drive, by its place in [`Timeline::disks`].
+    /// Its drive, by its index in [`Timeline::disks`].
     pub disk: usize,
-    /// Its number there; it is never used twice.
+    /// Its number there, which is never used again.
     pub request: u64,
-    /// What it does, as blkparse has it: `R`, `W`, `D` or `F`.
+    /// Its operation: `R`, `W`, `D` or `F`, as in blkparse.
     pub op: char,
-    /// Where it starts, with all that was merged into it.
+    /// The first sector, with all that was merged into it.
     pub sector: u64,
-    /// How much.
+    /// The number of sectors.
     pub sectors: u32,
     /// The CPU whose software queue it belongs to.
     pub cpu: u32,
-    /// Who submitted it.
+    /// The process that submitted it.
     pub submitter: u32,
     /// When its first bio was submitted.
     pub submitted_ns: u64,
@@ -89,9 +89,9 @@ pub struct TracedRequest {
     pub issued_ns: u64,
     /// When it ended.
     pub completed_ns: u64,
-    /// Requests that the drive had when it got this one, this one among them.
+    /// Requests in the drive when it was issued, including itself.
     pub depth: u32,
-    /// Where its time went.
+    /// Its time in each stage.
     pub stages_ns: StageTimes,
 }
 
@@ -102,17 +102,17 @@ impl TracedRequest {
     }
 }
 
-/// The requests of a run that were seen from beginning to end.
+/// The requests of a run that were recorded from beginning to end.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TracedRequests {
     /// In the order in which they ended, drive after drive.
     pub of: Vec<TracedRequest>,
-    /// The run went on after there was no more room.
+    /// Recording ended before the run, at the most entries.
     pub cut: bool,
 }
 
 impl Timeline {
-    /// The requests that were seen from beginning to end.
+    /// The requests that were recorded from beginning to end.
     pub fn traced_requests(&self) -> TracedRequests {
         let disks = self.disks.iter().enumerate();
         TracedRequests {
@@ -122,7 +122,7 @@ impl Timeline {
     }
 }
 
-/// When a request came to each step; of those that it took more than once the last.
+/// The last time of each step of a request.
 #[derive(Clone, Copy, Default)]
 struct Steps {
     queued: Option<u64>,
@@ -134,7 +134,7 @@ struct Steps {
     depth: u32,
 }
 
-/// The requests of a drive that were seen from beginning to end.
+/// The requests of a drive that were recorded from beginning to end.
 fn of_disk(disk: usize, timeline: &DiskTimeline) -> Vec<TracedRequest> {
     let drive = Drive::new(timeline);
     let mut open: BTreeMap<u64, (RequestStep, Steps)> = BTreeMap::new();
@@ -181,7 +181,7 @@ fn traced_request(
     let submitted = steps.queued.unwrap_or(made);
     let mut stages_ns = StageTimes::default();
     let dispatched = steps.dispatched.unwrap_or(issued);
-    // Without a scheduler a request may go straight to the driver.
+    // Without a scheduler, a request may be issued directly.
     let inserted = steps.inserted.unwrap_or(dispatched);
     let mut reached = submitted;
     for (stage, until) in [
@@ -212,7 +212,7 @@ fn traced_request(
     })
 }
 
-/// What the parts of a drive did, by request and by part.
+/// The work of a drive's parts, by request and by part.
 struct Drive<'a> {
     own: BTreeMap<u64, Vec<&'a Activity>>,
     by_part: Vec<Vec<&'a Activity>>,
@@ -242,7 +242,7 @@ impl<'a> Drive<'a> {
         }
     }
 
-    /// Adds where a request was while it was in the drive.
+    /// Adds a request's times in the stages inside the drive.
     fn add_stages(&self, request: u64, (from, to): (u64, u64), stages_ns: &mut StageTimes) {
         let mut reached = from;
         let own = self.own.get(&request).map_or(&[][..], Vec::as_slice);
@@ -262,7 +262,7 @@ impl<'a> Drive<'a> {
         stages_ns[Stage::Rest as usize] += to.saturating_sub(reached) as f64;
     }
 
-    /// Adds what a part did in the time in which a request waited for it.
+    /// Splits the time that a request waited for a part by what the part did meanwhile.
     fn add_wait(&self, part: usize, (from, to): (u64, u64), stages_ns: &mut StageTimes) {
         let all = &self.by_part[part];
         let first = all.partition_point(|activity| activity.end_ns <= from);
@@ -283,12 +283,14 @@ impl<'a> Drive<'a> {
     }
 }
 
-/// Where a request is while a part works for it.
+/// The stage of a request while a part works for it.
 fn stage_of(activity: &Activity) -> Stage {
     match (activity.cause, activity.work) {
         (Cause::Map, _) => Stage::Map,
         (Cause::Collection, _) => Stage::Collection,
-        (Cause::Host, Work::Command | Work::DataIn | Work::DataOut) => Stage::Transfer,
+        (Cause::Host, DriveWork::Command | DriveWork::DataIn | DriveWork::DataOut) => {
+            Stage::Transfer
+        }
         (Cause::Host, _) => Stage::Media,
     }
 }

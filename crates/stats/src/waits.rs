@@ -94,7 +94,7 @@ fn all_writes(disk: &DiskStats) -> Option<u64> {
     Some(disk.device.write_waits.requests())
 }
 
-/// All that one request has waited for.
+/// The set of things that one request has waited for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waits(u8);
 
@@ -102,13 +102,13 @@ impl Waits {
     /// It has not waited.
     pub const NONE: Waits = Waits(0);
 
-    /// It waits for this too, if `waits`.
+    /// Adds a thing that it waits for, if `waits`.
     #[inline]
     pub fn note(&mut self, wait: Wait, waits: bool) {
         self.0 |= (waits as u8) << wait as u8;
     }
 
-    /// A part of it has waited for these.
+    /// Adds what a part of the request has waited for.
     #[inline]
     pub fn add(&mut self, part: Waits) {
         self.0 |= part.0;
@@ -121,32 +121,32 @@ impl Waits {
     }
 }
 
-/// How many requests waited for what. A request counts once for everything
-/// that it waited for, however often and however long.
+/// Counts of requests by what they waited for. A request counts once for each thing,
+/// however often and however long it waited.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WaitCounts {
-    /// Requests by all that they waited for.
+    /// Requests by the set of things that they waited for.
     by_waits: [u64; 1 << Wait::ALL.len()],
 }
 
 impl WaitCounts {
-    /// A request has ended.
+    /// Counts a request that ended.
     #[inline]
     pub fn count(&mut self, waits: Waits) {
         self.by_waits[waits.0 as usize] += 1;
     }
 
-    /// All requests.
+    /// The number of requests.
     pub fn requests(&self) -> u64 {
         self.by_waits.iter().sum()
     }
 
-    /// Those that waited for something.
+    /// The number of requests that waited for anything.
     pub fn waited(&self) -> u64 {
         self.requests() - self.by_waits[0]
     }
 
-    /// Those that waited for this.
+    /// The number of requests that waited for one thing.
     pub fn waited_for(&self, wait: Wait) -> u64 {
         let of_kind = |waits: &usize| Waits(*waits as u8).has(wait);
         let all = 0..self.by_waits.len();

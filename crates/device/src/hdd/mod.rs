@@ -21,7 +21,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 
 use blklab_blk::{Nanos, Op};
-use blklab_stats::{DeviceStats, DriveTimeline, Work};
+use blklab_stats::{DeviceStats, DriveTimeline, DriveWork};
 
 use crate::spec::{Model, ModelType};
 use crate::{Command, CommandStatus, Completion, Device, Identity};
@@ -490,7 +490,7 @@ impl Hdd {
         };
         if !write && let Some(end_ns) = self.read_ahead_end_ns(now_ns, run) {
             if let Some(recorder) = &mut self.recorder {
-                recorder.arm(now_ns, &[(Work::Transfer, end_ns - now_ns)]);
+                recorder.arm(now_ns, &[(DriveWork::Transfer, end_ns - now_ns)]);
             }
             self.counters.read_ahead_hit(now_ns, run, end_ns - now_ns);
             self.mechanics.move_to(run.end - 1);
@@ -516,9 +516,9 @@ impl Hdd {
         self.counters.sectors(run, pass.write);
         if let Some(recorder) = &mut self.recorder {
             let steps = [
-                (Work::Seek, access.seek_ns),
-                (Work::Rotate, access.rotation_ns),
-                (Work::Transfer, access.transfer_ns),
+                (DriveWork::Seek, access.seek_ns),
+                (DriveWork::Rotate, access.rotation_ns),
+                (DriveWork::Transfer, access.transfer_ns),
             ];
             recorder.arm(now_ns, &steps);
         }

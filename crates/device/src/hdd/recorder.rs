@@ -1,6 +1,6 @@
 //! Records what the arm does, where a timeline is asked for.
 
-use blklab_stats::{Activity, Cause, DrivePart, DriveTimeline, Work};
+use blklab_stats::{Activity, Cause, DrivePart, DriveTimeline, DriveWork};
 
 use super::buffer::SectorRun;
 
@@ -55,7 +55,7 @@ impl Recorder {
 
     /// Records what the arm does from now on, one activity after the other with its
     /// length.
-    pub(super) fn arm(&mut self, now_ns: u64, steps: &[(Work, u64)]) {
+    pub(super) fn arm(&mut self, now_ns: u64, steps: &[(DriveWork, u64)]) {
         let mut start_ns = now_ns;
         for &(work, ns) in steps.iter().filter(|(_, ns)| *ns > 0) {
             let first_command = self.recorded.commands.len() as u32;

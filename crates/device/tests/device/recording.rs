@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use crate::harness::closed_loop;
 use blklab_blk::Nanos;
 use blklab_device::{Device, registry};
-use blklab_stats::{DriveTimeline, Work};
+use blklab_stats::{DriveTimeline, DriveWork};
 
 fn recorded(drive: &str, read_percent: u64, requests: u64) -> (Box<dyn Device>, DriveTimeline) {
     let spec = registry::find(drive).expect("listed").expect("parses");
@@ -75,7 +75,7 @@ fn the_sums_are_those_counted() {
 }
 
 /// The commands that some kind of work was done for.
-fn commands(timeline: &DriveTimeline, work: Work) -> HashSet<u32> {
+fn commands(timeline: &DriveTimeline, work: DriveWork) -> HashSet<u32> {
     let own = timeline.activities.iter().filter(|a| a.work == work);
     own.flat_map(|a| timeline.commands_of(a)).copied().collect()
 }
@@ -83,21 +83,21 @@ fn commands(timeline: &DriveTimeline, work: Work) -> HashSet<u32> {
 #[test]
 fn every_command_is_seen() {
     let (_, timeline) = recorded("mqsim-ideal", 100, 1000);
-    for work in [Work::Sense, Work::DataOut] {
+    for work in [DriveWork::Sense, DriveWork::DataOut] {
         assert_eq!(commands(&timeline, work), (0..1000).collect(), "{work:?}");
     }
     // Writes end in the cache; those whose page was programmed are seen there,
     // and on the bus before, all planes of a command.
     let (_, timeline) = recorded("mqsim-ideal", 0, 4000);
-    let programmed = commands(&timeline, Work::Program);
+    let programmed = commands(&timeline, DriveWork::Program);
     assert!(programmed.len() > 1000, "{}", programmed.len());
-    assert!(programmed.is_subset(&commands(&timeline, Work::DataIn)));
+    assert!(programmed.is_subset(&commands(&timeline, DriveWork::DataIn)));
 }
 
 #[test]
 fn a_disks_buffered_writes_are_seen_when_they_are_written_out() {
     let (drive, timeline) = recorded("hdd-7200", 0, 1000);
-    let written = commands(&timeline, Work::Transfer);
+    let written = commands(&timeline, DriveWork::Transfer);
     let arm = drive.stats(Nanos(1 << 50)).arm.expect("a disk");
     assert!(arm.destages > 500, "{}", arm.destages);
     assert!(written.len() as u64 >= arm.destages, "{}", written.len());

@@ -1,8 +1,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use blklab_stats::{
-    Activity, Cause, CpuTask, CpuWork, DiskTimeline, DrivePart, DriveTimeline, RequestStep,
-    Results, StepKind, Timeline, Work,
+    Activity, Cause, CpuTask, CpuWork, DiskTimeline, DrivePart, DriveTimeline, DriveWork,
+    RequestStep, Results, StepKind, Timeline,
 };
 use prost::Message;
 
@@ -44,7 +44,7 @@ fn task(work: CpuWork, start_ns: u64, end_ns: u64, request: u64) -> CpuTask {
     }
 }
 
-fn activity(part: u32, work: Work, span_ns: (u64, u64), command: u32) -> Activity {
+fn activity(part: u32, work: DriveWork, span_ns: (u64, u64), command: u32) -> Activity {
     Activity {
         part,
         work,
@@ -74,12 +74,12 @@ fn two_reads() -> Results {
     let drive = DriveTimeline {
         parts: vec![part("channel 0", None), part("die 0", Some(0))],
         activities: vec![
-            activity(0, Work::Command, (120, 130), 0),
-            activity(1, Work::Sense, (130, 300), 0),
-            activity(0, Work::DataOut, (300, 390), 0),
-            activity(0, Work::Command, (390, 400), 1),
-            activity(1, Work::Sense, (400, 600), 1),
-            activity(0, Work::DataOut, (600, 690), 1),
+            activity(0, DriveWork::Command, (120, 130), 0),
+            activity(1, DriveWork::Sense, (130, 300), 0),
+            activity(0, DriveWork::DataOut, (300, 390), 0),
+            activity(0, DriveWork::Command, (390, 400), 1),
+            activity(1, DriveWork::Sense, (400, 600), 1),
+            activity(0, DriveWork::DataOut, (600, 690), 1),
         ],
         commands: vec![0, 1],
     };

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use blklab_sim::Workload;
-use blklab_stats::{Detail, RequestStep, StepKind, Timeline, Window, Work};
+use blklab_stats::{Detail, DriveWork, RequestStep, StepKind, Timeline, Window};
 
 use crate::{On, job_file};
 
@@ -88,7 +88,7 @@ fn what_the_drive_does_is_for_the_request_that_it_has() {
         let issued: Vec<&RequestStep> = issued.collect();
         let mut seen = 0;
         let reads = disk.drive.activities.iter();
-        for activity in reads.filter(|a| matches!(a.work, Work::Sense | Work::DataOut)) {
+        for activity in reads.filter(|a| matches!(a.work, DriveWork::Sense | DriveWork::DataOut)) {
             for command in disk.drive.commands_of(activity) {
                 let request = issued[*command as usize];
                 let ended = at(&ways[&request.request], StepKind::Completed);

@@ -2,7 +2,7 @@
 //! executes the one before, and reads the next page while the data of the one before
 //! goes out.
 
-use blklab_stats::Work;
+use blklab_stats::DriveWork;
 
 use crate::ssd::events::EventKind;
 use crate::ssd::flash::Flash;
@@ -45,7 +45,7 @@ impl Flash {
         unit.commands += 1;
         self.counts.cache_programs += 1;
         let channel_index = unit.channel;
-        self.record_channel(now_ns, channel_index, Work::DataIn, group);
+        self.record_channel(now_ns, channel_index, DriveWork::DataIn, group);
         if self.scheduling == Scheduling::Fcfs {
             self.wake_next_in_order(now_ns);
         }

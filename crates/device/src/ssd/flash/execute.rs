@@ -6,7 +6,7 @@
 //! wait. Pages of one read that wait only for each other do not count, since the
 //! request as a whole was not delayed.
 
-use blklab_stats::{Wait, Waits, Work};
+use blklab_stats::{DriveWork, Wait, Waits};
 
 use crate::ssd::events::EventKind;
 use crate::ssd::flash::Flash;
@@ -61,8 +61,8 @@ impl Flash {
             self.offer_next_program(now_ns, unit_index);
         }
         let work = match kind {
-            Operation::Program => Work::DataIn,
-            _ => Work::Command,
+            Operation::Program => DriveWork::DataIn,
+            _ => DriveWork::Command,
         };
         self.record_channel(now_ns, channel_index, work, group);
         if self.scheduling == Scheduling::Fcfs {

@@ -23,7 +23,7 @@ mod unit;
 
 use std::collections::VecDeque;
 
-use blklab_stats::Work;
+use blklab_stats::DriveWork;
 
 use crate::ssd::events::{EventKind, EventQueue};
 use crate::ssd::flash::recorder::{FlashPart, Recorder};
@@ -533,7 +533,7 @@ impl Flash {
             let carried = std::iter::once(&self.transactions[index]);
             recorder.worked(
                 FlashPart::Channel(channel_index),
-                Work::DataOut,
+                DriveWork::DataOut,
                 span_ns,
                 carried,
             );

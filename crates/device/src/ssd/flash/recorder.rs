@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use blklab_stats::{Activity, Cause, DrivePart, DriveTimeline, Work};
+use blklab_stats::{Activity, Cause, DrivePart, DriveTimeline, DriveWork};
 
 use crate::ssd::flash::Flash;
 use crate::ssd::flash::transaction::{List, NONE, Operation, Transaction};
@@ -90,7 +90,7 @@ impl Recorder {
     pub(crate) fn worked<'a>(
         &mut self,
         part: FlashPart,
-        work: Work,
+        work: DriveWork,
         (start_ns, end_ns): (u64, u64),
         transactions: impl Iterator<Item = &'a Transaction>,
     ) {
@@ -181,9 +181,9 @@ impl Flash {
         };
         let unit = &self.units[unit_index as usize];
         let work = match unit.kind {
-            Operation::Read => Work::Sense,
-            Operation::Program => Work::Program,
-            Operation::Erase => Work::Erase,
+            Operation::Read => DriveWork::Sense,
+            Operation::Program => DriveWork::Program,
+            Operation::Erase => DriveWork::Erase,
         };
         let transactions = self.transactions.of(unit.group);
         recorder.worked(
@@ -196,7 +196,13 @@ impl Flash {
 
     /// Records that a channel is busy with a group until it is free.
     #[inline]
-    pub(crate) fn record_channel(&mut self, now_ns: u64, channel: u32, work: Work, group: List) {
+    pub(crate) fn record_channel(
+        &mut self,
+        now_ns: u64,
+        channel: u32,
+        work: DriveWork,
+        group: List,
+    ) {
         if let Some(recorder) = &mut self.recorder {
             let span_ns = (now_ns, self.channels[channel as usize].free_ns);
             recorder.worked(

@@ -3,7 +3,9 @@
 
 use askama::Template;
 use askama::filters::Safe;
-use blklab_stats::{Activity, Cause, CpuWork, DiskTimeline, FlushSpan, StepKind, Timeline, Work};
+use blklab_stats::{
+    Activity, Cause, CpuWork, DiskTimeline, DriveWork, FlushSpan, StepKind, Timeline,
+};
 use serde_json::{Value, json};
 
 use super::chart;
@@ -281,15 +283,15 @@ fn kind_of(activity: &Activity) -> usize {
     match (activity.cause, activity.work) {
         (Cause::Collection, _) => COLLECTION,
         (Cause::Map, _) => MAP,
-        (Cause::Host, Work::Command) => 0,
-        (Cause::Host, Work::DataIn) => 1,
-        (Cause::Host, Work::DataOut) => 2,
-        (Cause::Host, Work::Sense) => 3,
-        (Cause::Host, Work::Program) => 4,
-        (Cause::Host, Work::Erase) => 5,
-        (Cause::Host, Work::Seek) => 6,
-        (Cause::Host, Work::Rotate) => 7,
-        (Cause::Host, Work::Transfer) => 8,
+        (Cause::Host, DriveWork::Command) => 0,
+        (Cause::Host, DriveWork::DataIn) => 1,
+        (Cause::Host, DriveWork::DataOut) => 2,
+        (Cause::Host, DriveWork::Sense) => 3,
+        (Cause::Host, DriveWork::Program) => 4,
+        (Cause::Host, DriveWork::Erase) => 5,
+        (Cause::Host, DriveWork::Seek) => 6,
+        (Cause::Host, DriveWork::Rotate) => 7,
+        (Cause::Host, DriveWork::Transfer) => 8,
     }
 }
 
@@ -394,8 +396,8 @@ mod tests {
                     drive: DriveTimeline {
                         parts: vec![part("channel 0", None), part("die 0", Some(0))],
                         activities: vec![
-                            activity(1, Work::Sense, Cause::Host, 1100, 1200),
-                            activity(0, Work::Command, Cause::Collection, 1050, 1100),
+                            activity(1, DriveWork::Sense, Cause::Host, 1100, 1200),
+                            activity(0, DriveWork::Command, Cause::Collection, 1050, 1100),
                         ],
                         commands: vec![0],
                     },
