@@ -29,9 +29,9 @@ fn serve(memory: &Memory, ring: &mut Ring) -> Result<(), RingFault> {
             Err(status) => status.write(memory, &chain)?,
         }
         ring.push(memory, head, 1)?;
-        ring.wants_signal(memory)?;
+        ring.needs_interrupt(memory)?;
     }
-    ring.want_kicks(memory).map(drop)
+    ring.enable_notifications(memory).map(drop)
 }
 
 fuzz_target!(|data: &[u8]| {

@@ -1,8 +1,7 @@
-//! The file system of an image in a folder of this machine, over FUSE: programs work
-//! with its files as with any others.
+//! Mounts the file system of an image on a folder of this machine over FUSE.
 //!
-//! The kernel asks one thing after the other, and [`Volume`] does it at once. What was
-//! changed is on the image after `fsync`, every few seconds of work, and at the end.
+//! The kernel's requests are answered one after the other by a [`Volume`]. Changes are
+//! committed to the image by `fsync`, every few seconds of work, and at the end.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -28,16 +27,16 @@ use rustix::fs::{OFlags, statvfs};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
-/// The number of a FUSE tree's root.
+/// The inode number of FUSE's root.
 const ROOT: u64 = 1;
-/// Nobody else changes the image, so that what the kernel keeps stays right.
-const KEPT: Duration = Duration::from_secs(3600);
-/// Two names of VFAT may be one file, so that the kernel asks for each again.
-const NOT_KEPT: Duration = Duration::ZERO;
-/// Names' longest, in bytes, of both file systems.
+/// How long the kernel may cache names and attributes, which nothing else changes.
+const CACHED: Duration = Duration::from_secs(3600);
+/// Names of VFAT are not cached, because two spellings may be one file.
+const NOT_CACHED: Duration = Duration::ZERO;
+/// The longest name of both file systems, in bytes.
 const NAME_BYTES_MAX: u32 = 255;
-/// Changes are written to the image when the last ones were so long ago, as the
-/// kernel's flusher does (`dirty_writeback_centisecs`).
+/// The interval of commits while there are requests, as of the kernel's flusher
+/// (`dirty_writeback_centisecs`).
 const COMMIT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A mounted image.
@@ -58,10 +57,10 @@ pub struct Unmounter {
 }
 
 impl ImageMount {
-    /// Mounts a volume on a folder; `name` is what the list of mounts has for it.
+    /// Mounts a volume on a folder; `name` is its source in the list of mounts.
     ///
     /// # Errors
-    /// Where that is not possible here; the message says what would make it so.
+    /// A message that says what would make it possible.
     pub fn new(
         volume: Volume<File>,
         name: &Path,
@@ -79,7 +78,7 @@ impl ImageMount {
             options.push(MountOption::RO);
         }
         if rustix::process::geteuid().is_root() {
-            // The files' permissions say who may do what, as with a real mount.
+            // Other users may access it as far as the files' permissions allow.
             options.push(MountOption::AllowOther);
         }
         is_possible(folder)?;
@@ -100,7 +99,7 @@ impl ImageMount {
         })
     }
 
-    /// What ends it.
+    /// A handle to unmount it.
     pub fn unmounter(&mut self) -> Unmounter {
         Unmounter {
             session: self.session.unmount_callable(),
@@ -109,11 +108,10 @@ impl ImageMount {
         }
     }
 
-    /// Answers the kernel until the folder is unmounted, then writes all changes to
-    /// the image.
+    /// Serves until the folder is unmounted, then commits all changes to the image.
     ///
     /// # Errors
-    /// Where changes could not be written.
+    /// If changes could not be written.
     pub fn serve(mut self) -> Result<(), String> {
         let served = self.session.run();
         drop(self.session);
@@ -125,20 +123,20 @@ impl ImageMount {
 }
 
 impl Unmounter {
-    /// Writes all changes to the image and unmounts the folder. Programs that have
-    /// files open there may go on with them: each change is written at once then.
+    /// Commits all changes and unmounts the folder. Programs may go on to use files that they
+    /// have open; each change is committed at once then.
     pub fn unmount(&mut self) {
         self.is_ending.store(true, Ordering::Relaxed);
-        // The volume is the session's, which writes the changes when it is asked next.
+        // The session owns the volume, and commits with the next request.
         let _ = statvfs(&self.folder);
         if unmount(&self.folder, UnmountFlags::DETACH).is_err() {
-            // Others than root have `fusermount3` do it.
+            // Users other than root need `fusermount3`.
             let _ = self.session.unmount();
         }
     }
 }
 
-/// Finds out why an image could not be mounted on a folder of this machine.
+/// Checks that an image can be mounted on a folder, with a message that says why not.
 fn is_possible(folder: &Path) -> Result<(), String> {
     let name = folder.display();
     let found = std::fs::metadata(folder).map_err(|error| match error.raw_os_error() {
@@ -166,25 +164,25 @@ fn is_possible(folder: &Path) -> Result<(), String> {
     })
 }
 
-/// An open directory's names as they were when it was read from its beginning.
+/// The names of an open directory at the time that it was read from its beginning.
 type Names = Vec<(u64, FileType, Vec<u8>)>;
 
-/// The tree of files that the kernel sees.
+/// The mounted tree of files.
 #[derive(Debug)]
 struct Tree {
     volume: Volume<File>,
-    /// How often the kernel was told of an inode since it forgot it.
+    /// The kernel's lookup count of each inode (`nlookup`).
     lookups: BTreeMap<u64, u64>,
     directories: BTreeMap<u64, Names>,
     next_handle: u64,
     is_read_only: bool,
     committed_at: Instant,
     is_ending: Arc<AtomicBool>,
-    /// The first change that could not be written where nobody was told of it.
+    /// The first error that no request could report.
     failure: Rc<RefCell<Option<String>>>,
-    /// On VFAT, which has no owners, all is owned by who mounted it.
+    /// On VFAT, which has no owners, the user who mounted it owns all files.
     owner: Option<(u32, u32)>,
-    names_kept: Duration,
+    name_timeout: Duration,
 }
 
 impl Tree {
@@ -208,7 +206,7 @@ impl Tree {
             is_ending,
             failure,
             owner: is_vfat.then_some(owner),
-            names_kept: if is_vfat { NOT_KEPT } else { KEPT },
+            name_timeout: if is_vfat { NOT_CACHED } else { CACHED },
         }
     }
 
@@ -226,7 +224,7 @@ impl Tree {
         }
     }
 
-    /// From now on changes are this caller's.
+    /// Sets the caller of the following changes.
     fn begin(&mut self, request: &Request<'_>) {
         self.volume.caller = Caller {
             pid: request.pid(),
@@ -236,7 +234,7 @@ impl Tree {
         };
     }
 
-    /// What happened may be written to the image.
+    /// Ends a request, and commits if that is due.
     fn end<T>(&mut self, done: Result<T, FsError>) -> Result<T, i32> {
         let is_due = self.committed_at.elapsed() >= COMMIT_INTERVAL;
         if is_due || self.is_ending.load(Ordering::Relaxed) {
@@ -246,7 +244,7 @@ impl Tree {
         done.map_err(FsError::errno)
     }
 
-    /// Keeps the first error of what the kernel is not told of.
+    /// Keeps the first error that no request can report.
     fn note(&self, done: Result<(), FsError>) {
         if let Err(error) = done {
             let device = self.volume.image().failure();
@@ -278,7 +276,7 @@ impl Tree {
         })
     }
 
-    /// The kernel is told of an inode by a name.
+    /// The attributes for a reply that raises the kernel's lookup count of an inode.
     fn entry(&mut self, ino: Ino) -> Result<FileAttr, FsError> {
         let attributes = self.attributes(ino)?;
         *self.lookups.entry(attributes.ino).or_default() += 1;
@@ -306,8 +304,8 @@ impl Tree {
         self.end(made)
     }
 
-    /// An inode that lost a name. One that the kernel knows stays, as a program may
-    /// have it open.
+    /// Evicts an inode that lost a name, unless the kernel knows it: a program may have it
+    /// open.
     fn unlinked(&self, ino: Ino) -> Result<(), FsError> {
         match self.lookups.contains_key(&self.number(ino)) {
             true => Ok(()),
@@ -326,14 +324,14 @@ impl Tree {
         }
     }
 
-    /// An inode that nobody knows any more leaves memory, and the image if it has no name.
+    /// Drops an inode from memory, and deletes it if it has no name.
     fn evict(&self, ino: Ino) -> Result<(), FsError> {
         at_once(self.volume.file_system().evict(ino, self.volume.caller.now))
     }
 
     fn answer_entry(&self, found: Result<FileAttr, i32>, reply: ReplyEntry) {
         match found {
-            Ok(found) => reply.entry(&self.names_kept, &found, 0),
+            Ok(found) => reply.entry(&self.name_timeout, &found, 0),
             Err(error) => reply.error(error),
         }
     }
@@ -353,7 +351,7 @@ impl Tree {
         self.attributes(ino)
     }
 
-    /// Owner and group as they shall be, unless that is what they are.
+    /// The new owner and group, if they differ from the present ones.
     fn new_owner(&self, ino: Ino, uid: Option<u32>, gid: Option<u32>) -> Option<(u32, u32)> {
         let found = self.volume.attributes(ino).ok()?;
         let (old_uid, old_gid) = self.owner.unwrap_or((found.uid, found.gid));
@@ -370,7 +368,7 @@ impl Tree {
 
     fn names(&self, number: u64) -> Result<Names, FsError> {
         let dir = self.ino(number);
-        // The kernel finds the folder above by itself.
+        // The number of `..` does not matter: the kernel resolves it itself.
         let mut names: Names = [".", ".."]
             .map(|name| (number, FileType::Directory, name.into()))
             .into();
@@ -410,7 +408,7 @@ fn answer(done: Result<(), i32>, reply: ReplyEmpty) {
 }
 
 impl Filesystem for Tree {
-    /// What was deleted while a program had it open is gone with the mount.
+    /// Evicts all inodes, which deletes those that had no name and were still open.
     fn destroy(&mut self) {
         for number in std::mem::take(&mut self.lookups).into_keys() {
             self.note(self.evict(self.ino(number)));
@@ -430,7 +428,7 @@ impl Filesystem for Tree {
 
     fn getattr(&mut self, _: &Request<'_>, ino: u64, _: Option<u64>, reply: ReplyAttr) {
         match self.attributes(self.ino(ino)) {
-            Ok(found) => reply.attr(&KEPT, &found),
+            Ok(found) => reply.attr(&CACHED, &found),
             Err(error) => reply.error(error.errno()),
         }
     }
@@ -463,7 +461,7 @@ impl Filesystem for Tree {
         };
         let changed = self.change(ino, size, &change);
         match self.end(changed) {
-            Ok(found) => reply.attr(&KEPT, &found),
+            Ok(found) => reply.attr(&CACHED, &found),
             Err(error) => reply.error(error),
         }
     }
@@ -555,7 +553,7 @@ impl Filesystem for Tree {
         answer(self.end(removed), reply);
     }
 
-    /// That a directory does not move into itself, the kernel has seen to.
+    /// The kernel has checked that no directory moves into itself.
     fn rename(
         &mut self,
         request: &Request<'_>,
@@ -594,7 +592,7 @@ impl Filesystem for Tree {
     ) {
         let new = NewInode::Regular((mode & 0o7777) as u16);
         match self.make(request, parent, name, new) {
-            Ok(found) => reply.created(&self.names_kept, &found, 0, 0, FOPEN_KEEP_CACHE),
+            Ok(found) => reply.created(&self.name_timeout, &found, 0, 0, FOPEN_KEEP_CACHE),
             Err(error) => reply.error(error),
         }
     }
@@ -643,7 +641,7 @@ impl Filesystem for Tree {
         }
     }
 
-    /// Nothing is held back for the end of a file's use.
+    /// Nothing is to be done when a descriptor is closed.
     fn flush(&mut self, _: &Request<'_>, _: u64, _: u64, _: u64, reply: ReplyEmpty) {
         reply.ok();
     }
@@ -673,8 +671,8 @@ impl Filesystem for Tree {
         reply.opened(handle, 0);
     }
 
-    /// A directory that is read on shows what it held when its first name was read, so
-    /// that names which are deleted meanwhile do not move the others.
+    /// Lists the names as of the first call, so that names deleted meanwhile do not shift the
+    /// offsets of others.
     fn readdir(
         &mut self,
         _: &Request<'_>,
@@ -709,7 +707,7 @@ impl Filesystem for Tree {
     }
 
     fn statfs(&mut self, _: &Request<'_>, _: u64, reply: ReplyStatfs) {
-        // The unmounter asks this to have the changes written.
+        // The unmounter makes this call to have changes committed.
         let _ = self.end(Ok(()));
         let usage = self.volume.usage();
         reply.statfs(

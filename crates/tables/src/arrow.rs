@@ -17,14 +17,14 @@ use crate::column::{Column, Numbers, Table, Values};
 
 impl From<ArrowError> for WriteError {
     fn from(error: ArrowError) -> WriteError {
-        WriteError::Form(error.to_string())
+        WriteError::Format(error.to_string())
     }
 }
 
-/// A table as a batch of Arrow's. Numbers move into it without a copy.
+/// A table as an Arrow record batch. Numbers are moved into it without a copy.
 ///
 /// # Errors
-/// Where Arrow takes the columns for no table, which none of ours is.
+/// If Arrow refuses the columns, which a [`Table`] does not cause.
 pub fn record_batch(table: Table) -> Result<RecordBatch, WriteError> {
     let mut fields = Vec::new();
     let mut arrays: Vec<ArrayRef> = Vec::new();

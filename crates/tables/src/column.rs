@@ -1,8 +1,8 @@
-//! `Table`: columns of numbers and words.
+//! `Table`: columns of numbers and of text.
 
 use std::collections::HashMap;
 
-/// A column of a table of rows `R`, declared once.
+/// The declaration of a column for rows `R`.
 pub struct Declared<R> {
     pub(crate) name: &'static str,
     pub(crate) unit: &'static str,
@@ -10,7 +10,7 @@ pub struct Declared<R> {
     pub(crate) of: Of<R>,
 }
 
-/// What a row has in a column, if it has anything there.
+/// How a row's value in a column is computed; `None` is a missing value.
 pub(crate) enum Of<R> {
     Integer(fn(&R) -> Option<u64>),
     Number(fn(&R) -> Option<f64>),
@@ -48,7 +48,7 @@ impl<R> Declared<R> {
         }
     }
 
-    /// A column of words.
+    /// A column of text.
     pub(crate) fn text(
         name: &'static str,
         meaning: &'static str,
@@ -62,7 +62,7 @@ impl<R> Declared<R> {
         }
     }
 
-    /// What the reference tells of it.
+    /// Its name, unit and meaning, for the reference.
     pub(crate) fn described(&self) -> [&'static str; 3] {
         [self.name, self.unit, self.meaning]
     }
@@ -76,12 +76,12 @@ impl<R> Declared<R> {
     }
 }
 
-/// Numbers, of which some may be missing.
+/// Numbers, some of which may be missing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Numbers<T> {
-    /// Zero where one is missing.
+    /// By row, 0 for a missing one.
     pub(crate) values: Vec<T>,
-    /// By row; shorter than the values where all that follow are there.
+    /// By row, whether the value is missing; it ends with the last missing one.
     pub(crate) missing: Vec<bool>,
 }
 
@@ -109,12 +109,13 @@ impl<T: Default> FromIterator<Option<T>> for Numbers<T> {
     }
 }
 
-/// Words, each kept once.
+/// Texts, with each different one stored once.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Texts {
     pub(crate) words: Vec<String>,
+    /// The index of each in `words`.
     place: HashMap<String, u32>,
-    /// By row, the place of its word.
+    /// By row, the index of its text in `words`.
     pub(crate) of: Numbers<u32>,
 }
 
@@ -132,7 +133,7 @@ impl Texts {
         self.of.push(place);
     }
 
-    /// The word of a row.
+    /// The text of a row.
     pub(crate) fn get(&self, row: usize) -> Option<&str> {
         match self.of.is_missing(row) {
             true => None,
@@ -149,19 +150,19 @@ impl<'a> FromIterator<Option<&'a str>> for Texts {
     }
 }
 
-/// What a column holds.
+/// The values of a column.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Values {
     /// Whole numbers.
     Integers(Numbers<u64>),
     /// Numbers.
     Numbers(Numbers<f64>),
-    /// Words.
+    /// Texts.
     Texts(Texts),
 }
 
 impl Values {
-    /// How many rows it has.
+    /// The number of rows.
     pub fn len(&self) -> usize {
         match self {
             Values::Integers(numbers) => numbers.values.len(),
@@ -175,7 +176,7 @@ impl Values {
         self.len() == 0
     }
 
-    /// The value of a row as JSON has it; null where it is missing.
+    /// The value of a row in JSON; null if it is missing.
     pub fn json(&self, row: usize) -> serde_json::Value {
         match self {
             Values::Integers(numbers) if !numbers.is_missing(row) => numbers.values[row].into(),
@@ -185,7 +186,7 @@ impl Values {
         }
     }
 
-    /// Adds a row with a value of [`Values::json`]'s; missing where it is of another kind.
+    /// Adds a row with a value of [`Values::json`]. One of another type counts as missing.
     pub fn push_json(&mut self, value: Option<&serde_json::Value>) {
         match self {
             Values::Integers(numbers) => numbers.push(value.and_then(|value| value.as_u64())),
@@ -194,7 +195,7 @@ impl Values {
         }
     }
 
-    /// One of the same kind without rows.
+    /// Values of the same type without rows.
     pub fn none_yet(&self) -> Values {
         match self {
             Values::Integers(_) => Values::Integers(Numbers::default()),
@@ -209,13 +210,13 @@ impl Values {
 pub struct Column {
     /// Its name, unique in its table.
     pub name: String,
-    /// What it is counted in; empty for words and plain numbers.
+    /// Its unit; empty for texts and plain numbers.
     pub unit: &'static str,
-    /// By row.
+    /// Its values by row.
     pub values: Values,
 }
 
-/// Columns of one length.
+/// Columns of the same length.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Table {
     /// The columns.
@@ -223,7 +224,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// The table that the declared columns have for these rows.
+    /// The table of the declared columns for these rows.
     pub fn of<R>(declared: &[Declared<R>], rows: &[R]) -> Table {
         let columns = declared.iter().map(|column| Column {
             name: column.name.to_string(),
@@ -235,18 +236,17 @@ impl Table {
         }
     }
 
-    /// How many rows it has.
+    /// The number of rows.
     pub fn rows(&self) -> usize {
         self.columns.first().map_or(0, |column| column.values.len())
     }
 
-    /// The column of that name.
+    /// The column with a name.
     pub fn column(&self, name: &str) -> Option<&Column> {
         self.columns.iter().find(|column| column.name == name)
     }
 
-    /// Puts a column of words before the others; a row has nothing there where there
-    /// is no word.
+    /// Inserts a column of texts before the others.
     pub fn prepend_texts<'a>(
         &mut self,
         name: String,
@@ -260,7 +260,7 @@ impl Table {
         self.columns.insert(0, column);
     }
 
-    /// A row as JSON: names and values, without those that are missing.
+    /// A row in JSON, without missing values.
     pub fn json_row(&self, row: usize) -> serde_json::Map<String, serde_json::Value> {
         let cells = self.columns.iter().map(|column| {
             let value = column.values.json(row);

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::WriteError;
 use crate::column::{Table, Values};
 
-/// A form of a table's file.
+/// A format of a table's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Apache Parquet.
@@ -18,17 +18,17 @@ pub enum Format {
 }
 
 impl Format {
-    /// All of them with the ends of their files' names.
+    /// All formats with their file name extensions.
     pub const ALL: [(&'static str, Format); 3] = [
         ("parquet", Format::Parquet),
         ("arrow", Format::Arrow),
         ("csv", Format::Csv),
     ];
 
-    /// The form that a file's name asks for.
+    /// The format by a file's extension.
     ///
     /// # Errors
-    /// Where it ends otherwise, in words for the user.
+    /// A message for the user, if it has another extension.
     pub fn of_path(path: &Path) -> Result<Format, String> {
         let end = path.extension().and_then(|end| end.to_str());
         let found = Format::ALL.iter().find(|(name, _)| Some(*name) == end);
@@ -42,10 +42,10 @@ impl Format {
         Ok(*format)
     }
 
-    /// Checks that this program was built with what the form needs.
+    /// Checks that this program was built with the format's library.
     ///
     /// # Errors
-    /// Where it was not, in words for the user.
+    /// A message for the user, if it was not.
     pub fn check_built(self) -> Result<(), String> {
         match self {
             Format::Arrow if cfg!(not(feature = "arrow")) => Err(
@@ -57,10 +57,10 @@ impl Format {
         }
     }
 
-    /// Writes a table in this form.
+    /// Writes a table in this format.
     ///
     /// # Errors
-    /// Where `out` does not take it.
+    /// Those of `out` and of the format's library.
     pub fn write(self, table: &Table, out: &mut (impl Write + Send)) -> Result<(), WriteError> {
         match self {
             Format::Parquet => crate::parquet::write(table, out),
@@ -68,7 +68,7 @@ impl Format {
             #[cfg(feature = "arrow")]
             Format::Arrow => crate::arrow::write(table, out),
             #[cfg(not(feature = "arrow"))]
-            Format::Arrow => Err(WriteError::Form(
+            Format::Arrow => Err(WriteError::Format(
                 self.check_built().err().unwrap_or_default(),
             )),
         }
@@ -77,7 +77,7 @@ impl Format {
 
 fn csv(table: &Table, out: &mut impl Write) -> Result<(), WriteError> {
     let mut writer = csv::Writer::from_writer(out);
-    let form = |error: csv::Error| WriteError::Form(error.to_string());
+    let form = |error: csv::Error| WriteError::Format(error.to_string());
     let names = table.columns.iter().map(|column| column.name.as_str());
     writer.write_record(names).map_err(form)?;
     for row in 0..table.rows() {
@@ -88,7 +88,7 @@ fn csv(table: &Table, out: &mut impl Write) -> Result<(), WriteError> {
     Ok(())
 }
 
-/// What stands in a line; nothing where the value is missing.
+/// A cell of a CSV file; empty if the value is missing.
 fn cell(values: &Values, row: usize) -> String {
     match values {
         Values::Integers(numbers) if !numbers.is_missing(row) => numbers.values[row].to_string(),

@@ -22,22 +22,22 @@ pub use series::{SERIES, series};
 
 use thiserror::Error;
 
-/// A table could not be written.
+/// Why a table could not be written.
 #[derive(Debug, Error)]
 pub enum WriteError {
-    /// The file could not.
+    /// Writing the file failed.
     #[error("{0}")]
     Io(#[from] std::io::Error),
-    /// The form's own library says why.
+    /// The format's library refused the table.
     #[error("{0}")]
-    Form(String),
+    Format(String),
 }
 
 /// A kind of table, for the reference.
 pub struct TableKind {
     /// Its name.
     pub name: &'static str,
-    /// A row is this.
+    /// What a row is.
     pub about: &'static str,
     /// Its columns: name, unit and meaning of each.
     pub columns: fn() -> Vec<[&'static str; 3]>,

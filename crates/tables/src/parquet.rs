@@ -1,5 +1,5 @@
-//! Tables as Parquet, by its library's low-level writer: what writes Arrow's batches takes
-//! three times as long to build.
+//! Tables as Parquet, with the low-level writer of its library, because the writer for
+//! Arrow's record batches takes three times as long to build.
 
 use std::io::Write;
 use std::ops::Range;
@@ -16,12 +16,12 @@ use parquet::schema::types::Type;
 use crate::WriteError;
 use crate::column::{Column, Numbers, Table, Values};
 
-/// Rows of a group, which its readers take one at a time.
+/// Rows of a row group; readers load one group at a time.
 const GROUP_ROWS: usize = 1 << 20;
 
 impl From<ParquetError> for WriteError {
     fn from(error: ParquetError) -> WriteError {
-        WriteError::Form(error.to_string())
+        WriteError::Format(error.to_string())
     }
 }
 
@@ -107,7 +107,7 @@ fn write_column(
     }
 }
 
-/// Writes those values of the rows that are there, and which rows these are.
+/// Writes the present values of rows, and their definition levels.
 fn write_values<D: DataType, T>(
     writer: &mut SerializedColumnWriter<'_>,
     numbers: &Numbers<T>,

@@ -1,4 +1,4 @@
-//! Requests one by one.
+//! The table of requests: a row for each.
 
 use blklab_stats::{Results, Stage, TracedRequest};
 
@@ -123,7 +123,7 @@ fn of_steps<'a>() -> Vec<Declared<Row<'a>>> {
     ]
 }
 
-/// Where it waited; the times add up to its latency.
+/// The times in each stage, which add up to the latency.
 fn of_stages<'a>() -> Vec<Declared<Row<'a>>> {
     macro_rules! stages {
         ($($name:literal $stage:ident,)+) => {
@@ -149,7 +149,7 @@ fn of_stages<'a>() -> Vec<Declared<Row<'a>>> {
     }
 }
 
-/// Requests one by one.
+/// The table of requests.
 pub const REQUESTS: TableKind = TableKind {
     name: "requests",
     about: "One request, of those that were seen from beginning to end; a request that was \

@@ -1,4 +1,4 @@
-//! What jobs got, a row for each direction of each job in each run.
+//! The table of results: a row for each direction of each job in each run.
 
 use blklab_stats::{DirResults, Fact, Histogram, JobResults, Results, Unit, facts};
 
@@ -161,7 +161,7 @@ fn of_latency<'a>() -> Vec<Declared<Row<'a>>> {
     ]
 }
 
-/// Declared here; the facts of the run follow as columns of their keys.
+/// The table of results. The facts of the run follow as columns named by their keys.
 pub const RESULTS: TableKind = TableKind {
     name: "results",
     about: "One direction of one job in one run. Every fact of the run (facts.md) follows as a \
@@ -169,7 +169,7 @@ pub const RESULTS: TableKind = TableKind {
     columns: || columns().iter().map(Declared::described).collect(),
 };
 
-/// What the jobs of runs got: the runs of each setting with its label.
+/// The results of runs, given by setting with the setting's label.
 pub fn results<'a>(runs: impl IntoIterator<Item = (&'a str, &'a [Results])>) -> Table {
     let mut rows = Vec::new();
     for (setting, runs) in runs {
@@ -212,7 +212,7 @@ fn directions<'a>(
     })
 }
 
-/// The fact's value of each row's run, worked out once a run.
+/// The column of a fact; its value is computed once for each run.
 fn fact_column(fact: &Fact, rows: &[Row<'_>]) -> Column {
     let mut last: Option<(&Results, Option<f64>)> = None;
     let values = rows.iter().map(|row| match last {

@@ -1,11 +1,11 @@
-//! What CPUs, page cache and drives did over time.
+//! The table of time series: figures of CPUs, page cache and drives over time.
 
 use blklab_stats::{Results, TracedRequest};
 
 use crate::TableKind;
 use crate::column::{Declared, Table};
 
-/// One figure of one thing in one span of a run.
+/// One figure of one CPU, drive or the page cache in one span of a run.
 struct Row<'a> {
     setting: &'a str,
     seed: u64,
@@ -15,7 +15,7 @@ struct Row<'a> {
     value: f64,
 }
 
-/// Spans that a run is divided into where what is counted came one by one.
+/// The number of spans into which a run is divided to count traced requests.
 const SPANS: u64 = 100;
 
 fn columns<'a>() -> Vec<Declared<Row<'a>>> {
@@ -51,14 +51,14 @@ fn columns<'a>() -> Vec<Declared<Row<'a>>> {
     ]
 }
 
-/// What was going on over time.
+/// The table of time series.
 pub const SERIES: TableKind = TableKind {
     name: "series",
     about: "One figure of one CPU, drive or the page cache in one span of a run.",
     columns: || columns().iter().map(Declared::described).collect(),
 };
 
-/// What was going on in runs over time.
+/// The time series of runs.
 pub fn series<'a>(runs: impl IntoIterator<Item = (&'a str, &'a Results)>) -> Table {
     let mut rows = Vec::new();
     for (setting, run) in runs {

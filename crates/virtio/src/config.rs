@@ -1,16 +1,15 @@
-//! What a device offers, and its configuration space (section 5.2 of the
-//! specification).
+//! Feature bits and the configuration space of a device (section 5.2 of the specification).
 
-/// Pieces of data in one request, at most: with header and status they fit into a
+/// The most data segments of one request (`seg_max`): with header and status they fit into a
 /// queue of 128.
 pub const MAX_SEGMENTS: u32 = 126;
 
-/// Bytes of the configuration space up to the fields that this device has not.
+/// Bytes of the configuration space; later fields belong to features that are not offered.
 const CONFIG_BYTES: usize = 60;
-/// Where the driver writes whether it wants a write cache.
+/// The byte that the driver writes to switch the write cache (`writeback`).
 const WRITEBACK_AT: usize = 32;
 
-/// Features, by their bits.
+/// A set of feature bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features(pub u64);
 
@@ -42,39 +41,39 @@ impl Features {
     /// `VIRTIO_F_VERSION_1`.
     pub const VERSION_1: Features = Features(1 << 32);
 
-    /// Whether all of `others` are among them.
+    /// Whether all of `others` are in the set.
     pub fn has(self, others: Features) -> bool {
         self.0 & others.0 == others.0
     }
 
-    /// These and others.
+    /// The set with `others` added.
     #[must_use]
     pub fn with(self, others: Features) -> Features {
         Features(self.0 | others.0)
     }
 }
 
-/// What a disk says of itself.
+/// The properties of a disk in its configuration space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Its size, in sectors of 512 bytes.
     pub capacity_sectors: u64,
-    /// Its logical block.
+    /// Its logical block size.
     pub block_bytes: u32,
-    /// What it is best read and written in.
+    /// Its preferred I/O size (`opt_io_size`).
     pub preferred_bytes: u32,
-    /// Its queues.
+    /// The number of its queues.
     pub queues: u16,
-    /// Longest discard, in sectors; 0 where it takes none.
+    /// The longest discard, in sectors; 0 if it takes none.
     pub max_discard_sectors: u32,
-    /// Longest range of zeroes, in sectors.
+    /// The longest write of zeroes, in sectors.
     pub max_zeroes_sectors: u32,
     /// Writes are refused.
     pub read_only: bool,
 }
 
 impl Config {
-    /// What is offered for it.
+    /// The features that the device offers.
     pub fn features(&self) -> Features {
         let mut features = Features::SEG_MAX
             .with(Features::BLK_SIZE)
@@ -95,8 +94,7 @@ impl Config {
         features.with(Features::WRITE_ZEROES)
     }
 
-    /// `length` bytes of the configuration space from `offset` on; what the device
-    /// has not is zeroes.
+    /// `length` bytes of the configuration space from `offset` on; zeroes after its end.
     pub fn read(&self, writeback: bool, offset: usize, length: usize) -> Vec<u8> {
         let space = self.encode(writeback);
         let byte = |at: usize| space.get(at).copied().unwrap_or(0);
@@ -105,8 +103,8 @@ impl Config {
             .collect()
     }
 
-    /// What a driver's write says about the write cache. `None` where it writes
-    /// another field: no other may be written.
+    /// The setting of the write cache in a driver's write. `None` for a write to any other
+    /// field, which is not allowed.
     pub fn written_writeback(offset: usize, bytes: &[u8]) -> Option<bool> {
         match (offset, bytes) {
             (WRITEBACK_AT, [value @ (0 | 1)]) => Some(*value == 1),

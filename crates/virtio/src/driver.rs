@@ -1,5 +1,5 @@
-//! The driver's side of a split virtqueue, for a client of a device: each request
-//! has three descriptors of its own (header, data, status) and a place for each.
+//! The driver's side of a split virtqueue, for clients of a device. Each request has a slot
+//! with three descriptors (header, data, status) and their buffers.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -10,27 +10,27 @@ use crate::{HEADER_BYTES, Memory, Operation, encode_header};
 
 /// Descriptors of a request.
 const DESCRIPTORS: u16 = 3;
-/// Between the places of two requests' headers.
+/// The distance between the headers of two slots.
 const HEADER_STRIDE: u64 = 32;
 
-/// Where a ring and its requests' buffers lie in memory.
+/// The layout of a ring and its slots' buffers in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingLayout {
-    /// Requests at once.
+    /// The number of slots.
     pub depth: u16,
-    /// Bytes of data of each.
+    /// Bytes of a slot's data.
     pub data_bytes: u32,
-    /// Where it begins.
+    /// The first address.
     pub start: u64,
 }
 
 impl RingLayout {
-    /// Entries of the ring.
+    /// The number of the ring's entries.
     pub fn size(&self) -> u16 {
         (self.depth * DESCRIPTORS).next_power_of_two()
     }
 
-    /// The ring's parts.
+    /// The addresses of the ring's parts.
     pub fn addresses(&self) -> RingAddresses {
         let entries = u64::from(self.size());
         let available = self.start + 16 * entries;
@@ -46,14 +46,14 @@ impl RingLayout {
         (self.addresses().used + 6 + 8 * entries).next_multiple_of(64)
     }
 
-    /// Where the data of a request is.
+    /// The address of a slot's data.
     pub fn data(&self, slot: u16) -> u64 {
         let headers = HEADER_STRIDE * u64::from(self.depth);
         let data = (self.headers() + headers).next_multiple_of(4096);
         data + u64::from(slot) * u64::from(self.data_bytes)
     }
 
-    /// Where it ends.
+    /// The address after it.
     pub fn end(&self) -> u64 {
         self.data(self.depth).next_multiple_of(4096)
     }
@@ -62,7 +62,7 @@ impl RingLayout {
 /// A request that ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// Its place.
+    /// Its slot.
     pub slot: u16,
     /// Its status on the ring.
     pub status: u8,
@@ -78,7 +78,7 @@ pub struct DriverRing {
 }
 
 impl DriverRing {
-    /// A ring in memory of zeroes.
+    /// A ring in memory that is all zeroes.
     pub fn new(layout: RingLayout) -> DriverRing {
         DriverRing {
             layout,
@@ -88,15 +88,15 @@ impl DriverRing {
         }
     }
 
-    /// Where it lies.
+    /// Its layout.
     pub fn layout(&self) -> &RingLayout {
         &self.layout
     }
 
-    /// Makes a request available, with `length` bytes at its place.
+    /// Makes a request available, with `length` bytes of the slot's data.
     ///
     /// # Errors
-    /// Where the memory is smaller than the layout says.
+    /// If the memory is smaller than the layout.
     pub fn submit(
         &mut self,
         memory: &Memory,
@@ -112,7 +112,7 @@ impl DriverRing {
             Operation::Read | Operation::GetId => NEXT | WRITE,
             _ => NEXT,
         };
-        // A request without data has no descriptor for it.
+        // Without data, the header's descriptor is chained to that of the status.
         let second = if length == 0 { first + 2 } else { first + 1 };
         self.write_descriptor(memory, first, header, HEADER_BYTES, NEXT, second)?;
         let data = self.layout.data(slot);
@@ -145,18 +145,19 @@ impl DriverRing {
         memory.write_slice(&bytes, GuestAddress(at))
     }
 
-    /// Whether the device wants a kick for what was submitted since the last call.
+    /// Whether the device must be kicked for the requests submitted since the last call
+    /// (`virtqueue_kick_prepare`).
     ///
     /// # Errors
     /// As [`DriverRing::submit`].
     pub fn needs_kick(&mut self, memory: &Memory) -> Result<bool, vm_memory::GuestMemoryError> {
-        // The device's wish must be read behind what was made available.
+        // The device's event index must be read after the requests are visible to it.
         fence(Ordering::SeqCst);
         let used = self.layout.addresses().used;
         let at = used + 4 + 8 * u64::from(self.layout.size());
-        let wish: u16 = memory.load(GuestAddress(at), Ordering::Relaxed)?;
+        let event: u16 = memory.load(GuestAddress(at), Ordering::Relaxed)?;
         let before = std::mem::replace(&mut self.kicked_available, self.next_available);
-        Ok(passed(u16::from_le(wish), self.next_available, before))
+        Ok(passed(u16::from_le(event), self.next_available, before))
     }
 
     /// The next request that ended.
@@ -181,18 +182,21 @@ impl DriverRing {
         Ok(Some(Ended { slot, status }))
     }
 
-    /// Asks to be told of the next request that ends. Returns whether one ended
-    /// meanwhile.
+    /// Asks for an interrupt at the next request that ends. Whether one ended meanwhile
+    /// (`virtqueue_enable_cb`).
     ///
     /// # Errors
     /// As [`DriverRing::submit`].
-    pub fn want_signal(&mut self, memory: &Memory) -> Result<bool, vm_memory::GuestMemoryError> {
+    pub fn enable_interrupt(
+        &mut self,
+        memory: &Memory,
+    ) -> Result<bool, vm_memory::GuestMemoryError> {
         let RingAddresses {
             available, used, ..
         } = self.layout.addresses();
         let at = available + 4 + 2 * u64::from(self.layout.size());
         memory.store(self.next_used.to_le(), GuestAddress(at), Ordering::Relaxed)?;
-        // The device's index must be read behind the wish.
+        // The device's index must be read after the event index is visible to it.
         fence(Ordering::SeqCst);
         let index: u16 = memory.load(GuestAddress(used + 2), Ordering::Relaxed)?;
         Ok(u16::from_le(index) != self.next_used)

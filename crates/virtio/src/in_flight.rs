@@ -1,8 +1,8 @@
 //! Requests in flight, recorded in memory that outlives a server: the section
 //! "Inflight I/O tracking" of QEMU's vhost-user specification, for split rings.
 //!
-//! The driver's side keeps the memory. A server that follows one that was killed
-//! finds in it which requests were taken and not answered, in their order.
+//! The driver's side keeps the memory. From it, the successor of a killed server learns which
+//! requests were taken and not answered, and their order.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::{cannot_shrink_below, shared_file};
 
 /// The layout's version.
 const VERSION: u16 = 1;
-/// Each queue's part starts at a multiple.
+/// The alignment of each queue's part.
 const ALIGN: usize = 64;
 /// Bytes of a queue's header: features, version, size, last batch and used index.
 const HEADER: usize = 16;
@@ -35,7 +35,7 @@ pub struct InFlightArea {
 }
 
 impl InFlightArea {
-    /// Bytes for so many queues of this size.
+    /// Bytes for `queues` queues of this size.
     pub fn size_bytes(queues: u16, queue_size: u16) -> u64 {
         queue_bytes(queue_size) as u64 * u64::from(queues)
     }
@@ -43,15 +43,15 @@ impl InFlightArea {
     /// Memory in which nothing is in flight.
     ///
     /// # Errors
-    /// Where the kernel gives none.
+    /// If the kernel has no memory.
     pub fn create(queues: u16, queue_size: u16) -> std::io::Result<File> {
         shared_file("blklab-in-flight", Self::size_bytes(queues, queue_size))
     }
 
-    /// Opens what the driver's side kept.
+    /// Opens memory that the driver's side kept.
     ///
     /// # Errors
-    /// Where it is too short, can be shortened, or cannot be mapped.
+    /// If it is too short, could be shortened, or cannot be mapped.
     pub fn open(
         file: File,
         offset: u64,
@@ -71,7 +71,7 @@ impl InFlightArea {
         }))
     }
 
-    /// The record of one queue; `None` where there is none of this size for it.
+    /// The record of one queue; `None` if the memory has no place for a queue of this size.
     pub fn queue(self: &Arc<InFlightArea>, index: u16, size: u16) -> Option<InFlight> {
         let fits = index < self.queues && size <= self.queue_size;
         fits.then(|| InFlight {
@@ -98,8 +98,8 @@ pub struct InFlight {
 }
 
 impl InFlight {
-    /// The requests that were taken and not answered, in their order, where
-    /// `next_used` were answered in all. What was cut short is completed.
+    /// The requests that were taken and not answered, in their order; `next_used` is the
+    /// used ring's index. Completes a step during which the server was killed.
     pub fn recover(&mut self, next_used: u16) -> Vec<u16> {
         if self.load_u16(VERSION_AT) != VERSION {
             self.store_u16(VERSION_AT, VERSION);
@@ -107,7 +107,7 @@ impl InFlight {
             self.store_u16(USED_AT, next_used);
             return Vec::new();
         }
-        // It was answered, but killed before it said so here.
+        // The server was killed after it had answered and before it recorded that.
         if self.load_u16(USED_AT) != next_used {
             let head = self.load_u16(LAST_HEAD_AT);
             if head < self.size {
@@ -124,7 +124,7 @@ impl InFlight {
         heads.into_iter().map(|(_, head)| head).collect()
     }
 
-    /// A request is taken.
+    /// Records a request that is taken.
     pub fn begin(&mut self, head: u16) {
         let counter = self.counter.to_le();
         self.counter = self.counter.wrapping_add(1);
@@ -133,12 +133,12 @@ impl InFlight {
         self.set_in_flight(head, true);
     }
 
-    /// A request is about to be answered.
+    /// Records which request is answered next.
     pub fn prepare_end(&self, head: u16) {
         self.store_u16(LAST_HEAD_AT, head);
     }
 
-    /// It was answered, and `next_used` are in all.
+    /// Records that it was answered; `next_used` is the used ring's new index.
     pub fn end(&self, head: u16, next_used: u16) {
         self.set_in_flight(head, false);
         self.store_u16(USED_AT, next_used);
@@ -150,8 +150,8 @@ impl InFlight {
     }
 
     fn set_in_flight(&self, head: u16, value: bool) {
-        // Release: a server that is killed leaves these fields in this order. The
-        // memory is there as long as this is.
+        // Release keeps the order of these fields, which the successor relies on. An error
+        // is not possible, because the mapped memory lives as long as this.
         let _ = self
             .memory()
             .store(u8::from(value), self.state(head), Ordering::Release);

@@ -1,6 +1,6 @@
-//! virtio-blk over split virtqueues, as the Virtual I/O Device specification has
-//! it (OASIS, version 1.2): rings of both sides, requests, the configuration space,
-//! and vhost-user's record of requests in flight.
+//! virtio-blk over split virtqueues by the Virtual I/O Device specification (OASIS, version
+//! 1.2): both sides of a ring, requests, the configuration space, and vhost-user's record of
+//! requests in flight.
 //!
 //! The other side may change shared memory at any time: each field is copied once,
 //! and the copy is checked.
@@ -22,14 +22,13 @@ pub use request::{HEADER_BYTES, ID_BYTES, Limits, Operation, Request, Status, en
 pub use ring::{Chain, Ring, RingAddresses, RingFault};
 pub use vm_memory;
 
-/// A guest's memory, as a device sees it.
+/// A guest's memory as mapped by a device.
 pub type Memory = vm_memory::GuestMemoryMmap<()>;
 
-/// Memory of this many bytes to share with another process, which can neither grow
-/// nor shrink it.
+/// Memory to share with another process, which can neither grow nor shrink it.
 ///
 /// # Errors
-/// Where the kernel gives none.
+/// If the kernel has no memory.
 pub fn shared_file(name: &str, size_bytes: u64) -> std::io::Result<File> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = File::from(memfd_create(name, flags)?);
@@ -38,8 +37,8 @@ pub fn shared_file(name: &str, size_bytes: u64) -> std::io::Result<File> {
     Ok(file)
 }
 
-/// Whether a file has this many bytes and can never have fewer. Memory of one that
-/// can, once it does, kills who reads it (`SIGBUS`).
+/// Whether a file has this many bytes and can never have fewer. Reading mapped memory of a
+/// file that was shortened kills the process (`SIGBUS`).
 pub fn cannot_shrink_below(file: &File, size_bytes: u64) -> bool {
     let is_sealed = fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
     is_sealed && file.metadata().is_ok_and(|found| found.len() >= size_bytes)

@@ -8,13 +8,13 @@ use crate::ring::{Chain, RingFault};
 pub const HEADER_BYTES: u32 = 16;
 /// Bytes of a disk's name.
 pub const ID_BYTES: usize = 20;
-/// Bytes of a range of a discard or of zeroes.
+/// Bytes of a range to discard or to fill with zeroes.
 const RANGE_BYTES: u32 = 16;
 /// `VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP`.
 const MAY_UNMAP: u32 = 1;
 const SECTOR_BYTES: u64 = 512;
 
-/// What a request does.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// `VIRTIO_BLK_T_IN`.
@@ -35,7 +35,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// Its number on the ring.
+    /// Its number in the header.
     pub fn code(self) -> u32 {
         match self {
             Operation::Read => 0,
@@ -60,28 +60,28 @@ pub enum Status {
 }
 
 impl Status {
-    /// Writes it where the driver looks for it: behind all data.
+    /// Writes it where the driver expects it, after all data.
     ///
     /// # Errors
-    /// Where the chain has no room for one.
+    /// If the chain has no room for it.
     pub fn write(self, memory: &Memory, chain: &Chain) -> Result<(), RingFault> {
         let at = chain.writable_bytes().checked_sub(1);
         chain.write(memory, at.ok_or(RingFault::NoStatus)?, &[self as u8])
     }
 }
 
-/// What a disk takes.
+/// The limits of a disk's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Its size.
+    /// The size of the disk.
     pub capacity_sectors: u64,
-    /// Its logical block.
+    /// Its logical block size.
     pub block_bytes: u32,
     /// The longest read or write.
     pub max_transfer_bytes: u32,
-    /// The longest discard; 0 where it takes none.
+    /// The longest discard; 0 if it takes none.
     pub max_discard_sectors: u32,
-    /// The longest range of zeroes.
+    /// The longest write of zeroes.
     pub max_zeroes_sectors: u32,
     /// Writes are refused.
     pub read_only: bool,
@@ -90,19 +90,20 @@ pub struct Limits {
 /// A request that was checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What it does.
+    /// The operation.
     pub operation: Operation,
-    /// Where, in bytes.
+    /// The offset in bytes.
     pub offset: u64,
-    /// How much, in bytes.
+    /// The length in bytes.
     pub length: u32,
 }
 
 impl Request {
-    /// The request that a chain holds. Its header is copied, then checked.
+    /// Reads a request from a chain. The header is copied before it is checked, because the
+    /// driver may change it at any time.
     ///
     /// # Errors
-    /// The status to answer it with, where the disk does not take it.
+    /// The status to answer with, if the disk does not take the request.
     pub fn parse(memory: &Memory, chain: &Chain, limits: &Limits) -> Result<Request, Status> {
         let mut header = [0; HEADER_BYTES as usize];
         chain
@@ -121,7 +122,7 @@ impl Request {
                 let mut range = [0; RANGE_BYTES as usize];
                 let read = chain.read(memory, HEADER_BYTES, &mut range);
                 read.map_err(|_| Status::IoError)?;
-                // One range is all that the configuration space allows.
+                // The configuration space allows only one range.
                 if given != RANGE_BYTES {
                     return Err(Status::IoError);
                 }
@@ -141,7 +142,7 @@ impl Request {
 }
 
 impl Limits {
-    /// A read or write of `length` bytes; `other` go the wrong way.
+    /// Checks a read or write of `length` bytes; `other` bytes have the wrong direction.
     fn transfer(
         &self,
         operation: Operation,
@@ -156,7 +157,7 @@ impl Limits {
         self.check(operation, sector, u64::from(length))
     }
 
-    /// A discard or a range of zeroes.
+    /// Checks a discard or a write of zeroes.
     fn range(&self, code: u32, bytes: [u8; RANGE_BYTES as usize]) -> Result<Request, Status> {
         let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = bytes;
         let sector = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
@@ -200,7 +201,7 @@ impl Limits {
     }
 }
 
-/// The header of a request.
+/// The bytes of a request's header.
 pub fn encode_header(operation: Operation, sector: u64) -> [u8; HEADER_BYTES as usize] {
     let mut header = [0; HEADER_BYTES as usize];
     header[..4].copy_from_slice(&operation.code().to_le_bytes());

@@ -6,10 +6,9 @@ use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend};
 
 use crate::Memory;
 
-/// A queue's size, at most.
+/// The largest queue size.
 const MAX_SIZE: u32 = 32768;
-/// Descriptors in a table of their own, at most, where the queue is smaller: QEMU
-/// takes as many.
+/// The most descriptors in an indirect table of a smaller queue, which is also QEMU's limit.
 const MAX_INDIRECT: u32 = 1024;
 /// Bytes of a descriptor, and of an entry of the used ring.
 const DESCRIPTOR_BYTES: u64 = 16;
@@ -27,18 +26,18 @@ const NO_EVENTS: u16 = 1;
 /// A ring that breaks the specification; nothing further can be read from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RingFault {
-    /// The number of entries.
+    /// A wrong number of entries.
     #[error("a queue of {0} entries; a power of two up to {MAX_SIZE} may be one")]
     Size(u32),
-    /// Where a part of the ring is.
+    /// A wrong address of one of its parts.
     #[error("a part of a ring at {0:#x}, which is not aligned")]
     Alignment(u64),
-    /// A ring or a buffer.
+    /// A ring or a buffer outside the guest's memory.
     #[error("{length} bytes at {address:#x} are not in the guest's memory")]
     OutsideMemory {
-        /// Where.
+        /// The address.
         address: u64,
-        /// How much.
+        /// The length.
         length: u64,
     },
     /// The driver's index is further ahead than the ring is long.
@@ -53,75 +52,76 @@ pub enum RingFault {
     /// A chain that loops, or is too long.
     #[error("a chain of more descriptors than its table has")]
     Loop,
-    /// A table in a table.
+    /// An indirect table in an indirect table.
     #[error("an indirect table has an indirect table")]
     NestedTable,
-    /// A table's length.
+    /// A wrong length of an indirect table.
     #[error("an indirect table of {0} bytes")]
     TableLength(u32),
-    /// A chain's length.
+    /// A chain whose length does not fit into 32 bits.
     #[error("a chain of 4 GiB or more")]
     TooLong,
-    /// What the device reads comes first.
+    /// A descriptor to read after one to write.
     #[error("a readable descriptor behind a writable one")]
     Order,
-    /// What new requests are announced by.
+    /// A kick descriptor that cannot be read as an eventfd.
     #[error("a kick descriptor that is no eventfd")]
     NoKick,
-    /// There is no room for a status.
+    /// No room for a status.
     #[error("a request without room for its status")]
     NoStatus,
 }
 
-/// Where a ring's parts are, in the guest's addresses.
+/// The guest's addresses of a ring's parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingAddresses {
-    /// The table of descriptors.
+    /// The descriptor table.
     pub descriptors: u64,
-    /// What the driver makes available.
+    /// The available ring.
     pub available: u64,
-    /// What the device has used.
+    /// The used ring.
     pub used: u64,
 }
 
-/// A piece of the guest's memory.
+/// A buffer in the guest's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Span {
+struct Buffer {
     address: u64,
     length: u32,
 }
 
-/// A request's buffers, all of them inside the guest's memory. It is kept for reuse.
+/// The buffers of one request, all inside the guest's memory. It is reused for the next
+/// request in the same place.
 #[derive(Clone, Debug, Default)]
 pub struct Chain {
-    readable: Vec<Span>,
-    writable: Vec<Span>,
+    readable: Vec<Buffer>,
+    writable: Vec<Buffer>,
     readable_bytes: u32,
     writable_bytes: u32,
 }
 
 impl Chain {
-    /// What the driver gives.
+    /// Bytes that the device reads.
     pub fn readable_bytes(&self) -> u32 {
         self.readable_bytes
     }
 
-    /// What the driver takes, with the status.
+    /// Bytes that the device writes, including the status.
     pub fn writable_bytes(&self) -> u32 {
         self.writable_bytes
     }
 
-    /// Copies what the driver gives, behind the first `skip` bytes.
+    /// Fills `into` from the readable buffers, after their first `skip` bytes.
     ///
     /// # Errors
-    /// Where there is less.
+    /// If they hold less.
     pub fn read(&self, memory: &Memory, skip: u32, into: &mut [u8]) -> Result<(), RingFault> {
         let mut filled = 0;
-        for span in pieces(&self.readable, skip, into.len()) {
-            let part = &mut into[filled..filled + span.length as usize];
-            let read = memory.read_slice(part, GuestAddress(span.address));
-            read.map_err(|_| span.outside())?;
-            filled += span.length as usize;
+        for buffer in parts(&self.readable, skip, into.len()) {
+            let part = &mut into[filled..filled + buffer.length as usize];
+            let read = memory.read_slice(part, GuestAddress(buffer.address));
+            read.map_err(|_| buffer.outside())?;
+            filled += buffer.length as usize;
         }
         if filled == into.len() {
             Ok(())
@@ -130,17 +130,17 @@ impl Chain {
         }
     }
 
-    /// Copies to what the driver takes, behind the first `skip` bytes.
+    /// Copies `data` to the writable buffers, after their first `skip` bytes.
     ///
     /// # Errors
-    /// Where there is less room.
+    /// If they have less room.
     pub fn write(&self, memory: &Memory, skip: u32, data: &[u8]) -> Result<(), RingFault> {
         let mut written = 0;
-        for span in pieces(&self.writable, skip, data.len()) {
-            let part = &data[written..written + span.length as usize];
-            let wrote = memory.write_slice(part, GuestAddress(span.address));
-            wrote.map_err(|_| span.outside())?;
-            written += span.length as usize;
+        for buffer in parts(&self.writable, skip, data.len()) {
+            let part = &data[written..written + buffer.length as usize];
+            let wrote = memory.write_slice(part, GuestAddress(buffer.address));
+            wrote.map_err(|_| buffer.outside())?;
+            written += buffer.length as usize;
         }
         if written == data.len() {
             Ok(())
@@ -155,29 +155,34 @@ impl Chain {
         (self.readable_bytes, self.writable_bytes) = (0, 0);
     }
 
-    fn push(&mut self, memory: &Memory, span: Span, is_writable: bool) -> Result<(), RingFault> {
+    fn push(
+        &mut self,
+        memory: &Memory,
+        buffer: Buffer,
+        is_writable: bool,
+    ) -> Result<(), RingFault> {
         let total = self.readable_bytes.checked_add(self.writable_bytes);
-        let total = total.and_then(|total| total.checked_add(span.length));
+        let total = total.and_then(|total| total.checked_add(buffer.length));
         total.ok_or(RingFault::TooLong)?;
-        if !memory.check_range(GuestAddress(span.address), span.length as usize) {
-            return Err(span.outside());
+        if !memory.check_range(GuestAddress(buffer.address), buffer.length as usize) {
+            return Err(buffer.outside());
         }
         match is_writable {
             true => {
-                self.writable.push(span);
-                self.writable_bytes += span.length;
+                self.writable.push(buffer);
+                self.writable_bytes += buffer.length;
             }
             false if !self.writable.is_empty() => return Err(RingFault::Order),
             false => {
-                self.readable.push(span);
-                self.readable_bytes += span.length;
+                self.readable.push(buffer);
+                self.readable_bytes += buffer.length;
             }
         }
         Ok(())
     }
 }
 
-impl Span {
+impl Buffer {
     fn outside(self) -> RingFault {
         RingFault::OutsideMemory {
             address: self.address,
@@ -186,24 +191,24 @@ impl Span {
     }
 }
 
-/// The pieces of `spans` that hold `length` bytes behind the first `skip`.
-fn pieces(spans: &[Span], skip: u32, length: usize) -> impl Iterator<Item = Span> {
+/// The parts of `buffers` with `length` bytes after the first `skip`.
+fn parts(buffers: &[Buffer], skip: u32, length: usize) -> impl Iterator<Item = Buffer> {
     let (mut skip, mut left) = (skip, length);
-    spans.iter().filter_map(move |span| {
-        let skipped = skip.min(span.length);
+    buffers.iter().filter_map(move |buffer| {
+        let skipped = skip.min(buffer.length);
         skip -= skipped;
-        let length = ((span.length - skipped) as usize).min(left);
+        let length = ((buffer.length - skipped) as usize).min(left);
         left -= length;
-        (length > 0).then_some(Span {
-            address: span.address + u64::from(skipped),
+        (length > 0).then_some(Buffer {
+            address: buffer.address + u64::from(skipped),
             length: length as u32,
         })
     })
 }
 
-/// A descriptor, copied out of its table.
+/// A copy of a descriptor.
 struct Descriptor {
-    span: Span,
+    buffer: Buffer,
     flags: u16,
     next: u16,
 }
@@ -212,7 +217,7 @@ impl Descriptor {
     fn decode(bytes: [u8; DESCRIPTOR_BYTES as usize]) -> Descriptor {
         let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = bytes;
         Descriptor {
-            span: Span {
+            buffer: Buffer {
                 address: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
                 length: u32::from_le_bytes([i, j, k, l]),
             },
@@ -232,15 +237,15 @@ pub struct Ring {
     /// The driver's index as it was last read.
     seen_available: u16,
     next_used: u16,
-    /// What was used when the driver was last asked whether it wants to know.
+    /// The used index at the last check whether the driver needs an interrupt.
     asked_used: Option<u16>,
 }
 
 impl Ring {
-    /// A ring whose first `next_available` requests were taken.
+    /// A ring whose first `next_available` requests were taken before.
     ///
     /// # Errors
-    /// Where it is not as the specification has it, or outside the memory.
+    /// If it breaks the specification or is outside the memory.
     pub fn new(
         memory: &Memory,
         size: u32,
@@ -261,7 +266,7 @@ impl Ring {
             if !address.is_multiple_of(alignment) {
                 return Err(RingFault::Alignment(address));
             }
-            // In one piece, so that every field of it is.
+            // In one region, so that every field can be accessed.
             if memory
                 .get_slice(GuestAddress(address), length as usize)
                 .is_err()
@@ -282,32 +287,32 @@ impl Ring {
         Ok(ring)
     }
 
-    /// Its entries.
+    /// The number of its entries.
     pub fn size(&self) -> u16 {
         self.size
     }
 
-    /// The number of the request that is taken next.
+    /// The index of the request that is taken next.
     pub fn next_available(&self) -> u16 {
         self.next_available
     }
 
-    /// Continues after the requests that were answered and those that a former
-    /// server took and did not answer.
+    /// Continues after the requests that a predecessor answered, and the `unanswered` ones
+    /// that it only took.
     pub fn skip_to_unanswered(&mut self, unanswered: u16) {
         self.next_available = self.next_used.wrapping_add(unanswered);
         self.seen_available = self.next_available;
     }
 
-    /// The number of requests that were answered.
+    /// The used ring's index.
     pub fn next_used(&self) -> u16 {
         self.next_used
     }
 
-    /// The first descriptor of the next request.
+    /// Takes the next request. Returns its first descriptor.
     ///
     /// # Errors
-    /// Where the driver broke the ring.
+    /// If the driver broke the ring.
     pub fn pop(&mut self, memory: &Memory) -> Result<Option<u16>, RingFault> {
         if self.seen_available == self.next_available {
             self.seen_available =
@@ -329,18 +334,18 @@ impl Ring {
         Ok(Some(head))
     }
 
-    /// Whether a request waits to be taken.
+    /// Whether a request is available.
     ///
     /// # Errors
-    /// Where the ring is outside the memory.
+    /// If the ring is outside the memory.
     pub fn has_more(&self, memory: &Memory) -> Result<bool, RingFault> {
         Ok(self.load(memory, self.at.available + 2)? != self.next_available)
     }
 
-    /// Follows the chain of descriptors that starts at `head`.
+    /// Reads the chain of descriptors that begins at `head`.
     ///
     /// # Errors
-    /// Where it is not as the specification has it, or outside the memory.
+    /// If it breaks the specification or is outside the memory.
     pub fn read_chain(
         &self,
         memory: &Memory,
@@ -361,10 +366,10 @@ impl Ring {
                     return Err(RingFault::NestedTable);
                 }
                 entries = self.indirect_entries(memory, &descriptor)?;
-                (table, next, left, is_indirect) = (descriptor.span.address, 0, entries, true);
+                (table, next, left, is_indirect) = (descriptor.buffer.address, 0, entries, true);
                 continue;
             }
-            chain.push(memory, descriptor.span, descriptor.flags & WRITE != 0)?;
+            chain.push(memory, descriptor.buffer, descriptor.flags & WRITE != 0)?;
             if descriptor.flags & NEXT == 0 {
                 break;
             }
@@ -378,7 +383,7 @@ impl Ring {
     }
 
     fn indirect_entries(&self, memory: &Memory, table: &Descriptor) -> Result<u32, RingFault> {
-        let Span { address, length } = table.span;
+        let Buffer { address, length } = table.buffer;
         let entries = length / DESCRIPTOR_BYTES as u32;
         let most = u32::from(self.size).max(MAX_INDIRECT);
         let is_whole = length.is_multiple_of(DESCRIPTOR_BYTES as u32);
@@ -387,14 +392,15 @@ impl Ring {
         }
         match memory.check_range(GuestAddress(address), length as usize) {
             true => Ok(entries),
-            false => Err(table.span.outside()),
+            false => Err(table.buffer.outside()),
         }
     }
 
-    /// Answers the request that starts at `head`, with so many bytes written to it.
+    /// Puts the request that begins at `head` into the used ring; `written` bytes were written
+    /// to its buffers.
     ///
     /// # Errors
-    /// Where the ring is outside the memory.
+    /// If the ring is outside the memory.
     pub fn push(&mut self, memory: &Memory, head: u16, written: u32) -> Result<(), RingFault> {
         let entry = u64::from(self.next_used % self.size);
         let at = self.at.used + RING_HEADER_BYTES + USED_BYTES * entry;
@@ -407,33 +413,32 @@ impl Ring {
         self.store(memory, self.at.used + 2, self.next_used, Ordering::Release)
     }
 
-    /// Whether the driver wants to be told of what was used since the last call.
+    /// Whether the driver needs an interrupt for the requests answered since the last call.
     ///
     /// # Errors
-    /// Where the ring is outside the memory.
-    pub fn wants_signal(&mut self, memory: &Memory) -> Result<bool, RingFault> {
+    /// If the ring is outside the memory.
+    pub fn needs_interrupt(&mut self, memory: &Memory) -> Result<bool, RingFault> {
         let used = self.next_used;
         let asked = self.asked_used.replace(used);
         if asked == Some(used) {
             return Ok(false);
         }
-        // The driver's wish must be read behind what was used.
+        // The driver's event index must be read after the used ring is visible to it.
         fence(Ordering::SeqCst);
         if !self.has_event_index {
             return Ok(self.load(memory, self.at.available)? & NO_EVENTS == 0);
         }
         let entries = u64::from(self.size);
-        let wish = self.load(memory, self.at.available + RING_HEADER_BYTES + 2 * entries)?;
-        // A first answer is always told: what was told before is not known.
-        Ok(asked.is_none_or(|asked| passed(wish, used, asked)))
+        let event = self.load(memory, self.at.available + RING_HEADER_BYTES + 2 * entries)?;
+        // The first answer always interrupts, as it is not known when the predecessor did.
+        Ok(asked.is_none_or(|asked| passed(event, used, asked)))
     }
 
-    /// Asks the driver to kick for each new request from now on. Returns whether
-    /// some came meanwhile.
+    /// Asks the driver to kick for the next request. Whether one came meanwhile.
     ///
     /// # Errors
-    /// Where the ring is outside the memory.
-    pub fn want_kicks(&mut self, memory: &Memory) -> Result<bool, RingFault> {
+    /// If the ring is outside the memory.
+    pub fn enable_notifications(&mut self, memory: &Memory) -> Result<bool, RingFault> {
         let entries = u64::from(self.size);
         match self.has_event_index {
             true => {
@@ -442,17 +447,17 @@ impl Ring {
             }
             false => self.store(memory, self.at.used, 0, Ordering::Relaxed)?,
         }
-        // The driver's index must be read behind the wish.
+        // The driver's index must be read after the event index is visible to it.
         fence(Ordering::SeqCst);
         self.has_more(memory)
     }
 
-    /// Asks the driver not to kick. With an event index, it kicks once for each
-    /// time that it was asked to.
+    /// Asks the driver not to kick. With an event index there is nothing to do, because the
+    /// driver kicks only once each time it was asked.
     ///
     /// # Errors
-    /// Where the ring is outside the memory.
-    pub fn refuse_kicks(&mut self, memory: &Memory) -> Result<(), RingFault> {
+    /// If the ring is outside the memory.
+    pub fn disable_notifications(&mut self, memory: &Memory) -> Result<(), RingFault> {
         match self.has_event_index {
             true => Ok(()),
             false => self.store(memory, self.at.used, NO_EVENTS, Ordering::Relaxed),
@@ -480,10 +485,10 @@ impl Ring {
     }
 }
 
-/// Whether counting from `before` to `now` passed the value after `wish`
+/// Whether an index passed the one after `event` on its way from `before` to `now`
 /// (`vring_need_event`).
-pub(crate) fn passed(wish: u16, now: u16, before: u16) -> bool {
-    now.wrapping_sub(wish).wrapping_sub(1) < now.wrapping_sub(before)
+pub(crate) fn passed(event: u16, now: u16, before: u16) -> bool {
+    now.wrapping_sub(event).wrapping_sub(1) < now.wrapping_sub(before)
 }
 
 fn outside(address: u64) -> RingFault {

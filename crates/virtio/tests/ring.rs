@@ -239,8 +239,8 @@ fn serve(memory: &Memory, ring: &mut Ring) -> Result<u32, RingFault> {
         ring.push(memory, head, 1)?;
         served += 1;
     }
-    ring.wants_signal(memory)?;
-    ring.want_kicks(memory)?;
+    ring.needs_interrupt(memory)?;
+    ring.enable_notifications(memory)?;
     Ok(served)
 }
 
@@ -284,7 +284,7 @@ proptest! {
         let size = u32::from(layout.size());
         let mut ring = Ring::new(&memory, size, layout.addresses(), 0, true).expect("a ring");
         let mut driver = DriverRing::new(layout);
-        prop_assert!(!ring.want_kicks(&memory).expect("inside"));
+        prop_assert!(!ring.enable_notifications(&memory).expect("inside"));
         for (round, batch) in batches.into_iter().enumerate() {
             for slot in 0..batch {
                 let sector = (round as u64 * 8 + u64::from(slot)) % 4096;
@@ -292,7 +292,7 @@ proptest! {
                 submitted.expect("inside");
             }
             prop_assert!(driver.needs_kick(&memory).expect("inside"));
-            prop_assert!(!driver.want_signal(&memory).expect("inside"));
+            prop_assert!(!driver.enable_interrupt(&memory).expect("inside"));
             let mut chain = Chain::default();
             while let Some(head) = ring.pop(&memory).expect("a ring") {
                 ring.read_chain(&memory, head, &mut chain).expect("a chain");
@@ -300,9 +300,9 @@ proptest! {
                 status.write(&memory, &chain).expect("room");
                 ring.push(&memory, head, 1).expect("inside");
             }
-            prop_assert!(ring.wants_signal(&memory).expect("inside"));
-            prop_assert!(!ring.wants_signal(&memory).expect("inside"));
-            prop_assert!(!ring.want_kicks(&memory).expect("inside"));
+            prop_assert!(ring.needs_interrupt(&memory).expect("inside"));
+            prop_assert!(!ring.needs_interrupt(&memory).expect("inside"));
+            prop_assert!(!ring.enable_notifications(&memory).expect("inside"));
             for slot in 0..batch {
                 let sector = (round as u64 * 8 + u64::from(slot)) % 4096;
                 let status = u8::from(sector >= 2048);

@@ -284,7 +284,7 @@ impl MachineQueue {
     pub fn wait(&mut self) -> Result<bool, String> {
         if self
             .ring
-            .want_signal(&self.memory)
+            .enable_interrupt(&self.memory)
             .map_err(|e| e.to_string())?
         {
             return Ok(true);

@@ -1,4 +1,4 @@
-//! One device: what its monitor says of memory and rings.
+//! One device, which its monitor sets up with messages about memory and rings.
 
 use std::fs::File;
 use std::os::unix::net::UnixStream;
@@ -20,10 +20,10 @@ use vhost::vhost_user::{Error, GpuBackend, Result, VhostUserBackendReqHandlerMut
 use super::queue::{Call, Queue, QueueSetup, QueueThread};
 use super::{DeviceSetup, MAX_QUEUES, locked};
 
-/// A ring that its monitor has not said otherwise of.
+/// The size of a ring before its monitor sets it.
 const DEFAULT_RING_SIZE: u32 = 128;
 
-/// Where a piece of the guest's memory is, in its own addresses and in its monitor's.
+/// A region of the guest's memory, by the guest's addresses and by its monitor's.
 #[derive(Clone, Copy, Debug)]
 struct Mapping {
     guest: u64,
@@ -31,7 +31,7 @@ struct Mapping {
     size_bytes: u64,
 }
 
-/// One ring, as its monitor describes it.
+/// One ring, as set up by its monitor.
 struct RingState {
     size: u32,
     /// In the monitor's addresses.
@@ -63,15 +63,15 @@ impl RingState {
     }
 }
 
-/// A device, as one monitor sees it.
+/// The device of one monitor.
 pub(super) struct Device {
     setup: Arc<DeviceSetup>,
     config: Config,
     stream: UnixStream,
     features: Features,
-    /// Whether the guest wants a write cache.
+    /// Whether the guest switched the write cache on.
     writeback: bool,
-    /// The same for the threads of its rings: each write is durable.
+    /// Read by the threads of its rings: whether each write must be durable.
     writes_through: Arc<AtomicBool>,
     memory: Option<Arc<Memory>>,
     mappings: Vec<Mapping>,
@@ -95,7 +95,7 @@ impl Device {
         }
     }
 
-    /// Answers what its rings have under way, and ends their threads.
+    /// Finishes the requests of its rings, and ends their threads.
     pub(super) fn stop(&mut self) {
         self.rings.iter_mut().for_each(RingState::stop);
     }
@@ -104,13 +104,14 @@ impl Device {
         self.rings.get_mut(index).ok_or(Error::InvalidParam)
     }
 
-    /// A guest that knows no flushes gets no write cache.
+    /// Updates the setting for the threads. A guest without the flush feature gets no write
+    /// cache.
     fn update_write_cache(&self) {
         let has_cache = self.writeback && self.features.has(Features::FLUSH);
         self.writes_through.store(!has_cache, Ordering::Relaxed);
     }
 
-    /// The guest's address for one of its monitor's.
+    /// Translates an address of the monitor into the guest's.
     fn guest_address(&self, monitor: u64) -> Result<u64> {
         let holds = |mapping: &&Mapping| {
             let offset = monitor.checked_sub(mapping.monitor);
@@ -121,7 +122,7 @@ impl Device {
         Ok(monitor - mapping.monitor + mapping.guest)
     }
 
-    /// Starts a ring that has all it needs, where it does not run.
+    /// Starts a ring, if it is completely set up and not running.
     fn start(&mut self, index: usize) -> Result<()> {
         let ring = self.ring(index)?;
         if ring.thread.is_some() || !ring.is_enabled {
@@ -199,7 +200,7 @@ impl Device {
     }
 }
 
-/// A descriptor of the monitor on which no thread of ours may wait.
+/// Makes the monitor's descriptor non-blocking, so that it cannot make a thread wait.
 fn nonblocking(file: File) -> Result<File> {
     let set = fcntl_getfl(&file).and_then(|flags| fcntl_setfl(&file, flags | OFlags::NONBLOCK));
     set.map_err(|error| Error::ReqHandlerError(error.into()))?;
@@ -238,7 +239,7 @@ impl VhostUserBackendReqHandlerMut for Device {
         }
         self.features = Features(features);
         self.update_write_cache();
-        // Without the protocol's features there is no message that enables rings.
+        // Without the protocol features there is no message that enables rings.
         let are_enabled = !self.features.has(Features::VHOST_USER_PROTOCOL);
         if are_enabled {
             self.rings
@@ -301,7 +302,7 @@ impl VhostUserBackendReqHandlerMut for Device {
     }
 
     fn set_vring_kick(&mut self, index: u8, fd: Option<File>) -> Result<()> {
-        // A ring that is only polled would never sleep.
+        // A ring without a kick descriptor must be polled all the time, which is not offered.
         let kick = nonblocking(fd.ok_or(NOT_OFFERED)?)?;
         let ring = self.ring(index.into())?;
         ring.stop();
@@ -316,7 +317,7 @@ impl VhostUserBackendReqHandlerMut for Device {
     }
 
     fn set_vring_err(&mut self, index: u8, _fd: Option<File>) -> Result<()> {
-        // A broken ring ends the connection, which says more.
+        // The descriptor is not needed, because a broken ring ends the connection.
         self.ring(index.into()).map(drop)
     }
 
@@ -392,7 +393,7 @@ impl VhostUserBackendReqHandlerMut for Device {
         Ok(())
     }
 
-    // What follows is not offered.
+    // The following messages belong to features that are not offered.
 
     fn set_gpu_socket(&mut self, _: GpuBackend) -> Result<()> {
         Err(NOT_OFFERED)

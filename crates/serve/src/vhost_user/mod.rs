@@ -1,8 +1,8 @@
-//! vhost-user-blk: disks of virtual machines. Rings and data are in the guest's
-//! memory, which the machine's monitor shares; over a Unix socket it says only where.
+//! vhost-user-blk: disks of virtual machines. Rings and data are in the guest's memory, which
+//! the machine's monitor shares. A Unix socket carries only the setup.
 //!
 //! - `device`: the monitor's messages ("Vhost-user Protocol" in QEMU's manual).
-//! - `queue`: a thread a ring, in turn with the export's other threads.
+//! - `queue`: a thread for each ring, which takes turns with the export's other threads.
 
 mod device;
 mod queue;
@@ -23,33 +23,33 @@ use crate::export::SharedExport;
 use crate::net::{AcceptThread, Listener};
 use device::Device;
 
-/// Queues of one device, at most.
+/// The most queues of one device.
 const MAX_QUEUES: u16 = 64;
-/// Discards and ranges of zeroes have a length in bytes of 32 bits further on.
+/// The longest discard and write of zeroes: the export's requests have 32-bit lengths in bytes.
 const MAX_RANGE_SECTORS: u32 = u32::MAX >> 9;
-/// A sector of virtio-blk, which its smallest block is.
+/// A sector of virtio-blk, and its smallest block.
 const SECTOR_BYTES: u32 = 512;
 
-/// What all devices of an export are served with.
+/// The setup shared by all devices of an export.
 pub(crate) struct DeviceSetup {
     pub(crate) export: Arc<Export>,
     pub(crate) shared: Arc<SharedExport>,
     pub(crate) clock: Clock,
-    /// Data that one queue may have under way.
+    /// The most bytes of data that one queue may have in flight.
     pub(crate) in_flight_bytes: u64,
     pub(crate) software_queues: usize,
     /// How long to poll for more requests before going to sleep.
     pub(crate) busy_poll: blklab_blk::Nanos,
     /// Serve memory that its owner may shrink, which would end the server.
     pub(crate) allow_unsealed: bool,
-    /// Monitors at once.
+    /// The most monitors at the same time.
     pub(crate) max_connections: usize,
-    /// Counts the queues that were ever started.
+    /// The number of queues started so far.
     pub(crate) queues_started: AtomicUsize,
 }
 
 impl DeviceSetup {
-    /// What the disk says of itself.
+    /// The disk's configuration.
     fn config(&self) -> Config {
         let takes = |flag| self.export.flags.contains(flag);
         Config {
@@ -78,7 +78,7 @@ impl DeviceSetup {
         }
     }
 
-    /// The disk's name, as guests read it.
+    /// The disk's identification, which guests show as its serial number.
     fn id(&self) -> [u8; ID_BYTES] {
         let name = match self.export.name.as_str() {
             "" => "blklab",
@@ -92,7 +92,7 @@ impl DeviceSetup {
     }
 }
 
-/// A socket that machines' monitors connect to.
+/// The server of a socket that monitors connect to.
 pub(crate) struct VhostUserServer {
     accept: AcceptThread,
     sessions: Sessions,
@@ -102,21 +102,21 @@ pub(crate) struct VhostUserServer {
 type Sessions = Arc<Mutex<Vec<(UnixStream, JoinHandle<()>)>>>;
 
 impl VhostUserServer {
-    /// Starts serving an export's devices.
+    /// Starts to serve an export's devices.
     ///
     /// # Errors
-    /// Where no thread can be started.
+    /// If no thread can be started.
     pub(crate) fn start(listener: Listener, setup: DeviceSetup) -> Result<VhostUserServer, String> {
         let (sessions, setup) = (Sessions::default(), Arc::new(setup));
         let own = Arc::clone(&sessions);
         let accept = AcceptThread::start("vhost-user", vec![listener], move |_, socket| {
-            // Where there is no thread or no descriptor, the monitor is turned away.
+            // Without a thread or a descriptor, the connection is closed.
             let _ = begin(&own, &setup, socket);
         })?;
         Ok(VhostUserServer { accept, sessions })
     }
 
-    /// Finishes what was accepted, and ends.
+    /// Stops accepting, finishes all connections, and ends.
     pub(crate) fn stop(self) {
         self.accept.stop();
         let sessions = std::mem::take(&mut *locked(&self.sessions));
@@ -147,7 +147,7 @@ fn begin(sessions: &Sessions, setup: &Arc<DeviceSetup>, socket: OwnedFd) -> std:
     Ok(())
 }
 
-/// Serves one monitor until it leaves or breaks the protocol.
+/// Serves one monitor until it disconnects or breaks the protocol.
 fn serve(stream: UnixStream, setup: &Arc<DeviceSetup>) {
     let Ok(own) = stream.try_clone() else { return };
     {

@@ -1,5 +1,5 @@
-//! One ring and its thread: requests are taken from the ring, go through the
-//! export's block layer in this thread's turn, and are answered in the ring.
+//! One ring and its thread, which takes requests from the ring, carries them out through the
+//! export's block layer in its turn, and answers them in the ring.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -24,16 +24,16 @@ use crate::export::{Core, Ended, Io, Membership, Waker};
 /// Requests that are taken from the ring before the thread waits for its turn.
 const BATCH: usize = 64;
 
-/// How the guest is told of answers: an eventfd, which its monitor may change.
+/// The eventfd that interrupts the guest; its monitor may change it at any time.
 pub(super) type Call = Mutex<Option<File>>;
 
-/// What a ring is served with.
+/// The setup of a ring's thread.
 pub(super) struct QueueSetup {
     pub(super) device: Arc<DeviceSetup>,
     pub(super) memory: Arc<Memory>,
     pub(super) ring: Ring,
     pub(super) in_flight: Option<InFlight>,
-    /// Requests that a former server took and did not answer.
+    /// Requests that a killed predecessor took and did not answer.
     pub(super) unanswered: Vec<u16>,
     pub(super) kick: Arc<File>,
     pub(super) call: Arc<Call>,
@@ -51,8 +51,10 @@ pub(super) struct QueueThread {
 }
 
 impl QueueThread {
+    /// Starts the thread.
+    ///
     /// # Errors
-    /// Where no thread can be started.
+    /// If no thread can be started.
     pub(super) fn start(queue: Queue) -> std::io::Result<QueueThread> {
         let stop = Arc::new(AtomicBool::new(false));
         let (own, waker) = (Arc::clone(&stop), queue.member.waker());
@@ -65,8 +67,7 @@ impl QueueThread {
         })
     }
 
-    /// Answers what is under way, and ends. Returns the number of the request that
-    /// is taken next.
+    /// Finishes all taken requests, and ends. Returns the index of the request to take next.
     pub(super) fn stop(self) -> u16 {
         self.stop.store(true, Ordering::Release);
         self.waker.wake();
@@ -74,15 +75,15 @@ impl QueueThread {
     }
 }
 
-/// A request's place, by its first descriptor.
+/// A request that was taken; there is a slot for each first descriptor.
 #[derive(Default)]
 struct Slot {
     chain: Chain,
-    /// Set from when it is taken until it is answered.
+    /// Set until it is answered.
     request: Option<Request>,
 }
 
-/// One ring.
+/// A ring with the requests taken from it.
 pub(super) struct Queue {
     setup: QueueSetup,
     limits: Limits,
@@ -93,24 +94,26 @@ pub(super) struct Queue {
     cpu: usize,
     slots: Vec<Slot>,
     unanswered: VecDeque<u16>,
-    /// Taken, not given to the block layer yet.
+    /// Requests to be given to the block layer.
     staged: VecDeque<u16>,
-    /// Taken, and too large for what may be under way.
+    /// A request that would exceed the bytes in flight.
     held: Option<u16>,
     waiter: Option<Waiter>,
     in_flight: u32,
     in_flight_bytes: u64,
     ended: Vec<Ended>,
     woken: Vec<u64>,
-    /// When the block layer is due, and how much earlier to wake.
+    /// When the block layer must run next, and how much earlier to wake up.
     next_event: (Nanos, Nanos),
-    /// Set once the guest broke the ring: nothing further is read of it.
+    /// The guest broke the ring, from which nothing is read any more.
     is_broken: bool,
 }
 
 impl Queue {
+    /// A ring that is about to be served.
+    ///
     /// # Errors
-    /// Where the kernel gives no descriptor.
+    /// If the kernel has no descriptor left.
     pub(super) fn new(setup: QueueSetup) -> std::io::Result<Queue> {
         let device = Arc::clone(&setup.device);
         let number = device.queues_started.fetch_add(1, Ordering::Relaxed);
@@ -137,8 +140,8 @@ impl Queue {
         })
     }
 
-    /// Serves until it is to stop and all that was taken is answered. Returns the
-    /// number of the request that is taken next.
+    /// Serves until `stop` is set and all taken requests are answered. Returns the index of
+    /// the request to take next.
     fn run(mut self, stop: &AtomicBool) -> u16 {
         // The kernel rounds sleeps up by 50 us unless asked not to.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
@@ -168,7 +171,7 @@ impl Queue {
         self.setup.ring.next_available()
     }
 
-    /// Whether a request was taken that is not answered.
+    /// Whether a taken request is not answered yet.
     fn has_work(&self) -> bool {
         self.in_flight > 0
             || self.waiter.is_some()
@@ -177,8 +180,8 @@ impl Queue {
             || !self.unanswered.is_empty()
     }
 
-    /// The guest broke its ring: the connection ends, and what is under way is
-    /// finished without answers that nobody would read.
+    /// Ends the connection because the guest broke its ring. Requests in flight are finished
+    /// without an answer.
     fn break_ring(&mut self, fault: &RingFault) {
         if !self.is_broken {
             self.is_broken = true;
@@ -193,7 +196,7 @@ impl Queue {
         self.in_flight_bytes = 0;
     }
 
-    /// Takes, carries out and answers what there is.
+    /// Takes requests, carries them out, and answers those that ended.
     fn serve(&mut self, stops: bool) -> Result<(), RingFault> {
         self.take_requests(stops)?;
         let is_due = || self.next_event.0 <= self.setup.device.clock.now();
@@ -201,10 +204,10 @@ impl Queue {
             self.take_turn()?;
         }
         if !self.is_broken
-            && self.setup.ring.wants_signal(&self.setup.memory)?
+            && self.setup.ring.needs_interrupt(&self.setup.memory)?
             && let Some(call) = &*locked(&self.setup.call)
         {
-            // One that is full has been signalled.
+            // A full eventfd is already signalled.
             let _ = rustix::io::write(call, &1u64.to_ne_bytes());
         }
         Ok(())
@@ -267,7 +270,8 @@ impl Queue {
         }
     }
 
-    /// Has a request given to the block layer, or held where too much is under way.
+    /// Stages a request for the block layer, or holds it if it would exceed the bytes in
+    /// flight.
     fn stage(&mut self, head: u16) {
         match self.fits(head) {
             true => {
@@ -278,13 +282,13 @@ impl Queue {
         }
     }
 
-    /// Whether what may be under way allows one more request. One alone may always.
+    /// Whether a request fits into the bytes in flight. A single one always does.
     fn fits(&self, head: u16) -> bool {
         let total = self.in_flight_bytes + self.data_bytes(head);
         self.in_flight_bytes == 0 || total <= self.setup.device.in_flight_bytes
     }
 
-    /// Bytes of data that a request brings or takes.
+    /// Bytes of data of a request.
     fn data_bytes(&self, head: u16) -> u64 {
         match self.slots[usize::from(head)].request {
             Some(Request {
@@ -296,7 +300,7 @@ impl Queue {
         }
     }
 
-    /// Has the block layer do all that it can at once.
+    /// Locks the block layer, submits the staged requests and runs it as far as it can.
     fn take_turn(&mut self) -> Result<(), RingFault> {
         let device = Arc::clone(&self.setup.device);
         let mut core = device.shared.lock();
@@ -308,7 +312,7 @@ impl Queue {
             let mut ended = std::mem::take(&mut self.ended);
             let mut woken = std::mem::take(&mut self.woken);
             core.run(now, &self.member, &mut ended, &mut woken);
-            // Latencies include what was done since `now`.
+            // Latencies include the time that the run took.
             let then = if ended.is_empty() {
                 now
             } else {
@@ -351,7 +355,7 @@ impl Queue {
                 let mut filled = 0;
                 while filled < request.length {
                     let part = core.disk.payload_mut(io, filled as usize);
-                    // The chain was checked to hold all of it.
+                    // The chain was checked to hold all data.
                     let _ = slot
                         .chain
                         .read(&self.setup.memory, HEADER_BYTES + filled, part);
@@ -420,7 +424,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Waits for a kick, for what other threads found out, or until something is due.
+    /// Waits for a kick, for a message of another thread, or for the block layer's next event.
     fn wait(&mut self, stops: bool) -> Result<(), RingFault> {
         let is_ready = !self.staged.is_empty() || self.held.is_some_and(|head| self.fits(head));
         if is_ready && self.waiter.is_none() {
@@ -431,18 +435,17 @@ impl Queue {
             return Ok(());
         }
         let QueueSetup { ring, memory, .. } = &mut self.setup;
-        if takes_more && ring.want_kicks(memory)? {
-            return ring.refuse_kicks(memory);
+        if takes_more && ring.enable_notifications(memory)? {
+            return ring.disable_notifications(memory);
         }
         self.sleep();
         match self.is_broken {
             true => Ok(()),
-            false => self.setup.ring.refuse_kicks(&self.setup.memory),
+            false => self.setup.ring.disable_notifications(&self.setup.memory),
         }
     }
 
-    /// Polls for as long as the server was told to. Returns whether there is
-    /// something to do.
+    /// Polls for the configured time. Whether there is something to do.
     fn poll_a_while(&self, takes_more: bool) -> Result<bool, RingFault> {
         let device = &self.setup.device;
         let end = device.clock.now().saturating_add(device.busy_poll);
@@ -473,7 +476,7 @@ impl Queue {
             PollFd::from_borrowed_fd(self.member.event(), PollFlags::IN),
             PollFd::from_borrowed_fd(kick, PollFlags::IN),
         ];
-        // A broken ring's kicks are of no interest.
+        // Kicks of a broken ring are ignored.
         let watched = if self.is_broken {
             &mut fds[..1]
         } else {
@@ -489,14 +492,14 @@ impl Queue {
             let mut count = [0; 8];
             match rustix::io::read(kick, &mut count) {
                 Ok(8) | Err(Errno::AGAIN | Errno::INTR) => {}
-                // It is no eventfd: it would be readable for ever.
+                // Other files would be readable for ever.
                 _ => self.break_ring(&RingFault::NoKick),
             }
         }
     }
 }
 
-/// A request as the export's block layer has it.
+/// Translates a request for the export's block layer.
 fn translated(request: Request, writes_through: bool) -> (Command, blklab_nbd::Request) {
     let command = match request.operation {
         Operation::Read | Operation::GetId => Command::Read,
