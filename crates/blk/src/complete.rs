@@ -192,15 +192,15 @@ impl RequestQueue {
             qos.done(now, id, &self.rqs[id], &mut self.woken);
         }
         let rq = &mut self.rqs[id];
-        let hctx = rq.hctx as usize;
+        let (hctx, cpu) = (rq.hctx as usize, rq.ctx as usize);
         let (tag, internal_tag) = (rq.tag.take(), rq.internal_tag.take());
         self.rqs.remove(id);
         let h = &mut self.hctxs[hctx];
         if let Some(tag) = tag {
-            h.tags.put(tag.index() as u32);
+            h.tags.put(cpu, tag.index() as u32);
         }
         if let (Some(tag), Some(tags)) = (internal_tag, &mut h.sched_tags) {
-            tags.put(tag.index() as u32);
+            tags.put(cpu, tag.index() as u32);
         }
         self.wake_waiters(hctx);
         self.restart(now, hctx);

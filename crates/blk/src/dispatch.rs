@@ -882,7 +882,9 @@ impl RequestQueue {
     pub(crate) fn get_driver_tag(&mut self, id: RequestId) -> bool {
         let rq = &mut self.rqs[id];
         if rq.tag.is_none() {
-            let tag = self.hctxs[rq.hctx as usize].tags.get(None);
+            // The kernel searches from where the dispatching CPU left off; where no limit
+            // is set, the start decides nothing but the tag's number.
+            let tag = self.hctxs[rq.hctx as usize].tags.get(rq.ctx as usize, None);
             rq.tag = tag.map(|tag| Tag::from_index(tag as usize));
         }
         rq.tag.is_some()
@@ -895,7 +897,10 @@ impl RequestQueue {
             return;
         }
         if let Some(tag) = rq.tag.take() {
-            self.hctxs[rq.hctx as usize].tags.put(tag.index() as u32);
+            let cpu = rq.ctx as usize;
+            self.hctxs[rq.hctx as usize]
+                .tags
+                .put(cpu, tag.index() as u32);
         }
     }
 

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use crate::flush::FlushQueue;
 use crate::list::RqList;
-use crate::tags::Tags;
+use crate::tags::{Search, Tags};
 use crate::units::Nanos;
 
 /// Buckets of the `dispatched` histogram: 0, 1, 2, 4, 8, 16, 32 and more.
@@ -41,12 +41,14 @@ pub(crate) struct Hctx {
     pub(crate) run_work: DelayedWork,
     pub(crate) tags: Tags,
     pub(crate) sched_tags: Option<Tags>,
+    /// How both are searched.
+    search: Search,
     pub(crate) flush: FlushQueue,
     pub(crate) stats: HctxStats,
 }
 
 impl Hctx {
-    pub(crate) fn new(depth: u32, ctxs: Vec<u16>) -> Hctx {
+    pub(crate) fn new(depth: u32, ctxs: Vec<u16>, search: Search) -> Hctx {
         let map_words = ctxs.len().div_ceil(64);
         Hctx {
             dispatch: RqList::new(),
@@ -57,8 +59,9 @@ impl Hctx {
             restart: false,
             stopped: false,
             run_work: DelayedWork::default(),
-            tags: Tags::new(depth),
+            tags: Tags::searched_by(depth, &search),
             sched_tags: None,
+            search,
             flush: FlushQueue::default(),
             stats: HctxStats::default(),
         }
@@ -101,6 +104,11 @@ impl Hctx {
         (from..self.ctxs.len())
             .find(pending)
             .or_else(|| (0..from.min(self.ctxs.len())).find(pending))
+    }
+
+    /// So many tags for this hardware context, all free.
+    pub(crate) fn new_tags(&self, depth: u32) -> Tags {
+        Tags::searched_by(depth, &self.search)
     }
 
     /// The tags a new request takes: the scheduler's where there is one.
@@ -149,9 +157,18 @@ impl DelayedWork {
 mod tests {
     use super::*;
 
+    fn hctx() -> Hctx {
+        let search = Search {
+            nr_cpus: 1,
+            round_robin: false,
+            seed: 0,
+        };
+        Hctx::new(4, vec![0], search)
+    }
+
     #[test]
     fn busy_average_is_the_kernels() {
-        let mut hctx = Hctx::new(4, vec![0]);
+        let mut hctx = hctx();
         let mut seen = Vec::new();
         for busy in [true, true, true, false, false, false] {
             hctx.update_busy(busy);
@@ -162,7 +179,7 @@ mod tests {
 
     #[test]
     fn dispatched_buckets_are_powers_of_two() {
-        let mut hctx = Hctx::new(4, vec![0]);
+        let mut hctx = hctx();
         for n in [0, 1, 2, 3, 4, 31, 32, 500] {
             hctx.count_dispatched(n);
         }

@@ -24,7 +24,7 @@ use crate::rq_qos::{
     CostModel, CostQos, CostStat, HeldAt, HeldBios, IoCost, IoLatency, IoMax, PrioPolicy, RqQos,
     Throttled, Wbt,
 };
-use crate::tags::Tags;
+use crate::tags::{Search, Tags};
 use crate::trace::{Span, Trace, TraceEvent, TraceKind};
 use crate::units::{Nanos, Sector};
 
@@ -127,6 +127,11 @@ pub struct QueueConfig {
     pub nr_hw_queues: usize,
     /// Driver tags of each.
     pub queue_depth: u32,
+    /// Tags are taken in turn (`BLK_TAG_ALLOC_RR`), not near the one freed last.
+    pub round_robin_tags: bool,
+    /// What each CPU's first search for a tag is drawn from: the queue knows no chance
+    /// of its own.
+    pub seed: u64,
     /// What the drive allows.
     pub limits: QueueLimits,
 }
@@ -362,9 +367,14 @@ impl RequestQueue {
             cpu_map.push((hctx as u16, maps[hctx].len() as u16));
             maps[hctx].push(cpu as u16);
         }
-        let hctxs = maps
-            .into_iter()
-            .map(|ctxs| Hctx::new(config.queue_depth, ctxs));
+        let search = |hctx: u64| Search {
+            nr_cpus: config.nr_cpus,
+            round_robin: config.round_robin_tags,
+            seed: config.seed.wrapping_add(hctx << 32),
+        };
+        let hctxs = (0..)
+            .zip(maps)
+            .map(|(number, ctxs)| Hctx::new(config.queue_depth, ctxs, search(number)));
         RequestQueue {
             rqs: Requests::default(),
             max_sectors: config.limits.max_sectors,
@@ -447,7 +457,7 @@ impl RequestQueue {
         if self.elevator.is_some() {
             self.resize_sched_tags(old);
         } else {
-            self.hctxs.iter_mut().for_each(|h| h.tags = Tags::new(nr));
+            self.hctxs.iter_mut().for_each(|h| h.tags = h.new_tags(nr));
         }
         Ok(())
     }
@@ -467,14 +477,14 @@ impl RequestQueue {
         };
         for hctx in &mut self.hctxs {
             hctx.sched_tags = self.elevator.is_some().then(|| {
-                let mut tags = Tags::new(nr);
+                let mut tags = hctx.new_tags(nr);
                 tags.set_min_shallow_depth(min_shallow);
                 tags
             });
             if self.elevator.is_none() {
-                hctx.tags = Tags::new(nr);
+                hctx.tags = hctx.new_tags(nr);
             } else if hctx.tags.depth() != self.queue_depth {
-                hctx.tags = Tags::new(self.queue_depth);
+                hctx.tags = hctx.new_tags(self.queue_depth);
             }
         }
     }
@@ -657,9 +667,10 @@ impl RequestQueue {
         self.runs_inline = inline;
     }
 
-    /// Has a hardware context's search for a tag start at this one.
-    pub fn start_tags_at(&mut self, hctx: usize, tag: u32) {
-        self.hctxs[hctx].alloc_tags().start_at(tag);
+    /// Has a CPU's next search for a tag start at this one.
+    pub fn start_tags_at(&mut self, cpu: usize, tag: u32) {
+        let hctx = self.cpu_map[cpu].0 as usize;
+        self.hctxs[hctx].alloc_tags().start_at(cpu, tag);
     }
 
     /// Limits, to change them.

@@ -512,7 +512,7 @@ impl RequestQueue {
     ) -> Option<RequestId> {
         let hctx = self.cpu_map[cpu].0;
         let has_sched = self.elevator.is_some();
-        let tag = self.hctxs[hctx as usize].alloc_tags().get(shallow)?;
+        let tag = self.hctxs[hctx as usize].alloc_tags().get(cpu, shallow)?;
         let tag = Tag::from_index(tag as usize);
         let segments = match bio.op {
             Op::Discard => 1,

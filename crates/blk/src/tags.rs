@@ -4,6 +4,7 @@
 //! searches it: a scheduler's depth limit is spread over the words, so which
 //! tags are taken decides who has to wait.
 
+use alloc::vec;
 use alloc::vec::Vec;
 
 /// Wait queues of a bitmap (`SBQ_WAIT_QUEUES`), and most waiters woken together.
@@ -43,6 +44,17 @@ impl Word {
     }
 }
 
+/// Who searches for tags, and where a search starts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Search {
+    /// CPUs: each has a start of its own.
+    pub(crate) nr_cpus: usize,
+    /// Tags are taken in turn (`BLK_TAG_ALLOC_RR`), whichever was freed last.
+    pub(crate) round_robin: bool,
+    /// What the starts are drawn from, where tags are not taken in turn.
+    pub(crate) seed: u64,
+}
+
 /// A set of tags.
 #[derive(Clone, Debug)]
 pub struct Tags {
@@ -51,29 +63,45 @@ pub struct Tags {
     /// Words that this depth needs; after a shrink there may be more.
     nr_words: u32,
     shift: u32,
-    /// Where the search starts: at the tag freed last, or behind the one taken
-    /// last where that was here.
-    hint: u32,
+    /// Where each CPU's search starts (`alloc_hint`): at the tag of its own that was
+    /// freed last, or behind the one taken last where that was here.
+    hints: Vec<u32>,
+    round_robin: bool,
+    starts: Starts,
     in_use: u32,
     wake_batch: u32,
     freed: u32,
 }
 
 impl Tags {
-    /// `depth` free tags.
+    /// `depth` free tags, which one CPU takes, the first one first.
     pub fn new(depth: u32) -> Tags {
-        let shift = word_shift(depth);
         let mut tags = Tags {
             words: Vec::new(),
             depth: 0,
             nr_words: 0,
-            shift,
-            hint: 0,
+            shift: word_shift(depth),
+            hints: vec![0],
+            round_robin: false,
+            starts: Starts(0),
             in_use: 0,
             wake_batch: 0,
             freed: 0,
         };
         tags.resize(depth);
+        tags
+    }
+
+    /// `depth` free tags, which so many CPUs search (`sbitmap_init_node`).
+    pub(crate) fn searched_by(depth: u32, search: &Search) -> Tags {
+        let mut tags = Tags::new(depth);
+        tags.round_robin = search.round_robin;
+        tags.starts = Starts(search.seed);
+        let start = |_| match search.round_robin {
+            true => 0,
+            false => tags.starts.draw(depth),
+        };
+        tags.hints = (0..search.nr_cpus).map(start).collect();
         tags
     }
 
@@ -106,25 +134,40 @@ impl Tags {
         1 << self.shift
     }
 
-    /// Takes a free tag; with `shallow`, so that no more than about so many of
-    /// all are taken in this way (`sbitmap_find_bit`).
+    /// Takes a free tag for a CPU; with `shallow`, so that no more than about so many
+    /// of all are taken in this way.
     #[inline(always)]
-    pub fn get(&mut self, shallow: Option<u32>) -> Option<u32> {
-        if self.hint >= self.depth {
-            self.hint = 0;
+    pub fn get(&mut self, cpu: usize, shallow: Option<u32>) -> Option<u32> {
+        match self.search(cpu, shallow) {
+            // The search in turn may leave some out; the kernel tries once more before
+            // it waits (`blk_mq_get_tag`), then from the start.
+            None if self.round_robin => self.search(cpu, shallow),
+            found => found,
         }
-        let (hint, mask) = (self.hint, (1 << self.shift) - 1);
+    }
+
+    /// `sbitmap_find_bit` with what comes before and after it.
+    #[inline(always)]
+    fn search(&mut self, cpu: usize, shallow: Option<u32>) -> Option<u32> {
+        if self.hints[cpu] >= self.depth {
+            self.hints[cpu] = self.starts.draw(self.depth);
+        }
+        let (hint, mask) = (self.hints[cpu], (1 << self.shift) - 1);
         let mut word = hint >> self.shift;
-        let mut from = if shallow.is_some() { hint & mask } else { 0 };
+        let within = self.round_robin || shallow.is_some();
+        let mut from = if within { hint & mask } else { 0 };
+        // Without a limit the search in turn does not come back to the word's first.
+        let wraps = !self.round_robin || shallow.is_some();
         for _ in 0..self.nr_words {
             let usable = match shallow {
                 None => self.words[word as usize].all,
                 Some(shallow) => first_bits(self.word_depth(word, shallow)),
             };
-            if let Some(bit) = self.words[word as usize].take(usable, from) {
+            let behind = if wraps { u64::MAX } else { u64::MAX << from };
+            if let Some(bit) = self.words[word as usize].take(usable & behind, from) {
                 let tag = (word << self.shift) + bit;
-                if tag == hint {
-                    self.hint = if tag + 2 < self.depth { tag + 1 } else { 0 };
+                if tag == hint || self.round_robin {
+                    self.hints[cpu] = if tag + 2 < self.depth { tag + 1 } else { 0 };
                 }
                 self.in_use += 1;
                 return Some(tag);
@@ -136,7 +179,7 @@ impl Tags {
                 0
             };
         }
-        self.hint = 0;
+        self.hints[cpu] = 0;
         None
     }
 
@@ -152,15 +195,14 @@ impl Tags {
         })
     }
 
-    /// Where the search for the next one starts (`alloc_hint`). The kernel starts
-    /// at random.
-    pub fn start_at(&mut self, tag: u32) {
-        self.hint = tag;
+    /// Has a CPU's next search start at this tag.
+    pub(crate) fn start_at(&mut self, cpu: usize, tag: u32) {
+        self.hints[cpu] = tag;
     }
 
-    /// Gives a tag back.
+    /// Gives a tag back that a CPU took (`sbitmap_queue_clear`).
     #[inline]
-    pub fn put(&mut self, tag: u32) {
+    pub fn put(&mut self, cpu: usize, tag: u32) {
         let bit = 1u64 << (tag & ((1 << self.shift) - 1));
         let word = &mut self.words[(tag >> self.shift) as usize];
         debug_assert!(
@@ -168,7 +210,9 @@ impl Tags {
             "tag {tag} is not taken"
         );
         word.cleared |= bit;
-        self.hint = tag;
+        if !self.round_robin && tag < self.depth {
+            self.hints[cpu] = tag;
+        }
         self.in_use -= 1;
     }
 
@@ -199,6 +243,21 @@ impl Tags {
         let (share, depth) = (all as u64 * shallow as u64, self.depth as u64);
         let extra = share % depth >= (word as u64 + 1) * all as u64;
         (share / depth) as u32 + extra as u32
+    }
+}
+
+/// Tags drawn by chance, for searches to start at: the state of a SplitMix64 generator
+/// (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
+#[derive(Clone, Copy, Debug)]
+struct Starts(u64);
+
+impl Starts {
+    /// The next one, below `depth`.
+    fn draw(&mut self, depth: u32) -> u32 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((mixed ^ mixed >> 31) % u64::from(depth.max(1))) as u32
     }
 }
 
@@ -244,27 +303,27 @@ mod tests {
         // The recorded v_nr32 and v_async8: eight writes, then the ninth waits.
         for (depth, shallow) in [(32, 8), (128, 8), (128, 127), (10, 3)] {
             let mut tags = Tags::new(depth);
-            let taken = std::iter::from_fn(|| tags.get(Some(shallow))).count();
+            let taken = std::iter::from_fn(|| tags.get(0, Some(shallow))).count();
             assert!(taken as u32 <= shallow, "{taken} of {shallow}");
-            assert!(tags.get(None).is_some());
+            assert!(tags.get(0, None).is_some());
         }
         let mut tags = Tags::new(32);
-        assert_eq!(std::iter::from_fn(|| tags.get(Some(8))).count(), 8);
+        assert_eq!(std::iter::from_fn(|| tags.get(0, Some(8))).count(), 8);
     }
 
     #[test]
     fn a_freed_tag_is_taken_last() {
         let mut tags = Tags::new(128);
-        let first = tags.get(None);
-        tags.get(None);
-        tags.put(first.unwrap());
-        assert_eq!(tags.get(None), Some(2));
+        let first = tags.get(0, None);
+        tags.get(0, None);
+        tags.put(0, first.unwrap());
+        assert_eq!(tags.get(0, None), Some(2));
     }
 
     /// Every tag that can be taken with `shallow`, in order.
     fn all(depth: u32, shallow: Option<u32>) -> Vec<u32> {
         let mut tags = Tags::new(depth);
-        let mut all: Vec<u32> = std::iter::from_fn(|| tags.get(shallow)).collect();
+        let mut all: Vec<u32> = std::iter::from_fn(|| tags.get(0, shallow)).collect();
         all.sort_unstable();
         all
     }
@@ -283,18 +342,120 @@ mod tests {
     fn the_search_starts_at_the_tag_freed_last() {
         // Four words of two.
         let mut tags = Tags::new(8);
-        while tags.get(None).is_some() {}
-        tags.put(6);
-        tags.put(1);
-        assert_eq!((tags.get(None), tags.get(None)), (Some(1), Some(6)));
-        tags.put(1);
-        tags.put(6);
-        assert_eq!((tags.get(None), tags.get(None)), (Some(6), Some(1)));
+        while tags.get(0, None).is_some() {}
+        tags.put(0, 6);
+        tags.put(0, 1);
+        assert_eq!((tags.get(0, None), tags.get(0, None)), (Some(1), Some(6)));
+        tags.put(0, 1);
+        tags.put(0, 6);
+        assert_eq!((tags.get(0, None), tags.get(0, None)), (Some(6), Some(1)));
         // Behind the last but one the search starts over.
-        [7, 1, 6].iter().for_each(|&tag| tags.put(tag));
-        assert_eq!((tags.get(None), tags.get(None)), (Some(6), Some(1)));
-        assert_eq!(tags.get(None), Some(7));
-        assert_eq!(tags.get(None), None);
+        [7, 1, 6].iter().for_each(|&tag| tags.put(0, tag));
+        assert_eq!((tags.get(0, None), tags.get(0, None)), (Some(6), Some(1)));
+        assert_eq!(tags.get(0, None), Some(7));
+        assert_eq!(tags.get(0, None), None);
+    }
+
+    const FOUR_CPUS: Search = Search {
+        nr_cpus: 4,
+        round_robin: false,
+        seed: 7,
+    };
+
+    /// The words that four CPUs take their first tags from, in 64 words of one.
+    fn first_tags(search: &Search) -> Vec<Option<u32>> {
+        let mut tags = Tags::searched_by(1_024, search);
+        (0..4).map(|cpu| tags.get(cpu, None)).collect()
+    }
+
+    /// `init_alloc_hint`.
+    #[test]
+    fn each_cpu_starts_somewhere_else_by_the_seed() {
+        let of_seven = first_tags(&FOUR_CPUS);
+        assert_eq!(of_seven, first_tags(&FOUR_CPUS));
+        let other = Search {
+            seed: 8,
+            ..FOUR_CPUS
+        };
+        assert_ne!(of_seven, first_tags(&other));
+        let mut words: Vec<u32> = of_seven.iter().flatten().map(|tag| tag / 64).collect();
+        words.dedup();
+        assert!(words.len() > 1, "{of_seven:?}");
+    }
+
+    /// `sbitmap_update_cpu_hint`: what one CPU frees does not draw the others there.
+    #[test]
+    fn a_freed_tag_moves_the_search_of_the_cpu_that_had_it() {
+        // Four words of eight.
+        let mut tags = Tags::searched_by(32, &FOUR_CPUS);
+        for (cpu, tag) in [(0, 8), (1, 24)] {
+            tags.start_at(cpu, tag);
+            assert_eq!(tags.get(cpu, None), Some(tag));
+        }
+        tags.start_at(0, 16);
+        tags.put(1, 24);
+        assert_eq!(tags.get(0, None), Some(16));
+        assert_eq!(tags.get(1, None), Some(25));
+    }
+
+    /// A limit of one is the first tag alone, which the others leave free for longer
+    /// than they would if they all searched where it was freed.
+    #[test]
+    fn one_cpu_frees_the_first_tag_and_another_still_searches_elsewhere() {
+        let mut tags = Tags::searched_by(32, &FOUR_CPUS);
+        tags.start_at(1, 24);
+        assert_eq!(tags.get(0, Some(1)), Some(0));
+        tags.put(0, 0);
+        let last_word: Vec<_> = (0..7).map(|_| tags.get(1, None)).collect();
+        assert_eq!(last_word, (24..31).map(Some).collect::<Vec<_>>());
+        assert_eq!(tags.get(0, Some(1)), Some(0));
+    }
+
+    /// `update_alloc_hint_after_get` of a bitmap that is searched in turn.
+    #[test]
+    fn in_turn_a_freed_tag_waits_until_its_turn() {
+        let search = Search {
+            round_robin: true,
+            ..FOUR_CPUS
+        };
+        let mut tags = Tags::searched_by(8, &search);
+        let mut turn = Vec::new();
+        for _ in 0..8 {
+            let tag = tags.get(0, None).expect("all others are free");
+            tags.put(0, tag);
+            turn.push(tag);
+        }
+        // The search never starts at the last one.
+        assert_eq!(turn, [0, 1, 2, 3, 4, 5, 6, 0]);
+    }
+
+    #[test]
+    fn in_turn_each_cpu_has_its_own() {
+        let search = Search {
+            round_robin: true,
+            ..FOUR_CPUS
+        };
+        let mut tags = Tags::searched_by(8, &search);
+        for tag in [0, 1] {
+            assert_eq!(tags.get(0, None), Some(tag));
+            tags.put(0, tag);
+        }
+        assert_eq!((tags.get(1, None), tags.get(0, None)), (Some(0), Some(2)));
+    }
+
+    /// The first tag of a word is left out where the search began behind it.
+    #[test]
+    fn in_turn_what_was_left_out_is_found_all_the_same() {
+        let search = Search {
+            round_robin: true,
+            ..FOUR_CPUS
+        };
+        let mut tags = Tags::searched_by(8, &search);
+        while tags.get(0, None).is_some() {}
+        tags.put(0, 2);
+        tags.start_at(0, 3);
+        assert_eq!(tags.get(0, None), Some(2));
+        assert_eq!(tags.get(0, None), None);
     }
 
     #[test]
@@ -325,16 +486,16 @@ mod tests {
     #[test]
     fn a_shrunk_bitmap_waits_for_the_tags_beyond_its_end() {
         let mut tags = Tags::new(128);
-        let taken: Vec<u32> = (0..40).filter_map(|_| tags.get(None)).collect();
+        let taken: Vec<u32> = (0..40).filter_map(|_| tags.get(0, None)).collect();
         tags.resize(8);
-        assert_eq!(tags.get(None), None);
-        tags.put(taken[39]);
-        assert_eq!(tags.get(None), None);
-        tags.put(taken[3]);
-        assert_eq!(tags.get(None), Some(3));
+        assert_eq!(tags.get(0, None), None);
+        tags.put(0, taken[39]);
+        assert_eq!(tags.get(0, None), None);
+        tags.put(0, taken[3]);
+        assert_eq!(tags.get(0, None), Some(3));
         tags.resize(128);
         assert_eq!(tags.in_use(), 39);
-        assert!(tags.get(None).is_some());
+        assert!(tags.get(0, None).is_some());
     }
 
     proptest! {
@@ -347,13 +508,13 @@ mod tests {
             let mut tags = Tags::new(depth);
             let mut taken = Vec::new();
             for op in ops {
-                let found = tags.clone().get(shallow).is_some();
+                let found = tags.clone().get(0, shallow).is_some();
                 prop_assert_eq!(tags.has_free(shallow), found);
                 match op {
                     Some(pick) if !taken.is_empty() => {
-                        tags.put(taken.swap_remove(pick as usize % taken.len()));
+                        tags.put(0, taken.swap_remove(pick as usize % taken.len()));
                     }
-                    _ => taken.extend(tags.get(shallow)),
+                    _ => taken.extend(tags.get(0, shallow)),
                 }
             }
         }
@@ -367,9 +528,9 @@ mod tests {
                 match op {
                     Some(pick) if !taken.is_empty() => {
                         let tag = taken.swap_remove(pick as usize % taken.len());
-                        tags.put(tag);
+                        tags.put(0, tag);
                     }
-                    _ => match tags.get(None) {
+                    _ => match tags.get(0, None) {
                         Some(tag) => {
                             prop_assert!(tag < depth && !taken.contains(&tag));
                             taken.push(tag);

@@ -55,7 +55,11 @@ impl KernelDriver for Ahci {
     }
 
     fn queue_config(&self, nr_cpus: usize) -> QueueConfig {
-        self.port.queue_config(nr_cpus, 1, self.depth)
+        // AHCI_SHT sets tag_alloc_policy so for whatever AHCI serves.
+        QueueConfig {
+            round_robin_tags: true,
+            ..self.port.queue_config(nr_cpus, 1, self.depth)
+        }
     }
 
     fn queue_rq(&mut self, now: Nanos, hctx: usize, id: RequestId, rq: &Request) -> BlkStatus {

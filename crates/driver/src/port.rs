@@ -178,6 +178,8 @@ impl Port {
             nr_cpus,
             nr_hw_queues: queues,
             queue_depth: depth,
+            round_robin_tags: false,
+            seed: 0,
             limits: QueueLimits {
                 capacity_sectors: drive.capacity_sectors,
                 logical_block_sectors: (drive.logical_block_bytes / 512).max(1),

@@ -1,7 +1,8 @@
 //! A drive with its driver and the request queue before it.
 
 use blklab_blk::{
-    BioEnd, CgroupId, CostCounts, HeldBios, Nanos, Op, RequestId, RequestQueue, Span, TraceEvent,
+    BioEnd, CgroupId, CostCounts, HeldBios, Nanos, Op, QueueConfig, RequestId, RequestQueue, Span,
+    TraceEvent,
 };
 use blklab_device::{CommandStatus, Completion, DriveSpec};
 use blklab_driver::{Driver, disk_stats, request_end};
@@ -47,7 +48,10 @@ impl Disk {
         seed: u64,
     ) -> Result<Disk, SetupError> {
         let driver = Driver::new(spec, seed);
-        let mut queue = RequestQueue::new(&driver.queue_config(cpus as usize));
+        let mut queue = RequestQueue::new(&QueueConfig {
+            seed,
+            ..driver.queue_config(cpus as usize)
+        });
         scheduler.put_on(&mut queue).map_err(SetupError::Queue)?;
         Ok(Disk {
             name: name.to_string(),

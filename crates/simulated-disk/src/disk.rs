@@ -119,7 +119,10 @@ impl SimulatedDisk {
     /// Where the queue does not take what the scheduler's choice says.
     pub fn new(setup: &Setup, seed: u64) -> Result<SimulatedDisk, SetupError> {
         let driver = Driver::new(&setup.drive, seed);
-        let config = driver.queue_config(setup.cpus.max(1) as usize);
+        let config = QueueConfig {
+            seed,
+            ..driver.queue_config(setup.cpus.max(1) as usize)
+        };
         let mut disk = SimulatedDisk {
             scheduler: setup.scheduler.clone(),
             queue: RequestQueue::new(&config),

@@ -325,6 +325,8 @@ fn any_queue() -> RequestQueue {
         nr_cpus: 1,
         nr_hw_queues: 1,
         queue_depth: 64,
+        round_robin_tags: false,
+        seed: 0,
         limits: QueueLimits::default(),
     })
 }

@@ -240,6 +240,8 @@ pub(crate) fn config() -> QueueConfig {
         nr_cpus: 1,
         nr_hw_queues: 1,
         queue_depth: 32,
+        round_robin_tags: false,
+        seed: 0,
         limits: QueueLimits::default(),
     }
 }

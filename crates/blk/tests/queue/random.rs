@@ -283,6 +283,7 @@ proptest! {
         queues in 1usize..4,
         fua in any::<bool>(),
         nomerges in 0u8..3,
+        (round_robin_tags, seed) in any::<(bool, u64)>(),
     ) {
         let limits = QueueLimits {
             capacity_sectors: 230,
@@ -292,7 +293,14 @@ proptest! {
             nomerges: [NoMerges::All, NoMerges::OneHit, NoMerges::Never][nomerges as usize],
             ..QueueLimits::default()
         };
-        let config = QueueConfig { nr_cpus: 4, nr_hw_queues: queues, queue_depth: depth, limits };
+        let config = QueueConfig {
+            nr_cpus: 4,
+            nr_hw_queues: queues,
+            queue_depth: depth,
+            round_robin_tags,
+            seed,
+            limits,
+        };
         let mut run = RandomRun::new(&config, 5, answers);
         for (id, action) in actions.into_iter().enumerate() {
             match action {
@@ -347,6 +355,8 @@ fn kblockd_comes_after_a_while_and_no_later_for_being_asked_again() {
         nr_cpus: 1,
         nr_hw_queues: 1,
         queue_depth: 4,
+        round_robin_tags: false,
+        seed: 0,
         limits: QueueLimits::default(),
     };
     let mut run = RandomRun::new(&config, 5, Vec::new());

@@ -383,18 +383,16 @@ const REQUESTS_BYTES: u64 = 0x1_0000;
 /// limits the depth.
 fn start_tags(queue: &mut RequestQueue, events: &[Recorded<'_>]) {
     let in_one_piece = u64::from(queue.nr_requests()) * REQUEST_BYTES <= REQUESTS_BYTES;
-    let mut known = vec![false; queue.nr_hw_queues()];
+    let mut starts = vec![None; queue.info().nr_cpus as usize];
     for Recorded { event, .. } in events.iter().filter(|_| in_one_piece) {
-        let cpu = event.cpu as usize;
         if let EventKind::RqIns { rq, .. } = event.kind
-            && cpu < queue.info().nr_cpus as usize
+            && let Some(start) = starts.get_mut(event.cpu as usize)
         {
-            let hctx = queue.hctx_of(cpu);
-            let tag = rq % REQUESTS_BYTES / REQUEST_BYTES;
-            if !std::mem::replace(&mut known[hctx], true) {
-                queue.start_tags_at(hctx, tag as u32);
-            }
+            start.get_or_insert(rq % REQUESTS_BYTES / REQUEST_BYTES);
         }
+    }
+    for (cpu, start) in starts.into_iter().enumerate() {
+        queue.start_tags_at(cpu, start.unwrap_or(0) as u32);
     }
 }
 
@@ -410,6 +408,8 @@ fn queue_of(
         nr_cpus: setup.nr_cpus as usize,
         nr_hw_queues: setup.nr_hw_queues as usize,
         queue_depth: setup.queue_depth,
+        round_robin_tags: false,
+        seed: 0,
         limits: setup.limits.clone(),
     });
     let kind = blklab_elevator::find(scheduler);

@@ -297,7 +297,8 @@ impl Kyber {
     /// and the first may take them all, so who was woken in vain keeps its
     /// place before those that got some.
     fn get_token(&mut self, hctx: usize, domain: usize) -> Option<u32> {
-        let token = self.tokens[domain].get(None);
+        // Tokens are only counted, so that it does not matter which CPU takes one.
+        let token = self.tokens[domain].get(0, None);
         let waiting = self.hctxs[hctx].waiting[domain];
         match token {
             Some(_) => {
@@ -334,7 +335,7 @@ impl Kyber {
             return;
         };
         let domain = domain_of(rq.op);
-        self.tokens[domain].put(token);
+        self.tokens[domain].put(0, token);
         if self.waiters[domain].is_empty() {
             return;
         }

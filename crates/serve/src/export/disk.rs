@@ -500,6 +500,7 @@ fn queue_config(setup: &DiskSetup<'_>, model: Option<&Driver>) -> QueueConfig {
     let unit = info.block_sizes.minimum.div_ceil(512).max(1);
     if let Some(model) = model {
         let mut config = model.queue_config(setup.software_queues);
+        config.seed = setup.seed;
         config.limits.capacity_sectors = capacity_sectors;
         config.limits.logical_block_sectors = config.limits.logical_block_sectors.max(unit);
         // The back end gets the flushes that it needs, whatever the drive does.
@@ -511,6 +512,8 @@ fn queue_config(setup: &DiskSetup<'_>, model: Option<&Driver>) -> QueueConfig {
         nr_cpus: setup.software_queues,
         nr_hw_queues: 1,
         queue_depth: setup.depth,
+        round_robin_tags: false,
+        seed: setup.seed,
         limits: QueueLimits {
             capacity_sectors,
             logical_block_sectors: unit,
