@@ -326,12 +326,16 @@ const MACHINES: Shipped = shipped!("machine", "../../../machines":
     "generic-8",
     "i7-3770k",
     "rpi4",
+    "server-8",
     "vm-2cpu",
     "xeon-10core",
     "xeon-2x10core",
 );
 
 impl Machine {
+    /// The one that is simulated where none is named.
+    pub const DEFAULT: &'static str = "generic-8";
+
     /// The names of the machines that come with the program.
     pub fn names() -> impl Iterator<Item = &'static str> {
         MACHINES.names()

@@ -10,7 +10,7 @@ use blklab_elevator::KernelVersion;
 use blklab_experiment::{NamedScheduler, Purpose, Recording, Setting, Tail, WorkloadSource};
 use blklab_report::tools::Tool;
 use blklab_report::{Goal, Goals, Limit, Question};
-use blklab_sim::{FileSystemKind, ReplayMode};
+use blklab_sim::{FileSystemKind, Machine, ReplayMode};
 use blklab_tables::Format;
 use blklab_workload::fio::{self, JobSource};
 use blklab_workload::trace::FORMATS;
@@ -104,9 +104,6 @@ impl WorkArgs {
         Ok(Some(question))
     }
 }
-
-/// The machine where none is named.
-pub(crate) const DEFAULT_MACHINE: &str = "generic-8";
 
 /// What is simulated.
 #[derive(Args)]
@@ -244,7 +241,7 @@ impl ModelArgs {
 
     /// The machine's name or file.
     pub(crate) fn machine(&self) -> &str {
-        self.machine.as_deref().unwrap_or(DEFAULT_MACHINE)
+        self.machine.as_deref().unwrap_or(Machine::DEFAULT)
     }
 
     /// The seed.

@@ -12,8 +12,8 @@ use blklab_report::tools::{TOOLS, Tool};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use compare::{
-    CompareArgs, CompareFormat, DEFAULT_MACHINE, ModelArgs, PaceArgs, ReplayArgs, ReportArgs,
-    RunArgs, RunFormat, SweepArgs, TableArgs, WorldArg,
+    CompareArgs, CompareFormat, ModelArgs, PaceArgs, ReplayArgs, ReportArgs, RunArgs, RunFormat,
+    SweepArgs, TableArgs, WorldArg,
 };
 pub(crate) use fs::{FsArgs, FsCommand, FsKind, FsLsArgs, FsMkfsArgs};
 pub(crate) use guest::{GuestAnswerArgs, GuestCommand, GuestCommandArgs, GuestScriptArgs};

@@ -8,10 +8,13 @@ use std::path::{Path, PathBuf};
 use blklab_calibrate::{Model, Row, Selection, measure_iocost, read_csv, read_fio_json};
 use blklab_description::read_text;
 
-use crate::args::{CalibrateArgs, DEFAULT_MACHINE};
+use crate::args::CalibrateArgs;
 use crate::failure::Failure;
 use crate::output;
 use fit::{FitInput, fit_and_report, write};
+
+/// The machine where none is named: what no row tells costs nothing.
+const FREE_MACHINE: &str = "generic-8";
 
 pub(crate) fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
     let outputs = [
@@ -33,7 +36,7 @@ pub(crate) fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
     }
     let rows = rows(args)?;
     let drive = args.drive.as_deref().unwrap_or_default();
-    let machine = args.machine.as_deref().unwrap_or(DEFAULT_MACHINE);
+    let machine = args.machine.as_deref().unwrap_or(FREE_MACHINE);
     let model = Model::load(drive, machine).map_err(Failure::Mistake)?;
     let fitted = fitted(args, &rows)?;
     let named: Vec<String> = args.results.iter().map(|p| file_name(p)).collect();
@@ -54,7 +57,7 @@ pub(crate) fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
 /// Prints what io.cost is told of a drive.
 fn iocost(args: &CalibrateArgs, seconds: u32) -> Result<(), Failure> {
     let drive = args.drive.as_deref().unwrap_or_default();
-    let machine = args.machine.as_deref().unwrap_or(DEFAULT_MACHINE);
+    let machine = args.machine.as_deref().unwrap_or(FREE_MACHINE);
     let model = Model::load(drive, machine).map_err(Failure::Mistake)?;
     let (drive, machine) = model.parse().map_err(Failure::mistake)?;
     let found = measure_iocost(&drive, &machine, seconds, args.seed).map_err(Failure::mistake)?;

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use blklab_description::{array, keys, read, text, whole};
+use blklab_sim::Machine;
 use blklab_stats::World;
 use blklab_tables::Table;
 use rayon::prelude::*;
@@ -33,7 +34,7 @@ keys! {
         /// The drive, as in `--drive`.
         pub drive: String = text().or("nvme".to_string());
         /// The machine, as in `--machine`.
-        pub machine: String = text().or("generic-8".to_string());
+        pub machine: String = text().or(Machine::DEFAULT.to_string());
         /// The axes, each as in `--vary`: `iodepth=1..64*2`.
         pub vary: Vec<String> =
             array(text(), "an array of axes, as [\"scheduler=none,bfq\", \"iodepth=1..64*2\"]");
