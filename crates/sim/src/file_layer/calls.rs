@@ -175,20 +175,21 @@ pub(crate) enum Durability {
     All,
 }
 
-/// The calls of a task: one at a time.
+/// The call that a task is to make, and what the last one returned. A task has one
+/// call at a time.
 #[derive(Default)]
-pub(super) struct Mailbox {
+pub(super) struct CallSlot {
     call: Cell<Option<Call>>,
     returned: Cell<Option<Result<u64, FsError>>>,
 }
 
-impl Mailbox {
+impl CallSlot {
     /// The task is to make this call.
     pub(super) fn begin(&self, call: Call) {
         self.call.set(Some(call));
     }
 
-    /// The call that is to be made, which nobody makes then.
+    /// Takes the call back before the task has seen it.
     pub(super) fn take(&self) -> Option<Call> {
         self.call.take()
     }
@@ -199,8 +200,8 @@ impl Mailbox {
     }
 }
 
-/// Makes a call that needs nothing but what is cached: most of those that there are.
-/// `None` for all others.
+/// The fast path of reads and writes that need only cached pages, most of all calls: it
+/// polls no future. `None` where the call may have to sleep.
 pub(super) fn call_without_waiting(vfs: &Vfs<Kernel>, call: Call) -> Option<Result<u64, FsError>> {
     let (Call::Read { file, .. } | Call::Write { file, .. }) = call else {
         return None;
@@ -234,7 +235,7 @@ pub(super) fn call_without_waiting(vfs: &Vfs<Kernel>, call: Call) -> Option<Resu
 pub(super) async fn serve_calls(
     vfs: Rc<Vfs<Kernel>>,
     tree: Option<Rc<FileTree>>,
-    calls: Rc<Mailbox>,
+    calls: Rc<CallSlot>,
 ) {
     loop {
         let call = poll_fn(|_| match calls.call.take() {

@@ -18,21 +18,24 @@ use super::tree::MountedFs;
 /// A jiffy, the kernel's unit of timers.
 const JIFFY: Nanos = Nanos(1_000_000_000 / HZ);
 
-/// Runs begin at this time of the calendar: 14 November 2023.
+/// The wall-clock time at which runs begin, for inodes' times: 14 November 2023.
 const START_SECONDS: i64 = 1_700_000_000;
 
-/// A file that a process has open, or opens by a call.
+/// A file that a process has open, or is going to open by [`Call::OpenFile`].
+///
+/// [`Call::OpenFile`]: super::Call::OpenFile
 pub(super) struct OpenFile {
     pub(super) disk: usize,
     pub(super) what: Opened,
-    /// Where it is mapped, once it is.
+    /// Its mapping, once `mmap` was called.
     pub(super) mapping: RefCell<Option<Rc<Mapping>>>,
 }
 
 pub(super) enum Opened {
     /// A part of a drive.
     Region(Region),
-    /// A file of the mounted file system, by its path; open once that was called.
+    /// A file of the mounted file system: its path, and the open file between `open`
+    /// and `close`.
     InTree(Rc<[u8]>, RefCell<Option<Rc<blklab_fs::OpenFile>>>),
 }
 
@@ -41,20 +44,20 @@ pub(super) struct Region {
     pub(super) file: Rc<File>,
     /// Where it begins on its drive.
     pub(super) base_bytes: u64,
-    /// Whoever writes holds it; a block device has none.
+    /// The inode's `i_rwsem`; a block device is written without.
     pub(super) write_lock: Option<Rc<WriteLock>>,
 }
 
 /// Where the bytes of an inode are.
 #[derive(Clone, Copy, Debug)]
 enum Bytes {
-    /// From a byte of its drive on, in so much room.
+    /// A part of its drive: the first byte, and the length.
     Region(u64, u64),
-    /// Where the mounted file system has them.
+    /// Wherever the mounted file system has mapped this inode's blocks.
     Mapped(Ino),
 }
 
-/// An inode's lock (`i_rwsem`), which goes from one writer to the next as they came.
+/// An inode's `i_rwsem` as writers take it: a ticket lock, first come, first served.
 #[derive(Default)]
 pub(super) struct WriteLock {
     drawn: Cell<u64>,
@@ -77,7 +80,7 @@ impl WriteLock {
         .await;
     }
 
-    /// Whether nobody has it.
+    /// Whether nobody holds it.
     pub(super) fn is_free(&self) -> bool {
         self.served.get() == self.drawn.get()
     }
@@ -98,34 +101,37 @@ pub(super) struct Kernel {
     now: Cell<Nanos>,
     /// The task that runs.
     running: Cell<usize>,
-    /// By task, what is remembered of it as a writer.
+    /// By task, its state in dirty throttling.
     dirtiers: RefCell<Vec<Dirtier>>,
-    /// The control group that it works for.
+    /// The control group that the running task belongs to.
     cgroup: Cell<CgroupId>,
     /// By inode, the control group that first dirtied it, which pays for its write-back
     /// (`inode_attach_wb`).
     owners: RefCell<Vec<Option<CgroupId>>>,
-    /// The bio that the task which runs gives to the block layer.
+    /// The bio that the running task has made, until [`FileLayer::go_on`] submits it.
+    ///
+    /// [`FileLayer::go_on`]: super::FileLayer::go_on
     to_submit: Cell<Option<(BioId, Bio)>>,
     /// Tasks that sleep, and until when.
     sleepers: RefCell<Vec<(Nanos, Waker)>>,
-    /// By drive, when its flusher has to run, and the flusher while it waits.
+    /// By drive, when its flusher is to run next, and the flusher's waker while it
+    /// sleeps.
     flushers: RefCell<Vec<(Nanos, Option<Waker>)>>,
     /// By inode, where its bytes are.
     places: RefCell<Vec<Bytes>>,
     files: RefCell<Vec<Rc<OpenFile>>>,
     paths: RefCell<Vec<Rc<[u8]>>>,
-    /// What is mounted.
+    /// The mounted file system.
     mounted: RefCell<Option<Rc<MountedFs>>>,
-    /// Bios end as soon as they are submitted: the run has not begun.
+    /// Bios end as soon as they are submitted, as the run has not begun.
     is_instant: Cell<bool>,
     throttled: Cell<Nanos>,
-    /// Something is due at another time than was told before.
+    /// The earliest due time may have changed since [`Kernel::next_due`] told it.
     is_due_changed: Cell<bool>,
 }
 
 impl Kernel {
-    /// A part of a drive was added to the page cache as this inode.
+    /// Notes which part of a drive an inode's bytes are.
     pub(super) fn place_region(&self, inode: InodeId, base_bytes: u64, room_bytes: u64) {
         self.place(inode, Bytes::Region(base_bytes, room_bytes));
     }
@@ -136,7 +142,7 @@ impl Kernel {
         places.push(bytes);
     }
 
-    /// Has bios end at once while `before_run` goes on.
+    /// Runs `before_run` with bios that end at once.
     pub(super) fn instantly<T>(&self, before_run: impl FnOnce() -> T) -> T {
         self.is_instant.set(true);
         let done = before_run();
@@ -144,7 +150,7 @@ impl Kernel {
         done
     }
 
-    /// A file system is mounted from now on.
+    /// Sets the mounted file system.
     pub(super) fn set_mounted(&self, mounted: Rc<MountedFs>) {
         *self.mounted.borrow_mut() = Some(mounted);
     }
@@ -154,7 +160,7 @@ impl Kernel {
         self.mounted.borrow().clone()
     }
 
-    /// Who calls a file system: root, now.
+    /// The credentials and the time of a call into the file system: root, now.
     pub(super) fn caller(&self) -> Caller {
         let now = self.now.get().0;
         Caller {
@@ -167,8 +173,8 @@ impl Kernel {
         }
     }
 
-    /// A bio goes out to the drive of the file system: blocks of it that the bio writes
-    /// are there from now on.
+    /// Copies the file system's blocks that a submitted bio writes to the drive's
+    /// contents.
     pub(super) fn store(&self, bio: &Bio) {
         let is_write = bio.op == Op::Write && bio.size_sectors > 0;
         if let Some(fs) = self.mounted().filter(|_| is_write) {
@@ -178,7 +184,8 @@ impl Kernel {
         }
     }
 
-    /// The file system that has an inode, and its number there.
+    /// The file system that an inode belongs to, and its inode number; `None` for a
+    /// part of a drive.
     fn mapped(&self, inode: InodeId) -> Option<(Rc<MountedFs>, Ino)> {
         match self.places.borrow()[inode.0 as usize] {
             Bytes::Region(..) => None,
@@ -186,17 +193,17 @@ impl Kernel {
         }
     }
 
-    /// A drive more, in their order.
+    /// Adds the flusher of the next drive.
     pub(super) fn add_flusher(&self) {
         self.flushers.borrow_mut().push((Nanos::MAX, None));
     }
 
-    /// A task more, in their order.
+    /// Adds the next task.
     pub(super) fn add_task(&self) {
         self.dirtiers.borrow_mut().push(Dirtier::default());
     }
 
-    /// A file is open from now on; returns its number.
+    /// Adds an open file; returns its number.
     pub(super) fn add_open_file(&self, file: OpenFile) -> u32 {
         let mut files = self.files.borrow_mut();
         files.push(Rc::new(file));
@@ -207,7 +214,7 @@ impl Kernel {
         Rc::clone(&self.files.borrow()[number as usize])
     }
 
-    /// A path that calls name from now on; returns its number.
+    /// Adds a path; returns its number.
     pub(super) fn add_path(&self, path: &[u8]) -> u32 {
         let mut paths = self.paths.borrow_mut();
         paths.push(path.into());
@@ -218,18 +225,19 @@ impl Kernel {
         Rc::clone(&self.paths.borrow()[number as usize])
     }
 
-    /// What happens next happens at `now`.
+    /// Sets the time.
     pub(super) fn set_now(&self, now: Nanos) {
         self.now.set(now);
     }
 
-    /// A task is about to run, for that control group.
+    /// Sets the task that runs next, and its control group.
     pub(super) fn runs(&self, task: usize, cgroup: CgroupId) {
         self.running.set(task);
         self.cgroup.set(cgroup);
     }
 
-    /// The control group that pays for writing an inode's pages, if one dirtied them.
+    /// The control group that an inode's write-back is charged to: the first that
+    /// dirtied it.
     pub(super) fn owner(&self, inode: InodeId) -> Option<CgroupId> {
         self.owners
             .borrow()
@@ -238,22 +246,22 @@ impl Kernel {
             .flatten()
     }
 
-    /// The bio that the task which ran waits to have submitted.
+    /// The bio that the task made when it was last polled.
     pub(super) fn take_submitted(&self) -> Option<(BioId, Bio)> {
         self.to_submit.take()
     }
 
-    /// How long writers were held back.
+    /// The time that all writers together were throttled.
     pub(super) fn throttled(&self) -> Nanos {
         self.throttled.get()
     }
 
-    /// Counts how long writers are held back afresh.
+    /// Sets that time to zero.
     pub(super) fn reset_throttled(&self) {
         self.throttled.set(Nanos::ZERO);
     }
 
-    /// Wakes what is due.
+    /// Wakes sleepers and flushers whose time has come.
     pub(super) fn wake_due(&self) {
         let now = self.now.get();
         let mut sleepers = self.sleepers.borrow_mut();
@@ -269,21 +277,21 @@ impl Kernel {
         self.is_due_changed.set(true);
     }
 
-    /// When something is due next, if that has changed; [`Nanos::MAX`] where nothing
-    /// is.
+    /// When the next sleep ends or the next flusher is to run, [`Nanos::MAX`] for
+    /// never; `None` if that has not changed since it was last asked for.
     pub(super) fn next_due(&self) -> Option<Nanos> {
         if !self.is_due_changed.take() {
             return None;
         }
         let (sleepers, flushers) = (self.sleepers.borrow(), self.flushers.borrow());
         let asleep = sleepers.iter().map(|(until, _)| *until);
-        // One that runs looks itself whether it has more to do.
+        // A flusher that is not asleep checks itself for more work before it sleeps.
         let waits = |flusher: &&(Nanos, Option<Waker>)| flusher.1.is_some();
         let flushers = flushers.iter().filter(waits).map(|(due, _)| *due);
         Some(asleep.chain(flushers).min().unwrap_or(Nanos::MAX))
     }
 
-    /// Waits until a drive's flusher has something to do.
+    /// Sleeps until a drive's flusher is to run.
     pub(super) async fn flusher_wanted(&self, device: DeviceId) {
         poll_fn(|context| {
             let (due, waker) = &mut self.flushers.borrow_mut()[device.0 as usize];
@@ -300,8 +308,8 @@ impl Kernel {
 }
 
 impl Kernel {
-    /// Where the mounted file system has bytes of an inode. Where its map cannot be
-    /// read there is nothing.
+    /// The extent that the mounted file system has mapped at `byte` of an inode; a hole
+    /// where its map cannot be read.
     async fn mapped_extent(&self, inode: InodeId, byte: u64, bytes: u64) -> Extent {
         let hole = Extent {
             sector: None,
@@ -326,8 +334,10 @@ impl Kernel {
 }
 
 impl Host for Kernel {
-    /// The bio is handed over at the first poll. The task is polled again when the block
-    /// layer has taken it.
+    /// The first poll leaves the bio for [`FileLayer::go_on`], which polls again once the
+    /// block layer has taken it.
+    ///
+    /// [`FileLayer::go_on`]: super::FileLayer::go_on
     async fn submit(&self, vfs: &Vfs<Self>, id: BioId, bio: Bio) {
         if self.is_instant.get() {
             self.store(&bio);
@@ -403,7 +413,7 @@ impl Host for Kernel {
         self.now.get().0 / JIFFY.0
     }
 
-    /// A timer ends with the jiffy behind the last that it counts.
+    /// A timer runs out at the first jiffy after the given number of whole ones.
     async fn sleep(&self, jiffies: u64) {
         let until = Nanos((self.now_jiffies() + jiffies + 1) * JIFFY.0);
         let asleep = until.saturating_sub(self.now.get());
@@ -421,7 +431,7 @@ impl Host for Kernel {
     }
 
     fn with_dirtier(&self, look: impl FnOnce(&mut Dirtier)) {
-        // There is no task before the run.
+        // Before the run there are no tasks.
         match self.dirtiers.borrow_mut().get_mut(self.running.get()) {
             Some(dirtier) => look(dirtier),
             None => look(&mut Dirtier::default()),

@@ -1,10 +1,11 @@
-//! The file layer: what lies between processes and the block layer where I/O is not
-//! direct. It is the page cache of crate `fs` on virtual time.
+//! The file layer: VFS and page cache of crate `fs` on virtual time, between processes
+//! and the block layer.
 //!
-//! Whatever waits in it is a task: a process in a call, a drive's flusher, `kswapd`.
-//! Each is made once and serves one call after the other, so that a call allocates
-//! nothing. A task runs when its owner has it go on, up to where it waits for a tag or
-//! for something that wakes it; then its owner is called in the next turn.
+//! Whatever can sleep in the kernel is a task with a future of its own: a process in a
+//! system call, a drive's flusher, `kswapd`. A task is made once and serves one call
+//! after the other, so that a call allocates nothing. Its owner polls it
+//! ([`FileLayer::go_on`]) until it sleeps, either for a tag in the block layer or for
+//! a waker. The owner of a woken task is called in the simulation's next turn.
 
 mod calls;
 mod kernel;
@@ -34,19 +35,20 @@ use crate::disk::Disk;
 use crate::timers::user_data;
 pub(crate) use calls::pages_of;
 pub(crate) use calls::{Call, Durability, PathId};
-use calls::{Mailbox, call_without_waiting, serve_calls};
+use calls::{CallSlot, call_without_waiting, serve_calls};
 use kernel::{Kernel, OpenFile, Opened, Region, WriteLock};
 use tree::Tree;
 pub(crate) use tree::{Contents, NewFile};
 
-/// Slots from here on are of bios of the page cache.
+/// Slots in `user_data` from here on stand for bios of the page cache; those below are
+/// a process's own I/Os.
 pub(crate) const FIRST_SLOT: u32 = 1 << 31;
 
-/// Samples of dirty and cached memory over time that are kept at most; then every
-/// other one goes.
+/// Samples of dirty and cached memory that are kept at most. When there are so many,
+/// every other one is dropped and the interval doubles.
 const SAMPLES_MAX: usize = 512;
 
-/// How often memory is looked at in the beginning.
+/// The interval between samples at the start of a run.
 const FIRST_SAMPLE_INTERVAL: Nanos = Nanos::from_millis(1);
 
 /// An open file.
@@ -57,19 +59,19 @@ pub(crate) struct FileId(u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TaskId(u32);
 
-/// How far a task came.
+/// Why a task stopped running.
 pub(crate) enum Progress {
-    /// Its call is over, with what it returns.
+    /// Its call has returned this.
     Over(Result<u64, FsError>),
-    /// It waits in that drive's queue.
+    /// It sleeps for a tag in that drive's queue.
     AwaitsTag(usize, Waiter),
-    /// It waits for something that wakes it.
+    /// It sleeps until its waker is called: for a bio's end, a lock, a timer.
     Waits,
 }
 
-/// For whom a task submits, and who pays for it.
+/// The process that a task submits bios for, and what they are charged to.
 pub(crate) struct Submitter<'a> {
-    /// The process that hears of its bios' ends.
+    /// The process that is called when its bios end.
     pub(crate) pid: usize,
     pub(crate) id: SubmitterId,
     pub(crate) cpu: usize,
@@ -81,15 +83,15 @@ pub(crate) struct Submitter<'a> {
 struct Task {
     future: Pin<Box<dyn Future<Output = ()>>>,
     waker: Waker,
-    calls: Rc<Mailbox>,
+    calls: Rc<CallSlot>,
     owner: usize,
     disk: usize,
     plug: Plug,
-    /// It sleeps in its drive's queue, and nothing else wakes it.
+    /// It sleeps for a tag in its drive's queue: it is not polled until it has one.
     awaits_tag: bool,
 }
 
-/// Tasks that were woken.
+/// Tasks whose wakers were called, and whose owners do not know of it yet.
 type Woken = Arc<Mutex<Vec<TaskId>>>;
 
 struct TaskWaker {
@@ -107,11 +109,12 @@ fn lock(woken: &Woken) -> MutexGuard<'_, Vec<TaskId>> {
     woken.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A file on a drive, as the page cache knows it.
+/// A part of a drive that has been opened as a file, so that the next who opens it
+/// shares its pages.
 struct KnownFile {
     disk: usize,
     base_bytes: u64,
-    /// Its inode, and the lock of those who write it.
+    /// Its inode, and that inode's `i_rwsem`; a block device is written without.
     inode: InodeId,
     write_lock: Option<Rc<WriteLock>>,
     is_device: bool,
@@ -124,11 +127,12 @@ pub(crate) struct FileLayer {
     known: Vec<KnownFile>,
     tasks: Vec<Task>,
     woken: Woken,
-    /// By owner, its tasks that it is called for.
+    /// By owner, its woken tasks: it is called for them in the next turn.
     called: Vec<VecDeque<TaskId>>,
-    /// The process that is called when something is due, and when it is called next.
+    /// The process whose timer ends sleeps and starts flushers, and when its timer is
+    /// set to run out.
     time_keeper: (usize, Nanos),
-    /// What is mounted.
+    /// The mounted file system.
     tree: Option<Tree>,
     samples: Vec<CacheSample>,
     sample_interval: Nanos,
@@ -174,8 +178,8 @@ impl FileLayer {
         self.vfs.set_history(device, &history);
     }
 
-    /// Opens `bytes` of a drive from byte `base_bytes` on as a file; all of it is the
-    /// block device.
+    /// Opens `bytes` of a drive from byte `base_bytes` on as a file, or the block device
+    /// itself (`is_device`).
     pub(crate) fn open(
         &mut self,
         (number, disk): (usize, &Disk),
@@ -250,7 +254,8 @@ impl FileLayer {
         Ok(())
     }
 
-    /// A file of the mounted file system that a process will open.
+    /// Reserves a [`FileId`] for a file of the mounted file system, which a process
+    /// opens by [`Call::OpenFile`].
     pub(crate) fn open_in_tree(&mut self, path: &str) -> FileId {
         let file = OpenFile {
             disk: self.tree.as_ref().map_or(0, Tree::disk),
@@ -260,12 +265,12 @@ impl FileLayer {
         FileId(self.vfs.host().add_open_file(file))
     }
 
-    /// A path that a process will name in calls.
+    /// Stores a path that calls name by its [`PathId`].
     pub(crate) fn add_path(&mut self, path: &str) -> PathId {
         PathId(self.vfs.host().add_path(path.as_bytes()))
     }
 
-    /// What of a drive readahead has to know.
+    /// The drive's limits that size the readahead window.
     fn readahead_of(&self, disk: &Disk) -> BackingDevice {
         BackingDevice {
             ra_pages: self.read_ahead_kb / (PAGE_BYTES as u32 / 1024),
@@ -275,13 +280,13 @@ impl FileLayer {
 
     /// A task for the calls of a process.
     pub(crate) fn add_caller(&mut self, pid: usize) -> TaskId {
-        let calls = Rc::<Mailbox>::default();
+        let calls = Rc::<CallSlot>::default();
         let namespace = self.tree.as_ref().map(Tree::namespace);
         let future = serve_calls(Rc::clone(&self.vfs), namespace, Rc::clone(&calls));
         self.add_task(Box::pin(future), calls, pid, 0)
     }
 
-    /// The thread that writes to a drive what is dirty.
+    /// A drive's flusher thread, which writes its dirty pages back.
     pub(crate) fn add_flusher(&mut self, pid: usize, disk: usize) -> TaskId {
         let vfs = Rc::clone(&self.vfs);
         let device = DeviceId(disk as u32);
@@ -294,7 +299,7 @@ impl FileLayer {
         self.add_task(Box::pin(future), Rc::default(), pid, disk)
     }
 
-    /// The thread that keeps memory free.
+    /// The thread that reclaims pages below the low watermark.
     pub(crate) fn add_kswapd(&mut self, pid: usize) -> TaskId {
         let vfs = Rc::clone(&self.vfs);
         let future = async move { vfs.kswapd().await };
@@ -304,7 +309,7 @@ impl FileLayer {
     fn add_task(
         &mut self,
         future: Pin<Box<dyn Future<Output = ()>>>,
-        calls: Rc<Mailbox>,
+        calls: Rc<CallSlot>,
         owner: usize,
         disk: usize,
     ) -> TaskId {
@@ -326,7 +331,7 @@ impl FileLayer {
         task
     }
 
-    /// A task begins a call; [`FileLayer::go_on`] runs it.
+    /// Gives a task its next call, which [`FileLayer::go_on`] then runs.
     pub(crate) fn begin(&mut self, task: TaskId, call: Call) {
         let disk = match call.file() {
             Some(file) => self.vfs.host().open_file(file.0).disk,
@@ -337,8 +342,8 @@ impl FileLayer {
         task.calls.begin(call);
     }
 
-    /// Lets a task run as far as it gets. Returns the CPU time that it took in the
-    /// block layer.
+    /// Runs a task until its call returns or it sleeps, and submits the bios that it
+    /// makes. Returns the CPU time that the block layer took for them.
     pub(crate) fn go_on(
         &mut self,
         (disks, cpus): (&mut [Disk], &mut Cpus),
@@ -394,7 +399,7 @@ impl FileLayer {
         (progress, spent)
     }
 
-    /// A task that waited in a drive's queue tries again.
+    /// Lets a task that sleeps for a tag try again to get one.
     pub(crate) fn resume(
         &mut self,
         (disk, cpus): (&mut Disk, &mut Cpus),
@@ -420,7 +425,7 @@ impl FileLayer {
         }
     }
 
-    /// Looks at how much is dirty and cached.
+    /// Takes a sample of dirty and cached memory, if one is due.
     fn sample(&mut self, now: Nanos) {
         if now < self.next_sample {
             return;
@@ -441,21 +446,20 @@ impl FileLayer {
         }
     }
 
-    /// Counters start afresh at the end of a ramp.
+    /// Sets all counters to zero, at the end of the ramp time.
     pub(crate) fn reset_counters(&mut self) {
         self.vfs.reset_counts();
         self.vfs.host().reset_throttled();
     }
 
-    /// Writes all that the mounted file system has in memory, and returns the drive's
-    /// blocks.
+    /// Syncs and unmounts the file system, and returns what the drive then holds.
     #[cfg(test)]
     pub(crate) fn write_out(&self) -> Rc<blklab_fs::SparseDisk> {
         let tree = self.tree.as_ref().expect("it is mounted");
         tree.write_out(&self.vfs).expect("memory has no errors")
     }
 
-    /// What it did.
+    /// The counters of the results.
     pub(crate) fn stats(&self) -> CacheStats {
         let counts = self.vfs.counts();
         let (names, blocks) = match &self.tree {
@@ -487,7 +491,7 @@ impl FileLayer {
 }
 
 impl Submitter<'_> {
-    /// The bio that the block layer gets, for which `cgroup` pays.
+    /// The block layer's form of a bio of the page cache, charged to `cgroup`.
     fn bio(&self, id: BioId, bio: blklab_fs::Bio, cgroup: CgroupId) -> Bio {
         let is_flush = bio.size_sectors == 0;
         let (op, flags) = match is_flush {
@@ -504,7 +508,8 @@ impl Submitter<'_> {
         }
     }
 
-    /// Charges what the block layer did since `before`.
+    /// Charges the CPU for the block layer's work since `before`; returns how long it
+    /// takes.
     fn charge(
         &self,
         (disk, cpus): (&mut Disk, &mut Cpus),
@@ -530,8 +535,8 @@ impl Submitter<'_> {
     }
 }
 
-/// The block size of a device that nobody has set: the largest up to a page that its
-/// size is a multiple of (`set_init_blocksize`).
+/// The block size of a device's page cache while no file system has set one: the
+/// largest power of two, up to a page, that divides its size (`set_init_blocksize`).
 fn device_block_bytes(size_bytes: u64, logical_bytes: u64) -> u64 {
     let mut block = logical_bytes.clamp(512, PAGE_BYTES);
     while block < PAGE_BYTES && size_bytes.is_multiple_of(block * 2) {

@@ -1,4 +1,5 @@
-//! How owners have their tasks go on, and are called when these are woken.
+//! How processes and kernel threads run the tasks that they own, and are called when
+//! those are woken.
 
 use blklab_blk::{IoStatus, Nanos, Submit, Waiter};
 
@@ -6,13 +7,13 @@ use super::{Call, FileLayer, Progress, Submitter, TaskId, lock};
 use crate::system::System;
 
 impl FileLayer {
-    /// The process that is called by its timer when something is due.
+    /// Sets the process whose timer ends sleeps and starts flushers.
     pub(crate) fn set_time_keeper(&mut self, pid: usize) {
         self.time_keeper.0 = pid;
     }
 
-    /// Adds the tasks that were woken to those that their owners are called for. `call`
-    /// is given each owner that has none yet.
+    /// Queues each woken task with its owner. `call` is given the owners whose queues
+    /// were empty; the others are going to be called already.
     fn collect_woken(&mut self, mut call: impl FnMut(usize)) {
         for task in lock(&self.woken).drain(..) {
             let owner = self.tasks[task.0 as usize].owner;
@@ -34,13 +35,13 @@ impl System {
             .expect("who makes calls has files")
     }
 
-    /// A task begins a call.
+    /// Gives a task its next call.
     pub(crate) fn begin_call(&mut self, task: TaskId, call: Call) {
         self.file_layer().begin(task, call);
     }
 
-    /// Has a task go on in its call. Returns the CPU time that it took in the block
-    /// layer.
+    /// Runs a task until its call returns or it sleeps. Returns the CPU time that the
+    /// block layer took for its bios.
     pub(crate) fn go_on_in_call(
         &mut self,
         now: Nanos,
@@ -54,7 +55,7 @@ impl System {
         progress
     }
 
-    /// A task that waited for a tag in a drive's queue tries again.
+    /// Lets a task that sleeps for a tag try again to get one.
     pub(crate) fn resume_in_call(
         &mut self,
         now: Nanos,
@@ -68,7 +69,8 @@ impl System {
         files.resume(on, now, (task, waiter), who)
     }
 
-    /// How long writers were held back so far, over all of them.
+    /// The time that all writers together were throttled so far
+    /// (`balance_dirty_pages`).
     pub(crate) fn throttled(&mut self) -> Nanos {
         self.file_layer().vfs.host().throttled()
     }
@@ -79,7 +81,7 @@ impl System {
         self.call_owners();
     }
 
-    /// Wakes what is due.
+    /// Wakes sleepers and flushers whose time has come.
     pub(crate) fn wake_due(&mut self, now: Nanos) {
         let files = self.file_layer();
         if files.time_keeper.1 <= now {
@@ -90,13 +92,13 @@ impl System {
         self.call_owners();
     }
 
-    /// A task of the process that was woken.
+    /// The next woken task of a process.
     pub(crate) fn take_woken(&mut self, pid: usize) -> Option<TaskId> {
         self.file_layer().called[pid].pop_front()
     }
 
-    /// Has the owners of woken tasks called in the next turn, and the time keeper when
-    /// something is due.
+    /// Has the owners of woken tasks called in the next turn, and sets the time keeper's
+    /// timer for the earliest sleep or flusher.
     fn call_owners(&mut self) {
         let Some(files) = self.files.as_deref_mut() else {
             return;

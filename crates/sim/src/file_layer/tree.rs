@@ -1,7 +1,8 @@
 //! A file system on a simulated drive: made and filled before the run, then mounted.
 //!
-//! Its superblock, bitmaps, inodes, directories and maps are read and written by bios
-//! like files' data. What those blocks hold is kept, and what of it was written.
+//! Its metadata blocks are read and written by bios like files' data. Their bytes are
+//! kept in memory twice: as the buffer cache has them, and as the drive does
+//! ([`SparseDisk`]).
 
 use std::rc::Rc;
 
@@ -29,18 +30,18 @@ pub(crate) struct NewFile {
     pub(crate) contents: Contents,
 }
 
-/// What is there of a file.
+/// What is made at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Contents {
-    /// The directory that it is in.
+    /// Only the directories above it.
     Nothing,
-    /// So many bytes, which are a hole where the file system has holes.
+    /// A file of so many bytes, all of them a hole if the file system has holes.
     Hole(u64),
-    /// So many bytes that were written.
+    /// A file of so many bytes, with blocks for all of them.
     Written(u64),
 }
 
-/// What is mounted.
+/// The mounted file system and its names.
 pub(super) struct Tree {
     namespace: Rc<FileTree>,
     fs: Rc<MountedFs>,
@@ -109,13 +110,13 @@ impl Tree {
         })
     }
 
-    /// How names and blocks were found.
+    /// The dentry cache's and the buffer cache's counters.
     pub(super) fn counts(&self) -> (DentryCounts, BufferCounts) {
         (self.namespace.dentry_counts(), self.fs.device().counts())
     }
 }
 
-/// The block device's own pages.
+/// The block device's inode, whose pages are the buffer cache.
 fn pages_of_device(size_bytes: u64, readahead: BackingDevice) -> Inode {
     Inode {
         size_bytes,
