@@ -107,6 +107,8 @@ pub(crate) struct Slowdown {
     percent: u64,
     /// How cold it is, 0 to 1.
     cold: f64,
+    /// After so much work it is half of that, in ns.
+    half_ns: f64,
     /// How much longer it takes for others' sake and by chance, in hundredths.
     more_percent: f64,
 }
@@ -119,9 +121,20 @@ impl Slowdown {
             return cost;
         }
         let cost_ns = cost.0 as f64;
-        let cold_ns = cost_ns * self.percent as f64 / 100.0 * self.cold;
+        let cold_ns = self.cold_part_ns(cost_ns) * self.percent as f64 / 100.0 * self.cold;
         let more_ns = cost_ns * self.more_percent / 100.0;
         Nanos(cost.0.saturating_add_signed((cold_ns + more_ns) as i64))
+    }
+
+    /// How much of a step is as slow as its beginning. Steps of I/O are, all of them;
+    /// one that lasts for longer than coldness does, as a program's own computing,
+    /// warms its CPU as it goes on.
+    #[inline]
+    fn cold_part_ns(&self, cost_ns: f64) -> f64 {
+        match self.half_ns > 0.0 && cost_ns > self.half_ns {
+            true => self.half_ns * (1.0 + (cost_ns / self.half_ns).ln()),
+            false => cost_ns,
+        }
     }
 }
 
@@ -171,6 +184,7 @@ impl Cpus {
         let mut slowdown = Slowdown {
             percent,
             cold: 0.0,
+            half_ns: half.0 as f64,
             more_percent,
         };
         if percent > 0 && half > Nanos::ZERO {
@@ -335,6 +349,20 @@ impl Cpus {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A program that computes for milliseconds is slow at first, not for all of it.
+    #[test]
+    fn a_long_step_warms_its_cpu() {
+        let slowdown = Slowdown {
+            percent: 200,
+            cold: 1.0,
+            half_ns: 40_000.0,
+            more_percent: 0.0,
+        };
+        let took = |us| slowdown.of(Nanos::from_micros(us)).0 / 1000;
+        assert_eq!((took(10), took(40)), (30, 120));
+        assert!((2_300..2_500).contains(&took(2_000)), "{}", took(2_000));
+    }
 
     #[test]
     fn all_time_is_booked_once() {
