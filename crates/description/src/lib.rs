@@ -150,10 +150,17 @@ pub fn nearest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
         .map(|(_, name)| name)
 }
 
+/// So many letters are taken for a part of a longer name.
+const LETTERS_OF_PART: usize = 3;
+
 /// The end of a message on an unknown name: `; did you mean NAME?`, or nothing
-/// where no known name is close.
+/// where no known name is close or has it as a part.
 pub fn hint<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> String {
-    match nearest(typed, known) {
+    let known: Vec<&str> = known.into_iter().collect();
+    let part = typed.to_ascii_lowercase();
+    let has_part = |name: &&str| part.len() >= LETTERS_OF_PART && name.contains(&part);
+    let whole = || known.iter().copied().find(has_part);
+    match nearest(typed, known.iter().copied()).or_else(whole) {
         Some(near) => format!("; did you mean {near}?"),
         None => String::new(),
     }

@@ -224,6 +224,11 @@ fn a_typo_finds_its_name() {
 fn nonsense_finds_nothing() {
     assert_eq!(nearest("xyzzyplugh", ["read", "write"]), None);
     assert_eq!(nearest("", ["read"]), None);
+    assert_eq!(
+        hint("mx100", ["nvme", "mx100-256"]),
+        "; did you mean mx100-256?"
+    );
+    assert_eq!(hint("a", ["anything-longer"]), "");
     assert_eq!(nearest("read", []), None);
 }
 

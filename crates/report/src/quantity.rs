@@ -179,7 +179,9 @@ fn count_in(scale: Scale, count: f64) -> String {
 pub(crate) fn change(relative: &Estimate) -> String {
     let mean = signed_percent(relative.mean);
     let interval = match relative.mean >= MANIFOLD {
-        true => relative.half_width.map(|half| format!("±{}", short(half))),
+        true => (relative.half_width.map(short))
+            .filter(|half| half != "0")
+            .map(|half| format!("±{half}")),
         false => plus_minus_percent(relative.half_width),
     };
     match interval {
@@ -244,6 +246,11 @@ mod tests {
         };
         assert_eq!(change(&manifold), "x1234 ±0.25");
         assert_eq!(plus_minus_percent(Some(0.0031)).as_deref(), Some("±0.3 %"));
+        let even = Estimate {
+            half_width: Some(0.0),
+            ..manifold
+        };
+        assert_eq!(change(&even), "x1234");
         assert_eq!(plus_minus_percent(None), None);
         assert_eq!(plus_minus_percent(Some(0.0)), None);
         assert_eq!(

@@ -256,6 +256,11 @@ pub struct Judgement {
 }
 
 impl Judgement {
+    /// Whether there is a goal of which no scheduler has a figure.
+    pub(crate) fn is_open(&self) -> bool {
+        self.rows.iter().any(GoalRow::is_open)
+    }
+
     /// Whether a scheduler keeps the limits.
     pub(crate) fn keeps(&self, scheduler: usize) -> bool {
         self.rows.iter().all(|row| row.keeps(scheduler))
@@ -321,6 +326,13 @@ impl Goals {
             if let Some(job) = &figure.job
                 && !jobs.contains(job)
             {
+                if let Some((known, direction)) = job.rsplit_once('.')
+                    && jobs.iter().any(|job| job == known)
+                {
+                    return Err(format!(
+                        "{option} {figure}: {direction} is none of read, write, trim and sync"
+                    ));
+                }
                 let jobs = and_list(jobs);
                 return Err(format!(
                     "{option} {figure}: there is no job {job}; the jobs are {jobs}"
@@ -362,7 +374,9 @@ impl Goals {
         }
         let keeps = |scheduler: &usize| rows.iter().all(|row| row.keeps(*scheduler));
         let eligible: Vec<usize> = (0..comparison.schedulers.len()).filter(keeps).collect();
-        let decided = self.decided(&goals);
+        let decided = self
+            .decided(&goals)
+            .filter(|(_, values)| values.iter().any(|own| !own.is_empty()));
         let contest = decided
             .as_ref()
             .and_then(|decided| contest(comparison, decided, &eligible));
@@ -447,6 +461,12 @@ fn row(name: String, metric: Metric, values: &Values) -> GoalRow {
 }
 
 impl GoalRow {
+    /// Whether it is a goal of which no scheduler has a figure: of a time, that the job
+    /// ended under none.
+    fn is_open(&self) -> bool {
+        self.kept.is_empty() && self.values.iter().all(Option::is_none)
+    }
+
     /// Whether a scheduler keeps it, if it is a limit.
     fn keeps(&self, scheduler: usize) -> bool {
         self.kept.get(scheduler).copied().unwrap_or(true)
@@ -474,6 +494,13 @@ fn judged_sentence(comparison: &Comparison, rows: &[GoalRow], contest: Option<&C
                 false => format!("The limits are kept by {}.", and_list(&kept)),
             });
         }
+    }
+    for row in rows.iter().filter(|row| row.is_open()) {
+        sentences.push(format!(
+            "No {} has {}.",
+            noun(&comparison.schedulers),
+            row.name
+        ));
     }
     for row in rows {
         let missing = row
@@ -512,10 +539,14 @@ impl FigureName {
                 both.for_each(|(sum, value)| *sum += value);
             }
         }
-        match found.is_empty() {
+        let jobs = job_names(comparison);
+        // A job that ended under no scheduler has no time.
+        let is_unfinished = self.metric == Metric::Duration
+            && self.job.as_ref().is_some_and(|job| jobs.contains(job));
+        match found.is_empty() && !is_unfinished {
             true => Err(format!(
                 "{self}: no such figure; the jobs are {}",
-                and_list(&job_names(comparison))
+                and_list(&jobs)
             )),
             false => Ok(sum),
         }

@@ -5,7 +5,7 @@ mod decide;
 
 use serde::{Deserialize, Serialize};
 
-use super::Comparison;
+use super::{Comparison, Judgement};
 use crate::quantity::and_list;
 pub use commands::Command;
 pub use decide::Answer;
@@ -87,7 +87,8 @@ impl Choices {
 
     /// What to do by a comparison; nothing where it has no verdict.
     pub fn advise(&self, comparison: &Comparison) -> Option<Advice> {
-        if !comparison.has_verdict() || comparison.schedulers.len() < 2 {
+        let is_open = (comparison.judgement.as_ref()).is_some_and(Judgement::is_open);
+        if !comparison.has_verdict() || is_open || comparison.schedulers.len() < 2 {
             return None;
         }
         let kernel = &self.kernel;

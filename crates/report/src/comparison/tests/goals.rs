@@ -155,6 +155,15 @@ fn where_io_failed_goals_name_no_winner() {
 }
 
 #[test]
+fn a_job_that_ended_under_no_scheduler_has_no_time_and_no_winner() {
+    let comparison = judged(&["victim.time"], &[]);
+    let judgement = comparison.judgement.as_ref().unwrap();
+    assert_eq!(judgement.rows[0].values, [None, None]);
+    assert!(judgement.contest.is_none() && judgement.is_open());
+    assert_eq!(sentence(&comparison), "No scheduler has victim.time.");
+}
+
+#[test]
 fn mistakes_are_told() {
     let goal = |text: &str| text.parse::<Goal>().unwrap_err();
     assert!(goal("victim.read.p98").contains("ends with none of bandwidth"));
@@ -174,6 +183,14 @@ fn mistakes_are_told() {
     assert_eq!(
         said,
         "other.p99: no such figure; the jobs are reader and victim"
+    );
+    let direction = Goals {
+        goals: vec!["victim.fsync.p99".parse().unwrap()],
+        ..Goals::default()
+    };
+    assert_eq!(
+        direction.check_jobs(&["victim".to_string()]).unwrap_err(),
+        "--goal victim.fsync.p99: fsync is none of read, write, trim and sync"
     );
     let both = Goals {
         goals: vec!["reader.p99".parse().unwrap()],
