@@ -58,6 +58,9 @@ impl BioFlags {
     pub const NOMERGE: BioFlags = BioFlags(1 << 7);
     /// Written back from the page cache (`REQ_BACKGROUND`).
     pub const BACKGROUND: BioFlags = BioFlags(1 << 8);
+    /// A command that a process made for the drive itself (`REQ_OP_DRV_IN`,
+    /// `REQ_OP_DRV_OUT`), such as io_uring's for NVMe.
+    pub const PASSTHROUGH: BioFlags = BioFlags(1 << 9);
     /// No modifier.
     pub const NONE: BioFlags = BioFlags(0);
 

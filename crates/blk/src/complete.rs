@@ -95,7 +95,7 @@ impl RequestQueue {
     /// Calls the scheduler's `completed_request`.
     #[inline(always)]
     pub(crate) fn notify_completed(&mut self, now: Nanos, id: RequestId) {
-        if self.rqs[id].rq_flags.has(RqFlags::SCHED_TAGS) {
+        if self.rqs[id].rq_flags.has(RqFlags::USE_SCHED) {
             self.call_scheduler(now, id, |elevator, ctx, id| {
                 elevator.completed_request(ctx, id);
             });

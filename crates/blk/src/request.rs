@@ -164,6 +164,13 @@ impl Request {
         op_is_sync(self.op, self.flags)
     }
 
+    /// Whether it is a command that a process made for the drive itself
+    /// (`blk_rq_is_passthrough`).
+    #[inline]
+    pub fn is_passthrough(&self) -> bool {
+        self.flags.has(BioFlags::PASSTHROUGH)
+    }
+
     /// Whether a scheduler's sort list holds it.
     #[inline]
     pub fn is_sorted(&self) -> bool {
@@ -179,10 +186,12 @@ impl Request {
     }
 }
 
-/// Modifiers that keep a bio or request out of merging (`REQ_NOMERGE_FLAGS`).
+/// Modifiers that keep a bio or request out of merging (`REQ_NOMERGE_FLAGS`, and
+/// what `rq_mergeable` asks beside them).
 pub(crate) const NOMERGE_FLAGS: BioFlags = BioFlags::NOMERGE
     .with(BioFlags::PREFLUSH)
-    .with(BioFlags::FUA);
+    .with(BioFlags::FUA)
+    .with(BioFlags::PASSTHROUGH);
 
 /// How a bio or request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,6 +200,8 @@ pub enum IoStatus {
     Ok,
     /// EIO.
     IoError,
+    /// EINVAL: a command of a process's own that the drive cannot take.
+    Invalid,
     /// ENOSPC.
     NoSpace,
     /// EAGAIN: it would have had to wait and must not (`REQ_NOWAIT`).
@@ -206,6 +217,7 @@ impl IoStatus {
             IoStatus::Ok => 0,
             IoStatus::IoError => 5,
             IoStatus::WouldBlock => 11,
+            IoStatus::Invalid => 22,
             IoStatus::NoSpace => 28,
             IoStatus::NotSupported => 95,
         }
@@ -216,6 +228,7 @@ impl IoStatus {
         match errno {
             0 => IoStatus::Ok,
             11 => IoStatus::WouldBlock,
+            22 => IoStatus::Invalid,
             28 => IoStatus::NoSpace,
             95 => IoStatus::NotSupported,
             _ => IoStatus::IoError,

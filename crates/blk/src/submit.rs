@@ -56,6 +56,9 @@ impl RequestQueue {
         if self.frozen {
             return self.wait_for_unfreeze(cpu, bio);
         }
+        if bio.flags.has(BioFlags::PASSTHROUGH) {
+            return self.execute(now, cpu, plug, &bio, driver);
+        }
         let op = bio.op;
         if let Err(status) = self.check_bio(&mut bio) {
             self.push_end(&Bio { op, ..bio }, status);
@@ -65,6 +68,28 @@ impl RequestQueue {
             return Submit::Done;
         }
         self.submit_within_limits(now, cpu, plug, bio, driver)
+    }
+
+    /// Takes a passthrough command (`blk_mq_alloc_request`, `blk_execute_rq_nowait`).
+    /// It is not checked, split, merged or throttled as I/O is: only one that is too
+    /// large for a request is refused (`blk_rq_map_user_io`), and a flush goes to a
+    /// drive without a cache as to any other.
+    #[inline(never)]
+    fn execute<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        cpu: usize,
+        plug: Option<&mut Plug>,
+        bio: &Bio,
+        driver: &mut D,
+    ) -> Submit {
+        if bio.sectors > self.merge.limits.max_request_sectors(bio.op) {
+            self.push_end(bio, IoStatus::Invalid);
+            return Submit::Done;
+        }
+        self.cost_counts.bios += 1;
+        let part = self.rqs.insert_bio(bio, None);
+        self.make_request(now, cpu, plug, (part, bio), None, driver)
     }
 
     /// Gives a bio the priority that its control group says, and has it pass the
@@ -497,8 +522,11 @@ impl RequestQueue {
     /// however long that then sleeps for a tag (`blk_mq_alloc_data`).
     #[inline(always)]
     fn limit_depth(&mut self, bio: &Bio) -> Option<u32> {
-        let elevator = self.elevator.as_deref_mut();
-        elevator.and_then(|elevator| elevator.limit_depth_for(bio))
+        let elevator = self.elevator.as_deref_mut()?;
+        match bio.flags.has(BioFlags::PASSTHROUGH) {
+            true => None,
+            false => elevator.limit_depth_for(bio),
+        }
     }
 
     /// A request with a tag for a bio, if there is one.
@@ -525,7 +553,9 @@ impl RequestQueue {
         if has_sched {
             rq.internal_tag = Some(tag);
             rq.rq_flags.set(RqFlags::SCHED_TAGS);
-            rq.rq_flags.set(RqFlags::USE_SCHED);
+            if !rq.is_passthrough() {
+                rq.rq_flags.set(RqFlags::USE_SCHED);
+            }
         } else {
             rq.tag = Some(tag);
         }
@@ -534,7 +564,9 @@ impl RequestQueue {
             let flags = qos.track(id, (bio, part));
             self.rqs[id].rq_flags.set(flags);
         }
-        if let Some((elevator, mut ctx)) = self.sched(now) {
+        if self.rqs[id].rq_flags.has(RqFlags::USE_SCHED)
+            && let Some((elevator, mut ctx)) = self.sched(now)
+        {
             elevator.prepare_request(&mut ctx, id);
         }
         Some(id)
@@ -554,12 +586,17 @@ impl RequestQueue {
         let rq = &self.rqs[id];
         let (hctx, use_sched) = (rq.hctx as usize, rq.rq_flags.has(RqFlags::USE_SCHED));
         let (is_write, is_flush) = (rq.is_write(), rq.flags.has(FLUSH_FLAGS));
+        let is_passthrough = rq.is_passthrough();
         self.count_in_flight(now, is_write, 1);
-        if is_flush && self.insert_flush(now, id) {
+        if is_flush && !is_passthrough && self.insert_flush(now, id) {
             return;
         }
         if let Some(plug) = plug {
             return self.add_to_plug(now, plug, id, driver);
+        }
+        if is_passthrough {
+            self.insert_request(now, id, InsertAt::Tail);
+            return self.run_hw_queue(now, hctx, driver);
         }
         let busy = self.hctxs[hctx].dispatch_busy > 0
             && (self.hctxs.len() == 1 || !self.rqs[id].is_sync());
@@ -628,9 +665,12 @@ impl RequestQueue {
         driver: &mut D,
     ) {
         let (cpu, hctx) = (self.rqs[first].ctx, self.rqs[first].hctx as usize);
+        let is_passthrough = self.rqs[first].is_passthrough();
         let (mut list, mut others) = (RqList::new(), RqList::new());
         while let Some(id) = plug.list.pop_front(&mut self.rqs) {
-            let same = self.rqs[id].ctx == cpu && self.rqs[id].hctx as usize == hctx;
+            let rq = &self.rqs[id];
+            let same =
+                rq.ctx == cpu && rq.hctx as usize == hctx && rq.is_passthrough() == is_passthrough;
             let to = if same { &mut list } else { &mut others };
             to.push_back(&mut self.rqs, id);
         }
@@ -638,7 +678,11 @@ impl RequestQueue {
         let unplug = TraceKind::Unplug(list.len());
         self.trace.plug(now, unplug, &self.rqs, first);
         self.cost_counts.inserts += list.len() as u64;
-        if let Some((elevator, mut ctx)) = self.sched(now) {
+        if is_passthrough {
+            while let Some(id) = list.pop_front(&mut self.rqs) {
+                self.bypass_insert(id, InsertAt::Tail);
+            }
+        } else if let Some((elevator, mut ctx)) = self.sched(now) {
             elevator.insert_requests(&mut ctx, hctx, &mut list, InsertAt::Tail);
             self.free_merged_away(now);
         } else {
@@ -681,6 +725,11 @@ impl RequestQueue {
     /// `blk_mq_insert_request`: one request, without a plug.
     pub(crate) fn insert_request(&mut self, now: Nanos, id: RequestId, at: InsertAt) {
         let (hctx, cpu) = (self.rqs[id].hctx as usize, self.rqs[id].ctx as usize);
+        if self.rqs[id].is_passthrough() {
+            // It may be what the drive needs to go on, and what a scheduler knows
+            // nothing of.
+            return self.bypass_insert(id, InsertAt::Tail);
+        }
         if self.rqs[id].op == Op::Flush {
             // At most one flush is under way, and NCQ cannot mix it with others:
             // first means it waits least and gathers most.

@@ -15,7 +15,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use crate::bio::{Bio, CgroupId};
+use crate::bio::{Bio, BioFlags, CgroupId};
 use crate::request::{BioId, IoStatus, Request, RequestId, RqFlags};
 use crate::units::Nanos;
 
@@ -238,8 +238,12 @@ impl RqQos {
         }
     }
 
-    /// A request was made of a bio: what the layers note of it (`rq_qos_track`).
+    /// A request was made of a bio: what the layers note of it (`rq_qos_track`). Of a
+    /// passthrough command they hear neither then nor later.
     pub(crate) fn track(&mut self, id: RequestId, (bio, part): (&Bio, BioId)) -> RqFlags {
+        if bio.flags.has(BioFlags::PASSTHROUGH) {
+            return RqFlags::default();
+        }
         if let Some(cost) = self.cost_mut() {
             cost.track(id, part);
         }
@@ -275,7 +279,9 @@ impl RqQos {
 
     /// The drive is done with a request (`blk_stat_add`).
     pub(crate) fn count(&mut self, now: Nanos, rq: &Request) {
-        if let Some(wbt) = self.wbt_mut() {
+        if let Some(wbt) = self.wbt_mut()
+            && !rq.is_passthrough()
+        {
             wbt.count(now, rq);
         }
     }
@@ -299,6 +305,9 @@ impl RqQos {
 
     /// A request is freed (`rq_qos_done`).
     pub(crate) fn done(&mut self, now: Nanos, id: RequestId, rq: &Request, woken: &mut Vec<u64>) {
+        if rq.is_passthrough() {
+            return;
+        }
         for layer in &mut self.layers {
             match layer {
                 Layer::Wbt(wbt) => wbt.done(now, rq, woken),

@@ -169,3 +169,71 @@ fn an_error_ends_the_sequence() {
     assert_eq!(f.driver.taken.len(), 2, "nothing is left to flush");
     assert!(f.queue.is_idle());
 }
+
+fn command(op: Op, sector: u64, sectors: u32) -> Bio {
+    Bio {
+        flags: BioFlags::PASSTHROUGH,
+        ..Bio::new(op, Sector(sector), sectors)
+    }
+}
+
+/// The kernel drops bios' flushes for a drive without a cache, and lets bios'
+/// flushes of one with a cache share commands.
+#[test]
+fn a_passthrough_flush_is_the_drives_business() {
+    for limits in [QueueLimits::default(), write_cache(false)] {
+        let mut f = Fixture::new(&with_limits(limits));
+        for _ in 0..2 {
+            f.submit_bio(0, command(Op::Flush, 0, 0));
+        }
+        f.process();
+        let taken: Vec<Op> = f.driver.taken.iter().map(|c| c.op).collect();
+        assert_eq!(taken, [Op::Flush, Op::Flush]);
+        assert_eq!(f.ended(), []);
+        f.drain();
+        assert_eq!(f.ended(), [(0, IoStatus::Ok), (1, IoStatus::Ok)]);
+        assert!(f.queue.is_idle());
+    }
+}
+
+#[test]
+fn a_passthrough_write_with_fua_goes_as_it_is() {
+    let mut f = Fixture::new(&with_limits(QueueLimits::default()));
+    let write = command(Op::Write, 0, 8);
+    let flags = write.flags.with(FUA);
+    f.submit_bio(0, Bio { flags, ..write });
+    f.drain();
+    assert!(f.driver.taken[0].flags.has(FUA));
+}
+
+#[test]
+fn a_scheduler_hears_nothing_of_passthrough() {
+    let (mut f, state) = Fixture::with_fifo(
+        &with_limits(QueueLimits::default()),
+        FifoState {
+            holds: true,
+            ..FifoState::default()
+        },
+    );
+    f.submit_plugged(0, command(Op::Write, 0, 8));
+    f.submit_plugged(0, command(Op::Write, 8, 8));
+    f.submit_plugged(0, Bio::new(Op::Write, Sector(16), 8));
+    f.unplug();
+    f.submit_bio(0, command(Op::Write, 24, 8));
+    f.drain();
+    assert_eq!(f.sectors_taken(), [0, 8, 24], "none was merged or held");
+    let state = state.lock().expect("nothing panicked");
+    assert_eq!(state.inserts, [(16, InsertAt::Tail)]);
+    assert_eq!((state.depths_asked, state.prepared), (1, 1));
+    assert_eq!((state.completed, state.finished), (0, 0));
+}
+
+#[test]
+fn a_passthrough_command_is_not_split() {
+    let limits = QueueLimits::default();
+    let most = limits.max_request_sectors(Op::Read);
+    let mut f = Fixture::new(&with_limits(limits));
+    f.submit_bio(0, command(Op::Read, 0, most + 8));
+    assert_eq!(f.ended(), [(0, IoStatus::Invalid)]);
+    assert!(f.driver.taken.is_empty() && f.queue.is_idle());
+}

@@ -82,3 +82,25 @@ fn passthrough_goes_by_the_scheduler() {
         "{message}"
     );
 }
+
+/// The kernel drops bios' flushes for a drive that has no cache to lose, and leaves
+/// commands of a process's own to the drive.
+#[test]
+fn a_passthrough_flush_takes_the_drives_time() {
+    let writes = |engine: &str| {
+        let text = format!(
+            "[a]\nfilename=/dev/d\ndirect=1\nrw=write\nbs=4k\nfsync=1\ntime_based\n\
+             runtime=10ms\nioengine={engine}\n"
+        );
+        let on = On {
+            machine: "epyc-9654p",
+            drive: "kioxia-cm7",
+            scheduler: "none",
+        };
+        let results = on.run(Workload::Job(&job_file(&text)), None);
+        results.expect("it runs").groups[0].write.iops()
+    };
+    let (of_bios, of_commands) = (writes("io_uring"), writes("io_uring_cmd"));
+    assert!(of_bios > 40_000.0, "{of_bios}");
+    assert!((6_000.0..7_500.0).contains(&of_commands), "{of_commands}");
+}

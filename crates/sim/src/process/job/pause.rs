@@ -2,6 +2,7 @@
 
 use blklab_blk::{Bio, BioFlags, IoStatus, Nanos, Op, Sector};
 
+use blklab_workload::fio::Engine;
 use blklab_workload::generate::SyncKind;
 
 use super::{FLUSH_SLOT, JobProcess, PauseReason, Phase, TaskState};
@@ -115,8 +116,14 @@ impl JobProcess {
             return self.sync_cached(now, system);
         }
         let disk = self.plan.flush_disk();
+        let (flags, worker) = match self.spec.engine {
+            Engine::IoUringCmd => (BioFlags::SYNC.with(BioFlags::PASSTHROUGH), Nanos::ZERO),
+            // It leaves a sync to a worker, as it may wait (`io_fsync_prep`).
+            Engine::IoUring => (BioFlags::SYNC, self.costs.context_switch),
+            _ => (BioFlags::SYNC, Nanos::ZERO),
+        };
         let bio = Bio {
-            flags: BioFlags::SYNC,
+            flags,
             prio: self.prio,
             submitter: self.submitter(),
             cgroup: self.cgroup,
@@ -124,13 +131,8 @@ impl JobProcess {
             ..Bio::new(Op::Flush, Sector(0), 0)
         };
         self.state = TaskState::AwaitsFlush;
-        // io_uring leaves a sync to a worker, as it may wait (`io_fsync_prep`).
-        let switch = match self.spec.engine.is_io_uring() {
-            true => self.costs.context_switch,
-            false => Nanos::ZERO,
-        };
         let call = system.cpus.slowdown(self.cpu, now);
-        let call = call.of(self.costs.syscall + switch);
+        let call = call.of(self.costs.syscall + worker);
         self.submit_to_wait(now, (disk, FLUSH_SLOT), (bio, call), system);
         self.sleep(now, TaskState::AwaitsFlush, system);
     }

@@ -5,7 +5,7 @@ use blklab_blk::{
     Bio, BioFlags, CostCounts, IoClass, IoPrio, IoStatus, Nanos, Op, SECTOR_SIZE, Sector, Span,
     Submit, Waiter,
 };
-use blklab_workload::fio::{Direction, JobSpec, Priority, SyncMode};
+use blklab_workload::fio::{Direction, Engine, JobSpec, Priority, SyncMode};
 
 use super::plan::{NextAction, NextIo};
 use super::{Io, JobProcess, PauseReason, Phase, TaskState};
@@ -28,6 +28,9 @@ impl JobProcess {
             Direction::Write => (Op::Write, self.write_flags),
             Direction::Trim => (Op::Discard, BioFlags::NONE),
         };
+        if self.spec.engine == Engine::IoUringCmd {
+            flags = flags.with(BioFlags::PASSTHROUGH);
+        }
         if nowait && op != Op::Discard {
             flags = flags.with(BioFlags::NOWAIT);
         }
