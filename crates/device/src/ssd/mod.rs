@@ -330,6 +330,7 @@ impl Ssd {
                 self.writes
                     .epoch_page_done(&mut self.controller, now_ns, op.owner);
             }
+            Source::Record => self.writes.record_done(&mut self.controller, now_ns),
         }
     }
 

@@ -13,6 +13,7 @@ mod partial;
 mod programs_at_once;
 mod promises;
 mod read;
+mod records;
 mod room;
 mod rows;
 mod slc;

@@ -53,6 +53,8 @@ const MAY_BE_ZERO: &[&str] = &[
     "channel.plane_command_ns",
     "ftl.map_cache_kb",
     "write_cache.access_ns",
+    "write_cache.flush_records",
+    "write_cache.fua_records",
     "read_cache.read_ahead_kb",
     "aged.hot_share",
     "aged.hot_writes",
@@ -97,6 +99,23 @@ const DISK: &[Idle] = &[
 
 /// Any SSD.
 const SSD: &[Idle] = &[
+    (
+        "write_cache.flush_records",
+        &[(
+            "power_loss_protection = false",
+            "power_loss_protection = true",
+        )],
+    ),
+    (
+        "write_cache.fua_records",
+        &[
+            ("flush_records = 1\n", ""),
+            (
+                "power_loss_protection = false",
+                "power_loss_protection = true",
+            ),
+        ],
+    ),
     ("controller.reads_in_a_row", OUT_OF_ORDER),
     (
         "flash.multi_plane_reach",

@@ -129,7 +129,8 @@ pub fn kioxia(folder: &Folder) -> Result<Vec<Bench>, String> {
             machine: "epyc-9654p",
             settles: false,
             rows,
-            is_fitted: |row| row.options.contains("io_uring_cmd"),
+            // Two drives of the second kind were measured: fitted was to one of them.
+            is_fitted: |row| ["ng8n1", "ng2n1", "nvme2n1"].contains(&row.note.as_str()),
             compared: &[IOPS],
         };
         benches.push(durability);
@@ -192,6 +193,7 @@ fn durable_row(record: &Record) -> Result<Option<Row>, String> {
     };
     Ok(Some(Row {
         bs: record.text("bs")?.to_string(),
+        note: record.text("device")?.to_string(),
         measured: Measured {
             iops: record.number("ops_per_s")?,
             lat_mean_us: None,

@@ -46,6 +46,8 @@ pub(crate) enum Source {
     Merge,
     /// The log of discards; the owner is the epoch of the flush.
     DiscardLog,
+    /// The firmware's records, of which one page is programmed at a time.
+    Record,
 }
 
 /// The priority of a transaction.
@@ -233,7 +235,8 @@ impl Transaction {
             | Source::MapMerge
             | Source::MapWrite
             | Source::MapMove
-            | Source::DiscardLog => Cause::Map,
+            | Source::DiscardLog
+            | Source::Record => Cause::Map,
         }
     }
 

@@ -234,10 +234,11 @@ impl Ftl {
         }
     }
 
-    /// The page that the log of discards is programmed to.
-    pub(crate) fn discard_log(&self) -> FlashPage {
+    /// Where the firmware writes down what it has to know again, discards for
+    /// example; `place` is that of the plane in the order of allocation.
+    pub(crate) fn log_page(&self, place: u32) -> FlashPage {
         FlashPage {
-            plane: self.placement.home(0).plane,
+            plane: self.placement.home(place).plane,
             block: NO_BLOCK,
             // The last page of a program: only that takes array time.
             page: self.pages_per_program - 1,

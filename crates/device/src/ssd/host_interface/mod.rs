@@ -44,6 +44,8 @@ pub(crate) struct ActiveCommand {
     pub(crate) parked: u32,
     /// Since when it waits for a free block or is throttled, or [`NOT_STALLED`].
     pub(crate) stalled_since_ns: u64,
+    /// One of its parts is the firmware's record of it.
+    pub(crate) awaits_records: bool,
 }
 
 impl ActiveCommand {
@@ -64,6 +66,7 @@ impl ActiveCommand {
         stops_before: 0,
         parked: 0,
         stalled_since_ns: NOT_STALLED,
+        awaits_records: false,
     };
 }
 
@@ -195,6 +198,7 @@ impl HostInterface {
         active.stops_before = 0;
         active.parked = 0;
         active.stalled_since_ns = NOT_STALLED;
+        active.awaits_records = false;
         index
     }
 

@@ -31,6 +31,18 @@ keys! {
         pub access_ns: u64 = whole(0..=1_000_000).or(0);
         /// Capacitors protect the data in the cache.
         pub power_loss_protection: bool = flag().or(false);
+        /// Pages of the firmware's own records that a flush of new data programs when
+        /// that data is on the flash, one after the other; with one bit a cell where
+        /// there is an SLC cache.
+        pub flush_records: u32 = whole(0..=4096).or(0).needs(
+            enabled && !power_loss_protection,
+            "write_cache.enabled and no power_loss_protection",
+        );
+        /// The same for a write with force unit access.
+        pub fua_records: u32 = whole(0..=4096).or(0).needs(
+            enabled && !power_loss_protection,
+            "write_cache.enabled and no power_loss_protection",
+        );
     }
 }
 

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use blklab_blk::Op as HostOp;
 use blklab_stats::{TooFull, Wait, Waits};
 
-use super::{Controller, WriteCache};
+use super::{Controller, WriteCache, records};
 use crate::CommandStatus;
 use crate::ssd::flash::transaction::NONE;
 use crate::ssd::ftl::Ftl;
@@ -130,6 +130,9 @@ impl WriteCache {
         } else {
             if fua || !ctx.media.spec.write_cache.enabled {
                 self.close_awaited(ctx, now_ns);
+            }
+            if fua && status == CommandStatus::Ok && records::pages_for(&ctx.media.spec, op) > 0 {
+                return self.await_records(ctx, now_ns, index);
             }
             ctx.host.part_sent(ctx.media.flash.events(), now_ns, index);
         }

@@ -173,7 +173,7 @@ impl WriteCache {
     /// Ends the flushes that have nothing left to wait for.
     fn end_flushes(&mut self, ctx: &mut Controller, now_ns: u64) {
         while let Some(flush) = self.epochs.pop_durable() {
-            ctx.host.finish(ctx.media.flash.events(), now_ns, flush);
+            self.data_flushed(ctx, now_ns, flush);
         }
     }
 
@@ -196,7 +196,7 @@ impl WriteCache {
     /// overwritten, so discards are written down: a page of a log.
     fn program_discard_log(&mut self, ctx: &mut Controller, now_ns: u64) {
         self.epochs.begin_page();
-        let page = ctx.media.ftl.discard_log();
+        let page = ctx.media.ftl.log_page(0);
         let bytes = ctx.media.spec.geometry.page_bytes;
         let epoch = self.epochs.now();
         let op =

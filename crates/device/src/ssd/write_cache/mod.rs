@@ -2,11 +2,13 @@
 //!
 //! A write gets its places as [`admission`] says, each in the open page of the
 //! plane that [`allocation`] chooses. What flush and force-unit-access make of
-//! open pages is in [`flush`].
+//! open pages is in [`flush`], and what the firmware writes down for them in
+//! [`records`].
 
 mod admission;
 mod allocation;
 mod flush;
+mod records;
 
 use std::collections::BTreeSet;
 
@@ -25,6 +27,7 @@ use crate::ssd::spec::SsdSpec;
 use admission::AdmissionQueue;
 use allocation::Cursor;
 use flush::{Epochs, Waiter};
+use records::Records;
 
 /// What is below the write cache.
 #[derive(Clone, Debug)]
@@ -60,6 +63,7 @@ pub(crate) struct WriteCache {
     waiters: Slab<Waiter>,
     /// There were discards since the log of them was last programmed.
     log_is_dirty: bool,
+    records: Records,
 }
 
 impl WriteCache {
@@ -72,6 +76,7 @@ impl WriteCache {
             epochs: Epochs::new(),
             waiters: Slab::with_capacity(0),
             log_is_dirty: false,
+            records: Records::default(),
         }
     }
 
@@ -119,6 +124,7 @@ impl WriteCache {
         self.epochs = Epochs::new();
         self.waiters.clear();
         self.log_is_dirty = false;
+        self.records = Records::default();
     }
 
     /// Gives one slot its place.
@@ -196,6 +202,7 @@ impl WriteCache {
         (span, new_bytes): (Span, u32),
     ) {
         ctx.reads.remove(slot);
+        self.records.changed();
         let page = ctx.media.ftl.record_mut(record);
         page.dirty_bytes += new_bytes;
         self.dirty_bytes += new_bytes as u64;
@@ -287,8 +294,7 @@ impl WriteCache {
         while waiter != NONE {
             let Waiter { command, next } = self.waiters[waiter];
             self.waiters.remove(waiter);
-            ctx.host
-                .part_sent(ctx.media.flash.events(), now_ns, command);
+            self.part_durable(ctx, now_ns, command);
             waiter = next;
         }
         self.epoch_page_done(ctx, now_ns, epoch);
@@ -324,6 +330,7 @@ impl WriteCache {
         ctx.media.ftl.discard_partial(start as u32, end);
         ctx.media.ftl.discard(start as u32, end);
         self.log_is_dirty = true;
+        self.records.changed();
         ctx.reads.remove_range(start as u32, end);
         match ctx.media.ftl.cached_map() {
             Some(map) => map.discard(
