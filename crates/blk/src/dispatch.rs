@@ -940,8 +940,12 @@ impl RequestQueue {
             self.cost_counts.issues += 1;
             self.cost_counts.multi_page_issues += u64::from(further_pages > 0);
             self.cost_counts.further_pages += u64::from(further_pages);
-            let is_foreign = self.elevator.is_some() && rq.hctx as usize != self.last_run;
-            self.cost_counts.foreign_issues += u64::from(is_foreign);
+            let hctx = rq.hctx as usize;
+            if self.elevator.is_some() && hctx != self.last_run {
+                let is_far = self.sockets.get(hctx) != self.sockets.get(self.last_run);
+                self.cost_counts.foreign_issues += 1;
+                self.cost_counts.far_issues += u64::from(is_far);
+            }
             self.trace.request(now, TraceKind::RqIssue, &self.rqs, id);
         }
         status

@@ -275,6 +275,9 @@ pub struct CostCounts {
     /// Requests given to the driver by a run of another hardware context than their
     /// own, which the scheduler they share makes possible.
     pub foreign_issues: u64,
+    /// Those of them whose own hardware context is another socket's
+    /// ([`RequestQueue::set_socket_cpus`]).
+    pub far_issues: u64,
     /// Requests ended.
     pub ends: u64,
 }
@@ -291,6 +294,7 @@ impl CostCounts {
             multi_page_issues: self.multi_page_issues - earlier.multi_page_issues,
             further_pages: self.further_pages - earlier.further_pages,
             foreign_issues: self.foreign_issues - earlier.foreign_issues,
+            far_issues: self.far_issues - earlier.far_issues,
             ends: self.ends - earlier.ends,
         }
     }
@@ -328,6 +332,8 @@ pub struct RequestQueue {
     pub(crate) runs_inline: bool,
     /// The hardware context that was run last.
     pub(crate) last_run: usize,
+    /// The socket of each hardware context's first CPU; empty where there is one.
+    pub(crate) sockets: Vec<u16>,
     /// Hardware contexts that the scheduler wants run, first come, first run.
     pub(crate) runs: Vec<u16>,
     /// The same with kblockd woken for them, in the order in which it runs them.
@@ -397,6 +403,7 @@ impl RequestQueue {
             kblockd: KblockdDelay::default(),
             runs_inline: false,
             last_run: 0,
+            sockets: Vec::new(),
             runs: Vec::new(),
             run_order: VecDeque::new(),
             ended: Vec::new(),
@@ -665,6 +672,16 @@ impl RequestQueue {
     /// before 6.10 leaves that to kblockd.
     pub fn set_runs_inline(&mut self, inline: bool) {
         self.runs_inline = inline;
+    }
+
+    /// Says that sockets have so many CPUs each, one behind the other.
+    pub fn set_socket_cpus(&mut self, cpus: usize) {
+        let of = |hctx: usize| {
+            let mut cpus_of = self.cpu_map.iter();
+            let first = cpus_of.position(|(of, _)| *of as usize == hctx);
+            (first.unwrap_or(0) / cpus.max(1)) as u16
+        };
+        self.sockets = (0..self.hctxs.len()).map(of).collect();
     }
 
     /// Has a CPU's next search for a tag start at this one.

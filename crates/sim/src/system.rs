@@ -36,6 +36,7 @@ struct DiskTemplate {
     spec: DriveSpec,
     scheduler: SchedulerChoice,
     cpus: u32,
+    socket_cpus: usize,
     seed: u64,
     /// Who submits and is no job runs its hardware queue itself instead of leaving it
     /// to kblockd.
@@ -62,6 +63,7 @@ impl System {
                 spec: setup.drive.clone(),
                 scheduler: setup.scheduler.clone(),
                 cpus: machine.cpus,
+                socket_cpus: (machine.cpus / machine.sockets) as usize,
                 seed: setup.seed,
                 runs_inline: machine.dispatch != Dispatch::Kblockd,
                 kblockd_delay: costs.kblockd_delay(),
@@ -80,6 +82,7 @@ impl System {
         let seed = disk_seed(t.seed, number);
         let mut disk = Disk::new(name, &t.spec, &t.scheduler, t.cpus, seed)?;
         disk.queue.set_runs_inline(t.runs_inline);
+        disk.queue.set_socket_cpus(t.socket_cpus);
         disk.queue.set_kblockd_delay(t.kblockd_delay);
         if t.holds_commands {
             disk.driver.hold();

@@ -283,6 +283,32 @@ fn software_queues_take_turns_while_the_driver_is_busy() {
     }
 }
 
+/// One run gives the driver the requests of four CPUs on two sockets.
+#[test]
+fn requests_of_another_socket_are_counted_apart() {
+    let four_hctxs = QueueConfig {
+        nr_cpus: 4,
+        nr_hw_queues: 4,
+        ..config()
+    };
+    let holds = FifoState {
+        holds: true,
+        ..FifoState::default()
+    };
+    let (mut f, state) = Fixture::with_fifo(&four_hctxs, holds);
+    f.queue.set_socket_cpus(2);
+    for (cpu, sector) in [(1, 100), (2, 200), (3, 300)] {
+        f.submit_bio(cpu, Bio::new(Op::Read, Sector(sector), 8));
+        f.process();
+    }
+    state.lock().expect("nothing panicked").holds = false;
+    f.submit_bio(0, Bio::new(Op::Read, Sector(0), 8));
+    f.process();
+    assert_eq!(f.driver.taken.len(), 4);
+    let counts = f.queue.cost_counts();
+    assert_eq!((counts.foreign_issues, counts.far_issues), (3, 2));
+}
+
 #[test]
 fn a_scheduler_for_all_hardware_contexts_gives_each_its_own() {
     let two_hctxs = QueueConfig {

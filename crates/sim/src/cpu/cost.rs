@@ -187,6 +187,7 @@ impl CostTable {
                 + steps.issues * self.queue_rq.0
                 + steps.multi_page_issues * self.list.0
                 + steps.foreign_issues * self.foreign_request.0
+                + steps.far_issues * self.foreign_request.0 * self.transfer.remote_percent / 100
                 + steps.further_pages * self.page.0,
         );
         let s = &self.scheduler;
