@@ -39,15 +39,7 @@ impl Block {
         for ((study, metric), errors) in &groups {
             let metric = METRICS[*metric];
             made.groups.push(errors.line(&self.set, study, metric));
-            let figure = |share: f64| format!("{:.1}", errors.at(share));
-            table.row(vec![
-                study.clone(),
-                errors.rows().to_string(),
-                metric.to_string(),
-                figure(0.5),
-                figure(0.9),
-                figure(1.0),
-            ]);
+            table.row(errors.cells(study.clone(), metric));
         }
         made.text = format!(
             "    blklab {}\n\n{}\nEvery row:\n\n{rows}",

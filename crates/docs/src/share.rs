@@ -26,6 +26,14 @@ impl Errors {
         sorted.get(rank.max(1) - 1).copied().unwrap_or(0.0)
     }
 
+    /// The same as a table's row: group, rows, metric, median, 90th percentile and
+    /// maximum.
+    pub fn cells(&self, group: String, metric: &str) -> Vec<String> {
+        let figure = |share: f64| format!("{:.1}", self.at(share));
+        let (rows, metric) = (self.rows().to_string(), metric.to_string());
+        vec![group, rows, metric, figure(0.5), figure(0.9), figure(1.0)]
+    }
+
     /// The line that `make evidence` prints for a group.
     pub fn line(&self, set: &str, group: &str, metric: &str) -> String {
         format!(

@@ -1,5 +1,8 @@
 //! What io.cost is told of drives: each submission's drive is described by three of its
-//! six coefficients, and measured as they were measured.
+//! six coefficients, its capacity and what drives of other models have in common, and
+//! measured as they were measured.
+
+use std::collections::BTreeMap;
 
 use blklab_calibrate::measure_iocost;
 use blklab_device::registry;
@@ -18,11 +21,16 @@ const SECONDS: u32 = 1;
 pub fn figures(folder: &Folder) -> Result<Vec<Figure>, String> {
     let (machine, _) = Machine::load("generic-8")?;
     let mut figures = Vec::new();
+    let mut records = Vec::new();
     for record in folder.records("coefficients.csv")? {
-        if record.text("measured_in_this_submission")? != "1" {
-            continue;
+        if record.text("measured_in_this_submission")? == "1" {
+            records.push(record);
         }
-        let (drive, _) = registry::load_with("null", &description(&record)?)?;
+    }
+    let rates = program_rates(&records)?;
+    for record in &records {
+        let rate = rate_of_others(&rates, record.text("model")?);
+        let (drive, _) = registry::load_with("null", &description(record, rate)?)?;
         let found = measure_iocost(&drive, &machine, SECONDS, 1).map_err(|e| e.to_string())?;
         let row = format!(
             "{} db {} submission {}",
@@ -47,21 +55,53 @@ pub fn figures(folder: &Folder) -> Result<Vec<Figure>, String> {
     Ok(figures)
 }
 
+/// By model, what its flash takes of data in order, in MB a second for each GB: the
+/// more dies a drive has, the more of them program at once. The mean of its submissions.
+fn program_rates(records: &[Record]) -> Result<BTreeMap<String, f64>, String> {
+    let mut rates: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    for record in records {
+        let bytes: f64 = record.number("wbps")?;
+        let capacity_gb: f64 = record.number("capacity_gb")?;
+        let rate = bytes / 1e6 / capacity_gb.max(1.0);
+        let model = record.text("model")?.to_string();
+        rates.entry(model).or_default().push(rate);
+    }
+    let means = rates.into_iter().map(|(model, rates)| {
+        let mean = rates.iter().sum::<f64>() / rates.len() as f64;
+        (model, mean)
+    });
+    Ok(means.collect())
+}
+
+/// The median of the models but one; `None` where there is no other.
+fn rate_of_others(rates: &BTreeMap<String, f64>, model: &str) -> Option<f64> {
+    let others = rates.iter().filter(|(name, _)| *name != model);
+    let mut others: Vec<f64> = others.map(|(_, rate)| *rate).collect();
+    others.sort_by(f64::total_cmp);
+    others.get(others.len() / 2).copied()
+}
+
 /// The values of a null drive that has the given coefficients: how far commands of a
-/// direction begin apart, and how fast data crosses its cable, which is one for both.
-fn description(record: &Record) -> Result<Vec<(String, String)>, String> {
+/// direction begin apart, how fast data crosses its cable, and how fast its flash
+/// programs, where drives of other models tell that of its capacity.
+fn description(record: &Record, rate: Option<f64>) -> Result<Vec<(String, String)>, String> {
     let interval_ns = |column: &str| {
         let iops: f64 = record.number(column)?;
         Ok::<u64, String>((1e9 / iops.max(1.0)).round() as u64)
     };
     let bytes: f64 = record.number("rbps")?;
     let mb_s = (bytes / 1e6).round().max(1.0) as u64;
+    let capacity_gb: f64 = record.number("capacity_gb")?;
+    // What it takes at random it takes in order as well.
+    let random_iops: f64 = record.number("wrandiops")?;
+    let least_mb_s = random_iops * 4096.0 / 1e6;
+    let programs_mb_s = rate.map(|rate| (rate * capacity_gb).max(least_mb_s).ceil() as u64);
     let values = [
         ("timing.parallelism", 4096),
         ("timing.read_interval_ns", interval_ns("rrandiops")?),
         ("timing.write_interval_ns", interval_ns("wrandiops")?),
         ("timing.read_bandwidth_mb_s", mb_s),
-        ("timing.write_bandwidth_mb_s", mb_s),
+        ("timing.write_bandwidth_mb_s", programs_mb_s.unwrap_or(mb_s)),
     ];
     let values = values.map(|(key, value)| (key.to_string(), value.to_string()));
     Ok(values.into_iter().collect())
@@ -74,9 +114,9 @@ mod tests {
 
     #[test]
     fn a_drive_is_described_by_what_is_given() {
-        let text = "rbps,rrandiops,wrandiops\n2000000000,100000,50000\n";
+        let text = "rbps,rrandiops,wrandiops,capacity_gb\n2000000000,100000,50000,500\n";
         let record = &records("c", text.as_bytes()).expect("a table")[0];
-        let values = description(record).expect("numbers");
+        let values = description(record, Some(1.5)).expect("numbers");
         let value = |key: &str| {
             values
                 .iter()
@@ -86,6 +126,20 @@ mod tests {
         assert_eq!(value("timing.read_interval_ns"), Some("10000"));
         assert_eq!(value("timing.write_interval_ns"), Some("20000"));
         assert_eq!(value("timing.read_bandwidth_mb_s"), Some("2000"));
+        assert_eq!(value("timing.write_bandwidth_mb_s"), Some("750"));
         registry::load_with("null", &values).expect("a drive");
+    }
+
+    #[test]
+    fn a_model_says_nothing_of_itself() {
+        let text = "model,wbps,capacity_gb\na,100000000,100\na,300000000,100\n\
+                    b,500000000,100\nc,900000000,100\n";
+        let records = records("c", text.as_bytes()).expect("a table");
+        let rates = program_rates(&records).expect("numbers");
+        assert_eq!(rates["a"], 2.0);
+        assert_eq!(rate_of_others(&rates, "a"), Some(9.0));
+        assert_eq!(rate_of_others(&rates, "c"), Some(5.0));
+        let one = BTreeMap::from([("a".to_string(), 1.0)]);
+        assert_eq!(rate_of_others(&one, "a"), None);
     }
 }

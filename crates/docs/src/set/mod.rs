@@ -179,15 +179,7 @@ fn tables(set: &Set, figures: &[Figure], described: &[(String, String)]) -> Made
     let mut groups = Table::new(head.map(String::from).to_vec());
     for ((group, metric), errors) in errors_by_group(figures) {
         made.groups.push(errors.line(set.name, &group, metric));
-        let figure = |share: f64| format!("{:.1}", errors.at(share));
-        groups.row(vec![
-            group,
-            errors.rows().to_string(),
-            metric.to_string(),
-            figure(0.5),
-            figure(0.9),
-            figure(1.0),
-        ]);
+        groups.row(errors.cells(group, metric));
     }
     let head = [
         "group",
