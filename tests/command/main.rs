@@ -29,6 +29,7 @@ mod processes;
 mod questions;
 mod replay;
 mod run;
+mod serve_cgroups;
 mod serve_clients;
 mod serve_compare;
 mod serve_faults;

@@ -60,6 +60,11 @@ impl CgroupFile {
         (self.write)(queue, now, group, text)
     }
 
+    /// Whether what is written is kept by the scheduler, and so gone with it.
+    pub fn is_of_scheduler(&self) -> bool {
+        self.name == "io.bfq.weight"
+    }
+
     /// The weight that a text sets, where this is a file of weights.
     pub fn weight(&self, text: &str) -> Option<u32> {
         let max = match self.name {

@@ -116,6 +116,7 @@ pub(crate) fn paced(
             scheduler,
             depth: 1,
             drive: Some((name.to_string(), drive.clone())),
+            cgroups: None,
             seed,
         }],
         tls: TlsSettings::default(),

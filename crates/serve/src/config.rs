@@ -3,8 +3,10 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use blklab_blk::CgroupId;
 use blklab_device::DriveSpec;
 use blklab_elevator::SchedulerChoice;
+use blklab_workload::cgroup::CgroupConfig;
 
 use crate::backend::BackendConfig;
 use crate::net::{Listen, TlsSettings};
@@ -28,8 +30,23 @@ pub struct ExportConfig {
     pub depth: u32,
     /// The drive that it is as slow as, with its name.
     pub drive: Option<(String, DriveSpec)>,
+    /// Its control groups.
+    pub cgroups: Option<CgroupConfig>,
     /// Decides everything that the drive's model leaves to chance.
     pub seed: u64,
+}
+
+impl ExportConfig {
+    /// What clients ask for, with the control group that they are in then: its name,
+    /// or that and the path of a group that may have processes, as `disk@system/db`.
+    pub(crate) fn names(&self) -> Vec<(CgroupId, String)> {
+        let tree = self.cgroups.as_ref().map(CgroupConfig::tree);
+        let tree = tree.unwrap_or_default();
+        let leaves = tree.leaves();
+        let in_groups = leaves.map(|(id, path)| (id, format!("{}@{path}", self.name)));
+        let plain = (CgroupId::ROOT, self.name.clone());
+        [plain].into_iter().chain(in_groups).collect()
+    }
 }
 
 /// Limits that keep clients from taking more than their share.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use blklab_blk::Nanos;
+use blklab_blk::{CgroupId, Nanos};
 use blklab_driver::disk_stats;
 use blklab_nbd::Export;
 use blklab_nbd::wire::ExportFlags;
@@ -75,7 +75,7 @@ impl Server {
         let metrics: Vec<Listen> = config.metrics.iter().copied().map(Listen::Tcp).collect();
         let metrics = bindings.bind(&metrics)?;
         let metrics_address = config.metrics.and(bindings.addresses.last().cloned());
-        let described = prepared.iter().map(|one| (*one.export).clone()).collect();
+        let offers = offers(&prepared);
         let (mut exports, mut machines) = (Vec::new(), Vec::new());
         for one in prepared {
             let socket = one.config.vhost_user.clone().map(Listen::Unix);
@@ -87,7 +87,7 @@ impl Server {
             exports.push((handle, thread));
         }
         let handles: Vec<ExportHandle> = exports.iter().map(|(handle, _)| handle.clone()).collect();
-        let handshake = handshake(config, described, handles.clone(), tls);
+        let handshake = handshake(config, offers, handles.clone(), tls);
         let accepting = Arc::clone(&handshake);
         let accepting = AcceptThread::start("accept", listeners, move |listener, socket| {
             accepting.start(listener, socket);
@@ -181,21 +181,51 @@ fn allowed_tls(config: &ServerConfig, listeners: &[Listener]) -> Result<ServerTl
     }
 }
 
+/// Something that clients may ask for.
+struct Offer {
+    described: Export,
+    /// The place of the export that it is.
+    export: usize,
+    /// Where its clients are.
+    cgroup: CgroupId,
+}
+
+/// What clients may ask for: the exports, and behind them each with its groups.
+fn offers(prepared: &[Prepared<'_>]) -> Vec<Offer> {
+    let of_one = |(export, one): (usize, &Prepared<'_>)| {
+        let names = one.config.names().into_iter();
+        let described = Arc::clone(&one.export);
+        names.map(move |(cgroup, name)| Offer {
+            described: Export {
+                name,
+                ..(*described).clone()
+            },
+            export,
+            cgroup,
+        })
+    };
+    let mut offers: Vec<Offer> = prepared.iter().enumerate().flat_map(of_one).collect();
+    offers.sort_by_key(|offer| offer.cgroup != CgroupId::ROOT);
+    offers
+}
+
 fn handshake(
     config: &ServerConfig,
-    exports: Vec<Export>,
+    offers: Vec<Offer>,
     handles: Vec<ExportHandle>,
     tls: ServerTls,
 ) -> Arc<Handshake> {
+    let places: Vec<(usize, CgroupId)> = offers.iter().map(|o| (o.export, o.cgroup)).collect();
     Arc::new(Handshake {
-        exports,
+        exports: offers.into_iter().map(|offer| offer.described).collect(),
         timeout: Duration::from_secs(config.limits.handshake_seconds),
         tls,
         max_connections: config.limits.connections,
         permit: Arc::new(()),
         shutting_down: AtomicBool::new(false),
-        deliver: Box::new(move |export, arrival| {
-            handles[export].send(Message::Arrive(Box::new(arrival)));
+        deliver: Box::new(move |offer, arrival| {
+            let (export, cgroup) = places[offer];
+            handles[export].send(Message::Arrive(Box::new(arrival), cgroup));
         }),
     })
 }
@@ -310,6 +340,7 @@ impl Prepared<'_> {
             depth: self.config.depth,
             software_queues,
             drive: self.config.drive.as_ref().map(|(_, spec)| spec),
+            cgroups: self.config.cgroups.clone(),
             seed: self.config.seed,
         })?;
         let shared = Arc::new(SharedExport::new(disk));

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use blklab_description::{ReadError, Table, array, flag, keys, text, whole};
 use blklab_device::registry;
 use blklab_elevator::{SchedulerChoice, Setting};
+use blklab_workload::cgroup::CgroupConfig;
 
 use crate::backend::{self, BackendOptions};
 use crate::config::{ExportConfig, Limits, ServerConfig};
@@ -57,6 +58,8 @@ keys! {
         pub depth: Option<u32> = whole(DEPTH).optional();
         /// The drive that it is as slow as.
         pub drive: Option<String> = text().optional();
+        /// A file of control groups: clients that ask for NAME@GROUP are in them.
+        pub cgroup_file: Option<PathBuf> as "cgroup-file" = text().map(PathBuf::from).optional();
         /// Decides what the drive leaves to chance.
         pub seed: Option<u64> = whole(0..=u64::MAX).optional();
     }
@@ -190,14 +193,9 @@ impl ServerSpec {
             let export = spec
                 .resolve()
                 .map_err(|e| format!("the export {:?}: {e}", spec.name))?;
-            if exports.iter().any(|known| known.name == export.name) {
-                return Err(match export.name.as_str() {
-                    "" => "two exports have no name; give each its own".to_string(),
-                    name => format!("two exports are called {name:?}"),
-                });
-            }
             exports.push(export);
         }
+        check_names(&exports)?;
         let metrics = match &self.metrics {
             Some(address) => Some(address.parse().map_err(|_| {
                 format!("metrics {address:?} is no address; write such as 127.0.0.1:9090")
@@ -241,6 +239,24 @@ impl ServerSpec {
             mode,
             insecure: self.insecure_no_tls,
         })
+    }
+}
+
+/// No client is to find two exports under one name.
+fn check_names(exports: &[ExportConfig]) -> Result<(), String> {
+    let names = exports.iter().flat_map(ExportConfig::names);
+    let mut names: Vec<String> = names.map(|(_, name)| name).collect();
+    names.sort_unstable();
+    let twice = names.windows(2).find(|two| two[0] == two[1]);
+    match twice.map(|two| two[0].as_str()) {
+        None => {}
+        Some("") => return Err("two exports have no name; give each its own".to_string()),
+        Some(name) => return Err(format!("two exports are called {name:?}")),
+    }
+    let is_long = |name: &&String| name.len() > blklab_nbd::wire::MAX_STRING_BYTES;
+    match names.iter().find(is_long) {
+        None => Ok(()),
+        Some(name) => Err(format!("the name {name:?} is longer than 4096 bytes")),
     }
 }
 
@@ -304,9 +320,6 @@ impl LimitsSpec {
 
 impl ExportSpec {
     fn resolve(&self) -> Result<ExportConfig, String> {
-        if self.name.len() > blklab_nbd::wire::MAX_STRING_BYTES {
-            return Err("the name is longer than 4096 bytes".to_string());
-        }
         let depth = self.depth.unwrap_or(DEFAULT_DEPTH);
         in_range("depth", depth.into(), 1..=u64::from(*DEPTH.end()))?;
         let drive = match &self.drive {
@@ -316,6 +329,10 @@ impl ExportSpec {
         if drive.is_some() && self.depth.is_some() {
             return Err("the drive decides its depth; leave either out".to_string());
         }
+        let cgroups = match &self.cgroup_file {
+            Some(file) => Some(CgroupConfig::read(file).map_err(|error| error.to_string())?),
+            None => None,
+        };
         Ok(ExportConfig {
             name: self.name.clone(),
             description: self.description.clone(),
@@ -325,6 +342,7 @@ impl ExportSpec {
             scheduler: self.scheduler()?,
             depth,
             drive,
+            cgroups,
             seed: self.seed.unwrap_or(1),
         })
     }

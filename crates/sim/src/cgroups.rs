@@ -1,44 +1,31 @@
-//! The control groups of a job file, by number.
+//! The control groups of a job file.
 
 use blklab_blk::CgroupId;
+use blklab_workload::cgroup::CgroupTree;
 use blklab_workload::fio::{JobFile, JobSpec};
 use blklab_workload::generate::cgroups;
 
 use crate::setup::SetupError;
 
-/// The control groups of a job file; the first is number one, as the root has zero.
-pub(crate) struct Cgroups(Vec<String>);
+/// The control groups of a job file.
+pub(crate) struct Cgroups(CgroupTree);
 
 impl Cgroups {
     /// Those of this one.
     pub(crate) fn of(job: &JobFile) -> Cgroups {
         let groups = cgroups(job).into_iter();
-        Cgroups(groups.map(|(name, _)| name).collect())
+        Cgroups(CgroupTree::new(groups.map(|(name, _)| name).collect()))
     }
 
-    /// Their paths, by number.
-    pub(crate) fn names(&self) -> &[String] {
+    /// By their paths.
+    pub(crate) fn tree(&self) -> &CgroupTree {
         &self.0
-    }
-
-    /// The number of a group; the root's for any other.
-    pub(crate) fn find(&self, path: &str) -> CgroupId {
-        let at = self.0.iter().position(|name| name == path);
-        at.map_or(CgroupId::ROOT, |at| CgroupId(at as u16 + 1))
     }
 
     /// The control group of a job's processes; the root where it names none.
     pub(crate) fn of_job(&self, spec: &JobSpec) -> CgroupId {
         let name = spec.cgroup.as_deref();
-        name.map_or(CgroupId::ROOT, |name| self.find(name))
-    }
-
-    /// Each group with the one that it is in.
-    pub(crate) fn parents(&self) -> impl Iterator<Item = (CgroupId, CgroupId)> {
-        self.0.iter().zip(1..).map(|(name, id)| {
-            let above = name.rsplit_once('/').map_or("", |(above, _)| above);
-            (CgroupId(id), self.find(above))
-        })
+        name.map_or(CgroupId::ROOT, |name| self.0.find(name))
     }
 
     /// Checks that there are the drives that files are about.

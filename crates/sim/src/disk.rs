@@ -76,26 +76,17 @@ impl Disk {
         &mut self,
         groups: &Cgroups,
         job: &JobFile,
-        (n, drives): (usize, usize),
+        place: (usize, usize),
     ) -> Result<(), SetupError> {
-        for (id, parent) in groups.parents() {
-            self.queue.set_cgroup_parent(id, parent);
-        }
-        for write in &job.cgroup_writes {
-            if write.drive.is_some_and(|number| !number.is_of(n, drives)) {
-                continue;
-            }
-            let id = groups.find(&write.group);
-            let written = write
-                .file
-                .write(&mut self.queue, Nanos::ZERO, id, &write.text);
-            written.map_err(|why| SetupError::Mistake(Box::new(write.mistake(why))))?;
-        }
+        let written = (groups.tree()).put_on(&mut self.queue, &job.cgroup_writes, place);
+        written.map_err(|mistake| SetupError::Mistake(Box::new(mistake)))?;
         for spec in &job.jobs {
-            let (Some(name), Some(weight)) = (&spec.cgroup, spec.cgroup_weight) else {
+            let (id, Some(weight)) = (groups.of_job(spec), spec.cgroup_weight) else {
                 continue;
             };
-            let id = groups.find(name);
+            if id == CgroupId::ROOT {
+                continue;
+            }
             if let Some(elevator) = self.queue.elevator_mut() {
                 elevator.set_cgroup_weight(id, weight);
             }
@@ -104,7 +95,7 @@ impl Disk {
             }
         }
         if !job.cgroup_writes.is_empty() {
-            self.cgroups = groups.names().to_vec();
+            self.cgroups = groups.tree().names().to_vec();
         }
         Ok(())
     }

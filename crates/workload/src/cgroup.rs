@@ -15,6 +15,7 @@
 //! A section is a group, by its path; `parent` puts it into another one. All else is
 //! the name of a file of the kernel's and the text that is written to it.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use blklab_blk::{CGROUP_FILES, CgroupFile, CgroupFileOn, CgroupId, Nanos};
@@ -46,6 +47,64 @@ impl DriveNumber {
 impl std::fmt::Display for DriveNumber {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}", self.major, self.minor)
+    }
+}
+
+/// Groups by their paths. The first is number one, as the root has zero.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CgroupTree(Vec<String>);
+
+impl CgroupTree {
+    /// A tree of these groups, each behind those that it is in.
+    pub fn new(paths: Vec<String>) -> CgroupTree {
+        CgroupTree(paths)
+    }
+
+    /// Their paths, by number.
+    pub fn names(&self) -> &[String] {
+        &self.0
+    }
+
+    /// The number of a group; the root's for any other.
+    pub fn find(&self, path: &str) -> CgroupId {
+        let at = self.0.iter().position(|name| name == path);
+        at.map_or(CgroupId::ROOT, |at| CgroupId(at as u16 + 1))
+    }
+
+    /// Groups without groups in them, which alone have processes.
+    pub fn leaves(&self) -> impl Iterator<Item = (CgroupId, &str)> {
+        let is_inner = |group: &str| {
+            let inside = format!("{group}/");
+            self.0.iter().any(|other| other.starts_with(&inside))
+        };
+        let all = (1..).map(CgroupId).zip(self.0.iter().map(String::as_str));
+        all.filter(move |(_, name)| !is_inner(name))
+    }
+
+    /// Gives the groups their places on a queue, and writes what is written to their
+    /// files of this drive, the n-th of so many.
+    ///
+    /// # Errors
+    /// Where the kernel refuses what is written.
+    pub fn put_on(
+        &self,
+        queue: &mut RequestQueue,
+        writes: &[CgroupWrite],
+        (n, drives): (usize, usize),
+    ) -> Result<(), JobError> {
+        for (id, name) in (1..).map(CgroupId).zip(&self.0) {
+            let above = name.rsplit_once('/').map_or("", |(above, _)| above);
+            queue.set_cgroup_parent(id, self.find(above));
+        }
+        for write in writes {
+            if write.drive.is_some_and(|number| !number.is_of(n, drives)) {
+                continue;
+            }
+            let id = self.find(&write.group);
+            let written = write.file.write(queue, Nanos::ZERO, id, &write.text);
+            written.map_err(|why| write.mistake(why))?;
+        }
+        Ok(())
     }
 }
 
@@ -138,6 +197,30 @@ impl CgroupConfig {
         added?;
         config.check_leaves()?;
         Ok(config)
+    }
+
+    /// Its groups.
+    pub fn tree(&self) -> CgroupTree {
+        CgroupTree::new(self.groups.clone())
+    }
+
+    /// Puts the groups on a server's queue, whose drive has any number.
+    ///
+    /// # Errors
+    /// Where the kernel refuses what is written.
+    pub fn put_on_queue(&self, queue: &mut RequestQueue) -> Result<(), JobError> {
+        self.tree().put_on(queue, &self.writes, (0, 1))
+    }
+
+    /// Tells a queue's new scheduler what the former one knew of the groups.
+    ///
+    /// # Errors
+    /// As before.
+    pub fn put_on_scheduler(&self, queue: &mut RequestQueue) -> Result<(), JobError> {
+        let writes = self.writes.iter();
+        let of_scheduler = writes.filter(|write| write.file.is_of_scheduler()).cloned();
+        let writes: Vec<CgroupWrite> = of_scheduler.collect();
+        self.tree().put_on(queue, &writes, (0, 1))
     }
 
     fn add_sections(&mut self, sections: &[Section]) -> Result<(), JobError> {
@@ -267,11 +350,12 @@ impl CgroupConfig {
 
     /// Only groups without groups in them have processes.
     fn check_leaves(&self) -> Result<(), JobError> {
-        let is_inner = |group: &str| {
-            let inside = format!("{group}/");
-            self.groups.iter().any(|other| other.starts_with(&inside))
+        let tree = self.tree();
+        let leaves: BTreeSet<&str> = tree.leaves().map(|(_, name)| name).collect();
+        let is_wrong = |members: &&Members| {
+            let group = members.group.as_str();
+            !group.is_empty() && !leaves.contains(group)
         };
-        let is_wrong = |members: &&Members| !members.group.is_empty() && is_inner(&members.group);
         match self.members.iter().find(is_wrong) {
             None => Ok(()),
             Some(members) => Err(JobError::of(

@@ -129,6 +129,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "N", conflicts_with = "config")]
     pub(crate) nr_requests: Option<u32>,
 
+    /// A file of control groups: clients that ask for NAME@GROUP are in them
+    #[arg(long, value_name = "FILE", conflicts_with = "config")]
+    pub(crate) cgroup_file: Option<PathBuf>,
+
     /// Requests that the back end gets at once: the rest waits in the scheduler
     #[arg(long, value_name = "N", conflicts_with = "config")]
     pub(crate) depth: Option<u32>,

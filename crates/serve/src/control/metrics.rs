@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use blklab_blk::HeldBios;
 use blklab_stats::{DiskStats, Fact, Histogram, Place, facts};
 use prometheus::TextEncoder;
 use prometheus::proto::{
@@ -164,6 +165,18 @@ const FAMILIES: &[Family] = &[
         },
     },
     Family {
+        name: "cgroup_held_bios_total",
+        help: "Bios that a control group's limits held back",
+        kind: MetricType::COUNTER,
+        samples: |v| by_cgroup(v, |held| held.bios as f64),
+    },
+    Family {
+        name: "cgroup_held_seconds_total",
+        help: "Time for which they were held back, of those that went on",
+        kind: MetricType::COUNTER,
+        samples: |v| by_cgroup(v, |held| held.ns as f64 / 1e9),
+    },
+    Family {
         name: "memory_bytes",
         help: "Memory that the data takes",
         kind: MetricType::GAUGE,
@@ -223,6 +236,23 @@ fn by_kind(value: impl Fn(usize) -> Value) -> Vec<Sample> {
     kinds
         .map(|(kind, name)| labelled(&[("op", name)], value(kind)))
         .collect()
+}
+
+/// A sample for each control group and whatever holds its bios back.
+fn by_cgroup(view: &ExportView<'_>, value: fn(HeldBios) -> f64) -> Vec<Sample> {
+    let mut samples = Vec::new();
+    for (group, stats) in view.disk.cgroup_stats() {
+        let layers = [
+            ("io.max", stats.io_max),
+            ("io.latency", stats.io_latency),
+            ("io.cost", stats.io_cost),
+        ];
+        samples.extend(layers.map(|(layer, held)| {
+            let labels = [("cgroup", group.as_str()), ("layer", layer)];
+            labelled(&labels, number(value(held)))
+        }));
+    }
+    samples
 }
 
 /// A sample for each of the block layer's groups of operations (`STAT_READ` and

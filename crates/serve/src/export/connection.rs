@@ -3,12 +3,13 @@
 
 use std::os::fd::BorrowedFd;
 
-use blklab_blk::{IoStatus, SubmitterId, Waiter};
+use blklab_blk::{IoStatus, Waiter};
 use blklab_nbd::wire::ErrorCode;
 use blklab_nbd::{Refusal, Request, Session};
 use rustix::io::Errno;
 
 use super::io::IoId;
+use super::shared::Client;
 use crate::net::{Arrival, Channel, ConnectionPermit};
 
 /// Room for what one read of the socket brings.
@@ -59,9 +60,7 @@ pub(super) struct Connection {
     pub(super) session: Session,
     /// Its index among the export's connections.
     pub(super) index: u32,
-    pub(super) submitter: SubmitterId,
-    /// Its software queue.
-    pub(super) cpu: usize,
+    pub(super) client: Client,
     /// What was received and not used is `input[start..end]`.
     input: Box<[u8]>,
     start: usize,
@@ -100,15 +99,14 @@ pub(super) enum Received {
 }
 
 impl Connection {
-    pub(super) fn new(arrival: Arrival, index: u32, submitter: SubmitterId, cpu: usize) -> Self {
+    pub(super) fn new(arrival: Arrival, index: u32, client: Client) -> Self {
         let early = &arrival.early;
         let mut input = vec![0; INPUT_BYTES.max(early.len())].into_boxed_slice();
         input[..early.len()].copy_from_slice(early);
         Connection {
             session: arrival.session,
             index,
-            submitter,
-            cpu,
+            client,
             input,
             start: 0,
             end: early.len(),

@@ -3,18 +3,20 @@
 //! It knows neither sockets nor what time it is: whoever owns those calls it.
 
 use blklab_blk::{
-    BioEnd, BioFlags, IoStatus, Nanos, NoMerges, Op, Plug, QueueConfig, QueueCounters, QueueLimits,
-    RequestId, RequestQueue, Submit, SubmitterId, Waiter,
+    BioEnd, BioFlags, CgroupId, CgroupStats, IoStatus, Nanos, NoMerges, Op, Plug, QueueConfig,
+    QueueCounters, QueueLimits, RequestId, RequestQueue, Submit, SubmitterId, Waiter,
 };
 use blklab_device::DriveSpec;
 use blklab_driver::Driver;
 use blklab_elevator::SchedulerChoice;
 use blklab_nbd::wire::{Command, CommandFlags};
 use blklab_stats::Histogram;
+use blklab_workload::cgroup::{CgroupConfig, CgroupTree};
 use slab::Slab;
 
 use super::io::{Io, IoId};
 use super::pacing::PacedDriver;
+use super::shared::Client;
 use super::trace::Recorder;
 use crate::backend::{
     Backend, BackendInfo, BackendRequest, Buffer, Buffers, Completed, Operation, Owner, Segment,
@@ -36,6 +38,7 @@ pub(crate) struct DiskSetup<'a> {
     pub(crate) software_queues: usize,
     /// The drive that it is as slow as.
     pub(crate) drive: Option<&'a DriveSpec>,
+    pub(crate) cgroups: Option<CgroupConfig>,
     pub(crate) seed: u64,
 }
 
@@ -61,6 +64,7 @@ pub(crate) struct Ended {
 /// An export's block layer.
 pub(crate) struct Disk {
     queue: RequestQueue,
+    cgroups: Option<CgroupConfig>,
     driver: PacedDriver,
     backend: Box<dyn Backend>,
     /// [`BackendInfo::reads_in_place`].
@@ -96,8 +100,13 @@ impl Disk {
         let zeroes_are_writes = limits.max_write_zeroes_sectors == 0;
         let mut queue = RequestQueue::new(&config);
         setup.scheduler.put_on(&mut queue)?;
+        if let Some(cgroups) = &setup.cgroups {
+            let written = cgroups.put_on_queue(&mut queue);
+            written.map_err(|error| error.to_string())?;
+        }
         Ok(Disk {
             queue,
+            cgroups: setup.cgroups,
             driver: PacedDriver::new(model),
             backend: setup.backend,
             reads_in_place: setup.info.reads_in_place,
@@ -154,17 +163,16 @@ impl Disk {
     pub(super) fn submit(
         &mut self,
         now: Nanos,
-        cpu: usize,
-        submitter: SubmitterId,
+        client: Client,
         plug: &mut Plug,
         id: IoId,
     ) -> Option<Waiter> {
         let io = &mut self.ios[id as usize];
         io.start = now;
-        let bio = io.bio(id, submitter, self.zeroes_are_writes);
+        let bio = io.bio(id, client, self.zeroes_are_writes);
         let submitted = self
             .queue
-            .submit_bio(now, cpu, Some(plug), bio, &mut self.driver);
+            .submit_bio(now, client.cpu, Some(plug), bio, &mut self.driver);
         waiter_of(submitted)
     }
 
@@ -407,11 +415,29 @@ impl Disk {
         }
         for (change, done) in std::mem::take(&mut self.changes) {
             done(match change {
-                Change::Scheduler(choice) => choice.put_on(&mut self.queue),
+                Change::Scheduler(choice) => self.put_scheduler(&choice),
                 Change::NrRequests(nr) => self.queue.set_nr_requests(nr),
             });
         }
         self.queue.unfreeze();
+    }
+
+    fn put_scheduler(&mut self, choice: &SchedulerChoice) -> Result<(), String> {
+        choice.put_on(&mut self.queue)?;
+        let Some(cgroups) = &self.cgroups else {
+            return Ok(());
+        };
+        let written = cgroups.put_on_scheduler(&mut self.queue);
+        written.map_err(|error| error.to_string())
+    }
+
+    /// What throttling did to the bios of each control group.
+    pub(crate) fn cgroup_stats(&self) -> Vec<(String, CgroupStats)> {
+        let tree = self.cgroups.as_ref().map(CgroupConfig::tree);
+        let names = tree.as_ref().map_or(&[][..], CgroupTree::names);
+        let groups = (1..).map(CgroupId).zip(names);
+        let stats = groups.map(|(id, name)| (name.clone(), self.queue.cgroup_stats(id)));
+        stats.collect()
     }
 
     /// Sets a tunable of the scheduler, or another of its attributes.

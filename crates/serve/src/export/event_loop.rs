@@ -7,7 +7,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use blklab_blk::{Nanos, Plug};
+use blklab_blk::{CgroupId, Nanos, Plug};
 use blklab_nbd::Export;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
@@ -17,7 +17,7 @@ use super::coalescing::Coalescing;
 use super::connection::{Connection, Phase};
 use super::disk::Ended;
 use super::requests::{ConnectionLimits, RequestContext};
-use super::shared::{Core, SharedExport};
+use super::shared::{Client, Core, SharedExport};
 use super::{ExportHandle, ExportView, Message};
 use crate::Clock;
 use crate::net::Arrival;
@@ -197,7 +197,7 @@ impl EventLoop {
     fn take_messages(&mut self, now: Nanos, core: &mut Core) {
         for message in self.handle.queue.take() {
             match message {
-                Message::Arrive(arrival) => self.add_connection(core, *arrival),
+                Message::Arrive(arrival, cgroup) => self.add_connection(core, *arrival, cgroup),
                 Message::Change(change, done) => core.disk.change(change, done),
                 Message::Call(function) => function(&mut ExportView {
                     now,
@@ -209,18 +209,18 @@ impl EventLoop {
         }
     }
 
-    fn add_connection(&mut self, core: &mut Core, arrival: Arrival) {
+    fn add_connection(&mut self, core: &mut Core, arrival: Arrival, cgroup: CgroupId) {
         if self.shutdown_deadline.is_some() {
             return;
         }
         let entry = self.connections.vacant_entry();
         let index = entry.key();
-        entry.insert(Connection::new(
-            arrival,
-            index as u32,
-            core.new_submitter(),
-            index % self.software_queues,
-        ));
+        let client = Client {
+            submitter: core.new_submitter(),
+            cgroup,
+            cpu: index % self.software_queues,
+        };
+        entry.insert(Connection::new(arrival, index as u32, client));
         core.counters.connections += 1;
         core.counters.connections_total += 1;
         self.ready.push(index);
@@ -374,7 +374,7 @@ impl EventLoop {
 
     fn close(&mut self, now: Nanos, core: &mut Core, index: usize) {
         let connection = self.connections.remove(index);
-        core.disk.exit_submitter(now, connection.submitter);
+        core.disk.exit_submitter(now, connection.client.submitter);
         core.counters.connections -= 1;
         // Dropping the socket takes it out of epoll.
         connection.close();

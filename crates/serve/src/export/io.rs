@@ -1,11 +1,11 @@
 //! A client's request on its way through the block layer, cut into parts as
 //! the block layer cuts a bio that is too large for one request.
 
-use blklab_blk::{Bio, BioFlags, Nanos, Op, SECTOR_SIZE, Sector, SubmitterId};
+use blklab_blk::{Bio, BioFlags, Nanos, Op, SECTOR_SIZE, Sector};
 use blklab_nbd::wire::{Command, CommandFlags};
 use blklab_nbd::{Extent, Request};
 
-use super::shared::Membership;
+use super::shared::{Client, Membership};
 use crate::backend::Buffer;
 
 /// An [`Io`]'s key among those of its export.
@@ -134,7 +134,7 @@ impl Io {
 
     /// The bio for it. `zeroes_are_writes` where the device has no command for
     /// zeroes.
-    pub(super) fn bio(&self, id: IoId, submitter: SubmitterId, zeroes_are_writes: bool) -> Bio {
+    pub(super) fn bio(&self, id: IoId, client: Client, zeroes_are_writes: bool) -> Bio {
         let mut flags = BioFlags::NONE;
         let op = match self.command {
             Command::Write => Op::Write,
@@ -161,7 +161,8 @@ impl Io {
         };
         Bio {
             flags,
-            submitter,
+            submitter: client.submitter,
+            cgroup: client.cgroup,
             user_data: u64::from(id),
             ..Bio::new(op, Sector(sector), sectors)
         }

@@ -16,7 +16,7 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use blklab_blk::Nanos;
+use blklab_blk::{CgroupId, Nanos};
 use blklab_nbd::wire::Command;
 use blklab_stats::Histogram;
 use rustix::event::{EventfdFlags, eventfd};
@@ -27,7 +27,7 @@ pub(crate) use disk::{Change, ChangeDone, Disk, DiskSetup, Ended};
 pub(crate) use event_loop::{EventLoop, EventLoopSetup};
 pub(crate) use io::Io;
 pub(crate) use requests::ConnectionLimits;
-pub(crate) use shared::{Core, Membership, SharedExport, Waker};
+pub(crate) use shared::{Client, Core, Membership, SharedExport, Waker};
 pub(crate) use trace::{Recorder, TraceBatch};
 
 /// An export's thread that takes longer than this to answer is stuck in its back end.
@@ -35,8 +35,8 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Messages to an export's thread.
 pub(crate) enum Message {
-    /// A client comes.
-    Arrive(Box<Arrival>),
+    /// A client comes, and is in this control group.
+    Arrive(Box<Arrival>, CgroupId),
     /// Change something once the queue is empty.
     Change(Change, ChangeDone),
     /// Call a function at once.

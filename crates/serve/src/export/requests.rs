@@ -155,8 +155,7 @@ impl RequestHandler<'_> {
     }
 
     fn submit(&mut self, now: Nanos, connection: &mut Connection, plug: &mut Plug, io: IoId) {
-        let (cpu, submitter) = (connection.cpu, connection.submitter);
-        connection.waiter = self.core.submit(now, cpu, submitter, plug, io);
+        connection.waiter = self.core.submit(now, connection.client, plug, io);
     }
 
     fn take_request(&mut self, now: Nanos, connection: &mut Connection, plug: &mut Plug) -> bool {

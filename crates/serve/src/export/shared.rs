@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use blklab_blk::{Nanos, Plug, SubmitterId, Waiter};
+use blklab_blk::{CgroupId, Nanos, Plug, SubmitterId, Waiter};
 use rustix::event::{EventfdFlags, eventfd};
 use slab::Slab;
 
@@ -110,6 +110,17 @@ struct Mailbox {
     waker: Waker,
 }
 
+/// Who submits, as the block layer tells clients apart.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Client {
+    /// Its process.
+    pub(crate) submitter: SubmitterId,
+    /// Its control group.
+    pub(crate) cgroup: CgroupId,
+    /// Its software queue.
+    pub(crate) cpu: usize,
+}
+
 /// What one thread at a time has of an export.
 pub(crate) struct Core {
     pub(crate) disk: Disk,
@@ -133,13 +144,12 @@ impl Core {
     pub(crate) fn submit(
         &mut self,
         now: Nanos,
-        cpu: usize,
-        submitter: SubmitterId,
+        client: Client,
         plug: &mut Plug,
         id: IoId,
     ) -> Option<Waiter> {
         let mailbox = self.disk.io(id).origin.mailbox;
-        let waiter = self.disk.submit(now, cpu, submitter, plug, id);
+        let waiter = self.disk.submit(now, client, plug, id);
         self.note_sleeper(mailbox, waiter)
     }
 

@@ -35,7 +35,7 @@ pub(crate) struct Handshake {
     /// Cloned for each connection.
     pub(crate) permit: ConnectionPermit,
     pub(crate) shutting_down: AtomicBool,
-    /// Gets each client, with the index of the export that it chose.
+    /// Gets each client, with the index of what it chose of `exports`.
     pub(crate) deliver: Box<dyn Fn(usize, Arrival) + Send + Sync>,
 }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use blklab_blk::{IoStatus, Nanos, Plug, SubmitterId, Waiter};
+use blklab_blk::{CgroupId, IoStatus, Nanos, Plug, Waiter};
 use blklab_nbd::wire::{Command, CommandFlags};
 use blklab_virtio::{
     Chain, HEADER_BYTES, ID_BYTES, InFlight, Limits, Memory, Operation, Request, Ring, RingFault,
@@ -19,7 +19,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::{DeviceSetup, locked};
-use crate::export::{Core, Ended, Io, Membership, Waker};
+use crate::export::{Client, Core, Ended, Io, Membership, Waker};
 
 /// Requests that are taken from the ring before the thread waits for its turn.
 const BATCH: usize = 64;
@@ -89,9 +89,7 @@ pub(super) struct Queue {
     limits: Limits,
     id: [u8; ID_BYTES],
     member: Membership,
-    submitter: SubmitterId,
-    /// The block layer's software queue.
-    cpu: usize,
+    client: Client,
     slots: Vec<Slot>,
     unanswered: VecDeque<u16>,
     /// Requests to be given to the block layer.
@@ -122,8 +120,11 @@ impl Queue {
         Ok(Queue {
             limits: device.limits(),
             id: device.id(),
-            submitter: device.shared.lock().new_submitter(),
-            cpu: number % device.software_queues,
+            client: Client {
+                submitter: device.shared.lock().new_submitter(),
+                cgroup: CgroupId::ROOT,
+                cpu: number % device.software_queues,
+            },
             slots: slots.collect(),
             unanswered: setup.unanswered.iter().copied().collect(),
             staged: VecDeque::with_capacity(BATCH),
@@ -166,7 +167,7 @@ impl Queue {
         }
         let mut core = self.setup.device.shared.lock();
         let now = self.setup.device.clock.now();
-        core.disk.exit_submitter(now, self.submitter);
+        core.disk.exit_submitter(now, self.client.submitter);
         core.leave(&self.member);
         self.setup.ring.next_available()
     }
@@ -363,7 +364,7 @@ impl Queue {
                 }
             }
             self.in_flight += 1;
-            self.waiter = core.submit(now, self.cpu, self.submitter, plug, io);
+            self.waiter = core.submit(now, self.client, plug, io);
         }
     }
 

@@ -263,7 +263,7 @@ impl Started {
         notes.extend(job.notes.iter().map(ToString::to_string));
         notes.extend(loop_note(setup.drive, machine));
         notes.extend(mixed_note(job));
-        let is_alone = job.cgroup_writes.is_empty() && !groups.names().is_empty();
+        let is_alone = job.cgroup_writes.is_empty() && !groups.tree().names().is_empty();
         if !has_cgroups && is_alone {
             notes.push(format!(
                 "{scheduler} has no control groups: cgroup counts in Jain's index alone"
