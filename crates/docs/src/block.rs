@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use crate::program::Program;
-use crate::{calibrate, compare, conform, set};
+use crate::{calibrate, compare, conform, questions, set};
 
 /// What stands in place of a block on the page.
 #[derive(Default)]
@@ -26,6 +26,8 @@ pub enum Block {
     Calibrate(calibrate::Block),
     /// A set of published measurements.
     Set(set::Block),
+    /// Questions that a kernel was asked.
+    Questions(questions::Block),
     /// A command with all that it prints.
     Output {
         /// The command's arguments.
@@ -44,6 +46,7 @@ impl Block {
             Block::Conform(block) => block.make(program),
             Block::Calibrate(block) => block.make(program),
             Block::Set(block) => block.make(program),
+            Block::Questions(block) => block.make(program),
             Block::Output { command } => Ok(Made {
                 text: format!(
                     "    $ blklab {command}\n{}",

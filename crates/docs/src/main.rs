@@ -11,6 +11,7 @@ mod compare;
 mod conform;
 mod page;
 mod program;
+mod questions;
 mod reference;
 mod set;
 mod share;

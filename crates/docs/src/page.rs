@@ -43,6 +43,7 @@ pub const ALL: &[Page] = &[
     page!("sd-cards", Some("sd-cards")),
     page!("disksim-hdds", Some("disksim-hdds")),
     page!("iocost-models", Some("iocost-models")),
+    page!("questions", Some("questions")),
     page!("ssd-write-amplification", Some("ssd-write-amplification")),
 ];
 

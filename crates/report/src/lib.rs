@@ -23,4 +23,4 @@ pub use comparison::{
 };
 pub use fio::{json as fio_json, logs as fio_logs, text as fio_text};
 pub use question::Question;
-pub use render::{html, json, text};
+pub use render::{goal_values, html, json, text};

@@ -169,7 +169,7 @@ pub(crate) fn slowest_values(table: &SlowestTable, row: &SlowestRow) -> Vec<Stri
 }
 
 /// A goal's values, all in one unit.
-pub(crate) fn goal_values(row: &GoalRow) -> Vec<String> {
+pub fn goal_values(row: &GoalRow) -> Vec<String> {
     let known = row.values.iter().flatten().map(|value| value.mean);
     let least = known
         .filter(|mean| *mean > 0.0)

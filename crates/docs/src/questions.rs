@@ -1,0 +1,198 @@
+//! Questions as a real kernel answered them, beside their simulation.
+
+use std::fs;
+
+use blklab_report::{Comparison, GoalRow, goal_values};
+use serde::Deserialize;
+
+use crate::block::Made;
+use crate::page::Table;
+use crate::program::Program;
+
+/// What a kernel was asked, asked again of the simulation.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Block {
+    /// The file of recorded answers in the folder of data.
+    recorded: String,
+    /// The arguments; `JOB` stands for a question, `OPTIONS` for those that it was
+    /// recorded with, `MACHINE` for each of `machines`.
+    command: String,
+    /// The simulation's machines.
+    machines: Vec<String>,
+}
+
+/// A question with its answers: the kernel's first, then each machine's.
+type Answers = Vec<Comparison>;
+
+/// A kernel's answer.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Recorded {
+    /// Options that the simulation gets as well.
+    options: String,
+    /// What was printed with `--output-format json`; the page needs no more of it than
+    /// goals and advice.
+    answer: Comparison,
+}
+
+impl Block {
+    /// Asks the simulation all that was recorded.
+    ///
+    /// # Errors
+    /// Where the file cannot be read or a comparison fails.
+    pub fn make(&self, program: &Program) -> Result<Made, String> {
+        let file = program.data().join(&self.recorded);
+        let told = |e: &dyn std::fmt::Display| format!("{}: {e}", file.display());
+        let text = fs::read_to_string(&file).map_err(|e| told(&e))?;
+        let recorded: Vec<Recorded> = serde_json::from_str(&text).map_err(|e| told(&e))?;
+        let asked = recorded.into_iter().map(|of| self.ask(program, of));
+        let all = asked.collect::<Result<Vec<Answers>, String>>()?;
+        let same = |n: usize| {
+            let agree = all.iter().filter(|a| advised(&a[0]) == advised(&a[n + 1]));
+            (agree.count(), &self.machines[n])
+        };
+        let same = (0..self.machines.len()).map(same);
+        let groups = same.map(|(agree, machine)| {
+            format!("questions {machine} rows {} same advice {agree}", all.len())
+        });
+        Ok(Made {
+            groups: groups.collect(),
+            text: format!(
+                "    blklab {}\n\n{}\n{}",
+                self.command,
+                self.advice(&all).markdown(),
+                self.goals(&all)?.markdown()
+            ),
+        })
+    }
+
+    fn ask(&self, program: &Program, recorded: Recorded) -> Result<Answers, String> {
+        let line = (self.command.replace("JOB", &recorded.answer.job))
+            .replace("OPTIONS", &recorded.options)
+            + " --output-format json";
+        let mut answers = vec![recorded.answer];
+        for machine in &self.machines {
+            let line = line.replace("MACHINE", machine);
+            let answer = serde_json::from_str(&program.run(&line)?);
+            answers.push(answer.map_err(|e| format!("blklab {line}: {e}"))?);
+        }
+        Ok(answers)
+    }
+
+    /// A row a question: what each advises, and last how many of all agree with the
+    /// kernel.
+    fn advice(&self, all: &[Answers]) -> Table {
+        let mut head = ["question", "drive", "kernel"].map(String::from).to_vec();
+        head.extend(self.machines.iter().cloned());
+        let mut table = Table::new(head);
+        let mut agree = vec![0; self.machines.len()];
+        for answers in all {
+            let kernel = &answers[0];
+            let question = kernel.question.as_ref().unwrap_or(&kernel.job);
+            let mut row = vec![question.clone(), kernel.drive.clone()];
+            row.extend(answers.iter().map(advised));
+            for (agree, simulated) in agree.iter_mut().zip(&answers[1..]) {
+                *agree += (advised(simulated) == advised(kernel)) as usize;
+            }
+            table.row(row);
+        }
+        let mut row = ["as the kernel", "", ""].map(String::from).to_vec();
+        row.extend(agree.iter().map(|n| format!("{n} of {}", all.len())));
+        table.row(row);
+        table
+    }
+
+    /// A row a goal or limit and world.
+    fn goals(&self, all: &[Answers]) -> Result<Table, String> {
+        let Some(first) = all.first().map(|answers| &answers[0].schedulers) else {
+            return Err("no answer is recorded".to_string());
+        };
+        let mut head = ["question", "goal", "on"].map(String::from).to_vec();
+        head.extend(first.iter().cloned());
+        let mut table = Table::new(head);
+        for answers in all {
+            let job = &answers[0].job;
+            if answers.iter().any(|answer| answer.schedulers != *first) {
+                return Err(format!("{job}: other schedulers than before"));
+            }
+            let rows = |of: &Comparison| of.judgement.clone().map_or(Vec::new(), |j| j.rows);
+            let rows: Vec<Vec<GoalRow>> = answers.iter().map(rows).collect();
+            for (n, goal) in rows[0].iter().enumerate() {
+                let worlds = std::iter::once("kernel").chain(self.machines.iter().map(|m| &m[..]));
+                for (world, rows) in worlds.zip(&rows) {
+                    let name = job.rsplit('/').next().unwrap_or_default();
+                    let mut row = [name, &goal.name, world].map(String::from).to_vec();
+                    let row_of = rows.get(n).ok_or_else(|| format!("{job}: other goals"))?;
+                    row.extend(goal_values(row_of));
+                    table.row(row);
+                }
+            }
+        }
+        Ok(table)
+    }
+}
+
+/// What to do, in a word or two.
+fn advised(answer: &Comparison) -> String {
+    match answer.advice.as_ref().map(|advice| &advice.take) {
+        Some(Some(taken)) => format!("take {taken}"),
+        Some(None) => "change nothing".to_string(),
+        None => "no advice".to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Block, Comparison};
+
+    fn block() -> Block {
+        Block {
+            recorded: String::new(),
+            command: String::new(),
+            machines: vec!["m".to_string()],
+        }
+    }
+
+    /// An answer to `questions/q` with these values of its goal.
+    fn answer(schedulers: [&str; 2], values: [Option<f64>; 2], take: Option<&str>) -> Comparison {
+        let estimate = |mean: f64| serde_json::json!({"mean": mean, "repeats": 1});
+        let json = serde_json::json!({
+            "job": "questions/q", "drive": "null", "machine": "m", "world": "guest",
+            "schedulers": schedulers, "repeats": 1, "seeds": [1], "paired": true,
+            "question": "Which?", "headline": "", "sections": [], "why": [], "channels": [],
+            "notes": [],
+            "origin": {"command": "", "job_text": "", "drive_text": "", "machine_text": ""},
+            "judgement": {"rows": [{
+                "name": "a.read.p99", "metric": "latency_p99_ns",
+                "values": values.map(|value| value.map(estimate)),
+            }], "contest": null, "sentence": ""},
+            "advice": {"sentence": "", "take": take, "price": "", "assumed": "",
+                "commands": []},
+        });
+        serde_json::from_value(json).expect("a comparison")
+    }
+
+    #[test]
+    fn both_worlds_are_told_one_below_the_other() {
+        let both = ["none", "bfq"];
+        let kernel = answer(both, [Some(2e6), None], None);
+        let simulated = answer(both, [Some(3e6), Some(1e6)], Some("bfq"));
+        let all = [vec![kernel, simulated]];
+        let advice = block().advice(&all).markdown();
+        let rows = "| Which? | null | change nothing | take bfq |\n\
+                    | as the kernel |  |  | 0 of 1 |\n";
+        assert!(advice.ends_with(rows), "{advice}");
+        let goals = block().goals(&all).expect("the same schedulers").markdown();
+        let rows = "| q | a.read.p99 | kernel | 2000 us | - |\n\
+                    | q | a.read.p99 | m | 3000 us | 1000 us |\n";
+        assert!(goals.ends_with(rows), "{goals}");
+    }
+
+    #[test]
+    fn a_column_is_one_scheduler() {
+        let kernel = answer(["none", "bfq"], [None, None], None);
+        let other = answer(["none", "kyber"], [None, None], None);
+        assert!(block().goals(&[vec![kernel, other]]).is_err());
+    }
+}
