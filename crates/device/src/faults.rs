@@ -512,4 +512,45 @@ mod tests {
             prop_assert_eq!(tags, (0..depth).collect::<Vec<_>>());
         }
     }
+
+    #[test]
+    fn what_a_fault_does_is_in_range_and_counted() {
+        let mut unreadable = drive("read_error=0.1", 1);
+        let ends = carry_out(&mut *unreadable, &reads(300));
+        let failed = ends.iter().filter(|end| end.status != CommandStatus::Ok);
+        let failed = failed.count() as u64;
+        let stats = unreadable.stats(Nanos(0)).faults.unwrap();
+        assert!(failed > 10);
+        assert_eq!((stats.latent_errors, stats.reads_failed), (failed, failed));
+        let mut stalling = drive("stall=0.1:30ms", 1);
+        let ends = carry_out(&mut *stalling, &reads(300));
+        let stalled = ends.iter().filter(|end| end.at.0 > 30_000_000).count();
+        let stats = stalling.stats(Nanos(0)).faults.unwrap();
+        assert_eq!(stats.stalls, stalled as u64);
+        let mut wrong = drive("bit_rot=0.5,misdirected_read=1", 1);
+        let capacity = wrong.identify().capacity_sectors;
+        carry_out(&mut *wrong, &reads(300));
+        for tag in 0..300 {
+            let range = u64::from(tag) * 8..u64::from(tag) * 8 + 8;
+            match wrong.take_data_fault(tag).expect("every read has one") {
+                DataFault::BitRot { sector, bit } => {
+                    assert!(range.contains(&sector) && u64::from(bit) < SECTOR_BITS);
+                }
+                DataFault::Misdirected { sector } => assert!(sector + 8 <= capacity),
+                DataFault::Stale => panic!("that was not asked for"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_drive_without_data_may_have_faults_that_do_not_need_it() {
+        for (text, in_data) in [
+            ("bit_rot=0.1", true),
+            ("stale_read=0.1", true),
+            ("misdirected_read=0.1", true),
+            ("read_error=0.1,stall=0.1:1ms,slow=2", false),
+        ] {
+            assert_eq!(Faults::parse(text).unwrap().in_data(), in_data, "{text}");
+        }
+    }
 }

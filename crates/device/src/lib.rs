@@ -177,3 +177,29 @@ impl Rng {
         (((self.next() >> 32) * bound as u64) >> 32) as u32
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_fits_up_to_the_last_sector() {
+        for (op, sector, sectors, expected) in [
+            (Op::Read, 92, 8, true),
+            (Op::Write, 93, 8, false),
+            (Op::Read, 0, 0, false),
+            (Op::Discard, u64::MAX, 1, false),
+            (Op::Flush, u64::MAX, 0, true),
+        ] {
+            let command = Command {
+                tag: 0,
+                queue: 0,
+                op,
+                sector: Sector(sector),
+                sectors,
+                fua: false,
+            };
+            assert_eq!(command.fits(100), expected, "{command:?}");
+        }
+    }
+}

@@ -239,4 +239,38 @@ mod tests {
             now = ended;
         }
     }
+
+    #[test]
+    fn commands_share_servers_the_controller_and_the_link() {
+        let ends = |timing: &str| -> Vec<(u32, u64)> {
+            let text = format!(
+                "description = \"x\"\ninterface = \"null\"\nmodel = \"null\"\n[host]\n\
+                 capacity_bytes = 1048576\nqueue_depth = 9\n[timing]\nread_ns = 100\n\
+                 write_ns = 100\nflush_ns = 100\n{timing}"
+            );
+            let spec = DriveSpec::parse("x", &text).unwrap_or_else(|e| panic!("{e}"));
+            let mut drive = spec.build(1);
+            for (tag, op) in (0..).zip([Op::Read, Op::Write, Op::Read, Op::Write]) {
+                let command = Command {
+                    tag,
+                    queue: 0,
+                    op,
+                    sector: Sector(0),
+                    sectors: 8,
+                    fua: false,
+                };
+                drive.submit(Nanos(0), command);
+            }
+            let mut done = Vec::new();
+            drive.advance(Nanos(1 << 40), &mut done);
+            done.iter().map(|end| (end.tag, end.at.0)).collect()
+        };
+        let one = ends("parallelism = 1");
+        assert_eq!(one, [(0, 100), (1, 200), (2, 300), (3, 400)]);
+        let apart = ends("parallelism = 9\nread_interval_ns = 30\nwrite_interval_ns = 50");
+        assert_eq!(apart, [(0, 100), (1, 100), (2, 130), (3, 150)]);
+        // 4 KiB take 1 us out, and 2 us in.
+        let link = "parallelism = 9\nread_bandwidth_mb_s = 4096\nwrite_bandwidth_mb_s = 2048";
+        assert_eq!(ends(link), [(0, 1100), (1, 2100), (2, 2100), (3, 4100)]);
+    }
 }

@@ -466,4 +466,24 @@ mod tests {
             let _ = DriveSpec::parse("x.toml", &changed);
         }
     }
+
+    #[test]
+    fn an_interface_has_its_most_commands() {
+        let text = |interface: &str, depth: u32| {
+            format!(
+                "description = \"x\"\ninterface = \"{interface}\"\nmodel = \"null\"\n[host]\n\
+                 capacity_bytes = 1048576\nqueue_depth = {depth}\n[timing]\nread_ns = 1\n\
+                 write_ns = 1\nflush_ns = 1\nparallelism = 1\n"
+            )
+        };
+        for (interface, most) in [("ahci", 32), ("mmc", 1), ("loop", 128), ("nvme", 65535)] {
+            let spec = DriveSpec::parse("x", &text(interface, most));
+            let spec = spec.unwrap_or_else(|error| panic!("{error}"));
+            assert!(!spec.has_state() && spec.faults().is_none());
+            let error = DriveSpec::parse("x", &text(interface, most + 1)).expect_err(interface);
+            assert_eq!(error.key, "host.queue_depth", "{interface}");
+        }
+        let ssd = registry::find("nvme").expect("listed").expect("parses");
+        assert!(ssd.has_state());
+    }
 }

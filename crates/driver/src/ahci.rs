@@ -138,4 +138,33 @@ mod tests {
             BlkStatus::DevResource
         );
     }
+
+    #[test]
+    fn nothing_goes_beside_a_flush_until_it_has_ended() {
+        let spec = registry::find("mx100-256").expect("known").expect("valid");
+        let mut ahci = Ahci::new(spec.build(1));
+        let ids = [0, 1, 2].map(RequestId::from_index);
+        let start = Nanos::ZERO;
+        let flush = request(Op::Flush);
+        assert_eq!(ahci.queue_rq(start, 0, ids[0], &flush), BlkStatus::Ok);
+        let mut ends = Vec::new();
+        // Time passes without a completion.
+        ahci.advance(Nanos(1), &mut ends);
+        assert!(ends.is_empty());
+        let read = request(Op::Read);
+        let refused = ahci.queue_rq(Nanos(1), 0, ids[1], &read);
+        assert_eq!(refused, BlkStatus::DevResource);
+        let now = ahci.advance_to_completion(Nanos::MAX, &mut ends);
+        assert_eq!(ahci.queue_rq(now, 0, ids[1], &read), BlkStatus::Ok);
+        assert_eq!(ahci.queue_rq(now, 0, ids[2], &read), BlkStatus::Ok);
+    }
+
+    #[test]
+    fn the_budget_is_the_depth_of_the_drive() {
+        let spec = registry::find("mx100-256").expect("known").expect("valid");
+        let mut ahci = Ahci::new(spec.build(1));
+        assert_eq!((0..100).filter(|_| ahci.get_budget()).count(), 32);
+        ahci.put_budget();
+        assert!(ahci.get_budget() && !ahci.get_budget());
+    }
 }

@@ -265,3 +265,105 @@ pub fn disk_stats(name: &str, queue: &RequestQueue, driver: &Driver, now: Nanos)
         }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blklab_blk::{Bio, IoStatus, Op, Sector};
+    use blklab_device::CommandStatus;
+
+    /// A driver over a drive of 1 MiB whose commands take 100 ns each.
+    fn driver(interface: &str, host: &str) -> Driver {
+        let text = format!(
+            "description = \"x\"\ninterface = \"{interface}\"\nmodel = \"null\"\n[host]\n\
+             capacity_bytes = 1048576\n{host}\n[timing]\nread_ns = 100\nwrite_ns = 100\n\
+             flush_ns = 100\nparallelism = 8\n"
+        );
+        let spec = DriveSpec::parse("x", &text).unwrap_or_else(|error| panic!("{error}"));
+        Driver::new(&spec, 1)
+    }
+
+    fn queue_rq(driver: &mut Driver, op: Op, id: usize) -> BlkStatus {
+        let sectors = if op == Op::Flush { 0 } else { 8 };
+        let rq = Request::for_bio(&Bio::new(op, Sector(0), sectors), Nanos::ZERO);
+        driver.queue_rq(Nanos::ZERO, 0, RequestId::from_index(id), &rq, true)
+    }
+
+    #[test]
+    fn a_queue_has_the_limits_of_its_drive() {
+        let host = "queue_depth = 2000\nqueues = 3\nlogical_block_bytes = 4096\n\
+                    max_transfer_kb = 64\nmax_segments = 7\nfua = true";
+        let nvme = driver("nvme", &format!("{host}\ndiscard = true"));
+        assert_eq!(nvme.queue_config(8).nr_hw_queues, 3);
+        let config = nvme.queue_config(2);
+        assert_eq!((config.nr_cpus, config.nr_hw_queues), (2, 2));
+        assert_eq!(config.queue_depth, 1023, "one entry stays empty");
+        let limits = config.limits;
+        assert_eq!(
+            (limits.capacity_sectors, limits.logical_block_sectors),
+            (2048, 8)
+        );
+        assert_eq!((limits.max_sectors, limits.max_segments), (128, 7));
+        assert_eq!(limits.max_discard_sectors, u32::MAX >> 9);
+        assert!(limits.fua && !limits.write_cache && !limits.rotational);
+        let limits = driver("nvme", host).queue_config(1).limits;
+        assert_eq!(limits.max_discard_sectors, 0);
+    }
+
+    #[test]
+    fn an_interface_decides_on_queues_and_depth() {
+        for (interface, depth, queue_depth) in [
+            ("ahci", 20, 20),
+            ("mmc", 1, 64),
+            ("loop", 128, 128),
+            ("null", 9, 9),
+        ] {
+            let mut driver = driver(interface, &format!("queue_depth = {depth}\nfua = true"));
+            let config = driver.queue_config(4);
+            assert_eq!((config.nr_hw_queues, config.queue_depth), (1, queue_depth));
+            // A file has an fsync, and no write that is durable by itself.
+            let is_loop = interface == "loop";
+            let limits = config.limits;
+            assert_eq!((limits.write_cache, limits.fua), (is_loop, !is_loop));
+            assert_eq!(driver.as_loop().is_some(), is_loop);
+        }
+    }
+
+    #[test]
+    fn a_loss_of_power_takes_what_the_driver_has() {
+        for (interface, held) in [("ahci", 2), ("mmc", 2), ("loop", 1), ("nvme", 2)] {
+            let mut driver = driver(interface, "queue_depth = 1");
+            driver.hold();
+            for id in 0..2 {
+                assert_eq!(queue_rq(&mut driver, Op::Read, id), BlkStatus::Ok);
+            }
+            let waiting = driver.on_the_way();
+            assert_eq!(waiting.len(), held, "{interface}");
+            assert!(waiting.iter().all(|(at, _)| *at == Nanos::MAX));
+            assert_eq!(waiting[held - 1].1, RequestId::from_index(1));
+            driver.lose_power(Nanos(50));
+            assert!(driver.on_the_way().is_empty(), "{interface}");
+            assert_eq!(driver.next_event(), Nanos::MAX, "{interface}");
+            // Nothing is in its way any more.
+            assert_eq!(queue_rq(&mut driver, Op::Flush, 2), BlkStatus::Ok);
+            driver.release(Nanos(60));
+            let mut done = Vec::new();
+            driver.advance(Nanos(1000), &mut done);
+            assert_eq!(done.len(), 1, "{interface}");
+            assert_eq!(driver.device().stats(Nanos(1000)).power_losses, 1);
+        }
+    }
+
+    #[test]
+    fn a_status_of_the_drive_is_one_of_the_request() {
+        for (status, expected) in [
+            (CommandStatus::Ok, IoStatus::Ok),
+            (CommandStatus::IoError, IoStatus::IoError),
+            (CommandStatus::NoSpace, IoStatus::NoSpace),
+        ] {
+            let at = Nanos::ZERO;
+            let end = request_end(&Completion { tag: 7, at, status });
+            assert_eq!(end, (RequestId::from_index(7), expected));
+        }
+    }
+}

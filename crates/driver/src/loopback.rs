@@ -204,12 +204,16 @@ mod tests {
         (0..2).for_each(|id| submit(&mut driver, 0, id));
         let mut ends = Vec::new();
         driver.advance(Nanos(1000), &mut ends);
-        assert!(ends.is_empty() && driver.has_work());
+        assert!(ends.is_empty() && driver.has_work() && !driver.is_at_work());
         let job = driver.begin().expect("has work");
         assert_eq!((job.op, job.sectors), (Op::Read, 8));
         assert!(!driver.has_work(), "it does one at a time");
+        assert!(driver.is_at_work());
         assert_eq!(driver.begin(), None);
+        assert_eq!(driver.waiting().len(), 2, "one is being copied");
         driver.copied(Nanos(2000));
+        assert_eq!(driver.waiting(), [RequestId::from_index(1)]);
+        assert_eq!(driver.next_event(), Nanos(2100));
         driver.advance(Nanos(2100), &mut ends);
         assert_eq!(ends.len(), 1);
         assert!(driver.has_work());

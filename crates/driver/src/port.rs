@@ -270,4 +270,53 @@ mod tests {
         let ends = ends(&mut held);
         assert_eq!(ends, [(1, took + 300), (2, took + 500), (0, took + 700)]);
     }
+
+    /// Commands reach the drive also where time passes by other calls than those that
+    /// wait for completions.
+    #[test]
+    fn a_command_reaches_the_drive_at_its_time() {
+        let mut at_once = port();
+        submit(&mut at_once, 0, 0, 0);
+        let took = ends(&mut at_once)[0].1;
+        for to_completion in [false, true] {
+            let mut held = port();
+            held.hold();
+            submit(&mut held, 0, 0, 0);
+            held.release(Nanos(300));
+            let mut done = Vec::new();
+            let mut advance = |held: &mut Port, now| match to_completion {
+                true => _ = held.advance_to_completion(now, &mut done),
+                false => held.advance(now, &mut done),
+            };
+            advance(&mut held, Nanos(299));
+            assert_eq!(held.next_event(), Nanos(300));
+            advance(&mut held, Nanos(300));
+            assert_eq!(held.next_event(), Nanos(300 + took));
+            advance(&mut held, Nanos(300 + took));
+            assert_eq!((done.len(), done[0].at), (1, Nanos(300 + took)));
+        }
+    }
+
+    #[test]
+    fn a_command_says_what_its_request_does() {
+        let mut bio = Bio::new(Op::Write, Sector(24), 16);
+        for fua in [false, true] {
+            bio.flags = if fua {
+                BioFlags::FUA
+            } else {
+                BioFlags::default()
+            };
+            let rq = Request::for_bio(&bio, Nanos(0));
+            let command = Port::command(3, RequestId::from_index(9), &rq);
+            let expected = Command {
+                tag: 9,
+                queue: 3,
+                op: Op::Write,
+                sector: Sector(24),
+                sectors: 16,
+                fua,
+            };
+            assert_eq!(command, expected);
+        }
+    }
 }

@@ -120,3 +120,15 @@ impl Hdd {
 fn at_watermark(sectors: u64, watermark: f64) -> u64 {
     ((sectors as f64 * watermark).ceil() as u64).clamp(1.min(sectors), sectors)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_watermark_is_rounded_up_to_sectors() {
+        let found = [(10, 0.25), (10, 0.0), (10, 1.0), (0, 0.5)];
+        let found = found.map(|(sectors, watermark)| at_watermark(sectors, watermark));
+        assert_eq!(found, [3, 1, 10, 0]);
+    }
+}

@@ -223,3 +223,93 @@ impl Mechanics {
         self.physical_address(sector).sector_ps
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hdd::spec::HddSpec;
+
+    /// Two heads; 1000 cylinders of 64 sectors a track, one without data, and 1000 of
+    /// 48 sectors with skews of 4 and 6 sectors; one spare sector a track.
+    fn mechanics() -> Mechanics {
+        let (_, text) = crate::hdd::MODEL.complete[0];
+        let spec = blklab_description::read("disk", text, HddSpec::read);
+        Mechanics::new(&spec.unwrap_or_else(|e| panic!("{e}")).mechanics)
+    }
+
+    const TURN_NS: u64 = 8_333_333;
+    const OUTER_PS: u64 = TURN_NS * 1000 / 65;
+    const INNER_PS: u64 = TURN_NS * 1000 / 49;
+    const HEAD_SWITCH_NS: u64 = 800_000;
+    const TRACK_SEEK_NS: u64 = 1_000_000;
+
+    #[test]
+    fn addresses_run_over_heads_then_cylinders_then_zones() {
+        let mechanics = mechanics();
+        for (sector, cylinder, head, angle_ns) in [
+            (0, 0, 0, 0),
+            (2, 0, 0, 2 * OUTER_PS / 1000),
+            (64, 0, 1, HEAD_SWITCH_NS),
+            (128, 1, 0, HEAD_SWITCH_NS + TRACK_SEEK_NS),
+            (128_000, 1001, 0, 0),
+            (128_048, 1001, 1, 4 * INNER_PS / 1000),
+            (128_096, 1002, 0, 4 * INNER_PS / 1000 + 6 * INNER_PS / 1000),
+        ] {
+            let address = mechanics.physical_address(sector);
+            let found = (address.cylinder, address.head, address.angle_ns);
+            assert_eq!(found, (cylinder, head, angle_ns), "{sector}");
+        }
+        assert_eq!(mechanics.track_end(10, 0), 64);
+        assert_eq!(mechanics.track_end(63, 1), 128);
+        assert_eq!(mechanics.track_end(128_000, 0), 128_048);
+    }
+
+    #[test]
+    fn a_transfer_pays_the_skews_of_the_tracks_that_it_continues_on() {
+        let mechanics = mechanics();
+        let spare_ns = OUTER_PS / 1000;
+        for (sectors, steps_ns) in [
+            (64, 0),
+            (65, spare_ns + HEAD_SWITCH_NS),
+            (129, 2 * spare_ns + HEAD_SWITCH_NS + TRACK_SEEK_NS),
+        ] {
+            let found = mechanics.transfer_ns(0, sectors);
+            assert_eq!(found, sectors * OUTER_PS / 1000 + steps_ns, "{sectors}");
+        }
+        assert_eq!(mechanics.transfer_ns(63, 1), OUTER_PS / 1000);
+    }
+
+    #[test]
+    fn seeks_follow_the_root_then_a_line() {
+        let mechanics = mechanics();
+        assert_eq!(
+            (mechanics.seek_ns(0), mechanics.seek_ns(1)),
+            (0, TRACK_SEEK_NS)
+        );
+        // A third of 2001 cylinders, half of that by the root, and all.
+        for (distance, ns) in [(667, 8_500_000), (334, 6_219_000), (2001, 18_000_000)] {
+            let found = mechanics.seek_ns(distance);
+            assert!(found.abs_diff(ns) < 1000, "{distance}: {found}");
+        }
+    }
+
+    #[test]
+    fn a_skew_saves_a_revolution_to_a_reader_and_not_to_a_write() {
+        let mut mechanics = mechanics();
+        let read = mechanics.access(0, 64, 8, false, 0);
+        assert_eq!((read.seek_ns, read.rotation_ns), (HEAD_SWITCH_NS, 0));
+        let write = mechanics.access(0, 64, 8, true, 0);
+        assert_eq!(write.seek_ns, HEAD_SWITCH_NS + 1_000_000);
+        assert_eq!(write.rotation_ns, TURN_NS - 1_000_000);
+        // Data that comes later than the arm.
+        let late = mechanics.access(0, 64, 8, false, 1_000_000);
+        assert_eq!(late.rotation_ns, TURN_NS);
+        mechanics.move_to(64);
+        assert_eq!(mechanics.access(0, 64, 8, true, 0).seek_ns, 0);
+        let far = mechanics.access(0, 128_000, 8, false, 0);
+        assert_eq!(
+            (far.cylinders, far.seek_ns),
+            (1001, mechanics.seek_ns(1001))
+        );
+    }
+}

@@ -327,3 +327,15 @@ impl HddSpec {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_measured_curve_is_interpolated_and_ends_flat() {
+        let curve = SeekCurve(vec![(3, 1000), (13, 2000), (23, 2500)]);
+        let seeks = [1, 3, 8, 13, 18, 23, 99].map(|distance| curve.seek_ns(distance));
+        assert_eq!(seeks, [1000, 1000, 1500, 2000, 2250, 2500, 2500]);
+    }
+}

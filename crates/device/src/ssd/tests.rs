@@ -260,3 +260,10 @@ fn work_that_the_power_ended_does_not_count() {
         assert_eq!(before.bus_busy_ns, after.bus_busy_ns);
     }
 }
+
+/// 24 pages of the map, read by two dies at once.
+#[test]
+fn the_map_is_read_after_a_loss_of_power() {
+    let mut drive = Ssd::new(small(&[]), 1);
+    assert_eq!(drive.power_loss(Nanos(1000)), Nanos(1000 + 12 * 10_000));
+}

@@ -392,3 +392,49 @@ fn a_stream_does_not_hold_up_writes_longer_than_reads() {
     assert!(longest_ns < 3_500_000_000, "{longest_ns} ns");
     assert!(writes > 100, "{writes}");
 }
+
+/// The times of commands that the buffer answers, one after the other.
+fn buffered_ns(changes: &[(&str, &str)]) -> Vec<u64> {
+    let mut disk = disk(changes);
+    let commands = [
+        (Op::Read, 0),
+        (Op::Read, 0),
+        (Op::Write, 1 << 20),
+        (Op::Write, 2 << 20),
+        (Op::Read, 0),
+    ];
+    let mut now = Nanos::ZERO;
+    let times = commands.map(|(op, sector)| {
+        let since = now;
+        now = carry_out(disk.as_mut(), now, op, sector, 8);
+        (now - since).0
+    });
+    // The first comes from the platters.
+    times[1..].to_vec()
+}
+
+#[test]
+fn the_firmware_takes_its_time_by_the_command_and_the_one_before() {
+    let overheads = "[overheads]\nread_hit_after_read_us = 100\nread_hit_after_write_us = 200\n\
+                     write_after_read_us = 300\nwrite_after_write_us = 500\nread_end_us = 7\n\
+                     write_end_us = 8\n[cache]";
+    let (plain, slow) = (buffered_ns(&[]), buffered_ns(&[("[cache]", overheads)]));
+    let more: Vec<u64> = slow
+        .iter()
+        .zip(&plain)
+        .map(|(a, b)| (a - b) / 1000)
+        .collect();
+    assert_eq!(more, [107, 308, 508, 207]);
+}
+
+/// With a watermark all but the last sector of a read has crossed when the heads are done.
+#[test]
+fn a_read_may_cross_the_link_while_the_heads_are_at_it() {
+    let read_ns = |link: &str| {
+        let mut disk = disk(&[("[link]", link)]);
+        carry_out(disk.as_mut(), Nanos::ZERO, Op::Read, 1 << 30, 256).0
+    };
+    let (after, meanwhile) = (read_ns("[link]"), read_ns("[link]\nread_watermark = 0.01"));
+    let crossing_ns = |bytes: u64| bytes * 1786 / 1000;
+    assert_eq!(after - meanwhile, crossing_ns(256 * 512) - crossing_ns(512));
+}

@@ -132,3 +132,54 @@ fn of_level(times: &[u64], page: u32) -> u64 {
         n => times[page as usize % n],
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ssd::flash::transaction::{FlashPage, Source};
+    use crate::ssd::tests::small;
+
+    fn array_ns(timing: &Timing, kind: Operation, pages: [u32; 4]) -> [u64; 4] {
+        pages.map(|page| timing.array_ns(&op(kind, page)))
+    }
+
+    fn op(kind: Operation, page: u32) -> Transaction {
+        let (plane, block) = (0, 0);
+        let at = FlashPage { plane, block, page };
+        Transaction::new(kind, Source::Host, 0, at, 4096)
+    }
+
+    #[test]
+    fn each_page_of_a_word_line_has_its_own_times() {
+        let timing = Timing::new(&small(&[
+            ("cell = \"slc\"", "cell = \"tlc\""),
+            ("read_us = 10\n", "read_us = [10, 20, 30]\n"),
+            ("program_us = 50", "program_us = [100, 200, 300]"),
+            ("pages_per_block = 64", "pages_per_block = 66"),
+        ]));
+        let pages = [0, 1, 5, 6];
+        let read = array_ns(&timing, Operation::Read, pages);
+        assert_eq!(read, [10_000, 20_000, 30_000, 10_000]);
+        let program = array_ns(&timing, Operation::Program, pages);
+        assert_eq!(program, [100_000, 200_000, 300_000, 100_000]);
+        assert_eq!(timing.array_ns(&op(Operation::Erase, 0)), 500_000);
+    }
+
+    #[test]
+    fn parts_of_a_page_are_read_one_by_one_and_programmed_with_the_last() {
+        let timing = Timing::new(&small(&[
+            ("cell = \"slc\"", "cell = \"mlc\""),
+            ("read_us = 10\n", "read_us = [10, 20]\n"),
+            ("program_us = 50", "program_us = [100, 200]"),
+            ("page_kb = 4", "page_kb = 4\npage_parts = 2"),
+        ]));
+        let pages = [0, 1, 2, 3];
+        let read = array_ns(&timing, Operation::Read, pages);
+        assert_eq!(read, [10_000, 10_000, 20_000, 20_000]);
+        let program = array_ns(&timing, Operation::Program, pages);
+        assert_eq!(program, [0, 100_000, 0, 200_000]);
+        let completes = pages.map(|page| timing.completes_word_line(&op(Operation::Program, page)));
+        assert_eq!(completes, [false, false, false, true]);
+        assert_eq!(timing.physical_page(&op(Operation::Read, 3)), Some(1));
+    }
+}

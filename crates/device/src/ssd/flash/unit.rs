@@ -274,3 +274,37 @@ impl QueueClock {
         };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_add_up_also_over_a_loss_of_power() {
+        let mut clock = HoldClock::default();
+        clock.begin(10);
+        assert_eq!(clock.read(15), 5);
+        clock.end(20);
+        assert_eq!(clock.read(30), 10);
+        clock.begin(40);
+        let stopped = clock.stopped(50);
+        assert_eq!((stopped.read(60), stopped.holds), (20, false));
+        // The span began ahead of the loss.
+        assert_eq!(clock.stopped(35).read(60), 10);
+    }
+
+    #[test]
+    fn a_queue_counts_its_length_over_time() {
+        let mut clock = QueueClock::default();
+        clock.accumulate(10, || 3);
+        // A length that lasts no time does not count.
+        clock.accumulate(10, || 100);
+        let until = clock.until(20, 2);
+        assert_eq!((until.sum_ns, until.longest), (50, 3));
+        clock.reset(20);
+        let until = clock.until(30, 1);
+        assert_eq!((until.sum_ns, until.longest), (10, 1));
+        let stopped = clock.stopped(25, 4).until(35, 0);
+        assert_eq!((stopped.sum_ns, stopped.longest), (20, 4));
+    }
+}
