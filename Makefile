@@ -6,7 +6,7 @@ DEMO_JOB = thesis/randrw-90-10
 DEMO_DRIVE = mx100-256-ranges
 DEMO_SCHEDULERS = noop,deadline,mq-deadline,ac
 
-.PHONY: demo test python soak module-test mutants bench bench-serve check setup build build-pgo docs evidence clean
+.PHONY: demo test python soak module-test mutants bench bench-serve check setup build build-pgo docs evidence defaults-report tune-report clean
 
 demo: build
 	$(BLKLAB) compare $(DEMO_JOB) --drive $(DEMO_DRIVE) --machine i7-3770k \
@@ -84,6 +84,14 @@ DATA = tests/data
 SETS =
 evidence: build
 	$(CARGO) run --release --locked -p blklab-docs -- evidence --blklab $(BLKLAB) --data $(DATA) $(SETS)
+
+# Which scheduler and readahead should be the default, and how near `blklab tune` comes to
+# the best: pages from sweeps under workloads of real programs. Runs are kept in target/.
+defaults-report: setup build
+	target/python/bin/python python/evidence/defaults.py --blklab $(BLKLAB) \
+		--folder target/defaults --page docs/evidence/defaults.md
+tune-report: setup build
+	target/python/bin/python python/evidence/tune.py --blklab $(BLKLAB) --page docs/evidence/tune.md
 
 # Figures are ratios in one run: absolute times depend on the machine.
 bench:

@@ -64,9 +64,7 @@ class Result(Report):
             "series": self._found.series,
         }
         if table not in tables:
-            raise _blklab.UsageError(
-                f"there is no table {table!r}; there are {', '.join(tables)}"
-            )
+            raise _blklab.UsageError(f"there is no table {table!r}; there are {', '.join(tables)}")
         return tables[table]()
 
     def to_pandas(self, table: str = "results") -> Any:

@@ -65,9 +65,7 @@ def test_several_goals_have_a_front_and_limits_are_kept():
         for other in tuned.front:
             worse = (one.figures[0] > other.figures[0], one.figures[1] < other.figures[1])
             assert one is other or not all(worse)
-    none = blklab.tune(
-        JOB, space, goals[:1], subject_to=["writer.bandwidth > 900GB/s"], trials=3
-    )
+    none = blklab.tune(JOB, space, goals[:1], subject_to=["writer.bandwidth > 900GB/s"], trials=3)
     assert not none.front
     assert "no setting keeps the limits" in str(none)
 

@@ -1,0 +1,181 @@
+"""How near ``blklab tune`` comes to the best setting of a grid, and at what cost: its choice
+beside the same grid searched exhaustively by ``blklab compare``. ``make tune-report`` makes
+the page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+WORKLOADS = Path(__file__).parent / "workloads"
+
+#: Schedulers of the kernel, and values of one tunable of each.
+TUNABLES: dict[str, dict[str, tuple[int, ...]]] = {
+    "none": {},
+    "mq-deadline": {
+        "fifo_batch": (1, 2, 4, 8, 32, 64),
+        "writes_starved": (1, 4, 8, 16),
+        "read_expire": (125, 250, 1000, 2000),
+    },
+    "kyber": {
+        "read_lat_nsec": (500_000, 1_000_000, 4_000_000, 8_000_000),
+        "write_lat_nsec": (2_500_000, 5_000_000, 20_000_000, 40_000_000),
+    },
+    "bfq": {
+        "slice_idle_us": (0, 2000, 4000, 16000),
+        "low_latency": (0,),
+        "timeout_sync": (31, 62, 248),
+    },
+}
+
+REPEATS = 32
+
+RUNTIME = {"mx100-256": "50ms", "null": "2ms"}
+
+#: Questions at once. Each keeps the results of all its runs, some GiB.
+AT_ONCE = 1
+
+#: The goals of the report.
+REGRET_MAX = 0.03
+SHARE_MAX = 0.1
+
+
+@dataclass(frozen=True)
+class Question:
+    """A job on a drive, and what it is to be best in."""
+
+    job: str
+    drive: str
+    goal: str
+
+    @property
+    def words(self) -> list[str]:
+        """The command's words, beside its name."""
+        options = {
+            "--drive": self.drive,
+            "--goal": self.goal,
+            "--schedulers": ",".join(schedulers()),
+            "--vary": "nr_requests=4,8,16,32",
+            "--override": f"runtime={RUNTIME[self.drive]}",
+            "--memory": "512M",
+            "--repeats": str(REPEATS),
+            "--output-format": "json",
+        }
+        given = [word for option in options.items() for word in option]
+        return [str(WORKLOADS / f"{self.job}.fio"), *given]
+
+
+#: Of a SATA drive, whose queue is short enough for schedulers to matter.
+TEN = (
+    Question("mysql-oltp", "mx100-256", "client.read.p99"),
+    Question("ceph-osd", "mx100-256", "client.read.p99"),
+    Question("ceph-osd", "mx100-256", "client.write.mean"),
+    Question("vm-images", "mx100-256", "guest.read.mean"),
+    Question("vm-images", "mx100-256", "all.bandwidth"),
+    Question("postgresql-oltp", "mx100-256", "backend.read.mean"),
+    Question("rocksdb-get", "mx100-256", "get.read.mean"),
+    Question("object-store-get", "mx100-256", "get.read.mean"),
+    Question("desktop-copy", "mx100-256", "start.read.mean"),
+    Question("container-pull", "mx100-256", "start.read.mean"),
+)
+
+#: A drive that takes 10 us for everything leaves a scheduler nothing to win.
+NOTHING_BETTER = (
+    Question("git-status", "null", "preload.read.mean"),
+    Question("ml-loading", "null", "loader.read.mean"),
+    Question("backup-beside-database", "null", "client.read.mean"),
+)
+
+
+def schedulers() -> Iterator[str]:
+    """Every scheduler as it comes, then with each value of each tunable."""
+    yield from TUNABLES
+    for name, tunables in TUNABLES.items():
+        for tunable, values in tunables.items():
+            yield from (f"{name}:{tunable}={value}" for value in values)
+
+
+def means(blklab: str, command: list[str]) -> tuple[dict[str, float], bool, dict[str, Any]]:
+    """What a command finds: the goal's mean by setting, whether more is better, all of it."""
+    done = subprocess.run([blklab, *command], capture_output=True, text=True, check=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    (row,) = found["judgement"]["rows"]
+    values = zip(found["schedulers"], row["values"], strict=True)
+    by_setting = {name: value["mean"] for name, value in values if value}
+    return by_setting, row["metric"] in ("bandwidth_bytes_per_s", "iops"), found
+
+
+def line(blklab: str, question: Question) -> tuple[str, float, float, str]:
+    """A question's line, the regret, the share of all runs, and tune's advice."""
+    tuned, more, found = means(blklab, ["tune", *question.words])
+    best_of = max if more else min
+    chosen = best_of(tuned, key=lambda name: tuned[name])
+    words = ["compare", *question.words, "--assumed", "0"]
+    every, _, _ = means(blklab, words)
+    best = best_of(every, key=lambda name: every[name])
+    ratio = every[best] / every[chosen] if more else every[chosen] / every[best]
+    runs = int(found["notes"][0].split(" by ")[1].split()[0])
+    share = runs / (len(every) * REPEATS)
+    advice = found["advice"]["sentence"]
+    text = (
+        f"| {question.job} | {question.drive} | {question.goal} | {len(every)} | {share:.1%} "
+        f"| {chosen} | {best} | {ratio - 1:.2%} |"
+    )
+    return text, ratio - 1, share, advice
+
+
+def page(blklab: str) -> str:
+    """The whole page."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        all_lines = list(pool.map(lambda question: line(blklab, question), TEN + NOTHING_BETTER))
+    lines = all_lines[: len(TEN)]
+    within = sum(regret <= REGRET_MAX for _, regret, _, _ in lines)
+    cheap = sum(share <= SHARE_MAX for _, _, share, _ in lines)
+    nothing = list(zip(NOTHING_BETTER, all_lines[len(TEN) :], strict=True))
+    calm = [
+        f"| {question.job} | {question.drive} | {question.goal} | {regret:.2%} | {advice} |"
+        for question, (_, regret, _, advice) in nothing
+    ]
+    said = sum(advice.startswith("No difference") for _, (_, _, _, advice) in nothing)
+    return "\n".join(
+        (
+            "# How near does `blklab tune` come to the best?\n",
+            "Ten jobs, each with a grid that was searched exhaustively, "
+            f"{REPEATS} runs a setting, and by `blklab tune` with as many runs of its finalists. "
+            "Regret is how much worse its choice is than the best of the grid, by the runs of the "
+            "exhaustive search. "
+            f"Goals: at most {REGRET_MAX:.0%}, with at most {SHARE_MAX:.0%} of the runs. "
+            f"**{within} of {len(TEN)} are within the first, {cheap} within the second.** "
+            "Jobs are those of [defaults](defaults.md); `make tune-report` makes this page.\n",
+            "| job | drive | goal | settings | runs | tune's choice | the best | regret |",
+            "| --- | --- | --- | --: | --: | --- | --- | --: |",
+            *(text for text, _, _, _ in lines),
+            "\n## Where nothing is better\n",
+            f"{len(NOTHING_BETTER)} jobs on a drive that takes as long for everything; "
+            f"{said} times tune says so.\n",
+            "| job | drive | goal | regret | advice |",
+            "| --- | --- | --- | --: | --- |",
+            *calm,
+            "",
+        )
+    )
+
+
+def main() -> None:
+    """Makes the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--blklab", default="blklab", help="the command")
+    parser.add_argument("--page", type=Path, default=Path("tune.md"), help="the page's file")
+    args = parser.parse_args()
+    args.page.write_text(page(args.blklab))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""The programs that make evidence pages, on a small part of their work."""
+
+import sys
+from pathlib import Path
+
+from support import COMMAND, module
+
+FOLDER = Path(__file__).parent.parent / "evidence"
+WORKLOADS = sorted((FOLDER / "workloads").glob("*.fio"))
+
+
+def test_thirty_workloads_have_sources():
+    assert len(WORKLOADS) == 30
+    for workload in WORKLOADS:
+        lines = workload.read_text().splitlines()
+        about = [line for line in lines if line.startswith("# ")]
+        assert len(about) >= 2, workload.stem
+        assert ": " in " ".join(about[1:]), f"{workload.stem} has no source"
+
+
+def test_the_defaults_report_is_made_of_sweeps(tmp_path, monkeypatch):
+    module("pyarrow")
+    monkeypatch.syspath_prepend(str(FOLDER))
+    import defaults
+
+    few = tmp_path / "workloads"
+    few.mkdir()
+    for name in ("git-status", "analytics-scan"):
+        (few / f"{name}.fio").write_text((FOLDER / "workloads" / f"{name}.fio").read_text())
+    monkeypatch.setattr(defaults, "WORKLOADS", few)
+    monkeypatch.setattr(defaults, "RUNTIME", {"nvme": "2ms"})
+    monkeypatch.setattr(defaults, "SCHEDULERS", ("none", "bfq"))
+    monkeypatch.setattr(defaults, "READ_AHEAD_KB", (32, 128))
+    page = tmp_path / "page.md"
+    words = ["--blklab", COMMAND, "--folder", str(tmp_path / "runs"), "--page", str(page)]
+    monkeypatch.setattr(sys, "argv", ["defaults", *words, "--drives", "nvme", "--repeats", "2"])
+    defaults.main()
+    text = page.read_text()
+    assert "2 workloads of real programs, 4 settings, 1 drives, 2 runs each: 16 runs" in text
+    assert "| none, 128 KiB | +0.0 % ±0.0 |" in text
+    rows = [line for line in text.splitlines() if line.startswith(("| none, ", "| bfq, "))]
+    assert len(rows) == 4
+    assert "**git-status**, judged by `preload`" in text
+
+
+def test_tune_is_held_against_the_whole_grid(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    import tune
+
+    monkeypatch.setattr(tune, "REPEATS", 2)
+    monkeypatch.setattr(tune, "TUNABLES", {"none": {}, "kyber": {"read_lat_nsec": (1_000_000,)}})
+    question = tune.Question("git-status", "null", "preload.read.mean")
+    text, regret, share, advice = tune.line(COMMAND, question)
+    assert text.startswith("| git-status | null | preload.read.mean | 12 |")
+    assert 0 <= regret < 0.5
+    assert 0.5 <= share <= 1
+    assert advice.startswith("No difference")
