@@ -387,6 +387,7 @@ fn an_export_is_described_in_the_file_or_by_options() {
         &["--drive", "nvme"],
         &["--seed", "3"],
         &["--threads", "3"],
+        &["--backend-threads", "3"],
         &["--memory", "1M"],
         &["--null", "1M"],
         &["--file", "x"],

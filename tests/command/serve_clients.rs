@@ -73,6 +73,23 @@ fn no_byte_is_lost_while_schedulers_change_above_memory() {
 }
 
 #[test]
+fn no_byte_is_lost_between_threads() {
+    if !have("fio") {
+        return;
+    }
+    switched_under_load(&["--memory", "64M", "--threads", "3"], 4, &[]);
+    let place = Place::new();
+    let image = image(&place);
+    let options = ["--file", &image, "--threads", "2"];
+    let served = Served::start(&place, &options);
+    // The second job's requests end in the other thread's turns too.
+    let args = verified(&served.uri(), 2, "randrw", "8m");
+    let said = judge(&place, "fio", &strings(&args)).out;
+    assert!(said.contains("err= 0"), "{said}");
+    assert_eq!(served.terminate(), Some(0));
+}
+
+#[test]
 fn no_byte_is_lost_while_schedulers_change_above_a_file() {
     if !have("fio") {
         return;

@@ -33,7 +33,7 @@ fn a_server_that_comes_back_is_used_again() {
     std::fs::write(behind.path("disk.img"), vec![0; 1 << 20]).expect("written");
     let origin = Served::start(&behind, &["--file", "disk.img"]);
     let uri = origin.uri();
-    let front = Served::start(&place, &["--nbd", &uri, "--threads", "2"]);
+    let front = Served::start(&place, &["--nbd", &uri, "--backend-threads", "2"]);
     nbdsh(
         &place,
         &front.uri(),

@@ -102,6 +102,7 @@ fn export(args: &ServeArgs) -> ExportSpec {
         backends: args.backends.0.clone(),
         engine: args.engine.clone(),
         direct: args.direct,
+        backend_threads: args.backend_threads,
         threads: args.threads,
         reconnect: args.reconnect,
         read_only: args.read_only,

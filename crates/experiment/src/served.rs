@@ -112,6 +112,7 @@ pub(crate) fn paced(
                 false => null(size_bytes),
             },
             read_only: false,
+            threads: 1,
             vhost_user: None,
             scheduler,
             depth: 1,

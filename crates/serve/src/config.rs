@@ -22,6 +22,8 @@ pub struct ExportConfig {
     pub backend: BackendConfig,
     /// Writes are refused.
     pub read_only: bool,
+    /// Threads that serve NBD clients, at least one.
+    pub threads: usize,
     /// The socket of virtual machines' monitors.
     pub vhost_user: Option<PathBuf>,
     /// Its scheduler.

@@ -8,9 +8,9 @@
 //! - `vhost_user`: disks of virtual machines, in memory that they share.
 //! - `client`: the other side of the protocol: a load, and a drive to probe.
 //!
-//! Each export is one thread with one request queue, so that its scheduler
-//! sees the requests of all connections together, as a kernel's sees those of
-//! all processes.
+//! Each export has one request queue, at which its threads take turns, so that
+//! its scheduler sees the requests of all connections together, as a kernel's sees
+//! those of all processes.
 
 mod backend;
 mod client;

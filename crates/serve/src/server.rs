@@ -1,4 +1,4 @@
-//! A server: listeners, handshakes, and a thread an export.
+//! A server: listeners, handshakes, and the threads of its exports.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,8 +17,7 @@ use crate::backend::{Backend, BackendInfo, OpenOptions};
 use crate::config::{ExportConfig, ServerConfig};
 use crate::control::{Exports, Sysfs};
 use crate::export::{
-    ConnectionLimits, Disk, DiskSetup, EventLoop, EventLoopSetup, ExportHandle, Message,
-    SharedExport,
+    ConnectionLimits, Disk, DiskSetup, EventLoop, EventLoopSetup, ExportHandle, Inbox, SharedExport,
 };
 use crate::net::{AcceptThread, Handshake, Listen, Listener, ServerTls, tls_needed};
 use crate::vhost_user::{DeviceSetup, VhostUserServer};
@@ -30,7 +29,7 @@ const MAX_SOFTWARE_QUEUES: usize = 64;
 pub struct Server {
     handshake: Arc<Handshake>,
     accepting: Vec<AcceptThread>,
-    exports: Vec<(ExportHandle, ExportThread)>,
+    exports: Vec<RunningExport>,
     machines: Vec<VhostUserServer>,
     machine_sockets: Vec<PathBuf>,
     addresses: Vec<Listen>,
@@ -39,8 +38,25 @@ pub struct Server {
     sysfs: Option<Sysfs>,
 }
 
-/// An export's thread; it ends with how its back end closed.
-type ExportThread = JoinHandle<Result<(), String>>;
+/// An export with its threads.
+struct RunningExport {
+    handle: ExportHandle,
+    shared: Arc<SharedExport>,
+    threads: Vec<JoinHandle<Result<(), String>>>,
+}
+
+impl RunningExport {
+    /// Waits for its threads, which were told to end, and closes its back end.
+    fn join(self) -> Result<(), String> {
+        let mut failed = Ok(());
+        for thread in self.threads {
+            let ended = thread.join();
+            let ended = ended.unwrap_or_else(|_| Err("an export's thread panicked".to_string()));
+            failed = failed.and(ended);
+        }
+        failed.and(self.shared.lock().disk.backend_mut().close())
+    }
+}
 
 impl Server {
     /// Starts serving. When it returns, clients can connect.
@@ -80,13 +96,14 @@ impl Server {
         for one in prepared {
             let socket = one.config.vhost_user.clone().map(Listen::Unix);
             let listener = bindings.bind(socket.as_slice())?.pop();
-            let (handle, thread, devices) = one.start(clock, config)?;
+            let (export, devices) = one.start(clock, config)?;
             if let Some(listener) = listener {
                 machines.push(VhostUserServer::start(listener, devices)?);
             }
-            exports.push((handle, thread));
+            exports.push(export);
         }
-        let handles: Vec<ExportHandle> = exports.iter().map(|(handle, _)| handle.clone()).collect();
+        let handles: Vec<ExportHandle> =
+            exports.iter().map(|export| export.handle.clone()).collect();
         let handshake = handshake(config, offers, handles.clone(), tls);
         let accepting = Arc::clone(&handshake);
         let accepting = AcceptThread::start("accept", listeners, move |listener, socket| {
@@ -134,7 +151,7 @@ impl Server {
     /// # Errors
     /// Where it has no drive's model, or does not answer.
     pub fn drive_stats(&self) -> Result<(DiskStats, Histogram), String> {
-        let Some((export, _)) = self.exports.first() else {
+        let Some(RunningExport { handle: export, .. }) = self.exports.first() else {
             return Err("there is no export".to_string());
         };
         export.call(|view| {
@@ -157,14 +174,12 @@ impl Server {
         }
         // What they have under way needs the exports' threads.
         self.machines.into_iter().for_each(VhostUserServer::stop);
-        for (handle, _) in &self.exports {
-            handle.send(Message::ShutDown);
+        for export in &self.exports {
+            export.handle.shut_down();
         }
         let mut failed = Ok(());
-        for (_, thread) in self.exports {
-            let ended = thread.join();
-            let ended = ended.unwrap_or_else(|_| Err("an export's thread panicked".to_string()));
-            failed = failed.and(ended);
+        for export in self.exports {
+            failed = failed.and(export.join());
         }
         drop(self.bindings);
         failed
@@ -225,7 +240,7 @@ fn handshake(
         shutting_down: AtomicBool::new(false),
         deliver: Box::new(move |offer, arrival| {
             let (export, cgroup) = places[offer];
-            handles[export].send(Message::Arrive(Box::new(arrival), cgroup));
+            handles[export].arrive(arrival, cgroup);
         }),
     })
 }
@@ -331,7 +346,7 @@ impl Prepared<'_> {
         self,
         clock: Clock,
         server: &ServerConfig,
-    ) -> Result<(ExportHandle, ExportThread, DeviceSetup), String> {
+    ) -> Result<(RunningExport, DeviceSetup), String> {
         let software_queues = server.limits.connections.clamp(1, MAX_SOFTWARE_QUEUES);
         let disk = Disk::new(DiskSetup {
             backend: self.backend,
@@ -355,25 +370,39 @@ impl Prepared<'_> {
             max_connections: server.limits.connections,
             queues_started: AtomicUsize::new(0),
         };
-        let handle = ExportHandle::new(&self.config.name).map_err(|e| e.to_string())?;
-        let event_loop = EventLoop::new(EventLoopSetup {
-            export: self.export,
-            shared: Arc::clone(&shared),
-            clock,
-            limits: ConnectionLimits {
-                in_flight_bytes: server.limits.in_flight_bytes,
-                in_flight_requests: server.limits.in_flight_requests,
-            },
-            software_queues,
-            busy_poll: Nanos::from_micros(server.busy_poll_us),
-            handle: handle.clone(),
-        });
-        let event_loop = event_loop.map_err(|e| e.to_string())?;
-        let thread = std::thread::Builder::new()
-            .name(format!("export-{}", self.config.name))
-            .spawn(move || event_loop.run())
-            .map_err(|e| e.to_string())?;
-        Ok((handle, thread, devices))
+        let threads = self.config.threads;
+        let (mut inboxes, mut running) = (Vec::new(), Vec::new());
+        for thread in 0..threads {
+            let member = shared.join().map_err(|e| e.to_string())?;
+            let inbox = Inbox::of(&member);
+            inboxes.push(inbox.clone());
+            let event_loop = EventLoop::new(EventLoopSetup {
+                export: Arc::clone(&self.export),
+                shared: Arc::clone(&shared),
+                member,
+                inbox,
+                clock,
+                limits: ConnectionLimits {
+                    in_flight_bytes: server.limits.in_flight_bytes,
+                    in_flight_requests: server.limits.in_flight_requests,
+                },
+                thread,
+                threads,
+                software_queues,
+                busy_poll: Nanos::from_micros(server.busy_poll_us),
+            });
+            let event_loop = event_loop.map_err(|e| e.to_string())?;
+            let started = std::thread::Builder::new()
+                .name(format!("export-{}", self.config.name))
+                .spawn(move || event_loop.run());
+            running.push(started.map_err(|e| e.to_string())?);
+        }
+        let export = RunningExport {
+            handle: ExportHandle::new(&self.config.name, inboxes),
+            shared,
+            threads: running,
+        };
+        Ok((export, devices))
     }
 }
 

@@ -19,6 +19,8 @@ use crate::parse_size;
 const DEFAULT_DEPTH: u32 = 256;
 /// The deepest queue: tags are numbered in 16 bits by some schedulers.
 const DEPTH: RangeInclusive<u32> = 1..=4096;
+/// Threads of an export.
+const THREADS: RangeInclusive<usize> = 1..=64;
 /// Times for a handshake, in seconds: at most a year.
 const HANDSHAKE_S: RangeInclusive<u64> = 1..=365 * 24 * 3600;
 /// Times to poll, in microseconds: at most a second.
@@ -40,7 +42,9 @@ keys! {
         /// Past the page cache.
         pub direct: bool = flag().or(false);
         /// Threads that read and write the file, or connections to the other server.
-        pub threads: Option<usize> = whole(0..=usize::MAX).optional();
+        pub backend_threads: Option<usize> as "backend-threads" = whole(0..=usize::MAX).optional();
+        /// Threads that serve NBD clients, to which connections go in turn.
+        pub threads: Option<usize> = whole(THREADS).optional();
         /// For how long a request waits for another server that went away, in
         /// seconds.
         pub reconnect: Option<u64> = whole(0..=u64::MAX).optional();
@@ -322,6 +326,9 @@ impl ExportSpec {
     fn resolve(&self) -> Result<ExportConfig, String> {
         let depth = self.depth.unwrap_or(DEFAULT_DEPTH);
         in_range("depth", depth.into(), 1..=u64::from(*DEPTH.end()))?;
+        let threads = self.threads.unwrap_or(1);
+        let range = *THREADS.start() as u64..=*THREADS.end() as u64;
+        in_range("threads", threads as u64, range)?;
         let drive = match &self.drive {
             Some(name) => Some((name.clone(), registry::load(name)?.0)),
             None => None,
@@ -338,6 +345,7 @@ impl ExportSpec {
             description: self.description.clone(),
             backend: self.backend()?,
             read_only: self.read_only,
+            threads,
             vhost_user: self.vhost_user.clone(),
             scheduler: self.scheduler()?,
             depth,
@@ -353,7 +361,7 @@ impl ExportSpec {
         let options = BackendOptions {
             engine: self.engine.clone(),
             direct: self.direct,
-            threads: self.threads,
+            threads: self.backend_threads,
             reconnect_s: self.reconnect,
         };
         backend::configure(&choices, &options)
@@ -435,7 +443,7 @@ mod tests {
             ("[[export]]\nfile = '/x'\nmemory = '1G'\n", "choose one"),
             ("[[export]]\nmemory = '1Q'\n", "no size"),
             (
-                "[[export]]\nfile = '/x'\nengine = 'libaio'\nthreads = 2\n",
+                "[[export]]\nfile = '/x'\nengine = 'libaio'\nbackend-threads = 2\n",
                 "no threads of ours",
             ),
             (
@@ -477,6 +485,10 @@ mod tests {
                 "reconnect",
             ),
             (
+                "[[export]]\nmemory = '1G'\nthreads = 0\n",
+                "`export.threads`: found 0, legal is a whole number from 1 to 64",
+            ),
+            (
                 "[[export]]\nmemory='1G'\n[[export]]\nmemory='1G'\n",
                 "two exports",
             ),
@@ -494,7 +506,7 @@ mod tests {
         }
     }
 
-    const KEYS: [&str; 20] = [
+    const KEYS: [&str; 21] = [
         "busy-poll-us",
         "tls",
         "listen",
@@ -508,6 +520,7 @@ mod tests {
         "export.null",
         "export.nbd",
         "export.engine",
+        "export.backend-threads",
         "export.threads",
         "export.reconnect",
         "export.scheduler",

@@ -80,6 +80,10 @@ pub(crate) struct ServeArgs {
 
     /// Threads that read and write the file, or connections to the other server
     #[arg(long, value_name = "N", conflicts_with = "config")]
+    pub(crate) backend_threads: Option<usize>,
+
+    /// Threads that serve NBD clients, to which connections go in turn [default: 1]
+    #[arg(long, value_name = "N", conflicts_with = "config")]
     pub(crate) threads: Option<usize>,
 
     /// How long a request waits for the other server to come back, in seconds

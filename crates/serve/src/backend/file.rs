@@ -28,7 +28,7 @@ pub(super) const TYPE: BackendType = BackendType {
     value_name: "PATH",
     help: "Keep the data in a file or block device",
     plural: "files",
-    options: &["engine", "direct", "threads"],
+    options: &["engine", "direct", "backend-threads"],
     configure,
 };
 
@@ -73,7 +73,9 @@ fn configure(path: &OsStr, options: &BackendOptions) -> Result<BackendConfig, St
         ("io_uring", None) => (1, Some(KernelEngine::IoUring)),
         ("libaio", None) => (1, Some(KernelEngine::Libaio)),
         ("io_uring" | "libaio", Some(_)) => {
-            return Err(format!("{name} has no threads of ours; leave threads out"));
+            return Err(format!(
+                "{name} has no threads of ours; leave backend-threads out"
+            ));
         }
         _ => {
             return Err(format!(

@@ -76,7 +76,7 @@ impl BackendOptions {
             ("reconnect", self.reconnect_s.is_some()),
             ("engine", self.engine.is_some()),
             ("direct", self.direct),
-            ("threads", self.threads.is_some()),
+            ("backend-threads", self.threads.is_some()),
         ];
         options
             .into_iter()
@@ -88,7 +88,7 @@ impl BackendOptions {
         let threads = self.threads.unwrap_or(DEFAULT_THREADS);
         match threads {
             1..=1024 => Ok(threads),
-            _ => Err(format!("{threads} threads; it may be 1 to 1024")),
+            _ => Err(format!("{threads} backend-threads; it may be 1 to 1024")),
         }
     }
 }

@@ -29,7 +29,7 @@ pub(super) const TYPE: BackendType = BackendType {
     value_name: "URI",
     help: "Keep the data on another NBD server, with a scheduler before it",
     plural: "nbd",
-    options: &["threads", "reconnect"],
+    options: &["backend-threads", "reconnect"],
     configure,
 };
 

@@ -260,7 +260,7 @@ impl Generator {
         };
         let mut client = Client::connect(uri, setup)?;
         let addresses = Addresses::new(config, client.negotiated.size_bytes, number)?;
-        client.channel.set_nonblocking(true).map_err(broken)?;
+        client.channel.set_nonblocking(true);
         Ok(Generator {
             client,
             clock,

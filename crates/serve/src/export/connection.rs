@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 
 use blklab_blk::{IoStatus, Waiter};
 use blklab_nbd::wire::ErrorCode;
-use blklab_nbd::{Refusal, Request, Session};
+use blklab_nbd::{REQUEST_BYTES, Refusal, Request, Session};
 use rustix::io::Errno;
 
 use super::io::IoId;
@@ -19,6 +19,8 @@ const INPUT_BYTES: usize = 256 << 10;
 pub(super) const OUT_LIMIT_BYTES: usize = 2 << 20;
 /// Memory for replies beyond this is freed when they are sent.
 const OUT_KEEP_BYTES: usize = 1 << 20;
+/// With so many bytes of replies, they are sent before more is read.
+const ENOUGH_REPLY_BYTES: usize = 128 << 10;
 /// For a client that waits for each answer, one answer in so many is preceded
 /// by another read.
 const READ_AGAIN_EVERY: u32 = 64;
@@ -144,7 +146,12 @@ impl Connection {
 
     /// Whether to read again before answering: because the last read brought more
     /// requests, or because it is time to try.
-    pub(super) fn may_stream(&mut self) -> bool {
+    pub(super) fn reads_again(&mut self) -> bool {
+        let unsent = self.unsent_bytes();
+        let has_enough = unsent == 0 || unsent > ENOUGH_REPLY_BYTES;
+        if has_enough || !self.takes_requests() || self.reads_directly() {
+            return false;
+        }
         if self.streams {
             return true;
         }
@@ -156,11 +163,43 @@ impl Connection {
         false
     }
 
-    /// Learns from a read whether the client sends without waiting.
-    pub(super) fn note_read(&mut self, received: Received) {
+    /// Whether its next request may be taken.
+    fn takes_requests(&self) -> bool {
+        self.phase == Phase::Open && self.waiter.is_none() && self.paused.is_none()
+    }
+
+    /// Whether its client has all answers, and sends its next request only then.
+    pub(super) fn awaits_one_request(&self) -> bool {
+        let is_answered = self.in_flight == 0 && !self.has_unsent();
+        self.takes_requests() && is_answered && !self.streams && self.received().is_empty()
+    }
+
+    /// Whether it is to receive data that is read to its place.
+    pub(super) fn reads_directly(&self) -> bool {
+        matches!(self.incoming, Incoming::Payload { filled, len, .. }
+            if len - filled >= DIRECT_BYTES)
+    }
+
+    /// Waits for the client, as long as its channel allows, and reads once.
+    pub(super) fn wait_and_read(&mut self) -> Received {
+        if self.channel.wait_next_read() {
+            return self.receive(None).0;
+        }
+        Received::Nothing
+    }
+
+    /// Reads once, if what came before is used up.
+    pub(super) fn read_ahead(&mut self) -> Received {
+        let is_used_up = self.received().len() < REQUEST_BYTES;
+        if !is_used_up || !self.takes_requests() || self.reads_directly() {
+            return Received::Some;
+        }
+        let (received, _) = self.receive(None);
+        // Learns whether the client sends without waiting.
         if self.unsent_bytes() > 0 {
             self.streams = received == Received::Some;
         }
+        received
     }
 
     /// Bytes of replies that are not sent.
@@ -218,13 +257,15 @@ impl Connection {
             }
         };
         match received {
-            Ok((0, 0)) => (Received::End, 0),
-            Ok((filled, len)) => {
+            Ok((filled, len)) if filled + len > 0 => {
                 self.end += len;
                 (Received::Some, filled)
             }
             Err(Errno::AGAIN | Errno::INTR) => (Received::Nothing, 0),
-            Err(_) => (Received::End, 0),
+            _ => {
+                self.phase = Phase::Draining;
+                (Received::End, 0)
+            }
         }
     }
 

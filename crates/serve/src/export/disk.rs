@@ -493,7 +493,7 @@ impl Disk {
         &*self.backend
     }
 
-    pub(super) fn backend_mut(&mut self) -> &mut dyn Backend {
+    pub(crate) fn backend_mut(&mut self) -> &mut dyn Backend {
         &mut *self.backend
     }
 }

@@ -1,11 +1,12 @@
-//! One export's thread.
+//! One of an export's threads, with its share of the connections.
 //!
-//! All of an export's requests meet in one queue, so one thread serves them
-//! without locks: it reads what each socket has, gives all of it to the block
-//! layer, and answers with one write a connection.
+//! It reads what each socket has, gives all of it to the block layer in its turn,
+//! and answers with one write a connection. Sockets are read and written while
+//! other threads have their turn.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
+use std::time::Duration;
 
 use blklab_blk::{CgroupId, Nanos, Plug};
 use blklab_nbd::Export;
@@ -14,49 +15,59 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use slab::Slab;
 
 use super::coalescing::Coalescing;
-use super::connection::{Connection, Phase};
+use super::connection::{Connection, Phase, Received};
 use super::disk::Ended;
 use super::requests::{ConnectionLimits, RequestContext};
-use super::shared::{Client, Core, SharedExport};
-use super::{ExportHandle, ExportView, Message};
+use super::shared::{Client, Core, Membership, SharedExport};
+use super::{ExportView, Inbox, Message};
 use crate::Clock;
 use crate::net::Arrival;
 
 /// What an epoll event is about, where it is not a connection's index.
-const MESSAGES: u64 = u64::MAX;
-const BACKEND: u64 = u64::MAX - 1;
-const MAILBOX: u64 = u64::MAX - 2;
+const BACKEND: u64 = u64::MAX;
+const MAILBOX: u64 = u64::MAX - 1;
 
-/// How often a connection is read before its replies are sent, and how many
-/// bytes of replies are enough to send.
+/// How often connections are read before their replies are sent.
 const MAX_READS: usize = 16;
-const ENOUGH_REPLY_BYTES: usize = 128 << 10;
+/// The longest sleep in which a thread sees neither mail nor messages.
+const BRISK: Nanos = Nanos::from_millis(2);
 /// How long a client may take to read its last replies when the server ends.
 const LINGER: Nanos = Nanos::from_secs(5);
 
-/// What an export's thread is made of.
+/// What a thread of an export is made of.
 pub(crate) struct EventLoopSetup {
     pub(crate) export: Arc<Export>,
     pub(crate) shared: Arc<SharedExport>,
+    pub(crate) member: Membership,
+    pub(crate) inbox: Inbox,
     pub(crate) clock: Clock,
     pub(crate) limits: ConnectionLimits,
+    /// Which of the export's threads it is, and of how many.
+    pub(crate) thread: usize,
+    pub(crate) threads: usize,
     pub(crate) software_queues: usize,
-    /// How long to poll for more requests before going to sleep.
+    /// How long to poll for more requests before going to sleep, at least.
     pub(crate) busy_poll: Nanos,
-    /// How other threads reach this one.
-    pub(crate) handle: ExportHandle,
 }
 
-/// An export's thread.
+/// A thread of an export.
 pub(crate) struct EventLoop {
     context: RequestContext,
     shared: Arc<SharedExport>,
+    inbox: Inbox,
     clock: Clock,
+    thread: usize,
+    threads: usize,
     software_queues: usize,
     busy_poll: Nanos,
+    /// Requests end when a drive's model says.
+    is_paced: bool,
     coalescing: Coalescing,
+    /// The last wait was short.
+    is_brisk: bool,
+    /// Nobody else needs this thread to take what the back end completes.
+    is_alone: bool,
     epoll: OwnedFd,
-    handle: ExportHandle,
     connections: Slab<Connection>,
     /// Connections to read without a new event.
     ready: Vec<usize>,
@@ -64,6 +75,10 @@ pub(crate) struct EventLoop {
     dirty: Vec<usize>,
     ended: Vec<Ended>,
     woken: Vec<u64>,
+    /// Requests answered.
+    answered: u64,
+    /// When the block layer is due, and how much earlier to wake.
+    next_event: (Nanos, Nanos),
     /// Set when the server ends: by when the connections are closed.
     shutdown_deadline: Option<Nanos>,
 }
@@ -71,33 +86,42 @@ pub(crate) struct EventLoop {
 impl EventLoop {
     pub(crate) fn new(setup: EventLoopSetup) -> std::io::Result<EventLoop> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        let event = EventData::new_u64(MESSAGES);
-        epoll::add(&epoll, setup.handle.queue.event(), event, EventFlags::IN)?;
-        let member = setup.shared.join()?;
         let event = EventData::new_u64(MAILBOX);
-        epoll::add(&epoll, member.event(), event, EventFlags::IN)?;
-        for source in setup.shared.lock().disk.backend().events() {
+        epoll::add(&epoll, setup.member.event(), event, EventFlags::IN)?;
+        let core = setup.shared.lock();
+        for source in core.disk.backend().events() {
             let event = EventData::new_u64(BACKEND);
-            epoll::add(&epoll, source, event, EventFlags::IN)?;
+            // One thread alone takes what the back end has completed.
+            let flags = EventFlags::IN | EventFlags::EXCLUSIVE;
+            epoll::add(&epoll, source, event, flags)?;
         }
+        let is_paced = core.disk.model().is_some();
+        drop(core);
         Ok(EventLoop {
             context: RequestContext {
                 export: setup.export,
-                member,
+                member: setup.member,
                 limits: setup.limits,
             },
             shared: setup.shared,
+            inbox: setup.inbox,
             clock: setup.clock,
+            thread: setup.thread,
+            threads: setup.threads,
             software_queues: setup.software_queues,
             busy_poll: setup.busy_poll,
+            is_paced,
             coalescing: Coalescing::new(),
+            is_brisk: false,
+            is_alone: false,
             epoll,
-            handle: setup.handle,
             connections: Slab::new(),
             ready: Vec::new(),
             dirty: Vec::new(),
             ended: Vec::new(),
             woken: Vec::new(),
+            answered: 0,
+            next_event: (Nanos::MAX, Nanos::ZERO),
             shutdown_deadline: None,
         })
     }
@@ -105,7 +129,7 @@ impl EventLoop {
     /// Serves until the message to end comes.
     ///
     /// # Errors
-    /// Where epoll fails, or the back end cannot make its data durable.
+    /// Where epoll fails.
     pub(crate) fn run(mut self) -> Result<(), String> {
         // The kernel rounds sleeps up by 50 us unless asked not to.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
@@ -114,48 +138,53 @@ impl EventLoop {
         loop {
             self.wait(&mut events)?;
             let now = self.clock.now();
-            let mut core = shared.lock();
-            core.counters.loop_iterations += 1;
+            let mut reaps = false;
             for event in events.drain(..) {
                 match event.data.u64() {
-                    MESSAGES => self.take_messages(now, &mut core),
-                    BACKEND => core.disk.reap(now),
-                    MAILBOX => {
-                        self.context.member.clear_event();
-                        self.context.member.take_mail();
-                    }
+                    BACKEND => reaps = true,
+                    MAILBOX => self.context.member.clear_event(),
                     index => self.ready.push(index as usize),
                 }
             }
-            self.serve_ready(now, &mut core);
-            if self.is_over(now) {
-                return core.disk.backend_mut().close();
+            self.read_ahead();
+            let mut core = shared.lock();
+            core.counters.loop_iterations += 1;
+            if reaps {
+                core.disk.reap(now);
             }
-            let pause = self.pause(now, &core);
-            drop(core);
+            if self.context.member.take_mail() {
+                self.take_messages(now, &mut core);
+            }
+            self.serve_ready(now, &shared, core);
+            self.send_replies(now, &shared);
+            if self.is_over(now) {
+                shared.lock().leave(&self.context.member);
+                return Ok(());
+            }
+            let pause = self.pause(now);
             if pause > Nanos::ZERO {
-                std::thread::sleep(std::time::Duration::from_nanos(pause.0));
+                std::thread::sleep(Duration::from_nanos(pause.0));
             }
         }
     }
 
     /// For how long to pause so that several requests arrive before the next iteration;
     /// not where polling or a drive's speed was asked for.
-    fn pause(&mut self, now: Nanos, core: &Core) -> Nanos {
-        let paced = core.disk.model().is_some();
-        if self.busy_poll > Nanos::ZERO || paced || !self.ready.is_empty() {
+    fn pause(&mut self, now: Nanos) -> Nanos {
+        if self.busy_poll > Nanos::ZERO || self.is_paced || !self.ready.is_empty() {
             return Nanos::ZERO;
         }
-        let answered = core.counters.requests.iter().sum();
-        self.coalescing.pause(now, answered)
+        self.coalescing.pause(now, self.answered)
     }
 
     /// Waits for something to happen.
     fn wait(&mut self, events: &mut Vec<Event>) -> Result<(), String> {
         let quiet_since = self.clock.now();
+        if self.wait_for_lone_client(quiet_since) {
+            return Ok(());
+        }
         loop {
-            let now = self.clock.now();
-            let timeout = self.timeout(now, quiet_since);
+            let timeout = self.timeout(self.clock.now(), quiet_since);
             let timespec = timeout.map(|timeout| Timespec {
                 tv_sec: (timeout.0 / 1_000_000_000) as i64,
                 tv_nsec: (timeout.0 % 1_000_000_000) as i64,
@@ -164,15 +193,39 @@ impl EventLoop {
             match epoll::wait(&self.epoll, room, timespec.as_ref()) {
                 Ok(0) if timeout == Some(Nanos::ZERO) => {
                     let now = self.clock.now();
-                    if !self.ready.is_empty() || self.next_event().0 <= now {
-                        return Ok(());
+                    if !self.ready.is_empty() || self.due() <= now {
+                        break;
                     }
                 }
-                Ok(_) => return Ok(()),
+                Ok(_) => break,
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(format!("epoll: {error}")),
             }
         }
+        self.is_brisk = self.clock.now() < quiet_since.saturating_add(BRISK);
+        Ok(())
+    }
+
+    /// Sleeps in the read of a connection that is alone, where its client sends the
+    /// next request soon after each answer: that saves a call for each request. Returns
+    /// whether something came.
+    fn wait_for_lone_client(&mut self, now: Nanos) -> bool {
+        let is_quiet = self.busy_poll == Nanos::ZERO && self.ready.is_empty() && self.is_alone;
+        if !self.is_brisk || !is_quiet || self.connections.len() != 1 {
+            return false;
+        }
+        let is_due = self.due() <= now.saturating_add(BRISK);
+        let Some((index, connection)) = self.connections.iter_mut().next() else {
+            return false;
+        };
+        if is_due || !connection.awaits_one_request() || self.context.member.has_mail() {
+            return false;
+        }
+        self.is_brisk = connection.wait_and_read() != Received::Nothing;
+        if self.is_brisk {
+            self.ready.push(index);
+        }
+        self.is_brisk
     }
 
     /// How long to sleep; `None` for as long as it takes.
@@ -180,22 +233,22 @@ impl EventLoop {
         if !self.ready.is_empty() || now < quiet_since.saturating_add(self.busy_poll) {
             return Some(Nanos::ZERO);
         }
-        let (next, early) = self.next_event();
+        let next = self.due();
         if next == Nanos::MAX {
             return None;
         }
+        let (_, early) = self.next_event;
         Some(next.saturating_sub(now).saturating_sub(early))
     }
 
-    /// When something is due, and how much earlier to wake.
-    fn next_event(&self) -> (Nanos, Nanos) {
+    /// When something is due.
+    fn due(&self) -> Nanos {
         let deadline = self.shutdown_deadline.unwrap_or(Nanos::MAX);
-        let core = self.shared.lock();
-        (core.disk.next_event().min(deadline), core.disk.wake_early())
+        self.next_event.0.min(deadline)
     }
 
     fn take_messages(&mut self, now: Nanos, core: &mut Core) {
-        for message in self.handle.queue.take() {
+        for message in self.inbox.take() {
             match message {
                 Message::Arrive(arrival, cgroup) => self.add_connection(core, *arrival, cgroup),
                 Message::Change(change, done) => core.disk.change(change, done),
@@ -213,12 +266,14 @@ impl EventLoop {
         if self.shutdown_deadline.is_some() {
             return;
         }
+        // Where that is refused, the socket is waited for in the other way.
+        let _ = arrival.channel.limit_waits(Duration::from_nanos(BRISK.0));
         let entry = self.connections.vacant_entry();
         let index = entry.key();
         let client = Client {
             submitter: core.new_submitter(),
             cgroup,
-            cpu: index % self.software_queues,
+            cpu: (index * self.threads + self.thread) % self.software_queues,
         };
         entry.insert(Connection::new(arrival, index as u32, client));
         core.counters.connections += 1;
@@ -248,48 +303,58 @@ impl EventLoop {
             || (now >= deadline && !self.connections.iter().any(|(_, c)| in_flight(c)))
     }
 
-    /// Reads, carries out and answers all there is.
-    fn serve_ready(&mut self, now: Nanos, core: &mut Core) {
+    /// Reads what clients of connections with events have sent.
+    fn read_ahead(&mut self) {
+        for &index in &self.ready {
+            // It may have been closed since the event.
+            if let Some(connection) = self.connections.get_mut(index) {
+                connection.read_ahead();
+            }
+        }
+    }
+
+    /// Carries out all there is. A client that sends one request after the other is
+    /// read again before it is answered: several replies in one write cost both sides
+    /// one wake-up.
+    fn serve_ready<'a>(
+        &mut self,
+        now: Nanos,
+        shared: &'a SharedExport,
+        mut core: MutexGuard<'a, Core>,
+    ) {
         let mut ready = std::mem::take(&mut self.ready);
-        for &index in &ready {
-            self.receive(now, core, index, true);
+        let mut reads = 1;
+        loop {
+            for &index in &ready {
+                self.receive(now, &mut core, index);
+            }
+            self.run_disk(now, &mut core);
+            self.next_event = (core.disk.next_event(), core.disk.wake_early());
+            self.is_alone = core.members() == self.threads;
+            drop(core);
+            reads += 1;
+            ready.retain(|&index| {
+                let connection = self.connections.get_mut(index);
+                reads <= MAX_READS
+                    && connection.is_some_and(|connection| {
+                        connection.reads_again() && connection.read_ahead() != Received::Nothing
+                    })
+            });
+            if ready.is_empty() {
+                break;
+            }
+            core = shared.lock();
         }
-        self.run_disk(now, core);
-        for &index in &ready {
-            self.read_again(now, core, index);
-        }
-        ready.clear();
         // Connections that became ready meanwhile are served next time.
         ready.append(&mut self.ready);
         self.ready = ready;
-        self.send_replies(now, core);
     }
 
-    fn receive(&mut self, now: Nanos, core: &mut Core, index: usize, may_read: bool) {
+    fn receive(&mut self, now: Nanos, core: &mut Core, index: usize) {
         // It may have been closed since the event.
-        let mut handler = self.context.handler(core);
         if let Some(connection) = self.connections.get_mut(index) {
-            handler.receive(now, connection, may_read);
+            self.context.handler(core).receive(now, connection);
             mark_dirty(&mut self.dirty, connection);
-        }
-    }
-
-    /// A client that sends one request after the other is read again before it
-    /// is answered: several replies in one write cost both sides one wake-up.
-    fn read_again(&mut self, now: Nanos, core: &mut Core, index: usize) {
-        for _ in 0..MAX_READS {
-            let Some(connection) = self.connections.get_mut(index) else {
-                return;
-            };
-            let replies = connection.unsent_bytes();
-            let waits = connection.phase != Phase::Open
-                || connection.waiter.is_some()
-                || connection.paused.is_some();
-            if waits || replies == 0 || replies > ENOUGH_REPLY_BYTES || !connection.may_stream() {
-                return;
-            }
-            self.receive(now, core, index, true);
-            self.run_disk(now, core);
         }
     }
 
@@ -304,6 +369,7 @@ impl EventLoop {
                 true => now,
                 false => self.clock.now(),
             };
+            self.answered += ended.len() as u64;
             for ended in ended.drain(..) {
                 let index = core.disk.io(ended.io).origin.index as usize;
                 let mut connection = self.connections.get_mut(index);
@@ -338,12 +404,12 @@ impl EventLoop {
         let mut plug = Plug::new();
         connection.waiter = core.resume(now, &self.context.member, &mut plug, waiter);
         core.disk.unplug(now, &mut plug);
-        self.receive(now, core, index, false);
+        self.receive(now, core, index);
     }
 
     /// Sends every connection's replies, and closes the connections that are
     /// over.
-    fn send_replies(&mut self, now: Nanos, core: &mut Core) {
+    fn send_replies(&mut self, now: Nanos, shared: &SharedExport) {
         let mut dirty = std::mem::take(&mut self.dirty);
         for index in dirty.drain(..) {
             let Some(connection) = self.connections.get_mut(index) else {
@@ -354,11 +420,12 @@ impl EventLoop {
                 connection.send();
             }
             if connection.phase != Phase::Open {
-                self.context.handler(core).forget_incoming(connection);
-            }
-            if connection.is_over() {
-                self.close(now, core, index);
-                continue;
+                let mut core = shared.lock();
+                self.context.handler(&mut core).forget_incoming(connection);
+                if connection.is_over() {
+                    self.close(now, &mut core, index);
+                    continue;
+                }
             }
             if watch(&self.epoll, connection).is_err() {
                 connection.phase = Phase::Broken;

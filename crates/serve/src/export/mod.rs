@@ -1,4 +1,4 @@
-//! One export: its thread, its connections, its block layer, and how other
+//! One export: its threads, their connections, its block layer, and how other
 //! threads reach it.
 
 mod coalescing;
@@ -11,7 +11,7 @@ mod requests;
 mod shared;
 mod trace;
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -19,7 +19,6 @@ use std::time::Duration;
 use blklab_blk::{CgroupId, Nanos};
 use blklab_nbd::wire::Command;
 use blklab_stats::Histogram;
-use rustix::event::{EventfdFlags, eventfd};
 
 use crate::net::Arrival;
 
@@ -33,8 +32,8 @@ pub(crate) use trace::{Recorder, TraceBatch};
 /// An export's thread that takes longer than this to answer is stuck in its back end.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Messages to an export's thread.
-pub(crate) enum Message {
+/// Messages to a thread of an export.
+enum Message {
     /// A client comes, and is in this control group.
     Arrive(Box<Arrival>, CgroupId),
     /// Change something once the queue is empty.
@@ -52,18 +51,20 @@ pub(crate) struct ExportView<'a> {
     pub(crate) counters: &'a Counters,
 }
 
-/// Messages to a thread that waits in epoll.
-pub(crate) struct MessageQueue {
-    messages: Mutex<Vec<Message>>,
-    event: OwnedFd,
+/// Messages to one thread of an export.
+#[derive(Clone)]
+pub(crate) struct Inbox {
+    messages: Arc<Mutex<Vec<Message>>>,
+    waker: Waker,
 }
 
-impl MessageQueue {
-    fn new() -> std::io::Result<MessageQueue> {
-        Ok(MessageQueue {
-            messages: Mutex::default(),
-            event: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?,
-        })
+impl Inbox {
+    /// Messages that wake a member, which is to take them when it has mail.
+    pub(crate) fn of(member: &Membership) -> Inbox {
+        Inbox {
+            messages: Arc::default(),
+            waker: member.waker(),
+        }
     }
 
     fn send(&self, message: Message) {
@@ -71,18 +72,11 @@ impl MessageQueue {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .push(message);
-        let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+        self.waker.wake();
     }
 
     fn take(&self) -> Vec<Message> {
-        let mut count = [0; 8];
-        let _ = rustix::io::read(&self.event, &mut count);
         std::mem::take(&mut *self.messages.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Readable while there are messages.
-    fn event(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
     }
 }
 
@@ -90,22 +84,40 @@ impl MessageQueue {
 #[derive(Clone)]
 pub(crate) struct ExportHandle {
     pub(crate) name: String,
-    queue: Arc<MessageQueue>,
+    /// The first is told what concerns the whole export.
+    inboxes: Arc<[Inbox]>,
+    arrivals: Arc<AtomicUsize>,
 }
 
 impl ExportHandle {
-    pub(crate) fn new(name: &str) -> std::io::Result<ExportHandle> {
-        Ok(ExportHandle {
+    /// An export with these threads, at least one.
+    pub(crate) fn new(name: &str, inboxes: Vec<Inbox>) -> ExportHandle {
+        ExportHandle {
             name: name.to_string(),
-            queue: Arc::new(MessageQueue::new()?),
-        })
+            inboxes: inboxes.into(),
+            arrivals: Arc::default(),
+        }
     }
 
-    pub(crate) fn send(&self, message: Message) {
-        self.queue.send(message);
+    fn send(&self, message: Message) {
+        self.inboxes[0].send(message);
     }
 
-    /// Calls a function in the export's thread.
+    /// Gives a client to the threads in turn.
+    pub(crate) fn arrive(&self, arrival: Arrival, cgroup: CgroupId) {
+        let turn = self.arrivals.fetch_add(1, Ordering::Relaxed);
+        let inbox = &self.inboxes[turn % self.inboxes.len()];
+        inbox.send(Message::Arrive(Box::new(arrival), cgroup));
+    }
+
+    /// Has all threads finish what was accepted, and end.
+    pub(crate) fn shut_down(&self) {
+        for inbox in self.inboxes.iter() {
+            inbox.send(Message::ShutDown);
+        }
+    }
+
+    /// Calls a function in the export's first thread.
     ///
     /// # Errors
     /// Where the thread does not answer.

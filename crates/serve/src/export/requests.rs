@@ -54,9 +54,9 @@ pub(super) struct RequestHandler<'a> {
 
 impl RequestHandler<'_> {
     /// Takes requests of a connection for as long as there are any and it has
-    /// room for them. `may_read` allows one read of the socket.
-    pub(super) fn receive(&mut self, now: Nanos, connection: &mut Connection, may_read: bool) {
-        let (mut plug, mut may_read) = (Plug::new(), may_read);
+    /// room for them. Much data of a write is read to its place.
+    pub(super) fn receive(&mut self, now: Nanos, connection: &mut Connection) {
+        let (mut plug, mut may_read) = (Plug::new(), connection.reads_directly());
         connection.paused = None;
         while connection.waiter.is_none() && connection.phase == Phase::Open {
             if self.take_input(now, connection, &mut plug) {
@@ -66,35 +66,24 @@ impl RequestHandler<'_> {
                 break;
             }
             may_read = false;
-            if !self.read_socket(now, connection, &mut plug) {
+            if !self.read_payload(now, connection, &mut plug) {
                 break;
             }
         }
         self.core.disk.unplug(now, &mut plug);
     }
 
-    /// Reads once. Returns whether something came.
-    fn read_socket(&mut self, now: Nanos, connection: &mut Connection, plug: &mut Plug) -> bool {
-        let (received, filled) = match connection.incoming {
-            Incoming::Payload { io, filled, .. } => {
-                connection.receive(Some(self.core.disk.payload_mut(io, filled)))
-            }
-            _ => connection.receive(None),
+    /// Reads data of a write to its place. Returns whether something came.
+    fn read_payload(&mut self, now: Nanos, connection: &mut Connection, plug: &mut Plug) -> bool {
+        let Incoming::Payload { io, filled, .. } = connection.incoming else {
+            return false;
         };
-        connection.note_read(received);
-        match received {
-            Received::Some => {
-                if filled > 0 {
-                    self.payload_received(now, connection, plug, filled);
-                }
-                true
-            }
-            Received::Nothing => false,
-            Received::End => {
-                connection.phase = Phase::Draining;
-                false
-            }
+        let place = self.core.disk.payload_mut(io, filled);
+        let (received, filled) = connection.receive(Some(place));
+        if filled > 0 {
+            self.payload_received(now, connection, plug, filled);
         }
+        received == Received::Some
     }
 
     /// Uses the next piece of what was received. Returns `false` where more must

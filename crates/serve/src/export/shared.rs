@@ -134,6 +134,11 @@ pub(crate) struct Core {
 }
 
 impl Core {
+    /// How many threads have a mailbox.
+    pub(super) fn members(&self) -> usize {
+        self.mailboxes.len()
+    }
+
     /// A submitter that no other client of the export is.
     pub(crate) fn new_submitter(&mut self) -> SubmitterId {
         self.next_submitter = self.next_submitter.wrapping_add(1);

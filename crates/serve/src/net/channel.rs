@@ -5,10 +5,14 @@
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, recv, recvmsg, send, sendmsg,
+};
 
 /// Data that one call encrypts.
 const WRITE_BYTES: usize = 64 << 10;
@@ -17,30 +21,56 @@ const MIN_ROOM_BYTES: usize = 64 << 10;
 
 /// A connection's socket, with or without TLS above it.
 pub(crate) struct Channel {
-    socket: OwnedFd,
+    wire: Wire,
     tls: Option<Box<rustls::Connection>>,
-    /// Calls return rather than sleep.
-    nonblocking: bool,
+    /// The next read sleeps all the same.
+    waits: bool,
     /// Why TLS broke.
     fault: Option<String>,
 }
 
-/// rustls reads and writes through the standard library's traits.
-struct Wire<'a>(&'a OwnedFd);
+/// The socket, which rustls reads and writes through the standard library's traits.
+struct Wire {
+    socket: OwnedFd,
+    /// Calls return rather than sleep. The socket itself blocks always, so that one
+    /// call may sleep without a change of it.
+    nonblocking: bool,
+}
 
-impl Read for Wire<'_> {
-    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
-        Ok(rustix::io::read(self.0, room)?)
+impl Wire {
+    fn receive_flags(&self) -> RecvFlags {
+        match self.nonblocking {
+            true => RecvFlags::DONTWAIT,
+            false => RecvFlags::empty(),
+        }
+    }
+
+    fn send_flags(&self) -> SendFlags {
+        match self.nonblocking {
+            true => SendFlags::DONTWAIT | SendFlags::NOSIGNAL,
+            false => SendFlags::NOSIGNAL,
+        }
+    }
+
+    fn send_vectored(&self, pieces: &[IoSlice<'_>]) -> Result<usize, Errno> {
+        let mut nothing = SendAncillaryBuffer::default();
+        sendmsg(&self.socket, pieces, &mut nothing, self.send_flags())
     }
 }
 
-impl Write for Wire<'_> {
+impl Read for Wire {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        Ok(recv(&self.socket, room, self.receive_flags())?.0)
+    }
+}
+
+impl Write for Wire {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Ok(rustix::io::write(self.0, bytes)?)
+        Ok(send(&self.socket, bytes, self.send_flags())?)
     }
 
     fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
-        Ok(rustix::io::writev(self.0, pieces)?)
+        Ok(self.send_vectored(pieces)?)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -57,9 +87,12 @@ impl Channel {
     /// The socket as it is, which blocks.
     pub(crate) fn plain(socket: OwnedFd) -> Channel {
         Channel {
-            socket,
+            wire: Wire {
+                socket,
+                nonblocking: false,
+            },
             tls: None,
-            nonblocking: false,
+            waits: false,
             fault: None,
         }
     }
@@ -70,12 +103,24 @@ impl Channel {
     }
 
     pub(crate) fn socket(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.wire.socket.as_fd()
     }
 
-    pub(crate) fn set_nonblocking(&mut self, nonblocking: bool) -> Result<(), Errno> {
-        self.nonblocking = nonblocking;
-        rustix::io::ioctl_fionbio(&self.socket, nonblocking)
+    /// Whether calls return rather than sleep.
+    pub(crate) fn set_nonblocking(&mut self, nonblocking: bool) {
+        self.wire.nonblocking = nonblocking;
+    }
+
+    /// Limits for how long reads sleep.
+    pub(crate) fn limit_waits(&self, limit: Duration) -> Result<(), Errno> {
+        set_socket_timeout(&self.wire.socket, Timeout::Recv, Some(limit))
+    }
+
+    /// Has the next read sleep until something comes. Returns whether it can, which
+    /// it cannot under TLS.
+    pub(crate) fn wait_next_read(&mut self) -> bool {
+        self.waits = self.tls.is_none();
+        self.waits
     }
 
     /// Sleeps until the socket is ready, at most until `end`.
@@ -115,7 +160,13 @@ impl Channel {
     #[inline]
     pub(crate) fn read(&mut self, room: &mut [u8]) -> Result<usize, Errno> {
         match self.tls {
-            None => rustix::io::read(&self.socket, room),
+            None => {
+                let flags = match std::mem::take(&mut self.waits) {
+                    true => RecvFlags::empty(),
+                    false => self.wire.receive_flags(),
+                };
+                recv(&self.wire.socket, room, flags).map(|(len, _)| len)
+            }
             Some(_) => self.read_tls(room),
         }
     }
@@ -131,7 +182,8 @@ impl Channel {
         }
         let direct = payload.len();
         let mut pieces = [IoSliceMut::new(payload), IoSliceMut::new(rest)];
-        let len = rustix::io::readv(&self.socket, &mut pieces)?;
+        let (mut nothing, flags) = (RecvAncillaryBuffer::default(), self.wire.receive_flags());
+        let len = recvmsg(&self.wire.socket, &mut pieces, &mut nothing, flags)?.bytes;
         Ok((len.min(direct), len.saturating_sub(direct)))
     }
 
@@ -146,11 +198,11 @@ impl Channel {
                 Ok(0) => return Ok(filled),
                 Ok(len) => filled += len,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    let enough = !self.nonblocking || room.len() - filled < MIN_ROOM_BYTES;
+                    let enough = !self.wire.nonblocking || room.len() - filled < MIN_ROOM_BYTES;
                     if filled > 0 && enough {
                         return Ok(filled);
                     }
-                    match tls.read_tls(&mut Wire(&self.socket)) {
+                    match tls.read_tls(&mut self.wire) {
                         Ok(0) => return Ok(filled),
                         Ok(_) => {}
                         Err(_) if filled > 0 => return Ok(filled),
@@ -158,7 +210,7 @@ impl Channel {
                     }
                     if tls.process_new_packets().is_err() {
                         // The peer gets the reason, if it still reads.
-                        let _ = tls.write_tls(&mut Wire(&self.socket));
+                        let _ = tls.write_tls(&mut self.wire);
                         return Err(Errno::PROTO);
                     }
                 }
@@ -172,7 +224,7 @@ impl Channel {
     #[inline]
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<usize, Errno> {
         if self.tls.is_none() {
-            return rustix::io::write(&self.socket, bytes);
+            return send(&self.wire.socket, bytes, self.wire.send_flags());
         }
         self.push()?;
         let Some(tls) = &mut self.tls else {
@@ -192,7 +244,7 @@ impl Channel {
             return Ok(());
         };
         while tls.wants_write() {
-            match tls.write_tls(&mut Wire(&self.socket)) {
+            match tls.write_tls(&mut self.wire) {
                 Ok(_) => {}
                 Err(e) if errno(&e) == Errno::INTR => {}
                 Err(e) => return Err(errno(&e)),
@@ -210,7 +262,7 @@ impl Channel {
         if !tls.is_handshaking() {
             return Ok(());
         }
-        match tls.read_tls(&mut Wire(&self.socket)) {
+        match tls.read_tls(&mut self.wire) {
             Ok(0) => return Err(Errno::CONNRESET),
             Ok(_) => {}
             Err(e) => return Err(errno(&e)),
@@ -251,7 +303,7 @@ impl Channel {
         let mut pieces = [IoSlice::new(head), IoSlice::new(data)];
         let mut left = &mut pieces[..];
         while left.iter().any(|piece| !piece.is_empty()) {
-            match rustix::io::writev(&self.socket, left) {
+            match self.wire.send_vectored(left) {
                 Ok(0) => return Err(Errno::PIPE),
                 Ok(len) => IoSlice::advance_slices(&mut left, len),
                 Err(Errno::INTR) => {}

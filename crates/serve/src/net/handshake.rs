@@ -60,7 +60,7 @@ impl Handshake {
 
     fn run(&self, mut channel: Channel, tls: Tls, permit: ConnectionPermit) -> Result<(), Errno> {
         let end = Instant::now() + self.timeout;
-        channel.set_nonblocking(true)?;
+        channel.set_nonblocking(true);
         let (mut out, mut input) = (Vec::new(), Vec::new());
         let mut handshake = ServerHandshake::start(tls, &mut out);
         loop {
