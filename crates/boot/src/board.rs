@@ -26,10 +26,22 @@ pub struct Device {
     pub folder: String,
     /// What drivers look at.
     pub id: MatchId,
-    /// If it is an SD host controller, its registers.
-    pub controller: Option<ControllerSpec>,
+    /// If it is a host controller of cards, what is wired into it.
+    pub controller: Option<HostController>,
     /// The card in it.
     pub card: Option<Card>,
+}
+
+/// A host controller of cards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostController {
+    /// The SD Association's.
+    Sdhci(ControllerSpec),
+    /// Arm's PL180 and PL181.
+    Pl181 {
+        /// The fastest clock that the board's wires take.
+        f_max_hz: u32,
+    },
 }
 
 fn hexadecimal<'a>(legal: &'static str, max: u64) -> KeyType<'a, u64> {
@@ -93,8 +105,18 @@ keys! {
     }
 }
 
+keys! {
+    /// Arm's PL180 or PL181, which has no register that tells what it can do.
+    #[derive(Clone, Debug)]
+    struct Pl181Keys(table) {
+        /// The fastest clock that the board's wires take (`max-frequency` of the device
+        /// tree).
+        max_frequency_hz: u32 = whole(400_000..=100_000_000);
+    }
+}
+
 /// The descriptions in `boards/`.
-const BOARDS: Shipped = shipped!("board", "../../../boards": "rpi4");
+const BOARDS: Shipped = shipped!("board", "../../../boards": "rpi4", "vexpress-a9");
 
 impl Board {
     /// The board of that name, or that a file describes.
@@ -128,7 +150,18 @@ fn read_device(table: &Table<'_>) -> Result<Device, ReadError> {
     let name = table.key("name", "Its name.", text())?;
     let folder = table.key("folder", "Its folder.", text().or("platform".to_owned()))?;
     let bus = table.key("bus", "Its bus.", text().or("platform".to_owned()))?;
-    let controller = table.read_if_any("controller", read_controller)?;
+    let sdhci = table.read_if_any("controller", read_controller)?;
+    let pl181 = table.read_if_any("pl181", Pl181Keys::read)?;
+    let controller = match (sdhci, pl181) {
+        (Some(_), Some(_)) => {
+            return Err(table.wrong("pl181", "legal is one of controller and pl181"));
+        }
+        (Some(registers), None) => Some(HostController::Sdhci(registers)),
+        (None, Some(keys)) => Some(HostController::Pl181 {
+            f_max_hz: keys.max_frequency_hz,
+        }),
+        (None, None) => None,
+    };
     let (bus, id) = match bus.as_str() {
         "platform" => {
             let compatible = table.key("compatible", "Its kind in the device tree.", text())?;

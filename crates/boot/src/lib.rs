@@ -7,7 +7,7 @@
 mod board;
 mod card;
 
-pub use board::{Board, Card, Device};
+pub use board::{Board, Card, Device, HostController};
 
 use std::rc::Rc;
 
@@ -15,8 +15,9 @@ use blklab_device_model::{
     BusType, DeviceDeclaration, Initcall, Level, MatchId, Model, ModelError, Parent,
 };
 use blklab_mmc::emulated::{EmulatedCard, Slot};
-use blklab_mmc::sdhci::{Controller, Sdhci};
-use blklab_mmc::{Caps2, HostDriverKind, Hosts, Wiring};
+use blklab_mmc::pl181::{self, Mmci};
+use blklab_mmc::sdhci::{self, Sdhci};
+use blklab_mmc::{Caps2, Host, HostDriverKind, Hosts, Wiring};
 
 /// A machine that has started.
 pub struct Booted {
@@ -95,9 +96,17 @@ fn wiring(device: &Device) -> Option<Wiring> {
         false => Caps2::empty(),
     };
     Some(Wiring {
-        host: Rc::new(move || {
-            let controller = Controller::new(controller, slot.clone());
-            Box::new(Sdhci::new(controller, caps2))
+        host: Rc::new(move || -> Box<dyn Host> {
+            let slot = slot.clone();
+            match controller {
+                HostController::Sdhci(registers) => {
+                    let controller = sdhci::Controller::new(registers, slot);
+                    Box::new(Sdhci::new(controller, caps2))
+                }
+                HostController::Pl181 { f_max_hz } => {
+                    Box::new(Mmci::new(pl181::Controller::new(slot), f_max_hz))
+                }
+            }
         }),
         partitions: device
             .card
@@ -172,6 +181,7 @@ fn initcalls(board: &Board, hosts: &Rc<Hosts>) -> Vec<Initcall> {
         initcall(Level::Device, "mmc_blk_init", move |model| {
             blocks.init_block(model)
         }),
+        driver("mmci_driver_init", HostDriverKind::mmci()),
         driver("sdhci_driver_init", HostDriverKind::sdhci_pci(None)),
         driver("sdhci_iproc_driver_init", HostDriverKind::sdhci_iproc()),
     ]
@@ -238,7 +248,30 @@ mod tests {
         assert!(booted.tree().contains("size: 8388608"));
     }
 
-    /// The machine of document 000.
+    /// The board that document 000 reads the drivers on; paths are those that Debian's
+    /// kernel 6.1 shows on QEMU's.
+    #[test]
+    fn the_versatile_express_finds_its_card_behind_the_pl181() {
+        let booted = boot(&Board::load("vexpress-a9").unwrap());
+        let sysfs = booted.model().sysfs();
+        let disk = sysfs.find("/block/mmcblk0").unwrap();
+        assert_eq!(
+            sysfs.path(disk),
+            "/devices/platform/bus@40000000/bus@40000000:motherboard-bus@40000000/\
+             bus@40000000:motherboard-bus@40000000:iofpga@7,00000000/10005000.mmci/\
+             mmc_host/mmc0/mmc0:4567/block/mmcblk0"
+        );
+        assert_eq!(sysfs.attribute(disk, "size"), Some("262144"));
+        let sequence = booted.sequence();
+        assert!(sequence.contains("match 10005000.mmci with mmci-pl18x"));
+        assert!(
+            sequence.contains("mmc0: new SD card at address 4567"),
+            "{sequence}"
+        );
+        assert!(booted.without_driver.is_empty());
+    }
+
+    /// The machine of document 000's measurements.
     #[test]
     fn the_raspberry_pi_starts_from_its_card() {
         let booted = boot(&Board::load("rpi4").unwrap());

@@ -113,14 +113,18 @@ impl Model {
     }
 
     /// Adds a disk: its backing device, its partitions, and then user space is told
-    /// of all of them (`device_add_disk`).
+    /// of all of them (`device_add_disk`). One that no device stands behind is virtual.
     ///
     /// # Errors
     /// Where the classes `block` and `bdi` or the parent are not there.
-    pub fn add_disk(&mut self, parent: DeviceId, disk: &Disk) -> Result<AddedDisk, ModelError> {
+    pub fn add_disk(&mut self, parent: Parent, disk: &Disk) -> Result<AddedDisk, ModelError> {
         let (major, minor) = (disk.major, disk.first_minor);
         self.disk_sequence += 1;
         let sequence = ("DISKSEQ".to_owned(), self.disk_sequence.to_string());
+        let above = match parent {
+            Parent::Device(above) => self.kobject_of(above),
+            Parent::Root(_) | Parent::Virtual => None,
+        };
         let device = self.add_device(DeviceDeclaration {
             class: Some("block"),
             node: Some((major, minor, disk.name.clone())),
@@ -128,7 +132,7 @@ impl Model {
             environment: vec![sequence.clone()],
             attributes: disk_attributes(disk, self.disk_sequence),
             silent: true,
-            ..DeviceDeclaration::new(&disk.name, Parent::Device(parent))
+            ..DeviceDeclaration::new(&disk.name, parent)
         })?;
         let bdi = self.add_device(DeviceDeclaration {
             class: Some("bdi"),
@@ -136,8 +140,8 @@ impl Model {
         })?;
         if let (Some(of), Some(to)) = (self.kobject_of(device), self.kobject_of(bdi)) {
             self.sysfs.link(of, "bdi", to);
-            if let Some(parent) = self.kobject_of(parent) {
-                self.sysfs.link(of, "device", parent);
+            if let Some(above) = above {
+                self.sysfs.link(of, "device", above);
             }
             for folder in DISK_FOLDERS {
                 self.sysfs.add(of, folder);
@@ -267,7 +271,7 @@ mod tests {
             attributes: Vec::new(),
         };
         let before = model.uevents().len();
-        let added = model.add_disk(parent, &disk).unwrap();
+        let added = model.add_disk(Parent::Device(parent), &disk).unwrap();
         model.remove_disk(&added);
         let told: Vec<String> = { model.uevents()[before..].iter() }
             .map(|uevent| format!("{}@{}", uevent.action, uevent.devpath))

@@ -158,7 +158,7 @@ impl HostDevice {
                 },
                 attributes: disk_attributes(&limits, !is_main),
             };
-            let parent = main.unwrap_or(card);
+            let parent = Parent::Device(main.unwrap_or(card));
             let added = model.add_disk(parent, &disk).map_err(failed)?;
             main.get_or_insert(added.device);
             self.disks.borrow_mut().push(added);
@@ -333,6 +333,24 @@ impl HostDriverKind {
             },
             has_led: true,
             wakeup,
+        }
+    }
+
+    /// Arm's PL180 and PL181 (`mmci-pl18x`).
+    pub fn mmci() -> HostDriverKind {
+        let served = MatchId::Amba {
+            id: 0x0004_1181,
+            mask: 0x000f_ffff,
+        };
+        HostDriverKind {
+            declaration: DriverDeclaration {
+                name: "mmci-pl18x",
+                bus: BusType::AMBA.name,
+                ids: vec![served],
+                asynchronous: true,
+            },
+            has_led: false,
+            wakeup: None,
         }
     }
 

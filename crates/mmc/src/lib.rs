@@ -4,7 +4,8 @@
 //!   its registers, timing and width of the bus; erase, status, removal.
 //! - [`block`] makes requests of what the block layer issues, and mends what went
 //!   wrong.
-//! - [`sdhci`] is a host controller, as registers and as the driver that works them.
+//! - [`sdhci`] and [`pl181`] are host controllers, as registers and as the drivers that
+//!   work them.
 //! - [`emulated`] has the cards that answer.
 //!
 //! Nothing here has a clock: what takes time says how long, and whoever runs the
@@ -19,6 +20,7 @@ mod event;
 #[cfg(test)]
 mod faults;
 mod host;
+pub mod pl181;
 pub mod registers;
 pub mod sdhci;
 

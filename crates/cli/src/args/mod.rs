@@ -113,7 +113,7 @@ fn seed(text: &str) -> Result<u64, String> {
 
 #[derive(Args)]
 pub(crate) struct BootArgs {
-    /// The machine: rpi4, or a file that tells its devices as boards/rpi4.toml does
+    /// The machine: rpi4, vexpress-a9, or a file that tells its devices as boards/rpi4.toml does
     #[arg(value_name = "MACHINE")]
     pub(crate) board: String,
 

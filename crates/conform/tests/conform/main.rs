@@ -4,6 +4,7 @@
 
 mod mmc;
 mod page_cache;
+mod pl181;
 mod recorded;
 
 use std::fs;

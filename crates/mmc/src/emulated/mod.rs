@@ -10,6 +10,19 @@ use crate::command::Error;
 
 pub use card::{CardSpec, EmulatedCard, Protocol};
 
+/// What goes over the bus beside bits of data, in clocks (SD Physical Layer 4.12).
+pub(crate) mod bus_clocks {
+    /// Clocks between a command and its answer, and after it.
+    pub(crate) const COMMAND: u64 = 48 + 5 + 48 + 8;
+    /// Clocks that a long answer takes more.
+    pub(crate) const LONG_ANSWER: u64 = 136 - 48;
+    /// Clocks after which a missing answer is given up.
+    pub(crate) const ANSWER_TIMEOUT: u64 = 64;
+    /// Clocks of a block beside its bits: start, checksum, end, and the card's answer to
+    /// a write.
+    pub(crate) const BLOCK: u64 = 1 + 16 + 1 + 8;
+}
+
 /// What a card sends for a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {

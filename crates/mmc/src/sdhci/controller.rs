@@ -2,7 +2,7 @@
 
 use super::{interrupt, register};
 use crate::command::Error;
-use crate::emulated::{Answer, Slot};
+use crate::emulated::{Answer, Slot, bus_clocks};
 
 /// What is wired into a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,16 +43,6 @@ const BLOCK_COUNT_ENABLE: u32 = 1 << 1;
 const AUTO_CMD12: u32 = 1 << 2;
 const READ: u32 = 1 << 4;
 const MULTI_BLOCK: u32 = 1 << 5;
-
-/// Clocks between a command and its answer, and after it (SD Physical Layer 4.12).
-const COMMAND_CLOCKS: u64 = 48 + 5 + 48 + 8;
-/// Clocks that a long answer takes more.
-const LONG_ANSWER_CLOCKS: u64 = 136 - 48;
-/// Clocks after which a missing answer is given up.
-const ANSWER_TIMEOUT_CLOCKS: u64 = 64;
-/// Clocks of a block beside its bits: start, checksum, end, and the card's answer to
-/// a write.
-const BLOCK_CLOCKS: u64 = 1 + 16 + 1 + 8;
 
 /// A transfer in progress.
 #[derive(Clone, Debug, Default)]
@@ -276,9 +266,9 @@ impl Controller {
             }
         };
         self.spend_clocks(match (answer, kind) {
-            (Ok(Answer::Silence), 1..) => COMMAND_CLOCKS + ANSWER_TIMEOUT_CLOCKS,
-            (_, 1) => COMMAND_CLOCKS + LONG_ANSWER_CLOCKS,
-            _ => COMMAND_CLOCKS,
+            (Ok(Answer::Silence), 1..) => bus_clocks::COMMAND + bus_clocks::ANSWER_TIMEOUT,
+            (_, 1) => bus_clocks::COMMAND + bus_clocks::LONG_ANSWER,
+            _ => bus_clocks::COMMAND,
         });
         self.raise(outcome);
         if outcome != interrupt::COMMAND_COMPLETE {
@@ -331,7 +321,7 @@ impl Controller {
     fn spend_block(&mut self) {
         let bits = 8 * self.block_bytes() as u64;
         let lines = self.data_lines();
-        self.spend_clocks(bits.div_ceil(lines) + BLOCK_CLOCKS);
+        self.spend_clocks(bits.div_ceil(lines) + bus_clocks::BLOCK);
     }
 
     /// Fetches the next block of a read into the buffer.
