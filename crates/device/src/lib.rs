@@ -13,12 +13,13 @@ mod published;
 pub mod registry;
 mod spec;
 
+mod card;
 mod hdd;
 mod null;
 mod ssd;
 
 /// The kinds of drives.
-const MODELS: [&spec::ModelType; 3] = [&null::MODEL, &ssd::MODEL, &hdd::MODEL];
+const MODELS: [&spec::ModelType; 4] = [&null::MODEL, &ssd::MODEL, &hdd::MODEL, &card::MODEL];
 
 pub use faults::{DataFault, Faults};
 pub use published::Published;

@@ -63,6 +63,13 @@ const MAY_BE_ZERO: &[&str] = &[
     "slc_cache.fold_after_us",
     "slc_cache.filled",
     "gc.pace_kb",
+    "bus.command_us",
+    "reads.access_us",
+    "reads.streams",
+    "writes.random_us",
+    "units.erase_us",
+    "units.fat_kb",
+    "map.write_us",
 ];
 
 /// A key, and changes of a description after which it has no effect; a key that never has

@@ -8,7 +8,7 @@ use super::bench::{Bench, IOPS, P99};
 use super::folder::{Folder, Record};
 
 /// The parts of a row that most sets do not vary.
-fn row(study: String, rw: &str, options: String) -> Row {
+pub(super) fn row(study: String, rw: &str, options: String) -> Row {
     Row {
         study,
         scheduler: "none".to_string(),
@@ -280,66 +280,4 @@ pub fn raid_controller(folder: &Folder) -> Result<Vec<Bench>, String> {
         bench("hdd-7200-raid", true, disk),
         bench("enterprise-tlc", false, ssd),
     ])
-}
-
-/// SD cards and an eMMC module, of which only synthetic figures are compared: the
-/// tasks need a file system.
-pub fn sd_cards(folder: &Folder) -> Result<Vec<Bench>, String> {
-    let mut benches = Vec::new();
-    for record in folder.records("cards.csv")? {
-        let card = record.text("card")?;
-        let mut rows = Vec::new();
-        for (side, rw) in [("read", "randread"), ("write", "randwrite")] {
-            for kib in [1, 4, 16] {
-                let column = format!("iops_rand_{side}_{kib}k");
-                let Some(iops) = record.number_if_any(&column)? else {
-                    continue;
-                };
-                let options = "ioengine=psync size=100m";
-                let measured = Measured {
-                    iops,
-                    lat_mean_us: None,
-                    clat_p99_us: None,
-                };
-                rows.push(Row {
-                    bs: format!("{kib}k"),
-                    note: card.to_string(),
-                    measured,
-                    ..row(format!("rand-{side}"), rw, options.to_string())
-                });
-            }
-            let column = format!("seq_{side}_mb_s");
-            if let Some(mb_s) = record.number_if_any::<f64>(&column)? {
-                let options = "ioengine=psync size=100m";
-                let measured = Measured {
-                    iops: mb_s * 1e6 / f64::from(16 << 20),
-                    lat_mean_us: None,
-                    clat_p99_us: None,
-                };
-                rows.push(Row {
-                    bs: "16m".to_string(),
-                    measured,
-                    ..row(format!("seq-{side}"), side, options.to_string())
-                });
-            }
-        }
-        benches.push(Bench {
-            drive: card_like(card),
-            machine: "rpi4",
-            settles: false,
-            rows,
-            is_fitted: |_| false,
-            compared: &[IOPS],
-        });
-    }
-    Ok(benches)
-}
-
-/// The description of a card: what its name tells of its class.
-fn card_like(name: &str) -> &'static str {
-    match name {
-        _ if name.contains("eMMC") => "sd-card-a1",
-        _ if name.contains(" A1 ") || name.contains(" A2 ") => "sd-card-a1",
-        _ => "sd-card",
-    }
 }

@@ -5,6 +5,7 @@
 //! code.
 
 mod bench;
+mod cards;
 mod disks;
 mod fio_sets;
 mod folder;
@@ -86,7 +87,7 @@ const ALL: &[Set] = &[
     },
     Set {
         name: "sd-cards",
-        rows: Rows::Jobs(fio_sets::sd_cards),
+        rows: Rows::Figures(cards::figures),
     },
     Set {
         name: "disksim-hdds",

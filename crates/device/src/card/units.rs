@@ -1,0 +1,290 @@
+//! Allocation units: which are open, which have a log, and what a write to one takes.
+//!
+//! An open unit takes pages in any order, each of them once. When it is closed, what was
+//! not written is copied from where it was (Linaro's FlashCardSurvey, and the SD
+//! specification's 4.13 on speed classes, which promises a speed only to who writes units
+//! from end to end).
+
+use std::collections::VecDeque;
+
+use blklab_stats::MergeStats;
+
+use super::spec::{CardSpec, LogSpec, SmallWrites};
+use crate::DriveState;
+
+/// A unit that is being written.
+#[derive(Clone, Debug)]
+struct OpenUnit {
+    unit: u64,
+    /// Where in it the last write ended.
+    next: u64,
+    /// Pages that were not written yet, in order.
+    missing: Vec<PageRun>,
+}
+
+/// Pages of a unit, from the first to before the end.
+#[derive(Clone, Copy, Debug)]
+struct PageRun {
+    first: u64,
+    end: u64,
+}
+
+impl OpenUnit {
+    /// Whether none of these pages was written.
+    fn lacks(&self, pages: PageRun) -> bool {
+        let runs = &mut self.missing.iter();
+        runs.any(|run| run.first <= pages.first && pages.end <= run.end)
+    }
+
+    /// These pages are written now: all of one run, or none.
+    fn fill(&mut self, pages: PageRun) {
+        let touched = |run: &PageRun| run.first < pages.end && pages.first < run.end;
+        let Some(at) = self.missing.iter().position(touched) else {
+            return;
+        };
+        let run = self.missing[at];
+        match (run.first < pages.first, pages.end < run.end) {
+            (true, true) => {
+                self.missing[at].end = pages.first;
+                let behind = PageRun {
+                    first: pages.end,
+                    ..run
+                };
+                self.missing.insert(at + 1, behind);
+            }
+            (true, false) => self.missing[at].end = pages.first,
+            (false, true) => self.missing[at].first = pages.end,
+            (false, false) => {
+                self.missing.remove(at);
+            }
+        }
+    }
+
+    fn missing_pages(&self) -> u64 {
+        self.missing.iter().map(|run| run.end - run.first).sum()
+    }
+}
+
+/// Small writes to a unit.
+#[derive(Clone, Copy, Debug)]
+struct Log {
+    unit: u64,
+    sectors: u64,
+}
+
+/// The allocation units of a card.
+#[derive(Clone, Debug)]
+pub(super) struct Units {
+    /// Whether a unit holds anything that must be copied when it is written anew.
+    holds_data: Vec<bool>,
+    /// The one that was written to last is last.
+    open: VecDeque<OpenUnit>,
+    /// Likewise.
+    logs: VecDeque<Log>,
+    /// Sectors that were copied and those that were programmed.
+    pub(super) merges: MergeStats,
+    pub(super) sectors_programmed: u64,
+}
+
+impl Units {
+    pub(super) fn new(spec: &CardSpec) -> Units {
+        let count = spec.identity.capacity_sectors.div_ceil(spec.units.sectors);
+        let logs = match spec.small {
+            SmallWrites::Log(log) => log.count,
+            SmallWrites::Map(_) => 0,
+        };
+        Units {
+            holds_data: vec![spec.state != DriveState::Fresh; count as usize],
+            open: VecDeque::with_capacity(spec.units.open),
+            logs: VecDeque::with_capacity(logs),
+            merges: MergeStats::default(),
+            sectors_programmed: 0,
+        }
+    }
+
+    /// Writes within one unit. Returns what it takes beside the command.
+    pub(super) fn write(&mut self, spec: &CardSpec, sector: u64, sectors: u64) -> u64 {
+        let (unit, offset) = (sector / spec.units.sectors, sector % spec.units.sectors);
+        let data_ns = program_ns(spec, sectors);
+        self.sectors_programmed += sectors;
+        let is_small = sectors < spec.writes.page_sectors;
+        if is_small && sector + sectors <= spec.units.fat_sectors {
+            return spec.writes.random_ns + data_ns;
+        }
+        // A unit's begin is where a writer in order comes from the one before.
+        let goes_on = { self.open.iter() }.any(|open| open.unit == unit && open.next == offset);
+        if goes_on || offset == 0 {
+            return data_ns + self.write_pages(spec, unit, offset, sectors);
+        }
+        match spec.small {
+            SmallWrites::Map(map) if is_small => {
+                let whole = covered(sector, sectors, map.sectors);
+                let partial = cut_units(sector, sectors, map.sectors);
+                spec.writes.random_ns
+                    + (whole + partial) * map.write_ns
+                    + partial * spec.reads.access_ns
+            }
+            SmallWrites::Log(log) if is_small => {
+                spec.writes.random_ns + data_ns + self.add_to_log(spec, log, unit, sectors)
+            }
+            SmallWrites::Map(_) | SmallWrites::Log(_) => {
+                let copied_ns = self.write_pages(spec, unit, offset, sectors);
+                spec.writes.random_ns + data_ns + copied_ns
+            }
+        }
+    }
+
+    /// Erases the units that lie wholly in a range. Returns what it takes.
+    pub(super) fn erase(&mut self, spec: &CardSpec, sector: u64, sectors: u64) -> u64 {
+        let first = sector.div_ceil(spec.units.sectors);
+        let end = (sector + sectors) / spec.units.sectors;
+        for unit in first..end {
+            self.holds_data[unit as usize] = false;
+        }
+        let erased = first..end;
+        self.open.retain(|open| !erased.contains(&open.unit));
+        self.logs.retain(|log| !erased.contains(&log.unit));
+        end.saturating_sub(first) * spec.units.erase_ns
+    }
+
+    /// Writes to an open unit, which is opened where it must be. Returns the time to copy
+    /// what that closes.
+    fn write_pages(&mut self, spec: &CardSpec, unit: u64, offset: u64, sectors: u64) -> u64 {
+        let page = spec.writes.page_sectors;
+        let next = offset + sectors;
+        let mut copied_ns = 0;
+        let at = self.open.iter().position(|open| open.unit == unit);
+        let found = at.and_then(|at| self.open.remove(at));
+        // A page whose begin is written already is filled up.
+        let is_filled_up = found.as_ref().is_some_and(|open| open.next == offset);
+        let pages = PageRun {
+            first: match is_filled_up {
+                true => offset.div_ceil(page),
+                false => offset / page,
+            },
+            end: next.div_ceil(page),
+        };
+        let kept = match found {
+            Some(open) if pages.first >= pages.end || open.lacks(pages) => Some(open),
+            Some(written) => {
+                copied_ns += self.close(spec, written);
+                None
+            }
+            None => None,
+        };
+        let mut open = match kept {
+            Some(open) => open,
+            None => {
+                if self.open.len() == spec.units.open
+                    && let Some(oldest) = self.open.pop_front()
+                {
+                    copied_ns += self.close(spec, oldest);
+                }
+                let whole = PageRun {
+                    first: 0,
+                    end: spec.units.sectors.div_ceil(page),
+                };
+                OpenUnit {
+                    unit,
+                    next: 0,
+                    missing: vec![whole],
+                }
+            }
+        };
+        open.next = next;
+        open.fill(pages);
+        if open.missing.is_empty() && next % page == 0 {
+            self.merges.switched += 1;
+            self.settle(unit);
+        } else {
+            self.open.push_back(open);
+        }
+        copied_ns
+    }
+
+    /// What was not written to a unit is copied.
+    fn close(&mut self, spec: &CardSpec, open: OpenUnit) -> u64 {
+        self.merges.partial += 1;
+        let missing = open.missing_pages() * spec.writes.page_sectors;
+        let copied_ns = self.copy(spec, open.unit, missing.min(spec.units.sectors));
+        self.settle(open.unit);
+        copied_ns
+    }
+
+    /// A unit was written from end to end: its log is of no use any more.
+    fn settle(&mut self, unit: u64) {
+        self.holds_data[unit as usize] = true;
+        self.logs.retain(|log| log.unit != unit);
+    }
+
+    /// A small write to a unit's log. Returns the time of what it makes necessary.
+    fn add_to_log(&mut self, spec: &CardSpec, log: LogSpec, unit: u64, sectors: u64) -> u64 {
+        let mut merged_ns = 0;
+        let at = self.logs.iter().position(|log| log.unit == unit);
+        let mut found = match at.and_then(|at| self.logs.remove(at)) {
+            Some(found) => found,
+            None => {
+                if self.logs.len() == log.count
+                    && let Some(oldest) = self.logs.pop_front()
+                {
+                    merged_ns += self.merge(spec, oldest.unit);
+                }
+                Log { unit, sectors: 0 }
+            }
+        };
+        found.sectors += sectors;
+        match found.sectors >= log.sectors {
+            true => merged_ns += self.merge(spec, unit),
+            false => self.logs.push_back(found),
+        }
+        merged_ns
+    }
+
+    /// A unit is written anew from itself and its log.
+    fn merge(&mut self, spec: &CardSpec, unit: u64) -> u64 {
+        self.open.retain(|open| open.unit != unit);
+        self.merges.full += 1;
+        self.holds_data[unit as usize] = true;
+        let merged_ns = self.copy(spec, unit, spec.units.sectors);
+        self.merges.longest_ns = self.merges.longest_ns.max(merged_ns);
+        merged_ns
+    }
+
+    /// Copies so much of a unit, if there is anything in it, and it is not mapped in
+    /// pieces that may stay where they are.
+    fn copy(&mut self, spec: &CardSpec, unit: u64, sectors: u64) -> u64 {
+        if !self.holds_data[unit as usize] || matches!(spec.small, SmallWrites::Map(_)) {
+            return 0;
+        }
+        self.merges.sectors_moved += sectors;
+        self.sectors_programmed += sectors;
+        let copied_ns = bytes_ns(sectors, spec.reads.byte_ps) + program_ns(spec, sectors);
+        self.merges.busy_ns += copied_ns;
+        copied_ns
+    }
+}
+
+fn program_ns(spec: &CardSpec, sectors: u64) -> u64 {
+    bytes_ns(sectors, spec.writes.byte_ps.max(spec.bus.byte_ps))
+}
+
+/// The time of so many sectors at so many picoseconds a byte.
+pub(super) fn bytes_ns(sectors: u64, byte_ps: u64) -> u64 {
+    (u128::from(sectors * blklab_blk::SECTOR_SIZE) * u128::from(byte_ps) / 1000) as u64
+}
+
+/// Units that a range touches.
+fn covered(sector: u64, sectors: u64, unit: u64) -> u64 {
+    (sector + sectors).div_ceil(unit) - sector / unit
+}
+
+/// Units that it covers in part, which are read first.
+fn cut_units(sector: u64, sectors: u64, unit: u64) -> u64 {
+    let end = sector + sectors;
+    let is_one = covered(sector, sectors, unit) == 1;
+    match (sector % unit > 0, end % unit > 0) {
+        (false, false) => 0,
+        (true, true) if !is_one => 2,
+        _ => 1,
+    }
+}
