@@ -183,14 +183,51 @@ fn two_schedulers_are_compared_by_a_list() {
     let compare = ["compare", "t.calls", "--drive", "hdd-7200", "--fs", "ext2"];
     let options = ["--schedulers", "none,mq-deadline", "--repeats", "1"];
     let text = place.blklab(&[&compare[..], &options].concat()).ok().out;
-    assert!(text.contains("mq-deadline"), "{text}");
+    let line = text
+        .lines()
+        .find(|line| line.trim_start().starts_with("fsync "));
+    let words: Vec<&str> = line.expect("fsync's row").split_whitespace().collect();
+    assert_eq!(words.len(), 5, "a time for each scheduler: {text}");
+    assert!(text.contains("calls of cp (mean of a run)"), "{text}");
+    let html = ["--html", "page.html"];
+    place.blklab(&[&compare[..], &options, &html].concat()).ok();
+    let page = std::fs::read_to_string(place.path("page.html")).expect("a page");
+    for part in ["<h2>Calls</h2>", "<td>fsync</td>", "<h2>Memory</h2>"] {
+        assert!(page.contains(part), "{part}");
+    }
+}
+
+/// Document 003: `ls -R`, and once more from the dentry, inode and buffer caches.
+#[test]
+fn a_tree_is_listed_from_memory_the_second_time() {
+    let place = Place::new();
+    let list = "tree /t 40 20 4K\n[first]\nlist_all /\n[again]\nwait first\nlist_all /\n";
+    let json = run(&place, list, &["--output-format", "json"]).ok().json();
+    let of = |program| {
+        let times = times(&json, program, "list_all").expect("it was called");
+        times["total_ns"].as_u64().expect("a time")
+    };
+    assert!(
+        of("first") > 4 * of("again"),
+        "{} {}",
+        of("first"),
+        of("again")
+    );
+    let names = &json["blklab"]["page_cache"]["names_cached"];
+    assert!(names.as_u64() >= Some(840), "{names}");
+    let large = run(&place, "tree /t 1000 1000 0\n[p]\nsync\n", &[]);
+    assert!(
+        large.err.contains("t.calls:1: tree: 1001000 files"),
+        "{}",
+        large.err
+    );
 }
 
 #[test]
 fn a_recording_becomes_a_list_that_runs() {
     let place = Place::new();
     let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/strace");
-    for name in ["program", "shell"] {
+    for name in ["program", "shell", "libaio"] {
         let recording = format!("{data}/{name}.strace");
         let folder = [
             "--under",
@@ -203,6 +240,10 @@ fn a_recording_becomes_a_list_that_runs() {
         place
             .blklab(&[&["calls", &recording][..], &folder].concat())
             .ok();
+        let list = std::fs::read_to_string(place.path("t.calls")).expect("a list");
+        let submits = list.lines().filter(|line| line.starts_with("io_submit"));
+        let expected = if name == "libaio" { 16 } else { 0 };
+        assert_eq!(submits.count(), expected, "{list}");
         let run = [
             "run",
             "t.calls",
@@ -237,4 +278,179 @@ fn a_recording_becomes_a_list_that_runs() {
         "{}",
         wrong.err
     );
+}
+
+/// What a program's calls of a kind took in all, in nanoseconds.
+fn total(json: &serde_json::Value, call: &str) -> u64 {
+    let times = times(json, "p", call).expect("it was called");
+    times["total_ns"].as_u64().expect("a time")
+}
+
+/// The figures of a run of one program `p` on a file `/f` of 1 MiB.
+fn run_requests(place: &Place, calls: &str) -> serde_json::Value {
+    let list = format!("file /f 1M\n[p]\n{calls}\n");
+    run(place, &list, &["--output-format", "json"]).ok().json()
+}
+
+#[test]
+fn threads_of_glibc_take_one_request_of_a_file_at_a_time() {
+    let place = Place::new();
+    let open = "open f /f read write direct\nopen g /f read write direct\n";
+    let elapsed = |calls: &str| {
+        let json = run_requests(&place, &format!("{open}{calls}"));
+        json["blklab"]["elapsed_ns"].as_u64().expect("a time")
+    };
+    let opened = elapsed("");
+    let elapsed = |calls: &str| elapsed(calls) - opened;
+    let one = elapsed("aio_read a f 4K 0\naio_suspend a");
+    let of_one_file = elapsed("aio_read a f 4K 0\naio_read b f 4K 512K\naio_suspend b");
+    let of_two = elapsed("aio_read a f 4K 0\naio_read b g 4K 512K\naio_suspend b\naio_suspend a");
+    assert!(of_one_file > one * 9 / 5, "{one} {of_one_file}");
+    assert!(of_two < of_one_file * 3 / 4, "{of_two} {of_one_file}");
+    let listed = "prepare a pread f 4K 0\nprepare b pread g 4K 512K\nlio_listio wait a b";
+    assert!(elapsed(listed) < of_one_file * 3 / 4);
+    // What is not begun is taken back, and a file's `fsync` comes behind its writes.
+    let json = run_requests(
+        &place,
+        &format!(
+            "{open}aio_write a f 4K 0\naio_read b f 4K 8K\naio_cancel f\naio_suspend b\n\
+                  aio_fsync c f\naio_suspend c"
+        ),
+    );
+    assert_eq!(json["jobs"][0]["write"]["total_ios"], 1);
+    assert_eq!(json["jobs"][0]["read"]["total_ios"], 0);
+    assert_eq!(json["jobs"][0]["sync"]["total_ios"], 1);
+}
+
+#[test]
+fn io_submit_waits_for_buffered_reads_and_not_for_direct_ones() {
+    let place = Place::new();
+    let calls = |how: &str| {
+        format!(
+            "open f /f read {how}\nprepare a pread f 4K 0\nprepare b pread f 4K 512K\n\
+             io_submit a b\nio_cancel a\nio_getevents 2"
+        )
+    };
+    let buffered = run_requests(&place, &calls(""));
+    let direct = run_requests(&place, &calls("direct"));
+    assert!(total(&buffered, "io_submit") > 50_000, "{buffered:#}");
+    assert!(total(&buffered, "io_getevents") < 5_000, "{buffered:#}");
+    assert!(total(&direct, "io_submit") < 5_000, "{direct:#}");
+    assert!(total(&direct, "io_getevents") > 50_000, "{direct:#}");
+    assert_eq!(
+        times(&direct, "p", "io_cancel").expect("it was called")["errors"],
+        1
+    );
+    for json in [buffered, direct] {
+        assert_eq!(json["jobs"][0]["read"]["total_ios"], 2);
+    }
+}
+
+#[test]
+fn io_uring_links_drains_times_out_and_takes_back() {
+    let place = Place::new();
+    // A read behind the end is short, and breaks its chain but for a hard link.
+    let ios = |link: &str| {
+        let json = run_requests(
+            &place,
+            &format!(
+                "open f /f read write\nprepare a {link} pread f 8K 1020K\n\
+                 prepare b link pwrite f 4K 0\nprepare c fdatasync f\nio_uring_enter 3 a b c"
+            ),
+        );
+        let job = &json["jobs"][0];
+        let of = |what: &str| job[what]["total_ios"].as_u64().expect("a count");
+        (of("read"), of("write"), of("sync"))
+    };
+    assert_eq!(ios("link"), (1, 0, 0));
+    assert_eq!(ios("hardlink"), (1, 1, 1));
+    assert_eq!(ios("link drain async"), (1, 0, 0));
+    // Three timeouts: one ends, one is taken back, one is linked to what does not last
+    // so long.
+    let json = run_requests(
+        &place,
+        "open f /f read direct\nprepare t timeout 3ms\nprepare long timeout 10s\n\
+         prepare x cancel long\nio_uring_enter 3 t long x\n\
+         prepare a link pread f 4K 0\nprepare l link_timeout 1s\nio_uring_enter 2 a l",
+    );
+    let elapsed_ns = json["blklab"]["elapsed_ns"].as_u64().expect("a time");
+    assert!((3_000_000..6_000_000).contains(&elapsed_ns), "{elapsed_ns}");
+    // A program that ends waits for what is under way, and for no timeout.
+    let json = run_requests(
+        &place,
+        "open f /f read direct\nprepare t timeout 10s\nprepare a pread f 4K 0\n\
+         io_uring_enter 0 t a",
+    );
+    assert_eq!(json["jobs"][0]["read"]["total_ios"], 1);
+    assert!(json["blklab"]["elapsed_ns"].as_u64() < Some(1_000_000_000));
+}
+
+#[test]
+fn mapped_memory_faults_and_is_written_back() {
+    let place = Place::new();
+    let json = run_requests(
+        &place,
+        "open f /f read write\nmmap f 1M\nmadvise f random\nmapped_read f 64K 0\n\
+         mapped_write f 16K 512K\nmsync f\nmunmap f\nmsync f = EFAULT",
+    );
+    let pages = |what: &str| json["blklab"]["page_cache"][what].as_u64();
+    assert_eq!(pages("dirtied_pages"), Some(4));
+    assert!(pages("written_pages") >= Some(4), "{json:#}");
+    assert!(times(&json, "p", "msync").expect("it was called")["waits_ns"].as_u64() > Some(0));
+}
+
+#[test]
+fn requests_that_cannot_be_are_refused_by_line() {
+    let place = Place::new();
+    for (lines, message) in [
+        (
+            "io_submit a",
+            "t.calls:3: io_submit: p prepares no request a",
+        ),
+        (
+            "prepare a stat /f\nio_submit a",
+            "t.calls:4: io_submit: a: it has no stat, right is pread, pwrite, fsync and fdatasync",
+        ),
+        (
+            "prepare a fsync f\nlio_listio wait a",
+            "t.calls:4: lio_listio: a: it has no fsync, right is pread and pwrite",
+        ),
+        (
+            "prepare a link pread f 4K 0\nio_submit a",
+            "t.calls:4: io_submit: a: link, hardlink, drain and async are io_uring_enter's",
+        ),
+        (
+            "prepare a sync",
+            "t.calls:3: prepare: operation: found \"sync\"",
+        ),
+        (
+            "prepare a timeout 1ms = EIO",
+            "t.calls:3: prepare: = EIO: only calls have errors",
+        ),
+        (
+            "prepare a pread f 4K 0\nio_submit a\nio_getevents 2",
+            "t.calls:5: io_getevents: it waits for more requests than were submitted",
+        ),
+        (
+            "prepare a timeout 1s\nio_uring_enter 0 a\nio_uring_enter 0 a",
+            "t.calls:5: io_uring_enter: a request is still under way",
+        ),
+        (
+            "close f\nprepare a pwrite f 4K 0\nio_uring_enter 1 a",
+            "t.calls:4: pwrite: it fails with EBADF",
+        ),
+        (
+            "mapped_read f 4K 0",
+            "t.calls:3: mapped_read: it fails with EFAULT",
+        ),
+    ] {
+        let list = format!("[p]\nopen f /f read write create\n{lines}\n");
+        let refused = run(&place, &list, &[]);
+        assert_eq!(refused.status, 2, "{list}{}", refused.err);
+        assert!(
+            refused.err.starts_with(&format!("blklab: {message}")),
+            "{}",
+            refused.err
+        );
+    }
 }

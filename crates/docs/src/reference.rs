@@ -155,10 +155,14 @@ fn calls() -> String {
     format!(
         "# Calls of programs\n\nWhat a list of calls (`NAME.calls`) may hold, for `run` and \
          `compare` with `--fs ext2` or `--fs vfat`. First comes what is there before: \
-         `file PATH BYTES` and `directory PATH`. Then each `[process]` or `[process/thread]` has its \
+         `file PATH BYTES`, `directory PATH`, and `tree PATH DIRECTORIES FILES BYTES` for so many \
+         directories with so many files each. Then each `[process]` or `[process/thread]` has its \
          calls, a line each, and `repeat TIMES` with `end` around what is done again. ` = ENOENT` \
          behind a call says that it fails so. Text behind `#` is a comment. Direct I/O is `open` \
-         with `direct`.\n\n{}",
+         with `direct`.\n\nA request goes on beside the thread that makes it: `aio_read` and its \
+         kin begin one, `prepare` says what one does for `lio_listio`, `io_submit` or \
+         `io_uring_enter`. Each thread has requests of its own, by their names, and a name is free \
+         again when its request has ended.\n\n{}",
         table.markdown()
     )
 }

@@ -76,7 +76,13 @@ pub(crate) enum Call {
         bytes: u64,
         write: bool,
     },
-    /// `fsync` or `fdatasync`; `msync` of a mapped file is the same.
+    /// `madvise` of a mapped file.
+    AdviseMapping { file: FileId, access: Access },
+    /// `msync` of all that a file has mapped.
+    SyncMapping { file: FileId },
+    /// `munmap`.
+    Unmap { file: FileId },
+    /// `fsync` or `fdatasync`.
     Sync { file: FileId, what: Durability },
     /// `sync_file_range`, of all of the file.
     SyncRange { file: FileId, what: RangeSync },
@@ -135,6 +141,9 @@ impl Call {
             | Call::Write { file, .. }
             | Call::Map { file, .. }
             | Call::Touch { file, .. }
+            | Call::AdviseMapping { file, .. }
+            | Call::SyncMapping { file }
+            | Call::Unmap { file }
             | Call::Sync { file, .. }
             | Call::SyncRange { file, .. }
             | Call::Advise { file, .. }
@@ -162,7 +171,14 @@ impl Call {
 
 impl Call {
     fn is_of_mapping(&self) -> bool {
-        matches!(self, Call::Map { .. } | Call::Touch { .. })
+        matches!(
+            self,
+            Call::Map { .. }
+                | Call::Touch { .. }
+                | Call::AdviseMapping { .. }
+                | Call::SyncMapping { .. }
+                | Call::Unmap { .. }
+        )
     }
 }
 
@@ -400,6 +416,23 @@ async fn call_on_mapping(
             }
             Ok(bytes)
         }
+        Call::AdviseMapping { access, .. } => {
+            let mapping = open.mapping.borrow().clone().ok_or(FsError::NotMapped)?;
+            mapping.advise(access);
+            Ok(0)
+        }
+        Call::SyncMapping { .. } => {
+            let mapping = open.mapping.borrow().clone().ok_or(FsError::NotMapped)?;
+            // `msync` is `vfs_fsync_range` with `datasync`.
+            let only_data = true;
+            vfs.fsync(mapping.file(), 0, u64::MAX / 2, only_data)
+                .await?;
+            Ok(0)
+        }
+        Call::Unmap { .. } => match open.mapping.borrow_mut().take() {
+            Some(_) => Ok(0),
+            None => Err(FsError::NotMapped),
+        },
         _ => Err(FsError::BadCall),
     }
 }
@@ -436,7 +469,7 @@ async fn call_on_file(
     let file = opened.borrow().clone().ok_or(FsError::BadCall)?;
     match call {
         Call::Close { .. } => {
-            drop(file);
+            drop((file, open.mapping.borrow_mut().take()));
             let file = opened.borrow_mut().take().map(Rc::try_unwrap);
             if let Some(Ok(file)) = file {
                 tree.close(file).await?;

@@ -6,6 +6,7 @@
 //! it submits to the disks of [`System`], and is called by its timers there, in the
 //! next turn of the event loop, for ends of its bios and for tags.
 
+mod aio_threads;
 pub(crate) mod job;
 pub(crate) mod kernel_threads;
 pub(crate) mod loop_worker;

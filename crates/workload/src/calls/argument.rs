@@ -35,7 +35,7 @@ pub(super) trait Argument: Sized {
 }
 
 /// The first word, where `read` takes it.
-fn first<T>(words: &mut &[Word], read: impl FnOnce(&str) -> Option<T>) -> Option<T> {
+pub(super) fn first<T>(words: &mut &[Word], read: impl FnOnce(&str) -> Option<T>) -> Option<T> {
     let (word, rest) = words.split_first()?;
     let read = read(word.plain()?)?;
     *words = rest;
@@ -181,6 +181,23 @@ impl Argument for Bytes {
         let (unit, name) = units.iter().find(whole).unwrap_or(&(1, ""));
         // Writing to a string does not fail.
         let _ = write!(text, " {}{name}", self.0 / unit);
+    }
+}
+
+/// How many of something there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Count(pub u64);
+
+impl Argument for Count {
+    const RIGHT: &'static str = "a whole number";
+
+    fn take(words: &mut &[Word]) -> Option<Count> {
+        first(words, |text| text.parse().ok().map(Count))
+    }
+
+    fn print(&self, text: &mut String) {
+        // Writing to a string does not fail.
+        let _ = write!(text, " {}", self.0);
     }
 }
 
@@ -355,6 +372,42 @@ impl Argument for RangeSync {
     }
 }
 
+/// How a mapped file will be used (`madvise`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MapAdvice {
+    /// As any other.
+    Normal,
+    /// From its beginning to its end.
+    Sequential,
+    /// Anywhere.
+    Random,
+}
+
+impl MapAdvice {
+    const ALL: [(&'static str, MapAdvice); 3] = [
+        ("normal", MapAdvice::Normal),
+        ("sequential", MapAdvice::Sequential),
+        ("random", MapAdvice::Random),
+    ];
+}
+
+impl Argument for MapAdvice {
+    const RIGHT: &'static str = "normal, sequential or random";
+
+    fn take(words: &mut &[Word]) -> Option<MapAdvice> {
+        first(words, |text| {
+            let found = MapAdvice::ALL.iter().find(|(known, _)| *known == text);
+            found.map(|(_, advice)| *advice)
+        })
+    }
+
+    fn print(&self, text: &mut String) {
+        let found = MapAdvice::ALL.iter().find(|(_, advice)| advice == self);
+        text.push(' ');
+        text.push_str(found.map_or("normal", |(name, _)| name));
+    }
+}
+
 /// What is dropped (`/proc/sys/vm/drop_caches`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caches(pub u32);
@@ -380,12 +433,13 @@ impl Argument for Caches {
 pub struct Errno(pub i32);
 
 impl Errno {
-    const NAMES: [(&'static str, i32); 20] = [
+    const NAMES: [(&'static str, i32); 22] = [
         ("EPERM", 1),
         ("ENOENT", 2),
         ("EIO", 5),
         ("EBADF", 9),
         ("EACCES", 13),
+        ("EFAULT", 14),
         ("EBUSY", 16),
         ("EEXIST", 17),
         ("EXDEV", 18),
@@ -399,6 +453,7 @@ impl Errno {
         ("ENOTEMPTY", 39),
         ("ELOOP", 40),
         ("EOPNOTSUPP", 95),
+        ("EALREADY", 114),
         ("EUCLEAN", 117),
         ("EDQUOT", 122),
     ];

@@ -2,9 +2,10 @@
 //! what it does.
 
 use super::argument::{
-    Advice, Argument, Bytes, Caches, Duration, Handle, OpenFlags, Path, ProgramName, RangeSync,
-    Target, Word,
+    Advice, Argument, Bytes, Caches, Count, Duration, Handle, MapAdvice, OpenFlags, Path,
+    ProgramName, RangeSync, Target, Word,
 };
+use super::request::{Operation, Requests, SubmitFlags, WaitMode};
 
 /// What there is to know of a call before it is made.
 #[derive(Debug)]
@@ -145,6 +146,43 @@ calls! {
     /// Lists all that is below a directory as `ls -lR` does: names, and what `lstat`
     /// tells of each.
     "list_all" => ListAll { path: Path }
+    /// Maps an open file from its beginning, which stays so until `munmap` or `close`.
+    "mmap" => Mmap { file: Handle, bytes: Bytes }
+    /// Says how a mapped file will be used.
+    "madvise" => Madvise { file: Handle, advice: MapAdvice }
+    /// Reads memory that a file is mapped to: a fault for each page that is not there.
+    "mapped_read" => MappedRead { file: Handle, bytes: Bytes, at: Bytes }
+    /// Writes such memory; a page is dirtied at its first fault.
+    "mapped_write" => MappedWrite { file: Handle, bytes: Bytes, at: Bytes }
+    /// Has what was written to a file's memory on the drive (`MS_SYNC`).
+    "msync" => Msync { file: Handle }
+    /// Ends a file's mapping.
+    "munmap" => Munmap { file: Handle }
+    /// Has a thread of glibc's read at a place; a file has one such thread at a time.
+    "aio_read" => AioRead { request: Handle, file: Handle, bytes: Bytes, at: Bytes }
+    /// Has a thread of glibc's write at a place.
+    "aio_write" => AioWrite { request: Handle, file: Handle, bytes: Bytes, at: Bytes }
+    /// Has a thread of glibc's call `fsync`, behind what is asked for of the file before.
+    "aio_fsync" => AioFsync { request: Handle, file: Handle }
+    /// Waits until one of these requests is done.
+    "aio_suspend" => AioSuspend { requests: Requests }
+    /// Takes back what no thread of glibc's has begun of a file.
+    "aio_cancel" => AioCancel { file: Handle }
+    /// Says what a request will do, for `lio_listio`, `io_submit` or `io_uring_enter`.
+    /// A request that ends otherwise than this line says ends the run, unless it was
+    /// taken back or its time was over.
+    "prepare" => Prepare { request: Handle, how: SubmitFlags, operation: Operation }
+    /// Gives requests to threads of glibc's, and waits for all of them or not.
+    "lio_listio" => LioListio { mode: WaitMode, requests: Requests }
+    /// Gives requests to the kernel; buffered ones are carried out within the call.
+    "io_submit" => IoSubmit { requests: Requests }
+    /// Waits for so many ends of requests of `io_submit`, and takes them.
+    "io_getevents" => IoGetevents { ends: Count }
+    /// Takes a request of `io_submit` back, which the kernel can of no file: it fails
+    /// with EINVAL, and that does not end the run.
+    "io_cancel" => IoCancel { request: Handle }
+    /// Gives requests to io_uring, then waits for so many ends and takes them.
+    "io_uring_enter" => IoUringEnter { ends: Count, requests: Requests }
     /// Drops clean pages, or names and inodes that nobody uses.
     "drop_caches" => DropCaches { what: Caches }
     /// The program sleeps.
@@ -175,8 +213,52 @@ impl Call {
             | Call::Fallocate { file, .. }
             | Call::Fadvise { file, .. }
             | Call::Readahead { file, .. }
-            | Call::Readdir { file } => Some(file),
+            | Call::Readdir { file }
+            | Call::Mmap { file, .. }
+            | Call::Madvise { file, .. }
+            | Call::MappedRead { file, .. }
+            | Call::MappedWrite { file, .. }
+            | Call::Msync { file }
+            | Call::Munmap { file }
+            | Call::AioRead { file, .. }
+            | Call::AioWrite { file, .. }
+            | Call::AioFsync { file, .. }
+            | Call::AioCancel { file } => Some(file),
+            Call::Prepare { operation, .. } => operation.call().and_then(Call::file),
             _ => None,
+        }
+    }
+
+    /// The name under which it opens a file.
+    pub(super) fn opens(&self) -> Option<&Handle> {
+        match self {
+            Call::Open { file, .. } => Some(file),
+            Call::Prepare { operation, .. } => operation.call().and_then(Call::opens),
+            _ => None,
+        }
+    }
+
+    /// The request that it says the work of.
+    pub(super) fn prepares(&self) -> Option<&Handle> {
+        match self {
+            Call::Prepare { request, .. }
+            | Call::AioRead { request, .. }
+            | Call::AioWrite { request, .. }
+            | Call::AioFsync { request, .. } => Some(request),
+            _ => None,
+        }
+    }
+
+    /// The requests that it names and does not prepare.
+    pub(super) fn requests(&self) -> &[Handle] {
+        match self {
+            Call::AioSuspend { requests }
+            | Call::LioListio { requests, .. }
+            | Call::IoSubmit { requests }
+            | Call::IoUringEnter { requests, .. } => &requests.0,
+            Call::IoCancel { request } => std::slice::from_ref(request),
+            Call::Prepare { operation, .. } => operation.cancelled(),
+            _ => &[],
         }
     }
 }

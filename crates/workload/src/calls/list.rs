@@ -6,8 +6,9 @@ use std::fmt;
 
 use blklab_description::{hint, read_text};
 
-use super::argument::{Argument, Bytes, Errno, Handle, Path, ProgramName, Word};
+use super::argument::{Argument, Bytes, Count, Errno, Handle, Path, ProgramName, Word};
 use super::call::{CALLS, Call};
+use super::request::{Interface, Operation, SubmitFlags, refusal};
 
 /// Loops in loops at most: what reads and runs a list goes as deep.
 const DEPTH_MAX: usize = 16;
@@ -28,11 +29,47 @@ pub struct CallList {
 pub struct Prepared {
     /// Its path; directories on the way are there too.
     pub path: Path,
-    /// A regular file of that length; `None` is a directory.
-    pub file: Option<Bytes>,
+    /// What is there.
+    pub what: PreparedKind,
     /// Its line in the list, from 1.
     pub line: u32,
 }
+
+/// What is there before the first call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PreparedKind {
+    /// A directory.
+    Directory,
+    /// A regular file of that length.
+    File(Bytes),
+    /// A directory with directories `d0`, `d1` and so on, each with files `f0`, `f1` and so
+    /// on.
+    Tree {
+        /// How many directories.
+        directories: Count,
+        /// How many files in each.
+        files: Count,
+        /// How long each of them is.
+        bytes: Bytes,
+    },
+}
+
+impl PreparedKind {
+    /// What is wrong with it.
+    fn refusal(self) -> Option<String> {
+        let PreparedKind::Tree {
+            directories, files, ..
+        } = self
+        else {
+            return None;
+        };
+        let all = directories.0.saturating_mul(files.0.saturating_add(1));
+        (all > TREE_MAX).then(|| format!("tree: {all} files and directories, legal is {TREE_MAX}"))
+    }
+}
+
+/// Files and directories of a prepared tree at most: each has its inode in memory.
+const TREE_MAX: u64 = 1_000_000;
 
 /// A process or one of its threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -188,13 +225,13 @@ impl Reader {
         };
         let name = first.plain().ok_or("a line begins with a call's name")?;
         match (name, self.program.is_some()) {
-            ("file" | "directory", false) => self.prepare(name, rest, line),
+            ("file" | "directory" | "tree", false) => self.prepare(name, rest, line),
             ("repeat", true) => self.begin_loop(rest, line),
             ("end", true) => self.end_loop(rest),
             (name, true) => self.call(name, rest, line),
             (name, false) => Err(format!(
-                "{name}: before the first [process] there are only file PATH BYTES and \
-                 directory PATH"
+                "{name}: before the first [process] there are only file PATH BYTES, directory \
+                 PATH and tree PATH DIRECTORIES FILES BYTES"
             )),
         }
     }
@@ -214,15 +251,24 @@ impl Reader {
     fn prepare(&mut self, name: &str, mut words: &[Word], line: u32) -> Result<(), String> {
         let form = match name {
             "file" => "file PATH BYTES",
+            "tree" => "tree PATH DIRECTORIES FILES BYTES",
             _ => "directory PATH",
         };
         let path = argument::<Path>(&mut words, "path", form)?;
-        let file = match name {
-            "file" => Some(argument::<Bytes>(&mut words, "bytes", form)?),
-            _ => None,
+        let what = match name {
+            "file" => PreparedKind::File(argument(&mut words, "bytes", form)?),
+            "tree" => PreparedKind::Tree {
+                directories: argument(&mut words, "directories", form)?,
+                files: argument(&mut words, "files", form)?,
+                bytes: argument(&mut words, "bytes", form)?,
+            },
+            _ => PreparedKind::Directory,
         };
         ends(words, form)?;
-        self.list.prepared.push(Prepared { path, file, line });
+        if let Some(wrong) = what.refusal() {
+            return Err(wrong);
+        }
+        self.list.prepared.push(Prepared { path, what, line });
         Ok(())
     }
 
@@ -291,6 +337,7 @@ impl Reader {
         }
         self.check_handles()?;
         self.check_names()?;
+        self.check_requests()?;
         Ok(self.list)
     }
 
@@ -299,7 +346,7 @@ impl Reader {
         let mut opened: BTreeSet<(&str, &Handle)> = BTreeSet::new();
         for program in &self.list.programs {
             each_call(&program.steps, &mut |made| {
-                if let Call::Open { file, .. } = &made.call {
+                if let Some(file) = made.call.opens() {
                     opened.insert((&program.name.process, file));
                 }
             });
@@ -343,6 +390,72 @@ impl Reader {
             });
         }
         wrong.map_or(Ok(()), Err)
+    }
+}
+
+/// Requests of a program.
+impl Reader {
+    /// Requests are prepared by the program that names them, for what takes them.
+    fn check_requests(&self) -> Result<(), (u32, String)> {
+        let mut wrong = None;
+        for program in &self.list.programs {
+            let prepared = Prepares::of(&program.steps);
+            each_call(&program.steps, &mut |made| {
+                if let (Call::Prepare { operation, .. }, Some(error)) = (&made.call, made.error)
+                    && operation.call().is_none()
+                {
+                    let message = format!("prepare: = {}: only calls have errors", error.name());
+                    wrong.get_or_insert((made.line, message));
+                }
+                if let Some(message) = prepared.refusal(&program.name, &made.call) {
+                    wrong.get_or_insert((made.line, message));
+                }
+            });
+        }
+        wrong.map_or(Ok(()), Err)
+    }
+}
+
+/// By request of a program, what it is prepared for; with POSIX AIO's own calls for
+/// nothing else.
+struct Prepares<'a>(BTreeMap<&'a Handle, Vec<Option<(SubmitFlags, &'a Operation)>>>);
+
+impl<'a> Prepares<'a> {
+    fn of(steps: &'a [Step]) -> Prepares<'a> {
+        let mut all: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        each_call(steps, &mut |made| {
+            let Some(request) = made.call.prepares() else {
+                return;
+            };
+            let as_what = match &made.call {
+                Call::Prepare { how, operation, .. } => Some((*how, operation)),
+                _ => None,
+            };
+            all.entry(request).or_default().push(as_what);
+        });
+        Prepares(all)
+    }
+
+    /// What is wrong with the requests that a call names.
+    fn refusal(&self, program: &ProgramName, call: &Call) -> Option<String> {
+        let interface = match call {
+            Call::LioListio { .. } => Some(Interface::Posix),
+            Call::IoSubmit { .. } => Some(Interface::Linux),
+            Call::IoUringEnter { .. } => Some(Interface::IoUring),
+            _ => None,
+        };
+        call.requests().iter().find_map(|request| {
+            let Some(prepared) = self.0.get(request) else {
+                let hint = hint(&request.0, self.0.keys().map(|known| known.0.as_str()));
+                let call = call.name();
+                return Some(format!(
+                    "{call}: {program} prepares no request {}{hint}",
+                    request.0
+                ));
+            };
+            let mut prepared = prepared.iter().flatten();
+            prepared.find_map(|as_what| refusal(interface?, request, *as_what))
+        })
     }
 }
 
@@ -465,12 +578,22 @@ impl fmt::Display for CallList {
         for prepared in &self.prepared {
             let mut text = String::new();
             prepared.path.print(&mut text);
-            match &prepared.file {
-                Some(bytes) => {
+            match prepared.what {
+                PreparedKind::File(bytes) => {
                     bytes.print(&mut text);
                     writeln!(f, "file{text}")?;
                 }
-                None => writeln!(f, "directory{text}")?,
+                PreparedKind::Directory => writeln!(f, "directory{text}")?,
+                PreparedKind::Tree {
+                    directories,
+                    files,
+                    bytes,
+                } => {
+                    directories.print(&mut text);
+                    files.print(&mut text);
+                    bytes.print(&mut text);
+                    writeln!(f, "tree{text}")?;
+                }
             }
         }
         for program in &self.programs {

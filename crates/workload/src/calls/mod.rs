@@ -16,20 +16,33 @@
 //! stat /none = ENOENT
 //! ```
 //!
-//! What was there before (`file PATH BYTES`, `directory PATH`) comes first. Then each
-//! `[process]`, or `[process/thread]`, has its calls; they begin together, but one that
+//! What was there before (`file PATH BYTES`, `directory PATH`, `tree PATH DIRECTORIES
+//! FILES BYTES`) comes first. Then each `[process]`, or `[process/thread]`, has its calls; they begin together, but one that
 //! another has a `start` for. The threads of a process share its open files. A call
 //! that does not do what its line says ends the run, so that one that has to fail names
 //! its error behind `=`.
+//!
+//! Requests go on beside the program that made them:
+//!
+//! ```text
+//! prepare a link pwrite log 4K 0
+//! prepare b fdatasync log
+//! io_uring_enter 2 a b
+//! aio_read c data 64K 1M
+//! aio_suspend c
+//! ```
 
 mod argument;
 mod call;
 mod list;
+mod request;
 mod strace;
 
 pub use argument::{
-    Advice, Bytes, Caches, Duration, Errno, Handle, OpenFlags, Path, ProgramName, RangeSync, Target,
+    Advice, Bytes, Caches, Count, Duration, Errno, Handle, MapAdvice, OpenFlags, Path, ProgramName,
+    RangeSync, Target,
 };
 pub use call::{CALLS, Call, CallType};
-pub use list::{CallError, CallList, Made, Prepared, Program, Step};
+pub use list::{CallError, CallList, Made, Prepared, PreparedKind, Program, Step};
+pub use request::{Interface, Operation, Requests, SubmitFlags, WaitMode};
 pub use strace::{Recorded, RecordedOptions, parse_strace, read_strace};

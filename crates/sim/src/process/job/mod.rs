@@ -31,11 +31,11 @@ use blklab_workload::generate::SyncKind;
 
 use min_rate::MinRate;
 use submit::{io_prio, write_flags};
-use threads::AioThreads;
 
 use crate::cpu::{CostTable, Mode};
 use crate::file_layer::FIRST_SLOT;
 use crate::machine::Dispatch;
+use crate::process::aio_threads::AioThreads;
 use crate::process::recorder::Recorder;
 use crate::system::{System, TagWaiters};
 use crate::timers::Timers;

@@ -4,6 +4,7 @@
 //! A program has a CPU of its own, in turn with the others that have the same one: what
 //! one of them began there, a call or a stretch of computing, is not interrupted.
 
+mod asynchronous;
 mod script;
 
 use std::cell::RefCell;
@@ -11,7 +12,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use blklab_blk::{CgroupId, IoClass, IoPrio, IoStatus, Nanos, Submit, SubmitterId, Waiter};
-use blklab_fs::FsError;
+use blklab_fs::{Access, FsError};
 use blklab_stats::{CallTimes, DEFAULT_PERCENTILES, JobResults, JobSetup, ProcessResults};
 use blklab_workload::calls::{CALLS, CallList, Errno, Program};
 use blklab_workload::fio::Direction;
@@ -22,7 +23,8 @@ use crate::file_layer::{Call, FileLayer, NewFile, Progress, Submitter, TaskId, p
 use crate::process::recorder::Recorder;
 use crate::setup::SetupError;
 use crate::system::System;
-use script::{Action, Instruction, NOT_SUPPORTED, Names, OnFile, Open, Script, What};
+use asynchronous::Requests;
+use script::{Instruction, Names, Numbers, OnFile, Open, Script, What};
 
 /// fio's default `bwavgtime`.
 const WINDOW: Nanos = Nanos::from_millis(500);
@@ -56,6 +58,8 @@ enum State {
     AwaitsTag(Nanos),
     /// It has the tag, and goes on when all that were woken with it have tried.
     HasTag,
+    /// It waits for requests of its own, since then.
+    AwaitsRequests(Nanos),
     /// It waits for that program's end.
     AwaitsProgram(usize),
     /// It has ended.
@@ -71,6 +75,8 @@ enum Phase {
     Entered,
     /// The file layer is at work.
     InCall,
+    /// It gives requests away, from that place of its call's list on.
+    Submitting(usize),
     /// A write is over that `O_SYNC` has on the drive.
     Syncing,
     /// It is over with this, and the program goes back to itself.
@@ -128,6 +134,7 @@ pub(crate) struct ProgramProcess {
     state: State,
     phase: Phase,
     waiter: Option<(usize, Waiter)>,
+    requests: Requests,
     shared: Rc<RefCell<Shared>>,
     board: Rc<RefCell<Board>>,
     recorder: Recorder,
@@ -159,13 +166,13 @@ pub(crate) fn programs(
         layer,
         file,
         list,
-        handles: BTreeMap::new(),
-        handles_of: BTreeMap::new(),
+        handles: Numbers::default(),
+        requests: Numbers::default(),
     };
     let scripts = list.programs.iter().map(|program| names.script(program));
     let scripts: Result<Vec<Script>, _> = scripts.collect();
     let scripts = scripts.map_err(|error| SetupError::Calls(error.to_string()))?;
-    let handles_of = names.handles_of;
+    let numbers = names.handles;
     let mut shared: BTreeMap<&str, Rc<RefCell<Shared>>> = BTreeMap::new();
     let board = Rc::new(RefCell::new(Board {
         started: vec![false; scripts.len()],
@@ -178,7 +185,7 @@ pub(crate) fn programs(
     let mut all = Vec::new();
     for ((id, program), script) in list.programs.iter().enumerate().zip(scripts) {
         let process = program.name.process.as_str();
-        let handles = handles_of.get(process).copied().unwrap_or(0);
+        let handles = numbers.count(process);
         let of_process = shared.entry(process).or_insert_with(|| {
             Rc::new(RefCell::new(Shared {
                 handles: vec![None; handles],
@@ -192,12 +199,13 @@ pub(crate) fn programs(
             cpu: id % cpus,
             costs,
             task: layer.add_caller(id),
+            requests: Requests::new(layer, id, (script.requests, handles)),
             list: file.to_string(),
             script,
             next: 0,
             left: Vec::new(),
             action: 0,
-            kind: EXIT,
+            kind: 0,
             written: 0,
             state: match is_started {
                 true => State::AwaitsStart,
@@ -249,6 +257,7 @@ impl ProgramProcess {
 
     /// Its timer ran out.
     pub(crate) fn on_timer(&mut self, now: Nanos, system: &mut System) {
+        self.end_timeouts(now, system);
         if matches!(self.state, State::Busy(at) | State::Asleep(at) if at <= now) {
             self.state = State::Running;
             self.run(now, system);
@@ -257,7 +266,10 @@ impl ProgramProcess {
 
     /// Its call was woken, or another program has started it or has ended.
     pub(crate) fn on_turn(&mut self, now: Nanos, system: &mut System) {
-        while system.take_woken(self.id).is_some() {
+        while let Some(task) = system.take_woken(self.id) {
+            if self.request_woken(now, task, system) {
+                continue;
+            }
             if let State::AwaitsCall(since) = self.state {
                 self.times().waits_ns += now.saturating_sub(since).0;
                 self.wake_up(now, system);
@@ -292,7 +304,7 @@ impl ProgramProcess {
             .waiter
             .take_if(|(on, w)| *on == disk && w.ticket == ticket)
         else {
-            return;
+            return self.on_request_tag(now, (disk, ticket), system);
         };
         let on = (self.task, waiter);
         let (taken, spent) = system.resume_in_call(now, disk, on, &self.as_submitter());
@@ -325,6 +337,7 @@ impl ProgramProcess {
                 Phase::Between => self.next(now, system),
                 Phase::Entered => self.enter(now, system),
                 Phase::InCall | Phase::Syncing | Phase::Closing => self.go_on(now, system),
+                Phase::Submitting(place) => self.submit_from(now, place, system),
                 Phase::Leaving(returned) => self.leave(now, returned, system),
                 Phase::Ending => self.close_next(now, system),
             }
@@ -384,7 +397,17 @@ impl ProgramProcess {
                     self.state = State::AwaitsProgram(other);
                 }
             }
-            What::Open { .. } | What::OnFile { .. } | What::Other(_) | What::Refused(_) => {
+            // Memory is used, and a request filled in, without a call of the kernel's.
+            What::OnFile {
+                call: OnFile::Touch { .. },
+                ..
+            }
+            | What::Request { begins: false, .. }
+                if !self.costs.free =>
+            {
+                self.phase = Phase::Entered;
+            }
+            _ => {
                 self.phase = Phase::Entered;
                 self.spend(now, self.call_cost(), Mode::System, system);
             }
@@ -402,7 +425,15 @@ impl ProgramProcess {
 
     /// Begins its call in the file layer.
     fn enter(&mut self, now: Nanos, system: &mut System) {
-        match self.layer_call() {
+        if let What::Request { .. }
+        | What::Submit { .. }
+        | What::Suspend(_)
+        | What::TakeEvents(_)
+        | What::CancelOf { .. } = self.script.actions[self.action].what
+        {
+            return self.enter_requests(now, system);
+        }
+        match self.layer_call(self.action) {
             Ok(call) => {
                 system.begin_call(self.task, call);
                 self.phase = Phase::InCall;
@@ -412,9 +443,9 @@ impl ProgramProcess {
         }
     }
 
-    /// The call as the file layer takes it.
-    fn layer_call(&self) -> Result<Call, i32> {
-        match &self.script.actions[self.action].what {
+    /// The call of an action as the file layer takes it.
+    fn layer_call(&self, action: usize) -> Result<Call, i32> {
+        match &self.script.actions[action].what {
             What::Open { open, .. } => Ok(Call::OpenFile {
                 file: open.file,
                 flags: open.flags,
@@ -425,7 +456,7 @@ impl ProgramProcess {
             }
             What::Other(call) => Ok(*call),
             What::Refused(errno) => Err(*errno),
-            What::Sleep(_) | What::Think(_) | What::Start(_) | What::Wait(_) => Err(NOT_OPEN),
+            _ => Err(NOT_OPEN),
         }
     }
 
@@ -461,7 +492,7 @@ impl ProgramProcess {
             return;
         }
         if let (Phase::InCall, Ok(written), Some((open, OnFile::Write { at: None, .. }))) =
-            (self.phase, &returned, self.on_open_file())
+            (self.phase, &returned, self.on_open_file(self.action))
             && let Some(what) = open.sync
             && !open.direct
         {
@@ -474,32 +505,38 @@ impl ProgramProcess {
             Phase::Syncing => returned.map(|_| self.written),
             _ => returned,
         };
-        self.phase = Phase::Leaving(returned.map_err(FsError::errno));
-        let copied = self.copy_cost(returned);
+        let returned = returned.map_err(FsError::errno);
+        self.phase = Phase::Leaving(returned);
+        let copied = self.copy_cost(self.action, returned);
         self.spend(now, copied, Mode::System, system);
     }
 
-    /// The open file that its call is on, and the call.
-    fn on_open_file(&self) -> Option<(Open, OnFile)> {
-        let What::OnFile { handle, call } = self.script.actions[self.action].what else {
+    /// The open file that an action's call is on, and the call.
+    fn on_open_file(&self, action: usize) -> Option<(Open, OnFile)> {
+        let What::OnFile { handle, call } = self.script.actions[action].what else {
             return None;
         };
         let opened = self.shared.borrow().handles[handle]?;
         Some((opened.open, call))
     }
 
-    /// What copying data to or from the page cache takes.
-    fn copy_cost(&self, returned: Result<u64, FsError>) -> Nanos {
-        match (self.on_open_file(), returned) {
-            (Some((open, OnFile::Read { at, .. })), Ok(bytes)) if !open.direct && bytes > 0 => self
-                .costs
-                .cached_pages(false, pages_of(at.unwrap_or(0), bytes)),
-            (Some((open, OnFile::Write { at, .. })), Ok(bytes)) if !open.direct && bytes > 0 => {
-                self.costs
-                    .cached_pages(true, pages_of(at.unwrap_or(0), bytes))
-            }
-            _ => Nanos::ZERO,
+    /// What copying data to or from the page cache takes, and each `lstat` of `list_all`.
+    fn copy_cost(&self, action: usize, returned: Result<u64, i32>) -> Nanos {
+        if let (What::Other(Call::ListAll { .. }), Ok(names)) =
+            (&self.script.actions[action].what, returned)
+        {
+            return Nanos(self.call_cost().0 * names);
         }
+        let (Some((open, call)), Ok(bytes @ 1..)) = (self.on_open_file(action), returned) else {
+            return Nanos::ZERO;
+        };
+        let (is_write, at) = match call {
+            OnFile::Read { at, .. } if !open.direct => (false, at.unwrap_or(0)),
+            OnFile::Write { at, .. } if !open.direct => (true, at.unwrap_or(0)),
+            OnFile::Touch { at, write, .. } => (write, at),
+            _ => return Nanos::ZERO,
+        };
+        self.costs.cached_pages(is_write, pages_of(at, bytes))
     }
 
     /// Its call is over: what it returned is compared with what the list says.
@@ -507,30 +544,35 @@ impl ProgramProcess {
         self.phase = Phase::Between;
         let took_ns = now.saturating_sub(self.called).0;
         self.times().ended(took_ns, returned.is_err());
-        self.record(now, returned);
-        let Action {
-            error, line, kind, ..
-        } = self.script.actions[self.action];
-        match (returned, error) {
-            (Ok(returned), None) => self.returned(returned),
-            (Err(errno), Some(expected)) if expected.0 == errno => {}
+        self.record(now, (self.action, self.called), returned);
+        match (self.is_wrong(self.action, returned), returned) {
+            (Some(what), _) => {
+                let action = &self.script.actions[self.action];
+                let (line, kind) = (action.line, action.kind);
+                self.fail(now, (line, kind, &what), system);
+            }
+            (None, Ok(returned)) => self.returned(self.action, returned),
+            (None, Err(_)) => {}
+        }
+    }
+
+    /// What an action did otherwise than its line says.
+    fn is_wrong(&self, action: usize, returned: Result<u64, i32>) -> Option<String> {
+        let action = &self.script.actions[action];
+        match (returned, action.error) {
+            (Ok(_), None) => None,
+            (Err(errno), Some(expected)) if expected.0 == errno => None,
             // A program does without what its file system has not.
-            (Err(errno), None) if errno == NOT_SUPPORTED => {}
-            (Ok(_), Some(expected)) => {
-                let what = format!("it does not fail with {}", expected.name());
-                self.fail(now, (line, kind, &what), system);
-            }
-            (Err(errno), _) => {
-                let what = format!("it fails with {}", Errno(errno).name());
-                self.fail(now, (line, kind, &what), system);
-            }
+            (Err(_), None) if matches!(action.what, What::Refused(_)) => None,
+            (Ok(_), Some(expected)) => Some(format!("it does not fail with {}", expected.name())),
+            (Err(errno), _) => Some(format!("it fails with {}", Errno(errno).name())),
         }
     }
 
     /// A call went well: handles and positions change.
-    fn returned(&mut self, returned: u64) {
+    fn returned(&mut self, action: usize, returned: u64) {
         let mut shared = self.shared.borrow_mut();
-        match self.script.actions[self.action].what {
+        match self.script.actions[action].what {
             What::Open { handle, open } => {
                 shared.handles[handle] = Some(Opened { open, position: 0 });
             }
@@ -547,14 +589,13 @@ impl ProgramProcess {
     }
 
     /// Puts a call into the figures that fio has too.
-    fn record(&mut self, now: Nanos, returned: Result<u64, i32>) {
-        let Some((_, call)) = self.on_open_file() else {
+    fn record(&mut self, now: Nanos, (action, began): (usize, Nanos), returned: Result<u64, i32>) {
+        let Some((_, call)) = self.on_open_file(action) else {
             return;
         };
-        let began = self.called;
         let dir = match call {
-            OnFile::Read { .. } => Direction::Read,
-            OnFile::Write { .. } => Direction::Write,
+            OnFile::Read { .. } | OnFile::Touch { write: false, .. } => Direction::Read,
+            OnFile::Write { .. } | OnFile::Touch { write: true, .. } => Direction::Write,
             OnFile::Sync(_) if returned.is_ok() => {
                 let kind = Some(SyncKind::Fsync);
                 return self.recorder.synced(kind, began, now, IoStatus::Ok);
@@ -570,6 +611,9 @@ impl ProgramProcess {
 
     /// A call did not do what its line says.
     fn fail(&mut self, now: Nanos, (line, kind, what): (u32, usize, &str), system: &mut System) {
+        if self.state == State::Exited {
+            return;
+        }
         let message = format!("{}:{line}: {}: {what}", self.list, CALLS[kind].name);
         self.failure = Some(SetupError::Calls(message));
         let programs = {
@@ -584,8 +628,12 @@ impl ProgramProcess {
 
     /// At a process's end, what it has open is closed.
     fn end(&mut self, now: Nanos, system: &mut System) {
-        self.kind = EXIT;
-        self.called = now;
+        if self.kind != EXIT {
+            (self.kind, self.called) = (EXIT, now);
+        }
+        if self.awaits_last_requests(now) {
+            return;
+        }
         let threads = self.shared.borrow().threads;
         match threads {
             1 => self.phase = Phase::Ending,
@@ -700,6 +748,20 @@ fn on_file(opened: Opened, call: OnFile) -> Call {
             advice,
         },
         OnFile::ReadDir => Call::ReadDir { file },
+        OnFile::Map { bytes } => Call::Map {
+            file,
+            bytes,
+            access: Access::Normal,
+        },
+        OnFile::AdviseMapping(access) => Call::AdviseMapping { file, access },
+        OnFile::Touch { at, bytes, write } => Call::Touch {
+            file,
+            at,
+            bytes,
+            write,
+        },
+        OnFile::SyncMapping => Call::SyncMapping { file },
+        OnFile::Unmap => Call::Unmap { file },
     }
 }
 
@@ -714,7 +776,7 @@ impl ProgramProcess {
     }
 
     pub(crate) fn awaits_io(&self) -> bool {
-        matches!(self.state, State::AwaitsCall(_))
+        matches!(self.state, State::AwaitsCall(_) | State::AwaitsRequests(_))
     }
 
     pub(crate) fn submitter(&self) -> SubmitterId {

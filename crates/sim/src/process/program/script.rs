@@ -3,13 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use blklab_fs::{Advice, OpenFlags};
+use blklab_fs::{Access, Advice, OpenFlags};
 use blklab_workload::calls::{
-    self, CALLS, Call as Listed, CallError, CallList, Errno, Made, Path, Program, ProgramName,
-    RangeSync, Step,
+    self, CALLS, Call as Listed, CallError, CallList, Errno, Handle, Interface, Made, MapAdvice,
+    Operation, Path, PreparedKind, Program, ProgramName, RangeSync, Requests, Step, SubmitFlags,
+    WaitMode,
 };
 
-use crate::file_layer::{self, Call, Durability, FileId, FileLayer, PathId};
+use crate::file_layer::{Call, Contents, Durability, FileId, FileLayer, NewFile, PathId};
 
 /// An instruction of a program.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +52,51 @@ pub(super) enum What {
     Wait(usize),
     /// A call that the file system has not: it fails with this.
     Refused(i32),
+    /// It is said what a request will do, and POSIX AIO begins it.
+    Request {
+        request: usize,
+        work: Work,
+        how: SubmitFlags,
+        begins: bool,
+    },
+    /// Requests are given to what takes them.
+    Submit {
+        interface: Interface,
+        requests: Vec<usize>,
+        then: Then,
+    },
+    /// One of these is waited for.
+    Suspend(Vec<usize>),
+    /// So many ends of requests of `io_submit` are waited for and taken.
+    TakeEvents(u64),
+    /// What no thread of glibc's has begun of a file is taken back.
+    CancelOf { handle: usize },
+}
+
+/// What a request does.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Work {
+    /// The action of that number, which the program itself does not come to.
+    Call(usize),
+    /// Nothing.
+    Nop,
+    /// It ends after so many nanoseconds.
+    Timeout(u64),
+    /// It takes the request before it back after so many nanoseconds.
+    LinkTimeout(u64),
+    /// It takes a request back.
+    Cancel(usize),
+}
+
+/// What follows when requests are submitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Then {
+    /// Nothing.
+    Return,
+    /// All of them are waited for.
+    AwaitAll,
+    /// So many ends are waited for and taken.
+    Take(u64),
 }
 
 /// A file and how it is opened.
@@ -89,6 +135,18 @@ pub(super) enum OnFile {
         advice: Advice,
     },
     ReadDir,
+    Map {
+        bytes: u64,
+    },
+    AdviseMapping(Access),
+    /// The program reads or writes mapped memory.
+    Touch {
+        at: u64,
+        bytes: u64,
+        write: bool,
+    },
+    SyncMapping,
+    Unmap,
 }
 
 /// A program's instructions and actions.
@@ -96,6 +154,31 @@ pub(super) enum OnFile {
 pub(super) struct Script {
     pub(super) instructions: Vec<Instruction>,
     pub(super) actions: Vec<Action>,
+    /// How many requests it has names for.
+    pub(super) requests: usize,
+}
+
+/// Numbers of names, from 0 on for each owner.
+#[derive(Debug, Default)]
+pub(super) struct Numbers {
+    by_name: BTreeMap<(String, String), usize>,
+    counts: BTreeMap<String, usize>,
+}
+
+impl Numbers {
+    fn number(&mut self, owner: &str, name: &str) -> usize {
+        let count = self.counts.entry(owner.to_string()).or_default();
+        let key = (owner.to_string(), name.to_string());
+        *self.by_name.entry(key).or_insert_with(|| {
+            *count += 1;
+            *count - 1
+        })
+    }
+
+    /// How many names an owner has.
+    pub(super) fn count(&self, owner: &str) -> usize {
+        self.counts.get(owner).copied().unwrap_or(0)
+    }
 }
 
 /// What a script is made with.
@@ -103,10 +186,10 @@ pub(super) struct Names<'a> {
     pub(super) layer: &'a mut FileLayer,
     pub(super) file: &'a str,
     pub(super) list: &'a CallList,
-    /// Handles of each process, by their names.
-    pub(super) handles: BTreeMap<(String, String), usize>,
-    /// How many there are of each process.
-    pub(super) handles_of: BTreeMap<String, usize>,
+    /// Open files of each process.
+    pub(super) handles: Numbers,
+    /// Requests of each program.
+    pub(super) requests: Numbers,
 }
 
 impl Names<'_> {
@@ -117,6 +200,7 @@ impl Names<'_> {
     pub(super) fn script(&mut self, program: &Program) -> Result<Script, CallError> {
         let mut script = Script::default();
         self.add(&mut script, &program.name, &program.steps)?;
+        script.requests = self.requests.count(&program.name.to_string());
         Ok(script)
     }
 
@@ -129,7 +213,7 @@ impl Names<'_> {
         for step in steps {
             match step {
                 Step::Call(made) => {
-                    let action = self.action(name, made)?;
+                    let action = self.action(script, name, made)?;
                     let number = script.actions.len();
                     script.actions.push(action);
                     script.instructions.push(Instruction::Act(number));
@@ -148,13 +232,17 @@ impl Names<'_> {
         Ok(())
     }
 
-    fn handle(&mut self, name: &ProgramName, handle: &calls::Handle) -> usize {
-        let count = self.handles_of.entry(name.process.clone()).or_default();
-        let key = (name.process.clone(), handle.0.clone());
-        *self.handles.entry(key).or_insert_with(|| {
-            *count += 1;
-            *count - 1
-        })
+    fn handle(&mut self, name: &ProgramName, handle: &Handle) -> usize {
+        self.handles.number(&name.process, &handle.0)
+    }
+
+    fn request(&mut self, name: &ProgramName, request: &Handle) -> usize {
+        self.requests.number(&name.to_string(), &request.0)
+    }
+
+    fn requests(&mut self, name: &ProgramName, requests: &Requests) -> Vec<usize> {
+        let numbers = requests.0.iter();
+        numbers.map(|request| self.request(name, request)).collect()
     }
 
     fn text<'p>(&self, path: &'p [u8], line: u32) -> Result<&'p str, CallError> {
@@ -176,18 +264,119 @@ impl Names<'_> {
         programs.take_while(|program| program.name != *name).count()
     }
 
-    fn action(&mut self, name: &ProgramName, made: &Made) -> Result<Action, CallError> {
+    fn action(
+        &mut self,
+        script: &mut Script,
+        name: &ProgramName,
+        made: &Made,
+    ) -> Result<Action, CallError> {
         let kind = CALLS.iter().position(|call| call.name == made.call.name());
+        let what = match self.of_requests(script, name, made)? {
+            Some(what) => what,
+            None => self.what(name, made)?,
+        };
+        // What a request has to fail with is the matter of its own call.
+        let is_request = matches!(what, What::Request { .. });
         Ok(Action {
             kind: kind.unwrap_or(0),
-            error: made.error,
+            error: made.error.filter(|_| !is_request),
             line: made.line,
-            what: self.what(name, made)?,
+            what,
+        })
+    }
+
+    /// A call that is about requests; `None` for all others.
+    fn of_requests(
+        &mut self,
+        script: &mut Script,
+        name: &ProgramName,
+        made: &Made,
+    ) -> Result<Option<What>, CallError> {
+        let submit = |interface, requests, then| What::Submit {
+            interface,
+            requests,
+            then,
+        };
+        Ok(Some(match &made.call {
+            Listed::Prepare {
+                request,
+                how,
+                operation,
+            } => What::Request {
+                request: self.request(name, request),
+                work: self.work(script, name, (made, operation))?,
+                how: *how,
+                begins: false,
+            },
+            Listed::LioListio { mode, requests } => {
+                let then = match mode {
+                    WaitMode::Wait => Then::AwaitAll,
+                    WaitMode::NoWait => Then::Return,
+                };
+                submit(Interface::Posix, self.requests(name, requests), then)
+            }
+            Listed::IoSubmit { requests } => {
+                let requests = self.requests(name, requests);
+                submit(Interface::Linux, requests, Then::Return)
+            }
+            Listed::IoUringEnter { ends, requests } => {
+                let requests = self.requests(name, requests);
+                submit(Interface::IoUring, requests, Then::Take(ends.0))
+            }
+            Listed::AioSuspend { requests } => What::Suspend(self.requests(name, requests)),
+            Listed::IoGetevents { ends } => What::TakeEvents(ends.0),
+            Listed::AioCancel { file } => What::CancelOf {
+                handle: self.handle(name, file),
+            },
+            Listed::IoCancel { .. } => What::Refused(NOT_CANCELLABLE),
+            call => {
+                let Some((request, call)) = posix_call(call) else {
+                    return Ok(None);
+                };
+                let operation = Operation::Call(Box::new(call));
+                What::Request {
+                    request: self.request(name, request),
+                    work: self.work(script, name, (made, &operation))?,
+                    how: SubmitFlags::default(),
+                    begins: true,
+                }
+            }
+        }))
+    }
+
+    /// What a request does; its call becomes an action beside those of the program.
+    fn work(
+        &mut self,
+        script: &mut Script,
+        name: &ProgramName,
+        (made, operation): (&Made, &Operation),
+    ) -> Result<Work, CallError> {
+        Ok(match operation {
+            Operation::Call(call) => {
+                let made = Made {
+                    call: (**call).clone(),
+                    ..made.clone()
+                };
+                let action = self.action(script, name, &made)?;
+                script.actions.push(action);
+                Work::Call(script.actions.len() - 1)
+            }
+            Operation::Nop => Work::Nop,
+            Operation::Timeout(time) => Work::Timeout(time.0),
+            Operation::LinkTimeout(time) => Work::LinkTimeout(time.0),
+            Operation::Cancel(request) => Work::Cancel(self.request(name, request)),
         })
     }
 
     fn what(&mut self, name: &ProgramName, made: &Made) -> Result<What, CallError> {
         let line = made.line;
+        if let Listed::Open { file, path, how } = &made.call {
+            let handle = self.handle(name, file);
+            let path = self.text(&path.0, line)?;
+            let file = self.layer.open_in_tree(path);
+            let open = open(file, *how);
+            return Ok(What::Open { handle, open });
+        }
         if let Some(file) = made.call.file() {
             let handle = self.handle(name, file);
             return Ok(match on_file(&made.call) {
@@ -197,15 +386,6 @@ impl Names<'_> {
             });
         }
         Ok(match &made.call {
-            Listed::Open { file, path, how } => {
-                let handle = self.handle(name, file);
-                let path = self.text(&path.0, line)?;
-                let file = self.layer.open_in_tree(path);
-                What::Open {
-                    handle,
-                    open: open(file, *how),
-                }
-            }
             Listed::Sync {} => What::Other(Call::SyncAll),
             Listed::Truncate { path, bytes } => What::Other(Call::Truncate {
                 path: self.path(path, line)?,
@@ -260,6 +440,35 @@ const NOT_UTF8: &str = "a path that is no UTF-8 is not simulated; give it anothe
 /// `EOPNOTSUPP`.
 pub(super) const NOT_SUPPORTED: i32 = 95;
 
+/// `EINVAL`: no I/O of a file has what `io_cancel` would call.
+pub(super) const NOT_CANCELLABLE: i32 = 22;
+
+/// A request of POSIX AIO, and what a thread of glibc's calls for it.
+fn posix_call(call: &Listed) -> Option<(&Handle, Listed)> {
+    Some(match call {
+        Listed::AioRead {
+            request,
+            file,
+            bytes,
+            at,
+        } => {
+            let (file, bytes, at) = (file.clone(), *bytes, *at);
+            (request, Listed::Pread { file, bytes, at })
+        }
+        Listed::AioWrite {
+            request,
+            file,
+            bytes,
+            at,
+        } => {
+            let (file, bytes, at) = (file.clone(), *bytes, *at);
+            (request, Listed::Pwrite { file, bytes, at })
+        }
+        Listed::AioFsync { request, file } => (request, Listed::Fsync { file: file.clone() }),
+        _ => return None,
+    })
+}
+
 /// A call on an open file; `None` for one that is of all of the file system, or that
 /// ext2 does not have and FAT not as simulated (`fallocate`).
 fn on_file(call: &Listed) -> Option<OnFile> {
@@ -300,6 +509,24 @@ fn on_file(call: &Listed) -> Option<OnFile> {
             advice: Advice::WillNeed,
         },
         Listed::Readdir { .. } => OnFile::ReadDir,
+        Listed::Mmap { bytes, .. } => OnFile::Map { bytes: bytes.0 },
+        Listed::Madvise { advice, .. } => OnFile::AdviseMapping(match advice {
+            MapAdvice::Normal => Access::Normal,
+            MapAdvice::Sequential => Access::Sequential,
+            MapAdvice::Random => Access::Random,
+        }),
+        Listed::MappedRead { bytes, at, .. } => OnFile::Touch {
+            at: at.0,
+            bytes: bytes.0,
+            write: false,
+        },
+        Listed::MappedWrite { bytes, at, .. } => OnFile::Touch {
+            at: at.0,
+            bytes: bytes.0,
+            write: true,
+        },
+        Listed::Msync { .. } => OnFile::SyncMapping,
+        Listed::Munmap { .. } => OnFile::Unmap,
         _ => return None,
     })
 }
@@ -343,24 +570,33 @@ fn open(file: FileId, how: calls::OpenFlags) -> Open {
 ///
 /// # Errors
 /// Where a path is no UTF-8.
-pub(super) fn prepared(list: &CallList, file: &str) -> Result<Vec<file_layer::NewFile>, CallError> {
-    let files = list.prepared.iter().map(|prepared| {
+pub(super) fn prepared(list: &CallList, file: &str) -> Result<Vec<NewFile>, CallError> {
+    let mut files = Vec::new();
+    for prepared in &list.prepared {
         let path = std::str::from_utf8(&prepared.path.0).map_err(|_| CallError {
             file: file.to_string(),
             line: prepared.line,
             message: NOT_UTF8.to_string(),
         })?;
-        Ok(match prepared.file {
-            Some(bytes) => file_layer::NewFile {
-                path: path.to_string(),
-                contents: file_layer::Contents::Written(bytes.0),
-            },
-            None => file_layer::NewFile {
-                // Of a path only the folder that its last name is in is made.
-                path: format!("{path}/."),
-                contents: file_layer::Contents::Nothing,
-            },
-        })
-    });
-    files.collect()
+        let mut add = |path: String, contents| files.push(NewFile { path, contents });
+        match prepared.what {
+            PreparedKind::File(bytes) => add(path.to_string(), Contents::Written(bytes.0)),
+            // Of a path only the folder that its last name is in is made.
+            PreparedKind::Directory => add(format!("{path}/."), Contents::Nothing),
+            PreparedKind::Tree {
+                directories,
+                files,
+                bytes,
+            } => {
+                for directory in 0..directories.0 {
+                    add(format!("{path}/d{directory}/."), Contents::Nothing);
+                    for file in 0..files.0 {
+                        let path = format!("{path}/d{directory}/f{file}");
+                        add(path, Contents::Written(bytes.0));
+                    }
+                }
+            }
+        }
+    }
+    Ok(files)
 }

@@ -10,16 +10,21 @@ use std::io::Read;
 use std::path;
 
 use super::argument::{
-    Advice, Bytes, Duration, Errno, Handle, OpenFlags, Path, ProgramName, RangeSync, Target,
+    Advice, Bytes, Count, Duration, Errno, Handle, OpenFlags, Path, ProgramName, RangeSync, Target,
 };
 use super::call::Call;
 use super::list::{CallList, Made, Program, Step};
+use super::request::{Operation, Requests, SubmitFlags};
 use crate::trace::{Fault, Lines, TraceError};
 use line::{Line, Said, Syscall};
 use table::{Files, Known, OpenedFile, Table};
 
 /// Calls of a recording at most: a list of more does not fit into memory.
 const CALLS_MAX: usize = 4_000_000;
+
+/// Requests of `io_submit` have so many names in turn: a system has no more of them at
+/// once (`fs.aio-max-nr`).
+const REQUEST_NAMES: u64 = 65_536;
 
 /// Calls that wait for something that is no file.
 const WAITING: [&str; 17] = [
@@ -119,6 +124,8 @@ struct Thread {
     sleep_ns: u64,
     /// Its last call waited, and it is not told for how long.
     was_waiting: bool,
+    /// Requests of `io_submit` whose ends it has not taken.
+    under_way: u64,
     /// A call that another thread's line interrupted: when it began, and its text.
     begun: Option<(u64, String)>,
 }
@@ -133,6 +140,10 @@ struct Recorder<'a> {
     files: Files,
     calls: usize,
     mapped: u64,
+    /// Calls of io_uring, whose requests are in memory that strace does not see.
+    unseen: u64,
+    /// Requests of `io_submit`.
+    requests: u64,
     left_out: BTreeMap<String, u64>,
     tells_durations: bool,
 }
@@ -147,6 +158,8 @@ impl Recorder<'_> {
             files: Files::default(),
             calls: 0,
             mapped: 0,
+            unseen: 0,
+            requests: 0,
             left_out: BTreeMap::new(),
             tells_durations: false,
         }
@@ -228,6 +241,7 @@ impl Recorder<'_> {
                         think_ns: 0,
                         sleep_ns: 0,
                         was_waiting: false,
+                        under_way: 0,
                         begun: None,
                     },
                 );
@@ -269,6 +283,7 @@ impl Recorder<'_> {
             think_ns: 0,
             sleep_ns: 0,
             was_waiting: false,
+            under_way: 0,
             begun: None,
         };
         self.add_thread(pid, child);
@@ -400,6 +415,9 @@ impl Recorder<'_> {
                 self.mapped += u64::from(is_file);
             }
             "sync" => self.add(pid, Call::Sync {}, None),
+            "io_submit" => return self.submits(pid, call),
+            "io_getevents" | "io_pgetevents" => return self.takes_events(pid, call),
+            "io_uring_enter" => self.unseen += 1,
             "close" => return self.closes(pid, call.number(0)),
             _ => return self.on_open_file(pid, call) || self.on_path(pid, call),
         }
@@ -482,6 +500,91 @@ impl Recorder<'_> {
         };
         self.add(pid, call, error);
         true
+    }
+
+    /// The requests of `io_submit` that the kernel took.
+    fn submits(&mut self, pid: u32, call: &Syscall) -> bool {
+        let taken = call.returned.filter(|_| call.error.is_none()).unwrap_or(0);
+        let requests = call.text(2).split("{aio_data=").skip(1);
+        let mut names = Vec::new();
+        for request in requests.take(taken.max(0) as usize) {
+            let Some(operation) = self.operation(pid, request) else {
+                *self
+                    .left_out
+                    .entry("a request of io_submit".to_string())
+                    .or_default() += 1;
+                continue;
+            };
+            let name = Handle(format!("r{}", self.requests % REQUEST_NAMES));
+            self.requests += 1;
+            names.push(name.clone());
+            let prepare = Call::Prepare {
+                request: name,
+                how: SubmitFlags::default(),
+                operation: Operation::Call(Box::new(operation)),
+            };
+            self.add(pid, prepare, None);
+        }
+        let is_any = !names.is_empty();
+        self.thread(pid).under_way += names.len() as u64;
+        if is_any {
+            let requests = Requests(names);
+            self.add(pid, Call::IoSubmit { requests }, None);
+        }
+        is_any
+    }
+
+    /// What a request of `io_submit` does, of which strace shows the fields.
+    fn operation(&mut self, pid: u32, request: &str) -> Option<Call> {
+        let field = |name: &str| {
+            let (_, rest) = request.split_once(&format!("{name}="))?;
+            rest.split([',', '}', ' ']).next()
+        };
+        let number = |name| field(name)?.parse::<u64>().ok();
+        let fd = field("aio_fildes")?.split('<').next()?.parse().ok()?;
+        let table = self.threads[&pid].table;
+        self.tables[table].find(fd)?;
+        self.reopen(pid, fd);
+        let file = self.tables[table].find_mut(fd)?;
+        let (handle, path) = (Handle(file.handle.clone()), file.path.clone());
+        let place = || Some((number("aio_nbytes")?, number("aio_offset")?));
+        Some(match field("aio_lio_opcode")?.strip_prefix("IOCB_CMD_")? {
+            "PREAD" => {
+                let (bytes, at) = place()?;
+                self.files.read(&path, at + bytes);
+                let (bytes, at) = (Bytes(bytes), Bytes(at));
+                Call::Pread {
+                    file: handle,
+                    bytes,
+                    at,
+                }
+            }
+            "PWRITE" => {
+                let (bytes, at) = place()?;
+                self.files.written(&path, at + bytes);
+                let (bytes, at) = (Bytes(bytes), Bytes(at));
+                Call::Pwrite {
+                    file: handle,
+                    bytes,
+                    at,
+                }
+            }
+            "FSYNC" => Call::Fsync { file: handle },
+            "FDSYNC" => Call::Fdatasync { file: handle },
+            _ => return None,
+        })
+    }
+
+    /// Ends of a thread's own requests are taken; what polls without a wait finds none.
+    fn takes_events(&mut self, pid: u32, call: &Syscall) -> bool {
+        let taken = call.returned.filter(|_| call.error.is_none()).unwrap_or(0);
+        let under_way = &mut self.thread(pid).under_way;
+        let own = (*under_way).min(taken.max(0) as u64);
+        *under_way -= own;
+        if own > 0 {
+            self.add(pid, Call::IoGetevents { ends: Count(own) }, None);
+        }
+        own > 0
     }
 
     fn duplicates(&mut self, pid: u32, call: &Syscall) {
@@ -764,8 +867,14 @@ impl Recorder<'_> {
         }
         if self.mapped > 0 {
             notes.push(format!(
-                "{} mappings of files (mmap) are left out",
+                "{} mappings of files (mmap) are left out: strace does not see who reads and writes them",
                 self.mapped
+            ));
+        }
+        if self.unseen > 0 {
+            notes.push(format!(
+                "{} calls of io_uring_enter are left out: strace does not see their requests",
+                self.unseen
             ));
         }
         notes.extend(

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::super::argument::{Bytes, Errno, OpenFlags, Path};
 use super::super::call::Call;
-use super::super::list::Prepared;
+use super::super::list::{Prepared, PreparedKind};
 
 /// An open file. Descriptors that were duplicated are one.
 #[derive(Clone, Debug)]
@@ -139,8 +139,16 @@ impl Files {
         }
     }
 
-    /// The program has a file of its own there, or what was there is changed.
+    /// The program has a file of its own there, or what was there is changed. The
+    /// directory that it is in was there.
     fn makes(&mut self, path: &[u8], bytes: u64) {
+        if let Some(slash) = path
+            .iter()
+            .rposition(|byte| *byte == b'/')
+            .filter(|at| *at > 0)
+        {
+            self.had(&path[..slash], Known::Directory);
+        }
         self.had(path, Known::Nothing);
         self.own.insert(path.into(), bytes);
     }
@@ -242,16 +250,15 @@ impl Files {
             let has_below = behind
                 .next()
                 .is_some_and(|(next, _)| next.starts_with(&below));
-            let file = match known {
-                Known::File(_) if has_below => None,
-                Known::File(bytes) => Some(Bytes(*bytes)),
-                Known::Directory => None,
+            let what = match known {
+                Known::File(bytes) if !has_below => PreparedKind::File(Bytes(*bytes)),
+                Known::File(_) | Known::Directory => PreparedKind::Directory,
                 Known::Nothing => continue,
             };
             if path[..] != b"/"[..] {
                 prepared.push(Prepared {
                     path: Path(path.to_vec()),
-                    file,
+                    what,
                     line: 0,
                 });
             }

@@ -1,0 +1,290 @@
+//! Requests: calls that are made for a program while it goes on, with POSIX AIO, Linux AIO
+//! or io_uring.
+
+use super::argument::{Argument, Duration, Handle, Word, first};
+use super::call::Call;
+
+/// What a request does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// A call.
+    Call(Box<Call>),
+    /// Nothing.
+    Nop,
+    /// It ends after so long.
+    Timeout(Duration),
+    /// It takes the request back that is linked before it, if that lasts so long.
+    LinkTimeout(Duration),
+    /// It takes a request back.
+    Cancel(Handle),
+}
+
+/// What takes requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interface {
+    /// glibc's threads (`aio_read`, `lio_listio`).
+    Posix,
+    /// `io_submit`.
+    Linux,
+    /// `io_uring_enter`.
+    IoUring,
+}
+
+impl Interface {
+    /// The call that gives it requests.
+    fn name(self) -> &'static str {
+        match self {
+            Interface::Posix => "lio_listio",
+            Interface::Linux => "io_submit",
+            Interface::IoUring => "io_uring_enter",
+        }
+    }
+
+    /// What its requests can do.
+    fn operations(self) -> &'static str {
+        match self {
+            Interface::Posix => "pread and pwrite",
+            Interface::Linux => "pread, pwrite, fsync and fdatasync",
+            Interface::IoUring => {
+                "pread, pwrite, fsync, fdatasync, sync_file_range, fallocate, posix_fadvise, \
+                 ftruncate, open, close, stat, lstat, unlink, rmdir, rename, mkdir, symlink, \
+                 link, nop, timeout, link_timeout and cancel"
+            }
+        }
+    }
+}
+
+impl Operation {
+    /// The call that it makes.
+    pub fn call(&self) -> Option<&Call> {
+        match self {
+            Operation::Call(call) => Some(call),
+            _ => None,
+        }
+    }
+
+    /// The request that it takes back.
+    pub(super) fn cancelled(&self) -> &[Handle] {
+        match self {
+            Operation::Cancel(request) => std::slice::from_ref(request),
+            _ => &[],
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Operation::Call(call) => call.name(),
+            Operation::Nop => "nop",
+            Operation::Timeout(_) => "timeout",
+            Operation::LinkTimeout(_) => "link_timeout",
+            Operation::Cancel(_) => "cancel",
+        }
+    }
+
+    /// Whether that interface has it (`lio_opcode` of glibc's `aio.h`, `IOCB_CMD_` of
+    /// `aio_abi.h`, `IORING_OP_` of `io_uring.h`).
+    fn is_of(&self, interface: Interface) -> bool {
+        let Operation::Call(call) = self else {
+            return interface == Interface::IoUring;
+        };
+        match **call {
+            Call::Pread { .. } | Call::Pwrite { .. } => true,
+            Call::Fsync { .. } | Call::Fdatasync { .. } => interface != Interface::Posix,
+            Call::SyncFileRange { .. }
+            | Call::Fallocate { .. }
+            | Call::Fadvise { .. }
+            | Call::Ftruncate { .. }
+            | Call::Open { .. }
+            | Call::Close { .. }
+            | Call::Stat { .. }
+            | Call::Lstat { .. }
+            | Call::Unlink { .. }
+            | Call::Rmdir { .. }
+            | Call::Rename { .. }
+            | Call::Mkdir { .. }
+            | Call::Symlink { .. }
+            | Call::Link { .. } => interface == Interface::IoUring,
+            _ => false,
+        }
+    }
+}
+
+/// What is wrong with giving such a request to an interface.
+pub(super) fn refusal(
+    interface: Interface,
+    name: &Handle,
+    (how, operation): (SubmitFlags, &Operation),
+) -> Option<String> {
+    let call = interface.name();
+    if !operation.is_of(interface) {
+        let (found, right) = (operation.name(), interface.operations());
+        return Some(format!(
+            "{call}: {}: it has no {found}, right is {right}",
+            name.0
+        ));
+    }
+    let is_plain = how == SubmitFlags::default() || interface == Interface::IoUring;
+    (!is_plain).then(|| {
+        format!(
+            "{call}: {}: link, hardlink, drain and async are io_uring_enter's",
+            name.0
+        )
+    })
+}
+
+impl Argument for Operation {
+    const RIGHT: &'static str = "a call of those that io_uring_enter has, nop, timeout TIME, \
+                                 link_timeout TIME or cancel REQUEST";
+
+    fn take(words: &mut &[Word]) -> Option<Operation> {
+        let before = *words;
+        let name = first(words, |text| Some(text.to_string()))?;
+        let taken = match name.as_str() {
+            "nop" => Some(Operation::Nop),
+            "timeout" => Duration::take(words).map(Operation::Timeout),
+            "link_timeout" => Duration::take(words).map(Operation::LinkTimeout),
+            "cancel" => Handle::take(words).map(Operation::Cancel),
+            "prepare" => None,
+            name => match Call::take(name, words) {
+                Ok(Some(call)) => Some(Operation::Call(Box::new(call))),
+                _ => None,
+            },
+        };
+        let taken = taken.filter(|operation| operation.is_of(Interface::IoUring));
+        if taken.is_none() {
+            *words = before;
+        }
+        taken
+    }
+
+    fn print(&self, text: &mut String) {
+        text.push(' ');
+        match self {
+            Operation::Call(call) => call.print(text),
+            Operation::Nop => text.push_str("nop"),
+            Operation::Timeout(time) | Operation::LinkTimeout(time) => {
+                text.push_str(self.name());
+                time.print(text);
+            }
+            Operation::Cancel(request) => {
+                text.push_str("cancel");
+                request.print(text);
+            }
+        }
+    }
+}
+
+/// How io_uring takes a request (`IOSQE_IO_LINK` and the others of `io_uring.h`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SubmitFlags {
+    /// The next one begins when it is done, and not at all if it fails.
+    pub link: bool,
+    /// The next one begins when it is done.
+    pub hardlink: bool,
+    /// It begins when all before it are done.
+    pub drain: bool,
+    /// A worker makes its call, without a try at once.
+    pub force_async: bool,
+}
+
+impl SubmitFlags {
+    const NAMES: [&'static str; 4] = ["link", "hardlink", "drain", "async"];
+
+    fn flags(&mut self) -> [&mut bool; 4] {
+        let SubmitFlags {
+            link,
+            hardlink,
+            drain,
+            force_async,
+        } = self;
+        [link, hardlink, drain, force_async]
+    }
+
+    /// Whether the next request begins when this one is done.
+    pub fn links(self) -> bool {
+        self.link || self.hardlink
+    }
+}
+
+impl Argument for SubmitFlags {
+    const RIGHT: &'static str = "any of link, hardlink, drain and async, each once";
+
+    /// `link` before a path is the call of that name.
+    fn take(words: &mut &[Word]) -> Option<SubmitFlags> {
+        let mut how = SubmitFlags::default();
+        while let Some((word, rest)) = words.split_first() {
+            let place = (SubmitFlags::NAMES.iter()).position(|name| word.plain() == Some(name));
+            let begins_path = rest.first().is_some_and(|next| next.text.starts_with(b"/"));
+            let Some(place) = place.filter(|_| !begins_path) else {
+                break;
+            };
+            if std::mem::replace(how.flags()[place], true) {
+                return None;
+            }
+            *words = rest;
+        }
+        Some(how)
+    }
+
+    fn print(&self, text: &mut String) {
+        let mut how = *self;
+        for (name, is_set) in SubmitFlags::NAMES.iter().zip(how.flags()) {
+            if *is_set {
+                text.push(' ');
+                text.push_str(name);
+            }
+        }
+    }
+}
+
+/// Names of requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Requests(pub Vec<Handle>);
+
+impl Argument for Requests {
+    const RIGHT: &'static str = "names of requests, each once";
+
+    fn take(words: &mut &[Word]) -> Option<Requests> {
+        let mut requests: Vec<Handle> = Vec::new();
+        while !words.is_empty() {
+            let request = Handle::take(words)?;
+            if requests.contains(&request) {
+                return None;
+            }
+            requests.push(request);
+        }
+        Some(Requests(requests))
+    }
+
+    fn print(&self, text: &mut String) {
+        self.0.iter().for_each(|request| request.print(text));
+    }
+}
+
+/// Whether `lio_listio` waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitMode {
+    /// Until all are done (`LIO_WAIT`).
+    Wait,
+    /// Not at all (`LIO_NOWAIT`).
+    NoWait,
+}
+
+impl Argument for WaitMode {
+    const RIGHT: &'static str = "wait or nowait";
+
+    fn take(words: &mut &[Word]) -> Option<WaitMode> {
+        first(words, |text| match text {
+            "wait" => Some(WaitMode::Wait),
+            "nowait" => Some(WaitMode::NoWait),
+            _ => None,
+        })
+    }
+
+    fn print(&self, text: &mut String) {
+        text.push_str(match self {
+            WaitMode::Wait => " wait",
+            WaitMode::NoWait => " nowait",
+        });
+    }
+}
