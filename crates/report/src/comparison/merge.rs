@@ -31,6 +31,7 @@ impl WorldComparison {
         let names = names.chain(c.failed.iter_mut().map(|f| &mut f.scheduler));
         let names = names.chain(c.channels.iter_mut().map(|c| &mut c.scheduler));
         let names = names.chain(c.cpus.iter_mut().map(|c| &mut c.scheduler));
+        let names = names.chain(c.memory.iter_mut().map(|m| &mut m.scheduler));
         for name in names {
             *name = format!("{} {name}", self.label);
         }
@@ -78,12 +79,12 @@ fn check(comparison: &Comparison) -> Result<(), String> {
             return Err("processes: not a figure for each scheduler".to_string());
         }
     }
-    match comparison
-        .why
-        .iter()
-        .find(|fact| fact.values.len() != count)
-    {
-        Some(fact) => Err(format!("{}: not a value for each scheduler", fact.name)),
+    let calls = comparison.calls.iter().flat_map(|table| &table.rows);
+    let calls = calls.map(|row| (&row.name, row.values_ns.len()));
+    let facts = comparison.why.iter();
+    let facts = facts.map(|fact| (&fact.name, fact.values.len()));
+    match facts.chain(calls).find(|(_, values)| *values != count) {
+        Some((name, _)) => Err(format!("{name}: not a value for each scheduler")),
         None => Ok(()),
     }
 }
@@ -151,6 +152,8 @@ pub fn merge(parts: &[WorldComparison]) -> Comparison {
         why: facts(&all),
         // Each is of its own comparison's schedulers.
         slowest: Vec::new(),
+        calls: Vec::new(),
+        memory: all.iter().flat_map(|c| c.memory.clone()).collect(),
         channels: all.iter().flat_map(|c| c.channels.clone()).collect(),
         cpus: all.iter().flat_map(|c| c.cpus.clone()).collect(),
         timelines: Vec::new(),

@@ -2,6 +2,7 @@
 //! and compute nothing themselves.
 
 mod advice;
+mod calls;
 mod cpu_time;
 mod curves;
 mod failed;
@@ -25,6 +26,8 @@ use blklab_stats::Timeline;
 use serde::{Deserialize, Serialize};
 
 pub use advice::{Advice, Answer, Choices, Command, QueueSetting};
+pub(crate) use calls::CALL_PARTS;
+pub use calls::{CallRow, CallTable, MemoryTimeline};
 pub use cpu_time::CpuTimeline;
 pub(crate) use cpu_time::PARTS as CPU_PARTS;
 pub(crate) use curves::{Axis, axis};
@@ -85,6 +88,12 @@ pub struct Comparison {
     /// Where the slowest requests spent their time; empty unless asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slowest: Vec<SlowestTable>,
+    /// Where the time of programs' calls went; empty for jobs that are no lists of calls.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<CallTable>,
+    /// Memory over time; empty where no job used the page cache.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub memory: Vec<MemoryTimeline>,
     /// How the drive's channels were busy; empty for drives without any.
     pub channels: Vec<Channels>,
     /// What CPUs did over time; empty where that was not watched.
@@ -172,6 +181,8 @@ pub fn compare(schedulers: &[SchedulerRuns]) -> Comparison {
         sections,
         why: why::facts(schedulers),
         slowest: slowest::tables(schedulers),
+        calls: calls::tables(schedulers),
+        memory: calls::memory(schedulers),
         channels: why::channels(schedulers),
         cpus: cpu_time::timelines(schedulers),
         timelines: recorded(schedulers),

@@ -10,8 +10,8 @@ mod tracks;
 use std::collections::BTreeMap;
 
 use blklab_stats::{
-    Activity, Cause, CpuTask, CpuWork, DiskTimeline, RequestStep, Results, Slowest, StepKind,
-    Timeline,
+    Activity, CacheSample, Cause, CpuTask, CpuWork, DiskTimeline, RequestStep, Results, Slowest,
+    StepKind, Timeline,
 };
 
 use tracks::{Annotation, Slice, Track, Tracks};
@@ -21,6 +21,9 @@ pub fn render(results: &Results) -> Option<Vec<u8>> {
     let timeline = results.timeline.as_ref()?;
     let mut tracks = Tracks::default();
     write_cpus(&mut tracks, timeline, &results.machine);
+    if let Some(cache) = &results.page_cache {
+        write_memory(&mut tracks, &cache.samples, timeline);
+    }
     for (index, disk) in timeline.disks.iter().enumerate() {
         let requests = Requests::of(disk, timeline.end_ns);
         let flows = Flows { disk: index as u64 };
@@ -31,6 +34,25 @@ pub fn render(results: &Results) -> Option<Vec<u8>> {
         write_drive(&mut tracks, disk, &requests, flows, &results.drive);
     }
     Some(tracks.into_bytes())
+}
+
+/// Cached and dirty memory, as far as the timeline reaches.
+fn write_memory(tracks: &mut Tracks, samples: &[CacheSample], timeline: &Timeline) {
+    let group = tracks.group("memory");
+    let columns: [(&str, fn(&CacheSample) -> u64); 2] = [
+        ("cached bytes", |sample| sample.cached_bytes),
+        ("dirty bytes", |sample| sample.dirty_bytes),
+    ];
+    for (name, bytes) in columns {
+        let counter = tracks.counter(group, name);
+        let window_ns = timeline.start_ns..=timeline.end_ns;
+        for sample in samples
+            .iter()
+            .filter(|sample| window_ns.contains(&sample.at_ns))
+        {
+            tracks.count(counter, sample.at_ns, bytes(sample) as i64);
+        }
+    }
 }
 
 /// Names the flows of a drive's requests.

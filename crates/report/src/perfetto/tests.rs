@@ -1,8 +1,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use blklab_stats::{
-    Activity, Cause, CpuTask, CpuWork, DiskTimeline, DrivePart, DriveTimeline, DriveWork,
-    RequestStep, Results, StepKind, Timeline,
+    Activity, CacheSample, CacheStats, Cause, CpuTask, CpuWork, DiskTimeline, DrivePart,
+    DriveTimeline, DriveWork, RequestStep, Results, StepKind, Timeline,
 };
 use prost::Message;
 
@@ -240,4 +240,35 @@ fn flushes_have_a_track_with_what_was_beside_them() {
     ]);
     steps.sort_by_key(|step| step.at_ns);
     assert_eq!(names(&results), ["flush beside 2 others"]);
+}
+
+#[test]
+fn memory_is_counted_where_the_page_cache_was_used() {
+    let counted = |results: &Results| -> Vec<(u64, Option<i64>)> {
+        let packets = packets(results);
+        let tracks = packets
+            .iter()
+            .filter_map(|packet| packet.track_descriptor.as_ref());
+        let dirty = tracks.filter(|track| track.name.as_deref() == Some("dirty bytes"));
+        let dirty: Vec<Option<u64>> = dirty.map(|track| track.uuid).collect();
+        let events = events(&packets);
+        let own = events
+            .iter()
+            .filter(|(_, event)| dirty.contains(&event.track_uuid));
+        own.map(|(at_ns, event)| (*at_ns, event.counter_value))
+            .collect()
+    };
+    let mut results = two_reads();
+    assert_eq!(counted(&results), []);
+    let sample = |at_ns, dirty_bytes| CacheSample {
+        at_ns,
+        dirty_bytes,
+        cached_bytes: 8192,
+    };
+    results.page_cache = Some(CacheStats {
+        samples: vec![sample(0, 0), sample(500, 4096), sample(5000, 0)],
+        ..CacheStats::default()
+    });
+    // The last one is behind what was recorded.
+    assert_eq!(counted(&results), [(0, Some(0)), (500, Some(4096))]);
 }

@@ -5,13 +5,18 @@ pub mod html;
 pub mod json;
 pub mod text;
 
-use blklab_stats::Estimate;
+use blklab_stats::{Estimate, Unit};
 
 use crate::comparison::{
-    Cell, Comparison, DirectionTable, GoalRow, Metric, ProcessFigures, SlowestRow, SlowestTable,
-    SlowestValue,
+    CallRow, Cell, Comparison, DirectionTable, GoalRow, Metric, ProcessFigures, SlowestRow,
+    SlowestTable, SlowestValue,
 };
-use crate::quantity::{Scale, and_list};
+use crate::quantity::{self, Scale, and_list};
+
+/// The times of calls under each scheduler.
+pub(crate) fn call_values(row: &CallRow) -> Vec<String> {
+    quantity::facts(Unit::Nanoseconds, &row.values_ns)
+}
 
 /// What ran where and how often, in one line.
 pub(crate) fn subtitle(comparison: &Comparison) -> String {

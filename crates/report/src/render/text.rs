@@ -7,11 +7,12 @@ use blklab_stats::JobResults;
 use comfy_table::{Cell as TableCell, CellAlignment, Color, ContentArrangement, Row, Table};
 
 use super::{
-    goal_values, legend, no_figure, process_head, process_scale, scale_of, slowest_title,
-    slowest_values, subtitle,
+    call_values, goal_values, legend, no_figure, process_head, process_scale, scale_of,
+    slowest_title, slowest_values, subtitle,
 };
 use crate::comparison::{
-    Advice, Axis, Cell, Comparison, DirectionTable, FactRow, Judgement, Metric, Section, axis,
+    Advice, Axis, CALL_PARTS, Cell, Comparison, DirectionTable, FactRow, Judgement, Metric,
+    Section, axis,
 };
 use crate::quantity::{self, Scale, plus_minus_percent, relative_half_width};
 
@@ -114,6 +115,7 @@ fn write_comparison(out: &mut String, comparison: &Comparison, style: Style) -> 
         write_judgement(out, comparison, judgement, style)?;
     }
     write_why(out, comparison, style)?;
+    write_calls(out, comparison, style)?;
     out.push_str(&slowest(comparison, style));
     write_legend_and_notes(out, comparison)?;
     match &comparison.advice {
@@ -347,6 +349,28 @@ fn why_table(comparison: &Comparison, some: Range<usize>, style: Style) -> Table
         }
     }
     table
+}
+
+/// Where the time of programs' calls went.
+fn write_calls(out: &mut String, comparison: &Comparison, style: Style) -> fmt::Result {
+    for program in &comparison.calls {
+        let mut table = new_table(style);
+        let title = format!("calls of {} (mean of a run)", program.program);
+        let mut head = vec![TableCell::new(title)];
+        head.extend(comparison.schedulers.iter().map(right));
+        table.set_header(head);
+        for row in &program.rows {
+            let indent = if row.is_part { "    " } else { "  " };
+            let name = TableCell::new(format!("{indent}{}", row.name));
+            let values = call_values(row).into_iter().map(right);
+            table.add_row(std::iter::once(name).chain(values).collect::<Vec<_>>());
+        }
+        writeln!(out, "{table}\n")?;
+    }
+    match comparison.calls.is_empty() {
+        true => Ok(()),
+        false => writeln!(out, "{CALL_PARTS}\n"),
+    }
 }
 
 /// Where the slowest requests spent their time, and what the places are; nothing where

@@ -4,6 +4,7 @@
 mod chart;
 mod cpus;
 mod curves;
+mod memory;
 mod timeline;
 
 use std::fmt::{self, Write};
@@ -12,11 +13,12 @@ use askama::Template;
 use askama::filters::{Escaper, Safe};
 
 use self::cpus::Cpus;
+use self::memory::Memory;
 use self::timeline::Timelines;
 use super::{no_figure, process_scale, scale_of};
 use crate::comparison::{
-    Cell, Channels, Comparison, Direction, DirectionTable, FactRow, Metric, ProcessFigures,
-    Section, noun,
+    CALL_PARTS, Cell, Channels, Comparison, Direction, DirectionTable, FactRow, Metric,
+    ProcessFigures, Section, noun,
 };
 use crate::quantity::{self, Scale, plus_minus_percent, relative_half_width};
 
@@ -63,6 +65,7 @@ fn drawn(draw: impl FnOnce(&mut String) -> fmt::Result) -> Safe<String> {
 #[template(path = "page.html")]
 struct Page<'a> {
     comparison: &'a Comparison,
+    memory: Memory<'a>,
     timeline: Timelines<'a>,
     cpus: Cpus<'a>,
 }
@@ -71,6 +74,9 @@ struct Page<'a> {
 pub fn render(comparison: &Comparison) -> String {
     let page = Page {
         comparison,
+        memory: Memory {
+            timelines: &comparison.memory,
+        },
         timeline: Timelines::new(&comparison.timelines),
         cpus: Cpus {
             timelines: &comparison.cpus,

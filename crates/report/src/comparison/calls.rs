@@ -1,0 +1,149 @@
+//! Where the time of programs' calls went under each scheduler, and memory over time.
+
+use blklab_stats::{CacheSample, CallTimes, Results};
+use serde::{Deserialize, Serialize};
+
+use super::runs::SchedulerRuns;
+
+/// The calls of a program of a list.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CallTable {
+    /// The program.
+    pub program: String,
+    /// Its calls, each with the parts of its time that there were.
+    pub rows: Vec<CallRow>,
+}
+
+/// The time of a program's calls of one kind, or a part of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CallRow {
+    /// The call, or the part.
+    pub name: String,
+    /// Whether it is a part of the call above it.
+    pub is_part: bool,
+    /// By scheduler, the time of all of them in nanoseconds: the mean of a run.
+    pub values_ns: Vec<Option<f64>>,
+}
+
+/// The parts of a call's time.
+const PARTS: [(&str, fn(&CallTimes) -> u64); 4] = [
+    ("CPU", |times| times.cpu_ns),
+    ("waited", CallTimes::drive_ns),
+    ("queue", |times| times.tag_ns),
+    ("throttled", |times| times.throttled_ns),
+];
+
+/// What the parts are.
+pub(crate) const CALL_PARTS: &str = "CPU: a CPU worked for them, its turn included. waited: for \
+     pages and blocks that the drive reads or writes, and for locks. queue: for a request of the \
+     drive's queue. throttled: writers were held back because too much was dirty.";
+
+/// The programs' calls; nothing where jobs were none of lists.
+pub(crate) fn tables(schedulers: &[SchedulerRuns]) -> Vec<CallTable> {
+    let first = schedulers
+        .iter()
+        .find_map(|scheduler| scheduler.runs.first());
+    let programs = first.into_iter().flat_map(|run| &run.jobs);
+    let programs = programs.filter(|job| !job.calls.is_empty());
+    programs
+        .map(|job| {
+            let kinds = job.calls.iter().map(|times| times.call);
+            let rows = kinds.flat_map(|call| rows(schedulers, (&job.name, call)));
+            CallTable {
+                program: job.name.clone(),
+                rows: rows.collect(),
+            }
+        })
+        .collect()
+}
+
+/// A call with its parts, but those that there were none of.
+fn rows(schedulers: &[SchedulerRuns], of: (&str, &str)) -> Vec<CallRow> {
+    let row = |name: String, is_part, part: fn(&CallTimes) -> u64| CallRow {
+        name,
+        is_part,
+        values_ns: (schedulers.iter())
+            .map(|scheduler| mean_ns(scheduler, of, part))
+            .collect(),
+    };
+    let whole = row(of.1.to_string(), false, |times| times.total_ns);
+    let parts = PARTS.map(|(name, part)| row(name.to_string(), true, part));
+    let is_any = |row: &CallRow| row.values_ns.iter().flatten().any(|ns| *ns > 0.0);
+    std::iter::once(whole)
+        .chain(parts.into_iter().filter(is_any))
+        .collect()
+}
+
+fn mean_ns(
+    scheduler: &SchedulerRuns,
+    (program, call): (&str, &str),
+    part: fn(&CallTimes) -> u64,
+) -> Option<f64> {
+    let times = |run: &Results| {
+        let job = run.jobs.iter().find(|job| job.name == program)?;
+        let times = job.calls.iter().find(|times| times.call == call)?;
+        Some(part(times) as f64)
+    };
+    let values: Vec<f64> = scheduler.runs.iter().filter_map(times).collect();
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// Memory over a scheduler's first run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryTimeline {
+    /// The scheduler.
+    pub scheduler: String,
+    /// Moments from the run's start on, in nanoseconds.
+    pub at_ns: Vec<u64>,
+    /// What was dirty at each, in bytes.
+    pub dirty_bytes: Vec<u64>,
+    /// What was cached, dirty or not, in bytes.
+    pub cached_bytes: Vec<u64>,
+}
+
+/// The timelines of those schedulers whose jobs used the page cache.
+pub(crate) fn memory(schedulers: &[SchedulerRuns]) -> Vec<MemoryTimeline> {
+    let of = |scheduler: &SchedulerRuns| {
+        let samples = &scheduler.runs.first()?.page_cache.as_ref()?.samples;
+        let column = |value: fn(&CacheSample) -> u64| samples.iter().map(value).collect();
+        (samples.len() > 1).then(|| MemoryTimeline {
+            scheduler: scheduler.name.clone(),
+            at_ns: column(|sample| sample.at_ns),
+            dirty_bytes: column(|sample| sample.dirty_bytes),
+            cached_bytes: column(|sample| sample.cached_bytes),
+        })
+    };
+    schedulers.iter().filter_map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample_run::three_schedulers;
+
+    #[test]
+    fn a_call_has_the_parts_that_there_were() {
+        let mut schedulers = three_schedulers(2);
+        for (run, waits_ns) in schedulers[0].runs.iter_mut().zip([100, 300]) {
+            run.jobs[0].calls = vec![CallTimes {
+                calls: 1,
+                total_ns: 1000,
+                waits_ns,
+                ..CallTimes::new("fsync")
+            }];
+        }
+        let tables = tables(&schedulers);
+        assert_eq!(tables.len(), 1);
+        let rows: Vec<_> = (tables[0].rows.iter())
+            .map(|row| (row.name.as_str(), row.is_part, row.values_ns[0]))
+            .collect();
+        assert_eq!(
+            rows,
+            [
+                ("fsync", false, Some(1000.0)),
+                ("waited", true, Some(200.0))
+            ]
+        );
+        assert_eq!(tables[0].rows[0].values_ns[1..], [None, None]);
+    }
+}
