@@ -1,5 +1,7 @@
 //! The fenced blocks of a template.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 
 use crate::program::Program;
@@ -33,6 +35,15 @@ pub enum Block {
         /// The command's arguments.
         command: String,
     },
+    /// Commands one after the other in an empty folder, each with what it prints.
+    Session {
+        /// Files that are there, by their names.
+        #[serde(default)]
+        files: BTreeMap<String, String>,
+        /// Each command's arguments; behind ` | grep ` is a text that lines have to
+        /// have.
+        commands: Vec<String>,
+    },
 }
 
 impl Block {
@@ -54,8 +65,36 @@ impl Block {
                 ),
                 groups: Vec::new(),
             }),
+            Block::Session { files, commands } => Ok(Made {
+                text: session(program, files, commands)?,
+                groups: Vec::new(),
+            }),
         }
     }
+}
+
+/// What commands print in a folder of their own.
+fn session(
+    program: &Program,
+    files: &BTreeMap<String, String>,
+    commands: &[String],
+) -> Result<String, String> {
+    let folder = std::env::temp_dir().join(format!("blklab-docs-{}", std::process::id()));
+    let wrong = |error: std::io::Error| format!("{}: {error}", folder.display());
+    std::fs::create_dir_all(&folder).map_err(wrong)?;
+    for (name, text) in files {
+        std::fs::write(folder.join(name), text).map_err(wrong)?;
+    }
+    let printed = commands.iter().map(|command| {
+        let (line, wanted) = command.split_once(" | grep ").unwrap_or((command, ""));
+        let printed = program.run_in(&folder, line)?;
+        let lines = printed.lines().filter(|line| line.contains(wanted));
+        let lines: String = lines.map(|line| format!("{line}\n")).collect();
+        Ok(format!("    $ blklab {command}\n{}", indented(&lines)))
+    });
+    let printed: Result<String, String> = printed.collect();
+    std::fs::remove_dir_all(&folder).map_err(wrong)?;
+    printed
 }
 
 fn indented(text: &str) -> String {

@@ -35,8 +35,13 @@ struct Metric {
     cell: String,
     /// A fact of the layers below in place of a cell, by its key.
     fact: Option<String>,
-    /// Of this job; of all together if not given.
+    /// The time of this call in place of a cell, where the job is a list of them.
+    call: Option<String>,
+    /// Of this job or program; of all together if not given.
     job: Option<String>,
+    /// By row, what the document that the job is from has there.
+    #[serde(default)]
+    document: Vec<String>,
     /// What to divide by.
     #[serde(default = "one")]
     unit: f64,
@@ -90,6 +95,8 @@ impl Block {
         };
         let mut head = vec!["job".to_string()];
         head.extend(columns.iter().cloned());
+        let has_document = !metric.document.is_empty();
+        head.extend(has_document.then(|| "the document".to_string()));
         let mut table = Table::new(head);
         for (n, (job, run)) in self.rows.iter().zip(runs).enumerate() {
             let cells = (0..columns.len()).map(|n| metric.value(run, n));
@@ -106,6 +113,7 @@ impl Block {
                 };
                 format!("{:.*}{change}", metric.decimals, value / metric.unit)
             }));
+            row.extend(has_document.then(|| metric.document.get(n).cloned().unwrap_or_default()));
             table.row(row);
         }
         Ok(table.markdown())
@@ -115,11 +123,18 @@ impl Block {
 impl Metric {
     /// What it is called in the comparison's JSON.
     fn key(&self) -> &str {
-        self.fact.as_deref().unwrap_or(&self.cell)
+        let others = self.call.as_deref().or(self.fact.as_deref());
+        others.unwrap_or(&self.cell)
     }
 
     /// The value of the n-th scheduler, of the run's first section.
     fn value(&self, run: &Value, n: usize) -> Option<f64> {
+        if let Some(call) = &self.call {
+            let mut programs = run["calls"].as_array()?.iter();
+            let is_meant = |program: &&Value| program["program"].as_str() == self.job.as_deref();
+            let mut rows = programs.find(is_meant)?["rows"].as_array()?.iter();
+            return rows.find(|row| row["name"] == **call)?["values_ns"][n].as_f64();
+        }
         if let Some(fact) = &self.fact {
             let facts = run["why"].as_array()?;
             return facts.iter().find(|of| of["key"] == **fact)?["values"][n].as_f64();

@@ -52,4 +52,19 @@ impl Program {
             )),
         }
     }
+
+    /// What `blklab LINE` prints in a folder, on standard error too: a refusal is an
+    /// answer there.
+    ///
+    /// # Errors
+    /// Where it could not be run.
+    pub fn run_in(&self, folder: &Path, line: &str) -> Result<String, String> {
+        let done = Command::new(&self.blklab)
+            .args(line.split_whitespace())
+            .current_dir(folder)
+            .output()
+            .map_err(|e| format!("{}: {e}", self.blklab.display()))?;
+        let printed = [done.stdout, done.stderr].concat();
+        String::from_utf8(printed).map_err(|e| format!("blklab {line}: {e}"))
+    }
 }

@@ -56,6 +56,13 @@ impl WorkloadSource {
         if let Some(source) = JobSource::shipped(name) {
             return Ok(WorkloadSource::Job(source));
         }
+        if let Some(text) = library::list(name) {
+            let list = CallList::parse(name, text).map_err(Error::mistake)?;
+            return Ok(WorkloadSource::Calls {
+                file: name.to_string(),
+                list: Arc::new(list),
+            });
+        }
         let path = Path::new(name);
         if name != "-" && !path.exists() {
             let hint = hint(name, library::names());

@@ -1,13 +1,13 @@
 //! The jobs that come with the program.
 
-/// Name and text of the jobs of these names in `jobs/`.
+/// Name and text of the jobs of these names in `jobs/`, whose files end so.
 macro_rules! jobs {
-    ($($name:literal),* $(,)?) => {
-        &[$(($name, include_str!(concat!("../../../jobs/", $name, ".fio")))),*]
+    ($end:literal: $($name:literal),* $(,)?) => {
+        &[$(($name, include_str!(concat!("../../../jobs/", $name, $end)))),*]
     };
 }
 
-const JOBS: &[(&str, &str)] = jobs![
+const JOBS: &[(&str, &str)] = jobs![".fio":
     "questions/postgres-sata",
     "questions/etcd-nvme",
     "questions/desktop-copy",
@@ -45,26 +45,42 @@ const JOBS: &[(&str, &str)] = jobs![
     "engines/randread",
     "engines/randwrite",
     "engines/posixaio",
-    "disk/noop-deadline",
     "disk/merge",
     "disk/random-writers",
     "disk/readahead",
     "disk/buffered",
     "disk/o-sync",
     "disk/page-cache",
+    "disk/buffer-cache",
     "loop/randrw",
 ];
 
+/// Jobs that are lists of calls.
+const LISTS: &[(&str, &str)] = jobs![".calls": "disk/ls", "disk/flusher"];
+
 /// Their names, in the order they should be listed.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    JOBS.iter().map(|(name, _)| *name)
+    JOBS.iter().chain(LISTS).map(|(name, _)| *name)
 }
 
 /// The text of the job called `name`.
 pub fn find(name: &str) -> Option<&'static str> {
-    JOBS.iter()
-        .find(|(known, _)| *known == name)
-        .map(|(_, text)| *text)
+    job(name).or_else(|| list(name))
+}
+
+/// The text of the fio job called `name`.
+pub fn job(name: &str) -> Option<&'static str> {
+    text_of(JOBS, name)
+}
+
+/// The text of the list of calls called `name`.
+pub fn list(name: &str) -> Option<&'static str> {
+    text_of(LISTS, name)
+}
+
+fn text_of(jobs: &[(&str, &'static str)], name: &str) -> Option<&'static str> {
+    let found = jobs.iter().find(|(known, _)| *known == name);
+    found.map(|(_, text)| *text)
 }
 
 /// What a job is, in a line: the first comment of its text.
@@ -78,15 +94,20 @@ pub fn help(name: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::calls::CallList;
     use crate::fio;
 
     #[test]
     fn every_job_parses_and_says_what_it_is() {
         for name in names() {
             let text = find(name).expect("listed");
+            assert!(text.starts_with("# ") && !help(name).is_empty(), "{name}");
+            if list(name).is_some() {
+                CallList::parse(name, text).unwrap_or_else(|e| panic!("{e}"));
+                continue;
+            }
             let job = fio::parse_str(name, text, &|_| None, &|_, file| Err(file.to_string()));
             assert!(!job.unwrap_or_else(|e| panic!("{e}")).jobs.is_empty());
-            assert!(text.starts_with("# ") && !help(name).is_empty(), "{name}");
         }
     }
 }

@@ -67,7 +67,7 @@ impl Arguments {
 impl JobSource {
     /// The job of that name that comes with the program.
     pub fn shipped(name: &str) -> Option<JobSource> {
-        library::find(name).map(|text| JobSource::Shipped {
+        library::job(name).map(|text| JobSource::Shipped {
             name: name.to_string(),
             text,
         })
