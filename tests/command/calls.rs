@@ -303,11 +303,11 @@ fn threads_of_glibc_take_one_request_of_a_file_at_a_time() {
     let opened = elapsed("");
     let elapsed = |calls: &str| elapsed(calls) - opened;
     let one = elapsed("aio_read a f 4K 0\naio_suspend a");
-    let of_one_file = elapsed("aio_read a f 4K 0\naio_read b f 4K 512K\naio_suspend b");
-    let of_two = elapsed("aio_read a f 4K 0\naio_read b g 4K 512K\naio_suspend b\naio_suspend a");
+    let of_one_file = elapsed("aio_read a f 4K 0\naio_read b f 4K 32K\naio_suspend b");
+    let of_two = elapsed("aio_read a f 4K 0\naio_read b g 4K 32K\naio_suspend b\naio_suspend a");
     assert!(of_one_file > one * 9 / 5, "{one} {of_one_file}");
     assert!(of_two < of_one_file * 3 / 4, "{of_two} {of_one_file}");
-    let listed = "prepare a pread f 4K 0\nprepare b pread g 4K 512K\nlio_listio wait a b";
+    let listed = "prepare a pread f 4K 0\nprepare b pread g 4K 32K\nlio_listio wait a b";
     assert!(elapsed(listed) < of_one_file * 3 / 4);
     // What is not begun is taken back, and a file's `fsync` comes behind its writes.
     let json = run_requests(
