@@ -62,7 +62,6 @@ fn o_sync_costs_a_writer_of_small_blocks_most_of_its_speed() {
     let place = Place::new();
     let iops = |job: &str| {
         let args = ["run", job, "--drive", "hdd-7200", "--scheduler", "deadline"];
-        let args = [&args[..], &["--fs", "ext2"]].concat();
         place.json(&args)["jobs"][0]["write"]["iops"]
             .as_f64()
             .expect("IOPS")

@@ -6,11 +6,6 @@ use serde_json::Value;
 
 /// A job that comes with the program, on a drive, compared.
 fn compare(job: &str, drive: &str, schedulers: &str) -> Value {
-    compare_in(&Place::new(), job, drive, schedulers)
-}
-
-/// A job that is in that place, or comes with the program, compared.
-fn compare_in(place: &Place, job: &str, drive: &str, schedulers: &str) -> Value {
     let args = [
         "compare",
         job,
@@ -23,7 +18,8 @@ fn compare_in(place: &Place, job: &str, drive: &str, schedulers: &str) -> Value 
         "--output-format",
         "json",
     ];
-    place.blklab(&args).ok().json()
+    let done = Place::new().blklab(&args).ok();
+    done.json()
 }
 
 /// A column of the table of processes, one figure a scheduler.
@@ -146,34 +142,15 @@ fn shares_follow_the_weights_of_groups() {
     }
 }
 
-/// One that reads pages, and write-back of three pages each beside it, as document 003's
-/// writers of 10 KiB are under an inode's lock.
-const BESIDE_WRITE_BACK: &str = "\
-[global]
-filename=/dev/hdd
-size=1G
-ioengine=libaio
-direct=1
-runtime=20
-time_based
-
-[writers]
-rw=randread
-bs=4k
-
-[write-back]
-rw=randwrite
-bs=12k
-iodepth=128
-";
-
 /// Document 003: somebody who reads beside write-back is a fifth faster or more
 /// under deadline than under noop.
 #[test]
 fn deadline_serves_a_reader_beside_write_back_better_than_noop() {
-    let place = Place::new();
-    place.file("t.fio", BESIDE_WRITE_BACK);
-    let all = compare_in(&place, "t.fio", "hdd-7200", "noop,deadline,mq-deadline");
+    let all = compare(
+        "disk/noop-deadline",
+        "hdd-7200",
+        "noop,deadline,mq-deadline",
+    );
     let reads = column(&all, Some("writers"), "bandwidth_bytes_per_s");
     for better in &reads[1..] {
         assert!(*better > 1.2 * reads[0], "{reads:?}");

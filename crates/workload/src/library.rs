@@ -45,6 +45,7 @@ const JOBS: &[(&str, &str)] = jobs![".fio":
     "engines/randread",
     "engines/randwrite",
     "engines/posixaio",
+    "disk/noop-deadline",
     "disk/merge",
     "disk/random-writers",
     "disk/readahead",

@@ -77,7 +77,7 @@ pub(crate) enum Call {
         write: bool,
     },
     /// `madvise` of a mapped file.
-    AdviseMapping { file: FileId, access: Access },
+    AdviseMapping { file: FileId, access: MmapAdvice },
     /// `msync` of all that a file has mapped.
     SyncMapping { file: FileId },
     /// `munmap`.

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use blklab_blk::{CgroupId, IoClass, IoPrio, IoStatus, Nanos, Submit, SubmitterId, Waiter};
-use blklab_fs::{Access, FsError};
+use blklab_fs::{FsError, MmapAdvice};
 use blklab_stats::{CallTimes, DEFAULT_PERCENTILES, JobResults, JobSetup, ProcessResults};
 use blklab_workload::calls::{CALLS, CallList, Errno, Program};
 use blklab_workload::fio::Direction;
@@ -751,7 +751,7 @@ fn on_file(opened: Opened, call: OnFile) -> Call {
         OnFile::Map { bytes } => Call::Map {
             file,
             bytes,
-            access: Access::Normal,
+            access: MmapAdvice::Normal,
         },
         OnFile::AdviseMapping(access) => Call::AdviseMapping { file, access },
         OnFile::Touch { at, bytes, write } => Call::Touch {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use blklab_fs::{Access, Advice, OpenFlags};
+use blklab_fs::{Advice, MmapAdvice, OpenFlags};
 use blklab_workload::calls::{
     self, CALLS, Call as Listed, CallError, CallList, Errno, Handle, Interface, Made, MapAdvice,
     Operation, Path, PreparedKind, Program, ProgramName, RangeSync, Requests, Step, SubmitFlags,
@@ -138,7 +138,7 @@ pub(super) enum OnFile {
     Map {
         bytes: u64,
     },
-    AdviseMapping(Access),
+    AdviseMapping(MmapAdvice),
     /// The program reads or writes mapped memory.
     Touch {
         at: u64,
@@ -511,9 +511,9 @@ fn on_file(call: &Listed) -> Option<OnFile> {
         Listed::Readdir { .. } => OnFile::ReadDir,
         Listed::Mmap { bytes, .. } => OnFile::Map { bytes: bytes.0 },
         Listed::Madvise { advice, .. } => OnFile::AdviseMapping(match advice {
-            MapAdvice::Normal => Access::Normal,
-            MapAdvice::Sequential => Access::Sequential,
-            MapAdvice::Random => Access::Random,
+            MapAdvice::Normal => MmapAdvice::Normal,
+            MapAdvice::Sequential => MmapAdvice::Sequential,
+            MapAdvice::Random => MmapAdvice::Random,
         }),
         Listed::MappedRead { bytes, at, .. } => OnFile::Touch {
             at: at.0,
