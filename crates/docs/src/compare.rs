@@ -161,6 +161,8 @@ mod tests {
         Metric {
             title: String::new(),
             cell: "iops".into(),
+            call: None,
+            document: Vec::new(),
             fact: fact.map(String::from),
             job: job.map(String::from),
             unit: 1.0,
