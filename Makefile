@@ -36,7 +36,8 @@ test: setup build
 # The Python package, built and tested: minutes more, as it is a workspace of its own.
 # `pip install ./python` installs the one for use. PYTEST is what pytest is told.
 PYTEST =
-python: setup build
+python: build
+	./tests/setup.sh python
 	./python/check.sh
 	CARGO="$(CARGO)" ./python/test.sh $(PYTEST)
 

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs what some tests judge by. Nothing here is needed to build or run.
+# Installs what some tests judge by; with `python`, what those of python/ need too. Nothing
+# here is needed to build or run.
 set -u
 
 want() { # command package
@@ -29,7 +30,7 @@ want mkfs.ext4 e2fsprogs
 want fsck.vfat dosfstools
 want mcopy mtools
 
-# Readers of tables, and what tests and checks python/, in a Python of their own.
+# Readers of tables, and what checks and tests python/, in a Python of their own.
 python=target/python/bin/python
 modules() { # what they are for, names to install, modules to import
     "$python" -c "import $3" 2>/dev/null && return
@@ -39,8 +40,9 @@ modules() { # what they are for, names to install, modules to import
         echo "SKIPPED: $1 (python3 -m venv target/python, and pip install $2 there)"
 }
 modules "tests that read tables" "duckdb polars pandas pyarrow" "duckdb, polars, pandas, pyarrow"
-modules "tests of python/" pytest pytest
 modules "checks of python/" "mypy ruff" "mypy, ruff"
+[ "${1:-}" = python ] || exit 0
+modules "tests of python/" pytest pytest
 modules "example notebooks" "nbclient ipykernel matplotlib tqdm" "nbclient, ipykernel, matplotlib, tqdm"
 modules "tests of blklab[tune]" optuna optuna
 modules "tests of blklab[ray]" ray ray
