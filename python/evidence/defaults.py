@@ -41,7 +41,7 @@ RUNTIME = {"hdd": "1s", "mmc": "500ms", "ahci": "100ms", "nvme": "50ms"}
 #: Quantiles of Student's t at 97.5 %, by the number of repeats from 2 on.
 STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 
-#: One of each kind.
+#: One of each kind. None is a memory card: backup-beside-database's files do not fit on one.
 DRIVES = ("hdd-7200", "mx100-256", "qlc-1tb", "nvme", "optane-ssd")
 
 Setting = tuple[str, int]
@@ -53,8 +53,13 @@ class Drive:
 
     name: str
     about: str
-    runtime: str
+    kind: str
     default: Setting
+
+    @property
+    def runtime(self) -> str:
+        """How long a run on it lasts."""
+        return RUNTIME[self.kind]
 
 
 @dataclass(frozen=True)
@@ -90,7 +95,7 @@ def drive(blklab: str, name: str) -> Drive:
     kind = "hdd" if keys["model"] == "hdd" else interface
     scheduler = "none" if interface == "nvme" else "mq-deadline"
     default = (scheduler, DEFAULT_READ_AHEAD_KB)
-    return Drive(name, keys["description"], RUNTIME[kind], default)
+    return Drive(name, keys["description"], kind, default)
 
 
 def swept(blklab: str, folder: Path, workload: Path, drive: Drive, repeats: int) -> Path:
@@ -232,7 +237,8 @@ def page(found: dict[str, tuple[Drive, list[Row]]], about: str) -> str:
         about,
         head + "| --- | --- | --- | --: | --: | --- |\n" + "\n".join(answers) + "\n",
         *(section(drive, of_drive) for drive, of_drive in found.values()),
-        f"## Workloads\n\n{sources()}\n",
+        "## Workloads\n\nWhat a source says was not looked up again for this page; what is assumed "
+        f"is ours.\n\n{sources()}\n",
     ]
     return "\n".join(parts)
 
@@ -258,6 +264,8 @@ def main() -> None:
     workloads = len(list(WORKLOADS.glob("*.fio")))
     settings = len(SCHEDULERS) * len(READ_AHEAD_KB)
     runs = workloads * settings * len(found) * args.repeats
+    kinds = dict.fromkeys(of.kind for of, _ in found.values())
+    lengths = [f"{RUNTIME[kind]} ({kind})" for kind in kinds]
     about = (
         f"{workloads} workloads of real programs, {settings} settings, {len(found)} drives, "
         f"{args.repeats} runs each: {runs} runs, by `make defaults-report`. A gain is that of the "
@@ -265,7 +273,8 @@ def main() -> None:
         "its 95 % interval over seeds (±0.0 where nothing is random); on average is the geometric "
         f"mean over all workloads, which count alike. The machine is {MACHINE} with {MEMORY}, "
         "files lie on the drive without a file system, and a run lasts "
-        f"{', '.join(f'{time} ({kind})' for kind, time in RUNTIME.items())}.\n"
+        f"{', '.join(lengths)}, which is short so that all of them are done in minutes. Memory "
+        "cards are left out: one workload's files do not fit on them.\n"
     )
     args.page.write_text(page(found, about))
     print(f"{args.page}: {runs} runs, {took_s:.0f} s on {os.cpu_count()} cores")

@@ -72,7 +72,7 @@ class Question:
         return [str(WORKLOADS / f"{self.job}.fio"), *given]
 
 
-#: Of a SATA drive, whose queue is short enough for schedulers to matter.
+#: All on one drive: the whole grid on faster ones takes too long.
 TEN = (
     Question("mysql-oltp", "mx100-256", "client.read.p99"),
     Question("ceph-osd", "mx100-256", "client.read.p99"),
