@@ -25,8 +25,11 @@ pub struct CallRow {
     pub values_ns: Vec<Option<f64>>,
 }
 
+/// A part of a call's time, by its name.
+type Part = (&'static str, fn(&CallTimes) -> u64);
+
 /// The parts of a call's time.
-const PARTS: [(&str, fn(&CallTimes) -> u64); 4] = [
+const PARTS: [Part; 4] = [
     ("CPU", |times| times.cpu_ns),
     ("waited", CallTimes::drive_ns),
     ("queue", |times| times.tag_ns),

@@ -39,7 +39,8 @@ pub fn render(results: &Results) -> Option<Vec<u8>> {
 /// Cached and dirty memory, as far as the timeline reaches.
 fn write_memory(tracks: &mut Tracks, samples: &[CacheSample], timeline: &Timeline) {
     let group = tracks.group("memory");
-    let columns: [(&str, fn(&CacheSample) -> u64); 2] = [
+    type Column = (&'static str, fn(&CacheSample) -> u64);
+    let columns: [Column; 2] = [
         ("cached bytes", |sample| sample.cached_bytes),
         ("dirty bytes", |sample| sample.dirty_bytes),
     ];
