@@ -193,7 +193,7 @@ impl Units {
         };
         open.next = next;
         open.fill(pages);
-        if open.missing.is_empty() && next % page == 0 {
+        if open.missing.is_empty() && next.is_multiple_of(page) {
             self.merges.switched += 1;
             self.settle(unit);
         } else {
@@ -282,7 +282,7 @@ fn covered(sector: u64, sectors: u64, unit: u64) -> u64 {
 fn cut_units(sector: u64, sectors: u64, unit: u64) -> u64 {
     let end = sector + sectors;
     let is_one = covered(sector, sectors, unit) == 1;
-    match (sector % unit > 0, end % unit > 0) {
+    match (!sector.is_multiple_of(unit), !end.is_multiple_of(unit)) {
         (false, false) => 0,
         (true, true) if !is_one => 2,
         _ => 1,
