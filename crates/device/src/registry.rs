@@ -14,6 +14,7 @@ const DRIVES: Shipped = shipped!("drive", "../../../drives":
     "mqsim-ideal",
     "sd-card",
     "sd-card-a1",
+    "sd-card-hybrid",
     "hdd-7200",
     "hdd-7200-raid",
     "nvme",

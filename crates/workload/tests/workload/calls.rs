@@ -114,12 +114,23 @@ fn line(call: &'static CallType) -> BoxedStrategy<String> {
             }
             "target" => "[.][.]/[a-z]{1,3}|\"a b\"",
             "bytes" | "at" => "0|[1-9][0-9]{0,5}[kMG]?",
+            "how" if call.name == "prepare" => "(link|hardlink|drain async)?",
             "how" => {
                 "(read|write|read write)( create| create exclusive)?( truncate)?( append| direct)?"
             }
+            "advice" if call.name == "madvise" => "normal|random|sequential",
             "advice" => "normal|random|sequential|willneed|dontneed|noreuse",
             "time" => "[1-9][0-9]{0,3}(ns|us|ms|s)|0[.][1-9]ms",
             "program" => "q|p/t",
+            "request" if call.name == "prepare" => "[m-o]",
+            "request" => "[kl]",
+            "requests" if call.name == "io_uring_enter" => "k|l m|n o",
+            "requests" => "[kl]|l k",
+            "operation" => {
+                "nop|timeout 5ms|link_timeout 1us|cancel k|pread a 4k 0|fsync b|open a /q read|unlink /x"
+            }
+            "ends" => "[0-9]{1,2}",
+            "mode" => "wait|nowait",
             "what" if call.name == "drop_caches" => "[1-3]",
             "what" => "(wait_before )?write( wait_after)?",
             other => panic!("{other}: an argument that this test does not know"),
@@ -134,10 +145,15 @@ fn line(call: &'static CallType) -> BoxedStrategy<String> {
 fn any_list() -> impl Strategy<Value = String> {
     let call = prop::sample::select(CALLS.iter().collect::<Vec<_>>()).prop_flat_map(line);
     let error = prop_oneof![9 => Just(""), 1 => Just(" = ENOENT # a comment")];
-    let line = (call, error).prop_map(|(call, error)| format!("{call}{error}\n"));
+    let line = (call, error).prop_map(|(call, error)| match call.starts_with("prepare") {
+        true => format!("{call}\n"),
+        false => format!("{call}{error}\n"),
+    });
     prop::collection::vec((line, 0..4_u8), 1..20).prop_map(|lines| {
-        let mut text =
-            "file /x 4k\n[p]\nopen a /x read\nopen b /x write\nopen c /x read\n".to_string();
+        let mut text = "file /x 4k\n[p]\nopen a /x read\nopen b /x write\nopen c /x read\n"
+            .to_string()
+            + "prepare k pread a 4k 0\nprepare l pwrite b 4k 0\n"
+            + "prepare m nop\nprepare n nop\nprepare o nop\n";
         for (line, loops) in lines {
             let times = usize::from(loops.saturating_sub(2));
             text += &"repeat 3\n".repeat(times);
