@@ -45,6 +45,15 @@ fn the_tree_is_that_of_the_kernel() {
         ["0", "0"]
     );
     assert_eq!(cat("queue/rotational"), "0\n");
+    // It is a disk of the device model, with what every disk has.
+    assert_eq!(
+        shell(&place, "readlink sys/block/b0"),
+        "../devices/virtual/block/b0\n"
+    );
+    assert_eq!(shell(&place, "ls sys/class/block"), "b0\n");
+    assert_eq!(cat("bdi/uevent"), cat("../../bdi/254:0/uevent"));
+    assert_eq!(cat("dev"), "254:0\n");
+    assert!(cat("uevent").contains("DEVNAME=b0\n"), "{}", cat("uevent"));
     assert_eq!(cat("queue/write_cache"), "write through\n");
     assert_eq!(cat("queue/iosched/fifo_batch"), "16\n");
     // As on the control socket.

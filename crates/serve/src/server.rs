@@ -15,7 +15,7 @@ use blklab_stats::{DiskStats, Histogram};
 use crate::Clock;
 use crate::backend::{Backend, BackendInfo, OpenOptions};
 use crate::config::{ExportConfig, ServerConfig};
-use crate::control::{Exports, Sysfs};
+use crate::control::{Exports, MountedTree};
 use crate::export::{
     ConnectionLimits, Disk, DiskSetup, EventLoop, EventLoopSetup, ExportHandle, Inbox, SharedExport,
 };
@@ -35,7 +35,7 @@ pub struct Server {
     addresses: Vec<Listen>,
     metrics: Option<Listen>,
     bindings: Bindings,
-    sysfs: Option<Sysfs>,
+    sysfs: Option<MountedTree>,
 }
 
 /// An export with its threads.
@@ -112,7 +112,7 @@ impl Server {
         let mut accepting = vec![accepting];
         let administered = Arc::new(Exports::new(handles));
         let sysfs = match &config.sysfs {
-            Some(folder) => Some(Sysfs::mount(folder, Arc::clone(&administered))?),
+            Some(folder) => Some(MountedTree::mount(folder, Arc::clone(&administered))?),
             None => None,
         };
         accepting.extend(accept_control(&administered, control, metrics)?);

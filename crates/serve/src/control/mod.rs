@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use crate::export::{ExportHandle, Recorder, TraceBatch};
 
-pub(crate) use sysfs::Sysfs;
+pub(crate) use sysfs::MountedTree;
 pub use top::{Rate, Sample};
 pub use trace::RecordFormat;
 

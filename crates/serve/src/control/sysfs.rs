@@ -1,15 +1,16 @@
-//! The exports' attributes as files, where the kernel has those of its drives:
-//! `block/NAME/queue/scheduler` and the rest, over FUSE.
+//! The exports as disks in the device model's tree, over FUSE: `block/NAME` leads to
+//! `devices/virtual/block/NAME`, as of the kernel's own virtual disks.
 //!
-//! The values are those of `attributes.rs`, as on the control socket; this file
-//! knows only where in the tree each attribute lies.
+//! Attributes that an export has now are shown and set through `attributes.rs`, as on
+//! the control socket; the others are those that the model gives any disk.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use blklab_device_model::{Disk, KobjectId, Model, ModelError, Parent, Sysfs};
 use fuser::{
     BackgroundSession, FileAttr, FileType, Filesystem, MountOption, ReplyAttr, ReplyData,
     ReplyDirectory, ReplyEntry, ReplyOpen, ReplyWrite, Request, TimeOrNow,
@@ -24,17 +25,19 @@ const NOT_KEPT: Duration = Duration::ZERO;
 const SHOWN_BYTES: u64 = 4096;
 /// The longest write that is taken (a page, as in the kernel).
 const MAX_WRITE_BYTES: usize = 4096;
-/// The folder of exports.
-const BLOCK: &str = "block";
+/// What `/proc/devices` would call the exports' driver.
+const DRIVER: &str = "blklab";
+/// The folder of what the present scheduler has.
+const IOSCHED: &str = "queue/iosched";
 
 /// A mounted tree; dropping it unmounts it.
-pub(crate) struct Sysfs {
+pub(crate) struct MountedTree {
     _session: BackgroundSession,
 }
 
-impl Sysfs {
+impl MountedTree {
     /// Shows the exports' attributes in a folder.
-    pub(crate) fn mount(folder: &Path, exports: Arc<Exports>) -> Result<Sysfs, String> {
+    pub(crate) fn mount(folder: &Path, exports: Arc<Exports>) -> Result<MountedTree, String> {
         let name = folder.display();
         let found = std::fs::read_dir(folder).map_err(|e| match e.raw_os_error() {
             Some(code) if code == Errno::NOTCONN.raw_os_error() => {
@@ -55,33 +58,30 @@ impl Sysfs {
             // As in the kernel's tree, all may look and root may set.
             options.push(MountOption::AllowOther);
         }
-        let tree = Tree::new(exports);
+        let tree = Tree::new(exports).map_err(|e| format!("{name}: {e}"))?;
         let session = fuser::spawn_mount2(tree, folder, &options).map_err(|e| {
             format!("{name}: FUSE is not to be had: {e}; --control goes without it")
         })?;
-        Ok(Sysfs { _session: session })
+        Ok(MountedTree { _session: session })
     }
 }
 
 /// A place in the tree.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum TreeNode {
-    Root,
-    /// `block`.
-    Block,
-    /// `block/NAME`, by the export's number.
-    Export(usize),
-    /// A folder below: `queue`, or `queue/iosched`.
-    Folder(usize, String),
-    /// An attribute, by its path below the export.
-    Attribute(usize, String),
+    Folder(KobjectId),
+    /// A file in a folder.
+    Attribute(KobjectId, String),
+    /// A link in a folder.
+    Link(KobjectId, String),
 }
 
 /// The file system.
 struct Tree {
     exports: Arc<Exports>,
-    /// Names of the exports' folders.
-    names: Vec<String>,
+    sysfs: Sysfs,
+    /// Which export a disk is.
+    disks: BTreeMap<KobjectId, usize>,
     /// Places by number; numbers start at 1, and each place keeps its own.
     places: Vec<TreeNode>,
     numbers: BTreeMap<TreeNode, u64>,
@@ -106,24 +106,22 @@ fn tree_path(name: &str) -> String {
 }
 
 impl Tree {
-    fn new(exports: Arc<Exports>) -> Tree {
-        let names = exports.all().iter().enumerate();
-        let names = names.map(|(number, export)| match export.name.as_str() {
-            "" | "." | ".." => format!("b{number}"),
-            // As the kernel does with names that hold a slash.
-            name => name.replace('/', "!"),
-        });
-        let names = names.collect();
+    fn new(exports: Arc<Exports>) -> Result<Tree, ModelError> {
+        let (sysfs, disks) = disks_of(&exports)?;
         let mut tree = Tree {
             exports,
-            names,
+            sysfs,
+            disks,
             places: Vec::new(),
             numbers: BTreeMap::new(),
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
         };
-        tree.number(&TreeNode::Root);
-        tree
+        // FUSE's first number is the top's.
+        if let Some(top) = tree.sysfs.find("/") {
+            tree.number(&TreeNode::Folder(top));
+        }
+        Ok(tree)
     }
 
     fn number(&mut self, place: &TreeNode) -> u64 {
@@ -142,39 +140,80 @@ impl Tree {
         place.cloned().ok_or(Errno::STALE)
     }
 
-    /// The attributes that an export has now.
-    fn attributes(&self, export: usize) -> Result<Vec<String>, Errno> {
+    /// The disk that a folder is of or lies in, and the path from there.
+    fn disk_of(&self, folder: KobjectId) -> Option<(KobjectId, String)> {
+        let (mut at, mut path) = (folder, String::new());
+        while !self.disks.contains_key(&at) {
+            path = match path.is_empty() {
+                true => self.sysfs.name(at).to_string(),
+                false => format!("{}/{path}", self.sysfs.name(at)),
+            };
+            at = self.sysfs.parent(at)?;
+        }
+        Some((at, path))
+    }
+
+    /// The export that shows a file now, and the file's name on the control socket.
+    fn live(&self, folder: KobjectId, name: &str) -> Result<Option<(usize, String)>, Errno> {
+        let Some((disk, path)) = self.disk_of(folder) else {
+            return Ok(None);
+        };
+        let path = match path.is_empty() {
+            true => name.to_string(),
+            false => format!("{path}/{name}"),
+        };
+        let export = self.disks[&disk];
+        let is_live = self.attributes(export)?.contains(&path);
+        Ok(is_live.then(|| (export, control_name(&path).to_string())))
+    }
+
+    /// The paths of the attributes that an export has now.
+    fn attributes(&self, export: usize) -> Result<BTreeSet<String>, Errno> {
         let names = self.exports.all()[export].call(|view| attributes::names(view));
         let names = names.map_err(|_| Errno::IO)?;
         Ok(names.iter().map(|name| tree_path(name)).collect())
     }
 
-    /// What lies in a folder, by name.
-    fn entries(&self, place: &TreeNode) -> Result<Vec<(String, TreeNode)>, Errno> {
-        let (export, folder) = match place {
-            TreeNode::Root => return Ok(vec![(BLOCK.to_string(), TreeNode::Block)]),
-            TreeNode::Block => {
-                let names = self.names.iter().cloned().enumerate();
-                return Ok(names.map(|(i, name)| (name, TreeNode::Export(i))).collect());
-            }
-            TreeNode::Export(export) => (*export, String::new()),
-            TreeNode::Folder(export, path) => (*export, format!("{path}/")),
-            TreeNode::Attribute(..) => return Err(Errno::NOTDIR),
+    /// Brings a disk's files up to date: a scheduler comes and goes with its own.
+    fn refresh(&mut self, folder: KobjectId) -> Result<(), Errno> {
+        let Some((disk, _)) = self.disk_of(folder) else {
+            return Ok(());
         };
-        let mut entries: Vec<(String, TreeNode)> = Vec::new();
-        for path in self.attributes(export)? {
-            let Some(below) = path.strip_prefix(&folder) else {
-                continue;
-            };
-            let (name, place) = match below.split_once('/') {
-                Some((name, _)) => (name, TreeNode::Folder(export, format!("{folder}{name}"))),
-                None => (below, TreeNode::Attribute(export, path.clone())),
-            };
-            if !entries.iter().any(|(known, _)| known == name) {
-                entries.push((name.to_string(), place));
+        let now = self.attributes(self.disks[&disk])?;
+        let path = format!("{}/{IOSCHED}", self.sysfs.path(disk));
+        if let Some(iosched) = self.sysfs.find(&path) {
+            let files = self.sysfs.get(iosched).map(|k| k.attributes().keys());
+            let shown = files.into_iter().flatten();
+            let is_same = shown.eq(now.iter().filter_map(|path| {
+                let (folder, name) = path.rsplit_once('/')?;
+                (folder == IOSCHED).then_some(name)
+            }));
+            if !is_same {
+                self.sysfs.remove(iosched);
             }
         }
-        Ok(entries)
+        for path in now {
+            if self.sysfs.attribute(disk, &path).is_none() {
+                self.sysfs.set(disk, &path, "");
+            }
+        }
+        Ok(())
+    }
+
+    /// What lies in a folder, by name.
+    fn entries(&mut self, place: &TreeNode) -> Result<Vec<(String, TreeNode)>, Errno> {
+        let &TreeNode::Folder(id) = place else {
+            return Err(Errno::NOTDIR);
+        };
+        self.refresh(id)?;
+        let folder = self.sysfs.get(id).ok_or(Errno::NOENT)?;
+        let folders = { folder.children().iter() }
+            .map(|(name, &child)| (name.clone(), TreeNode::Folder(child)));
+        let files = { folder.attributes().keys() }
+            .map(|name| (name.clone(), TreeNode::Attribute(id, name.clone())));
+        let links =
+            { folder.links().keys() }.map(|name| (name.clone(), TreeNode::Link(id, name.clone())));
+        Ok(folders.chain(files).chain(links).collect())
     }
 
     fn find(&mut self, parent: u64, name: &OsStr) -> Result<FileAttr, Errno> {
@@ -186,18 +225,35 @@ impl Tree {
         Ok(self.attr(number, place))
     }
 
+    /// Where a link leads.
+    fn target(&self, number: u64) -> Result<String, Errno> {
+        let TreeNode::Link(folder, name) = self.place(number)? else {
+            return Err(Errno::INVAL);
+        };
+        let found = self.sysfs.get(folder).and_then(|k| k.links().get(&name));
+        let &to = found.ok_or(Errno::NOENT)?;
+        Ok(self.sysfs.link_target(folder, to))
+    }
+
     fn attr(&self, ino: u64, place: &TreeNode) -> FileAttr {
         let (kind, perm, size) = match place {
-            TreeNode::Attribute(_, path) => {
-                let name = control_name(path);
-                let perm = match (attributes::is_readable(name), attributes::is_writable(name)) {
-                    (true, true) => 0o644,
-                    (true, false) => 0o444,
-                    (false, _) => 0o200,
+            TreeNode::Attribute(folder, name) => {
+                let live = self.live(*folder, name).ok().flatten();
+                let perm = match live {
+                    None => 0o444,
+                    Some((_, name)) => match attributes::is_readable(&name) {
+                        true if attributes::is_writable(&name) => 0o644,
+                        true => 0o444,
+                        false => 0o200,
+                    },
                 };
                 (FileType::RegularFile, perm, SHOWN_BYTES)
             }
-            _ => (FileType::Directory, 0o755, 0),
+            TreeNode::Link(..) => {
+                let bytes = self.target(ino).map_or(0, |target| target.len());
+                (FileType::Symlink, 0o777, bytes as u64)
+            }
+            TreeNode::Folder(_) => (FileType::Directory, 0o755, 0),
         };
         let epoch = SystemTime::UNIX_EPOCH;
         FileAttr {
@@ -220,31 +276,79 @@ impl Tree {
     }
 
     fn show(&self, number: u64) -> Result<String, Errno> {
-        let TreeNode::Attribute(export, path) = self.place(number)? else {
+        let TreeNode::Attribute(folder, name) = self.place(number)? else {
             return Err(Errno::ISDIR);
         };
-        let name = control_name(&path).to_string();
-        let text = self.exports.all()[export].call(move |view| attributes::read(view, &name));
-        // An attribute may go while it is open: that of a former scheduler.
-        let mut text = text.map_err(|_| Errno::IO)?.map_err(|_| Errno::NODEV)?;
+        let mut text = match self.live(folder, &name)? {
+            Some((export, name)) => {
+                let text =
+                    self.exports.all()[export].call(move |view| attributes::read(view, &name));
+                // An attribute may go while it is open: that of a former scheduler.
+                text.map_err(|_| Errno::IO)?.map_err(|_| Errno::NODEV)?
+            }
+            None if self.is_of_scheduler(folder) => return Err(Errno::NODEV),
+            None => {
+                let text = self.sysfs.attribute(folder, &name);
+                text.ok_or(Errno::NODEV)?.to_string()
+            }
+        };
         text.push('\n');
         Ok(text)
     }
 
+    /// Whether a folder is that of a scheduler's attributes, which come and go.
+    fn is_of_scheduler(&self, folder: KobjectId) -> bool {
+        let disk = self.disk_of(folder);
+        disk.is_some_and(|(_, path)| path == IOSCHED)
+    }
+
     fn store(&self, number: u64, offset: i64, data: &[u8]) -> Result<(), Errno> {
-        let TreeNode::Attribute(export, path) = self.place(number)? else {
+        let TreeNode::Attribute(folder, name) = self.place(number)? else {
             return Err(Errno::ISDIR);
         };
         if offset != 0 || data.len() > MAX_WRITE_BYTES {
             return Err(Errno::INVAL);
         }
         let value = std::str::from_utf8(data).map_err(|_| Errno::INVAL)?;
-        let name = control_name(&path);
-        if !attributes::is_writable(name) {
+        let Some((export, name)) = self.live(folder, &name)? else {
+            return Err(Errno::IO);
+        };
+        if !attributes::is_writable(&name) {
             return Err(Errno::IO);
         }
-        attributes::write(&self.exports.all()[export], name, value.trim()).map_err(|_| Errno::INVAL)
+        let export = &self.exports.all()[export];
+        attributes::write(export, &name, value.trim()).map_err(|_| Errno::INVAL)
     }
+}
+
+/// A machine whose disks are the exports: its tree, and which disk is which.
+fn disks_of(exports: &Exports) -> Result<(Sysfs, BTreeMap<KobjectId, usize>), ModelError> {
+    let mut model = Model::new();
+    for class in ["block", "bdi"] {
+        model.register_class(class)?;
+    }
+    let major = model.register_blkdev(0, DRIVER)?;
+    let mut disks = BTreeMap::new();
+    for (number, export) in exports.all().iter().enumerate() {
+        let name = match export.name.as_str() {
+            "" | "." | ".." => format!("b{number}"),
+            name => name.replace('/', "!"),
+        };
+        // Its size and the rest are shown as they are when somebody looks.
+        let disk = Disk {
+            name,
+            major,
+            first_minor: number as u32,
+            minors: 1,
+            size_sectors: 0,
+            read_only: false,
+            partitions: Vec::new(),
+            attributes: Vec::new(),
+        };
+        let added = model.add_disk(Parent::Virtual, &disk)?;
+        disks.extend(model.kobject_of(added.device).map(|disk| (disk, number)));
+    }
+    Ok((model.sysfs().clone(), disks))
 }
 
 fn piece(text: &str, offset: i64, size: u32) -> &[u8] {
@@ -293,6 +397,13 @@ impl Filesystem for Tree {
                 reply.error(Errno::PERM.raw_os_error());
             }
             Ok(place) => reply.attr(&NOT_KEPT, &self.attr(ino, &place)),
+            Err(error) => reply.error(error.raw_os_error()),
+        }
+    }
+
+    fn readlink(&mut self, _: &Request<'_>, ino: u64, reply: ReplyData) {
+        match self.target(ino) {
+            Ok(target) => reply.data(target.as_bytes()),
             Err(error) => reply.error(error.raw_os_error()),
         }
     }
