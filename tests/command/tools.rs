@@ -78,6 +78,24 @@ fn blkparse_prints_what_we_print_for_it() {
     assert!(btt.out.contains("Q2C"), "{}", btt.out);
 }
 
+/// iowatcher plots reads and writes of it, with as many I/Os a second as there were.
+#[test]
+fn iowatcher_plots_a_run() {
+    if !have("iowatcher") {
+        return;
+    }
+    let place = Place::new();
+    run(&place, "blktrace", "run.blktrace");
+    let args = ["-t", "run.blktrace", "-o", "run.svg"];
+    place.run(Path::new("iowatcher"), &args).ok();
+    let plot = read(&place, "run.svg");
+    for label in ["Reads", "Writes", "IO Latency", "Queue Depth", "IOPs"] {
+        assert!(plot.contains(label), "{label}");
+    }
+    // Each I/O is a piece of a line in the first plot.
+    assert!(plot.matches("<path").count() > 10, "no I/O is drawn");
+}
+
 #[test]
 fn a_recorded_trace_shows_what_the_run_showed() {
     let place = Place::new();
