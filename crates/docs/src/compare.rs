@@ -21,6 +21,9 @@ pub struct Block {
     /// What the columns are called; the comparison's own names if left out.
     #[serde(default)]
     columns: Vec<String>,
+    /// A row for each of a job's groups in place of one for its first.
+    #[serde(default)]
+    each_group: bool,
     /// One table each.
     tables: Vec<Metric>,
 }
@@ -99,22 +102,31 @@ impl Block {
         head.extend(has_document.then(|| "the document".to_string()));
         let mut table = Table::new(head);
         for (n, (job, run)) in self.rows.iter().zip(runs).enumerate() {
-            let cells = (0..columns.len()).map(|n| metric.value(run, n));
-            let Some(values) = cells.collect::<Option<Vec<f64>>>() else {
-                return Err(format!("{job}: the comparison has no {}", metric.key()));
-            };
             let name = job.rsplit('/').next().unwrap_or(job);
-            let mut row = vec![self.labels.get(n).map_or(name, String::as_str).to_string()];
-            row.extend(values.iter().enumerate().map(|(n, &value)| {
-                let change = match n {
-                    0 => String::new(),
-                    _ if !metric.change => String::new(),
-                    _ => format!(" ({:+.1} %)", (value / values[0] - 1.0) * 100.0),
+            let name = self.labels.get(n).map_or(name, String::as_str);
+            let groups = run["sections"].as_array().map_or(0, Vec::len);
+            for group in 0..if self.each_group { groups } else { 1 } {
+                let cells = (0..columns.len()).map(|n| metric.value(run, group, n));
+                let Some(values) = cells.collect::<Option<Vec<f64>>>() else {
+                    return Err(format!("{job}: the comparison has no {}", metric.key()));
                 };
-                format!("{:.*}{change}", metric.decimals, value / metric.unit)
-            }));
-            row.extend(has_document.then(|| metric.document.get(n).cloned().unwrap_or_default()));
-            table.row(row);
+                let title = run["sections"][group]["title"].as_str().unwrap_or_default();
+                let mut row = vec![match self.each_group {
+                    true => format!("{name} {title}"),
+                    false => name.to_string(),
+                }];
+                row.extend(values.iter().enumerate().map(|(n, &value)| {
+                    let change = match n {
+                        0 => String::new(),
+                        _ if !metric.change => String::new(),
+                        _ => format!(" ({:+.1} %)", (value / values[0] - 1.0) * 100.0),
+                    };
+                    format!("{:.*}{change}", metric.decimals, value / metric.unit)
+                }));
+                let document = metric.document.get(n).cloned().unwrap_or_default();
+                row.extend(has_document.then_some(document));
+                table.row(row);
+            }
         }
         Ok(table.markdown())
     }
@@ -127,8 +139,8 @@ impl Metric {
         others.unwrap_or(&self.cell)
     }
 
-    /// The value of the n-th scheduler, of the run's first section.
-    fn value(&self, run: &Value, n: usize) -> Option<f64> {
+    /// The value of the n-th scheduler, of one of the run's groups.
+    fn value(&self, run: &Value, group: usize, n: usize) -> Option<f64> {
         if let Some(call) = &self.call {
             let mut programs = run["calls"].as_array()?.iter();
             let is_meant = |program: &&Value| program["program"].as_str() == self.job.as_deref();
@@ -139,7 +151,7 @@ impl Metric {
             let facts = run["why"].as_array()?;
             return facts.iter().find(|of| of["key"] == **fact)?["values"][n].as_f64();
         }
-        let directions = run["sections"][0]["directions"].as_array()?;
+        let directions = run["sections"][group]["directions"].as_array()?;
         let has_all = directions.iter().any(|d| d["several_jobs"] == true);
         let is_wanted = |d: &&Value| match &self.job {
             Some(job) => d["job"] == **job,
@@ -178,7 +190,7 @@ mod tests {
             {"direction": "read", "rows": [{"cells": {"iops": {"value": {"mean": 3.0}}}}]},
             {"direction": "write", "rows": [{"cells": {"iops": {"value": {"mean": 4.0}}}}]},
         ]}]});
-        let value = |direction| metric(direction, None, None).value(&run, 0);
+        let value = |direction| metric(direction, None, None).value(&run, 0, 0);
         assert_eq!(value(None), Some(7.0));
         assert_eq!(value(Some("write")), Some(4.0));
         assert_eq!(value(Some("trim")), None);
@@ -194,12 +206,12 @@ mod tests {
             "sections": [{"directions": [of(().into(), 7.0), of("a".into(), 3.0), of("b".into(), 4.0)]}],
             "why": [{"key": "flash_reads", "values": [9.0]}],
         });
-        assert_eq!(metric(None, None, None).value(&run, 0), Some(7.0));
-        assert_eq!(metric(None, Some("b"), None).value(&run, 0), Some(4.0));
+        assert_eq!(metric(None, None, None).value(&run, 0, 0), Some(7.0));
+        assert_eq!(metric(None, Some("b"), None).value(&run, 0, 0), Some(4.0));
         assert_eq!(
-            metric(None, None, Some("flash_reads")).value(&run, 0),
+            metric(None, None, Some("flash_reads")).value(&run, 0, 0),
             Some(9.0)
         );
-        assert_eq!(metric(None, None, Some("none")).value(&run, 0), None);
+        assert_eq!(metric(None, None, Some("none")).value(&run, 0, 0), None);
     }
 }
