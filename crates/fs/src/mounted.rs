@@ -52,17 +52,31 @@ impl<D: Buffers> Mounted<D> {
         ))
     }
 
-    /// Marks an ext2 as mounted for writing.
-    pub fn mount(&self, now: Timestamp) {
-        if let Mounted::Ext2(fs) = self {
-            fs.mount(now);
+    /// Says on its device that it is mounted to be written.
+    ///
+    /// # Errors
+    /// [`FsError::Device`].
+    pub async fn mount(&self, now: Timestamp) -> Result<(), FsError> {
+        match self {
+            Mounted::Ext2(fs) => {
+                fs.mount(now);
+                Ok(())
+            }
+            Mounted::Vfat(fs) => fs.mount().await,
         }
     }
 
-    /// Marks an ext2 as cleanly unmounted; [`FileSystem::sync`] comes before.
-    pub fn unmount(&self) {
-        if let Mounted::Ext2(fs) = self {
-            fs.unmount();
+    /// Says there that nothing is missing on the device, after [`FileSystem::sync`].
+    ///
+    /// # Errors
+    /// [`FsError::Device`].
+    pub async fn unmount(&self) -> Result<(), FsError> {
+        match self {
+            Mounted::Ext2(fs) => {
+                fs.unmount();
+                Ok(())
+            }
+            Mounted::Vfat(fs) => fs.unmount().await,
         }
     }
 

@@ -11,10 +11,10 @@ mod mkfs;
 mod name;
 
 use std::borrow::Cow;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-use crate::buffer::Buffers;
+use crate::buffer::{Buffer, Buffers};
 use crate::error::FsError;
 use crate::file_system::{
     Attributes, BlockMap, Caller, Change, DirEntry, FileKind, FileSystem, Ino, NewInode, Timestamp,
@@ -57,8 +57,13 @@ pub struct Vfat<D> {
     device: D,
     options: VfatOptions,
     geometry: Geometry,
+    /// It was not unmounted the last time.
+    was_mounted: Cell<bool>,
     state: RefCell<SbInfo>,
 }
+
+/// It is mounted, or was not unmounted (`FAT_STATE_DIRTY`).
+const STATE_MOUNTED: u8 = 1;
 
 impl<D: Buffers> Vfat<D> {
     /// Reads the boot sector and counts free clusters.
@@ -71,6 +76,7 @@ impl<D: Buffers> Vfat<D> {
             device,
             options,
             geometry,
+            was_mounted: Cell::new(false),
             state: RefCell::new(SbInfo {
                 last_taken: FIRST_CLUSTER,
                 ..SbInfo::default()
@@ -103,21 +109,41 @@ impl<D: Buffers> Vfat<D> {
         self.geometry.width
     }
 
-    /// Sets or clears the boot sector's mark of a file system that is mounted for writing
-    /// (`fat_set_state`).
+    /// Says in the boot sector that it is mounted to be written (`fat_set_state`). One
+    /// that says so already was not unmounted, and says so until somebody has checked it.
     ///
     /// # Errors
     /// [`FsError::Device`].
-    pub async fn set_mounted(&self, is_mounted: bool) -> Result<(), FsError> {
+    pub async fn mount(&self) -> Result<(), FsError> {
+        let (buffer, at) = self.mount_state().await?;
+        let state = buffer.bytes()[at];
+        self.was_mounted.set(state & STATE_MOUNTED != 0);
+        buffer.bytes_mut()[at] = state | STATE_MOUNTED;
+        self.device.mark_dirty(&buffer, None);
+        self.device.sync_buffer(&buffer).await
+    }
+
+    /// Says there that nothing is missing on the device, after [`FileSystem::sync`].
+    ///
+    /// # Errors
+    /// [`FsError::Device`].
+    pub async fn unmount(&self) -> Result<(), FsError> {
+        if self.was_mounted.get() {
+            return Ok(());
+        }
+        let (buffer, at) = self.mount_state().await?;
+        buffer.bytes_mut()[at] &= !STATE_MOUNTED;
+        self.device.mark_dirty(&buffer, None);
+        self.device.sync_buffer(&buffer).await
+    }
+
+    /// The boot sector, and the byte in it that says whether it is mounted.
+    async fn mount_state(&self) -> Result<(Buffer, usize), FsError> {
         let extended = match self.geometry.width {
             FatWidth::Fat32 => boot::at::EXTENDED_32,
             _ => boot::at::EXTENDED,
         };
-        let buffer = self.device.bread(0).await?;
-        let state = buffer.bytes()[extended + 1];
-        buffer.bytes_mut()[extended + 1] = state & !1 | u8::from(is_mounted);
-        self.device.mark_dirty(&buffer, None);
-        Ok(())
+        Ok((self.device.bread(0).await?, extended + 1))
     }
 
     /// Reads an inode that is in memory.

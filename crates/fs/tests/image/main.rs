@@ -160,3 +160,30 @@ fn a_new_file_system_is_sound() {
         is_sound(kind, &kind.volume());
     }
 }
+
+/// As Linux 6.12 does it, which `fsck.vfat` tells as its dirty bit.
+#[test]
+fn fat_says_that_it_is_mounted_until_it_is_unmounted() {
+    for (width, byte) in [
+        (FatWidth::Fat12, 37),
+        (FatWidth::Fat16, 37),
+        (FatWidth::Fat32, 65),
+    ] {
+        let volume = Kind::Fat(width).volume();
+        let state = |volume: &Volume<Memory>| {
+            volume.commit().expect("memory");
+            volume.image().storage().borrow()[byte]
+        };
+        let fs = volume.file_system();
+        at_once(fs.mount(NOW)).expect("memory");
+        assert_eq!(state(&volume), 1, "{width:?}");
+        let left = Image::new(RefCell::new(volume.image().storage().borrow().clone()));
+        at_once(fs.unmount()).expect("memory");
+        assert_eq!(state(&volume), 0, "{width:?}");
+        // One that nobody unmounted stays so.
+        let again = Volume::open(left.expect("memory"), &options(), root()).expect("a FAT");
+        at_once(again.file_system().mount(NOW)).expect("memory");
+        at_once(again.file_system().unmount()).expect("memory");
+        assert_eq!(state(&again), 1, "{width:?}");
+    }
+}

@@ -70,7 +70,7 @@ impl Tree {
         let buffers = BufferCache::new(vfs, pages, storage)?;
         let fs = vfs.host().instantly(|| {
             let mounted = at_once(Mounted::open(buffers, &MountOptions::default()))?;
-            mounted.mount(start.now);
+            at_once(mounted.mount(start.now))?;
             Ok(Rc::new(mounted))
         })?;
         fs.device().take_counts();
@@ -103,7 +103,7 @@ impl Tree {
     pub(super) fn write_out(&self, vfs: &Rc<Vfs<Kernel>>) -> Result<Rc<SparseDisk>, FsError> {
         vfs.host().instantly(|| {
             at_once(self.fs.sync(vfs.host().caller().now))?;
-            self.fs.unmount();
+            at_once(self.fs.unmount())?;
             let buffers = self.fs.device();
             at_once(vfs.write_range(buffers.device(), 0, u64::MAX / 2, true));
             Ok(Rc::clone(buffers.storage()))
