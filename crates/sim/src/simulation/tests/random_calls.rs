@@ -11,8 +11,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use super::{TOOLS, run_to_image};
-use crate::caching::Caching;
-use crate::file_layer::FileSystemKind;
+use crate::caching::{Caching, FileSystemKind};
 use crate::setup::Workload;
 
 /// Directories below the root.
