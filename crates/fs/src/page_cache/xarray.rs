@@ -3,6 +3,8 @@
 //! Like the kernel's XArray it is a tree of nodes with 64 slots. The entry zero means that
 //! there is none.
 
+use std::cell::Cell;
+
 const SLOT_BITS: u32 = 6;
 const SLOTS: usize = 1 << SLOT_BITS;
 
@@ -37,31 +39,40 @@ impl Node {
 const MAX_HEIGHT: usize = 11;
 
 /// The array.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct XArray {
     nodes: Vec<Node>,
     /// Levels of nodes; 0 until something is stored.
     height: u32,
+    /// The lowest node that was looked at last, behind its indices without their last
+    /// bits: a call looks at the same pages several times.
+    recent: Cell<(u64, u32)>,
 }
 
 /// The root's number. No node has the root below it, so 0 in a slot means no node.
 const ROOT: u32 = 0;
 
+/// No lowest node has such indices.
+const NOT_RECENT: (u64, u32) = (u64::MAX, ROOT);
+
+impl Default for XArray {
+    fn default() -> XArray {
+        XArray {
+            nodes: Vec::new(),
+            height: 0,
+            recent: Cell::new(NOT_RECENT),
+        }
+    }
+}
+
 impl XArray {
     /// The entry at `index`, 0 if there is none.
     #[inline]
     pub(crate) fn load(&self, index: u64) -> u32 {
-        if self.height == 0 || index >> (SLOT_BITS * self.height).min(63) != 0 {
-            return 0;
+        match self.leaf(index) {
+            Ok(leaf) => self.nodes[leaf as usize].slots[slot(index, 0)],
+            Err(_) => 0,
         }
-        let mut node = ROOT;
-        for level in (1..self.height).rev() {
-            node = self.nodes[node as usize].slots[slot(index, level)];
-            if node == 0 {
-                return 0;
-            }
-        }
-        self.nodes[node as usize].slots[slot(index, 0)]
     }
 
     /// The first index from `from` on that has an entry. Missing nodes are skipped as a
@@ -71,8 +82,9 @@ impl XArray {
         while self.height > 0 && index >> (SLOT_BITS * self.height).min(63) == 0 {
             match self.leaf(index) {
                 Ok(leaf) => {
+                    let slots = &self.nodes[leaf as usize].slots;
                     let first = slot(index, 0);
-                    if let Some(at) = (first..SLOTS).find(|&at| leaf.slots[at] != 0) {
+                    if let Some(at) = (first..SLOTS).find(|&at| slots[at] != 0) {
                         return Some(index + (at - first) as u64);
                     }
                     index = (index | (SLOTS as u64 - 1)) + 1;
@@ -86,8 +98,20 @@ impl XArray {
         None
     }
 
-    /// The leaf node of an index, or the level at which a node is missing.
-    fn leaf(&self, index: u64) -> Result<&Node, u32> {
+    /// The lowest node of an index, or the level from which on there is none.
+    #[inline]
+    fn leaf(&self, index: u64) -> Result<u32, u32> {
+        let (indices, leaf) = self.recent.get();
+        match indices == index >> SLOT_BITS {
+            true => Ok(leaf),
+            false => self.descend(index),
+        }
+    }
+
+    fn descend(&self, index: u64) -> Result<u32, u32> {
+        if self.height == 0 || index >> (SLOT_BITS * self.height).min(63) != 0 {
+            return Err(self.height);
+        }
         let mut node = ROOT;
         for level in (1..self.height).rev() {
             node = self.nodes[node as usize].slots[slot(index, level)];
@@ -95,7 +119,14 @@ impl XArray {
                 return Err(level);
             }
         }
-        Ok(&self.nodes[node as usize])
+        self.recent.set((index >> SLOT_BITS, node));
+        Ok(node)
+    }
+
+    /// Whether the entry at `index` has the mark.
+    fn is_marked(&self, index: u64, mark: Mark) -> bool {
+        let marks = |leaf: u32| self.nodes[leaf as usize].marks[mark as usize];
+        (self.leaf(index)).is_ok_and(|leaf| marks(leaf) >> slot(index, 0) & 1 != 0)
     }
 
     /// Puts `entry` at `index`.
@@ -108,6 +139,15 @@ impl XArray {
                 self.unmark(index, mark);
             }
         }
+        let leaf = match self.leaf(index) {
+            Ok(leaf) => leaf,
+            Err(_) => self.add_leaf(index),
+        };
+        self.nodes[leaf as usize].slots[slot(index, 0)] = entry;
+    }
+
+    /// Adds the nodes that lead to an index. Returns the lowest.
+    fn add_leaf(&mut self, index: u64) -> u32 {
         while self.height == 0 || index >> (SLOT_BITS * self.height).min(63) != 0 {
             self.grow();
         }
@@ -122,12 +162,12 @@ impl XArray {
             }
             node = child;
         }
-        self.nodes[node as usize].slots[slot(index, 0)] = entry;
+        node
     }
 
     /// Marks the entry at `index`, if there is one.
     pub(crate) fn mark(&mut self, index: u64, mark: Mark) {
-        if self.load(index) == 0 {
+        if self.load(index) == 0 || self.is_marked(index, mark) {
             return;
         }
         let mut node = ROOT;
@@ -141,10 +181,10 @@ impl XArray {
 
     /// Takes the mark from the entry at `index`.
     pub(crate) fn unmark(&mut self, index: u64, mark: Mark) {
-        let mut path = [ROOT; MAX_HEIGHT];
-        if self.load(index) == 0 {
+        if !self.is_marked(index, mark) {
             return;
         }
+        let mut path = [ROOT; MAX_HEIGHT];
         for level in (1..self.height).rev() {
             let node = &self.nodes[path[level as usize] as usize];
             path[level as usize - 1] = node.slots[slot(index, level)];
@@ -205,6 +245,7 @@ impl XArray {
             self.nodes.push(root);
         }
         self.height += 1;
+        self.recent.set(NOT_RECENT);
     }
 }
 
