@@ -465,15 +465,25 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
             return Err(FsError::TooBig);
         }
         let _held = self.lock(Some(place)).await;
-        let data = self
+        let attributes = fs.attributes(place.ino).await?;
+        // Only zeroes that are written make a file without holes longer.
+        let is_filled = size_bytes > attributes.size_bytes && !fs.has_holes();
+        let cached = self
             .inodes
             .borrow()
             .get(&place)
             .and_then(|inode| inode.data);
+        let data = match is_filled {
+            true => Some(self.data_of(place, &attributes)),
+            false => cached,
+        };
         if let Some(data) = data {
             let file = self.vfs.open(data);
             self.fill_to(place, &file, size_bytes).await?;
             self.vfs.truncate(data, size_bytes).await;
+        }
+        if is_filled {
+            fs.set_size(place.ino, size_bytes, caller.now);
         }
         fs.truncate(place.ino, size_bytes, caller).await?;
         self.mark_changed(place, false).await
