@@ -4,7 +4,7 @@
 //! references stays cached on an LRU list. Pruning starts at the oldest, and passes over
 //! once those that were used again.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::file_system::Ino;
 
@@ -212,6 +212,26 @@ impl DentryCache {
         }
         self.counts.negative += 1;
         self.dentry_mut(id).place.take()
+    }
+
+    /// Frees what is cached below an empty directory that goes, which else would hold it:
+    /// names that do not exist (`shrink_dcache_parent`).
+    pub(super) fn shrink_children(&mut self, dir: DentryId) {
+        let names = self.by_name.range((dir, Vec::new())..);
+        let children = names.take_while(|((parent, _), _)| *parent == dir);
+        let unused: Vec<DentryId> = children
+            .map(|(_, &child)| child)
+            .filter(|&child| self.dentry(child).users == 0)
+            .collect();
+        for &child in &unused {
+            self.dentry_mut(child).is_listed = false;
+            self.remove(child, &mut Vec::new());
+            self.dentry_mut(dir).users -= 1;
+        }
+        if !unused.is_empty() {
+            let freed = BTreeSet::from_iter(unused);
+            self.unused.retain(|id| !freed.contains(id));
+        }
     }
 
     /// Gives a dentry the name of `over`, which lookups no longer find (`d_move`). Returns

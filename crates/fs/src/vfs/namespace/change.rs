@@ -170,7 +170,9 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
                     return Err(FsError::Busy);
                 }
                 name.fs.remove_dir(name.dir.ino, name.name, caller).await?;
-                Ok(self.dentries.borrow_mut().make_negative(name.dentry))
+                let mut dentries = self.dentries.borrow_mut();
+                dentries.shrink_children(name.dentry);
+                Ok(dentries.make_negative(name.dentry))
             })
             .await?;
         self.release_all(Vec::from_iter(lost)).await
@@ -246,7 +248,11 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
                 let from = (from_place.ino, &*from_name);
                 let fs = self.fs(from_place);
                 let moved = fs.rename(from, (to_place.ino, &to_name), caller).await;
-                moved.map(|_| self.dentries.borrow_mut().take_name(old, new))
+                moved.map(|_| {
+                    let mut dentries = self.dentries.borrow_mut();
+                    dentries.shrink_children(new);
+                    dentries.take_name(old, new)
+                })
             }
             Ok(false) => Ok(None),
             Err(error) => Err(error),
