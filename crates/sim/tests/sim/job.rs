@@ -76,7 +76,7 @@ fn a_job_of_fixed_time_ends_in_time() {
     // a card, where a write waits for a merge of 150 ms.
     let quick = |name: &&str| {
         let spec = registry::find(name).expect("listed").expect("valid");
-        !spec.identity().rotational && *name != "sd-card"
+        !spec.identity().rotational && !["sd-card", "sd-card-hybrid"].contains(name)
     };
     for drive in registry::names().filter(quick) {
         for kind in blklab_elevator::all() {
