@@ -237,8 +237,8 @@ def page(found: dict[str, tuple[Drive, list[Row]]], about: str) -> str:
         about,
         head + "| --- | --- | --- | --: | --: | --- |\n" + "\n".join(answers) + "\n",
         *(section(drive, of_drive) for drive, of_drive in found.values()),
-        "## Workloads\n\nWhat a source says was not looked up again for this page; what is assumed "
-        f"is ours.\n\n{sources()}\n",
+        "## Workloads\n\nWhat a source says was not looked up again for this page; what is "
+        f"assumed is ours.\n\n{sources()}\n",
     ]
     return "\n".join(parts)
 
