@@ -151,11 +151,15 @@ impl Metric {
             let facts = run["why"].as_array()?;
             return facts.iter().find(|of| of["key"] == **fact)?["values"][n].as_f64();
         }
-        let directions = run["sections"][group]["directions"].as_array()?;
+        // A job that is a group of its own has a section of its name.
+        let mut sections = run["sections"].as_array()?.iter();
+        let own = (self.job.as_ref()).and_then(|job| sections.find(|of| of["title"] == **job));
+        let section = own.unwrap_or(&run["sections"][group]);
+        let directions = section["directions"].as_array()?;
         let has_all = directions.iter().any(|d| d["several_jobs"] == true);
-        let is_wanted = |d: &&Value| match &self.job {
-            Some(job) => d["job"] == **job,
-            None => !has_all || d["several_jobs"] == true,
+        let is_wanted = |d: &&Value| match (&self.job, own) {
+            (Some(job), None) => d["job"] == **job,
+            _ => !has_all || d["several_jobs"] == true,
         };
         let values: Vec<f64> = (directions.iter().filter(is_wanted))
             .filter(|d| (self.direction.as_deref()).is_none_or(|wanted| d["direction"] == wanted))
@@ -182,6 +186,19 @@ mod tests {
             direction: direction.map(String::from),
             change: false,
         }
+    }
+
+    #[test]
+    fn a_group_has_a_section_of_its_name() {
+        let section = |title: &str, iops: f64| {
+            let rows = serde_json::json!([{"cells": {"iops": {"value": {"mean": iops}}}}]);
+            serde_json::json!({"title": title, "directions": [{"direction": "read", "rows": rows}]})
+        };
+        let run = serde_json::json!({"sections": [section("first", 3.0), section("again", 5.0)]});
+        let value = |job| metric(None, job, None).value(&run, 0, 0);
+        assert_eq!(value(Some("again")), Some(5.0));
+        assert_eq!(value(Some("first")), Some(3.0));
+        assert_eq!(value(Some("other")), None);
     }
 
     #[test]
