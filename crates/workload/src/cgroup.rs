@@ -18,37 +18,16 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use blklab_blk::{CGROUP_FILES, CgroupFile, CgroupFileOn, CgroupId, Nanos};
+use blklab_blk::{CGROUP_FILES, CgroupFileOn, CgroupId, Nanos};
 use blklab_blk::{QueueConfig, QueueLimits, RequestQueue};
 use blklab_description::{hint, read_text};
 
-use crate::fio::{JobError, JobFile, Position};
+use crate::fio::{CgroupWrite, DriveNumber, JobError, JobFile, Position};
 
 /// More than any machine has.
 const GROUPS_MAX: usize = 10_000;
 /// The longest name of a group (`NAME_MAX`).
 const NAME_MAX: usize = 255;
-
-/// The number of a drive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct DriveNumber {
-    major: u32,
-    minor: u32,
-}
-
-impl DriveNumber {
-    /// That of the n-th of so many drives of a run: `8:0`, `8:16` and so on. A run's
-    /// only drive has any.
-    pub fn is_of(self, n: usize, drives: usize) -> bool {
-        drives == 1 || self.major == 8 && u64::from(self.minor) == 16 * n as u64
-    }
-}
-
-impl std::fmt::Display for DriveNumber {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}:{}", self.major, self.minor)
-    }
-}
 
 /// Groups by their paths. The first is number one, as the root has zero.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -105,29 +84,6 @@ impl CgroupTree {
             written.map_err(|why| write.mistake(why))?;
         }
         Ok(())
-    }
-}
-
-/// Something that is written to a file of a group.
-#[derive(Clone, Debug, PartialEq)]
-pub struct CgroupWrite {
-    /// The group, without the first slash; empty for the root.
-    pub group: String,
-    /// The file.
-    pub file: &'static CgroupFile,
-    /// The drive that it is about; all of them if not said.
-    pub drive: Option<DriveNumber>,
-    /// The text, without the drive's number.
-    pub text: String,
-    /// Where it stands.
-    pub position: Position,
-}
-
-impl CgroupWrite {
-    /// What is wrong with it, in the kernel's words.
-    pub fn mistake(&self, why: impl Into<String>) -> JobError {
-        let option = format!("{} = {}", self.file.name, self.text);
-        JobError::of(&self.position, option, why, self.file.form)
     }
 }
 

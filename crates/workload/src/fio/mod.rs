@@ -10,6 +10,7 @@
 //! this reader refuses instead.
 
 mod args;
+mod cgroup_write;
 mod direction;
 mod distribution;
 mod engine;
@@ -25,6 +26,7 @@ mod spec;
 mod units;
 
 pub use args::parse_args;
+pub use cgroup_write::{CgroupWrite, DriveNumber};
 pub use direction::{ByDirection, Direction};
 pub use engine::Engine;
 pub use error::{JobError, Note, Position};

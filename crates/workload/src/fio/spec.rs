@@ -6,8 +6,8 @@ use std::borrow::Cow;
 use blklab_stats::{LatencyPercentiles, LogSetup};
 
 use crate::calls::RangeSync;
-use crate::cgroup::CgroupWrite;
 
+use super::cgroup_write::CgroupWrite;
 use super::direction::{ByDirection, Direction};
 use super::engine::Engine;
 use super::error::{Fault, JobError, Note, Position};
