@@ -122,7 +122,9 @@ fn tables_with_bandwidth(section: &Section) -> impl Iterator<Item = &DirectionTa
 }
 
 fn tables_with_latency(section: &Section) -> impl Iterator<Item = &DirectionTable> {
-    tables_with(section, Metric::P99)
+    // The curve of one I/O is a point.
+    let is_point = |table: &&DirectionTable| table.rows.iter().all(|row| row.curve.len() == 1);
+    tables_with(section, Metric::P99).filter(move |table| !is_point(table))
 }
 
 /// The columns of a table, each in the unit that suits it.
