@@ -57,6 +57,7 @@ check:
 	$(CARGO) clippy --package blklab-tables --features arrow --all-targets --locked -- -D warnings
 	$(CARGO) check --manifest-path fuzz/Cargo.toml --target-dir target/fuzz --locked
 	$(CARGO) fmt --manifest-path python/Cargo.toml --check
+	$(CARGO) metadata --manifest-path python/Cargo.toml --locked --format-version 1 >/dev/null
 	$(CARGO) fmt --manifest-path kernel/rust/Cargo.toml --check
 	$(CARGO) check --manifest-path kernel/rust/Cargo.toml --target-dir target/kernel --locked
 
