@@ -197,6 +197,58 @@ impl TraceReport {
             self.differences.push(difference());
         }
     }
+
+    /// Counts what two sequences of these lengths both have, in the longest common order,
+    /// and what only one has.
+    pub(crate) fn count_in_order(
+        &mut self,
+        lengths: (usize, usize),
+        same: impl Fn(usize, usize) -> bool,
+        kind: impl Fn(&Pair) -> &'static str,
+        difference: impl Fn(&Pair, &'static str) -> Difference,
+    ) {
+        for pair in side_by_side(lengths, same) {
+            let kind = kind(&pair);
+            self.count(kind, pair.agrees, || difference(&pair, kind));
+        }
+    }
+}
+
+/// Two sequences side by side at one place: what both have, or what only one has there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pair {
+    /// The place in the kernel's sequence; of what comes next there where it has nothing.
+    pub(crate) at: usize,
+    /// The place of the kernel's.
+    pub(crate) kernel: Option<usize>,
+    /// The place of ours.
+    pub(crate) ours: Option<usize>,
+    /// Whether both have the same.
+    agrees: bool,
+}
+
+/// Sequences of these lengths, what both have in the longest common order. What lies
+/// between is paired one by one.
+fn side_by_side((kernel, ours): (usize, usize), same: impl Fn(usize, usize) -> bool) -> Vec<Pair> {
+    let common = longest_common(kernel, ours, same);
+    let mut pairs = Vec::with_capacity(kernel.max(ours));
+    let (mut k, mut o) = (0, 0);
+    for &(next_k, next_o) in common.iter().chain(&[(kernel, ours)]) {
+        pairs.extend((0..(next_k - k).max(next_o - o)).map(|n| Pair {
+            at: (k + n).min(next_k),
+            kernel: Some(k + n).filter(|&at| at < next_k),
+            ours: Some(o + n).filter(|&at| at < next_o),
+            agrees: false,
+        }));
+        (k, o) = (next_k + 1, next_o + 1);
+        pairs.extend((next_k < kernel).then_some(Pair {
+            at: next_k,
+            kernel: Some(next_k),
+            ours: Some(next_o),
+            agrees: true,
+        }));
+    }
+    pairs
 }
 
 fn entry<'t>(tallies: &'t mut Vec<Tally>, kind: &'static str) -> &'t mut Tally {
@@ -287,7 +339,7 @@ impl fmt::Display for Difference {
 
 /// Pairs of places at which two sequences of these lengths have the same, in order,
 /// as many as there can be.
-pub(crate) fn longest_common(
+fn longest_common(
     kernel: usize,
     ours: usize,
     same: impl Fn(usize, usize) -> bool,
@@ -367,5 +419,23 @@ mod tests {
         let same = |k: usize, o: usize| kernel.as_bytes()[k] == ours.as_bytes()[o];
         let pairs = longest_common(kernel.len(), ours.len(), same);
         assert_eq!(pairs, [(0, 0), (1, 1), (3, 2), (4, 4)]);
+        let pairs = side_by_side((kernel.len(), ours.len()), same);
+        let pairs: Vec<_> = { pairs.iter() }
+            .map(|pair| (pair.at, pair.kernel, pair.ours, pair.agrees))
+            .collect();
+        let both = |k, o| (k, Some(k), Some(o), true);
+        let only = |k| (k, Some(k), None, false);
+        let ours = (4, None, Some(3), false);
+        assert_eq!(
+            pairs,
+            [
+                both(0, 0),
+                both(1, 1),
+                only(2),
+                both(3, 2),
+                ours,
+                both(4, 4)
+            ]
+        );
     }
 }

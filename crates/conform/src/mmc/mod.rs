@@ -17,7 +17,6 @@ use std::path::{Path, PathBuf};
 use blklab_workload::trace::read_text;
 
 use crate::recording::beside;
-use crate::report::longest_common;
 use crate::report::{Report, TraceReport};
 use crate::{ConformError, Difference, Mode};
 use recorded::{Description, Recorded, Steps};
@@ -98,27 +97,21 @@ fn compare_sequence(
     ours: &[String],
     kind_at: impl Fn(usize) -> &'static str,
 ) {
-    let same = |k: usize, o: usize| kernel[k].text == ours[o];
-    let common = longest_common(kernel.len(), ours.len(), same);
-    let (mut k, mut o) = (0, 0);
-    for &(next_k, next_o) in common.iter().chain(&[(kernel.len(), ours.len())]) {
-        for n in 0..(next_k - k).max(next_o - o) {
-            let theirs = kernel[k..next_k].get(n);
-            let our = ours[o..next_o].get(n);
-            let kind = kind_at((k + n).min(next_k));
-            let nothing = || "nothing".to_owned();
-            report.count(kind, false, || Difference {
+    let nothing = || "nothing".to_owned();
+    report.count_in_order(
+        (kernel.len(), ours.len()),
+        |k, o| kernel[k].text == ours[o],
+        |pair| kind_at(pair.at),
+        |pair, kind| {
+            let theirs = pair.kernel.map(|at| &kernel[at]);
+            Difference {
                 line: theirs.map_or(0, |recorded| recorded.line),
                 at_ns: theirs.map_or(0, |recorded| recorded.at_ns),
                 kind,
                 kernel: theirs.map_or_else(nothing, |recorded| recorded.text.clone()),
-                ours: our.cloned().unwrap_or_else(nothing),
+                ours: pair.ours.map_or_else(nothing, |at| ours[at].clone()),
                 state: Vec::new(),
-            });
-        }
-        if next_k < kernel.len() {
-            report.count(kind_at(next_k), true, || unreachable!("it agrees"));
-        }
-        (k, o) = (next_k + 1, next_o + 1);
-    }
+            }
+        },
+    );
 }

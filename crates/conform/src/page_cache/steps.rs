@@ -4,7 +4,7 @@ use blklab_fs::Event;
 
 use super::recorded::Recorded;
 use crate::Difference;
-use crate::report::{TraceReport, longest_common};
+use crate::report::{Pair, TraceReport};
 
 /// A decision of readahead.
 pub(super) const DECISION: &str = "readahead";
@@ -24,36 +24,27 @@ pub(super) fn compare_steps(
     kernel: &[(Event, &Recorded)],
     ours: &[Event],
 ) {
-    let same = |k: usize, o: usize| kernel[k].0 == ours[o];
-    let common = longest_common(kernel.len(), ours.len(), same);
-    let (mut k, mut o) = (0, 0);
-    for &(next_k, next_o) in common.iter().chain(&[(kernel.len(), ours.len())]) {
-        // What lies between two common steps is told pair by pair.
-        for n in 0..(next_k - k).max(next_o - o) {
-            let theirs = kernel[k..next_k].get(n);
-            let our = ours[o..next_o].get(n);
-            let Some(kind) = theirs.map(|(event, _)| kind_of(event)).or(our.map(kind_of)) else {
-                continue;
-            };
-            let tell = |event: Option<&Event>| {
-                event.map_or_else(|| "nothing".to_owned(), |event| format!("{event:?}"))
-            };
-            report.count(kind, false, || Difference {
-                line: theirs.map_or(line, |(_, recorded)| recorded.line),
-                at_ns: theirs.map_or(0, |(_, recorded)| recorded.at_ns),
-                kind,
-                kernel: tell(theirs.map(|(event, _)| event)),
-                ours: tell(our),
-                state: vec![format!("in {place}")],
-            });
-        }
-        if next_k < kernel.len() {
-            report.count(kind_of(&kernel[next_k].0), true, || {
-                unreachable!("it agrees")
-            });
-        }
-        (k, o) = (next_k + 1, next_o + 1);
-    }
+    let theirs = |pair: &Pair| pair.kernel.map(|at| &kernel[at]);
+    let event_of_ours = |pair: &Pair| pair.ours.map(|at| &ours[at]);
+    let told = |event: Option<&Event>| {
+        event.map_or_else(|| "nothing".to_owned(), |event| format!("{event:?}"))
+    };
+    report.count_in_order(
+        (kernel.len(), ours.len()),
+        |k, o| kernel[k].0 == ours[o],
+        |pair| {
+            let event = theirs(pair).map(|(event, _)| event);
+            (event.or(event_of_ours(pair))).map_or("", kind_of)
+        },
+        |pair, kind| Difference {
+            line: theirs(pair).map_or(line, |(_, recorded)| recorded.line),
+            at_ns: theirs(pair).map_or(0, |(_, recorded)| recorded.at_ns),
+            kind,
+            kernel: told(theirs(pair).map(|(event, _)| event)),
+            ours: told(event_of_ours(pair)),
+            state: vec![format!("in {place}")],
+        },
+    );
 }
 
 /// What a step is counted as.
