@@ -1,6 +1,6 @@
-//! Where the time of programs' calls went under each scheduler, and memory over time.
+//! Where the time of programs' calls went under each scheduler.
 
-use blklab_stats::{CacheSample, CallTimes, Results};
+use blklab_stats::{CallTimes, Results};
 use serde::{Deserialize, Serialize};
 
 use super::runs::SchedulerRuns;
@@ -89,34 +89,6 @@ fn mean_ns(
     };
     let values: Vec<f64> = scheduler.runs.iter().filter_map(times).collect();
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
-}
-
-/// Memory over a scheduler's first run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MemoryTimeline {
-    /// The scheduler.
-    pub scheduler: String,
-    /// Moments from the run's start on, in nanoseconds.
-    pub at_ns: Vec<u64>,
-    /// What was dirty at each, in bytes.
-    pub dirty_bytes: Vec<u64>,
-    /// What was cached, dirty or not, in bytes.
-    pub cached_bytes: Vec<u64>,
-}
-
-/// The timelines of those schedulers whose jobs used the page cache.
-pub(crate) fn memory(schedulers: &[SchedulerRuns]) -> Vec<MemoryTimeline> {
-    let of = |scheduler: &SchedulerRuns| {
-        let samples = &scheduler.runs.first()?.page_cache.as_ref()?.samples;
-        let column = |value: fn(&CacheSample) -> u64| samples.iter().map(value).collect();
-        (samples.len() > 1).then(|| MemoryTimeline {
-            scheduler: scheduler.name.clone(),
-            at_ns: column(|sample| sample.at_ns),
-            dirty_bytes: column(|sample| sample.dirty_bytes),
-            cached_bytes: column(|sample| sample.cached_bytes),
-        })
-    };
-    schedulers.iter().filter_map(of).collect()
 }
 
 #[cfg(test)]

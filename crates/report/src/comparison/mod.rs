@@ -8,6 +8,7 @@ mod curves;
 mod failed;
 mod figure;
 mod goal;
+mod memory;
 pub mod merge;
 mod notes;
 mod processes;
@@ -27,13 +28,14 @@ use serde::{Deserialize, Serialize};
 
 pub use advice::{Advice, Answer, Choices, Command, QueueSetting};
 pub(crate) use calls::CALL_PARTS;
-pub use calls::{CallRow, CallTable, MemoryTimeline};
+pub use calls::{CallRow, CallTable};
 pub use cpu_time::CpuTimeline;
 pub(crate) use cpu_time::PARTS as CPU_PARTS;
 pub(crate) use curves::{Axis, axis};
 pub use failed::{FailedIo, failed_units};
 pub use figure::{Cell, Change, Direction, Metric};
 pub use goal::{FigureName, Goal, GoalRow, Goals, Judgement, Limit};
+pub use memory::MemoryTimeline;
 pub use notes::too_full;
 pub use processes::{ProcessColumn, ProcessFigures};
 pub use runs::SchedulerRuns;
@@ -182,7 +184,7 @@ pub fn compare(schedulers: &[SchedulerRuns]) -> Comparison {
         why: why::facts(schedulers),
         slowest: slowest::tables(schedulers),
         calls: calls::tables(schedulers),
-        memory: calls::memory(schedulers),
+        memory: memory::timelines(schedulers),
         channels: why::channels(schedulers),
         cpus: cpu_time::timelines(schedulers),
         timelines: recorded(schedulers),

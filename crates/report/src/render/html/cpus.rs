@@ -2,10 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use askama::Template;
-use askama::filters::Safe;
-
-use super::{chart, drawn};
+use super::{OverTime, chart, drawn};
 use crate::comparison::{CPU_PARTS, CpuTimeline};
 
 /// CPUs drawn apart; of more, their mean is drawn.
@@ -15,20 +12,23 @@ const WIDTH: f64 = 260.0;
 const HEIGHT: f64 = 70.0;
 
 /// All schedulers' CPUs; nothing where none were watched.
-#[derive(Template)]
-#[template(path = "cpus.html")]
-pub(super) struct Cpus<'a> {
-    pub timelines: &'a [CpuTimeline],
-}
-
-/// The parts of a CPU's time, as the charts colour them.
-fn legend() -> impl Iterator<Item = (Safe<String>, &'static str)> {
+pub(super) fn over_time(timelines: &[CpuTimeline]) -> OverTime<'_> {
     let parts = CPU_PARTS.iter().enumerate();
-    parts.map(|(part, name)| (chart::legend_area(&format!("var(--cpu{part})")), *name))
+    let of_scheduler = timelines.iter();
+    OverTime {
+        title: "CPUs",
+        about: "Share of each CPU's time over the first run; the rest is idle.",
+        legend: parts
+            .map(|(part, name)| (chart::legend_area(&format!("var(--cpu{part})")).0, *name))
+            .collect(),
+        charts: of_scheduler
+            .map(|of| (of.scheduler.as_str(), charts(of)))
+            .collect(),
+    }
 }
 
 /// A scheduler's CPUs.
-fn charts(timeline: &CpuTimeline) -> Safe<String> {
+fn charts(timeline: &CpuTimeline) -> String {
     drawn(|out| match timeline.shares.len() {
         count if count > CPUS_APART => {
             let title = format!("mean of {count} CPUs");
@@ -42,6 +42,7 @@ fn charts(timeline: &CpuTimeline) -> Safe<String> {
                 chart(out, &format!("CPU {cpu}"), &timeline.end_ns, shares)
             }),
     })
+    .0
 }
 
 fn mean(cpus: &[Vec<[f64; CPU_PARTS.len()]>]) -> Vec<[f64; CPU_PARTS.len()]> {
@@ -97,6 +98,7 @@ fn chart(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use askama::Template;
 
     fn timeline(cpus: usize) -> CpuTimeline {
         CpuTimeline {
@@ -107,7 +109,7 @@ mod tests {
     }
 
     fn page(timelines: &[CpuTimeline]) -> String {
-        Cpus { timelines }.render().unwrap()
+        over_time(timelines).render().unwrap()
     }
 
     #[test]

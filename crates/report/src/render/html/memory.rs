@@ -2,10 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use askama::Template;
-use askama::filters::Safe;
-
-use super::{chart, drawn};
+use super::{OverTime, chart, drawn};
 use crate::comparison::MemoryTimeline;
 use crate::quantity::short;
 
@@ -19,15 +16,20 @@ const ABOVE: f64 = 16.0;
 const AREAS: [(&str, &str); 2] = [("cached", "var(--deep0)"), ("dirty", "var(--s2)")];
 
 /// All schedulers' memory; nothing where no job used the page cache.
-#[derive(Template)]
-#[template(path = "memory.html")]
-pub(super) struct Memory<'a> {
-    pub timelines: &'a [MemoryTimeline],
-}
-
-fn legend() -> impl Iterator<Item = (Safe<String>, &'static str)> {
+pub(super) fn over_time(timelines: &[MemoryTimeline]) -> OverTime<'_> {
     let areas = AREAS.iter();
-    areas.map(|(name, colour)| (chart::legend_area(colour), *name))
+    let most_bytes = most_bytes(timelines);
+    let charts = timelines.iter();
+    OverTime {
+        title: "Memory",
+        about: "What was cached over the first run, and what of it was dirty.",
+        legend: areas
+            .map(|(name, colour)| (chart::legend_area(colour).0, *name))
+            .collect(),
+        charts: charts
+            .map(|of| (of.scheduler.as_str(), chart(of, most_bytes)))
+            .collect(),
+    }
 }
 
 /// The most that was cached or dirty under any scheduler, in bytes: the charts have one
@@ -39,7 +41,7 @@ fn most_bytes(timelines: &[MemoryTimeline]) -> u64 {
 }
 
 /// A scheduler's memory: an area of what was cached, and before it one of what was dirty.
-fn chart(timeline: &MemoryTimeline, most_bytes: u64) -> Safe<String> {
+fn chart(timeline: &MemoryTimeline, most_bytes: u64) -> String {
     drawn(|out| {
         let last_ns = timeline.at_ns.last().copied().unwrap_or(0).max(1);
         let most_mib = short(most_bytes as f64 / f64::from(1 << 20));
@@ -60,6 +62,7 @@ fn chart(timeline: &MemoryTimeline, most_bytes: u64) -> Safe<String> {
         chart::line(out, "axis", (0.0, floor), (WIDTH, floor))?;
         writeln!(out, "</svg>")
     })
+    .0
 }
 
 /// An area from the floor up to these points.
@@ -77,6 +80,7 @@ fn area(out: &mut String, points: impl Iterator<Item = (f64, f64)>, colour: &str
 #[cfg(test)]
 mod tests {
     use super::*;
+    use askama::Template;
 
     #[test]
     fn areas_share_a_scale_and_end_on_the_floor() {
@@ -87,10 +91,7 @@ mod tests {
             cached_bytes: vec![0, cached_bytes],
         };
         let timelines = [timeline("a<b", 4 << 20), timeline("ac", 2 << 20)];
-        let page = Memory {
-            timelines: &timelines,
-        };
-        let page = page.render().expect("a string takes all");
+        let page = over_time(&timelines).render().expect("a string takes all");
         assert!(page.contains("a&lt;b"), "{page}");
         // Cached: all of the height, and half of it; dirty: a quarter of it.
         for points in [
@@ -100,7 +101,7 @@ mod tests {
         ] {
             assert!(page.contains(points), "{points}: {page}");
         }
-        let none = Memory { timelines: &[] };
-        assert!(none.render().expect("a string takes all").is_empty());
+        let none = over_time(&[]).render().expect("a string takes all");
+        assert!(none.is_empty());
     }
 }

@@ -12,8 +12,6 @@ use std::fmt::{self, Write};
 use askama::Template;
 use askama::filters::{Escaper, Safe};
 
-use self::cpus::Cpus;
-use self::memory::Memory;
 use self::timeline::Timelines;
 use super::{no_figure, process_scale, scale_of};
 use crate::comparison::{
@@ -61,26 +59,34 @@ fn drawn(draw: impl FnOnce(&mut String) -> fmt::Result) -> Safe<String> {
     Safe(out)
 }
 
+/// What went on over each scheduler's first run; nothing without charts.
+#[derive(Template)]
+#[template(path = "over_time.html")]
+struct OverTime<'a> {
+    title: &'static str,
+    about: &'static str,
+    /// What the charts' colours are.
+    legend: Vec<(String, &'static str)>,
+    /// By scheduler.
+    charts: Vec<(&'a str, String)>,
+}
+
 #[derive(Template)]
 #[template(path = "page.html")]
 struct Page<'a> {
     comparison: &'a Comparison,
-    memory: Memory<'a>,
+    memory: OverTime<'a>,
     timeline: Timelines<'a>,
-    cpus: Cpus<'a>,
+    cpus: OverTime<'a>,
 }
 
 /// The comparison as a page.
 pub fn render(comparison: &Comparison) -> String {
     let page = Page {
         comparison,
-        memory: Memory {
-            timelines: &comparison.memory,
-        },
+        memory: memory::over_time(&comparison.memory),
         timeline: Timelines::new(&comparison.timelines),
-        cpus: Cpus {
-            timelines: &comparison.cpus,
-        },
+        cpus: cpus::over_time(&comparison.cpus),
     };
     // A template's file ends with a newline that is not part of it.
     page.render().expect("a string takes all") + "\n"
