@@ -19,7 +19,7 @@ const TABLE: &str = "results.parquet";
 pub(crate) fn sweep(args: &SweepFileArgs) -> Result<(), Failure> {
     let broken = |error| Failure::Broken(format!("the program cannot be found: {error}"));
     let program = std::env::current_exe().map_err(broken)?;
-    let file = SweepFile::read(&args.spec, &program)?;
+    let file = SweepFile::parse(&args.spec, &program)?;
     let sweep = file.checked()?;
     let folder = args.output.clone();
     let folder = folder.unwrap_or_else(|| args.spec.with_extension("sweep"));
@@ -63,6 +63,13 @@ impl SweepFile {
     /// # Errors
     /// Where it has a mistake; where a run of it cannot be simulated.
     pub fn read(path: &Path, program: &Path) -> Result<SweepFile, Failure> {
+        let file = SweepFile::parse(path, program)?;
+        file.checked()?;
+        Ok(file)
+    }
+
+    /// Reads it without a check of its runs.
+    fn parse(path: &Path, program: &Path) -> Result<SweepFile, Failure> {
         let name = path.display().to_string();
         let text = read_text(path)
             .map_err(|error| Failure::Mistake(format!("{name}: cannot be read: {error}")))?;
@@ -75,15 +82,13 @@ impl SweepFile {
             )));
         }
         let settings = spec.settings(&work).map_err(in_file)?;
-        let file = SweepFile {
+        Ok(SweepFile {
             spec,
             work,
             settings,
             program: identity(program)?,
             name,
-        };
-        file.checked()?;
-        Ok(file)
+        })
     }
 
     /// What tells the program from all others, whose figures may differ.
