@@ -79,22 +79,19 @@ fn session(
     files: &BTreeMap<String, String>,
     commands: &[String],
 ) -> Result<String, String> {
-    let folder = std::env::temp_dir().join(format!("blklab-docs-{}", std::process::id()));
-    let wrong = |error: std::io::Error| format!("{}: {error}", folder.display());
-    std::fs::create_dir_all(&folder).map_err(wrong)?;
+    let folder = tempfile::tempdir().map_err(|error| format!("a session: {error}"))?;
     for (name, text) in files {
-        std::fs::write(folder.join(name), text).map_err(wrong)?;
+        let file = folder.path().join(name);
+        std::fs::write(&file, text).map_err(|error| format!("{}: {error}", file.display()))?;
     }
     let printed = commands.iter().map(|command| {
         let (line, wanted) = command.split_once(" | grep ").unwrap_or((command, ""));
-        let printed = program.run_in(&folder, line)?;
+        let printed = program.run_in(folder.path(), line)?;
         let lines = printed.lines().filter(|line| line.contains(wanted));
         let lines: String = lines.map(|line| format!("{line}\n")).collect();
         Ok(format!("    $ blklab {command}\n{}", indented(&lines)))
     });
-    let printed: Result<String, String> = printed.collect();
-    std::fs::remove_dir_all(&folder).map_err(wrong)?;
-    printed
+    printed.collect()
 }
 
 fn indented(text: &str) -> String {

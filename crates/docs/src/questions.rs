@@ -48,12 +48,8 @@ impl Block {
         let recorded: Vec<Recorded> = serde_json::from_str(&text).map_err(|e| told(&e))?;
         let asked = recorded.into_iter().map(|of| self.ask(program, of));
         let all = asked.collect::<Result<Vec<Answers>, String>>()?;
-        let same = |n: usize| {
-            let agree = all.iter().filter(|a| advised(&a[0]) == advised(&a[n + 1]));
-            (agree.count(), &self.machines[n])
-        };
-        let same = (0..self.machines.len()).map(same);
-        let groups = same.map(|(agree, machine)| {
+        let agree = self.agree(&all);
+        let groups = self.machines.iter().zip(&agree).map(|(machine, agree)| {
             format!("questions {machine} rows {} same advice {agree}", all.len())
         });
         Ok(Made {
@@ -61,7 +57,7 @@ impl Block {
             text: format!(
                 "    blklab {}\n\n{}\n{}",
                 self.command,
-                self.advice(&all).markdown(),
+                self.advice(&all, &agree).markdown(),
                 self.goals(&all)?.markdown()
             ),
         })
@@ -80,21 +76,26 @@ impl Block {
         Ok(answers)
     }
 
+    /// Of each machine, how often it advises what the kernel does.
+    fn agree(&self, all: &[Answers]) -> Vec<usize> {
+        let agrees = |n: usize| {
+            let same = all.iter().filter(|of| advised(&of[0]) == advised(&of[n]));
+            same.count()
+        };
+        (1..=self.machines.len()).map(agrees).collect()
+    }
+
     /// A row a question: what each advises, and last how many of all agree with the
     /// kernel.
-    fn advice(&self, all: &[Answers]) -> Table {
+    fn advice(&self, all: &[Answers], agree: &[usize]) -> Table {
         let mut head = ["question", "drive", "kernel"].map(String::from).to_vec();
         head.extend(self.machines.iter().cloned());
         let mut table = Table::new(head);
-        let mut agree = vec![0; self.machines.len()];
         for answers in all {
             let kernel = &answers[0];
             let question = kernel.question.as_ref().unwrap_or(&kernel.job);
             let mut row = vec![question.clone(), kernel.drive.clone()];
             row.extend(answers.iter().map(advised));
-            for (agree, simulated) in agree.iter_mut().zip(&answers[1..]) {
-                *agree += (advised(simulated) == advised(kernel)) as usize;
-            }
             table.row(row);
         }
         let mut row = ["as the kernel", "", ""].map(String::from).to_vec();
@@ -179,7 +180,7 @@ mod tests {
         let kernel = answer(both, [Some(2e6), None], None);
         let simulated = answer(both, [Some(3e6), Some(1e6)], Some("bfq"));
         let all = [vec![kernel, simulated]];
-        let advice = block().advice(&all).markdown();
+        let advice = block().advice(&all, &block().agree(&all)).markdown();
         let rows = "| Which? | null | change nothing | take bfq |\n\
                     | as the kernel |  |  | 0 of 1 |\n";
         assert!(advice.ends_with(rows), "{advice}");
