@@ -1,6 +1,7 @@
 //! I/O that failed: who did not do the work cannot win.
 
 use blklab_stats::Results;
+use blklab_workload::calls::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::runs::SchedulerRuns;
@@ -21,9 +22,6 @@ pub struct FailedIo {
 /// How a sentence begins that stands in place of a verdict.
 pub(super) const NO_VERDICT: &str = "No verdict";
 
-/// `ENOSPC`
-const NO_SPACE: i32 = 28;
-
 /// Units of I/O of a run that failed, and the first error. Those that a loss of
 /// power ended were meant to; writes that a drive refused were not.
 pub fn failed_units(run: &Results) -> (u64, i32) {
@@ -31,7 +29,7 @@ pub fn failed_units(run: &Results) -> (u64, i32) {
         let refused = run.disks.iter().filter_map(|disk| disk.device.too_full);
         return match refused.map(|too_full| too_full.writes).sum() {
             0 => (0, 0),
-            writes => (writes, NO_SPACE),
+            writes => (writes, Errno::ENOSPC.0),
         };
     }
     let units = run.jobs.iter().map(|job| job.total_errors).sum();

@@ -428,36 +428,51 @@ impl Argument for Caches {
     }
 }
 
-/// An error's number on Linux.
+/// An error's number on Linux (`include/uapi/asm-generic/errno.h`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Errno(pub i32);
 
-impl Errno {
-    const NAMES: [(&'static str, i32); 22] = [
-        ("EPERM", 1),
-        ("ENOENT", 2),
-        ("EIO", 5),
-        ("EBADF", 9),
-        ("EACCES", 13),
-        ("EFAULT", 14),
-        ("EBUSY", 16),
-        ("EEXIST", 17),
-        ("EXDEV", 18),
-        ("ENOTDIR", 20),
-        ("EISDIR", 21),
-        ("EINVAL", 22),
-        ("EFBIG", 27),
-        ("ENOSPC", 28),
-        ("EMLINK", 31),
-        ("ENAMETOOLONG", 36),
-        ("ENOTEMPTY", 39),
-        ("ELOOP", 40),
-        ("EOPNOTSUPP", 95),
-        ("EALREADY", 114),
-        ("EUCLEAN", 117),
-        ("EDQUOT", 122),
-    ];
+/// Declares the errors by name and number.
+macro_rules! errnos {
+    ($($name:ident = $number:literal),* $(,)?) => {
+        #[allow(missing_docs)]
+        impl Errno {
+            $(pub const $name: Errno = Errno($number);)*
 
+            const NAMES: &[(&'static str, i32)] = &[$((stringify!($name), $number)),*];
+        }
+    };
+}
+
+errnos! {
+    EPERM = 1,
+    ENOENT = 2,
+    EIO = 5,
+    EBADF = 9,
+    EACCES = 13,
+    EFAULT = 14,
+    EBUSY = 16,
+    EEXIST = 17,
+    EXDEV = 18,
+    ENOTDIR = 20,
+    EISDIR = 21,
+    EINVAL = 22,
+    EFBIG = 27,
+    ENOSPC = 28,
+    EMLINK = 31,
+    ENAMETOOLONG = 36,
+    ENOTEMPTY = 39,
+    ELOOP = 40,
+    ETIME = 62,
+    EOPNOTSUPP = 95,
+    ETIMEDOUT = 110,
+    EALREADY = 114,
+    EUCLEAN = 117,
+    EDQUOT = 122,
+    ECANCELED = 125,
+}
+
+impl Errno {
     /// The error of that name.
     pub(super) fn named(name: &str) -> Option<Errno> {
         let found = Errno::NAMES.iter().find(|(known, _)| *known == name);

@@ -2,17 +2,12 @@
 
 use blklab_blk::{IoStatus, Nanos};
 use blklab_stats::LogEntry;
+use blklab_workload::calls::Errno;
 use blklab_workload::fio::{Direction, JobSpec};
 
 use super::{Io, JobProcess, Phase, TaskState};
 use crate::cpu::Mode;
 use crate::system::System;
-
-/// The error that ends a job which was slower than its `max_latency`.
-const ETIMEDOUT: i32 = 110;
-
-/// The error that ends a job which missed its `rate_min`.
-const EIO: i32 = 5;
 
 impl JobProcess {
     /// Takes completions: at least `iodepth_batch_complete_min`, and on until
@@ -105,7 +100,7 @@ impl JobProcess {
             if now.saturating_sub(started) > self.max_latency[dir as usize]
                 && self.recorder.is_measuring(now)
             {
-                self.miss("max_latency", ETIMEDOUT);
+                self.miss("max_latency", Errno::ETIMEDOUT.0);
             }
             if let Some(rate) = &mut self.min_rate {
                 rate.completed(now, dir, bytes);
@@ -115,7 +110,7 @@ impl JobProcess {
         if let Some(rate) = &mut self.min_rate
             && let Some(option) = rate.missed(now)
         {
-            self.miss(option, EIO);
+            self.miss(option, Errno::EIO.0);
         }
         let call = match std::mem::take(&mut self.waited) {
             true => self.costs.wait,

@@ -1,8 +1,8 @@
 //! The processes and threads of a list of calls. Each makes its calls one after the
-//! other, as a program that is written with plain system calls does.
+//! other.
 //!
-//! A program has a CPU of its own, in turn with the others that have the same one: what
-//! one of them began there, a call or a stretch of computing, is not interrupted.
+//! Programs are spread over the CPUs in order. A call or a stretch of computing is not
+//! preempted by another program on the same CPU.
 
 mod asynchronous;
 mod script;
@@ -24,18 +24,15 @@ use crate::process::recorder::Recorder;
 use crate::setup::SetupError;
 use crate::system::System;
 use asynchronous::Requests;
-use script::{Instruction, Names, Numbers, OnFile, Open, Script, What};
+use script::{Instruction, Names, Numbers, OnFile, Op, Open, Script};
 
 /// fio's default `bwavgtime`.
 const WINDOW: Nanos = Nanos::from_millis(500);
 
-/// `EBADF`.
-const NOT_OPEN: i32 = 9;
-
-/// The kind of what a program does at its end, behind those of calls.
+/// The index of the program's exit, after those of the calls.
 const EXIT: usize = CALLS.len();
 
-/// A program without a priority of its own.
+/// The I/O priority of a program: it has none of its own.
 const PRIO: IoPrio = IoPrio {
     class: IoClass::Be,
     level: 4,
@@ -44,50 +41,50 @@ const PRIO: IoPrio = IoPrio {
 /// What a program is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Another program has to start it.
+    /// Not started by another program yet.
     AwaitsStart,
-    /// It decides what to do next.
+    /// Decides what to do next.
     Running,
-    /// Its CPU works for it until then.
+    /// On its CPU until then.
     Busy(Nanos),
-    /// It sleeps until then.
+    /// Sleeps until then.
     Asleep(Nanos),
-    /// Its call waits, since then.
+    /// Its call has slept since then.
     AwaitsCall(Nanos),
-    /// Its call sleeps in the block layer for a tag, since then.
+    /// Its call has slept for a tag of the block layer since then.
     AwaitsTag(Nanos),
-    /// It has the tag, and goes on when all that were woken with it have tried.
+    /// Has its tag, and continues when all waiters that were woken with it have tried.
     HasTag,
-    /// It waits for requests of its own, since then.
+    /// Has waited for its own requests since then.
     AwaitsRequests(Nanos),
-    /// It waits for that program's end.
+    /// Waits until the program with this number has ended.
     AwaitsProgram(usize),
-    /// It has ended.
+    /// Ended.
     Exited,
 }
 
-/// Where in its call a program is.
+/// How far a program is in its call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Before the next instruction.
+    /// Before its next instruction.
     Between,
     /// The kernel has been entered.
     Entered,
     /// The file layer is at work.
     InCall,
-    /// It gives requests away, from that place of its call's list on.
+    /// Submits the requests of its call, from this place on.
     Submitting(usize),
-    /// A write is over that `O_SYNC` has on the drive.
+    /// Its write is done and is synced, as `O_SYNC` asks.
     Syncing,
-    /// It is over with this, and the program goes back to itself.
-    Leaving(Result<u64, i32>),
-    /// It ends, and looks for what its process has open ...
+    /// Returns to user space with this result.
+    Leaving(Result<u64, Errno>),
+    /// Ends: looks for the next open file of its process.
     Ending,
-    /// ... which is being closed.
+    /// Ends: closes an open file.
     Closing,
 }
 
-/// What a process has open under a handle.
+/// An open file of a process.
 #[derive(Clone, Copy, Debug)]
 struct Opened {
     open: Open,
@@ -99,18 +96,18 @@ struct Opened {
 #[derive(Debug, Default)]
 struct Shared {
     handles: Vec<Option<Opened>>,
-    /// Threads that have not ended.
+    /// How many threads have not ended.
     threads: usize,
 }
 
-/// What the programs of a list know of each other.
+/// Which programs of a list have started and ended.
 #[derive(Debug, Default)]
-pub(crate) struct Board {
+pub(crate) struct ProcessTable {
     started: Vec<bool>,
     ended: Vec<bool>,
-    /// By program, those that wait for its end.
+    /// By program, the programs that wait for its end.
     waiters: Vec<Vec<usize>>,
-    /// One has failed, and nothing is started any more.
+    /// A program has failed, and none is started any more.
     has_failed: bool,
 }
 
@@ -123,39 +120,42 @@ pub(crate) struct ProgramProcess {
     /// The list's file.
     list: String,
     script: Script,
-    /// The next instruction, and how often the loops that it is in are yet to be done.
+    /// The next instruction.
     next: usize,
+    /// Repetitions left of the loops that it is in, the innermost last.
     left: Vec<u64>,
+    /// The current action.
     action: usize,
-    /// The kind of its call.
+    /// The kind of its call, as an index into `CALLS`, or `EXIT`.
     kind: usize,
-    /// What the write returned that `O_SYNC` has on the drive.
+    /// What the write returned that is now synced.
     written: u64,
     state: State,
     phase: Phase,
     waiter: Option<(usize, Waiter)>,
     requests: Requests,
     shared: Rc<RefCell<Shared>>,
-    board: Rc<RefCell<Board>>,
+    process_table: Rc<RefCell<ProcessTable>>,
     recorder: Recorder,
-    /// When its call began, and by kind what became of calls.
+    /// When its call began.
     called: Nanos,
+    /// By kind of call, their number, errors and times.
     times: Vec<CallTimes>,
     failure: Option<SetupError>,
 }
 
-/// The files that are there before the programs of a list.
+/// The files that exist before the programs of a list start.
 ///
 /// # Errors
-/// Where a path cannot be simulated.
+/// If a path is not UTF-8.
 pub(crate) fn prepared(list: &CallList, file: &str) -> Result<Vec<NewFile>, SetupError> {
     script::prepared(list, file).map_err(|error| SetupError::Calls(error.to_string()))
 }
 
-/// The programs of a list, numbered from 0 on.
+/// The programs of a list, numbered from 0.
 ///
 /// # Errors
-/// Where a call cannot be simulated.
+/// If a call cannot be simulated.
 pub(crate) fn programs(
     (list, file): (&CallList, &str),
     layer: &mut FileLayer,
@@ -174,7 +174,7 @@ pub(crate) fn programs(
     let scripts = scripts.map_err(|error| SetupError::Calls(error.to_string()))?;
     let numbers = names.handles;
     let mut shared: BTreeMap<&str, Rc<RefCell<Shared>>> = BTreeMap::new();
-    let board = Rc::new(RefCell::new(Board {
+    let process_table = Rc::new(RefCell::new(ProcessTable {
         started: vec![false; scripts.len()],
         ended: vec![false; scripts.len()],
         waiters: vec![Vec::new(); scripts.len()],
@@ -214,7 +214,7 @@ pub(crate) fn programs(
             phase: Phase::Between,
             waiter: None,
             shared: Rc::clone(of_process),
-            board: Rc::clone(&board),
+            process_table: Rc::clone(&process_table),
             recorder: recorder(program),
             called: Nanos::ZERO,
             times: kinds.clone(),
@@ -240,9 +240,9 @@ fn recorder(program: &Program) -> Recorder {
     Recorder::new(results, WINDOW, Nanos::ZERO)
 }
 
-/// What happens to a program.
+/// Events of a program.
 impl ProgramProcess {
-    /// It begins with the run, unless another has to start it.
+    /// Starts with the run, unless another program has to start it.
     pub(crate) fn start(&mut self, now: Nanos, system: &mut System) {
         if self.state == State::Running {
             self.begin(now, system);
@@ -255,7 +255,7 @@ impl ProgramProcess {
         self.run(now, system);
     }
 
-    /// Its timer ran out.
+    /// Its timer has expired.
     pub(crate) fn on_timer(&mut self, now: Nanos, system: &mut System) {
         self.end_timeouts(now, system);
         if matches!(self.state, State::Busy(at) | State::Asleep(at) if at <= now) {
@@ -276,13 +276,15 @@ impl ProgramProcess {
             }
         }
         let (has_failed, is_started) = {
-            let board = self.board.borrow();
-            (board.has_failed, board.started[self.id])
+            let table = self.process_table.borrow();
+            (table.has_failed, table.started[self.id])
         };
         match self.state {
             State::AwaitsStart if has_failed => self.exit(now, system),
             State::AwaitsStart if is_started => self.begin(now, system),
-            State::AwaitsProgram(other) if has_failed || self.board.borrow().ended[other] => {
+            State::AwaitsProgram(other)
+                if has_failed || self.process_table.borrow().ended[other] =>
+            {
                 self.times().waits_ns += now.saturating_sub(self.called).0;
                 self.wake_up(now, system);
             }
@@ -290,7 +292,7 @@ impl ProgramProcess {
         }
     }
 
-    /// It has what it slept for; its CPU switches to it.
+    /// What it slept for has come: its CPU switches to it.
     fn wake_up(&mut self, now: Nanos, system: &mut System) {
         self.state = State::Running;
         if !self.spend(now, self.costs.context_switch, Mode::System, system) {
@@ -320,7 +322,7 @@ impl ProgramProcess {
         }
     }
 
-    /// All that were woken together with it have tried.
+    /// All waiters that were woken with it have tried.
     pub(crate) fn on_all_tried(&mut self, now: Nanos, system: &mut System) {
         if self.state == State::HasTag {
             self.wake_up(now, system);
@@ -328,7 +330,7 @@ impl ProgramProcess {
     }
 }
 
-/// What it does.
+/// The calls of a program.
 impl ProgramProcess {
     /// Runs until it has to wait for something.
     fn run(&mut self, now: Nanos, system: &mut System) {
@@ -374,35 +376,35 @@ impl ProgramProcess {
     }
 
     fn act(&mut self, now: Nanos, system: &mut System) {
-        match self.script.actions[self.action].what {
-            What::Sleep(ns) => {
+        match self.script.actions[self.action].op {
+            Op::Sleep(ns) => {
                 self.phase = Phase::Leaving(Ok(0));
                 self.state = State::Asleep(now + Nanos(ns));
                 system.timers.set(now + Nanos(ns), self.id);
             }
-            What::Think(ns) => {
+            Op::Think(ns) => {
                 self.phase = Phase::Leaving(Ok(0));
                 self.spend(now, Nanos(ns), Mode::User, system);
             }
-            What::Start(other) => {
-                self.board.borrow_mut().started[other] = true;
+            Op::Start(other) => {
+                self.process_table.borrow_mut().started[other] = true;
                 system.next_turn.push_back(other);
                 self.phase = Phase::Leaving(Ok(0));
             }
-            What::Wait(other) => {
+            Op::Wait(other) => {
                 self.phase = Phase::Leaving(Ok(0));
-                let mut board = self.board.borrow_mut();
-                if !board.ended[other] {
-                    board.waiters[other].push(self.id);
+                let mut table = self.process_table.borrow_mut();
+                if !table.ended[other] {
+                    table.waiters[other].push(self.id);
                     self.state = State::AwaitsProgram(other);
                 }
             }
-            // Memory is used, and a request filled in, without a call of the kernel's.
-            What::OnFile {
+            // Mapped memory is touched, and a request filled in, without a system call.
+            Op::OnFile {
                 call: OnFile::Touch { .. },
                 ..
             }
-            | What::Request { begins: false, .. }
+            | Op::Request { begins: false, .. }
                 if !self.costs.free =>
             {
                 self.phase = Phase::Entered;
@@ -414,8 +416,8 @@ impl ProgramProcess {
         }
     }
 
-    /// What entering the kernel takes. Where CPUs cost nothing, as long as finding a
-    /// page: if it took no time, a program that calls without end would stop time.
+    /// The cost of entering the kernel. On a machine whose CPUs cost nothing it is that of
+    /// a cached page: otherwise time would stand still for a program that calls forever.
     fn call_cost(&self) -> Nanos {
         match self.costs.free {
             true => self.costs.cached_pages(false, 1),
@@ -425,11 +427,11 @@ impl ProgramProcess {
 
     /// Begins its call in the file layer.
     fn enter(&mut self, now: Nanos, system: &mut System) {
-        if let What::Request { .. }
-        | What::Submit { .. }
-        | What::Suspend(_)
-        | What::TakeEvents(_)
-        | What::CancelOf { .. } = self.script.actions[self.action].what
+        if let Op::Request { .. }
+        | Op::Submit { .. }
+        | Op::Suspend(_)
+        | Op::TakeEvents(_)
+        | Op::CancelOf { .. } = self.script.actions[self.action].op
         {
             return self.enter_requests(now, system);
         }
@@ -443,24 +445,24 @@ impl ProgramProcess {
         }
     }
 
-    /// The call of an action as the file layer takes it.
-    fn layer_call(&self, action: usize) -> Result<Call, i32> {
-        match &self.script.actions[action].what {
-            What::Open { open, .. } => Ok(Call::OpenFile {
+    /// The call of an action for the file layer.
+    fn layer_call(&self, action: usize) -> Result<Call, Errno> {
+        match &self.script.actions[action].op {
+            Op::Open { open, .. } => Ok(Call::OpenFile {
                 file: open.file,
                 flags: open.flags,
             }),
-            What::OnFile { handle, call } => {
+            Op::OnFile { handle, call } => {
                 let opened = self.shared.borrow().handles[*handle];
-                Ok(on_file(opened.ok_or(NOT_OPEN)?, *call))
+                Ok(on_file(opened.ok_or(Errno::EBADF)?, *call))
             }
-            What::Other(call) => Ok(*call),
-            What::Refused(errno) => Err(*errno),
-            _ => Err(NOT_OPEN),
+            Op::Other(call) => Ok(*call),
+            Op::Refused(errno) => Err(*errno),
+            _ => Err(Errno::EBADF),
         }
     }
 
-    /// Goes on in its call as far as that gets.
+    /// Continues its call until it ends or waits.
     fn go_on(&mut self, now: Nanos, system: &mut System) {
         let throttled = system.throttled();
         let (progress, spent) = system.go_on_in_call(now, self.task, &self.as_submitter());
@@ -484,46 +486,52 @@ impl ProgramProcess {
         self.waiter = Some((disk, waiter));
     }
 
-    /// The file layer has done what was called.
+    /// The file layer has completed the call.
     fn over(&mut self, now: Nanos, returned: Result<u64, FsError>, system: &mut System) {
         if self.phase == Phase::Closing {
-            // Nobody is told of its error.
+            // No program sees the error of closing at exit.
             self.phase = Phase::Ending;
             return;
         }
         if let (Phase::InCall, Ok(written), Some((open, OnFile::Write { at: None, .. }))) =
             (self.phase, &returned, self.on_open_file(self.action))
-            && let Some(what) = open.sync
+            && let Some(durability) = open.sync
             && !open.direct
         {
             self.phase = Phase::Syncing;
             self.written = *written;
             let file = open.file;
-            return system.begin_call(self.task, Call::Sync { file, what });
+            return system.begin_call(
+                self.task,
+                Call::Sync {
+                    file,
+                    what: durability,
+                },
+            );
         }
         let returned = match self.phase {
             Phase::Syncing => returned.map(|_| self.written),
             _ => returned,
         };
-        let returned = returned.map_err(FsError::errno);
+        let returned = returned.map_err(|error| Errno(error.errno()));
         self.phase = Phase::Leaving(returned);
         let copied = self.copy_cost(self.action, returned);
         self.spend(now, copied, Mode::System, system);
     }
 
-    /// The open file that an action's call is on, and the call.
+    /// The open file of an action's call, and the call.
     fn on_open_file(&self, action: usize) -> Option<(Open, OnFile)> {
-        let What::OnFile { handle, call } = self.script.actions[action].what else {
+        let Op::OnFile { handle, call } = self.script.actions[action].op else {
             return None;
         };
         let opened = self.shared.borrow().handles[handle]?;
         Some((opened.open, call))
     }
 
-    /// What copying data to or from the page cache takes, and each `lstat` of `list_all`.
-    fn copy_cost(&self, action: usize, returned: Result<u64, i32>) -> Nanos {
-        if let (What::Other(Call::ListAll { .. }), Ok(names)) =
-            (&self.script.actions[action].what, returned)
+    /// The cost of copying data to or from the page cache, and of `list_all`'s `lstat`s.
+    fn copy_cost(&self, action: usize, returned: Result<u64, Errno>) -> Nanos {
+        if let (Op::Other(Call::ListAll { .. }), Ok(names)) =
+            (&self.script.actions[action].op, returned)
         {
             return Nanos(self.call_cost().0 * names);
         }
@@ -539,44 +547,44 @@ impl ProgramProcess {
         self.costs.cached_pages(is_write, pages_of(at, bytes))
     }
 
-    /// Its call is over: what it returned is compared with what the list says.
-    fn leave(&mut self, now: Nanos, returned: Result<u64, i32>, system: &mut System) {
+    /// Its call has returned: compares the result with the one that the list expects.
+    fn leave(&mut self, now: Nanos, returned: Result<u64, Errno>, system: &mut System) {
         self.phase = Phase::Between;
         let took_ns = now.saturating_sub(self.called).0;
         self.times().ended(took_ns, returned.is_err());
         self.record(now, (self.action, self.called), returned);
-        match (self.is_wrong(self.action, returned), returned) {
-            (Some(what), _) => {
+        match (self.mismatch(self.action, returned), returned) {
+            (Some(mismatch), _) => {
                 let action = &self.script.actions[self.action];
                 let (line, kind) = (action.line, action.kind);
-                self.fail(now, (line, kind, &what), system);
+                self.fail(now, (line, kind, &mismatch), system);
             }
             (None, Ok(returned)) => self.returned(self.action, returned),
             (None, Err(_)) => {}
         }
     }
 
-    /// What an action did otherwise than its line says.
-    fn is_wrong(&self, action: usize, returned: Result<u64, i32>) -> Option<String> {
+    /// How the result of an action differs from the one that its line expects.
+    fn mismatch(&self, action: usize, returned: Result<u64, Errno>) -> Option<String> {
         let action = &self.script.actions[action];
         match (returned, action.error) {
             (Ok(_), None) => None,
-            (Err(errno), Some(expected)) if expected.0 == errno => None,
-            // A program does without what its file system has not.
-            (Err(_), None) if matches!(action.what, What::Refused(_)) => None,
+            (Err(errno), Some(expected)) if expected == errno => None,
+            // A call that the file system does not have may fail.
+            (Err(_), None) if matches!(action.op, Op::Refused(_)) => None,
             (Ok(_), Some(expected)) => Some(format!("it does not fail with {}", expected.name())),
-            (Err(errno), _) => Some(format!("it fails with {}", Errno(errno).name())),
+            (Err(errno), _) => Some(format!("it fails with {}", errno.name())),
         }
     }
 
-    /// A call went well: handles and positions change.
+    /// A call has succeeded: updates handles and positions.
     fn returned(&mut self, action: usize, returned: u64) {
         let mut shared = self.shared.borrow_mut();
-        match self.script.actions[action].what {
-            What::Open { handle, open } => {
+        match self.script.actions[action].op {
+            Op::Open { handle, open } => {
                 shared.handles[handle] = Some(Opened { open, position: 0 });
             }
-            What::OnFile { handle, call } => match (call, &mut shared.handles[handle]) {
+            Op::OnFile { handle, call } => match (call, &mut shared.handles[handle]) {
                 (OnFile::Close, opened) => *opened = None,
                 (OnFile::Read { at: None, .. } | OnFile::Write { at: None, .. }, Some(opened)) => {
                     opened.position += returned;
@@ -588,8 +596,13 @@ impl ProgramProcess {
         }
     }
 
-    /// Puts a call into the figures that fio has too.
-    fn record(&mut self, now: Nanos, (action, began): (usize, Nanos), returned: Result<u64, i32>) {
+    /// Records a read, write or sync in the figures that a job has too.
+    fn record(
+        &mut self,
+        now: Nanos,
+        (action, began): (usize, Nanos),
+        returned: Result<u64, Errno>,
+    ) {
         let Some((_, call)) = self.on_open_file(action) else {
             return;
         };
@@ -609,7 +622,7 @@ impl ProgramProcess {
         }
     }
 
-    /// A call did not do what its line says.
+    /// A call did not do what its line expects: the run ends.
     fn fail(&mut self, now: Nanos, (line, kind, what): (u32, usize, &str), system: &mut System) {
         if self.state == State::Exited {
             return;
@@ -617,16 +630,16 @@ impl ProgramProcess {
         let message = format!("{}:{line}: {}: {what}", self.list, CALLS[kind].name);
         self.failure = Some(SetupError::Calls(message));
         let programs = {
-            let mut board = self.board.borrow_mut();
-            board.has_failed = true;
-            board.ended.len()
+            let mut table = self.process_table.borrow_mut();
+            table.has_failed = true;
+            table.ended.len()
         };
-        // Those that wait for it, or to be started, are not left behind.
+        // Programs that wait for it, or to be started, end too.
         system.next_turn.extend(0..programs);
         self.exit(now, system);
     }
 
-    /// At a process's end, what it has open is closed.
+    /// The end of a program: the last thread of a process closes its files.
     fn end(&mut self, now: Nanos, system: &mut System) {
         if self.kind != EXIT {
             (self.kind, self.called) = (EXIT, now);
@@ -660,13 +673,13 @@ impl ProgramProcess {
         self.state = State::Exited;
         self.recorder.end(now);
         self.shared.borrow_mut().threads -= 1;
-        let mut board = self.board.borrow_mut();
-        board.ended[self.id] = true;
-        let waiters = std::mem::take(&mut board.waiters[self.id]);
+        let mut table = self.process_table.borrow_mut();
+        table.ended[self.id] = true;
+        let waiters = std::mem::take(&mut table.waiters[self.id]);
         system.next_turn.extend(waiters);
     }
 
-    /// Its CPU does something for it. Returns whether it goes on only later.
+    /// Spends time on its CPU. Returns whether it has to wait for that.
     fn spend(&mut self, now: Nanos, cost: Nanos, mode: Mode, system: &mut System) -> bool {
         if cost == Nanos::ZERO {
             return false;
@@ -692,7 +705,7 @@ impl ProgramProcess {
         }
     }
 
-    /// What became of calls of the kind that it is in.
+    /// The figures of the kind of call that it is in.
     fn times(&mut self) -> &mut CallTimes {
         &mut self.times[self.kind]
     }
@@ -709,12 +722,12 @@ impl ProgramProcess {
     }
 }
 
-/// A call on an open file, as the file layer takes it.
+/// A call on an open file for the file layer.
 fn on_file(opened: Opened, call: OnFile) -> Call {
     let Open {
         file, direct, sync, ..
     } = opened.open;
-    // The file layer keeps the position of files that are not direct.
+    // The file layer keeps the position of files that are read through the page cache.
     let own = direct.then_some(opened.position);
     match call {
         OnFile::Close => Call::Close { file },
@@ -765,7 +778,7 @@ fn on_file(opened: Opened, call: OnFile) -> Call {
     }
 }
 
-/// The state of a program, and what is left of it at the end of the run.
+/// State and results.
 impl ProgramProcess {
     pub(crate) fn cpu(&self) -> usize {
         self.cpu
@@ -783,15 +796,15 @@ impl ProgramProcess {
         SubmitterId(self.id as u32)
     }
 
-    /// Checks that its calls did what the list says.
+    /// Checks that its calls did what the list expects.
     ///
     /// # Errors
-    /// The first that did not.
+    /// The first call that did not.
     pub(crate) fn check(&mut self) -> Result<(), SetupError> {
         self.failure.take().map_or(Ok(()), Err)
     }
 
-    /// What it recorded.
+    /// Its results.
     pub(crate) fn into_results(self) -> JobResults {
         let number = self.id as u32;
         let mut job = self.recorder.into_results(number);

@@ -15,87 +15,87 @@ use crate::file_layer::{Call, Contents, Durability, FileId, FileLayer, NewFile, 
 /// An instruction of a program.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Instruction {
-    /// The action of that number.
+    /// Carry out the action with this number.
     Act(usize),
-    /// What is up to the loop's end is done so often; with none it goes on there.
+    /// Repeat the instructions up to `end` this many times; 0 skips them.
     Repeat { times: u64, end: usize },
-    /// The end of the loop that begins there.
+    /// The end of the loop that starts at the instruction `begin`.
     End { begin: usize },
 }
 
-/// A call with what it names.
+/// A call of the list, with its names resolved.
 #[derive(Clone, Debug)]
 pub(super) struct Action {
-    /// The place of its kind among all calls.
+    /// The index of its kind in `CALLS`.
     pub(super) kind: usize,
     pub(super) error: Option<Errno>,
     pub(super) line: u32,
-    pub(super) what: What,
+    pub(super) op: Op,
 }
 
-/// What is done.
+/// What an action does.
 #[derive(Clone, Debug)]
-pub(super) enum What {
-    /// A file is opened under the handle of that number.
+pub(super) enum Op {
+    /// Opens a file under this handle.
     Open { handle: usize, open: Open },
-    /// A call on what the handle of that number has open.
+    /// A call on the file that is open under this handle.
     OnFile { handle: usize, call: OnFile },
-    /// A call on names, or on all of the file system.
+    /// A call on a path, or on the whole file system.
     Other(Call),
-    /// The program sleeps for so many nanoseconds.
+    /// Sleeps for this many nanoseconds.
     Sleep(u64),
-    /// It computes.
+    /// Computes for this many nanoseconds.
     Think(u64),
-    /// Another program begins.
+    /// Starts the program with this number.
     Start(usize),
-    /// Another program's end is awaited.
+    /// Waits until the program with this number has ended.
     Wait(usize),
-    /// A call that the file system has not: it fails with this.
-    Refused(i32),
-    /// It is said what a request will do, and POSIX AIO begins it.
+    /// A call that the file system does not have: it fails with this errno.
+    Refused(Errno),
+    /// Fills in a request; `begins` submits it at once, as POSIX AIO does.
     Request {
         request: usize,
-        work: Work,
-        how: SubmitFlags,
+        op: RequestOp,
+        flags: SubmitFlags,
         begins: bool,
     },
-    /// Requests are given to what takes them.
+    /// Submits requests.
     Submit {
         interface: Interface,
         requests: Vec<usize>,
-        then: Then,
+        then: AfterSubmit,
     },
-    /// One of these is waited for.
+    /// Waits until one of these requests has completed (`aio_suspend`).
     Suspend(Vec<usize>),
-    /// So many ends of requests of `io_submit` are waited for and taken.
+    /// Waits for this many completions of `io_submit` and takes them (`io_getevents`).
     TakeEvents(u64),
-    /// What no thread of glibc's has begun of a file is taken back.
+    /// Cancels the file's requests that no thread of glibc has started (`aio_cancel`).
     CancelOf { handle: usize },
 }
 
 /// What a request does.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Work {
-    /// The action of that number, which the program itself does not come to.
+pub(super) enum RequestOp {
+    /// Makes the call of the action with this number.
     Call(usize),
     /// Nothing.
     Nop,
-    /// It ends after so many nanoseconds.
+    /// Completes after this many nanoseconds.
     Timeout(u64),
-    /// It takes the request before it back after so many nanoseconds.
+    /// Cancels the request that it is linked to after this many nanoseconds.
     LinkTimeout(u64),
-    /// It takes a request back.
+    /// Cancels the request with this number.
     Cancel(usize),
 }
 
-/// What follows when requests are submitted.
+/// What a submitting call does once its requests are submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Then {
-    /// Nothing.
+pub(super) enum AfterSubmit {
+    /// Returns.
     Return,
-    /// All of them are waited for.
+    /// Waits for all of them.
     AwaitAll,
-    /// So many ends are waited for and taken.
+    /// Waits for this many completions and takes them.
     Take(u64),
 }
 
@@ -112,7 +112,7 @@ pub(super) struct Open {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum OnFile {
     Close,
-    /// At the position, or at a byte.
+    /// At this byte, or at the file position.
     Read {
         bytes: u64,
         at: Option<u64>,
@@ -154,11 +154,11 @@ pub(super) enum OnFile {
 pub(super) struct Script {
     pub(super) instructions: Vec<Instruction>,
     pub(super) actions: Vec<Action>,
-    /// How many requests it has names for.
+    /// How many requests it names.
     pub(super) requests: usize,
 }
 
-/// Numbers of names, from 0 on for each owner.
+/// Numbers names, from 0 for each owner.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     by_name: BTreeMap<(String, String), usize>,
@@ -175,13 +175,13 @@ impl Numbers {
         })
     }
 
-    /// How many names an owner has.
+    /// How many names the owner has.
     pub(super) fn count(&self, owner: &str) -> usize {
         self.counts.get(owner).copied().unwrap_or(0)
     }
 }
 
-/// What a script is made with.
+/// Resolves the names in calls.
 pub(super) struct Names<'a> {
     pub(super) layer: &'a mut FileLayer,
     pub(super) file: &'a str,
@@ -196,7 +196,7 @@ impl Names<'_> {
     /// The instructions of a program.
     ///
     /// # Errors
-    /// Where a call is of a kind that is not simulated.
+    /// If a path is not UTF-8.
     pub(super) fn script(&mut self, program: &Program) -> Result<Script, CallError> {
         let mut script = Script::default();
         self.add(&mut script, &program.name, &program.steps)?;
@@ -271,28 +271,28 @@ impl Names<'_> {
         made: &Made,
     ) -> Result<Action, CallError> {
         let kind = CALLS.iter().position(|call| call.name == made.call.name());
-        let what = match self.of_requests(script, name, made)? {
-            Some(what) => what,
-            None => self.what(name, made)?,
+        let op = match self.op_on_requests(script, name, made)? {
+            Some(op) => op,
+            None => self.op(name, made)?,
         };
-        // What a request has to fail with is the matter of its own call.
-        let is_request = matches!(what, What::Request { .. });
+        // The error that a request must end with belongs to the call that it makes.
+        let is_request = matches!(op, Op::Request { .. });
         Ok(Action {
             kind: kind.unwrap_or(0),
             error: made.error.filter(|_| !is_request),
             line: made.line,
-            what,
+            op,
         })
     }
 
-    /// A call that is about requests; `None` for all others.
-    fn of_requests(
+    /// The operation of a call that names requests; `None` for other calls.
+    fn op_on_requests(
         &mut self,
         script: &mut Script,
         name: &ProgramName,
         made: &Made,
-    ) -> Result<Option<What>, CallError> {
-        let submit = |interface, requests, then| What::Submit {
+    ) -> Result<Option<Op>, CallError> {
+        let submit = |interface, requests, then| Op::Submit {
             interface,
             requests,
             then,
@@ -302,55 +302,56 @@ impl Names<'_> {
                 request,
                 how,
                 operation,
-            } => What::Request {
+            } => Op::Request {
                 request: self.request(name, request),
-                work: self.work(script, name, (made, operation))?,
-                how: *how,
+                op: self.request_op(script, name, (made, operation))?,
+                flags: *how,
                 begins: false,
             },
             Listed::LioListio { mode, requests } => {
                 let then = match mode {
-                    WaitMode::Wait => Then::AwaitAll,
-                    WaitMode::NoWait => Then::Return,
+                    WaitMode::Wait => AfterSubmit::AwaitAll,
+                    WaitMode::NoWait => AfterSubmit::Return,
                 };
                 submit(Interface::Posix, self.requests(name, requests), then)
             }
             Listed::IoSubmit { requests } => {
                 let requests = self.requests(name, requests);
-                submit(Interface::Linux, requests, Then::Return)
+                submit(Interface::Linux, requests, AfterSubmit::Return)
             }
             Listed::IoUringEnter { ends, requests } => {
                 let requests = self.requests(name, requests);
-                submit(Interface::IoUring, requests, Then::Take(ends.0))
+                submit(Interface::IoUring, requests, AfterSubmit::Take(ends.0))
             }
-            Listed::AioSuspend { requests } => What::Suspend(self.requests(name, requests)),
-            Listed::IoGetevents { ends } => What::TakeEvents(ends.0),
-            Listed::AioCancel { file } => What::CancelOf {
+            Listed::AioSuspend { requests } => Op::Suspend(self.requests(name, requests)),
+            Listed::IoGetevents { ends } => Op::TakeEvents(ends.0),
+            Listed::AioCancel { file } => Op::CancelOf {
                 handle: self.handle(name, file),
             },
-            Listed::IoCancel { .. } => What::Refused(NOT_CANCELLABLE),
+            // No file operation registers a cancel function (`io_cancel` of `fs/aio.c`).
+            Listed::IoCancel { .. } => Op::Refused(Errno::EINVAL),
             call => {
                 let Some((request, call)) = posix_call(call) else {
                     return Ok(None);
                 };
                 let operation = Operation::Call(Box::new(call));
-                What::Request {
+                Op::Request {
                     request: self.request(name, request),
-                    work: self.work(script, name, (made, &operation))?,
-                    how: SubmitFlags::default(),
+                    op: self.request_op(script, name, (made, &operation))?,
+                    flags: SubmitFlags::default(),
                     begins: true,
                 }
             }
         }))
     }
 
-    /// What a request does; its call becomes an action beside those of the program.
-    fn work(
+    /// What a request does; its call is added to the actions, outside the instructions.
+    fn request_op(
         &mut self,
         script: &mut Script,
         name: &ProgramName,
         (made, operation): (&Made, &Operation),
-    ) -> Result<Work, CallError> {
+    ) -> Result<RequestOp, CallError> {
         Ok(match operation {
             Operation::Call(call) => {
                 let made = Made {
@@ -359,91 +360,85 @@ impl Names<'_> {
                 };
                 let action = self.action(script, name, &made)?;
                 script.actions.push(action);
-                Work::Call(script.actions.len() - 1)
+                RequestOp::Call(script.actions.len() - 1)
             }
-            Operation::Nop => Work::Nop,
-            Operation::Timeout(time) => Work::Timeout(time.0),
-            Operation::LinkTimeout(time) => Work::LinkTimeout(time.0),
-            Operation::Cancel(request) => Work::Cancel(self.request(name, request)),
+            Operation::Nop => RequestOp::Nop,
+            Operation::Timeout(time) => RequestOp::Timeout(time.0),
+            Operation::LinkTimeout(time) => RequestOp::LinkTimeout(time.0),
+            Operation::Cancel(request) => RequestOp::Cancel(self.request(name, request)),
         })
     }
 
-    fn what(&mut self, name: &ProgramName, made: &Made) -> Result<What, CallError> {
+    fn op(&mut self, name: &ProgramName, made: &Made) -> Result<Op, CallError> {
         let line = made.line;
         if let Listed::Open { file, path, how } = &made.call {
             let handle = self.handle(name, file);
             let path = self.text(&path.0, line)?;
             let file = self.layer.open_in_tree(path);
             let open = open(file, *how);
-            return Ok(What::Open { handle, open });
+            return Ok(Op::Open { handle, open });
         }
         if let Some(file) = made.call.file() {
             let handle = self.handle(name, file);
             return Ok(match on_file(&made.call) {
-                Some(call) => What::OnFile { handle, call },
-                None if matches!(made.call, Listed::Syncfs { .. }) => What::Other(Call::SyncAll),
-                None => What::Refused(NOT_SUPPORTED),
+                Some(call) => Op::OnFile { handle, call },
+                None if matches!(made.call, Listed::Syncfs { .. }) => Op::Other(Call::SyncAll),
+                None => Op::Refused(Errno::EOPNOTSUPP),
             });
         }
         Ok(match &made.call {
-            Listed::Sync {} => What::Other(Call::SyncAll),
-            Listed::Truncate { path, bytes } => What::Other(Call::Truncate {
+            Listed::Sync {} => Op::Other(Call::SyncAll),
+            Listed::Truncate { path, bytes } => Op::Other(Call::Truncate {
                 path: self.path(path, line)?,
                 bytes: bytes.0,
             }),
-            Listed::Unlink { path } => What::Other(Call::Unlink {
+            Listed::Unlink { path } => Op::Other(Call::Unlink {
                 path: self.path(path, line)?,
             }),
-            Listed::Rename { from, to } => What::Other(Call::Rename {
+            Listed::Rename { from, to } => Op::Other(Call::Rename {
                 from: self.path(from, line)?,
                 to: self.path(to, line)?,
             }),
-            Listed::Link { path, new } => What::Other(Call::Link {
+            Listed::Link { path, new } => Op::Other(Call::Link {
                 from: self.path(path, line)?,
                 to: self.path(new, line)?,
             }),
-            Listed::Symlink { target, path } => What::Other(Call::Symlink {
+            Listed::Symlink { target, path } => Op::Other(Call::Symlink {
                 target: self.path(&Path(target.0.clone()), line)?,
                 path: self.path(path, line)?,
             }),
-            Listed::Mkdir { path } => What::Other(Call::MakeDir {
+            Listed::Mkdir { path } => Op::Other(Call::MakeDir {
                 path: self.path(path, line)?,
                 permissions: 0o755,
             }),
-            Listed::Rmdir { path } => What::Other(Call::RemoveDir {
+            Listed::Rmdir { path } => Op::Other(Call::RemoveDir {
                 path: self.path(path, line)?,
             }),
-            Listed::Stat { path } => What::Other(Call::Stat {
+            Listed::Stat { path } => Op::Other(Call::Stat {
                 path: self.path(path, line)?,
                 follow: true,
             }),
-            Listed::Lstat { path } => What::Other(Call::Stat {
+            Listed::Lstat { path } => Op::Other(Call::Stat {
                 path: self.path(path, line)?,
                 follow: false,
             }),
-            Listed::ListAll { path } => What::Other(Call::ListAll {
+            Listed::ListAll { path } => Op::Other(Call::ListAll {
                 path: self.path(path, line)?,
             }),
-            Listed::DropCaches { what } => What::Other(Call::DropCaches(what.0)),
-            Listed::Sleep { time } => What::Sleep(time.0),
-            Listed::Think { time } => What::Think(time.0),
-            Listed::Start { program } => What::Start(self.program(program)),
-            Listed::Wait { program } => What::Wait(self.program(program)),
-            _ => What::Refused(NOT_SUPPORTED),
+            Listed::DropCaches { what } => Op::Other(Call::DropCaches(what.0)),
+            Listed::Sleep { time } => Op::Sleep(time.0),
+            Listed::Think { time } => Op::Think(time.0),
+            Listed::Start { program } => Op::Start(self.program(program)),
+            Listed::Wait { program } => Op::Wait(self.program(program)),
+            _ => Op::Refused(Errno::EOPNOTSUPP),
         })
     }
 }
 
-/// What is wrong with a path of other bytes.
-const NOT_UTF8: &str = "a path that is no UTF-8 is not simulated; give it another name";
+/// The message for a path that is not UTF-8.
+const NOT_UTF8: &str = "a path that is not UTF-8 is not simulated; give it another name";
 
-/// `EOPNOTSUPP`.
-pub(super) const NOT_SUPPORTED: i32 = 95;
-
-/// `EINVAL`: no I/O of a file has what `io_cancel` would call.
-pub(super) const NOT_CANCELLABLE: i32 = 22;
-
-/// A request of POSIX AIO, and what a thread of glibc's calls for it.
+/// The request of a POSIX AIO call, and the call that glibc's thread makes for it.
 fn posix_call(call: &Listed) -> Option<(&Handle, Listed)> {
     Some(match call {
         Listed::AioRead {
@@ -469,8 +464,8 @@ fn posix_call(call: &Listed) -> Option<(&Handle, Listed)> {
     })
 }
 
-/// A call on an open file; `None` for one that is of all of the file system, or that
-/// ext2 does not have and FAT not as simulated (`fallocate`).
+/// A call on an open file; `None` for calls on the whole file system and for
+/// `fallocate`, which ext2 does not have and our FAT does not simulate.
 fn on_file(call: &Listed) -> Option<OnFile> {
     Some(match *call {
         Listed::Close { .. } => OnFile::Close,
@@ -566,10 +561,10 @@ fn open(file: FileId, how: calls::OpenFlags) -> Open {
     }
 }
 
-/// What is there before the first call, for the file layer.
+/// The files that exist before the first call.
 ///
 /// # Errors
-/// Where a path is no UTF-8.
+/// If a path is not UTF-8.
 pub(super) fn prepared(list: &CallList, file: &str) -> Result<Vec<NewFile>, CallError> {
     let mut files = Vec::new();
     for prepared in &list.prepared {
@@ -581,7 +576,7 @@ pub(super) fn prepared(list: &CallList, file: &str) -> Result<Vec<NewFile>, Call
         let mut add = |path: String, contents| files.push(NewFile { path, contents });
         match prepared.what {
             PreparedKind::File(bytes) => add(path.to_string(), Contents::Written(bytes.0)),
-            // Of a path only the folder that its last name is in is made.
+            // Only the parent of a path is made, so the directory is given as the parent of `.`.
             PreparedKind::Directory => add(format!("{path}/."), Contents::Nothing),
             PreparedKind::Tree {
                 directories,
