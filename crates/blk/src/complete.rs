@@ -27,6 +27,9 @@ impl RequestQueue {
         if core::mem::take(&mut self.budget_wanted) {
             self.run_hw_queues_async(now);
         }
+        if let Some(woken) = driver.take_woken() {
+            self.driver_unblocked(now, woken, driver);
+        }
     }
 
     /// The requests that the driver has (`blk_mq_tagset_busy_iter`), to end them

@@ -252,6 +252,11 @@ impl RequestQueue {
         if !self.hctxs[hctx].run_work.take_due(now) {
             return;
         }
+        if driver.would_sleep() && self.suspended.iter().any(|s| s.hctx == hctx) {
+            // kblockd is in the driver, and does not run a hardware queue twice at once.
+            self.hctxs[hctx].run_again = true;
+            return;
+        }
         let before = self.cost_counts;
         self.dispatch_requests(now, hctx, driver);
         on_run(hctx, self.cost_counts.since(&before));
@@ -270,15 +275,13 @@ impl RequestQueue {
         let Suspended { batch, hctx, .. } = self.suspended.remove(at);
         let then = batch.then;
         let run = self.issue_batch(now, batch, hctx, driver);
-        if run != ListOutcome::Dispatched {
-            return;
-        }
-        let again = match then {
-            Continue::Return => Ok(()),
-            Continue::Scheduler => self.dispatch_sched(now, hctx, driver),
-            Continue::Contexts => self.dispatch_ctxs(now, hctx, driver),
+        let again = match (run, then) {
+            (ListOutcome::Suspended, _) => return,
+            (ListOutcome::Stopped, _) | (_, Continue::Return) => Ok(()),
+            (_, Continue::Scheduler) => self.dispatch_sched(now, hctx, driver),
+            (_, Continue::Contexts) => self.dispatch_ctxs(now, hctx, driver),
         };
-        if again.is_err() {
+        if core::mem::take(&mut self.hctxs[hctx].run_again) || again.is_err() {
             self.run_hw_queue_async(now, hctx);
         }
     }
@@ -303,7 +306,8 @@ impl RequestQueue {
         }
     }
 
-    /// Runs a hardware queue in the caller's own thread.
+    /// Runs a hardware queue in the caller's own thread, or has kblockd do so where
+    /// that would sleep in the driver.
     #[inline]
     pub(crate) fn run_hw_queue<D: BlkDriver + ?Sized>(
         &mut self,
@@ -311,6 +315,9 @@ impl RequestQueue {
         hctx: usize,
         driver: &mut D,
     ) {
+        if driver.would_sleep() {
+            return self.run_hw_queue_async(now, hctx);
+        }
         if self.needs_run(hctx) {
             self.dispatch_requests(now, hctx, driver);
         }

@@ -39,6 +39,8 @@ pub(crate) struct Hctx {
     pub(crate) restart: bool,
     pub(crate) stopped: bool,
     pub(crate) run_work: DelayedWork,
+    /// kblockd was to run it while it slept inside the driver.
+    pub(crate) run_again: bool,
     pub(crate) tags: Tags,
     pub(crate) sched_tags: Option<Tags>,
     /// How both are searched.
@@ -59,6 +61,7 @@ impl Hctx {
             restart: false,
             stopped: false,
             run_work: DelayedWork::default(),
+            run_again: false,
             tags: Tags::searched_by(depth, &search),
             sched_tags: None,
             search,

@@ -38,7 +38,8 @@ pub enum BlkStatus {
     /// It has it.
     Ok,
     /// It has it, and holds the thread that gave it until
-    /// [`RequestQueue::driver_unblocked`]: a driver that sleeps.
+    /// [`RequestQueue::driver_unblocked`], or until [`BlkDriver::take_woken`] names
+    /// it: a driver that sleeps.
     OkBlocking,
     /// Something the whole system lacks; try again in a while.
     Resource,
@@ -102,6 +103,19 @@ pub trait BlkDriver {
     /// it by the recorded one.
     fn dispatch_busy(&mut self, busy: u32) -> u32 {
         busy
+    }
+
+    /// Whether a thread that gave it a request now would sleep inside, or find
+    /// another asleep there (a driver with `BLK_MQ_F_BLOCKING`). Who submits leaves
+    /// requests to kblockd then, and does not sleep in its place.
+    fn would_sleep(&self) -> bool {
+        false
+    }
+
+    /// A request whose thread may leave the driver, where it slept
+    /// ([`BlkStatus::OkBlocking`]). Asked when a request ends.
+    fn take_woken(&mut self) -> Option<RequestId> {
+        None
     }
 
     /// No request follows, though the last one's `last` was false.

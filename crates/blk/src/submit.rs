@@ -600,7 +600,7 @@ impl RequestQueue {
         }
         let busy = self.hctxs[hctx].dispatch_busy > 0
             && (self.hctxs.len() == 1 || !self.rqs[id].is_sync());
-        if use_sched || busy {
+        if use_sched || busy || driver.would_sleep() {
             self.insert_request(now, id, InsertAt::Tail);
             self.run_after_insert(now, hctx, driver);
         } else {
@@ -795,7 +795,9 @@ impl RequestQueue {
         };
         let mut hctx = self.rqs[first].hctx as usize;
         let mut list = core::mem::take(&mut plug.list);
-        while let Some(id) = list.front() {
+        while let Some(id) = list.front()
+            && !driver.would_sleep()
+        {
             let this = self.rqs[id].hctx as usize;
             if this != hctx {
                 driver.commit_rqs(now, hctx);
@@ -818,7 +820,10 @@ impl RequestQueue {
         list: &mut RqList,
         driver: &mut D,
     ) {
-        while !list.is_empty() && self.issue_first_directly(now, hctx, list, driver) {}
+        while !list.is_empty()
+            && !driver.would_sleep()
+            && self.issue_first_directly(now, hctx, list, driver)
+        {}
     }
 
     /// Issues the first of a list. Returns whether the driver may take more.

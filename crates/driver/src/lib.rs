@@ -41,6 +41,18 @@ pub(crate) trait KernelDriver {
     /// Gives that room back (`put_budget`).
     fn put_budget(&mut self) {}
 
+    /// Whether who gives it a request now would sleep inside.
+    #[inline]
+    fn would_sleep(&self) -> bool {
+        false
+    }
+
+    /// A request whose thread need not sleep inside any longer.
+    #[inline]
+    fn take_woken(&mut self) -> Option<RequestId> {
+        None
+    }
+
     /// As [`Driver::advance`].
     #[inline]
     fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
@@ -215,6 +227,16 @@ impl BlkDriver for Driver {
     fn put_budget(&mut self) {
         match_driver!(self, driver => driver.put_budget());
     }
+
+    #[inline(always)]
+    fn would_sleep(&self) -> bool {
+        match_driver!(self, driver => driver.would_sleep())
+    }
+
+    #[inline(always)]
+    fn take_woken(&mut self) -> Option<RequestId> {
+        match_driver!(self, driver => driver.take_woken())
+    }
 }
 
 /// What a request queue and the drive under it counted since both were made or
@@ -335,7 +357,8 @@ mod tests {
             let mut driver = driver(interface, "queue_depth = 1");
             driver.hold();
             for id in 0..2 {
-                assert_eq!(queue_rq(&mut driver, Op::Read, id), BlkStatus::Ok);
+                let taken = queue_rq(&mut driver, Op::Read, id);
+                assert!(matches!(taken, BlkStatus::Ok | BlkStatus::OkBlocking));
             }
             let waiting = driver.on_the_way();
             assert_eq!(waiting.len(), held, "{interface}");
@@ -345,7 +368,8 @@ mod tests {
             assert!(driver.on_the_way().is_empty(), "{interface}");
             assert_eq!(driver.next_event(), Nanos::MAX, "{interface}");
             // Nothing is in its way any more.
-            assert_eq!(queue_rq(&mut driver, Op::Flush, 2), BlkStatus::Ok);
+            let taken = queue_rq(&mut driver, Op::Flush, 2);
+            assert!(matches!(taken, BlkStatus::Ok | BlkStatus::OkBlocking));
             driver.release(Nanos(60));
             let mut done = Vec::new();
             driver.advance(Nanos(1000), &mut done);

@@ -1,10 +1,10 @@
 //! MMC: SD cards, one command at a time (`drivers/mmc/core/block.c` and
 //! `queue.c`, for a host without command queueing).
 //!
-//! The card has one command. The driver prepares the next read or write while
-//! it runs, and waits with it until the card is free (`mmc_blk_mq_issue_rw_rq`);
-//! it takes no third one (`mq->busy`). Everything else waits until the card is
-//! idle, and goes alone (`MMC_ISSUE_SYNC`).
+//! The driver sleeps (`BLK_MQ_F_BLOCKING`). Who gives it a read or write while another
+//! runs waits inside until the card is free (`mmc_blk_mq_issue_rw_rq`), and nobody else
+//! comes in meanwhile (`mq->busy`). Everything else waits until the card is idle and
+//! holds its thread until it is done (`MMC_ISSUE_SYNC`).
 
 use blklab_blk::{BlkStatus, Nanos, Op, QueueConfig, Request, RequestId};
 use blklab_device::{Completion, Device};
@@ -18,12 +18,14 @@ const QUEUE_DEPTH: u32 = 64;
 /// The MMC driver.
 pub struct Mmc {
     port: Port,
-    /// With the card.
+    /// The card has a command.
     running: bool,
-    /// Prepared, with the hardware queue that it came on.
-    prepared: Option<(usize, RequestId, Request)>,
-    /// The card has a command beside which none may be prepared.
-    exclusive: bool,
+    /// Waits for the card, as does the thread that gave it; with its hardware queue.
+    waiting: Option<(usize, RequestId, Request)>,
+    /// The card has this one, whose thread sleeps until it ends.
+    exclusive: Option<RequestId>,
+    /// Its thread may leave.
+    woken: Option<RequestId>,
 }
 
 impl Mmc {
@@ -31,8 +33,9 @@ impl Mmc {
         Mmc {
             port: Port::new(device),
             running: false,
-            prepared: None,
-            exclusive: false,
+            waiting: None,
+            exclusive: None,
+            woken: None,
         }
     }
 }
@@ -53,18 +56,30 @@ impl KernelDriver for Mmc {
     }
 
     fn queue_rq(&mut self, now: Nanos, hctx: usize, id: RequestId, rq: &Request) -> BlkStatus {
-        let transfers = matches!(rq.op, Op::Read | Op::Write);
-        if self.exclusive || self.prepared.is_some() || (!transfers && self.running) {
-            return BlkStatus::DevResource;
+        if self.waiting.is_some() || self.exclusive.is_some() {
+            return BlkStatus::Resource;
         }
         if self.running {
-            self.prepared = Some((hctx, id, rq.clone()));
+            self.waiting = Some((hctx, id, rq.clone()));
+            return BlkStatus::OkBlocking;
+        }
+        self.port.submit(now, hctx, id, rq);
+        self.running = true;
+        if is_transfer(rq) {
             return BlkStatus::Ok;
         }
-        self.running = true;
-        self.exclusive = !transfers;
-        self.port.submit(now, hctx, id, rq);
-        BlkStatus::Ok
+        self.exclusive = Some(id);
+        BlkStatus::OkBlocking
+    }
+
+    #[inline]
+    fn would_sleep(&self) -> bool {
+        self.running
+    }
+
+    #[inline]
+    fn take_woken(&mut self) -> Option<RequestId> {
+        self.woken.take()
     }
 
     fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
@@ -76,24 +91,35 @@ impl KernelDriver for Mmc {
     }
 
     fn waiting(&self) -> Vec<RequestId> {
-        self.prepared.iter().map(|(_, id, _)| *id).collect()
+        self.waiting.iter().map(|(_, id, _)| *id).collect()
     }
 
-    /// What was prepared for the card goes too.
+    /// What waited for the card goes too, and nobody sleeps here any longer.
     fn forget_commands(&mut self) {
+        let waited = self.waiting.take().map(|(_, id, _)| id);
+        self.woken = self.woken.or(waited).or(self.exclusive.take());
         self.running = false;
-        self.prepared = None;
-        self.exclusive = false;
     }
+}
+
+/// Whether a request moves data, which goes on while its thread leaves the driver
+/// (`MMC_ISSUE_ASYNC`).
+fn is_transfer(rq: &Request) -> bool {
+    matches!(rq.op, Op::Read | Op::Write)
 }
 
 impl OneAtATime for Mmc {
     fn submit_next(&mut self, now: Nanos) {
-        self.exclusive = false;
-        self.running = self.prepared.is_some();
-        if let Some((hctx, id, rq)) = self.prepared.take() {
-            // The interrupt of the one before gives it to the card.
+        if let Some(ended) = self.exclusive.take() {
+            self.woken = Some(ended);
+        }
+        self.running = self.waiting.is_some();
+        if let Some((hctx, id, rq)) = self.waiting.take() {
             self.port.device.submit(now, Port::command(hctx, id, &rq));
+            match is_transfer(&rq) {
+                true => self.woken = Some(id),
+                false => self.exclusive = Some(id),
+            }
         }
     }
 }
@@ -101,7 +127,8 @@ impl OneAtATime for Mmc {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use blklab_blk::{Bio, Sector};
+    use crate::{Driver, request_end};
+    use blklab_blk::{Bio, Plug, RequestQueue, Sector, Submit};
     use blklab_device::registry;
 
     fn request(op: Op, sector: u64) -> Request {
@@ -110,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn one_runs_one_is_prepared_and_no_third_is_taken() {
+    fn one_runs_one_waits_inside_and_no_third_is_taken() {
         let spec = registry::find("sd-card").expect("known").expect("valid");
         let alone = {
             let mut mmc = Mmc::new(spec.build(1));
@@ -127,10 +154,13 @@ mod tests {
             let read = request(Op::Read, n as u64 * 80_000);
             taken.push(mmc.queue_rq(Nanos::ZERO, 0, id, &read));
         }
-        let (ok, no) = (BlkStatus::Ok, BlkStatus::DevResource);
-        assert_eq!(taken, [ok, ok, no]);
+        let (ok, sleeps) = (BlkStatus::Ok, BlkStatus::OkBlocking);
+        assert_eq!(taken, [ok, sleeps, BlkStatus::Resource]);
+        assert!(mmc.would_sleep() && mmc.take_woken().is_none());
         let mut ends = Vec::new();
         mmc.advance(Nanos::from_secs(1), &mut ends);
+        assert_eq!(mmc.take_woken(), Some(RequestId::from_index(1)));
+        assert!(!mmc.would_sleep());
         let at: Vec<u64> = ends.iter().map(|end| end.at.0).collect();
         assert_eq!(at[0], alone.0);
         // One after the other, however long both have been known.
@@ -138,19 +168,66 @@ mod tests {
     }
 
     #[test]
-    fn a_discard_waits_until_the_card_is_idle_and_goes_alone() {
+    fn a_discard_waits_until_the_card_is_idle_and_holds_its_thread_to_the_end() {
         let spec = registry::find("sd-card").expect("known").expect("valid");
         let mut mmc = Mmc::new(spec.build(1));
         let ids: Vec<RequestId> = (0..3).map(RequestId::from_index).collect();
-        let (ok, no) = (BlkStatus::Ok, BlkStatus::DevResource);
+        let (ok, sleeps) = (BlkStatus::Ok, BlkStatus::OkBlocking);
         let now = Nanos::ZERO;
         assert_eq!(mmc.queue_rq(now, 0, ids[0], &request(Op::Read, 0)), ok);
-        assert_eq!(mmc.queue_rq(now, 0, ids[1], &request(Op::Discard, 8)), no);
+        let discard = request(Op::Discard, 8);
+        assert_eq!(mmc.queue_rq(now, 0, ids[1], &discard), sleeps);
         let mut ends = Vec::new();
-        let later = Nanos::from_secs(1);
-        mmc.advance(later, &mut ends);
-        assert_eq!(mmc.queue_rq(later, 0, ids[1], &request(Op::Discard, 8)), ok);
-        assert_eq!(mmc.queue_rq(later, 0, ids[2], &request(Op::Read, 0)), no);
+        let read = mmc.advance_to_completion(Nanos::from_secs(1), &mut ends);
+        assert_eq!((ends.len(), mmc.take_woken()), (1, None));
+        let third = request(Op::Read, 0);
+        assert_eq!(mmc.queue_rq(read, 0, ids[2], &third), BlkStatus::Resource);
+        let end = mmc.advance_to_completion(Nanos::from_secs(2), &mut ends);
+        assert_eq!((ends.len(), mmc.take_woken()), (2, Some(ids[1])));
+        assert_eq!(mmc.queue_rq(end, 0, ids[2], &third), ok);
+    }
+
+    /// Requests that a sleeping task leaves in its software queue are not overtaken, for
+    /// ever in the worst case, by those that follow: kblockd keeps what it took while it
+    /// sleeps in the driver, and who submits does not go past it.
+    #[test]
+    fn without_a_scheduler_requests_go_in_their_order() {
+        let spec = registry::find("sd-card").expect("known").expect("valid");
+        let mut mmc = Driver::new(&spec, 1);
+        let mut queue = RequestQueue::new(&mmc.queue_config(4));
+        let mut now = Nanos::ZERO;
+        let (mut plug, mut ended, mut done) = (Plug::new(), Vec::new(), Vec::new());
+        for n in 0..40 {
+            let write = Bio::new(Op::Write, Sector(n * 1024), 1024);
+            let taken = queue.submit_bio(now, 0, Some(&mut plug), write, &mut mmc);
+            assert!(matches!(taken, Submit::Done));
+            match n % 3 {
+                0 => queue.flush_plug_from_schedule(now, &mut plug, &mut mmc),
+                _ => queue.flush_plug(now, &mut plug, &mut mmc),
+            }
+            queue.process(now, &mut mmc);
+            // Two follow while one runs.
+            if n % 2 == 0 {
+                continue;
+            }
+            now = mmc.advance_to_completion(Nanos::MAX, &mut done);
+            for end in done.drain(..) {
+                let (id, status) = request_end(&end);
+                queue.complete(now, id, status, &mut mmc);
+            }
+        }
+        while !queue.is_idle() {
+            queue.process(now, &mut mmc);
+            now = mmc.advance_to_completion(Nanos::MAX, &mut done);
+            for end in done.drain(..) {
+                let (id, status) = request_end(&end);
+                queue.complete(now, id, status, &mut mmc);
+            }
+        }
+        queue.take_ended(&mut ended);
+        let sectors: Vec<u64> = ended.iter().map(|end| end.sector.0 / 1024).collect();
+        assert_eq!(sectors, (0..40).collect::<Vec<_>>());
+        assert_eq!(queue.counters(now).requeues, 0);
     }
 
     #[test]

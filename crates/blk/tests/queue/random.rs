@@ -23,6 +23,8 @@ struct RandomDriver {
     cached: HashSet<u64>,
     durable: HashSet<u64>,
     blocked: Vec<RequestId>,
+    /// It says where it would sleep.
+    says_so: bool,
 }
 
 impl RandomDriver {
@@ -84,6 +86,10 @@ impl BlkDriver for RandomDriver {
 
     fn put_budget(&mut self) {
         self.budget += 1;
+    }
+
+    fn would_sleep(&self) -> bool {
+        self.says_so && !self.blocked.is_empty()
     }
 }
 
@@ -283,7 +289,7 @@ proptest! {
         queues in 1usize..4,
         fua in any::<bool>(),
         nomerges in 0u8..3,
-        (round_robin_tags, seed) in any::<(bool, u64)>(),
+        (round_robin_tags, seed, says_so) in any::<(bool, u64, bool)>(),
     ) {
         let limits = QueueLimits {
             capacity_sectors: 230,
@@ -302,6 +308,7 @@ proptest! {
             limits,
         };
         let mut run = RandomRun::new(&config, 5, answers);
+        run.driver.says_so = says_so;
         for (id, action) in actions.into_iter().enumerate() {
             match action {
                 Action::Submit { op, sector, sectors, flags, plugged } => {

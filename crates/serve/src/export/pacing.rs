@@ -131,6 +131,16 @@ impl BlkDriver for PacedDriver {
         status
     }
 
+    #[inline]
+    fn would_sleep(&self) -> bool {
+        (self.model.as_ref()).is_some_and(|model| model.would_sleep())
+    }
+
+    #[inline]
+    fn take_woken(&mut self) -> Option<RequestId> {
+        self.model.as_mut()?.take_woken()
+    }
+
     fn get_budget(&mut self) -> bool {
         self.model.as_mut().is_none_or(|model| model.get_budget())
     }
