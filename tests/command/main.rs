@@ -37,6 +37,7 @@ mod serve_remote;
 mod serve_sysfs;
 mod serve_tls;
 mod serve_trace;
+mod serve_ublk;
 mod serve_vhost_user;
 mod support;
 mod sweep;

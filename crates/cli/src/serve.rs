@@ -56,6 +56,9 @@ fn announce(server: &Server) {
     for path in server.machine_sockets() {
         let _ = writeln!(out, "vhost-user:{}", path.display());
     }
+    for path in server.disks() {
+        let _ = writeln!(out, "{}", path.display());
+    }
     if let Some(Listen::Tcp(address)) = server.metrics_address() {
         let _ = writeln!(out, "metrics: http://{address}/metrics");
     }
@@ -107,6 +110,7 @@ fn export(args: &ServeArgs) -> ExportSpec {
         reconnect: args.reconnect,
         read_only: args.read_only,
         vhost_user: args.vhost_user.clone(),
+        ublk: args.ublk.clone(),
         scheduler: args.scheduler.clone(),
         set: args.sets.clone(),
         nr_requests: args.nr_requests,

@@ -114,6 +114,7 @@ pub(crate) fn paced(
             read_only: false,
             threads: 1,
             vhost_user: None,
+            ublk: None,
             scheduler,
             depth: 1,
             drive: Some((name.to_string(), drive.clone())),

@@ -110,6 +110,13 @@ impl Packages {
         &self.release
     }
 
+    /// Whether it has a module.
+    pub fn has_module(&self, name: &str) -> bool {
+        let list = std::fs::read_to_string(self.modules().join("modules.dep"));
+        let ending = format!("/{name}.ko");
+        list.is_ok_and(|list| list.lines().any(|line| line.contains(&ending)))
+    }
+
     /// Its image, unpacked: QEMU boots that some seconds sooner.
     pub(crate) fn kernel(&self) -> PathBuf {
         self.folder.join("vmlinux")

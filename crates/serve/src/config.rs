@@ -10,6 +10,7 @@ use blklab_workload::cgroup::CgroupConfig;
 
 use crate::backend::BackendConfig;
 use crate::net::{Listen, TlsSettings};
+use crate::ublk::UblkNumber;
 
 /// One export.
 #[derive(Clone)]
@@ -26,6 +27,8 @@ pub struct ExportConfig {
     pub threads: usize,
     /// The socket of virtual machines' monitors.
     pub vhost_user: Option<PathBuf>,
+    /// The disk of this machine's kernel that it becomes.
+    pub ublk: Option<UblkNumber>,
     /// Its scheduler.
     pub scheduler: SchedulerChoice,
     /// Requests that the back end gets at once, where no drive's model says.

@@ -1,4 +1,4 @@
-//! The block layer under the real clock: block devices over NBD and vhost-user.
+//! The block layer under the real clock: block devices over NBD, vhost-user and ublk.
 //!
 //! - `backend`: where an export's data is, a file a kind.
 //! - `net`: sockets, TLS and the handshake, up to the choice of an export.
@@ -6,6 +6,7 @@
 //! - `control`: attributes, counters, traces and metrics of a running server.
 //! - `mount`: an image's files in a folder, over FUSE.
 //! - `vhost_user`: disks of virtual machines, in memory that they share.
+//! - `ublk`: disks of this machine's kernel.
 //! - `client`: the other side of the protocol: a load, and a drive to probe.
 //!
 //! Each export has one request queue, at which its threads take turns, so that
@@ -21,6 +22,7 @@ mod mount;
 mod net;
 mod server;
 mod spec;
+mod ublk;
 mod vhost_user;
 
 use std::time::Instant;
@@ -38,6 +40,7 @@ pub use mount::{ImageMount, Unmounter};
 pub use net::{Listen, TlsMode, TlsSettings};
 pub use server::Server;
 pub use spec::{ExportSpec, LimitsSpec, ServerSpec};
+pub use ublk::UblkNumber;
 
 /// The real clock: nanoseconds since it was started.
 #[derive(Clone, Copy, Debug)]

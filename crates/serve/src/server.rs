@@ -20,6 +20,7 @@ use crate::export::{
     ConnectionLimits, Disk, DiskSetup, EventLoop, EventLoopSetup, ExportHandle, Inbox, SharedExport,
 };
 use crate::net::{AcceptThread, Handshake, Listen, Listener, ServerTls, tls_needed};
+use crate::ublk::{UblkDevice, UblkNumber, UblkSetup};
 use crate::vhost_user::{DeviceSetup, VhostUserServer};
 
 /// Software queues of an export, at most: connections beyond share them.
@@ -32,6 +33,7 @@ pub struct Server {
     exports: Vec<RunningExport>,
     machines: Vec<VhostUserServer>,
     machine_sockets: Vec<PathBuf>,
+    disks: Vec<UblkDevice>,
     addresses: Vec<Listen>,
     metrics: Option<Listen>,
     bindings: Bindings,
@@ -81,7 +83,8 @@ impl Server {
             .iter()
             .map(|export| export.vhost_user.clone());
         let machine_sockets: Vec<PathBuf> = sockets.flatten().collect();
-        if listeners.is_empty() && machine_sockets.is_empty() {
+        let has_disks = config.exports.iter().any(|export| export.ublk.is_some());
+        if listeners.is_empty() && machine_sockets.is_empty() && !has_disks {
             return Err("systemd passed no socket".to_string());
         }
         let tls = allowed_tls(config, &listeners)?;
@@ -93,10 +96,22 @@ impl Server {
         let metrics_address = config.metrics.and(bindings.addresses.last().cloned());
         let offers = offers(&prepared);
         let (mut exports, mut machines) = (Vec::new(), Vec::new());
+        let mut wanted_disks: Vec<(UblkSetup, UblkNumber)> = Vec::new();
         for one in prepared {
             let socket = one.config.vhost_user.clone().map(Listen::Unix);
             let listener = bindings.bind(socket.as_slice())?.pop();
+            let ublk = one.config.ublk;
             let (export, devices) = one.start(clock, config)?;
+            wanted_disks.extend(ublk.map(|number| {
+                let disk = UblkSetup {
+                    export: Arc::clone(&devices.export),
+                    shared: Arc::clone(&devices.shared),
+                    clock,
+                    in_flight_bytes: devices.in_flight_bytes,
+                    software_queues: devices.software_queues,
+                };
+                (disk, number)
+            }));
             if let Some(listener) = listener {
                 machines.push(VhostUserServer::start(listener, devices)?);
             }
@@ -116,6 +131,11 @@ impl Server {
             None => None,
         };
         accepting.extend(accept_control(&administered, control, metrics)?);
+        // Last, as the kernel reads a disk as soon as there is one.
+        let disks: Result<_, String> = wanted_disks
+            .into_iter()
+            .map(|(setup, number)| UblkDevice::start(setup, number))
+            .collect();
         let metrics = metrics_address;
         Ok(Server {
             handshake,
@@ -123,6 +143,7 @@ impl Server {
             exports,
             machines,
             machine_sockets,
+            disks: disks?,
             addresses,
             metrics,
             bindings,
@@ -138,6 +159,11 @@ impl Server {
     /// The sockets of virtual machines.
     pub fn machine_sockets(&self) -> &[PathBuf] {
         &self.machine_sockets
+    }
+
+    /// The disks of this machine's kernel.
+    pub fn disks(&self) -> Vec<PathBuf> {
+        self.disks.iter().map(UblkDevice::path).collect()
     }
 
     /// Where it serves metrics.
@@ -172,7 +198,8 @@ impl Server {
         for thread in self.accepting {
             thread.stop();
         }
-        // What they have under way needs the exports' threads.
+        // What these have under way needs the exports' threads.
+        drop(self.disks);
         self.machines.into_iter().for_each(VhostUserServer::stop);
         for export in &self.exports {
             export.handle.shut_down();

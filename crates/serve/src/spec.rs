@@ -14,6 +14,7 @@ use crate::backend::{self, BackendOptions};
 use crate::config::{ExportConfig, Limits, ServerConfig};
 use crate::net::{Listen, TlsMode, TlsSettings, tls_needed};
 use crate::parse_size;
+use crate::ublk::UblkNumber;
 
 /// Requests that a back end gets at once by default.
 const DEFAULT_DEPTH: u32 = 256;
@@ -52,6 +53,8 @@ keys! {
         pub read_only: bool as "read-only" = flag().or(false);
         /// A Unix socket for virtual machines: vhost-user-blk.
         pub vhost_user: Option<PathBuf> as "vhost-user" = text().map(PathBuf::from).optional();
+        /// A disk of this machine's kernel: the number of its ublk device, or `auto`.
+        pub ublk: Option<String> = text().optional();
         /// The scheduler.
         pub scheduler: Option<String> = text().optional();
         /// Its tunables: `NAME=VALUE`, or `SCHEDULER.NAME=VALUE`.
@@ -185,10 +188,11 @@ impl ServerSpec {
         for address in &self.listen {
             listen.push(tcp(address, &tls)?);
         }
-        let has_machines = self.export.iter().any(|export| export.vhost_user.is_some());
-        if listen.is_empty() && !self.activated && !has_machines {
+        let is_elsewhere = |e: &ExportSpec| e.vhost_user.is_some() || e.ublk.is_some();
+        let has_others = self.export.iter().any(is_elsewhere);
+        if listen.is_empty() && !self.activated && !has_others {
             return Err(
-                "nowhere to listen; give --socket PATH, --listen ADDR:PORT or --vhost-user PATH"
+                "nowhere to listen; give --socket PATH, --listen ADDR:PORT, --vhost-user PATH or --ublk"
                     .to_string(),
             );
         }
@@ -347,6 +351,7 @@ impl ExportSpec {
             read_only: self.read_only,
             threads,
             vhost_user: self.vhost_user.clone(),
+            ublk: self.ublk.as_deref().map(UblkNumber::parse).transpose()?,
             scheduler: self.scheduler()?,
             depth,
             drive,
@@ -484,6 +489,7 @@ mod tests {
                 "[[export]]\nnbd='nbd://h/'\nreconnect = 18446744073709551615\n",
                 "reconnect",
             ),
+            ("[[export]]\nmemory = '1G'\nublk = 'first'\n", "or auto"),
             (
                 "[[export]]\nmemory = '1G'\nthreads = 0\n",
                 "`export.threads`: found 0, legal is a whole number from 1 to 64",

@@ -1,5 +1,5 @@
 //! The kernel's asynchronous I/O over one file: io_uring, and the older kind
-//! that libaio wraps.
+//! that libaio wraps; and [`ublk`], whose commands go through io_uring.
 //!
 //! This is the workspace's only unsafe code. It is sound because memory that the
 //! kernel uses is owned by a slot of the engine from before the call until the
@@ -7,6 +7,7 @@
 
 mod aio;
 mod ring;
+pub mod ublk;
 
 use std::io;
 use std::os::fd::BorrowedFd;

@@ -24,6 +24,8 @@ Examples:
       a virtual machine's disk; then: qemu-system-x86_64 ... -m 1G
         -object memory-backend-memfd,id=m,size=1G,share=on -machine memory-backend=m
         -chardev socket,id=c,path=/tmp/v.sock,reconnect=1 -device vhost-user-blk-pci,chardev=c
+  blklab serve --ublk 0 --file disk.img --scheduler bfq
+      a disk of this machine: /dev/ublkb0
   qemu-system-x86_64 ... -drive driver=nbd,server.type=unix,server.path=/tmp/b.sock,if=virtio
   nbd-client -unix /tmp/b.sock /dev/nbd0
   fio --name=t --ioengine=nbd --uri='nbd+unix:///?socket=/tmp/b.sock' --rw=randrw --bs=4k --iodepth=64
@@ -93,6 +95,17 @@ pub(crate) struct ServeArgs {
     /// A Unix socket for virtual machines: vhost-user-blk
     #[arg(long, value_name = "PATH", conflicts_with = "config")]
     pub(crate) vhost_user: Option<PathBuf>,
+
+    /// Be a disk of this machine, /dev/ublkbN: with a number that is made, or taken over
+    /// where its server was killed [default: auto, the lowest that is free]
+    #[arg(
+        long,
+        value_name = "N|auto",
+        num_args = 0..=1,
+        default_missing_value = "auto",
+        conflicts_with = "config"
+    )]
+    pub(crate) ublk: Option<String>,
 
     /// Serve virtual machines' memory that is not sealed: one that shrinks it ends
     /// the server

@@ -153,8 +153,14 @@ impl Disk {
         }
     }
 
+    /// What a request under way asks for.
+    pub(super) fn request_of(&self, id: IoId) -> (Command, blklab_nbd::Request) {
+        let io = self.io(id);
+        (io.command, io.request)
+    }
+
     /// A request under way.
-    pub(crate) fn io(&self, id: IoId) -> &Io {
+    pub(super) fn io(&self, id: IoId) -> &Io {
         &self.ios[id as usize]
     }
 

@@ -7,6 +7,7 @@ mod disk;
 mod event_loop;
 mod io;
 mod pacing;
+mod queue_client;
 mod requests;
 mod shared;
 mod trace;
@@ -22,11 +23,12 @@ use blklab_stats::Histogram;
 
 use crate::net::Arrival;
 
-pub(crate) use disk::{Change, ChangeDone, Disk, DiskSetup, Ended};
+pub(crate) use disk::{Change, ChangeDone, Disk, DiskSetup};
 pub(crate) use event_loop::{EventLoop, EventLoopSetup};
-pub(crate) use io::Io;
+pub(crate) use io::IoId;
+pub(crate) use queue_client::{FrontEndQueue, QueueClient};
 pub(crate) use requests::ConnectionLimits;
-pub(crate) use shared::{Client, Core, Membership, SharedExport, Waker};
+pub(crate) use shared::{Membership, SharedExport, Waker};
 pub(crate) use trace::{Recorder, TraceBatch};
 
 /// An export's thread that takes longer than this to answer is stuck in its back end.

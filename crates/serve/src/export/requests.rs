@@ -293,7 +293,7 @@ impl RequestHandler<'_> {
 }
 
 /// Bytes of data that a request or its reply carries.
-fn data_bytes(command: Command, request: &Request) -> u64 {
+pub(super) fn data_bytes(command: Command, request: &Request) -> u64 {
     match command {
         Command::Read | Command::Write => u64::from(request.length),
         _ => 0,

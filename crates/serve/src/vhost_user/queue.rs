@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use blklab_blk::{CgroupId, IoStatus, Nanos, Plug, Waiter};
+use blklab_blk::{IoStatus, Nanos};
 use blklab_nbd::wire::{Command, CommandFlags};
 use blklab_virtio::{
     Chain, HEADER_BYTES, ID_BYTES, InFlight, Limits, Memory, Operation, Request, Ring, RingFault,
@@ -19,7 +19,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::{DeviceSetup, locked};
-use crate::export::{Client, Core, Ended, Io, Membership, Waker};
+use crate::export::{Disk, FrontEndQueue, IoId, QueueClient, Waker};
 
 /// Requests that are taken from the ring before the thread waits for its turn.
 const BATCH: usize = 64;
@@ -57,7 +57,7 @@ impl QueueThread {
     /// If no thread can be started.
     pub(super) fn start(queue: Queue) -> std::io::Result<QueueThread> {
         let stop = Arc::new(AtomicBool::new(false));
-        let (own, waker) = (Arc::clone(&stop), queue.member.waker());
+        let (own, waker) = (Arc::clone(&stop), queue.client.waker());
         let builder = std::thread::Builder::new().name("virtqueue".to_string());
         let thread = builder.spawn(move || queue.run(&own))?;
         Ok(QueueThread {
@@ -85,24 +85,17 @@ struct Slot {
 
 /// A ring with the requests taken from it.
 pub(super) struct Queue {
+    guest: GuestRing,
+    client: QueueClient,
+    unanswered: VecDeque<u16>,
+}
+
+/// The guest's side: the ring, and the memory that its requests point to.
+struct GuestRing {
     setup: QueueSetup,
     limits: Limits,
     id: [u8; ID_BYTES],
-    member: Membership,
-    client: Client,
     slots: Vec<Slot>,
-    unanswered: VecDeque<u16>,
-    /// Requests to be given to the block layer.
-    staged: VecDeque<u16>,
-    /// A request that would exceed the bytes in flight.
-    held: Option<u16>,
-    waiter: Option<Waiter>,
-    in_flight: u32,
-    in_flight_bytes: u64,
-    ended: Vec<Ended>,
-    woken: Vec<u64>,
-    /// When the block layer must run next, and how much earlier to wake up.
-    next_event: (Nanos, Nanos),
     /// The guest broke the ring, from which nothing is read any more.
     is_broken: bool,
 }
@@ -116,28 +109,17 @@ impl Queue {
         let device = Arc::clone(&setup.device);
         let number = device.queues_started.fetch_add(1, Ordering::Relaxed);
         let slots = (0..setup.ring.size()).map(|_| Slot::default());
-        let member = device.shared.join()?;
+        let cpu = number % device.software_queues;
         Ok(Queue {
-            limits: device.limits(),
-            id: device.id(),
-            client: Client {
-                submitter: device.shared.lock().new_submitter(),
-                cgroup: CgroupId::ROOT,
-                cpu: number % device.software_queues,
-            },
-            slots: slots.collect(),
+            client: QueueClient::join(&device.shared, cpu, device.in_flight_bytes)?,
             unanswered: setup.unanswered.iter().copied().collect(),
-            staged: VecDeque::with_capacity(BATCH),
-            held: None,
-            waiter: None,
-            in_flight: 0,
-            in_flight_bytes: 0,
-            ended: Vec::new(),
-            woken: Vec::new(),
-            next_event: (Nanos::MAX, Nanos::ZERO),
-            is_broken: false,
-            member,
-            setup,
+            guest: GuestRing {
+                limits: device.limits(),
+                id: device.id(),
+                slots: slots.collect(),
+                is_broken: false,
+                setup,
+            },
         })
     }
 
@@ -161,49 +143,201 @@ impl Queue {
                 Ok(false) => {}
                 Err(fault) => self.break_ring(&fault),
             }
-            if self.is_broken && stops && !self.has_work() {
+            if self.guest.is_broken && stops && !self.has_work() {
                 break;
             }
         }
-        let mut core = self.setup.device.shared.lock();
-        let now = self.setup.device.clock.now();
-        core.disk.exit_submitter(now, self.client.submitter);
-        core.leave(&self.member);
-        self.setup.ring.next_available()
+        let device = &self.guest.setup.device;
+        self.client.leave(&device.shared, device.clock.now());
+        self.guest.setup.ring.next_available()
     }
 
     /// Whether a taken request is not answered yet.
     fn has_work(&self) -> bool {
-        self.in_flight > 0
-            || self.waiter.is_some()
-            || !self.staged.is_empty()
-            || self.held.is_some()
-            || !self.unanswered.is_empty()
+        self.client.has_work() || !self.unanswered.is_empty()
     }
 
     /// Ends the connection because the guest broke its ring. Requests in flight are finished
     /// without an answer.
     fn break_ring(&mut self, fault: &RingFault) {
-        if !self.is_broken {
-            self.is_broken = true;
-            self.setup.device.shared.lock().counters.protocol_errors += 1;
+        let GuestRing {
+            setup,
+            slots,
+            is_broken,
+            ..
+        } = &mut self.guest;
+        if !*is_broken {
+            *is_broken = true;
+            setup.device.shared.lock().counters.protocol_errors += 1;
             eprintln!("blklab: vhost-user: {fault}");
-            let _ = self.setup.stream.shutdown(std::net::Shutdown::Both);
+            let _ = setup.stream.shutdown(std::net::Shutdown::Both);
         }
-        for head in self.staged.drain(..).chain(self.held.take()) {
-            self.slots[usize::from(head)].request = None;
+        for head in self.client.unstage() {
+            slots[usize::from(head)].request = None;
         }
         self.unanswered.clear();
-        self.in_flight_bytes = 0;
     }
 
     /// Takes requests, carries them out, and answers those that ended.
     fn serve(&mut self, stops: bool) -> Result<(), RingFault> {
         self.take_requests(stops)?;
-        let is_due = || self.next_event.0 <= self.setup.device.clock.now();
-        if !self.staged.is_empty() || self.member.take_mail() || is_due() {
-            self.take_turn()?;
+        let device = Arc::clone(&self.guest.setup.device);
+        if self.client.wants_turn(device.clock.now()) {
+            self.client
+                .take_turn(&device.shared, device.clock, &mut self.guest)?;
         }
+        self.guest.interrupt()
+    }
+
+    /// Takes requests from the ring for as long as there is room.
+    fn take_requests(&mut self, stops: bool) -> Result<(), RingFault> {
+        while self.takes_more() {
+            let head = match self.unanswered.pop_front() {
+                Some(head) => head,
+                None if stops => break,
+                None => match self.guest.pop()? {
+                    Some(head) => head,
+                    None => break,
+                },
+            };
+            if self.guest.take(head)? {
+                self.client.stage(head);
+            }
+        }
+        Ok(())
+    }
+
+    fn takes_more(&self) -> bool {
+        let is_full = self.client.staged() >= BATCH || self.client.is_asleep();
+        !is_full && !self.guest.is_broken
+    }
+
+    /// Waits for a kick, for a message of another thread, or for the block layer's next event.
+    fn wait(&mut self, stops: bool) -> Result<(), RingFault> {
+        if self.client.is_ready() {
+            return Ok(());
+        }
+        let takes_more = self.takes_more() && !stops;
+        if self.poll_a_while(takes_more)? {
+            return Ok(());
+        }
+        let QueueSetup { ring, memory, .. } = &mut self.guest.setup;
+        if takes_more && ring.enable_notifications(memory)? {
+            return ring.disable_notifications(memory);
+        }
+        self.sleep();
+        let QueueSetup { ring, memory, .. } = &mut self.guest.setup;
+        match self.guest.is_broken {
+            true => Ok(()),
+            false => ring.disable_notifications(memory),
+        }
+    }
+
+    /// Polls for the configured time. Whether there is something to do.
+    fn poll_a_while(&self, takes_more: bool) -> Result<bool, RingFault> {
+        let QueueSetup {
+            device,
+            ring,
+            memory,
+            ..
+        } = &self.guest.setup;
+        let end = device.clock.now().saturating_add(device.busy_poll);
+        let (next, early) = self.client.next_event();
+        loop {
+            let now = device.clock.now();
+            let has_more = takes_more && ring.has_more(memory)?;
+            if has_more || self.client.member().has_mail() || next <= now {
+                return Ok(true);
+            }
+            let is_due = next <= now.saturating_add(early);
+            if now >= end && !is_due {
+                return Ok(false);
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    fn sleep(&mut self) {
+        let (next, early) = self.client.next_event();
+        let QueueSetup { device, kick, .. } = &self.guest.setup;
+        let left = next
+            .saturating_sub(device.clock.now())
+            .saturating_sub(early);
+        let timeout = (next < Nanos::MAX).then_some(Timespec {
+            tv_sec: (left.0 / 1_000_000_000) as i64,
+            tv_nsec: (left.0 % 1_000_000_000) as i64,
+        });
+        let kick = kick.as_fd();
+        let mut fds = [
+            PollFd::from_borrowed_fd(self.client.member().event(), PollFlags::IN),
+            PollFd::from_borrowed_fd(kick, PollFlags::IN),
+        ];
+        // Kicks of a broken ring are ignored.
+        let watched = if self.guest.is_broken {
+            &mut fds[..1]
+        } else {
+            &mut fds[..]
+        };
+        if poll(watched, timeout.as_ref()).is_err() {
+            return;
+        }
+        if !fds[0].revents().is_empty() {
+            self.client.member().clear_event();
+        }
+        if !self.guest.is_broken && !fds[1].revents().is_empty() {
+            let mut count = [0; 8];
+            match rustix::io::read(kick, &mut count) {
+                Ok(8) | Err(Errno::AGAIN | Errno::INTR) => {}
+                // Other files would be readable for ever.
+                _ => self.break_ring(&RingFault::NoKick),
+            }
+        }
+    }
+}
+
+impl GuestRing {
+    /// The first descriptor of the next request.
+    fn pop(&mut self) -> Result<Option<u16>, RingFault> {
+        let Some(head) = self.setup.ring.pop(&self.setup.memory)? else {
+            return Ok(None);
+        };
+        if self.slots[usize::from(head)].request.is_some() {
+            return Err(RingFault::InUse(head));
+        }
+        if let Some(record) = &mut self.setup.in_flight {
+            record.begin(head);
+        }
+        Ok(Some(head))
+    }
+
+    /// Reads the request that starts at a descriptor. Returns whether it is for the
+    /// block layer.
+    fn take(&mut self, head: u16) -> Result<bool, RingFault> {
+        let QueueSetup { ring, memory, .. } = &self.setup;
+        let slot = &mut self.slots[usize::from(head)];
+        ring.read_chain(memory, head, &mut slot.chain)?;
+        match Request::parse(memory, &slot.chain, &self.limits) {
+            Err(status) => {
+                self.setup.device.shared.lock().counters.errors += 1;
+                self.answer(head, status, 0).map(|()| false)
+            }
+            Ok(Request {
+                operation: Operation::GetId,
+                ..
+            }) => {
+                slot.chain.write(memory, 0, &self.id)?;
+                self.answer(head, Status::Ok, ID_BYTES as u32)
+                    .map(|()| false)
+            }
+            Ok(request) => {
+                slot.request = Some(request);
+                Ok(true)
+            }
+        }
+    }
+
+    /// Interrupts the guest, if it wants to hear of new answers.
+    fn interrupt(&mut self) -> Result<(), RingFault> {
         if !self.is_broken
             && self.setup.ring.needs_interrupt(&self.setup.memory)?
             && let Some(call) = &*locked(&self.setup.call)
@@ -212,196 +346,6 @@ impl Queue {
             let _ = rustix::io::write(call, &1u64.to_ne_bytes());
         }
         Ok(())
-    }
-
-    /// Takes requests from the ring for as long as there is room.
-    fn take_requests(&mut self, stops: bool) -> Result<(), RingFault> {
-        if let Some(head) = self.held.take() {
-            self.stage(head);
-        }
-        while self.takes_more() {
-            let head = match self.unanswered.pop_front() {
-                Some(head) => head,
-                None if stops => break,
-                None => {
-                    let Some(head) = self.setup.ring.pop(&self.setup.memory)? else {
-                        break;
-                    };
-                    if self.slots[usize::from(head)].request.is_some() {
-                        return Err(RingFault::InUse(head));
-                    }
-                    if let Some(record) = &mut self.setup.in_flight {
-                        record.begin(head);
-                    }
-                    head
-                }
-            };
-            self.take(head)?;
-        }
-        Ok(())
-    }
-
-    fn takes_more(&self) -> bool {
-        let is_full = self.staged.len() >= BATCH || self.held.is_some();
-        !is_full && self.waiter.is_none() && !self.is_broken
-    }
-
-    /// Reads the request that starts at a descriptor.
-    fn take(&mut self, head: u16) -> Result<(), RingFault> {
-        let QueueSetup { ring, memory, .. } = &self.setup;
-        let slot = &mut self.slots[usize::from(head)];
-        ring.read_chain(memory, head, &mut slot.chain)?;
-        match Request::parse(memory, &slot.chain, &self.limits) {
-            Err(status) => {
-                self.setup.device.shared.lock().counters.errors += 1;
-                self.answer(head, status, 0)
-            }
-            Ok(Request {
-                operation: Operation::GetId,
-                ..
-            }) => {
-                slot.chain.write(memory, 0, &self.id)?;
-                self.answer(head, Status::Ok, ID_BYTES as u32)
-            }
-            Ok(request) => {
-                slot.request = Some(request);
-                self.stage(head);
-                Ok(())
-            }
-        }
-    }
-
-    /// Stages a request for the block layer, or holds it if it would exceed the bytes in
-    /// flight.
-    fn stage(&mut self, head: u16) {
-        match self.fits(head) {
-            true => {
-                self.in_flight_bytes += self.data_bytes(head);
-                self.staged.push_back(head);
-            }
-            false => self.held = Some(head),
-        }
-    }
-
-    /// Whether a request fits into the bytes in flight. A single one always does.
-    fn fits(&self, head: u16) -> bool {
-        let total = self.in_flight_bytes + self.data_bytes(head);
-        self.in_flight_bytes == 0 || total <= self.setup.device.in_flight_bytes
-    }
-
-    /// Bytes of data of a request.
-    fn data_bytes(&self, head: u16) -> u64 {
-        match self.slots[usize::from(head)].request {
-            Some(Request {
-                operation: Operation::Read | Operation::Write,
-                length,
-                ..
-            }) => length.into(),
-            _ => 0,
-        }
-    }
-
-    /// Locks the block layer, submits the staged requests and runs it as far as it can.
-    fn take_turn(&mut self) -> Result<(), RingFault> {
-        let device = Arc::clone(&self.setup.device);
-        let mut core = device.shared.lock();
-        let now = device.clock.now();
-        let mut plug = Plug::new();
-        self.submit_staged(now, &mut core, &mut plug);
-        core.disk.unplug(now, &mut plug);
-        loop {
-            let mut ended = std::mem::take(&mut self.ended);
-            let mut woken = std::mem::take(&mut self.woken);
-            core.run(now, &self.member, &mut ended, &mut woken);
-            // Latencies include the time that the run took.
-            let then = if ended.is_empty() {
-                now
-            } else {
-                device.clock.now()
-            };
-            let answered = ended
-                .drain(..)
-                .try_for_each(|one| self.end(then, &mut core, one));
-            let is_woken = woken.drain(..).any(|ticket| {
-                self.waiter
-                    .as_ref()
-                    .is_some_and(|waiter| waiter.ticket == ticket)
-            });
-            (self.ended, self.woken) = (ended, woken);
-            answered?;
-            let Some(waiter) = self.waiter.take_if(|_| is_woken) else {
-                break;
-            };
-            self.waiter = core.resume(now, &self.member, &mut plug, waiter);
-            self.submit_staged(now, &mut core, &mut plug);
-            core.disk.unplug(now, &mut plug);
-        }
-        self.next_event = (core.disk.next_event(), core.disk.wake_early());
-        Ok(())
-    }
-
-    fn submit_staged(&mut self, now: Nanos, core: &mut Core, plug: &mut Plug) {
-        while self.waiter.is_none()
-            && let Some(head) = self.staged.pop_front()
-        {
-            let slot = &self.slots[usize::from(head)];
-            let Some(request) = slot.request else {
-                continue;
-            };
-            let writes_through = self.setup.writes_through.load(Ordering::Relaxed);
-            let (command, request) = translated(request, writes_through);
-            let io = Io::new(&self.member, head.into(), command, request, now);
-            let io = core.disk.begin(io);
-            if command == Command::Write {
-                let mut filled = 0;
-                while filled < request.length {
-                    let part = core.disk.payload_mut(io, filled as usize);
-                    // The chain was checked to hold all data.
-                    let _ = slot
-                        .chain
-                        .read(&self.setup.memory, HEADER_BYTES + filled, part);
-                    filled += part.len() as u32;
-                }
-            }
-            self.in_flight += 1;
-            self.waiter = core.submit(now, self.client, plug, io);
-        }
-    }
-
-    /// Answers a request that the block layer ended.
-    fn end(&mut self, now: Nanos, core: &mut Core, ended: Ended) -> Result<(), RingFault> {
-        let head = core.disk.io(ended.io).origin.index as u16;
-        core.count(now, ended.io);
-        let (slot, memory) = (&self.slots[usize::from(head)], &self.setup.memory);
-        let mut copied = Ok(0);
-        if let (
-            IoStatus::Ok,
-            Some(Request {
-                operation: Operation::Read,
-                ..
-            }),
-        ) = (ended.status, slot.request)
-        {
-            core.disk.read_data(ended.io, &mut |piece| {
-                copied = copied.and_then(|at: u32| {
-                    slot.chain.write(memory, at, piece)?;
-                    Ok(at + piece.len() as u32)
-                });
-            });
-        }
-        core.disk.release(ended.io);
-        self.in_flight -= 1;
-        self.in_flight_bytes = self.in_flight_bytes.saturating_sub(self.data_bytes(head));
-        let status = match ended.status {
-            IoStatus::Ok => Status::Ok,
-            IoStatus::NotSupported => Status::Unsupported,
-            _ => Status::IoError,
-        };
-        core.counters.errors += u64::from(status != Status::Ok);
-        if self.is_broken {
-            return Ok(());
-        }
-        self.answer(head, status, copied?)
     }
 
     /// Answers a request, into which `copied` bytes of data were written.
@@ -424,79 +368,53 @@ impl Queue {
         }
         Ok(())
     }
+}
 
-    /// Waits for a kick, for a message of another thread, or for the block layer's next event.
-    fn wait(&mut self, stops: bool) -> Result<(), RingFault> {
-        let is_ready = !self.staged.is_empty() || self.held.is_some_and(|head| self.fits(head));
-        if is_ready && self.waiter.is_none() {
-            return Ok(());
-        }
-        let takes_more = self.takes_more() && !stops;
-        if self.poll_a_while(takes_more)? {
-            return Ok(());
-        }
-        let QueueSetup { ring, memory, .. } = &mut self.setup;
-        if takes_more && ring.enable_notifications(memory)? {
-            return ring.disable_notifications(memory);
-        }
-        self.sleep();
-        match self.is_broken {
-            true => Ok(()),
-            false => self.setup.ring.disable_notifications(&self.setup.memory),
+impl FrontEndQueue for GuestRing {
+    type Fault = RingFault;
+
+    fn request(&self, head: u16) -> (Command, blklab_nbd::Request) {
+        let request = self.slots[usize::from(head)].request;
+        let writes_through = self.setup.writes_through.load(Ordering::Relaxed);
+        match request {
+            Some(request) => translated(request, writes_through),
+            // A slot is staged only while it has a request.
+            None => (
+                Command::Flush,
+                blklab_nbd::Request::new(Command::Flush, 0, 0, 0),
+            ),
         }
     }
 
-    /// Polls for the configured time. Whether there is something to do.
-    fn poll_a_while(&self, takes_more: bool) -> Result<bool, RingFault> {
-        let device = &self.setup.device;
-        let end = device.clock.now().saturating_add(device.busy_poll);
-        loop {
-            let now = device.clock.now();
-            let has_more = takes_more && self.setup.ring.has_more(&self.setup.memory)?;
-            if has_more || self.member.has_mail() || self.next_event.0 <= now {
-                return Ok(true);
-            }
-            let is_due = self.next_event.0 <= now.saturating_add(self.next_event.1);
-            if now >= end && !is_due {
-                return Ok(false);
-            }
-            std::hint::spin_loop();
-        }
+    fn take_data(&mut self, head: u16, at: u32, data: &mut [u8]) -> bool {
+        let slot = &self.slots[usize::from(head)];
+        let read = slot.chain.read(&self.setup.memory, HEADER_BYTES + at, data);
+        read.is_ok()
     }
 
-    fn sleep(&mut self) {
-        let (next, early) = self.next_event;
-        let now = self.setup.device.clock.now();
-        let left = next.saturating_sub(now).saturating_sub(early);
-        let timeout = (next < Nanos::MAX).then_some(Timespec {
-            tv_sec: (left.0 / 1_000_000_000) as i64,
-            tv_nsec: (left.0 % 1_000_000_000) as i64,
-        });
-        let kick = self.setup.kick.as_fd();
-        let mut fds = [
-            PollFd::from_borrowed_fd(self.member.event(), PollFlags::IN),
-            PollFd::from_borrowed_fd(kick, PollFlags::IN),
-        ];
-        // Kicks of a broken ring are ignored.
-        let watched = if self.is_broken {
-            &mut fds[..1]
-        } else {
-            &mut fds[..]
+    fn end(&mut self, head: u16, status: IoStatus, disk: &Disk, io: IoId) -> Result<(), RingFault> {
+        let (slot, memory) = (&self.slots[usize::from(head)], &self.setup.memory);
+        if self.is_broken {
+            return Ok(());
+        }
+        let is_read = slot
+            .request
+            .is_some_and(|request| request.operation == Operation::Read);
+        let mut copied = Ok(0);
+        if is_read && status == IoStatus::Ok {
+            disk.read_data(io, &mut |piece| {
+                copied = copied.and_then(|at: u32| {
+                    slot.chain.write(memory, at, piece)?;
+                    Ok(at + piece.len() as u32)
+                });
+            });
+        }
+        let status = match status {
+            IoStatus::Ok => Status::Ok,
+            IoStatus::NotSupported => Status::Unsupported,
+            _ => Status::IoError,
         };
-        if poll(watched, timeout.as_ref()).is_err() {
-            return;
-        }
-        if !fds[0].revents().is_empty() {
-            self.member.clear_event();
-        }
-        if !self.is_broken && !fds[1].revents().is_empty() {
-            let mut count = [0; 8];
-            match rustix::io::read(kick, &mut count) {
-                Ok(8) | Err(Errno::AGAIN | Errno::INTR) => {}
-                // Other files would be readable for ever.
-                _ => self.break_ring(&RingFault::NoKick),
-            }
-        }
+        self.answer(head, status, copied?)
     }
 }
 

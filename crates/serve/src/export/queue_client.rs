@@ -1,0 +1,263 @@
+//! The requests of one queue of a front end that numbers them: by the first descriptors
+//! of a ring, or the tags of a device.
+
+use std::collections::VecDeque;
+
+use blklab_blk::{CgroupId, IoStatus, Nanos, Plug, Waiter};
+use blklab_nbd::Request;
+use blklab_nbd::wire::Command;
+
+use super::disk::{Disk, Ended};
+use super::io::{Io, IoId};
+use super::requests::data_bytes;
+use super::shared::{Client, Core, Membership, SharedExport, Waker};
+use crate::Clock;
+
+/// A queue of a front end, which brings requests and takes their answers. Each request
+/// has a slot, which no other has until it is answered.
+pub(crate) trait FrontEndQueue {
+    /// Why no request can be answered any more.
+    type Fault;
+
+    /// The request of a slot, as the block layer has it.
+    fn request(&self, slot: u16) -> (Command, Request);
+
+    /// Fills `data` with a write's data, from `at` bytes on. Returns whether it
+    /// could be had.
+    fn take_data(&mut self, slot: u16, at: u32, data: &mut [u8]) -> bool;
+
+    /// Answers a request, with the data that a read has in `disk`.
+    ///
+    /// # Errors
+    /// Where it could not be answered.
+    fn end(
+        &mut self,
+        slot: u16,
+        status: IoStatus,
+        disk: &Disk,
+        io: IoId,
+    ) -> Result<(), Self::Fault>;
+}
+
+/// A queue's requests at an export's block layer, used by the queue's thread.
+pub(crate) struct QueueClient {
+    member: Membership,
+    client: Client,
+    /// The most bytes of data in flight.
+    max_bytes: u64,
+    /// Slots of requests that are to be given to the block layer.
+    staged: VecDeque<u16>,
+    /// The first of them would exceed the bytes in flight.
+    is_full: bool,
+    waiter: Option<Waiter>,
+    in_flight: u32,
+    in_flight_bytes: u64,
+    ended: Vec<Ended>,
+    woken: Vec<u64>,
+    /// When the block layer must run next, and how much earlier to wake up.
+    next_event: (Nanos, Nanos),
+}
+
+impl QueueClient {
+    /// Joins the threads of an export, as a process with this software queue and at most
+    /// `max_bytes` of data in flight.
+    ///
+    /// # Errors
+    /// If the kernel has no descriptor left.
+    pub(crate) fn join(
+        shared: &SharedExport,
+        cpu: usize,
+        max_bytes: u64,
+    ) -> std::io::Result<QueueClient> {
+        Ok(QueueClient {
+            member: shared.join()?,
+            client: Client {
+                submitter: shared.lock().new_submitter(),
+                cgroup: CgroupId::ROOT,
+                cpu,
+            },
+            max_bytes,
+            staged: VecDeque::new(),
+            is_full: false,
+            waiter: None,
+            in_flight: 0,
+            in_flight_bytes: 0,
+            ended: Vec::new(),
+            woken: Vec::new(),
+            next_event: (Nanos::MAX, Nanos::ZERO),
+        })
+    }
+
+    /// Leaves the threads of the export, once nothing is in flight.
+    pub(crate) fn leave(&self, shared: &SharedExport, now: Nanos) {
+        let mut core = shared.lock();
+        core.disk.exit_submitter(now, self.client.submitter);
+        core.leave(&self.member);
+    }
+
+    /// What wakes its thread.
+    pub(crate) fn member(&self) -> &Membership {
+        &self.member
+    }
+
+    /// Wakes its thread for another reason.
+    pub(crate) fn waker(&self) -> Waker {
+        self.member.waker()
+    }
+
+    /// When the block layer must run next, and how much earlier to wake up.
+    pub(crate) fn next_event(&self) -> (Nanos, Nanos) {
+        self.next_event
+    }
+
+    /// Has the request of a slot given to the block layer in the next turn.
+    pub(crate) fn stage(&mut self, slot: u16) {
+        self.staged.push_back(slot);
+    }
+
+    /// How many requests are staged.
+    pub(crate) fn staged(&self) -> usize {
+        self.staged.len()
+    }
+
+    /// Takes the staged requests back.
+    pub(crate) fn unstage(&mut self) -> impl Iterator<Item = u16> {
+        self.is_full = false;
+        self.staged.drain(..)
+    }
+
+    /// Whether a submission sleeps in the block layer.
+    pub(crate) fn is_asleep(&self) -> bool {
+        self.waiter.is_some()
+    }
+
+    /// Whether a turn would submit something.
+    pub(crate) fn is_ready(&self) -> bool {
+        !self.staged.is_empty() && !self.is_full && self.waiter.is_none()
+    }
+
+    /// Whether a staged request is not answered yet.
+    pub(crate) fn has_work(&self) -> bool {
+        self.in_flight > 0 || self.waiter.is_some() || !self.staged.is_empty()
+    }
+
+    /// Whether there is something to do in a turn; messages of other threads count as seen.
+    pub(crate) fn wants_turn(&self, now: Nanos) -> bool {
+        // In any case: a thread whose mail counts as unseen is not woken again.
+        let has_mail = self.member.take_mail();
+        self.is_ready() || has_mail || self.next_event.0 <= now
+    }
+
+    /// Locks the block layer, submits the staged requests and runs it as far as it can.
+    ///
+    /// # Errors
+    /// The first fault of the queue.
+    pub(crate) fn take_turn<Q: FrontEndQueue>(
+        &mut self,
+        shared: &SharedExport,
+        clock: Clock,
+        queue: &mut Q,
+    ) -> Result<(), Q::Fault> {
+        let mut core = shared.lock();
+        let now = clock.now();
+        let (mut plug, mut done) = (Plug::new(), Ok(()));
+        loop {
+            done = done.and(self.submit_staged(now, &mut core, &mut plug, queue));
+            core.disk.unplug(now, &mut plug);
+            let mut ended = std::mem::take(&mut self.ended);
+            let mut woken = std::mem::take(&mut self.woken);
+            core.run(now, &self.member, &mut ended, &mut woken);
+            // Latencies include the time that the run took.
+            let then = if ended.is_empty() { now } else { clock.now() };
+            for one in ended.drain(..) {
+                done = done.and(self.end(then, &mut core, queue, one));
+            }
+            let is_woken = woken.drain(..).any(|ticket| {
+                let waiter = self.waiter.as_ref();
+                waiter.is_some_and(|waiter| waiter.ticket == ticket)
+            });
+            (self.ended, self.woken) = (ended, woken);
+            if let Some(waiter) = self.waiter.take_if(|_| is_woken) {
+                self.waiter = core.resume(now, &self.member, &mut plug, waiter);
+            } else if !self.is_ready() {
+                break;
+            }
+        }
+        self.next_event = (core.disk.next_event(), core.disk.wake_early());
+        done
+    }
+
+    fn submit_staged<Q: FrontEndQueue>(
+        &mut self,
+        now: Nanos,
+        core: &mut Core,
+        plug: &mut Plug,
+        queue: &mut Q,
+    ) -> Result<(), Q::Fault> {
+        while self.waiter.is_none()
+            && let Some(&slot) = self.staged.front()
+        {
+            let (command, request) = queue.request(slot);
+            let bytes = data_bytes(command, &request);
+            // A single request always fits.
+            self.is_full =
+                self.in_flight_bytes > 0 && self.in_flight_bytes + bytes > self.max_bytes;
+            if self.is_full {
+                break;
+            }
+            self.staged.pop_front();
+            let io = Io::new(&self.member, slot.into(), command, request, now);
+            let io = core.disk.begin(io);
+            if command == Command::Write && !take_data(&mut core.disk, queue, slot, io, bytes) {
+                core.counters.errors += 1;
+                let answered = queue.end(slot, IoStatus::IoError, &core.disk, io);
+                core.disk.release(io);
+                answered?;
+                continue;
+            }
+            self.in_flight += 1;
+            self.in_flight_bytes += bytes;
+            self.waiter = core.submit(now, self.client, plug, io);
+        }
+        Ok(())
+    }
+
+    /// Answers a request that the block layer ended.
+    fn end<Q: FrontEndQueue>(
+        &mut self,
+        now: Nanos,
+        core: &mut Core,
+        queue: &mut Q,
+        Ended { io, status }: Ended,
+    ) -> Result<(), Q::Fault> {
+        core.count(now, io);
+        core.counters.errors += u64::from(status != IoStatus::Ok);
+        let slot = core.disk.io(io).origin.index as u16;
+        let (command, request) = core.disk.request_of(io);
+        self.in_flight -= 1;
+        self.in_flight_bytes -= data_bytes(command, &request);
+        self.is_full = false;
+        let answered = queue.end(slot, status, &core.disk, io);
+        core.disk.release(io);
+        answered
+    }
+}
+
+/// Fills a write's buffers. Returns whether all of its data could be had.
+fn take_data<Q: FrontEndQueue>(
+    disk: &mut Disk,
+    queue: &mut Q,
+    slot: u16,
+    io: IoId,
+    bytes: u64,
+) -> bool {
+    let mut filled = 0;
+    while filled < bytes {
+        let part = disk.payload_mut(io, filled as usize);
+        if !queue.take_data(slot, filled as u32, part) {
+            return false;
+        }
+        filled += part.len() as u64;
+    }
+    true
+}

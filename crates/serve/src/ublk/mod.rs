@@ -1,0 +1,321 @@
+//! ublk: disks of this machine's kernel, `/dev/ublkb0` and so on, with a queue and a
+//! thread for each processor. Where a server ends without a word, the kernel keeps its
+//! disk and the requests that it had; the next server of that number takes them over.
+
+mod queue;
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Sender};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use blklab_nbd::Export;
+use blklab_nbd::wire::ExportFlags;
+use blklab_uring::ublk::{Control, DeviceInfo, Features, Parameters, State};
+use rustix::io::Errno;
+
+use crate::Clock;
+use crate::export::SharedExport;
+use queue::{QueueSetup, serve};
+
+/// Requests of a queue.
+const DEPTH: u16 = 128;
+/// Bytes of the longest read or write.
+const MAX_IO_BYTES: u32 = 512 << 10;
+/// Discards and ranges of zeroes have a length in bytes of 32 bits further on.
+const MAX_RANGE_SECTORS: u32 = u32::MAX >> 9;
+/// What the kernel's ublk must be able to do, with its names.
+const NEEDED: [(Features, &str); 4] = [
+    (Features::USER_RECOVERY, "UBLK_F_USER_RECOVERY"),
+    (
+        Features::USER_RECOVERY_REISSUE,
+        "UBLK_F_USER_RECOVERY_REISSUE",
+    ),
+    (Features::CMD_IOCTL_ENCODE, "UBLK_F_CMD_IOCTL_ENCODE"),
+    (Features::USER_COPY, "UBLK_F_USER_COPY"),
+];
+/// How long the kernel may take to let go of a server that ended, and to make a
+/// device's files.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long to wait before looking again.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Which device an export becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UblkNumber {
+    /// The lowest number that is free.
+    Free,
+    /// This one, which is made or taken over.
+    Number(u32),
+}
+
+impl UblkNumber {
+    /// The number that a text gives.
+    ///
+    /// # Errors
+    /// Where it is neither a number nor `auto`.
+    pub fn parse(text: &str) -> Result<UblkNumber, String> {
+        match (text, text.parse::<u32>()) {
+            ("auto", _) => Ok(UblkNumber::Free),
+            // The kernel numbers its disks with 20 bits.
+            (_, Ok(number)) if number < 1 << 20 => Ok(UblkNumber::Number(number)),
+            _ => Err(format!(
+                "ublk {text:?} is no device's number; write such as 0 for /dev/ublkb0, or auto"
+            )),
+        }
+    }
+}
+
+/// What a device is made of.
+pub(crate) struct UblkSetup {
+    pub(crate) export: Arc<Export>,
+    pub(crate) shared: Arc<SharedExport>,
+    pub(crate) clock: Clock,
+    /// Data that one queue may have under way.
+    pub(crate) in_flight_bytes: u64,
+    pub(crate) software_queues: usize,
+}
+
+impl UblkSetup {
+    fn takes(&self, flag: ExportFlags) -> bool {
+        self.export.flags.contains(flag)
+    }
+
+    fn parameters(&self) -> Result<Parameters, String> {
+        let sizes = self.export.block_sizes;
+        let page_bytes = rustix::param::page_size() as u32;
+        let logical = sizes.minimum.max(512);
+        if logical > page_bytes {
+            return Err(format!(
+                "ublk takes blocks of at most {page_bytes} bytes, and the drive's have {logical}"
+            ));
+        }
+        let shift = |bytes: u32| bytes.clamp(logical, page_bytes).ilog2() as u8;
+        let max_range_sectors = MAX_RANGE_SECTORS - MAX_RANGE_SECTORS % (logical >> 9);
+        let discards = self.takes(ExportFlags::SEND_TRIM);
+        Ok(Parameters {
+            read_only: self.takes(ExportFlags::READ_ONLY),
+            rotational: self.takes(ExportFlags::ROTATIONAL),
+            write_cache: self.takes(ExportFlags::SEND_FLUSH),
+            sectors: self.export.size_bytes / u64::from(logical) * u64::from(logical >> 9),
+            logical_block_shift: shift(logical),
+            physical_block_shift: shift(sizes.preferred),
+            max_sectors: MAX_IO_BYTES.min(sizes.maximum) >> 9,
+            max_discard_sectors: if discards { max_range_sectors } else { 0 },
+            max_write_zeroes_sectors: max_range_sectors,
+        })
+    }
+}
+
+/// A disk of the kernel that is served for as long as this is held.
+pub(crate) struct UblkDevice {
+    control: Control,
+    number: u32,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl UblkDevice {
+    /// Starts to serve an export as a disk.
+    ///
+    /// # Errors
+    /// Where the kernel cannot, or the number is taken; the message says by what.
+    pub(crate) fn start(setup: UblkSetup, wanted: UblkNumber) -> Result<UblkDevice, String> {
+        let mut control = Control::open()?;
+        check_features(&mut control)?;
+        let parameters = setup.parameters()?;
+        let former = match wanted {
+            UblkNumber::Free => None,
+            UblkNumber::Number(number) => find_former(&mut control, number, parameters.sectors)?,
+        };
+        let info = match former {
+            Some(info) => {
+                let recovered = patiently(|| control.start_recovery(info.number));
+                recovered.map_err(|e| failed("take over", info.number, &e))?;
+                info
+            }
+            None => add(&mut control, wanted)?,
+        };
+        // From here on it is taken away where something fails.
+        let mut device = UblkDevice {
+            control,
+            number: info.number,
+            threads: Vec::new(),
+        };
+        let new = former.is_none().then_some(parameters);
+        device.serve_queues(setup, info, new).map(|()| device)
+    }
+
+    /// Has a thread wait for the requests of each queue, and lets them come. A device
+    /// without parameters has those that its former server gave it.
+    fn serve_queues(
+        &mut self,
+        setup: UblkSetup,
+        info: DeviceInfo,
+        parameters: Option<Parameters>,
+    ) -> Result<(), String> {
+        let number = self.number;
+        if let Some(parameters) = parameters {
+            let set = self.control.set_parameters(number, parameters);
+            set.map_err(|e| failed("set up", number, &e))?;
+        }
+        let path = format!("/dev/ublkc{number}");
+        let opened = patiently(|| File::options().read(true).write(true).open(&path));
+        let file = Arc::new(opened.map_err(|e| format!("{path}: {e}"))?);
+        let setup = Arc::new(setup);
+        let (ready, is_ready) = mpsc::channel();
+        for queue in 0..info.queues {
+            self.threads.push(start_queue(
+                QueueSetup {
+                    device: Arc::clone(&setup),
+                    file: Arc::clone(&file),
+                    number: queue,
+                    depth: info.depth,
+                },
+                ready.clone(),
+            )?);
+        }
+        for _ in 0..info.queues {
+            let started = is_ready.recv().map_err(|e| e.to_string())?;
+            started.map_err(|e| failed("serve", number, &e))?;
+        }
+        let started = match parameters {
+            Some(_) => self.control.start(number),
+            None => self.control.end_recovery(number),
+        };
+        started.map_err(|e| failed("start", number, &e))
+    }
+
+    /// The disk's file.
+    pub(crate) fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/dev/ublkb{}", self.number))
+    }
+}
+
+impl Drop for UblkDevice {
+    /// Finishes what was accepted, and takes the disk away.
+    fn drop(&mut self) {
+        let stopped = self.control.stop(self.number);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+        if let Err(error) = stopped.and_then(|()| self.control.delete(self.number)) {
+            eprintln!("blklab: {}", failed("delete", self.number, &error));
+        }
+    }
+}
+
+fn start_queue(
+    setup: QueueSetup,
+    ready: Sender<std::io::Result<()>>,
+) -> Result<JoinHandle<()>, String> {
+    let builder = std::thread::Builder::new().name("ublk".to_string());
+    let started = builder.spawn(move || serve(setup, &ready));
+    started.map_err(|e| e.to_string())
+}
+
+fn failed(what: &str, number: u32, error: &std::io::Error) -> String {
+    format!("ublk: cannot {what} device {number}: {error}")
+}
+
+/// Tries again for a while what the kernel is not ready for.
+fn patiently<T>(mut attempt: impl FnMut() -> std::io::Result<T>) -> std::io::Result<T> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match attempt() {
+            Err(error) if Instant::now() < end => match Errno::from_io_error(&error) {
+                Some(Errno::BUSY | Errno::NOENT | Errno::ACCESS) => std::thread::sleep(PAUSE),
+                _ => return Err(error),
+            },
+            done => return done,
+        }
+    }
+}
+
+fn check_features(control: &mut Control) -> Result<(), String> {
+    let found = control.features();
+    let found = found.map_err(|e| format!("this kernel's ublk is too old ({e}): Linux 6.5"))?;
+    let missing = NEEDED.iter().filter(|(feature, _)| !found.has(*feature));
+    let missing: Vec<&str> = missing.map(|(_, name)| *name).collect();
+    match missing.is_empty() {
+        true => Ok(()),
+        false => Err(format!(
+            "this kernel's ublk has no {}: Linux 6.5 has",
+            missing.join(", ")
+        )),
+    }
+}
+
+/// The device of this number, where its server ended without a word.
+fn find_former(
+    control: &mut Control,
+    number: u32,
+    sectors: u64,
+) -> Result<Option<DeviceInfo>, String> {
+    let asked = |e: std::io::Error| failed("look at", number, &e);
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let Some(info) = control.info(number).map_err(asked)? else {
+            return Ok(None);
+        };
+        let is_killed = !PathBuf::from(format!("/proc/{}", info.server_pid)).exists();
+        match info.state {
+            State::Quiesced => {
+                let had = control.sectors(number).map_err(asked)?;
+                return match had == sectors {
+                    true => Ok(Some(info)),
+                    false => Err(format!(
+                        "/dev/ublkb{number} waits for its server and has {had} sectors, not {sectors}; serve what was served, or another number"
+                    )),
+                };
+            }
+            // Its server ended before it was started.
+            State::Dead => {
+                control.delete(number).map_err(asked)?;
+                return Ok(None);
+            }
+            State::Live if is_killed && Instant::now() < end => std::thread::sleep(PAUSE),
+            State::Live => {
+                return Err(format!(
+                    "/dev/ublkb{number} is served by process {}; name another number, or auto",
+                    info.server_pid
+                ));
+            }
+        }
+    }
+}
+
+fn add(control: &mut Control, wanted: UblkNumber) -> Result<DeviceInfo, String> {
+    let number = match wanted {
+        UblkNumber::Free => u32::MAX,
+        UblkNumber::Number(number) => number,
+    };
+    let queues = std::thread::available_parallelism().map_or(1, |cpus| cpus.get());
+    let features = NEEDED.iter().map(|(feature, _)| *feature);
+    let added = control.add(DeviceInfo {
+        number,
+        queues: queues.min(usize::from(u16::MAX)) as u16,
+        depth: DEPTH,
+        max_io_bytes: MAX_IO_BYTES,
+        state: State::Dead,
+        server_pid: 0,
+        features: features.fold(Features(0), Features::with),
+    });
+    added.map_err(|e| format!("ublk: cannot add a device: {e}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_named_by_its_number() {
+        assert_eq!(UblkNumber::parse("auto"), Ok(UblkNumber::Free));
+        assert_eq!(UblkNumber::parse("7"), Ok(UblkNumber::Number(7)));
+        for wrong in ["", "-1", "1048576", "/dev/ublkb0"] {
+            let error = UblkNumber::parse(wrong).expect_err("no number");
+            assert!(error.contains("such as 0"), "{error}");
+        }
+    }
+}

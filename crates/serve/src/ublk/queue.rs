@@ -1,0 +1,153 @@
+//! One queue of a device and its thread.
+
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use blklab_blk::{IoStatus, Nanos};
+use blklab_nbd::wire::{Command, CommandFlags};
+use blklab_uring::ublk::{Event, Operation, Queue, Request};
+use rustix::io::Errno;
+
+use super::UblkSetup;
+use crate::export::{Disk, FrontEndQueue, IoId, QueueClient};
+
+/// What a queue is served with.
+pub(super) struct QueueSetup {
+    pub(super) device: Arc<UblkSetup>,
+    /// The device's character file.
+    pub(super) file: Arc<File>,
+    pub(super) number: u16,
+    pub(super) depth: u16,
+}
+
+/// Serves a queue until its device is stopped. `ready` is told once the kernel can
+/// send requests.
+pub(super) fn serve(setup: QueueSetup, ready: &Sender<std::io::Result<()>>) {
+    // The kernel rounds sleeps up by 50 us unless asked not to.
+    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+    let device = Arc::clone(&setup.device);
+    let cpu = usize::from(setup.number) % device.software_queues;
+    let client = QueueClient::join(&device.shared, cpu, device.in_flight_bytes);
+    let started = client.and_then(|client| {
+        let event = client.member().event();
+        let queue = Queue::start(setup.file, setup.number, setup.depth, event)?;
+        Ok((client, queue))
+    });
+    match started {
+        Err(error) => {
+            // Whoever waits for it says so.
+            let _ = ready.send(Err(error));
+        }
+        Ok((mut client, queue)) => {
+            let _ = ready.send(Ok(()));
+            let mut tags = Tags { queue };
+            if let Err(error) = run(&device, &mut client, &mut tags) {
+                eprintln!("blklab: ublk: {error}");
+            }
+            client.leave(&device.shared, device.clock.now());
+        }
+    }
+}
+
+/// Carries out requests until each tag has ended.
+fn run(device: &UblkSetup, client: &mut QueueClient, tags: &mut Tags) -> std::io::Result<()> {
+    let (mut events, mut ended) = (Vec::new(), 0);
+    while ended < tags.queue.depth() || client.has_work() {
+        tags.queue.wait(pause(device, client))?;
+        if tags.queue.take_events(&mut events) {
+            client.member().clear_event();
+        }
+        for event in events.drain(..) {
+            match event {
+                Event::Ended(_) => ended += 1,
+                Event::Request(tag) => match tags.queue.request(tag).operation {
+                    Some(_) => client.stage(tag),
+                    None => tags.queue.commit(tag, -Errno::OPNOTSUPP.raw_os_error())?,
+                },
+            }
+        }
+        if client.wants_turn(device.clock.now()) {
+            client.take_turn(&device.shared, device.clock, tags)?;
+        }
+    }
+    Ok(())
+}
+
+/// For how long the thread may sleep; `None` for as long as it takes.
+fn pause(device: &UblkSetup, client: &QueueClient) -> Option<Duration> {
+    if client.is_ready() {
+        return Some(Duration::ZERO);
+    }
+    let (next, early) = client.next_event();
+    let left = next.saturating_sub(device.clock.now());
+    let left = left.saturating_sub(early);
+    (next < Nanos::MAX).then_some(Duration::from_nanos(left.0))
+}
+
+/// A queue's tags, each of which is the place of a request.
+struct Tags {
+    queue: Queue,
+}
+
+impl FrontEndQueue for Tags {
+    type Fault = std::io::Error;
+
+    fn request(&self, tag: u16) -> (Command, blklab_nbd::Request) {
+        translated(self.queue.request(tag))
+    }
+
+    fn take_data(&mut self, tag: u16, at: u32, data: &mut [u8]) -> bool {
+        self.queue.take_data(tag, at, data).is_ok()
+    }
+
+    fn end(
+        &mut self,
+        tag: u16,
+        status: IoStatus,
+        disk: &Disk,
+        io: IoId,
+    ) -> Result<(), std::io::Error> {
+        let (command, request) = self.request(tag);
+        let mut copied: Result<u32, Errno> = Ok(0);
+        if command == Command::Read && status == IoStatus::Ok {
+            disk.read_data(io, &mut |piece| {
+                copied = copied.and_then(|at: u32| {
+                    self.queue.put_data(tag, at, piece)?;
+                    Ok(at + piece.len() as u32)
+                });
+            });
+        }
+        let result = match (status, copied) {
+            (IoStatus::Ok, Ok(_)) => match command {
+                Command::Read | Command::Write => request.length as i32,
+                _ => 0,
+            },
+            (IoStatus::NoSpace, _) => -Errno::NOSPC.raw_os_error(),
+            (IoStatus::NotSupported, _) => -Errno::OPNOTSUPP.raw_os_error(),
+            _ => -Errno::IO.raw_os_error(),
+        };
+        self.queue.commit(tag, result)
+    }
+}
+
+/// A request as the export's block layer has it.
+fn translated(request: Request) -> (Command, blklab_nbd::Request) {
+    let (command, keeps_space) = match request.operation {
+        Some(Operation::Read) => (Command::Read, false),
+        Some(Operation::Write) => (Command::Write, false),
+        Some(Operation::Discard) => (Command::Trim, false),
+        Some(Operation::WriteZeroes { may_unmap }) => (Command::WriteZeroes, !may_unmap),
+        Some(Operation::Flush) | None => (Command::Flush, false),
+    };
+    let (offset, length) = match command {
+        Command::Flush => (0, 0),
+        _ => (request.sector << 9, request.sectors << 9),
+    };
+    let mut translated = blklab_nbd::Request::new(command, 0, offset, length);
+    let is_durable = request.durable && command.modifies();
+    translated.flags.set(CommandFlags::FUA, is_durable);
+    translated.flags.set(CommandFlags::NO_HOLE, keeps_space);
+    (command, translated)
+}

@@ -1,0 +1,117 @@
+//! Disks of this machine's kernel: Linux in a guest as the outside judge, fio's
+//! verification, and a server that is killed under load.
+
+use std::path::Path;
+
+use blklab_guest::{Packages, default_folder};
+
+use crate::support::Place;
+
+/// What the guest does: reads and writes that fio verifies while the server is killed
+/// and served again, a device that is served already, and what is left at the end.
+const SCRIPT: &str = r#"
+set -e
+serve() {
+    blklab serve --ublk 0 --file /tmp/disk.img --scheduler bfq >/tmp/said 2>&1 &
+    server=$!
+    tries=0
+    until grep -qs '^/dev/ublkb0' /tmp/said; do
+        tries=$((tries + 1))
+        [ $tries -lt 200 ] || { cat /tmp/said; exit 1; }
+        sleep 0.1
+    done
+}
+truncate -s 16M /tmp/disk.img
+serve
+queue=/sys/block/ublkb0/queue
+cat $queue/write_cache
+ls $queue/../mq | wc -l
+[ "$(cat $queue/discard_max_bytes)" -gt 0 ]
+[ "$(cat $queue/write_zeroes_max_bytes)" -gt 0 ]
+verify() {
+    fio --filename=/dev/ublkb0 --ioengine=libaio --direct=1 --iodepth=8 --verify=crc32c \
+        --verify_fatal=1 --verify_backlog=64 "$@" >/tmp/fio || { cat /tmp/fio; exit 1; }
+}
+verify --name=v --rw=randrw --bsrange=512-256k --bs_unaligned=0 --size=2m --fsync=64
+fio --name=t --filename=/dev/ublkb0 --rw=trim --bs=256k --size=8m >/dev/null
+cmp -n 8388608 /dev/ublkb0 /dev/zero
+
+verify --name=k --rw=randwrite --bs=4k --size=2m --rate_iops=400 &
+job=$!
+sleep 0.5
+kill -9 $server
+sleep 0.5
+blklab serve --ublk 0 --memory 8M && exit 1
+serve
+blklab serve --ublk 0 --memory 16M && exit 1
+wait $job
+
+kill $server
+wait $server
+if ls /dev | grep 'ublk[bc]'; then exit 1; fi
+[ -z "$(ls /sys/class/ublk-char)" ]
+dmesg | grep -i 'i/o error' && exit 1
+echo passed
+"#;
+
+#[test]
+fn linux_uses_a_disk_whose_server_is_killed() {
+    let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernel/build");
+    let folders = [ours, default_folder()];
+    let kernel = folders
+        .iter()
+        .find(|folder| Packages::find(folder).is_ok_and(|found| found.has_module("ublk_drv")));
+    let Some(kernel) = kernel else {
+        return blklab_judges::not_possible(
+            "no kernel with ublk_drv for a guest is unpacked: blklab guest setup",
+        );
+    };
+    let place = Place::new();
+    place.file("script", SCRIPT);
+    let kernel = kernel.display().to_string();
+    let done = place.blklab(&[
+        "guest",
+        "script",
+        "script",
+        "--guest",
+        &kernel,
+        "--accelerator",
+        "tcg",
+        "--memory",
+        "768",
+        "--guest-cpus",
+        "2",
+        "--load",
+        "ublk_drv",
+        "--program",
+        env!("CARGO_BIN_EXE_blklab"),
+    ]);
+    let said = done.ok().out;
+    for expected in [
+        "write back",
+        "2\n",
+        "waits for its server and has 32768 sectors, not 16384",
+        "is served by process",
+    ] {
+        assert!(said.contains(expected), "no {expected:?} in:\n{said}");
+    }
+}
+
+#[test]
+fn a_kernel_without_ublk_is_told() {
+    if Path::new("/dev/ublk-control").exists() {
+        return blklab_judges::not_possible("this machine has ublk");
+    }
+    let place = Place::new();
+    let done = place.blklab(&["serve", "--ublk", "--memory", "1M"]);
+    assert_eq!(done.status, 2, "{}", done.err);
+    assert!(done.err.contains("ublk_drv"), "{}", done.err);
+}
+
+#[test]
+fn devices_have_numbers() {
+    let place = Place::new();
+    let done = place.blklab(&["serve", "--ublk", "/dev/ublkb0", "--memory", "1M"]);
+    assert_eq!(done.status, 2, "{}", done.err);
+    assert!(done.err.contains("such as 0"), "{}", done.err);
+}
