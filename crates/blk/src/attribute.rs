@@ -1,32 +1,32 @@
-//! A scheduler's files in sysfs that are not one number.
+//! The sysfs files of a scheduler that are not a single number.
 
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-/// The largest number that one takes: nanoseconds of a day, which is longer
-/// than anything that means something.
+/// The largest number that an attribute takes: the nanoseconds of a day, more than any meaningful
+/// value.
 const MAX: u64 = 86_400_000_000_000;
 
-/// One such file.
+/// A sysfs file of a scheduler that is not a single number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attribute {
-    /// The kernel's name.
+    /// Name of the file, as in the kernel.
     pub name: &'static str,
     /// One line of help.
     pub help: &'static str,
-    /// Whether it shows anything.
+    /// Whether the file can be read.
     pub readable: bool,
-    /// What can be written: for each form the names of its numbers. A name
-    /// that is a number stands for just that.
+    /// The forms that can be written, each with the names of its numbers. A name that is itself a
+    /// number stands for exactly that value.
     pub takes: &'static [&'static [&'static str]],
 }
 
 impl Attribute {
-    /// The numbers of a text to be written, with white space between them.
+    /// Parses the numbers of a write, which are separated by white space.
     ///
     /// # Errors
-    /// Where it is of none of the forms; the message says what is legal.
+    /// If the text has none of the legal forms; the message says which are legal.
     pub fn parse(&self, text: &str) -> Result<Vec<u64>, String> {
         let numbers: Result<Vec<u64>, _> = text.split_whitespace().map(str::parse).collect();
         let fits = |numbers: &[u64]| {
@@ -38,11 +38,11 @@ impl Attribute {
         };
         match numbers {
             Ok(numbers) if fits(&numbers) => Ok(numbers),
-            _ => Err(format!("{text:?} is not what it takes; {}", self.legal())),
+            _ => Err(format!("{text:?} is not legal here; {}", self.legal())),
         }
     }
 
-    /// What can be written to it, in words.
+    /// Describes what can be written.
     pub fn legal(&self) -> String {
         if self.takes.is_empty() {
             return "it can only be read".to_string();

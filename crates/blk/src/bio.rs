@@ -18,8 +18,8 @@ pub enum Op {
 }
 
 impl Op {
-    /// The direction the kernel's schedulers sort by (`rq_data_dir`):
-    /// everything that is not a read counts as a write, discards included.
+    /// Whether the kernel's schedulers treat it as a write (`rq_data_dir`): true for everything but
+    /// reads, discards included.
     pub const fn is_write(self) -> bool {
         !matches!(self, Op::Read)
     }
@@ -44,22 +44,22 @@ impl BioFlags {
     pub const SYNC: BioFlags = BioFlags(1 << 0);
     /// File system metadata (`REQ_META`).
     pub const META: BioFlags = BioFlags(1 << 1);
-    /// On stable storage before it completes (`REQ_FUA`).
+    /// Data is on stable storage before the bio completes (`REQ_FUA`).
     pub const FUA: BioFlags = BioFlags(1 << 2);
-    /// The drive's cache is flushed first (`REQ_PREFLUSH`).
+    /// The drive's cache is flushed before the bio (`REQ_PREFLUSH`).
     pub const PREFLUSH: BioFlags = BioFlags(1 << 3);
-    /// Read ahead of need; may fail cheaply (`REQ_RAHEAD`).
+    /// Readahead; may fail cheaply (`REQ_RAHEAD`).
     pub const RAHEAD: BioFlags = BioFlags(1 << 4);
-    /// Fail with EAGAIN rather than wait (`REQ_NOWAIT`).
+    /// Fails with EAGAIN rather than wait (`REQ_NOWAIT`).
     pub const NOWAIT: BioFlags = BioFlags(1 << 5);
-    /// More I/O follows close behind (`REQ_IDLE`), as direct I/O sets it.
+    /// More I/O follows soon (`REQ_IDLE`), as direct I/O sets it.
     pub const IDLE: BioFlags = BioFlags(1 << 6);
     /// Must not be merged (`REQ_NOMERGE`).
     pub const NOMERGE: BioFlags = BioFlags(1 << 7);
     /// Written back from the page cache (`REQ_BACKGROUND`).
     pub const BACKGROUND: BioFlags = BioFlags(1 << 8);
-    /// A command that a process made for the drive itself (`REQ_OP_DRV_IN`,
-    /// `REQ_OP_DRV_OUT`), such as io_uring's for NVMe.
+    /// A passthrough command that a process made for the drive (`REQ_OP_DRV_IN`, `REQ_OP_DRV_OUT`),
+    /// for instance io_uring's NVMe commands.
     pub const PASSTHROUGH: BioFlags = BioFlags(1 << 9);
     /// No modifier.
     pub const NONE: BioFlags = BioFlags(0);
@@ -69,12 +69,12 @@ impl BioFlags {
         self.0 & other.0 != 0
     }
 
-    /// Both sets of bits.
+    /// Returns the union of both sets.
     pub const fn with(self, other: BioFlags) -> BioFlags {
         BioFlags(self.0 | other.0)
     }
 
-    /// These bits less `other`'s.
+    /// Returns these flags without those of `other`.
     pub const fn without(self, other: BioFlags) -> BioFlags {
         BioFlags(self.0 & !other.0)
     }
@@ -87,17 +87,17 @@ impl core::ops::BitOr for BioFlags {
     }
 }
 
-/// `ioprio_set(2)`'s class.
+/// Class of an I/O priority (`ioprio_set(2)`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum IoClass {
-    /// Never set: schedulers treat it as best effort.
+    /// Not set; schedulers treat it as best effort.
     #[default]
     None,
     /// Real time.
     Rt,
     /// Best effort.
     Be,
-    /// Only when the drive is otherwise idle.
+    /// Served only while the drive is otherwise idle.
     Idle,
 }
 
@@ -111,14 +111,14 @@ pub struct IoPrio {
 }
 
 impl IoPrio {
-    /// The kernel's number for it (`IOPRIO_PRIO_VALUE`): the class from bit 13 on, below
-    /// it the level.
+    /// Returns the kernel's encoding (`IOPRIO_PRIO_VALUE`): the class from bit 13 on, the level
+    /// below it.
     pub const fn value(self) -> u16 {
         (self.class as u16) << 13 | self.level as u16
     }
 }
 
-/// Who submitted: a process (its `io_context`), as schedulers tell them apart.
+/// The process that submitted a bio (its `io_context`), by which schedulers tell submitters apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SubmitterId(pub u32);
 
@@ -139,9 +139,9 @@ pub struct Bio {
     pub op: Op,
     /// Modifiers.
     pub flags: BioFlags,
-    /// Where it starts.
+    /// First sector.
     pub sector: Sector,
-    /// How much, in sectors; zero only for a flush.
+    /// Length in sectors; zero only for a flush.
     pub sectors: u32,
     /// The submitter's priority.
     pub prio: IoPrio,
@@ -149,12 +149,12 @@ pub struct Bio {
     pub submitter: SubmitterId,
     /// The control group it is charged to.
     pub cgroup: CgroupId,
-    /// The submitter's handle; it comes back with the completion.
+    /// The submitter's handle, returned with the completion.
     pub user_data: u64,
 }
 
 impl Bio {
-    /// A plain bio of one range.
+    /// Returns a bio of one range without flags, with default priority, in the root group.
     pub fn new(op: Op, sector: Sector, sectors: u32) -> Bio {
         Bio {
             op,
@@ -173,8 +173,8 @@ impl Bio {
         self.sector + self.sectors
     }
 
-    /// Whether a process waits for it: reads always, writes when they say so
-    /// (the kernel's `op_is_sync`; flush and FUA imply it).
+    /// Whether a process waits for it: true for all reads, and for writes with SYNC, FUA or
+    /// PREFLUSH (`op_is_sync`).
     pub fn is_sync(&self) -> bool {
         op_is_sync(self.op, self.flags)
     }

@@ -1,5 +1,5 @@
-//! The files of a control group that say how its I/O is treated
-//! (`Documentation/admin-guide/cgroup-v2.rst`, "IO").
+//! The files of a control group that control its I/O (`Documentation/admin-guide/cgroup-v2.rst`,
+//! "IO").
 
 use alloc::format;
 use alloc::string::String;
@@ -9,7 +9,7 @@ use crate::queue::RequestQueue;
 use crate::rq_qos::{PrioPolicy, parse_io_latency};
 use crate::units::Nanos;
 
-/// Weights of `io.weight` and of `io.bfq.weight` (`CGROUP_WEIGHT_MAX`,
+/// The largest weights of `io.weight` and of `io.bfq.weight` (`CGROUP_WEIGHT_MAX`,
 /// `BFQ_MAX_WEIGHT`).
 const WEIGHT_MAX: u32 = 10_000;
 const BFQ_WEIGHT_MAX: u32 = 1000;
@@ -17,9 +17,9 @@ const BFQ_WEIGHT_MAX: u32 = 1000;
 /// Which groups have a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CgroupFileOn {
-    /// The root alone.
+    /// Only the root.
     Root,
-    /// All but the root.
+    /// All groups except the root.
     Others,
 }
 
@@ -28,16 +28,16 @@ pub enum CgroupFileOn {
 pub struct CgroupFile {
     /// Its name.
     pub name: &'static str,
-    /// What is written to it, behind the drive's number where it takes one.
+    /// Syntax of what is written, after the drive's number if the file takes one.
     pub form: &'static str,
-    /// Which groups have it.
+    /// Groups that have the file.
     pub on: CgroupFileOn,
-    /// Whether a line of it begins with the number of a drive; with weights it may.
+    /// Whether each line begins with the number of a drive; for files of weights that is optional.
     pub is_of_drive: bool,
     write: fn(&mut RequestQueue, Nanos, CgroupId, &str) -> Result<(), String>,
 }
 
-/// By name: there is one of each.
+/// Files are compared by name, which is unique.
 impl PartialEq for CgroupFile {
     fn eq(&self, other: &CgroupFile) -> bool {
         self.name == other.name
@@ -45,11 +45,11 @@ impl PartialEq for CgroupFile {
 }
 
 impl CgroupFile {
-    /// Writes to the file of a group, as far as it is about this queue. The group's
-    /// place in the tree is said before.
+    /// Writes to the file of `group`, for this queue. The parent of the group must have been set
+    /// before.
     ///
     /// # Errors
-    /// Where the kernel refuses it; the message says why.
+    /// If the kernel refuses the text; the message says why.
     pub fn write(
         &self,
         queue: &mut RequestQueue,
@@ -60,12 +60,12 @@ impl CgroupFile {
         (self.write)(queue, now, group, text)
     }
 
-    /// Whether what is written is kept by the scheduler, and so gone with it.
+    /// Whether the scheduler keeps the value, so that a change of scheduler loses it.
     pub fn is_of_scheduler(&self) -> bool {
         self.name == "io.bfq.weight"
     }
 
-    /// The weight that a text sets, where this is a file of weights.
+    /// The weight that `text` sets, if this is a file of weights.
     pub fn weight(&self, text: &str) -> Option<u32> {
         let max = match self.name {
             "io.weight" => WEIGHT_MAX,
@@ -76,7 +76,7 @@ impl CgroupFile {
     }
 }
 
-/// All files that there are.
+/// All files.
 pub const CGROUP_FILES: &[CgroupFile] = &[
     CgroupFile {
         name: "io.max",

@@ -1,5 +1,5 @@
-//! Ending requests (`blk_mq_end_request`): bios, accounting, tags, waiters,
-//! restart.
+//! Ending requests (`blk_mq_end_request`): ends bios, counts, frees tags, wakes waiters, restarts
+//! hardware queues.
 
 use alloc::vec::Vec;
 
@@ -11,7 +11,7 @@ use crate::trace::TraceKind;
 use crate::units::Nanos;
 
 impl RequestQueue {
-    /// The drive finished a request.
+    /// Ends a request that the drive has finished.
     #[inline]
     pub fn complete<D: BlkDriver + ?Sized>(
         &mut self,
@@ -32,20 +32,20 @@ impl RequestQueue {
         }
     }
 
-    /// The requests that the driver has (`blk_mq_tagset_busy_iter`), to end them
-    /// where their drive is gone.
+    /// Requests that the driver has (`blk_mq_tagset_busy_iter`), to be ended when their drive is
+    /// gone.
     pub fn busy_requests(&self) -> Vec<RequestId> {
         self.rqs.in_driver()
     }
 
-    /// The driver failed a request instead of taking it.
+    /// Ends a request that the driver failed instead of taking.
     pub(crate) fn end_failed(&mut self, now: Nanos, id: RequestId, error: IoStatus) {
         self.trace
             .request(now, TraceKind::RqComplete(error), &self.rqs, id);
         self.end_by_kind(now, id, error);
     }
 
-    /// Ends a request, or a step of its flush sequence.
+    /// Ends a request, or one step of its flush sequence.
     #[inline]
     fn end_by_kind(&mut self, now: Nanos, id: RequestId, status: IoStatus) {
         let flags = self.rqs[id].rq_flags;
@@ -58,8 +58,8 @@ impl RequestQueue {
         }
     }
 
-    /// The driver gives a request back that it had taken: it is inserted again
-    /// (`blk_mq_requeue_request`). `started` ones go past the scheduler.
+    /// Takes back a request that the driver had taken and inserts it again
+    /// (`blk_mq_requeue_request`). A `started` request bypasses the scheduler.
     pub fn requeue_request<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,
@@ -81,8 +81,7 @@ impl RequestQueue {
         self.kick_requeue_list(now);
     }
 
-    /// Ends a request: its bios end, it is counted, the scheduler hears of it, and
-    /// its tags come free.
+    /// Ends a request: ends its bios, counts it, notifies the scheduler and frees its tags.
     #[inline]
     pub(crate) fn end_request(&mut self, now: Nanos, id: RequestId, status: IoStatus) {
         self.cost_counts.ends += 1;
@@ -105,7 +104,7 @@ impl RequestQueue {
         }
     }
 
-    /// Not inlined, which keeps the path without a scheduler short.
+    /// Calls a hook of the scheduler. Not inlined, which keeps the path without a scheduler short.
     #[inline(never)]
     fn call_scheduler(
         &mut self,
@@ -127,7 +126,7 @@ impl RequestQueue {
         }
     }
 
-    /// One part of a bio ended; the last one ends the whole.
+    /// Ends one part of a bio; the last part ends the whole bio.
     #[inline]
     pub(crate) fn end_bio(&mut self, now: Nanos, id: BioId, status: IoStatus) {
         if let Some(qos) = &mut self.rq_qos {
@@ -182,8 +181,8 @@ impl RequestQueue {
         self.count_in_flight(now, is_write, -1);
     }
 
-    /// `blk_mq_free_request`: the scheduler lets go, tags come free, waiters
-    /// wake, and a marked queue is run again.
+    /// Frees a request (`blk_mq_free_request`): calls the scheduler's `finish_request`, frees the
+    /// tags, wakes waiters and runs the hardware queue again if it is marked for restart.
     #[inline]
     pub(crate) fn free_request(&mut self, now: Nanos, id: RequestId) {
         if self.rqs[id].rq_flags.has(RqFlags::USE_SCHED) {

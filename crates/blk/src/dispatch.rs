@@ -8,30 +8,30 @@ use crate::request::{RequestId, RqFlags, Tag};
 use crate::trace::TraceKind;
 use crate::units::{Nanos, SECTORS_PER_PAGE};
 
-/// Pause after the driver lacked something, and after no budget could be had
-/// (`BLK_MQ_RESOURCE_DELAY`, `BLK_MQ_BUDGET_DELAY`).
+/// Delay of the next run after the driver lacked a resource or budget (`BLK_MQ_RESOURCE_DELAY`,
+/// `BLK_MQ_BUDGET_DELAY`).
 const RESOURCE_DELAY: Nanos = Nanos::from_millis(3);
 
-/// How giving a list to the driver went.
+/// Result of giving a list of requests to the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ListOutcome {
-    /// The driver took all of it; there may be more to do.
+    /// The driver took the whole list; there may be more to dispatch.
     Dispatched,
-    /// Nothing to do, or the driver is busy.
+    /// There is nothing to dispatch, or the driver is busy.
     Stopped,
-    /// The driver holds the thread, or other CPUs come first; it goes on in
-    /// `driver_unblocked` or `go_on`.
+    /// The thread sleeps in the driver or waits for other CPUs; `driver_unblocked` or `resume_run`
+    /// continues the run.
     Suspended,
 }
 
-/// Where a run continues after its list.
+/// Where a run continues after a list has been issued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Continue {
-    /// Back to the caller.
+    /// Returns to the caller.
     Return,
-    /// To the scheduler for more.
+    /// Asks the scheduler for more requests.
     Scheduler,
-    /// To the software queues, one request at a time.
+    /// Takes from the software queues, one request at a time.
     Contexts,
 }
 
@@ -39,12 +39,12 @@ enum Continue {
 #[derive(Debug)]
 pub(crate) struct Suspended {
     rq: RequestId,
-    /// The hardware context that is run.
+    /// The hardware context that is being run.
     hctx: usize,
     batch: Batch,
 }
 
-/// A run that waits for what other CPUs do.
+/// A run that is paused until other CPUs have acted.
 #[derive(Debug)]
 pub(crate) struct Paused {
     name: u64,
@@ -57,42 +57,42 @@ pub(crate) struct Paused {
 struct Taking {
     hctx: usize,
     list: RqList,
-    /// Most that are taken before the driver sees the first.
+    /// The most requests to take before the first is given to the driver.
     max: u32,
-    /// Some are of other hardware contexts.
+    /// Whether some requests belong to other hardware contexts.
     multi_hctxs: bool,
 }
 
-/// The next step of taking a request.
+/// The next step in taking a request from the scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DispatchStage {
-    /// To ask the scheduler, if it has work.
+    /// Ask the scheduler whether it has work.
     Ask,
-    /// The scheduler's choice.
+    /// Let the scheduler choose a request.
     Choose,
-    /// A driver tag for it.
+    /// Get a driver tag for the request.
     Tag,
 }
 
-/// A list on its way to the driver.
+/// A list of requests to be given to the driver.
 #[derive(Debug)]
 struct Batch {
     hctx: usize,
     list: RqList,
-    /// Requests of other hardware contexts, which go behind it.
+    /// Requests of other hardware contexts, which are issued after this list.
     others: RqList,
-    /// The driver took an earlier list of this run completely.
+    /// Whether the driver took an earlier list of this run completely.
     dispatched: bool,
-    /// Requests of it that hold budget already.
+    /// How many of the first requests in the list already hold budget.
     budgets: u32,
     then: Continue,
-    /// Requests the driver took.
+    /// How many requests the driver took.
     queued: u32,
-    /// Requests whose zone is taken.
+    /// Requests that the driver refused because their zone is busy.
     zone_list: RqList,
-    /// The driver lacked something that no completion will bring.
+    /// Whether the driver lacked a resource that no completion will free.
     needs_resource: bool,
-    /// The driver refused or failed one.
+    /// Whether the driver refused or failed a request.
     failed: bool,
 }
 
@@ -113,10 +113,10 @@ impl Batch {
     }
 }
 
-/// `-EAGAIN`: the dispatch list is no longer empty, so the queue is run again.
+/// `-EAGAIN`: the dispatch list has been filled meanwhile, so the hardware queue is run again.
 struct Again;
 
-/// What a request lacked (`enum prep_dispatch`).
+/// What a request lacked before it could be issued (`enum prep_dispatch`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PrepareError {
     NoTag,
@@ -124,22 +124,21 @@ enum PrepareError {
 }
 
 impl RequestQueue {
-    /// Does the work that is due: hardware queues to be run again, requeues,
-    /// the scheduler's timer.
+    /// Does all work that is due: hardware queue runs, requeues and the scheduler's timer.
     pub fn process<D: BlkDriver + ?Sized>(&mut self, now: Nanos, driver: &mut D) {
         self.process_each(now, driver, &mut |_, _| ());
     }
 
-    /// As [`RequestQueue::process`]; `on_run` is called with each hardware context
-    /// that was run and what that cost.
+    /// As [`RequestQueue::process`]; calls `on_run` with each hardware context that was run and the
+    /// operations that the run counted.
     pub fn process_each<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,
         driver: &mut D,
         on_run: &mut dyn FnMut(usize, CostCounts),
     ) {
-        // In the order in which the scheduler asked: were it the order of their
-        // numbers, the last would starve while a scheduler's tokens are short.
+        // Hardware queues run in the order in which the scheduler asked for them: in the order of
+        // their numbers the last would starve while a scheduler's tokens are short.
         let mut runs = core::mem::take(&mut self.runs);
         for (before, hctx) in runs.drain(..).enumerate() {
             self.wake_kblockd(now, hctx as usize, before as u64);
@@ -170,8 +169,8 @@ impl RequestQueue {
         self.run_timer(now);
     }
 
-    /// As [`RequestQueue::process`], of one hardware context's runs: each CPU has
-    /// a kblockd of its own.
+    /// As [`RequestQueue::process`], for the runs of one hardware context, because each CPU has its
+    /// own kblockd worker.
     pub fn process_hctx<D: BlkDriver + ?Sized>(&mut self, now: Nanos, hctx: usize, driver: &mut D) {
         for asked in 0..self.runs.len() {
             self.run_hw_queue_async(now, self.runs[asked] as usize);
@@ -184,7 +183,7 @@ impl RequestQueue {
         self.run_timer(now);
     }
 
-    /// When kblockd runs a hardware context next.
+    /// The time at which kblockd next runs a hardware context.
     pub fn next_run(&self, hctx: usize) -> Nanos {
         if self.runs.contains(&(hctx as u16)) {
             return Nanos::ZERO;
@@ -192,7 +191,7 @@ impl RequestQueue {
         self.hctxs[hctx].run_work.at().min(self.requeue_work.at())
     }
 
-    /// Does what is due in the layers beside the scheduler.
+    /// Runs the timers of the rq_qos policies.
     fn run_qos_timer(&mut self, now: Nanos) {
         if let Some(qos) = &mut self.rq_qos {
             qos.timer(now, &mut self.woken);
@@ -200,7 +199,7 @@ impl RequestQueue {
         }
     }
 
-    /// A timer's interrupt comes: timers that may be late run with it
+    /// Handles a timer interrupt, in which timers that may run late also run if they have expired
     /// (`hrtimer_interrupt`).
     pub fn timer_interrupt(&mut self, now: Nanos) {
         if let Some(cost) = self.rq_qos.as_mut().and_then(|qos| qos.cost_mut()) {
@@ -208,14 +207,13 @@ impl RequestQueue {
         }
     }
 
-    /// Calls the scheduler, and the layers beside it, where their timers have run
-    /// out.
+    /// Runs the expired timers of the scheduler and of the rq_qos policies.
     pub fn run_timers(&mut self, now: Nanos) {
         self.run_qos_timer(now);
         self.run_timer(now);
     }
 
-    /// Calls the scheduler when its timer has run out.
+    /// Calls the scheduler if its timer has expired.
     fn run_timer(&mut self, now: Nanos) {
         if let Some((elevator, mut ctx)) = self.sched(now)
             && elevator.next_timer().is_some_and(|at| at <= now)
@@ -225,7 +223,8 @@ impl RequestQueue {
         }
     }
 
-    /// Runs what the scheduler asked for and is due, in the order it asked.
+    /// Runs the hardware queues that the scheduler asked for and that are due, in the order in
+    /// which it asked.
     fn run_due_in_order<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,
@@ -253,7 +252,7 @@ impl RequestQueue {
             return;
         }
         if driver.would_sleep() && self.suspended.iter().any(|s| s.hctx == hctx) {
-            // kblockd is in the driver, and does not run a hardware queue twice at once.
+            // kblockd sleeps in the driver, and a work item never runs twice at the same time.
             self.hctxs[hctx].run_again = true;
             return;
         }
@@ -262,7 +261,7 @@ impl RequestQueue {
         on_run(hctx, self.cost_counts.since(&before));
     }
 
-    /// The driver returns to the thread that gave it this request.
+    /// Continues the run of the thread that slept in the driver with this request.
     pub fn driver_unblocked<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,
@@ -286,8 +285,8 @@ impl RequestQueue {
         }
     }
 
-    /// Goes on with a run that let other CPUs come first.
-    pub fn go_on<D: BlkDriver + ?Sized>(&mut self, now: Nanos, name: u64, driver: &mut D) {
+    /// Continues a run that was paused for other CPUs.
+    pub fn resume_run<D: BlkDriver + ?Sized>(&mut self, now: Nanos, name: u64, driver: &mut D) {
         let Some(at) = self.paused.iter().position(|p| p.name == name) else {
             return;
         };
@@ -295,7 +294,7 @@ impl RequestQueue {
         let hctx = taking.hctx;
         let run = self.take_requests(now, taking, step, driver);
         let again = match run {
-            Ok(ListOutcome::Dispatched) if !self.gives_way(now, hctx, driver) => {
+            Ok(ListOutcome::Dispatched) if !self.should_yield(now, hctx, driver) => {
                 self.dispatch_sched(now, hctx, driver)
             }
             Ok(_) => Ok(()),
@@ -306,8 +305,8 @@ impl RequestQueue {
         }
     }
 
-    /// Runs a hardware queue in the caller's own thread, or has kblockd do so where
-    /// that would sleep in the driver.
+    /// Runs a hardware queue in the caller's thread, or in kblockd if the thread would sleep in the
+    /// driver.
     #[inline]
     pub(crate) fn run_hw_queue<D: BlkDriver + ?Sized>(
         &mut self,
@@ -323,8 +322,8 @@ impl RequestQueue {
         }
     }
 
-    /// Runs the hardware queue that something was inserted for, or has kblockd
-    /// do so.
+    /// Runs the hardware queue after an insert, in the caller's thread or in kblockd as
+    /// `runs_inline` says.
     #[inline]
     pub(crate) fn run_after_insert<D: BlkDriver + ?Sized>(
         &mut self,
@@ -338,14 +337,14 @@ impl RequestQueue {
         }
     }
 
-    /// Has kblockd run a hardware queue.
+    /// Schedules a run of a hardware queue in kblockd.
     #[inline]
     pub(crate) fn run_hw_queue_async(&mut self, now: Nanos, hctx: usize) {
         self.wake_kblockd(now, hctx, 0);
     }
 
-    /// Wakes kblockd for a hardware queue behind `after` others. Where that is
-    /// woken already, it does not run later.
+    /// Schedules a run in kblockd, to be woken after `after` other workers. A run that is already
+    /// scheduled is not moved to a later time.
     #[inline]
     fn wake_kblockd(&mut self, now: Nanos, hctx: usize, after: u64) {
         if self.needs_run(hctx) {
@@ -355,8 +354,8 @@ impl RequestQueue {
         }
     }
 
-    /// Has kblockd run all hardware queues, or the first and those with
-    /// requests past the scheduler where that has one state for all.
+    /// Schedules runs of all hardware queues in kblockd. If one scheduler state serves all, only
+    /// the first and those with a dispatch list are run.
     pub(crate) fn run_hw_queues_async(&mut self, now: Nanos) {
         let single = self
             .elevator
@@ -386,7 +385,7 @@ impl RequestQueue {
         self.work_hint = self.work_hint.min(at);
     }
 
-    /// Runs them all after `delay`; what is scheduled already stays so.
+    /// Schedules runs of all hardware queues after `delay`; earlier schedules stay as they are.
     fn delay_run_all(&mut self, now: Nanos, this: usize, delay: Nanos) {
         let single = self
             .elevator
@@ -406,8 +405,8 @@ impl RequestQueue {
         self.work_hint = self.work_hint.min(now);
     }
 
-    /// `blk_mq_requeue_work`: data of flush sequences and requests that came
-    /// back go in at the head, flushes past the scheduler.
+    /// Inserts requeued requests (`blk_mq_requeue_work`): data of flush sequences and returned
+    /// requests go to the head, flushes bypass the scheduler.
     fn requeue<D: BlkDriver + ?Sized>(&mut self, now: Nanos, driver: &mut D) {
         let mut requests = core::mem::take(&mut self.requeue_list);
         let mut flushes = core::mem::take(&mut self.flush_list);
@@ -424,15 +423,15 @@ impl RequestQueue {
         self.run_hw_queues(now, driver);
     }
 
-    /// Runs all hardware queues that need it in the caller's own thread
-    /// (`blk_mq_run_hw_queues`).
+    /// Runs all hardware queues that have work, in the caller's thread (`blk_mq_run_hw_queues`).
     pub fn run_hw_queues<D: BlkDriver + ?Sized>(&mut self, now: Nanos, driver: &mut D) {
         for hctx in 0..self.hctxs.len() {
             self.run_hw_queue(now, hctx, driver);
         }
     }
 
-    /// `blk_mq_sched_dispatch_requests`: twice at most, then kblockd goes on.
+    /// Dispatches at most twice, then leaves the rest to kblockd
+    /// (`blk_mq_sched_dispatch_requests`).
     fn dispatch_requests<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,
@@ -451,9 +450,9 @@ impl RequestQueue {
         }
     }
 
-    /// What is on the dispatch list goes first; only when that is gone is the
-    /// scheduler asked, so that requests stay there, where they can be merged
-    /// and sorted, for as long as the driver is busy.
+    /// The dispatch list is issued first. The scheduler is asked only when the list is empty, so
+    /// that requests stay in the scheduler, where they can be merged and sorted, while the driver
+    /// is busy.
     fn dispatch_once<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,
@@ -489,9 +488,8 @@ impl RequestQueue {
         Ok(())
     }
 
-    /// Completions that come in the middle of a run. They may bring the tag that
-    /// the next request needs. Where other CPUs come first, the name under which
-    /// the run goes on.
+    /// Handles completions that arrive during a run; they may free the tag that the next request
+    /// needs. Returns the number of the run if it must pause for other CPUs.
     #[inline]
     fn take_interrupts<D: BlkDriver + ?Sized>(
         &mut self,
@@ -517,7 +515,7 @@ impl RequestQueue {
         list
     }
 
-    /// `blk_mq_do_dispatch_sched`: as long as whole batches go.
+    /// Dispatches from the scheduler while whole batches are taken (`blk_mq_do_dispatch_sched`).
     fn dispatch_sched<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,
@@ -525,31 +523,30 @@ impl RequestQueue {
         driver: &mut D,
     ) -> Result<(), Again> {
         while self.dispatch_sched_batch(now, hctx, driver)? == ListOutcome::Dispatched {
-            if self.gives_way(now, hctx, driver) {
+            if self.should_yield(now, hctx, driver) {
                 break;
             }
         }
         Ok(())
     }
 
-    /// Whether the thread gives way to another; kblockd then goes on.
-    fn gives_way<D: BlkDriver + ?Sized>(
+    /// Whether the thread yields its CPU to another; kblockd then continues the run.
+    fn should_yield<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,
         hctx: usize,
         driver: &mut D,
     ) -> bool {
-        let gives_way = driver.need_resched();
-        if gives_way {
+        let should_yield = driver.need_resched();
+        if should_yield {
             self.delay_run(now, hctx, Nanos::ZERO);
         }
-        gives_way
+        should_yield
     }
 
-    /// `__blk_mq_do_dispatch_sched`: takes requests until the scheduler has no
-    /// more or a driver tag cannot be had (that last one is held, and goes
-    /// first next time), and only then gives them to the driver. While the
-    /// driver is busy, one at a time.
+    /// Takes requests until the scheduler has no more or there is no driver tag, then issues them
+    /// (`__blk_mq_do_dispatch_sched`). The request without a tag stays in the list and goes first
+    /// next time. While the driver is busy, requests are taken one at a time.
     fn dispatch_sched_batch<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,
@@ -565,7 +562,7 @@ impl RequestQueue {
         self.take_requests(now, taking, DispatchStage::Ask, driver)
     }
 
-    /// Takes requests, from this step on.
+    /// Takes requests from the scheduler, beginning at this step.
     #[inline]
     fn take_requests<D: BlkDriver + ?Sized>(
         &mut self,
@@ -641,7 +638,7 @@ impl RequestQueue {
         if busy { Err(Again) } else { Ok(run) }
     }
 
-    /// How many requests are taken before the driver sees the first.
+    /// The most requests to take before the first is given to the driver.
     fn batch_limit<D: BlkDriver + ?Sized>(&mut self, hctx: usize, driver: &mut D) -> u32 {
         let h = &mut self.hctxs[hctx];
         h.dispatch_busy = driver.dispatch_busy(h.dispatch_busy);
@@ -662,8 +659,9 @@ impl RequestQueue {
         id
     }
 
-    /// A scheduler with one state for all may name requests of several hardware
-    /// contexts; each gets its own in one go, in the order of their numbers.
+    /// Moves the requests of the lowest-numbered hardware context to the batch's list; the others
+    /// follow in later rounds. A scheduler that serves all hardware contexts may return requests of
+    /// several.
     fn next_hctx_of(&mut self, mut batch: Batch) -> Batch {
         let mut all = core::mem::take(&mut batch.list);
         all.append(&mut self.rqs, &mut batch.others);
@@ -682,7 +680,7 @@ impl RequestQueue {
         }
     }
 
-    /// `blk_mq_do_dispatch_ctx`: one request of each software queue in turn.
+    /// Dispatches one request of each software queue in turn (`blk_mq_do_dispatch_ctx`).
     fn dispatch_ctxs<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,
@@ -725,7 +723,7 @@ impl RequestQueue {
         id
     }
 
-    /// `blk_mq_dispatch_rq_list`.
+    /// Issues a batch, unless it is empty (`blk_mq_dispatch_rq_list`).
     fn dispatch_rq_list<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,
@@ -739,8 +737,8 @@ impl RequestQueue {
         self.issue_batch(now, batch, runs, driver)
     }
 
-    /// Gives the driver a list, or the rest of one, and those of other hardware
-    /// contexts behind it; `runs` is the one that is run.
+    /// Gives the batch to the driver, then the requests of other hardware contexts; `runs` is the
+    /// hardware context that is being run.
     fn issue_batch<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,
@@ -770,7 +768,7 @@ impl RequestQueue {
         }
     }
 
-    /// Gives the driver a list until it takes no more.
+    /// Gives a list to the driver until it refuses one.
     fn issue_list<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,
@@ -808,7 +806,7 @@ impl RequestQueue {
                     break;
                 }
                 BlkStatus::ZoneResource => {
-                    // Its zone is taken, but others need not wait for it.
+                    // Its zone is busy, but requests for other zones can go on.
                     batch.needs_resource = true;
                     batch.failed = true;
                     self.requeued_by_driver(now, id, driver);
@@ -835,9 +833,8 @@ impl RequestQueue {
         ListOutcome::Stopped
     }
 
-    /// What the driver did not take waits on the dispatch list. A request that
-    /// ends runs the queue again where the restart mark is set; where it is
-    /// not, somebody must do so now.
+    /// Puts the requests that the driver did not take on the dispatch list. If the restart mark is
+    /// set, the next completion runs the hardware queue again; otherwise a run is scheduled here.
     fn keep_for_next_run<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,
@@ -860,7 +857,7 @@ impl RequestQueue {
         self.hctxs[hctx].update_busy(true);
     }
 
-    /// `blk_mq_prep_dispatch_rq`: budget and tag.
+    /// Gets budget and a driver tag for a request (`blk_mq_prep_dispatch_rq`).
     fn prepare<D: BlkDriver + ?Sized>(
         &mut self,
         id: RequestId,
@@ -877,7 +874,7 @@ impl RequestQueue {
         if self.get_driver_tag(id) {
             return Ok(());
         }
-        // The end of any request of this context will bring a tag.
+        // The next completion in this hardware context frees a tag and then restarts the queue.
         self.hctxs[self.rqs[id].hctx as usize].restart = true;
         if need_budget {
             self.put_budget(id, driver);
@@ -889,8 +886,8 @@ impl RequestQueue {
     pub(crate) fn get_driver_tag(&mut self, id: RequestId) -> bool {
         let rq = &mut self.rqs[id];
         if rq.tag.is_none() {
-            // The kernel searches from where the dispatching CPU left off; where no limit
-            // is set, the start decides nothing but the tag's number.
+            // The kernel searches from where the dispatching CPU left off; without a depth limit
+            // the starting point only changes the tag's number.
             let tag = self.hctxs[rq.hctx as usize].tags.get(rq.ctx as usize, None);
             rq.tag = tag.map(|tag| Tag::from_index(tag as usize));
         }
@@ -898,7 +895,7 @@ impl RequestQueue {
     }
 
     pub(crate) fn put_driver_tag(&mut self, id: RequestId) {
-        // Without a scheduler the driver tag is the request's own for life.
+        // Without a scheduler the driver tag stays with the request until it is freed.
         let rq = &mut self.rqs[id];
         if !rq.rq_flags.has(RqFlags::SCHED_TAGS) {
             return;
@@ -958,7 +955,7 @@ impl RequestQueue {
         status
     }
 
-    /// The driver refused a request (`__blk_mq_requeue_request`).
+    /// Takes back a request that the driver refused (`__blk_mq_requeue_request`).
     pub(crate) fn requeued_by_driver<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,

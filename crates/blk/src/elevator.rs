@@ -13,45 +13,45 @@ use crate::trace::{Trace, TraceKind};
 use crate::tunable::{Tunable, TunableError, Tunables};
 use crate::units::Nanos;
 
-/// The queue as a scheduler sees it, when it is put on it and after changes.
+/// Properties of the queue that a scheduler is told of when it is attached and after changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueInfo {
-    /// Scheduler tags a hardware context (`nr_requests`).
+    /// Scheduler tags of each hardware context (`nr_requests`).
     pub nr_requests: u32,
-    /// The same before it was last written. Linux 6.12 calls `depth_updated`
-    /// before it takes over the new value, so bfq goes on with limits of the old.
+    /// The previous `nr_requests`. Linux 6.12 calls `depth_updated` before it stores the new value,
+    /// so bfq computes its limits from the old one.
     pub old_nr_requests: u32,
-    /// Hardware contexts.
+    /// Number of hardware contexts.
     pub nr_hw_queues: u32,
-    /// Commands the drive takes at once on one of them.
+    /// Number of commands that the drive takes at once from one hardware queue.
     pub queue_depth: u32,
-    /// Software queues.
+    /// Number of software queues.
     pub nr_cpus: u32,
-    /// Size of the drive.
+    /// Size of the drive, in sectors.
     pub capacity_sectors: u64,
-    /// The drive has moving parts.
+    /// Whether the drive has moving parts.
     pub rotational: bool,
-    /// Requests of a tag bitmap's word, for schedulers that count depth by word.
+    /// Tags in one word of the tag bitmap, for schedulers that limit depth by word.
     pub tags_per_word: u32,
 }
 
-/// What a hook sees of its queue.
+/// The parts of the queue that a hook can use.
 pub struct SchedCtx<'a> {
-    /// The present.
+    /// The current time.
     pub now: Nanos,
     /// All requests of the queue.
     pub rqs: &'a mut Requests,
-    /// Limits, the merge hash and the last merge.
+    /// The limits, the merge hash and the last merge.
     pub merge: &'a mut MergeState,
     /// The tracepoints.
     pub trace: &'a mut Trace,
-    /// Hardware contexts that kblockd is to run, in the order asked for.
+    /// Hardware contexts that kblockd should run, in the order in which they were asked for.
     pub runs: &'a mut Vec<u16>,
 }
 
 impl SchedCtx<'_> {
-    /// The kernel's `trace_block_rq_insert`: a scheduler calls it for each
-    /// request it takes into its queues.
+    /// Records the insertion of a request (`trace_block_rq_insert`). A scheduler calls it for each
+    /// request that it queues.
     #[inline]
     pub fn trace_insert(&mut self, id: RequestId) {
         let now = self.now;
@@ -59,29 +59,29 @@ impl SchedCtx<'_> {
         self.trace.request(now, TraceKind::RqInsert, self.rqs, id);
     }
 
-    /// Has kblockd run a hardware context (`blk_mq_run_hw_queue(hctx, true)`).
+    /// Schedules a run of a hardware context in kblockd (`blk_mq_run_hw_queue(hctx, true)`).
     #[inline]
     pub fn run_hw_queue(&mut self, hctx: usize) {
         self.runs.push(hctx as u16);
     }
 }
 
-/// Where requests go in (`BLK_MQ_INSERT_AT_HEAD` or not).
+/// Where requests are inserted (`BLK_MQ_INSERT_AT_HEAD` or not).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InsertAt {
-    /// In their turn.
+    /// In the order that the scheduler decides.
     Tail,
-    /// Before everything else: the data of a flush sequence, and requeues.
+    /// Before all others: data of flush sequences, and requeued requests.
     Head,
 }
 
-/// What a scheduler has whatever it decides (`struct elevator_queue`): its name,
-/// its tunables, the requests that go before all others, and counts.
+/// State that every scheduler has (`struct elevator_queue`): name, tunables, requests inserted at
+/// the head, and counters.
 pub struct ElevatorQueue {
     name: &'static str,
     /// Its tunables.
     pub tunables: Tunables,
-    /// Requests inserted at the head: requeues and the data of flush sequences.
+    /// Requests inserted at the head: requeued ones and data of flush sequences.
     pub head: RqList,
     last_was_write: bool,
     switches: u64,
@@ -90,7 +90,7 @@ pub struct ElevatorQueue {
 }
 
 impl ElevatorQueue {
-    /// One without requests, its tunables at their defaults.
+    /// Returns an empty queue with default tunables.
     pub fn new(name: &'static str, tunables: &'static [Tunable]) -> ElevatorQueue {
         ElevatorQueue {
             name,
@@ -103,7 +103,7 @@ impl ElevatorQueue {
         }
     }
 
-    /// Dispatches the next head insert.
+    /// Dispatches the first request that was inserted at the head.
     #[inline]
     pub fn pop_head(&mut self, ctx: &mut SchedCtx<'_>) -> Option<RequestId> {
         let id = self.head.pop_front(ctx.rqs)?;
@@ -112,7 +112,7 @@ impl ElevatorQueue {
         Some(id)
     }
 
-    /// Dispatches a request that the scheduler chose and took out.
+    /// Dispatches a request that the scheduler has chosen and removed from its lists.
     #[inline]
     pub fn send(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
         let rq = &mut ctx.rqs[id];
@@ -123,13 +123,13 @@ impl ElevatorQueue {
         Some(id)
     }
 
-    /// A queued request became part of another.
+    /// Counts a queued request that was merged into another.
     #[inline]
     pub fn count_merge(&mut self) {
         self.merged += 1;
     }
 
-    /// The scheduler's own counts and those kept here.
+    /// The scheduler's own counters, followed by the common ones.
     pub fn counters<const N: usize>(
         &self,
         own: [(&'static str, u64); N],
@@ -144,42 +144,42 @@ impl ElevatorQueue {
     }
 }
 
-/// An I/O scheduler. The default of a hook is what the kernel does where a
-/// scheduler has none.
+/// An I/O scheduler. The default of each hook does what the kernel does for a scheduler without
+/// that hook.
 pub trait Elevator: Send {
-    /// What it has whatever it decides.
+    /// The state that every scheduler has.
     fn queue(&self) -> &ElevatorQueue;
 
-    /// The same, to be changed.
+    /// The state that every scheduler has, mutably.
     fn queue_mut(&mut self) -> &mut ElevatorQueue;
 
-    /// Its name, as `queue/scheduler` shows it.
+    /// Name of the scheduler, as `queue/scheduler` shows it.
     fn name(&self) -> &'static str {
         self.queue().name
     }
 
-    /// The queue's shape changed: `nr_requests` was written, or the scheduler
-    /// was just put on the queue (`depth_updated`, `init_hctx`).
+    /// Tells the scheduler of a new queue shape: `nr_requests` was written, or the scheduler was
+    /// just attached (`depth_updated`, `init_hctx`).
     fn depth_updated(&mut self, _info: &QueueInfo) {}
 
-    /// The largest read or write of the block layer that it was written for,
-    /// where what it decides rests on that.
+    /// The largest read or write, in sectors, that the scheduler was designed for, if its decisions
+    /// depend on it.
     fn max_sectors(&self) -> Option<u32> {
         None
     }
 
-    /// How many of the tags a request of this kind may use; `None` for all.
+    /// The number of tags that a request of this kind may use; `None` for all.
     fn limit_depth(&mut self, _op: Op, _flags: BioFlags) -> Option<u32> {
         None
     }
 
-    /// As [`Elevator::limit_depth`], for schedulers that also look at who asks.
+    /// As [`Elevator::limit_depth`], for schedulers that also consider the submitter.
     fn limit_depth_for(&mut self, bio: &Bio) -> Option<u32> {
         self.limit_depth(bio.op, bio.flags)
     }
 
-    /// Whether it does more in [`Elevator::bio_merge`] than the default, so that it
-    /// must be called where somebody else merges.
+    /// Whether [`Elevator::bio_merge`] does more than the default, so that it must be called even
+    /// if merging is done elsewhere.
     fn sees_bios() -> bool
     where
         Self: Sized,
@@ -187,12 +187,12 @@ pub trait Elevator: Send {
         false
     }
 
-    /// Tries to merge a bio into a queued request; the request it went into.
+    /// Tries to merge a bio into a queued request; returns that request.
     fn bio_merge(&mut self, ctx: &mut SchedCtx<'_>, _cpu: usize, bio: &Bio) -> Option<RequestId> {
         crate::merge::sched_try_merge(self, ctx, bio)
     }
 
-    /// A queued request that `bio` could be put in front of.
+    /// Finds a queued request to whose front `bio` can be merged.
     fn request_merge(
         &mut self,
         _ctx: &mut SchedCtx<'_>,
@@ -201,33 +201,32 @@ pub trait Elevator: Send {
         None
     }
 
-    /// Whether `bio` may become part of this request.
+    /// Whether `bio` may be merged into this request.
     fn allow_merge(&mut self, _ctx: &mut SchedCtx<'_>, _id: RequestId, _bio: &Bio) -> bool {
         true
     }
 
-    /// A bio became part of this request.
+    /// Called after a bio was merged into this request.
     fn request_merged(&mut self, _ctx: &mut SchedCtx<'_>, _id: RequestId, _kind: MergeKind) {}
 
-    /// `next` became part of `id` and is about to be freed.
+    /// Called when `next` was merged into `id` and is about to be freed.
     fn requests_merged(&mut self, _ctx: &mut SchedCtx<'_>, _id: RequestId, _next: RequestId) {}
 
-    /// The queued request that starts before this one.
+    /// The queued request before this one in sector order.
     fn former_request(&mut self, _ctx: &mut SchedCtx<'_>, _id: RequestId) -> Option<RequestId> {
         None
     }
 
-    /// The queued request that starts behind this one.
+    /// The queued request after this one in sector order.
     fn next_request(&mut self, _ctx: &mut SchedCtx<'_>, _id: RequestId) -> Option<RequestId> {
         None
     }
 
-    /// A request was made that will be inserted later.
+    /// Called when a request was made that will be inserted later.
     fn prepare_request(&mut self, _ctx: &mut SchedCtx<'_>, _id: RequestId) {}
 
-    /// Inserts requests of one software queue, in order. A request may be merged into a
-    /// queued one while it is inserted; those inserted at the head go before all that
-    /// the scheduler chooses from.
+    /// Inserts requests of one software queue, in order. A request may be merged into a queued one
+    /// instead. Requests inserted at the head are dispatched before all others.
     fn insert_requests(
         &mut self,
         ctx: &mut SchedCtx<'_>,
@@ -247,30 +246,29 @@ pub trait Elevator: Send {
         }
     }
 
-    /// Puts a request among those that it chooses from (`elevator_add_req_fn` of
-    /// Linux 4.x).
+    /// Queues a request for the scheduler's own decision (`elevator_add_req_fn` of Linux 4.x).
     fn add_request(&mut self, ctx: &mut SchedCtx<'_>, hctx: usize, id: RequestId);
 
-    /// The next request for the drive, if one may go now.
+    /// Takes the next request to be dispatched, if one may be now.
     fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, hctx: usize) -> Option<RequestId>;
 
-    /// Whether there is anything queued for this hardware context.
+    /// Whether a request is queued for this hardware context.
     fn has_work(&self, hctx: usize) -> bool;
 
-    /// The drive finished a request.
+    /// Called when the drive has finished a request.
     fn completed_request(&mut self, _ctx: &mut SchedCtx<'_>, _id: RequestId) {}
 
-    /// The driver put a dispatched request back; it will be inserted again.
+    /// Called when the driver returns a dispatched request, which will be inserted again.
     fn requeue_request(&mut self, _ctx: &mut SchedCtx<'_>, _id: RequestId) {}
 
-    /// A request is about to be freed, whether or not it was ever inserted.
+    /// Called when a request is about to be freed, even if it was never inserted.
     fn finish_request(&mut self, _ctx: &mut SchedCtx<'_>, _id: RequestId) {}
 
-    /// A submitter is gone and will not come back (`exit_icq`).
+    /// Called when a submitter has exited (`exit_icq`).
     fn exit_submitter(&mut self, _ctx: &mut SchedCtx<'_>, _submitter: SubmitterId) {}
 
-    /// Whether it keeps state for each submitter, and is notified when one
-    /// is gone (`icq_size`).
+    /// Whether the scheduler keeps state for each submitter and must be told when one exits
+    /// (`icq_size`).
     fn has_submitters() -> bool
     where
         Self: Sized,
@@ -278,27 +276,26 @@ pub trait Elevator: Send {
         false
     }
 
-    /// Whether it gives control groups their shares.
+    /// Whether the scheduler divides the drive between control groups.
     fn has_cgroups(&self) -> bool {
         false
     }
 
-    /// A control group's weight was set (`io.bfq.weight`, `blkio.weight`). A
-    /// group whose weight never was has the scheduler's default.
+    /// Sets the weight of a control group (`io.bfq.weight`, `blkio.weight`). Other groups have the
+    /// scheduler's default weight.
     fn set_cgroup_weight(&mut self, _cgroup: CgroupId, _weight: u32) {}
 
-    /// A control group is part of another, which is said before anything is
-    /// submitted in it. A group of which nothing is said is part of the root.
+    /// Sets the parent of a control group, before anything is submitted in it. The default parent
+    /// is the root.
     fn set_cgroup_parent(&mut self, _cgroup: CgroupId, _parent: CgroupId) {}
 
-    /// When [`Elevator::timer`] should be called. A scheduler that wants the
-    /// hardware queues run after one of its other hooks names the present here
-    /// and answers `true` then.
+    /// The time at which [`Elevator::timer`] should be called. A scheduler that wants the hardware
+    /// queues run after another hook returns the current time here, and `true` from the timer.
     fn next_timer(&self) -> Option<Nanos> {
         None
     }
 
-    /// Its timer ran out. Returns whether the hardware queues should be run.
+    /// Handles the expired timer. Returns whether the hardware queues should be run.
     fn timer(&mut self, _ctx: &mut SchedCtx<'_>) -> bool {
         false
     }
@@ -311,21 +308,21 @@ pub trait Elevator: Send {
     /// Sets a tunable.
     ///
     /// # Errors
-    /// Where it has none of that name, or the value is out of range.
+    /// If there is no tunable of that name, or the value is out of range.
     fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
         self.queue_mut().tunables.set(name, value)
     }
 
-    /// Numbers of which sysfs takes the nearest legal value, as most of the
-    /// kernel's schedulers do; outside them it refuses what is out of range.
+    /// The range of numbers that a write through sysfs clamps to the legal range, as most of the
+    /// kernel's schedulers do; a number outside it is refused if it is out of range.
     fn sysfs_clamps(&self) -> Option<RangeInclusive<i64>> {
         None
     }
 
-    /// Sets a tunable as a write to its file in sysfs does.
+    /// Sets a tunable as a write to its sysfs file does.
     ///
     /// # Errors
-    /// As [`Elevator::set_tunable`], less what is moved into range.
+    /// As [`Elevator::set_tunable`], except for values that are clamped.
     fn store_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
         let moved = self.sysfs_clamps().is_some_and(|of| of.contains(&value));
         let declared = self.tunables().declared();
@@ -336,39 +333,38 @@ pub trait Elevator: Send {
         self.set_tunable(name, nearest)
     }
 
-    /// Its files in sysfs that are not one number.
+    /// The sysfs files that are not a single number.
     fn attributes(&self) -> &'static [Attribute] {
         &[]
     }
 
-    /// What one of them shows; `None` where it shows nothing.
+    /// The text that an attribute shows; `None` if it cannot be read.
     fn attribute(&self, _name: &str) -> Option<String> {
         None
     }
 
-    /// Writes one of them: numbers that [`Attribute::parse`] took.
+    /// Writes an attribute, with numbers from [`Attribute::parse`].
     fn set_attribute(&mut self, _name: &str, _numbers: &[u64]) {}
 
-    /// What it decided so far, for tables: a name and a count each. Counts only
-    /// grow, so that a report can show the difference over its time.
+    /// Counters of the scheduler's decisions, with names for tables. They only grow, so that a
+    /// report can show the difference over an interval.
     fn counters(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
 
-    /// Its state as debugfs shows it, by the kernel's names: for checkers.
+    /// Internal state under the names of debugfs, for conformance checks.
     fn debug_state(&self) -> Vec<(&'static str, i64)> {
         Vec::new()
     }
 
-    /// Whether one state serves all hardware contexts, so that running the
-    /// submitter's own is enough (`QUEUE_FLAG_SQ_SCHED`).
+    /// Whether one state serves all hardware contexts, so that running the submitter's own is
+    /// enough (`QUEUE_FLAG_SQ_SCHED`).
     fn is_single_queue(&self) -> bool {
         true
     }
 
-    /// The smallest depth [`Elevator::limit_depth`] may name
-    /// (`sbitmap_queue_min_shallow_depth`): it decides how many waiters are
-    /// woken together.
+    /// The smallest depth that [`Elevator::limit_depth`] can return
+    /// (`sbitmap_queue_min_shallow_depth`); it decides how many waiters are woken together.
     fn min_shallow_depth(&self) -> Option<u32> {
         None
     }

@@ -1,9 +1,8 @@
 //! PREFLUSH and FUA (`block/blk-flush.c`).
 //!
-//! A write that must be durable, or follow what is, becomes a sequence: flush
-//! the drive's cache, write the data, flush again. Which steps are needed
-//! depends on the drive. Flushes of several sequences share one command: those
-//! that wait while one is running are all served by the next.
+//! A write with PREFLUSH or FUA becomes a sequence: flush the drive's cache, write the data, flush
+//! again. The drive decides which steps are needed. Several sequences share one flush command: all
+//! those that wait while one runs are served by the next.
 
 use crate::bio::{BioFlags, Op};
 use crate::list::RqList;
@@ -19,13 +18,13 @@ const POSTFLUSH: u8 = 1 << 2;
 const ACTIONS: u8 = PREFLUSH | DATA | POSTFLUSH;
 const DONE: u8 = 1 << 3;
 
-/// A waiting flush goes, even while data is under way, after this long.
+/// A pending flush is issued after this time even while data is in flight.
 const PENDING_TIMEOUT: Nanos = Nanos::from_secs(5);
 
-/// A hardware context's flush machinery.
+/// The flush state of a hardware context (`struct blk_flush_queue`).
 #[derive(Debug, Default)]
 pub(crate) struct FlushQueue {
-    /// Sequences that wait for a flush, and those that the running one serves.
+    /// Sequences that wait for a flush, and those that the running flush serves, by turns.
     queue: [RqList; 2],
     pending: usize,
     running: usize,
@@ -33,11 +32,11 @@ pub(crate) struct FlushQueue {
     data_in_flight: u32,
 }
 
-/// How many flushes are under way in all hardware contexts, and for how many sequences.
+/// Counts of flushes in flight and of the sequences that need one, over all hardware contexts.
 #[derive(Debug, Default)]
 pub(crate) struct Flushing {
     commands: u32,
-    /// Sequences that wait for a flush, of those or of one to come.
+    /// Sequences that wait for a flush, running or pending.
     waiting: u32,
 }
 
@@ -47,7 +46,8 @@ impl Flushing {
         self.commands > 0
     }
 
-    /// Time that others than those who asked for a flush spent beside one.
+    /// The time, summed over requests, that a span of flushing added to requests that did not ask
+    /// for a flush, in nanoseconds.
     pub(crate) fn stalls_ns(&self, in_flight: [u32; 2], span: Nanos) -> u64 {
         if !self.is_under_way() {
             return 0;
@@ -57,14 +57,14 @@ impl Flushing {
     }
 }
 
-/// The step a sequence is at: the first that is not done.
+/// The current step of a sequence: the first that is not done.
 fn current(seq: u8) -> u8 {
     1 << seq.trailing_ones()
 }
 
 impl RequestQueue {
-    /// Takes a request with PREFLUSH or FUA (`blk_insert_flush`). Returns false
-    /// where it is to be treated as any other.
+    /// Inserts a request with PREFLUSH or FUA (`blk_insert_flush`). Returns false if it needs no
+    /// flush and is to be treated as any other.
     pub(crate) fn insert_flush(&mut self, now: Nanos, id: RequestId) -> bool {
         let (write_cache, fua) = (self.merge.limits.write_cache, self.merge.limits.fua);
         let rq = &mut self.rqs[id];
@@ -98,7 +98,7 @@ impl RequestQueue {
         true
     }
 
-    /// Marks steps as done and starts the next (`blk_flush_complete_seq`).
+    /// Marks steps as done and starts the next step (`blk_flush_complete_seq`).
     fn flush_step_done(&mut self, now: Nanos, id: RequestId, steps: u8, status: IoStatus) {
         let hctx = self.rqs[id].hctx as usize;
         self.rqs[id].flush_seq |= steps;
@@ -123,7 +123,8 @@ impl RequestQueue {
             }
             _ => {
                 self.rqs[id].rq_flags.clear(RqFlags::FLUSH_SEQ);
-                // Its data, if any, was traced already: such a write ends twice.
+                // Its data, if it had any, has already been traced, so such a write ends twice in
+                // the trace.
                 self.trace
                     .request(now, TraceKind::RqComplete(status), &self.rqs, id);
                 self.end_request(now, id, status);
@@ -132,8 +133,8 @@ impl RequestQueue {
         self.kick_flush(now, hctx);
     }
 
-    /// Issues a flush if one may go (`blk_kick_flush`): one at a time, and only
-    /// while no data is under way, so that it serves as many as it can.
+    /// Issues a flush if possible (`blk_kick_flush`): one at a time, and only while no data is in
+    /// flight, so that it serves as many sequences as it can.
     fn kick_flush(&mut self, now: Nanos, hctx: usize) {
         let fq = &mut self.hctxs[hctx].flush;
         let Some(first) = fq.queue[fq.pending].front() else {
@@ -152,8 +153,8 @@ impl RequestQueue {
         self.kick_requeue_list(now);
     }
 
-    /// The drive's flush command. It borrows the tag of the first request that
-    /// it serves, which cannot be in flight at the same time.
+    /// Builds the flush command. It borrows the tag of the first request that it serves, which
+    /// cannot be in flight at the same time.
     fn flush_request(&self, now: Nanos, first: RequestId) -> Request {
         let first = &self.rqs[first];
         let mut rq = first.clone();
@@ -176,7 +177,7 @@ impl RequestQueue {
         rq
     }
 
-    /// The flush command ended: every sequence it served takes its next step.
+    /// Ends the flush command, and starts the next step of every sequence that it served.
     pub(crate) fn flush_rq_ended(&mut self, now: Nanos, id: RequestId, status: IoStatus) {
         let hctx = self.rqs[id].hctx as usize;
         self.counters.ios[Op::Flush.stat_group()] += 1;
@@ -195,13 +196,13 @@ impl RequestQueue {
         }
     }
 
-    /// The data of a sequence is written.
+    /// Ends the data step of a sequence.
     pub(crate) fn flush_data_ended(&mut self, now: Nanos, id: RequestId, status: IoStatus) {
         let hctx = self.rqs[id].hctx as usize;
         self.rqs[id].rq_flags.clear(RqFlags::IN_FLIGHT);
-        // The scheduler hears of it now and again when the sequence ends, as
-        // from `__blk_mq_end_request`. One that waits for what is in the drive
-        // must not wait for a flush, which itself waits for other data.
+        // The scheduler is notified now, and again when the sequence ends, as by
+        // `__blk_mq_end_request`. A scheduler that waits for requests in flight must not wait for a
+        // flush, which itself waits for other data.
         self.notify_completed(now, id);
         self.put_driver_tag(id);
         self.hctxs[hctx].flush.data_in_flight -= 1;

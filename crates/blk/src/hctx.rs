@@ -1,4 +1,4 @@
-//! A hardware context: one of the driver's queues as blk-mq sees it.
+//! `Hctx`: one hardware queue of the driver and its state in blk-mq (`struct blk_mq_hw_ctx`).
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -11,39 +11,39 @@ use crate::units::Nanos;
 /// Buckets of the `dispatched` histogram: 0, 1, 2, 4, 8, 16, 32 and more.
 pub const DISPATCH_BUCKETS: usize = 7;
 
-/// The busy average's weight and factor (`BLK_MQ_DISPATCH_BUSY_EWMA_*`).
+/// Weight and factor of the busy average (`BLK_MQ_DISPATCH_BUSY_EWMA_*`).
 const BUSY_WEIGHT: u32 = 8;
 const BUSY_FACTOR: u32 = 4;
 
-/// What debugfs shows of a hardware context.
+/// Statistics of a hardware context, as debugfs shows them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HctxStats {
-    /// Times it was run.
+    /// Number of runs.
     pub run: u64,
-    /// Requests the driver took at a run: 0, 1, 2, 4, 8, 16, 32 and more.
+    /// Runs by how many requests the driver took: 0, 1, 2, 4, 8, 16, 32 and more.
     pub dispatched: [u64; DISPATCH_BUCKETS],
 }
 
 #[derive(Debug)]
 pub(crate) struct Hctx {
-    /// Requests that left the scheduler but not for the driver.
+    /// Requests that have left the scheduler but not reached the driver.
     pub(crate) dispatch: RqList,
     /// Software queues mapped to it.
     pub(crate) ctxs: Vec<u16>,
-    /// Which of them hold requests, by place in `ctxs`.
+    /// Bitmap of software queues that hold requests, by index in `ctxs`.
     pub(crate) ctx_map: Vec<u64>,
-    /// Place in `ctxs` that goes next when queues are served in turn.
+    /// Index in `ctxs` of the software queue to be served next.
     pub(crate) dispatch_from: usize,
     pub(crate) dispatch_busy: u32,
-    /// Run it again when a request ends (`BLK_MQ_S_SCHED_RESTART`).
+    /// Whether the next completion runs it again (`BLK_MQ_S_SCHED_RESTART`).
     pub(crate) restart: bool,
     pub(crate) stopped: bool,
     pub(crate) run_work: DelayedWork,
-    /// kblockd was to run it while it slept inside the driver.
+    /// Whether kblockd was asked to run it while it slept in the driver.
     pub(crate) run_again: bool,
     pub(crate) tags: Tags,
     pub(crate) sched_tags: Option<Tags>,
-    /// How both are searched.
+    /// How tags are searched in both bitmaps.
     search: Search,
     pub(crate) flush: FlushQueue,
     pub(crate) stats: HctxStats,
@@ -70,7 +70,7 @@ impl Hctx {
         }
     }
 
-    /// `blk_mq_update_dispatch_busy`: seven parts old, one part new.
+    /// Updates the busy average: seven eighths old, one eighth new (`blk_mq_update_dispatch_busy`).
     #[inline]
     pub(crate) fn update_busy(&mut self, busy: bool) {
         if self.dispatch_busy == 0 && !busy {
@@ -101,7 +101,7 @@ impl Hctx {
         self.ctx_map.iter().any(|&word| word != 0)
     }
 
-    /// The first pending software queue at or behind `from`, in turn.
+    /// The first non-empty software queue at or after `from`, wrapping around.
     pub(crate) fn next_pending(&self, from: usize) -> Option<usize> {
         let pending = |&place: &usize| self.ctx_map[place / 64] & (1 << (place % 64)) != 0;
         (from..self.ctxs.len())
@@ -109,24 +109,24 @@ impl Hctx {
             .or_else(|| (0..from.min(self.ctxs.len())).find(pending))
     }
 
-    /// So many tags for this hardware context, all free.
+    /// Returns a bitmap of `depth` free tags for this hardware context.
     pub(crate) fn new_tags(&self, depth: u32) -> Tags {
         Tags::searched_by(depth, &self.search)
     }
 
-    /// The tags a new request takes: the scheduler's where there is one.
+    /// The tags that a new request takes: scheduler tags if there is a scheduler.
     #[inline]
     pub(crate) fn alloc_tags(&mut self) -> &mut Tags {
         self.sched_tags.as_mut().unwrap_or(&mut self.tags)
     }
 }
 
-/// When kblockd runs a piece of work, if it is to (`delayed_work`).
+/// A work item of kblockd with the time at which it runs (`struct delayed_work`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DelayedWork(Option<Nanos>);
 
 impl DelayedWork {
-    /// Sets when it runs, whatever was set before (`mod_delayed_work`).
+    /// Sets the time at which it runs, replacing an earlier one (`mod_delayed_work`).
     pub(crate) fn schedule(&mut self, at: Nanos) {
         self.0 = Some(at);
     }
@@ -136,12 +136,12 @@ impl DelayedWork {
         self.0.is_some()
     }
 
-    /// When it runs.
+    /// The time at which it runs; [`Nanos::MAX`] if it is not pending.
     pub(crate) fn at(&self) -> Nanos {
         self.0.unwrap_or(Nanos::MAX)
     }
 
-    /// Whether it is due; then it is no longer pending.
+    /// Whether it is due; if so, it is no longer pending.
     pub(crate) fn take_due(&mut self, now: Nanos) -> bool {
         let due = self.0.is_some_and(|at| at <= now);
         if due {
@@ -150,7 +150,7 @@ impl DelayedWork {
         due
     }
 
-    /// Takes it off (`cancel_delayed_work`).
+    /// Cancels it (`cancel_delayed_work`).
     pub(crate) fn cancel(&mut self) {
         self.0 = None;
     }

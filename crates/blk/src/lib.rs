@@ -1,8 +1,8 @@
 //! Linux's block layer as a state machine.
 //!
-//! [`RequestQueue`] takes bios and drives a driver's queues through an
-//! [`Elevator`]. It owns no clock, thread or file: every call is given `now`,
-//! and [`RequestQueue::next_event`] says when it wants to be called again.
+//! [`RequestQueue`] takes bios and drives the hardware queues of a driver through an [`Elevator`].
+//! It owns no clock, thread or file: every call is given the current time as `now`, and
+//! [`RequestQueue::next_event`] says when the queue must be called again.
 
 #![cfg_attr(not(test), no_std)]
 

@@ -1,20 +1,20 @@
-//! What a queue may ask of its drive (`/sys/block/*/queue/`).
+//! Limits of a request queue (`/sys/block/*/queue/`).
 
 use crate::bio::Op;
 
-/// Bytes of memory that lie together: a user's buffer is scattered page by
-/// page, so a page each.
+/// Size of a memory segment in bytes: the pages of a user's buffer are not contiguous, so each is a
+/// segment.
 const SEGMENT_BYTES: u64 = 4096;
 
-/// How much merging is tried (`queue/nomerges`).
+/// Which merges are tried (`queue/nomerges`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NoMerges {
-    /// 0: everything.
+    /// 0: all merges.
     #[default]
     All,
     /// 1: only with the request merged last.
     OneHit,
-    /// 2: nothing.
+    /// 2: no merges.
     Never,
 }
 
@@ -23,31 +23,30 @@ pub enum NoMerges {
 pub struct QueueLimits {
     /// Size of the drive.
     pub capacity_sectors: u64,
-    /// Every range is a multiple of this, in sectors: a power of two, as
-    /// `blk_validate_block_size` demands.
+    /// Logical block size in sectors, a power of two as `blk_validate_block_size` requires.
     pub logical_block_sectors: u32,
-    /// Largest read or write (`max_sectors_kb` x 2).
+    /// Largest read or write (`max_sectors_kb` × 2).
     pub max_sectors: u32,
-    /// Most memory segments of a request.
+    /// Most memory segments in a request.
     pub max_segments: u16,
-    /// Largest discard; zero where the drive takes none.
+    /// Largest discard; zero if the drive has no discard.
     pub max_discard_sectors: u32,
-    /// Ranges of one discard command; more than one makes any two discards mergeable.
+    /// Most ranges in one discard command; with more than one, any two discards can be merged.
     pub max_discard_segments: u16,
-    /// Largest write of zeroes; zero where the drive takes none.
+    /// Largest write of zeroes; zero if the drive has none.
     pub max_write_zeroes_sectors: u32,
-    /// The drive acknowledges writes that are not durable (`write_cache` is
-    /// `write back`).
+    /// Whether the drive acknowledges writes before they are durable (`write_cache` is `write
+    /// back`).
     pub write_cache: bool,
-    /// The drive honours FUA.
+    /// Whether the drive supports FUA.
     pub fua: bool,
-    /// The drive has moving parts.
+    /// Whether the drive has moving parts.
     pub rotational: bool,
-    /// How much merging is tried.
+    /// Which merges are tried.
     pub nomerges: NoMerges,
 }
 
-/// The kernel's cap on `max_sectors_kb` while it is not set (`BLK_DEF_MAX_SECTORS_CAP`).
+/// The kernel's default cap on `max_sectors_kb` (`BLK_DEF_MAX_SECTORS_CAP`), in sectors.
 pub const DEFAULT_MAX_SECTORS: u32 = 2560;
 
 impl Default for QueueLimits {
@@ -76,14 +75,14 @@ impl QueueLimits {
         bytes.div_ceil(SEGMENT_BYTES).clamp(1, u16::MAX as u64) as u16
     }
 
-    /// Whether a number of sectors, or all of several or-ed together, is a
-    /// number of whole blocks.
+    /// Whether a number of sectors is a multiple of the logical block size. Several numbers can be
+    /// tested at once by or-ing them together.
     #[inline]
     pub fn is_whole_blocks(&self, sectors: u64) -> bool {
         sectors & (self.logical_block_sectors as u64 - 1) == 0
     }
 
-    /// The largest request of an operation, in whole blocks.
+    /// The largest request of an operation, in sectors, rounded down to whole blocks.
     #[inline]
     pub fn max_request_sectors(&self, op: Op) -> u32 {
         let max = match op {
@@ -94,7 +93,7 @@ impl QueueLimits {
         (max & !(self.logical_block_sectors - 1)).max(self.logical_block_sectors)
     }
 
-    /// The largest request of reads or writes that both limits allow.
+    /// The largest read or write that both the sector and the segment limit allow, in sectors.
     #[inline]
     pub fn max_rw_sectors(&self) -> u32 {
         let by_segments = self.max_segments as u64 * SEGMENT_BYTES / 512;

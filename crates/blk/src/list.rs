@@ -2,8 +2,8 @@
 
 use crate::request::{Link, RequestId, Requests};
 
-/// A list linked by a request's `L`-th link. A request is in at most one list
-/// a link.
+/// A list that is linked by the `L`-th link of its requests. For each `L` a request is in at most
+/// one list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RqList<const L: usize = 0> {
     head: Option<RequestId>,
@@ -21,13 +21,13 @@ impl<const L: usize> RqList<L> {
         }
     }
 
-    /// Whether nothing is in it.
+    /// Whether it has no requests.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.head.is_none()
     }
 
-    /// How many requests are in it.
+    /// Number of requests.
     #[inline]
     pub fn len(&self) -> u32 {
         self.len
@@ -45,7 +45,7 @@ impl<const L: usize> RqList<L> {
         self.tail
     }
 
-    /// The request behind `id`.
+    /// The request after `id`.
     #[inline]
     pub fn next(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
         rqs[id].links[L].next
@@ -72,7 +72,7 @@ impl<const L: usize> RqList<L> {
         self.len += 1;
     }
 
-    /// Puts a request first.
+    /// Prepends a request.
     #[inline]
     pub fn push_front(&mut self, rqs: &mut Requests, id: RequestId) {
         rqs[id].links[L] = Link {
@@ -87,7 +87,7 @@ impl<const L: usize> RqList<L> {
         self.len += 1;
     }
 
-    /// Puts a request right before `place`, which is in the list.
+    /// Inserts a request right before `place`, which must be in this list.
     pub fn insert_before(&mut self, rqs: &mut Requests, id: RequestId, place: RequestId) {
         let Some(prev) = rqs[place].links[L].prev else {
             return self.push_front(rqs, id);
@@ -101,8 +101,8 @@ impl<const L: usize> RqList<L> {
         self.len += 1;
     }
 
-    /// `next` became part of `id`, and both are in the list: `id` takes over the
-    /// earlier deadline together with its place.
+    /// Called when `next` was merged into `id`, both of this list: if the deadline of `next` is
+    /// earlier, `id` takes over that deadline and its place.
     pub fn inherit_deadline(&mut self, rqs: &mut Requests, id: RequestId, next: RequestId) {
         if rqs[next].fifo_time < rqs[id].fifo_time {
             self.remove(rqs, id);
@@ -111,7 +111,7 @@ impl<const L: usize> RqList<L> {
         }
     }
 
-    /// Takes a request out, which is in the list.
+    /// Removes a request, which must be in this list.
     #[inline]
     pub fn remove(&mut self, rqs: &mut Requests, id: RequestId) {
         let Link { prev, next } = rqs[id].links[L];
@@ -131,7 +131,7 @@ impl<const L: usize> RqList<L> {
         self.len -= 1;
     }
 
-    /// Takes the first request out.
+    /// Removes the first request.
     #[inline]
     pub fn pop_front(&mut self, rqs: &mut Requests) -> Option<RequestId> {
         let id = self.head?;
@@ -139,7 +139,7 @@ impl<const L: usize> RqList<L> {
         Some(id)
     }
 
-    /// Moves everything of `other` to the end, in order.
+    /// Moves all requests of `other` to the end, in order.
     pub fn append(&mut self, rqs: &mut Requests, other: &mut RqList<L>) {
         let moved = core::mem::take(other);
         let (Some(head), Some(_)) = (moved.head, moved.tail) else {

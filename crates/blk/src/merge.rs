@@ -1,5 +1,5 @@
-//! Merging: bios into requests, and requests into each other
-//! (`block/blk-merge.c`, `block/elevator.c`).
+//! Merging of bios into requests, and of requests into each other (`block/blk-merge.c`,
+//! `block/elevator.c`).
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -11,21 +11,21 @@ use crate::request::{Link, NOMERGE_FLAGS, RequestId, Requests, RqFlags};
 use crate::trace::{Trace, TraceKind};
 use crate::units::{Nanos, Sector};
 
-/// How a bio fits a request.
+/// Position of a bio relative to the request that takes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MergeKind {
-    /// Behind it.
+    /// After the request.
     Back,
-    /// Before it.
+    /// Before the request.
     Front,
-    /// Beside it: discards of several ranges need not touch.
+    /// Anywhere: discards of several ranges need not be adjacent.
     Discard,
 }
 
-/// Buckets of the hash of end sectors. A power of two.
+/// Number of buckets of the hash of end sectors, a power of two.
 const HASH_BUCKETS: usize = 2048;
 
-/// Requests by their end sector (`elv_rqhash_*`): finds what a bio continues.
+/// Hash of requests by end sector (`elv_rqhash_*`), which finds the request that a bio continues.
 #[derive(Debug)]
 struct EndHash {
     heads: Box<[Option<RequestId>; HASH_BUCKETS]>,
@@ -33,11 +33,11 @@ struct EndHash {
 
 impl EndHash {
     fn bucket(end: Sector) -> usize {
-        // Fibonacci hashing, as the kernel's hash_64.
+        // Fibonacci hashing, like the kernel's `hash_64`.
         (end.0.wrapping_mul(0x61c8_8646_80b5_83eb) >> (64 - HASH_BUCKETS.trailing_zeros())) as usize
     }
 
-    /// A new one goes first, so that of two with one end the younger is found.
+    /// Adds a request at the front, so that of two with the same end the younger is found.
     fn add(&mut self, rqs: &mut Requests, id: RequestId) {
         let head = &mut self.heads[Self::bucket(rqs[id].end())];
         rqs[id].hash = Link {
@@ -50,7 +50,7 @@ impl EndHash {
         *head = Some(id);
     }
 
-    /// `hashed_end` is where it ended when it was added.
+    /// Removes a request that ended at `hashed_end` when it was added.
     fn remove(&mut self, rqs: &mut Requests, id: RequestId, hashed_end: Sector) {
         let Link { prev, next } = rqs[id].hash;
         match prev {
@@ -75,23 +75,23 @@ impl EndHash {
     }
 }
 
-/// What merging needs to know and keeps: the queue's limits, the request
-/// merged last, and the hash of end sectors.
+/// State for merging: the limits of the queue, the request merged last, and the hash of end
+/// sectors.
 #[derive(Debug)]
 pub struct MergeState {
     /// The queue's limits.
     pub limits: QueueLimits,
-    /// None where the kernel keeps one itself.
+    /// The hash; `None` if the kernel itself keeps one.
     hash: Option<EndHash>,
     last_merge: Option<RequestId>,
-    /// Requests that became part of another; the queue frees them.
+    /// Requests that were merged into another, which the queue frees.
     pub(crate) merged_away: Vec<RequestId>,
-    /// Merges by kind of operation, as `stat` counts them.
+    /// Number of merges by kind of operation, in the order of `stat`.
     pub(crate) merges: [u64; 4],
 }
 
 impl MergeState {
-    /// Nothing merged yet.
+    /// Returns an empty state with its own hash.
     pub fn new(limits: QueueLimits) -> MergeState {
         let heads = Box::new([None; HASH_BUCKETS]);
         MergeState {
@@ -100,8 +100,8 @@ impl MergeState {
         }
     }
 
-    /// For a scheduler in a kernel, which does the merging: requests are only marked
-    /// as those that it may find.
+    /// Returns a state for a scheduler inside a kernel that merges by itself: requests are only
+    /// flagged as hashed.
     pub fn of_kernel(limits: QueueLimits) -> MergeState {
         MergeState {
             limits,
@@ -112,7 +112,7 @@ impl MergeState {
         }
     }
 
-    /// Forgets all requests, for another scheduler.
+    /// Forgets all requests, when the scheduler is changed.
     pub(crate) fn forget_requests(&mut self) {
         if let Some(hash) = &mut self.hash {
             hash.heads.fill(None);
@@ -120,8 +120,8 @@ impl MergeState {
         self.last_merge = None;
     }
 
-    /// Makes a queued request findable for back merges, as schedulers do on
-    /// insert: it goes into the hash, and is the last merge where there is none.
+    /// Makes a queued request available for back merges, as schedulers do on insert: adds it to the
+    /// hash, and makes it the last merge if there is none.
     #[inline]
     pub fn add(&mut self, rqs: &mut Requests, id: RequestId) {
         if rqs[id].is_mergeable() {
@@ -130,7 +130,7 @@ impl MergeState {
         }
     }
 
-    /// Forgets a request that leaves the scheduler.
+    /// Removes a request that leaves the scheduler.
     #[inline]
     pub fn remove(&mut self, rqs: &mut Requests, id: RequestId) {
         let end = rqs[id].end();
@@ -148,7 +148,7 @@ impl MergeState {
         }
     }
 
-    /// Takes a request that ended there when it came in out of the hash.
+    /// Removes a request that ended at `end` when it was hashed.
     #[inline]
     fn leave_hash(&mut self, rqs: &mut Requests, id: RequestId, end: Sector) {
         if rqs[id].rq_flags.has(RqFlags::HASHED) {
@@ -159,7 +159,7 @@ impl MergeState {
         }
     }
 
-    /// The request that ends where something starts.
+    /// The request that ends at the sector `end`.
     pub fn find_end(&self, rqs: &Requests, end: Sector) -> Option<RequestId> {
         self.hash.as_ref()?.find(rqs, end)
     }
@@ -169,14 +169,14 @@ impl MergeState {
         self.last_merge
     }
 
-    /// Requests merged into others since the last call, to be freed by a caller without
-    /// a queue (a check of a scheduler alone).
+    /// Moves the requests merged since the last call to `out`, so that a caller without a queue (a
+    /// test of a scheduler alone) can free them.
     pub fn take_merged_away(&mut self, out: &mut Vec<RequestId>) {
         out.append(&mut self.merged_away);
     }
 
-    /// Discards of several ranges share a command where the drive takes more
-    /// than one range (`blk_discard_mergable`).
+    /// Whether two discards can share a command, because the drive takes more than one range
+    /// (`blk_discard_mergable`).
     fn discards_mergeable(&self, op: Op) -> bool {
         op == Op::Discard && self.limits.max_discard_segments > 1
     }
@@ -196,7 +196,8 @@ impl MergeState {
         }
     }
 
-    /// Too large once is too large for good (`req_set_nomerge`).
+    /// Marks a request that has reached its limits, so that no further merge is tried
+    /// (`req_set_nomerge`).
     fn set_nomerge(&mut self, rqs: &mut Requests, id: RequestId) {
         let rq = &mut rqs[id];
         rq.flags = rq.flags.with(crate::bio::BioFlags::NOMERGE);
@@ -205,7 +206,7 @@ impl MergeState {
         }
     }
 
-    /// Whether they are of one kind (`blk_rq_merge_ok`).
+    /// Whether bio and request agree in operation, priority and control group (`blk_rq_merge_ok`).
     fn merge_ok(&self, rqs: &Requests, id: RequestId, bio: &Bio) -> bool {
         let rq = &rqs[id];
         rq.is_mergeable()
@@ -213,7 +214,7 @@ impl MergeState {
             && (rq.op, rq.prio, rq.cgroup) == (bio.op, bio.prio, bio.cgroup)
     }
 
-    /// How the bio fits (`blk_try_merge`).
+    /// The position at which the bio can be merged (`blk_try_merge`).
     fn fit(&self, rqs: &Requests, id: RequestId, bio: &Bio) -> Option<MergeKind> {
         let rq = &rqs[id];
         if self.discards_mergeable(rq.op) {
@@ -227,7 +228,8 @@ impl MergeState {
         }
     }
 
-    /// Makes room for `bio` in the request's limits, or marks it full.
+    /// Adds the bio's segments to the request; returns false and marks the request as full if it
+    /// would exceed its limits.
     fn grow(&mut self, rqs: &mut Requests, id: RequestId, bio: &Bio) -> bool {
         let (op, sectors, segments) = (rqs[id].op, rqs[id].sectors, rqs[id].segments);
         let added = match op {
@@ -245,7 +247,7 @@ impl MergeState {
         true
     }
 
-    /// Makes the bio part of the request. Returns false where limits forbid it.
+    /// Merges the bio into the request. Returns false if limits forbid it.
     fn attach(
         &mut self,
         now: Nanos,
@@ -281,19 +283,19 @@ impl MergeState {
     }
 }
 
-/// What became of merging a bio with one request (`enum bio_merge_status`).
+/// Result of merging a bio with one request (`enum bio_merge_status`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BioMergeStatus {
-    /// They do not belong together.
+    /// They cannot be merged.
     Unfit,
-    /// They would, but limits forbid it.
+    /// They could be merged, but limits forbid it.
     Full,
-    /// It is part of the request.
+    /// The bio is part of the request.
     Merged,
 }
 
-/// Tries to merge a bio with one request without asking a scheduler: for plug
-/// lists and software queues (`blk_attempt_bio_merge`).
+/// Tries to merge a bio into one request of a plug list or software queue, without asking a
+/// scheduler (`blk_attempt_bio_merge`).
 pub(crate) fn attempt_bio_merge(
     now: Nanos,
     rqs: &mut Requests,
@@ -312,13 +314,12 @@ pub(crate) fn attempt_bio_merge(
     }
 }
 
-/// How many of the youngest requests of a list or a software queue are tried
-/// (`blk_bio_list_merge`).
+/// How many of the youngest requests of a list or software queue are tried (`blk_bio_list_merge`).
 pub(crate) const MERGE_SEARCH_DEPTH: usize = 8;
 
-/// Tries to merge a bio into one of the youngest few requests of a list, for
-/// schedulers that keep plain lists (`blk_bio_list_merge`). Where one fits and
-/// is full, the search ends. Returns the request that took the bio.
+/// Tries to merge a bio into one of the youngest requests of a list, for schedulers that keep plain
+/// lists (`blk_bio_list_merge`). The search ends at the first that fits, even if it is full.
+/// Returns the request that took the bio.
 pub fn bio_list_merge<const L: usize>(
     ctx: &mut SchedCtx<'_>,
     list: &crate::list::RqList<L>,
@@ -339,8 +340,7 @@ pub fn bio_list_merge<const L: usize>(
     None
 }
 
-/// Whether request and bio may merge as far as queue and scheduler see
-/// (`elv_bio_merge_ok`).
+/// Whether queue and scheduler allow the bio to be merged into the request (`elv_bio_merge_ok`).
 pub fn elv_bio_merge_ok<E: Elevator + ?Sized>(
     elevator: &mut E,
     ctx: &mut SchedCtx<'_>,
@@ -350,8 +350,8 @@ pub fn elv_bio_merge_ok<E: Elevator + ?Sized>(
     ctx.merge.merge_ok(ctx.rqs, id, bio) && elevator.allow_merge(ctx, id, bio)
 }
 
-/// Finds a queued request for a bio (`elv_merge`): the last merge, then the
-/// hash, then whatever the scheduler finds.
+/// Finds a queued request for a bio (`elv_merge`): first the last merge, then the hash, then the
+/// scheduler's own search.
 fn elv_merge<E: Elevator + ?Sized>(
     elevator: &mut E,
     ctx: &mut SchedCtx<'_>,
@@ -383,9 +383,9 @@ fn elv_merge<E: Elevator + ?Sized>(
     elevator.request_merge(ctx, bio)
 }
 
-/// Tries to merge a bio into a queued request, and then that request with its
-/// new neighbour (`blk_mq_sched_try_merge`). Returns the request that holds
-/// the bio. The caller appends the bio to the request's bios.
+/// Tries to merge a bio into a queued request, and then that request with its new neighbour
+/// (`blk_mq_sched_try_merge`). Returns the request that contains the bio; the caller appends the
+/// bio to it.
 pub fn sched_try_merge<E: Elevator + ?Sized>(
     elevator: &mut E,
     ctx: &mut SchedCtx<'_>,
@@ -405,8 +405,7 @@ pub fn sched_try_merge<E: Elevator + ?Sized>(
     Some(merge_with_neighbour(elevator, ctx, id, kind))
 }
 
-/// The hole between two requests may just have been filled. Returns the
-/// request that is left.
+/// Merges a request with the neighbour that it may now touch. Returns the remaining request.
 fn merge_with_neighbour<E: Elevator + ?Sized>(
     elevator: &mut E,
     ctx: &mut SchedCtx<'_>,
@@ -436,8 +435,8 @@ fn attempt_merge<E: Elevator + ?Sized>(
     next: RequestId,
 ) -> bool {
     let (rq, nx) = (&ctx.rqs[id], &ctx.rqs[next]);
-    // The sectors first: two requests that touch are rare, and the other tests
-    // are branches that the processor cannot predict.
+    // The sectors are compared first: adjacent requests are rare, and the other tests are branches
+    // that the processor cannot predict.
     let discard = ctx.merge.discards_mergeable(rq.op);
     if !discard && rq.end() != nx.sector {
         return false;
@@ -460,7 +459,7 @@ fn attempt_merge<E: Elevator + ?Sized>(
     true
 }
 
-/// Makes `next` part of `id` (the second half of `attempt_merge`).
+/// Merges `next` into `id` (the second half of `attempt_merge`).
 fn merge_requests<E: Elevator + ?Sized>(
     elevator: &mut E,
     ctx: &mut SchedCtx<'_>,
@@ -483,7 +482,7 @@ fn merge_requests<E: Elevator + ?Sized>(
     rq.sectors += sectors;
     ctx.rqs.append_bios(id, next);
     if !discard {
-        // The scheduler takes `next` out of its own lists and of the hash.
+        // The scheduler removes `next` from its own lists and from the hash.
         elevator.requests_merged(ctx, id, next);
     }
     if was_hashed || !discard {
@@ -497,9 +496,8 @@ fn merge_requests<E: Elevator + ?Sized>(
         .request(ctx.now, TraceKind::RqMerge, ctx.rqs, next);
 }
 
-/// Tries to make a request that is being inserted part of one that is queued
-/// (`blk_mq_sched_try_insert_merge`). Where that works the request is gone
-/// from the scheduler's point of view.
+/// Tries to merge a request that is being inserted into a queued one
+/// (`blk_mq_sched_try_insert_merge`). If it returns true, the scheduler must not queue the request.
 #[inline]
 pub fn sched_try_insert_merge<E: Elevator + ?Sized>(
     elevator: &mut E,
@@ -519,7 +517,7 @@ pub fn sched_try_insert_merge<E: Elevator + ?Sized>(
         return false;
     }
     let (mut id, mut merged) = (id, false);
-    // The merged request may now be what another one waited for.
+    // The grown request may now continue yet another one.
     while let Some(found) = ctx.merge.find_end(ctx.rqs, ctx.rqs[id].sector) {
         if found == id || !attempt_merge(elevator, ctx, found, id) {
             break;

@@ -1,8 +1,7 @@
-//! `RequestQueue`: blk-mq's state, and how its owner drives it through time.
+//! `RequestQueue`: the state of blk-mq, and the calls that drive it through time.
 //!
-//! The parts are one file each: [`crate::submit`] takes bios in,
-//! [`crate::dispatch`] runs the hardware queues, [`crate::complete`] ends
-//! requests, [`crate::flush`] sequences PREFLUSH and FUA.
+//! Its methods are in several files: [`crate::submit`] takes bios, [`crate::dispatch`] runs the
+//! hardware queues, [`crate::complete`] ends requests, [`crate::flush`] sequences PREFLUSH and FUA.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -28,56 +27,54 @@ use crate::tags::{Search, Tags};
 use crate::trace::{Span, Trace, TraceEvent, TraceKind};
 use crate::units::{Nanos, Sector};
 
-/// `BLKDEV_DEFAULT_RQ`: by default a scheduler gets twice the
-/// drive's depth, or twice this where the drive is deeper.
+/// `BLKDEV_DEFAULT_RQ`: a scheduler gets twice the drive's depth by default, but at most twice this
+/// number.
 const DEFAULT_RQ: u32 = 128;
 
 /// The driver's answer to a request (`blk_status_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlkStatus {
-    /// It has it.
+    /// The driver took the request.
     Ok,
-    /// It has it, and holds the thread that gave it until
-    /// [`RequestQueue::driver_unblocked`], or until [`BlkDriver::take_woken`] names
-    /// it: a driver that sleeps.
+    /// The driver took the request and sleeps in the submitting thread until
+    /// [`RequestQueue::driver_unblocked`] is called or [`BlkDriver::take_woken`] returns the
+    /// request.
     OkBlocking,
-    /// Something the whole system lacks; try again in a while.
+    /// The driver lacked a resource of the whole system; the queue tries again after a delay.
     Resource,
-    /// Something of the device's own; a completion will bring it.
+    /// The driver lacked a resource of the device; a completion will free it.
     DevResource,
-    /// This request's zone is taken; others may go.
+    /// The zone of this request is busy; requests for other zones can go on.
     ZoneResource,
-    /// It failed.
+    /// The request failed.
     Failed(IoStatus),
 }
 
-/// Where in a run of a hardware queue an interrupt, or another CPU, can make a
-/// difference.
+/// A point in a run of a hardware queue at which an interrupt or another CPU can change the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunPoint {
     /// Before the scheduler is asked.
     Ask,
     /// Before the scheduler, which was asked, has its lock.
     Choose,
-    /// Before the driver tag of the request it named is tried.
+    /// Before a driver tag is taken for the request that the scheduler chose.
     Tag,
     /// Before a request goes to the driver.
     Issue,
 }
 
-/// What comes between two steps of a run of a hardware queue.
+/// An event between two steps of a hardware queue's run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interruption {
     /// A completion.
     Completion(RequestId, IoStatus),
-    /// What other CPUs do; [`RequestQueue::go_on`] goes on with the run, which has
-    /// this name.
+    /// The run pauses for other CPUs under this number; [`RequestQueue::resume_run`] continues it.
     OtherCpus(u64),
 }
 
 /// A driver as the block layer sees it (`blk_mq_ops`).
 pub trait BlkDriver {
-    /// Takes a request. `last` says that no other follows at once.
+    /// Takes a request. `last` says that no other request follows immediately.
     fn queue_rq(
         &mut self,
         now: Nanos,
@@ -87,111 +84,109 @@ pub trait BlkDriver {
         last: bool,
     ) -> BlkStatus;
 
-    /// What comes in the middle of a run of a hardware queue, as an interrupt
-    /// does. Asked until there is nothing.
+    /// Returns the next event that interrupts the run at this point; called again until it returns
+    /// `None`.
     fn interrupt(&mut self, _point: RunPoint) -> Option<Interruption> {
         None
     }
 
-    /// Whether another thread waits for this CPU: kblockd then goes on with the
-    /// run, once it has its turn.
+    /// Whether another thread waits for this CPU, so that kblockd must continue the run later.
     fn need_resched(&mut self) -> bool {
         false
     }
 
-    /// The busy average with which a dispatch loop begins. A checker may replace
-    /// it by the recorded one.
+    /// The busy average with which a dispatch loop begins. A conformance check can replace it by a
+    /// recorded value.
     fn dispatch_busy(&mut self, busy: u32) -> u32 {
         busy
     }
 
-    /// Whether a thread that gave it a request now would sleep inside, or find
-    /// another asleep there (a driver with `BLK_MQ_F_BLOCKING`). Who submits leaves
-    /// requests to kblockd then, and does not sleep in its place.
+    /// Whether a thread that calls `queue_rq` now would sleep in the driver, or another thread
+    /// sleeps there already (a driver with `BLK_MQ_F_BLOCKING`). Submitters then leave their
+    /// requests to kblockd.
     fn would_sleep(&self) -> bool {
         false
     }
 
-    /// A request whose thread may leave the driver, where it slept
-    /// ([`BlkStatus::OkBlocking`]). Asked when a request ends.
+    /// Returns the request whose thread no longer sleeps in the driver ([`BlkStatus::OkBlocking`]).
+    /// Called after each completion.
     fn take_woken(&mut self) -> Option<RequestId> {
         None
     }
 
-    /// No request follows, though the last one's `last` was false.
+    /// Tells the driver that no request follows although the previous `last` was false.
     fn commit_rqs(&mut self, _now: Nanos, _hctx: usize) {}
 
-    /// Reserves a place for one request, where the driver counts them beside
-    /// its tags (SCSI). Where it refuses, the queue is run again when a request
-    /// ends, as SCSI's completion handler does.
+    /// Reserves budget for one request, if the driver counts requests beside its tags (SCSI). After
+    /// it returns false, the next completion runs the queue again, as SCSI's completion handler
+    /// does.
     fn get_budget(&mut self) -> bool {
         true
     }
 
-    /// Gives a place back.
+    /// Returns the budget of one request.
     fn put_budget(&mut self) {}
 }
 
-/// The shape of a queue.
+/// Configuration of a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueConfig {
-    /// Software queues: one a CPU.
+    /// Number of software queues, one for each CPU.
     pub nr_cpus: usize,
-    /// Hardware contexts.
+    /// Number of hardware contexts.
     pub nr_hw_queues: usize,
-    /// Driver tags of each.
+    /// Driver tags of each hardware context.
     pub queue_depth: u32,
-    /// Tags are taken in turn (`BLK_TAG_ALLOC_RR`), not near the one freed last.
+    /// Whether tags are taken round robin (`BLK_TAG_ALLOC_RR`) instead of near the tag freed last.
     pub round_robin_tags: bool,
-    /// What each CPU's first search for a tag is drawn from: the queue knows no chance
-    /// of its own.
+    /// Seed for the tag at which each CPU's first search starts.
     pub seed: u64,
-    /// What the drive allows.
+    /// Limits of the drive.
     pub limits: QueueLimits,
 }
 
-/// How long kblockd takes to run a hardware queue that it is asked to.
+/// Delay between asking kblockd for a run and the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KblockdDelay {
-    /// Before its threads are woken.
+    /// Delay before the first worker is woken.
     pub after: Nanos,
-    /// Waking a thread. Those that are asked for together are woken one after
-    /// the other, so they do not all come at once to share what was freed.
+    /// Time to wake one worker. Workers that are asked for together are woken one after the other,
+    /// so that they do not all compete at once for what was freed.
     pub wake: Nanos,
 }
 
-/// A bio's end, as its submitter hears of it.
+/// A completed bio, as reported to its submitter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BioEnd {
     /// The submitter's handle.
     pub user_data: u64,
     /// The submitter.
     pub submitter: SubmitterId,
-    /// What was asked.
+    /// The operation of the bio.
     pub op: Op,
-    /// Where.
+    /// First sector.
     pub sector: Sector,
-    /// How much, in sectors.
+    /// Length in sectors.
     pub sectors: u32,
-    /// How it ended.
+    /// The result.
     pub status: IoStatus,
 }
 
-/// How a submission went.
+/// The result of a submission.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Submit {
-    /// The block layer has all of it.
+    /// The block layer has taken the whole bio.
     Done,
-    /// The submitter sleeps; [`RequestQueue::take_woken`] names the waiter when
-    /// [`RequestQueue::resume`] should be called.
+    /// The submitter sleeps; it must call [`RequestQueue::resume`] when
+    /// [`RequestQueue::take_woken`] returns its ticket.
     Blocked(Waiter),
 }
 
 /// A submitter that sleeps in the block layer.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Waiter {
-    /// Its name in [`RequestQueue::take_woken`].
+    /// The number that [`RequestQueue::take_woken`] returns for it.
     pub ticket: u64,
     pub(crate) cpu: usize,
     pub(crate) state: WaitFor,
@@ -200,16 +195,16 @@ pub struct Waiter {
 /// What a sleeping submitter waits for.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum WaitFor {
-    /// The queue to be unfrozen.
+    /// That the queue is unfrozen.
     Unfreeze(Bio),
-    /// A layer beside the scheduler to let `part` go on.
+    /// That an rq_qos policy lets `part` continue.
     Qos {
         part: BioId,
         rest: Option<Rest>,
         at: HeldAt,
     },
-    /// A tag for `part`, of as many as it was given when it first asked; `rest`
-    /// comes after it.
+    /// A tag for `part`, with the depth limit that it was given first; `rest` is submitted after
+    /// it.
     Tag {
         part: BioId,
         shallow: Option<u32>,
@@ -217,7 +212,7 @@ pub(crate) enum WaitFor {
     },
 }
 
-/// What is left of a bio that was too large for one request.
+/// The remainder of a bio that was too large for one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rest {
     pub(crate) bio: Bio,
@@ -227,52 +222,50 @@ pub(crate) struct Rest {
 /// The counters of `/sys/block/*/stat`, with times in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueCounters {
-    /// Requests ended: reads, writes, discards, flushes.
+    /// Completed requests: reads, writes, discards, flushes.
     pub ios: [u64; 4],
-    /// Merges: of bios into requests, and of requests.
+    /// Merges of bios into requests and of requests into each other.
     pub merges: [u64; 4],
-    /// Sectors moved.
+    /// Sectors transferred.
     pub sectors: [u64; 4],
-    /// Time from being made to their end, summed over requests.
+    /// Time from allocation to completion, summed over requests.
     pub ticks_ns: [u64; 4],
     /// Time with at least one request in flight.
     pub io_ticks_ns: u64,
-    /// Time that requests were in flight while a flush was under way for others, summed
-    /// over them.
+    /// Time that requests were in flight while a flush for others was running, summed over
+    /// requests.
     pub behind_flush_ns: u64,
-    /// Those of the writes that went past the drive's cache (FUA), and the time that
-    /// they took.
+    /// Writes with FUA.
     pub fua_ios: u64,
-    /// See `fua_ios`.
+    /// Time from allocation to completion of writes with FUA, summed over requests.
     pub fua_ticks_ns: u64,
     /// Requests that failed.
     pub errors: u64,
-    /// Requests that the driver put back.
+    /// Requests that the driver returned.
     pub requeues: u64,
 }
 
-/// What throttling did to a control group's bios, each layer for itself.
+/// How each kind of throttling delayed the bios of a control group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CgroupStats {
-    /// Held back by `io.max`.
+    /// Bios delayed by `io.max`.
     pub io_max: HeldBios,
-    /// Held back by writeback throttling.
+    /// Bios delayed by writeback throttling.
     pub wbt: HeldBios,
-    /// Held back by `io.latency`.
+    /// Bios delayed by `io.latency`.
     pub io_latency: HeldBios,
-    /// Held back by `io.cost`.
+    /// Bios delayed by `io.cost`.
     pub io_cost: HeldBios,
-    /// What the cost model counted, where it is on.
+    /// Usage by the cost model, if it is enabled.
     pub cost: Option<CostStat>,
-    /// How many bios `io.latency` lets it have under way; `None`: any number.
+    /// The most bios that `io.latency` allows in flight; `None` for no limit.
     pub max_depth: Option<u32>,
 }
 
-/// How often the queue did what costs CPU time, since it was made: a model of
-/// CPUs knows the cost of each. The counts only grow.
+/// Counts of the operations that cost CPU time, since the queue was made. They only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CostCounts {
-    /// Bios taken in.
+    /// Bios submitted.
     pub bios: u64,
     /// Calls of the scheduler's `bio_merge`.
     pub merge_attempts: u64,
@@ -282,14 +275,14 @@ pub struct CostCounts {
     pub dispatch_calls: u64,
     /// Requests given to the driver.
     pub issues: u64,
-    /// Those of them that are longer than a page of 4 KiB.
+    /// Requests longer than a page of 4 KiB given to the driver.
     pub multi_page_issues: u64,
-    /// Pages of those, without the first of each.
+    /// Pages of these requests beyond the first.
     pub further_pages: u64,
-    /// Requests given to the driver by a run of another hardware context than their
-    /// own, which the scheduler they share makes possible.
+    /// Requests given to the driver by the run of a hardware context other than their own, because
+    /// the contexts share a scheduler.
     pub foreign_issues: u64,
-    /// Those of them whose own hardware context is another socket's
+    /// Of these, requests whose own hardware context belongs to another socket
     /// ([`RequestQueue::set_socket_cpus`]).
     pub far_issues: u64,
     /// Requests ended.
@@ -297,7 +290,7 @@ pub struct CostCounts {
 }
 
 impl CostCounts {
-    /// What was done since `earlier`.
+    /// Returns the counts since `earlier`.
     pub fn since(&self, earlier: &CostCounts) -> CostCounts {
         CostCounts {
             bios: self.bios - earlier.bios,
@@ -314,53 +307,53 @@ impl CostCounts {
     }
 }
 
-/// blk-mq's request queue.
+/// The request queue of blk-mq.
 pub struct RequestQueue {
     pub(crate) rqs: Requests,
     pub(crate) merge: MergeState,
-    /// The largest read or write without a scheduler that wants it smaller.
+    /// The largest read or write, in sectors, unless the scheduler wants a smaller one.
     max_sectors: u32,
     pub(crate) trace: Trace,
     pub(crate) elevator: Option<Box<dyn Elevator>>,
-    /// What it had counted when counters were last set to zero.
+    /// The scheduler's counters when counters were last reset.
     elevator_counted: Vec<(&'static str, u64)>,
     pub(crate) hctxs: Vec<Hctx>,
-    /// Software queues.
+    /// The software queues, one for each CPU.
     pub(crate) ctxs: Vec<RqList>,
-    /// Hardware context of a CPU, and its place among that one's software queues.
+    /// The hardware context of each CPU, and the index of the CPU in that context's `ctxs`.
     pub(crate) cpu_map: Vec<(u16, u16)>,
     pub(crate) queue_depth: u32,
     pub(crate) nr_requests: u32,
     pub(crate) frozen: bool,
-    /// The driver refused budget since a request last ended.
+    /// Whether the driver has refused budget since the last completion.
     pub(crate) budget_wanted: bool,
     pub(crate) requeue_list: RqList,
     pub(crate) flush_list: RqList,
     pub(crate) flushing: Flushing,
     pub(crate) requeue_work: DelayedWork,
-    /// A lower bound of when pending work is due.
+    /// A lower bound for when pending work is due.
     pub(crate) work_hint: Nanos,
-    /// How long kblockd takes to come.
+    /// Delay of kblockd's runs.
     pub(crate) kblockd: KblockdDelay,
-    /// Who inserts a request runs its hardware queue.
+    /// Whether a submitter runs the hardware queue after an insert by itself.
     pub(crate) runs_inline: bool,
     /// The hardware context that was run last.
     pub(crate) last_run: usize,
-    /// The socket of each hardware context's first CPU; empty where there is one.
+    /// The socket of each hardware context's first CPU; empty if all CPUs are on one socket.
     pub(crate) sockets: Vec<u16>,
-    /// Hardware contexts that the scheduler wants run, first come, first run.
+    /// Hardware contexts that the scheduler has asked to run, in order.
     pub(crate) runs: Vec<u16>,
-    /// The same with kblockd woken for them, in the order in which it runs them.
+    /// Hardware contexts for which kblockd has been woken, in the order in which it runs them.
     pub(crate) run_order: VecDeque<u16>,
     pub(crate) ended: Vec<BioEnd>,
-    /// Sleeping submitters by hardware context, and those that a frozen queue holds.
+    /// Tickets of submitters that wait for a tag, by hardware context.
     pub(crate) waiting: Vec<VecDeque<u64>>,
     pub(crate) entering: VecDeque<u64>,
     pub(crate) woken: Vec<u64>,
     pub(crate) next_ticket: u64,
-    /// Layers beside the scheduler, where there are any.
+    /// The rq_qos policies, if there are any.
     pub(crate) rq_qos: Option<Box<RqQos>>,
-    /// `io.max`, where a group has limits.
+    /// State of `io.max` and `io.prio.class`, if a group uses them.
     pub(crate) throttle: Option<Box<Throttled>>,
     pub(crate) suspended: Vec<Suspended>,
     pub(crate) paused: Vec<Paused>,
@@ -372,17 +365,17 @@ pub struct RequestQueue {
 }
 
 impl RequestQueue {
-    /// A queue without a scheduler.
+    /// Returns a queue without a scheduler.
     ///
     /// # Panics
-    /// Without a CPU, a hardware context or a tag.
+    /// If there is no CPU, hardware context or tag.
     pub fn new(config: &QueueConfig) -> RequestQueue {
         assert!(config.nr_cpus > 0 && config.nr_hw_queues > 0 && config.queue_depth > 0);
         let nr_hw_queues = config.nr_hw_queues.min(config.nr_cpus);
         let mut maps = vec![Vec::new(); nr_hw_queues];
         let mut cpu_map = Vec::with_capacity(config.nr_cpus);
         for cpu in 0..config.nr_cpus {
-            // Neighbouring CPUs share a queue, as group_cpus_evenly() spreads them.
+            // Neighbouring CPUs share a hardware queue, as `group_cpus_evenly()` spreads them.
             let hctx = cpu * nr_hw_queues / config.nr_cpus;
             cpu_map.push((hctx as u16, maps[hctx].len() as u16));
             maps[hctx].push(cpu as u16);
@@ -437,11 +430,10 @@ impl RequestQueue {
         }
     }
 
-    /// Puts a scheduler on the queue, or none, and sets `nr_requests` to the
-    /// kernel's default for it.
+    /// Attaches a scheduler, or none, and sets `nr_requests` to the kernel's default for it.
     ///
     /// # Panics
-    /// While requests are in the queue: freeze it and let it run dry first.
+    /// If requests are in the queue: freeze it and wait until it is idle first.
     pub fn set_elevator(&mut self, elevator: Option<Box<dyn Elevator>>) {
         assert!(
             self.is_idle(),
@@ -462,13 +454,13 @@ impl RequestQueue {
     /// Writes `queue/nr_requests`.
     ///
     /// # Errors
-    /// Where the value is out of range; the message says what is in it.
+    /// If the value is out of range; the message says which values are legal.
     pub fn set_nr_requests(&mut self, nr: u32) -> Result<(), String> {
         let max = match self.elevator {
             Some(_) => 16 * DEFAULT_RQ,
             None => self.queue_depth,
         };
-        // BLKDEV_MIN_RQ is 4, but a drive may be shallower.
+        // BLKDEV_MIN_RQ is 4, but a drive may have fewer tags.
         let min = 4.min(max);
         if !(min..=max).contains(&nr) {
             return Err(format!("nr_requests takes {min} to {max} here, not {nr}"));
@@ -510,7 +502,7 @@ impl RequestQueue {
         }
     }
 
-    /// What a scheduler learns of this queue.
+    /// The properties of this queue that a scheduler is told of.
     pub fn info(&self) -> QueueInfo {
         QueueInfo {
             nr_requests: self.nr_requests,
@@ -524,17 +516,17 @@ impl RequestQueue {
         }
     }
 
-    /// The scheduler.
+    /// The scheduler, if there is one.
     pub fn elevator(&self) -> Option<&dyn Elevator> {
         self.elevator.as_deref()
     }
 
-    /// The scheduler, to set a tunable.
+    /// The scheduler, mutably, for setting tunables.
     pub fn elevator_mut(&mut self) -> Option<&mut (dyn Elevator + 'static)> {
         self.elevator.as_deref_mut()
     }
 
-    /// A submitter is gone (`exit_io_context`): the scheduler forgets it.
+    /// Tells the scheduler that a submitter has exited (`exit_io_context`).
     pub fn exit_submitter(&mut self, now: Nanos, submitter: SubmitterId) {
         if let Some((elevator, mut ctx)) = self.sched(now) {
             elevator.exit_submitter(&mut ctx, submitter);
@@ -545,8 +537,8 @@ impl RequestQueue {
         self.rq_qos.get_or_insert_default()
     }
 
-    /// Writes `queue/wbt_lat_usec`: the latency of reads, in microseconds, above
-    /// which buffered writes are held back; 0 turns that off.
+    /// Writes `queue/wbt_lat_usec`: the target for the latency of reads, in microseconds, above
+    /// which buffered writes are delayed; 0 disables throttling.
     pub fn set_wbt_latency(&mut self, now: Nanos, latency_us: u64) {
         let qos = self.rq_qos.get_or_insert_default();
         match qos.wbt_mut() {
@@ -558,7 +550,7 @@ impl RequestQueue {
         }
     }
 
-    /// Says which control group a group is in; in the root if not said.
+    /// Sets the parent of a control group, which is the root by default.
     pub fn set_cgroup_parent(&mut self, group: CgroupId, parent: CgroupId) {
         if let Some(elevator) = self.elevator_mut()
             && parent != CgroupId::ROOT
@@ -572,14 +564,14 @@ impl RequestQueue {
         }
     }
 
-    /// Writes a control group's `io.max`. Its place in the tree is said before.
+    /// Writes a control group's `io.max`. Its parent must have been set before.
     pub fn set_io_max(&mut self, now: Nanos, group: CgroupId, max: IoMax) {
         let throttled = self.throttle.get_or_insert_default();
         throttled.limits.set_max(now, group, max);
         self.work_hint = self.work_hint.min(throttled.limits.next_timer());
     }
 
-    /// A control group's `io.max`.
+    /// Returns a control group's `io.max`.
     pub fn io_max(&self, group: CgroupId) -> IoMax {
         let limits = self.throttle.as_ref().map(|throttled| &throttled.limits);
         limits.map_or(IoMax::default(), |limits| limits.max(group))
@@ -595,49 +587,48 @@ impl RequestQueue {
         policies[at] = policy;
     }
 
-    /// Writes a control group's `io.latency`, in microseconds; 0 for no target. Its
-    /// place in the tree is said before.
+    /// Writes a control group's `io.latency`, in microseconds; 0 removes the target. Its parent
+    /// must have been set before.
     pub fn set_io_latency(&mut self, group: CgroupId, target_us: u64) {
         if self.rq_qos_mut().latency().is_none() {
             let rotational = self.merge.limits.rotational;
             let latency = IoLatency::new(rotational, self.nr_requests);
             self.rq_qos_mut().add_latency(latency);
-            self.tell_parents();
+            self.pass_on_parents();
         }
         if let Some(latency) = self.rq_qos_mut().latency_mut() {
             latency.set_target(group, target_us);
         }
     }
 
-    /// Writes `io.cost.qos` of the root.
+    /// Writes the root's `io.cost.qos`.
     pub fn set_io_cost_qos(&mut self, now: Nanos, qos: CostQos) {
         self.io_cost_mut(now).set_qos(qos);
     }
 
-    /// Writes `io.cost.model` of the root.
+    /// Writes the root's `io.cost.model`.
     pub fn set_io_cost_model(&mut self, now: Nanos, model: CostModel) {
         self.io_cost_mut(now).set_model(model);
     }
 
-    /// Writes a control group's `io.weight`, 1 to 10000. Its place in the tree is said
-    /// before.
+    /// Writes a control group's `io.weight`, 1 to 10000. Its parent must have been set before.
     pub fn set_io_weight(&mut self, now: Nanos, group: CgroupId, weight: u32) {
         self.io_cost_mut(now).set_weight(now, group, weight);
     }
 
-    /// The cost model's layer, made where there is none (`blk_iocost_init`).
+    /// Returns the cost controller, creating it if necessary (`blk_iocost_init`).
     pub fn io_cost_mut(&mut self, now: Nanos) -> &mut IoCost {
         if self.rq_qos_mut().cost().is_none() {
             let rotational = self.merge.limits.rotational;
             let cost = IoCost::new(now, rotational, self.queue_depth);
             self.rq_qos_mut().add_cost(cost);
-            self.tell_parents();
+            self.pass_on_parents();
         }
         self.rq_qos_mut().cost_mut().expect("it was made")
     }
 
-    /// Makes the groups known to the layers.
-    fn tell_parents(&mut self) {
+    /// Passes the tree of control groups on to the rq_qos policies.
+    fn pass_on_parents(&mut self) {
         if let (Some(throttled), Some(qos)) = (&self.throttle, &mut self.rq_qos) {
             for (group, parent) in throttled.limits.parents() {
                 qos.set_parent(group, parent);
@@ -645,7 +636,7 @@ impl RequestQueue {
         }
     }
 
-    /// What throttling did to a control group's bios.
+    /// Statistics of how a control group's bios were throttled.
     pub fn cgroup_stats(&self, group: CgroupId) -> CgroupStats {
         let qos = self.rq_qos.as_deref();
         let held = qos.map_or_else(Default::default, |qos| qos.held(group));
@@ -662,33 +653,33 @@ impl RequestQueue {
         }
     }
 
-    /// The cost model, where it was set.
+    /// The cost controller, if it was configured.
     pub fn io_cost(&self) -> Option<&IoCost> {
         self.rq_qos.as_deref().and_then(RqQos::cost)
     }
 
-    /// Writeback throttling, where it was turned on.
+    /// Writeback throttling, if it was configured.
     pub fn wbt(&self) -> Option<&Wbt> {
         self.rq_qos.as_deref().and_then(RqQos::wbt)
     }
 
-    /// Limits of the queue.
+    /// The limits of the queue.
     pub fn limits(&self) -> &QueueLimits {
         &self.merge.limits
     }
 
-    /// How long kblockd takes to run a hardware queue; no time, if not said.
+    /// Sets the delay of kblockd's runs, which is zero by default.
     pub fn set_kblockd_delay(&mut self, delay: KblockdDelay) {
         self.kblockd = delay;
     }
 
-    /// Has who inserts a request run its hardware queue at once, where Linux
-    /// before 6.10 leaves that to kblockd.
+    /// Sets whether a submitter runs the hardware queue after an insert by itself. Linux before
+    /// 6.10 does so; later versions leave it to kblockd.
     pub fn set_runs_inline(&mut self, inline: bool) {
         self.runs_inline = inline;
     }
 
-    /// Says that sockets have so many CPUs each, one behind the other.
+    /// Sets the number of CPUs in each socket; CPUs are numbered socket by socket.
     pub fn set_socket_cpus(&mut self, cpus: usize) {
         let of = |hctx: usize| {
             let mut cpus_of = self.cpu_map.iter();
@@ -698,13 +689,13 @@ impl RequestQueue {
         self.sockets = (0..self.hctxs.len()).map(of).collect();
     }
 
-    /// Has a CPU's next search for a tag start at this one.
+    /// Sets the tag at which a CPU's next search starts.
     pub fn start_tags_at(&mut self, cpu: usize, tag: u32) {
         let hctx = self.cpu_map[cpu].0 as usize;
         self.hctxs[hctx].alloc_tags().start_at(cpu, tag);
     }
 
-    /// Limits, to change them.
+    /// The limits of the queue, mutably.
     pub fn limits_mut(&mut self) -> &mut QueueLimits {
         &mut self.merge.limits
     }
@@ -714,33 +705,32 @@ impl RequestQueue {
         self.nr_requests
     }
 
-    /// A request by its name.
+    /// Returns the request `id`.
     pub fn request(&self, id: RequestId) -> &Request {
         &self.rqs[id]
     }
 
-    /// The bios a request is made of, in the order in which they joined it: a
-    /// driver that moves data finds each one's buffer by them. The drive's own
-    /// flush has none.
+    /// The bios of a request in the order in which they were merged, by which a driver finds the
+    /// buffers. The flush command of a flush sequence has none.
     pub fn bios_of(&self, id: RequestId) -> impl Iterator<Item = &Bio> {
         let first = self.rqs[id].bios.map(|(first, _)| first);
         core::iter::successors(first, |&bio| self.rqs.bios[bio].next)
             .map(|bio| &self.rqs.bios[bio].bio)
     }
 
-    /// Requests made so far, those merged since included: the number of the
-    /// next one.
+    /// Number of requests made so far, including merged ones; the next request has this serial
+    /// number.
     #[inline]
     pub fn requests_made(&self) -> u64 {
         self.rqs.made()
     }
 
-    /// Whether no bio is anywhere in the queue.
+    /// Whether the queue contains no bio and no request.
     pub fn is_idle(&self) -> bool {
         self.rqs.bios_in_use() == 0 && self.rqs.in_use() == 0
     }
 
-    /// When [`RequestQueue::process`] should be called next.
+    /// The time at which [`RequestQueue::process`] should be called next.
     #[inline]
     pub fn next_event(&self) -> Nanos {
         if !self.runs.is_empty() {
@@ -752,8 +742,8 @@ impl RequestQueue {
         }
     }
 
-    /// Makes delayed work due. A kernel's delay ends with a tick and so may be
-    /// shorter than ours, which a recorded trace shows.
+    /// Makes all pending work due. A kernel's delays end with a tick and may be shorter than the
+    /// simulated ones, as recorded traces show.
     pub fn expedite(&mut self, now: Nanos) {
         let works = self.hctxs.iter_mut().map(|h| &mut h.run_work);
         for work in works.chain([&mut self.requeue_work]) {
@@ -764,25 +754,25 @@ impl RequestQueue {
         self.work_hint = self.work_hint.min(now);
     }
 
-    /// Appends the bios that ended to `out`.
+    /// Appends the completed bios to `out`.
     #[inline]
     pub fn take_ended(&mut self, out: &mut Vec<BioEnd>) {
-        hand_over(&mut self.ended, out);
+        move_all(&mut self.ended, out);
     }
 
-    /// Whether bios ended that were not taken yet.
+    /// Whether completed bios have not been taken yet.
     #[inline]
     pub fn has_ended(&self) -> bool {
         !self.ended.is_empty()
     }
 
-    /// Appends the tickets of waiters that may go on to `out`.
+    /// Appends the tickets of woken submitters to `out`.
     #[inline]
     pub fn take_woken(&mut self, out: &mut Vec<u64>) {
         if self.throttle.is_some() {
             self.wake_throttle_worker();
         }
-        hand_over(&mut self.woken, out);
+        move_all(&mut self.woken, out);
     }
 
     /// Starts or stops recording tracepoints.
@@ -790,9 +780,8 @@ impl RequestQueue {
         self.trace.enable(on);
     }
 
-    /// Gives tracepoints since the last call the times at which a CPU came to
-    /// them: those of one hardware context, or all. `weight` says what share each
-    /// kind has in the time.
+    /// Spreads the tracepoints since the last call over the time that a CPU needed, for one
+    /// hardware context or for all. `weight` is the share of each kind.
     #[cold]
     pub fn spread_trace(
         &mut self,
@@ -823,12 +812,12 @@ impl RequestQueue {
         self.trace.is_on()
     }
 
-    /// Appends recorded tracepoints to `out`.
+    /// Appends the recorded tracepoints to `out`.
     pub fn take_trace(&mut self, out: &mut Vec<TraceEvent>) {
         self.trace.drain_into(out);
     }
 
-    /// Counters as the kernel shows them.
+    /// Returns the counters as the kernel shows them at `now`.
     pub fn counters(&self, now: Nanos) -> QueueCounters {
         let mut counters = self.counters.clone();
         counters.merges = self.merge.merges;
@@ -840,8 +829,7 @@ impl RequestQueue {
         counters
     }
 
-    /// What the scheduler decided since counters were last set to zero, or since
-    /// it came.
+    /// The scheduler's counters since they were last reset or the scheduler was attached.
     pub fn elevator_counters(&self) -> Vec<(&'static str, u64)> {
         let counters = self.elevator.as_ref().map(|e| e.counters());
         let mut counters = counters.unwrap_or_default();
@@ -851,7 +839,7 @@ impl RequestQueue {
         counters
     }
 
-    /// Sets all counters to zero, at the end of a ramp.
+    /// Resets all counters, for instance at the end of a ramp.
     pub fn reset_counters(&mut self, now: Nanos) {
         let counted = self.elevator.as_ref().map(|e| e.counters());
         self.elevator_counted = counted.unwrap_or_default();
@@ -869,18 +857,18 @@ impl RequestQueue {
             .for_each(|h| h.stats = HctxStats::default());
     }
 
-    /// What was done so far that costs CPU time.
+    /// Counts of the operations so far that cost CPU time.
     #[inline]
     pub fn cost_counts(&self) -> CostCounts {
         self.cost_counts
     }
 
-    /// Reads and writes in flight (`inflight`).
+    /// Number of reads and of writes in flight (`inflight`).
     pub fn in_flight(&self) -> [u32; 2] {
         self.in_flight
     }
 
-    /// A hardware context's counters and its busy average.
+    /// Statistics of a hardware context, and its busy average.
     pub fn hctx_stats(&self, hctx: usize) -> (&HctxStats, u32) {
         let h = &self.hctxs[hctx];
         (&h.stats, h.dispatch_busy)
@@ -892,17 +880,17 @@ impl RequestQueue {
         self.cpu_map[cpu].0 as usize
     }
 
-    /// The first CPU of a hardware context: kblockd runs it there.
+    /// The first CPU of a hardware context, on which kblockd runs it.
     pub fn cpu_of(&self, hctx: usize) -> usize {
         self.hctxs[hctx].ctxs[0] as usize
     }
 
-    /// Hardware contexts.
+    /// Number of hardware contexts.
     pub fn nr_hw_queues(&self) -> usize {
         self.hctxs.len()
     }
 
-    /// Stops a hardware context: nothing reaches the driver through it
+    /// Stops a hardware context, so that no request reaches the driver through it
     /// (`blk_mq_stop_hw_queue`).
     pub fn stop_hw_queue(&mut self, hctx: usize) {
         self.hctxs[hctx].stopped = true;
@@ -915,19 +903,19 @@ impl RequestQueue {
         self.run_hw_queue_async(now, hctx);
     }
 
-    /// Lets no new bio in (`blk_freeze_queue_start`). The queue is frozen when
-    /// [`RequestQueue::is_idle`].
+    /// Stops accepting bios (`blk_freeze_queue_start`). The queue is frozen as soon as
+    /// [`RequestQueue::is_idle`] is true.
     pub fn freeze(&mut self) {
         self.frozen = true;
     }
 
-    /// Lets bios in again and wakes who waited.
+    /// Accepts bios again and wakes the submitters that waited.
     pub fn unfreeze(&mut self) {
         self.frozen = false;
         self.woken.extend(self.entering.drain(..));
     }
 
-    /// The scheduler with what its hooks see.
+    /// The scheduler and the context for its hooks.
     #[inline]
     pub(crate) fn sched(
         &mut self,
@@ -951,7 +939,7 @@ impl RequestQueue {
         *count = count.wrapping_add_signed(change);
     }
 
-    /// Counts the time since what is in flight last changed.
+    /// Adds the time since the last change of the requests in flight to the counters.
     #[inline]
     pub(crate) fn account_in_flight(&mut self, now: Nanos) {
         let span = now.saturating_sub(self.in_flight_since);
@@ -965,16 +953,15 @@ impl RequestQueue {
     }
 }
 
-/// When a scheduler's timer runs out.
+/// The time at which the scheduler's timer expires.
 #[inline(never)]
 fn next_timer(elevator: &dyn Elevator) -> Nanos {
     elevator.next_timer().unwrap_or(Nanos::MAX)
 }
 
-/// Moves everything to the end of `out`. Mostly there is nothing to move, or
-/// nothing to move it behind.
+/// Moves all elements to the end of `out`. Mostly `from` or `out` is empty.
 #[inline]
-fn hand_over<T>(from: &mut Vec<T>, out: &mut Vec<T>) {
+fn move_all<T>(from: &mut Vec<T>, out: &mut Vec<T>) {
     if from.is_empty() {
         return;
     }

@@ -1,4 +1,4 @@
-//! `Request`: one or more bios on their way to the drive as one command.
+//! `Request`: one or more bios that go to the drive as one command.
 
 use alloc::vec::Vec;
 use core::mem::offset_of;
@@ -13,12 +13,12 @@ pub type RequestId = Id<Request>;
 /// Identifies a bio inside the block layer.
 pub type BioId = Id<BioNode>;
 
-/// What the block layer knows of a request beside what it does (`RQF_*`).
+/// The block layer's flags of a request (`RQF_*`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RqFlags(u16);
 
 impl RqFlags {
-    /// A scheduler chose it; it cannot be merged with any more.
+    /// A scheduler has dispatched it; it can no longer be merged with.
     pub const STARTED: RqFlags = RqFlags(1 << 0);
     /// It is in the merge hash.
     pub const HASHED: RqFlags = RqFlags(1 << 1);
@@ -28,19 +28,19 @@ impl RqFlags {
     pub const USE_SCHED: RqFlags = RqFlags(1 << 3);
     /// It holds a scheduler tag.
     pub const SCHED_TAGS: RqFlags = RqFlags(1 << 4);
-    /// The driver had started it before it came back.
+    /// The driver had started it before returning it.
     pub const DONTPREP: RqFlags = RqFlags(1 << 5);
     /// It holds dispatch budget.
     pub const BUDGET: RqFlags = RqFlags(1 << 6);
     /// The driver has it.
     pub const IN_FLIGHT: RqFlags = RqFlags(1 << 7);
-    /// The drive's flush command that serves a flush sequence.
+    /// It is the flush command that serves flush sequences.
     pub const FLUSH_RQ: RqFlags = RqFlags(1 << 8);
     /// A scheduler's sort list holds it.
     pub const SORTED: RqFlags = RqFlags(1 << 9);
     /// Writeback throttling counts it (`WBT_TRACKED`).
     pub const WBT_TRACKED: RqFlags = RqFlags(1 << 10);
-    /// Writeback throttling looks at its latency (`WBT_READ`).
+    /// Writeback throttling measures its latency (`WBT_READ`).
     pub const WBT_READ: RqFlags = RqFlags(1 << 11);
     /// Writeback throttling counts it among discards (`WBT_DISCARD`).
     pub const WBT_DISCARD: RqFlags = RqFlags(1 << 12);
@@ -51,7 +51,7 @@ impl RqFlags {
         self.0 & flag.0 != 0
     }
 
-    /// Both sets of flags.
+    /// Returns the union of both sets.
     pub const fn with(self, other: RqFlags) -> RqFlags {
         RqFlags(self.0 | other.0)
     }
@@ -69,69 +69,69 @@ impl RqFlags {
     }
 }
 
-/// A place in a list of requests.
+/// The neighbours of a request in a list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Link {
     pub(crate) prev: Option<RequestId>,
     pub(crate) next: Option<RequestId>,
 }
 
-/// How many lists a request can be in at once: the block layer's or the
-/// scheduler's FIFO (`queuelist`), and one more for schedulers that keep two.
+/// How many lists a request can be in at once: the scheduler's FIFO or another `queuelist`, and one
+/// more for schedulers that keep two.
 pub(crate) const LINKS: usize = 2;
 
-/// The number of a tag.
+/// Number of a tag.
 pub type Tag = Id<Tags>;
 
-/// One command on its way to the drive. Of its two cache lines the first has what
-/// merging and schedulers' lists use: they access requests in an order that the
-/// processor cannot prefetch.
+/// One command for the drive. It takes two cache lines; the first has all fields that merging and
+/// the schedulers' lists use, because these access requests in an order that the processor cannot
+/// prefetch.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub struct Request {
-    /// What it does.
+    /// The operation.
     pub op: Op,
-    /// Steps of the flush sequence that are done (`REQ_FSEQ_*`).
+    /// Completed steps of the flush sequence (`REQ_FSEQ_*`).
     pub(crate) flush_seq: u8,
-    /// The modifiers of its first bio.
+    /// Flags of the first bio.
     pub flags: BioFlags,
-    /// The priority of its bios.
+    /// Priority of its bios.
     pub prio: IoPrio,
-    /// State in the block layer.
+    /// Flags of the block layer.
     pub rq_flags: RqFlags,
-    /// Where it starts.
+    /// First sector.
     pub sector: Sector,
-    /// How much, in sectors.
+    /// Length in sectors.
     pub sectors: u32,
-    /// The control group of its bios.
+    /// Control group of its bios.
     pub cgroup: CgroupId,
-    /// Memory segments.
+    /// Number of memory segments.
     pub segments: u16,
-    /// A time of the scheduler's, mostly a deadline.
+    /// A time that the scheduler keeps, mostly a deadline.
     pub fifo_time: Nanos,
     /// The scheduler's private data (`elv.priv`).
     pub elv: [u32; 2],
     pub(crate) links: [Link; LINKS],
     pub(crate) hash: Link,
 
-    /// The sector by which a scheduler's sort list holds it, if one does.
+    /// The sector under which a scheduler's sort list holds it.
     pub(crate) sorted_at: Sector,
-    /// How many requests were made before it on this queue. Unlike its id this is
-    /// never used again, so traces show it.
+    /// Number of requests made before it on this queue. Unlike the id it is never reused, so traces
+    /// show it.
     pub serial: u64,
-    /// When it was made.
+    /// Time of allocation.
     pub start: Nanos,
-    /// When the scheduler or a software queue took it.
+    /// Time of insertion into the scheduler or a software queue.
     pub inserted: Nanos,
-    /// When the driver took it.
+    /// Time at which it was given to the driver.
     pub io_start: Nanos,
-    /// Who submitted its first bio.
+    /// The submitter of its first bio.
     pub submitter: SubmitterId,
     /// Driver tag.
     pub tag: Option<Tag>,
     /// Scheduler tag.
     pub internal_tag: Option<Tag>,
-    /// The software queue (CPU) it was submitted on.
+    /// The CPU, and so the software queue, on which it was submitted.
     pub ctx: u16,
     /// The hardware context it belongs to.
     pub hctx: u16,
@@ -164,8 +164,7 @@ impl Request {
         op_is_sync(self.op, self.flags)
     }
 
-    /// Whether it is a command that a process made for the drive itself
-    /// (`blk_rq_is_passthrough`).
+    /// Whether it is a passthrough command of a process (`blk_rq_is_passthrough`).
     #[inline]
     pub fn is_passthrough(&self) -> bool {
         self.flags.has(BioFlags::PASSTHROUGH)
@@ -177,7 +176,7 @@ impl Request {
         self.rq_flags.has(RqFlags::SORTED)
     }
 
-    /// Whether anything may be merged into it (`rq_mergeable`).
+    /// Whether bios and requests may be merged into it (`rq_mergeable`).
     pub fn is_mergeable(&self) -> bool {
         !matches!(self.op, Op::Flush | Op::WriteZeroes)
             && !self.flags.has(NOMERGE_FLAGS)
@@ -186,32 +185,32 @@ impl Request {
     }
 }
 
-/// Modifiers that keep a bio or request out of merging (`REQ_NOMERGE_FLAGS`, and
-/// what `rq_mergeable` asks beside them).
+/// Flags that exclude a bio or request from merging (`REQ_NOMERGE_FLAGS`, and the other conditions
+/// of `rq_mergeable`).
 pub(crate) const NOMERGE_FLAGS: BioFlags = BioFlags::NOMERGE
     .with(BioFlags::PREFLUSH)
     .with(BioFlags::FUA)
     .with(BioFlags::PASSTHROUGH);
 
-/// How a bio or request ended.
+/// Result of a bio or request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IoStatus {
-    /// It did what it said.
+    /// Success.
     Ok,
     /// EIO.
     IoError,
-    /// EINVAL: a command of a process's own that the drive cannot take.
+    /// EINVAL: a passthrough command that the drive cannot take.
     Invalid,
     /// ENOSPC.
     NoSpace,
-    /// EAGAIN: it would have had to wait and must not (`REQ_NOWAIT`).
+    /// EAGAIN: it would have had to wait, which `REQ_NOWAIT` forbids.
     WouldBlock,
     /// EOPNOTSUPP.
     NotSupported,
 }
 
 impl IoStatus {
-    /// The errno the submitter sees; zero for success.
+    /// The errno that the submitter sees; zero for success.
     pub const fn errno(self) -> i32 {
         match self {
             IoStatus::Ok => 0,
@@ -223,7 +222,7 @@ impl IoStatus {
         }
     }
 
-    /// The status of an errno; EIO for one that no status has.
+    /// The status for an errno; [`IoStatus::IoError`] for one without a status of its own.
     pub const fn of_errno(errno: i32) -> IoStatus {
         match errno {
             0 => IoStatus::Ok,
@@ -239,15 +238,15 @@ impl IoStatus {
 /// A bio inside the block layer.
 #[derive(Clone, Debug)]
 pub struct BioNode {
-    /// What was submitted, or a part of it.
+    /// The submitted bio, or a part of it.
     pub bio: Bio,
     /// The next bio of the same request.
     pub(crate) next: Option<BioId>,
     /// The bio this one was split from.
     pub(crate) parent: Option<BioId>,
-    /// Parts that have not ended yet, itself included.
+    /// Number of parts that have not ended, counting the bio itself.
     pub(crate) pending: u32,
-    /// The first error of its parts.
+    /// The first error among its parts.
     pub(crate) status: IoStatus,
 }
 
@@ -260,8 +259,7 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// Adds a request, as the block layer does for a bio. Public for tests and
-    /// checkers of schedulers.
+    /// Adds a request. Public for tests of schedulers without a queue.
     #[inline(always)]
     pub fn insert(&mut self, mut request: Request) -> RequestId {
         request.serial = self.serial;
@@ -275,30 +273,30 @@ impl Requests {
         self.requests.remove(id);
     }
 
-    /// Requests put in so far.
+    /// Number of requests added so far.
     pub(crate) fn made(&self) -> u64 {
         self.serial
     }
 
-    /// Those that the driver has.
+    /// Requests that the driver has.
     pub(crate) fn in_driver(&self) -> Vec<RequestId> {
         let mut ids = self.requests.ids();
         ids.retain(|id| self[*id].rq_flags.has(RqFlags::IN_FLIGHT));
         ids
     }
 
-    /// Requests in use.
+    /// Number of requests in use.
     pub fn in_use(&self) -> usize {
         self.requests.in_use()
     }
 
-    /// Bios in use.
+    /// Number of bios in use.
     pub fn bios_in_use(&self) -> usize {
         self.bios.in_use()
     }
 
-    /// Stores a bio, field by field: a copy of the whole would wait until what
-    /// its submitter has just written in small pieces is in the cache.
+    /// Stores a bio, field by field: a copy of the whole struct would stall until the submitter's
+    /// recent small writes are in the cache.
     #[inline]
     pub(crate) fn insert_bio(&mut self, bio: &Bio, parent: Option<BioId>) -> BioId {
         self.bios.insert(BioNode {
@@ -319,7 +317,7 @@ impl Requests {
         })
     }
 
-    /// Appends `tail`'s bios behind those of `head`.
+    /// Appends the bios of `tail` to those of `head`.
     pub(crate) fn append_bios(&mut self, head: RequestId, tail: RequestId) {
         let Some((first, last)) = self[tail].bios.take() else {
             return;
@@ -349,8 +347,7 @@ impl core::ops::IndexMut<RequestId> for Requests {
     }
 }
 
-/// A request of one bio, before it has tags. Inlined so that it is made where
-/// it will lie.
+/// Builds a request from one bio, without tags. Inlined so that it is built in place.
 #[inline(always)]
 pub(crate) fn request_of(bio: &Bio, segments: u16, now: Nanos) -> Request {
     Request {
@@ -382,8 +379,7 @@ pub(crate) fn request_of(bio: &Bio, segments: u16, now: Nanos) -> Request {
 }
 
 impl Request {
-    /// A request as the block layer would make it of `bio`, without tags or
-    /// bios: for tests and checkers of schedulers.
+    /// Builds a request from `bio` without tags or bios, for tests of schedulers without a queue.
     pub fn for_bio(bio: &Bio, now: Nanos) -> Request {
         request_of(bio, 1, now)
     }

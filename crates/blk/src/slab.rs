@@ -1,4 +1,4 @@
-//! A slab: objects in one array, found by index, reused without allocation.
+//! A slab: objects in one array, addressed by index, whose places are reused.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -10,16 +10,16 @@ use core::ops::{Index, IndexMut};
 pub struct Id<T>(NonZeroU32, PhantomData<fn() -> T>);
 
 impl<T> Id<T> {
-    /// The `index`-th object.
+    /// Returns the id of the object at `index`.
     ///
     /// # Panics
-    /// At index `u32::MAX`.
+    /// If the index is `u32::MAX`.
     pub fn from_index(index: usize) -> Id<T> {
         let raw = NonZeroU32::new(index as u32 + 1).expect("slab index below u32::MAX");
         Id(raw, PhantomData)
     }
 
-    /// Where in the array it lives.
+    /// The index in the array.
     #[inline]
     pub fn index(self) -> usize {
         self.0.get() as usize - 1
@@ -44,8 +44,8 @@ impl<T> core::fmt::Debug for Id<T> {
     }
 }
 
-/// Objects in one array. The most recently freed place is used first, so a
-/// warm slab stays in cache and never allocates.
+/// Objects in one array. The place freed last is reused first, so that a warm slab stays in the
+/// cache and never allocates.
 #[derive(Debug)]
 pub struct Slab<T> {
     items: Vec<T>,
@@ -80,15 +80,15 @@ impl<T> Slab<T> {
         Id::from_index(self.items.len() - 1)
     }
 
-    /// Frees the place of `id`, which must not be used again.
+    /// Frees the object `id`, which must not be used again.
     #[inline]
     pub fn remove(&mut self, id: Id<T>) {
         debug_assert!(!self.free.contains(&(id.index() as u32)), "freed twice");
         self.free.push(id.index() as u32);
     }
 
-    /// The objects in use, in order of their places. Takes time in the size of the
-    /// slab, so it is not for every request.
+    /// The ids of all objects in use, in order of their index. It takes time proportional to the
+    /// size of the slab.
     pub fn ids(&self) -> Vec<Id<T>> {
         let mut used = vec![true; self.items.len()];
         self.free
@@ -98,7 +98,7 @@ impl<T> Slab<T> {
         places.map(|(place, _)| Id::from_index(place)).collect()
     }
 
-    /// How many objects are in use.
+    /// The number of objects in use.
     pub fn in_use(&self) -> usize {
         self.items.len() - self.free.len()
     }

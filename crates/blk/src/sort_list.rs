@@ -1,15 +1,13 @@
-//! Requests in order of their sector: what the kernel's schedulers keep in a
-//! red-black tree (`elv_rb_add` and friends).
+//! Requests sorted by sector, for which the kernel's schedulers use a red-black tree (`elv_rb_add`
+//! and others).
 //!
-//! Sorted runs of at most [`RUN`] entries under a small directory of first
-//! keys, which is a two-level B+ tree. At a few hundred requests an insert
-//! is two searches without a branch and a short move inside a few cache lines.
-//! A run goes when it is empty, and is not joined with its neighbour before
-//! (Johnson and Shasha, "B-trees with inserts and deletes: why free-at-empty is
-//! better than merge-at-half", JCSS 1993); runs are reused, so a warm list
-//! allocates nothing. A *finger* stays where
-//! the entry taken out last was, which is where a scheduler that walks along
-//! the sectors goes on, so that this is not searched for.
+//! Entries are in sorted runs of at most [`RUN`] under a small directory of first keys, a two-level
+//! B+ tree. With a few hundred requests an insert takes two branch-free searches and a short move
+//! inside a few cache lines. A run is freed when it is empty and is not merged with its neighbour
+//! before (Johnson and Shasha, "B-trees with inserts and deletes: why free-at-empty is better than
+//! merge-at-half", JCSS 1993); runs are reused, so a warm list does not allocate. A *finger*
+//! remembers the position of the entry removed last, at which a scheduler that scans along the
+//! sectors continues without a search.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -19,13 +17,13 @@ use core::hint::select_unpredictable;
 use crate::request::{RequestId, Requests, RqFlags};
 use crate::units::Sector;
 
-/// Entries a run holds before it is split: a power of two.
+/// The most entries in a run, a power of two.
 const RUN: usize = 16;
-/// The key of a place that holds nothing: behind all others.
+/// The key of an unused place, greater than all others.
 const NOTHING: u64 = u64::MAX;
 
-/// Places of a run. Those beyond [`RUN`] hold nothing, so that as many entries
-/// are moved whatever is behind them: a move of fixed length has no branches.
+/// Places in a run. Those beyond [`RUN`] are always unused, so that an insert or removal can move a
+/// fixed number of entries without branches.
 const PLACES: usize = 2 * RUN;
 
 #[derive(Clone, Debug)]
@@ -41,7 +39,7 @@ impl Run {
         ids: [None; PLACES],
     };
 
-    /// How many keys come before `key`.
+    /// Number of keys smaller than `key`.
     #[inline]
     fn count_before(&self, key: u64) -> usize {
         self.keys
@@ -73,9 +71,9 @@ impl Run {
     }
 }
 
-/// How many keys of a sorted run come before `key`. Whether a random key is
-/// smaller cannot be predicted, so this must not branch, and no comparison
-/// should wait for the one before: first every fourth key, then four in a row.
+/// Number of keys in a sorted run that are smaller than `key`. Comparisons with random keys cannot
+/// be predicted, so there is no branch, and few comparisons depend on another: first every fourth
+/// key, then four in a row.
 #[inline]
 fn count_before(keys: &[u64; RUN], key: u64) -> usize {
     let before = |at: usize| (keys[at % RUN] < key) as usize;
@@ -83,7 +81,7 @@ fn count_before(keys: &[u64; RUN], key: u64) -> usize {
     base + (before(base) + before(base + 1)) + (before(base + 2) + before(base + 3))
 }
 
-/// Moves as many entries as a run may hold.
+/// Moves [`RUN`] entries, whether used or not.
 #[inline]
 fn move_entries<T: Copy>(places: &mut [T; PLACES], from: usize, to: usize) {
     if let Some(moved) = places[from..].first_chunk::<RUN>().copied() {
@@ -91,7 +89,7 @@ fn move_entries<T: Copy>(places: &mut [T; PLACES], from: usize, to: usize) {
     }
 }
 
-/// A run of the directory: where it is, and how many entries it has.
+/// A directory entry: a run and its number of entries.
 #[derive(Clone, Copy, Debug)]
 struct RunEntry {
     run: u32,
@@ -105,22 +103,22 @@ struct Position {
     at: usize,
 }
 
-/// Requests in order of their start sector; equal ones in order of insertion.
+/// Requests sorted by first sector; those with equal sectors are in order of insertion.
 #[derive(Clone, Debug)]
 pub struct SortList {
-    /// The runs in order.
+    /// Directory of the runs, in order.
     order: Vec<RunEntry>,
-    /// The smallest key of each run, and [`RUN`] times [`NOTHING`].
+    /// The smallest key of each run, followed by [`RUN`] times [`NOTHING`].
     firsts: Vec<u64>,
     runs: Vec<Run>,
     free: Vec<u32>,
     len: usize,
     finger: Cell<Finger>,
-    /// Requests that start where the one before them starts.
+    /// Number of requests with the same first sector as their predecessor.
     equals: usize,
 }
 
-/// The place of the first key that is no less than `key`.
+/// The position of the first key that is not less than `key`.
 #[derive(Clone, Copy, Debug, Default)]
 struct Finger {
     key: u64,
@@ -147,20 +145,20 @@ impl SortList {
         }
     }
 
-    /// Whether nothing is in it.
+    /// Whether the list has no requests.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// How many requests are in it.
+    /// Number of requests.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Puts a request in, behind those that start at the same sector. It keeps
-    /// its place when its sector changes, until it is taken out: a request is
-    /// in one sort list at most, as it has one `rb_node` in the kernel.
+    /// Inserts a request after those with the same first sector. It stays at its position, even if
+    /// its sector changes, until it is removed. A request is in at most one sort list, as it has
+    /// one `rb_node` in the kernel.
     #[inline]
     pub fn insert(&mut self, rqs: &mut Requests, id: RequestId) {
         let rq = &mut rqs[id];
@@ -174,7 +172,7 @@ impl SortList {
             self.firsts.insert(0, key);
             self.order.push(RunEntry { run, len: 0 });
         }
-        // Behind equal ones: before the first that is larger.
+        // The position after all equal keys is that before the first larger one.
         let after = key.saturating_add(1);
         let mut entry = self.entries_before(after).saturating_sub(1);
         if self.len_of(entry) == RUN {
@@ -185,7 +183,7 @@ impl SortList {
         self.order[entry].len += 1;
         let run = self.run_mut(entry);
         let at = run.count_before(after).min(len);
-        // What is first in its run is less than all others there.
+        // The first key of a run is greater than all keys before it.
         let is_equal = run.keys[at.saturating_sub(1)] == key;
         run.insert(at, key, id);
         if at == 0 {
@@ -193,7 +191,7 @@ impl SortList {
         }
         self.equals += is_equal as usize;
         let Finger { key: bound, place } = self.finger.get_mut();
-        // Which side of the finger it is on cannot be predicted: no branch.
+        // The side of the finger cannot be predicted, so there is no branch.
         let is_before = key < *bound;
         let is_next = !is_before & (entry < place.entry);
         let moved = place.at + (is_before & (place.entry == entry)) as usize;
@@ -201,10 +199,10 @@ impl SortList {
         place.entry = select_unpredictable(is_next, entry, place.entry);
     }
 
-    /// Takes a request out, and tells what was behind it.
+    /// Removes a request and returns the one after it.
     ///
     /// # Panics
-    /// Where it is not in the list.
+    /// If it is not in the list.
     #[inline]
     pub fn remove(&mut self, rqs: &mut Requests, id: RequestId) -> Option<RequestId> {
         let place = self.place_of(rqs, id).expect("request is in the list");
@@ -212,10 +210,10 @@ impl SortList {
         self.id_at(behind)
     }
 
-    /// Takes a request out, and tells what was before and behind it.
+    /// Removes a request and returns those before and after it.
     ///
     /// # Panics
-    /// Where it is not in the list.
+    /// If it is not in the list.
     #[inline]
     pub fn take(
         &mut self,
@@ -228,7 +226,7 @@ impl SortList {
         (before, self.id_at(behind))
     }
 
-    /// Takes the request at a place out. Returns the place of the one behind it.
+    /// Removes the request at a position. Returns the position of the one after it.
     #[inline]
     fn remove_at(&mut self, rqs: &mut Requests, id: RequestId, place: Position) -> Position {
         rqs[id].rq_flags.clear(RqFlags::SORTED);
@@ -253,7 +251,7 @@ impl SortList {
         behind
     }
 
-    /// Where the finger goes if one that starts at the same sector may be left
+    /// The finger's position if another request with the same key may be before the removed one.
     /// before what was taken out.
     #[cold]
     fn search_again(&mut self, key: u64) -> Position {
@@ -263,12 +261,12 @@ impl SortList {
         place
     }
 
-    /// Whether the request is in the list.
+    /// Whether the list contains the request.
     pub fn contains(&self, rqs: &Requests, id: RequestId) -> bool {
         self.place_of(rqs, id).is_some()
     }
 
-    /// The first request that starts at or behind `sector`.
+    /// The first request that starts at or after `sector`.
     #[inline]
     pub fn from_sector(&self, sector: Sector) -> Option<RequestId> {
         let Finger { key, place } = self.finger.get();
@@ -300,13 +298,13 @@ impl SortList {
         self.id_at(Position { entry, at })
     }
 
-    /// The request behind `id`, which is in the list.
+    /// The request after `id`, which must be in the list.
     pub fn next(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
         let place = self.place_of(rqs, id)?;
         self.id_at(self.behind(place))
     }
 
-    /// The request before `id`, which is in the list.
+    /// The request before `id`, which must be in the list.
     pub fn prev(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
         self.before(self.place_of(rqs, id)?)
     }
@@ -349,11 +347,11 @@ impl SortList {
         &mut self.runs[self.order[entry].run as usize]
     }
 
-    /// How many runs begin before `key`.
+    /// Number of runs whose first key is smaller than `key`.
     #[inline]
     fn entries_before(&self, key: u64) -> usize {
-        // Whether a scheduler searches a long or a short list cannot be predicted
-        // either: the first step is always taken.
+        // Whether the list is long or short cannot be predicted either, so the first step is always
+        // taken.
         let left = self.order.len();
         let half = select_unpredictable(left > RUN, left / 2, 0);
         let mut base = select_unpredictable(self.firsts[half] < key, half, 0);
@@ -368,7 +366,7 @@ impl SortList {
         base + firsts.map_or(0, |firsts| count_before(firsts, key))
     }
 
-    /// The place behind this one; a run's end is the next run's start.
+    /// The next position; after the end of a run it is the start of the next run.
     #[inline]
     fn behind(&self, place: Position) -> Position {
         self.normal(Position {
@@ -406,7 +404,7 @@ impl SortList {
         self.run(place.entry).ids[place.at]
     }
 
-    /// Requests of equal sectors may stretch over several runs.
+    /// Finds the position of a request. Requests with equal sectors can extend over several runs.
     #[inline]
     fn place_of(&self, rqs: &Requests, id: RequestId) -> Option<Position> {
         if !rqs[id].is_sorted() {
@@ -465,7 +463,7 @@ impl SortList {
         }
     }
 
-    /// Gives an empty run back.
+    /// Frees an empty run.
     fn drop_entry(&mut self, entry: usize) {
         self.firsts.remove(entry);
         let empty = self.order.remove(entry);
@@ -501,7 +499,7 @@ mod tests {
             let mut taken = 0;
             for (serial, (op, sector, pick)) in ops.into_iter().enumerate() {
                 let sector = sector % sectors;
-                // As schedulers walk along.
+                // Access along the sectors, as schedulers do.
                 let want = model.range((taken, 0)..).next();
                 prop_assert_eq!(list.from_sector(Sector(taken)), want.map(|(_, id)| *id));
                 if op == 5 && let Some((&key, _)) = want {

@@ -1,8 +1,7 @@
-//! Submitting bios (`blk_mq_submit_bio`): splitting, merging, plugging, and
-//! waiting for a tag.
+//! Submitting bios (`blk_mq_submit_bio`): splitting, merging, plugging, and waiting for a tag.
 //!
-//! What every request goes through is inlined whatever its size: the calls cost
-//! as much as some of these functions do.
+//! Functions that every request passes through are inlined whatever their size, because the calls
+//! cost as much as some of the functions.
 
 use crate::bio::{Bio, BioFlags, Op};
 use crate::elevator::InsertAt;
@@ -20,31 +19,31 @@ const MAX_REQUEST_COUNT: u32 = 32;
 /// A plug whose first request is this large is flushed (`BLK_PLUG_FLUSH_SIZE`).
 const FLUSH_SIZE_BYTES: u64 = 128 * 1024;
 
-/// A flush or FUA needs the flush machinery (`op_is_flush`).
+/// Flags of bios that need a flush sequence (`op_is_flush`).
 const FLUSH_FLAGS: BioFlags = BioFlags::FUA.with(BioFlags::PREFLUSH);
 
-/// One submitter's plug on one queue: requests held back for a moment, so that
-/// what follows can be merged with them (`blk_start_plug`).
+/// A submitter's plug: requests held back for a moment, so that following bios can be merged into
+/// them (`blk_start_plug`).
 #[derive(Debug, Default)]
 pub struct Plug {
     pub(crate) list: RqList,
 }
 
 impl Plug {
-    /// An empty plug.
+    /// Returns an empty plug.
     pub fn new() -> Plug {
         Plug::default()
     }
 
-    /// Whether it holds nothing.
+    /// Whether it has no requests.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 }
 
 impl RequestQueue {
-    /// Takes a bio from a process that runs on `cpu`. With a plug its request
-    /// is held back there until the plug is full or flushed.
+    /// Submits a bio of a process that runs on `cpu`. With a plug its request stays there until the
+    /// plug is full or flushed.
     pub fn submit_bio<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,
@@ -70,10 +69,9 @@ impl RequestQueue {
         self.submit_within_limits(now, cpu, plug, bio, driver)
     }
 
-    /// Takes a passthrough command (`blk_mq_alloc_request`, `blk_execute_rq_nowait`).
-    /// It is not checked, split, merged or throttled as I/O is: only one that is too
-    /// large for a request is refused (`blk_rq_map_user_io`), and a flush goes to a
-    /// drive without a cache as to any other.
+    /// Submits a passthrough command (`blk_mq_alloc_request`, `blk_execute_rq_nowait`). It is not
+    /// checked, split, merged or throttled like other I/O: only a command too large for a request
+    /// is refused (`blk_rq_map_user_io`), and a flush also goes to a drive without a cache.
     #[inline(never)]
     fn execute<D: BlkDriver + ?Sized>(
         &mut self,
@@ -92,8 +90,8 @@ impl RequestQueue {
         self.make_request(now, cpu, plug, (part, bio), None, driver)
     }
 
-    /// Gives a bio the priority that its control group says, and has it pass the
-    /// limits of that; `false` where those hold it back.
+    /// Applies the priority policy and the limits of a bio's control group; `false` if the limits
+    /// delay it.
     #[cold]
     fn enter_cgroup(&mut self, now: Nanos, bio: &mut Bio) -> bool {
         let Some(throttled) = &mut self.throttle else {
@@ -107,7 +105,7 @@ impl RequestQueue {
         passes
     }
 
-    /// Takes a bio that is past the limits of its control groups.
+    /// Submits a bio that has passed the limits of its control groups.
     #[inline(always)]
     fn submit_within_limits<D: BlkDriver + ?Sized>(
         &mut self,
@@ -123,7 +121,7 @@ impl RequestQueue {
             return self.submit_part(now, cpu, plug, (whole, &bio), None, driver);
         }
         if bio.flags.has(BioFlags::NOWAIT) {
-            // Some parts would be under way when another had to wait.
+            // Some parts would already be in flight when another had to wait.
             self.push_end(&bio, IoStatus::WouldBlock);
             return Submit::Done;
         }
@@ -134,7 +132,7 @@ impl RequestQueue {
         self.submit_rest(now, cpu, plug, rest, driver)
     }
 
-    /// Goes on with a submission that slept.
+    /// Continues a submission that slept.
     pub fn resume<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,
@@ -168,7 +166,7 @@ impl RequestQueue {
                 rest,
             } => {
                 let bio = self.rqs.bios[part].bio;
-                // Each turn of blk_mq_get_tag's loop starts with a run.
+                // Each iteration of the loop in `blk_mq_get_tag` starts with a run of the queue.
                 let hctx = self.cpu_map[waiter.cpu].0 as usize;
                 self.run_hw_queue(now, hctx, driver);
                 match self.alloc_request(now, waiter.cpu, (part, &bio), shallow) {
@@ -186,7 +184,7 @@ impl RequestQueue {
         }
     }
 
-    /// Sends on what a plug holds (`blk_finish_plug`).
+    /// Submits the requests of a plug (`blk_finish_plug`).
     pub fn flush_plug<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,
@@ -196,7 +194,7 @@ impl RequestQueue {
         self.flush_plug_list(now, plug, false, driver);
     }
 
-    /// The same for a process that goes to sleep: kblockd then runs the queue.
+    /// Submits the requests of a process that goes to sleep, with kblockd running the queue.
     pub fn flush_plug_from_schedule<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,
@@ -206,9 +204,9 @@ impl RequestQueue {
         self.flush_plug_list(now, plug, true, driver);
     }
 
-    /// Checks a bio (`submit_bio_noacct`) and turns a flush into an empty write
-    /// with PREFLUSH, as the rest expects it. `Err` is the status with which the
-    /// bio ends at once, which may be `Ok`.
+    /// Checks a bio (`submit_bio_noacct`) and turns a flush into an empty write with PREFLUSH, as
+    /// the following code expects. `Err` is the status, which may be `Ok`, with which the bio ends
+    /// at once.
     #[inline]
     fn check_bio(&self, bio: &mut Bio) -> Result<(), IoStatus> {
         if bio.op == Op::Flush {
@@ -242,7 +240,7 @@ impl RequestQueue {
         }
     }
 
-    /// Submits a large bio part by part.
+    /// Submits the rest of a large bio part by part.
     fn submit_rest<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,
@@ -269,12 +267,12 @@ impl RequestQueue {
                 blocked => return blocked,
             }
         }
-        // The submission itself held the parent open.
+        // Drops the reference that the submission itself held on the parent.
         self.end_bio(now, parent, IoStatus::Ok);
         Submit::Done
     }
 
-    /// Merges a bio that fits one request, or makes one of it.
+    /// Merges a bio that fits into one request, or makes a request for it.
     #[inline(always)]
     fn submit_part<D: BlkDriver + ?Sized>(
         &mut self,
@@ -292,7 +290,7 @@ impl RequestQueue {
         if self.rq_qos.is_some()
             && let Some(waiter) = self.throttle(now, cpu, part, bio, rest)
         {
-            // A task that sleeps flushes its plug first (io_schedule).
+            // A task flushes its plug before it sleeps (`io_schedule`).
             if let Some(plug) = plug {
                 self.flush_plug_list(now, plug, true, driver);
             }
@@ -301,7 +299,7 @@ impl RequestQueue {
         self.make_request(now, cpu, plug, (part, bio), rest, driver)
     }
 
-    /// Makes a request of a bio that was merged with nothing.
+    /// Makes a request for a bio that could not be merged.
     #[inline(always)]
     fn make_request<D: BlkDriver + ?Sized>(
         &mut self,
@@ -326,7 +324,7 @@ impl RequestQueue {
                 Submit::Done
             }
             None => {
-                // A task that sleeps flushes its plug first (io_schedule).
+                // A task flushes its plug before it sleeps (`io_schedule`).
                 if let Some(plug) = plug {
                     self.flush_plug_list(now, plug, true, driver);
                 }
@@ -335,8 +333,8 @@ impl RequestQueue {
         }
     }
 
-    /// Has the layers beside the scheduler look at a bio that needs a request; the
-    /// submitter sleeps where one holds it back.
+    /// Asks the rq_qos policies whether a bio may get a request; returns the waiter if one delays
+    /// it.
     #[cold]
     fn throttle(
         &mut self,
@@ -358,8 +356,8 @@ impl RequestQueue {
         Some(Waiter { ticket, cpu, state })
     }
 
-    /// Continues a submission that a layer held back. Returns the waiter again if it is
-    /// still held.
+    /// Continues a submission that an rq_qos policy delayed. Returns where it waits if it is still
+    /// delayed.
     fn still_held(
         &mut self,
         now: Nanos,
@@ -371,13 +369,13 @@ impl RequestQueue {
         if qos.is_held(ticket) {
             return Some(at);
         }
-        let held = qos.go_on(now, bio, ticket, at, &mut self.woken);
+        let held = qos.resume(now, bio, ticket, at, &mut self.woken);
         self.work_hint = self.work_hint.min(qos.next_timer());
         held
     }
 
-    /// `blk_mq_attempt_bio_merge`: with the plug's last request, then with what
-    /// is queued.
+    /// Tries to merge a bio with the plug's last request, then with the queued ones
+    /// (`blk_mq_attempt_bio_merge`).
     #[inline(always)]
     fn try_merge(
         &mut self,
@@ -397,7 +395,7 @@ impl RequestQueue {
         self.merge_with_any(now, cpu, held, part, bio)
     }
 
-    /// The same where there is something that it could be merged with.
+    /// Tries to merge a bio when there is at least one candidate.
     fn merge_with_any(
         &mut self,
         now: Nanos,
@@ -438,7 +436,8 @@ impl RequestQueue {
             self.cost_counts.merge_attempts += 1;
             return merged;
         }
-        // Without a scheduler: the youngest few of the own software queue.
+        // Without a scheduler, only the youngest requests of the CPU's own software queue are
+        // tried.
         let mut at = self.ctxs[cpu].back();
         for _ in 0..MERGE_SEARCH_DEPTH {
             let id = at?;
@@ -462,7 +461,7 @@ impl RequestQueue {
         }
     }
 
-    /// Frees requests that became part of others.
+    /// Frees requests that were merged into others.
     pub(crate) fn free_merged_away(&mut self, now: Nanos) {
         if self.merge.merged_away.is_empty() {
             return;
@@ -478,7 +477,7 @@ impl RequestQueue {
         self.scratch = gone;
     }
 
-    /// A tag may be had by running the queue (`blk_mq_get_tag`).
+    /// Allocates a request; runs the hardware queue once if there is no tag (`blk_mq_get_tag`).
     #[inline]
     fn alloc_or_run<D: BlkDriver + ?Sized>(
         &mut self,
@@ -511,15 +510,15 @@ impl RequestQueue {
         self.alloc_request(now, cpu, part, shallow)
     }
 
-    /// Whether a request for this bio could be had at once.
+    /// Whether a request for this bio could be allocated at once.
     pub fn has_free_tag(&mut self, cpu: usize, bio: &Bio) -> bool {
         let hctx = self.cpu_map[cpu].0 as usize;
         let shallow = self.limit_depth(bio);
         self.hctxs[hctx].alloc_tags().has_free(shallow)
     }
 
-    /// How many of the tags a bio may have. It is asked once for a request,
-    /// however long that then sleeps for a tag (`blk_mq_alloc_data`).
+    /// The number of tags that a bio may use. It is computed once for each request, even if that
+    /// then sleeps for a tag (`blk_mq_alloc_data`).
     #[inline(always)]
     fn limit_depth(&mut self, bio: &Bio) -> Option<u32> {
         let elevator = self.elevator.as_deref_mut()?;
@@ -529,7 +528,7 @@ impl RequestQueue {
         }
     }
 
-    /// A request with a tag for a bio, if there is one.
+    /// Allocates a request with a tag, if one is free.
     #[inline(always)]
     fn alloc_request(
         &mut self,
@@ -572,8 +571,7 @@ impl RequestQueue {
         Some(id)
     }
 
-    /// Sends a new request on its way: to the flush machinery, the plug, the
-    /// scheduler or the driver.
+    /// Passes a new request on to the flush sequence, the plug, the scheduler or the driver.
     #[inline(always)]
     fn start_request<D: BlkDriver + ?Sized>(
         &mut self,
@@ -615,8 +613,8 @@ impl RequestQueue {
         id: RequestId,
         driver: &mut D,
     ) {
-        // It is the first one's size that counts: rq_list_peek() of a list that
-        // grows at its tail, since Linux 6.12's plugs are in order.
+        // The size of the first request counts: `rq_list_peek()` returns the head, and plugs are in
+        // order since Linux 6.12.
         let large = plug.list.front().is_some_and(|first| {
             self.merge.limits.nomerges != NoMerges::Never
                 && self.rqs[first].sectors as u64 * SECTOR_SIZE >= FLUSH_SIZE_BYTES
@@ -630,7 +628,7 @@ impl RequestQueue {
         plug.list.push_back(&mut self.rqs, id);
     }
 
-    /// `blk_mq_flush_plug_list`.
+    /// Submits the requests of a plug (`blk_mq_flush_plug_list`).
     fn flush_plug_list<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,
@@ -654,8 +652,7 @@ impl RequestQueue {
         }
     }
 
-    /// Inserts the plug's requests of one software queue together
-    /// (`blk_mq_dispatch_plug_list`).
+    /// Inserts the plug's requests for one software queue together (`blk_mq_dispatch_plug_list`).
     fn dispatch_plug_list<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,
@@ -695,7 +692,7 @@ impl RequestQueue {
         }
     }
 
-    /// `blk_mq_insert_requests`: without a scheduler, first try the driver.
+    /// Inserts requests without a scheduler, after trying the driver (`blk_mq_insert_requests`).
     fn insert_into_ctx<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,
@@ -722,17 +719,16 @@ impl RequestQueue {
         self.hctxs[hctx].mark_pending(place);
     }
 
-    /// `blk_mq_insert_request`: one request, without a plug.
+    /// Inserts one request without a plug (`blk_mq_insert_request`).
     pub(crate) fn insert_request(&mut self, now: Nanos, id: RequestId, at: InsertAt) {
         let (hctx, cpu) = (self.rqs[id].hctx as usize, self.rqs[id].ctx as usize);
         if self.rqs[id].is_passthrough() {
-            // It may be what the drive needs to go on, and what a scheduler knows
-            // nothing of.
+            // The drive may need this command to continue, and schedulers do not know it.
             return self.bypass_insert(id, InsertAt::Tail);
         }
         if self.rqs[id].op == Op::Flush {
-            // At most one flush is under way, and NCQ cannot mix it with others:
-            // first means it waits least and gathers most.
+            // At most one flush is in flight, and NCQ cannot mix it with other commands: at the
+            // head it waits least and serves the most sequences.
             return self.bypass_insert(id, InsertAt::Head);
         }
         if let Some((elevator, mut ctx)) = self.sched(now) {
@@ -752,7 +748,8 @@ impl RequestQueue {
         self.hctxs[hctx].mark_pending(place);
     }
 
-    /// Past the scheduler, onto the dispatch list (`blk_mq_request_bypass_insert`).
+    /// Puts a request on the dispatch list, bypassing the scheduler
+    /// (`blk_mq_request_bypass_insert`).
     pub(crate) fn bypass_insert(&mut self, id: RequestId, at: InsertAt) {
         let hctx = self.rqs[id].hctx as usize;
         let dispatch = &mut self.hctxs[hctx].dispatch;
@@ -762,7 +759,7 @@ impl RequestQueue {
         }
     }
 
-    /// `blk_mq_try_issue_directly`: one request, no scheduler, no plug.
+    /// Issues one request without scheduler and plug (`blk_mq_try_issue_directly`).
     #[inline(always)]
     fn try_issue_directly<D: BlkDriver + ?Sized>(
         &mut self,
@@ -812,7 +809,7 @@ impl RequestQueue {
         plug.list = list;
     }
 
-    /// Issues from the front of a list until the driver is busy.
+    /// Issues requests from the front of a list until the driver is busy.
     fn issue_list_directly<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,
@@ -826,7 +823,7 @@ impl RequestQueue {
         {}
     }
 
-    /// Issues the first of a list. Returns whether the driver may take more.
+    /// Issues the first request of a list. Returns whether the driver may take more.
     fn issue_first_directly<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,
@@ -852,7 +849,7 @@ impl RequestQueue {
         }
     }
 
-    /// Gives a request to the driver without queueing it anywhere.
+    /// Gives a request to the driver without queueing it.
     #[inline(always)]
     fn issue_directly<D: BlkDriver + ?Sized>(
         &mut self,
@@ -890,8 +887,8 @@ impl RequestQueue {
         Issue::Issued
     }
 
-    /// The worker of `io.max` sleeps under a ticket of its own, which nobody else
-    /// is to see.
+    /// Hides the ticket of the `io.max` worker, which sleeps under a ticket of its own, from
+    /// callers.
     pub(crate) fn wake_throttle_worker(&mut self) {
         let throttled = self.throttle.as_mut();
         let Some(worker) = throttled.and_then(|t| t.worker.as_mut()) else {
@@ -906,8 +903,8 @@ impl RequestQueue {
         }
     }
 
-    /// Does what is due of `io.max`: its timers, and its worker, which submits what
-    /// they let go (`blk_throtl_dispatch_work_fn`).
+    /// Runs the timers of `io.max`, and its worker, which submits released bios
+    /// (`blk_throtl_dispatch_work_fn`).
     #[cold]
     pub(crate) fn run_throttle<D: BlkDriver + ?Sized>(&mut self, now: Nanos, driver: &mut D) {
         self.wake_throttle_worker();
@@ -920,14 +917,14 @@ impl RequestQueue {
         if let Some(worker) = throttled.worker.take() {
             blocked = match (worker.woken, worker.waiter) {
                 (false, waiter) => Some(waiter),
-                (true, waiter) => self.worker_goes_on(now, &mut plug, waiter, driver),
+                (true, waiter) => self.resume_worker(now, &mut plug, waiter, driver),
             };
         }
         while blocked.is_none() {
             let Some(bio) = throttled.limits.take_released() else {
                 break;
             };
-            blocked = self.worker_submits(now, &mut plug, bio, driver);
+            blocked = self.submit_from_worker(now, &mut plug, bio, driver);
         }
         self.flush_plug_list(now, &mut plug, false, driver);
         throttled.plug = plug;
@@ -937,11 +934,11 @@ impl RequestQueue {
         });
         self.work_hint = self.work_hint.min(throttled.limits.next_timer());
         self.throttle = Some(throttled);
-        // The worker may have been woken by what it submitted itself.
+        // The worker's own submissions may have woken it.
         self.wake_throttle_worker();
     }
 
-    fn worker_submits<D: BlkDriver + ?Sized>(
+    fn submit_from_worker<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,
         plug: &mut Plug,
@@ -958,7 +955,7 @@ impl RequestQueue {
         }
     }
 
-    fn worker_goes_on<D: BlkDriver + ?Sized>(
+    fn resume_worker<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,
         plug: &mut Plug,
@@ -966,7 +963,7 @@ impl RequestQueue {
         driver: &mut D,
     ) -> Option<Waiter> {
         if let WaitFor::Unfreeze(bio) = waiter.state {
-            return self.worker_submits(now, plug, bio, driver);
+            return self.submit_from_worker(now, plug, bio, driver);
         }
         match self.resume(now, Some(plug), waiter, driver) {
             Submit::Done => None,
@@ -1008,13 +1005,13 @@ impl RequestQueue {
     }
 }
 
-/// What became of a request offered to the driver.
+/// Result of issuing a request directly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Issue {
-    /// It has it, or it failed.
+    /// The driver took the request, or failed it.
     Issued,
-    /// The queue is stopped, or there is no budget or tag: queue it.
+    /// The queue is stopped, or there is no budget or tag: the request must be inserted.
     NotNow,
-    /// The driver is busy: it goes first next time.
+    /// The driver is busy: the request goes to the dispatch list.
     Busy,
 }

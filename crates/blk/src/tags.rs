@@ -1,30 +1,29 @@
-//! Tags: which of a fixed number of slots are taken (`lib/sbitmap.c`).
+//! Tags: a bitmap of a fixed number of slots (`lib/sbitmap.c`).
 //!
-//! The bitmap is cut into words as the kernel cuts it, and searched as the kernel
-//! searches it: a scheduler's depth limit is spread over the words, so which
-//! tags are taken decides who has to wait.
+//! The bitmap has the kernel's words and the kernel's search order. A scheduler's depth limit is
+//! spread over the words, so the tags in use decide who has to wait.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Wait queues of a bitmap (`SBQ_WAIT_QUEUES`), and most waiters woken together.
+/// Number of wait queues of a bitmap (`SBQ_WAIT_QUEUES`), and the most waiters woken together.
 const WAIT_QUEUES: u32 = 8;
 const WAKE_BATCH: u32 = 8;
 
-/// 64 tags or fewer.
+/// A word of up to 64 tags.
 #[derive(Clone, Copy, Debug, Default)]
 struct Word {
-    /// Taken, or freed and not yet swept.
+    /// Tags in use, or freed and not yet swept.
     taken: u64,
-    /// Freed; they can be taken again once the others are used up.
+    /// Freed tags, which can be taken again once the others are used up.
     cleared: u64,
-    /// Those that there are.
+    /// The tags that exist in this word.
     all: u64,
 }
 
 impl Word {
-    /// Takes one of the `usable` tags, the first at or behind `from` if there is
-    /// one (`sbitmap_find_bit_in_word`).
+    /// Takes one of the `usable` tags, preferably the first at or after `from`
+    /// (`sbitmap_find_bit_in_word`).
     #[inline]
     fn take(&mut self, usable: u64, from: u32) -> Option<u32> {
         if !self.taken & usable == 0 {
@@ -44,14 +43,14 @@ impl Word {
     }
 }
 
-/// Who searches for tags, and where a search starts.
+/// How a bitmap is searched.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Search {
-    /// CPUs: each has a start of its own.
+    /// Number of CPUs, each with its own start of the search.
     pub(crate) nr_cpus: usize,
-    /// Tags are taken in turn (`BLK_TAG_ALLOC_RR`), whichever was freed last.
+    /// Whether tags are taken round robin (`BLK_TAG_ALLOC_RR`).
     pub(crate) round_robin: bool,
-    /// What the starts are drawn from, where tags are not taken in turn.
+    /// Seed of the random starts, which are used unless the search is round robin.
     pub(crate) seed: u64,
 }
 
@@ -60,11 +59,11 @@ pub(crate) struct Search {
 pub struct Tags {
     words: Vec<Word>,
     depth: u32,
-    /// Words that this depth needs; after a shrink there may be more.
+    /// Number of words for this depth; after shrinking there may be more.
     nr_words: u32,
     shift: u32,
-    /// Where each CPU's search starts (`alloc_hint`): at the tag of its own that was
-    /// freed last, or behind the one taken last where that was here.
+    /// Where each CPU's search starts (`alloc_hint`): at the tag that the CPU freed last, or after
+    /// the one it took last if the search had started there.
     hints: Vec<u32>,
     round_robin: bool,
     starts: Starts,
@@ -74,7 +73,7 @@ pub struct Tags {
 }
 
 impl Tags {
-    /// `depth` free tags, which one CPU takes, the first one first.
+    /// Returns `depth` free tags for one CPU, whose search starts at the first.
     pub fn new(depth: u32) -> Tags {
         let mut tags = Tags {
             words: Vec::new(),
@@ -92,7 +91,7 @@ impl Tags {
         tags
     }
 
-    /// `depth` free tags, which so many CPUs search (`sbitmap_init_node`).
+    /// Returns `depth` free tags, searched as `search` says (`sbitmap_init_node`).
     pub(crate) fn searched_by(depth: u32, search: &Search) -> Tags {
         let mut tags = Tags::new(depth);
         tags.round_robin = search.round_robin;
@@ -105,18 +104,18 @@ impl Tags {
         tags
     }
 
-    /// How many there are.
+    /// Number of tags.
     pub fn depth(&self) -> u32 {
         self.depth
     }
 
-    /// How many are taken.
+    /// Number of tags in use.
     pub fn in_use(&self) -> u32 {
         self.in_use
     }
 
-    /// Changes how many there are (`sbitmap_queue_resize`). Words keep their
-    /// size. Tags beyond the new depth that are taken stay so until they are put.
+    /// Changes the number of tags (`sbitmap_queue_resize`). The size of a word stays the same. Tags
+    /// beyond the new depth stay in use until they are freed.
     pub fn resize(&mut self, depth: u32) {
         self.nr_words = depth.div_ceil(1 << self.shift);
         let words = self.words.len().max(self.nr_words as usize);
@@ -129,24 +128,23 @@ impl Tags {
         self.wake_batch = wake_batch(depth, None);
     }
 
-    /// Tags in a word.
+    /// Number of tags in a word.
     pub fn per_word(&self) -> u32 {
         1 << self.shift
     }
 
-    /// Takes a free tag for a CPU; with `shallow`, so that no more than about so many
-    /// of all are taken in this way.
+    /// Takes a free tag for a CPU; `shallow` limits the number of tags that can be in use this way.
     #[inline(always)]
     pub fn get(&mut self, cpu: usize, shallow: Option<u32>) -> Option<u32> {
         match self.search(cpu, shallow) {
-            // The search in turn may leave some out; the kernel tries once more before
-            // it waits (`blk_mq_get_tag`), then from the start.
+            // A round-robin search can miss free tags; the kernel searches again from the start
+            // before it waits (`blk_mq_get_tag`).
             None if self.round_robin => self.search(cpu, shallow),
             found => found,
         }
     }
 
-    /// `sbitmap_find_bit` with what comes before and after it.
+    /// Searches for a free tag (`sbitmap_find_bit` and its callers).
     #[inline(always)]
     fn search(&mut self, cpu: usize, shallow: Option<u32>) -> Option<u32> {
         if self.hints[cpu] >= self.depth {
@@ -156,7 +154,7 @@ impl Tags {
         let mut word = hint >> self.shift;
         let within = self.round_robin || shallow.is_some();
         let mut from = if within { hint & mask } else { 0 };
-        // Without a limit the search in turn does not come back to the word's first.
+        // Without a limit a round-robin search does not wrap around inside a word.
         let wraps = !self.round_robin || shallow.is_some();
         for _ in 0..self.nr_words {
             let usable = match shallow {
@@ -183,7 +181,7 @@ impl Tags {
         None
     }
 
-    /// Whether [`Tags::get`] would find one.
+    /// Whether [`Tags::get`] would find a tag.
     pub fn has_free(&self, shallow: Option<u32>) -> bool {
         (0..self.nr_words).any(|number| {
             let word = self.words[number as usize];
@@ -195,12 +193,12 @@ impl Tags {
         })
     }
 
-    /// Has a CPU's next search start at this tag.
+    /// Sets the tag at which a CPU's next search starts.
     pub(crate) fn start_at(&mut self, cpu: usize, tag: u32) {
         self.hints[cpu] = tag;
     }
 
-    /// Gives a tag back that a CPU took (`sbitmap_queue_clear`).
+    /// Frees a tag that a CPU took (`sbitmap_queue_clear`).
     #[inline]
     pub fn put(&mut self, cpu: usize, tag: u32) {
         let bit = 1u64 << (tag & ((1 << self.shift) - 1));
@@ -216,13 +214,13 @@ impl Tags {
         self.in_use -= 1;
     }
 
-    /// Declares the smallest depth that `get` will be called with, which makes
-    /// the wake batch smaller (`sbitmap_queue_min_shallow_depth`).
+    /// Declares the smallest depth that `get` will be called with, which reduces the wake batch
+    /// (`sbitmap_queue_min_shallow_depth`).
     pub fn set_min_shallow_depth(&mut self, shallow: Option<u32>) {
         self.wake_batch = wake_batch(self.depth, shallow);
     }
 
-    /// Counts a tag freed while there are waiters; how many waiters to wake now
+    /// Counts a tag freed while there are waiters; returns the number of waiters to wake now
     /// (`sbitmap_queue_wake_up`).
     pub fn freed_with_waiters(&mut self) -> u32 {
         self.freed += 1;
@@ -233,8 +231,8 @@ impl Tags {
         self.wake_batch
     }
 
-    /// Tags of a word that may be taken: its share of `shallow`, where the first
-    /// words get what does not divide evenly (`__map_depth_with_shallow`).
+    /// Number of usable tags in a word: its share of `shallow`, with the remainder in the first
+    /// words (`__map_depth_with_shallow`).
     fn word_depth(&self, word: u32, shallow: u32) -> u32 {
         let all = (self.depth - (word << self.shift)).min(1 << self.shift);
         if shallow >= self.depth {
@@ -246,13 +244,13 @@ impl Tags {
     }
 }
 
-/// Tags drawn by chance, for searches to start at: the state of a SplitMix64 generator
-/// (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
+/// Random tags at which searches start: a SplitMix64 generator (Steele, Lea, Flood: Fast splittable
+/// pseudorandom number generators, 2014).
 #[derive(Clone, Copy, Debug)]
 struct Starts(u64);
 
 impl Starts {
-    /// The next one, below `depth`.
+    /// Returns a random number below `depth`.
     fn draw(&mut self, depth: u32) -> u32 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -261,13 +259,14 @@ impl Starts {
     }
 }
 
-/// A word with its first `n` bits set.
+/// Returns a word with the first `n` bits set.
 #[inline]
 fn first_bits(n: u32) -> u64 {
     u64::MAX.checked_shr(u64::BITS - n).unwrap_or(0)
 }
 
-/// The kernel aims at four words or more (`sbitmap_calculate_shift`).
+/// The base-2 logarithm of the tags in a word; the kernel aims at four words or more
+/// (`sbitmap_calculate_shift`).
 fn word_shift(depth: u32) -> u32 {
     let mut shift = 6;
     if depth >= 4 {
@@ -278,7 +277,7 @@ fn word_shift(depth: u32) -> u32 {
     shift
 }
 
-/// `sbq_calc_wake_batch`.
+/// The number of waiters to wake together (`sbq_calc_wake_batch`).
 fn wake_batch(depth: u32, min_shallow: Option<u32>) -> u32 {
     let usable = min_shallow.unwrap_or(u32::MAX).min(depth);
     (usable / WAIT_QUEUES).clamp(1, WAKE_BATCH)
@@ -291,8 +290,8 @@ mod tests {
 
     #[test]
     fn words_are_cut_as_the_kernel_cuts_them() {
-        // hctx0/sched_tags_bitmap and tags_bitmap of the recorded runs:
-        // 128 tags are 4 words of 32, 4 tags 4 words of 1.
+        // hctx0/sched_tags_bitmap and tags_bitmap of the recorded runs: 128 tags are 4 words of 32,
+        // and 4 tags are 4 words of 1.
         assert_eq!(Tags::new(128).per_word(), 32);
         assert_eq!(Tags::new(4).per_word(), 1);
         assert_eq!(Tags::new(1023).per_word(), 64);
@@ -320,7 +319,7 @@ mod tests {
         assert_eq!(tags.get(0, None), Some(2));
     }
 
-    /// Every tag that can be taken with `shallow`, in order.
+    /// All tags that can be taken with `shallow`, in order.
     fn all(depth: u32, shallow: Option<u32>) -> Vec<u32> {
         let mut tags = Tags::new(depth);
         let mut all: Vec<u32> = std::iter::from_fn(|| tags.get(0, shallow)).collect();
@@ -328,7 +327,7 @@ mod tests {
         all
     }
 
-    /// `__map_depth_with_shallow`: each word its share, the first ones the rest.
+    /// Each word gets its share, and the first words the remainder (`__map_depth_with_shallow`).
     #[test]
     fn a_shallow_depth_is_the_first_tags_of_each_word() {
         assert_eq!(all(32, Some(8)), [0, 1, 8, 9, 16, 17, 24, 25]);
@@ -340,7 +339,7 @@ mod tests {
 
     #[test]
     fn the_search_starts_at_the_tag_freed_last() {
-        // Four words of two.
+        // Four words of two tags.
         let mut tags = Tags::new(8);
         while tags.get(0, None).is_some() {}
         tags.put(0, 6);
@@ -349,7 +348,7 @@ mod tests {
         tags.put(0, 1);
         tags.put(0, 6);
         assert_eq!((tags.get(0, None), tags.get(0, None)), (Some(6), Some(1)));
-        // Behind the last but one the search starts over.
+        // The search starts over after the last tag but one.
         [7, 1, 6].iter().for_each(|&tag| tags.put(0, tag));
         assert_eq!((tags.get(0, None), tags.get(0, None)), (Some(6), Some(1)));
         assert_eq!(tags.get(0, None), Some(7));
@@ -362,13 +361,13 @@ mod tests {
         seed: 7,
     };
 
-    /// The words that four CPUs take their first tags from, in 64 words of one.
+    /// The words from which four CPUs take their first tags, in 64 words of one.
     fn first_tags(search: &Search) -> Vec<Option<u32>> {
         let mut tags = Tags::searched_by(1_024, search);
         (0..4).map(|cpu| tags.get(cpu, None)).collect()
     }
 
-    /// `init_alloc_hint`.
+    /// The starts differ by CPU and seed (`init_alloc_hint`).
     #[test]
     fn each_cpu_starts_somewhere_else_by_the_seed() {
         let of_seven = first_tags(&FOUR_CPUS);
@@ -383,10 +382,10 @@ mod tests {
         assert!(words.len() > 1, "{of_seven:?}");
     }
 
-    /// `sbitmap_update_cpu_hint`: what one CPU frees does not draw the others there.
+    /// Freeing a tag does not change other CPUs' hints (`sbitmap_update_cpu_hint`).
     #[test]
     fn a_freed_tag_moves_the_search_of_the_cpu_that_had_it() {
-        // Four words of eight.
+        // Four words of eight tags.
         let mut tags = Tags::searched_by(32, &FOUR_CPUS);
         for (cpu, tag) in [(0, 8), (1, 24)] {
             tags.start_at(cpu, tag);
@@ -398,8 +397,8 @@ mod tests {
         assert_eq!(tags.get(1, None), Some(25));
     }
 
-    /// A limit of one is the first tag alone, which the others leave free for longer
-    /// than they would if they all searched where it was freed.
+    /// With a limit of one only the first tag is usable; other CPUs leave it free for longer than
+    /// if all searched where it was freed.
     #[test]
     fn one_cpu_frees_the_first_tag_and_another_still_searches_elsewhere() {
         let mut tags = Tags::searched_by(32, &FOUR_CPUS);
@@ -411,7 +410,7 @@ mod tests {
         assert_eq!(tags.get(0, Some(1)), Some(0));
     }
 
-    /// `update_alloc_hint_after_get` of a bitmap that is searched in turn.
+    /// A round-robin search continues after the last tag (`update_alloc_hint_after_get`).
     #[test]
     fn in_turn_a_freed_tag_waits_until_its_turn() {
         let search = Search {
@@ -425,7 +424,7 @@ mod tests {
             tags.put(0, tag);
             turn.push(tag);
         }
-        // The search never starts at the last one.
+        // The search never starts at the last tag.
         assert_eq!(turn, [0, 1, 2, 3, 4, 5, 6, 0]);
     }
 
@@ -443,7 +442,7 @@ mod tests {
         assert_eq!((tags.get(1, None), tags.get(0, None)), (Some(0), Some(2)));
     }
 
-    /// The first tag of a word is left out where the search began behind it.
+    /// A word's first tag is missed by a search that starts after it.
     #[test]
     fn in_turn_what_was_left_out_is_found_all_the_same() {
         let search = Search {

@@ -1,4 +1,4 @@
-//! The kernel's block tracepoints, for checkers and trace files.
+//! The kernel's block tracepoints, for conformance checks and trace files.
 
 use alloc::vec::Vec;
 
@@ -6,7 +6,7 @@ use crate::bio::{Bio, BioFlags, Op};
 use crate::request::{IoStatus, RequestId, Requests};
 use crate::units::{Nanos, Sector};
 
-/// Which tracepoint.
+/// Kind of a tracepoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceKind {
     /// `block_bio_queue`.
@@ -25,60 +25,60 @@ pub enum TraceKind {
     RqInsert,
     /// `block_rq_merge`: the request that was merged into another.
     RqMerge,
-    /// The scheduler is asked, at this busy average.
+    /// The scheduler is asked for a request, at this busy average.
     Ask(u32),
-    /// It named this request.
+    /// The scheduler returned this request.
     Dispatch,
-    /// It named none.
+    /// The scheduler returned no request.
     DispatchNone,
     /// `block_rq_issue`.
     RqIssue,
     /// `block_rq_requeue`.
     RqRequeue,
-    /// `block_rq_complete`, and how it went.
+    /// `block_rq_complete`, with the status.
     RqComplete(IoStatus),
 }
 
-/// One event.
+/// A recorded tracepoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceEvent {
-    /// When.
+    /// Time of the event.
     pub at: Nanos,
-    /// What happened.
+    /// Kind of the event.
     pub kind: TraceKind,
     /// The request's serial number; `u64::MAX` for an event of a bio or a plug.
     pub serial: u64,
     /// Operation of the request or bio.
     pub op: Op,
-    /// Modifiers.
+    /// Flags of the request or bio.
     pub flags: BioFlags,
-    /// Start.
+    /// First sector.
     pub sector: Sector,
     /// Length in sectors.
     pub sectors: u32,
-    /// Software queue for a request.
+    /// The CPU of the request's software queue.
     pub cpu: u16,
-    /// Submitter.
+    /// The submitter.
     pub submitter: u32,
 }
 
-/// When a CPU did what a queue did.
+/// The time in which a CPU ran the queue's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// When it began.
+    /// Start of the work.
     pub start: Nanos,
-    /// When it was done.
+    /// End of the work.
     pub end: Nanos,
-    /// When the drive has what the driver was given.
+    /// When the issued commands reach the drive.
     pub reached: Nanos,
 }
 
-/// A recorder of events; off by default, when it costs a test of a flag.
+/// A recorder of tracepoints; it is off by default and then costs one test of a flag.
 #[derive(Debug, Default)]
 pub struct Trace {
     on: bool,
     events: Vec<TraceEvent>,
-    /// Events from this index on do not have their final times yet.
+    /// Index of the first event whose time is not final.
     untimed: usize,
 }
 
@@ -88,13 +88,13 @@ impl Trace {
         self.on = on;
     }
 
-    /// Moves what was recorded to the end of `out`.
+    /// Moves the recorded events to the end of `out`.
     pub fn drain_into(&mut self, out: &mut Vec<TraceEvent>) {
         out.append(&mut self.events);
         self.untimed = 0;
     }
 
-    /// Whether it records.
+    /// Whether recording is on.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.on
@@ -106,9 +106,8 @@ impl Trace {
         self.untimed = self.events.len();
     }
 
-    /// Spreads the events since the last [`Trace::set_timed`] over `span`, the
-    /// time in which a CPU did what the queue did at one moment: in proportion to
-    /// the `weight` of their kinds.
+    /// Spreads the events since the last [`Trace::set_timed`] over `span`, in which a CPU did what
+    /// the queue did at one moment, in proportion to the `weight` of their kinds.
     pub(crate) fn spread(
         &mut self,
         is_own: impl Fn(&TraceEvent) -> bool,
@@ -136,12 +135,12 @@ impl Trace {
     #[inline(always)]
     pub fn request(&mut self, at: Nanos, kind: TraceKind, rqs: &Requests, id: RequestId) {
         if self.on {
-            self.note_request(at, kind, rqs, id);
+            self.record_request(at, kind, rqs, id);
         }
     }
 
     #[cold]
-    fn note_request(&mut self, at: Nanos, kind: TraceKind, rqs: &Requests, id: RequestId) {
+    fn record_request(&mut self, at: Nanos, kind: TraceKind, rqs: &Requests, id: RequestId) {
         let rq = &rqs[id];
         self.events.push(TraceEvent {
             at,
@@ -160,12 +159,12 @@ impl Trace {
     #[inline(always)]
     pub fn bio(&mut self, at: Nanos, kind: TraceKind, bio: &Bio) {
         if self.on {
-            self.note_bio(at, kind, bio);
+            self.record_bio(at, kind, bio);
         }
     }
 
     #[cold]
-    fn note_bio(&mut self, at: Nanos, kind: TraceKind, bio: &Bio) {
+    fn record_bio(&mut self, at: Nanos, kind: TraceKind, bio: &Bio) {
         self.events.push(TraceEvent {
             at,
             kind,
@@ -179,17 +178,17 @@ impl Trace {
         });
     }
 
-    /// Records an event of a plug, of which `id` is a request.
+    /// Records an event of the plug that holds the request `id`.
     #[inline(always)]
     pub fn plug(&mut self, at: Nanos, kind: TraceKind, rqs: &Requests, id: RequestId) {
         if self.on {
-            self.note_plug(at, kind, rqs, id);
+            self.record_plug(at, kind, rqs, id);
         }
     }
 
     #[cold]
-    fn note_plug(&mut self, at: Nanos, kind: TraceKind, rqs: &Requests, id: RequestId) {
-        self.note_mark(at, kind);
+    fn record_plug(&mut self, at: Nanos, kind: TraceKind, rqs: &Requests, id: RequestId) {
+        self.record_mark(at, kind);
         if let Some(event) = self.events.last_mut() {
             event.cpu = rqs[id].ctx;
             event.submitter = rqs[id].submitter.0;
@@ -200,13 +199,13 @@ impl Trace {
     #[inline(always)]
     pub fn mark(&mut self, at: Nanos, kind: TraceKind) {
         if self.on {
-            self.note_mark(at, kind);
+            self.record_mark(at, kind);
         }
     }
 
     #[cold]
-    fn note_mark(&mut self, at: Nanos, kind: TraceKind) {
-        self.note_bio(at, kind, &Bio::new(Op::Read, Sector(0), 0));
+    fn record_mark(&mut self, at: Nanos, kind: TraceKind) {
+        self.record_bio(at, kind, &Bio::new(Op::Read, Sector(0), 0));
     }
 }
 

@@ -1,5 +1,5 @@
-//! What a user can set on a scheduler. Declared once, with name, unit, range
-//! and default; the command line, job files, sysfs and docs all read that.
+//! Tunables of a scheduler. Each is declared once, with name, unit, range and default, for the
+//! command line, job files, sysfs and the documentation.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -23,12 +23,12 @@ pub enum Unit {
     Sectors,
     /// KiB.
     Kib,
-    /// Hundredths.
+    /// Percent.
     Percent,
 }
 
 impl Unit {
-    /// As tables show it.
+    /// The unit's symbol, as tables show it.
     pub const fn symbol(self) -> &'static str {
         match self {
             Unit::Count => "",
@@ -43,10 +43,10 @@ impl Unit {
     }
 }
 
-/// One tunable's declaration.
+/// Declaration of a tunable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tunable {
-    /// The kernel's name where it has one.
+    /// Name, the kernel's if it has one.
     pub name: &'static str,
     /// Its unit.
     pub unit: Unit,
@@ -54,14 +54,14 @@ pub struct Tunable {
     pub min: i64,
     /// Largest legal value.
     pub max: i64,
-    /// The value until it is set.
+    /// Default value.
     pub default: i64,
     /// One line of help.
     pub help: &'static str,
 }
 
 impl Tunable {
-    /// A declaration, with its smallest and largest value.
+    /// Returns a declaration with the range `min` to `max`.
     pub const fn new(
         name: &'static str,
         unit: Unit,
@@ -79,7 +79,7 @@ impl Tunable {
         }
     }
 
-    /// Its legal values in words.
+    /// The legal values in words.
     pub fn range(&self) -> String {
         let range = match (self.unit, self.max) {
             (Unit::Bool, _) => return "0 or 1".to_string(),
@@ -93,15 +93,15 @@ impl Tunable {
     }
 }
 
-/// Why a tunable could not be set.
+/// The reason why a tunable could not be set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TunableError {
-    /// The scheduler has none of that name; these it has.
+    /// The scheduler has no tunable of that name.
     Unknown {
-        /// Names it does have.
+        /// Names of its tunables.
         known: Vec<&'static str>,
     },
-    /// Out of its range.
+    /// The value is out of the tunable's range.
     Range(Tunable, i64),
 }
 
@@ -119,7 +119,7 @@ impl fmt::Display for TunableError {
 
 impl core::error::Error for TunableError {}
 
-/// A scheduler's tunables and their present values.
+/// A scheduler's tunables and their current values.
 #[derive(Clone, Debug)]
 pub struct Tunables {
     declared: &'static [Tunable],
@@ -127,7 +127,7 @@ pub struct Tunables {
 }
 
 impl Tunables {
-    /// All at their defaults.
+    /// Returns the tunables at their defaults.
     pub fn new(declared: &'static [Tunable]) -> Tunables {
         Tunables {
             declared,
@@ -140,24 +140,24 @@ impl Tunables {
         self.declared
     }
 
-    /// The value of the `index`-th.
+    /// The value of the tunable at `index`.
     ///
     /// # Panics
-    /// Where there are fewer.
+    /// If there are fewer tunables.
     pub fn at(&self, index: usize) -> i64 {
         self.values[index]
     }
 
-    /// The value of the one called `name`.
+    /// The value of the tunable `name`.
     pub fn get(&self, name: &str) -> Option<i64> {
         let index = self.declared.iter().position(|t| t.name == name)?;
         Some(self.values[index])
     }
 
-    /// Sets one by name.
+    /// Sets a tunable by name.
     ///
     /// # Errors
-    /// Where there is none of that name, or the value is out of its range.
+    /// If there is no tunable of that name, or the value is out of its range.
     pub fn set(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
         let Some(index) = self.declared.iter().position(|t| t.name == name) else {
             return Err(TunableError::Unknown {

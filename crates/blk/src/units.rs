@@ -1,19 +1,19 @@
-//! The two quantities everything is counted in: time and place.
+//! The units of time and place: nanoseconds and sectors.
 
 use core::fmt;
 use core::ops::{Add, AddAssign, Sub};
 
 /// A point or span of time in nanoseconds.
 ///
-/// Nothing below the simulator or the server owns a clock; the caller of a
-/// state machine passes the present in as `now`.
+/// Only the simulator and the server own a clock; they pass the current time to state machines as
+/// `now`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nanos(pub u64);
 
 impl Nanos {
-    /// The start of time.
+    /// Time zero.
     pub const ZERO: Nanos = Nanos(0);
-    /// Later than anything that happens: "never".
+    /// The latest time, which stands for "never".
     pub const MAX: Nanos = Nanos(u64::MAX);
 
     /// A span of `us` microseconds.
@@ -31,12 +31,12 @@ impl Nanos {
         Nanos(s * 1_000_000_000)
     }
 
-    /// `self - earlier`, or zero where `earlier` is in fact later.
+    /// Returns `self - earlier`, or zero if `earlier` is later.
     pub const fn saturating_sub(self, earlier: Nanos) -> Nanos {
         Nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// `self + span`, or [`Nanos::MAX`] where that overflows.
+    /// Returns `self + span`, or [`Nanos::MAX`] if that overflows.
     pub const fn saturating_add(self, span: Nanos) -> Nanos {
         Nanos(self.0.saturating_add(span.0))
     }
@@ -73,49 +73,48 @@ impl fmt::Display for Nanos {
     }
 }
 
-/// Ticks a second, as Debian's and Ubuntu's kernels have it.
+/// Ticks per second, as in the kernels of Debian and Ubuntu.
 pub const HZ: i64 = 250;
 
-/// How long a tick is.
+/// Length of a tick in nanoseconds.
 pub const JIFFY_NS: u64 = 1_000_000_000 / HZ as u64;
 
-/// The kernel's tick that `now` is in. Schedulers that count in jiffies compare a
-/// deadline with the tick, not with the exact time, and what they decide follows
-/// from that.
+/// The kernel's tick at `now`. Schedulers that count in jiffies compare deadlines with the tick,
+/// not with the exact time, so their decisions depend on it.
 pub fn jiffies(now: Nanos) -> i64 {
     (now.0 / JIFFY_NS) as i64
 }
 
-/// When a tick starts.
+/// The time at which a tick starts.
 pub fn jiffy_start(tick: i64) -> Nanos {
     Nanos((tick.max(0) as u64).saturating_mul(JIFFY_NS))
 }
 
-/// `msecs_to_jiffies`: rounded up.
+/// Converts milliseconds to ticks, rounding up (`msecs_to_jiffies`).
 pub fn msecs_to_jiffies(ms: i64) -> i64 {
     (ms.max(0) as u64)
         .saturating_mul(1_000_000)
         .div_ceil(JIFFY_NS) as i64
 }
 
-/// Bytes in a sector: the block layer always counts in 512, whatever the
-/// drive's own block size is.
+/// Bytes in a sector: the block layer always counts in 512 bytes, whatever the drive's own block
+/// size.
 pub const SECTOR_SIZE: u64 = 512;
 
 /// Sectors in a page of memory.
 pub const SECTORS_PER_PAGE: u32 = 8;
 
-/// A place on a drive, in sectors of 512 bytes from its start.
+/// A position on a drive, in sectors of 512 bytes from its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sector(pub u64);
 
 impl Sector {
-    /// The sector that holds byte `offset`.
+    /// The sector that contains the byte `offset`.
     pub const fn from_bytes(offset: u64) -> Sector {
         Sector(offset / SECTOR_SIZE)
     }
 
-    /// The byte at which this sector starts.
+    /// The byte offset at which this sector starts.
     pub const fn bytes(self) -> u64 {
         self.0 * SECTOR_SIZE
     }

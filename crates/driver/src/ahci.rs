@@ -1,8 +1,8 @@
-//! AHCI under SCSI: one queue of at most 32 commands (NCQ), and a budget of as
-//! many (`scsi_mq_get_budget`).
+//! AHCI under SCSI: one queue of at most 32 commands (NCQ), and a dispatch budget of the same size
+//! (`scsi_mq_get_budget`).
 //!
-//! A flush is no NCQ command: it waits until the drive is empty, and nothing
-//! else goes while it runs (`ata_std_qc_defer`).
+//! A flush is not an NCQ command: it waits until the drive is empty, and no other command is sent
+//! while it runs (`ata_std_qc_defer`).
 
 use blklab_blk::{BlkStatus, Nanos, Op, QueueConfig, Request, RequestId};
 use blklab_device::{Completion, Device};
@@ -19,7 +19,7 @@ pub struct Ahci {
     depth: u32,
     budget: u32,
     in_flight: u32,
-    /// The drive has a command beside which none may be queued.
+    /// Whether the drive runs a command that is not NCQ, beside which none may be queued.
     exclusive: bool,
 }
 
@@ -55,7 +55,7 @@ impl KernelDriver for Ahci {
     }
 
     fn queue_config(&self, nr_cpus: usize) -> QueueConfig {
-        // AHCI_SHT sets tag_alloc_policy so for whatever AHCI serves.
+        // AHCI_SHT sets `tag_alloc_policy` to round robin for every drive that AHCI serves.
         QueueConfig {
             round_robin_tags: true,
             ..self.port.queue_config(nr_cpus, 1, self.depth)

@@ -1,8 +1,8 @@
-//! What stands between a request queue and a drive.
+//! The kernel's drivers between a request queue and a drive.
 //!
-//! A driver turns requests into commands and completions back into ends of
-//! requests. It decides how many hardware queues there are and how deep, and
-//! what the interface cannot do at once.
+//! A driver turns requests into commands, and completions into the ends of requests. It decides how
+//! many hardware queues there are, how deep they are, and which commands the interface cannot run
+//! together.
 
 mod ahci;
 mod loopback;
@@ -21,78 +21,78 @@ use nvme::Nvme;
 use port::Port;
 pub use port::request_end;
 
-/// A driver of the kernel, over the port of its drive.
+/// A kernel driver for one drive.
 pub(crate) trait KernelDriver {
     fn port(&self) -> &Port;
 
     fn port_mut(&mut self) -> &mut Port;
 
-    /// The request queue that it asks for on a machine of `nr_cpus`.
+    /// Returns the request queue that the driver asks for on a machine with `nr_cpus` CPUs.
     fn queue_config(&self, nr_cpus: usize) -> QueueConfig;
 
-    /// Takes a request, or says why not (`queue_rq`).
+    /// Takes a request, or says why it cannot (`queue_rq`).
     fn queue_rq(&mut self, now: Nanos, hctx: usize, id: RequestId, rq: &Request) -> BlkStatus;
 
-    /// Whether the device has room for a request more (`get_budget`).
+    /// Reserves room for one more request on the device (`get_budget`); false if there is none.
     fn get_budget(&mut self) -> bool {
         true
     }
 
-    /// Gives that room back (`put_budget`).
+    /// Gives back the room for one request (`put_budget`).
     fn put_budget(&mut self) {}
 
-    /// Whether who gives it a request now would sleep inside.
+    /// Whether a thread that calls `queue_rq` now would sleep inside the driver.
     #[inline]
     fn would_sleep(&self) -> bool {
         false
     }
 
-    /// A request whose thread need not sleep inside any longer.
+    /// Takes the request whose thread has stopped sleeping inside the driver.
     #[inline]
     fn take_woken(&mut self) -> Option<RequestId> {
         None
     }
 
-    /// As [`Driver::advance`].
+    /// See [`Driver::advance`].
     #[inline]
     fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
         self.port_mut().advance(now, done);
     }
 
-    /// As [`Driver::advance_to_completion`].
+    /// See [`Driver::advance_to_completion`].
     #[inline(always)]
     fn advance_to_completion(&mut self, limit: Nanos, done: &mut Vec<Completion>) -> Nanos {
         self.port_mut().advance_to_completion(limit, done)
     }
 
-    /// Requests that it has not made commands of, in their order.
+    /// Requests that have not become commands yet, in the order in which they will.
     fn waiting(&self) -> Vec<RequestId> {
         Vec::new()
     }
 
-    /// As [`Driver::hold`].
+    /// See [`Driver::hold`].
     fn hold(&mut self) {
         self.port_mut().hold();
     }
 
-    /// The drive has lost what it had.
+    /// Forgets all commands, after the drive has lost its power.
     fn forget_commands(&mut self) {}
 }
 
 /// A driver with its drive.
 pub enum Driver {
-    /// SATA: one queue.
+    /// SATA, with one queue.
     Ahci(Ahci),
-    /// SD cards: one command at a time.
+    /// SD cards, with one command at a time.
     Mmc(Mmc),
     /// A file behind a worker thread.
     Loop(Loop),
-    /// NVMe, and anything else with a queue a CPU.
+    /// NVMe and all other drives with a queue for each CPU.
     Nvme(Nvme),
 }
 
-/// Calls the driver by a match and not through a vtable, as every request comes
-/// through here.
+/// Calls the driver through a match, which is faster than a vtable on a path that every request
+/// takes.
 macro_rules! match_driver {
     ($driver:expr, $of_one:ident => $value:expr) => {
         match $driver {
@@ -105,7 +105,7 @@ macro_rules! match_driver {
 }
 
 impl Driver {
-    /// The driver for a drive of this description.
+    /// Builds the drive that `spec` describes, and its driver.
     pub fn new(spec: &DriveSpec, seed: u64) -> Driver {
         let device = spec.build(seed);
         match spec.interface {
@@ -116,12 +116,12 @@ impl Driver {
         }
     }
 
-    /// The request queue this driver asks for on a machine of `nr_cpus`.
+    /// Returns the request queue that this driver asks for on a machine with `nr_cpus` CPUs.
     pub fn queue_config(&self, nr_cpus: usize) -> QueueConfig {
         match_driver!(self, driver => driver.queue_config(nr_cpus))
     }
 
-    /// The loop driver, whose worker needs CPU time.
+    /// The loop driver, if this is one; its worker needs CPU time.
     #[inline]
     pub fn as_loop(&mut self) -> Option<&mut Loop> {
         match self {
@@ -130,54 +130,53 @@ impl Driver {
         }
     }
 
-    /// From now on a command waits until [`Driver::release`] says when the CPU
-    /// that gives it to the drive has come to that. A loop device's do so
-    /// anyway: its worker takes them.
+    /// Makes each later command wait until [`Driver::release`] says when the submitting CPU has
+    /// sent it. A loop device is not affected, because its worker sends the commands.
     pub fn hold(&mut self) {
         match_driver!(self, driver => driver.hold());
     }
 
-    /// What has been held reaches the drive at `at`.
+    /// Sends all held commands to the drive at the time `at`.
     #[inline]
     pub fn release(&mut self, at: Nanos) {
         self.port_mut().release(at);
     }
 
-    /// The same for what came on one hardware queue.
+    /// Sends the held commands of one hardware queue to the drive at the time `at`.
     pub fn release_queue(&mut self, queue: usize, at: Nanos) {
         self.port_mut().release_queue(queue, at);
     }
 
-    /// Requests that the driver has and the drive has not, and when it will, in
-    /// that order; [`Nanos::MAX`] where nobody knows yet.
+    /// Requests that have not reached the drive, each with the time at which it will, in that
+    /// order; the time is [`Nanos::MAX`] if it is not known yet.
     pub fn on_the_way(&self) -> Vec<(Nanos, RequestId)> {
         let waiting = match_driver!(self, driver => driver.waiting());
         let waiting = waiting.into_iter().map(|id| (Nanos::MAX, id));
         self.port().on_the_way().chain(waiting).collect()
     }
 
-    /// When [`Driver::advance`] should be called next.
+    /// The time at which [`Driver::advance`] should be called next.
     #[inline]
     pub fn next_event(&self) -> Nanos {
         self.port().next_event()
     }
 
-    /// Lets time pass in the drive; what ended is appended to `done`.
+    /// Lets the drive run until `now` and appends the completions to `done`.
     #[inline]
     pub fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
         match_driver!(self, driver => driver.advance(now, done));
     }
 
-    /// Lets time pass in the drive until something ends, at most up to `limit`,
-    /// and returns the time reached: for a caller that gives it nothing before
-    /// `limit`. What ended is appended to `done`.
+    /// Lets the drive run until its first completion or until `limit`, whichever is first, and
+    /// returns the time reached. The caller must not submit anything before `limit`. Completions
+    /// are appended to `done`.
     #[inline(always)]
     pub fn advance_to_completion(&mut self, limit: Nanos, done: &mut Vec<Completion>) -> Nanos {
         match_driver!(self, driver => driver.advance_to_completion(limit, done))
     }
 
-    /// Cuts the drive's power at `now` and gives it back. What it had is not
-    /// answered: the caller ends it. Returns when the drive is ready again.
+    /// Cuts the drive's power at `now` and restores it. The drive does not answer its commands: the
+    /// caller must end their requests. Returns the time at which the drive is ready again.
     pub fn lose_power(&mut self, now: Nanos) -> Nanos {
         match_driver!(self, driver => driver.forget_commands());
         let port = self.port_mut();
@@ -201,7 +200,7 @@ impl Driver {
         self.port().device.as_ref()
     }
 
-    /// The drive, to reset its counters.
+    /// The drive, for resetting its counters.
     pub fn device_mut(&mut self) -> &mut dyn Device {
         self.port_mut().device.as_mut()
     }
@@ -239,8 +238,8 @@ impl BlkDriver for Driver {
     }
 }
 
-/// What a request queue and the drive under it counted since both were made or
-/// their counters were reset.
+/// Statistics of a request queue and its drive since they were made or their counters were last
+/// reset.
 pub fn disk_stats(name: &str, queue: &RequestQueue, driver: &Driver, now: Nanos) -> DiskStats {
     let c = queue.counters(now);
     let hctx = (0..queue.nr_hw_queues()).map(|h| {
@@ -343,7 +342,7 @@ mod tests {
             let mut driver = driver(interface, &format!("queue_depth = {depth}\nfua = true"));
             let config = driver.queue_config(4);
             assert_eq!((config.nr_hw_queues, config.queue_depth), (1, queue_depth));
-            // A file has an fsync, and no write that is durable by itself.
+            // A file has fsync, but no write that is durable by itself.
             let is_loop = interface == "loop";
             let limits = config.limits;
             assert_eq!((limits.write_cache, limits.fua), (is_loop, !is_loop));
@@ -367,7 +366,7 @@ mod tests {
             driver.lose_power(Nanos(50));
             assert!(driver.on_the_way().is_empty(), "{interface}");
             assert_eq!(driver.next_event(), Nanos::MAX, "{interface}");
-            // Nothing is in its way any more.
+            // The flush that excluded it has ended.
             let taken = queue_rq(&mut driver, Op::Flush, 2);
             assert!(matches!(taken, BlkStatus::Ok | BlkStatus::OkBlocking));
             driver.release(Nanos(60));

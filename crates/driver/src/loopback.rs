@@ -1,11 +1,10 @@
 //! The loop driver (`drivers/block/loop.c` of Linux 6.12 to 6.18): one hardware
 //! queue of 128 requests (`hw_queue_depth`) before a file.
 //!
-//! A request is put on a list, and a worker thread does one after the other. The
-//! kernel has a worker for each control group (`loop_queue_work`); here there
-//! is one for all. The file is read and written through the
-//! page cache, so the worker copies each request, and sleeps while the drive
-//! under the file has to do something. `losetup --direct-io` is not modelled.
+//! A request is put on a list, and a worker thread serves the list in order. The kernel has one
+//! worker for each control group (`loop_queue_work`); here one worker serves all. The worker reads
+//! and writes the file through the page cache, so it copies each request and sleeps while the drive
+//! under the file works. `losetup --direct-io` is not modelled.
 
 use std::collections::VecDeque;
 
@@ -18,25 +17,25 @@ use crate::port::{OneAtATime, Port, request_of};
 /// `LOOP_DEFAULT_HW_Q_DEPTH`.
 const QUEUE_DEPTH: u32 = 128;
 
-/// What the worker has to do for a request.
+/// The work of the worker thread for one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkerJob {
     /// The operation.
     pub op: Op,
-    /// Sectors to be copied.
+    /// Sectors to copy.
     pub sectors: u32,
 }
 
 /// The loop driver.
 pub struct Loop {
     port: Port,
-    /// Requests that the worker has not started.
+    /// Requests that the worker has not started, in order.
     list: VecDeque<Command>,
-    /// The one that it works on.
+    /// The request that the worker serves.
     current: Option<Command>,
-    /// The drive under the file has it.
+    /// Whether the drive under the file has the current request.
     in_drive: bool,
-    /// The caller models the worker's CPU time; otherwise it takes none.
+    /// Whether the caller models the worker's CPU time; otherwise copying takes no time.
     worker_is_scheduled: bool,
 }
 
@@ -51,31 +50,31 @@ impl Loop {
         }
     }
 
-    /// From now on the caller schedules the worker: it takes its jobs with
-    /// [`Loop::begin`] and says with [`Loop::copied`] when each is done.
+    /// Leaves the worker's schedule to the caller, which starts each job with [`Loop::begin`] and
+    /// ends it with [`Loop::copied`].
     pub fn schedule_worker(&mut self) {
         self.worker_is_scheduled = true;
     }
 
-    /// Whether the worker could begin with a request.
+    /// Whether the worker is idle and a request waits.
     #[inline]
     pub fn has_work(&self) -> bool {
         self.current.is_none() && !self.list.is_empty()
     }
 
-    /// Whether a request is begun and not ended.
+    /// Whether the worker serves a request.
     #[inline]
     pub fn is_at_work(&self) -> bool {
         self.current.is_some()
     }
 
-    /// When the drive under the file does something next.
+    /// The time of the next event in the drive under the file.
     #[inline]
     pub fn next_event(&self) -> Nanos {
         self.port.next_event()
     }
 
-    /// The worker begins with the next request.
+    /// Starts the next request, if the worker is idle and one waits.
     pub fn begin(&mut self) -> Option<WorkerJob> {
         if self.current.is_some() {
             return None;
@@ -88,7 +87,7 @@ impl Loop {
         })
     }
 
-    /// The worker has done its part; the rest is the drive's.
+    /// Passes the current request on to the drive, after the worker has copied it.
     pub fn copied(&mut self, now: Nanos) {
         if let Some(command) = self.current
             && !self.in_drive
@@ -98,7 +97,7 @@ impl Loop {
         }
     }
 
-    /// A worker whose CPU time is not modelled starts the next request.
+    /// Starts the next request, if the worker's CPU time is not modelled.
     fn begin_at_once(&mut self, now: Nanos) {
         if !self.worker_is_scheduled && self.begin().is_some() {
             self.copied(now);
@@ -121,7 +120,7 @@ impl KernelDriver for Loop {
         let drive = self.port.device.identify();
         let depth = drive.queue_depth.clamp(1, QUEUE_DEPTH);
         let mut config = self.port.queue_config(nr_cpus, 1, depth);
-        // A flush is the file's fsync; nothing says that of a single write.
+        // A flush becomes the file's fsync, which no single write can ask for, so there is no FUA.
         config.limits.write_cache = true;
         config.limits.fua = false;
         config
@@ -147,10 +146,10 @@ impl KernelDriver for Loop {
         waiting.map(|command| request_of(command.tag)).collect()
     }
 
-    /// Its worker gives commands to the drive, so none is held here.
+    /// Does nothing: the worker sends the commands, so none is held here.
     fn hold(&mut self) {}
 
-    /// What was on the list goes too.
+    /// Also drops the requests on the worker's list.
     fn forget_commands(&mut self) {
         self.list.clear();
         self.current = None;

@@ -1,10 +1,10 @@
 //! MMC: SD cards, one command at a time (`drivers/mmc/core/block.c` and
 //! `queue.c`, for a host without command queueing).
 //!
-//! The driver sleeps (`BLK_MQ_F_BLOCKING`). Who gives it a read or write while another
-//! runs waits inside until the card is free (`mmc_blk_mq_issue_rw_rq`), and nobody else
-//! comes in meanwhile (`mq->busy`). Everything else waits until the card is idle and
-//! holds its thread until it is done (`MMC_ISSUE_SYNC`).
+//! The driver may sleep (`BLK_MQ_F_BLOCKING`). A thread that submits a read or write while another
+//! runs sleeps in the driver until the card is free (`mmc_blk_mq_issue_rw_rq`), and the driver
+//! refuses all others meanwhile (`mq->busy`). Any other operation waits until the card is idle, and
+//! its thread sleeps until it ends (`MMC_ISSUE_SYNC`).
 
 use blklab_blk::{BlkStatus, Nanos, Op, QueueConfig, Request, RequestId};
 use blklab_device::{Completion, Device};
@@ -18,13 +18,13 @@ const QUEUE_DEPTH: u32 = 64;
 /// The MMC driver.
 pub struct Mmc {
     port: Port,
-    /// The card has a command.
+    /// Whether the card runs a command.
     running: bool,
-    /// Waits for the card, as does the thread that gave it; with its hardware queue.
+    /// The request that waits for the card, with its hardware queue; its thread sleeps.
     waiting: Option<(usize, RequestId, Request)>,
-    /// The card has this one, whose thread sleeps until it ends.
+    /// The request on the card whose thread sleeps until it ends.
     exclusive: Option<RequestId>,
-    /// Its thread may leave.
+    /// The request whose thread has been woken.
     woken: Option<RequestId>,
 }
 
@@ -94,7 +94,7 @@ impl KernelDriver for Mmc {
         self.waiting.iter().map(|(_, id, _)| *id).collect()
     }
 
-    /// What waited for the card goes too, and nobody sleeps here any longer.
+    /// Also drops the waiting request, and wakes the thread that sleeps in the driver.
     fn forget_commands(&mut self) {
         let waited = self.waiting.take().map(|(_, id, _)| id);
         self.woken = self.woken.or(waited).or(self.exclusive.take());
@@ -102,7 +102,7 @@ impl KernelDriver for Mmc {
     }
 }
 
-/// Whether a request moves data, which goes on while its thread leaves the driver
+/// Whether a request moves data; its thread leaves the driver while the card runs it
 /// (`MMC_ISSUE_ASYNC`).
 fn is_transfer(rq: &Request) -> bool {
     matches!(rq.op, Op::Read | Op::Write)
@@ -163,7 +163,7 @@ mod tests {
         assert!(!mmc.would_sleep());
         let at: Vec<u64> = ends.iter().map(|end| end.at.0).collect();
         assert_eq!(at[0], alone.0);
-        // One after the other, however long both have been known.
+        // The card runs them one after the other, although both were submitted early.
         assert!(at.len() == 2 && at[1] >= 2 * at[0] - at[0] / 4, "{at:?}");
     }
 
@@ -187,9 +187,9 @@ mod tests {
         assert_eq!(mmc.queue_rq(end, 0, ids[2], &third), ok);
     }
 
-    /// Requests that a sleeping task leaves in its software queue are not overtaken, for
-    /// ever in the worst case, by those that follow: kblockd keeps what it took while it
-    /// sleeps in the driver, and who submits does not go past it.
+    /// Later requests must not overtake those that a sleeping task left in its software queue,
+    /// which could then wait for ever: kblockd keeps what it took while it sleeps in the driver,
+    /// and a submitter does not bypass it.
     #[test]
     fn without_a_scheduler_requests_go_in_their_order() {
         let spec = registry::find("sd-card").expect("known").expect("valid");
@@ -206,7 +206,7 @@ mod tests {
                 _ => queue.flush_plug(now, &mut plug, &mut mmc),
             }
             queue.process(now, &mut mmc);
-            // Two follow while one runs.
+            // Two follow while the first runs.
             if n % 2 == 0 {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! NVMe: a queue a CPU, as far as the drive has them.
+//! NVMe: one queue for each CPU, as far as the drive has enough.
 
 use blklab_blk::{BlkStatus, Nanos, QueueConfig, Request, RequestId};
 use blklab_device::Device;
@@ -6,8 +6,8 @@ use blklab_device::Device;
 use crate::KernelDriver;
 use crate::port::Port;
 
-/// Entries of a submission queue less the one that stays empty
-/// (`NVME_Q_DEPTH` is 1024 by default).
+/// Usable entries of a submission queue: `NVME_Q_DEPTH` is 1024 by default, and one entry stays
+/// empty.
 const MAX_QUEUE_DEPTH: u32 = 1023;
 
 /// The NVMe driver.

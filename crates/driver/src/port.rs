@@ -1,4 +1,4 @@
-//! A drive's command port: requests out as commands, completions back in.
+//! The command port of a drive: requests become commands, and completions come back.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use blklab_device::{Command, CommandStatus, Completion, Device};
 
 use crate::KernelDriver;
 
-/// The request that a command was for, and how it ended.
+/// Returns the request of a completed command, and its status.
 #[inline]
 pub fn request_end(completion: &Completion) -> (RequestId, IoStatus) {
     let status = match completion.status {
@@ -20,7 +20,7 @@ pub fn request_end(completion: &Completion) -> (RequestId, IoStatus) {
     (request_of(completion.tag), status)
 }
 
-/// The request whose commands have that tag.
+/// The request whose command has the tag `tag`.
 #[inline]
 pub(crate) fn request_of(tag: u32) -> RequestId {
     RequestId::from_index(tag as usize)
@@ -28,11 +28,11 @@ pub(crate) fn request_of(tag: u32) -> RequestId {
 
 pub(crate) struct Port {
     pub(crate) device: Box<dyn Device>,
-    /// Whether commands reach the drive only when [`Port::release`] says so.
+    /// Whether commands wait for [`Port::release`] before they reach the drive.
     holds: bool,
-    /// Those that a CPU still prepares.
+    /// Commands that a CPU still prepares.
     held: Vec<Command>,
-    /// When each of the others reaches the drive, in that order.
+    /// Commands with the times at which they reach the drive, in that order.
     on_the_way: VecDeque<(Nanos, Command)>,
 }
 
@@ -60,12 +60,12 @@ impl Port {
         self.held.push(command);
     }
 
-    /// As [`Driver::hold`](crate::Driver::hold).
+    /// See [`Driver::hold`](crate::Driver::hold).
     pub(crate) fn hold(&mut self) {
         self.holds = true;
     }
 
-    /// As [`Driver::release`](crate::Driver::release).
+    /// See [`Driver::release`](crate::Driver::release).
     #[inline]
     pub(crate) fn release(&mut self, at: Nanos) {
         if !self.held.is_empty() {
@@ -80,7 +80,7 @@ impl Port {
         }
     }
 
-    /// The same for one hardware queue.
+    /// Releases the commands of one hardware queue at the time `at`.
     pub(crate) fn release_queue(&mut self, queue: usize, at: Nanos) {
         let on_the_way = &mut self.on_the_way;
         self.held.retain(|command| {
@@ -92,21 +92,21 @@ impl Port {
         });
     }
 
-    /// When each command that has not reached the drive will, as far as that is
-    /// known, and the request that it is for, in that order.
+    /// Requests that have not reached the drive, each with the time at which it will
+    /// ([`Nanos::MAX`] if unknown), in that order.
     pub(crate) fn on_the_way(&self) -> impl Iterator<Item = (Nanos, RequestId)> {
         let due = self.on_the_way.iter();
         let due = due.map(|(at, command)| (*at, request_of(command.tag)));
         due.chain((self.held.iter()).map(|command| (Nanos::MAX, request_of(command.tag))))
     }
 
-    /// Forgets what has not reached the drive.
+    /// Drops all commands that have not reached the drive.
     pub(crate) fn forget_commands(&mut self) {
         self.held.clear();
         self.on_the_way.clear();
     }
 
-    /// When something happens here or in the drive.
+    /// The time of the next event here or in the drive.
     #[inline]
     pub(crate) fn next_event(&self) -> Nanos {
         let next = self.device.next_event();
@@ -140,7 +140,7 @@ impl Port {
         self.device.advance(now, done);
     }
 
-    /// As [`Device::advance_to_completion`].
+    /// See [`Device::advance_to_completion`].
     #[inline(always)]
     pub(crate) fn advance_to_completion(
         &mut self,
@@ -153,7 +153,7 @@ impl Port {
         self.advance_with_arrivals(limit, done)
     }
 
-    /// The same where commands are on their way to the drive.
+    /// As [`Port::advance_to_completion`], while commands are still on their way to the drive.
     #[inline(never)]
     fn advance_with_arrivals(&mut self, limit: Nanos, done: &mut Vec<Completion>) -> Nanos {
         let before = done.len();
@@ -170,7 +170,7 @@ impl Port {
         self.device.advance_to_completion(limit, done)
     }
 
-    /// A queue over this drive, with limits as the drive tells them.
+    /// Returns a queue for this drive, with limits from the drive's own description.
     pub(crate) fn queue_config(&self, nr_cpus: usize, queues: usize, depth: u32) -> QueueConfig {
         let drive = self.device.identify();
         let discard = if drive.discard { u32::MAX >> 9 } else { 0 };
@@ -195,18 +195,18 @@ impl Port {
     }
 }
 
-/// Inserts a command behind those that are due no later.
+/// Inserts a command after all those that are due no later.
 fn put_in_order(on_the_way: &mut VecDeque<(Nanos, Command)>, at: Nanos, command: Command) {
     let place = on_the_way.partition_point(|&(due, _)| due <= at);
     on_the_way.insert(place, (at, command));
 }
 
-/// A driver that gives the drive its next command when the last has ended.
+/// A driver that gives the drive one command at a time.
 pub(crate) trait OneAtATime: KernelDriver {
-    /// The drive is free: gives it the next command, if there is one.
+    /// Gives the drive the next command, if there is one.
     fn submit_next(&mut self, now: Nanos);
 
-    /// As [`Port::advance`], end by end.
+    /// As [`Port::advance`], with one completion at a time.
     fn advance_one_by_one(&mut self, now: Nanos, done: &mut Vec<Completion>) {
         loop {
             let before = done.len();
@@ -217,7 +217,7 @@ pub(crate) trait OneAtATime: KernelDriver {
         }
     }
 
-    /// As [`Port::advance_to_completion`].
+    /// See [`Port::advance_to_completion`].
     fn advance_to_one(&mut self, limit: Nanos, done: &mut Vec<Completion>) -> Nanos {
         let before = done.len();
         let reached = self.port_mut().advance_to_completion(limit, done);
@@ -271,8 +271,8 @@ mod tests {
         assert_eq!(ends, [(1, took + 300), (2, took + 500), (0, took + 700)]);
     }
 
-    /// Commands reach the drive also where time passes by other calls than those that
-    /// wait for completions.
+    /// Commands reach the drive at their times also when time passes by calls other than those that
+    /// wait for a completion.
     #[test]
     fn a_command_reaches_the_drive_at_its_time() {
         let mut at_once = port();

@@ -1,5 +1,5 @@
-//! What a request costs in each scheduler: insert, dispatch and finish at a
-//! steady depth, random 4 KiB, seven reads to three writes.
+//! The cost of a request in each scheduler: insert, dispatch and finish at a steady depth, with
+//! random requests of 4 KiB, seven reads to three writes.
 
 #![allow(missing_docs)] // criterion_group! makes a public function without any.
 
@@ -13,7 +13,7 @@ mod test_queue;
 use test_queue::{TestQueue, queue_info};
 
 const DEPTHS: [usize; 3] = [32, 256, 1024];
-/// Bios made beforehand, so that making them is not measured: a power of two.
+/// Number of bios made beforehand, so that making them is not measured; a power of two.
 const BIOS: usize = 4096;
 const SECTORS: u32 = 8;
 
@@ -39,7 +39,7 @@ fn bios() -> Vec<Bio> {
         .collect()
 }
 
-/// One out, one in. A scheduler that waits for its timer is given the time.
+/// Dispatches one request and inserts another. A scheduler that waits for its timer is given time.
 fn step(queue: &mut TestQueue, bio: &Bio) {
     queue.now += Nanos(2_000);
     let id = loop {
@@ -79,7 +79,7 @@ fn insert_dispatch(c: &mut Criterion) {
 
 criterion_group! {
     name = benches;
-    // There are many of them, and each step is short.
+    // There are many benchmarks, and each step is short.
     config = Criterion::default()
         .warm_up_time(Duration::from_millis(500))
         .measurement_time(Duration::from_secs(1))

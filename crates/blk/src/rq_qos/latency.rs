@@ -1,12 +1,10 @@
-//! Protection of groups by a target for their latency, `io.latency`
-//! (`block/blk-iolatency.c`).
+//! Latency targets of control groups, `io.latency` (`block/blk-iolatency.c`).
 //!
-//! Each group counts how long its bios take. One that misses its target has its
-//! neighbours, the groups beside it with a larger target or none, slowed down: how
-//! many bios they may have under way is halved at each miss. Once the target is met
-//! again they get back a sixteenth of the queue at a time. How often to slow down is
-//! told by a cookie of the group above: each group below remembers the one that it
-//! saw last, and follows when it submits.
+//! Each group measures how long its bios take. If a group misses its target, its siblings with a
+//! larger target or none are throttled: the number of bios that they may have in flight is halved
+//! at each miss. Once the target is met again the limit grows by a sixteenth of the queue at a
+//! time. The parent of the group counts these steps in a cookie; each child compares it with the
+//! value that it saw last when it submits.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -17,27 +15,26 @@ use crate::bio::{Bio, BioFlags, CgroupId};
 use crate::request::{BioId, IoStatus};
 use crate::units::{HZ, Nanos};
 
-/// The cookie at which nobody is slowed down (`DEFAULT_SCALE_COOKIE`).
+/// The cookie value at which no group is throttled (`DEFAULT_SCALE_COOKIE`).
 const DEFAULT_COOKIE: u64 = 1_000_000;
-/// A window is sixteen targets long, in these bounds.
+/// Bounds of a window, which is sixteen targets long.
 const WINDOW_NS: [u64; 2] = [100_000_000, 1_000_000_000];
-/// A change is looked at for so long before the next one.
+/// The shortest time between two changes of a parent's cookie.
 const ADJUST_NS: u64 = 500_000_000;
-/// So few bios do not show that all is well.
+/// Windows with fewer bios than this cannot show that the target is met.
 const GOOD_SAMPLES: u64 = 5;
-/// A group that asked for others to be slowed down and does nothing is forgotten.
+/// A group that caused throttling and has been idle for this long is forgotten.
 const FORGET_NS: u64 = 5_000_000_000;
-/// A group with no more of all bios than this percentage is not slowed down.
+/// A group with no more than this percentage of all bios is not throttled.
 const SMALL_PERCENT: u64 = 5;
-/// A group that asked for more may miss its target with one bio in so many, on a
-/// drive that does not turn.
+/// On a drive without moving parts a target is met if fewer than one in this many bios miss it.
 const MISSES_OF: u64 = 10;
 
-/// Takes what is written to `io.latency` behind the drive's number. Returns the
-/// target in microseconds; 0 is none.
+/// Parses a write to `io.latency`, without the drive's number. Returns the target in microseconds;
+/// 0 for none.
 ///
 /// # Errors
-/// Where the kernel refuses it; the message says why.
+/// If the kernel refuses it; the message says why.
 pub fn parse_io_latency(text: &str) -> Result<u64, alloc::string::String> {
     let mut target_us = 0;
     for word in text.split_whitespace() {
@@ -56,8 +53,8 @@ pub fn parse_io_latency(text: &str) -> Result<u64, alloc::string::String> {
     Ok(target_us)
 }
 
-/// Latencies of a window (`struct latency_stat`): on a disk their mean decides, on
-/// other drives how many missed the target.
+/// Latencies in a window (`struct latency_stat`): their mean decides on rotational drives, the
+/// number of misses on others.
 #[derive(Clone, Copy, Debug, Default)]
 struct Latencies {
     count: u64,
@@ -80,21 +77,21 @@ impl Latencies {
     }
 }
 
-/// What the groups inside one go by (`struct child_latency_info`).
+/// State of a group that its children share (`struct child_latency_info`).
 #[derive(Clone, Copy, Debug)]
-struct Inside {
+struct ChildLatency {
     cookie: u64,
     changed_at: Nanos,
-    /// The target that was missed, and whose it is.
+    /// The target that was missed, and the group that missed it.
     missed_ns: u64,
     asked_by: Option<CgroupId>,
-    /// Bios of all of them in the last window.
+    /// Number of bios of all children in the last window.
     samples: u64,
 }
 
-impl Default for Inside {
-    fn default() -> Inside {
-        Inside {
+impl Default for ChildLatency {
+    fn default() -> ChildLatency {
+        ChildLatency {
             cookie: DEFAULT_COOKIE,
             changed_at: Nanos::ZERO,
             missed_ns: 0,
@@ -108,19 +105,19 @@ impl Default for Inside {
 #[derive(Debug)]
 struct Group {
     parent: CgroupId,
-    /// 0 for none.
+    /// The target in nanoseconds; 0 for none.
     target_ns: u64,
     window_ns: u64,
     window_start: Nanos,
     places: RqWait<()>,
     max_depth: u32,
-    /// Times that it was to be slowed down and could not.
+    /// How often it should have been throttled further but was at a depth of 1.
     delays: u32,
     cookie: u64,
-    inside: Inside,
+    child_lat: ChildLatency,
     samples: u64,
     latencies: Latencies,
-    /// Since the last change.
+    /// Latencies since the last change of the cookie.
     since_change: Latencies,
 }
 
@@ -135,7 +132,7 @@ impl Group {
             max_depth: u32::MAX,
             delays: 0,
             cookie: DEFAULT_COOKIE,
-            inside: Inside::default(),
+            child_lat: ChildLatency::default(),
             samples: 0,
             latencies: Latencies::default(),
             since_change: Latencies::default(),
@@ -143,16 +140,16 @@ impl Group {
     }
 }
 
-/// What a bio's submission noted of it.
+/// Data recorded when a bio was submitted.
 #[derive(Clone, Copy, Debug)]
 struct Submitted {
     at: Nanos,
     group: CgroupId,
-    /// It is not held back, as others may wait for it.
-    as_root: bool,
+    /// Whether it passes unthrottled because other groups may wait for it.
+    issue_as_root: bool,
 }
 
-/// Targets for latencies of one drive's groups (`struct blk_iolatency`).
+/// The latency targets of one drive's groups (`struct blk_iolatency`).
 #[derive(Debug)]
 pub struct IoLatency {
     groups: Vec<Group>,
@@ -163,7 +160,7 @@ pub struct IoLatency {
 }
 
 impl IoLatency {
-    /// Targets of a drive's groups; nobody has one.
+    /// Returns a state in which no group has a target.
     pub fn new(rotational: bool, nr_requests: u32) -> IoLatency {
         IoLatency {
             groups: vec![Group::new()],
@@ -174,13 +171,13 @@ impl IoLatency {
         }
     }
 
-    /// Makes a group known; one that was not named is below the root.
+    /// Sets the parent of a group, which is the root by default.
     pub fn set_parent(&mut self, group: CgroupId, parent: CgroupId) {
         self.make(parent);
         self.make(group).parent = parent;
     }
 
-    /// Writes a group's `io.latency`, in microseconds; 0 is none.
+    /// Writes a group's `io.latency`, in microseconds; 0 for none.
     pub fn set_target(&mut self, group: CgroupId, target_us: u64) {
         let this = self.make(group);
         let target_ns = target_us.saturating_mul(1000);
@@ -191,10 +188,10 @@ impl IoLatency {
             .clamp(WINDOW_NS[0], WINDOW_NS[1]);
         let parent = this.parent;
         if is_new {
-            let inside = &mut self.make(parent).inside;
-            *inside = Inside {
-                samples: inside.samples,
-                ..Inside::default()
+            let child_lat = &mut self.make(parent).child_lat;
+            *child_lat = ChildLatency {
+                samples: child_lat.samples,
+                ..ChildLatency::default()
             };
         }
     }
@@ -211,7 +208,7 @@ impl IoLatency {
         &mut self.groups[group.0 as usize]
     }
 
-    /// How many bios a group may have under way; `None`: any number.
+    /// The most bios that a group may have in flight; `None` for no limit.
     pub fn max_depth(&self, group: CgroupId) -> Option<u32> {
         let depth = self.groups.get(group.0 as usize)?.max_depth;
         (depth != u32::MAX).then_some(depth)
@@ -221,10 +218,9 @@ impl IoLatency {
         self.groups.iter().any(|group| group.target_ns > 0)
     }
 
-    /// Takes a place for a bio in its group and in each one above
-    /// (`blkcg_iolatency_throttle`). Returns the group that has none, in which its
-    /// submitter waits under this ticket, to ask for the rest with
-    /// [`IoLatency::go_on`].
+    /// Counts a bio in its group and in each group above it (`blkcg_iolatency_throttle`). Returns
+    /// the first group at its limit, in which the submitter waits under `ticket`;
+    /// [`IoLatency::resume`] then continues with the groups above.
     pub(super) fn throttle(
         &mut self,
         now: Nanos,
@@ -240,18 +236,18 @@ impl IoLatency {
         if !self.is_enabled() || bio.cgroup.0 as usize >= self.groups.len() {
             return None;
         }
-        let as_root = bio.flags.has(BioFlags::META);
+        let issue_as_root = bio.flags.has(BioFlags::META);
         self.bios[at] = Some(Submitted {
             at: now,
             group: bio.cgroup,
-            as_root,
+            issue_as_root,
         });
-        self.take_places(now, bio.cgroup, as_root, ticket, woken)
+        self.take_places(now, bio.cgroup, issue_as_root, ticket, woken)
     }
 
-    /// A bio that got the place it waited for goes on with the groups above that.
-    /// Returns the one in which it waits again.
-    pub(super) fn go_on(
+    /// Continues a woken bio with the groups above the one that it waited in. Returns the group in
+    /// which it must wait again.
+    pub(super) fn resume(
         &mut self,
         now: Nanos,
         part: BioId,
@@ -260,23 +256,23 @@ impl IoLatency {
         woken: &mut Vec<u64>,
     ) -> Option<CgroupId> {
         let submitted = self.bios.get(part.index()).copied().flatten();
-        let as_root = submitted.is_some_and(|submitted| submitted.as_root);
+        let issue_as_root = submitted.is_some_and(|submitted| submitted.issue_as_root);
         let above = self.at(waited_in).parent;
-        self.take_places(now, above, as_root, ticket, woken)
+        self.take_places(now, above, issue_as_root, ticket, woken)
     }
 
     fn take_places(
         &mut self,
         now: Nanos,
         mut group: CgroupId,
-        as_root: bool,
+        issue_as_root: bool,
         ticket: u64,
         woken: &mut Vec<u64>,
     ) -> Option<CgroupId> {
         while group != CgroupId::ROOT {
             self.follow_cookie(group, woken);
             let this = self.at(group);
-            if as_root {
+            if issue_as_root {
                 this.places.in_flight += 1;
             } else if !this.places.wait(this.max_depth, ticket, ()) {
                 return Some(group);
@@ -294,24 +290,24 @@ impl IoLatency {
         waiting.any(|held| held.0 == ticket)
     }
 
-    /// Whether others are to be slowed down more or less than when this group last
-    /// looked (`check_scale_change`).
+    /// Changes the depth of a group if its parent's cookie has changed since the group last looked
+    /// (`check_scale_change`).
     fn follow_cookie(&mut self, group: CgroupId, woken: &mut Vec<u64>) {
         let parent = self.at(group).parent;
-        let inside = self.at(parent).inside;
+        let child_lat = self.at(parent).child_lat;
         let nr_requests = self.nr_requests;
         let this = self.at(group);
-        let before = core::mem::replace(&mut this.cookie, inside.cookie);
-        if inside.cookie == before {
+        let before = core::mem::replace(&mut this.cookie, child_lat.cookie);
+        if child_lat.cookie == before {
             return;
         }
-        let is_down = inside.cookie < before;
+        let is_down = child_lat.cookie < before;
         if is_down && this.target_ns > 0 {
-            if inside.missed_ns == 0 || this.target_ns <= inside.missed_ns {
+            if child_lat.missed_ns == 0 || this.target_ns <= child_lat.missed_ns {
                 return;
             }
-            // It is the one that misses its target that does most.
-            let few = (inside.samples * SMALL_PERCENT / 100).max(1);
+            // A group with few bios is not the cause of the missed target.
+            let few = (child_lat.samples * SMALL_PERCENT / 100).max(1);
             if this.samples <= few {
                 return;
             }
@@ -320,7 +316,7 @@ impl IoLatency {
             this.delays += 1;
             return;
         }
-        if inside.cookie == DEFAULT_COOKIE {
+        if child_lat.cookie == DEFAULT_COOKIE {
             this.delays = 0;
             this.max_depth = u32::MAX;
             this.places.wake_all(|()| u32::MAX, woken);
@@ -338,7 +334,7 @@ impl IoLatency {
         }
     }
 
-    /// A bio is done, or was given up (`blkcg_iolatency_done_bio`).
+    /// Records a completed or abandoned bio (`blkcg_iolatency_done_bio`).
     pub(super) fn done_bio(
         &mut self,
         now: Nanos,
@@ -369,78 +365,76 @@ impl IoLatency {
         }
     }
 
-    /// The end of a group's window (`iolatency_check_latencies`).
+    /// Ends a group's window (`iolatency_check_latencies`).
     fn check(&mut self, now: Nanos, group: CgroupId) {
         let rotational = self.rotational;
         let nr_requests = self.nr_requests.into();
         let parent = self.at(group).parent;
-        let mut inside = self.at(parent).inside;
+        let mut child_lat = self.at(parent).child_lat;
         let this = self.at(group);
         let window = core::mem::take(&mut this.latencies);
         let is_ok = |latencies: &Latencies| latencies.are_ok(this.target_ns, rotational);
-        if is_ok(&window) && inside.cookie == DEFAULT_COOKIE {
+        if is_ok(&window) && child_lat.cookie == DEFAULT_COOKIE {
             return;
         }
         this.since_change.add(&window);
         let samples = this.since_change.count;
-        inside.samples = inside.samples.saturating_sub(this.samples) + samples;
+        child_lat.samples = child_lat.samples.saturating_sub(this.samples) + samples;
         this.samples = samples;
-        let waited_ns = now.saturating_sub(inside.changed_at).0;
-        let is_soon = inside.changed_at > Nanos::ZERO && waited_ns < ADJUST_NS;
+        let waited_ns = now.saturating_sub(child_lat.changed_at).0;
+        let is_soon = child_lat.changed_at > Nanos::ZERO && waited_ns < ADJUST_NS;
         let all_ok = is_ok(&this.since_change) && is_ok(&window);
         if is_soon || all_ok && samples < GOOD_SAMPLES {
-            self.at(parent).inside = inside;
+            self.at(parent).child_lat = child_lat;
             return;
         }
         this.since_change = Latencies::default();
         let target_ns = this.target_ns;
         if all_ok {
-            if inside.asked_by == Some(group) {
-                inside.changed_at = now;
-                inside.cookie = cookie_after(inside.cookie, nr_requests, true);
+            if child_lat.asked_by == Some(group) {
+                child_lat.changed_at = now;
+                child_lat.cookie = cookie_after(child_lat.cookie, nr_requests, true);
             }
-        } else if inside.missed_ns == 0 || inside.missed_ns >= target_ns {
-            inside.changed_at = now;
-            if inside.asked_by.is_none() || inside.missed_ns > target_ns {
-                inside.missed_ns = target_ns;
-                inside.asked_by = Some(group);
+        } else if child_lat.missed_ns == 0 || child_lat.missed_ns >= target_ns {
+            child_lat.changed_at = now;
+            if child_lat.asked_by.is_none() || child_lat.missed_ns > target_ns {
+                child_lat.missed_ns = target_ns;
+                child_lat.asked_by = Some(group);
             }
-            inside.cookie = cookie_after(inside.cookie, nr_requests, false);
+            child_lat.cookie = cookie_after(child_lat.cookie, nr_requests, false);
         }
-        self.at(parent).inside = inside;
+        self.at(parent).child_lat = child_lat;
     }
 
     pub(super) fn next_timer(&self) -> Nanos {
         self.timer.unwrap_or(Nanos::MAX)
     }
 
-    /// Once a second: nobody stays slowed down for one that is gone
-    /// (`blkiolatency_timer_fn`).
+    /// Once a second, undoes throttling for groups that have become idle (`blkiolatency_timer_fn`).
     pub(super) fn timer(&mut self, now: Nanos) {
         if self.timer.take_if(|due| *due <= now).is_none() {
             return;
         }
         let nr_requests = self.nr_requests.into();
         for group in &mut self.groups {
-            let inside = &mut group.inside;
-            if inside.cookie >= DEFAULT_COOKIE {
+            let child_lat = &mut group.child_lat;
+            if child_lat.cookie >= DEFAULT_COOKIE {
                 continue;
             }
-            if inside.asked_by.is_none() {
-                inside.cookie = cookie_after(inside.cookie, nr_requests, true);
-            } else if now.saturating_sub(inside.changed_at).0 >= FORGET_NS {
-                inside.asked_by = None;
+            if child_lat.asked_by.is_none() {
+                child_lat.cookie = cookie_after(child_lat.cookie, nr_requests, true);
+            } else if now.saturating_sub(child_lat.changed_at).0 >= FORGET_NS {
+                child_lat.asked_by = None;
             }
         }
     }
 }
 
 impl Group {
-    /// Records how long a bio took. A bio that others waited for says nothing of a
-    /// group that is slowed down.
+    /// Records a bio's latency. An unthrottled bio says nothing about a group that is throttled.
     fn record(&mut self, now: Nanos, submitted: &Submitted) {
         let latency_ns = now.saturating_sub(submitted.at).0;
-        if latency_ns == 0 || submitted.as_root && self.max_depth != u32::MAX {
+        if latency_ns == 0 || submitted.issue_as_root && self.max_depth != u32::MAX {
             return;
         }
         self.latencies.add(&Latencies {
@@ -451,13 +445,13 @@ impl Group {
     }
 }
 
-/// A step of a queue with so many requests: a sixteenth up, a quarter down.
+/// The change of depth for a queue of this many requests: a sixteenth up, a quarter down.
 fn step(nr_requests: u64, is_up: bool) -> u64 {
     (nr_requests >> if is_up { 4 } else { 2 }).max(1)
 }
 
-/// The cookie after a change. Steps up are smaller than steps down; a hole is never
-/// deeper than twice the queue (`scale_cookie_change`).
+/// Returns the cookie after a change. Steps up are smaller than steps down, and the cookie never
+/// falls more than twice the queue below the default (`scale_cookie_change`).
 fn cookie_after(cookie: u64, nr_requests: u64, is_up: bool) -> u64 {
     let step = step(nr_requests, is_up);
     let below = DEFAULT_COOKIE.saturating_sub(cookie);
@@ -492,7 +486,7 @@ mod tests {
         BioId::from_index(n)
     }
 
-    /// One bio of this group that takes so long.
+    /// Submits a bio of this group and completes it after `took_ms`.
     fn runs(latency: &mut IoLatency, group: CgroupId, now_ms: u64, took_ms: u64) {
         let (mut woken, now) = (Vec::new(), Nanos(now_ms * MS));
         let held = latency.throttle(now, (&bio(group), part(0)), 1, &mut woken);
@@ -534,11 +528,11 @@ mod tests {
         assert!(latency.is_held(8));
         latency.done_bio(now, part(1), IoStatus::Ok, &mut woken);
         assert!(!latency.is_held(8) && woken == [8]);
-        assert_eq!(latency.go_on(now, part(2), SLOW, 8, &mut woken), None);
+        assert_eq!(latency.resume(now, part(2), SLOW, 8, &mut woken), None);
     }
 
-    /// Sixteen requests: four down with a miss, one up with each window in which
-    /// all is well.
+    /// With a queue of sixteen the limit falls by four at each miss and rises by one at each window
+    /// that meets the target.
     #[test]
     fn what_was_taken_comes_back_in_small_steps() {
         let mut latency = IoLatency::new(false, 16);

@@ -1,8 +1,7 @@
-//! Quality of service beside the scheduler (`block/blk-rq-qos.c`): layers that may hold
-//! a bio back before it gets a request, and that are called for each request when it is
-//! made, issued and ended.
+//! Quality of service beside the scheduler (`block/blk-rq-qos.c`): policies that may delay a bio
+//! before it gets a request, and that are called when a request is made, issued and ended.
 //!
-//! Most queues have no such layer, so [`RqQos`] is boxed and optional.
+//! Most queues have no policy, so [`RqQos`] is boxed and optional.
 
 mod cost;
 mod latency;
@@ -26,54 +25,53 @@ pub use throttle::{IoMax, Throttle};
 pub(crate) use throttle::{Throttled, Worker};
 pub use wbt::{Wbt, WbtState, WbtStatus, WbtTimer};
 
-/// A layer; its discriminant is its index in [`CgroupStats::held`].
+/// A policy; its discriminant is its index in [`RqQos::held`].
 #[derive(Debug)]
-enum Layer {
+enum Policy {
     Wbt(Wbt),
     Latency(IoLatency),
     Cost(Box<IoCost>),
 }
 
-impl Layer {
+impl Policy {
     fn number(&self) -> usize {
         match self {
-            Layer::Wbt(_) => 0,
-            Layer::Latency(_) => 1,
-            Layer::Cost(_) => 2,
+            Policy::Wbt(_) => 0,
+            Policy::Latency(_) => 1,
+            Policy::Cost(_) => 2,
         }
     }
 }
 
-/// Bios that were held back, and for how long.
+/// Number of delayed bios, and their delay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeldBios {
-    /// How many.
+    /// Number of bios.
     pub bios: u64,
-    /// Their time until they went on, in nanoseconds; without those that still
-    /// wait.
+    /// Sum of their delays in nanoseconds, without bios that still wait.
     pub ns: u64,
 }
 
-/// Where a submitter waits, and since when.
+/// The place where a submitter waits, and since when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HeldAt {
-    layer: usize,
+    policy: usize,
     group: CgroupId,
     since: Nanos,
 }
 
-/// The layers of a queue. The kernel puts a new one before the others, so they are
-/// asked from the last that was made to the first.
+/// The policies of a queue, most recently added first, which is the order in which the kernel calls
+/// them.
 #[derive(Debug, Default)]
 pub(crate) struct RqQos {
-    layers: Vec<Layer>,
-    /// By group: what writeback throttling, `io.latency` and `io.cost` held back.
+    policies: Vec<Policy>,
+    /// Delayed bios of each group: by writeback throttling, `io.latency` and `io.cost`.
     held: Vec<[HeldBios; 3]>,
 }
 
 impl RqQos {
-    /// Whether a bio may go on to get a request; where not, its submitter sleeps
-    /// under this ticket until it is among the woken (`rq_qos_throttle`).
+    /// Asks the policies whether a bio may get a request (`rq_qos_throttle`). If one delays it, the
+    /// submitter sleeps until `ticket` is woken.
     pub(crate) fn throttle(
         &mut self,
         now: Nanos,
@@ -84,8 +82,8 @@ impl RqQos {
         self.ask_from(0, now, bio, ticket, woken)
     }
 
-    /// A submitter that was woken goes on; `Some` where it sleeps again.
-    pub(crate) fn go_on(
+    /// Continues a woken submitter; returns `Some` if it must sleep again.
+    pub(crate) fn resume(
         &mut self,
         now: Nanos,
         (bio, part): (&Bio, BioId),
@@ -94,18 +92,18 @@ impl RqQos {
         woken: &mut Vec<u64>,
     ) -> Option<HeldAt> {
         let waited = now.saturating_sub(at.since).0;
-        match &mut self.layers[at.layer] {
-            Layer::Wbt(wbt) => wbt.let_in(now),
-            Layer::Cost(_) => {}
-            Layer::Latency(latency) => {
-                if let Some(group) = latency.go_on(now, part, at.group, ticket, woken) {
+        match &mut self.policies[at.policy] {
+            Policy::Wbt(wbt) => wbt.admitted(now),
+            Policy::Cost(_) => {}
+            Policy::Latency(latency) => {
+                if let Some(group) = latency.resume(now, part, at.group, ticket, woken) {
                     return Some(HeldAt { group, ..at });
                 }
             }
         }
-        let number = self.layers[at.layer].number();
+        let number = self.policies[at.policy].number();
         self.held_of(bio.cgroup)[number].ns += waited;
-        self.ask_from(at.layer + 1, now, (bio, part), ticket, woken)
+        self.ask_from(at.policy + 1, now, (bio, part), ticket, woken)
     }
 
     fn ask_from(
@@ -116,27 +114,27 @@ impl RqQos {
         ticket: u64,
         woken: &mut Vec<u64>,
     ) -> Option<HeldAt> {
-        for layer in first..self.layers.len() {
-            let holds = match &mut self.layers[layer] {
-                Layer::Wbt(wbt) => (!wbt.wait(now, bio, ticket)).then_some(bio.cgroup),
-                Layer::Latency(latency) => latency.throttle(now, (bio, part), ticket, woken),
-                Layer::Cost(cost) => {
+        for policy in first..self.policies.len() {
+            let holds = match &mut self.policies[policy] {
+                Policy::Wbt(wbt) => (!wbt.wait(now, bio, ticket)).then_some(bio.cgroup),
+                Policy::Latency(latency) => latency.throttle(now, (bio, part), ticket, woken),
+                Policy::Cost(cost) => {
                     let goes = cost.throttle(now, (bio, part), ticket, woken);
                     (!goes).then_some(bio.cgroup)
                 }
             };
             if let Some(group) = holds {
-                let number = self.layers[layer].number();
+                let number = self.policies[policy].number();
                 self.held_of(bio.cgroup)[number].bios += 1;
                 return Some(HeldAt {
-                    layer,
+                    policy,
                     group,
                     since: now,
                 });
             }
         }
         if let Some(cost) = self.cost_mut() {
-            cost.asks_for_tag(now, part);
+            cost.start_tag_wait(now, part);
         }
         None
     }
@@ -149,13 +147,12 @@ impl RqQos {
         &mut self.held[at]
     }
 
-    /// What was held back of a group's bios: by writeback throttling, `io.latency`
-    /// and `io.cost`.
+    /// Delayed bios of a group: by writeback throttling, `io.latency` and `io.cost`.
     pub(crate) fn held(&self, group: CgroupId) -> [HeldBios; 3] {
         self.held.get(group.0 as usize).copied().unwrap_or_default()
     }
 
-    /// Counts from zero.
+    /// Resets the counters.
     pub(crate) fn reset_counters(&mut self) {
         self.held.clear();
         if let Some(cost) = self.cost_mut() {
@@ -164,82 +161,82 @@ impl RqQos {
     }
 
     pub(crate) fn wbt(&self) -> Option<&Wbt> {
-        self.layers.iter().find_map(|layer| match layer {
-            Layer::Wbt(wbt) => Some(wbt),
+        self.policies.iter().find_map(|policy| match policy {
+            Policy::Wbt(wbt) => Some(wbt),
             _ => None,
         })
     }
 
     pub(crate) fn wbt_mut(&mut self) -> Option<&mut Wbt> {
-        self.layers.iter_mut().find_map(|layer| match layer {
-            Layer::Wbt(wbt) => Some(wbt),
+        self.policies.iter_mut().find_map(|policy| match policy {
+            Policy::Wbt(wbt) => Some(wbt),
             _ => None,
         })
     }
 
     pub(crate) fn cost(&self) -> Option<&IoCost> {
-        self.layers.iter().find_map(|layer| match layer {
-            Layer::Cost(cost) => Some(&**cost),
+        self.policies.iter().find_map(|policy| match policy {
+            Policy::Cost(cost) => Some(&**cost),
             _ => None,
         })
     }
 
     pub(crate) fn cost_mut(&mut self) -> Option<&mut IoCost> {
-        self.layers.iter_mut().find_map(|layer| match layer {
-            Layer::Cost(cost) => Some(&mut **cost),
+        self.policies.iter_mut().find_map(|policy| match policy {
+            Policy::Cost(cost) => Some(&mut **cost),
             _ => None,
         })
     }
 
     pub(crate) fn latency(&self) -> Option<&IoLatency> {
-        self.layers.iter().find_map(|layer| match layer {
-            Layer::Latency(latency) => Some(latency),
+        self.policies.iter().find_map(|policy| match policy {
+            Policy::Latency(latency) => Some(latency),
             _ => None,
         })
     }
 
     pub(crate) fn latency_mut(&mut self) -> Option<&mut IoLatency> {
-        self.layers.iter_mut().find_map(|layer| match layer {
-            Layer::Latency(latency) => Some(latency),
+        self.policies.iter_mut().find_map(|policy| match policy {
+            Policy::Latency(latency) => Some(latency),
             _ => None,
         })
     }
 
-    /// Adds writeback throttling before all other layers (`rq_qos_add`).
+    /// Adds writeback throttling before all other policies (`rq_qos_add`).
     pub(crate) fn add_wbt(&mut self, wbt: Wbt) {
-        self.layers.insert(0, Layer::Wbt(wbt));
+        self.policies.insert(0, Policy::Wbt(wbt));
     }
 
-    /// Adds `io.latency` before all other layers.
+    /// Adds `io.latency` before all other policies.
     pub(crate) fn add_latency(&mut self, latency: IoLatency) {
-        self.layers.insert(0, Layer::Latency(latency));
+        self.policies.insert(0, Policy::Latency(latency));
     }
 
-    /// Adds `io.cost` before all other layers.
+    /// Adds `io.cost` before all other policies.
     pub(crate) fn add_cost(&mut self, cost: IoCost) {
-        self.layers.insert(0, Layer::Cost(Box::new(cost)));
+        self.policies.insert(0, Policy::Cost(Box::new(cost)));
     }
 
-    /// A group has its place in the tree.
+    /// Sets the parent of a group.
     pub(crate) fn set_parent(&mut self, group: CgroupId, parent: CgroupId) {
-        for layer in &mut self.layers {
-            match layer {
-                Layer::Wbt(_) => {}
-                Layer::Latency(latency) => latency.set_parent(group, parent),
-                Layer::Cost(cost) => cost.set_parent(group, parent),
+        for policy in &mut self.policies {
+            match policy {
+                Policy::Wbt(_) => {}
+                Policy::Latency(latency) => latency.set_parent(group, parent),
+                Policy::Cost(cost) => cost.set_parent(group, parent),
             }
         }
     }
 
-    /// The bio that was let in gets no request after all (`rq_qos_cleanup`).
+    /// Undoes the admission of a bio that gets no request (`rq_qos_cleanup`).
     pub(crate) fn cleanup(&mut self, now: Nanos, bio: &Bio, woken: &mut Vec<u64>) {
         if let Some(wbt) = self.wbt_mut() {
             wbt.cleanup(now, bio, woken);
         }
     }
 
-    /// A request was made of a bio: what the layers note of it (`rq_qos_track`). Of a
-    /// passthrough command they hear neither then nor later.
+    /// Records the request made from a bio and returns the flags that the policies set on it
+    /// (`rq_qos_track`). Passthrough commands are not recorded.
     pub(crate) fn track(&mut self, id: RequestId, (bio, part): (&Bio, BioId)) -> RqFlags {
         if bio.flags.has(BioFlags::PASSTHROUGH) {
             return RqFlags::default();
@@ -251,7 +248,7 @@ impl RqQos {
         wbt.map_or(RqFlags::default(), |wbt| wbt.track(bio))
     }
 
-    /// A bio joined a request whose first bio is this one (`rq_qos_merge`).
+    /// Records the merge of a bio into a request with the first bio `first` (`rq_qos_merge`).
     pub(crate) fn merge(&mut self, now: Nanos, bio: (&Bio, BioId), first: BioId, rq: &Request) {
         if let Some(cost) = self.cost_mut() {
             let (added, [start, end]) = (bio.0, [rq.sector, rq.end()]);
@@ -263,21 +260,21 @@ impl RqQos {
         }
     }
 
-    /// A request goes to the driver (`rq_qos_issue`).
+    /// Records that a request goes to the driver (`rq_qos_issue`).
     pub(crate) fn issue(&mut self, now: Nanos, rq: &Request) {
         if let Some(wbt) = self.wbt_mut() {
             wbt.issue(now, rq);
         }
     }
 
-    /// The driver gave a request back (`rq_qos_requeue`).
+    /// Records that the driver returned a request (`rq_qos_requeue`).
     pub(crate) fn requeue(&mut self, rq: &Request) {
         if let Some(wbt) = self.wbt_mut() {
             wbt.requeue(rq);
         }
     }
 
-    /// The drive is done with a request (`blk_stat_add`).
+    /// Records the latency of a completed request (`blk_stat_add`).
     pub(crate) fn count(&mut self, now: Nanos, rq: &Request) {
         if let Some(wbt) = self.wbt_mut()
             && !rq.is_passthrough()
@@ -286,7 +283,7 @@ impl RqQos {
         }
     }
 
-    /// A part of a bio is done (`rq_qos_done_bio`).
+    /// Records the end of a part of a bio (`rq_qos_done_bio`).
     pub(crate) fn done_bio(
         &mut self,
         now: Nanos,
@@ -294,78 +291,77 @@ impl RqQos {
         status: IoStatus,
         woken: &mut Vec<u64>,
     ) {
-        for layer in &mut self.layers {
-            match layer {
-                Layer::Wbt(_) => {}
-                Layer::Latency(latency) => latency.done_bio(now, part, status, woken),
-                Layer::Cost(cost) => cost.done_bio(part),
+        for policy in &mut self.policies {
+            match policy {
+                Policy::Wbt(_) => {}
+                Policy::Latency(latency) => latency.done_bio(now, part, status, woken),
+                Policy::Cost(cost) => cost.done_bio(part),
             }
         }
     }
 
-    /// A request is freed (`rq_qos_done`).
+    /// Records that a request is freed (`rq_qos_done`).
     pub(crate) fn done(&mut self, now: Nanos, id: RequestId, rq: &Request, woken: &mut Vec<u64>) {
         if rq.is_passthrough() {
             return;
         }
-        for layer in &mut self.layers {
-            match layer {
-                Layer::Wbt(wbt) => wbt.done(now, rq, woken),
-                Layer::Latency(_) => {}
-                Layer::Cost(cost) => cost.done(now, id, rq),
+        for policy in &mut self.policies {
+            match policy {
+                Policy::Wbt(wbt) => wbt.done(now, rq, woken),
+                Policy::Latency(_) => {}
+                Policy::Cost(cost) => cost.done(now, id, rq),
             }
         }
     }
 
-    /// Whether the submitter with this ticket is still held back.
+    /// Whether the submitter with this ticket is still delayed.
     pub(crate) fn is_held(&self, ticket: u64) -> bool {
-        self.layers.iter().any(|layer| match layer {
-            Layer::Wbt(wbt) => wbt.is_held(ticket),
-            Layer::Latency(latency) => latency.is_held(ticket),
-            Layer::Cost(cost) => cost.is_held(ticket),
+        self.policies.iter().any(|policy| match policy {
+            Policy::Wbt(wbt) => wbt.is_held(ticket),
+            Policy::Latency(latency) => latency.is_held(ticket),
+            Policy::Cost(cost) => cost.is_held(ticket),
         })
     }
 
-    /// When [`RqQos::timer`] is to be called.
+    /// The time at which [`RqQos::timer`] should be called.
     pub(crate) fn next_timer(&self) -> Nanos {
-        let timers = self.layers.iter().map(|layer| match layer {
-            Layer::Wbt(wbt) => wbt.next_timer(),
-            Layer::Latency(latency) => latency.next_timer(),
-            Layer::Cost(cost) => cost.next_timer(),
+        let timers = self.policies.iter().map(|policy| match policy {
+            Policy::Wbt(wbt) => wbt.next_timer(),
+            Policy::Latency(latency) => latency.next_timer(),
+            Policy::Cost(cost) => cost.next_timer(),
         });
         timers.min().unwrap_or(Nanos::MAX)
     }
 
-    /// Does what is due.
+    /// Runs the expired timers.
     pub(crate) fn timer(&mut self, now: Nanos, woken: &mut Vec<u64>) {
-        for layer in &mut self.layers {
-            match layer {
-                Layer::Wbt(wbt) => wbt.timer(now, woken),
-                Layer::Latency(latency) => latency.timer(now),
-                Layer::Cost(cost) => cost.timer(now, woken),
+        for policy in &mut self.policies {
+            match policy {
+                Policy::Wbt(wbt) => wbt.timer(now, woken),
+                Policy::Latency(latency) => latency.timer(now),
+                Policy::Cost(cost) => cost.timer(now, woken),
             }
         }
     }
 }
 
-/// A count of requests under way that is kept below a limit, and who waits for it
-/// to fall (`struct rq_wait`).
+/// A count of requests in flight with a limit, and a queue of waiters (`struct rq_wait`).
 #[derive(Debug, Default)]
 struct RqWait<T> {
     in_flight: u32,
-    /// Tickets, with what decides on each one's limit.
+    /// Tickets of the waiters, each with the value that decides its limit.
     waiting: VecDeque<(u64, T)>,
 }
 
 impl<T: Copy> RqWait<T> {
-    /// Takes a place below `limit` (`rq_wait_inc_below`).
+    /// Increments the count if it is below `limit` (`rq_wait_inc_below`).
     fn inc_below(&mut self, limit: u32) -> bool {
         let below = self.in_flight < limit;
         self.in_flight += below as u32;
         below
     }
 
-    /// Takes a place, or waits behind those that wait already (`rq_qos_wait`).
+    /// Increments the count, or waits behind the other waiters (`rq_qos_wait`).
     fn wait(&mut self, limit: u32, ticket: u64, who: T) -> bool {
         if self.waiting.is_empty() && self.inc_below(limit) {
             return true;
@@ -374,8 +370,7 @@ impl<T: Copy> RqWait<T> {
         false
     }
 
-    /// Gives places to those that wait, in order, until one gets none
-    /// (`rq_qos_wake_function`).
+    /// Wakes waiters in order until one is at its limit (`rq_qos_wake_function`).
     fn wake_all(&mut self, limit: impl Fn(T) -> u32, woken: &mut Vec<u64>) {
         while let Some(&(ticket, who)) = self.waiting.front() {
             if !self.inc_below(limit(who)) {
@@ -387,8 +382,8 @@ impl<T: Copy> RqWait<T> {
     }
 }
 
-/// How many requests are allowed at once, in steps (`struct rq_depth`). Step 0 is
-/// where it starts; each step above it halves the depth, each below doubles it.
+/// A depth limit that changes in steps (`struct rq_depth`). It starts at step 0; each step above
+/// halves the depth, each step below doubles it.
 #[derive(Clone, Debug)]
 struct RqDepth {
     max_depth: u32,
@@ -411,18 +406,18 @@ impl RqDepth {
         depth
     }
 
-    /// Back to step 0.
+    /// Returns to step 0.
     fn reset(&mut self) {
         self.scale_step = 0;
         self.scaled_max = false;
         self.calc_max_depth();
     }
 
-    /// The depth of this step; whether it is the largest that there can be
+    /// Computes the depth of this step. Returns whether it is the largest possible depth
     /// (`rq_depth_calc_max_depth`).
     fn calc_max_depth(&mut self) -> bool {
         if self.queue_depth == 1 {
-            // One more is to be ready when the drive is done with the one it has.
+            // A second request should be ready when the drive finishes the first.
             self.max_depth = if self.scale_step > 0 { 1 } else { 2 };
             return self.scale_step <= 0;
         }
@@ -440,7 +435,7 @@ impl RqDepth {
         at_most
     }
 
-    /// Allows more; `false` where it already is at the most.
+    /// Increases the depth; `false` if it is the largest.
     fn scale_up(&mut self) -> bool {
         if self.scaled_max {
             return false;
@@ -450,8 +445,8 @@ impl RqDepth {
         true
     }
 
-    /// Allows less; `hard` goes back to step 0 at once from below it. `false`
-    /// where it already is at the least.
+    /// Decreases the depth; `hard` returns to step 0 at once from a step below it. Returns `false`
+    /// if the depth is 1.
     fn scale_down(&mut self, hard: bool) -> bool {
         if self.max_depth == 1 {
             return false;
@@ -470,8 +465,7 @@ impl RqDepth {
 mod tests {
     use super::*;
 
-    /// The recorded runs: queue depth 4 goes from 4 to 3 with the first step up,
-    /// 8 to 6.
+    /// The recorded runs: the first step up reduces queue depth 4 to 3, and 8 to 6.
     #[test]
     fn depth_follows_steps() {
         for (queue_depth, above) in [(4, 3), (8, 6)] {

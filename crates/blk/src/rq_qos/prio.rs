@@ -1,32 +1,32 @@
-//! Priority classes by group, `io.prio.class` (`block/blk-ioprio.c`).
+//! Priority classes of control groups, `io.prio.class` (`block/blk-ioprio.c`).
 
 use alloc::format;
 use alloc::string::String;
 
 use crate::bio::{IoClass, IoPrio};
 
-/// The level of a priority that nobody set (`IOPRIO_BE_NORM`).
+/// The level of a default priority (`IOPRIO_BE_NORM`).
 const NORMAL_LEVEL: u8 = 4;
 
-/// What a group makes of the priorities of its bios.
+/// How a group changes the priorities of its bios.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PrioPolicy {
-    /// They stay.
+    /// Leaves them unchanged.
     #[default]
     NoChange,
-    /// All are real time; who was keeps its level (`promote-to-rt`, `none-to-rt`).
+    /// Makes all real time; those that were keep their level (`promote-to-rt`, `none-to-rt`).
     PromoteToRt,
-    /// None is real time.
+    /// Makes real-time bios best effort.
     RestrictToBe,
-    /// All are idle.
+    /// Makes all idle.
     Idle,
 }
 
 impl PrioPolicy {
-    /// Takes what is written to `io.prio.class`.
+    /// Parses a write to `io.prio.class`.
     ///
     /// # Errors
-    /// Where there is no such class.
+    /// If there is no such policy.
     pub fn parse(text: &str) -> Result<PrioPolicy, String> {
         match text.trim() {
             "no-change" => Ok(PrioPolicy::NoChange),
@@ -40,7 +40,7 @@ impl PrioPolicy {
         }
     }
 
-    /// The priority that a bio gets. Of two that are not real time the lower counts
+    /// Returns the priority of a bio in this group. Without real time the lower of the two counts
     /// (`blkcg_set_ioprio`).
     pub(crate) fn apply(self, prio: IoPrio) -> IoPrio {
         let own = match prio.class {

@@ -1,15 +1,12 @@
-//! Limits of control groups in bytes and in I/Os a second, `io.max`
-//! (`block/blk-throttle.c`).
+//! Limits of control groups in bytes and I/Os per second, `io.max` (`block/blk-throttle.c`).
 //!
-//! A group may do in a slice of 100 ms what its limits allow in that time. A bio
-//! within the limits of its group and of all groups above it goes on at once.
-//! Where one is over its limit the bio is queued there, and each group keeps
-//! the time at which its first bio may go. A timer then moves bios one level
-//! up, from group to group, and from the root to a worker that submits them.
-//! Bytes and I/Os of slices that are over are trimmed off, so that what was
-//! left unused is not saved for later.
+//! In each slice of 100 ms a group may use what its limits allow in that time. A bio within the
+//! limits of its group and of all groups above continues at once. A bio over a limit is queued in
+//! that group, and each group keeps the time at which its first bio may go. A timer then moves bios
+//! up the tree, level by level, and from the root to a worker that submits them. Bytes and I/Os of
+//! past slices are trimmed, so that an unused allowance is not saved.
 //!
-//! All times are ticks.
+//! All times are in ticks.
 
 use alloc::collections::VecDeque;
 use alloc::format;
@@ -24,30 +21,30 @@ use crate::queue::Waiter;
 use crate::submit::Plug;
 use crate::units::{HZ, Nanos, SECTOR_SIZE, jiffies, jiffy_start};
 
-/// A slice (`DFL_THROTL_SLICE`).
+/// Length of a slice (`DFL_THROTL_SLICE`).
 const SLICE: i64 = HZ / 10;
-/// A group's turn ends after this many reads and writes (three quarters and one of
-/// `THROTL_GRP_QUANTUM`), and the timer's after this many bios (`THROTL_QUANTUM`).
+/// The most reads and writes dispatched in a group's turn (three quarters and one quarter of
+/// `THROTL_GRP_QUANTUM`), and the most bios of one timer run (`THROTL_QUANTUM`).
 const GROUP_QUANTUM: [usize; 2] = [6, 2];
 const QUANTUM: usize = 32;
-/// A timer runs after this many slices at the latest: limits may have changed.
+/// A timer runs after at most this many slices, because limits may have changed.
 const LATEST_SLICES: i64 = 8;
 
-/// What a group may do in a second, reads first; `None` is `max`.
+/// Limits of a group per second, reads first; `None` is `max`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IoMax {
-    /// Bytes (`rbps`, `wbps`).
+    /// Limit in bytes (`rbps`, `wbps`).
     pub bytes: [Option<u64>; 2],
-    /// I/Os (`riops`, `wiops`).
+    /// Limit in I/Os (`riops`, `wiops`).
     pub ios: [Option<u32>; 2],
 }
 
 impl IoMax {
-    /// Takes what is written to `io.max` behind the drive's number, as
-    /// `rbps=1048576 wiops=max`; what is not named stays.
+    /// Parses a write to `io.max`, without the drive's number, such as `rbps=1048576 wiops=max`;
+    /// limits that are not named keep their values.
     ///
     /// # Errors
-    /// Where the kernel refuses it; the message says why.
+    /// If the kernel refuses it; the message says why.
     pub fn write(&mut self, text: &str) -> Result<(), String> {
         let mut written = *self;
         for word in text.split_whitespace() {
@@ -86,7 +83,7 @@ impl IoMax {
     }
 }
 
-/// One direction's present slice of a group.
+/// A group's current slice in one direction.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slice {
     start: i64,
@@ -119,8 +116,8 @@ impl Slice {
         self.end = round_up(to);
     }
 
-    /// What is due from before the present slice is forgotten, but for one slice
-    /// that makes up for timers that are late (`throtl_trim_slice`).
+    /// Subtracts what the elapsed part of the slice allowed, except for one slice's worth that
+    /// makes up for late timers (`throtl_trim_slice`).
     fn trim(&mut self, now: i64, bytes: Option<u64>, ios: Option<u32>) {
         if self.is_over(now) {
             return;
@@ -142,7 +139,7 @@ impl Slice {
     }
 }
 
-/// What a limit allows in a number of ticks.
+/// The bytes or I/Os that a limit allows in a number of ticks.
 fn allowed(limit: u64, ticks: i64) -> u64 {
     let allowed = limit as u128 * ticks.max(0) as u128 / HZ as u128;
     allowed.min(u64::MAX as u128) as u64
@@ -152,7 +149,7 @@ fn round_up(ticks: i64) -> i64 {
     (ticks + SLICE - 1).div_euclid(SLICE) * SLICE
 }
 
-/// A bio that is held back, and whether its bytes are paid for already.
+/// A delayed bio, and whether its bytes have already been charged.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     bio: Bio,
@@ -160,15 +157,15 @@ struct Held {
     since: Nanos,
 }
 
-/// Bios of one direction, by where they came from, which take turns
+/// Bios of one direction, queued by the group that they came from; the groups take turns
 /// (`throtl_qnode`).
 #[derive(Debug, Default)]
-struct Turns {
+struct SourceQueues {
     sources: VecDeque<(CgroupId, VecDeque<Held>)>,
     len: usize,
 }
 
-impl Turns {
+impl SourceQueues {
     fn push(&mut self, from: CgroupId, held: Held) {
         self.len += 1;
         match self.sources.iter_mut().find(|(source, _)| *source == from) {
@@ -192,32 +189,32 @@ impl Turns {
     }
 }
 
-/// A group (`struct throtl_grp`), or the root, which limits nothing.
+/// A group (`struct throtl_grp`), or the root, which has no limits.
 #[derive(Debug, Default)]
 struct Group {
     parent: CgroupId,
     max: IoMax,
     slices: [Slice; 2],
-    queued: [Turns; 2],
-    /// A bio was queued where there was none in its direction.
+    queued: [SourceQueues; 2],
+    /// Whether a bio was queued in a direction that was empty.
     was_empty: bool,
-    /// When its first bio may go.
+    /// The tick at which its first bio may go.
     dispatch_at: i64,
-    /// Groups below that have bios, and when their timer runs.
+    /// Child groups with queued bios, and the tick of their timer.
     pending: Vec<CgroupId>,
     timer: Option<i64>,
-    /// Its own bios that were held back, wherever.
+    /// Bios submitted in this group that were delayed, in it or above.
     held: HeldBios,
 }
 
 impl Group {
     fn has_bios(&self) -> bool {
-        self.queued.iter().any(|turns| turns.len > 0)
+        self.queued.iter().any(|queue| queue.len > 0)
     }
 }
 
-/// The limits of a queue's groups, the worker that submits what they let go, and what
-/// groups make of priorities.
+/// Throttling of a queue: the limits, the priority policies, and the worker that submits released
+/// bios.
 #[derive(Debug, Default)]
 pub(crate) struct Throttled {
     pub(crate) limits: Throttle,
@@ -226,7 +223,7 @@ pub(crate) struct Throttled {
     pub(crate) worker: Option<Worker>,
 }
 
-/// A worker that sleeps, and whether it was woken.
+/// A sleeping worker, and whether it has been woken.
 #[derive(Debug)]
 pub(crate) struct Worker {
     pub(crate) waiter: Waiter,
@@ -236,9 +233,9 @@ pub(crate) struct Worker {
 /// The limits of all groups on one queue (`struct throtl_data`).
 #[derive(Debug)]
 pub struct Throttle {
-    /// By number; the root is first.
+    /// Groups by number; the root is first.
     groups: Vec<Group>,
-    /// What the worker is to submit.
+    /// Bios that the worker has to submit.
     released: VecDeque<Bio>,
 }
 
@@ -252,14 +249,14 @@ impl Default for Throttle {
 }
 
 impl Throttle {
-    /// Makes a group known; one that was not named is below the root.
+    /// Sets the parent of a group, which is the root by default.
     pub fn set_parent(&mut self, group: CgroupId, parent: CgroupId) {
         let at = self.make(group);
         self.make(parent);
         self.groups[at].parent = parent;
     }
 
-    /// Writes a group's `io.max`; its slices start anew (`tg_conf_updated`).
+    /// Writes a group's `io.max` and restarts its slices (`tg_conf_updated`).
     pub fn set_max(&mut self, now: Nanos, group: CgroupId, max: IoMax) {
         let at = self.make(group);
         self.groups[at].max = max;
@@ -274,7 +271,7 @@ impl Throttle {
         }
     }
 
-    /// A group's `io.max`.
+    /// Returns a group's `io.max`.
     pub fn max(&self, group: CgroupId) -> IoMax {
         let group = self.groups.get(group.0 as usize);
         group.map_or(IoMax::default(), |group| group.max)
@@ -288,31 +285,31 @@ impl Throttle {
         at
     }
 
-    /// The groups that are known, without the root, and the one that each is in.
+    /// All known groups except the root, each with its parent.
     pub fn parents(&self) -> impl Iterator<Item = (CgroupId, CgroupId)> {
         let groups = self.groups.iter().enumerate().skip(1);
         groups.map(|(at, group)| (CgroupId(at as u16), group.parent))
     }
 
-    /// Bios of a group that were held back so far, and went on again.
+    /// Bios of a group that were delayed and have continued.
     pub fn held(&self, group: CgroupId) -> HeldBios {
         let group = self.groups.get(group.0 as usize);
         group.map_or(HeldBios::default(), |group| group.held)
     }
 
-    /// Counts from zero.
+    /// Resets the counters.
     pub(crate) fn reset_counters(&mut self) {
         self.groups
             .iter_mut()
             .for_each(|group| group.held = HeldBios::default());
     }
 
-    /// Takes the next bio that may go on; it is past all limits.
+    /// Takes the next bio that has passed all limits.
     pub fn take_released(&mut self) -> Option<Bio> {
         self.released.pop_front()
     }
 
-    /// When [`Throttle::timer`] is to be called.
+    /// The time at which [`Throttle::timer`] should be called.
     pub fn next_timer(&self) -> Nanos {
         let timers = self.groups.iter().filter_map(|group| group.timer);
         timers.min().map_or(Nanos::MAX, jiffy_start)
@@ -322,8 +319,8 @@ impl Throttle {
         &mut self.groups[group.0 as usize]
     }
 
-    /// Whether a bio may go on. One that may not is kept, and comes out of
-    /// [`Throttle::take_released`] (`__blk_throtl_bio`).
+    /// Whether a bio may continue. Otherwise it is queued, and [`Throttle::take_released`] returns
+    /// it later (`__blk_throtl_bio`).
     pub fn submit(&mut self, now: Nanos, bio: &Bio) -> bool {
         let direction = bio.op.is_write() as usize;
         let held = Held {
@@ -340,7 +337,7 @@ impl Throttle {
         while group != CgroupId::ROOT {
             let waits = self.at(group).queued[direction].len > 0;
             let goes = !waits && self.wait(now, group, direction, &held) == 0;
-            // Others may wait for metadata and swap, whoever writes them.
+            // Other groups may wait for metadata and swap, whoever writes them.
             if !goes && !bio.flags.has(BioFlags::META) {
                 self.at(bio.cgroup).held.bios += 1;
                 self.add(group, from, direction, held);
@@ -371,7 +368,7 @@ impl Throttle {
         group.slices[direction].trim(now, bytes, ios);
     }
 
-    /// For how many ticks a bio has to wait in a group (`tg_may_dispatch`).
+    /// The number of ticks that a bio must wait in a group (`tg_may_dispatch`).
     fn wait(&mut self, now: i64, group: CgroupId, direction: usize, held: &Held) -> i64 {
         let group = self.at(group);
         let (bytes, ios) = (group.max.bytes[direction], group.max.ios[direction]);
@@ -397,7 +394,7 @@ impl Throttle {
         wait
     }
 
-    /// Queues a bio in a group, that comes from one below or from itself.
+    /// Queues a bio in a group; `from` is the group itself or a child.
     fn add(&mut self, group: CgroupId, from: CgroupId, direction: usize, held: Held) {
         let this = self.at(group);
         this.was_empty |= this.queued[direction].len == 0;
@@ -409,8 +406,8 @@ impl Throttle {
         }
     }
 
-    /// When a group's first bio may go (`tg_update_disptime`). Groups of one time
-    /// go in the order in which they got it.
+    /// Updates the time at which a group's first bio may go (`tg_update_disptime`). Groups with
+    /// equal times go in the order in which they were updated.
     fn update_dispatch_time(&mut self, now: i64, group: CgroupId) {
         let mut wait = i64::MAX;
         for direction in 0..2 {
@@ -429,8 +426,8 @@ impl Throttle {
         }
     }
 
-    /// Sets a group's timer for the first of those below it; `false` where that
-    /// may go now and nobody `force`s the timer (`throtl_schedule_next_dispatch`).
+    /// Sets a group's timer for the earliest of its children. Returns `false` if that one may go
+    /// now and the timer is not forced (`throtl_schedule_next_dispatch`).
     fn schedule_next(&mut self, now: i64, parent: CgroupId, force: bool) -> bool {
         let Some(first) = self.first_below(parent) else {
             return true;
@@ -440,7 +437,7 @@ impl Throttle {
             return false;
         }
         let at = at.min(now + LATEST_SLICES * SLICE);
-        // A timer of the kernel's never runs early, so it runs one tick later.
+        // A kernel timer never runs early, so it runs one tick later.
         self.at(parent).timer = Some(at.max(now) + 1);
         true
     }
@@ -450,7 +447,7 @@ impl Throttle {
         pending.min_by_key(|group| self.groups[group.0 as usize].dispatch_at)
     }
 
-    /// Runs the timers that are due (`throtl_pending_timer_fn`).
+    /// Runs the expired timers (`throtl_pending_timer_fn`).
     pub fn timer(&mut self, now: Nanos) {
         let now = jiffies(now);
         for at in (0..self.groups.len()).rev() {
@@ -461,7 +458,7 @@ impl Throttle {
         }
     }
 
-    /// Moves what may go from the groups below one to it, and on upwards.
+    /// Moves the bios that may go from the children of a group to it, and further up.
     fn dispatch_below(&mut self, now: i64, mut group: CgroupId) {
         loop {
             let mut dispatched = 0;
@@ -489,7 +486,7 @@ impl Throttle {
         }
     }
 
-    /// Everything that reached the root goes to the worker, reads first.
+    /// Gives all bios that reached the root to the worker, reads first.
     fn release(&mut self, now: i64) {
         for direction in 0..2 {
             while let Some(held) = self.at(CgroupId::ROOT).queued[direction].pop() {
@@ -500,8 +497,7 @@ impl Throttle {
         }
     }
 
-    /// Dispatches from the groups below one whose time has come
-    /// (`throtl_select_dispatch`).
+    /// Dispatches from the children of a group whose time has come (`throtl_select_dispatch`).
     fn select(&mut self, now: i64, parent: CgroupId) -> usize {
         let mut dispatched = 0;
         while dispatched < QUANTUM {
@@ -521,7 +517,7 @@ impl Throttle {
         dispatched
     }
 
-    /// A group's turn: up to six reads, then up to two writes
+    /// Dispatches one turn of a group: up to six reads, then up to two writes
     /// (`throtl_dispatch_tg`).
     fn dispatch(&mut self, now: i64, group: CgroupId) -> usize {
         let mut dispatched = 0;
@@ -554,7 +550,7 @@ impl Throttle {
             let start = self.at(group).slices[direction].start;
             let slice = &mut self.at(parent).slices[direction];
             if slice.is_over(now) {
-                // The time that it did not use so far counts.
+                // The parent's unused time in the old slice still counts.
                 let start = start.max(slice.start);
                 slice.restart(now);
                 slice.start = start;
@@ -564,7 +560,7 @@ impl Throttle {
     }
 }
 
-/// What a discard moves counts as a sector.
+/// The bytes charged for a bio; a discard is charged as one sector.
 fn bytes_of(bio: &Bio) -> u64 {
     match bio.op {
         crate::bio::Op::Discard => SECTOR_SIZE,
@@ -572,7 +568,7 @@ fn bytes_of(bio: &Bio) -> u64 {
     }
 }
 
-/// `tg_within_bps_limit`.
+/// The ticks to wait for the limit in bytes (`tg_within_bps_limit`).
 fn wait_for_bytes(slice: &Slice, elapsed: i64, limit: u64, bio: &Bio) -> i64 {
     let rounded = round_up(elapsed.max(1));
     let after = slice.bytes + bytes_of(bio);
@@ -584,7 +580,7 @@ fn wait_for_bytes(slice: &Slice, elapsed: i64, limit: u64, bio: &Bio) -> i64 {
     (ticks.min(i64::MAX as u128 / 4) as i64).max(1) + (rounded - elapsed)
 }
 
-/// `tg_within_iops_limit`.
+/// The ticks to wait for the limit in I/Os (`tg_within_iops_limit`).
 fn wait_for_ios(slice: &Slice, elapsed: i64, limit: u64) -> i64 {
     let rounded = round_up(elapsed + 1);
     let allowed = allowed(limit, rounded);
@@ -618,8 +614,7 @@ mod tests {
         Nanos(tick as u64 * JIFFY_NS)
     }
 
-    /// How many bios of 64 KiB go through in so many ticks, while there is always
-    /// another one.
+    /// The number of bios of 64 KiB that pass in `ticks` while another is always ready.
     fn passed(throttle: &mut Throttle, group: u16, ticks: i64) -> usize {
         let mut passed = 0;
         let mut waiting = 0;

@@ -1,12 +1,10 @@
 //! Buffered writeback throttling (`block/blk-wbt.c`).
 //!
-//! Things like a large writeback can fill a drive's queue so that a read waits
-//! behind hundreds of writes. So asynchronous writes are held back
-//! once too many are under way. How many that is follows from the latency of
-//! reads: a window of 100 ms whose fastest read took longer than the target
-//! halves the depth, one whose reads were fast enough, or in which there were
-//! only writes, lets it grow. While the depth is small the window is shorter,
-//! by the square root of the step, as CoDel does it (Nichols and Jacobson,
+//! A large writeback can fill a drive's queue so that a read waits behind hundreds of writes.
+//! Asynchronous writes are therefore delayed while too many are in flight. The limit follows from
+//! the latency of reads: a window of 100 ms whose fastest read missed the target halves the depth;
+//! a window whose reads were fast enough, or with writes only, lets it grow. At small depths the
+//! window is shortened by the square root of the step, as in CoDel (Nichols and Jacobson,
 //! "Controlling Queue Delay", 2012).
 
 use alloc::vec::Vec;
@@ -21,27 +19,27 @@ const TRACKED: RqFlags = RqFlags::WBT_TRACKED;
 const READ: RqFlags = RqFlags::WBT_READ;
 const DISCARD: RqFlags = RqFlags::WBT_DISCARD;
 
-/// Depth at step 0 where the queue is not shallower (`RWB_DEF_DEPTH`).
+/// Depth at step 0, unless the queue is shallower (`RWB_DEF_DEPTH`).
 const DEFAULT_DEPTH: u32 = 16;
-/// The window of step 0 (`RWB_WINDOW_NSEC`).
+/// Length of the window at step 0 (`RWB_WINDOW_NSEC`).
 const WINDOW_NS: u64 = 100_000_000;
-/// A window with fewer writes than this tells nothing (`RWB_MIN_WRITE_SAMPLES`).
+/// A window with fewer writes than this is inconclusive (`RWB_MIN_WRITE_SAMPLES`).
 const MIN_WRITE_SAMPLES: u64 = 3;
-/// This many windows without a verdict bring it one step nearer to step 0
+/// After this many inconclusive windows the depth moves one step towards step 0
 /// (`RWB_UNKNOWN_BUMP`).
 const UNKNOWN_BUMP: u32 = 5;
-/// Other I/O counts as recent for this many ticks: 100 ms.
+/// Reads within this many ticks (100 ms) count as recent.
 const RECENT_TICKS: i64 = HZ / 10;
 
-/// Writes that a process waits for (`REQ_HIPRIO`).
+/// Flags of writes that a process waits for (`REQ_HIPRIO`).
 const HIGH_PRIORITY: BioFlags = BioFlags::SYNC.with(BioFlags::META);
 
-/// What a window's latencies say.
+/// Verdict on the latencies of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WbtStatus {
     /// Reads were fast enough.
     Ok = 1,
-    /// There were too few to tell.
+    /// There were too few samples.
     Unknown = 2,
     /// There were only writes.
     UnknownWrites = 3,
@@ -49,33 +47,33 @@ pub enum WbtStatus {
     Exceeded = 4,
 }
 
-/// What its timer saw (`wbt_timer`).
+/// Values at the expiry of the window's timer (`wbt_timer`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WbtTimer {
-    /// What the window's latencies said.
+    /// The verdict on the window.
     pub status: WbtStatus,
-    /// The step before it acted on that.
+    /// The step before the verdict was applied.
     pub step: i32,
-    /// Writes under way.
+    /// Writes in flight.
     pub in_flight: u32,
 }
 
-/// Its state, as traces show it.
+/// Current state, as traces show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WbtState {
-    /// Writes under way, without discards.
+    /// Writes in flight, without discards.
     pub in_flight: u32,
-    /// Limits: of background writeback, of other writeback, of writes that
-    /// somebody waits for.
+    /// Limits for background writeback, for other writeback, and for writes that a process waits
+    /// for.
     pub limits: [u32; 3],
-    /// Above 0 less is allowed, below 0 more.
+    /// The scaling step: above 0 the depth is smaller, below 0 larger than at the start.
     pub step: i32,
 }
 
 /// Writeback throttling of one queue (`struct rq_wb`).
 #[derive(Debug)]
 pub struct Wbt {
-    /// The target (`wbt_lat_usec`); 0: it is off.
+    /// The target (`wbt_lat_usec`), in nanoseconds; 0 disables throttling.
     min_lat_ns: u64,
     depth: RqDepth,
     background: u32,
@@ -83,29 +81,28 @@ pub struct Wbt {
     unknown_windows: u32,
     window: Window,
     window_ns: u64,
-    /// Writes, and discards.
+    /// Writes and discards in flight.
     writes: RqWait<BioFlags>,
     discards: RqWait<BioFlags>,
     write_cache: bool,
-    /// The read that is looked at, by its serial number, and when it was issued.
+    /// The read whose latency is observed: its serial number and time of issue.
     sync_issue: Option<(u64, Nanos)>,
-    /// When reads were last submitted and last ended, in ticks.
+    /// The ticks at which a read was last submitted and last completed.
     last_issue: i64,
     last_comp: i64,
-    /// What its timer last saw.
+    /// Values at the last expiry of the timer.
     last_timer: Option<WbtTimer>,
-    /// Times that a write was held back.
+    /// Number of delayed writes.
     held: u64,
 }
 
 impl Wbt {
-    /// The default target, in microseconds
-    /// (`wbt_default_latency_nsec`).
+    /// The default target, in microseconds (`wbt_default_latency_nsec`).
     pub fn default_latency_us(rotational: bool) -> u64 {
         if rotational { 75_000 } else { 2_000 }
     }
 
-    /// Throttling of a queue of this depth, with this target.
+    /// Returns the throttling state for a queue of this depth.
     pub fn new(latency_us: u64, queue_depth: u32, write_cache: bool) -> Wbt {
         let mut wbt = Wbt {
             min_lat_ns: latency_us.saturating_mul(1000),
@@ -133,7 +130,7 @@ impl Wbt {
         self.min_lat_ns / 1000
     }
 
-    /// Writes `wbt_lat_usec`; 0 turns it off, and who waits may go.
+    /// Writes `wbt_lat_usec`; 0 disables throttling and releases all waiters.
     pub fn set_latency(&mut self, now: Nanos, latency_us: u64, woken: &mut Vec<u64>) {
         self.min_lat_ns = latency_us.saturating_mul(1000);
         self.depth.reset();
@@ -141,7 +138,7 @@ impl Wbt {
         self.wake_all(now, woken);
     }
 
-    /// Its present state.
+    /// Returns the current state.
     pub fn state(&self) -> WbtState {
         WbtState {
             in_flight: self.writes.in_flight,
@@ -150,12 +147,12 @@ impl Wbt {
         }
     }
 
-    /// What its timer last saw.
+    /// Values at the last expiry of the timer.
     pub fn last_timer(&self) -> Option<WbtTimer> {
         self.last_timer
     }
 
-    /// Times that a write was held back.
+    /// Number of delayed writes.
     pub fn held(&self) -> u64 {
         self.held
     }
@@ -168,7 +165,7 @@ impl Wbt {
         self.writes.in_flight + self.discards.in_flight
     }
 
-    /// Writeback gets half the depth, and a quarter while others do I/O
+    /// Computes the limits: writeback gets half the depth, and a quarter while there is other I/O
     /// (`calc_wb_limits`).
     fn calc_limits(&mut self) {
         (self.normal, self.background) = match (self.min_lat_ns, self.depth.max_depth) {
@@ -178,7 +175,7 @@ impl Wbt {
         };
     }
 
-    /// How many may be under way before such a write is held back (`get_limit`).
+    /// The most writes in flight for a write of this kind to pass (`get_limit`).
     fn limit(&self, now: Nanos, op: Op, flags: BioFlags) -> u32 {
         if !self.is_enabled() {
             return u32::MAX;
@@ -195,14 +192,14 @@ impl Wbt {
         }
     }
 
-    /// Whether others did I/O within 100 ms.
+    /// Whether a read was submitted or completed within 100 ms.
     fn close_io(&self, now: Nanos) -> bool {
         let ticks = jiffies(now);
         ticks < self.last_issue + RECENT_TICKS || ticks < self.last_comp + RECENT_TICKS
     }
 
-    /// What is noted of a request made of this bio (`bio_to_wbt_flags`). Direct
-    /// writes are not throttled: their submitter waits for them by itself.
+    /// The flags of a request made from this bio (`bio_to_wbt_flags`). Direct writes are not
+    /// throttled, because their submitter waits for them anyway.
     pub(super) fn track(&self, bio: &Bio) -> RqFlags {
         let direct = bio.flags.has(BioFlags::SYNC) && bio.flags.has(BioFlags::IDLE);
         match bio.op {
@@ -214,7 +211,7 @@ impl Wbt {
         }
     }
 
-    /// Whether a bio may go on (`wbt_wait`). A write takes its place here.
+    /// Whether a bio may continue (`wbt_wait`). A write that may is counted.
     pub(super) fn wait(&mut self, now: Nanos, bio: &Bio, ticket: u64) -> bool {
         let flags = self.track(bio);
         if !flags.has(TRACKED) {
@@ -228,7 +225,7 @@ impl Wbt {
         let goes = places.wait(limit, ticket, bio.flags);
         self.held += !goes as u64;
         if goes {
-            self.let_in(now);
+            self.admitted(now);
         }
         goes
     }
@@ -238,8 +235,8 @@ impl Wbt {
         waiting.any(|&(held, _)| held == ticket)
     }
 
-    /// A write was let in, so there is something to measure.
-    pub(super) fn let_in(&mut self, now: Nanos) {
+    /// Starts a window after a write was admitted, unless one is open.
+    pub(super) fn admitted(&mut self, now: Nanos) {
         if !self.window.is_open() && self.is_enabled() {
             self.arm_timer(now);
         }
@@ -259,7 +256,7 @@ impl Wbt {
         }
     }
 
-    /// Remembers a read, in case it takes very long (`wbt_issue`).
+    /// Records the issue of a read, in case it takes very long (`wbt_issue`).
     pub(super) fn issue(&mut self, now: Nanos, rq: &Request) {
         if self.is_enabled() && rq.rq_flags.has(READ) && self.sync_issue.is_none() {
             self.sync_issue = Some((rq.serial, now));
@@ -278,7 +275,7 @@ impl Wbt {
         }
     }
 
-    /// A request is gone (`wbt_done`).
+    /// Records that a request is freed (`wbt_done`).
     pub(super) fn done(&mut self, now: Nanos, rq: &Request, woken: &mut Vec<u64>) {
         if rq.rq_flags.has(TRACKED) {
             self.place_free(now, rq.rq_flags, woken);
@@ -290,8 +287,8 @@ impl Wbt {
         }
     }
 
-    /// A write's place is free. Waiters are woken once several can go
-    /// (`wbt_rqw_done`); a drive with a cache is first let run dry.
+    /// Uncounts a write. Waiters are woken in batches (`wbt_rqw_done`); with a write cache the
+    /// drive must first become idle.
     fn place_free(&mut self, now: Nanos, flags: RqFlags, woken: &mut Vec<u64>) {
         let limit = match flags.has(DISCARD) {
             true => self.background,
@@ -300,7 +297,7 @@ impl Wbt {
         };
         let batch = (self.background / 2) as i64;
         let places = self.places(flags);
-        // It may have been let in when throttling was off.
+        // It may have been admitted while throttling was disabled.
         places.in_flight = places.in_flight.saturating_sub(1);
         let in_flight = places.in_flight;
         if in_flight > 0 && in_flight >= limit {
@@ -331,7 +328,7 @@ impl Wbt {
         self.window.ends()
     }
 
-    /// A window ends: its latencies decide on the next step (`wb_timer_fn`).
+    /// Ends a window; its latencies decide the next step (`wb_timer_fn`).
     pub(super) fn timer(&mut self, now: Nanos, woken: &mut Vec<u64>) {
         let Some(samples) = self.window.take_ended(now) else {
             return;
@@ -345,7 +342,7 @@ impl Wbt {
         });
         match status {
             WbtStatus::Exceeded => self.scale_down(true),
-            // With writes alone the depth may even be larger than at the start.
+            // With writes only, the depth may grow beyond its initial value.
             WbtStatus::Ok | WbtStatus::UnknownWrites => self.scale_up(now, woken),
             WbtStatus::Unknown => {
                 self.unknown_windows += 1;
@@ -454,7 +451,7 @@ mod tests {
         assert_eq!(wbt.state().limits, [4, 8, 16]);
         assert_eq!(window(&mut wbt, &mut now_ns, 3), WbtStatus::Exceeded);
         assert_eq!(wbt.state().limits, [2, 4, 8]);
-        // 100 ms by the square root of two, in whole ticks, and one more.
+        // 100 ms divided by the square root of two, in whole ticks, plus one.
         assert_eq!(wbt.next_timer().0 - now_ns, 76 * MS);
         assert_eq!(window(&mut wbt, &mut now_ns, 1), WbtStatus::Ok);
         assert_eq!(wbt.state().limits, [4, 8, 16]);
@@ -471,7 +468,7 @@ mod tests {
         let mut woken = Vec::new();
         wbt.done(now, &ended(&wbt, &plain, 0), &mut woken);
         assert_eq!(woken, [3]);
-        // With a read about, writeback has to be content with less.
+        // After a read, writeback gets the lower background limit.
         assert!(wbt.wait(now, &Bio::new(Op::Read, Sector(0), 8), 5));
         wbt.done(now, &ended(&wbt, &plain, 0), &mut woken);
         assert!(!wbt.wait(now, &plain, 6), "one is the background limit");

@@ -1,5 +1,4 @@
-//! What the queue counts: `/sys/block/*/stat`, debugfs, CPU costs, the
-//! scheduler's counters.
+//! The queue's statistics: `/sys/block/*/stat`, debugfs, CPU costs and the scheduler's counters.
 
 use blklab_blk::{Bio, BioFlags, BlkStatus, IoStatus, Nanos, Op, QueueLimits, Sector};
 
@@ -31,8 +30,7 @@ fn requests_sectors_and_time_are_counted_by_kind() {
     assert_eq!((counters.errors, counters.requeues), (0, 0));
 }
 
-/// The kernel counts the drive's command as a flush and the bio that asked for
-/// it as a write of nothing.
+/// The kernel counts the flush command as a flush, and the bio that asked for it as an empty write.
 #[test]
 fn a_flush_is_counted_as_a_flush_and_as_a_write() {
     let mut f = Fixture::new(&with_limits(QueueLimits {
@@ -186,8 +184,8 @@ fn operations_that_cost_cpu_time_are_counted() {
     f.drain();
     let costs = f.queue.cost_counts().since(&before);
     assert_eq!((costs.bios, costs.merge_attempts, costs.inserts), (4, 4, 3));
-    // The first of 8 sectors is dispatched with them; of pages beyond the first
-    // 9 sectors have one, 32 have three.
+    // The request of 8 sectors is dispatched with the others. Of pages beyond the first, 9 sectors
+    // have one and 32 sectors have three.
     assert_eq!((costs.dispatch_calls, costs.issues, costs.ends), (4, 4, 4));
     assert_eq!((costs.multi_page_issues, costs.further_pages), (2, 4));
 }
@@ -204,7 +202,7 @@ fn a_run_is_counted_by_what_the_driver_took() {
     assert_eq!(stats.dispatched, [0, 0, 1, 0, 0, 0, 0]);
 }
 
-/// Who asked for the flush does not wait beside it.
+/// The submitter of the flush is not counted as delayed by it.
 #[test]
 fn what_is_in_flight_beside_a_flush_is_counted() {
     let mut f = Fixture::new(&with_limits(QueueLimits {

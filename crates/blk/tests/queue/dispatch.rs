@@ -9,8 +9,8 @@ use crate::{FifoState, Fixture, config, with_limits};
 /// `BLK_MQ_RESOURCE_DELAY`.
 const RESOURCE_DELAY: Nanos = Nanos::from_millis(3);
 
-/// A queue with a scheduler and one request in the driver, which refuses the
-/// next twice: once from the scheduler and once from the dispatch list.
+/// A queue with a scheduler and one request in the driver, which refuses the next request twice:
+/// from the scheduler and from the dispatch list.
 fn refusing(answer: BlkStatus) -> Fixture {
     let (mut f, _) = Fixture::with_fifo(&config(), FifoState::default());
     f.submit(Op::Read, 0, 8);
@@ -31,11 +31,11 @@ fn what_the_device_lacks_comes_with_the_end_of_a_request() {
     assert_eq!(f.queue.next_event(), f.now);
     f.process();
     assert_eq!(f.sectors_taken(), [0, 100]);
-    // That was all; no run is due, now or after the next end.
+    // No run is due now or after the next completion.
     assert_eq!(f.queue.next_event(), Nanos::MAX);
 }
 
-/// `BLK_MQ_S_SCHED_RESTART`: one end runs the queue, and takes the mark off.
+/// One completion runs the queue and clears the mark (`BLK_MQ_S_SCHED_RESTART`).
 #[test]
 fn the_restart_mark_is_for_one_end() {
     let (mut f, state) = Fixture::with_fifo(&config(), FifoState::default());
@@ -57,7 +57,7 @@ fn the_restart_mark_is_for_one_end() {
     assert_eq!(f.queue.next_event(), f.now + RESOURCE_DELAY);
 }
 
-/// The end of a request brings the tag, so nobody tries again before.
+/// A completion frees the tag, so there is no earlier attempt.
 #[test]
 fn a_request_without_a_driver_tag_waits_for_an_end() {
     let two_tags = QueueConfig {
@@ -75,7 +75,7 @@ fn a_request_without_a_driver_tag_waits_for_an_end() {
     assert_eq!(f.sectors_taken(), [0, 100, 200]);
 }
 
-/// `BLK_MQ_BUDGET_DELAY`: another queue may have the budget.
+/// Another queue may hold the budget (`BLK_MQ_BUDGET_DELAY`).
 #[test]
 fn a_refused_request_without_budget_is_tried_again_later() {
     let mut f = refusing(BlkStatus::DevResource);
@@ -101,7 +101,7 @@ fn what_the_system_lacks_comes_with_time() {
     }
 }
 
-/// The average goes up with each list that is not taken whole, and down again.
+/// The average rises with each list that is not taken completely, and falls otherwise.
 #[test]
 fn the_busy_average_follows_refusals() {
     let mut f = refusing(BlkStatus::DevResource);
@@ -181,7 +181,7 @@ fn a_taken_zone_lets_others_pass() {
     assert_eq!(f.driver.budget, 997);
 }
 
-/// As SCSI's completion handler runs the queues of who found no budget.
+/// The next completion runs the queue, as SCSI's completion handler does.
 #[test]
 fn an_end_runs_the_queue_that_found_no_budget() {
     let (mut f, state) = Fixture::with_fifo(&config(), FifoState::default());
@@ -195,7 +195,7 @@ fn an_end_runs_the_queue_that_found_no_budget() {
     assert_eq!(f.queue.next_event(), f.now);
     f.process();
     assert_eq!(f.sectors_taken(), [0, 100]);
-    // Nobody lacked budget since: an end leaves the queue to its delay.
+    // Budget has not been refused since, so a completion leaves the queue to its delay.
     f.driver.budget = 1;
     state.lock().expect("nothing panicked").holds = true;
     f.submit(Op::Read, 200, 8);
@@ -341,7 +341,7 @@ fn a_plug_lets_go_when_it_is_full_or_large() {
     f.read_plugged(9_000);
     assert_eq!(f.driver.taken.len(), 32);
     f.unplug();
-    // The first one's size counts.
+    // The size of the first request counts.
     f.submit_plugged(0, Bio::new(Op::Read, Sector(20_000), 255));
     f.read_plugged(30_000);
     assert_eq!(f.driver.taken.len(), 33);

@@ -1,4 +1,4 @@
-//! PREFLUSH and FUA: what the drive is given, and when the bio ends.
+//! PREFLUSH and FUA: the commands that the drive gets, and when the bio ends.
 
 use blklab_blk::{Bio, BioFlags, InsertAt, IoStatus, Nanos, Op, QueueConfig, QueueLimits, Sector};
 
@@ -22,8 +22,8 @@ fn write(sector: u64, flags: BioFlags) -> Bio {
     }
 }
 
-/// Does all that a write leads to, command by command; it must end with the
-/// last. `F` is a flush, `W` a write and `U` a write with FUA.
+/// Returns the commands of a write, completed one by one; the bio must end with the last. `F` is a
+/// flush, `W` a write and `U` a write with FUA.
 fn commands(mut f: Fixture, flags: BioFlags) -> String {
     f.submit_bio(0, write(100, flags));
     f.process();
@@ -100,7 +100,7 @@ fn one_flush_serves_all_that_wait_for_it() {
     assert_eq!(f.queue.counters(f.now).ios, [0, 2, 0, 1]);
 }
 
-/// Its driver tag is free, though the sequence goes on.
+/// The driver tag is free although the sequence continues.
 #[test]
 fn the_end_of_data_lets_others_go() {
     let two_tags = QueueConfig {
@@ -177,8 +177,8 @@ fn command(op: Op, sector: u64, sectors: u32) -> Bio {
     }
 }
 
-/// The kernel drops bios' flushes for a drive without a cache, and lets bios'
-/// flushes of one with a cache share commands.
+/// The kernel drops the flushes of bios for a drive without a cache, and combines those for a drive
+/// with a cache; a passthrough flush is left as it is.
 #[test]
 fn a_passthrough_flush_is_the_drives_business() {
     for limits in [QueueLimits::default(), write_cache(false)] {

@@ -1,5 +1,4 @@
-//! The request queue from outside: with random work, and step by step. Here is the
-//! queue that these tests have in common.
+//! Tests of the request queue from outside, random and step by step, and their shared fixtures.
 
 mod accounting;
 mod dispatch;
@@ -30,14 +29,14 @@ pub(crate) struct Command {
     pub(crate) last: bool,
 }
 
-/// Answers from a script, and takes everything when that is used up.
+/// A driver that answers from a script, and accepts everything after its end.
 #[derive(Default)]
 pub(crate) struct ScriptedDriver {
     pub(crate) answers: VecDeque<BlkStatus>,
-    /// Places left for `get_budget`.
+    /// Budget left for `get_budget`.
     pub(crate) budget: u32,
     pub(crate) need_resched: bool,
-    /// Every command taken, in order.
+    /// All commands taken, in order.
     pub(crate) taken: Vec<Command>,
     pub(crate) in_flight: VecDeque<RequestId>,
     /// Hardware contexts of the calls of `commit_rqs`.
@@ -88,18 +87,18 @@ impl BlkDriver for ScriptedDriver {
     }
 }
 
-/// What a test sets on a [`Fifo`], and what the queue called it with.
+/// What a test configures in a [`Fifo`], and the calls that it received.
 #[derive(Default)]
 pub(crate) struct FifoState {
-    /// `dispatch_request` returns nothing, though there is work.
+    /// Whether `dispatch_request` returns nothing although there is work.
     pub(crate) holds: bool,
-    /// What `limit_depth` and `min_shallow_depth` return.
+    /// The values of `limit_depth` and `min_shallow_depth`.
     pub(crate) depth: Option<u32>,
     pub(crate) min_shallow_depth: Option<u32>,
-    /// Sectors and places of inserted requests.
+    /// Sectors and positions of inserted requests.
     pub(crate) inserts: Vec<(u64, InsertAt)>,
     pub(crate) depths_asked: u32,
-    /// Merges of bios that made no two requests one.
+    /// Merges of bios that did not join two requests.
     pub(crate) bio_merges: Vec<MergeKind>,
     pub(crate) prepared: u32,
     pub(crate) dispatched: u64,
@@ -108,7 +107,7 @@ pub(crate) struct FifoState {
     pub(crate) finished: u32,
 }
 
-/// The order of arrival, with every kind of merge.
+/// A scheduler that keeps the order of arrival and supports every kind of merge.
 pub(crate) struct Fifo {
     list: RqList,
     state: Arc<Mutex<FifoState>>,
@@ -234,7 +233,7 @@ impl Elevator for Fifo {
     }
 }
 
-/// One CPU, one hardware context, 32 tags, a drive that takes everything.
+/// One CPU, one hardware context, 32 tags, and a drive that accepts everything.
 pub(crate) fn config() -> QueueConfig {
     QueueConfig {
         nr_cpus: 1,
@@ -246,12 +245,12 @@ pub(crate) fn config() -> QueueConfig {
     }
 }
 
-/// The same with limits of its own.
+/// The same configuration with these limits.
 pub(crate) fn with_limits(limits: QueueLimits) -> QueueConfig {
     QueueConfig { limits, ..config() }
 }
 
-/// A queue with its driver, at a time that the test moves.
+/// A queue with its driver, and a time that the test advances.
 pub(crate) struct Fixture {
     pub(crate) now: Nanos,
     pub(crate) queue: RequestQueue,
@@ -297,7 +296,7 @@ impl Fixture {
         self.submit_bio(0, Bio::new(op, Sector(sector), sectors));
     }
 
-    /// Submits a bio; its handle is how many were submitted before it.
+    /// Submits a bio whose handle is the number of bios submitted before.
     pub(crate) fn submit_bio(&mut self, cpu: usize, bio: Bio) {
         let user_data = self.submitted;
         self.submitted += 1;
@@ -330,7 +329,7 @@ impl Fixture {
         self.queue.flush_plug(self.now, &mut self.plug, driver);
     }
 
-    /// Does what is due.
+    /// Does all work that is due.
     pub(crate) fn process(&mut self) {
         while self.queue.next_event() <= self.now {
             self.queue.process(self.now, &mut self.driver);
@@ -344,7 +343,7 @@ impl Fixture {
         self.queue.complete(self.now, id, status, &mut self.driver);
     }
 
-    /// Ends everything that is under way and what follows from that.
+    /// Ends everything in flight and everything that follows from it.
     pub(crate) fn drain(&mut self) {
         self.process();
         while !self.driver.in_flight.is_empty() {
@@ -353,7 +352,7 @@ impl Fixture {
         }
     }
 
-    /// Handles and ends of the bios that ended since the last call.
+    /// Handles and results of the bios that ended since the last call.
     pub(crate) fn ended(&mut self) -> Vec<(u64, IoStatus)> {
         let mut ended = Vec::new();
         self.queue.take_ended(&mut ended);
@@ -363,7 +362,7 @@ impl Fixture {
             .collect()
     }
 
-    /// How many waiters were woken since the last call.
+    /// Number of waiters woken since the last call.
     pub(crate) fn woken(&mut self) -> Vec<u64> {
         let mut woken = Vec::new();
         self.queue.take_woken(&mut woken);

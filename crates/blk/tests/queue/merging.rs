@@ -1,4 +1,4 @@
-//! Which bios and requests become one, and what of that is counted.
+//! Which bios and requests are merged, and how merges are counted.
 
 use blklab_blk::{
     Bio, BioFlags, CgroupId, IoClass, IoPrio, IoStatus, MergeKind, Nanos, NoMerges, Op,
@@ -11,7 +11,7 @@ fn read(sector: u64, sectors: u32) -> Bio {
     Bio::new(Op::Read, Sector(sector), sectors)
 }
 
-/// Start and length of the commands that bios become which are held in one plug.
+/// Start and length of the commands that bios of one plug become.
 fn plugged(limits: QueueLimits, bios: &[Bio]) -> Vec<(u64, u32)> {
     let mut f = Fixture::new(&with_limits(limits));
     bios.iter().for_each(|bio| f.submit_plugged(0, *bio));
@@ -20,7 +20,7 @@ fn plugged(limits: QueueLimits, bios: &[Bio]) -> Vec<(u64, u32)> {
     taken.map(|c| (c.sector, c.sectors)).collect()
 }
 
-/// The same for bios that a scheduler holds.
+/// Start and length of the commands that bios in a scheduler become.
 fn scheduled(limits: QueueLimits, bios: &[Bio]) -> Vec<(u64, u32)> {
     let (mut f, _) = Fixture::with_fifo(&with_limits(limits), FifoState::default());
     bios.iter().for_each(|bio| f.submit_bio(0, *bio));
@@ -56,8 +56,8 @@ fn merges_are_counted_by_kind_and_are_no_requests() {
     assert_eq!(f.ended().len(), 6);
 }
 
-/// The bio that fills the hole between two requests makes them one, which is as
-/// old as the older of them.
+/// A bio that fills the gap between two requests joins them into one, which has the earlier start
+/// time.
 #[test]
 fn a_request_that_joins_another_leaves_the_accounting() {
     let (mut f, state) = Fixture::with_fifo(&config(), FifoState::default());
@@ -80,11 +80,11 @@ fn a_request_that_joins_another_leaves_the_accounting() {
     assert_eq!((state.completed, state.finished), (1, 2));
 }
 
-/// The last bio joins two requests, and the request that comes of it touches the first.
+/// The last bio joins two requests, and the result touches the first request.
 #[test]
 fn a_request_that_is_inserted_joins_those_it_touches() {
     let (mut f, _) = Fixture::with_fifo(&config(), FifoState::default());
-    // None touches the one before it, so the plug leaves them apart.
+    // None touches the one before it, so the plug keeps them apart.
     for sector in [100, 8, 300, 0, 200, 16] {
         f.read_plugged(sector);
     }
@@ -130,7 +130,7 @@ fn only_one_kind_is_merged() {
     );
 }
 
-/// `req_set_nomerge`: what was too large for one bio is not tried again.
+/// A request that was once too large for a bio is not tried again (`req_set_nomerge`).
 #[test]
 fn a_request_that_is_full_once_stays_so() {
     let limits = || QueueLimits {
@@ -144,7 +144,7 @@ fn a_request_that_is_full_once_stays_so() {
     assert_eq!(scheduled(limits(), &full)[0], (0, 8));
 }
 
-/// Each bio is scattered over pages of its own.
+/// Each page of a bio is a memory segment.
 #[test]
 fn memory_segments_limit_a_merge() {
     let limits = QueueLimits {
@@ -178,7 +178,7 @@ fn nomerges_stops_the_search() {
         ..QueueLimits::default()
     };
     assert_eq!(scheduled(of(NoMerges::All), &bios).len(), 2);
-    // The one inserted first counts as merged last until one is.
+    // The request inserted first counts as the last merge until there is one.
     assert_eq!(scheduled(of(NoMerges::OneHit), &bios).len(), 2);
     let not_last = [read(0, 8), read(100, 8), read(108, 8)];
     assert_eq!(scheduled(of(NoMerges::All), &not_last).len(), 2);
@@ -191,11 +191,11 @@ fn nomerges_stops_the_search() {
     );
 }
 
-/// A front merge leaves the end where it is, by which the request is found.
+/// A front merge does not change the end, by which the request is found.
 #[test]
 fn a_request_is_found_by_its_end_after_a_front_merge() {
     let (mut f, state) = Fixture::with_fifo(&config(), FifoState::default());
-    // The one merged last is another when the last one comes.
+    // Another request is the last merge when the last bio arrives.
     for sector in [100, 92, 300, 308, 108] {
         f.submit(Op::Read, sector, 8);
     }
@@ -220,7 +220,7 @@ fn the_request_merged_last_is_tried_first() {
     assert_eq!(f.queue.counters(f.now).merges[0], 2);
 }
 
-/// Without a scheduler the youngest eight of the own software queue are tried.
+/// Without a scheduler the youngest eight requests of the CPU's own software queue are tried.
 #[test]
 fn a_software_queue_is_searched_eight_deep() {
     let mut f = Fixture::new(&config());
@@ -244,7 +244,7 @@ fn discards_of_several_ranges_share_a_command() {
     let bios = [discard(0), discard(100), discard(200), discard(300)];
     let commands = plugged(limits, &bios);
     assert_eq!(commands, [(0, 24), (300, 8)]);
-    // One range each: only what touches is one.
+    // Each has one range, so only adjacent discards are merged.
     let touching = [discard(0), discard(8), discard(100)];
     assert_eq!(
         plugged(QueueLimits::default(), &touching),

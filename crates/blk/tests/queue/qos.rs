@@ -1,4 +1,4 @@
-//! What holds bios back beside the scheduler.
+//! The policies that delay bios beside the scheduler.
 
 use blklab_blk::{
     Bio, BioFlags, CgroupId, CostModel, CostQos, IoMax, IoStatus, Nanos, Op, QueueConfig, Sector,
@@ -17,7 +17,7 @@ fn in_group(group: u16, sector: u64) -> Bio {
     }
 }
 
-/// Goes from one event of the queue to the next, up to this time.
+/// Processes the queue's events up to this time.
 fn run_to(q: &mut Fixture, ms: u64) {
     while q.queue.next_event() <= at_ms(ms) {
         q.now = q.now.max(q.queue.next_event());
@@ -26,8 +26,8 @@ fn run_to(q: &mut Fixture, ms: u64) {
     q.now = at_ms(ms);
 }
 
-/// Ten reads of 64 KiB against 1 MiB a second, of which two fit a slice; the
-/// drive takes two commands, so the worker has to wait for tags.
+/// Ten reads of 64 KiB with a limit of 1 MiB per second, two of which fit a slice; the drive takes
+/// two commands, so the worker must wait for tags.
 #[test]
 fn io_max_holds_bios_back_and_its_worker_submits_them() {
     let mut q = Fixture::new(&QueueConfig {

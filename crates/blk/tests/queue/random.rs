@@ -1,5 +1,5 @@
-//! Random bios and a driver with random answers: no bio is lost, none ends twice,
-//! and what was flushed is durable.
+//! Random bios and a driver with random answers: no bio is lost or ends twice, and flushed data is
+//! durable.
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,13 +17,13 @@ struct RandomDriver {
     at: usize,
     budget: u32,
     in_flight: Vec<(RequestId, Op, Sector, u32, bool)>,
-    /// Hardware contexts of those.
+    /// Hardware contexts of the commands in flight.
     hctxs: Vec<usize>,
     /// Sectors in the drive's cache, and on its medium.
     cached: HashSet<u64>,
     durable: HashSet<u64>,
     blocked: Vec<RequestId>,
-    /// It says where it would sleep.
+    /// Whether the driver tells when it would sleep.
     says_so: bool,
 }
 
@@ -57,8 +57,8 @@ impl BlkDriver for RandomDriver {
     ) -> BlkStatus {
         let answer = self.answers.get(self.at).copied().unwrap_or(0);
         self.at += 1;
-        // What the device lacks comes with the end of a request of the same
-        // context, so one must be in flight; what the system lacks, with time.
+        // A device resource is freed by a completion of the same hardware context, so one must be
+        // in flight; a system resource is freed by time.
         match answer {
             1 => return BlkStatus::Resource,
             2 if self.hctxs.contains(&hctx) => return BlkStatus::DevResource,
@@ -130,7 +130,7 @@ struct RandomRun {
     waiters: Vec<Waiter>,
     submitted: HashMap<u64, Bio>,
     ended: HashMap<u64, IoStatus>,
-    /// By flush: the sectors that were acknowledged before it was submitted.
+    /// For each flush, the sectors acknowledged before it was submitted.
     flush_covers: HashMap<u64, HashSet<u64>>,
     acknowledged: HashSet<u64>,
 }
@@ -218,7 +218,7 @@ impl RandomRun {
         self.settle();
     }
 
-    /// Ends everything; from here on the driver takes what it is given.
+    /// Ends everything; from now on the driver accepts all requests.
     fn drain(&mut self) {
         self.driver.answers.clear();
         self.queue
@@ -322,7 +322,7 @@ proptest! {
                     run.queue.flush_plug(run.now, &mut run.plug, &mut run.driver);
                 }
                 Action::Finish(pick) => {
-                    // A thread inside the driver keeps its request.
+                    // The thread that sleeps in the driver keeps its request.
                     let held = run.driver.blocked.clone();
                     if held.is_empty() && let Some(rq) = run.driver.finish(pick) {
                         run.queue.complete(run.now, rq, IoStatus::Ok, &mut run.driver);

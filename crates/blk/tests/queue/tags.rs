@@ -1,10 +1,10 @@
-//! Who waits for a tag, and when that one is woken.
+//! Which submitters wait for a tag, and when they are woken.
 
 use blklab_blk::{Bio, BioFlags, IoStatus, Op, QueueConfig, Sector, Submit};
 
 use crate::{FifoState, Fixture, config};
 
-/// A queue with `depth` tags that are all taken.
+/// A queue with `depth` tags that are all in use.
 fn full(depth: u32) -> Fixture {
     let mut f = Fixture::new(&QueueConfig {
         queue_depth: depth,
@@ -17,11 +17,11 @@ fn full(depth: u32) -> Fixture {
     f
 }
 
-/// `sbq_calc_wake_batch`: an eighth of 64 tags.
+/// Waiters are woken an eighth of 64 tags at a time (`sbq_calc_wake_batch`).
 #[test]
 fn waiters_are_woken_in_batches_first_come_first_served() {
     let mut f = full(64);
-    // Nobody waits yet, so these do not count.
+    // There is no waiter yet, so these tags do not count.
     for n in 0..3 {
         f.complete(IoStatus::Ok);
         f.submit(Op::Read, 50_000 + n * 100, 8);
@@ -53,7 +53,7 @@ fn who_was_woken_and_finds_no_tag_waits_behind_the_others() {
     f.complete(IoStatus::Ok);
     let first = f.waiters.remove(0);
     assert_eq!(f.woken(), [first.ticket]);
-    // Somebody else was faster.
+    // Another submitter was faster.
     f.submit(Op::Read, 80_000, 8);
     let again = f.queue.resume(f.now, None, first, &mut f.driver);
     let Submit::Blocked(again) = again else {
@@ -81,7 +81,7 @@ fn who_must_not_wait_is_refused() {
     assert!(f.queue.has_free_tag(0, &read));
 }
 
-/// Else the drive could wait for what the sleeper holds back.
+/// Otherwise the drive could wait for the plugged requests of the sleeper.
 #[test]
 fn who_sleeps_for_a_tag_lets_the_plug_go() {
     let mut f = Fixture::new(&QueueConfig {
@@ -97,8 +97,8 @@ fn who_sleeps_for_a_tag_lets_the_plug_go() {
     assert_eq!(f.sectors_taken(), [0, 100]);
 }
 
-/// As the kernel's `limit_depth` is called once for a request, whoever sleeps
-/// keeps to what was true then.
+/// The kernel calls `limit_depth` once for each request, so a sleeping submitter keeps the limit of
+/// that time.
 #[test]
 fn who_sleeps_for_a_tag_is_not_given_another_depth() {
     let four_tags = QueueConfig {

@@ -304,7 +304,7 @@ impl<'r> Whole<'r> {
     /// A run of the queue goes on that let other CPUs come first.
     fn go_on_paused(&mut self, pause: &Pause) {
         self.drive.resume(pause, self.at);
-        self.queue.go_on(self.now, pause.name, &mut self.drive);
+        self.queue.resume_run(self.now, pause.name, &mut self.drive);
         self.called(pause.pid);
     }
 

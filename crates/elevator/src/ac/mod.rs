@@ -1,53 +1,47 @@
 //! AC, the Alleviate Conflict scheduler: K. Okumura's master's thesis (Tokyo
 //! Institute of Technology, January 2016), chapter 4.
 //!
-//! The drive's address space is cut into one sub-group a channel. Reads are
-//! spread: the sub-group served last is passed over (END) until each that has
-//! reads was served. Writes are gathered: the sub-group served last (PROC) is
-//! served until it is empty, and reads keep away from it, since a channel that
-//! writes is slow to read. Every request has a deadline by its kind, and stands
-//! in two queues: its sub-group's sub-queue for its kind, and one deadline
-//! queue a kind for the whole drive, whose head is the oldest.
+//! The drive's address space is cut into one sub-group per channel. Reads are spread: a sub-group
+//! that has been served is skipped (END) until all sub-groups with reads have been served. Writes
+//! are gathered: the sub-group served last (PROC) is served until it has no writes, and reads avoid
+//! it, because a channel that writes is slow to read. Every request has a deadline that depends on
+//! its kind. It is in two queues: the sub-queue of its sub-group for its kind, and the deadline
+//! queue of its kind for the whole drive, whose head is the oldest.
 //!
-//! Requests are counted and flagged per sub-group in a read and a write matrix
-//! (section 4.5.3). Here a matrix is a few words with one bit a sub-group, so a
-//! decision is a mask and a count of trailing zeroes, whatever is queued.
+//! Requests are counted and flagged for each sub-group in a read and a write matrix (section
+//! 4.5.3). Here a matrix is a few words with one bit per sub-group, so a decision is a mask and a
+//! count of trailing zeroes, however many requests are queued.
 //!
-//! What the thesis leaves open, and what is done here. The author's module for
-//! Linux 4.1 is public; where it answers a question, its answer is taken.
+//! The thesis leaves the following questions open. The author's module for Linux 4.1 is public;
+//! where it answers a question, its answer is used.
 //!
-//! - *Which sub-group of several that are PEND?* Algorithm 3 walks all indices
-//!   and dispatches as it goes. A call here dispatches one request, so the walk
-//!   is kept between calls: the search for reads starts behind the sub-group
-//!   that was served last. That also keeps two reads of one sub-group apart
-//!   where the flags alone would not (section 4.7.2.1).
-//! - *Which sub-group becomes PROC?* The example in 4.7.2.2 allows any. The
-//!   search starts at the one that wrote last. Algorithm 1 sets PEND on every
-//!   insert, PROC or not; starting there, the sub-group still drains before
-//!   another is chosen, as 4.7.2.2 wants.
-//! - *What if all reads that are PEND are where writes are PROC?* Algorithm 3
-//!   finds none then, and the flags never fall back to PEND by its rule. A read
-//!   of such a sub-group goes all the same, as in the author's module: PROC
-//!   lowers a priority, it does not forbid, and reads go over writes.
-//! - *What if the preferred direction has nothing?* The other one is served.
-//! - *Sync and async share a sub-group's flag.* Algorithm 3 is run for sync
-//!   first: a sync read waits where only its flag is END and an async read of
-//!   a PEND sub-group goes. Several sub-groups may be PROC, where the one that
-//!   drains has no write of the kind that is asked for.
-//! - *How many is "a certain number"?* The limits have the module's values, 8
-//!   and 4. The count of dispatches starts anew at each check, whatever it
-//!   finds ("each time a certain number was dispatched", 4.7.1), so one late
-//!   request goes a batch. A write ends a run of reads (4.7.2); section 4.1
-//!   would switch for longer, which `write_run` allows.
-//! - *A late request taken from the middle* changes the matrices as any other.
-//! - *A request merged into another* is taken out of them; the flag stays
-//!   unless the sub-group is empty. The survivor takes over an earlier deadline
-//!   and its place where both are of one kind.
-//! - *Merging*: behind a request through the block layer's hash, and joining
-//!   with the neighbour in the sub-queue, as noop. No request is looked for that
-//!   a bio goes in front of: the module says so, and it would need a sorted list.
-//! - *Flush data and requeues* go first, outside the matrices.
-//! - *The last sub-group* also gets what the division of the capacity leaves.
+//! - *Which of several PEND sub-groups is served?* Algorithm 3 walks all indices and dispatches on
+//! the way. A call here dispatches one request, so the position is kept between calls: the search
+//! for reads starts after the sub-group served last. That also separates two reads of one sub-group
+//! where the flags alone would not (section 4.7.2.1).
+//! - *Which sub-group becomes PROC?* The example in 4.7.2.2 allows any. The search starts at the
+//! one that wrote last. Algorithm 1 sets PEND on every insert, PROC or not; with this start the
+//! sub-group is still drained before another is chosen, as 4.7.2.2 requires.
+//! - *What if all PEND reads are in sub-groups that are PROC for writes?* Algorithm 3 finds none
+//! then, and its rule never resets the flags to PEND. Such a read is dispatched anyway, as in the
+//! author's module: PROC lowers a priority but does not forbid, and reads go before writes.
+//! - *What if the preferred direction has no request?* The other is served.
+//! - *Sync and async requests share a sub-group's flag.* Algorithm 3 is run for sync requests
+//! first: a sync read waits if its sub-group is END and an async read of a PEND sub-group exists.
+//! Several sub-groups may be PROC, if the one being drained has no write of the kind in question.
+//! - *What is "a certain number"?* The limits have the module's values, 8 and 4. The count of
+//! dispatches starts again at each check, whatever the check finds ("each time a certain number was
+//! dispatched", 4.7.1), so each batch has at most one late request. One write ends a run of reads
+//! (4.7.2); section 4.1 would switch for longer, which `write_run` allows.
+//! - *A late request taken from the middle* changes the matrices like any other.
+//! - *A request merged into another* is removed from the matrices; the flag stays unless the
+//! sub-group is empty. The remaining request takes over an earlier deadline and its place if both
+//! are of one kind.
+//! - *Merging* is done behind a request through the block layer's hash, and with the neighbour in
+//! the sub-queue, as in noop. There are no front merges: the module has none, and they would need a
+//! sorted list.
+//! - *Flush data and requeued requests* go first, outside the matrices.
+//! - *The last sub-group* also contains the remainder of the division of the capacity.
 
 #[cfg(test)]
 mod tests;
@@ -71,13 +65,13 @@ const BATCH_LIMIT: usize = 2;
 const WRITES_STARVED: usize = 3;
 const WRITE_RUN: usize = 4;
 const SYNC_FIRST: usize = 5;
-/// The first of four, in the order of [`kind_of`].
+/// Index of the first of four deadlines, in the order of [`kind_of`].
 const EXPIRE: usize = 6;
 
-/// Sub-groups at most: one bit each.
+/// The most sub-groups: one bit each.
 const GROUPS: usize = 64;
 
-/// The tunables. Table 4.3's deadlines are multiples of HZ, a second.
+/// The tunables. The deadlines of table 4.3 are multiples of HZ, that is, of a second.
 pub const TUNABLES: &[Tunable] = &[
     Tunable {
         name: "channels",
@@ -140,18 +134,18 @@ fn expire_jiffies(tunables: &Tunables) -> [i64; KINDS] {
     core::array::from_fn(|kind| msecs_to_jiffies(tunables.at(EXPIRE + kind)))
 }
 
-/// `elv[0]`: sub-group and kind plus one; zero while it is not queued.
+/// `elv[0]`: sub-group and kind, plus one; zero if the request is not queued.
 const ELV_PLACE: usize = 0;
-/// `elv[1]`: the same of one that was taken out.
+/// `elv[1]`: sub-group and kind of a request that has left the queues.
 const ELV_LEFT: usize = 1;
 
-/// All sub-groups where the direction is writes. Reads and writes follow each
-/// other at random, so a branch would be mispredicted as often as not.
+/// A mask of all sub-groups if the direction is writes, else zero. Reads and writes alternate at
+/// random, so a branch would be mispredicted as often as not.
 fn if_write(dir: usize) -> u64 {
     (dir as u64).wrapping_neg()
 }
 
-/// The lowest sub-group of `set` at or behind `from`, around the end.
+/// The lowest sub-group of `set` at or after `from`, wrapping around.
 fn first_from(set: u64, from: usize) -> Option<usize> {
     if set == 0 {
         return None;
@@ -161,11 +155,11 @@ fn first_from(set: u64, from: usize) -> Option<usize> {
     Some(group as usize)
 }
 
-/// Where sub-groups lie on the drive.
+/// The position of the sub-groups on the drive.
 #[derive(Clone, Copy)]
 struct Layout {
     channels: u64,
-    /// Sectors a sub-group has before the next follows.
+    /// Contiguous sectors of a sub-group before the next one begins.
     span: StrengthReducedU64,
     striped: bool,
 }
@@ -185,7 +179,7 @@ impl Layout {
         }
     }
 
-    /// Which sub-group an address is in.
+    /// The sub-group that contains an address.
     fn group_of(&self, sector: u64) -> usize {
         let index = sector / self.span;
         let group = if self.striped {
@@ -205,20 +199,20 @@ pub struct Ac {
     /// Deadlines in jiffies.
     expire: [i64; KINDS],
     sub_queues: Box<[[RqList; KINDS]; GROUPS]>,
-    /// All requests of a kind in order of their deadlines.
+    /// All requests of each kind in the order of their deadlines.
     deadlines: [RqList<1>; KINDS],
-    /// Sub-groups that have requests of a kind: those that have none of either
-    /// kind of a direction are ZERO in its matrix.
+    /// Sub-groups with requests of each kind; a sub-group without requests of a direction is ZERO
+    /// in its matrix.
     held: [u64; KINDS],
-    /// Sub-groups that are PEND. In the read matrix the others are END.
+    /// Sub-groups that are PEND. In the read matrix the others with reads are END.
     pend: [u64; 2],
     /// Sub-groups that are PROC in the write matrix.
     proc: u64,
-    /// Sub-group served last in each direction.
+    /// The sub-group served last in each direction.
     last_group: [usize; 2],
-    /// Dispatches since the last look at the deadlines.
+    /// Dispatches since the last check of the deadlines.
     batched: i64,
-    /// Reads in a row, and writes in a row.
+    /// Number of consecutive reads and of consecutive writes.
     run: [i64; 2],
     starvation_switches: u64,
     expired: u64,
@@ -228,7 +222,7 @@ pub struct Ac {
 }
 
 impl Ac {
-    /// One without requests, its tunables at their defaults.
+    /// Returns a scheduler without requests and with default tunables.
     pub fn new(info: &QueueInfo) -> Ac {
         let queue = AC.queue();
         let layout = Layout::new(&queue.tunables, info.capacity_sectors);
@@ -253,7 +247,7 @@ impl Ac {
         }
     }
 
-    /// Sub-groups with any request of a direction.
+    /// Sub-groups with requests of a direction.
     fn groups_held(&self, dir: usize) -> u64 {
         self.held[kind_of(dir, true)] | self.held[kind_of(dir, false)]
     }
@@ -263,8 +257,7 @@ impl Ac {
         Some(&self.sub_queues[place / KINDS][place % KINDS])
     }
 
-    /// The read matrix after a read left it (4.7.2.1): where none is PEND, all
-    /// that are END are PEND again.
+    /// Resets all END sub-groups to PEND when no PEND one is left (4.7.2.1).
     fn start_round_if_done(&mut self) {
         let reads = self.groups_held(READ);
         if self.pend[READ] == 0 && reads != 0 {
@@ -273,7 +266,7 @@ impl Ac {
         }
     }
 
-    /// The update of a matrix when a request is dispatched.
+    /// Updates a matrix when a request is dispatched.
     fn flag_served(&mut self, group: usize, dir: usize) {
         let bit = 1 << group;
         self.last_group[dir] = group;
@@ -282,13 +275,13 @@ impl Ac {
         self.start_round_if_done();
     }
 
-    /// The kinds of a direction in the order in which they are asked.
+    /// The kinds of a direction in the order in which they are tried.
     fn kinds(&self, dir: usize) -> [usize; 2] {
         let sync_first = self.queue.tunables.at(SYNC_FIRST) == 1;
         [kind_of(dir, sync_first), kind_of(dir, !sync_first)]
     }
 
-    /// Algorithm 3.
+    /// Chooses a sub-group for a read (algorithm 3).
     fn choose_read(&mut self, kind: usize) -> Option<usize> {
         let candidates = self.pend[READ] & self.held[kind];
         let from = (self.last_group[READ] + 1) % GROUPS;
@@ -299,14 +292,14 @@ impl Ac {
         })
     }
 
-    /// Algorithm 4.
+    /// Chooses a sub-group for a write (algorithm 4).
     fn choose_write(&self, kind: usize) -> Option<usize> {
         let from = self.last_group[WRITE];
         let held = self.held[kind];
         first_from(held & self.proc, from).or_else(|| first_from(held & self.pend[WRITE], from))
     }
 
-    /// The head of the sub-queue that the matrices point to.
+    /// The head of the sub-queue that the matrices select.
     fn choose_of(&mut self, dir: usize) -> Option<RequestId> {
         self.kinds(dir).into_iter().find_map(|kind| {
             let group = match dir {
@@ -317,7 +310,7 @@ impl Ac {
         })
     }
 
-    /// The first request that is late, among the heads of the deadline queues.
+    /// The first late request among the heads of the deadline queues.
     fn find_late(&self, ctx: &SchedCtx<'_>, first_dir: usize) -> Option<RequestId> {
         let now = jiffies(ctx.now);
         [first_dir, 1 - first_dir]
@@ -329,8 +322,8 @@ impl Ac {
             })
     }
 
-    /// Which direction goes first: reads, unless they have starved writes, or
-    /// writes that took over have not had their run.
+    /// The direction to serve first: reads, unless they have starved writes or a run of writes is
+    /// not complete.
     fn first_direction(&self) -> usize {
         let reads_ran = self.run[READ] >= self.queue.tunables.at(WRITES_STARVED);
         let writes_run = self.run[WRITE] > 0 && self.run[WRITE] < self.queue.tunables.at(WRITE_RUN);
@@ -341,7 +334,7 @@ impl Ac {
         }
     }
 
-    /// Algorithm 2.
+    /// Chooses the next request (algorithm 2).
     fn choose(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
         let first_dir = self.first_direction();
         let mut late = None;
@@ -358,7 +351,7 @@ impl Ac {
         Some(id)
     }
 
-    /// Takes a request out of its queues and counts.
+    /// Removes a request from its queues and from the matrices.
     fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let left = core::mem::take(&mut ctx.rqs[id].elv[ELV_PLACE]);
         let Some(place) = left.checked_sub(1) else {
@@ -379,7 +372,7 @@ impl Ac {
         self.start_round_if_done();
     }
 
-    /// A request that was taken out goes to the drive.
+    /// Records the dispatch of a request.
     fn enter_drive(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let place = ctx.rqs[id].elv[ELV_LEFT] as usize;
         let (group, dir) = (place / KINDS, place % KINDS / 2);
@@ -389,8 +382,8 @@ impl Ac {
         self.batched += 1;
     }
 
-    /// The survivor takes over an earlier deadline and its place where both are
-    /// of one kind. One that merges while it is being inserted is not queued yet.
+    /// Passes an earlier deadline and its place on to the remaining request if both are of one
+    /// kind. A request that is merged during its insertion is not queued yet.
     fn inherit(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
         let place = |id: RequestId| ctx.rqs[id].elv[ELV_PLACE].checked_sub(1);
         let (Some(place), Some(gone)) = (place(id), place(next)) else {
@@ -439,7 +432,7 @@ impl Elevator for Ac {
         self.sub_queue_of(ctx.rqs, id)?.next(ctx.rqs, id)
     }
 
-    /// Algorithm 1.
+    /// Queues a request (algorithm 1).
     #[inline(always)]
     fn add_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize, id: RequestId) {
         let rq = &mut ctx.rqs[id];
@@ -471,7 +464,7 @@ impl Elevator for Ac {
         !self.queue.head.is_empty() || self.held != [0; KINDS]
     }
 
-    /// Requests stay in the sub-group that they were put in.
+    /// Requests stay in the sub-group that they were queued in.
     fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
         self.queue.tunables.set(name, value)?;
         self.layout = Layout::new(&self.queue.tunables, self.capacity_sectors);
@@ -501,7 +494,7 @@ impl Elevator for Ac {
     }
 }
 
-/// Its entry in the registry.
+/// Entry in the registry of schedulers.
 pub const AC: ElevatorType = ElevatorType {
     name: "ac",
     help: "reads spread over an SSD's channels, writes gathered by channel, deadlines",

@@ -1,4 +1,4 @@
-//! What the thesis says of AC, and what it promises.
+//! AC's behaviour as the thesis describes it, and its bounds.
 
 use super::*;
 use crate::bounds::{Adversary, SOON, SOON_MS, Victim, assert_wait};
@@ -76,7 +76,7 @@ fn a_write_that_arrives_where_writes_drain_is_drained_with_them() {
     add_async(&mut queue, 3, 1);
     add_async(&mut queue, 1, 0);
     queue.dispatch();
-    // Sub-group 1 drains first: the search starts at 0. Then 3 is PROC.
+    // Sub-group 1 drains first because the search starts at 0; then 3 becomes PROC.
     queue.dispatch();
     add_async(&mut queue, 5, 0);
     add_async(&mut queue, 3, 2);
@@ -100,7 +100,7 @@ fn reads_keep_away_from_where_writes_proceed() {
         .collect();
     assert_eq!(groups, [3, 5]);
     assert_eq!(queue.count("reads beside writes"), 0);
-    // Nothing else is left: reads go over writes even there.
+    // There is no other read, so even these go before writes.
     let last = queue.dispatch().unwrap();
     assert!(!queue.rq(last).is_write());
     assert_eq!(queue.count("reads beside writes"), 1);

@@ -1,52 +1,45 @@
-//! ac2: our own scheduler, going on from the thesis's AC (see `ac`).
+//! ac2: this project's own scheduler, developed from the thesis's AC (see `ac`).
 //!
-//! AC's idea is kept: know the drive's parallel parts, spread reads over them,
-//! gather writes, and bound every wait. Its weaknesses are that it takes channels
-//! for contiguous ranges and for the only parallel parts, that it knows one bit of
-//! their load, that it spreads sequential streams, which drives spread already, and
-//! that a reader with one request waits behind one with a hundred.
+//! It keeps AC's idea: know the drive's parallel parts, spread reads over them, gather writes, and
+//! bound every wait. It removes AC's weaknesses: AC assumes that channels are contiguous ranges and
+//! the only parallel parts, it knows only one bit of their load, it spreads sequential streams,
+//! which drives already spread, and a reader with one request waits behind a reader with a hundred.
 //!
-//! - *Striping.* A request's die follows from `stripe_kb`, page by page, as
-//!   drives stripe. Where channels hold contiguous ranges, as AC takes them to,
-//!   `ranges` says how many, and pages are striped over a range's dies.
-//! - *Balance.* It is dies that reads queue up on: a channel moves a page in a
-//!   fraction of the time its dies take to read it. Each die's requests in the
-//!   drive are counted, and a read goes to the die that has fewest. A write
-//!   counts `write_weight` times, so that reads keep away from dies that write
-//!   without being forbidden.
-//! - *A bound on that.* Reads go in the order of arrival, in which each request
-//!   that a read's die has in the drive puts it back by `overtake` places: the
-//!   longer one has waited, the more load it may add to. So who comes later goes
-//!   before it only while that is worth it, and the tail stays near that of the
-//!   order of arrival.
-//! - *Light submitters first.* A read of a submitter that has had no more than
-//!   `light_depth` requests outstanding at its last 16 goes before those of deeper
-//!   ones: it costs them one place, and spares it their whole queue. While there
-//!   are such, deeper ones' reads wait in the scheduler, where they can be passed,
-//!   rather than in a drive that has `die_depth` requests for their die and is
-//!   kept busy by them: one at work and one to follow.
-//! - *Streams.* A submitter's third request in a row where the last one ended is
-//!   a stream. Its requests go in order of arrival: that keeps the drive's own
-//!   striping, its read-ahead and its erase blocks as they would be.
-//! - *Writes by erase block.* Other writes are sent block by block
-//!   (`block_kb`), the block of the oldest write first.
-//! - *Turns.* A deep submitter's read goes before a write that came no more
-//!   than `read_lead` requests before it; light ones' go first, but after
-//!   `reads_run` of them while writes wait it is the writes' turn. Then
-//!   `write_run` writes go. While there are reads, writes take no more than
-//!   `write_share` of the drive's queue. That is all of it by default: a drive
-//!   with a write cache keeps a read waiting for what it has cached, not for what
-//!   it has queued, and writes held back only cost.
-//! - *Tags.* Where there are reads, and where their submitter has more than an
-//!   even share of the scheduler's tags, writes take no more than `tag_share` of
-//!   them, so that others find one; and so do deep submitters' reads while there
-//!   are light ones, which would wait for a tag as long as for the drive.
-//! - *Deadlines.* As AC: four kinds, each in order of arrival; every
-//!   `batch_limit` dispatches the heads are looked at, and the first that is late
-//!   goes.
+//! - *Striping.* The die of a request follows from `stripe_kb`, page by page, as drives stripe. If
+//! channels hold contiguous ranges, as AC assumes, `ranges` gives their number, and pages are
+//! striped over the dies of a range.
+//! - *Balance.* Reads queue up on dies: a channel transfers a page in a fraction of the time that a
+//! die takes to read it. The requests in the drive are counted for each die, and a read goes to the
+//! least loaded die. A write counts `write_weight` times, so that reads avoid dies that write
+//! without being forbidden there.
+//! - *A bound on reordering.* Reads go in the order of arrival, but each request in the drive on a
+//! read's die moves it back by `overtake` places. The longer a read has waited, the less load can
+//! hold it back, so a later read overtakes it only while that is worthwhile, and tail latency stays
+//! near that of the order of arrival.
+//! - *Light submitters first.* A read of a submitter that had at most `light_depth` requests
+//! outstanding at each of its last 16 requests goes before those of deeper submitters: it costs
+//! them one place and saves it their whole queue. While there are light submitters, deeper ones'
+//! reads wait in the scheduler, where they can be overtaken, instead of in a drive that already has
+//! `die_depth` requests for their die: one being served and one to follow.
+//! - *Streams.* The third request in a row of a submitter that continues the previous one belongs
+//! to a stream. Requests of streams go in order of arrival, which preserves the drive's own
+//! striping, read-ahead and erase blocks.
+//! - *Writes by erase block.* Other writes are sent block by block (`block_kb`), beginning with the
+//! block of the oldest write.
+//! - *Turns.* A deep submitter's read goes before a write that came at most `read_lead` requests
+//! earlier. Light submitters' reads go first, but after `reads_run` of them it is the turn of
+//! waiting writes, of which `write_run` go. While there are reads, writes take at most
+//! `write_share` of the drive's queue. The default is the whole queue: with a write cache a read
+//! waits for cached writes, not for queued ones, so delaying writes only costs throughput.
+//! - *Tags.* While there are reads, or if their submitter has more than an even share of the
+//! scheduler's tags, writes take at most `tag_share` of the tags, so that others find one. The same
+//! limit applies to deep submitters' reads while there are light ones, which would otherwise wait
+//! for a tag as long as for the drive.
+//! - *Deadlines.* As in AC there are four kinds, each in order of arrival; after every
+//! `batch_limit` dispatches the heads are checked, and the first late one goes.
 //!
-//! Every decision looks at the head of a list or of at most 64 dies' lists, so it
-//! takes the same time whatever is queued.
+//! Every decision looks at the head of a list or of at most 64 dies' lists, so its time does not
+//! depend on the number of queued requests.
 
 #[cfg(test)]
 mod tests;
@@ -73,26 +66,25 @@ use tunables::{
 
 const READ: usize = 0;
 const WRITE: usize = 1;
-/// Of each direction, synchronous first.
+/// Kinds of each direction: synchronous, then asynchronous.
 const KINDS: usize = 2;
-/// Requests in a row where the last one ended, after which the next is of a
-/// stream.
+/// A request belongs to a stream after this many requests in a row that continued the previous one.
 const STREAM_RUN: u32 = 2;
-/// A request that finds more than `light_depth` outstanding makes its submitter deep;
-/// this many requests in a row that find fewer make it light again. A submitter that
-/// gets few tags has little outstanding at times without being light.
+/// A request that finds more than `light_depth` outstanding makes its submitter deep; this many
+/// requests in a row with fewer make it light again. A submitter that gets few tags sometimes has
+/// few requests outstanding without being light.
 const DEEP_RUN: u32 = 16;
-/// How long a read counts as recent.
+/// How long a completed read counts as recent.
 const READS_RECENT: Nanos = Nanos::from_millis(10);
-/// How long a light submitter's read does: they think between their reads.
+/// How long a light submitter's read counts as recent; such submitters think between reads.
 const LIGHT_RECENT: Nanos = Nanos::from_millis(100);
 
-/// `elv[1]` of a read of a deep submitter: how many of those came before it. A
-/// write's is its bundle's.
+/// `elv[1]` of a deep submitter's read: the number of such reads that came before it. For a write
+/// it is the index of its bundle.
 const ELV_CAME: usize = 1;
 
-/// A submitter: how much it has outstanding, for how many more requests it counts as
-/// deep, and where its last request of each direction ended.
+/// A submitter: its outstanding requests, the number of further requests for which it counts as
+/// deep, and the end of its last request in each direction.
 #[derive(Clone, Copy, Debug, Default)]
 struct Submitter {
     outstanding: u32,
@@ -106,27 +98,27 @@ fn is_recent(at: Option<Nanos>, now: Nanos, span: Nanos) -> bool {
     at.is_some_and(|at| now.saturating_sub(at) < span)
 }
 
-/// Which list a queued request is in, beside the one of its deadline.
+/// The list that a queued request is in besides its deadline list.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
-    /// A read of a light submitter, and one of another, by die.
+    /// A read of a light submitter, by die.
     Light = 0,
     Deep = 1,
-    /// Part of a sequential stream.
+    /// A request of a sequential stream.
     Stream = 2,
     /// A write, by erase block.
     Block = 3,
 }
 
-/// What `elv[0]` says of a request.
+/// The contents of a request's `elv[0]`.
 #[derive(Clone, Copy)]
 struct ElvWord(u32);
 
 impl ElvWord {
     const QUEUED: u32 = 1;
-    /// It is in its die's load.
+    /// Whether it counts in the load of its die.
     const IN_DRIVE: u32 = 2;
-    /// It is one of its submitter's outstanding requests.
+    /// Whether it counts in its submitter's outstanding requests.
     const COUNTED: u32 = 4;
 
     fn of(rq: &Request) -> ElvWord {
@@ -158,17 +150,17 @@ impl ElvWord {
         (self.0 >> 8 & 0xff) as usize
     }
 
-    /// Its weight in its die's load, kept because the tunable may change while the
+    /// The request's weight in its die's load, stored because the tunable may change while the
     /// drive has it.
     fn weight(self) -> u32 {
         self.0 >> 16
     }
 }
 
-/// Levels of load that are distinguished.
+/// Number of load levels that are distinguished.
 const LEVELS: usize = 32;
 
-/// The load of each die, and the dies of each level.
+/// The load of each die, and the dies at each level.
 struct Loads {
     load: [u32; MAX_DIES],
     levels: [u64; LEVELS],
@@ -194,7 +186,7 @@ impl Loads {
         self.levels[Self::level(load)] |= 1 << die;
     }
 
-    /// Of `dies`, one of the least loaded: the first at or behind `from`.
+    /// The first of the least loaded dies in `dies`, at or after `from`.
     fn least(&self, dies: u64, from: usize) -> Option<usize> {
         if dies == 0 {
             return None;
@@ -207,7 +199,7 @@ impl Loads {
     }
 }
 
-/// Ranges of whole pages, each over dies of its own, page by page.
+/// Contiguous ranges, each striped page by page over dies of its own.
 #[derive(Clone, Copy)]
 struct Layout {
     sectors_per_page: StrengthReducedU64,
@@ -228,7 +220,7 @@ impl Layout {
         }
     }
 
-    /// Which die an address is on.
+    /// The die that contains an address.
     fn die_of(&self, sector: u64) -> usize {
         let page = sector / self.sectors_per_page;
         let (range, page) = StrengthReducedU64::div_rem(page, self.pages_per_range);
@@ -243,31 +235,31 @@ pub struct Ac2 {
     info: QueueInfo,
     layout: Layout,
     submitters: HashMap<SubmitterId, Submitter, FxBuildHasher>,
-    /// Those of them that have requests outstanding.
+    /// Number of submitters with requests outstanding.
     active: u32,
     /// Reads of light and of deep submitters, by die.
     dies: Box<[[RqList; 2]; MAX_DIES]>,
-    /// Dies that have any of either.
+    /// Dies with reads of light and of deep submitters.
     held: [u64; 2],
     read_stream: RqList,
     read_deadlines: [RqList<1>; KINDS],
-    /// Writes by age, which is by deadline.
+    /// Writes by age, which is the order of their deadlines.
     writes: [RqList; KINDS],
     write_stream: RqList<1>,
     blocks: Bundles,
     loads: Loads,
     next_die: usize,
     in_drive: [u32; 2],
-    /// Reads of deep submitters that came, and that left, so far.
+    /// Number of deep submitters' reads that have come, and that have left.
     deep_came: u32,
     deep_left: u32,
     last_enqueue: Nanos,
     last_read: Option<Nanos>,
     last_light: Option<Nanos>,
-    /// Reads and writes in a row.
+    /// Number of consecutive reads and of consecutive writes.
     run: [i64; 2],
     batched: i64,
-    /// When the hardware queues are to be run.
+    /// Time at which the hardware queues should be run.
     run_at: Option<Nanos>,
     light: u64,
     streamed: u64,
@@ -277,7 +269,7 @@ pub struct Ac2 {
 }
 
 impl Ac2 {
-    /// One without requests, its tunables at their defaults.
+    /// Returns a scheduler without requests and with default tunables.
     pub fn new(info: &QueueInfo) -> Ac2 {
         let queue = AC2.queue();
         Ac2 {
@@ -322,12 +314,12 @@ impl Ac2 {
         submitter.is_some_and(|s| s.deep_for > 0) && self.light_may_come(self.last_enqueue)
     }
 
-    /// Whether a light submitter has read of late.
+    /// Whether a light submitter has read recently.
     fn light_may_come(&self, now: Nanos) -> bool {
         is_recent(self.last_light, now, LIGHT_RECENT)
     }
 
-    /// Records a submitter's request and classifies it.
+    /// Counts a submitter's request and determines its class.
     fn classify(&mut self, rq: &Request) -> Class {
         let dir = rq.is_write() as usize;
         let submitter = self.submitters.entry(rq.submitter).or_default();
@@ -364,7 +356,7 @@ impl Ac2 {
         self.writes.iter().any(|fifo| !fifo.is_empty())
     }
 
-    /// A request is no longer in the drive.
+    /// Records that a request has left the drive.
     fn left_drive(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let rq = &mut ctx.rqs[id];
         let word = ElvWord::of(rq);
@@ -395,7 +387,7 @@ impl Ac2 {
         late.or_else(|| self.next_in_turn(ctx))
     }
 
-    /// Removes a request; one that merges while it is inserted is in no list yet.
+    /// Removes a request. One that is merged during its insertion is in no list yet.
     fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let word = ElvWord::of(&ctx.rqs[id]);
         if !word.has(ElvWord::QUEUED) {
@@ -425,7 +417,7 @@ impl Ac2 {
         }
     }
 
-    /// A request that was taken out goes to the drive.
+    /// Records the dispatch of a request.
     fn enter_drive(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let rq = &mut ctx.rqs[id];
         let (dir, word) = (rq.is_write() as usize, ElvWord::of(rq));
@@ -448,7 +440,7 @@ impl Ac2 {
         self.streamed += (word.class() == Class::Stream) as u64;
     }
 
-    /// The first of each kind's oldest that is late.
+    /// The first late request among the oldest of each kind.
     fn late_request(&self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
         let reads = self.read_deadlines.iter().filter_map(RqList::front);
         let writes = self.writes.iter().filter_map(RqList::front);
@@ -457,9 +449,9 @@ impl Ac2 {
             .find(|&id| ctx.rqs[id].fifo_time <= ctx.now)
     }
 
-    /// Whether the oldest write goes before this read. A light submitter's read
-    /// it lets pass, but no more than `reads_run` in a row; a deep one's that came
-    /// no more than `read_lead` requests after it.
+    /// Whether the oldest write goes before this read. Up to `reads_run` reads of light submitters
+    /// in a row go before it, and deep submitters' reads that came at most `read_lead` requests
+    /// after it.
     fn write_goes_before(&self, ctx: &SchedCtx<'_>, read: RequestId) -> bool {
         if self.run[WRITE] > 0 && self.run[WRITE] < self.queue.tunables.at(WRITE_RUN) {
             return true;
@@ -473,8 +465,8 @@ impl Ac2 {
         oldest.is_some_and(|write| ctx.rqs[write].serial + lead < rq.serial)
     }
 
-    /// The place of a deep submitter's read in the order of arrival, put back by
-    /// `overtake` for each request that its die has in the drive.
+    /// The place of a deep submitter's read in the order of arrival, moved back by `overtake` for
+    /// each request in the drive on its die.
     fn place(&self, ctx: &SchedCtx<'_>, id: RequestId) -> i64 {
         let rq = &ctx.rqs[id];
         let waiting_before = rq.elv[ELV_CAME].wrapping_sub(self.deep_left) as i32 as i64;
@@ -482,9 +474,9 @@ impl Ac2 {
         waiting_before + load * self.queue.tunables.at(OVERTAKE)
     }
 
-    /// The read of the least loaded die, light submitters' before others. Of a
-    /// deep submitter's, none where its die has `die_depth` in the drive and a
-    /// light one may come: what is in the drive already cannot be passed.
+    /// The read of the least loaded die, light submitters' before others. A deep submitter's read
+    /// is not chosen if its die has `die_depth` requests in the drive and a light submitter may
+    /// come, because requests in the drive cannot be overtaken.
     fn choose_read(&self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
         let light = self
             .loads
@@ -510,8 +502,8 @@ impl Ac2 {
             .min_by_key(|&id| self.place(ctx, id))
     }
 
-    /// The next write of the present block; with none left, the older of the
-    /// streams' next and the oldest of all, whose block becomes the present one.
+    /// The next write of the current block; if there is none, the older of the next write of
+    /// streams and the oldest write, whose block becomes current.
     fn choose_write(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
         if let Some(id) = self.blocks.front() {
             return Some(id);
@@ -530,7 +522,7 @@ impl Ac2 {
         Some(oldest)
     }
 
-    /// Whether writes have their share of the drive while reads need theirs.
+    /// Whether writes have used up their share of the drive while there are reads.
     fn writes_have_their_share(&self, now: Nanos) -> bool {
         let recent = self.in_drive[READ] > 0 || is_recent(self.last_read, now, READS_RECENT);
         let depth = self.info.queue_depth as i64;
@@ -564,9 +556,8 @@ impl Elevator for Ac2 {
         self.layout = Layout::new(&self.queue.tunables, info.capacity_sectors);
     }
 
-    /// Writes leave a part of the tags to reads where there are any, and to the
-    /// others where their submitter has more than an even share. Deep submitters'
-    /// reads leave it to light ones.
+    /// Limits writes to a part of the tags while there are reads or if their submitter has more
+    /// than an even share, and limits deep submitters' reads while there are light ones.
     fn limit_depth_for(&mut self, bio: &Bio) -> Option<u32> {
         let may_have_all = match bio.op.is_write() {
             false => !self.leaves_tags_to_light_ones(bio.submitter),
@@ -586,7 +577,7 @@ impl Elevator for Ac2 {
         Some(1)
     }
 
-    /// A stream goes on behind what merged.
+    /// A merged bio extends the position at which a stream continues.
     fn request_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, kind: MergeKind) {
         let rq = &ctx.rqs[id];
         if kind == MergeKind::Back
@@ -689,7 +680,7 @@ impl Elevator for Ac2 {
         }
     }
 
-    /// It is forgotten with the last of its requests.
+    /// A submitter is forgotten with the last of its requests.
     fn has_submitters() -> bool {
         true
     }
@@ -711,7 +702,7 @@ impl Elevator for Ac2 {
         self.run_at.take_if(|at| *at <= ctx.now).is_some()
     }
 
-    /// Requests stay on the die that they were put on.
+    /// Requests stay on the die that they were assigned to.
     fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
         self.queue.tunables.set(name, value)?;
         self.layout = Layout::new(&self.queue.tunables, self.info.capacity_sectors);
@@ -737,7 +728,7 @@ impl Elevator for Ac2 {
     }
 }
 
-/// Its entry in the registry.
+/// Entry in the registry of schedulers.
 pub const AC2: ElevatorType = ElevatorType {
     name: "ac2",
     help: "reads to the least loaded channel, light submitters first, writes by erase block",

@@ -1,4 +1,4 @@
-//! What ac2 promises.
+//! The behaviour and the bounds of ac2.
 
 use super::*;
 use crate::bounds::{Adversary, CROWD, SOON, SOON_MS, Victim, assert_wait};
@@ -19,7 +19,7 @@ fn bio(submitter: u32, op: Op, sector: u64) -> Bio {
     }
 }
 
-/// A read on a die, in the `row`-th stripe, which touches no other.
+/// A read on a die in stripe `row`, which is adjacent to no other.
 fn read(submitter: u32, die: u64, row: u64) -> Bio {
     bio(submitter, Op::Read, (row * 8 + die) * 32)
 }
@@ -43,7 +43,7 @@ fn a_request_on_its_die_puts_a_read_back_by_so_many_places() {
     let mut queue = queue();
     queue.set("overtake", 5);
     queue.set("light_depth", 0);
-    // Three on one die, and many on the others.
+    // Three reads are on one die, and many on the others.
     let slow: Vec<_> = (0..3)
         .map(|row| queue.insert(&read(1, 0, row)).unwrap())
         .collect();
@@ -55,7 +55,7 @@ fn a_request_on_its_die_puts_a_read_back_by_so_many_places() {
         .iter()
         .map(|id| ids.iter().position(|other| other == id).unwrap())
         .collect();
-    // The second goes with those that came five after it, the third ten.
+    // The second goes with those that came five after it, the third with those ten after it.
     assert_eq!(places, [0, 4, 9]);
 }
 
@@ -104,7 +104,7 @@ fn deep_submitters_do_not_fill_dies_that_light_ones_read_from() {
     for row in 0..80 {
         queue.insert(&read(0, row % 8, 100 + row));
     }
-    // One went, and two go to each other die and one to that one.
+    // The first was dispatched, then two for each other die and one for that die.
     let sent = queue.drain();
     assert_eq!(sent.len(), 15);
     let light = queue.insert(&read(2, 0, 51));
@@ -143,7 +143,7 @@ fn deep_submitters_reads_leave_tags_to_light_ones() {
     queue.drain();
     queue.insert(&read(1, 0, 99));
     queue.dispatch();
-    // Of 256.
+    // The limit of 256 tags.
     assert_eq!(limit(&mut queue, 0), Some(192));
     assert_eq!(limit(&mut queue, 1), None);
     queue.pass_ms(100);
@@ -189,7 +189,7 @@ fn writes_go_block_by_block_and_have_their_turn() {
     let writes: Vec<_> = (0..ids.len())
         .filter(|&i| queue.rq(ids[i]).is_write())
         .collect();
-    // Two turns: no read goes that came more than four after a write.
+    // Two turns; no read goes before a write that came more than four requests earlier.
     assert_eq!(writes, [1, 2, 4, 5]);
     let blocks: Vec<_> = writes
         .iter()
@@ -216,7 +216,7 @@ fn writes_leave_reads_a_part_of_the_drive() {
     queue.complete(writes.pop().unwrap());
     assert!(queue.run_timer());
     assert_eq!(queue.drain().len(), 1);
-    // Nobody has read for long: writes may have it all.
+    // There has been no read for long, so writes may use the whole drive.
     queue.complete(read);
     queue.pass_ms(20);
     assert_eq!(queue.drain().len(), 75);
@@ -237,7 +237,7 @@ fn who_has_more_than_an_even_share_of_the_tags_leaves_others_some() {
     queue.insert(&bio(1, Op::Write, 50_000));
     assert_eq!(limit(&mut queue, 0), None);
     queue.insert(&bio(0, Op::Write, 60_000));
-    // Of 256.
+    // The limit of 256 tags.
     assert_eq!(limit(&mut queue, 0), Some(192));
     assert_eq!(limit(&mut queue, 1), None);
     let sent = queue.drain();
@@ -292,8 +292,7 @@ fn waits_are_bounded() {
     assert_wait(&AC2, &[], Victim::AsyncWrite, Adversary::Reads, CROWD + 32);
 }
 
-/// Light submitters' reads go to the least loaded die as others' do, by the requests
-/// that each die has in the drive.
+/// Light submitters' reads also go to the least loaded die, by the requests in the drive.
 #[test]
 fn a_light_read_goes_to_the_least_loaded_die() {
     let mut queue = queue();

@@ -1,4 +1,4 @@
-//! The tunables.
+//! The tunables of ac2.
 
 use blklab_blk::{Tunable, Unit};
 
@@ -13,7 +13,7 @@ pub(super) const WRITE_SHARE: usize = 7;
 pub(super) const TAG_SHARE: usize = 8;
 pub(super) const DIE_DEPTH: usize = 9;
 pub(super) const BATCH_LIMIT: usize = 10;
-/// The first of four, by kind.
+/// Index of the first of four, by kind.
 pub(super) const EXPIRE: usize = 11;
 pub(super) const OVERTAKE: usize = 15;
 pub(super) const READ_LEAD: usize = 16;
@@ -143,7 +143,7 @@ pub const TUNABLES: &[Tunable] = &[
         Unit::Count,
         COUNT,
         32,
-        "a deep submitter's read goes before a write that came at most so many requests earlier",
+        "a deep submitter's read goes before a write that came at most this many requests earlier",
     ),
     Tunable::new(
         "ranges",

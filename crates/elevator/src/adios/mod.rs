@@ -2,39 +2,37 @@
 //! ship: M. Suzuki's patch, version 3.1.9 for Linux 6.12 (github
 //! firelzrd/adios, README and patch).
 //!
-//! For reads, writes and discards apart, a model learns what a request takes: a
-//! base for small ones and a slope a KiB beyond 4 KiB. The deadline of a
-//! request that is flagged as synchronous is the time it was made, so those go
-//! by age; another's, which a plain read is too, is that, a target for its
-//! kind, and what it is predicted to take. Deadlines are cut to about a
-//! millisecond and those within one go by arrival. Reads and the
-//! rest wait apart; where both have some, a bias decides, which each choice
-//! against the earlier deadline moves, in proportion to the predicted time and
-//! less for reads by `read_priority`.
+//! For reads, writes and discards separately, a model learns how long a request takes: a base for
+//! small requests, and a slope per KiB beyond 4 KiB. The deadline of a request with the SYNC flag
+//! is its time of allocation, so these go by age. The deadline of any other request, including
+//! plain reads, is that time plus a target for its kind plus its predicted time. Deadlines are
+//! truncated to about a millisecond, and requests with equal ones go by arrival. Reads and all
+//! others wait in separate queues; if both have requests, a bias decides. Each choice against the
+//! earlier deadline changes the bias in proportion to the predicted time, less so for reads, by
+//! `read_priority`.
 //!
-//! Requests go to the drive by way of two batch pages. While one is emptied the
-//! other is filled, once what is predicted to be in flight falls below
-//! `bq_refill_below_ratio` of `global_latency_window`, and with as much as fits
-//! into that window. Inside a page reads go first, then writes, then discards.
+//! Requests reach the drive through two batch pages. While one is emptied the other is filled, as
+//! soon as the predicted time in flight falls below `bq_refill_below_ratio` of
+//! `global_latency_window`, with as much as fits into that window. Within a page reads go first,
+//! then writes, then discards.
 //!
-//! Until a read and a write have been measured everything goes by arrival.
-//! Head inserts go before all but that, in order.
+//! Until a read and a write have been measured, all requests go by arrival. Requests inserted at
+//! the head go next, in order.
 //!
-//! Some of what the shipped scheduler does looks like a mistake. It is done here too:
-//! - A discard is a barrier: it waits until all that came before has been sent,
-//!   and what comes later waits for it (see [`is_barrier`]).
-//! - Samples are gathered in one place for all kinds. Those that a model leaves
-//!   there for lack of number go into another kind's model (see `model`).
-//! - What is left of requests by arrival goes before head inserts.
-//! - With `batch_order` 1 a batch is sorted only if it has two writes.
-//! - A sample far beyond what was predicted may count as a fast one.
+//! Some behaviour of the shipped scheduler looks like a mistake; it is kept:
+//! - A discard is a barrier: it waits until all earlier requests have been dispatched, and later
+//! ones wait for it (see [`is_barrier`]).
+//! - Samples of all kinds are gathered in one place. Samples that are too few for one model go into
+//! another kind's model (see `model`).
+//! - Requests left over from the order of arrival go before head inserts.
+//! - With `batch_order` 1 a batch is sorted only if it contains two writes.
+//! - A sample far beyond its prediction may count as a fast one.
 //!
-//! Not done: a request that the driver gives back counts as in flight twice in
-//! the source, for good. Samples are gathered for each CPU there, which changes
-//! nothing. Version 3.2.0, which its author calls a test, tells a flush from a
-//! discard, limits what is predicted to `lat_model_latency_limit`, puts far
-//! samples where they belong, and counts from the last completion on the same
-//! CPU.
+//! Two details differ: in the source a requeued request counts as in flight twice for ever, and
+//! samples are gathered for each CPU, which has no effect. Version 3.2.0, which its author calls a
+//! test version, distinguishes flushes from discards, limits predictions to
+//! `lat_model_latency_limit`, sorts far samples correctly, and measures from the last completion on
+//! the same CPU.
 
 mod model;
 mod settings;
@@ -60,14 +58,14 @@ use settings::{
     REFILL_BELOW, TARGET, TUNABLES, WINDOW,
 };
 
-/// Reads, writes, discards, and the rest, which has no model.
+/// Number of kinds: reads, writes, discards, and others, which have no model.
 const KINDS: usize = 4;
 const READ: usize = 0;
 const WRITE: usize = 1;
 const DISCARD: usize = 2;
 const OTHER: usize = 3;
 
-/// A bit of `compliance_flags`: what a request takes does not change the order.
+/// A bit of `compliance_flags`: predicted times do not change the order.
 const FIXED_ORDER: i64 = 1;
 
 fn kind_of(op: Op) -> usize {
@@ -79,18 +77,18 @@ fn kind_of(op: Op) -> usize {
     }
 }
 
-/// Whether a request is queued.
+/// State of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum RqState {
     #[default]
     NotQueued,
     /// In a deadline queue.
     Queued,
-    /// In a batch, by arrival or in the drive: its predicted time counts as in flight.
+    /// In a batch, in the order of arrival or in the drive; its predicted time counts as in flight.
     InFlight,
 }
 
-/// What is kept of a request.
+/// The scheduler's data of a request.
 #[derive(Clone, Copy, Debug, Default)]
 struct RqData {
     state: RqState,
@@ -98,30 +96,28 @@ struct RqData {
     bytes: u32,
 }
 
-/// The source takes a request for a barrier where the bit of the flush operation
-/// is set in its operation. Flushes themselves never reach a scheduler of blk-mq,
-/// but a discard's number has that bit too.
+/// Whether an operation is a barrier. The source tests the bit of the flush operation. Flushes
+/// never reach a scheduler of blk-mq, but the number of a discard also has that bit.
 fn is_barrier(op: Op) -> bool {
     matches!(op, Op::Flush | Op::Discard)
 }
 
-/// How long after a completion it is checked whether models are to be updated.
+/// Delay after a completion until the models may be updated, in milliseconds.
 const UPDATE_CHECK_MS: i64 = 100;
 
-/// Deadlines are cut by this many bits: about a millisecond.
+/// Deadlines are truncated by this many bits, about a millisecond.
 const QUANTUM_SHIFT: u32 = 20;
 
-/// Requests in groups by the quantum of time that their deadline is in, in order, and
-/// in a group by arrival. A new group is mostly the last, so a sorted ring is
-/// cheaper than a tree.
+/// Requests grouped by the quantum of their deadline; groups are in order, and requests of a group
+/// are in order of arrival. A new group is mostly the last, so a sorted ring is faster than a tree.
 #[derive(Debug, Default)]
 struct DeadlineQueue {
     groups: VecDeque<(u64, RqList)>,
 }
 
 impl DeadlineQueue {
-    /// Where the group of a quantum is or belongs. New ones are mostly the last, and
-    /// those taken out the first, so both ends are looked at before the rest.
+    /// The index at which the group of a quantum is or belongs. New groups are mostly the last and
+    /// removed ones the first, so both ends are tried before the binary search.
     fn place_of(&self, quantum: u64) -> usize {
         match (self.groups.front(), self.groups.back()) {
             (Some(&(first, _)), _) if first >= quantum => 0,
@@ -153,18 +149,18 @@ impl DeadlineQueue {
     }
 }
 
-/// Weights of -20 to 19, as the kernel's CPU scheduler has them for niceness,
-/// in 1024ths; a step is about a quarter.
+/// Weights of nice levels -20 to 19 in the kernel's CPU scheduler, in 1024ths; neighbours differ by
+/// about a quarter.
 const WEIGHTS: [u64; 40] = [
     88761, 71755, 56483, 46273, 36291, 29154, 23254, 18705, 14949, 11916, 9548, 7620, 6100, 4904,
     3906, 3121, 2501, 1991, 1586, 1277, 1024, 820, 655, 526, 423, 335, 272, 215, 172, 137, 110, 87,
     70, 56, 45, 36, 29, 23, 18, 15,
 ];
 
-/// The list of a page that is sorted where `batch_order` says so.
+/// The list of a page that is sorted if `batch_order` is set.
 const SORTED: usize = 1;
 
-/// A batch: lists in the order in which they are sent.
+/// A batch: lists in the order in which they are dispatched.
 #[derive(Clone, Copy, Debug, Default)]
 struct Page {
     lists: [RqList; KINDS],
@@ -176,8 +172,8 @@ impl Page {
         self.lists.iter().all(RqList::is_empty)
     }
 
-    /// The next to go: the first of the first list that has any, or from the
-    /// end of the sorted one where the head is nearer to that.
+    /// Removes the next request: the first of the first non-empty list, or the last of the sorted
+    /// list if `backwards` is set.
     fn pop(&mut self, ctx: &mut SchedCtx<'_>, backwards: bool) -> Option<RequestId> {
         let at = self.lists.iter().position(|list| !list.is_empty())?;
         let list = &mut self.lists[at];
@@ -189,7 +185,7 @@ impl Page {
         Some(last)
     }
 
-    /// Whether `head` is in the upper half of what the sorted list spans.
+    /// Whether `head` is in the upper half of the sorted list's range.
     fn lies_below(&self, ctx: &SchedCtx<'_>, head: u64) -> bool {
         let list = &self.lists[SORTED];
         let (Some(first), Some(last)) = (list.front(), list.back()) else {
@@ -205,24 +201,24 @@ pub struct Adios {
     rotational: bool,
     async_depth: u32,
     models: [Model; KINDS],
-    /// Samples that no model has taken in yet.
+    /// Samples that no model has taken yet.
     gathered: Samples,
     stable: bool,
     data: Vec<RqData>,
-    /// Head inserts, and what goes by arrival.
+    /// Head inserts, and requests that go by arrival.
     fifo: [RqList; 2],
-    /// Reads, and the rest.
+    /// Waiting reads, and all other waiting requests.
     waiting: [DeadlineQueue; 2],
-    /// Below zero the rest is preferred, else reads are.
+    /// Below zero other requests are preferred, otherwise reads.
     bias: i64,
     pages: [Page; 2],
     front: usize,
-    /// The sorted list of the front page is sent from its end.
+    /// Whether the front page's sorted list is dispatched from its end.
     backwards: bool,
-    /// Where the last request sent ends.
+    /// Sector after the last dispatched request.
     head_end: u64,
     sorter: Vec<(Sector, u32, RequestId)>,
-    /// A discard and all that came behind it.
+    /// A discard and all requests that came after it.
     behind_barrier: RqList,
     in_flight: u64,
     in_flight_ns: u64,
@@ -237,11 +233,11 @@ pub struct Adios {
 }
 
 impl Adios {
-    /// One without requests, its tunables at their defaults.
+    /// Returns a scheduler without requests and with default tunables.
     pub fn new(info: &QueueInfo) -> Adios {
         let mut queue = ADIOS.queue();
         if info.rotational {
-            // In range by construction.
+            // The value is always in range.
             let _ = queue.tunables.set("global_latency_window", 22 * MS);
         }
         Adios {
@@ -289,8 +285,8 @@ impl Adios {
         }
     }
 
-    /// A deadline: the time it was made for a synchronous request, later by
-    /// its target and what it takes for others.
+    /// The deadline: the time of allocation for a request with SYNC, otherwise later by its target
+    /// and predicted time.
     fn deadline(&self, id: RequestId, rq: &Request) -> Nanos {
         if rq.flags.has(BioFlags::SYNC) {
             return rq.start;
@@ -314,7 +310,7 @@ impl Adios {
         self.waiting[ctx.rqs[id].is_write() as usize].insert(ctx, id);
     }
 
-    /// Returns whether it waits on its own.
+    /// Merges or queues a request. Returns whether it was queued.
     fn merge_or_wait(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> bool {
         let merged = sched_try_insert_merge(self, ctx, id);
         if !merged {
@@ -324,7 +320,7 @@ impl Adios {
         !merged
     }
 
-    /// What goes by arrival goes before head inserts.
+    /// Takes the next request by arrival, then the head inserts.
     fn next_by_arrival(&mut self, ctx: &mut SchedCtx<'_>) -> Option<RequestId> {
         let [heads, arrivals] = &mut self.fifo;
         let fifo = if arrivals.is_empty() { heads } else { arrivals };
@@ -335,8 +331,7 @@ impl Adios {
         Some(id)
     }
 
-    /// Takes a waiting request out; one that merges while it is being inserted
-    /// waits nowhere.
+    /// Removes a waiting request. One that is merged during its insertion is not waiting yet.
     fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let data = &mut self.data[id.index()];
         if data.state == RqState::Queued {
@@ -346,7 +341,7 @@ impl Adios {
         ctx.merge.remove(ctx.rqs, id);
     }
 
-    /// The next request for a batch, and how the bias moves if it is taken.
+    /// The next request for a batch, and the change of the bias if it is taken.
     fn next_waiting(&self, ctx: &SchedCtx<'_>) -> Option<(RequestId, i64)> {
         let preferred = (self.bias < 0) as usize;
         let other = 1 - preferred;
@@ -385,7 +380,7 @@ impl Adios {
             && total.saturating_add(ns) <= self.queue.tunables.at(WINDOW) as u64
     }
 
-    /// Fills the back page, with one request at least.
+    /// Fills the back page with at least one request.
     fn fill_batch(&mut self, ctx: &mut SchedCtx<'_>) {
         let page = 1 - self.front;
         let by_sector = self.queue.tunables.at(BATCH_ORDER) == 1;
@@ -411,7 +406,7 @@ impl Adios {
             batch_ns = batch_ns.saturating_add(ns);
         }
         self.book_batch(&counts, batch_ns);
-        // The source asks for the number of writes, not of the list.
+        // The source tests the number of writes, not the length of the sorted list.
         if by_sector && counts[WRITE] > 1 {
             self.sort(ctx, page);
         }
@@ -428,14 +423,14 @@ impl Adios {
         }
     }
 
-    /// Puts a batch's asynchronous requests in sector order.
+    /// Sorts a batch's asynchronous requests by sector.
     fn sort(&mut self, ctx: &mut SchedCtx<'_>, page: usize) {
         let list = &mut self.pages[page].lists[SORTED];
         while let Some(id) = list.pop_front(ctx.rqs) {
             let arrived = self.sorter.len() as u32;
             self.sorter.push((ctx.rqs[id].sector, arrived, id));
         }
-        // In place, as list_sort is: a stable sort of the library takes memory.
+        // Sorted in place, like `list_sort`; the library's stable sort would allocate.
         self.sorter
             .sort_unstable_by_key(|&(sector, arrived, _)| (sector, arrived));
         for (_, _, id) in self.sorter.drain(..) {
@@ -443,7 +438,7 @@ impl Adios {
         }
     }
 
-    /// From which end of the sorted list the front page is sent.
+    /// Chooses the end from which the front page's sorted list is dispatched.
     fn update_direction(&mut self, ctx: &SchedCtx<'_>) {
         let page = &self.pages[self.front];
         self.backwards = self.rotational && page.by_sector && page.lies_below(ctx, self.head_end);
@@ -466,8 +461,8 @@ impl Adios {
         self.pages[self.front].pop(ctx, self.backwards)
     }
 
-    /// All before a barrier has been sent: it goes, and what came behind it, up
-    /// to the next barrier, may wait for its turn.
+    /// Dispatches a barrier after all earlier requests have gone, and queues the requests up to the
+    /// next barrier.
     fn release_barrier(&mut self, ctx: &mut SchedCtx<'_>) -> Option<RequestId> {
         let barrier = self.behind_barrier.pop_front(ctx.rqs)?;
         self.add_in_flight(barrier);
@@ -482,7 +477,7 @@ impl Adios {
         Some(barrier)
     }
 
-    /// What a seek costs, as a weight of a sample on a drive with moving parts.
+    /// The weight of a sample: on a drive with moving parts it grows with the length of the seek.
     fn sample_weight(&mut self, rq: &Request) -> u64 {
         if !self.rotational {
             return 1;
@@ -501,7 +496,7 @@ impl Adios {
             self.last_completed_end = 0;
             return;
         }
-        // What a request took counts from the completion before it.
+        // A request's time is measured from the previous completion.
         let since = match self.last_completed {
             Nanos::ZERO => rq.io_start,
             last => last,
@@ -524,7 +519,7 @@ impl Adios {
         self.update_models_at = Some(self.update_models_at.map_or(check, |at| at.min(check)));
     }
 
-    /// Brings all models up to date, in the order of their kinds.
+    /// Updates all models in the order of their kinds.
     fn update_models(&mut self, now: i64) {
         for model in &mut self.models {
             model.update(&mut self.gathered, &self.queue.tunables, now);
@@ -594,7 +589,7 @@ impl Elevator for Adios {
         while let Some(id) = list.pop_front(ctx.rqs) {
             let rq = &ctx.rqs[id];
             let (op, bytes) = (rq.op, rq.sectors.saturating_mul(512));
-            // A requeued request is in flight already.
+            // A requeued request already counts as in flight.
             self.remove_in_flight(id);
             self.data[id.index()] = RqData {
                 state: RqState::NotQueued,
@@ -661,8 +656,8 @@ impl Elevator for Adios {
         false
     }
 
-    /// A new target makes its model start anew, a new priority the bias. Only a
-    /// drive with moving parts can have its batches sorted.
+    /// A new target resets its model, and a new priority resets the bias. Batches can be sorted
+    /// only on a drive with moving parts.
     fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
         if name == TUNABLES[BATCH_ORDER].name && value > 0 && !self.rotational {
             let max = 0;
@@ -721,7 +716,7 @@ impl Elevator for Adios {
     }
 }
 
-/// Its entry in the registry.
+/// Entry in the registry of schedulers.
 pub const ADIOS: ElevatorType = ElevatorType {
     name: "adios",
     help: "deadlines from a learned model of what requests take, in batches",

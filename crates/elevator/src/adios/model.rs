@@ -1,8 +1,8 @@
-//! What requests take: a model for each kind, learned from completions.
+//! Predicted times of requests: a model for each kind, learned from completions.
 //!
-//! A small request takes the base, a larger one that and a slope a KiB beyond.
-//! Samples are gathered in buckets by their ratio to what was predicted, so that
-//! the slowest hundredth can be left out of the mean.
+//! A small request takes the base; a larger one takes the base and a slope for each further KiB.
+//! Samples are gathered in buckets by their ratio to the prediction, so that the slowest hundredth
+//! can be left out of the mean.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -14,14 +14,14 @@ use super::settings::{SHRINK_GBYTES, SHRINK_KREQS, SHRINK_RESIST};
 /// Requests up to this size are small.
 const SMALL_BYTES: u32 = 4096;
 const BUCKETS: usize = 64;
-/// Samples that a model is brought up to date for.
+/// Number of samples after which a model is updated.
 const ENOUGH_SAMPLES: u64 = 1024;
-/// Time after which it is, whatever came.
+/// Time after which it is updated in any case, in milliseconds.
 const UPDATE_MS: i64 = 1_500;
-/// Samples above this part are outliers.
+/// Percentage of samples that count; slower ones are outliers.
 const OUTLIER_PERCENT: u64 = 99;
 
-/// Samples of about the same ratio to what was predicted.
+/// Samples with similar ratios to the prediction.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
     latency: u64,
@@ -29,9 +29,8 @@ struct Bucket {
     weight: u64,
 }
 
-/// Which bucket a measured time belongs into. The source keeps the index in a
-/// byte before it limits it, so that a sample beyond 72 times what was
-/// predicted may land anywhere.
+/// The bucket of a measured time. The source truncates the index to a byte before limiting it, so a
+/// sample above 72 times the prediction may be in any bucket.
 fn bucket_of(measured: u64, predicted: u64) -> usize {
     let predicted = predicted.max(1);
     let times = |n: u64| measured.saturating_mul(n) / predicted;
@@ -45,8 +44,7 @@ fn bucket_of(measured: u64, predicted: u64) -> usize {
     (index as u8 as usize).min(BUCKETS - 1)
 }
 
-/// Samples in buckets, by their ratio. On the heap: a kernel's stack has no room
-/// for them.
+/// Buckets of samples. They are on the heap because a kernel stack has no room for them.
 #[derive(Debug)]
 struct Buckets(Box<[Bucket]>);
 
@@ -65,7 +63,7 @@ impl Buckets {
         self.0.iter().map(|b| b.weight).sum()
     }
 
-    /// Takes over all that `other` has.
+    /// Moves all samples of `other` into this one.
     fn absorb(&mut self, other: &mut Buckets) {
         for (all, more) in self.0.iter_mut().zip(other.0.iter()) {
             all.latency += more.latency;
@@ -99,14 +97,14 @@ pub(super) struct Samples {
 }
 
 impl Samples {
-    /// Forgets all.
+    /// Removes all samples.
     pub(super) fn clear(&mut self) {
         self.small.clear();
         self.large.clear();
     }
 }
 
-/// What is known of one kind of request; by default nothing.
+/// The model of one kind of request; empty by default.
 #[derive(Debug, Default)]
 pub(super) struct Model {
     pub(super) base_ns: u64,
@@ -120,7 +118,7 @@ pub(super) struct Model {
 }
 
 impl Model {
-    /// One that was written by hand: it weighs as much as one sample.
+    /// Returns a model with given values, which weigh as much as one sample.
     pub(super) fn written(base_ns: u64, slope_ns_per_kib: u64) -> Model {
         Model {
             base_ns,
@@ -139,8 +137,7 @@ impl Model {
         self.base_ns.saturating_add(beyond_ns)
     }
 
-    /// Takes a sample in. Returns whether the model was waiting for it: it has
-    /// no base yet.
+    /// Adds a sample. Returns whether the model has been waiting for it because it has no base yet.
     pub(super) fn learn(
         &mut self,
         bytes: u32,
@@ -162,16 +159,15 @@ impl Model {
         small && self.base_ns == 0
     }
 
-    /// Brings the model up to date, where there are samples enough or the last
-    /// time was long ago. `gathered` is one for all kinds, as in the source:
-    /// samples that a model leaves there for lack of number go into the next
-    /// model that is brought up to date, of whatever kind.
+    /// Updates the model if there are enough samples or the last update was long ago. `gathered` is
+    /// shared by all kinds, as in the source: samples that are too few for this model go into the
+    /// next one that is updated, of whatever kind.
     pub(super) fn update(&mut self, gathered: &mut Samples, tunables: &Tunables, now: i64) {
         gathered.small.absorb(&mut self.new.small);
         gathered.large.absorb(&mut self.new.large);
         let (small, large) = (gathered.small.weight(), gathered.large.weight());
         let due = self.base_ns == 0 || now >= self.updated + msecs_to_jiffies(UPDATE_MS);
-        // The slope is over the base as it was before.
+        // The slope is computed with the base before this update.
         let base_before = self.base_ns;
         let (mut small_done, mut large_done) = (false, false);
         if small > 0 && (due || small >= ENOUGH_SAMPLES) {
@@ -213,7 +209,7 @@ impl Model {
             self.large_latency -= self.large_latency >> by;
             self.large_bytes -= self.large_bytes >> by;
         }
-        // As the source has it: one base is taken off the whole sum.
+        // As in the source, one base is subtracted from the whole sum.
         let beyond_ns = if sum.latency > base_ns {
             sum.latency - base_ns
         } else {

@@ -1,5 +1,4 @@
-//! The tunables, and files of the scheduler's sysfs folder that are not one
-//! number.
+//! The tunables, and the sysfs files that are not a single number.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -13,9 +12,9 @@ pub(super) const WINDOW: usize = 0;
 pub(super) const REFILL_BELOW: usize = 1;
 pub(super) const LATENCY_LIMIT: usize = 2;
 pub(super) const BATCH_ORDER: usize = 3;
-/// The first of three, by kind.
+/// Index of the first of three, by kind.
 pub(super) const BATCH_LIMIT: usize = 4;
-/// The first of three, by kind.
+/// Index of the first of three, by kind.
 pub(super) const TARGET: usize = 7;
 pub(super) const SHRINK_KREQS: usize = 10;
 pub(super) const SHRINK_GBYTES: usize = 11;
@@ -23,13 +22,13 @@ pub(super) const SHRINK_RESIST: usize = 12;
 pub(super) const READ_PRIORITY: usize = 13;
 pub(super) const COMPLIANCE: usize = 14;
 
-/// A day: longer than any window or target that means something.
+/// Nanoseconds of a day, longer than any meaningful window or target.
 pub(super) const DAY_NS: i64 = 86_400_000_000_000;
 pub(super) const BATCH_RANGE: (i64, i64) = (1, u32::MAX as i64);
 pub(super) const TARGET_RANGE: (i64, i64) = (0, DAY_NS);
 pub(super) const MS: i64 = 1_000_000;
 
-/// The tunables, by sysfs's names and units.
+/// The tunables, with the names and units of sysfs.
 pub const TUNABLES: &[Tunable] = &[
     Tunable::new(
         "global_latency_window",
@@ -138,7 +137,7 @@ pub const TUNABLES: &[Tunable] = &[
     ),
 ];
 
-/// What the source calls itself.
+/// Version number that the source shows.
 const VERSION: &str = "3.1.9";
 
 const MODEL: &[&[&str]] = &[&["base in ns", "slope in ns/KiB"]];
@@ -152,7 +151,7 @@ const fn model(name: &'static str, help: &'static str) -> Attribute {
     }
 }
 
-/// By sysfs's names.
+/// The sysfs files that are not a single number.
 pub const ATTRIBUTES: &[Attribute] = &[
     Attribute {
         name: "adios_version",
@@ -237,7 +236,7 @@ impl Adios {
         }
     }
 
-    /// The samples of all kinds that no model has taken in are lost with it.
+    /// Replaces a model; the gathered samples of all kinds are lost with it.
     fn write_model(&mut self, kind: usize, base_ns: u64, slope_ns_per_kib: u64) {
         self.models[kind] = Model::written(base_ns, slope_ns_per_kib);
         self.gathered.clear();

@@ -41,7 +41,7 @@ fn trained() -> TestQueue {
     }
     queue.pass_ms(2000);
     queue.run_timer();
-    // The last request that still goes by arrival turns the models on.
+    // The last request in order of arrival turns the models on.
     serve(&mut queue, &bio(Op::Read, BioFlags::NONE, 4, 8), 100);
     queue
 }
@@ -61,7 +61,7 @@ fn learns_the_base_of_each_kind_and_the_slope() {
     queue.pass_ms(2000);
     queue.run_timer();
     serve(&mut queue, &bio(Op::Read, BioFlags::NONE, 4, 136), 740);
-    // 640 us more for 64 KiB more; the base counts into the sum but once.
+    // 64 KiB more take 640 us more; the base is in the sum only once.
     let slope = state(&queue, "lat_model_read_slope");
     assert!((9_000..=11_500).contains(&slope), "{slope}");
 }
@@ -95,7 +95,7 @@ fn a_batch_fits_the_window_and_its_limits() {
         queue.insert(&bio(Op::Write, BioFlags::NONE, 1000 * i, 8));
     }
     queue.drain();
-    // 16 ms hold 15 or 16 writes of a millisecond.
+    // 16 ms hold 15 or 16 writes of 1 ms.
     assert!((15..=16).contains(&largest_batch(&queue)));
     let mut queue = trained();
     for i in 0..100 {
@@ -209,7 +209,7 @@ fn a_fixed_order_does_not_heed_what_is_predicted() {
         queue.set("batch_limit_read", 1);
         write(&mut queue, "reset_lat_model", "100000 1000000 100000 0 0 0");
         serve(&mut queue, &bio(Op::Read, BioFlags::NONE, 9000, 8), 100);
-        // The first is large: 124 ms are predicted.
+        // The first is large: its predicted time is 124 ms.
         queue.insert(&bio(Op::Read, BioFlags::NONE, 0, 256));
         queue.insert(&bio(Op::Read, BioFlags::NONE, 1000, 8));
         let id = queue.dispatch().unwrap();
@@ -237,7 +237,7 @@ fn only_a_drive_with_moving_parts_has_its_batches_sorted() {
 
 #[test]
 fn waits_are_bounded() {
-    // What is batched before it, in two pages.
+    // Requests batched before it, in two pages.
     assert_wait(
         &ADIOS,
         &[("lat_target_write", SOON_MS * 1_000_000)],
@@ -247,8 +247,8 @@ fn waits_are_bounded() {
     );
 }
 
-/// `adios_completed_request` takes no sample from a request that completes before the
-/// last one did, as clocks of several CPUs may have it.
+/// A request that completes before the previous completion, as clocks of several CPUs may show it,
+/// gives no sample (`adios_completed_request`).
 #[test]
 fn a_completion_before_the_last_one_is_no_sample() {
     let base_after = |completes: bool| {

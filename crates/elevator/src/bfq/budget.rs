@@ -1,6 +1,5 @@
-//! Budgets: how much service a queue may get in a row, and what it is charged. A queue
-//! that exhausts its budget gets a larger one the next time, one that stops early a
-//! smaller one.
+//! Budgets: the service that a queue may get in a row, and what it is charged. A queue that
+//! exhausts its budget gets a larger one next time, one that stops early a smaller one.
 
 use blklab_blk::{RequestId, SchedCtx};
 
@@ -8,8 +7,8 @@ use super::Bfq;
 use super::queue::{MIN_THINK_TIME_NS, QueueId};
 use super::weight_raising::REFERENCE_RATE;
 
-/// The estimate of the drive's rate is not used until the count of assigned budgets
-/// reaches this; each budget moves the count an eighth of the way to 256.
+/// The estimated rate is not used until the count of assigned budgets reaches this; each budget
+/// moves the count an eighth of the way to 256.
 const ENOUGH_BUDGETS: u32 = 194;
 /// The largest budget until then, in sectors.
 pub(super) const DEFAULT_MAX_BUDGET: i64 = 16 * 1024;
@@ -18,9 +17,9 @@ const MIN_BUDGET_PART: i64 = 32;
 /// An asynchronous request is charged this many times its sectors, so that writes do
 /// not take the drive from reads.
 const ASYNC_FACTOR: u64 = 3;
-/// A jiffy in ms.
+/// A jiffy in milliseconds.
 const JIFFY_MS: i64 = 4;
-/// The slot that a charge for time is relative to (`bfq_bfqq_charge_time`).
+/// The time slot to which a charge for time is relative (`bfq_bfqq_charge_time`), in milliseconds.
 const CHARGE_TIMEOUT_MS: i64 = 124;
 
 /// Why a queue leaves service.
@@ -28,11 +27,11 @@ const CHARGE_TIMEOUT_MS: i64 = 124;
 pub(super) enum Expiration {
     /// Its next request did not come within the idle slice.
     TooIdle,
-    /// It took too long.
+    /// It was in service for too long.
     BudgetTimeout,
     BudgetExhausted,
     NoMoreRequests,
-    /// Another queue has to be served at once.
+    /// Another queue must be served at once.
     Preempted,
 }
 
@@ -62,7 +61,7 @@ impl Bfq {
         self.budgets_assigned = (self.budgets_assigned * 7 + 256) / 8;
     }
 
-    /// What a request costs its queue.
+    /// The charge for a request, in sectors.
     pub(super) fn charge_of(&self, ctx: &SchedCtx<'_>, q: QueueId, id: RequestId) -> i64 {
         let sectors = ctx.rqs[id].sectors as u64;
         let queue = &self.queues[q];
@@ -83,10 +82,10 @@ impl Bfq {
         self.queues[q].max_budget.max(charge.unwrap_or(0))
     }
 
-    /// The next request changed, so the budget, and with it the finish time, may have
-    /// to (`bfq_updated_next_req`).
+    /// Adjusts the budget, and with it the finish time, to a new next request
+    /// (`bfq_updated_next_req`).
     pub(super) fn next_request_changed(&mut self, ctx: &SchedCtx<'_>, q: QueueId) {
-        // Budgets are not changed while they are being used.
+        // Budgets are not changed while they are in use.
         if self.queues[q].next_rq.is_none() || self.in_service == Some(q) {
             return;
         }
@@ -99,9 +98,9 @@ impl Bfq {
         }
     }
 
-    /// Sets the budget of a queue that becomes busy. If its request came within the
-    /// idle slice it continues with the rest of its budget and may preempt the queue in
-    /// service: then this is true.
+    /// Sets the budget of a queue that becomes busy. If its request came within the idle slice, the
+    /// queue continues with the rest of its budget and may preempt the queue in service; returns
+    /// true in that case.
     pub(super) fn budget_for_activation(
         &mut self,
         ctx: &SchedCtx<'_>,
@@ -122,8 +121,8 @@ impl Bfq {
         false
     }
 
-    /// Sets when the budget times out; a raised queue has longer, by as much as its
-    /// weight is raised.
+    /// Sets when the budget times out; a weight-raised queue has more time, by the factor of its
+    /// raising.
     pub(super) fn start_budget(&mut self, q: QueueId) {
         let soft_rt = self.is_soft_rt(q);
         let queue = &mut self.queues[q];
@@ -139,8 +138,8 @@ impl Bfq {
         self.queues[q].budget_timeout <= self.jiffies
     }
 
-    /// Whether a timeout expires the queue now. One that the drive is idled for may use
-    /// up a small rest of its budget.
+    /// Whether a timeout expires the queue now. A queue for which the drive is idled may use up a
+    /// small rest of its budget.
     pub(super) fn may_expire_for_timeout(&self, q: QueueId) -> bool {
         let queue = &self.queues[q];
         (!queue.wait_request || self.has_much_left(q)) && self.is_past_timeout(q)
@@ -151,7 +150,7 @@ impl Bfq {
         queue.budget_left() >= queue.entity.budget / 3
     }
 
-    /// Whether the queue was slow, and how long it was in service in ms.
+    /// Whether the queue was slow, and how long it was in service, in milliseconds.
     fn is_slow(&self, q: QueueId, until_idling: bool) -> (bool, i64) {
         let queue = &self.queues[q];
         if !queue.sync {
@@ -161,12 +160,12 @@ impl Bfq {
             true => self.last_idling_start_ns,
             false => self.now_ns,
         };
-        // The kernel's clock stands still in a plug, so the end may lie before the
-        // start, and the difference wraps, in the kernel as here.
+        // The kernel's clock stands still in a plug, so the end may be before the start, and the
+        // difference wraps both in the kernel and here.
         let time_ns = end_ns.wrapping_sub(self.last_budget_start_ns) as i64;
         let time_us = (time_ns / 1_000) as u32 as u64;
         if time_us < 1_000 {
-            // Too short to measure: the shortest useful time is assumed.
+            // The time is too short to measure, so the shortest useful time is assumed.
             let least_ms = if self.nonrot {
                 MIN_THINK_TIME_NS
             } else {
@@ -181,7 +180,7 @@ impl Bfq {
         (slow, (time_us / 1_000) as i64)
     }
 
-    /// Charges a queue at least what the drive could have served in its time.
+    /// Charges a queue at least what the drive could have served in its time in service.
     fn charge_time(&mut self, q: QueueId, time_ms: i64) {
         let bounded_ms = time_ms.min(CHARGE_TIMEOUT_MS);
         let for_time = self.max_budget * bounded_ms / CHARGE_TIMEOUT_MS;
@@ -192,20 +191,20 @@ impl Bfq {
         self.charge_service(q, more);
     }
 
-    /// The next budget, from how this one was used.
+    /// Computes the next budget from how this one was used.
     fn recalc_budget(&mut self, ctx: &SchedCtx<'_>, q: QueueId, reason: Expiration) {
         let (min, max) = (self.min_budget(), self.max_budget);
         let queue = &self.queues[q];
         let (old, service) = (queue.max_budget, queue.entity.service);
         let budget = if !queue.sync {
-            // Asynchronous queues get the most: they are charged in full.
+            // Asynchronous queues get the largest budget, because they are charged fully.
             max
         } else if queue.is_raised() {
             2 * min
         } else {
             match reason {
-                // It waited for its own requests in the drive, so a larger budget would
-                // have let it send more of them.
+                // It waited for its own requests in the drive; a larger budget would have let it
+                // send more.
                 Expiration::TooIdle if queue.dispatched > 0 => (old * 2).min(max),
                 Expiration::TooIdle if old > 5 * min => old - 4 * min,
                 Expiration::TooIdle => min,
@@ -226,8 +225,8 @@ impl Bfq {
         }
     }
 
-    /// Expires the queue in service (`bfq_bfqq_expire`). With `until_idling` the time
-    /// of the idle slice does not count.
+    /// Expires the queue in service (`bfq_bfqq_expire`). With `until_idling` the idle slice is not
+    /// counted.
     pub(super) fn expire(
         &mut self,
         ctx: &SchedCtx<'_>,
@@ -248,7 +247,7 @@ impl Bfq {
             }
             match (queue.sorted.is_empty(), queue.dispatched) {
                 (true, 0) => queue.soft_rt_next_start = next_start,
-                // Known when the last of them is done.
+                // The time is known when its last request completes.
                 (true, _) => queue.soft_rt_update = true,
                 _ => {}
             }
@@ -271,13 +270,12 @@ impl Bfq {
         } else {
             queue.entity.service = 0;
         }
-        // A group takes its budget from its next queue, so its service starts from
-        // zero.
+        // A group takes its budget from its next queue, so its service starts from zero.
         let group = queue.group;
         self.each_group_from(group, |entity| entity.service = 0);
     }
 
-    /// Takes the queue out of service; true if that freed it.
+    /// Takes the queue out of service; returns true if that freed it.
     pub(super) fn leave_service(
         &mut self,
         ctx: &SchedCtx<'_>,
@@ -286,7 +284,7 @@ impl Bfq {
     ) -> bool {
         let queue = &mut self.queues[q];
         if queue.coop && queue.is_seeky() {
-            // Cooperating processes read in sequence; these no longer do.
+            // Cooperating processes read sequentially; these no longer do.
             queue.split_coop = true;
         }
         let keep = reason == Expiration::Preempted && self.needs_idling(q);
@@ -310,21 +308,20 @@ impl Bfq {
     }
 }
 
-// How fast the drive is at its best: an estimate from what was dispatched in
-// intervals of about a second. Budgets and the time of weight raising follow
-// from it.
+// The drive's peak rate is estimated from requests dispatched in intervals of about a second.
+// Budgets and the duration of weight raising depend on it.
 
-/// Fraction bits of a rate in sectors a microsecond.
+/// Fraction bits of a rate in sectors per microsecond.
 pub(super) const RATE_SHIFT: u32 = 16;
 const MIN_SAMPLES: u32 = 32;
 const MIN_INTERVAL_NS: u64 = 300_000_000;
 const REFERENCE_INTERVAL_NS: u64 = 1_000_000_000;
-/// After this long without requests the next one starts a new interval.
+/// After this long without requests, the next one starts a new interval.
 const IDLE_NS: u64 = 100_000_000;
-/// A higher rate is a measurement error, in sectors a microsecond.
+/// A rate above this, in sectors per microsecond, is a measurement error.
 const MAX_RATE: u64 = 20 << RATE_SHIFT;
 
-/// The estimate and the present interval.
+/// The estimate, and the current interval.
 #[derive(Debug)]
 pub(super) struct PeakRate {
     pub(super) peak: u64,
@@ -351,8 +348,8 @@ impl PeakRate {
         }
     }
 
-    /// Starts an interval with a request of this many sectors, or with the next
-    /// request.
+    /// Starts an interval with a request of this many sectors; with `None` the next request starts
+    /// it.
     fn restart(&mut self, now_ns: u64, sectors: Option<u64>) {
         let Some(sectors) = sectors else {
             self.samples = 0;
@@ -366,13 +363,13 @@ impl PeakRate {
         self.max_rq_sectors = sectors;
     }
 
-    /// Updates the estimate if the interval was long enough and the drive was not
-    /// slowed down by seeks. Returns whether it changed.
+    /// Updates the estimate if the interval was long enough and not slowed down by seeks. Returns
+    /// whether the estimate changed.
     fn update(&mut self, last_completion_ns: u64) -> bool {
         if self.samples < MIN_SAMPLES || self.delta_from_first_ns < MIN_INTERVAL_NS {
             return false;
         }
-        // The last request may have been dispatched long before it was done.
+        // The last request may have completed long after its dispatch.
         let to_completion = last_completion_ns.wrapping_sub(self.first_dispatch_ns);
         self.delta_from_first_ns = self.delta_from_first_ns.max(to_completion);
         let rate = (self.sectors << RATE_SHIFT) / (self.delta_from_first_ns / 1_000).max(1);
@@ -380,10 +377,10 @@ impl PeakRate {
         if (!mostly_sequential && rate <= self.peak) || rate > MAX_RATE {
             return false;
         }
-        // The more sequential and the longer, the more it counts.
+        // The longer and the more sequential the interval, the more it counts.
         let weight = (9 * self.sequential_samples / self.samples) as u64;
-        // If nothing completed since the first dispatch the length above wrapped below
-        // zero; the kernel's product wraps then, and so does this one.
+        // If nothing completed since the first dispatch, the length has wrapped below zero; the
+        // product then wraps, in the kernel and here.
         let weight = weight.wrapping_mul(self.delta_from_first_ns) / REFERENCE_INTERVAL_NS;
         let weight = weight.min(8);
         let divisor = 10 - weight;
@@ -393,7 +390,7 @@ impl PeakRate {
 }
 
 impl Bfq {
-    /// Ends the interval; the next starts with a request of this many sectors.
+    /// Ends the interval; the next one starts with a request of this many sectors.
     fn end_rate_interval(&mut self, sectors: Option<u64>) {
         if self.rate.update(self.last_completion_ns) && self.settings.user_max_budget == 0 {
             self.max_budget = self.budget_of_peak_rate();
@@ -401,7 +398,7 @@ impl Bfq {
         self.rate.restart(self.now_ns, sectors);
     }
 
-    /// A request goes to the drive.
+    /// Records a dispatched request.
     pub(super) fn rate_on_dispatch(&mut self, ctx: &SchedCtx<'_>, id: RequestId) {
         let rq = &ctx.rqs[id];
         let (sector, sectors) = (rq.sector.0, rq.sectors as u64);
@@ -433,8 +430,8 @@ impl Bfq {
         self.rate.last_dispatch_ns = now_ns;
     }
 
-    /// A request completed. If the drive took very long for little, the interval says
-    /// nothing about its peak rate.
+    /// Records a completed request. If the drive took very long for few sectors, the interval says
+    /// nothing about the peak rate and is dropped.
     pub(super) fn rate_on_completion(&mut self) {
         let since_last = self.now_ns.wrapping_sub(self.last_completion_ns);
         let since_last_us = since_last / 1_000;
@@ -451,7 +448,7 @@ impl Bfq {
 mod tests {
     use super::*;
 
-    /// An interval of requests in sequence during which nothing was completed.
+    /// An interval of sequential requests without a completion.
     #[test]
     fn an_interval_without_a_completion_wraps_as_in_the_kernel() {
         for first_dispatch_ns in [1, 2_000_000_000, u64::MAX] {
@@ -470,7 +467,7 @@ mod tests {
     #[test]
     fn a_budget_is_what_the_drive_does_in_timeout_sync() {
         let mut bfq = Bfq::new(&crate::test_queue::queue_info());
-        // A sector a microsecond.
+        // One sector per microsecond.
         bfq.rate.peak = 1 << RATE_SHIFT;
         assert_eq!(bfq.settings.timeout * JIFFY_MS, 124);
         assert_eq!(bfq.budget_of_peak_rate(), 124_000);

@@ -1,8 +1,7 @@
-//! Queue merging: processes that read next to each other, as the workers of
-//! one program do, share a queue, so that their requests become sequential
-//! again. When they part, each gets its own queue back as it was. Processes
-//! that start together may also be merged for good (stable merge): then none of
-//! them has to be idled for.
+//! Queue merging: processes that read close to each other, such as the workers of one program,
+//! share a queue, so that their requests become sequential. When they diverge, each gets its own
+//! queue back as it was. Processes that start together may also be merged permanently (stable
+//! merge), so that idling is needed for none of them.
 
 use core::cmp::Ordering;
 
@@ -15,17 +14,16 @@ use super::red_black::{Augmented, NodeId, RedBlackTree};
 use super::submitter::Saved;
 use super::weight_raising::burst_interval;
 
-/// Requests no further apart than this are next to each other, in sectors.
+/// Requests at most this many sectors apart are close.
 const CLOSE_SECTORS: u64 = 8 * 1024;
-/// Cooperating processes show within this time; a queue that has been served for longer
-/// is not merged.
+/// Cooperation shows within this time; a queue that has been served for longer is not merged.
 const TOO_LATE_MS: i64 = 100;
-/// Queues created no further apart than this may be of one program.
+/// Queues created at most this far apart may belong to one program.
 const STABLE_CREATION_MS: i64 = 600;
-/// A delayed stable merge waits this long, to see what the queues are like.
+/// Delay of a stable merge, in which the queues' behaviour is observed.
 const STABLE_DELAY_MS: i64 = 600;
 
-/// Where a queue's next request starts.
+/// The position of a queue's next request.
 #[derive(Debug)]
 pub(super) struct NextRequest {
     sector: u64,
@@ -36,7 +34,7 @@ impl Augmented for NextRequest {
     fn update_subtree(&mut self, _children: [Option<&NextRequest>; 2]) {}
 }
 
-/// The node with this sector, or the last one that the search for it visits.
+/// The node with this sector, or the last one visited by the search for it.
 fn last_passed(positions: &RedBlackTree<NextRequest>, sector: u64) -> Option<NodeId> {
     let step = |&place: &NodeId| match positions[place].sector.cmp(&sector) {
         Ordering::Greater => positions.left(place),
@@ -57,7 +55,7 @@ impl Bfq {
             && queue.first_io + msecs_to_jiffies(TOO_LATE_MS) < self.jiffies
     }
 
-    /// Takes a queue out of the order of next requests.
+    /// Removes a queue from the tree of next requests.
     pub(super) fn remove_position_of(&mut self, q: QueueId) {
         if let Some(place) = self.queues[q].position.take() {
             let group = self.queues[q].group;
@@ -65,8 +63,8 @@ impl Bfq {
         }
     }
 
-    /// Puts a queue where its next request is. Of queues at one sector only the
-    /// first is in the order.
+    /// Puts a queue at the position of its next request. Of several queues at one sector only the
+    /// first is in the tree.
     pub(super) fn update_position(&mut self, q: QueueId, next: Option<Sector>) {
         self.remove_position_of(q);
         if self.is_too_late(q) || self.queues[q].is_idle_class() {
@@ -84,9 +82,8 @@ impl Bfq {
         }
     }
 
-    /// A queue of a group whose next request is close to a sector
-    /// (`bfqq_find_close`): the last that the search for the sector passed, or
-    /// its neighbour on the sector's other side.
+    /// Finds a queue of a group whose next request is close to a sector (`bfqq_find_close`): the
+    /// last one visited by the search, or its neighbour on the other side of the sector.
     fn find_close(&self, group: GroupId, sector: u64) -> Option<QueueId> {
         let positions = &self.groups[group].positions;
         let last = last_passed(positions, sector)?;
@@ -110,8 +107,8 @@ impl Bfq {
             && b.sync
     }
 
-    /// Arranges that `q`'s processes move to `into`, or to where that is to be
-    /// merged itself, each with its next request.
+    /// Arranges that each process of `q` moves with its next request to `into`, or to the queue
+    /// into which that one is itself to be merged.
     fn arrange_merge(&mut self, q: QueueId, into: QueueId) -> Option<QueueId> {
         if self.queues[into].process_refs == 0 {
             return None;
@@ -133,7 +130,7 @@ impl Bfq {
         Some(into)
     }
 
-    /// The queue that a request or bio at `sector` brings `q` together with
+    /// Finds the queue with which a request or bio at `sector` lets `q` cooperate
     /// (`bfq_setup_cooperator`).
     pub(super) fn find_cooperator(
         &mut self,
@@ -147,7 +144,7 @@ impl Bfq {
             }
             return Some(into);
         }
-        // A drive that is as fast with random requests gains nothing by merging queues.
+        // A drive with equally fast random requests gains nothing from merging queues.
         if self.queueing_flash {
             return None;
         }
@@ -216,9 +213,8 @@ impl Bfq {
         }
     }
 
-    /// A new queue that follows another of the same kind closely is merged with
-    /// it: at once on a drive that is fast with random requests, else when both
-    /// have proved to be no sequential readers.
+    /// Merges a new queue with a similar one created shortly before: at once on a drive with fast
+    /// random requests, otherwise after both have proved not to be sequential readers.
     pub(super) fn merge_if_stable(&mut self, q: QueueId, context: usize) -> QueueId {
         let group = self.queues[q].group;
         let Some(last) = self.groups[group].last_created else {
@@ -252,7 +248,7 @@ impl Bfq {
         self.merge(context, q)
     }
 
-    /// A context moves on to the queue that its own is to be merged into.
+    /// Moves a context to the queue that its own queue is to be merged into.
     pub(super) fn merge(&mut self, context: usize, q: QueueId) -> QueueId {
         let Some(into) = self.queues[q].merge_into else {
             return q;
@@ -273,7 +269,7 @@ impl Bfq {
         self.set_queue(context, Some(into), true);
         let target = &mut self.queues[into];
         target.coop = true;
-        // It is shared now.
+        // The queue is now shared.
         target.context = None;
         target.owner = None;
         self.queues[q].context = None;
@@ -285,7 +281,7 @@ impl Bfq {
         into
     }
 
-    /// The target takes over the raising, and the merged queue loses it.
+    /// Passes weight raising on from the merged queue to its target.
     fn inherit_raising(&mut self, q: QueueId, into: QueueId) {
         let raising = self.queues[q].raising;
         if raising.coeff == 1 {
@@ -304,7 +300,7 @@ impl Bfq {
         self.wr_busy -= queue.busy as u32;
     }
 
-    /// Remembers what a queue was like in the context that it belongs to.
+    /// Saves the state of a queue in the context that it belongs to.
     fn save_state(&mut self, q: QueueId) {
         let Some(context) = self.queues[q].context else {
             return;
@@ -313,8 +309,7 @@ impl Bfq {
         let queue = &self.queues[q];
         let mut raising = queue.raising;
         if queue.just_created && !queue.in_large_burst && self.settings.low_latency {
-            // It would have been raised if it had not been merged before its first
-            // request.
+            // It would have been raised had it not been merged before its first request.
             raising.coeff = self.interactive_coeff();
             raising.max_time = raising_time;
             raising.start_finish = self.jiffies;
@@ -336,7 +331,7 @@ impl Bfq {
         });
     }
 
-    /// Restores what a queue was like before it was merged.
+    /// Restores the state of a queue before it was merged.
     fn resume_state(&mut self, q: QueueId, context: usize, existing: bool) {
         let Some(saved) = self.contexts[context].saved.clone() else {
             return;
@@ -365,7 +360,7 @@ impl Bfq {
         }
     }
 
-    /// A context leaves a shared queue. The last one keeps it.
+    /// Separates a context from a shared queue. The last context keeps the queue.
     pub(super) fn split(&mut self, context: usize, q: QueueId) -> QueueId {
         let waker = self.waker_after_split(q);
         if self.queues[q].in_large_burst
@@ -407,13 +402,13 @@ impl Bfq {
         }
     }
 
-    /// The waker of a queue that is split, where that still has processes.
+    /// The waker of a queue that is split, if that still has processes.
     fn waker_after_split(&self, q: QueueId) -> Option<QueueId> {
         let waker = self.queues[q].waker?;
         let mut into = self.queues[q].merge_into;
         while let Some(next) = into {
             if next == waker {
-                // Splitting drops one of its references.
+                // Splitting drops one reference to it.
                 return (self.queues[waker].process_refs > 1).then_some(waker);
             }
             into = self.queues[next].merge_into;
@@ -421,7 +416,7 @@ impl Bfq {
         (self.queues[waker].process_refs > 0).then_some(waker)
     }
 
-    /// A process leaves before it followed its queue into a merge.
+    /// Drops the pending merge of a queue whose process leaves before it.
     pub(super) fn drop_cooperators(&mut self, q: QueueId) {
         let mut into = self.queues[q].merge_into;
         while let Some(target) = into {

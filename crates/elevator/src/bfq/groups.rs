@@ -1,6 +1,6 @@
-//! Control groups (`block/bfq-cgroup.c`): a group is served like one queue, by its
-//! weight, among the members of its parent; its own service trees choose among its
-//! members. Groups stay when their last process has exited.
+//! Control groups (`block/bfq-cgroup.c`): a group is served like a queue, by its weight, among the
+//! members of its parent; its own service trees choose among its members. Groups are kept after
+//! their last process has exited.
 
 use blklab_blk::{CgroupId, SchedCtx};
 
@@ -11,36 +11,36 @@ use super::red_black::RedBlackTree;
 use super::wf2q::{Entity, SchedData};
 use super::{ASYNC_QUEUES, Bfq};
 
-/// The index of a group.
+/// Index of a group.
 pub(super) type GroupId = usize;
 pub(super) const ROOT: GroupId = 0;
 
-/// Groups are served in the class of best effort (`BFQ_DEFAULT_GRP_CLASS`).
+/// Groups are served in the best-effort class (`BFQ_DEFAULT_GRP_CLASS`).
 pub(super) const GROUP_CLASS: usize = 1;
-/// The weight of a group that was given none (`CGROUP_WEIGHT_DFL`).
+/// The default weight of a group (`CGROUP_WEIGHT_DFL`).
 const DEFAULT_GROUP_WEIGHT: u32 = 100;
 
-/// A member of a group: a queue, or a group below it.
+/// A member of a group: a queue or a child group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Member {
     Queue(QueueId),
     Group(GroupId),
 }
 
-/// One group (`bfq_group`).
+/// A group (`bfq_group`).
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) cgroup: CgroupId,
-    /// Its parent; the root is its own.
+    /// Its parent; the root is its own parent.
     parent: GroupId,
-    /// Its place in the service trees of its parent; unused for the root.
+    /// Its entity in the service trees of its parent; unused for the root.
     pub(super) entity: Entity,
     pub(super) sched: SchedData,
     pub(super) async_queues: [Option<QueueId>; ASYNC_QUEUES],
-    /// Queues in the order of their next requests' sectors.
+    /// Queues by the sectors of their next requests.
     pub(super) positions: RedBlackTree<NextRequest>,
     pub(super) last_created: Option<QueueId>,
-    /// Queues with requests, queued or in the drive.
+    /// Number of queues with requests, queued or in the drive.
     pending_queues: u32,
 }
 
@@ -68,7 +68,7 @@ impl Bfq {
         })
     }
 
-    /// A group's new weight counts from its next activation on.
+    /// Sets a group's weight, which applies from its next activation on.
     pub(super) fn set_group_weight(&mut self, cgroup: CgroupId, weight: u32) {
         let group = self.group(cgroup);
         let entity = &mut self.groups[group].entity;
@@ -78,7 +78,7 @@ impl Bfq {
         }
     }
 
-    /// Sets the parent of a group that has done no I/O yet.
+    /// Sets the parent of a group that has not done I/O yet.
     pub(super) fn set_group_parent(&mut self, cgroup: CgroupId, parent: CgroupId) {
         let (group, parent) = (self.group(cgroup), self.group(parent));
         let mut ancestor = parent;
@@ -89,7 +89,7 @@ impl Bfq {
         self.groups[group].parent = parent;
     }
 
-    /// The group that something is a member of.
+    /// The group that contains a member.
     pub(super) fn group_of(&self, member: Member) -> GroupId {
         match member {
             Member::Queue(q) => self.queues[q].group,
@@ -97,8 +97,7 @@ impl Bfq {
         }
     }
 
-    /// The group that contains it, as a member of that group's parent; `None` in the
-    /// root.
+    /// The group that contains a member, as a member itself; `None` for the root.
     pub(super) fn parent(&self, member: Member) -> Option<Member> {
         match self.group_of(member) {
             ROOT => None,
@@ -127,7 +126,7 @@ impl Bfq {
         }
     }
 
-    /// The weight of a queue, or of its group, against what is outside its group.
+    /// The weight of a queue's group against other groups; for a queue of the root, its own weight.
     pub(super) fn weight_outside_group(&self, q: QueueId) -> u32 {
         match self.queues[q].group {
             ROOT => self.queues[q].entity.weight,
@@ -135,14 +134,14 @@ impl Bfq {
         }
     }
 
-    /// A group and its ancestors, without the root.
+    /// A group and its ancestors, except the root.
     pub(super) fn groups_from(&self, group: GroupId) -> impl Iterator<Item = GroupId> + '_ {
         let below_root = |&group: &GroupId| group != ROOT;
         let parent = move |&group: &GroupId| Some(self.groups[group].parent).filter(below_root);
         core::iter::successors(Some(group).filter(below_root), parent)
     }
 
-    /// Changes a group and its ancestors, without the root.
+    /// Changes the entities of a group and its ancestors, except the root.
     pub(super) fn each_group_from(&mut self, group: GroupId, mut change: impl FnMut(&mut Entity)) {
         let mut at = group;
         while at != ROOT {
@@ -163,7 +162,7 @@ impl Bfq {
         self.each_group_from(self.queues[q].group, |entity| entity.allocated -= 1);
     }
 
-    /// A queue has requests, queued or in the drive.
+    /// Counts a queue that has requests, queued or in the drive.
     pub(super) fn count_pending(&mut self, q: QueueId) {
         let queue = &mut self.queues[q];
         if !core::mem::replace(&mut queue.counted_pending, true) {
@@ -182,8 +181,8 @@ impl Bfq {
         }
     }
 
-    /// A submitter's next bio is of another group (`bfq_bic_update_cgroup`): its queues
-    /// move there.
+    /// Moves a submitter's queues to the group of its next bio, if that has changed
+    /// (`bfq_bic_update_cgroup`).
     pub(super) fn check_cgroup(&mut self, ctx: &SchedCtx<'_>, context: usize, cgroup: CgroupId) {
         if self.groups[self.contexts[context].group].cgroup == cgroup {
             return;
@@ -207,14 +206,14 @@ impl Bfq {
         }
     }
 
-    /// Whether a queue, or one that it is to be merged into, is of another group.
+    /// Whether a queue, or one that it is to be merged into, belongs to another group.
     fn is_merged_outside(&self, q: QueueId, group: GroupId) -> bool {
         let merges = |&q: &QueueId| self.queues[q].merge_into;
         core::iter::successors(Some(q), merges).any(|q| self.queues[q].group != group)
     }
 
-    /// Moves a queue of one process to another group. The kernel leaves the count of
-    /// its requests with the old one.
+    /// Moves the queue of one process to another group. As in the kernel, its requests stay counted
+    /// in the old one.
     fn move_queue(&mut self, ctx: &SchedCtx<'_>, q: QueueId, group: GroupId) {
         let old = self.queues[q].group;
         if old == group {

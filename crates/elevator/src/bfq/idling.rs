@@ -1,7 +1,6 @@
-//! Idling: keeping the drive free for a moment, because the queue in service is about
-//! to send its next request. That costs throughput, so it is done only where it gains
-//! more (a sequential reader on a drive that seeks) or where shares or latencies could
-//! not be kept otherwise.
+//! Idling: keeping the drive free for a moment because the queue in service is about to send its
+//! next request. This costs throughput, so it is done only if it gains more (a sequential reader on
+//! a drive that seeks) or if shares or latencies could not be kept otherwise.
 
 use alloc::vec::Vec;
 
@@ -11,7 +10,7 @@ use super::Bfq;
 use super::budget::Expiration;
 use super::queue::{MIN_THINK_TIME_NS, QueueId};
 
-/// The drive is idled for a raised queue for at least this long.
+/// The shortest idle time for a weight-raised queue.
 const RAISED_IDLE_NS: u64 = 20_000_000;
 
 /// A drive that holds more requests than this queues commands.
@@ -27,7 +26,7 @@ pub(super) struct DriveQueue {
 }
 
 impl DriveQueue {
-    /// Taken for true until it is known.
+    /// Assumed to be true until it is known.
     pub(super) fn is_queueing(&self) -> bool {
         self.known.unwrap_or(true)
     }
@@ -38,8 +37,7 @@ impl Bfq {
         self.busy.iter().sum()
     }
 
-    /// Learns on each completion whether the drive queues commands
-    /// (`bfq_update_hw_tag`).
+    /// Learns at each completion whether the drive queues commands (`bfq_update_hw_tag`).
     pub(super) fn observe_drive_queue(&mut self) {
         self.drive.max_in_driver = self.drive.max_in_driver.max(self.in_driver);
         if self.drive.known == Some(true) {
@@ -76,12 +74,12 @@ impl Bfq {
         let plain_disk = !self.nonrot && !self.drive.is_queueing();
         let sequential = !queue.is_seeky() && queue.io_bound && queue.short_ttime;
         let boosts = plain_disk || (!(self.nonrot && self.drive.is_queueing()) && sequential);
-        // Idling for a queue that is not raised would delay the raised ones.
+        // Idling for a queue that is not raised would delay raised ones.
         boosts && self.wr_busy == 0
     }
 
-    /// Whether the queue needs idling to get its share: other queues would fill the
-    /// drive, which serves commands without regard to weights.
+    /// Whether the queue needs idling to get its share, because other queues would fill the drive,
+    /// which ignores weights.
     pub(super) fn needs_idling(&self, q: QueueId) -> bool {
         let queue = &self.queues[q];
         if queue.process_refs == 0 {
@@ -119,7 +117,7 @@ impl Bfq {
         let slice = if queue.is_raised() {
             slice.max(RAISED_IDLE_NS)
         } else if queue.is_seeky() && !self.is_asymmetric(Some(q)) {
-            // A seeky queue gains little by idling, so its slice is short.
+            // A seeky queue gains little from idling, so its slice is short.
             slice.min(MIN_THINK_TIME_NS)
         } else {
             slice
@@ -134,7 +132,7 @@ impl Bfq {
         self.slice_timer = None;
     }
 
-    /// The idle slice is over.
+    /// Handles the end of the idle slice.
     pub(super) fn slice_timer_fired(&mut self, ctx: &SchedCtx<'_>) {
         let Some(q) = self.in_service else {
             return;
@@ -145,11 +143,11 @@ impl Bfq {
         } else if self.queues[q].queued == [0, 0] {
             self.expire(ctx, q, true, Expiration::TooIdle);
         }
-        // Otherwise a small request came and was held back to merge with others.
+        // Otherwise a small request came and was held back for merging.
         self.run_queues();
     }
 
-    /// Has the hardware queues run, where there is something to dispatch.
+    /// Schedules a run of the hardware queues, if there is something to dispatch.
     pub(super) fn run_queues(&mut self) {
         if self.queued > 0 {
             self.run_at = Some(Nanos(self.now_ns));
@@ -157,11 +155,11 @@ impl Bfq {
     }
 }
 
-// The number of queues of each weight: if all weights are equal no queue needs idling
-// to get a fair share.
+// Queues are counted by weight: if all weights are equal, no queue needs idling to get a fair
+// share.
 
-/// Queues that are busy or have requests in the drive, counted by weight, in order of
-/// weights. Raised ones do not count.
+/// The number of queues of each weight, sorted by weight, that are busy or have requests in the
+/// drive. Weight-raised queues do not count.
 #[derive(Debug, Default)]
 pub(super) struct WeightCounts(Vec<(u32, u32)>);
 
@@ -199,8 +197,8 @@ impl Bfq {
         }
     }
 
-    /// Whether busy queues differ in weight or class, so that `q`, unless its weight is
-    /// the lowest, needs idling to get its share (`bfq_asymmetric_scenario`).
+    /// Whether busy queues differ in weight or class, so that `q`, unless its weight is the lowest,
+    /// needs idling to get its share (`bfq_asymmetric_scenario`).
     pub(super) fn is_asymmetric(&self, q: Option<QueueId>) -> bool {
         let counts = &self.weights.0;
         let weight = q.and_then(|q| self.queues[q].counted_weight);

@@ -1,7 +1,6 @@
-//! Injection: while the drive is idled for the queue in service, requests of other
-//! queues may be dispatched, as many as do not slow down its own. Also wakers: a queue
-//! whose requests always follow another's completions is best helped by serving that
-//! other queue.
+//! Injection: while the drive is idled for the queue in service, requests of other queues may be
+//! dispatched, as many as do not slow down its own. Wakers: if a queue's requests always follow
+//! another queue's completions, serving that queue helps it most.
 
 use blklab_blk::{SchedCtx, msecs_to_jiffies};
 
@@ -17,8 +16,8 @@ const WAKE_DETECTIONS: u32 = 3;
 const WAKE_SLICES: u64 = 128;
 
 impl Bfq {
-    /// Forgets what was learned. A long think time allows one injected request, a short
-    /// one none.
+    /// Resets what was learned. A queue with a long think time starts with one injected request,
+    /// one with a short think time with none.
     pub(super) fn reset_injection(&mut self, q: QueueId) {
         let jiffies = self.jiffies;
         let queue = &mut self.queues[q];
@@ -28,8 +27,8 @@ impl Bfq {
         self.waited_rq = None;
     }
 
-    /// Starts timing a request that comes to a synchronous queue without others: its
-    /// service time shows what injection costs.
+    /// Starts timing a request that arrives at an empty synchronous queue; its service time shows
+    /// the cost of injection.
     pub(super) fn prepare_injection_sample(&mut self, q: QueueId) {
         self.detect_waker(q);
         let jiffies = self.jiffies;
@@ -51,8 +50,8 @@ impl Bfq {
         }
     }
 
-    /// The timed request is done. The limit rises while it took less than one and a
-    /// half times as long as without injection, else it falls.
+    /// Handles the completion of the timed request. The limit rises while the request took less
+    /// than one and a half times as long as without injection, otherwise it falls.
     pub(super) fn update_injection(&mut self, q: QueueId) {
         let total_ns = self.now_ns.wrapping_sub(self.last_empty_occupied_ns);
         let (jiffies, in_driver) = (self.jiffies, self.in_driver);
@@ -70,23 +69,22 @@ impl Bfq {
         let alone = in_driver == 1;
         if (injection.last_service_ns == 0 && alone) || total_ns < injection.last_service_ns {
             if injection.last_service_ns == 0 {
-                // Now that there is something to compare with, injection can be
-                // tried.
+                // There is now a reference time, so injection can be tried.
                 injection.limit = old_limit.max(1);
             }
             injection.last_service_ns = total_ns;
         } else if !self.rqs_injected && alone {
-            // The drive, or what is asked of it, has changed.
+            // The drive or its workload has changed.
             injection.last_service_ns = total_ns;
         }
         self.waited_rq = None;
         self.rqs_injected = false;
     }
 
-    /// A queue to inject a request from while the drive is idled for `in_service`.
+    /// Chooses a queue to inject a request from while the drive is idled for `in_service`.
     ///
-    /// The kernel also means to allow one request when the wait has lasted a
-    /// slice; as it compares jiffies with nanoseconds that never happens.
+    /// The kernel also means to allow one request after the wait has lasted a slice, but it
+    /// compares jiffies with nanoseconds, so that never happens.
     pub(super) fn choose_for_injection(
         &mut self,
         ctx: &SchedCtx<'_>,
@@ -106,16 +104,16 @@ impl Bfq {
         Some(chosen)
     }
 
-    /// On a drive without moving parts a large request may delay the queue in service
-    /// for longer than was measured.
+    /// Whether a queue's next request is too large: on a drive without moving parts it may delay
+    /// the queue in service for longer than was measured.
     fn is_too_large_to_inject(&self, ctx: &SchedCtx<'_>, q: QueueId) -> bool {
         let next = self.queues[q].next_rq;
         let large = next.is_some_and(|id| ctx.rqs[id].sectors as u64 >= SMALL_SECTORS);
         self.nonrot && large && self.in_driver >= 1
     }
 
-    /// A queue to serve while the one in service is empty: the asynchronous queue of
-    /// its process, its waker, or a queue that it wakes.
+    /// Chooses a queue to serve while the one in service is empty: the asynchronous queue of its
+    /// process, its waker, or a queue that it wakes.
     pub(super) fn async_waker_or_woken(&self, ctx: &SchedCtx<'_>, q: QueueId) -> Option<QueueId> {
         let can_serve = |q: QueueId| self.queues[q].busy && self.can_afford_next(ctx, q);
         let own_async = self.own_async(ctx, q);
@@ -127,7 +125,7 @@ impl Bfq {
         related.into_iter().flatten().find(|&q| can_serve(q))
     }
 
-    /// The asynchronous queue of the process, if the next request in it is its.
+    /// The asynchronous queue of the process, if its next request comes from this process.
     fn own_async(&self, ctx: &SchedCtx<'_>, q: QueueId) -> Option<QueueId> {
         let context = self.queues[q].context?;
         let asynchronous = self.contexts[context].queues[0]?;
@@ -135,8 +133,8 @@ impl Bfq {
         (Bfq::context_of(&ctx.rqs[next]) == Some(context)).then_some(asynchronous)
     }
 
-    /// Counts requests that follow another queue's completion, until that queue is
-    /// known as the waker (`bfq_check_waker`).
+    /// Counts requests that follow another queue's completion, until that queue is known to be the
+    /// waker (`bfq_check_waker`).
     fn detect_waker(&mut self, q: QueueId) {
         let Some(last) = self.last_completed else {
             return;
@@ -176,7 +174,7 @@ impl Bfq {
         }
     }
 
-    /// A queue that became busy goes to the front of its waker's list.
+    /// Moves a queue that became busy to the front of its waker's list.
     pub(super) fn move_to_front_of_woken(&mut self, q: QueueId) {
         if let Some(waker) = self.queues[q].waker {
             let woken = &mut self.queues[waker].woken;

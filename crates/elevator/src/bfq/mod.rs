@@ -2,15 +2,14 @@
 //! `block/bfq-wf2q.c`); P. Valente and M. Andreolini, "Improving application
 //! responsiveness with the BFQ disk I/O scheduler", SYSTOR 2012.
 //!
-//! Each process has a queue. One queue at a time is in service and has the
-//! drive to itself until its budget, in sectors, is used up; B-WF2Q+ chooses
-//! the next, so that shares follow weights whatever the budgets are. On top of
-//! that are the heuristics for low latency and throughput, each in a file of
-//! its own.
+//! Each process has a queue. One queue at a time is in service and has the drive to itself until
+//! its budget, in sectors, is used up. B-WF2Q+ chooses the next queue so that shares follow weights
+//! whatever the budgets are. The heuristics for low latency and throughput are in files of their
+//! own.
 //!
-//! Not here: drives with several actuators, and `oom_bfqq`, the queue for when the
-//! kernel has no memory for another. A queue takes its priority from its requests; the
-//! kernel takes the process's.
+//! Drives with several actuators are not modelled, nor is `oom_bfqq`, the queue that the kernel
+//! uses when it cannot allocate another. A queue takes its priority from its requests, in the
+//! kernel from the process.
 
 mod budget;
 mod cooperators;
@@ -47,38 +46,38 @@ use submitter::Contexts;
 use tunables::{Settings, TUNABLES};
 use weight_raising::Burst;
 
-/// Asynchronous queues: eight levels of two classes, and one of the idle class.
+/// Number of asynchronous queues: eight levels of two classes, and one of the idle class.
 const ASYNC_QUEUES: usize = 17;
-/// Reasons for which a queue leaves service.
+/// Number of reasons for which a queue leaves service.
 const EXPIRATIONS: usize = 5;
 
 /// The scheduler's state.
 pub struct Bfq {
     queue: ElevatorQueue,
     settings: Settings,
-    /// The time that the running hook was given.
+    /// The time at which the current hook was called.
     now_ns: u64,
     jiffies: i64,
     nonrot: bool,
     nr_requests: u32,
-    /// Depth limits are fractions of this.
+    /// The number of tags of which depth limits are fractions.
     old_nr_requests: u32,
 
     queues: Slab<BfqQueue>,
     contexts: Contexts,
-    /// The context and the queue of the bio that is being merged.
+    /// Context and queue of the bio that is being merged.
     merging: Option<(usize, QueueId)>,
 
-    /// The root first.
+    /// All groups; the root is first.
     groups: Vec<Group>,
-    /// Groups that have queues with requests, queued or in the drive.
+    /// Number of groups with requests, queued or in the drive.
     pending_groups: u32,
-    /// Insertions into active trees so far, which order queues by activation.
+    /// Number of insertions into active trees, which orders queues by activation.
     activations: u64,
     in_service: Option<QueueId>,
-    /// Queues with requests, the one in service included, by class.
+    /// Number of busy queues of each class, including the one in service.
     busy: [u32; CLASSES],
-    /// Those of them that are raised.
+    /// Number of busy queues that are weight-raised.
     wr_busy: u32,
     queued: u32,
     in_driver: u32,
@@ -89,23 +88,22 @@ pub struct Bfq {
     last_budget_start_ns: u64,
     rate: PeakRate,
     drive: DriveQueue,
-    /// The drive has no moving parts and queues commands.
+    /// Whether the drive has no moving parts and queues commands.
     queueing_flash: bool,
-    /// Where the last request ended that was dispatched; and of the queue in
-    /// service, zero for none.
+    /// The sector after the last dispatched request.
     last_position: u64,
     in_service_position: u64,
     last_completion_ns: u64,
     last_completed: Option<QueueId>,
 
-    /// When the wait for the queue in service ends.
+    /// The time at which the wait for the queue in service ends.
     slice_timer: Option<Nanos>,
     last_idling_start_ns: u64,
-    /// When the hardware queues are to be run.
+    /// The time at which the hardware queues should be run.
     run_at: Option<Nanos>,
 
-    /// The next request of the queue in service is to be timed; `waited_rq` once it is
-    /// dispatched.
+    /// Whether to time the next request of the queue in service; `waited_rq` is that request once
+    /// it is dispatched.
     wait_dispatch: bool,
     waited_rq: Option<RequestId>,
     last_empty_occupied_ns: u64,
@@ -122,7 +120,7 @@ pub struct Bfq {
 }
 
 impl Bfq {
-    /// One without requests, its tunables at their defaults.
+    /// Returns a scheduler without requests and with default tunables.
     pub fn new(info: &QueueInfo) -> Bfq {
         let queue = BFQ.queue();
         let nonrot = !info.rotational;
@@ -180,7 +178,7 @@ impl Bfq {
         self.jiffies = jiffies(now);
     }
 
-    /// A request completed, was requeued, or was merged while it was inserted.
+    /// Handles a request that completed, was requeued, or was merged during its insertion.
     fn finish_or_requeue(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let Some(q) = Bfq::queue_of(&ctx.rqs[id]) else {
             return;
@@ -191,8 +189,8 @@ impl Bfq {
         self.release_request(ctx, id);
     }
 
-    /// Tags that asynchronous requests and synchronous writes may hold, so that reads
-    /// find some; fewer while raised queues are busy (`bfq_limit_depth`).
+    /// The number of tags that asynchronous requests and synchronous writes may hold, so that some
+    /// are left for reads; it is smaller while weight-raised queues are busy (`bfq_limit_depth`).
     fn write_depth(&self, sync: bool) -> u32 {
         let nr = self.old_nr_requests;
         let depth = match (self.wr_busy > 0, sync) {
@@ -204,8 +202,8 @@ impl Bfq {
         depth.max(1)
     }
 
-    /// Whether a queue has more requests than its weight's share of `limit`, or
-    /// one of its groups has. Weights of higher classes count eightfold.
+    /// Whether a queue, or one of its groups, has more requests than its weight's share of `limit`.
+    /// Weights of higher classes count eightfold.
     fn is_over_limit(&self, q: QueueId, limit: u32) -> bool {
         let queue = &self.queues[q];
         if !queue.entity.on_tree_or_in_service {

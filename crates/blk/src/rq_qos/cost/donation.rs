@@ -1,11 +1,10 @@
-//! Work conservation: what a group does not need of its share is lent to others, by
-//! a smaller weight of its own, so that all others keep their proportions to one
-//! another.
+//! Work conservation: a group lends the part of its share that it does not need, by lowering its
+//! own weight in use so that all other groups keep their proportions.
 //!
-//! Names of what is computed, for a group with the share b of the drive: f of it is
-//! that of groups below that lend nothing, t that of lenders. The weight of a group
-//! divides in the same proportions, as does the sum s of the weights inside one. A
-//! stroke stands for what is so after lending.
+//! Notation in the formulas, for a group with the share b of the drive: f is the part of b that
+//! belongs to non-lending groups below it, t the part of lenders. The weight w of a group and the
+//! sum s of the weights inside it divide in the same proportions. A prime marks the values after
+//! lending; an index p marks the parent.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -16,10 +15,9 @@ use super::{IoCost, Now, WEIGHT_ONE, ahead, div_up, mul_div_up};
 const ONE: u64 = WEIGHT_ONE as u64;
 
 impl IoCost {
-    /// The share that a group needs to do in the next period what it did in this one
-    /// (`usage`) and still be half a period behind the drive at its end; `most`
-    /// where it has nothing to lend (`hweight_after_donation`). Budget beyond
-    /// half a period is lost.
+    /// Returns the share that a group needs to use as much in the next period as in this one
+    /// (`usage`) and still end it half a period behind the drive; returns `most` if it has nothing
+    /// to lend (`hweight_after_donation`). Budget beyond half a period is lost.
     pub(super) fn share_after_donation(
         &mut self,
         at: usize,
@@ -38,9 +36,10 @@ impl IoCost {
         let excess = margin - self.period.margin_target() as i64;
         if excess > 0 {
             this.skip(excess as u64);
-            self.period.lose(excess as u64, old_share);
+            self.period.add_lost_vtime(excess as u64, old_share);
         }
-        // It spends what it keeps and the new budget less what is to be left over.
+        // It spends the budget that it keeps and the new one, except the margin that should be left
+        // at the end.
         let this = &self.groups[at];
         let passed = ahead(now.vtime, self.period.began_at_vtime()).max(1);
         let kept = i128::from(ONE) * i128::from(ahead(now.vtime, this.vtime)) / i128::from(passed);
@@ -50,9 +49,8 @@ impl IoCost {
         needed.clamp(1, most.into()) as u32
     }
 
-    /// Lowers the weights of lenders to what they need (`transfer_surpluses`). Each
-    /// has its present share in `share_donating`, what it keeps of it in
-    /// `share_after_donation`.
+    /// Lowers the weights of lenders to what they need (`transfer_surpluses`). Each lender has its
+    /// present share in `share_donating`, and the part that it keeps in `share_after_donation`.
     pub(super) fn transfer_surpluses(&mut self, lenders: &[usize], now: Now) {
         self.keep_below_whole(lenders);
         let inner = self.inner_groups(lenders);
@@ -60,7 +58,7 @@ impl IoCost {
         let root = &self.groups[0];
         let donating = u64::from(root.share_donating).min(ONE - 1);
         let after = u64::from(root.share_after_donation);
-        // By so much the share of everybody else grows.
+        // The factor by which the shares of all other groups grow.
         let growth = div_up((ONE - after) * ONE, ONE - donating);
         for &at in &inner {
             self.adjust_inner(at, growth);
@@ -71,7 +69,7 @@ impl IoCost {
             }
             let this = &self.groups[at];
             let above = &self.groups[this.parent.unwrap_or(0)];
-            // w' = s' * b' / b'_p, where b' is all of a lender's.
+            // w' = s'_p * b' / b'_p, where the whole of b' belongs to the lender.
             let inuse = mul_div_up(
                 above.child_adjusted_sum,
                 this.share_after_donation.into(),
@@ -82,8 +80,8 @@ impl IoCost {
         }
     }
 
-    /// Where lenders together would keep more than there is, those that want more
-    /// than their share keep less.
+    /// Reduces what lenders keep if they would together keep more than the whole drive; only those
+    /// that want more than their share are reduced.
     fn keep_below_whole(&mut self, lenders: &[usize]) {
         let (mut sum, mut over_sum) = (0u64, 0u64);
         let mut over = Vec::new();
@@ -106,7 +104,7 @@ impl IoCost {
         }
     }
 
-    /// The groups that lenders are in, each behind those that it is in.
+    /// The ancestors of all lenders, parents before children.
     fn inner_groups(&self, lenders: &[usize]) -> Vec<usize> {
         let mut inner = vec![0];
         for &at in lenders {
@@ -120,8 +118,8 @@ impl IoCost {
         inner
     }
 
-    /// Sums over lenders, upwards; then shares of the groups that they are in,
-    /// downwards.
+    /// Sums the lenders' shares up the tree, then computes the shares of their ancestors down the
+    /// tree.
     fn sum_up(&mut self, lenders: &[usize], inner: &[usize]) {
         for &at in inner {
             let this = &mut self.groups[at];
@@ -152,7 +150,7 @@ impl IoCost {
         }
     }
 
-    /// The share and the weights inside of a group that lenders are in.
+    /// Computes the share and the sum of weights of an ancestor of lenders after lending.
     fn adjust_inner(&mut self, at: usize, growth: u64) {
         let this = &self.groups[at];
         let active_share = u64::from(this.share_active).max(1);
@@ -172,7 +170,7 @@ impl IoCost {
         // b' = growth * f + t'
         let keeps = active_share.saturating_sub(donating);
         let share = mul_div_up(growth, keeps, ONE) + after;
-        // w' = s' * b' / b'_p
+        // w' = s'_p * b' / b'_p
         let inuse = mul_div_up(above.child_adjusted_sum, share, above.share_inuse.into());
         // s' = s_f + s_t * w'_t / w_t
         let lent_sum = mul_div_up(this.child_active_sum, donating, active_share);

@@ -1,19 +1,18 @@
-//! Shares of a drive's time by what I/Os cost it, `io.cost` and `io.weight`
-//! (`block/blk-iocost.c`; Heo et al., "IOCost: Block IO Control for Containers in
-//! Datacenters", ASPLOS 2022).
+//! Shares of a drive's time by the cost of each I/O, `io.cost` and `io.weight`
+//! (`block/blk-iocost.c`; Heo et al., "IOCost: Block IO Control for Containers in Datacenters",
+//! ASPLOS 2022).
 //!
-//! A linear model tells for how long an I/O occupies the drive. The drive's virtual
-//! time passes at a rate that is near the clock's. A group's own virtual time goes
-//! on with each of its I/Os by what that costs, divided by the group's share: it may
-//! issue as long as it is not ahead of the drive's, and waits otherwise
-//! (this file). Shares follow from weights of the groups that are active, level by
-//! level; a group that needs less than its own lends the rest (`weights`,
-//! `donation`). At the end of each period the rate is changed: down where latencies
-//! or waits for requests say that the drive has too much, up where groups wait
-//! though it has not (`period`). I/Os that others may wait for are never held back:
-//! what they cost is a debt that the group pays before anything else.
+//! A linear model gives the time for which an I/O occupies the drive. The drive's virtual time
+//! (`vtime`) passes at a rate near that of the clock. Each I/O advances its group's own virtual
+//! time by its cost divided by the group's share; a group may issue I/O as long as its time is not
+//! ahead of the drive's, and waits otherwise (this file). Shares follow from the weights of the
+//! active groups, level by level; a group that needs less than its share lends the rest (`weights`,
+//! `donation`). At the end of each period the rate changes: it falls if latencies or waits for
+//! requests show that the drive is saturated, and rises if groups wait although it is not
+//! (`period`). I/O that other groups may wait for is never delayed: its cost becomes a debt that
+//! the group pays first.
 //!
-//! Times are in microseconds, virtual ones in 2^-37 s.
+//! Times are in microseconds, virtual times in 2^-37 s.
 
 mod donation;
 mod params;
@@ -34,22 +33,22 @@ pub use params::{CostModel, CostQos, Speed};
 use period::Period;
 pub use period::RateChange;
 
-/// Virtual time of a second, of a microsecond, of a nanosecond.
+/// Virtual time in a second, in a microsecond and in a nanosecond.
 const VTIME_PER_SEC: u64 = 1 << 37;
 const VTIME_PER_USEC: u64 = VTIME_PER_SEC / 1_000_000;
 const VTIME_PER_NSEC: u64 = VTIME_PER_SEC / 1_000_000_000;
 
-/// A whole share; a weight of one.
+/// The whole drive as a share, and the unit of weights (`WEIGHT_ONE`).
 const WEIGHT_ONE: u32 = 1 << 16;
-/// The weight of a group that nobody set (`CGROUP_WEIGHT_DFL`).
+/// The default weight of a group (`CGROUP_WEIGHT_DFL`).
 const DEFAULT_WEIGHT: u32 = 100;
-/// An I/O so many pages from the group's last one counts as random: 16 MiB.
+/// An I/O at least this many pages (16 MiB) from the group's previous one counts as random.
 const RANDOM_PAGES: u64 = 4096;
-/// A step by which a lender takes back of its weight within a period, in percent.
+/// The part of its weight that a lender takes back in one step within a period, in percent.
 const INUSE_STEP_PERCENT: u64 = 25;
 
-/// Delays of tasks whose group has debts: from 250 us at five periods' worth of
-/// debt to 250 ms at 250 periods' worth, in percent of a period.
+/// Delays of tasks whose group is in debt, in microseconds, at these debts, in percent of a period:
+/// from 250 us at 5 periods to 250 ms at 250 periods.
 const DELAY_US: [u64; 2] = [250, 250_000];
 const DELAY_AT_PERCENT: [i64; 2] = [500, 25_000];
 
@@ -57,13 +56,13 @@ fn div_up(a: u64, b: u64) -> u64 {
     a.div_ceil(b.max(1))
 }
 
-/// `a * b / c`, rounded up, of whatever size the product is.
+/// Returns `a * b / c`, rounded up, with a product of 128 bits.
 fn mul_div_up(a: u64, b: u64, c: u64) -> u64 {
     let quotient = (u128::from(a) * u128::from(b)).div_ceil(u128::from(c.max(1)));
     quotient.min(u128::from(u64::MAX)) as u64
 }
 
-/// What an I/O that costs the drive so much costs a group with this share.
+/// The cost to a group with this share of an I/O that costs the drive `abs_cost`.
 fn cost_of_share(abs_cost: u64, share: u32) -> u64 {
     mul_div_up(abs_cost, WEIGHT_ONE.into(), share.into())
 }
@@ -78,7 +77,7 @@ fn ahead(time: u64, of: u64) -> i64 {
     time.wrapping_sub(of) as i64
 }
 
-/// The time, by the clock and by the drive (`struct ioc_now`).
+/// The current time, of the clock and of the drive (`struct ioc_now`).
 #[derive(Clone, Copy, Debug)]
 struct Now {
     ns: u64,
@@ -94,35 +93,35 @@ struct Waiting {
     abs_cost: u64,
 }
 
-/// How long a group used the drive, waited, was in debt and was delayed, in
-/// microseconds (`cost.usage`, `cost.wait`, `cost.indebt`, `cost.indelay`).
+/// Statistics of a group, in microseconds (`cost.usage`, `cost.wait`, `cost.indebt`,
+/// `cost.indelay`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CostStat {
-    /// The drive's time, by the model.
+    /// The drive's time that it used, by the model.
     pub usage_us: u64,
-    /// Time with a bio waiting.
+    /// Time with at least one bio waiting.
     pub wait_us: u64,
-    /// Time with debts.
+    /// Time in debt.
     pub debt_us: u64,
-    /// Time in which its tasks are delayed.
+    /// Time in which its tasks were delayed.
     pub delay_us: u64,
 }
 
-/// A group on this drive (`struct ioc_gq`), or the root, which is never held back.
+/// A group on this drive (`struct ioc_gq`), or the root, which is never throttled.
 #[derive(Debug)]
 struct Group {
     parent: Option<usize>,
-    /// Weights in units of [`WEIGHT_ONE`]: the configured one, that while it is
-    /// active, and what of that it does not lend.
+    /// Weights in units of [`WEIGHT_ONE`]: as configured, while active, and in use (the active
+    /// weight without what is lent).
     weight: u32,
     active: u32,
     inuse: u32,
     last_inuse: u32,
-    /// How far its time was behind the drive's when its weight last changed.
+    /// How far its time was behind the drive's when its weight was last changed.
     saved_margin: i64,
-    /// Where its last I/O ended.
+    /// The sector after its last I/O.
     cursor: u64,
-    /// Its virtual time: of what was issued, and of what was done.
+    /// Its virtual time of issued I/O and of completed I/O.
     vtime: u64,
     done_vtime: u64,
     abs_debt: u64,
@@ -131,11 +130,11 @@ struct Group {
     active_period: u64,
     is_active: bool,
     activated_at_us: u64,
-    /// Sums over the groups in it.
+    /// Sums over its child groups.
     child_active_sum: u64,
     child_inuse_sum: u64,
     child_adjusted_sum: u64,
-    /// Its shares of the drive, and the weights that they are of.
+    /// Its shares of the drive, and the generation of weights that they were computed from.
     share_of: Option<u64>,
     share_active: u32,
     share_inuse: u32,
@@ -190,7 +189,7 @@ impl Group {
         }
     }
 
-    /// Its virtual time goes on without an I/O.
+    /// Advances its virtual time without an I/O.
     fn skip(&mut self, vtime: u64) {
         self.vtime = self.vtime.wrapping_add(vtime);
         self.done_vtime = self.done_vtime.wrapping_add(vtime);
@@ -201,16 +200,16 @@ impl Group {
     }
 }
 
-/// What a bio's submission noted of it.
+/// The cost of a bio, recorded when it was submitted.
 #[derive(Clone, Copy, Debug, Default)]
 struct BioCost {
     cost: u64,
     group: CgroupId,
-    /// When it went on to get a request.
+    /// When it began to wait for a request.
     asked_at: Nanos,
 }
 
-/// Costs of one drive (`struct ioc`).
+/// The cost controller of one drive (`struct ioc`).
 #[derive(Debug)]
 pub struct IoCost {
     qos: CostQos,
@@ -220,20 +219,21 @@ pub struct IoCost {
     queue_depth: u32,
     coefficients: [Coefficients; 2],
     groups: Vec<Group>,
-    /// Active groups, the one that came last at the end.
+    /// Active groups; the most recently activated is last.
     active: Vec<usize>,
-    /// Raised with each change of weights; shares of older ones are computed anew.
+    /// Generation of the weights, incremented by each change; shares of older generations are
+    /// computed anew.
     weights: u64,
     weights_changed: bool,
     period: Period,
-    /// By part of a bio, and by request: when it asked for its tag.
+    /// The recorded cost of each bio, and the time at which each request was asked for.
     bios: Vec<BioCost>,
     requests: Vec<Nanos>,
 }
 
 impl IoCost {
-    /// Costs of a drive of this kind, with the kernel's assumptions; off until
-    /// `io.cost.qos` enables them.
+    /// Returns a controller with the kernel's default parameters for this kind of drive; it is
+    /// disabled until `io.cost.qos` enables it.
     pub fn new(now: Nanos, rotational: bool, queue_depth: u32) -> IoCost {
         let kind = match (rotational, queue_depth) {
             (true, _) => DriveKind::Disk,
@@ -259,12 +259,12 @@ impl IoCost {
         cost
     }
 
-    /// `io.cost.qos` as it is.
+    /// Returns `io.cost.qos`.
     pub fn qos(&self) -> CostQos {
         self.qos
     }
 
-    /// `io.cost.model` as it is.
+    /// Returns `io.cost.model`.
     pub fn model(&self) -> CostModel {
         self.model
     }
@@ -287,13 +287,13 @@ impl IoCost {
         self.refresh();
     }
 
-    /// What depends on targets and model (`ioc_refresh_params`).
+    /// Recomputes what depends on targets and model (`ioc_refresh_params`).
     fn refresh(&mut self) {
         self.period.set_targets(&self.qos);
         self.coefficients = [0, 1].map(|at| Coefficients::of(&self.model.speeds[at]));
     }
 
-    /// Makes a group known; one that was not named is in the root.
+    /// Sets the parent of a group, which is the root by default.
     pub fn set_parent(&mut self, group: CgroupId, parent: CgroupId) {
         let (at, parent) = (self.make(group), self.make(parent));
         self.groups[at].parent = Some(parent);
@@ -321,7 +321,7 @@ impl IoCost {
         at
     }
 
-    /// What a group did; of the root what all did together.
+    /// Statistics of a group and the groups inside it.
     pub fn stat(&self, group: CgroupId) -> CostStat {
         let mut sum = CostStat::default();
         for (at, this) in self.groups.iter().enumerate() {
@@ -342,7 +342,7 @@ impl IoCost {
         sum
     }
 
-    /// Counts from zero.
+    /// Resets the statistics.
     pub(super) fn reset_counters(&mut self) {
         for group in &mut self.groups {
             group.stat = CostStat::default();
@@ -367,7 +367,7 @@ impl IoCost {
         &mut self.bios[at]
     }
 
-    /// What an I/O costs the drive (`calc_vtime_cost_builtin`).
+    /// The cost of an I/O to the drive (`calc_vtime_cost_builtin`).
     fn abs_cost(&self, bio: &Bio, is_merge: bool) -> u64 {
         let costs = match bio.op {
             Op::Read => &self.coefficients[0],
@@ -396,8 +396,8 @@ impl IoCost {
         self.qos.enabled && bio.cgroup != CgroupId::ROOT && known
     }
 
-    /// Whether a bio may go on (`ioc_rqos_throttle`); where not, its submitter waits
-    /// under this ticket.
+    /// Whether a bio may continue (`ioc_rqos_throttle`); otherwise its submitter waits under
+    /// `ticket`.
     pub(super) fn throttle(
         &mut self,
         now: Nanos,
@@ -428,7 +428,7 @@ impl IoCost {
             self.commit(at, part, abs_cost, cost);
             return true;
         }
-        // Others may wait for metadata and swap, whoever writes them.
+        // Other groups may wait for metadata and swap, whoever writes them.
         if bio.flags.has(BioFlags::META) {
             self.incur_debt(at, abs_cost, time);
             self.kick_delay(at, time);
@@ -449,7 +449,7 @@ impl IoCost {
         });
         let before = woken.len();
         self.kick(at, pays_debt, time, woken);
-        // It may have been let go at once.
+        // The bio may have been released at once.
         match woken[before..].iter().position(|woken| *woken == ticket) {
             Some(found) => {
                 woken.remove(before + found);
@@ -464,12 +464,12 @@ impl IoCost {
         waiting.any(|held| held.ticket == ticket)
     }
 
-    /// A bio goes on to get a request.
-    pub(super) fn asks_for_tag(&mut self, now: Nanos, part: BioId) {
+    /// Records that a bio begins to wait for a request.
+    pub(super) fn start_tag_wait(&mut self, now: Nanos, part: BioId) {
         self.bio(part).asked_at = now;
     }
 
-    /// A request was made of a bio.
+    /// Records the request that was made from a bio.
     pub(super) fn track(&mut self, id: RequestId, part: BioId) {
         let asked_at = self.bio(part).asked_at;
         let at = id.index();
@@ -479,7 +479,7 @@ impl IoCost {
         self.requests[at] = asked_at;
     }
 
-    /// The group pays for a bio, which goes on.
+    /// Charges the group for a bio, which continues.
     fn commit(&mut self, at: usize, part: BioId, abs_cost: u64, cost: u64) {
         self.bio(part).cost = cost;
         let this = &mut self.groups[at];
@@ -487,9 +487,9 @@ impl IoCost {
         this.abs_usage += abs_cost;
     }
 
-    /// A bio joined a request, which the group pays or owes; it is not held back
-    /// (`ioc_rqos_merge`). The request was from `start` to `end` before, and `first`
-    /// is its first bio.
+    /// Charges or adds to the debt of a group for a merged bio, which is never delayed
+    /// (`ioc_rqos_merge`). Before the merge the request ran from `start` to `end`, and `first` is
+    /// its first bio.
     pub(super) fn merge(
         &mut self,
         now: Nanos,
@@ -525,7 +525,7 @@ impl IoCost {
         self.kick_delay(at, time);
     }
 
-    /// A part of a bio is done.
+    /// Advances the completed virtual time of a group by the cost of a completed bio.
     pub(super) fn done_bio(&mut self, part: BioId) {
         let Some(bio) = self.bios.get_mut(part.index()) else {
             return;
@@ -538,8 +538,8 @@ impl IoCost {
         }
     }
 
-    /// A request is gone: was it within its target, and how long had it waited for
-    /// a tag (`ioc_rqos_done`)?
+    /// Records whether a completed request met its target, and how long it had waited for a tag
+    /// (`ioc_rqos_done`).
     pub(super) fn done(&mut self, now: Nanos, id: RequestId, rq: &Request) {
         let direction = match rq.op {
             Op::Read => 0,
@@ -561,8 +561,8 @@ impl IoCost {
         self.period.count(direction, met, waited_ns);
     }
 
-    /// A group becomes active with half a period's budget; `false` where it is one
-    /// that others are active in, whose I/O is as the root's (`iocg_activate`).
+    /// Activates a group with half a period's budget (`iocg_activate`). Returns `false` for an
+    /// inner group with active descendants, whose own I/O is treated like the root's.
     fn activate(&mut self, at: usize, now: Now) -> bool {
         let current = self.period.number();
         if self.groups[at].is_active {
@@ -595,8 +595,8 @@ impl IoCost {
         true
     }
 
-    /// What an I/O costs a group, which takes back what it lends as far as it needs
-    /// that (`adjust_inuse_and_calc_cost`).
+    /// Returns the cost of an I/O to a group, which takes back as much of its lent weight as it
+    /// needs (`adjust_inuse_and_calc_cost`).
     fn adjust_inuse(&mut self, at: usize, vtime: u64, abs_cost: u64, now: Now) -> u64 {
         let (_, share) = self.shares(at);
         let mut cost = cost_of_share(abs_cost, share);
@@ -622,7 +622,7 @@ impl IoCost {
         }
     }
 
-    /// While it is in debt a group lends all of its share (`iocg_incur_debt`).
+    /// Adds to a group's debt; a group in debt lends its whole share (`iocg_incur_debt`).
     fn incur_debt(&mut self, at: usize, abs_cost: u64, now: Now) {
         if self.groups[at].abs_debt == 0 && abs_cost > 0 {
             self.groups[at].debt_since_us = Some(now.us);
@@ -648,8 +648,8 @@ impl IoCost {
         self.commit_weights();
     }
 
-    /// For how long tasks of a group in debt are delayed: the deeper in debt the
-    /// longer, and halved with each second (`iocg_kick_delay`).
+    /// Computes the delay for tasks of a group in debt: it grows with the debt and is halved each
+    /// second (`iocg_kick_delay`).
     fn kick_delay(&mut self, at: usize, now: Now) {
         let (share, _) = self.shares(at);
         let period_vtime = self.period.vtime().max(1);
@@ -686,8 +686,8 @@ impl IoCost {
         this.delay_us = 0;
     }
 
-    /// Pays debts from a group's budget, lets those go on that it can pay for, and
-    /// sets the timer for the next one (`iocg_kick_waitq`).
+    /// Pays debt from the group's budget, releases the bios that the rest can pay for, and sets the
+    /// timer for the next one (`iocg_kick_waitq`).
     fn kick(&mut self, at: usize, pays_debt: bool, now: Now, woken: &mut Vec<u64>) {
         let (share, _) = self.shares(at);
         let mut budget = ahead(now.vtime, self.groups[at].vtime);
@@ -735,8 +735,8 @@ impl IoCost {
         }
     }
 
-    /// When [`IoCost::timer`] is to be called. Timers of groups may be late by a
-    /// hundredth of a period.
+    /// The time at which [`IoCost::timer`] should be called. Timers of groups may run a hundredth
+    /// of a period late.
     pub fn next_timer(&self) -> Nanos {
         let groups = self.groups.iter().filter_map(|group| group.timer);
         let groups = groups.map(|soft| self.latest(soft));
@@ -744,15 +744,15 @@ impl IoCost {
         groups.min().map_or(period, |first| first.min(period))
     }
 
-    /// When a group's timer runs that may not run before `soft`: with the next tick, and
-    /// a hundredth of a period late at most.
+    /// The latest time at which a group's timer with the soft expiry `soft` runs: with the next
+    /// tick, at most a hundredth of a period late.
     fn latest(&self, soft: Nanos) -> Nanos {
         let hard_ns = soft.0.saturating_add(self.period.slack_ns());
         let tick_ns = soft.0.div_ceil(JIFFY_NS).saturating_mul(JIFFY_NS);
         Nanos(hard_ns.min(tick_ns))
     }
 
-    /// Does what is due.
+    /// Runs the expired timers of groups and of the period.
     pub(super) fn timer(&mut self, now: Nanos, woken: &mut Vec<u64>) {
         let is_due = |soft: Nanos| self.latest(soft) <= now;
         if self
@@ -768,8 +768,7 @@ impl IoCost {
         }
     }
 
-    /// Runs timers of groups that may run now: those that could be later still run with
-    /// others' interrupts.
+    /// Runs the timers of groups whose soft expiry has passed, as any timer interrupt does.
     pub(crate) fn expire(&mut self, now: Nanos, woken: &mut Vec<u64>) {
         for at in 0..self.groups.len() {
             let timer = &mut self.groups[at].timer;

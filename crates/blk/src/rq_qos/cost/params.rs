@@ -1,43 +1,41 @@
-//! What is written to `io.cost.model` and `io.cost.qos`, and what holds where
-//! nobody writes anything.
+//! The contents of `io.cost.model` and `io.cost.qos`, and the kernel's defaults.
 
 use alloc::format;
 use alloc::string::String;
 
 use super::{VTIME_PER_SEC, div_up};
 
-/// The cost of an I/O grows by pages of this size.
+/// The page size of the linear model, in bytes.
 const PAGE_BYTES: u64 = 4096;
 
-/// The slowest and the fastest that virtual time may pass, in parts per million of
-/// the clock's time: within two orders of magnitude.
+/// The slowest and the fastest rate of virtual time, in parts per million of the clock's.
 const RATE_PPM: [u64; 2] = [10_000, 100_000_000];
 
-/// What a drive can do in one direction in a second.
+/// Throughput of a drive in one direction, per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Speed {
-    /// Bytes, in one stream (`rbps`, `wbps`).
+    /// Bytes in one sequential stream (`rbps`, `wbps`).
     pub bytes: u64,
-    /// I/Os of 4 KiB one behind the other (`rseqiops`, `wseqiops`).
+    /// Sequential I/Os of 4 KiB (`rseqiops`, `wseqiops`).
     pub sequential_ios: u64,
-    /// I/Os of 4 KiB anywhere (`rrandiops`, `wrandiops`).
+    /// Random I/Os of 4 KiB (`rrandiops`, `wrandiops`).
     pub random_ios: u64,
 }
 
-/// A linear model of what I/Os cost a drive (`io.cost.model`).
+/// A linear model of the costs of I/O on a drive (`io.cost.model`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CostModel {
-    /// The user gave it; otherwise it follows from the kind of drive.
+    /// Whether the user gave the model; otherwise it follows from the kind of drive.
     pub is_users: bool,
     /// Reads, then writes.
     pub speeds: [Speed; 2],
 }
 
 impl CostModel {
-    /// Takes what is written to `io.cost.model` behind the drive's number.
+    /// Parses a write to `io.cost.model`, without the drive's number.
     ///
     /// # Errors
-    /// Where the kernel refuses it; the message says why.
+    /// If the kernel refuses it; the message says why.
     pub fn write(&mut self, text: &str) -> Result<(), String> {
         let mut written = *self;
         for word in text.split_whitespace() {
@@ -93,29 +91,28 @@ impl core::fmt::Display for CostModel {
     }
 }
 
-/// When a drive counts as busy, and how far its rate may be changed
-/// (`io.cost.qos`).
+/// When a drive counts as saturated, and in which range its rate may vary (`io.cost.qos`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CostQos {
-    /// Whether costs are looked at at all.
+    /// Whether the controller is enabled.
     pub enabled: bool,
-    /// The user gave the targets; otherwise they follow from the kind of drive.
+    /// Whether the user gave the targets; otherwise they follow from the kind of drive.
     pub is_users: bool,
-    /// Of reads and of writes: so many of a million have to be within the target;
-    /// 0 for no target (`rpct`, `wpct`).
+    /// The parts per million of reads and of writes that must meet the target; 0 for no target
+    /// (`rpct`, `wpct`).
     pub within_ppm: [u32; 2],
     /// The targets, in microseconds (`rlat`, `wlat`).
     pub latency_us: [u32; 2],
-    /// The slowest and the fastest that virtual time may pass, in parts per million
-    /// of the clock's (`min`, `max`).
+    /// The slowest and the fastest rate of virtual time, in parts per million of the clock's
+    /// (`min`, `max`).
     pub rate_ppm: [u32; 2],
 }
 
 impl CostQos {
-    /// Takes what is written to `io.cost.qos` behind the drive's number.
+    /// Parses a write to `io.cost.qos`, without the drive's number.
     ///
     /// # Errors
-    /// Where the kernel refuses it; the message says why.
+    /// If the kernel refuses it; the message says why.
     pub fn write(&mut self, text: &str) -> Result<(), String> {
         let mut written = *self;
         for word in text.split_whitespace() {
@@ -196,7 +193,7 @@ fn number(name: &str, value: &str) -> Result<u64, String> {
     number.map_err(|_| format!("{name} takes a number of up to 64 bits, not {value:?} (EINVAL)"))
 }
 
-/// A percentage with up to two decimals, in parts per million.
+/// Parses a percentage with up to two decimals and returns parts per million.
 fn ppm_of_percent(name: &str, value: &str) -> Result<u64, String> {
     let percent = value.parse::<f64>().ok();
     let percent = percent.filter(|percent| percent.is_finite() && *percent >= 0.0);
@@ -206,7 +203,7 @@ fn ppm_of_percent(name: &str, value: &str) -> Result<u64, String> {
     }
 }
 
-/// Costs of one direction, in virtual time (`LCOEF_*`).
+/// Costs in one direction, in virtual time (`LCOEF_*`).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Coefficients {
     pub(super) page: u64,
@@ -215,8 +212,8 @@ pub(super) struct Coefficients {
 }
 
 impl Coefficients {
-    /// An I/O costs for each page what a stream takes for it, and for itself what it
-    /// takes longer than a page of a stream (`calc_lcoefs`).
+    /// Computes the costs from the throughput (`calc_lcoefs`): each page costs its time in a
+    /// sequential stream, and each I/O costs what it takes beyond one such page.
     pub(super) fn of(speed: &Speed) -> Coefficients {
         let page = match speed.bytes {
             0 => 0,
@@ -234,18 +231,19 @@ impl Coefficients {
     }
 }
 
-/// The kinds of drives that the kernel knows parameters for (`AUTOP_*`).
+/// The kinds of drive for which the kernel has parameters (`AUTOP_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DriveKind {
     Disk,
-    /// A solid-state drive that takes one command at a time.
+    /// A solid-state drive with a queue depth of one.
     SsdDepth1,
     Ssd,
     FastSsd,
 }
 
 impl DriveKind {
-    /// What is assumed of such a drive: targets in microseconds, then speeds.
+    /// The kernel's parameters: the latency target in microseconds, and the throughput of reads and
+    /// writes.
     pub(super) fn assumed(self) -> (u32, [Speed; 2]) {
         let speed = |bytes, sequential_ios, random_ios| Speed {
             bytes,
@@ -284,7 +282,7 @@ impl DriveKind {
         }
     }
 
-    /// The targets of such a drive: none by percentage, any rate.
+    /// The default targets: no percentage, and any rate.
     pub(super) fn qos(self, enabled: bool) -> CostQos {
         let (latency_us, _) = self.assumed();
         CostQos {
@@ -296,7 +294,7 @@ impl DriveKind {
         }
     }
 
-    /// The model of such a drive.
+    /// The default model.
     pub(super) fn model(self) -> CostModel {
         CostModel {
             is_users: false,
@@ -351,8 +349,7 @@ mod tests {
         assert_eq!(alloc::format!("{qos}"), read);
     }
 
-    /// The recorded run: a random read of 8 KiB takes a second's 1800th part and
-    /// one page more.
+    /// The recorded run: a random read of 8 KiB costs 1/1800 s and one more page.
     #[test]
     fn costs_follow_from_speeds() {
         let costs = Coefficients::of(&Speed {

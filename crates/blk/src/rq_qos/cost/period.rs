@@ -1,5 +1,5 @@
-//! The drive's virtual time and its periods: at the end of each the rate of that
-//! time and the weights in use are looked at.
+//! The drive's virtual time and its periods. At the end of each period the rate of virtual time and
+//! the weights in use are adjusted.
 
 use alloc::vec::Vec;
 
@@ -10,31 +10,31 @@ use super::{
 use crate::rq_qos::stat::wheel_timer;
 use crate::units::{JIFFY_NS, Nanos};
 
-/// A group's time is to be half a period behind the drive's, which is what it can
-/// spend at once; one that is nearer than a fifth takes back what it lends, and one
-/// nearer than a tenth lends nothing.
+/// A group's time should be half a period behind the drive's, which is the budget that it can spend
+/// at once. Below a fifth of a period a lender takes its weight back; below a tenth a group lends
+/// nothing.
 const MARGIN_MIN_PERCENT: u64 = 10;
 const MARGIN_LOW_PERCENT: u64 = 20;
 pub(super) const MARGIN_TARGET_PERCENT: u64 = 50;
-/// Timers may be late by so much of a period.
+/// Timers may run this much of a period late, in percent.
 const SLACK_PERCENT: u64 = 1;
-/// A period, in microseconds.
+/// Bounds of the period's length, in microseconds.
 const PERIOD_US: [u64; 2] = [1_000, 1_000_000];
-/// The drive is busy where requests wait for tags for more than so much of a period.
+/// The drive is saturated if requests wait for tags for more than this percentage of a period.
 const WAIT_BUSY_PERCENT: u64 = 5;
-/// It is not where all is below three quarters of what makes it busy.
+/// The drive is not saturated if all measures are below this percentage of their limits.
 const UNBUSY_PERCENT: u64 = 75;
-/// A rate out of bounds comes back by so much a period.
+/// A rate out of bounds returns by this percentage in each period.
 const CLAMP_PERCENT: u64 = 4;
-/// I/Os of more periods ago are not waited for any longer.
+/// I/Os issued more than this many periods ago are no longer waited for.
 const LAGGING_PERIODS: u64 = 10;
-/// Debts are halved each 100 ms where the drive is used for less than half of them.
+/// Debts are halved each 100 ms if the drive's usage is below this percentage.
 const FORGIVE_US: u64 = 100_000;
 const FORGIVE_USAGE_PERCENT: u64 = 50;
-/// The kind of drive is changed after so long at a rate that is too fast or slow.
+/// The kind of drive is changed after this time at a rate that is too fast or too slow.
 const KIND_CYCLE_NS: u64 = 10_000_000_000;
 
-/// By how many percent the rate is changed after so many periods in a row.
+/// The change of the rate, in percent, after this many saturated or unsaturated periods in a row.
 fn rate_step_percent(periods: u32) -> u64 {
     match periods {
         0..=3 => 0,
@@ -46,32 +46,32 @@ fn rate_step_percent(periods: u32) -> u64 {
     }
 }
 
-/// What the end of a period found (`iocost_ioc_vrate_adj`).
+/// Result of a period's end (`iocost_ioc_vrate_adj`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RateChange {
-    /// The rate of virtual time, in 2^-37 s a microsecond.
+    /// Rate of virtual time, in 2^-37 s per microsecond.
     pub rate: u64,
-    /// Above 0: periods in which the drive had too much; below 0: in which it had
-    /// too little.
+    /// Above 0: number of saturated periods in a row; below 0: number of periods in which the drive
+    /// could do more.
     pub busy_level: i32,
-    /// Reads and writes beyond their targets, in parts per million.
+    /// Reads and writes that missed their targets, in parts per million.
     pub missed_ppm: [u32; 2],
-    /// Waits for tags, in percent of the period.
+    /// Time spent waiting for tags, in percent of the period.
     pub wait_percent: u64,
-    /// Groups with I/Os of past periods in the drive, and groups that want more.
+    /// Groups with I/Os of earlier periods still in the drive.
     pub lagging: u32,
-    /// Groups that had too little.
+    /// Groups that had too little budget.
     pub shortages: u32,
 }
 
-/// Requests within and beyond their target.
+/// Counts of requests that met and that missed their target.
 #[derive(Clone, Copy, Debug, Default)]
-struct Met {
+struct TargetCounts {
     met: u64,
     missed: u64,
 }
 
-impl Met {
+impl TargetCounts {
     fn missed_ppm(&self) -> u32 {
         match self.met + self.missed {
             0 => 0,
@@ -80,29 +80,30 @@ impl Met {
     }
 }
 
-/// The period that runs, and virtual time in it.
+/// The current period, and the virtual time in it.
 #[derive(Debug)]
 pub(super) struct Period {
     length_us: u64,
     /// Bounds of the rate.
     rates: [u64; 2],
-    /// The rate, and that which makes up for lost time as well.
+    /// The base rate, and the rate that also makes up for lost virtual time.
     base_rate: u64,
     rate: u64,
-    /// Virtual time that was lost and is to be made up for; below 0.
+    /// Virtual time that is still to be made up for: negative while it has been lost.
     error: i64,
     began_at_us: u64,
     began_at_vtime: u64,
     number: u64,
     busy_level: i32,
     timer: Option<Nanos>,
-    requests: [Met; 2],
+    requests: [TargetCounts; 2],
     tag_wait_ns: u64,
-    /// Forgiveness: since when, what was left over, use since then.
+    /// State of debt forgiveness: start of the interval, remainder of the previous one, and usage
+    /// in it.
     forgiving_since_us: u64,
     forgiving_left_us: u64,
     forgiving_usage_us: u64,
-    /// Since when the rate is beyond what the kind of drive should have.
+    /// Since when the rate has been out of range for this kind of drive.
     too_fast_since_ns: Option<u64>,
     too_slow_since_ns: Option<u64>,
     last_change: Option<RateChange>,
@@ -123,7 +124,7 @@ impl Period {
             number: 0,
             busy_level: 0,
             timer: None,
-            requests: [Met::default(); 2],
+            requests: [TargetCounts::default(); 2],
             tag_wait_ns: 0,
             forgiving_since_us: 0,
             forgiving_left_us: 0,
@@ -135,8 +136,8 @@ impl Period {
         }
     }
 
-    /// Twice the larger target, or more where the target is of fewer I/Os
-    /// (`ioc_refresh_period_us`).
+    /// Sets the length of a period: twice the larger target, or more if only a lower percentage
+    /// must meet it (`ioc_refresh_period_us`).
     pub(super) fn set_targets(&mut self, qos: &CostQos) {
         let larger = (qos.latency_us[1] > qos.latency_us[0]) as usize;
         let times = match u64::from(qos.within_ppm[larger]) {
@@ -197,13 +198,13 @@ impl Period {
         self.number
     }
 
-    /// A group with this share lost so much of its budget.
-    pub(super) fn lose(&mut self, excess: u64, share: u32) {
+    /// Records that a group with this share lost `excess` of its budget.
+    pub(super) fn add_lost_vtime(&mut self, excess: u64, share: u32) {
         let lost = u128::from(excess) * u128::from(share) / u128::from(WEIGHT_ONE);
         self.error = self.error.saturating_sub_unsigned(lost as u64);
     }
 
-    /// Starts the timer, if it does not run.
+    /// Starts the period's timer unless it is running.
     pub(super) fn run(&mut self, now: Now) {
         if self.timer.is_none() {
             self.forgiving_since_us = now.us;
@@ -223,7 +224,7 @@ impl Period {
         self.timer.unwrap_or(Nanos::MAX)
     }
 
-    /// A request is done.
+    /// Counts a completed request.
     pub(super) fn count(&mut self, direction: usize, met: bool, waited_ns: u64) {
         let requests = &mut self.requests[direction];
         match met {
@@ -233,9 +234,9 @@ impl Period {
         self.tag_wait_ns += waited_ns;
     }
 
-    /// How `busy_level` changes: up where the drive had too much work, down where it
-    /// had too little.
-    fn judge(&mut self, qos: &CostQos, change: &RateChange) {
+    /// Updates `busy_level` (`ioc_timer_fn`): up if the drive was saturated, down if it could do
+    /// more.
+    fn update_busy_level(&mut self, qos: &CostQos, change: &RateChange) {
         let may_miss = qos.within_ppm.map(|ppm| 1_000_000 - ppm.min(1_000_000));
         let within = |percent: u64| {
             let misses = change.missed_ppm.iter().zip(may_miss);
@@ -245,15 +246,15 @@ impl Period {
         };
         self.busy_level = match () {
             () if !within(100) => self.busy_level.max(0) + 1,
-            // Nobody wants more: nothing is known of what the drive could do.
+            // No group wants more, so it is unknown what the drive could do.
             () if !within(UNBUSY_PERCENT) || change.shortages == 0 => 0,
-            // A drive that still has I/Os of past periods is left alone until they end.
+            // A drive with I/Os of earlier periods keeps its level until they end.
             () => self.busy_level.min(0) - (change.lagging == 0) as i32,
         }
         .clamp(-1000, 1000);
     }
 
-    /// Changes the rate by how long the drive had too much or too little
+    /// Changes the base rate by how long the drive has been saturated or not
     /// (`ioc_adjust_base_vrate`).
     fn adjust_rate(&mut self, busy_before: i32, mut change: RateChange) {
         change.busy_level = self.busy_level;
@@ -284,8 +285,8 @@ impl Period {
         self.extremes[1] = self.extremes[1].max(self.base_rate);
     }
 
-    /// Budget that was lost is made up for by a faster rate within this period, by
-    /// half as slow and twice as fast at most (`ioc_refresh_vrate`).
+    /// Makes up for lost budget by a faster rate until the end of this period, limited to half and
+    /// twice the base rate (`ioc_refresh_vrate`).
     fn refresh_rate(&mut self, now: Now) {
         let ends_us = self.began_at_us + self.length_us;
         let vtime = self.vtime() as i64;
@@ -298,8 +299,8 @@ impl Period {
         self.error = self.error.clamp(-vtime, vtime);
     }
 
-    /// Whether debts are forgiven, and by how many halvings (`ioc_forgive_debts`).
-    fn forgives(&mut self, usage_us: u64, debtors: usize, now: Now) -> Option<u64> {
+    /// Returns the number of halvings if debts are forgiven now (`ioc_forgive_debts`).
+    fn debt_halvings(&mut self, usage_us: u64, debtors: usize, now: Now) -> Option<u64> {
         if debtors == 0 {
             self.forgiving_since_us = now.us;
             self.forgiving_left_us = 0;
@@ -328,7 +329,7 @@ impl Period {
     }
 }
 
-/// What the scan of the active groups found.
+/// Result of the scan of active groups.
 #[derive(Default)]
 struct ActiveGroups {
     lenders: Vec<usize>,
@@ -338,20 +339,20 @@ struct ActiveGroups {
 }
 
 impl IoCost {
-    /// What the last period that changed anything found.
+    /// The result of the last period that changed anything.
     pub fn last_change(&self) -> Option<RateChange> {
         self.period.last_change
     }
 
-    /// The rate of virtual time, in percent of the clock's: now, and the slowest and
-    /// the fastest so far (`cost.vrate`).
+    /// The rate of virtual time in percent of the clock's: current, slowest and fastest so far
+    /// (`cost.vrate`).
     pub fn rates_percent(&self) -> [f64; 3] {
         let percent = |rate: u64| rate as f64 * 100.0 / VTIME_PER_USEC as f64;
         let [slowest, fastest] = self.period.extremes.map(percent);
         [percent(self.period.base_rate), slowest, fastest]
     }
 
-    /// The end of a period (`ioc_timer_fn`).
+    /// Ends a period (`ioc_timer_fn`).
     pub(super) fn end_period(&mut self, now: Nanos, woken: &mut Vec<u64>) {
         let requests = core::mem::take(&mut self.period.requests);
         let waited_ns = core::mem::take(&mut self.period.tag_wait_ns);
@@ -359,7 +360,7 @@ impl IoCost {
         self.period.timer = None;
         let debtors = self.check_groups(now, woken);
         self.commit_weights();
-        let found = self.look_at_active(now);
+        let found = self.scan_active(now);
         if !found.lenders.is_empty() && found.shortages > 0 {
             self.transfer_surpluses(&found.lenders, now);
         }
@@ -372,10 +373,10 @@ impl IoCost {
             ..RateChange::default()
         };
         let busy_before = self.period.busy_level;
-        self.period.judge(&self.qos, &change);
+        self.period.update_busy_level(&self.qos, &change);
         self.period.adjust_rate(busy_before, change);
         self.choose_kind(now);
-        if let Some(halvings) = self.period.forgives(found.usage_us, debtors, now) {
+        if let Some(halvings) = self.period.debt_halvings(found.usage_us, debtors, now) {
             self.forgive(halvings, now, woken);
         }
         self.period.number += 1;
@@ -388,8 +389,8 @@ impl IoCost {
         self.period.refresh_rate(now);
     }
 
-    /// Lets those go on that slept too long, and drops groups that were idle for a
-    /// whole period. Returns the number of debtors (`ioc_check_iocgs`).
+    /// Releases bios of waiting groups, and deactivates groups that were idle for a whole period.
+    /// Returns the number of groups in debt (`ioc_check_iocgs`).
     fn check_groups(&mut self, now: Now, woken: &mut Vec<u64>) -> usize {
         let mut debtors = 0;
         for at in self.active.clone().into_iter().rev() {
@@ -412,7 +413,7 @@ impl IoCost {
                 let excess = ahead(now.vtime, vtime) - self.period.margin_target() as i64;
                 if excess > 0 {
                     let (_, share) = self.shares(at);
-                    self.period.lose(excess as u64, share);
+                    self.period.add_lost_vtime(excess as u64, share);
                 }
                 self.propagate(at, 0, 0, None);
                 self.flush_usage(at);
@@ -423,7 +424,7 @@ impl IoCost {
         debtors
     }
 
-    /// Adds what a group used since the last call to its sum.
+    /// Adds a group's usage since the last call to its statistics.
     fn flush_usage(&mut self, at: usize) {
         let this = &mut self.groups[at];
         let used = this.abs_usage - this.flushed_usage;
@@ -432,8 +433,8 @@ impl IoCost {
         this.stat.usage_us += this.usage_in_period_us;
     }
 
-    /// Who wants more, and who can lend.
-    fn look_at_active(&mut self, now: Now) -> ActiveGroups {
+    /// Finds the groups that want more and those that can lend.
+    fn scan_active(&mut self, now: Now) -> ActiveGroups {
         let mut found = ActiveGroups::default();
         for at in 0..self.active.len() {
             self.flush_usage(self.active[at]);
@@ -468,7 +469,7 @@ impl IoCost {
         found
     }
 
-    /// Whether I/Os of past periods are still in the drive.
+    /// Whether I/Os of earlier periods are still in the drive.
     fn is_lagging(&self, at: usize, period_vtime: u64, now: Now) -> bool {
         let this = &self.groups[at];
         let has_target = self.qos.within_ppm != [0; 2];
@@ -480,8 +481,7 @@ impl IoCost {
             && ahead(this.done_vtime, now.vtime.wrapping_sub(period_vtime)) < 0
     }
 
-    /// The share of the drive that a group used in this period, what is still in the
-    /// drive included.
+    /// The share of the drive that a group used in this period, including I/O in flight.
     fn usage_share(&self, at: usize, share_inuse: u32, now: Now) -> u32 {
         let this = &self.groups[at];
         let in_flight = this.vtime.wrapping_sub(this.done_vtime);
@@ -496,7 +496,7 @@ impl IoCost {
         usage.clamp(1, WEIGHT_ONE.into()) as u32
     }
 
-    /// Halves debts and delays so many times.
+    /// Halves debts and delays `halvings` times.
     fn forgive(&mut self, halvings: u64, now: Now, woken: &mut Vec<u64>) {
         let shift = halvings.min(63);
         for at in self.active.clone().into_iter().rev() {
@@ -514,8 +514,9 @@ impl IoCost {
         }
     }
 
-    /// A drive whose rate stays five times as fast as was assumed is a fast one, and
-    /// a fast one at a tenth is not (`ioc_autop_idx`). The user's word stands.
+    /// Changes the kind of drive (`ioc_autop_idx`): an SSD whose rate stays five times as fast as
+    /// assumed becomes a fast one, and a fast one at a tenth becomes an ordinary one. Parameters
+    /// from the user are never replaced.
     fn choose_kind(&mut self, now: Now) {
         let is_plain = !self.rotational && self.queue_depth > 1;
         if !is_plain || self.qos.is_users || self.model.is_users {
@@ -549,7 +550,7 @@ impl IoCost {
     }
 }
 
-/// Adds the time since then to a sum.
+/// Adds the time since `since_us` to a sum.
 fn flush(since_us: &mut Option<u64>, account_us: &mut u64, now_us: u64) {
     if let Some(since_us) = since_us {
         *account_us += now_us.saturating_sub(*since_us);

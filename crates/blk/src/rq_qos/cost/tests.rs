@@ -1,4 +1,4 @@
-//! Groups that read at random from a drive whose speed the model knows exactly.
+//! Groups that read at random from a drive whose throughput the model knows exactly.
 
 use alloc::vec::Vec;
 
@@ -8,12 +8,12 @@ use crate::units::Sector;
 
 const STEP_US: u64 = 100;
 
-/// A process that has one read under way, or waits, or pauses after each one.
+/// A process with one read in flight, which may wait for the controller or pause after each read.
 struct Reader {
     group: CgroupId,
     flags: BioFlags,
     pause_us: u64,
-    /// Since when the bio waits, or when it ends, or when the next one comes.
+    /// When the bio began to wait, ends, or is submitted next, as the state says.
     state: BioState,
     done: u64,
 }
@@ -34,7 +34,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// A drive of 1000 random reads a second, at a rate within these bounds.
+    /// A drive of 1000 random reads per second, with a rate within these bounds.
     fn new(rates: &str) -> Bench {
         let mut cost = IoCost::new(Nanos::ZERO, false, 64);
         let mut model = CostModel::default();
@@ -110,7 +110,7 @@ impl Bench {
 
     fn issue(&mut self, at: usize, now: Nanos) {
         let part = BioId::from_index(at);
-        self.cost.asks_for_tag(now, part);
+        self.cost.start_tag_wait(now, part);
         self.cost.track(RequestId::from_index(at), part);
         self.readers[at].state = BioState::Runs(self.now_us + self.latency_us);
     }
@@ -129,7 +129,7 @@ impl Bench {
         }
     }
 
-    /// Reads done by each group since the last call.
+    /// The number of reads that each group completed since the last call.
     fn take_done(&mut self, groups: usize) -> Vec<u64> {
         let mut done = vec![0; groups + 1];
         for reader in &mut self.readers {
@@ -156,7 +156,7 @@ fn weights_divide_the_drive() {
     assert!(stat.wait_us > 4_000_000, "{stat:?}");
     let used = bench.cost.stat(CgroupId::ROOT).usage_us;
     assert!((4_300_000..=4_600_000).contains(&used), "{used}");
-    // A weight that is written while the group is active counts from then on.
+    // A weight written while the group is active takes effect at once.
     let now = Nanos(bench.now_us * 1000);
     bench.cost.set_weight(now, CgroupId(1), 300);
     bench.run(500);
@@ -166,7 +166,7 @@ fn weights_divide_the_drive() {
     assert!(done.iter().all(|n| (970..=1030).contains(n)), "{done:?}");
 }
 
-/// The tree of the kernel's comment: an eighth each, and three quarters.
+/// The tree in the kernel's comment: an eighth each, and three quarters.
 #[test]
 fn groups_inside_a_group_share_what_that_has() {
     let mut bench = Bench::new("min=100 max=100");
@@ -187,7 +187,7 @@ fn groups_inside_a_group_share_what_that_has() {
     assert!((470..=530).contains(&done[3]), "{done:?}");
 }
 
-/// One of two equal groups needs a tenth of the drive: the other gets what is left.
+/// One of two equal groups needs a tenth of the drive; the other gets the rest.
 #[test]
 fn what_a_group_does_not_need_is_lent() {
     let mut bench = Bench::new("min=100 max=100");
@@ -204,7 +204,7 @@ fn what_a_group_does_not_need_is_lent() {
     assert!(done[1] > 3300, "{done:?}");
 }
 
-/// The lender wants its half: it has that within two periods.
+/// A lender that wants its half again has it within two periods.
 #[test]
 fn what_was_lent_is_taken_back() {
     let mut bench = Bench::new("min=100 max=100");
@@ -238,7 +238,7 @@ fn the_rate_follows_the_drive() {
     );
 }
 
-/// Metadata is written at once; the group's other I/O then pays for it.
+/// Metadata is written at once; the group's other I/O pays for it later.
 #[test]
 fn what_others_wait_for_becomes_a_debt() {
     let mut bench = Bench::new("min=100 max=100");
@@ -281,8 +281,8 @@ fn the_root_and_a_drive_without_costs_are_left_alone() {
     assert_eq!(bench.cost.stat(CgroupId(1)), CostStat::default());
 }
 
-/// Whatever groups do, shares of active ones add up to a whole, and nobody's
-/// weight in use is above its own.
+/// The shares of active groups always add up to the whole drive, and no weight in use exceeds the
+/// active weight.
 mod random {
     use proptest::prelude::*;
 
@@ -299,7 +299,7 @@ mod random {
         ) {
             let mut bench = Bench::new("min=1 max=10000");
             for at in 0..4u16 {
-                // A group is in one that was named before it.
+                // A group's parent has a lower number than the group.
                 let parent = parents[at as usize].min(at);
                 bench.cost.set_parent(CgroupId(at + 1), CgroupId(parent));
                 let weight = weights[at as usize];

@@ -1,11 +1,11 @@
-//! Weights, and what share of the drive they give each group.
+//! Weights of groups, and the shares of the drive that follow from them.
 
 use super::{IoCost, Now, WEIGHT_ONE, ahead, mul_div_up};
 
 impl IoCost {
-    /// A group's weight is set: `active` of it counts, `inuse` of that it does not
-    /// lend. What is lent below shows in the weights of the groups above
-    /// (`__propagate_weights`). With the time the margin is noted that it has now.
+    /// Sets the active weight of a group and the part of it in use, and updates the weights in use
+    /// of all groups above it (`__propagate_weights`). If `now` is given, also saves the group's
+    /// current margin.
     pub(super) fn propagate(&mut self, at: usize, active: u32, inuse: u32, now: Option<Now>) {
         let this = &mut self.groups[at];
         let is_inner = !this.is_active && this.child_active_sum > 0;
@@ -43,13 +43,13 @@ impl IoCost {
         self.weights_changed = true;
     }
 
-    /// Shares follow from the new weights from now on.
+    /// Puts changed weights into effect: shares are computed anew.
     pub(super) fn commit_weights(&mut self) {
         self.weights += core::mem::take(&mut self.weights_changed) as u64;
     }
 
-    /// The part of the drive that is a group's, and that of it which it does not
-    /// lend (`current_hweight`).
+    /// The share of the drive that belongs to a group, and the part of it that is not lent
+    /// (`current_hweight`).
     pub(super) fn shares(&mut self, at: usize) -> (u32, u32) {
         if self.groups[at].share_of != Some(self.weights) {
             let (active, inuse) = self.product_of_shares(at);
@@ -62,7 +62,7 @@ impl IoCost {
         (this.share_active, this.share_inuse)
     }
 
-    /// Level by level, from the root down.
+    /// Multiplies the shares of all levels from the root down.
     fn product_of_shares(&self, at: usize) -> (u32, u32) {
         let this = &self.groups[at];
         let Some(parent) = this.parent else {
@@ -82,7 +82,7 @@ impl IoCost {
         )
     }
 
-    /// The share that a group would have if it lent nothing, and all others stay
+    /// The share that a group would have if it lent nothing and all others stayed as they are
     /// (`current_hweight_max`).
     pub(super) fn largest_share(&self, at: usize) -> u32 {
         let mut share = u64::from(WEIGHT_ONE);
