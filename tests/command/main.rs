@@ -39,6 +39,7 @@ mod serve_tls;
 mod serve_trace;
 mod serve_ublk;
 mod serve_vhost_user;
+mod study;
 mod support;
 mod sweep;
 mod tables;

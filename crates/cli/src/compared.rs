@@ -123,7 +123,7 @@ fn ended(comparison: &Comparison) -> Result<(), Failure> {
     }
 }
 
-fn style(file: Option<&Path>) -> text::Style {
+pub(crate) fn style(file: Option<&Path>) -> text::Style {
     if file.is_some() || !std::io::stdout().is_terminal() {
         return text::Style::PLAIN;
     }

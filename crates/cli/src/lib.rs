@@ -20,6 +20,7 @@ mod report;
 mod run;
 mod serve;
 mod show;
+mod study;
 mod sweep;
 mod top;
 mod tune;
@@ -41,6 +42,7 @@ pub fn main() -> ExitCode {
     let done = match cli.command {
         Command::Compare(args) => compare::compare(*args),
         Command::Replay(args) => compare::replay(&args),
+        Command::Study(args) => study::study(&args),
         Command::Sweep(args) => sweep::sweep(&args),
         Command::Tune(args) => tune::tune(*args),
         Command::Record(args) => record::record(&args),

@@ -47,6 +47,8 @@ pub struct Setting {
     pub machine: String,
     /// The file of control groups, if any.
     pub cgroup_file: Option<String>,
+    /// The one job of the file that runs; all of them if not given.
+    pub only_job: Option<String>,
     /// Options that every job gets in place of its own.
     pub options: Vec<Override>,
 }

@@ -199,6 +199,8 @@ pub struct Simulated<'a> {
     pub keeps_logs: bool,
     /// Whether all requests of the first run of each row are kept one by one.
     pub traces_requests: bool,
+    /// Whether results have the times of requests in scheduler and drive.
+    pub times_requests: bool,
     /// Abandons the runs under way once it is set.
     pub abandon: Option<&'a AtomicBool>,
 }
@@ -231,6 +233,7 @@ impl<'a> Simulated<'a> {
             tail: None,
             keeps_logs: false,
             traces_requests: false,
+            times_requests: false,
             abandon: None,
         };
         for setting in settings {
@@ -450,6 +453,14 @@ impl World for Simulated<'_> {
         let window = recording.map(|recording| recording.window(drive, ramp_ns));
         let tail = self.tail.filter(|_| is_first);
         let traces = self.traces_requests && is_first;
+        if self.times_requests {
+            return Ok(timed(run(Some(Window {
+                start_ns: ramp_ns,
+                length_ns: u64::MAX,
+                max_entries: REQUESTS_ENTRIES,
+                detail: Detail::Bios,
+            }))?));
+        }
         if tail.is_none() && !traces {
             return Ok(run(window)?);
         }
@@ -490,6 +501,21 @@ impl World for Simulated<'_> {
         self.check_power_loss(rows)?;
         self.check_recording(rows)
     }
+}
+
+/// Results with the times of the requests that were recorded, in place of the record.
+fn timed(mut results: Results) -> Results {
+    let Some(recorded) = results.timeline.take() else {
+        return results;
+    };
+    let jobs = results.jobs_of_submitters();
+    let job_of = |submitter| {
+        jobs.get(&submitter)
+            .map_or("kworker", |name| name)
+            .to_string()
+    };
+    results.requests = Some(recorded.traced_requests().times(job_of));
+    results
 }
 
 /// A window with one of the slowest requests in its middle, where nobody said when it

@@ -250,6 +250,7 @@ pub(crate) struct Jobs {
 struct JobKey {
     cpus: u32,
     options: Vec<Override>,
+    only: Option<String>,
     cgroup_file: Option<String>,
 }
 
@@ -270,12 +271,16 @@ impl Jobs {
         let key = JobKey {
             cpus,
             options: options.clone(),
+            only: setting.only_job.clone(),
             cgroup_file: file.clone(),
         };
         if let Some(at) = self.read.iter().position(|(known, _)| *known == key) {
             return Ok(at);
         }
         let mut job = parse_job(source, cpus, options)?;
+        if let Some(only) = &setting.only_job {
+            job.jobs.retain(|spec| spec.name == *only);
+        }
         if let Some(file) = file {
             let config = CgroupConfig::read(Path::new(file)).map_err(Error::mistake)?;
             config.put_on(&mut job).map_err(Error::mistake)?;

@@ -12,6 +12,7 @@ mod question;
 mod render;
 #[cfg(test)]
 mod sample_run;
+mod study;
 pub mod tools;
 
 pub use comparison::{
@@ -23,4 +24,5 @@ pub use comparison::{
 };
 pub use fio::{json as fio_json, logs as fio_logs, text as fio_text};
 pub use question::Question;
-pub use render::{goal_values, html, json, text};
+pub use render::{goal_values, html, json, study as study_text, text};
+pub use study::{Case, Finding, Measured, Study};

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::histogram::Histogram;
+use crate::queue::{RequestKind, RequestStats};
 use crate::timeline::{Activity, Cause, DiskTimeline, DriveWork, RequestStep, StepKind, Timeline};
 
 macro_rules! stages {
@@ -109,6 +111,39 @@ pub struct TracedRequests {
     pub of: Vec<TracedRequest>,
     /// Recording ended before the run, at the most entries.
     pub cut: bool,
+}
+
+impl TracedRequests {
+    /// Their times in scheduler and drive, as a kernel's trace tells them. `job_of` names
+    /// the process of a submitter.
+    pub fn times(&self, job_of: impl Fn(u32) -> String) -> RequestStats {
+        let mut stats = RequestStats::default();
+        let mut kinds: BTreeMap<(usize, u64, u32), RequestKind> = BTreeMap::new();
+        for request in &self.of {
+            let op = "RWDF".find(request.op).unwrap_or_default();
+            let up_to_bytes = match request.sectors {
+                0 => 0,
+                sectors => (u64::from(sectors) * 512).next_power_of_two(),
+            };
+            let kind = kinds.entry((op, up_to_bytes, request.submitter));
+            let kind = kind.or_insert_with(|| RequestKind {
+                op,
+                up_to_bytes,
+                process: job_of(request.submitter),
+                ..RequestKind::default()
+            });
+            let inserted_ns = request.inserted_ns.unwrap_or(request.issued_ns);
+            let record = |to: &mut Histogram, from_ns: u64, until_ns: u64| {
+                to.record(until_ns.saturating_sub(from_ns));
+            };
+            record(&mut kind.queued_ns, inserted_ns, request.issued_ns);
+            record(&mut kind.drive_ns, request.issued_ns, request.completed_ns);
+            record(&mut kind.whole_ns, inserted_ns, request.completed_ns);
+            stats.depth_at_issue.record(request.depth, 1);
+        }
+        stats.kinds = kinds.into_values().collect();
+        stats
+    }
 }
 
 impl Timeline {
@@ -292,5 +327,53 @@ fn stage_of(activity: &Activity) -> Stage {
             Stage::Transfer
         }
         (Cause::Host, _) => Stage::Media,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_by_operation_size_and_process() {
+        let request = |op, sectors, submitter, inserted_ns| TracedRequest {
+            disk: 0,
+            request: 0,
+            op,
+            sector: 0,
+            sectors,
+            cpu: 0,
+            submitter,
+            submitted_ns: 0,
+            inserted_ns,
+            dispatched_ns: None,
+            issued_ns: 300,
+            completed_ns: 1000,
+            depth: 2,
+            stages_ns: StageTimes::default(),
+        };
+        let traced = TracedRequests {
+            of: vec![
+                request('W', 9, 1, Some(100)),
+                request('W', 16, 1, None),
+                request('R', 16, 1, None),
+                request('F', 0, 2, None),
+            ],
+            cut: false,
+        };
+        let stats = traced.times(|submitter| format!("job{submitter}"));
+        let kinds = stats.kinds.iter();
+        let kinds: Vec<_> = kinds
+            .map(|kind| (kind.op, kind.up_to_bytes, kind.process.as_str()))
+            .collect();
+        assert_eq!(
+            kinds,
+            [(0, 8192, "job1"), (1, 8192, "job1"), (3, 0, "job2")]
+        );
+        let writes = &stats.kinds[1];
+        assert_eq!(writes.drive_ns.summary().max_ns, 700);
+        assert_eq!(writes.queued_ns.summary().max_ns, 200);
+        assert_eq!(writes.whole_ns.summary().max_ns, 900);
+        assert_eq!(stats.depth_at_issue.counts.iter().sum::<u64>(), 4);
     }
 }

@@ -19,7 +19,7 @@ pub(crate) use fs::{FsArgs, FsCommand, FsKind, FsLsArgs, FsMkfsArgs};
 pub(crate) use guest::{GuestAnswerArgs, GuestCommand, GuestCommandArgs, GuestScriptArgs};
 pub(crate) use measure::{CalibrateArgs, CallsArgs, ConformArgs, FormArg, ProbeArgs, RecordArgs};
 pub(crate) use serve::{GetArgs, LoadArgs, ServeArgs, SetArgs, TopArgs, TraceArgs};
-pub(crate) use sweep::{SweepFileArgs, TuneArgs};
+pub(crate) use sweep::{StudyArgs, SweepFileArgs, TuneArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -58,6 +58,8 @@ pub(crate) enum Command {
     Compare(Box<CompareArgs>),
     /// Replay a block trace: what would another scheduler have done with it?
     Replay(Box<ReplayArgs>),
+    /// Measure what a document measured, and show what it found beside what is found here
+    Study(StudyArgs),
     /// Run every combination of what a file varies, and go on where it stopped
     Sweep(SweepFileArgs),
     /// Find the best scheduler and setting for a job by a goal

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use blklab_experiment::Shard;
+use blklab_workload::fio;
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
 
@@ -47,6 +48,57 @@ pub(crate) struct SweepFileArgs {
     #[arg(long, value_name = "N",
           value_parser = RangedU64ValueParser::<usize>::new().range(1..=THREADS_MAX))]
     pub(crate) threads: Option<usize>,
+}
+
+const STUDY_EXAMPLES: &str = "\
+Examples:
+  blklab study pi4 --html pi4.html
+      eight patterns on an SSD and an SD card under four schedulers, about a minute
+  blklab study pi4 --full --repeats 1
+      the same with the document's sizes, which takes long";
+
+#[derive(Args)]
+#[command(after_help = STUDY_EXAMPLES)]
+pub(crate) struct StudyArgs {
+    /// The study: pi4, reads and writes on a Raspberry Pi 4
+    #[arg(value_name = "STUDY")]
+    pub(crate) name: String,
+
+    /// Also write it as a page, with a histogram of requests and CPUs over time of each
+    /// pattern and scheduler
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+
+    /// Write to a file instead of standard output
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// What each process reads or writes, with 256 MiB of memory
+    #[arg(long, value_name = "SIZE", default_value = "512M", conflicts_with = "full",
+          value_parser = study_size)]
+    pub(crate) size: u64,
+
+    /// The document's own sizes and memory, not smaller ones
+    #[arg(long)]
+    pub(crate) full: bool,
+
+    /// Runs of each row, each with a seed of its own
+    #[arg(long, value_name = "N", default_value = "3",
+          value_parser = RangedU64ValueParser::<usize>::new().range(1..=1000))]
+    pub(crate) repeats: usize,
+
+    /// Threads to run on; one a processor if not given
+    #[arg(long, value_name = "N",
+          value_parser = RangedU64ValueParser::<usize>::new().range(1..=THREADS_MAX))]
+    pub(crate) threads: Option<usize>,
+}
+
+/// A process of a study does I/O of 1 MiB.
+fn study_size(text: &str) -> Result<u64, String> {
+    match fio::bytes(text)? {
+        bytes if bytes >= 1 << 20 => Ok(bytes),
+        _ => Err("right is 1M or more".to_string()),
+    }
 }
 
 fn shard(text: &str) -> Result<Shard, String> {

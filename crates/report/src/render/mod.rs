@@ -3,6 +3,7 @@
 
 pub mod html;
 pub mod json;
+pub mod study;
 pub mod text;
 
 use blklab_stats::{Estimate, Unit};

@@ -60,7 +60,7 @@ pub fn render_with(comparison: &Comparison, style: Style) -> String {
 }
 
 /// Tables pad their last column too, which is only in the way of a copy.
-fn without_padding(text: &str) -> String {
+pub(super) fn without_padding(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
     format!("{}\n", lines.join("\n").trim_end())
 }
@@ -462,7 +462,7 @@ fn span(ns: f64) -> String {
 }
 
 /// A table with a line under its head and no other.
-fn new_table(style: Style) -> Table {
+pub(super) fn new_table(style: Style) -> Table {
     let mut table = Table::new();
     table.load_preset("     --            ");
     table.set_content_arrangement(ContentArrangement::Dynamic);
@@ -474,7 +474,7 @@ fn new_table(style: Style) -> Table {
     table
 }
 
-fn right(text: impl ToString) -> TableCell {
+pub(super) fn right(text: impl ToString) -> TableCell {
     TableCell::new(text).set_alignment(CellAlignment::Right)
 }
 

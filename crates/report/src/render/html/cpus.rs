@@ -8,19 +8,21 @@ use crate::comparison::{CPU_PARTS, CpuTimeline};
 /// CPUs drawn apart; of more, their mean is drawn.
 const CPUS_APART: usize = 16;
 
+/// Spans of time of all CPUs together: more columns could not be told apart.
+const COLUMNS: usize = 87;
+
 const WIDTH: f64 = 260.0;
 const HEIGHT: f64 = 70.0;
+/// What is lower shows as nothing.
+const HEIGHT_MIN: f64 = 0.05;
 
 /// All schedulers' CPUs; nothing where none were watched.
 pub(super) fn over_time(timelines: &[CpuTimeline]) -> OverTime<'_> {
-    let parts = CPU_PARTS.iter().enumerate();
     let of_scheduler = timelines.iter();
     OverTime {
         title: "CPUs",
         about: "Share of each CPU's time over the first run; the rest is idle.",
-        legend: parts
-            .map(|(part, name)| (chart::legend_area(&format!("var(--cpu{part})")).0, *name))
-            .collect(),
+        legend: legend(),
         charts: of_scheduler
             .map(|of| (of.scheduler.as_str(), charts(of)))
             .collect(),
@@ -31,8 +33,8 @@ pub(super) fn over_time(timelines: &[CpuTimeline]) -> OverTime<'_> {
 fn charts(timeline: &CpuTimeline) -> String {
     drawn(|out| match timeline.shares.len() {
         count if count > CPUS_APART => {
-            let title = format!("mean of {count} CPUs");
-            chart(out, &title, &timeline.end_ns, &mean(&timeline.shares))
+            out.push_str(&together(timeline));
+            Ok(())
         }
         _ => timeline
             .shares
@@ -43,6 +45,34 @@ fn charts(timeline: &CpuTimeline) -> String {
             }),
     })
     .0
+}
+
+/// All CPUs' time in one chart.
+pub(super) fn together(timeline: &CpuTimeline) -> String {
+    let title = format!("mean of {} CPUs", timeline.shares.len());
+    let shares = mean(&timeline.shares);
+    // Spans are alike, so that some of them together have the mean of their shares.
+    let together = shares.len().div_ceil(COLUMNS).max(1);
+    let columns: Vec<_> = shares.chunks(together).map(mean_of_spans).collect();
+    let ends = timeline.end_ns.chunks(together);
+    let end_ns: Vec<u64> = ends.filter_map(|ends| ends.last().copied()).collect();
+    drawn(|out| chart(out, &title, &end_ns, &columns)).0
+}
+
+fn mean_of_spans(spans: &[[f64; CPU_PARTS.len()]]) -> [f64; CPU_PARTS.len()] {
+    let mut mean = [0.0; CPU_PARTS.len()];
+    for shares in spans {
+        let pairs = mean.iter_mut().zip(shares);
+        pairs.for_each(|(to, from)| *to += from / spans.len() as f64);
+    }
+    mean
+}
+
+/// What the colours of a CPU's parts are.
+pub(super) fn legend() -> Vec<(String, &'static str)> {
+    let parts = CPU_PARTS.iter().enumerate();
+    let area = |part: usize| chart::legend_area(&format!("var(--cpu{part})")).0;
+    parts.map(|(part, name)| (area(part), *name)).collect()
 }
 
 fn mean(cpus: &[Vec<[f64; CPU_PARTS.len()]>]) -> Vec<[f64; CPU_PARTS.len()]> {
@@ -76,8 +106,11 @@ fn chart(
     for (end_ns, shares) in end_ns.iter().zip(shares) {
         let to = *end_ns as f64 / last_ns * WIDTH;
         let mut floor = HEIGHT + 16.0;
-        for (part, share) in shares.iter().enumerate().filter(|(_, share)| **share > 0.0) {
+        for (part, share) in shares.iter().enumerate() {
             let height = share.clamp(0.0, 1.0) * HEIGHT;
+            if height < HEIGHT_MIN {
+                continue;
+            }
             floor -= height;
             writeln!(
                 out,

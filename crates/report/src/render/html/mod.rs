@@ -5,6 +5,7 @@ mod chart;
 mod cpus;
 mod curves;
 mod memory;
+mod study;
 mod timeline;
 
 use std::fmt::{self, Write};
@@ -12,6 +13,7 @@ use std::fmt::{self, Write};
 use askama::Template;
 use askama::filters::{Escaper, Safe};
 
+pub use self::study::render as render_study;
 use self::timeline::Timelines;
 use super::{no_figure, process_scale, scale_of};
 use crate::comparison::{
@@ -329,7 +331,7 @@ fn seeds(comparison: &Comparison) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::comparison::{Origin, compare};
     use crate::sample_run::three_schedulers;
@@ -345,9 +347,8 @@ mod tests {
         comparison
     }
 
-    #[test]
-    fn every_tag_is_closed() {
-        let page = render(&sample());
+    /// Fails at a tag that is open or closed where it should not be.
+    pub(super) fn check_tags(page: &str) {
         let mut open: Vec<&str> = Vec::new();
         for tag in page.split('<').skip(1) {
             let tag = &tag[..tag.find('>').expect("a tag ends")];
@@ -359,6 +360,11 @@ mod tests {
             }
         }
         assert_eq!(open, Vec::<&str>::new());
+    }
+
+    #[test]
+    fn every_tag_is_closed() {
+        check_tags(&render(&sample()));
     }
 
     #[test]

@@ -1,0 +1,291 @@
+//! What document 000 found on a Raspberry Pi 4, looked for in our runs. It prints charts
+//! and no figures, so that each finding is a direction; how much is much is set here.
+
+use super::{Case, Finding, Study, mean, spread};
+use crate::comparison::Direction;
+use crate::quantity::{latency, signed_percent};
+
+const SSD: &str = "SSD";
+const CARD: &str = "SD card";
+
+/// Schedulers that are no further apart than this are called alike.
+const ALIKE: f64 = 0.05;
+/// The same of latencies and of bandwidths of writes to a card, whose repeats scatter more.
+const ALIKE_ROUGHLY: f64 = 0.25;
+/// More than this is growth, or a loss.
+const CLEAR: f64 = 0.02;
+/// Percent points of CPU time that are no large difference.
+const CPU_ALIKE: f64 = 0.02;
+
+/// The findings, as far as the study has their patterns.
+pub(super) fn findings(study: &Study) -> Vec<Finding> {
+    let all: [fn(&Study) -> Option<Finding>; 10] = [
+        ssd_reads_grow,
+        |study| alike(study, (SSD, Direction::Read), SSD_READS_ALIKE),
+        bfq_falls_behind,
+        card_reads_in_order,
+        card_reads_at_random,
+        card_writes_alike,
+        card_writes_lowest,
+        |study| latencies_alike(study, (SSD, Direction::Read)),
+        |study| latencies_alike(study, (CARD, Direction::Write)),
+        cpu_alike,
+    ];
+    all.iter().filter_map(|find| find(study)).collect()
+}
+
+fn mb_s(bytes_per_s: f64) -> String {
+    format!("{:.1} MB/s", bytes_per_s / 1e6)
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+/// One process and four, each the mean over schedulers, with the patterns' cases.
+struct Pair<'a> {
+    cases: [&'a Case; 2],
+    mean: [f64; 2],
+}
+
+impl<'a> Pair<'a> {
+    /// Patterns 1 and 2 of a kind.
+    fn of(study: &'a Study, on: (&str, Direction), kind: &str) -> Option<Pair<'a>> {
+        let case = |number| study.case(on.0, on.1, &format!("{kind}-{number}"));
+        let cases = [case(1)?, case(2)?];
+        Some(Pair {
+            cases,
+            mean: cases.map(|case| mean(&case.bandwidths())),
+        })
+    }
+
+    fn change(&self) -> f64 {
+        self.mean[1] / self.mean[0] - 1.0
+    }
+
+    fn text(&self) -> String {
+        format!(
+            "{} with one process and {} with four ({})",
+            mb_s(self.mean[0]),
+            mb_s(self.mean[1]),
+            signed_percent(self.change())
+        )
+    }
+
+    /// Requests in queue and drive, with one process and with four.
+    fn in_flight(&self) -> [f64; 2] {
+        self.cases.map(|case| {
+            let each: Vec<f64> = case.measured.iter().map(|of| of.in_flight).collect();
+            mean(&each)
+        })
+    }
+}
+
+fn ssd_reads_grow(study: &Study) -> Option<Finding> {
+    let on = (SSD, Direction::Read);
+    let (order, random) = (Pair::of(study, on, "seq")?, Pair::of(study, on, "rand")?);
+    let [one, four] = random.in_flight();
+    Some(Finding {
+        document: "SSD, reads: the more processes the faster",
+        here: format!("in order {}; at random {}", order.text(), random.text()),
+        agrees: order.change() > CLEAR || random.change() > CLEAR,
+        reason: format!(
+            "Through the page cache each process waits for its own read. At random one process \
+             keeps {one:.1} requests in flight and four keep {four:.1}; in order readahead asks \
+             for enough that one process gets all that the drive and its link give."
+        ),
+    })
+}
+
+/// What the document says of schedulers on a drive, and why it is so.
+const SSD_READS_ALIKE: (&str, &str) = (
+    "SSD, reads: no scheduler is ahead",
+    "The drive decides on the rate. A process has one read under way, so that a scheduler has \
+     nothing to choose from, and its CPU time is a small part of a request of 128 KiB or more.",
+);
+
+fn alike(
+    study: &Study,
+    (drive, direction): (&str, Direction),
+    (document, reason): (&'static str, &str),
+) -> Option<Finding> {
+    let cases = study.cases_of(drive, direction);
+    let (most, at) = widest(&cases)?;
+    Some(Finding {
+        document,
+        here: format!("{} apart at most, in {}", percent(most), at.pattern),
+        agrees: most < ALIKE,
+        reason: reason.to_string(),
+    })
+}
+
+/// The pattern in which schedulers are furthest apart, and how far.
+fn widest<'a>(cases: &[&'a Case]) -> Option<(f64, &'a Case)> {
+    let spreads = cases.iter().map(|case| (spread(&case.bandwidths()), *case));
+    spreads.max_by(|(a, _), (b, _)| a.total_cmp(b))
+}
+
+fn bfq_falls_behind(study: &Study) -> Option<Finding> {
+    let case = study.case(SSD, Direction::Write, "seq-3")?;
+    let (bfq, deadline) = (case.place("bfq")?, case.place("mq-deadline")?);
+    let bandwidths = case.bandwidths();
+    let change = bandwidths[bfq] / bandwidths[deadline] - 1.0;
+    let of = |place: usize| &case.measured[place];
+    Some(Finding {
+        document: "SSD, writes: bfq is about 5 % behind mq-deadline with one process at depth 4 \
+                   in order, perhaps because of its CPU time",
+        here: format!(
+            "bfq {} against {} ({})",
+            mb_s(bandwidths[bfq]),
+            mb_s(bandwidths[deadline]),
+            signed_percent(change)
+        ),
+        agrees: (-0.10..-CLEAR).contains(&change),
+        reason: format!(
+            "The kernel takes {} of all CPUs' time under bfq and {} under mq-deadline, and the \
+             busiest CPU has work for {} and {} of the time: no CPU is what writes wait for. \
+             The document's SSD is behind USB, whose driver's CPU time is not modelled.",
+            percent(of(bfq).kernel_share),
+            percent(of(deadline).kernel_share),
+            percent(of(bfq).busiest_share),
+            percent(of(deadline).busiest_share)
+        ),
+    })
+}
+
+fn card_reads_in_order(study: &Study) -> Option<Finding> {
+    let pair = Pair::of(study, (CARD, Direction::Read), "seq")?;
+    Some(Finding {
+        document: "SD card, reads in order: the more processes the slower",
+        here: pair.text(),
+        agrees: pair.change() < -CLEAR / 2.0,
+        reason: "The card goes on at once with one reader; a read that belongs to another waits \
+                 for the flash first. Readahead makes such changes seldom."
+            .to_string(),
+    })
+}
+
+fn card_reads_at_random(study: &Study) -> Option<Finding> {
+    let pair = Pair::of(study, (CARD, Direction::Read), "rand")?;
+    Some(Finding {
+        document: "SD card, reads at random: much slower with one process",
+        here: pair.text(),
+        agrees: pair.change() > 0.1,
+        reason: "1 MiB takes the bus 23 ms, beside which the flash's access is short. Four \
+                 processes gain only the time in which one of them has nothing under way; what \
+                 makes one process as slow as in the document is not known."
+            .to_string(),
+    })
+}
+
+fn card_writes_alike(study: &Study) -> Option<Finding> {
+    let cases = study.cases_of(CARD, Direction::Write);
+    let (most, at) = widest(&cases)?;
+    let of_all = cases.iter().flat_map(|case| &case.measured);
+    let copied = of_all.filter_map(|of| of.write_amplification);
+    let copied = copied.fold(1.0, f64::max);
+    let in_order = cases.iter().filter(|case| case.pattern.starts_with("seq"));
+    let in_order = in_order
+        .map(|case| spread(&case.bandwidths()))
+        .fold(0.0, f64::max);
+    Some(Finding {
+        document: "SD card, writes: no large difference between schedulers",
+        here: format!(
+            "in order {} apart at most; {} in {}",
+            percent(in_order),
+            percent(most),
+            at.pattern
+        ),
+        agrees: most < ALIKE_ROUGHLY,
+        reason: format!(
+            "Who gives the driver a request while another runs sleeps in it, and kblockd takes \
+             all that a scheduler has before the driver sees the first of it: what is written is \
+             in the flusher's order under all of them. The card copies the rest of a unit that \
+             is left half written, at random up to {copied:.1} times what the host writes."
+        ),
+    })
+}
+
+fn card_writes_lowest(study: &Study) -> Option<Finding> {
+    let cases = study.cases_of(CARD, Direction::Write);
+    let first = cases.first()?;
+    let names = &first.comparison.schedulers;
+    let mut means: Vec<(f64, &str)> = Vec::new();
+    for (place, name) in names.iter().enumerate() {
+        // Each pattern counts as much as any other.
+        let relative = cases.iter().map(|case| {
+            let all = case.bandwidths();
+            all[place] / mean(&all) - 1.0
+        });
+        means.push((mean(&relative.collect::<Vec<_>>()), name));
+    }
+    means.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let lowest: Vec<&str> = means.iter().take(2).map(|(_, name)| *name).collect();
+    let shown = means
+        .iter()
+        .map(|(change, name)| format!("{name} {}", signed_percent(*change)));
+    Some(Finding {
+        document: "SD card, writes: mq-deadline and none are lowest",
+        here: format!("against the mean: {}", shown.collect::<Vec<_>>().join(", ")),
+        agrees: lowest.contains(&"none") && lowest.contains(&"mq-deadline"),
+        reason: "Differences come from which units of the card happen to be open when pieces of \
+                 several files meet, not from what a scheduler is made for."
+            .to_string(),
+    })
+}
+
+/// Requests' times in the drive, in the pattern that the document looks at.
+fn latencies_alike(study: &Study, (drive, direction): (&str, Direction)) -> Option<Finding> {
+    let case = study.case(drive, direction, "seq-4")?;
+    let medians = case
+        .measured
+        .iter()
+        .map(|of| of.drive_ns.percentile(50.0) as f64);
+    let medians: Vec<f64> = medians.collect();
+    let shown = case.comparison.schedulers.iter().zip(&medians);
+    let shown = shown.map(|(name, median)| format!("{name} {}", latency(*median)));
+    Some(Finding {
+        document: match direction {
+            Direction::Read => "SSD, reads: latencies differ little (pattern 4)",
+            _ => "SD card, writes: latencies differ little (pattern 4)",
+        },
+        here: format!("medians in order: {}", shown.collect::<Vec<_>>().join(", ")),
+        agrees: spread(&medians) < ALIKE_ROUGHLY,
+        reason: "A request's time is counted from when the driver starts it, waiting for the card \
+                 or a place in the drive included; what a scheduler holds is not in it."
+            .to_string(),
+    })
+}
+
+fn cpu_alike(study: &Study) -> Option<Finding> {
+    let fourth = study
+        .cases
+        .iter()
+        .filter(|case| case.pattern.contains("-4-"));
+    let shares = fourth.map(|case| {
+        let shares = case.measured.iter().map(|of| of.kernel_share);
+        let (least, most) = shares.fold((1.0f64, 0.0f64), |(least, most), share| {
+            (least.min(share), most.max(share))
+        });
+        (most - least, most, case)
+    });
+    let (apart, most, case) = shares.max_by(|a, b| a.0.total_cmp(&b.0))?;
+    Some(Finding {
+        document: "CPUs: the kernel's part differs little between schedulers (pattern 4)",
+        here: format!(
+            "{:.1} points apart at most, of {}: {}, {} {}",
+            apart * 100.0,
+            percent(most),
+            case.pattern,
+            case.drive,
+            match case.direction() {
+                Direction::Read => "reads",
+                _ => "writes",
+            }
+        ),
+        agrees: apart < CPU_ALIKE,
+        reason: "Most of the kernel's time goes into copying pages, which is the same under all \
+                 of them."
+            .to_string(),
+    })
+}
