@@ -1,8 +1,7 @@
-//! How long a request waits at most: a drive that does one request after the
-//! other, an adversary who always has more of what the scheduler likes best, and
-//! one request that it likes least. Each scheduler's own tests say what it
-//! promises, with deadlines shortened so that a bound is a few hundred requests of
-//! the adversary's; that nothing waits for ever is asked of all.
+//! The longest wait of a request: the drive serves one request at a time, an adversary always has
+//! more of the requests that the scheduler prefers, and one victim is what it prefers least. Each
+//! scheduler's tests state its bounds, with deadlines shortened so that a bound is a few hundred
+//! requests of the adversary; a common test checks that nothing waits for ever.
 
 use std::ops::Range;
 
@@ -11,20 +10,20 @@ use blklab_blk::{Bio, BioFlags, IoClass, IoPrio, Op, RequestId, Sector, Submitte
 use crate::ElevatorType;
 use crate::test_queue::{TestQueue, queue_info};
 
-/// What the drive takes for a request.
+/// Service time of a request, in milliseconds.
 const SERVICE_MS: u64 = 1;
-/// Requests that the adversary keeps queued.
+/// Number of requests that the adversary keeps queued.
 pub const CROWD: u64 = 32;
 
-/// Who has to wait.
+/// The request that has to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Victim {
     Read,
     /// A synchronous write (`O_DIRECT`, `fsync`).
     SyncWrite,
-    /// Write-back.
+    /// A write of the page cache.
     AsyncWrite,
-    /// A read of the idle class, among reads of best effort.
+    /// A read of the idle class, among best-effort reads.
     IdleRead,
 }
 
@@ -36,7 +35,7 @@ impl Victim {
             Read | IdleRead => Op::Read,
             SyncWrite | AsyncWrite => Op::Write,
         };
-        // The far end of the drive, away from all others.
+        // At the far end of the drive, away from all others.
         let mut bio = Bio::new(op, Sector(queue_info().capacity_sectors - 4096), 8);
         bio.submitter = SubmitterId(1);
         if self == SyncWrite {
@@ -52,18 +51,18 @@ impl Victim {
     }
 }
 
-/// What the adversary sends without end.
+/// The requests that the adversary sends without end.
 #[derive(Clone, Copy, Debug)]
 pub enum Adversary {
-    /// Reads, each a little further up.
+    /// Reads, each at a somewhat higher sector.
     Reads,
-    /// Synchronous writes, in one erase block.
+    /// Synchronous writes in one erase block.
     SyncWrites,
 }
 
 impl Adversary {
     fn bio(self, n: u64) -> Bio {
-        // Gaps, so that nothing merges; 2,000 places, over and over.
+        // There are gaps, so that nothing merges, and 2,000 positions that are reused.
         let place = n % 2_000 * 16;
         match self {
             Adversary::Reads => Bio::new(Op::Read, Sector(place), 8),
@@ -76,7 +75,7 @@ impl Adversary {
     }
 }
 
-/// Requests that end before the victim does, or as many as it was given.
+/// The number of requests served before the victim, at most `most`.
 fn waited(
     queue: &mut TestQueue,
     before: u64,
@@ -123,13 +122,14 @@ fn waited(
     most
 }
 
-/// A deadline that is soon over.
+/// A short deadline, in milliseconds.
 pub const SOON_MS: i64 = 100;
-/// Until that is seen: the kernel's tick is 4 ms, and one may have just begun
-/// where the deadline is set and where it is looked at.
+/// The time until an expired deadline is noticed, in milliseconds: a tick is 4 ms, and one may have
+/// just begun both when the deadline is set and when it is checked.
 pub const SOON: u64 = SOON_MS as u64 + 2 * 4;
 
-/// When the victim comes: in whatever part of a batch, a slice or an epoch.
+/// Numbers of requests before the victim comes, so that it meets every phase of a batch, a slice or
+/// an epoch.
 const PHASES: Range<u64> = 200..264;
 
 fn build(kind: &ElevatorType, tunables: &[(&str, i64)]) -> Option<TestQueue> {
@@ -140,10 +140,10 @@ fn build(kind: &ElevatorType, tunables: &[(&str, i64)]) -> Option<TestQueue> {
     Some(queue)
 }
 
-/// Asserts that with these tunables the victim is sent within `bound_ms`, which
-/// is as many services, whenever it comes. What a bound is made of stands beside
-/// the call, in the scheduler's own tests. Where another rule than the deadline
-/// serves the victim first, that one is tested.
+/// Asserts that with these tunables the victim is dispatched within `bound_ms`, which is also the
+/// number of services, whenever it comes. The components of a bound are named at the call in the
+/// scheduler's tests. If another rule than the deadline serves the victim first, that rule is
+/// tested.
 pub fn assert_wait(
     kind: &ElevatorType,
     tunables: &[(&str, i64)],
@@ -163,11 +163,11 @@ pub fn assert_wait(
     );
 }
 
-/// Which requests may wait for ever, as their schedulers say: irbw's writes while there are reads, and
-/// cfq's idle class while there are others.
+/// Requests that may wait for ever, as their schedulers state: irbw's writes while there are reads,
+/// and cfq's idle class while there are others.
 const STARVES: [(&str, Victim); 3] = [("irbw", SyncWrite), ("irbw", AsyncWrite), ("cfq", IdleRead)];
 
-/// Longer than any default deadline.
+/// Longer than any default deadline, in milliseconds.
 const FOR_EVER_MS: u64 = 20_000;
 
 #[test]

@@ -2,24 +2,22 @@
 //! scheduler for solid state devices", Texas A&M University, 2009; document
 //! 002, section 3.1.3.
 //!
-//! A write that leaves the erase block of the write before it costs more than
-//! one that stays: the drive has to gather a block that is changed in part. So
-//! as long as there are writes for the block written last, they are preferred.
-//! Reads do not care for blocks and go by arrival.
+//! A write outside the erase block of the previous write is more expensive than one inside it,
+//! because the drive must then complete a block that is changed only in part. So writes to the
+//! current block are preferred as long as there are any. Reads do not depend on blocks and go by
+//! arrival.
 //!
-//! Known are the penalty for crossing a block's border and the preference for
-//! the present block (the title, the abstract and the document). How it is
-//! kept from starving others is not public; what is chosen here is the frame
-//! that Linux's deadline scheduler gives, with the block in the place of the
+//! The penalty for crossing a block boundary and the preference for the current block are known
+//! (from the title, the abstract and the document). How starvation is avoided is not public; this
+//! implementation uses the structure of Linux's deadline scheduler, with the block in place of the
 //! sort order:
 //!
-//! - Batches of one direction, of at most `fifo_batch` requests. Reads go first
-//!   until they have passed writes over `writes_starved` times.
-//! - A batch of writes goes on in the present block, also one left behind by a
-//!   batch of reads, unless the oldest write's deadline has passed. With nothing
-//!   left in the block it goes on with the oldest write's.
-//! - Reads have no deadline: they go by arrival, and writes go before them for
-//!   one batch at a time.
+//! - Batches have one direction and at most `fifo_batch` requests. Reads go first until they have
+//! passed over writes `writes_starved` times.
+//! - A batch of writes continues in the current block, even after a batch of reads, unless the
+//! oldest write's deadline has passed. When the block has no more writes it continues with the
+//! block of the oldest write.
+//! - Reads have no deadline: they go by arrival, and writes go before them for one batch at a time.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -91,7 +89,7 @@ pub struct Bp {
 }
 
 impl Bp {
-    /// One without requests, its tunables at their defaults.
+    /// Returns a scheduler without requests and with default tunables.
     pub fn new(_info: &QueueInfo) -> Bp {
         Bp {
             queue: BP.queue(),
@@ -112,7 +110,7 @@ impl Bp {
         oldest.is_some_and(|id| ctx.rqs[id].fifo_time.0 as i64 <= jiffies(ctx.now))
     }
 
-    /// The direction of the next batch; `None` where nothing is queued.
+    /// The direction of the next batch; `None` if nothing is queued.
     fn choose_direction(&mut self) -> Option<usize> {
         let [reads, writes] = [READ, WRITE].map(|dir| self.fifo.front(dir).is_some());
         if reads && writes {
@@ -141,8 +139,7 @@ impl Bp {
         Some(())
     }
 
-    /// The next write: one of the present block, else the oldest, whose block
-    /// becomes the present one.
+    /// The next write: one of the current block, otherwise the oldest, whose block becomes current.
     fn next_write(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
         if let Some(id) = self.blocks.front() {
             return Some(id);
@@ -235,7 +232,7 @@ impl Elevator for Bp {
     }
 }
 
-/// Its entry in the registry.
+/// Entry in the registry of schedulers.
 pub const BP: ElevatorType = ElevatorType {
     name: "bp",
     help: "writes stay in the erase block of the last one; batches and deadlines",
@@ -335,7 +332,7 @@ mod tests {
 
     #[test]
     fn waits_are_bounded() {
-        // The batch under way and writes_starved others.
+        // The current batch and writes_starved others.
         assert_wait(&BP, &[], Victim::AsyncWrite, Adversary::Reads, 3 * 16);
         // The deadline and a batch.
         assert_wait(

@@ -1,4 +1,4 @@
-//! A scheduler as users ask for it: its name, and what is set on it.
+//! A scheduler as users choose it: its name and settings.
 
 use std::fmt;
 
@@ -7,21 +7,21 @@ use blklab_description::hint;
 
 use crate::{ElevatorType, known};
 
-/// Why a scheduler cannot be had as it is asked for.
+/// The reason why a chosen scheduler cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChoiceError {
-    /// No scheduler of that name.
+    /// There is no scheduler of that name.
     Unknown {
-        /// What was asked for.
+        /// The name that was given.
         name: String,
     },
-    /// A tunable that cannot be set so.
+    /// A tunable cannot be set to the given value.
     Tunable {
-        /// The scheduler.
+        /// Name of the scheduler.
         scheduler: &'static str,
         /// The tunable as written.
         tunable: String,
-        /// What is wrong and what would be right.
+        /// The problem, and what would be legal.
         problem: String,
     },
 }
@@ -51,28 +51,28 @@ fn unknown_scheduler(name: &str) -> String {
     }
 }
 
-/// A scheduler and how it is set.
+/// A scheduler with its settings.
 #[derive(Clone)]
 pub struct SchedulerChoice {
-    /// Its kind.
+    /// Kind of the scheduler.
     pub kind: &'static ElevatorType,
-    /// Tunables that are not at their defaults.
+    /// Tunables with values other than the default.
     pub tunables: Vec<(String, i64)>,
-    /// Attributes written, after the tunables.
+    /// Attributes to be written, after the tunables.
     pub attributes: Vec<(&'static str, Vec<u64>)>,
-    /// `queue/nr_requests`, where it is not the kernel's default.
+    /// `queue/nr_requests`, if it is not the kernel's default.
     pub nr_requests: Option<u32>,
-    /// `queue/nomerges`; the queue's own if not given.
+    /// `queue/nomerges`; `None` leaves the queue's own.
     pub nomerges: Option<NoMerges>,
-    /// `queue/wbt_lat_usec`; throttling of writeback stays as it is if not given.
+    /// `queue/wbt_lat_usec`; `None` leaves writeback throttling as it is.
     pub wbt_lat_us: Option<u64>,
 }
 
 impl SchedulerChoice {
-    /// The scheduler of that name, as it comes.
+    /// Returns the scheduler of that name with default settings.
     ///
     /// # Errors
-    /// Where there is none; the message names the nearest.
+    /// If there is none; the message names the most similar one.
     pub fn named(name: &str) -> Result<SchedulerChoice, ChoiceError> {
         let kind = known().into_iter().find(|kind| kind.name == name);
         let kind = kind.ok_or_else(|| ChoiceError::Unknown {
@@ -91,8 +91,8 @@ impl SchedulerChoice {
     /// Sets a tunable from its text.
     ///
     /// # Errors
-    /// Where the scheduler has no such tunable, or the value is no number or out
-    /// of range; the message says what is right.
+    /// If the scheduler has no such tunable, or the value is not a number or is out of range; the
+    /// message says what is legal.
     pub fn set(&mut self, tunable: &str, value: &str) -> Result<(), ChoiceError> {
         let fault = |problem: String| ChoiceError::Tunable {
             scheduler: self.kind.name,
@@ -124,11 +124,11 @@ impl SchedulerChoice {
         Ok(())
     }
 
-    /// Puts the scheduler on an idle queue, set as chosen.
+    /// Attaches the scheduler to an idle queue, with these settings.
     ///
     /// # Errors
-    /// Where the queue does not take its `nr_requests`, or the scheduler a
-    /// tunable; the message says what is right.
+    /// If the queue refuses `nr_requests`, or the scheduler a tunable; the message says what is
+    /// legal.
     pub fn put_on(&self, queue: &mut RequestQueue) -> Result<(), String> {
         let info = queue.info();
         queue.set_elevator(self.kind.build(&info));
@@ -153,7 +153,7 @@ impl SchedulerChoice {
         Ok(())
     }
 
-    /// The name to show: the kind's, and what was set.
+    /// The name to show, with the settings.
     pub fn label(&self) -> String {
         let mut words = vec![self.kind.name.to_string()];
         let tunables = self.tunables.iter();
@@ -166,20 +166,20 @@ impl SchedulerChoice {
     }
 }
 
-/// `[SCHEDULER.]TUNABLE=VALUE`. Whether there are such a scheduler and tunable,
-/// and what they take, is not looked at.
+/// A setting of the form `[SCHEDULER.]TUNABLE=VALUE`. Neither the names nor the value have been
+/// checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setting<'a> {
-    /// The scheduler, where it is named.
+    /// The scheduler, if it is named.
     pub scheduler: Option<&'a str>,
-    /// The tunable; on a host it becomes part of a path in sysfs.
+    /// The tunable; on a host it becomes part of a sysfs path.
     pub tunable: &'a str,
     /// The value as written.
     pub value: &'a str,
 }
 
 impl<'a> Setting<'a> {
-    /// Takes the text apart; `None` where it is not of that form.
+    /// Parses the text; `None` if it does not have that form.
     pub fn parse(text: &'a str) -> Option<Setting<'a>> {
         let (target, value) = text.split_once('=')?;
         let (scheduler, tunable) = match target.split_once('.') {

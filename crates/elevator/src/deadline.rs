@@ -1,22 +1,20 @@
 //! deadline, the single-queue scheduler of Linux 4.x
 //! (`block/deadline-iosched.c`).
 //!
-//! Each direction keeps its requests twice: sorted by sector, and in order of
-//! arrival. After a request was dispatched the one behind it in sort order is
-//! remembered; a batch follows those links for `fifo_batch` requests. Between
-//! batches reads are preferred until they have passed writes over
-//! `writes_starved` times, and a batch starts with the oldest request where
-//! that one's deadline has passed or where no link leads on in its direction.
+//! Each direction has its requests in two lists: sorted by sector, and in order of arrival. After a
+//! dispatch the next request in sort order is remembered; a batch follows these links for
+//! `fifo_batch` requests. Between batches reads are preferred until they have passed over writes
+//! `writes_starved` times. A batch starts with the oldest request if its deadline has passed or
+//! there is no link in its direction.
 //!
-//! Against mq-deadline: there are no priority classes and no ageing, no limit
-//! on the tags of asynchronous requests, and a batch goes on from a link to a
-//! request rather than from a sector. So a request that arrives between the
-//! last one and the link is not taken in this pass, a switch of direction
-//! always starts at the oldest, and a batch of writes that was cut short is
-//! not continued after reads.
+//! Differences from mq-deadline: there are no priority classes and no ageing, asynchronous requests
+//! may use all tags, and a batch continues from a link to a request rather than from a sector. So a
+//! request that arrives between the last one and the link waits for the next pass, a switch of
+//! direction always starts at the oldest request, and an interrupted batch of writes is not
+//! continued after reads.
 //!
-//! The kernel's function moved one request a call to the queue from which the
-//! driver takes, and was called when that queue was empty: one call here.
+//! The kernel's function moves one request at a time to the queue from which the driver takes, and
+//! is called when that queue is empty; this corresponds to one call here.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -36,8 +34,7 @@ pub(crate) const WRITES_STARVED: usize = 2;
 pub(crate) const FIFO_BATCH: usize = 3;
 pub(crate) const FRONT_MERGES: usize = 4;
 
-/// The tunables, in sysfs's order of names and units; mq-deadline has
-/// the same, and more.
+/// The tunables, with the order, names and units of sysfs; mq-deadline has these and more.
 pub(crate) const DECLARED: [Tunable; 5] = [
     Tunable {
         name: "read_expire",
@@ -91,7 +88,7 @@ pub struct Deadline {
     queue: ElevatorQueue,
     sorted: [SortList; 2],
     fifo: [RqList; 2],
-    /// The request behind the last one dispatched, in its direction only.
+    /// The request after the last dispatched one, only in its direction.
     next_rq: [Option<RequestId>; 2],
     batching: i64,
     starved: u32,
@@ -100,7 +97,7 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// One without requests, its tunables at their defaults.
+    /// Returns a scheduler without requests and with default tunables.
     pub fn new(_info: &QueueInfo) -> Deadline {
         Deadline {
             queue: DEADLINE.queue(),
@@ -114,19 +111,19 @@ impl Deadline {
         }
     }
 
-    /// Whether the oldest request of a direction, which has one, is late.
+    /// Whether the oldest request of a direction is late.
     fn oldest_is_late(&self, ctx: &SchedCtx<'_>, oldest: RequestId) -> bool {
         ctx.rqs[oldest].fifo_time.0 as i64 <= jiffies(ctx.now)
     }
 
-    /// The direction of the next batch; `None` where nothing is queued.
+    /// The direction of the next batch; `None` if nothing is queued.
     fn choose_direction(&mut self) -> Option<usize> {
         let (reads, writes) = (!self.fifo[READ].is_empty(), !self.fifo[WRITE].is_empty());
         if reads {
             if writes {
                 let passed_over = self.starved;
                 self.starved = self.starved.wrapping_add(1);
-                // The kernel compares without sign, so a negative limit is never met.
+                // The kernel's comparison is unsigned, so a negative limit is never reached.
                 if passed_over >= self.queue.tunables.at(WRITES_STARVED) as u32 {
                     self.starved = 0;
                     return Some(WRITE);
@@ -169,10 +166,10 @@ impl Deadline {
         Some(id)
     }
 
-    /// Takes a request out of everything it is in; the link to it moves on.
+    /// Removes a request from all lists; a link to it moves to the next request.
     fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let dir = ctx.rqs[id].is_write() as usize;
-        // One that merges while it is being inserted is in no list yet.
+        // A request that is merged during its insertion is in no list yet.
         if ctx.rqs[id].is_sorted() {
             let behind = self.sorted[dir].remove(ctx.rqs, id);
             if self.next_rq[dir] == Some(id) {
@@ -213,7 +210,7 @@ impl Elevator for Deadline {
         }
     }
 
-    /// The survivor takes over the earlier deadline together with its place.
+    /// The remaining request takes over an earlier deadline and its place.
     fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
         self.queue.count_merge();
         if ctx.rqs[id].is_sorted() && ctx.rqs[next].is_sorted() {
@@ -254,7 +251,7 @@ impl Elevator for Deadline {
         !self.queue.head.is_empty() || self.fifo.iter().any(|fifo| !fifo.is_empty())
     }
 
-    /// `STORE_FUNCTION`.
+    /// Values are clamped (`STORE_FUNCTION`).
     fn sysfs_clamps(&self) -> Option<RangeInclusive<i64>> {
         Some(i64::MIN..=i64::MAX)
     }
@@ -274,7 +271,7 @@ impl Elevator for Deadline {
     }
 }
 
-/// Its entry in the registry.
+/// Entry in the registry of schedulers.
 pub const DEADLINE: ElevatorType = ElevatorType {
     name: "deadline",
     help: "sorted batches with a deadline a request, one queue",
@@ -340,7 +337,7 @@ mod tests {
         let late = add(&mut queue, Op::Read, 10);
         add(&mut queue, Op::Read, 100_000);
         queue.pass_ms(100);
-        // The head has moved past the late one.
+        // The head has moved past the late request.
         assert_eq!(queue.dispatch(), Some(late));
         let late = add(&mut queue, Op::Read, 20);
         (0..100).for_each(|i| {
@@ -365,9 +362,9 @@ mod tests {
 
     #[test]
     fn waits_are_bounded() {
-        // The batch under way and writes_starved others.
+        // The current batch and writes_starved others.
         assert_wait(&DEADLINE, &[], Victim::AsyncWrite, Adversary::Reads, 3 * 16);
-        // The deadline and a batch, among others that lie nearer.
+        // The deadline and a batch, among others that are nearer.
         assert_wait(
             &DEADLINE,
             &[("read_expire", SOON_MS)],

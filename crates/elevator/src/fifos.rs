@@ -1,5 +1,5 @@
-//! What schedulers that do not sort share: queues in order of arrival, and writes
-//! by erase block.
+//! Data structures of the schedulers that do not sort: queues in order of arrival, and writes
+//! grouped by erase block.
 
 use alloc::vec::Vec;
 
@@ -7,11 +7,10 @@ use blklab_blk::{RequestId, Requests, RqList, SchedCtx};
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 
-/// `elv[0]`: a request's kind plus one; zero while it is not queued.
+/// `elv[0]`: the request's kind plus one; zero if it is not queued.
 const ELV_KIND: usize = 0;
 
-/// Queued requests by kind, each kind in order of arrival: the queues of the
-/// schedulers that do not sort.
+/// Queued requests by kind, each kind in order of arrival.
 pub struct Fifos<const KINDS: usize>([RqList; KINDS]);
 
 impl<const KINDS: usize> Default for Fifos<KINDS> {
@@ -21,7 +20,7 @@ impl<const KINDS: usize> Default for Fifos<KINDS> {
 }
 
 impl<const KINDS: usize> Fifos<KINDS> {
-    /// Queues a request behind those of its kind.
+    /// Appends a request to the queue of its kind.
     #[inline(always)]
     pub fn push_back(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, kind: usize) {
         ctx.rqs[id].elv[ELV_KIND] = kind as u32 + 1;
@@ -36,8 +35,7 @@ impl<const KINDS: usize> Fifos<KINDS> {
         Some(kind as usize)
     }
 
-    /// Takes a request out; one that merges while it is being inserted is in no
-    /// queue yet.
+    /// Removes a request. One that is merged during its insertion is in no queue yet.
     #[inline(always)]
     pub fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         if let Some(kind) = self.kind_of(ctx.rqs, id) {
@@ -47,8 +45,8 @@ impl<const KINDS: usize> Fifos<KINDS> {
         }
     }
 
-    /// `next` became part of `id`, which takes over the earlier deadline
-    /// together with its place where both are of one kind.
+    /// Handles the merge of `next` into `id`, which takes over an earlier deadline and its place if
+    /// both are of one kind.
     #[inline]
     pub fn merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
         let kind = self.kind_of(ctx.rqs, id);
@@ -71,7 +69,7 @@ impl<const KINDS: usize> Fifos<KINDS> {
         self.0[kind].front()
     }
 
-    /// The oldest of each kind that has any.
+    /// The oldest request of each kind that has any.
     #[inline]
     pub fn fronts(&self) -> impl Iterator<Item = RequestId> {
         self.0.iter().filter_map(RqList::front)
@@ -83,17 +81,17 @@ impl<const KINDS: usize> Fifos<KINDS> {
         self.0[self.kind_of(rqs, id)?].prev(rqs, id)
     }
 
-    /// The request queued behind this one, if it is queued.
+    /// The request queued after this one, if it is queued.
     #[inline]
     pub fn next(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
         self.0[self.kind_of(rqs, id)?].next(rqs, id)
     }
 }
 
-/// `elv[1]`: the bundle a request is in plus one; zero for none.
+/// `elv[1]`: the request's bundle plus one; zero for none.
 const ELV_BUNDLE: usize = 1;
 
-/// Writes that go together. Its requests are linked by their second link.
+/// Writes of one block that are sent together, linked by their second link.
 #[derive(Default)]
 struct Bundle {
     block: u64,
@@ -101,27 +99,25 @@ struct Bundle {
     writes: RqList<1>,
 }
 
-/// The index of a bundle.
+/// Index of a bundle.
 pub type BundleId = u32;
 
-/// Queued writes by the erase block that they fall into, for the schedulers that
-/// send writes of one block together.
+/// Queued writes by erase block, for the schedulers that send the writes of one block together.
 ///
-/// What matters to a drive is which writes go together, not their order inside
-/// the block, so a bundle is a list and nothing here is sorted.
+/// A drive benefits from the grouping, not from an order inside the block, so a bundle is an
+/// unsorted list.
 #[derive(Default)]
 pub struct Bundles {
     bundles: Vec<Bundle>,
     free: Vec<BundleId>,
-    /// The bundle of a block that still takes writes.
+    /// The bundle of each block that still accepts writes.
     open: HashMap<u64, BundleId, FxBuildHasher>,
     /// The bundle that is being sent, while it has writes.
     current: Option<BundleId>,
 }
 
 impl Bundles {
-    /// Puts a write into the open bundle of `block`, which is made if there is
-    /// none.
+    /// Adds a write to the open bundle of `block`, creating one if necessary.
     #[inline]
     pub fn add(&mut self, rqs: &mut Requests, id: RequestId, block: u64) {
         let bundle = match self.open.get(&block) {
@@ -146,7 +142,7 @@ impl Bundles {
         bundle
     }
 
-    /// Takes a write out. A bundle ends with its last write.
+    /// Removes a write. A bundle ends with its last write.
     #[inline]
     pub fn remove(&mut self, rqs: &mut Requests, id: RequestId) {
         let Some(bundle) = rqs[id].elv[ELV_BUNDLE].checked_sub(1) else {
@@ -161,20 +157,20 @@ impl Bundles {
         }
     }
 
-    /// Makes the bundle of a queued write the one that is being sent. Returns
-    /// it, if it was not already.
+    /// Makes the bundle of a queued write the one that is being sent. Returns the bundle, unless it
+    /// already was.
     #[inline]
     pub fn start(&mut self, rqs: &Requests, id: RequestId) -> Option<BundleId> {
         let bundle = self.of(rqs, id)?;
         (self.current.replace(bundle) != Some(bundle)).then_some(bundle)
     }
 
-    /// No bundle is being sent any more.
+    /// Stops sending the current bundle.
     pub fn stop(&mut self) {
         self.current = None;
     }
 
-    /// Lets no more writes join: those that come make a new bundle.
+    /// Closes a bundle; later writes go to a new one.
     pub fn close(&mut self, bundle: BundleId) {
         let b = &mut self.bundles[bundle as usize];
         if core::mem::take(&mut b.open) {
@@ -183,7 +179,7 @@ impl Bundles {
         }
     }
 
-    /// The bundle that a queued write is in.
+    /// The bundle of a queued write.
     fn of(&self, rqs: &Requests, id: RequestId) -> Option<BundleId> {
         rqs[id].elv[ELV_BUNDLE].checked_sub(1)
     }
@@ -200,7 +196,7 @@ impl Bundles {
         self.bundles[bundle as usize].writes.prev(rqs, id)
     }
 
-    /// The write queued behind this one in its bundle.
+    /// The write queued after this one in its bundle.
     pub fn next(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
         let bundle = self.of(rqs, id)?;
         self.bundles[bundle as usize].writes.next(rqs, id)

@@ -1,31 +1,30 @@
 //! FIOS, a fair, efficient flash I/O scheduler: S. Park and K. Shen, FAST 2012;
 //! document 002, section 3.1.5.
 //!
-//! Every task gets the same time on the drive in each epoch. Unlike cfq's slice it need
-//! not be used in one piece: all tasks with time left may have requests in the drive at
-//! once, so that its parallelism is used. A request costs the time it took divided by
-//! the requests in the drive when it was sent, itself included. An epoch ends when
-//! requests wait but none is of a task with time left.
+//! Every task gets the same time on the drive in each epoch. Unlike cfq's slice it need not be used
+//! in one piece: all tasks with time left may have requests in the drive at once, so that its
+//! parallelism is used. A request costs the time that it took, divided by the number of requests in
+//! the drive when it was dispatched, including itself. An epoch ends when requests wait but none
+//! belongs to a task with time left.
 //!
-//! Reads are preferred: a write waits while a read is queued or in the drive, because
-//! reads take far longer beside writes on flash. Time slices keep that from starving
-//! writers.
+//! Reads are preferred: a write waits while a read is queued or in the drive, because on flash
+//! reads take much longer beside writes. Time slices keep writers from starving.
 //!
-//! A task that reads one request after the other is without one for a moment. The
-//! scheduler waits for it, both before it sends a write and before it ends an epoch in
-//! which the task has time left. The cost of waiting is bounded by a part alpha: before
-//! a write it may last `alpha / (1 - alpha)` of the task's mean read.
+//! A task that reads one request after the other has no request for a moment. The scheduler waits
+//! for its next one, both before it dispatches a write and before it ends an epoch in which the
+//! task has time left. The fraction alpha bounds the cost of waiting: before a write it lasts at
+//! most `alpha / (1 - alpha)` of the task's mean read time.
 //!
-//! What the paper, as far as it is known here, does not say:
-//! - The slice's length: 20 ms.
-//! - Waiting before an epoch's end may take, over the whole epoch,
-//!   `alpha / (1 - alpha)` of a slice. With a bound on each wait alone, a task with
-//!   a long think time would delay all others after each of its reads.
-//! - Tasks take turns, a request each, and a task's own requests go by arrival.
-//! - Costs are known at completion only. What a task overdraws is taken from its
-//!   next slices; epochs in which no task has time left end at once.
-//! - A task is a submitter; requests merge only within a task, so that each is
-//!   charged to the task that it serves.
+//! The paper, as far as it was available, leaves the following open:
+//! - The length of a slice: 20 ms here.
+//! - The wait before the end of an epoch: over the whole epoch it may take `alpha / (1 - alpha)` of
+//! a slice. If only each single wait were bounded, a task with a long think time would delay all
+//! others after each of its reads.
+//! - The order of tasks: they take turns by request, and a task's own requests go by arrival.
+//! - Overdrawn slices: costs are known only at completion, so what a task overdraws is taken from
+//! its next slices; epochs in which no task has time left end at once.
+//! - Merging: a task is a submitter, and requests merge only within a task, so that each is charged
+//! to the task that it serves.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -77,18 +76,18 @@ const WRITE: usize = 1;
 
 type TaskId = usize;
 
-/// A submitter and the time it has left.
+/// A submitter and its remaining time.
 #[derive(Debug, Default)]
 struct Task {
     epoch: u64,
     left_ns: i64,
     fifo: [RqList; 2],
-    /// Whether it is in the list of ready or of exhausted tasks, by direction.
+    /// Whether it is in the list of ready or exhausted tasks, by direction.
     listed: [bool; 2],
     in_flight: u32,
-    /// Until then its next request is waited for at an epoch's end.
+    /// The end of the wait for its next request at an epoch's end.
     expected_until: Nanos,
-    /// Mean time of its reads.
+    /// Mean duration of its reads, in nanoseconds.
     read_ns: u64,
 }
 
@@ -97,8 +96,7 @@ impl Task {
         self.in_flight == 0 && self.fifo.iter().all(RqList::is_empty)
     }
 
-    /// Whether it may send another request in this epoch when one of its requests
-    /// completes.
+    /// Whether it may send another request in this epoch when one of its requests completes.
     fn may_come_back(&self) -> bool {
         self.in_flight > 0 && self.left_ns > 0
     }
@@ -106,7 +104,7 @@ impl Task {
 
 /// `elv[0]`: the request's task plus one; zero for none.
 const ELV_TASK: usize = 0;
-/// `elv[1]`: zero, [`QUEUED`], or the requests in the drive when it was sent.
+/// `elv[1]`: zero, [`QUEUED`], or the number of requests in the drive at its dispatch.
 const ELV_STATE: usize = 1;
 const QUEUED: u32 = u32::MAX;
 
@@ -116,25 +114,24 @@ pub struct Fios {
     tasks: Vec<Task>,
     task_ids: HashMap<SubmitterId, TaskId, FxBuildHasher>,
     epoch: u64,
-    /// Tasks with reads, and with writes, and time left, in turn.
+    /// Tasks with time left that have reads and that have writes, in turn.
     ready: [VecDeque<TaskId>; 2],
     /// Tasks with requests but no time left.
     exhausted: [VecDeque<TaskId>; 2],
     queued: u32,
     in_flight: [u32; 2],
-    /// No write is dispatched before then: a read is expected.
+    /// No write is dispatched before this time, because a read is expected.
     read_expected_until: Nanos,
-    /// Tasks that have time left and a request in the drive.
+    /// Number of tasks with time left and a request in the drive.
     may_come_back: u32,
-    /// Tasks that have time left and whose next request is expected.
+    /// Tasks with time left whose next request is expected.
     expected: Vec<TaskId>,
-    /// When the wait at the epoch's end began, and how long such waits may still take
-    /// in this epoch.
+    /// Start of the wait at the epoch's end, and the remaining time for such waits in this epoch.
     epoch_wait_since: Option<Nanos>,
     epoch_wait_left_ns: u64,
-    /// When a wait is over.
+    /// End of the current wait.
     wake: Option<Nanos>,
-    /// When the hardware queues are to be run.
+    /// Time at which the hardware queues should be run.
     run_at: Option<Nanos>,
     epochs: u64,
     writes_held: u64,
@@ -142,7 +139,7 @@ pub struct Fios {
 }
 
 impl Fios {
-    /// One without requests, its tunables at their defaults.
+    /// Returns a scheduler without requests and with default tunables.
     pub fn new(_info: &QueueInfo) -> Fios {
         let mut new = Fios {
             queue: FIOS.queue(),
@@ -164,7 +161,7 @@ impl Fios {
             writes_held: 0,
             waits: 0,
         };
-        new.epoch_wait_left_ns = new.worth_waiting(new.slice_ns() as u64);
+        new.epoch_wait_left_ns = new.longest_wait(new.slice_ns() as u64);
         new
     }
 
@@ -172,8 +169,8 @@ impl Fios {
         self.queue.tunables.at(TIMESLICE) * 1_000_000
     }
 
-    /// The longest wait that is the part alpha of itself and `ns` together.
-    fn worth_waiting(&self, ns: u64) -> u64 {
+    /// The longest wait that is the fraction alpha of itself plus `ns`.
+    fn longest_wait(&self, ns: u64) -> u64 {
         let percent = self.queue.tunables.at(ANTICIPATION) as u64;
         ns.saturating_mul(percent) / (100 - percent)
     }
@@ -188,7 +185,7 @@ impl Fios {
         id
     }
 
-    /// Changes a task and updates the count of those that may come back.
+    /// Changes a task and updates the number of tasks that may come back.
     fn change(&mut self, id: TaskId, f: impl FnOnce(&mut Task)) {
         let task = &mut self.tasks[id];
         self.may_come_back -= task.may_come_back() as u32;
@@ -196,8 +193,8 @@ impl Fios {
         self.may_come_back += task.may_come_back() as u32;
     }
 
-    /// Gives a task its slice of this epoch, less what it overdrew. Slices of epochs
-    /// that it missed make up for what it overdrew, too.
+    /// Gives a task its slice of this epoch, less what it overdrew. Slices of epochs that it missed
+    /// also repay what it overdrew.
     fn refresh(&mut self, id: TaskId) {
         let (epoch, slice) = (self.epoch + 1, self.slice_ns());
         if self.tasks[id].epoch != epoch {
@@ -210,7 +207,7 @@ impl Fios {
         }
     }
 
-    /// Appends a task with requests of a direction to the ready or the exhausted ones.
+    /// Appends a task with requests of a direction to the ready or the exhausted tasks.
     fn list(&mut self, id: TaskId, dir: usize) {
         let task = &mut self.tasks[id];
         if task.fifo[dir].is_empty() || core::mem::replace(&mut task.listed[dir], true) {
@@ -223,8 +220,8 @@ impl Fios {
         }
     }
 
-    /// The next ready task of a direction; tasks without time left or requests leave
-    /// the list.
+    /// The next ready task of a direction; tasks without time or requests are removed from the
+    /// list.
     fn next_ready(&mut self, dir: usize) -> Option<TaskId> {
         while let Some(&id) = self.ready[dir].front() {
             let task = &self.tasks[id];
@@ -272,8 +269,8 @@ impl Fios {
         true
     }
 
-    /// The task and the direction to serve; `None` if all must wait.
-    fn turn(&mut self, now: Nanos) -> Option<(TaskId, usize)> {
+    /// The task and direction to serve; `None` if all must wait.
+    fn choose(&mut self, now: Nanos) -> Option<(TaskId, usize)> {
         if let Some(task) = self.next_ready(READ) {
             return Some((task, READ));
         }
@@ -291,7 +288,7 @@ impl Fios {
             .or_else(|| Some((self.next_ready(WRITE)?, WRITE)))
     }
 
-    /// Ends the wait at the epoch's end and deducts its time.
+    /// Ends the wait at the epoch's end and deducts its duration.
     fn end_epoch_wait(&mut self, now: Nanos) {
         if let Some(since) = self.epoch_wait_since.take() {
             let waited = now.saturating_sub(since).0;
@@ -299,7 +296,7 @@ impl Fios {
         }
     }
 
-    /// Epochs until the task that overdrew least has time left again.
+    /// Number of epochs until the task that overdrew least has time left.
     fn epochs_until_time_left(&self) -> u64 {
         let waits = |id: &TaskId| self.tasks[*id].fifo.iter().any(|fifo| !fifo.is_empty());
         let waiting = self.exhausted.iter().flatten().filter(|id| waits(id));
@@ -313,7 +310,7 @@ impl Fios {
         let epochs = self.epochs_until_time_left();
         self.epoch += epochs;
         self.epochs += epochs;
-        self.epoch_wait_left_ns = self.worth_waiting(self.slice_ns() as u64);
+        self.epoch_wait_left_ns = self.longest_wait(self.slice_ns() as u64);
         for dir in [READ, WRITE] {
             for _ in 0..self.exhausted[dir].len() {
                 let Some(id) = self.exhausted[dir].pop_front() else {
@@ -326,7 +323,7 @@ impl Fios {
         }
     }
 
-    /// A request left the drive: its task is charged.
+    /// Charges the task of a request that has left the drive.
     fn charge(&mut self, ctx: &SchedCtx<'_>, id: RequestId) -> Option<TaskId> {
         let rq = &ctx.rqs[id];
         let (task, beside) = (rq.elv[ELV_TASK].checked_sub(1)?, rq.elv[ELV_STATE]);
@@ -350,12 +347,12 @@ impl Fios {
         Some(task)
     }
 
-    /// A task whose last read completed is expected to read again.
+    /// Expects another read of a task whose last read completed.
     fn expect_read(&mut self, now: Nanos, task: TaskId) {
         let id = task;
         let task = &self.tasks[id];
         if task.is_idle() && task.left_ns > 0 {
-            let read = now.saturating_add(Nanos(self.worth_waiting(task.read_ns)));
+            let read = now.saturating_add(Nanos(self.longest_wait(task.read_ns)));
             self.read_expected_until = self.read_expected_until.max(read);
             let until = now.saturating_add(Nanos(self.epoch_wait_left_ns));
             self.tasks[id].expected_until = until;
@@ -365,8 +362,7 @@ impl Fios {
         }
     }
 
-    /// Removes a queued request; one that merges while it is inserted is in no list
-    /// yet.
+    /// Removes a queued request. One that is merged during its insertion is in no list yet.
     fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         if ctx.rqs[id].elv[ELV_STATE] != QUEUED {
             return;
@@ -378,7 +374,7 @@ impl Fios {
         self.queued -= 1;
     }
 
-    /// A request is sent to the drive.
+    /// Records the dispatch of a request.
     fn enter_drive(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let dir = ctx.rqs[id].is_write() as usize;
         let task = ctx.rqs[id].elv[ELV_TASK] as TaskId - 1;
@@ -387,7 +383,7 @@ impl Fios {
         let rq = &mut ctx.rqs[id];
         rq.elv[ELV_STATE] = self.in_flight[READ] + self.in_flight[WRITE];
         rq.fifo_time = ctx.now;
-        // The next turn is another task's.
+        // The next turn belongs to another task.
         self.ready[dir].rotate_left(1);
         self.end_epoch_wait(ctx.now);
     }
@@ -402,7 +398,7 @@ impl Elevator for Fios {
         &mut self.queue
     }
 
-    /// Only within a task, so that each pays for its own requests.
+    /// Requests merge only within a task, so that each task pays for its own.
     fn allow_merge(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, bio: &Bio) -> bool {
         ctx.rqs[id].submitter == bio.submitter
     }
@@ -438,7 +434,7 @@ impl Elevator for Fios {
         if let Some(id) = self.queue.pop_head(ctx) {
             return Some(id);
         }
-        let (task, dir) = self.turn(ctx.now)?;
+        let (task, dir) = self.choose(ctx.now)?;
         let id = self.tasks[task].fifo[dir].front()?;
         self.remove(ctx, id);
         self.enter_drive(ctx, id);
@@ -491,7 +487,7 @@ impl Elevator for Fios {
     }
 }
 
-/// Its entry in the registry.
+/// Entry in the registry of schedulers.
 pub const FIOS: ElevatorType = ElevatorType {
     name: "fios",
     help: "equal time on the drive for each task, in epochs; reads before writes",
@@ -520,8 +516,8 @@ mod tests {
         }
     }
 
-    /// Keeps `depth` requests of each task queued for a second, on a drive that
-    /// serves one at a time: `us` for each of the task's. What each task got.
+    /// Keeps `depth` requests of each task queued for a second, on a drive that serves one at a
+    /// time, each for `us` microseconds. Returns the time that each task got.
     fn serve(tasks: &[(Op, usize, u64)]) -> Vec<u64> {
         let mut queue = queue();
         let mut served_us = vec![0; tasks.len()];
@@ -583,8 +579,8 @@ mod tests {
         assert_eq!(queue.drain(), ids);
         queue.pass_ms(48);
         ids.iter().for_each(|&id| queue.complete(id));
-        // 48 + 24 + 16 + 12 ms: five slices, of which one was its own. Another's
-        // reads take 5 ms each.
+        // 48 + 24 + 16 + 12 ms are five slices, one of which was its own. Another task's reads take
+        // 5 ms each.
         let first = queue.insert(&bio(0, Op::Read, 9000));
         let mut sent = 0;
         loop {
@@ -611,14 +607,14 @@ mod tests {
         queue.complete(read);
         assert!(queue.run_timer());
         assert_eq!(queue.dispatch(), None);
-        // Alpha is a half: as long as a read took.
+        // Alpha is one half: the wait lasts as long as the read took.
         queue.now += Nanos::from_micros(100);
         assert!(queue.run_timer());
         assert_eq!(queue.dispatch(), Some(write));
     }
 
-    /// The paper's bound on anticipation: the wait is the part alpha of itself and the
-    /// task's mean read together, `alpha / (1 - alpha)` of that mean.
+    /// The paper's bound on anticipation: the wait is the fraction alpha of itself plus the task's
+    /// mean read time, that is, `alpha / (1 - alpha)` of that mean.
     #[test]
     fn a_write_waits_for_alpha_of_the_mean_read() {
         for (percent, factor) in [(50, 1), (80, 4), (0, 0)] {
@@ -654,7 +650,7 @@ mod tests {
         assert_eq!(queue.drain(), ids);
         queue.pass_ms(12);
         ids.iter().for_each(|&id| queue.complete(id));
-        // 12 + 6 + 4 + 3 ms: more than the slice of 20.
+        // 12 + 6 + 4 + 3 ms exceed the slice of 20 ms.
         queue.insert(&bio(0, Op::Read, 9000));
         queue.insert(&bio(1, Op::Read, 10_000));
         assert_eq!(queue.drain_sectors(), [10_000]);
@@ -695,7 +691,7 @@ mod tests {
 
     #[test]
     fn waits_are_bounded() {
-        // The two others' time of an epoch, and what they overdraw.
+        // The time of the two others in an epoch, and what they overdraw.
         assert_wait(&FIOS, &[], Victim::AsyncWrite, Adversary::Reads, 2 * 20 + 2);
     }
 }

@@ -2,22 +2,22 @@
 //! schedulers for solid state drivers", EMSOFT 2009; document 002, section
 //! 3.1.1. Both of the paper's schedulers are here, by `read_preference`.
 //!
-//! A read's time on an SSD hardly depends on what went before, a write's does:
-//! writes that fall into one logical block together are cheapest. So writes are
-//! put into bundles by block, and a bundle goes as a whole. IRBW-FIFO orders
-//! bundles and single reads by arrival; IRBW-FIFO-RP lets reads go before
-//! bundles, which is what document 002 describes and the default here.
+//! The time of a read on an SSD hardly depends on earlier requests, that of a write does: writes
+//! that fall into one logical block together are cheapest. So writes are put into bundles by block,
+//! and a bundle is sent as a whole. IRBW-FIFO orders bundles and single reads by arrival;
+//! IRBW-FIFO-RP sends reads before bundles, which is what document 002 describes and the default
+//! here.
 //!
-//! From the paper's public abstract and the document; the rest is chosen here:
+//! The sources are the paper's public abstract and the document; other details are decided here:
 //! - A bundle's place in the order is that of its oldest write.
-//! - A bundle takes no more writes once its first has gone, or a block that is
-//!   written again and again would keep the drive for itself.
-//! - Inside a bundle writes go by arrival: grouping lifts any need of an order,
-//!   says the abstract. Reads do not interrupt a bundle.
-//! - The paper measures the block's size on each drive. `bundle_kb` is 512, the
-//!   erase block of many drives of that time.
-//! - There is no deadline: with `read_preference` reads may starve writes. STB
-//!   came to mend that.
+//! - A bundle accepts no more writes once its first has been sent; otherwise a block that is
+//! written repeatedly would occupy the drive.
+//! - Within a bundle writes go by arrival, because grouping makes an order unnecessary, as the
+//! abstract says. Reads do not interrupt a bundle.
+//! - The paper measures the block size of each drive. `bundle_kb` is 512, the erase block of many
+//! drives of that time.
+//! - There are no deadlines: with `read_preference` reads may starve writes, which STB was designed
+//! to avoid.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -63,7 +63,7 @@ pub struct Irbw {
 }
 
 impl Irbw {
-    /// One without requests, its tunables at their defaults.
+    /// Returns a scheduler without requests and with default tunables.
     pub fn new(_info: &QueueInfo) -> Irbw {
         Irbw {
             queue: IRBW.queue(),
@@ -73,7 +73,7 @@ impl Irbw {
         }
     }
 
-    /// Whether the next to go is a read; `None` where nothing is queued.
+    /// Whether a read is next; `None` if nothing is queued.
     fn read_is_next(&self, ctx: &SchedCtx<'_>) -> Option<bool> {
         match (self.fifo.front(READ), self.fifo.front(WRITE)) {
             (None, None) => None,
@@ -168,7 +168,7 @@ impl Elevator for Irbw {
     }
 }
 
-/// Its entry in the registry.
+/// Entry in the registry of schedulers.
 pub const IRBW: ElevatorType = ElevatorType {
     name: "irbw",
     help: "reads one by one and first, writes in bundles by erase block",
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn waits_are_bounded() {
-        // Those that came before.
+        // Requests that came before.
         assert_wait(
             &IRBW,
             &[("read_preference", 0)],

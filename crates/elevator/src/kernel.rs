@@ -1,4 +1,4 @@
-//! Which Linux has which schedulers.
+//! Releases of Linux and their schedulers.
 
 use core::fmt;
 use core::num::ParseIntError;
@@ -12,18 +12,18 @@ pub struct KernelVersion {
 }
 
 impl KernelVersion {
-    /// The one that the schedulers here are taken from.
+    /// The release from which the schedulers here are taken.
     pub const DEFAULT: KernelVersion = kernel(6, 12);
 
-    /// Whether it has the scheduler. Those of papers, and those that only some
-    /// distributions add, no kernel has.
+    /// Whether this release has the scheduler. Schedulers of papers, and those that only some
+    /// distributions add, are in no release.
     pub fn has(self, scheduler: &str) -> bool {
         let found = SCHEDULERS.iter().find(|(name, ..)| *name == scheduler);
         found.is_some_and(|(_, first, last)| *first <= self && last.is_none_or(|last| self <= last))
     }
 
-    /// What it gives a drive by itself (`elevator_get_default`): with one hardware
-    /// queue a scheduler, with several none.
+    /// The scheduler that the kernel chooses for a drive (`elevator_get_default`): with several
+    /// hardware queues none.
     pub fn default_scheduler(self, has_one_queue: bool) -> &'static str {
         match (has_one_queue, self < SCSI_MQ) {
             (false, _) => "none",
@@ -33,12 +33,12 @@ impl KernelVersion {
     }
 }
 
-/// Since then drives of one queue have been behind blk-mq, unless configured otherwise
-/// (commit d5038a13eca7).
+/// The first release in which drives with one queue are behind blk-mq by default (commit
+/// d5038a13eca7).
 const SCSI_MQ: KernelVersion = kernel(4, 19);
 
-/// Each scheduler of a kernel, with the first and the last that has it. blk-mq came
-/// with 3.13, its schedulers with 4.11 and 4.12; those before it went with 5.0.
+/// Schedulers with the first and the last release that has them. blk-mq came with 3.13, its
+/// schedulers with 4.11 and 4.12; the single-queue schedulers were removed in 5.0.
 const SCHEDULERS: &[(&str, KernelVersion, Option<KernelVersion>)] = &[
     ("none", kernel(3, 13), None),
     ("noop", kernel(2, 6), Some(kernel(4, 20))),
@@ -59,7 +59,7 @@ impl fmt::Display for KernelVersion {
     }
 }
 
-/// That a text names no release.
+/// The error for a text that is not a release of Linux.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoKernel;
 
@@ -74,7 +74,7 @@ impl core::error::Error for NoKernel {}
 impl FromStr for KernelVersion {
     type Err = NoKernel;
 
-    /// `MAJOR.MINOR`, and whatever `uname -r` has behind that.
+    /// Parses `MAJOR.MINOR`, followed by anything that `uname -r` may append.
     fn from_str(text: &str) -> Result<KernelVersion, NoKernel> {
         let mut parts = text.trim().splitn(3, ['.', '-']);
         let mut number = || -> Result<u16, NoKernel> {

@@ -1,12 +1,11 @@
-//! Every I/O scheduler, a file or a folder each, and the list that finds them by
-//! name.
+//! The I/O schedulers, each in a file or folder, and the list that finds them by name.
 //!
-//! A scheduler is a state machine behind [`blklab_blk::Elevator`]: it keeps no
-//! time and knows no drive. Each file names the paper or kernel source whose
-//! decisions it makes, and ends with its [`ElevatorType`].
+//! A scheduler is a state machine behind [`blklab_blk::Elevator`]: it keeps no clock and does not
+//! know the drive. Each file names the paper or kernel source that it follows, and ends with its
+//! [`ElevatorType`].
 //!
-//! Without the feature `std`, which is what users write and the messages about it,
-//! the crate needs `alloc` alone, so that a kernel module can link it.
+//! Without the feature `std`, which parses user input and reports its errors, the crate needs only
+//! `alloc`, so that a kernel module can link it.
 
 #![cfg_attr(not(any(test, feature = "std")), no_std)]
 
@@ -50,51 +49,50 @@ pub use registered::{known, register};
 /// A kind of scheduler (`struct elevator_type`).
 #[derive(Clone, Copy)]
 pub struct ElevatorType {
-    /// As `queue/scheduler` shows it.
+    /// Name, as `queue/scheduler` shows it.
     pub name: &'static str,
     /// One line of help.
     pub help: &'static str,
-    /// Where its decisions come from.
+    /// Paper or kernel source that it follows.
     pub source: &'static str,
-    /// Its tunables.
+    /// Declarations of its tunables.
     pub tunables: &'static [Tunable],
-    /// Its files in sysfs that are not one number.
+    /// Its sysfs files that are not a single number.
     pub attributes: &'static [Attribute],
-    /// The scheduler whose costs a machine's description gives and that this one
-    /// is assumed to share, because it keeps the same kinds of lists under the
-    /// same kind of lock; `None` where descriptions give its own.
+    /// The scheduler whose CPU costs in a machine's description also apply to this one, because
+    /// both have the same kinds of lists under the same kind of lock; `None` if descriptions have
+    /// its own costs.
     pub costs_like: Option<&'static str>,
-    /// What makes one; `None` for `none`.
+    /// Constructor; `None` for `none`.
     pub build: Option<Build>,
 }
 
-/// Makes a scheduler for a queue.
+/// Constructs a scheduler for a queue.
 pub type Build = &'static (dyn Fn(&QueueInfo) -> Box<dyn Elevator> + Send + Sync);
 
 impl ElevatorType {
-    /// A scheduler of this kind for a queue; `None` for `none`.
+    /// Builds a scheduler of this kind for a queue; `None` for `none`.
     pub fn build(&self, info: &QueueInfo) -> Option<Box<dyn Elevator>> {
         self.build.map(|build| build(info))
     }
 
-    /// What each scheduler of this kind starts with.
+    /// The initial state that every scheduler of this kind has.
     pub(crate) fn queue(&self) -> ElevatorQueue {
         ElevatorQueue::new(self.name, self.tunables)
     }
 }
 
-/// All schedulers, in the order in which lists show them.
+/// All schedulers, in the order of lists.
 pub fn all() -> &'static [ElevatorType] {
     ALL
 }
 
-/// The scheduler called `name`.
+/// Finds the scheduler called `name`.
 pub fn find(name: &str) -> Option<&'static ElevatorType> {
     ALL.iter().find(|t| t.name == name)
 }
 
-/// Calls the macro `$with` with a row for each scheduler: its module, its type,
-/// and its declaration.
+/// Calls the macro `$with` with a row for each scheduler: its module, its type and its declaration.
 #[macro_export]
 macro_rules! for_each_scheduler {
     ($with:ident) => {
@@ -121,8 +119,8 @@ macro_rules! declare {
     ($($module:ident $Type:ident $DECLARATION:ident)*) => {
         const ALL: &[ElevatorType] = &[NONE, $($module::$DECLARATION),*];
 
-        /// The schedulers' own types and their declarations, for callers that must
-        /// not go through a table of functions. Each is made by its `new`.
+        /// The schedulers' types and declarations, for callers that need static dispatch. Each type
+        /// has a constructor `new`.
         pub mod types {
             $(pub use crate::$module::{$DECLARATION, $Type};)*
         }
@@ -131,7 +129,7 @@ macro_rules! declare {
 
 for_each_scheduler!(declare);
 
-/// The absence of a scheduler, which users choose like one.
+/// The absence of a scheduler, which users choose like a scheduler.
 const NONE: ElevatorType = ElevatorType {
     name: "none",
     help: "no scheduler: software queues straight to the driver",

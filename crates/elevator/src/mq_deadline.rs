@@ -1,16 +1,13 @@
 //! mq-deadline, as Linux 6.12 has it (`block/mq-deadline.c`).
 //!
-//! Requests of each priority class and direction are kept twice: sorted by
-//! sector, and in order of arrival. Dispatch runs along the sorted list in
-//! batches of one direction; between batches a request whose deadline has
-//! passed is where the next batch starts. Reads go before writes until writes
-//! have been passed over `writes_starved` times. A lower class goes only while
-//! nothing of a higher one is queued or in flight, or when its head has waited
-//! longer than `prio_aging_expire`.
+//! The requests of each priority class and direction are in two lists: sorted by sector, and in
+//! order of arrival. Dispatch follows the sorted list in batches of one direction; a batch starts
+//! at a request whose deadline has passed, if there is one. Reads go before writes until writes
+//! have been passed over `writes_starved` times. A lower class is served only while no request of a
+//! higher one is queued or in flight, or when its head has waited longer than `prio_aging_expire`.
 //!
-//! Time is in jiffies of 4 ms (HZ=250, as Debian's kernel): a deadline is
-//! compared with the tick, not with the exact time, and the kernel's decisions
-//! follow from that.
+//! Time is in jiffies of 4 ms (HZ=250, as in Debian's kernel): deadlines are compared with the
+//! tick, not with the exact time, and the decisions depend on that.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -31,7 +28,7 @@ use crate::deadline::{
 const ASYNC_DEPTH: usize = 5;
 const PRIO_AGING_EXPIRE: usize = 6;
 
-/// The tunables, in sysfs's order of names and units.
+/// The tunables, with the order, names and units of sysfs.
 pub const TUNABLES: &[Tunable] = &[
     DECLARED[READ_EXPIRE],
     DECLARED[WRITE_EXPIRE],
@@ -59,7 +56,7 @@ pub const TUNABLES: &[Tunable] = &[
     },
 ];
 
-/// Real time, best effort, idle.
+/// Number of classes: real time, best effort, idle.
 const CLASSES: usize = 3;
 
 fn class_of(class: IoClass) -> usize {
@@ -70,15 +67,14 @@ fn class_of(class: IoClass) -> usize {
     }
 }
 
-/// `elv[0]` of a request that was inserted: its class, and one more so that
-/// zero says it never was.
+/// `elv[0]` of an inserted request: its class plus one; zero if it was never inserted.
 const ELV_CLASS: usize = 0;
 
 #[derive(Default)]
 struct PerPrio {
     sorted: [SortList; 2],
     fifo: [RqList; 2],
-    /// Where the last request of each direction started.
+    /// First sector of the last request of each direction.
     latest_pos: [u64; 2],
     inserted: u64,
     merged: u64,
@@ -102,7 +98,7 @@ pub struct MqDeadline {
 }
 
 impl MqDeadline {
-    /// One without requests, its tunables at their defaults.
+    /// Returns a scheduler without requests and with default tunables.
     pub fn new(info: &QueueInfo) -> MqDeadline {
         let mut new = MqDeadline {
             queue: MQ_DEADLINE.queue(),
@@ -117,16 +113,16 @@ impl MqDeadline {
             aged: 0,
         };
         new.depth_updated(info);
-        new.note_expire();
+        new.update_expire();
         new
     }
 
-    fn note_expire(&mut self) {
+    fn update_expire(&mut self) {
         let jiffies = |tunable| msecs_to_jiffies(self.queue.tunables.at(tunable));
         self.expire = [READ_EXPIRE, WRITE_EXPIRE].map(jiffies);
     }
 
-    /// Requests of a class that are queued or in the drive.
+    /// Number of a class's requests that are queued or in the drive.
     fn queued(&self, class: usize) -> u64 {
         let c = &self.classes[class];
         c.inserted - c.completed
@@ -136,10 +132,10 @@ impl MqDeadline {
         class_of(ctx.rqs[id].prio.class)
     }
 
-    /// Takes a request of a class out of everything it is in.
+    /// Removes a request of a class from all lists.
     fn remove(&mut self, ctx: &mut SchedCtx<'_>, class: usize, id: RequestId) {
         let rq = &ctx.rqs[id];
-        // One that merges while it is being inserted is in no list yet.
+        // A request that is merged during its insertion is in no list yet.
         if rq.is_sorted() {
             let (c, dir) = (&mut self.classes[class], rq.is_write() as usize);
             c.fifo[dir].remove(ctx.rqs, id);
@@ -148,7 +144,7 @@ impl MqDeadline {
         ctx.merge.remove(ctx.rqs, id);
     }
 
-    /// Books a request of a class as the one served last.
+    /// Records a request as the last one dispatched in its class.
     fn start(&mut self, ctx: &mut SchedCtx<'_>, class: usize, id: RequestId) {
         let (c, rq) = (&mut self.classes[class], &mut ctx.rqs[id]);
         c.latest_pos[rq.is_write() as usize] = rq.sector.0;
@@ -156,8 +152,8 @@ impl MqDeadline {
         rq.rq_flags.set(RqFlags::STARTED);
     }
 
-    /// Which direction the next batch has; `None` where the class is empty.
-    /// Counts, also when nothing comes of it, how often writes were passed over.
+    /// The direction of the next batch; `None` if the class is empty. Counts how often writes were
+    /// passed over, even if no batch follows.
     fn choose_direction(&mut self, class: usize) -> Option<usize> {
         let fifo = &self.classes[class].fifo;
         let (reads, writes) = (!fifo[0].is_empty(), !fifo[1].is_empty());
@@ -179,8 +175,8 @@ impl MqDeadline {
         None
     }
 
-    /// The request that starts a batch: the oldest where its deadline has
-    /// passed or nothing lies ahead, else the next ahead.
+    /// The request that starts a batch: the oldest if its deadline has passed or there is none
+    /// ahead, otherwise the next one ahead.
     fn batch_start(&mut self, ctx: &SchedCtx<'_>, class: usize, dir: usize) -> Option<RequestId> {
         let c = &self.classes[class];
         let oldest = c.fifo[dir].front()?;
@@ -192,8 +188,8 @@ impl MqDeadline {
         Some(ahead.unwrap_or(oldest))
     }
 
-    /// The best request of a class that was inserted no later than
-    /// `latest_start`, in jiffies.
+    /// Dispatches the best request of a class that was inserted no later than `latest_start`, in
+    /// jiffies.
     fn dispatch_class(
         &mut self,
         ctx: &mut SchedCtx<'_>,
@@ -229,7 +225,7 @@ impl MqDeadline {
         Some(id)
     }
 
-    /// A request of a lower class that has waited too long.
+    /// Dispatches a request of a lower class that has waited too long.
     fn dispatch_aged(&mut self, ctx: &mut SchedCtx<'_>) -> Option<RequestId> {
         let busy = (0..CLASSES).filter(|&c| self.queued(c) > 0).count();
         if busy < 2 {
@@ -252,12 +248,12 @@ impl Elevator for MqDeadline {
         &mut self.queue
     }
 
-    /// A new `nr_requests` sets `async_depth` to all of it. In the recorded
-    /// runs async_depth kept its old value when nr_requests was written; the
-    /// value of a queue being set up is the new one.
+    /// A new `nr_requests` sets `async_depth` to the same value. In the recorded runs `async_depth`
+    /// kept its old value when `nr_requests` was written, and had the new value on a queue being
+    /// set up.
     fn depth_updated(&mut self, info: &QueueInfo) {
         let depth = info.nr_requests.max(1) as i64;
-        // In range by construction.
+        // The value is always in range.
         let _ = self.queue.tunables.set("async_depth", depth);
     }
 
@@ -292,7 +288,7 @@ impl Elevator for MqDeadline {
         }
     }
 
-    /// The survivor takes over the earlier deadline together with its place.
+    /// The remaining request takes over an earlier deadline and its place.
     fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
         let class = self.class_of_rq(ctx, next);
         self.classes[class].merged += 1;
@@ -327,8 +323,8 @@ impl Elevator for MqDeadline {
         while let Some(id) = list.pop_front(ctx.rqs) {
             let rq = &mut ctx.rqs[id];
             let class = class_of(rq.prio.class);
-            let came_before = core::mem::replace(&mut rq.elv[ELV_CLASS], class as u32 + 1) != 0;
-            self.classes[class].inserted += !came_before as u64;
+            let was_inserted = core::mem::replace(&mut rq.elv[ELV_CLASS], class as u32 + 1) != 0;
+            self.classes[class].inserted += !was_inserted as u64;
             if sched_try_insert_merge(self, ctx, id) {
                 continue;
             }
@@ -361,7 +357,7 @@ impl Elevator for MqDeadline {
         if let Some(id) = self.dispatch_aged(ctx) {
             return Some(id);
         }
-        // A lower class waits also for what the drive still has of this one.
+        // A lower class also waits for requests of this class in the drive.
         let class = (0..CLASSES).find(|&class| self.queued(class) > 0)?;
         self.dispatch_class(ctx, class, jiffies(ctx.now))
     }
@@ -375,20 +371,20 @@ impl Elevator for MqDeadline {
     }
 
     fn finish_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        // Zero: it never came in here, as a flush without data.
+        // Zero: it was never inserted, like a flush without data.
         if let Some(class) = ctx.rqs[id].elv[ELV_CLASS].checked_sub(1) {
             self.classes[class as usize].completed += 1;
         }
     }
 
-    /// `STORE_FUNCTION`, of what `kstrtoint` reads.
+    /// The kernel clamps what `kstrtoint` reads (`STORE_FUNCTION`).
     fn sysfs_clamps(&self) -> Option<RangeInclusive<i64>> {
         Some(i32::MIN.into()..=i32::MAX.into())
     }
 
     fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
         self.queue.tunables.set(name, value)?;
-        self.note_expire();
+        self.update_expire();
         Ok(())
     }
 
@@ -413,7 +409,7 @@ impl Elevator for MqDeadline {
     }
 }
 
-/// Its entry in the registry.
+/// Entry in the registry of schedulers.
 pub const MQ_DEADLINE: ElevatorType = ElevatorType {
     name: "mq-deadline",
     help: "sorted batches with a deadline a request, three priority classes",
@@ -454,8 +450,8 @@ mod tests {
         for sector in [900, 100, 700, 300, 500] {
             queue.insert(&bio(Op::Read, sector));
         }
-        // It starts at the oldest. The deadline of those behind has passed by
-        // the end of the batch, but not before it.
+        // It starts at the oldest. The deadlines of the others pass by the end of the batch, but
+        // not before.
         queue.pass_ms(600);
         for sector in [910, 920, 930, 940, 950] {
             queue.insert(&bio(Op::Read, sector));
@@ -503,14 +499,15 @@ mod tests {
         assert_eq!(queue.dispatch(), Some(first));
         queue.pass_ms(10_001);
         queue.insert(&bio(Op::Read, 200));
-        // Best effort is not that old, and waits for what the drive has of real time.
+        // The best-effort request is not that old, and waits for the real-time request in the
+        // drive.
         assert_eq!(queue.drain_sectors(), [5]);
         assert_eq!(queue.count("aged out of priority"), 1);
     }
 
     #[test]
     fn waits_are_bounded() {
-        // The batch under way and writes_starved others.
+        // The current batch and writes_starved others.
         assert_wait(
             &MQ_DEADLINE,
             &[],
@@ -518,7 +515,7 @@ mod tests {
             Adversary::Reads,
             3 * 16,
         );
-        // The deadline and a batch, among others that lie nearer.
+        // The deadline and a batch, among others that are nearer.
         assert_wait(
             &MQ_DEADLINE,
             &[("read_expire", SOON_MS)],
@@ -553,7 +550,7 @@ mod tests {
         assert_eq!(merged, Some(survivor));
         assert_eq!(queue.merged_away(), [next]);
         queue.pass_ms(450);
-        // Its own deadline has not passed, nor has that of the request ahead.
+        // Neither its own deadline nor that of the request ahead has passed.
         assert_eq!(queue.dispatch(), Some(survivor));
     }
 }

@@ -1,15 +1,12 @@
 //! noop, as Linux 4.x had it (`block/noop-iosched.c`).
 //!
-//! One queue in order of arrival. What a bio continues is found through the
-//! block layer's hash of end sectors, so back merges work as they do for any
-//! scheduler. There is no sorted list, so of requests that a bio could go in
-//! front of only the one merged last is seen. When a request has grown it is
-//! joined with its neighbour in the queue where the two touch, which sorted
-//! neighbours would do more often.
+//! There is one queue in order of arrival. Back merges work as for any scheduler, through the block
+//! layer's hash of end sectors. There is no sorted list, so a front merge is possible only with the
+//! request merged last. When a request has grown it is merged with its neighbour in the queue if
+//! they are adjacent, which is rarer than with sorted neighbours.
 //!
-//! The kernel moved each request through `elv_dispatch_sort` into the queue
-//! that the driver takes from. The driver asks only when that queue is empty,
-//! so the sort never had anything to sort, and there is none here.
+//! The kernel moved each request through `elv_dispatch_sort` into the queue from which the driver
+//! takes. The driver asks only when that queue is empty, so there was never anything to sort.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -31,7 +28,7 @@ pub struct Noop {
 }
 
 impl Noop {
-    /// One without requests, its tunables at their defaults.
+    /// Returns a scheduler without requests.
     pub fn new(_info: &QueueInfo) -> Noop {
         Noop {
             queue: NOOP.queue(),
@@ -39,8 +36,7 @@ impl Noop {
         }
     }
 
-    /// Takes a queued request out; one that merges while it is being inserted is
-    /// not queued.
+    /// Removes a queued request. One that is merged during its insertion is not queued yet.
     fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         if ctx.rqs[id].elv[ELV_QUEUED] == 1 {
             ctx.rqs[id].elv[ELV_QUEUED] = 0;
@@ -97,7 +93,7 @@ impl Elevator for Noop {
     }
 }
 
-/// Its entry in the registry.
+/// Entry in the registry of schedulers.
 pub const NOOP: ElevatorType = ElevatorType {
     name: "noop",
     help: "order of arrival, with merging",
@@ -146,13 +142,13 @@ mod tests {
         let mut queue = TestQueue::new(Box::new(Noop::new(&queue_info())));
         queue.insert(&read(800)).unwrap();
         queue.insert(&read(16)).unwrap();
-        // 16 was inserted last but not merged last, so only the hash is asked.
+        // Sector 16 was inserted last but not merged last, so only the hash is used.
         assert_eq!(queue.merge(&read(8)), None);
     }
 
     #[test]
     fn waits_are_bounded() {
-        // Those that came before.
+        // Requests that came before.
         assert_wait(&NOOP, &[], Victim::AsyncWrite, Adversary::Reads, CROWD);
         assert_wait(&NOOP, &[], Victim::Read, Adversary::SyncWrites, CROWD);
     }

@@ -1,4 +1,4 @@
-//! Schedulers that a program has of its own, beside those that come with the crate.
+//! Schedulers that a program registers beside those of this crate.
 
 use std::sync::{PoisonError, RwLock};
 
@@ -6,11 +6,11 @@ use crate::{ElevatorType, all, find};
 
 static REGISTERED: RwLock<Vec<&'static ElevatorType>> = RwLock::new(Vec::new());
 
-/// Makes a scheduler of the calling program's known by its name. One of the same name
-/// that was registered before is forgotten by all that look for it from now on.
+/// Registers a scheduler of the calling program under its name. It replaces an earlier registration
+/// of the same name in later look-ups.
 ///
 /// # Errors
-/// Where one of ours has the name, in words for the user.
+/// If a scheduler of this crate has the name; the message is for the user.
 pub fn register(kind: ElevatorType) -> Result<(), String> {
     if find(kind.name).is_some() {
         return Err(format!(
@@ -25,7 +25,7 @@ pub fn register(kind: ElevatorType) -> Result<(), String> {
     Ok(())
 }
 
-/// All schedulers, those that were registered behind ours.
+/// All schedulers, registered ones last.
 pub fn known() -> Vec<&'static ElevatorType> {
     let registered = REGISTERED.read();
     let registered = registered.unwrap_or_else(PoisonError::into_inner);

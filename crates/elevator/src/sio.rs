@@ -1,17 +1,16 @@
-//! SIO, the Simple I/O scheduler: M. Boton's module, version 0.2 of 2012, as
-//! the CyanogenMod kernels carried it; document 002 describes it in section
-//! 3.1.4. AC took its deadlines and its way to keep writes from starving.
+//! SIO, the Simple I/O scheduler: M. Boton's module, version 0.2 of 2012, as in the CyanogenMod
+//! kernels; document 002 describes it in section 3.1.4. AC has its deadlines and its way to avoid
+//! starving writes from SIO.
 //!
-//! Four queues in order of arrival: sync and async, reads and writes. The next
-//! request is the oldest synchronous one of the preferred direction, else its
-//! oldest asynchronous one, else the same of the other direction. Reads are
-//! preferred until more than `writes_starved` went in a row. After more than
-//! `fifo_batch` dispatches the queues' heads are looked at, and one that is late
-//! goes first; asynchronous ones before synchronous ones and writes before
-//! reads there, since those are what the usual order neglects.
+//! There are four queues in order of arrival: synchronous and asynchronous, reads and writes. The
+//! next request is the oldest synchronous one of the preferred direction, otherwise its oldest
+//! asynchronous one, otherwise the same of the other direction. Reads are preferred until more than
+//! `writes_starved` went in a row. After more than `fifo_batch` dispatches the heads of the queues
+//! are checked, and a late one goes first: asynchronous before synchronous and writes before reads,
+//! because the usual order neglects these.
 //!
-//! There is no sorting. Requests merge behind each other through the block
-//! layer's hash, and with their neighbour in the queue.
+//! Nothing is sorted. Back merges use the block layer's hash, and a grown request merges with its
+//! neighbour in the queue.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -27,7 +26,7 @@ use crate::fifos::Fifos;
 
 const WRITES_STARVED: usize = 0;
 const FIFO_BATCH: usize = 1;
-/// The first of four, in the order of [`kind_of`].
+/// Index of the first of four, in the order of [`kind_of`].
 const EXPIRE: usize = 2;
 
 const fn expire(name: &'static str, default: i64, help: &'static str) -> Tunable {
@@ -51,7 +50,7 @@ pub(crate) const DEADLINES: [Tunable; KINDS] = [
     ),
 ];
 
-/// The tunables, by the module's names.
+/// The tunables, with the module's names.
 pub const TUNABLES: &[Tunable] = &[
     Tunable {
         name: "writes_starved",
@@ -77,9 +76,9 @@ pub const TUNABLES: &[Tunable] = &[
 
 const READ: usize = 0;
 const WRITE: usize = 1;
-/// Sync read, async read, sync write, async write.
+/// Number of kinds: sync read, async read, sync write, async write.
 pub(crate) const KINDS: usize = 4;
-/// The order in which late requests are looked for.
+/// The order in which late requests are searched.
 const LATE_ORDER: [usize; KINDS] = [3, 1, 2, 0];
 
 pub(crate) fn kind_of(dir: usize, sync: bool) -> usize {
@@ -96,7 +95,7 @@ pub struct Sio {
 }
 
 impl Sio {
-    /// One without requests, its tunables at their defaults.
+    /// Returns a scheduler without requests and with default tunables.
     pub fn new(_info: &QueueInfo) -> Sio {
         Sio {
             queue: SIO.queue(),
@@ -196,7 +195,7 @@ impl Elevator for Sio {
     }
 }
 
-/// Its entry in the registry.
+/// Entry in the registry of schedulers.
 pub const SIO: ElevatorType = ElevatorType {
     name: "sio",
     help: "four queues in order of arrival with a deadline each kind, no sorting",
@@ -250,8 +249,8 @@ mod tests {
         assert_eq!(ids.iter().position(|&id| id == write), Some(2));
     }
 
-    /// `sio_dispatch_requests` counts requests of a batch, and reads that went while a
-    /// write waited.
+    /// Counts the requests of a batch, and the reads that went while a write waited
+    /// (`sio_dispatch_requests`).
     #[test]
     fn shows_the_batch_and_the_reads_before_a_write() {
         let mut queue = queue();
@@ -277,7 +276,7 @@ mod tests {
 
     #[test]
     fn waits_are_bounded() {
-        // The deadline and the dispatches until deadlines are looked at.
+        // The deadline and the dispatches until deadlines are checked.
         assert_wait(
             &SIO,
             &[("async_write_expire", SOON_MS)],
@@ -285,7 +284,7 @@ mod tests {
             Adversary::SyncWrites,
             SOON + 8 + 1,
         );
-        // Reads in a row before writes.
+        // Consecutive reads before writes.
         assert_wait(&SIO, &[], Victim::AsyncWrite, Adversary::Reads, 8);
     }
 

@@ -2,23 +2,20 @@
 //! enhancement of I/O scheduler for solid state devices", ICCE 2011; document
 //! 002, section 3.1.2.
 //!
-//! Known of it: like IRBW it bundles writes and prefers reads, but it parts
-//! requests into two groups and gives each request a timeout (the abstract),
-//! and it treats synchronous and asynchronous reads and writes, four kinds,
-//! each in its own way (the document). The paper has two pages and no public
-//! text beyond that. What is chosen here:
+//! Known facts: like IRBW it bundles writes and prefers reads, but it divides requests into two
+//! groups and gives each request a timeout (the abstract), and it treats four kinds differently,
+//! synchronous and asynchronous reads and writes (the document). The paper has two pages and no
+//! other public text. The following is decided here:
 //!
-//! - The two groups are the synchronous and the asynchronous requests. A
-//!   process waits for a synchronous one, so that group goes first; in a group
-//!   reads go before writes.
-//! - Bundling is selective: only asynchronous writes are bundled. A synchronous
-//!   write gains nothing from waiting for its block's others.
-//! - A request that has timed out goes before everything else, the one whose
-//!   time ran out first before others. An asynchronous write takes its bundle
-//!   with it. A bundle is not interrupted except by what has timed out.
-//! - The timeouts are those that the thesis's AC, which names STB as a source,
-//!   has for the same four kinds (its Table 4.3).
-//! - As in IRBW, a bundle takes no more writes once its first has gone.
+//! - The two groups are the synchronous and the asynchronous requests. A process waits for a
+//! synchronous one, so that group goes first; within a group reads go before writes.
+//! - Bundling is selective: only asynchronous writes are bundled. A synchronous write gains nothing
+//! from waiting for other writes of its block.
+//! - A request that has timed out goes before all others, earliest timeout first. An asynchronous
+//! write takes its bundle along. Only timed-out requests interrupt a bundle.
+//! - The timeouts are those of the thesis's AC for the same four kinds (its Table 4.3); the thesis
+//! names STB as a source.
+//! - As in IRBW, a bundle accepts no more writes once its first has been sent.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -31,7 +28,7 @@ use blklab_blk::{
 use crate::ElevatorType;
 use crate::fifos::{Bundles, Fifos};
 
-/// The first of four, in the order of [`kind_of`].
+/// Index of the first of four, in the order of [`kind_of`].
 const EXPIRE: usize = 0;
 const BUNDLE_KB: usize = 4;
 
@@ -66,7 +63,7 @@ pub const TUNABLES: &[Tunable] = &[
     },
 ];
 
-/// Sync read, sync write, async read, async write: the order of preference.
+/// Number of kinds, in the order of preference: sync read, sync write, async read, async write.
 const KINDS: usize = 4;
 const ASYNC_WRITE: usize = 3;
 
@@ -77,7 +74,7 @@ fn kind_of(write: bool, sync: bool) -> usize {
 /// The scheduler's state.
 pub struct Stb {
     queue: ElevatorQueue,
-    /// Each kind in order of arrival, which is that of its timeouts.
+    /// Each kind in order of arrival, which is also the order of timeouts.
     fifo: Fifos<KINDS>,
     bundles: Bundles,
     sent_bundles: u64,
@@ -85,7 +82,7 @@ pub struct Stb {
 }
 
 impl Stb {
-    /// One without requests, its tunables at their defaults.
+    /// Returns a scheduler without requests and with default tunables.
     pub fn new(_info: &QueueInfo) -> Stb {
         Stb {
             queue: STB.queue(),
@@ -96,8 +93,7 @@ impl Stb {
         }
     }
 
-    /// Of the oldest of each kind that have timed out, the one whose time ran
-    /// out first.
+    /// The timed-out request with the earliest timeout, among the oldest of each kind.
     fn timed_out(&self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
         let now = jiffies(ctx.now) as u64;
         self.fifo
@@ -198,7 +194,7 @@ impl Elevator for Stb {
     }
 }
 
-/// Its entry in the registry.
+/// Entry in the registry of schedulers.
 pub const STB: ElevatorType = ElevatorType {
     name: "stb",
     help: "sync before async, bundles of asynchronous writes, a timeout a request",
@@ -262,7 +258,7 @@ mod tests {
         (0..3).for_each(|_| {
             add(&mut queue, Op::Read, BioFlags::NONE, 1);
         });
-        // The three that are late by age, then the rest of block 2's and 7's.
+        // The three late requests by age, then the rest of the bundles of blocks 2 and 7.
         assert_eq!(blocks(&mut queue), [7, 2, 7, 7, 1, 1, 1]);
         assert_eq!(queue.count("expired deadlines"), 3);
     }
@@ -282,7 +278,7 @@ mod tests {
 
     #[test]
     fn waits_are_bounded() {
-        // Nothing but the deadline.
+        // Only the deadline.
         assert_wait(
             &STB,
             &[("async_write_expire", SOON_MS)],

@@ -1,16 +1,16 @@
-//! The part of a request queue that a scheduler sees, for unit tests, property tests
-//! and benchmarks. Time passes only when a test moves it.
+//! The part of a request queue that a scheduler uses, for unit tests, property tests and
+//! benchmarks. Time advances only when a test advances it.
 
 use blklab_blk::{
     Bio, Elevator, InsertAt, MergeKind, MergeState, Nanos, QueueInfo, QueueLimits, Request,
     RequestId, Requests, RqFlags, RqList, SchedCtx, Trace,
 };
 
-/// A scheduler and what its hooks are given.
+/// A scheduler and the arguments of its hooks.
 pub struct TestQueue {
     /// The scheduler.
     pub elevator: Box<dyn Elevator>,
-    /// The present.
+    /// The current time.
     pub now: Nanos,
     rqs: Requests,
     merge: MergeState,
@@ -20,7 +20,7 @@ pub struct TestQueue {
 
 #[allow(dead_code)] // Each user of this file needs its own part of it.
 impl TestQueue {
-    /// One with ordinary limits.
+    /// Returns a queue with default limits.
     pub fn new(elevator: Box<dyn Elevator>) -> TestQueue {
         TestQueue {
             elevator,
@@ -44,12 +44,12 @@ impl TestQueue {
         f(&mut *self.elevator, &mut ctx)
     }
 
-    /// Moves time on.
+    /// Advances time.
     pub fn pass_ms(&mut self, ms: u64) {
         self.now += Nanos::from_millis(ms);
     }
 
-    /// Makes a request of a bio, as the block layer does before it inserts it.
+    /// Makes a request from a bio, as the block layer does before inserting it.
     pub fn make(&mut self, bio: &Bio) -> RequestId {
         let id = self.rqs.insert(Request::for_bio(bio, self.now));
         self.with(|e, ctx| e.prepare_request(ctx, id));
@@ -63,8 +63,8 @@ impl TestQueue {
         id
     }
 
-    /// The drive finished a request, which becomes one of another bio: what
-    /// [`TestQueue::complete`] and [`TestQueue::make`] do, without the slab's part in it.
+    /// Completes a request and makes it a request for another bio: what [`TestQueue::complete`] and
+    /// [`TestQueue::make`] do, without freeing it in between.
     pub fn reuse(&mut self, id: RequestId, bio: &Bio) {
         let now = self.now;
         self.with(|e, ctx| {
@@ -86,7 +86,7 @@ impl TestQueue {
         });
     }
 
-    /// Inserts a bio as a request; `None` where it merged on its way.
+    /// Inserts a bio as a request; `None` if it was merged.
     pub fn insert(&mut self, bio: &Bio) -> Option<RequestId> {
         let id = self.make(bio);
         self.insert_request(id, InsertAt::Tail);
@@ -94,13 +94,13 @@ impl TestQueue {
         (!gone).then_some(id)
     }
 
-    /// Tries to merge a bio into what is queued.
+    /// Tries to merge a bio into a queued request.
     pub fn merge(&mut self, bio: &Bio) -> Option<RequestId> {
         self.with(|e, ctx| e.bio_merge(ctx, 0, bio))
     }
 
-    /// Merges a bio that fills the hole between two queued requests: behind the
-    /// first, or in front of the second. Returns the request that holds it.
+    /// Merges a bio that fills the gap between two queued requests: behind the first, or in front
+    /// of the second. Returns the request that contains it.
     pub fn fill_hole(
         &mut self,
         first: RequestId,
@@ -116,13 +116,13 @@ impl TestQueue {
         let hole = bio(start, (rq.sector.0 - start.0) as u32);
         let behind = bio(rq.end(), 8);
         if kind == MergeKind::Front {
-            // The request that was merged last is looked at first.
+            // The last merge is tried first.
             assert_eq!(self.merge(&behind), Some(second));
         }
         self.merge(&hole)
     }
 
-    /// Requests merged into others since the last call; they are freed.
+    /// Frees the requests merged into others since the last call and returns them.
     pub fn merged_away(&mut self) -> Vec<RequestId> {
         let mut gone = Vec::new();
         self.merge.take_merged_away(&mut gone);
@@ -133,14 +133,14 @@ impl TestQueue {
         gone
     }
 
-    /// Asks for the next request, which the driver takes at once.
+    /// Dispatches the next request, which the driver takes at once.
     pub fn dispatch(&mut self) -> Option<RequestId> {
         let id = self.with(|e, ctx| e.dispatch_request(ctx, 0))?;
         self.rqs[id].io_start = self.now;
         Some(id)
     }
 
-    /// The drive finished a request; it is freed.
+    /// Completes and frees a request.
     pub fn complete(&mut self, id: RequestId) {
         self.with(|e, ctx| {
             e.completed_request(ctx, id);
@@ -149,45 +149,45 @@ impl TestQueue {
         self.rqs.remove(id);
     }
 
-    /// The driver gave a request back; it is inserted again, first.
+    /// Requeues a request at the head.
     pub fn requeue(&mut self, id: RequestId) {
         self.with(|e, ctx| e.requeue_request(ctx, id));
         self.insert_request(id, InsertAt::Head);
     }
 
-    /// Calls the scheduler's timer where it is due.
+    /// Calls the scheduler's timer if it has expired.
     pub fn run_timer(&mut self) -> bool {
         let due = self.elevator.next_timer().is_some_and(|at| at <= self.now);
         due && self.with(|e, ctx| e.timer(ctx))
     }
 
-    /// Hardware contexts that the scheduler wanted run since the last call.
+    /// Hardware contexts that the scheduler asked to run since the last call.
     pub fn take_runs(&mut self) -> Vec<u16> {
         std::mem::take(&mut self.runs)
     }
 
-    /// Dispatches until the scheduler names none.
+    /// Dispatches until the scheduler returns none.
     pub fn drain(&mut self) -> Vec<RequestId> {
         std::iter::from_fn(|| self.dispatch()).collect()
     }
 
-    /// The start sectors of what [`TestQueue::drain`] gives.
+    /// The first sectors of the requests of [`TestQueue::drain`].
     pub fn drain_sectors(&mut self) -> Vec<u64> {
         let ids = self.drain();
         ids.into_iter().map(|id| self.rqs[id].sector.0).collect()
     }
 
-    /// A request.
+    /// The request `id`.
     pub fn rq(&self, id: RequestId) -> &Request {
         &self.rqs[id]
     }
 
-    /// Requests that exist.
+    /// Number of requests.
     pub fn in_use(&self) -> usize {
         self.rqs.in_use()
     }
 
-    /// Sets a tunable that exists, in its range.
+    /// Sets an existing tunable to a legal value.
     pub fn set(&mut self, name: &str, value: i64) {
         self.elevator.set_tunable(name, value).expect(name);
     }
@@ -199,7 +199,7 @@ impl TestQueue {
     }
 }
 
-/// A queue of one hardware context with 256 tags.
+/// Properties of a queue with one hardware context and 256 tags.
 pub fn queue_info() -> QueueInfo {
     QueueInfo {
         old_nr_requests: 256,

@@ -405,14 +405,14 @@ impl Adios {
             counts[kind] += 1;
             batch_ns = batch_ns.saturating_add(ns);
         }
-        self.book_batch(&counts, batch_ns);
+        self.count_batch(&counts, batch_ns);
         // The source tests the number of writes, not the length of the sorted list.
         if by_sector && counts[WRITE] > 1 {
             self.sort(ctx, page);
         }
     }
 
-    fn book_batch(&mut self, counts: &[u64; KINDS], batch_ns: u64) {
+    fn count_batch(&mut self, counts: &[u64; KINDS], batch_ns: u64) {
         let count = counts.iter().sum();
         self.in_flight += count;
         self.in_flight_ns = self.in_flight_ns.saturating_add(batch_ns);

@@ -298,8 +298,8 @@ impl Elevator for Bfq {
         elv_bio_merge_ok(self, ctx, id, bio).then_some((id, MergeKind::Front))
     }
 
-    /// A bio merges only with requests of its own queue. Its sector may show that its
-    /// process cooperates with another, so its queue may change here.
+    /// Whether a bio may be merged into a request, which must be of its own queue. The bio's sector
+    /// may show that its process cooperates with another, so its queue can change here.
     fn allow_merge(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, bio: &Bio) -> bool {
         // A synchronous bio must not wait behind an asynchronous request.
         if bio.is_sync() && !ctx.rqs[id].is_sync() {
@@ -430,7 +430,7 @@ impl Elevator for Bfq {
         run
     }
 
-    /// `STORE_FUNCTION` and the like, of what `kstrtoul` reads.
+    /// The kernel clamps what `kstrtoul` reads (`STORE_FUNCTION` and others).
     fn sysfs_clamps(&self) -> Option<RangeInclusive<i64>> {
         Some(0..=i64::MAX)
     }
@@ -439,8 +439,8 @@ impl Elevator for Bfq {
         self.apply_tunable(name, value)
     }
 
-    /// Queues by their numbers, -1 for none; `service` to `wr_coeff` are those
-    /// of the queue that the last request came from.
+    /// Queues are shown by number, -1 for none. The entries from `service` to `wr_coeff` belong to
+    /// the queue of the last dispatched request.
     fn debug_state(&self) -> Vec<(&'static str, i64)> {
         let number = |q: Option<QueueId>| q.map_or(-1, |q| q.index() as i64);
         let mut state = vec![
@@ -489,7 +489,7 @@ impl Elevator for Bfq {
     }
 }
 
-/// Its entry in the registry.
+/// Entry in the registry of schedulers.
 pub const BFQ: ElevatorType = ElevatorType {
     name: "bfq",
     help: "a budget of service for each process in turn, shares by weight, low latency for programs that just started",

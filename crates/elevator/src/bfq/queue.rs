@@ -1,5 +1,5 @@
-//! `BfqQueue`: the synchronous requests of a process or of several that cooperate, or
-//! the asynchronous ones of a priority; and how long it lives.
+//! `BfqQueue`: the synchronous requests of one process or of several that cooperate, or the
+//! asynchronous requests of a priority; and the queue's lifetime.
 
 use alloc::vec::Vec;
 
@@ -13,20 +13,19 @@ use super::red_black::NodeId;
 use super::weight_raising::min_idle_time;
 use super::wf2q::Entity;
 
-/// The index of a queue.
+/// Index of a queue.
 pub(super) type QueueId = Id<BfqQueue>;
 
 /// A time, in jiffies, before the start of any run.
 pub(super) const LONG_AGO: i64 = i64::MIN / 4;
 
-/// Service classes, highest first: real time, best effort, idle.
+/// Number of service classes, highest first: real time, best effort, idle.
 pub(super) const CLASSES: usize = 3;
 pub(super) const IDLE_CLASS: usize = 2;
-/// Priority levels of a class.
+/// Number of priority levels in a class.
 pub(super) const LEVELS: u8 = 8;
 
-/// Class and level of an I/O priority; without one it is the middle level of best
-/// effort.
+/// Class and level of an I/O priority; a process without one is in the middle level of best effort.
 pub(super) fn class_and_level(prio: IoPrio) -> (usize, u8) {
     let level = prio.level.min(LEVELS - 1);
     match prio.class {
@@ -37,7 +36,7 @@ pub(super) fn class_and_level(prio: IoPrio) -> (usize, u8) {
     }
 }
 
-/// The weight of a level.
+/// The weight of a priority level.
 pub(super) fn weight_of_level(level: u8) -> u32 {
     (LEVELS - level) as u32 * 10
 }
@@ -45,7 +44,7 @@ pub(super) fn weight_of_level(level: u8) -> u32 {
 /// The weight of a process without a priority; only queues of this weight are raised.
 pub(super) const DEFAULT_WEIGHT: u32 = 40;
 
-/// Mean time of a process from a completion to its next request.
+/// The mean time between a completion and a process's next request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ThinkTime {
     pub(super) last_end_ns: u64,
@@ -54,55 +53,55 @@ pub(super) struct ThinkTime {
     pub(super) mean_ns: u64,
 }
 
-/// A queue's weight raising. Times are in jiffies.
+/// Weight raising of a queue. Times are in jiffies.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Raising {
-    /// What the weight is multiplied with; 1 where it is not raised.
+    /// The factor of the weight; 1 if it is not raised.
     pub(super) coeff: u32,
     pub(super) max_time: i64,
-    /// When the present raising started, or the last one ended.
+    /// Start of the current raising, or end of the last one.
     pub(super) start_finish: i64,
-    /// When the interactive raising began that a soft real-time one interrupted.
+    /// Start of the interactive raising that a soft real-time one interrupted.
     pub(super) start_before_soft_rt: i64,
     pub(super) service: u64,
 }
 
-/// What is learned about injecting others' requests while this queue is served.
+/// What has been learned about injecting requests while this queue is served.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Injection {
-    /// Requests in the drive beyond which none is injected.
+    /// Requests are injected while fewer than this are in the drive.
     pub(super) limit: u32,
-    /// How long a request takes when nothing is injected; 0 is not known.
+    /// Service time of a request without injection; 0 if unknown.
     pub(super) last_service_ns: u64,
-    /// When the limit was last lowered.
+    /// Time at which the limit was last lowered.
     pub(super) lowered: i64,
 }
 
-/// One queue.
+/// A queue (`struct bfq_queue`).
 #[derive(Debug)]
 pub(super) struct BfqQueue {
-    /// It was freed; its slot may be reused.
+    /// Whether it has been freed, so that its slot can be reused.
     freed: bool,
-    /// Contexts that have this queue or are about to.
+    /// Number of contexts that use this queue or are about to.
     pub(super) process_refs: u32,
-    /// Delayed stable merges that aim at it.
+    /// Number of delayed stable merges into this queue.
     pub(super) stable_refs: u32,
     pub(super) group: GroupId,
     pub(super) class: usize,
     pub(super) new_class: usize,
     pub(super) level: u8,
     pub(super) entity: Entity,
-    /// The weight that it is counted under among busy queues.
+    /// The weight under which it is counted among busy queues.
     pub(super) counted_weight: Option<u32>,
-    /// It is counted among the pending queues of its group.
+    /// Whether it is counted among the pending queues of its group.
     pub(super) counted_pending: bool,
 
     pub(super) sorted: SortList,
     pub(super) fifo: RqList,
     pub(super) next_rq: Option<RequestId>,
-    /// Asynchronous, synchronous.
+    /// Queued requests: asynchronous, synchronous.
     pub(super) queued: [u32; 2],
-    /// In the drive or on their way there.
+    /// Requests dispatched and not completed.
     pub(super) dispatched: u32,
 
     pub(super) max_budget: i64,
@@ -110,11 +109,11 @@ pub(super) struct BfqQueue {
 
     pub(super) just_created: bool,
     pub(super) busy: bool,
-    /// It is in service and empty, and the drive idles for its next request.
+    /// Whether it is in service and empty while the drive idles for its next request.
     pub(super) wait_request: bool,
-    /// It expired without requests, and its next one may come within the idle slice.
+    /// Whether it expired without requests and may get one within the idle slice.
     pub(super) non_blocking_wait: bool,
-    /// The oldest request was looked at in this service slot.
+    /// Whether the oldest request has been checked in this service slot.
     pub(super) fifo_checked: bool,
     pub(super) short_ttime: bool,
     pub(super) sync: bool,
@@ -127,9 +126,9 @@ pub(super) struct BfqQueue {
     pub(super) ttime: ThinkTime,
     pub(super) io_start_ns: u64,
     pub(super) idle_total_ns: u64,
-    /// One bit a request, the latest lowest: whether it was a seek.
+    /// One bit for each request, the latest lowest: whether it was a seek.
     pub(super) seek_history: u32,
-    /// Where the last request that came in ended.
+    /// Sector after the last request that arrived.
     pub(super) last_request_pos: u64,
     pub(super) first_io: i64,
     pub(super) created: i64,
@@ -141,27 +140,27 @@ pub(super) struct BfqQueue {
     pub(super) soft_rt_next_start: i64,
     pub(super) injection: Injection,
 
-    /// The queue it is to be merged into.
+    /// The queue into which it is to be merged.
     pub(super) merge_into: Option<QueueId>,
-    /// Where it stands in the order of next requests.
+    /// Its node in the tree of next requests.
     pub(super) position: Option<NodeId>,
-    /// The submitter's context, while it belongs to one alone.
+    /// The submitter's context, while the queue belongs to only one.
     pub(super) context: Option<usize>,
-    /// For display; `None` where it is shared.
+    /// The submitter, for display; `None` if the queue is shared.
     pub(super) owner: Option<SubmitterId>,
 
     pub(super) in_burst_list: bool,
-    /// The queue whose completions lead to requests of this one.
+    /// The queue whose completions cause requests of this one.
     pub(super) waker: Option<QueueId>,
     pub(super) tentative_waker: Option<QueueId>,
     pub(super) waker_detections: u32,
     pub(super) waker_detection_started_ns: u64,
-    /// Queues that this one wakes, the last that became busy first.
+    /// Queues that this one wakes, the most recently busy first.
     pub(super) woken: Vec<QueueId>,
 }
 
 impl BfqQueue {
-    /// More than 19 of the last 32 requests were far from the ones before.
+    /// Whether more than 19 of the last 32 requests were seeks.
     pub(super) fn is_seeky(&self) -> bool {
         self.seek_history.count_ones() > 19
     }
@@ -188,7 +187,7 @@ impl BfqQueue {
 }
 
 impl Bfq {
-    /// A new queue for the priority of a context (`bfq_init_bfqq`).
+    /// Creates a queue for the priority of a context (`bfq_init_bfqq`).
     pub(super) fn create_queue(
         &mut self,
         group: GroupId,
@@ -221,8 +220,7 @@ impl Bfq {
             wait_request: false,
             non_blocking_wait: false,
             fifo_checked: false,
-            // The kernel means to exclude the idle class, but checks the class before
-            // it is set.
+            // The kernel means to exclude the idle class, but checks the class before it is set.
             short_ttime: sync,
             sync,
             io_bound: true,
@@ -269,7 +267,7 @@ impl Bfq {
         })
     }
 
-    /// Frees a queue without references (`bfq_put_queue`), and says whether it did. The
+    /// Frees a queue that has no references, and returns whether it did (`bfq_put_queue`). The
     /// queue in service is kept until it expires.
     pub(super) fn release(&mut self, q: QueueId) -> bool {
         let queue = &self.queues[q];
@@ -290,33 +288,32 @@ impl Bfq {
     }
 }
 
-// How a queue's process behaves: its think time, whether it is I/O-bound, and whether
-// its requests are seeks.
+// Observed behaviour of a queue's process: its think time, whether it is I/O-bound, and whether its
+// requests are seeks.
 
-/// A shorter think time counts as none.
+/// A shorter think time counts as zero.
 pub(super) const MIN_THINK_TIME_NS: u64 = 2_000_000;
-/// The mean is used from this many samples on; a sample counts 256, and the count fades
-/// by an eighth.
+/// The mean is used from this sum of samples on; a sample adds 256, and older ones decay by an
+/// eighth.
 const ENOUGH_SAMPLES: u64 = 80;
 
-/// A request further away than this from the last is a seek, in sectors.
+/// A request at more than this distance from the previous one is a seek, in sectors.
 const FAR_SECTORS: u64 = 8 * 100;
-/// On a drive without moving parts only one that is smaller than this.
+/// On a drive without moving parts only a request smaller than this is a seek, in sectors.
 pub(super) const SMALL_SECTORS: u64 = 2 * 32;
 
 impl Bfq {
-    /// Whether a request is a seek from where the last one ended.
+    /// Whether a request is a seek from the end of the previous one.
     pub(super) fn is_far(&self, last: u64, sector: u64, sectors: u64) -> bool {
         last != 0
             && last.abs_diff(sector) > FAR_SECTORS
             && (!self.nonrot || sectors < SMALL_SECTORS)
     }
 
-    /// Updates the think time when a request comes.
+    /// Updates the think time when a request arrives.
     ///
-    /// In a plug the kernel's clock stands still, so a request may come before the
-    /// completion that it follows, and counts as the longest time, in the kernel as
-    /// here.
+    /// The kernel's clock stands still in a plug, so a request may seem to come before the
+    /// completion that it follows; it then counts as the longest time, in the kernel and here.
     pub(super) fn update_think_time(&mut self, q: QueueId) {
         let queue = &mut self.queues[q];
         if queue.dispatched > 0 || queue.busy {
@@ -330,7 +327,7 @@ impl Bfq {
         ttime.mean_ns = (ttime.total_ns + 128) / ttime.samples;
     }
 
-    /// Whether the think time is short enough to idle for the next request.
+    /// Updates whether the think time is short enough to idle for the next request.
     pub(super) fn update_short_ttime(&mut self, q: QueueId, context: usize) {
         let queue = &self.queues[q];
         if !queue.sync
@@ -363,14 +360,13 @@ impl Bfq {
         self.end_soft_rt_of_seeky(q);
     }
 
-    /// Whether the process waits for I/O at least four fifths of its time
+    /// Updates whether the process waits for I/O for at least four fifths of its time
     /// (`bfq_update_io_intensity`).
     ///
-    /// A new queue's last completion is set a nanosecond after its creation, so
-    /// its first request counts an idle time of less than none, which wraps: the
-    /// queue is not I/O-bound until it was idle once. Between a completion and
-    /// the next request some time passes on any machine, also on a simulated
-    /// one whose CPUs cost nothing.
+    /// The last completion of a new queue is set one nanosecond after its creation, so the idle
+    /// time before its first request is negative and wraps: the queue is not I/O-bound until it has
+    /// been idle once. Some time always passes between a completion and the next request, even on a
+    /// simulated machine whose CPUs cost nothing.
     pub(super) fn update_io_bound(&mut self, q: QueueId) {
         let now_ns = self.now_ns;
         let queue = &mut self.queues[q];

@@ -1,14 +1,13 @@
-//! A red-black tree whose shape is the kernel's (`lib/rbtree.c`).
+//! A red-black tree with the shape that the kernel's has (`lib/rbtree.c`).
 //!
-//! The shape is part of what bfq decides: its walk to an eligible queue turns
-//! right only where nothing was found on the way, and the search for a queue
-//! close to a sector starts at the last node of its descent. Balancing is
-//! T. Cormen et al., "Introduction to Algorithms", chapter 13, which the kernel
-//! follows.
+//! The shape influences bfq's decisions: its search for an eligible queue turns right only if
+//! nothing was found on the way, and the search for a queue close to a sector starts at the last
+//! node of its descent. Balancing follows T. Cormen et al., "Introduction to Algorithms", chapter
+//! 13, like the kernel.
 
 use alloc::vec::Vec;
 
-/// The index of a node, valid until the node is removed.
+/// Index of a node, valid until the node is removed.
 pub(super) type NodeId = usize;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,9 +27,9 @@ impl Side {
     }
 }
 
-/// The contents of a node, with what it holds of its subtree.
+/// The contents of a node, which include a summary of its subtree.
 pub(super) trait Augmented {
-    /// Updates what the node holds of its subtree from its children, left and right.
+    /// Updates the summary from the left and right children.
     fn update_subtree(&mut self, children: [Option<&Self>; 2])
     where
         Self: Sized;
@@ -45,10 +44,10 @@ struct Node<T> {
     red: bool,
 }
 
-/// The tree.
+/// A red-black tree.
 #[derive(Debug)]
 pub(super) struct RedBlackTree<T> {
-    /// `None` where a node was removed.
+    /// Nodes by index; `None` if a node was removed.
     nodes: Vec<Option<Node<T>>>,
     free: Vec<NodeId>,
     root: Option<NodeId>,
@@ -92,17 +91,17 @@ impl<T> RedBlackTree<T> {
         self.child(place, Right)
     }
 
-    /// The next in order.
+    /// The next node in order.
     pub(super) fn next(&self, place: NodeId) -> Option<NodeId> {
         self.neighbour(place, Right)
     }
 
-    /// The one before in order.
+    /// The previous node in order.
     pub(super) fn previous(&self, place: NodeId) -> Option<NodeId> {
         self.neighbour(place, Left)
     }
 
-    /// All contents, unordered.
+    /// All contents, in no order.
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
         self.nodes.iter().flatten().map(|node| &node.content)
     }
@@ -171,8 +170,8 @@ impl<T> RedBlackTree<T> {
 }
 
 impl<T: Augmented> RedBlackTree<T> {
-    /// Inserts `content` by a descent from the root that turns left at nodes where
-    /// `goes_before` is true.
+    /// Inserts `content`, descending from the root to the left at nodes for which `goes_before` is
+    /// true.
     pub(super) fn insert(&mut self, content: T, goes_before: impl Fn(&T) -> bool) -> NodeId {
         let mut leaf = None;
         let mut at = self.root;
@@ -220,7 +219,7 @@ impl<T: Augmented> RedBlackTree<T> {
             }
             [only, None] | [None, only] => {
                 self.replace_child(parent, place, only);
-                // An only child is red, and takes over the colour.
+                // An only child is red; it takes over the colour of its parent.
                 if let Some(only) = only {
                     self.node_mut(only).red = red;
                 }
@@ -235,8 +234,8 @@ impl<T: Augmented> RedBlackTree<T> {
         }
     }
 
-    /// Replaces a node with two children by its successor. Returns the node that lost a
-    /// child, and whether that child was black without a replacement.
+    /// Replaces a node that has two children by its successor. Returns the node that lost a child,
+    /// and whether that child was black and has no replacement.
     fn put_successor(&mut self, place: NodeId, successor: NodeId, left: NodeId) -> (NodeId, bool) {
         let (was_red, rest) = (self.node(successor).red, self.child(successor, Right));
         let gap_parent = match self.node(successor).parent {
@@ -262,7 +261,7 @@ impl<T: Augmented> RedBlackTree<T> {
         (gap_parent, !was_red && rest.is_none())
     }
 
-    /// Updates the nodes from one up to the root.
+    /// Updates the summaries from a node up to the root.
     fn update_to_root(&mut self, from: Option<NodeId>) {
         let mut at = from;
         while let Some(place) = at {
@@ -297,7 +296,7 @@ impl<T: Augmented> RedBlackTree<T> {
         Some(up)
     }
 
-    /// Restores that no red node has a red child.
+    /// Restores the rule that no red node has a red child.
     fn balance_inserted(&mut self, new: NodeId) {
         let mut at = new;
         while let Some(parent) = self.node(at).parent.filter(|&p| self.node(p).red) {
@@ -327,8 +326,8 @@ impl<T: Augmented> RedBlackTree<T> {
         }
     }
 
-    /// Each way down has as many black nodes; below `parent` there is one less
-    /// where a leaf was taken away.
+    /// Restores the rule that all paths have equally many black nodes, after a black leaf below
+    /// `parent` was removed.
     fn balance_removed(&mut self, parent: NodeId) {
         let mut parent = parent;
         let mut short = None;
@@ -388,7 +387,7 @@ mod tests {
 
     use super::*;
 
-    /// A number, and the least of its subtree.
+    /// A number, and the smallest number of its subtree.
     #[derive(Debug)]
     struct Number(u32, u32);
 
@@ -444,7 +443,7 @@ mod tests {
         }
     }
 
-    /// As the book's algorithm leaves sixteen ascending numbers.
+    /// The tree that the book's algorithm makes of sixteen ascending numbers.
     #[test]
     fn ascending_numbers_lean_right() {
         let mut tree = RedBlackTree::default();

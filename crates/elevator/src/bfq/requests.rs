@@ -1,5 +1,5 @@
-//! A queue's requests: they are inserted by position and by age and dispatched one at a
-//! time; and what happens when a queue gets its first request or loses its last.
+//! The requests of a queue: they are inserted by position and by age and dispatched one at a time.
+//! Also the transitions of a queue between idle and busy.
 
 use blklab_blk::{BioFlags, Nanos, RequestId, RqFlags, SchedCtx, msecs_to_jiffies};
 
@@ -7,18 +7,17 @@ use super::Bfq;
 use super::budget::Expiration;
 use super::queue::QueueId;
 
-/// A request of fewer sectors may be held back to merge with others.
+/// A smaller request may be held back for merging, in sectors.
 const SMALL_REQUEST_SECTORS: u32 = 32;
-/// After this long without requests a queue no longer belongs to its burst.
+/// After this long without requests a queue no longer belongs to its burst, in milliseconds.
 const BURST_OVER_MS: i64 = 10_000;
 
-/// How far a request is from where the last one ended.
+/// Distance of a request from the end of the previous one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Distance {
-    /// Ahead, or behind by up to `back_seek_max`, which counts `back_seek_penalty`
-    /// times.
+    /// Ahead, or behind by at most `back_seek_max`, which counts `back_seek_penalty` times.
     Near(u64),
-    /// Further behind, so everything ahead comes first.
+    /// Further behind, so that everything ahead comes first.
     Wraps,
 }
 
@@ -33,8 +32,8 @@ impl Bfq {
         }
     }
 
-    /// Which of two requests to serve first (`bfq_choose_req`): a synchronous one, then
-    /// metadata, then the one closer to `last`.
+    /// Chooses the request to serve first (`bfq_choose_req`): a synchronous one, then metadata,
+    /// then the one closer to `last`.
     fn choose(
         &self,
         ctx: &SchedCtx<'_>,
@@ -67,7 +66,7 @@ impl Bfq {
         Some(if a_first { a } else { b })
     }
 
-    /// The oldest request if its deadline has passed; checked once in a service slot
+    /// The oldest request, if its deadline has passed; checked once in a service slot
     /// (`bfq_check_fifo`).
     fn check_fifo(&mut self, ctx: &SchedCtx<'_>, q: QueueId, last: RequestId) -> Option<RequestId> {
         let queue = &mut self.queues[q];
@@ -79,7 +78,7 @@ impl Bfq {
         due.then_some(oldest)
     }
 
-    /// The request to follow `last`, which was between `behind` and `ahead`.
+    /// The request after `last`, which was between `behind` and `ahead`.
     fn find_next(
         &mut self,
         ctx: &SchedCtx<'_>,
@@ -94,7 +93,7 @@ impl Bfq {
         self.choose(ctx, ahead, behind, ctx.rqs[last].sector.0)
     }
 
-    /// Updates the queue's position in the order of next requests.
+    /// Updates the queue's node in the tree of next requests.
     pub(super) fn move_position(&mut self, ctx: &SchedCtx<'_>, q: QueueId) {
         if !self.queueing_flash {
             let next = self.queues[q].next_rq.map(|id| ctx.rqs[id].sector);
@@ -117,7 +116,7 @@ impl Bfq {
         self.request_enqueued(ctx, q, id);
     }
 
-    /// The request's queue, after a merge that the request brings about.
+    /// The request's queue, after a merge that the request may cause.
     fn follow_cooperator(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> QueueId {
         let rq = &ctx.rqs[id];
         let old = Bfq::queue_of(rq).expect("a request that is inserted has a queue");
@@ -169,15 +168,15 @@ impl Bfq {
                 self.next_request_changed(ctx, q);
             }
         }
-        // For a queue that is not raised, and when raising begins, this is now.
+        // Set for a queue that is not raised and when raising begins.
         let queue = &mut self.queues[q];
         if self.settings.low_latency && (old_coeff == 1 || !queue.is_raised() || interactive) {
             queue.raising.start_finish = self.jiffies;
         }
     }
 
-    /// A queue got its first request (`bfq_bfqq_handle_idle_busy_switch`). Returns
-    /// whether it seems interactive.
+    /// Handles the first request of an idle queue (`bfq_bfqq_handle_idle_busy_switch`). Returns
+    /// whether the queue seems interactive.
     fn idle_to_busy(
         &mut self,
         ctx: &mut SchedCtx<'_>,
@@ -219,9 +218,8 @@ impl Bfq {
         arrival.interactive
     }
 
-    /// Whether a queue that became busy may preempt the one in service: its budget
-    /// continues, its class or weight is higher, or the drive need not be idled for the
-    /// other.
+    /// Whether a queue that became busy may preempt the one in service: because it continues its
+    /// budget, has a higher class or weight, or the drive need not be idled for the other.
     fn may_preempt(&self, q: QueueId, now: QueueId, wants_drive: bool) -> bool {
         let (new, old) = (&self.queues[q], &self.queues[now]);
         let outweighs = match new.group == old.group {
@@ -263,8 +261,8 @@ impl Bfq {
         }
     }
 
-    /// The queue in service got the request that the drive idled for. A small request
-    /// may be held back for the rest of the idle slice to merge with others.
+    /// Handles an insert into the queue in service for which the drive idles. A small request may
+    /// be held back for the rest of the idle slice to merge with others.
     fn request_enqueued(&mut self, ctx: &SchedCtx<'_>, q: QueueId, id: RequestId) {
         let rq = &ctx.rqs[id];
         let (end, sync) = (rq.end().0, rq.is_sync() as usize);
@@ -283,7 +281,7 @@ impl Bfq {
         }
     }
 
-    /// Takes a request out of its queue.
+    /// Removes a request from its queue.
     pub(super) fn remove_request(&mut self, ctx: &mut SchedCtx<'_>, q: QueueId, id: RequestId) {
         let neighbours = self.queues[q].sorted.take(ctx.rqs, id);
         if self.queues[q].next_rq == Some(id) {
@@ -309,7 +307,7 @@ impl Bfq {
         self.remove_position_of(q);
     }
 
-    /// A bio was merged in front of a request.
+    /// Handles a bio merged in front of a request.
     pub(super) fn front_merged(&mut self, ctx: &mut SchedCtx<'_>, q: QueueId, id: RequestId) {
         let behind = self.queues[q].sorted.prev(ctx.rqs, id);
         let overtook = behind.is_some_and(|b| ctx.rqs[id].sector < ctx.rqs[b].sector);
@@ -328,8 +326,8 @@ impl Bfq {
         }
     }
 
-    /// `next` was merged into `id`, which takes over the earlier deadline with its
-    /// place in the fifo, and `next_rq`.
+    /// Handles the merge of `next` into `id`, which takes over an earlier deadline with its place
+    /// in the FIFO, and the role of `next_rq`.
     pub(super) fn merge_requests(
         &mut self,
         ctx: &mut SchedCtx<'_>,
@@ -358,11 +356,11 @@ impl Bfq {
     }
 }
 
-// Serving: which queue a request is dispatched from, and what its completion changes.
+// Service: the queue that a request is dispatched from, and the effects of its completion.
 
 impl Bfq {
-    /// The queue to dispatch from (`bfq_select_queue`): the one in service while it has
-    /// requests and budget, another while the drive idles for it, else the next.
+    /// Chooses the queue to dispatch from (`bfq_select_queue`): the one in service while it has
+    /// requests and budget, another one while the drive idles for it, otherwise the next one.
     fn select_queue(&mut self, ctx: &SchedCtx<'_>) -> Option<QueueId> {
         if let Some(q) = self.in_service {
             let reason = if self.may_expire_for_timeout(q) && !self.must_idle(q) {
@@ -384,7 +382,7 @@ impl Bfq {
         }
     }
 
-    /// What to serve while `q` is in service, or why it expires.
+    /// The queue to serve while `q` is in service, or the reason why `q` expires.
     fn serve_or_wait(
         &mut self,
         ctx: &SchedCtx<'_>,
@@ -428,7 +426,7 @@ impl Bfq {
         next
     }
 
-    /// Takes the next request of a queue.
+    /// Dispatches the next request of a queue.
     fn dispatch_from(&mut self, ctx: &mut SchedCtx<'_>, q: QueueId) -> Option<RequestId> {
         let id = self.queues[q].next_rq?;
         let charge = self.charge_of(ctx, q, id);
@@ -449,7 +447,7 @@ impl Bfq {
             return Some(id);
         }
         self.update_raising(q);
-        // An idle-class queue gets one request at a time while others are busy.
+        // A queue of the idle class gets one request at a time while others are busy.
         if self.busy_total() > 1 && self.queues[q].is_idle_class() {
             self.expire(ctx, q, false, Expiration::BudgetExhausted);
         }
@@ -479,7 +477,7 @@ impl Bfq {
         id
     }
 
-    /// A request completed or was requeued (`bfq_completed_request`).
+    /// Handles a request that completed or was requeued (`bfq_completed_request`).
     pub(super) fn request_completed(&mut self, ctx: &SchedCtx<'_>, q: QueueId, id: RequestId) {
         if self.waited_rq == Some(id) {
             self.update_injection(q);
@@ -490,14 +488,14 @@ impl Bfq {
         let queue = &mut self.queues[q];
         queue.dispatched -= 1;
         if queue.dispatched == 0 && !queue.busy {
-            // Its idle time starts now.
+            // The queue's idle time starts now.
             queue.budget_timeout = jiffies;
             self.uncount_pending(q);
             self.uncount_weight(q);
         }
         self.queues[q].ttime.last_end_ns = self.now_ns;
         self.rate_on_completion();
-        // Of a shared queue it is not known which process woke another.
+        // In a shared queue it is unknown which process woke another.
         self.last_completed = (!self.queues[q].coop).then_some(q);
         let queue = &self.queues[q];
         if queue.soft_rt_update
@@ -515,7 +513,7 @@ impl Bfq {
         }
     }
 
-    /// Whether to idle for the queue in service, or to expire it. Returns whether the
+    /// Idles for the queue in service or expires it, if it is time for that. Returns whether the
     /// drive idles.
     fn idle_or_expire(&mut self, ctx: &SchedCtx<'_>, q: QueueId) -> bool {
         if self.must_idle(q) {

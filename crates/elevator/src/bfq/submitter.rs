@@ -1,5 +1,5 @@
-//! Submitters: which queue a request goes to. Each process has a queue of its own for
-//! synchronous requests; asynchronous ones share a queue of each priority.
+//! Submitters and their queues. Each process has its own queue for synchronous requests;
+//! asynchronous requests share a queue for each priority.
 
 use alloc::vec::Vec;
 
@@ -10,12 +10,11 @@ use super::budget::Expiration;
 use super::groups::{GroupId, ROOT};
 use super::queue::{Injection, QueueId, Raising, ThinkTime, class_and_level, weight_of_level};
 
-/// The scheduler's words of a request: its context and its queue, each plus one; zero
-/// is none.
+/// The scheduler's words in a request: its context and its queue, each plus one; zero for none.
 pub(super) const ELV_CONTEXT: usize = 0;
 pub(super) const ELV_QUEUE: usize = 1;
 
-/// A queue's state from before it was merged, to be restored when it is split.
+/// A queue's state before it was merged, to be restored when it is split.
 #[derive(Clone, Debug)]
 pub(super) struct Saved {
     pub(super) short_ttime: bool,
@@ -30,31 +29,31 @@ pub(super) struct Saved {
     pub(super) injection: Injection,
 }
 
-/// What is kept of a submitter (`bfq_io_cq`).
+/// The scheduler's state of a submitter (`bfq_io_cq`).
 #[derive(Clone, Debug)]
 pub(super) struct Context {
     /// Its queues: asynchronous, synchronous.
     pub(super) queues: [Option<QueueId>; 2],
     pub(super) submitter: SubmitterId,
-    /// The control group that its last bio was of.
+    /// Control group of its last bio.
     pub(super) group: GroupId,
     prio: IoPrio,
-    /// Its requests, queued or in the drive.
+    /// Number of its requests, queued or in the drive.
     pub(super) requests: u32,
-    /// Its process has exited; requests of it remain.
+    /// Whether its process has exited; some of its requests may remain.
     pub(super) exited: bool,
     pub(super) saved: Option<Saved>,
-    /// The target of a delayed stable merge.
+    /// Target of a delayed stable merge.
     pub(super) stable_merge: Option<QueueId>,
     pub(super) stably_merged: bool,
 }
 
-/// Contexts, found by submitter.
+/// All contexts, with an index by submitter.
 #[derive(Debug, Default)]
 pub(super) struct Contexts {
     all: Vec<Context>,
     free: Vec<usize>,
-    /// In order of submitters.
+    /// Indices of contexts, sorted by submitter.
     by_submitter: Vec<(SubmitterId, usize)>,
 }
 
@@ -126,18 +125,18 @@ impl Contexts {
 }
 
 impl Bfq {
-    /// The context of a request that is in here.
+    /// The context of a request that the scheduler holds.
     pub(super) fn context_of(rq: &Request) -> Option<usize> {
         (rq.elv[ELV_CONTEXT] as usize).checked_sub(1)
     }
 
-    /// The queue of a request that is in here.
+    /// The queue of a request that the scheduler holds.
     pub(super) fn queue_of(rq: &Request) -> Option<QueueId> {
         let index = (rq.elv[ELV_QUEUE] as usize).checked_sub(1)?;
         Some(QueueId::from_index(index))
     }
 
-    /// Gives a request its queue (`bfq_init_rq`).
+    /// Assigns a queue to a request (`bfq_init_rq`).
     pub(super) fn assign_queue(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> QueueId {
         if let Some(q) = Bfq::queue_of(&ctx.rqs[id]) {
             return q;
@@ -164,7 +163,7 @@ impl Bfq {
         q
     }
 
-    /// A request completed, or goes back to be inserted again: it leaves its queue.
+    /// Removes a request from its queue when it completes or is requeued.
     pub(super) fn release_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let rq = &mut ctx.rqs[id];
         let (Some(q), Some(context)) = (Bfq::queue_of(rq), Bfq::context_of(rq)) else {
@@ -177,7 +176,7 @@ impl Bfq {
         self.contexts.free_if_done(context);
     }
 
-    /// The submitter's priority may have changed since its last request.
+    /// Applies a change of the submitter's priority since its last request.
     fn check_priority(&mut self, context: usize, prio: IoPrio) {
         if self.contexts[context].prio == prio {
             return;
@@ -197,7 +196,7 @@ impl Bfq {
         }
     }
 
-    /// Makes a queue the context's, or takes it away (`bic_set_bfqq`).
+    /// Sets or clears the context's queue (`bic_set_bfqq`).
     pub(super) fn set_queue(&mut self, context: usize, q: Option<QueueId>, sync: bool) {
         let old = self.contexts[context].queues[sync as usize];
         if let Some(old) = old
@@ -206,14 +205,14 @@ impl Bfq {
             self.queues[old].context = None;
         }
         self.contexts[context].queues[sync as usize] = q;
-        // A queue that is merged now is not to be merged with itself later.
+        // The merge has been done, so it must not be done again later.
         if q.is_some() && self.contexts[context].stable_merge == q {
             self.forget_stable_merge(context);
         }
     }
 
-    /// The context's queue, or a new one (`bfq_get_queue`). `again` says that
-    /// the context had one before.
+    /// Returns the context's queue or creates one (`bfq_get_queue`). `again` means that the context
+    /// had a queue before.
     pub(super) fn get_queue(&mut self, context: usize, sync: bool, again: bool) -> QueueId {
         let Context {
             prio,
@@ -248,8 +247,8 @@ impl Bfq {
         }
     }
 
-    /// The context's queue. If it shares one with processes that it no longer
-    /// cooperates with, it gets its own back.
+    /// Returns the context's queue. A context that shares a queue with processes that it no longer
+    /// cooperates with gets its own queue back.
     fn queue_or_split(&mut self, context: usize, sync: bool) -> QueueId {
         let Some(q) = self.contexts[context].queues[sync as usize] else {
             let q = self.get_queue(context, sync, false);
@@ -263,7 +262,7 @@ impl Bfq {
         q
     }
 
-    /// A process no longer uses a queue.
+    /// Drops a process's reference to a queue.
     pub(super) fn drop_process_ref(&mut self, q: QueueId) {
         let queue = &self.queues[q];
         if queue.busy && queue.sorted.is_empty() && self.in_service != Some(q) {
@@ -275,7 +274,7 @@ impl Bfq {
         self.release(q);
     }
 
-    /// A submitter exited (`bfq_exit_icq`).
+    /// Handles the exit of a submitter (`bfq_exit_icq`).
     pub(super) fn exit_context(&mut self, ctx: &SchedCtx<'_>, submitter: SubmitterId) {
         let Some(context) = self.contexts.remove(submitter) else {
             return;

@@ -1,4 +1,4 @@
-//! What bfq promises, and that its counts agree with each other.
+//! The behaviour of bfq, and the consistency of its counters.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -16,7 +16,7 @@ fn queue(rotational: bool) -> TestQueue {
         ..queue_info()
     };
     let mut queue = TestQueue::new(Box::new(Bfq::new(&info)));
-    // Kernels have been up for a while when I/O starts.
+    // A kernel has been up for a while when I/O starts.
     queue.pass_ms(10_000);
     queue
 }
@@ -42,12 +42,12 @@ fn state(queue: &TestQueue, name: &str) -> i64 {
     state.iter().find(|(n, _)| *n == name).expect(name).1
 }
 
-/// Processes that always have requests, on a drive that takes four at a time
-/// and does one after the other.
+/// Processes that always have requests, on a drive that holds four at a time and serves them one
+/// after the other.
 struct Drive {
     queue: TestQueue,
     in_drive: VecDeque<RequestId>,
-    /// What each process does next, and how.
+    /// The next bio of each process, and how it continues.
     readers: Vec<Reader>,
     /// Sectors served, by submitter.
     served: BTreeMap<u32, u64>,
@@ -154,7 +154,8 @@ fn shares_follow_the_levels_of_priority() {
     }
 }
 
-/// What each control group gets whose processes, so many, all have enough to do.
+/// The share that each control group gets when all of its processes, of the given number, have
+/// enough work.
 fn shares_of_groups(groups: &[(u32, u32)]) -> Vec<f64> {
     let mut queue = queue(false);
     queue.set("low_latency", 0);
@@ -208,7 +209,7 @@ fn inside_a_group_shares_follow_priorities_and_root_processes_stand_beside_it() 
         let bio = with_prio(far(process), IoClass::Be, level);
         (Bio { cgroup, ..bio }, 8)
     };
-    // The group weighs 100; in it are weights 80 and 20, beside it 40.
+    // The group has weight 100, its members 80 and 20, and the process beside it 40.
     let mut drive = Drive::new(queue, vec![in_group(1, 0), in_group(2, 6), (far(3), 8)]);
     drive.run_ms(60_000);
     for (process, due) in [(1, 0.8 / 1.4), (2, 0.2 / 1.4), (3, 0.4 / 1.4)] {
@@ -268,7 +269,7 @@ fn equal_readers_and_writers_get_equal_shares() {
     queue.set("low_latency", 0);
     let mut writer = far(2);
     (writer.op, writer.flags) = (Op::Write, BioFlags::SYNC);
-    // Created together they would share a queue.
+    // Queues that are created together would be merged.
     let mut drive = Drive::new(queue, vec![(far(1), 8), (writer, 0)]);
     drive.run_ms(1_000);
     drive.readers[1].depth = 8;
@@ -278,14 +279,14 @@ fn equal_readers_and_writers_get_equal_shares() {
     assert!((share - 0.5).abs() < 0.04, "{share}");
 }
 
-/// What a process gets that comes new to a drive that four others keep busy: in
-/// the first second, and a minute later.
+/// The share of a process that starts on a drive kept busy by four others: in the first second, and
+/// a minute later.
 fn newcomer(low_latency: i64) -> (f64, f64) {
     let mut queue = queue(false);
     queue.set("low_latency", low_latency);
     let mut drive = Drive::new(queue, (1..=5).map(|process| (far(process), 0)).collect());
     drive.sector_ns = 10_000;
-    // One after the other, so that they do not count as one program.
+    // They start one after the other, so that they do not count as one program.
     for hog in 0..4 {
         drive.readers[hog].depth = 8;
         drive.run_ms(5_000);
@@ -345,7 +346,7 @@ fn waits_for_a_sequential_reader_on_a_disk() {
         queue.now += Nanos::from_micros(100);
     }
     let mut of_first = 0;
-    // The sequential reader's next request comes a millisecond after each end.
+    // The sequential reader's next request comes a millisecond after each completion.
     for _ in 0..15 {
         let id = loop {
             match queue.dispatch() {
@@ -493,7 +494,7 @@ fn a_queue_with_more_than_its_share_of_tags_gets_one_a_word() {
         list.push_back(ctx.rqs, id);
         bfq.insert_requests(&mut ctx, 0, &mut list, InsertAt::Tail);
     };
-    // Different levels, so that they are not merged for starting together.
+    // Their levels differ, so that they are not merged for starting together.
     let first = with_prio(bio(Op::Read, 0, 1), IoClass::Be, 0);
     let second = with_prio(bio(Op::Read, 50_000_000, 2), IoClass::Be, 7);
     insert(&mut bfq, second);
@@ -506,7 +507,7 @@ fn a_queue_with_more_than_its_share_of_tags_gets_one_a_word() {
             },
         );
     }
-    // Weights of 80 and 10 share 256 tags; one request is there already.
+    // Weights of 80 and 10 share 256 tags; one request is already there.
     for i in 1..28 {
         assert_eq!(bfq.limit_depth_for(&second), None, "after {i}");
         let sector = Sector(50_000_000 + i * 1_000);
@@ -612,8 +613,8 @@ fn run(queue: &mut TestQueue, step: HookCall, in_drive: &mut Vec<RequestId>) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Processes come, merge, part and go, and at the end nothing is left: every
-    /// request was served, and every queue, counter and reference is gone.
+    /// Processes come, merge, split and exit; in the end every request has been served, and every
+    /// queue, counter and reference is gone.
     #[test]
     fn nothing_is_lost_and_nothing_is_left(
         rotational: bool,
@@ -633,7 +634,7 @@ proptest! {
         prop_assert_eq!(queue.in_use(), 0);
         prop_assert_eq!(state(&queue, "queued"), 0);
         prop_assert_eq!(state(&queue, "tot_rq_in_driver"), 0);
-        // An empty queue may still be waited for, or keep its turn.
+        // An empty queue may still be idled for, or keep its turn.
         prop_assert_eq!(queue.dispatch(), None);
         while let Some(at) = queue.elevator.next_timer() {
             queue.now = at;
@@ -667,7 +668,7 @@ fn a_sequential_reader_that_does_not_think_at_all_is_waited_for() {
 
 #[test]
 fn waits_are_bounded() {
-    // A budget of each other queue.
+    // One budget of each other queue.
     assert_wait(
         &BFQ,
         &[("low_latency", 0)],
@@ -675,7 +676,7 @@ fn waits_are_bounded() {
         Adversary::Reads,
         2 * 128,
     );
-    // With raised queues beside it, the idle class's fifth of a second.
+    // The idle class is served every fifth of a second even beside raised queues.
     assert_wait(
         &BFQ,
         &[("low_latency", 0)],
@@ -685,12 +686,12 @@ fn waits_are_bounded() {
     );
 }
 
-/// `bfq_choose_req`: metadata first; then the closer request, where a distance back
-/// counts `back_seek_penalty` times and one of more than `back_seek_max` comes after
-/// everything ahead; of two that far behind the lower.
+/// Metadata goes first; then the closer request, where a distance back counts `back_seek_penalty`
+/// times and one above `back_seek_max` comes after everything ahead; of two that are so far behind,
+/// the lower goes first (`bfq_choose_req`).
 #[test]
 fn the_next_request_is_the_closer_one() {
-    // What is dispatched behind a request that ends at sector 100,064.
+    // The sectors dispatched after a request that ends at sector 100,064.
     let next_of = |others: [Bio; 2]| {
         let mut queue = queue(true);
         let first = queue.insert(&bio(Op::Read, 100_000, 1));
@@ -705,7 +706,7 @@ fn the_next_request_is_the_closer_one() {
     assert_eq!(data(100_464, 100_764), 100_464);
     assert_eq!(data(99_656, 100_764), 100_764);
     assert_eq!(data(99_656, 100_964), 99_656);
-    // As near back, times the penalty, as ahead.
+    // The distance back, times the penalty, equals the distance ahead.
     assert_eq!(data(99_664, 100_864), 100_864);
     // 16 MiB are 32,768 sectors.
     assert_eq!(data(67_296, 900_000), 67_296);
@@ -720,8 +721,8 @@ fn the_next_request_is_the_closer_one() {
     assert_eq!(next_of([metadata, near]), 900_000);
 }
 
-/// `bfq_check_fifo`: the oldest request goes first where its deadline has passed, once
-/// in a service slot.
+/// The oldest request goes first if its deadline has passed, once in a service slot
+/// (`bfq_check_fifo`).
 #[test]
 fn a_late_request_goes_before_closer_ones_once_in_a_slot() {
     let mut queue = queue(true);
@@ -732,12 +733,12 @@ fn a_late_request_goes_before_closer_ones_once_in_a_slot() {
         .map(|i| queue.insert(&bio(Op::Read, 1_000 * i, 1)))
         .collect();
     let order: Vec<_> = (0..3).map(|_| queue.dispatch()).collect();
-    // From there all others are too far back, so the lowest comes next.
+    // All others are too far behind, so the lowest comes next.
     assert_eq!(order, [near[0], far, near[1]]);
 }
 
-/// `bfq_bfqq_idle_for_long_time`: a queue is raised again only after two seconds
-/// without requests. All its requests are seeks, so it is no soft real-time one.
+/// A queue is raised again only after two seconds without requests (`bfq_bfqq_idle_for_long_time`).
+/// All its requests are seeks, so it is not soft real-time.
 #[test]
 fn a_queue_is_raised_again_after_two_seconds_without_requests() {
     let mut queue = queue(true);

@@ -1,11 +1,11 @@
-//! The tunables, and what changes with them.
+//! The tunables and the effects of changing them.
 
 use blklab_blk::{Tunable, TunableError, Unit, msecs_to_jiffies};
 
 use super::Bfq;
 
-/// In sysfs's names and units. `slice_idle` and `slice_idle_us` are one value;
-/// the kernel keeps it in 32 bits of nanoseconds, which is the end of its range.
+/// The tunables, with the names and units of sysfs. `slice_idle` and `slice_idle_us` are one value,
+/// which the kernel stores in 32 bits of nanoseconds; this limits the range.
 pub const TUNABLES: &[Tunable] = &[
     Tunable {
         name: "fifo_expire_sync",
@@ -89,10 +89,10 @@ pub const TUNABLES: &[Tunable] = &[
     },
 ];
 
-/// The tunables in the units that decisions use.
+/// The tunables in the units of the scheduler's decisions.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
-    /// Asynchronous, synchronous.
+    /// Expiry of asynchronous and of synchronous requests.
     pub(super) fifo_expire_ns: [u64; 2],
     pub(super) back_max_sectors: u64,
     pub(super) back_penalty: u64,
@@ -129,7 +129,7 @@ impl Bfq {
         match name {
             "slice_idle" => self.queue.tunables.set("slice_idle_us", value * 1_000)?,
             "slice_idle_us" => self.queue.tunables.set("slice_idle", value / 1_000)?,
-            // Guarantees rest on waiting long enough.
+            // The guarantees require idling for long enough.
             "strict_guarantees"
                 if value != 0
                     && !self.settings.strict_guarantees

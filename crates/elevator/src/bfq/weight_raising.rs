@@ -1,10 +1,10 @@
-//! Weight raising: for some time a queue that seems to belong to an
-//! interactive or a soft real-time program gets many times its share.
+//! Weight raising: a queue that seems to belong to an interactive or a soft real-time program gets
+//! many times its share for some time.
 //!
-//! A queue is interactive if it had no requests for long; it is raised for as long as
-//! starting a large program takes on this drive. It is soft real-time if its requests
-//! come at a low rate and never before the last ones completed, as a video player's do;
-//! it is raised for a short time, again and again, and much higher.
+//! A queue is interactive if it had no requests for long; it is raised for as long as it takes to
+//! start a large program on this drive. A queue is soft real-time if its requests come at a low
+//! rate and never before the previous ones completed, like those of a video player; it is raised
+//! for short times, repeatedly and much higher.
 
 use alloc::vec::Vec;
 
@@ -14,26 +14,27 @@ use super::Bfq;
 use super::groups::{GroupId, ROOT};
 use super::queue::{DEFAULT_WEIGHT, LONG_AGO, QueueId};
 
-/// What an interactive queue's weight is multiplied with.
+/// Factor of an interactive queue's weight.
 const COEFF: u32 = 30;
-/// A soft real-time queue's weight is multiplied by this as well.
+/// Additional factor of a soft real-time queue's weight.
 const SOFT_RT_FACTOR: u32 = 100;
 const SOFT_RT_MS: i64 = 300;
-/// A queue must have had no requests for this long to be raised again.
+/// A queue must be without requests for this long to be raised again.
 const MIN_IDLE_MS: i64 = 2_000;
-/// Between requests of an asynchronous queue that is busy all the time.
+/// The shortest time between raisings of an asynchronous queue that is always busy.
 const MIN_INTER_ARRIVAL_ASYNC_MS: i64 = 500;
-/// Soft real-time programs want less than this, in sectors a second.
+/// The highest rate of a soft real-time program, in sectors per second.
 const MAX_SOFT_RT_RATE: i64 = 7_000;
 const JIFFIES_A_SECOND: i64 = 250;
-/// A raised queue that got this much service, in sectors, is no starting program: it
-/// copies files.
+/// A raised queue with more service than this, in sectors, is copying files rather than starting a
+/// program.
 const MAX_SERVICE: u64 = 120_000;
 
-/// Starting a large program takes this long on a drive of the reference rate,
-/// by whether the drive is without moving parts.
+/// The time to start a large program on a drive of the reference rate: with moving parts, and
+/// without.
 const REFERENCE_MS: [i64; 2] = [7_000, 2_500];
-/// In sectors a microsecond, with 16 fraction bits.
+/// Reference rates in sectors per microsecond, with 16 fraction bits: with moving parts, and
+/// without.
 pub(super) const REFERENCE_RATE: [u64; 2] = [14_000, 33_000];
 const MIN_DURATION_MS: i64 = 3_000;
 const MAX_DURATION_MS: i64 = 25_000;
@@ -46,7 +47,7 @@ fn soft_rt_time() -> i64 {
     msecs_to_jiffies(SOFT_RT_MS)
 }
 
-/// How a queue that became busy is classified.
+/// Classification of a queue that became busy.
 pub(super) struct Arrival {
     pub(super) old_coeff: u32,
     pub(super) raise: bool,
@@ -56,7 +57,7 @@ pub(super) struct Arrival {
 }
 
 impl Bfq {
-    /// How long interactive queues are raised: the faster the drive the shorter.
+    /// The duration of interactive raising in jiffies: the faster the drive, the shorter.
     pub(super) fn raising_time(&self) -> i64 {
         let reference = msecs_to_jiffies(REFERENCE_MS[self.nonrot as usize]) as u64;
         let time = REFERENCE_RATE[self.nonrot as usize] * reference / self.rate.peak;
@@ -71,7 +72,7 @@ impl Bfq {
         COEFF
     }
 
-    /// Whether the raising of a queue is a soft real-time one, or was the last.
+    /// Whether the queue's current or last raising is a soft real-time one.
     pub(super) fn is_soft_rt(&self, q: QueueId) -> bool {
         self.queues[q].raising.max_time == soft_rt_time()
     }
@@ -118,7 +119,7 @@ impl Bfq {
                 raising.coeff = COEFF * SOFT_RT_FACTOR;
                 raising.max_time = soft_rt_time();
             }
-            // Small budgets keep the delay of other raised queues small.
+            // A small budget keeps the delay of other raised queues short.
             let entity = &mut self.queues[q].entity;
             entity.budget = entity.budget.min(least_budget);
         } else if arrival.old_coeff > 1 {
@@ -138,8 +139,7 @@ impl Bfq {
         }
     }
 
-    /// An asynchronous queue that is busy all the time is raised when its
-    /// requests come rarely.
+    /// Raises an asynchronous queue that is always busy if its requests come rarely.
     pub(super) fn raise_busy_async(&mut self, q: QueueId) {
         let raising = &self.queues[q].raising;
         if raising.start_finish + msecs_to_jiffies(MIN_INTER_ARRIVAL_ASYNC_MS) >= self.jiffies {
@@ -157,7 +157,7 @@ impl Bfq {
         let soft_rt = self.is_soft_rt(q);
         let queue = &mut self.queues[q];
         if !soft_rt {
-            // It may have been soft real-time while it was interactive.
+            // It may have become soft real-time while it was interactive.
             queue.soft_rt_next_start = self.jiffies;
         }
         if queue.busy {
@@ -169,7 +169,7 @@ impl Bfq {
         queue.entity.prio_changed = true;
     }
 
-    /// `low_latency` was switched off.
+    /// Ends all raising when `low_latency` is switched off.
     pub(super) fn end_all_raising(&mut self) {
         for q in self.queues_in_trees() {
             if self.queues[q].is_raised() {
@@ -187,8 +187,7 @@ impl Bfq {
         queue.entity.prio_changed = true;
     }
 
-    /// A soft real-time raising is over; the interactive one that it
-    /// interrupted may not be.
+    /// Ends a soft real-time raising; the interactive one that it interrupted may continue.
     fn end_soft_rt(&mut self, q: QueueId) {
         let began = self.queues[q].raising.start_before_soft_rt;
         if began + self.raising_time() < self.jiffies {
@@ -198,7 +197,8 @@ impl Bfq {
         }
     }
 
-    /// A queue whose requests are all seeks only looks like soft real-time.
+    /// Ends the soft real-time raising of a queue all of whose requests are seeks, because such a
+    /// queue only looks like soft real-time.
     pub(super) fn end_soft_rt_of_seeky(&mut self, q: QueueId) {
         let queue = &self.queues[q];
         if queue.is_raised() && queue.seek_history == u32::MAX && self.is_soft_rt(q) {
@@ -227,7 +227,7 @@ impl Bfq {
         }
     }
 
-    /// Restores the raising from before queues were merged, if it has not ended since.
+    /// Restores the raising from before queues were merged, unless it has ended since.
     pub(super) fn resume_raising(&mut self, q: QueueId) {
         let queue = &self.queues[q];
         let over = queue.raising.start_finish + queue.raising.max_time < self.jiffies;
@@ -243,9 +243,9 @@ impl Bfq {
         }
     }
 
-    /// The earliest time at which a queue may become soft real-time: a program of that
-    /// kind would have used up the service it got, and pauses for longer than a greedy
-    /// one would (`bfq_bfqq_softrt_next_start`).
+    /// The earliest time at which a queue may count as soft real-time: when such a program would
+    /// have consumed the service that the queue got, and after a longer pause than a greedy one
+    /// makes (`bfq_bfqq_softrt_next_start`).
     pub(super) fn soft_rt_next_start(&self, q: QueueId) -> i64 {
         let queue = &self.queues[q];
         let used = JIFFIES_A_SECOND * queue.service_since_idle as i64 / MAX_SOFT_RT_RATE;
@@ -256,8 +256,7 @@ impl Bfq {
             .max(self.jiffies + idle + 4)
     }
 
-    /// Extends the raising of a soft real-time queue by the time that it waited for
-    /// service.
+    /// Extends the raising of a soft real-time queue by the time for which it waited for service.
     pub(super) fn prolong_soft_rt(&mut self, q: QueueId) {
         let soft_rt = self.is_soft_rt(q);
         let (jiffies, queue) = (self.jiffies, &mut self.queues[q]);
@@ -276,24 +275,24 @@ impl Bfq {
     }
 }
 
-// Bursts: many queues created shortly after each other belong to a service that starts,
-// or to a build; they are not interactive, and idling for them gains nothing.
+// Bursts: many queues created shortly after each other belong to a starting service or to a build;
+// they are not interactive, and idling for them gains nothing.
 
-/// Queues of one burst follow each other in less than this.
+/// The longest time between two queues of one burst, in milliseconds.
 const BURST_INTERVAL_MS: i64 = 180;
 /// A burst of this many queues is large.
 const LARGE_BURST: u32 = 8;
-/// A queue that was split off less than this ago is not new.
+/// A queue that was split less than this long ago is not new, in milliseconds.
 const AFTER_SPLIT_MS: i64 = 10;
 
 #[derive(Debug)]
 pub(super) struct Burst {
-    /// Queues of the present burst, until it is known to be large.
+    /// Queues of the current burst, until it is known to be large.
     list: Vec<QueueId>,
     pub(super) size: u32,
     pub(super) is_large: bool,
     last_arrival: i64,
-    /// The control group of all of them.
+    /// The control group of these queues.
     group: GroupId,
 }
 
@@ -314,7 +313,7 @@ pub(super) fn burst_interval() -> i64 {
 }
 
 impl Bfq {
-    /// A new queue got its first request, perhaps in a burst (`bfq_handle_burst`).
+    /// Handles the first request of a new queue, which may belong to a burst (`bfq_handle_burst`).
     pub(super) fn handle_burst(&mut self, q: QueueId) {
         let queue = &self.queues[q];
         if queue.in_burst_list
@@ -335,7 +334,7 @@ impl Bfq {
         self.burst.last_arrival = self.jiffies;
     }
 
-    /// The first of a new burst, if there is no other queue.
+    /// Starts a burst with this queue, if no other queue is busy.
     fn start_burst(&mut self, q: QueueId) {
         for old in core::mem::take(&mut self.burst.list) {
             self.queues[old].in_burst_list = false;
@@ -368,19 +367,19 @@ impl Bfq {
         }
     }
 
-    /// A queue is freed.
+    /// Removes a queue that is freed from the burst.
     pub(super) fn leave_burst_list(&mut self, q: QueueId) {
         if !self.queues[q].in_burst_list {
             return;
         }
         self.forget_burst(q);
-        // Freeing a shared queue leaves the size as it is: its processes remain.
+        // Freeing a shared queue does not change the size, because its processes remain.
         if self.queues[q].context.is_some() {
             self.burst.size = self.burst.size.saturating_sub(1);
         }
     }
 
-    /// A queue that had no requests for long no longer belongs to its burst.
+    /// Removes a queue that had no requests for long from its burst.
     pub(super) fn forget_burst(&mut self, q: QueueId) {
         self.queues[q].in_burst_list = false;
         self.burst.list.retain(|&member| member != q);

@@ -1,21 +1,18 @@
-//! B-WF2Q+: which queue is served next.
+//! B-WF2Q+: the choice of the queue to serve next.
 //!
-//! Each class has its own service tree. Virtual time advances by service divided by the
-//! sum of weights. A queue that becomes busy gets a start time and, with its budget
-//! divided by its weight, a finish time. Of the queues whose start time has come (the
-//! eligible ones) the one with the earliest finish time is served next. A queue without
-//! requests whose finish time lies ahead stays in the idle tree and continues from
-//! there, so a pause gains nothing.
+//! Each class has its own service tree. Virtual time advances by service divided by the sum of
+//! weights. A queue that becomes busy gets a start time, and a finish time that is later by its
+//! budget divided by its weight. Among the eligible queues, whose start time has come, the one with
+//! the earliest finish time is served next. An empty queue whose finish time is in the future stays
+//! in the idle tree and continues from there, so a pause gains nothing.
 //!
-//! A control group is served like a queue: it is an [`Entity`] among the queues of its
-//! parent and has a [`SchedData`] of its own for its members. Its budget is that of its
-//! next member.
+//! A control group is served like a queue: it is an [`Entity`] among the queues of its parent, and
+//! has its own [`SchedData`] for its members. Its budget is that of its next member.
 //!
-//! Source: P. Valente, "BFQ: B-WF2Q+ with budgets", and Linux 6.12's
-//! `block/bfq-wf2q.c`. The active tree is a red-black tree in which each node holds the
-//! least start time of its subtree. The walk down it may pass over an eligible entity
-//! with a slightly earlier finish time, depending on the shape of the tree, which is
-//! the kernel's.
+//! Source: P. Valente, "BFQ: B-WF2Q+ with budgets", and Linux 6.12's `block/bfq-wf2q.c`. The active
+//! tree is a red-black tree in which each node knows the earliest start time of its subtree. The
+//! search may miss an eligible entity with a slightly earlier finish time, depending on the shape
+//! of the tree, which is therefore the kernel's.
 
 use alloc::vec::Vec;
 
@@ -28,32 +25,32 @@ use super::red_black::{Augmented, NodeId, RedBlackTree};
 
 /// Fraction bits of virtual time.
 const SERVICE_SHIFT: u32 = 22;
-/// A busy idle-class queue is served at least this often.
+/// The longest time between services of a busy idle-class queue, in milliseconds.
 const IDLE_CLASS_TIMEOUT_MS: i64 = 200;
 
 const MIN_WEIGHT: u32 = 1;
 const MAX_WEIGHT: u32 = 1000;
 
-/// Virtual times wrap around.
+/// Whether `a` is later than `b`; virtual times wrap around.
 fn later(a: u64, b: u64) -> bool {
     a.wrapping_sub(b) as i64 > 0
 }
 
-/// Service converted to virtual time.
+/// Converts service to virtual time.
 fn virtual_span(service: u64, weight: u64) -> u64 {
     (service << SERVICE_SHIFT) / weight.max(1)
 }
 
-/// Where an entity is.
+/// The tree that contains an entity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tree {
-    /// In none; perhaps in service.
+    /// No tree; the entity may be in service.
     None,
     Active(NodeId),
     Idle,
 }
 
-/// The state of a queue or a group in a service tree.
+/// State of a queue or group in a service tree.
 #[derive(Clone, Debug)]
 pub(super) struct Entity {
     pub(super) on_tree_or_in_service: bool,
@@ -63,7 +60,7 @@ pub(super) struct Entity {
     /// Service in this slot, in sectors.
     pub(super) service: i64,
     pub(super) budget: i64,
-    /// Requests that belong to it, queued or in the drive.
+    /// Number of its requests, queued or in the drive.
     pub(super) allocated: u32,
     pub(super) weight: u32,
     /// The weight from its next activation on.
@@ -90,7 +87,7 @@ impl Entity {
         }
     }
 
-    /// Makes a changed weight effective, within bounds. Returns whether it changed.
+    /// Applies a changed weight, within bounds. Returns whether it changed.
     fn take_new_weight(&mut self) -> bool {
         let changed = self.new_weight != self.orig_weight;
         self.new_weight = self.new_weight.clamp(MIN_WEIGHT, MAX_WEIGHT);
@@ -104,15 +101,15 @@ impl Entity {
     }
 }
 
-/// A queue or a group in the active tree.
+/// A queue or group in the active tree.
 #[derive(Debug)]
 struct Active {
     finish: u64,
     start: u64,
-    /// The least start time of its subtree.
+    /// The earliest start time in its subtree.
     min_start: u64,
     member: Member,
-    /// Insertions into active trees before it.
+    /// Number of insertions into active trees before it.
     serial: u64,
 }
 
@@ -127,7 +124,7 @@ impl Augmented for Active {
     }
 }
 
-/// A queue or a group in the idle tree.
+/// A queue or group in the idle tree.
 #[derive(Clone, Copy, Debug)]
 struct Idle {
     finish: u64,
@@ -137,7 +134,7 @@ struct Idle {
 /// The service tree of one class.
 #[derive(Debug, Default)]
 pub(super) struct ServiceTree {
-    /// Both are in order of finish times.
+    /// Active and idle entities, both sorted by finish time.
     active: RedBlackTree<Active>,
     idle: Vec<Idle>,
     vtime: u64,
@@ -155,9 +152,9 @@ impl ServiceTree {
         }
     }
 
-    /// The eligible entity that the walk down finds (`bfq_first_active_entity`): to the
-    /// left while that subtree has an eligible one, to the right only while none was
-    /// found; the last one found counts.
+    /// The eligible entity that the search finds (`bfq_first_active_entity`): it goes left while
+    /// that subtree has an eligible one, and right only while none was found; the last one found is
+    /// returned.
     fn first_eligible(&self, vtime: u64) -> Option<Member> {
         let tree = &self.active;
         let mut found = None;
@@ -177,13 +174,13 @@ impl ServiceTree {
     }
 }
 
-/// The service trees of a group, its member in service and its next one.
+/// The service trees of a group, its member in service and its next member.
 #[derive(Debug)]
 pub(super) struct SchedData {
     pub(super) in_service: Option<Member>,
     pub(super) next_in_service: Option<Member>,
     pub(super) trees: [ServiceTree; CLASSES],
-    /// When the idle class was served last, in jiffies.
+    /// The time at which the idle class was last served, in jiffies.
     idle_served: i64,
 }
 
@@ -202,13 +199,13 @@ impl SchedData {
     }
 }
 
-/// What the trees hold.
+/// Contents of the trees.
 impl Bfq {
     fn trees(&self) -> impl Iterator<Item = &ServiceTree> {
         self.groups.iter().flat_map(|group| &group.sched.trees)
     }
 
-    /// Of the queues in active trees that are `wanted`, the one activated last.
+    /// The most recently activated queue in an active tree that is `wanted`.
     pub(super) fn last_activated(&self, wanted: impl Fn(QueueId) -> bool) -> Option<QueueId> {
         let queue = |n: &Active| match n.member {
             Member::Queue(q) if wanted(q) => Some((n.serial, q)),
@@ -278,7 +275,7 @@ impl Bfq {
             .retain(|idle| idle.member != member);
     }
 
-    /// An entity leaves its service tree; its weight no longer counts.
+    /// Removes an entity from its service tree, so that its weight no longer counts.
     fn forget_entity(&mut self, member: Member) {
         let entity = self.entity_mut(member);
         entity.on_tree_or_in_service = false;
@@ -291,14 +288,14 @@ impl Bfq {
         }
     }
 
-    /// Removes an entity from the idle tree for good.
+    /// Removes an entity from the idle tree.
     pub(super) fn forget_idle_member(&mut self, member: Member) {
         self.idle_extract(member);
         self.forget_entity(member);
     }
 
-    /// Forgets the first idle entity if its finish time has passed. Without active
-    /// entities virtual time first advances to the last idle one's finish time.
+    /// Removes the first idle entity if its finish time has passed. Without active entities,
+    /// virtual time first advances to the finish time of the last idle one.
     fn forget_idle(&mut self, group: GroupId, class: usize) {
         let tree = &mut self.groups[group].sched.trees[class];
         if tree.active.is_empty()
@@ -315,10 +312,10 @@ impl Bfq {
     }
 }
 
-/// One entity and its times.
+/// A single entity and its times.
 impl Bfq {
-    /// Makes a changed weight effective, and with `class_too` a changed class, which
-    /// moves the queue to another tree.
+    /// Applies a changed weight, and with `class_too` a changed class, which moves the queue to
+    /// another tree.
     pub(super) fn update_weight(&mut self, q: QueueId, class_too: bool) {
         if !self.queues[q].entity.prio_changed {
             return;
@@ -348,7 +345,7 @@ impl Bfq {
         trees[class].weight_sum += weight as u64;
         if class != old_class {
             self.queues[q].entity.start = trees[class].vtime;
-            // The kernel leaves these counts as they were.
+            // The kernel does not update these counts.
             if self.queues[q].busy {
                 self.busy[old_class] -= 1;
                 self.busy[class] += 1;
@@ -356,7 +353,7 @@ impl Bfq {
         }
     }
 
-    /// Makes a group's new weight effective.
+    /// Applies a group's new weight.
     fn update_group_weight(&mut self, group: GroupId) {
         let entity = &mut self.groups[group].entity;
         if !core::mem::take(&mut entity.prio_changed) {
@@ -370,8 +367,7 @@ impl Bfq {
         tree.weight_sum = tree.weight_sum.saturating_sub(old) + new;
     }
 
-    /// Charges service to the queue and its groups, and advances virtual time
-    /// (`bfq_bfqq_served`).
+    /// Charges service to a queue and its groups, and advances virtual time (`bfq_bfqq_served`).
     pub(super) fn charge_service(&mut self, q: QueueId, service: u64) {
         let jiffies = self.jiffies;
         let queue = &mut self.queues[q];
@@ -393,11 +389,11 @@ impl Bfq {
         }
     }
 
-    /// Gives an entity its finish time and puts it into the active tree.
+    /// Computes an entity's finish time and puts it into the active tree.
     ///
-    /// An entity that continues from its old finish time (`backshifted`) and would
-    /// still finish in the past is moved forward, the less the more its weight is
-    /// raised; otherwise it would hold the drive for as long as it is behind.
+    /// An entity that continues from its old finish time (`backshifted`) and would finish in the
+    /// past is moved forward, the less so the more its weight is raised; otherwise it would occupy
+    /// the drive until it has caught up.
     fn enqueue(&mut self, member: Member, backshifted: bool) {
         let coeff = match member {
             Member::Queue(q) => {
@@ -420,8 +416,8 @@ impl Bfq {
         self.active_insert(member);
     }
 
-    /// Activates an entity. One whose request came within the idle slice (`in_time`)
-    /// keeps its place, as if it had never been empty.
+    /// Activates an entity. If its request came within the idle slice (`in_time`) it keeps its
+    /// position, as if it had never been empty.
     fn activate_entity(&mut self, member: Member, in_time: bool) {
         let vtime = self.tree_of(member).vtime;
         let finish = self.entity(member).finish;
@@ -449,7 +445,7 @@ impl Bfq {
         self.groups[self.group_of(member)].sched.in_service == Some(member)
     }
 
-    /// An entity that is active or in service gets new times.
+    /// Computes new times for an entity that is active or in service.
     fn requeue_entity(&mut self, member: Member) {
         if self.is_in_service(member) {
             let entity = self.entity_mut(member);
@@ -491,9 +487,9 @@ impl Bfq {
     }
 }
 
-/// Activation and deactivation of queues, with the groups that contain them.
+/// Activation and deactivation of queues and the groups that contain them.
 impl Bfq {
-    /// With `all` the queue leaves service, and so do the groups that contain it.
+    /// Activates or requeues a queue and its groups. With `all` they leave service.
     fn activate_or_requeue(&mut self, q: QueueId, in_time: bool, all: bool, expiration: bool) {
         let mut at = Some(Member::Queue(q));
         while let Some(member) = at {
@@ -511,23 +507,23 @@ impl Bfq {
         }
     }
 
-    /// A queue got its first request.
+    /// Activates a queue that got its first request.
     pub(super) fn activate(&mut self, q: QueueId) {
         let in_time = core::mem::take(&mut self.queues[q].non_blocking_wait);
         self.activate_or_requeue(q, in_time, false, false);
     }
 
-    /// A queue's budget changed, or it leaves service with requests left.
+    /// Requeues a queue whose budget changed, or that leaves service with requests left.
     pub(super) fn requeue(&mut self, q: QueueId, expiration: bool) {
         self.activate_or_requeue(q, false, self.in_service == Some(q), expiration);
     }
 
-    /// A queue has no requests left; its group has none either if it was the last.
+    /// Deactivates a queue without requests, and its group if that has none either.
     pub(super) fn deactivate(&mut self, q: QueueId, into_idle: bool, expiration: bool) {
         let mut into_idle = into_idle;
         let mut at = Some(Member::Queue(q));
         while let Some(member) = at {
-            // The queue may be gone afterwards.
+            // The queue may be freed below.
             let (group, parent) = (self.group_of(member), self.parent(member));
             if !self.deactivate_entity(member, into_idle) {
                 return;
@@ -552,8 +548,8 @@ impl Bfq {
         }
     }
 
-    /// Updates the next member of a group to serve. If only `changed` has new times,
-    /// comparing it with the old choice is enough. Returns whether the times of the
+    /// Updates the next member of a group to be served. If only the times of `changed` are new, it
+    /// is enough to compare that one with the previous choice. Returns whether the times of the
     /// group itself may change.
     fn update_next_in_service(
         &mut self,
@@ -577,7 +573,7 @@ impl Bfq {
         before.is_none() | self.take_budget_of_next(group, next)
     }
 
-    /// A group's budget is that of its next member. Returns whether it got smaller.
+    /// Sets a group's budget to that of its next member. Returns whether it got smaller.
     fn take_budget_of_next(&mut self, group: GroupId, next: Member) -> bool {
         if group == ROOT {
             return false;
@@ -593,8 +589,8 @@ impl Bfq {
         class == self.class_of(next) && !later(c.start, tree.vtime) && later(n.finish, c.finish)
     }
 
-    /// The eligible member with the earliest finish time of the highest class that has
-    /// one; the idle class first if it has waited too long.
+    /// The eligible member with the earliest finish time in the highest class that has one; the
+    /// idle class comes first if it has waited too long.
     fn lookup_next(&mut self, group: GroupId, expiration: bool) -> Option<Member> {
         let jiffies = self.jiffies;
         let sched = &mut self.groups[group].sched;
@@ -620,8 +616,8 @@ impl Bfq {
             return None;
         }
         let vtime = tree.eligible_vtime();
-        // While an entity is in service it is eligible, though in no tree; otherwise
-        // virtual time jumps to where an entity is eligible.
+        // An entity in service is eligible although it is in no tree; without one, virtual time
+        // jumps to the next eligible entity.
         if !in_service && vtime > tree.vtime {
             tree.vtime = vtime;
             self.forget_idle(group, class);
@@ -635,8 +631,8 @@ impl Bfq {
         sched.next_in_service != sched.in_service
     }
 
-    /// Puts the next queue into service, with the groups that contain it. A group with
-    /// several active members may be next again, so it stays in its tree.
+    /// Puts the next queue and the groups that contain it into service. A group with several active
+    /// members may be next again, so it stays in its tree.
     pub(super) fn take_next_queue(&mut self) -> Option<QueueId> {
         if self.busy_total() == 0 {
             return None;
@@ -667,7 +663,7 @@ impl Bfq {
         Some(q)
     }
 
-    /// A queue leaves service, and so do the groups that contain it.
+    /// Takes a queue and the groups that contain it out of service.
     pub(super) fn clear_in_service(&mut self, q: QueueId) {
         let mut at = Some(Member::Queue(q));
         while let Some(member) = at {

@@ -1,24 +1,24 @@
-//! Control groups: which is served, and what it is charged.
+//! Control groups: the choice of the group to serve, and what it is charged.
 //!
-//! Groups are in one tree, in order of virtual disk time. The slice that a queue used
-//! is charged to its group, divided by the group's share of the drive by weight; the
-//! group with the least is next. The root's own processes count as one more group, with
-//! the root's weight. A group's share also scales its queues' slices.
+//! Groups are in one tree, sorted by virtual disk time. The slice that a queue used is charged to
+//! its group, divided by the group's weighted share of the drive; the group with the least virtual
+//! time is next. The root's own processes count as another group with the root's weight. A group's
+//! share also scales the slices of its queues.
 //!
-//! Within a group its queues wait in service trees, by class and workload.
+//! Within a group, queues wait in service trees by class and workload.
 //!
-//! Groups are one level below the root, as fio makes them. Weights are those of
-//! `blkio.weight`: 10 to 1000, and 500 by default.
+//! Groups are one level below the root, as fio creates them. Weights are those of `blkio.weight`:
+//! 10 to 1000, 500 by default.
 
 use super::*;
 
-/// The index of a group.
+/// Index of a group.
 pub(super) type GroupId = usize;
 pub(super) const ROOT: GroupId = 0;
 
 /// The default weight; the root's is twice that.
 const DEFAULT_WEIGHT: u32 = 500;
-/// Fraction bits of a share of the drive, and of virtual disk time.
+/// Fraction bits of a share of the drive and of virtual disk time.
 const SERVICE_SHIFT: u32 = 12;
 
 /// The workload that was being served when its group was left.
@@ -29,30 +29,30 @@ pub(super) struct SavedWorkload {
     workload: Workload,
 }
 
-/// One group and its queues.
+/// A group and its queues.
 #[derive(Debug, Default)]
 pub(super) struct Group {
     pub(super) cgroup: CgroupId,
     weight: u32,
     /// The weight from its next insertion into the tree on.
     new_weight: u32,
-    /// Its share of the drive among the groups in the tree; 1 is `1 << 12`.
+    /// Its share of the drive among the groups in the tree, with `1 << 12` for the whole.
     fraction: u64,
     disk_time: u64,
-    /// Queues in its service trees.
+    /// Number of queues in its service trees.
     pub(super) busy: u32,
     pub(super) trees: [ServiceTree; TREES],
-    /// Busy queues of a class, averaged.
+    /// Average number of busy queues of each class.
     pub(super) busy_average: [i64; 2],
     pub(super) think_time: ThinkTime,
-    /// Requests in the drive.
+    /// Number of its requests in the drive.
     pub(super) dispatched: u32,
     pub(super) saved: Option<SavedWorkload>,
-    /// Shared queues of asynchronous requests, by class and level.
+    /// Shared queues for asynchronous requests, by class and level.
     pub(super) async_queues: [[Option<QueueId>; PRIO_LEVELS as usize]; 3],
 }
 
-/// Groups with busy queues, in order of virtual disk time.
+/// Groups with busy queues, sorted by virtual disk time.
 #[derive(Debug, Default)]
 pub(super) struct GroupTree {
     groups: Vec<(u64, GroupId)>,
@@ -86,7 +86,7 @@ impl Cfq {
         &self.groups[self.queues[id].group].trees
     }
 
-    /// Queues that are busy in the group of this one.
+    /// Number of busy queues in the group of this queue.
     pub(super) fn busy_in_group(&self, id: QueueId) -> u32 {
         self.groups[self.queues[id].group].busy
     }
@@ -109,7 +109,8 @@ impl Cfq {
         tree.weight_sum -= self.groups[group].weight;
     }
 
-    /// A queue of the group became busy. A group without busy queues goes to the end.
+    /// Counts a queue of the group that became busy. A group without other busy queues goes to the
+    /// end of the tree.
     pub(super) fn group_add_queue(&mut self, group: GroupId) {
         self.groups[group].busy += 1;
         if self.groups[group].busy > 1 {
@@ -129,8 +130,8 @@ impl Cfq {
         }
     }
 
-    /// The part of its slice that a queue used, in jiffies. One that expires before its
-    /// first completion is charged the time since it became active.
+    /// The part of its slice that a queue has used, in jiffies. A queue that expires before its
+    /// first completion is charged for the time since it became active.
     fn slice_usage(&self, id: QueueId, now: i64) -> i64 {
         let q = &self.queues[id];
         if q.slice_start == 0 || q.slice_start == now {
@@ -139,8 +140,8 @@ impl Cfq {
         (now - q.slice_start).min(q.allocated_slice)
     }
 
-    /// Charges a group for its queue's service: by time, or by requests on a drive that
-    /// queues commands and is not idled, where time says nothing.
+    /// Charges a group for the service of its queue: by time, or by requests on a drive that queues
+    /// commands and is not idled, where time is not meaningful.
     pub(super) fn charge_group(&mut self, id: QueueId, now: i64) {
         let q = &self.queues[id];
         let group = q.group;
@@ -172,7 +173,7 @@ impl Cfq {
         });
     }
 
-    /// Chooses the group to serve; its workload continues where it was.
+    /// Chooses the group to serve; its saved workload continues.
     pub(super) fn choose_group(&mut self, now: i64) {
         let Some(&(time, group)) = self.group_tree.groups.first() else {
             return;
@@ -190,14 +191,14 @@ impl Cfq {
         self.choose_workload(now);
     }
 
-    /// A group's part of `target_latency`.
+    /// The group's part of `target_latency`.
     pub(super) fn group_slice(&self, group: GroupId) -> i64 {
         let share = self.ticks(TARGET_LATENCY) as u64 * self.groups[group].fraction;
         (share >> SERVICE_SHIFT) as i64
     }
 
-    /// A process's next request is of another group (`check_blkcg_changed`): it gets
-    /// new queues there.
+    /// Gives a process new queues if its next request belongs to another group
+    /// (`check_blkcg_changed`).
     pub(super) fn check_group(&mut self, process: usize, cgroup: CgroupId) {
         if self.groups[self.processes[process].group].cgroup == cgroup {
             return;
@@ -218,8 +219,8 @@ impl Cfq {
         }
     }
 
-    /// The key of a queue in its service tree: earlier for a higher priority and for an
-    /// unused rest of its last slice.
+    /// The key of a queue in its service tree: earlier for a higher priority and for an unused rest
+    /// of its last slice.
     pub(super) fn service_key(&mut self, id: QueueId, tree: usize, now: i64, first: bool) -> i64 {
         let others = |q: &&(i64, QueueId)| q.1 != id;
         let waiting = &self.trees_of(id)[tree].queues;
@@ -265,7 +266,7 @@ impl Cfq {
         self.group_del_queue(self.queues[id].group);
     }
 
-    /// Chooses the class and the workload of the group to serve, and until when.
+    /// Chooses the class and the workload of the group to be served, and until when.
     pub(super) fn choose_workload(&mut self, now: i64) {
         let (before, group) = (self.class, self.serving);
         let busy = [Class::RealTime, Class::BestEffort]
@@ -295,8 +296,7 @@ impl Cfq {
             .unwrap_or(Workload::SyncNoIdle)
     }
 
-    /// A workload's part of its group's share of `target_latency`, by the number
-    /// of its queues.
+    /// The workload's part of its group's share of `target_latency`, by the number of its queues.
     pub(super) fn workload_slice(&self, class: Class) -> i64 {
         let group = &self.groups[self.serving];
         let count = group.trees[tree_index(class, self.workload)].queues.len() as i64;

@@ -1,23 +1,21 @@
 //! cfq, completely fair queueing, as Linux 4.2 has it (`block/cfq-iosched.c`).
 //!
-//! Every process has a queue for its synchronous requests; asynchronous ones share a
-//! queue of each priority. Queues wait in service trees, by class (real time, best
-//! effort, idle) and by workload: asynchronous, synchronous without idling, synchronous
-//! with idling. One queue is active for a slice of time. When it is empty the drive is
-//! idled for a moment, if the process is known to come back soon and not to seek:
-//! idling costs less than seeking away and back. Inside a queue requests go in sector
-//! order from the last position, short distances back allowed, and once in a slice the
-//! oldest goes first if its deadline has passed.
+//! Every process has a queue for its synchronous requests; asynchronous requests share a queue for
+//! each priority. Queues wait in service trees, by class (real time, best effort, idle) and by
+//! workload: asynchronous, synchronous without idling, synchronous with idling. One queue is active
+//! for a slice of time. When it is empty the drive is idled for a moment, if the process is known
+//! to come back soon and not to seek, because idling costs less than seeking away and back. Within
+//! a queue, requests go in sector order from the last position, with short steps back allowed; once
+//! in a slice the oldest request goes first if its deadline has passed.
 //!
-//! On a drive without moving parts `slice_idle` starts at zero, which the kernel's
-//! document calls IOPS mode, and a queue counts as seeky by the size of its requests.
+//! On a drive without moving parts `slice_idle` starts at zero, which the kernel's documentation
+//! calls IOPS mode, and a queue counts as seeky by the size of its requests.
 //!
-//! What differs here from the kernel:
+//! Differences from the kernel:
 //! - Control groups are one level deep.
-//! - Of two queues that are close to the head on either side the closer one
-//!   cooperates; the kernel takes the one that its tree finds first.
-//! - The kernel's driver asks again after every completion; here the timer makes
-//!   the queue ask again.
+//! - If there are close queues on both sides of the head, the closer one cooperates; the kernel
+//! takes the one that its tree finds first.
+//! - The kernel's driver asks again after every completion; here the timer causes another run.
 
 mod groups;
 mod queues;
@@ -45,25 +43,25 @@ use tunables::*;
 
 /// Requests further apart than this are a seek, in sectors (`CFQQ_SEEK_THR`).
 const SEEK_THRESHOLD: u64 = 8 * 100;
-/// The largest request in the kernels that cfq was written for (`BLK_DEF_MAX_SECTORS`
+/// The largest request, in sectors, of the kernels for which cfq was written (`BLK_DEF_MAX_SECTORS`
 /// before it grew to 1280 KiB).
 const MAX_SECTORS: u32 = 1024;
-/// Requests no further apart than this are close, in sectors (`CFQQ_CLOSE_THR`).
+/// Requests at most this far apart are close, in sectors (`CFQQ_CLOSE_THR`).
 const CLOSE_THRESHOLD: u64 = 8 * 1024;
-/// On a drive without moving parts a smaller request counts as a seek.
+/// On a drive without moving parts a request smaller than this counts as a seek, in sectors.
 const SMALL_SECTORS: u32 = 2 * 32;
-/// How much later an idle-class queue is served than the one before it, in jiffies.
+/// Delay of an idle-class queue after the previous one, in jiffies.
 const IDLE_DELAY: i64 = HZ / 5;
 /// The shortest slice of a workload, in jiffies.
 const MIN_THINK_TIME: i64 = 2;
-/// A drive that holds this many requests queues commands.
+/// A drive that holds this many requests at once queues commands.
 const HW_QUEUE_MIN: u32 = 5;
 const PRIO_LEVELS: i64 = 8;
 const NORMAL_PRIO: u8 = 4;
 
 type QueueId = usize;
 
-/// Classes in the order of the service trees; the idle class has one tree.
+/// Priority classes in the order of the service trees; the idle class has one tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Class {
     #[default]
@@ -72,7 +70,7 @@ enum Class {
     Idle,
 }
 
-/// What the queues of a service tree have in common.
+/// The kind of a service tree's queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Workload {
     #[default]
@@ -91,7 +89,7 @@ fn tree_index(class: Class, workload: Workload) -> usize {
     }
 }
 
-/// Mean time from a completion to the next request, in jiffies.
+/// The mean time from a completion to the next request, in jiffies.
 #[derive(Clone, Copy, Debug, Default)]
 struct ThinkTime {
     last_end: i64,
@@ -117,7 +115,7 @@ impl ThinkTime {
     }
 }
 
-/// Queues that wait for service, in order of their keys.
+/// Queues that wait for service, sorted by key.
 #[derive(Debug, Default)]
 struct ServiceTree {
     queues: Vec<(i64, QueueId)>,
@@ -132,21 +130,21 @@ struct Queue {
     class: Class,
     ioprio: i64,
     prio_changed: bool,
-    /// Processes that use this queue; a shared asynchronous one counts one more.
+    /// Number of processes that use this queue, plus one for a shared asynchronous queue.
     processes: u32,
-    /// Requests that belong to it, queued or not.
+    /// Number of its requests, queued or not.
     allocated: u32,
-    /// Where it waits for service, and its key there.
+    /// The service tree in which it waits, and its key there.
     tree: Option<(usize, i64)>,
     on_rr: bool,
     sorted: SortList,
     fifo: RqList,
     next_rq: Option<RequestId>,
     prio_pending: u32,
-    /// Requests in the drive.
+    /// Number of its requests in the drive.
     dispatched: u32,
     slice_new: bool,
-    /// When it became active; its slice starts with the first completion.
+    /// The time at which it became active; its slice starts with the first completion.
     dispatch_start: i64,
     allocated_slice: i64,
     slice_start: i64,
@@ -161,7 +159,7 @@ struct Queue {
     deep: bool,
     seek_history: u32,
     last_request_end: u64,
-    /// The queue that it will be merged into.
+    /// The queue into which it will be merged.
     merges_into: Option<QueueId>,
     shared: bool,
     split: bool,
@@ -189,27 +187,27 @@ impl Queue {
     }
 }
 
-/// A process: its queues, asynchronous and synchronous, and its think time.
+/// A process with its asynchronous and synchronous queue and its think time.
 #[derive(Debug, Default)]
 struct Process {
-    /// The control group that its last request was of.
+    /// Control group of its last request.
     group: GroupId,
     queues: [Option<QueueId>; 2],
     think_time: ThinkTime,
     prio: IoPrio,
-    /// Requests that belong to it, queued or in the drive.
+    /// Number of its requests, queued or in the drive.
     requests: u32,
-    /// It has exited; requests of it may remain.
+    /// Whether it has exited; some of its requests may remain.
     exited: bool,
 }
 
 /// `elv[0]`: the request's queue plus one; zero for none.
 const ELV_QUEUE: usize = 0;
-/// `elv[1]`: four times its process's index, and two flags.
+/// `elv[1]`: four times the index of its process, plus two flags.
 const ELV_PROCESS: usize = 1;
-/// Its queue dispatched it and it has not completed.
+/// Its queue has dispatched it, and it has not completed.
 const SERVED: u32 = 1;
-/// The drive has it.
+/// It is in the drive.
 const IN_DRIVER: u32 = 2;
 
 fn queue_of(rq: &Request) -> Option<QueueId> {
@@ -224,7 +222,8 @@ fn is_prio(rq: &Request) -> bool {
     rq.flags.has(BioFlags::META)
 }
 
-/// A synchronous write without `REQ_IDLE`: no more writes are announced (`rq_noidle`).
+/// Whether it is a synchronous write without `REQ_IDLE`, which announces no further writes
+/// (`rq_noidle`).
 fn is_no_idle(rq: &Request) -> bool {
     rq.is_write() && rq.flags.has(BioFlags::SYNC) && !rq.flags.has(BioFlags::IDLE)
 }
@@ -238,12 +237,12 @@ pub struct Cfq {
     processes: Vec<Process>,
     free_processes: Vec<usize>,
     process_ids: HashMap<SubmitterId, usize, FxBuildHasher>,
-    /// The root first.
+    /// All groups; the root is first.
     groups: Vec<Group>,
     group_tree: GroupTree,
-    /// The group that is served.
+    /// The group that is being served.
     serving: GroupId,
-    /// Queues in the service trees, and the synchronous ones of them.
+    /// Number of queues in the service trees, and of synchronous ones among them.
     busy: u32,
     busy_sync: u32,
     active: Option<QueueId>,
@@ -253,7 +252,7 @@ pub struct Cfq {
     workload_end: i64,
     queued: u32,
     in_driver: u32,
-    /// Dispatched requests of asynchronous and synchronous queues.
+    /// Dispatched requests of asynchronous and of synchronous queues.
     in_flight: [u32; 2],
     /// Whether the drive queues commands; `None` until that is known.
     queues_in_drive: Option<bool>,
@@ -262,7 +261,7 @@ pub struct Cfq {
     last_position: u64,
     last_delayed_sync: i64,
     idle_until: Option<i64>,
-    /// When the hardware queues are to be run.
+    /// Time at which the hardware queues should be run.
     run_at: Option<Nanos>,
     slices: u64,
     idles: u64,
@@ -273,11 +272,11 @@ pub struct Cfq {
 }
 
 impl Cfq {
-    /// One without requests, its tunables at their defaults.
+    /// Returns a scheduler without requests and with default tunables.
     pub fn new(info: &QueueInfo) -> Cfq {
         let mut queue = CFQ.queue();
         if !info.rotational {
-            // In range by construction.
+            // The value is always in range.
             let _ = queue.tunables.set("slice_idle", 0);
         }
         let mut new = Cfq {
@@ -338,10 +337,10 @@ impl Elevator for Cfq {
         &mut self.queue
     }
 
-    /// The seek history compares a request with the end of the last one as it was
-    /// inserted; what merges with that later does not move its end. So a reader whose
-    /// 128 KiB requests grow beyond 528 KiB while they wait seeks by
-    /// [`SEEK_THRESHOLD`], and the drive does not idle for it.
+    /// The seek history compares a request with the end of the previous one at its insertion; later
+    /// merges do not move that end. If a reader's 128 KiB requests could grow beyond 528 KiB while
+    /// they wait, the next one would count as a seek by [`SEEK_THRESHOLD`], and the drive would not
+    /// idle for it.
     fn max_sectors(&self) -> Option<u32> {
         Some(MAX_SECTORS)
     }
@@ -357,7 +356,7 @@ impl Elevator for Cfq {
         elv_bio_merge_ok(self, ctx, id, bio).then_some((id, MergeKind::Front))
     }
 
-    /// Only within a process's queue, and no synchronous bio into an asynchronous
+    /// Bios merge only within a process's queue, and a synchronous bio never into an asynchronous
     /// request.
     fn allow_merge(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, bio: &Bio) -> bool {
         if bio.is_sync() && !ctx.rqs[id].is_sync() {
@@ -380,7 +379,7 @@ impl Elevator for Cfq {
         }
     }
 
-    /// The request that remains takes over the earlier deadline and its place.
+    /// The remaining request takes over an earlier deadline and its place.
     fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
         self.merged += 1;
         let (queue, gone) = (queue_of(&ctx.rqs[id]), queue_of(&ctx.rqs[next]));
@@ -542,7 +541,7 @@ impl Elevator for Cfq {
     }
 }
 
-/// Its entry in the registry.
+/// Entry in the registry of schedulers.
 pub const CFQ: ElevatorType = ElevatorType {
     name: "cfq",
     help: "time slices for each process, by priority; idles for sequential readers",

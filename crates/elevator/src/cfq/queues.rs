@@ -1,4 +1,4 @@
-//! Processes, their queues, and the order of requests in a queue.
+//! Processes, their queues, and the order of requests within a queue.
 
 use super::*;
 
@@ -23,8 +23,8 @@ impl Cfq {
         process
     }
 
-    /// A process exited (`cfq_exit_icq`): its queues expire, and the drive does not
-    /// idle for them.
+    /// Handles the exit of a process: its queues expire, and the drive does not idle for them
+    /// (`cfq_exit_icq`).
     pub(super) fn exit_process(&mut self, now: Nanos, submitter: SubmitterId) {
         let Some(process) = self.process_ids.remove(&submitter) else {
             return;
@@ -76,8 +76,7 @@ impl Cfq {
         id
     }
 
-    /// Assigns a process a queue: a new one, or the shared asynchronous one of its
-    /// priority.
+    /// Assigns a queue to a process: a new one, or the shared asynchronous one of its priority.
     pub(super) fn assign_queue(&mut self, process: usize, sync: bool) -> QueueId {
         let Process { prio, group, .. } = self.processes[process];
         let id = if sync {
@@ -104,7 +103,7 @@ impl Cfq {
         id
     }
 
-    /// A changed priority reaches a queue with its next request.
+    /// Applies a changed priority to a queue with its next request.
     pub(super) fn apply_prio(&mut self, id: QueueId, process: usize) {
         let prio = self.processes[process].prio;
         let q = &mut self.queues[id];
@@ -152,8 +151,7 @@ impl Cfq {
         }
     }
 
-    /// The queue of a process's next request: its own, after a split or a merge that is
-    /// due.
+    /// The queue for a process's next request, after a split or a pending merge.
     pub(super) fn queue_for(&mut self, process: usize, sync: bool) -> QueueId {
         let Some(id) = self.processes[process].queues[sync as usize] else {
             return self.assign_queue(process, sync);
@@ -177,7 +175,7 @@ impl Cfq {
         into
     }
 
-    /// Plans to merge two queues, into the one with more processes.
+    /// Schedules the merge of two queues into the one with more processes.
     pub(super) fn setup_merge(&mut self, id: QueueId, other: QueueId) {
         let mut into = other;
         while let Some(next) = self.queues[into].merges_into {
@@ -248,8 +246,8 @@ impl Cfq {
         group.think_time.update(now, group_idle);
     }
 
-    /// The request that the drive idled for came. A small one waits on to merge with
-    /// more, if no other queue is busy.
+    /// Handles the arrival of the request that the drive idled for. A small one waits to be merged
+    /// with more, if no other queue is busy.
     pub(super) fn wait_request_ended(&mut self, queue: QueueId, rq: &Request) {
         if rq.sectors > 8 || self.busy > 1 {
             self.idle_until = None;
@@ -259,7 +257,7 @@ impl Cfq {
         }
     }
 
-    /// The distance to a request from `from`, more if it lies behind; `None` if it lies
+    /// The distance of a request from `from`, with a penalty if it is behind; `None` if it is
     /// further behind than `back_seek_max`.
     pub(super) fn seek_cost(&self, sector: u64, from: u64) -> Option<u64> {
         let back_max = self.queue.tunables.at(BACK_SEEK_MAX) as u64 * 2;
@@ -273,8 +271,8 @@ impl Cfq {
         }
     }
 
-    /// Which of two requests to serve first (`cfq_choose_req`): a synchronous one, then
-    /// metadata, then the closer one.
+    /// Chooses the request to serve first (`cfq_choose_req`): a synchronous one, then metadata,
+    /// then the closer one.
     pub(super) fn choose_request(
         &self,
         ctx: &SchedCtx<'_>,
@@ -304,7 +302,7 @@ impl Cfq {
         Some(if take_a { a } else { b })
     }
 
-    /// The request of a queue to follow `id`, which is queued (`cfq_find_next_rq`).
+    /// The request of a queue to serve after `id`, which is queued (`cfq_find_next_rq`).
     pub(super) fn find_next_request(
         &self,
         ctx: &SchedCtx<'_>,
@@ -336,7 +334,7 @@ impl Cfq {
     /// Removes a queued request from its queue.
     pub(super) fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         ctx.merge.remove(ctx.rqs, id);
-        // A request that merges while it is inserted is in no list yet.
+        // A request that is merged during its insertion is in no list yet.
         let (true, Some(queue)) = (ctx.rqs[id].is_sorted(), queue_of(&ctx.rqs[id])) else {
             return;
         };
@@ -350,8 +348,7 @@ impl Cfq {
         self.queued -= 1;
     }
 
-    /// The oldest request if its deadline has passed; checked once in a slice
-    /// (`cfq_check_fifo`).
+    /// The oldest request, if its deadline has passed; checked once in a slice (`cfq_check_fifo`).
     pub(super) fn check_fifo(&mut self, ctx: &SchedCtx<'_>, queue: QueueId) -> Option<RequestId> {
         let q = &mut self.queues[queue];
         if core::mem::replace(&mut q.fifo_checked, true) {

@@ -1,5 +1,5 @@
-//! Slices: how long a queue is served, when its slice ends, when the drive is idled for
-//! it, and which queue may preempt it.
+//! Slices: how long a queue is served, when its slice ends, when the drive idles for it, and which
+//! queue may preempt it.
 
 use super::*;
 
@@ -22,7 +22,7 @@ impl Cfq {
         next
     }
 
-    /// The group's only busy queue stays active while it has requests in the drive:
+    /// Whether the group's only busy queue stays active while it has requests in the drive, because
     /// expiring it would gain nothing.
     pub(super) fn group_should_wait(&self, id: QueueId) -> bool {
         let group = &self.groups[self.queues[id].group];
@@ -33,7 +33,7 @@ impl Cfq {
             && !group.think_time.is_longer_than(group_idle)
     }
 
-    /// The queue to serve (`cfq_select_queue`); `None` while the drive idles.
+    /// Chooses the queue to serve (`cfq_select_queue`); `None` while the drive idles.
     pub(super) fn select_queue(&mut self, ctx: &SchedCtx<'_>) -> Option<QueueId> {
         let now = jiffies(ctx.now);
         let Some(id) = self.active else {
@@ -73,7 +73,7 @@ impl Cfq {
         self.expire_and_choose(now, None)
     }
 
-    /// The drive does not idle for a seeky queue that uses little of its slice.
+    /// Stops idling for a seeky queue that uses little of its slice.
     pub(super) fn stop_idling_if_deep(&mut self, id: QueueId, now: i64) {
         let q = &mut self.queues[id];
         let early = q.slice_new || q.slice_end - now > now - q.slice_start;
@@ -88,7 +88,7 @@ impl Cfq {
         q.slice_new || now + self.ticks(SLICE_IDLE) * q.dispatched as i64 > q.slice_end
     }
 
-    /// How many requests the queue may have in the drive; `None` for no more now.
+    /// The number of requests that the queue may have in the drive; `None` for no more now.
     pub(super) fn depth_allowed(&self, id: QueueId, now: i64) -> Option<i64> {
         let q = &self.queues[id];
         let quantum = self.queue.tunables.at(QUANTUM);
@@ -107,8 +107,8 @@ impl Cfq {
 
     pub(super) fn may_dispatch(&self, id: QueueId, now: i64) -> bool {
         let q = &self.queues[id];
-        // Asynchronous requests drain before a queue that is idled for is served, and
-        // wait until synchronous ones have drained.
+        // Asynchronous requests drain before a queue with idling is served, and wait until
+        // synchronous ones have drained.
         if (self.should_idle(id) && self.in_flight[0] > 0) || (!q.sync && self.in_flight[1] > 0) {
             return false;
         }
@@ -153,7 +153,7 @@ impl Cfq {
         Some(id)
     }
 
-    /// An asynchronous queue expires after a few requests, an idle-class one after one.
+    /// Expires an asynchronous queue after a few requests, and an idle-class queue after one.
     pub(super) fn end_short_turn(&mut self, queue: QueueId, now: i64) {
         let q = &self.queues[queue];
         let most = 2 * self.queue.tunables.at(SLICE_ASYNC_RQ) * (PRIO_LEVELS - q.ioprio);
@@ -189,7 +189,7 @@ impl Cfq {
         }
     }
 
-    /// The average of a class's busy queues, which rises fast and falls slowly
+    /// The average number of busy queues of a class, which rises fast and falls slowly
     /// (`cfq_group_get_avg_queues`).
     pub(super) fn average_busy(&mut self, group: GroupId, class: Class) -> i64 {
         let busy = self.busy_of_class(group, class);
@@ -199,7 +199,7 @@ impl Cfq {
         *average
     }
 
-    /// The slice of a queue, shortened if all queues' slices together would exceed
+    /// The slice of a queue, shortened if the slices of all queues together would exceed
     /// `target_latency`.
     pub(super) fn scaled_slice(&mut self, id: QueueId) -> i64 {
         let q = &self.queues[id];
@@ -241,8 +241,8 @@ impl Cfq {
         self.active = id;
     }
 
-    /// Expires the active queue (`cfq_slice_expired`). With `keep_rest` the rest of its
-    /// slice counts for its next one: it was preempted or timed out.
+    /// Expires the active queue (`cfq_slice_expired`). With `keep_rest`, after a preemption or
+    /// timeout, the rest of its slice is credited to its next one.
     pub(super) fn expire_slice(&mut self, now: i64, keep_rest: bool) {
         let Some(id) = self.active.take() else {
             return;
@@ -295,7 +295,7 @@ impl Cfq {
         think_time.is_known() && self.queues[id].slice_end - now < think_time.mean
     }
 
-    /// The active queue is empty: idles for its next request if that is worth it.
+    /// Idles for the next request of the empty active queue, if that is worthwhile.
     pub(super) fn arm_idle_timer(&mut self, id: QueueId, now: i64) {
         if self.is_queueing_ssd() || self.active_process.is_none() {
             return;
@@ -429,8 +429,7 @@ impl Cfq {
         q.last_request_end = rq.end().0;
     }
 
-    /// Learns whether the drive queues commands: from the largest depth in 50 samples
-    /// under load.
+    /// Learns whether the drive queues commands, from the largest depth in 50 samples under load.
     pub(super) fn update_hw_tag(&mut self) {
         self.depth_seen = self.depth_seen.max(self.in_driver);
         let loaded = self.queued > HW_QUEUE_MIN || self.in_driver > HW_QUEUE_MIN;
@@ -467,8 +466,7 @@ impl Cfq {
         }
     }
 
-    /// A request of the active queue completed: its slice may begin or end, or the
-    /// drive may idle.
+    /// Handles a completion of the active queue: its slice may begin or end, or the drive may idle.
     pub(super) fn active_queue_completed(&mut self, ctx: &SchedCtx<'_>, id: QueueId, sync: bool) {
         let now = jiffies(ctx.now);
         if core::mem::take(&mut self.queues[id].slice_new) {
@@ -492,7 +490,7 @@ impl Cfq {
         }
     }
 
-    /// The idle timer expired. Returns whether requests may be dispatched.
+    /// Handles the expired idle timer. Returns whether requests may be dispatched.
     pub(super) fn idle_timer_ended(&mut self, now: i64) -> bool {
         let Some(id) = self.active else {
             self.expire_slice(now, true);

@@ -1,4 +1,4 @@
-//! What cfq promises.
+//! The behaviour of cfq.
 
 use super::*;
 use crate::bounds::{Adversary, Victim, assert_wait};
@@ -20,8 +20,8 @@ fn read(process: u32, sector: u64) -> Bio {
     }
 }
 
-/// Serves readers that each always have a few requests queued, a millisecond a
-/// request, one at a time; how many each got.
+/// Serves readers that always have a few requests queued, one request at a time, each for a
+/// millisecond; returns the number of requests of each reader.
 fn served(queue: &mut TestQueue, readers: &[Bio], ms: u64) -> Vec<u64> {
     let mut next: Vec<u64> = (0..readers.len() as u64).map(|p| p << 24).collect();
     let add = |queue: &mut TestQueue, next: &mut [u64], p: usize| {
@@ -57,7 +57,8 @@ fn shares(readers: &[IoPrio], ms: u64) -> Vec<u64> {
     served(&mut disk(), &readers, ms)
 }
 
-/// What each control group got whose processes, so many, all have enough to do.
+/// The share that each control group gets when all of its processes, of the given number, have
+/// enough work.
 fn shares_of_groups(mut queue: TestQueue, groups: &[(u32, usize)]) -> Vec<f64> {
     let mut readers = Vec::new();
     for (&(weight, processes), group) in groups.iter().zip(1..) {
@@ -97,8 +98,7 @@ fn shares_follow_the_weights_of_groups() {
     }
 }
 
-/// Two processes read far from each other, and the first one's request is
-/// complete.
+/// Two processes read far from each other, and the request of the first has completed.
 fn first_is_served(queue: &mut TestQueue) -> RequestId {
     let first = queue.insert(&read(0, 1000)).unwrap();
     let other = queue.insert(&read(1, 9_000_000)).unwrap();
@@ -119,8 +119,8 @@ fn a_process_that_ends_is_not_waited_for() {
     assert_eq!(queue.dispatch(), Some(other));
 }
 
-/// The same process again and again takes no more room than once; one that
-/// leaves requests behind is forgotten with the last of them.
+/// A process that comes and exits again and again takes no more room than once; one that leaves
+/// requests behind is forgotten with the last of them.
 #[test]
 fn processes_that_ended_leave_nothing_behind() {
     let mut queue = disk();
@@ -135,7 +135,7 @@ fn processes_that_ended_leave_nothing_behind() {
     assert_eq!(queue.in_use(), 0);
     let state = queue.elevator.debug_state();
     assert!(state.contains(&("processes", 0)), "{state:?}");
-    // The last one's, which is empty, and whose turn it still is.
+    // The empty queue of the last one, which is still active.
     assert!(state.contains(&("queues", 1)), "{state:?}");
 }
 
@@ -213,7 +213,7 @@ fn a_synchronous_request_preempts_asynchronous_ones() {
     queue.dispatch().unwrap();
     let read = queue.insert(&read(1, 9_000_000)).unwrap();
     assert_eq!(queue.count("preemptions"), 1);
-    // It waits for the write that is in the drive, as it would idle.
+    // It waits for the write in the drive, because it would idle.
     let next = queue.dispatch();
     assert!(next.is_none() || next == Some(read));
 }
@@ -229,9 +229,9 @@ fn does_not_merge_across_processes() {
 
 #[test]
 fn waits_are_bounded() {
-    // Its place in the order of service trees and the slices under way: a second,
-    // as a queue that takes over where a slice was used up goes that much ahead of
-    // its tree; two busy queues' slices of level 0 less their own; two slices.
+    // Its place in the order of service trees and the current slices: a second, by which a queue
+    // that takes over a used-up slice goes ahead of its tree; the slices of two busy queues of
+    // level 0 less its own; two slices.
     let bound = 1_000 + 2 * (180 - 100) + 2 * 100;
     assert_wait(&CFQ, &[], Victim::AsyncWrite, Adversary::Reads, bound);
     assert_wait(&CFQ, &[], Victim::Read, Adversary::SyncWrites, bound);
@@ -271,7 +271,7 @@ fn think_time_is_a_mean_that_fades_by_an_eighth() {
     for (last_end, now, samples, total, mean) in [
         (100, 104, 32, 128, 8),
         (110, 112, 60, 176, 5),
-        // No longer than twice what is waited for: 16.
+        // At most twice the idle time: 16.
         (120, 400, 84, 666, 9),
     ] {
         assert!(!think_time.is_known());
@@ -283,12 +283,12 @@ fn think_time_is_a_mean_that_fades_by_an_eighth() {
     assert!(think_time.is_longer_than(8) && !think_time.is_longer_than(9));
 }
 
-/// `cfq_choose_req` and `cfq_find_next_rq`: metadata first; then the closer request,
-/// where a distance back counts `back_seek_penalty` times and one of more than
-/// `back_seek_max` comes after everything ahead; of two that far behind the lower.
+/// Metadata goes first; then the closer request, where a distance back counts `back_seek_penalty`
+/// times and one above `back_seek_max` comes after everything ahead; of two that are so far behind,
+/// the lower goes first (`cfq_choose_req`, `cfq_find_next_rq`).
 #[test]
 fn the_next_request_is_the_closer_one() {
-    // What is dispatched behind a request that ends at sector 100,008.
+    // The sectors dispatched after a request that ends at sector 100,008.
     let next_of = |others: [Bio; 2]| {
         let mut queue = disk();
         let first = queue.insert(&read(0, 100_000));
@@ -303,7 +303,7 @@ fn the_next_request_is_the_closer_one() {
     assert_eq!(data(100_408, 100_708), 100_408);
     assert_eq!(data(99_600, 100_708), 100_708);
     assert_eq!(data(99_600, 100_908), 99_600);
-    // As near back, times the penalty, as ahead.
+    // The distance back, times the penalty, equals the distance ahead.
     assert_eq!(data(99_608, 100_808), 100_808);
     // 16 MiB are 32,768 sectors.
     assert_eq!(data(67_240, 900_000), 67_240);
@@ -317,8 +317,8 @@ fn the_next_request_is_the_closer_one() {
     assert_eq!(next_of([metadata, read(0, 100_408)]), 900_000);
 }
 
-/// `cfq_group_should_wait_rq`: a group's only queue stays active while it has
-/// requests in the drive, unless `group_idle` is zero.
+/// A group's only queue stays active while it has requests in the drive, unless `group_idle` is
+/// zero (`cfq_group_should_wait_rq`).
 #[test]
 fn the_only_queue_of_a_group_is_waited_for_as_group_idle_says() {
     for group_idle in [8, 0] {
@@ -337,8 +337,8 @@ fn the_only_queue_of_a_group_is_waited_for_as_group_idle_says() {
     }
 }
 
-/// `cfq_should_wait_busy`: a group's only queue whose slice ends with its last
-/// request stays active for `slice_idle`, so that its group is not left.
+/// A group's only queue stays active for `slice_idle` if its slice ends with its last request, so
+/// that its group is not left (`cfq_should_wait_busy`).
 #[test]
 fn a_group_is_not_left_because_a_slice_ended_with_the_last_request() {
     let mut queue = disk();
@@ -363,8 +363,8 @@ fn a_group_is_not_left_because_a_slice_ended_with_the_last_request() {
     assert_eq!(queue.dispatch(), Some(other));
 }
 
-/// `cfq_select_queue` stops idling only for a seeky queue: a sequential reader that
-/// has its only request in the drive keeps the drive.
+/// Idling stops only for a seeky queue: a sequential reader with its only request in the drive
+/// keeps the drive (`cfq_select_queue`).
 #[test]
 fn a_sequential_reader_keeps_its_idle_window_while_it_waits_for_the_drive() {
     let mut queue = disk();
@@ -378,8 +378,8 @@ fn a_sequential_reader_keeps_its_idle_window_while_it_waits_for_the_drive() {
     assert_eq!(queue.dispatch(), None, "its next request is waited for");
 }
 
-/// `cfq_update_hw_tag`: a drive that never had five requests at once in fifty samples
-/// under load does not queue commands, and is idled for even without moving parts.
+/// A drive that never had five requests at once in fifty samples under load does not queue commands
+/// and is idled for, even without moving parts (`cfq_update_hw_tag`).
 #[test]
 fn a_drive_that_takes_one_request_at_a_time_is_idled_for() {
     let mut queue = TestQueue::new(Box::new(Cfq::new(&queue_info())));
@@ -388,14 +388,14 @@ fn a_drive_that_takes_one_request_at_a_time_is_idled_for() {
         class: IoClass::Idle,
         level: 7,
     };
-    // They make up the load and are served last.
+    // These make up the load and are served last.
     for i in 0..10 {
         queue.insert(&Bio {
             prio: idle_class,
             ..read(1, 9_000_000 + i * 1000)
         });
     }
-    // On a drive without moving parts a large request is no seek.
+    // On a drive without moving parts a large request is not a seek.
     let mut sector = 0;
     let mut add = |queue: &mut TestQueue| {
         sector += 1000;
@@ -422,8 +422,8 @@ fn a_drive_that_takes_one_request_at_a_time_is_idled_for() {
     assert_eq!(queue.dispatch(), None);
 }
 
-/// `cfq_prio_to_maxrq`: beside another queue an asynchronous one sends
-/// `2 * slice_async_rq * (8 - level)` requests in a slice.
+/// Beside another queue an asynchronous queue sends `2 * slice_async_rq * (8 - level)` requests in
+/// a slice (`cfq_prio_to_maxrq`).
 #[test]
 fn an_asynchronous_slice_is_bounded_by_requests() {
     let mut queue = disk();

@@ -1,4 +1,4 @@
-//! The tunables.
+//! The tunables of cfq.
 
 use blklab_blk::{Tunable, Unit};
 
@@ -17,7 +17,7 @@ pub(super) const TARGET_LATENCY: usize = 11;
 
 const U32: i64 = u32::MAX as i64;
 
-/// The tunables, in sysfs's order of names and units.
+/// The tunables, with the order, names and units of sysfs.
 pub const TUNABLES: &[Tunable] = &[
     Tunable::new(
         "quantum",

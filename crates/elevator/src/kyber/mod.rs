@@ -1,18 +1,16 @@
 //! kyber, as Linux 6.12 has it (`block/kyber-iosched.c`).
 //!
-//! Requests are of four domains: reads, writes, discards and the rest. A
-//! request needs a token of its domain to go to the drive, and how many tokens
-//! there are is the only thing that kyber steers. Every 100 ms it looks at how
-//! long requests took. Where the drive answers slowly (the 90th percentile of
-//! the time in the drive is beyond a domain's target) all domains whose own
-//! requests are fast enough get fewer tokens; a domain whose requests are slow
-//! (the 99th percentile from allocation to end) gets more. Few tokens keep
-//! requests here instead of in the drive's queue, where a read could not
-//! overtake them.
+//! Requests belong to four domains: reads, writes, discards and others. A request needs a token of
+//! its domain to go to the drive, and kyber controls only the number of tokens. After a completion
+//! it waits 100 ms and then checks latencies. If the drive is slow (the 90th percentile of the time
+//! in the drive exceeds a domain's target), all domains whose own requests are fast enough get
+//! fewer tokens, and a domain whose requests are slow (the 99th percentile from allocation to
+//! completion) gets more. Few tokens keep requests in the scheduler instead of the drive's queue,
+//! where a read could not overtake them.
 //!
-//! Requests wait in lists of the CPU that submitted them, where bios merge
-//! with them, and are moved to their hardware context's list only when that
-//! has a token for them. Dispatch takes domains in turn, a batch of each.
+//! Requests wait in lists of the CPU that submitted them, where bios merge with them, and are moved
+//! to the list of their hardware context only when that has a token for them. Dispatch takes the
+//! domains in turn, a batch of each.
 
 #[cfg(test)]
 mod tests;
@@ -32,7 +30,7 @@ use crate::ElevatorType;
 const READ_LAT_NSEC: usize = 0;
 const WRITE_LAT_NSEC: usize = 1;
 
-/// The tunables, in sysfs's names and units.
+/// The tunables, with the names and units of sysfs.
 pub const TUNABLES: &[Tunable] = &[
     Tunable {
         name: "read_lat_nsec",
@@ -52,28 +50,28 @@ pub const TUNABLES: &[Tunable] = &[
     },
 ];
 
-/// The latency target of discards, which is not tunable.
+/// The latency target of discards, which is not tunable, in nanoseconds.
 const DISCARD_LAT_NS: u64 = 5_000_000_000;
 
-/// Domains: the classes of requests.
+/// The domains, which are classes of requests.
 const READ: usize = 0;
 const WRITE: usize = 1;
 const DISCARD: usize = 2;
 const OTHER: usize = 3;
 const DOMAINS: usize = 4;
-/// Domains with a target; `OTHER` has none.
+/// Number of domains with a target; `OTHER` has none.
 const TIMED: usize = 3;
 
-/// Tokens of a domain at most: even a deep drive is busy with these.
+/// The most tokens of each domain, enough to keep a deep drive busy.
 const MAX_DEPTH: [u32; DOMAINS] = [256, 128, 64, 16];
-/// Requests of a domain in a row.
+/// The most consecutive requests of each domain.
 const BATCH: [u32; DOMAINS] = [16, 8, 1, 1];
-/// Share of the scheduler tags that asynchronous writes may take, so that reads find
-/// some.
+/// Percentage of the scheduler tags that asynchronous writes may use, so that some are left for
+/// reads.
 const ASYNC_PERCENT: u32 = 75;
 
-/// Time from a completion to the next look at the histograms. The timer wheel adds a
-/// jiffy, so as never to be early.
+/// Delay from a completion to the next check of the histograms, in milliseconds. The timer wheel
+/// adds a jiffy, so that it is never early.
 const PERIOD_MS: i64 = 100;
 
 fn domain_of(op: Op) -> usize {
@@ -113,14 +111,14 @@ impl CpuSet {
     }
 }
 
-/// A bucket of a latency histogram is a quarter of the target wide; four are
-/// up to the target, and of the four beyond the last has no end.
+/// Number of buckets of a latency histogram. Each is a quarter of the target wide; four are below
+/// the target, and the last of the others has no upper bound.
 const BUCKETS: usize = 8;
 const GOOD_BUCKETS: usize = 4;
-/// A percentile is taken of this many samples, or a second after the first.
+/// A percentile is computed with this many samples, or a second after the first.
 const ENOUGH_SAMPLES: u32 = 500;
 
-/// How long requests of a domain took.
+/// Latencies of a domain's requests.
 #[derive(Clone, Copy, Default)]
 struct Histogram {
     buckets: [u32; BUCKETS],
@@ -137,7 +135,7 @@ impl Histogram {
         self.buckets.iter().sum()
     }
 
-    /// The bucket in which the percentile lies.
+    /// The bucket that contains the percentile.
     fn percentile(&self, percent: u32) -> usize {
         let mut rank = (self.samples() as u64 * percent as u64).div_ceil(100);
         for (bucket, &samples) in self.buckets[..BUCKETS - 1].iter().enumerate() {
@@ -150,20 +148,20 @@ impl Histogram {
     }
 }
 
-/// What kyber knows of a domain that has a target.
+/// Latencies of a domain with a target.
 #[derive(Clone, Copy, Default)]
 struct Latency {
-    /// From allocation to end.
+    /// Time from allocation to completion.
     total: Histogram,
-    /// In the drive.
+    /// Time in the drive.
     io: Histogram,
-    /// The jiffy from which few samples will do.
+    /// The jiffy after which a few samples are enough.
     due: Option<i64>,
-    /// The last percentile, kept for when the drive is next found to be busy.
+    /// The last 99th percentile, kept until the drive is next found to be congested.
     p99: Option<usize>,
 }
 
-/// Which histogram.
+/// Which of the two histograms.
 #[derive(Clone, Copy)]
 enum HistogramKind {
     Total,
@@ -171,10 +169,10 @@ enum HistogramKind {
 }
 
 impl Latency {
-    /// A percentile, if there is enough to take it of, which is then forgotten.
+    /// Returns a percentile if there are enough samples, which are then removed.
     ///
-    /// Both histograms share one due time: with few samples the first that is
-    /// asked for uses it up, and the other waits for the next.
+    /// Both histograms share one due time: with few samples the first that is queried uses it up,
+    /// and the other waits for the next.
     fn percentile(&mut self, now_jiffies: i64, kind: HistogramKind, percent: u32) -> Option<usize> {
         let histogram = match kind {
             HistogramKind::Total => &mut self.total,
@@ -193,19 +191,19 @@ impl Latency {
     }
 }
 
-/// A hardware context's state.
+/// State of a hardware context.
 #[derive(Clone, Default)]
 struct Hctx {
-    /// Requests that left their CPU's list.
+    /// Requests that have left the lists of their CPUs.
     lists: [RqList; DOMAINS],
-    /// CPUs whose lists hold requests for this context.
+    /// CPUs whose lists contain requests for this context.
     busy: [CpuSet; DOMAINS],
     cur_domain: usize,
     batching: u32,
-    /// Whether it waits for a token.
+    /// Whether it waits for a token of each domain.
     waiting: [bool; DOMAINS],
-    /// Its place in the order of waiting, and whether it got a token since it
-    /// took that.
+    /// Its position in the order of waiters, and whether it has got a token since it took that
+    /// position.
     place: [u64; DOMAINS],
     served: [bool; DOMAINS],
 }
@@ -214,18 +212,18 @@ struct Hctx {
 pub struct Kyber {
     queue: ElevatorQueue,
     tokens: [Tags; DOMAINS],
-    /// Hardware contexts that wait for a domain's tokens, in order.
+    /// Hardware contexts that wait for tokens of each domain, in order.
     waiters: [Vec<u16>; DOMAINS],
-    /// Places in those queues that were ever taken.
+    /// Number of positions taken so far.
     places: u64,
     /// Requests by submitting CPU and domain.
     cpus: Vec<[RqList; DOMAINS]>,
     hctxs: Vec<Hctx>,
-    /// The hardware context that was served last.
+    /// The hardware context that was dispatched from last.
     last_hctx: usize,
     async_depth: u32,
     latency: [Latency; TIMED],
-    /// When the histograms are looked at.
+    /// Time of the next check of the histograms.
     timer: Option<Nanos>,
     dispatched: [u64; DOMAINS],
     throttled: [u64; DOMAINS],
@@ -234,7 +232,7 @@ pub struct Kyber {
 }
 
 impl Kyber {
-    /// One without requests, its tunables at their defaults.
+    /// Returns a scheduler without requests and with default tunables.
     pub fn new(info: &QueueInfo) -> Kyber {
         let mut new = Kyber {
             queue: KYBER.queue(),
@@ -264,9 +262,9 @@ impl Kyber {
         }
     }
 
-    /// A request of the context's present domain, if there is one and a token
-    /// for it. Requests stay in their CPUs' lists until there is a token, so
-    /// that bios can still merge with them.
+    /// Dispatches a request of the context's current domain, if there is one and a token for it.
+    /// Requests stay in the lists of their CPUs until there is a token, so that bios can still
+    /// merge with them.
     fn dispatch_domain(&mut self, ctx: &mut SchedCtx<'_>, hctx: usize) -> Option<RequestId> {
         let domain = self.hctxs[hctx].cur_domain;
         let h = &self.hctxs[hctx];
@@ -290,14 +288,13 @@ impl Kyber {
         Some(id)
     }
 
-    /// A token of the domain, or a place among those that wait for one.
+    /// Takes a token of the domain, or queues the context as a waiter.
     ///
-    /// In the kernel the contexts that are woken run at once, each on a CPU of
-    /// its own, and take tokens side by side. Here they run one after the other
-    /// and the first may take them all, so who was woken in vain keeps its
-    /// place before those that got some.
+    /// In the kernel, woken contexts run at the same time, each on its own CPU, and compete for
+    /// tokens. Here they run one after the other and the first may take all tokens, so a context
+    /// that was woken in vain keeps its position before those that got some.
     fn get_token(&mut self, hctx: usize, domain: usize) -> Option<u32> {
-        // Tokens are only counted, so that it does not matter which CPU takes one.
+        // Tokens are only counted, so it does not matter which CPU takes one.
         let token = self.tokens[domain].get(0, None);
         let waiting = self.hctxs[hctx].waiting[domain];
         match token {
@@ -328,7 +325,7 @@ impl Kyber {
         self.waiters[domain].insert(at, hctx as u16);
     }
 
-    /// Gives a request's token back and wakes who waited long enough.
+    /// Returns a request's token and wakes waiters in batches.
     fn put_token(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         let rq = &mut ctx.rqs[id];
         let Some(token) = core::mem::take(&mut rq.elv[ELV_TOKEN]).checked_sub(1) else {
@@ -347,20 +344,20 @@ impl Kyber {
         }
     }
 
-    /// Looks at the histograms and steers.
+    /// Checks the histograms and adjusts the number of tokens.
     fn adjust(&mut self, now: Nanos) {
         let now_jiffies = jiffies(now);
         let mut congested = false;
         for latency in &mut self.latency {
-            // Not the 99th percentile: a few slow requests are no congestion.
+            // A lower percentile than 99, because a few slow requests are not congestion.
             let p90 = latency.percentile(now_jiffies, HistogramKind::Io, 90);
             congested |= p90.is_some_and(|bucket| bucket >= GOOD_BUCKETS);
         }
         for domain in 0..TIMED {
             let latency = &mut self.latency[domain];
             let mut p99 = latency.percentile(now_jiffies, HistogramKind::Total, 99);
-            // Domains do not all have enough samples at the same time. The last
-            // percentile serves once when the drive is found congested.
+            // Domains do not all have enough samples at the same time. The last percentile is used
+            // once when the drive is found to be congested.
             if congested {
                 let last = latency.p99.take();
                 p99 = p99.or(last);
@@ -374,8 +371,8 @@ impl Kyber {
         }
     }
 
-    /// In proportion to the latency: at half its target a domain keeps half its
-    /// tokens, at twice the target it gets as many again.
+    /// Changes the number of tokens in proportion to the latency: at half its target a domain keeps
+    /// half its tokens, at twice the target it gets twice as many.
     fn resize(&mut self, domain: usize, p99: usize) {
         let old = self.tokens[domain].depth();
         let depth = old * (p99 as u32 + 1) / GOOD_BUCKETS as u32;
@@ -461,7 +458,7 @@ impl Elevator for Kyber {
         {
             return Some(id);
         }
-        // The batch is over, or its domain has no requests or no tokens.
+        // The batch is complete, or its domain has no requests or no tokens.
         self.hctxs[hctx].batching = 0;
         for _ in 0..DOMAINS {
             let h = &mut self.hctxs[hctx];
@@ -514,13 +511,12 @@ impl Elevator for Kyber {
         false
     }
 
-    /// Each hardware context has its own state, so each is to be run.
+    /// Each hardware context has its own state, so all must be run.
     fn is_single_queue(&self) -> bool {
         false
     }
 
-    /// Domains and batches are those of the hardware context that was served
-    /// last.
+    /// Domain and batch are those of the hardware context that was dispatched from last.
     fn debug_state(&self) -> Vec<(&'static str, i64)> {
         let hctx = &self.hctxs[self.last_hctx];
         let depth = |d: usize| self.tokens[d].depth() as i64;
@@ -558,7 +554,7 @@ impl Elevator for Kyber {
     }
 }
 
-/// Its entry in the registry.
+/// Entry in the registry of schedulers.
 pub const KYBER: ElevatorType = ElevatorType {
     name: "kyber",
     help: "few requests in the drive, so that reads and writes meet their latency targets",

@@ -1,4 +1,4 @@
-//! What kyber promises.
+//! The behaviour of kyber.
 
 use super::*;
 use crate::bounds::{Adversary, Victim, assert_wait};
@@ -18,7 +18,7 @@ fn state(queue: &TestQueue, name: &str) -> i64 {
     state.iter().find(|(n, _)| *n == name).expect(name).1
 }
 
-/// Serves `count` requests that each take so long in all and in the drive.
+/// Serves `count` requests, each with this total time and this time in the drive.
 fn serve(queue: &mut TestQueue, op: Op, count: u64, wait: Nanos, io: Nanos) {
     for i in 0..count {
         let id = queue.insert(&bio(op, i * 8)).expect("not merged");
@@ -31,7 +31,7 @@ fn serve(queue: &mut TestQueue, op: Op, count: u64, wait: Nanos, io: Nanos) {
     }
 }
 
-/// Lets time pass until the histograms were looked at.
+/// Advances time until the histograms have been checked.
 fn wait_for_timer(queue: &mut TestQueue) {
     queue.now = queue.elevator.next_timer().expect("a timer is set");
     queue.run_timer();
@@ -69,7 +69,7 @@ fn domains_take_turns_in_batches() {
 #[test]
 fn slow_reads_throttle_writes_and_free_the_reads() {
     let mut queue = queue();
-    // Writes are well within their target, reads are slow in the drive.
+    // Writes meet their target easily, reads are slow in the drive.
     serve(&mut queue, Op::Write, 600, Nanos(0), Nanos::from_micros(10));
     serve(
         &mut queue,
@@ -79,10 +79,10 @@ fn slow_reads_throttle_writes_and_free_the_reads() {
         Nanos::from_micros(5000),
     );
     wait_for_timer(&mut queue);
-    // A quarter of the target is what the writes took, so a quarter is left.
+    // Writes took a quarter of the target, so a quarter of the tokens is left.
     assert_eq!(state(&queue, "write_tokens_depth"), 32);
     assert_eq!(state(&queue, "read_tokens_depth"), 256);
-    // Of the writes that come now only so many reach the drive.
+    // Only that many of the following writes reach the drive.
     for i in 0..100 {
         queue.insert(&bio(Op::Write, i * 100));
     }
@@ -157,14 +157,14 @@ fn contexts_are_run_in_the_order_in_which_they_began_to_wait() {
         }
     }
     assert_eq!(in_drive.len(), MAX_DEPTH[READ] as usize);
-    // The first got all tokens and waits for more; so do the others.
+    // The first has all tokens and waits for more, as do the others.
     for &id in &in_drive[..7] {
         queue.complete(id);
     }
     assert!(queue.take_runs().is_empty(), "a batch of tokens is awaited");
     queue.complete(in_drive[7]);
     assert_eq!(queue.take_runs(), [0, 2, 1]);
-    // Each is served in its turn: who was run in vain comes first.
+    // Each is served in its turn; those run in vain come first.
     for (turn, order) in [(1, [0, 2, 1]), (2, [2, 1, 0]), (3, [1, 0, 2])] {
         let mut tokens = Vec::new();
         for hctx in order {

@@ -1,7 +1,6 @@
-//! What every scheduler promises, whatever it decides: no request is lost or
-//! sent twice, what is queued is announced, everything drains, head inserts go
-//! first, no value of a tunable breaks it, and the same calls give the same
-//! answers.
+//! Invariants of every scheduler: no request is lost or dispatched twice, every queued request is
+//! announced by has_work, everything drains, head inserts go first, no tunable value breaks it, and
+//! equal calls give equal results.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -77,12 +76,11 @@ fn any_call() -> impl Strategy<Value = Call> {
     ]
 }
 
-/// Kyber, as the kernel's, puts a head insert first in its software queue, which
-/// comes behind what it has already collected from there. ADIOS, as shipped,
-/// serves what goes by arrival first.
+/// Kyber, like the kernel's, puts a head insert first in its software queue, behind requests
+/// already collected from there. ADIOS, as shipped, first serves requests by arrival.
 const HEAD_MAY_WAIT: [&str; 2] = ["kyber", "adios"];
 
-/// A scheduler and what it should hold.
+/// A scheduler and the requests that it should hold.
 struct CheckedRun {
     queue: TestQueue,
     /// Queued requests, and whether they were inserted at the head.
@@ -163,7 +161,7 @@ impl CheckedRun {
         let middle = t.min / 2 + t.max / 2;
         let value = [t.min, t.max, t.default.clamp(t.min, t.max), middle][value as usize];
         if self.queue.elevator.set_tunable(t.name, value).is_err() {
-            // It sorts for drives with moving parts only.
+            // It sorts only for drives with moving parts.
             assert_eq!(
                 (self.queue.elevator.name(), t.name),
                 ("adios", "batch_order")
@@ -218,9 +216,8 @@ impl CheckedRun {
         assert_eq!(announced, !self.queued.is_empty(), "{:?}", self.queued);
     }
 
-    /// mq-deadline, as the kernel's, reckons when a queued request came from its
-    /// deadline and the present expiry: after that was lowered, a request waits
-    /// until the time that it seems to have come.
+    /// mq-deadline, like the kernel's, computes the arrival of a request from its deadline and the
+    /// current expiry: after the expiry was lowered, a request waits until its seeming arrival.
     fn await_timer(&mut self) {
         let name = self.queue.elevator.name();
         let at = match self.queue.elevator.next_timer() {
@@ -231,8 +228,8 @@ impl CheckedRun {
         self.queue.now = self.queue.now.max(at);
     }
 
-    /// Lets the drive finish everything. A scheduler may wait for completions
-    /// and for its timer, but for nothing else.
+    /// Completes all requests. A scheduler may wait for completions and for its timer, but for
+    /// nothing else.
     fn drain(&mut self) {
         while !self.queued.is_empty() || !self.in_flight.is_empty() {
             if self.dispatch() {
@@ -258,8 +255,7 @@ fn run(kind: &ElevatorType, steps: &[Call]) -> Option<Vec<u64>> {
     Some(run.order)
 }
 
-/// Steps at random, until one breaks the scheduler's promises; the message is the
-/// shortest run that does.
+/// Random steps until a scheduler breaks an invariant; the message is the shortest such run.
 fn check(kind: &ElevatorType) -> Result<(), String> {
     let config = ProptestConfig {
         failure_persistence: None,
@@ -292,8 +288,8 @@ fn every_scheduler_keeps_its_promises() {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
-/// Kyber, as the kernel's, merges bios with requests of a plain list, and ADIOS, as
-/// shipped, names no neighbours.
+/// Kyber, like the kernel's, merges bios with requests of a plain list, and ADIOS, as shipped,
+/// returns no neighbours.
 const NEIGHBOURS_STAY: [&str; 2] = ["kyber", "adios"];
 
 #[test]
@@ -306,7 +302,7 @@ fn a_bio_that_fills_a_hole_joins_the_requests_on_both_sides() {
             };
             let mut queue = TestQueue::new(elevator);
             let mut insert = |sector| queue.insert(&Bio::new(Op::Read, Sector(sector), 8));
-            // One elsewhere, so that ac2 counts the submitter as deep from here on.
+            // One is elsewhere, so that ac2 counts the submitter as deep from here on.
             let [other, first, second] = [900_000, 1000, 1016].map(|s| insert(s).expect("alone"));
             let merged = queue.fill_hole(first, second, merge);
             assert_eq!(merged, Some(first), "{}: {merge:?}", kind.name);
