@@ -1,12 +1,11 @@
 //! What the steps of an I/O cost under the run's scheduler, and how they are
 //! charged to CPUs and to the scheduler's lock.
 
-use std::collections::VecDeque;
-
 use blklab_blk::{CostCounts, KblockdDelay, Nanos, Op, SECTORS_PER_PAGE, TraceKind};
 use blklab_driver::WorkerJob;
 use blklab_workload::fio::{Engine, JobSpec};
 
+use super::lock::{Holds, LockedSteps, SchedulerLock, TransferCost};
 use super::{Cpus, Mode};
 use crate::machine::{Costs, EngineCosts, LoopCosts, Machine, SchedulerCosts};
 
@@ -182,24 +181,26 @@ impl CostTable {
         now: Nanos,
         steps: &CostCounts,
     ) -> Nanos {
-        let own = Nanos(
-            steps.bios * self.bio.0
-                + steps.issues * self.queue_rq.0
+        let foreign = self.foreign_request.0;
+        let issues = Nanos(
+            steps.issues * self.queue_rq.0
                 + steps.multi_page_issues * self.list.0
-                + steps.foreign_issues * self.foreign_request.0
-                + steps.far_issues * self.foreign_request.0 * self.transfer.remote_percent / 100
+                + steps.foreign_issues * foreign
+                + steps.far_issues * foreign * self.transfer.remote_percent / 100
                 + steps.further_pages * self.page.0,
         );
         let s = &self.scheduler;
-        let scheduling = Nanos(
-            steps.merge_attempts * s.merge_ns
-                + steps.inserts * s.insert_ns
-                + steps.dispatch_calls * s.dispatch_ns,
-        );
-        let start = cpus.free_at(cpu).max(now);
         let slowdown = cpus.slowdown(cpu, now);
-        let scheduled = self.under_lock(lock, cpu, start, slowdown.of(scheduling));
-        cpus.run(cpu, now, scheduled + slowdown.of(own), Mode::System)
+        let holds = |count, each_ns| Holds::new(count, slowdown.of(Nanos(each_ns)));
+        let locked = LockedSteps {
+            first: holds(steps.merge_attempts, s.merge_ns),
+            between: slowdown.of(Nanos(steps.bios * self.bio.0)),
+            insert: slowdown.of(Nanos(steps.inserts * s.insert_ns)),
+            dispatches: holds(steps.dispatch_calls, s.dispatch_ns),
+            after: slowdown.of(issues),
+        };
+        let took = self.under_lock((cpus, lock), cpu, now, locked);
+        cpus.run(cpu, now, took, Mode::System)
     }
 
     /// Charges a run of a hardware queue by kblockd to a CPU. Returns when the
@@ -242,10 +243,12 @@ impl CostTable {
         now: Nanos,
         (drive, mode, wakes): (usize, Mode, bool),
     ) -> Nanos {
-        let start = cpus.free_at(cpu).max(now);
         let slowdown = cpus.slowdown(cpu, now);
-        let finish = slowdown.of(Nanos(self.scheduler.finish_ns));
-        let finished = self.under_lock(lock, cpu, start, finish);
+        let finish = LockedSteps {
+            first: Holds::new(1, slowdown.of(Nanos(self.scheduler.finish_ns))),
+            ..LockedSteps::default()
+        };
+        let finished = self.under_lock((cpus, lock), cpu, now, finish);
         let wake = if wakes { self.wake } else { Nanos::ZERO };
         let work = slowdown.of(self.complete) + finished + wake;
         let entry = slowdown.of(self.interrupt);
@@ -268,91 +271,23 @@ impl CostTable {
         })
     }
 
-    /// How long work under the scheduler's lock takes, waiting included.
-    fn under_lock(&self, lock: &mut SchedulerLock, cpu: usize, start: Nanos, work: Nanos) -> Nanos {
-        if work == Nanos::ZERO || !self.has_one_lock {
-            return work;
+    /// How long steps take that a CPU begins as soon as it is free, and some of which
+    /// need the scheduler's lock. Whom that keeps waiting for it spins for longer.
+    fn under_lock(
+        &self,
+        (cpus, lock): (&mut Cpus, &mut SchedulerLock),
+        cpu: usize,
+        now: Nanos,
+        steps: LockedSteps,
+    ) -> Nanos {
+        if !self.has_one_lock {
+            return steps.alone();
         }
-        lock.take(cpu, start, work, self.transfer) - start
-    }
-}
-
-/// A scheduler's lock: who comes while it is held spins, and taking it over from
-/// another CPU costs more when others wait for it too.
-#[derive(Debug, Default)]
-pub(crate) struct SchedulerLock {
-    /// When its holder and those that wait for it will release it, in order.
-    releases: VecDeque<Nanos>,
-    last_cpu: Option<usize>,
-}
-
-/// What taking a lock over costs.
-#[derive(Clone, Copy, Debug)]
-struct TransferCost {
-    /// Bringing its cache lines, and those it protects, from another CPU.
-    base: Nanos,
-    /// More where another holds it, and as much again where some wait already.
-    each_waiter: Nanos,
-    /// How much longer both take from a CPU of another socket, in hundredths.
-    remote_percent: u64,
-    cpus_per_socket: usize,
-}
-
-impl TransferCost {
-    /// From one CPU to another, behind so many waiters.
-    fn between(&self, from: usize, to: usize, waiters: u64) -> Nanos {
-        if from == to {
-            return Nanos::ZERO;
+        let start = cpus.free_at(cpu).max(now);
+        let end = lock.call(now, (cpu, start), steps, &self.transfer);
+        for &(other, late) in lock.delays() {
+            cpus.run(other, now, late, Mode::System);
         }
-        let local = self.base.0 + self.each_waiter.0 * waiters;
-        match from / self.cpus_per_socket == to / self.cpus_per_socket {
-            true => Nanos(local),
-            false => Nanos(local + local * self.remote_percent / 100),
-        }
-    }
-}
-
-/// Linux' queued spinlocks get dearer twice: with one waiter, which spins on the lock
-/// word, and with more, which spin on nodes of a queue of any length.
-const MAX_COUNTED_WAITERS: u64 = 2;
-
-impl SchedulerLock {
-    /// Takes the lock at `at` to do `work` under it. Returns when it is released.
-    fn take(&mut self, cpu: usize, at: Nanos, work: Nanos, cost: TransferCost) -> Nanos {
-        while self.releases.front().is_some_and(|&release| release <= at) {
-            self.releases.pop_front();
-        }
-        let waiters = (self.releases.len() as u64).min(MAX_COUNTED_WAITERS);
-        let start = self.releases.back().copied().unwrap_or(at);
-        let last = self.last_cpu.replace(cpu).unwrap_or(cpu);
-        let transfer = cost.between(last, cpu, waiters);
-        let release = start + transfer + work;
-        self.releases.push_back(release);
-        release
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn fighting_costs_and_being_alone_does_not() {
-        let ns = Nanos;
-        let cost = TransferCost {
-            base: ns(10),
-            each_waiter: ns(1),
-            remote_percent: 200,
-            cpus_per_socket: 4,
-        };
-        let mut lock = SchedulerLock::default();
-        assert_eq!(lock.take(0, ns(0), ns(100), cost), ns(100));
-        assert_eq!(lock.take(0, ns(200), ns(100), cost), ns(300));
-        // Another CPU comes while it is held, and a third behind that.
-        assert_eq!(lock.take(1, ns(250), ns(100), cost), ns(300 + 11 + 100));
-        assert_eq!(lock.take(2, ns(260), ns(100), cost), ns(411 + 12 + 100));
-        // One of the other socket: each line comes from three times as far.
-        assert_eq!(lock.take(4, ns(600), ns(100), cost), ns(600 + 30 + 100));
-        assert_eq!(lock.take(5, ns(800), ns(100), cost), ns(800 + 10 + 100));
+        end - start
     }
 }

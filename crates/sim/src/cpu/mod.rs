@@ -4,10 +4,12 @@
 mod cost;
 mod fair;
 mod history;
+mod lock;
 mod task_log;
 
-pub(crate) use cost::{CostTable, SchedulerLock};
+pub(crate) use cost::CostTable;
 pub(crate) use fair::{Affinity, FairClass};
+pub(crate) use lock::SchedulerLock;
 
 use blklab_blk::Nanos;
 use blklab_stats::{CpuSlice, CpuTask, CpuTimes};
