@@ -1,4 +1,4 @@
-//! Rows from a CSV file with named columns (RFC 4180: fields may be quoted).
+//! Reading and writing rows as CSV with named columns (RFC 4180: fields may be quoted).
 
 use blklab_elevator::SchedulerChoice;
 use blklab_workload::fio::{self, Direction};
@@ -8,9 +8,9 @@ use crate::row::{Measured, Row, RowError, direction_name};
 /// A column of the file.
 struct Column {
     name: &'static str,
-    /// A file without it is refused.
+    /// Whether a file must have the column.
     needed: bool,
-    /// What a row has in it.
+    /// The field of a row.
     of: fn(&Row) -> String,
 }
 
@@ -32,7 +32,7 @@ impl Column {
     }
 }
 
-/// All columns, as [`write_csv`] orders them.
+/// All columns, in the order of [`write_csv`].
 const COLUMNS: [Column; 15] = [
     Column::optional("study", |row| row.study.clone()),
     Column::needed("scheduler", |row| row.scheduler.clone()),
@@ -51,21 +51,21 @@ const COLUMNS: [Column; 15] = [
     Column::needed("clat_p99_us", |row| or_empty(row.measured.clat_p99_us)),
 ];
 
-/// A figure that was not measured is an empty field.
+/// Formats a number; one that was not measured is an empty field.
 fn or_empty(figure: Option<f64>) -> String {
     figure.map_or(String::new(), |figure| figure.to_string())
 }
 
-/// Names of the columns that must be there.
+/// Names of the required columns.
 fn needed() -> impl Iterator<Item = &'static str> {
     let needed = COLUMNS.iter().filter(|column| column.needed);
     needed.map(|column| column.name)
 }
 
-/// Reads rows; `file` stands for the file in messages.
+/// Parses rows; `file` is the name of the file in messages.
 ///
 /// # Errors
-/// At the first line that is no row, with file, line and column.
+/// At the first malformed line; the message has file, line and column.
 pub fn read_csv(file: &str, text: &str) -> Result<Vec<Row>, RowError> {
     let at = |line: u64, column: &str, problem: String| RowError {
         file: file.to_string(),
@@ -147,7 +147,7 @@ impl Record<'_> {
         })
     }
 
-    /// The value of a column; empty where the file has no such column.
+    /// The value of a column; empty if the file has no such column.
     fn text(&self, name: &str) -> &str {
         let at = self.columns.iter().position(|column| column == name);
         at.map_or("", |at| &self.values[at])
@@ -161,7 +161,7 @@ impl Record<'_> {
         }
     }
 
-    /// What fio takes as the value of its option of that name.
+    /// Checks a value with fio's parser for the option of that name.
     fn option(&self, name: &'static str) -> Result<String, Fault> {
         let value = self.text(name);
         let words = ["--name=row".to_string(), format!("--{name}={value}")];
@@ -171,7 +171,7 @@ impl Record<'_> {
         }
     }
 
-    /// Further options, each one that fio takes.
+    /// Checks further options with fio's parser.
     fn options(&self) -> Result<String, Fault> {
         let value = self.text("options");
         let options = value.split_whitespace().map(|word| format!("--{word}"));
@@ -195,7 +195,7 @@ impl Record<'_> {
         }
     }
 
-    /// fio mixes half and half by default.
+    /// The percentage of reads; half by default, as in fio.
     fn read_percent(&self) -> Result<u32, Fault> {
         match self.text("rwmixread") {
             "" => Ok(50),
@@ -212,7 +212,7 @@ impl Record<'_> {
         })
     }
 
-    /// A number, where the field is not empty.
+    /// A number, unless the field is empty.
     fn number_if_any(&self, name: &'static str) -> Result<Option<f64>, Fault> {
         match self.text(name) {
             "" => Ok(None),
@@ -230,13 +230,13 @@ impl Record<'_> {
     }
 }
 
-/// Rows as [`read_csv`] reads them.
+/// Writes rows in the format of [`read_csv`].
 pub fn write_csv(rows: &[Row]) -> String {
     let mut writer = csv::Writer::from_writer(Vec::new());
     let heading = COLUMNS.map(|column| column.name.to_string());
     let fields = |row| COLUMNS.map(|column| (column.of)(row));
     for fields in std::iter::once(heading).chain(rows.iter().map(fields)) {
-        // Memory takes all that is written, and all rows are of one length.
+        // Writing to memory cannot fail, and all rows have the same length.
         let _ = writer.write_record(fields);
     }
     let bytes = writer.into_inner().unwrap_or_default();

@@ -1,21 +1,20 @@
-//! Descriptions as text with numbers in known places, so that a fitted one
-//! keeps the comments of the one it started from on all lines but those fitted:
-//! there they say where another number came from.
+//! A description as text whose numbers can be changed in place, so that a fitted one keeps the
+//! comments of the original on all other lines.
 
 use blklab_description::{Key, Kind, Reference};
 use thiserror::Error;
 
-/// A key that is not there, or is no number.
+/// The error for a key that does not exist or is not a number.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{key}: {problem}")]
 pub struct KeyError {
-    /// The key as it was asked for.
+    /// The key as requested.
     pub key: String,
-    /// What is wrong and what would be right.
+    /// The problem, and what would be right.
     pub problem: String,
 }
 
-/// The text of a drive's or a machine's description.
+/// The text of the description of a drive or machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
     lines: Vec<String>,
@@ -23,7 +22,7 @@ pub struct Description {
 }
 
 impl Description {
-    /// Takes a description's text, and the keys that it can have.
+    /// Returns a description with this text and the keys that it may have.
     pub fn new(text: &str, keys: Reference) -> Description {
         Description {
             lines: text.lines().map(str::to_string).collect(),
@@ -31,18 +30,18 @@ impl Description {
         }
     }
 
-    /// The whole text.
+    /// The complete text.
     pub fn text(&self) -> String {
         let mut text = self.lines.join("\n");
         text.push('\n');
         text
     }
 
-    /// The number of a key such as `flash.erase_us`, or `flash.read_us[2]` for
-    /// one of an array. An array without a place stands for its first.
+    /// Returns the number of a key such as `flash.erase_us`, or an element of an array such as
+    /// `flash.read_us[2]`. An array without an index stands for its first element.
     ///
     /// # Errors
-    /// Where there is no such key, or no such number in it.
+    /// If there is no such key, or no such element.
     pub fn number(&self, key: &str) -> Result<f64, KeyError> {
         let (line, place) = self.find(key)?;
         let numbers = self.numbers(key, line)?;
@@ -52,8 +51,8 @@ impl Description {
             .ok_or_else(|| fault(key, format!("the array has {} numbers", numbers.len())))
     }
 
-    /// Sets a number, with `comment` in place of its line's. An array without a
-    /// place keeps its proportions.
+    /// Sets a number and replaces the comment of its line by `comment`. An array without an index
+    /// keeps its proportions.
     ///
     /// # Errors
     /// As [`Description::number`].
@@ -107,7 +106,7 @@ impl Description {
             .ok_or_else(|| fault(key, format!("found {value}, legal is a number")))
     }
 
-    /// The line of a key, and the place in its array.
+    /// Finds the line of a key, and the index in its array.
     fn find(&self, key: &str) -> Result<(usize, Option<usize>), KeyError> {
         let (path, place) = match key.strip_suffix(']').and_then(|k| k.split_once('[')) {
             Some((path, place)) => {
@@ -144,13 +143,13 @@ impl Description {
     }
 }
 
-/// A key without its place in an array.
+/// The key without an array index.
 fn path(key: &str) -> &str {
     key.split('[').next().unwrap_or(key)
 }
 
-/// Three decimals, or as many as make four digits that count: a search moves
-/// small numbers by parts of them, too.
+/// Formats a number with three decimals, or with at least four significant digits, because a search
+/// changes small numbers by fractions.
 fn show(number: f64, whole: bool) -> String {
     if whole || number.abs() >= 1000.0 {
         return format!("{}", number.round());

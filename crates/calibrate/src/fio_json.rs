@@ -1,15 +1,15 @@
-//! Rows from fio's own JSON (`--output-format=json`).
+//! Parser for rows in fio's JSON (`--output-format=json`).
 
 use blklab_workload::fio::Direction;
 use serde_json::Value;
 
 use crate::row::{Measured, Row, RowError};
 
-/// Reads a row for every job and direction with I/O; `scheduler` is what the
-/// drives ran under, which fio does not know. Jobs are to be reported as groups.
+/// Parses a row for every job and direction with I/O; `scheduler` is not in fio's output. Jobs must
+/// be reported as groups.
 ///
 /// # Errors
-/// Where the text is no JSON of fio's; the line is JSON's, or the job's number.
+/// If the text is not fio's JSON; the line is that of the JSON text, or the number of the job.
 pub fn read_fio_json(file: &str, text: &str, scheduler: &str) -> Result<Vec<Row>, RowError> {
     let at = |line: usize, column: &str, problem: String| RowError {
         file: file.to_string(),
@@ -57,7 +57,7 @@ impl Options<'_> {
         self.own[name].as_str().or(self.global[name].as_str())
     }
 
-    /// The engine and what is said of it; nothing where no engine is named.
+    /// The engine and its options; empty if no engine is given.
     fn of_engine(&self) -> String {
         let said = ENGINE_OPTIONS.iter().filter_map(|name| {
             let value = self.text(name)?;
@@ -84,7 +84,7 @@ impl Options<'_> {
 
 type Fault = (&'static str, String);
 
-/// Options that decide how an I/O is submitted and how its end is learned of.
+/// Options that determine how an I/O is submitted and how its completion is detected.
 const ENGINE_OPTIONS: [&str; 5] = [
     "ioengine",
     "hipri",
@@ -129,7 +129,7 @@ fn row(
     })
 }
 
-/// Cores that `cpus_allowed` names; one a process where it is not given.
+/// Number of cores in `cpus_allowed`; one for each process if it is not given.
 fn cores(options: Options<'_>, processes: u32) -> Result<u32, Fault> {
     let Some(list) = options.text("cpus_allowed") else {
         return Ok(processes);

@@ -1,4 +1,4 @@
-//! The fit: parameters moved until simulated rows are near measured ones.
+//! The fit: changes parameters until simulated rows are close to measured ones.
 
 use thiserror::Error;
 
@@ -8,61 +8,60 @@ use crate::score::{Scored, loss, median, score};
 use crate::search::search;
 use crate::work::{Case, cases};
 
-/// What is fitted to what.
+/// Setup of a fit.
 pub struct FitSetup<'a> {
-    /// Where it starts.
+    /// The model to start from.
     pub model: Model,
-    /// What may move.
+    /// The parameters that may change.
     pub parameters: &'a [Parameter],
     /// All rows.
     pub rows: &'a [Row],
-    /// Places of the rows that the fit may look at; the others are only
-    /// compared in the end.
+    /// Indices of the rows used for the fit; the others are only compared in the end.
     pub fitted: &'a [usize],
-    /// Evaluations at most.
+    /// The most evaluations.
     pub evaluations: usize,
-    /// Decides everything left to chance in the simulations.
+    /// Seed of the simulations.
     pub seed: u64,
-    /// Written behind every fitted value.
+    /// Comment for every fitted value.
     pub comment: &'a str,
 }
 
-/// A fit that can be asked to run.
+/// A fit with its cases.
 pub struct Fit<'a> {
     setup: FitSetup<'a>,
     all: Vec<Case>,
 }
 
-/// What came out.
+/// Result of a fit.
 #[derive(Clone, Debug)]
 pub struct Fitted {
     /// The fitted descriptions.
     pub model: Model,
     /// The parameters with their first and last values.
     pub moved: Vec<(Parameter, f64, f64)>,
-    /// Every row beside its simulation.
+    /// The comparison of every row with its simulation.
     pub scored: Vec<Option<Scored>>,
     /// The loss over the fitted rows.
     pub loss: f64,
 }
 
-/// Why a fit is of no use.
+/// The reason why a fit is useless.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum Useless {
-    /// Its rows are far from what was measured.
+    /// Its rows are far from the measured ones.
     #[error(
         "the fit is useless: half of the {rows} fitted rows are off by a factor of {factor:.1} or \
          more in {what}; start from a drive and a machine that are more like the measured ones"
     )]
     Far {
-        /// How many rows there are.
+        /// Number of rows.
         rows: usize,
-        /// Half of them are off by as much or more.
+        /// Half of the rows are off by this factor or more.
         factor: f64,
-        /// In what.
+        /// The quantity that is off.
         what: &'static str,
     },
-    /// A parameter has gone far, so the rows do not say what it is.
+    /// A parameter has changed by a large factor, so the rows do not determine it.
     #[error(
         "the fit is useless: {key} went from {from:.3} to {to:.3}, so the rows do not say what \
          it is; leave it out of --fit, or give rows that depend on it"
@@ -70,21 +69,21 @@ pub enum Useless {
     Adrift {
         /// The parameter.
         key: String,
-        /// Where it started.
+        /// Initial value.
         from: f64,
-        /// Where it went.
+        /// Final value.
         to: f64,
     },
 }
 
-/// Factor by which half of the rows may be off, at most.
+/// The largest acceptable median factor between measured and simulated values.
 const MOST_OFF: f64 = 2.0;
-/// Factor by which a parameter may move: links, chips and CPUs of one kind differ
+/// The largest acceptable factor of a parameter's change: links, chips and CPUs of one kind differ
 /// by less.
 const MOST_CHANGE: f64 = 10.0;
 
 impl Fitted {
-    /// The rows whose places `take` takes; the others as if not simulated.
+    /// The comparisons at the indices that `take` selects; `None` for the others.
     pub fn scored_of(&self, take: impl Fn(usize) -> bool) -> Vec<Option<Scored>> {
         let scored = self.scored.iter().enumerate();
         scored
@@ -92,10 +91,10 @@ impl Fitted {
             .collect()
     }
 
-    /// Whether it is of use, where anything was fitted at all.
+    /// Checks whether the fit is useful; it is if no parameter was fitted.
     ///
     /// # Errors
-    /// Where it is not.
+    /// If it is useless.
     pub fn check(&self, fitted: &[usize]) -> Result<(), Useless> {
         if self.moved.is_empty() {
             return Ok(());
@@ -123,19 +122,19 @@ impl Fitted {
     }
 }
 
-/// How far a fit is.
+/// Progress of a fit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Progress {
-    /// Simulations of all rows that were spent.
+    /// Number of evaluations so far; each simulates all rows.
     pub evaluations: usize,
-    /// The least loss so far.
+    /// The smallest loss so far.
     pub loss: f64,
 }
 
-/// Fits. `each` hears of every evaluation.
+/// Runs a fit and calls `each` after every evaluation.
 ///
 /// # Errors
-/// Where a row cannot be simulated or a parameter is not in its description.
+/// If a row cannot be simulated, or a parameter is not in its description.
 pub fn fit(setup: FitSetup<'_>, each: &mut dyn FnMut(Progress)) -> Result<Fitted, CalibrateError> {
     let has_state = setup.model.parse()?.0.has_state();
     let all = cases(setup.rows, has_state)?;
@@ -164,7 +163,7 @@ impl Fit<'_> {
         let (place, _) = search(start.clone(), setup.evaluations, |values| {
             let model = self.at(values)?;
             let found = match model.parse() {
-                // Out of the range that a description may have.
+                // A value is out of the legal range of the description.
                 Err(_) => f64::INFINITY,
                 Ok(_) => {
                     let mut scored = score(&model, &looked_at, setup.rows, setup.seed)?;
@@ -200,8 +199,8 @@ impl Fit<'_> {
         })
     }
 
-    /// The model with the parameters at these values. Whole arrays come before
-    /// single places of them, which then are as given.
+    /// Returns the model with the parameters at these values. Whole arrays are set before single
+    /// elements.
     fn at(&self, values: &[f64]) -> Result<Model, CalibrateError> {
         let mut model = self.setup.model.clone();
         for (parameter, &value) in self.setup.parameters.iter().zip(values) {

@@ -1,4 +1,4 @@
-//! What is run on a real machine to calibrate for it, and its results as rows.
+//! The jobs that a calibration runs on a real machine, and their results as rows.
 
 use blklab_stats::{DirResults, Results};
 use blklab_workload::fio::Direction;
@@ -6,12 +6,12 @@ use blklab_workload::fio::Direction;
 use crate::row::{Measured, Row};
 use crate::score::median;
 
-/// One job of the measurement.
+/// A job of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Point {
     /// fio's `rw`.
     pub rw: &'static str,
-    /// fio's `rwmixread`, for those that mix.
+    /// fio's `rwmixread`, for mixed jobs.
     pub read_percent: u32,
     /// fio's `bs`.
     pub bs: &'static str,
@@ -19,12 +19,12 @@ pub struct Point {
     pub iodepth: u32,
     /// Processes.
     pub processes: u32,
-    /// The fit does not see it.
+    /// Whether the fit does not use it.
     pub held_out: bool,
 }
 
-/// What the fit sees: the least and the most that can be under way, a large
-/// block, and two processes.
+/// Jobs for the fit: the smallest and a large number of I/Os in flight, a large block size, and two
+/// processes.
 const FITTED: &[(&str, &str, u32, u32)] = &[
     ("randread", "4k", 1, 1),
     ("randread", "4k", 8, 1),
@@ -36,7 +36,7 @@ const FITTED: &[(&str, &str, u32, u32)] = &[
     ("randwrite", "64k", 8, 1),
 ];
 
-/// What it is judged by: other depths and blocks, up to four processes.
+/// Jobs for the comparison: other depths and block sizes, and up to four processes.
 const HELD_OUT: &[(&str, &str, u32, u32)] = &[
     ("randread", "4k", 2, 1),
     ("randread", "4k", 4, 1),
@@ -56,11 +56,10 @@ const HELD_OUT: &[(&str, &str, u32, u32)] = &[
     ("randwrite", "4k", 16, 4),
 ];
 
-/// Mixes of reads and writes, held out as well; the last number is the percent
-/// of reads.
+/// Mixed reads and writes, which are also held out; the last number is the percentage of reads.
 const MIXED: &[(&str, u32, u32, u32)] = &[("4k", 16, 1, 70), ("8k", 4, 1, 30), ("16k", 4, 2, 50)];
 
-/// The jobs, those that the fit sees first.
+/// All jobs; those for the fit come first.
 pub fn points(writes: bool) -> Vec<Point> {
     let of = |jobs: &'static [(&'static str, &'static str, u32, u32)], held_out: bool| {
         let point = move |&(rw, bs, iodepth, processes)| Point {
@@ -90,7 +89,7 @@ pub fn points(writes: bool) -> Vec<Point> {
         .collect()
 }
 
-/// fio's job for all points, one behind the other.
+/// Writes fio's job file for all points, which run one after the other.
 pub fn host_job(points: &[Point], run_ms: u32) -> String {
     let mut text = format!(
         "[global]\nfilename=/dev/x\nioengine=io_uring\nregisterfiles=1\nfixedbufs=1\ndirect=1\n\
@@ -114,8 +113,8 @@ pub fn host_job(points: &[Point], run_ms: u32) -> String {
     text
 }
 
-/// A row for every point and direction: the median of a scheduler's repeats.
-/// `repeats` are its results, each of which has the jobs in order.
+/// Returns a row for every point and direction, with the median of a scheduler's repeats. The jobs
+/// of each result in `repeats` are in order.
 pub fn host_rows(points: &[Point], scheduler: &str, repeats: &[Results], cores: u32) -> Vec<Row> {
     let mut rows = Vec::new();
     for (n, point) in points.iter().enumerate() {
@@ -143,8 +142,7 @@ pub fn host_rows(points: &[Point], scheduler: &str, repeats: &[Results], cores: 
     rows
 }
 
-/// A repeat that something else on the machine disturbed moves a mean, and
-/// hardly a median.
+/// The median of each quantity, which a disturbed repeat hardly changes, unlike a mean.
 fn middle_run(sides: &[&DirResults]) -> Option<Measured> {
     let of = |figure: &dyn Fn(&DirResults) -> f64| {
         median(sides.iter().map(|side| figure(side)).collect())
@@ -180,7 +178,7 @@ fn row(
     }
 }
 
-/// The note of rows that the fit does not see.
+/// Note of rows that the fit does not use.
 pub const HELD_OUT_NOTE: &str = "held-out";
 
 #[cfg(test)]

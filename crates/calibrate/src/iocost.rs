@@ -1,11 +1,11 @@
-//! What io.cost is told of a drive, measured as resctl-bench does: the six
-//! coefficients of its linear model, and the latencies of its QoS.
+//! The parameters of io.cost for a drive, measured like resctl-bench does: the six coefficients of
+//! its linear model, and the latencies of its QoS.
 //!
-//! Eight processes each: large requests one at a time for the bandwidth of a
-//! direction, then 4 KiB at a depth of 256 in sequence and at random, reads and
-//! writes; at last random ones at nine tenths of what that gave, whose latencies are
-//! the QoS (facebookexperimental/resctl-demo, `iocost_coef_gen.py` and its
-//! `iocost-qos`). Each job finds the drive as its description has it.
+//! Eight processes run each job: large requests one at a time for the bandwidth in a direction,
+//! then sequential and random 4 KiB at a depth of 256, reads and writes; finally random requests at
+//! nine tenths of that rate, whose latencies are the QoS (facebookexperimental/resctl-demo,
+//! `iocost_coef_gen.py` and `iocost-qos`). Each job starts with the drive in the state of its
+//! description.
 
 use std::fmt;
 
@@ -21,34 +21,34 @@ use crate::work::run_job;
 const PROCESSES: u32 = 8;
 const DEPTH: u32 = 256;
 
-/// The percentile of latency that QoS is about, and how many times it may be.
+/// The percentile of latency for the QoS, and the factor by which it may be exceeded.
 const PERCENTILE: f64 = 95.0;
 const TIMES: f64 = 1.5;
 
-/// What one direction can do.
+/// Throughput and latency in one direction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct IoCostSide {
-    /// Bytes a second in large requests.
+    /// Bytes per second with large requests.
     pub bytes: u64,
-    /// I/Os of 4 KiB a second in sequence.
+    /// Sequential I/Os of 4 KiB per second.
     pub sequential_ios: u64,
-    /// The same at random.
+    /// Random I/Os of 4 KiB per second.
     pub random_ios: u64,
-    /// What QoS allows 95 % of I/Os to take, in microseconds.
+    /// The QoS latency target for 95 % of I/Os, in microseconds.
     pub latency_us: u64,
 }
 
-/// What io.cost is told of a drive.
+/// The parameters of io.cost for a drive.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct IoCost {
-    /// Of reads.
+    /// Parameters for reads.
     pub reads: IoCostSide,
-    /// Of writes.
+    /// Parameters for writes.
     pub writes: IoCostSide,
 }
 
 impl IoCost {
-    /// The six coefficients in the order and under the names of `io.cost.model`.
+    /// The six coefficients with the order and names of `io.cost.model`.
     pub fn coefficients(&self) -> [(&'static str, u64); 6] {
         [
             ("rbps", self.reads.bytes),
@@ -61,7 +61,7 @@ impl IoCost {
     }
 }
 
-/// The section of a file of control groups that tells it, for the first drive.
+/// Formats the section of a control group file with these parameters for the first drive.
 impl fmt::Display for IoCost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "[/]\nio.cost.model = 8:0 ctrl=user model=linear")?;
@@ -77,10 +77,10 @@ impl fmt::Display for IoCost {
     }
 }
 
-/// Measures a drive, each job for so many seconds (resctl-bench: 120).
+/// Measures a drive, with this many seconds for each job (resctl-bench: 120).
 ///
 /// # Errors
-/// Where a job cannot be simulated on it.
+/// If a job cannot be simulated.
 pub fn measure_iocost(
     drive: &DriveSpec,
     machine: &Machine,
@@ -116,8 +116,8 @@ pub fn measure_iocost(
         Ok::<_, CalibrateError>(all)
     };
     let side = |kind: &str| {
-        // Processes have a place each. Each request is submitted by itself, as
-        // resctl-bench has the kernel merge none.
+        // Each process has its own range. Each request is submitted by itself, because resctl-bench
+        // disables merging.
         let apart = format!(
             "size={}%\noffset_increment={}%\n",
             100 / PROCESSES,
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
     use blklab_device::registry;
 
-    /// A drive that only takes time gives what its description says.
+    /// A drive with fixed times has the throughput of its description.
     #[test]
     fn a_drive_has_the_coefficients_of_its_description() {
         let values = [
@@ -170,7 +170,7 @@ mod tests {
         }
         let lines = found.to_string();
         assert!(lines.starts_with("[/]\nio.cost.model = 8:0 ctrl=user model=linear rbps="));
-        // The drive's groups take what was written.
+        // The drive's groups accept the written parameters.
         let config = blklab_workload::cgroup::CgroupConfig::parse("measured", &lines);
         config.unwrap_or_else(|e| panic!("{e}"));
     }

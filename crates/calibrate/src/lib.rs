@@ -1,9 +1,9 @@
 //! Fits the descriptions of a drive and a machine to measured fio results.
 //!
-//! Rows of fio results become fio jobs, every job is simulated, and a pattern
-//! search moves the few numbers that no data sheet tells until the simulated
-//! rows are near the measured ones. The numbers are keys of the descriptions
-//! (`drive.flash.read_us`, `costs.bio_ns`), never one a row.
+//! Rows of fio results become fio jobs, which are simulated, and a pattern search changes the few
+//! numbers that no data sheet gives until the simulated rows are close to the measured ones. These
+//! numbers are keys of the descriptions (`drive.flash.read_us`, `costs.bio_ns`), never one for each
+//! row.
 
 mod csv;
 mod description;

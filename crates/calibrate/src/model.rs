@@ -1,4 +1,4 @@
-//! What is fitted: keys of the two descriptions.
+//! The parameters of a fit: keys of the two descriptions.
 
 use blklab_description::SpecError;
 use blklab_device::{DriveSpec, registry};
@@ -8,38 +8,38 @@ use thiserror::Error;
 
 use crate::description::{Description, KeyError};
 
-/// Why nothing can be fitted.
+/// The reason why a calibration is impossible.
 #[derive(Debug, Error)]
 pub enum CalibrateError {
-    /// The drive's or the machine's description.
+    /// The description of the drive or the machine is invalid.
     #[error(transparent)]
     Description(#[from] SpecError),
-    /// A parameter that is not there.
+    /// A parameter does not exist.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// A row that is no job.
+    /// A row is not a valid job.
     #[error("{row}: {problem}")]
     Row {
         /// The row.
         row: String,
-        /// What is wrong.
+        /// The problem.
         problem: Box<JobError>,
     },
-    /// A row that cannot be simulated.
+    /// A row cannot be simulated.
     #[error("{row}: {problem}")]
     Setup {
         /// The row.
         row: String,
-        /// What is wrong.
+        /// The problem.
         problem: SetupError,
     },
-    /// No row was selected.
+    /// No row is selected.
     #[error("no row is left to fit to; look at --rows")]
     NoRows,
-    /// No parameter was selected.
+    /// No parameter is selected.
     #[error("{0}: no such parameter; legal are drive.KEY, costs.KEY, drive.* and costs.*")]
     NoParameter(String),
-    /// The descriptions have nothing of what was to be fitted.
+    /// The descriptions have none of the parameters.
     #[error(
         "--fit {0}: neither the drive nor the machine has any of these numbers; start from \
          descriptions that have, such as 980pro-1tb and xeon-10core, or name keys of your own"
@@ -47,11 +47,11 @@ pub enum CalibrateError {
     NothingToMove(String),
 }
 
-/// A number to fit: a key with `drive.` or `costs.` before it.
+/// A parameter of a fit: a key with the prefix `drive.` or `costs.`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameter(String);
 
-/// What `drive.*` stands for: what rows of reads decide.
+/// The parameters in `drive.*`, which influence reads.
 const DRIVE: [&str; 6] = [
     "drive.flash.read_us",
     "drive.flash.read_us[2]",
@@ -61,8 +61,8 @@ const DRIVE: [&str; 6] = [
     "drive.timing.read_ns",
 ];
 
-/// What `costs.*` stands for. Steps that always come together are not told
-/// apart by rows, so of each such group one is fitted.
+/// The parameters in `costs.*`. Rows cannot distinguish steps that always occur together, so one of
+/// each such group is fitted.
 const COSTS: [&str; 12] = [
     "costs.user_submit_ns",
     "costs.bio_ns",
@@ -79,30 +79,30 @@ const COSTS: [&str; 12] = [
 ];
 
 impl Parameter {
-    /// Its name.
+    /// Name of the parameter.
     pub fn name(&self) -> &str {
         &self.0
     }
 }
 
-/// A drive and a machine, as text.
+/// The descriptions of a drive and a machine, as text.
 #[derive(Clone, Debug)]
 pub struct Model {
-    /// The drive's name in results and messages.
+    /// Name of the drive in results and messages.
     pub drive_name: String,
-    /// Its description.
+    /// Description of the drive.
     pub drive: Description,
-    /// The machine's name.
+    /// Name of the machine.
     pub machine_name: String,
-    /// Its description.
+    /// Description of the machine.
     pub machine: Description,
 }
 
 impl Model {
-    /// A drive and a machine of these names, or that these files describe.
+    /// Loads a drive and a machine by name or file.
     ///
     /// # Errors
-    /// Where there is none of that name, or its description has a mistake.
+    /// If there is none of that name, or its description is invalid.
     pub fn load(drive: &str, machine: &str) -> Result<Model, String> {
         let (_, drive_text) = registry::load(drive)?;
         let (_, machine_text) = Machine::load(machine)?;
@@ -118,18 +118,17 @@ impl Model {
         })
     }
 
-    /// The parameters that a comma-separated list names. Of `drive.*` and
-    /// `costs.*` those that the descriptions have.
+    /// Parses a comma-separated list of parameters. `drive.*` and `costs.*` stand for those that
+    /// the descriptions have.
     ///
     /// # Errors
-    /// Where a name begins with neither `drive.` nor `costs.`, is not in its
-    /// description, or stands for nothing there.
+    /// If a name has neither prefix, is not in its description, or selects nothing.
     pub fn parameters(&self, text: &str) -> Result<Vec<Parameter>, CalibrateError> {
         let mut list: Vec<Parameter> = Vec::new();
         for word in text.split(',').map(str::trim) {
             let found = match word {
-                "drive.*" => self.those_it_has(&DRIVE),
-                "costs.*" => self.those_it_has(&COSTS),
+                "drive.*" => self.existing(&DRIVE),
+                "costs.*" => self.existing(&COSTS),
                 one if one.starts_with("drive.") || one.starts_with("costs.") => {
                     let parameter = Parameter(one.to_string());
                     self.get(&parameter)?;
@@ -149,8 +148,9 @@ impl Model {
         }
     }
 
-    /// A search moves numbers by factors, so it does not get away from nought.
-    fn those_it_has(&self, names: &[&str]) -> Vec<Parameter> {
+    /// The parameters that exist and are above zero; a search multiplies values, so it cannot leave
+    /// zero.
+    fn existing(&self, names: &[&str]) -> Vec<Parameter> {
         let all = names.iter().map(|name| Parameter((*name).to_string()));
         all.filter(|p| self.get(p).is_ok_and(|value| value > 0.0))
             .collect()
@@ -159,7 +159,7 @@ impl Model {
     /// The value of a parameter.
     ///
     /// # Errors
-    /// Where the description has no such number.
+    /// If the description has no such number.
     pub fn get(&self, parameter: &Parameter) -> Result<f64, KeyError> {
         match parameter.0.strip_prefix("drive.") {
             Some(key) => self.drive.number(key),
@@ -170,7 +170,7 @@ impl Model {
     /// Sets a parameter.
     ///
     /// # Errors
-    /// Where the description has no such number.
+    /// If the description has no such number.
     pub fn set(&mut self, parameter: &Parameter, value: f64, why: &str) -> Result<(), KeyError> {
         match parameter.0.strip_prefix("drive.") {
             Some(key) => self.drive.set(key, value, why),
@@ -178,10 +178,10 @@ impl Model {
         }
     }
 
-    /// The two as the simulator takes them.
+    /// Parses both descriptions for the simulator.
     ///
     /// # Errors
-    /// Where a description is none, a number out of range included.
+    /// If a description is invalid, for instance because a number is out of range.
     pub fn parse(&self) -> Result<(DriveSpec, Machine), CalibrateError> {
         Ok((
             DriveSpec::parse(&self.drive_name, &self.drive.text())?,

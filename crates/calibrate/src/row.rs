@@ -1,76 +1,75 @@
-//! A measured row: what ran, and what fio reported.
+//! A row of results: the workload, and what fio reported.
 
 use blklab_workload::fio::Direction;
 use thiserror::Error;
 
-/// A mistake in a file of results.
+/// A fault in a file of results.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{file}:{line}: {}{problem}", if column.is_empty() { String::new() } else { format!("column `{column}`: ") })]
 pub struct RowError {
-    /// The file as the user named it.
+    /// Name of the file as the user gave it.
     pub file: String,
-    /// The line, from one; for JSON the number of the job.
+    /// Line, from 1; for JSON the number of the job.
     pub line: usize,
-    /// The column, empty where the whole line is meant.
+    /// Column; empty if the whole line is meant.
     pub column: String,
-    /// What was found and what would be right.
+    /// What was found, and what would be right.
     pub problem: String,
 }
 
-/// What fio reported of one direction.
+/// fio's results in one direction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
-    /// I/Os a second.
+    /// I/Os per second.
     pub iops: f64,
-    /// Mean latency from the program's point of view; `None` where it was not
+    /// Mean latency from the program's point of view, in microseconds; `None` if it was not
     /// measured.
     pub lat_mean_us: Option<f64>,
-    /// The 99th percentile of completion latency, likewise.
+    /// The 99th percentile of completion latency, in microseconds; `None` if it was not measured.
     pub clat_p99_us: Option<f64>,
 }
 
 impl Measured {
-    /// I/Os a second, mean latency and p99.
+    /// IOPS, mean latency and 99th percentile.
     pub fn figures(&self) -> [Option<f64>; 3] {
         [Some(self.iops), self.lat_mean_us, self.clat_p99_us]
     }
 }
 
-/// One row of results.
+/// A row of results.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// Which experiment it belongs to.
+    /// The experiment that it belongs to.
     pub study: String,
     /// The I/O scheduler.
     pub scheduler: String,
-    /// Anything that tells repeats apart.
+    /// A note that distinguishes repeats.
     pub note: String,
     /// fio's `rw`.
     pub rw: String,
-    /// The direction that the numbers are of.
+    /// Direction of the results.
     pub direction: Direction,
-    /// fio's `rwmixread`: percent of reads where `rw` mixes them with writes.
+    /// fio's `rwmixread`: the percentage of reads if `rw` mixes them with writes.
     pub read_percent: u32,
-    /// Further options of fio's, as on its command line but without `--`: the
-    /// I/O engine, `hipri`, `size`. Empty where they are the first study's
-    /// (io_uring with registered buffers and files).
+    /// Further fio options, as on its command line but without `--`: the I/O engine, `hipri`,
+    /// `size`. Empty for those of the first study (io_uring with registered buffers and files).
     pub options: String,
     /// fio's `bs`.
     pub bs: String,
     /// fio's `iodepth`.
     pub iodepth: u32,
-    /// Processes of the run.
+    /// Number of processes.
     pub processes: u32,
-    /// Cores that they ran on.
+    /// Number of cores that they ran on.
     pub cores: u32,
-    /// Drives that they used.
+    /// Number of drives that they used.
     pub devices: u32,
-    /// What was measured.
+    /// The measured results.
     pub measured: Measured,
 }
 
 impl Row {
-    /// What ran, for a table.
+    /// Describes the workload, for a table.
     pub fn label(&self) -> String {
         let mix = match (self.mixes(), self.read_percent) {
             (false, _) | (true, 50) => String::new(),
@@ -128,11 +127,11 @@ pub(crate) fn direction_name(direction: Direction) -> &'static str {
     }
 }
 
-/// Columns that rows can be selected by.
+/// Columns by which rows can be selected.
 const FIELDS: &str = "study, scheduler, note, rw, direction, rwmixread, options, bs, iodepth, processes, cores and devices";
 
-/// Which rows to take: `COLUMN=VALUE[,VALUE...]`, `*` at a value's end standing
-/// for any rest. Several selections must all hold.
+/// A selection of rows: `COLUMN=VALUE[,VALUE...]`, where a final `*` matches any rest. Several
+/// selections must all match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
     column: String,
@@ -140,7 +139,7 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Reads a selection.
+    /// Parses a selection.
     ///
     /// # Errors
     /// A message that says what would be right.
@@ -160,7 +159,7 @@ impl Selection {
         })
     }
 
-    /// Whether a row is taken.
+    /// Whether a row matches.
     pub fn takes(&self, row: &Row) -> bool {
         let Some(found) = row.field(&self.column) else {
             return false;

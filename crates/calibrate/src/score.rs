@@ -1,4 +1,4 @@
-//! How far simulated rows are from measured ones.
+//! Comparison of simulated with measured rows.
 
 use blklab_workload::fio::Direction;
 use rayon::prelude::*;
@@ -7,24 +7,23 @@ use crate::model::{CalibrateError, Model};
 use crate::row::{Measured, Row};
 use crate::work::Case;
 
-/// What a row that simulates to nothing counts as, relatively.
+/// The relative error of a row without simulated I/O.
 const NOTHING: f64 = 10.0;
 
-/// A row beside its simulation.
+/// A row's comparison with its simulation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scored {
-    /// What the simulation says; `None` where no such I/O ended.
+    /// The simulated results; `None` if no such I/O completed.
     pub simulated: Option<Measured>,
-    /// Relative errors, with their signs: IOPS, mean latency, p99; `None` of what was
-    /// not measured.
+    /// Signed relative errors of IOPS, mean latency and 99th percentile; `None` for what was not
+    /// measured.
     pub errors: [Option<f64>; 3],
 }
 
-/// Simulates every case and compares. The result does not depend on how many
-/// threads work.
+/// Simulates every case and compares the results. They do not depend on the number of threads.
 ///
 /// # Errors
-/// Where the model is none or a case cannot be simulated.
+/// If a description is invalid or a case cannot be simulated.
 pub fn score(
     model: &Model,
     cases: &[Case],
@@ -63,15 +62,14 @@ fn compare(measured: &Measured, simulated: Option<Measured>) -> Scored {
     Scored { simulated, errors }
 }
 
-/// Beyond this relative error a row counts linearly (Huber's loss): a row that
-/// the model cannot follow must not drag the others along.
+/// Above this relative error a row counts linearly (Huber's loss), so that a row that the model
+/// cannot follow does not dominate the fit.
 const HUBER: f64 = 0.05;
-/// What IOPS, mean latency and p99 weigh. IOPS and mean latency of a closed
-/// loop are the same fact twice.
+/// Weights of IOPS, mean latency and 99th percentile. In a closed loop, IOPS and mean latency are
+/// the same fact.
 const WEIGHTS: [f64; 3] = [1.0, 0.5, 0.4];
 
-/// The loss over all rows that were simulated. IOPS and latencies count by
-/// their ratio, so that twice and half are alike.
+/// The loss over all simulated rows. Ratios count, so that twice and half are equally far off.
 pub(crate) fn loss(scored: &[Option<Scored>]) -> f64 {
     let row = |s: &Scored| {
         let each = s.errors.iter().zip(WEIGHTS).map(|(error, weight)| {
@@ -92,20 +90,20 @@ pub(crate) fn loss(scored: &[Option<Scored>]) -> f64 {
     sum / count.max(1) as f64
 }
 
-/// Median absolute relative errors.
+/// Medians of the absolute relative errors.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Medians {
-    /// Of IOPS.
+    /// Error of IOPS.
     pub iops: f64,
-    /// Of mean latency.
+    /// Error of mean latency.
     pub lat_mean: f64,
-    /// Of the 99th percentile.
+    /// Error of the 99th percentile.
     pub clat_p99: f64,
-    /// Rows.
+    /// Number of rows.
     pub rows: usize,
 }
 
-/// The middle one, or the mean of the middle two; `None` of none.
+/// The median; `None` for no values.
 pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let half = values.len() / 2;
@@ -116,7 +114,7 @@ pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     }
 }
 
-/// The medians over the rows that were simulated and that `take` takes.
+/// The medians over the simulated rows that `take` selects.
 pub fn medians(rows: &[Row], scored: &[Option<Scored>], take: impl Fn(&Row) -> bool) -> Medians {
     let taken: Vec<&Scored> = rows
         .iter()
@@ -136,9 +134,9 @@ pub fn medians(rows: &[Row], scored: &[Option<Scored>], take: impl Fn(&Row) -> b
     }
 }
 
-/// Pairs of schedulers that met the same work and whose measured IOPS differ
-/// by more than `apart` (0.05 for 5 %): how many of them the simulation puts in
-/// the same order, and how many there are.
+/// Compares the order of schedulers. Of the pairs of schedulers with the same workload whose
+/// measured IOPS differ by more than `apart` (0.05 for 5 %), returns how many the simulation puts
+/// in the same order, and their total.
 pub fn order_of_schedulers(rows: &[Row], scored: &[Option<Scored>], apart: f64) -> (usize, usize) {
     let (mut right, mut all) = (0, 0);
     for (a, row_a) in rows.iter().enumerate() {

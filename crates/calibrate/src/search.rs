@@ -1,15 +1,14 @@
-//! A pattern search over logarithms: along every axis in turn, a step up or
-//! down is kept when it helps; when none does, steps become smaller (Hooke and
-//! Jeeves, "Direct search solution of numerical and statistical problems",
-//! J. ACM 8(2), 1961, without the pattern move).
+//! A pattern search in logarithms: along every axis in turn, a step up or down is kept if it
+//! reduces the loss; if none does, the steps become smaller (Hooke and Jeeves, "Direct search
+//! solution of numerical and statistical problems", J. ACM 8(2), 1961, without the pattern move).
 
-/// First step: the value times or by this much.
+/// The first step, as a change of the logarithm.
 const FIRST_STEP: f64 = 0.25;
-/// Steps stop here: below it a value changes by less than a row is known to.
+/// Smaller steps are not tried, because they change a value by less than the accuracy of a row.
 const LAST_STEP: f64 = 0.02;
 
-/// Moves `start`, all values being positive, until `loss` is least nearby or
-/// `most` evaluations are spent. Returns the place and its loss.
+/// Changes the positive values in `start` until `loss` is minimal nearby or `most` evaluations have
+/// been made. Returns the values and their loss.
 pub(crate) fn search<E>(
     start: Vec<f64>,
     most: usize,

@@ -1,17 +1,17 @@
-//! Rows measured and simulated, side by side, as Markdown.
+//! Measured and simulated rows side by side, as Markdown.
 
 use std::fmt;
 
 use crate::row::{Row, direction_name};
 use crate::score::{Medians, Scored, medians, order_of_schedulers};
 
-/// A table of all rows that were simulated, with medians a study.
+/// A table of all simulated rows, with medians for each study.
 pub struct SideBySide<'a> {
     rows: &'a [Row],
     scored: &'a [Option<Scored>],
 }
 
-/// Sets measured rows beside simulated ones.
+/// Returns the table of measured and simulated rows.
 pub fn side_by_side<'a>(rows: &'a [Row], scored: &'a [Option<Scored>]) -> SideBySide<'a> {
     SideBySide { rows, scored }
 }
@@ -42,14 +42,14 @@ impl fmt::Display for SideBySide<'_> {
     }
 }
 
-/// Median absolute errors of every study, and of all.
+/// Medians of the absolute errors of each study and of all rows.
 pub struct Groups<'a> {
     rows: &'a [Row],
     scored: &'a [Option<Scored>],
 }
 
 impl<'a> Groups<'a> {
-    /// Those of the rows that were simulated.
+    /// Returns the medians of the simulated rows.
     pub fn new(rows: &'a [Row], scored: &'a [Option<Scored>]) -> Groups<'a> {
         Groups { rows, scored }
     }

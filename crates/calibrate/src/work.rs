@@ -1,4 +1,4 @@
-//! From rows to fio jobs, and from a simulated job to what the rows tell.
+//! Conversion of rows to fio jobs, and of simulation results to the quantities of rows.
 
 use blklab_device::DriveSpec;
 use blklab_elevator::SchedulerChoice;
@@ -9,45 +9,42 @@ use blklab_workload::fio::{self, Direction, JobFile};
 use crate::model::CalibrateError;
 use crate::row::{Measured, Row};
 
-/// I/Os that a simulated run should see, for its 99th percentile.
+/// Number of I/Os that a simulated run should have, for its 99th percentile.
 const WANTED_IOS: f64 = 30_000.0;
-/// Shortest and longest time that is measured, in microseconds.
+/// The shortest and the longest measured time, in microseconds.
 const SHORTEST_US: f64 = 15_000.0;
 const LONGEST_US: f64 = 300_000.0;
-/// IOPS are sampled over this part of the running time, so that two samples
-/// are whole. At the end of a job nothing is issued any more while what is in
-/// flight is awaited; in a run of two minutes nobody sees that, in one of
-/// milliseconds it would take several percent off.
+/// The part of the run time over which IOPS are sampled, so that two samples are complete. At the
+/// end of a job no I/O is issued while those in flight complete; this is negligible in a run of two
+/// minutes, but several percent in one of milliseconds.
 const WINDOW: f64 = 0.45;
-/// Writes settle more slowly: caches fill, and schedulers learn (kyber looks at
-/// its latencies ten times a second, and once in a minute may see them too long).
-/// So they are looked at in the middle of a run like the study's, two minutes
-/// behind a ramp of half a minute.
+/// Writes take longer to become steady: caches fill, and schedulers learn (kyber checks its
+/// latencies ten times a second). So they are measured in the middle of a run like the study's, two
+/// minutes after a ramp of half a minute.
 const WRITES_RAMP_US: u64 = 90_000_000;
 const WRITES_US: u64 = 2_000_000;
 
-/// A slow drive is looked at for so many I/Os at least, however long that takes.
+/// A slow drive is measured for at least this many I/Os.
 const LEAST_IOS: f64 = 1_000.0;
 
-/// What rows have that say nothing of their engine.
+/// Options of rows that do not name an engine.
 const FIRST_STUDY_OPTIONS: &str = "ioengine=io_uring registerfiles=1 fixedbufs=1";
 
-/// A job and the rows that it answers for.
+/// A job and the rows that it represents.
 #[derive(Clone)]
 pub struct Case {
     job: JobFile,
     text: String,
     scheduler: SchedulerChoice,
-    /// Places of the rows.
+    /// Indices of the rows.
     pub rows: Vec<usize>,
 }
 
-/// Groups rows into jobs: both directions of one run are one job, and repeats
-/// of it are the same job again. `settles` says that the drive takes a while to
-/// write as it will go on writing.
+/// Groups rows into jobs: both directions of a run are one job, and repeats are the same job.
+/// `settles` means that the drive needs some time until its writes are steady.
 ///
 /// # Errors
-/// Where a row is no job, or names no scheduler.
+/// If a row is not a valid job or names no scheduler.
 pub fn cases(rows: &[Row], settles: bool) -> Result<Vec<Case>, CalibrateError> {
     let mut cases: Vec<Case> = Vec::new();
     for (at, row) in rows.iter().enumerate() {
@@ -79,8 +76,8 @@ pub fn cases(rows: &[Row], settles: bool) -> Result<Vec<Case>, CalibrateError> {
     Ok(cases)
 }
 
-/// Whether the row's job ran beside one of the other direction: a row of the
-/// same run that names the other direction, without `rw` mixing them itself.
+/// Whether the row's job ran beside one in the other direction: there is a row of the same run with
+/// the other direction, and `rw` does not mix them itself.
 fn runs_beside(row: &Row, rows: &[Row]) -> bool {
     !row.mixes()
         && rows.iter().any(|other| {
@@ -123,8 +120,8 @@ fn job_text(row: &Row, beside: bool, settles: bool) -> String {
         section("row", &row.rw, row.processes, format!("0-{last}"));
         return text;
     }
-    // Readers and writers of one run: half of the processes each, the writers
-    // on the upper cores where there is more than one.
+    // Readers and writers of one run: half of the processes each, with the writers on the upper
+    // cores if there are several.
     let random = if row.rw.starts_with("rand") {
         "rand"
     } else {
@@ -141,7 +138,7 @@ fn job_text(row: &Row, beside: bool, settles: bool) -> String {
     text
 }
 
-/// Ramp and running time: enough I/Os, and the queue through a few times.
+/// Ramp and run time: long enough for the number of I/Os, and for several fills of the queue.
 fn times_us(row: &Row, settles: bool) -> (u64, u64) {
     if settles && (row.rw.contains("write") || row.rw.contains("rw")) {
         return (WRITES_RAMP_US, WRITES_US);
@@ -151,7 +148,7 @@ fn times_us(row: &Row, settles: bool) -> (u64, u64) {
         (WANTED_IOS.max(in_flight * 20.0) / row.measured.iops * 1e6).clamp(SHORTEST_US, LONGEST_US);
     let run_us = run_us.max(LEAST_IOS / row.measured.iops * 1e6);
     let ramp_us = (in_flight / row.measured.iops * 6e6).clamp(2_000.0, LONGEST_US);
-    // In whole milliseconds, so that repeats of a row are one job.
+    // Rounded to milliseconds, so that repeats of a row are the same job.
     (
         (ramp_us / 1e3).ceil() as u64 * 1000,
         (run_us / 1e3).ceil() as u64 * 1000,
@@ -183,11 +180,11 @@ pub(crate) fn run_job(
 }
 
 impl Case {
-    /// Simulates it: reads and writes as fio would report them; `None` where
-    /// nothing ended.
+    /// Simulates the case and returns the results of reads and writes as fio reports them; `None`
+    /// if no I/O completed.
     ///
     /// # Errors
-    /// Where the job cannot be simulated.
+    /// If the job cannot be simulated.
     pub fn simulate(
         &self,
         drive: &DriveSpec,

@@ -1,5 +1,5 @@
-//! Fits that find what is known, and the shipped descriptions against rows of the
-//! study they were fitted to.
+//! Fits that find known parameters, and the shipped descriptions against the rows of the study that
+//! they were fitted to.
 
 use blklab_calibrate::{
     FitSetup, Measured, Model, Row, Scored, Selection, cases, fit, medians, order_of_schedulers,
@@ -39,7 +39,7 @@ fn one_process_under_no_scheduler() {
     );
 }
 
-/// kyber has fewer tokens than these processes have requests. Whoever waits for
+/// kyber has fewer tokens than these processes have requests; each waiter must get one in its turn.
 /// one must get it in its turn.
 #[test]
 fn kyber_lets_nobody_starve() {
@@ -66,8 +66,8 @@ fn schedulers_come_in_the_real_order() {
     assert!(m.iops < 0.06 && m.clat_p99 < 0.08, "{m:?}");
 }
 
-/// Rows that no drive parameter alone decides: kyber's tokens, stalls
-/// of a full write cache, and processes that share a core.
+/// Rows that depend on more than the drive's parameters: kyber's tokens, stalls of a full write
+/// cache, and processes that share a core.
 fn of_reads_beside_writes(study: &str) -> (Vec<Row>, Vec<Option<Scored>>) {
     let rows = rows(&[&format!("study={study}")]);
     let scored = score(&shipped(), &cases(&rows, true).unwrap(), &rows, 1).unwrap();
@@ -75,12 +75,12 @@ fn of_reads_beside_writes(study: &str) -> (Vec<Row>, Vec<Option<Scored>>) {
     (rows, scored)
 }
 
-/// One write at a time: kblockd's wake-ups fill the core.
+/// One write at a time: kblockd's wake-ups use up the core.
 #[test]
 fn reads_and_writes_of_one_process() {
     let (rows, scored) = of_reads_beside_writes("kyber-targets-mix");
     let mix = medians(&rows, &scored, |_| true);
-    // Reads and writes share their waiting by who is a microsecond faster.
+    // How reads and writes share the wait depends on differences of a microsecond.
     assert!(
         mix.iops < 0.15 && mix.lat_mean < 0.4 && mix.clat_p99 < 0.35,
         "{mix:?}"
@@ -113,7 +113,7 @@ fn row(scheduler: &str, iodepth: u32, processes: u32) -> Row {
         cores: processes,
         devices: 1,
         measured: Measured {
-            // Only a first guess, for the length of the runs.
+            // Only an estimate, for the length of the runs.
             iops: 100_000.0,
             lat_mean_us: Some(100.0),
             clat_p99_us: Some(100.0),
@@ -125,7 +125,7 @@ fn nvme() -> Model {
     Model::load("nvme", "xeon-10core").expect("shipped")
 }
 
-/// A fit to rows that were simulated finds the numbers they were simulated with.
+/// A fit to simulated rows finds the parameters of the simulation.
 #[test]
 fn known_parameters_are_found_again() {
     let mut rows = vec![
@@ -137,7 +137,7 @@ fn known_parameters_are_found_again() {
         row("mq-deadline", 64, 4),
     ];
     let mut truth = nvme();
-    // So slow a CPU that it, not the drive, limits the deep queues.
+    // The CPU is so slow that it limits the deep queues, not the drive.
     let bio = &truth.parameters("costs.bio_ns").unwrap()[0];
     truth.set(bio, 4000.0, "").unwrap();
     let simulated = score(&truth, &cases(&rows, true).unwrap(), &rows, 1).unwrap();

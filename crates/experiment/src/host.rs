@@ -238,7 +238,7 @@ impl World for Host {
         let interrupts = Interrupts::watch()?;
         let restore = Restore::remember(&self.queue)?;
         interrupts.check()?;
-        let notes = self.measurement.look_around()?;
+        let notes = self.measurement.observe_other_work()?;
         Ok(Ready {
             fios,
             interrupts,

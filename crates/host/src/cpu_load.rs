@@ -1,5 +1,5 @@
-//! How busy the machine is: what each CPU did over time, from `/proc/stat`, and its
-//! load, from `/proc/loadavg` (Documentation/filesystems/proc.rst, 1.7 and 1.8).
+//! CPU usage over time from `/proc/stat`, and the load from `/proc/loadavg`
+//! (Documentation/filesystems/proc.rst, 1.7 and 1.8).
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -11,12 +11,11 @@ use blklab_stats::{CpuSlice, CpuTimes};
 use crate::error::HostError;
 use crate::system::{System, read};
 
-/// How often CPUs are looked at. The kernel counts in ticks of 10 ms, so
-/// shorter spans would be mostly rounding.
+/// Interval between two readings. The kernel counts in ticks of 10 ms, so shorter intervals would
+/// be mostly rounding.
 const PERIOD: Duration = Duration::from_millis(500);
 
-/// Reads `/proc/stat`: CPUs by number, each with its times since boot.
-/// `ticks_a_second` is the unit's inverse (`USER_HZ`).
+/// Parses `/proc/stat`: each CPU's number and its times since boot. `ticks_a_second` is `USER_HZ`.
 pub fn parse(text: &str, ticks_a_second: u64) -> Option<Vec<(u32, CpuTimes)>> {
     let ns_a_tick = 1_000_000_000u64.checked_div(ticks_a_second)?;
     let mut cpus = Vec::new();
@@ -26,11 +25,11 @@ pub fn parse(text: &str, ticks_a_second: u64) -> Option<Vec<(u32, CpuTimes)>> {
         };
         let mut words = rest.split_ascii_whitespace();
         if rest.starts_with(' ') {
-            // The sum of all.
+            // The line for all CPUs together.
             continue;
         }
         let number: u32 = words.next()?.parse().ok()?;
-        // Old kernels have fewer columns: what they do not count is zero.
+        // Old kernels have fewer columns; a missing one counts as zero.
         let mut ns = [0u64; 8];
         for (slot, word) in ns.iter_mut().zip(words) {
             *slot = word.parse::<u64>().ok()?.checked_mul(ns_a_tick)?;
@@ -52,8 +51,8 @@ pub fn parse(text: &str, ticks_a_second: u64) -> Option<Vec<(u32, CpuTimes)>> {
     (!cpus.is_empty()).then_some(cpus)
 }
 
-/// What happened between two looks. iowait may run backwards in the kernel;
-/// nothing is counted then. A CPU that came or went is left out.
+/// Times between two readings. iowait may decrease in the kernel, which counts as zero. CPUs that
+/// are in only one reading are left out.
 fn between(before: &[(u32, CpuTimes)], after: &[(u32, CpuTimes)]) -> Vec<CpuTimes> {
     let pairs = after.iter().filter_map(|(number, now)| {
         let (_, then) = before.iter().find(|(n, _)| n == number)?;
@@ -62,7 +61,7 @@ fn between(before: &[(u32, CpuTimes)], after: &[(u32, CpuTimes)]) -> Vec<CpuTime
     pairs.map(|(then, now)| now.since(then)).collect()
 }
 
-/// Looks at the CPUs from time to time, in a thread of its own.
+/// A thread that reads the CPUs' times at intervals.
 #[derive(Debug)]
 pub struct CpuWatch {
     stop: Sender<()>,
@@ -70,7 +69,7 @@ pub struct CpuWatch {
 }
 
 impl CpuWatch {
-    /// Begins to look at `path`, which is `/proc/stat`.
+    /// Starts reading `path`, which is `/proc/stat`.
     pub fn start(path: &Path) -> Result<CpuWatch, HostError> {
         let ticks = rustix::param::clock_ticks_per_second();
         let first = look(path, ticks)?;
@@ -97,7 +96,7 @@ impl CpuWatch {
         Ok(CpuWatch { stop, thread })
     }
 
-    /// Takes a last look and ends.
+    /// Takes a last reading and returns all of them.
     pub fn finish(self) -> Vec<CpuSlice> {
         drop(self.stop);
         self.thread.join().unwrap_or_default()
@@ -112,7 +111,7 @@ fn look(path: &Path, ticks: u64) -> Result<Vec<(u32, CpuTimes)>, HostError> {
     })
 }
 
-/// The sum over time of each CPU.
+/// The sum over time for each CPU.
 pub fn totals(slices: &[CpuSlice]) -> Vec<CpuTimes> {
     let count = slices
         .iter()
@@ -127,17 +126,17 @@ pub fn totals(slices: &[CpuSlice]) -> Vec<CpuTimes> {
     sums
 }
 
-/// The machine's load before a run.
+/// The load of the machine before a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Load {
-    /// Mean tasks running or waiting for I/O in the last minute.
+    /// Mean number of tasks running or waiting for I/O in the last minute.
     pub minute: f64,
-    /// Tasks that could run just now, this program among them.
+    /// Number of runnable tasks, including this program.
     pub runnable: u32,
 }
 
 impl Load {
-    /// Reads `/proc/loadavg`: `0.20 0.18 0.12 1/80 11206`.
+    /// Parses `/proc/loadavg`: `0.20 0.18 0.12 1/80 11206`.
     pub fn parse(text: &str) -> Option<Load> {
         let mut words = text.split_whitespace();
         let minute = words.next()?.parse().ok()?;
@@ -148,14 +147,14 @@ impl Load {
         })
     }
 
-    /// The load now; `None` where the kernel does not tell.
+    /// The current load; `None` if the kernel does not show it.
     pub fn now(system: &System) -> Option<Load> {
         let text = read("see the machine's load", &system.proc("loadavg")).ok()?;
         Load::parse(&text)
     }
 
-    /// A warning where others' work is likely to show: more than a task in
-    /// ten CPUs' worth beside us, or half a CPU.
+    /// A warning if other work is likely to influence the results: a load above a tenth of the
+    /// CPUs, or above half a CPU.
     pub fn warning(&self, cpus: usize) -> Option<String> {
         let limit = (cpus as f64 / 10.0).max(0.5);
         (self.minute > limit).then(|| {

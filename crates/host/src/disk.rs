@@ -1,5 +1,5 @@
-//! A whole drive: its device node, its number, its folder in sysfs, and its counters
-//! there (Documentation/block/stat.rst).
+//! A whole drive: its device node, its number, its folder in sysfs and its counters
+//! (Documentation/block/stat.rst).
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 use crate::error::HostError;
 use crate::system::{System, names, read};
 
-/// A drive as the kernel numbers it.
+/// Device number of a drive or partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Number {
-    /// The driver.
+    /// Major number, of the driver.
     pub major: u32,
-    /// The drive or partition.
+    /// Minor number, of the drive or partition.
     pub minor: u32,
 }
 
@@ -32,7 +32,7 @@ impl std::fmt::Display for Number {
 }
 
 impl Number {
-    /// Reads `major:minor`, as sysfs and mountinfo write it.
+    /// Parses `major:minor`, as in sysfs and mountinfo.
     pub fn parse(text: &str) -> Option<Number> {
         let (major, minor) = text.trim().split_once(':')?;
         Some(Number {
@@ -41,7 +41,7 @@ impl Number {
         })
     }
 
-    /// As trace events carry it: the kernel's internal `dev_t`, 12 and 20 bits.
+    /// The number in trace events, which is the kernel's internal `dev_t` of 12 and 20 bits.
     pub fn dev_t(self) -> u32 {
         (self.major << 20) | (self.minor & 0xf_ffff)
     }
@@ -54,7 +54,7 @@ pub struct Disk {
     pub path: PathBuf,
     /// The kernel's name for it, as in `/sys/block/NAME`.
     pub name: String,
-    /// Its number.
+    /// Device number.
     pub number: Number,
 }
 
@@ -105,8 +105,8 @@ impl Disk {
         system.sys("block").join(&self.name)
     }
 
-    /// Its length in bytes. sysfs counts sectors of 512 bytes whatever the
-    /// drive's own are.
+    /// Returns its length in bytes. sysfs counts in sectors of 512 bytes, whatever the drive's own
+    /// sector size.
     pub fn size_bytes(&self, system: &System) -> Result<u64, HostError> {
         let path = self.folder(system).join("size");
         let text = read("read the drive's size", &path)?;
@@ -119,7 +119,7 @@ impl Disk {
             })
     }
 
-    /// The drive and its partitions: kernel's name and number of each.
+    /// Kernel names and numbers of the drive and its partitions.
     pub fn parts(&self, system: &System) -> Vec<(String, Number)> {
         let folder = self.folder(system);
         let mut parts = vec![(self.name.clone(), self.number)];
@@ -137,13 +137,13 @@ impl Disk {
     }
 }
 
-/// The counters at one moment, since boot.
+/// The counters since boot, at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters([u64; 17]);
 
 impl Counters {
-    /// Reads the file's text. Kernels before 5.5 have no flushes, those before
-    /// 4.18 no discards.
+    /// Parses the contents of the file. Kernels before 5.5 have no counters for flushes, those
+    /// before 4.18 none for discards.
     pub fn parse(text: &str) -> Option<Counters> {
         let mut counters = [0; 17];
         let mut found = 0;
@@ -154,7 +154,7 @@ impl Counters {
         (found >= 11).then_some(Counters(counters))
     }
 
-    /// The drive's counters now.
+    /// Reads the drive's current counters.
     pub fn of(system: &System, disk: &Disk) -> Result<Counters, HostError> {
         let path = disk.folder(system).join("stat");
         let text = match read("read the drive's counters", &path) {
@@ -171,7 +171,7 @@ impl Counters {
         })
     }
 
-    /// What happened since `before`. Times are in milliseconds in the kernel.
+    /// Returns the differences since `before`. The kernel's times are in milliseconds.
     pub fn since(&self, before: &Counters) -> QueueStats {
         let d = |at: usize| self.0[at].saturating_sub(before.0[at]);
         let ns = |at: usize| d(at).saturating_mul(1_000_000);

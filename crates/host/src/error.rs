@@ -1,35 +1,34 @@
-//! What can go wrong on a real machine, said in one message.
+//! Errors of experiments on a real machine.
 
 use std::path::PathBuf;
 
-/// Why an experiment was refused or ended early.
+/// The reason why an experiment was refused or ended early.
 ///
-/// [`HostError::is_mistake`] divides them: what the user can mend by asking
-/// differently, and what only the machine can be blamed for.
+/// [`HostError::is_mistake`] tells errors that the user can fix from failures of the machine.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
-    /// The device named is not one an experiment can run on.
+    /// An experiment cannot run on this device.
     #[error("{device}: {reason}")]
     Device {
         /// The device as it was named.
         device: String,
-        /// Why not, and what would be right.
+        /// The reason, and what would be right.
         reason: String,
     },
-    /// Writing to the device needs the user's word.
+    /// Writing to the device needs the user's permission.
     #[error("{0}")]
     Refused(String),
-    /// A scheduler, tunable or job that this kernel or fio cannot take.
+    /// This kernel or fio does not support the scheduler, tunable or job.
     #[error("{0}")]
     Unfit(String),
-    /// A right is missing.
+    /// A permission is missing.
     #[error("{what}: {path}: permission denied; {remedy}")]
     Rights {
-        /// What was to be done.
+        /// The attempted action.
         what: String,
-        /// On which file.
+        /// The file.
         path: PathBuf,
-        /// What would allow it.
+        /// What would give the permission.
         remedy: String,
     },
     /// The kernel has no tracefs to read latencies from.
@@ -44,31 +43,31 @@ pub enum HostError {
     /// fio ran and failed.
     #[error("{0}")]
     Fio(String),
-    /// The device went away.
+    /// The device disappeared.
     #[error("{device}: the device has vanished; nothing is left there to put back")]
     Vanished {
         /// The device as it was named.
         device: String,
     },
-    /// A file of the kernel could not be read or written.
+    /// A kernel file could not be read or written.
     #[error("{what}: {path}: {source}")]
     Io {
-        /// What was to be done.
+        /// The attempted action.
         what: String,
-        /// On which file.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// A file of the user's cannot be written, for want of room or right.
+    /// A user's file could not be written, for lack of space or permission.
     #[error("{}: cannot write: {source}", path.display())]
     Output {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// A file of the kernel does not read as the kernel's documents say.
+    /// A kernel file does not have the documented format.
     #[error("{path}: {message}")]
     Format {
         /// The file.
@@ -76,21 +75,20 @@ pub enum HostError {
         /// What was found and what was expected.
         message: String,
     },
-    /// Ctrl-C, SIGTERM or SIGHUP.
+    /// A signal: Ctrl-C, SIGTERM or SIGHUP.
     #[error("stopped by {0}; everything was put back as it was")]
     Interrupted(&'static str),
-    /// Something could not be put back. The message says what, and how to do
-    /// it by hand.
+    /// Something could not be restored. The message says what, and how to do it by hand.
     #[error("{0}")]
     NotRestored(String),
 }
 
 impl HostError {
-    /// The user can mend it by asking for something else, or as somebody else.
+    /// Whether the user can fix the error, by other options or other permissions.
     pub fn is_mistake(&self) -> bool {
         use std::io::ErrorKind::{IsADirectory, NotFound, PermissionDenied};
         if let HostError::Output { source, .. } = self {
-            // A wrong place, and not a full disk.
+            // The place is wrong; the disk is not full.
             return matches!(source.kind(), NotFound | PermissionDenied | IsADirectory);
         }
         matches!(
@@ -104,10 +102,10 @@ impl HostError {
         )
     }
 
-    /// This error of a run, where putting things back behind it failed too.
+    /// Combines the error of a run with the error of restoring the queue after it.
     pub fn with_failed_restore(self, restore: HostError) -> HostError {
         match (self, restore) {
-            // The drive went during the run: one message tells it.
+            // The drive disappeared during the run, so one message is enough.
             (HostError::Vanished { device }, _) => HostError::Vanished { device },
             (error, HostError::Vanished { device }) => {
                 HostError::Fio(format!("{error}; {device} has vanished"))
@@ -119,8 +117,8 @@ impl HostError {
         }
     }
 
-    /// A file that could not be read or written; a missing right gets its
-    /// own explanation.
+    /// Returns the error for a file that could not be read or written; a missing permission has its
+    /// own message.
     pub fn io(
         what: impl Into<String>,
         path: impl Into<PathBuf>,

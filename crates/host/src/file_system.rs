@@ -1,5 +1,4 @@
-//! A file system for a run to work in: made, mounted, and unmounted again
-//! whatever happens.
+//! A file system for a run: it is made, mounted, and unmounted in every case.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -9,8 +8,8 @@ use blklab_workload::fio::{Extent, JobFile};
 
 use crate::error::HostError;
 
-/// File systems that can be made, with what has their `mkfs` ask nothing, and
-/// the package it is in.
+/// Supported file systems, each with the options that make its `mkfs` ask nothing, and with its
+/// package.
 const KINDS: [(&str, &[&str], &str); 7] = [
     ("ext2", &["-F", "-q"], "e2fsprogs"),
     ("ext3", &["-F", "-q"], "e2fsprogs"),
@@ -21,24 +20,23 @@ const KINDS: [(&str, &[&str], &str); 7] = [
     ("vfat", &["-I"], "dosfstools"),
 ];
 
-/// How often an unmount is tried while somebody still looks at the files, and
-/// how long between.
+/// How often an unmount is tried while another program uses the files, and the pause between.
 const UNMOUNT_TRIES: u32 = 25;
 const UNMOUNT_PAUSE: Duration = Duration::from_millis(200);
 
-/// What `--mkfs` asks for.
+/// The argument of `--mkfs`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileSystem {
     kind: &'static str,
     force: &'static [&'static str],
     package: &'static str,
     options: Vec<String>,
-    /// Where it is mounted.
+    /// Mount point.
     folder: PathBuf,
 }
 
 impl FileSystem {
-    /// Reads `ext4 -O ^has_journal`: a kind, and options of its `mkfs`.
+    /// Parses `ext4 -O ^has_journal`: a kind of file system and options for its `mkfs`.
     pub fn parse(text: &str) -> Result<FileSystem, HostError> {
         let mut words = text.split_whitespace();
         let kind = words.next().unwrap_or_default();
@@ -59,13 +57,12 @@ impl FileSystem {
         })
     }
 
-    /// The one file that all of a job's I/O goes to, as it goes to the one
-    /// device otherwise.
+    /// The file to which all I/O of a job goes, in place of the device.
     pub fn file(&self) -> PathBuf {
         self.folder.join("data")
     }
 
-    /// Refuses a job that does not say how large its file is.
+    /// Refuses a job without the size of its file, and a missing `mkfs`.
     pub fn check(&self, job: &JobFile) -> Result<(), HostError> {
         let sized =
             |spec: &&blklab_workload::fio::JobSpec| !matches!(spec.size, Some(Extent::Bytes(_)));
@@ -101,7 +98,7 @@ impl FileSystem {
         force.chain(options).chain(device).collect()
     }
 
-    /// What is done before a run, in words.
+    /// Describes what is done before a run.
     pub fn describe(&self, device: &Path) -> String {
         format!(
             "{} {}; mount -t {} {} {}; fio --create_only=1 writes {}",
@@ -114,12 +111,12 @@ impl FileSystem {
         )
     }
 
-    /// What is done behind a run, in words.
+    /// Describes what is done after a run.
     pub fn describe_end(&self) -> String {
         format!("umount {}", self.folder.display())
     }
 
-    /// Makes and mounts it.
+    /// Makes and mounts the file system.
     pub fn mount(&self, device: &Path) -> Result<Mounted, HostError> {
         run(Command::new(self.program()).args(self.arguments(device)))?;
         std::fs::create_dir_all(&self.folder)
@@ -136,7 +133,7 @@ impl FileSystem {
     }
 }
 
-/// A mounted file system. It is unmounted when this goes.
+/// A mounted file system, which is unmounted when dropped.
 #[derive(Debug)]
 pub struct Mounted {
     folder: PathBuf,
@@ -144,7 +141,7 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// Unmounts it now and tells how that went.
+    /// Unmounts it now and returns the result.
     pub fn unmount(mut self) -> Result<(), HostError> {
         self.end()
     }
@@ -154,7 +151,7 @@ impl Mounted {
         while self.is_mounted {
             match run(Command::new("umount").arg(&self.folder)) {
                 Ok(()) => self.is_mounted = false,
-                // Who looks through new mounts is soon done.
+                // A program that scans new mounts finishes soon.
                 Err(_) if tries < UNMOUNT_TRIES => {
                     tries += 1;
                     std::thread::sleep(UNMOUNT_PAUSE);

@@ -1,4 +1,4 @@
-//! Runs fio on the device and takes its results.
+//! Running fio on the device, and its results.
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -17,16 +17,16 @@ use crate::fio_json;
 use crate::interrupt::Interrupts;
 use crate::overwrite::is_read_only_job;
 
-/// How often a running fio is looked after.
+/// Interval at which a running fio is checked.
 const POLL: Duration = Duration::from_millis(20);
 
-/// How long fio may take to end when told to, before it is killed.
+/// How long fio may take to end on SIGTERM before it is killed.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// How much of fio's complaints a message shows, from their start.
+/// The most bytes of fio's messages that an error quotes.
 const COMPLAINT_BYTES: u64 = 2000;
 
-/// fio with a job written for it.
+/// fio with a job file.
 #[derive(Debug)]
 pub struct Fio<'a> {
     program: PathBuf,
@@ -36,17 +36,17 @@ pub struct Fio<'a> {
     folder: tempfile::TempDir,
 }
 
-/// What a run of fio printed.
+/// The output of a run of fio.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Printed {
-    /// On standard output: its JSON.
+    /// Standard output, with fio's JSON.
     json: String,
-    /// On standard error.
+    /// Standard error.
     said: String,
 }
 
 impl Printed {
-    /// The results that it tells of a job.
+    /// Returns the results of `job` from the output.
     pub fn results(&self, job: &JobFile) -> Result<Results, HostError> {
         let results = fio_json::parse(&self.json, job);
         let mut results = results.map_err(|fault| HostError::Fio(fault.to_string()))?;
@@ -65,8 +65,8 @@ impl Printed {
 }
 
 impl<'a> Fio<'a> {
-    /// Finds fio and writes the job's `text` for it. `job` is the same as read;
-    /// a read-only one is run with `--readonly`.
+    /// Finds fio and writes `text` as its job file. `job` is the user's job; if it only reads, fio
+    /// runs with `--readonly`.
     pub fn prepare(program: &Path, job: &'a JobFile, text: String) -> Result<Fio<'a>, HostError> {
         let version = Command::new(program)
             .arg("--version")
@@ -101,12 +101,12 @@ impl<'a> Fio<'a> {
         self.job
     }
 
-    /// The job as fio reads it.
+    /// The text of the job file for fio.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// fio's words on the command line, the job file last.
+    /// fio's command-line arguments, before the job file.
     fn arguments(&self) -> Vec<String> {
         let mut arguments = vec!["--output-format=json+".to_string()];
         if self.read_only {
@@ -115,13 +115,13 @@ impl<'a> Fio<'a> {
         arguments
     }
 
-    /// The command, for people.
+    /// The command, for display.
     pub fn command(&self) -> String {
         let program = self.program.display();
         format!("{program} {} JOB", self.arguments().join(" "))
     }
 
-    /// Has fio read the job without doing any I/O.
+    /// Checks with fio that it accepts the job, without any I/O.
     pub fn check(&self) -> Result<(), HostError> {
         let done = Command::new(&self.program)
             .arg("--parse-only")
@@ -136,17 +136,17 @@ impl<'a> Fio<'a> {
         Err(HostError::Unfit(refused(&self.job.name, &complaint)))
     }
 
-    /// Has fio write the files that the job reads or overwrites, and no more.
+    /// Makes fio create the files that the job uses.
     pub fn lay_out(&self, interrupts: &Interrupts) -> Result<(), HostError> {
         self.start(&["--create_only=1"], interrupts).map(drop)
     }
 
-    /// Runs it. A signal ends fio, and the run with an error.
+    /// Runs fio. A signal ends fio and makes the run fail.
     pub fn run(&self, interrupts: &Interrupts) -> Result<Results, HostError> {
         self.run_printed(interrupts)?.results(self.job)
     }
 
-    /// The same, and keeps what fio printed as it is.
+    /// Runs fio and returns its output.
     pub fn run_printed(&self, interrupts: &Interrupts) -> Result<Printed, HostError> {
         let arguments = self.arguments();
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -156,8 +156,7 @@ impl<'a> Fio<'a> {
         Ok(Printed { json, said })
     }
 
-    /// Starts fio and waits for its end: where its output is, and what it
-    /// complained of.
+    /// Starts fio and waits for its end. Returns the path of its output and its messages.
     fn start(
         &self,
         arguments: &[&str],
@@ -174,8 +173,8 @@ impl<'a> Fio<'a> {
             .stdin(Stdio::null())
             .stdout(create(&output)?)
             .stderr(create(&complaints)?)
-            // Of its own, so that Ctrl-C reaches us alone and fio's children
-            // end with it.
+            // A process group of its own: Ctrl-C reaches only this program, and fio's children can
+            // be ended together with it.
             .process_group(0)
             .spawn()
             .map_err(|e| HostError::io("start fio", &self.program, e))?;
@@ -202,7 +201,7 @@ fn refused(job: &str, complaint: &str) -> String {
     format!("{job}: fio refuses the job: {}", lines.join("; "))
 }
 
-/// What fio said when it failed: on standard error, or before its JSON.
+/// Builds the error for a failed fio from standard error and from the output before its JSON.
 fn failed(job: &str, status: ExitStatus, said: &str, output: &Path) -> String {
     let how = match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit status {code}"),
@@ -228,14 +227,14 @@ fn failed(job: &str, status: ExitStatus, said: &str, output: &Path) -> String {
 fn beginning(path: &Path) -> String {
     let mut bytes = Vec::new();
     if let Ok(mut file) = File::open(path) {
-        // What cannot be read is shown as far as it can.
+        // Unreadable parts are left out.
         let _ = file.rewind();
         let _ = file.take(COMPLAINT_BYTES).read_to_end(&mut bytes);
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// A running fio. It is ended with its children when this goes.
+/// A running fio, which is ended with its children when dropped.
 struct Running {
     child: Child,
 }
@@ -257,7 +256,7 @@ impl Running {
     fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         if let Some(pid) = pid {
-            // It may have ended meanwhile.
+            // It may have ended in the meantime.
             let _ = kill_process_group(pid, signal);
         }
     }
@@ -294,7 +293,7 @@ mod tests {
         fio::parse_str("t.fio", text, &|_| None, &no_includes).unwrap()
     }
 
-    /// A program that stands in for fio and does `script` when it is to run.
+    /// A program that replaces fio and runs `script`.
     fn stand_in(script: &str) -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("fio");
@@ -359,8 +358,8 @@ mod tests {
         );
         let pid = std::fs::read_to_string(folder.path().join("fio.pid")).unwrap();
         let path = format!("/proc/{}/stat", pid.trim());
-        // Gone, or dead and not yet buried by init. A signal has been sent, and may
-        // still be on its way.
+        // It is gone, or a zombie until init reaps it. The signal has been sent but may not have
+        // arrived yet.
         let is_dead = || {
             let state = std::fs::read_to_string(&path);
             state.map_or(true, |state| state.contains(") Z "))

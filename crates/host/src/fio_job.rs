@@ -1,5 +1,5 @@
-//! The job as fio is given it: the user's own, with every file replaced by
-//! the device, or by a served export and fio's engine for that.
+//! The job file for fio: the user's job, with the device in place of every file, or with fio's NBD
+//! engine and a served export.
 
 use std::path::Path;
 
@@ -7,17 +7,17 @@ use blklab_workload::fio::{self, Engine, JobFile, JobSpec};
 
 use crate::error::HostError;
 
-/// Options that say how the I/O goes; fio's NBD engine has its own way.
+/// Options about the engine, which the NBD engine replaces.
 const WAYS: [&str; 2] = ["ioengine", "iodepth"];
 
-/// Options that say where the I/O goes; `--device` takes their place.
+/// Options about the place of the I/O, which `--device` replaces.
 const PLACES: [&str; 4] = ["filename", "directory", "filename_format", "opendir"];
 
-/// Options that [`ASKED`] answers.
+/// Options that [`ASKED`] replaces.
 const PERCENTILES: [&str; 3] = ["lat_percentiles", "clat_percentiles", "slat_percentiles"];
 
-/// Options that would have fio read or write the device's name space, or
-/// other devices, behind our back.
+/// Options with which fio would change the scheduler by itself, remove the device node or use other
+/// devices.
 const FOREIGN: [(&str, &str); 5] = [
     ("ioscheduler", "--schedulers sets it"),
     ("read_iolog", "it names the files to use itself"),
@@ -26,29 +26,26 @@ const FOREIGN: [(&str, &str); 5] = [
     ("filesize", "it would make files"),
 ];
 
-/// With it fio adds a job's figures to those of its neighbour, and they are compared
-/// job by job.
+/// With this option fio adds up the results of several jobs, which are compared separately here.
 const GROUPED: &str = "group_reporting";
 
-/// What fio is asked for beside the user's options: every latency's
-/// histogram.
+/// Options added to the user's: histograms of all latencies.
 const ASKED: &str = "lat_percentiles=1\nclat_percentiles=1\nslat_percentiles=1\n";
 
-/// Whether a job's option says where its I/O goes, which the drive decides here.
+/// Whether an option sets the place of the I/O, which the device replaces.
 pub fn is_place(option: &str) -> bool {
     PLACES.contains(&option)
 }
 
-/// Whether a job's option has no meaning for an export, which fio reaches through
-/// its NBD engine.
+/// Whether an option has no effect on an export, which fio reaches through its NBD engine.
 pub fn is_replaced_by_server(option: &str) -> bool {
     is_place(option) || option == "ioengine"
 }
 
-/// Writes the job file that does `job` on `device`.
+/// Writes the job file that runs `job` on `device`.
 ///
-/// The text is read again by our own reader and compared with the user's job,
-/// so that nothing but the place of the I/O can have changed.
+/// The text is parsed again and compared with the user's job, so that nothing but the place of the
+/// I/O can have changed.
 pub fn on_device(job: &JobFile, device: &Path) -> Result<String, HostError> {
     check(job)?;
     let mut text = String::from("[global]\n");
@@ -65,8 +62,8 @@ pub fn on_device(job: &JobFile, device: &Path) -> Result<String, HostError> {
     Ok(text)
 }
 
-/// Writes the job file that does `job` on the export at `uri` through fio's NBD
-/// engine, with as many I/Os at once as the job's own engine would have.
+/// Writes the job file that runs `job` on the export at `uri` through fio's NBD engine, with the
+/// I/O depth of the job's own engine.
 pub fn on_server(job: &JobFile, uri: &str) -> Result<String, HostError> {
     check(job)?;
     if let Some(spec) = job.jobs.iter().find(|spec| !spec.direct) {
@@ -107,7 +104,7 @@ fn options(text: &mut String, options: &[(String, String)], left_out: &[&str]) {
     }
 }
 
-/// Refuses what cannot be done on one block device.
+/// Refuses jobs that cannot run on a single block device.
 fn check(job: &JobFile) -> Result<(), HostError> {
     let mut files: Vec<&String> = Vec::new();
     for spec in &job.jobs {
@@ -149,7 +146,7 @@ fn check(job: &JobFile) -> Result<(), HostError> {
     Ok(())
 }
 
-/// Reads the text that fio will read, and holds it against the job.
+/// Parses the text for fio and compares it with the job.
 fn compare(job: &JobFile, text: &str, kept: impl Fn(&JobSpec) -> JobSpec) -> Result<(), HostError> {
     let no_includes = |_: &str, _: &str| Err("nothing is included".to_string());
     let again = fio::parse_str(
@@ -175,7 +172,7 @@ fn compare(job: &JobFile, text: &str, kept: impl Fn(&JobSpec) -> JobSpec) -> Res
     )))
 }
 
-/// A job without what the device decides.
+/// Returns the job without the settings that the device replaces.
 fn placeless(spec: &JobSpec) -> JobSpec {
     let mut spec = spec.clone();
     spec.position.line = 0;
@@ -197,7 +194,7 @@ fn placeless(spec: &JobSpec) -> JobSpec {
     spec
 }
 
-/// The same without what the engine decides.
+/// Returns the job also without the settings that the NBD engine replaces.
 fn wayless(spec: &JobSpec) -> JobSpec {
     let mut spec = placeless(spec);
     if spec.engine.is_synchronous() {
@@ -284,7 +281,7 @@ mod tests {
 
     #[test]
     fn a_job_that_would_change_on_the_way_is_refused() {
-        // The second [global] holds for the second job alone.
+        // The second [global] section applies only to the second job.
         let late = "[a]\nrw=read\nsize=1m\n[global]\nbs=64k\n[b]\nrw=read\nsize=1m\n";
         assert!(refused(late).contains("[global]"));
     }

@@ -1,5 +1,5 @@
-//! fio's JSON (`--output-format=json+`) as results. Percentages become counts
-//! and histograms come from fio's bins, so what fio rounds stays rounded.
+//! Parser for fio's JSON (`--output-format=json+`). Percentages are converted to counts and
+//! histograms are read from fio's bins, so fio's rounding remains.
 
 use blklab_stats::{
     BatchBuckets, CpuStats, DepthBuckets, DirResults, FioBin, GroupResults, Histogram, JobResults,
@@ -9,7 +9,7 @@ use blklab_workload::fio::{Direction, JobFile, JobSpec};
 use blklab_workload::generate::{due_weights, processes};
 use serde_json::{Map, Value};
 
-/// What is wrong with fio's answer.
+/// A fault in fio's JSON.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("fio's JSON: {place}: {problem}")]
 pub struct JsonFault {
@@ -24,8 +24,8 @@ fn fault(place: impl Into<String>, problem: impl Into<String>) -> JsonFault {
     }
 }
 
-/// Reads fio's JSON; what fio wrote before it (remarks on the job) comes back
-/// as notes. `job` is what fio was given.
+/// Parses fio's JSON; text before it (remarks on the job) is returned as notes. `job` is the job
+/// that fio ran.
 pub fn parse(text: &str, job: &JobFile) -> Result<Results, JsonFault> {
     let (remarks, json) = split(text)?;
     let mut values = serde_json::Deserializer::from_str(json).into_iter::<Value>();
@@ -67,7 +67,7 @@ pub fn parse(text: &str, job: &JobFile) -> Result<Results, JsonFault> {
     Ok(results)
 }
 
-/// Divides fio's output into its remarks and its JSON.
+/// Splits fio's output into remarks and JSON.
 fn split(text: &str) -> Result<(Vec<String>, &str), JsonFault> {
     let mut at = 0;
     for line in text.split_inclusive('\n') {
@@ -84,7 +84,7 @@ fn split(text: &str) -> Result<(Vec<String>, &str), JsonFault> {
     Err(fault("the whole", "fio wrote no JSON"))
 }
 
-/// An object and where it is, for messages.
+/// A JSON object with its path, for messages.
 struct Object<'a> {
     entry: &'a Map<String, Value>,
     place: String,
@@ -95,7 +95,7 @@ impl<'a> Object<'a> {
         format!("{}.{key}", self.place)
     }
 
-    /// fio leaves some keys out where there is nothing to tell.
+    /// fio omits keys without a value.
     fn number(&self, key: &str) -> Result<f64, JsonFault> {
         match self.entry.get(key) {
             None => Ok(0.0),
@@ -191,15 +191,15 @@ fn job_results(entry: &Object, index: usize, job: &JobFile) -> Result<JobResults
     })
 }
 
-/// The weight of a job's processes; all of one job have the same.
+/// The weight of a job's processes, which is the same for all of them.
 fn due_weight(job: &JobFile, name: &str) -> Option<f64> {
     let processes = processes(job);
     let at = processes.iter().position(|p| job.jobs[p.job].name == name);
     due_weights(job, &processes)[at?]
 }
 
-/// Whether a job came to the end of its work: fio does not say it, but nothing
-/// else ends a job before its time, unless another job's end ends all.
+/// Whether a job completed its work. fio does not say so, but only a limit of the run time ends a
+/// job earlier, or the end of another job that ends all.
 fn finished(spec: &JobSpec, runtime_ns: u64) -> bool {
     let limit_ns = spec.runtime_us.saturating_mul(1000);
     !spec.time_based && (limit_ns == 0 || runtime_ns < limit_ns)
@@ -278,7 +278,7 @@ fn bins(latency: &Object) -> Result<Vec<FioBin>, JsonFault> {
     bins.entry.iter().map(one).collect()
 }
 
-/// fio prints shares of all I/Os; counts are as near as six decimals bring.
+/// Converts fio's percentages of all I/Os to counts, within the rounding to six decimals.
 fn shares<const N: usize>(
     entry: &Object,
     key: &str,
@@ -340,7 +340,7 @@ mod tests {
         fio::parse_str("t.fio", text, &|_| None, &no_includes).unwrap()
     }
 
-    /// fio itself judges what is read from its JSON.
+    /// Output of fio itself is parsed.
     #[test]
     fn real_fio_reads_back() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,4 @@
-//! What a drive is in use for and what it holds: everything that an
-//! experiment could destroy.
+//! Uses and contents of a drive that an experiment could destroy.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -12,35 +11,35 @@ use crate::error::HostError;
 use crate::signature::{Signature, signatures};
 use crate::system::{System, names, read};
 
-/// One reason not to write to a drive.
+/// A reason not to write to a drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
-    /// The root file system lies on it, directly or through other drives.
+    /// The root file system is on it, directly or through other devices.
     Root,
-    /// It or a partition of it is mounted.
+    /// It or one of its partitions is mounted.
     Mounted {
         /// The drive or partition.
         part: String,
-        /// Where.
+        /// Mount point.
         place: String,
     },
-    /// It or a partition of it is swapped to.
+    /// It or one of its partitions is swap space.
     Swap {
         /// The drive or partition.
         part: String,
     },
-    /// A device mapper, md or loop device stands on it.
+    /// A device mapper, md or loop device uses it.
     Holder {
         /// The drive or partition.
         part: String,
-        /// The device above.
+        /// The device that uses it.
         holder: String,
     },
-    /// The kernel knows partitions of it.
+    /// The kernel knows partitions on it.
     Partitions(Vec<String>),
-    /// A partition table, file system or volume was recognised.
+    /// It contains a partition table, file system or volume.
     Holds(Signature),
-    /// It is open exclusively.
+    /// Another program has opened it exclusively.
     Busy,
 }
 
@@ -57,12 +56,12 @@ impl fmt::Display for Finding {
                 "it holds {} (by its mark at byte {})",
                 signature.format, signature.at_bytes
             ),
-            Finding::Busy => write!(f, "another program has it open for itself alone"),
+            Finding::Busy => write!(f, "another program has opened it exclusively"),
         }
     }
 }
 
-/// All reasons not to write to `disk`.
+/// Returns all reasons not to write to `disk`.
 pub fn inspect(system: &System, disk: &Disk) -> Result<Vec<Finding>, HostError> {
     let parts = disk.parts(system);
     let mut found = Vec::new();
@@ -82,13 +81,13 @@ pub fn inspect(system: &System, disk: &Disk) -> Result<Vec<Finding>, HostError> 
     let held = signatures(&mut device, size_bytes)
         .map_err(|e| HostError::io("look for a file system on the drive", &disk.path, e))?;
     found.extend(held.into_iter().map(Finding::Holds));
-    if found.is_empty() && !may_be_ours_alone(&disk.path) {
+    if found.is_empty() && !can_be_opened_exclusively(&disk.path) {
         found.push(Finding::Busy);
     }
     Ok(found)
 }
 
-/// Opens the drive to read.
+/// Opens the drive for reading.
 fn open(path: &Path, alone: bool) -> Result<File, HostError> {
     let mut flags = OFlags::RDONLY | OFlags::CLOEXEC;
     if alone {
@@ -99,9 +98,9 @@ fn open(path: &Path, alone: bool) -> Result<File, HostError> {
         .map_err(|e| HostError::io("open the drive", path, e.into()))
 }
 
-/// `O_EXCL` on a block device is how file systems, device mapper and md claim
-/// theirs: it fails where somebody already has.
-fn may_be_ours_alone(path: &Path) -> bool {
+/// Whether the drive can be opened exclusively. File systems, device mapper and md claim block
+/// devices with `O_EXCL`, so it fails if one of them uses the drive.
+fn can_be_opened_exclusively(path: &Path) -> bool {
     match open(path, true) {
         Ok(_) => true,
         Err(HostError::Io { source, .. }) => {
@@ -138,7 +137,8 @@ fn mount(line: &str) -> Option<Mount> {
     })
 }
 
-/// The kernel writes blanks and the like as `\040`, in octal.
+/// Decodes the octal escapes, such as `\040` for a blank, with which the kernel writes special
+/// characters.
 fn unescaped(text: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();
@@ -161,8 +161,8 @@ fn unescaped(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Btrfs and overlays show a number of their own, so a mount's source counts
-/// as much as its number.
+/// Mounts of the drive or its partitions. Btrfs and overlays show another device number, so a
+/// mount's source is compared as well.
 fn mounted(disk: &Disk, parts: &[(String, Number)], mounts: &[Mount]) -> Vec<Finding> {
     let mut found = Vec::new();
     for (name, number) in parts {
@@ -179,7 +179,7 @@ fn mounted(disk: &Disk, parts: &[(String, Number)], mounts: &[Mount]) -> Vec<Fin
     found
 }
 
-/// Whether a path in `/dev` means this drive or partition.
+/// Whether a path in `/dev` names this drive or partition.
 fn stands_for(path: &str, name: &str, disk: &Disk, number: Number) -> bool {
     if !path.starts_with('/') {
         return false;
@@ -189,10 +189,10 @@ fn stands_for(path: &str, name: &str, disk: &Disk, number: Number) -> bool {
     real == Path::new("/dev").join(name) || (is_whole && real == disk.path)
 }
 
-/// The drives that the root file system stands on: its own, and those below
-/// (`slaves`) down to the last.
+/// Whether the root file system uses the drive, directly or through the `slaves` of the devices
+/// above it.
 fn on_root(system: &System, disk: &Disk, mounts: &[Mount]) -> bool {
-    // The last mount on a place hides those before it.
+    // The last mount on a directory hides earlier ones.
     let Some(root) = mounts.iter().rfind(|mount| mount.place == "/") else {
         return false;
     };
@@ -263,14 +263,13 @@ fn holders(system: &System, disk: &Disk, parts: &[(String, Number)]) -> Vec<Find
     found
 }
 
-/// Whether the drive refuses writes itself.
+/// Whether the drive is read-only.
 pub fn is_read_only(system: &System, disk: &Disk) -> Result<bool, HostError> {
     let path = disk.folder(system).join("ro");
     Ok(read("see whether the drive can be written", &path)? == "1")
 }
 
-/// Whether this process may write to the drive's files in sysfs and to the
-/// drive, told before anything is done.
+/// Checks the permissions on the drive and its sysfs files before anything is changed.
 pub fn check_rights(system: &System, disk: &Disk, writes: bool) -> Result<(), HostError> {
     let scheduler = disk.folder(system).join("queue/scheduler");
     let sysfs = OpenOptions::new().write(true).open(&scheduler);
@@ -284,7 +283,7 @@ pub fn check_rights(system: &System, disk: &Disk, writes: bool) -> Result<(), Ho
 mod tests {
     use super::*;
 
-    /// A machine with a root on `vda1` and a blank `sdx` of 1 MiB.
+    /// A machine with its root on `vda1` and a blank `sdx` of 1 MiB.
     struct Machine {
         folder: tempfile::TempDir,
         system: System,
@@ -391,7 +390,7 @@ mod tests {
     #[test]
     fn the_roots_drive_is_found_through_what_lies_between() {
         let m = machine();
-        // Root on dm-0, which stands on sdx.
+        // The root is on dm-0, which uses sdx.
         m.put("sys/block/dm-0/dev", "253:0\n");
         m.link("sys/block/dm-0/slaves/sdx", "sys/block/sdx");
         m.link("sys/dev/block/253:0", "sys/block/dm-0");

@@ -1,5 +1,4 @@
-//! Ctrl-C, SIGTERM and SIGHUP: noted, so that a run can end in order and put
-//! everything back.
+//! Ctrl-C, SIGTERM and SIGHUP: recorded, so that a run can end in order and restore everything.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,10 +7,10 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::error::HostError;
 
-/// The signals that end a run, with what people call them.
+/// The signals that end a run, with their usual names.
 const SIGNALS: [(i32, &str); 3] = [(SIGINT, "Ctrl-C"), (SIGTERM, "SIGTERM"), (SIGHUP, "SIGHUP")];
 
-/// Notes the signals as long as it lives.
+/// Records signals until it is dropped.
 #[derive(Debug)]
 pub struct Interrupts {
     noted: Vec<(Arc<AtomicBool>, &'static str)>,
@@ -19,7 +18,7 @@ pub struct Interrupts {
 }
 
 impl Interrupts {
-    /// Begins to note signals instead of being ended by them.
+    /// Starts recording signals, which then no longer end the process.
     pub fn watch() -> Result<Interrupts, HostError> {
         let mut watch = Interrupts {
             noted: Vec::new(),
@@ -35,7 +34,7 @@ impl Interrupts {
         Ok(watch)
     }
 
-    /// An error where a signal came.
+    /// Returns an error if a signal has arrived.
     pub fn check(&self) -> Result<(), HostError> {
         let came = self
             .noted
@@ -56,7 +55,7 @@ impl Drop for Interrupts {
     }
 }
 
-/// Signals come to the whole process, so tests that watch for them take turns.
+/// Signals go to the whole process, so tests that use them take turns.
 #[cfg(test)]
 pub(crate) static TURNS: std::sync::Mutex<()> = std::sync::Mutex::new(());
 

@@ -1,4 +1,4 @@
-//! One run of a job on a real drive, and what is seen of it.
+//! A run of a job on a real drive and its measurement.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -20,10 +20,10 @@ use crate::queue::{Files, Queue, QueueSettings};
 use crate::system::{System, read};
 use crate::tracefs::{self, Kind, Session, Splitter};
 
-/// For how long the machine's other work is looked at before the first run.
+/// How long other work on the machine is observed before the first run.
 const QUIET: Duration = Duration::from_millis(500);
 
-/// How runs of jobs on one drive are measured.
+/// Setup for measuring jobs on one drive.
 #[derive(Clone, Debug)]
 pub struct Measurement {
     /// The machine.
@@ -32,37 +32,37 @@ pub struct Measurement {
     pub disk: Disk,
     /// Whether requests are traced.
     pub trace: bool,
-    /// A file system to be made for each run.
+    /// The file system to make for each run, if any.
     pub file_system: Option<FileSystem>,
 }
 
-/// What was seen of one run: it can be taken to another machine, where
-/// [`Observed::results`] makes the results of it.
+/// Raw measurements of one run, which can be sent to another machine, where [`Observed::results`]
+/// evaluates them.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Observed {
-    /// What fio printed.
+    /// Output of fio.
     fio: Printed,
     elapsed_ns: u64,
     slices: Vec<CpuSlice>,
     before: Counters,
     after: Counters,
-    /// Requests on their way, where they were traced.
+    /// Latencies of requests, if they were traced.
     requests: Option<RequestStats>,
-    /// The drive as the user named it, and its size.
+    /// The drive's name as given by the user, and its size.
     device: String,
     size_bytes: u64,
     /// The kernel's name of the drive.
     disk: String,
-    /// That, and the drive's model.
+    /// The kernel's name and the model of the drive.
     drive: String,
     kernel: String,
 }
 
 impl Observed {
-    /// The results of the job that ran.
+    /// Evaluates the measurements for the job that ran.
     ///
     /// # Errors
-    /// Where fio's output cannot be read, or it failed.
+    /// If fio failed or its output cannot be parsed.
     pub fn results(self, job: &JobFile) -> Result<Results, HostError> {
         let mut results = self.fio.results(job)?;
         self.check_work(job, &results)?;
@@ -92,8 +92,8 @@ impl Observed {
         Ok(results)
     }
 
-    /// fio ends well when a job's range lies beyond the device, having done
-    /// nothing; figures of nothing are none.
+    /// Refuses results without I/O: fio succeeds without doing anything if a job's range is beyond
+    /// the end of the device.
     fn check_work(&self, job: &JobFile, results: &Results) -> Result<(), HostError> {
         let ios = |job: &JobResults| job.read.ios + job.write.ios + job.trim.ios;
         let Some(idle) = results.jobs.iter().find(|job| ios(job) == 0) else {
@@ -106,12 +106,12 @@ impl Observed {
     }
 }
 
-/// What a run is made of.
+/// A stage of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Set the queue.
+    /// Set scheduler and tunables.
     SetQueue,
-    /// Make a file system, mount it and have fio lay out its file.
+    /// Make and mount a file system, and let fio create its file.
     Mount,
     /// Write back and drop the page cache.
     DropCaches,
@@ -125,8 +125,8 @@ impl Measurement {
     /// The stages of a run, in order.
     fn stages(&self, job: &JobFile) -> Vec<Stage> {
         let has_file_system = self.file_system.is_some();
-        // Direct I/O passes by the page cache, and dropping it disturbs
-        // everybody else. A file system has just filled it.
+        // Direct I/O bypasses the page cache, and dropping it disturbs other programs; creating a
+        // file system fills it.
         let drops = has_file_system || job.jobs.iter().any(|job| !job.direct);
         let stages = [
             (true, Stage::SetQueue),
@@ -144,7 +144,7 @@ impl Measurement {
         folder.join("queue").display().to_string()
     }
 
-    /// What is done before the first run, in words.
+    /// Describes what is done before the first run.
     pub fn first_in_words(&self) -> Vec<String> {
         let queue = self.queue_folder();
         vec![
@@ -155,12 +155,12 @@ impl Measurement {
         ]
     }
 
-    /// What is done behind the last run, in words.
+    /// Describes what is done after the last run.
     pub fn last_in_words(&self) -> String {
         format!("put {} back as it was", self.queue_folder())
     }
 
-    /// A run in words, a line each stage; `which` says which run it is.
+    /// Describes a run, one line for each stage; `which` names the run.
     pub fn run_in_words(
         &self,
         job: &JobFile,
@@ -186,7 +186,7 @@ impl Measurement {
         self.file_system.as_ref().map_or_else(String::new, words)
     }
 
-    /// What fio works on: the drive, or the file in its file system.
+    /// The file that fio uses: the drive, or the file in its file system.
     fn place(&self) -> PathBuf {
         match &self.file_system {
             Some(fs) => fs.file(),
@@ -194,19 +194,18 @@ impl Measurement {
         }
     }
 
-    /// The job file that does `job` on the drive, or on the file in its file system.
+    /// Writes the job file that runs `job` on the drive or in its file system.
     ///
     /// # Errors
-    /// Where the job cannot be put there.
+    /// If the job cannot run there.
     pub fn job_on_drive(&self, job: &JobFile) -> Result<String, HostError> {
         on_device(job, &self.place())
     }
 
-    /// Checks everything of a job that can be known before anything is changed,
-    /// and makes fio's job file.
+    /// Checks all that can be checked before anything is changed, and prepares fio.
     ///
     /// # Errors
-    /// Where the job cannot be run so, or fio is missing.
+    /// If the job cannot run this way, or fio is missing.
     pub fn prepare<'a>(&self, job: &'a JobFile, program: &Path) -> Result<Fio<'a>, HostError> {
         if self.trace {
             tracefs::check(&self.system)?;
@@ -219,11 +218,11 @@ impl Measurement {
         Ok(fio)
     }
 
-    /// Runs fio's job once, with the queue set so.
+    /// Runs fio's job once with these queue settings.
     ///
     /// # Errors
-    /// Where the queue cannot be set, fio fails or a signal comes. The queue stays
-    /// as it is then; a file system is unmounted.
+    /// If the queue cannot be set, fio fails or a signal arrives. The queue then keeps its
+    /// settings; a file system is unmounted.
     pub fn run<F: Files>(
         &self,
         queue: &Queue<F>,
@@ -237,7 +236,7 @@ impl Measurement {
             .map_err(|error| self.explained(error))
     }
 
-    /// The same, and says what was seen of it.
+    /// Runs fio's job once and returns the raw measurements.
     ///
     /// # Errors
     /// As [`Measurement::run`].
@@ -268,12 +267,11 @@ impl Measurement {
         observed.ok_or_else(|| HostError::Fio(format!("{}: fio did not run", fio.job().name)))
     }
 
-    /// Looks at the machine's other work, for half a second: what results should
-    /// say of it.
+    /// Observes other work on the machine for half a second and returns notes for the results.
     ///
     /// # Errors
-    /// Where the kernel does not tell.
-    pub fn look_around(&self) -> Result<Vec<String>, HostError> {
+    /// If the kernel's counters cannot be read.
+    pub fn observe_other_work(&self) -> Result<Vec<String>, HostError> {
         let before = Counters::of(&self.system, &self.disk)?;
         let watch = CpuWatch::start(&self.system.proc("stat"))?;
         std::thread::sleep(QUIET);
@@ -361,7 +359,7 @@ impl Measurement {
         Session::start(&self.system, &self.disk, &Kind::EVENTS, Splitter::default())
     }
 
-    /// fio cannot know that the device went away under it.
+    /// Replaces fio's error if the device has disappeared.
     fn explained(&self, error: HostError) -> HostError {
         match error {
             HostError::Fio(_) if !self.disk.folder(&self.system).exists() => HostError::Vanished {
@@ -372,7 +370,7 @@ impl Measurement {
     }
 }
 
-/// The drive's model where it has one, and the kernel's name for it.
+/// The kernel's name of the drive, and its model if it has one.
 fn drive_name(system: &System, disk: &Disk) -> String {
     let model = disk.folder(system).join("device/model");
     match read("read the drive's model", &model) {

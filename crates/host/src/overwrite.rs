@@ -1,5 +1,5 @@
-//! Protection against overwriting: what a job does, against what the drive is
-//! and holds.
+//! Protection against overwriting: compares what a job does with the uses and contents of the
+//! drive.
 
 use blklab_workload::fio::{Direction, JobFile};
 
@@ -8,16 +8,15 @@ use crate::error::HostError;
 use crate::inspect::{Finding, inspect, is_read_only};
 use crate::system::System;
 
-/// Whether a job leaves the drive's data as it is. Only its pattern decides:
-/// fio writes and discards nothing else, and is run with `--readonly` then.
+/// Whether a job only reads. Its access pattern decides: fio writes and trims nothing else, and is
+/// run with `--readonly` if so.
 pub fn is_read_only_job(job: &JobFile) -> bool {
     let writes = |direction| job.jobs.iter().any(|j| j.pattern.does(direction));
     !writes(Direction::Write) && !writes(Direction::Trim)
 }
 
-/// Lets the experiment pass, with what the user should be warned of, or
-/// refuses it. A file system made for the job writes, whatever the job does. `destroy_data` is the device as the user named it behind
-/// `--destroy-data`.
+/// Allows the experiment and returns warnings, or refuses it. A file system made for the job counts
+/// as a write. `destroy_data` is the device named by `--destroy-data`.
 pub fn check_overwrite(
     system: &System,
     disk: &Disk,
@@ -37,7 +36,7 @@ pub fn check_overwrite(
     check_writes(system, disk, &writer, destroy_data)
 }
 
-/// Lets `writer`, as messages call it, write to the drive, or refuses it.
+/// Allows `writer`, as messages call it, to write to the drive, or refuses it.
 pub fn check_writes(
     system: &System,
     disk: &Disk,
@@ -58,7 +57,7 @@ pub fn check_writes(
     Ok(warnings(&found, "its data will be destroyed, as asked"))
 }
 
-/// The word must be of this very device.
+/// Checks that `--destroy-data` names exactly this device.
 fn check_name(disk: &Disk, destroy_data: Option<&str>) -> Result<(), HostError> {
     let device = disk.path.display().to_string();
     match destroy_data.filter(|named| *named != device) {
@@ -70,7 +69,7 @@ fn check_name(disk: &Disk, destroy_data: Option<&str>) -> Result<(), HostError> 
     }
 }
 
-/// Who would write.
+/// The writer's name for messages.
 fn writer(job: &JobFile, makes_file_system: bool) -> String {
     match makes_file_system {
         true => "--mkfs".to_string(),

@@ -1,5 +1,4 @@
-//! A real drive to probe: direct I/O past the page cache, a thread for each
-//! I/O in flight.
+//! A real drive to be probed: direct I/O, with a thread for each I/O in flight.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -16,22 +15,22 @@ use crate::error::HostError;
 use crate::interrupt::Interrupts;
 use crate::system::{System, read};
 
-/// I/Os in flight at most, a thread each.
+/// The most I/Os in flight.
 const THREADS: usize = 128;
 
-/// Memory for direct I/O begins at a multiple of this, whatever the drive.
+/// Alignment of memory for direct I/O, enough for any drive.
 const ALIGN: usize = 4096;
 
-/// How often a rest looks for signals.
+/// Interval at which a pause checks for signals.
 const POLL: Duration = Duration::from_millis(50);
 
-/// What a thread is given, and its number in the batch.
+/// An I/O with its index in the batch.
 type Job = (usize, Io);
 
-/// What it answers: when it began and ended, or what the drive said.
+/// Index and thread of a completed I/O, with its start and end or its error.
 type Answer = (usize, usize, Result<(Instant, Instant), std::io::Error>);
 
-/// A drive under test.
+/// A drive to be probed.
 pub struct ProbeTarget {
     capacity_bytes: u64,
     block_bytes: u64,
@@ -44,7 +43,7 @@ pub struct ProbeTarget {
 }
 
 impl ProbeTarget {
-    /// Opens a drive, to write as well only if `writes`.
+    /// Opens a drive, for writing only if `writes` is set.
     pub fn open(system: &System, disk: &Disk, writes: bool) -> Result<ProbeTarget, HostError> {
         let file = OpenOptions::new()
             .read(true)
@@ -95,7 +94,7 @@ impl ProbeTarget {
     }
 }
 
-/// A thread's life: does one I/O after the other.
+/// Serves I/Os one after the other, in a thread.
 fn work(thread: usize, file: &File, todo: &Receiver<Job>, answer: &Sender<Answer>) {
     let mut memory = Vec::new();
     while let Ok((number, io)) = todo.recv() {
@@ -173,7 +172,7 @@ impl Drop for ProbeTarget {
     fn drop(&mut self) {
         self.jobs.clear();
         for thread in self.threads.drain(..) {
-            // What it did last is of no use any more.
+            // The result of its last I/O is not needed.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! A drive's queue in sysfs: scheduler, tunables, `nr_requests`
+//! The queue of a drive in sysfs: scheduler, tunables, `nr_requests`
 //! (Documentation/ABI/stable/sysfs-block).
 
 use std::collections::BTreeMap;
@@ -10,22 +10,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::HostError;
 
-/// How long requests in flight may take to end before a scheduler is changed.
+/// How long to wait for requests in flight before a scheduler is changed.
 const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 
 const READ_AHEAD: &str = "read_ahead_kb";
 
-/// The files of a folder of sysfs. Tests answer as a kernel would.
+/// Access to files in sysfs, which tests replace by a simulated kernel.
 pub trait Files {
-    /// The whole text of a file.
+    /// Returns the contents of a file.
     fn read(&self, path: &Path) -> io::Result<String>;
     /// Writes a file, as `echo value > file` does.
     fn write(&self, path: &Path, value: &str) -> io::Result<()>;
-    /// The names in a folder; none where it is not there.
+    /// Returns the names in a folder; none if it does not exist.
     fn names(&self, folder: &Path) -> Vec<String>;
 }
 
-/// The machine's own files.
+/// The real files of this machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealFiles;
 
@@ -36,7 +36,7 @@ impl Files for RealFiles {
 
     fn write(&self, path: &Path, value: &str) -> io::Result<()> {
         use std::io::Write;
-        // Not created where the kernel has no such file.
+        // It must not be created if the kernel has no such file.
         let mut file = std::fs::OpenOptions::new().write(true).open(path)?;
         file.write_all(value.as_bytes())
     }
@@ -46,18 +46,18 @@ impl Files for RealFiles {
     }
 }
 
-/// The schedulers a queue can have, and which it has.
+/// The schedulers available to a queue, and the active one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedulers {
-    /// All of them, in the kernel's order.
+    /// All schedulers, in the kernel's order.
     pub names: Vec<String>,
-    /// The one in use.
+    /// The active scheduler.
     pub active: String,
 }
 
 impl Schedulers {
-    /// Reads `none [mq-deadline] kyber bfq`. A queue without any scheduler
-    /// says `none` alone, without brackets.
+    /// Parses `none [mq-deadline] kyber bfq`. A queue without a scheduler shows only `none`,
+    /// without brackets.
     pub fn parse(text: &str) -> Option<Schedulers> {
         let words: Vec<&str> = text.split_whitespace().collect();
         let bracketed = |word: &&str| word.strip_prefix('[')?.strip_suffix(']').map(String::from);
@@ -73,10 +73,10 @@ impl Schedulers {
     }
 }
 
-/// What a queue is set to.
+/// The current settings of a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueState {
-    /// The scheduler in use.
+    /// The active scheduler.
     pub scheduler: String,
     /// Its tunables (`queue/iosched/*`).
     pub tunables: BTreeMap<String, String>,
@@ -88,7 +88,7 @@ pub struct QueueState {
     pub read_ahead_kb: String,
 }
 
-/// What a run wants of a queue; the kernel's defaults where it says nothing.
+/// The settings for a run; `None` leaves the kernel's default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueSettings {
     /// The scheduler.
@@ -104,7 +104,7 @@ pub struct QueueSettings {
 }
 
 impl QueueSettings {
-    /// The commands that set a queue so, given its folder in sysfs.
+    /// The commands that make these settings, for a queue with this sysfs folder.
     pub(crate) fn in_words(&self, folder: &str) -> String {
         let scheduler = &self.scheduler;
         let mut text =
@@ -138,8 +138,8 @@ pub struct Queue<F> {
 }
 
 impl<F: Files> Queue<F> {
-    /// The queue whose drive's folder in sysfs is `folder`; `device` is what
-    /// messages call it.
+    /// Returns the queue of the drive with the sysfs folder `folder`; `device` is its name in
+    /// messages.
     pub fn new(files: F, device: impl Into<String>, folder: impl Into<PathBuf>) -> Queue<F> {
         Queue {
             files,
@@ -148,7 +148,7 @@ impl<F: Files> Queue<F> {
         }
     }
 
-    /// What the device is called.
+    /// The device's name in messages.
     pub fn device(&self) -> &str {
         &self.device
     }
@@ -172,7 +172,7 @@ impl<F: Files> Queue<F> {
         done.map_err(|e| self.failed(what, &path, e))
     }
 
-    /// A file that is gone with its whole folder means that the drive is.
+    /// Converts an error; a missing folder means that the drive has disappeared.
     fn failed(&self, what: &str, path: &Path, error: io::Error) -> HostError {
         let gone = self.files.names(&self.folder).is_empty();
         let no_device = rustix::io::Errno::NODEV.raw_os_error();
@@ -184,7 +184,7 @@ impl<F: Files> Queue<F> {
         HostError::io(what, path, error)
     }
 
-    /// The schedulers this kernel offers for the drive.
+    /// The schedulers that the kernel offers for the drive.
     pub fn schedulers(&self) -> Result<Schedulers, HostError> {
         let text = self.read("list the schedulers", "scheduler")?;
         Schedulers::parse(&text).ok_or_else(|| HostError::Format {
@@ -193,7 +193,7 @@ impl<F: Files> Queue<F> {
         })
     }
 
-    /// What the queue is set to now.
+    /// Reads the current settings.
     pub fn state(&self) -> Result<QueueState, HostError> {
         Ok(QueueState {
             scheduler: self.schedulers()?.active,
@@ -204,7 +204,7 @@ impl<F: Files> Queue<F> {
         })
     }
 
-    /// The tunables that can be read.
+    /// The readable tunables.
     fn tunables(&self) -> BTreeMap<String, String> {
         let names = self.files.names(&self.path("iosched")).into_iter();
         names
@@ -217,9 +217,8 @@ impl<F: Files> Queue<F> {
             .collect()
     }
 
-    /// Checks settings against the kernel before anything is changed. Tunables
-    /// show only while their scheduler is in use, so theirs come with
-    /// [`Queue::set`].
+    /// Checks settings before anything is changed. Tunables are checked in [`Queue::set`], because
+    /// they exist only while their scheduler is active.
     pub fn check(&self, settings: &QueueSettings) -> Result<(), HostError> {
         let there = self.schedulers()?.names;
         if there.contains(&settings.scheduler) {
@@ -235,13 +234,13 @@ impl<F: Files> Queue<F> {
         )))
     }
 
-    /// Sets scheduler and tunables. Every scheduler begins anew, with the
-    /// kernel's defaults, also where it is the one in use already.
+    /// Sets scheduler and tunables. Every scheduler starts anew with the kernel's defaults, even if
+    /// it is already active.
     pub fn set(&self, settings: &QueueSettings) -> Result<(), HostError> {
         self.check(settings)?;
         self.drain()?;
-        // The kernel does nothing when the scheduler is in use already, so
-        // what earlier runs learned (bfq, kyber) would live on.
+        // The kernel ignores a write of the active scheduler, which would keep what it learned in
+        // earlier runs (bfq, kyber).
         if settings.scheduler != "none" && self.schedulers()?.active == settings.scheduler {
             self.switch("none")?;
         }
@@ -261,8 +260,8 @@ impl<F: Files> Queue<F> {
         Ok(())
     }
 
-    /// Writing waits in the kernel until the queue is frozen and the new
-    /// scheduler is in place; reading back proves it.
+    /// Switches the scheduler. The write returns when the queue has been frozen and the new
+    /// scheduler is attached; reading it back proves that.
     fn switch(&self, scheduler: &str) -> Result<(), HostError> {
         self.write("set the scheduler", "scheduler", scheduler)?;
         let active = self.schedulers()?.active;
@@ -323,7 +322,7 @@ impl<F: Files> Queue<F> {
         let now = self.read("read nr_requests", "nr_requests")?;
         match now == value {
             true => Ok(()),
-            // The kernel raises what is below 4.
+            // The kernel raises values below 4.
             false => Err(HostError::Unfit(format!(
                 "{}: nr_requests was set to {value}, but the kernel took {now}",
                 self.device
@@ -352,7 +351,7 @@ impl<F: Files> Queue<F> {
         }
     }
 
-    /// Puts a state back. All that differs is written, whatever else fails.
+    /// Restores settings: writes all that differ, even if some writes fail.
     pub fn put_back(&self, state: &QueueState) -> Result<(), HostError> {
         let mut failures: Vec<String> = Vec::new();
         let mut note = |done: Result<(), HostError>| match done {
@@ -395,7 +394,7 @@ impl<F: Files> Queue<F> {
     }
 }
 
-/// The module that holds a scheduler.
+/// The kernel module of a scheduler.
 fn module_of(scheduler: &str) -> String {
     match scheduler {
         "kyber" | "cfq" | "deadline" => format!("{scheduler}-iosched"),
@@ -403,8 +402,8 @@ fn module_of(scheduler: &str) -> String {
     }
 }
 
-/// Puts a queue back as it was when the guard was made: when asked, or at the
-/// latest when it is dropped, so that no way out of a run forgets it.
+/// Restores the settings that a queue had when the guard was made: on request, or at the latest
+/// when it is dropped.
 #[derive(Debug)]
 pub struct Restore<'a, F: Files> {
     queue: &'a Queue<F>,
@@ -412,7 +411,7 @@ pub struct Restore<'a, F: Files> {
 }
 
 impl<'a, F: Files> Restore<'a, F> {
-    /// Remembers what the queue is set to now.
+    /// Reads and keeps the current settings.
     pub fn remember(queue: &'a Queue<F>) -> Result<Restore<'a, F>, HostError> {
         Ok(Restore {
             state: Some(queue.state()?),
@@ -420,7 +419,7 @@ impl<'a, F: Files> Restore<'a, F> {
         })
     }
 
-    /// Puts it back now and tells how that went.
+    /// Restores the settings now and returns the result.
     pub fn put_back(mut self) -> Result<(), HostError> {
         match self.state.take() {
             Some(state) => self.queue.put_back(&state),
@@ -444,8 +443,8 @@ mod tests {
     use super::*;
     use std::cell::RefCell;
 
-    /// A kernel's answers: tunables come and go with their scheduler, and
-    /// `nr_requests` falls back to a default of each.
+    /// A simulated kernel: tunables exist while their scheduler is active, and each scheduler has
+    /// its default `nr_requests`.
     #[derive(Default)]
     struct Kernel {
         state: RefCell<KernelState>,

@@ -1,5 +1,4 @@
-//! Records what a kernel's block layer does with a drive, in one of the forms that
-//! tools read.
+//! Recording of the block layer's events for a drive, in formats for other tools.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
@@ -18,25 +17,25 @@ use crate::tracefs::{
     COMM_BYTES, Kind, RequestEvent, Session, Sink, TextWriter, comm_name, trace_event,
 };
 
-/// A form of recordings.
+/// Format of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// tracefs text.
     Tracefs,
-    /// What blkparse prints.
+    /// Text, as blkparse prints it.
     Blkparse,
-    /// blktrace's binary files, one a CPU.
+    /// blktrace's binary files, one for each CPU.
     Blktrace,
 }
 
 type Out = BufWriter<NewFile>;
 
-/// Writes a recording.
+/// Writer of a recording.
 #[derive(Debug)]
 pub struct Recorder {
     path: PathBuf,
     writer: Writer,
-    /// The last name of each task: completions do not tell.
+    /// The last name of each task, because completions do not include it.
     names: BTreeMap<u32, [u8; COMM_BYTES]>,
 }
 
@@ -48,7 +47,7 @@ enum Writer {
 }
 
 impl Recorder {
-    /// Creates the recording's file, or of blktrace's files the first.
+    /// Creates the file of a recording, or the first of blktrace's files.
     pub fn create(path: &Path, form: Form, drive: Number) -> Result<Recorder, HostError> {
         let writer = match form {
             Form::Tracefs => Writer::Tracefs(TextWriter::new(create(path)?, path)?),
@@ -62,7 +61,7 @@ impl Recorder {
         })
     }
 
-    /// Writes what is still held back, and gives the files their names.
+    /// Flushes all output and gives the files their final names.
     pub fn finish(self) -> Result<(), HostError> {
         let done = match self.writer {
             Writer::Tracefs(writer) => keep(writer.finish()?),
@@ -72,7 +71,7 @@ impl Recorder {
         done.map_err(|e| fault(&self.path, e))
     }
 
-    /// The name of the task that ran.
+    /// The name of the task of an event.
     fn task(&mut self, event: &RequestEvent) -> String {
         if event.comm[0] != 0 && self.names.get(&event.pid) != Some(&event.comm) {
             self.names.insert(event.pid, event.comm);
@@ -80,7 +79,7 @@ impl Recorder {
         match (event.pid, self.names.get(&event.pid)) {
             (0, _) => "<idle>".to_string(),
             (_, Some(name)) => comm_name(name),
-            // As the kernel writes where it has forgotten.
+            // As the kernel writes an unknown name.
             (_, None) => "<...>".to_string(),
         }
     }
@@ -132,13 +131,13 @@ fn fault(path: &Path, error: io::Error) -> HostError {
     }
 }
 
-/// blktrace's files: one CPU's events each, as blkparse wants them.
+/// blktrace's files, one for each CPU, as blkparse expects.
 #[derive(Debug)]
 struct PerCpu {
     stem: String,
     drive: Dev,
     files: Vec<Option<BlktraceWriter<Out>>>,
-    /// Events that were lost since the last.
+    /// Number of events lost since the last written one.
     lost: u64,
 }
 
@@ -153,7 +152,7 @@ impl PerCpu {
             files: Vec::new(),
             lost: 0,
         };
-        // What cannot be written is found out before anything is recorded.
+        // An unwritable place is found before anything is recorded.
         let name = files.name(0);
         files.of(0).map_err(|e| fault(Path::new(&name), e))?;
         Ok(files)
@@ -195,26 +194,25 @@ impl PerCpu {
             file.flush()?;
             written.push(file);
         }
-        // None has its name before all of them are whole.
+        // No file gets its final name before all are complete.
         written.into_iter().try_for_each(keep)
     }
 }
 
-/// How often a recording is looked after.
+/// Interval at which a recording is checked.
 const POLL: Duration = Duration::from_millis(50);
 
-/// What a recording came to.
+/// Summary of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recorded {
-    /// Events recorded.
+    /// Number of recorded events.
     pub events: u64,
-    /// Events known to be missing.
+    /// Number of lost events, as far as known.
     pub lost: u64,
 }
 
-/// Writes the drive's events to `path`, until `limit` is over or a signal
-/// comes. Either is a proper end: what was recorded is kept. The drive itself
-/// and its queue are left alone.
+/// Writes the drive's events to `path` until `limit` has passed or a signal arrives; both keep what
+/// was recorded. The drive and its queue are not changed.
 pub fn record(
     system: &System,
     disk: &Disk,
@@ -228,7 +226,7 @@ pub fn record(
     let start = Instant::now();
     while interrupts.check().is_ok() && limit.is_none_or(|limit| start.elapsed() < limit) {
         if !disk.folder(system).exists() {
-            // What was recorded is worth keeping.
+            // The recorded events are kept.
             break;
         }
         if session.has_ended() {

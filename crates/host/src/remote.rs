@@ -1,4 +1,4 @@
-//! One run on another machine: an order goes there, and what was seen comes back.
+//! A run on another machine: an order is sent there, and the measurements are returned.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -15,39 +15,40 @@ use crate::measurement::{Measurement, Observed};
 use crate::queue::{Queue, QueueSettings, RealFiles};
 use crate::system::System;
 
-/// How long a drive may take until the kernel has found it.
+/// How long the kernel may take to find a drive.
 const DRIVE_LIMIT: Duration = Duration::from_secs(10);
 const DRIVE_POLL: Duration = Duration::from_millis(5);
 
-/// What is to be run there.
+/// The run to be done.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Order {
     device: PathBuf,
-    /// The job as fio gets it, the device in it.
+    /// The job file for fio, with the device.
     job: String,
     queue: QueueSettings,
     trace: bool,
 }
 
-/// What comes back.
+/// Reply to an order.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Reply {
-    /// It ran.
+    /// Measurements of the run.
     Observed(Box<Observed>),
-    /// It could not: why, and whether the user can mend it.
+    /// The run failed.
     Failed {
-        /// What `HostError` says.
+        /// Text of the error.
         message: String,
-        /// What [`HostError::is_mistake`] says.
+        /// Result of [`HostError::is_mistake`].
         is_mistake: bool,
     },
 }
 
 impl Order {
-    /// Runs a job once on a device of the other machine, with its queue set so.
+    /// Returns the order to run a job once on a device of the other machine, with these queue
+    /// settings.
     ///
     /// # Errors
-    /// Where the job cannot be put on one drive.
+    /// If the job cannot run on a single drive.
     pub fn new(
         job: &JobFile,
         device: &Path,
@@ -62,25 +63,25 @@ impl Order {
         })
     }
 
-    /// As it goes to the other machine.
+    /// Serializes the order.
     ///
     /// # Errors
-    /// Where a name in it is no text.
+    /// If a path is not valid UTF-8.
     pub fn to_json(&self) -> Result<Vec<u8>, HostError> {
         serde_json::to_vec(self).map_err(|e| HostError::Unfit(format!("the order: {e}")))
     }
 
-    /// Carries out an order as it came, and answers as [`Reply::from_json`] reads.
+    /// Carries out a serialized order and returns the reply for [`Reply::from_json`].
     ///
     /// # Errors
-    /// Where it is none.
+    /// If it is not a valid order.
     pub fn answer_json(order: &[u8]) -> Result<Vec<u8>, HostError> {
         let wrong = |e: serde_json::Error| HostError::Unfit(format!("not an order: {e}"));
         let order: Order = serde_json::from_slice(order).map_err(wrong)?;
         serde_json::to_vec(&order.answer()).map_err(wrong)
     }
 
-    /// Carries it out on this machine, whose drives hold nobody's data.
+    /// Carries out the order on this machine, whose drives contain no user data.
     fn answer(&self) -> Reply {
         match self.observe() {
             Ok(observed) => Reply::Observed(Box::new(observed)),
@@ -117,18 +118,18 @@ impl Order {
 }
 
 impl Reply {
-    /// Reads what came back.
+    /// Parses a serialized reply.
     ///
     /// # Errors
-    /// Where it is no reply; the message says where.
+    /// If it is not a valid reply; the message says where.
     pub fn from_json(reply: &[u8]) -> Result<Reply, String> {
         serde_json::from_slice(reply).map_err(|e| e.to_string())
     }
 
-    /// The results of the job that was ordered.
+    /// Returns the results of the ordered job.
     ///
     /// # Errors
-    /// Where it did not run.
+    /// If it did not run.
     pub fn results(self, job: &JobFile) -> Result<Results, HostError> {
         match self {
             Reply::Observed(observed) => Ok(Results {
@@ -154,7 +155,7 @@ mod tests {
         let no_includes = |_: &str, _: &str| Err("no includes".to_string());
         let job = fio::parse_str("t.fio", text, &|_| None, &no_includes).expect("a job");
         let queue = QueueSettings::default();
-        // A device that is there and is none.
+        // A device that exists but is not a drive.
         let order = Order::new(&job, Path::new("/dev/null"), &queue, false).expect("an order");
         assert!(order.job.contains("filename=/dev/null"), "{}", order.job);
         let order = order.to_json().expect("JSON");

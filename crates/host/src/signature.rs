@@ -1,19 +1,19 @@
-//! What a drive's first and last blocks say it holds: partition tables, file
-//! systems, swap, volumes. Magic numbers are those that each format's own
-//! documents give; the list follows what `blkid` and `wipefs` look for.
+//! Signatures of partition tables, file systems, swap space and volumes in a drive's first and last
+//! blocks. The magic numbers are from the documentation of each format; the list follows `blkid`
+//! and `wipefs`.
 
 use std::io::{self, Read, Seek, SeekFrom};
 
-/// What a drive holds, as far as a signature tells.
+/// A format recognised on a drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signature {
     /// The format's usual name.
     pub format: &'static str,
-    /// Where its mark was found, in bytes.
+    /// Position of the magic number, in bytes.
     pub at_bytes: u64,
 }
 
-/// A magic number at a fixed place: format, place in bytes, the bytes there.
+/// A magic number at a fixed position: format, position in bytes, and the bytes there.
 type Magic = (&'static str, u64, &'static [u8]);
 
 const MAGICS: &[Magic] = &[
@@ -64,10 +64,10 @@ const MAGICS: &[Magic] = &[
     ("a BSD disk label", 512, b"\x57\x45\x56\x82"),
 ];
 
-/// How much of the drive's start holds all of [`MAGICS`].
+/// Length of the drive's beginning that contains all of [`MAGICS`], in bytes.
 const HEAD_BYTES: u64 = 65_536 + 4096;
 
-/// Looks for signatures on a drive of `size_bytes`.
+/// Searches for signatures on a drive of `size_bytes`.
 pub fn signatures(drive: &mut (impl Read + Seek), size_bytes: u64) -> io::Result<Vec<Signature>> {
     let head = read_at(drive, 0, HEAD_BYTES.min(size_bytes))?;
     let mut found: Vec<Signature> = Vec::new();
@@ -84,7 +84,7 @@ pub fn signatures(drive: &mut (impl Read + Seek), size_bytes: u64) -> io::Result
     Ok(found)
 }
 
-/// One format is named once, wherever else it shows too.
+/// Adds a format unless it has already been found.
 fn add(found: &mut Vec<Signature>, format: &'static str, at_bytes: u64) {
     if found.iter().all(|signature| signature.format != format) {
         found.push(Signature { format, at_bytes });
@@ -104,8 +104,8 @@ fn has(bytes: &[u8], at: u64, magic: &[u8]) -> bool {
     bytes.get(at..end) == Some(magic)
 }
 
-/// The boot mark alone is no partition table: FAT has it too. Four entries
-/// whose status is 0 or 0x80, and one of them in use, are.
+/// Whether there is an MBR partition table. The boot signature is not enough, because FAT has it
+/// too: all four entries must have status 0 or 0x80, and one must be in use.
 fn is_mbr(head: &[u8]) -> bool {
     let (Some(entries), Some([0x55, 0xaa])) = (head.get(446..510), head.get(510..512)) else {
         return false;
@@ -116,16 +116,15 @@ fn is_mbr(head: &[u8]) -> bool {
     sound && entries.any(used)
 }
 
-/// ZFS keeps an array of uberblocks from 128 KiB on; its label's name-value
-/// list begins at 16 KiB with XDR encoding (1), and a byte order.
+/// ZFS has an array of uberblocks from 128 KiB on; the name-value list of its label begins at 16
+/// KiB with the XDR encoding (1) and a byte order.
 fn zfs(head: &[u8], found: &mut Vec<Signature>) {
     if has(head, 16_384, &[1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]) {
         add(found, "a ZFS pool member", 16_384);
     }
 }
 
-/// Formats that keep their mark near the drive's end: the GPT's second copy,
-/// and md RAID 0.90 and 1.0.
+/// Formats with a magic number near the end of the drive: the backup GPT, and md RAID 0.90 and 1.0.
 fn tail(
     drive: &mut (impl Read + Seek),
     size_bytes: u64,
@@ -203,7 +202,7 @@ mod tests {
         assert_eq!(found(bytes), ["an md RAID member"]);
     }
 
-    /// The formats' own programs judge, where they are installed.
+    /// The formats' own programs make the signatures, if they are installed.
     #[test]
     fn real_formatters_leave_what_is_looked_for() {
         let formatters: [(&[&str], &str); 4] = [

@@ -1,5 +1,4 @@
-//! Where the kernel's own file systems are. Tests put a tree of plain files
-//! in their place.
+//! Paths of the kernel's file systems. Tests replace these by a folder of plain files.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -7,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::HostError;
 
-/// The places of the kernel's file systems.
+/// Root of the kernel's file systems.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct System {
     root: PathBuf,
@@ -20,7 +19,7 @@ impl Default for System {
 }
 
 impl System {
-    /// The system whose `/sys` and `/proc` lie below `root`.
+    /// Returns the system whose `/sys` and `/proc` are below `root`.
     pub fn at(root: impl Into<PathBuf>) -> System {
         System { root: root.into() }
     }
@@ -35,7 +34,7 @@ impl System {
         self.root.join("proc").join(path)
     }
 
-    /// The kernel's name and release: no name of the machine gets into a report.
+    /// The kernel's name and release, without the host name, for reports.
     pub fn kernel(&self) -> String {
         let path = self.proc("sys/kernel/osrelease");
         let release = read("read the kernel's release", &path);
@@ -44,17 +43,17 @@ impl System {
     }
 }
 
-/// How much of a file is asked for at once.
+/// Size of a read, in bytes.
 const READ_BYTES: usize = 64 << 10;
 
-/// The whole of a small file, without the line feed at its end.
+/// Reads a small file, without the newline at its end.
 pub(crate) fn read(what: &str, path: &Path) -> Result<String, HostError> {
     let text = read_text(path).map_err(|e| HostError::io(what, path, e))?;
     Ok(text.trim_end().to_string())
 }
 
-/// tracefs gives some files (`events/header_page`) to the first read alone,
-/// and cut to what that asks for: so it asks for much.
+/// Reads a file in large blocks: tracefs gives some files (`events/header_page`) only to the first
+/// read, truncated to its size.
 fn read_text(path: &Path) -> io::Result<String> {
     let mut file = File::open(path)?;
     let mut bytes = Vec::new();
@@ -67,11 +66,11 @@ fn read_text(path: &Path) -> io::Result<String> {
             Err(e) => return Err(e),
         }
     }
-    // Names of tasks and drives may be of any bytes.
+    // Names of tasks and drives may contain any bytes.
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The names in a folder, sorted; none where the folder is not there.
+/// Returns the names in a folder, sorted; none if it does not exist.
 pub(crate) fn names(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries

@@ -1,4 +1,4 @@
-//! Tests that need other programs: how they are skipped where one is missing.
+//! Helpers for tests that need other programs: they skip a test if the program is missing.
 //!
 //! The test harness hides the output of tests that pass, so a skipped test is
 //! reported to standard error directly. With `BLKLAB_JUDGES=required` a missing
@@ -10,7 +10,7 @@ use std::io::Write;
 /// installs.
 ///
 /// # Panics
-/// Where `BLKLAB_JUDGES` is `required`.
+/// If `BLKLAB_JUDGES` is `required`.
 pub fn missing(program: &str) {
     let reason = format!("{program} is not installed (make setup installs it)");
     let required = std::env::var_os("BLKLAB_JUDGES").is_some_and(|value| value == "required");
@@ -18,16 +18,16 @@ pub fn missing(program: &str) {
     not_possible(&reason);
 }
 
-/// Reports that a test is skipped because this machine lacks or forbids something.
+/// Reports that a test is skipped because this machine does not allow it.
 pub fn not_possible(reason: &str) {
-    // The harness names each test's thread.
+    // The test harness gives each thread the name of its test.
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("a test");
-    // `eprintln!` would go to the harness.
+    // The harness would capture `eprintln!`.
     let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {reason}");
 }
 
-/// Whether a program is installed; if not, the test is skipped as by [`missing`].
+/// Whether a program is installed; otherwise reports the skipped test as [`missing`] does.
 ///
 /// # Panics
 /// As [`missing`].

@@ -1,46 +1,46 @@
-//! The client's side: the handshake up to an export in use, and replies.
+//! The client's side: the handshake, and the parser of replies.
 
 use crate::reply::{Extent, ReplyHead};
 use crate::wire::*;
 use crate::{BlockSizes, Session};
 
-/// The longest reply to an option that is taken.
+/// The longest accepted reply to an option, in bytes.
 const MAX_REPLY_BYTES: u32 = 64 * 1024;
 
-/// What a client asks for in its handshake.
+/// The client's requests in the handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientOptions {
-    /// The export's name.
+    /// Name of the export.
     pub export: String,
-    /// Structured replies, where the server has them.
+    /// Whether to use structured replies, if the server has them.
     pub structured: bool,
-    /// `base:allocation`, where the server has it.
+    /// Whether to use `base:allocation`, if the server has it.
     pub base_allocation: bool,
-    /// TLS; without it the handshake fails.
+    /// Whether to use TLS; if the server has none, the handshake fails.
     pub tls: bool,
 }
 
-/// What client and server agreed on.
+/// Result of the negotiation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Negotiated {
     /// Size of the export.
     pub size_bytes: u64,
-    /// What it can do.
+    /// Transmission flags of the export.
     pub flags: ExportFlags,
-    /// Sizes of requests.
+    /// Block size constraints.
     pub block_sizes: BlockSizes,
-    /// What was agreed on.
+    /// Properties of the connection.
     pub session: Session,
 }
 
-/// What a client's handshake needs next.
+/// The next step of the client's handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientStep {
-    /// Send `out`; more bytes are needed.
+    /// Send `out` and receive more bytes.
     More,
     /// Start TLS, then call [`ClientHandshake::tls_started`].
     StartTls,
-    /// The export is in use: requests may follow.
+    /// The handshake is complete: requests may follow.
     Ready(Negotiated),
 }
 
@@ -54,18 +54,18 @@ enum Phase {
     ExportName,
 }
 
-/// A client's handshake with one server.
+/// A client's handshake with a server.
 #[derive(Clone, Debug)]
 pub struct ClientHandshake {
     phase: Phase,
     wanted: ClientOptions,
-    /// The server pads its answer to EXPORT_NAME.
+    /// Whether the server pads its reply to EXPORT_NAME.
     padded: bool,
     got: Negotiated,
 }
 
 impl ClientHandshake {
-    /// A handshake that waits for the server's greeting.
+    /// Returns a handshake that waits for the server's greeting.
     pub fn new(wanted: ClientOptions) -> ClientHandshake {
         ClientHandshake {
             phase: Phase::Greeting,
@@ -74,7 +74,7 @@ impl ClientHandshake {
             got: Negotiated {
                 size_bytes: 0,
                 flags: ExportFlags::default(),
-                // What the document lets a client take for granted.
+                // The defaults that the protocol specifies.
                 block_sizes: BlockSizes {
                     minimum: 512,
                     preferred: 4096,
@@ -85,11 +85,10 @@ impl ClientHandshake {
         }
     }
 
-    /// Handles what was received, appends the answer to `out`, and returns how
-    /// many bytes were used.
+    /// Handles received bytes, appends the reply to `out`, and returns the number of bytes used.
     ///
     /// # Errors
-    /// Where the server refuses or breaks the protocol; the message says how.
+    /// If the server refuses or violates the protocol; the message says how.
     pub fn step(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<(usize, ClientStep), String> {
         let mut used = 0;
         loop {
@@ -106,7 +105,7 @@ impl ClientHandshake {
         }
     }
 
-    /// TLS has started; appends the next option to `out`.
+    /// Continues after TLS has been started; appends the next option to `out`.
     pub fn tls_started(&mut self, out: &mut Vec<u8>) {
         self.ask_next(Phase::StartTls, out);
     }
@@ -130,7 +129,7 @@ impl ClientHandshake {
         Ok((18, ClientStep::More))
     }
 
-    /// Sends the option that comes after `done`.
+    /// Sends the option that follows `done`.
     fn ask_next(&mut self, done: Phase, out: &mut Vec<u8>) {
         let name = self.wanted.export.as_bytes();
         let length = (name.len() as u32).to_be_bytes();
@@ -210,9 +209,9 @@ impl ClientHandshake {
     fn refused(&mut self, kind: u32, data: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
         let why = String::from_utf8_lossy(data);
         match (self.phase, kind) {
-            // Never on without it, where it was asked for.
+            // A client that requested TLS must never continue without it.
             (Phase::StartTls, _) => return Err(format!("the server has no TLS: {why}")),
-            // A server without GO: the older way.
+            // A server without GO: EXPORT_NAME is used instead.
             (Phase::Go, REP_ERR_UNSUP) => self.ask_next(Phase::Go, out),
             (Phase::Go, REP_ERR_TLS_REQD) => {
                 return Err("the server wants TLS; write nbds in place of nbd".to_string());
@@ -273,77 +272,76 @@ fn option(out: &mut Vec<u8>, code: OptionCode, parts: &[&[u8]]) {
     }
 }
 
-/// The longest list of extents that is taken.
+/// The longest accepted list of extents, in bytes.
 const MAX_STATUS_BYTES: u32 = 1 << 20;
 
-/// A reply to a request, or a part of it.
+/// A reply to a request, or a chunk of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// The request's cookie.
+    /// Cookie of the request.
     pub cookie: u64,
-    /// No further part comes.
+    /// Whether it is the last chunk.
     pub is_last: bool,
-    /// What it says.
+    /// Contents of the reply.
     pub body: ReplyBody,
 }
 
-/// What a reply or a part of it says.
+/// Contents of a reply or chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReplyBody {
-    /// Nothing but that the request did not fail.
+    /// Success without data.
     Empty,
-    /// Data of a read, which follows: [`Replies::take_data`] is for that.
+    /// Data of a read, which follows and is taken with [`Replies::take_data`].
     Data {
-        /// Where it belongs; `None` for the start of the request.
+        /// Offset of the data; `None` for the start of the request.
         offset: Option<u64>,
-        /// Bytes that follow.
+        /// Number of bytes that follow.
         length: usize,
     },
-    /// A part of a read that is zeroes.
+    /// A range of a read that is all zeroes.
     Hole {
-        /// Where.
+        /// Offset of the range.
         offset: u64,
-        /// Its bytes.
+        /// Length of the range in bytes.
         length: u32,
     },
     /// Extents of `base:allocation`.
     Extents(Vec<Extent>),
-    /// The request failed with this error.
+    /// The request failed with this error number.
     Error(u32),
 }
 
-/// Bytes that are no reply; the stream cannot be read any further.
+/// The error for bytes that are not a reply; the stream cannot be parsed further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplyError {
-    /// No reply starts there.
+    /// The magic number is wrong.
     #[error("a reply starts with {0:#x}")]
     Magic(u32),
-    /// A chunk that the protocol does not have.
+    /// A chunk that is not in the protocol.
     #[error("a chunk of type {kind} with {length} bytes")]
     Chunk {
-        /// Its type.
+        /// Type of the chunk.
         kind: u16,
-        /// Its length.
+        /// Length of the chunk in bytes.
         length: u32,
     },
 }
 
-/// A server's replies in the transmission phase, and the buffer that they are
-/// received in.
+/// Parser for a server's replies in the transmission phase, with its receive buffer.
 #[derive(Debug)]
 pub struct Replies {
     input: Vec<u8>,
     start: usize,
     end: usize,
-    /// Bytes of data that come before the next reply.
+    /// Number of data bytes before the next reply.
     data_left: usize,
 }
 
 impl Replies {
-    /// A buffer of `room_bytes`.
+    /// Returns a parser with a buffer of `room_bytes`.
     ///
     /// # Panics
-    /// Where a reply without its data would not fit.
+    /// If a reply without data would not fit.
     pub fn new(room_bytes: usize) -> Replies {
         assert!(room_bytes >= 64, "no room for a reply's head");
         Replies {
@@ -354,24 +352,24 @@ impl Replies {
         }
     }
 
-    /// Where to receive the next bytes; call [`Replies::received`] then.
+    /// The free part of the buffer; call [`Replies::received`] after filling it.
     pub fn room(&mut self) -> &mut [u8] {
         self.input.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);
         &mut self.input[self.end..]
     }
 
-    /// Says how many bytes of the room were filled.
+    /// Records how many bytes were received into the buffer.
     pub fn received(&mut self, len: usize) {
         self.end = (self.end + len).min(self.input.len());
     }
 
-    /// The next reply; `None` where more must be received first. Data of the
-    /// last reply that was not taken is skipped. `read_bytes` gives the length of
-    /// the read with that cookie, as a simple reply does not have it.
+    /// Returns the next reply; `None` if more bytes must be received first. Data of the previous
+    /// reply that was not taken is skipped. `read_bytes` returns the length of the read with a
+    /// cookie, which a simple reply does not contain.
     ///
     /// # Errors
-    /// Where what comes is no reply.
+    /// If the bytes are not a reply.
     pub fn next_reply(
         &mut self,
         read_bytes: impl FnOnce(u64) -> usize,
@@ -416,8 +414,7 @@ impl Replies {
         Ok(Some(reply))
     }
 
-    /// Skips what was received of the last reply's data. `false` where more of it
-    /// is to come.
+    /// Skips data of the previous reply. Returns `false` if more of it must be received.
     fn skip_data(&mut self) -> bool {
         let skipped = self.data_left.min(self.end - self.start);
         self.start += skipped;
@@ -425,15 +422,14 @@ impl Replies {
         self.data_left == 0
     }
 
-    /// Extents are needed whole, and their list may be longer than the buffer.
+    /// Enlarges the buffer for a list of extents, which must be received completely.
     fn make_room(&mut self, kind: u16, reply_len: usize) {
         if kind == chunk::BLOCK_STATUS && self.input.len() < reply_len {
             self.input.resize(self.start + reply_len, 0);
         }
     }
 
-    /// Moves data that was received to the front of `into`, and returns how
-    /// much that was.
+    /// Moves received data to the front of `into` and returns its length.
     pub fn take_data(&mut self, into: &mut [u8]) -> usize {
         let len = (self.end - self.start).min(self.data_left).min(into.len());
         into[..len].copy_from_slice(&self.input[self.start..self.start + len]);
@@ -442,7 +438,7 @@ impl Replies {
         len
     }
 
-    /// The rest of a reply's data was received elsewhere, without a copy here.
+    /// Records that data of a reply was received directly into the caller's memory.
     pub fn data_received(&mut self, len: usize) {
         self.data_left = self.data_left.saturating_sub(len);
     }
@@ -466,8 +462,8 @@ fn simple_reply(cookie: u64, error: u32, read_bytes: impl FnOnce(u64) -> usize) 
     }
 }
 
-/// A chunk's body without a read's data, and its length; `None` while some of
-/// it is missing.
+/// Parses a chunk's body without the data of a read; also returns its length. `None` while it is
+/// incomplete.
 fn chunk_body(
     kind: u16,
     length: u32,
@@ -486,7 +482,7 @@ fn chunk_body(
             (Some(offset), Some(length)) => Some((ReplyBody::Hole { offset, length }, 12)),
             _ => None,
         },
-        // A message for people follows the error.
+        // A message in text follows the error.
         (chunk::ERROR | chunk::ERROR_OFFSET, 4..) => {
             reader.u32().map(|error| (ReplyBody::Error(error), 4))
         }
@@ -503,7 +499,7 @@ fn extents(payload: &[u8]) -> ReplyBody {
     let mut reader = Reader::new(payload);
     let mut extents = Vec::new();
     if reader.u32() != Some(BASE_ALLOCATION_ID) {
-        // Of a context that was not asked for.
+        // A metadata context that was not requested.
         return ReplyBody::Empty;
     }
     while let (Some(bytes), Some(state)) = (reader.u32(), reader.u32()) {

@@ -1,9 +1,8 @@
 //! The NBD protocol as state machines.
 //!
-//! Bytes in, bytes out: nothing here owns a socket, a thread or a clock, so
-//! that a server, a client, a load generator and a fuzzer all use the same
-//! code. Written from the protocol's document, `doc/proto.md` of
-//! NetworkBlockDevice/nbd: fixed newstyle only.
+//! The crate owns no socket, thread or clock: bytes come in and go out, so that a server, a client,
+//! a load generator and a fuzzer use the same code. It follows the protocol specification,
+//! `doc/proto.md` of NetworkBlockDevice/nbd, with fixed newstyle only.
 
 mod client;
 mod reply;
@@ -24,10 +23,10 @@ pub use request::{REQUEST_BYTES, Refusal, Request, RequestError};
 pub use server::{Chosen, HandshakeError, ServerHandshake, ServerStep, Tls};
 pub use uri::{Address, Uri, UriTls};
 
-/// Sizes of requests that an export takes, in bytes.
+/// Block size constraints of an export, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockSizes {
-    /// Offsets and lengths are multiples of this.
+    /// Offsets and lengths must be multiples of this.
     pub minimum: u32,
     /// The length with the best throughput.
     pub preferred: u32,
@@ -38,18 +37,18 @@ pub struct BlockSizes {
 /// An export as clients see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Export {
-    /// The name clients ask for; the empty one is the default.
+    /// Name; the empty name is the default export.
     pub name: String,
-    /// A line for people, or nothing.
+    /// Description for people; may be empty.
     pub description: String,
     /// Size in bytes.
     pub size_bytes: u64,
-    /// What it can do. [`ExportFlags::SEND_DF`] is shown only to those who use
-    /// structured replies.
+    /// Transmission flags. [`ExportFlags::SEND_DF`] is shown only to clients with structured
+    /// replies.
     pub flags: ExportFlags,
-    /// Sizes of requests.
+    /// Block size constraints.
     pub block_sizes: BlockSizes,
-    /// Only under TLS.
+    /// Whether it is available only under TLS.
     pub tls_only: bool,
 }
 
@@ -65,11 +64,11 @@ impl Export {
     }
 }
 
-/// What one connection agreed on.
+/// Negotiated properties of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Session {
-    /// Structured replies.
+    /// Whether replies are structured.
     pub structured: bool,
-    /// The metadata context `base:allocation`, and with it BLOCK_STATUS.
+    /// Whether the metadata context `base:allocation`, and with it BLOCK_STATUS, was selected.
     pub base_allocation: bool,
 }

@@ -1,4 +1,4 @@
-//! Replies as a server writes them, and their heads as a client reads them.
+//! Writers for a server's replies, and the parser of their headers for clients.
 
 use crate::wire::Reader;
 use crate::wire::{
@@ -6,19 +6,19 @@ use crate::wire::{
     chunk,
 };
 
-/// Longest head of a reply: a chunk's.
+/// Length of the longest header, that of a chunk, in bytes.
 pub(crate) const REPLY_HEAD_BYTES: usize = 20;
 
-/// A range in one state, as BLOCK_STATUS returns it.
+/// A range with one state, as in a reply to BLOCK_STATUS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Its length.
+    /// Length in bytes.
     pub bytes: u32,
-    /// [`crate::wire::STATE_HOLE`] and [`crate::wire::STATE_ZERO`].
+    /// State: [`crate::wire::STATE_HOLE`] and [`crate::wire::STATE_ZERO`].
     pub state: u32,
 }
 
-/// Appends a simple reply's head; a read's data follows it.
+/// Appends the header of a simple reply; the data of a read follows it.
 #[inline]
 pub fn simple(out: &mut Vec<u8>, cookie: u64, error: u32) {
     let mut head = [0; 16];
@@ -39,16 +39,16 @@ fn chunk_head(flags: u16, kind: u16, cookie: u64, length: u32) -> [u8; REPLY_HEA
     head
 }
 
-/// Appends the only or last chunk of a reply without data.
+/// Appends the last chunk of a reply, without data.
 #[inline]
 pub fn done(out: &mut Vec<u8>, cookie: u64) {
     out.extend_from_slice(&chunk_head(REPLY_FLAG_DONE, chunk::NONE, cookie, 0));
 }
 
-/// Appends the head of a chunk of data; `length` bytes of data follow it.
+/// Appends the header of a chunk of data; `length` bytes of data follow it.
 ///
 /// # Panics
-/// Where there is no data, or more than a chunk holds.
+/// If there is no data, or more than a chunk can hold.
 #[inline]
 pub fn data_head(out: &mut Vec<u8>, cookie: u64, offset: u64, length: u32, last: bool) {
     assert!(length > 0, "a chunk of data is never empty");
@@ -66,9 +66,9 @@ pub fn hole(out: &mut Vec<u8>, cookie: u64, offset: u64, length: u32, last: bool
     out.extend_from_slice(&length.to_be_bytes());
 }
 
-/// Appends an error's chunk, the last of its reply.
+/// Appends an error chunk, the last chunk of its reply.
 pub fn error(out: &mut Vec<u8>, cookie: u64, code: ErrorCode, message: &str) {
-    // Messages are ours and short; the format has 16 bits for their length.
+    // The format has 16 bits for the length of the message.
     let message = &message.as_bytes()[..message.len().min(crate::wire::MAX_STRING_BYTES)];
     let length = 6 + message.len() as u32;
     out.extend_from_slice(&chunk_head(REPLY_FLAG_DONE, chunk::ERROR, cookie, length));
@@ -77,7 +77,7 @@ pub fn error(out: &mut Vec<u8>, cookie: u64, code: ErrorCode, message: &str) {
     out.extend_from_slice(message);
 }
 
-/// Appends the extents of `base:allocation`, the last chunk of its reply.
+/// Appends extents of `base:allocation`, the last chunk of the reply.
 pub fn block_status(out: &mut Vec<u8>, cookie: u64, extents: &[Extent]) {
     let length = 4 + 8 * extents.len() as u32;
     out.extend_from_slice(&chunk_head(
@@ -93,35 +93,35 @@ pub fn block_status(out: &mut Vec<u8>, cookie: u64, extents: &[Extent]) {
     }
 }
 
-/// A reply's head, as a client reads it.
+/// Header of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReplyHead {
-    /// A simple reply; the data of a read that did not fail follows.
+    /// A simple reply; the data of a successful read follows.
     Simple {
-        /// The request's cookie.
+        /// Cookie of the request.
         cookie: u64,
-        /// Zero for success.
+        /// Error number; zero for success.
         error: u32,
     },
     /// A chunk; `length` bytes follow.
     Chunk {
-        /// [`REPLY_FLAG_DONE`] on the last.
+        /// Flags: [`REPLY_FLAG_DONE`] for the last chunk.
         flags: u16,
-        /// Its type.
+        /// Type of the chunk.
         kind: u16,
-        /// The request's cookie.
+        /// Cookie of the request.
         cookie: u64,
-        /// Bytes that follow.
+        /// Number of bytes that follow.
         length: u32,
     },
 }
 
 impl ReplyHead {
-    /// The head at the front of `bytes`, with its length; `None` while some of
-    /// it is missing.
+    /// Parses the header at the front of `bytes`; also returns its length. `None` while it is
+    /// incomplete.
     ///
     /// # Errors
-    /// Where no reply starts there, with the first word.
+    /// The first word, if it is no magic number of a reply.
     #[inline]
     pub(crate) fn decode(bytes: &[u8]) -> Result<Option<(ReplyHead, usize)>, u32> {
         let mut reader = Reader::new(bytes);

@@ -1,4 +1,4 @@
-//! Requests: their 28 bytes, and whether an export takes them.
+//! Requests: their 28 bytes, and the check against an export.
 
 use crate::wire::Reader;
 use crate::wire::{Command, CommandFlags, ErrorCode, ExportFlags, REQUEST_MAGIC};
@@ -7,37 +7,37 @@ use crate::{Export, Session};
 /// Length of a request without its data.
 pub const REQUEST_BYTES: usize = 28;
 
-/// A request as it came.
+/// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Its flags.
+    /// Command flags.
     pub flags: CommandFlags,
-    /// The command's number.
+    /// Number of the command.
     pub code: u16,
-    /// The client's number for it, which its reply repeats.
+    /// The client's number for the request, which is in the reply.
     pub cookie: u64,
-    /// Where, in bytes.
+    /// Offset in bytes.
     pub offset: u64,
-    /// How much, in bytes.
+    /// Length in bytes.
     pub length: u32,
 }
 
-/// Bytes that are no request; the stream cannot be read any further.
+/// The error for bytes that are not a request; the stream cannot be parsed further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a request starts with {0:#010x}, not with {REQUEST_MAGIC:#010x}")]
 pub struct RequestError(pub u32);
 
-/// Why an export does not take a request.
+/// The reason why an export refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The error the client gets.
+    /// The error sent to the client.
     pub code: ErrorCode,
-    /// Why, for people.
+    /// The reason in text.
     pub message: &'static str,
 }
 
 impl Request {
-    /// A request for this command.
+    /// Returns a request for this command without flags.
     pub fn new(command: Command, cookie: u64, offset: u64, length: u32) -> Request {
         Request {
             flags: CommandFlags::empty(),
@@ -48,10 +48,10 @@ impl Request {
         }
     }
 
-    /// The request at the front of `bytes`; `None` while some of it is missing.
+    /// Parses the request at the front of `bytes`; `None` while it is incomplete.
     ///
     /// # Errors
-    /// Where no request starts there.
+    /// If the magic number is wrong.
     #[inline]
     pub fn decode(bytes: &[u8]) -> Result<Option<Request>, RequestError> {
         let mut reader = Reader::new(bytes);
@@ -73,7 +73,7 @@ impl Request {
         })
     }
 
-    /// Appends its bytes.
+    /// Appends the encoded request.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&REQUEST_MAGIC.to_be_bytes());
         out.extend_from_slice(&self.flags.bits().to_be_bytes());
@@ -88,7 +88,7 @@ impl Request {
         Command::from_wire(self.code)
     }
 
-    /// Bytes of data that follow it.
+    /// Number of data bytes that follow the request.
     #[inline]
     pub fn payload_bytes(&self) -> u32 {
         match self.command() {
@@ -97,10 +97,10 @@ impl Request {
         }
     }
 
-    /// Whether this export takes it on this connection.
+    /// Checks whether this export accepts the request on this connection.
     ///
     /// # Errors
-    /// Where it does not, with the protocol's error for that.
+    /// If it does not, with the error that the protocol specifies.
     pub fn check(&self, export: &Export, session: Session) -> Result<Command, Refusal> {
         let refuse = |code, message| Err(Refusal { code, message });
         let Some(command) = self.command() else {
@@ -164,7 +164,7 @@ impl Request {
             return refuse(code, "the range ends behind the export's end");
         }
         let unit = u64::from(export.block_sizes.minimum.max(1));
-        // The end of an export need not be a multiple.
+        // The size of an export need not be a multiple of the minimum.
         let aligned = self.offset.is_multiple_of(unit)
             && (u64::from(self.length).is_multiple_of(unit) || end == Some(export.size_bytes));
         if !aligned {

@@ -1,46 +1,46 @@
-//! The server's side of the handshake, up to the choice of an export.
+//! The server's side of the handshake, until an export is chosen.
 
 use crate::wire::*;
 use crate::{Export, Session};
 
-/// Longer options are skipped and refused: the longest useful one is a name and
-/// a few queries.
+/// The longest accepted option, in bytes, which has space for a name and a few queries. Longer
+/// options are skipped and refused.
 const MAX_OPTION_BYTES: u32 = 64 * 1024;
-/// Options after which a client is hung up on.
+/// The most options in a handshake before the client is disconnected.
 const MAX_OPTIONS: u32 = 1024;
 
-/// Whether a connection may or must use TLS.
+/// Use of TLS on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tls {
-    /// The server has none.
+    /// TLS is not available.
     Off,
-    /// The client may start it; exports that are only for TLS are listed then.
+    /// The client may start TLS; exports that require it are then listed.
     Offered,
-    /// No other option is answered before.
+    /// The client must start TLS before all other options.
     Required,
-    /// It has started.
+    /// TLS has been started.
     Active,
 }
 
-/// Why a handshake cannot go on.
+/// The reason why a handshake fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HandshakeError {
-    /// Bits that the server did not offer.
+    /// The client set flags that were not offered.
     #[error("client flags {0:#x} ask for what was not offered")]
     ClientFlags(u32),
-    /// No option starts there.
+    /// The magic number of an option is wrong.
     #[error("an option starts with {0:#018x}")]
     OptionMagic(u64),
     /// EXPORT_NAME for an export that does not exist.
     #[error("no such export, and NBD_OPT_EXPORT_NAME has no way to say so")]
     UnknownExport,
-    /// EXPORT_NAME without TLS.
+    /// EXPORT_NAME without TLS for an export that requires it.
     #[error("the export needs TLS, and NBD_OPT_EXPORT_NAME has no way to say so")]
     TlsRequired,
-    /// More options than a client needs.
+    /// The client sent too many options.
     #[error("more than {MAX_OPTIONS} options")]
     TooManyOptions,
-    /// Something else than EXPORT_NAME from a client without fixed newstyle.
+    /// An option other than EXPORT_NAME from a client without fixed newstyle.
     #[error("option {0} needs fixed newstyle, which the client did not confirm")]
     NotFixed(u32),
 }
@@ -50,14 +50,14 @@ pub enum HandshakeError {
 pub struct Chosen {
     /// Index of the export.
     pub export: usize,
-    /// What was agreed on.
+    /// Properties of the connection.
     pub session: Session,
 }
 
-/// What a server's handshake needs next.
+/// The next step of the server's handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerStep {
-    /// More bytes are needed.
+    /// Receive more bytes.
     More,
     /// Send `out`, start TLS, then call [`ServerHandshake::tls_started`].
     StartTls,
@@ -71,14 +71,14 @@ pub enum ServerStep {
 enum Phase {
     ClientFlags,
     Options,
-    /// An option that is too long, with its bytes that are still to be skipped.
+    /// An option that is too long, with the number of its bytes still to be skipped.
     Skip {
         option: u32,
         left: u32,
     },
 }
 
-/// A server's handshake with one client.
+/// A server's handshake with a client.
 #[derive(Clone, Debug)]
 pub struct ServerHandshake {
     phase: Phase,
@@ -86,14 +86,14 @@ pub struct ServerHandshake {
     fixed: bool,
     no_zeroes: bool,
     structured: bool,
-    /// The export whose `base:allocation` was chosen.
+    /// The export for which `base:allocation` was selected.
     meta: Option<usize>,
     options: u32,
     shutting_down: bool,
 }
 
 impl ServerHandshake {
-    /// A handshake with a client; appends the greeting to `out`.
+    /// Starts a handshake with a client; appends the greeting to `out`.
     pub fn start(tls: Tls, out: &mut Vec<u8>) -> ServerHandshake {
         out.extend_from_slice(&NBDMAGIC.to_be_bytes());
         out.extend_from_slice(&IHAVEOPT.to_be_bytes());
@@ -110,24 +110,24 @@ impl ServerHandshake {
         }
     }
 
-    /// TLS has started. What was agreed on before is void (the document's section on
-    /// STARTTLS).
+    /// Continues after TLS has been started. What was negotiated before is discarded, as the
+    /// section on STARTTLS of the specification requires.
     pub fn tls_started(&mut self) {
         self.tls = Tls::Active;
         self.structured = false;
         self.meta = None;
     }
 
-    /// From now on every option but ABORT is answered with SHUTDOWN.
+    /// From now on, replies to all options except ABORT with SHUTDOWN.
     pub fn shut_down(&mut self) {
         self.shutting_down = true;
     }
 
-    /// Handles what was received, appends the answer to `out`, and returns how
-    /// many bytes were used; the rest belongs to what follows.
+    /// Handles received bytes, appends the reply to `out`, and returns the number of bytes used;
+    /// later bytes belong to the next phase.
     ///
     /// # Errors
-    /// Where the connection must be closed without an answer.
+    /// If the connection must be closed without a reply.
     pub fn step(
         &mut self,
         input: &[u8],
@@ -253,10 +253,10 @@ impl ServerHandshake {
         Ok(ServerStep::More)
     }
 
-    /// The export of that name, if this connection may have it.
+    /// Finds an export by name, if this connection may use it.
     fn find(&self, name: &[u8], exports: &[Export]) -> Result<usize, u32> {
         let named = exports.iter().position(|e| e.name.as_bytes() == name);
-        // The empty name is the default export: the first, where none has it.
+        // The empty name is the default export, which is the first unless one has the empty name.
         let first = (name.is_empty() && !exports.is_empty()).then_some(0);
         let index = named.or(first).ok_or(REP_ERR_UNKNOWN)?;
         if exports[index].tls_only && self.tls != Tls::Active {
@@ -290,7 +290,7 @@ impl ServerHandshake {
             export,
             session: Session {
                 structured: self.structured,
-                // Contexts chosen for another export do not count.
+                // A context selected for another export is not used.
                 base_allocation: self.structured && self.meta == Some(export),
             },
         }
@@ -353,20 +353,26 @@ impl ServerHandshake {
         let wants = |info: u16| wanted.chunks_exact(2).any(|w| w == info.to_be_bytes());
         let takes_512 = !wants(INFO_BLOCK_SIZE) && option == OptionCode::Go;
         if takes_512 && export.block_sizes.minimum > 512 {
-            // A client that does not ask takes 512 for granted.
+            // A client that does not request the block size may assume 512 bytes.
             let why = b"ask for NBD_INFO_BLOCK_SIZE: blocks are larger than 512 bytes";
             reply(out, code, REP_ERR_BLOCK_SIZE_REQD, why);
             return ServerStep::More;
         }
-        self.tell(export, code, wants, out);
+        self.append_info(export, code, wants, out);
         match option {
             OptionCode::Go => ServerStep::Ready(self.chosen(index)),
             _ => ServerStep::More,
         }
     }
 
-    /// Appends the information about an export that the client wants.
-    fn tell(&self, export: &Export, code: u32, wants: impl Fn(u16) -> bool, out: &mut Vec<u8>) {
+    /// Appends the requested information about an export.
+    fn append_info(
+        &self,
+        export: &Export,
+        code: u32,
+        wants: impl Fn(u16) -> bool,
+        out: &mut Vec<u8>,
+    ) {
         if wants(INFO_NAME) {
             let parts = [&INFO_NAME.to_be_bytes()[..], export.name.as_bytes()];
             reply_in_parts(out, code, REP_INFO, &parts);
@@ -406,7 +412,7 @@ impl ServerHandshake {
         let code = option as u32;
         let set = option == OptionCode::SetMetaContext;
         if set {
-            // Whatever becomes of it, the former choice is gone.
+            // The previous selection is discarded in any case.
             self.meta = None;
         }
         if !self.structured {
@@ -424,7 +430,7 @@ impl ServerHandshake {
             Ok(index) => index,
             Err(error) => return reply(out, code, error, b"no such export"),
         };
-        // An empty list asks for all of them, but chooses none.
+        // An empty list of queries lists all contexts, but selects none.
         let all = !set && queries.is_empty();
         let named = queries
             .iter()
@@ -441,7 +447,7 @@ impl ServerHandshake {
     }
 }
 
-/// INFO's and GO's data: a name, and two bytes for each thing wanted.
+/// Parses the data of INFO and GO: a name, and two bytes for each kind of information.
 fn parse_info(data: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut reader = Reader::new(data);
     let name = reader.string()?;
@@ -450,7 +456,7 @@ fn parse_info(data: &[u8]) -> Option<(&[u8], &[u8])> {
     (reader.rest().is_empty() && name.len() <= MAX_STRING_BYTES).then_some((name, wanted))
 }
 
-/// The meta context options' data: a name and queries.
+/// Parses the data of the metadata context options: a name and queries.
 fn parse_meta(data: &[u8]) -> Option<(&[u8], Vec<&[u8]>)> {
     let mut reader = Reader::new(data);
     let name = reader.string()?;

@@ -1,4 +1,4 @@
-//! Both sides against each other, and the server against anything.
+//! The client against the server, and the server against arbitrary bytes.
 
 use proptest::prelude::*;
 
@@ -27,7 +27,7 @@ fn exports() -> Vec<Export> {
     vec![export("a", 1 << 20), export("b", 2 << 20)]
 }
 
-/// A server that has been greeted by a client with both flags.
+/// A server after the flags of a client that sets both.
 fn greeted(tls: Tls) -> ServerHandshake {
     let mut out = Vec::new();
     let mut server = ServerHandshake::start(tls, &mut out);
@@ -45,7 +45,7 @@ fn option(code: u32, data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The kinds of the replies in `out`.
+/// The types of the replies in `out`.
 fn kinds(mut out: &[u8]) -> Vec<u32> {
     let mut kinds = Vec::new();
     while !out.is_empty() {
@@ -65,7 +65,7 @@ fn ask(server: &mut ServerHandshake, code: OptionCode, data: &[u8]) -> (ServerSt
     (step, kinds(&out))
 }
 
-/// INFO's or GO's data.
+/// Data of INFO or GO.
 fn info_data(name: &str, wanted: &[u16]) -> Vec<u8> {
     let mut data = (name.len() as u32).to_be_bytes().to_vec();
     data.extend(name.as_bytes());
@@ -85,7 +85,7 @@ fn meta_data(name: &str, queries: &[&str]) -> Vec<u8> {
     data
 }
 
-/// Our client against our server, `piece` bytes at a time.
+/// Runs the client against the server, passing `piece` bytes at a time.
 fn negotiate(wanted: ClientOptions, piece: usize) -> Result<(Negotiated, Chosen), String> {
     let (mut to_client, mut to_server) = (Vec::new(), Vec::new());
     let mut server = ServerHandshake::start(Tls::Off, &mut to_client);
@@ -267,7 +267,7 @@ fn strange_clients_are_answered_or_dropped() {
     server.step(&bytes, &exports(), &mut out).expect("goes on");
     assert_eq!(kinds(&out), [REP_ERR_UNSUP]);
     out.clear();
-    // Too long: passed over, whatever it holds, and refused.
+    // An option that is too long is skipped and refused, whatever its contents.
     let long = vec![0; 100_000];
     let bytes = option(OptionCode::List as u32, &long);
     for piece in bytes.chunks(1000) {
@@ -306,7 +306,7 @@ proptest! {
     ) {
         let mut whole = Vec::new();
         options.iter().for_each(|(code, data)| whole.extend(option(*code, data)));
-        // However the bytes are cut, the answer is the same.
+        // The reply does not depend on how the bytes are split.
         let mut at_once = Vec::new();
         let expected = greeted(Tls::Offered).step(&whole, &exports(), &mut at_once);
         let (mut server, mut buffer, mut pieces) = (greeted(Tls::Offered), Vec::new(), Vec::new());
@@ -339,7 +339,7 @@ proptest! {
     }
 }
 
-/// The replies in bytes that come `step` at a time, where reads are of 512 bytes.
+/// The replies in bytes that arrive `step` at a time, for reads of 512 bytes.
 fn replies_in(bytes: &[u8], step: usize) -> Vec<Reply> {
     let mut replies = Replies::new(64);
     let mut all = Vec::new();
@@ -424,7 +424,7 @@ fn data_of_a_reply_is_taken_in_pieces() {
     let reply = replies.next_reply(|_| 300).expect("a reply");
     assert!(matches!(reply, Some(Reply { cookie: 1, .. })));
     assert_eq!(replies.take_data(&mut data), 200);
-    // The rest goes from the socket to its place.
+    // The rest is received directly into the caller's memory.
     replies.data_received(100);
     replies.room()[..16].fill(0);
     replies.received(16);

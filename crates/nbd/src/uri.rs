@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-/// The port of a URI that names none.
+/// The default port.
 const DEFAULT_PORT: u16 = 10809;
 
-/// Where a server listens.
+/// Address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// A Unix socket.
@@ -14,10 +14,10 @@ pub enum Address {
     Tcp(String, u16),
 }
 
-/// TLS, as a URI asks for it.
+/// TLS parameters of a URI.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UriTls {
-    /// The folder of certificates (`tls-certificates`).
+    /// Folder of the certificates (`tls-certificates`).
     pub certificates: Option<PathBuf>,
     /// The name that the server's certificate must have (`tls-hostname`).
     pub hostname: String,
@@ -26,21 +26,21 @@ pub struct UriTls {
 /// An export on a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Uri {
-    /// The server.
+    /// Address of the server.
     pub address: Address,
-    /// The export's name; empty for the default.
+    /// Name of the export; empty for the default.
     pub export: String,
-    /// Only under TLS.
+    /// TLS parameters, if the URI requires TLS.
     pub tls: Option<UriTls>,
 }
 
 impl Uri {
-    /// Reads `nbd://HOST[:PORT]/EXPORT` or `nbd+unix:///EXPORT?socket=PATH`;
-    /// `nbds` in place of `nbd` is TLS, which takes `tls-certificates=DIR` and
-    /// `tls-hostname=NAME` as libnbd does.
+    /// Parses `nbd://HOST[:PORT]/EXPORT` or `nbd+unix:///EXPORT?socket=PATH`. The schemes `nbds`
+    /// and `nbds+unix` require TLS and accept `tls-certificates=DIR` and `tls-hostname=NAME`, like
+    /// libnbd.
     ///
     /// # Errors
-    /// Where it is neither; the message says what would be.
+    /// If it is neither; the message says what is.
     pub fn parse(text: &str) -> Result<Uri, String> {
         let fault = |why: &str| {
             format!(
@@ -93,7 +93,7 @@ impl Uri {
 }
 
 fn host_and_port(authority: &str) -> Option<(String, u16)> {
-    // An IPv6 address stands in brackets.
+    // An IPv6 address is in brackets.
     let (host, port) = match authority.strip_prefix('[') {
         Some(rest) => rest.split_once(']')?,
         None => authority.split_at(authority.find(':').unwrap_or(authority.len())),
@@ -105,7 +105,7 @@ fn host_and_port(authority: &str) -> Option<(String, u16)> {
     Some((host.to_string(), port))
 }
 
-/// Text with `%XX` for bytes.
+/// Decodes `%XX` to bytes.
 fn decode(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

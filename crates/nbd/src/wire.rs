@@ -1,59 +1,59 @@
-//! The protocol's numbers, by the names of its document (`doc/proto.md` of
-//! NetworkBlockDevice/nbd), all of them big-endian.
+//! Constants of the protocol, with the names of its specification (`doc/proto.md` of
+//! NetworkBlockDevice/nbd). All numbers are big-endian.
 
 use bitflags::bitflags;
 
-/// The first word of every server: `NBDMAGIC`.
+/// First word of the server's greeting: `NBDMAGIC`.
 pub const NBDMAGIC: u64 = 0x4e42_444d_4147_4943;
-/// What says newstyle, and starts every option: `IHAVEOPT`.
+/// Second word of a newstyle greeting, and magic number of an option: `IHAVEOPT`.
 pub const IHAVEOPT: u64 = 0x4948_4156_454f_5054;
-/// Starts every reply to an option.
+/// Magic number of a reply to an option.
 pub const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
-/// Starts every request.
+/// Magic number of a request.
 pub const REQUEST_MAGIC: u32 = 0x2560_9513;
-/// Starts a simple reply.
+/// Magic number of a simple reply.
 pub const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
-/// Starts a chunk of a structured reply.
+/// Magic number of a chunk of a structured reply.
 pub const STRUCTURED_REPLY_MAGIC: u32 = 0x668e_33ef;
 
-/// Strings are no longer than this.
+/// The longest string, in bytes.
 pub const MAX_STRING_BYTES: usize = 4096;
-/// The metadata context that tells holes from data.
+/// The metadata context that distinguishes holes from data.
 pub const BASE_ALLOCATION: &str = "base:allocation";
-/// The number by which replies name [`BASE_ALLOCATION`].
+/// Id of [`BASE_ALLOCATION`] in replies.
 pub const BASE_ALLOCATION_ID: u32 = 1;
 
-/// `NBD_FLAG_FIXED_NEWSTYLE`, and its echo in the client's flags.
+/// `NBD_FLAG_FIXED_NEWSTYLE`, also for the client's flags.
 pub const FLAG_FIXED_NEWSTYLE: u16 = 1 << 0;
-/// `NBD_FLAG_NO_ZEROES`, and its echo in the client's flags.
+/// `NBD_FLAG_NO_ZEROES`, also for the client's flags.
 pub const FLAG_NO_ZEROES: u16 = 1 << 1;
 
-/// What the client asks for before it uses an export (`NBD_OPT_*`).
+/// Options of the handshake (`NBD_OPT_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum OptionCode {
-    /// Use this export; it cannot be refused but by hanging up.
+    /// Uses an export; the server can refuse only by closing the connection.
     ExportName = 1,
-    /// End.
+    /// Ends the handshake.
     Abort = 2,
-    /// Name the exports.
+    /// Lists the exports.
     List = 3,
-    /// Go on under TLS.
+    /// Starts TLS.
     StartTls = 5,
-    /// Describe an export.
+    /// Requests information about an export.
     Info = 6,
-    /// Use an export.
+    /// Uses an export.
     Go = 7,
-    /// Use structured replies.
+    /// Enables structured replies.
     StructuredReply = 8,
-    /// Name metadata contexts.
+    /// Lists metadata contexts.
     ListMetaContext = 9,
-    /// Choose metadata contexts.
+    /// Selects metadata contexts.
     SetMetaContext = 10,
 }
 
 impl OptionCode {
-    /// The option of that number, where we know it.
+    /// Returns the option with this number, if it is known.
     pub fn from_wire(code: u32) -> Option<OptionCode> {
         use OptionCode::*;
         let all = [
@@ -71,67 +71,67 @@ impl OptionCode {
     }
 }
 
-/// `NBD_REP_ACK`: done.
+/// `NBD_REP_ACK`: success.
 pub const REP_ACK: u32 = 1;
 /// `NBD_REP_SERVER`: an export.
 pub const REP_SERVER: u32 = 2;
-/// `NBD_REP_INFO`: a fact about an export.
+/// `NBD_REP_INFO`: information about an export.
 pub const REP_INFO: u32 = 3;
 /// `NBD_REP_META_CONTEXT`: a metadata context.
 pub const REP_META_CONTEXT: u32 = 4;
-/// The bit of every reply that refuses.
+/// The bit that all error replies have.
 pub const REP_ERROR_BIT: u32 = 1 << 31;
-/// `NBD_REP_ERR_UNSUP`: no such option here.
+/// `NBD_REP_ERR_UNSUP`: the option is not supported.
 pub const REP_ERR_UNSUP: u32 = REP_ERROR_BIT + 1;
-/// `NBD_REP_ERR_POLICY`: not allowed.
+/// `NBD_REP_ERR_POLICY`: the option is not allowed.
 pub const REP_ERR_POLICY: u32 = REP_ERROR_BIT + 2;
-/// `NBD_REP_ERR_INVALID`: the option makes no sense so.
+/// `NBD_REP_ERR_INVALID`: the option is malformed.
 pub const REP_ERR_INVALID: u32 = REP_ERROR_BIT + 3;
-/// `NBD_REP_ERR_TLS_REQD`: only under TLS.
+/// `NBD_REP_ERR_TLS_REQD`: TLS is required.
 pub const REP_ERR_TLS_REQD: u32 = REP_ERROR_BIT + 5;
-/// `NBD_REP_ERR_UNKNOWN`: no such export.
+/// `NBD_REP_ERR_UNKNOWN`: the export does not exist.
 pub const REP_ERR_UNKNOWN: u32 = REP_ERROR_BIT + 6;
-/// `NBD_REP_ERR_SHUTDOWN`: the server is about to end.
+/// `NBD_REP_ERR_SHUTDOWN`: the server is shutting down.
 pub const REP_ERR_SHUTDOWN: u32 = REP_ERROR_BIT + 7;
 /// `NBD_REP_ERR_BLOCK_SIZE_REQD`: the client must ask for the block size.
 pub const REP_ERR_BLOCK_SIZE_REQD: u32 = REP_ERROR_BIT + 8;
-/// `NBD_REP_ERR_TOO_BIG`: the option is longer than the server takes.
+/// `NBD_REP_ERR_TOO_BIG`: the option is too long.
 pub const REP_ERR_TOO_BIG: u32 = REP_ERROR_BIT + 9;
 
 /// `NBD_INFO_EXPORT`: size and transmission flags.
 pub const INFO_EXPORT: u16 = 0;
-/// `NBD_INFO_NAME`: the name by which the server knows the export.
+/// `NBD_INFO_NAME`: the canonical name of the export.
 pub const INFO_NAME: u16 = 1;
-/// `NBD_INFO_DESCRIPTION`: a line for people.
+/// `NBD_INFO_DESCRIPTION`: a description for people.
 pub const INFO_DESCRIPTION: u16 = 2;
-/// `NBD_INFO_BLOCK_SIZE`: smallest, preferred and largest request.
+/// `NBD_INFO_BLOCK_SIZE`: minimum, preferred and maximum block size.
 pub const INFO_BLOCK_SIZE: u16 = 3;
 
 bitflags! {
-    /// Transmission flags (`NBD_FLAG_*`): what an export can do.
+    /// Transmission flags (`NBD_FLAG_*`) of an export.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct ExportFlags: u16 {
         /// Always set.
         const HAS_FLAGS = 1 << 0;
-        /// Writes are refused.
+        /// The export is read-only.
         const READ_ONLY = 1 << 1;
-        /// Takes FLUSH.
+        /// FLUSH is supported.
         const SEND_FLUSH = 1 << 2;
-        /// Takes FUA.
+        /// FUA is supported.
         const SEND_FUA = 1 << 3;
-        /// Has moving parts.
+        /// The export has the characteristics of a rotational drive.
         const ROTATIONAL = 1 << 4;
-        /// Takes TRIM.
+        /// TRIM is supported.
         const SEND_TRIM = 1 << 5;
-        /// Takes WRITE_ZEROES.
+        /// WRITE_ZEROES is supported.
         const SEND_WRITE_ZEROES = 1 << 6;
-        /// Takes the flag DF of READ.
+        /// The flag DF of READ is supported.
         const SEND_DF = 1 << 7;
-        /// A flush on one connection covers what others wrote.
+        /// A flush on one connection covers the writes of others.
         const CAN_MULTI_CONN = 1 << 8;
-        /// Takes CACHE.
+        /// CACHE is supported.
         const SEND_CACHE = 1 << 10;
-        /// Takes the flag FAST_ZERO of WRITE_ZEROES.
+        /// The flag FAST_ZERO of WRITE_ZEROES is supported.
         const SEND_FAST_ZERO = 1 << 11;
     }
 }
@@ -140,43 +140,43 @@ bitflags! {
     /// Command flags (`NBD_CMD_FLAG_*`).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct CommandFlags: u16 {
-        /// On stable storage before the reply.
+        /// Data must be on stable storage before the reply.
         const FUA = 1 << 0;
-        /// Zeroes must keep their space.
+        /// Zeroes must stay allocated.
         const NO_HOLE = 1 << 1;
-        /// The answer comes in one piece.
+        /// The reply must be a single chunk.
         const DF = 1 << 2;
         /// One extent is enough.
         const REQ_ONE = 1 << 3;
-        /// Zero only if that is faster than writing.
+        /// Fail if zeroing is not faster than writing.
         const FAST_ZERO = 1 << 4;
     }
 }
 
-/// What a request does (`NBD_CMD_*`).
+/// Commands (`NBD_CMD_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Command {
-    /// Reads.
+    /// Reads data.
     Read = 0,
-    /// Writes what follows the request.
+    /// Writes the data after the request.
     Write = 1,
     /// Ends the connection.
     Disconnect = 2,
-    /// Makes finished writes durable.
+    /// Makes completed writes durable.
     Flush = 3,
-    /// Gives up what a range holds.
+    /// Discards a range.
     Trim = 4,
-    /// Says that a range will be read.
+    /// Announces that a range will be read.
     Cache = 5,
     /// Makes a range read as zeroes.
     WriteZeroes = 6,
-    /// Asks what is hole and what is data.
+    /// Returns which ranges are holes or zeroes.
     BlockStatus = 7,
 }
 
 impl Command {
-    /// The command of that number.
+    /// Returns the command with this number.
     pub const fn from_wire(code: u16) -> Option<Command> {
         Some(match code {
             0 => Command::Read,
@@ -191,12 +191,12 @@ impl Command {
         })
     }
 
-    /// Whether it may change what the export holds.
+    /// Whether it may change the data of the export.
     pub const fn modifies(self) -> bool {
         matches!(self, Command::Write | Command::Trim | Command::WriteZeroes)
     }
 
-    /// Flags that mean something to it.
+    /// The flags that are legal for it.
     pub const fn allowed_flags(self) -> CommandFlags {
         let own = match self {
             Command::Read => CommandFlags::DF,
@@ -204,7 +204,7 @@ impl Command {
             Command::BlockStatus => CommandFlags::REQ_ONE,
             _ => CommandFlags::empty(),
         };
-        // Clients are known to set FUA on any command.
+        // Some clients set FUA on any command.
         own.union(CommandFlags::FUA)
     }
 }
@@ -221,27 +221,27 @@ pub enum ErrorCode {
     NoMem = 12,
     /// EINVAL.
     Invalid = 22,
-    /// ENOSPC: full, or behind the end.
+    /// ENOSPC: the export is full, or the range exceeds its end.
     NoSpace = 28,
-    /// EOVERFLOW: too much for one answer.
+    /// EOVERFLOW: the reply would be too long.
     Overflow = 75,
     /// ENOTSUP: zeroing would not be fast.
     NotSupported = 95,
-    /// ESHUTDOWN: the server is about to end.
+    /// ESHUTDOWN: the server is shutting down.
     Shutdown = 108,
 }
 
-/// `NBD_STATE_HOLE`: nothing is allocated there.
+/// `NBD_STATE_HOLE`: the range is not allocated.
 pub const STATE_HOLE: u32 = 1 << 0;
-/// `NBD_STATE_ZERO`: reads as zeroes.
+/// `NBD_STATE_ZERO`: the range reads as zeroes.
 pub const STATE_ZERO: u32 = 1 << 1;
 
-/// `NBD_REPLY_FLAG_DONE`: the reply's last chunk.
+/// `NBD_REPLY_FLAG_DONE`: the last chunk of a reply.
 pub const REPLY_FLAG_DONE: u16 = 1 << 0;
 
-/// Kinds of chunks (`NBD_REPLY_TYPE_*`).
+/// Types of chunks (`NBD_REPLY_TYPE_*`).
 pub mod chunk {
-    /// Nothing but the end.
+    /// No contents.
     pub const NONE: u16 = 0;
     /// Data at an offset.
     pub const OFFSET_DATA: u16 = 1;
@@ -255,7 +255,7 @@ pub mod chunk {
     pub const ERROR_OFFSET: u16 = (1 << 15) + 2;
 }
 
-/// Takes big-endian numbers and strings off the front of a slice.
+/// Parser for big-endian numbers and strings at the front of a slice.
 #[derive(Clone, Copy)]
 pub(crate) struct Reader<'a> {
     left: &'a [u8],
@@ -294,7 +294,7 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_be_bytes)
     }
 
-    /// A string with its length before it.
+    /// Takes a string that follows its length.
     pub(crate) fn string(&mut self) -> Option<&'a [u8]> {
         let len = self.u32()?;
         self.take(usize::try_from(len).ok()?)

@@ -1,21 +1,21 @@
-//! Halves of a number's bits, mixed by exclusive or: fast, and at most twice as
-//! many numbers as there are.
+//! A number's upper and lower bits as halves, mixed by exclusive or: fast, but the network covers
+//! up to twice as many numbers as the range.
 
 use super::{Halves, ROUNDS};
 
 /// The upper and the lower bits of a number.
 #[derive(Clone, Debug)]
 pub struct Bits {
-    /// Bits of the left and right half. Where they differ, halves of unequal
-    /// size change places each round; after an even number they are back.
+    /// Number of bits in the left and right half. Halves of unequal size swap their sizes in each
+    /// round; after an even number of rounds they are restored.
     left_bits: u32,
     right_bits: u32,
-    /// What each round adds, and the odd number it multiplies by.
+    /// For each round a number to add and an odd number to multiply by.
     keys: [(u64, u64); ROUNDS],
 }
 
 impl Bits {
-    /// Halves that cover the numbers below `bound`. All rounds are the same until
+    /// Returns halves that cover the numbers below `bound`. All rounds are equal until
     /// [`Bits::draw_keys`].
     pub fn covering(bound: u64) -> Bits {
         let bits = (64 - bound.saturating_sub(1).leading_zeros()).max(2);
@@ -26,7 +26,7 @@ impl Bits {
         }
     }
 
-    /// Draws another order: two random numbers a round.
+    /// Draws keys for another order, two random numbers for each round.
     pub fn draw_keys(&mut self, mut random: impl FnMut() -> u64) {
         for key in &mut self.keys {
             *key = (random(), random() | 1);
@@ -55,7 +55,7 @@ impl Halves for Bits {
             _ => self.right_bits,
         };
         let (add, times) = self.keys[round];
-        // The product's high bits depend on all of its factor's.
+        // The high bits of a product depend on all bits of its factors.
         let hash = right.wrapping_add(add).wrapping_mul(times);
         left ^ ((hash ^ (hash >> 29)).wrapping_mul(times) >> (64 - left_bits))
     }

@@ -1,5 +1,5 @@
-//! Halves that are two digits of a number, mixed by addition: hardly more numbers
-//! than there are, but a division for each.
+//! Two digits of a number as halves, mixed by addition: the network covers hardly more numbers than
+//! the range, but each number costs a division.
 
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{RngCore, SeedableRng};
@@ -14,7 +14,7 @@ pub struct Digits {
 }
 
 impl Digits {
-    /// Digits that cover the numbers below `bound`, in an order drawn from a seed.
+    /// Returns digits that cover the numbers below `bound`, for an order drawn from a seed.
     pub fn covering(bound: u32, seed: u64) -> Digits {
         let mut random = SplitMix64::seed_from_u64(seed);
         let root = u64::from(bound).isqrt();
@@ -25,7 +25,7 @@ impl Digits {
         }
     }
 
-    /// What a round draws from a digit: another.
+    /// The pseudo-random digit that a round derives from a digit.
     #[inline]
     fn draw(&self, round: usize, digit: u64) -> u64 {
         let drawn = SplitMix64::seed_from_u64(self.rounds[round] ^ digit).next_u64();
@@ -36,7 +36,7 @@ impl Digits {
 impl Halves for Digits {
     #[inline]
     fn split(&self, number: u64) -> (u64, u64) {
-        // Numbers below the square of the base; such a division is faster.
+        // All numbers are below the square of the base and fit 32 bits, where division is faster.
         let number = number as u32;
         (u64::from(number / self.base), u64::from(number % self.base))
     }

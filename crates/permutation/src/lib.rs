@@ -1,9 +1,9 @@
 //! Random orders of the numbers below a bound, in constant memory.
 //!
-//! A Feistel network (Luby and Rackoff, SIAM Journal on Computing 17(2), 1988)
-//! maps each number to another, and can be asked both ways. It covers somewhat
-//! more numbers than there are; where it leaves the range it is asked again (Black
-//! and Rogaway: "Ciphers with arbitrary finite domains", CT-RSA 2002).
+//! A Feistel network (Luby and Rackoff, SIAM Journal on Computing 17(2), 1988) maps each number to
+//! another, and can be inverted. It covers somewhat more numbers than the range; a result outside
+//! the range is mapped again (Black and Rogaway: "Ciphers with arbitrary finite domains", CT-RSA
+//! 2002).
 
 mod bits;
 mod digits;
@@ -11,26 +11,25 @@ mod digits;
 pub use bits::Bits;
 pub use digits::Digits;
 
-/// Luby and Rackoff: four rounds look random from both ends.
+/// Number of rounds: four look random in both directions (Luby and Rackoff).
 pub const ROUNDS: usize = 4;
 
-/// How a number falls into two halves, and how a round mixes the one with the
-/// other.
+/// The division of a number into halves, and the mixing of a round.
 pub trait Halves {
-    /// The left and the right half of a number.
+    /// Returns the left and the right half of a number.
     fn split(&self, number: u64) -> (u64, u64);
 
-    /// The number of two halves.
+    /// Returns the number with these halves.
     fn join(&self, left: u64, right: u64) -> u64;
 
-    /// `left` with what a round draws from `right` mixed in.
+    /// Mixes a value that the round derives from `right` into `left`.
     fn mix(&self, round: usize, left: u64, right: u64) -> u64;
 
-    /// What `left` was before [`Halves::mix`] in this round with this `right`.
+    /// Inverts [`Halves::mix`].
     fn unmix(&self, round: usize, left: u64, right: u64) -> u64;
 }
 
-/// A random order of the numbers from 0 to below a bound.
+/// A random order of the numbers below a bound.
 #[derive(Clone, Debug)]
 pub struct Permutation<H> {
     bound: u64,
@@ -38,23 +37,23 @@ pub struct Permutation<H> {
 }
 
 impl<H: Halves> Permutation<H> {
-    /// The order of the numbers below `bound`; `halves` cover at least as many.
+    /// Returns an order of the numbers below `bound`; `halves` must cover at least these.
     pub fn new(bound: u64, halves: H) -> Permutation<H> {
         Permutation { bound, halves }
     }
 
-    /// How many numbers there are.
+    /// The bound.
     #[inline]
     pub fn bound(&self) -> u64 {
         self.bound
     }
 
-    /// Its halves, to draw another order.
+    /// The halves, for drawing another order.
     pub fn halves_mut(&mut self) -> &mut H {
         &mut self.halves
     }
 
-    /// The number that another is mapped to; both are below the bound.
+    /// The number at this position of the order; both are below the bound.
     #[inline]
     pub fn shuffled(&self, number: u64) -> u64 {
         self.walk(number, |mut left, mut right| {
@@ -65,7 +64,7 @@ impl<H: Halves> Permutation<H> {
         })
     }
 
-    /// The number that is mapped to this one.
+    /// The position of this number in the order.
     #[inline]
     pub fn unshuffled(&self, number: u64) -> u64 {
         self.walk(number, |mut left, mut right| {
@@ -141,9 +140,8 @@ mod tests {
 
     #[test]
     fn every_part_of_the_order_covers_every_part_of_the_range() {
-        // 64 places in the order by 64 places in the range: 1000 expected in
-        // each cell. A chi-square with 63 * 63 degrees of freedom has mean
-        // 3969 and deviation 89.
+        // 64 parts of the order by 64 parts of the range, with 1000 numbers expected in each cell.
+        // A chi-square with 63 * 63 degrees of freedom has mean 3969 and standard deviation 89.
         for seed in 0..5 {
             let bound = 64 * 64 * 1000;
             let order = by_bits(bound, seed);
@@ -165,19 +163,19 @@ mod tests {
         let order = by_bits(100_000, 3);
         let places: Vec<u64> = (0..100_000).map(|n| order.shuffled(n)).collect();
         let close = places.windows(2).filter(|p| p[0].abs_diff(p[1]) < 1000);
-        // 2 % of random pairs are that close: 2000, deviation 44.
+        // 2 % of random pairs are that close: 2000, with a standard deviation of 44.
         let close = close.count();
         assert!((1700..2300).contains(&close), "{close}");
     }
 
     #[test]
     fn places_do_not_follow_numbers() {
-        // Of 100 000 numbers those at the first tenth of the places: how many are
-        // in each run of 1000 numbers, and how often two neighbours are.
+        // Of 100,000 numbers, those in the first tenth of the order: how many are in each run of
+        // 1000 numbers, and how often two neighbours are.
         let order = by_digits(100_000, 5);
         let first = |number: u64| order.shuffled(number) < 10_000;
         let runs = (0..100).map(|run| (run * 1000..(run + 1) * 1000).filter(|n| first(*n)));
-        // Five deviations of a sample: 9.5 of 100.
+        // Five standard deviations of a sample, which is 9.5 of 100.
         let counts: Vec<usize> = runs.map(Iterator::count).collect();
         assert!(counts.iter().all(|n| n.abs_diff(100) < 48), "{counts:?}");
         for apart in [1, 2, 64, 316, 317, 1000, 50_000] {

@@ -1,23 +1,22 @@
-//! A drive's description from what a probe found, for `blklab calibrate` to
-//! refine.
+//! Conversion of a probe's findings to a drive's description, which `blklab calibrate` can refine.
 
 use std::fmt::Write;
 
 use crate::Probed;
 use crate::finding::{Finding, Mapping};
 
-/// What a description takes for granted where nothing was found.
+/// Assumptions of a description for what was not found.
 const PAGES_PER_BLOCK: u64 = 512;
 const PROGRAM_US: f64 = 900.0;
 const CONTROLLER_US: f64 = 5.0;
 const LINK_US: f64 = 1.0;
 const BUFFER_BYTES: u64 = 16 << 20;
 
-/// Space beside what the host sees: about what consumer drives have.
+/// Ratio of physical to visible capacity, typical of consumer drives.
 const SPARE: f64 = 1.08;
 
-/// The description in TOML. A disk has none: a probe does not see its zones
-/// and seeks.
+/// Returns the description in TOML; `None` for a disk, because a probe does not find zones and seek
+/// times.
 pub fn describe(probed: &Probed, name: &str) -> Option<String> {
     if probed.is_rotational {
         return None;
@@ -28,7 +27,7 @@ pub fn describe(probed: &Probed, name: &str) -> Option<String> {
     }
 }
 
-/// Where a value comes from.
+/// The source of a value, for a comment.
 fn source<T>(finding: &Finding<T>) -> String {
     match finding.value {
         Some(_) => format!("probed, {:.0} % agree", finding.confidence * 100.0),
@@ -41,7 +40,7 @@ fn read_ns(probed: &Probed) -> f64 {
     alone.map_or(1e5, |(_, iops)| 1e9 / iops.max(1.0))
 }
 
-/// A drive of which nothing but time is known.
+/// A description with times only.
 fn plain(probed: &Probed, name: &str) -> String {
     let read_ns = read_ns(probed).max(1.0) as u64;
     let factor = probed.speedup.value.as_ref().map_or(1.0, |s| s.factor);
@@ -68,7 +67,7 @@ fn plain(probed: &Probed, name: &str) -> String {
     )
 }
 
-/// What of an SSD follows from how it was seen to behave.
+/// The parts of an SSD that follow from its observed behaviour.
 struct Inside {
     channels: u64,
     packages: u64,
@@ -192,8 +191,8 @@ fn ssd(probed: &Probed, name: &str, chunk: u64, parallel: u64) -> String {
     text
 }
 
-/// Channels of so many dies: how they are shared out makes little difference
-/// to a host, and eight are common.
+/// The number of channels for this many dies: how dies are divided makes little difference to a
+/// host, and eight channels are common.
 fn channels_of(parallel: u64) -> u64 {
     [8, 4, 2]
         .into_iter()
@@ -208,6 +207,6 @@ fn queue_depth(probed: &Probed) -> usize {
 fn interval_us(probed: &Probed) -> f64 {
     let most = probed.speedup.value.as_ref();
     let most = most.map(|s| s.iops.iter().map(|(_, iops)| *iops).fold(1.0, f64::max));
-    // The controller is not what limits at that rate; it may take as much.
+    // The controller is not the bottleneck at that rate; it may take as much.
     most.map_or(1.0, |iops| (0.5e6 / iops).max(0.05))
 }

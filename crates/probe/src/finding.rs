@@ -1,15 +1,15 @@
-//! What a probe came to.
+//! The findings of a probe.
 
 use std::fmt;
 
-/// One thing that was looked for.
+/// A property of the drive that was looked for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding<T> {
-    /// What was found; `None` where nothing stood out.
+    /// The value; `None` if the measurements are not clear.
     pub value: Option<T>,
-    /// The share of single measurements that say the same.
+    /// The share of measurements that agree.
     pub confidence: f64,
-    /// What was seen, in words.
+    /// The observation in words.
     pub seen: String,
 }
 
@@ -31,15 +31,15 @@ impl<T> Finding<T> {
     }
 }
 
-/// How addresses lie on what works in parallel.
+/// Mapping of addresses to parallel units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mapping {
-    /// Chunk by chunk in turn, by address.
+    /// Chunks in turn, by address.
     Striped,
-    /// A contiguous range for each of some groups, of so many bytes; within,
-    /// chunk by chunk.
+    /// Contiguous ranges of this many bytes, each on its own group of units; within a range, chunks
+    /// in turn.
     Ranges(u64),
-    /// In the order of writing, wherever the address.
+    /// In the order of writes, whatever the address.
     WriteOrder,
 }
 
@@ -53,27 +53,27 @@ impl fmt::Display for Mapping {
     }
 }
 
-/// What a read costs right behind writes.
+/// Cost of a read right after writes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BehindWrites {
-    /// Its time otherwise.
+    /// Time of a read otherwise, in nanoseconds.
     pub alone_ns: u64,
-    /// Its time behind a burst of writes.
+    /// Time of a read after a burst of writes, in nanoseconds.
     pub behind_ns: u64,
 }
 
-/// Where writing becomes slower for good.
+/// The point at which writes become permanently slower.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cliff {
-    /// After this many bytes.
+    /// Number of bytes written before.
     pub after_bytes: u64,
-    /// Before, in bytes a second.
+    /// Rate before, in bytes per second.
     pub before: f64,
-    /// Behind.
+    /// Rate after, in bytes per second.
     pub behind: f64,
 }
 
-/// Bytes in the largest unit that divides them well.
+/// Formats bytes in the largest suitable unit.
 pub fn size(bytes: u64) -> String {
     let units = [
         (1 << 40, "TiB"),
@@ -89,14 +89,14 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
-/// The middle one; 0 of none.
+/// The median; 0 for no values.
 pub(crate) fn median(values: &[u64]) -> u64 {
     let mut sorted = values.to_vec();
     sorted.sort_unstable();
     sorted.get(sorted.len() / 2).copied().unwrap_or(0)
 }
 
-/// The middle one of numbers that are never NaN; 0 of none.
+/// The median of numbers that are not NaN; 0 for no values.
 pub(crate) fn median_of(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);

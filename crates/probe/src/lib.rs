@@ -1,10 +1,9 @@
-//! Finds what a drive looks like inside, from outside: chunks, how many work
-//! in parallel, how addresses lie on them, the write buffer, what reads cost
-//! behind writes, and where writing becomes slower for good.
+//! Finds the internal structure of a drive from outside: chunks, how many work in parallel, how
+//! addresses are mapped to them, the write buffer, the cost of reads after writes, and the point at
+//! which writes become permanently slower.
 //!
-//! Every method is a published one; the modules name them. Every finding comes
-//! with the share of single measurements that say the same, or with what was
-//! seen where nothing stood out.
+//! Every method is published; the modules name the sources. Every finding has the share of
+//! measurements that agree, or an observation if they are not clear.
 
 mod describe;
 mod finding;
@@ -23,44 +22,44 @@ pub use pairs::Layout;
 pub use reads::Speedup;
 pub use target::{Batch, Io, Places, ProbeError, Target};
 
-/// What is looked for.
+/// Options of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Whether the drive may be written: what is on it is lost.
+    /// Whether the probe may write, which destroys the drive's data.
     pub writes: bool,
-    /// How much is overwritten at most in search of the cliff.
+    /// The most bytes overwritten in the search for the cliff.
     pub cliff_bytes: u64,
-    /// Decides which places are tried.
+    /// Seed for the tested positions.
     pub seed: u64,
 }
 
-/// What a drive looks like.
+/// Findings about a drive.
 #[derive(Clone, Debug)]
 pub struct Probed {
-    /// Its size.
+    /// Size of the drive in bytes.
     pub capacity_bytes: u64,
     /// Whether it has moving parts.
     pub is_rotational: bool,
-    /// Random reads by depth.
+    /// Rate of random reads by depth.
     pub speedup: Finding<Speedup>,
-    /// Chunks.
+    /// Chunks and their mapping.
     pub layout: Layout,
-    /// Where addresses go once they are overwritten.
+    /// Mapping of addresses that have been overwritten.
     pub overwritten: Finding<Mapping>,
-    /// Alignments that cost.
+    /// The smallest alignment across which reads are slower, in bytes.
     pub boundary: Finding<u64>,
-    /// The write buffer.
+    /// Size of the write buffer in bytes.
     pub buffer: Finding<u64>,
-    /// Reads behind writes.
+    /// Cost of reads after writes.
     pub behind_writes: Finding<BehindWrites>,
-    /// Writing at random for long.
+    /// Cliff in long random writes.
     pub cliff: Finding<Cliff>,
 }
 
-/// Probes a drive. `begins` is called with the name of each thing that begins.
+/// Probes a drive. `begins` is called with the name of each step.
 ///
 /// # Errors
-/// Where the drive fails an I/O.
+/// If the drive fails an I/O.
 pub fn probe(
     target: &mut dyn Target,
     plan: &Plan,

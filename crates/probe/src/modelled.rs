@@ -1,11 +1,11 @@
-//! A drive's model, in virtual time: what a probe should find is known.
+//! A drive's model in virtual time, for which the right findings are known.
 
 use blklab_blk::{Nanos, Op, Sector};
 use blklab_device::{Command, CommandStatus, Completion, Device, DriveSpec};
 
 use crate::target::{Batch, Io, ProbeError, Target};
 
-/// A model of a drive with a clock of its own.
+/// A drive's model with a clock.
 pub struct Modelled {
     device: Box<dyn Device>,
     now: Nanos,
@@ -13,7 +13,7 @@ pub struct Modelled {
 }
 
 impl Modelled {
-    /// A drive of this description, in the state it says.
+    /// Returns a drive of this description in its initial state.
     pub fn new(spec: &DriveSpec, seed: u64) -> Modelled {
         Modelled {
             device: spec.build(seed),

@@ -1,46 +1,40 @@
-//! Chunks, how many work in parallel, and how addresses lie on them, from
-//! reads alone.
+//! Chunks, how many work in parallel, and how addresses are mapped to them, found with reads only.
 //!
-//! Chen, Hou, Lee, "Essential roles of exploiting internal parallelism of
-//! flash memory based solid state drives in high-speed data processing",
-//! HPCA 2011, section 3: two reads that go to the same die wait for each
-//! other, two that go to different ones do not. So pairs of reads at a
-//! distance are timed, over many places. The distance at which they stop
-//! waiting is the chunk; the multiple of it at which they wait again is the
-//! number of chunks in parallel.
+//! Chen, Hou, Lee, "Essential roles of exploiting internal parallelism of flash memory based solid
+//! state drives in high-speed data processing", HPCA 2011, section 3: two reads of the same die
+//! wait for each other, two reads of different dies do not. So pairs of reads at a given distance
+//! are timed at many positions. The distance at which they stop waiting is the size of a chunk; the
+//! multiple of it at which they wait again is the number of chunks in parallel.
 
 use crate::finding::{Finding, Mapping, median, median_of, size};
 use crate::target::{Io, Places, ProbeError, Target};
 
-/// Pairs timed at a distance.
+/// Number of pairs timed at a distance.
 const TRIALS: usize = 24;
 
-/// Places begin at multiples of this, which chunks and stripes divide where
-/// they are powers of two.
+/// Alignment of positions, a multiple of chunks and stripes if these are powers of two.
 const ALIGN: u64 = 64 << 20;
 
-/// How much more of a read must be waited for at some distances than at others,
-/// or nothing is said.
+/// The smallest difference between the waits at different distances, in reads, for a clear finding.
 const CONTRAST: f64 = 0.25;
 
-/// Times that far distances are looked at: their share is a measure, not a
-/// vote.
+/// Number of measurements at far distances, where the exact share matters.
 const FAR_ROUNDS: usize = 4;
 
-/// The largest chunk and the most chunks in parallel that are looked for.
+/// The largest chunk, in bytes, and the most chunks in parallel that are searched for.
 const CHUNK_MAX: u64 = 8 << 20;
 const PARALLEL_MAX: u64 = 512;
 
-/// Whether pairs at a distance wait for each other, mostly.
+/// Whether pairs at a distance mostly wait for each other.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
-    /// The middle pair's delay is above the limit.
+    /// Whether the median delay is above the limit.
     waits: bool,
-    /// The share of pairs of which that is so.
+    /// The share of pairs above the limit.
     share: f64,
 }
 
-/// A pair of reads at once, and each of them alone after that.
+/// Times of a pair of simultaneous reads, and of each read alone.
 #[derive(Clone, Copy, Debug)]
 struct Timed {
     pair_ns: u64,
@@ -48,9 +42,8 @@ struct Timed {
 }
 
 impl Timed {
-    /// How much of a read the pair waited: 0 where both went side by side, 1
-    /// where one went behind the other, however long either takes alone. Pages
-    /// of one drive may take four times as long as others.
+    /// The delay of the pair in units of a read: 0 if both ran in parallel, 1 if one waited for the
+    /// other, however long each takes alone. Pages of one drive may differ by a factor of four.
     fn delay(self) -> f64 {
         let [a, b] = self.alone_ns;
         let more = self.pair_ns as f64 - a.max(b) as f64;
@@ -58,33 +51,32 @@ impl Timed {
     }
 }
 
-/// What a pair's time is held against.
+/// The reference for a pair's time.
 #[derive(Clone, Copy, Debug)]
 enum Against {
-    /// Each read's own, of a moment before.
+    /// The time of each read alone, measured shortly before.
     Alone,
-    /// The fastest pairs, so long: of a drive that keeps what it has read, so
-    /// that no place can be read twice.
+    /// The time of the fastest pairs, in nanoseconds, for a drive with a read cache, where no
+    /// position can be read twice.
     Fastest(u64),
 }
 
-/// What pairs of reads tell.
+/// Findings from pairs of reads.
 #[derive(Clone, Debug)]
 pub struct Layout {
-    /// What lies on one die before the next begins.
+    /// Bytes on one die before the next begins.
     pub chunk: Finding<u64>,
-    /// Chunks that are read side by side.
+    /// Number of chunks that are read in parallel.
     pub parallel: Finding<u64>,
-    /// How addresses lie on them.
+    /// Mapping of addresses to chunks.
     pub mapping: Finding<Mapping>,
 }
 
-/// Times pairs of reads.
+/// Timing of pairs of reads.
 pub(crate) struct Pairs<'a> {
     target: &'a mut dyn Target,
     places: Places,
-    /// What is read: less than `unit`, for the block layer makes one request of
-    /// two reads that touch.
+    /// Length of a read: less than `unit`, because the block layer would merge adjacent reads.
     bytes: u64,
     /// The shortest distance.
     unit: u64,
@@ -103,11 +95,10 @@ impl<'a> Pairs<'a> {
         }
     }
 
-    /// How much of a read each pair waited.
+    /// The delay of each pair, in units of a read.
     ///
-    /// All places are read once before, so that the drive has their part of its
-    /// map at hand, and then in rounds, so that no chip still has in its
-    /// register what it is asked for.
+    /// All positions are read once first, so that the drive has loaded that part of its mapping
+    /// table, and then in rounds, so that no chip still has the requested page in its register.
     fn delays(&mut self, pairs: &[[u64; 2]]) -> Result<Vec<f64>, ProbeError> {
         let reads = |pair: &[u64; 2]| pair.map(|at| Io::read(at, self.bytes));
         let pairs: Vec<[Io; 2]> = pairs.iter().map(reads).collect();
@@ -155,8 +146,8 @@ impl<'a> Pairs<'a> {
         })
     }
 
-    /// The delay that parts pairs that wait from those that do not, or what was
-    /// seen where they are not to be told apart.
+    /// The delay that separates pairs that wait from those that do not, or the observation if they
+    /// cannot be distinguished.
     fn limit(&mut self) -> Result<Result<f64, String>, ProbeError> {
         self.against = Against::Alone;
         let found = self.limit_by_distance()?;
@@ -180,7 +171,7 @@ impl<'a> Pairs<'a> {
         Ok(fastest)
     }
 
-    /// Distances up to half the drive.
+    /// Distances up to half the drive, doubling.
     fn distances(&self) -> Vec<u64> {
         let half = self.target.capacity_bytes() / 2;
         let doubled = std::iter::successors(Some(self.unit), |d| d.checked_mul(2));
@@ -207,7 +198,7 @@ impl<'a> Pairs<'a> {
         })
     }
 
-    /// Looks for all three.
+    /// Finds chunk, parallelism and mapping.
     pub(crate) fn layout(&mut self) -> Result<Layout, ProbeError> {
         let limit = match self.limit()? {
             Ok(limit) => limit,
@@ -248,7 +239,7 @@ impl<'a> Pairs<'a> {
         })
     }
 
-    /// The distance at which pairs stop waiting.
+    /// Finds the distance at which pairs stop waiting.
     fn chunk(&mut self, limit: f64) -> Result<Finding<u64>, ProbeError> {
         let mut distance = self.unit;
         let mut agreed = Vec::new();
@@ -281,9 +272,9 @@ impl<'a> Pairs<'a> {
         Ok(Finding::found(at, confidence, seen))
     }
 
-    /// A chunk of one block or of two: reads in it touch, and cannot be timed.
-    /// But where stripes repeat, as many distances in a row wait as a chunk has
-    /// blocks, for the second read goes into it at every place.
+    /// Finds a chunk of one or two blocks, in which reads are adjacent and cannot be timed. Where
+    /// stripes repeat, as many consecutive distances wait as a chunk has blocks, because the second
+    /// read falls into it at every position.
     fn small_chunk(&mut self, limit: f64) -> Result<Finding<u64>, ProbeError> {
         for count in 2..=2 * PARALLEL_MAX {
             let distance = count * self.bytes;
@@ -314,15 +305,15 @@ impl<'a> Pairs<'a> {
         )))
     }
 
-    /// The multiple of a chunk at which pairs wait again.
+    /// Finds the multiple of a chunk at which pairs wait again.
     fn period(&mut self, chunk: u64, limit: f64) -> Result<Finding<u64>, ProbeError> {
         for count in 2..=PARALLEL_MAX {
             let seen = self.seen(count * chunk, limit)?;
             if !seen.waits {
                 continue;
             }
-            // By chance once; by the drive's making every time, and one chunk
-            // further never.
+            // A coincidence happens once; a real period waits at every multiple, and not one chunk
+            // further.
             let (twice, thrice) = (2 * count * chunk, 3 * count * chunk);
             let again = [self.seen(twice, limit)?, self.seen(thrice, limit)?];
             let beside = self.seen((count + 1) * chunk, limit)?;
@@ -339,7 +330,7 @@ impl<'a> Pairs<'a> {
         )))
     }
 
-    /// Whether pairs a whole number of stripes apart wait however far apart.
+    /// Finds whether pairs that are whole stripes apart wait at any distance.
     fn mapping(&mut self, stripe: u64, limit: f64) -> Result<Finding<Mapping>, ProbeError> {
         let capacity = self.target.capacity_bytes();
         let near = self.seen(stripe, limit)?;
@@ -357,7 +348,7 @@ impl<'a> Pairs<'a> {
             let seen = "whole stripes apart, pairs wait however far apart".to_string();
             return Ok(Finding::found(Mapping::Striped, farthest, seen));
         }
-        // Two places d apart are in one range of r with the chance 1 - d/r.
+        // Two positions at distance d are in one range of length r with probability 1 - d/r.
         let inside = shares
             .iter()
             .map(|(d, share)| (*d, share / near.share))
@@ -379,8 +370,8 @@ impl<'a> Pairs<'a> {
         Ok(Finding::found(Mapping::Ranges(range), 1.0 - farthest, seen))
     }
 
-    /// Whether what was written one after the other lies as addresses do, or
-    /// in the order of writing. Overwrites a region.
+    /// Finds whether data written sequentially is mapped by address or by the order of writes.
+    /// Overwrites a region.
     pub(crate) fn write_order(
         &mut self,
         chunk: u64,
@@ -404,7 +395,7 @@ impl<'a> Pairs<'a> {
             .map(|n| Io::write(base + n * chunk, chunk))
             .collect();
         self.target.run(&writes, 1)?;
-        // Behind the buffer, so that reads come from where it went.
+        // After the buffer has been written back, so that reads come from the final location.
         self.target.rest(DRAIN_NS);
         let mut pairs = [Vec::new(), Vec::new()];
         for _ in 0..TRIALS {
@@ -437,13 +428,13 @@ impl<'a> Pairs<'a> {
     }
 }
 
-/// The share of pairs that waited longer than the limit.
+/// The share of pairs with a delay above the limit.
 fn share_above(delays: &[f64], limit: f64) -> f64 {
     let waiting = delays.iter().filter(|delay| **delay > limit).count();
     waiting as f64 / delays.len() as f64
 }
 
-/// How long a drive may take to write what it buffers.
+/// The time after which a drive should have written back its buffer, in nanoseconds.
 const DRAIN_NS: u64 = 2_000_000_000;
 
 impl Layout {

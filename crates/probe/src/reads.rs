@@ -1,37 +1,36 @@
-//! What reads show: how much faster they become at depth, and which alignments
-//! cost.
+//! Findings from reads: the gain from queue depth, and alignments that slow reads down.
 
 use crate::finding::{Finding, median, size};
 use crate::target::{Io, Places, ProbeError, Target};
 
-/// Reads at a depth.
+/// Number of reads at a depth.
 const READS: usize = 2048;
-/// Depths that are tried.
+/// The tested depths.
 const DEPTHS: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 
-/// More depth that gains less than this gains nothing.
+/// More depth with a smaller factor than this is no gain.
 const GAIN: f64 = 1.05;
 
-/// What depth brings.
+/// Gain from queue depth.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Speedup {
-    /// Random reads a second at each depth.
+    /// Random reads per second at each depth.
     pub iops: Vec<(usize, f64)>,
-    /// The most against one at a time.
+    /// Ratio of the highest rate to that at depth 1.
     pub factor: f64,
-    /// The least depth that has most of it.
+    /// The smallest depth with nearly the highest rate.
     pub depth: usize,
 }
 
-/// Measures random reads at every depth: what the drive does in parallel, as far
-/// as it lets a host have it (Chen et al., HPCA 2011, figure 5).
+/// Measures random reads at every depth, which shows the parallelism available to a host (Chen et
+/// al., HPCA 2011, figure 5).
 pub(crate) fn speedup(target: &mut dyn Target, seed: u64) -> Result<Finding<Speedup>, ProbeError> {
     let mut places = Places::new(seed);
     let unit = target.block_bytes().max(4096);
     let capacity = target.capacity_bytes();
     let mut iops = Vec::new();
     for depth in DEPTHS {
-        // A shallow run takes long and needs less.
+        // A shallow run takes long and needs fewer reads.
         let reads = READS.min(depth * 256);
         let ios: Vec<Io> = (0..reads)
             .map(|_| Io::read(places.aligned(unit, unit, capacity), unit))
@@ -55,18 +54,17 @@ pub(crate) fn speedup(target: &mut dyn Target, seed: u64) -> Result<Finding<Spee
     Ok(Finding::found(value, 1.0, seen))
 }
 
-/// Reads at each alignment.
+/// Number of reads at each alignment.
 const TRIALS: usize = 32;
-/// The largest alignment that is tried, in bytes.
+/// The largest tested alignment, in bytes.
 const LARGEST: u64 = 64 << 20;
 
-/// A read across a boundary must take this much longer.
+/// A read across a boundary must be slower by this factor.
 const STEP: f64 = 1.15;
 
-/// Finds the smallest alignment that costs reads across it: boundaries of pages,
-/// erase blocks and allocation units, as `flashbench -a` finds them (A. Bergmann's
-/// flashbench). A read across a boundary takes longer than one just before it or
-/// just behind.
+/// Finds the smallest alignment across which reads are slower, that is, boundaries of pages, erase
+/// blocks and allocation units, like `flashbench -a` (A. Bergmann's flashbench). A read across a
+/// boundary takes longer than one just before or after it.
 pub(crate) fn boundary(target: &mut dyn Target, seed: u64) -> Result<Finding<u64>, ProbeError> {
     let unit = target.block_bytes().max(4096);
     let capacity = target.capacity_bytes();
@@ -76,7 +74,7 @@ pub(crate) fn boundary(target: &mut dyn Target, seed: u64) -> Result<Finding<u64
     while align <= LARGEST && align * 8 <= capacity {
         let (mut across, mut beside) = (Vec::new(), Vec::new());
         for _ in 0..TRIALS {
-            // An odd multiple, so that no larger boundary is met.
+            // An odd multiple, which is not on a larger boundary.
             let at = places.aligned(align * 2, align * 2, capacity) + align;
             across.push(target.run(&[Io::read(at - unit, unit * 2)], 1)?.elapsed_ns);
             beside.push(

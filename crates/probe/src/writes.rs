@@ -1,10 +1,9 @@
-//! Buffer, reads behind writes, and where writing becomes slower for good.
-//! All of it overwrites what is on the drive.
+//! Findings from writes: the buffer, reads after writes, and the cliff. All of them overwrite the
+//! drive's data.
 //!
-//! After Kim et al., "SSDcheck: Timely and accurate prediction of irregular
-//! behaviors in black-box SSDs", MICRO 2018: a drive's buffer shows as the
-//! amount that can be written before writes take longer, its flushing as
-//! reads that do, and its garbage collection as a lasting loss.
+//! After Kim et al., "SSDcheck: Timely and accurate prediction of irregular behaviors in black-box
+//! SSDs", MICRO 2018: a drive's buffer shows as the amount that can be written before writes become
+//! slower, its flushing as slower reads, and its garbage collection as a permanent loss of speed.
 
 use crate::finding::{BehindWrites, Cliff, Finding, median, median_of, size};
 use crate::target::{Io, Places, ProbeError, Target};
@@ -12,18 +11,17 @@ use crate::target::{Io, Places, ProbeError, Target};
 const WRITE_BYTES: u64 = 64 << 10;
 const REST_NS: u64 = 3_000_000_000;
 
-/// Writes at once while a buffer is filled: one alone may be slower than what
-/// empties it.
+/// Writes in flight while a buffer is filled: a single one may be slower than the write-back.
 const FILL_DEPTH: usize = 4;
 const FILL_BYTES_MAX: u64 = 512 << 20;
 const FILL_RUNS: usize = 5;
 
-/// Writes take so many times longer once a buffer is full, in the middle of so
-/// many.
+/// The factor by which writes become slower when the buffer is full, and the number of writes whose
+/// median is compared.
 const FULL: f64 = 1.4;
 const FULL_IOS: usize = 48;
 
-/// Finds how much is taken fast after a rest.
+/// Finds the amount of data that the buffer takes after a pause.
 pub(crate) fn buffer(target: &mut dyn Target, seed: u64) -> Result<Finding<u64>, ProbeError> {
     let mut places = Places::new(seed);
     let mut sizes = Vec::new();
@@ -51,7 +49,7 @@ pub(crate) fn buffer(target: &mut dyn Target, seed: u64) -> Result<Finding<u64>,
     Ok(Finding::found(middle, confidence, seen))
 }
 
-/// Writes until it takes longer: how much the buffer held.
+/// Writes until writes become slower; returns the size of the buffer.
 fn fill(target: &mut dyn Target, places: &mut Places) -> Result<Option<u64>, ProbeError> {
     let most = FILL_BYTES_MAX.min(target.capacity_bytes() / 4);
     let base = places.aligned(1 << 20, most, target.capacity_bytes());
@@ -67,9 +65,9 @@ fn fill(target: &mut dyn Target, places: &mut Places) -> Result<Option<u64>, Pro
     let Some((at, _)) = full.next() else {
         return Ok(None);
     };
-    // Where the middle of a window is slow, the edge is in its middle.
+    // If the median of a window is slow, the edge is in the window's middle.
     let at = at + FULL_IOS / 2;
-    // What left the buffer while it filled, at the rate of later on.
+    // The amount written back while the buffer was filled, at the later rate.
     let (from, to) = (at, (at + 1024).min(ios.len() - 1));
     let span_ns = batch.ended_ns[to]
         .saturating_sub(batch.ended_ns[from])
@@ -79,14 +77,14 @@ fn fill(target: &mut dyn Target, places: &mut Places) -> Result<Option<u64>, Pro
     Ok(Some((at as f64 * WRITE_BYTES as f64 - left).max(0.0) as u64))
 }
 
-/// Reads timed behind a burst of writes.
+/// Number of reads timed after a burst of writes.
 const BEHIND_TRIALS: usize = 48;
 const BURST_BYTES: u64 = 4 << 20;
 
-/// What is worth telling: anything less is noise.
+/// Smaller factors are noise.
 const PENALTY: f64 = 1.2;
 
-/// Finds what a read costs right behind writes.
+/// Finds the cost of a read right after writes.
 pub(crate) fn behind_writes(
     target: &mut dyn Target,
     seed: u64,
@@ -134,7 +132,7 @@ pub(crate) fn behind_writes(
     Ok(Finding::found(value, confidence, seen))
 }
 
-/// A rate in MB/s, with two digits at least that say something.
+/// Formats a rate in MB/s with at least two significant digits.
 fn megabytes(bytes_per_second: f64) -> String {
     let rate = bytes_per_second / 1e6;
     let decimals = match rate {
@@ -149,11 +147,10 @@ fn megabytes(bytes_per_second: f64) -> String {
 const CLIFF_DEPTH: usize = 32;
 const WINDOW_IOS: usize = 1024;
 
-/// A lasting rate below this share of the first is a cliff.
+/// A permanent rate below this share of the first rate is a cliff.
 const LOSS: f64 = 0.75;
 
-/// Overwrites at random, `limit_bytes` in all, and looks where it becomes
-/// slower for good.
+/// Overwrites `limit_bytes` at random and finds where writes become permanently slower.
 pub(crate) fn cliff(
     target: &mut dyn Target,
     limit_bytes: u64,

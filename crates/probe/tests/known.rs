@@ -1,4 +1,4 @@
-//! Models of drives, of which the right answer is known.
+//! Probes of drive models for which the right findings are known.
 
 use blklab_device::{DriveSpec, registry};
 use blklab_probe::{Mapping, Modelled, Plan, Probed, describe, probe};
@@ -58,8 +58,7 @@ fn ranges_are_told_from_stripes() {
 
 #[test]
 fn a_cliff_is_found_where_it_is() {
-    // Planes that each fill their own blocks run out of step, and then no two of
-    // them program at once.
+    // Planes that fill their own blocks get out of step, so that no two of them program at once.
     let text = registry::text("nvme").expect("known");
     let text = text.replace("layout = ", "in_step = false\nlayout = ");
     let spec = DriveSpec::parse("nvme", &text).unwrap_or_else(|e| panic!("{e}"));

@@ -1,4 +1,4 @@
-//! What a request costs, in the caller's time.
+//! The cost of a request in CPU time.
 #![allow(missing_docs)] // criterion_group! makes a public function without any.
 
 use blklab_simulated_disk::{Call, Nanos, Op, Setup, SimulatedDisk};

@@ -1,4 +1,4 @@
-//! A log that is appended to and flushed, until the power goes: how much of it is left?
+//! A log that is appended to and flushed until the power fails: how much of it is left?
 
 use blklab_simulated_disk::{Nanos, Setup, SimulatedStorage};
 

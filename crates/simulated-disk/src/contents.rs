@@ -1,4 +1,4 @@
-//! What is on a drive: what reads see, and what a power cut leaves.
+//! The contents of a drive: what reads return, and what a power cut leaves.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -8,18 +8,17 @@ use rand_xoshiro::rand_core::RngCore;
 
 /// Bytes of a sector.
 pub(crate) const SECTOR_BYTES: usize = 512;
-/// Sectors that are kept together.
+/// Number of sectors stored together.
 const PAGE_SECTORS: u64 = 8;
 const PAGE_BYTES: usize = PAGE_SECTORS as usize * SECTOR_BYTES;
 
-/// What becomes of a write that was not flushed when the power goes: it is lost, or
-/// torn (some of its logical blocks are written), or written. Shares of writes, from 0
-/// to 1 together.
+/// Fate of unflushed writes at a power cut, as shares from 0 to 1: lost, torn (only some of the
+/// logical blocks are written), or written otherwise.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PowerCut {
-    /// Writes that are lost.
+    /// Share of writes that are lost.
     pub lost: f64,
-    /// Writes that are torn.
+    /// Share of writes that are torn.
     pub torn: f64,
 }
 
@@ -32,7 +31,7 @@ impl Default for PowerCut {
     }
 }
 
-/// Sectors by their number; those that nobody wrote read as zeroes.
+/// Sectors by number; those never written read as zeroes.
 #[derive(Default)]
 struct Sectors(BTreeMap<u64, Box<[u8; PAGE_BYTES]>>);
 
@@ -51,7 +50,7 @@ impl Sectors {
     }
 }
 
-/// What a write brings.
+/// Contents of a write.
 #[derive(Clone, Debug)]
 pub(crate) enum Payload {
     Data(Vec<u8>),
@@ -66,7 +65,7 @@ impl Payload {
         }
     }
 
-    /// Puts the sectors `part`, counted from its first, where they belong.
+    /// Writes the sectors `part`, counted from the first of the payload.
     fn put(&self, onto: &mut Sectors, start: u64, part: Range<u64>) {
         for at in part {
             let sector = onto.sector_mut(start + at);
@@ -81,35 +80,35 @@ impl Payload {
     }
 }
 
-/// A write that the drive has acknowledged and that no flush has covered.
+/// A write that the drive has acknowledged and no flush has covered.
 struct Acknowledged {
     start: u64,
     payload: Payload,
-    /// It is on stable storage, and is here only because others before it are not.
+    /// Whether it is on stable storage and waits here only for earlier writes that are not.
     is_durable: bool,
 }
 
-/// A place in the order in which writes were acknowledged.
+/// A position in the order of acknowledgements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Position(u64);
 
-/// What is on a drive.
+/// Contents of a drive.
 #[derive(Default)]
 pub(crate) struct Contents {
-    /// What reads see.
+    /// What reads return.
     visible: Sectors,
-    /// What a power cut leaves of what was flushed.
+    /// Flushed data, which survives a power cut.
     durable: Sectors,
-    /// Acknowledged and not yet in `durable`, in order.
+    /// Acknowledged writes that are not in `durable`, in order.
     acknowledged: VecDeque<Acknowledged>,
-    /// How many were before these.
+    /// Number of acknowledged writes before these.
     before: u64,
-    /// What each sector held before its last write, where that is asked for.
+    /// The contents of each sector before its last write, if they are needed.
     previous: Option<Sectors>,
 }
 
 impl Contents {
-    /// Keeps what sectors held before their last write.
+    /// Starts keeping the contents before the last write.
     pub(crate) fn keep_previous(&mut self) {
         self.previous = Some(Sectors::default());
     }
@@ -121,7 +120,7 @@ impl Contents {
             .collect()
     }
 
-    /// What was there before the last write.
+    /// Returns the contents before the last write.
     pub(crate) fn read_previous(&self, sectors: Range<u64>) -> Vec<u8> {
         match &self.previous {
             Some(previous) => sectors.flat_map(|at| previous.read(at)).copied().collect(),
@@ -129,14 +128,14 @@ impl Contents {
         }
     }
 
-    /// Turns a bit on the medium.
+    /// Flips a bit on the medium.
     pub(crate) fn turn_bit(&mut self, sector: u64, bit: u16) {
         let (byte, bit) = (usize::from(bit / 8), 1 << (bit % 8));
         self.visible.sector_mut(sector)[byte] ^= bit;
         self.durable.sector_mut(sector)[byte] ^= bit;
     }
 
-    /// A write is acknowledged.
+    /// Records an acknowledged write.
     pub(crate) fn acknowledge(&mut self, start: u64, payload: Payload, is_durable: bool) {
         let sectors = payload.sectors();
         if let Some(previous) = &mut self.previous {
@@ -160,12 +159,12 @@ impl Contents {
         }
     }
 
-    /// Where a flush that begins now reaches.
+    /// The position up to which a flush that starts now reaches.
     pub(crate) fn position(&self) -> Position {
         Position(self.before + self.acknowledged.len() as u64)
     }
 
-    /// A flush that began there has ended.
+    /// Records the end of a flush that started at this position.
     pub(crate) fn flushed(&mut self, to: Position) {
         while self.before < to.0 {
             self.make_first_durable();
@@ -180,7 +179,7 @@ impl Contents {
         self.before += 1;
     }
 
-    /// The power goes, with these writes in flight.
+    /// Applies a power cut with these writes in flight.
     pub(crate) fn cut_power(
         &mut self,
         in_flight: impl IntoIterator<Item = (u64, Payload)>,

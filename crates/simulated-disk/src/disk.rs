@@ -1,4 +1,4 @@
-//! A disk that only takes time.
+//! A simulated disk without data.
 
 use std::collections::BTreeMap;
 
@@ -10,28 +10,28 @@ use blklab_device::{Completion, DataFault, DriveSpec, Faults, registry};
 use blklab_driver::{Driver, request_end};
 use blklab_elevator::SchedulerChoice;
 
-/// What a disk is made of.
+/// Configuration of a disk.
 #[derive(Clone)]
 pub struct Setup {
     /// The drive.
     pub drive: DriveSpec,
-    /// The scheduler before it.
+    /// The scheduler in front of the drive.
     pub scheduler: SchedulerChoice,
-    /// CPUs that submit.
+    /// Number of CPUs that submit.
     pub cpus: u32,
 }
 
-/// Why there is no such disk.
+/// The reason why a disk cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SetupError(String);
 
 impl Setup {
-    /// A drive (a name of `blklab list drives`, or a file) and a scheduler (a name of
-    /// `blklab list schedulers`), with one CPU.
+    /// Returns a setup of a drive (a name of `blklab list drives`, or a file) and a scheduler (a
+    /// name of `blklab list schedulers`), with one CPU.
     ///
     /// # Errors
-    /// Where there is no such drive or scheduler; the message names the nearest.
+    /// If there is no such drive or scheduler; the message names the most similar one.
     pub fn named(drive: &str, scheduler: &str) -> Result<Setup, SetupError> {
         let (drive, _) = registry::load(drive).map_err(SetupError)?;
         let scheduler = SchedulerChoice::named(scheduler);
@@ -42,7 +42,7 @@ impl Setup {
         })
     }
 
-    /// The same with faults in the drive.
+    /// Returns the setup with faults in the drive.
     pub fn with_faults(self, faults: Faults) -> Setup {
         Setup {
             drive: self.drive.with_faults(faults),
@@ -51,27 +51,27 @@ impl Setup {
     }
 }
 
-/// What is asked of a disk.
+/// A request to a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// What to do.
+    /// The operation.
     pub op: Op,
-    /// Where it starts.
+    /// First sector.
     pub sector: Sector,
-    /// How much, in sectors; zero only for a flush.
+    /// Length in sectors; zero only for a flush.
     pub sectors: u32,
-    /// Complete a write only when it is on stable storage.
+    /// Whether a write completes only when it is on stable storage.
     pub fua: bool,
-    /// Who asks: schedulers tell processes apart by it.
+    /// The submitting process, by which schedulers tell submitters apart.
     pub submitter: u32,
-    /// The CPU that asks.
+    /// The submitting CPU.
     pub cpu: u32,
-    /// The caller's handle; it comes back with the end.
+    /// The caller's handle, returned with the completion.
     pub handle: u64,
 }
 
 impl Call {
-    /// A call of one range, of submitter and CPU 0.
+    /// Returns a call of one range, from submitter 0 on CPU 0.
     pub fn new(op: Op, sector: u64, sectors: u32, handle: u64) -> Call {
         Call {
             op,
@@ -85,26 +85,26 @@ impl Call {
     }
 }
 
-/// The end of a call.
+/// Completion of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
     /// The caller's handle.
     pub handle: u64,
-    /// When it ended.
+    /// Time of the completion.
     pub at: Nanos,
-    /// How.
+    /// The result.
     pub status: IoStatus,
 }
 
-/// A disk that only takes time: request queue, scheduler, driver and drive.
+/// A simulated disk without data: request queue, scheduler, driver and drive.
 ///
-/// Time is the caller's: it must not go back from one call to the next.
+/// The caller passes the time, which must not decrease from one call to the next.
 pub struct SimulatedDisk {
     scheduler: SchedulerChoice,
     config: QueueConfig,
     queue: RequestQueue,
     driver: Driver,
-    /// Calls that wait for room in the queue.
+    /// Calls that wait for a tag.
     waiting: BTreeMap<u64, Waiter>,
     completions: Vec<Completion>,
     ended: Vec<BioEnd>,
@@ -113,10 +113,10 @@ pub struct SimulatedDisk {
 }
 
 impl SimulatedDisk {
-    /// A disk; `seed` decides whatever is left to chance in the drive.
+    /// Returns a disk; `seed` determines all random behaviour of the drive.
     ///
     /// # Errors
-    /// Where the queue does not take what the scheduler's choice says.
+    /// If the queue refuses the scheduler's settings.
     pub fn new(setup: &Setup, seed: u64) -> Result<SimulatedDisk, SetupError> {
         let driver = Driver::new(&setup.drive, seed);
         let config = QueueConfig {
@@ -139,31 +139,31 @@ impl SimulatedDisk {
         Ok(disk)
     }
 
-    /// Its size, in sectors.
+    /// Size in sectors.
     pub fn capacity_sectors(&self) -> u64 {
         self.config.limits.capacity_sectors
     }
 
-    /// The unit it addresses, in sectors.
+    /// Logical block size in sectors.
     pub fn logical_block_sectors(&self) -> u32 {
         self.config.limits.logical_block_sectors
     }
 
-    /// Whether it acknowledges writes that are not on stable storage yet.
+    /// Whether it acknowledges writes before they are on stable storage.
     pub fn has_volatile_cache(&self) -> bool {
         self.config.limits.write_cache
     }
 
-    /// Whether it has a command that makes a range read as zeroes.
+    /// Whether it supports writing zeroes without data.
     pub fn has_write_zeroes(&self) -> bool {
         self.config.limits.max_write_zeroes_sectors > 0
     }
 
-    /// Takes a call. One out of the drive's range, or that does not consist of whole
-    /// logical blocks, ends with an error.
+    /// Submits a call. One outside the drive's range or not in whole logical blocks completes with
+    /// an error.
     ///
     /// # Panics
-    /// Where the CPU is not one of the setup's.
+    /// If the CPU is not one of the setup's.
     pub fn submit(&mut self, now: Nanos, call: Call) {
         let fua = if call.fua {
             BioFlags::FUA
@@ -187,8 +187,8 @@ impl SimulatedDisk {
         }
     }
 
-    /// When [`SimulatedDisk::advance`] should be called next; [`Nanos::MAX`] while
-    /// nothing goes on.
+    /// The time at which [`SimulatedDisk::advance`] should be called next; [`Nanos::MAX`] while the
+    /// disk is idle.
     pub fn next_event(&self) -> Nanos {
         if self.queue.has_ended() {
             return Nanos::ZERO;
@@ -196,7 +196,7 @@ impl SimulatedDisk {
         self.driver.next_event().min(self.queue.next_event())
     }
 
-    /// Lets time pass up to `now`; appends the calls that ended.
+    /// Advances time to `now` and appends the completed calls.
     pub fn advance(&mut self, now: Nanos, done: &mut Vec<Done>) {
         self.data_faults.clear();
         loop {
@@ -223,7 +223,7 @@ impl SimulatedDisk {
         }));
     }
 
-    /// Ends the requests that the drive has completed.
+    /// Completes the requests that the drive has completed.
     fn complete(&mut self, now: Nanos) {
         if self.driver.next_event() > now {
             return;
@@ -243,9 +243,9 @@ impl SimulatedDisk {
         }
     }
 
-    /// The machine loses its power at `now`, up to which the disk has been advanced,
-    /// and gets it back: no call in flight ever ends, and the block layer is empty.
-    /// Returns when the drive takes commands again.
+    /// Cuts the machine's power at `now`, up to which the disk must have been advanced, and
+    /// restores it: no call in flight completes, and the block layer is empty. Returns the time at
+    /// which the drive accepts commands again.
     pub fn cut_power(&mut self, now: Nanos) -> Nanos {
         self.waiting.clear();
         self.ended.clear();
@@ -257,15 +257,13 @@ impl SimulatedDisk {
         self.driver.lose_power(now)
     }
 
-    /// What is wrong with the data of reads that ended in the last
-    /// [`SimulatedDisk::advance`], by their handles.
+    /// Data faults of the reads that completed in the last [`SimulatedDisk::advance`], by handle.
     pub(crate) fn data_faults(&self) -> &[(u64, DataFault)] {
         &self.data_faults
     }
 }
 
-/// What a fault in the data of a request that starts at `start` means for one of its
-/// bios.
+/// The data fault of a bio in a request that starts at `start` and has this fault.
 fn fault_of_bio(fault: DataFault, start: Sector, bio: &Bio) -> Option<DataFault> {
     match fault {
         DataFault::BitRot { sector, .. } => (bio.sector.0..bio.end().0)

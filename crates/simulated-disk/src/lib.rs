@@ -1,9 +1,9 @@
-//! A disk for other people's simulators: Linux's block layer and a scheduler before a
-//! modelled drive, in virtual time, repeatable from a seed.
+//! A disk for other simulators: Linux's block layer and a scheduler in front of a modelled drive,
+//! in virtual time, reproducible from a seed.
 //!
-//! [`SimulatedDisk`] only takes time. [`SimulatedStorage`] keeps data as well: a write
-//! that was not flushed may be lost or torn when the power goes, and reads meet the
-//! faults that a drive was given ([`Faults`]).
+//! [`SimulatedDisk`] models only time. [`SimulatedStorage`] also stores data: an unflushed write
+//! may be lost or torn at a power cut, and reads may have the faults that the drive is configured
+//! with ([`Faults`]).
 //!
 //! ```
 //! use blklab_simulated_disk::{Faults, Nanos, Setup, SimulatedStorage};

@@ -1,4 +1,4 @@
-//! A disk that keeps data.
+//! A simulated disk with data.
 
 use blklab_blk::{IoStatus, Nanos, Op};
 use blklab_device::DataFault;
@@ -9,22 +9,22 @@ use slab::Slab;
 use crate::contents::{Contents, Payload, Position, PowerCut, SECTOR_BYTES};
 use crate::disk::{Call, Done, Setup, SetupError, SimulatedDisk};
 
-/// Names an I/O that was begun.
+/// Identifies an I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IoId(pub u64);
 
-/// The end of an I/O.
+/// Completion of an I/O.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// Which one.
+    /// The I/O.
     pub id: IoId,
-    /// When.
+    /// Time of the completion.
     pub at: Nanos,
-    /// A read's data (nothing of others), or what the submitter would see.
+    /// Data of a read (empty for other operations), or the error.
     pub result: Result<Vec<u8>, IoStatus>,
 }
 
-/// A range that the disk cannot take.
+/// A range that is not on the disk or not in whole blocks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{length} bytes at {offset}: right are whole blocks of {block_bytes} bytes, at least one, within {size_bytes} bytes"
@@ -36,7 +36,7 @@ pub struct RangeError {
     size_bytes: u64,
 }
 
-/// An I/O under way.
+/// An I/O in flight.
 struct Io {
     id: IoId,
     call: Call,
@@ -49,10 +49,10 @@ enum What {
     Flush { to: Position },
 }
 
-/// A disk that keeps data: what was written is read back, as far as the drive's faults
-/// and power cuts allow.
+/// A simulated disk with data: reads return what was written, as far as the drive's faults and
+/// power cuts allow.
 ///
-/// Time is the caller's: it must not go back from one call to the next.
+/// The caller passes the time, which must not decrease from one call to the next.
 pub struct SimulatedStorage {
     disk: SimulatedDisk,
     contents: Contents,
@@ -66,10 +66,10 @@ pub struct SimulatedStorage {
 }
 
 impl SimulatedStorage {
-    /// An empty disk, which reads as zeroes; `seed` decides whatever is left to chance.
+    /// Returns a disk full of zeroes; `seed` determines all random behaviour.
     ///
     /// # Errors
-    /// Where the queue does not take what the scheduler's choice says.
+    /// If the queue refuses the scheduler's settings.
     pub fn new(setup: &Setup, seed: u64) -> Result<SimulatedStorage, SetupError> {
         let mut contents = Contents::default();
         if setup.drive.faults().is_some_and(|faults| faults.in_data()) {
@@ -88,31 +88,31 @@ impl SimulatedStorage {
         })
     }
 
-    /// What a power cut does to writes that were not flushed.
+    /// Sets the fate of unflushed writes at a power cut.
     pub fn set_power_cut(&mut self, cut: PowerCut) {
         self.cut = cut;
     }
 
-    /// Its size.
+    /// Size in bytes.
     pub fn size_bytes(&self) -> u64 {
         self.disk.capacity_sectors() * SECTOR_BYTES as u64
     }
 
-    /// The unit it addresses.
+    /// Logical block size in bytes.
     pub fn block_bytes(&self) -> u64 {
         u64::from(self.disk.logical_block_sectors()) * SECTOR_BYTES as u64
     }
 
-    /// Begins to read.
+    /// Starts a read.
     ///
     /// # Errors
-    /// Where the range is not on the disk, or is none of whole blocks.
+    /// If the range is not on the disk or not in whole blocks.
     pub fn read(&mut self, now: Nanos, offset: u64, length: u32) -> Result<IoId, RangeError> {
         let call = self.call(Op::Read, offset, u64::from(length))?;
         Ok(self.begin(now, call, What::Read))
     }
 
-    /// Begins to write; with `fua` it ends only when it is on stable storage.
+    /// Starts a write; with `fua` it completes only when it is on stable storage.
     ///
     /// # Errors
     /// As [`SimulatedStorage::read`].
@@ -128,7 +128,7 @@ impl SimulatedStorage {
         Ok(self.begin_write(now, Call { fua, ..call }, payload))
     }
 
-    /// Begins to make a range read as zeroes.
+    /// Starts to make a range read as zeroes.
     ///
     /// # Errors
     /// As [`SimulatedStorage::read`].
@@ -138,8 +138,7 @@ impl SimulatedStorage {
         offset: u64,
         length: u32,
     ) -> Result<IoId, RangeError> {
-        // Where the drive has no such command, zeroes are written
-        // (`blkdev_issue_zeroout`).
+        // If the drive has no such command, zeroes are written (`blkdev_issue_zeroout`).
         let op = match self.disk.has_write_zeroes() {
             true => Op::WriteZeroes,
             false => Op::Write,
@@ -149,7 +148,7 @@ impl SimulatedStorage {
         Ok(self.begin_write(now, call, Payload::Zeroes { sectors }))
     }
 
-    /// Begins to flush: what has ended before is then on stable storage.
+    /// Starts a flush, which makes all writes completed before durable.
     pub fn flush(&mut self, now: Nanos) -> IoId {
         let to = self.contents.position();
         self.begin(now, Call::new(Op::Flush, 0, 0, 0), What::Flush { to })
@@ -199,13 +198,13 @@ impl SimulatedStorage {
         id
     }
 
-    /// When [`SimulatedStorage::advance`] should be called next; [`Nanos::MAX`] while
-    /// nothing goes on.
+    /// The time at which [`SimulatedStorage::advance`] should be called next; [`Nanos::MAX`] while
+    /// the disk is idle.
     pub fn next_event(&self) -> Nanos {
         self.disk.next_event()
     }
 
-    /// Lets time pass up to `now`; [`SimulatedStorage::take_ended`] gives what ended.
+    /// Advances time to `now`; [`SimulatedStorage::take_ended`] returns the completed I/Os.
     pub fn advance(&mut self, now: Nanos) {
         self.now = self.now.max(now);
         let mut done = std::mem::take(&mut self.done);
@@ -222,7 +221,7 @@ impl SimulatedStorage {
         self.done = done;
     }
 
-    /// Lets time pass until nothing goes on; returns the time then.
+    /// Advances time until the disk is idle and returns the time reached.
     pub fn run_until_idle(&mut self) -> Nanos {
         while self.next_event() < Nanos::MAX {
             self.advance(self.next_event());
@@ -230,12 +229,12 @@ impl SimulatedStorage {
         self.now
     }
 
-    /// Appends the I/Os that ended since the last time, in order.
+    /// Appends the I/Os completed since the last call, in order.
     pub fn take_ended(&mut self, out: &mut Vec<Ended>) {
         out.append(&mut self.ended);
     }
 
-    /// Does to the data what an I/O that ended well did; a read's data.
+    /// Applies a successful I/O to the data; returns the data of a read.
     fn carry_out(&mut self, io: Io) -> Vec<u8> {
         let start = io.call.sector.0;
         match io.what {
@@ -268,10 +267,10 @@ impl SimulatedStorage {
         }
     }
 
-    /// The machine loses its power at `now` and gets it back: no I/O in flight ever
-    /// ends. What was flushed, or written with `fua`, is there; what a drive without a
-    /// volatile cache acknowledged is there; of all other writes the seed decides
-    /// ([`PowerCut`]). Returns when the drive takes commands again.
+    /// Cuts the machine's power at `now` and restores it: no I/O in flight completes. Data that was
+    /// flushed, written with `fua`, or acknowledged by a drive without a volatile cache is kept;
+    /// the seed decides about all other writes ([`PowerCut`]). Returns the time at which the drive
+    /// accepts commands again.
     pub fn cut_power(&mut self, now: Nanos) -> Nanos {
         self.advance(now);
         let mut in_flight: Vec<Io> = std::mem::take(&mut self.ios)
@@ -308,7 +307,7 @@ mod tests {
         SimulatedStorage::new(&setup, 1).unwrap()
     }
 
-    /// Ends all that is under way; the data of what ended.
+    /// Completes all I/Os in flight and returns their results.
     fn results(disk: &mut SimulatedStorage) -> Vec<Result<Vec<u8>, IoStatus>> {
         disk.run_until_idle();
         let mut ended = Vec::new();
@@ -391,7 +390,7 @@ mod tests {
         }
     }
 
-    /// One step of a random run over a few blocks.
+    /// A step of a random run over a few blocks.
     #[derive(Clone, Copy, Debug)]
     enum RandomCall {
         Write { block: u64, fua: bool },
@@ -414,12 +413,12 @@ mod tests {
         prop::collection::vec(step, 1..60)
     }
 
-    /// What each block may hold: versions count up; the first one is what is durable.
+    /// The versions that each block may contain, in increasing order; the first is the durable one.
     struct Model {
         latest: [u8; 12],
         ended: [u8; 12],
         durable: [u8; 12],
-        /// Writes and flushes under way, with what they will have done.
+        /// Writes and flushes in flight, with their effects.
         under_way: Vec<(IoId, Under)>,
         keeps_all: bool,
     }
@@ -583,7 +582,7 @@ mod tests {
                     let data = ended.pop().filter(|end| end.id == id).unwrap().result.unwrap();
                     let right = model.durable[block]..=model.latest[block];
                     prop_assert!(data.iter().all(|byte| right.contains(byte)), "block {block}");
-                    // Rewritten, so that it holds one version only.
+                    // Rewritten, so that it has only one version.
                     disk.write(now, block as u64 * BLOCK, &[model.latest[block]; 4096], true).unwrap();
                     now = disk.run_until_idle();
                     disk.take_ended(&mut Vec::new());

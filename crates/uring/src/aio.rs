@@ -1,7 +1,7 @@
 //! The kernel's older asynchronous I/O (`io_submit(2)`), which libaio wraps.
 //!
-//! Only direct I/O is asynchronous: through the page cache, `io_submit` itself
-//! takes as long as the I/O.
+//! Only direct I/O is asynchronous; through the page cache, `io_submit` blocks until the I/O is
+//! done.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -17,16 +17,16 @@ use crate::{Action, Completed, Piece, Slot, Slots};
 
 /// The most requests in the kernel.
 const EVENTS: usize = 256;
-/// The most requests of one call.
+/// The most requests in one call.
 const BATCH: usize = 64;
 
-/// Operations and the flag of an event's descriptor (linux/aio_abi.h).
+/// Opcodes, and the flag for an event descriptor (linux/aio_abi.h).
 const IOCB_CMD_FDSYNC: u16 = 3;
 const IOCB_CMD_PREADV: u16 = 7;
 const IOCB_CMD_PWRITEV: u16 = 8;
 const IOCB_FLAG_RESFD: u32 = 1;
 
-/// A request that ended (`struct io_event`).
+/// A completed request (`struct io_event`).
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct IoEvent {
@@ -36,13 +36,13 @@ struct IoEvent {
     res2: i64,
 }
 
-/// A context over one file.
+/// An AIO context for one file.
 pub struct Aio {
     context: libc::c_ulong,
     file: Arc<File>,
     event: OwnedFd,
     slots: Slots,
-    /// Slots to submit again when the kernel has room.
+    /// Slots to be submitted when the kernel has space.
     waiting: VecDeque<usize>,
     in_flight: usize,
     /// Requests that the kernel refused.
@@ -50,10 +50,10 @@ pub struct Aio {
 }
 
 impl Aio {
-    /// A context over `file`.
+    /// Creates a context for `file`.
     ///
     /// # Errors
-    /// Where the kernel has none, or none is left (`fs.aio-max-nr`).
+    /// If the kernel does not support it or has no context left (`fs.aio-max-nr`).
     pub fn new(file: Arc<File>) -> io::Result<Aio> {
         let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         let mut context: libc::c_ulong = 0;
@@ -74,7 +74,7 @@ impl Aio {
     }
 
     fn control_block(&self, index: usize, slot: &Slot) -> libc::iocb {
-        // SAFETY: all of its fields are numbers, for which zero is a value.
+        // SAFETY: all fields are numbers, for which zero is valid.
         let mut block: libc::iocb = unsafe { std::mem::zeroed() };
         block.aio_data = index as u64;
         block.aio_fildes = self.file.as_raw_fd() as u32;
@@ -96,18 +96,17 @@ impl Aio {
         block
     }
 
-    /// Submits a batch of the waiting requests. Returns how many the kernel took.
+    /// Submits a batch of waiting requests. Returns the number that the kernel accepted.
     fn offer(&mut self) -> io::Result<usize> {
         let batch = self.waiting.iter().take(BATCH);
         let mut blocks: Vec<libc::iocb> = batch
             .filter_map(|&index| Some(self.control_block(index, self.slots.get(index)?)))
             .collect();
         let mut pointers: Vec<*mut libc::iocb> = blocks.iter_mut().map(|b| &raw mut *b).collect();
-        // SAFETY: the kernel copies the control blocks and the vectors that they
-        // point to during the call. The pieces behind those stay where they are
-        // in their slots, untouched, until the completion is seen in `reap`: a
-        // `Vec`'s memory does not move when the slot does. The file and the
-        // event's descriptor are held by this context.
+        // SAFETY: the kernel copies the control blocks and the vectors that they point to during
+        // the call. The pieces that the vectors point to stay in their slots, untouched, until
+        // `reap` sees the completion: the memory of a `Vec` does not move when the slot does. This
+        // context owns the file and the event's descriptor.
         let taken = unsafe {
             libc::syscall(
                 libc::SYS_io_submit,
@@ -126,18 +125,18 @@ impl Aio {
         }
     }
 
-    /// Fails the request that waits longest.
+    /// Fails the oldest waiting request.
     fn refuse_first(&mut self, error: &io::Error) {
         let first = self.waiting.pop_front();
         if let Some(slot) = first.and_then(|index| self.slots.remove(index)) {
             let errno = Errno::from_io_error(error).unwrap_or(Errno::IO);
             self.refused.push(slot.completed(Err(errno)));
-            // The owner is to come and take it.
+            // The owner must be woken to take it.
             let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
         }
     }
 
-    /// Appends the requests that ended, and waits for `at_least` of them.
+    /// Appends the completed requests, waiting for at least `at_least` of them.
     fn reap(&mut self, at_least: usize, out: &mut Vec<Completed>) -> io::Result<()> {
         loop {
             let mut events = [IoEvent::default(); BATCH];
@@ -149,8 +148,8 @@ impl Aio {
                 0 => &raw mut at_once,
                 _ => std::ptr::null_mut(),
             };
-            // SAFETY: the kernel writes at most `BATCH` events, for which there
-            // is room, and reads the timeout; both outlive the call.
+            // SAFETY: the kernel writes at most `BATCH` events, for which there is space, and reads
+            // the timeout; both outlive the call.
             let count = unsafe {
                 libc::syscall(
                     libc::SYS_io_getevents,
@@ -192,7 +191,7 @@ impl Engine for Aio {
             match self.offer() {
                 Ok(_) => {}
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                // What is under way makes room when it ends.
+                // Completions of the requests in flight will make space.
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock && self.in_flight > 0 => break,
                 Err(e) => self.refuse_first(&e),
             }
@@ -211,7 +210,7 @@ impl Engine for Aio {
 
 impl Drop for Aio {
     fn drop(&mut self) {
-        // The kernel may still write to our memory: wait until it is done.
+        // The kernel may still write to our memory, so wait for all completions.
         let mut done = Vec::new();
         while self.in_flight > 0 {
             let reaped = self.reap(1, &mut done);
@@ -222,7 +221,7 @@ impl Drop for Aio {
         if self.in_flight > 0 {
             self.slots.leak();
         }
-        // SAFETY: the context is ours and is not used any more.
+        // SAFETY: this object owns the context, which is not used afterwards.
         unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
     }
 }

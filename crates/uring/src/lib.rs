@@ -1,9 +1,9 @@
 //! The kernel's asynchronous I/O over one file: io_uring, and the older kind
 //! that libaio wraps; and [`ublk`], whose commands go through io_uring.
 //!
-//! This is the workspace's only unsafe code. It is sound because memory that the
-//! kernel uses is owned by a slot of the engine from before the call until the
-//! completion, and an engine waits for all completions before it is dropped.
+//! This is the only unsafe code of the workspace. It is sound because a slot of the engine owns the
+//! memory that the kernel uses from before the call until the completion, and an engine waits for
+//! all completions before it is dropped.
 
 mod aio;
 mod ring;
@@ -17,55 +17,55 @@ use slab::Slab;
 pub use aio::Aio;
 pub use ring::Ring;
 
-/// An interface of the kernel for asynchronous reads and writes of a file.
+/// A kernel interface for asynchronous reads and writes of a file.
 pub trait Engine: Send {
-    /// Readable when [`Engine::take_completed`] has something.
+    /// A descriptor that is readable when [`Engine::take_completed`] has completions.
     fn event(&self) -> BorrowedFd<'_>;
 
-    /// Takes a request, which the next [`Engine::kick`] hands to the kernel.
+    /// Adds a request, which the next [`Engine::kick`] submits to the kernel.
     fn submit(&mut self, token: u64, action: Action, offset: u64, pieces: Vec<Piece>);
 
-    /// Hands what was submitted to the kernel.
+    /// Submits all added requests to the kernel.
     ///
     /// # Errors
-    /// Where the kernel refuses all requests.
+    /// If the kernel refuses all requests.
     fn kick(&mut self) -> io::Result<()>;
 
-    /// Appends what is completed.
+    /// Appends the completed requests.
     ///
     /// # Errors
-    /// Where the kernel refuses all requests.
+    /// If the kernel refuses all requests.
     fn take_completed(&mut self, out: &mut Vec<Completed>) -> io::Result<()>;
 }
 
-// Requests under way, and the memory they hold.
+// Requests in flight and their memory.
 
 /// A piece of memory to read into or write from: `memory[start..start + len]`.
 #[derive(Debug, Default)]
 pub struct Piece {
     /// The memory.
     pub memory: Vec<u8>,
-    /// Where the piece begins in it.
+    /// Start of the piece in the memory.
     pub start: usize,
     /// Its length.
     pub len: usize,
 }
 
-/// What a request does.
+/// Operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Fills the pieces from the file.
     Read,
     /// Writes the pieces to the file.
     Write {
-        /// On stable storage before it ends.
+        /// Whether data must be on stable storage before the request completes.
         durable: bool,
     },
     /// `fdatasync`.
     Sync,
 }
 
-/// A request that ended.
+/// A completed request.
 #[derive(Debug)]
 pub struct Completed {
     /// The submitter's handle.
@@ -76,24 +76,24 @@ pub struct Completed {
     pub result: Result<(), rustix::io::Errno>,
 }
 
-/// A request under way.
+/// A request in flight.
 pub(crate) struct Slot {
     token: u64,
     pub(crate) action: Action,
     pieces: Vec<Piece>,
-    /// The rest of the pieces, as the kernel takes them.
+    /// The remaining pieces, in the kernel's format.
     pub(crate) vectors: Vec<libc::iovec>,
     offset: u64,
     moved: usize,
     total: usize,
 }
 
-// SAFETY: the pointers in `vectors` point into `pieces`, which the slot owns;
-// they go where it goes.
+// SAFETY: the pointers in `vectors` point into `pieces`, which the slot owns and which move
+// together with it.
 unsafe impl Send for Slot {}
 
 impl Slot {
-    /// A request of which nothing has been moved.
+    /// Returns a request that has not transferred any bytes.
     pub(crate) fn new(token: u64, action: Action, offset: u64, pieces: Vec<Piece>) -> Slot {
         let total = match action {
             Action::Sync => 0,
@@ -112,12 +112,12 @@ impl Slot {
         slot
     }
 
-    /// The file offset of the rest.
+    /// The file offset of the remaining part.
     pub(crate) fn at(&self) -> u64 {
         self.offset + self.moved as u64
     }
 
-    /// What the submitter gets back.
+    /// Converts it to its completion.
     pub(crate) fn completed(self, result: Result<(), rustix::io::Errno>) -> Completed {
         Completed {
             token: self.token,
@@ -126,7 +126,7 @@ impl Slot {
         }
     }
 
-    /// Points the vectors at the rest.
+    /// Sets the vectors to the remaining part.
     pub(crate) fn point(&mut self) {
         let mut skip = self.moved;
         self.vectors.clear();
@@ -144,7 +144,7 @@ impl Slot {
         }
     }
 
-    /// Takes a completion's result. `None` where the rest must go again.
+    /// Handles the result of a completion. Returns `None` if the rest must be submitted again.
     pub(crate) fn advance(&mut self, result: i64) -> Option<Result<(), rustix::io::Errno>> {
         match usize::try_from(result) {
             Ok(moved) => {
@@ -167,7 +167,7 @@ impl Slot {
         None
     }
 
-    /// The file became shorter: what is gone reads as zeroes.
+    /// Handles the end of the file: the missing part reads as zeroes.
     fn ended_early(&mut self) -> Result<(), rustix::io::Errno> {
         if self.action != Action::Read {
             return Err(rustix::io::Errno::IO);
@@ -183,7 +183,7 @@ impl Slot {
     }
 }
 
-/// Requests under way, by number.
+/// Requests in flight, by index.
 #[derive(Default)]
 pub(crate) struct Slots(Slab<Slot>);
 
@@ -200,14 +200,14 @@ impl Slots {
         self.0.try_remove(index)
     }
 
-    /// Takes a completion's result: what the submitter gets back, or `None` where
-    /// the rest must go again.
+    /// Handles the result of a completion. Returns the completed request, or `None` if the rest
+    /// must be submitted again.
     pub(crate) fn advance(&mut self, index: usize, result: i64) -> Option<Completed> {
         let result = self.0.get_mut(index)?.advance(result)?;
         Some(self.remove(index)?.completed(result))
     }
 
-    /// Loses the memory, as the kernel may write to it later.
+    /// Leaks the memory, because the kernel may still write to it.
     pub(crate) fn leak(&mut self) {
         std::mem::forget(std::mem::take(&mut self.0));
     }

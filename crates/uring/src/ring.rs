@@ -1,4 +1,4 @@
-//! io_uring.
+//! The io_uring engine.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -12,26 +12,26 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::Engine;
 use crate::{Action, Completed, Piece, Slot, Slots};
 
-/// Entries of the submission queue.
+/// Number of entries in the submission queue.
 const ENTRIES: u32 = 256;
 
-/// A ring over one file.
+/// A ring for one file.
 pub struct Ring {
     ring: IoUring,
     file: Arc<File>,
     event: OwnedFd,
     slots: Slots,
-    /// Slots to submit when the submission queue has room.
+    /// Slots to be submitted when the submission queue has space.
     waiting: VecDeque<usize>,
     in_flight: usize,
     pushed: bool,
 }
 
 impl Ring {
-    /// A ring over `file`.
+    /// Creates a ring for `file`.
     ///
     /// # Errors
-    /// Where the kernel has none, or does not allow it.
+    /// If the kernel does not support or allow it.
     pub fn new(file: Arc<File>) -> io::Result<Ring> {
         let ring = IoUring::new(ENTRIES)?;
         let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
@@ -53,7 +53,7 @@ impl Ring {
         }
         match self.ring.submit() {
             Ok(_) => Ok(()),
-            // Completions must be taken first; the entries stay where they are.
+            // Completions must be taken first; the entries stay in the queue.
             Err(e)
                 if matches!(
                     e.raw_os_error(),
@@ -74,11 +74,10 @@ impl Ring {
                 continue;
             };
             let entry = entry(slot, &self.file).user_data(index as u64);
-            // SAFETY: the entry points to the slot's vectors and, through them,
-            // to its pieces. The slot stays in `slots`, and neither is touched,
-            // until its completion is seen in `take_completed` or `drop`: a
-            // `Vec`'s memory does not move when the slot does. The file is held
-            // by the ring.
+            // SAFETY: the entry points to the slot's vectors and, through them, to its pieces. The
+            // slot stays in `slots`, and neither is touched, until `take_completed` or `drop` sees
+            // its completion: the memory of a `Vec` does not move when the slot does. The ring owns
+            // the file.
             let pushed = unsafe { self.ring.submission().push(&entry) };
             if pushed.is_err() {
                 return;
@@ -132,7 +131,7 @@ impl Engine for Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // The kernel may still write to our memory: wait until it is done.
+        // The kernel may still write to our memory, so wait for all completions.
         let mut done = Vec::new();
         while self.in_flight > 0 {
             let waited = self.ring.submit_and_wait(1);

@@ -1,11 +1,11 @@
-//! Every engine, against a real file.
+//! Tests of every engine with a real file.
 
 use std::fs::File;
 use std::sync::Arc;
 
 use super::*;
 
-/// More than any engine holds at once.
+/// More requests than any engine holds at once.
 const MANY: u64 = 3 * 256;
 
 fn piece(byte: u8, len: usize) -> Piece {
@@ -24,7 +24,7 @@ fn wait(engine: &mut dyn Engine, count: usize) -> Vec<Completed> {
     done
 }
 
-/// All engines that this machine has.
+/// The engines that this machine supports.
 fn engines(file: &Arc<File>) -> Vec<Box<dyn Engine>> {
     let mut engines: Vec<Box<dyn Engine>> = Vec::new();
     match Ring::new(Arc::clone(file)) {
@@ -55,7 +55,7 @@ fn what_is_written_is_read() {
         engine.submit(1, Action::Sync, 0, Vec::new());
         engine.kick().expect("submitted");
         assert!(wait(engine, 1)[0].result.is_ok());
-        // The last piece lies behind the end.
+        // The last piece is beyond the end.
         let at = (MANY - 1) * 256;
         let pieces = vec![piece(9, 100), piece(9, 156), piece(9, 64)];
         engine.submit(7, Action::Read, at, pieces);
@@ -69,7 +69,7 @@ fn what_is_written_is_read() {
         assert_eq!(bytes(0), [(MANY - 1) as u8; 100]);
         assert_eq!(bytes(1), [MANY as u8; 156]);
         assert_eq!(bytes(2), [0; 64]);
-        // What surrounds a piece is not touched.
+        // The memory around a piece is not changed.
         assert_eq!(done[0].pieces[0].memory[..5], [9; 5]);
     }
 }

@@ -1,36 +1,36 @@
-//! Records of the block layer's events as what happened to a request.
+//! Decoding of the block layer's binary events.
 
 use super::format::{EventFormat, FormatFault};
 use super::page::{Record, u16_at, u32_at, u64_at};
 
-/// What happened.
+/// Kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `block_bio_queue`: a bio entered the block layer.
     Queue,
-    /// `block_io_start`: the request was made (Linux 6.5 on).
+    /// `block_io_start`: a request was made (Linux 6.5 and later).
     Start,
-    /// `block_rq_insert`: the scheduler got it.
+    /// `block_rq_insert`: a request was inserted into the scheduler.
     Insert,
-    /// `block_rq_issue`: the driver got it.
+    /// `block_rq_issue`: a request was given to the driver.
     Issue,
-    /// `block_rq_requeue`: the driver gave it back.
+    /// `block_rq_requeue`: the driver returned a request.
     Requeue,
-    /// `block_rq_merge`: merged into another request.
+    /// `block_rq_merge`: a request was merged into another.
     Merge,
-    /// `block_getrq`: a request was taken for a bio.
+    /// `block_getrq`: a request was allocated for a bio.
     GetRequest,
-    /// `block_bio_backmerge`: a bio joined its end.
+    /// `block_bio_backmerge`: a bio was merged at the end of a request.
     BackMerge,
-    /// `block_bio_frontmerge`: a bio joined its start.
+    /// `block_bio_frontmerge`: a bio was merged at the start of a request.
     FrontMerge,
-    /// `block_rq_complete`: the drive was done with it, or a part of it.
+    /// `block_rq_complete`: the drive completed a request or a part of it.
     Complete,
 }
 
 impl Kind {
-    /// What [`Splitter`](super::Splitter) follows, each with its event and
-    /// whether every kernel has it.
+    /// The events that [`Splitter`](super::Splitter) uses, each with its name and whether every
+    /// kernel has it.
     pub const EVENTS: [(Kind, &'static str, bool); 7] = [
         (Kind::Start, "block_io_start", false),
         (Kind::Insert, "block_rq_insert", true),
@@ -41,7 +41,7 @@ impl Kind {
         (Kind::Complete, "block_rq_complete", true),
     ];
 
-    /// What a recording to be replayed consists of.
+    /// The events of a recording that can be replayed.
     pub const RECORDED: [(Kind, &'static str, bool); 9] = [
         (Kind::Queue, "block_bio_queue", true),
         (Kind::GetRequest, "block_getrq", true),
@@ -54,7 +54,7 @@ impl Kind {
         (Kind::Complete, "block_rq_complete", true),
     ];
 
-    /// The event's name.
+    /// Name of the event.
     pub fn name(self) -> &'static str {
         let all = Kind::EVENTS.into_iter().chain(Kind::RECORDED);
         let mut found = all.filter(|(kind, _, _)| *kind == self);
@@ -62,45 +62,42 @@ impl Kind {
     }
 }
 
-/// Longest name of a task in the kernel, its end included.
+/// Size of a task's name in the kernel, including the final zero.
 pub const COMM_BYTES: usize = 16;
 
-/// Room for the letters of an operation; kernels have 8 or 10.
+/// Space for the letters of an operation; kernels have 8 or 10.
 pub const RWBS_BYTES: usize = 10;
 
-/// One event of a request.
+/// An event of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestEvent {
-    /// The trace clock.
+    /// Time of the trace clock, in nanoseconds.
     pub at_ns: u64,
-    /// What happened.
+    /// Kind of the event.
     pub kind: Kind,
-    /// The drive (`dev_t` of the kernel).
+    /// The drive (the kernel's `dev_t`).
     pub dev: u32,
     /// First sector.
     pub sector: u64,
     /// Length in bytes.
     pub bytes: u64,
-    /// Read, write, discard or flush, as the block layer counts them; `None`
-    /// for commands passed through.
+    /// Read, write, discard or flush, in the block layer's order; `None` for passthrough commands.
     pub op: Option<u8>,
-    /// The task that ran, padded with zeroes; all zero where the event does
-    /// not tell.
+    /// Name of the task, padded with zeroes; all zero if the event does not include it.
     pub comm: [u8; COMM_BYTES],
     /// 0 or a negative error number.
     pub error: i32,
-    /// The CPU it happened on.
+    /// The CPU of the event.
     pub cpu: u32,
-    /// The task that ran.
+    /// Id of the task.
     pub pid: u32,
-    /// The operation and its modifiers in the kernel's letters, padded with
-    /// zeroes.
+    /// Operation and flags in the kernel's letters, padded with zeroes.
     pub rwbs: [u8; RWBS_BYTES],
-    /// The I/O priority as the kernel packs it.
+    /// I/O priority in the kernel's encoding.
     pub ioprio: u16,
 }
 
-/// Where one event keeps what is wanted of it.
+/// Positions of an event's fields.
 #[derive(Clone, Debug)]
 struct Layout {
     id: u16,
@@ -115,14 +112,14 @@ struct Layout {
     ioprio: Option<usize>,
 }
 
-/// Knows the layouts of one kernel's events.
+/// The layouts of one kernel's events.
 #[derive(Clone, Debug, Default)]
 pub struct Decoder {
     layouts: Vec<Layout>,
 }
 
 impl Decoder {
-    /// Takes up an event's format.
+    /// Adds an event's format.
     pub fn add(&mut self, kind: Kind, format: &EventFormat) -> Result<(), FormatFault> {
         let rwbs = format.field("rwbs");
         let rwbs = rwbs.ok_or_else(|| FormatFault(format!("{} has no field rwbs", format.name)))?;
@@ -146,8 +143,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// The event in a record; `None` for events that were not taken up and
-    /// records too short for theirs.
+    /// Decodes a record; `None` for events that were not added and for records that are too short.
     pub fn decode(&self, record: &Record<'_>, cpu: u32) -> Option<RequestEvent> {
         let bytes = record.bytes;
         let id = u16_at(bytes, 0)?;
@@ -189,8 +185,8 @@ impl Decoder {
     }
 }
 
-/// The operation that `rwbs` begins with (`blk_fill_rwbs`): a leading `F` is a
-/// preflush where another operation follows, and a flush alone.
+/// The operation at the beginning of `rwbs` (`blk_fill_rwbs`): a leading `F` is a preflush if
+/// another operation follows, otherwise a flush.
 fn op(letters: &[u8]) -> Option<u8> {
     let letters = match letters {
         [b'F', rest @ ..] if matches!(rest.first(), Some(b'R' | b'W' | b'D')) => rest,
@@ -219,7 +215,7 @@ pub(super) mod tests {
         decoder
     }
 
-    /// The record of a `block_rq_issue` of Linux 6.18.
+    /// A `block_rq_issue` record of Linux 6.18.
     pub(crate) fn issue(dev: u32, sector: u64, sectors: u32, rwbs: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0; 64];
         bytes[..2].copy_from_slice(&2104u16.to_ne_bytes());

@@ -1,36 +1,36 @@
-//! The files that say how binary events lie in memory: `events/header_page`
-//! and `events/block/*/format` (Documentation/trace/events.rst, 2.3). Offsets
-//! differ between kernels, so nothing is assumed that these do not say.
+//! Parser for the files that describe the layout of binary events: `events/header_page` and
+//! `events/block/*/format` (Documentation/trace/events.rst, 2.3). Offsets differ between kernels,
+//! so only these files are used.
 
-/// A line `field:TYPE NAME; offset:N; size:N; signed:N;` that is not one.
+/// A malformed description, such as a bad line `field:TYPE NAME; offset:N; size:N; signed:N;`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct FormatFault(pub String);
 
-/// One field of a record.
+/// A field of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Its name, without brackets.
+    /// Name, without brackets.
     pub name: String,
-    /// Where it begins.
+    /// Offset in bytes.
     pub offset: usize,
-    /// How long it is.
+    /// Size in bytes.
     pub size: usize,
 }
 
 /// The format of one event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventFormat {
-    /// Its name.
+    /// Name of the event.
     pub name: String,
-    /// The number that its records begin with.
+    /// Number at the beginning of its records.
     pub id: u16,
-    /// All fields, the common ones first.
+    /// All fields, common fields first.
     pub fields: Vec<Field>,
 }
 
 impl EventFormat {
-    /// Reads a `format` file.
+    /// Parses a `format` file.
     pub fn parse(text: &str) -> Result<EventFormat, FormatFault> {
         let value = |key: &str| {
             let line = text.lines().find_map(|line| line.strip_prefix(key));
@@ -48,12 +48,12 @@ impl EventFormat {
         })
     }
 
-    /// The field of that name, if the kernel has it.
+    /// Finds a field by name.
     pub fn field(&self, name: &str) -> Option<&Field> {
         self.fields.iter().find(|field| field.name == name)
     }
 
-    /// The field of that name and size.
+    /// Finds a field by name and checks its size.
     pub fn sized(&self, name: &str, size: usize) -> Result<&Field, FormatFault> {
         let event = &self.name;
         let field = self.field(name);
@@ -108,19 +108,19 @@ fn field(line: &str) -> Result<Field, FormatFault> {
     })
 }
 
-/// How a page of the ring buffer begins.
+/// Layout of a page of the ring buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageFormat {
-    /// Size of the `commit` word in bytes, 4 or 8: the kernel's `long`.
+    /// Size of the `commit` word, 4 or 8 bytes (the kernel's `long`).
     pub commit_bytes: usize,
-    /// Where events begin.
+    /// Offset of the first event.
     pub data_offset: usize,
-    /// How long a page is in all.
+    /// Size of a page in bytes.
     pub page_bytes: usize,
 }
 
 impl PageFormat {
-    /// Reads `events/header_page`.
+    /// Parses `events/header_page`.
     pub fn parse(text: &str) -> Result<PageFormat, FormatFault> {
         let fields = fields(text)?;
         let find = |name: &str| {
@@ -156,7 +156,7 @@ pub(super) mod tests {
         \tfield: int overwrite;\toffset:8;\tsize:1;\tsigned:1;\n\
         \tfield: char data;\toffset:16;\tsize:4080;\tsigned:0;\n";
 
-    /// Of Linux 6.18; the print format is left out.
+    /// From Linux 6.18, without the print format.
     pub(crate) const ISSUE: &str = "name: block_rq_issue\nID: 2104\nformat:\n\
         \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
         \tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;\n\

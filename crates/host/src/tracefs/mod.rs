@@ -1,5 +1,5 @@
-//! The kernel's trace of its block layer, taken from tracefs's binary ring
-//! buffers: no blktrace, no BPF, no debugfs, no kernel headers.
+//! Tracing of the kernel's block layer through tracefs's binary ring buffers, without blktrace,
+//! BPF, debugfs or kernel headers.
 
 mod decode;
 mod format;
@@ -22,8 +22,8 @@ pub use split::Splitter;
 pub(crate) use split::name as comm_name;
 pub use text::TextWriter;
 
-/// The event as tracefs's text has it, of the task called `task`; `None` where the
-/// letters of its operation are not known.
+/// Converts an event of the task `task` to an event of tracefs text; `None` if the letters of its
+/// operation are unknown.
 pub fn trace_event<'a>(event: &RequestEvent, task: &'a str) -> Option<Event<'a>> {
     let letters = event.rwbs.split(|byte| *byte == 0).next()?;
     let rwbs: Rwbs = std::str::from_utf8(letters).ok()?.parse().ok()?;
@@ -82,7 +82,7 @@ pub fn trace_event<'a>(event: &RequestEvent, task: &'a str) -> Option<Event<'a>>
     })
 }
 
-/// Class, hint and level: 3, 10 and 3 bits.
+/// Decodes class, hint and level, of 3, 10 and 3 bits.
 fn priority(ioprio: u16) -> RqPrio {
     RqPrio {
         class: match ioprio >> 13 {

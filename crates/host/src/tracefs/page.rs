@@ -1,32 +1,32 @@
-//! A page of the ring buffer, as `per_cpu/cpuN/trace_pipe_raw` gives it
-//! (Documentation/trace/ring-buffer-design.rst; `events/header_event` says
-//! how an event begins).
+//! A page of the ring buffer, as read from `per_cpu/cpuN/trace_pipe_raw`
+//! (Documentation/trace/ring-buffer-design.rst; `events/header_event` describes the beginning of an
+//! event).
 //!
-//! A page begins with the time of its first event and the `commit` word: how
-//! many bytes of events follow, and in its upper bits whether events were lost
-//! before this page. Events begin with a word of 5 bits of type and 27 bits of
-//! nanoseconds since the event before.
+//! A page begins with the time of its first event and the `commit` word, which has the length of
+//! the events in bytes and, in its upper bits, whether events were lost before this page. An event
+//! begins with a word of 5 bits for its type and 27 bits for the nanoseconds since the previous
+//! event.
 
 use super::format::PageFormat;
 
-/// Types up to this one are events whose type is their length in words.
+/// The largest type that is the length of an event in words.
 const DATA_TYPE_LEN_MAX: u32 = 28;
 const PADDING: u32 = 29;
 const TIME_EXTEND: u32 = 30;
 const TIME_STAMP: u32 = 31;
 
-/// Bits of a time in an event's first word; what is above follows in the next.
+/// Bits of the time in an event's first word; higher bits are in the next word.
 const DELTA_BITS: u32 = 27;
 
-/// In `commit`: events are missing before this page (`RB_MISSED_EVENTS`).
+/// Flag in `commit`: events are missing before this page (`RB_MISSED_EVENTS`).
 const MISSED: u64 = 1 << 31;
-/// In `commit`: the word behind the last event says how many
+/// Flag in `commit`: the word after the last event has the number of missing events
 /// (`RB_MISSED_STORED`).
 const MISSED_STORED: u64 = 1 << 30;
-/// The rest of `commit`'s lower word is the length.
+/// Bits of `commit` with the length of the events.
 const LENGTH: u64 = (1 << 30) - 1;
 
-/// What is wrong with a page.
+/// A malformed page.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a page of the trace is damaged at byte {at}: {problem}")]
 pub struct PageFault {
@@ -34,7 +34,7 @@ pub struct PageFault {
     problem: &'static str,
 }
 
-/// A page's events, and whether some are missing before it.
+/// The events of a page, and the number of events lost before it.
 #[derive(Clone, Debug)]
 pub struct Page<'a> {
     bytes: &'a [u8],
@@ -47,14 +47,14 @@ pub struct Page<'a> {
 /// An event's time and its bytes, which begin with the event's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// The trace clock.
+    /// Time of the trace clock, in nanoseconds.
     pub at_ns: u64,
     /// The record.
     pub bytes: &'a [u8],
 }
 
 impl<'a> Page<'a> {
-    /// Begins to read a page of the machine's own byte order.
+    /// Begins to parse a page in the machine's byte order.
     pub fn new(bytes: &'a [u8], format: &PageFormat) -> Result<Page<'a>, PageFault> {
         let fault = |at, problem| PageFault { at, problem };
         let header = bytes.get(..format.data_offset);
@@ -70,8 +70,7 @@ impl<'a> Page<'a> {
         if end > bytes.len() {
             return Err(fault(8, "its events are longer than the page"));
         }
-        // How many are missing is told where there is room for it; that some
-        // are, always.
+        // The number of missing events is stored only if there is space for it.
         let lost = match (commit & MISSED != 0, commit & MISSED_STORED != 0) {
             (false, _) => 0,
             (true, false) => 1,
@@ -89,13 +88,12 @@ impl<'a> Page<'a> {
         })
     }
 
-    /// Events missing before this page; one where the kernel does not know
-    /// how many.
+    /// Number of events lost before this page; one if the kernel does not know the number.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// The next event, or `None` behind the last.
+    /// Returns the next event, or `None` after the last.
     pub fn next_record(&mut self) -> Result<Option<Record<'a>>, PageFault> {
         while self.at < self.end {
             let at = self.at;
@@ -103,12 +101,11 @@ impl<'a> Page<'a> {
             let (kind, delta) = (word & 31, u64::from(word >> 5));
             match kind {
                 PADDING if delta == 0 => {
-                    // The rest of the page was never used.
+                    // The rest of the page is unused.
                     self.at = self.end;
                 }
                 PADDING => {
-                    // An event that was taken back; its length counts from
-                    // behind the first word.
+                    // A discarded event; its length counts from after the first word.
                     let length = self.word(at + 4)? as usize;
                     self.now_ns = self.now_ns.wrapping_add(delta);
                     self.skip(at, length.checked_add(4))?;
@@ -119,7 +116,7 @@ impl<'a> Page<'a> {
                     self.skip(at, Some(8))?;
                 }
                 TIME_STAMP => {
-                    // Only the lower 59 bits are kept in the event.
+                    // The event has only the lower 59 bits.
                     let high = u64::from(self.word(at + 4)?);
                     let low = high << DELTA_BITS | delta;
                     let kept = (1u64 << 59) - 1;
@@ -127,8 +124,7 @@ impl<'a> Page<'a> {
                     self.skip(at, Some(8))?;
                 }
                 0 => {
-                    // Too long for the type: the next word is the length,
-                    // itself included.
+                    // Too long for the type field: the next word is the length, including itself.
                     let length = self.word(at + 4)? as usize;
                     self.now_ns = self.now_ns.wrapping_add(delta);
                     self.skip(at, length.checked_add(4))?;
@@ -154,10 +150,10 @@ impl<'a> Page<'a> {
         })
     }
 
-    /// Goes on behind the event at `at`, whose length is in bytes.
+    /// Skips the event at `at`, of this length in bytes.
     fn skip(&mut self, at: usize, length: Option<usize>) -> Result<(), PageFault> {
-        // Events are padded to words; a length below eight would not hold its
-        // own first words and could stand still.
+        // Events are padded to words; a length below eight would not contain its own first words
+        // and could cause an endless loop.
         let next = length.and_then(|length| at.checked_add(length.checked_next_multiple_of(4)?));
         match next.filter(|next| *next <= self.end && *next >= at + 8) {
             Some(next) => {
@@ -210,7 +206,7 @@ pub(super) mod tests {
         page_bytes: 4096,
     };
 
-    /// A page as the kernel lays it out.
+    /// A page in the kernel's layout.
     pub(crate) struct Builder {
         start_ns: u64,
         data: Vec<u8>,
@@ -313,9 +309,9 @@ pub(super) mod tests {
         let mut page = Builder::new(0).event(0, &[1; 4]).page(0);
         page[8..16].copy_from_slice(&9999u64.to_ne_bytes());
         assert!(Page::new(&page, &FORMAT).is_err());
-        // An event that claims more than there is.
+        // An event that claims to be longer than the page.
         assert!(all(&Builder::new(0).word(28, 0).page(0)).is_err());
-        // A length of nothing would never end.
+        // A length of zero would never end.
         assert!(all(&Builder::new(0).word(PADDING, 1).raw(0).page(0)).is_err());
         assert!(all(&Builder::new(0).word(0, 1).raw(u32::MAX).page(0)).is_err());
     }

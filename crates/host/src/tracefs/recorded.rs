@@ -1,6 +1,5 @@
-//! Pages that Linux 6.18 wrote (fio on a loop device under mq-deadline, two
-//! CPUs), held against the kernel's own text of the same events in
-//! `recorded/trace.txt`.
+//! Tests with pages written by Linux 6.18 (fio on a loop device under mq-deadline, two CPUs),
+//! compared with the kernel's own text of the same events in `recorded/trace.txt`.
 
 use super::decode::{Decoder, Kind, RequestEvent};
 use super::format::{EventFormat, PageFormat};
@@ -47,8 +46,8 @@ fn events() -> Vec<RequestEvent> {
     events
 }
 
-/// Pid, CPU, microseconds and all behind the time: the task's name and its
-/// flags are not in what is decoded. The kernel rounds to microseconds.
+/// Pid, CPU, microseconds and everything after the time. The task's name and flags are not decoded.
+/// The kernel rounds to microseconds.
 fn fields(line: &str) -> (String, String, u64, String) {
     let (head, rest) = line.split_once(" [").unwrap();
     let pid = head.trim_end().rsplit('-').next().unwrap().to_string();
@@ -96,7 +95,7 @@ fn every_request_is_split() {
     }
 }
 
-/// A page cut or changed anywhere is an error or other events, never a panic.
+/// A page that is truncated or changed anywhere gives an error or other events, but no panic.
 #[test]
 fn damage_anywhere_is_survived() {
     let format = PageFormat::parse(include_str!("recorded/header_page.txt")).unwrap();

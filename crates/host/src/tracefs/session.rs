@@ -1,5 +1,5 @@
-//! A tracing instance of our own: other users of tracefs are not disturbed,
-//! and it goes with its folder (Documentation/trace/ftrace.rst, Instances).
+//! A private tracing instance, which does not disturb other users of tracefs and is removed at the
+//! end (Documentation/trace/ftrace.rst, Instances).
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -19,25 +19,24 @@ use crate::disk::Disk;
 use crate::error::HostError;
 use crate::system::{System, names, read};
 
-/// Memory for all CPUs' buffers together.
+/// Memory for the buffers of all CPUs, in KiB.
 const BUFFERS_KB: usize = 64 << 10;
 
-/// Memory for one CPU's buffer: some tenths of a second at 500,000 events a
-/// second at least.
+/// Bounds of one CPU's buffer, in KiB: at least some tenths of a second at 500,000 events per
+/// second.
 const CPU_BUFFER_KB: (usize, usize) = (1 << 10, 16 << 10);
 
 /// How long the reader sleeps when all buffers are empty.
 const IDLE: Duration = Duration::from_millis(5);
 
-/// An event may reach its buffer this much later than its time says: a CPU
-/// may be interrupted between both.
+/// The longest delay of an event between its time stamp and its buffer, because the CPU may be
+/// interrupted between them.
 const SLACK_NS: u64 = 2_000_000;
 
-/// The reader stops here after this many pages of one CPU to look at the
-/// others.
+/// The most pages of one CPU that the reader takes before it reads the others.
 const PAGES_A_TURN: usize = 256;
 
-/// Finds tracefs: at its own place, or below debugfs on older systems.
+/// Finds tracefs at its own mount point, or below debugfs on older systems.
 fn tracefs(system: &System) -> Result<PathBuf, HostError> {
     let places = [
         system.sys("kernel/tracing"),
@@ -60,19 +59,19 @@ fn tracefs(system: &System) -> Result<PathBuf, HostError> {
     )))
 }
 
-/// Whether a drive can be traced here, without changing anything.
+/// Checks whether the block layer can be traced, without changing anything.
 pub fn check(system: &System) -> Result<(), HostError> {
     decoder(&tracefs(system)?.join("events/block"), &Kind::EVENTS).map(drop)
 }
 
-/// A kind of event, its name, and whether every kernel has it.
+/// Kind of an event, its name, and whether every kernel has it.
 type Wanted = (Kind, &'static str, bool);
 
-/// What takes a drive's events, in the order of time.
+/// A consumer of a drive's events, in order of time.
 pub trait Sink: Send + 'static {
-    /// The next event.
+    /// Takes the next event.
     fn event(&mut self, event: &RequestEvent) -> Result<(), HostError>;
-    /// This many events are missing here.
+    /// Records that this many events are missing here.
     fn lost(&mut self, events: u64) -> Result<(), HostError>;
 }
 
@@ -103,7 +102,7 @@ fn decoder(events: &Path, wanted: &[Wanted]) -> Result<Decoder, HostError> {
     Ok(decoder)
 }
 
-/// A folder in `instances`; it is removed when this goes.
+/// A folder in `instances`, which is removed when dropped.
 #[derive(Debug)]
 struct Instance {
     folder: PathBuf,
@@ -122,10 +121,10 @@ impl Instance {
         std::fs::write(&path, value).map_err(|e| HostError::io("set up tracing", &path, e))
     }
 
-    /// Has the block layer's events of one drive recorded, `devs` being it and its
-    /// partitions.
+    /// Starts recording block events of the devices `devs`, which are a drive and its partitions.
     fn enable(&self, devs: &[u32], wanted: &[Wanted]) -> Result<(), HostError> {
-        // Before any event, so that no other clock's times are in the buffer.
+        // The clock is set before the first event, so that the buffer has no times of another
+        // clock.
         self.write("trace_clock", "mono")?;
         let cpus = self.cpus().len().max(1);
         let (least, most) = CPU_BUFFER_KB;
@@ -151,8 +150,7 @@ impl Instance {
             .collect()
     }
 
-    /// What the kernel itself counts as lost: overwritten before it was read,
-    /// or dropped.
+    /// The kernel's count of lost events, which were overwritten or dropped.
     fn lost(&self) -> u64 {
         let cpus = self.cpus().into_iter();
         let stats = cpus.map(|cpu| {
@@ -163,7 +161,7 @@ impl Instance {
     }
 }
 
-/// The counts of lost events in `per_cpu/cpuN/stats`.
+/// Parses the number of lost events in `per_cpu/cpuN/stats`.
 fn lost(stats: &str) -> u64 {
     let counted = ["overrun", "commit overrun", "dropped events"];
     let lines = stats.lines().filter_map(|line| line.split_once(':'));
@@ -184,18 +182,18 @@ impl Drop for Instance {
     }
 }
 
-/// What a recording came to.
+/// Summary of a recording.
 #[derive(Debug)]
 pub struct Recording<S> {
-    /// What took the events.
+    /// The consumer of the events.
     pub sink: S,
-    /// Events read.
+    /// Number of events read.
     pub events: u64,
-    /// Events lost, by the kernel's own count.
+    /// Number of events lost, by the kernel's count.
     pub lost: u64,
 }
 
-/// A recording under way.
+/// A running recording.
 #[derive(Debug)]
 pub struct Session<S: Sink> {
     // The reader's files must be closed before the instance is removed.
@@ -205,7 +203,7 @@ pub struct Session<S: Sink> {
 }
 
 impl<S: Sink> Session<S> {
-    /// Begins to record the `wanted` events of a drive and its partitions.
+    /// Starts recording the `wanted` events of a drive and its partitions.
     pub fn start(
         system: &System,
         disk: &Disk,
@@ -226,7 +224,7 @@ impl<S: Sink> Session<S> {
         let mut pipes = Vec::new();
         for name in instance.cpus() {
             let path = instance.folder.join("per_cpu").join(&name);
-            // Names are `cpu` and a number, or they are none of ours.
+            // Names consist of `cpu` and a number.
             let cpu = name["cpu".len()..].parse().unwrap_or(0);
             pipes.push(Pipe::open(&path.join("trace_pipe_raw"), cpu)?);
         }
@@ -260,12 +258,12 @@ impl<S: Sink> Session<S> {
         })
     }
 
-    /// Whether the reader gave up; [`Session::finish`] tells why.
+    /// Whether the reader has stopped; [`Session::finish`] returns the reason.
     pub fn has_ended(&self) -> bool {
         self.reader.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Ends the recording and takes what is still in the buffers.
+    /// Stops recording and reads the rest of the buffers.
     pub fn finish(mut self) -> Result<Recording<S>, HostError> {
         self.instance.write("tracing_on", "0")?;
         let mut recording = match self.join() {
@@ -276,8 +274,8 @@ impl<S: Sink> Session<S> {
                 ));
             }
         };
-        // Pages tell of losses only once a later page is read; the kernel's
-        // counters tell of all.
+        // A page shows lost events only after a later page is read; the kernel's counters include
+        // all of them.
         recording.lost = recording.lost.max(self.instance.lost());
         Ok(recording)
     }
@@ -290,12 +288,12 @@ impl<S: Sink> Session<S> {
 
 impl<S: Sink> Drop for Session<S> {
     fn drop(&mut self) {
-        // What the reader found is of no use any more.
+        // The reader's result is not needed.
         let _ = self.join();
     }
 }
 
-/// One CPU's buffer.
+/// Buffer of one CPU.
 #[derive(Debug)]
 struct Pipe {
     cpu: u32,
@@ -315,7 +313,7 @@ impl Pipe {
         })
     }
 
-    /// Reads a page; zero bytes where there is none yet.
+    /// Reads a page; returns zero if there is none yet.
     fn read(&mut self, page: &mut [u8]) -> Result<usize, HostError> {
         match self.file.read(page) {
             Err(e)
@@ -331,14 +329,14 @@ impl Pipe {
     }
 }
 
-/// Brings all CPUs' events into one order.
+/// Merges the events of all CPUs into one order.
 struct Reader<S> {
     pipes: Vec<Pipe>,
     decoder: Decoder,
     format: PageFormat,
     devs: Vec<u32>,
     page: Vec<u8>,
-    /// Events that another CPU's may still come before.
+    /// Events before which another CPU's may still come.
     pending: Vec<RequestEvent>,
     sink: S,
     lost: u64,
@@ -349,8 +347,8 @@ struct Reader<S> {
 impl<S: Sink> Reader<S> {
     fn follow(&mut self, stop: &AtomicBool) -> Result<(), HostError> {
         loop {
-            // Asked before the buffers are read: what is recorded after the
-            // last look would be lost otherwise.
+            // Loaded before the buffers are read, because events recorded after the last read would
+            // be lost otherwise.
             let stopping = stop.load(Ordering::Relaxed);
             let began_ns = monotonic_ns();
             let mut full = false;
@@ -363,15 +361,15 @@ impl<S: Sink> Reader<S> {
                 self.sink.lost(lost)?;
             }
             if full {
-                // Of a CPU that was not read to its end there may be events
-                // older than those of the others.
+                // A CPU that was not read to its end may have events older than those of the
+                // others.
                 continue;
             }
             let until_ns = match stopping {
                 true => u64::MAX,
                 false => began_ns.saturating_sub(SLACK_NS),
             };
-            self.hand_on(until_ns)?;
+            self.pass_on(until_ns)?;
             if stopping {
                 return Ok(());
             }
@@ -379,7 +377,7 @@ impl<S: Sink> Reader<S> {
         }
     }
 
-    /// Reads a CPU's buffer; whether it may hold more.
+    /// Reads a CPU's buffer. Returns whether it may contain more.
     fn drain(&mut self, cpu: usize) -> Result<bool, HostError> {
         for _ in 0..PAGES_A_TURN {
             let length = self.pipes[cpu].read(&mut self.page)?;
@@ -402,9 +400,9 @@ impl<S: Sink> Reader<S> {
         Ok(true)
     }
 
-    /// Hands on, in order, what happened before `until_ns`.
-    fn hand_on(&mut self, until_ns: u64) -> Result<(), HostError> {
-        // Stable: one CPU's events of one time stay in their order.
+    /// Passes events up to `until_ns` to the consumer, in order.
+    fn pass_on(&mut self, until_ns: u64) -> Result<(), HostError> {
+        // The sort is stable: events of one CPU with equal times keep their order.
         self.pending.sort_by_key(|event| event.at_ns);
         let ready = self
             .pending
@@ -416,7 +414,7 @@ impl<S: Sink> Reader<S> {
     }
 }
 
-/// The clock that the trace was set to.
+/// The time of the trace clock, in nanoseconds.
 fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
@@ -450,7 +448,7 @@ mod tests {
         assert_eq!(lost("overrun: x\n"), 0);
     }
 
-    /// A reader over files that hold pages as the kernel would give them.
+    /// A reader of files that contain pages in the kernel's format.
     fn reader(pages: &[Vec<u8>]) -> (tempfile::TempDir, Reader<Splitter>) {
         let folder = tempfile::tempdir().unwrap();
         let complete = ISSUE

@@ -1,6 +1,5 @@
-//! From events to latencies: how long each request was in the scheduler
-//! (insert to issue) and in the drive (issue to completion), as biosnoop and
-//! btt divide it.
+//! Computes latencies from events: the time of each request in the scheduler (insert to issue) and
+//! in the drive (issue to completion), as biosnoop and btt do.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::{Entry, HashMap};
@@ -11,16 +10,16 @@ use super::decode::{COMM_BYTES, Kind, RequestEvent};
 use super::session::Sink;
 use crate::error::HostError;
 
-/// Processes that are counted one by one; later ones are counted together.
+/// The most processes that are counted separately.
 const PROCESSES_MAX: usize = 64;
 
-/// The name under which later processes are counted together.
+/// The name for all other processes.
 const OTHERS: &[u8; COMM_BYTES] = b"(others)\0\0\0\0\0\0\0\0";
 
-/// A request is known by its first sector and operation.
+/// First sector and operation, which identify a request.
 type Key = (u64, u8);
 
-/// What is known of a request under way.
+/// State of a request in flight.
 #[derive(Clone, Copy, Debug, Default)]
 struct Underway {
     first_ns: u64,
@@ -30,12 +29,11 @@ struct Underway {
     comm: [u8; COMM_BYTES],
 }
 
-/// Follows the requests of one drive. Events must come in the order of time.
+/// Computes latencies from a drive's events, which must be in order of time.
 #[derive(Debug, Default)]
 pub struct Splitter {
     underway: HashMap<Key, Underway>,
-    /// Requests at a place where another is under way, oldest first: two reads
-    /// of one sector, mostly.
+    /// Further requests with the same key, oldest first; mostly two reads of one sector.
     doubles: Vec<(Key, Underway)>,
     in_drive: u32,
     kinds: BTreeMap<(u8, u64, [u8; COMM_BYTES]), RequestKind>,
@@ -49,7 +47,7 @@ impl Sink for Splitter {
         Ok(())
     }
 
-    /// What is under way is no longer certain.
+    /// Requests in flight are no longer reliable.
     fn lost(&mut self, events: u64) -> Result<(), HostError> {
         self.forget(events);
         Ok(())
@@ -57,15 +55,15 @@ impl Sink for Splitter {
 }
 
 impl Splitter {
-    /// Takes up the next event.
+    /// Processes the next event.
     pub fn follow(&mut self, event: &RequestEvent) {
         let Some(op) = event.op else {
-            // A command passed through: no scheduler sees it.
+            // A passthrough command, which bypasses the scheduler.
             return;
         };
         let key = (event.sector, op);
         match event.kind {
-            // A bio is no request yet.
+            // There is no request yet.
             Kind::Queue | Kind::GetRequest | Kind::BackMerge => {}
             Kind::Start => self.add(key, Underway::first(event)),
             Kind::Insert => self.insert(key, event),
@@ -80,7 +78,7 @@ impl Splitter {
         }
     }
 
-    /// Events are missing from here: what is under way is no longer certain.
+    /// Drops all requests in flight, because events are missing.
     pub fn forget(&mut self, events: u64) {
         self.stats.lost_events = self.stats.lost_events.saturating_add(events);
         self.underway.clear();
@@ -88,7 +86,7 @@ impl Splitter {
         self.in_drive = 0;
     }
 
-    /// What came of all of it.
+    /// Returns the statistics.
     pub fn finish(self) -> RequestStats {
         RequestStats {
             kinds: self.kinds.into_values().collect(),
@@ -105,7 +103,7 @@ impl Splitter {
         }
     }
 
-    /// Takes the oldest request at a place that is as wanted.
+    /// Removes the oldest request with this key that satisfies `wanted`.
     fn take(&mut self, key: Key, wanted: impl Fn(&Underway) -> bool) -> Option<Underway> {
         if let Entry::Occupied(found) = self.underway.entry(key) {
             if wanted(found.get()) {
@@ -126,7 +124,7 @@ impl Splitter {
 
     fn insert(&mut self, key: Key, event: &RequestEvent) {
         let fresh = |u: &Underway| u.inserted_ns.is_none() && u.issued_ns.is_none();
-        // A request that was requeued is inserted again; its first time counts.
+        // A requeued request is inserted again; the first insertion counts.
         let again = |u: &Underway| u.issued_ns.is_none();
         let known = self.take(key, fresh).or_else(|| self.take(key, again));
         let mut request = known.unwrap_or_else(|| Underway::first(event));
@@ -154,7 +152,7 @@ impl Splitter {
         }
     }
 
-    /// The event is the bio's: the request began behind it until now.
+    /// The event describes the bio: the request began after it.
     fn front_merge(&mut self, key: Key, event: &RequestEvent) {
         let behind = (event.sector.wrapping_add(event.bytes / 512), key.1);
         if let Some(mut request) = self.take(behind, |u| u.issued_ns.is_none()) {
@@ -169,7 +167,7 @@ impl Splitter {
             return;
         };
         if event.error == 0 && event.bytes > 0 && event.bytes < request.bytes {
-            // A part is done; the rest goes on behind it.
+            // A part is complete; the rest follows it.
             request.bytes -= event.bytes;
             let rest = event.sector.wrapping_add(event.bytes / 512);
             self.add((rest, key.1), request);
@@ -196,12 +194,12 @@ impl Splitter {
             process: name(&comm),
             ..RequestKind::default()
         });
-        // Clocks of CPUs may disagree by some nanoseconds.
+        // Clocks of CPUs may differ by some nanoseconds.
         let issued_ns = request.issued_ns.unwrap_or(now_ns);
         kind.drive_ns.record(now_ns.saturating_sub(issued_ns));
         kind.whole_ns
             .record(now_ns.saturating_sub(request.first_ns));
-        // A request that went to the driver at once was in no scheduler.
+        // A request that went directly to the driver was in no scheduler.
         if let Some(inserted_ns) = request.inserted_ns {
             kind.queued_ns.record(issued_ns.saturating_sub(inserted_ns));
         }
@@ -265,7 +263,7 @@ mod tests {
         splitter.finish()
     }
 
-    /// Maxima of queued, drive and whole.
+    /// The largest scheduler, drive and total latencies.
     fn longest(kind: &RequestKind) -> (u64, u64, u64) {
         let max = |h: &blklab_stats::Histogram| h.summary().max_ns;
         (

@@ -1,5 +1,5 @@
-//! Events as lines of tracefs text, as the kernel's `trace` file shows them
-//! (block/blk events of include/trace/events/block.h).
+//! Writer of events as tracefs text, like the kernel's `trace` file (block events of
+//! include/trace/events/block.h).
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use super::session::Sink;
 use super::split::name;
 use crate::error::HostError;
 
-/// Writes events as text.
+/// Writer of events as text.
 #[derive(Debug)]
 pub struct TextWriter<W> {
     to: W,
@@ -19,7 +19,7 @@ pub struct TextWriter<W> {
 }
 
 impl<W: Write> TextWriter<W> {
-    /// Writes to `to`, which messages call `path`.
+    /// Returns a writer to `to`, which messages call `path`.
     pub fn new(mut to: W, path: impl Into<PathBuf>) -> Result<TextWriter<W>, HostError> {
         let path = path.into();
         to.write_all(HEADER.as_bytes())
@@ -27,7 +27,7 @@ impl<W: Write> TextWriter<W> {
         Ok(TextWriter { to, path })
     }
 
-    /// Writes what is still held back.
+    /// Flushes all output.
     pub fn finish(mut self) -> Result<W, HostError> {
         let done = self.to.flush();
         done.map_err(|e| output(&self.path, e))?;
@@ -60,7 +60,7 @@ fn output(path: &Path, source: std::io::Error) -> HostError {
 
 fn write_event(to: &mut impl Write, event: &RequestEvent) -> std::io::Result<()> {
     let comm = name(&event.comm);
-    // Completions do not tell; the kernel writes this where it has forgotten.
+    // Completions do not include a name; the kernel writes this for an unknown one.
     let task = if comm.is_empty() { "<...>" } else { &comm };
     let (seconds, ns) = (event.at_ns / 1_000_000_000, event.at_ns % 1_000_000_000);
     let (major, minor) = (event.dev >> 20, event.dev & 0xf_ffff);
@@ -99,7 +99,7 @@ fn write_event(to: &mut impl Write, event: &RequestEvent) -> std::io::Result<()>
     }
 }
 
-/// Class, hint and level: 3, 10 and 3 bits.
+/// Formats class, hint and level, of 3, 10 and 3 bits.
 fn priority(ioprio: u16) -> String {
     let class = match ioprio >> 13 {
         1 => "rt",
@@ -134,7 +134,7 @@ mod tests {
         event
     }
 
-    /// The reader of traces judges what is written.
+    /// The parser of traces reads the written lines back.
     #[test]
     fn lines_are_read_back_as_they_were() {
         let mut writer = TextWriter::new(Vec::new(), "memory").unwrap();
