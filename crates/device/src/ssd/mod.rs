@@ -338,7 +338,7 @@ impl Ssd {
     fn admit_after(&mut self, now_ns: u64, progress: Progress) {
         let admits = match progress {
             Progress::None => false,
-            Progress::Moved => self.writes.has_parked() || self.controller.gc.has_caught_up(),
+            Progress::Moved => self.writes.has_blocked() || self.controller.gc.has_caught_up(),
             Progress::Erased => true,
         };
         if admits {

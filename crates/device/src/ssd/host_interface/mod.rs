@@ -41,7 +41,7 @@ pub(crate) struct ActiveCommand {
     /// Of a write: how often admission had stopped when it arrived.
     pub(crate) stops_before: u64,
     /// Its slots that wait for a free block.
-    pub(crate) parked: u32,
+    pub(crate) blocked: u32,
     /// Since when it waits for a free block or is throttled, or [`NOT_STALLED`].
     pub(crate) stalled_since_ns: u64,
     /// One of its parts is the firmware's record of it.
@@ -64,7 +64,7 @@ impl ActiveCommand {
         number: 0,
         waits: Waits::NONE,
         stops_before: 0,
-        parked: 0,
+        blocked: 0,
         stalled_since_ns: NOT_STALLED,
         awaits_records: false,
     };
@@ -196,7 +196,7 @@ impl HostInterface {
         active.number = number;
         active.waits = Waits::NONE;
         active.stops_before = 0;
-        active.parked = 0;
+        active.blocked = 0;
         active.stalled_since_ns = NOT_STALLED;
         active.awaits_records = false;
         index

@@ -1,12 +1,11 @@
-//! Which write gets its place next.
+//! Admission: which write is placed next.
 //!
-//! Writes are admitted in the order in which they come. Lack of room in the cache
-//! stops all of them. Lack of a block stops only what goes to the same planes: the
-//! slots of a write that go there are *parked*, those that go elsewhere go on, and
-//! so do the writes behind. (MQSim has a list of writes for each plane without
-//! room as well: `Write_transactions_for_overfull_planes`.) So all planes that
-//! lack room are collected, folded or merged at once. What goes to the same planes
-//! keeps its order, and with it whatever goes to the same address.
+//! Writes are admitted in the order in which they come. A full cache stops all of
+//! them. A plane without a free block stops only the slots that go to it: these are
+//! *blocked*, while other slots and later writes are placed. (MQSim has a list of
+//! writes for each plane without room too: `Write_transactions_for_overfull_planes`.)
+//! So all planes that lack room are collected, folded or merged at once. Slots for
+//! the same planes, and so for the same address, keep their order.
 
 use std::collections::VecDeque;
 
@@ -22,14 +21,14 @@ use crate::ssd::host_interface::{ActiveCommand, FetchCtx, NOT_STALLED};
 use crate::ssd::slab::Slab;
 use crate::ssd::spec::{Allocation, SsdSpec};
 
-/// What became of a slot that was to get its place.
-enum Try {
+/// The outcome of placing a slot of a write.
+enum Placement {
     Placed,
-    /// Its planes lack a block, which is being freed.
+    /// Its planes have no free block; one is being freed.
     NeedsBlock,
-    /// Nothing can be freed for it.
+    /// Its planes have no free block, and none can be freed.
     NoSpace,
-    /// Nobody gets a place now.
+    /// No slot of any write can be placed now.
     Stopped(Wait),
 }
 
@@ -39,7 +38,7 @@ pub(super) fn is_cached(spec: &SsdSpec, fua: bool) -> bool {
     cache.enabled && (!fua || cache.power_loss_protection)
 }
 
-/// The number of the plane queue of a slot: one for the planes that it can go to.
+/// The plane queue of a slot: there is one for each set of planes that a slot can go to.
 fn plane_queue_of(spec: &SsdSpec, ftl: &Ftl, slot: u32) -> u32 {
     ftl.target(slot) / planes_per_queue(spec, ftl)
 }
@@ -84,10 +83,10 @@ impl WriteCache {
         }
     }
 
-    /// Gives waiting writes their places as long as there is room.
+    /// Places waiting writes as long as there is room.
     pub(crate) fn admit(&mut self, ctx: &mut Controller, now_ns: u64) {
-        // What is parked came before all that is still in the queue.
-        if self.queue.has_parked() && !self.place_parked(ctx, now_ns) {
+        // Blocked slots are older than all writes of the queue.
+        if self.queue.has_blocked() && !self.place_blocked(ctx, now_ns) {
             return;
         }
         while let Some(index) = self.queue.first() {
@@ -96,18 +95,18 @@ impl WriteCache {
             }
             let command = &mut ctx.host.commands[index];
             command.waits.add(self.queue.pop(command.stops_before));
-            let has_parked = command.parked > 0;
-            if has_parked {
-                self.queue.leave_parked();
+            let has_blocked = command.blocked > 0;
+            if has_blocked {
+                self.queue.add_blocked();
             }
             ctx.media.writes_wait = self.queue.len() > 0;
-            if !has_parked {
+            if !has_blocked {
                 self.admitted(ctx, now_ns, index);
             }
         }
     }
 
-    /// All slots of a write have their places.
+    /// All slots of a write are placed.
     fn admitted(&mut self, ctx: &mut Controller, now_ns: u64, index: u32) {
         let command = &mut ctx.host.commands[index];
         let since_ns = std::mem::replace(&mut command.stalled_since_ns, NOT_STALLED);
@@ -124,7 +123,7 @@ impl WriteCache {
         if op == HostOp::WriteZeroes {
             self.end_write_zeroes(ctx, now_ns, index);
         } else if status == CommandStatus::Ok && is_cached(&ctx.media.spec, fua) {
-            // Its admission is over when the data is in DRAM.
+            // Its own part ends when the data is in DRAM.
             ctx.host
                 .use_dram(ctx.media.flash.events(), now_ns, index, bytes);
         } else {
@@ -138,7 +137,7 @@ impl WriteCache {
         }
     }
 
-    /// A write waits for a free block, or for its pace.
+    /// A write waits for a free block, or is throttled to the pace of collection.
     fn note_stall(&mut self, ctx: &mut Controller, now_ns: u64, index: u32) {
         let since_ns = &mut ctx.host.commands[index].stalled_since_ns;
         if *since_ns == NOT_STALLED {
@@ -167,8 +166,8 @@ impl WriteCache {
         self.is_full
     }
 
-    /// Gives the slots of the first write their places, or parks them; `false`
-    /// where it has to stay first.
+    /// Places the slots of the first write, or blocks them. Returns `false` if the write
+    /// has to stay first.
     fn place(&mut self, ctx: &mut Controller, now_ns: u64, index: u32) -> bool {
         let unit = ctx.media.spec.ftl.map_unit_bytes as u64;
         let ActiveCommand {
@@ -187,25 +186,25 @@ impl WriteCache {
             let slot_byte = slot as u64 * unit;
             if op == HostOp::WriteZeroes && slot_byte >= first_byte && slot_byte + unit <= end_byte
             {
-                // It was discarded, with all that follow it up to the last.
+                // This slot and those up to the last were discarded.
                 slot = (end_byte / unit) as u32;
                 continue;
             }
-            let outcome = match self.queue.has_parked() && self.waits_behind_others(ctx, slot) {
-                true => Try::NeedsBlock,
+            let outcome = match self.queue.has_blocked() && self.waits_behind_others(ctx, slot) {
+                true => Placement::NeedsBlock,
                 false => self.try_slot(ctx, now_ns, index, slot),
             };
             match outcome {
-                Try::Placed => {}
-                Try::NeedsBlock if self.queue.all_wait() => {
+                Placement::Placed => {}
+                Placement::NeedsBlock if self.queue.all_wait() => {
                     return self.stop(ctx, index, slot, Wait::Collection);
                 }
-                Try::NeedsBlock => self.park(ctx, index, slot),
-                Try::NoSpace => {
+                Placement::NeedsBlock => self.block(ctx, index, slot),
+                Placement::NoSpace => {
                     self.refuse_write(ctx, now_ns, index, slot);
                     break;
                 }
-                Try::Stopped(wait) => return self.stop(ctx, index, slot, wait),
+                Placement::Stopped(wait) => return self.stop(ctx, index, slot, wait),
             }
             slot += 1;
         }
@@ -213,47 +212,53 @@ impl WriteCache {
         true
     }
 
-    /// The first write goes no further than to this slot for now.
+    /// The first write waits at this slot.
     fn stop(&mut self, ctx: &mut Controller, index: u32, slot: u32, wait: Wait) -> bool {
         self.queue.stop(wait);
         ctx.host.commands[index].next_slot = slot;
         false
     }
 
-    /// Gives one slot of a write its place, if there is one. Under load most are
-    /// tried while the cache is full, so that is asked in place.
+    /// Places one slot of a write if it can. Under load the cache is full most of the
+    /// time, so that check is inlined.
     #[inline(always)]
-    fn try_slot(&mut self, ctx: &mut Controller, now_ns: u64, index: u32, slot: u32) -> Try {
+    fn try_slot(&mut self, ctx: &mut Controller, now_ns: u64, index: u32, slot: u32) -> Placement {
         if !self.cache_is_full(ctx) {
             return self.try_in_cache(ctx, now_ns, index, slot);
         }
         if !ctx.gc.has_programs_queued() {
             self.close_all(ctx, now_ns);
         }
-        Try::Stopped(Wait::Cache)
+        Placement::Stopped(Wait::Cache)
     }
 
-    /// The same while the cache takes data.
+    /// Places one slot of a write while the cache has room.
     #[inline(never)]
-    fn try_in_cache(&mut self, ctx: &mut Controller, now_ns: u64, index: u32, slot: u32) -> Try {
+    fn try_in_cache(
+        &mut self,
+        ctx: &mut Controller,
+        now_ns: u64,
+        index: u32,
+        slot: u32,
+    ) -> Placement {
         let span = self.span_of(ctx, index, slot);
         if let Some(record) = ctx.media.ftl.joined_page(slot) {
             self.join_slot(ctx, now_ns, index, record, slot, span);
-            return Try::Placed;
+            return Placement::Placed;
         }
         if ctx.gc.is_behind_pace() {
             self.note_stall(ctx, now_ns, index);
-            return Try::Stopped(Wait::Collection);
+            return Placement::Stopped(Wait::Collection);
         }
         let Some(place) = self.allocate_page(ctx, now_ns, slot) else {
             if !self.make_room(ctx, now_ns, slot) && !self.close_full_pages(ctx, now_ns) {
-                return Try::NoSpace;
+                return Placement::NoSpace;
             }
             self.note_stall(ctx, now_ns, index);
-            return Try::NeedsBlock;
+            return Placement::NeedsBlock;
         };
         self.place_slot(ctx, now_ns, index, place, slot, span);
-        Try::Placed
+        Placement::Placed
     }
 
     /// What a command covers of a slot.
@@ -267,7 +272,7 @@ impl WriteCache {
         Span::of_bytes(start - slot_byte, stop - slot_byte)
     }
 
-    /// Whether others wait for the planes that a slot can go to.
+    /// Whether other slots wait for the planes that this one can go to.
     #[inline(never)]
     fn waits_behind_others(&self, ctx: &Controller, slot: u32) -> bool {
         self.queue
@@ -275,41 +280,41 @@ impl WriteCache {
     }
 
     #[inline(never)]
-    fn park(&mut self, ctx: &mut Controller, index: u32, slot: u32) {
+    fn block(&mut self, ctx: &mut Controller, index: u32, slot: u32) {
         let queue = plane_queue_of(&ctx.media.spec, &ctx.media.ftl, slot);
         let command = &mut ctx.host.commands[index];
-        command.parked += 1;
+        command.blocked += 1;
         command.waits.note(Wait::Collection, true);
-        let parked = Parked {
+        let slot = BlockedSlot {
             command: index,
             slot,
         };
-        self.queue.park(queue, parked);
+        self.queue.block(queue, slot);
     }
 
-    /// Gives parked slots their places as far as there is room; `false` where
-    /// nobody gets a place now.
+    /// Places blocked slots as far as there is room. Returns `false` if no slot of any
+    /// write can be placed now.
     #[inline(never)]
-    fn place_parked(&mut self, ctx: &mut Controller, now_ns: u64) -> bool {
+    fn place_blocked(&mut self, ctx: &mut Controller, now_ns: u64) -> bool {
         let mut place = 0;
         while let Some(queue) = self.queue.queue_at(place) {
-            while let Some(Parked { command, slot }) = self.queue.first_in(queue) {
+            while let Some(BlockedSlot { command, slot }) = self.queue.first_in(queue) {
                 // A write that failed needs no further places.
                 let outcome = match ctx.host.commands[command].status {
                     CommandStatus::Ok => self.try_slot(ctx, now_ns, command, slot),
-                    _ => Try::Placed,
+                    _ => Placement::Placed,
                 };
                 match outcome {
-                    Try::Placed => {}
-                    Try::NoSpace => self.refuse_write(ctx, now_ns, command, slot),
-                    Try::NeedsBlock => break,
-                    Try::Stopped(wait) => {
+                    Placement::Placed => {}
+                    Placement::NoSpace => self.refuse_write(ctx, now_ns, command, slot),
+                    Placement::NeedsBlock => break,
+                    Placement::Stopped(wait) => {
                         ctx.host.commands[command].waits.note(wait, true);
                         return false;
                     }
                 }
                 self.queue.take_first(queue);
-                self.unparked(ctx, now_ns, command);
+                self.unblocked(ctx, now_ns, command);
             }
             match self.queue.has_waiting(queue) {
                 true => place += 1,
@@ -319,18 +324,18 @@ impl WriteCache {
         true
     }
 
-    /// A slot of a write is parked no more.
-    fn unparked(&mut self, ctx: &mut Controller, now_ns: u64, index: u32) {
+    /// A slot of a write is not blocked any more.
+    fn unblocked(&mut self, ctx: &mut Controller, now_ns: u64, index: u32) {
         let command = &mut ctx.host.commands[index];
-        command.parked -= 1;
-        if command.parked == 0 && self.queue.first() != Some(index) {
-            self.queue.end_parked();
+        command.blocked -= 1;
+        if command.blocked == 0 && self.queue.first() != Some(index) {
+            self.queue.remove_blocked();
             ctx.media.writes_wait = self.queue.len() > 0;
             self.admitted(ctx, now_ns, index);
         }
     }
 
-    /// Ends a write at a slot that no plane takes.
+    /// Fails a write at a slot that has no space.
     #[cold]
     pub(crate) fn refuse_write(
         &mut self,
@@ -365,15 +370,15 @@ impl WriteCache {
 
 /// A slot of a write that waits for a block.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Parked {
+pub(crate) struct BlockedSlot {
     pub(crate) command: u32,
     pub(crate) slot: u32,
 }
 
 /// A slot in a plane queue, with the next one.
 #[derive(Clone, Copy, Debug)]
-struct Link {
-    parked: Parked,
+struct QueuedSlot {
+    slot: BlockedSlot,
     next: u32,
 }
 
@@ -393,11 +398,10 @@ impl PlaneQueue {
 
 /// Writes that wait for room, in the order in which they came.
 ///
-/// The first of the queue is held up by want of room for anybody; the others wait
-/// for whatever it waits for. So *stops* are numbered, and a write that leaves the
-/// queue has waited for everything that stopped somebody after it came. What
-/// waits for a block of certain planes is not in the queue but in these planes'
-/// *queue*, slot by slot.
+/// The first write waits for the cache or for collection, the others wait behind it.
+/// Its *stops* are numbered, so that a write that leaves the queue knows what it has
+/// waited for: every stop since it came. Slots that wait for a block of certain planes
+/// are in the queue of these planes instead.
 #[derive(Clone, Debug)]
 pub(crate) struct AdmissionQueue {
     commands: VecDeque<u32>,
@@ -408,16 +412,16 @@ pub(crate) struct AdmissionQueue {
     /// The last stop for want of room in the cache, and of free blocks.
     last_for_cache: u64,
     last_for_collection: u64,
-    links: Slab<Link>,
+    slots: Slab<QueuedSlot>,
     plane_queues: Vec<PlaneQueue>,
-    /// Those with somebody in them, the oldest first.
+    /// Plane queues that are not empty, the oldest first.
     used_queues: Vec<u32>,
-    /// Writes that only parked slots keep waiting.
-    parked: u32,
+    /// Writes that have left `commands` and wait for blocked slots.
+    blocked: u32,
 }
 
 impl AdmissionQueue {
-    /// Nobody waits, with this many plane queues.
+    /// An empty queue with this many plane queues.
     pub(crate) fn new(queues: u32) -> AdmissionQueue {
         AdmissionQueue {
             commands: VecDeque::with_capacity(64),
@@ -425,14 +429,14 @@ impl AdmissionQueue {
             stopped_by: None,
             last_for_cache: 0,
             last_for_collection: 0,
-            links: Slab::with_capacity(0),
+            slots: Slab::with_capacity(0),
             plane_queues: vec![PlaneQueue::EMPTY; queues as usize],
             used_queues: Vec::with_capacity(queues as usize),
-            parked: 0,
+            blocked: 0,
         }
     }
 
-    /// A write joins; returns how many stops it has nothing to do with.
+    /// Adds a write. Returns the number of stops before it.
     #[inline]
     pub(crate) fn push(&mut self, command: u32) -> u64 {
         self.commands.push_back(command);
@@ -447,10 +451,10 @@ impl AdmissionQueue {
     /// How many writes wait.
     #[inline]
     pub(crate) fn len(&self) -> u32 {
-        self.commands.len() as u32 + self.parked
+        self.commands.len() as u32 + self.blocked
     }
 
-    /// The first one cannot go on for want of something.
+    /// The first write cannot be placed for this reason.
     pub(crate) fn stop(&mut self, wait: Wait) {
         if self.stopped_by == Some(wait) {
             return;
@@ -463,7 +467,7 @@ impl AdmissionQueue {
         }
     }
 
-    /// The first one leaves the queue; returns what it has waited for there.
+    /// Removes the first write. Returns what it has waited for.
     #[inline]
     pub(crate) fn pop(&mut self, stops_before: u64) -> Waits {
         self.commands.pop_front();
@@ -474,19 +478,19 @@ impl AdmissionQueue {
         waits
     }
 
-    /// One that has left the queue has slots parked.
-    pub(crate) fn leave_parked(&mut self) {
-        self.parked += 1;
+    /// The write that was removed has blocked slots.
+    pub(crate) fn add_blocked(&mut self) {
+        self.blocked += 1;
     }
 
-    /// Such a one has none any more.
-    pub(crate) fn end_parked(&mut self) {
-        self.parked -= 1;
+    /// Such a write has no blocked slots any more.
+    pub(crate) fn remove_blocked(&mut self) {
+        self.blocked -= 1;
     }
 
-    /// Whether any slot is parked.
+    /// Whether any slot is blocked.
     #[inline]
-    pub(crate) fn has_parked(&self) -> bool {
+    pub(crate) fn has_blocked(&self) -> bool {
         !self.used_queues.is_empty()
     }
 
@@ -500,63 +504,63 @@ impl AdmissionQueue {
         self.plane_queues[queue as usize].first != NONE
     }
 
-    /// The queue at this place, from 0, of those with somebody in it, oldest first.
+    /// The plane queue at this place, from 0, of those that are not empty, oldest first.
     pub(crate) fn queue_at(&self, place: usize) -> Option<u32> {
         self.used_queues.get(place).copied()
     }
 
-    /// That plane queue is empty.
+    /// The plane queue at this place has become empty.
     pub(crate) fn end_queue(&mut self, place: usize) {
         self.used_queues.remove(place);
     }
 
-    /// A slot joins a plane queue.
-    pub(crate) fn park(&mut self, queue: u32, parked: Parked) {
-        let link = Link { parked, next: NONE };
-        let index = self.links.insert(link);
+    /// Adds a slot to a plane queue.
+    pub(crate) fn block(&mut self, queue: u32, slot: BlockedSlot) {
+        let queued = QueuedSlot { slot, next: NONE };
+        let index = self.slots.insert(queued);
         let ends = &mut self.plane_queues[queue as usize];
         match std::mem::replace(&mut ends.last, index) {
             NONE => {
                 ends.first = index;
                 self.used_queues.push(queue);
             }
-            last => self.links[last].next = index,
+            last => self.slots[last].next = index,
         }
     }
 
     /// The first slot of a plane queue.
-    pub(crate) fn first_in(&self, queue: u32) -> Option<Parked> {
+    pub(crate) fn first_in(&self, queue: u32) -> Option<BlockedSlot> {
         match self.plane_queues[queue as usize].first {
             NONE => None,
-            first => Some(self.links[first].parked),
+            first => Some(self.slots[first].slot),
         }
     }
 
-    /// It leaves.
+    /// Removes the first slot of a plane queue.
     pub(crate) fn take_first(&mut self, queue: u32) {
         let ends = &mut self.plane_queues[queue as usize];
         let first = ends.first;
-        ends.first = self.links[first].next;
-        self.links.remove(first);
+        ends.first = self.slots[first].next;
+        self.slots.remove(first);
         if ends.first == NONE {
             ends.last = NONE;
         }
     }
 
-    /// All parked slots, in no order.
-    pub(crate) fn all_parked(&self) -> impl Iterator<Item = Parked> {
+    /// All blocked slots, in no order.
+    pub(crate) fn all_blocked(&self) -> impl Iterator<Item = BlockedSlot> {
         let firsts = self
             .used_queues
             .iter()
             .map(|queue| self.plane_queues[*queue as usize].first);
         firsts.flat_map(|first| {
-            let next = |link: &u32| Some(self.links[*link].next).filter(|n| *n != NONE);
+            let next = |queued: &u32| Some(self.slots[*queued].next).filter(|n| *n != NONE);
             std::iter::successors(Some(first).filter(|f| *f != NONE), next)
-                .map(|link| self.links[link].parked)
+                .map(|queued| self.slots[queued].slot)
         })
     }
 
-    /// Nobody waits any more.
+    /// Removes all writes.
     pub(crate) fn clear(&mut self) {
         *self = AdmissionQueue::new(self.plane_queues.len() as u32);
     }

@@ -88,16 +88,16 @@ impl WriteCache {
 
     /// Whether slots of writes wait for a block.
     #[inline]
-    pub(crate) fn has_parked(&self) -> bool {
-        self.queue.has_parked()
+    pub(crate) fn has_blocked(&self) -> bool {
+        self.queue.has_blocked()
     }
 
     /// Slots whose data in DRAM nobody was promised: those of writes under way,
     /// unless such a write took the place of what was in DRAM before.
     pub(crate) fn unanswered_slots(&self, spec: &SsdSpec, host: &HostInterface) -> BTreeSet<u32> {
         let unit = spec.ftl.map_unit_bytes as u64;
-        let parked = self.queue.all_parked();
-        let parked: BTreeSet<(u32, u32)> = parked.map(|p| (p.command, p.slot)).collect();
+        let blocked = self.queue.all_blocked();
+        let blocked: BTreeSet<(u32, u32)> = blocked.map(|p| (p.command, p.slot)).collect();
         let under_way = host.commands.indices().into_iter();
         let is_unanswered = |index: &u32| {
             let command = &host.commands[*index];
@@ -111,7 +111,7 @@ impl WriteCache {
                 let slots = (command.first_byte / unit) as u32..command.next_slot;
                 slots.map(move |slot| (index, slot))
             })
-            .filter(|slot| !parked.contains(slot))
+            .filter(|slot| !blocked.contains(slot))
             .map(|(_, slot)| slot)
             .collect()
     }
