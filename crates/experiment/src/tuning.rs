@@ -1,21 +1,22 @@
 //! Tuning: the best of many settings by few runs.
 //!
 //! Successive halving (K. Jamieson and A. Talwalkar, AISTATS 2016): all settings are run
-//! once, the best third of them again, and so on, until few have been run as often as is
-//! asked for. The n-th runs of all settings have one seed, so that they differ in what the
-//! settings do and hardly in luck.
+//! once, the better half of them again, and so on, until few have been run as often as is
+//! asked for. The n-th runs of all settings have the same seed, so that they differ in what
+//! the settings do and hardly in luck. Many settings do the same: of those with equal
+//! results so far only the first goes on, which leaves their runs to the others.
 
 use std::ops::Range;
 
 use blklab_elevator::{ElevatorType, KernelVersion};
 
-/// Of the settings of a round one in so many goes on.
-const KEPT_ONE_IN: usize = 3;
+/// One in this many settings of a round goes on.
+const KEPT_ONE_IN: usize = 2;
 
-/// So many are run to the end, beside the first.
+/// Settings that are run to the end, beside the first.
 const FINALISTS: usize = 5;
 
-/// What halving came to.
+/// The outcome of halving.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Halved {
     /// The settings that were run to the end: the first of all, then the best of the
@@ -25,12 +26,12 @@ pub struct Halved {
     pub runs: usize,
 }
 
-/// Finds the best of so many settings; the first is what they are compared with, and is
-/// never left out. `round` runs settings with these repeats, and answers how good each is
-/// by all runs that it has had: more is better, `None` for one that is out.
+/// Finds the best of `settings` settings. The first, which the others are compared with, is
+/// never left out. `round` runs settings with these repeats and returns the score of each
+/// by all runs that it has had: more is better, `None` excludes a setting.
 ///
 /// # Errors
-/// Where a round fails.
+/// If a round fails.
 pub fn halve<E>(
     settings: usize,
     repeats: usize,
@@ -42,16 +43,16 @@ pub fn halve<E>(
         let scores = round(&left, done..until)?;
         runs += left.len() * (until - done);
         let mut ranked: Vec<(usize, Option<f64>)> = left.iter().copied().zip(scores).collect();
-        // A stable sort: who came first is first among equals.
+        // The sort is stable: the first of equal settings is the one that goes on.
         ranked.sort_by(|(_, a), (_, b)| {
             let of = |score: &Option<f64>| score.unwrap_or(f64::NEG_INFINITY);
             of(b).total_cmp(&of(a))
         });
+        ranked.dedup_by_key(|(_, score)| *score);
         let others = ranked.iter().map(|(setting, _)| *setting);
-        let others: Vec<usize> = others.filter(|setting| *setting != 0).collect();
         let kept = (left.len().div_ceil(KEPT_ONE_IN)).max(FINALISTS);
         left = std::iter::once(0)
-            .chain(others.into_iter().take(kept))
+            .chain(others.filter(|setting| *setting != 0).take(kept))
             .collect();
         if until >= repeats {
             left.truncate(FINALISTS + 1);
@@ -61,7 +62,7 @@ pub fn halve<E>(
             });
         }
         done = until;
-        // Few that are left are not run in small steps.
+        // The finalists do the rest of their runs at once.
         until = match left.len() <= FINALISTS + 1 {
             true => repeats,
             false => (until * 2).min(repeats),
@@ -148,6 +149,19 @@ mod tests {
         });
         let halved = halved.expect("no round fails");
         assert_eq!(halved.finalists, [0, 19, 17, 15, 13, 11]);
+    }
+
+    #[test]
+    fn settings_that_do_the_same_leave_their_runs_to_others() {
+        // Four of five settings do what setting 0 does.
+        let halved = halve::<()>(50, 8, |left, _| {
+            let score = |at: &usize| Some(if at % 5 == 4 { *at as f64 } else { 0.0 });
+            Ok(left.iter().map(score).collect())
+        });
+        let halved = halved.expect("no round fails");
+        assert_eq!(halved.finalists, [0, 49, 44, 39, 34, 29]);
+        // Rounds end at 1, 2, 4 and 8 runs of a setting; ten settings differ from setting 0.
+        assert_eq!(halved.runs, 50 + 11 + 7 * 2 + 6 * 4);
     }
 
     #[test]
