@@ -46,7 +46,7 @@ pub struct Found {
 }
 
 impl Found {
-    fn ran(&self) -> PyResult<&Ran> {
+    pub(crate) fn ran(&self) -> PyResult<&Ran> {
         let none = || Error::new_err("this command runs no job");
         self.ran.as_ref().ok_or_else(none)
     }
@@ -73,21 +73,18 @@ impl Found {
     }
 
     /// What each job got in each run.
-    fn results(&self, py: Python<'_>) -> PyResult<PyTable> {
-        let ran = self.ran()?;
-        PyTable::new(py.detach(|| ran.results()))
+    fn results(own: &Bound<'_, Self>) -> PyResult<PyTable> {
+        PyTable::new(own, Ran::results)
     }
 
     /// The requests of the first runs one by one, where they were kept.
-    fn requests(&self, py: Python<'_>) -> PyResult<PyTable> {
-        let ran = self.ran()?;
-        PyTable::new(py.detach(|| ran.requests()))
+    fn requests(own: &Bound<'_, Self>) -> PyResult<PyTable> {
+        PyTable::new(own, Ran::requests)
     }
 
     /// What was going on over time.
-    fn series(&self, py: Python<'_>) -> PyResult<PyTable> {
-        let ran = self.ran()?;
-        PyTable::new(py.detach(|| ran.series()))
+    fn series(own: &Bound<'_, Self>) -> PyResult<PyTable> {
+        PyTable::new(own, Ran::series)
     }
 }
 

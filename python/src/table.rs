@@ -1,31 +1,44 @@
 //! Tables as Arrow's streams of record batches, which pandas, Polars, DuckDB and pyarrow
 //! take without a copy (the Arrow PyCapsule interface).
 
-use std::sync::Mutex;
+use std::io::Write;
 
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
 use arrow_array::{RecordBatch, RecordBatchIterator};
-use blklab_tables::{Format, Table, record_batch};
+use blklab_command::Ran;
+use blklab_description::NewFile;
+use blklab_tables::{Format, Table, WriteError, record_batch};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
+
+use crate::call::Found;
 
 /// A table. It goes to other libraries by `__arrow_c_stream__`.
 #[pyclass(name = "Table", module = "blklab", frozen)]
 pub struct PyTable {
     batch: RecordBatch,
-    /// For files; made of the same rows.
-    table: Mutex<Table>,
+    /// What it was made of, which a file is made of again: two copies of the rows would be
+    /// in memory at once.
+    found: Py<Found>,
+    rows: fn(&Ran) -> Table,
 }
 
 impl PyTable {
-    pub(crate) fn new(table: Table) -> PyResult<PyTable> {
-        let batch = record_batch(table.clone());
+    /// A table of what was found.
+    pub(crate) fn new(found: &Bound<'_, Found>, rows: fn(&Ran) -> Table) -> PyResult<PyTable> {
+        let ran = found.get().ran()?;
+        let batch = found.py().detach(|| record_batch(rows(ran)));
         Ok(PyTable {
-            batch: batch.map_err(|error| PyRuntimeError::new_err(error.to_string()))?,
-            table: Mutex::new(table),
+            batch: batch.map_err(raised)?,
+            found: found.clone().unbind(),
+            rows,
         })
     }
+}
+
+fn raised(error: WriteError) -> PyErr {
+    PyRuntimeError::new_err(error.to_string())
 }
 
 #[pymethods]
@@ -62,15 +75,15 @@ impl PyTable {
     /// Writes it to a file whose name ends with .parquet, .arrow or .csv.
     fn write(&self, py: Python<'_>, path: std::path::PathBuf) -> PyResult<()> {
         let format = Format::of_path(&path).map_err(PyValueError::new_err)?;
+        let ran = self.found.get().ran()?;
         py.detach(|| {
-            let table = self
-                .table
-                .lock()
-                .unwrap_or_else(|broken| broken.into_inner());
             let mut bytes = Vec::new();
-            let written = format.write(&table, &mut bytes);
-            written.map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
-            Ok(std::fs::write(&path, bytes)?)
+            format
+                .write(&(self.rows)(ran), &mut bytes)
+                .map_err(raised)?;
+            let mut file = NewFile::create(&path)?;
+            file.write_all(&bytes)?;
+            Ok(file.keep()?)
         })
     }
 

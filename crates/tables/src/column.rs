@@ -2,6 +2,10 @@
 
 use std::collections::HashMap;
 
+/// Rows that are put into all columns before the next ones, so that they are read from
+/// memory once.
+const ROWS_IN_CACHE: usize = 1024;
+
 /// The declaration of a column for rows `R`.
 pub struct Declared<R> {
     pub(crate) name: &'static str,
@@ -67,11 +71,30 @@ impl<R> Declared<R> {
         [self.name, self.unit, self.meaning]
     }
 
-    fn values(&self, rows: &[R]) -> Values {
-        match self.of {
-            Of::Integer(of) => Values::Integers(rows.iter().map(of).collect()),
-            Of::Number(of) => Values::Numbers(rows.iter().map(of).collect()),
-            Of::Text(of) => Values::Texts(rows.iter().map(of).collect()),
+    /// A column of it for this many rows, without any yet.
+    fn column(&self, rows: usize) -> Column {
+        let values = match self.of {
+            Of::Integer(_) => Values::Integers(Numbers::with_capacity(rows)),
+            Of::Number(_) => Values::Numbers(Numbers::with_capacity(rows)),
+            Of::Text(_) => Values::Texts(Texts {
+                of: Numbers::with_capacity(rows),
+                ..Texts::default()
+            }),
+        };
+        Column {
+            name: self.name.to_string(),
+            unit: self.unit,
+            values,
+        }
+    }
+
+    /// Appends rows to a column that [`Declared::column`] made.
+    fn append(&self, column: &mut Column, rows: &[R]) {
+        match (&self.of, &mut column.values) {
+            (Of::Integer(of), Values::Integers(column)) => column.extend(rows.iter().map(of)),
+            (Of::Number(of), Values::Numbers(column)) => column.extend(rows.iter().map(of)),
+            (Of::Text(of), Values::Texts(column)) => column.extend(rows.iter().map(of)),
+            _ => {}
         }
     }
 }
@@ -86,6 +109,13 @@ pub struct Numbers<T> {
 }
 
 impl<T: Default> Numbers<T> {
+    fn with_capacity(rows: usize) -> Numbers<T> {
+        Numbers {
+            values: Vec::with_capacity(rows),
+            missing: Vec::new(),
+        }
+    }
+
     fn push(&mut self, value: Option<T>) {
         if value.is_none() {
             self.missing.resize(self.values.len(), false);
@@ -104,8 +134,14 @@ impl<T> Numbers<T> {
 impl<T: Default> FromIterator<Option<T>> for Numbers<T> {
     fn from_iter<I: IntoIterator<Item = Option<T>>>(values: I) -> Numbers<T> {
         let mut numbers = Numbers::default();
-        values.into_iter().for_each(|value| numbers.push(value));
+        numbers.extend(values);
         numbers
+    }
+}
+
+impl<T: Default> Extend<Option<T>> for Numbers<T> {
+    fn extend<I: IntoIterator<Item = Option<T>>>(&mut self, values: I) {
+        values.into_iter().for_each(|value| self.push(value));
     }
 }
 
@@ -121,16 +157,28 @@ pub struct Texts {
 
 impl Texts {
     fn push(&mut self, text: Option<&str>) {
-        let place = text.map(|text| match self.place.get(text) {
-            Some(place) => *place,
-            None => {
-                let place = self.words.len() as u32;
-                self.words.push(text.to_string());
-                self.place.insert(text.to_string(), place);
-                place
-            }
-        });
+        let place = text.map(|text| self.place_of(text));
         self.of.push(place);
+    }
+
+    /// The index of a text in `words`, to which it is added if it is new.
+    fn place_of(&mut self, text: &str) -> u32 {
+        // Most rows have the text of the row before.
+        if let Some(&last) = self.of.values.last()
+            && self
+                .words
+                .get(last as usize)
+                .is_some_and(|word| word == text)
+        {
+            return last;
+        }
+        if let Some(place) = self.place.get(text) {
+            return *place;
+        }
+        let place = self.words.len() as u32;
+        self.words.push(text.to_string());
+        self.place.insert(text.to_string(), place);
+        place
     }
 
     /// The text of a row.
@@ -142,11 +190,9 @@ impl Texts {
     }
 }
 
-impl<'a> FromIterator<Option<&'a str>> for Texts {
-    fn from_iter<I: IntoIterator<Item = Option<&'a str>>>(values: I) -> Texts {
-        let mut texts = Texts::default();
-        values.into_iter().for_each(|text| texts.push(text));
-        texts
+impl<'a> Extend<Option<&'a str>> for Texts {
+    fn extend<I: IntoIterator<Item = Option<&'a str>>>(&mut self, values: I) {
+        values.into_iter().for_each(|text| self.push(text));
     }
 }
 
@@ -226,14 +272,14 @@ pub struct Table {
 impl Table {
     /// The table of the declared columns for these rows.
     pub fn of<R>(declared: &[Declared<R>], rows: &[R]) -> Table {
-        let columns = declared.iter().map(|column| Column {
-            name: column.name.to_string(),
-            unit: column.unit,
-            values: column.values(rows),
-        });
-        Table {
-            columns: columns.collect(),
+        let columns = declared.iter().map(|declared| declared.column(rows.len()));
+        let mut columns: Vec<Column> = columns.collect();
+        for rows in rows.chunks(ROWS_IN_CACHE) {
+            for (declared, column) in declared.iter().zip(&mut columns) {
+                declared.append(column, rows);
+            }
         }
+        Table { columns }
     }
 
     /// The number of rows.
@@ -252,10 +298,12 @@ impl Table {
         name: String,
         texts: impl IntoIterator<Item = Option<&'a str>>,
     ) {
+        let mut values = Texts::default();
+        values.extend(texts);
         let column = Column {
             name,
             unit: "",
-            values: Values::Texts(texts.into_iter().collect()),
+            values: Values::Texts(values),
         };
         self.columns.insert(0, column);
     }
