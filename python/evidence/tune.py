@@ -121,7 +121,8 @@ def line(blklab: str, question: Question) -> tuple[str, float, float, str]:
     every, _, _ = means(blklab, words)
     best = best_of(every, key=lambda name: every[name])
     ratio = every[best] / every[chosen] if more else every[chosen] / every[best]
-    runs = int(found["notes"][0].split(" by ")[1].split()[0])
+    (tried,) = (note for note in found["notes"] if " settings were tried by " in note)
+    runs = int(tried.split(" were tried by ")[1].split()[0])
     share = runs / (len(every) * REPEATS)
     advice = found["advice"]["sentence"]
     text = (
