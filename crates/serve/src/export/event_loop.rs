@@ -137,7 +137,6 @@ impl EventLoop {
         let shared = Arc::clone(&self.shared);
         loop {
             self.wait(&mut events)?;
-            let now = self.clock.now();
             let mut reaps = false;
             for event in events.drain(..) {
                 match event.data.u64() {
@@ -147,7 +146,7 @@ impl EventLoop {
                 }
             }
             self.read_ahead();
-            let mut core = shared.lock();
+            let (mut core, now) = shared.turn(self.clock);
             core.counters.loop_iterations += 1;
             if reaps {
                 core.disk.reap(now);
@@ -156,7 +155,7 @@ impl EventLoop {
                 self.take_messages(now, &mut core);
             }
             self.serve_ready(now, &shared, core);
-            self.send_replies(now, &shared);
+            self.send_replies(&shared);
             if self.is_over(now) {
                 shared.lock().leave(&self.context.member);
                 return Ok(());
@@ -318,7 +317,7 @@ impl EventLoop {
     /// one wake-up.
     fn serve_ready<'a>(
         &mut self,
-        now: Nanos,
+        mut now: Nanos,
         shared: &'a SharedExport,
         mut core: MutexGuard<'a, Core>,
     ) {
@@ -343,7 +342,7 @@ impl EventLoop {
             if ready.is_empty() {
                 break;
             }
-            core = shared.lock();
+            (core, now) = shared.turn(self.clock);
         }
         // Connections that became ready meanwhile are served next time.
         ready.append(&mut self.ready);
@@ -409,7 +408,7 @@ impl EventLoop {
 
     /// Sends every connection's replies, and closes the connections that are
     /// over.
-    fn send_replies(&mut self, now: Nanos, shared: &SharedExport) {
+    fn send_replies(&mut self, shared: &SharedExport) {
         let mut dirty = std::mem::take(&mut self.dirty);
         for index in dirty.drain(..) {
             let Some(connection) = self.connections.get_mut(index) else {
@@ -420,7 +419,7 @@ impl EventLoop {
                 connection.send();
             }
             if connection.phase != Phase::Open {
-                let mut core = shared.lock();
+                let (mut core, now) = shared.turn(self.clock);
                 self.context.handler(&mut core).forget_incoming(connection);
                 if connection.is_over() {
                     self.close(now, &mut core, index);

@@ -89,8 +89,8 @@ impl QueueClient {
     }
 
     /// Leaves the threads of the export, once nothing is in flight.
-    pub(crate) fn leave(&self, shared: &SharedExport, now: Nanos) {
-        let mut core = shared.lock();
+    pub(crate) fn leave(&self, shared: &SharedExport, clock: Clock) {
+        let (mut core, now) = shared.turn(clock);
         core.disk.exit_submitter(now, self.client.submitter);
         core.leave(&self.member);
     }
@@ -158,8 +158,7 @@ impl QueueClient {
         clock: Clock,
         queue: &mut Q,
     ) -> Result<(), Q::Fault> {
-        let mut core = shared.lock();
-        let now = clock.now();
+        let (mut core, now) = shared.turn(clock);
         let (mut plug, mut done) = (Plug::new(), Ok(()));
         loop {
             done = done.and(self.submit_staged(now, &mut core, &mut plug, queue));

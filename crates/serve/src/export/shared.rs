@@ -11,6 +11,7 @@ use slab::Slab;
 use super::disk::{Disk, Ended};
 use super::io::{Io, IoId};
 use super::{Counters, kind_of};
+use crate::Clock;
 
 /// What the threads of an export share.
 pub(crate) struct SharedExport {
@@ -36,6 +37,13 @@ impl SharedExport {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Core> {
         // A thread that panicked is seen when it is joined.
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for its turn, and reads the clock in it: the block layer's time never goes back,
+    /// whichever thread's turn it is.
+    pub(crate) fn turn(&self, clock: Clock) -> (MutexGuard<'_, Core>, Nanos) {
+        let core = self.lock();
+        (core, clock.now())
     }
 
     /// Gives a thread a mailbox.
@@ -237,5 +245,46 @@ impl Core {
         self.mailboxes
             .iter()
             .for_each(|(_, mailbox)| mailbox.waker.wake());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::{OpenOptions, null};
+    use crate::export::DiskSetup;
+    use blklab_elevator::SchedulerChoice;
+
+    #[test]
+    fn time_never_goes_back_from_one_turn_to_the_next() {
+        let options = OpenOptions {
+            read_only: false,
+            max_request_bytes: 1 << 20,
+        };
+        let backend = null(1 << 20).open(options).expect("a back end");
+        let disk = Disk::new(DiskSetup {
+            info: backend.info(),
+            backend,
+            scheduler: &SchedulerChoice::named("none").expect("a scheduler"),
+            depth: 1,
+            software_queues: 1,
+            drive: None,
+            cgroups: None,
+            seed: 0,
+        });
+        let shared = SharedExport::new(disk.expect("a disk"));
+        let (clock, last) = (Clock::start(), Mutex::new(Nanos::ZERO));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..2000 {
+                        let (_core, now) = shared.turn(clock);
+                        let mut last = last.lock().expect("no panic");
+                        assert!(*last <= now);
+                        *last = now;
+                    }
+                });
+            }
+        });
     }
 }

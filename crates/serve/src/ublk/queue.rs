@@ -46,7 +46,7 @@ pub(super) fn serve(setup: QueueSetup, ready: &Sender<std::io::Result<()>>) {
             if let Err(error) = run(&device, &mut client, &mut tags) {
                 eprintln!("blklab: ublk: {error}");
             }
-            client.leave(&device.shared, device.clock.now());
+            client.leave(&device.shared, device.clock);
         }
     }
 }

@@ -148,7 +148,7 @@ impl Queue {
             }
         }
         let device = &self.guest.setup.device;
-        self.client.leave(&device.shared, device.clock.now());
+        self.client.leave(&device.shared, device.clock);
         self.guest.setup.ring.next_available()
     }
 
