@@ -1,0 +1,54 @@
+//! A SCSI disk by SPC-4 and SBC-3 (T10's drafts of the SCSI primary and block commands), and
+//! the ring by which Linux's target_core_user hands commands to a process.
+//!
+//! - `command`: the commands that the disk has, and their descriptor blocks.
+//! - `sense`: what is wrong with a command that fails.
+//! - `inquiry`, `mode`, `report`: what the disk tells about itself.
+//! - `unit`: the disk: what it answers at once, and which tasks it begins.
+//! - `task`: what a command does to the medium, step by step.
+//! - `mailbox`: commands and their buffers in the memory shared with the kernel.
+//!
+//! Nothing here reads or writes a medium: whoever carries out a task's steps does.
+
+mod command;
+mod inquiry;
+mod mailbox;
+mod mode;
+mod report;
+mod sense;
+mod task;
+mod unit;
+
+pub use command::{CDB_BYTES, Extent};
+pub use mailbox::{Buffers, Mailbox, MailboxFault, Outcome, Request};
+pub use sense::{SENSE_BYTES, Sense};
+pub use task::{Fault, Operation, Source, Step, Task};
+pub use unit::{Disk, LogicalUnit, Started};
+pub use vm_memory;
+
+/// What an initiator sends along with a command.
+pub trait DataOut {
+    /// How many bytes it is.
+    fn length_bytes(&self) -> u64;
+
+    /// Fills `into` with its bytes from `at` on. Returns whether there were so many.
+    fn read(&self, at: u64, into: &mut [u8]) -> bool;
+}
+
+impl DataOut for [u8] {
+    fn length_bytes(&self) -> u64 {
+        self.len() as u64
+    }
+
+    fn read(&self, at: u64, into: &mut [u8]) -> bool {
+        let start = usize::try_from(at).ok();
+        let rest = start.and_then(|start| self.get(start..));
+        match rest.and_then(|rest| rest.get(..into.len())) {
+            Some(found) => {
+                into.copy_from_slice(found);
+                true
+            }
+            None => false,
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! A ring of target_core_user whose memory holds anything: each command ends in an answer, in
+//! steps that lie on the disk or in the ring's end, and nothing outside is touched.
+#![no_main]
+
+use blklab_scsi::vm_memory::{Bytes, MmapRegion, VolatileMemory};
+use blklab_scsi::{
+    Disk, LogicalUnit, Mailbox, MailboxFault, Operation, Outcome, Request, Started,
+};
+use libfuzzer_sys::fuzz_target;
+
+const MEMORY_BYTES: usize = 32 << 10;
+const BLOCK_BYTES: u32 = 512;
+const BLOCKS: u64 = 2048;
+const MAX_STEPS: usize = 100;
+
+fn serve(mailbox: &mut Mailbox, unit: &mut LogicalUnit) -> Result<(), MailboxFault> {
+    let mut request = Request::default();
+    while mailbox.pop(&mut request)? {
+        let started = {
+            let data = mailbox.data_out(&request.buffers);
+            unit.start(&request.cdb, &data)
+        };
+        let outcome = match started {
+            Err(sense) => Outcome::Failed(sense),
+            Ok(Started::Answered(data)) => {
+                mailbox.put(&request.buffers, 0, &data)?;
+                Outcome::Short(data.len() as u32)
+            }
+            Ok(Started::Task(mut task)) => {
+                let steps = std::iter::from_fn(|| task.next_step());
+                for step in steps.take(MAX_STEPS) {
+                    let end = step.offset + u64::from(step.length);
+                    assert!(end <= BLOCKS * u64::from(BLOCK_BYTES));
+                    let data = mailbox.data_out(&request.buffers);
+                    let mut block = [0; BLOCK_BYTES as usize];
+                    match step.operation {
+                        Operation::Write(_) => drop(step.fill(&data, 0, &mut block)),
+                        Operation::Compare(_) => drop(step.compare(&data, 0, &block)),
+                        Operation::Read => mailbox.put(&request.buffers, step.data_at, &block)?,
+                        _ => {}
+                    }
+                }
+                Outcome::Good
+            }
+        };
+        mailbox.answer(request.id, outcome)?;
+    }
+    Ok(())
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Ok(memory) = MmapRegion::new(MEMORY_BYTES) else {
+        return;
+    };
+    let length = data.len().min(MEMORY_BYTES);
+    let copied = memory
+        .get_slice(0, length)
+        .map(|slice| slice.write_slice(&data[..length], 0));
+    let Ok(Ok(())) = copied else { return };
+    let mut unit = LogicalUnit::new(Disk {
+        blocks: BLOCKS,
+        block_bytes: BLOCK_BYTES,
+        physical_block_bytes: 4096,
+        max_transfer_bytes: 64 << 10,
+        read_only: length % 2 == 1,
+        rotational: false,
+        unmaps: length % 4 < 2,
+        name: "fuzzed".to_string(),
+    });
+    if let Ok(mut mailbox) = Mailbox::new(memory) {
+        // A ring that is at its end stays there.
+        let _ = serve(&mut mailbox, &mut unit);
+    }
+});
