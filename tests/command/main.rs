@@ -35,6 +35,7 @@ mod serve_compare;
 mod serve_faults;
 mod serve_remote;
 mod serve_sysfs;
+mod serve_tcmu;
 mod serve_tls;
 mod serve_trace;
 mod serve_ublk;

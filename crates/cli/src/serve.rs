@@ -111,6 +111,7 @@ fn export(args: &ServeArgs) -> ExportSpec {
         read_only: args.read_only,
         vhost_user: args.vhost_user.clone(),
         ublk: args.ublk.clone(),
+        tcmu: args.tcmu.clone(),
         scheduler: args.scheduler.clone(),
         set: args.sets.clone(),
         nr_requests: args.nr_requests,

@@ -115,6 +115,7 @@ pub(crate) fn paced(
             threads: 1,
             vhost_user: None,
             ublk: None,
+            tcmu: None,
             scheduler,
             depth: 1,
             drive: Some((name.to_string(), drive.clone())),

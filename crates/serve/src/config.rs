@@ -29,6 +29,8 @@ pub struct ExportConfig {
     pub vhost_user: Option<PathBuf>,
     /// The disk of this machine's kernel that it becomes.
     pub ublk: Option<UblkNumber>,
+    /// The name of the SCSI disk of this machine's kernel that it becomes.
+    pub tcmu: Option<String>,
     /// Its scheduler.
     pub scheduler: SchedulerChoice,
     /// Requests that the back end gets at once, where no drive's model says.

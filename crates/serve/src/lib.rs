@@ -1,4 +1,4 @@
-//! The block layer under the real clock: block devices over NBD, vhost-user and ublk.
+//! The block layer under the real clock: block devices over NBD, vhost-user, ublk and TCMU.
 //!
 //! - `backend`: where an export's data is, a file a kind.
 //! - `net`: sockets, TLS and the handshake, up to the choice of an export.
@@ -7,6 +7,7 @@
 //! - `mount`: an image's files in a folder, over FUSE.
 //! - `vhost_user`: disks of virtual machines, in memory that they share.
 //! - `ublk`: disks of this machine's kernel.
+//! - `tcmu`: SCSI disks of this machine's kernel.
 //! - `client`: the other side of the protocol: a load, and a drive to probe.
 //!
 //! Each export has one request queue, at which its threads take turns, so that
@@ -22,6 +23,7 @@ mod mount;
 mod net;
 mod server;
 mod spec;
+mod tcmu;
 mod ublk;
 mod vhost_user;
 

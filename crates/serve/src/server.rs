@@ -20,6 +20,7 @@ use crate::export::{
     ConnectionLimits, Disk, DiskSetup, EventLoop, EventLoopSetup, ExportHandle, Inbox, SharedExport,
 };
 use crate::net::{AcceptThread, Handshake, Listen, Listener, ServerTls, tls_needed};
+use crate::tcmu::{TcmuDisk, TcmuSetup};
 use crate::ublk::{UblkDevice, UblkNumber, UblkSetup};
 use crate::vhost_user::{DeviceSetup, VhostUserServer};
 
@@ -34,6 +35,7 @@ pub struct Server {
     machines: Vec<VhostUserServer>,
     machine_sockets: Vec<PathBuf>,
     disks: Vec<UblkDevice>,
+    scsi_disks: Vec<TcmuDisk>,
     addresses: Vec<Listen>,
     metrics: Option<Listen>,
     bindings: Bindings,
@@ -83,7 +85,8 @@ impl Server {
             .iter()
             .map(|export| export.vhost_user.clone());
         let machine_sockets: Vec<PathBuf> = sockets.flatten().collect();
-        let has_disks = config.exports.iter().any(|export| export.ublk.is_some());
+        let is_disk = |export: &ExportConfig| export.ublk.is_some() || export.tcmu.is_some();
+        let has_disks = config.exports.iter().any(is_disk);
         if listeners.is_empty() && machine_sockets.is_empty() && !has_disks {
             return Err("systemd passed no socket".to_string());
         }
@@ -97,10 +100,11 @@ impl Server {
         let offers = offers(&prepared);
         let (mut exports, mut machines) = (Vec::new(), Vec::new());
         let mut wanted_disks: Vec<(UblkSetup, UblkNumber)> = Vec::new();
+        let mut wanted_scsi_disks: Vec<TcmuSetup> = Vec::new();
         for one in prepared {
             let socket = one.config.vhost_user.clone().map(Listen::Unix);
             let listener = bindings.bind(socket.as_slice())?.pop();
-            let ublk = one.config.ublk;
+            let (ublk, tcmu) = (one.config.ublk, one.config.tcmu.clone());
             let (export, devices) = one.start(clock, config)?;
             wanted_disks.extend(ublk.map(|number| {
                 let disk = UblkSetup {
@@ -111,6 +115,14 @@ impl Server {
                     software_queues: devices.software_queues,
                 };
                 (disk, number)
+            }));
+            wanted_scsi_disks.extend(tcmu.map(|name| TcmuSetup {
+                name,
+                export: Arc::clone(&devices.export),
+                shared: Arc::clone(&devices.shared),
+                clock,
+                in_flight_bytes: devices.in_flight_bytes,
+                busy_poll: devices.busy_poll,
             }));
             if let Some(listener) = listener {
                 machines.push(VhostUserServer::start(listener, devices)?);
@@ -136,6 +148,8 @@ impl Server {
             .into_iter()
             .map(|(setup, number)| UblkDevice::start(setup, number))
             .collect();
+        let scsi_disks = wanted_scsi_disks.into_iter().map(TcmuDisk::start);
+        let scsi_disks: Result<_, String> = scsi_disks.collect();
         let metrics = metrics_address;
         Ok(Server {
             handshake,
@@ -144,6 +158,7 @@ impl Server {
             machines,
             machine_sockets,
             disks: disks?,
+            scsi_disks: scsi_disks?,
             addresses,
             metrics,
             bindings,
@@ -163,7 +178,9 @@ impl Server {
 
     /// The disks of this machine's kernel.
     pub fn disks(&self) -> Vec<PathBuf> {
-        self.disks.iter().map(UblkDevice::path).collect()
+        let scsi_disks = self.scsi_disks.iter().map(TcmuDisk::path);
+        let paths = self.disks.iter().map(UblkDevice::path);
+        paths.chain(scsi_disks).collect()
     }
 
     /// Where it serves metrics.
@@ -200,6 +217,7 @@ impl Server {
         }
         // What these have under way needs the exports' threads.
         drop(self.disks);
+        drop(self.scsi_disks);
         self.machines.into_iter().for_each(VhostUserServer::stop);
         for export in &self.exports {
             export.handle.shut_down();

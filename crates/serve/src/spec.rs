@@ -13,8 +13,8 @@ use blklab_workload::cgroup::CgroupConfig;
 use crate::backend::{self, BackendOptions};
 use crate::config::{ExportConfig, Limits, ServerConfig};
 use crate::net::{Listen, TlsMode, TlsSettings, tls_needed};
-use crate::parse_size;
 use crate::ublk::UblkNumber;
+use crate::{parse_size, tcmu};
 
 /// Requests that a back end gets at once by default.
 const DEFAULT_DEPTH: u32 = 256;
@@ -55,6 +55,8 @@ keys! {
         pub vhost_user: Option<PathBuf> as "vhost-user" = text().map(PathBuf::from).optional();
         /// A disk of this machine's kernel: the number of its ublk device, or `auto`.
         pub ublk: Option<String> = text().optional();
+        /// A SCSI disk of this machine's kernel: its name among the kernel's targets.
+        pub tcmu: Option<String> = text().optional();
         /// The scheduler.
         pub scheduler: Option<String> = text().optional();
         /// Its tunables: `NAME=VALUE`, or `SCHEDULER.NAME=VALUE`.
@@ -188,11 +190,12 @@ impl ServerSpec {
         for address in &self.listen {
             listen.push(tcp(address, &tls)?);
         }
-        let is_elsewhere = |e: &ExportSpec| e.vhost_user.is_some() || e.ublk.is_some();
+        let is_elsewhere =
+            |e: &ExportSpec| e.vhost_user.is_some() || e.ublk.is_some() || e.tcmu.is_some();
         let has_others = self.export.iter().any(is_elsewhere);
         if listen.is_empty() && !self.activated && !has_others {
             return Err(
-                "nowhere to listen; give --socket PATH, --listen ADDR:PORT, --vhost-user PATH or --ublk"
+                "nowhere to listen; give --socket PATH, --listen ADDR:PORT, --vhost-user PATH, --ublk or --tcmu NAME"
                     .to_string(),
             );
         }
@@ -352,12 +355,18 @@ impl ExportSpec {
             threads,
             vhost_user: self.vhost_user.clone(),
             ublk: self.ublk.as_deref().map(UblkNumber::parse).transpose()?,
+            tcmu: self.tcmu()?,
             scheduler: self.scheduler()?,
             depth,
             drive,
             cgroups,
             seed: self.seed.unwrap_or(1),
         })
+    }
+
+    fn tcmu(&self) -> Result<Option<String>, String> {
+        let checked = self.tcmu.as_deref().map_or(Ok(()), tcmu::check_name);
+        checked.map(|()| self.tcmu.clone())
     }
 
     fn backend(&self) -> Result<backend::BackendConfig, String> {
@@ -490,6 +499,10 @@ mod tests {
                 "reconnect",
             ),
             ("[[export]]\nmemory = '1G'\nublk = 'first'\n", "or auto"),
+            (
+                "[[export]]\nmemory = '1G'\ntcmu = 'a/b'\n",
+                "such as scratch",
+            ),
             (
                 "[[export]]\nmemory = '1G'\nthreads = 0\n",
                 "`export.threads`: found 0, legal is a whole number from 1 to 64",

@@ -26,6 +26,8 @@ Examples:
         -chardev socket,id=c,path=/tmp/v.sock,reconnect=1 -device vhost-user-blk-pci,chardev=c
   blklab serve --ublk 0 --file disk.img --scheduler bfq
       a disk of this machine: /dev/ublkb0
+  blklab serve --tcmu scratch --file disk.img --scheduler bfq
+      a SCSI disk of this machine: /dev/sda, or what else is printed
   qemu-system-x86_64 ... -drive driver=nbd,server.type=unix,server.path=/tmp/b.sock,if=virtio
   nbd-client -unix /tmp/b.sock /dev/nbd0
   fio --name=t --ioengine=nbd --uri='nbd+unix:///?socket=/tmp/b.sock' --rw=randrw --bs=4k --iodepth=64
@@ -106,6 +108,10 @@ pub(crate) struct ServeArgs {
         conflicts_with = "config"
     )]
     pub(crate) ublk: Option<String>,
+    /// Be a SCSI disk of this machine, /dev/sdX, under this name among the kernel's
+    /// targets: one of that name whose server was killed is taken over
+    #[arg(long, value_name = "NAME", conflicts_with = "config")]
+    pub(crate) tcmu: Option<String>,
 
     /// Serve virtual machines' memory that is not sealed: one that shrinks it ends
     /// the server

@@ -1,0 +1,196 @@
+//! TCMU: disks of this machine's kernel, behind its SCSI target (LIO). The kernel's module
+//! target_core_user hands each command to this process, and tcm_loop shows the target as a
+//! disk, `/dev/sda` and so on.
+//!
+//! - `target`: the target in configfs, and its device.
+//! - `queue`: the ring of commands and its thread.
+
+mod queue;
+mod target;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use blklab_blk::Nanos;
+use blklab_nbd::Export;
+use blklab_nbd::wire::ExportFlags;
+use blklab_scsi::{Disk, LogicalUnit, Mailbox};
+
+use crate::Clock;
+use crate::export::SharedExport;
+use queue::{QueueSetup, QueueThread};
+use target::{Former, Target, UioDevice};
+
+/// The longest name of a disk.
+const MAX_NAME_BYTES: usize = 64;
+/// The smallest block of a SCSI disk, and the largest that Linux takes.
+const MIN_BLOCK_BYTES: u32 = 512;
+const MAX_BLOCK_BYTES: u32 = 4096;
+
+/// The name of a disk among the kernel's targets.
+///
+/// # Errors
+/// If it cannot be one; the message says what could.
+pub(crate) fn check_name(name: &str) -> Result<(), String> {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    let is_short = (1..=MAX_NAME_BYTES).contains(&name.len());
+    match is_short && !name.starts_with('.') && name.bytes().all(is_allowed) {
+        true => Ok(()),
+        false => Err(format!(
+            "tcmu {name:?} is no name of a disk; it may have up to {MAX_NAME_BYTES} letters, digits, dots, dashes and underscores, such as scratch"
+        )),
+    }
+}
+
+/// What a disk is made of.
+pub(crate) struct TcmuSetup {
+    /// The disk's name among the kernel's targets.
+    pub(crate) name: String,
+    pub(crate) export: Arc<Export>,
+    pub(crate) shared: Arc<SharedExport>,
+    pub(crate) clock: Clock,
+    /// The most bytes of data in flight.
+    pub(crate) in_flight_bytes: u64,
+    /// How long to poll for more commands before going to sleep.
+    pub(crate) busy_poll: Nanos,
+}
+
+impl TcmuSetup {
+    fn disk(&self) -> Result<Disk, String> {
+        let (sizes, flags) = (self.export.block_sizes, self.export.flags);
+        let block_bytes = sizes.minimum.max(MIN_BLOCK_BYTES);
+        if block_bytes > MAX_BLOCK_BYTES || !block_bytes.is_power_of_two() {
+            return Err(format!(
+                "tcmu {}: a SCSI disk's blocks have 512 to {MAX_BLOCK_BYTES} bytes, and the drive's have {block_bytes}",
+                self.name
+            ));
+        }
+        let blocks = self.export.size_bytes / u64::from(block_bytes);
+        if blocks == 0 {
+            return Err(format!(
+                "tcmu {}: {} bytes are less than a block",
+                self.name, self.export.size_bytes
+            ));
+        }
+        Ok(Disk {
+            blocks,
+            block_bytes,
+            physical_block_bytes: sizes.preferred.next_power_of_two().max(block_bytes),
+            max_transfer_bytes: sizes.maximum,
+            read_only: flags.contains(ExportFlags::READ_ONLY),
+            rotational: flags.contains(ExportFlags::ROTATIONAL),
+            unmaps: flags.contains(ExportFlags::SEND_TRIM),
+            name: self.name.clone(),
+        })
+    }
+}
+
+/// A disk of the kernel, which is served for as long as this is held.
+pub(crate) struct TcmuDisk {
+    target: Target,
+    thread: Option<QueueThread>,
+    path: PathBuf,
+}
+
+impl TcmuDisk {
+    /// Starts to serve an export as a disk.
+    ///
+    /// # Errors
+    /// If the kernel cannot, or another process serves the name; the message says what is
+    /// missing.
+    pub(crate) fn start(setup: TcmuSetup) -> Result<TcmuDisk, String> {
+        let disk = setup.disk()?;
+        let target = Target::new(&setup.name, disk.naa());
+        target.check_kernel()?;
+        let setup = Arc::new(setup);
+        // From here on it is taken away if something fails.
+        let mut served = TcmuDisk {
+            target,
+            thread: None,
+            path: PathBuf::new(),
+        };
+        let former = served.target.find_former()?;
+        let block_bytes = u64::from(disk.block_bytes);
+        let size = (disk.blocks * block_bytes, block_bytes);
+        let device = match former {
+            Some(former) if (former.size_bytes, former.block_bytes) == size => {
+                served.target.reset()?;
+                former.device
+            }
+            former => {
+                if let Some(Former { device, .. }) = former {
+                    served.remove_former(&setup, device)?;
+                }
+                served.target.create(&disk)?
+            }
+        };
+        served.serve(&setup, device, Some(LogicalUnit::new(disk)))?;
+        served.target.export()?;
+        served.path = served.target.wait_for_disk()?;
+        Ok(served)
+    }
+
+    /// Takes the disk of a killed server away. What the kernel still writes to it must not come
+    /// to the new one, so that all its commands fail.
+    fn remove_former(&mut self, setup: &Arc<TcmuSetup>, device: UioDevice) -> Result<(), String> {
+        self.target.reset()?;
+        self.serve(setup, device, None)?;
+        self.target.unblock()?;
+        self.remove();
+        Ok(())
+    }
+
+    fn serve(
+        &mut self,
+        setup: &Arc<TcmuSetup>,
+        device: UioDevice,
+        unit: Option<LogicalUnit>,
+    ) -> Result<(), String> {
+        let failed = |error: &dyn std::fmt::Display| format!("tcmu {}: {error}", setup.name);
+        let thread = QueueThread::start(QueueSetup {
+            device: Arc::clone(setup),
+            uio: device.file,
+            mailbox: Mailbox::new(device.memory).map_err(|e| failed(&e))?,
+            unit,
+        });
+        self.thread = Some(thread.map_err(|e| failed(&e))?);
+        Ok(())
+    }
+
+    fn remove(&mut self) {
+        // The kernel flushes the disk before it lets go of it, which needs the thread.
+        self.target.withdraw();
+        self.thread.take().into_iter().for_each(QueueThread::stop);
+        self.target.remove();
+    }
+
+    /// The disk's file.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.path.clone()
+    }
+}
+
+impl Drop for TcmuDisk {
+    /// Takes the disk away, finishes what was accepted, and takes the target away.
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check_name;
+
+    #[test]
+    fn names_are_those_of_configfs() {
+        let longest = "x".repeat(64);
+        for name in ["scratch", "disk-1.img", longest.as_str()] {
+            assert_eq!(check_name(name), Ok(()));
+        }
+        let long = "x".repeat(65);
+        for name in ["", "a/b", "..", "a b", "a,b", "ä", long.as_str()] {
+            let error = check_name(name).expect_err("no name");
+            assert!(error.contains("such as scratch"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,459 @@
+//! The ring of one disk and its thread, which takes commands from the kernel, carries their
+//! steps out through the export's block layer in its turn, and answers them.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use blklab_blk::{IoStatus, Nanos};
+use blklab_nbd::wire::{Command, CommandFlags};
+use blklab_scsi::{
+    Fault, LogicalUnit, Mailbox, MailboxFault, Operation, Outcome, Request, Sense, Started, Step,
+    Task,
+};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::TcmuSetup;
+use crate::export::{Disk, FrontEndQueue, IoId, QueueClient, Waker};
+
+/// Commands that are taken from the ring before the thread waits for its turn.
+const BATCH: usize = 64;
+/// Commands under way at once; the kernel keeps the rest in the ring.
+const SLOTS: u16 = 1024;
+
+/// What a ring's thread is started with.
+pub(super) struct QueueSetup {
+    pub(super) device: Arc<TcmuSetup>,
+    /// The device that tells of commands, and is told of answers.
+    pub(super) uio: File,
+    pub(super) mailbox: Mailbox,
+    /// The disk; without one, all commands are answered that it is gone.
+    pub(super) unit: Option<LogicalUnit>,
+}
+
+/// The thread of a ring.
+pub(super) struct QueueThread {
+    stop: Arc<AtomicBool>,
+    waker: Waker,
+    thread: JoinHandle<()>,
+}
+
+impl QueueThread {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// If there is no thread or descriptor left.
+    pub(super) fn start(setup: QueueSetup) -> std::io::Result<QueueThread> {
+        let queue = Queue::new(setup)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let (own, waker) = (Arc::clone(&stop), queue.client.waker());
+        let builder = std::thread::Builder::new().name("tcmu".to_string());
+        let thread = builder.spawn(move || queue.run(&own))?;
+        Ok(QueueThread {
+            stop,
+            waker,
+            thread,
+        })
+    }
+
+    /// Finishes the commands that were taken, and ends.
+    pub(super) fn stop(self) {
+        self.stop.store(true, Ordering::Release);
+        self.waker.wake();
+        let _ = self.thread.join();
+    }
+}
+
+struct Queue {
+    device: Arc<TcmuSetup>,
+    uio: File,
+    client: QueueClient,
+    ring: Ring,
+    /// The ring broke its layout, and nothing is read from it any more.
+    is_broken: bool,
+}
+
+impl Queue {
+    fn new(setup: QueueSetup) -> std::io::Result<Queue> {
+        let device = setup.device;
+        Ok(Queue {
+            client: QueueClient::join(&device.shared, 0, device.in_flight_bytes)?,
+            ring: Ring::new(setup.mailbox, setup.unit),
+            uio: setup.uio,
+            is_broken: false,
+            device,
+        })
+    }
+
+    fn run(mut self, stop: &AtomicBool) {
+        // The kernel rounds sleeps up by 50 us unless asked not to.
+        let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+        loop {
+            let stops = stop.load(Ordering::Acquire);
+            if let Err(fault) = self.serve(stops) {
+                self.break_ring(&fault);
+            }
+            if stops && !self.client.has_work() && self.ring.under_way == 0 {
+                break;
+            }
+            if !self.has_more(stops) {
+                self.sleep(stops);
+            }
+        }
+        self.client.leave(&self.device.shared, self.device.clock);
+    }
+
+    /// Takes commands, and does all that can be done at once.
+    fn serve(&mut self, stops: bool) -> Result<(), MailboxFault> {
+        let mut done = Ok(());
+        if !stops && !self.is_broken {
+            done = self.take();
+        }
+        if self.client.wants_turn(self.device.clock.now()) {
+            let device = &self.device;
+            let turn = self
+                .client
+                .take_turn(&device.shared, device.clock, &mut self.ring);
+            done = done.and(turn);
+        }
+        self.ring.stage_next(&mut self.client);
+        if std::mem::take(&mut self.ring.has_answers) {
+            // The kernel looks at the ring, whatever is written. Where it is gone, nobody waits.
+            let _ = rustix::io::write(&self.uio, &1u32.to_ne_bytes());
+        }
+        if self.ring.failed > 0 {
+            let failed = u64::from(std::mem::take(&mut self.ring.failed));
+            self.device.shared.lock().counters.errors += failed;
+        }
+        done
+    }
+
+    fn take(&mut self) -> Result<(), MailboxFault> {
+        while self.client.staged() < BATCH
+            && !self.client.is_asleep()
+            && self.ring.take(&mut self.client)?
+        {}
+        Ok(())
+    }
+
+    /// Reports what is wrong with the ring, once. The kernel ends its commands after some time.
+    fn break_ring(&mut self, fault: &MailboxFault) {
+        if !self.is_broken {
+            self.is_broken = true;
+            eprintln!("blklab: tcmu: {}: {fault}", self.device.name);
+            self.device.shared.lock().counters.protocol_errors += 1;
+        }
+    }
+
+    /// Whether there is something to do without waiting; polls for the configured time.
+    fn has_more(&self, stops: bool) -> bool {
+        if self.client.is_ready() {
+            return true;
+        }
+        let takes_more = !stops && !self.is_broken && self.ring.takes_more();
+        let takes_more = takes_more && !self.client.is_asleep();
+        let end = self
+            .device
+            .clock
+            .now()
+            .saturating_add(self.device.busy_poll);
+        let (next, early) = self.client.next_event();
+        loop {
+            let now = self.device.clock.now();
+            // A fault is found when the command is taken.
+            let has_command = takes_more && self.ring.mailbox.has_more().unwrap_or(true);
+            if has_command || self.client.member().has_mail() || next <= now {
+                return true;
+            }
+            if now >= end && next > now.saturating_add(early) {
+                return false;
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Waits for a command, for a message of another thread, or for the block layer.
+    fn sleep(&mut self, stops: bool) {
+        let (next, early) = self.client.next_event();
+        let left = next.saturating_sub(self.device.clock.now());
+        let left = left.saturating_sub(early);
+        let timeout = (next < Nanos::MAX).then_some(Timespec {
+            tv_sec: (left.0 / 1_000_000_000) as i64,
+            tv_nsec: (left.0 % 1_000_000_000) as i64,
+        });
+        let mut fds = [
+            PollFd::from_borrowed_fd(self.client.member().event(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.uio.as_fd(), PollFlags::IN),
+        ];
+        // What is in the ring waits until there is room for it.
+        let watches_ring = !stops && !self.is_broken && self.ring.takes_more();
+        let watched = if watches_ring {
+            &mut fds[..]
+        } else {
+            &mut fds[..1]
+        };
+        if poll(watched, timeout.as_ref()).is_err() {
+            return;
+        }
+        if !fds[0].revents().is_empty() {
+            self.client.member().clear_event();
+        }
+        let found = fds[1].revents();
+        if watches_ring && !found.is_empty() {
+            let mut count = [0; 4];
+            let read = rustix::io::read(&self.uio, &mut count);
+            // A device that was taken away would be readable for ever.
+            if read.is_err() && found.intersects(PollFlags::ERR | PollFlags::HUP) {
+                self.is_broken = true;
+            }
+        }
+    }
+}
+
+/// A command that was taken.
+#[derive(Default)]
+struct Slot {
+    request: Request,
+    /// Set until it is answered.
+    task: Option<(Task, Step)>,
+    /// Bytes that were put into the initiator's buffers.
+    read_bytes: u64,
+}
+
+/// The ring with the commands taken from it.
+struct Ring {
+    mailbox: Mailbox,
+    unit: Option<LogicalUnit>,
+    slots: Vec<Slot>,
+    free: Vec<u16>,
+    /// Commands whose next step can be carried out.
+    next: Vec<u16>,
+    /// A command that no other may come between: it waits until all others have ended, and
+    /// none is taken before it has.
+    exclusive: Option<u16>,
+    /// Commands under way.
+    under_way: u16,
+    /// There are answers that the kernel was not told of.
+    has_answers: bool,
+    /// Commands that failed at once.
+    failed: u32,
+}
+
+impl Ring {
+    fn new(mailbox: Mailbox, unit: Option<LogicalUnit>) -> Ring {
+        Ring {
+            mailbox,
+            unit,
+            slots: (0..SLOTS).map(|_| Slot::default()).collect(),
+            free: (0..SLOTS).rev().collect(),
+            next: Vec::new(),
+            exclusive: None,
+            under_way: 0,
+            has_answers: false,
+            failed: 0,
+        }
+    }
+
+    fn takes_more(&self) -> bool {
+        self.exclusive.is_none() && !self.free.is_empty()
+    }
+
+    /// Takes a command, and begins it. Returns whether there was one.
+    fn take(&mut self, client: &mut QueueClient) -> Result<bool, MailboxFault> {
+        let Some(&index) = self.free.last().filter(|_| self.exclusive.is_none()) else {
+            return Ok(false);
+        };
+        let slot = &mut self.slots[usize::from(index)];
+        if !self.mailbox.pop(&mut slot.request)? {
+            // Entries that are no commands may have been given back.
+            return Ok(false);
+        }
+        self.free.pop();
+        slot.read_bytes = 0;
+        let started = match &mut self.unit {
+            Some(unit) => {
+                let data = self.mailbox.data_out(&slot.request.buffers);
+                unit.start(&slot.request.cdb, &data)
+            }
+            None => Err(Sense::GONE),
+        };
+        match started {
+            Err(sense) => {
+                self.failed += 1;
+                self.answer(index, Outcome::Failed(sense))?;
+            }
+            Ok(Started::Answered(data)) => {
+                let buffers = &slot.request.buffers;
+                self.mailbox.put(buffers, 0, &data)?;
+                slot.read_bytes = buffers.length_bytes().min(data.len() as u64);
+                self.end_well(index)?;
+            }
+            Ok(Started::Task(task)) => self.begin(index, task, client)?,
+        }
+        Ok(true)
+    }
+
+    fn begin(
+        &mut self,
+        index: u16,
+        mut task: Task,
+        client: &mut QueueClient,
+    ) -> Result<(), MailboxFault> {
+        let is_exclusive = task.is_exclusive();
+        let Some(step) = task.next_step() else {
+            return self.end_well(index);
+        };
+        self.slots[usize::from(index)].task = Some((task, step));
+        if is_exclusive {
+            self.exclusive = Some(index);
+        }
+        self.under_way += 1;
+        if !is_exclusive || self.under_way == 1 {
+            client.stage(index);
+        }
+        Ok(())
+    }
+
+    /// Has the block layer given the next steps of commands.
+    fn stage_next(&mut self, client: &mut QueueClient) {
+        for index in self.next.drain(..) {
+            client.stage(index);
+        }
+    }
+
+    /// Ends a command whose last step has ended.
+    fn end_well(&mut self, index: u16) -> Result<(), MailboxFault> {
+        let slot = &self.slots[usize::from(index)];
+        let is_short = slot.read_bytes > 0 && slot.read_bytes < slot.request.buffers.length_bytes();
+        self.answer(
+            index,
+            match is_short {
+                true => Outcome::Short(slot.read_bytes as u32),
+                false => Outcome::Good,
+            },
+        )
+    }
+
+    fn answer(&mut self, index: u16, outcome: Outcome) -> Result<(), MailboxFault> {
+        let slot = &mut self.slots[usize::from(index)];
+        if slot.task.take().is_some() {
+            self.under_way -= 1;
+        }
+        let id = slot.request.id;
+        self.free.push(index);
+        self.has_answers = true;
+        if self.exclusive == Some(index) {
+            self.exclusive = None;
+        }
+        if self.under_way == 1 {
+            // The last one left may be one that waited for all others.
+            self.next.extend(self.exclusive);
+        }
+        self.mailbox.answer(id, outcome)
+    }
+
+    fn step(&self, index: u16) -> Option<&Step> {
+        let slot = &self.slots[usize::from(index)];
+        slot.task.as_ref().map(|(_, step)| step)
+    }
+
+    /// Takes over what a step has read.
+    fn take_read(&mut self, index: u16, step: &Step, disk: &Disk, io: IoId) -> Result<(), Fault> {
+        let slot = &mut self.slots[usize::from(index)];
+        let buffers = &slot.request.buffers;
+        let data = self.mailbox.data_out(buffers);
+        let (mut at, mut done) = (0, Ok(()));
+        disk.read_data(io, &mut |piece| {
+            done = done.and_then(|()| match step.operation {
+                Operation::Read => {
+                    let put = self
+                        .mailbox
+                        .put(buffers, step.data_at + u64::from(at), piece);
+                    put.map_err(|_| Fault::NoData)
+                }
+                Operation::Compare(_) => step.compare(&data, at, piece),
+                _ => Ok(()),
+            });
+            at += piece.len() as u32;
+        });
+        if step.operation == Operation::Read {
+            slot.read_bytes = buffers.length_bytes().min(step.data_at + u64::from(at));
+        }
+        done
+    }
+}
+
+impl FrontEndQueue for Ring {
+    type Fault = MailboxFault;
+
+    fn request(&self, index: u16) -> (Command, blklab_nbd::Request) {
+        match self.step(index) {
+            Some(step) => translated(step),
+            // A slot is staged only with a step; this would do nothing.
+            None => (
+                Command::Flush,
+                blklab_nbd::Request::new(Command::Flush, 0, 0, 0),
+            ),
+        }
+    }
+
+    fn take_data(&mut self, index: u16, at: u32, data: &mut [u8]) -> bool {
+        let sent = &self.slots[usize::from(index)].request.buffers;
+        let sent = self.mailbox.data_out(sent);
+        self.step(index)
+            .is_some_and(|step| step.fill(&sent, at, data))
+    }
+
+    fn end(
+        &mut self,
+        index: u16,
+        status: IoStatus,
+        disk: &Disk,
+        io: IoId,
+    ) -> Result<(), MailboxFault> {
+        let Some(step) = self.step(index).copied() else {
+            return Ok(());
+        };
+        let is_read = translated(&step).0 == Command::Read;
+        let done = match status {
+            IoStatus::Ok if is_read => self.take_read(index, &step, disk, io),
+            IoStatus::Ok => Ok(()),
+            IoStatus::NoSpace => Err(Fault::NoSpace),
+            _ => Err(Fault::Medium),
+        };
+        let Some((task, present)) = &mut self.slots[usize::from(index)].task else {
+            return Ok(());
+        };
+        match done {
+            Err(fault) => {
+                let sense = task.sense(&step, fault);
+                self.answer(index, Outcome::Failed(sense))
+            }
+            Ok(()) => match task.next_step() {
+                Some(next) => {
+                    *present = next;
+                    self.next.push(index);
+                    Ok(())
+                }
+                None => self.end_well(index),
+            },
+        }
+    }
+}
+
+/// Translates a step for the export's block layer.
+fn translated(step: &Step) -> (Command, blklab_nbd::Request) {
+    let (command, keeps_space) = match step.operation {
+        Operation::Read | Operation::Check | Operation::Compare(_) => (Command::Read, false),
+        Operation::Write(_) => (Command::Write, false),
+        Operation::Flush => (Command::Flush, false),
+        Operation::Unmap => (Command::Trim, false),
+        Operation::WriteZeroes { may_unmap } => (Command::WriteZeroes, !may_unmap),
+    };
+    let mut request = blklab_nbd::Request::new(command, 0, step.offset, step.length);
+    request.flags.set(CommandFlags::FUA, step.is_durable);
+    request.flags.set(CommandFlags::NO_HOLE, keeps_space);
+    (command, request)
+}
