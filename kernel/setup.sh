@@ -39,6 +39,17 @@ if [ ! -f version ]; then
     rm -f "$headers/vmlinux"
     echo "$release" >version
 fi
+# The kernel's NBD client, for guests that compare front ends.
+if [ ! -x root/sbin/nbd-client ] && [ ! -x root/usr/sbin/nbd-client ]; then
+    mkdir -p debs
+    libraries=$(apt-cache depends nbd-client | sed -n 's/.*Depends: \(libnl[^ ]*\).*/\1/p')
+    # shellcheck disable=SC2086
+    (cd debs && apt-get download nbd-client $libraries >&2)
+    for deb in debs/*.deb; do
+        dpkg -x "$deb" root
+    done
+    rm -r debs
+fi
 release=$(cat version)-amd64
 [ -f "root/lib/modules/$release/modules.dep" ] || depmod -b root "$release"
 # The image within the compressed one, which says where it begins and how long it is

@@ -13,6 +13,7 @@ mod faults;
 mod file_systems;
 mod files;
 mod fio_examples;
+mod front_ends;
 mod fs_images;
 mod fs_mount;
 mod guest;

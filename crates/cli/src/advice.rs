@@ -51,7 +51,13 @@ fn choices(
 ) -> Option<Choices> {
     let first = settings.first()?;
     let same = |s: &Setting| {
-        (&s.drive, &s.machine, &s.options) == (&first.drive, &first.machine, &first.options)
+        (&s.drive, &s.machine, &s.options, &s.front_end)
+            == (
+                &first.drive,
+                &first.machine,
+                &first.options,
+                &first.front_end,
+            )
     };
     let row = |setting: &Setting| {
         let tunables = setting.scheduler.tunables.clone();

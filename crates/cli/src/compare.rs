@@ -49,6 +49,7 @@ pub(crate) fn ask(args: &mut CompareArgs) -> Result<Option<Question>, Failure> {
         args.work.models.machine.clone(),
     );
     let question = args.work.take_question()?;
+    args.take_front_ends();
     if args.host.world == WorldArg::Host {
         // Those of a question are of models.
         (args.work.models.drive, args.work.models.machine) = (drive, machine);

@@ -8,6 +8,7 @@ use crate::spec::DriveSpec;
 const DRIVES: Shipped = shipped!("drive", "../../../drives":
     "null",
     "loop",
+    "memory",
     "mx100-256",
     "mx100-256-ranges",
     "mqsim-default",

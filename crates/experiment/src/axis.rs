@@ -7,6 +7,7 @@ use blklab_stats::World;
 use blklab_workload::fio::{self, Override};
 
 use crate::error::Error;
+use crate::front_end::NamedFrontEnd;
 use crate::range;
 use crate::schedulers::NamedScheduler;
 use crate::setting::Setting;
@@ -116,6 +117,17 @@ pub const AXES: &[Axis] = &[
         takes: None,
         set: |setting, _, value| {
             setting.drive = value.to_string();
+            Ok(())
+        },
+    },
+    Axis {
+        name: "frontend",
+        help: "the way from a program to the guest's disk, as in --frontends",
+        worlds: &[World::Guest],
+        takes: None,
+        set: |setting, _, value| {
+            NamedFrontEnd::parse(value)?;
+            setting.front_end = Some(value.to_string());
             Ok(())
         },
     },

@@ -4,16 +4,18 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use blklab_blk::SECTOR_SIZE;
 use blklab_device::{DriveSpec, Interface};
 use blklab_elevator::SchedulerChoice;
 use blklab_guest::{Accelerator, Boot, Initramfs, Machine, ORDER, PORT, Packages};
 use blklab_host::{Fio, HostError, Interrupts, Order as RunOrder, QueueSettings, Reply, is_place};
-use blklab_serve::Server;
+use blklab_serve::{Server, ServerConfig, memory};
 use blklab_stats::{DiskStats, Results};
-use blklab_workload::fio::JobSource;
+use blklab_workload::fio::{JobFile, JobSource};
 
 use crate::error::Error;
-use crate::served::{note_on_pacing, paced};
+use crate::front_end::{DRIVE_FILE, DiskBehind, MEMORY, NamedFrontEnd, ServerPlace};
+use crate::served::{note_on_pacing, paced, verifies};
 use crate::setting::Setting;
 use crate::work::{Jobs, check_options};
 use crate::world::{Order, PlannedRun, Watch, World};
@@ -23,17 +25,117 @@ use crate::world::{Order, PlannedRun, Watch, World};
 const LIMIT: Duration = Duration::from_secs(3600);
 
 const MEMORY_MIB: u32 = 1024;
+/// With room for a disk in the guest's memory.
+const FRONT_END_MEMORY_MIB: u32 = 1536;
+/// Requests at once of a disk in memory that is served outside.
+const MEMORY_DEPTH: u32 = 256;
 
 /// The kernel's schedulers that are modules there.
 const SCHEDULERS: [&str; 2] = ["bfq", "kyber-iosched"];
 
-/// A row: what the queue is set to, the drive, and the place of its job.
+/// A row: what the queue is set to, the drive and what is before it, and the place of its
+/// job.
 struct Guested {
     label: String,
     queue: QueueSettings,
+    front_end: Option<NamedFrontEnd>,
     drive_name: String,
     drive: DriveSpec,
     job: usize,
+}
+
+impl Guested {
+    /// Whether the disk is a drive's model, not memory.
+    fn is_paced(&self) -> bool {
+        self.front_end.is_none() || self.drive_name != MEMORY
+    }
+
+    /// Whether a server outside of the guest has the disk.
+    fn is_served_outside(&self) -> bool {
+        let front_end = self.front_end.as_ref();
+        front_end.is_none_or(|front_end| front_end.is_served_outside(self.is_paced()))
+    }
+
+    /// Whether the monitor shares the guest's memory with that server.
+    fn shares_memory(&self) -> bool {
+        let front_end = self.front_end.as_ref();
+        front_end.is_some_and(|front_end| front_end.kind.server == ServerPlace::Host)
+    }
+
+    /// The disk in the guest.
+    fn device(&self) -> PathBuf {
+        match &self.front_end {
+            Some(front_end) => front_end.device(),
+            None => PathBuf::from(attached(&self.drive).device),
+        }
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.drive.identity().capacity_sectors * SECTOR_SIZE
+    }
+
+    fn memory_mib(&self) -> u32 {
+        match self.front_end {
+            Some(_) => FRONT_END_MEMORY_MIB,
+            None => MEMORY_MIB,
+        }
+    }
+
+    /// The server outside of the guest.
+    fn server(&self, job: &JobFile, socket: &Path, seed: u64) -> Result<ServerConfig, Error> {
+        let scheduler = SchedulerChoice::named("none").map_err(Error::mistake)?;
+        let mut config = paced(
+            (&self.drive_name, &self.drive),
+            scheduler,
+            job,
+            socket,
+            seed,
+        );
+        if self.shares_memory() {
+            config.listen.clear();
+            for export in &mut config.exports {
+                export.vhost_user = Some(socket.to_path_buf());
+                if !self.is_paced() {
+                    export.backend = memory(self.size_bytes());
+                    export.depth = MEMORY_DEPTH;
+                    export.drive = None;
+                }
+            }
+        }
+        Ok(config)
+    }
+
+    /// QEMU's options for the disk.
+    fn devices(&self, socket: &Path) -> Vec<String> {
+        let socket = socket.display();
+        match &self.front_end {
+            Some(front_end) if self.shares_memory() => vec![
+                "-object".to_string(),
+                format!(
+                    "memory-backend-memfd,id=memory,size={}M,share=on",
+                    self.memory_mib()
+                ),
+                "-machine".to_string(),
+                "memory-backend=memory".to_string(),
+                "-chardev".to_string(),
+                format!("socket,id=disk,path={socket}"),
+                "-device".to_string(),
+                format!(
+                    "vhost-user-blk-pci,chardev=disk,num-queues={}",
+                    front_end.count
+                ),
+            ],
+            _ if self.is_served_outside() => vec![
+                "-drive".to_string(),
+                format!(
+                    "if=none,id=drive,format=raw,cache=none,discard=unmap,file=nbd+unix:///?socket={socket}"
+                ),
+                "-device".to_string(),
+                attached(&self.drive).option,
+            ],
+            _ => Vec::new(),
+        }
+    }
 }
 
 /// Drives' models in real time, under a real kernel in a virtual machine.
@@ -133,12 +235,21 @@ impl Guest {
             check_options(&setting.options, is_place, "--world guest")?;
             let job = guest.jobs.read(source, guest.cpus, setting)?;
             let (drive, text) = setting.drive().map_err(Error::Mistake)?;
+            let front_end = setting.front_end.as_deref().map(NamedFrontEnd::parse);
+            let front_end = front_end.transpose()?;
+            if front_end.is_some() && (setting.state.is_some() || setting.faults.is_some()) {
+                return Err(Error::mistake(
+                    "--frontends: a server in the guest takes the drive as it is described, \
+                     without --state and --faults",
+                ));
+            }
             if !texts.contains(&text) {
                 texts.push(text);
             }
             guest.rows.push(Guested {
                 label: setting.label.clone(),
                 queue: setting.of_kernel(),
+                front_end,
                 drive_name: setting.drive.clone(),
                 drive,
                 job,
@@ -154,9 +265,27 @@ impl Guest {
     }
 
     fn order(&self, row: &Guested) -> Result<RunOrder, Error> {
-        let device = Path::new(attached(&row.drive).device);
         let job = self.jobs.get(row.job);
-        Ok(RunOrder::new(job, device, &row.queue, self.trace)?)
+        let order = RunOrder::new(job, &row.device(), &row.queue, self.trace)?;
+        let commands = row.front_end.as_ref().map(|front_end| {
+            front_end.commands(&DiskBehind {
+                program: &self.program_name(),
+                bytes: row.size_bytes(),
+                is_paced: row.is_paced(),
+                keeps_data: !row.is_paced() || verifies(job),
+                attached: Path::new(attached(&row.drive).device),
+            })
+        });
+        Ok(match commands.transpose()?.flatten() {
+            Some(commands) => order.after(commands),
+            None => order,
+        })
+    }
+
+    /// What this program is called in the guest.
+    fn program_name(&self) -> String {
+        let name = self.program.file_name().unwrap_or_default();
+        name.to_string_lossy().into_owned()
     }
 
     fn initramfs(&self, to: &Path) -> Result<(), Error> {
@@ -165,7 +294,15 @@ impl Guest {
         for module in SCHEDULERS.into_iter().chain(["qemu_fw_cfg"]) {
             initramfs.load(module, "")?;
         }
+        initramfs.add_file(DRIVE_FILE, self.drive_text.as_bytes());
         for row in &self.rows {
+            let front_end = row.front_end.as_ref().map(|front_end| front_end.kind);
+            for module in front_end.map_or(&[][..], |front_end| front_end.modules) {
+                initramfs.load(module, "")?;
+            }
+            for program in front_end.map_or(&[][..], |front_end| front_end.programs) {
+                initramfs.add_program(&self.packages.program(program)?)?;
+            }
             let module = attached(&row.drive).module;
             initramfs.load(module, "")?;
             if module == "ahci" {
@@ -175,11 +312,7 @@ impl Guest {
         if let Some(module) = &self.module {
             initramfs.load_file(module)?;
         }
-        let program = self
-            .program
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy();
+        let program = self.program_name();
         Ok(initramfs.write(&format!("{program} guest answer {ORDER} >{PORT}\n"), to)?)
     }
 
@@ -188,24 +321,19 @@ impl Guest {
         let (order, answer) = (ready.path("order"), ready.path("answer"));
         std::fs::write(&order, self.order(row)?.to_json()?)
             .map_err(|e| HostError::io("write", &order, e))?;
-        let drive = format!(
-            "if=none,id=drive,format=raw,cache=none,discard=unmap,file=nbd+unix:///?socket={}",
-            socket.display()
-        );
-        let devices = ["-drive", &drive, "-device", &attached(&row.drive).option];
         let jobs = self.jobs.get(row.job).jobs.iter();
         let runtimes = jobs.map(|spec| spec.runtime_us);
         let machine = Machine {
             accelerator: self.accelerator,
             cpus: self.cpus,
-            memory_mib: MEMORY_MIB,
+            memory_mib: row.memory_mib(),
             counts_instructions: false,
             limit: LIMIT + Duration::from_micros(runtimes.sum()),
         };
         machine.run(&Boot {
             packages: &self.packages,
             initramfs: &ready.initramfs(),
-            devices: &devices.map(str::to_string),
+            devices: &row.devices(socket),
             order: Some(&order),
             answer: &answer,
             console: &ready.path("console"),
@@ -233,8 +361,9 @@ impl World for Guest {
     fn prepare(&self, _: Watch<'_>) -> Result<Ready, Error> {
         for row in &self.rows {
             let job = self.jobs.get(row.job);
-            let text = blklab_host::on_device(job, Path::new(attached(&row.drive).device))?;
+            let text = blklab_host::on_device(job, &row.device())?;
             Fio::prepare(Path::new("fio"), job, text)?.check()?;
+            self.order(row)?;
         }
         let folder = tempfile::tempdir()
             .map_err(|e| HostError::io("make a temporary folder", std::env::temp_dir(), e))?;
@@ -256,28 +385,33 @@ impl World for Guest {
         ready.interrupts.check()?;
         let row = &self.rows[planned.row];
         let job = self.jobs.get(row.job);
-        let socket = ready.path("nbd.sock");
-        let scheduler = SchedulerChoice::named("none").map_err(Error::mistake)?;
-        let model = (row.drive_name.as_str(), &row.drive);
-        let config = paced(model, scheduler, job, &socket, planned.seed);
-        let server = Server::start(&config).map_err(Error::Server)?;
+        let socket = ready.path("disk.sock");
+        let server = match row.is_served_outside() {
+            true => Some(Server::start(&row.server(job, &socket, planned.seed)?)),
+            false => None,
+        };
+        let server = server.transpose().map_err(Error::Server)?;
         let reply = self.boot(ready, row, &socket);
-        let stats = server.drive_stats();
-        server.shut_down().map_err(Error::Server)?;
+        let mut served = None;
+        if let Some(server) = server {
+            served = row.is_paced().then(|| server.drive_stats());
+            server.shut_down().map_err(Error::Server)?;
+        }
         ready.interrupts.check()?;
-        let (served, lateness_ns) = stats.map_err(Error::Server)?;
         let mut results = reply?.results(job)?;
-        results.notes.push(note_on_pacing(&lateness_ns));
         results.drive = row.drive_name.clone();
-        // The guest's queue, and what its requests met in the drive.
-        results.disks = results
-            .disks
-            .into_iter()
-            .map(|disk| DiskStats {
-                device: served.device.clone(),
-                ..disk
-            })
-            .collect();
+        if let Some((served, lateness_ns)) = served.transpose().map_err(Error::Server)? {
+            results.notes.push(note_on_pacing(&lateness_ns));
+            // The guest's queue, and what its requests met in the drive.
+            results.disks = results
+                .disks
+                .into_iter()
+                .map(|disk| DiskStats {
+                    device: served.device.clone(),
+                    ..disk
+                })
+                .collect();
+        }
         Ok(results)
     }
 }

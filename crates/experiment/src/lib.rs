@@ -8,6 +8,7 @@
 mod assumptions;
 mod axis;
 mod error;
+mod front_end;
 mod guest;
 mod host;
 mod range;
@@ -28,6 +29,7 @@ mod world;
 pub use assumptions::Assumption;
 pub use axis::{AXES, Axis};
 pub use error::Error;
+pub use front_end::{FRONT_ENDS, FrontEnd};
 pub use guest::Guest;
 pub use host::Host;
 pub use rows::{Request, settings};

@@ -142,7 +142,8 @@ pub(crate) fn note_on_pacing(lateness_ns: &Histogram) -> String {
     )
 }
 
-fn verifies(job: &JobFile) -> bool {
+/// Whether a job reads back what it wrote.
+pub(crate) fn verifies(job: &JobFile) -> bool {
     let jobs = job.jobs.iter().flat_map(|spec| &spec.options);
     let mut options = job.global_options.iter().chain(jobs);
     options.any(|(name, value)| name == "verify" && value != "0")

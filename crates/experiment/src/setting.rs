@@ -43,6 +43,9 @@ pub struct Setting {
     pub state: Option<DriveState>,
     /// Faults that the drive has.
     pub faults: Option<Faults>,
+    /// The front end before the drive, `NAME` or `NAME:N`; the drive's own controller if
+    /// not given.
+    pub front_end: Option<String>,
     /// The machine's model: a name or a file.
     pub machine: String,
     /// The file of control groups, if any.

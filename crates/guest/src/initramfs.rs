@@ -60,16 +60,29 @@ impl<'a> Initramfs<'a> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let bytes = std::fs::read(path).map_err(|e| Error::file(path, e))?;
         self.add(&format!("bin/{name}"), &bytes);
+        let unpacked = self.packages.root();
         // ldd fails for a program that is linked to none.
-        let libraries = Command::new("ldd").arg(path).stderr(Stdio::null()).output();
+        let libraries = Command::new("ldd")
+            .arg(path)
+            .env("LD_LIBRARY_PATH", unpacked.join("lib/x86_64-linux-gnu"))
+            .stderr(Stdio::null())
+            .output();
         let libraries = libraries.map_err(|e| Error::Missing(format!("ldd: {e}")))?;
         let text = String::from_utf8_lossy(&libraries.stdout).into_owned();
         for library in text.split_whitespace().filter(|word| word.starts_with('/')) {
             let file = Path::new(library);
             let bytes = std::fs::read(file).map_err(|e| Error::file(file, e))?;
-            self.add_below_folders(library.trim_start_matches('/'), &bytes);
+            // Those of unpacked packages stand where the packages would put them.
+            let place = file.strip_prefix(&unpacked).unwrap_or(file);
+            let place = place.to_string_lossy();
+            self.add_below_folders(place.trim_start_matches('/'), &bytes);
         }
         Ok(())
+    }
+
+    /// Adds a file in the topmost folder.
+    pub fn add_file(&mut self, name: &str, bytes: &[u8]) {
+        self.add(name, bytes);
     }
 
     /// Has a module of the kernel's packages loaded, behind those that it needs.

@@ -110,6 +110,27 @@ impl Packages {
         &self.release
     }
 
+    /// A program of the packages beside the kernel's, or of this machine.
+    ///
+    /// # Errors
+    /// Where neither has it; the message says what provides it.
+    pub fn program(&self, name: &str) -> Result<PathBuf, Error> {
+        let unpacked = ["sbin", "usr/sbin", "bin", "usr/bin"].map(|place| self.root().join(place));
+        let places = unpacked.iter().map(|place| place.join(name));
+        let found = places.into_iter().find(|place| place.is_file());
+        found.or_else(|| program(name)).ok_or_else(|| {
+            Error::Missing(format!(
+                "no {name} for the guest in {}: `blklab guest setup` fetches it",
+                self.folder.display()
+            ))
+        })
+    }
+
+    /// Where its packages are unpacked.
+    pub(crate) fn root(&self) -> PathBuf {
+        self.folder.join("root")
+    }
+
     /// Whether it has a module.
     pub fn has_module(&self, name: &str) -> bool {
         let list = std::fs::read_to_string(self.modules().join("modules.dep"));
@@ -124,7 +145,7 @@ impl Packages {
 
     /// The folder of its modules.
     pub(crate) fn modules(&self) -> PathBuf {
-        self.folder.join("root/lib/modules").join(&self.release)
+        self.root().join("lib/modules").join(&self.release)
     }
 }
 

@@ -1,6 +1,8 @@
 //! A run on another machine: an order is sent there, and the measurements are returned.
 
+use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use blklab_stats::{Results, World};
@@ -23,6 +25,8 @@ const DRIVE_POLL: Duration = Duration::from_millis(5);
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Order {
     device: PathBuf,
+    /// Shell commands that make the device.
+    before: Option<String>,
     /// The job file for fio, with the device.
     job: String,
     queue: QueueSettings,
@@ -57,10 +61,20 @@ impl Order {
     ) -> Result<Order, HostError> {
         Ok(Order {
             device: device.to_path_buf(),
+            before: None,
             job: on_device(job, device)?,
             queue: queue.clone(),
             trace,
         })
+    }
+
+    /// Adds shell commands that run first and make the device.
+    #[must_use]
+    pub fn after(self, commands: String) -> Order {
+        Order {
+            before: Some(commands),
+            ..self
+        }
     }
 
     /// Serializes the order.
@@ -94,8 +108,16 @@ impl Order {
 
     fn observe(&self) -> Result<Observed, HostError> {
         let system = System::default();
+        if let Some(commands) = &self.before {
+            make_device(commands)?;
+        }
+        let is_there = || match Disk::find(&system, &self.device) {
+            // The kernel makes a drive's file before its queue.
+            Ok(disk) => disk.folder(&system).join("queue/scheduler").exists(),
+            Err(_) => self.device.exists(),
+        };
         let found = Instant::now() + DRIVE_LIMIT;
-        while !self.device.exists() && Instant::now() < found {
+        while !is_there() && Instant::now() < found {
             std::thread::sleep(DRIVE_POLL);
         }
         let disk = Disk::find(&system, &self.device)?;
@@ -115,6 +137,30 @@ impl Order {
         let interrupts = Interrupts::watch()?;
         measurement.observe(&queue, &self.queue, &fio, &interrupts)
     }
+}
+
+/// Runs shell commands that make a device. The processes that they start keep the output
+/// open, so it is a file and not a pipe.
+fn make_device(commands: &str) -> Result<(), HostError> {
+    let failed = |e: std::io::Error| HostError::io("make the device", "/bin/sh", e);
+    let mut said = tempfile::tempfile().map_err(failed)?;
+    let status = Command::new("sh")
+        .args(["-c", commands])
+        .stdin(Stdio::null())
+        .stdout(said.try_clone().map_err(failed)?)
+        .stderr(said.try_clone().map_err(failed)?)
+        .status()
+        .map_err(failed)?;
+    if status.success() {
+        return Ok(());
+    }
+    let mut text = String::new();
+    said.rewind().map_err(failed)?;
+    said.read_to_string(&mut text).map_err(failed)?;
+    Err(HostError::Unfit(format!(
+        "the device cannot be made: {}",
+        text.trim()
+    )))
 }
 
 impl Reply {

@@ -54,6 +54,7 @@ const JOBS: &[(&str, &str)] = jobs![".fio":
     "disk/page-cache",
     "disk/buffer-cache",
     "loop/randrw",
+    "front-ends/randrw",
 ];
 
 /// Jobs that are lists of calls.

@@ -37,7 +37,9 @@ Examples:
   blklab compare my.fio --drive mx100-256 --goal 'db.read.p99'
       an fio job of your own, judged by what you care about
   blklab compare my.fio --vary iodepth=1,8,32 --html page.html
-      how it depends on the depth";
+      how it depends on the depth
+  blklab compare front-ends/randrw --frontends nbd,vhost-user,ublk,loop
+      which way to a disk from user space costs least, in a real kernel";
 
 /// What both `run` and `compare` take.
 #[derive(Args)]
@@ -353,11 +355,37 @@ pub(crate) struct CompareArgs {
     #[command(flatten)]
     pub(crate) sweep: SweepArgs,
 
+    /// Front ends before the same disk, each in a virtual machine (--world guest): the
+    /// kernel's NBD client (nbd:N has N connections), vhost-user (:N queues), ublk, loop,
+    /// lio-fileio and lio-ramdisk. Without --drive the disk is memory. Short for
+    /// --vary frontend=...
+    #[arg(long, value_delimiter = ',', value_name = "NAME[:N],...")]
+    pub(crate) frontends: Vec<String>,
+
     #[command(flatten)]
     pub(crate) host: Box<HostArgs>,
 
     #[command(flatten)]
     pub(crate) guest: Box<GuestArgs>,
+}
+
+impl CompareArgs {
+    /// Puts what `--frontends` is short for in its place.
+    pub(crate) fn take_front_ends(&mut self) {
+        let front_ends = std::mem::take(&mut self.frontends);
+        if !front_ends.is_empty() {
+            if self.host.world == WorldArg::Sim {
+                self.host.world = WorldArg::Guest;
+            }
+            let axis = format!("frontend={}", front_ends.join(","));
+            self.sweep.vary.push(axis);
+        }
+        let mut axes = self.sweep.vary.iter();
+        if axes.any(|axis| axis.trim_start().starts_with("frontend")) {
+            let drive = &mut self.work.models.drive;
+            drive.get_or_insert_with(|| "memory".to_string());
+        }
+    }
 }
 
 /// All repeats are kept for the comparison.

@@ -1,0 +1,72 @@
+//! Front ends compared in a guest: the same disk in memory behind each.
+
+use std::path::Path;
+
+use blklab_guest::{Packages, default_folder};
+
+use crate::support::Place;
+
+const VERIFIED: &str = "[v]\nrw=randwrite\nbs=4k\nsize=400k\nioengine=libaio\niodepth=8\n\
+                        direct=1\nverify=crc32c\nverify_fatal=1\n";
+
+#[test]
+fn a_disk_in_memory_is_the_same_behind_each() {
+    let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernel/build");
+    let folders = [ours, default_folder()];
+    let has_client = |folder: &&std::path::PathBuf| {
+        Packages::find(folder).is_ok_and(|found| found.program("nbd-client").is_ok())
+    };
+    let Some(kernel) = folders.iter().find(has_client) else {
+        return blklab_judges::not_possible(
+            "no kernel and NBD client for a guest are unpacked: blklab guest setup",
+        );
+    };
+    let place = Place::new();
+    place.file("verified.fio", VERIFIED);
+    let kernel = kernel.display().to_string();
+    let done = place.json(&[
+        "compare",
+        "verified.fio",
+        "--frontends",
+        "nbd:2,vhost-user",
+        "--guest",
+        &kernel,
+        "--accelerator",
+        "tcg",
+        "--guest-cpus",
+        "2",
+        "--no-trace",
+        "--repeats",
+        "1",
+    ]);
+    assert_eq!(
+        (&done["world"], &done["drive"]),
+        (&"guest".into(), &"memory".into())
+    );
+    let names = ["frontend=nbd:2", "frontend=vhost-user"];
+    assert_eq!(done["schedulers"], serde_json::json!(names));
+    // What was written comes back, or fio fails.
+    for direction in 0..2 {
+        let rows = &done["sections"][0]["directions"][direction]["rows"];
+        assert_eq!(
+            (&rows[0]["ios"], &rows[1]["ios"]),
+            (&100.into(), &100.into())
+        );
+    }
+    assert!(done.get("failed").is_none(), "{}", done["failed"]);
+}
+
+#[test]
+fn a_front_end_that_there_is_not_is_told() {
+    let place = Place::new();
+    place.file("verified.fio", VERIFIED);
+    for (given, expected) in [
+        (["--frontends", "nbdd"], "did you mean nbd?"),
+        (["--frontends", "nbd:17"], "from 1 to 16 connections"),
+        (["--vary", "frontend=ublk"], "--world guest"),
+    ] {
+        let done = place.blklab(&["compare", "verified.fio", given[0], given[1]]);
+        assert_eq!(done.status, 2, "{}", done.err);
+        assert!(done.err.contains(expected), "{}", done.err);
+    }
+}
