@@ -46,3 +46,31 @@ fn a_device_that_cannot_be_is_one_message() {
         assert!(outcome.err.contains(expected), "{}", outcome.err);
     }
 }
+
+#[test]
+fn a_broken_device_tree_is_one_message_with_its_offset() {
+    let place = Place::new();
+    place.file("text.dtb", &"no blob at all. ".repeat(4));
+    place.file("short.dtb", "");
+    for (file, expected) in [
+        (
+            "text.dtb",
+            "text.dtb: Invalid FDT magic number at offset 0; right is a blob",
+        ),
+        (
+            "short.dtb",
+            "short.dtb: Invalid FDT length at offset 0; right is a blob",
+        ),
+        ("none.dtb", "none.dtb: cannot read"),
+    ] {
+        let outcome = place.blklab(&["boot", file]);
+        assert_eq!(outcome.status, 2);
+        assert!(outcome.err.contains(expected), "{}", outcome.err);
+        assert_eq!(outcome.err.lines().count(), 1);
+    }
+    let outcome = place.blklab(&["boot", "rpi4", "--cards", "vexpress-a9"]);
+    assert_eq!(outcome.status, 2);
+    let expected =
+        "--cards vexpress-a9: no controller is called 10005000.mmci; there is fe340000.mmc";
+    assert!(outcome.err.contains(expected), "{}", outcome.err);
+}

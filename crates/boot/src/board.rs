@@ -1,10 +1,21 @@
 //! What is on a machine's buses: the descriptions in `boards/`.
 
+use std::path::Path;
+
 use blklab_description::{
-    KeyType, ReadError, Shipped, SpecError, Table, keys, parsed, read, shipped, text, whole,
+    KeyType, ReadError, Shipped, SpecError, Table, keys, parsed, read, read_bytes, shipped, text,
+    whole,
 };
 use blklab_device_model::{BusType, MatchId, Partition, PciId};
 use blklab_mmc::sdhci::ControllerSpec;
+
+use crate::device_tree;
+
+/// How names of device tree blobs end.
+const BLOB: &str = "dtb";
+
+/// More than a kernel takes: 2 MiB (arm64's boot protocol).
+const BLOB_BYTES_MAX: u64 = 2 << 20;
 
 /// The machine as its device tree and its PCI bus tell.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,8 +35,8 @@ pub struct Device {
     pub bus: &'static str,
     /// The folder of `/sys/devices` that it is in.
     pub folder: String,
-    /// What drivers look at.
-    pub id: MatchId,
+    /// What drivers look at: any of them may match.
+    pub ids: Vec<MatchId>,
     /// If it is a host controller of cards, what is wired into it.
     pub controller: Option<HostController>,
     /// The card in it.
@@ -119,14 +130,62 @@ keys! {
 const BOARDS: Shipped = shipped!("board", "../../../boards": "rpi4", "vexpress-a9");
 
 impl Board {
-    /// The board of that name, or that a file describes.
+    /// The board of that name, or that a file describes; one whose name ends with `.dtb`
+    /// is a device tree blob.
     ///
     /// # Errors
     /// Where there is none, or its description has a mistake; the message names the
-    /// boards that there are, or file and line.
+    /// boards that there are, or file and line, or the blob's offset or node.
     pub fn load(name: &str) -> Result<Board, String> {
+        let path = Path::new(name);
+        if path.extension().is_some_and(|end| end == BLOB) {
+            let blob = read_bytes(path, BLOB_BYTES_MAX);
+            let blob = blob.map_err(|error| format!("{name}: cannot read: {error}"))?;
+            return device_tree::read(name, &blob, &Board::known());
+        }
         let text = BOARDS.text_or_file(name)?;
         Board::parse(name, &text).map_err(|error| error.to_string())
+    }
+
+    /// The devices of the shipped boards.
+    fn known() -> Vec<Device> {
+        let boards = BOARDS.texts.iter();
+        let boards = boards.filter_map(|(name, text)| Board::parse(name, text).ok());
+        boards.flat_map(|board| board.devices).collect()
+    }
+
+    /// Puts cards into the slots of controllers that have them on another board, by their
+    /// names: a device tree does not tell them.
+    ///
+    /// # Errors
+    /// Where no controller is called so; the message names those that there are.
+    pub fn take_cards(&mut self, from: Board) -> Result<(), String> {
+        for other in from
+            .devices
+            .into_iter()
+            .filter(|device| device.card.is_some())
+        {
+            let own = self
+                .devices
+                .iter_mut()
+                .filter(|device| device.controller.is_some());
+            let mut own: Vec<&mut Device> = own.collect();
+            match own.iter_mut().find(|device| device.name == other.name) {
+                Some(device) => device.card = other.card,
+                None => {
+                    let names: Vec<&str> = own.iter().map(|device| device.name.as_str()).collect();
+                    return Err(format!(
+                        "no controller is called {}; there is {}",
+                        other.name,
+                        match names.is_empty() {
+                            true => "none".to_string(),
+                            false => names.join(", "),
+                        }
+                    ));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Reads a description; `name` is the file as the user named it.
@@ -193,7 +252,7 @@ fn read_device(table: &Table<'_>) -> Result<Device, ReadError> {
         name,
         bus,
         folder,
-        id,
+        ids: vec![id],
         controller,
         card,
     })

@@ -6,6 +6,7 @@
 
 mod board;
 mod card;
+mod device_tree;
 
 pub use board::{Board, Card, Device, HostController};
 
@@ -198,16 +199,16 @@ fn add(model: &mut Model, device: &Device) -> Result<(), ModelError> {
             None => Parent::Device(model.add_device(DeviceDeclaration::new(folder, parent))?),
         };
     }
-    let environment = match &device.id {
-        MatchId::Compatible(compatible) => {
-            vec![("OF_COMPATIBLE_0".to_owned(), compatible.clone())]
-        }
-        _ => Vec::new(),
-    };
+    let kinds = device.ids.iter().filter_map(|id| match id {
+        MatchId::Compatible(kind) => Some(kind.clone()),
+        _ => None,
+    });
+    let numbered = (0..).zip(kinds);
+    let environment = numbered.map(|(n, kind)| (format!("OF_COMPATIBLE_{n}"), kind));
     model.add_device(DeviceDeclaration {
         bus: Some(device.bus),
-        ids: vec![device.id.clone()],
-        environment,
+        ids: device.ids.clone(),
+        environment: environment.collect(),
         ..DeviceDeclaration::new(&device.name, parent)
     })?;
     Ok(())

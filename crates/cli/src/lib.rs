@@ -74,7 +74,12 @@ pub fn main() -> ExitCode {
 
 /// `blklab boot`: starts the machine, and prints what happened or what is there then.
 fn boot(args: &BootArgs) -> Result<(), Failure> {
-    let board = blklab_boot::Board::load(&args.board).map_err(Failure::mistake)?;
+    let mut board = blklab_boot::Board::load(&args.board).map_err(Failure::mistake)?;
+    if let Some(name) = &args.cards {
+        let from = blklab_boot::Board::load(name).map_err(Failure::mistake)?;
+        let taken = board.take_cards(from);
+        taken.map_err(|why| Failure::Mistake(format!("--cards {name}: {why}")))?;
+    }
     let booted = blklab_boot::boot(&board);
     output::print(&match args.tree {
         true => booted.tree(),

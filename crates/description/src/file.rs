@@ -38,30 +38,45 @@ pub fn kind_without_end(path: &Path) -> Option<&'static str> {
 /// # Errors
 /// Where it cannot be read, is no text, never ends or is longer than any such text.
 pub fn read_text(path: &Path) -> io::Result<String> {
+    let bytes = bounded(open(path, "a file with text is needed")?, TEXT_BYTES_MAX)?;
+    String::from_utf8(bytes)
+        .map_err(|_| io::Error::new(ErrorKind::InvalidData, "stream did not contain valid UTF-8"))
+}
+
+/// The bytes of a file, a pipe or standard input.
+///
+/// # Errors
+/// Where it cannot be read, never ends or is longer than that.
+pub fn read_bytes(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    bounded(open(path, "a file is needed")?, bytes_max)
+}
+
+/// What a file, a pipe or standard input has to be read.
+fn open(path: &Path, needed: &str) -> io::Result<Box<dyn Read>> {
     if path == Path::new("-") {
-        return bounded(io::stdin().lock(), TEXT_BYTES_MAX);
+        return Ok(Box::new(io::stdin().lock()));
     }
     let kind = std::fs::metadata(path)?.file_type();
     if kind.is_fifo() {
         // Opening it does not wait for who writes to it.
         let flags = OFlags::NONBLOCK.bits() as i32;
         let pipe = File::options().read(true).custom_flags(flags).open(path)?;
-        return bounded(Pipe::new(pipe), TEXT_BYTES_MAX);
+        return Ok(Box::new(Pipe::new(pipe)));
     }
     match kind_without_end(path) {
-        None => bounded(File::open(path)?, TEXT_BYTES_MAX),
+        None => Ok(Box::new(File::open(path)?)),
         Some(what) => {
-            let why = format!("{what}, and a file with text is needed");
+            let why = format!("{what}, and {needed}");
             Err(io::Error::new(ErrorKind::InvalidInput, why))
         }
     }
 }
 
-fn bounded(source: impl Read, bytes_max: u64) -> io::Result<String> {
-    let mut text = String::new();
-    source.take(bytes_max + 1).read_to_string(&mut text)?;
-    match text.len() as u64 > bytes_max {
-        false => Ok(text),
+fn bounded(source: impl Read, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    source.take(bytes_max + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > bytes_max {
+        false => Ok(bytes),
         true => {
             let why = format!("longer than {} MiB", bytes_max >> 20);
             Err(io::Error::new(ErrorKind::InvalidData, why))

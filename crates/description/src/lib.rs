@@ -29,7 +29,7 @@ use table::Whole;
 
 pub use assumed::Assumed;
 pub use change::{UNSET, with_value};
-pub use file::{NewFile, kind_without_end, read_text};
+pub use file::{NewFile, kind_without_end, read_bytes, read_text};
 pub use key_type::{
     Integer, KeyType, Kind, Word, array, flag, nanos, number, one_of, one_or_each, parsed, text,
     time_ns, whole, word,

@@ -338,15 +338,12 @@ impl HostDriverKind {
 
     /// Arm's PL180 and PL181 (`mmci-pl18x`).
     pub fn mmci() -> HostDriverKind {
-        let served = MatchId::Amba {
-            id: 0x0004_1181,
-            mask: 0x000f_ffff,
-        };
+        let served = [(0x0004_1180, 0xff0f_ffff), (0x0004_1181, 0x000f_ffff)];
         HostDriverKind {
             declaration: DriverDeclaration {
                 name: "mmci-pl18x",
                 bus: BusType::AMBA.name,
-                ids: vec![served],
+                ids: served.map(|(id, mask)| MatchId::Amba { id, mask }).to_vec(),
                 asynchronous: true,
             },
             has_led: false,

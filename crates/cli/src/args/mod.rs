@@ -115,9 +115,15 @@ fn seed(text: &str) -> Result<u64, String> {
 
 #[derive(Args)]
 pub(crate) struct BootArgs {
-    /// The machine: rpi4, vexpress-a9, or a file that tells its devices as boards/rpi4.toml does
+    /// The machine: rpi4, vexpress-a9, a file that tells its devices as boards/rpi4.toml does,
+    /// or a device tree blob, whose name ends with .dtb
     #[arg(value_name = "MACHINE")]
     pub(crate) board: String,
+
+    /// Put the cards of another machine, named likewise, into the slots of controllers of
+    /// the same names: a device tree does not tell them
+    #[arg(long, value_name = "MACHINE")]
+    pub(crate) cards: Option<String>,
 
     /// Print /sys as it is then, not what happened
     #[arg(long)]
