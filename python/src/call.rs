@@ -6,7 +6,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use blklab_command::{Call, Failure, Observer, Ran};
+use blklab_command::{Call, Failure, Observer, RunOutput};
 use pyo3::create_exception;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
@@ -42,11 +42,11 @@ pub struct Found {
     /// Whether the command would end with exit status 0.
     #[pyo3(get)]
     holds: bool,
-    ran: Option<Ran>,
+    ran: Option<RunOutput>,
 }
 
 impl Found {
-    pub(crate) fn ran(&self) -> PyResult<&Ran> {
+    pub(crate) fn ran(&self) -> PyResult<&RunOutput> {
         let none = || Error::new_err("this command runs no job");
         self.ran.as_ref().ok_or_else(none)
     }

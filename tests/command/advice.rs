@@ -63,12 +63,12 @@ fn compare(place: &Place, schedulers: &str, options: &[&str]) -> String {
 }
 
 #[test]
-fn a_clear_answer_says_what_to_type_and_what_it_hangs_on() {
+fn a_clear_answer_says_what_to_type_and_what_it_depends_on() {
     let out = compare(&place(), "none,bfq", &[]);
     for part in [
         "what to do: Take bfq: p99 read latency of victim -",
         "Its price: write bandwidth of writer -",
-        "The answer hangs on timing.write_ns of narrow.toml (assumed 10000): at 200 no difference \
+        "The answer depends on timing.write_ns of narrow.toml (assumed 10000): at 200 no difference \
          is worth leaving none.",
         "echo bfq > /sys/block/nullb0/queue/scheduler",
         "ATTR{queue/rotational}==\"0\", ATTR{queue/scheduler}=\"bfq\"",
@@ -77,7 +77,7 @@ fn a_clear_answer_says_what_to_type_and_what_it_hangs_on() {
         assert!(out.contains(part), "{part}:\n{out}");
     }
     let out = compare(&place(), "none,bfq", &["--assumed", "0"]);
-    assert!(!out.contains("hangs on"), "{out}");
+    assert!(!out.contains("answer depends on"), "{out}");
 }
 
 #[test]

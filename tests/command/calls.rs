@@ -266,7 +266,7 @@ fn a_recording_becomes_a_list_that_runs() {
     ]);
     assert_eq!(empty.status, 2);
     assert!(
-        empty.err.contains("no call on a file that is wanted"),
+        empty.err.contains("no call on a wanted file"),
         "{}",
         empty.err
     );

@@ -1,5 +1,5 @@
-//! What `compare` advises: made from its rows, and tried at other values of what is
-//! assumed.
+//! The advice of `compare`: made from its rows, and tried at other values of what a
+//! description marks as assumed.
 
 use blklab_elevator::KernelVersion;
 use blklab_experiment::{Assumption, Host, Plan, Row, Setting, Simulated, Target, WorkloadSource};
@@ -10,8 +10,8 @@ use crate::compared::Compared;
 use crate::failure::Failure;
 use crate::progress::{self, Caller};
 
-/// What there is to choose among where drives are models; nothing where rows differ
-/// in more than what a running kernel can be set to.
+/// Returns the settings that a user of a drive's model can choose from, or `None` where
+/// rows differ in more than what a running kernel can be set to.
 pub(crate) fn choices_of_models(
     settings: &[Setting],
     kernel: KernelVersion,
@@ -31,7 +31,8 @@ pub(crate) fn choices_of_models(
     ))
 }
 
-/// The same on a real drive, whose kernel says itself what it has.
+/// Returns the settings that a user of a real drive can choose from: its own kernel
+/// lists the schedulers.
 pub(crate) fn choices_of_host(
     settings: &[Setting],
     host: &Host,
@@ -83,7 +84,7 @@ fn choices(
     })
 }
 
-/// The first run of each row.
+/// Returns each row with its first run only.
 pub(crate) fn first_runs(rows: &[Row]) -> Vec<Row> {
     let first = |row: &Row| Row {
         label: row.label.clone(),
@@ -92,7 +93,7 @@ pub(crate) fn first_runs(rows: &[Row]) -> Vec<Row> {
     rows.iter().map(first).collect()
 }
 
-/// Finds out whether an answer depends on assumed values.
+/// Finds out whether the answer depends on assumed values.
 pub(crate) struct Sensitivity<'a> {
     pub(crate) sweep: &'a SweepArgs,
     pub(crate) world: &'a Simulated<'a>,
@@ -104,8 +105,8 @@ pub(crate) struct Sensitivity<'a> {
 }
 
 impl Sensitivity<'_> {
-    /// Runs each row once with each of at most `tried` assumed values at its ends, and
-    /// tells which of them change the answer.
+    /// Runs each row once with each of at most `tried` assumed values at its plausible
+    /// ends, and adds to the advice which of them change the answer.
     pub(crate) fn analyse(
         &self,
         comparison: &mut Comparison,
@@ -120,21 +121,26 @@ impl Sensitivity<'_> {
             return Ok(());
         };
         let once = Compared::new(self.sweep, first_runs.to_vec(), Origin::default())?;
-        if answer == Answer::Depends || self.choices.instead(&answer, &once.comparison).is_some() {
+        if answer == Answer::Depends
+            || self
+                .choices
+                .changed_answer(&answer, &once.comparison)
+                .is_some()
+        {
             // If one run gives no answer, it gives none at other values either.
             return Ok(());
         }
         let mut sentences = Vec::new();
         let mut unchanged: Vec<&str> = Vec::new();
         for assumption in all.iter().take(tried) {
-            match self.turned(&answer, assumption)? {
-                turned if turned.is_empty() => unchanged.push(&assumption.value.key),
-                turned => sentences.push(format!(
-                    "The answer hangs on {} of {} (assumed {}): {}.",
+            match self.changed_answers(&answer, assumption)? {
+                changed if changed.is_empty() => unchanged.push(&assumption.value.key),
+                changed => sentences.push(format!(
+                    "The answer depends on {} of {} (assumed {}): {}.",
                     assumption.value.key,
                     assumption.of,
                     assumption.value.value,
-                    turned.join(", ")
+                    changed.join(", ")
                 )),
             }
         }
@@ -156,9 +162,13 @@ impl Sensitivity<'_> {
         Ok(())
     }
 
-    /// The ends of an assumed value at which the answer is another, in words.
-    fn turned(&self, answer: &Answer, assumption: &Assumption) -> Result<Vec<String>, Failure> {
-        let mut turned = Vec::new();
+    /// Returns, in words, the ends of an assumed value at which the answer changes.
+    fn changed_answers(
+        &self,
+        answer: &Answer,
+        assumption: &Assumption,
+    ) -> Result<Vec<String>, Failure> {
+        let mut changed = Vec::new();
         let value = &assumption.value;
         for end in value.ends.iter().filter(|end| **end != value.value) {
             let mut world = Simulated::assuming(self.work, self.settings, assumption, end)?;
@@ -171,10 +181,10 @@ impl Sensitivity<'_> {
             };
             let rows = progress::run(&world, &plan, self.caller)?;
             let comparison = Compared::new(self.sweep, rows, Origin::default())?.comparison;
-            if let Some(other) = self.choices.instead(answer, &comparison) {
-                turned.push(format!("at {end} {}", other.words()));
+            if let Some(other) = self.choices.changed_answer(answer, &comparison) {
+                changed.push(format!("at {end} {}", other.words()));
             }
         }
-        Ok(turned)
+        Ok(changed)
     }
 }

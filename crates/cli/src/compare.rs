@@ -18,16 +18,15 @@ use crate::failure::Failure;
 use crate::progress::{self, Caller};
 use crate::{advice, output};
 
-/// Runs of each row where their number is not given: more where they cost no real
-/// time.
+/// Default number of runs of each row: more where they take no real time.
 const REPEATS_SIMULATED: usize = 5;
 const REPEATS_REAL: usize = 3;
 
-/// Runs of each row and a job's longest runtime, in a hurry.
+/// The number of runs of each row and a job's longest runtime with `--quick`.
 const REPEATS_QUICK: usize = 2;
 const RUNTIME_QUICK_US: u64 = 1_000_000;
 
-/// Assumed values that are tried where their number is not given.
+/// Default number of assumed values that are tried at their ends.
 const ASSUMED_TRIED: usize = 3;
 
 pub(crate) fn compare(mut args: CompareArgs) -> Result<(), Failure> {
@@ -40,8 +39,8 @@ pub(crate) fn compare(mut args: CompareArgs) -> Result<(), Failure> {
     deliver(&compared, &args.sweep, args.work.output.as_deref())
 }
 
-/// Puts the question that is asked, if any, in the place of its name, and checks where
-/// the answer goes.
+/// Replaces a question's name, if one is asked, by the question, and checks the output
+/// files.
 pub(crate) fn ask(args: &mut CompareArgs) -> Result<Option<Question>, Failure> {
     let mut inputs = args.work.inputs();
     let (drive, machine) = (
@@ -51,7 +50,7 @@ pub(crate) fn ask(args: &mut CompareArgs) -> Result<Option<Question>, Failure> {
     let question = args.work.take_question()?;
     args.take_front_ends();
     if args.host.world == WorldArg::Host {
-        // Those of a question are of models.
+        // A question names models, which a real drive does not use.
         (args.work.models.drive, args.work.models.machine) = (drive, machine);
     }
     if let Some(question) = &question {
@@ -63,7 +62,7 @@ pub(crate) fn ask(args: &mut CompareArgs) -> Result<Option<Question>, Failure> {
     Ok(question)
 }
 
-/// Compares in the world that the arguments name.
+/// Runs the comparison in the world that the arguments name.
 pub(crate) fn compared(
     args: &CompareArgs,
     question: Option<Question>,
@@ -95,7 +94,7 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     deliver(&replayed, &args.sweep, args.output.as_deref())
 }
 
-/// Compares what would have become of a trace.
+/// Runs the comparison of a replayed trace.
 pub(crate) fn replayed(args: &ReplayArgs, caller: &Caller<'_>) -> Result<Compared, Failure> {
     let (sweep, output) = (&args.sweep, args.output.as_deref());
     let mut inputs = args.models.files();
@@ -105,7 +104,7 @@ pub(crate) fn replayed(args: &ReplayArgs, caller: &Caller<'_>) -> Result<Compare
     simulated(find, &args.models, &args.pace, sweep, caller)
 }
 
-/// Compares on models in virtual time.
+/// Runs the comparison on models in virtual time.
 fn simulated(
     find: impl Fn() -> Result<WorkloadSource, blklab_experiment::Error>,
     models: &ModelArgs,
@@ -121,7 +120,7 @@ fn simulated(
     if let WorkloadSource::Job(_) | WorkloadSource::Calls { .. } = work {
         pace.refuse()?;
     }
-    let quick = Quick::new(sweep, models, &work)?;
+    let quick = QuickMode::new(sweep, models, &work)?;
     let settings = rows(
         World::Sim,
         (models, &quick.options),
@@ -154,7 +153,7 @@ fn simulated(
     let rows = finished.rows;
     if rows.is_empty() {
         return Err(Failure::Broken(
-            "it was stopped before any run had ended".to_string(),
+            "stopped before any run had ended".to_string(),
         ));
     }
     let (has_all, missing) = (rows.len() == settings.len(), finished.missing_repeats);
@@ -202,18 +201,22 @@ fn simulated(
     Ok(compared)
 }
 
-/// What `--quick` asks for.
-struct Quick {
+/// The savings of `--quick`.
+struct QuickMode {
     repeats: usize,
-    /// fio's options for all jobs.
+    /// fio options for all jobs.
     options: Vec<String>,
-    /// What was given up.
+    /// A note that lists the savings.
     note: Option<String>,
 }
 
-impl Quick {
-    fn new(sweep: &SweepArgs, models: &ModelArgs, work: &WorkloadSource) -> Result<Quick, Failure> {
-        let mut quick = Quick {
+impl QuickMode {
+    fn new(
+        sweep: &SweepArgs,
+        models: &ModelArgs,
+        work: &WorkloadSource,
+    ) -> Result<QuickMode, Failure> {
+        let mut quick = QuickMode {
             repeats: REPEATS_SIMULATED,
             options: Vec::new(),
             note: None,
@@ -239,7 +242,7 @@ impl Quick {
     }
 }
 
-/// Compares on drives' models in real time.
+/// Runs the comparison on drives' models in real time.
 fn served(args: &CompareArgs, caller: &Caller<'_>) -> Result<Compared, Failure> {
     let source = real_job(args, "serve")?;
     let models = &args.work.models;
@@ -252,7 +255,7 @@ fn served(args: &CompareArgs, caller: &Caller<'_>) -> Result<Compared, Failure> 
     real_time(args, &world, world.drive_text(), &source, &settings, caller)
 }
 
-/// Compares drives' models in real time in one of the worlds that have them.
+/// Runs the comparison in a world that serves drives' models in real time.
 fn real_time<W: blklab_experiment::World>(
     args: &CompareArgs,
     world: &W,
@@ -282,7 +285,7 @@ fn real_time<W: blklab_experiment::World>(
     Ok(compared)
 }
 
-/// Compares under a real kernel in a virtual machine.
+/// Runs the comparison under a real kernel in a virtual machine.
 fn in_guest(args: &CompareArgs, caller: &Caller<'_>) -> Result<Compared, Failure> {
     let source = real_job(args, "guest")?;
     let (models, sweep) = (&args.work.models, &args.sweep);
@@ -300,7 +303,7 @@ fn in_guest(args: &CompareArgs, caller: &Caller<'_>) -> Result<Compared, Failure
     real_time(args, &world, world.drive_text(), &source, &settings, caller)
 }
 
-/// Compares on a real drive.
+/// Runs the comparison on a real drive.
 fn on_host(args: &CompareArgs, caller: &Caller<'_>) -> Result<Compared, Failure> {
     let (host, settings, plan) = host(args)?;
     let choices = advice::choices_of_host(&settings, &host)?;
@@ -316,7 +319,8 @@ fn on_host(args: &CompareArgs, caller: &Caller<'_>) -> Result<Compared, Failure>
     Ok(compared)
 }
 
-/// The drive that the arguments name, with the job and the rows to run on it.
+/// Returns the drive that the arguments name, with the job, and the rows and plan to run
+/// on it.
 fn host(args: &CompareArgs) -> Result<(Host, Vec<Setting>, Plan), Failure> {
     let models = &args.work.models;
     if models.drive.is_some() {
@@ -375,7 +379,8 @@ fn refuse<T>(option: &str, instead: &str) -> Result<T, Failure> {
     )))
 }
 
-/// The job, where time is real: what only simulated time can do is refused.
+/// Returns the job for a world in real time, and refuses the options that only simulated
+/// time has.
 fn real_job(args: &CompareArgs, world: &str) -> Result<JobSource, Failure> {
     let work = &args.work;
     if work.models.machine.is_some() {
@@ -417,7 +422,7 @@ fn real_job(args: &CompareArgs, world: &str) -> Result<JobSource, Failure> {
     if args.sweep.assumed.is_some() {
         return refuse(
             "--assumed",
-            "a real time run has no second one at other values",
+            "runs in real time are not repeated at other values",
         );
     }
     if args.sweep.quick || args.sweep.max_time.is_some() {
@@ -457,14 +462,14 @@ fn real_job(args: &CompareArgs, world: &str) -> Result<JobSource, Failure> {
     }
 }
 
-/// The schedulers that a world has, and those that are compared where none are named.
+/// The schedulers of a world, and those that are compared by default.
 pub(crate) struct Schedulers {
     all: Vec<String>,
     default: Vec<String>,
 }
 
 impl Schedulers {
-    /// Our own, where the named kernel has them by default.
+    /// Returns our own schedulers; the default ones are those that the kernel has.
     pub(crate) fn of_kernel(kernel: KernelVersion) -> Schedulers {
         let names = || blklab_elevator::all().iter().map(|kind| kind.name);
         Schedulers {
@@ -477,8 +482,8 @@ impl Schedulers {
     }
 }
 
-/// The rows that the arguments ask for. `own` is the scheduler of a comparison of
-/// other things.
+/// Returns the rows that the arguments ask for. `own` gives the scheduler where other
+/// things than schedulers are compared.
 pub(crate) fn rows(
     world: World,
     (models, more): (&ModelArgs, &[String]),

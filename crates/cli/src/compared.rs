@@ -1,4 +1,4 @@
-//! What a comparison comes to: judged by the user's goals, and written in every form.
+//! The outcome of a comparison: judged by the user's goals, and written in every format.
 
 use std::io::IsTerminal;
 use std::path::Path;
@@ -11,14 +11,14 @@ use crate::args::{CompareFormat, SweepArgs};
 use crate::failure::Failure;
 use crate::output;
 
-/// A comparison, and the runs that it is of.
+/// A comparison with its runs.
 pub(crate) struct Compared {
     pub(crate) comparison: Comparison,
     pub(crate) settings: Vec<SchedulerRuns>,
 }
 
 impl Compared {
-    /// Compares what ran, and judges it by the goals and limits that were given.
+    /// Compares the runs, and judges them by the goals and limits of the arguments.
     pub(crate) fn new(
         sweep: &SweepArgs,
         rows: Vec<Row>,
@@ -43,7 +43,7 @@ impl Compared {
     }
 }
 
-/// Checks that all that a comparison writes has a place each.
+/// Checks, before anything runs, that every output can be written to a file of its own.
 pub(crate) fn check(
     sweep: &SweepArgs,
     file: Option<&Path>,
@@ -56,7 +56,7 @@ pub(crate) fn check(
     output::check_tables(&sweep.tables, printed, file)
 }
 
-/// Prints what was compared, or writes it to `file`, with its page and tables.
+/// Prints the comparison, or writes it to `file`, with its page and tables.
 pub(crate) fn deliver(
     compared: &Compared,
     sweep: &SweepArgs,
@@ -78,7 +78,7 @@ pub(crate) fn deliver(
     ended(comparison)
 }
 
-/// What each job got in each run.
+/// Returns the table of each job's results in each run.
 pub(crate) fn results_table(settings: &[SchedulerRuns]) -> Table {
     let settings = settings.iter();
     blklab_tables::results(settings.map(|setting| (setting.name.as_str(), &setting.runs[..])))
@@ -114,12 +114,12 @@ fn write_page(comparison: &Comparison, page: Option<&Path>) -> Result<(), Failur
     }
 }
 
-/// How the command ends once all is written.
+/// Returns the command's outcome once everything is written.
 fn ended(comparison: &Comparison) -> Result<(), Failure> {
     match (comparison.interrupted, comparison.failed.is_empty()) {
         (true, _) => Err(Failure::Interrupted),
         (false, true) => Ok(()),
-        (false, false) => Err(Failure::No),
+        (false, false) => Err(Failure::CheckFailed),
     }
 }
 

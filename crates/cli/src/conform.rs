@@ -9,10 +9,14 @@ use crate::output;
 pub(crate) fn conform(args: &ConformArgs) -> Result<(), Failure> {
     let (text, agrees) = checked(args)?;
     output::print(&text)?;
-    if agrees { Ok(()) } else { Err(Failure::No) }
+    if agrees {
+        Ok(())
+    } else {
+        Err(Failure::CheckFailed)
+    }
 }
 
-/// The report, and whether all agrees as it should.
+/// Returns the report, and whether the agreement suffices.
 pub(crate) fn checked(args: &ConformArgs) -> Result<(String, bool), Failure> {
     if !(0.0..=100.0).contains(&args.min_percent) {
         let p = args.min_percent;

@@ -1,5 +1,5 @@
-//! How a command fails: exit status 2 for a user's mistake, 130 after Ctrl-C, 1 for
-//! anything else.
+//! A command's failure and its exit status: 2 for a user's mistake, 130 after Ctrl-C, 1
+//! for anything else.
 
 use std::fmt::{self, Display, Formatter};
 use std::process::ExitCode;
@@ -7,19 +7,19 @@ use std::process::ExitCode;
 use blklab_experiment::Error;
 use blklab_host::HostError;
 
-/// The exit status after Ctrl-C, as shells have it: 128 and the signal's number.
+/// The exit status after Ctrl-C: 128 and the signal's number, as shells set it.
 pub(crate) const INTERRUPTED: i32 = 130;
 
-/// Why a command did not do what it should.
+/// The reason for which a command failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// The user can mend it; the message says how.
+    /// A mistake that the user can correct; the message says how.
     Mistake(String),
-    /// The user cannot.
+    /// A failure that is not the user's mistake.
     Broken(String),
-    /// The check that was asked for failed; its report has been printed already.
-    No,
-    /// Ctrl-C ended it; what had run by then has been printed.
+    /// The requested check failed; its report has been printed already.
+    CheckFailed,
+    /// Ctrl-C ended the command; the results up to then have been printed.
     Interrupted,
 }
 
@@ -27,7 +27,7 @@ impl Display for Failure {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Failure::Mistake(message) | Failure::Broken(message) => message,
-            Failure::No => "what was to be found out is not so",
+            Failure::CheckFailed => "the check failed",
             Failure::Interrupted => "interrupted",
         })
     }
@@ -48,7 +48,7 @@ impl Failure {
                 eprintln!("blklab: {message}");
                 ExitCode::FAILURE
             }
-            Failure::No => ExitCode::FAILURE,
+            Failure::CheckFailed => ExitCode::FAILURE,
             Failure::Interrupted => ExitCode::from(INTERRUPTED as u8),
         }
     }
@@ -79,10 +79,10 @@ mod tests {
     use blklab_stats::Results;
     use blklab_workload::fio;
 
-    /// A scheduler that loses all that it is given.
-    struct Loses(ElevatorQueue);
+    /// A scheduler that loses every request.
+    struct LosesRequests(ElevatorQueue);
 
-    impl Elevator for Loses {
+    impl Elevator for LosesRequests {
         fn queue(&self) -> &ElevatorQueue {
             &self.0
         }
@@ -98,14 +98,14 @@ mod tests {
         }
     }
 
-    const LOSES: ElevatorType = ElevatorType {
+    const LOSES_REQUESTS: ElevatorType = ElevatorType {
         name: "loses",
         help: "for a test",
         source: "none",
         tunables: &[],
         attributes: &[],
         costs_like: None,
-        build: Some(&|_| Box::new(Loses(ElevatorQueue::new("loses", &[])))),
+        build: Some(&|_| Box::new(LosesRequests(ElevatorQueue::new("loses", &[])))),
     };
 
     fn results(text: &str, kind: &'static ElevatorType) -> Result<Results, SetupError> {
@@ -131,17 +131,17 @@ mod tests {
         Failure::from(Error::from(error))
     }
 
-    /// No job and no drive can bring it about, so that a scheduler has to.
+    /// No job and no drive can stall a run, so a scheduler has to.
     #[test]
     fn a_run_that_gets_nowhere_is_no_mistake_of_the_users() {
         let text = "[a]\nfilename=/dev/x\ndirect=1\nrw=randread\nnumber_ios=10\nsize=1m\n";
-        let failure = failure_of(results(text, &LOSES).expect_err("it never ends"));
+        let failure = failure_of(results(text, &LOSES_REQUESTS).expect_err("it never ends"));
         let Failure::Broken(message) = &failure else {
             panic!("{failure:?}");
         };
         assert!(message.contains("stands still"), "{message}");
         assert_eq!(failure.report(), ExitCode::FAILURE);
-        // And a user's is.
+        // A job that reaches beyond the drive's end is a user's mistake.
         let none = blklab_elevator::find("none").expect("known");
         let text = text.replace("size=1m", "size=1m\noffset=999999g");
         let failure = failure_of(results(&text, none).expect_err("beyond the end"));

@@ -27,18 +27,18 @@ pub(crate) fn fs(args: &FsArgs) -> Result<(), Failure> {
     match &args.command {
         FsCommand::Mkfs(mkfs) => make(args, mkfs),
         FsCommand::Strings { bytes_min } => strings(args, *bytes_min),
-        FsCommand::Ls(ls) => list(&Opened::read(args)?, ls),
+        FsCommand::Ls(ls) => list(&OpenedImage::read(args)?, ls),
         FsCommand::Cat { paths } => {
-            let opened = Opened::read(args)?;
+            let opened = OpenedImage::read(args)?;
             let mut out = io::stdout().lock();
             paths
                 .iter()
                 .try_for_each(|path| opened.copy_out(path, &mut out))
         }
-        FsCommand::Get { path, file } => get(&Opened::read(args)?, path, file),
-        FsCommand::Stat { path: None } => usage(&Opened::read(args)?),
-        FsCommand::Stat { path: Some(path) } => stat(&Opened::read(args)?, path),
-        FsCommand::Blocks { path } => blocks(&Opened::read(args)?, path),
+        FsCommand::Get { path, file } => get(&OpenedImage::read(args)?, path, file),
+        FsCommand::Stat { path: None } => usage(&OpenedImage::read(args)?),
+        FsCommand::Stat { path: Some(path) } => stat(&OpenedImage::read(args)?, path),
+        FsCommand::Blocks { path } => blocks(&OpenedImage::read(args)?, path),
         FsCommand::Mount { folder, read_only } => mount(args, folder, *read_only),
         FsCommand::Put { file, path } => change(args, |opened| put(opened, file, path)),
         FsCommand::Rm { recursive, paths } => change(args, |opened| {
@@ -54,7 +54,8 @@ pub(crate) fn fs(args: &FsArgs) -> Result<(), Failure> {
     }
 }
 
-/// The time of the call, or the one that reproducible builds name.
+/// Returns the current time, or `SOURCE_DATE_EPOCH` where it is set, for reproducible
+/// images.
 fn now() -> Result<Timestamp, Failure> {
     if let Some(text) = std::env::var_os("SOURCE_DATE_EPOCH") {
         let seconds = text.to_str().and_then(|text| text.parse().ok());
@@ -67,8 +68,8 @@ fn now() -> Result<Timestamp, Failure> {
     Ok(SystemTime::now().into())
 }
 
-/// A file system that was opened, and its image's name for messages.
-struct Opened<'a> {
+/// An opened file system, with its image's name for messages.
+struct OpenedImage<'a> {
     volume: Volume<File>,
     name: &'a Path,
 }
@@ -86,12 +87,12 @@ fn failure(image: &Image<File>, whose: impl Display, error: FsError) -> Failure 
     Failure::mistake(format!("{whose}: {error}"))
 }
 
-impl<'a> Opened<'a> {
-    fn read(args: &'a FsArgs) -> Result<Opened<'a>, Failure> {
-        Opened::open(args, false)
+impl<'a> OpenedImage<'a> {
+    fn read(args: &'a FsArgs) -> Result<OpenedImage<'a>, Failure> {
+        OpenedImage::open(args, false)
     }
 
-    fn open(args: &'a FsArgs, write: bool) -> Result<Opened<'a>, Failure> {
+    fn open(args: &'a FsArgs, write: bool) -> Result<OpenedImage<'a>, Failure> {
         let name = args.image.as_path();
         let file = OpenOptions::new().read(true).write(write).open(name);
         let file = file.map_err(|error| cannot_open(name, &error))?;
@@ -109,10 +110,10 @@ impl<'a> Opened<'a> {
             ..Caller::default()
         };
         let volume = Volume::open(image, &options, caller);
-        // The image went with the attempt; what it said of a device is the same again.
+        // A failed open consumes the image, but its message names any device error too.
         let volume =
             volume.map_err(|error| Failure::mistake(format!("{}: {error}", name.display())))?;
-        Ok(Opened { volume, name })
+        Ok(OpenedImage { volume, name })
     }
 
     fn failure(&self, path: &OsStr, error: FsError) -> Failure {
@@ -172,7 +173,8 @@ impl<'a> Opened<'a> {
     }
 }
 
-/// Two commands that change one image would each overwrite what the other did.
+/// Locks the image: two commands that changed it at once would overwrite each other's
+/// changes.
 fn lock(name: &Path, image: &File) -> Result<(), Failure> {
     flock(image, FlockOperation::NonBlockingLockExclusive).map_err(|error| {
         let name = name.display();
@@ -183,12 +185,12 @@ fn lock(name: &Path, image: &File) -> Result<(), Failure> {
     })
 }
 
-/// Mounts the file system until it is unmounted, or a signal comes.
+/// Mounts the file system until it is unmounted or a signal arrives.
 fn mount(args: &FsArgs, folder: &Path, read_only: bool) -> Result<(), Failure> {
     let broken = |error: io::Error| Failure::Broken(error.to_string());
-    let opened = Opened::open(args, !read_only)?;
+    let opened = OpenedImage::open(args, !read_only)?;
     let name = opened.name;
-    // Before anything is mounted, so that no signal is missed.
+    // Signals are caught before anything is mounted, so that none is missed.
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(broken)?;
     let mounted = ImageMount::new(opened.volume, name, folder, read_only);
     let mut mounted = mounted.map_err(Failure::mistake)?;
@@ -211,18 +213,18 @@ fn mount(args: &FsArgs, folder: &Path, read_only: bool) -> Result<(), Failure> {
         .map_err(|error| Failure::Broken(format!("{}: {error}", name.display())))
 }
 
-/// Changes a file system; the image is only written when all went well.
+/// Changes a file system; the image is only written if every change succeeds.
 fn change(
     args: &FsArgs,
-    change: impl FnOnce(&Opened<'_>) -> Result<(), Failure>,
+    change: impl FnOnce(&OpenedImage<'_>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let opened = Opened::open(args, true)?;
+    let opened = OpenedImage::open(args, true)?;
     change(&opened)?;
     let committed = opened.volume.commit();
     committed.map_err(|error| failure(opened.volume.image(), opened.name.display(), error))
 }
 
-fn put(opened: &Opened<'_>, file: &Path, path: &OsStr) -> Result<(), Failure> {
+fn put(opened: &OpenedImage<'_>, file: &Path, path: &OsStr) -> Result<(), Failure> {
     let cannot_read =
         |error: io::Error| Failure::mistake(format!("{}: cannot read: {error}", file.display()));
     let mut stdin = io::stdin().lock();
@@ -257,11 +259,11 @@ fn put(opened: &Opened<'_>, file: &Path, path: &OsStr) -> Result<(), Failure> {
     Ok(())
 }
 
-fn get(opened: &Opened<'_>, path: &OsStr, file: &Path) -> Result<(), Failure> {
+fn get(opened: &OpenedImage<'_>, path: &OsStr, file: &Path) -> Result<(), Failure> {
     if file == Path::new("-") {
         return opened.copy_out(path, &mut io::stdout().lock());
     }
-    // An existing file is not emptied for one that does not exist.
+    // An existing file is not emptied if the source does not exist.
     opened.file(path)?;
     output::check(&[("FILE", Some(file))], &[opened.name])?;
     let cannot_write =
@@ -271,7 +273,7 @@ fn get(opened: &Opened<'_>, path: &OsStr, file: &Path) -> Result<(), Failure> {
     out.keep().map_err(cannot_write)
 }
 
-/// Kind and permissions as ls(1) shows them.
+/// Formats kind and permissions as ls(1) does.
 fn mode_text(mode: u16) -> String {
     let kind = match mode >> 12 {
         0o01 => 'p',
@@ -289,7 +291,7 @@ fn mode_text(mode: u16) -> String {
     std::iter::once(kind).chain(bits).collect()
 }
 
-fn list(opened: &Opened<'_>, args: &FsLsArgs) -> Result<(), Failure> {
+fn list(opened: &OpenedImage<'_>, args: &FsLsArgs) -> Result<(), Failure> {
     let (ino, found) = opened.find(&args.path, true)?;
     let broken = |error| opened.failure(&args.path, error);
     let mut text = String::new();
@@ -325,7 +327,12 @@ fn list(opened: &Opened<'_>, args: &FsLsArgs) -> Result<(), Failure> {
     output::print(&text)
 }
 
-fn line(opened: &Opened<'_>, args: &FsLsArgs, ino: Ino, name: &[u8]) -> Result<String, FsError> {
+fn line(
+    opened: &OpenedImage<'_>,
+    args: &FsLsArgs,
+    ino: Ino,
+    name: &[u8],
+) -> Result<String, FsError> {
     let name = String::from_utf8_lossy(name);
     if !args.long {
         return Ok(format!("{name}\n"));
@@ -349,7 +356,7 @@ fn line(opened: &Opened<'_>, args: &FsLsArgs, ino: Ino, name: &[u8]) -> Result<S
     ))
 }
 
-fn usage(opened: &Opened<'_>) -> Result<(), Failure> {
+fn usage(opened: &OpenedImage<'_>) -> Result<(), Failure> {
     let usage = opened.volume.usage();
     let mut text = format!(
         "type: {}\nblock size: {} bytes\nblocks: {}, {} free, {} of these for anybody\n",
@@ -362,7 +369,7 @@ fn usage(opened: &Opened<'_>) -> Result<(), Failure> {
     output::print(&text)
 }
 
-fn stat(opened: &Opened<'_>, path: &OsStr) -> Result<(), Failure> {
+fn stat(opened: &OpenedImage<'_>, path: &OsStr) -> Result<(), Failure> {
     let (ino, found) = opened.find(path, false)?;
     output::print(format!(
         "path: {}\ninode: {}\nmode: {} ({:o})\nlinks: {}\nowner: {}, group {}\n\
@@ -382,7 +389,7 @@ fn stat(opened: &Opened<'_>, path: &OsStr) -> Result<(), Failure> {
     ))
 }
 
-fn blocks(opened: &Opened<'_>, path: &OsStr) -> Result<(), Failure> {
+fn blocks(opened: &OpenedImage<'_>, path: &OsStr) -> Result<(), Failure> {
     let (ino, _) = opened.find(path, true)?;
     let runs = opened.volume.extents(ino);
     let runs = runs.map_err(|error| opened.failure(path, error))?;
@@ -411,7 +418,7 @@ fn strings(args: &FsArgs, bytes_min: usize) -> Result<(), Failure> {
     let image = File::open(name).and_then(Image::new);
     let image = image.map_err(|error| cannot_open(name, &error))?;
     let mut out = io::BufWriter::new(io::stdout().lock());
-    /// Why it ended.
+    /// The reason for which the search ended early.
     enum End {
         Image(FsError),
         Output(io::Error),
@@ -435,7 +442,7 @@ fn strings(args: &FsArgs, bytes_min: usize) -> Result<(), Failure> {
     }
 }
 
-/// A number of bytes that an option names.
+/// Parses an option's size in bytes.
 fn size(option: &str, text: Option<&String>) -> Result<Option<u32>, Failure> {
     let Some(text) = text else {
         return Ok(None);
@@ -446,11 +453,11 @@ fn size(option: &str, text: Option<&String>) -> Result<Option<u32>, Failure> {
     Ok(Some(bytes))
 }
 
-/// Hexadecimal digits as bytes, dashes left out; random ones if there are none.
+/// Parses hexadecimal digits, ignoring dashes; random bytes if there are none.
 fn uuid(text: Option<&String>) -> Result<[u8; 16], Failure> {
     let random = || u128::from(RandomState::new().build_hasher().finish());
     let Some(text) = text else {
-        // A random UUID says so in two places (RFC 9562, version 4).
+        // A random UUID has fixed version and variant bits (RFC 9562, version 4).
         let mut bytes = (random() << 64 | random()).to_be_bytes();
         bytes[6] = bytes[6] & 0x0f | 0x40;
         bytes[8] = bytes[8] & 0x3f | 0x80;
@@ -465,7 +472,7 @@ fn uuid(text: Option<&String>) -> Result<[u8; 16], Failure> {
     })
 }
 
-/// Opens or makes the image for a new file system.
+/// Opens or creates the image for a new file system.
 fn image_for_mkfs(args: &FsArgs, mkfs: &FsMkfsArgs) -> Result<Image<File>, Failure> {
     let name = args.image.as_path();
     let wrong = |error: io::Error| cannot_open(name, &error);
@@ -548,7 +555,8 @@ fn make(args: &FsArgs, mkfs: &FsMkfsArgs) -> Result<(), Failure> {
     let name = args.image.display();
     let made = made.and_then(|()| image.commit());
     if made.is_err() && is_new {
-        // The message says why there is no file system.
+        // The removal is best effort: the message below says why there is no file
+        // system.
         let _ = std::fs::remove_file(&args.image);
     }
     made.map_err(|error| match error {

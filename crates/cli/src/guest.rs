@@ -35,7 +35,7 @@ fn failure(error: blklab_guest::Error) -> Failure {
     Failure::from(blklab_experiment::Error::from(error))
 }
 
-/// The line that a script ends with.
+/// The line that a successful script prints.
 const PASSED: &str = "passed";
 
 fn script(args: &GuestScriptArgs) -> Result<(), Failure> {
@@ -99,7 +99,7 @@ fn write_initramfs(
     initramfs.write(script, to)
 }
 
-/// Runs the job that the host ordered, and prints what was seen of it.
+/// Runs the job that the host ordered, and prints its measurements as JSON.
 fn answer(args: &GuestAnswerArgs) -> Result<(), Failure> {
     let broken = |e: &dyn std::fmt::Display| Failure::Broken(format!("the order: {e}"));
     let order = std::fs::read(&args.order).map_err(|e| broken(&e))?;

@@ -1,5 +1,5 @@
-//! The `blklab` command: arguments in, calls, report out. Programs call its commands
-//! through [`call`].
+//! The `blklab` command: parses arguments, calls the crates that do the work, prints the
+//! report. Programs call its commands through [`call`].
 
 mod advice;
 mod args;
@@ -32,11 +32,11 @@ use clap::Parser;
 use args::{BootArgs, Cli, Command};
 
 pub use failure::Failure;
-pub use library::{Call, Found, Ran, call, description};
+pub use library::{Call, CommandOutput, RunOutput, call, description};
 pub use progress::Observer;
 pub use sweep::SweepFile;
 
-/// Runs the command that the program's arguments name.
+/// Runs the command that the process's arguments name.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.command {
@@ -72,7 +72,8 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// `blklab boot`: starts the machine, and prints what happened or what is there then.
+/// `blklab boot`: simulates the boot, and prints its sequence or the resulting device
+/// tree.
 fn boot(args: &BootArgs) -> Result<(), Failure> {
     let mut board = blklab_boot::Board::load(&args.board).map_err(Failure::mistake)?;
     if let Some(name) = &args.cards {

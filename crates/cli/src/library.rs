@@ -1,4 +1,4 @@
-//! The commands for programs: the same words in, what was found out.
+//! The commands for calling programs: the same arguments, with structured results.
 
 use blklab_description::{read_text, with_value};
 use blklab_device::registry;
@@ -14,43 +14,43 @@ use crate::failure::Failure;
 use crate::progress::{Caller, Observer};
 use crate::{calibrate, conform, output, probe, run};
 
-/// A command to call.
+/// A command with its arguments.
 #[derive(Clone, Debug, Default)]
 pub struct Call {
-    /// Its words, without the program's name.
+    /// The command line, without the program's name.
     pub words: Vec<String>,
-    /// A job file's text, which is read where the words say `-`.
+    /// A job file's text, which is read where the command line says `-`.
     pub job_text: Option<String>,
     /// Whether the requests of the first runs are kept one by one.
     pub keep_requests: bool,
 }
 
-/// What a command found.
-pub struct Found {
-    /// What it prints.
+/// The outcome of a command.
+pub struct CommandOutput {
+    /// The command's printed text.
     pub text: String,
-    /// Whether the command would end with exit status 0.
+    /// Whether the command would exit with status 0.
     pub holds: bool,
-    /// What ran; `None` for commands that run no job.
-    pub ran: Option<Ran>,
+    /// The runs; `None` for commands that run no job.
+    pub ran: Option<RunOutput>,
 }
 
-/// What ran for a command.
-pub struct Ran {
-    /// What the command prints with `--output-format json`.
+/// The runs of a command.
+pub struct RunOutput {
+    /// The output of the command with `--output-format json`.
     pub json: String,
-    /// The settings, and the runs of each.
+    /// The settings, with the runs of each.
     pub settings: Vec<SchedulerRuns>,
     comparison: Comparison,
 }
 
-impl Ran {
-    /// What each job got in each run.
+impl RunOutput {
+    /// Returns the table of each job's results in each run.
     pub fn results(&self) -> Table {
         results_table(&self.settings)
     }
 
-    /// The requests of each setting's first run, where they were kept.
+    /// Returns the requests of each setting's first run, where they were kept.
     pub fn requests(&self) -> Table {
         blklab_tables::requests(self.settings.iter().flat_map(|setting| {
             let run = setting.runs.first()?;
@@ -58,7 +58,7 @@ impl Ran {
         }))
     }
 
-    /// What was going on over time in each setting's first run.
+    /// Returns the time series of each setting's first run.
     pub fn series(&self) -> Table {
         blklab_tables::series(self.settings.iter().flat_map(|setting| {
             let run = setting.runs.first()?;
@@ -66,12 +66,12 @@ impl Ran {
         }))
     }
 
-    /// All of it as a page of its own.
+    /// Returns a self-contained HTML page.
     pub fn page(&self) -> String {
         html::render(&self.comparison)
     }
 
-    /// Who is best, in a sentence.
+    /// Returns the verdict in a sentence.
     pub fn headline(&self) -> &str {
         match &self.comparison.judgement {
             Some(judgement) => &judgement.sentence,
@@ -82,10 +82,8 @@ impl Ran {
 
 /// Calls a command.
 ///
-/// # Errors
-/// As the command fails; where the words are none of a command that runs, measures or
-/// checks.
-pub fn call(call: Call, observer: Observer<'_>) -> Result<Found, Failure> {
+/// As the command fails; a mistake if it is not a command that runs, measures or checks.
+pub fn call(call: Call, observer: Observer<'_>) -> Result<CommandOutput, Failure> {
     let words = std::iter::once("blklab".to_string()).chain(call.words.iter().cloned());
     let cli = Cli::try_parse_from(words).map_err(|error| {
         let message = error.to_string();
@@ -100,22 +98,22 @@ pub fn call(call: Call, observer: Observer<'_>) -> Result<Found, Failure> {
             args.work.job_text = call.job_text;
             args.tables.keep_requests |= call.keep_requests;
             let inputs = run::prepare(&mut args)?;
-            ran_once(run::simulate(&args, &inputs, &caller)?)
+            output_of_run(run::simulate(&args, &inputs, &caller)?)
         }
         Command::Compare(mut args) => {
             args.work.job_text = call.job_text;
             args.sweep.tables.keep_requests |= call.keep_requests;
             let question = ask(&mut args)?;
-            Ok(of_comparison(compared(&args, question, &caller)?))
+            Ok(output_of_comparison(compared(&args, question, &caller)?))
         }
         Command::Replay(mut args) => {
             args.sweep.tables.keep_requests |= call.keep_requests;
-            Ok(of_comparison(replayed(&args, &caller)?))
+            Ok(output_of_comparison(replayed(&args, &caller)?))
         }
         Command::Conform(args) => {
             let (text, holds) = conform::checked(&args)?;
             let ran = None;
-            Ok(Found { text, holds, ran })
+            Ok(CommandOutput { text, holds, ran })
         }
         Command::Probe(mut args) => with_text(&mut args, |args| &mut args.output, probe::probe),
         Command::Calibrate(mut args) => {
@@ -127,11 +125,11 @@ pub fn call(call: Call, observer: Observer<'_>) -> Result<Found, Failure> {
     }
 }
 
-/// The text of a `drive`'s or `machine`'s description, some of its keys with values in the
-/// place of their own.
+/// Returns the text of a `drive`'s or `machine`'s description, with the given keys set
+/// to the given values.
 ///
 /// # Errors
-/// Where there is no such description or key, or a value is out of its range.
+/// If there is no such description or key, or a value is out of its range.
 pub fn description(kind: &str, name: &str, values: &[(String, String)]) -> Result<String, Failure> {
     match kind {
         "drive" => {
@@ -153,9 +151,9 @@ pub fn description(kind: &str, name: &str, values: &[(String, String)]) -> Resul
     }
 }
 
-fn ran_once(
+fn output_of_run(
     (results, origin): (blklab_stats::Results, blklab_report::Origin),
-) -> Result<Found, Failure> {
+) -> Result<CommandOutput, Failure> {
     let holds = failed_units(&results).0 == 0;
     let (text, json) = (
         fio_text::render(&results, None),
@@ -167,20 +165,20 @@ fn ran_once(
     }];
     let mut comparison = compare(&settings);
     comparison.origin = origin;
-    let ran = Some(Ran {
+    let ran = Some(RunOutput {
         json,
         settings,
         comparison,
     });
-    Ok(Found { text, holds, ran })
+    Ok(CommandOutput { text, holds, ran })
 }
 
-fn of_comparison(compared: Compared) -> Found {
+fn output_of_comparison(compared: Compared) -> CommandOutput {
     let comparison = compared.comparison;
-    Found {
+    CommandOutput {
         text: text::render_with(&comparison, text::Style::PLAIN),
         holds: comparison.failed.is_empty() && !comparison.interrupted,
-        ran: Some(Ran {
+        ran: Some(RunOutput {
             json: json::render(&comparison),
             settings: compared.settings,
             comparison,
@@ -188,18 +186,18 @@ fn of_comparison(compared: Compared) -> Found {
     }
 }
 
-/// Has a command write its text to a file, and reads it.
+/// Runs a command with a temporary output file, and returns what it wrote.
 fn with_text<A>(
     args: &mut A,
     output: impl Fn(&mut A) -> &mut Option<std::path::PathBuf>,
     command: impl Fn(&A) -> Result<(), Failure>,
-) -> Result<Found, Failure> {
+) -> Result<CommandOutput, Failure> {
     let broken = |error: std::io::Error| Failure::Broken(format!("a temporary file: {error}"));
     let folder = tempfile::tempdir().map_err(broken)?;
     let file = folder.path().join("text");
     *output(args) = Some(file.clone());
     command(args)?;
-    Ok(Found {
+    Ok(CommandOutput {
         text: read_text(&file).map_err(broken)?,
         holds: true,
         ran: None,

@@ -9,7 +9,7 @@ use crate::args::LoadArgs;
 use crate::failure::Failure;
 use crate::output;
 
-/// Largest request that any server takes without being asked.
+/// The largest request that every server accepts by default, in bytes.
 const MAX_BLOCK_BYTES: u64 = 32 << 20;
 
 pub(crate) fn load(args: &LoadArgs) -> Result<(), Failure> {

@@ -1,4 +1,5 @@
-//! Results go to standard output or whole into a file, never half.
+//! Writes results to standard output or to a file, which is replaced only by a complete
+//! one.
 
 use std::ffi::OsStr;
 use std::fmt::Display;
@@ -13,7 +14,7 @@ use blklab_tables::{Format, Table};
 use crate::args::TableArgs;
 use crate::failure::Failure;
 
-/// Prints to standard output. It is no error if the reader has closed the pipe.
+/// Prints to standard output. A reader that has closed the pipe is no error.
 pub(crate) fn print(text: impl AsRef<[u8]>) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_ref()).and_then(|()| out.flush()) {
@@ -24,9 +25,8 @@ pub(crate) fn print(text: impl AsRef<[u8]>) -> Result<(), Failure> {
     }
 }
 
-/// Checks, before any work, that results have a place each: the options that
-/// name files, and what they name. None of them may replace one of the files that
-/// the command reads, its `inputs`.
+/// Checks, before any work, that each output file can be written, that no two options
+/// name the same file, and that none replaces one of the `inputs`.
 pub(crate) fn check(
     files: &[(&str, Option<&Path>)],
     inputs: &[impl AsRef<Path>],
@@ -48,7 +48,7 @@ pub(crate) fn check(
                 "{option} {path}: the command reads that file; give another"
             )));
         }
-        // A pipe or a terminal takes one thing after the other.
+        // A pipe or a terminal takes several outputs one after the other.
         let replaces = !path.exists() || path.is_file();
         let same = |(_, other): &&(&str, &Path)| is_same_file(other, path);
         if let (true, Some((other, _))) = (replaces, seen.iter().find(same)) {
@@ -62,7 +62,7 @@ pub(crate) fn check(
     Ok(())
 }
 
-/// Whether two names are of one file, which may have several, or will be.
+/// Returns whether two names mean one file, which may be linked twice or not exist yet.
 fn is_same_file(one: &Path, other: &Path) -> bool {
     match (one.metadata(), other.metadata()) {
         (Ok(one), Ok(other)) => (one.dev(), one.ino()) == (other.dev(), other.ino()),
@@ -70,7 +70,7 @@ fn is_same_file(one: &Path, other: &Path) -> bool {
     }
 }
 
-/// Where a file that is not there yet will be.
+/// Returns the canonical folder and name of a file that does not exist yet.
 fn place_of(path: &Path) -> (Option<PathBuf>, Option<&OsStr>) {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new(".")).canonicalize();
@@ -91,7 +91,7 @@ fn has_folder(path: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Writes a file: it appears whole, or not at all.
+/// Writes a file atomically: it appears whole, or not at all.
 pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     has_folder(path)?;
     let mut file = NewFile::create(path).map_err(|e| Failure::Mistake(cannot_write(path, e)))?;
@@ -99,7 +99,7 @@ pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     written.map_err(|e| Failure::Broken(cannot_write(path, e)))
 }
 
-/// Prints, or writes to a file where one is named.
+/// Writes the text to a file if one is named, else prints it.
 pub(crate) fn deliver(text: impl AsRef<[u8]>, file: Option<&Path>) -> Result<(), Failure> {
     match file {
         Some(path) => write_file(path, text.as_ref()),
@@ -107,8 +107,8 @@ pub(crate) fn deliver(text: impl AsRef<[u8]>, file: Option<&Path>) -> Result<(),
     }
 }
 
-/// Checks, before any work, that tables can be written as asked for: each to the file
-/// that its option names, and what takes the place of the text.
+/// Checks, before any work, that tables can be written: each option's file name, and the
+/// format of the printed output.
 pub(crate) fn check_tables(
     tables: &TableArgs,
     printed: Option<Format>,
@@ -132,7 +132,7 @@ pub(crate) fn check_tables(
     Ok(())
 }
 
-/// A table in its form.
+/// Encodes a table in this format.
 pub(crate) fn table_bytes(table: &Table, format: Format) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     let written = format.write(table, &mut bytes);
@@ -140,7 +140,7 @@ pub(crate) fn table_bytes(table: &Table, format: Format) -> Result<Vec<u8>, Fail
     Ok(bytes)
 }
 
-/// Prints a table in its form, or writes it to a file where one is named.
+/// Writes an encoded table to a file if one is named, else prints it.
 pub(crate) fn deliver_table(
     table: &Table,
     format: Format,
@@ -153,7 +153,7 @@ pub(crate) fn deliver_table(
     }
 }
 
-/// Writes the tables that were asked for beside what is printed.
+/// Writes the requested tables.
 pub(crate) fn write_tables(tables: &TableArgs, settings: &[SchedulerRuns]) -> Result<(), Failure> {
     let firsts = || {
         let firsts = settings.iter();
@@ -182,13 +182,13 @@ pub(crate) fn write_tables(tables: &TableArgs, settings: &[SchedulerRuns]) -> Re
     write(&tables.series, &|| blklab_tables::series(firsts()))
 }
 
-/// The command as it was typed, for the page; the program's folder is left out.
+/// Returns the command as it was typed, without the program's folder, for the page.
 pub(crate) fn command_line() -> String {
     let words: Vec<String> = std::env::args().skip(1).collect();
     command_of(&words)
 }
 
-/// A command of these words as a shell takes it.
+/// Returns a command line of these words, quoted for a shell.
 pub(crate) fn command_of(words: &[String]) -> String {
     let words = words.iter().map(|word| quoted(word));
     let mut line = String::from("blklab");

@@ -31,7 +31,7 @@ pub(crate) fn probe(args: &ProbeArgs) -> Result<(), Failure> {
         cliff_bytes,
         seed: args.seed,
     };
-    let bar = progress::line();
+    let bar = progress::status_line();
     let probed = blklab_probe::probe(target.as_mut(), &plan, &mut |what| {
         bar.set_message(what.to_string());
     });
@@ -52,7 +52,7 @@ pub(crate) fn probe(args: &ProbeArgs) -> Result<(), Failure> {
     output::deliver(text(&probed, &name), args.output.as_deref())
 }
 
-/// What is probed, whether it may be written, and what it is called.
+/// Returns the target, whether it may be written, and its name.
 fn target(args: &ProbeArgs) -> Result<(Box<dyn Target>, bool, String), Failure> {
     if let Some(name) = &args.drive {
         let (spec, _) = registry::load(name).map_err(Failure::Mistake)?;
@@ -91,7 +91,8 @@ fn target(args: &ProbeArgs) -> Result<(Box<dyn Target>, bool, String), Failure> 
     Ok((Box::new(drive), writes, device))
 }
 
-/// The findings, one a line, with what was seen under each.
+/// Returns the findings as text: each on a line, with the measurements that led to it
+/// below.
 fn text(probed: &Probed, name: &str) -> String {
     let mut text = format!("{name}: {}\n\n", size(probed.capacity_bytes));
     let layout = &probed.layout;

@@ -1,5 +1,5 @@
-//! `blklab record`, `blklab trace` and `blklab calls`: what this machine's kernel does
-//! with a drive, a running server's block layer with an export, or a program with files.
+//! `blklab record`, `blklab trace` and `blklab calls`: record a drive's block I/O in
+//! this machine's kernel, a running server's block layer, or a program's calls on files.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
@@ -20,10 +20,10 @@ use crate::args::{CallsArgs, FormArg, RecordArgs, TraceArgs};
 use crate::failure::Failure;
 use crate::output;
 
-/// Longest recording in seconds: longer ones end by Ctrl-C.
+/// The longest recording that can be given in seconds.
 const SECONDS_MAX: f64 = 1e9;
 
-/// For how long to record.
+/// Parses the length of a recording; `None` records until Ctrl-C.
 fn limit(seconds: Option<f64>) -> Result<Option<Duration>, Failure> {
     match seconds {
         Some(seconds) if !(seconds > 0.0 && seconds <= SECONDS_MAX) => Err(Failure::mistake(
@@ -40,7 +40,7 @@ pub(crate) fn record(args: &RecordArgs) -> Result<(), Failure> {
     output::check(&[("--output", Some(path))], &[&args.device])?;
     let system = System::default();
     let disk = Disk::find(&system, &args.device)?;
-    // An existing file is not emptied for a recording that cannot be made.
+    // An existing file is not emptied if the recording cannot be made.
     host_tracefs::check(&system)?;
     let form = match args.format {
         FormArg::Tracefs => Form::Tracefs,
@@ -79,8 +79,8 @@ pub(crate) fn calls(args: &CallsArgs) -> Result<(), Failure> {
     if !steps.any(is_of_files) {
         let file = args.recording.display();
         return Err(Failure::mistake(format!(
-            "{file}: there is no call on a file that is wanted; --under names the folder of \
-             those that are"
+            "{file}: there is no call on a wanted file; --under names the folder of the wanted \
+             files"
         )));
     }
     for note in &recorded.notes {
@@ -100,30 +100,31 @@ pub(crate) fn trace(args: &TraceArgs) -> Result<(), Failure> {
             let printed = printed(args.tool, &text, &path.display().to_string())?;
             output::deliver(printed, to)
         }
-        // clap asks for one of the two, and for an output beside the second.
+        // clap requires one of the two, and an output beside the second.
         _ => Ok(()),
     }
 }
 
-/// What a tool prints of tracefs text.
+/// Formats tracefs text as a tool prints it.
 fn printed(tool: &Tool, text: &str, file: &str) -> Result<Vec<u8>, Failure> {
     let printed = tool.render(&Source::default(), &mut tracefs::events(text, file));
     printed.map_err(Failure::Mistake)
 }
 
-/// Records what a server's block layer does.
+/// Records the events of a server's block layer.
 fn trace_server(args: &TraceArgs, control: &Path, path: &Path) -> Result<(), Failure> {
     let limit = limit(args.seconds)?;
     let broken = |e: io::Error| Failure::Broken(e.to_string());
     output::check(&[("--output", Some(path))], &[control])?;
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(broken)?;
-    // Other tools' output is made of the text.
+    // The server sends two formats; other tools' output is made from the text.
     let is_sent = ["text", "blktrace"].contains(&args.tool.name);
     let format = if is_sent { args.tool.name } else { "text" };
-    // An existing file is not emptied for a recording that cannot be made.
+    // An existing file is not emptied if the recording cannot be made.
     let mut events =
         blklab_serve::record(control, &args.export, format).map_err(Failure::mistake)?;
-    // The server ends the recording where an event ends.
+    // Closing the write side asks the server to end the recording at the end of an
+    // event.
     let stop = events.get_ref().try_clone().map_err(broken)?;
     if let Some(limit) = limit {
         let stop = stop.try_clone().map_err(broken)?;
@@ -153,7 +154,8 @@ fn trace_server(args: &TraceArgs, control: &Path, path: &Path) -> Result<(), Fai
     Ok(())
 }
 
-/// Writes what a server sends while it comes. Returns how many events it lacks.
+/// Writes a server's recording to a file as it arrives. Returns the number of lost
+/// events.
 fn copy_to_file(
     events: &mut BufReader<impl Read>,
     path: &Path,
@@ -164,7 +166,7 @@ fn copy_to_file(
         .map_err(|e| Failure::mistake(format!("{}: cannot write: {e}", path.display())))?;
     let copied = match format {
         "text" => copy_text(events, &mut file),
-        // blktrace's format cannot say that events are missing.
+        // blktrace's format cannot record that events are missing.
         _ => io::copy(events, &mut file).map(|_| 0),
     };
     copied.map_err(|e| {
@@ -176,7 +178,7 @@ fn copy_to_file(
     })
 }
 
-/// Copies a text trace. Returns how many events it says it lacks.
+/// Copies a text trace. Returns the number of events that it reports as lost.
 fn copy_text(from: &mut BufReader<impl Read>, to: &mut impl Write) -> io::Result<u64> {
     let mut to = BufWriter::new(to);
     let (mut line, mut lost) = (Vec::new(), 0);
@@ -185,7 +187,7 @@ fn copy_text(from: &mut BufReader<impl Read>, to: &mut impl Write) -> io::Result
         let text = std::str::from_utf8(line.trim_ascii_end());
         lost += text.ok().and_then(lost_events).unwrap_or(0);
         line.clear();
-        // A reader that follows the file sees what has come so far.
+        // The flush lets a reader that follows the file see all events so far.
         if from.buffer().is_empty() {
             to.flush()?;
         }

@@ -1,4 +1,4 @@
-//! `blklab report`: comparisons of whatever worlds in one table and page.
+//! `blklab report`: comparisons from any worlds in one table and page.
 
 use std::path::{Path, PathBuf};
 
@@ -28,7 +28,7 @@ pub(crate) fn report(args: &ReportArgs) -> Result<(), Failure> {
         let label = comparison.world.clone();
         parts.push(WorldComparison { label, comparison });
     }
-    tell_apart(&mut parts, &args.files);
+    make_labels_distinct(&mut parts, &args.files);
     let output = args.output.as_deref();
     deliver_text(
         &merge::merge(&parts),
@@ -38,8 +38,8 @@ pub(crate) fn report(args: &ReportArgs) -> Result<(), Failure> {
     )
 }
 
-/// Two of one world are named by their files.
-fn tell_apart(parts: &mut [WorldComparison], files: &[impl AsRef<Path>]) {
+/// Replaces equal labels by the files' names.
+fn make_labels_distinct(parts: &mut [WorldComparison], files: &[impl AsRef<Path>]) {
     let mut labels: Vec<&str> = parts.iter().map(|part| part.label.as_str()).collect();
     labels.sort_unstable();
     labels.dedup();
@@ -52,8 +52,8 @@ fn tell_apart(parts: &mut [WorldComparison], files: &[impl AsRef<Path>]) {
     }
 }
 
-/// The end of each path, as short as tells them apart; a number behind what is
-/// one and the same file.
+/// Returns for each file the shortest end of its path that tells the files apart; a
+/// number is appended if a file is named twice.
 fn labels_of(files: &[&Path]) -> Vec<String> {
     let longest = files.iter().map(|file| file.components().count());
     let longest = longest.max().unwrap_or(0);
@@ -78,7 +78,7 @@ fn labels_of(files: &[&Path]) -> Vec<String> {
     labels
 }
 
-/// The last names of a path, without the file's extension.
+/// Returns the last components of a path, without the file's extension.
 fn path_end(file: &Path, names: usize) -> String {
     let bare = file.with_extension("");
     let count = bare.components().count();

@@ -22,16 +22,16 @@ pub(crate) fn run(mut args: RunArgs) -> Result<(), Failure> {
     let failed = failed_units(&results).0 > 0;
     deliver(&args, results, origin)?;
     match failed {
-        true => Err(Failure::No),
+        true => Err(Failure::CheckFailed),
         false => Ok(()),
     }
 }
 
-/// Takes a question's job, and refuses options that go with others; the files that are
-/// read.
+/// Takes a question's job, and refuses options that need others. Returns the files that
+/// are read.
 pub(crate) fn prepare(args: &mut RunArgs) -> Result<Vec<PathBuf>, Failure> {
     let mut inputs = args.work.inputs();
-    // A single run gives no answer, but uses the question's job and drive.
+    // A single run answers no question, but uses the question's job and drive.
     args.work.take_question()?;
     inputs.extend(args.work.inputs());
     let is_recorded = purpose(args).is_some() || args.work.models.why.is_some();
@@ -46,7 +46,8 @@ pub(crate) fn prepare(args: &mut RunArgs) -> Result<Vec<PathBuf>, Failure> {
     Ok(inputs)
 }
 
-/// Checks that all that a run writes has a place each, the logs that its job asks for too.
+/// Checks that each output of a run, the logs of its job included, has a file of its
+/// own.
 fn check_outputs(args: &RunArgs, logs: &[String], inputs: &[PathBuf]) -> Result<(), Failure> {
     let mut outputs = vec![
         ("--trace", args.trace.as_deref()),
@@ -59,7 +60,7 @@ fn check_outputs(args: &RunArgs, logs: &[String], inputs: &[PathBuf]) -> Result<
     output::check(&outputs, inputs)
 }
 
-/// Prints and writes all that was asked for.
+/// Prints and writes the requested outputs.
 fn deliver(args: &RunArgs, results: Results, origin: Origin) -> Result<(), Failure> {
     let file = args.work.output.as_deref();
     if let Some(path) = &args.perfetto {
@@ -87,7 +88,8 @@ fn deliver(args: &RunArgs, results: Results, origin: Origin) -> Result<(), Failu
     }
 }
 
-/// What the run is recorded for, if for anything. Perfetto's viewer takes what a page does.
+/// Returns what the run is recorded for, if anything. A recording for Perfetto also
+/// serves a page.
 fn purpose(args: &RunArgs) -> Option<Purpose> {
     match (&args.trace, &args.perfetto, &args.html) {
         (Some(_), ..) => Some(Purpose::Trace),
@@ -97,8 +99,8 @@ fn purpose(args: &RunArgs) -> Option<Purpose> {
     }
 }
 
-/// Runs the work once, under the scheduler that the command or else the job names, after
-/// a check of the files that are written.
+/// Checks the output files, and runs the work once, under the scheduler of the command
+/// or else of the job.
 pub(crate) fn simulate(
     args: &RunArgs,
     inputs: &[PathBuf],
@@ -151,7 +153,8 @@ pub(crate) fn simulate(
     Ok((run, origin))
 }
 
-/// What fio would print. Notes have no place in its text, and have in its JSON.
+/// Formats the results as fio prints them. fio's text has no place for notes, which go
+/// to standard error; its JSON has.
 pub(crate) fn printed(format: RunFormat, results: &Results) -> String {
     if format == RunFormat::Normal {
         let notes = results.notes.iter();
@@ -174,7 +177,7 @@ pub(crate) fn printed(format: RunFormat, results: &Results) -> String {
     fio_json::render(results, options)
 }
 
-/// Where the slowest I/Os spent their time.
+/// Returns where the slowest I/Os spent their time.
 fn slowest(results: &Results) -> String {
     let alone = compare(&[SchedulerRuns {
         name: results.scheduler.clone(),
@@ -186,18 +189,18 @@ fn slowest(results: &Results) -> String {
 
 /// Writes the run's timeline for Perfetto.
 fn write_perfetto(path: &Path, results: &Results) -> Result<(), Failure> {
-    tell_cut(results);
+    warn_if_cut(results);
     match perfetto::render(results) {
         Some(trace) => output::write_file(path, &trace),
-        // The world has seen that there is one.
+        // The world ensures that a requested timeline exists.
         None => Ok(()),
     }
 }
 
 /// Writes what a tool prints of the run.
 fn write_trace(path: &Path, tool: &Tool, results: &Results) -> Result<(), Failure> {
-    tell_cut(results);
-    // The world has seen that there is a recording.
+    warn_if_cut(results);
+    // The world ensures that a requested recording exists.
     let Some(events) = RunEvents::of(results) else {
         return Ok(());
     };
@@ -205,8 +208,8 @@ fn write_trace(path: &Path, tool: &Tool, results: &Results) -> Result<(), Failur
     output::write_file(path, &printed.map_err(Failure::Mistake)?)
 }
 
-/// Tells where a recording ends before it should.
-fn tell_cut(results: &Results) {
+/// Warns if a recording ended early because it was full.
+fn warn_if_cut(results: &Results) {
     if let Some(timeline) = results.timeline.as_ref().filter(|t| t.cut) {
         let at_s = timeline.end_ns as f64 / 1e9;
         eprintln!(

@@ -17,7 +17,7 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
         Some(path) => Failure::mistake(format!("{}: {problem}", path.display())),
         None => Failure::mistake(problem),
     })?;
-    // Before any thread starts, so that none misses a signal.
+    // Signals are caught before any thread starts, so that none is missed.
     let broken = |e: std::io::Error| Failure::Broken(e.to_string());
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(broken)?;
     let server = Server::start(&config).map_err(Failure::mistake)?;
@@ -27,7 +27,7 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
     }
     announce(&server);
     signals.forever().next();
-    // A second signal does not wait for anything.
+    // A second signal ends the server without waiting.
     let pid_file = spec.pid_file.clone();
     std::thread::spawn(move || {
         signals.forever().next();
@@ -43,11 +43,11 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
     ended
 }
 
-/// Prints where clients find it.
+/// Prints the addresses for clients.
 fn announce(server: &Server) {
     let mut out = std::io::stdout().lock();
     for address in server.addresses() {
-        // Standard output may be closed; that is no reason to end.
+        // A closed standard output is no reason to end.
         let _ = match address {
             Listen::Unix(path) => writeln!(out, "nbd+unix:///?socket={}", path.display()),
             Listen::Tcp(address) => writeln!(out, "nbd://{address}"),
@@ -65,7 +65,7 @@ fn announce(server: &Server) {
     let _ = out.flush();
 }
 
-/// What the arguments describe, or the file that they name.
+/// Returns the server's description from the configuration file and the arguments.
 fn spec(args: &ServeArgs) -> Result<ServerSpec, Failure> {
     let mut spec = match &args.config {
         Some(path) => ServerSpec::load(path).map_err(Failure::mistake)?,

@@ -1,5 +1,5 @@
-//! What comes with the program: `blklab list`, `blklab show`, and completions and the
-//! manual, which are made from the one declaration of options.
+//! `blklab list` and `blklab show` for what is shipped with the program, and completions
+//! and the manual, which are made from the declarations of the options.
 
 use blklab_blk::{Attribute, Tunable};
 use blklab_description::hint;
@@ -15,7 +15,7 @@ use crate::args::{Cli, CompletionsArgs, ListArgs, Listed, ManArgs, ShowArgs, Sho
 use crate::failure::Failure;
 use crate::output;
 
-/// `blklab list`: what there is, a line each.
+/// `blklab list`: prints one line for each item.
 pub(crate) fn list(args: &ListArgs) -> Result<(), Failure> {
     let rows: Vec<(&str, String)> = match args.what {
         Listed::Schedulers => blklab_elevator::all()
@@ -39,7 +39,7 @@ pub(crate) fn list(args: &ListArgs) -> Result<(), Failure> {
     output::print(table(&rows))
 }
 
-/// A job's question, or what it is.
+/// Returns a job's question, or its description.
 fn job_help(name: &str) -> String {
     match Question::shipped(name) {
         Some(Ok(question)) => question.question,
@@ -61,7 +61,8 @@ fn machine_help(name: &str) -> String {
     }
 }
 
-/// A description, and how many values are assumed of which an answer may hang.
+/// Returns a description with its number of assumed values, on which an answer may
+/// depend.
 fn described(description: String, assumed: usize) -> String {
     match assumed {
         0 => description,
@@ -110,7 +111,7 @@ fn scheduler(name: &str) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// What is more than one number.
+/// Lists the attributes that are more than one number.
 fn attributes(attributes: &[Attribute]) -> String {
     let Some(width) = attributes.iter().map(|a| a.name.len()).max() else {
         return String::new();
@@ -163,7 +164,7 @@ pub(crate) fn completions(args: &CompletionsArgs) -> Result<(), Failure> {
 /// `blklab man`.
 pub(crate) fn man(args: &ManArgs) -> Result<(), Failure> {
     let mut program = Cli::command();
-    // Gives the commands their full names.
+    // `build` gives the subcommands their full names.
     program.build();
     let command = match &args.command {
         None => program,

@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::progress::Observer;
 use crate::{output, progress};
 
-/// The data set in a sweep's folder.
+/// The table's name in a sweep's folder.
 const TABLE: &str = "results.parquet";
 
 pub(crate) fn sweep(args: &SweepFileArgs) -> Result<(), Failure> {
@@ -47,7 +47,7 @@ pub(crate) fn sweep(args: &SweepFileArgs) -> Result<(), Failure> {
     }
 }
 
-/// A sweep's file, for programs that spread its runs.
+/// A sweep's file, for programs that distribute its runs.
 pub struct SweepFile {
     name: String,
     spec: SweepSpec,
@@ -57,18 +57,18 @@ pub struct SweepFile {
 }
 
 impl SweepFile {
-    /// Reads a sweep and its job, and checks all its runs. `program` is the file of the
-    /// calling program: runs of another build of it are never mixed with its own.
+    /// Reads a sweep and its job, and checks all its runs. `program` is the calling
+    /// program's executable: results of different builds are never mixed.
     ///
     /// # Errors
-    /// Where it has a mistake; where a run of it cannot be simulated.
+    /// If the file has a mistake, or one of its runs cannot be simulated.
     pub fn read(path: &Path, program: &Path) -> Result<SweepFile, Failure> {
         let file = SweepFile::parse(path, program)?;
         file.checked()?;
         Ok(file)
     }
 
-    /// Reads it without a check of its runs.
+    /// Reads the file without checking its runs.
     fn parse(path: &Path, program: &Path) -> Result<SweepFile, Failure> {
         let name = path.display().to_string();
         let text = read_text(path)
@@ -91,26 +91,26 @@ impl SweepFile {
         })
     }
 
-    /// What tells the program from all others, whose figures may differ.
+    /// Returns the identity of the program's build; other builds' figures may differ.
     pub fn program(&self) -> &str {
         &self.program
     }
 
-    /// The job as the sweep's file names it.
+    /// Returns the job as the sweep's file names it.
     pub fn job(&self) -> &str {
         &self.spec.job
     }
 
-    /// The numbers of the runs that a folder does not have.
+    /// Returns the numbers of the runs whose results a folder lacks.
     ///
     /// # Errors
-    /// Where the folder cannot be read, or has runs of another program.
+    /// If the folder cannot be read, or has runs of another program.
     pub fn missing(&self, folder: &Path) -> Result<Vec<usize>, Failure> {
         let store = Store::open(folder, &self.program)?;
         Ok(self.checked()?.missing(&store))
     }
 
-    /// How many runs it has.
+    /// Returns the number of runs.
     ///
     /// # Errors
     /// As [`SweepFile::read`].
@@ -118,10 +118,11 @@ impl SweepFile {
         Ok(self.checked()?.runs())
     }
 
-    /// Does those of these runs that a folder does not have; how many these were.
+    /// Runs those of the given runs whose results a folder lacks, and returns how many
+    /// it ran.
     ///
     /// # Errors
-    /// Where a run fails, or the folder cannot take it.
+    /// If a run fails, or the folder cannot be written.
     pub fn run(
         &self,
         folder: &Path,
@@ -147,10 +148,10 @@ impl SweepFile {
         Ok(swept.done)
     }
 
-    /// Writes the data set of all runs that a folder has; its file.
+    /// Writes the table of all runs that a folder has, and returns its file.
     ///
     /// # Errors
-    /// As [`SweepFile::missing`], and where it cannot be written.
+    /// As [`SweepFile::missing`], or if the table cannot be written.
     pub fn write_table(&self, folder: &Path) -> Result<PathBuf, Failure> {
         let store = Store::open(folder, &self.program)?;
         write_table(&self.checked()?, &store, folder)
@@ -169,7 +170,7 @@ fn at_file(name: &str, error: Error) -> Failure {
     }
 }
 
-/// Writes the data set of what a store has.
+/// Writes the table of the store's runs.
 fn write_table(sweep: &Sweep<'_>, store: &Store, folder: &Path) -> Result<PathBuf, Failure> {
     let path = folder.join(TABLE);
     let bytes = output::table_bytes(&sweep.table(store), Format::Parquet)?;
@@ -177,7 +178,7 @@ fn write_table(sweep: &Sweep<'_>, store: &Store, folder: &Path) -> Result<PathBu
     Ok(path)
 }
 
-/// The job, which may be a file beside the sweep's own.
+/// Finds the job, which may be a file beside the sweep's own.
 fn work(spec: &Path, job: &str) -> Result<WorkloadSource, Error> {
     let beside: PathBuf = spec.with_file_name(job);
     let name = match beside.exists() {
@@ -187,7 +188,7 @@ fn work(spec: &Path, job: &str) -> Result<WorkloadSource, Error> {
     WorkloadSource::find(&[name], &[])
 }
 
-/// A build of a program, by the bytes of its file.
+/// Identifies a build of a program by the bytes of its file.
 fn identity(program: &Path) -> Result<String, Failure> {
     let broken = |error| Failure::Broken(format!("the program cannot be read: {error}"));
     let mut hasher = DefaultHasher::new();

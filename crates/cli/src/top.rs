@@ -10,7 +10,7 @@ use crate::args::TopArgs;
 use crate::failure::Failure;
 use crate::output;
 
-/// Puts the cursor in the upper left corner and clears what is below.
+/// Moves the cursor to the upper left corner and clears the screen below it.
 const CLEAR: &str = "\x1b[H\x1b[J";
 
 pub(crate) fn top(args: &TopArgs) -> Result<(), Failure> {
@@ -25,7 +25,7 @@ pub(crate) fn top(args: &TopArgs) -> Result<(), Failure> {
     let mut shown = 0;
     while args.count.is_none_or(|count| shown < count) {
         std::thread::sleep(Duration::from_secs_f64(args.interval));
-        // A server that has ended is no mistake of the user's.
+        // A server that has ended is not the user's mistake.
         let now = take().map_err(Failure::Broken)?;
         let clear = if std::io::stdout().is_terminal() {
             CLEAR

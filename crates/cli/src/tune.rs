@@ -1,7 +1,7 @@
 //! `blklab tune`.
 
 use blklab_experiment::{
-    Halved, Plan, Row, Setting, Simulated, WorkloadSource, halve, usual_settings,
+    HalvingOutcome, Plan, Row, Setting, Simulated, WorkloadSource, halve, usual_settings,
 };
 use blklab_report::Origin;
 use blklab_stats::{Results, World};
@@ -13,10 +13,10 @@ use crate::compared::{Compared, check, deliver};
 use crate::failure::Failure;
 use crate::progress::{self, Caller};
 
-/// What matters less than this is not named.
+/// Axes with an effect below this factor are not reported.
 const EFFECT_MIN: f64 = 1.001;
 
-/// Runs of those that are tried to the end, where their number is not given.
+/// Default number of runs of the settings that are tried to the end.
 const REPEATS: usize = 8;
 
 pub(crate) fn tune(mut args: TuneArgs) -> Result<(), Failure> {
@@ -32,7 +32,7 @@ pub(crate) fn tune(mut args: TuneArgs) -> Result<(), Failure> {
     deliver(&compared, &args.sweep, args.work.output.as_deref())
 }
 
-/// Refuses what only a comparison can do.
+/// Refuses the options that only `compare` has.
 fn refuse(sweep: &SweepArgs) -> Result<(), Failure> {
     if sweep.goals().goals.is_empty() {
         return Err(Failure::mistake(
@@ -50,7 +50,7 @@ fn refuse(sweep: &SweepArgs) -> Result<(), Failure> {
     ] {
         if is_given {
             return Err(Failure::Mistake(format!(
-                "{option} is for `blklab compare`; tune says which settings to compare so"
+                "{option} is for `blklab compare`, which can compare the settings that tune finds"
             )));
         }
     }
@@ -76,7 +76,7 @@ fn tuned(args: &mut TuneArgs, caller: &Caller<'_>) -> Result<Compared, Failure> 
     let repeats = sweep.repeats.unwrap_or(REPEATS);
     let mut found: Vec<Vec<Results>> = vec![Vec::new(); settings.len()];
     let mut first_scores = Vec::new();
-    let halved = halve(settings.len(), repeats, |left, new| {
+    let outcome = halve(settings.len(), repeats, |left, new| {
         let of_round: Vec<Setting> = left.iter().map(|at| settings[*at].clone()).collect();
         let mut world = Simulated::new(&work, &of_round)?;
         (world.mode, world.power_loss_at_ns) = (mode, models.power_loss_at);
@@ -105,8 +105,12 @@ fn tuned(args: &mut TuneArgs, caller: &Caller<'_>) -> Result<Compared, Failure> 
         drive_text: descriptions.drive,
         machine_text: descriptions.machine,
     };
-    let mut compared = Compared::new(sweep, runs_of(&halved.finalists, &settings, &found), origin)?;
-    let finalists = halved.finalists.iter().map(|at| settings[*at].clone());
+    let mut compared = Compared::new(
+        sweep,
+        runs_of(&outcome.finalists, &settings, &found),
+        origin,
+    )?;
+    let finalists = outcome.finalists.iter().map(|at| settings[*at].clone());
     let finalists: Vec<Setting> = finalists.collect();
     let comparison = &mut compared.comparison;
     comparison.question = Some(question(sweep));
@@ -114,11 +118,11 @@ fn tuned(args: &mut TuneArgs, caller: &Caller<'_>) -> Result<Compared, Failure> 
     comparison.advice = choices.and_then(|choices| choices.advise(comparison));
     comparison
         .notes
-        .extend(notes(&halved, &settings, &first_scores, repeats));
+        .extend(notes(&outcome, &settings, &first_scores, repeats));
     Ok(compared)
 }
 
-/// The settings that are tried: what is named, or what a kernel has.
+/// Returns the settings to try: those of the arguments, or the usual ones of a kernel.
 fn settings(args: &mut TuneArgs, work: &WorkloadSource) -> Result<Vec<Setting>, Failure> {
     let (sweep, models) = (&mut args.sweep, &args.work.models);
     let kernel = sweep.kernel();
@@ -136,7 +140,7 @@ fn settings(args: &mut TuneArgs, work: &WorkloadSource) -> Result<Vec<Setting>, 
     )
 }
 
-/// The runs that these settings have had.
+/// Returns the runs of these settings so far.
 fn runs_of(of: &[usize], settings: &[Setting], found: &[Vec<Results>]) -> Vec<Row> {
     let row = |at: &usize| Row {
         label: settings[*at].label.clone(),
@@ -151,14 +155,14 @@ fn question(sweep: &SweepArgs) -> String {
     format!("Which setting is best for {}?", goals.join(" and "))
 }
 
-/// How the finalists were found, and how much what varies matters.
+/// Describes how the finalists were found, and how much each varied key matters.
 fn notes(
-    halved: &Halved,
+    outcome: &HalvingOutcome,
     settings: &[Setting],
     scores: &[Option<f64>],
     repeats: usize,
 ) -> Vec<String> {
-    let (tried, runs) = (settings.len(), halved.runs);
+    let (tried, runs) = (settings.len(), outcome.runs);
     let mut notes = vec![format!(
         "{tried} settings were tried by {runs} runs, where all of them {repeats} times would be \
          {}; these have been run {repeats} times",
@@ -186,8 +190,8 @@ fn notes(
     notes
 }
 
-/// Of all that varies, how many times as good the best setting with its best value is as
-/// that with its worst.
+/// Returns for each varied key the score of the best setting with its best value,
+/// divided by that of the best setting with its worst value.
 fn effects(settings: &[Setting], scores: &[Option<f64>]) -> Vec<(String, f64)> {
     let mut best: Vec<(String, Vec<(String, f64)>)> = Vec::new();
     for (setting, score) in settings.iter().zip(scores) {
@@ -216,7 +220,7 @@ fn effects(settings: &[Setting], scores: &[Option<f64>]) -> Vec<(String, f64)> {
     several.map(effect).collect()
 }
 
-/// What varies in a setting, by key and value.
+/// Returns the keys and values that vary in a setting.
 fn varied(setting: &Setting) -> Vec<(String, String)> {
     let scheduler = &setting.scheduler;
     let mut varied = vec![("scheduler".to_string(), scheduler.name.clone())];

@@ -1,6 +1,6 @@
-//! Values that nobody measured, and the ends between which they are plausible: a
-//! table `[assumed]` of a description, so that whoever decides by the description
-//! can try them.
+//! The table `[assumed]` of a description: values that nobody measured, each with the
+//! ends between which it is plausible, so that a decision that depends on the
+//! description can be repeated with them.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use crate::source::{ReadError, Source};
 /// The name of the table.
 pub(crate) const TABLE: &str = "assumed";
 
-/// What the reference says of the table.
+/// The reference's text on the table.
 pub(crate) const ABOUT: &str = "Values of this file that nobody measured: a key with its table \
     in quotes, and other values between which it plausibly lies, each legal in its place, as in \
     `\"link.submit_us\" = [0.3, 2]`. `blklab compare` decides again with them.";
@@ -25,16 +25,16 @@ pub struct Assumed {
     pub key: String,
     /// Its value as written.
     pub value: String,
-    /// Values between which it plausibly lies, as written.
+    /// The ends of the plausible range, as written.
     pub ends: Vec<String>,
-    /// Where the value stands in the text.
+    /// The place of the value in the text.
     span: Range<usize>,
-    /// Where the table names the key.
+    /// The place of the key's name in the table.
     pub(crate) offset: usize,
 }
 
 impl Assumed {
-    /// The description's text with another value in this one's place.
+    /// Returns the description's text with this value replaced by another.
     pub fn replaced(&self, text: &str, value: &str) -> String {
         format!(
             "{}{value}{}",
@@ -43,9 +43,9 @@ impl Assumed {
         )
     }
 
-    /// That one of the ends is not legal in the value's place, for which `problem` is
-    /// what the description says then.
-    pub(crate) fn refuses(&self, end: &str, key: &str, problem: &str) -> ReadError {
+    /// Returns the error for an end that is not legal in the value's place; `problem` is
+    /// the reader's message on the text with that end.
+    pub(crate) fn refusal(&self, end: &str, key: &str, problem: &str) -> ReadError {
         let problem = match key == self.key {
             true => problem.to_string(),
             false => format!("found {end}, with which `{key}` is wrong: {problem}"),
@@ -92,7 +92,8 @@ pub(crate) fn read(root: &DeTable<'_>, source: &Source<'_>) -> Result<Vec<Assume
             offset,
         });
     }
-    // A table is sorted by name; what matters most stands first in the file.
+    // A parsed table is sorted by name; the file lists the values that matter most
+    // first.
     all.sort_by_key(|assumed| assumed.offset);
     Ok(all)
 }
@@ -106,7 +107,7 @@ fn error(offset: usize, key: &str, problem: String) -> ReadError {
     }
 }
 
-/// The values of an array that is not empty.
+/// Returns the elements of an array as written; `None` if it is empty or no array.
 fn values(array: &Spanned<DeValue<'_>>, source: &Source<'_>) -> Option<Vec<String>> {
     let DeValue::Array(items) = array.get_ref() else {
         return None;
@@ -115,7 +116,7 @@ fn values(array: &Spanned<DeValue<'_>>, source: &Source<'_>) -> Option<Vec<Strin
     (!items.is_empty()).then(|| written.collect())
 }
 
-/// The value of a key with its table.
+/// Finds the value of a key that is named with its table.
 fn value_at<'t>(root: &'t DeTable<'_>, key: &str) -> Option<&'t Spanned<DeValue<'t>>> {
     let (mut table, mut names) = (root, key.split('.').peekable());
     while let Some(name) = names.next() {

@@ -1,5 +1,5 @@
-//! A description with another value of one key, in its text: line numbers and
-//! comments of the rest stay.
+//! Changes one value in a description's text, and keeps the line numbers and comments of
+//! the rest.
 
 use std::ops::Range;
 
@@ -7,15 +7,15 @@ use toml::de::{DeTable, DeValue};
 
 use crate::assumed;
 
-/// The value that leaves a key out.
+/// The value that removes a key.
 pub const UNSET: &str = "unset";
 
-/// The text of a description with another value of a key, which is named with its
-/// table: `gc.policy`. A value that is not TOML is a word, for which quotes are added;
-/// [`UNSET`] leaves the key out. The value is not assumed any more.
+/// Returns the text of a description with another value of a key, which is named with
+/// its table, such as `gc.policy`. A value that is not TOML is quoted as a word;
+/// [`UNSET`] removes the key. A changed value no longer counts as assumed.
 ///
 /// # Errors
-/// Where the text is no TOML, or the key is not one that a line can set.
+/// If the text is not TOML, or the key cannot be set by a line of its own.
 pub fn with_value(text: &str, key: &str, value: &str) -> Result<String, String> {
     let text = without(text, assumed::TABLE, key)?;
     let (table, name) = key.rsplit_once('.').unwrap_or(("", key));
@@ -81,7 +81,7 @@ fn find(root: &DeTable<'_>, table: &str, name: &str) -> Option<KeyRange> {
     })
 }
 
-/// The text without the lines of a key, if it is there.
+/// Returns the text without the lines of a key.
 fn without(text: &str, table: &str, name: &str) -> Result<String, String> {
     let root = parse(text)?;
     let Some(entry) = find(root.get_ref(), table, name) else {

@@ -1,4 +1,4 @@
-//! Files that users name: read whole where they end, written whole or not at all.
+//! Files that users name: bounded when read, and complete or absent when written.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, IsTerminal, Read, Write};
@@ -10,15 +10,16 @@ use std::time::{Duration, Instant};
 use rustix::fs::OFlags;
 use tempfile::TempPath;
 
-/// More than any description, job or table of results.
+/// Limit on the length of a text, in bytes; longer than any description, job or table of
+/// results.
 const TEXT_BYTES_MAX: u64 = 256 << 20;
 
-/// How long a pipe may be without anybody who writes to it.
+/// How long to wait for a pipe's first writer.
 const WRITER_WAIT: Duration = Duration::from_secs(2);
 const WRITER_POLL: Duration = Duration::from_millis(10);
 
-/// Why what is there is no text that ends, if it is none; `None` for what is not there.
-/// What is typed in a terminal and what comes through a pipe ends.
+/// Returns what `path` is if it is not a text with an end, such as a folder or a device;
+/// `None` if it does not exist. A terminal or a pipe counts as a text.
 pub fn kind_without_end(path: &Path) -> Option<&'static str> {
     let kind = std::fs::metadata(path).ok()?.file_type();
     let is_terminal = || File::open(path).is_ok_and(|file| file.is_terminal());
@@ -33,10 +34,11 @@ pub fn kind_without_end(path: &Path) -> Option<&'static str> {
     }
 }
 
-/// The text of a file, a pipe or a terminal, or of standard input where it is `-`.
+/// Reads the text of a file, a pipe or a terminal, or of standard input if the path is
+/// `-`.
 ///
 /// # Errors
-/// Where it cannot be read, is no text, never ends or is longer than any such text.
+/// If it cannot be read, is not text, has no end or exceeds the limit.
 pub fn read_text(path: &Path) -> io::Result<String> {
     let bytes = bounded(open(path, "a file with text is needed")?, TEXT_BYTES_MAX)?;
     String::from_utf8(bytes)
@@ -58,7 +60,7 @@ fn open(path: &Path, needed: &str) -> io::Result<Box<dyn Read>> {
     }
     let kind = std::fs::metadata(path)?.file_type();
     if kind.is_fifo() {
-        // Opening it does not wait for who writes to it.
+        // With `O_NONBLOCK`, opening does not wait for a writer.
         let flags = OFlags::NONBLOCK.bits() as i32;
         let pipe = File::options().read(true).custom_flags(flags).open(path)?;
         return Ok(Box::new(Pipe::new(pipe)));
@@ -84,7 +86,7 @@ fn bounded(source: impl Read, bytes_max: u64) -> io::Result<Vec<u8>> {
     }
 }
 
-/// A pipe, which ends when everybody who wrote to it has closed it, or nobody comes.
+/// A pipe, which ends once all its writers have closed it, and fails if no writer comes.
 struct Pipe {
     pipe: File,
     opened: Instant,
@@ -105,7 +107,7 @@ impl Read for Pipe {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         loop {
             match self.pipe.read(bytes) {
-                // So it is too where nobody has come yet.
+                // A pipe without a writer reads as ended too.
                 Ok(0) if !self.had_writer => {
                     if self.opened.elapsed() > WRITER_WAIT {
                         let why = "a pipe to which nobody writes";
@@ -123,25 +125,25 @@ impl Read for Pipe {
     }
 }
 
-/// A file that appears whole, or not at all: under a name of its own until it is
-/// kept. A pipe or a terminal of that name is written to as it is.
+/// A file that appears complete, or not at all: it has a temporary name until it is
+/// kept. An existing pipe or terminal of that name is written to directly.
 #[derive(Debug)]
 pub struct NewFile {
     file: File,
-    /// Its own name, and the one that it gets.
+    /// The temporary name, and the final one.
     replaces: Option<(TempPath, PathBuf)>,
 }
 
 impl NewFile {
-    /// Begins the file that will be at `path`. It keeps the rights of the one that it
-    /// replaces; a link stays, and what it leads to is replaced.
+    /// Begins the file that will be at `path`. It keeps the permissions of a file that
+    /// it replaces; a symbolic link stays, and its target is replaced.
     ///
     /// # Errors
-    /// Where nothing can be written there; the error names no other file.
+    /// If nothing can be written there; the error does not name the temporary file.
     pub fn create(path: &Path) -> io::Result<NewFile> {
         let old = path.metadata().ok();
         if old.as_ref().is_some_and(|old| !old.is_file()) {
-            // Where `/dev/stdout` leads is a pipe, which has no path of its own.
+            // `/dev/stdout` may lead to a pipe, which has no path of its own.
             let file = File::options().write(true).open(path)?;
             return Ok(NewFile {
                 file,
@@ -154,7 +156,8 @@ impl NewFile {
             .prefix(".blklab-")
             .permissions(usual_rights())
             .tempfile_in(folder.unwrap_or(Path::new(".")))
-            // The error names the temporary file, which tells the user nothing.
+            // The library's error names the temporary file, which would confuse the
+            // user.
             .map_err(|error| io::Error::from(error.kind()))?
             .into_parts();
         if let Some(old) = old {
@@ -166,10 +169,10 @@ impl NewFile {
         })
     }
 
-    /// Gives the file its name.
+    /// Gives the file its final name.
     ///
     /// # Errors
-    /// Where it cannot be had; nothing is left behind then.
+    /// If it cannot be renamed; then nothing is left behind.
     pub fn keep(mut self) -> io::Result<()> {
         self.file.flush()?;
         match self.replaces {
@@ -189,15 +192,16 @@ impl Write for NewFile {
     }
 }
 
-/// Temporary files are for their owner alone; a result is for whom the umask allows.
+/// Returns the permissions of usual files: temporary files are readable by their owner
+/// only, while a result has the permissions that the umask leaves.
 fn usual_rights() -> std::fs::Permissions {
     use std::os::unix::fs::PermissionsExt;
     std::fs::Permissions::from_mode(0o666)
 }
 
-/// What a path leads to, through symbolic links, whether that exists or not.
+/// Resolves the symbolic links of a path, whether its target exists or not.
 fn target(path: &Path) -> PathBuf {
-    /// As many as Linux follows.
+    /// Linux's limit on symbolic links in a path (`MAXSYMLINKS`).
     const LINKS_MAX: usize = 40;
     let mut path = path.to_path_buf();
     for _ in 0..LINKS_MAX {

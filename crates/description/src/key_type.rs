@@ -1,5 +1,5 @@
-//! What a key takes: which values, which one stands where it is left out, and
-//! what it needs to have an effect.
+//! The type of a key: its legal values, its default, and what it needs to have an
+//! effect.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use strum::{EnumMessage, VariantArray};
 use toml::de::DeValue;
 
-/// What stands in a key's place in the file, for who changes or lists it.
+/// The form of a key's value in the file, for programs that change or list it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A whole number.
@@ -24,25 +24,24 @@ pub enum Kind {
     Array,
 }
 
-/// One of several words: an enum whose variants are words of a file
-/// (`#[strum(serialize_all = "snake_case")]`), explained by their doc comments.
+/// A word of a file: an enum whose variants are the words (`#[strum(serialize_all =
+/// "snake_case")]`), explained by their doc comments.
 pub trait Word: Copy + Display + EnumMessage + VariantArray {}
 
 impl<T: Copy + Display + EnumMessage + VariantArray> Word for T {}
 
-/// What a key takes, and the `T` that is made of it.
+/// The type of a key, whose values are converted to `T`.
 pub struct KeyType<'a, T> {
     pub(crate) kind: Kind,
-    /// The legal values in words, as messages tell them.
+    /// The legal values in words, for messages.
     pub(crate) legal: String,
-    /// The same for the reference, where `legal` depends on other keys.
+    /// The legal values for the reference, where `legal` depends on other keys.
     pub(crate) documented: Option<&'static str>,
-    /// What follows on "found ..., " where the value is not legal.
+    /// Converts a value; an error follows on "found ..., " in the message.
     pub(crate) take: Take<'a, T>,
-    /// What stands where the key is left out, and how the reference says that;
-    /// `None` where the key must be there.
+    /// The default and its text in the reference; `None` if the key is required.
     pub(crate) default: Option<(T, String)>,
-    /// What the key needs to have an effect, and whether it is there.
+    /// What the key needs to have an effect, and whether that is there.
     pub(crate) needs: Option<(&'static str, bool)>,
 }
 
@@ -65,7 +64,7 @@ impl<'a, T: 'a> KeyType<'a, T> {
         }
     }
 
-    /// The key may be left out, and this stands then.
+    /// Makes the key optional, with this default.
     pub fn or(self, default: T) -> KeyType<'a, T>
     where
         T: Display,
@@ -74,7 +73,8 @@ impl<'a, T: 'a> KeyType<'a, T> {
         self.or_derived(default, shown)
     }
 
-    /// The same for what depends on other keys, or is not shown well by itself.
+    /// Makes the key optional with a default that depends on other keys, or whose
+    /// `Display` is not fit for the reference.
     pub fn or_derived(self, default: T, shown: impl Into<String>) -> KeyType<'a, T> {
         KeyType {
             default: Some((default, shown.into())),
@@ -82,12 +82,12 @@ impl<'a, T: 'a> KeyType<'a, T> {
         }
     }
 
-    /// The key may be left out.
+    /// Makes the key optional, without a default.
     pub fn optional(self) -> KeyType<'a, Option<T>> {
         self.map(Some).or_derived(None, "")
     }
 
-    /// Makes something else of the value, a span of time from a number say.
+    /// Converts the value further, such as a number to a span of time.
     pub fn map<U>(self, make: impl Fn(T) -> U + 'a) -> KeyType<'a, U> {
         let take = self.take;
         KeyType {
@@ -100,7 +100,7 @@ impl<'a, T: 'a> KeyType<'a, T> {
         }
     }
 
-    /// Refuses values of which `holds` is false, telling what would be legal.
+    /// Refuses values for which `holds` is false, with a message on the legal ones.
     pub fn such_that(
         self,
         holds: impl Fn(&T) -> bool + 'a,
@@ -118,8 +118,7 @@ impl<'a, T: 'a> KeyType<'a, T> {
         }
     }
 
-    /// Refuses the key where it would do nothing, as it needs something that is
-    /// not there.
+    /// Refuses the key if what it needs to have an effect is not there.
     pub fn needs(self, is_there: bool, what: &'static str) -> KeyType<'a, T> {
         KeyType {
             needs: Some((what, is_there)),
@@ -127,7 +126,7 @@ impl<'a, T: 'a> KeyType<'a, T> {
         }
     }
 
-    /// How the reference tells the legal values, where they depend on other keys.
+    /// Sets the reference's text on the legal values, where they depend on other keys.
     pub fn documented(self, legal: &'static str) -> KeyType<'a, T> {
         KeyType {
             documented: Some(legal),
@@ -136,12 +135,12 @@ impl<'a, T: 'a> KeyType<'a, T> {
     }
 }
 
-/// Whole numbers.
+/// An integer type.
 pub trait Integer: Copy + Display + PartialOrd + TryFrom<u64> {}
 
 impl<T: Copy + Display + PartialOrd + TryFrom<u64>> Integer for T {}
 
-/// A whole number.
+/// A whole number in a range.
 pub fn whole<'a, T: Integer + 'a>(range: RangeInclusive<T>) -> KeyType<'a, T> {
     let legal = format!("a whole number from {} to {}", range.start(), range.end());
     KeyType::new(Kind::Whole, legal, move |value| {
@@ -150,7 +149,7 @@ pub fn whole<'a, T: Integer + 'a>(range: RangeInclusive<T>) -> KeyType<'a, T> {
     })
 }
 
-/// A number with or without a fraction.
+/// A number in a range, with or without a fraction.
 pub fn number<'a>(range: RangeInclusive<f64>) -> KeyType<'a, f64> {
     let legal = format!("a number from {} to {}", range.start(), range.end());
     KeyType::new(Kind::Number, legal, move |value| {
@@ -158,7 +157,7 @@ pub fn number<'a>(range: RangeInclusive<f64>) -> KeyType<'a, f64> {
     })
 }
 
-/// Yes or no.
+/// `true` or `false`.
 pub fn flag<'a>() -> KeyType<'a, bool> {
     KeyType::new(Kind::Flag, "true or false".to_string(), |value| {
         value.as_bool()
@@ -170,7 +169,7 @@ pub fn text<'a>() -> KeyType<'a, String> {
     parsed("text in \"quotes\"", |text| Some(text.to_string()))
 }
 
-/// Text that says something to `parse`, in words that `legal` tells.
+/// Text that `parse` accepts; `legal` describes it.
 pub fn parsed<'a, T: 'a>(legal: &str, parse: impl Fn(&str) -> Option<T> + 'a) -> KeyType<'a, T> {
     KeyType::new(Kind::Text, legal.to_string(), move |value| {
         value.as_str().and_then(&parse)
@@ -186,7 +185,7 @@ pub fn word<'a, T: Word + 'a>() -> KeyType<'a, T> {
     one_of(words)
 }
 
-/// One of several words, each with its meaning and what is made of it.
+/// One of several words, each with its meaning and its converted value.
 pub fn one_of<'a, T: Copy + 'a, W: Into<String>>(
     words: impl IntoIterator<Item = (W, &'static str, T)>,
 ) -> KeyType<'a, T> {
@@ -206,7 +205,7 @@ pub fn one_of<'a, T: Copy + 'a, W: Into<String>>(
     })
 }
 
-/// `count` values, or one that stands for all of them; `each` says what each is for.
+/// `count` values, or one value for all of them; `each` says what each is for.
 pub fn one_or_each<'a, T: Clone + 'a>(
     count: usize,
     one: KeyType<'a, T>,
@@ -227,7 +226,7 @@ pub fn one_or_each<'a, T: Clone + 'a>(
     })
 }
 
-/// An array of values; `legal` says of what.
+/// An array of values; `legal` describes it.
 pub fn array<'a, T: 'a>(one: KeyType<'a, T>, legal: &str) -> KeyType<'a, Vec<T>> {
     let take = one.take;
     KeyType::new(Kind::Array, legal.to_string(), move |value| {
@@ -236,7 +235,7 @@ pub fn array<'a, T: 'a>(one: KeyType<'a, T>, legal: &str) -> KeyType<'a, Vec<T>>
     })
 }
 
-/// Microseconds as nanoseconds.
+/// Converts microseconds to nanoseconds.
 pub fn nanos(micros: f64) -> u64 {
     (micros * 1e3).round() as u64
 }
@@ -256,10 +255,10 @@ fn fraction(value: &DeValue<'_>) -> Option<f64> {
     }
 }
 
-/// A time with its unit, in nanoseconds.
+/// Parses a time with its unit to nanoseconds.
 ///
 /// # Errors
-/// Where it is something else; the message says what is right.
+/// If the text is something else; the message says what is right.
 pub fn time_ns(text: &str) -> Result<u64, String> {
     let wrong = || "right is a number with its unit: 500us, 20ms or 1.5s".to_string();
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());

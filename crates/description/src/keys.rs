@@ -1,7 +1,7 @@
-//! The one place of a key: [`keys!`](crate::keys).
+//! The declaration of keys: [`keys!`](crate::keys).
 
-/// Declares a table of a description: a struct, how it is read, and what the
-/// reference says of its keys, which is what their doc comments say.
+/// Declares a table of a description: a struct, how it is read, and the reference of its
+/// keys, which is made from their doc comments.
 ///
 /// ```
 /// use blklab_description::{keys, nanos, number, read, whole};
@@ -27,10 +27,10 @@
 /// assert_eq!(flash, Ok(Flash { erase_ns: 1500, blocks_per_plane: 32 }));
 /// ```
 ///
-/// In parentheses stand the name of the table that is read and whatever else its
-/// keys depend on. A field with `=` has the value of the key of its name, or of
-/// that behind `as`; `let` is a key without a field, and a field with `=>` is
-/// made of others. Each may use those before it. The reference has the first
+/// The parentheses hold the name of the table variable and any parameters that the keys
+/// depend on. A field with `=` has the value of the key of its name, or of the name
+/// after `as`; `let` declares a key without a field, and a field with `=>` is computed
+/// from others. Each declaration may use those before it. The reference shows the first
 /// paragraph of a doc comment.
 #[macro_export]
 macro_rules! keys {

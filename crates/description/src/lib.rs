@@ -1,10 +1,10 @@
-//! Descriptions that users write, of drives, machines and servers: TOML read key
-//! by key, so that every complaint names file, line and key, what was found there
-//! and what would have been legal.
+//! Descriptions of drives, machines and servers that users write: TOML read key by key,
+//! so that every message names file, line and key, what was found there and what would
+//! have been legal.
 //!
-//! A key is declared once, with [`keys!`]: its name and unit, what it takes, what
-//! stands where it is left out, what it needs and what it is for. Reading and the
-//! [`Reference`] are made from that.
+//! A key is declared once, with [`keys!`]: its name with unit, its type, its default,
+//! what it needs and what it means. Reading and the [`Reference`] are made from that
+//! declaration.
 
 mod assumed;
 mod change;
@@ -24,8 +24,8 @@ use thiserror::Error;
 use toml::de::DeTable;
 
 pub use source::ReadError;
-use source::{Source, Syntax};
-use table::Whole;
+use source::{Source, SyntaxError};
+use table::Document;
 
 pub use assumed::Assumed;
 pub use change::{UNSET, with_value};
@@ -46,16 +46,16 @@ pub struct SpecError {
     pub file: String,
     /// The line, from one.
     pub line: usize,
-    /// The key with its table, empty where the line has none.
+    /// The key with its table; empty if the line has none.
     pub key: String,
-    /// What was found and what would be legal.
+    /// What was found, and what would be legal.
     pub problem: String,
 }
 
-/// Reads a description; `file` is the name that the user knows it by.
+/// Reads a description; `file` is its name in messages.
 ///
 /// # Errors
-/// Where the text is no TOML, or `read` finds a mistake in it.
+/// If the text is not TOML, or `read` finds a mistake in it.
 pub fn read<T>(
     file: &str,
     text: &str,
@@ -64,8 +64,9 @@ pub fn read<T>(
     read_with_reference(file, text, read).map(|(read, _)| read)
 }
 
-/// The same, with what can be said of all keys that were looked for. Values that
-/// the description gives for assumed ones are tried in their place.
+/// Reads a description as [`read`] does, and returns the reference of all keys that were
+/// read. The ends of its assumed values are checked by reading it once with each of
+/// them.
 ///
 /// # Errors
 /// As [`read`].
@@ -81,7 +82,7 @@ pub fn read_with_reference<T>(
     for (assumed, end) in ends {
         let tried = read_once(file, &assumed.replaced(text, end), &read);
         if let Err(error) = tried {
-            let refused = assumed.refuses(end, &error.key, &error.problem);
+            let refused = assumed.refusal(end, &error.key, &error.problem);
             return Err(SpecError::at(file, &Source::new(text, None), refused));
         }
     }
@@ -94,32 +95,32 @@ fn read_once<T>(
     read: &impl Fn(&Table<'_>) -> Result<T, ReadError>,
 ) -> Result<(T, Reference, Vec<Assumed>), SpecError> {
     let (parsed, mistakes) = DeTable::parse_recoverable(text);
-    let syntax = mistakes.first().map(Syntax::of);
-    let whole = Whole {
+    let syntax = mistakes.first().map(SyntaxError::of);
+    let document = Document {
         source: Source::new(text, syntax.as_ref()),
         reference: RefCell::default(),
         idle: RefCell::default(),
         assumed: RefCell::default(),
     };
-    let result = read(&Table::root(&parsed, &whole));
-    let idle = whole.idle.borrow_mut().drain(..).next();
+    let result = read(&Table::root(&parsed, &document));
+    let idle = document.idle.borrow_mut().drain(..).next();
     let result = result.and_then(|read| idle.map_or(Ok(read), Err));
     let error = match (syntax.as_ref(), result) {
         (None, Ok(read)) => {
             return Ok((
                 read,
-                whole.reference.into_inner(),
-                whole.assumed.into_inner(),
+                document.reference.into_inner(),
+                document.assumed.into_inner(),
             ));
         }
         (None, Err(error)) => error,
-        // What else the reader says may come of the text that it could not see.
+        // Later errors may be caused by the part that could not be parsed.
         (Some(syntax), result) => match result {
             Err(error) if error.is_syntax => error,
-            _ => whole.source.error_of(syntax),
+            _ => document.source.error_of(syntax),
         },
     };
-    Err(SpecError::at(file, &whole.source, error))
+    Err(SpecError::at(file, &document.source, error))
 }
 
 impl SpecError {
@@ -133,12 +134,11 @@ impl SpecError {
     }
 }
 
-/// The name among `known` that `typed` most likely meant, if any is close
-/// enough to be worth saying.
+/// Returns the name in `known` that `typed` most likely means, if one is close enough.
 ///
-/// Close enough is fio's own rule: at most half of the letters differ. Where
-/// two names are equally close the first wins, so the answer does not depend
-/// on anything but the order of `known`.
+/// By fio's rule, a name is close enough if at most half of the letters differ. Of
+/// equally close names the first wins, so the answer depends only on the order of
+/// `known`.
 pub fn nearest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let typed = typed.to_ascii_lowercase();
     let limit = typed.chars().count().div_ceil(2);
@@ -150,11 +150,11 @@ pub fn nearest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
         .map(|(_, name)| name)
 }
 
-/// So many letters are taken for a part of a longer name.
+/// The fewest letters that are searched as a part of a longer name.
 const LETTERS_OF_PART: usize = 3;
 
-/// The end of a message on an unknown name: `; did you mean NAME?`, or nothing
-/// where no known name is close or has it as a part.
+/// Returns the end of a message on an unknown name: `; did you mean NAME?`, or nothing
+/// if no known name is close or contains it.
 pub fn hint<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.into_iter().collect();
     let part = typed.to_ascii_lowercase();

@@ -1,11 +1,11 @@
-//! What can be said of all keys of a kind of description, and a page of it.
+//! The reference of all keys of a kind of description, as data and as a page.
 
 use std::fmt::Write;
 
 use crate::key_type::{KeyType, Kind};
 
-/// Endings of keys that are units, ours and those that somebody may think ours,
-/// and how they are written elsewhere.
+/// Endings of keys that are units, including some that users may take for ours, each
+/// with its usual symbol.
 pub(crate) const UNITS: [(&str, &str); 21] = [
     ("s", "s"),
     ("ms", "ms"),
@@ -30,20 +30,20 @@ pub(crate) const UNITS: [(&str, &str); 21] = [
     ("percent", "%"),
 ];
 
-/// A key, as declared.
+/// A declared key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key {
-    /// Its name within its table; `NAME` where it is one of many.
+    /// The key's name within its table; `NAME` if it stands for many.
     pub name: String,
-    /// What stands in its place in a file.
+    /// The form of its value in a file.
     pub kind: Kind,
-    /// The values that it takes, in words.
+    /// The legal values, in words.
     pub legal: String,
-    /// What stands where it is left out; `None` where it must be there.
+    /// The default; `None` if the key is required.
     pub default: Option<String>,
-    /// What it needs to have an effect.
+    /// What the key needs to have an effect.
     pub needs: Option<&'static str>,
-    /// What it is.
+    /// The meaning of the key.
     pub help: &'static str,
 }
 
@@ -59,7 +59,7 @@ impl Key {
         }
     }
 
-    /// The unit that its name ends in.
+    /// Returns the unit that the key's name ends in.
     pub fn unit(&self) -> Option<&'static str> {
         let ends = |(ending, unit): &(&str, &'static str)| {
             let stem = self.name.strip_suffix(ending)?.strip_suffix('_')?;
@@ -69,7 +69,7 @@ impl Key {
         longest.map(|(_, unit)| unit)
     }
 
-    /// Its row in the reference.
+    /// Returns the key's row in the reference.
     fn row(&self) -> String {
         let legal = match &self.kind {
             Kind::Word(words) => {
@@ -108,19 +108,20 @@ impl Key {
     }
 }
 
-/// A table with all its keys.
+/// A table of a description with all its keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableOfKeys {
-    /// Its name in full, `costs.engine.NAME` say; empty for what is in no table.
+    /// The table's full name, such as `costs.engine.NAME`; empty for keys outside of any
+    /// table.
     pub path: String,
-    /// What it is.
+    /// The meaning of the table.
     pub about: &'static str,
-    /// Its keys, in the order in which they were declared.
+    /// The table's keys, in the order of their declaration.
     pub keys: Vec<Key>,
 }
 
 impl TableOfKeys {
-    /// Adds a key that is not there yet.
+    /// Adds a key unless it is known.
     pub(crate) fn add(&mut self, key: Key) {
         if !self.keys.iter().any(|known| known.name == key.name) {
             self.keys.push(key);
@@ -152,7 +153,7 @@ impl Reference {
         &mut self.tables[at]
     }
 
-    /// Adds what another kind of the same description has more.
+    /// Adds the tables and keys that another kind of the same description has.
     pub fn merge(&mut self, other: Reference) {
         for table in other.tables {
             let known = self.table(&table.path);
@@ -161,7 +162,7 @@ impl Reference {
         }
     }
 
-    /// The key of a name in full, such as `costs.scheduler.bfq.insert_ns`.
+    /// Finds a key by its full name, such as `costs.scheduler.bfq.insert_ns`.
     pub fn key(&self, path: &str) -> Option<&Key> {
         let (table, name) = path.rsplit_once('.').unwrap_or(("", path));
         let table = self
@@ -171,10 +172,10 @@ impl Reference {
         table.keys.iter().find(|key| stands_for(&key.name, name))
     }
 
-    /// A page of it in Markdown: a heading and a list of keys for each table.
+    /// Returns a Markdown page with a heading and a table of keys for each table.
     pub fn markdown(&self) -> String {
         let mut page = String::new();
-        // A table whose keys are those of others has none of its own.
+        // A table that only holds other tables has no section.
         let is_shown = |table: &&TableOfKeys| !table.keys.is_empty() || !table.about.is_empty();
         for table in self.tables.iter().filter(is_shown) {
             let heading = match table.path.as_str() {
@@ -197,7 +198,8 @@ impl Reference {
     }
 }
 
-/// Whether a name is meant by one in which `NAME` is any.
+/// Returns whether `known` matches a name, where each `NAME` in `known` matches any
+/// part.
 fn stands_for(known: &str, name: &str) -> bool {
     let (mut known, mut name) = (known.split('.'), name.split('.'));
     loop {
@@ -209,8 +211,8 @@ fn stands_for(known: &str, name: &str) -> bool {
     }
 }
 
-/// The first paragraph of a doc comment as a line: what follows is for readers of
-/// the code.
+/// Returns the first paragraph of a doc comment as a line; further paragraphs are for
+/// readers of the code.
 fn one_line(help: &str) -> String {
     let first = help.split("\n\n").next().unwrap_or_default();
     let words: Vec<&str> = first.split_whitespace().collect();

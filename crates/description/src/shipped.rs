@@ -1,26 +1,25 @@
-//! Descriptions that come with the program.
+//! Descriptions that are shipped with the program.
 
 use std::path::Path;
 
 use crate::{hint, read_text};
 
-/// The descriptions of a kind that come with the program, made by
-/// [`shipped!`](crate::shipped).
+/// The shipped descriptions of one kind, made by [`shipped!`](crate::shipped).
 #[derive(Clone, Copy, Debug)]
 pub struct Shipped {
-    /// What they describe, for messages.
+    /// The kind of what they describe, for messages.
     pub kind: &'static str,
-    /// Name and text of each, in the order in which they should be listed.
+    /// The name and text of each, in the order of lists.
     pub texts: &'static [(&'static str, &'static str)],
 }
 
 impl Shipped {
-    /// Their names.
+    /// Returns their names.
     pub fn names(&self) -> impl Iterator<Item = &'static str> + use<> {
         self.texts.iter().map(|(name, _)| *name)
     }
 
-    /// The text of one, to show and as a model for one's own.
+    /// Returns the text of one of them.
     pub fn text(&self, name: &str) -> Option<&'static str> {
         let mut texts = self.texts.iter();
         texts
@@ -28,10 +27,10 @@ impl Shipped {
             .map(|(_, text)| *text)
     }
 
-    /// The text of the one called `name`, or else of the file.
+    /// Returns the text of the shipped description called `name`, or else of the file.
     ///
     /// # Errors
-    /// Where there is neither; the message names what comes with the program.
+    /// If there is neither; the message lists the shipped ones.
     pub fn text_or_file(&self, name: &str) -> Result<String, String> {
         if let Some(text) = self.text(name) {
             return Ok(text.to_string());
@@ -48,7 +47,7 @@ impl Shipped {
     }
 }
 
-/// The descriptions of a kind: `kind, folder: names of files without .toml`.
+/// Declares the descriptions of a kind: `kind, folder: names of files without .toml`.
 #[macro_export]
 macro_rules! shipped {
     ($kind:literal, $folder:literal: $($name:literal),* $(,)?) => {

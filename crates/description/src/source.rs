@@ -1,33 +1,34 @@
-//! The text of a description: which key a place belongs to, what stands there,
-//! and what the TOML parser says of it.
+//! The text of a description: the lines of its keys, the values as written, and the TOML
+//! parser's error.
 
 use std::ops::Range;
 
-/// What is wrong with a key, and where in the text.
+/// A mistake in a key, and its place in the text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReadError {
     pub(crate) offset: usize,
     pub(crate) key: String,
     pub(crate) problem: String,
-    /// It is about what makes the text no TOML.
+    /// Whether the mistake makes the text invalid TOML.
     pub(crate) is_syntax: bool,
 }
 
-/// As much of a value as a message shows.
+/// Limit on the length of a value shown in a message, in characters.
 const SHOWN_CHARS: usize = 60;
 
-/// The first thing that makes a text no TOML.
-pub(crate) struct Syntax {
+/// The first syntax error of a text.
+pub(crate) struct SyntaxError {
     offset: usize,
-    /// What the parser says, in a few words.
+    /// The parser's message, shortened.
     reason: String,
 }
 
-impl Syntax {
-    pub(crate) fn of(error: &toml::de::Error) -> Syntax {
-        // What the parser expects instead is less than the key says.
+impl SyntaxError {
+    pub(crate) fn of(error: &toml::de::Error) -> SyntaxError {
+        // The rest of the message lists what the parser expected, which the key's own
+        // message says better.
         let reason = error.message().split([',', '\n']).next();
-        Syntax {
+        SyntaxError {
             offset: error.span().map_or(0, |span| span.start),
             reason: reason.unwrap_or_default().to_string(),
         }
@@ -37,16 +38,17 @@ impl Syntax {
         self.reason == "duplicate key"
     }
 
-    /// A word without quotes; most are numbers with a unit.
+    /// Returns whether a value is a word without quotes; most of these are numbers with
+    /// a unit.
     fn is_bare_word(&self) -> bool {
         self.reason.starts_with("string values must be quoted")
     }
 }
 
-/// The text, and what is wrong with it as TOML.
+/// The text, with its first syntax error.
 pub(crate) struct Source<'a> {
     text: &'a str,
-    syntax: Option<&'a Syntax>,
+    syntax: Option<&'a SyntaxError>,
 }
 
 /// A line that opens a table or sets a key.
@@ -54,7 +56,7 @@ struct Line<'a> {
     offset: usize,
     text: &'a str,
     table: &'a str,
-    /// `None` where it opens the table.
+    /// The key that the line sets; `None` if it opens a table.
     key: Option<&'a str>,
 }
 
@@ -73,22 +75,22 @@ impl Line<'_> {
 }
 
 impl<'a> Source<'a> {
-    pub(crate) fn new(text: &'a str, syntax: Option<&'a Syntax>) -> Source<'a> {
+    pub(crate) fn new(text: &'a str, syntax: Option<&'a SyntaxError>) -> Source<'a> {
         Source { text, syntax }
     }
 
-    /// The number of a place's line, from one.
+    /// Returns the line number of a place, from 1.
     pub(crate) fn line_of(&self, offset: usize) -> usize {
         let before = &self.text.as_bytes()[..offset.min(self.text.len())];
         1 + before.iter().filter(|byte| **byte == b'\n').count()
     }
 
-    /// A value as the user wrote it.
+    /// Returns a value as the user wrote it.
     pub(crate) fn written(&self, span: Range<usize>) -> String {
         self.text.get(span).unwrap_or_default().to_string()
     }
 
-    /// A value as the user wrote it, on one line.
+    /// Returns a value as the user wrote it, on one line and shortened.
     pub(crate) fn shown(&self, span: Range<usize>) -> String {
         let written = self.written(span);
         let words: Vec<&str> = written.split_whitespace().collect();
@@ -100,8 +102,8 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// What stands in the place of a value that is no TOML: to the end of its
-    /// line, and why it is none. `None` where the value is well formed.
+    /// Returns what stands in the place of an invalid value, to the end of its line,
+    /// with the reason; `None` if the value is well formed.
     pub(crate) fn malformed(&self, span: &Range<usize>) -> Option<String> {
         let syntax = self.syntax.filter(|syntax| !syntax.is_second_key())?;
         if !(span.start..=span.end).contains(&syntax.offset) {
@@ -114,13 +116,13 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// Where the line of a place ends, a comment left out.
+    /// Returns the end of the line of a place, or the start of the line's comment.
     fn end_of_line(&self, offset: usize) -> usize {
         let rest = self.text.get(offset..).unwrap_or_default();
         offset + rest.find(['\n', '#']).unwrap_or(rest.len())
     }
 
-    /// The lines that open a table or set a key.
+    /// Returns the lines that open a table or set a key.
     fn lines(&self) -> Vec<Line<'a>> {
         let mut table = "";
         let mut offset = 0;
@@ -135,7 +137,7 @@ impl<'a> Source<'a> {
                 .next()
                 .unwrap_or_default()
                 .trim();
-            // What is in no table's header and sets nothing is part of a value.
+            // A line that neither opens a table nor sets a key is part of a value.
             if let Some(name) = opens.filter(|name| is_name(name)) {
                 table = name.trim();
                 lines.push(Line {
@@ -158,14 +160,14 @@ impl<'a> Source<'a> {
         lines
     }
 
-    /// The parser's complaint, about the key in whose line it is.
-    pub(crate) fn error_of(&self, syntax: &Syntax) -> ReadError {
+    /// Returns the parser's error as one about the key in its line.
+    pub(crate) fn error_of(&self, syntax: &SyntaxError) -> ReadError {
         let lines = self.lines();
         let start = self.start_of_line(syntax.offset);
         let at = lines.iter().position(|line| line.offset == start);
         let line = at.map(|at| &lines[at]);
         let first = line.and_then(|line| {
-            // In an array of tables the same key stands in each of them.
+            // Each table of an array may have the same key.
             let mut before = lines[..at.unwrap_or(0)].iter().rev();
             before.find(|other| other.is_like(line))
         });
@@ -195,7 +197,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Whether that is a key, or several with dots between them.
+/// Returns whether the text is a key's name, or several joined by dots.
 fn is_name(text: &str) -> bool {
     let of_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '"');
     text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_' || c == '"')

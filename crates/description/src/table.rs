@@ -1,4 +1,4 @@
-//! One table of a description, whose keys are taken one after the other.
+//! A table of a description, whose keys are read one by one.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -14,29 +14,29 @@ use crate::key_type::KeyType;
 use crate::reference::{Key, Reference, UNITS};
 use crate::source::{ReadError, Source};
 
-/// A key that can be here.
+/// A key that the table may have.
 struct KnownKey {
     key: &'static str,
     legal: String,
 }
 
-/// What the tables of a description share.
-pub(crate) struct Whole<'a> {
+/// The state that the tables of a description share.
+pub(crate) struct Document<'a> {
     pub(crate) source: Source<'a>,
     pub(crate) reference: RefCell<Reference>,
-    /// Keys that do nothing: told where nothing else is wrong.
+    /// Keys without effect, reported only if nothing else is wrong.
     pub(crate) idle: RefCell<Vec<ReadError>>,
-    /// What the description says to be assumed.
+    /// The values that the description marks as assumed.
     pub(crate) assumed: RefCell<Vec<Assumed>>,
 }
 
-/// A table whose keys are taken one after the other; whatever nobody asked for
-/// is an error in the end.
+/// A table whose keys are read one by one; a key that was never asked for is an error at
+/// the end.
 pub struct Table<'a> {
-    whole: &'a Whole<'a>,
-    /// `""` for the whole file, else `geometry` and the like.
+    document: &'a Document<'a>,
+    /// The table's full name, such as `geometry`; empty for the root.
     path: String,
-    /// The same with `NAME` in the place of names that stand for many.
+    /// The full name with `NAME` for each part that stands for many.
     path_of_any: String,
     span: Range<usize>,
     entries: &'a DeTable<'a>,
@@ -44,9 +44,9 @@ pub struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    pub(crate) fn root(parsed: &'a Spanned<DeTable<'a>>, whole: &'a Whole<'a>) -> Table<'a> {
+    pub(crate) fn root(parsed: &'a Spanned<DeTable<'a>>, document: &'a Document<'a>) -> Table<'a> {
         Table {
-            whole,
+            document,
             path: String::new(),
             path_of_any: String::new(),
             span: parsed.span(),
@@ -55,27 +55,27 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Says what the table is about, for the reference.
+    /// Sets the table's meaning, for the reference.
     pub fn about(&self, about: &'static str) {
-        let mut reference = self.whole.reference.borrow_mut();
+        let mut reference = self.document.reference.borrow_mut();
         reference.table(&self.path_of_any).about = about;
     }
 
-    /// The values that the whole description, of which this is the root, says to be
-    /// assumed, in its order.
+    /// Reads which values the description marks as assumed, in its order. The table must
+    /// be the root.
     ///
     /// # Errors
-    /// Where its table `[assumed]` names a key that is not there, or gives no values.
+    /// If its table `[assumed]` names an unknown key, or gives no values.
     pub fn assumed(&self) -> Result<Vec<Assumed>, ReadError> {
         self.get(assumed::TABLE, "a table, [assumed]");
-        let mut reference = self.whole.reference.borrow_mut();
+        let mut reference = self.document.reference.borrow_mut();
         reference.table(assumed::TABLE).about = assumed::ABOUT;
-        let found = assumed::read(self.entries, &self.whole.source)?;
-        *self.whole.assumed.borrow_mut() = found.clone();
+        let found = assumed::read(self.entries, &self.document.source)?;
+        *self.document.assumed.borrow_mut() = found.clone();
         Ok(found)
     }
 
-    /// The keys' names as the user would write them.
+    /// Returns the key's full name.
     fn name(&self, key: &str) -> String {
         within(&self.path, key)
     }
@@ -89,8 +89,8 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// An error about a key that was read already: says what was found there,
-    /// then what is `legal`.
+    /// Returns an error about a key that was read before: what was found there, then
+    /// what is `legal`.
     pub fn wrong(&self, key: &str, legal: impl Display) -> ReadError {
         let (offset, found) = match self.entries.get_key_value(key) {
             Some((name, value)) => (name.span().start, self.found(key, value)),
@@ -99,30 +99,30 @@ impl<'a> Table<'a> {
         self.error(offset, key, format!("found {found}, {legal}"))
     }
 
-    /// A value as the user wrote it.
+    /// Returns a value as the user wrote it.
     fn found(&self, key: &str, value: &Spanned<DeValue<'a>>) -> String {
         match value.get_ref() {
             DeValue::Table(_) => format!("[{}]", self.name(key)),
-            _ => self.whole.source.shown(value.span()),
+            _ => self.document.source.shown(value.span()),
         }
     }
 
-    /// Whether a key is there.
+    /// Returns whether a key is there.
     pub fn has(&self, key: &str) -> bool {
         self.entries.contains_key(key)
     }
 
-    /// A key's value; `help` says what it is, for the reference.
+    /// Reads a key; `help` is its meaning in the reference.
     ///
     /// # Errors
-    /// Where it is missing, not legal, or of no effect.
+    /// If it is missing, not legal, or without effect.
     pub fn key<T>(
         &self,
         key: &'static str,
         help: &'static str,
         entry: KeyType<'_, T>,
     ) -> Result<T, ReadError> {
-        self.whole
+        self.document
             .reference
             .borrow_mut()
             .table(&self.path_of_any)
@@ -147,18 +147,18 @@ impl<'a> Table<'a> {
         Ok(taken)
     }
 
-    /// Those of several keys that are there, by name. In the reference they are
-    /// one, of the name `NAME`.
+    /// Reads those of several keys that are there, by name. The reference lists them as
+    /// one key, `NAME`.
     ///
     /// # Errors
-    /// As [`Table::key`], of the first.
+    /// As [`Table::key`], for the first wrong key.
     pub fn keys<T>(
         &self,
         names: impl IntoIterator<Item = &'static str>,
         help: &'static str,
         entry: impl Fn() -> KeyType<'static, T>,
     ) -> Result<BTreeMap<String, T>, ReadError> {
-        self.whole
+        self.document
             .reference
             .borrow_mut()
             .table(&self.path_of_any)
@@ -172,14 +172,14 @@ impl<'a> Table<'a> {
         Ok(found)
     }
 
-    /// Refuses a key that is there and does nothing, since it needs something
-    /// else. That is told where nothing else is wrong.
+    /// Refuses a key that has no effect because something else is missing. The error is
+    /// reported only if nothing else is wrong.
     pub fn refuse_idle(&self, key: &str, what: &str) {
         if self.has(key) {
             let problem =
                 format!("has no effect here, so legal is to leave it out; it needs {what}");
             let error = self.wrong(key, problem);
-            self.whole.idle.borrow_mut().push(error);
+            self.document.idle.borrow_mut().push(error);
         }
     }
 
@@ -194,9 +194,9 @@ impl<'a> Table<'a> {
         self.error(value.span().start, key, format!("found {found}, {problem}"))
     }
 
-    /// The error about a value that is no TOML.
+    /// Returns the error about a value that is not TOML.
     fn malformed(&self, key: &str, value: &Spanned<DeValue<'a>>, legal: &str) -> Option<ReadError> {
-        let found = self.whole.source.malformed(&value.span())?;
+        let found = self.document.source.malformed(&value.span())?;
         let problem = format!("found {found}, legal is {legal}");
         Some(ReadError {
             is_syntax: true,
@@ -204,7 +204,7 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// A key that is not there, or is by another name.
+    /// Returns the error about a key that is missing or misspelt.
     fn missing(&self, key: &str, legal: &str) -> ReadError {
         let misnamed = self.entries.keys().find_map(|name| {
             let fault = fault_of_name(name.get_ref(), key)?;
@@ -228,7 +228,7 @@ impl<'a> Table<'a> {
         self.error(name.span().start, key, problem)
     }
 
-    /// A table within this one.
+    /// Opens a required table within this one.
     pub fn table(&self, key: &'static str) -> Result<Table<'a>, ReadError> {
         match self.table_if_any(key)? {
             Some(table) => Ok(table),
@@ -236,7 +236,8 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// A table that is not there; one a letter or two off is most likely it.
+    /// Returns the error about a missing table; a name that is a letter or two off is
+    /// assumed to mean it.
     fn missing_table(&self, key: &str) -> ReadError {
         let wanted = format!("[{}]", self.name(key));
         let mut names = self.entries.keys();
@@ -255,15 +256,15 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// A table within this one that may be left out.
+    /// Opens an optional table within this one.
     pub fn table_if_any(&self, key: &'static str) -> Result<Option<Table<'a>>, ReadError> {
         self.table_of(key, key)
     }
 
-    /// A table within this one, read by `read`, or nothing where it is left out.
+    /// Reads a table within this one with `read`; `None` if it is left out.
     ///
     /// # Errors
-    /// That of `read`, or of a key that is no table.
+    /// The error of `read`, or an error about a key that is not a table.
     pub fn read_if_any<T>(
         &self,
         key: &'static str,
@@ -274,11 +275,11 @@ impl<'a> Table<'a> {
             .transpose()
     }
 
-    /// Those of several tables that are there, by name, each read by `read`. In
-    /// the reference they are one, of the name `NAME`.
+    /// Reads those of several tables that are there, by name, each with `read`. The
+    /// reference lists them as one table, `NAME`.
     ///
     /// # Errors
-    /// That of the first that `read` refuses, or of a key that is no table.
+    /// The first error of `read`, or an error about a key that is not a table.
     pub fn tables<T>(
         &self,
         names: impl IntoIterator<Item = &'static str>,
@@ -293,10 +294,11 @@ impl<'a> Table<'a> {
         Ok(found)
     }
 
-    /// The tables of an array, `[[export]]` say, each read by `read`.
+    /// Reads each table of an array such as `[[export]]` with `read`.
     ///
     /// # Errors
-    /// That of the first that `read` refuses, or of what is no array of tables.
+    /// The first error of `read`, or an error about a value that is not an array of
+    /// tables.
     pub fn read_each<T>(
         &self,
         key: &'static str,
@@ -339,7 +341,7 @@ impl<'a> Table<'a> {
         entries: &'a DeTable<'a>,
     ) -> Table<'a> {
         Table {
-            whole: self.whole,
+            document: self.document,
             path: self.name(key),
             path_of_any: within(&self.path_of_any, any),
             span,
@@ -355,7 +357,7 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// Refuses whatever nobody asked for.
+    /// Refuses keys that were never asked for.
     pub fn finish(&self) -> Result<(), ReadError> {
         let known = self.known.borrow();
         for (name, _) in self.entries.iter() {
@@ -363,7 +365,7 @@ impl<'a> Table<'a> {
             if known.iter().any(|known| known.key == found) {
                 continue;
             }
-            // One that could be here and is not is most likely meant.
+            // A legal key that is not there is most likely meant.
             let meant = known.iter().filter(|known| !self.has(known.key));
             let misnamed =
                 meant.filter_map(|known| Some((fault_of_name(found, known.key)?, known)));
@@ -380,7 +382,7 @@ impl<'a> Table<'a> {
     }
 }
 
-/// A key's name with that of its table.
+/// Returns the full name of a key in a table.
 fn within(table: &str, key: &str) -> String {
     match table {
         "" => key.to_string(),
@@ -388,7 +390,7 @@ fn within(table: &str, key: &str) -> String {
     }
 }
 
-/// A key without its unit; `None` where it has none.
+/// Returns a key without its unit; `None` if it has none.
 fn stem_of(key: &str) -> Option<&str> {
     let stems = UNITS.iter().filter_map(|(ending, _)| {
         let stem = key.strip_suffix(ending)?.strip_suffix('_')?;
@@ -397,9 +399,8 @@ fn stem_of(key: &str) -> Option<&str> {
     stems.min_by_key(|stem| stem.len())
 }
 
-/// What is wrong with the name of a key that is most likely another: a letter
-/// off, or with the same stem, its unit left out or another. `None` where it is
-/// not likely at all.
+/// Returns what is wrong with a name that most likely means `key`: it is a letter off,
+/// or has the same stem with another unit or none. `None` if it is not likely.
 fn fault_of_name(found: &str, key: &str) -> Option<&'static str> {
     if stem_of(key).is_some_and(|stem| found == stem || stem_of(found) == Some(stem)) {
         Some(": the unit is missing or another")

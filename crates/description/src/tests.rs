@@ -41,12 +41,12 @@ fn flash(root: &Table<'_>) -> Result<Flash, ReadError> {
 
 const GOOD: &str = "[flash]\nread_us = [5, 6]\ncell = \"slc\"\nerase_us = 9\n";
 
-/// The message for a text.
+/// Returns the message for a text.
 fn error(text: &str) -> String {
     read("d.toml", text, flash).expect_err(text).to_string()
 }
 
-/// The message for the good text with one line changed.
+/// Returns the message for the good text with one change.
 fn changed(from: &str, to: &str) -> String {
     assert!(GOOD.contains(from), "{from}");
     error(&GOOD.replace(from, to))
@@ -171,7 +171,7 @@ fn a_long_value_is_shown_in_part() {
     );
 }
 
-/// Every place of a good text changed to what often breaks one.
+/// Breaks a good text at every place with characters that often break one.
 #[test]
 fn any_text_gives_one_line_with_its_place() {
     for at in 0..=GOOD.len() {
@@ -232,7 +232,7 @@ fn nonsense_finds_nothing() {
     assert_eq!(nearest("read", []), None);
 }
 
-/// A description with a table of what is assumed.
+/// Reads a description with a table of assumed values.
 fn flash_and_assumed(root: &Table<'_>) -> Result<(Flash, Vec<Assumed>), ReadError> {
     let assumed = root.assumed()?;
     Ok((flash(root)?, assumed))

@@ -1,5 +1,7 @@
 //! The drives that come with the program, by name.
 
+use std::os::unix::fs::FileTypeExt;
+
 use blklab_description::{Shipped, SpecError, shipped, with_value};
 
 use crate::spec::DriveSpec;
@@ -57,12 +59,26 @@ pub fn load(name: &str) -> Result<(DriveSpec, String), String> {
 /// # Errors
 /// As [`load`], and where a key cannot be set.
 pub fn load_with(name: &str, values: &[(String, String)]) -> Result<(DriveSpec, String), String> {
-    let mut text = DRIVES.text_or_file(name)?;
+    let mut text = DRIVES.text_or_file(name).map_err(|problem| {
+        let kind = std::fs::metadata(name).map(|found| found.file_type());
+        match kind.is_ok_and(|kind| kind.is_block_device()) {
+            true => problem + &real_drive_hint(name),
+            false => problem,
+        }
+    })?;
     for (key, value) in values {
         text = with_value(&text, key, value).map_err(|problem| format!("{name}: {problem}"))?;
     }
     let spec = DriveSpec::parse(name, &text).map_err(|e| e.to_string())?;
     Ok((spec, text))
+}
+
+/// Returns the end of the message for a real drive in the place of a description.
+fn real_drive_hint(device: &str) -> String {
+    format!(
+        "; a real drive is measured with `blklab compare JOB --world host --device {device}` and \
+         described with `blklab calibrate --host {device}`"
+    )
 }
 
 #[cfg(test)]
@@ -79,5 +95,27 @@ mod tests {
             assert!(spec.identity().capacity_sectors > 0);
         }
         assert!(find("no-such-drive").is_none());
+    }
+
+    #[test]
+    fn a_block_device_is_refused_with_a_hint_and_no_other_device() {
+        let refusal = |name: &str| load(name).expect_err("no description");
+        assert!(!refusal("/dev/null").contains("--world host"));
+        let is_block = |path: &std::path::Path| {
+            path.metadata()
+                .is_ok_and(|found| found.file_type().is_block_device())
+        };
+        let entries = std::fs::read_dir("/dev").expect("a folder");
+        let mut paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+        if let Some(device) = paths.find(|path| is_block(path)) {
+            let name = device.display().to_string();
+            let said = refusal(&name);
+            assert!(said.contains("a device, and a file with text is needed; a real drive"));
+            assert!(
+                said.contains(&format!("--world host --device {name}")),
+                "{said}"
+            );
+            assert!(said.contains(&format!("calibrate --host {name}")), "{said}");
+        }
     }
 }

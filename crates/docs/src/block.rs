@@ -7,12 +7,12 @@ use serde::Deserialize;
 use crate::program::Program;
 use crate::{calibrate, compare, conform, questions, set};
 
-/// What stands in place of a block on the page.
+/// The part of a page that a block makes.
 #[derive(Default)]
-pub struct Made {
+pub struct PagePart {
     /// Markdown.
     pub text: String,
-    /// The lines of groups of rows, for standard output.
+    /// A summary line for each group of rows, for standard output.
     pub groups: Vec<String>,
 }
 
@@ -20,52 +20,52 @@ pub struct Made {
 #[derive(Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Block {
-    /// A table from several comparisons.
+    /// A table of several comparisons.
     Compare(compare::Block),
-    /// Recorded kernels.
+    /// A comparison with recorded kernels.
     Conform(conform::Block),
-    /// Measured fio results.
+    /// A comparison with measured fio results.
     Calibrate(calibrate::Block),
     /// A set of published measurements.
     Set(set::Block),
-    /// Questions that a kernel was asked.
+    /// Questions with a real kernel's answers.
     Questions(questions::Block),
-    /// A command with all that it prints.
+    /// A command with its output.
     Output {
         /// The command's arguments.
         command: String,
     },
-    /// Commands one after the other in an empty folder, each with what it prints.
+    /// Commands that run in an empty folder, each with its output.
     Session {
-        /// Files that are there, by their names.
+        /// Files in the folder, by name.
         #[serde(default)]
         files: BTreeMap<String, String>,
-        /// Each command's arguments; behind ` | grep ` is a text that lines have to
-        /// have.
+        /// Each command's arguments. A text after ` | grep ` selects the lines that
+        /// contain it.
         commands: Vec<String>,
     },
 }
 
 impl Block {
-    /// Runs it.
+    /// Makes the block's part of the page.
     ///
     /// # Errors
-    /// Where a command fails or prints something else than expected.
-    pub fn make(&self, program: &Program) -> Result<Made, String> {
+    /// If a command fails, or its output is not as expected.
+    pub fn make(&self, program: &Program) -> Result<PagePart, String> {
         match self {
             Block::Compare(block) => block.make(program),
             Block::Conform(block) => block.make(program),
             Block::Calibrate(block) => block.make(program),
             Block::Set(block) => block.make(program),
             Block::Questions(block) => block.make(program),
-            Block::Output { command } => Ok(Made {
+            Block::Output { command } => Ok(PagePart {
                 text: format!(
                     "    $ blklab {command}\n{}",
                     indented(&program.run(command)?)
                 ),
                 groups: Vec::new(),
             }),
-            Block::Session { files, commands } => Ok(Made {
+            Block::Session { files, commands } => Ok(PagePart {
                 text: session(program, files, commands)?,
                 groups: Vec::new(),
             }),
@@ -73,7 +73,7 @@ impl Block {
     }
 }
 
-/// What commands print in a folder of their own.
+/// Returns the output of commands in a folder of their own.
 fn session(
     program: &Program,
     files: &BTreeMap<String, String>,

@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::block::Made;
+use crate::block::PagePart;
 use crate::page::Table;
 use crate::program::Program;
 use crate::share::Errors;
 
-/// What `blklab calibrate --evaluations 0` says of measured rows.
+/// A table made from the output of `blklab calibrate --evaluations 0`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Block {
-    /// The set's folder, for the lines of groups.
+    /// The set's folder, for the summary lines.
     set: String,
-    /// The arguments.
+    /// The command's arguments.
     command: String,
 }
 
@@ -26,8 +26,8 @@ impl Block {
     /// Simulates every row.
     ///
     /// # Errors
-    /// Where the command fails or prints no rows.
-    pub fn make(&self, program: &Program) -> Result<Made, String> {
+    /// If the command fails or prints no rows.
+    pub fn make(&self, program: &Program) -> Result<PagePart, String> {
         let printed = program.run(&self.command)?;
         let (rows, groups) = (rows_of(&printed), errors_by_study(&printed));
         if groups.is_empty() {
@@ -35,7 +35,7 @@ impl Block {
         }
         let head = ["group", "rows", "metric", "median %", "p90 %", "max %"];
         let mut table = Table::new(head.map(String::from).to_vec());
-        let mut made = Made::default();
+        let mut made = PagePart::default();
         for ((study, metric), errors) in &groups {
             let metric = METRICS[*metric];
             made.groups.push(errors.line(&self.set, study, metric));
@@ -50,13 +50,13 @@ impl Block {
     }
 }
 
-/// The table of rows, as printed.
+/// Returns the table of rows, as printed.
 fn rows_of(printed: &str) -> String {
     let lines = printed.lines().take_while(|line| line.starts_with('|'));
     lines.map(|line| format!("{line}\n")).collect()
 }
 
-/// Errors by group and metric, and of all rows.
+/// Returns the errors by group and metric; the group `all` has all rows.
 fn errors_by_study(printed: &str) -> BTreeMap<(String, usize), Errors> {
     let mut groups: BTreeMap<(String, usize), Errors> = BTreeMap::new();
     let mut percents = Vec::new();

@@ -1,58 +1,58 @@
-//! Tables of comparisons: a row a job, a column a scheduler.
+//! Tables of comparisons, with a row for each job and a column for each scheduler.
 
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::block::Made;
+use crate::block::PagePart;
 use crate::page::Table;
 use crate::program::Program;
 
-/// One or several tables from `blklab compare`, a row a job.
+/// Tables made from the output of `blklab compare`, with a row for each job.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Block {
-    /// The arguments; `JOB` stands for a row's job.
+    /// The command's arguments; `JOB` stands for a row's job.
     command: String,
     /// The jobs, by name or as fio's options.
     rows: Vec<String>,
-    /// What the rows are called; the jobs' names if left out.
+    /// The labels of the rows; the jobs' names if left out.
     #[serde(default)]
     labels: Vec<String>,
-    /// What the columns are called; the comparison's own names if left out.
+    /// The labels of the columns; the comparison's own names if left out.
     #[serde(default)]
     columns: Vec<String>,
-    /// A row for each of a job's groups in place of one for its first.
+    /// Whether each of a job's groups has a row, not only the first.
     #[serde(default)]
     each_group: bool,
-    /// One table each.
+    /// The tables to make.
     tables: Vec<Metric>,
 }
 
-/// What a table shows.
+/// The figure of a table.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Metric {
     title: String,
-    /// As in the comparison's JSON, such as `bandwidth_bytes_per_s`.
+    /// The key in the comparison's JSON, such as `bandwidth_bytes_per_s`.
     #[serde(default)]
     cell: String,
-    /// A fact of the layers below in place of a cell, by its key.
+    /// The key of a fact that is shown instead of a cell.
     fact: Option<String>,
-    /// The time of this call in place of a cell, where the job is a list of them.
+    /// The call whose time is shown instead of a cell, if the job is a list of calls.
     call: Option<String>,
-    /// Of this job or program; of all together if not given.
+    /// The job or program; all together if not given.
     job: Option<String>,
-    /// By row, what the document that the job is from has there.
+    /// The value of each row in the document from which the job is taken.
     #[serde(default)]
     document: Vec<String>,
-    /// What to divide by.
+    /// The divisor of the values.
     #[serde(default = "one")]
     unit: f64,
     #[serde(default)]
     decimals: usize,
-    /// `read` or `write`; both added up if not given.
+    /// `read` or `write`; the sum of both if not given.
     direction: Option<String>,
-    /// Also the change against the first scheduler.
+    /// Whether the change from the first scheduler is shown.
     #[serde(default)]
     change: bool,
 }
@@ -65,8 +65,8 @@ impl Block {
     /// Runs all comparisons.
     ///
     /// # Errors
-    /// Where one fails or its JSON lacks a cell.
-    pub fn make(&self, program: &Program) -> Result<Made, String> {
+    /// If a comparison fails or its JSON lacks a cell.
+    pub fn make(&self, program: &Program) -> Result<PagePart, String> {
         let runs: Vec<Value> = (self.rows.iter())
             .map(|job| self.run(program, job))
             .collect::<Result<_, _>>()?;
@@ -74,14 +74,14 @@ impl Block {
         for metric in &self.tables {
             text += &format!("\n{}:\n\n{}", metric.title, self.table(&runs, metric)?);
         }
-        Ok(Made {
+        Ok(PagePart {
             text,
             groups: Vec::new(),
         })
     }
 
     fn run(&self, program: &Program, job: &str) -> Result<Value, String> {
-        // Before all others: what stands behind `--` is fio's.
+        // The option comes before all others: arguments after `--` are fio's.
         let line = self.command.replace("JOB", job);
         let line = line.replacen("compare", "compare --output-format json", 1);
         serde_json::from_str(&program.run(&line)?).map_err(|e| format!("blklab {line}: {e}"))
@@ -133,13 +133,13 @@ impl Block {
 }
 
 impl Metric {
-    /// What it is called in the comparison's JSON.
+    /// Returns the figure's name in messages.
     fn key(&self) -> &str {
         let others = self.call.as_deref().or(self.fact.as_deref());
         others.unwrap_or(&self.cell)
     }
 
-    /// The value of the n-th scheduler, of one of the run's groups.
+    /// Returns the value of the n-th scheduler in one of the run's groups.
     fn value(&self, run: &Value, group: usize, n: usize) -> Option<f64> {
         if let Some(call) = &self.call {
             let mut programs = run["calls"].as_array()?.iter();

@@ -1,28 +1,28 @@
-//! Tables of agreement with recorded kernels.
+//! Tables of the agreement with recorded kernels.
 
 use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use crate::block::Made;
+use crate::block::PagePart;
 use crate::page::Table;
 use crate::program::Program;
 
-/// A row a recorded run of these folders.
+/// A table with a row for each recorded run in these folders.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Block {
-    /// The folders of runs that are shown, named by their scheduler.
+    /// The folders of runs, named by their scheduler.
     schedulers: Vec<String>,
-    /// Also the whole block layer.
+    /// Whether the whole block layer is compared, too.
     #[serde(default)]
     whole: bool,
-    /// The page cache instead.
+    /// Whether the page cache is compared instead.
     #[serde(default)]
     page_cache: bool,
 }
 
-/// How many decisions of a run agree.
+/// The number of decisions of a run that agree.
 #[derive(Clone, Copy, Default)]
 struct Agreement {
     agree: u64,
@@ -38,7 +38,7 @@ impl Agreement {
         format!("{} of {} ({:.2} %)", self.agree, self.of, self.percent())
     }
 
-    /// From the last line that `conform` prints, `agree N of M`.
+    /// Parses the last line that `conform` prints, `agree N of M`.
     fn parse(text: &str) -> Option<Agreement> {
         let mut words = text
             .lines()
@@ -52,8 +52,8 @@ impl Agreement {
 }
 
 impl Block {
-    /// The comparisons of a folder's runs: their headings, and what `conform` is
-    /// told; `None` where there is nothing to compare.
+    /// Returns the columns of a folder's runs: the heading and the options of `conform`;
+    /// `None` if there is nothing to compare.
     fn comparisons(&self, scheduler: &str) -> Vec<(&'static str, Option<String>)> {
         if self.page_cache {
             return vec![("agree", Some("--page-cache".to_string()))];
@@ -73,11 +73,11 @@ impl Block {
         }
     }
 
-    /// Holds ours against each run.
+    /// Compares the simulation with each run.
     ///
     /// # Errors
-    /// Where a run cannot be read.
-    pub fn make(&self, program: &Program) -> Result<Made, String> {
+    /// If a run cannot be read.
+    pub fn make(&self, program: &Program) -> Result<PagePart, String> {
         let headings = self.comparisons("").into_iter().map(|(heading, _)| heading);
         let mut table = Table::new(
             ["run"]
@@ -86,7 +86,7 @@ impl Block {
                 .map(String::from)
                 .collect(),
         );
-        let mut made = Made::default();
+        let mut made = PagePart::default();
         for scheduler in &self.schedulers {
             let comparisons = self.comparisons(scheduler);
             let mut all = vec![Agreement::default(); comparisons.len()];
@@ -121,7 +121,7 @@ impl Block {
     }
 }
 
-/// The recorded runs of a folder, by name.
+/// Returns the recorded runs of a folder, sorted by name.
 fn traces(program: &Program, set: &str, folder: &str) -> Result<Vec<PathBuf>, String> {
     let folder = program.data().join(set).join(folder);
     let entries = std::fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;

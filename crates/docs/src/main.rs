@@ -1,9 +1,8 @@
-//! Makes the pages of `docs/reference` from declarations, and those of
-//! `docs/evidence` from runs of the `blklab` command, so that no figure in them is
-//! typed by hand.
+//! Makes the pages of `docs/reference` from declarations, and those of `docs/evidence`
+//! from runs of the `blklab` command, so that no figure in them is typed by hand.
 //!
 //! An evidence page is a template in `pages/`: prose, and fenced blocks marked
-//! `evidence` that name commands and what to take from their output.
+//! `evidence` that name commands and which parts of their output to show.
 
 mod block;
 mod calibrate;
@@ -29,27 +28,28 @@ use program::Program;
 #[derive(Parser)]
 #[command(name = "blklab-docs")]
 enum Args {
-    /// Write the reference pages from what is declared
+    /// Write the reference pages from the declarations
     Reference {
-        /// Where pages go
+        /// The folder of the pages
         #[arg(long, value_name = "DIR", default_value = "docs/reference")]
         out: PathBuf,
     },
-    /// Fit descriptions to the rows of a set that are for that, and print where the keys went
+    /// Fit descriptions to those rows of a set that are meant for it, and print the
+    /// fitted keys
     Fit {
-        /// The set's name
+        /// The name of the set
         set: String,
-        /// Keys as `blklab calibrate --fit` takes them
+        /// The keys to fit, as in `blklab calibrate --fit`
         #[arg(long, value_name = "KEYS", default_value = "costs.*")]
         keys: String,
-        /// Simulations of all rows at most
+        /// How often the fit may simulate all rows
         #[arg(long, value_name = "N", default_value_t = 60)]
         evaluations: usize,
-        /// The folder of measured data, one folder a set
+        /// The folder of measured data, with one folder for each set
         #[arg(long, value_name = "DIR", default_value = "tests/data")]
         data: PathBuf,
     },
-    /// Run what the evidence pages show and write them anew
+    /// Run the commands of the evidence pages and write the pages anew
     Evidence(EvidenceArgs),
 }
 
@@ -58,14 +58,14 @@ struct EvidenceArgs {
     /// The blklab command to run
     #[arg(long, value_name = "FILE", default_value = "target/release/blklab")]
     blklab: PathBuf,
-    /// The folder of measured data, one folder a set; pages of sets that are not there are left as
-    /// they are
+    /// The folder of measured data, with one folder for each set; pages whose set is
+    /// missing stay as they are
     #[arg(long, value_name = "DIR", default_value = "tests/data")]
     data: PathBuf,
-    /// Where pages go
+    /// The folder of the pages
     #[arg(long, value_name = "DIR", default_value = "docs/evidence")]
     out: PathBuf,
-    /// Only these pages
+    /// Make only these pages
     pages: Vec<String>,
 }
 

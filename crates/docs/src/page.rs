@@ -1,15 +1,15 @@
-//! The pages, and the tables in them.
+//! The evidence pages and their tables.
 
 use std::path::{Path, PathBuf};
 
-use crate::block::{Block, Made};
+use crate::block::{Block, PagePart};
 use crate::program::Program;
 
 /// An evidence page.
 pub struct Page {
     /// The page's name, without `.md`.
     pub name: &'static str,
-    /// The folder of measured data that it needs, if any.
+    /// The folder of measured data that the page needs, if any.
     pub set: Option<&'static str>,
     pub(crate) template: &'static str,
 }
@@ -47,7 +47,7 @@ pub const ALL: &[Page] = &[
     page!("ssd-write-amplification", Some("ssd-write-amplification")),
 ];
 
-/// The page called `name`.
+/// Finds the page called `name`.
 pub fn find(name: &str) -> Option<&'static Page> {
     ALL.iter().find(|page| page.name == name)
 }
@@ -56,18 +56,18 @@ const BEGIN: &str = "```evidence\n";
 const END: &str = "```\n";
 
 impl Page {
-    /// The folder of data that it needs and that is not there.
+    /// Returns the folder of data that the page needs, if it is missing.
     pub fn missing(&self, data: &Path) -> Option<PathBuf> {
         let folder = data.join(self.set?);
         (!folder.is_dir()).then_some(folder)
     }
 
-    /// Runs its blocks.
+    /// Makes the page by running its blocks.
     ///
     /// # Errors
-    /// Where the template is wrong or a command fails.
-    pub fn make(&self, program: &Program) -> Result<Made, String> {
-        let mut made = Made::default();
+    /// If the template has a mistake or a command fails.
+    pub fn make(&self, program: &Program) -> Result<PagePart, String> {
+        let mut made = PagePart::default();
         let mut rest = self.template;
         while let Some((prose, block)) = rest.split_once(BEGIN) {
             let (block, after) = block
@@ -85,14 +85,14 @@ impl Page {
     }
 }
 
-/// A table: the first column to the left, the others to the right.
+/// A Markdown table: the first column is aligned left, the others right.
 pub struct Table {
     head: Vec<String>,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// A table with these headings.
+    /// Creates a table with these headings.
     pub fn new(head: Vec<String>) -> Table {
         Table {
             head,
@@ -100,13 +100,13 @@ impl Table {
         }
     }
 
-    /// Adds a row, of as many cells as there are headings.
+    /// Adds a row, which must have one cell for each heading.
     pub fn row(&mut self, cells: Vec<String>) {
         assert_eq!(cells.len(), self.head.len(), "a cell for each heading");
         self.rows.push(cells);
     }
 
-    /// As Markdown.
+    /// Returns the table as Markdown.
     pub fn markdown(&self) -> String {
         let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
         let rule: Vec<String> = (0..self.head.len())
@@ -123,7 +123,7 @@ mod tests {
     use super::{ALL, BEGIN, END, Table};
     use crate::block::Block;
 
-    /// Words of prose that a page may have beside its tables.
+    /// Limit on the words of prose that a page may have beside its tables.
     const WORDS: usize = 1500;
 
     #[test]

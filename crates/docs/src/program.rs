@@ -3,8 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The command, and the folder of measured data that `DATA/` in an argument
-/// stands for.
+/// The command, and the folder of measured data that replaces `DATA` in its arguments.
 pub struct Program {
     blklab: PathBuf,
     data: PathBuf,
@@ -12,7 +11,7 @@ pub struct Program {
 
 impl Program {
     /// # Errors
-    /// Where the command is not there.
+    /// If the command does not exist.
     pub fn new(blklab: &Path, data: &Path) -> Result<Program, String> {
         let blklab = std::fs::canonicalize(blklab)
             .map_err(|e| format!("{}: {e}; `make build` makes it", blklab.display()))?;
@@ -22,16 +21,16 @@ impl Program {
         })
     }
 
-    /// The measured data.
+    /// Returns the folder of measured data.
     pub fn data(&self) -> &Path {
         &self.data
     }
 
-    /// What `blklab LINE` prints, and whether it ended with status 0 or 1: 1 is
-    /// an answer too (`conform` that does not agree).
+    /// Returns the output of `blklab LINE`. Exit status 1 is accepted, too: `conform`
+    /// ends with it if a run does not agree.
     ///
     /// # Errors
-    /// Where it could not be run or ended otherwise.
+    /// If it cannot be run or has another exit status.
     pub fn run(&self, line: &str) -> Result<String, String> {
         let data = self.data.to_string_lossy();
         let words = line
@@ -53,11 +52,11 @@ impl Program {
         }
     }
 
-    /// What `blklab LINE` prints in a folder, on standard error too: a refusal is an
-    /// answer there.
+    /// Returns the output of `blklab LINE` in a folder, with standard error: a refusal
+    /// is an answer, too.
     ///
     /// # Errors
-    /// Where it could not be run.
+    /// If it cannot be run.
     pub fn run_in(&self, folder: &Path, line: &str) -> Result<String, String> {
         let done = Command::new(&self.blklab)
             .args(line.split_whitespace())

@@ -1,47 +1,46 @@
-//! Questions as a real kernel answered them, beside their simulation.
+//! Questions with a real kernel's answers, beside the simulation's.
 
 use std::fs;
 
 use blklab_report::{Comparison, GoalRow, goal_values};
 use serde::Deserialize;
 
-use crate::block::Made;
+use crate::block::PagePart;
 use crate::page::Table;
 use crate::program::Program;
 
-/// What a kernel was asked, asked again of the simulation.
+/// A table of questions that were put to a real kernel and to the simulation.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Block {
-    /// The file of recorded answers in the folder of data.
+    /// The file of recorded answers, in the folder of measured data.
     recorded: String,
-    /// The arguments; `JOB` stands for a question, `OPTIONS` for those that it was
-    /// recorded with, `MACHINE` for each of `machines`.
+    /// The command's arguments; `JOB` stands for a question, `OPTIONS` for the options
+    /// that it was recorded with, `MACHINE` for each of `machines`.
     command: String,
-    /// The simulation's machines.
+    /// The simulated machines.
     machines: Vec<String>,
 }
 
-/// A question with its answers: the kernel's first, then each machine's.
+/// The answers to a question: the kernel's first, then each machine's.
 type Answers = Vec<Comparison>;
 
-/// A kernel's answer.
+/// A kernel's recorded answer.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Recorded {
-    /// Options that the simulation gets as well.
+    /// The options that the simulation gets, too.
     options: String,
-    /// What was printed with `--output-format json`; the page needs no more of it than
-    /// goals and advice.
+    /// The recorded output of `--output-format json`, of which goals and advice are used.
     answer: Comparison,
 }
 
 impl Block {
-    /// Asks the simulation all that was recorded.
+    /// Puts the recorded questions to the simulation.
     ///
     /// # Errors
-    /// Where the file cannot be read or a comparison fails.
-    pub fn make(&self, program: &Program) -> Result<Made, String> {
+    /// If the file cannot be read or a comparison fails.
+    pub fn make(&self, program: &Program) -> Result<PagePart, String> {
         let file = program.data().join(&self.recorded);
         let told = |e: &dyn std::fmt::Display| format!("{}: {e}", file.display());
         let text = fs::read_to_string(&file).map_err(|e| told(&e))?;
@@ -52,7 +51,7 @@ impl Block {
         let groups = self.machines.iter().zip(&agree).map(|(machine, agree)| {
             format!("questions {machine} rows {} same advice {agree}", all.len())
         });
-        Ok(Made {
+        Ok(PagePart {
             groups: groups.collect(),
             text: format!(
                 "    blklab {}\n\n{}\n{}",
@@ -76,7 +75,7 @@ impl Block {
         Ok(answers)
     }
 
-    /// Of each machine, how often it advises what the kernel does.
+    /// Returns how often each machine's advice agrees with the kernel's.
     fn agree(&self, all: &[Answers]) -> Vec<usize> {
         let agrees = |n: usize| {
             let same = all.iter().filter(|of| advised(&of[0]) == advised(&of[n]));
@@ -85,8 +84,8 @@ impl Block {
         (1..=self.machines.len()).map(agrees).collect()
     }
 
-    /// A row a question: what each advises, and last how many of all agree with the
-    /// kernel.
+    /// Returns a table of the advice with a row for each question, and last the number
+    /// of questions on which each machine agrees with the kernel.
     fn advice(&self, all: &[Answers], agree: &[usize]) -> Table {
         let mut head = ["question", "drive", "kernel"].map(String::from).to_vec();
         head.extend(self.machines.iter().cloned());
@@ -104,7 +103,7 @@ impl Block {
         table
     }
 
-    /// A row a goal or limit and world.
+    /// Returns a table with a row for each goal or limit and each world.
     fn goals(&self, all: &[Answers]) -> Result<Table, String> {
         let Some(first) = all.first().map(|answers| &answers[0].schedulers) else {
             return Err("no answer is recorded".to_string());
@@ -134,7 +133,7 @@ impl Block {
     }
 }
 
-/// What to do, in a word or two.
+/// Returns the advice in a few words.
 fn advised(answer: &Comparison) -> String {
     match answer.advice.as_ref().map(|advice| &advice.take) {
         Some(Some(taken)) => format!("take {taken}"),
@@ -155,7 +154,7 @@ mod tests {
         }
     }
 
-    /// An answer to `questions/q` with these values of its goal.
+    /// Returns an answer to `questions/q` with these values of its goal.
     fn answer(schedulers: [&str; 2], values: [Option<f64>; 2], take: Option<&str>) -> Comparison {
         let estimate = |mean: f64| serde_json::json!({"mean": mean, "repeats": 1});
         let json = serde_json::json!({

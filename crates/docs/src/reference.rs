@@ -10,9 +10,9 @@ use crate::page::Table;
 
 /// A reference page.
 pub struct Reference {
-    /// Its name, without `.md`.
+    /// The page's name, without `.md`.
     pub name: &'static str,
-    /// What makes it.
+    /// Returns the page's text.
     pub make: fn() -> String,
 }
 
@@ -103,7 +103,7 @@ fn schedulers() -> String {
     text
 }
 
-/// With a capital at its beginning.
+/// Returns the text with a capital at its beginning.
 fn sentence(text: &str) -> String {
     let mut letters = text.chars();
     let first = letters.next().map(char::to_uppercase);
@@ -227,7 +227,7 @@ mod tests {
 
     use super::ALL;
 
-    /// What is declared is what the pages say; `make docs` writes them anew.
+    /// The pages match the declarations; `make docs` remakes them.
     #[test]
     fn the_pages_are_current() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference");

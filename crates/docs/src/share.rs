@@ -1,23 +1,23 @@
-//! How far off many rows are: median, 90th percentile and largest error.
+//! Summaries of many rows' errors: median, 90th percentile and maximum.
 
-/// The errors of a group of rows in one metric, in percent without sign.
+/// The absolute errors of a group of rows in one metric, in percent.
 #[derive(Default)]
 pub struct Errors {
     percents: Vec<f64>,
 }
 
 impl Errors {
-    /// Takes one row's error in.
+    /// Adds a row's error.
     pub fn add(&mut self, percent: f64) {
         self.percents.push(percent.abs());
     }
 
-    /// How many rows there are.
+    /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         self.percents.len()
     }
 
-    /// The error that a `share` (0 to 1) of the rows does not exceed, by nearest
+    /// Returns the error that a `share` (0 to 1) of the rows does not exceed, by nearest
     /// rank; 0 without rows.
     pub fn at(&self, share: f64) -> f64 {
         let mut sorted = self.percents.clone();
@@ -26,15 +26,15 @@ impl Errors {
         sorted.get(rank.max(1) - 1).copied().unwrap_or(0.0)
     }
 
-    /// The same as a table's row: group, rows, metric, median, 90th percentile and
-    /// maximum.
+    /// Returns the cells of a table's row: group, rows, metric, median, 90th percentile
+    /// and maximum.
     pub fn cells(&self, group: String, metric: &str) -> Vec<String> {
         let figure = |share: f64| format!("{:.1}", self.at(share));
         let (rows, metric) = (self.rows().to_string(), metric.to_string());
         vec![group, rows, metric, figure(0.5), figure(0.9), figure(1.0)]
     }
 
-    /// The line that `make evidence` prints for a group.
+    /// Returns the line that `make evidence` prints for a group.
     pub fn line(&self, set: &str, group: &str, metric: &str) -> String {
         format!(
             "{set} {group} rows {} {metric} median {:.1} % p90 {:.1} % max {:.1} %",

@@ -1,4 +1,4 @@
-//! What can be kept in order by a test.
+//! Tests of the project's structure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,7 +13,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The folders directly below `folder`.
+/// Returns the folders directly below `folder`.
 fn folders(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).expect("a folder of the project");
     let mut folders: Vec<PathBuf> = (entries.map(|entry| entry.expect("an entry").path()))
@@ -23,7 +23,7 @@ fn folders(folder: &Path) -> Vec<PathBuf> {
     folders
 }
 
-/// All Rust files below `folder`.
+/// Returns all Rust files below `folder`.
 fn sources(folder: &Path) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = folders(folder).iter().flat_map(|f| sources(f)).collect();
     let entries = fs::read_dir(folder).expect("a folder of the project");
@@ -51,7 +51,7 @@ fn every_room_is_on_the_map() {
     }
 }
 
-/// Every file and folder that the map names with a slash is there.
+/// Every file and folder that the map names with a slash exists.
 #[test]
 fn the_map_names_what_is_there() {
     let map = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
@@ -74,7 +74,7 @@ fn the_map_names_what_is_there() {
     }
 }
 
-/// A type's own methods stand in the folder that the type stands in.
+/// The methods of a type are in the type's folder or below.
 #[test]
 fn types_own_their_methods() {
     for room in folders(&root().join("crates")) {
@@ -113,7 +113,7 @@ fn types_own_their_methods() {
     }
 }
 
-/// What follows `struct` or `enum` where a line declares one.
+/// Returns the text after `struct` or `enum` if the line declares one.
 fn declared(line: &str) -> Option<&str> {
     let line = ["pub ", "pub(crate) ", "pub(super) "]
         .iter()
@@ -123,14 +123,14 @@ fn declared(line: &str) -> Option<&str> {
     line.strip_prefix("struct ").or(line.strip_prefix("enum "))
 }
 
-/// The name at the beginning of a text.
+/// Returns the identifier at the beginning of a text.
 fn identifier(text: &str) -> String {
     text.chars()
         .take_while(|letter| letter.is_alphanumeric() || *letter == '_')
         .collect()
 }
 
-/// The type of a line `impl Type {`; `None` for an implementation of a trait.
+/// Returns the type of a line `impl Type {`; `None` for a trait's implementation.
 fn inherent(line: &str) -> Option<String> {
     let rest = line.strip_prefix("impl")?;
     let rest = match rest.strip_prefix('<') {
@@ -148,7 +148,7 @@ fn inherent(line: &str) -> Option<String> {
     (!rest.contains(" for ")).then(|| identifier(rest))
 }
 
-/// What the keys of a table are set to, with the table's name before each.
+/// Returns the keys of a table with their values, prefixed by the table's name.
 fn settings(path: &str, table: &toml::Table) -> Vec<(String, String)> {
     let of_key = |(name, value): (&String, &toml::Value)| match value {
         toml::Value::Table(inner) => settings(&format!("{path}{name}."), inner),
@@ -158,8 +158,7 @@ fn settings(path: &str, table: &toml::Table) -> Vec<(String, String)> {
     table.iter().flat_map(of_key).collect()
 }
 
-/// What drives that come with the program, and tables of the evidence pages, set keys
-/// of a drive to.
+/// Returns the keys and values that shipped drives set and that evidence pages vary.
 fn used_in_drives() -> BTreeSet<(String, String)> {
     let mut used = BTreeSet::new();
     for name in registry::names() {
@@ -176,7 +175,8 @@ fn used_in_drives() -> BTreeSet<(String, String)> {
     used
 }
 
-/// What a key of a drive can be is there for a drive, or a table shows what it does.
+/// Every choice of a drive's key is used by a shipped drive or shown by an evidence
+/// page.
 #[test]
 fn every_choice_of_a_drive_is_used() {
     let used = used_in_drives();

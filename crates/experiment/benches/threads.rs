@@ -1,11 +1,11 @@
-//! What a second core brings to a comparison, in real time: needs two idle cores.
+//! The speed-up of a comparison by a second core, in real time; needs two idle cores.
 
 use std::time::Instant;
 
 use blklab_experiment::{NamedScheduler, Plan, Setting, Simulated, WorkloadSource, World, run};
 use blklab_workload::fio::JobSource;
 
-/// Runs of each scheduler: enough that the one which ends last does not matter.
+/// Runs of each scheduler: enough that the end of the last run does not matter.
 const REPEATS: usize = 8;
 const REQUESTS: u64 = 250_000;
 
@@ -50,8 +50,8 @@ fn seconds(world: &impl World, threads: usize) -> f64 {
     start.elapsed().as_secs_f64()
 }
 
-/// How much faster two comparisons are at once, each on a thread of its own, than
-/// one after the other: what a machine has to give.
+/// Returns the speed-up of two independent comparisons on a thread each over one after
+/// the other: the most that the machine can give.
 fn apart(world: &impl World) -> f64 {
     let one = seconds(world, 1);
     let start = Instant::now();

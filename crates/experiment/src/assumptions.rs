@@ -1,5 +1,5 @@
-//! What the answer of a simulation may depend on: values of its drives and machines
-//! that nobody measured.
+//! The values of drives and machines that nobody measured, and on which the answer of a
+//! simulation may depend.
 
 use blklab_description::Assumed;
 use blklab_device::DriveSpec;
@@ -14,15 +14,15 @@ use crate::work::WorkloadSource;
 /// A value of a drive or machine that was not measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assumption {
-    /// The drive or machine.
+    /// The name of the drive or machine.
     pub of: String,
     is_machine: bool,
-    /// The value and its ends.
+    /// The value and its plausible ends.
     pub value: Assumed,
 }
 
 impl<'a> Simulated<'a> {
-    /// The assumed values that the work can touch, those of drives first.
+    /// Returns the assumed values that can affect the work, those of drives first.
     pub fn assumptions(&self, settings: &[Setting]) -> Vec<Assumption> {
         let of = |(name, assumed, is_machine): (&str, &[Assumed], bool)| -> Vec<Assumption> {
             let all = assumed.iter().map(|value| Assumption {
@@ -45,7 +45,8 @@ impl<'a> Simulated<'a> {
         all
     }
 
-    /// Whether a run can show what a value is. A key says itself what it is about.
+    /// Returns whether a run can depend on the value of a key, judged by the words in
+    /// the key.
     fn touches(&self, key: &str, settings: &[Setting]) -> bool {
         let does = |direction| match self.work {
             WorkloadSource::Trace(_) | WorkloadSource::Calls { .. } => true,
@@ -73,11 +74,11 @@ impl<'a> Simulated<'a> {
         }
     }
 
-    /// The same work under the same settings, with an assumed value at one of its
-    /// ends.
+    /// Returns the same work under the same settings, with an assumed value replaced by
+    /// one of its ends.
     ///
     /// # Errors
-    /// None where the settings were read already.
+    /// None if the settings have been read before.
     pub fn assuming(
         work: &'a WorkloadSource,
         settings: &[Setting],

@@ -1,4 +1,4 @@
-//! What a comparison can vary.
+//! The axes along which a comparison can vary.
 
 use std::borrow::Cow;
 
@@ -12,17 +12,17 @@ use crate::range;
 use crate::schedulers::NamedScheduler;
 use crate::setting::Setting;
 
-/// A kind of thing that a comparison can vary.
+/// A kind of axis along which a comparison can vary.
 pub struct Axis {
-    /// Its key, or what stands for it where there are many.
+    /// The axis's key, or a placeholder for many keys such as `drive.KEY`.
     pub name: &'static str,
-    /// What it is, in a line.
+    /// A description in one line.
     pub help: &'static str,
-    /// The worlds in which it can vary.
+    /// The worlds in which the axis can vary.
     pub worlds: &'static [World],
-    /// Whether a key is of this kind; `None` where only its name is.
+    /// Returns whether a key belongs to this axis; `None` if only `name` does.
     takes: Option<fn(&str) -> bool>,
-    /// Sets it to a value.
+    /// SchedulerTunables the axis's key to a value.
     set: fn(&mut Setting, &str, &str) -> Result<(), Error>,
 }
 
@@ -35,8 +35,8 @@ impl Axis {
 const ALL_WORLDS: &[World] = &[World::Sim, World::Serve, World::Host, World::Guest];
 const MODELLED: &[World] = &[World::Sim, World::Serve];
 
-/// Every kind of thing that a comparison can vary. A key is of the first kind
-/// that takes it.
+/// All axes along which a comparison can vary. A key belongs to the first axis that
+/// takes it.
 pub const AXES: &[Axis] = &[
     Axis {
         name: SCHEDULER,
@@ -222,24 +222,25 @@ pub const AXES: &[Axis] = &[
     },
 ];
 
-/// fio's option that sets a scheduler: schedulers have an axis of their own.
+/// fio's option that sets a scheduler, excluded because schedulers have an axis of their
+/// own.
 const IOSCHEDULER: &str = "ioscheduler";
 
 /// The key of the schedulers' axis.
 pub(crate) const SCHEDULER: &str = "scheduler";
 
-/// How the names of the kernel's settings for memory begin.
+/// The prefix of the kernel's settings for memory.
 const SYSCTLS: &str = "vm.";
 
-/// More than any kernel reads ahead: 1 GiB.
+/// Limit on `read_ahead_kb`, 1 GiB: more than any kernel reads ahead.
 const READ_AHEAD_KB_MAX: u32 = 1 << 20;
 
-/// The key of a drive's description that a key of an axis names.
+/// Returns the key of a drive's description that an axis's key names.
 fn drive_key_of(key: &str) -> Option<&str> {
     key.strip_prefix("drive.").filter(|key| !key.is_empty())
 }
 
-/// The scheduler of a tunable's key.
+/// Returns the scheduler of a tunable's key.
 pub(crate) fn scheduler_of(key: &str) -> Option<&str> {
     let (scheduler, tunable) = key.split_once('.')?;
     if drive_key_of(key).is_some() || key.starts_with(SYSCTLS) {
@@ -260,16 +261,16 @@ fn number(key: &str, value: &str, min: u32, max: u32) -> Result<u32, Error> {
     })
 }
 
-/// An axis of one comparison.
-pub(crate) struct Varied<'a> {
+/// An axis of one comparison, with its values.
+pub(crate) struct VariedAxis<'a> {
     axis: &'static Axis,
     pub(crate) key: &'a str,
     pub(crate) values: Vec<Cow<'a, str>>,
 }
 
-impl<'a> Varied<'a> {
-    /// Reads `KEY=VALUE,...`.
-    pub(crate) fn parse(text: &'a str, world: World) -> Result<Varied<'a>, Error> {
+impl<'a> VariedAxis<'a> {
+    /// Parses `KEY=VALUE,...`.
+    pub(crate) fn parse(text: &'a str, world: World) -> Result<VariedAxis<'a>, Error> {
         let fail = |problem: String| Err(Error::mistake(format!("--vary {text}: {problem}")));
         let Some((key, values)) = text.split_once('=') else {
             let form = "not of the form KEY=VALUE,..., such as iodepth=1,32";
@@ -302,28 +303,28 @@ impl<'a> Varied<'a> {
                 return fail(format!("{value} is named twice"));
             }
         }
-        Ok(Varied { axis, key, values })
+        Ok(VariedAxis { axis, key, values })
     }
 
-    /// The schedulers' axis of `--schedulers`.
-    pub(crate) fn schedulers(names: &'a [String]) -> Varied<'a> {
-        Varied {
+    /// Returns the schedulers' axis of `--schedulers`.
+    pub(crate) fn schedulers(names: &'a [String]) -> VariedAxis<'a> {
+        VariedAxis {
             axis: &AXES[0],
             key: SCHEDULER,
             values: names.iter().map(|name| Cow::from(name.as_str())).collect(),
         }
     }
 
-    /// Whether the label of a row shows it by naming the scheduler.
+    /// Returns whether the scheduler's part of a row's label already shows this axis.
     pub(crate) fn is_of_schedulers(&self) -> bool {
         self.key == SCHEDULER || scheduler_of(self.key).is_some()
     }
 
-    /// Each setting with each value.
+    /// Returns each setting with each of the axis's values.
     pub(crate) fn product(&self, settings: &[Setting]) -> Result<Vec<Setting>, Error> {
         let mut all = Vec::new();
         for setting in settings {
-            // A tunable means nothing to other schedulers than its own.
+            // A tunable applies only to its own scheduler.
             let other = scheduler_of(self.key).is_some_and(|name| name != setting.scheduler.name);
             if other {
                 all.push(setting.clone());

@@ -1,42 +1,42 @@
-//! Why an experiment cannot be, or ended early.
+//! The errors of experiments.
 
 use blklab_host::HostError;
 use blklab_sim::SetupError;
 use thiserror::Error;
 
-/// Why an experiment cannot be, or ended early.
+/// The reason for which an experiment is refused or ended early.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// Something asked for that cannot be had; the message says what can.
+    /// A mistake in the request; the message says what would be right.
     #[error("{0}")]
     Mistake(String),
-    /// From the simulation.
+    /// An error of the simulation.
     #[error(transparent)]
     Simulation(#[from] SetupError),
-    /// From this machine, its kernel or fio.
+    /// An error of this machine, its kernel or fio.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// A guest does not run.
+    /// A guest failed to run.
     #[error(transparent)]
     Guest(#[from] blklab_guest::Error),
     /// The server of a served drive failed.
     #[error("{0}")]
     Server(String),
-    /// A sweep's folder does not take its runs.
+    /// A sweep's folder could not be written.
     #[error("{0}")]
     Store(String),
-    /// The threads that were asked for cannot be had.
+    /// The requested threads could not be started.
     #[error("{0}")]
     Threads(String),
 }
 
 impl Error {
-    /// A mistake of the user's.
+    /// Makes an error of the user's request.
     pub(crate) fn mistake(message: impl ToString) -> Error {
         Error::Mistake(message.to_string())
     }
 
-    /// Whether the user can mend it by asking for something else.
+    /// Returns whether the user can correct the error by another request.
     pub fn is_mistake(&self) -> bool {
         match self {
             Error::Mistake(_) => true,
@@ -47,7 +47,7 @@ impl Error {
         }
     }
 
-    /// This error, where cleaning up failed too.
+    /// Returns this error, extended by the error of a failed clean-up.
     pub(crate) fn with_failed_clean_up(self, clean_up: Error) -> Error {
         match (self, clean_up) {
             (Error::Host(error), Error::Host(clean_up)) => {

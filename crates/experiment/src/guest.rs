@@ -20,8 +20,8 @@ use crate::setting::Setting;
 use crate::work::{Jobs, check_options};
 use crate::world::{Order, PlannedRun, Watch, World};
 
-/// How long a guest may run beside the times that its job gives: one that takes longer
-/// hangs.
+/// Time that a guest may take beyond its job's running times; a guest that takes longer
+/// is considered hung.
 const LIMIT: Duration = Duration::from_secs(3600);
 
 const MEMORY_MIB: u32 = 1024;
@@ -30,12 +30,12 @@ const FRONT_END_MEMORY_MIB: u32 = 1536;
 /// Requests at once of a disk in memory that is served outside.
 const MEMORY_DEPTH: u32 = 256;
 
-/// The kernel's schedulers that are modules there.
+/// The kernel's schedulers that are modules in the guest.
 const SCHEDULERS: [&str; 2] = ["bfq", "kyber-iosched"];
 
-/// A row: what the queue is set to, the drive and what is before it, and the place of its
+/// A row: the queue's settings, the drive with the front end before it, and the index of the
 /// job.
-struct Guested {
+struct GuestRow {
     label: String,
     queue: QueueSettings,
     front_end: Option<NamedFrontEnd>,
@@ -44,7 +44,7 @@ struct Guested {
     job: usize,
 }
 
-impl Guested {
+impl GuestRow {
     /// Whether the disk is a drive's model, not memory.
     fn is_paced(&self) -> bool {
         self.front_end.is_none() || self.drive_name != MEMORY
@@ -66,7 +66,7 @@ impl Guested {
     fn device(&self) -> PathBuf {
         match &self.front_end {
             Some(front_end) => front_end.device(),
-            None => PathBuf::from(attached(&self.drive).device),
+            None => PathBuf::from(attachment(&self.drive).device),
         }
     }
 
@@ -131,7 +131,7 @@ impl Guested {
                     "if=none,id=drive,format=raw,cache=none,discard=unmap,file=nbd+unix:///?socket={socket}"
                 ),
                 "-device".to_string(),
-                attached(&self.drive).option,
+                attachment(&self.drive).option,
             ],
             _ => Vec::new(),
         }
@@ -141,22 +141,22 @@ impl Guested {
 /// Drives' models in real time, under a real kernel in a virtual machine.
 pub struct Guest {
     packages: Packages,
-    /// This program, which measures inside too.
+    /// This program, which also runs the job inside the guest.
     program: PathBuf,
-    /// A module with further schedulers.
+    /// A kernel module with further schedulers.
     pub module: Option<PathBuf>,
-    /// What carries out the guest's instructions.
+    /// How the guest's instructions are executed.
     pub accelerator: Accelerator,
-    /// Its processors.
+    /// The number of the guest's processors.
     pub cpus: u32,
     /// Whether requests are traced.
     pub trace: bool,
-    rows: Vec<Guested>,
+    rows: Vec<GuestRow>,
     jobs: Jobs,
     drive_text: String,
 }
 
-/// The guest's file system and the folder in which all passes between it and us.
+/// The guest's first file system, and the folder for the files exchanged with the guest.
 pub struct Ready {
     interrupts: Interrupts,
     folder: tempfile::TempDir,
@@ -172,33 +172,33 @@ impl Ready {
     }
 }
 
-/// How QEMU shows a drive to the guest, and what the guest needs for it.
-struct Attached {
+/// How QEMU attaches a drive to the guest, and the guest's module for it.
+struct Attachment {
     device: &'static str,
     module: &'static str,
     option: String,
 }
 
-/// A drive behind the controller that it has; where QEMU has none such, behind
-/// virtio's.
-fn attached(drive: &DriveSpec) -> Attached {
+/// Attaches a drive to its own kind of controller, or to virtio's where QEMU has none of
+/// that kind.
+fn attachment(drive: &DriveSpec) -> Attachment {
     let rotation = match drive.identity().rotational {
         true => 7200,
-        // "Non-rotating medium" in ATA's and SCSI's words.
+        // ATA and SCSI call rotation rate 1 a "non-rotating medium".
         false => 1,
     };
     match drive.interface {
-        Interface::Nvme => Attached {
+        Interface::Nvme => Attachment {
             device: "/dev/nvme0n1",
             module: "nvme",
             option: "nvme,drive=drive,serial=blklab".to_string(),
         },
-        Interface::Ahci => Attached {
+        Interface::Ahci => Attachment {
             device: "/dev/sda",
             module: "ahci",
             option: format!("ide-hd,drive=drive,bus=ide.0,rotation_rate={rotation}"),
         },
-        Interface::Mmc | Interface::Loop | Interface::Null => Attached {
+        Interface::Mmc | Interface::Loop | Interface::Null => Attachment {
             device: "/dev/vda",
             module: "virtio_blk",
             option: "virtio-blk-pci,drive=drive,num-queues=1".to_string(),
@@ -207,11 +207,10 @@ fn attached(drive: &DriveSpec) -> Attached {
 }
 
 impl Guest {
-    /// The job under these settings, in guests of that kernel.
+    /// Prepares the job under these settings, in guests of the kernel of `packages`.
     ///
     /// # Errors
-    /// Where a setting names something that there is not; the message says what
-    /// is right.
+    /// If a setting names something unknown; the message says what is right.
     pub fn new(
         packages: Packages,
         source: &JobSource,
@@ -246,7 +245,7 @@ impl Guest {
             if !texts.contains(&text) {
                 texts.push(text);
             }
-            guest.rows.push(Guested {
+            guest.rows.push(GuestRow {
                 label: setting.label.clone(),
                 queue: setting.of_kernel(),
                 front_end,
@@ -259,12 +258,12 @@ impl Guest {
         Ok(guest)
     }
 
-    /// The drives' descriptions.
+    /// Returns the drives' descriptions.
     pub fn drive_text(&self) -> &str {
         &self.drive_text
     }
 
-    fn order(&self, row: &Guested) -> Result<RunOrder, Error> {
+    fn order(&self, row: &GuestRow) -> Result<RunOrder, Error> {
         let job = self.jobs.get(row.job);
         let order = RunOrder::new(job, &row.device(), &row.queue, self.trace)?;
         let commands = row.front_end.as_ref().map(|front_end| {
@@ -273,7 +272,7 @@ impl Guest {
                 bytes: row.size_bytes(),
                 is_paced: row.is_paced(),
                 keeps_data: !row.is_paced() || verifies(job),
-                attached: Path::new(attached(&row.drive).device),
+                attached: Path::new(attachment(&row.drive).device),
             })
         });
         Ok(match commands.transpose()?.flatten() {
@@ -303,7 +302,7 @@ impl Guest {
             for program in front_end.map_or(&[][..], |front_end| front_end.programs) {
                 initramfs.add_program(&self.packages.program(program)?)?;
             }
-            let module = attached(&row.drive).module;
+            let module = attachment(&row.drive).module;
             initramfs.load(module, "")?;
             if module == "ahci" {
                 initramfs.load("sd_mod", "")?;
@@ -316,8 +315,8 @@ impl Guest {
         Ok(initramfs.write(&format!("{program} guest answer {ORDER} >{PORT}\n"), to)?)
     }
 
-    /// Boots a guest with the drive of a row, which answers its order.
-    fn boot(&self, ready: &Ready, row: &Guested, socket: &Path) -> Result<Reply, Error> {
+    /// Boots a guest with the row's drive, and returns the guest's reply to its order.
+    fn boot(&self, ready: &Ready, row: &GuestRow, socket: &Path) -> Result<Reply, Error> {
         let (order, answer) = (ready.path("order"), ready.path("answer"));
         std::fs::write(&order, self.order(row)?.to_json()?)
             .map_err(|e| HostError::io("write", &order, e))?;
@@ -375,7 +374,7 @@ impl World for Guest {
         Ok(ready)
     }
 
-    /// Each run has a guest and a drive of its own, as new as a simulated one.
+    /// Each run has its own guest and a new drive, as in a simulation.
     fn run(
         &self,
         ready: &Ready,
@@ -402,7 +401,8 @@ impl World for Guest {
         results.drive = row.drive_name.clone();
         if let Some((served, lateness_ns)) = served.transpose().map_err(Error::Server)? {
             results.notes.push(note_on_pacing(&lateness_ns));
-            // The guest's queue, and what its requests met in the drive.
+            // The queue's counters are the guest's; the device's are those of the served
+            // model.
             results.disks = results
                 .disks
                 .into_iter()

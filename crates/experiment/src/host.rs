@@ -16,8 +16,8 @@ use crate::target::Target;
 use crate::work::{Jobs, check_options, own_cpus};
 use crate::world::{Event, Order, Plan, PlannedRun, Watch, World};
 
-/// A row: what the queue is set to, and the place of its job.
-struct Measured {
+/// A row: the queue's settings, and the index of the job.
+struct HostRow {
     label: String,
     queue: QueueSettings,
     job: usize,
@@ -27,29 +27,29 @@ struct Measured {
 pub struct Host {
     measurement: Measurement,
     queue: Queue<RealFiles>,
-    rows: Vec<Measured>,
+    rows: Vec<HostRow>,
     jobs: Jobs,
     job_text: String,
-    /// The drive once more, where its data may be destroyed.
+    /// The drive's name, if its data may be destroyed.
     destroy_data: Option<String>,
-    /// fio's program; a plain name is looked for in `PATH`.
+    /// fio's program; a plain name is searched in `PATH`.
     fio: PathBuf,
 }
 
-/// fio with every job, and what is put back at the end.
+/// fio with every job, and the queue's settings to restore at the end.
 pub struct Ready<'w> {
     fios: Vec<Fio<'w>>,
     interrupts: Interrupts,
     restore: Restore<'w, RealFiles>,
-    /// What is to be said of the machine.
+    /// Notes on the machine.
     notes: Vec<String>,
 }
 
 impl Host {
-    /// The drive at `device`, which has no rows yet.
+    /// Finds the drive at `device`; it has no rows yet.
     ///
     /// # Errors
-    /// Where there is no such drive.
+    /// If there is no such drive.
     pub fn find(device: &Path) -> Result<Host, Error> {
         let system = System::default();
         let disk = Disk::find(&system, device)?;
@@ -70,37 +70,36 @@ impl Host {
         })
     }
 
-    /// Does without tracing requests.
+    /// Disables the tracing of requests.
     pub fn without_trace(mut self) -> Host {
         self.measurement.trace = false;
         self
     }
 
-    /// Has a file system made for each run: a kind and options of its `mkfs`.
+    /// Has a file system made before each run, of a kind with options of its `mkfs`.
     ///
     /// # Errors
-    /// Where that kind cannot be made.
+    /// If that kind cannot be made.
     pub fn with_file_system(mut self, mkfs: &str) -> Result<Host, Error> {
         self.measurement.file_system = Some(FileSystem::parse(mkfs)?);
         Ok(self)
     }
 
-    /// Allows the drive's data to be destroyed, where `device` is the drive's name
-    /// exactly.
+    /// Allows the drive's data to be destroyed if `device` is exactly the drive's name.
     pub fn with_destroy_data(mut self, device: Option<&str>) -> Host {
         self.destroy_data = device.map(str::to_string);
         self
     }
 
-    /// Measures the job under these settings.
+    /// Adds the rows: the job under each of these settings.
     ///
     /// # Errors
-    /// Where the job cannot be read.
+    /// If the job cannot be read.
     pub fn with_rows(mut self, source: &JobSource, settings: &[Setting]) -> Result<Host, Error> {
         for setting in settings {
             check_options(&setting.options, blklab_host::is_place, "--device")?;
             let job = self.jobs.read(source, own_cpus(), setting)?;
-            self.rows.push(Measured {
+            self.rows.push(HostRow {
                 label: setting.label.clone(),
                 queue: setting.of_kernel(),
                 job,
@@ -110,43 +109,43 @@ impl Host {
         Ok(self)
     }
 
-    /// The job's text as it was given.
+    /// Returns the job's text as it was given.
     pub fn job_text(&self) -> String {
         self.job_text.clone()
     }
 
-    /// The drive.
+    /// Returns the drive.
     pub fn disk(&self) -> &Disk {
         &self.measurement.disk
     }
 
-    /// The drive's size in bytes.
+    /// Returns the drive's size in bytes.
     ///
     /// # Errors
-    /// Where the kernel does not tell.
+    /// If the kernel does not report it.
     pub fn size_bytes(&self) -> Result<u64, Error> {
         Ok(self.disk().size_bytes(&self.measurement.system)?)
     }
 
-    /// The schedulers that the kernel has for the drive, and the one in use.
+    /// Returns the schedulers that the kernel has for the drive, and the active one.
     ///
     /// # Errors
-    /// Where the kernel does not tell.
+    /// If the kernel does not report them.
     pub fn schedulers(&self) -> Result<(Vec<String>, String), Error> {
         let schedulers = self.queue.schedulers()?;
         Ok((schedulers.names, schedulers.active))
     }
 
-    /// The device, for who makes settings on it.
+    /// Returns the device on which settings are made.
     pub fn target(&self) -> Target {
         Target::of_device(&self.disk().name)
     }
 
-    /// Everything that the experiment would do, in order and in words, with what
-    /// would refuse it. Nothing is done.
+    /// Describes every step of the experiment in order, and any reason for which it
+    /// would be refused, without doing anything.
     ///
     /// # Errors
-    /// Where a job cannot be put on the drive.
+    /// If a job cannot run on the drive.
     pub fn dry_run(&self, plan: &Plan) -> Result<String, Error> {
         let mut text = String::new();
         let device = self.disk().path.display();
@@ -193,8 +192,8 @@ impl Host {
         Ok(check_rights(system, disk, writes)?)
     }
 
-    /// What to warn of before the drive is used; an error where its data would be
-    /// destroyed unasked.
+    /// Returns the warnings about the drive's use; an error if its data would be
+    /// destroyed without permission.
     fn check_overwrite(&self) -> Result<Vec<String>, Error> {
         let Measurement {
             system,
@@ -234,7 +233,7 @@ impl World for Host {
         for job in self.jobs.iter() {
             fios.push(self.measurement.prepare(job, &self.fio)?);
         }
-        // From here on signals are noted: before the queue is touched.
+        // Signals are caught from here on, before the queue is changed.
         let interrupts = Interrupts::watch()?;
         let restore = Restore::remember(&self.queue)?;
         interrupts.check()?;

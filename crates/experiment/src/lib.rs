@@ -1,9 +1,9 @@
-//! An experiment: the same work under several settings, several times each, in
-//! one of the worlds.
+//! An experiment: the same work under several settings, several times each, in one of
+//! the worlds.
 //!
-//! [`settings`] turns what is asked for into rows: one for each scheduler, or for
-//! each combination of the values that vary. [`run`] repeats every row
-//! in a [`World`], which knows how to get ready, run one row once and clean up.
+//! [`settings`] turns a request into rows: one for each scheduler, or for each
+//! combination of the values that vary. [`run`] repeats every row in a [`World`], which
+//! prepares the runs, runs a row once and cleans up.
 
 mod assumptions;
 mod axis;
@@ -39,8 +39,8 @@ pub use served::Served;
 pub use setting::Setting;
 pub use simulated::{Descriptions, Purpose, Recording, Simulated, Tail};
 pub use study::{Scale, Study};
-pub use sweep::{Key, Shard, Store, Sweep, SweepSpec, Swept};
+pub use sweep::{Key, Shard, Store, Sweep, SweepOutcome, SweepSpec};
 pub use target::Target;
-pub use tuning::{Halved, halve, usual_settings};
+pub use tuning::{HalvingOutcome, halve, usual_settings};
 pub use work::WorkloadSource;
 pub use world::{Event, Finished, Order, Plan, PlannedRun, Row, Watch, World};

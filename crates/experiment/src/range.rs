@@ -5,14 +5,14 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{RngCore, SeedableRng};
 
-/// More values than any axis is to have.
+/// Limit on the values of one axis.
 const VALUES_MAX: usize = 100_000;
 
-/// The values that a range of an axis stands for; `None` where it is no range.
+/// Returns the values of a range on an axis; `None` if the text is not a range.
 ///
-/// `A..B` are the whole numbers from A to B; `A..B+S` has steps of S, `A..B*F` is F times
-/// as much at each step, and `N@A..B` are N numbers drawn between, of which the logarithms
-/// are even with `N@A..B*`. Draws are the same in each run of the program.
+/// `A..B` is the whole numbers from A to B; `A..B+S` has steps of S, `A..B*F` multiplies
+/// by F at each step, and `N@A..B` draws N numbers evenly from A to B, or evenly in
+/// their logarithms with `N@A..B*`. Draws are the same in each run of the program.
 pub(crate) fn values(key: &str, text: &str) -> Result<Option<Vec<String>>, String> {
     let (draws, range) = match text.split_once('@') {
         Some((draws, range)) => (draws.parse::<usize>().ok(), range),
@@ -52,7 +52,7 @@ pub(crate) fn values(key: &str, text: &str) -> Result<Option<Vec<String>>, Strin
     if values.len() > VALUES_MAX {
         return wrong("that is too many values");
     }
-    // Numbers of one whole range are whole.
+    // A range between whole numbers has whole values.
     let whole = from.fract() == 0.0 && to.fract() == 0.0;
     let shown = values.iter().map(|value| match whole {
         true => value.round().to_string(),
@@ -71,7 +71,7 @@ fn number(text: &str) -> Option<f64> {
 
 fn steps(from: f64, to: f64, next: impl Fn(f64) -> f64) -> Vec<f64> {
     let steps = std::iter::successors(Some(from), |value| Some(next(*value)));
-    // What rounding adds to the last step is no reason to leave it out.
+    // The tolerance keeps the last value in spite of rounding.
     let end = to + (to - from).abs() * 1e-9;
     steps
         .take_while(|value| *value <= end)

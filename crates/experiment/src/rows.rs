@@ -1,40 +1,43 @@
-//! The rows of a comparison, from what the user asks for.
+//! The rows of a comparison, made from the user's request.
 
 use blklab_stats::World;
 
-use crate::axis::{SCHEDULER, Varied, scheduler_of};
+use crate::axis::{SCHEDULER, VariedAxis, scheduler_of};
 use crate::error::Error;
-use crate::schedulers::{Sets, check_among};
+use crate::schedulers::{SchedulerTunables, check_among};
 use crate::setting::Setting;
 
-/// What is to be compared.
+/// The request for a comparison.
 pub struct Request<'a> {
     /// The world.
     pub world: World,
-    /// What holds for all rows where nothing else is said; its scheduler is that
-    /// of a comparison of other things.
+    /// The setting from which every row starts; its scheduler is used where only other
+    /// things vary.
     pub base: Setting,
-    /// `NAME[:TUNABLE=VALUE...]` of each scheduler, where they are named.
+    /// `NAME[:TUNABLE=VALUE...]` of each scheduler, if any are named.
     pub schedulers: Option<&'a [String]>,
-    /// The schedulers where none are named and nothing else varies.
+    /// The schedulers that are compared if none are named and nothing else varies.
     pub default_schedulers: Vec<String>,
-    /// All that the world has, which `all` stands for.
+    /// The world's schedulers, which `all` stands for.
     pub all_schedulers: Vec<String>,
-    /// `NAME.TUNABLE=VALUE` for all schedulers of a name.
+    /// `NAME.TUNABLE=VALUE`, each for all rows of one scheduler.
     pub sets: &'a [String],
-    /// `KEY=VALUE,...` of each axis; several give their product.
+    /// `KEY=VALUE,...` of each axis; several axes give their product.
     pub vary: &'a [String],
 }
 
-/// The settings of all rows, the one to compare with first.
+/// Returns the settings of all rows, the one to compare with first.
 ///
 /// # Errors
-/// Where something cannot be varied or set so; the message says what can.
+/// If something cannot be varied or set so; the message says what can.
 pub fn settings(request: &Request<'_>) -> Result<Vec<Setting>, Error> {
     let mut axes = Vec::new();
     for text in request.vary {
-        let axis = Varied::parse(text, request.world)?;
-        if axes.iter().any(|other: &Varied<'_>| other.key == axis.key) {
+        let axis = VariedAxis::parse(text, request.world)?;
+        if axes
+            .iter()
+            .any(|other: &VariedAxis<'_>| other.key == axis.key)
+        {
             let key = axis.key;
             return Err(Error::mistake(format!("--vary {key} is given twice")));
         }
@@ -42,7 +45,7 @@ pub fn settings(request: &Request<'_>) -> Result<Vec<Setting>, Error> {
     }
     let implied = schedulers(request, &axes)?;
     if let Some(names) = &implied {
-        axes.insert(0, Varied::schedulers(names));
+        axes.insert(0, VariedAxis::schedulers(names));
     }
     let mut rows = vec![request.base.clone()];
     for axis in &axes {
@@ -56,8 +59,8 @@ pub fn settings(request: &Request<'_>) -> Result<Vec<Setting>, Error> {
             check_among(&format!("--vary {}", axis.key), scheduler, &names)?;
         }
     }
-    let sets = Sets::parse(request.sets, &names)?;
-    let names_scheduler = axes.iter().any(Varied::is_of_schedulers);
+    let sets = SchedulerTunables::parse(request.sets, &names)?;
+    let names_scheduler = axes.iter().any(VariedAxis::is_of_schedulers);
     for row in &mut rows {
         sets.apply(&mut row.scheduler);
         if names_scheduler {
@@ -71,8 +74,11 @@ pub fn settings(request: &Request<'_>) -> Result<Vec<Setting>, Error> {
     Ok(rows)
 }
 
-/// The schedulers that are compared, where `--vary` does not say it.
-fn schedulers(request: &Request<'_>, axes: &[Varied<'_>]) -> Result<Option<Vec<String>>, Error> {
+/// Returns the schedulers to compare, unless `--vary` names them.
+fn schedulers(
+    request: &Request<'_>,
+    axes: &[VariedAxis<'_>],
+) -> Result<Option<Vec<String>>, Error> {
     let is_varied = axes.iter().any(|axis| axis.key == SCHEDULER);
     match request.schedulers {
         Some(_) if is_varied => Err(Error::mistake(
@@ -101,7 +107,7 @@ fn unique<'a>(names: &[&'a str]) -> Vec<&'a str> {
 }
 
 fn check_distinct(rows: &[Setting]) -> Result<(), Error> {
-    // Two ways to say the same are the same.
+    // Rows that differ only in how they were written are the same.
     let rows = rows.iter().map(|row| Setting {
         axes: Vec::new(),
         ..row.clone()
@@ -181,7 +187,7 @@ mod tests {
                 "drive=y bs=8k"
             ]
         );
-        // A tunable is its own scheduler's.
+        // A tunable varies only its own scheduler.
         assert_eq!(
             labels(Some("none,mq-deadline"), &["mq-deadline.fifo_batch=1,2"]),
             [
@@ -222,7 +228,7 @@ mod tests {
             assert!(error.is_mistake());
             assert!(error.to_string().contains(expected), "{error}");
         }
-        let served = crate::axis::Varied::parse("read_ahead_kb=1", World::Serve);
+        let served = crate::axis::VariedAxis::parse("read_ahead_kb=1", World::Serve);
         let error = served
             .err()
             .expect("a served drive has no page cache above it");

@@ -10,20 +10,22 @@ use crate::error::Error;
 use crate::run_queue::RunQueue;
 use crate::world::{Event, Finished, Order, Plan, Row, Watch, World};
 
-/// Runs every row of a world as planned. The n-th runs of all rows have the same
-/// seed, so that they meet the same work.
+/// Runs every row of a world as planned. The n-th runs of all rows have the same seed,
+/// so that they get the same work.
 ///
-/// Order and content of the results do not depend on how many threads work, nor
-/// on which runs begin first.
+/// Order and content of the results depend neither on the number of threads nor on which
+/// runs start first.
 ///
 /// # Errors
-/// Where a run fails or the world cannot be made ready or put back.
+///
+/// If a run fails, or the world cannot be prepared or cleaned up.
 pub fn run<W: World>(world: &W, plan: &Plan, watch: Watch<'_>) -> Result<Vec<Row>, Error> {
     let never = AtomicBool::new(false);
     run_until(world, plan, watch, &never).map(|finished| finished.rows)
 }
 
-/// The same, and begins no run once `stop` is set; those under way end.
+/// Runs every row as [`run`] does, but starts no run once `stop` is set; started ones
+/// finish.
 ///
 /// # Errors
 /// As [`run`].
@@ -55,11 +57,11 @@ fn run_all<W: World>(
 ) -> Result<Finished, Error> {
     let labels = world.labels();
     let until = plan.max_time.map(|max_time| Instant::now() + max_time);
-    // Where time may run out, every row gets on as far as the others.
+    // With a time limit, rows take turns, so that all of them have as many runs.
     let order = until.map_or(W::ORDER, |_| Order::Interleaved);
     let shared = Mutex::new(Shared {
         queue: RunQueue::new(order, labels.len(), plan),
-        results: labels.iter().map(|_| none_yet(plan.repeats)).collect(),
+        results: labels.iter().map(|_| empty_results(plan.repeats)).collect(),
         failure: None,
     });
     let work = || {
@@ -110,8 +112,8 @@ fn run_all<W: World>(
     }
 }
 
-/// What is to be compared of what ran: the repeats that all rows have, or where there
-/// are none the first runs of those that have one.
+/// Returns the repeats that all rows have; if there are none, the first run of each row
+/// that has one.
 fn finished(
     labels: Vec<String>,
     mut results: Vec<Vec<Option<Results>>>,
@@ -135,11 +137,11 @@ fn finished(
     }
 }
 
-/// What the threads of an experiment share.
+/// The state that an experiment's threads share.
 struct Shared {
     queue: RunQueue,
     results: Vec<Vec<Option<Results>>>,
-    /// The failure of the row that comes first, whichever came first in time.
+    /// The failure of the first row that failed, whichever failed first in time.
     failure: Option<(usize, Error)>,
 }
 
@@ -147,7 +149,7 @@ impl Shared {
     fn take(&mut self, row: usize, repeat: Option<usize>, result: Result<Results, Error>) {
         match (result, repeat) {
             (Ok(results), Some(repeat)) => self.results[row][repeat] = Some(results),
-            // What a warm-up measured counts for nothing.
+            // A warm-up's results are not counted.
             (Ok(_), None) => {}
             (Err(error), _) => {
                 self.queue.stop();
@@ -159,7 +161,7 @@ impl Shared {
     }
 }
 
-fn none_yet(repeats: usize) -> Vec<Option<Results>> {
+fn empty_results(repeats: usize) -> Vec<Option<Results>> {
     (0..repeats).map(|_| None).collect()
 }
 
@@ -167,10 +169,10 @@ fn locked(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Does `work`, which uses so many threads; one a core if not given.
+/// Runs `work` on this many threads; one for each core if not given.
 ///
 /// # Errors
-/// Where the kernel has no room for them.
+/// If the kernel cannot start the threads.
 pub(crate) fn with_threads<T: Send>(
     threads: Option<usize>,
     work: impl FnOnce() -> T + Send,
@@ -188,7 +190,7 @@ mod tests {
     use super::*;
     use crate::world::PlannedRun;
 
-    /// Rows that do nothing, of which one fails.
+    /// Rows that do nothing, one of which may fail.
     struct Idle {
         rows: usize,
         fails: Option<usize>,
@@ -236,7 +238,7 @@ mod tests {
         let stop = AtomicBool::new(true);
         let none = run_until(&world, &plan(), &|_| {}, &stop).expect("no run fails");
         assert_eq!((none.rows.len(), none.missing_repeats), (0, 2));
-        // The second run of the first row ends all.
+        // The third run to end stops the experiment.
         let ended = std::sync::atomic::AtomicUsize::new(0);
         let one = Plan {
             threads: Some(1),

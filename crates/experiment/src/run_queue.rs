@@ -1,28 +1,28 @@
-//! Which run comes next.
+//! The order of an experiment's runs.
 
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
 use crate::world::{Order, Plan, PlannedRun};
 
-/// The runs of an experiment that have not begun.
+/// The runs of an experiment that have not started.
 ///
-/// Runs in parallel begin with the slowest. Runs of one row take about as long as
-/// each other, those of two may not: what is likely to take longest goes first, so
-/// that at the end no thread waits long for the last one.
+/// Parallel runs start with the slowest. Runs of one row take about as long as each
+/// other, while rows may differ: the row that is likely to take longest goes first, so
+/// that no thread waits long at the end.
 pub(crate) struct RunQueue {
     order: Order,
     repeats: usize,
     seed: u64,
     warm_up: bool,
-    /// Of each row, runs that have begun.
+    /// Runs of each row that have started.
     begun: Vec<usize>,
-    /// How long the longest of its runs took, once one has ended.
+    /// The time of each row's longest run, once one has ended.
     took: Vec<Option<Duration>>,
     is_stopped: bool,
 }
 
-/// A run that has begun.
+/// A run that has started.
 pub(crate) struct StartedRun {
     pub(crate) planned: PlannedRun,
     since: Instant,
@@ -41,7 +41,7 @@ impl RunQueue {
         }
     }
 
-    /// The next run; none after [`RunQueue::stop`].
+    /// Returns the next run; `None` after [`RunQueue::stop`].
     pub(crate) fn next(&mut self) -> Option<StartedRun> {
         if self.is_stopped {
             return None;
@@ -64,8 +64,7 @@ impl RunQueue {
         let rows = (0..self.begun.len()).filter(|&row| self.begun[row] < self.repeats);
         let row = match self.order {
             Order::Interleaved => rows.min_by_key(|&row| self.begun[row]),
-            // A row whose first run is still under way has already taken longer
-            // than others.
+            // A row whose first run has not ended has already taken longer than others.
             Order::Parallel => rows.min_by_key(|&row| {
                 let took = self.took[row];
                 (self.begun[row] > 0, took.is_some(), Reverse(took))
@@ -80,7 +79,7 @@ impl RunQueue {
         })
     }
 
-    /// Takes note of how long a run took.
+    /// Records how long a run took.
     pub(crate) fn ended(&mut self, begun: &StartedRun) {
         self.took(begun.planned.row, begun.since.elapsed());
     }
@@ -89,13 +88,13 @@ impl RunQueue {
         self.took[row] = self.took[row].max(Some(time));
     }
 
-    /// No other run begins.
+    /// Prevents further runs from starting.
     pub(crate) fn stop(&mut self) {
         self.is_stopped = true;
     }
 }
 
-/// All runs in order, one at a time.
+/// Returns all runs in order, one at a time.
 pub(crate) fn interleaved(rows: usize, plan: &Plan) -> Vec<PlannedRun> {
     let mut queue = RunQueue::new(Order::Interleaved, rows, plan);
     std::iter::from_fn(|| queue.next_planned()).collect()
@@ -113,8 +112,8 @@ mod tests {
         }
     }
 
-    /// Simulates two threads, where a run of each row takes so long. Returns the order
-    /// of the rows and when all was done.
+    /// Simulates two threads where each row's runs have a fixed length. Returns the
+    /// order of the rows and the end of the last run.
     fn on_two_threads(takes: &[u64], repeats: usize) -> (Vec<usize>, u64) {
         let mut queue = RunQueue::new(Order::Parallel, takes.len(), &plan(repeats, false));
         let mut order = Vec::new();

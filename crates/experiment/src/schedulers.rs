@@ -1,23 +1,23 @@
-//! Schedulers as people name them: `NAME[:TUNABLE=VALUE...]`, and
-//! `NAME.TUNABLE=VALUE` for all of a name.
+//! Schedulers as users name them: `NAME[:TUNABLE=VALUE...]` for one row, and
+//! `NAME.TUNABLE=VALUE` for all rows of a scheduler.
 
 use blklab_description::hint;
 use blklab_elevator::{ChoiceError, SchedulerChoice, Setting as Assignment};
 
 use crate::error::Error;
 
-/// A scheduler by name and what is set on it, in order. Whether there are such
-/// schedulers and tunables is for a world to judge.
+/// A scheduler's name and the tunables to set, in order. Each world checks whether it
+/// has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamedScheduler {
-    /// Its name.
+    /// The scheduler's name.
     pub name: String,
-    /// Its tunables and their values.
+    /// The tunables and their values.
     pub tunables: Vec<(String, String)>,
 }
 
 impl NamedScheduler {
-    /// The scheduler of that name, as it comes.
+    /// Returns the scheduler with its default tunables.
     pub fn new(name: impl Into<String>) -> NamedScheduler {
         NamedScheduler {
             name: name.into(),
@@ -25,7 +25,7 @@ impl NamedScheduler {
         }
     }
 
-    /// Reads `NAME[:TUNABLE=VALUE...]`.
+    /// Parses `NAME[:TUNABLE=VALUE...]`.
     pub(crate) fn parse(text: &str) -> Result<NamedScheduler, Error> {
         let text = text.trim();
         let mut words = text.split(':');
@@ -48,7 +48,7 @@ impl NamedScheduler {
         Ok(scheduler)
     }
 
-    /// Sets a tunable, in place of an earlier value.
+    /// SchedulerTunables a tunable, replacing an earlier value.
     pub(crate) fn set(&mut self, tunable: &str, value: &str) {
         match self.tunables.iter_mut().find(|(t, _)| t == tunable) {
             Some((_, old)) => *old = value.to_string(),
@@ -60,7 +60,7 @@ impl NamedScheduler {
         self.tunables.iter().any(|(t, _)| t == tunable)
     }
 
-    /// The name, and what is set.
+    /// Returns the name with the tunables that are set.
     pub(crate) fn label(&self) -> String {
         let tunables = self.tunables.iter();
         let words = tunables.map(|(tunable, value)| format!("{tunable}={value}"));
@@ -68,7 +68,7 @@ impl NamedScheduler {
         words.join(" ")
     }
 
-    /// The scheduler of our own that it names.
+    /// Returns our own scheduler of this name.
     pub(crate) fn choice(&self) -> Result<SchedulerChoice, Error> {
         let mut choice = SchedulerChoice::named(&self.name).map_err(Error::mistake)?;
         for (tunable, value) in &self.tunables {
@@ -78,12 +78,15 @@ impl NamedScheduler {
     }
 }
 
-/// What `--set` says of all schedulers of a name.
-pub(crate) struct Sets<'a>(Vec<(&'a str, Assignment<'a>)>);
+/// The values of `--set`, by scheduler.
+pub(crate) struct SchedulerTunables<'a>(Vec<(&'a str, Assignment<'a>)>);
 
-impl<'a> Sets<'a> {
-    /// Reads `NAME.TUNABLE=VALUE` of schedulers that are among `names`.
-    pub(crate) fn parse(sets: &'a [String], names: &[&str]) -> Result<Sets<'a>, Error> {
+impl<'a> SchedulerTunables<'a> {
+    /// Parses `NAME.TUNABLE=VALUE` for schedulers that are among `names`.
+    pub(crate) fn parse(
+        sets: &'a [String],
+        names: &[&str],
+    ) -> Result<SchedulerTunables<'a>, Error> {
         let mut all = Vec::new();
         for set in sets {
             let assignment = Assignment::parse(set);
@@ -97,11 +100,11 @@ impl<'a> Sets<'a> {
             check_among(&format!("--set {set}"), scheduler, names)?;
             all.push((scheduler, assignment));
         }
-        Ok(Sets(all))
+        Ok(SchedulerTunables(all))
     }
 
-    /// Sets what is said of the scheduler's name; what is said of this one by
-    /// itself holds against that.
+    /// SchedulerTunables the tunables given for the scheduler's name, except those that the scheduler
+    /// sets itself.
     pub(crate) fn apply(&self, scheduler: &mut NamedScheduler) {
         let own = scheduler.clone();
         for (name, assignment) in &self.0 {
@@ -112,12 +115,12 @@ impl<'a> Sets<'a> {
     }
 }
 
-/// Checks that a scheduler is among those that run.
+/// Checks that a scheduler is among those of the comparison.
 pub(crate) fn check_among(option: &str, scheduler: &str, names: &[&str]) -> Result<(), Error> {
     if names.contains(&scheduler) {
         return Ok(());
     }
-    // A scheduler that there is was meant.
+    // An existing scheduler's name is not a typing mistake.
     let hint = match blklab_elevator::find(scheduler) {
         Some(_) => String::new(),
         None => hint(scheduler, names.iter().copied()),

@@ -1,5 +1,5 @@
-//! The served world: a drive's model paced in real time, its data over NBD, the
-//! job through fio's own NBD engine.
+//! The served world: a drive's model paced in real time, its data over NBD, the job
+//! through fio's own NBD engine.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -19,8 +19,8 @@ use crate::setting::{Setting, check_queue};
 use crate::work::{Jobs, check_options, own_cpus};
 use crate::world::{Order, PlannedRun, Watch, World};
 
-/// A row: what is served, and the place of its job.
-struct Service {
+/// A row: the served drive with its scheduler, and the index of the job.
+struct ServedRow {
     label: String,
     scheduler: SchedulerChoice,
     drive_name: String,
@@ -31,29 +31,28 @@ struct Service {
 /// Drives' models in real time, served to fio on this machine.
 pub struct Served {
     system: System,
-    rows: Vec<Service>,
+    rows: Vec<ServedRow>,
     jobs: Jobs,
-    /// fio's program; a plain name is looked for in `PATH`.
+    /// fio's program; a plain name is searched in `PATH`.
     fio: PathBuf,
     drive_text: String,
 }
 
-/// The socket, fio with every job, and what is to be said of the machine.
+/// The socket, fio with every job, and a warning about the machine.
 pub struct Ready<'w> {
     socket: PathBuf,
     fios: Vec<Fio<'w>>,
     interrupts: Interrupts,
     warning: Option<String>,
-    /// Goes with the socket in it.
+    /// The folder is removed with the socket in it when this is dropped.
     _folder: tempfile::TempDir,
 }
 
 impl Served {
-    /// The job under these settings.
+    /// Prepares the job under these settings.
     ///
     /// # Errors
-    /// Where a setting names something that there is not; the message says what
-    /// is right.
+    /// If a setting names something unknown; the message says what is right.
     pub fn new(source: &JobSource, settings: &[Setting]) -> Result<Served, Error> {
         let mut jobs = Jobs::new();
         let mut rows = Vec::new();
@@ -67,7 +66,7 @@ impl Served {
             if !texts.contains(&text) {
                 texts.push(text);
             }
-            rows.push(Service {
+            rows.push(ServedRow {
                 label: setting.label.clone(),
                 scheduler,
                 drive_name: setting.drive.clone(),
@@ -84,13 +83,13 @@ impl Served {
         })
     }
 
-    /// The drives' descriptions.
+    /// Returns the drives' descriptions.
     pub fn drive_text(&self) -> &str {
         &self.drive_text
     }
 }
 
-/// A server of a drive's model in real time.
+/// Configures a server of a drive's model in real time.
 pub(crate) fn paced(
     (name, drive): (&str, &DriveSpec),
     scheduler: SchedulerChoice,
@@ -105,8 +104,8 @@ pub(crate) fn paced(
         exports: vec![ExportConfig {
             name: String::new(),
             description: name.to_string(),
-            // What is read back matters to jobs that verify it, and to
-            // nobody else; a large drive's would not fit in memory.
+            // Only jobs that verify need the data that they wrote; a large drive's data
+            // would not fit in memory.
             backend: match verifies(job) {
                 true => memory(size_bytes),
                 false => null(size_bytes),
@@ -132,7 +131,7 @@ pub(crate) fn paced(
     }
 }
 
-/// How much slower than the model the server was.
+/// Returns a note on how much later than the model the server completed requests.
 pub(crate) fn note_on_pacing(lateness_ns: &Histogram) -> String {
     let late = |percent| lateness_ns.percentile(percent) as f64 / 1e3;
     format!(
@@ -180,7 +179,7 @@ impl World for Served {
         })
     }
 
-    /// Each run has a drive of its own, as new as a simulated one.
+    /// Each run has a new drive, as in a simulation.
     fn run(
         &self,
         ready: &Ready<'_>,

@@ -1,4 +1,4 @@
-//! What one row of a comparison is set to.
+//! The settings of one row of a comparison.
 
 use blklab_blk::{NoMerges, RequestQueue};
 use blklab_description::hint;
@@ -12,36 +12,36 @@ use blklab_workload::fio::{self, Override};
 use crate::error::Error;
 use crate::schedulers::NamedScheduler;
 
-/// What one row of a comparison is set to.
+/// The settings of one row of a comparison.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Setting {
-    /// What the row is called: what varies.
+    /// The row's label, made from what varies.
     pub label: String,
-    /// What varies, by its key, and its value here.
+    /// The keys that vary, with their values in this row.
     pub axes: Vec<(String, String)>,
     /// The scheduler.
     pub scheduler: NamedScheduler,
     /// The queue's `nr_requests`; the kernel's default if not given.
     pub nr_requests: Option<u32>,
-    /// The queue's `nomerges`; as it is if not given.
+    /// The queue's `nomerges`; unchanged if not given.
     pub nomerges: Option<u8>,
-    /// The queue's `read_ahead_kb`; as it is if not given.
+    /// The queue's `read_ahead_kb`; unchanged if not given.
     pub read_ahead_kb: Option<u32>,
-    /// The machine's memory, in bytes; [`Caching`]'s if not given.
+    /// The machine's memory in bytes; the default of [`Caching`] if not given.
     pub memory_bytes: Option<u64>,
-    /// What the files of jobs are on.
+    /// The file system of the jobs' files.
     pub file_system: FileSystemKind,
-    /// Settings of the kernel's, such as `vm.dirty_ratio`, and their values.
+    /// Kernel settings, such as `vm.dirty_ratio`, with their values.
     pub sysctls: Vec<(String, String)>,
-    /// The queue's `wbt_lat_usec`; as it is if not given.
+    /// The queue's `wbt_lat_usec`; unchanged if not given.
     pub wbt_lat_us: Option<u32>,
     /// The drive's model: a name or a file.
     pub drive: String,
-    /// Keys of its description with the values that they get in place of their own.
+    /// Keys of the drive's description, with the values that replace its own.
     pub drive_values: Vec<(String, String)>,
-    /// What was written to the drive before, where its description is not to say.
+    /// The drive's state before the run; as its description says if not given.
     pub state: Option<DriveState>,
-    /// Faults that the drive has.
+    /// The faults of the drive.
     pub faults: Option<Faults>,
     /// The front end before the drive, `NAME` or `NAME:N`; the drive's own controller if
     /// not given.
@@ -52,15 +52,15 @@ pub struct Setting {
     pub cgroup_file: Option<String>,
     /// The one job of the file that runs; all of them if not given.
     pub only_job: Option<String>,
-    /// Options that every job gets in place of its own.
+    /// fio options that replace those of every job.
     pub options: Vec<Override>,
 }
 
 impl Setting {
-    /// Gives every job an option, `KEY=VALUE`, in place of its own.
+    /// Replaces an option, `KEY=VALUE`, of every job.
     ///
     /// # Errors
-    /// Where fio has no such option.
+    /// If fio has no such option.
     pub fn override_option(&mut self, given_by: &str, text: &str) -> Result<(), Error> {
         let Some((name, value)) = text.split_once('=') else {
             return Err(Error::mistake(format!(
@@ -82,7 +82,7 @@ impl Setting {
         Ok(())
     }
 
-    /// Adds to the label what varies beside the scheduler.
+    /// Appends to the label what varies beside the scheduler.
     pub(crate) fn add_to_label(&mut self, varied: &str) {
         if !self.label.is_empty() {
             self.label.push(' ');
@@ -90,7 +90,7 @@ impl Setting {
         self.label.push_str(varied);
     }
 
-    /// What the drive is called, with all that it is not by its description.
+    /// Returns the drive's name with every value that differs from its description.
     pub(crate) fn drive_name(&self) -> String {
         let values = self
             .drive_values
@@ -103,7 +103,7 @@ impl Setting {
         words.collect::<Vec<String>>().join(" ")
     }
 
-    /// The drive's model and its text.
+    /// Returns the drive's model and the text of its description.
     pub(crate) fn drive(&self) -> Result<(DriveSpec, String), String> {
         let (mut drive, text) = registry::load_with(&self.drive, &self.drive_values)?;
         if let Some(state) = self.state {
@@ -115,7 +115,7 @@ impl Setting {
         Ok((drive, text))
     }
 
-    /// What a real kernel's queue is set to.
+    /// Returns the settings for a real kernel's queue.
     pub(crate) fn of_kernel(&self) -> QueueSettings {
         QueueSettings {
             scheduler: self.scheduler.name.clone(),
@@ -126,7 +126,7 @@ impl Setting {
         }
     }
 
-    /// The scheduler of our own that the setting names, with the queue's settings.
+    /// Returns our own scheduler of this name, with the queue's settings.
     pub(crate) fn choice(&self) -> Result<SchedulerChoice, Error> {
         let mut choice = self.scheduler.choice()?;
         choice.nr_requests = self.nr_requests;
@@ -140,12 +140,12 @@ impl Setting {
     }
 }
 
-/// The page cache's side of a setting.
+/// The settings of the page cache.
 impl Setting {
-    /// Sets one of the kernel's settings, `NAME=VALUE`.
+    /// SchedulerTunables a kernel setting, `NAME=VALUE`.
     ///
     /// # Errors
-    /// Where it is not of that form.
+    /// If it does not have that form.
     pub fn set_sysctl(&mut self, given_by: &str, text: &str) -> Result<(), Error> {
         let Some((name, value)) = text.split_once('=') else {
             return Err(Error::mistake(format!(
@@ -157,7 +157,7 @@ impl Setting {
         Ok(())
     }
 
-    /// The memory and settings of the page cache.
+    /// Returns the memory and settings of the page cache.
     pub(crate) fn caching(&self) -> Result<Caching, Error> {
         let mut caching = Caching {
             file_system: self.file_system,
@@ -177,7 +177,7 @@ impl Setting {
     }
 }
 
-/// Checks before anything runs that the queue of such a drive takes its settings.
+/// Checks, before anything runs, that the drive's queue accepts the settings.
 pub(crate) fn check_queue(choice: &SchedulerChoice, drive: &DriveSpec) -> Result<(), Error> {
     if choice.nr_requests.is_none() {
         return Ok(());

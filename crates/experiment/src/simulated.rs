@@ -18,43 +18,43 @@ use crate::setting::{Setting, check_queue};
 use crate::work::{Jobs, WorkloadSource};
 use crate::world::{Order, PlannedRun, Row, Watch, World};
 
-/// Which part of a run is recorded moment by moment, and how much of it.
+/// The part of a run that is recorded moment by moment, and its detail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recording {
-    /// Where it begins; the end of the job's ramp if not given.
+    /// The start of the recording; the end of the job's ramp if not given.
     pub start_ns: Option<u64>,
-    /// How long it is; what suits the drive if not given.
+    /// The length of the recording; a length that suits the drive if not given.
     pub length_ns: Option<u64>,
-    /// For what.
+    /// The purpose of the recording.
     pub purpose: Purpose,
 }
 
-/// What a recording is for.
+/// The purpose of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// A page.
+    /// An HTML page.
     Page,
-    /// Perfetto's viewer, which takes more than a page.
+    /// Perfetto's viewer, which can show more than a page.
     Perfetto,
-    /// A block trace, or a tool's view of one: the whole run, the queue alone.
+    /// A block trace, or a tool's view of one: the whole run, without the drive's
+    /// inside.
     Trace,
 }
 
-/// The most entries that are kept: more make a page or a viewer unusable.
+/// Limits on the recorded entries; more make a page or a viewer unusable.
 const PAGE_ENTRIES: usize = 60_000;
 const PERFETTO_ENTRIES: usize = 3_000_000;
-/// What is kept at most of a block trace: 300 MB.
+/// Limit on the entries of a block trace, about 300 MB.
 const TRACE_ENTRIES: usize = 5_000_000;
-/// What is kept at most to find out where the slowest requests were: 60 MB.
+/// Limit on the entries from which the slowest requests are found, about 60 MB.
 const SLOWEST_ENTRIES: usize = 1_000_000;
-/// What is kept at most to tell of requests one by one: 5 GB, some six million requests.
+/// Limit on the entries for a table of requests: 5 GB, about six million requests.
 const REQUESTS_ENTRIES: usize = 50_000_000;
 
 impl Recording {
-    /// The part to record on that drive, which begins at `ramp_ns` where nothing
-    /// else is asked for.
+    /// Returns the window to record on this drive; it begins at `ramp_ns` by default.
     fn window(&self, drive: &DriveSpec, ramp_ns: u64) -> Window {
-        // An I/O of a disk takes about ten milliseconds.
+        // An I/O of a hard disk takes about ten milliseconds.
         let page_ns = match drive.identity().rotational {
             true => 500_000_000,
             false => 20_000_000,
@@ -78,8 +78,8 @@ impl Recording {
     }
 }
 
-/// When the measured part of a job begins, in nanoseconds. Only a job that goes on
-/// until its time is up is sure to come to that.
+/// Returns when the measured part of a job begins, in nanoseconds. Only a time-based job
+/// is certain to reach the end of its ramp.
 fn ramp_ns(job: &JobFile) -> u64 {
     if !job.jobs.iter().all(|spec| spec.time_based) {
         return 0;
@@ -88,8 +88,8 @@ fn ramp_ns(job: &JobFile) -> u64 {
     ramps_us.min().unwrap_or(0).saturating_mul(1000)
 }
 
-/// When a job is over at the latest, in nanoseconds; `None` where that is when its work
-/// is done.
+/// Returns when a job ends at the latest, in nanoseconds; `None` if it ends when its
+/// work is done.
 fn end_ns(job: &JobFile) -> Option<u64> {
     let mut stages_us = vec![0];
     for spec in &job.jobs {
@@ -110,18 +110,18 @@ fn end_ns(job: &JobFile) -> Option<u64> {
 /// The texts that describe an experiment, for its page.
 #[derive(Clone, Debug, Default)]
 pub struct Descriptions {
-    /// Of the job; of a trace its file's name.
+    /// The job's text, or the name of a trace's file.
     pub job: String,
-    /// Of the drives.
+    /// The drives' descriptions.
     pub drive: String,
-    /// Of the machines.
+    /// The machines' descriptions.
     pub machine: String,
 }
 
-/// What rows name, each read once: its name, what it is, and its text.
-pub(crate) struct Named<T>(Vec<(String, T, String)>);
+/// Models that rows refer to, each loaded once: its name, the model, and its text.
+pub(crate) struct LoadedModels<T>(Vec<(String, T, String)>);
 
-impl<T> Named<T> {
+impl<T> LoadedModels<T> {
     fn place_of(
         &mut self,
         name: &str,
@@ -135,12 +135,12 @@ impl<T> Named<T> {
         Ok(self.0.len() - 1)
     }
 
-    /// Each with its name.
+    /// Iterates over the models with their names.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &T)> {
         self.0.iter().map(|(name, thing, _)| (name.as_str(), thing))
     }
 
-    /// Puts what `make` makes of its text in the place of the one of that name.
+    /// Replaces the model of this name by what `make` makes of its text.
     pub(crate) fn replace(
         &mut self,
         name: &str,
@@ -160,18 +160,18 @@ impl<T> Named<T> {
     }
 }
 
-/// What a row runs.
+/// The work of a row.
 enum Input<'a> {
-    /// The job at this place.
+    /// A job, by its index.
     Job(usize),
-    /// The trace in this file.
+    /// A trace, by its file.
     Trace(&'a str),
-    /// A list of calls, and its file.
+    /// A list of calls, with its file.
     Calls(&'a CallList, &'a str),
 }
 
-/// A row, by the places of what it names.
-struct Simulation<'a> {
+/// A row, with indices of its models.
+struct SimulatedRow<'a> {
     label: String,
     scheduler: SchedulerChoice,
     caching: Caching,
@@ -183,49 +183,50 @@ struct Simulation<'a> {
 /// Models in virtual time.
 pub struct Simulated<'a> {
     pub(crate) work: &'a WorkloadSource,
-    rows: Vec<Simulation<'a>>,
-    pub(crate) drives: Named<DriveSpec>,
-    pub(crate) machines: Named<Machine>,
+    rows: Vec<SimulatedRow<'a>>,
+    pub(crate) drives: LoadedModels<DriveSpec>,
+    pub(crate) machines: LoadedModels<Machine>,
     pub(crate) jobs: Jobs,
     /// How the I/Os of a trace arrive.
     pub mode: ReplayMode,
-    /// What is recorded of the first run of each row, if anything.
+    /// The part that is recorded of the first run of each row, if any.
     pub recording: Option<Recording>,
     /// When every drive loses its power, if it does.
     pub power_loss_at_ns: Option<u64>,
-    /// The slowest requests that are looked at in the first run of each row, if any.
+    /// The slowest requests that are examined in the first run of each row, if any.
     pub tail: Option<Tail>,
-    /// Whether results have the logs of each I/O that jobs ask for; they are long.
+    /// Whether results keep the logs of each I/O that jobs ask for; they are long.
     pub keeps_logs: bool,
     /// Whether all requests of the first run of each row are kept one by one.
     pub traces_requests: bool,
     /// Whether results have the times of requests in scheduler and drive.
     pub times_requests: bool,
-    /// Abandons the runs under way once it is set.
+    /// A flag that aborts the current runs once it is set.
     pub abandon: Option<&'a AtomicBool>,
 }
 
-/// Which requests are looked at as the slowest.
+/// The slowest requests that are examined.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tail {
-    /// Those beyond this percentile.
+    /// The percentile of latency beyond which a request counts as slow.
     pub percent: f64,
-    /// From when on; the end of the job's ramp if not given.
+    /// The time from which requests are examined; the end of the job's ramp if not
+    /// given.
     pub start_ns: Option<u64>,
 }
 
 impl<'a> Simulated<'a> {
-    /// The work under these settings.
+    /// Prepares the work under these settings.
     ///
     /// # Errors
-    /// Where a setting names something that there is not, or a job cannot be
-    /// simulated; the message says what is right.
+    /// If a setting names something unknown, or a job cannot be simulated; the message
+    /// says what is right.
     pub fn new(work: &'a WorkloadSource, settings: &[Setting]) -> Result<Simulated<'a>, Error> {
         let mut world = Simulated {
             work,
             rows: Vec::new(),
-            drives: Named(Vec::new()),
-            machines: Named(Vec::new()),
+            drives: LoadedModels(Vec::new()),
+            machines: LoadedModels(Vec::new()),
             jobs: Jobs::new(),
             mode: ReplayMode::Open { speed: 1.0 },
             recording: None,
@@ -246,10 +247,10 @@ impl<'a> Simulated<'a> {
         Ok(world)
     }
 
-    /// Refuses what the runs would leave out of the jobs' work.
+    /// Refuses jobs with options that change the work and are not simulated.
     ///
     /// # Errors
-    /// At the first option that changes the work and is not simulated.
+    /// For the first such option.
     pub fn check_modelled(&self) -> Result<(), Error> {
         let mut specs = self.jobs.iter().flat_map(|job| &job.jobs);
         specs
@@ -257,7 +258,7 @@ impl<'a> Simulated<'a> {
             .map_err(Error::mistake)
     }
 
-    fn simulation(&mut self, setting: &Setting) -> Result<Simulation<'a>, Error> {
+    fn simulation(&mut self, setting: &Setting) -> Result<SimulatedRow<'a>, Error> {
         let machine = self.machines.place_of(&setting.machine, Machine::load)?;
         let drive = (self.drives).place_of(&setting.drive_name(), |_| setting.drive())?;
         let scheduler = setting.choice()?;
@@ -283,7 +284,7 @@ impl<'a> Simulated<'a> {
             WorkloadSource::Trace(file) => Input::Trace(file),
             WorkloadSource::Calls { file, list } => Input::Calls(list, file),
         };
-        Ok(Simulation {
+        Ok(SimulatedRow {
             label: setting.label.clone(),
             scheduler,
             caching: setting.caching()?,
@@ -293,7 +294,7 @@ impl<'a> Simulated<'a> {
         })
     }
 
-    /// The files that the logs of each I/O go to, each once, as fio would name them.
+    /// Returns the log files of all jobs, each once, as fio would name them.
     pub fn log_files(&self) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
         for job in self.jobs.iter() {
@@ -308,13 +309,14 @@ impl<'a> Simulated<'a> {
         names
     }
 
-    /// All that decides what a row's runs find, beside their seeds.
+    /// Returns a text of everything that determines a row's results, except their seeds.
     pub(crate) fn identity(&self, row: usize) -> String {
         let row = &self.rows[row];
         let (_, _, drive) = &self.drives.0[row.drive];
         let (_, _, machine) = &self.machines.0[row.machine];
         let work = match row.input {
-            // Where its file lies decides nothing: machines have it in different places.
+            // The place of the job's file is left out: machines have it in different
+            // places.
             Input::Job(at) => {
                 let job = self.jobs.get(at);
                 let (groups, writes) = (&job.cgroups, &job.cgroup_writes);
@@ -347,7 +349,7 @@ impl<'a> Simulated<'a> {
         )
     }
 
-    /// The texts that describe the experiment.
+    /// Returns the texts that describe the experiment.
     pub fn descriptions(&self) -> Descriptions {
         Descriptions {
             job: self.work.text(),
@@ -356,7 +358,7 @@ impl<'a> Simulated<'a> {
         }
     }
 
-    /// A timeline that was asked for has to begin while something happens.
+    /// Checks that the requested timeline begins before the run ends.
     fn check_recording(&self, rows: &[Row]) -> Result<(), Error> {
         let runs = || rows.iter().flat_map(|row| &row.runs);
         if self.recording.is_none() || runs().any(|run| run.timeline.is_some()) {
@@ -369,7 +371,7 @@ impl<'a> Simulated<'a> {
         )))
     }
 
-    /// A power loss that was asked for has to have been in every run.
+    /// Checks that the requested power loss happened in every run.
     fn check_power_loss(&self, rows: &[Row]) -> Result<(), Error> {
         if self.power_loss_at_ns.is_none() {
             return Ok(());
@@ -487,7 +489,8 @@ impl World for Simulated<'_> {
         let traced_requests = recorded.filter(|_| traces);
         let traced_requests = traced_requests.map(|recorded| recorded.traced_requests());
         if let Some(window) = window {
-            // The same run once more, for a timeline around one of them.
+            // The same run is repeated to record a timeline around one of its slow
+            // requests.
             results = run(Some(around(window, slowest.as_ref(), start_ns)))?;
         }
         Ok(Results {
@@ -518,8 +521,7 @@ fn timed(mut results: Results) -> Results {
     results
 }
 
-/// A window with one of the slowest requests in its middle, where nobody said when it
-/// begins.
+/// Centres the window on one of the slowest requests, unless its start was given.
 fn around(window: Window, slowest: Option<&Slowest>, start_ns: Option<u64>) -> Window {
     let example = slowest.and_then(|slowest| slowest.of.first());
     match (example.map(|of| of.example), start_ns) {

@@ -1,23 +1,23 @@
-//! The real device of a row, where its settings are made.
+//! The real device for whose queue a row's settings can be made.
 
 use blklab_device::{Interface, registry};
 
 use crate::error::Error;
 
-/// A device by the kernel's names for its kind.
+/// A device with the kernel's names for its kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// As `/sys/block` names it: `sda`.
+    /// The device's name in `/sys/block`, such as `sda`.
     pub device: String,
-    /// What udev matches all of its kind with: `sd[a-z]*`.
+    /// The pattern by which udev matches its kind, such as `sd[a-z]*`.
     pub pattern: String,
-    /// Whether it turns, where that is known.
+    /// Whether the device has rotating media; `None` if not known.
     pub rotational: Option<bool>,
     /// Whether it has one hardware queue.
     pub has_one_queue: bool,
 }
 
-/// How the kernel names devices: the first of a kind, and all of them.
+/// The kernel's names of devices: the first of each kind, and a pattern for all of them.
 const NAMES: [(&str, &str); 5] = [
     ("nvme0n1", "nvme[0-9]*n[0-9]*"),
     ("sda", "sd[a-z]*"),
@@ -27,10 +27,10 @@ const NAMES: [(&str, &str); 5] = [
 ];
 
 impl Target {
-    /// The first drive of the kind that a model is of.
+    /// Returns the first device of the kind that a model belongs to.
     ///
     /// # Errors
-    /// Where there is no such model.
+    /// If there is no such model.
     pub fn of_model(drive: &str) -> Result<Target, Error> {
         let (drive, _) = registry::load(drive).map_err(Error::Mistake)?;
         let (device, pattern) = NAMES[match drive.interface {
@@ -49,7 +49,7 @@ impl Target {
         })
     }
 
-    /// A device of this machine.
+    /// Returns a device of this machine.
     pub(crate) fn of_device(name: &str) -> Target {
         let kind = NAMES.iter().find(|(first, _)| {
             let stem = first.trim_end_matches(|c: char| c.is_ascii_digit());

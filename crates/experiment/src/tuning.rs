@@ -1,4 +1,4 @@
-//! Tuning: the best of many settings by few runs.
+//! Tuning: finds the best of many settings with few runs.
 //!
 //! Successive halving (K. Jamieson and A. Talwalkar, AISTATS 2016): all settings are run
 //! once, the better half of them again, and so on, until few have been run as often as is
@@ -16,13 +16,13 @@ const KEPT_ONE_IN: usize = 2;
 /// Settings that are run to the end, beside the first.
 const FINALISTS: usize = 5;
 
-/// The outcome of halving.
+/// The outcome of successive halving.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Halved {
+pub struct HalvingOutcome {
     /// The settings that were run to the end: the first of all, then the best of the
     /// others, best first.
     pub finalists: Vec<usize>,
-    /// Runs that it took.
+    /// The number of runs.
     pub runs: usize,
 }
 
@@ -36,7 +36,7 @@ pub fn halve<E>(
     settings: usize,
     repeats: usize,
     mut round: impl FnMut(&[usize], Range<usize>) -> Result<Vec<Option<f64>>, E>,
-) -> Result<Halved, E> {
+) -> Result<HalvingOutcome, E> {
     let mut left: Vec<usize> = (0..settings).collect();
     let (mut done, mut until, mut runs) = (0, 1, 0);
     loop {
@@ -56,7 +56,7 @@ pub fn halve<E>(
             .collect();
         if until >= repeats {
             left.truncate(FINALISTS + 1);
-            return Ok(Halved {
+            return Ok(HalvingOutcome {
                 finalists: left,
                 runs,
             });
@@ -70,9 +70,10 @@ pub fn halve<E>(
     }
 }
 
-/// The settings that are tried where none are named, as `--schedulers` has them: every
-/// scheduler of a kernel as it comes, the default first, and with each of its tunables at
-/// a quarter, half, twice and four times its default, or one where that is zero.
+/// Returns the settings to try where none are named, in the form of `--schedulers`:
+/// every scheduler of a kernel with default tunables, the kernel's default first, and
+/// with each tunable at a quarter, half, twice and four times its default, or at one if
+/// the default is zero.
 pub fn usual_settings(kernel: KernelVersion, default: &str) -> Vec<String> {
     let of_kernel = blklab_elevator::all()
         .iter()
@@ -104,8 +105,8 @@ pub fn usual_settings(kernel: KernelVersion, default: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// Settings whose goodness is their number, seen through noise that is partly common.
-    fn noisy(settings: usize, noise: f64) -> Halved {
+    /// Settings whose score is their number, with noise that is partly common to all.
+    fn noisy(settings: usize, noise: f64) -> HalvingOutcome {
         let mut sums = vec![(0.0, 0.0); settings];
         let seen = |setting: usize, repeat: usize| {
             let mixed = (setting * 7919 + repeat * 104_729 + 17) % 1009;

@@ -1,4 +1,4 @@
-//! What an experiment works on: an fio job, a list of calls, or a block trace.
+//! The work of an experiment: an fio job, a list of calls, or a block trace.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use blklab_workload::{library, trace};
 use crate::error::Error;
 use crate::setting::Setting;
 
-/// How files of lists of calls end.
+/// The file name extension of lists of calls.
 const CALLS: &str = "calls";
 
-/// What an experiment works on.
+/// The work of an experiment.
 #[derive(Clone, Debug)]
 pub enum WorkloadSource {
     /// An fio job.
@@ -25,19 +25,19 @@ pub enum WorkloadSource {
     Trace(String),
     /// A list of calls.
     Calls {
-        /// Its file.
+        /// The list's file.
         file: String,
-        /// What it says.
+        /// The parsed list.
         list: Arc<CallList>,
     },
 }
 
 impl WorkloadSource {
-    /// The job or trace that a user names: a shipped job, a job file, a trace, or
-    /// several words and `fio` options as on fio's own command line.
+    /// Finds the work that a user names: a shipped job, a job file, a trace, a list of
+    /// calls, or several words and `fio` options as on fio's own command line.
     ///
     /// # Errors
-    /// Where there is no such job, or its file cannot be read.
+    /// If there is no such job, or its file cannot be read.
     pub fn find(names: &[String], fio: &[String]) -> Result<WorkloadSource, Error> {
         if let ([name], []) = (names, fio) {
             return WorkloadSource::named(name);
@@ -93,13 +93,13 @@ impl WorkloadSource {
         })
     }
 
-    /// The trace that a user names, and nothing else.
+    /// Finds the trace that a user names, and refuses any other work.
     ///
     /// # Errors
-    /// Where there is no such trace, or its format is not known.
+    /// If there is no such trace, or its format is not known.
     pub fn trace(name: &str) -> Result<WorkloadSource, Error> {
         if !Path::new(name).exists() {
-            // As blkparse takes the name of a set.
+            // blkparse, too, accepts the common name of a set of files.
             let first = format!("{name}.blktrace.0");
             if Path::new(&first).exists() {
                 return Ok(WorkloadSource::Trace(first));
@@ -112,11 +112,11 @@ impl WorkloadSource {
         }
     }
 
-    /// The scheduler that the job itself asks for (`ioscheduler`), which fio sets
-    /// on the drive.
+    /// Returns the scheduler that the job itself asks for (`ioscheduler`), which fio
+    /// sets on the drive.
     ///
     /// # Errors
-    /// Where the job has a mistake, or asks for several.
+    /// If the job has a mistake, or asks for several schedulers.
     pub fn scheduler(&self) -> Result<Option<String>, Error> {
         match self {
             WorkloadSource::Job(source) => scheduler_of(&parse_job(source, own_cpus(), &[])?),
@@ -124,10 +124,11 @@ impl WorkloadSource {
         }
     }
 
-    /// The names of the jobs, each once; of a trace none is known before it runs.
+    /// Returns the names of the jobs, each once; none for a trace, whose jobs are known
+    /// only after it ran.
     ///
     /// # Errors
-    /// Where the job has a mistake.
+    /// If the job has a mistake.
     pub fn job_names(&self) -> Result<Vec<String>, Error> {
         let WorkloadSource::Job(source) = self else {
             return Ok(Vec::new());
@@ -143,10 +144,10 @@ impl WorkloadSource {
         Ok(names)
     }
 
-    /// The longest `runtime` of the jobs, in microseconds; zero where there is none.
+    /// Returns the longest `runtime` of the jobs in microseconds; zero if none has one.
     ///
     /// # Errors
-    /// Where the job has a mistake.
+    /// If the job has a mistake.
     pub fn longest_runtime_us(&self) -> Result<u64, Error> {
         let WorkloadSource::Job(source) = self else {
             return Ok(0);
@@ -156,7 +157,7 @@ impl WorkloadSource {
         Ok(runtimes.max().unwrap_or(0))
     }
 
-    /// The text of a job or a list, or the name of a trace, for people.
+    /// Returns the text of a job or list, or the name of a trace, to show to the user.
     pub fn text(&self) -> String {
         match self {
             WorkloadSource::Job(source) => source.text(),
@@ -166,7 +167,7 @@ impl WorkloadSource {
     }
 }
 
-/// Whether the file is a block trace. fio's job files begin with a section.
+/// Returns whether the file is a block trace.
 fn is_trace(path: &Path) -> Result<bool, Error> {
     match trace::open(path, None) {
         Ok(_) => Ok(true),
@@ -175,8 +176,8 @@ fn is_trace(path: &Path) -> Result<bool, Error> {
     }
 }
 
-/// Reads a job for a machine with a number of CPUs, with fio's environment: variables,
-/// and the keywords that fio answers itself.
+/// Parses a job for a machine with this number of CPUs, with the variables of the
+/// environment and fio's keyword `$ncpus`.
 pub(crate) fn parse_job(
     source: &JobSource,
     cpus: u32,
@@ -191,7 +192,7 @@ pub(crate) fn parse_job(
         .map_err(Error::mistake)
 }
 
-/// Refuses to vary an option that the world sets itself.
+/// Refuses overrides of an option that the world sets itself.
 pub(crate) fn check_options(
     overrides: &[Override],
     is_set: fn(&str) -> bool,
@@ -206,7 +207,7 @@ pub(crate) fn check_options(
     }
 }
 
-/// The CPUs of this machine.
+/// Returns the number of this machine's CPUs.
 pub(crate) fn own_cpus() -> u32 {
     std::thread::available_parallelism().map_or(1, |n| n.get() as u32)
 }
@@ -239,13 +240,13 @@ fn scheduler_of(job: &JobFile) -> Result<Option<String>, Error> {
     Ok(found.map(str::to_string))
 }
 
-/// The jobs of an experiment: one for each combination of options and CPUs that
-/// differ between rows.
+/// The parsed jobs of an experiment: one for each combination of options, CPUs and
+/// control groups in its rows.
 pub(crate) struct Jobs {
     read: Vec<(JobKey, JobFile)>,
 }
 
-/// What tells the jobs of an experiment apart.
+/// The values that determine a parsed job.
 #[derive(PartialEq)]
 struct JobKey {
     cpus: u32,
@@ -259,8 +260,8 @@ impl Jobs {
         Jobs { read: Vec::new() }
     }
 
-    /// The place of the job with these options and control groups on a machine with
-    /// that many CPUs.
+    /// Returns the index of the job with this setting's options and control groups on a
+    /// machine with this number of CPUs.
     pub(crate) fn read(
         &mut self,
         source: &JobSource,

@@ -1,4 +1,4 @@
-//! What an experiment needs of a world.
+//! The interface between an experiment and a world.
 
 use std::time::Duration;
 
@@ -6,29 +6,29 @@ use blklab_stats::Results;
 
 use crate::error::Error;
 
-/// How the runs of an experiment may follow each other.
+/// The order in which an experiment's runs may follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Several at once: they do not disturb each other.
+    /// Several runs at once: they do not disturb each other.
     Parallel,
-    /// One at a time, all rows once and then again, so that a drift of the drive
-    /// or the machine favours none of them.
+    /// One run at a time, all rows once and then again, so that a drift of the drive or
+    /// the machine favours none of them.
     Interleaved,
 }
 
-/// How often rows run.
+/// The number and order of runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Runs of each row that count.
+    /// The number of counted runs of each row.
     pub repeats: usize,
-    /// Decides everything left to chance in the first repeat; the others have the
-    /// numbers that follow, the same for every row.
+    /// The seed of the first repeat; the others use the numbers that follow, the same
+    /// for every row.
     pub seed: u64,
-    /// Whether a run of the first row goes before, which is not counted.
+    /// Whether an uncounted run of the first row comes first.
     pub warm_up: bool,
-    /// Threads for runs in parallel; one a processor if not given.
+    /// Threads for parallel runs; one for each processor if not given.
     pub threads: Option<usize>,
-    /// After this time no run begins any more.
+    /// The time after which no run starts.
     pub max_time: Option<Duration>,
 }
 
@@ -44,57 +44,57 @@ impl Default for Plan {
     }
 }
 
-/// One row of an experiment, run.
+/// The runs of one row.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// What it is called: what varies between rows.
+    /// The row's label, made from what varies between rows.
     pub label: String,
-    /// Its runs, in the order of their seeds.
+    /// The row's runs, in the order of their seeds.
     pub runs: Vec<Results>,
 }
 
-/// What ran of an experiment.
+/// The finished runs of an experiment.
 #[derive(Clone, Debug)]
 pub struct Finished {
-    /// The rows, each with the same repeats; where it was stopped before every row ran
-    /// once, those that did.
+    /// The rows, each with the same repeats; if the experiment was stopped before every
+    /// row ran once, only the rows that did.
     pub rows: Vec<Row>,
-    /// How many runs of each row are missing; zero where it was not stopped.
+    /// The number of runs that each row lacks; zero if the experiment was not stopped.
     pub missing_repeats: usize,
 }
 
-/// One run of an experiment.
+/// One planned run of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlannedRun {
-    /// Which row.
+    /// The index of the row.
     pub row: usize,
-    /// Which of its repeats, from 0; `None` for a warm-up, which is not counted.
+    /// The number of the repeat, from 0; `None` for a warm-up, which is not counted.
     pub repeat: Option<usize>,
-    /// Decides everything left to chance.
+    /// The seed of all random choices.
     pub seed: u64,
 }
 
 /// An event of a running experiment.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'a> {
-    /// Something the user should know before it begins.
+    /// A warning for the user, before the first run.
     Warning(&'a str),
-    /// A run has progressed by this share of its length; the shares add up to one where
-    /// the length is known before its end.
+    /// A run has progressed by this share of its length; the shares add up to one.
     Advanced(f64),
-    /// A run has ended, a warm-up too.
+    /// A run has ended; warm-ups count too.
     RunEnded,
 }
 
-/// Called with every event, from any thread.
+/// A callback that receives every event, from any thread.
 pub type Watch<'a> = &'a (dyn Fn(Event<'_>) + Sync);
 
-/// Where the rows of an experiment run: a simulation, a served drive, a real one.
+/// The place where an experiment's rows run: a simulation, a served drive, a real drive
+/// or a guest.
 ///
-/// A world is made from the settings of all rows, and has checked then whatever
-/// can be known before anything runs.
+/// A world is made from the settings of all rows, and its constructor has checked
+/// everything that can be known before a run.
 pub trait World: Sync {
-    /// What is made ready for all runs.
+    /// The state that is prepared for all runs.
     type Ready<'w>: Sync
     where
         Self: 'w;
@@ -102,19 +102,19 @@ pub trait World: Sync {
     /// How runs may follow each other.
     const ORDER: Order;
 
-    /// What each row is called, in order.
+    /// Returns the rows' labels, in order.
     fn labels(&self) -> Vec<String>;
 
-    /// Gets ready for the runs.
+    /// Prepares the runs.
     ///
     /// # Errors
-    /// Where it cannot; nothing is changed then.
+    /// If it cannot prepare them; then nothing is changed.
     fn prepare(&self, watch: Watch<'_>) -> Result<Self::Ready<'_>, Error>;
 
-    /// Does one run. `reached` may be told now and then which share of it is done.
+    /// Does one run. `reached` may be called with the share of it that is done.
     ///
     /// # Errors
-    /// Where the run fails; no other begins then.
+    /// If the run fails; then no other run starts.
     fn run(
         &self,
         ready: &Self::Ready<'_>,
@@ -122,19 +122,19 @@ pub trait World: Sync {
         reached: &mut dyn FnMut(f64),
     ) -> Result<Results, Error>;
 
-    /// Puts everything back, whether the runs went well or not.
+    /// Restores everything, whether the runs succeeded or not.
     ///
     /// # Errors
-    /// Where something could not be put back; the message says what.
+    /// If something could not be restored; the message says what.
     fn clean_up(&self, ready: Self::Ready<'_>) -> Result<(), Error> {
         drop(ready);
         Ok(())
     }
 
-    /// Checks that the results show what was asked for.
+    /// Checks that the results show what was requested.
     ///
     /// # Errors
-    /// Where they do not; the message says what would be right.
+    /// If they do not; the message says what would be right.
     fn check(&self, rows: &[Row]) -> Result<(), Error> {
         let _ = rows;
         Ok(())

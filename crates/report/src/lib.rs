@@ -1,8 +1,8 @@
 //! Results as tables, fio's JSON and HTML.
 //!
-//! One run is printed as fio prints it: [`fio_text`] and [`fio_json`].
-//! Several schedulers' runs become a [`Comparison`] by [`compare`], which
-//! [`text`], [`html`] and [`json`] show.
+//! One run is printed as fio prints it: [`fio_text`] and [`fio_json`]. [`compare`] turns
+//! several schedulers' runs into a [`Comparison`], which [`text`], [`html`] and [`json`]
+//! show.
 
 mod comparison;
 mod fio;

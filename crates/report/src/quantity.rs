@@ -1,16 +1,16 @@
-//! Quantities as the comparison's reports show them: few digits, one unit a
+//! Quantities as the comparison's reports show them: few digits, and one unit for each
 //! column.
 
 use blklab_stats::{Estimate, Unit};
 
-/// A unit that a column of figures is shown in.
+/// The unit of a column of figures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Scale {
-    /// Its symbol.
+    /// The unit's symbol.
     pub unit: &'static str,
-    /// How many of the base unit (bytes a second, nanoseconds) it is.
+    /// The unit's size in the base unit (bytes a second, nanoseconds).
     pub factor: f64,
-    /// Digits behind the point, where they do not follow from the size.
+    /// Digits after the point, if they do not follow from the size.
     decimals: Option<usize>,
 }
 
@@ -39,17 +39,17 @@ const fn scale(unit: &'static str, factor: f64) -> Scale {
 }
 
 impl Scale {
-    /// The unit in which a typical latency of `ns` has one to four digits.
+    /// Returns the unit in which a typical latency of `ns` has two to five digits.
     pub fn for_latency(ns: f64) -> Scale {
         largest_within(&LATENCY, ns)
     }
 
-    /// Likewise for a bandwidth in bytes a second.
+    /// Returns the unit for a bandwidth in bytes a second.
     pub fn for_bandwidth(bytes_per_s: f64) -> Scale {
         largest_within(&BANDWIDTH, bytes_per_s)
     }
 
-    /// Likewise for a plain number.
+    /// Returns the unit for a plain number.
     pub fn for_count(count: f64) -> Scale {
         match count < 10_000.0 {
             true => COUNT[0],
@@ -57,7 +57,7 @@ impl Scale {
         }
     }
 
-    /// For an index between zero and one, of which the third digit matters.
+    /// Returns the unit for an index between zero and one, whose third digit matters.
     pub fn for_index() -> Scale {
         Scale {
             decimals: Some(3),
@@ -65,7 +65,7 @@ impl Scale {
         }
     }
 
-    /// A value in this unit, without the unit's symbol.
+    /// Formats a value in this unit, without the unit's symbol.
     pub fn show(&self, value: f64) -> String {
         match self.decimals {
             Some(decimals) => format!("{:.decimals$}", value / self.factor),
@@ -75,12 +75,12 @@ impl Scale {
 }
 
 fn largest_within(scales: &[Scale], value: f64) -> Scale {
-    // Two digits before the point at least: 9000 ns reads better than 9 us.
+    // At least two digits before the point: 9000 ns reads better than 9 us.
     let fits = |s: &&Scale| value >= 10.0 * s.factor;
     *scales.iter().rev().find(fits).unwrap_or(&scales[0])
 }
 
-/// A number with about four digits.
+/// Formats a number with about four digits.
 pub(crate) fn short(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_string(),
@@ -91,23 +91,23 @@ pub(crate) fn short(value: f64) -> String {
     }
 }
 
-/// A latency with its unit.
+/// Formats a latency with its unit.
 pub(crate) fn latency(ns: f64) -> String {
     let scale = Scale::for_latency(ns);
     format!("{} {}", scale.show(ns), scale.unit)
 }
 
 /// Shares from here on, ten times as much, are shown as factors instead of percent.
-const MANIFOLD: f64 = 9.0;
+const FACTOR_FROM: f64 = 9.0;
 
-/// A signed share in percent: `+4.1 %`; from ten times as much on, how many times
-/// as much: `x12.3`.
+/// Formats a signed share in percent, such as `+4.1 %`, or as a factor such as `x12.3`
+/// from ten times as much on.
 pub(crate) fn signed_percent(share: f64) -> String {
-    if share >= MANIFOLD {
+    if share >= FACTOR_FROM {
         return format!("x{}", short(share + 1.0));
     }
     let percent = share * 100.0;
-    // Rounded first, so that nothing shows as `-0.0`.
+    // Rounding first avoids `-0.0`.
     let tenths = (percent * 10.0).round() / 10.0 + 0.0;
     match tenths.abs() < 100.0 {
         true => format!("{tenths:+.1} %"),
@@ -115,8 +115,8 @@ pub(crate) fn signed_percent(share: f64) -> String {
     }
 }
 
-/// Half an interval in percent: `±0.3 %`; nothing where there is none, or where the
-/// repeats did not differ. One that is wider than the figure itself says only that.
+/// Formats half an interval in percent, such as `±0.3 %`; `None` if it is missing or
+/// zero. An interval wider than the figure itself is only shown as such.
 pub(crate) fn plus_minus_percent(half_width: Option<f64>) -> Option<String> {
     let percent = half_width? * 100.0;
     match percent {
@@ -128,16 +128,17 @@ pub(crate) fn plus_minus_percent(half_width: Option<f64>) -> Option<String> {
     }
 }
 
-/// From so far apart on, the least figure's unit makes the most unreadable.
-const FAR_APART: f64 = 1000.0;
+/// The ratio between the largest and the smallest figure from which the smallest one's
+/// unit makes the largest unreadable.
+const FAR_APART_RATIO: f64 = 1000.0;
 
-/// A fact about schedulers in one unit for all of them: the one that suits what lies
-/// in the middle between the least and the most.
+/// Formats a fact in one unit for all schedulers: that of the smallest value, or of the
+/// geometric mean if the values are far apart.
 pub(crate) fn facts(unit: Unit, values: &[Option<f64>]) -> Vec<String> {
     let known = || values.iter().flatten().filter(|value| **value > 0.0);
     let least = known().copied().fold(f64::INFINITY, f64::min);
     let most = known().copied().fold(0.0, f64::max);
-    let far_apart = most >= least * FAR_APART;
+    let far_apart = most >= least * FAR_APART_RATIO;
     let typical = match (least.is_finite(), far_apart) {
         (false, _) => 0.0,
         (true, false) => least,
@@ -150,7 +151,7 @@ pub(crate) fn facts(unit: Unit, values: &[Option<f64>]) -> Vec<String> {
     values.iter().map(show).collect()
 }
 
-/// One scheduler's fact in the unit that suits `typical`.
+/// Formats one scheduler's value in the unit that suits `typical`.
 fn fact(unit: Unit, value: f64, typical: f64) -> String {
     match unit {
         Unit::Count => {
@@ -167,7 +168,7 @@ fn fact(unit: Unit, value: f64, typical: f64) -> String {
     }
 }
 
-/// Counts are whole unless a mean over repeats makes them otherwise.
+/// Counts are whole unless they are means over repeats.
 fn count_in(scale: Scale, count: f64) -> String {
     match scale.factor == 1.0 && count.fract() == 0.0 {
         true => format!("{count:.0}"),
@@ -175,10 +176,10 @@ fn count_in(scale: Scale, count: f64) -> String {
     }
 }
 
-/// A change and its interval: `+4.1 % ±0.3 %`.
+/// Formats a change with its interval: `+4.1 % ±0.3 %`.
 pub(crate) fn change(relative: &Estimate) -> String {
     let mean = signed_percent(relative.mean);
-    let interval = match relative.mean >= MANIFOLD {
+    let interval = match relative.mean >= FACTOR_FROM {
         true => (relative.half_width.map(short))
             .filter(|half| half != "0")
             .map(|half| format!("±{half}")),
@@ -190,13 +191,13 @@ pub(crate) fn change(relative: &Estimate) -> String {
     }
 }
 
-/// Half an interval as a share of its mean; `None` where either is missing.
+/// Returns half an interval as a share of its mean; `None` if either is missing.
 pub(crate) fn relative_half_width(value: &Estimate) -> Option<f64> {
     let half_width = value.half_width?;
     (value.mean != 0.0).then(|| half_width / value.mean.abs())
 }
 
-/// Words as a list: `a`, `a and b`, `a, b and c`.
+/// Joins words as a list: `a`, `a and b`, `a, b and c`.
 pub(crate) fn and_list(words: &[String]) -> String {
     match words {
         [] => String::new(),

@@ -1,5 +1,4 @@
-//! A question: an fio job, the drive that it is asked of, and what its answer is
-//! judged by.
+//! A question: an fio job, the drive to use, and the goals that judge the answer.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -10,7 +9,7 @@ use blklab_description::{
 
 use crate::comparison::{Goal, Limit};
 
-/// The questions in `jobs/questions/`; the job of the same name is beside each.
+/// The questions in `jobs/questions/`, each beside the job of the same name.
 const QUESTIONS: Shipped = shipped!("question", "../../../jobs/questions":
     "postgres-sata",
     "etcd-nvme",
@@ -24,10 +23,10 @@ const QUESTIONS: Shipped = shipped!("question", "../../../jobs/questions":
     "kafka",
 );
 
-/// What stands before the names of those that come with the program.
+/// The prefix of the shipped questions' names.
 const FOLDER: &str = "questions/";
 
-/// A figure or a limit, which names a job.
+/// A key type for a list of figures or limits.
 fn figures<T: FromStr + 'static>(legal: &'static str) -> KeyType<'static, Vec<T>> {
     array(parsed(legal, |text| text.parse().ok()), legal)
 }
@@ -53,11 +52,11 @@ keys! {
 }
 
 impl Question {
-    /// The one of that name, or in that file, which ends with `.toml`; `None` where the
-    /// name is no question's.
+    /// Finds a shipped question by its name, or reads one from a file that ends with
+    /// `.toml`; `None` if the name is not a question's.
     ///
     /// # Errors
-    /// Where the file cannot be read or has a mistake; the message has file and line.
+    /// If the file cannot be read or has a mistake; the message names file and line.
     pub fn find(name: &str) -> Option<Result<Question, String>> {
         if let Some(question) = Question::shipped(name) {
             return Some(question.map_err(|error| error.to_string()));
@@ -78,7 +77,7 @@ impl Question {
         })
     }
 
-    /// The one of that name that comes with the program.
+    /// Returns a shipped question.
     pub fn shipped(name: &str) -> Option<Result<Question, SpecError>> {
         let text = QUESTIONS.text(name.strip_prefix(FOLDER)?)?;
         let file = format!("{name}.toml");
@@ -88,12 +87,12 @@ impl Question {
         }))
     }
 
-    /// What it comes with, as text; `None` where it does not.
+    /// Returns the text of a shipped question; `None` if there is no such question.
     pub fn text(name: &str) -> Option<&'static str> {
         QUESTIONS.text(name.strip_prefix(FOLDER)?)
     }
 
-    /// The names of those that come with the program.
+    /// Returns the names of the shipped questions.
     pub fn names() -> impl Iterator<Item = String> {
         QUESTIONS.names().map(|name| format!("{FOLDER}{name}"))
     }

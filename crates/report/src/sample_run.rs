@@ -1,5 +1,5 @@
-//! Made-up results for this crate's tests: a run as the simulator fills it,
-//! from a small generator instead of a drive.
+//! Made-up results for this crate's tests: runs as the simulator fills them, from a
+//! random generator.
 
 use crate::comparison::SchedulerRuns;
 
@@ -12,17 +12,17 @@ use blklab_stats::{
 const BLOCK_BYTES: u64 = 4096;
 const RUNTIME_NS: u64 = 2_000_000_000;
 
-/// What sets one made-up run apart from another.
+/// The parameters of a made-up run.
 #[derive(Clone, Copy)]
 pub(crate) struct Recipe {
     pub scheduler: &'static str,
     pub seed: u64,
-    /// Reads and writes done.
+    /// Number of reads.
     pub reads: u64,
     pub writes: u64,
-    /// What a read takes when nothing is in its way, in nanoseconds.
+    /// Shortest time of a read in nanoseconds.
     pub base_ns: u64,
-    /// One I/O of fifty takes this many times as long.
+    /// The factor by which one of fifty I/Os takes longer.
     pub tail: u64,
 }
 
@@ -168,7 +168,7 @@ fn disk(random: &mut Random, scheduler: &str, reads: u64, writes: u64) -> DiskSt
     }
 }
 
-/// A third of all waited for a channel, a quarter for a die as well.
+/// A third of all requests waited for a channel, a quarter for a die as well.
 fn waits(requests: u64) -> WaitCounts {
     let mut counts = WaitCounts::default();
     for request in 0..requests {
@@ -180,7 +180,7 @@ fn waits(requests: u64) -> WaitCounts {
     counts
 }
 
-/// Knuth's linear congruential generator: enough to spread made-up figures.
+/// Knuth's linear congruential generator, sufficient for made-up figures.
 struct Random(u64);
 
 impl Random {
@@ -191,7 +191,7 @@ impl Random {
     }
 }
 
-/// Three schedulers of which `ac` reads faster and has the shorter tail.
+/// Three schedulers, of which `ac` reads faster and has a shorter tail.
 pub(crate) fn three_schedulers(repeats: u64) -> Vec<SchedulerRuns> {
     let runs = |scheduler: &'static str, reads, tail| SchedulerRuns {
         name: scheduler.to_string(),

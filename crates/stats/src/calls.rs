@@ -1,4 +1,4 @@
-//! How the time of a program's system calls was spent.
+//! The times of a program's system calls.
 
 use serde::Serialize;
 
@@ -27,7 +27,7 @@ pub struct CallTimes {
 }
 
 impl CallTimes {
-    /// The times of no call.
+    /// Returns the counters before any call.
     pub fn new(call: &'static str) -> CallTimes {
         CallTimes {
             call,
@@ -55,7 +55,7 @@ impl CallTimes {
         self.throttled_ns += other.throttled_ns;
     }
 
-    /// The time that they waited for the drive and for locks, in nanoseconds.
+    /// Returns the time that they waited for the drive and for locks, in nanoseconds.
     pub fn drive_ns(&self) -> u64 {
         self.waits_ns.saturating_sub(self.throttled_ns)
     }

@@ -8,14 +8,14 @@ use crate::results::DiskStats;
 /// I/Os that a throttling layer held back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Held {
-    /// How many.
+    /// The number of I/Os.
     pub ios: u64,
-    /// The time that they were held back, summed, in nanoseconds.
+    /// The time for which they were held back, summed, in nanoseconds.
     pub ns: u64,
 }
 
 impl Held {
-    /// The mean time that one was held back, in nanoseconds.
+    /// Returns the mean time for which an I/O was held back, in nanoseconds.
     pub fn mean_ns(&self) -> Option<u64> {
         self.ns.checked_div(self.ios)
     }
@@ -24,20 +24,20 @@ impl Held {
 /// The cost model's times of a group in microseconds, as in `io.stat`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CostTimes {
-    /// The drive's time that it used, by the model (`cost.usage`).
+    /// The drive's time that the group used, by the model (`cost.usage`).
     pub usage_us: u64,
-    /// The time that one of its I/Os waited (`cost.wait`).
+    /// The time for which the group's I/Os waited (`cost.wait`).
     pub wait_us: u64,
-    /// The time that it was in debt (`cost.indebt`).
+    /// The time for which the group was in debt (`cost.indebt`).
     pub debt_us: u64,
-    /// The time that its tasks were delayed (`cost.indelay`).
+    /// The time for which the group's tasks were delayed (`cost.indelay`).
     pub delay_us: u64,
 }
 
 /// A control group on a drive.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct CgroupStats {
-    /// Its path; empty for the root.
+    /// The group's path; empty for the root.
     pub name: String,
     /// Held back by `io.max`.
     pub io_max: Held,
@@ -49,12 +49,13 @@ pub struct CgroupStats {
     pub io_cost: Held,
     /// The cost model's times, if the model is on.
     pub cost: Option<CostTimes>,
-    /// The most I/Os in flight that `io.latency` allows it at the end; `None` for no limit.
+    /// The most I/Os in flight that `io.latency` allows the group at the end; `None` for
+    /// no limit.
     pub max_depth: Option<u32>,
 }
 
 impl CgroupStats {
-    /// The I/Os that each layer held back, by the layer's name.
+    /// Returns the I/Os that each layer held back, by the layer's name.
     pub fn layers(&self) -> [(&'static str, Held); 4] {
         [
             ("io.max", self.io_max),
@@ -68,11 +69,11 @@ impl CgroupStats {
 /// The rate of the cost model's time in percent of the clock (`cost.vrate`).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct CostRate {
-    /// At the end.
+    /// The rate at the end.
     pub percent: f64,
-    /// The slowest.
+    /// The slowest rate.
     pub min_percent: f64,
-    /// The fastest.
+    /// The fastest rate.
     pub max_percent: f64,
 }
 
@@ -81,13 +82,15 @@ fn sum(disk: &DiskStats, of: fn(&CgroupStats) -> u64) -> Option<u64> {
     (!disk.cgroups.is_empty()).then(|| groups.map(of).sum())
 }
 
-/// A time of all groups together, which the root has; `None` if the cost model is off.
+/// Returns a time of all groups together, which the root has; `None` if the cost model
+/// is off.
 fn cost(disk: &DiskStats, of: fn(&CostTimes) -> u64) -> Option<u64> {
     let root = disk.cgroups.iter().find(|group| group.name.is_empty())?;
     root.cost.as_ref().map(of)
 }
 
-/// The facts of a layer: the number of I/Os that it held back, and their mean time.
+/// Declares the facts of a layer: the number of I/Os that it held back, and their mean
+/// time.
 macro_rules! held {
     ($layer:ident, $name:literal, $meaning:literal) => {
         [
@@ -129,7 +132,7 @@ fn fact(
     }
 }
 
-/// Facts on throttling. Only a run with control groups has them.
+/// Returns the facts on throttling. Only a run with control groups has them.
 pub(crate) fn facts() -> Vec<Fact> {
     [
         &held!(io_max, "io.max", "I/Os that a group's limits held back.")[..],

@@ -1,22 +1,22 @@
-//! How CPUs' time was spent.
+//! The use of CPU time.
 
 use serde::{Deserialize, Serialize};
 
 use crate::fact::{Fact, Place, Unit, Value, ratio};
 use crate::results::Results;
 
-/// How the time of all CPUs was spent in a span of time.
+/// The use of all CPUs' time in a span of time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuSlice {
-    /// When it ended, from the run's start on.
+    /// The end of the span, in nanoseconds from the run's start.
     pub end_ns: u64,
-    /// One entry a CPU.
+    /// One entry for each CPU.
     pub cpus: Vec<CpuTimes>,
 }
 
 macro_rules! cpu_times {
     ($($(#[doc = $doc:literal])+ $field:ident $key:literal $label:literal,)+) => {
-        /// What a CPU's time went to, in nanoseconds, as `/proc/stat` divides it and
+        /// The parts of a CPU's time in nanoseconds, as `/proc/stat` divides it and
         /// mpstat shows it.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
         pub struct CpuTimes {
@@ -24,12 +24,12 @@ macro_rules! cpu_times {
         }
 
         impl CpuTimes {
-            /// All of it.
+            /// Returns the sum of all parts.
             pub fn total_ns(&self) -> u64 {
                 0 $(+ self.$field)+
             }
 
-            /// Each time with the label that reports give it.
+            /// Returns each part with its label in reports.
             pub fn parts(&self) -> [(&'static str, u64); [$($label),+].len()] {
                 [$(($label, self.$field)),+]
             }
@@ -39,8 +39,8 @@ macro_rules! cpu_times {
                 $(self.$field += other.$field;)+
             }
 
-            /// What was added since `before`; zero where a time ran backwards, as the
-            /// kernel's own may.
+            /// Returns the increase since `before`; zero where a time ran backwards, as
+            /// the kernel's counters may.
             pub fn since(&self, before: &CpuTimes) -> CpuTimes {
                 CpuTimes {
                     $($field: self.$field.saturating_sub(before.$field),)+
@@ -48,7 +48,7 @@ macro_rules! cpu_times {
             }
         }
 
-        /// Shares of all CPUs' time.
+        /// Returns the facts on shares of all CPUs' time.
         pub(crate) fn facts() -> Vec<Fact> {
             vec![$(Fact {
                 place: Place::Cpus,
@@ -80,7 +80,7 @@ cpu_times! {
 }
 
 fn share(run: &Results, of: impl Fn(&CpuTimes) -> u64) -> Option<f64> {
-    // The timeline includes ramps; the totals, where they are known, do not.
+    // The timeline includes ramps; the totals, if known, do not.
     let slices = run.cpu_timeline.iter().flat_map(|slice| &slice.cpus);
     let times: Vec<&CpuTimes> = match run.cpus.is_empty() {
         true => slices.collect(),

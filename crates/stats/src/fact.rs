@@ -1,11 +1,11 @@
-//! Facts: figures that explain a run, each declared once with its key, label,
-//! unit and meaning. Text, JSON, HTML and metrics are made from these.
+//! Facts: figures that explain a run, each declared once with its key, label, unit and
+//! meaning. Text, JSON, HTML and metrics are made from these.
 
 use serde::{Deserialize, Serialize};
 
 use crate::results::{DiskStats, Results};
 
-/// Where a fact was counted.
+/// The part of the system where a fact is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Place {
@@ -24,7 +24,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// Its name.
+    /// Returns the place's name.
     pub const fn name(self) -> &'static str {
         match self {
             Place::PageCache => "page cache",
@@ -41,13 +41,13 @@ impl Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
-    /// A number of things.
+    /// A number of events or objects.
     Count,
     /// Bytes.
     Bytes,
     /// Nanoseconds.
     Nanoseconds,
-    /// A share: 1 is all.
+    /// A share, where 1 is the whole.
     Share,
     /// A plain number.
     Ratio,
@@ -74,21 +74,21 @@ pub(crate) enum Value {
 /// A figure that explains a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Fact {
-    /// Where it was counted.
+    /// The place where it is counted.
     pub place: Place,
-    /// Its name for programs: lower case, words joined by underscores, unique.
+    /// The name for programs: unique, lower case, words joined by underscores.
     pub key: &'static str,
-    /// Its name in tables; two spaces at its beginning put it below the fact before it.
+    /// The name in tables; two leading spaces subordinate it to the fact before it.
     pub label: &'static str,
-    /// Its unit.
+    /// The unit.
     pub unit: Unit,
-    /// Its meaning in a sentence.
+    /// The meaning in a sentence.
     pub meaning: &'static str,
     pub(crate) value: Value,
 }
 
 impl Fact {
-    /// Its value for a run; `None` if the run does not have it.
+    /// Returns the fact's value for a run; `None` if the run does not have it.
     pub fn of(&self, run: &Results) -> Option<f64> {
         let disks = run.disks.iter();
         match self.value {
@@ -107,7 +107,7 @@ impl Fact {
         }
     }
 
-    /// Its value for one drive, if it is a plain counter of a drive.
+    /// Returns the value for one drive, if the fact is a plain counter of a drive.
     pub fn counter(&self, disk: &DiskStats) -> Option<u64> {
         match self.value {
             Value::Sum(of) => of(disk),
@@ -116,10 +116,10 @@ impl Fact {
     }
 }
 
-/// All declared facts in the order in which they are shown, by place.
+/// Returns all declared facts in the order in which they are shown, by place.
 ///
-/// The counters of schedulers and the split of traced requests by size and process are not
-/// among them, because their names are known only after a run.
+/// The counters of schedulers and the split of traced requests by size and process are
+/// not among them, because their names are known only after a run.
 pub fn facts() -> Vec<Fact> {
     let mut facts = crate::queue::facts().to_vec();
     facts.extend(crate::cgroup::facts());
@@ -141,11 +141,11 @@ pub(crate) fn mean(values: &[f64]) -> Option<f64> {
 
 /// Declares a struct of counters together with the facts that are made of them.
 ///
-/// A field's doc comment is the meaning of its facts, which follow `=>`: `sum` or `max` over
-/// a run's drives, `per(other, ...)` for the quotient with the sum of other fields,
-/// `per_read` for that with the host's completed reads, `time(field, ...)` for the fields'
-/// share of the time. A field without `=>` is in JSON only. `"prefix_" of |disk| ...` after
-/// the struct gives the beginning of its keys and the struct of a drive.
+/// A field's doc comment is the meaning of its facts, which follow `=>`: `sum` or `max`
+/// over a run's drives, `per(other, ...)` for the quotient with the sum of other fields,
+/// `per_read` for the quotient with the host's completed reads, `time(field, ...)` for
+/// the fields' share of the time. A field without `=>` is in JSON only. `"prefix_" of
+/// |disk| ...` after the struct gives the prefix of its keys and the struct of a drive.
 macro_rules! counters {
     (
         $(#[$about:meta])*
@@ -176,7 +176,7 @@ macro_rules! counters {
                 $of
             }
 
-            /// The facts that its fields are declared with.
+            /// Returns the facts that the fields declare.
             pub(crate) fn facts() -> Vec<crate::fact::Fact> {
                 let mut facts = Vec::new();
                 $({

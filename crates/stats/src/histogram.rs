@@ -2,15 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The longest latency with a slot of its own, about 18 minutes in nanoseconds; longer ones
-/// are counted there.
+/// The longest latency with a slot of its own, about 18 minutes in nanoseconds; longer
+/// ones are counted in this slot.
 const MAX_NS: u64 = 1 << 40;
 
-/// Bits of a value that are kept: 1024 slots an octave, so that a slot is never wider than
-/// a thousandth of its values. fio keeps [`FIO_BITS`], so a slot lies in one of fio's bins.
+/// Significant bits of a slot: 1024 slots an octave, so that a slot is never wider than a
+/// thousandth of its values. fio uses [`FIO_BITS`], so each slot lies in one of fio's bins.
 const SLOT_BITS: u32 = 10;
 
-/// Up to this many values are kept as a list.
+/// Number of values up to which they are kept as a list.
 const FEW_VALUES: u64 = 512;
 
 /// fio's `FIO_IO_U_PLAT_BITS`: 64 bins to an octave.
@@ -42,15 +42,15 @@ pub struct Histogram {
     max_ns: u64,
 }
 
-/// The slot of a value: the value itself up to 2047, then its top eleven bits
-/// and how far they were shifted.
+/// Returns the slot of a value: the value itself up to 2047, above that its top eleven
+/// bits with the amount of the shift.
 #[inline]
 fn slot_of(ns: u64) -> usize {
     let shift = (63 - (ns | ((2 << SLOT_BITS) - 1)).leading_zeros()) - SLOT_BITS;
     ((shift as usize) << SLOT_BITS) + (ns >> shift) as usize
 }
 
-/// The largest value that falls into a slot.
+/// Returns the largest value of a slot.
 fn slot_end(slot: usize) -> u64 {
     let shift = ((slot >> SLOT_BITS) as u32).saturating_sub(1);
     let top = slot as u64 - ((shift as u64) << SLOT_BITS);
@@ -60,7 +60,7 @@ fn slot_end(slot: usize) -> u64 {
 /// The usual figures of a histogram, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Summary {
-    /// Smallest value, zero when there is none.
+    /// Smallest value; zero without values.
     pub min_ns: u64,
     /// Largest value.
     pub max_ns: u64,
@@ -88,7 +88,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// An empty histogram; allocates nothing.
+    /// Creates an empty histogram, without allocating.
     pub const fn new() -> Histogram {
         Histogram {
             few: Vec::new(),
@@ -131,9 +131,9 @@ impl Histogram {
         self.sum_squares = self.sum_squares.saturating_add(squares);
     }
 
-    /// The histogram of fio's output: `bins`, and the figures printed with them, with
-    /// `stddev_ns` over `n - 1`. Without bins, only extremes, mean and deviation are known,
-    /// and every percentile is the largest value.
+    /// Builds the histogram of fio's output from `bins` and the figures printed with
+    /// them, with `stddev_ns` over `n - 1`. Without bins, only extremes, mean and
+    /// deviation are known, and every percentile is the largest value.
     pub fn of_fio(bins: &[FioBin], summary: Summary) -> Histogram {
         let mut histogram = Histogram::new();
         for bin in bins.iter().filter(|bin| bin.count > 0) {
@@ -155,7 +155,7 @@ impl Histogram {
         histogram
     }
 
-    /// Counts a value for which the table has no room yet.
+    /// Counts a value beyond the end of the table.
     #[cold]
     fn count_beyond(&mut self, slot: usize) {
         if self.count >= FEW_VALUES {
@@ -164,8 +164,9 @@ impl Histogram {
         self.add(slot, 1);
     }
 
-    /// Makes the list a table, and grows it to the end of the slot's octave. Values seldom
-    /// come in ascending order, so a histogram grows only a few times.
+    /// Converts the list to a table, and grows the table to the end of the slot's
+    /// octave. Values seldom come in ascending order, so a histogram grows only a few
+    /// times.
     fn make_room(&mut self, slot: usize) {
         let few = std::mem::take(&mut self.few);
         let last = few.last().map_or(0, |(slot, _)| *slot as usize);
@@ -178,7 +179,7 @@ impl Histogram {
         }
     }
 
-    /// Adds to the count of a slot and not to the sums.
+    /// Adds to the count of a slot, but not to the sums.
     fn add(&mut self, slot: usize, count: u64) {
         let at = self
             .few
@@ -228,17 +229,18 @@ impl Histogram {
         };
     }
 
-    /// Number of values.
+    /// Returns the number of values.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Whether there is no value.
+    /// Returns whether there are no values.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The value that `percent` (0 to 100) of all values do not exceed; 0 without values.
+    /// Returns the value that `percent` (0 to 100) of all values do not exceed; 0
+    /// without values.
     pub fn percentile(&self, percent: f64) -> u64 {
         if self.count == 0 {
             return 0;
@@ -254,7 +256,7 @@ impl Histogram {
         self.max_ns
     }
 
-    /// Mean, deviation, extremes and count.
+    /// Returns mean, deviation, extremes and count.
     pub fn summary(&self) -> Summary {
         if self.count == 0 {
             return Summary::default();
@@ -271,12 +273,12 @@ impl Histogram {
         }
     }
 
-    /// The values in nanoseconds with their counts, in ascending order.
+    /// Returns the values in nanoseconds with their counts, in ascending order.
     pub fn bars(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.slots().map(|(slot, count)| (slot_end(slot), count))
     }
 
-    /// The slots with values, in ascending order: of the list or of the table.
+    /// Returns the slots with values, of the list or of the table, in ascending order.
     fn slots(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
         let few = self.few.iter();
         let counts = self.counts.iter().copied().enumerate();
@@ -284,7 +286,7 @@ impl Histogram {
             .chain(counts.filter(|(_, count)| *count > 0))
     }
 
-    /// The same values in fio's bins (`stat.c`: 64 to an octave).
+    /// Returns the values in fio's bins (`stat.c`: 64 to an octave).
     pub fn fio_bins(&self) -> Vec<FioBin> {
         let mut bins: Vec<FioBin> = Vec::new();
         for (value_ns, count) in self.bars() {
@@ -297,7 +299,7 @@ impl Histogram {
         bins
     }
 
-    /// The counts of all of fio's bins.
+    /// Returns the counts of all of fio's bins.
     pub fn fio_counts(&self) -> Vec<u64> {
         let mut counts = vec![0; FIO_BINS];
         for (value_ns, count) in self.bars() {
@@ -306,8 +308,8 @@ impl Histogram {
         counts
     }
 
-    /// Percentiles as fio prints them, each the value of one of its bins, in the order of
-    /// `percents`; all 0 without values.
+    /// Returns percentiles as fio prints them, each the value of one of its bins, in the
+    /// order of `percents`; all 0 without values.
     pub fn fio_percentiles(&self, percents: &[f64]) -> Vec<u64> {
         let mut cumulated = self.fio_bins();
         let mut seen = 0;
@@ -326,7 +328,7 @@ impl Histogram {
 }
 
 impl Summary {
-    /// The standard deviation as fio computes it: of a sample, over `n - 1`.
+    /// Returns the standard deviation as fio computes it: of a sample, over `n - 1`.
     pub fn sample_stddev_ns(&self) -> f64 {
         if self.count < 2 {
             return 0.0;
@@ -336,22 +338,22 @@ impl Summary {
     }
 }
 
-/// The number of values at or below the `percent`-th percentile of `count` values; at least
-/// one.
+/// Returns the number of values at or below the `percent`-th percentile of `count`
+/// values; at least one.
 fn rank(percent: f64, count: u64) -> u64 {
     let share = percent.clamp(0.0, 100.0) / 100.0;
     ((share * count as f64).ceil() as u64).clamp(1, count.max(1))
 }
 
-/// fio's number of a value's bin (`plat_val_to_idx`).
+/// Returns the index of a value's bin in fio (`plat_val_to_idx`).
 fn fio_bin(ns: u64) -> usize {
     let shift = (63 - (ns | 1).leading_zeros()).saturating_sub(FIO_BITS);
     let bin = ((shift as usize) << FIO_BITS) + (ns >> shift) as usize;
     bin.min(FIO_BINS - 1)
 }
 
-/// fio's value of a value's bin (`plat_idx_to_val`): the top seven bits choose the bin, and
-/// its middle is the value.
+/// Returns fio's value for the bin of a value (`plat_idx_to_val`): the top seven bits
+/// choose the bin, whose middle is the value.
 fn fio_bin_value(ns: u64) -> u64 {
     let msb = 63 - ns.max(1).leading_zeros();
     if msb <= FIO_BITS {

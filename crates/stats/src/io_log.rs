@@ -3,10 +3,10 @@
 
 use crate::histogram::Histogram;
 
-/// The most entries in the logs of one process: 230 MB.
+/// Limit on the entries in the logs of one process, about 230 MB.
 const MAX_ENTRIES: usize = 1 << 22;
 
-/// What a log records.
+/// The quantity that a log records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogKind {
     /// Submission latency.
@@ -33,7 +33,7 @@ impl LogKind {
         LogKind::Iops,
     ];
 
-    /// fio's word for it in the name of a file.
+    /// Returns fio's word for it in the name of a file.
     const fn word(self) -> &'static str {
         match self {
             LogKind::Slat => "slat",
@@ -46,8 +46,8 @@ impl LogKind {
     }
 }
 
-/// Which logs a job writes. A name is what their files begin with; an empty one stands
-/// for the job's.
+/// The logs that a job writes. Each name is the prefix of their files; an empty one
+/// stands for the job's name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogSetup {
     /// `write_lat_log`: submission, completion and total latencies.
@@ -75,12 +75,12 @@ pub struct LogSetup {
 }
 
 impl LogSetup {
-    /// Whether any log is written.
+    /// Returns whether any log is written.
     pub fn is_any(&self) -> bool {
         self.kinds().next().is_some()
     }
 
-    /// The logs that are written.
+    /// Returns the logs that are written.
     pub fn kinds(&self) -> impl Iterator<Item = LogKind> {
         let is_written = |kind: &LogKind| self.name(*kind).is_some();
         LogKind::ALL.into_iter().filter(is_written)
@@ -96,8 +96,8 @@ impl LogSetup {
         name.as_deref()
     }
 
-    /// The file of a process's log. Processes are numbered from 0 over all jobs; fio's file
-    /// names count from 1.
+    /// Returns the file of a process's log. Processes are numbered from 0 over all jobs;
+    /// fio's file names count from 1.
     pub fn file(&self, kind: LogKind, job: &str, process: u32) -> String {
         let name = self.name(kind).filter(|name| !name.is_empty());
         let (name, word) = (name.unwrap_or(job), kind.word());
@@ -111,15 +111,15 @@ impl LogSetup {
 /// An I/O that ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogEntry {
-    /// When it ended, since measuring began.
+    /// The time of its end, in nanoseconds since measuring began.
     pub at_ns: u64,
-    /// Read, write, trim: 0, 1, 2.
+    /// The direction: 0 for reads, 1 for writes, 2 for trims.
     pub direction: u8,
-    /// Its priority as in the kernel: the class from bit 13 on, the level below.
+    /// The priority as in the kernel: the class from bit 13 on, the level below.
     pub priority: u16,
-    /// Its length.
+    /// The length in bytes.
     pub bytes: u64,
-    /// Its offset on the drive.
+    /// The offset on the drive in bytes.
     pub offset_bytes: u64,
     /// Submission latency; `None` for engines without one.
     pub slat_ns: Option<u64>,
@@ -128,7 +128,7 @@ pub struct LogEntry {
 }
 
 impl LogEntry {
-    /// Total latency.
+    /// Returns the total latency.
     pub fn lat_ns(&self) -> u64 {
         self.slat_ns.unwrap_or(0) + self.clat_ns
     }
@@ -137,28 +137,28 @@ impl LogEntry {
 /// One value for a span of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogMean {
-    /// When the span ended, in milliseconds since measuring began.
+    /// The end of the span, in milliseconds since measuring began.
     pub at_ms: u64,
-    /// Read, write, trim: 0, 1, 2.
+    /// The direction: 0 for reads, 1 for writes, 2 for trims.
     pub direction: u8,
-    /// In nanoseconds, KiB a second or I/Os a second.
+    /// The value in nanoseconds, KiB a second or I/Os a second.
     pub value: u64,
 }
 
 /// The completion latencies of a span of time.
 #[derive(Clone, Debug)]
 pub struct LogHistogram {
-    /// When the span ended, in milliseconds since measuring began.
+    /// The end of the span, in milliseconds since measuring began.
     pub at_ms: u64,
-    /// Read, write, trim: 0, 1, 2.
+    /// The direction: 0 for reads, 1 for writes, 2 for trims.
     pub direction: u8,
-    /// The length of its last I/O.
+    /// The length of the span's last I/O in bytes.
     pub bytes: u64,
     /// The latencies.
     pub latencies_ns: Histogram,
 }
 
-/// Values of one direction since its last entry.
+/// The values of one direction since its last entry.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pending {
     since_ms: u64,
@@ -188,7 +188,7 @@ impl Means {
         self.pending[usize::from(direction)].since_ms = at_ms - at_ms % over_ms;
     }
 
-    /// Adds an entry of the pending values, if there are any.
+    /// Adds an entry for the pending values, if there are any.
     fn log(&mut self, at_ms: u64, direction: u8, largest: bool) {
         let pending = &mut self.pending[usize::from(direction)];
         let Pending { count, sum, .. } = *pending;
@@ -221,9 +221,9 @@ struct Span {
 /// The logs of one process.
 #[derive(Clone, Debug, Default)]
 pub struct IoLog {
-    /// Its job's name.
+    /// The job's name.
     pub job: String,
-    /// Its number over all jobs, from zero.
+    /// The process's number over all jobs, from 0.
     pub process: u32,
     /// The logs that are written.
     pub setup: LogSetup,
@@ -239,7 +239,7 @@ pub struct IoLog {
 }
 
 impl IoLog {
-    /// The empty logs of a process of that job.
+    /// Creates the empty logs of a process of that job.
     pub fn new(job: &str, setup: LogSetup) -> IoLog {
         IoLog {
             job: job.to_string(),
@@ -314,17 +314,17 @@ impl IoLog {
         }
     }
 
-    /// The file of one of its logs.
+    /// Returns the file of one of the logs.
     pub fn file(&self, kind: LogKind) -> String {
         self.setup.file(kind, &self.job, self.process)
     }
 
-    /// All I/Os in the order of their ends; empty if means are logged.
+    /// Returns all I/Os in the order of their ends; empty if means are logged.
     pub fn entries(&self) -> &[LogEntry] {
         &self.entries
     }
 
-    /// The mean entries of a log, in nanoseconds, KiB a second or I/Os a second.
+    /// Returns the mean entries of a log, in nanoseconds, KiB a second or I/Os a second.
     pub fn means(&self, kind: LogKind) -> &[LogMean] {
         match kind {
             LogKind::Slat => &self.slat.logged,
@@ -336,12 +336,12 @@ impl IoLog {
         }
     }
 
-    /// The histogram entries.
+    /// Returns the histogram entries.
     pub fn histograms(&self) -> &[LogHistogram] {
         &self.histograms
     }
 
-    /// Whether I/Os are missing because there were more than the most entries.
+    /// Returns whether I/Os are missing because the limit on entries was reached.
     pub fn is_full(&self) -> bool {
         self.is_full
     }

@@ -1,4 +1,4 @@
-//! What fio reports of a job, its processes and its reporting group.
+//! The results that fio reports of a job, its processes and its reporting group.
 
 use crate::buckets::{BatchBuckets, DepthBuckets};
 use crate::calls::CallTimes;
@@ -15,16 +15,16 @@ pub const DEFAULT_PERCENTILES: [f64; 17] = [
 /// `lat_percentiles`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LatencyPercentiles {
-    /// Those of the time until submission.
+    /// Whether those of submission latency are shown.
     pub slat: bool,
-    /// Those of the time from submission to completion.
+    /// Whether those of completion latency are shown.
     pub clat: bool,
-    /// Those of the total time.
+    /// Whether those of total latency are shown.
     pub lat: bool,
 }
 
 impl Default for LatencyPercentiles {
-    /// fio's own: completion latency alone.
+    /// Returns fio's default: completion latency only.
     fn default() -> LatencyPercentiles {
         LatencyPercentiles {
             slat: false,
@@ -34,20 +34,20 @@ impl Default for LatencyPercentiles {
     }
 }
 
-/// What fio reports of a job.
+/// The results that fio reports of a job.
 #[derive(Clone, Debug, Default)]
 pub struct JobResults {
-    /// Its `name`.
+    /// The job's `name`.
     pub name: String,
-    /// Its `description`.
+    /// The job's `description`.
     pub description: Option<String>,
     /// fio's `groupid`.
     pub group_id: u32,
-    /// Index of the first process counted here, from zero over all jobs.
+    /// The number of the first process counted here, from 0 over all jobs.
     pub process: u32,
-    /// How many processes are summed here.
+    /// The number of processes summed here.
     pub members: u32,
-    /// fio adds it to the job before it in its group (`group_reporting`).
+    /// Whether fio adds it to the previous job of its group (`group_reporting`).
     pub group_reporting: bool,
     /// The options of its section as written, in order, for fio's JSON.
     pub options: Vec<(String, String)>,
@@ -57,23 +57,23 @@ pub struct JobResults {
     pub write: DirResults,
     /// Trims.
     pub trim: DirResults,
-    /// `fsync`/`fdatasync` latency.
+    /// Latencies of `fsync` and `fdatasync` calls.
     pub sync_ns: Histogram,
-    /// `fsync`/`fdatasync` calls.
+    /// Number of `fsync` and `fdatasync` calls.
     pub syncs: u64,
-    /// Running time of the job in nanoseconds, ramp left out.
+    /// Running time of the job in nanoseconds, without ramp.
     pub runtime_ns: u64,
-    /// CPU of its processes.
+    /// CPU use of the job's processes.
     pub cpu: CpuStats,
-    /// In-flight depth at submission (1, 2, 4, ... 64+).
+    /// I/Os in flight at submission (1, 2, 4, ... 64 and more).
     pub depth: DepthBuckets,
-    /// Requests a submit call.
+    /// I/Os of each submit call.
     pub submit: BatchBuckets,
-    /// Completions a reap.
+    /// Completions of each reaping call.
     pub complete: BatchBuckets,
-    /// The highest error (errno) a unit of I/O ended with; zero for none.
+    /// The first error (errno) that an I/O ended with; zero for none.
     pub error: i32,
-    /// Units of I/O that ended in an error.
+    /// I/Os that ended in an error.
     pub total_errors: u64,
     /// `iodepth` as given.
     pub iodepth: u32,
@@ -81,19 +81,19 @@ pub struct JobResults {
     pub percentiles: Vec<f64>,
     /// The latencies whose percentiles are shown.
     pub percentiles_of: LatencyPercentiles,
-    /// `latency_target` and friends: the target in nanoseconds, zero for none.
+    /// `latency_target`: the target in nanoseconds, zero for none.
     pub latency_target_ns: u64,
     /// The options in fio's first line on a job; there is no line if `rw` is empty.
     pub setup: JobSetup,
-    /// Its processes, if they are known one by one.
+    /// The job's processes, if they are known one by one.
     pub processes: Vec<ProcessResults>,
-    /// The times of its calls by kind, if it is a list of calls.
+    /// The times of the job's calls by kind, if it is a list of calls.
     pub calls: Vec<CallTimes>,
 }
 
 impl JobResults {
-    /// The running times of all its processes together, in nanoseconds: fio's
-    /// `job_runtime`, and what its CPU percentages are of.
+    /// Returns the running times of all processes together, in nanoseconds: fio's
+    /// `job_runtime`, the basis of its CPU percentages.
     pub fn total_runtime_ns(&self) -> u64 {
         match &self.processes[..] {
             [] => self.runtime_ns,
@@ -155,29 +155,29 @@ impl JobResults {
 pub struct ProcessResults {
     /// The job's `name`.
     pub job: String,
-    /// Its number over all jobs, from zero.
+    /// The process's number over all jobs, from 0.
     pub process: u32,
-    /// Bytes it read, wrote and trimmed.
+    /// Bytes that it read, wrote and trimmed.
     pub bytes: u64,
-    /// How long it ran in nanoseconds, ramp left out.
+    /// Its running time in nanoseconds, without ramp.
     pub runtime_ns: u64,
     /// The weight of its share of the drive; `None` for classes without one (real time,
     /// idle).
     pub weight: Option<f64>,
-    /// It completed its work, and was not stopped by `runtime` or `exitall`.
+    /// Whether it completed its work, and was not stopped by `runtime` or `exitall`.
     pub finished: bool,
-    /// An error ended it early.
+    /// Whether an error ended it early.
     pub failed: bool,
-    /// How many I/Os it did.
+    /// The number of its I/Os.
     pub ios: u64,
-    /// Mean latency of its I/O in nanoseconds.
+    /// The mean latency of its I/Os in nanoseconds.
     pub latency_mean_ns: f64,
-    /// Longest latency of its I/O in nanoseconds.
+    /// The longest latency of its I/Os in nanoseconds.
     pub latency_max_ns: u64,
 }
 
 impl ProcessResults {
-    /// Adds bytes, number and latencies of its reads, writes and trims.
+    /// Sets bytes, number and latencies from those of its reads, writes and trims.
     pub fn with_io(self, directions: [&DirResults; 3]) -> ProcessResults {
         let mut latency = Histogram::new();
         for dir in directions {
@@ -193,7 +193,7 @@ impl ProcessResults {
         }
     }
 
-    /// Mean bandwidth in bytes a second.
+    /// Returns the mean bandwidth in bytes a second.
     pub fn bandwidth(&self) -> f64 {
         rate(self.bytes, self.runtime_ns)
     }
@@ -213,15 +213,15 @@ pub struct JobSetup {
 /// One direction of a job.
 #[derive(Clone, Debug, Default)]
 pub struct DirResults {
-    /// Units of I/O done.
+    /// I/Os done.
     pub ios: u64,
     /// Bytes done.
     pub bytes: u64,
-    /// Units that ended short or in error.
+    /// I/Os that ended short or in error.
     pub short_ios: u64,
-    /// Submission latency: from the call of the engine until the kernel has it.
+    /// Submission latency: from the engine's call until the kernel has the I/O.
     pub slat_ns: Histogram,
-    /// Completion latency: from then to the completion.
+    /// Completion latency: from submission to completion.
     pub clat_ns: Histogram,
     /// Total latency.
     pub lat_ns: Histogram,
@@ -229,18 +229,18 @@ pub struct DirResults {
     pub runtime_ns: u64,
     /// Bandwidth in bytes a second, sampled every half second as fio does.
     pub bw_samples: Sample,
-    /// IOPS, sampled likewise.
+    /// IOPS, sampled every half second.
     pub iops_samples: Sample,
 }
 
 impl DirResults {
-    /// Mean bandwidth in bytes a second.
+    /// Returns the mean bandwidth in bytes a second.
     pub fn bandwidth(&self) -> f64 {
         rate(self.bytes, self.runtime_ns)
     }
 
-    /// The total latency, because schedulers also differ in how long submission waits for a
-    /// tag; the completion latency in worlds that measure nothing else.
+    /// Returns the total latency, because schedulers also differ in how long submission
+    /// waits for a tag; the completion latency in worlds that measure nothing else.
     pub fn latency(&self) -> &Histogram {
         match self.lat_ns.is_empty() {
             true => &self.clat_ns,
@@ -248,13 +248,13 @@ impl DirResults {
         }
     }
 
-    /// Mean IOPS.
+    /// Returns the mean IOPS.
     pub fn iops(&self) -> f64 {
         rate(self.ios, self.runtime_ns)
     }
 
-    /// Adds the figures of a process that ran beside this one (for
-    /// `group_reporting` and totals).
+    /// Adds the results of a process that ran at the same time (for `group_reporting`
+    /// and totals).
     pub fn merge(&mut self, other: &DirResults) {
         let DirResults {
             ios,

@@ -5,10 +5,10 @@ use serde::Serialize;
 use crate::fact::{Fact, Place, Unit, Value, ratio};
 use crate::results::Results;
 
-/// The page cache's memory at one time.
+/// The memory of the page cache at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct CacheSample {
-    /// When, from the run's start on.
+    /// The time, in nanoseconds from the run's start.
     pub at_ns: u64,
     /// Dirty memory.
     pub dirty_bytes: u64,
@@ -18,11 +18,11 @@ pub struct CacheSample {
 
 macro_rules! cache_counts {
     ($($(#[doc = $doc:literal])+ $field:ident $key:literal $unit:ident $label:literal,)+) => {
-        /// What the page cache did for the jobs of a run.
+        /// The page cache's counters of a run.
         #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
         pub struct CacheStats {
             $($(#[doc = $doc])+ pub $field: u64,)+
-            /// Memory over time, from the run's start on, in even steps.
+            /// Memory over time from the run's start, in even steps.
             pub samples: Vec<CacheSample>,
         }
 
@@ -81,7 +81,7 @@ cache_counts! {
 }
 
 impl CacheStats {
-    /// The share of pages that were cached when a program read them.
+    /// Returns the share of pages that were cached when a program read them.
     pub fn hit_ratio(&self) -> Option<f64> {
         ratio(self.hits as f64, self.read_pages as f64)
     }

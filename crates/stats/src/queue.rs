@@ -11,7 +11,7 @@ use crate::results::DiskStats;
 /// The block layer's operations in the order of its counters.
 pub const OPERATIONS: [&str; 4] = ["read", "write", "discard", "flush"];
 
-/// The indexes of two of them.
+/// Indices into [`OPERATIONS`].
 const DISCARD: usize = 2;
 const FLUSH: usize = 3;
 
@@ -21,11 +21,11 @@ const FLUSH: usize = 3;
 pub struct RequestStats {
     /// Requests by operation, size and process, in that order.
     pub kinds: Vec<RequestKind>,
-    /// Requests in the drive when another was issued, that one included.
+    /// Requests in the drive when a request was issued, itself included.
     pub depth_at_issue: DepthBuckets,
     /// Requests that were merged into others.
     pub merges: u64,
-    /// Requests that the driver gave back.
+    /// Requests that the driver returned to be dispatched again.
     pub requeues: u64,
     /// Requests that ended in an error.
     pub errors: u64,
@@ -38,24 +38,24 @@ pub struct RequestStats {
 /// Requests of one operation, size and process.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RequestKind {
-    /// Index into the block layer's counters: read, write, discard, flush.
+    /// The index of the operation in [`OPERATIONS`].
     pub op: usize,
-    /// The largest size of this class: a power of two; zero for flushes.
+    /// The upper bound of this size class: a power of two; zero for flushes.
     pub up_to_bytes: u64,
-    /// The process that inserted or issued them.
+    /// The process that inserted or issued the requests.
     pub process: String,
-    /// In the scheduler: from insert to issue.
+    /// Time in the scheduler, from insert to issue.
     pub queued_ns: Histogram,
-    /// In the drive: from issue to completion.
+    /// Time in the drive, from issue to completion.
     pub drive_ns: Histogram,
-    /// From insert to completion.
+    /// Time from insert to completion.
     pub whole_ns: Histogram,
 }
 
 /// The block layer's counters as the kernel shows them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct QueueStats {
-    /// Completed requests: reads, writes, discards, flushes.
+    /// Completed requests by operation.
     #[serde(serialize_with = "by_operation")]
     pub ios: [u64; 4],
     /// Bios merged into queued requests, and requests into each other.
@@ -64,34 +64,34 @@ pub struct QueueStats {
     /// Sectors completed.
     #[serde(serialize_with = "by_operation")]
     pub sectors: [u64; 4],
-    /// Time requests took in nanoseconds, summed.
+    /// Time that requests took in nanoseconds, summed.
     #[serde(serialize_with = "by_operation")]
     pub ticks_ns: [u64; 4],
     /// Time with at least one request in flight, in nanoseconds.
     pub io_ticks_ns: u64,
-    /// In-flight requests times time, in nanoseconds.
+    /// Requests in flight times time, in nanoseconds.
     pub time_in_queue_ns: u64,
-    /// Time that requests were in flight while a flush was under way for others, summed
-    /// over them, in nanoseconds; zero where that is not measured.
+    /// Time for which other requests were in flight during a flush, summed over these
+    /// requests, in nanoseconds; zero if not measured.
     pub behind_flush_ns: u64,
-    /// Writes that went past the drive's cache (FUA); zero where that is not measured.
+    /// Writes with FUA, which bypass the drive's cache; zero if not measured.
     pub fua_ios: u64,
-    /// Time that those took, summed, in nanoseconds.
+    /// Time that writes with FUA took, summed, in nanoseconds.
     pub fua_ticks_ns: u64,
     /// Requests that failed.
     pub errors: u64,
-    /// Requests put back by the driver.
+    /// Requests that the driver returned to be dispatched again.
     pub requeues: u64,
-    /// One entry a hardware context.
+    /// One entry for each hardware context.
     pub hctx: Vec<HwQueueStats>,
 }
 
 /// One hardware context's counters (debugfs `hctxN`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HwQueueStats {
-    /// Times the queue was run.
+    /// Number of runs of the queue.
     pub run: u64,
-    /// Requests a dispatch: 0, 1, 2-3, 4-7, 8-15, 16-31, 32 and more.
+    /// Dispatches by their number of requests: 0, 1, 2-3, 4-7, 8-15, 16-31, 32 and more.
     #[serde(serialize_with = "by_batch")]
     pub dispatched: [u64; 7],
     /// The busy average at the end.
@@ -108,13 +108,13 @@ pub struct SchedulerStats {
 /// A named count.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Counter {
-    /// What is counted, as a table's heading.
+    /// The name, as a table's heading.
     pub name: &'static str,
-    /// How many.
+    /// The count.
     pub value: u64,
 }
 
-/// By the counters' names.
+/// A map of counts by the counters' names.
 impl Serialize for SchedulerStats {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         named(self.counters.iter().map(|c| (c.name, c.value)), serializer)
@@ -146,14 +146,15 @@ impl QueueStats {
         Some(disk.queue.ios.iter().sum())
     }
 
-    /// Dispatches that took at least `requests` requests.
+    /// Returns the number of dispatches by size class, from index `requests` of
+    /// `dispatched` on.
     fn dispatches(&self, requests: usize) -> u64 {
         let batches = self.hctx.iter().flat_map(|h| &h.dispatched[requests..]);
         batches.sum()
     }
 }
 
-/// All facts of the block layer's queue.
+/// Returns all facts of the block layer's queue.
 pub(crate) fn facts() -> [Fact; 17] {
     let fact = |key, unit, label, meaning, value| Fact {
         place: Place::Queue,

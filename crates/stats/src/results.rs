@@ -16,7 +16,7 @@ use crate::slowest::Slowest;
 use crate::timeline::Timeline;
 use crate::traced_request::TracedRequests;
 
-/// Where a job ran.
+/// The world where a job ran.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum World {
     /// A simulation in virtual time.
@@ -31,7 +31,7 @@ pub enum World {
 }
 
 impl World {
-    /// Its name on the command line and in reports.
+    /// Returns the name on the command line and in reports.
     pub const fn name(self) -> &'static str {
         match self {
             World::Sim => "sim",
@@ -45,7 +45,7 @@ impl World {
 /// One run of a job under one scheduler.
 #[derive(Clone, Debug, Default)]
 pub struct Results {
-    /// The world.
+    /// The world where it ran.
     pub world: World,
     /// The scheduler's name.
     pub scheduler: String,
@@ -57,29 +57,30 @@ pub struct Results {
     pub seed: u64,
     /// The job file's name as the user gave it.
     pub job: String,
-    /// How long it took, ramp included, in nanoseconds.
+    /// The run's length, ramp included, in nanoseconds.
     pub elapsed_ns: u64,
     /// One entry for each process, or for each group of a job with `group_reporting`.
     pub jobs: Vec<JobResults>,
-    /// One entry a reporting group (fio's "Run status").
+    /// One entry for each reporting group (fio's "Run status").
     pub groups: Vec<GroupResults>,
     /// The logs of the processes whose jobs write any.
     pub logs: Vec<IoLog>,
-    /// One entry a drive.
+    /// One entry for each drive.
     pub disks: Vec<DiskStats>,
-    /// One entry a CPU; empty where CPUs cost nothing or are not measured.
+    /// One entry for each CPU; empty if CPUs are free or not measured.
     pub cpus: Vec<CpuTimes>,
-    /// CPU times over time; empty where that is not measured.
+    /// CPU times over time; empty if not measured.
     pub cpu_timeline: Vec<CpuSlice>,
-    /// Counters of the page cache; `None` where all I/O was direct or it is not measured.
+    /// Counters of the page cache; `None` if all I/O was direct or the cache was not
+    /// measured.
     pub page_cache: Option<CacheStats>,
-    /// Times of requests in scheduler and drive; `None` where they were not traced.
+    /// Times of requests in scheduler and drive; `None` if not traced.
     pub requests: Option<RequestStats>,
-    /// All events in order of time; `None` unless asked for.
+    /// All events in order of time; `None` unless requested.
     pub timeline: Option<Timeline>,
-    /// Where its slowest requests spent their time; `None` unless asked for.
+    /// Where the slowest requests spent their time; `None` unless requested.
     pub slowest: Option<Slowest>,
-    /// Its requests one by one; `None` unless asked for.
+    /// The requests one by one; `None` unless requested.
     pub traced_requests: Option<TracedRequests>,
     /// Notes for the reader.
     pub notes: Vec<String>,
@@ -88,19 +89,19 @@ pub struct Results {
 }
 
 impl Results {
-    /// The job of each submitter.
+    /// Returns the job of each submitter.
     pub fn jobs_of_submitters(&self) -> BTreeMap<u32, &str> {
         let processes = self.jobs.iter().flat_map(|job| &job.processes);
         let named = processes.map(|process| (process.process, process.job.as_str()));
         named.collect()
     }
 
-    /// Whether a drive lost its power during the run.
+    /// Returns whether a drive lost its power during the run.
     pub fn lost_power(&self) -> bool {
         self.disks.iter().any(|disk| disk.power_loss.is_some())
     }
 
-    /// The time that the counters cover, in nanoseconds; ramps are left out.
+    /// Returns the time that the counters cover, in nanoseconds; ramps are left out.
     pub fn counted_ns(&self) -> f64 {
         let disks = self.disks.iter();
         let longest_ns = disks.map(|disk| disk.counted_in_ns(self.elapsed_ns)).max();
@@ -111,17 +112,17 @@ impl Results {
 /// The counters of a drive and its queue.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct DiskStats {
-    /// The `filename` it stands for.
+    /// The drive's `filename` in the job.
     pub name: String,
     /// The time that the counters cover, in nanoseconds; 0 for the whole run.
     pub counted_ns: u64,
-    /// `/sys/block/NAME/stat` and blk-mq's debugfs.
+    /// The counters of `/sys/block/NAME/stat` and blk-mq's debugfs.
     pub queue: QueueStats,
     /// The scheduler's own counters.
     pub scheduler: SchedulerStats,
     /// Counters of the drive's model.
     pub device: DeviceStats,
-    /// The loss of its power, if the run had one.
+    /// The loss of the drive's power, if the run had one.
     pub power_loss: Option<PowerLoss>,
     /// Counters of throttling by control group; empty without groups.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -132,7 +133,8 @@ pub struct DiskStats {
 }
 
 impl DiskStats {
-    /// The time that its counters cover in a run of `elapsed_ns`, in nanoseconds.
+    /// Returns the time that the counters cover in a run of `elapsed_ns`, in
+    /// nanoseconds.
     pub fn counted_in_ns(&self, elapsed_ns: u64) -> u64 {
         match self.counted_ns {
             0 => elapsed_ns,
@@ -144,26 +146,26 @@ impl DiskStats {
 /// The loss of a drive's power during a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PowerLoss {
-    /// The time in the run.
+    /// The time of the loss in the run, in nanoseconds.
     pub at_ns: u64,
-    /// When the drive was ready again, after it had read its map and scanned the blocks that
-    /// it was writing.
+    /// The time at which the drive was ready again, after it had read its map and
+    /// scanned the blocks that it was writing, in nanoseconds.
     pub ready_ns: u64,
-    /// Requests that were in the drive and failed: reads, writes, discards, flushes.
+    /// Requests that were in the drive and failed, by operation.
     #[serde(serialize_with = "by_operation")]
     pub failed: [u64; 4],
-    /// Sectors of writes that had been acknowledged until then.
+    /// Sectors of writes that had been acknowledged before.
     pub acknowledged_sectors: u64,
-    /// Flushes that had ended until then.
+    /// Flushes that had ended before.
     pub flushes: u64,
     /// Sectors whose last write, acknowledged or not, was lost.
     pub lost_sectors: u64,
-    /// Those of them whose lost write had been acknowledged: it was neither flushed nor
-    /// programmed yet.
+    /// Those of the lost sectors whose lost write had been acknowledged: it was neither
+    /// flushed nor programmed.
     pub lost_acknowledged_sectors: u64,
 }
 
-/// Facts on a loss of power.
+/// Returns the facts on a loss of power.
 pub(crate) fn power_loss_facts() -> [Fact; 3] {
     let fact = |key, unit, label, meaning, of| Fact {
         place: Place::Drive,

@@ -3,7 +3,7 @@
 /// A running sample: count, mean, deviation, extremes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sample {
-    /// Number of samples.
+    /// Number of values.
     pub count: u64,
     /// Smallest.
     pub min: f64,
@@ -14,8 +14,8 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// A sample of which only these figures are known; `stddev` is over `n - 1`, as in fio's
-    /// output.
+    /// Returns a sample of which only these figures are known; `stddev` is over `n - 1`,
+    /// as in fio's output.
     pub fn of_moments(count: u64, min: f64, max: f64, mean: f64, stddev: f64) -> Sample {
         if count == 0 {
             return Sample::default();
@@ -47,7 +47,7 @@ impl Sample {
         self.sum_squares += value * value;
     }
 
-    /// The mean; zero without samples.
+    /// Returns the mean; zero without values.
     pub fn mean(&self) -> f64 {
         if self.count == 0 {
             0.0
@@ -56,7 +56,7 @@ impl Sample {
         }
     }
 
-    /// The population's standard deviation.
+    /// Returns the population's standard deviation.
     pub fn stddev(&self) -> f64 {
         if self.count == 0 {
             return 0.0;
@@ -66,7 +66,7 @@ impl Sample {
             .sqrt()
     }
 
-    /// The standard deviation as fio computes it: of a sample, over `n - 1`.
+    /// Returns the standard deviation as fio computes it: of a sample, over `n - 1`.
     pub fn sample_stddev(&self) -> f64 {
         if self.count < 2 {
             return 0.0;

@@ -11,22 +11,22 @@ use crate::traced_request::{StageTimes, TracedRequest};
 pub struct MeanTimes {
     /// The number of requests.
     pub requests: u64,
-    /// Their mean latency, in nanoseconds.
+    /// The requests' mean latency in nanoseconds.
     pub whole_ns: f64,
-    /// Their mean time in each stage.
+    /// The requests' mean time in each stage.
     pub stages_ns: StageTimes,
 }
 
-/// One request as an example, to be found in the timeline.
+/// A request given as an example, which can be found in the timeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Example {
-    /// Its drive.
+    /// The index of its drive.
     pub disk: usize,
-    /// Its number there.
+    /// Its number on that drive's queue.
     pub request: u64,
-    /// When it was submitted.
+    /// The time of its submission, in nanoseconds from the run's start.
     pub from_ns: u64,
-    /// When it ended.
+    /// The time of its end, in nanoseconds from the run's start.
     pub to_ns: u64,
 }
 
@@ -48,9 +48,9 @@ pub struct SlowestOf {
     pub job: String,
     /// Their operation: `R`, `W`, `D` or `F`, as in blkparse.
     pub op: char,
-    /// The slowest.
+    /// The means of the slowest requests.
     pub slowest: MeanTimes,
-    /// Those between the 40th and the 60th percentile.
+    /// The means of the requests between the 40th and the 60th percentile.
     pub median: MeanTimes,
     /// The fastest of the slowest: a request just at the percentile.
     pub example: Example,
@@ -59,21 +59,21 @@ pub struct SlowestOf {
 /// Where the slowest requests of a run spent their time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Slowest {
-    /// The percentile of latency from which on a request is among them.
+    /// The percentile of latency from which on a request counts as slow.
     pub percent: f64,
-    /// When recording began.
+    /// The start of the recording, in nanoseconds from the run's start.
     pub start_ns: u64,
-    /// When recording ended.
+    /// The end of the recording, in nanoseconds from the run's start.
     pub end_ns: u64,
-    /// The run went on after that.
+    /// Whether the run continued after the end of the recording.
     pub cut: bool,
-    /// By job and operation.
+    /// The slowest requests by job and operation.
     pub of: Vec<SlowestOf>,
 }
 
 impl Timeline {
-    /// Where the requests from a percentile of latency on spent their time; `job_of` names
-    /// the job of a submitter.
+    /// Analyses the requests from a percentile of latency on; `job_of` names the job of
+    /// a submitter.
     pub fn slowest(&self, percent: f64, job_of: impl Fn(u32) -> String) -> Slowest {
         let mut groups: BTreeMap<(String, char), Vec<TracedRequest>> = BTreeMap::new();
         for request in self.traced_requests().of {
@@ -162,7 +162,7 @@ mod tests {
         }
     }
 
-    /// One request that goes straight through, and one that waits everywhere.
+    /// One request that waits nowhere, and one that waits everywhere.
     fn two_requests() -> Timeline {
         use StepKind::{Completed, Dispatched, Inserted, Issued, Made, Queued};
         let steps = [

@@ -43,14 +43,14 @@ counters! {
 }
 
 impl CollectionStats {
-    /// Counts the time that a write waited.
+    /// Counts the time for which a write waited.
     pub fn count_stall(&mut self, stall_ns: u64) {
         self.stalled_ns += stall_ns;
         self.longest_stall_ns = self.longest_stall_ns.max(stall_ns);
     }
 }
 
-/// A drive that had no room for a write and could gain none by collection.
+/// A drive that had no room for a write and could gain none by garbage collection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct TooFull {
     /// Writes that it refused since the start of the run.
@@ -119,7 +119,7 @@ impl WearStats {
     }
 }
 
-/// The mean over the run's drives that have blocks.
+/// Returns the mean over the run's drives that have blocks.
 fn mean_wear(run: &Results, of: impl Fn(&WearStats) -> f64) -> Option<f64> {
     let has_blocks = |disk: &&DiskStats| !disk.device.dies.is_empty();
     let worn = run.disks.iter().filter(has_blocks);
@@ -147,7 +147,7 @@ counters! {
 }
 
 impl SlcStats {
-    /// Counts a write of the host that went to the SLC cache or not.
+    /// Counts a host write that went to the SLC cache or past it.
     pub fn count_write(&mut self, to_cache: bool, sectors: u64) {
         let counted = match to_cache {
             true => &mut self.sectors_written,

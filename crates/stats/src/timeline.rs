@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The part of a run to record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// Where it begins, from the run's start on.
+    /// The start, in nanoseconds from the run's start.
     pub start_ns: u64,
-    /// How long it is.
+    /// The length in nanoseconds.
     pub length_ns: u64,
-    /// Recording ends early at this number of entries.
+    /// The number of entries at which recording ends early.
     pub max_entries: usize,
     /// What is recorded besides requests.
     pub detail: Detail,
@@ -18,26 +18,27 @@ pub struct Window {
 /// What is recorded besides requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
-    /// What happens inside the drives.
+    /// The work inside the drives.
     Drives,
-    /// Bios that join requests, and plugs.
+    /// Bios that are merged into requests, and plugging.
     Bios,
 }
 
 /// The events recorded over a window of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Timeline {
-    /// Where the window begins, from the run's start on.
+    /// The start of the window, in nanoseconds from the run's start.
     pub start_ns: u64,
-    /// When recording ended: with the window, with the run, or at the most entries.
+    /// The end of the recording: that of the window or the run, or earlier at the limit
+    /// on entries.
     pub end_ns: u64,
-    /// It ended before the window did, at the most entries.
+    /// Whether the recording ended before the window, at the limit on entries.
     pub cut: bool,
     /// The number of CPUs of the machine.
     pub cpus: u32,
-    /// The work of CPUs; empty where CPUs cost nothing.
+    /// The work of CPUs; empty if CPUs cost nothing.
     pub tasks: Vec<CpuTask>,
-    /// One entry a drive.
+    /// One entry for each drive.
     pub disks: Vec<DiskTimeline>,
 }
 
@@ -56,39 +57,39 @@ pub enum CpuWork {
     SoftInterrupt,
 }
 
-/// Work of a CPU without a break.
+/// Uninterrupted work of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuTask {
-    /// Which CPU.
+    /// The index of the CPU.
     pub cpu: u32,
     /// The kind of work.
     pub work: CpuWork,
-    /// The process that it was for, if any.
+    /// The process that caused it, if any.
     pub process: Option<u32>,
-    /// When it began.
+    /// The time of its start.
     pub start_ns: u64,
-    /// When it ended.
+    /// The time of its end.
     pub end_ns: u64,
-    /// The drive of its requests.
+    /// The index of the drive of its requests.
     pub disk: u32,
     /// The first request that it made or completed.
     pub first_request: u64,
-    /// The number of these requests, which are numbered one after the other.
+    /// The number of these requests, which have consecutive numbers.
     pub requests: u32,
 }
 
 /// The events of a drive and its queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DiskTimeline {
-    /// The `filename` it stands for.
+    /// The drive's `filename` in the job.
     pub name: String,
-    /// What happened to requests, in order of time.
+    /// The events of requests, in order of time.
     pub steps: Vec<RequestStep>,
-    /// What happened inside the drive.
+    /// The work inside the drive.
     pub drive: DriveTimeline,
 }
 
-/// What happened to a request.
+/// The kind of an event of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepKind {
     /// A bio was submitted; without a request if the bio was merged.
@@ -101,35 +102,36 @@ pub enum StepKind {
     Plugged,
     /// The submitter unplugged its queue with this many requests; without a request.
     Unplugged(u32),
-    /// The request was made from a bio.
+    /// The request was created from a bio.
     Made,
-    /// It was inserted into the scheduler, or into a software queue if there is none.
+    /// The request was inserted into the scheduler, or into a software queue if there is
+    /// none.
     Inserted,
     /// The scheduler was asked to dispatch; without a request.
     Asked,
-    /// The scheduler dispatched it.
+    /// The scheduler dispatched the request.
     Dispatched,
     /// The scheduler dispatched nothing; without a request.
     NoneDispatched,
-    /// The driver took it.
+    /// The driver took the request.
     Issued,
-    /// The driver gave it back.
+    /// The driver returned the request.
     Requeued,
-    /// It was merged into another.
+    /// The request was merged into another.
     Merged,
-    /// It ended.
+    /// The request ended.
     Completed,
 }
 
 /// An event of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestStep {
-    /// When.
+    /// The time of the event.
     pub at_ns: u64,
-    /// What happened.
+    /// The kind of the event.
     pub kind: StepKind,
-    /// The request's number on this queue, which is never used again;
-    /// [`RequestStep::NO_REQUEST`] if it concerns none.
+    /// The request's number on this queue, which is never reused;
+    /// [`RequestStep::NO_REQUEST`] if the event concerns none.
     pub request: u64,
     /// Its operation: `R`, `W`, `D` or `F`, as in blkparse.
     pub op: char,
@@ -148,33 +150,33 @@ pub struct RequestStep {
 }
 
 impl RequestStep {
-    /// The number of a step that concerns no request.
+    /// The number in an event that concerns no request.
     pub const NO_REQUEST: u64 = u64::MAX;
 
-    /// Whether it concerns a request.
+    /// Returns whether the event concerns a request.
     pub fn is_of_request(&self) -> bool {
         self.request != RequestStep::NO_REQUEST
     }
 }
 
-/// What happened inside a drive.
+/// The recorded work inside a drive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DriveTimeline {
-    /// Its parts, each after the part that it belongs to.
+    /// The drive's parts, each after the part that contains it.
     pub parts: Vec<DrivePart>,
-    /// The work of its parts, in the order in which it ended. That of one part does not
+    /// The work of the parts, in the order of its end. Activities of one part do not
     /// overlap.
     pub activities: Vec<Activity>,
-    /// The commands of the activities, by their [`Activity::first_command`].
+    /// The commands of the activities, from [`Activity::first_command`] on.
     pub commands: Vec<u32>,
 }
 
 /// A part of a drive that does one thing at a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DrivePart {
-    /// Its name: `channel 3`, `die 17`, `arm`.
+    /// The part's name, such as `channel 3`, `die 17` or `arm`.
     pub name: String,
-    /// The part it belongs to.
+    /// The index of the part that contains it.
     pub within: Option<u32>,
 }
 
@@ -202,7 +204,7 @@ pub enum DriveWork {
 }
 
 impl DriveWork {
-    /// Its name in timelines.
+    /// Returns the name in timelines.
     pub const fn name(self) -> &'static str {
         match self {
             DriveWork::Command => "command",
@@ -218,7 +220,7 @@ impl DriveWork {
     }
 }
 
-/// Why a part of a drive works.
+/// The reason for work of a drive's part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// A command of the host.
@@ -229,28 +231,28 @@ pub enum Cause {
     Map,
 }
 
-/// Work of a part of a drive without a break.
+/// Uninterrupted work of a drive's part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Activity {
     /// The part, by its index in [`DriveTimeline::parts`].
     pub part: u32,
     /// The kind of work.
     pub work: DriveWork,
-    /// Its cause.
+    /// The reason for it.
     pub cause: Cause,
-    /// When it began.
+    /// The time of its start.
     pub start_ns: u64,
-    /// When it ended.
+    /// The time of its end.
     pub end_ns: u64,
-    /// The index of its first command in [`DriveTimeline::commands`], which holds numbers of
-    /// commands, counted from the start of recording.
+    /// The index of its first command in [`DriveTimeline::commands`], which holds
+    /// numbers of commands, counted from the start of recording.
     pub first_command: u32,
     /// The number of its commands.
     pub commands: u32,
 }
 
 impl DiskTimeline {
-    /// The request of each of the drive's commands, by the command's number.
+    /// Returns the request of each of the drive's commands, by the command's number.
     pub fn requests_by_command(&self) -> Vec<u64> {
         let issued = self
             .steps
@@ -260,32 +262,32 @@ impl DiskTimeline {
     }
 }
 
-/// A time in which flushes were in a drive, and the requests that they delayed.
+/// A time during which flushes were in a drive, and the requests that they delayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlushSpan {
-    /// When the first of them was issued.
+    /// The time at which the first flush was issued.
     pub start_ns: u64,
-    /// When the last of them ended.
+    /// The time at which the last flush ended.
     pub end_ns: u64,
-    /// The first of them.
+    /// The number of the first flush.
     pub request: u64,
-    /// Other requests that were queued or in the drive at the same time.
+    /// The number of other requests that were queued or in the drive at the same time.
     pub beside: u32,
-    /// The time of those within the span, summed.
+    /// The time that these requests spent within the span, summed, in nanoseconds.
     pub held_ns: u64,
 }
 
-/// Requests in flight at one step of a disk.
+/// The requests in flight at one event of a disk.
 #[derive(Default)]
 struct InFlight {
-    /// Requests that are no flushes, with the time of their first step.
+    /// Requests other than flushes, with the time of their first event.
     others: BTreeMap<u64, u64>,
     flushes: BTreeSet<u64>,
     span: Option<FlushSpan>,
 }
 
 impl InFlight {
-    /// A request that is no flush ended.
+    /// Removes a request that ended and is not a flush.
     fn ended(&mut self, request: u64, at_ns: u64) {
         if let (Some(from_ns), Some(span)) = (self.others.remove(&request), &mut self.span) {
             span.beside += 1;
@@ -293,7 +295,7 @@ impl InFlight {
         }
     }
 
-    /// The last flush of a span ended.
+    /// Ends a span with its last flush.
     fn end_span(&mut self, end_ns: u64) -> Option<FlushSpan> {
         let span = self.span.take()?;
         let held = self
@@ -310,8 +312,8 @@ impl InFlight {
 }
 
 impl DiskTimeline {
-    /// The times in which flushes were in the drive, and the requests that they delayed, up
-    /// to the end of recording.
+    /// Returns the spans during which flushes were in the drive, and the requests that
+    /// they delayed, up to the end of recording.
     pub fn flush_spans(&self, end_ns: u64) -> Vec<FlushSpan> {
         let mut in_flight = InFlight::default();
         let mut spans = Vec::new();
@@ -366,7 +368,7 @@ impl DriveTimeline {
         self.activities.extend(moved);
     }
 
-    /// The commands that an activity served.
+    /// Returns the commands that an activity served.
     pub fn commands_of(&self, activity: &Activity) -> &[u32] {
         let first = activity.first_command as usize;
         &self.commands[first..first + activity.commands as usize]

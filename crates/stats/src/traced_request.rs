@@ -9,24 +9,24 @@ use crate::timeline::{Activity, Cause, DiskTimeline, DriveWork, RequestStep, Ste
 
 macro_rules! stages {
     ($($(#[doc = $doc:literal])+ $stage:ident $name:literal,)+) => {
-        /// Where a request may spend time.
+        /// A place where a request may spend time.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Stage {
             $($(#[doc = $doc])+ $stage,)+
         }
 
         impl Stage {
-            /// All of them, in the order in which a request comes to them.
+            /// All stages, in the order in which a request passes them.
             pub const ALL: [Stage; [$($name),+].len()] = [$(Stage::$stage),+];
 
-            /// Its name in tables.
+            /// Returns the stage's name in tables.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Stage::$stage => $name,)+
                 }
             }
 
-            /// What it means, in a sentence.
+            /// Returns the stage's meaning in a sentence.
             pub fn meaning(self) -> &'static str {
                 match self {
                     $(Stage::$stage => concat!($($doc),+).trim_ascii(),)+
@@ -64,16 +64,16 @@ stages! {
 /// Time by [`Stage`], in nanoseconds.
 pub type StageTimes = [f64; Stage::ALL.len()];
 
-/// A request that was recorded from its beginning to its end.
+/// A request that was recorded from its start to its end.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TracedRequest {
-    /// Its drive, by its index in [`Timeline::disks`].
+    /// The drive, by its index in [`Timeline::disks`].
     pub disk: usize,
-    /// Its number there, which is never used again.
+    /// The request's number there, which is never reused.
     pub request: u64,
-    /// Its operation: `R`, `W`, `D` or `F`, as in blkparse.
+    /// The operation: `R`, `W`, `D` or `F`, as in blkparse.
     pub op: char,
-    /// The first sector, with all that was merged into it.
+    /// The first sector, merged bios included.
     pub sector: u64,
     /// The number of sectors.
     pub sectors: u32,
@@ -81,35 +81,36 @@ pub struct TracedRequest {
     pub cpu: u32,
     /// The process that submitted it.
     pub submitter: u32,
-    /// When its first bio was submitted.
+    /// The time of its first bio's submission.
     pub submitted_ns: u64,
-    /// When it entered the scheduler or a software queue; `None` where it went past both.
+    /// The time of its insertion into the scheduler or a software queue; `None` if it
+    /// bypassed both.
     pub inserted_ns: Option<u64>,
-    /// When the scheduler chose it; `None` where there is none.
+    /// The time of its dispatch by the scheduler; `None` without one.
     pub dispatched_ns: Option<u64>,
-    /// When the driver took it.
+    /// The time at which the driver took it.
     pub issued_ns: u64,
-    /// When it ended.
+    /// The time of its end.
     pub completed_ns: u64,
-    /// Requests in the drive when it was issued, including itself.
+    /// Requests in the drive when it was issued, itself included.
     pub depth: u32,
-    /// Its time in each stage.
+    /// The time in each stage.
     pub stages_ns: StageTimes,
 }
 
 impl TracedRequest {
-    /// From its submission to its end, in nanoseconds.
+    /// Returns the time from submission to end, in nanoseconds.
     pub fn latency_ns(&self) -> u64 {
         self.completed_ns - self.submitted_ns
     }
 }
 
-/// The requests of a run that were recorded from beginning to end.
+/// The requests of a run that were recorded from start to end.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TracedRequests {
-    /// In the order in which they ended, drive after drive.
+    /// The requests in the order of their ends, drive after drive.
     pub of: Vec<TracedRequest>,
-    /// Recording ended before the run, at the most entries.
+    /// Whether the recording ended before the run, at the limit on entries.
     pub cut: bool,
 }
 
@@ -147,7 +148,7 @@ impl TracedRequests {
 }
 
 impl Timeline {
-    /// The requests that were recorded from beginning to end.
+    /// Returns the requests that were recorded from start to end.
     pub fn traced_requests(&self) -> TracedRequests {
         let disks = self.disks.iter().enumerate();
         TracedRequests {
@@ -157,7 +158,7 @@ impl Timeline {
     }
 }
 
-/// The last time of each step of a request.
+/// The time of the last event of each kind of a request.
 #[derive(Clone, Copy, Default)]
 struct Steps {
     queued: Option<u64>,
@@ -165,11 +166,11 @@ struct Steps {
     inserted: Option<u64>,
     dispatched: Option<u64>,
     issued: Option<u64>,
-    /// Requests in the drive from then on.
+    /// Requests in the drive when it was issued.
     depth: u32,
 }
 
-/// The requests of a drive that were recorded from beginning to end.
+/// Returns the requests of a drive that were recorded from start to end.
 fn of_disk(disk: usize, timeline: &DiskTimeline) -> Vec<TracedRequest> {
     let drive = Drive::new(timeline);
     let mut open: BTreeMap<u64, (RequestStep, Steps)> = BTreeMap::new();
@@ -318,7 +319,7 @@ impl<'a> Drive<'a> {
     }
 }
 
-/// The stage of a request while a part works for it.
+/// Returns the stage of a request while a part works for it.
 fn stage_of(activity: &Activity) -> Stage {
     match (activity.cause, activity.work) {
         (Cause::Map, _) => Stage::Map,

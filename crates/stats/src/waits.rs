@@ -1,4 +1,4 @@
-//! What requests waited for inside a drive.
+//! The causes for which requests wait inside a drive.
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
@@ -7,17 +7,17 @@ use crate::results::DiskStats;
 
 macro_rules! waits {
     ($($(#[doc = $doc:literal])+ $wait:ident $name:literal,)+) => {
-        /// What a request may wait for inside a drive.
+        /// A cause for which a request may wait inside a drive.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Wait {
             $($(#[doc = $doc])+ $wait,)+
         }
 
         impl Wait {
-            /// All of them.
+            /// All causes.
             pub const ALL: [Wait; [$($name),+].len()] = [$(Wait::$wait),+];
 
-            /// What it waits for.
+            /// Returns the cause's name.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Wait::$wait => $name,)+
@@ -25,7 +25,7 @@ macro_rules! waits {
             }
         }
 
-        /// Which share of the requests waited, and for what.
+        /// Returns the facts on the shares of requests that waited, by cause.
         pub(crate) fn facts() -> Vec<Fact> {
             vec![
                 share(
@@ -94,38 +94,38 @@ fn all_writes(disk: &DiskStats) -> Option<u64> {
     Some(disk.device.write_waits.requests())
 }
 
-/// The set of things that one request has waited for.
+/// The set of causes for which one request has waited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waits(u8);
 
 impl Waits {
-    /// It has not waited.
+    /// The set without any cause.
     pub const NONE: Waits = Waits(0);
 
-    /// Adds a thing that it waits for, if `waits`.
+    /// Adds a cause, if `waits`.
     #[inline]
     pub fn note(&mut self, wait: Wait, waits: bool) {
         self.0 |= (waits as u8) << wait as u8;
     }
 
-    /// Adds what a part of the request has waited for.
+    /// Adds the causes of a part of the request.
     #[inline]
     pub fn add(&mut self, part: Waits) {
         self.0 |= part.0;
     }
 
-    /// Whether it has waited for this.
+    /// Returns whether the request has waited for this cause.
     #[inline]
     pub fn has(self, wait: Wait) -> bool {
         self.0 & 1 << wait as u8 != 0
     }
 }
 
-/// Counts of requests by what they waited for. A request counts once for each thing,
-/// however often and however long it waited.
+/// Counts of requests by the causes for which they waited. A request counts once for
+/// each cause, however often and however long it waited.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WaitCounts {
-    /// Requests by the set of things that they waited for.
+    /// Requests by the set of their causes.
     by_waits: [u64; 1 << Wait::ALL.len()],
 }
 
@@ -136,17 +136,17 @@ impl WaitCounts {
         self.by_waits[waits.0 as usize] += 1;
     }
 
-    /// The number of requests.
+    /// Returns the number of requests.
     pub fn requests(&self) -> u64 {
         self.by_waits.iter().sum()
     }
 
-    /// The number of requests that waited for anything.
+    /// Returns the number of requests that waited at all.
     pub fn waited(&self) -> u64 {
         self.requests() - self.by_waits[0]
     }
 
-    /// The number of requests that waited for one thing.
+    /// Returns the number of requests that waited for one cause.
     pub fn waited_for(&self, wait: Wait) -> u64 {
         let of_kind = |waits: &usize| Waits(*waits as u8).has(wait);
         let all = 0..self.by_waits.len();

@@ -1,5 +1,5 @@
-//! The options of what runs a job or a trace: `compare`, `replay`, `run`, and of
-//! `report`.
+//! The options of the commands that run a job or a trace, `compare`, `replay` and `run`,
+//! and of `report`.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -41,7 +41,7 @@ Examples:
   blklab compare front-ends/randrw --frontends nbd,vhost-user,ublk,loop
       which way to a disk from user space costs least, in a real kernel";
 
-/// What both `run` and `compare` take.
+/// The arguments that `run` and `compare` share.
 #[derive(Args)]
 pub(crate) struct WorkArgs {
     /// fio job files, a name from `blklab list jobs`, one block trace, or a question: a
@@ -62,13 +62,14 @@ pub(crate) struct WorkArgs {
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 
-    /// A job file's text from a program, in the place of what `-` would read.
+    /// A job file's text, given by a calling program and read where the job is named
+    /// `-`.
     #[arg(skip)]
     pub(crate) job_text: Option<String>,
 }
 
 impl WorkArgs {
-    /// The job or trace.
+    /// Finds the job or trace.
     pub(crate) fn find(&self) -> Result<WorkloadSource, blklab_experiment::Error> {
         match &self.job_text {
             None => WorkloadSource::find(&self.job, &self.fio),
@@ -79,7 +80,7 @@ impl WorkArgs {
         }
     }
 
-    /// The files that are read, or may be: no output replaces them.
+    /// Lists the files that may be read, so that no output replaces one of them.
     pub(crate) fn inputs(&self) -> Vec<PathBuf> {
         let mut inputs: Vec<PathBuf> = Vec::new();
         for name in self.job.iter().chain(&self.fio).map(Path::new) {
@@ -90,8 +91,8 @@ impl WorkArgs {
         inputs
     }
 
-    /// The question that is asked, if any. Its job is taken in its place, and its drive
-    /// and machine where none are given.
+    /// Replaces a question's name by the question's job, and adds its drive and machine
+    /// where none are given.
     pub(crate) fn take_question(&mut self) -> Result<Option<Question>, Failure> {
         let [name] = &self.job[..] else {
             return Ok(None);
@@ -107,7 +108,7 @@ impl WorkArgs {
     }
 }
 
-/// What is simulated.
+/// The models of drive and machine, and how they are set.
 #[derive(Args)]
 pub(crate) struct ModelArgs {
     /// The kind of drive that every filename is: a name from `blklab list
@@ -151,8 +152,7 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) cgroup_file: Option<PathBuf>,
 
-    /// Decides everything left to chance; the same seed repeats a run exactly
-    /// [default: 1]
+    /// Seed of all random choices; the same seed repeats a run exactly [default: 1]
     #[arg(long, value_parser = seed, allow_negative_numbers = true)]
     pub(crate) seed: Option<u64>,
 
@@ -198,17 +198,18 @@ pub(crate) struct ModelArgs {
     pub(crate) power_loss_at: Option<u64>,
 }
 
-// What may be given is kept apart from what holds where nothing is: on a real
-// machine these options are refused.
+// Options stay `None` where they are not given, and the defaults apply later: on a real
+// machine each given one is refused.
 impl ModelArgs {
-    /// The files that are read where they are no names.
+    /// Lists the drive, machine and control group arguments, each of which may be a
+    /// file.
     pub(crate) fn files(&self) -> Vec<&Path> {
         let mut files = vec![Path::new(self.drive()), Path::new(self.machine())];
         files.extend(self.cgroup_file.as_deref());
         files
     }
 
-    /// What holds for every row of a comparison.
+    /// Returns the setting that holds for every row of a comparison.
     pub(crate) fn setting(&self) -> Result<Setting, Failure> {
         let mut setting = Setting {
             scheduler: NamedScheduler::new("none"),
@@ -236,29 +237,28 @@ impl ModelArgs {
         Ok(setting)
     }
 
-    /// The drive's name or file.
+    /// Returns the drive's name or file.
     pub(crate) fn drive(&self) -> &str {
         self.drive.as_deref().unwrap_or("nvme")
     }
 
-    /// The machine's name or file.
+    /// Returns the machine's name or file.
     pub(crate) fn machine(&self) -> &str {
         self.machine.as_deref().unwrap_or(Machine::DEFAULT)
     }
 
-    /// The seed.
     pub(crate) fn seed(&self) -> u64 {
         self.seed.unwrap_or(1)
     }
 }
 
-/// Reads the state of a drive.
+/// Parses the state of a drive.
 fn state(text: &str) -> Result<DriveState, String> {
     let wrong = |_| "right is fresh, filled or aged".to_string();
     text.parse().map_err(wrong)
 }
 
-/// When a trace's I/Os arrive.
+/// The pace at which a trace's I/Os arrive.
 #[derive(Args)]
 pub(crate) struct PaceArgs {
     /// How a trace's I/Os arrive [default: open]
@@ -269,12 +269,13 @@ pub(crate) struct PaceArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) depth: Option<u32>,
 
-    /// So many times as fast as recorded, of a trace replayed open [default: 1]
+    /// Replay a trace this many times as fast as recorded, with --timing open [default:
+    /// 1]
     #[arg(long, value_name = "FACTOR")]
     pub(crate) speed: Option<f64>,
 }
 
-/// A percentile as goals name it: `p99`, `p99.9`.
+/// Parses a percentile as goals name it: `p99`, `p99.9`.
 fn percentile(text: &str) -> Result<f64, String> {
     let number = text
         .strip_prefix('p')
@@ -284,14 +285,14 @@ fn percentile(text: &str) -> Result<f64, String> {
     number.ok_or_else(|| "a percentile from p50 to below p100 is right, as p99".to_string())
 }
 
-/// How much slower and faster a trace can go.
+/// The slowest and fastest replay of a trace, as factors of the recorded speed.
 const SPEED_MIN: f64 = 1e-3;
 const SPEED_MAX: f64 = 1e6;
-/// I/Os in flight of a trace replayed closed.
+/// Default number of I/Os in flight of a trace replayed closed.
 const CLOSED_DEPTH: u32 = 32;
 
 impl PaceArgs {
-    /// Refuses the options where a job is run, which has times of its own.
+    /// Refuses the options for a job, which has its own arrival times.
     pub(crate) fn refuse(&self) -> Result<(), Failure> {
         let given = [
             (self.replay.is_some(), "--replay"),
@@ -306,7 +307,7 @@ impl PaceArgs {
         }
     }
 
-    /// How a trace is to be replayed.
+    /// Returns how a trace is to be replayed.
     pub(crate) fn mode(&self) -> Result<ReplayMode, Failure> {
         let (replay, speed) = (self.replay.unwrap_or(Replay::Open), self.speed);
         if speed.is_some() && replay != Replay::Open {
@@ -335,14 +336,15 @@ impl PaceArgs {
     }
 }
 
-/// How a trace is replayed.
+/// When each I/O of a replayed trace is submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Replay {
     /// At their recorded times
     Open,
-    /// As earlier ones end, so many at once
+    /// As earlier ones end, with a fixed number in flight
     Closed,
-    /// As soon as those of the same process have ended that had ended before
+    /// As soon as the I/Os of the same process have ended that had ended before it in
+    /// the recording
     Dependencies,
 }
 
@@ -370,7 +372,7 @@ pub(crate) struct CompareArgs {
 }
 
 impl CompareArgs {
-    /// Puts what `--frontends` is short for in its place.
+    /// Replaces `--frontends` by the axis that it stands for.
     pub(crate) fn take_front_ends(&mut self) {
         let front_ends = std::mem::take(&mut self.frontends);
         if !front_ends.is_empty() {
@@ -388,26 +390,26 @@ impl CompareArgs {
     }
 }
 
-/// All repeats are kept for the comparison.
+/// Limit on repeats, since the results of all of them stay in memory.
 const REPEATS_MAX: u64 = 10_000;
-/// More than any processor runs at once.
+/// Limit on threads.
 pub(super) const THREADS_MAX: u64 = 1024;
 
-/// What is compared, and what is made of it.
+/// The settings that are compared, and the outputs of the comparison.
 #[derive(Args)]
 pub(crate) struct SweepArgs {
     /// An answer in about ten seconds: 2 runs each, a second of each job that has a
-    /// runtime, --max-time 10s and no assumed value tried; a note says what was given up
+    /// runtime, --max-time 10s and no assumed value tried; a note lists these savings
     #[arg(long)]
     pub(crate) quick: bool,
 
-    /// Begin no run after this time; what has run is compared
+    /// Start no run after this time, and compare the runs that have ended
     #[arg(long, value_name = "TIME", value_parser = time_ns)]
     pub(crate) max_time: Option<u64>,
 
-    /// The schedulers, the one to compare with first; one and the same with other
-    /// tunables is written NAME:TUNABLE=VALUE. `all` are all that there are; if not
-    /// given those that the kernel has
+    /// The schedulers, the one to compare with first; the same scheduler with other
+    /// tunables is written NAME:TUNABLE=VALUE, and `all` names every scheduler [default:
+    /// those of the kernel]
     #[arg(long, value_delimiter = ',', value_name = "NAME[:TUNABLE=VALUE],...")]
     pub(crate) schedulers: Option<Vec<String>>,
 
@@ -429,28 +431,29 @@ pub(crate) struct SweepArgs {
           value_parser = RangedU64ValueParser::<usize>::new().range(1..=THREADS_MAX))]
     pub(crate) threads: Option<usize>,
 
-    /// The release of Linux that the answer is for: what it does not have is compared
-    /// where it is named, and not advised [default: 6.12, or on a host its own]
+    /// The release of Linux that the answer is for; a scheduler that it does not have is
+    /// compared if named, but not advised [default: 6.12, or on a host its own]
     #[arg(long, value_name = "RELEASE")]
     pub(crate) kernel: Option<KernelVersion>,
 
     /// How many of the values that a drive's or machine's description marks as assumed
     /// are tried at their plausible ends, with one run each, to see whether the answer
-    /// hangs on them; if not given 3, and with --repeats 1 none
+    /// depends on them; 3 if not given, and none with --repeats 1
     #[arg(long, value_name = "N")]
     pub(crate) assumed: Option<usize>,
 
-    /// What to judge by, as JOB.read.p99, JOB.sync.p99, JOB.time or all.bandwidth;
-    /// several count alike, or by weights as in 2*JOB.read.p99
+    /// The figure to judge by, such as JOB.read.p99, JOB.sync.p99, JOB.time or
+    /// all.bandwidth; repeat for several, which count equally or by a weight as in
+    /// 2*JOB.read.p99
     #[arg(long = "goal", value_name = "FIGURE")]
     pub(crate) goals: Vec<Goal>,
 
-    /// What a scheduler has to keep to win, as 'JOB.read.p99 < 5ms' or
+    /// A limit that a scheduler must keep to win, such as 'JOB.read.p99 < 5ms' or
     /// 'all.bandwidth > 100MB/s'
     #[arg(long = "subject-to", value_name = "LIMIT")]
     pub(crate) limits: Vec<Limit>,
 
-    /// What to print [default: normal, and of a question answer]
+    /// What to print [default: normal, or answer for a question]
     #[arg(long, value_enum)]
     pub(crate) output_format: Option<CompareFormat>,
 
@@ -482,7 +485,7 @@ impl SweepArgs {
         }
     }
 
-    /// Refuses goals of jobs that there are not, before anything runs.
+    /// Refuses goals of jobs that do not exist, before anything runs.
     pub(crate) fn check_goals(&self, work: &WorkloadSource) -> Result<(), Failure> {
         match work {
             WorkloadSource::Trace(_) | WorkloadSource::Calls { .. } => Ok(()),
@@ -495,14 +498,14 @@ impl SweepArgs {
         }
     }
 
-    /// When no run begins any more.
+    /// Returns the time after which no run starts.
     pub(crate) fn max_time(&self) -> Option<Duration> {
         const QUICK: Duration = Duration::from_secs(10);
         let given = self.max_time.map(Duration::from_nanos);
         given.or(self.quick.then_some(QUICK))
     }
 
-    /// The kernel that the answer is for.
+    /// Returns the kernel that the answer is for.
     pub(crate) fn kernel(&self) -> KernelVersion {
         self.kernel.unwrap_or(KernelVersion::DEFAULT)
     }
@@ -534,26 +537,26 @@ pub(crate) struct ReplayArgs {
     pub(crate) output: Option<PathBuf>,
 }
 
-/// Forms of a comparison.
+/// Output formats of a comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CompareFormat {
     /// Tables of everything
     #[default]
     Normal,
-    /// What was asked, what it is judged by and what to do, in one screen
+    /// The question, the goal and what to do, in one screen
     Answer,
     /// JSON
     Json,
-    /// A table of what each job got in each run, as Parquet
+    /// A table of each job's results in each run, as Parquet
     Parquet,
-    /// The same as Arrow's file
+    /// The same table in Arrow's file format
     Arrow,
-    /// The same as comma separated values
+    /// The same table as comma separated values
     Csv,
 }
 
 impl CompareFormat {
-    /// The form of the table that it is, if it is one.
+    /// Returns the file format of the table, or `None` for text and JSON.
     pub(crate) fn table(self) -> Option<Format> {
         match self {
             CompareFormat::Normal | CompareFormat::Answer | CompareFormat::Json => None,
@@ -564,27 +567,27 @@ impl CompareFormat {
     }
 }
 
-/// Tables beside what is printed.
+/// Tables written beside the printed output.
 #[derive(Args)]
 #[command(next_help_heading = "Tables (their columns: docs/reference/tables.md)")]
 pub(crate) struct TableArgs {
     /// Also write the requests of each setting's first run one by one: when each was
-    /// submitted, inserted, dispatched, issued and completed, and where it waited.
-    /// FILE ends with .parquet, .arrow or .csv
+    /// submitted, inserted, dispatched, issued and completed, and where it waited. FILE
+    /// ends with .parquet, .arrow or .csv
     #[arg(long, value_name = "FILE")]
     pub(crate) requests: Option<PathBuf>,
 
-    /// Also write what CPUs, page cache and drives did over time
+    /// Also write the state of CPUs, page cache and drives over time
     #[arg(long, value_name = "FILE")]
     pub(crate) series: Option<PathBuf>,
 
-    /// Requests are kept for a program.
+    /// Whether requests are kept for a calling program.
     #[arg(skip)]
     pub(crate) keep_requests: bool,
 }
 
 impl TableArgs {
-    /// The options that name files, and what they name.
+    /// Returns the options that name files, each with its file.
     pub(crate) fn outputs(&self) -> [(&'static str, Option<&Path>); 2] {
         [
             ("--requests", self.requests.as_deref()),
@@ -592,7 +595,7 @@ impl TableArgs {
         ]
     }
 
-    /// Whether requests are needed one by one.
+    /// Returns whether requests are recorded one by one.
     pub(crate) fn trace_requests(&self) -> bool {
         self.keep_requests || self.requests.is_some() || self.series.is_some()
     }
@@ -608,7 +611,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) scheduler: Option<String>,
 
-    /// What to print, by fio's names
+    /// What to print; the names are fio's
     #[arg(long, value_enum, default_value_t = RunFormat::Normal)]
     pub(crate) output_format: RunFormat,
 
@@ -621,12 +624,12 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) perfetto: Option<PathBuf>,
 
-    /// Also write what the block layer did, event by event, or what a tool makes of it
-    /// (--as): the whole run, or as long as --timeline-length says
+    /// Also write the events of the block layer, or what a tool makes of them (--as): of
+    /// the whole run, or for as long as --timeline-length says
     #[arg(long, value_name = "FILE", conflicts_with_all = ["html", "perfetto", "why"])]
     pub(crate) trace: Option<PathBuf>,
 
-    /// The tool whose output --trace is
+    /// The tool whose output format --trace has
     #[arg(long = "as", value_name = "TOOL", requires = "trace", default_value = "text", value_parser = tool)]
     pub(crate) tool: &'static Tool,
 
@@ -647,16 +650,16 @@ pub(crate) enum RunFormat {
     /// fio's JSON with all latency bins
     #[value(name = "json+")]
     JsonPlus,
-    /// A table of what each job got, as Parquet
+    /// A table of each job's results, as Parquet
     Parquet,
-    /// The same as Arrow's file
+    /// The same table in Arrow's file format
     Arrow,
-    /// The same as comma separated values
+    /// The same table as comma separated values
     Csv,
 }
 
 impl RunFormat {
-    /// The form of the table that it is, if it is one.
+    /// Returns the file format of the table, or `None` for text and JSON.
     pub(crate) fn table(self) -> Option<Format> {
         match self {
             RunFormat::Normal | RunFormat::Json | RunFormat::JsonPlus => None,
@@ -667,7 +670,7 @@ impl RunFormat {
     }
 }
 
-/// Where a job runs.
+/// The world in which a job runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum WorldArg {
     /// On models, in virtual time
@@ -692,31 +695,31 @@ pub(crate) struct HostArgs {
     #[arg(long, value_name = "DEVICE")]
     pub(crate) device: Option<PathBuf>,
 
-    /// Allow a job that writes to destroy what is on the drive: its name once
-    /// more, exactly as behind --device
+    /// Allow a job that writes to destroy what is on the drive; repeats the device
+    /// exactly as given to --device
     #[arg(long, value_name = "DEVICE")]
     pub(crate) destroy_data: Option<String>,
 
-    /// Make a file system on the drive for each run, and run the job in a file
-    /// of it: a kind and options of its mkfs, such as "ext4 -O ^has_journal"
+    /// Make a file system on the drive before each run, and run the job in a file of it:
+    /// a kind and options of its mkfs, such as "ext4 -O ^has_journal"
     #[arg(long, value_name = "KIND OPTIONS")]
     pub(crate) mkfs: Option<String>,
 
-    /// Print every step and do none
+    /// Print every step without doing any
     #[arg(long)]
     pub(crate) dry_run: bool,
 
-    /// Do without latencies from the block layer's trace events
+    /// Measure no latencies from the block layer's trace events
     #[arg(long)]
     pub(crate) no_trace: bool,
 
-    /// Do without the run before the first that is not counted
+    /// Skip the uncounted run before the first
     #[arg(long)]
     pub(crate) no_warm_up: bool,
 }
 
 impl HostArgs {
-    /// Refuses what only a real drive has.
+    /// Refuses the options that only a real drive has.
     pub(crate) fn refuse(&self) -> Result<(), Failure> {
         let HostArgs {
             world,
@@ -762,23 +765,23 @@ pub(crate) struct ReportArgs {
     pub(crate) output: Option<PathBuf>,
 }
 
-/// Which part of a run a page or a Perfetto trace shows moment by moment.
+/// The part of a run that a page or a Perfetto trace shows moment by moment.
 #[derive(Args)]
 pub(crate) struct TimelineArgs {
-    /// Where the timeline of --html or --perfetto begins, in the simulated run, and what
-    /// --why looks at; if not given the end of the ramp, or with --why one of the
-    /// slowest I/Os is in the middle
+    /// Where the timeline of --html or --perfetto begins, in time of the simulated run,
+    /// and which part --why examines [default: the end of the ramp, or with --why around
+    /// one of the slowest I/Os]
     #[arg(long, value_name = "TIME", value_parser = time_ns)]
     pub(crate) timeline_start: Option<u64>,
 
-    /// How long the timeline is; if not given 20ms, 500ms of a disk, 1s for
-    /// --perfetto, or the whole run for --trace
+    /// How long the timeline is [default: 20ms, 500ms for a hard disk, 1s for
+    /// --perfetto, the whole run for --trace]
     #[arg(long, value_name = "TIME", value_parser = time_ns)]
     pub(crate) timeline_length: Option<u64>,
 }
 
 impl TimelineArgs {
-    /// What is recorded for that purpose.
+    /// Returns what is recorded for this purpose.
     pub(crate) fn recording(&self, purpose: Purpose) -> Recording {
         Recording {
             start_ns: self.timeline_start,
@@ -787,7 +790,7 @@ impl TimelineArgs {
         }
     }
 
-    /// The slowest I/Os that are looked at, if any.
+    /// Returns which of the slowest I/Os are examined, if any.
     pub(crate) fn tail(&self, percent: Option<f64>) -> Option<Tail> {
         percent.map(|percent| Tail {
             percent,
@@ -795,7 +798,7 @@ impl TimelineArgs {
         })
     }
 
-    /// An option that was given though nothing is recorded.
+    /// Returns the first of these options that was given.
     pub(crate) fn given(&self) -> Option<&'static str> {
         match (self.timeline_start, self.timeline_length) {
             (Some(_), _) => Some("--timeline-start"),

@@ -23,7 +23,7 @@ Examples:
 #[derive(Args)]
 #[command(after_help = EXAMPLES, arg_required_else_help = true)]
 pub(crate) struct FsArgs {
-    /// The image: a file or a block device; what it has is found by magic numbers
+    /// The image: a file or a block device; its file system is found by magic numbers
     pub(crate) image: PathBuf,
 
     /// Mount options of VFAT: codepage=N, iocharset=NAME, utf8,
@@ -50,7 +50,7 @@ pub(crate) enum FsCommand {
         #[arg(required = true)]
         paths: Vec<OsString>,
     },
-    /// Copy a file into the image; one of that name is replaced whole
+    /// Copy a file into the image; an existing file of that name is replaced
     Put {
         /// The file; - is standard input
         file: PathBuf,
@@ -66,7 +66,7 @@ pub(crate) enum FsCommand {
     },
     /// Delete files, or whole trees
     Rm {
-        /// Directories with all that is in them
+        /// Delete directories with everything in them
         #[arg(short = 'r', long)]
         recursive: bool,
         /// Paths in the image
@@ -75,7 +75,7 @@ pub(crate) enum FsCommand {
     },
     /// Make directories
     Mkdir {
-        /// Those on the way too; none is an error where it exists
+        /// Make missing parent directories too; an existing directory is no error
         #[arg(short = 'p', long)]
         parents: bool,
         /// Paths in the image
@@ -84,28 +84,28 @@ pub(crate) enum FsCommand {
     },
     /// Make an empty file system
     Mkfs(FsMkfsArgs),
-    /// Show its files in a folder, for any program to work with, until the folder is
-    /// unmounted or Ctrl-C
+    /// Show the image's files in a folder, for any program to work with, until the
+    /// folder is unmounted or Ctrl-C is pressed
     Mount {
         /// The folder
         folder: PathBuf,
-        /// Change nothing
+        /// Mount without allowing changes
         #[arg(long)]
         read_only: bool,
     },
-    /// Tell what is known of a file, or of the file system
+    /// Show the attributes of a file, or of the file system
     Stat {
         /// A path in the image; the file system if not given
         path: Option<OsString>,
     },
-    /// Tell where a file's blocks are
+    /// Show where a file's blocks are
     Blocks {
         /// Its path in the image
         path: OsString,
     },
-    /// Print the texts that are anywhere in the image, in deleted files too
+    /// Print the texts that are anywhere in the image, deleted files included
     Strings {
-        /// The shortest, in bytes
+        /// The shortest text to print, in bytes
         #[arg(short = 'n', long = "bytes", default_value_t = 4, value_name = "N")]
         bytes_min: usize,
     },
@@ -113,10 +113,10 @@ pub(crate) enum FsCommand {
 
 #[derive(Args)]
 pub(crate) struct FsLsArgs {
-    /// Kind and permissions, links, owner, group, bytes and time of last change
+    /// Show kind and permissions, links, owner, group, bytes and time of last change
     #[arg(short = 'l', long)]
     pub(crate) long: bool,
-    /// Directories below too
+    /// List the directories below too
     #[arg(short = 'R', long)]
     pub(crate) recursive: bool,
     /// A path in the image
@@ -124,12 +124,12 @@ pub(crate) struct FsLsArgs {
     pub(crate) path: OsString,
 }
 
-/// Kinds of file systems that can be made.
+/// File systems that can be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FsKind {
     /// ext2
     Ext2,
-    /// FAT12, FAT16 or FAT32 by the image's length
+    /// FAT12, FAT16 or FAT32, chosen by the image's length
     Vfat,
     /// FAT with entries of 12 bits
     Fat12,
@@ -141,34 +141,35 @@ pub(crate) enum FsKind {
 
 #[derive(Args)]
 pub(crate) struct FsMkfsArgs {
-    /// Its kind
+    /// The kind of file system
     #[arg(value_enum)]
     pub(crate) kind: FsKind,
     /// The image's length, such as 64M; needed where there is no image yet
     #[arg(long, value_name = "SIZE")]
     pub(crate) size: Option<String>,
-    /// Replace a file system that is there
+    /// Replace an existing file system
     #[arg(long)]
     pub(crate) force: bool,
-    /// ext2: 1k, 2k or 4k; FAT: the cluster's length
+    /// ext2: the block size, 1k, 2k or 4k; FAT: the cluster size
     #[arg(short = 'b', long, value_name = "SIZE")]
     pub(crate) block_size: Option<String>,
-    /// FAT: the sector's length, 512 to 4k
+    /// FAT: the sector size, 512 to 4k
     #[arg(long, value_name = "SIZE")]
     pub(crate) sector_size: Option<String>,
-    /// ext2: bytes of an inode, 128 or 256
+    /// ext2: the inode size in bytes, 128 or 256
     #[arg(short = 'I', long, default_value_t = 256, value_name = "BYTES")]
     pub(crate) inode_size: u32,
-    /// ext2: the device's bytes for each inode
+    /// ext2: bytes of the device for each inode
     #[arg(short = 'i', long, value_name = "SIZE")]
     pub(crate) bytes_per_inode: Option<String>,
-    /// ext2: blocks for root alone, in percent
+    /// ext2: blocks reserved for root, in percent
     #[arg(short = 'm', long, default_value_t = 5, value_name = "PERCENT")]
     pub(crate) reserved: u32,
     /// The volume's name
     #[arg(short = 'L', long, default_value = "", value_name = "NAME")]
     pub(crate) label: OsString,
-    /// The volume's UUID, or on FAT its number: hexadecimal digits; random if not given
+    /// The volume's UUID, or on FAT its serial number, as hexadecimal digits; random if
+    /// not given
     #[arg(short = 'U', long, value_name = "HEX")]
     pub(crate) uuid: Option<String>,
 }

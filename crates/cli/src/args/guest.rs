@@ -28,14 +28,14 @@ pub(crate) struct GuestCommandArgs {
 
 #[derive(Subcommand)]
 pub(crate) enum GuestCommand {
-    /// Fetch a kernel by the machine's package manager, without installing it, and print
-    /// what the kernel module is built with
+    /// Fetch a kernel with the machine's package manager, without installing it, and
+    /// print the variables that the kernel module is built with
     Setup(GuestSetupArgs),
     /// Run a job under a real kernel: `compare --world guest`
     Run(Box<CompareArgs>),
     /// Boot a guest that runs a shell script
     Script(GuestScriptArgs),
-    /// In a guest: run a job as ordered
+    /// Run a job as the host ordered, inside a guest
     #[command(hide = true)]
     Answer(GuestAnswerArgs),
 }
@@ -49,18 +49,18 @@ pub(crate) struct GuestSetupArgs {
 
 #[derive(Args)]
 pub(crate) struct GuestScriptArgs {
-    /// The script; what it prints is printed, and it has failed where it does not end
-    /// with a line `passed`
+    /// The script; its output is printed, and it has failed unless it prints a line
+    /// `passed`
     pub(crate) script: PathBuf,
 
     #[command(flatten)]
     pub(crate) guest: GuestArgs,
 
-    /// A module of the kernel's own to load, with its parameters; repeat for more
+    /// A module of the guest's kernel to load, with its parameters; repeat for more
     #[arg(long, value_name = "NAME PARAMETER=VALUE...")]
     pub(crate) load: Vec<String>,
 
-    /// A program to take along; repeat for more
+    /// A program to copy into the guest; repeat for more
     #[arg(long, value_name = "FILE")]
     pub(crate) program: Vec<PathBuf>,
 
@@ -68,7 +68,7 @@ pub(crate) struct GuestScriptArgs {
     #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true)]
     pub(crate) qemu: Vec<String>,
 
-    /// More for the kernel's command line
+    /// Text to add to the kernel's command line
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub(crate) append: String,
 
@@ -76,21 +76,21 @@ pub(crate) struct GuestScriptArgs {
     #[arg(long, value_name = "N", default_value_t = 2048)]
     pub(crate) memory: u32,
 
-    /// Have the guest's clock count instructions, a nanosecond each
+    /// Let the guest's clock count instructions, one nanosecond each
     #[arg(long)]
     pub(crate) count_instructions: bool,
 
-    /// End it after so many seconds
+    /// Stop the guest after this many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 1200)]
     pub(crate) limit: u64,
 
-    /// Put what the script writes to the file that $PORT names into a file
+    /// Write what the script sends to the file that $PORT names into this file
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 }
 
 #[derive(Args)]
 pub(crate) struct GuestAnswerArgs {
-    /// The order
+    /// The order's file
     pub(crate) order: PathBuf,
 }

@@ -1,4 +1,5 @@
-//! The options of what measures or checks: `calibrate`, `probe`, `conform`, `record`.
+//! The options of the commands that measure or check: `calibrate`, `probe`, `conform`,
+//! `record`.
 
 use std::path::PathBuf;
 
@@ -58,10 +59,10 @@ pub(crate) struct CalibrateArgs {
     #[arg(long, value_name = "DEVICE")]
     pub(crate) host: Option<PathBuf>,
 
-    /// Allow --host to write, which destroys what is on the drive: its name once
-    /// more
-    // With results: `requires` alone does not refuse it, clap drops it beside
-    // their own `conflicts_with`.
+    /// Allow --host to write, which destroys what is on the drive; repeats the device's
+    /// name
+    // `requires` alone does not refuse this option beside results: clap drops the
+    // requirement where their `conflicts_with` applies.
     #[arg(
         long,
         value_name = "DEVICE",
@@ -70,20 +71,20 @@ pub(crate) struct CalibrateArgs {
     )]
     pub(crate) destroy_data: Option<String>,
 
-    /// The drive to start from: a name from `blklab list drives`, or a file;
-    /// for --host loop or null if not given, as the device is
+    /// The drive to start from: a name from `blklab list drives`, or a file; with
+    /// --host, loop for a loop device and null for any other if not given
     #[arg(long, value_name = "NAME|FILE", required_unless_present = "host")]
     pub(crate) drive: Option<String>,
 
-    /// The machine to start from: a name from `blklab list machines`, or a file.
-    /// If not given generic-8, for --host vm-2cpu or xeon-10core, as the device is
-    /// a loop device or another, with this machine's CPUs
+    /// The machine to start from: a name from `blklab list machines`, or a file. If not
+    /// given generic-8; with --host, vm-2cpu for a loop device and xeon-10core for any
+    /// other, with this machine's CPUs
     #[arg(long, value_name = "NAME|FILE")]
     pub(crate) machine: Option<String>,
 
-    /// Measure what io.cost is told of --drive, its model's six coefficients and its
-    /// QoS, and print it as the lines of a --cgroup-file; each of the eight jobs
-    /// takes so many simulated seconds
+    /// Measure what io.cost needs to know of --drive, its model's six coefficients and
+    /// its QoS, and print it as the lines of a --cgroup-file; each of the eight jobs
+    /// takes this many simulated seconds
     #[arg(
         long,
         value_name = "SECONDS",
@@ -95,10 +96,10 @@ pub(crate) struct CalibrateArgs {
     )]
     pub(crate) iocost: Option<u32>,
 
-    /// What may move: numeric keys of the two descriptions as drive.KEY and
-    /// costs.KEY. drive.* is what reads of a drive decide, costs.* one cost of
-    /// every group of steps. Nothing moves with --evaluations 0. If not given
-    /// drive.* and costs.*, or for --host what the drive takes and costs.*
+    /// The parameters to fit: numeric keys of the two descriptions as drive.KEY and
+    /// costs.KEY. drive.* is every key that reads of a drive decide, costs.* one cost of
+    /// every group of steps. Nothing is fitted with --evaluations 0 [default: drive.*
+    /// and costs.*; for --host the drive's times and costs.*]
     #[arg(long, value_name = "KEY,...")]
     pub(crate) fit: Option<String>,
 
@@ -107,8 +108,8 @@ pub(crate) struct CalibrateArgs {
     #[arg(long, value_name = "COLUMN=VALUE,...")]
     pub(crate) rows: Vec<String>,
 
-    /// Do not fit to these rows, or if none are named to every second one, and
-    /// say how far off they are
+    /// Keep these rows out of the fit and report the error on them; every second row if
+    /// none are named
     #[arg(
         long,
         value_name = "COLUMN=VALUE,...",
@@ -119,19 +120,19 @@ pub(crate) struct CalibrateArgs {
     )]
     pub(crate) hold_out: Option<String>,
 
-    /// The scheduler that fio's JSON was measured under
+    /// The scheduler under which fio's JSON was measured
     #[arg(long, default_value = "none", value_name = "NAME")]
     pub(crate) scheduler: String,
 
-    /// Simulations of all rows that the fit may spend
+    /// How often the fit may simulate all rows
     #[arg(long, default_value_t = 200, value_name = "N")]
     pub(crate) evaluations: usize,
 
-    /// Decides everything left to chance
+    /// Seed of all random choices
     #[arg(long, default_value_t = 1, value_parser = seed, allow_negative_numbers = true)]
     pub(crate) seed: u64,
 
-    /// Write the fitted drive there
+    /// Write the fitted drive to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) output_drive: Option<PathBuf>,
 
@@ -140,12 +141,13 @@ pub(crate) struct CalibrateArgs {
           value_parser = clap::value_parser!(u32).range(10..=3_600_000))]
     pub(crate) job_ms: u32,
 
-    /// How often --host runs each job under each scheduler
+    /// Runs of each job under each scheduler with --host
     #[arg(long, default_value_t = 3, value_name = "N", requires = "host",
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) repeats: u32,
 
-    /// Write what --host measured there, as CSV that can be fitted to again
+    /// Write the rows that --host measured to this file, as CSV that can be fitted to
+    /// again
     #[arg(
         long,
         value_name = "FILE",
@@ -154,7 +156,7 @@ pub(crate) struct CalibrateArgs {
     )]
     pub(crate) output_rows: Option<PathBuf>,
 
-    /// Write the fitted machine there
+    /// Write the fitted machine to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) output_machine: Option<PathBuf>,
 
@@ -174,24 +176,24 @@ pub(crate) struct ProbeArgs {
     )]
     pub(crate) device: Option<String>,
 
-    /// A model instead: a name from `blklab list drives`, or a file
+    /// Probe a model instead: a name from `blklab list drives`, or a file
     #[arg(long, value_name = "NAME|FILE")]
     pub(crate) drive: Option<String>,
 
-    /// Allow writing, which destroys what is on the drive: its name once more.
-    /// A model needs no word
+    /// Allow writing, which destroys what is on the drive; repeats the drive's name. A
+    /// model does not need it
     #[arg(long, value_name = "DEVICE|URI")]
     pub(crate) destroy_data: Option<String>,
 
-    /// How much to overwrite in search of where writing becomes slower
+    /// How much to overwrite in search of the point where writing becomes slower
     #[arg(long, default_value = "8G", value_name = "BYTES")]
     pub(crate) cliff_bytes: String,
 
-    /// Decides which places are tried
+    /// Seed of the addresses that are tried
     #[arg(long, default_value_t = 1, value_parser = seed, allow_negative_numbers = true)]
     pub(crate) seed: u64,
 
-    /// Write a description of the drive there
+    /// Write a description of the drive to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) output_drive: Option<PathBuf>,
 
@@ -210,42 +212,44 @@ pub(crate) struct ConformArgs {
     #[arg(long)]
     pub(crate) whole: bool,
 
-    /// Check the page cache: readahead, pages and bios of traces with NAME.calls.txt beside;
-    /// 99.9 % of readahead decisions and 99 % of bios count as success
+    /// Check the page cache: readahead, pages and bios of traces that have
+    /// NAME.calls.txt beside them; succeeds from 99.9 % of readahead decisions and 99 %
+    /// of bios
     #[arg(long, conflicts_with_all = ["scheduler", "whole", "min_percent"])]
     pub(crate) page_cache: bool,
 
-    /// Check write-back: what is written when, why and in which bios, and how writers are
-    /// slowed down; 98 % of pages and 99 % of looks at writers count as success
+    /// Check write-back: when, why and in which bios pages are written, and how writers
+    /// are throttled; succeeds from 98 % of pages and 99 % of throttling decisions
     #[arg(long, conflicts_with_all = ["scheduler", "whole", "page_cache", "min_percent"])]
     pub(crate) write_back: bool,
 
-    /// Check reclaim: which pages are evicted in which order; 95 % of evictions, and hit ratios
-    /// within a point count as success
+    /// Check reclaim: which pages are evicted in which order; succeeds from 95 % of
+    /// evictions and hit ratios within one percentage point
     #[arg(long, conflicts_with_all = ["scheduler", "whole", "page_cache", "write_back", "min_percent"])]
     pub(crate) eviction: bool,
 
-    /// Check memory cards: every command from power-on, sysfs attributes and uevents; all of
-    /// identification, attributes and uevents and 99 % of the rest count as success
+    /// Check memory cards: every command from power-on, sysfs attributes and uevents;
+    /// succeeds if identification, attributes and uevents agree wholly and the rest to
+    /// 99 %
     #[arg(long, conflicts_with_all = ["scheduler", "whole", "page_cache", "write_back", "eviction", "min_percent"])]
     pub(crate) mmc: bool,
 
-    /// Agreement that counts as success with --whole, in percent
+    /// Agreement that --whole needs to succeed, in percent
     #[arg(long, default_value_t = 99.0, value_name = "P")]
     pub(crate) min_percent: f64,
 
-    /// Recorded traces: tracefs text, plain or gzipped, with NAME.json beside
+    /// Recorded traces: tracefs text, plain or gzipped, with NAME.json beside each
     #[arg(required = true, value_name = "TRACE")]
     pub(crate) traces: Vec<PathBuf>,
 }
 
-/// Forms of recordings.
+/// Formats of recordings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FormArg {
     /// tracefs text
     #[default]
     Tracefs,
-    /// What blkparse prints
+    /// The text that blkparse prints
     Blkparse,
     /// blktrace's binary files, one a CPU, for blkparse, btt and iowatcher
     Blktrace,
@@ -253,19 +257,19 @@ pub(crate) enum FormArg {
 
 #[derive(Args)]
 pub(crate) struct RecordArgs {
-    /// The drive
+    /// The drive to record
     #[arg(value_name = "DEVICE")]
     pub(crate) device: PathBuf,
 
-    /// Where to; of blktrace's files the name before .blktrace.N
+    /// The output file; for blktrace's files the name before .blktrace.N
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: PathBuf,
 
-    /// The form; `blklab replay` reads all
+    /// The format; `blklab replay` reads all of them
     #[arg(long, value_enum, default_value_t)]
     pub(crate) format: FormArg,
 
-    /// For how long; until Ctrl-C if not given
+    /// How long to record; until Ctrl-C if not given
     #[arg(long, value_name = "S")]
     pub(crate) seconds: Option<f64>,
 }
@@ -280,20 +284,20 @@ Examples:
 #[derive(Args)]
 #[command(after_help = CALLS_EXAMPLES)]
 pub(crate) struct CallsArgs {
-    /// What `strace -f -ttt` wrote; with -T it knows how long calls took, with -y the
-    /// folder of paths that do not begin with /
+    /// The output of `strace -f -ttt`; -T adds how long calls took, and -y the folder of
+    /// paths that do not begin with /
     #[arg(value_name = "RECORDING")]
     pub(crate) recording: PathBuf,
 
-    /// Where to; standard output if not given
+    /// The output file; standard output if not given
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 
-    /// Calls on files below this folder alone
+    /// Keep only calls on files below this folder
     #[arg(long, value_name = "DIR")]
     pub(crate) under: Option<PathBuf>,
 
-    /// The folder that the program began in
+    /// The program's working directory at its start
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub(crate) cwd: PathBuf,
 

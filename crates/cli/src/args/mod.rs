@@ -1,4 +1,4 @@
-//! The command line, each option once.
+//! The command line: each option is declared once.
 
 mod compare;
 mod fs;
@@ -58,23 +58,24 @@ pub(crate) enum Command {
     Compare(Box<CompareArgs>),
     /// Replay a block trace: what would another scheduler have done with it?
     Replay(Box<ReplayArgs>),
-    /// Measure what a document measured, and show what it found beside what is found here
+    /// Repeat the measurements of a document, and show its values beside the new ones
     Study(StudyArgs),
-    /// Run every combination of what a file varies, and go on where it stopped
+    /// Run every combination of the values that a file lists, and resume where it
+    /// stopped
     Sweep(SweepFileArgs),
-    /// Find the best scheduler and setting for a job by a goal
+    /// Find the best scheduler and setting for a job, judged by a goal
     Tune(Box<TuneArgs>),
-    /// Put comparisons, of whatever worlds, into one table and page
+    /// Put comparisons from any worlds into one table and page
     Report(ReportArgs),
-    /// Record what this machine's kernel does with a drive, to replay it
+    /// Record this machine's block I/O on a drive, to replay it
     Record(RecordArgs),
     /// Run a job under one scheduler and print it as fio does
     Run(Box<RunArgs>),
-    /// Find what a drive looks like inside, and describe it
+    /// Find a drive's inner structure by measurement, and describe it
     Probe(ProbeArgs),
     /// Fit a drive's and a machine's description to measured fio results
     Calibrate(CalibrateArgs),
-    /// Hold our schedulers and block layer against traces of a real kernel
+    /// Compare our schedulers and block layer with traces of a real kernel
     Conform(ConformArgs),
     /// Serve block devices over NBD or vhost-user, with a scheduler and a drive's speed
     Serve(Box<ServeArgs>),
@@ -82,24 +83,25 @@ pub(crate) enum Command {
     Get(GetArgs),
     /// Change an attribute of a running server, such as its scheduler
     Set(SetArgs),
-    /// Show what a running server does, again and again
+    /// Show a running server's activity in a table that repeats
     Top(TopArgs),
-    /// Show what a block trace tells as blkparse, biosnoop or iostat would, or record one of a
+    /// Show a block trace as blkparse, biosnoop or iostat would, or record one of a
     /// running server
     Trace(TraceArgs),
-    /// Make a list of calls, to run here, from what strace recorded of a program
+    /// Convert an strace recording of a program into a list of calls to simulate
     Calls(CallsArgs),
     /// Load an NBD server as fast as it answers, to find its limit
     Load(LoadArgs),
-    /// Look into images of file systems and change them
+    /// Read and change file systems in images
     Fs(FsArgs),
     /// Boot a real kernel in a virtual machine, and run jobs under it
     Guest(GuestCommandArgs),
-    /// Start a machine: initcalls, drivers, its memory card and the disk that it becomes
+    /// Simulate a machine's boot: initcalls, drivers, its memory card and the card's
+    /// disk
     Boot(BootArgs),
-    /// List what comes with the program
+    /// List what is shipped with the program
     List(ListArgs),
-    /// Show one of what `list` lists
+    /// Show one item of `list`
     Show(ShowArgs),
     /// Print a completion script for a shell
     Completions(CompletionsArgs),
@@ -107,7 +109,7 @@ pub(crate) enum Command {
     Man(ManArgs),
 }
 
-/// Reads a seed.
+/// Parses a seed.
 fn seed(text: &str) -> Result<u64, String> {
     let wrong = |_| format!("right is a whole number from 0 to {}", u64::MAX);
     text.parse().map_err(wrong)
@@ -115,17 +117,17 @@ fn seed(text: &str) -> Result<u64, String> {
 
 #[derive(Args)]
 pub(crate) struct BootArgs {
-    /// The machine: rpi4, vexpress-a9, a file that tells its devices as boards/rpi4.toml does,
-    /// or a device tree blob, whose name ends with .dtb
+    /// The machine: rpi4, vexpress-a9, a file that describes its devices as
+    /// boards/rpi4.toml does, or a device tree blob, whose name ends with .dtb
     #[arg(value_name = "MACHINE")]
     pub(crate) board: String,
 
-    /// Put the cards of another machine, named likewise, into the slots of controllers of
-    /// the same names: a device tree does not tell them
+    /// Put the cards of another machine into the slots of the controllers with the same
+    /// names: a device tree does not describe cards
     #[arg(long, value_name = "MACHINE")]
     pub(crate) cards: Option<String>,
 
-    /// Print /sys as it is then, not what happened
+    /// Print /sys after the boot, not the sequence of events
     #[arg(long)]
     pub(crate) tree: bool,
 }
@@ -137,7 +139,7 @@ pub(crate) struct ListArgs {
     pub(crate) what: Listed,
 }
 
-/// What comes with the program.
+/// What is shipped with the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Listed {
     /// I/O schedulers
@@ -148,20 +150,20 @@ pub(crate) enum Listed {
     Jobs,
     /// Machines
     Machines,
-    /// What `compare --vary` takes
+    /// The keys that `compare --vary` takes
     Axes,
 }
 
 #[derive(Args)]
 pub(crate) struct ShowArgs {
-    /// Of what kind
+    /// The kind of item
     #[arg(value_enum)]
     pub(crate) what: Shown,
     /// Its name
     pub(crate) name: String,
 }
 
-/// One of what `list` lists.
+/// An item that is shipped with the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Shown {
     /// A scheduler with its tunables
@@ -170,7 +172,7 @@ pub(crate) enum Shown {
     Drive,
     /// A job's text
     Job,
-    /// A question, as a model for one's own
+    /// A question, as a template for your own
     Question,
     /// A machine's description
     Machine,
@@ -185,11 +187,12 @@ pub(crate) struct CompletionsArgs {
 
 #[derive(Args)]
 pub(crate) struct ManArgs {
-    /// The command whose page it is, such as serve; the program's if not given
+    /// The command whose page is printed, such as serve; the whole program's if not
+    /// given
     pub(crate) command: Option<String>,
 }
 
-/// The tool of that name.
+/// Finds a tool by its name.
 fn tool(name: &str) -> Result<&'static Tool, String> {
     Tool::find(name).ok_or_else(|| {
         let names: Vec<&str> = TOOLS.iter().map(|tool| tool.name).collect();
@@ -197,7 +200,7 @@ fn tool(name: &str) -> Result<&'static Tool, String> {
     })
 }
 
-/// What each tool shows, for help texts.
+/// Lists the tools, one a line, for help texts.
 fn tools_help() -> String {
     let lines = TOOLS
         .iter()

@@ -48,7 +48,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) listen: Vec<String>,
 
-    /// Listen without TLS on addresses that others can reach
+    /// Allow TCP without TLS on addresses that other machines can reach
     #[arg(long)]
     pub(crate) insecure_no_tls: bool,
 
@@ -57,11 +57,12 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) tls_certificates: Option<PathBuf>,
 
-    /// Clients must show a certificate of ca-cert.pem
+    /// Require clients to show a certificate signed by ca-cert.pem
     #[arg(long)]
     pub(crate) tls_verify_peer: bool,
 
-    /// Who must use TLS: `on` is clients from elsewhere, `require` all of them
+    /// Which clients must use TLS: `on` means TCP clients from other machines, `require`
+    /// all clients
     #[arg(long, value_name = "off|on|require")]
     pub(crate) tls: Option<String>,
 
@@ -78,7 +79,7 @@ pub(crate) struct ServeArgs {
     )]
     pub(crate) engine: Option<String>,
 
-    /// Past the page cache
+    /// Bypass the page cache (O_DIRECT)
     #[arg(long, requires = "file", conflicts_with = "config")]
     pub(crate) direct: bool,
 
@@ -86,7 +87,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "N", conflicts_with = "config")]
     pub(crate) backend_threads: Option<usize>,
 
-    /// Threads that serve NBD clients, to which connections go in turn [default: 1]
+    /// Threads that serve NBD clients; connections are assigned to them in turn
+    /// [default: 1]
     #[arg(long, value_name = "N", conflicts_with = "config")]
     pub(crate) threads: Option<usize>,
 
@@ -113,8 +115,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "NAME", conflicts_with = "config")]
     pub(crate) tcmu: Option<String>,
 
-    /// Serve virtual machines' memory that is not sealed: one that shrinks it ends
-    /// the server
+    /// Accept virtual machines whose memory is not sealed: a machine that shrinks it
+    /// ends the server
     #[arg(long)]
     pub(crate) insecure_unsealed_memory: bool,
 
@@ -122,7 +124,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, conflicts_with = "config")]
     pub(crate) read_only: bool,
 
-    /// The export's name; clients that name none get it too
+    /// The export's name; clients that name none get this export
     #[arg(
         long,
         default_value = "",
@@ -131,7 +133,7 @@ pub(crate) struct ServeArgs {
     )]
     pub(crate) name: String,
 
-    /// A line about the export, for people
+    /// A description of the export, which clients can list
     #[arg(
         long,
         default_value = "",
@@ -156,7 +158,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "config")]
     pub(crate) cgroup_file: Option<PathBuf>,
 
-    /// Requests that the back end gets at once: the rest waits in the scheduler
+    /// Requests in the back end at once; the rest waits in the scheduler
     #[arg(long, value_name = "N", conflicts_with = "config")]
     pub(crate) depth: Option<u32>,
 
@@ -164,11 +166,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "NAME|FILE", conflicts_with = "config")]
     pub(crate) drive: Option<String>,
 
-    /// Decides what the drive leaves to chance
+    /// Seed of the drive's random choices
     #[arg(long, value_name = "N", conflicts_with = "config")]
     pub(crate) seed: Option<u64>,
 
-    /// Connections at once, over all exports
+    /// Most connections at once, over all exports
     #[arg(long, value_name = "N")]
     pub(crate) max_connections: Option<usize>,
 
@@ -176,11 +178,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "SIZE")]
     pub(crate) max_request: Option<String>,
 
-    /// Data that one connection may have under way
+    /// Most data in flight on one connection
     #[arg(long, value_name = "SIZE")]
     pub(crate) max_in_flight: Option<String>,
 
-    /// Poll for more requests for so long before going to sleep, in microseconds
+    /// How long to poll for more requests before sleeping, in microseconds
     #[arg(long, value_name = "US")]
     pub(crate) busy_poll: Option<u64>,
 
@@ -188,8 +190,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
 
-    /// Show the attributes as files in an empty folder, as sysfs has them: needs
-    /// FUSE
+    /// Show the attributes as files in an empty folder, laid out as in sysfs; needs FUSE
     #[arg(long, value_name = "DIR")]
     pub(crate) sysfs: Option<PathBuf>,
 
@@ -202,7 +203,7 @@ pub(crate) struct ServeArgs {
     pub(crate) pid_file: Option<PathBuf>,
 }
 
-/// The back ends that were given, by the names of their kinds: an option a kind.
+/// The back ends that were given, each by the name of its kind; each kind is an option.
 pub(crate) struct BackendArgs(pub(crate) Vec<(&'static str, OsString)>);
 
 impl Args for BackendArgs {
@@ -243,7 +244,7 @@ impl FromArgMatches for BackendArgs {
     }
 }
 
-/// Where a running server is found.
+/// The address of a running server.
 #[derive(Args)]
 pub(crate) struct ControlArgs {
     /// The server's control socket
@@ -286,7 +287,7 @@ pub(crate) struct TopArgs {
     #[arg(long, default_value_t = 1.0, value_name = "S")]
     pub(crate) interval: f64,
 
-    /// End after so many tables
+    /// Exit after this many tables
     #[arg(long, value_name = "N")]
     pub(crate) count: Option<u64>,
 }
@@ -297,11 +298,11 @@ pub(crate) struct LoadArgs {
     /// vhost-user:PATH
     pub(crate) uri: String,
 
-    /// Connections, or queues of a virtual machine's disk: a thread each
+    /// Connections, or queues of a virtual machine's disk, each with its own thread
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub(crate) connections: usize,
 
-    /// Requests under way on each connection
+    /// Requests in flight on each connection
     #[arg(long, default_value_t = 64, value_name = "N")]
     pub(crate) depth: usize,
 
@@ -313,23 +314,23 @@ pub(crate) struct LoadArgs {
     #[arg(long, default_value_t = 50, value_name = "P")]
     pub(crate) reads: u32,
 
-    /// One request behind the other, not anywhere
+    /// Access the export in order, not at random
     #[arg(long)]
     pub(crate) sequential: bool,
 
-    /// For how long
+    /// Duration in seconds
     #[arg(long, default_value_t = 5.0, value_name = "S")]
     pub(crate) seconds: f64,
 
-    /// Decides where
+    /// Seed of the addresses and directions
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
 }
 
 #[derive(Args)]
 pub(crate) struct TraceArgs {
-    /// A block trace as tracefs text, plain or packed: from `blklab run --trace`, `blklab
-    /// record`, or a kernel
+    /// A block trace as tracefs text, plain or compressed: from `blklab run --trace`,
+    /// `blklab record`, or a kernel
     #[arg(
         value_name = "TRACE",
         required_unless_present = "control",
@@ -337,7 +338,7 @@ pub(crate) struct TraceArgs {
     )]
     pub(crate) trace: Option<PathBuf>,
 
-    /// A running server's control socket: record what its block layer does
+    /// A running server's control socket: record the events of its block layer
     #[arg(long, value_name = "PATH", requires = "output")]
     pub(crate) control: Option<PathBuf>,
 
@@ -349,7 +350,7 @@ pub(crate) struct TraceArgs {
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 
-    /// The tool whose output is wanted
+    /// The tool whose output format is wanted
     #[arg(
         long = "as",
         visible_alias = "format",

@@ -1,4 +1,4 @@
-//! The options of what runs many settings: `sweep` and `tune`.
+//! The options of the commands that run many settings: `sweep` and `tune`.
 
 use std::path::PathBuf;
 
@@ -27,16 +27,17 @@ depths.toml:
 #[derive(Args)]
 #[command(after_help = SWEEP_EXAMPLES)]
 pub(crate) struct SweepFileArgs {
-    /// What is swept over: a file with job, drive, machine, vary, repeats, seed, set and
-    /// override; the job is one of `blklab list jobs`, or a file beside it
+    /// The sweep's file with job, drive, machine, vary, repeats, seed, set and override;
+    /// the job is one of `blklab list jobs`, or a file beside it
     #[arg(value_name = "SPEC")]
     pub(crate) spec: PathBuf,
 
-    /// The folder of what runs found; SPEC's name with .sweep if not given
+    /// The folder of the results; SPEC's name with .sweep if not given
     #[arg(long, short, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
 
-    /// Take over what another folder has of the same program's runs; repeat for more
+    /// Copy the results that another folder has from the same build of the program;
+    /// repeat for more
     #[arg(long, value_name = "DIR")]
     pub(crate) merge: Vec<PathBuf>,
 

@@ -16,7 +16,7 @@ pub(crate) struct GuestArgs {
     #[arg(long, value_name = "FOLDER")]
     pub(crate) guest: Option<PathBuf>,
 
-    /// A module that the guest's kernel loads, such as our schedulers'
+    /// A kernel module that the guest loads, such as that of our schedulers
     #[arg(long, value_name = "FILE")]
     pub(crate) module: Option<PathBuf>,
 
@@ -24,13 +24,13 @@ pub(crate) struct GuestArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) guest_cpus: Option<u32>,
 
-    /// What carries out the guest's instructions [default: auto]
+    /// How the guest's instructions are executed [default: auto]
     #[arg(long, value_enum)]
     pub(crate) accelerator: Option<AcceleratorArg>,
 }
 
 impl GuestArgs {
-    /// Refuses what only a guest has.
+    /// Refuses the options that only a guest has.
     pub(crate) fn refuse(&self) -> Result<(), Failure> {
         let given = [
             (self.guest.is_some(), "--guest"),
@@ -44,12 +44,12 @@ impl GuestArgs {
         }
     }
 
-    /// Where the kernel is.
+    /// Returns the kernel's folder.
     pub(crate) fn folder(&self) -> PathBuf {
         self.guest.clone().unwrap_or_else(default_folder)
     }
 
-    /// What carries out its instructions.
+    /// Returns how the guest's instructions are executed.
     pub(crate) fn accelerator(&self) -> Accelerator {
         match self.accelerator {
             None | Some(AcceleratorArg::Auto) => Accelerator::Auto,
@@ -59,13 +59,13 @@ impl GuestArgs {
     }
 }
 
-/// What carries out a guest's instructions.
+/// How a guest's instructions are executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum AcceleratorArg {
-    /// The host's processor where that works, else software
+    /// The host's processor (KVM) where that works, else software
     Auto,
-    /// The host's processor
+    /// The host's processor (KVM)
     Kvm,
-    /// Software
+    /// Software (TCG)
     Tcg,
 }

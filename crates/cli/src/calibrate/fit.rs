@@ -19,7 +19,7 @@ pub(crate) struct FitInput<'a> {
     pub(crate) keys: &'a str,
 }
 
-/// Fits, and reports the result.
+/// Fits the model's parameters to the rows, and returns the report with the fit.
 pub(crate) fn fit_and_report(
     args: &CalibrateArgs,
     work: FitInput<'_>,
@@ -37,7 +37,7 @@ pub(crate) fn fit_and_report(
         parameters = model.parameters(keys).map_err(Failure::mistake)?;
     }
     if args.evaluations == 0 {
-        // Nothing is fitted, but what was named has to be there all the same.
+        // Nothing is fitted, but a wrong key is still reported.
         parameters.clear();
     }
     let setup = FitSetup {
@@ -91,7 +91,7 @@ fn report(rows: &[Row], done: &Fitted, held_out: Option<&[usize]>) -> String {
     text
 }
 
-/// Writes the descriptions that were asked for, if the fit is of use.
+/// Writes the requested descriptions if the fit is good enough to use.
 pub(crate) fn write(args: &CalibrateArgs, done: &Fitted, fitted: &[usize]) -> Result<(), Failure> {
     let useless = |useless: Useless| Failure::Broken(useless.to_string());
     done.check(fitted).map_err(useless)?;

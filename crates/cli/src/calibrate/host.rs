@@ -1,5 +1,5 @@
-//! `blklab calibrate --host`: a description of this machine, and how well the
-//! simulation predicts what it was not fitted to.
+//! `blklab calibrate --host`: fits a description of this machine, and reports how well
+//! the simulation predicts the rows that were held out.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -19,30 +19,29 @@ use crate::progress::{self, Caller};
 
 use super::fit::{FitInput, fit_and_report, write};
 
-/// Schedulers that differ by more than this are held against the simulation's
-/// order.
-const APART: f64 = 0.10;
+/// Only pairs of schedulers that differ by more than this share are counted as ordered
+/// rightly or wrongly.
+const DIFFERENCE_MIN: f64 = 0.10;
 
-/// Where the fit of a kind of device begins, and what its rows decide. Steps that
-/// always come together are not told apart by rows, so of each such group one
-/// is fitted.
+/// The start of a fit for one kind of device. Costs that always occur together cannot be
+/// separated by the rows, so one of each such group is fitted.
 struct Start {
     drive: &'static str,
     machine: &'static str,
     keys: &'static str,
-    /// What only writes decide.
+    /// Keys that only rows with writes determine.
     keys_of_writes: &'static str,
 }
 
-const ANY: Start = Start {
+const OTHER_DEVICE: Start = Start {
     drive: "null",
     machine: "xeon-10core",
     keys: "drive.timing.read_ns,costs.*",
     keys_of_writes: "drive.timing.write_ns",
 };
 
-/// A loop device takes no time but its worker's.
-const LOOP: Start = Start {
+/// A loop device takes no time beyond its worker's.
+const LOOP_DEVICE: Start = Start {
     drive: "loop",
     machine: "vm-2cpu",
     keys: "costs.loop.read_ns,costs.loop.read_page_ns,costs.wake_ns,costs.*",
@@ -60,8 +59,8 @@ pub(crate) fn calibrate(args: &CalibrateArgs, device: &Path) -> Result<(), Failu
         output::write_file(path, write_csv(&rows).as_bytes())?;
     }
     let start = match disk.name.starts_with("loop") {
-        true => LOOP,
-        false => ANY,
+        true => LOOP_DEVICE,
+        false => OTHER_DEVICE,
     };
     let model = model(args, &start, size_bytes, cores)?;
     let all = 0..rows.len();
@@ -79,19 +78,19 @@ pub(crate) fn calibrate(args: &CalibrateArgs, device: &Path) -> Result<(), Failu
     };
     let (mut text, done) = fit_and_report(args, work, true)?;
     let held_out = done.scored_of(|at| !fitted.contains(&at));
-    let (right, all) = order_of_schedulers(&rows, &held_out, APART);
+    let (right, all) = order_of_schedulers(&rows, &held_out, DIFFERENCE_MIN);
     // Writing to a string does not fail.
     let _ = writeln!(
         text,
         "\nOf {all} pairs of schedulers that differ by more than {:.0} % in a job held out, {right} \
          are in the right order.",
-        APART * 100.0
+        DIFFERENCE_MIN * 100.0
     );
     output::deliver(&text, args.output.as_deref())?;
     write(args, &done, &fitted)
 }
 
-/// Runs the points under every scheduler of the kernel that is simulated too.
+/// Runs the points under every scheduler of the kernel that can also be simulated.
 fn measure(
     args: &CalibrateArgs,
     points: &[Point],
@@ -114,7 +113,7 @@ fn measure(
         sets: &[],
         vary: &[],
     })?;
-    // Tracing costs time that the fit would take for the kernel's.
+    // Tracing costs time that the fit would attribute to the kernel.
     let host = host
         .without_trace()
         .with_destroy_data(args.destroy_data.as_deref())
@@ -135,7 +134,8 @@ fn measure(
         .collect())
 }
 
-/// Where the fit begins: a drive of this size, a machine with these CPUs.
+/// Returns the model where the fit begins: a drive of this size and a machine with these
+/// CPUs.
 fn model(
     args: &CalibrateArgs,
     start: &Start,

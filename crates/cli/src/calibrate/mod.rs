@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::output;
 use fit::{FitInput, fit_and_report, write};
 
-/// The machine where none is named: what no row tells costs nothing.
+/// The default machine; costs that no row determines are zero there.
 const FREE_MACHINE: &str = "generic-8";
 
 pub(crate) fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
@@ -54,7 +54,7 @@ pub(crate) fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
     write(args, &done, &fitted)
 }
 
-/// Prints what io.cost is told of a drive.
+/// Prints the io.cost model and QoS of a drive.
 fn iocost(args: &CalibrateArgs, seconds: u32) -> Result<(), Failure> {
     let drive = args.drive.as_deref().unwrap_or_default();
     let machine = args.machine.as_deref().unwrap_or(FREE_MACHINE);
@@ -64,7 +64,7 @@ fn iocost(args: &CalibrateArgs, seconds: u32) -> Result<(), Failure> {
     output::deliver(found.to_string(), args.output.as_deref())
 }
 
-/// Places of the rows that the fit may look at.
+/// Returns the indices of the rows that the fit may use.
 fn fitted(args: &CalibrateArgs, rows: &[Row]) -> Result<Vec<usize>, Failure> {
     let held_out = match args.hold_out.as_deref() {
         None => return Ok((0..rows.len()).collect()),
@@ -83,7 +83,7 @@ fn fitted(args: &CalibrateArgs, rows: &[Row]) -> Result<Vec<usize>, Failure> {
     }
 }
 
-/// All rows of all files that the selections take.
+/// Returns the rows of all files that match every selection.
 fn rows(args: &CalibrateArgs) -> Result<Vec<Row>, Failure> {
     let mut selections = Vec::new();
     for text in &args.rows {

@@ -1,35 +1,35 @@
-//! Rows of one drive on one machine: simulated, and fitted to.
+//! The rows of one drive on one machine: simulation and fitting.
 
 use blklab_calibrate::{FitSetup, Model, Row, cases, fit, score};
 
 use super::Figure;
 
-/// Rows of one drive on one machine.
+/// The rows of one drive on one machine.
 pub struct Bench {
-    /// The drive's name.
+    /// The name of the drive's description.
     pub drive: &'static str,
-    /// The machine's name.
+    /// The name of the machine's description.
     pub machine: &'static str,
-    /// Writes take a while until they go on as they will.
+    /// Whether writes need some time until they reach their steady rate.
     pub settles: bool,
-    /// What was measured.
+    /// The measured rows.
     pub rows: Vec<Row>,
-    /// Whether a parameter was fitted to a row.
+    /// Returns whether a parameter was fitted to a row.
     pub is_fitted: fn(&Row) -> bool,
-    /// The figures that are compared, by their places.
+    /// The compared figures: index in [`Measured::figures`] and name.
     pub compared: &'static [(usize, &'static str)],
 }
 
-/// The figures of a row, by their places in [`Measured::figures`].
+/// IOPS, with its index in [`Measured::figures`].
 pub const IOPS: (usize, &str) = (0, "IOPS");
-/// Likewise.
+/// 99th percentile of latency, with its index in [`Measured::figures`].
 pub const P99: (usize, &str) = (2, "p99 us");
 
 impl Bench {
     /// Simulates the rows.
     ///
     /// # Errors
-    /// Where a row or a description is none.
+    /// If a row or a description is wrong.
     pub fn figures(&self) -> Result<Vec<Figure>, String> {
         let model = Model::load(self.drive, self.machine)?;
         let cases = cases(&self.rows, self.settles).map_err(|e| e.to_string())?;
@@ -54,10 +54,10 @@ impl Bench {
         Ok(figures)
     }
 
-    /// Names and texts of its descriptions.
+    /// Returns the names and texts of the descriptions.
     ///
     /// # Errors
-    /// Where there is none of that name.
+    /// If there is no description of that name.
     pub fn descriptions(&self) -> Result<[(String, String); 2], String> {
         let model = Model::load(self.drive, self.machine)?;
         Ok([
@@ -66,11 +66,11 @@ impl Bench {
         ])
     }
 
-    /// Fits the keys of a comma-separated list that the descriptions have to the rows
-    /// that are for that. Returns where each went.
+    /// Fits those keys of a comma-separated list that the descriptions have to the rows
+    /// that are meant for it. Returns the old and new value of each.
     ///
     /// # Errors
-    /// Where a key is none, or a row cannot be simulated.
+    /// If a key is unknown, or a row cannot be simulated.
     pub fn fit(&self, keys: &str, evaluations: usize) -> Result<String, String> {
         let model = Model::load(self.drive, self.machine)?;
         let parameters = model.parameters(keys).map_err(|e| e.to_string())?;

@@ -1,5 +1,5 @@
-//! SD cards and eMMC modules: each is described by four of its figures, and the others
-//! are predicted. The tasks of the set need a file system and are left out.
+//! SD cards and eMMC modules: four figures of each card are used to describe it, and the
+//! others are predicted. The set's file system tasks are left out.
 
 use blklab_calibrate::{Measured, Model, Row, cases, score};
 
@@ -9,19 +9,20 @@ use super::folder::{Folder, Record};
 
 const MACHINE: &str = "rpi4";
 
-/// Times that parameters are scaled; what was given comes back within a percent.
+/// Number of times that parameters are rescaled; then the given figures are reproduced
+/// within a percent.
 const ROUNDS: usize = 6;
 
-/// A card that writes 4 KiB at random less often a second maps whole allocation units
-/// (assumed: between the poorest known, with 33, and the 500 that class A1 asks for).
+/// Cards with fewer random 4 KiB writes a second map whole allocation units. (Assumed:
+/// between the slowest known card, with 33, and the 500 that class A1 requires.)
 const LEAST_MAPPED_IOPS: f64 = 100.0;
 
-/// No card of the set is held up by its bus in any other way than by its data, which
-/// [`Gives`] the rate of reads; the bus of the description is made no limit.
+/// Factor that removes the bus limit of the description: cards of the set are limited by
+/// their bus only for data, whose rate the read figures already contain.
 const BUS_TIMES: f64 = 10.0;
 
-/// Cards whose other figures showed which mechanisms there are, and from whose the
-/// shipped descriptions are.
+/// Cards whose other figures were used to find the mechanisms, and whose figures the
+/// shipped descriptions have.
 const FITTED_CARDS: [&str; 2] = [
     "Intenso Class 4 4GB (02/2015)",
     "SanDisk Extreme A1 32GB (10/2017)",
@@ -30,18 +31,18 @@ const FITTED_CARDS: [&str; 2] = [
 /// A figure of a card.
 struct CardFigure {
     row: Row,
-    /// The keys that it gives.
+    /// The keys that are determined by the figure.
     gives: Option<Gives>,
 }
 
-/// Keys that are scaled until a figure comes back.
+/// Keys that are scaled until a figure is reproduced.
 struct Gives {
     keys: &'static str,
-    /// Whether the figure grows with them.
+    /// Whether the figure grows with the keys.
     grows: bool,
 }
 
-/// All figures of all cards.
+/// Returns all figures of all cards.
 pub fn figures(folder: &Folder) -> Result<Vec<Figure>, String> {
     let mut figures = Vec::new();
     for record in folder.records("cards.csv")? {
@@ -85,7 +86,7 @@ fn figures_of(record: &Record) -> Result<Vec<Figure>, String> {
     Ok(card.iter().zip(&simulated).map(figure).collect())
 }
 
-/// The columns of a card that it has.
+/// Returns the figures that the record has.
 fn card_figures(record: &Record, has_map: bool) -> Result<Vec<CardFigure>, String> {
     let mut figures = Vec::new();
     for (side, rw) in [("read", "randread"), ("write", "randwrite")] {
@@ -130,11 +131,11 @@ fn card_figure(study: String, rw: &str, bs: String, iops: f64, gives: Option<Giv
     }
 }
 
-/// Scales keys of the model, as far as they can be.
+/// Scales keys of the model, within their limits.
 fn scale(model: &mut Model, keys: &str, times: f64) -> Result<(), String> {
     for key in model.parameters(keys).map_err(|e| e.to_string())? {
         let value = model.get(&key).map_err(|e| e.to_string())?;
-        // No key of a card takes less or more.
+        // The range that all keys of a card accept.
         let scaled = (value * times).clamp(1.0, 5e5);
         model
             .set(&key, scaled, "fitted")
@@ -143,7 +144,7 @@ fn scale(model: &mut Model, keys: &str, times: f64) -> Result<(), String> {
     Ok(())
 }
 
-/// I/Os a second of each row.
+/// Returns the I/Os a second of each row.
 fn simulate(model: &Model, rows: &[Row]) -> Result<Vec<Option<f64>>, String> {
     let cases = cases(rows, false).map_err(|e| e.to_string())?;
     let scored = score(model, &cases, rows, 1).map_err(|e| e.to_string())?;
@@ -156,7 +157,7 @@ mod tests {
     use super::*;
     use crate::set::folder::records;
 
-    /// A card that nobody measured: what is given comes back, and the rest lies between.
+    /// For made-up cards, given figures are reproduced and the others lie between.
     #[test]
     fn what_is_given_comes_back() {
         let columns = "card,iops_rand_read_1k,iops_rand_write_1k,iops_rand_read_4k,\
@@ -171,7 +172,7 @@ mod tests {
             let figures = figures_of(record).expect("a card");
             assert_eq!(figures.len(), 5);
             for figure in figures.iter().filter(|figure| figure.is_fitted) {
-                // Logs have whole KiB, and units are written anew as a whole.
+                // Logs have whole KiB, and units are rewritten as a whole.
                 assert!(figure.percent().abs() < 10.0, "{figure:?}");
             }
             let predicted = figures.iter().find(|figure| !figure.is_fitted);

@@ -1,5 +1,5 @@
-//! Disks of the 1990s, each built from its facts and given the requests of its trace
-//! one at a time, with the idle times between them.
+//! Disks of the 1990s: each is built from its facts, and executes the requests of its
+//! trace one at a time, with the idle times between them.
 
 use std::fmt::Write as _;
 
@@ -8,13 +8,13 @@ use blklab_device::{Command, Device, DriveSpec};
 
 use super::Set;
 use super::folder::{Folder, Record};
-use crate::block::Made;
+use crate::block::PagePart;
 use crate::page::Table;
 use crate::share::Errors;
 
-/// A host's bus, where the facts of a disk have none of its own: milliseconds a block,
-/// and the share of a transfer that is in the disk's buffer when the other side of it
-/// begins. From DiskSim's description of the machine that each was measured on.
+/// Host buses of disks whose facts have no bus: milliseconds for each block, and the
+/// share of a transfer that the disk's buffer holds when its other side begins. From
+/// DiskSim's descriptions of the machines on which the disks were measured.
 const HOST_BUSES: [(&str, f64, f64); 4] = [
     ("hp_c2247a", 0.1701, 0.75),
     ("hp_c2490a", 0.14841, 0.0),
@@ -22,7 +22,7 @@ const HOST_BUSES: [(&str, f64, f64); 4] = [
     ("dec_rz26", 0.07069, 0.0),
 ];
 
-/// The codes of the facts that make a difference here.
+/// The codes of the facts that are used here.
 const TO_TRACK_END: u32 = 1;
 const TO_NEXT_TRACK_END: u32 = 4;
 const SPARES_IN_ZONE: u32 = 1;
@@ -38,8 +38,8 @@ struct Request {
     gap_ms: f64,
 }
 
-/// Simulates the disks whose traces are there.
-pub fn make(set: &Set, folder: &Folder) -> Result<Made, String> {
+/// Simulates the disks that have traces.
+pub fn make(set: &Set, folder: &Folder) -> Result<PagePart, String> {
     let zones = folder.records("zones.csv")?;
     let seeks = folder.records("seeks.csv")?;
     let traces = folder.records("traces.csv.gz")?;
@@ -54,7 +54,7 @@ pub fn make(set: &Set, folder: &Folder) -> Result<Made, String> {
     ];
     let mut table = Table::new(head.map(String::from).to_vec());
     let mut quantiles = Quantiles::new();
-    let mut made = Made::default();
+    let mut made = PagePart::default();
     for fact in folder.records("facts.csv")? {
         let name = fact.text("disk")?;
         let requests = requests_of(&traces, name)?;
@@ -99,7 +99,7 @@ pub fn make(set: &Set, folder: &Folder) -> Result<Made, String> {
     Ok(made)
 }
 
-/// A table of some quantiles.
+/// A table of quantiles.
 struct Quantiles {
     table: Table,
 }
@@ -124,7 +124,7 @@ impl Quantiles {
     }
 }
 
-/// The records of a disk.
+/// Returns the records of a disk.
 fn of_disk<'a>(records: &'a [Record], disk: &str) -> Result<Vec<&'a Record>, String> {
     let mut found = Vec::new();
     for record in records {
@@ -152,8 +152,8 @@ fn requests_of(traces: &[Record], disk: &str) -> Result<Vec<Request>, String> {
     Ok(requests)
 }
 
-/// Carries the requests out, each when the one before has ended and its idle time is
-/// over. Returns how long each took, in milliseconds.
+/// Executes the requests, each after the end of the one before and its idle time.
+/// Returns the response times in milliseconds.
 fn play(disk: &mut dyn Device, requests: &[Request]) -> Vec<f64> {
     let (mut now, mut done) = (Nanos::ZERO, Vec::new());
     let one = |request: &Request| {
@@ -170,7 +170,7 @@ fn play(disk: &mut dyn Device, requests: &[Request]) -> Vec<f64> {
         let ended = disk.advance_to_completion(Nanos::MAX, &mut done);
         let took_ms = (ended.0 - now.0) as f64 / 1e6;
         let next = Nanos(ended.0 + (request.gap_ms * 1e6) as u64);
-        // What the disk does in its idle time it does before the next request comes.
+        // The disk's work in its idle time comes before the next request.
         disk.advance(next, &mut done);
         now = next;
         took_ms
@@ -187,20 +187,21 @@ fn mean(times: &[f64]) -> f64 {
     times.iter().sum::<f64>() / times.len() as f64
 }
 
-/// The root mean square of the horizontal distance of two distributions.
+/// Returns the root mean square of the horizontal distance between two distributions.
 fn rms(one: &[f64], other: &[f64]) -> f64 {
     let squares = one.iter().zip(other).map(|(a, b)| (a - b).powi(2));
     (squares.sum::<f64>() / one.len() as f64).sqrt()
 }
 
-/// The share of single requests that took within 10 % of what they should, in percent.
+/// Returns the percentage of requests whose simulated time is within 10 % of the
+/// measured one.
 fn near(measured: &[f64], simulated: &[f64]) -> f64 {
     let pairs = measured.iter().zip(simulated);
     let near = pairs.filter(|(measured, simulated)| (*simulated / *measured - 1.0).abs() <= 0.1);
     near.count() as f64 / measured.len() as f64 * 100.0
 }
 
-/// A disk's description, from nothing but its facts.
+/// Returns a disk's description, made only from its facts.
 fn describe(fact: &Record, zones: &[&Record], seeks: &[&Record]) -> Result<String, String> {
     let name = fact.text("disk")?;
     let figure = |column: &str| fact.number::<f64>(column);
@@ -211,7 +212,7 @@ fn describe(fact: &Record, zones: &[&Record], seeks: &[&Record]) -> Result<Strin
         Some((_, host_ms, watermark)) if own_ms == 0.0 => (*host_ms, *watermark),
         _ => (own_ms, 0.0),
     };
-    // A bus of which nothing is known is not in the way.
+    // An unknown bus is no limit.
     let bus_mb_s = (0.512 / bus_ms.max(1e-3)).clamp(1.0, 1e6);
     let level = code("fast_write_level")?;
     let write = if level == 0 {
@@ -267,7 +268,7 @@ fn describe(fact: &Record, zones: &[&Record], seeks: &[&Record]) -> Result<Strin
         60e3 / figure("rev_ms")?,
         curve_of(seeks)?,
         us("head_switch_ms", 0.0)?,
-        // A write settles no sooner than a read: what is below zero came from a fit.
+        // A write settles no sooner than a read; values below zero are results of a fit.
         us("write_settle_extra_ms", 0.0)?.max(0.0)
     ));
     let tracks = match code("readahead_kind")? {
@@ -302,8 +303,8 @@ fn curve_of(seeks: &[&Record]) -> Result<String, String> {
     Ok(points.iter().map(point).collect::<Vec<_>>().join(", "))
 }
 
-/// The zones, and how many sectors the host sees on them. Spares and what lies before
-/// the first block become cylinders that it does not see.
+/// Returns the zones and the number of sectors that the host sees. Spare blocks and
+/// blocks before the first one become cylinders that the host does not see.
 fn zones_of(fact: &Record, zones: &[&Record]) -> Result<(String, u64), String> {
     let heads: u64 = fact.number("surfaces")?;
     let scheme: u32 = fact.number("sparing_scheme")?;
@@ -370,7 +371,7 @@ mod tests {
         spec.build(1)
     }
 
-    /// One request on a disk that has done nothing: what it takes is the sum of its parts.
+    /// A request on an idle disk takes the sum of its parts.
     #[test]
     fn a_request_takes_what_the_facts_say() {
         let took_ms = |op, block| {
@@ -383,7 +384,8 @@ mod tests {
             };
             play(disk().as_mut(), &[request])[0]
         };
-        // 2 cylinders from the arm's first place; block 50 comes under the heads at 5 ms.
+        // Two cylinders from the arm's first place; block 50 comes under the heads at 5
+        // ms.
         let (seek_ms, bus_ms, sector_ms) = (1.0 + 4.0 / 99.0, 0.1, 0.1);
         assert!(0.3 + seek_ms < 5.0);
         let read_ms = took_ms(Op::Read, 50);
@@ -396,7 +398,7 @@ mod tests {
             (write_ms - (5.0 + sector_ms + 0.02)).abs() < 0.001,
             "{write_ms}"
         );
-        // What comes under the heads while they seek comes once more after a turn.
+        // A block that passes the heads during the seek is reached one turn later.
         let missed_ms = took_ms(Op::Read, 10);
         assert!(
             (missed_ms - (11.0 + sector_ms + bus_ms + 0.01)).abs() < 0.001,

@@ -1,5 +1,5 @@
-//! Sets whose rows are runs of fio or of a program like it: each row becomes an fio
-//! job, and fio's own figures are compared.
+//! Sets whose rows are runs of fio or of a similar program: each row becomes an fio job,
+//! and fio's own figures are compared.
 
 use blklab_calibrate::{Measured, Row};
 use blklab_workload::fio::Direction;
@@ -7,7 +7,7 @@ use blklab_workload::fio::Direction;
 use super::bench::{Bench, IOPS, P99};
 use super::folder::{Folder, Record};
 
-/// The parts of a row that most sets do not vary.
+/// Returns a row with defaults for the parts that most sets do not vary.
 pub(super) fn row(study: String, rw: &str, options: String) -> Row {
     Row {
         study,
@@ -33,8 +33,8 @@ pub(super) fn row(study: String, rw: &str, options: String) -> Row {
     }
 }
 
-/// Seven Optane drives under five I/O engines and four schedulers. The user-space
-/// driver has no kernel to simulate.
+/// Seven Optane drives under five I/O engines and four schedulers. The rows of the
+/// user-space driver are left out, as no kernel takes part in them.
 pub fn optane(folder: &Folder) -> Result<Vec<Bench>, String> {
     let mut rows = Vec::new();
     for record in folder.records("fio.csv")? {
@@ -47,8 +47,7 @@ pub fn optane(folder: &Folder) -> Result<Vec<Bench>, String> {
         machine: "xeon-2x10core",
         settles: false,
         rows,
-        // One series of three, and some of its numbers of threads; nothing beyond one
-        // socket.
+        // Fitted to some numbers of threads in one of three series, all on one socket.
         is_fitted: |row| {
             matches!(row.note.as_str(), "a" | "b" | "c") && matches!(row.processes, 1 | 4 | 10)
         },
@@ -71,7 +70,7 @@ fn optane_row(record: &Record) -> Result<Row, String> {
         "schedulers" => format!("{}-{scheduler}", record.text("engine")?),
         _ => format!("{experiment}-{}", record.text("engine")?),
     };
-    // The drives are on the socket from which CPUs are counted.
+    // The drives are on the socket whose CPUs come first.
     let cores: u32 = record.number("cpus")?;
     Ok(Row {
         scheduler: match scheduler {
@@ -93,8 +92,8 @@ fn optane_row(record: &Record) -> Result<Row, String> {
     })
 }
 
-/// Eight PCIe 5 drives under fio's `t/io_uring`, and what durability costs on two
-/// kinds of drive.
+/// Eight PCIe 5 drives under fio's `t/io_uring`, and the cost of durability on two kinds
+/// of drive.
 pub fn kioxia(folder: &Folder) -> Result<Vec<Bench>, String> {
     let mut rows = Vec::new();
     for (file, study) in [
@@ -129,7 +128,8 @@ pub fn kioxia(folder: &Folder) -> Result<Vec<Bench>, String> {
             machine: "epyc-9654p",
             settles: false,
             rows,
-            // Two drives of the second kind were measured: fitted was to one of them.
+            // Two drives of the second kind were measured; the description is fitted to
+            // one of them.
             is_fitted: |row| ["ng8n1", "ng2n1", "nvme2n1"].contains(&row.note.as_str()),
             compared: &[IOPS],
         };
@@ -181,7 +181,7 @@ fn kioxia_row(record: &Record, study: &str) -> Result<Row, String> {
     })
 }
 
-/// A 4 KiB write made durable; `None` of a method that is not known.
+/// Returns the row of a durable 4 KiB write; `None` for an unknown method.
 fn durable_row(record: &Record) -> Result<Option<Row>, String> {
     let options = match record.text("method")? {
         "none" => "ioengine=io_uring",
@@ -203,8 +203,8 @@ fn durable_row(record: &Record) -> Result<Option<Row>, String> {
     }))
 }
 
-/// A consumer drive: the sweep that had its rest. The other one's runs follow each
-/// other while the drive folds what earlier ones wrote.
+/// A consumer drive. Only the sweep with pauses is used: in the other one, runs follow
+/// each other while the drive still folds data of earlier ones.
 pub fn rocket(folder: &Folder) -> Result<Vec<Bench>, String> {
     let mut rows = Vec::new();
     for record in folder.records("fio.csv")? {
@@ -242,7 +242,7 @@ pub fn rocket(folder: &Folder) -> Result<Vec<Bench>, String> {
     Ok(vec![bench])
 }
 
-/// Disks behind a RAID controller's cache, and an SSD beside them.
+/// Disks behind a RAID controller's cache, and an SSD.
 pub fn raid_controller(folder: &Folder) -> Result<Vec<Bench>, String> {
     let (mut disk, mut ssd) = (Vec::new(), Vec::new());
     for record in folder.records("fio.csv")? {

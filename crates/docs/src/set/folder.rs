@@ -1,4 +1,4 @@
-//! A set's folder and the tables in it.
+//! A set's folder and its tables.
 
 use std::path::{Path, PathBuf};
 
@@ -8,22 +8,22 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// The folder at that path.
+    /// Creates the folder at that path.
     pub fn new(path: &Path) -> Folder {
         Folder {
             path: path.to_path_buf(),
         }
     }
 
-    /// Where the file of that name is.
+    /// Returns the path of a file in the folder.
     pub fn path(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// The records of a CSV file, compressed where its name ends with `.gz`.
+    /// Reads the records of a CSV file, which is compressed if its name ends with `.gz`.
     ///
     /// # Errors
-    /// Where it cannot be read; the message has the file.
+    /// If it cannot be read; the message names the file.
     pub fn records(&self, name: &str) -> Result<Vec<Record>, String> {
         let path = self.path(name);
         let file = std::fs::File::open(&path).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -37,10 +37,10 @@ impl Folder {
     }
 }
 
-/// The records of a CSV file that is open; `file` stands for it in messages.
+/// Reads the records of an open CSV file, called `file` in messages.
 ///
 /// # Errors
-/// Where it cannot be read.
+/// If it cannot be read.
 pub fn records(file: &str, text: impl std::io::Read) -> Result<Vec<Record>, String> {
     let mut reader = csv::Reader::from_reader(text);
     let unreadable = |e: csv::Error| format!("{file}: {e}");
@@ -59,7 +59,7 @@ pub fn records(file: &str, text: impl std::io::Read) -> Result<Vec<Record>, Stri
     reader.records().map(record).collect()
 }
 
-/// A line of a table.
+/// A row of a table.
 pub struct Record {
     place: String,
     columns: Vec<String>,
@@ -67,10 +67,10 @@ pub struct Record {
 }
 
 impl Record {
-    /// The text in a column.
+    /// Returns the text in a column.
     ///
     /// # Errors
-    /// Where there is no such column.
+    /// If there is no such column.
     pub fn text(&self, column: &str) -> Result<&str, String> {
         let at = self.columns.iter().position(|name| name == column);
         let value = at.and_then(|at| self.values.get(at));
@@ -79,10 +79,10 @@ impl Record {
             .ok_or_else(|| format!("{}: there is no column {column}", self.place))
     }
 
-    /// The number in a column, in the type that is asked for.
+    /// Returns the number in a column.
     ///
     /// # Errors
-    /// Where there is none.
+    /// If there is none.
     pub fn number<N: std::str::FromStr>(&self, column: &str) -> Result<N, String> {
         let text = self.text(column)?;
         text.parse().map_err(|_| {
@@ -93,10 +93,10 @@ impl Record {
         })
     }
 
-    /// The same where the field is not empty.
+    /// Returns the number in a column; `None` if the field is empty.
     ///
     /// # Errors
-    /// Where there is something else than a number.
+    /// If the field has something other than a number.
     pub fn number_if_any<N: std::str::FromStr>(&self, column: &str) -> Result<Option<N>, String> {
         match self.text(column)? {
             "" => Ok(None),

@@ -1,6 +1,6 @@
-//! What io.cost is told of drives: each submission's drive is described by three of its
-//! six coefficients, its capacity and what drives of other models have in common, and
-//! measured as they were measured.
+//! The coefficients of io.cost for drives: the drive of each submission is described by
+//! three of its six coefficients, its capacity and a rate from drives of other models,
+//! and then measured like the real one.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ use blklab_sim::Machine;
 use super::Figure;
 use super::folder::{Folder, Record};
 
-/// The coefficients that a drive is described by.
+/// The coefficients that describe a drive.
 const GIVEN: [&str; 3] = ["rbps", "rrandiops", "wrandiops"];
 
-/// How long each job runs.
+/// Length of each job in simulated seconds.
 const SECONDS: u32 = 1;
 
-/// All six of every submission that measured them.
+/// Returns all six coefficients of every submission that measured them.
 pub fn figures(folder: &Folder) -> Result<Vec<Figure>, String> {
     let (machine, _) = Machine::load("generic-8")?;
     let mut figures = Vec::new();
@@ -55,8 +55,8 @@ pub fn figures(folder: &Folder) -> Result<Vec<Figure>, String> {
     Ok(figures)
 }
 
-/// By model, what its flash takes of data in order, in MB a second for each GB: the
-/// more dies a drive has, the more of them program at once. The mean of its submissions.
+/// Returns the mean rate of sequential writes by model, in MB a second for each GB: a
+/// larger drive has more dies that program at once.
 fn program_rates(records: &[Record]) -> Result<BTreeMap<String, f64>, String> {
     let mut rates: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for record in records {
@@ -73,7 +73,7 @@ fn program_rates(records: &[Record]) -> Result<BTreeMap<String, f64>, String> {
     Ok(means.collect())
 }
 
-/// The median of the models but one; `None` where there is no other.
+/// Returns the median rate of the other models; `None` if there are none.
 fn rate_of_others(rates: &BTreeMap<String, f64>, model: &str) -> Option<f64> {
     let others = rates.iter().filter(|(name, _)| *name != model);
     let mut others: Vec<f64> = others.map(|(_, rate)| *rate).collect();
@@ -81,9 +81,9 @@ fn rate_of_others(rates: &BTreeMap<String, f64>, model: &str) -> Option<f64> {
     others.get(others.len() / 2).copied()
 }
 
-/// The values of a null drive that has the given coefficients: how far commands of a
-/// direction begin apart, how fast data crosses its cable, and how fast its flash
-/// programs, where drives of other models tell that of its capacity.
+/// Returns the keys of a null drive with the given coefficients: the interval between
+/// the starts of commands in each direction, the bandwidth of its link, and the program
+/// rate, which is estimated from its capacity and the other models.
 fn description(record: &Record, rate: Option<f64>) -> Result<Vec<(String, String)>, String> {
     let interval_ns = |column: &str| {
         let iops: f64 = record.number(column)?;
@@ -92,7 +92,7 @@ fn description(record: &Record, rate: Option<f64>) -> Result<Vec<(String, String
     let bytes: f64 = record.number("rbps")?;
     let mb_s = (bytes / 1e6).round().max(1.0) as u64;
     let capacity_gb: f64 = record.number("capacity_gb")?;
-    // What it takes at random it takes in order as well.
+    // Its sequential writes are at least as fast as its random ones.
     let random_iops: f64 = record.number("wrandiops")?;
     let least_mb_s = random_iops * 4096.0 / 1e6;
     let programs_mb_s = rate.map(|rate| (rate * capacity_gb).max(least_mb_s).ceil() as u64);

@@ -1,8 +1,7 @@
-//! Sets of published measurements, each with its drive and machine described here:
-//! how a row becomes a simulation, and which of its figures are compared.
+//! Sets of published measurements: how each row becomes a simulation, and which figures
+//! are compared.
 //!
-//! A set of the same name, files and columns with other rows is judged by the same
-//! code.
+//! Another set with the same name, files and columns is compared by the same code.
 
 mod bench;
 mod cards;
@@ -17,7 +16,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::block::Made;
+use crate::block::PagePart;
 use crate::page::Table;
 use crate::program::Program;
 use crate::share::Errors;
@@ -27,23 +26,23 @@ use folder::Folder;
 /// A figure of a row, measured and simulated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// Rows of one kind.
+    /// The group of similar rows.
     pub group: String,
-    /// What ran.
+    /// The row's name.
     pub row: String,
-    /// What was measured, with its unit.
+    /// The figure's name, with its unit.
     pub metric: &'static str,
-    /// What was measured.
+    /// The measured value.
     pub measured: f64,
-    /// What the simulation says; `None` where nothing ended.
+    /// The simulated value; `None` if no I/O ended.
     pub simulated: Option<f64>,
     /// Whether a parameter was fitted to the row.
     pub is_fitted: bool,
 }
 
 impl Figure {
-    /// How far the simulation is off, in percent with its sign. What was not
-    /// simulated counts as nothing.
+    /// Returns the error of the simulation in percent, with its sign. A missing
+    /// simulated value counts as zero.
     fn percent(&self) -> f64 {
         (self.simulated.unwrap_or(0.0) / self.measured - 1.0) * 100.0
     }
@@ -51,23 +50,23 @@ impl Figure {
 
 /// A set of measurements.
 pub struct Set {
-    /// Its folder's name.
+    /// The name of the set's folder.
     pub name: &'static str,
     rows: Rows,
 }
 
-/// How rows of a set are simulated.
+/// How the rows of a set are simulated.
 enum Rows {
     /// As fio jobs.
     Jobs(fn(&Folder) -> Result<Vec<Bench>, String>),
-    /// In their own way.
+    /// By code that returns figures.
     Figures(fn(&Folder) -> Result<Vec<Figure>, String>),
-    /// In their own way, with tables of their own.
-    Own(fn(&Set, &Folder) -> Result<Made, String>),
+    /// By code that makes its own tables.
+    Own(fn(&Set, &Folder) -> Result<PagePart, String>),
 }
 
-/// All sets. A set that comes as rows of fio under several schedulers on one machine
-/// needs no line here: `blklab calibrate` reads it.
+/// All sets. A set of fio rows under several schedulers on one machine is not listed
+/// here, because `blklab calibrate` reads it directly.
 const ALL: &[Set] = &[
     Set {
         name: "engines-schedulers-optane",
@@ -103,11 +102,11 @@ const ALL: &[Set] = &[
     },
 ];
 
-/// Fits keys of the descriptions of a set to those rows of it that are for that.
-/// Returns where each went, as lines of text.
+/// Fits keys of a set's descriptions to those of its rows that are meant for it. Returns
+/// the old and new values as text.
 ///
 /// # Errors
-/// Where there is no such set or key.
+/// If there is no such set or key.
 pub fn fit(name: &str, data: &Path, keys: &str, evaluations: usize) -> Result<String, String> {
     let set = find(name)?;
     let mut text = String::new();
@@ -133,7 +132,7 @@ fn find(name: &str) -> Result<&'static Set, String> {
     })
 }
 
-/// Tables of a set: groups, and every row.
+/// The tables of a set: its groups, and every row.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Block {
@@ -145,13 +144,13 @@ impl Block {
     /// Simulates the set.
     ///
     /// # Errors
-    /// Where there is no such set, or a row of it cannot be read or simulated.
-    pub fn make(&self, program: &Program) -> Result<Made, String> {
+    /// If there is no such set, or a row cannot be read or simulated.
+    pub fn make(&self, program: &Program) -> Result<PagePart, String> {
         make(find(&self.set)?, program.data())
     }
 }
 
-fn make(set: &Set, data: &Path) -> Result<Made, String> {
+fn make(set: &Set, data: &Path) -> Result<PagePart, String> {
     let folder = Folder::new(&data.join(set.name));
     match set.rows {
         Rows::Jobs(benches) => make_jobs(set, benches(&folder)?),
@@ -160,7 +159,7 @@ fn make(set: &Set, data: &Path) -> Result<Made, String> {
     }
 }
 
-fn make_jobs(set: &Set, benches: Vec<Bench>) -> Result<Made, String> {
+fn make_jobs(set: &Set, benches: Vec<Bench>) -> Result<PagePart, String> {
     let (mut figures, mut described) = (Vec::new(), Vec::new());
     for bench in benches {
         figures.extend(bench.figures()?);
@@ -173,9 +172,10 @@ fn make_jobs(set: &Set, benches: Vec<Bench>) -> Result<Made, String> {
     Ok(tables(set, &figures, &described))
 }
 
-/// Groups of figures, and each of them; what was fitted in the descriptions.
-fn tables(set: &Set, figures: &[Figure], described: &[(String, String)]) -> Made {
-    let mut made = Made::default();
+/// Makes a table of groups, a table of the descriptions' fitted keys, and a table of all
+/// rows.
+fn tables(set: &Set, figures: &[Figure], described: &[(String, String)]) -> PagePart {
+    let mut made = PagePart::default();
     let head = ["group", "rows", "figure", "median %", "p90 %", "max %"];
     let mut groups = Table::new(head.map(String::from).to_vec());
     for ((group, metric), errors) in errors_by_group(figures) {
@@ -212,8 +212,8 @@ fn tables(set: &Set, figures: &[Figure], described: &[(String, String)]) -> Made
     made
 }
 
-/// What was fitted in descriptions, from the comments behind their values, and how much
-/// of them was not.
+/// Returns a table of the fitted keys, found by the comments behind their values, with
+/// the numbers of the other and of the assumed values.
 fn fitted_keys(described: &[(String, String)]) -> String {
     let head = ["description", "key", "value", "from"];
     let mut table = Table::new(head.map(String::from).to_vec());
@@ -251,7 +251,7 @@ fn fitted_keys(described: &[(String, String)]) -> String {
     table.markdown() + &rest
 }
 
-/// Three digits that count, or all before the point.
+/// Formats a figure with three significant digits, or without decimals from 100 on.
 fn shown(figure: f64) -> String {
     match figure.abs() {
         large if large >= 100.0 => format!("{figure:.0}"),
@@ -260,8 +260,8 @@ fn shown(figure: f64) -> String {
     }
 }
 
-/// Errors by group and figure, of all rows, and of those that nothing was fitted to
-/// where something was fitted to others.
+/// Returns the errors by group and metric, with groups of all rows and, if any row was
+/// fitted to, of the rows with and without fit.
 fn errors_by_group(figures: &[Figure]) -> BTreeMap<(String, &'static str), Errors> {
     let mut groups: BTreeMap<(String, &'static str), Errors> = BTreeMap::new();
     let any_fitted = figures.iter().any(|figure| figure.is_fitted);

@@ -1,35 +1,34 @@
-//! Write amplification where a few zones at a time are written to their ends.
+//! Write amplification of a drive where a few zones at a time are written to their ends.
 //!
-//! A drive of hundreds of gigabytes takes hours to be written four times over, a
-//! simulated one too. Amplification depends on the sizes of zones, erase units and
-//! spare flash beside each other, so a drive of 1 / [`SCALE`] of the size in every
-//! respect is written instead.
+//! Writing hundreds of gigabytes four times takes hours, in a simulation as well.
+//! Amplification depends only on the ratios between zones, erase units and spare flash,
+//! so a drive of 1 / [`SCALE`] of the size in every respect is written instead.
 
 use blklab_blk::{Nanos, Op, Sector};
 use blklab_device::{Command, Device, registry};
 
 use super::Set;
 use super::folder::{Folder, Record};
-use crate::block::Made;
+use crate::block::PagePart;
 use crate::page::Table;
 use crate::share::Errors;
 
 const DRIVE: &str = "micron-7450-max";
 
-/// How many times smaller the simulated drive is: two of its 128 planes.
+/// Factor by which the simulated drive is smaller: it has two of the drive's 128 planes.
 const SCALE: u64 = 64;
 
-/// A write: a page of flash.
+/// Length of a write in sectors: a page of flash.
 const WRITE_SECTORS: u64 = 32;
 
-/// What the drive writes besides data, for each sector of data (its map, its journal):
-/// one open zone of 8 GiB moves nothing and has this (the row of that run).
+/// Flash writes of each sector of data, including the drive's own (its map, its
+/// journal): measured with one open zone of 8 GiB, where no data is moved.
 const OWN_WRITES: f64 = 1.032;
 
-/// How far a figure may be off.
+/// Largest error that is counted as agreement.
 const GOAL: f64 = 0.05;
 
-/// What a run is compared by.
+/// A measured run.
 struct Run {
     name: String,
     open_zones: u64,
@@ -39,7 +38,7 @@ struct Run {
 }
 
 /// Simulates the runs.
-pub fn make(set: &Set, folder: &Folder) -> Result<Made, String> {
+pub fn make(set: &Set, folder: &Folder) -> Result<PagePart, String> {
     let mut runs = Vec::new();
     for record in folder.records("wa_runs.csv")? {
         runs.push(run_of(&record)?);
@@ -80,7 +79,7 @@ pub fn make(set: &Set, folder: &Folder) -> Result<Made, String> {
             ]);
         }
     }
-    let mut made = Made {
+    let mut made = PagePart {
         text: table.markdown(),
         groups: vec![format!(
             "{} all rows {rows} WA within {GOAL} {near}",
@@ -99,7 +98,7 @@ fn run_of(record: &Record) -> Result<Run, String> {
     let open_zones = record.number("active_zones")?;
     let zone_gib: f64 = record.number("zone_gib")?;
     let name = record.text("run")?.to_string();
-    // Spare flash and erase unit are from two runs, what is written besides from one.
+    // Spare flash and erase unit are fitted to two runs, the drive's own writes to one.
     let is_fitted = matches!(
         name.as_str(),
         "zone-size-7" | "active-zones-1" | "active-zones-5"
@@ -113,7 +112,8 @@ fn run_of(record: &Record) -> Result<Run, String> {
     })
 }
 
-/// Flash written for each sector of the host's: over the run, and over its second half.
+/// Returns the flash writes for each sector of the host: over the whole run, and over
+/// its second half.
 fn amplification(run: &Run) -> Result<[f64; 2], String> {
     let (full, _) = registry::load(DRIVE)?;
     let sectors = full.identity().capacity_sectors / SCALE / WRITE_SECTORS * WRITE_SECTORS;
@@ -146,7 +146,7 @@ fn amplification(run: &Run) -> Result<[f64; 2], String> {
     ])
 }
 
-/// Writes one after the other; when the last has ended.
+/// Writes one after the other. Returns the time of the last completion.
 fn write(drive: &mut dyn Device, mut now: Nanos, writes: u64, zones: &mut Zones) -> Nanos {
     let mut done = Vec::new();
     for _ in 0..writes {
@@ -165,10 +165,10 @@ fn write(drive: &mut dyn Device, mut now: Nanos, writes: u64, zones: &mut Zones)
     now
 }
 
-/// Zones that are written to their ends, drawn with equal chance.
+/// Zones that are written to their ends, where each write goes to a random open zone.
 struct Zones {
     writes_each: u64,
-    /// Which are open, and how much of each is written.
+    /// The open zones, with the number of writes to each.
     open: Vec<(u64, u64)>,
     closed: Vec<u64>,
     random: u64,
@@ -195,8 +195,8 @@ impl Zones {
         Ok(zones)
     }
 
-    /// A number below `bound`, by xorshift (Marsaglia, Journal of Statistical Software
-    /// 8, 2003).
+    /// Returns a number below `bound`, by xorshift (Marsaglia, Journal of Statistical
+    /// Software 8, 2003).
     fn below(&mut self, bound: usize) -> usize {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -209,7 +209,7 @@ impl Zones {
         self.closed.swap_remove(at)
     }
 
-    /// Where the next write goes, in writes from the start of the drive.
+    /// Returns the place of the next write, in writes from the start of the drive.
     fn next(&mut self) -> u64 {
         let at = self.below(self.open.len());
         let (zone, written) = self.open[at];

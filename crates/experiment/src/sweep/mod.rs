@@ -1,4 +1,5 @@
-//! A sweep: many runs, each kept by what decides it, so that none is done twice.
+//! A sweep: many runs, each stored under a key of everything that determines it, so that
+//! none is done twice.
 
 mod store;
 
@@ -22,11 +23,11 @@ use crate::work::WorkloadSource;
 use crate::world::{PlannedRun, World as _};
 pub use store::{Key, Store};
 
-/// Runs of a setting at most.
+/// Limit on the runs of a setting.
 const REPEATS_MAX: usize = 10_000;
 
 keys! {
-    /// What is swept over.
+    /// The specification of a sweep.
     #[derive(Debug)]
     pub struct SweepSpec(root) {
         /// The fio job: a name from `blklab list jobs`, or a file beside this one.
@@ -53,10 +54,10 @@ keys! {
 }
 
 impl SweepSpec {
-    /// Reads a sweep's file.
+    /// Parses a sweep's file.
     ///
     /// # Errors
-    /// Where it has a mistake, with its line.
+    /// If it has a mistake; the message names its line.
     pub fn parse(file: &str, text: &str) -> Result<SweepSpec, Error> {
         read(file, text, |root| {
             let spec = SweepSpec::read(root)?;
@@ -66,10 +67,10 @@ impl SweepSpec {
         .map_err(Error::mistake)
     }
 
-    /// The settings of all runs.
+    /// Returns the settings of all runs.
     ///
     /// # Errors
-    /// Where something cannot be varied or set so; the message says what can.
+    /// If something cannot be varied or set so; the message says what can.
     pub fn settings(&self, work: &WorkloadSource) -> Result<Vec<Setting>, Error> {
         let own = work.scheduler()?.unwrap_or_else(|| "none".to_string());
         let mut base = Setting {
@@ -93,46 +94,46 @@ impl SweepSpec {
     }
 }
 
-/// One of several parts of a sweep, for one of several machines: from 0.
+/// One of several parts of a sweep, each for one machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
-    /// Which.
+    /// The part's number, from 0.
     pub at: usize,
-    /// Of how many.
+    /// The number of parts.
     pub of: usize,
 }
 
 impl Shard {
-    /// Whether a run belongs to it.
+    /// Returns whether a run belongs to this part.
     pub fn has(self, run: usize) -> bool {
         run % self.of == self.at
     }
 }
 
-/// What became of a sweep.
+/// The outcome of a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Swept {
-    /// Runs of the whole sweep.
+pub struct SweepOutcome {
+    /// The number of runs in the whole sweep.
     pub all: usize,
-    /// Those that were there before.
+    /// The number of runs whose results were stored before.
     pub reused: usize,
-    /// Those that were done now.
+    /// The number of runs done now.
     pub done: usize,
 }
 
-/// A sweep that is ready to run: everything in it has been checked.
+/// A sweep that is ready to run, after all its runs have been checked.
 pub struct Sweep<'a> {
     world: Simulated<'a>,
     settings: &'a [Setting],
-    /// All runs in their order, each with its key.
-    turns: Vec<(PlannedRun, Key)>,
+    /// All runs in order, each with its key.
+    planned: Vec<(PlannedRun, Key)>,
 }
 
 impl<'a> Sweep<'a> {
-    /// Checks all runs of a sweep. `program` tells one build of this program from another.
+    /// Checks all runs of a sweep. `program` identifies the build of this program.
     ///
     /// # Errors
-    /// Where one of them cannot be simulated; the message says what is right.
+    /// If a run cannot be simulated; the message says what is right.
     pub fn new(
         spec: &SweepSpec,
         work: &'a WorkloadSource,
@@ -141,43 +142,44 @@ impl<'a> Sweep<'a> {
     ) -> Result<Sweep<'a>, Error> {
         let world = Simulated::new(work, settings)?;
         world.check_modelled()?;
-        let mut turns = Vec::with_capacity(settings.len() * spec.repeats);
+        let mut planned = Vec::with_capacity(settings.len() * spec.repeats);
         for row in 0..settings.len() {
             let identity = (program, world.identity(row));
             for repeat in 0..spec.repeats {
                 let seed = spec.seed.wrapping_add(repeat as u64);
-                let turn = PlannedRun {
+                let run = PlannedRun {
                     row,
                     repeat: Some(repeat),
                     seed,
                 };
-                turns.push((turn, key_of(&(&identity, seed))));
+                planned.push((run, key_of(&(&identity, seed))));
             }
         }
         Ok(Sweep {
             world,
             settings,
-            turns,
+            planned,
         })
     }
 
-    /// How many runs it has.
+    /// Returns the number of runs.
     pub fn runs(&self) -> usize {
-        self.turns.len()
+        self.planned.len()
     }
 
-    /// The runs that a store does not have, by their numbers.
+    /// Returns the numbers of the runs whose results a store lacks.
     pub fn missing(&self, store: &Store) -> Vec<usize> {
-        let turns = self.turns.iter().enumerate();
-        let missing = turns.filter(|(_, (_, key))| !store.has(*key));
+        let planned = self.planned.iter().enumerate();
+        let missing = planned.filter(|(_, (_, key))| !store.has(*key));
         missing.map(|(number, _)| number).collect()
     }
 
-    /// Does the runs of a part that the store does not have. None begins once `stop` is
-    /// set. `ended` is called after each run, and how many there are to do before all.
+    /// Does those runs of a part whose results the store lacks, and starts none once
+    /// `stop` is set. `ended` is called first with the number of runs to do, then with 0
+    /// after each run.
     ///
     /// # Errors
-    /// Where a run fails, or the store cannot take it.
+    /// If a run fails, or the store cannot be written.
     pub fn run(
         &self,
         store: &mut Store,
@@ -185,27 +187,27 @@ impl<'a> Sweep<'a> {
         threads: Option<usize>,
         ended: &(dyn Fn(usize) + Sync),
         stop: &AtomicBool,
-    ) -> Result<Swept, Error> {
+    ) -> Result<SweepOutcome, Error> {
         let mut missing = self.missing(store);
-        let reused = self.turns.len() - missing.len();
+        let reused = self.planned.len() - missing.len();
         missing.retain(|number| is_in_part(*number));
         ended(missing.len());
         let store = Mutex::new(store);
         let one = |number: &usize| -> Result<usize, Error> {
-            let (turn, key) = &self.turns[*number];
+            let (run, key) = &self.planned[*number];
             if stop.load(Ordering::Relaxed) {
                 return Ok(0);
             }
-            let mut results = self.world.run(&(), *turn, &mut |_| {})?;
-            results.seed = turn.seed;
-            let label = &self.settings[turn.row].label;
+            let mut results = self.world.run(&(), *run, &mut |_| {})?;
+            results.seed = run.seed;
+            let label = &self.settings[run.row].label;
             let table = blklab_tables::results([(label.as_str(), &[results][..])]);
             let mut store = store.lock().unwrap_or_else(PoisonError::into_inner);
             store.add(*key, &table)?;
             ended(0);
             Ok(1)
         };
-        // One run at a time to each thread: they differ in length.
+        // Each thread takes one run at a time, because runs differ in length.
         let all = || {
             missing
                 .par_iter()
@@ -214,27 +216,27 @@ impl<'a> Sweep<'a> {
                 .try_reduce(|| 0, |a, b| Ok(a + b))
         };
         let done = with_threads(threads, all)??;
-        Ok(Swept {
-            all: self.turns.len(),
+        Ok(SweepOutcome {
+            all: self.planned.len(),
             reused,
             done,
         })
     }
 
-    /// What the jobs of all runs got that the store has, in the order of the sweep
-    /// whatever the order in which they ran, with what varies before the other columns.
+    /// Returns the stored results of all jobs, in the order of the sweep whatever the
+    /// order of the runs, with the columns of the axes first.
     pub fn table(&self, store: &Store) -> Table {
         let mut table = blklab_tables::results([]);
         let mut rows = Vec::new();
-        for (turn, key) in &self.turns {
+        for (run, key) in &self.planned {
             for row in store.rows(*key) {
                 let mut row = row.clone();
-                row.insert("repeat".to_string(), turn.repeat.into());
-                // One setting may be reached by another sweep's name for it.
-                let label = self.settings[turn.row].label.clone();
+                row.insert("repeat".to_string(), run.repeat.into());
+                // Another sweep may have stored the same run under another label.
+                let label = self.settings[run.row].label.clone();
                 row.insert("setting".to_string(), label.into());
                 table.push_json(&row);
-                rows.push(turn.row);
+                rows.push(run.row);
             }
         }
         let mut axes: Vec<&str> = Vec::new();
@@ -255,8 +257,8 @@ impl<'a> Sweep<'a> {
     }
 }
 
-/// Two halves of the standard library's hash: what hashes and what compares are one and
-/// the same program.
+/// Combines two halves of the standard library's hash. The hash need only be stable
+/// within one build of the program, since stores are never shared between builds.
 fn key_of(what: &impl Hash) -> Key {
     let half = |salt: u64| {
         let mut hasher = DefaultHasher::new();

@@ -1,8 +1,9 @@
-//! The folder of a sweep: what runs found, by their keys, in files that are only added to.
+//! The folder of a sweep: results of runs by their keys, in files that are only appended
+//! to.
 //!
-//! A run is one line, written at once, so that what ends the program at any moment leaves
-//! whole lines and at most one without its end, which is not read. Files of several
-//! machines are one data set when they lie in one folder.
+//! A run is one line, written at once: if the program ends at any moment, the files have
+//! complete lines and at most one incomplete last line, which is ignored. Files of
+//! several machines form one data set when they are put in one folder.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -16,17 +17,17 @@ use serde_json::{Map, Value, json};
 
 use crate::error::Error;
 
-/// What tells a run from all others: a hash of all that decides it.
+/// The identity of a run: a hash of everything that determines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(pub(crate) u128);
 
 type Row = Map<String, Value>;
 
-/// How its files are called.
+/// The first and last part of the files' names.
 const PREFIX: &str = "part-";
 const SUFFIX: &str = ".jsonl";
 
-/// A file that is this long is followed by another: it has to be read again whole.
+/// Length in bytes after which a new file is begun, since a file is read whole.
 const PART_BYTES: u64 = 64 << 20;
 
 /// The folder of a sweep.
@@ -34,15 +35,15 @@ pub struct Store {
     folder: PathBuf,
     program: String,
     found: HashMap<Key, Vec<Row>>,
-    /// The file that is written, and how long it is.
+    /// The file that is being written, and its length in bytes.
     part: Option<(File, u64)>,
 }
 
 impl Store {
-    /// Opens a folder, which is made where there is none.
+    /// Opens a folder, and creates it if it does not exist.
     ///
     /// # Errors
-    /// Where it cannot be made or read, or has runs of another build of this program.
+    /// If it cannot be created or read, or has runs of another build of this program.
     pub fn open(folder: &Path, program: &str) -> Result<Store, Error> {
         let place = folder.display();
         std::fs::create_dir_all(folder)
@@ -59,23 +60,23 @@ impl Store {
         Ok(store)
     }
 
-    /// Whether it has a run.
+    /// Returns whether the store has a run's results.
     pub(crate) fn has(&self, key: Key) -> bool {
         self.found.contains_key(&key)
     }
 
-    /// What a run found; nothing where it is not there.
+    /// Returns a run's results; none if the store lacks them.
     pub(crate) fn rows(&self, key: Key) -> &[Row] {
         self.found.get(&key).map_or(&[], Vec::as_slice)
     }
 
-    /// Adds what a run found.
+    /// Adds a run's results.
     pub(crate) fn add(&mut self, key: Key, table: &Table) -> Result<(), Error> {
         let rows = (0..table.rows()).map(|row| table.json_row(row)).collect();
         self.write(key, rows)
     }
 
-    /// Adds the runs of another folder that are missing in this one; how many these are.
+    /// Adds the runs of another folder that this one lacks, and returns their number.
     ///
     /// # Errors
     /// As [`Store::open`].
@@ -113,7 +114,7 @@ impl Store {
         Ok(())
     }
 
-    /// A file with a name that no other program has, on whatever machine.
+    /// Creates a file with a name that is unique across programs and machines.
     fn new_part(&self) -> std::io::Result<File> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now_ns = now.map_or(0, |now| now.as_nanos());
@@ -123,7 +124,7 @@ impl Store {
         Ok(part)
     }
 
-    /// All runs in the files of a folder.
+    /// Returns all runs in the files of a folder.
     fn lines_of(&self, folder: &Path) -> Result<Vec<(Key, Vec<Row>)>, Error> {
         let place = folder.display();
         let unread = |error| Error::mistake(format!("{place}: cannot be read: {error}"));
@@ -148,7 +149,7 @@ impl Store {
         let text = read_text(path);
         let text =
             text.map_err(|error| Error::mistake(format!("{place}: cannot be read: {error}")))?;
-        // What was being written when the program was ended has no end.
+        // A line without its end was being written when the program ended.
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         for (at, line) in whole.lines().enumerate() {
             let parsed: Option<Value> = serde_json::from_str(line).ok();
@@ -168,7 +169,7 @@ impl Store {
         Ok(())
     }
 
-    /// Runs of another build may have other figures, and are not put beside these.
+    /// Refuses runs of another build, whose figures may differ.
     fn check_program(&self, path: &Path, program: &str) -> Result<(), Error> {
         match program == self.program {
             true => Ok(()),

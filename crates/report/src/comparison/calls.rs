@@ -1,31 +1,31 @@
-//! Where the time of programs' calls went under each scheduler.
+//! The time of programs' calls under each scheduler.
 
 use blklab_stats::{CallTimes, Results};
 use serde::{Deserialize, Serialize};
 
 use super::runs::SchedulerRuns;
 
-/// The calls of a program of a list.
+/// The calls of a program.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CallTable {
     /// The program.
     pub program: String,
-    /// Its calls, each with the parts of its time that there were.
+    /// The program's calls, each followed by the parts of its time.
     pub rows: Vec<CallRow>,
 }
 
 /// The time of a program's calls of one kind, or a part of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CallRow {
-    /// The call, or the part.
+    /// The name of the call or of the part.
     pub name: String,
     /// Whether it is a part of the call above it.
     pub is_part: bool,
-    /// By scheduler, the time of all of them in nanoseconds: the mean of a run.
+    /// The total time in nanoseconds by scheduler, as the mean over runs.
     pub values_ns: Vec<Option<f64>>,
 }
 
-/// A part of a call's time, by its name.
+/// The name of a part of a call's time, and its value.
 type Part = (&'static str, fn(&CallTimes) -> u64);
 
 /// The parts of a call's time.
@@ -36,12 +36,12 @@ const PARTS: [Part; 4] = [
     ("throttled", |times| times.throttled_ns),
 ];
 
-/// What the parts are.
+/// The explanation of the parts.
 pub(crate) const CALL_PARTS: &str = "CPU: a CPU worked for them, its turn included. waited: for \
      pages and blocks that the drive reads or writes, and for locks. queue: for a request of the \
      drive's queue. throttled: writers were held back because too much was dirty.";
 
-/// The programs' calls; nothing where jobs were none of lists.
+/// Returns a table for each program; none for jobs that are not lists of calls.
 pub(crate) fn tables(schedulers: &[SchedulerRuns]) -> Vec<CallTable> {
     let first = schedulers
         .iter()
@@ -60,7 +60,7 @@ pub(crate) fn tables(schedulers: &[SchedulerRuns]) -> Vec<CallTable> {
         .collect()
 }
 
-/// A call with its parts, but those that there were none of.
+/// Returns the row of a call and the rows of its parts that took any time.
 fn rows(schedulers: &[SchedulerRuns], of: (&str, &str)) -> Vec<CallRow> {
     let row = |name: String, is_part, part: fn(&CallTimes) -> u64| CallRow {
         name,

@@ -1,11 +1,11 @@
-//! What each CPU did over time, for charts stacked as mpstat's columns are.
+//! The use of each CPU over time, for charts stacked like mpstat's columns.
 
 use blklab_stats::{CpuSlice, CpuTimes};
 use serde::{Deserialize, Serialize};
 
 use super::runs::SchedulerRuns;
 
-/// The parts of a CPU's time in the order they are stacked; the rest is idle.
+/// The parts of a CPU's time in the order in which they are stacked; the rest is idle.
 pub(crate) const PARTS: [&str; 6] = [
     "applications",
     "kernel",
@@ -15,19 +15,18 @@ pub(crate) const PARTS: [&str; 6] = [
     "hypervisor",
 ];
 
-/// A scheduler's CPUs over its first run.
+/// The use of CPUs over a scheduler's first run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CpuTimeline {
     /// The scheduler.
     pub scheduler: String,
-    /// When each span of time ended, in nanoseconds from the run's start.
+    /// The end of each span of time, in nanoseconds from the run's start.
     pub end_ns: Vec<u64>,
-    /// By CPU and span: which share of the time went to programs, kernel,
-    /// interrupts, softirqs, waiting for I/O and the hypervisor.
+    /// The shares of [`PARTS`] in each CPU's time, by CPU and span.
     pub shares: Vec<Vec<[f64; PARTS.len()]>>,
 }
 
-/// The timelines of those schedulers whose CPUs were watched.
+/// Returns the timelines of the schedulers whose CPUs were measured.
 pub(crate) fn timelines(schedulers: &[SchedulerRuns]) -> Vec<CpuTimeline> {
     let watched = schedulers.iter().filter_map(|scheduler| {
         let slices = &scheduler.runs.first()?.cpu_timeline;

@@ -1,21 +1,22 @@
-//! Curves: figures over what a comparison varies most, such as the depth, with a line
-//! for each of what else it varies.
+//! Curves: figures over the key with the most values, such as the depth, with a line for
+//! each combination of the other keys.
 
-/// What is varied, with the rows that lie on it.
+/// The key over which curves are drawn, with the rows on them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Axis<'a> {
-    /// Its key, as in `--vary`.
+    /// The key, as in `--vary`.
     pub key: &'a str,
-    /// Its values in the order given.
+    /// The key's values in the order given.
     pub values: Vec<&'a str>,
-    /// What else varies, each with its row at every value.
+    /// The lines: the other keys with their values, and the row at each value of the
+    /// axis.
     pub lines: Vec<(String, Vec<Option<usize>>)>,
 }
 
-/// Two points are better told by two rows of a table.
+/// Fewer points are shown better by rows of a table.
 const VALUES_MIN: usize = 3;
 
-/// The axis of rows of these names: the key that has the most values.
+/// Finds the axis in the rows' names: the key that has the most values.
 pub(crate) fn axis(rows: &[String]) -> Option<Axis<'_>> {
     let mut axes: Vec<(&str, Vec<&str>)> = Vec::new();
     for (key, value) in rows.iter().flat_map(|row| pairs(row)) {
@@ -25,7 +26,7 @@ pub(crate) fn axis(rows: &[String]) -> Option<Axis<'_>> {
             None => axes.push((key, vec![value])),
         }
     }
-    // Of equals the first.
+    // The first of keys with equally many values is taken.
     axes.reverse();
     let (key, values) = axes.into_iter().max_by_key(|(_, values)| values.len())?;
     if values.len() < VALUES_MIN {
@@ -52,12 +53,12 @@ pub(crate) fn axis(rows: &[String]) -> Option<Axis<'_>> {
     Some(Axis { key, values, lines })
 }
 
-/// What a row's name says of axes, `KEY=VALUE` each.
+/// Returns the `KEY=VALUE` words of a row's name.
 fn pairs(row: &str) -> impl Iterator<Item = (&str, &str)> {
     row.split(' ').filter_map(|word| word.split_once('='))
 }
 
-/// A row's name without what it says of one axis.
+/// Returns a row's name without one key.
 fn without(row: &str, key: &str) -> String {
     let is_other = |word: &&str| word.split_once('=').is_none_or(|(known, _)| known != key);
     row.split(' ')

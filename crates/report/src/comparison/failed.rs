@@ -1,4 +1,4 @@
-//! I/O that failed: who did not do the work cannot win.
+//! Failed I/O: a scheduler under which I/O failed cannot win.
 
 use blklab_stats::Results;
 use blklab_workload::calls::Errno;
@@ -13,17 +13,17 @@ use crate::quantity::and_list;
 pub struct FailedIo {
     /// The scheduler.
     pub scheduler: String,
-    /// Units of I/O that failed, in all repeats.
+    /// I/Os that failed, in all repeats.
     pub units: u64,
-    /// What the first of them ended with (errno).
+    /// The error of the first of them (errno).
     pub first_error: i32,
 }
 
-/// How a sentence begins that stands in place of a verdict.
+/// The beginning of a sentence that replaces a verdict.
 pub(super) const NO_VERDICT: &str = "No verdict";
 
-/// Units of I/O of a run that failed, and the first error. Those that a loss of
-/// power ended were meant to; writes that a drive refused were not.
+/// Returns the number of I/Os of a run that failed, and the first error. Failures by an
+/// intended loss of power are not counted, but writes that a full drive refused are.
 pub fn failed_units(run: &Results) -> (u64, i32) {
     if run.lost_power() {
         let refused = run.disks.iter().filter_map(|disk| disk.device.too_full);
@@ -37,7 +37,7 @@ pub fn failed_units(run: &Results) -> (u64, i32) {
     (units, first.unwrap_or(0))
 }
 
-/// Schedulers under which I/O failed.
+/// Returns the schedulers under which I/O failed.
 pub(crate) fn failed(schedulers: &[SchedulerRuns]) -> Vec<FailedIo> {
     let of = |scheduler: &SchedulerRuns| {
         let runs: Vec<(u64, i32)> = scheduler.runs.iter().map(failed_units).collect();
@@ -52,7 +52,7 @@ pub(crate) fn failed(schedulers: &[SchedulerRuns]) -> Vec<FailedIo> {
     schedulers.iter().filter_map(of).collect()
 }
 
-/// What there is to say in place of a verdict.
+/// Returns the sentence that replaces a verdict if I/O failed.
 pub(crate) fn sentence(failed: &[FailedIo]) -> Option<String> {
     let first = failed.first()?;
     let names: Vec<String> = failed.iter().map(|f| f.scheduler.clone()).collect();
@@ -64,8 +64,8 @@ pub(crate) fn sentence(failed: &[FailedIo]) -> Option<String> {
     ))
 }
 
-/// What there is to say in place of a verdict where a loss of power ended jobs:
-/// who was a little later at its first failed I/O has done more by then.
+/// Returns the sentence that replaces a verdict if a loss of power ended jobs: the
+/// scheduler under which the first I/O failed later would have done more work.
 pub(crate) fn cut_short(schedulers: &[SchedulerRuns]) -> Option<String> {
     let is_cut = |run: &Results| {
         let mut processes = run.jobs.iter().flat_map(|job| &job.processes);

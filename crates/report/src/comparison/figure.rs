@@ -1,4 +1,4 @@
-//! The figures that schedulers are compared by, and how far they are apart.
+//! The figures by which schedulers are compared, and their differences.
 
 use std::borrow::Cow;
 
@@ -22,7 +22,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// All of them.
+    /// All directions.
     pub const ALL: [Direction; 4] = [
         Direction::Read,
         Direction::Write,
@@ -30,7 +30,7 @@ impl Direction {
         Direction::Sync,
     ];
 
-    /// Its name.
+    /// Returns the direction's name.
     pub const fn name(self) -> &'static str {
         match self {
             Direction::Read => "read",
@@ -40,14 +40,14 @@ impl Direction {
         }
     }
 
-    /// A job's figures of it.
+    /// Returns a job's results in this direction.
     pub(crate) fn of(self, job: &JobResults) -> Cow<'_, DirResults> {
         match self {
             Direction::Read => Cow::Borrowed(&job.read),
             Direction::Write => Cow::Borrowed(&job.write),
             Direction::Trim => Cow::Borrowed(&job.trim),
             Direction::Sync => Cow::Owned(DirResults {
-                // fio counts calls of fsync alone.
+                // fio counts calls of fsync only.
                 ios: job.sync_ns.count(),
                 lat_ns: job.sync_ns.clone(),
                 runtime_ns: job.runtime_ns,
@@ -57,13 +57,13 @@ impl Direction {
     }
 }
 
-/// A figure that schedulers are compared by.
+/// A figure by which schedulers are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Metric {
     /// Bandwidth.
     #[serde(rename = "bandwidth_bytes_per_s")]
     Bandwidth,
-    /// Units of I/O a second.
+    /// I/Os a second.
     #[serde(rename = "iops")]
     Iops,
     /// Mean latency, from submission to completion.
@@ -81,20 +81,20 @@ pub enum Metric {
     /// Longest latency.
     #[serde(rename = "latency_max_ns")]
     Max,
-    /// Jain's index of what processes got for their weight.
+    /// Jain's index of the processes' bandwidths divided by their weights.
     #[serde(rename = "jain_index")]
     Jain,
-    /// How long a job took to the end of its work.
+    /// The time that a job took to the end of its work.
     #[serde(rename = "duration_ns")]
     Duration,
-    /// Several goals together: how many times as good as the first scheduler.
+    /// Several goals together, as a factor over the first scheduler.
     #[serde(rename = "score")]
     Score,
 }
 
 impl Metric {
-    /// Those of a direction of I/O, in the order they are shown; the others are
-    /// of processes.
+    /// The metrics of a direction of I/O, in the order in which they are shown; the
+    /// other metrics belong to processes.
     pub const ALL: [Metric; 7] = [
         Metric::Bandwidth,
         Metric::Iops,
@@ -105,7 +105,7 @@ impl Metric {
         Metric::Max,
     ];
 
-    /// The head of its column, without a unit.
+    /// Returns the heading of the metric's column, without a unit.
     pub const fn name(self) -> &'static str {
         match self {
             Metric::Bandwidth => "bandwidth",
@@ -121,7 +121,8 @@ impl Metric {
         }
     }
 
-    /// Whether more of it is better; of latency less is.
+    /// Returns whether larger values are better; of latencies and times, smaller ones
+    /// are.
     pub const fn more_is_better(self) -> bool {
         matches!(
             self,
@@ -129,7 +130,7 @@ impl Metric {
         )
     }
 
-    /// The unit for a figure of which `typical` is one.
+    /// Returns the unit in which figures around `typical` are shown.
     pub(crate) fn scale(self, typical: f64) -> Scale {
         match self {
             Metric::Bandwidth => Scale::for_bandwidth(typical),
@@ -139,13 +140,13 @@ impl Metric {
         }
     }
 
-    /// A figure with its unit.
+    /// Formats a figure with its unit.
     pub(crate) fn show(self, value: f64) -> String {
         let scale = self.scale(value);
         format!("{} {}", scale.show(value), scale.unit)
     }
 
-    /// Zero for what is not of a direction.
+    /// Returns the metric of a direction; zero for metrics of processes.
     pub(crate) fn of(self, dir: &DirResults) -> f64 {
         let latency = dir.latency();
         match self {
@@ -164,29 +165,28 @@ impl Metric {
 /// A figure over all repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
-    /// Its mean over the repeats, and how sure that is.
+    /// The mean over the repeats, with its interval.
     pub value: Estimate,
-    /// Against the first scheduler; `None` for that one itself, and where its
-    /// figure is zero.
+    /// The difference from the first scheduler; `None` for the first one itself, and if
+    /// its figure is zero.
     pub change: Option<Change>,
 }
 
-/// How far a figure is from another scheduler's.
+/// The difference of a figure from another scheduler's.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Change {
     /// The difference as a share of the other's figure: 0.041 is `+4.1 %`.
     pub relative: Estimate,
-    /// Whether that is more than noise.
+    /// Whether the difference is more than noise.
     pub significance: Significance,
-    /// More than noise, and for the better.
+    /// Whether it is more than noise and an improvement.
     pub better: bool,
-    /// More than noise, and for the worse.
+    /// Whether it is more than noise and a deterioration.
     pub worse: bool,
 }
 
 impl Change {
-    /// Compares repeats of a figure with another's; `None` where the other's
-    /// mean is zero.
+    /// Compares repeats of a figure with another's; `None` if the other's mean is zero.
     pub(crate) fn between(
         base: &[f64],
         other: &[f64],
@@ -203,7 +203,7 @@ impl Change {
         };
         let significance = difference.significance();
         let relative = difference.scaled(1.0 / base_mean);
-        // What reads as +0.0 % is neither good nor bad, however certain.
+        // A change that is shown as +0.0 % counts neither as better nor as worse.
         let reads_as_zero = relative.mean.abs() < 0.000_5;
         let differs = significance == Significance::Differs && !reads_as_zero;
         let up_is_good = (difference.mean > 0.0) == more_is_better;

@@ -1,5 +1,5 @@
-//! What the user cares about: a comparison judged by figures that are named, with
-//! limits that a scheduler has to keep.
+//! Goals: a comparison judged by named figures, with limits that a scheduler has to
+//! keep.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,16 +15,16 @@ use super::verdict::{Contest, Outcome, sentence};
 use super::{Comparison, noun};
 use crate::quantity::and_list;
 
-/// A figure by its name: `JOB.read.p99`, `JOB.bandwidth`, `all.iops`.
+/// A figure's name: `JOB.read.p99`, `JOB.bandwidth`, `all.iops`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FigureName {
-    /// The job; `None` for all of them together.
+    /// The job; `None` for all jobs together.
     job: Option<String>,
     direction: Option<Direction>,
     metric: Metric,
 }
 
-/// The metrics by their names. Where one ends another's name, the longer stands first.
+/// The metrics by name. A name that ends with another name comes before it.
 const METRICS: [(&str, Metric); 8] = [
     ("bandwidth", Metric::Bandwidth),
     ("iops", Metric::Iops),
@@ -81,7 +81,7 @@ impl FromStr for FigureName {
 }
 
 impl FigureName {
-    /// A figure of a job, or of all of them.
+    /// Names a figure of a job, or of all jobs.
     pub(crate) fn new(
         job: Option<&str>,
         direction: Option<Direction>,
@@ -94,12 +94,12 @@ impl FigureName {
         }
     }
 
-    /// What it is of a job.
+    /// Returns the metric of the figure.
     pub(crate) fn metric(&self) -> Metric {
         self.metric
     }
 
-    /// It in words: `p99 read latency of victim`, `bandwidth`.
+    /// Returns the figure in words: `p99 read latency of victim`, `bandwidth`.
     pub(crate) fn words(&self) -> String {
         let metric = self.metric.name();
         let is_rate = matches!(self.metric, Metric::Bandwidth | Metric::Iops);
@@ -111,6 +111,21 @@ impl FigureName {
         match &self.job {
             Some(job) => format!("{what} of {job}"),
             None => what,
+        }
+    }
+
+    /// Returns in words what there is if a scheduler has the figure: `reads of victim`,
+    /// `the end of program`.
+    pub(crate) fn activity(&self) -> String {
+        let activity = match (self.metric, self.direction) {
+            (Metric::Duration, _) => "the end".to_string(),
+            (Metric::Score, _) => "a score".to_string(),
+            (_, Some(direction)) => format!("{}s", direction.name()),
+            (_, None) => "I/O".to_string(),
+        };
+        match &self.job {
+            Some(job) => format!("{activity} of {job}"),
+            None => activity,
         }
     }
 }
@@ -127,7 +142,7 @@ impl fmt::Display for FigureName {
     }
 }
 
-/// A figure that should be good, and how much it counts beside others.
+/// A figure to optimise, with its weight among several.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Goal {
     figure: FigureName,
@@ -146,7 +161,7 @@ impl fmt::Display for Goal {
 impl FromStr for Goal {
     type Err = String;
 
-    /// `FIGURE`, or `WEIGHT*FIGURE`.
+    /// Parses `FIGURE` or `WEIGHT*FIGURE`.
     fn from_str(text: &str) -> Result<Goal, String> {
         let weighted = text.split_once('*');
         let weighted = weighted.and_then(|(weight, rest)| {
@@ -162,12 +177,12 @@ impl FromStr for Goal {
     }
 }
 
-/// What a figure must not exceed, or must reach.
+/// A bound on a figure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limit {
     figure: FigureName,
     at_most: bool,
-    /// In the figure's own unit: nanoseconds, bytes a second, or one.
+    /// The bound in the metric's own unit: nanoseconds, bytes a second, or one.
     value: f64,
     text: String,
 }
@@ -175,7 +190,7 @@ pub struct Limit {
 impl FromStr for Limit {
     type Err = String;
 
-    /// `FIGURE < VALUE` or `FIGURE > VALUE`.
+    /// Parses `FIGURE < VALUE` or `FIGURE > VALUE`.
     fn from_str(text: &str) -> Result<Limit, String> {
         let at = text.find(['<', '>']);
         let at = at.ok_or_else(|| format!("{text:?} is not FIGURE < VALUE or FIGURE > VALUE"))?;
@@ -190,7 +205,7 @@ impl FromStr for Limit {
     }
 }
 
-/// A value with its unit in the metric's own unit.
+/// Parses a value with its unit, and converts it to the metric's own unit.
 fn value_of(metric: Metric, text: &str) -> Result<f64, String> {
     let units: &[(&str, f64)] = match metric {
         Metric::Bandwidth => &[
@@ -218,63 +233,63 @@ fn value_of(metric: Metric, text: &str) -> Result<f64, String> {
     })
 }
 
-/// All that a comparison is judged by.
+/// The goals and limits of a comparison.
 #[derive(Clone, Debug, Default)]
 pub struct Goals {
-    /// What should be good.
+    /// The figures to optimise.
     pub goals: Vec<Goal>,
-    /// What has to be kept.
+    /// The limits to keep.
     pub limits: Vec<Limit>,
 }
 
-/// A named figure of all schedulers.
+/// A goal or limit with its figure under each scheduler.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct GoalRow {
-    /// Its name, or the limit as written.
+    /// The figure's name, or the limit as written.
     pub name: String,
-    /// What it is.
+    /// The figure's metric.
     pub metric: Metric,
-    /// Its mean by scheduler; `None` where there is none.
+    /// The figure's mean by scheduler; `None` if a scheduler has none.
     pub values: Vec<Option<Estimate>>,
-    /// Of a limit, whether each scheduler keeps it; empty for goals.
+    /// Whether each scheduler keeps the limit; empty for goals.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<bool>,
 }
 
-/// A comparison by what the user cares about.
+/// A comparison judged by goals and limits.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Judgement {
-    /// Goals and limits.
+    /// The goals, then the limits.
     pub rows: Vec<GoalRow>,
-    /// Who is best among those that keep the limits; `None` where none does.
+    /// The contest among the schedulers that keep the limits; `None` if none does.
     pub contest: Option<Contest>,
-    /// All that in one sentence.
+    /// The outcome in a sentence.
     pub sentence: String,
-    /// What the contest was for, by scheduler and repeat.
+    /// The deciding figure and its values by scheduler and repeat.
     #[serde(skip)]
     decided: Option<(FigureName, Values)>,
 }
 
 impl Judgement {
-    /// Whether there is a goal of which no scheduler has a figure.
-    pub(crate) fn is_open(&self) -> bool {
-        self.rows.iter().any(GoalRow::is_open)
+    /// Returns whether some goal's figure is missing under every scheduler.
+    pub(crate) fn is_unmeasured(&self) -> bool {
+        self.rows.iter().any(GoalRow::is_unmeasured)
     }
 
-    /// Whether a scheduler keeps the limits.
+    /// Returns whether a scheduler keeps the limits.
     pub(crate) fn keeps(&self, scheduler: usize) -> bool {
         self.rows.iter().all(|row| row.keeps(scheduler))
     }
 
-    /// What was decided by: the one goal, or all of them together.
+    /// Returns the deciding figure: the only goal, or all goals together.
     pub(crate) fn decided_by(&self) -> Option<(FigureName, Values)> {
         self.decided.clone()
     }
 }
 
 impl Judgement {
-    /// How many times as good as the first each scheduler is in what decides; `None` for
-    /// those that break a limit or lack a figure.
+    /// Returns by which factor each scheduler beats the first in the deciding figure;
+    /// `None` for those that break a limit or lack a figure.
     pub fn scores(&self) -> Vec<Option<f64>> {
         let Some((figure, values)) = &self.decided else {
             return Vec::new();
@@ -294,16 +309,17 @@ impl Judgement {
     }
 }
 
-/// A figure by scheduler and repeat; nothing where a scheduler does not have it.
+/// A figure by scheduler and repeat; a scheduler that lacks it has no values.
 pub(crate) type Values = Vec<Vec<f64>>;
 
 impl Goals {
-    /// Whether there is nothing to judge by.
+    /// Returns whether there are neither goals nor limits.
     pub fn is_empty(&self) -> bool {
         self.goals.is_empty() && self.limits.is_empty()
     }
 
-    /// Whether how long a job takes is among them, which only one that ends tells.
+    /// Returns whether a goal or limit is about the time that a job takes, which only a
+    /// job that ends has.
     pub fn are_of_time(&self) -> bool {
         let goals = self.goals.iter().map(|goal| &goal.figure);
         let limits = self.limits.iter().map(|limit| &limit.figure);
@@ -312,10 +328,10 @@ impl Goals {
             .any(|figure| figure.metric == Metric::Duration)
     }
 
-    /// Checks, before anything runs, that the jobs that are named are among `jobs`.
+    /// Checks, before anything runs, that the named jobs are among `jobs`.
     ///
     /// # Errors
-    /// At the first that is not, in words for the user.
+    /// For the first unknown job, in a message for the user.
     pub fn check_jobs(&self, jobs: &[String]) -> Result<(), String> {
         let goals = self.goals.iter().map(|goal| ("--goal", &goal.figure));
         let limits = self
@@ -345,7 +361,7 @@ impl Goals {
     /// Judges a comparison.
     ///
     /// # Errors
-    /// Where the comparison has no such job or figure, in words for the user.
+    /// If the comparison has no such job or figure, in a message for the user.
     pub fn judge(&self, comparison: &Comparison) -> Result<Judgement, String> {
         let values = |figure: &FigureName| figure.values(comparison);
         let goals: Vec<Values> = self
@@ -392,8 +408,8 @@ impl Goals {
         })
     }
 
-    /// What decides: the one goal, or all of them as the weighted geometric mean of
-    /// how many times as good as the first scheduler another is.
+    /// Returns the deciding figure: the only goal, or the weighted geometric mean of the
+    /// factors by which each scheduler beats the first in each goal.
     fn decided(&self, goals: &[Values]) -> Option<(FigureName, Values)> {
         if let ([goal], [values]) = (&self.goals[..], goals) {
             return Some((goal.figure.clone(), values.clone()));
@@ -415,7 +431,7 @@ impl Goals {
                 }
             }
         }
-        // Who lacks a figure, or has one of zero, has no score.
+        // A scheduler that lacks a figure, or has one of zero, has no score.
         let score = |own: &Vec<f64>| -> Vec<f64> {
             let scores: Vec<f64> = own.iter().map(|log| log.exp()).collect();
             let known = scores.iter().all(|score| score.is_finite());
@@ -426,7 +442,7 @@ impl Goals {
     }
 }
 
-/// The contest of those that keep the limits.
+/// Decides the contest among the schedulers that keep the limits.
 fn contest(
     comparison: &Comparison,
     (figure, values): &(FigureName, Values),
@@ -461,13 +477,13 @@ fn row(name: String, metric: Metric, values: &Values) -> GoalRow {
 }
 
 impl GoalRow {
-    /// Whether it is a goal of which no scheduler has a figure: of a time, that the job
-    /// ended under none.
-    fn is_open(&self) -> bool {
+    /// Returns whether it is a goal whose figure is missing under every scheduler; a
+    /// time is missing if the job never ended.
+    fn is_unmeasured(&self) -> bool {
         self.kept.is_empty() && self.values.iter().all(Option::is_none)
     }
 
-    /// Whether a scheduler keeps it, if it is a limit.
+    /// Returns whether a scheduler keeps the limit; `true` for goals.
     fn keeps(&self, scheduler: usize) -> bool {
         self.kept.get(scheduler).copied().unwrap_or(true)
     }
@@ -495,7 +511,7 @@ fn judged_sentence(comparison: &Comparison, rows: &[GoalRow], contest: Option<&C
             });
         }
     }
-    for row in rows.iter().filter(|row| row.is_open()) {
+    for row in rows.iter().filter(|row| row.is_unmeasured()) {
         sentences.push(format!(
             "No {} has {}.",
             noun(&comparison.schedulers),
@@ -525,7 +541,8 @@ fn judged_sentence(comparison: &Comparison, rows: &[GoalRow], contest: Option<&C
 }
 
 impl FigureName {
-    /// Its values, summed over groups and directions where it names no one of them.
+    /// Returns the figure's values, summed over the groups and directions that its name
+    /// leaves open.
     fn values(&self, comparison: &Comparison) -> Result<Values, String> {
         let mut found: Vec<Values> = Vec::new();
         for section in &comparison.sections {
@@ -540,7 +557,7 @@ impl FigureName {
             }
         }
         let jobs = job_names(comparison);
-        // A job that ended under no scheduler has no time.
+        // A job that never ended has no time, which is not the user's mistake.
         let is_unfinished = self.metric == Metric::Duration
             && self.job.as_ref().is_some_and(|job| jobs.contains(job));
         match found.is_empty() && !is_unfinished {
@@ -587,7 +604,7 @@ impl FigureName {
     }
 }
 
-/// The names of all jobs.
+/// Returns the names of all jobs.
 fn job_names(comparison: &Comparison) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for section in &comparison.sections {

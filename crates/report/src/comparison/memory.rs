@@ -10,15 +10,15 @@ use super::runs::SchedulerRuns;
 pub struct MemoryTimeline {
     /// The scheduler.
     pub scheduler: String,
-    /// Moments from the run's start on, in nanoseconds.
+    /// The times of the samples, in nanoseconds from the run's start.
     pub at_ns: Vec<u64>,
-    /// What was dirty at each, in bytes.
+    /// Dirty memory at each time, in bytes.
     pub dirty_bytes: Vec<u64>,
-    /// What was cached, dirty or not, in bytes.
+    /// Cached memory, dirty or not, at each time, in bytes.
     pub cached_bytes: Vec<u64>,
 }
 
-/// The timelines of those schedulers whose jobs used the page cache.
+/// Returns the timelines of the schedulers whose jobs used the page cache.
 pub(crate) fn timelines(schedulers: &[SchedulerRuns]) -> Vec<MemoryTimeline> {
     let of = |scheduler: &SchedulerRuns| {
         let samples = &scheduler.runs.first()?.page_cache.as_ref()?.samples;

@@ -1,4 +1,4 @@
-//! Comparisons of several worlds as one: each from the JSON that
+//! Merges comparisons of several worlds into one; each is read from the JSON that
 //! [`json::render`](crate::json::render) wrote.
 
 use super::figure::Metric;
@@ -10,18 +10,17 @@ use super::verdict::headline;
 use super::why::FactRow;
 use super::{Comparison, Origin};
 
-/// A comparison of one world, and the label that its schedulers get beside those of
-/// others.
+/// A comparison of one world, with the label that is put before its schedulers' names.
 #[derive(Clone, Debug)]
 pub struct WorldComparison {
-    /// The world, mostly.
+    /// The label, usually the world's name.
     pub label: String,
     /// The comparison.
     pub comparison: Comparison,
 }
 
 impl WorldComparison {
-    /// The comparison with its schedulers called as they are beside others'.
+    /// Returns the comparison with the label before each scheduler's name.
     fn renamed(&self) -> Comparison {
         let mut c = self.comparison.clone();
         let rows = c.sections.iter_mut().flat_map(|s| &mut s.directions);
@@ -42,10 +41,10 @@ impl WorldComparison {
     }
 }
 
-/// Reads a comparison back from JSON.
+/// Reads a comparison from JSON.
 ///
 /// # Errors
-/// Where the text is no such JSON; the message says where.
+/// If the text is not such JSON; the message says where.
 pub fn read(text: &str) -> Result<Comparison, String> {
     let comparison: Comparison = serde_json::from_str(text).map_err(|error| {
         format!("not a comparison as `compare --output-format json` writes it: {error}")
@@ -54,7 +53,7 @@ pub fn read(text: &str) -> Result<Comparison, String> {
     Ok(comparison)
 }
 
-/// What the rest relies on.
+/// Checks the lengths of all lists, on which other code relies.
 fn check(comparison: &Comparison) -> Result<(), String> {
     let count = comparison.schedulers.len();
     if count == 0 {
@@ -89,8 +88,8 @@ fn check(comparison: &Comparison) -> Result<(), String> {
     }
 }
 
-/// A row has every figure, and of each as many repeats. One that did no I/O may
-/// have none.
+/// Checks that a row has every figure, and equally many repeats of each. A row without
+/// I/O may have no repeats.
 fn check_row(row: &Row, metrics: &[Metric]) -> Result<(), String> {
     let name = |metric: &Metric| serde_json::to_string(metric).unwrap_or_default();
     if let Some(metric) = metrics.iter().find(|m| !row.cells.contains_key(m)) {
@@ -112,8 +111,8 @@ fn check_row(row: &Row, metrics: &[Metric]) -> Result<(), String> {
     }
 }
 
-/// Puts comparisons into one; the first scheduler of the first is what all
-/// others are compared with.
+/// Merges comparisons; all schedulers are compared with the first scheduler of the first
+/// comparison.
 pub fn merge(parts: &[WorldComparison]) -> Comparison {
     if let [only] = parts {
         return only.comparison.clone();
@@ -135,11 +134,11 @@ pub fn merge(parts: &[WorldComparison]) -> Comparison {
         machine: each_once(&all, |c| &c.machine),
         world: each_once(&all, |c| &c.world),
         repeats: repeats.unwrap_or(0),
-        seeds: match pairs.are_all() {
+        seeds: match pairs.are_all_paired() {
             true => all[0].seeds.clone(),
             false => Vec::new(),
         },
-        paired: pairs.are_all(),
+        paired: pairs.are_all_paired(),
         headline: match sections.is_empty() {
             true => headline(Vec::new()),
             false => by_part(headlines),
@@ -150,7 +149,7 @@ pub fn merge(parts: &[WorldComparison]) -> Comparison {
         failed: all.iter().flat_map(|c| c.failed.clone()).collect(),
         sections,
         why: facts(&all),
-        // Each is of its own comparison's schedulers.
+        // Each of these has its own comparison's schedulers, so they are left out.
         slowest: Vec::new(),
         calls: Vec::new(),
         memory: all.iter().flat_map(|c| c.memory.clone()).collect(),
@@ -164,7 +163,7 @@ pub fn merge(parts: &[WorldComparison]) -> Comparison {
     }
 }
 
-/// A text of all comparisons, each value once.
+/// Joins a text of all comparisons, each value once.
 fn each_once(all: &[Comparison], of: fn(&Comparison) -> &String) -> String {
     let mut values: Vec<&str> = Vec::new();
     for value in all.iter().map(|c| of(c).as_str()) {
@@ -175,7 +174,7 @@ fn each_once(all: &[Comparison], of: fn(&Comparison) -> &String) -> String {
     values.join(", ")
 }
 
-/// All commands, and of each text the first that there is.
+/// Joins all commands, and takes the first text of each kind.
 fn origin(all: &[Comparison]) -> Origin {
     let text = |of: fn(&Origin) -> &String| {
         let mut texts = all.iter().map(|c| of(&c.origin));
@@ -191,8 +190,8 @@ fn origin(all: &[Comparison]) -> Origin {
     }
 }
 
-/// Schedulers of one file are pairs as they were there; those of two are where
-/// world, job and seeds are the same.
+/// Pairs the schedulers of one file as they were; those of two files are pairs if world,
+/// job and seeds are the same.
 fn pairs(parts: &[WorldComparison]) -> Pairs {
     let key = |part: &WorldComparison| {
         let c = &part.comparison;
@@ -203,13 +202,13 @@ fn pairs(parts: &[WorldComparison]) -> Pairs {
     Pairs::by_key(&parts.iter().flat_map(key).collect::<Vec<_>>())
 }
 
-/// A job by its name and its text.
+/// Returns a job's name and text.
 fn job(part: &WorldComparison) -> (String, String) {
     let c = &part.comparison;
     (c.job.clone(), c.origin.job_text.clone())
 }
 
-/// Says which parts are not of the first one's job.
+/// Returns a note on the parts that ran another job than the first.
 fn different_work(parts: &[WorldComparison]) -> Vec<String> {
     let first = &parts[0];
     let others = parts.iter().filter(|part| job(part) != job(first));
@@ -222,7 +221,7 @@ fn different_work(parts: &[WorldComparison]) -> Vec<String> {
     (!others.is_empty()).then_some(note).into_iter().collect()
 }
 
-/// Who wins is a question to ask within a world: the sentence of each.
+/// Joins the sentences of all worlds, since a winner is determined within a world.
 fn by_part<'a>(sentences: impl Iterator<Item = (&'a str, &'a str)>) -> String {
     let labelled = sentences.map(|(label, sentence)| format!("{label}: {sentence}"));
     labelled.collect::<Vec<_>>().join(" ")
@@ -265,8 +264,8 @@ fn section(
     section
 }
 
-/// The rows of all parts, of each job and direction; those without it did no such
-/// I/O.
+/// Merges the rows of all parts for each job and direction; a part without such a table
+/// did no such I/O.
 fn tables(all: &[Comparison], group_id: u32, pairs: &Pairs) -> Vec<DirectionTable> {
     let mut merged: Vec<DirectionTable> = Vec::new();
     let found = |c| find(c, group_id).into_iter().flat_map(|s| &s.directions);
@@ -290,13 +289,12 @@ fn tables(all: &[Comparison], group_id: u32, pairs: &Pairs) -> Vec<DirectionTabl
     merged
 }
 
-/// Whether two tables are of the same I/O.
+/// Returns whether two tables are about the same I/O.
 fn is_like(one: &DirectionTable, other: &DirectionTable) -> bool {
     (&one.job, one.several_jobs, one.direction) == (&other.job, other.several_jobs, other.direction)
 }
 
-/// Columns of one name side by side; a world that does not know one has no
-/// figures there.
+/// Merges the columns of equal name; a world without a column has no figures there.
 fn process_figures(all: &[Comparison], group_id: u32, pairs: &Pairs) -> Vec<ProcessFigures> {
     let columns = side_by_side(
         all,
@@ -311,7 +309,7 @@ fn process_figures(all: &[Comparison], group_id: u32, pairs: &Pairs) -> Vec<Proc
     columns.into_iter().map(figures).collect()
 }
 
-/// Facts of one name side by side; a world that does not know one has none.
+/// Merges the facts of equal name; a world without a fact has no values there.
 fn facts(all: &[Comparison]) -> Vec<FactRow> {
     let rows = side_by_side(
         all,
@@ -324,12 +322,12 @@ fn facts(all: &[Comparison]) -> Vec<FactRow> {
     );
     let row = |(FactName(fact), values)| FactRow { values, ..fact };
     let mut facts: Vec<FactRow> = rows.into_iter().map(row).collect();
-    // Reports show a place's facts together.
+    // Reports show the facts of a place together.
     facts.sort_by_key(|fact| fact.place);
     facts
 }
 
-/// A fact as what it is, whatever its values.
+/// A fact that is compared by its identity, without its values.
 struct FactName(FactRow);
 
 impl PartialEq for FactName {
@@ -339,8 +337,8 @@ impl PartialEq for FactName {
     }
 }
 
-/// Values by name, one a scheduler of all comparisons: `missing` for those of
-/// comparisons that have no such name.
+/// Merges values by name, one for each scheduler of all comparisons; schedulers of a
+/// comparison without the name get `missing`.
 fn side_by_side<K: PartialEq, V: Clone>(
     all: &[Comparison],
     rows: impl Fn(&Comparison) -> Vec<(K, Vec<V>)>,

@@ -1,5 +1,5 @@
-//! The comparison of schedulers as plain data: text, HTML and JSON show this
-//! and compute nothing themselves.
+//! The comparison of schedulers as plain data, which text, HTML and JSON show without
+//! computing anything.
 
 mod advice;
 mod calls;
@@ -48,7 +48,7 @@ pub use why::{Channels, FactRow};
 use runs::Pairs;
 use verdict::headline;
 
-/// Schedulers compared on one job.
+/// A comparison of schedulers on one job.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Comparison {
     /// The job file's name.
@@ -57,60 +57,59 @@ pub struct Comparison {
     pub drive: String,
     /// The machine's name.
     pub machine: String,
-    /// Where it ran: `sim`, `serve` or `host`.
+    /// The world where it ran: `sim`, `serve`, `host` or `guest`.
     pub world: String,
-    /// The schedulers in the order given; the first is what the others are
-    /// compared with.
+    /// The schedulers in the order given; the others are compared with the first.
     pub schedulers: Vec<String>,
-    /// Runs of each scheduler.
+    /// The number of runs of each scheduler.
     pub repeats: usize,
-    /// The seed of each repeat, as the first scheduler ran them.
+    /// The seed of each repeat of the first scheduler.
     pub seeds: Vec<u64>,
-    /// Whether all schedulers met the same work repeat by repeat, so that
-    /// differences are taken pair by pair.
+    /// Whether all schedulers had the same work in each repeat, so that differences are
+    /// computed pair by pair.
     pub paired: bool,
-    /// What was asked, where the job came with a question; the caller fills it in.
+    /// The question, if the job came with one; set by the caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub question: Option<String>,
-    /// One sentence on the whole job.
+    /// The verdict on the whole job in a sentence.
     pub headline: String,
-    /// What the goals that the user named came to.
+    /// The judgement by the user's goals, if there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub judgement: Option<Judgement>,
-    /// What to do; the caller fills it in, who knows the kernel.
+    /// The advice; set by the caller, who knows the kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advice: Option<Advice>,
-    /// Schedulers under which I/O failed; with any of these no scheduler wins.
+    /// Schedulers under which I/O failed; then no scheduler wins.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<FailedIo>,
-    /// One section a reporting group (`stonewall`, `new_group`).
+    /// One section for each reporting group (`stonewall`, `new_group`).
     pub sections: Vec<Section>,
-    /// What explains the figures.
+    /// The facts that explain the figures.
     pub why: Vec<FactRow>,
-    /// Where the slowest requests spent their time; empty unless asked for.
+    /// Where the slowest requests spent their time; empty unless requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slowest: Vec<SlowestTable>,
-    /// Where the time of programs' calls went; empty for jobs that are no lists of calls.
+    /// The time of programs' calls; empty for jobs that are not lists of calls.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<CallTable>,
-    /// Memory over time; empty where no job used the page cache.
+    /// Memory over time; empty if no job used the page cache.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub memory: Vec<MemoryTimeline>,
-    /// How the drive's channels were busy; empty for drives without any.
+    /// The utilization of the drive's channels; empty for drives without any.
     pub channels: Vec<Channels>,
-    /// What CPUs did over time; empty where that was not watched.
+    /// The use of CPUs over time; empty if not measured.
     #[serde(default)]
     pub cpus: Vec<CpuTimeline>,
-    /// What happened moment by moment in each scheduler's first run, where that
-    /// was recorded. It is for the page; JSON would be drowned in it.
+    /// The recorded timeline of each scheduler's first run. It is drawn on the page and
+    /// too long for JSON.
     #[serde(skip)]
     pub timelines: Vec<SchedulerTimeline>,
-    /// Things the reader must know, each once.
+    /// Notes for the reader, each once.
     pub notes: Vec<String>,
-    /// Ctrl-C ended it before its time.
+    /// Whether Ctrl-C ended it early.
     #[serde(skip)]
     pub interrupted: bool,
-    /// How to repeat it; the caller fills it in.
+    /// The inputs that repeat the comparison; set by the caller.
     pub origin: Origin,
 }
 
@@ -119,11 +118,11 @@ pub struct Comparison {
 pub struct SchedulerTimeline {
     /// The scheduler.
     pub scheduler: String,
-    /// What was recorded of it.
+    /// The recorded timeline.
     pub timeline: Timeline,
 }
 
-/// What repeats a comparison.
+/// The inputs that repeat a comparison.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
     /// The command line.
@@ -137,13 +136,13 @@ pub struct Origin {
 }
 
 impl Comparison {
-    /// Whether the figures allow a winner.
+    /// Returns whether the figures allow a winner.
     fn has_verdict(&self) -> bool {
         self.failed.is_empty() && !self.headline.starts_with(failed::NO_VERDICT)
     }
 }
 
-/// What rows of these names are: schedulers, or settings of other things too.
+/// Returns the noun for rows of these names: schedulers, or settings if other keys vary.
 pub(crate) fn noun(names: &[String]) -> &'static str {
     match names.iter().any(|name| name.contains('=')) {
         true => "setting",
@@ -173,7 +172,7 @@ pub fn compare(schedulers: &[SchedulerRuns]) -> Comparison {
         schedulers: schedulers.iter().map(|s| s.name.clone()).collect(),
         repeats: schedulers.iter().map(|s| s.runs.len()).min().unwrap_or(0),
         seeds: schedulers[0].seeds(),
-        paired: pairs.are_all(),
+        paired: pairs.are_all_paired(),
         headline: no_verdict
             .unwrap_or_else(|| headline(sections.iter().map(|s| &s.verdict).collect())),
         question: None,
@@ -194,7 +193,7 @@ pub fn compare(schedulers: &[SchedulerRuns]) -> Comparison {
     }
 }
 
-/// The recorded timelines, one a scheduler.
+/// Returns the recorded timelines, one for each scheduler.
 fn recorded(schedulers: &[SchedulerRuns]) -> Vec<SchedulerTimeline> {
     let of = |scheduler: &SchedulerRuns| {
         let timeline = scheduler.runs.iter().find_map(|run| run.timeline.clone())?;

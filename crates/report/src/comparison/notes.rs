@@ -1,4 +1,4 @@
-//! What the reader must know beside the figures.
+//! Notes that the reader needs beside the figures.
 
 use blklab_stats::{DiskStats, Estimate, Results, TooFull};
 
@@ -8,9 +8,9 @@ use super::starved;
 use crate::quantity::{latency, short};
 
 /// A note is made if one scheduler's runs take this many times as long as another's.
-const UNLIKE: f64 = 1.2;
+const TIME_RATIO_MAX: f64 = 1.2;
 
-/// Each note once.
+/// Returns all notes, each once.
 pub(crate) fn notes(schedulers: &[SchedulerRuns]) -> Vec<String> {
     let mut notes: Vec<String> = Vec::new();
     let all = schedulers.iter().flat_map(|s| &s.runs);
@@ -20,15 +20,15 @@ pub(crate) fn notes(schedulers: &[SchedulerRuns]) -> Vec<String> {
         }
     }
     notes.extend(too_full_notes(schedulers));
-    notes.extend(unlike_times(schedulers));
+    notes.extend(note_on_unequal_times(schedulers));
     notes.extend(schedulers.iter().filter_map(starved::note));
     notes.extend(slowest::note(schedulers));
     notes
 }
 
-/// What to say where work that ends by itself took one scheduler much longer
-/// than another: what runs beside it was measured for as long.
-fn unlike_times(schedulers: &[SchedulerRuns]) -> Option<String> {
+/// Returns a note if work that ends by itself took much longer under one scheduler than
+/// under another, since what runs beside it was measured for as long.
+fn note_on_unequal_times(schedulers: &[SchedulerRuns]) -> Option<String> {
     let is_cut = |run: &Results| {
         let finished = |wanted| {
             run.jobs
@@ -52,7 +52,7 @@ fn unlike_times(schedulers: &[SchedulerRuns]) -> Option<String> {
     let mut took: Vec<(f64, String)> = schedulers.iter().map(mean_s).collect();
     took.sort_by(|a, b| a.0.total_cmp(&b.0));
     let ((least, first), (most, last)) = (took.first()?, took.last()?);
-    (most > &(least * UNLIKE)).then(|| {
+    (most > &(least * TIME_RATIO_MAX)).then(|| {
         format!(
             "runs ended by themselves after {least:.3} s ({first}) to {most:.3} s ({last}): \
              bandwidths and latencies are of unlike times"
@@ -60,7 +60,7 @@ fn unlike_times(schedulers: &[SchedulerRuns]) -> Option<String> {
     })
 }
 
-/// What to say of the schedulers under which a drive was.
+/// Returns a note for each scheduler under which a drive was too full.
 pub(super) fn too_full_notes(schedulers: &[SchedulerRuns]) -> Vec<String> {
     let of = |scheduler: &SchedulerRuns| {
         let said = scheduler.runs.iter().map(too_full).find(|s| !s.is_empty());
@@ -71,8 +71,8 @@ pub(super) fn too_full_notes(schedulers: &[SchedulerRuns]) -> Vec<String> {
     schedulers.iter().flat_map(of).collect()
 }
 
-/// What to say of each drive of a run that refused writes for want of room: since
-/// when, why, and what would help.
+/// Returns a sentence on each drive of a run that refused writes for lack of space:
+/// since when, why, and what would help.
 pub fn too_full(run: &Results) -> Vec<String> {
     let sentence =
         |disk: &DiskStats| Some(too_full_sentence(disk, &run.drive, disk.device.too_full?));

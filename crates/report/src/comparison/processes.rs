@@ -1,9 +1,9 @@
-//! Processes side by side: what each job's processes got, how evenly, and how
-//! long those took that came to the end of their work while others went on.
+//! Processes side by side: the bandwidth of each job's processes, their fairness, and
+//! the time of jobs that ended by themselves while others went on.
 //!
-//! After the S suite (P. Valente's benchmarks for I/O schedulers), which
-//! measures per-process bandwidth and the time until a program is up while
-//! readers and writers run.
+//! After the S suite (P. Valente's benchmarks for I/O schedulers), which measures
+//! per-process bandwidth and the start-up time of a program while readers and writers
+//! run.
 
 use blklab_stats::{Estimate, ProcessResults, jain_index};
 use serde::{Deserialize, Serialize};
@@ -12,36 +12,35 @@ use super::figure::{Cell, Change, Metric};
 use super::runs::{Pairs, SchedulerRuns};
 use super::verdict::{Contest, Outcome};
 
-/// What a column of the table tells.
+/// The figure of a column.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessColumn {
-    /// The job, or none where the column is about all of them.
+    /// The job; `None` if the column is about all jobs.
     #[serde(default)]
     pub job: Option<String>,
-    /// Mean bandwidth of one process, the fairness of all, or the time that the
-    /// job took.
+    /// Mean bandwidth of a process, fairness of all processes, or running time of the
+    /// job.
     pub metric: Metric,
 }
 
-/// A column's figures, one a scheduler.
+/// A column's figures, one for each scheduler.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ProcessFigures {
-    /// What they are.
+    /// The figure of the column.
     pub column: ProcessColumn,
-    /// The figures; `None` where a scheduler has none.
+    /// The figures; `None` if a scheduler has none.
     pub cells: Vec<Option<Cell>>,
     /// The figures of each repeat, by scheduler.
     pub repeats: Vec<Vec<f64>>,
-    /// Repeats in which the job did not come to its end, by scheduler; empty where
-    /// there are none.
+    /// Repeats in which the job did not end, by scheduler; empty if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unfinished: Vec<usize>,
 }
 
 impl ProcessFigures {
-    /// Figures from their repeats, each against the first scheduler's. With the
-    /// repeats of a scheduler goes the number of those that did not finish: where
-    /// there are any the others are not its figure.
+    /// Computes figures from their repeats and compares each with the first scheduler's.
+    /// Each scheduler's repeats come with the number of those that did not finish; a
+    /// scheduler with unfinished repeats has no figure.
     pub(crate) fn new(
         column: ProcessColumn,
         values: Vec<(Vec<f64>, usize)>,
@@ -71,12 +70,12 @@ impl ProcessFigures {
         figures
     }
 
-    /// How many repeats of a scheduler did not finish.
+    /// Returns the number of a scheduler's repeats that did not finish.
     pub fn unfinished(&self, scheduler: usize) -> usize {
         self.unfinished.get(scheduler).copied().unwrap_or(0)
     }
 
-    /// Each scheduler's repeats and how many did not finish.
+    /// Returns each scheduler's finished repeats and the number of the others.
     pub(crate) fn by_scheduler(&self) -> Vec<(Vec<f64>, usize)> {
         let repeats = self.repeats.iter().cloned().enumerate();
         repeats
@@ -84,7 +83,7 @@ impl ProcessFigures {
             .collect()
     }
 
-    /// The repeats that are compared: none of a scheduler that did not finish all.
+    /// Returns the repeats to compare; none for a scheduler that did not finish all.
     pub(crate) fn compared(&self) -> Vec<Vec<f64>> {
         let all = self.by_scheduler().into_iter();
         all.map(|(own, unfinished)| if unfinished > 0 { Vec::new() } else { own })
@@ -92,11 +91,10 @@ impl ProcessFigures {
     }
 }
 
-/// Jobs beyond which per-process bandwidths are left to the JSON of each run.
-const MOST_JOBS: usize = 6;
+/// Limit on the jobs whose per-process bandwidths are shown.
+const JOBS_SHOWN_MAX: usize = 6;
 
-/// The table of a reporting group; empty where it has but one process, which
-/// was stopped.
+/// Returns the columns of a reporting group; none if its only process was stopped.
 pub(crate) fn figures(
     schedulers: &[SchedulerRuns],
     group_id: u32,
@@ -146,7 +144,7 @@ pub(crate) fn figures(
         add(Some(job), Metric::Duration, &|run| duration(run, job));
     }
     if several {
-        if jobs.len() <= MOST_JOBS {
+        if jobs.len() <= JOBS_SHOWN_MAX {
             for job in jobs.iter().filter(|job| !finishes(job)) {
                 add(Some(job), Metric::Bandwidth, &|run| bandwidth(run, job));
             }
@@ -157,8 +155,8 @@ pub(crate) fn figures(
     figures
 }
 
-/// Who needs the least time for the jobs that end by themselves, and who is
-/// fairest.
+/// Returns the contests for the least time of jobs that end by themselves, and for
+/// fairness.
 pub(crate) fn contests(
     names: &[String],
     figures: &[ProcessFigures],
@@ -175,13 +173,13 @@ pub(crate) fn contests(
             ..contest
         }
     });
-    // Where all are fair there is nothing to tell.
+    // A fairness contest without differences is not worth a sentence.
     let tells = |c: &Contest| c.metric != Metric::Jain || c.outcome != Outcome::WithinNoise;
     contests.filter(tells).collect()
 }
 
-/// How long a job took: as long as the slowest of its processes. A run in which
-/// one was stopped does not tell.
+/// Returns the time that a job took, which is that of its slowest process; `None` if a
+/// process was stopped.
 fn duration(run: &[&ProcessResults], job: &str) -> Option<f64> {
     let of_job = || run.iter().filter(|p| p.job == job);
     let whole = of_job().all(|p| p.finished);
@@ -189,7 +187,7 @@ fn duration(run: &[&ProcessResults], job: &str) -> Option<f64> {
     whole.then_some(longest as f64)
 }
 
-/// What one process of a job got, in the mean.
+/// Returns the mean bandwidth of a job's processes.
 fn bandwidth(run: &[&ProcessResults], job: &str) -> Option<f64> {
     let of_job: Vec<f64> = run
         .iter()
@@ -199,8 +197,8 @@ fn bandwidth(run: &[&ProcessResults], job: &str) -> Option<f64> {
     (!of_job.is_empty()).then(|| Estimate::of(&of_job).mean)
 }
 
-/// Jain's index of bandwidths divided by weights, of those jobs that compete: one
-/// that ends by itself beside others that do not wants less than its share.
+/// Returns Jain's index of bandwidths divided by weights over the competing jobs. A job
+/// that ends by itself beside others that do not needs less than its share.
 fn fairness(run: &[&ProcessResults], competes: &dyn Fn(&str) -> bool) -> Option<f64> {
     let competing = run.iter().filter(|p| competes(&p.job));
     let due: Vec<f64> = competing

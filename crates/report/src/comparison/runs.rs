@@ -1,31 +1,31 @@
-//! Schedulers' runs, and which of them met the same work repeat by repeat.
+//! Schedulers' runs, and which of them had the same work in each repeat.
 
 use blklab_stats::Results;
 
-/// A scheduler and its repeats of the job.
+/// A scheduler with its repeats of the job.
 #[derive(Clone, Debug)]
 pub struct SchedulerRuns {
-    /// What to call it: its name, and its tunables where those differ.
+    /// The label: the scheduler's name, with its tunables if these differ.
     pub name: String,
-    /// One run a repeat. The n-th run of every scheduler should have the same
-    /// seed: they are compared pair by pair then.
+    /// One run for each repeat. The n-th run of every scheduler should have the same
+    /// seed, so that they are compared pair by pair.
     pub runs: Vec<Results>,
 }
 
 impl SchedulerRuns {
-    /// The seed of each repeat.
+    /// Returns the seed of each repeat.
     pub(crate) fn seeds(&self) -> Vec<u64> {
         self.runs.iter().map(|run| run.seed).collect()
     }
 }
 
-/// Schedulers whose n-th repeats had the same seed and work: their differences
-/// are taken pair by pair, which leaves out what the seed made of both.
+/// Groups of schedulers whose n-th repeats had the same seed and work. Their differences
+/// are computed pair by pair, which removes the variance that the seed causes in both.
 pub(crate) struct Pairs(Vec<usize>);
 
 impl Pairs {
-    /// One key a scheduler; those with the same key met the same work, those
-    /// without one only by themselves.
+    /// Groups schedulers by their keys: equal keys mean the same work, and a scheduler
+    /// without a key is a group of its own.
     pub(crate) fn by_key<K: PartialEq>(keys: &[Option<K>]) -> Pairs {
         let class = |(index, key): (usize, &Option<K>)| match key {
             Some(_) => keys.iter().position(|k| k == key).unwrap_or(index),
@@ -34,13 +34,13 @@ impl Pairs {
         Pairs(keys.iter().enumerate().map(class).collect())
     }
 
-    /// Whether these two are compared pair by pair.
+    /// Returns whether two schedulers are compared pair by pair.
     pub(crate) fn are(&self, one: usize, other: usize) -> bool {
         self.0[one] == self.0[other]
     }
 
-    /// Whether any two are.
-    pub(crate) fn are_all(&self) -> bool {
+    /// Returns whether all schedulers are in one group.
+    pub(crate) fn are_all_paired(&self) -> bool {
         self.0.windows(2).all(|w| w[0] == w[1])
     }
 }
@@ -56,7 +56,7 @@ mod tests {
         for (one, other) in [(0, 1), (0, 2), (1, 4), (2, 3)] {
             assert!(!pairs.are(one, other), "{one} {other}");
         }
-        assert!(!pairs.are_all());
-        assert!(Pairs::by_key(&[Some(1), Some(1)]).are_all());
+        assert!(!pairs.are_all_paired());
+        assert!(Pairs::by_key(&[Some(1), Some(1)]).are_all_paired());
     }
 }

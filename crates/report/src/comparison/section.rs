@@ -1,4 +1,4 @@
-//! A reporting group of the job: its figures and who won.
+//! A reporting group of the job: its figures and its verdict.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,19 +16,18 @@ pub struct Section {
     pub group_id: u32,
     /// The names of its jobs.
     pub title: String,
-    /// Who won.
+    /// The verdict on the group.
     pub verdict: Verdict,
-    /// Reads, writes, trims and syncs, as far as the jobs have them: of the group as a
-    /// whole, and where it has several jobs, of each of them.
+    /// Reads, writes, trims and syncs, if the jobs have them: of the group as a whole,
+    /// and of each job if there are several.
     pub directions: Vec<DirectionTable>,
-    /// Processes side by side; empty where there is but one.
+    /// Processes side by side; empty if there is only one.
     #[serde(default)]
     pub processes: Vec<ProcessFigures>,
 }
 
 impl Section {
-    /// A group with a verdict on its figures; `trade` tells what the winner of
-    /// bandwidth lost for it.
+    /// Returns a group with a verdict on its figures.
     pub(crate) fn judged(
         (group_id, title): (u32, String),
         names: &[String],
@@ -67,7 +66,7 @@ impl Section {
     }
 }
 
-/// All groups of the job.
+/// Returns all groups of the job.
 pub(crate) fn sections(schedulers: &[SchedulerRuns], pairs: &Pairs) -> Vec<Section> {
     let ids = group_ids(schedulers).into_iter();
     ids.map(|group_id| section(schedulers, group_id, pairs))
@@ -94,7 +93,7 @@ fn group_ids(schedulers: &[SchedulerRuns]) -> Vec<u32> {
     ids
 }
 
-/// The names of a group's jobs, each once.
+/// Returns the names of a group's jobs, each once.
 fn jobs(schedulers: &[SchedulerRuns], group_id: u32) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
     let runs = schedulers.iter().flat_map(|s| &s.runs);

@@ -1,4 +1,4 @@
-//! Why the tail is long: where the slowest requests of each job spent their time, against
+//! Tail latency: where the slowest requests of each job spent their time, compared with
 //! the median ones.
 
 use blklab_stats::{Slowest, SlowestOf, Stage};
@@ -11,35 +11,35 @@ use super::runs::SchedulerRuns;
 pub struct SlowestTable {
     /// The job.
     pub job: String,
-    /// What the requests do: `reads`, `writes`, `discards`, `flushes`.
+    /// The operation of the requests: `reads`, `writes`, `discards`, `flushes`.
     pub operation: String,
-    /// They are those beyond this percentile.
+    /// The percentile of latency beyond which requests are counted.
     pub percent: f64,
-    /// The whole latency, and then each place where any of it was spent.
+    /// The whole latency, then each stage that has a noticeable part of it.
     pub rows: Vec<SlowestRow>,
 }
 
-/// Where time was spent.
+/// The time in a stage.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SlowestRow {
-    /// The place.
+    /// The stage's name.
     pub name: String,
-    /// What it means.
+    /// The stage's meaning.
     pub meaning: String,
-    /// By scheduler; `None` where it had no such requests.
+    /// The times by scheduler; `None` if it had no such requests.
     pub values: Vec<Option<SlowestValue>>,
 }
 
 /// Mean times of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SlowestValue {
-    /// Of the slowest.
+    /// The mean over the slowest requests.
     pub slowest_ns: f64,
-    /// Of those around the median.
+    /// The mean over the requests around the median.
     pub median_ns: f64,
 }
 
-/// The tables of all jobs, where runs were looked at in this way.
+/// Returns the tables of all jobs, if the slowest requests were recorded.
 pub(crate) fn tables(schedulers: &[SchedulerRuns]) -> Vec<SlowestTable> {
     let found: Vec<Option<&Slowest>> = schedulers
         .iter()
@@ -80,8 +80,8 @@ fn operation(op: char) -> &'static str {
     }
 }
 
-/// From less than this share of the latency on a place is not worth a row.
-const SHOWN: f64 = 0.005;
+/// The share of the latency below which a stage has no row.
+const SHARE_SHOWN_MIN: f64 = 0.005;
 
 fn rows(each: &[Option<SlowestOf>]) -> Vec<SlowestRow> {
     let row = |name: &str, meaning: &str, of: &dyn Fn(&SlowestOf) -> (f64, f64)| SlowestRow {
@@ -104,7 +104,8 @@ fn rows(each: &[Option<SlowestOf>]) -> Vec<SlowestRow> {
     })];
     for stage in Stage::ALL {
         let at = stage as usize;
-        let matters = |of: &SlowestOf| of.slowest.stages_ns[at] >= SHOWN * of.slowest.whole_ns;
+        let matters =
+            |of: &SlowestOf| of.slowest.stages_ns[at] >= SHARE_SHOWN_MIN * of.slowest.whole_ns;
         if each.iter().flatten().any(matters) {
             rows.push(row(stage.name(), stage.meaning(), &|of| {
                 (of.slowest.stages_ns[at], of.median.stages_ns[at])
@@ -114,7 +115,7 @@ fn rows(each: &[Option<SlowestOf>]) -> Vec<SlowestRow> {
     rows
 }
 
-/// What to say where not all of a run was looked at.
+/// Returns a note if the recording covers only a part of the run.
 pub(crate) fn note(schedulers: &[SchedulerRuns]) -> Option<String> {
     let runs = schedulers.iter().flat_map(|s| &s.runs);
     let mut cut = runs.filter_map(|run| run.slowest.as_ref().filter(|slowest| slowest.cut));

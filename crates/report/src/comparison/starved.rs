@@ -1,21 +1,22 @@
-//! A process that waited long for an I/O while others went on: percentiles over
-//! all I/O hide it, and so does an index of totals.
+//! Starvation: a process that waited long for an I/O while others continued. Percentiles
+//! over all I/O hide it, and so does an index of totals.
 
 use blklab_stats::{ProcessResults, Results};
 
 use super::runs::SchedulerRuns;
 use crate::quantity::{latency, short};
 
-/// A wait of this share of its run makes a difference to a process.
-const LONG: f64 = 0.1;
-/// A process with more in flight than this goes on beside an I/O that waits, ...
-const AT_ONCE: f64 = 2.0;
-/// ... unless that waits so many times longer than its others.
-const UNUSUAL: f64 = 10.0;
-/// Others went on meanwhile that never waited for so much of it.
-const OTHERS: f64 = 0.25;
+/// A wait is long from this share of the process's running time.
+const WAIT_SHARE_MIN: f64 = 0.1;
+/// A single waiting I/O stops a process whose mean depth is below this.
+const STOPPED_DEPTH_MAX: f64 = 2.0;
+/// A process with more I/Os in flight counts if its longest wait is this many times its
+/// mean latency.
+const WAIT_OVER_MEAN_MIN: f64 = 10.0;
+/// Another process continued if its longest wait was at most this share of the long one.
+const OTHERS_WAIT_SHARE_MAX: f64 = 0.25;
 
-/// What to say of the process that waited longest under a scheduler, if any.
+/// Returns a note on the process that starved longest under a scheduler, if any.
 pub(crate) fn note(scheduler: &SchedulerRuns) -> Option<String> {
     let found = scheduler.runs.iter().filter_map(starved);
     let (starved, others) = found.max_by_key(|(starved, _)| starved.latency_max_ns)?;
@@ -34,21 +35,22 @@ pub(crate) fn note(scheduler: &SchedulerRuns) -> Option<String> {
     ))
 }
 
-/// The process of a run that waited longest, and the one beside it that waited
-/// least, where the first starved.
+/// Returns the process of a run that waited longest, if it starved, and the process that
+/// waited least at the same time.
 fn starved(run: &Results) -> Option<(&ProcessResults, &ProcessResults)> {
     let all = || run.jobs.iter().flat_map(|job| &job.processes);
     let is_long = |p: &&ProcessResults| {
         let (wait_ns, runtime_ns) = (p.latency_max_ns as f64, p.runtime_ns as f64);
         let at_once = p.ios as f64 * p.latency_mean_ns / runtime_ns;
-        let unusual = at_once < AT_ONCE || wait_ns >= UNUSUAL * p.latency_mean_ns;
-        unusual && wait_ns >= LONG * runtime_ns
+        let unusual =
+            at_once < STOPPED_DEPTH_MAX || wait_ns >= WAIT_OVER_MEAN_MIN * p.latency_mean_ns;
+        unusual && wait_ns >= WAIT_SHARE_MIN * runtime_ns
     };
     let starved = all().filter(is_long).max_by_key(|p| p.latency_max_ns)?;
     let wait_ns = starved.latency_max_ns;
-    // A process that ran for a moment only is not considered.
+    // A process that ran only briefly is not considered.
     let was_there = |p: &&ProcessResults| p.bytes > 0 && p.runtime_ns >= wait_ns;
     let others = all().filter(was_there).min_by_key(|p| p.latency_max_ns)?;
-    let went_on = others.latency_max_ns as f64 <= OTHERS * wait_ns as f64;
+    let went_on = others.latency_max_ns as f64 <= OTHERS_WAIT_SHARE_MAX * wait_ns as f64;
     went_on.then_some((starved, others))
 }

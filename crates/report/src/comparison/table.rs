@@ -1,4 +1,4 @@
-//! All schedulers' figures for one direction of I/O.
+//! The figures of all schedulers for one direction of I/O.
 
 use std::collections::BTreeMap;
 
@@ -8,19 +8,19 @@ use serde::{Deserialize, Serialize};
 use super::figure::{Cell, Change, Direction, Metric};
 use super::runs::{Pairs, SchedulerRuns};
 
-/// All schedulers' figures for one direction of a job, or of a whole group.
+/// The figures of all schedulers for one direction of a job, or of a whole group.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DirectionTable {
-    /// The job, where the group has several; `None` for the group as a whole.
+    /// The job if the group has several; `None` for the group as a whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
-    /// Whether several jobs add up in it. It has rates only: latencies of different
-    /// jobs together tell of none of them.
+    /// Whether it sums several jobs. Such a table has rates only, because pooled
+    /// latencies of different jobs describe none of them.
     #[serde(default, skip_serializing_if = "is_false")]
     pub several_jobs: bool,
-    /// Which.
+    /// The direction.
     pub direction: Direction,
-    /// One row a scheduler, in the order given.
+    /// One row for each scheduler, in the order given.
     pub rows: Vec<Row>,
 }
 
@@ -28,32 +28,32 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-/// One scheduler's figures for one direction.
+/// The figures of one scheduler for one direction.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
     /// The scheduler.
     pub scheduler: String,
-    /// Units of I/O done in all repeats.
+    /// I/Os done in all repeats.
     pub ios: u64,
-    /// Its figures.
+    /// The figures over the repeats.
     pub cells: BTreeMap<Metric, Cell>,
     /// The figures of each repeat.
     pub repeats: BTreeMap<Metric, Vec<f64>>,
-    /// Its latency over percentiles, all repeats together.
+    /// The latency over percentiles, all repeats together.
     pub curve: Vec<CurvePoint>,
 }
 
 /// A point of a latency curve.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CurvePoint {
-    /// This many percent of all I/O ...
+    /// The percentage of all I/O.
     pub percent: f64,
-    /// ... took no longer than this.
+    /// The latency that this percentage of I/O did not exceed.
     pub latency_ns: u64,
 }
 
 impl Row {
-    /// The row of a scheduler that did no such I/O.
+    /// Returns the row of a scheduler that did no such I/O.
     pub(crate) fn idle(scheduler: String) -> Row {
         Row {
             scheduler,
@@ -66,14 +66,14 @@ impl Row {
 }
 
 impl DirectionTable {
-    /// A figure by scheduler and repeat.
+    /// Returns a figure by scheduler and repeat.
     pub(crate) fn repeats(&self, metric: Metric) -> Vec<Vec<f64>> {
         let rows = self.rows.iter();
         rows.map(|row| row.repeats.get(&metric).cloned().unwrap_or_default())
             .collect()
     }
 
-    /// The figures that it has, in the order in which they are shown.
+    /// Returns the metrics of this table, in the order in which they are shown.
     pub fn metrics(&self) -> &'static [Metric] {
         match (self.several_jobs, self.direction) {
             (true, Direction::Sync) => &Metric::ALL[1..2],
@@ -83,7 +83,7 @@ impl DirectionTable {
         }
     }
 
-    /// What it is of: `read`, `read of db`, `read of all jobs`.
+    /// Returns the table's title: `read`, `read of db`, `read of all jobs`.
     pub(crate) fn title(&self) -> String {
         let direction = self.direction.name();
         match &self.job {
@@ -93,7 +93,8 @@ impl DirectionTable {
         }
     }
 
-    /// Computes all rows' figures from their repeats, each against the first row.
+    /// Computes the figures of all rows from their repeats, and compares each with the
+    /// first row.
     pub(crate) fn fill_cells(&mut self, pairs: &Pairs) {
         for &metric in self.metrics() {
             let up = metric.more_is_better();
@@ -109,7 +110,7 @@ impl DirectionTable {
     }
 }
 
-/// The tables of a group: of the whole, and where it has several jobs, of each.
+/// Returns the tables of a group: of the whole, and of each job if there are several.
 /// Processes of one name are one job (`numjobs`).
 pub(crate) fn of_group(
     schedulers: &[SchedulerRuns],
@@ -144,7 +145,7 @@ pub(crate) fn of_group(
     tables.collect()
 }
 
-/// A direction of a group: one job's, or all jobs together.
+/// Returns the results of a group in one direction, of one job or of all.
 fn sum_of(run: &Results, group_id: u32, job: Option<&str>, direction: Direction) -> DirResults {
     let mut sum = DirResults::default();
     for found in run.jobs.iter().filter(|found| found.group_id == group_id) {
@@ -179,10 +180,10 @@ fn rows(
     schedulers.iter().zip(sums).map(row).collect()
 }
 
-/// Latency at percentiles that lie evenly on a scale of nines (90, 99, 99.9),
-/// as far as the number of values carries.
+/// Returns the latency at percentiles that are evenly spaced on a scale of nines (90,
+/// 99, 99.9), as far as the number of values allows.
 fn curve(runs: &[DirResults]) -> Vec<CurvePoint> {
-    /// Points from one nine to the next.
+    /// Number of points from one nine to the next.
     const STEPS: u32 = 24;
     let mut all = Histogram::new();
     runs.iter().for_each(|dir| all.merge(dir.latency()));

@@ -1,5 +1,5 @@
-//! What the winner of bandwidth lost for it: reads and writes are counted
-//! together there, and one may have been bought with the other.
+//! The losses of the bandwidth's winner: reads and writes are summed in its bandwidth,
+//! and one may have been gained at the cost of the other.
 
 use blklab_stats::Significance;
 
@@ -8,17 +8,17 @@ use super::table::DirectionTable;
 use super::verdict::Contest;
 use crate::quantity::{and_list, change};
 
-/// A loss of less than this share of a direction's bandwidth is not mentioned.
-const PRICE: f64 = 0.05;
+/// Smallest loss of a direction's bandwidth that is mentioned, as a share.
+const LOSS_MIN: f64 = 0.05;
 
-/// What to add where the one that leads in bandwidth has much less of a
-/// direction's than the one that it was measured against.
+/// Returns a clause if the leader in bandwidth has much less of a direction than the
+/// scheduler that it is compared with.
 pub(crate) fn clause(bandwidth: &Contest, directions: &[DirectionTable]) -> Option<String> {
     let [leader] = bandwidth.leaders.as_slice() else {
         return None;
     };
     let against = &bandwidth.against;
-    let price = |table: &DirectionTable| {
+    let loss = |table: &DirectionTable| {
         let change_of = lost(table, leader, against)?;
         let direction: Direction = table.direction;
         Some(format!(
@@ -27,27 +27,27 @@ pub(crate) fn clause(bandwidth: &Contest, directions: &[DirectionTable]) -> Opti
             change(&change_of.relative)
         ))
     };
-    let prices: Vec<String> = directions
+    let losses: Vec<String> = directions
         .iter()
         .filter(|table| table.job.is_none())
-        .filter_map(price)
+        .filter_map(loss)
         .collect();
-    (!prices.is_empty()).then(|| {
+    (!losses.is_empty()).then(|| {
         format!(
             "{leader}'s bandwidth by direction against {against}: {}",
-            and_list(&prices)
+            and_list(&losses)
         )
     })
 }
 
-/// How much less of a direction a scheduler has, where that is a price.
+/// Returns how much less of a direction a scheduler has, if it is worth mentioning.
 fn lost(table: &DirectionTable, leader: &str, against: &str) -> Option<Change> {
     let bandwidths = |name: &str| {
         let row = table.rows.iter().find(|row| row.scheduler == name)?;
         row.repeats.get(&Metric::Bandwidth)
     };
     let change = Change::between(bandwidths(against)?, bandwidths(leader)?, false, true)?;
-    let is_price =
-        change.significance != Significance::WithinNoise && change.relative.mean <= -PRICE;
-    is_price.then_some(change)
+    let is_noticeable =
+        change.significance != Significance::WithinNoise && change.relative.mean <= -LOSS_MIN;
+    is_noticeable.then_some(change)
 }

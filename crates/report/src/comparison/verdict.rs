@@ -1,5 +1,5 @@
-//! Who won: for bandwidth and for tail latency, and whether that is more than
-//! noise.
+//! Verdicts: which scheduler leads in bandwidth and in tail latency, and whether by more
+//! than noise.
 
 use blklab_stats::{Estimate, Significance};
 use serde::{Deserialize, Serialize};
@@ -9,39 +9,39 @@ use super::noun;
 use super::runs::Pairs;
 use crate::quantity::{and_list, change};
 
-/// Differences below this share do not matter, however significant.
-/// Work that leaves nothing to chance has no noise, so that all are sure.
+/// Smallest share by which figures have to differ. Deterministic work has no noise, so
+/// there even the smallest difference is significant.
 const NEGLIGIBLE: f64 = 0.005;
-/// The same for Jain's index, which changes little until one process falls behind: at
-/// 0.95 one of two processes gets 1.6 times as much as the other.
+/// Smallest difference of Jain's index. The index changes little until one process falls
+/// behind: at 0.95 one of two processes gets 1.6 times as much as the other.
 const NEGLIGIBLE_UNFAIRNESS: f64 = 0.05;
 
-/// Who won a section of the job.
+/// The verdict on a section of the job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Verdict {
-    /// All directions' bandwidth together.
+    /// The contest for the bandwidth of all directions together.
     pub bandwidth: Contest,
-    /// The 99th percentile of latency, by direction.
+    /// The contests for the 99th percentile of latency, by direction.
     pub tails: Vec<Contest>,
-    /// The time of each job that came to the end of its work, and fairness where
+    /// The contests for the time of each job that ended, and for fairness where
     /// processes compete.
     #[serde(default)]
     pub times: Vec<Contest>,
-    /// All that in one sentence.
+    /// The verdict in a sentence.
     pub sentence: String,
 }
 
-/// How a contest ended.
+/// The outcome of a contest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// One scheduler is ahead of every other by more than noise.
+    /// One scheduler leads every other by more than noise.
     Wins,
-    /// Some, but not all, lead together: they differ only by noise.
+    /// Some schedulers lead together: they differ from each other only by noise.
     Shared,
-    /// No difference is more than noise, or large enough to name.
+    /// No difference is both more than noise and large enough to matter.
     WithinNoise,
-    /// One run each: one is ahead, which may be noise.
+    /// One scheduler leads in one run each, which may be noise.
     Untested,
     /// There was only one scheduler.
     Alone,
@@ -52,28 +52,28 @@ pub enum Outcome {
 pub struct Contest {
     /// The figure.
     pub metric: Metric,
-    /// Of which direction; `None` for all together.
+    /// The direction; `None` for all directions together.
     pub direction: Option<Direction>,
-    /// Of which job; `None` for all together.
+    /// The job; `None` for all jobs together.
     #[serde(default)]
     pub job: Option<String>,
-    /// How it ended.
+    /// The outcome.
     pub outcome: Outcome,
-    /// Who leads, the best first.
+    /// The leaders, the best first.
     pub leaders: Vec<String>,
-    /// Who is behind somebody that does not lead, but varies so much that the
-    /// lead over it may be noise.
+    /// Schedulers that rank behind one that does not lead, but vary so much that they
+    /// may not be worse than the leaders.
     #[serde(default)]
     pub unsure: Vec<String>,
-    /// Whom `lead` is measured against: the first scheduler, or where that
-    /// leads itself, the best that does not. Empty where all lead.
+    /// The scheduler that `lead` is measured against: the first one, or if that leads
+    /// itself, the best that does not lead. Empty if all lead.
     pub against: String,
-    /// How far the best is ahead of that one.
+    /// The lead of the best over that scheduler.
     pub lead: Option<Estimate>,
 }
 
 impl Contest {
-    /// Decides from a figure by scheduler and repeat.
+    /// Decides the contest from a figure's values by scheduler and repeat.
     pub(crate) fn decide(
         names: &[String],
         values: &[Vec<f64>],
@@ -83,12 +83,12 @@ impl Contest {
     ) -> Contest {
         let up = metric.more_is_better();
         let mut ranking: Vec<usize> = (0..values.len()).collect();
-        // Zero is what a scheduler has that did no such I/O: it is last.
+        // A figure of zero means that a scheduler did no such I/O, so it ranks last.
         let mean = |index: usize| match Estimate::of(&values[index]).mean {
             0.0 if !up => f64::INFINITY,
             mean => mean,
         };
-        // A stable sort: who was named first is first among equals.
+        // A stable sort: equal schedulers keep their order.
         ranking.sort_by(|a, b| match up {
             true => mean(*b).total_cmp(&mean(*a)),
             false => mean(*a).total_cmp(&mean(*b)),
@@ -102,7 +102,7 @@ impl Contest {
             let is_idle = idle(other) && !idle(best);
             other != best && (is_idle || is_beaten(metric, lead_over(other)))
         };
-        // A scheduler behind one that does not lead does not lead.
+        // A scheduler that ranks behind one that does not lead does not lead either.
         let behind = ranking.iter().position(|&other| beaten(other));
         let (leaders, others) = ranking.split_at(behind.unwrap_or(ranking.len()));
         let unsure = others.iter().filter(|&&other| !beaten(other));
@@ -131,7 +131,7 @@ impl Contest {
         }
     }
 
-    /// The figure in words.
+    /// Returns the figure in words.
     fn subject(&self) -> String {
         let what = match self.direction {
             Some(direction) => format!("{} {} latency", self.metric.name(), direction.name()),
@@ -143,7 +143,7 @@ impl Contest {
         }
     }
 
-    /// The figure and how far the best is ahead.
+    /// Returns the figure with the lead of the best.
     fn subject_and_lead(&self) -> String {
         let subject = self.subject();
         let unsure = match self.unsure.as_slice() {
@@ -161,8 +161,8 @@ impl Contest {
     }
 }
 
-/// Whether the best is ahead of another by more than noise. Without repeats
-/// every difference worth naming counts.
+/// Returns whether the best leads another by more than noise. Without repeats, every
+/// difference that is large enough counts.
 fn is_beaten(metric: Metric, lead: Option<Change>) -> bool {
     let Some(lead) = lead else {
         return false;
@@ -175,7 +175,7 @@ fn is_beaten(metric: Metric, lead: Option<Change>) -> bool {
 }
 
 impl Verdict {
-    /// `trade` is what the winner of bandwidth lost for it, if anything.
+    /// Makes the verdict; `trade` is a clause on the losses of the bandwidth's winner.
     pub(crate) fn new(
         bandwidth: Contest,
         tails: Vec<Contest>,
@@ -201,7 +201,8 @@ impl Verdict {
     }
 }
 
-/// One sentence for a section: neighbours that ended alike share a clause.
+/// Returns a section's verdict in one sentence: consecutive contests with the same
+/// outcome share a clause.
 pub(super) fn sentence(bandwidth: &Contest, others: &[&Contest]) -> String {
     if bandwidth.outcome == Outcome::Alone {
         let noun = noun(&bandwidth.leaders);
@@ -216,7 +217,7 @@ pub(super) fn sentence(bandwidth: &Contest, others: &[&Contest]) -> String {
         .filter(is_noise)
         .map(|c| c.subject())
         .collect();
-    // Several goals together are one contest.
+    // Several goals together are one contest, but the verb is plural.
     let verb = match noise.len() == 1 && bandwidth.metric != Metric::Score {
         true => "differs",
         false => "differ",
@@ -244,7 +245,7 @@ pub(super) fn sentence(bandwidth: &Contest, others: &[&Contest]) -> String {
     format!("{}.", clauses.join("; "))
 }
 
-/// A clause on contests that the same schedulers lead in the same way.
+/// Returns a clause on contests that have the same leaders and outcome.
 fn clause(contests: &[&Contest]) -> String {
     let subjects: Vec<String> = contests.iter().map(|c| c.subject_and_lead()).collect();
     let leaders = and_list(&contests[0].leaders);
@@ -258,7 +259,8 @@ fn clause(contests: &[&Contest]) -> String {
     format!("{leaders} {verb} {}", and_list(&subjects))
 }
 
-/// One sentence on the whole job: its only section's, or who won how many.
+/// Returns the verdict on the whole job in one sentence: that of its only section, or
+/// how many contests each scheduler leads.
 pub(crate) fn headline(verdicts: Vec<&Verdict>) -> String {
     match &verdicts[..] {
         [] => "Nothing ran.".to_string(),
@@ -281,7 +283,7 @@ pub(crate) fn headline(verdicts: Vec<&Verdict>) -> String {
     }
 }
 
-/// Who leads how many contests alone, most first.
+/// Lists how many contests each scheduler leads alone, most first.
 fn tally(contests: Vec<&Contest>) -> String {
     let mut wins: Vec<(&str, usize)> = Vec::new();
     for contest in &contests {

@@ -1,33 +1,33 @@
-//! Why the figures are as they are: what the queue, the scheduler and the
-//! drive counted, one value a scheduler.
+//! The facts that explain the figures, from the counters of the queue, the scheduler and
+//! the drive, with one value for each scheduler.
 
 use blklab_stats::{CgroupStats, Histogram, Place, RequestKind, RequestStats, Results, Unit};
 use serde::{Deserialize, Serialize};
 
 use super::runs::SchedulerRuns;
 
-/// A fact's values, one a scheduler.
+/// A fact with a value for each scheduler.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FactRow {
-    /// Where it was counted.
+    /// The place where it was counted.
     pub place: Place,
-    /// Its name for programs; for what only a run knows, its name in tables.
+    /// The name for programs; the name in tables for facts that only a run declares.
     #[serde(default)]
     pub key: String,
-    /// Its name in tables.
+    /// The name in tables.
     pub name: String,
-    /// What it means; empty where only a run knows it.
+    /// The meaning; empty for facts that only a run declares.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub meaning: String,
-    /// What it is counted in.
+    /// The unit.
     pub unit: Unit,
-    /// The mean over repeats, by scheduler; `None` where the scheduler or the
-    /// drive does not know it.
+    /// The mean over repeats, by scheduler; `None` if the scheduler or the drive does
+    /// not count it.
     pub values: Vec<Option<f64>>,
 }
 
 impl FactRow {
-    /// A row with its value taken from each run.
+    /// Computes a row from each run's value.
     pub(crate) fn new(
         schedulers: &[SchedulerRuns],
         (place, name, unit): (Place, &str, Unit),
@@ -47,13 +47,13 @@ impl FactRow {
         }
     }
 
-    /// Whether there is anything in it.
+    /// Returns whether any value is not zero.
     pub(crate) fn is_something(&self) -> bool {
         self.values.iter().flatten().any(|value| *value != 0.0)
     }
 }
 
-/// The facts, those that are nothing everywhere left out.
+/// Returns the facts that are not zero everywhere.
 pub(crate) fn facts(schedulers: &[SchedulerRuns]) -> Vec<FactRow> {
     let declared = blklab_stats::facts().into_iter().map(|fact| {
         let what = (fact.place, fact.label, fact.unit);
@@ -73,7 +73,7 @@ pub(crate) fn facts(schedulers: &[SchedulerRuns]) -> Vec<FactRow> {
     rows
 }
 
-/// The counters of all schedulers, each name once, in the order met.
+/// Returns the counters of all schedulers, each name once, in order of appearance.
 fn scheduler_facts(schedulers: &[SchedulerRuns]) -> Vec<FactRow> {
     let mut names: Vec<&'static str> = Vec::new();
     let runs = schedulers.iter().flat_map(|s| &s.runs);
@@ -96,7 +96,8 @@ fn scheduler_facts(schedulers: &[SchedulerRuns]) -> Vec<FactRow> {
     names.into_iter().map(row).collect()
 }
 
-/// What was held back of each control group, by layer, and what it used of the drive.
+/// Returns what each layer held back of each control group, and the drive's time that
+/// the group used.
 fn cgroup_facts(schedulers: &[SchedulerRuns]) -> Vec<FactRow> {
     let mut names: Vec<&str> = Vec::new();
     let runs = schedulers.iter().flat_map(|s| &s.runs);
@@ -133,24 +134,24 @@ fn cgroup_facts(schedulers: &[SchedulerRuns]) -> Vec<FactRow> {
     rows
 }
 
-/// How busy the channels of a drive were under one scheduler.
+/// The utilization of a drive's channels under one scheduler.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Channels {
     /// The scheduler.
     pub scheduler: String,
-    /// Share of the run in which each channel had a busy die, over repeats;
-    /// the channels of several drives one after the other.
+    /// The share of the run in which each channel had a busy die, as the mean over
+    /// repeats; the channels of several drives one after the other.
     pub busy: Vec<f64>,
-    /// Share of the run in which each die's array was busy, likewise.
+    /// The share of the run in which each die's array was busy.
     #[serde(default)]
     pub dies: Vec<f64>,
-    /// The same of each plane.
+    /// The share of the run in which each plane was busy.
     #[serde(default)]
     pub planes: Vec<f64>,
 }
 
-/// How busy the channels were under each scheduler; nothing for drives that
-/// have none.
+/// Returns the utilization of channels under each scheduler; empty for drives without
+/// channels.
 pub(crate) fn channels(schedulers: &[SchedulerRuns]) -> Vec<Channels> {
     let mean = |scheduler: &SchedulerRuns, of: fn(&Results) -> Vec<f64>| {
         let mut sums: Vec<f64> = Vec::new();
@@ -181,10 +182,10 @@ pub(crate) fn channels(schedulers: &[SchedulerRuns]) -> Vec<Channels> {
 /// The block layer's operations, by their index in its counters.
 const OPS: [&str; 4] = ["reads", "writes", "discards", "flushes"];
 
-/// Sizes and processes shown apart: those with most requests.
+/// Limit on the sizes and processes shown separately: those with the most requests.
 const KINDS_SHOWN: usize = 8;
 
-/// A part of a request's time, and its histogram.
+/// A part of a request's time: its place, its name and its histogram.
 type RequestTime = (Place, &'static str, fn(&RequestKind) -> &Histogram);
 
 const PARTS: [RequestTime; 3] = [
@@ -193,8 +194,8 @@ const PARTS: [RequestTime; 3] = [
     (Place::Drive, "in the drive", |kind| &kind.drive_ns),
 ];
 
-/// Facts on requests that were traced. Losses are reported even where there were
-/// none: only then can the rest be believed.
+/// Returns the facts on traced requests. Lost events are reported even if there are
+/// none, because the other facts are only reliable then.
 pub(super) fn request_facts(schedulers: &[SchedulerRuns]) -> Vec<FactRow> {
     let traced = |s: &SchedulerRuns| s.runs.iter().any(|run| run.requests.is_some());
     if !schedulers.iter().any(traced) {
@@ -229,7 +230,7 @@ pub(super) fn request_facts(schedulers: &[SchedulerRuns]) -> Vec<FactRow> {
     facts
 }
 
-/// The mean over fio's classes of depth, each taken at its lower end.
+/// Returns the mean over fio's classes of depth, each taken at its lower bound.
 fn mean_depth(requests: &RequestStats) -> Option<f64> {
     let counts = requests.depth_at_issue.counts;
     let total: u64 = counts.iter().sum();
@@ -264,7 +265,7 @@ fn by_direction(schedulers: &[SchedulerRuns], (place, where_, of): RequestTime) 
     facts
 }
 
-/// All requests of a run that are as wanted; `None` where there are none.
+/// Merges a histogram over the requests that `wanted` accepts; `None` if there are none.
 fn merged(
     run: &Results,
     of: fn(&RequestKind) -> &Histogram,
@@ -278,7 +279,7 @@ fn merged(
     (!all.is_empty()).then_some(all)
 }
 
-/// Sizes and processes apart, where there is more than one of a direction.
+/// Returns the facts by size and process, if a direction has more than one of them.
 fn by_kind(schedulers: &[SchedulerRuns], (place, where_, of): RequestTime) -> Vec<FactRow> {
     let mut facts = Vec::new();
     let kinds = busiest(schedulers);
@@ -305,7 +306,8 @@ fn by_kind(schedulers: &[SchedulerRuns], (place, where_, of): RequestTime) -> Ve
     facts
 }
 
-/// The kinds with most requests over all runs, in the order of their place.
+/// Returns the kinds with the most requests over all runs, sorted by operation, size and
+/// process.
 fn busiest(schedulers: &[SchedulerRuns]) -> Vec<(usize, u64, String)> {
     let mut counts: Vec<((usize, u64, String), u64)> = Vec::new();
     let runs = schedulers.iter().flat_map(|s| &s.runs);

@@ -1,6 +1,6 @@
-//! A run's results as fio 3.33's JSON (`--output-format=json` and `json+`):
-//! the same keys in the same order with the same precision. What fio does not
-//! know stands under the one key `blklab`.
+//! A run's results as fio 3.33's JSON (`--output-format=json` and `json+`): the same
+//! keys in the same order with the same precision. Facts without a key in fio are under
+//! the one key `blklab`.
 
 use std::io;
 
@@ -17,21 +17,20 @@ use super::stat::{
 use super::{pooled, reported};
 use crate::comparison::too_full;
 
-/// The version whose format this is; scripts look at it.
+/// The version of fio whose format this is; scripts check it.
 const FIO_VERSION: &str = "fio-3.33";
 
-/// What the caller chooses.
+/// The options of the output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// `json+`: every percentile's histogram too, and each CPU's time in slices.
+    /// `json+`: adds every percentile's histogram, and each CPU's time over the run.
     pub plus: bool,
-    /// When the run ended, in milliseconds since 1970. Runs in virtual time
-    /// leave it out, so that the same input gives the same bytes; 1970 is
-    /// printed then.
+    /// The end of the run in milliseconds since 1970; `None` in virtual time, so that
+    /// the same input gives the same bytes, and then 1970 is printed.
     pub timestamp_ms: Option<u64>,
 }
 
-/// The run as fio's JSON, with a line feed at the end.
+/// Returns the run as fio's JSON, with a line feed at the end.
 pub fn render(results: &Results, options: Options) -> String {
     let mut bytes = Vec::new();
     let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, FioStyle::new());
@@ -42,7 +41,7 @@ pub fn render(results: &Results, options: Options) -> String {
     String::from_utf8(bytes).expect("JSON is UTF-8")
 }
 
-/// The run as a JSON value.
+/// Returns the run as a JSON value.
 pub fn value(results: &Results, options: Options) -> Value {
     let timestamp_ms = options.timestamp_ms.unwrap_or(0);
     let reported = reported(&results.jobs);
@@ -138,7 +137,7 @@ fn direction(dir: &DirResults, group: &GroupRate, job: &JobResults, options: Opt
         _ => percent_of_group(bw.mean, group.bandwidth),
     };
     let iops = Rate::of(&dir.iops_samples, 1.0);
-    // fio lists percentiles only of what its *_percentiles options ask for.
+    // fio lists percentiles only of the latencies that its *_percentiles options name.
     let percentiles = percentile_list(job);
     let of = job.percentiles_of;
     let listed = |asked: bool| if asked { &percentiles[..] } else { &[] };
@@ -235,7 +234,7 @@ fn disk_util(disk: &DiskStats, elapsed_ns: u64) -> Value {
     })
 }
 
-/// All that fio has no word for; with `plus` also what makes it long.
+/// Returns the facts that fio has no key for; with `plus` also the long ones.
 fn extra_facts(results: &Results, reported: &[JobResults], options: Options) -> Value {
     let disks: Vec<Value> = results.disks.iter().map(disk_facts).collect();
     let notes = [results.notes.clone(), too_full(results)].concat();
@@ -276,7 +275,7 @@ fn extra_facts(results: &Results, reported: &[JobResults], options: Options) -> 
     Value::Object(facts)
 }
 
-/// A drive's counters, and what follows from them.
+/// Returns a drive's counters with the figures derived from them.
 fn disk_facts(disk: &DiskStats) -> Value {
     let mut facts = plain(disk);
     if let Some(device) = facts["device"].as_object_mut() {
@@ -289,12 +288,12 @@ fn disk_facts(disk: &DiskStats) -> Value {
     facts
 }
 
-/// Counters as they are declared.
+/// Serializes counters as they are declared.
 fn plain(counters: &impl Serialize) -> Value {
     serde_json::to_value(counters).expect("keys are strings, values plain")
 }
 
-/// The fields of an object literal.
+/// Returns the fields of an object literal.
 fn fields(object: Value) -> Map<String, Value> {
     match object {
         Value::Object(fields) => fields,
@@ -302,7 +301,7 @@ fn fields(object: Value) -> Map<String, Value> {
     }
 }
 
-/// JSON laid out as fio lays it out: `"key" : value`, six decimals.
+/// A JSON formatter with fio's layout: `"key" : value`, six decimals.
 struct FioStyle(PrettyFormatter<'static>);
 
 impl FioStyle {
@@ -382,12 +381,12 @@ mod tests {
         tail: 30,
     };
 
-    /// The keys fio 3.33 printed for a job of reads and writes, for machines
-    /// that have no fio.
+    /// The keys that fio 3.33 printed for a job of reads and writes, for machines
+    /// without fio.
     const FIO_KEYS: &str = include_str!("json_keys.txt");
 
-    /// Every key's path. Percentiles and bins are named by their values, job
-    /// options by the job, and stacked drives add `aggr_` keys: left out.
+    /// Returns the paths of all keys, without those that depend on the values, the job
+    /// or the drives: percentiles, bins, job options and `aggr_` keys.
     fn key_paths(value: &Value) -> BTreeSet<String> {
         fn walk(value: &Value, path: &str, paths: &mut BTreeSet<String>) {
             match value {
@@ -437,7 +436,7 @@ mod tests {
         let stored: BTreeSet<String> = FIO_KEYS.lines().map(str::to_string).collect();
         assert_eq!(ours_plus, stored);
         if let Some(theirs) = fio_value("json+", "keys") {
-            // fio names a drive only where it finds one below the file.
+            // fio lists a drive only if it finds one below the file.
             let mut theirs = key_paths(&theirs);
             theirs.extend(stored.into_iter().filter(|k| k.starts_with("/disk_util/")));
             assert_eq!(ours_plus, theirs);
@@ -492,7 +491,7 @@ mod tests {
         assert!(read["lat_ns"]["percentile"]["99.000000"].as_u64() > Some(0));
     }
 
-    /// A disk tells of its arm, everything else that it has none.
+    /// A hard disk has counters of its arm; other drives have none.
     #[test]
     fn a_disk_has_an_arm() {
         let mut results = mixed(RECIPE);
@@ -574,7 +573,7 @@ mod tests {
                 .args(extra)
                 .output()
         };
-        // Where fio's scripts are not installed there is no judge to ask.
+        // Machines without fio's scripts skip this check.
         let Ok(output) = convert(&[]) else {
             return;
         };

@@ -1,21 +1,21 @@
-//! fio's logs of each I/O (`write_lat_log` and the like), as its `iolog.c` writes them: a
-//! line has time in milliseconds, value, direction, block size, offset where that is
-//! asked for, and priority.
+//! fio's logs of each I/O (`write_lat_log` and others), as its `iolog.c` writes them: a
+//! line has time in milliseconds, value, direction, block size, offset if requested, and
+//! priority.
 
 use std::fmt::Write;
 
 use blklab_stats::{IoLog, LogEntry, LogKind, Results};
 
-/// A file of a log.
+/// A log file.
 pub struct LogFile<'a> {
-    /// Its name.
+    /// The file's name.
     pub name: String,
     kind: LogKind,
-    /// Of the processes that write into it.
+    /// The logs of the processes that write into it.
     logs: Vec<&'a IoLog>,
 }
 
-/// The files of all logs of a run, each once.
+/// Returns all log files of a run, each once.
 pub fn files(results: &Results) -> Vec<LogFile<'_>> {
     let mut files: Vec<LogFile<'_>> = Vec::new();
     for log in &results.logs {
@@ -35,7 +35,7 @@ pub fn files(results: &Results) -> Vec<LogFile<'_>> {
 }
 
 impl LogFile<'_> {
-    /// What is in it.
+    /// Returns the file's text.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for log in &self.logs {
@@ -50,7 +50,8 @@ impl LogFile<'_> {
     }
 }
 
-/// A line for each I/O. fio logs a submission when it is made, all else at the end.
+/// Writes a line for each I/O. fio logs submission latencies at submission, all others
+/// at the end.
 fn each(text: &mut String, log: &IoLog, kind: LogKind) -> std::fmt::Result {
     if kind == LogKind::Slat {
         let submitted_ns = |entry: &LogEntry| entry.at_ns.saturating_sub(entry.clat_ns);
@@ -66,7 +67,7 @@ fn each(text: &mut String, log: &IoLog, kind: LogKind) -> std::fmt::Result {
         let value = match kind {
             LogKind::Clat => entry.clat_ns,
             LogKind::Lat => entry.lat_ns(),
-            // Of each I/O alone, in thousands of bytes a second.
+            // The bandwidth of the single I/O, in thousands of bytes a second.
             LogKind::Bandwidth => (entry.bytes.saturating_mul(1_000_000))
                 .checked_div(entry.clat_ns)
                 .unwrap_or(0),
@@ -92,7 +93,7 @@ fn line(
     end_line(text, log, entry.priority)
 }
 
-/// The last column: the priority, or whether it is of the real time class.
+/// Writes the last column: the priority, or whether its class is real time.
 fn end_line(text: &mut String, log: &IoLog, priority: u16) -> std::fmt::Result {
     match log.setup.priorities {
         true => writeln!(text, ", 0x{priority:04x}"),
@@ -100,7 +101,7 @@ fn end_line(text: &mut String, log: &IoLog, priority: u16) -> std::fmt::Result {
     }
 }
 
-/// A line for each span of time and direction; what is not a mean is zero.
+/// Writes a line for each span of time and direction; fields that have no mean are zero.
 fn means(text: &mut String, log: &IoLog, kind: LogKind) -> std::fmt::Result {
     for mean in log.means(kind) {
         write!(
@@ -116,8 +117,8 @@ fn means(text: &mut String, log: &IoLog, kind: LogKind) -> std::fmt::Result {
     Ok(())
 }
 
-/// A line for each histogram: time, direction, block size and how many latencies are in
-/// each bin.
+/// Writes a line for each histogram: time, direction, block size and the count of each
+/// bin.
 fn histograms(text: &mut String, log: &IoLog) -> std::fmt::Result {
     let bins = 1 << log.setup.histogram_coarseness;
     for histogram in log.histograms() {

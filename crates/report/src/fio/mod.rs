@@ -1,4 +1,4 @@
-//! One run as fio prints it.
+//! The results of one run as fio prints them.
 
 pub mod json;
 pub mod logs;
@@ -10,10 +10,10 @@ use blklab_stats::JobResults;
 
 pub(crate) use number::strerror;
 
-/// The jobs as fio reports them: one with `group_reporting` is added to the one before
-/// it in its group, whose name stands for both (`__show_run_stats` in its `stat.c`). That
-/// one has to ask for it too: fio would add to a job that does not, and nobody would see
-/// what that job did.
+/// Returns the jobs as fio reports them: a job with `group_reporting` is added to the
+/// job before it in its group, whose name is kept (`__show_run_stats` in fio's
+/// `stat.c`). Unlike in fio, the job before it must have the option too, because
+/// otherwise its own results would be hidden.
 fn reported(jobs: &[JobResults]) -> Vec<JobResults> {
     let mut reported: Vec<JobResults> = Vec::with_capacity(jobs.len());
     for job in jobs {
@@ -29,8 +29,8 @@ fn reported(jobs: &[JobResults]) -> Vec<JobResults> {
     reported
 }
 
-/// The jobs that fio reports under the name of another one or together with another,
-/// which are shown one by one too.
+/// Returns the jobs that fio reports under another job's name or merged with another;
+/// these are also shown one by one.
 fn pooled<'a>(jobs: &'a [JobResults], reported: &[JobResults]) -> Vec<&'a JobResults> {
     let is_pooled = |job: &&JobResults| {
         let own =
@@ -40,18 +40,18 @@ fn pooled<'a>(jobs: &'a [JobResults], reported: &[JobResults]) -> Vec<&'a JobRes
     jobs.iter().filter(is_pooled).collect()
 }
 
-/// The fio on this machine as a judge of what this crate prints.
+/// The installed fio as a judge of this crate's output.
 #[cfg(test)]
 mod real_fio {
     use std::fs;
     use std::path::PathBuf;
     use std::process::Command;
 
-    /// A directory of one test alone, gone when dropped.
+    /// A directory for one test, removed when dropped.
     pub(crate) struct Scratch(pub PathBuf);
 
     impl Scratch {
-        /// `name` must differ from every other test's.
+        /// Creates the directory; `name` must be unique among the tests.
         pub fn new(name: &str) -> Scratch {
             let name = format!("blklab-report-{name}-{}", std::process::id());
             let path = std::env::temp_dir().join(name);
@@ -66,8 +66,8 @@ mod real_fio {
         }
     }
 
-    /// What fio 3.33 prints of a small mixed job in a format; `None` where there
-    /// is no fio of that version.
+    /// Returns the output of fio 3.33 for a small mixed job; `None` if that version is
+    /// not installed.
     pub(crate) fn real_fio(format: &str, test: &str) -> Option<String> {
         let Ok(version) = Command::new("fio").arg("--version").output() else {
             blklab_judges::missing("fio");

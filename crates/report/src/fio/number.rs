@@ -1,6 +1,6 @@
-//! Numbers, times and errors as fio writes them.
+//! Numbers, times and errors as fio prints them.
 
-/// What a number counts; decides the suffix.
+/// The quantity that a number counts, which decides the suffix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     Plain,
@@ -8,7 +8,7 @@ pub(crate) enum Unit {
     BytesPerSecond,
 }
 
-/// The prefixes' base: 1000 or 1024.
+/// The base of the prefixes: 1000 or 1024.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Base {
     Si,
@@ -21,8 +21,8 @@ const IEC: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 /// fio's significant figures (`significant_figures`, default 4).
 pub(crate) const FIGURES: usize = 4;
 
-/// A number in at most `figures` digits with a prefix, as fio's `num2str`
-/// shows it: what is cut off is rounded only once, by the last division.
+/// Formats a number in at most `figures` digits with a prefix, as fio's `num2str` does:
+/// only the last division rounds.
 pub(crate) fn number(value: u64, figures: usize, base: Base, unit: Unit) -> String {
     let (step, prefixes) = match base {
         Base::Si => (1000, SI),
@@ -45,7 +45,7 @@ pub(crate) fn number(value: u64, figures: usize, base: Base, unit: Unit) -> Stri
     let Some(rest) = rest else {
         return format!("{whole}{prefix}{suffix}");
     };
-    // One of the places goes to the decimal point.
+    // One of the places is the decimal point.
     let decimals = figures.saturating_sub(digits(whole) + 1);
     if decimals == 0 {
         let rounded = whole + u64::from(rest >= step / 2);
@@ -60,7 +60,7 @@ fn digits(value: u64) -> usize {
     value.checked_ilog10().unwrap_or(0) as usize + 1
 }
 
-/// Seconds since 1970 as `ctime(3)` writes them, in UTC.
+/// Formats seconds since 1970 as `ctime(3)` does, in UTC.
 pub(crate) fn ctime(unix_seconds: u64) -> String {
     const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
     const MONTHS: [(&str, u64); 12] = [
@@ -79,7 +79,7 @@ pub(crate) fn ctime(unix_seconds: u64) -> String {
     ];
     let days = unix_seconds / 86_400;
     let weekday = DAYS[(days % 7) as usize];
-    // The calendar repeats every 400 years; within them a walk is short.
+    // The calendar repeats every 400 years, and a search within them is short.
     const DAYS_IN_400_YEARS: u64 = 146_097;
     let mut year = 1970 + days / DAYS_IN_400_YEARS * 400;
     let mut day = days % DAYS_IN_400_YEARS;
@@ -109,7 +109,7 @@ pub(crate) fn ctime(unix_seconds: u64) -> String {
     )
 }
 
-/// The system's words for an errno.
+/// Returns the system's text for an errno.
 pub(crate) fn strerror(errno: i32) -> String {
     let text = std::io::Error::from_raw_os_error(errno).to_string();
     let number = format!(" (os error {errno})");
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn numbers_as_fio_printed_them() {
-        // Each pair was read off a run of fio 3.33.
+        // Each pair was read from the output of fio 3.33.
         let iops = |n| number(n, FIGURES, Base::Si, Unit::Plain);
         assert_eq!(iops(52_814), "52.8k");
         assert_eq!(iops(196_257), "196k");

@@ -1,25 +1,24 @@
-//! The figures fio derives from its counts (`stat.c`), for its text and its
-//! JSON alike.
+//! The figures that fio derives from its counters (`stat.c`), for its text and its JSON.
 
 use blklab_stats::{
     BatchBuckets, DepthBuckets, DirResults, DiskStats, JobResults, Sample, Summary,
 };
 
-/// Upper ends of fio's latency classes within a unit.
+/// Upper bounds of fio's latency classes within a unit.
 pub(crate) const LATENCY_CLASSES: [u64; 10] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000];
 
-/// Shares of all I/O in percent by fio's latency classes.
+/// The shares of all I/O in fio's latency classes, in percent.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct LatencyShares {
     pub ns: [f64; 10],
     pub us: [f64; 10],
-    /// Two more classes than the others: up to 2000, and beyond.
+    /// This unit has two more classes: up to 2000, and above.
     pub ms: [f64; 12],
 }
 
 impl LatencyShares {
-    /// Classes the completion latencies of all directions. A value within a
-    /// thousandth below a class's end may count in the next.
+    /// Classifies the completion latencies of all directions. A value within a
+    /// thousandth below a class's bound may count in the next class.
     pub fn of(job: &JobResults) -> LatencyShares {
         let mut shares = LatencyShares::default();
         for dir in directions(job) {
@@ -49,20 +48,20 @@ impl LatencyShares {
     }
 }
 
-/// The directions of a job in fio's order.
+/// Returns the directions of a job in fio's order.
 pub(crate) fn directions(job: &JobResults) -> [&DirResults; 3] {
     [&job.read, &job.write, &job.trim]
 }
 
-/// Units of I/O of all directions.
+/// Returns the number of I/Os of all directions.
 pub(crate) fn total_ios(job: &JobResults) -> u64 {
     directions(job).iter().map(|dir| dir.ios).sum()
 }
 
-/// Shares in percent at depth 1, 2, 4, 8, 16, 32 and more.
+/// Returns the shares in percent at depths 1, 2, 4, 8, 16, 32 and more.
 pub(crate) fn depth_shares(job: &JobResults) -> [f64; 7] {
     let DepthBuckets { counts } = &job.depth;
-    // fio has no class for depth zero; it counts there as one.
+    // fio has no class for depth zero and counts it as one.
     let mut merged = [0; 7];
     merged.copy_from_slice(&counts[1..]);
     merged[0] += counts[0];
@@ -70,7 +69,7 @@ pub(crate) fn depth_shares(job: &JobResults) -> [f64; 7] {
     merged.map(|count| percent_at_least(count as f64, total, 0.1))
 }
 
-/// Shares in percent of batches of 0, up to 4, 8, 16, 32, 64 and more.
+/// Returns the shares in percent of batches of 0, up to 4, 8, 16, 32, 64 and more.
 pub(crate) fn batch_shares(batches: &BatchBuckets) -> [f64; 7] {
     let total = batches.counts.iter().sum::<u64>() as f64;
     batches
@@ -78,7 +77,7 @@ pub(crate) fn batch_shares(batches: &BatchBuckets) -> [f64; 7] {
         .map(|count| percent_at_least(count as f64, total, 0.1))
 }
 
-/// A share in percent; what is there at all is shown as `least` or more.
+/// Returns a share in percent; a count above zero is shown as at least `least`.
 fn percent_at_least(count: f64, total: f64, least: f64) -> f64 {
     if count == 0.0 || total == 0.0 {
         return 0.0;
@@ -86,7 +85,7 @@ fn percent_at_least(count: f64, total: f64, least: f64) -> f64 {
     (count * 100.0 / total).max(least)
 }
 
-/// CPU use in percent of the processes' running time: user and system.
+/// Returns user and system CPU time in percent of the processes' running time.
 pub(crate) fn cpu_percent(job: &JobResults) -> (f64, f64) {
     let share = |ns: u64| match job.total_runtime_ns() {
         0 => 0.0,
@@ -95,8 +94,8 @@ pub(crate) fn cpu_percent(job: &JobResults) -> (f64, f64) {
     (share(job.cpu.user_ns), share(job.cpu.system_ns))
 }
 
-/// Share of the time that was counted, a run without its ramp, in which the drive
-/// had something to do. fio's own results tell only how long the run took.
+/// Returns the share of the counted time, a run without its ramp, in which the drive was
+/// busy, in percent. fio's own results only have the length of the run.
 pub(crate) fn disk_util_percent(disk: &DiskStats, elapsed_ns: u64) -> f64 {
     let counted_ns = disk.counted_in_ns(elapsed_ns);
     if counted_ns == 0 {
@@ -105,12 +104,12 @@ pub(crate) fn disk_util_percent(disk: &DiskStats, elapsed_ns: u64) -> f64 {
     (disk.queue.io_ticks_ns as f64 * 100.0 / counted_ns as f64).min(100.0)
 }
 
-/// Milliseconds, begun ones counted, as fio counts running time.
+/// Converts to milliseconds, rounded up as fio does for running times.
 pub(crate) fn msec(ns: u64) -> u64 {
     ns.div_ceil(1_000_000)
 }
 
-/// One of fio's sampled rates: bandwidth in KiB/s, or IOPS.
+/// A sampled rate of fio: bandwidth in KiB/s, or IOPS.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Rate {
     pub min: u64,
@@ -121,7 +120,7 @@ pub(crate) struct Rate {
 }
 
 impl Rate {
-    /// The sample with its unit divided by `divisor`.
+    /// Converts a sample, with its unit divided by `divisor`.
     pub fn of(sample: &Sample, divisor: f64) -> Rate {
         Rate {
             min: (sample.min / divisor) as u64,
@@ -133,7 +132,7 @@ impl Rate {
     }
 }
 
-/// The sampled bandwidth in percent of the group's, which fio caps at 100.
+/// Returns the sampled bandwidth in percent of the group's, which fio caps at 100.
 pub(crate) fn percent_of_group(mean_kib: f64, group_bytes_per_second: u64) -> f64 {
     if group_bytes_per_second <= 1024 {
         return 100.0;
@@ -141,11 +140,11 @@ pub(crate) fn percent_of_group(mean_kib: f64, group_bytes_per_second: u64) -> f6
     (mean_kib.trunc() * 100.0 / (group_bytes_per_second as f64 / 1024.0)).min(100.0)
 }
 
-/// A direction of a reporting group: what "Run status" sums up.
+/// The sums of a direction over a reporting group, for "Run status".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GroupRate {
     pub bytes: u64,
-    /// All its bytes over its longest running time.
+    /// The group's bytes divided by its longest running time.
     pub bandwidth: u64,
     pub min_bandwidth: u64,
     pub max_bandwidth: u64,
@@ -154,7 +153,7 @@ pub(crate) struct GroupRate {
 }
 
 impl GroupRate {
-    /// Sums a direction over the jobs of a group; `None` where none ran.
+    /// Sums a direction over the jobs of a group; `None` if none ran.
     pub fn of<'a>(dirs: impl Iterator<Item = &'a DirResults>) -> Option<GroupRate> {
         let mut sum: Option<GroupRate> = None;
         for dir in dirs.filter(|dir| dir.runtime_ns > 0 && dir.bytes > 0) {
@@ -177,7 +176,7 @@ impl GroupRate {
     }
 }
 
-/// The unit fio shows latencies in, and the summary in that unit.
+/// A summary of latencies in the unit in which fio shows it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ScaledLatency {
     pub unit: &'static str,
@@ -188,8 +187,7 @@ pub(crate) struct ScaledLatency {
 }
 
 impl ScaledLatency {
-    /// Picks the largest unit in which neither the smallest value nor the
-    /// deviation gets lost.
+    /// Picks the largest unit that preserves the smallest value and the deviation.
     pub fn of(summary: &Summary) -> ScaledLatency {
         let stddev = summary.sample_stddev_ns();
         let fits = |ns: u64| {
@@ -210,7 +208,7 @@ impl ScaledLatency {
     }
 }
 
-/// A job's percentile list in fio's order, wrong entries left out.
+/// Returns a job's valid percentiles in ascending order, as fio lists them.
 pub(crate) fn percentile_list(job: &JobResults) -> Vec<f64> {
     let mut list: Vec<f64> = job.percentiles.clone();
     list.retain(|p| *p > 0.0 && *p <= 100.0);

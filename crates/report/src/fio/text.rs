@@ -1,8 +1,8 @@
-//! A run's results as fio 3.33 prints them (`--output-format=normal`), so that
-//! eyes and scripts used to fio find everything where it always was.
+//! A run's results as fio 3.33 prints them (`--output-format=normal`), so that readers
+//! and scripts find everything in its usual place.
 //!
-//! What fio does not know (the scheduler's and the drive's own counts) follows
-//! after the disk statistics, under headings fio never prints.
+//! The counters of scheduler and drive, which fio does not have, follow the disk
+//! statistics under headings that fio never prints.
 
 use std::fmt::{self, Write};
 
@@ -19,7 +19,7 @@ use super::stat::{
 use super::{pooled, reported};
 use crate::comparison::too_full;
 
-/// The run as text. `timestamp_ms` is the time printed with each job, in
+/// Returns the run as text. `timestamp_ms` is the time printed with each job, in
 /// milliseconds since 1970 (UTC); a run in virtual time has none.
 pub fn render(results: &Results, timestamp_ms: Option<u64>) -> String {
     let mut out = String::new();
@@ -62,7 +62,7 @@ fn write_run(out: &mut String, results: &Results, timestamp_ms: u64) -> fmt::Res
     write_drive(out, results)
 }
 
-/// The groups that have jobs, in ascending order.
+/// Returns the groups that have jobs, in ascending order.
 fn group_ids(jobs: &[JobResults]) -> Vec<u32> {
     let mut ids: Vec<u32> = jobs.iter().map(|job| job.group_id).collect();
     ids.sort_unstable();
@@ -70,7 +70,7 @@ fn group_ids(jobs: &[JobResults]) -> Vec<u32> {
     ids
 }
 
-/// One line a job section; its further processes are dots.
+/// Writes a line for each job section; its further processes are shown as dots.
 fn write_setups(out: &mut String, jobs: &[JobResults]) -> fmt::Result {
     let same_section = |a: &JobResults, b: &JobResults| {
         (&a.name, a.group_id, &a.setup) == (&b.name, b.group_id, &b.setup)
@@ -150,7 +150,7 @@ fn write_direction(
         rate(bandwidth, Base::Si),
         bytes(dir.bytes, Base::Iec),
         msec(dir.runtime_ns),
-        // fio tells of zones on every drive, in this one place.
+        // fio mentions zones for every drive, only in this place.
         if name == "write" {
             "; 0 zone resets"
         } else {
@@ -190,9 +190,9 @@ fn write_latency(out: &mut String, name: &str, histogram: &Histogram) -> fmt::Re
     )
 }
 
-/// fio's block of percentiles, in the unit their range asks for.
+/// Writes fio's block of percentiles, in the unit that fits their range.
 fn write_percentiles(out: &mut String, name: &str, of: &Histogram, list: &[f64]) -> fmt::Result {
-    /// Columns fio leaves for its percentiles, and decimals of their names.
+    /// The width that fio reserves for its percentiles, and the decimals of their names.
     const WIDTH: usize = 73;
     const PRECISION: usize = 2;
     if of.is_empty() || list.is_empty() {
@@ -411,7 +411,7 @@ fn write_scheduler(out: &mut String, results: &Results) -> fmt::Result {
     Ok(())
 }
 
-/// What was held back of each control group.
+/// Writes what was held back of each control group.
 fn write_cgroups(out: &mut String, results: &Results) -> fmt::Result {
     if results.disks.iter().all(|disk| disk.cgroups.is_empty()) {
         return Ok(());
@@ -522,7 +522,7 @@ fn write_flash(out: &mut String, disk: &DiskStats, elapsed_ns: u64) -> fmt::Resu
     Ok(())
 }
 
-/// Which share of the requests waited, and for what.
+/// Writes the shares of requests that waited, by cause.
 fn write_waits(out: &mut String, requests: &str, waits: &WaitCounts) -> fmt::Result {
     let share = |count| percent_of(count, waits.requests());
     if waits.waited() == 0 {
@@ -556,7 +556,7 @@ fn write_faults(out: &mut String, name: &str, faults: &FaultStats) -> fmt::Resul
     )
 }
 
-/// A share of a span, in percent.
+/// Returns a share of a span in percent.
 fn percent_of(ns: u64, span_ns: u64) -> f64 {
     ns as f64 * 100.0 / span_ns.max(1) as f64
 }
@@ -638,8 +638,8 @@ mod tests {
         insta::assert_snapshot!(render(&mixed(RECIPE), Some(1_795_219_841_124)));
     }
 
-    /// A line with its figures, their units and what depends on their number
-    /// taken out.
+    /// Returns a line without its figures, their units and everything that depends on
+    /// their number.
     fn shape(line: &str) -> String {
         let mut shape = String::new();
         let mut in_number = false;
@@ -656,7 +656,7 @@ mod tests {
         for unit in ["(nsec)", "(msec)"] {
             shape = shape.replace(unit, "(usec)");
         }
-        // Dates, and lists that are longer or shorter by the figures in them.
+        // Dates are cut off, as are lists whose length depends on the figures.
         let pid = shape.find(": pid=#").map(|at| at + ": pid=#".len());
         shape.truncate(pid.unwrap_or(shape.len()));
         let mut parts: Vec<&str> = shape.trim_end_matches(',').split(", ").collect();
@@ -680,7 +680,7 @@ mod tests {
         let mut compared = 0;
         for line in theirs.lines() {
             let own_to_fio = line.starts_with("fio-") || line.contains("Laying out");
-            // Which drive is below the file is no matter of format.
+            // The drive below the file does not matter for the format.
             let stacked = line.contains("aggrios=") || line.ends_with("util=0.00%");
             if !own_to_fio && !stacked {
                 assert!(ours.contains(&shape(line)), "{line:?}: {:?}", shape(line));
@@ -721,7 +721,7 @@ mod tests {
         assert!(!text.contains("\n  WRITE: "));
     }
 
-    /// A disk tells of seeks and rotation, and not of flash; who counts nothing
+    /// A hard disk reports seeks and rotation but no flash; a drive without counters
     /// says so.
     #[test]
     fn a_drive_tells_of_what_it_has() {

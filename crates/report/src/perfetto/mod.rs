@@ -1,6 +1,5 @@
-//! A run's timeline as a trace for Perfetto's viewer: CPUs, queues, the
-//! scheduler, channels and dies as tracks, and every request's path through
-//! them as one flow.
+//! A run's timeline as a trace for Perfetto's viewer: CPUs, queues, the scheduler,
+//! channels and dies as tracks, and every request's path through them as a flow.
 
 mod proto;
 #[cfg(test)]
@@ -16,7 +15,7 @@ use blklab_stats::{
 
 use tracks::{Annotation, Slice, Track, Tracks};
 
-/// The run as a trace's bytes; `None` where its timeline was not recorded.
+/// Returns the trace's bytes; `None` if the run has no timeline.
 pub fn render(results: &Results) -> Option<Vec<u8>> {
     let timeline = results.timeline.as_ref()?;
     let mut tracks = Tracks::default();
@@ -36,7 +35,7 @@ pub fn render(results: &Results) -> Option<Vec<u8>> {
     Some(tracks.into_bytes())
 }
 
-/// Cached and dirty memory, as far as the timeline reaches.
+/// Writes cached and dirty memory within the timeline.
 fn write_memory(tracks: &mut Tracks, samples: &[CacheSample], timeline: &Timeline) {
     let group = tracks.group("memory");
     type Column = (&'static str, fn(&CacheSample) -> u64);
@@ -56,17 +55,17 @@ fn write_memory(tracks: &mut Tracks, samples: &[CacheSample], timeline: &Timelin
     }
 }
 
-/// Names the flows of a drive's requests.
+/// The ids of the flows of a drive's requests.
 #[derive(Clone, Copy)]
 struct Flows {
     disk: u64,
 }
 
 impl Flows {
-    /// No two requests have one name. A write that ended in the drive's cache goes
-    /// on to the flash.
+    /// Returns a request's flow id, unique over all drives. A write that ended in the
+    /// drive's cache keeps its flow on the way to the flash.
     fn of(self, request: u64) -> u64 {
-        // Zero is no flow.
+        // Zero means no flow.
         (self.disk + 1) << 48 | request
     }
 }
@@ -106,20 +105,19 @@ fn task_slice(task: &CpuTask, window_end_ns: u64) -> Slice {
     }
 }
 
-/// A request's path, as far as it was seen.
+/// The recorded path of a request.
 #[derive(Clone, Debug)]
 struct RequestPath {
     first: RequestStep,
-    /// When it was made or first seen queued; `None` where the recording began
-    /// later.
+    /// When it was created or first seen queued; `None` if the recording began later.
     queued_ns: Option<u64>,
     issued_ns: Option<u64>,
-    /// When the driver let it go: it ended, or was given back.
+    /// When the driver completed or requeued it.
     left_ns: Option<u64>,
     merged: bool,
 }
 
-/// The requests of a drive, and which of them each of its commands was.
+/// The requests of a drive, and the request of each of its commands.
 struct Requests {
     paths: BTreeMap<u64, RequestPath>,
     by_command: Vec<u64>,
@@ -163,7 +161,8 @@ impl Requests {
         }
     }
 
-    /// What is said of a request wherever it is shown.
+    /// Returns the slice of a request, with the same name and annotations on every
+    /// track.
     fn slice(&self, path: &RequestPath, span_ns: (u64, u64), flow: u64) -> Slice {
         let step = &path.first;
         Slice {
@@ -204,15 +203,15 @@ fn write_queue(
             in_drive.push(requests.slice(path, (from_ns, to_ns), flow));
         }
     }
-    // In the order in which a request passes them: it decides between events
-    // of one time.
+    // Tracks are written in the order in which a request passes them, which orders
+    // events of the same time.
     write_requests(tracks, group, "queued", queued);
     write_scheduler(tracks, asked, disk, flows);
     write_requests(tracks, group, "in the drive", in_drive);
     write_flushes(tracks, group, disk, requests.end_ns, flows);
 }
 
-/// When flushes were in the drive, and what was under way beside them; no track where
+/// Writes when flushes were in the drive, with the other requests in flight; no track if
 /// there were none.
 fn write_flushes(
     tracks: &mut Tracks,
@@ -239,8 +238,8 @@ fn write_flushes(
     tracks.slices(track, slices.collect());
 }
 
-/// A request of each job that is among its slowest, on tracks of their own, so that one
-/// finds it.
+/// Writes an example of each job's slowest requests on tracks of their own, where it is
+/// easy to find.
 fn write_slowest(tracks: &mut Tracks, slowest: &Slowest, disk: usize, flows: Flows) {
     let of_disk = slowest.of.iter().filter(|of| of.example.disk == disk);
     let slices = of_disk.map(|of| Slice {
@@ -255,14 +254,14 @@ fn write_slowest(tracks: &mut Tracks, slowest: &Slowest, disk: usize, flows: Flo
     tracks.overlapping(group, "at the percentile", slices);
 }
 
-/// Requests in one place: each of them, and how many there are.
+/// Writes the requests in one place: each of them, and their number.
 fn write_requests(tracks: &mut Tracks, group: Track, name: &str, slices: Vec<Slice>) {
     let counter = tracks.counter(group, &format!("requests {name}"));
     write_depth(tracks, counter, &slices);
     tracks.overlapping(group, name, slices);
 }
 
-/// What the scheduler was asked and answered.
+/// Writes the scheduler's inserts, merges, dispatches and requeues.
 fn write_scheduler(tracks: &mut Tracks, track: Track, disk: &DiskTimeline, flows: Flows) {
     for step in &disk.steps {
         let flow = Some(flows.of(step.request));
@@ -279,7 +278,7 @@ fn write_scheduler(tracks: &mut Tracks, track: Track, disk: &DiskTimeline, flows
     }
 }
 
-/// How many slices there are at once.
+/// Writes the number of simultaneous slices.
 fn write_depth(tracks: &mut Tracks, counter: Track, slices: &[Slice]) {
     let starts = slices.iter().map(|slice| (slice.start_ns, 1));
     let ends = slices.iter().map(|slice| (slice.end_ns, -1));

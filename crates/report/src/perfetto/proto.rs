@@ -1,9 +1,9 @@
-//! The part of Perfetto's trace format that is written here
+//! The messages of Perfetto's trace format that are used here
 //! (`protos/perfetto/trace/trace_packet.proto` and `track_event/` beside it).
 
 use prost::Message;
 
-/// One packet of a trace.
+/// A packet of a trace.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct TracePacket {
     #[prost(uint64, optional, tag = "8")]
@@ -18,7 +18,7 @@ pub(crate) struct TracePacket {
     pub track_descriptor: Option<TrackDescriptor>,
 }
 
-/// `SEQ_INCREMENTAL_STATE_CLEARED`: nothing before this packet is referred to.
+/// `SEQ_INCREMENTAL_STATE_CLEARED`: this packet refers to no earlier one.
 pub(crate) const INCREMENTAL_STATE_CLEARED: u32 = 1;
 
 /// A track: a row that events are shown on.
@@ -40,7 +40,7 @@ pub(crate) struct TrackDescriptor {
     pub sibling_order_rank: Option<i32>,
 }
 
-/// In which order a track's children are shown.
+/// The order in which a track's children are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
 pub(crate) enum ChildOrdering {
@@ -57,11 +57,11 @@ pub(crate) struct ProcessDescriptor {
     pub process_name: Option<String>,
 }
 
-/// Makes a track a counter's.
+/// Marks a track as a counter's.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct CounterDescriptor {}
 
-/// What happens on a track.
+/// An event on a track.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct TrackEvent {
     #[prost(message, repeated, tag = "4")]

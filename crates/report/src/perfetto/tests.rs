@@ -9,7 +9,7 @@ use prost::Message;
 use super::proto::{EventType, TracePacket, TrackEvent};
 use super::render;
 
-/// `Trace` itself, which is written packet by packet.
+/// `Trace`, which is written packet by packet.
 #[derive(Clone, PartialEq, Message)]
 struct Trace {
     #[prost(message, repeated, tag = "1")]
@@ -56,7 +56,7 @@ fn activity(part: u32, work: DriveWork, span_ns: (u64, u64), command: u32) -> Ac
     }
 }
 
-/// Two reads of one die, one behind the other; request 5 is the first of them.
+/// Two reads of one die, one after the other; request 5 is the first of them.
 fn two_reads() -> Results {
     use StepKind::{Completed, Dispatched, Inserted, Issued, Made};
     let mut steps = Vec::new();
@@ -269,6 +269,6 @@ fn memory_is_counted_where_the_page_cache_was_used() {
         samples: vec![sample(0, 0), sample(500, 4096), sample(5000, 0)],
         ..CacheStats::default()
     });
-    // The last one is behind what was recorded.
+    // The last sample is after the end of the recording.
     assert_eq!(counted(&results), [(0, Some(0)), (500, Some(4096))]);
 }

@@ -1,4 +1,4 @@
-//! Tracks and what is on them, gathered and written in order of time.
+//! Tracks with their events, collected and then written in order of time.
 
 use std::collections::HashMap;
 
@@ -9,22 +9,22 @@ use super::proto::{
     ProcessDescriptor, TracePacket, TrackDescriptor, TrackEvent,
 };
 
-/// `Trace.packet`.
+/// The tag of `Trace.packet`.
 const PACKET: u32 = 1;
-/// All packets are of one writer.
+/// The sequence of all packets, as there is one writer.
 const SEQUENCE: u32 = 1;
 
-/// A track's name in the file.
+/// A track's uuid in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Track(u64);
 
-/// A stretch of time on a track.
+/// A span of time on a track.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Slice {
     pub start_ns: u64,
     pub end_ns: u64,
     pub name: String,
-    /// Flows that pass through it, begin or end there.
+    /// Flows that begin, pass or end there.
     pub flows: Vec<u64>,
     pub annotations: Vec<(&'static str, Annotation)>,
 }
@@ -36,11 +36,12 @@ pub(super) enum Annotation {
     Text(String),
 }
 
-/// A trace in the making.
+/// A trace under construction.
 #[derive(Default)]
 pub(super) struct Tracks {
     descriptors: Vec<TrackDescriptor>,
-    /// In the order of their making, which decides between events of one time.
+    /// Times and events, in the order of their creation, which orders events of the same
+    /// time.
     events: Vec<(u64, TrackEvent)>,
 }
 
@@ -56,7 +57,7 @@ impl Tracks {
         Track(uuid)
     }
 
-    /// A group of tracks.
+    /// Adds a group of tracks.
     pub fn group(&mut self, name: &str) -> Track {
         let pid = self.descriptors.len() as i32 + 1;
         self.add(TrackDescriptor {
@@ -68,7 +69,7 @@ impl Tracks {
         })
     }
 
-    /// A track within a group or below another track. Tracks of one name and
+    /// Adds a track to a group or below another track. Tracks of the same name and
     /// parent are shown as one with several rows.
     pub fn track(&mut self, within: Track, name: &str) -> Track {
         self.add(TrackDescriptor {
@@ -78,7 +79,7 @@ impl Tracks {
         })
     }
 
-    /// A track of a number over time.
+    /// Adds a track of a number over time.
     pub fn counter(&mut self, within: Track, name: &str) -> Track {
         self.add(TrackDescriptor {
             name: Some(name.to_string()),
@@ -88,7 +89,7 @@ impl Tracks {
         })
     }
 
-    /// Slices of a track, none of which overlaps another.
+    /// Adds slices to a track, none of which overlaps another.
     pub fn slices(&mut self, track: Track, mut slices: Vec<Slice>) {
         slices.sort_by_key(|slice| (slice.start_ns, slice.end_ns));
         for slice in slices {
@@ -100,7 +101,7 @@ impl Tracks {
         }
     }
 
-    /// Slices that may overlap, on as many tracks of one name as that takes.
+    /// Adds slices that may overlap, on as many tracks of the same name as needed.
     pub fn overlapping(&mut self, within: Track, name: &str, mut slices: Vec<Slice>) {
         slices.sort_by_key(|slice| (slice.start_ns, slice.end_ns));
         let mut tracks: Vec<(u64, Vec<Slice>)> = Vec::new();
@@ -120,7 +121,7 @@ impl Tracks {
         }
     }
 
-    /// A moment on a track.
+    /// Adds an event without duration.
     pub fn instant(&mut self, track: Track, at_ns: u64, name: &str, flow: Option<u64>) {
         let instant = TrackEvent {
             name: Some(name.to_string()),
@@ -130,7 +131,7 @@ impl Tracks {
         self.events.push((at_ns, instant));
     }
 
-    /// A counter's new value.
+    /// Adds a counter's new value.
     pub fn count(&mut self, track: Track, at_ns: u64, value: i64) {
         let counted = TrackEvent {
             counter_value: Some(value),
@@ -139,8 +140,8 @@ impl Tracks {
         self.events.push((at_ns, counted));
     }
 
-    /// Marks where each flow ends: at the last event that it passes through. One
-    /// that passes through a single event leads nowhere, and is none.
+    /// Marks the end of each flow at its last event. A flow with a single event is
+    /// removed.
     fn end_flows(&mut self) {
         let mut left: HashMap<u64, usize> = HashMap::new();
         let all = || self.events.iter().flat_map(|(_, event)| &event.flow_ids);
@@ -161,7 +162,7 @@ impl Tracks {
         }
     }
 
-    /// The trace as a file's bytes.
+    /// Returns the trace as a file's bytes.
     pub fn into_bytes(mut self) -> Vec<u8> {
         self.events.sort_by_key(|(at_ns, _)| *at_ns);
         self.end_flows();

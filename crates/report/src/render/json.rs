@@ -1,8 +1,8 @@
-//! A comparison for machines.
+//! A comparison as JSON.
 
 use crate::comparison::Comparison;
 
-/// The comparison as JSON, with a line feed at the end.
+/// Returns the comparison as JSON, with a line feed at the end.
 pub fn render(comparison: &Comparison) -> String {
     let mut text =
         serde_json::to_string_pretty(comparison).expect("its keys are strings, its values plain");

@@ -1,5 +1,5 @@
-//! A comparison as text, JSON and a page; here is what these have in common: the line
-//! under the title, the heads of columns and their units.
+//! A comparison as text, JSON and a page. This file has what they share: the subtitle,
+//! the headings of columns and their units.
 
 pub mod html;
 pub mod json;
@@ -14,12 +14,12 @@ use crate::comparison::{
 };
 use crate::quantity::{self, Scale, and_list};
 
-/// The times of calls under each scheduler.
+/// Returns the times of a call under each scheduler.
 pub(crate) fn call_values(row: &CallRow) -> Vec<String> {
     quantity::facts(Unit::Nanoseconds, &row.values_ns)
 }
 
-/// What ran where and how often, in one line.
+/// Returns job, drive, machine, world, repeats and seeds in one line.
 pub(crate) fn subtitle(comparison: &Comparison) -> String {
     let Comparison {
         job,
@@ -34,7 +34,7 @@ pub(crate) fn subtitle(comparison: &Comparison) -> String {
         n => format!("{n} runs each"),
     };
     let seeds = match world.as_str() {
-        // fio draws for itself; what makes runs alike is when they ran.
+        // fio uses its own random numbers; runs are made alike by taking turns.
         "host" => "one repeat after the other".to_string(),
         several if several.contains(',') => "each with seeds of its own".to_string(),
         _ => seed_list(&comparison.seeds),
@@ -52,7 +52,7 @@ pub(crate) fn subtitle(comparison: &Comparison) -> String {
     format!("{job} on {drive}, machine {machine} ({world}): {times}, {seeds}{against}{interval}")
 }
 
-/// Seeds in words, a run of consecutive ones by its ends.
+/// Returns seeds in words, consecutive ones by their ends.
 fn seed_list(seeds: &[u64]) -> String {
     let consecutive = seeds.windows(2).all(|w| w[1].checked_sub(w[0]) == Some(1));
     match seeds {
@@ -66,7 +66,7 @@ fn seed_list(seeds: &[u64]) -> String {
     }
 }
 
-/// The head of a column on processes.
+/// Returns the heading of a column on processes.
 pub(crate) fn process_head(figures: &ProcessFigures) -> String {
     let unit = process_scale(figures).unit;
     let metric = figures.column.metric;
@@ -78,12 +78,12 @@ pub(crate) fn process_head(figures: &ProcessFigures) -> String {
     }
 }
 
-/// The unit of a column on processes.
+/// Returns the unit of a column on processes.
 pub(crate) fn process_scale(figures: &ProcessFigures) -> Scale {
     scale_for(figures.column.metric, figures.cells.iter().flatten())
 }
 
-/// The unit of a column: the one that suits its smallest figure.
+/// Returns the unit of a column: the one that suits its smallest figure.
 pub(crate) fn scale_of(table: &DirectionTable, metric: Metric) -> Scale {
     let cells = table.rows.iter().filter_map(|row| row.cells.get(&metric));
     scale_for(metric, cells)
@@ -96,7 +96,7 @@ fn scale_for<'a>(metric: Metric, cells: impl Iterator<Item = &'a Cell>) -> Scale
     metric.scale(smallest)
 }
 
-/// What a table of processes has in place of a figure.
+/// Returns the text that replaces a missing figure in a table of processes.
 pub(crate) fn no_figure(figures: &ProcessFigures, scheduler: usize) -> String {
     match (
         figures.unfinished(scheduler),
@@ -114,7 +114,7 @@ pub(crate) fn no_figure(figures: &ProcessFigures, scheduler: usize) -> String {
     }
 }
 
-/// What the marks in the tables mean, as far as there are any.
+/// Returns the meanings of the marks that occur in the tables.
 pub(crate) fn legend(comparison: &Comparison) -> Vec<&'static str> {
     let tables = || comparison.sections.iter().flat_map(|s| &s.directions);
     let processes = || comparison.sections.iter().flat_map(|s| &s.processes);
@@ -145,9 +145,9 @@ pub(crate) fn legend(comparison: &Comparison) -> Vec<&'static str> {
     legend
 }
 
-/// What a table of slowest requests is of.
+/// Returns the title of a table of slowest requests.
 pub(crate) fn slowest_title(table: &SlowestTable) -> String {
-    // A share of 100 - 99.9 is no round number.
+    // Rounding, since 100 - 99.9 is not exact.
     let share = ((100.0 - table.percent) * 1e4).round() / 1e4;
     let operation = &table.operation;
     match table.job.as_str() {
@@ -156,7 +156,7 @@ pub(crate) fn slowest_title(table: &SlowestTable) -> String {
     }
 }
 
-/// A row's values, all in one unit: of the slowest, and of the median ones.
+/// Returns a row's values of the slowest and of the median requests, all in one unit.
 pub(crate) fn slowest_values(table: &SlowestTable, row: &SlowestRow) -> Vec<String> {
     let whole = table
         .rows
@@ -174,7 +174,7 @@ pub(crate) fn slowest_values(table: &SlowestTable, row: &SlowestRow) -> Vec<Stri
     row.values.iter().map(show).collect()
 }
 
-/// A goal's values, all in one unit.
+/// Returns a goal's values, all in one unit.
 pub fn goal_values(row: &GoalRow) -> Vec<String> {
     let known = row.values.iter().flatten().map(|value| value.mean);
     let least = known

@@ -1,4 +1,4 @@
-//! A comparison as a table for the terminal.
+//! A comparison as tables for the terminal.
 
 use std::fmt::{self, Write};
 use std::ops::Range;
@@ -16,57 +16,57 @@ use crate::comparison::{
 };
 use crate::quantity::{self, Scale, plus_minus_percent, relative_half_width};
 
-/// How the text looks.
+/// The style of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
-    /// Columns to fit into.
+    /// The width in columns.
     pub width: usize,
-    /// Green for better and red for worse than the first scheduler.
+    /// Whether changes are coloured: green for better and red for worse than the first
+    /// scheduler.
     pub colour: bool,
 }
 
 impl Style {
-    /// For files, pipes and tests.
+    /// The style for files, pipes and tests.
     pub const PLAIN: Style = Style {
         width: 100,
         colour: false,
     };
 
-    /// The columns of the terminal on standard output; `None` where that is
-    /// none.
+    /// Returns the width of the terminal on standard output; `None` if it is not a
+    /// terminal.
     pub fn terminal_width() -> Option<usize> {
         Table::new().width().map(usize::from)
     }
 
-    /// Columns that changes and their intervals need side by side.
+    /// The width from which changes and their intervals are shown side by side.
     const WIDE: usize = 120;
 }
 
-/// Columns that names of facts need, and a scheduler's values. More schedulers
-/// than fit beside each other get tables of their own.
+/// The widths of facts' names and of a scheduler's values. If more schedulers are
+/// compared than fit side by side, further tables follow.
 const NAME_WIDTH: usize = 40;
 const VALUE_WIDTH: usize = 12;
 
-/// The comparison as plain text.
+/// Returns the comparison as plain text.
 pub fn render(comparison: &Comparison) -> String {
     render_with(comparison, Style::PLAIN)
 }
 
-/// The comparison as text in a style.
+/// Returns the comparison as text in a style.
 pub fn render_with(comparison: &Comparison, style: Style) -> String {
     let mut out = String::new();
     write_comparison(&mut out, comparison, style).expect("a string takes all");
     without_padding(&out)
 }
 
-/// Tables pad their last column too, which is only in the way of a copy.
+/// Removes the padding of the tables' last columns, which would be copied along.
 pub(super) fn without_padding(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
     format!("{}\n", lines.join("\n").trim_end())
 }
 
-/// The answer alone, which fits on a screen: what was asked, what it is judged by, and
-/// what to do.
+/// Returns the answer only, which fits on a screen: question, goals and advice.
 pub fn answer(comparison: &Comparison, style: Style) -> String {
     let mut out = String::new();
     write_answer(&mut out, comparison, style).expect("a string takes all");
@@ -124,7 +124,7 @@ fn write_comparison(out: &mut String, comparison: &Comparison, style: Style) -> 
     }
 }
 
-/// What to do: last, so that a terminal shows it.
+/// Writes the advice at the end, where a terminal shows it.
 fn write_advice(out: &mut String, advice: &Advice) -> fmt::Result {
     writeln!(out, "\nwhat to do: {}", advice.sentence)?;
     for sentence in [&advice.price, &advice.assumed] {
@@ -181,7 +181,8 @@ fn write_section(
     writeln!(out, "{}\n", section.verdict.sentence)
 }
 
-/// A table of each of the figures that people plot: a column for each point of the axis.
+/// Writes a table for each figure that is usually plotted, with a column for each value
+/// of the axis.
 fn write_curves(
     out: &mut String,
     axis: &Axis<'_>,
@@ -281,7 +282,8 @@ fn goal_table(schedulers: &[String], judgement: &Judgement, style: Style) -> Tab
     table
 }
 
-/// A figure over its change; the first scheduler has only an interval.
+/// Returns a cell with a figure above its change; the first scheduler has only an
+/// interval.
 fn figure(cell: &Cell, scale: Scale, style: Style) -> TableCell {
     let value = scale.show(cell.value.mean);
     let (change, interval) = match &cell.change {
@@ -329,7 +331,7 @@ fn write_why(out: &mut String, comparison: &Comparison, style: Style) -> fmt::Re
     Ok(())
 }
 
-/// Why the figures of some of the schedulers are as they are.
+/// Returns the table of facts for some of the schedulers.
 fn why_table(comparison: &Comparison, some: Range<usize>, style: Style) -> Table {
     let mut table = new_table(style);
     let mut head = vec![TableCell::new("why (mean of a run)")];
@@ -351,7 +353,7 @@ fn why_table(comparison: &Comparison, some: Range<usize>, style: Style) -> Table
     table
 }
 
-/// Where the time of programs' calls went.
+/// Writes the time of programs' calls.
 fn write_calls(out: &mut String, comparison: &Comparison, style: Style) -> fmt::Result {
     for program in &comparison.calls {
         let mut table = new_table(style);
@@ -373,8 +375,8 @@ fn write_calls(out: &mut String, comparison: &Comparison, style: Style) -> fmt::
     }
 }
 
-/// Where the slowest requests spent their time, and what the places are; nothing where
-/// nobody asked.
+/// Returns where the slowest requests spent their time, with the stages' meanings; empty
+/// unless they were recorded.
 pub fn slowest(comparison: &Comparison, style: Style) -> String {
     let mut text = String::new();
     let mut meanings: Vec<(&str, &str)> = Vec::new();
@@ -402,7 +404,7 @@ pub fn slowest(comparison: &Comparison, style: Style) -> String {
     text
 }
 
-/// Where the time of each program's calls went.
+/// Returns the time of each program's calls.
 pub fn calls(jobs: &[JobResults], style: Style) -> String {
     let mut text = String::new();
     for job in jobs.iter().filter(|job| !job.calls.is_empty()) {
@@ -434,7 +436,7 @@ pub fn calls(jobs: &[JobResults], style: Style) -> String {
     without_padding(&text)
 }
 
-/// The columns of [`calls`] behind the call.
+/// The columns of [`calls`] after the call's name.
 const CALL_COLUMNS: [&str; 9] = [
     "calls",
     "failed",
@@ -453,7 +455,7 @@ reads or writes, for locks, and for other programs. queue: for a request of the 
 throttled: held back because too much was dirty. failed: as the list says that they do.
 ";
 
-/// A time, or nothing.
+/// Formats a time; `-` for zero.
 fn span(ns: f64) -> String {
     match ns > 0.0 {
         true => quantity::latency(ns),
@@ -461,7 +463,7 @@ fn span(ns: f64) -> String {
     }
 }
 
-/// A table with a line under its head and no other.
+/// Returns a table with a line below its head and no other.
 pub(super) fn new_table(style: Style) -> Table {
     let mut table = Table::new();
     table.load_preset("     --            ");

@@ -34,7 +34,7 @@ pub(super) static TOOL: Tool = Tool {
     },
 };
 
-/// The bucket of a value: 1 for 0 and 1, 2 for 2 and 3, 3 for 4 to 7.
+/// Returns the bucket of a value: 1 for 0 and 1, 2 for 2 and 3, 3 for 4 to 7.
 fn bucket(value: u64) -> usize {
     value.max(1).ilog2() as usize + 1
 }

@@ -1,4 +1,4 @@
-//! biosnoop of bcc: a line for each request that ends.
+//! biosnoop of bcc: a line for each completed request.
 
 use blklab_blk::Op;
 
@@ -17,7 +17,8 @@ pub(super) static TOOL: Tool = Tool {
         let mut first_ns = None;
         for event in events {
             let event = event.map_err(|e| e.to_string())?;
-            // The kernel accounts what the write-back cache is flushed by as no I/O.
+            // The kernel's accounting does not count flushes of the write-back cache as
+            // I/O.
             let ended = requests.event(&event);
             let Some(ended) = ended.filter(|ended| ended.op != Some(Op::Flush)) else {
                 continue;
@@ -31,7 +32,7 @@ pub(super) static TOOL: Tool = Tool {
 
 fn line(source: &Source<'_>, ended: &EndedRequest, first_ns: u64) -> String {
     let ms = |from: u64, to: u64| to.saturating_sub(from) as f64 / 1e6;
-    // biosnoop knows writes, and calls all else a read.
+    // biosnoop distinguishes writes only, and shows everything else as reads.
     let direction = match ended.op {
         Some(Op::Write) => 'W',
         _ => 'R',

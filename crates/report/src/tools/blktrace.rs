@@ -1,4 +1,4 @@
-//! blktrace's binary form, all CPUs in one stream.
+//! blktrace's binary format, with all CPUs in one stream.
 
 use blklab_workload::trace::BlktraceWriter;
 

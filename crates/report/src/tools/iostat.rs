@@ -1,5 +1,5 @@
-//! iostat of sysstat: what each drive did in each second, by the kernel's own accounting
-//! (`Documentation/admin-guide/iostats.rst`).
+//! iostat of sysstat: the activity of each drive in each second, by the kernel's own
+//! accounting (`Documentation/admin-guide/iostats.rst`).
 
 use std::collections::BTreeMap;
 
@@ -44,7 +44,7 @@ pub(super) static TOOL: Tool = Tool {
     },
 };
 
-/// What `/proc/diskstats` counts of one kind of request.
+/// The counters that `/proc/diskstats` has of one kind of request.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     ios: u64,
@@ -53,13 +53,13 @@ struct Counts {
     ns: u64,
 }
 
-/// A drive in an interval.
+/// The counters of a drive in an interval.
 #[derive(Debug, Default)]
 struct Drive {
-    /// Reads, writes, discards, flushes.
+    /// Counters of reads, writes, discards and flushes.
     by_kind: [Counts; 4],
     in_flight: u64,
-    /// Since when there is a request in flight.
+    /// The time since when requests have been in flight.
     busy_since_ns: u64,
     busy_ns: u64,
 }
@@ -106,7 +106,7 @@ fn count(drives: &mut BTreeMap<Dev, Drive>, event: &Event<'_>, ended: Option<End
 }
 
 impl Drive {
-    /// A request is no longer in flight.
+    /// Removes a request that is no longer in flight.
     fn leave(&mut self, at_ns: u64) {
         if self.in_flight == 1 {
             self.busy_ns += at_ns.saturating_sub(self.busy_since_ns);
@@ -114,7 +114,7 @@ impl Drive {
         self.in_flight = self.in_flight.saturating_sub(1);
     }
 
-    /// Its line for an interval, after which it counts afresh.
+    /// Returns the drive's line for an interval, and resets its counters.
     fn line(&mut self, name: &str, (from_ns, to_ns): (u64, u64)) -> String {
         if self.in_flight > 0 {
             self.busy_ns += to_ns.saturating_sub(self.busy_since_ns);

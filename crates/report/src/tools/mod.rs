@@ -1,5 +1,5 @@
-//! What happened in the block layer, as tools that users know print it: events of a
-//! simulated run or of a recorded trace in, the tool's own layout out.
+//! Events of the block layer as well-known tools print them: events of a simulated run
+//! or of a recorded trace are converted to a tool's own layout.
 
 mod biolatency;
 mod biosnoop;
@@ -17,20 +17,20 @@ use blklab_workload::trace::tracefs::{Dev, Event};
 
 pub use run::RunEvents;
 
-/// Events in order of time, read one after the other.
+/// Events in order of time, read one by one.
 pub type Events<'e, 'a> = &'e mut dyn Iterator<Item = Result<Event<'a>, TraceError>>;
 
-/// A tool whose output can be had.
+/// A tool whose output can be produced.
 #[derive(Debug)]
 pub struct Tool {
     /// Its name.
     pub name: &'static str,
-    /// What it shows, in a few words.
+    /// A description in a few words.
     pub help: &'static str,
     render: fn(&Source<'_>, Events<'_, '_>) -> Result<Vec<u8>, String>,
 }
 
-/// Every tool.
+/// All tools.
 pub static TOOLS: &[&Tool] = &[
     &tracefs::TOOL,
     &blktrace::TOOL,
@@ -41,17 +41,17 @@ pub static TOOLS: &[&Tool] = &[
     &mpstat::TOOL,
 ];
 
-/// What is known beside the events.
+/// The information beside the events.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Source<'a> {
-    /// Names of drives, by their minor number; none of a recorded trace.
+    /// Names of drives by their minor number; empty for a recorded trace.
     pub drives: &'a [String],
-    /// What CPUs did, which only a simulated run tells.
+    /// The work of CPUs, which only a simulated run has.
     pub timeline: Option<&'a Timeline>,
 }
 
 impl Source<'_> {
-    /// The name under which tools show a drive: `major,minor` where it has none.
+    /// Returns the name under which tools show a drive: `major,minor` if it has none.
     fn drive_name(&self, dev: Dev) -> String {
         let name = self.drives.get(dev.minor as usize);
         name.cloned().unwrap_or_else(|| dev.to_string())
@@ -59,21 +59,21 @@ impl Source<'_> {
 }
 
 impl Tool {
-    /// The tool of that name.
+    /// Finds a tool by its name.
     pub fn find(name: &str) -> Option<&'static Tool> {
         TOOLS.iter().copied().find(|tool| tool.name == name)
     }
 
-    /// What it prints.
+    /// Returns the tool's output.
     ///
     /// # Errors
-    /// Where an event cannot be read, or the tool shows what the source does not tell.
+    /// If an event cannot be read, or the source lacks what the tool shows.
     pub fn render(&self, source: &Source<'_>, events: Events<'_, '_>) -> Result<Vec<u8>, String> {
         (self.render)(source, events)
     }
 }
 
-/// The line with which sysstat's tools begin.
+/// Returns the first line of sysstat's tools.
 fn sysstat_banner(cpus: u32) -> String {
     format!("Linux 6.12.0 (blklab) \t1970-01-01 \t_x86_64_\t({cpus} CPU)\n")
 }

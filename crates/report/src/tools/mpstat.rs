@@ -1,4 +1,4 @@
-//! mpstat of sysstat: where each CPU's time went in each second.
+//! mpstat of sysstat: the use of each CPU in each second.
 
 use blklab_stats::{CpuWork, Timeline};
 
@@ -25,7 +25,7 @@ pub(super) static TOOL: Tool = Tool {
     },
 };
 
-/// Time of a CPU by what it did, in nanoseconds: program, kernel, interrupts, soft
+/// A CPU's time in nanoseconds by kind of work: program, kernel, interrupts, soft
 /// interrupts.
 type Times = [u64; 4];
 
@@ -56,7 +56,7 @@ fn render(timeline: &Timeline) -> String {
     text
 }
 
-/// What each CPU did in a span of time.
+/// Returns the use of each CPU in a span of time.
 fn times(timeline: &Timeline, (from_ns, to_ns): (u64, u64)) -> Vec<Times> {
     let mut times = vec![Times::default(); timeline.cpus as usize];
     for task in &timeline.tasks {
@@ -71,7 +71,7 @@ fn times(timeline: &Timeline, (from_ns, to_ns): (u64, u64)) -> Vec<Times> {
     times
 }
 
-/// The time of day when a run that began at midnight has come so far.
+/// Returns the time of day, for a run that began at midnight.
 fn clock(ns: u64) -> String {
     let s = ns.div_ceil(1_000_000_000);
     format!("{:02}:{:02}:{:02}", s / 3600 % 24, s / 60 % 60, s % 60)

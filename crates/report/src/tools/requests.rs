@@ -1,5 +1,5 @@
-//! Requests put together from their events, as biosnoop and the kernel's own accounting
-//! see them: from a bio's request (`blk_account_io_start`) to its end.
+//! Requests reconstructed from their events, as biosnoop and the kernel's own accounting
+//! do it: from the start of a request (`blk_account_io_start`) to its end.
 
 use std::collections::BTreeMap;
 
@@ -21,28 +21,28 @@ pub(super) struct EndedRequest {
     pub(super) ended_ns: u64,
 }
 
-/// A request under way.
+/// A request that has not ended.
 #[derive(Clone, Debug)]
 struct OpenRequest {
     pid: u32,
     comm: String,
     made_ns: u64,
-    /// When the driver got it, and its bytes then.
+    /// The time of its issue and its length in bytes, once it is issued.
     issued: Option<(u64, u64)>,
 }
 
-/// Drive, operation and first sector tell requests apart; those of the same place are
-/// taken in order.
+/// Identifies requests by drive, operation and first sector; requests at the same place
+/// are taken in order.
 type Key = (Dev, String, Sector);
 
-/// Requests under way.
+/// The requests that have not ended.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     open: BTreeMap<Key, Vec<OpenRequest>>,
 }
 
 impl Requests {
-    /// Takes in an event. Returns the request that ends with it.
+    /// Processes an event. Returns the request that ends with it.
     pub(super) fn event(&mut self, event: &Event<'_>) -> Option<EndedRequest> {
         match &event.kind {
             EventKind::GetRq(bio) => {
@@ -69,12 +69,12 @@ impl Requests {
         None
     }
 
-    /// The requests under way at one place.
+    /// Returns the open requests at one place.
     fn at(&mut self, dev: Dev, rwbs: &Rwbs, sector: Sector) -> &mut Vec<OpenRequest> {
         self.open.entry(key(dev, rwbs, sector)).or_default()
     }
 
-    /// The request that a bio joined at its start begins where the bio does.
+    /// Moves the start of the request into which a bio was front-merged.
     fn extend_front(&mut self, bio: &BioEvent<'_>) {
         let behind = Sector(bio.sector.0.saturating_add(u64::from(bio.sectors)));
         let same = self.at(bio.dev, &bio.rwbs, behind);
@@ -89,7 +89,7 @@ impl Requests {
         let same = self.at(rq.dev, &rq.rwbs, rq.sector);
         let at = same.iter().position(|open| open.issued.is_none());
         let at = at.unwrap_or_else(|| {
-            // It was made before the trace began.
+            // The request was created before the trace began.
             same.push(made(event));
             same.len() - 1
         });

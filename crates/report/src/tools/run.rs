@@ -1,4 +1,4 @@
-//! The events of a simulated run, as the kernel would tell them.
+//! The events of a simulated run, as the kernel's tracepoints report them.
 
 use blklab_blk::{BioFlags, IoStatus, Nanos, Op, Sector, TraceEvent, TraceKind};
 use blklab_stats::{RequestStep, Results, StepKind, Timeline};
@@ -7,31 +7,31 @@ use blklab_workload::trace::tracefs::{Dev, Event};
 
 use super::Source;
 
-/// The major number of modelled drives: that of `blkext`, of which the kernel gives minor
-/// numbers one after the other.
+/// The major number of modelled drives: that of `blkext`, whose minor numbers the kernel
+/// assigns consecutively.
 const MAJOR: u32 = 259;
 /// The first drive.
 pub(super) const DRIVE: Dev = Dev {
     major: MAJOR,
     minor: 0,
 };
-/// Longest name of a task, its end left out (`TASK_COMM_LEN`).
+/// Longest name of a task, without its terminating null byte (`TASK_COMM_LEN`).
 const COMM_CHARS: usize = 15;
-/// Who is no process of a job: what the kernel writes back by itself.
+/// The name of submitters that are not a job's process, such as write-back.
 const KERNEL_THREAD: &str = "kworker";
 
 /// The events of a simulated run.
 pub struct RunEvents<'a> {
     timeline: &'a Timeline,
     drives: Vec<String>,
-    /// Names of processes, by number.
+    /// The names of processes, by number.
     comms: Vec<String>,
-    /// Drive and place of every step, in order of time.
+    /// The drive and index of every recorded event, in order of time.
     order: Vec<(usize, usize)>,
 }
 
 impl<'a> RunEvents<'a> {
-    /// What was recorded of a run; `None` where nothing was.
+    /// Returns the recorded events of a run; `None` if nothing was recorded.
     pub fn of(results: &'a Results) -> Option<RunEvents<'a>> {
         let timeline = results.timeline.as_ref()?;
         let drives = timeline.disks.iter().map(|disk| {
@@ -62,7 +62,7 @@ impl<'a> RunEvents<'a> {
         })
     }
 
-    /// What is known beside them.
+    /// Returns the information beside the events.
     pub fn source(&self) -> Source<'_> {
         Source {
             drives: &self.drives,
@@ -70,7 +70,7 @@ impl<'a> RunEvents<'a> {
         }
     }
 
-    /// The events, in order of time.
+    /// Returns the events, in order of time.
     pub fn iter(&self) -> impl Iterator<Item = Result<Event<'_>, TraceError>> {
         self.order.iter().filter_map(|(disk, step)| {
             let step = &self.timeline.disks[*disk].steps[*step];
@@ -85,8 +85,8 @@ impl<'a> RunEvents<'a> {
     }
 }
 
-/// The tracepoint that a step is of. Processes are numbered from 1 there, as 0 is the idle
-/// task.
+/// Returns the tracepoint of a recorded event. Process numbers start from 1 there, as 0
+/// is the idle task.
 fn trace_event(step: &RequestStep) -> Option<TraceEvent> {
     let kind = match step.kind {
         StepKind::Queued => TraceKind::BioQueue,

@@ -1,4 +1,4 @@
-//! tracefs text, as the kernel's `trace` file has it.
+//! tracefs text, as in the kernel's `trace` file.
 
 use blklab_workload::trace::tracefs::HEADER;
 

@@ -1,23 +1,23 @@
-//! What to type for a row: at once, and for good.
+//! The commands that apply a row's settings: immediately, and at every boot.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Choices, QueueSetting};
 
-/// Something to type.
+/// A command, or lines for a configuration file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Command {
-    /// When it holds: `now`, `at every boot`.
+    /// When it takes effect: `now`, `at every boot`.
     pub when: String,
-    /// The file that the lines go into; none where they are for a root shell.
+    /// The file that the lines go into; `None` if they are for a root shell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
-    /// The lines.
+    /// The lines to type.
     pub lines: Vec<String>,
 }
 
-/// What sets a row's queue: udev's rules are for all devices of a kind,
-/// systemd-tmpfiles' lines for one.
+/// Returns the commands that set a row's queue. udev's rules apply to all devices of a
+/// kind, systemd-tmpfiles' lines to one device.
 pub(super) fn of(choices: &Choices, row: &QueueSetting) -> Vec<Command> {
     let attributes = attributes(row);
     let path = |attribute: &str| format!("/sys/block/{}/queue/{attribute}", choices.device);
@@ -56,8 +56,8 @@ pub(super) fn of(choices: &Choices, row: &QueueSetting) -> Vec<Command> {
     ]
 }
 
-/// The files below `queue/` and what goes into them. The scheduler comes first: a new
-/// one begins with its own defaults of the others.
+/// Returns the files below `queue/` with their values. The scheduler comes first,
+/// because a new scheduler resets the other files to its own defaults.
 fn attributes(row: &QueueSetting) -> Vec<(String, String)> {
     let mut all = vec![("scheduler".to_string(), row.scheduler.clone())];
     let tunables = row.tunables.iter();

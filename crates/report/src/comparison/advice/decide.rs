@@ -1,5 +1,5 @@
-//! Which row to take: one that is better than what there is, at a price that is small
-//! beside that.
+//! Chooses a row: one that is better than the current scheduler, and whose losses are
+//! small beside its gains.
 
 use blklab_stats::{Estimate, Significance};
 use serde::{Deserialize, Serialize};
@@ -10,31 +10,31 @@ use crate::comparison::goal::FigureName;
 use crate::comparison::{Comparison, Judgement, Section};
 use crate::quantity::change;
 
-/// A change of scheduler is not worth less than this share of a figure.
-const WORTH: f64 = 0.05;
-/// And for less than this where rows ran once, which tells nothing of the noise.
-const WORTH_UNTESTED: f64 = 0.1;
-/// A row is taken at a price where what it brings is so many times as much, both as
-/// logarithms of how many times better and worse figures get.
-const GAIN_OVER_PRICE: f64 = 4.0;
-/// Where a row has a figure that another lacks, that counts as so much.
-const LACKING: f64 = 3.0;
-/// Figures that a sentence names.
-const NAMED: usize = 3;
+/// Smallest change of a figure that is worth another scheduler, as a share.
+const CHANGE_MIN: f64 = 0.05;
+/// Smallest change where rows ran once, which gives no estimate of the noise.
+const UNTESTED_CHANGE_MIN: f64 = 0.1;
+/// A row is taken if its gains are at least this many times its losses, both summed as
+/// logarithms of the factors by which figures improve or worsen.
+const GAIN_OVER_LOSS_MIN: f64 = 4.0;
+/// The gain that counts for a figure which only one of two rows has.
+const ONE_SIDED_GAIN: f64 = 3.0;
+/// Limit on the figures that a sentence names.
+const FIGURES_NAMED_MAX: usize = 3;
 
-/// What a comparison says to do.
+/// The answer of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
-    /// To take this row.
+    /// Switch to this row.
     Take(String),
-    /// To keep this row: no difference is worth a change.
+    /// Keep this row: no difference is worth a change.
     Keep(String),
-    /// Whether something is better depends on which job counts.
+    /// The better row depends on which figure counts.
     Depends,
 }
 
 impl Answer {
-    /// It as the end of a sentence.
+    /// Returns the decision as the end of a sentence.
     pub fn words(&self) -> String {
         match self {
             Answer::Take(name) => format!("{name} is to be taken"),
@@ -44,38 +44,40 @@ impl Answer {
     }
 }
 
-/// A figure that is decided by, and its values by row and repeat.
+/// A figure to decide by, with its values by row and repeat.
 struct Figure {
     name: FigureName,
     values: Vec<Vec<f64>>,
 }
 
-/// How a figure changes from one row to another.
+/// The change of a figure from one row to another.
 struct FigureChange<'f> {
     figure: &'f Figure,
-    /// The logarithm of how many times as good it gets.
+    /// The logarithm of the factor by which the figure improves; negative if it worsens.
     gain: f64,
-    /// Its change, where both rows have it.
+    /// The change, if both rows have the figure.
     change: Option<Change>,
 }
 
 impl FigureChange<'_> {
-    fn text(&self) -> String {
-        let what = self.figure.name.words();
+    /// Returns the change in words. A figure that only one of the two rows has is named by
+    /// what happens there only, such as the end of a job; `base` is the other row's name.
+    fn text(&self, base: &str) -> String {
+        let name = &self.figure.name;
         match &self.change {
-            Some(step) => format!("{what} {}", change(&step.relative)),
-            None if self.gain > 0.0 => format!("{what} at all"),
-            None => format!("all of {what}"),
+            Some(step) => format!("{} {}", name.words(), change(&step.relative)),
+            None if self.gain > 0.0 => format!("{} (not under {base})", name.activity()),
+            None => format!("{} (only under {base})", name.activity()),
         }
     }
 }
 
-/// A decision among some rows.
+/// A decision among rows.
 pub(super) struct Decision<'c> {
     comparison: &'c Comparison,
-    /// What is decided by.
+    /// The figures to decide by.
     deciding: Vec<Figure>,
-    /// All figures: a row may cost something that is not decided by.
+    /// All figures, since a row may worsen one that is not decided by.
     all: Vec<Figure>,
     base: usize,
     outcome: Outcome,
@@ -84,13 +86,13 @@ pub(super) struct Decision<'c> {
 enum Outcome {
     Take(usize),
     Keep,
-    /// Rows that are better in some figures and worse in others.
+    /// Rows that improve some figures and worsen others.
     Depends(Vec<usize>),
 }
 
 impl<'c> Decision<'c> {
-    /// Decides among `rows`, from what the kernel does by itself, or else from the
-    /// first of them; `None` where there are none.
+    /// Decides among `rows`, starting from the kernel's default, or else from the first
+    /// row that keeps the limits; `None` if no row keeps them.
     pub(super) fn new(
         comparison: &'c Comparison,
         choices: &Choices,
@@ -105,8 +107,8 @@ impl<'c> Decision<'c> {
         if kept.contains(&base) {
             return Some(Decision::from(base, comparison, rows));
         }
-        // What does not keep the limits has to be left.
-        let best = Decision::from(first, comparison, rows).held();
+        // A default that breaks the limits is replaced by the best row that keeps them.
+        let best = Decision::from(first, comparison, rows).resulting_row();
         Some(Decision {
             base,
             outcome: Outcome::Take(best),
@@ -135,26 +137,26 @@ impl<'c> Decision<'c> {
 
     fn decide(&self, rows: &[usize]) -> Outcome {
         let mut best: Option<(f64, usize)> = None;
-        let mut both_ways: Vec<(f64, usize)> = Vec::new();
+        let mut mixed: Vec<(f64, usize)> = Vec::new();
         for &at in rows.iter().filter(|at| **at != self.base) {
-            let steps = self.steps(&self.deciding, at);
-            let gain: f64 = steps.iter().map(|step| step.gain.max(0.0)).sum();
-            let price: f64 = steps.iter().map(|step| (-step.gain).max(0.0)).sum();
-            let net = gain - price;
-            if gain > 0.0 && gain >= GAIN_OVER_PRICE * price {
+            let changes = self.changes(&self.deciding, at);
+            let gain: f64 = changes.iter().map(|step| step.gain.max(0.0)).sum();
+            let loss: f64 = changes.iter().map(|step| (-step.gain).max(0.0)).sum();
+            let net = gain - loss;
+            if gain > 0.0 && gain >= GAIN_OVER_LOSS_MIN * loss {
                 if best.is_none_or(|(most, _)| net > most) {
                     best = Some((net, at));
                 }
-            } else if gain > 0.0 && price < GAIN_OVER_PRICE * gain {
-                // A row that costs many times more than it brings is not considered.
-                both_ways.push((net, at));
+            } else if gain > 0.0 && loss < GAIN_OVER_LOSS_MIN * gain {
+                // A row that loses much more than it gains is not considered.
+                mixed.push((net, at));
             }
         }
-        both_ways.sort_by(|a, b| b.0.total_cmp(&a.0));
-        match (best, both_ways.is_empty()) {
+        mixed.sort_by(|a, b| b.0.total_cmp(&a.0));
+        match (best, mixed.is_empty()) {
             (Some((_, at)), _) => Outcome::Take(at),
             (None, true) => Outcome::Keep,
-            (None, false) => Outcome::Depends(both_ways.iter().map(|(_, at)| *at).collect()),
+            (None, false) => Outcome::Depends(mixed.iter().map(|(_, at)| *at).collect()),
         }
     }
 
@@ -166,12 +168,12 @@ impl<'c> Decision<'c> {
         }
     }
 
-    /// The row that others are compared with.
+    /// Returns the row that others are compared with.
     pub(super) fn base(&self) -> usize {
         self.base
     }
 
-    /// The row to take, if one is.
+    /// Returns the row to take, if one is.
     pub(super) fn taken(&self) -> Option<usize> {
         match self.outcome {
             Outcome::Take(at) => Some(at),
@@ -179,64 +181,72 @@ impl<'c> Decision<'c> {
         }
     }
 
-    /// The row that there is when the decision has been followed.
-    pub(super) fn held(&self) -> usize {
+    /// Returns the row in use after the decision has been followed.
+    pub(super) fn resulting_row(&self) -> usize {
         self.taken().unwrap_or(self.base)
     }
 
-    /// Rows that are better and worse, the best of them first.
-    pub(super) fn both_ways(&self) -> Vec<usize> {
+    /// Returns the rows that improve some figures and worsen others, the best of them
+    /// first.
+    pub(super) fn mixed(&self) -> Vec<usize> {
         match &self.outcome {
             Outcome::Depends(rows) => rows.iter().copied().take(2).collect(),
             Outcome::Take(_) | Outcome::Keep => Vec::new(),
         }
     }
 
-    /// What a row brings, the most first.
+    /// Returns the improvements of a row, the largest first.
     pub(super) fn gains(&self, at: usize) -> Vec<String> {
-        let mut steps = self.steps(&self.deciding, at);
-        steps.retain(|step| step.gain > 0.0);
-        steps.sort_by(|a, b| b.gain.total_cmp(&a.gain));
-        steps.iter().take(NAMED).map(FigureChange::text).collect()
+        let mut changes = self.changes(&self.deciding, at);
+        changes.retain(|step| step.gain > 0.0);
+        changes.sort_by(|a, b| b.gain.total_cmp(&a.gain));
+        self.named(&changes)
     }
 
-    /// What a row costs, the most first.
-    pub(super) fn prices(&self, at: usize) -> Vec<String> {
-        let mut steps = self.steps(&self.all, at);
-        steps.retain(|step| step.gain < 0.0);
-        steps.sort_by(|a, b| a.gain.total_cmp(&b.gain));
-        steps.iter().take(NAMED).map(FigureChange::text).collect()
+    /// Returns the losses of a row, the largest first.
+    pub(super) fn losses(&self, at: usize) -> Vec<String> {
+        let mut changes = self.changes(&self.all, at);
+        changes.retain(|step| step.gain < 0.0);
+        changes.sort_by(|a, b| a.gain.total_cmp(&b.gain));
+        self.named(&changes)
     }
 
-    /// A goal that a user could give.
+    /// Returns the first changes in words.
+    fn named(&self, changes: &[FigureChange<'_>]) -> Vec<String> {
+        let base = &self.comparison.schedulers[self.base];
+        let named = changes.iter().take(FIGURES_NAMED_MAX);
+        named.map(|change| change.text(base)).collect()
+    }
+
+    /// Returns a goal that the user could give to decide the question.
     pub(super) fn example_goal(&self) -> String {
-        let first = self.both_ways().first().copied().unwrap_or(self.base);
-        let mut steps = self.steps(&self.deciding, first);
-        steps.sort_by(|a, b| b.gain.total_cmp(&a.gain));
-        let best = steps.first().map(|step| step.figure.name.to_string());
+        let first = self.mixed().first().copied().unwrap_or(self.base);
+        let mut changes = self.changes(&self.deciding, first);
+        changes.sort_by(|a, b| b.gain.total_cmp(&a.gain));
+        let best = changes.first().map(|step| step.figure.name.to_string());
         best.unwrap_or_default()
     }
 
-    /// The figures that differ by so much that it is worth a change, and that are
-    /// surely or, where rows ran once, at least not surely not the noise.
-    fn steps<'f>(&self, figures: &'f [Figure], to: usize) -> Vec<FigureChange<'f>> {
+    /// Returns the figures whose change is large enough to be worth another scheduler
+    /// and is more than noise, or, where rows ran once, is not known to be noise.
+    fn changes<'f>(&self, figures: &'f [Figure], to: usize) -> Vec<FigureChange<'f>> {
         let step = |figure: &'f Figure| {
             let (from, to) = (&figure.values[self.base], &figure.values[to]);
             let up = figure.name.metric().more_is_better();
             let has = |values: &[f64]| Estimate::of(values).mean > 0.0;
             let (gain, change) = match (has(from), has(to)) {
                 (false, false) => return None,
-                (true, false) => (-LACKING, None),
-                (false, true) => (LACKING, None),
+                (true, false) => (-ONE_SIDED_GAIN, None),
+                (false, true) => (ONE_SIDED_GAIN, None),
                 (true, true) => {
                     let change = Change::between(from, to, self.comparison.paired, up)?;
                     let relative = change.relative.mean;
-                    let worth = match change.significance {
+                    let change_min = match change.significance {
                         Significance::WithinNoise => return None,
-                        Significance::Differs => WORTH,
-                        Significance::Unknown => WORTH_UNTESTED,
+                        Significance::Differs => CHANGE_MIN,
+                        Significance::Unknown => UNTESTED_CHANGE_MIN,
                     };
-                    if relative.abs() < worth {
+                    if relative.abs() < change_min {
                         return None;
                     }
                     let log = relative.max(-0.999).ln_1p();
@@ -253,7 +263,7 @@ impl<'c> Decision<'c> {
     }
 }
 
-/// The rows that keep the limits, where there are any.
+/// Returns the rows that keep the limits.
 fn eligible(comparison: &Comparison, rows: &[usize]) -> Vec<usize> {
     let keeps = |at: &&usize| {
         let judgement = comparison.judgement.as_ref();
@@ -262,8 +272,8 @@ fn eligible(comparison: &Comparison, rows: &[usize]) -> Vec<usize> {
     rows.iter().filter(keeps).copied().collect()
 }
 
-/// What each job of a group sees: how much it gets and how long it waits, or how long
-/// it takes where it ends by itself.
+/// Returns the figures that each job of a group notices: bandwidth and tail latency, or
+/// its running time if it ends by itself.
 fn figures(section: &Section) -> Vec<Figure> {
     let alone = section.directions.iter().all(|table| table.job.is_none());
     let times = section
@@ -287,7 +297,8 @@ fn figures(section: &Section) -> Vec<Figure> {
             (None, false) => continue,
         };
         for metric in [Metric::Bandwidth, Metric::P99] {
-            // The bandwidth of work that ends is its time once more.
+            // A job that ends has a fixed amount of work, so its bandwidth repeats its
+            // time.
             let counts = table.metrics().contains(&metric)
                 && !(metric == Metric::Bandwidth && is_timed(job));
             if counts {

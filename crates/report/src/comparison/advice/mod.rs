@@ -1,4 +1,4 @@
-//! What to do: which row to take, what that costs, and what to type.
+//! Advice: which row to take, what gets worse by it, and the commands to apply it.
 
 mod commands;
 mod decide;
@@ -11,72 +11,74 @@ pub use commands::Command;
 pub use decide::Answer;
 use decide::Decision;
 
-/// How a row sets its queue, and on which device that can be made so for good.
+/// The queue settings of a row, and whether the target kernel can apply them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueSetting {
     /// The scheduler.
     pub scheduler: String,
-    /// Its tunables and their values.
+    /// The scheduler's tunables with their values.
     pub tunables: Vec<(String, String)>,
-    /// The queue's `nr_requests`, where it is set.
+    /// The queue's `nr_requests`, if it is set.
     pub nr_requests: Option<u32>,
-    /// The queue's `nomerges`, likewise.
+    /// The queue's `nomerges`, if it is set.
     pub nomerges: Option<u8>,
-    /// The queue's `read_ahead_kb`, likewise.
+    /// The queue's `read_ahead_kb`, if it is set.
     pub read_ahead_kb: Option<u32>,
-    /// Whether the kernel in question has the scheduler.
+    /// Whether the target kernel has the scheduler.
     pub in_kernel: bool,
-    /// Whether it is what that kernel gives the drive by itself.
+    /// Whether the target kernel uses this setting for the drive by default.
     pub by_default: bool,
 }
 
-/// What there is to choose among.
+/// The rows that a user can choose from, and the system to apply one on.
 #[derive(Clone, Debug)]
 pub struct Choices {
-    /// Each row of the comparison.
+    /// The queue settings of each row of the comparison.
     pub rows: Vec<QueueSetting>,
-    /// The kernel, as `Linux 6.12`.
+    /// The kernel, such as `Linux 6.12`.
     pub kernel: String,
-    /// The device, as `/sys/block` names it: `sda`.
+    /// The device's name in `/sys/block`, such as `sda`.
     pub device: String,
-    /// What udev matches the kernel's names of such devices with: `sd[a-z]*`.
+    /// udev's pattern for devices of this kind, such as `sd[a-z]*`.
     pub pattern: String,
-    /// Whether it turns, where that is known.
+    /// Whether the device has rotating media; `None` if not known.
     pub rotational: Option<bool>,
 }
 
-/// What to do.
+/// The advice of a comparison.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Advice {
     /// The answer in one sentence.
     pub sentence: String,
-    /// The row to take; none where all is well as it is, or where it depends.
+    /// The row to take; `None` if the current one should stay, or if it depends.
     pub take: Option<String>,
-    /// What that makes worse, in a sentence; empty where it costs nothing.
+    /// The figures that get worse, in a sentence; empty if there are none.
     pub price: String,
-    /// Which assumed values it hangs on, in a sentence; empty where none was tried.
+    /// The assumed values on which the answer depends, in a sentence; empty if none was
+    /// tried.
     pub assumed: String,
-    /// What to type, once or for good.
+    /// The commands to apply the advice.
     pub commands: Vec<Command>,
 }
 
 impl Choices {
-    /// What the comparison says to do.
+    /// Returns the answer of a comparison.
     pub fn answer(&self, comparison: &Comparison) -> Option<Answer> {
         let decision = Decision::new(comparison, self, &self.of_kernel())?;
         Some(decision.answer(comparison))
     }
 
-    /// Whether an answer still holds by another comparison of the same rows: the
-    /// other one where it does not.
-    pub fn instead(&self, answer: &Answer, comparison: &Comparison) -> Option<Answer> {
+    /// Returns the answer of another comparison of the same rows if it differs from
+    /// `answer`, or `None` if `answer` still holds.
+    pub fn changed_answer(&self, answer: &Answer, comparison: &Comparison) -> Option<Answer> {
         let (Answer::Take(held) | Answer::Keep(held)) = answer else {
             return None;
         };
         let at = comparison.schedulers.iter().position(|name| name == held)?;
         let from_held = Decision::from(at, comparison, &self.of_kernel());
         match (from_held.answer(comparison), self.answer(comparison)) {
-            // It does no harm; where it brings nothing either, that is another answer.
+            // The row is not worse than others here; but if the base is not worse
+            // either, the answer is to keep the base.
             (Answer::Keep(_), Some(Answer::Keep(base))) if base != *held => {
                 Some(Answer::Keep(base))
             }
@@ -85,10 +87,10 @@ impl Choices {
         }
     }
 
-    /// What to do by a comparison; nothing where it has no verdict.
+    /// Returns the advice of a comparison; `None` if it has no verdict.
     pub fn advise(&self, comparison: &Comparison) -> Option<Advice> {
-        let is_open = (comparison.judgement.as_ref()).is_some_and(Judgement::is_open);
-        if !comparison.has_verdict() || is_open || comparison.schedulers.len() < 2 {
+        let is_unmeasured = (comparison.judgement.as_ref()).is_some_and(Judgement::is_unmeasured);
+        if !comparison.has_verdict() || is_unmeasured || comparison.schedulers.len() < 2 {
             return None;
         }
         let kernel = &self.kernel;
@@ -113,7 +115,7 @@ impl Choices {
         Some(advice)
     }
 
-    /// The rows whose scheduler the kernel has.
+    /// Returns the rows whose scheduler the kernel has.
     fn of_kernel(&self) -> Vec<usize> {
         let rows = self.rows.iter().enumerate();
         rows.filter(|(_, row)| row.in_kernel)
@@ -121,14 +123,14 @@ impl Choices {
             .collect()
     }
 
-    /// A scheduler that would be better and that the kernel does not have.
+    /// Returns a sentence on a scheduler that would be better but that the kernel lacks.
     fn better_elsewhere(
         &self,
         decision: &Decision<'_>,
         comparison: &Comparison,
         all: &[usize],
     ) -> Option<String> {
-        let held = decision.held();
+        let held = decision.resulting_row();
         let at = Decision::from(held, comparison, all).taken()?;
         let name = &comparison.schedulers[at];
         (!self.rows[at].in_kernel).then(|| {
@@ -158,8 +160,8 @@ impl Decision<'_> {
                 ..Advice::default()
             },
             Answer::Take(taken) => {
-                let at = self.held();
-                let (gains, prices) = (self.gains(at), self.prices(at));
+                let at = self.resulting_row();
+                let (gains, prices) = (self.gains(at), self.losses(at));
                 let why = match gains.is_empty() {
                     true => "it keeps the limits".to_string(),
                     false => and_list(&gains),
@@ -175,12 +177,12 @@ impl Decision<'_> {
                 }
             }
             Answer::Depends => {
-                let rows = self.both_ways().into_iter().map(|at| {
+                let rows = self.mixed().into_iter().map(|at| {
                     format!(
                         "{} brings {} and costs {}",
                         name(at),
                         and_list(&self.gains(at)),
-                        and_list(&self.prices(at))
+                        and_list(&self.losses(at))
                     )
                 });
                 let rows: Vec<String> = rows.collect();

@@ -1,8 +1,10 @@
+use blklab_stats::ProcessResults;
+
 use super::goals::victim_and_reader;
 use crate::comparison::{Answer, Choices, Goals, QueueSetting, SchedulerRuns, compare};
 use crate::{html, text};
 
-/// `noop` and `mq-deadline`, of which the kernel has those that are named.
+/// The settings `noop` and `mq-deadline`; the kernel has those that are named.
 fn choices(has: &[&str]) -> Choices {
     let row = |name: &str| QueueSetting {
         scheduler: name.to_string(),
@@ -84,6 +86,33 @@ fn alike_rows_are_left_as_they_are() {
     assert_eq!(advice.sentence, keep);
 }
 
+/// Under the second scheduler the victim reaches its end and the reader reads nothing.
+#[test]
+fn a_figure_of_one_row_only_is_named_by_what_happens_there() {
+    let mut schedulers = victim_and_reader();
+    for run in schedulers.iter_mut().flat_map(|s| &mut s.runs) {
+        run.jobs[1].processes = vec![ProcessResults {
+            job: "victim".to_string(),
+            runtime_ns: 1_000_000,
+            ..ProcessResults::default()
+        }];
+    }
+    for run in &mut schedulers[1].runs {
+        run.jobs[1].processes[0].finished = true;
+        run.jobs[0].write = Default::default();
+    }
+    let advice = both().advise(&compare(&schedulers)).expect("a verdict");
+    let said = format!("{} {}", advice.sentence, advice.price);
+    assert!(
+        said.contains("the end of victim (not under noop)"),
+        "{said}"
+    );
+    assert!(
+        said.contains("writes of reader (only under noop)"),
+        "{said}"
+    );
+}
+
 #[test]
 fn as_much_won_as_lost_depends() {
     let mut schedulers = victim_and_reader();
@@ -111,12 +140,12 @@ fn an_answer_is_held_against_another_comparison() {
     let comparison = compare(&victim_and_reader());
     let answer = both().answer(&comparison).expect("rows");
     assert_eq!(answer, Answer::Take("mq-deadline".to_string()));
-    assert_eq!(both().instead(&answer, &comparison), None);
+    assert_eq!(both().changed_answer(&answer, &comparison), None);
     let mut turned = victim_and_reader();
     let runs = turned[0].runs.clone();
     turned[0].runs = turned[1].runs.clone();
     turned[1].runs = runs;
-    let other = both().instead(&answer, &compare(&turned));
+    let other = both().changed_answer(&answer, &compare(&turned));
     assert_eq!(other, Some(Answer::Take("noop".to_string())));
 }
 

@@ -4,8 +4,8 @@ use crate::comparison::{Comparison, Goal, Goals, Limit, SchedulerRuns, compare};
 use crate::sample_run::three_schedulers;
 use crate::{html, json, text};
 
-/// A job of one I/O at a time beside a greedy one: under the first scheduler it
-/// waits long, under the second the greedy one gets less.
+/// A job with one I/O at a time beside a greedy one. It waits long under the first
+/// scheduler; under the second the greedy job gets less.
 pub(super) fn victim_and_reader() -> Vec<SchedulerRuns> {
     let mut schedulers = three_schedulers(3);
     schedulers.truncate(2);
@@ -159,7 +159,7 @@ fn a_job_that_ended_under_no_scheduler_has_no_time_and_no_winner() {
     let comparison = judged(&["victim.time"], &[]);
     let judgement = comparison.judgement.as_ref().unwrap();
     assert_eq!(judgement.rows[0].values, [None, None]);
-    assert!(judgement.contest.is_none() && judgement.is_open());
+    assert!(judgement.contest.is_none() && judgement.is_unmeasured());
     assert_eq!(sentence(&comparison), "No scheduler has victim.time.");
 }
 

@@ -7,7 +7,7 @@ use crate::comparison::{Comparison, Metric, compare};
 use crate::sample_run::three_schedulers;
 use crate::{html, json, text};
 
-/// What a host's run of the same job came to.
+/// The comparison of a host's run of the same job.
 fn host() -> Comparison {
     let mut schedulers = three_schedulers(3);
     schedulers.remove(1);
@@ -180,7 +180,7 @@ fn what_was_merged_is_read_again() {
     assert_eq!(text::render(&again), text::render(&merged));
 }
 
-/// The `at`-th value of a document, counted from the root.
+/// Returns the `at`-th value of a document, counted from the root.
 fn value_at<'a>(value: &'a mut Value, at: &mut usize) -> Option<&'a mut Value> {
     if *at == 0 {
         return Some(value);

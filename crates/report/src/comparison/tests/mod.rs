@@ -1,4 +1,4 @@
-//! Comparisons of made-up runs, and what reports show of them.
+//! Comparisons of made-up runs, and their reports.
 
 mod advice;
 mod goals;
@@ -97,7 +97,7 @@ fn curves_rise_and_end_where_the_values_do() {
     assert!(curve.windows(2).all(|w| w[0].percent < w[1].percent));
     assert!(curve.windows(2).all(|w| w[0].latency_ns <= w[1].latency_ns));
     assert_eq!(curve[0].percent, 0.0);
-    // 18 000 values carry four nines and a bit.
+    // 18,000 values resolve a little more than four nines.
     let last = curve.last().unwrap().percent;
     assert!((99.99..99.999).contains(&last), "{last}");
 }

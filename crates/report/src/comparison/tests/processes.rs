@@ -6,7 +6,7 @@ use crate::comparison::{Metric, ProcessFigures, SchedulerRuns, compare};
 use crate::sample_run::three_schedulers;
 use crate::{html, text};
 
-/// Two readers, of weights 1 and 3, and a program that ends by itself.
+/// Two readers of weights 1 and 3, and a program that ends by itself.
 fn crowd() -> Vec<SchedulerRuns> {
     let mut schedulers = three_schedulers(3);
     let runs = schedulers.iter_mut().flat_map(|s| &mut s.runs);

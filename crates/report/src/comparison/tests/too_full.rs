@@ -5,7 +5,7 @@ use crate::comparison::{SchedulerRuns, compare};
 use crate::sample_run::three_schedulers;
 use crate::{fio_json, fio_text, html, text};
 
-/// The second of three schedulers met a drive that was full after 1.5 s.
+/// Three schedulers, where the drive was full after 1.5 s under the second.
 fn full_under_the_second() -> Vec<SchedulerRuns> {
     let mut schedulers = three_schedulers(2);
     for run in &mut schedulers[1].runs {
@@ -25,7 +25,7 @@ fn full_under_the_second() -> Vec<SchedulerRuns> {
     schedulers
 }
 
-/// Which drive, when, why, and what would help.
+/// Checks that the drive, the time, the reason and the remedy are shown.
 fn says_all(shown: &str) {
     let shown = shown.split_whitespace().collect::<Vec<&str>>().join(" ");
     for piece in [

@@ -1,4 +1,4 @@
-//! Who wins, at what price, and who does not.
+//! Winners, their losses, and schedulers that cannot win.
 
 use blklab_stats::{PowerLoss, ProcessResults, TooFull};
 
@@ -6,7 +6,8 @@ use crate::comparison::{compare, failed_units};
 use crate::sample_run::three_schedulers;
 use crate::text;
 
-/// The second scheduler with so many times the first one's reads and writes.
+/// Returns the headline if the second scheduler has this percentage of the first one's
+/// reads and writes.
 fn headline(reads: u64, writes: u64) -> String {
     let mut schedulers = three_schedulers(3);
     schedulers.truncate(2);
@@ -78,7 +79,7 @@ fn nobody_wins_up_to_a_loss_of_power() {
     assert!(!text::render(&comparison).contains("wins"));
 }
 
-/// One that has 8 I/Os in flight for five seconds.
+/// A process that has 8 I/Os in flight for five seconds.
 fn process(job: &str, mean_us: u64, max_us: u64) -> ProcessResults {
     ProcessResults {
         job: job.to_string(),
@@ -108,10 +109,11 @@ fn who_waits_while_others_go_on_is_named() {
              and one of writer no more than 20.0 ms"
         ]
     );
-    // Not for long; as it always does; all alike.
+    // Neither a short wait, nor one as long as all others, nor one that everyone has is
+    // reported.
     assert!(said(process("reader", 150, 400_000), writer.clone()).is_empty());
     assert!(said(process("reader", 400_000, 1_200_000), writer.clone()).is_empty());
-    // One that waits for each of its I/Os, of which it did two.
+    // A process with one I/O in flight, of which it did two, starved.
     let alone = ProcessResults {
         ios: 2,
         ..process("reader", 2_500_000, 4_900_000)

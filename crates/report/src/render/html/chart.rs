@@ -1,5 +1,5 @@
-//! The page's charts, drawn as SVG. Coordinates are those of each chart's own
-//! view box; colours come from the style sheet.
+//! The page's charts as SVG. Coordinates are those of each chart's own view box; colours
+//! come from the style sheet.
 
 use std::fmt::{self, Write};
 
@@ -10,18 +10,18 @@ use crate::comparison::{Cell, DirectionTable, Metric, Row};
 use crate::quantity::{self, Scale, short};
 use crate::render::scale_of;
 
-/// Colours the style sheet has; further schedulers start over, and lines
-/// differ by their dashes.
+/// The number of colours in the style sheet. Further schedulers reuse them, and their
+/// lines differ by their dashes.
 const COLOURS: usize = 8;
 
-/// Dashes of the lines, so that they differ without colour, too.
+/// The lines' dashes, which distinguish them without colour, too.
 pub(super) const DASHES: [&str; 4] = ["none", "8 3", "2 3", "9 3 2 3"];
 
 pub(super) fn colour(index: usize) -> String {
     format!("var(--s{})", index % COLOURS)
 }
 
-/// A scheduler's line as the legend shows it.
+/// Returns a scheduler's line for the legend.
 pub(super) fn legend_line(index: usize) -> Safe<String> {
     Safe(format!(
         "<svg viewBox=\"0 0 30 10\" aria-hidden=\"true\"><line x1=\"0\" y1=\"5\" x2=\"30\" \
@@ -31,13 +31,13 @@ pub(super) fn legend_line(index: usize) -> Safe<String> {
     ))
 }
 
-/// The schedulers' lines, as the latency charts draw them.
+/// Returns the schedulers' lines for the legend of latency charts.
 pub(super) fn legend(table: &DirectionTable) -> impl Iterator<Item = (Safe<String>, &str)> {
     let rows = table.rows.iter().enumerate();
     rows.map(|(index, row)| (legend_line(index), row.scheduler.as_str()))
 }
 
-/// An area's colour as the legend shows it.
+/// Returns an area's colour for the legend.
 pub(super) fn legend_area(colour: &str) -> Safe<String> {
     Safe(format!(
         "<svg viewBox=\"0 0 30 10\" aria-hidden=\"true\"><rect width=\"30\" height=\"10\" \
@@ -71,7 +71,7 @@ pub(super) fn tick(out: &mut String, at: (f64, f64), anchor: &str, text: &str) -
     )
 }
 
-/// Bars of bandwidth, one a scheduler, with the 95 % interval over repeats.
+/// Draws bars of bandwidth, one for each scheduler, with the 95 % interval over repeats.
 pub(super) fn bandwidth(table: &DirectionTable) -> Safe<String> {
     drawn(|out| write_bandwidth(out, table))
 }
@@ -155,21 +155,21 @@ fn bandwidth_bar(
     )
 }
 
-/// The plot area of a latency chart and its scales.
+/// The plot area of a latency chart with its scales.
 struct Plane {
-    /// The last nine shown: 3 is 99.9 %.
+    /// The last nine that is shown: 3 is 99.9 %.
     nines: f64,
-    /// Decadic logarithms of the latencies at bottom and top.
+    /// The decadic logarithms of the latencies at bottom and top.
     logs: (f64, f64),
 }
 
 impl Plane {
     const SIZE: (f64, f64) = (520.0, 330.0);
     const X: (f64, f64) = (58.0, 508.0);
-    /// From bottom to top.
+    /// The coordinates of bottom and top.
     const Y: (f64, f64) = (286.0, 10.0);
 
-    /// A plane that holds all curves; `None` where there is none.
+    /// Returns a plot area that holds all curves; `None` if there are none.
     fn around(table: &DirectionTable) -> Option<Plane> {
         let points = table.rows.iter().flat_map(|row| &row.curve);
         let mut plane = Plane {
@@ -199,8 +199,8 @@ impl Plane {
         Plane::Y.0 + share * (Plane::Y.1 - Plane::Y.0)
     }
 
-    /// Latencies to draw lines at: 1, 2 and 5 of each decade, or fewer where
-    /// they would crowd.
+    /// Returns the latencies of grid lines: 1, 2 and 5 of each decade, or fewer if these
+    /// are too dense.
     fn latency_ticks(&self) -> Vec<f64> {
         let (low, high) = self.logs;
         let steps: &[f64] = match high - low {
@@ -215,13 +215,13 @@ impl Plane {
     }
 }
 
-/// How many nines a percentile has: 99.9 has three.
+/// Returns the number of nines of a percentile: 99.9 has three.
 fn nines(percent: f64) -> f64 {
     -(1.0 - percent / 100.0).max(1e-9).log10()
 }
 
-/// Latency over percentiles, one line a scheduler; both axes logarithmic, so
-/// that the tail gets as much room as the rest.
+/// Draws latency over percentiles, with one line for each scheduler; both axes are
+/// logarithmic, so that the tail gets as much room as the rest.
 pub(super) fn latency(table: &DirectionTable) -> Safe<String> {
     drawn(|out| write_latency(out, table))
 }
@@ -255,7 +255,7 @@ fn latency_axes(out: &mut String, plane: &Plane) -> fmt::Result {
         tick(out, (Plane::X.0 - 6.0, y + 4.0), "end", &text)?;
     }
     for percent in [0.0, 50.0, 90.0, 99.0, 99.9, 99.99, 99.999, 99.9999] {
-        // Rounding must not drop a tick that lies just on the edge.
+        // The tolerance keeps a tick that lies exactly on the edge.
         if nines(percent) > plane.nines + 1e-6 {
             break;
         }
@@ -274,7 +274,7 @@ fn latency_axes(out: &mut String, plane: &Plane) -> fmt::Result {
     tick(out, below, "middle", "percent of I/O that took no longer")
 }
 
-/// A tick's number: whole where it is.
+/// Formats a tick's number, without decimals if it is whole.
 fn short_tick(value: f64) -> String {
     match (value - value.round()).abs() < 1e-9 {
         true => format!("{value:.0}"),
@@ -298,7 +298,7 @@ fn latency_curve(out: &mut String, plane: &Plane, index: usize, row: &Row) -> fm
     )
 }
 
-/// Invisible spots along a curve that tell their value under the pointer.
+/// Draws invisible circles along a curve that show their value under the pointer.
 fn latency_hits(out: &mut String, plane: &Plane, row: &Row) -> fmt::Result {
     for point in row.curve.iter().step_by(3) {
         let ns = point.latency_ns as f64;
@@ -316,13 +316,13 @@ fn latency_hits(out: &mut String, plane: &Plane, row: &Row) -> fmt::Result {
     Ok(())
 }
 
-/// A percentile with as many decimals as tell it from 100.
+/// Formats a percentile with as many decimals as distinguish it from 100.
 fn percent_text(percent: f64) -> String {
     let decimals = nines(percent).max(1.0) as usize - 1;
     format!("{percent:.*}", decimals.max(1))
 }
 
-/// Bars of how busy each part was, on a scale that all schedulers share.
+/// Draws the utilization of each part as bars, on a scale common to all schedulers.
 pub(super) fn shares(part: (usize, &str), busy: &[f64], most: f64) -> Safe<String> {
     drawn(|out| write_shares(out, part, busy, most))
 }
@@ -350,7 +350,7 @@ fn write_shares(
         tick(out, (X.0 - 4.0, y + 4.0), "end", &text)?;
     }
     let step = (X.1 - X.0) / busy.len().max(1) as f64;
-    // Every bar has its number as long as the numbers have room.
+    // Every bar has its number if there is room for it.
     let label_every = (busy.len() / 16 + 1).max(1);
     for (channel, share) in busy.iter().enumerate() {
         let x = X.0 + step * channel as f64;

@@ -1,11 +1,11 @@
-//! CPUs over time, stacked.
+//! Charts of CPU use over time.
 
 use std::fmt::{self, Write};
 
 use super::{OverTime, chart, drawn};
 use crate::comparison::{CPU_PARTS, CpuTimeline};
 
-/// CPUs drawn apart; of more, their mean is drawn.
+/// Limit on the CPUs that are drawn one by one; of more, the mean is drawn.
 const CPUS_APART: usize = 16;
 
 /// Spans of time of all CPUs together: more columns could not be told apart.
@@ -16,7 +16,7 @@ const HEIGHT: f64 = 70.0;
 /// What is lower shows as nothing.
 const HEIGHT_MIN: f64 = 0.05;
 
-/// All schedulers' CPUs; nothing where none were watched.
+/// Returns the charts of all schedulers' CPUs; empty if CPUs were not measured.
 pub(super) fn over_time(timelines: &[CpuTimeline]) -> OverTime<'_> {
     let of_scheduler = timelines.iter();
     OverTime {
@@ -29,7 +29,7 @@ pub(super) fn over_time(timelines: &[CpuTimeline]) -> OverTime<'_> {
     }
 }
 
-/// A scheduler's CPUs.
+/// Draws a scheduler's CPUs.
 fn charts(timeline: &CpuTimeline) -> String {
     drawn(|out| match timeline.shares.len() {
         count if count > CPUS_APART => {
@@ -87,7 +87,7 @@ fn mean(cpus: &[Vec<[f64; CPU_PARTS.len()]>]) -> Vec<[f64; CPU_PARTS.len()]> {
     sums
 }
 
-/// One CPU: a column a span of time, its parts on top of each other.
+/// Draws one CPU: a column for each span of time, with its parts stacked.
 fn chart(
     out: &mut String,
     title: &str,
@@ -149,7 +149,7 @@ mod tests {
     fn parts_are_stacked_and_names_escaped() {
         let page = page(&[timeline(2)]);
         assert!(page.contains("a&lt;b") && page.contains("CPU 1"));
-        // A quarter of 70 from the floor at 86, then half on top.
+        // A quarter of 70 from the floor at 86, then half above it.
         assert!(
             page.contains("y=\"68.5\" width=\"130.0\" height=\"17.5\""),
             "{page}"

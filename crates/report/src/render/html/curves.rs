@@ -1,5 +1,5 @@
-//! Lines over what a comparison varies, as fio-plot draws them: IOPS and p99 latency
-//! over the depth, say.
+//! Charts of figures over the axis of a comparison, as fio-plot draws them, such as IOPS
+//! and p99 latency over the depth.
 
 use std::fmt::{self, Write};
 
@@ -12,17 +12,17 @@ use crate::render::scale_of;
 
 const SIZE: (f64, f64) = (520.0, 330.0);
 const X: (f64, f64) = (66.0, 508.0);
-/// From bottom to top.
+/// The coordinates of bottom and top.
 const Y: (f64, f64) = (280.0, 14.0);
 
-/// What is drawn of each table, as far as it has it.
+/// The metrics that are drawn, if the table has them.
 const METRICS: [Metric; 3] = [Metric::Iops, Metric::Bandwidth, Metric::P99];
 
 pub(super) fn metrics(table: &DirectionTable) -> impl Iterator<Item = &'static Metric> {
     METRICS.iter().filter(|m| table.metrics().contains(m))
 }
 
-/// The names of the lines, as the charts draw them.
+/// Returns the lines of the charts for the legend.
 pub(super) fn legend<'a>(axis: &'a Axis<'_>) -> impl Iterator<Item = (Safe<String>, &'a str)> {
     let lines = axis.lines.iter().enumerate();
     lines.map(|(index, (name, _))| {
@@ -31,7 +31,7 @@ pub(super) fn legend<'a>(axis: &'a Axis<'_>) -> impl Iterator<Item = (Safe<Strin
     })
 }
 
-/// A metric over the axis, with a line for each of what else varies.
+/// Draws a metric over the axis, with a line for each combination of the other keys.
 pub(super) fn chart(axis: &Axis<'_>, table: &DirectionTable, metric: &Metric) -> Safe<String> {
     drawn(|out| write_chart(out, axis, table, *metric))
 }
@@ -51,7 +51,7 @@ fn write_chart(
         .iter()
         .flat_map(|(_, rows)| rows.iter().flatten());
     let most = rows.filter_map(|row| value(*row)).fold(0.0, f64::max);
-    let (top, step) = nice(most);
+    let (top, step) = round_scale(most);
     let y_of = |value: f64| Y.0 + value / top * (Y.1 - Y.0);
     let gap = (X.1 - X.0) / axis.values.len() as f64;
     let x_of = |at: usize| X.0 + gap * (at as f64 + 0.5);
@@ -108,8 +108,9 @@ fn write_chart(
     writeln!(out, "</svg>")
 }
 
-/// An end of a scale from zero that holds a value, and steps of 1, 2 or 5 to it.
-fn nice(most: f64) -> (f64, f64) {
+/// Returns the end of a scale from zero that holds a value, and its step of 1, 2 or 5
+/// times a power of ten.
+fn round_scale(most: f64) -> (f64, f64) {
     if most <= 0.0 {
         return (1.0, 1.0);
     }
@@ -125,12 +126,12 @@ fn nice(most: f64) -> (f64, f64) {
 
 #[cfg(test)]
 mod tests {
-    use super::nice;
+    use super::round_scale;
 
     #[test]
     fn scales_end_at_round_numbers() {
-        assert_eq!(nice(9.3), (10.0, 2.0));
-        assert_eq!(nice(130.0), (150.0, 50.0));
-        assert_eq!(nice(0.0), (1.0, 1.0));
+        assert_eq!(round_scale(9.3), (10.0, 2.0));
+        assert_eq!(round_scale(130.0), (150.0, 50.0));
+        assert_eq!(round_scale(0.0), (1.0, 1.0));
     }
 }

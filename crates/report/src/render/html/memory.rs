@@ -1,4 +1,4 @@
-//! Cached and dirty memory over time.
+//! Charts of cached and dirty memory over time.
 
 use std::fmt::{self, Write};
 
@@ -9,13 +9,13 @@ use crate::quantity::short;
 const WIDTH: f64 = 260.0;
 const HEIGHT: f64 = 90.0;
 
-/// Room above a chart for what it reaches to.
+/// Height of the chart's title.
 const ABOVE: f64 = 16.0;
 
-/// What was cached and what was dirty, as the charts colour them.
+/// The areas with their colours.
 const AREAS: [(&str, &str); 2] = [("cached", "var(--deep0)"), ("dirty", "var(--s2)")];
 
-/// All schedulers' memory; nothing where no job used the page cache.
+/// Returns the charts of all schedulers' memory; empty if no job used the page cache.
 pub(super) fn over_time(timelines: &[MemoryTimeline]) -> OverTime<'_> {
     let areas = AREAS.iter();
     let most_bytes = most_bytes(timelines);
@@ -32,15 +32,16 @@ pub(super) fn over_time(timelines: &[MemoryTimeline]) -> OverTime<'_> {
     }
 }
 
-/// The most that was cached or dirty under any scheduler, in bytes: the charts have one
-/// scale.
+/// Returns the most that was cached or dirty under any scheduler, in bytes, for a scale
+/// common to all charts.
 fn most_bytes(timelines: &[MemoryTimeline]) -> u64 {
     let all = timelines.iter();
     let all = all.flat_map(|of| of.cached_bytes.iter().chain(&of.dirty_bytes));
     all.copied().max().unwrap_or(0).max(1)
 }
 
-/// A scheduler's memory: an area of what was cached, and before it one of what was dirty.
+/// Draws a scheduler's memory: the area of cached memory, and the area of dirty memory
+/// over it.
 fn chart(timeline: &MemoryTimeline, most_bytes: u64) -> String {
     drawn(|out| {
         let last_ns = timeline.at_ns.last().copied().unwrap_or(0).max(1);
@@ -65,7 +66,7 @@ fn chart(timeline: &MemoryTimeline, most_bytes: u64) -> String {
     .0
 }
 
-/// An area from the floor up to these points.
+/// Draws an area from the floor up to these points.
 fn area(out: &mut String, points: impl Iterator<Item = (f64, f64)>, colour: &str) -> fmt::Result {
     let floor = ABOVE + HEIGHT;
     write!(out, "<path fill=\"{colour}\" d=\"M0 {floor:.1}")?;
@@ -93,7 +94,8 @@ mod tests {
         let timelines = [timeline("a<b", 4 << 20), timeline("ac", 2 << 20)];
         let page = over_time(&timelines).render().expect("a string takes all");
         assert!(page.contains("a&lt;b"), "{page}");
-        // Cached: all of the height, and half of it; dirty: a quarter of it.
+        // The cached areas reach the full and half the height; the dirty areas a
+        // quarter.
         for points in [
             "L260.0 16.0L260.0 106.0z",
             "L260.0 61.0L260.0 106.0z",

@@ -1,5 +1,6 @@
-//! A comparison as one page that opens without a network: the templates beside this file
-//! are its skeleton, charts are inline SVG, colours follow the reader's light or dark scheme.
+//! A comparison as one page that opens without a network: its skeleton is made from the
+//! templates in this folder, charts are inline SVG, and colours follow the reader's
+//! light or dark scheme.
 
 mod chart;
 mod cpus;
@@ -25,7 +26,7 @@ use crate::quantity::{self, Scale, plus_minus_percent, relative_half_width};
 const STYLE: &str = include_str!("style.css");
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// How templates escape: HTML's five characters by their names, as `askama.toml` says.
+/// The escaping of templates, named in `askama.toml`: HTML's five special characters.
 #[derive(Clone, Copy)]
 pub(crate) struct Markup;
 
@@ -45,7 +46,7 @@ impl Escaper for Markup {
     }
 }
 
-/// Text for markup that is not made by a template.
+/// Escapes text for markup that is not made by a template.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     Markup
@@ -54,22 +55,22 @@ fn escape(text: &str) -> String {
     escaped
 }
 
-/// Markup for a template, as a function writes it.
+/// Returns the markup that a function draws, for a template.
 fn drawn(draw: impl FnOnce(&mut String) -> fmt::Result) -> Safe<String> {
     let mut out = String::new();
     draw(&mut out).expect("a string takes all");
     Safe(out)
 }
 
-/// What went on over each scheduler's first run; nothing without charts.
+/// Charts over each scheduler's first run; nothing is shown without charts.
 #[derive(Template)]
 #[template(path = "over_time.html")]
 struct OverTime<'a> {
     title: &'static str,
     about: &'static str,
-    /// What the charts' colours are.
+    /// The charts' colours with their meanings.
     legend: Vec<(String, &'static str)>,
-    /// By scheduler.
+    /// The charts by scheduler.
     charts: Vec<(&'a str, String)>,
 }
 
@@ -82,7 +83,7 @@ struct Page<'a> {
     cpus: OverTime<'a>,
 }
 
-/// The comparison as a page.
+/// Returns the comparison as a page.
 pub fn render(comparison: &Comparison) -> String {
     let page = Page {
         comparison,
@@ -94,8 +95,8 @@ pub fn render(comparison: &Comparison) -> String {
     page.render().expect("a string takes all") + "\n"
 }
 
-/// What the page compares, for its heading.
-fn what(comparison: &Comparison) -> &'static str {
+/// Returns the page's subject, for its heading.
+fn subject(comparison: &Comparison) -> &'static str {
     match (noun(&comparison.schedulers), comparison.schedulers.len()) {
         ("scheduler", 1) => "One I/O scheduler",
         ("scheduler", _) => "I/O schedulers compared",
@@ -104,7 +105,7 @@ fn what(comparison: &Comparison) -> &'static str {
     }
 }
 
-/// What a table is of, as a heading.
+/// Returns a table's heading.
 fn heading(table: &DirectionTable) -> String {
     let direction = match table.direction {
         Direction::Read => "Reads",
@@ -119,7 +120,7 @@ fn heading(table: &DirectionTable) -> String {
     }
 }
 
-/// The tables of a section that have this metric.
+/// Returns the tables of a section that have this metric.
 fn tables_with(section: &Section, metric: Metric) -> impl Iterator<Item = &DirectionTable> {
     let has = move |table: &&DirectionTable| table.metrics().contains(&metric);
     section.directions.iter().filter(has)
@@ -130,12 +131,12 @@ fn tables_with_bandwidth(section: &Section) -> impl Iterator<Item = &DirectionTa
 }
 
 fn tables_with_latency(section: &Section) -> impl Iterator<Item = &DirectionTable> {
-    // The curve of one I/O is a point.
+    // The curve of a single I/O would be a point.
     let is_point = |table: &&DirectionTable| table.rows.iter().all(|row| row.curve.len() == 1);
     tables_with(section, Metric::P99).filter(move |table| !is_point(table))
 }
 
-/// The columns of a table, each in the unit that suits it.
+/// Returns the columns of a table with their units.
 fn columns(table: &DirectionTable) -> Vec<(Metric, Scale)> {
     let metrics = table.metrics().iter();
     metrics
@@ -156,9 +157,9 @@ struct Figure {
     note: Option<Note>,
 }
 
-/// What stands beside a figure: how it changed, or how exact it is.
+/// A note beside a figure: its change, or its interval.
 struct Note {
-    /// The class of a change.
+    /// The CSS class of a change.
     class: Option<&'static str>,
     text: String,
 }
@@ -181,7 +182,7 @@ impl Figure {
         }
     }
 
-    /// What stands where there is no figure.
+    /// Returns the text that replaces a missing figure.
     fn none(text: impl Into<String>) -> Figure {
         Figure {
             value: text.into(),
@@ -190,7 +191,7 @@ impl Figure {
     }
 }
 
-/// The class of a change that is more than noise.
+/// Returns the CSS class of a change that is more than noise.
 fn mark(better: bool, worse: bool) -> &'static str {
     match (better, worse) {
         (true, _) => "good",
@@ -199,7 +200,7 @@ fn mark(better: bool, worse: bool) -> &'static str {
     }
 }
 
-/// A table's rows: each scheduler with its figures.
+/// Returns a table's rows: each scheduler with its figures.
 fn rows(table: &DirectionTable) -> impl Iterator<Item = (&str, Vec<Figure>)> {
     let columns = columns(table);
     table.rows.iter().map(move |row| {
@@ -212,7 +213,7 @@ fn rows(table: &DirectionTable) -> impl Iterator<Item = (&str, Vec<Figure>)> {
     })
 }
 
-/// What processes got under each scheduler.
+/// Returns each scheduler with the figures of its processes.
 fn process_rows<'a>(
     comparison: &'a Comparison,
     section: &Section,
@@ -230,12 +231,13 @@ fn process_rows<'a>(
     })
 }
 
-/// What explains the figures, by the place where it was counted.
+/// Returns the facts, grouped by the place where they were counted.
 fn facts_by_place(comparison: &Comparison) -> impl Iterator<Item = &[FactRow]> {
     comparison.why.chunk_by(|a, b| a.place == b.place)
 }
 
-/// Whether a fact belongs to the one above it: its name is indented.
+/// Returns whether a fact is subordinate to the one above it, which its indented name
+/// says.
 fn is_part(fact: &FactRow) -> bool {
     fact.name.starts_with(' ')
 }
@@ -247,11 +249,11 @@ fn fact_values(fact: &FactRow) -> Vec<String> {
 /// A kind of the drive's parts.
 struct Parts {
     title: &'static str,
-    /// One of them.
+    /// The name of one part.
     name: &'static str,
-    /// What a part did in the share of time that is shown.
+    /// The meaning of the share of time that is shown.
     meaning: &'static str,
-    /// How busy each of them was.
+    /// The utilization of each part.
     busy: fn(&Channels) -> &[f64],
 }
 
@@ -277,13 +279,13 @@ const PARTS: [Parts; 3] = [
 ];
 
 impl Parts {
-    /// The share of the busiest under any scheduler.
+    /// Returns the utilization of the busiest part under any scheduler.
     fn most(&self, comparison: &Comparison) -> f64 {
         let all = comparison.channels.iter().flat_map(self.busy);
         all.copied().fold(0.0, f64::max)
     }
 
-    /// A chart for each scheduler, all on one scale.
+    /// Draws a chart for each scheduler, all on one scale.
     fn charts<'a>(
         &'a self,
         comparison: &'a Comparison,
@@ -297,16 +299,16 @@ impl Parts {
     }
 }
 
-/// The parts that were busy.
+/// Returns the kinds of parts that were busy.
 fn parts(comparison: &Comparison) -> impl Iterator<Item = &'static Parts> {
-    // One plane a die says nothing new.
+    // With one plane in each die, planes repeat the dies.
     let same = comparison.channels.iter().all(|c| c.planes == c.dies);
     PARTS
         .iter()
         .filter(move |parts| parts.most(comparison) > 0.0 && !(parts.title == "Planes" && same))
 }
 
-/// What repeats the comparison, by name.
+/// Returns the inputs that repeat the comparison, by name.
 fn origin(comparison: &Comparison) -> impl Iterator<Item = (String, &str)> {
     let origin = &comparison.origin;
     let parts = [

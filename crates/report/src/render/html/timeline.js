@@ -203,7 +203,7 @@
       held = event.offsetX;
       return;
     }
-    const text = told(event.offsetX, event.offsetY);
+    const text = textAt(event.offsetX, event.offsetY);
     tip.hidden = !text;
     tip.textContent = text;
     // Beside the pointer, on the side that has room.
@@ -215,7 +215,7 @@
   canvas.addEventListener("pointerleave", () => { tip.hidden = true; });
 
   // What is under the pointer.
-  function told(x, y) {
+  function textAt(x, y) {
     const run = data.runs[shown], at = timeAt(x);
     if (LEFT > x) return "";
     if (AXIS + DEPTH > y) {

@@ -1,5 +1,5 @@
-//! Channels and dies over time, to be zoomed: the data, and a script that
-//! draws it.
+//! A zoomable chart of channels and dies over time: its data, and the script that draws
+//! it.
 
 use askama::Template;
 use askama::filters::Safe;
@@ -12,9 +12,9 @@ use super::chart;
 use crate::comparison::SchedulerTimeline;
 use crate::quantity;
 
-/// What a stretch of time is drawn as: where, name and colour. The place in this
-/// list is the kind that the data names. A colour has one meaning on a page: what
-/// a disk does is never beside what flash does.
+/// The kinds of spans: legend group, name and colour. The index in this list is the kind
+/// in the data. A colour has one meaning on a page: work of a hard disk is never shown
+/// beside work of flash.
 const KINDS: [(&str, &str, &str); 15] = [
     (CHANNELS, "command", "var(--s0)"),
     (CHANNELS, "data in", "var(--s5)"),
@@ -32,7 +32,8 @@ const KINDS: [(&str, &str, &str); 15] = [
     (CPUS, "interrupt", "var(--cpu2)"),
     (REQUESTS, "flush", "var(--flush)"),
 ];
-/// The areas above: requests that wait in the queue, and those in the drive.
+/// The kinds of the areas above: requests waiting in the queue, and requests in the
+/// drive.
 const DEPTHS: [(&str, &str, &str); 2] = [
     (REQUESTS, "queued", "var(--deep0)"),
     (REQUESTS, "in the drive", "var(--deep1)"),
@@ -51,8 +52,8 @@ const FLUSH: usize = 14;
 
 const SCRIPT: &str = include_str!("timeline.js");
 
-/// All schedulers' timelines under one another's buttons; nothing where none
-/// were recorded.
+/// The timelines of all schedulers, each behind a button; nothing is shown if none were
+/// recorded.
 #[derive(Template)]
 #[template(path = "timeline.html")]
 pub(super) struct Timelines<'a> {
@@ -60,7 +61,7 @@ pub(super) struct Timelines<'a> {
     runs: Vec<DrawnRun<'a>>,
 }
 
-/// A scheduler's run, and its columns as the script reads them.
+/// A scheduler's run with its columns for the script.
 struct DrawnRun<'a> {
     scheduler: &'a str,
     columns: Value,
@@ -82,7 +83,7 @@ impl<'a> Timelines<'a> {
     }
 }
 
-/// What the script draws.
+/// Returns the data that the script draws, as JSON.
 fn data(runs: &[DrawnRun<'_>]) -> String {
     let runs: Vec<&Value> = runs.iter().map(|run| &run.columns).collect();
     let kinds: Vec<Value> = KINDS
@@ -90,7 +91,7 @@ fn data(runs: &[DrawnRun<'_>]) -> String {
         .map(|(_, name, colour)| json!([name, colour]))
         .collect();
     let data = json!({ "kinds": kinds, "runs": runs });
-    // Nothing in a string may end the script's element.
+    // Escaping `<` prevents a string from ending the script's element.
     data.to_string().replace('<', "\\u003c")
 }
 
@@ -120,10 +121,10 @@ fn explanation(timelines: &[SchedulerTimeline]) -> String {
     )
 }
 
-/// An area's colour, drawn, and its name.
+/// The drawn colour of an area, and its name.
 type LegendArea = (Safe<String>, &'static str);
 
-/// The areas, and the kinds that are seen anywhere, by their group.
+/// Returns the areas and the kinds that occur, by their group.
 fn legend(runs: &[DrawnRun<'_>]) -> Vec<(&'static str, Vec<LegendArea>)> {
     let mut seen = [false; KINDS.len()];
     for kinds in runs.iter().filter_map(|run| run.columns["kind"].as_array()) {
@@ -141,22 +142,22 @@ fn legend(runs: &[DrawnRun<'_>]) -> Vec<(&'static str, Vec<LegendArea>)> {
     groups.filter(|(_, areas)| !areas.is_empty()).collect()
 }
 
-/// A stretch of time in which a part did something.
+/// A span of time in which a part worked.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Span {
     start_ns: u64,
     end_ns: u64,
     row: usize,
     kind: usize,
-    /// The first request that it was for, by its place among the texts.
+    /// The first request that it was for, as an index into the requests' texts.
     request: Option<usize>,
-    /// How many more there are.
+    /// The number of further requests.
     more: usize,
 }
 
-/// One run's timeline as columns: rows by name, requests in words, and of each
-/// stretch of time its row, kind, start after the one before, length, first
-/// request and how many more.
+/// Returns a run's timeline as columns: the rows' names, the requests' texts, and for
+/// each span its row, kind, start relative to the span before, length, first request and
+/// number of further requests.
 fn columns(timeline: &Timeline) -> Value {
     let mut rows: Vec<Value> = Vec::new();
     let mut requests: Vec<String> = Vec::new();
@@ -190,7 +191,7 @@ fn columns(timeline: &Timeline) -> Value {
     })
 }
 
-/// What CPUs did; those that did anything get a row each.
+/// Returns the work of CPUs; each CPU that worked gets a row.
 fn cpu_spans(timeline: &Timeline, rows: &mut Vec<Value>) -> Vec<Span> {
     let mut spans = Vec::new();
     for cpu in 0..timeline.cpus {
@@ -216,7 +217,7 @@ fn cpu_spans(timeline: &Timeline, rows: &mut Vec<Value>) -> Vec<Span> {
     spans
 }
 
-/// When flushes were in a drive, a row of their own if there were any.
+/// Returns the spans of flushes in a drive, in a row of their own if there are any.
 fn flush_spans(
     flushes: &[FlushSpan],
     (rows, requests): (&mut Vec<Value>, &mut Vec<String>),
@@ -245,8 +246,8 @@ fn flush_spans(
     spans.collect()
 }
 
-/// What the parts of a drive did, a row each; of several drives they have its
-/// name.
+/// Returns the work of a drive's parts, in a row each; the drive's name is added if
+/// there are several.
 fn drive_spans(
     disk: &DiskTimeline,
     several: bool,
@@ -295,8 +296,8 @@ fn kind_of(activity: &Activity) -> usize {
     }
 }
 
-/// Requests waiting in the queue and in the drives over time: when, how many of
-/// each.
+/// Returns the numbers of requests queued and in the drives over time, each with its
+/// time.
 fn depths(timeline: &Timeline) -> Vec<(u64, i64, i64)> {
     let mut changes: Vec<(u64, i64, i64)> = timeline.disks.iter().flat_map(changes).collect();
     changes.sort_by_key(|change| change.0);
@@ -314,7 +315,7 @@ fn depths(timeline: &Timeline) -> Vec<(u64, i64, i64)> {
     depths
 }
 
-/// How each step of a disk's requests changes the numbers of those queued and
+/// Returns how each event of a disk's requests changes the numbers of those queued and
 /// in the drive. Requests from before the recording are left out.
 fn changes(disk: &DiskTimeline) -> Vec<(u64, i64, i64)> {
     let mut known = std::collections::BTreeSet::new();
@@ -389,7 +390,7 @@ mod tests {
                     steps: vec![
                         step(1010, StepKind::Made, 0),
                         step(1010, StepKind::Issued, 0),
-                        // From before the window: when it came is not known.
+                        // A request from before the window: its start is not known.
                         step(1500, StepKind::Completed, 77),
                         step(2000, StepKind::Completed, 0),
                     ],
