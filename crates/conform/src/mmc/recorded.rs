@@ -231,6 +231,14 @@ impl Description {
     pub(super) fn card(&self, ocr: u32) -> Result<CardSpec, String> {
         match self.card_file("type") {
             Some("SD") => {}
+            Some("MMC") => {
+                return Err(
+                    "card_sysfs type: found MMC, expected SD: what is sent to an eMMC follows from \
+                     its EXT_CSD, of which sysfs shows a few fields (rev, raw_rpmb_size_mult, \
+                     rel_sectors), and not timings, switch times, cache and boot areas"
+                        .to_owned(),
+                );
+            }
             found => {
                 let found = found.unwrap_or("nothing");
                 return Err(format!("card_sysfs type: found {found}, expected SD"));
