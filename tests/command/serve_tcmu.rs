@@ -15,6 +15,8 @@ set -e
 mount -t configfs none /sys/kernel/config
 targets=/sys/kernel/config/target
 serve() {
+    # What the former server said must not be taken for what this one says.
+    rm -f /tmp/said
     blklab serve --tcmu scratch --scheduler bfq "$@" >/tmp/said 2>&1 &
     server=$!
     tries=0
