@@ -79,8 +79,7 @@ fn writer(job: &JobFile, makes_file_system: bool) -> String {
 
 fn refusal(device: &str, writer: &str, found: &[Finding]) -> String {
     let reasons = match found {
-        [] => "no file system is recognised on it, which does not mean that nobody's data is there"
-            .to_string(),
+        [] => "no file system is recognised on it, but it may still hold data".to_string(),
         found => found
             .iter()
             .map(Finding::to_string)

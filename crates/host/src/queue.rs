@@ -342,7 +342,7 @@ impl<F: Files> Queue<F> {
             }
             if Instant::now() >= end {
                 return Err(HostError::Unfit(format!(
-                    "{}: requests are still in flight after {} s; somebody else uses the drive",
+                    "{}: requests are still in flight after {} s; another program uses the drive",
                     self.device,
                     DRAIN_LIMIT.as_secs()
                 )));

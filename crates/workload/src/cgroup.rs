@@ -1,5 +1,5 @@
-//! Control groups of a file of their own: which groups there are, what is written to
-//! their files, and which jobs run in them.
+//! A configuration file of control groups: the groups, the values written to their files, and the
+//! jobs that run in them.
 //!
 //! ```text
 //! [/]
@@ -12,8 +12,8 @@
 //! jobs = backup
 //! ```
 //!
-//! A section is a group, by its path; `parent` puts it into another one. All else is
-//! the name of a file of the kernel's and the text that is written to it.
+//! A section is a group and is named by its path; `parent` places it in another group. All other
+//! keys are names of the kernel's files, and their values are written to these files.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -24,33 +24,33 @@ use blklab_description::{hint, read_text};
 
 use crate::fio::{CgroupWrite, DriveNumber, JobError, JobFile, Position};
 
-/// More than any machine has.
+/// The most groups in a file, more than any machine has.
 const GROUPS_MAX: usize = 10_000;
 /// The longest name of a group (`NAME_MAX`).
 const NAME_MAX: usize = 255;
 
-/// Groups by their paths. The first is number one, as the root has zero.
+/// A tree of groups, by path. The numbers begin at 1, as 0 is the root.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CgroupTree(Vec<String>);
 
 impl CgroupTree {
-    /// A tree of these groups, each behind those that it is in.
+    /// Makes a tree of `paths`, in which each group follows its ancestors.
     pub fn new(paths: Vec<String>) -> CgroupTree {
         CgroupTree(paths)
     }
 
-    /// Their paths, by number.
+    /// Returns the paths, by number.
     pub fn names(&self) -> &[String] {
         &self.0
     }
 
-    /// The number of a group; the root's for any other.
+    /// Returns the number of a group, or of the root for an unknown path.
     pub fn find(&self, path: &str) -> CgroupId {
         let at = self.0.iter().position(|name| name == path);
         at.map_or(CgroupId::ROOT, |at| CgroupId(at as u16 + 1))
     }
 
-    /// Groups without groups in them, which alone have processes.
+    /// Returns the groups without children, as only these have processes.
     pub fn leaves(&self) -> impl Iterator<Item = (CgroupId, &str)> {
         let is_inner = |group: &str| {
             let inside = format!("{group}/");
@@ -60,10 +60,11 @@ impl CgroupTree {
         all.filter(move |(_, name)| !is_inner(name))
     }
 
-    /// Gives the groups their places on a queue, and writes what is written to their
-    /// files of this drive, the n-th of so many.
+    /// Adds the groups to the queue of drive `n` of `drives`, and writes the values of their files
+    /// that apply to this drive.
     ///
     /// # Errors
+    /// Fails if the kernel refuses a value.
     /// Where the kernel refuses what is written.
     pub fn put_on(
         &self,
@@ -87,11 +88,11 @@ impl CgroupTree {
     }
 }
 
-/// Jobs that are to run in a group.
+/// The jobs that run in a group.
 #[derive(Clone, Debug)]
 struct Members {
     group: String,
-    /// A name of jobs, or how their names begin and an asterisk.
+    /// A job's name, or a prefix of names with an asterisk.
     names: String,
     position: Position,
 }
@@ -105,10 +106,10 @@ impl Members {
     }
 }
 
-/// A file of control groups.
+/// A configuration of control groups.
 #[derive(Clone, Debug, Default)]
 pub struct CgroupConfig {
-    /// Groups by their paths, each behind those that it is in.
+    /// The paths of the groups; each follows its ancestors.
     groups: Vec<String>,
     writes: Vec<CgroupWrite>,
     members: Vec<Members>,
@@ -126,7 +127,7 @@ impl CgroupConfig {
     /// Reads a file.
     ///
     /// # Errors
-    /// Where it cannot be read, or at its first mistake, with its line.
+    /// Fails if it cannot be read, or at its first mistake, with the line.
     pub fn read(path: &Path) -> Result<CgroupConfig, JobError> {
         let name = path.display().to_string();
         let text = read_text(path).map_err(|error| {
@@ -140,38 +141,38 @@ impl CgroupConfig {
         CgroupConfig::parse(&name, &text)
     }
 
-    /// Reads the text of a file of this name.
+    /// Reads the text of a file; `name` stands for the file in messages.
     ///
     /// # Errors
-    /// At its first mistake, with its line.
+    /// Fails at the first mistake, with the line.
     pub fn parse(name: &str, text: &str) -> Result<CgroupConfig, JobError> {
         let sections = split(name, text)?;
         let mut config = CgroupConfig::default();
         let added = config.add_sections(&sections);
-        // What was added stands before the line that was refused.
+        // The error of an earlier line's value comes before that of this line.
         config.check_writes()?;
         added?;
         config.check_leaves()?;
         Ok(config)
     }
 
-    /// Its groups.
+    /// Returns the tree of groups.
     pub fn tree(&self) -> CgroupTree {
         CgroupTree::new(self.groups.clone())
     }
 
-    /// Puts the groups on a server's queue, whose drive has any number.
+    /// Adds the groups to a server's queue, whose drive may have any number.
     ///
     /// # Errors
-    /// Where the kernel refuses what is written.
+    /// Fails if the kernel refuses a value.
     pub fn put_on_queue(&self, queue: &mut RequestQueue) -> Result<(), JobError> {
         self.tree().put_on(queue, &self.writes, (0, 1))
     }
 
-    /// Tells a queue's new scheduler what the former one knew of the groups.
+    /// Writes the groups' values to a new scheduler of a queue.
     ///
     /// # Errors
-    /// As before.
+    /// Fails if the kernel refuses a value.
     pub fn put_on_scheduler(&self, queue: &mut RequestQueue) -> Result<(), JobError> {
         let writes = self.writes.iter();
         let of_scheduler = writes.filter(|write| write.file.is_of_scheduler()).cloned();
@@ -277,11 +278,11 @@ impl CgroupConfig {
         Ok(())
     }
 
-    /// Whether the kernel takes what is written. All that goes to one file counts
-    /// together, as `min=150` and then `max=50` do.
+    /// Checks that the kernel accepts the values. All writes to one file are checked together, such
+    /// as `min=150` followed by `max=50`.
     ///
     /// # Errors
-    /// For the first write that it refuses.
+    /// Fails at the first value that it refuses.
     fn check_writes(&self) -> Result<(), JobError> {
         let file = |write: &CgroupWrite| (write.group.clone(), write.file.name, write.drive);
         let mut writes: Vec<(usize, &CgroupWrite)> = self.writes.iter().enumerate().collect();
@@ -304,7 +305,7 @@ impl CgroupConfig {
         }
     }
 
-    /// Only groups without groups in them have processes.
+    /// Checks that only groups without children have processes.
     fn check_leaves(&self) -> Result<(), JobError> {
         let tree = self.tree();
         let leaves: BTreeSet<&str> = tree.leaves().map(|(_, name)| name).collect();
@@ -326,10 +327,10 @@ impl CgroupConfig {
         }
     }
 
-    /// Puts jobs into their groups, which stand in the job file after that.
+    /// Assigns jobs to their groups, and adds the groups to the job file.
     ///
     /// # Errors
-    /// Where it names a job that there is not, or one twice.
+    /// Fails if the configuration names an unknown job, or a job twice.
     pub fn put_on(&self, file: &mut JobFile) -> Result<(), JobError> {
         for members in &self.members {
             let fail = |why: String, right: &str| {
@@ -359,7 +360,7 @@ impl CgroupConfig {
     }
 }
 
-/// A queue that takes whatever any queue takes.
+/// Returns a queue with every policy, which accepts all files of groups.
 fn any_queue() -> RequestQueue {
     RequestQueue::new(&QueueConfig {
         nr_cpus: 1,
@@ -412,7 +413,7 @@ fn split(name: &str, text: &str) -> Result<Vec<Section>, JobError> {
     Ok(sections)
 }
 
-/// The whole path of a section's group.
+/// Returns the full path of a section's group.
 fn path_of(section: &Section, sections: &[Section]) -> Result<String, JobError> {
     let name = &section.name;
     let is_name =
@@ -456,7 +457,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split([',', ' ', '\t']).filter(|word| !word.is_empty())
 }
 
-/// The drive's number that a text begins with, and the rest.
+/// Splits off the drive's number at the beginning of `text`.
 fn drive_number(text: &str) -> Option<(DriveNumber, &str)> {
     let (first, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
     let (major, minor) = first.split_once(':')?;

@@ -1,6 +1,6 @@
-//! The jobs that come with the program.
+//! The jobs that are part of the program.
 
-/// Name and text of the jobs of these names in `jobs/`, whose files end so.
+/// Returns the names and texts of jobs in `jobs/`, whose files have this extension.
 macro_rules! jobs {
     ($end:literal: $($name:literal),* $(,)?) => {
         &[$(($name, include_str!(concat!("../../../jobs/", $name, $end)))),*]
@@ -57,25 +57,25 @@ const JOBS: &[(&str, &str)] = jobs![".fio":
     "front-ends/randrw",
 ];
 
-/// Jobs that are lists of calls.
+/// The jobs that are lists of calls.
 const LISTS: &[(&str, &str)] = jobs![".calls": "disk/ls", "disk/flusher"];
 
-/// Their names, in the order they should be listed.
+/// Returns the names in the order in which they are listed.
 pub fn names() -> impl Iterator<Item = &'static str> {
     JOBS.iter().chain(LISTS).map(|(name, _)| *name)
 }
 
-/// The text of the job called `name`.
+/// Returns the text of the job `name`.
 pub fn find(name: &str) -> Option<&'static str> {
     job(name).or_else(|| list(name))
 }
 
-/// The text of the fio job called `name`.
+/// Returns the text of the fio job `name`.
 pub fn job(name: &str) -> Option<&'static str> {
     text_of(JOBS, name)
 }
 
-/// The text of the list of calls called `name`.
+/// Returns the text of the list of calls `name`.
 pub fn list(name: &str) -> Option<&'static str> {
     text_of(LISTS, name)
 }
@@ -85,7 +85,7 @@ fn text_of(jobs: &[(&str, &'static str)], name: &str) -> Option<&'static str> {
     found.map(|(_, text)| *text)
 }
 
-/// What a job is, in a line: the first comment of its text.
+/// Returns the description of a job: the first comment of its text.
 pub fn help(name: &str) -> &'static str {
     let first = find(name).and_then(|text| text.lines().next());
     first

@@ -1,10 +1,10 @@
-//! ublk: block devices of the kernel whose requests a process carries out
-//! (Documentation/block/ublk.rst). Commands go through io_uring; data is copied by
-//! reads and writes of the device's character file (`UBLK_F_USER_COPY`), so that the
-//! kernel never keeps an address of ours.
+//! ublk: block devices whose requests a process of user space carries out
+//! (Documentation/block/ublk.rst). Commands go through io_uring. Data is copied by reads and writes
+//! of the device's character file (`UBLK_F_USER_COPY`), so that the kernel never keeps an address
+//! of this process.
 //!
 //! - [`Control`]: adds, starts, stops, recovers and deletes devices.
-//! - [`Queue`]: the requests of one of a device's queues.
+//! - [`Queue`]: the requests of one queue of a device.
 
 mod queue;
 
@@ -16,65 +16,65 @@ use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
 pub use queue::{Event, Operation, Queue, Request};
 
-/// The file that devices are controlled by.
+/// The character device that controls all ublk devices.
 const CONTROL: &str = "/dev/ublk-control";
 
-/// Requests of one queue, at most (`UBLK_MAX_QUEUE_DEPTH`).
+/// The most requests of one queue (`UBLK_MAX_QUEUE_DEPTH`).
 pub const MAX_DEPTH: u16 = 4096;
 
-/// What a device is to do, and what a kernel can (`UBLK_F_*`).
+/// The features of a device or of the kernel (`UBLK_F_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features(pub u64);
 
 impl Features {
-    /// Requests wait for another server where theirs ends.
+    /// If the server ends, requests wait for another one.
     pub const USER_RECOVERY: Features = Features(1 << 3);
-    /// Those that the former server had are given to the next one again.
+    /// The requests in flight in the former server are reissued to the next one.
     pub const USER_RECOVERY_REISSUE: Features = Features(1 << 4);
-    /// Commands have the numbers of ioctls.
+    /// Commands are encoded as ioctl numbers.
     pub const CMD_IOCTL_ENCODE: Features = Features(1 << 6);
     /// Data is copied by reads and writes of the character file.
     pub const USER_COPY: Features = Features(1 << 7);
 
-    /// Those of both.
+    /// Returns the features of both sets.
     #[must_use]
     pub const fn with(self, other: Features) -> Features {
         Features(self.0 | other.0)
     }
 
-    /// Whether all of `other` are among them.
+    /// Whether all of `other` are in the set.
     pub const fn has(self, other: Features) -> bool {
         self.0 & other.0 == other.0
     }
 }
 
-/// What a device's requests are doing.
+/// The state of a device (`UBLK_S_DEV_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It was added and not started, or stopped.
+    /// The device is not started, or was stopped.
     Dead,
-    /// A server carries them out.
+    /// A server carries out the requests.
     Live,
-    /// Its server ended; they wait for the next.
+    /// The server has ended, and requests wait for the next one.
     Quiesced,
 }
 
-/// A device, as the kernel knows it (`struct ublksrv_ctrl_dev_info`).
+/// The kernel's information about a device (`struct ublksrv_ctrl_dev_info`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
-    /// Its number: `/dev/ublkb0` has 0.
+    /// The device's number: 0 for `/dev/ublkb0`.
     pub number: u32,
-    /// Queues.
+    /// The number of queues.
     pub queues: u16,
-    /// Requests of each queue.
+    /// The number of requests per queue.
     pub depth: u16,
-    /// Bytes of the longest read or write.
+    /// The longest read or write, in bytes.
     pub max_io_bytes: u32,
-    /// What its requests are doing.
+    /// The device's state.
     pub state: State,
-    /// The process that serves it.
+    /// The process id of the server.
     pub server_pid: i32,
-    /// How it works.
+    /// The device's features.
     pub features: Features,
 }
 
@@ -112,33 +112,33 @@ impl DeviceInfo {
 /// A device's size and limits (`struct ublk_params`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameters {
-    /// Writes are refused.
+    /// Whether writes are refused.
     pub read_only: bool,
-    /// It turns.
+    /// Whether the device is rotational.
     pub rotational: bool,
-    /// Finished writes are not durable until flushed.
+    /// Whether completed writes are not durable until a flush.
     pub write_cache: bool,
-    /// Sectors of 512 bytes.
+    /// The size, in sectors of 512 bytes.
     pub sectors: u64,
-    /// The binary logarithm of the smallest block in bytes: 9 to 12.
+    /// The binary logarithm of the logical block size in bytes: 9 to 12.
     pub logical_block_shift: u8,
-    /// The same of the block that it prefers.
+    /// The binary logarithm of the physical block size in bytes.
     pub physical_block_shift: u8,
-    /// The longest read or write.
+    /// The longest read or write, in sectors.
     pub max_sectors: u32,
-    /// The longest discard; 0 for a device that takes none.
+    /// The longest discard, in sectors; 0 if the device does not support discards.
     pub max_discard_sectors: u32,
-    /// The longest range of zeroes.
+    /// The longest write of zeroes, in sectors.
     pub max_write_zeroes_sectors: u32,
 }
 
-/// Bytes of its header, its basic parameters and those of discards.
+/// The size of the header with the basic parameters and those of discards.
 const PARAMETER_BYTES: usize = 60;
 
 impl Parameters {
     fn to_bytes(self) -> [u8; PARAMETER_BYTES] {
         const BASIC_AND_DISCARD: u32 = 0b11;
-        // A device that is flushed takes writes that are durable too.
+        // A device with a volatile cache supports FUA too.
         let cache = if self.write_cache { 0b1100 } else { 0 };
         let attributes = u32::from(self.read_only) | u32::from(self.rotational) << 1 | cache;
         let (logical, physical) = (self.logical_block_shift, self.physical_block_shift);
@@ -158,18 +158,17 @@ impl Parameters {
         bytes
     }
 
-    /// The sectors that a device's parameters tell.
+    /// Returns the size in sectors from a device's parameters.
     fn sectors_of(bytes: &[u8; BUFFER_BYTES]) -> u64 {
         u64::from_ne_bytes(field(bytes, 24))
     }
 }
 
-/// A command's number, and whether the kernel takes its buffer or fills it
-/// (`UBLK_U_CMD_*`).
+/// The number of a command, which includes the direction of its buffer (`UBLK_U_CMD_*`).
 #[derive(Clone, Copy)]
 struct Code(u32);
 
-/// Bytes of `struct ublksrv_ctrl_cmd`.
+/// The size of `struct ublksrv_ctrl_cmd`.
 const COMMAND_BYTES: u32 = 32;
 /// `_IOC_READ` and `_IOC_WRITE` of linux/ioctl.h.
 const READ: u32 = 2;
@@ -193,8 +192,8 @@ impl Code {
     const GET_FEATURES: Code = Code(ioctl(READ, 0x13, COMMAND_BYTES));
 }
 
-/// Room for what any command brings or takes, in newer kernels too: their parameters are
-/// the longest.
+/// The size of a buffer for the data of any command, in newer kernels too; the parameters are the
+/// longest.
 const BUFFER_BYTES: usize = 256;
 
 fn field<const N: usize>(bytes: &[u8; BUFFER_BYTES], at: usize) -> [u8; N] {
@@ -203,18 +202,20 @@ fn field<const N: usize>(bytes: &[u8; BUFFER_BYTES], at: usize) -> [u8; N] {
     field
 }
 
-/// Controls the devices of this machine.
+/// Controls the ublk devices of this machine.
 pub struct Control {
     ring: IoUring<squeue::Entry128, cqueue::Entry>,
     file: File,
-    /// What the kernel reads or fills during a command.
+    /// The buffer that the kernel reads or fills during a command.
     buffer: Box<[u8; BUFFER_BYTES]>,
 }
 
 impl Control {
+    /// Opens the control device.
+    ///
     /// # Errors
-    /// Where the kernel has no ublk or no io_uring, or does not allow it; the message
-    /// says what provides it.
+    /// Fails if the kernel has no ublk or no io_uring, or does not permit it; the message says what
+    /// provides it.
     pub fn open() -> Result<Control, String> {
         let file = File::options().read(true).write(true).open(CONTROL);
         let file = file.map_err(|error| match error.kind() {
@@ -236,19 +237,19 @@ impl Control {
         })
     }
 
-    /// What the kernel's ublk can do.
+    /// Returns the features of the kernel's ublk.
     ///
     /// # Errors
-    /// Where it is older than the question (Linux 6.5).
+    /// Fails if the kernel is older than this command (Linux 6.5).
     pub fn features(&mut self) -> io::Result<Features> {
         self.command(Code::GET_FEATURES, u32::MAX, &[], 8, 0)?;
         Ok(Features(u64::from_ne_bytes(field(&self.buffer, 0))))
     }
 
-    /// A device; `None` where there is none of that number.
+    /// Returns the information about a device; `None` if there is no such device.
     ///
     /// # Errors
-    /// Where the kernel does not say.
+    /// Fails if the kernel refuses the command.
     pub fn info(&mut self, number: u32) -> io::Result<Option<DeviceInfo>> {
         match self.command(Code::GET_INFO, number, &[], INFO_BYTES, 0) {
             Ok(()) => Ok(Some(DeviceInfo::from_bytes(&self.buffer))),
@@ -257,57 +258,56 @@ impl Control {
         }
     }
 
-    /// Adds a device; the number `u32::MAX` is the lowest that is free.
+    /// Adds a device; the number `u32::MAX` stands for the lowest free one.
     ///
     /// # Errors
-    /// Where the kernel refuses.
+    /// Fails if the kernel refuses the command.
     pub fn add(&mut self, info: DeviceInfo) -> io::Result<DeviceInfo> {
         self.command(Code::ADD, info.number, &info.to_bytes(), INFO_BYTES, 0)?;
         Ok(DeviceInfo::from_bytes(&self.buffer))
     }
 
-    /// Sets what a device that is not started is like.
+    /// Sets the parameters of a device that is not started.
     ///
     /// # Errors
-    /// Where the kernel refuses.
+    /// Fails if the kernel refuses the command.
     pub fn set_parameters(&mut self, number: u32, parameters: Parameters) -> io::Result<()> {
         let bytes = parameters.to_bytes();
-        // The kernel reads as much as its own structure has, of which ours is a part.
+        // The kernel reads the size of its own structure, which ours is the beginning of.
         self.command(Code::SET_PARAMETERS, number, &bytes, BUFFER_BYTES, 0)
     }
 
-    /// The sectors of a device.
+    /// Returns the size of a device in sectors.
     ///
     /// # Errors
-    /// Where the kernel does not say.
+    /// Fails if the kernel refuses the command.
     pub fn sectors(&mut self, number: u32) -> io::Result<u64> {
         let room = (BUFFER_BYTES as u32).to_ne_bytes();
         self.command(Code::GET_PARAMETERS, number, &room, BUFFER_BYTES, 0)?;
         Ok(Parameters::sectors_of(&self.buffer))
     }
 
-    /// Makes the disk of a device, once this process waits for the requests of all
-    /// its queues.
+    /// Makes the block device. This process must wait for the requests of all queues by then.
     ///
     /// # Errors
-    /// Where the kernel refuses.
+    /// Fails if the kernel refuses the command.
     pub fn start(&mut self, number: u32) -> io::Result<()> {
         let pid = u64::from(std::process::id());
         self.command(Code::START, number, &[], 0, pid)
     }
 
-    /// Takes the disk of a device away; requests under way are finished first.
+    /// Removes the block device; requests in flight are completed first.
     ///
     /// # Errors
-    /// Where the kernel refuses.
+    /// Fails if the kernel refuses the command.
     pub fn stop(&mut self, number: u32) -> io::Result<()> {
         self.command(Code::STOP, number, &[], 0, 0)
     }
 
-    /// Deletes a device, once nobody has its character file open.
+    /// Deletes a device once its character device is closed.
     ///
     /// # Errors
-    /// Where the kernel refuses.
+    /// Fails if the kernel refuses the command.
     pub fn delete(&mut self, number: u32) -> io::Result<()> {
         self.command(Code::DELETE, number, &[], 0, 0)
     }
@@ -315,22 +315,22 @@ impl Control {
     /// Lets this process take over the queues of a quiesced device.
     ///
     /// # Errors
-    /// `EBUSY` while its former server still ends.
+    /// Fails with `EBUSY` while the former server is still exiting.
     pub fn start_recovery(&mut self, number: u32) -> io::Result<()> {
         self.command(Code::START_RECOVERY, number, &[], 0, 0)
     }
 
-    /// Has the requests go on, once this process waits for those of all queues.
+    /// Resumes the requests. This process must wait for those of all queues by then.
     ///
     /// # Errors
-    /// Where the kernel refuses.
+    /// Fails if the kernel refuses the command.
     pub fn end_recovery(&mut self, number: u32) -> io::Result<()> {
         let pid = u64::from(std::process::id());
         self.command(Code::END_RECOVERY, number, &[], 0, pid)
     }
 
-    /// Carries out a command. `given` is put into the buffer, of which the kernel is
-    /// shown `len` bytes.
+    /// Executes a command. `given` is copied into the buffer, whose first `len` bytes the kernel
+    /// may access.
     fn command(
         &mut self,
         code: Code,
@@ -343,7 +343,7 @@ impl Control {
         self.buffer[..given.len()].copy_from_slice(given);
         let mut command = [0; 80];
         command[0..4].copy_from_slice(&device.to_ne_bytes());
-        // It concerns no queue.
+        // The command does not refer to a queue.
         command[4..6].copy_from_slice(&u16::MAX.to_ne_bytes());
         command[6..8].copy_from_slice(&(len as u16).to_ne_bytes());
         if len > 0 {
@@ -353,9 +353,9 @@ impl Control {
         command[16..24].copy_from_slice(&data.to_ne_bytes());
         let file = types::Fd(self.file.as_raw_fd());
         let entry = opcode::UringCmd80::new(file, code.0).cmd(command).build();
-        // SAFETY: the entry points to the buffer, whose `len` bytes exist, which is
-        // not touched until the command has completed, below, and is lost where that
-        // is not seen. The file is held by `self`.
+        // SAFETY: the entry points to the buffer, whose `len` bytes exist. The buffer is not
+        // accessed until the command has completed below, and is leaked if its completion is not
+        // seen. `self` holds the file.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         pushed.map_err(|_| io::Error::from(io::ErrorKind::ResourceBusy))?;
         loop {

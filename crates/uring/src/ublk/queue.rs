@@ -1,5 +1,5 @@
-//! The requests of one queue: each tag is with the kernel, which gives it a request, or
-//! with us, until the request is committed.
+//! The requests of one queue. Each tag belongs either to the kernel, which may assign a request to
+//! it, or to this process, until it commits the request.
 
 use std::fs::File;
 use std::io;
@@ -14,33 +14,33 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::{MAX_DEPTH, READ_WRITE, ioctl};
 
-/// `UBLK_U_IO_*`, of which the command has 16 bytes.
+/// `UBLK_U_IO_*`, whose argument has 16 bytes.
 pub(super) const FETCH: u32 = ioctl(READ_WRITE, 0x20, 16);
 pub(super) const COMMIT_AND_FETCH: u32 = ioctl(READ_WRITE, 0x21, 16);
 
-/// Where in the character file the data of requests is (`UBLKSRV_IO_BUF_OFFSET`), and
-/// how their places are numbered.
+/// The offset of the requests' data in the character file (`UBLKSRV_IO_BUF_OFFSET`), and the
+/// encoding of queue and tag in offsets.
 const DATA_OFFSET: u64 = 0x8000_0000;
 const TAG_SHIFT: u32 = 25;
 const QUEUE_SHIFT: u32 = 41;
 
-/// The completion of the watched event, where the others have tags.
+/// The user data of the watched event's completion; the other completions have their tag.
 const WATCHED: u64 = u64::MAX;
 
-/// What a request does.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Its data goes to [`Queue::put_data`].
+    /// A read, whose data goes to [`Queue::put_data`].
     Read,
-    /// Its data comes from [`Queue::take_data`].
+    /// A write, whose data comes from [`Queue::take_data`].
     Write,
-    /// Makes finished writes durable.
+    /// A flush, which makes completed writes durable.
     Flush,
-    /// Gives up what a range holds.
+    /// A discard of a range.
     Discard,
-    /// Makes a range read as zeroes.
+    /// A write of zeroes to a range.
     WriteZeroes {
-        /// The range may become a hole.
+        /// Whether the range may be deallocated.
         may_unmap: bool,
     },
 }
@@ -48,13 +48,13 @@ pub enum Operation {
 /// A request of the kernel (`struct ublksrv_io_desc`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What it does; `None` is something that we were not asked to do.
+    /// The operation; `None` if it is unknown.
     pub operation: Option<Operation>,
-    /// On stable storage before it ends.
+    /// Whether the request must be on stable storage before it completes.
     pub durable: bool,
-    /// Where, in sectors of 512 bytes.
+    /// The first sector, of 512 bytes.
     pub sector: u64,
-    /// How many of them.
+    /// The number of sectors.
     pub sectors: u32,
 }
 
@@ -92,36 +92,35 @@ struct Description {
 
 const DESCRIPTION_BYTES: usize = size_of::<Description>();
 
-/// What has happened at a queue.
+/// An event of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A tag has a request, until it is committed.
+    /// The tag has a request, until it is committed.
     Request(u16),
-    /// A tag will never have one again: the device is stopped.
+    /// The tag will have no more requests, as the device is stopped.
     Ended(u16),
 }
 
-/// One queue of a device. All of it is used by the thread that made it, as the kernel
-/// asks.
+/// One queue of a device. The kernel requires that a single thread makes and uses it.
 pub struct Queue {
     ring: IoUring,
     device: Arc<File>,
     number: u16,
     depth: u16,
-    /// The kernel's descriptions, by tag.
+    /// The kernel's request descriptions, by tag.
     descriptions: NonNull<Description>,
     mapped_bytes: usize,
-    /// Ends a wait when it becomes readable.
+    /// The file descriptor that ends a wait when it becomes readable.
     watched: OwnedFd,
     is_watching: bool,
 }
 
 impl Queue {
-    /// Has the kernel give us the requests of a queue of the device of this character
-    /// file. `watched` ends waits when it becomes readable.
+    /// Starts to fetch the requests of a queue of the device with this character file. `watched`
+    /// ends waits when it becomes readable.
     ///
     /// # Errors
-    /// Where the kernel refuses memory, or the queue is served already.
+    /// Fails if the kernel cannot map the descriptions, or if the queue has a server already.
     pub fn start(
         device: Arc<File>,
         number: u16,
@@ -137,8 +136,8 @@ impl Queue {
         let round = |bytes: usize| bytes.next_multiple_of(page_bytes);
         let mapped_bytes = round(usize::from(depth) * DESCRIPTION_BYTES);
         let offset = usize::from(number) * round(usize::from(MAX_DEPTH) * DESCRIPTION_BYTES);
-        // SAFETY: the kernel chooses an address that nothing else has, and the mapping
-        // stays until the queue is dropped.
+        // SAFETY: the kernel chooses an unused address, and the mapping remains until the queue is
+        // dropped.
         let mapped = unsafe {
             mmap(
                 std::ptr::null_mut(),
@@ -164,35 +163,35 @@ impl Queue {
             queue.command(FETCH, tag, 0)?;
         }
         queue.ring.submit()?;
-        // There are no requests yet: what completes was refused.
+        // There are no requests yet, so a completion is a refusal.
         if let Some(entry) = queue.ring.completion().next() {
             return Err(io::Error::from_raw_os_error(-entry.result()));
         }
         Ok(queue)
     }
 
-    /// Its requests, at most.
+    /// Returns the most requests of the queue.
     pub fn depth(&self) -> u16 {
         self.depth
     }
 
-    /// The request that a tag has.
+    /// Returns the request of a tag.
     ///
     /// # Panics
-    /// Where there is no such tag.
+    /// Panics if there is no such tag.
     pub fn request(&self, tag: u16) -> Request {
         assert!(tag < self.depth, "no tag {tag}");
-        // SAFETY: it lies within the mapping, which has one for each tag; the kernel
-        // writes to it only while the tag is its own, and a number that is torn would
-        // still be one.
+        // SAFETY: the description lies within the mapping, which has one for each tag. The kernel
+        // writes to it only while the tag belongs to it, and even a torn value would be a valid
+        // number.
         let description = unsafe { self.descriptions.add(tag.into()).as_ptr().read_volatile() };
         Request::new(description)
     }
 
-    /// Fills `place` with data of a write, from `at` bytes on.
+    /// Copies data of a write into `place`, from byte `at` on.
     ///
     /// # Errors
-    /// Where the request has no such data.
+    /// Fails if the request does not have this data.
     pub fn take_data(&self, tag: u16, at: u32, place: &mut [u8]) -> Result<(), Errno> {
         let mut filled = 0;
         while filled < place.len() {
@@ -205,10 +204,10 @@ impl Queue {
         Ok(())
     }
 
-    /// Gives data to a read, from `at` bytes on.
+    /// Copies data to a read, from byte `at` on.
     ///
     /// # Errors
-    /// Where the request has no room for it.
+    /// Fails if the request is too short for it.
     pub fn put_data(&self, tag: u16, at: u32, data: &[u8]) -> Result<(), Errno> {
         let mut taken = 0;
         while taken < data.len() {
@@ -225,11 +224,11 @@ impl Queue {
         DATA_OFFSET + (u64::from(self.number) << QUEUE_SHIFT | u64::from(tag) << TAG_SHIFT)
     }
 
-    /// Ends a tag's request with its number of bytes, or a negative error, and waits
-    /// for the tag's next one. The kernel is told by the next [`Queue::wait`].
+    /// Completes a tag's request with its number of bytes or a negative error, and fetches the
+    /// tag's next one. The next [`Queue::wait`] submits this to the kernel.
     ///
     /// # Errors
-    /// Where the kernel takes no commands.
+    /// Fails if the kernel accepts no commands.
     pub fn commit(&mut self, tag: u16, result: i32) -> io::Result<()> {
         self.command(COMMIT_AND_FETCH, tag, result)
     }
@@ -246,8 +245,8 @@ impl Queue {
 
     fn push(&mut self, entry: squeue::Entry) -> io::Result<()> {
         loop {
-            // SAFETY: no entry of ours has an address. The device's file and the
-            // watched event are held by `self`.
+            // SAFETY: the entries contain no addresses. `self` holds the device's file and the
+            // watched descriptor.
             if unsafe { self.ring.submission().push(&entry) }.is_ok() {
                 return Ok(());
             }
@@ -255,11 +254,10 @@ impl Queue {
         }
     }
 
-    /// Tells the kernel what was committed, and waits until something happens, at most
-    /// for this long.
+    /// Submits the commits to the kernel, and waits at most `limit` for an event.
     ///
     /// # Errors
-    /// Where the kernel takes no commands.
+    /// Fails if the kernel accepts no commands.
     pub fn wait(&mut self, limit: Option<Duration>) -> io::Result<()> {
         if !self.is_watching {
             let file = types::Fd(self.watched.as_raw_fd());
@@ -279,14 +277,14 @@ impl Queue {
         match waited {
             Ok(_) => Ok(()),
             Err(error) => match error.raw_os_error() {
-                // Completions are to be taken first, or the time is over.
+                // The time has passed, or completions must be taken first.
                 Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN) => Ok(()),
                 _ => Err(error),
             },
         }
     }
 
-    /// Appends what has happened. Returns whether the watched event is readable.
+    /// Appends the events so far. Returns whether the watched descriptor is readable.
     pub fn take_events(&mut self, events: &mut Vec<Event>) -> bool {
         let mut is_readable = false;
         for entry in self.ring.completion() {
@@ -303,7 +301,7 @@ impl Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and nothing points into it any more.
+        // SAFETY: the mapping belongs to this queue, and no pointers into it remain.
         let _ = unsafe { munmap(self.descriptions.as_ptr().cast(), self.mapped_bytes) };
     }
 }
@@ -330,7 +328,7 @@ mod tests {
             zeroes(1 << 15),
             Some(Operation::WriteZeroes { may_unmap: false })
         );
-        // A report of zones.
+        // A report of zones (`UBLK_IO_OP_REPORT_ZONES`).
         assert_eq!(Request::new(description(18)).operation, None);
     }
 }

@@ -1,4 +1,4 @@
-//! What calls have as arguments, each kind with the one way in which it is written.
+//! The arguments of calls: each type has one written form.
 
 use std::fmt::{self, Write};
 
@@ -6,7 +6,7 @@ use blklab_description::time_ns;
 
 use crate::fio::bytes_of;
 
-/// A word of a line: as it stands there, or between quotes.
+/// A word of a line, written plainly or between quotes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Word {
     pub(super) text: Vec<u8>,
@@ -14,27 +14,27 @@ pub(super) struct Word {
 }
 
 impl Word {
-    /// The word where it is plain text.
+    /// Returns the text of a word without quotes that is UTF-8.
     pub(super) fn plain(&self) -> Option<&str> {
         let text = std::str::from_utf8(&self.text).ok()?;
         (!self.is_quoted).then_some(text)
     }
 }
 
-/// A kind of argument.
+/// A type of argument.
 pub(super) trait Argument: Sized {
-    /// How it is written, for messages and help.
+    /// The form of the argument, for messages and help.
     const RIGHT: &'static str;
 
-    /// Takes it from the front of the words. `None` where they begin with something
+    /// Takes the argument from the front of `words`. Returns `None` if they begin with something
     /// else.
     fn take(words: &mut &[Word]) -> Option<Self>;
 
-    /// Appends it, with a space before each of its words.
+    /// Appends the argument, with a space before each of its words.
     fn print(&self, text: &mut String);
 }
 
-/// The first word, where `read` takes it.
+/// Takes the first word if `read` accepts it.
 pub(super) fn first<T>(words: &mut &[Word], read: impl FnOnce(&str) -> Option<T>) -> Option<T> {
     let (word, rest) = words.split_first()?;
     let read = read(word.plain()?)?;
@@ -42,7 +42,8 @@ pub(super) fn first<T>(words: &mut &[Word], read: impl FnOnce(&str) -> Option<T>
     Some(read)
 }
 
-/// The words from the front that are in a list, each once, as bits of their places.
+/// Takes words of the list `names` from the front, each at most once, and returns them as bits by
+/// their position in the list.
 fn set_of(words: &mut &[Word], names: &[&str]) -> Option<u32> {
     let mut set = 0;
     while let Some((word, rest)) = words.split_first() {
@@ -65,7 +66,7 @@ fn print_set(text: &mut String, set: u32, names: &[&str]) {
     }
 }
 
-/// A program's name for what it has open.
+/// The name that a program gives to an open file, a mapping or a request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle(pub String);
 
@@ -84,16 +85,16 @@ impl Argument for Handle {
     }
 }
 
-/// Whether open files, processes and threads can be called so.
+/// Whether `text` can be the name of an open file, a process or a thread.
 pub(super) fn is_name(text: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || "_-.:+".contains(c);
     !text.is_empty() && text.len() <= NAME_BYTES_MAX && text.chars().all(is_part)
 }
 
-/// Bytes of a name at most.
+/// The longest name, in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
-/// A path from the root on, in bytes.
+/// An absolute path, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Path(pub Vec<u8>);
 
@@ -114,7 +115,7 @@ impl Argument for Path {
     }
 }
 
-/// Where a symbolic link leads, in bytes.
+/// The target of a symbolic link, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target(pub Vec<u8>);
 
@@ -135,7 +136,7 @@ impl Argument for Target {
     }
 }
 
-/// Appends bytes as a word: as they are, or between quotes as in C.
+/// Appends bytes as a word, between quotes and with C's escapes where they need it.
 fn print_bytes(bytes: &[u8], text: &mut String) {
     text.push(' ');
     let is_plain = |byte: &u8| byte.is_ascii_graphic() && !b"\"#\\=".contains(byte);
@@ -155,7 +156,7 @@ fn print_bytes(bytes: &[u8], text: &mut String) {
     text.push('"');
 }
 
-/// An amount of data, or a place in a file, in bytes.
+/// An amount of data or an offset in a file, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Bytes(pub u64);
 
@@ -184,7 +185,7 @@ impl Argument for Bytes {
     }
 }
 
-/// How many of something there are.
+/// A number of things.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Count(pub u64);
 
@@ -221,7 +222,7 @@ impl Argument for Duration {
     }
 }
 
-/// How a file is opened.
+/// The flags of `open`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenFlags(u32);
 
@@ -239,35 +240,35 @@ impl OpenFlags {
         "directory",
         "nofollow",
     ];
-    /// It will be read.
+    /// Open for reading.
     pub const READ: OpenFlags = OpenFlags(1);
-    /// It will be written.
+    /// Open for writing.
     pub const WRITE: OpenFlags = OpenFlags(1 << 1);
-    /// It is made where it is not there (`O_CREAT`).
+    /// Create the file if it does not exist (`O_CREAT`).
     pub const CREATE: OpenFlags = OpenFlags(1 << 2);
-    /// It must not be there (`O_EXCL`).
+    /// Fail if the file exists (`O_EXCL`).
     pub const EXCLUSIVE: OpenFlags = OpenFlags(1 << 3);
-    /// It is cut to nothing (`O_TRUNC`).
+    /// Truncate the file to length 0 (`O_TRUNC`).
     pub const TRUNCATE: OpenFlags = OpenFlags(1 << 4);
-    /// Writes go to its end (`O_APPEND`).
+    /// Write at the end of the file (`O_APPEND`).
     pub const APPEND: OpenFlags = OpenFlags(1 << 5);
-    /// Its I/O does not go through the page cache (`O_DIRECT`).
+    /// Bypass the page cache (`O_DIRECT`).
     pub const DIRECT: OpenFlags = OpenFlags(1 << 6);
-    /// Each write is on the drive when it ends (`O_SYNC`).
+    /// Each write returns once its data and metadata are on stable storage (`O_SYNC`).
     pub const SYNC: OpenFlags = OpenFlags(1 << 7);
-    /// The same, without times of the inode (`O_DSYNC`).
+    /// Like [`SYNC`](Self::SYNC), but without the inode's timestamps (`O_DSYNC`).
     pub const DSYNC: OpenFlags = OpenFlags(1 << 8);
-    /// It must be a directory (`O_DIRECTORY`).
+    /// Fail if the path is not a directory (`O_DIRECTORY`).
     pub const DIRECTORY: OpenFlags = OpenFlags(1 << 9);
-    /// A symbolic link is not followed (`O_NOFOLLOW`).
+    /// Fail if the last component is a symbolic link (`O_NOFOLLOW`).
     pub const NOFOLLOW: OpenFlags = OpenFlags(1 << 10);
 
-    /// Whether it has all of `flags`.
+    /// Whether all of `flags` are set.
     pub const fn has(self, flags: OpenFlags) -> bool {
         self.0 & flags.0 == flags.0
     }
 
-    /// With `flags` too.
+    /// Returns these flags and `flags`.
     #[must_use]
     pub const fn with(self, flags: OpenFlags) -> OpenFlags {
         OpenFlags(self.0 | flags.0)
@@ -289,20 +290,20 @@ impl Argument for OpenFlags {
     }
 }
 
-/// How a range of a file will be used (`posix_fadvise`).
+/// The expected use of a range of a file (`posix_fadvise`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
-    /// As any other.
+    /// No special use (`POSIX_FADV_NORMAL`).
     Normal,
-    /// From its beginning to its end.
+    /// Sequential access (`POSIX_FADV_SEQUENTIAL`).
     Sequential,
-    /// Anywhere.
+    /// Random access (`POSIX_FADV_RANDOM`).
     Random,
-    /// Once.
+    /// The data is accessed once (`POSIX_FADV_NOREUSE`).
     NoReuse,
-    /// Soon.
+    /// The data is accessed soon (`POSIX_FADV_WILLNEED`).
     WillNeed,
-    /// Not soon.
+    /// The data is not accessed soon (`POSIX_FADV_DONTNEED`).
     DontNeed,
 }
 
@@ -316,7 +317,7 @@ impl Advice {
         ("dontneed", Advice::DontNeed),
     ];
 
-    /// The advice of that name, in lower case.
+    /// Returns the advice of a name in lower case.
     pub(super) fn named(name: &str) -> Option<Advice> {
         let found = Advice::ALL.iter().find(|(known, _)| *known == name);
         found.map(|(_, advice)| *advice)
@@ -337,14 +338,14 @@ impl Argument for Advice {
     }
 }
 
-/// What `sync_file_range` does with a range.
+/// The flags of `sync_file_range`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RangeSync {
-    /// It waits for what is being written.
+    /// Wait for writeback of the range that is in progress.
     pub wait_before: bool,
-    /// It begins to write what is dirty.
+    /// Start writeback of the dirty pages.
     pub write: bool,
-    /// It waits for that.
+    /// Wait for writeback of the range at the end.
     pub wait_after: bool,
 }
 
@@ -372,14 +373,14 @@ impl Argument for RangeSync {
     }
 }
 
-/// How a mapped file will be used (`madvise`).
+/// The expected use of a mapped file (`madvise`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapAdvice {
-    /// As any other.
+    /// No special use (`MADV_NORMAL`).
     Normal,
-    /// From its beginning to its end.
+    /// Sequential access (`MADV_SEQUENTIAL`).
     Sequential,
-    /// Anywhere.
+    /// Random access (`MADV_RANDOM`).
     Random,
 }
 
@@ -408,7 +409,7 @@ impl Argument for MapAdvice {
     }
 }
 
-/// What is dropped (`/proc/sys/vm/drop_caches`).
+/// The caches to drop (`/proc/sys/vm/drop_caches`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caches(pub u32);
 
@@ -473,13 +474,13 @@ errnos! {
 }
 
 impl Errno {
-    /// The error of that name.
+    /// Returns the error of a name.
     pub(super) fn named(name: &str) -> Option<Errno> {
         let found = Errno::NAMES.iter().find(|(known, _)| *known == name);
         found.map(|(_, number)| Errno(*number))
     }
 
-    /// Its name.
+    /// Returns the error's name.
     pub fn name(self) -> &'static str {
         let found = Errno::NAMES.iter().find(|(_, number)| *number == self.0);
         found.map_or("an error", |(name, _)| name)
@@ -499,12 +500,12 @@ impl Argument for Errno {
     }
 }
 
-/// What a program is called.
+/// The name of a program: its process and its thread.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProgramName {
-    /// The process.
+    /// The process's name.
     pub process: String,
-    /// The thread; a process's first one has none.
+    /// The thread's name; the first thread of a process has none.
     pub thread: Option<String>,
 }
 

@@ -1,5 +1,4 @@
-//! The calls that there are, each declared once: its name in lists, its arguments, and
-//! what it does.
+//! All calls, each declared once with its name, its arguments and its help.
 
 use super::argument::{
     Advice, Argument, Bytes, Caches, Count, Duration, Handle, MapAdvice, OpenFlags, Path,
@@ -7,19 +6,19 @@ use super::argument::{
 };
 use super::request::{Operation, Requests, SubmitFlags, WaitMode};
 
-/// What there is to know of a call before it is made.
+/// The declaration of a call.
 #[derive(Debug)]
 pub struct CallType {
-    /// Its name in lists.
+    /// The call's name in lists.
     pub name: &'static str,
-    /// Names of its arguments, in their order, each with how it is written.
+    /// The arguments in order: the name and the written form of each.
     pub arguments: &'static [(&'static str, &'static str)],
-    /// What it does.
+    /// What the call does.
     pub help: &'static str,
 }
 
 impl CallType {
-    /// The call with its arguments, as a list has it.
+    /// Returns the call with its arguments, as a list has it.
     pub fn form(&self) -> String {
         let arguments = self.arguments.iter().map(|(name, _)| name.to_uppercase());
         let words = std::iter::once(self.name.to_string()).chain(arguments);
@@ -27,7 +26,7 @@ impl CallType {
     }
 }
 
-/// An argument that is missing or wrong: its name, and how it is written.
+/// The name and the written form of an argument that is missing or wrong.
 pub(super) type Wrong = (&'static str, &'static str);
 
 macro_rules! calls {
@@ -43,7 +42,7 @@ macro_rules! calls {
             )*
         }
 
-        /// Every call that there is.
+        /// All calls.
         pub const CALLS: &[CallType] = &[$(
             CallType {
                 name: $name,
@@ -53,15 +52,15 @@ macro_rules! calls {
         )*];
 
         impl Call {
-            /// Its name in lists.
+            /// Returns the call's name in lists.
             pub fn name(&self) -> &'static str {
                 match self {
                     $(Call::$call { .. } => $name,)*
                 }
             }
 
-            /// The call of that name with arguments from the front of the words; `None`
-            /// where there is no such call.
+            /// Takes the arguments of the call `name` from the front of `words`. Returns `None` if
+            /// there is no such call.
             pub(super) fn take(name: &str, words: &mut &[Word]) -> Result<Option<Call>, Wrong> {
                 Ok(Some(match name {
                     $($name => Call::$call {
@@ -71,7 +70,7 @@ macro_rules! calls {
                 }))
             }
 
-            /// Appends its name and arguments.
+            /// Appends the call's name and arguments.
             pub(super) fn print(&self, text: &mut String) {
                 match self {
                     $(Call::$call { $($argument),* } => {
@@ -84,7 +83,7 @@ macro_rules! calls {
     };
 }
 
-/// The argument of that name from the front of the words.
+/// Takes the argument `name` from the front of `words`.
 fn argument<A: Argument>(words: &mut &[Word], name: &'static str) -> Result<A, Wrong> {
     A::take(words).ok_or((name, A::RIGHT))
 }
@@ -92,44 +91,44 @@ fn argument<A: Argument>(words: &mut &[Word], name: &'static str) -> Result<A, W
 calls! {
     /// Opens a file or a directory under a name of the program's own.
     "open" => Open { file: Handle, path: Path, how: OpenFlags }
-    /// Closes it.
+    /// Closes an open file.
     "close" => Close { file: Handle }
     /// Reads at the file's position, which moves.
     "read" => Read { file: Handle, bytes: Bytes }
     /// Writes at the file's position, which moves.
     "write" => Write { file: Handle, bytes: Bytes }
-    /// Reads at a place.
+    /// Reads at an offset.
     "pread" => Pread { file: Handle, bytes: Bytes, at: Bytes }
-    /// Writes at a place.
+    /// Writes at an offset.
     "pwrite" => Pwrite { file: Handle, bytes: Bytes, at: Bytes }
     /// Moves the file's position; a directory is read from its beginning.
     "lseek" => Lseek { file: Handle, at: Bytes }
-    /// Has the file's data and inode on the drive.
+    /// Waits until the file's data and inode are on the drive.
     "fsync" => Fsync { file: Handle }
-    /// Has the file's data on the drive, and what is needed to find it.
+    /// Waits until the file's data, and the metadata that is needed to find it, are on the drive.
     "fdatasync" => Fdatasync { file: Handle }
-    /// Has all on the drives.
+    /// Waits until all data of all file systems is on the drives.
     "sync" => Sync {}
-    /// Has all of the file system on the drive that the file is in.
+    /// Waits until all data of the file's file system is on the drive.
     "syncfs" => Syncfs { file: Handle }
-    /// Writes what is dirty of a range, or waits for that; 0 bytes reach to the end.
+    /// Starts writeback of a range's dirty pages, or waits for it; 0 bytes reach to the end of the
+    /// file.
     "sync_file_range" => SyncFileRange { file: Handle, at: Bytes, bytes: Bytes, what: RangeSync }
-    /// Makes an open file so long.
+    /// Sets the length of an open file.
     "ftruncate" => Ftruncate { file: Handle, bytes: Bytes }
-    /// Makes a file so long.
+    /// Sets the length of a file.
     "truncate" => Truncate { path: Path, bytes: Bytes }
-    /// Allocates a range of a file. It fails with EOPNOTSUPP, as on ext2, which does not
-    /// end the run.
+    /// Allocates a range of a file. The run continues if it fails with EOPNOTSUPP, as on ext2.
     "fallocate" => Fallocate { file: Handle, at: Bytes, bytes: Bytes }
-    /// Tells how a range will be used; 0 bytes reach to the end.
+    /// Declares the expected use of a range; 0 bytes reach to the end of the file.
     "posix_fadvise" => Fadvise { file: Handle, at: Bytes, bytes: Bytes, advice: Advice }
-    /// Begins to read a range into the page cache.
+    /// Starts to read a range into the page cache.
     "readahead" => Readahead { file: Handle, at: Bytes, bytes: Bytes }
-    /// Reads some of the next names of a directory, as many as a C library asks for.
+    /// Reads the next names of a directory, as many as a C library asks for at once.
     "readdir" => Readdir { file: Handle }
     /// Deletes a name.
     "unlink" => Unlink { path: Path }
-    /// Moves a name; what has the new one is replaced.
+    /// Renames a file and replaces one that has the new name.
     "rename" => Rename { from: Path, to: Path }
     /// Gives a file a further name.
     "link" => Link { path: Path, new: Path }
@@ -139,64 +138,65 @@ calls! {
     "mkdir" => Mkdir { path: Path }
     /// Removes an empty directory.
     "rmdir" => Rmdir { path: Path }
-    /// Asks for a file's attributes.
+    /// Reads a file's attributes.
     "stat" => Stat { path: Path }
-    /// The same, of a symbolic link itself.
+    /// Reads a file's attributes, or those of a symbolic link itself.
     "lstat" => Lstat { path: Path }
-    /// Lists all that is below a directory as `ls -lR` does: names, and what `lstat`
-    /// tells of each.
+    /// Lists everything below a directory as `ls -lR` does: it reads all names and the attributes
+    /// of each.
     "list_all" => ListAll { path: Path }
-    /// Maps an open file from its beginning, which stays so until `munmap` or `close`.
+    /// Maps an open file from its beginning until `munmap` or `close`.
     "mmap" => Mmap { file: Handle, bytes: Bytes }
-    /// Says how a mapped file will be used.
+    /// Declares the expected use of a mapped file.
     "madvise" => Madvise { file: Handle, advice: MapAdvice }
-    /// Reads memory that a file is mapped to: a fault for each page that is not there.
+    /// Reads memory that a file is mapped to, with a page fault for each page that is not mapped
+    /// yet.
     "mapped_read" => MappedRead { file: Handle, bytes: Bytes, at: Bytes }
-    /// Writes such memory; a page is dirtied at its first fault.
+    /// Writes memory that a file is mapped to; the first fault on a page makes it dirty.
     "mapped_write" => MappedWrite { file: Handle, bytes: Bytes, at: Bytes }
-    /// Has what was written to a file's memory on the drive (`MS_SYNC`).
+    /// Waits until data written to a file's mapping is on the drive (`MS_SYNC`).
     "msync" => Msync { file: Handle }
     /// Ends a file's mapping.
     "munmap" => Munmap { file: Handle }
-    /// Has a thread of glibc's read at a place; a file has one such thread at a time.
+    /// Has a thread of glibc read at an offset; each file has one such thread at a time.
     "aio_read" => AioRead { request: Handle, file: Handle, bytes: Bytes, at: Bytes }
-    /// Has a thread of glibc's write at a place.
+    /// Has a thread of glibc write at an offset.
     "aio_write" => AioWrite { request: Handle, file: Handle, bytes: Bytes, at: Bytes }
-    /// Has a thread of glibc's call `fsync`, behind what is asked for of the file before.
+    /// Has a thread of glibc call `fsync` after the earlier requests on the file.
     "aio_fsync" => AioFsync { request: Handle, file: Handle }
     /// Waits until one of these requests is done.
     "aio_suspend" => AioSuspend { requests: Requests }
-    /// Takes back what no thread of glibc's has begun of a file.
+    /// Cancels the requests on a file that no thread of glibc has begun.
     "aio_cancel" => AioCancel { file: Handle }
-    /// Says what a request will do, for `lio_listio`, `io_submit` or `io_uring_enter`.
-    /// A request that ends otherwise than this line says ends the run, unless it was
-    /// taken back or its time was over.
+    /// Declares what a request will do, for `lio_listio`, `io_submit` or `io_uring_enter`. A
+    /// request with another result than this line says ends the run, unless it was cancelled or
+    /// timed out.
     "prepare" => Prepare { request: Handle, how: SubmitFlags, operation: Operation }
-    /// Gives requests to threads of glibc's, and waits for all of them or not.
+    /// Submits requests to threads of glibc, and waits for all of them or for none.
     "lio_listio" => LioListio { mode: WaitMode, requests: Requests }
-    /// Gives requests to the kernel; buffered ones are carried out within the call.
+    /// Submits requests to the kernel; buffered ones are carried out within the call.
     "io_submit" => IoSubmit { requests: Requests }
-    /// Waits for so many ends of requests of `io_submit`, and takes them.
+    /// Waits for this many completions of `io_submit` requests and takes them.
     "io_getevents" => IoGetevents { ends: Count }
-    /// Takes a request of `io_submit` back, which the kernel can of no file: it fails
-    /// with EINVAL, and that does not end the run.
+    /// Cancels an `io_submit` request. The kernel can cancel none on a file, so the call fails with
+    /// EINVAL, which does not end the run.
     "io_cancel" => IoCancel { request: Handle }
-    /// Gives requests to io_uring, then waits for so many ends and takes them.
+    /// Submits requests to io_uring, then waits for this many completions and takes them.
     "io_uring_enter" => IoUringEnter { ends: Count, requests: Requests }
-    /// Drops clean pages, or names and inodes that nobody uses.
+    /// Drops clean pages, or dentries and inodes that are not in use.
     "drop_caches" => DropCaches { what: Caches }
-    /// The program sleeps.
+    /// Has the program sleep.
     "sleep" => Sleep { time: Duration }
-    /// The program computes: its CPU is busy.
+    /// Has the program compute, which keeps its CPU busy.
     "think" => Think { time: Duration }
-    /// Has another program begin.
+    /// Starts another program.
     "start" => Start { program: ProgramName }
-    /// Waits for another program's end.
+    /// Waits until another program ends.
     "wait" => Wait { program: ProgramName }
 }
 
 impl Call {
-    /// The open file that it is made on.
+    /// Returns the open file that the call is made on.
     pub fn file(&self) -> Option<&Handle> {
         match self {
             Call::Close { file }
@@ -229,7 +229,7 @@ impl Call {
         }
     }
 
-    /// The name under which it opens a file.
+    /// Returns the name under which the call opens a file.
     pub(super) fn opens(&self) -> Option<&Handle> {
         match self {
             Call::Open { file, .. } => Some(file),
@@ -238,7 +238,7 @@ impl Call {
         }
     }
 
-    /// The request that it says the work of.
+    /// Returns the request that the call prepares.
     pub(super) fn prepares(&self) -> Option<&Handle> {
         match self {
             Call::Prepare { request, .. }
@@ -249,7 +249,7 @@ impl Call {
         }
     }
 
-    /// The requests that it names and does not prepare.
+    /// Returns the requests that the call names without preparing them.
     pub(super) fn requests(&self) -> &[Handle] {
         match self {
             Call::AioSuspend { requests }

@@ -1,5 +1,5 @@
-//! A list of calls as a text: read with messages that name line, call and what would be
-//! right, and written so that it reads the same.
+//! The text of a list of calls: the reader names line, call and correct form in its messages, and
+//! the writer's output reads back as the same list.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,52 +10,51 @@ use super::argument::{Argument, Bytes, Count, Errno, Handle, Path, ProgramName, 
 use super::call::{CALLS, Call};
 use super::request::{Interface, Operation, SubmitFlags, refusal};
 
-/// Loops in loops at most: what reads and runs a list goes as deep.
+/// The deepest nesting of loops; reading and running a list recurse as deep.
 const DEPTH_MAX: usize = 16;
 
 /// A list of calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallList {
-    /// What it is, in a line: its first comment.
+    /// The list's first comment, which describes it in one line.
     pub help: String,
-    /// What is there before the first call.
+    /// The files and directories that exist before the first call.
     pub prepared: Vec<Prepared>,
-    /// The programs that call.
+    /// The programs that make the calls.
     pub programs: Vec<Program>,
 }
 
-/// What is there before the first call.
+/// A file, a directory or a tree that exists before the first call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prepared {
-    /// Its path; directories on the way are there too.
+    /// The path; the directories above it exist too.
     pub path: Path,
-    /// What is there.
+    /// The kind of file.
     pub what: PreparedKind,
-    /// Its line in the list, from 1.
+    /// The line in the list, from 1.
     pub line: u32,
 }
 
-/// What is there before the first call.
+/// The kind of a prepared file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PreparedKind {
     /// A directory.
     Directory,
-    /// A regular file of that length.
+    /// A regular file of this length.
     File(Bytes),
-    /// A directory with directories `d0`, `d1` and so on, each with files `f0`, `f1` and so
-    /// on.
+    /// A directory with directories `d0`, `d1` and so on, each with files `f0`, `f1` and so on.
     Tree {
-        /// How many directories.
+        /// The number of directories.
         directories: Count,
-        /// How many files in each.
+        /// The number of files in each directory.
         files: Count,
-        /// How long each of them is.
+        /// The length of each file.
         bytes: Bytes,
     },
 }
 
 impl PreparedKind {
-    /// What is wrong with it.
+    /// Returns the reason why the preparation is not possible.
     fn refusal(self) -> Option<String> {
         let PreparedKind::Tree {
             directories, files, ..
@@ -68,51 +67,51 @@ impl PreparedKind {
     }
 }
 
-/// Files and directories of a prepared tree at most: each has its inode in memory.
+/// The most files and directories in a prepared tree, as each has an inode in memory.
 const TREE_MAX: u64 = 1_000_000;
 
 /// A process or one of its threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// What it is called.
+    /// The program's name.
     pub name: ProgramName,
-    /// What it does, one after the other.
+    /// The steps of the program in order.
     pub steps: Vec<Step>,
 }
 
-/// What a program does at a time.
+/// A step of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// A call.
     Call(Made),
-    /// The same steps so often.
+    /// A loop over steps.
     Repeat {
-        /// How often.
+        /// The number of rounds.
         times: u64,
-        /// What.
+        /// The steps of each round.
         steps: Vec<Step>,
     },
 }
 
-/// A call that is made.
+/// A call in a program, with its expected result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Made {
     /// The call.
     pub call: Call,
-    /// How it fails; `None` where it does not.
+    /// The error that the call must fail with; `None` if it must succeed.
     pub error: Option<Errno>,
-    /// Its line in the list, from 1.
+    /// The line in the list, from 1.
     pub line: u32,
 }
 
-/// What is wrong with a list.
+/// A mistake in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallError {
     /// The list's file.
     pub file: String,
-    /// The line, from 1; 0 where it is not in a line.
+    /// The line, from 1; 0 if the mistake is in no particular line.
     pub line: u32,
-    /// What is wrong, and what would be right.
+    /// The mistake and its correction.
     pub message: String,
 }
 
@@ -131,7 +130,7 @@ impl CallList {
     /// Reads the list in a file.
     ///
     /// # Errors
-    /// Where it cannot be read, and as [`CallList::parse`].
+    /// Fails if the file cannot be read, and as [`CallList::parse`].
     pub fn read(path: &std::path::Path) -> Result<CallList, CallError> {
         let file = path.display().to_string();
         match read_text(path) {
@@ -144,10 +143,10 @@ impl CallList {
         }
     }
 
-    /// Reads a list's text; messages call it `file`.
+    /// Reads the text of a list; `file` is its name in messages.
     ///
     /// # Errors
-    /// At the first line that is wrong.
+    /// Fails at the first line with a mistake.
     pub fn parse(file: &str, text: &str) -> Result<CallList, CallError> {
         let mut reader = Reader::default();
         for (text, line) in text.lines().zip(1..) {
@@ -165,8 +164,8 @@ impl CallList {
         })
     }
 
-    /// The program that makes others wait for its beginning, if another has a `start`
-    /// for it.
+    /// Whether another program has a `start` for the program `name`, which therefore does not begin
+    /// at once.
     pub fn is_started_by_another(&self, name: &ProgramName) -> bool {
         let mut is_started = false;
         for program in &self.programs {
@@ -178,7 +177,7 @@ impl CallList {
     }
 }
 
-/// Every call of some steps, in their order, those of loops once.
+/// Returns all calls of some steps in order; those of a loop appear once.
 fn each_call<'a>(steps: &'a [Step], see: &mut impl FnMut(&'a Made)) {
     for step in steps {
         match step {
@@ -188,22 +187,22 @@ fn each_call<'a>(steps: &'a [Step], see: &mut impl FnMut(&'a Made)) {
     }
 }
 
-/// A loop that has not ended: its line, how often, and the steps before it.
+/// A loop without its `end` yet: its line, its number of rounds, and the steps before it.
 struct OpenLoop {
     line: u32,
     times: u64,
     before: Vec<Step>,
 }
 
-/// What has been read of a list.
+/// The state of reading a list.
 #[derive(Default)]
 struct Reader {
     list: CallList,
     program: Option<(ProgramName, u32)>,
-    /// Steps of the innermost loop, or of the program.
+    /// The steps so far of the innermost loop, or of the program.
     steps: Vec<Step>,
     loops: Vec<OpenLoop>,
-    /// Lines where programs begin.
+    /// The lines where programs begin.
     lines: BTreeMap<ProgramName, u32>,
 }
 
@@ -341,7 +340,7 @@ impl Reader {
         Ok(self.list)
     }
 
-    /// A file that is used is opened somewhere in its process.
+    /// Checks that each file in use is opened somewhere in its process.
     fn check_handles(&self) -> Result<(), (u32, String)> {
         let mut opened: BTreeSet<(&str, &Handle)> = BTreeSet::new();
         for program in &self.list.programs {
@@ -368,7 +367,7 @@ impl Reader {
         wrong.map_or(Ok(()), Err)
     }
 
-    /// Programs that are started or waited for are there, and are others.
+    /// Checks that programs which are started or waited for exist and are not the caller.
     fn check_names(&self) -> Result<(), (u32, String)> {
         let mut wrong = None;
         for program in &self.list.programs {
@@ -393,9 +392,10 @@ impl Reader {
     }
 }
 
-/// Requests of a program.
+/// Checks of requests.
 impl Reader {
-    /// Requests are prepared by the program that names them, for what takes them.
+    /// Checks that each request is prepared by the program that names it, for the interface that
+    /// takes it.
     fn check_requests(&self) -> Result<(), (u32, String)> {
         let mut wrong = None;
         for program in &self.list.programs {
@@ -416,8 +416,8 @@ impl Reader {
     }
 }
 
-/// By request of a program, what it is prepared for; with POSIX AIO's own calls for
-/// nothing else.
+/// For each request of a program, the operations that it is prepared for; `None` stands for a POSIX
+/// AIO call of its own, such as `aio_read`.
 struct Prepares<'a>(BTreeMap<&'a Handle, Vec<Option<(SubmitFlags, &'a Operation)>>>);
 
 impl<'a> Prepares<'a> {
@@ -436,7 +436,7 @@ impl<'a> Prepares<'a> {
         Prepares(all)
     }
 
-    /// What is wrong with the requests that a call names.
+    /// Returns what is wrong with the requests that a call names.
     fn refusal(&self, program: &ProgramName, call: &Call) -> Option<String> {
         let interface = match call {
             Call::LioListio { .. } => Some(Interface::Posix),
@@ -459,7 +459,7 @@ impl<'a> Prepares<'a> {
     }
 }
 
-/// Takes the error that a call has to fail with from the end of its words.
+/// Takes the expected error of a call from the end of its words.
 fn expected_error(words: &mut &[Word], form: &str) -> Result<Option<Errno>, String> {
     let equals = |word: &Word| word.plain() == Some("=");
     let Some(at) = words.iter().position(equals) else {
@@ -476,7 +476,7 @@ fn argument<A: Argument>(words: &mut &[Word], name: &str, form: &str) -> Result<
     A::take(words).ok_or_else(|| wrong(words, name, A::RIGHT, form))
 }
 
-/// What is wrong with the argument that the words begin with.
+/// Returns the message for the argument that should be at the front of `words`.
 fn wrong(words: &[Word], argument: &str, right: &str, form: &str) -> String {
     let found = match words.first() {
         Some(word) => format!("{:?}", String::from_utf8_lossy(&word.text)),
@@ -493,7 +493,7 @@ fn ends(words: &[Word], form: &str) -> Result<(), String> {
     }
 }
 
-/// The words of a line up to a comment.
+/// Splits a line into its words, without a comment.
 fn words(line: &str) -> Result<Vec<Word>, String> {
     let mut words = Vec::new();
     let mut left = line.trim_start();
@@ -515,7 +515,7 @@ fn words(line: &str) -> Result<Vec<Word>, String> {
     Ok(words)
 }
 
-/// A word between quotes, behind the first of them, with C's escapes.
+/// Reads a quoted word with C's escapes, from behind its first quote.
 fn quoted_word(text: &str) -> Result<(Word, &str), String> {
     let open = "a text that begins with \" has one at its end too";
     let mut bytes = Vec::new();
@@ -547,7 +547,7 @@ fn quoted_word(text: &str) -> Result<(Word, &str), String> {
     }
 }
 
-/// The byte that an escape stands for, behind its `\`, as C and `strace` write it.
+/// Reads an escape of C and `strace`, from behind its `\`, and returns its byte.
 pub(super) fn escaped(text: &str) -> Option<(u8, &str)> {
     let octal = text.bytes().take(3);
     let digits = octal
@@ -570,7 +570,7 @@ pub(super) fn escaped(text: &str) -> Option<(u8, &str)> {
 }
 
 impl fmt::Display for CallList {
-    /// The list's text, which reads as the same list.
+    /// Writes the list as a text that reads back as the same list.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.help.is_empty() {
             writeln!(f, "# {}", self.help)?;

@@ -1,4 +1,4 @@
-//! Lists of calls: what a program that is not fio asks of the kernel, call by call.
+//! Lists of calls: the system calls of any program other than fio.
 //!
 //! ```text
 //! # Copies a file.
@@ -16,13 +16,13 @@
 //! stat /none = ENOENT
 //! ```
 //!
-//! What was there before (`file PATH BYTES`, `directory PATH`, `tree PATH DIRECTORIES
-//! FILES BYTES`) comes first. Then each `[process]`, or `[process/thread]`, has its calls; they begin together, but one that
-//! another has a `start` for. The threads of a process share its open files. A call
-//! that does not do what its line says ends the run, so that one that has to fail names
-//! its error behind `=`.
+//! The files that exist before the first call (`file PATH BYTES`, `directory PATH`,
+//! `tree PATH DIRECTORIES FILES BYTES`) come first. Then each `[process]` or `[process/thread]`
+//! has its calls. All programs begin together, except those that another one has a `start` for.
+//! The threads of a process share its open files. A call with another result than its line says
+//! ends the run; a call that has to fail names its error behind `=`.
 //!
-//! Requests go on beside the program that made them:
+//! Asynchronous requests run beside the program that made them:
 //!
 //! ```text
 //! prepare a link pwrite log 4K 0

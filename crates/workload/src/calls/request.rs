@@ -1,37 +1,37 @@
-//! Requests: calls that are made for a program while it goes on, with POSIX AIO, Linux AIO
-//! or io_uring.
+//! Asynchronous requests: calls that run beside the program that made them, through POSIX AIO,
+//! Linux AIO or io_uring.
 
 use super::argument::{Argument, Duration, Handle, Word, first};
 use super::call::Call;
 
-/// What a request does.
+/// The operation of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// A call.
     Call(Box<Call>),
-    /// Nothing.
+    /// No operation.
     Nop,
-    /// It ends after so long.
+    /// A timeout after this time.
     Timeout(Duration),
-    /// It takes the request back that is linked before it, if that lasts so long.
+    /// A timeout that cancels the request linked before it.
     LinkTimeout(Duration),
-    /// It takes a request back.
+    /// Cancellation of another request.
     Cancel(Handle),
 }
 
-/// What takes requests.
+/// The interface that takes requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interface {
-    /// glibc's threads (`aio_read`, `lio_listio`).
+    /// POSIX AIO, with threads of glibc (`aio_read`, `lio_listio`).
     Posix,
-    /// `io_submit`.
+    /// Linux AIO (`io_submit`).
     Linux,
-    /// `io_uring_enter`.
+    /// io_uring (`io_uring_enter`).
     IoUring,
 }
 
 impl Interface {
-    /// The call that gives it requests.
+    /// Returns the call that submits requests to this interface.
     fn name(self) -> &'static str {
         match self {
             Interface::Posix => "lio_listio",
@@ -40,7 +40,7 @@ impl Interface {
         }
     }
 
-    /// What its requests can do.
+    /// Returns the list of operations of this interface, for messages.
     fn operations(self) -> &'static str {
         match self {
             Interface::Posix => "pread and pwrite",
@@ -55,7 +55,7 @@ impl Interface {
 }
 
 impl Operation {
-    /// The call that it makes.
+    /// Returns the call that the operation makes.
     pub fn call(&self) -> Option<&Call> {
         match self {
             Operation::Call(call) => Some(call),
@@ -63,7 +63,7 @@ impl Operation {
         }
     }
 
-    /// The request that it takes back.
+    /// Returns the request that the operation cancels.
     pub(super) fn cancelled(&self) -> &[Handle] {
         match self {
             Operation::Cancel(request) => std::slice::from_ref(request),
@@ -81,7 +81,7 @@ impl Operation {
         }
     }
 
-    /// Whether that interface has it (`lio_opcode` of glibc's `aio.h`, `IOCB_CMD_` of
+    /// Whether `interface` has this operation (`lio_opcode` of glibc's `aio.h`, `IOCB_CMD_` of
     /// `aio_abi.h`, `IORING_OP_` of `io_uring.h`).
     fn is_of(&self, interface: Interface) -> bool {
         let Operation::Call(call) = self else {
@@ -109,7 +109,7 @@ impl Operation {
     }
 }
 
-/// What is wrong with giving such a request to an interface.
+/// Returns the reason why a request cannot be submitted to an interface.
 pub(super) fn refusal(
     interface: Interface,
     name: &Handle,
@@ -174,16 +174,16 @@ impl Argument for Operation {
     }
 }
 
-/// How io_uring takes a request (`IOSQE_IO_LINK` and the others of `io_uring.h`).
+/// The flags of an io_uring submission (`IOSQE_IO_LINK` and the others of `io_uring.h`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SubmitFlags {
-    /// The next one begins when it is done, and not at all if it fails.
+    /// The next request begins when this one completes, and is cancelled if this one fails.
     pub link: bool,
-    /// The next one begins when it is done.
+    /// The next request begins when this one completes, even if it fails.
     pub hardlink: bool,
-    /// It begins when all before it are done.
+    /// The request begins when all earlier ones are complete.
     pub drain: bool,
-    /// A worker makes its call, without a try at once.
+    /// A worker makes the call at once, without a non-blocking attempt first.
     pub force_async: bool,
 }
 
@@ -200,7 +200,7 @@ impl SubmitFlags {
         [link, hardlink, drain, force_async]
     }
 
-    /// Whether the next request begins when this one is done.
+    /// Whether the next request begins when this one completes.
     pub fn links(self) -> bool {
         self.link || self.hardlink
     }
@@ -209,7 +209,7 @@ impl SubmitFlags {
 impl Argument for SubmitFlags {
     const RIGHT: &'static str = "any of link, hardlink, drain and async, each once";
 
-    /// `link` before a path is the call of that name.
+    /// Takes the flags; `link` before a path is not a flag but the call of that name.
     fn take(words: &mut &[Word]) -> Option<SubmitFlags> {
         let mut how = SubmitFlags::default();
         while let Some((word, rest)) = words.split_first() {
@@ -237,7 +237,7 @@ impl Argument for SubmitFlags {
     }
 }
 
-/// Names of requests.
+/// The names of requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Requests(pub Vec<Handle>);
 
@@ -261,12 +261,12 @@ impl Argument for Requests {
     }
 }
 
-/// Whether `lio_listio` waits.
+/// The mode of `lio_listio`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitMode {
-    /// Until all are done (`LIO_WAIT`).
+    /// Wait until all requests are complete (`LIO_WAIT`).
     Wait,
-    /// Not at all (`LIO_NOWAIT`).
+    /// Return at once (`LIO_NOWAIT`).
     NoWait,
 }
 

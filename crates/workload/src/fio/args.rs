@@ -7,10 +7,10 @@ use super::options::{self, Values, unknown};
 use super::spec::JobFile;
 use blklab_description::nearest;
 
-/// What jobs given as options are reported under.
+/// The file name in messages about jobs that are given as options.
 const COMMAND_LINE: &str = "command line";
 
-/// Options of fio itself rather than of jobs, and whether they take a value.
+/// The options of fio itself rather than of jobs, and whether they take a value.
 const COMMAND_OPTIONS: &[(&str, bool)] = &[
     ("output", true),
     ("output-format", true),
@@ -33,34 +33,32 @@ const COMMAND_OPTIONS: &[(&str, bool)] = &[
     ("aux-path", true),
 ];
 
-/// An argument taken apart.
+/// A parsed argument.
 struct Argument<'a> {
-    /// As it was written.
+    /// The argument as written.
     written: &'a str,
     /// The option's full name.
     name: &'static str,
     value: Option<&'a str>,
 }
 
-/// Reads fio's own command line, without the command's name.
+/// Reads fio's command line, without the command's name.
 ///
-/// Options before the first `--name` are for all jobs. Names may be cut short
-/// where only one option begins so, and `-name` is as good as `--name`, as
-/// fio's use of getopt has it. Everything else is a job file; the first one
-/// begins with the command line's global options.
+/// Options before the first `--name` apply to all jobs. As with fio's use of getopt, a name may be
+/// abbreviated if it is unambiguous, and `-name` means `--name`. All other words are job files; the
+/// first of them begins with the global options of the command line.
 pub fn parse_args(args: &[String], environment: Environment<'_>) -> Result<JobFile, JobError> {
     load(args, Loader::new(environment), &read)
 }
 
-/// Reads the command line with a loader that is set up already; `read` gives the
-/// text of a job file.
+/// Reads the command line with a prepared loader; `read` returns the text of a job file.
 pub(super) fn load(
     args: &[String],
     mut loader: Loader<'_>,
     read: &dyn Fn(&str) -> Result<String, JobError>,
 ) -> Result<JobFile, JobError> {
     let mut files = Vec::new();
-    // Jobs, of which the first without a name holds the global options.
+    // The sections of jobs; the first has no name and holds the global options.
     let mut jobs: Vec<Section> = Vec::new();
     let mut rest = args.iter().map(String::as_str);
     while let Some(arg) = rest.next() {

@@ -1,4 +1,4 @@
-//! What is written to a file of a control group before jobs run.
+//! A value that is written to a file of a control group before jobs run.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -14,8 +14,8 @@ pub struct DriveNumber {
 }
 
 impl DriveNumber {
-    /// That of the n-th of so many drives of a run: `8:0`, `8:16` and so on. A run's
-    /// only drive has any.
+    /// Whether this is the number of drive `n` of `drives` in a run: `8:0`, `8:16` and so on. A
+    /// run's only drive matches any number.
     pub fn is_of(self, n: usize, drives: usize) -> bool {
         drives == 1 || self.major == 8 && u64::from(self.minor) == 16 * n as u64
     }
@@ -27,23 +27,23 @@ impl Display for DriveNumber {
     }
 }
 
-/// Something that is written to a file of a group.
+/// A value for a file of a group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CgroupWrite {
-    /// The group, without the first slash; empty for the root.
+    /// The group's path without the first slash; empty for the root.
     pub group: String,
     /// The file.
     pub file: &'static CgroupFile,
-    /// The drive that it is about; all of them if not said.
+    /// The drive that the value applies to; `None` means all.
     pub drive: Option<DriveNumber>,
     /// The text, without the drive's number.
     pub text: String,
-    /// Where it stands.
+    /// The place of the value in its file.
     pub position: Position,
 }
 
 impl CgroupWrite {
-    /// What is wrong with it, in the kernel's words.
+    /// Returns an error about this value; `why` is the kernel's reason.
     pub fn mistake(&self, why: impl Into<String>) -> JobError {
         let option = format!("{} = {}", self.file.name, self.text);
         JobError::of(&self.position, option, why, self.file.form)

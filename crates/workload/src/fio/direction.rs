@@ -1,15 +1,15 @@
-//! Which way data goes, and what is kept once for each way.
+//! The direction of data, and values by direction.
 
 use std::ops::{Index, IndexMut};
 
-/// Which way data goes; fio keeps most settings once for each.
+/// The direction of an I/O; fio has most settings once per direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
-    /// From the drive.
+    /// Data is read from the drive.
     Read,
-    /// To the drive.
+    /// Data is written to the drive.
     Write,
-    /// Discards.
+    /// Data is discarded.
     Trim,
 }
 
@@ -30,7 +30,7 @@ pub struct ByDirection<T> {
 }
 
 impl<T: Clone> ByDirection<T> {
-    /// The same value for all three.
+    /// Returns the same value for all three directions.
     pub fn all(value: T) -> ByDirection<T> {
         ByDirection {
             read: value.clone(),
@@ -41,7 +41,7 @@ impl<T: Clone> ByDirection<T> {
 }
 
 impl<T> ByDirection<T> {
-    /// What `value` gives for each.
+    /// Returns the result of `value` for each direction.
     pub fn from_fn(value: impl Fn(Direction) -> T) -> ByDirection<T> {
         ByDirection {
             read: value(Direction::Read),

@@ -9,7 +9,7 @@ use super::{lists, units};
 const ZIPF_THETA: f64 = 1.1;
 const PARETO_H: f64 = 0.2;
 
-/// The numbers of a word such as `zipf:1.2:0.5`: the first, and the center.
+/// Parses the numbers of a word such as `zipf:1.2:0.5`: the parameter and the center.
 fn numbers(rest: Option<&str>, default: f64) -> Result<(f64, Option<f64>), Fault> {
     let Some(rest) = rest else {
         return Ok((default, None));
@@ -19,7 +19,7 @@ fn numbers(rest: Option<&str>, default: f64) -> Result<(f64, Option<f64>), Fault
         None => (rest, None),
     };
     match center {
-        // fio's own mark for "none given".
+        // fio uses -1 for "no center".
         Some(-1.0) => Ok((units::fraction(value)?, None)),
         Some(center) if !(0.0..=1.0).contains(&center) => {
             Err(Fault::new("the center is out of range").help("0 to 1"))
@@ -52,7 +52,7 @@ fn normal(rest: Option<&str>) -> Result<(f64, Option<f64>), Fault> {
     Ok((deviation, center))
 }
 
-/// `random_distribution`; `previous` holds the zones of directions left out.
+/// Parses `random_distribution`; `previous` has the zones of directions that are left out.
 pub(crate) fn offsets(
     word: &str,
     rest: Option<&str>,
@@ -104,7 +104,7 @@ pub(crate) fn offsets(
     })
 }
 
-/// `file_service_type`: the choice, and how many I/Os a file gets at a time.
+/// Parses `file_service_type` into the choice and the number of I/Os per file.
 pub(crate) fn files(word: &str, rest: Option<&str>) -> Result<(FileService, u32), Fault> {
     let service = match word {
         "zipf" => {

@@ -1,4 +1,4 @@
-//! fio's I/O engines: what each is called, and how far it is known here.
+//! fio's I/O engines: their names and their support here.
 
 /// `ioengine=`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -34,16 +34,16 @@ pub enum Engine {
     Other(String),
 }
 
-/// What becomes of an engine's I/O.
+/// The treatment of an engine's I/O.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Support {
-    /// It is simulated; in a kernel it goes through the I/O scheduler.
+    /// The I/O is simulated; in a kernel it goes through the I/O scheduler.
     Simulated,
-    /// It is simulated; in a kernel it passes by the I/O scheduler.
+    /// The I/O is simulated; in a kernel it bypasses the I/O scheduler.
     PassesBy,
-    /// In a kernel it goes through the I/O scheduler; it is not simulated.
+    /// The I/O is not simulated; in a kernel it goes through the I/O scheduler.
     Scheduled,
-    /// It does not go through the I/O scheduler.
+    /// The I/O does not go through the I/O scheduler.
     None,
 }
 
@@ -60,9 +60,9 @@ impl Support {
 /// One of fio's engines.
 struct EngineRow {
     name: &'static str,
-    /// `None` for an engine that is known by its name alone.
+    /// The engine; `None` if only the name is known.
     engine: Option<Engine>,
-    /// Each I/O is over when the call returns.
+    /// Whether each I/O is complete when its call returns.
     synchronous: bool,
     support: Support,
 }
@@ -85,7 +85,7 @@ const fn other(name: &'static str) -> EngineRow {
     }
 }
 
-/// The engines fio 3.33 has, on any platform and in any build, in its order.
+/// The engines of fio 3.33 on any platform and in any build, in fio's order.
 static ENGINES: &[EngineRow] = &[
     row("sync", Engine::Sync, true, Support::Simulated),
     row("psync", Engine::Psync, true, Support::Simulated),
@@ -145,7 +145,7 @@ impl Engine {
         ENGINES.iter().find(|row| row.engine.as_ref() == Some(self))
     }
 
-    /// fio's name for it.
+    /// Returns fio's name for the engine.
     pub fn name(&self) -> &str {
         match self {
             Engine::Other(name) => name,
@@ -153,46 +153,45 @@ impl Engine {
         }
     }
 
-    /// The names of all engines that fio has.
+    /// Returns the names of all of fio's engines.
     pub(crate) fn names() -> Vec<&'static str> {
         ENGINES.iter().map(|row| row.name).collect()
     }
 
-    /// The engine that fio calls so.
+    /// Returns the engine with fio's name `name`.
     pub(crate) fn named(name: &str) -> Engine {
         let found = ENGINES.iter().find(|row| row.name == name);
         let known = found.and_then(|row| row.engine.clone());
         known.unwrap_or_else(|| Engine::Other(name.to_string()))
     }
 
-    /// Each I/O is over when the call returns, so `iodepth` is 1 whatever
-    /// the job says.
+    /// Whether each I/O is complete when its call returns, so that `iodepth` is always 1.
     pub fn is_synchronous(&self) -> bool {
         self.row().is_some_and(|row| row.synchronous)
     }
 
-    /// Whether it is io_uring, with commands of a block device's own or without.
+    /// Whether the engine is `io_uring` or `io_uring_cmd`.
     pub fn is_io_uring(&self) -> bool {
         matches!(self, Engine::IoUring | Engine::IoUringCmd)
     }
 
-    /// Whether jobs with it can be simulated.
+    /// Whether jobs with this engine can be simulated.
     pub fn is_simulated(&self) -> bool {
         self.row().is_some_and(|row| row.support.is_simulated())
     }
 
-    /// The names of those that are simulated.
+    /// Returns the names of the engines that are simulated.
     pub fn simulated() -> impl Iterator<Item = &'static str> {
         let simulated = |row: &&EngineRow| row.support.is_simulated();
         ENGINES.iter().filter(simulated).map(|row| row.name)
     }
 
-    /// Whether its I/O goes through the I/O scheduler of a kernel.
+    /// Whether the engine's I/O goes through a kernel's I/O scheduler.
     pub fn is_scheduled(&self) -> bool {
         self.row().is_some_and(|row| row.support.is_scheduled())
     }
 
-    /// The names of those whose I/O goes through the I/O scheduler of a kernel.
+    /// Returns the names of the engines whose I/O goes through a kernel's I/O scheduler.
     pub fn scheduled() -> impl Iterator<Item = &'static str> {
         let scheduled = |row: &&EngineRow| row.support.is_scheduled();
         ENGINES.iter().filter(scheduled).map(|row| row.name)

@@ -1,13 +1,13 @@
-//! What is wrong with a job, and where.
+//! Errors and notes about jobs, with their places.
 
 use std::fmt;
 
-/// Where an option was written.
+/// The place of an option.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Position {
-    /// The job file as it was named, or `command line`.
+    /// The job file as given by the user, or `command line`.
     pub file: String,
-    /// The line in it, counted from 1; 0 where lines mean nothing.
+    /// The line, counted from 1; 0 where lines have no meaning.
     pub line: u32,
 }
 
@@ -20,20 +20,18 @@ impl fmt::Display for Position {
     }
 }
 
-/// A mistake in a job: one message with the place, what was found, and what
-/// would have been right.
+/// A mistake in a job: its place, the text that was found and the correction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobError {
-    /// The job file as it was named, or `command line`.
+    /// The job file as given by the user, or `command line`.
     pub file: String,
-    /// The line in it, counted from 1; 0 where lines mean nothing.
+    /// The line, counted from 1; 0 where lines have no meaning.
     pub line: u32,
-    /// The option as it was written (`rw=randred`); empty where the mistake
-    /// is not in one option.
+    /// The option as written (`rw=randred`); empty if the mistake is not in one option.
     pub option: String,
-    /// What is wrong.
+    /// The mistake.
     pub message: String,
-    /// What would be right; may be empty.
+    /// The correction; may be empty.
     pub help: String,
 }
 
@@ -57,7 +55,7 @@ impl fmt::Display for JobError {
 impl std::error::Error for JobError {}
 
 impl JobError {
-    /// A mistake in what stands at a place.
+    /// Makes an error from a fault and its place.
     pub(crate) fn of(
         position: &Position,
         option: impl Into<String>,
@@ -78,7 +76,7 @@ impl JobError {
     }
 }
 
-/// A mistake whose place the caller knows.
+/// A mistake without its place, which the caller adds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub message: String,
@@ -99,12 +97,12 @@ impl Fault {
     }
 }
 
-/// Something the user should know about a job that is no mistake.
+/// A remark about a job that is not an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// The job it is about; `None` where it is about the whole file.
+    /// The job; `None` if the note is about the whole file.
     pub job: Option<String>,
-    /// What to know.
+    /// The remark.
     pub text: String,
 }
 

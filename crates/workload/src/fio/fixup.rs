@@ -11,14 +11,14 @@ use super::lists;
 use super::section::SectionOptions;
 use super::spec::*;
 
-/// What was adjusted that its user should know.
+/// The adjustments that the user should know.
 #[derive(Default)]
 pub(crate) struct Adjustments {
     pub depth_capped: bool,
     pub not_time_based: bool,
 }
 
-/// Makes options fit one another, and checks them.
+/// Fits the options to one another and checks them.
 pub(crate) fn fixup(mut section: SectionOptions) -> Result<(JobSpec, Adjustments), JobError> {
     fit_blocks(&mut section);
     fit_depths(&mut section.spec);
@@ -33,7 +33,7 @@ pub(crate) fn fixup(mut section: SectionOptions) -> Result<(JobSpec, Adjustments
     Ok((section.spec, adjustments))
 }
 
-/// A mistake in `option`, or in the job where the option was not given.
+/// Returns an error in `option`, or in the job if the option was not given.
 pub(crate) fn refuse(section: &SectionOptions, option: &str, fault: Fault) -> JobError {
     section.spec.refuse(&[option], fault)
 }
@@ -78,8 +78,7 @@ fn fit_files(section: &mut SectionOptions) {
     }
 }
 
-/// A log of means has fio take bandwidth and IOPS over its own spans, where nothing else
-/// was said (`add_job`).
+/// A log of means also sets the windows of bandwidth and IOPS unless the job sets them (`add_job`).
 fn fit_logs(spec: &mut JobSpec) {
     let over_ms = spec.logs.mean_over_ms;
     if over_ms == 0 {
@@ -147,7 +146,7 @@ fn fit_rest(section: &mut SectionOptions) -> Adjustments {
     spec.nowait = engine.nowait;
     spec.force_async_every = engine.force_async_every;
     spec.direct |= spec.atomic;
-    // What was just read is not to be dropped again.
+    // `pre_read` fills the cache, so it must not be invalidated again.
     spec.invalidate &= !spec.pre_read;
     spec.random_repeatable &= spec.random_seed.is_none();
     spec.think.spin_us = spec.think.spin_us.min(spec.think.pause_us);
@@ -168,7 +167,7 @@ fn fit_rest(section: &mut SectionOptions) -> Adjustments {
 fn check_sizes(section: &SectionOptions) -> Result<(), JobError> {
     let spec = &section.spec;
     if let Engine::Other(_) = spec.engine {
-        // It need not do direct I/O; what to say is that it does not run.
+        // The engine is refused later; the requirement of direct I/O would hide that message.
         return Ok(());
     }
     if let Some(Extent::Bytes(size)) = spec.size {
@@ -215,7 +214,7 @@ fn check_sizes(section: &SectionOptions) -> Result<(), JobError> {
     Ok(())
 }
 
-/// `bytes`, which `option` gave, are not whole sectors.
+/// Returns an error about `bytes` of `option`, which are not whole sectors.
 fn not_sectors(section: &SectionOptions, option: &str, bytes: u64) -> JobError {
     let written = section.spec.written(option).map_or("", |w| w.text.as_str());
     let help = match written.to_ascii_lowercase().contains("ib") && section.spec.kb_base == 1024 {
@@ -271,7 +270,7 @@ fn check_rates(section: &SectionOptions) -> Result<(), JobError> {
     Ok(())
 }
 
-/// What is not simulated has values that fio refuses all the same.
+/// Checks the values of options that are not simulated, where fio refuses them too.
 fn check_not_simulated(section: &SectionOptions) -> Result<(), JobError> {
     if let Some(written) = section.spec.written("steadystate")
         && !written.text.contains(':')
@@ -321,7 +320,7 @@ fn check_zones(section: &SectionOptions) -> Result<(), JobError> {
 }
 
 fn check_counts(section: &SectionOptions) -> Result<(), JobError> {
-    /// More than a machine runs; fio takes 4096 (`REAL_MAX_JOBS`).
+    /// The most processes, more than a machine runs; fio's limit is 4096 (`REAL_MAX_JOBS`).
     const JOB_LIMIT: u32 = 65_536;
     let spec = &section.spec;
     if !(1..=JOB_LIMIT).contains(&spec.processes) {

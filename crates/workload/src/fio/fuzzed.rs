@@ -17,7 +17,7 @@ fn parse(text: &str) -> Result<JobFile, super::JobError> {
     )
 }
 
-/// A value that is often right for an option.
+/// Returns a value that is often valid for an option.
 fn value(values: &'static Values) -> BoxedStrategy<Option<String>> {
     let numbers = |low: u64, high: u64| (low..=high.min(low + 5000)).prop_map(|n| n.to_string());
     let text = match values {
@@ -42,7 +42,7 @@ fn value(values: &'static Values) -> BoxedStrategy<Option<String>> {
     text.prop_map(Some).boxed()
 }
 
-/// An option of fio's, mostly with a value that suits it.
+/// Returns an option of fio, mostly with a valid value.
 fn any_option() -> impl Strategy<Value = String> {
     let all: Vec<&'static FioOption> = options::listed().collect();
     prop::sample::select(all).prop_flat_map(|option| {
@@ -63,7 +63,7 @@ fn any_section() -> impl Strategy<Value = String> {
         .prop_map(|(name, options)| format!("[{name}]\n{}\n", options.join("\n")))
 }
 
-/// What is left of a job once it has moved to other lines.
+/// Returns a job without the places of its options.
 fn unplaced(spec: &JobSpec) -> JobSpec {
     let mut spec = spec.clone();
     spec.position.line = 0;
@@ -71,7 +71,7 @@ fn unplaced(spec: &JobSpec) -> JobSpec {
     spec
 }
 
-/// The job file that says what was read.
+/// Prints the job file that was read.
 fn printed(file: &JobFile) -> String {
     let list = |options: &[(String, String)]| -> String {
         options
@@ -122,7 +122,7 @@ proptest! {
         global in prop::collection::vec(any_option(), 0..5),
         jobs in prop::collection::vec(prop::collection::vec(any_option(), 0..8), 1..4),
     ) {
-        // One bad option in a job spoils it, so only good ones are kept.
+        // One bad option makes a job fail, so only good ones are kept.
         let good = |options: Vec<String>| -> Vec<String> {
             options
                 .into_iter()

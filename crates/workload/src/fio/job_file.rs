@@ -1,6 +1,6 @@
-//! A job file's lines: sections, options, comments, includes; and what fio
-//! replaces in an option before reading it: `${VARIABLE}`, and the keywords
-//! `$pagesize`, `$mb_memory` and `$ncpus` with their arithmetic.
+//! The lines of a job file: sections, options, comments and includes; and fio's substitutions in an
+//! option before it is parsed: `${VARIABLE}`, and the keywords `$pagesize`, `$mb_memory` and
+//! `$ncpus` with their arithmetic.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -10,18 +10,18 @@ use blklab_description::read_text;
 use super::error::{Fault, JobError, Position};
 use super::units;
 
-/// How deep job files may include one another; fio has no limit and would run
-/// out of stack on a file that includes itself.
+/// The deepest nesting of included job files; fio has no limit and would overflow its stack with a
+/// file that includes itself.
 const INCLUDE_DEPTH_LIMIT: u32 = 16;
 
-/// Longest line fio reads in one piece.
+/// The longest line that fio reads in one piece, in bytes.
 const LINE_LIMIT: usize = 4096;
 
-/// Finds an included file: given the file that includes and the name it gives,
-/// the name to report and the text, or what is wrong.
+/// Finds an included file: given the including file and the name of the included one, returns the
+/// name for messages and the text, or the error.
 pub type Includes<'a> = &'a dyn Fn(&str, &str) -> Result<(String, String), String>;
 
-/// An option as it stands in a job.
+/// An option as written in a job.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct OptionLine {
     pub position: Position,
@@ -38,13 +38,13 @@ pub(crate) struct Section {
 }
 
 impl Section {
-    /// fio takes every section whose name begins like this for a global one.
+    /// Whether this is a global section, which in fio is any whose name begins with `global`.
     pub fn is_global(&self) -> bool {
         self.name.starts_with("global")
     }
 }
 
-/// The text of a job file; `-` is standard input.
+/// Reads the text of a job file; `-` is standard input.
 pub(crate) fn read(name: &str) -> Result<String, JobError> {
     read_text(Path::new(name)).map_err(|error| {
         let position = Position {
@@ -59,8 +59,7 @@ pub(crate) fn read(name: &str) -> Result<String, JobError> {
     })
 }
 
-/// Looks for an included file as fio does: as named, then beside the file
-/// that includes it.
+/// Looks for an included file as fio does: at the given path, then beside the including file.
 pub(crate) fn include_file(from: &str, name: &str) -> Result<(String, String), String> {
     let beside = Path::new(from).with_file_name(name);
     let path = match Path::new(name).exists() {
@@ -72,8 +71,8 @@ pub(crate) fn include_file(from: &str, name: &str) -> Result<(String, String), S
     Ok((path.display().to_string(), text))
 }
 
-/// The files that a job file includes, as far as they can be read. What is no file,
-/// such as a pipe, is not looked into.
+/// Returns the files that a job file includes, as far as they can be read. Files that are not
+/// regular, such as pipes, are not searched.
 pub fn included_files(path: &Path) -> Vec<PathBuf> {
     let included = RefCell::new(Vec::new());
     let include = |from: &str, name: &str| {
@@ -83,7 +82,7 @@ pub fn included_files(path: &Path) -> Vec<PathBuf> {
     };
     let text = path.is_file().then(|| read_text(path));
     if let Some(Ok(text)) = text {
-        // A mistake in the job is told when it is read to be run.
+        // Mistakes in the job are reported when it is read to be run.
         let _ = split(&path.display().to_string(), &text, &include);
     }
     included.into_inner()
@@ -133,7 +132,7 @@ fn add_line(
         return Ok(());
     };
     let fail = |fault| JobError::at(&position, line, fault);
-    // fio skips one character after the word, whichever it is.
+    // fio skips one character after the word, whatever it is.
     let name = rest.strip_prefix([' ', '\t', '=']).unwrap_or("").trim();
     if name.is_empty() {
         return Err(fail(
@@ -160,7 +159,7 @@ fn add_line(
     Ok(())
 }
 
-/// The lines that say something, without comments and surrounding blanks.
+/// Returns the lines with content, without comments and surrounding blanks.
 fn lines<'a>(file: &str, text: &'a str) -> Result<Vec<(Position, &'a str)>, JobError> {
     let mut lines = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
@@ -168,7 +167,7 @@ fn lines<'a>(file: &str, text: &'a str) -> Result<Vec<(Position, &'a str)>, JobE
             file: file.to_string(),
             line: number,
         };
-        // A comment begins anywhere, as in fio: also inside a value.
+        // As in fio, a comment begins anywhere, even inside a value.
         let line = line.split([';', '#']).next().unwrap_or("");
         let line = line.trim_matches(|c: char| c.is_whitespace() || c.is_control());
         if line.len() >= LINE_LIMIT {
@@ -201,12 +200,12 @@ fn section_name(position: &Position, line: &str) -> Result<String, JobError> {
     Ok(name.to_string())
 }
 
-/// Looks up `${NAME}`, and fio's keywords `$ncpus` and `$mb_memory`, which it is
-/// asked for with their `$`.
+/// Looks up `${NAME}`, and fio's keywords `$ncpus` and `$mb_memory`, whose names are passed with
+/// their `$`.
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// An option with everything replaced. A variable that is not set is replaced
-/// by nothing, as in fio.
+/// Substitutes variables and keywords in an option. As in fio, an unset variable becomes the empty
+/// string.
 pub(crate) fn substitute(option: &str, environment: Environment<'_>) -> Result<String, Fault> {
     let replaced = variables(option, environment);
     keywords(replaced, environment)
@@ -247,7 +246,7 @@ fn keywords(option: String, environment: Environment<'_>) -> Result<String, Faul
         found = true;
     }
     match out.split_once('=') {
-        // fio hands such values to bc(1), which calculates in whole numbers.
+        // fio passes such values to bc(1), which calculates in whole numbers.
         Some((name, sum)) if found && sum.contains(['+', '-', '*', '/']) => {
             let value = units::evaluate(sum, &|number| {
                 number

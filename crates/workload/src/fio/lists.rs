@@ -1,14 +1,13 @@
-//! Values that are lists: names of files, CPUs, and the lists of `value/share`
-//! that `bssplit`, `cmdprio_bssplit` and the zones of `random_distribution` are,
-//! one for each direction with `,` between.
+//! Values that are lists: file names, CPUs, and the lists of `value/share` in `bssplit`,
+//! `cmdprio_bssplit` and the zones of `random_distribution`, with `,` between the directions.
 
 use super::direction::ByDirection;
 use super::error::Fault;
 use super::spec::{CommandPrioritySplit, Priority, Zone};
 use super::units;
 
-/// The text for each direction: one for all, `reads,others`, or
-/// `reads,writes,trims`; an empty one leaves its direction as it is.
+/// Splits a text by direction: one part for all, `reads,others`, or `reads,writes,trims`; an empty
+/// part leaves its direction unchanged.
 pub(crate) fn by_direction(text: &str) -> Result<ByDirection<&str>, Fault> {
     let parts: Vec<&str> = text.split(',').map(str::trim).collect();
     match parts[..] {
@@ -24,7 +23,7 @@ pub(crate) fn by_direction(text: &str) -> Result<ByDirection<&str>, Fault> {
     }
 }
 
-/// The most entries fio takes.
+/// The most entries that fio takes.
 const SPLIT_LIMIT: usize = 64;
 const ZONE_LIMIT: usize = 256;
 
@@ -45,8 +44,8 @@ fn percent(text: &str) -> Result<u32, Fault> {
     }
 }
 
-/// `4k/60:64k/40`: block sizes with their shares, by rising share. Those
-/// without a share divide what is left; a share of 0 is none given, as in fio.
+/// Parses `4k/60:64k/40`: block sizes and their shares, sorted by share. The sizes without a share
+/// divide the rest; as in fio, a share of 0 means no share.
 pub(crate) fn block_sizes(list: &str, kb_base: u32) -> Result<Vec<(u64, u32)>, Fault> {
     let mut sizes = Vec::new();
     for entry in entries(list, SPLIT_LIMIT)? {
@@ -75,8 +74,8 @@ pub(crate) fn block_sizes(list: &str, kb_base: u32) -> Result<Vec<(u64, u32)>, F
     Ok(sizes)
 }
 
-/// `64k/50:4k/20/3/7`: how many I/Os of a size get which priority; without
-/// class and level, `implied`.
+/// Parses `64k/50:4k/20/3/7`: the percentage of I/Os of a size that get a priority; without class
+/// and level, `implied` is used.
 pub(crate) fn command_priorities(
     list: &str,
     implied: Priority,
@@ -128,8 +127,8 @@ pub(crate) fn command_priorities(
     Ok(splits)
 }
 
-/// `60/10:40/90`: shares of accesses to shares (or, for `zoned_abs`, amounts)
-/// of a file.
+/// Parses `60/10:40/90`: percentages of accesses and the percentages (for `zoned_abs`, the sizes)
+/// of the file that they go to.
 pub(crate) fn zones(list: &str, absolute: bool, kb_base: u32) -> Result<Vec<Zone>, Fault> {
     let mut zones = Vec::new();
     for entry in entries(list, ZONE_LIMIT)? {
@@ -173,10 +172,10 @@ fn divide_rest(zones: &mut [Zone]) -> Result<(), Fault> {
     Ok(())
 }
 
-/// More CPUs than any machine has.
+/// The most CPUs, more than any machine has.
 const CPU_LIMIT: u32 = 4096;
 
-/// `0,2,4-7`: the CPUs of a list, in rising order.
+/// Parses `0,2,4-7` into CPUs in rising order.
 pub(crate) fn cpus(text: &str) -> Result<Vec<u32>, Fault> {
     let help = "CPUs and ranges of them, such as 0,2,4-7";
     let cpu = |text: &str| match text.trim().parse::<u32>() {
@@ -200,12 +199,12 @@ pub(crate) fn cpus(text: &str) -> Result<Vec<u32>, Fault> {
     Ok(cpus)
 }
 
-/// The CPUs whose bits are set in a mask.
+/// Returns the CPUs whose bits are set in `mask`.
 pub(crate) fn cpus_of_mask(mask: u32) -> Vec<u32> {
     (0..32).filter(|cpu| mask & (1 << cpu) != 0).collect()
 }
 
-/// The names in a list; `\:` is a colon that belongs to a name.
+/// Splits a list of names; `\:` is a colon within a name.
 pub(crate) fn file_names(list: &str) -> Vec<String> {
     let mut names = Vec::new();
     let mut name = String::new();

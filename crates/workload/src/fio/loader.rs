@@ -1,5 +1,5 @@
-//! Sections to jobs: what `[global]` hands down, in which order options
-//! apply, which group a job is in, and the notes about the whole.
+//! Turns sections into jobs: inherits from `[global]`, orders the options, assigns groups, and
+//! collects notes about the whole file.
 
 use super::direction::Direction;
 use super::error::{Fault, JobError, Note, Position};
@@ -10,19 +10,19 @@ use super::section::SectionOptions;
 use super::spec::*;
 use blklab_description::nearest;
 
-/// What is read so far.
+/// The state of loading jobs.
 pub(crate) struct Loader<'a> {
     environment: Environment<'a>,
-    /// Only these sections, where any are named (`--section`).
+    /// The sections to keep if any are named (`--section`).
     pub only: Vec<String>,
-    /// Refuse jobs that write (`--readonly`).
+    /// Whether to refuse jobs that write (`--readonly`).
     pub read_only: bool,
-    /// What every job gets in place of its own options.
+    /// The options that replace those of every job.
     pub overrides: Vec<Override>,
     global: SectionOptions,
     global_options: Vec<(String, String)>,
     jobs: Vec<JobSpec>,
-    /// Jobs with `wait_for`, by their index, and the job that they name.
+    /// The jobs with `wait_for`: their index and the name of the other job.
     waiting: Vec<(usize, String)>,
     files: u32,
     group: u32,
@@ -33,7 +33,7 @@ pub(crate) struct Loader<'a> {
     pub notes: Vec<Note>,
 }
 
-/// An option ready to be applied.
+/// An option that is ready to be applied.
 struct Given<'a> {
     entry: &'a OptionLine,
     name: String,
@@ -61,8 +61,8 @@ impl<'a> Loader<'a> {
         }
     }
 
-    /// Reads a job file. The first job of a second file waits for those of
-    /// the first, and global options end with their file, as in fio.
+    /// Reads a job file. As in fio, the first job of a second file waits for those of the first,
+    /// and global options end with their file.
     pub fn add_file(
         &mut self,
         name: &str,
@@ -85,7 +85,7 @@ impl<'a> Loader<'a> {
         Ok(())
     }
 
-    /// Adds options for all jobs that follow.
+    /// Adds options for all later jobs.
     pub fn add_global(&mut self, entries: &[OptionLine], from_file: bool) -> Result<(), JobError> {
         let mut global = self.global.clone();
         let options = self.apply(&mut global, entries, from_file)?;
@@ -130,7 +130,7 @@ impl<'a> Loader<'a> {
         Ok(())
     }
 
-    /// A section's options with the overrides in place of its own.
+    /// Returns a section's options with those of the overrides replaced.
     fn overridden(&self, entries: &[OptionLine]) -> Vec<OptionLine> {
         let overrides = self.overrides.iter();
         let is_replaced = |entry: &&OptionLine| overrides.clone().any(|o| o.replaces(&entry.text));
@@ -138,7 +138,7 @@ impl<'a> Loader<'a> {
         kept.chain(overrides.clone().map(Override::entry)).collect()
     }
 
-    /// Applies options in fio's order, and returns them as its JSON shows them.
+    /// Applies options in fio's order, and returns them as fio's JSON shows them.
     fn apply(
         &mut self,
         job: &mut SectionOptions,
@@ -224,8 +224,8 @@ impl<'a> Loader<'a> {
         Ok((name.to_string(), value.unwrap_or_default().to_string()))
     }
 
-    /// The job that job `index` waits for. Only one before it, and only one of
-    /// that name among all: fio would wait for itself, or for what waits for it.
+    /// Returns the job that job `index` waits for. It must come earlier and have a unique name; fio
+    /// would wait for itself, or in a cycle.
     fn awaited(&self, index: usize, awaited: &str) -> Result<usize, JobError> {
         let spec = &self.jobs[index];
         let refuse = |fault| Err(spec.refuse(&["wait_for"], fault));
@@ -287,7 +287,7 @@ impl<'a> Loader<'a> {
         }
     }
 
-    /// The whole, under the name it is reported by.
+    /// Returns the whole job file, named `name`.
     pub fn finish(mut self, name: &str) -> Result<JobFile, JobError> {
         if self.jobs.is_empty() {
             let position = Position {
@@ -353,14 +353,14 @@ fn remember(list: &mut Vec<&'static str>, name: &'static str) {
     }
 }
 
-/// An option that every job gets, whatever it or `[global]` says.
+/// An option that replaces the setting of every job and of `[global]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Override {
-    /// Where it was given, as messages call it.
+    /// The origin of the override, for messages.
     pub given_by: String,
     /// The option's name.
     pub name: String,
-    /// Its value.
+    /// The option's value.
     pub value: String,
 }
 
@@ -374,8 +374,8 @@ impl Override {
         OptionLine { position, text }
     }
 
-    /// Whether an option as it stands in a section, `name=value` or `name`, is
-    /// this one, by its name or its alias.
+    /// Whether an option as written in a section, `name=value` or `name`, has this option's name or
+    /// alias.
     fn replaces(&self, text: &str) -> bool {
         let name = text.split_once('=').map_or(text, |(name, _)| name).trim();
         name == self.name || full_name(name).is_some_and(|n| Some(n) == full_name(&self.name))

@@ -1,13 +1,11 @@
 //! fio's jobs: job files and fio's own command line, read as fio 3.33 does.
 //!
-//! The installed `fio --cmdhelp`, `fio --enghelp` and fio's manual say what
-//! options there are and what their values look like; [`JobSpec`] is what
-//! comes out. Options that fio knows and that mean nothing here are listed
-//! once in a note; an option that fio does not know is an error.
+//! The options and the form of their values follow `fio --cmdhelp`, `fio --enghelp` and fio's
+//! manual; [`JobSpec`] is the result. Options of fio that have no effect here are listed in one
+//! note; an option that fio does not know is an error.
 //!
-//! Where fio quietly drops what it does not understand (trailing letters of
-//! a number, the unit of `runtime=10sec`, a bad second value of `bs=4k,x`),
-//! this reader refuses instead.
+//! fio silently ignores some text that it does not understand (trailing letters of a number, the
+//! unit of `runtime=10sec`, a bad second value of `bs=4k,x`); this reader refuses it.
 
 mod args;
 mod cgroup_write;
@@ -54,7 +52,7 @@ pub fn parse_str(
 /// Reads an amount of data as fio does, such as `4G`.
 ///
 /// # Errors
-/// What is wrong with it, and what would be right.
+/// Returns the mistake and its correction.
 pub fn bytes(text: &str) -> Result<u64, String> {
     units::bytes(text, KIB).map_err(|fault| match fault.help.as_str() {
         "" => fault.message,

@@ -1,5 +1,4 @@
-//! The options of one section as given, before [fixup](super::fixup) makes them
-//! fit one another.
+//! The options of one section as given, before [fixup](super::fixup) fits them to one another.
 
 use super::direction::{ByDirection, Direction};
 use super::error::Fault;
@@ -7,24 +6,24 @@ use super::lists;
 use super::spec::*;
 use super::units;
 
-/// What the options of a section set, on top of those of the global ones.
+/// The options of a section, on top of those of `[global]`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SectionOptions {
     pub spec: JobSpec,
     /// `bs`.
     pub block_bytes: ByDirection<u64>,
-    /// `bsrange`, or what `bssplit` spans.
+    /// `bsrange`, or the range that `bssplit` spans.
     pub block_range: ByDirection<Option<(u64, u64)>>,
     /// `blockalign`.
     pub align_bytes: ByDirection<Option<u64>>,
-    /// `wait_for`, by name; the jobs it may name are known only once all are read.
+    /// `wait_for`, by name; the name is resolved when all jobs are read.
     pub wait_for: Option<String>,
-    /// The engine's own.
+    /// Options of the engine.
     pub engine: EngineOptions,
 }
 
-/// Options that only some engines have; fio forgets them when a job takes
-/// another engine than the global section.
+/// Options that only some engines have; fio drops them if a job takes another engine than the
+/// global section.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EngineOptions {
     pub command_percent: ByDirection<u32>,
@@ -40,7 +39,7 @@ pub(crate) struct EngineOptions {
 }
 
 impl SectionOptions {
-    /// `rw`: a pattern, and what follows it after a `:`.
+    /// Sets `rw`: a pattern, and the detail after its `:`.
     pub fn set_pattern(&mut self, word: &str, detail: Option<&str>) -> Result<(), Fault> {
         let spec = &mut self.spec;
         spec.pattern = Pattern::named(word).unwrap_or_default();
@@ -61,14 +60,14 @@ impl SectionOptions {
         Ok(())
     }
 
-    /// `filename`: names add up over sections.
+    /// Sets `filename`; names add up over sections.
     pub fn add_files(&mut self, text: &str) -> Result<(), Fault> {
         let spec = &mut self.spec;
         let names = lists::file_names(text);
         if names.is_empty() {
             return Err(Fault::new("names no file"));
         }
-        // fio forgets nrfiles with the first name and counts names instead.
+        // fio forgets `nrfiles` at the first name and counts the names instead.
         if spec.files.is_empty() {
             spec.file_count = 0;
         }
@@ -82,7 +81,7 @@ impl SectionOptions {
         Ok(())
     }
 
-    /// `bssplit`.
+    /// Sets `bssplit`.
     pub fn set_block_split(&mut self, text: &str) -> Result<(), Fault> {
         let lists = lists::by_direction(text)?;
         for direction in Direction::ALL {
@@ -96,12 +95,12 @@ impl SectionOptions {
         Ok(())
     }
 
-    /// The priority, which may not have been given so far.
+    /// Returns the priority, with its default if it is not set yet.
     pub fn priority(&mut self) -> &mut Priority {
         self.spec.priority.get_or_insert_default()
     }
 
-    /// The latency target, likewise.
+    /// Returns the latency target, with its default if it is not set yet.
     pub fn latency_target(&mut self) -> &mut LatencyTarget {
         self.spec.latency_target.get_or_insert_default()
     }

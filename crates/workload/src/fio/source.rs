@@ -1,4 +1,4 @@
-//! A job as it was given, which can be read again with other options.
+//! The source of a job, which can be read repeatedly with different options.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -11,47 +11,47 @@ use super::options;
 use super::spec::JobFile;
 use crate::library;
 
-/// Whether fio has a job option of that name.
+/// Whether fio has a job option `name`.
 pub fn has_option(name: &str) -> bool {
     options::find(name).is_some()
 }
 
-/// The names and aliases of fio's job options.
+/// Returns the names and aliases of fio's job options.
 pub fn option_names() -> impl Iterator<Item = &'static str> {
     options::names()
 }
 
-/// A job as it was given.
+/// The source of a job.
 #[derive(Clone, Debug)]
 pub enum JobSource {
-    /// One that comes with the program.
+    /// A job that is part of the program.
     Shipped {
-        /// Its name.
+        /// The job's name.
         name: String,
-        /// Its text.
+        /// The job's text.
         text: &'static str,
     },
     /// A job file.
     File {
-        /// The file as it was named; `-` is standard input.
+        /// The file as given by the user; `-` is standard input.
         name: String,
-        /// Its text.
+        /// The file's text.
         text: String,
     },
-    /// The words of fio's own command line.
+    /// The words of a fio command line.
     Arguments(Arguments),
 }
 
-/// The words of fio's own command line.
+/// The words of a fio command line.
 #[derive(Clone, Debug)]
 pub struct Arguments {
     words: Vec<String>,
-    /// Standard input, which can be read once and is where `-` is among the words.
+    /// The text of standard input, for `-` among the words, as it can be read only once.
     input: OnceLock<String>,
 }
 
 impl Arguments {
-    /// The text of a job file among the words.
+    /// Returns the text of a job file among the words.
     fn read(&self, name: &str) -> Result<String, JobError> {
         if let ("-", Some(text)) = (name, self.input.get()) {
             return Ok(text.clone());
@@ -65,7 +65,7 @@ impl Arguments {
 }
 
 impl JobSource {
-    /// The job of that name that comes with the program.
+    /// Returns the job `name` that is part of the program.
     pub fn shipped(name: &str) -> Option<JobSource> {
         library::job(name).map(|text| JobSource::Shipped {
             name: name.to_string(),
@@ -73,7 +73,7 @@ impl JobSource {
         })
     }
 
-    /// Takes the words of fio's own command line, without the command's name.
+    /// Makes a source from the words of a fio command line, without the command's name.
     pub fn arguments(words: Vec<String>) -> JobSource {
         JobSource::Arguments(Arguments {
             words,
@@ -81,17 +81,17 @@ impl JobSource {
         })
     }
 
-    /// Takes a job file's text.
+    /// Reads a job file's text.
     ///
     /// # Errors
-    /// Where the file cannot be read.
+    /// Fails if the file cannot be read.
     pub fn file(path: &Path) -> Result<JobSource, JobError> {
         let name = path.display().to_string();
         let text = read(&name)?;
         Ok(JobSource::File { name, text })
     }
 
-    /// The text, for people.
+    /// Returns the text to show to a user.
     pub fn text(&self) -> String {
         match self {
             JobSource::Shipped { text, .. } => text.to_string(),
@@ -100,11 +100,10 @@ impl JobSource {
         }
     }
 
-    /// Reads the job. `environment` answers for variables and keywords.
+    /// Reads the job. `environment` returns the values of variables and keywords.
     ///
     /// # Errors
-    /// At the first mistake, with its place; that of an override is where it was
-    /// given.
+    /// Fails at the first mistake, with its place; the place of an override is its origin.
     pub fn parse(
         &self,
         environment: Environment<'_>,

@@ -1,5 +1,4 @@
-//! A job as the rest of the program sees it: every option in one type, in one
-//! unit, with fio's defaults filled in.
+//! A job's settings in typed form, in one unit each, with fio's defaults filled in.
 
 use std::borrow::Cow;
 
@@ -12,26 +11,25 @@ use super::direction::{ByDirection, Direction};
 use super::engine::Engine;
 use super::error::{Fault, JobError, Note, Position};
 
-/// A whole job: the files and command line options read, in order.
+/// A whole job file: all files and command line options that were read, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobFile {
-    /// The job file as it was named, or `command line`.
+    /// The job file as given by the user, or `command line`.
     pub name: String,
-    /// Its jobs, in the order written; `numjobs` is not expanded.
+    /// The jobs in the order written, with `numjobs` not expanded.
     pub jobs: Vec<JobSpec>,
-    /// Control groups that a file of their own names, by path, each behind those that
-    /// it is in; and what is written to their files.
+    /// The paths of control groups from a separate file; each follows its ancestors.
     pub cgroups: Vec<String>,
-    /// What is written to their files, in order.
+    /// The values to write to the groups' files, in order.
     pub cgroup_writes: Vec<CgroupWrite>,
-    /// What the user should know.
+    /// Remarks for the user.
     pub notes: Vec<Note>,
-    /// The options of all `[global]` sections, likewise.
+    /// The options of all `[global]` sections, by fio's names, in the order fio applies them.
     pub global_options: Vec<(String, String)>,
 }
 
 impl JobFile {
-    /// The same work without logs of each I/O.
+    /// Returns the same jobs without logs of each I/O.
     pub fn without_logs(&self) -> Cow<'_, JobFile> {
         if !self.jobs.iter().any(|spec| spec.logs.is_any()) {
             return Cow::Borrowed(self);
@@ -43,7 +41,7 @@ impl JobFile {
     }
 }
 
-/// `rw=`: what a job does.
+/// `rw=`: the pattern of a job's I/O.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Pattern {
     /// `read`: sequential reads.
@@ -70,7 +68,7 @@ pub enum Pattern {
 }
 
 impl Pattern {
-    /// Each pattern by fio's words for it; the first of two is its name.
+    /// The patterns with fio's words for them; of two words the first is the name.
     const NAMED: [(&'static str, Pattern); 11] = [
         ("read", Pattern::Read),
         ("write", Pattern::Write),
@@ -85,7 +83,7 @@ impl Pattern {
         ("randtrimwrite", Pattern::RandTrimWrite),
     ];
 
-    /// The words.
+    /// All words for patterns.
     pub(crate) const WORDS: [&'static str; Pattern::NAMED.len()] = {
         let mut words = [""; Pattern::NAMED.len()];
         let mut n = 0;
@@ -96,19 +94,19 @@ impl Pattern {
         words
     };
 
-    /// The pattern of that word, if it is one.
+    /// Returns the pattern of a word.
     pub(crate) fn named(word: &str) -> Option<Pattern> {
         let found = Pattern::NAMED.iter().find(|(known, _)| *known == word);
         found.map(|(_, pattern)| *pattern)
     }
 
-    /// fio's name for it.
+    /// Returns fio's name for the pattern.
     pub fn name(self) -> &'static str {
         let found = Pattern::NAMED.iter().find(|(_, pattern)| *pattern == self);
         found.map_or("", |(word, _)| word)
     }
 
-    /// Addresses are random.
+    /// Whether addresses are random.
     pub const fn is_random(self) -> bool {
         matches!(
             self,
@@ -120,7 +118,7 @@ impl Pattern {
         )
     }
 
-    /// Whether it does any I/O in `direction`.
+    /// Whether the pattern has I/O in `direction`.
     pub const fn does(self, direction: Direction) -> bool {
         use Pattern::*;
         match direction {
@@ -130,23 +128,23 @@ impl Pattern {
         }
     }
 
-    /// Reads and writes are mixed by `rwmixread`.
+    /// Whether reads and writes are mixed by `rwmixread`.
     pub const fn is_mixed(self) -> bool {
         matches!(self, Pattern::ReadWrite | Pattern::RandReadWrite)
     }
 }
 
-/// `rw_sequencer=`: what the I/Os between two random offsets do (`rw=randread:8`).
+/// `rw_sequencer=`: the offsets between two random ones (`rw=randread:8`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Sequencer {
-    /// They follow one another.
+    /// They continue from the random offset.
     #[default]
     Sequential,
     /// They repeat the offset.
     Identical,
 }
 
-/// An amount of data that may be given relative to the file or drive.
+/// An amount of data, possibly relative to the file or drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Extent {
     /// In bytes.
@@ -175,52 +173,50 @@ pub struct BlockSizes {
     pub split: Vec<(u64, u32)>,
 }
 
-/// `random_distribution=`: how random offsets spread over a file.
+/// `random_distribution=`: the distribution of random offsets over a file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Distribution {
-    /// Evenly.
+    /// A uniform distribution.
     #[default]
     Random,
-    /// Zipf with this theta.
+    /// A Zipf distribution.
     Zipf {
-        /// The exponent; not 1.
+        /// The exponent theta; not 1.
         theta: f64,
         /// Where the most popular block lies, as a share of the file.
         center: Option<f64>,
     },
-    /// Pareto with this power.
+    /// A Pareto distribution.
     Pareto {
-        /// Between 0 and 1.
+        /// The parameter h, between 0 and 1.
         h: f64,
         /// Where the most popular block lies, as a share of the file.
         center: Option<f64>,
     },
-    /// Normal with this deviation.
+    /// A normal distribution.
     Normal {
-        /// In percent of the file, 0 to 100.
+        /// The standard deviation in percent of the file, 0 to 100.
         deviation_percent: f64,
         /// Where the most popular block lies, as a share of the file.
         center: Option<f64>,
     },
-    /// `zoned`: shares of accesses to shares of the file.
+    /// `zoned`: percentages of accesses for percentages of the file.
     Zoned(ByDirection<Vec<Zone>>),
-    /// `zoned_abs`: shares of accesses to ranges in bytes.
+    /// `zoned_abs`: percentages of accesses for ranges in bytes.
     ZonedAbsolute(ByDirection<Vec<Zone>>),
 }
 
 /// A range of a zoned distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Zone {
-    /// How much of the I/O goes here, in percent.
+    /// The percentage of the I/O that goes to this range.
     pub access_percent: u32,
-    /// How long the range is: percent of the file for `zoned`, bytes for
-    /// `zoned_abs`.
+    /// The length of the range: in percent of the file for `zoned`, in bytes for `zoned_abs`.
     pub size: u64,
 }
 
-/// `random_generator=`. The addresses come from this program's own generator
-/// whichever is asked for; `lfsr` visits every block once per pass even
-/// where `norandommap` is given, as fio's does.
+/// `random_generator=`. The addresses always come from this program's own generator; `lfsr` visits
+/// each block once per pass even with `norandommap`, as in fio.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum RandomGenerator {
     /// `tausworthe`.
@@ -232,62 +228,62 @@ pub enum RandomGenerator {
     Tausworthe64,
 }
 
-/// `file_service_type=`: which of a job's files is next.
+/// `file_service_type=`: the choice of the next file.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum FileService {
-    /// Each in turn.
+    /// The files in turn.
     #[default]
     RoundRobin,
-    /// One after the other is finished.
+    /// Each file until it is finished.
     Sequential,
-    /// Any.
+    /// A uniformly random file.
     Random,
-    /// Zipf with this theta.
+    /// A Zipf distribution over the files.
     Zipf {
-        /// The exponent; not 1.
+        /// The exponent theta; not 1.
         theta: f64,
         /// Where the most popular file lies, as a share of the files.
         center: Option<f64>,
     },
-    /// Pareto with this power.
+    /// A Pareto distribution over the files.
     Pareto {
-        /// Between 0 and 1.
+        /// The parameter h, between 0 and 1.
         h: f64,
         /// Where the most popular file lies, as a share of the files.
         center: Option<f64>,
     },
-    /// Normal with this deviation.
+    /// A normal distribution over the files.
     Normal {
-        /// In percent of the files, 0 to 100.
+        /// The standard deviation in percent of the files, 0 to 100.
         deviation_percent: f64,
         /// Where the most popular file lies, as a share of the files.
         center: Option<f64>,
     },
 }
 
-/// `sync=`: how writes are opened.
+/// `sync=`: the flags with which files are opened for writing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SyncMode {
-    /// Plainly.
+    /// Neither flag.
     #[default]
     None,
     /// `O_SYNC`: data and metadata are durable when a write returns.
     Sync,
-    /// `O_DSYNC`: data is.
+    /// `O_DSYNC`: data is durable when a write returns.
     Dsync,
 }
 
-/// `sync_file_range=`: what is written back without `fsync`, and how often.
+/// `sync_file_range=`: its flags and its interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FileRangeSync {
-    /// What is done.
+    /// The flags of the call.
     pub what: RangeSync,
-    /// After this many writes; 0: never.
+    /// The number of writes between calls; 0: never.
     pub every: u32,
 }
 
 impl FileRangeSync {
-    /// Reads `wait_before,write:8`; the list may be given in parts.
+    /// Adds `wait_before,write:8`; the list may be given in parts.
     pub(crate) fn add(&mut self, text: &str) {
         for part in text.split(',') {
             let (word, every) = part.split_once(':').unwrap_or((part, ""));
@@ -301,12 +297,12 @@ impl FileRangeSync {
     }
 }
 
-/// `fadvise_hint=`: what the kernel is told of how a file will be used.
+/// `fadvise_hint=`: the advice given to the kernel about the use of files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FadviseHint {
-    /// Nothing.
+    /// No advice.
     None,
-    /// Random or sequential, as the job's pattern is.
+    /// Random or sequential, according to the job's pattern.
     #[default]
     ByPattern,
     /// Random.
@@ -315,22 +311,22 @@ pub enum FadviseHint {
     Sequential,
 }
 
-/// `fallocate=`: how a file that is not laid out gets its blocks before it is written.
+/// `fallocate=`: the allocation of a file that is not laid out, before it is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Fallocate {
-    /// It does not.
+    /// No allocation.
     None,
-    /// By `fallocate`, where the file system has it.
+    /// `fallocate`, if the file system supports it.
     #[default]
     Native,
-    /// By `posix_fallocate`, which writes to each block where the file system has no
+    /// `posix_fallocate`, which writes to each block if the file system does not support
     /// `fallocate`.
     Posix,
-    /// It gets its length only, by `ftruncate`.
+    /// `ftruncate`, which sets the length only.
     Truncate,
 }
 
-/// `rate_process=`: how a rate is spread over time.
+/// `rate_process=`: the arrival process of a job with a rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum RateProcess {
     /// At even intervals.
@@ -340,22 +336,22 @@ pub enum RateProcess {
     Poisson,
 }
 
-/// `thinktime` and what goes with it.
+/// `thinktime` and related options.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ThinkTime {
-    /// How long to pause, in microseconds; 0: never.
+    /// The duration of a pause, in microseconds; 0: no pauses.
     pub pause_us: u64,
-    /// How much of the pause burns a CPU, in microseconds; at most `pause_us`.
+    /// The part of a pause that keeps the CPU busy, in microseconds; at most `pause_us`.
     pub spin_us: u64,
-    /// Pause after this many blocks.
+    /// The number of blocks between pauses.
     pub blocks: u32,
-    /// `thinktime_blocks` was given.
+    /// Whether `thinktime_blocks` was given.
     pub blocks_given: bool,
-    /// Count blocks when they are issued instead of when they complete.
+    /// Whether blocks count when they are issued instead of when they complete.
     pub count_issues: bool,
-    /// Pause after this much time of I/O, in microseconds; 0: no such rule.
+    /// The time of I/O between pauses, in microseconds; 0: no such rule.
     pub io_time_us: u64,
-    /// The rate also runs while pausing (`rate_ignore_thinktime`).
+    /// Whether the rate continues during pauses (`rate_ignore_thinktime`).
     pub rate_ignores: bool,
 }
 
@@ -363,96 +359,95 @@ pub struct ThinkTime {
 /// 3 idle; level 0 (highest) to 7.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Priority {
-    /// The class.
+    /// The class, 0 to 3.
     pub class: u8,
-    /// The level.
+    /// The level, 0 to 7.
     pub level: u8,
 }
 
-/// A share of the I/Os that gets its own priority.
+/// A share of the I/Os with a priority of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CommandPrioritySplit {
-    /// Only I/Os of this size, in bytes; `None`: any.
+    /// The size of these I/Os, in bytes; `None`: any.
     pub block_bytes: Option<u64>,
-    /// How many of them, in percent.
+    /// The percentage of the I/Os of this size.
     pub percent: u32,
-    /// The priority they get.
+    /// The priority of these I/Os.
     pub priority: Priority,
 }
 
 /// `unified_rw_reporting=`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum UnifiedReporting {
-    /// Directions apart.
+    /// Each direction separately.
     #[default]
     None,
-    /// All together.
+    /// All directions together.
     Mixed,
-    /// Both.
+    /// Both separately and together.
     Both,
 }
 
-/// `latency_target` and what goes with it.
+/// `latency_target` and related options.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LatencyTarget {
-    /// The latency to stay under, in microseconds.
+    /// The latency to stay below, in microseconds.
     pub target_us: u64,
-    /// For how long, in microseconds.
+    /// The duration of the measuring window, in microseconds.
     pub window_us: u64,
-    /// For how many of the I/Os, in percent.
+    /// The percentage of I/Os that must stay below the target.
     pub percentile: f64,
-    /// Keep adjusting (`latency_run`).
+    /// Whether to keep adjusting the depth (`latency_run`).
     pub keep_running: bool,
 }
 
-/// `exit_what=`: which jobs `exitall` ends.
+/// `exit_what=`: the jobs that `exitall` ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ExitWhat {
-    /// Those of its group.
+    /// The jobs of the same group.
     #[default]
     Group,
-    /// Those running, up to the next stonewall.
+    /// The running jobs, up to the next stonewall.
     Stonewall,
-    /// All.
+    /// All jobs.
     All,
 }
 
-/// An option as it was written.
+/// An option as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrittenOption {
-    /// fio's name for it.
+    /// fio's name for the option.
     pub name: &'static str,
-    /// Where.
+    /// The place of the option.
     pub position: Position,
-    /// With its value, as written.
+    /// The option and its value, as written.
     pub text: String,
-    /// Its value with variables replaced; `None` where it has none.
+    /// The value with variables replaced; `None` if there is no value.
     pub value: Option<String>,
 }
 
 impl WrittenOption {
-    /// Whether its value is fio's word for not at all.
+    /// Whether the value is fio's word for "off".
     pub(crate) fn is_off(&self) -> bool {
         matches!(self.value.as_deref(), Some("0" | "none"))
     }
 }
 
-/// One job (a section of a job file), with fio's defaults filled in and what
-/// fio adjusts adjusted. `numjobs` processes run it. Its `Default` has nothing
-/// anywhere, and not fio's defaults.
+/// One job (a section of a job file), with fio's defaults and adjustments applied. It runs as
+/// `numjobs` processes. Its `Default` has empty values, not fio's defaults.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobSpec {
     /// The section's name, or `name=`.
     pub name: String,
-    /// The section's name, which made-up file names begin with.
+    /// The section's name, which generated file names begin with.
     pub section: String,
-    /// Where the section begins.
+    /// The place of the section.
     pub position: Position,
     /// The section's own options, by fio's names for them, in the order fio
     /// applies them; fio's JSON shows these.
     pub options: Vec<(String, String)>,
-    /// All options that were set, here or in a global section, for mistakes
-    /// that only the drive or the machine shows.
+    /// All options that were set, here or in a global section, for errors that are found only with
+    /// the drive or the machine.
     pub written: Vec<WrittenOption>,
     /// `description`.
     pub description: Option<String>,
@@ -461,85 +456,82 @@ pub struct JobSpec {
     pub group: u32,
     /// `numjobs`: how many processes run this job.
     pub processes: u32,
-    /// `group_reporting`: report the group as one.
+    /// `group_reporting`: the group is reported as one.
     pub group_reporting: bool,
-    /// `thread`: threads of one process rather than processes.
+    /// `thread`: the job runs as threads of one process.
     pub threads: bool,
-    /// `stonewall`: wait until everything before has ended.
+    /// `stonewall`: the job waits until all earlier ones have ended.
     pub stonewall: bool,
     /// `new_group`.
     pub new_group: bool,
-    /// `wait_for`: the job to wait for, which comes before this one in
-    /// [`JobFile::jobs`].
+    /// `wait_for`: the index in [`JobFile::jobs`] of the job to wait for, which is an earlier one.
     pub wait_for: Option<usize>,
-    /// `exitall`: end other jobs when this one ends; fio sets it for all jobs
-    /// where any job has it.
+    /// `exitall`: other jobs end with this one; as in fio it is set for all jobs if any job has it.
     pub exit_all: bool,
     /// `exitall_on_error`.
     pub exit_all_on_error: bool,
     /// `exit_what`.
     pub exit_what: ExitWhat,
 
-    /// `filename`: the files or drives; empty where fio makes up a name for
-    /// each process (see [`JobSpec::file_names`]).
+    /// `filename`: the files or drives; empty if fio generates a name for each process (see
+    /// [`JobSpec::file_names`]).
     pub files: Vec<String>,
-    /// `directory`: prefixes, used in turn by process.
+    /// `directory`: prefixes, used by the processes in turn.
     pub directories: Vec<String>,
     /// `filename_format`.
     pub filename_format: String,
-    /// `nrfiles`, or the number of names in `filename` where that is less.
+    /// `nrfiles`, or the number of names in `filename` if that is less.
     pub file_count: u32,
     /// `file_service_type`.
     pub file_service: FileService,
-    /// How many I/Os a file gets before the next one's turn
-    /// (`file_service_type=random:4`).
+    /// The number of I/Os to a file before the next file (`file_service_type=random:4`).
     pub file_service_count: u32,
     /// `filesize`: smallest and largest size of a file, in bytes.
     pub file_size_bytes: Option<(u64, u64)>,
 
     /// `rw`.
     pub pattern: Pattern,
-    /// `rw=randread:N`: a new random offset every N I/Os.
+    /// `rw=randread:N`: the number of I/Os per random offset.
     pub random_every: u32,
-    /// `rw=read:STEP`: bytes skipped (or, negative, jumped back) after each I/O.
+    /// `rw=read:STEP`: bytes to skip (negative: to go back) after each I/O.
     pub sequential_step_bytes: i64,
     /// `rw_sequencer`.
     pub sequencer: Sequencer,
     /// `rwmixread`, in percent.
     pub read_percent: u32,
-    /// `percentage_random`: how many I/Os of a random pattern are random.
+    /// `percentage_random`: the percentage of random I/Os in a random pattern.
     pub random_percent: ByDirection<u32>,
     /// `bs`, `bsrange`, `bssplit`.
     pub block_sizes: ByDirection<BlockSizes>,
-    /// `blockalign`: what random offsets are multiples of, in bytes.
+    /// `blockalign`: the alignment of random offsets, in bytes.
     pub align_bytes: ByDirection<u64>,
-    /// `bs_unaligned`: sizes need not be multiples of the smallest.
+    /// `bs_unaligned`: sizes need not be multiples of the smallest one.
     pub unaligned: bool,
-    /// `bs_is_seq_rand`: read sizes are for sequential, write sizes for
-    /// random I/O, whatever its direction.
+    /// `bs_is_seq_rand`: read sizes apply to sequential I/O and write sizes to random I/O, in both
+    /// directions.
     pub sizes_by_randomness: bool,
 
-    /// `size`; `None`: as large as the file or drive.
+    /// `size`; `None`: the size of the file or drive.
     pub size: Option<Extent>,
-    /// `io_size`: stop after this much.
+    /// `io_size`: the amount of I/O after which the job stops.
     pub io_size: Option<Extent>,
     /// `offset`.
     pub offset: Extent,
-    /// `offset_increment`: added for each further process.
+    /// `offset_increment`: the additional offset of each further process.
     pub offset_increment: Extent,
     /// `offset_align`, in bytes; 0: the smallest block.
     pub offset_align_bytes: u64,
-    /// `number_ios`: stop after this many; 0: no limit.
+    /// `number_ios`: the number of I/Os after which the job stops; 0: no limit.
     pub number_ios: u64,
-    /// `loops`: run this many times.
+    /// `loops`: the number of runs.
     pub loops: u32,
 
     /// `random_distribution`.
     pub distribution: Distribution,
     /// `random_generator`.
     pub generator: RandomGenerator,
-    /// Blocks may repeat before all were visited (`norandommap`, and what
-    /// implies it).
+    /// Whether blocks may repeat before all were visited (`norandommap`, and options that imply
+    /// it).
     pub no_random_map: bool,
     /// `softrandommap`.
     pub soft_random_map: bool,
@@ -554,29 +546,29 @@ pub struct JobSpec {
     pub engine: Engine,
     /// `iodepth`.
     pub io_depth: u32,
-    /// `iodepth_batch`: I/Os submitted at once; at most `io_depth`.
+    /// `iodepth_batch`: the number of I/Os submitted at once; at most `io_depth`.
     pub batch_submit: u32,
-    /// `iodepth_batch_complete_min`: completions to wait for at once.
+    /// `iodepth_batch_complete_min`: the number of completions to wait for at once.
     pub batch_complete_min: u32,
-    /// `iodepth_batch_complete_max`: completions to take at once.
+    /// `iodepth_batch_complete_max`: the most completions to take at once.
     pub batch_complete_max: u32,
-    /// `iodepth_low`: once full, let the queue drain to here before filling it.
+    /// `iodepth_low`: the depth to which a full queue drains before it is filled again.
     pub io_depth_low: u32,
     /// `io_submit_mode=offload`: a thread of its own submits each I/O.
     pub offload: bool,
     /// `serialize_overlap`.
     pub serialize_overlap: bool,
-    /// `direct` (or `atomic`): past the page cache.
+    /// `direct` (or `atomic`): I/O bypasses the page cache.
     pub direct: bool,
-    /// `invalidate`: what is cached of a file is dropped when it is opened.
+    /// `invalidate`: a file's cached pages are dropped when it is opened.
     pub invalidate: bool,
     /// `overwrite`: files are laid out before they are written.
     pub overwrite: bool,
-    /// `create_on_open`: files are not laid out, but made when the job opens them.
+    /// `create_on_open`: files are not laid out, but created when the job opens them.
     pub create_on_open: bool,
     /// `fallocate`.
     pub fallocate: Fallocate,
-    /// `unlink`: the job removes its files at its end.
+    /// `unlink`: the job removes its files when it ends.
     pub unlink: bool,
     /// `pre_read`: files are read into the page cache first.
     pub pre_read: bool,
@@ -586,9 +578,9 @@ pub struct JobSpec {
     pub atomic: bool,
     /// `sync`.
     pub sync: SyncMode,
-    /// `fsync`: after this many writes; 0: never.
+    /// `fsync`: the number of writes between calls; 0: never.
     pub fsync_every: u32,
-    /// `fdatasync`: after this many writes; 0: never.
+    /// `fdatasync`: the number of writes between calls; 0: never.
     pub fdatasync_every: u32,
     /// `sync_file_range`.
     pub sync_file_range: FileRangeSync,
@@ -600,13 +592,13 @@ pub struct JobSpec {
     pub polled: bool,
     /// `sqthread_poll`: a kernel thread submits.
     pub submission_thread: bool,
-    /// `fixedbufs`: the kernel knows the buffers, and pins them once.
+    /// `fixedbufs`: the buffers are registered with the kernel, which pins them once.
     pub registered_buffers: bool,
-    /// `registerfiles`: the kernel knows the files, and takes hold of them once.
+    /// `registerfiles`: the files are registered with the kernel, which references them once.
     pub registered_files: bool,
     /// `nowait`: `RWF_NOWAIT`.
     pub nowait: bool,
-    /// `force_async`: every this many I/Os go to a worker at once; 0: none.
+    /// `force_async`: one in this many I/Os goes to a worker at once; 0: none.
     pub force_async_every: u32,
 
     /// `rate`, in bytes a second; 0: no limit.
@@ -621,30 +613,30 @@ pub struct JobSpec {
     pub rate_process: RateProcess,
     /// `rate_cycle`, in milliseconds.
     pub rate_cycle_ms: u32,
-    /// `thinktime` and what goes with it.
+    /// `thinktime` and related options.
     pub think: ThinkTime,
 
-    /// `runtime`, in microseconds; 0: until the work is done.
+    /// `runtime`, in microseconds; 0: no limit.
     pub runtime_us: u64,
-    /// `time_based`: start over until `runtime` is up.
+    /// `time_based`: the job starts over until `runtime` has passed.
     pub time_based: bool,
-    /// `ramp_time`, in microseconds: run this long before measuring.
+    /// `ramp_time`, in microseconds: the time before measuring begins.
     pub ramp_us: u64,
-    /// `startdelay`, in microseconds: lowest and highest; each process draws
-    /// one between them.
+    /// `startdelay`, in microseconds: smallest and largest; each process draws a value between
+    /// them.
     pub start_delay_us: (u64, u64),
 
-    /// `prioclass` and `prio`, where either is given.
+    /// `prioclass` and `prio`, if either is given.
     pub priority: Option<Priority>,
     /// `cmdprio_percentage`, `cmdprio_bssplit`: I/Os with a priority of their own.
     pub command_priority: ByDirection<Vec<CommandPrioritySplit>>,
-    /// `cgroup`: the control group its processes are in; `None`: the root.
+    /// `cgroup`: the control group of the processes; `None`: the root.
     pub cgroup: Option<String>,
-    /// `cgroup_weight`, where given.
+    /// `cgroup_weight`, if given.
     pub cgroup_weight: Option<u32>,
     /// `cpus_allowed`, `cpumask`; empty: any.
     pub cpus: Vec<u32>,
-    /// `cpus_allowed_policy=split`: each process gets one of them.
+    /// `cpus_allowed_policy=split`: each process has one of the CPUs.
     pub cpus_split: bool,
 
     /// `percentile_list`, in percent.
@@ -659,11 +651,11 @@ pub struct JobSpec {
     pub unified: UnifiedReporting,
     /// `max_latency`, in microseconds: a slower I/O ends the job; 0: no limit.
     pub max_latency_us: ByDirection<u64>,
-    /// `latency_target` and what goes with it.
+    /// `latency_target` and related options.
     pub latency_target: Option<LatencyTarget>,
-    /// `continue_on_error`: go on after a failed I/O of this direction.
+    /// `continue_on_error`: whether the job continues after a failed I/O of a direction.
     pub continue_on_error: ByDirection<bool>,
-    /// `stats`: the job counts in the results.
+    /// `stats`: whether the job counts in the results.
     pub stats: bool,
     /// `bwavgtime`, in milliseconds.
     pub bandwidth_window_ms: u32,
@@ -671,19 +663,19 @@ pub struct JobSpec {
     pub iops_window_ms: u32,
     /// `write_lat_log` and the like.
     pub logs: LogSetup,
-    /// `ioscheduler`: the scheduler fio would set on the drive.
+    /// `ioscheduler`: the scheduler that fio would set on the drive.
     pub io_scheduler: Option<String>,
     /// `kb_base`: 1024 or 1000.
     pub kb_base: u32,
 }
 
 impl JobSpec {
-    /// Where `name` was last set, and as what.
+    /// Returns the last setting of option `name`.
     pub fn written(&self, name: &str) -> Option<&WrittenOption> {
         self.written.iter().rev().find(|option| option.name == name)
     }
 
-    /// The same work, wherever it was written.
+    /// Returns the same job without the places of its options.
     pub fn without_places(&self) -> JobSpec {
         JobSpec {
             position: Position::default(),
@@ -692,21 +684,21 @@ impl JobSpec {
         }
     }
 
-    /// Refuses what the simulation would leave out of the job's work.
+    /// Refuses a job if the simulation would leave out part of its work.
     ///
     /// # Errors
-    /// At the first option that changes the work and is not simulated, with what fio
-    /// would do and what to do instead.
+    /// Fails at the first option that changes the work and is not simulated, with what fio would do
+    /// and what the user can do instead.
     pub fn check_modelled(&self) -> Result<(), JobError> {
         super::options::check_modelled(self)
     }
 
-    /// The options whose settings the simulation leaves out, by fio's names.
+    /// Returns the options that the job sets and that the simulation ignores, by fio's names.
     pub fn left_out(&self) -> impl Iterator<Item = &'static str> {
         super::options::left_out(self)
     }
 
-    /// Of which latencies percentiles are shown.
+    /// Returns the kinds of latency that percentiles are shown for.
     pub fn percentiles_of(&self) -> LatencyPercentiles {
         LatencyPercentiles {
             slat: self.slat_percentiles,
@@ -715,14 +707,13 @@ impl JobSpec {
         }
     }
 
-    /// The smallest block of any direction, used or not: fio's `td_min_bs`.
+    /// Returns the smallest block of all directions, used or not: fio's `td_min_bs`.
     pub(crate) fn smallest_block(&self) -> u64 {
         let sizes = Direction::ALL.map(|direction| self.block_sizes[direction].min_bytes);
         sizes.into_iter().min().unwrap_or(1).max(1)
     }
 
-    /// A mistake in the first of `options` that was given, or in the job where
-    /// none was: what is wrong, and what would be right.
+    /// Returns an error in the first of `options` that was given, or in the job if none was.
     pub fn mistake(
         &self,
         options: &[&str],
@@ -739,11 +730,10 @@ impl JobSpec {
         }
     }
 
-    /// The files that process `process` (0 up to [`JobSpec::processes`]) of
-    /// this job uses.
+    /// Returns the files of process `process` (0 up to [`JobSpec::processes`]).
     ///
-    /// Without `filename`, fio makes up `nrfiles` names for each process from
-    /// `filename_format`, which is `$jobname.$jobnum.$filenum`.
+    /// Without `filename`, fio generates `nrfiles` names for each process from `filename_format`,
+    /// by default `$jobname.$jobnum.$filenum`.
     pub fn file_names(&self, process: u32) -> Vec<String> {
         if !self.files.is_empty() {
             let count = (self.file_count as usize).min(self.files.len());
@@ -765,7 +755,7 @@ impl JobSpec {
     }
 }
 
-/// Replaces `keyword`, whatever its case.
+/// Replaces `keyword` in any case.
 fn replace(text: &str, keyword: &str, value: &str) -> String {
     let lower = text.to_ascii_lowercase();
     let mut out = String::new();

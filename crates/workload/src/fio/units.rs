@@ -1,12 +1,11 @@
-//! Amounts of data and of time as fio writes them.
+//! Parses amounts of data and times as fio does.
 //!
-//! fio's manual ("Parameter types") is the rule. Where fio quietly drops what
-//! it does not understand (`runtime=10sec` runs for 10 microseconds,
-//! `size=1.5g` is one byte), this is an error, as it cannot be meant.
+//! The rules are those of fio's manual ("Parameter types"). Text that fio silently ignores is an
+//! error here, because it cannot be intended: `runtime=10sec` would run for 10 microseconds, and
+//! `size=1.5g` would be one byte.
 //!
-//! In place of a number there may be arithmetic in parentheses, `(2 * 4k + 1)`:
-//! addition, subtraction, multiplication, division, modulus and exponentiation
-//! (`^`).
+//! An expression in parentheses such as `(2 * 4k + 1)` may replace a number; its operations are
+//! addition, subtraction, multiplication, division, modulus and exponentiation (`^`).
 
 use super::error::Fault;
 use super::spec::Extent;
@@ -15,14 +14,14 @@ const SIZE_HELP: &str =
     "a number, then nothing or one of k, m, g, t, p (or kb, kib, mb, ...), such as 64k";
 const TIME_HELP: &str = "a number, then nothing or one of us, ms, s, m, h, d, such as 30s";
 
-/// What a time without a unit counts.
+/// The unit of a time without one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TimeUnit {
     Seconds,
     Microseconds,
 }
 
-/// A whole number, the text after it, and whether it was hexadecimal.
+/// Splits off a whole number; returns it, the text after it, and whether it was hexadecimal.
 fn split_number(text: &str) -> Option<(i64, &str, bool)> {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let negative = text.starts_with('-');
@@ -41,10 +40,10 @@ fn split_number(text: &str) -> Option<(i64, &str, bool)> {
     Some((value, &digits[end..], radix == 16))
 }
 
-/// A number of bytes that may be negative, with fio's unit prefixes.
+/// Parses a number of bytes that may be negative, with fio's unit prefixes.
 ///
-/// With `kb_base` 1024, fio's default, `k` and `kb` are 1024 and `kib` is
-/// 1000; with 1000 it is the other way round, as the standards say.
+/// With `kb_base` 1024, fio's default, `k` and `kb` are 1024 and `kib` is 1000; with 1000 it is the
+/// other way round, as the standards say.
 pub(crate) fn signed_bytes(text: &str, kb_base: u32) -> Result<i64, Fault> {
     let text = text.trim();
     if text.starts_with('(') {
@@ -56,7 +55,7 @@ pub(crate) fn signed_bytes(text: &str, kb_base: u32) -> Result<i64, Fault> {
     plain_bytes(text, kb_base)
 }
 
-/// Whether `text` is a number with a unit prefix or none, however large.
+/// Whether `text` is a number of any size, with or without a unit prefix.
 pub(crate) fn is_number(text: &str) -> bool {
     let unit = text.trim().trim_start_matches(|c: char| c.is_ascii_digit());
     unit.len() < text.trim().len() && unit_factor(unit, 1024).is_some()
@@ -100,13 +99,13 @@ fn unit_factor(unit: &str, kb_base: u32) -> Option<i64> {
     Some(base.pow(power))
 }
 
-/// An amount of data in bytes.
+/// Parses an amount of data in bytes.
 pub(crate) fn bytes(text: &str, kb_base: u32) -> Result<u64, Fault> {
     let value = signed_bytes(text, kb_base)?;
     u64::try_from(value).map_err(|_| Fault::new("must not be negative").help(SIZE_HELP))
 }
 
-/// An amount of data in bytes, percent (`20%`) or zones (`4z`).
+/// Parses an amount of data in bytes, percent (`20%`) or zones (`4z`).
 pub(crate) fn extent(text: &str, kb_base: u32) -> Result<Extent, Fault> {
     let text = text.trim();
     if let Some(percent) = text.strip_suffix('%') {
@@ -124,10 +123,10 @@ pub(crate) fn extent(text: &str, kb_base: u32) -> Result<Extent, Fault> {
     bytes(text, kb_base).map(Extent::Bytes)
 }
 
-/// The longest span of time: many of them fit into a clock of nanoseconds.
+/// The longest time, one year, so that sums of many fit into a clock of nanoseconds.
 const MAX_MICROSECONDS: u64 = 365 * 86_400 * 1_000_000;
 
-/// A span of time in microseconds.
+/// Parses a time into microseconds; `plain` is the unit of a number without one.
 pub(crate) fn microseconds(text: &str, plain: TimeUnit) -> Result<u64, Fault> {
     let text = text.trim();
     let value = if text.starts_with('(') {
@@ -166,7 +165,7 @@ fn plain_time(text: &str, plain: TimeUnit) -> Result<i64, Fault> {
 }
 
 fn whole(value: f64) -> Result<i64, Fault> {
-    // Beyond 2^63 the cast would saturate and hide the mistake.
+    // A cast would saturate beyond 2^63 and hide the error.
     if value.is_finite() && value.abs() < 9.2e18 {
         Ok(value as i64)
     } else {
@@ -174,7 +173,7 @@ fn whole(value: f64) -> Result<i64, Fault> {
     }
 }
 
-/// A fraction such as `1.1`.
+/// Parses a fraction such as `1.1`.
 pub(crate) fn fraction(text: &str) -> Result<f64, Fault> {
     let text = text.trim();
     if text.starts_with('(') {
@@ -186,10 +185,10 @@ pub(crate) fn fraction(text: &str) -> Result<f64, Fault> {
     }
 }
 
-/// How deep parentheses may nest; no person writes that many.
+/// The deepest nesting of parentheses.
 const DEPTH_LIMIT: u32 = 32;
 
-/// The value of `text`, whose numbers (with their units) `number` reads.
+/// Evaluates the expression `text`; `number` parses its numbers with their units.
 pub(crate) fn evaluate(
     text: &str,
     number: &dyn Fn(&str) -> Result<f64, Fault>,
@@ -310,7 +309,7 @@ mod tests {
 
     #[test]
     fn the_manuals_examples() {
-        // fio's manual: 4 KiB and 4 KB under either base.
+        // By fio's manual these are 4 KiB and 4 KB under either base.
         for text in ["4096", "4096b", "4096B", "4k", "4kb", "4K", "4KB", "0x1000"] {
             assert_eq!(bytes(text, 1024), Ok(4096), "{text}");
         }

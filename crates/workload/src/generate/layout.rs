@@ -1,4 +1,4 @@
-//! Where in its files a process works: fio's `setup_files`.
+//! The parts of its files that a process works on: fio's `setup_files`.
 
 use super::random::{Random, Seeds, Stream};
 use crate::fio::{Extent, JobError, JobSpec};
@@ -6,65 +6,65 @@ use crate::fio::{Extent, JobError, JobSpec};
 /// The part of one file that a process works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileExtent {
-    /// Where it begins, in bytes.
+    /// The start of the part, in bytes.
     pub offset_bytes: u64,
-    /// How long it is, in bytes.
+    /// The length of the part, in bytes.
     pub length_bytes: u64,
-    /// How large the file or drive is, in bytes.
+    /// The size of the file or drive, in bytes.
     pub file_bytes: u64,
 }
 
-/// The files of one process and how much it does to them.
+/// The files of a process and the amount of its I/O.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// The part of each file.
     pub files: Vec<FileExtent>,
-    /// One pass is over after this many bytes.
+    /// The size of a pass, in bytes.
     pub pass_bytes: u64,
-    /// `io_size`, in bytes, where given.
+    /// `io_size` in bytes, if given.
     pub io_bytes: Option<u64>,
 }
 
-/// Why a process cannot work on its files.
+/// The reason why a process cannot work on its files.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
-    /// `offset` lies beyond the end.
+    /// `offset` is beyond the end of the file.
     #[error("byte {offset_bytes} is beyond the end of a file of {file_bytes} bytes")]
     Offset {
-        /// Where the process would begin.
+        /// The start of the process's part.
         offset_bytes: u64,
-        /// Where the file ends.
+        /// The size of the file.
         file_bytes: u64,
     },
-    /// Not one block fits.
+    /// The part is smaller than a block.
     #[error("a block of {block_bytes} bytes is larger than the {bytes} bytes to work on")]
     Block {
-        /// The smallest block.
+        /// The smallest block, in bytes.
         block_bytes: u64,
-        /// What there is.
+        /// The length of the part.
         bytes: u64,
     },
-    /// The zones of `zoned_abs` are longer than a file.
+    /// The zones of `zoned_abs` are longer than the file.
     #[error("the zones of zoned_abs are {zone_bytes} bytes, the file only {bytes}")]
     Zones {
-        /// What the zones add up to.
+        /// The sum of the zones.
         zone_bytes: u64,
-        /// What there is.
+        /// The length of the part.
         bytes: u64,
     },
-    /// The random map would take too much memory.
+    /// The random map would need too much memory.
     #[error("a random map of {blocks} blocks is too large")]
     Map {
-        /// How many blocks it would have.
+        /// The number of blocks in the map.
         blocks: u64,
     },
-    /// The caller gave no size for a file.
+    /// The caller passed no file sizes.
     #[error("there is no file")]
     NoFile,
 }
 
 impl LayoutError {
-    /// The same as a mistake of the job, where its option stands.
+    /// Returns this error as one of the job, at the place of its option.
     pub fn mistake(&self, spec: &JobSpec) -> JobError {
         let (options, help): (&[&str], &str) = match self {
             LayoutError::Offset { .. } => (
@@ -84,13 +84,11 @@ impl LayoutError {
 }
 
 impl Layout {
-    /// The layout of process `process` (0 up to `numjobs`), whose files are as
-    /// large as `file_bytes` says, in the order of
-    /// [`JobSpec::file_names`].
+    /// Returns the layout of process `process` (0 up to `numjobs`), whose files have the sizes
+    /// `file_bytes`, in the order of [`JobSpec::file_names`].
     ///
-    /// Without `size` a process works on all of each file from `offset` on;
-    /// with it, on that much, shared out over the files. `offset_increment`
-    /// counts by process.
+    /// Without `size` a process works on all of each file from `offset` on; with it, on that
+    /// amount, divided among the files. `offset_increment` is multiplied by the process's number.
     pub fn new(
         spec: &JobSpec,
         process: u32,
@@ -107,7 +105,7 @@ impl Layout {
             _ => 0,
         };
         let each = size / count;
-        // What does not divide goes to the first files, a block each.
+        // The first files get one more block each of the remainder.
         let mut extra = (size - each * count) / block;
         let mut random = seeds.stream(Stream::FileSize);
         let mut files = Vec::with_capacity(file_bytes.len());
@@ -151,8 +149,8 @@ impl Layout {
     }
 }
 
-/// How much of a file a process works on from `offset` on; `share_bytes` of its
-/// `size` are for this file.
+/// Returns the length of a process's part of a file that begins at `offset`; `share_bytes` is the
+/// file's share of `size`.
 fn length(
     spec: &JobSpec,
     (offset, file_bytes): (u64, u64),
@@ -182,8 +180,7 @@ fn length(
     })
 }
 
-/// Where in a file as large as its drive a process ends whose `size` is a share
-/// of it.
+/// Returns the end of a process's part in a file as large as its drive, for a `size` in percent.
 pub fn share_end(spec: &JobSpec, process: u32, drive_bytes: u64, percent: u32) -> u64 {
     let start = start(spec, process, drive_bytes, spec.smallest_block());
     start
@@ -195,7 +192,7 @@ fn share(bytes: u64, percent: u32) -> u64 {
     (u128::from(bytes) * u128::from(percent) / 100) as u64
 }
 
-/// Where a process begins in a file; percentages are rounded up to a block.
+/// Returns the start of a process's part of a file; percentages are rounded up to a block.
 fn start(spec: &JobSpec, process: u32, file_bytes: u64, block: u64) -> u64 {
     let (increment, relative_increment) = match spec.offset_increment {
         Extent::Bytes(bytes) => (bytes, false),
@@ -250,8 +247,8 @@ mod tests {
         // 10 % of 1 GiB is not a multiple of 4096.
         assert_eq!(one("offset=10%\nsize=4k", 0).0, 107_376_640);
         assert_eq!(one("offset=10%\noffset_align=1m\nsize=4k", 0).0, 103 << 20);
-        // fio's smallest block is that of all directions, used or not: reads have
-        // 4 KiB here. fio 3.33 begins there in a file of 64 MiB.
+        // fio's smallest block is that of all directions, used or not: reads have 4 KiB here. fio
+        // 3.33 begins there in a file of 64 MiB.
         let written = layout("rw=write\nbs=4k,64k\noffset=10%", 0, &[64 << 20]).unwrap();
         assert_eq!(written.files[0].offset_bytes, 6_713_344);
     }
@@ -260,7 +257,7 @@ mod tests {
     fn several_files_share_a_size() {
         let layout = layout("size=20k\nnrfiles=3", 0, &[GIB; 3]).unwrap();
         let lengths: Vec<_> = layout.files.iter().map(|file| file.length_bytes).collect();
-        // 20480 / 3 = 6826, and nothing left for a further block.
+        // 20480 / 3 = 6826, with no rest for a further block.
         assert_eq!(lengths, [6826, 6826, 6826]);
         assert_eq!(layout.pass_bytes, 3 * 6826);
     }

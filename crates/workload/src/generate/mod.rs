@@ -1,18 +1,14 @@
-//! What a process of a job does next: where, how much, in which direction,
-//! and when.
+//! Generates the work of a job's processes: the place, size, direction and time of each I/O.
 //!
-//! Everything here is a pure function of the job, the sizes of its files and
-//! a seed. [`processes`] numbers the processes of a job file, [`Seeds`] gives
-//! each its random numbers, [`Layout`] its part of the files. From these,
-//! [`OffsetGenerator`] says what to read and write, [`Pacing`] when,
-//! [`CommandPriorities`] with which priority, and [`SyncSchedule`] when to
-//! flush.
+//! The results are pure functions of the job, the sizes of its files and a seed. [`processes`]
+//! numbers the processes of a job file, [`Seeds`] gives each its random numbers, and [`Layout`] its
+//! parts of the files. From these, [`OffsetGenerator`] generates the I/Os, [`Pacing`] their times,
+//! [`CommandPriorities`] their priorities, and [`SyncSchedule`] the flushes between them.
 //!
-//! A process has a share of the drive that is its due, by its control group and its
-//! priority. Weights are those of the kernel's bfq: a process of best-effort level
-//! `n` weighs `10 * (8 - n)`, a group weighs its `cgroup_weight` (100 where none is
-//! given) and shares that among its processes by their weights. Processes of the
-//! root group stand beside the groups.
+//! Each process has a fair share of the drive according to its control group and its priority.
+//! Weights are those of the kernel's bfq: a process of best-effort level `n` weighs `10 * (8 - n)`.
+//! A group weighs its `cgroup_weight` (100 by default) and divides its share among its processes by
+//! their weights. Processes of the root group compete with the groups.
 
 mod layout;
 mod offsets;
@@ -30,23 +26,23 @@ pub use priority::CommandPriorities;
 pub use random::Seeds;
 pub use syncs::{SyncKind, SyncSchedule};
 
-/// One process.
+/// A process of a job file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Which of [`JobFile::jobs`] it runs.
+    /// The index of the process's job in [`JobFile::jobs`].
     pub job: usize,
-    /// Which of the job's `numjobs` processes it is, from 0: what
-    /// `offset_increment` and `$jobnum` count by.
+    /// The number of the process among the job's `numjobs`, from 0, as `offset_increment` and
+    /// `$jobnum` use it.
     pub number: u32,
-    /// Its number in the whole job file, from 1: what seeds and
-    /// `cpus_allowed_policy=split` count by.
+    /// The number of the process in the whole job file, from 1, as seeds and
+    /// `cpus_allowed_policy=split` use it.
     pub thread_number: u32,
 }
 
-/// All processes of a job file, in the order fio starts them.
+/// Returns all processes of a job file, in the order in which fio starts them.
 ///
-/// fio adds the first process of a job, then the last, and so on down, which
-/// shows in their thread numbers.
+/// fio adds the first process of a job, then the others from the last to the second, which
+/// determines their thread numbers.
 pub fn processes(file: &JobFile) -> Vec<Process> {
     let mut processes = Vec::new();
     for (job, spec) in file.jobs.iter().enumerate() {
@@ -62,7 +58,7 @@ pub fn processes(file: &JobFile) -> Vec<Process> {
 }
 
 impl Process {
-    /// The CPUs it may run on; empty: any.
+    /// Returns the CPUs that the process may run on; empty means any.
     pub fn cpus(&self, spec: &JobSpec) -> Vec<u32> {
         match spec.cpus.len() {
             n if spec.cpus_split && n > 0 => {
@@ -73,17 +69,16 @@ impl Process {
     }
 }
 
-/// The weight of a group whose `cgroup_weight` is not given
-/// (`CGROUP_WEIGHT_DFL`).
+/// The weight of a group without `cgroup_weight` (`CGROUP_WEIGHT_DFL`).
 const GROUP_WEIGHT: u32 = 100;
 
-/// The level of a process that never set a priority (`IOPRIO_BE_NORM`).
+/// The level of a process without a priority (`IOPRIO_BE_NORM`).
 const NORMAL_LEVEL: u8 = 4;
 
-/// The control groups of a job file below the root, with their weights, in the
-/// order they are named; a group inside another has that one's name and a slash
-/// before its own, and comes behind it. Where several jobs set a group's weight the
-/// last has its way, as with fio; those of a file of control groups come first.
+/// Returns the control groups of a job file below the root with their weights, in the order in
+/// which they are named, those of a file of control groups first. A nested group is named by its
+/// path and follows its parent. If several jobs set a group's weight the last one counts, as in
+/// fio.
 pub fn cgroups(file: &JobFile) -> Vec<(String, Option<u32>)> {
     let named = file.cgroups.iter().cloned();
     let mut groups: Vec<(String, Option<u32>)> = named.map(|path| (path, None)).collect();
@@ -110,19 +105,19 @@ pub fn cgroups(file: &JobFile) -> Vec<(String, Option<u32>)> {
     groups
 }
 
-/// The group that a group is in; `None` where that is the root.
+/// Returns the parent of a group; `None` for the root.
 fn above(name: &str) -> Option<&str> {
     name.rsplit_once('/').map(|(above, _)| above)
 }
 
-/// The names of the groups that a group is in, and its own.
+/// Returns the names of a group's ancestors, then its own.
 fn with_above(name: &str) -> impl Iterator<Item = &str> {
     let slashes = name.match_indices('/').map(|(at, _)| at);
     slashes.chain([name.len()]).map(|end| &name[..end])
 }
 
-/// The weight of a process within its group; `None` where its class has no
-/// share of its own: real time takes what it wants, idle what is left.
+/// Returns the weight of a process within its group; `None` for real time, which takes as much as
+/// it needs, and idle, which takes the rest.
 fn weight_in_group(priority: Option<Priority>) -> Option<f64> {
     let level = match priority {
         Some(Priority { class: 2, level }) => level,
@@ -132,8 +127,7 @@ fn weight_in_group(priority: Option<Priority>) -> Option<f64> {
     Some(f64::from(10 * (8 - u32::from(level.min(7)))))
 }
 
-/// The weight of each process, by which the shares due to them are to one
-/// another.
+/// Returns the weight of each process, in proportion to its fair share.
 pub fn due_weights(file: &JobFile, processes: &[Process]) -> Vec<Option<f64>> {
     let groups = cgroups(file);
     let own: Vec<Option<f64>> = processes
@@ -149,7 +143,7 @@ pub fn due_weights(file: &JobFile, processes: &[Process]) -> Vec<Option<f64>> {
                 .unwrap_or(GROUP_WEIGHT),
         )
     };
-    // What is directly in a group shares what the group gets.
+    // The processes and groups directly in a group divide its share.
     let inside = |name: &str| -> f64 {
         let members = processes.iter().zip(&own);
         let members = members.filter(|(p, _)| group_of(p) == Some(name));
@@ -194,8 +188,8 @@ mod tests {
         due_weights(&file, &processes(&file))
     }
 
-    /// `a` gets two thirds of what `b` beside it gets; inside, `a/x` three times
-    /// what `a/y` gets.
+    /// `a` gets two thirds of what its sibling `b` gets; within it, `a/x` gets three times what
+    /// `a/y` gets.
     #[test]
     fn groups_inside_groups_share_what_those_get() {
         let text = "[x]\ncgroup=a/x\ncgroup_weight=300\n[y]\ncgroup=a/y\ncgroup_weight=100\n\

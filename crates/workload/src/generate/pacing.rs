@@ -1,14 +1,13 @@
-//! When the next I/O may be issued: `rate`, `rate_iops` and `rate_process`.
+//! Delays I/Os to keep a rate: `rate`, `rate_iops` and `rate_process`.
 //!
-//! fio keeps, for each direction, the time at which as many bytes as were
-//! issued would have been due at the rate. An I/O that is late is issued at
-//! once, so that a job catches up.
+//! As in fio, each direction has the time at which the bytes issued so far would be due at the
+//! rate. An I/O that is late is issued at once, so that a job catches up.
 
 use super::random::{Random, Seeds, Stream};
 use crate::fio::{ByDirection, Direction, JobSpec, RateProcess};
 
-/// The pace of one process. Times are nanoseconds since it was started or
-/// last [reset](Pacing::reset).
+/// The pace of one process. Times are nanoseconds since its start or its last
+/// [reset](Pacing::reset).
 #[derive(Clone, Debug)]
 pub struct Pacing {
     process: RateProcess,
@@ -19,7 +18,7 @@ pub struct Pacing {
 
 #[derive(Clone, Debug)]
 struct DirectionPace {
-    /// 0: no limit.
+    /// The rate in bytes per second; 0: no limit.
     bytes_per_second: u64,
     block_bytes: u64,
     issued_bytes: u64,
@@ -28,7 +27,7 @@ struct DirectionPace {
 }
 
 impl Pacing {
-    /// The pace the job asks for; `None` where it sets no rate.
+    /// Returns the pace of a job; `None` if it sets no rate.
     pub fn new(spec: &JobSpec, seeds: &Seeds) -> Option<Pacing> {
         let pace = |direction| {
             let block_bytes = spec.block_sizes[direction].min_bytes.max(1);
@@ -59,9 +58,9 @@ impl Pacing {
         })
     }
 
-    /// Given the direction the mix drew, the one to issue and when: `now` or
-    /// later. In a mix, a direction that is behind its rate goes before one
-    /// that is ahead; where both are ahead, the one that is due first.
+    /// Returns the direction and the time (`now_ns` or later) of the next I/O, given the direction
+    /// that the mix drew. In a mix, a direction that is behind its rate precedes one that is ahead;
+    /// if both are ahead, the one that is due first precedes.
     pub fn next(&self, drawn: Direction, now_ns: u64) -> (Direction, u64) {
         let due = self.paces[drawn].due_ns;
         if due <= now_ns {
@@ -88,14 +87,14 @@ impl Pacing {
         }
     }
 
-    /// An I/O was issued.
+    /// Records an issued I/O.
     pub fn issued(&mut self, direction: Direction, bytes: u64) {
         let process = self.process;
         self.paces[direction].issued(bytes, process);
     }
 
-    /// The process paused for `pause_ns` and `rate_ignore_thinktime` is set:
-    /// what it would have issued meanwhile counts as issued, less one block.
+    /// Records a pause of `pause_ns` under `rate_ignore_thinktime`: the bytes due in that time,
+    /// less one block, count as issued.
     pub fn paused(&mut self, direction: Direction, pause_ns: u64) {
         let pace = &mut self.paces[direction];
         if pace.bytes_per_second == 0 {
@@ -112,7 +111,7 @@ impl Pacing {
         };
     }
 
-    /// Time begins anew, as at the end of `ramp_time`.
+    /// Restarts the time, as at the end of `ramp_time`.
     pub fn reset(&mut self) {
         for direction in Direction::ALL {
             let pace = &mut self.paces[direction];
@@ -134,7 +133,7 @@ impl DirectionPace {
             RateProcess::Linear => self.linear_due(),
             RateProcess::Poisson => {
                 let mean_ns = self.block_bytes as f64 / self.bytes_per_second as f64 * 1e9;
-                // From 1 down to just above 0, so that the logarithm exists.
+                // The value is above 0, so that its logarithm exists, and at most 1.
                 let unit = 1.0 - self.random.unit();
                 self.due_ns
                     .saturating_add((-libm::log(unit) * mean_ns) as u64)
@@ -213,7 +212,7 @@ mod tests {
             .collect();
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
         assert!((mean - 1.0).abs() < 0.02, "{mean}");
-        // An exponential distribution deviates by its mean.
+        // The standard deviation of an exponential distribution is its mean.
         let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / count as f64;
         assert!((variance - 1.0).abs() < 0.05, "{variance}");
         let over_twice = gaps.iter().filter(|gap| **gap > 2.0).count() as f64 / count as f64;

@@ -1,10 +1,9 @@
-//! Which I/Os get a priority of their own: `cmdprio_percentage` and
-//! `cmdprio_bssplit`.
+//! Draws the I/Os with a priority of their own: `cmdprio_percentage` and `cmdprio_bssplit`.
 
 use super::random::{Random, Seeds, Stream};
 use crate::fio::{ByDirection, CommandPrioritySplit, Direction, JobSpec, Priority};
 
-/// Draws the priorities of one process.
+/// A generator of the priorities of one process's I/Os.
 #[derive(Clone, Debug)]
 pub struct CommandPriorities {
     splits: ByDirection<Vec<CommandPrioritySplit>>,
@@ -12,7 +11,7 @@ pub struct CommandPriorities {
 }
 
 impl CommandPriorities {
-    /// `None` where the job gives all I/Os the same priority.
+    /// Makes the generator; returns `None` if the job gives all I/Os the same priority.
     pub fn new(spec: &JobSpec, seeds: &Seeds) -> Option<CommandPriorities> {
         let splits = &spec.command_priority;
         Direction::ALL
@@ -24,7 +23,7 @@ impl CommandPriorities {
             })
     }
 
-    /// The priority of the next I/O; `None`: that of its process.
+    /// Returns the priority of the next I/O; `None` means that of its process.
     #[inline(never)]
     pub fn next(&mut self, direction: Direction, bytes: u64) -> Option<Priority> {
         let drawn = self.random.percent();

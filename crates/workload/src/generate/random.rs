@@ -1,12 +1,10 @@
-//! Random numbers that are the same everywhere, and which stream of them each
-//! decision of each process draws from.
+//! Reproducible random numbers, with a stream for each kind of decision of each process.
 //!
-//! Xoshiro256++ (Blackman, Vigna: "Scrambled linear pseudorandom number
-//! generators", 2021) through `rand_xoshiro`, which promises to keep it.
-//! `rand`'s own `SmallRng` may be another algorithm on another platform or in
-//! the next version. What is drawn from it is made here rather than by
-//! `rand`'s distributions for the same reason, and logarithms and powers come
-//! from `libm`, because those of two systems' C libraries differ.
+//! The generator is Xoshiro256++ (Blackman, Vigna: "Scrambled linear pseudorandom number
+//! generators", 2021) from `rand_xoshiro`, which guarantees its sequence, whereas `rand`'s
+//! `SmallRng` may differ between platforms and versions. For the same reason the distributions are
+//! implemented here rather than taken from `rand`, and logarithms and powers come from `libm`, as
+//! the C libraries of two systems differ.
 
 use rand_xoshiro::rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::{SplitMix64, Xoshiro256PlusPlus};
@@ -27,21 +25,21 @@ impl Random {
         self.0.next_u64()
     }
 
-    /// Evenly from 0 to `n - 1`; 0 where `n` is 0.
+    /// Returns a uniform number from 0 to `n - 1`; 0 if `n` is 0.
     #[inline]
     pub fn below(&mut self, n: u64) -> u64 {
-        // Lemire's multiplication; without his rejection step the bias is at
-        // most n / 2^64, which no run is long enough to show.
+        // Lemire's multiplication without its rejection step has a bias of at most n / 2^64, too
+        // small to show in any run.
         ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
     }
 
-    /// Evenly from 1 to 100.
+    /// Returns a uniform number from 1 to 100.
     #[inline]
     pub fn percent(&mut self) -> u32 {
         self.below(100) as u32 + 1
     }
 
-    /// Evenly from 0 to just below 1.
+    /// Returns a uniform number from 0 to just below 1.
     #[inline]
     pub fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
@@ -51,8 +49,8 @@ impl Random {
 /// fio's default `randseed`.
 const DEFAULT_SEED: u64 = 0x89;
 
-/// A decision that has a stream of its own, so that asking for one more of a
-/// kind does not shift another kind.
+/// A kind of decision with a stream of its own, so that a further draw for one kind does not change
+/// the others.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Stream {
     Block,
@@ -65,7 +63,7 @@ pub(crate) enum Stream {
     Arrival(Direction),
     Zone,
     Priority,
-    /// Where a file's distribution is centred, by the file's index.
+    /// The center of a file's distribution, by the file's index.
     Distribution(u32),
 }
 
@@ -89,25 +87,22 @@ impl Stream {
 
 /// The seeds of one process.
 ///
-/// fio's rules: with `randseed`, everything follows from that number; with
-/// `randrepeat`, its default, from a fixed one; `allrandrepeat` likewise.
-/// Only with both off does a run differ from the next. Processes of `numjobs`
-/// differ in all cases.
+/// The rules are fio's: with `randseed`, everything follows from that number; with `randrepeat`,
+/// fio's default, or `allrandrepeat`, from a fixed one. Only with both off do two runs differ. The
+/// processes of `numjobs` always differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seeds {
     base: u64,
-    /// A pass over the files draws the same numbers as the one before.
+    /// Whether each pass over the files draws the same numbers.
     pub(crate) same_each_pass: bool,
     trims_like_writes: bool,
 }
 
 impl Seeds {
-    /// The seeds of the process numbered `thread_number` (from 1, over the
-    /// whole job file).
+    /// Returns the seeds of the process `thread_number` (from 1, over the whole job file).
     ///
-    /// `run_seed` stands for what is different between two runs. Where it is
-    /// 0 fio's rules hold as they are; any other value also varies what
-    /// `randrepeat` would repeat, which is how repeats of an experiment get
+    /// `run_seed` distinguishes runs. With 0, fio's rules hold as they are; any other value also
+    /// varies the seeds that `randrepeat` would fix, so that repetitions of an experiment have
     /// different addresses.
     pub fn new(spec: &JobSpec, thread_number: u32, run_seed: u64) -> Seeds {
         let fixed = spec.all_random_repeatable || spec.random_repeatable;
@@ -129,7 +124,7 @@ impl Seeds {
 
     pub(crate) fn stream(&self, stream: Stream) -> Random {
         let stream = match stream {
-            // A trimmed range is written with the size it was trimmed with.
+            // A trimmed range is written with the size with which it was trimmed.
             Stream::BlockSize(Direction::Trim) if self.trims_like_writes => {
                 Stream::BlockSize(Direction::Write)
             }
@@ -138,7 +133,7 @@ impl Seeds {
         Random::new(mix(self.base, stream.id()))
     }
 
-    /// How long this process waits before it starts, in microseconds.
+    /// Returns the delay of this process's start, in microseconds.
     pub fn start_delay_us(&self, spec: &JobSpec) -> u64 {
         let (low, high) = spec.start_delay_us;
         let span = high.saturating_sub(low).saturating_add(1);
@@ -146,7 +141,7 @@ impl Seeds {
     }
 }
 
-/// What SplitMix64 (Steele, Lea, Flood 2014) makes of two numbers.
+/// Mixes two numbers by SplitMix64 (Steele, Lea, Flood 2014).
 fn mix(a: u64, b: u64) -> u64 {
     let seed = a.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(b);
     SplitMix64::seed_from_u64(seed).next_u64()

@@ -1,19 +1,19 @@
-//! When a job flushes: `fsync` and `fdatasync`.
+//! Schedules the flushes of a job: `fsync` and `fdatasync`.
 
 use crate::fio::{Direction, JobSpec};
 
-/// How to flush.
+/// A kind of flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncKind {
     /// `fsync(2)`.
     Fsync,
     /// `fdatasync(2)`.
     Fdatasync,
-    /// `sync_file_range(2)`, which direct I/O leaves nothing to do.
+    /// `sync_file_range(2)`, which has nothing to do after direct I/O.
     FileRange,
 }
 
-/// Counts writes, and says when the next thing to issue is a flush.
+/// Counts writes and tells when a flush is due.
 #[derive(Clone, Debug)]
 pub struct SyncSchedule {
     fsync_every: u64,
@@ -24,7 +24,7 @@ pub struct SyncSchedule {
 }
 
 impl SyncSchedule {
-    /// `None` where the job never flushes.
+    /// Makes the schedule; returns `None` if the job never flushes.
     pub fn new(spec: &JobSpec) -> Option<SyncSchedule> {
         let schedule = SyncSchedule {
             fsync_every: u64::from(spec.fsync_every),
@@ -42,7 +42,7 @@ impl SyncSchedule {
         (flushes && spec.pattern.does(Direction::Write)).then_some(schedule)
     }
 
-    /// Whether a flush comes before the next read or write.
+    /// Returns the flush that is due before the next read or write.
     pub fn due(&self) -> Option<SyncKind> {
         let is_due = |every: u64| every > 0 && self.writes.is_multiple_of(every);
         if self.just_synced || self.writes == 0 {
@@ -58,12 +58,12 @@ impl SyncSchedule {
         }
     }
 
-    /// A flush was issued.
+    /// Records a flush.
     pub fn synced(&mut self) {
         self.just_synced = true;
     }
 
-    /// A read, write or trim was issued.
+    /// Records an issued read, write or trim.
     pub fn issued(&mut self, direction: Direction) {
         self.just_synced = false;
         self.writes += u64::from(direction == Direction::Write);
@@ -102,7 +102,7 @@ mod tests {
                 Some(Fsync)
             ]
         );
-        // fio looks at the number of writes, not at whether it changed.
+        // fio uses the number of writes, even if it has not changed.
         schedule.issued(Direction::Read);
         assert_eq!(schedule.due(), Some(Fsync));
     }

@@ -1,8 +1,8 @@
 //! The block traces of Alibaba's cloud of January 2020 (github.com/alibaba/block-traces):
 //! CSV with `device_id,opcode,offset,length,timestamp`.
 //!
-//! The operation is `R` or `W`, offset and length are bytes, the time stamp counts
-//! microseconds since 1970. A first line with the columns' names is passed over.
+//! The operation is `R` or `W`, offset and length are in bytes, and the timestamp is in
+//! microseconds since 1970. A header line with the names of the columns is skipped.
 
 use super::cells::{number, operation, ticks, whole_sectors};
 use super::cursor::Cursor;
@@ -14,7 +14,7 @@ const TICK_NS: u64 = 1000;
 const HEADER: &str = "device_id,opcode,offset,length,timestamp";
 const OPERATIONS: [&str; 2] = ["R", "W"];
 
-/// Whether `line` could be of this format.
+/// Whether `line` may be of this format.
 fn looks_like(line: &str) -> bool {
     let mut cells = line.split(',').map(str::trim);
     let is_request = cells.next().is_some_and(|id| id.parse::<u32>().is_ok())

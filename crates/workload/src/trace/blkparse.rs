@@ -1,10 +1,9 @@
-//! blkparse's text in its default format, a line an event:
-//! `major,minor cpu sequence time pid action rwbs sector + sectors [process]`.
+//! blkparse's default text output, with one event per line: `major,minor cpu sequence time pid
+//! action rwbs sector + sectors [process]`.
 //!
-//! An I/O arrives when it is queued (action Q). A trace that was recorded or
-//! filtered without Q is taken at its issues (D); the other actions say what
-//! became of an I/O and are passed over, as are messages and the summary that
-//! blkparse prints at the end.
+//! An I/O arrives when it is queued (action Q), or, in a trace that was recorded or filtered
+//! without Q, when it is issued (D). Completions (C) are ends. Other actions, messages and the
+//! summary at the end are skipped.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,15 +21,15 @@ use super::tracefs::{BioEvent, Dev, Event, EventKind, RqEnd, RqEvent};
 const LINE_EXPECTED: &str =
     "blkparse's \"major,minor cpu sequence time pid action rwbs sector + sectors [process]\"";
 
-/// Whether `line` could be of this format: it begins with `major,minor cpu
-/// sequence seconds.fraction`.
+/// Whether `line` may be of this format: it begins with `major,minor cpu sequence
+/// seconds.fraction`.
 fn looks_like(line: &str) -> bool {
     let mut at = Cursor::new(line);
     prefix(&mut at).is_ok()
 }
 
-/// Which action stands for an I/O in a trace that begins with `text`: `Q` if
-/// there is one, else `D`.
+/// Returns the action that marks arrivals in a trace that begins with `text`: `Q` if it occurs,
+/// else `D`.
 fn arrival_action(text: &str) -> &'static str {
     let is_queue = |line: &str| {
         let mut at = Cursor::new(line);
@@ -39,14 +38,14 @@ fn arrival_action(text: &str) -> &'static str {
     if text.lines().any(is_queue) { "Q" } else { "D" }
 }
 
-/// Reads lines.
+/// A parser of lines.
 struct Parser {
-    /// The action that stands for an I/O.
+    /// The action that marks arrivals.
     arrival: &'static str,
 }
 
 impl Parser {
-    /// Reads one line.
+    /// Parses one line.
     fn parse(&self, line: &str) -> Result<Parsed, Fault> {
         let start = line.trim();
         if start.is_empty() || start.starts_with("Input file ") {
@@ -66,7 +65,7 @@ impl Parser {
             return ended(&mut at, device, at_ns);
         }
         if action != self.arrival {
-            // A Q that the start of the trace gave no reason to expect.
+            // The first Q comes after the part of the trace that was searched.
             let is_late_queue = action == "Q";
             let late = Parsed::Skipped("queued I/Os (Q) after a start with only issues (D)");
             return Ok(if is_late_queue { late } else { Parsed::Nothing });
@@ -86,7 +85,7 @@ impl Parser {
     }
 }
 
-/// The summary begins with each CPU's, or with that of the only one.
+/// Whether `line` begins the summary: that of each CPU, or of the only one.
 fn begins_summary(line: &str) -> bool {
     let has_cpu = line.strip_prefix("CPU").is_some_and(|rest| {
         rest.trim_start_matches(|digit: char| digit.is_ascii_digit())
@@ -95,7 +94,7 @@ fn begins_summary(line: &str) -> bool {
     has_cpu || line.starts_with("Total (")
 }
 
-/// `major,minor cpu sequence time`: the device and the time in nanoseconds.
+/// Parses `major,minor cpu sequence time` into the device and the time in nanoseconds.
 fn prefix(at: &mut Cursor<'_>) -> Result<(u32, u64), Fault> {
     const DEVICE: &str = "major,minor (up to 4095,1048575)";
     at.skip_blanks();
@@ -110,8 +109,8 @@ fn prefix(at: &mut Cursor<'_>) -> Result<(u32, u64), Fault> {
     Ok((device, at.seconds("time")?))
 }
 
-/// What follows a completion's action. One that cannot be read is of no I/O
-/// that could be waited for.
+/// Parses the text after a completion's action. The completion of an operation without a letter
+/// (`N`), such as a passthrough command, is ignored.
 fn ended(at: &mut Cursor<'_>, device: u32, at_ns: u64) -> Result<Parsed, Fault> {
     at.skip_blanks();
     let column = at.column();
@@ -140,14 +139,14 @@ fn ended(at: &mut Cursor<'_>, device: u32, at_ns: u64) -> Result<Parsed, Fault> 
     Ok(Parsed::Ended { at_ns, end })
 }
 
-/// What follows an arrival's action: `record` with what it says.
+/// Parses the text after an arrival's action into `record`.
 fn arrival(at: &mut Cursor<'_>, record: TraceRecord) -> Result<Parsed, Fault> {
     at.skip_blanks();
     let column = at.column();
     let Rwbs { op, flags } = Rwbs::parse(at.word(), column)?;
     at.skip_blanks();
     if at.rest().is_empty() || at.rest().starts_with('[') {
-        // No extent: this carries no data, only what comes before data.
+        // An I/O without an extent is a flush or a preflush, without data.
         let is_flush = flags.has(BioFlags::PREFLUSH) || op == Some(Op::Flush);
         let flush = TraceRecord {
             op: Op::Flush,
@@ -185,9 +184,9 @@ fn arrival(at: &mut Cursor<'_>, record: TraceRecord) -> Result<Parsed, Fault> {
     }))
 }
 
-/// Why an I/O was skipped.
+/// The reason for skipping an I/O.
 const WITHOUT_DATA: &str = "I/Os with neither data nor a flush";
-/// Who does something in a trace, and when.
+/// The source and time of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventContext<'a> {
     /// The drive's major number.
@@ -196,17 +195,17 @@ pub struct EventContext<'a> {
     pub minor: u32,
     /// The CPU.
     pub cpu: u32,
-    /// Counts a CPU's events.
+    /// The number of the event on its CPU.
     pub sequence: u64,
-    /// From the trace's start.
+    /// The time since the trace's start.
     pub at_ns: u64,
-    /// The process that runs.
+    /// The id of the running process.
     pub pid: u32,
-    /// Its name.
+    /// The name of the running process.
     pub process: &'a str,
 }
 
-/// What every line begins with: drive, CPU, sequence, time and process.
+/// Writes the beginning of a line: drive, CPU, sequence, time and process.
 impl fmt::Display for EventContext<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let EventContext {
@@ -226,28 +225,28 @@ impl fmt::Display for EventContext<'_> {
     }
 }
 
-/// What happens to an extent. The letters are blkparse's actions.
+/// An event of an extent. The letters are blkparse's actions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Q: a bio enters the block layer.
     Queue,
-    /// G: it gets a request.
+    /// G: a request is allocated for a bio.
     GetRequest,
-    /// I: the request goes to the scheduler.
+    /// I: the request is inserted into the scheduler.
     Insert,
     /// M: a bio joins the end of a request.
     BackMerge,
     /// F: a bio joins the start of a request.
     FrontMerge,
-    /// R: the driver gives a request back.
+    /// R: the driver requeues a request.
     Requeue,
-    /// D: the request goes to the driver.
+    /// D: the request is issued to the driver.
     Issue,
-    /// C: it is done, with this error or 0.
+    /// C: the request is complete, with this error or 0.
     Complete(i32),
 }
 
-/// Writes an event as blkparse does in its default format.
+/// Writes an event in blkparse's default format.
 pub fn write_event(
     out: &mut impl fmt::Write,
     context: &EventContext<'_>,
@@ -276,7 +275,7 @@ pub fn write_event(
     }
 }
 
-/// Writes that a task begins to hold requests back, or lets so many go.
+/// Writes that a task plugs, or that it unplugs this many requests.
 fn write_plug(
     out: &mut impl fmt::Write,
     context: &EventContext<'_>,
@@ -290,21 +289,21 @@ fn write_plug(
     }
 }
 
-/// Writes events of tracefs as blkparse prints them: times from the first on, and a
-/// sequence number for each CPU.
+/// Writes events of tracefs as blkparse prints them: times relative to the first event, and a
+/// sequence number per CPU.
 #[derive(Debug)]
 pub struct BlkparseWriter<W> {
     to: W,
     line: String,
-    /// The drive that was last named: that of events that name none, such as a plug.
+    /// The drive of the last event that named one, for events such as a plug that name none.
     drive: Dev,
     start_ns: Option<u64>,
-    /// Events so far of each CPU.
+    /// The number of events of each CPU.
     sequences: BTreeMap<u32, u64>,
 }
 
 impl<W: io::Write> BlkparseWriter<W> {
-    /// Writes to `to` what happens on `drive`.
+    /// Makes a writer to `to` of events on `drive`.
     pub fn new(to: W, drive: Dev) -> BlkparseWriter<W> {
         BlkparseWriter {
             to,
@@ -315,7 +314,7 @@ impl<W: io::Write> BlkparseWriter<W> {
         }
     }
 
-    /// Writes one event. Those that blktrace does not know are passed over.
+    /// Writes one event, unless blktrace has no such event.
     pub fn event(&mut self, event: &Event<'_>) -> io::Result<()> {
         let start_ns = *self.start_ns.get_or_insert(event.at_ns);
         let event = Event {
@@ -331,7 +330,8 @@ impl<W: io::Write> BlkparseWriter<W> {
         self.to.write_all(self.line.as_bytes())
     }
 
-    /// Tells that so many events were lost, as a message: blktrace lets programs write them.
+    /// Writes that `events` events were lost, as a message, as programs can add to blktrace's
+    /// output.
     pub fn lost(&mut self, events: u64) -> io::Result<()> {
         let Dev { major, minor } = self.drive;
         writeln!(
@@ -340,13 +340,13 @@ impl<W: io::Write> BlkparseWriter<W> {
         )
     }
 
-    /// What was written to.
+    /// Returns the underlying writer.
     pub fn finish(self) -> W {
         self.to
     }
 }
 
-/// Writes an event; nothing for one that blktrace does not know.
+/// Writes an event, unless blktrace has no such event.
 fn write_tracefs_event(
     out: &mut impl fmt::Write,
     event: &Event<'_>,
@@ -382,7 +382,7 @@ fn write_tracefs_event(
         _ => return Ok(()),
     };
     (context.major, context.minor) = (dev.major, dev.minor);
-    // A bare flush is nowhere, which the kernel writes as 0.
+    // A flush without data has no place; the kernel writes sector 0.
     let sector = if sectors == 0 { Sector(0) } else { sector };
     write_event(out, &context, action, rwbs, sector, sectors)
 }

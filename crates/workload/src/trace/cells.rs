@@ -1,4 +1,4 @@
-//! The cells of a line of comma-separated values.
+//! Parses the cells of a line of comma-separated values.
 
 use std::borrow::Cow;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use blklab_blk::{Op, SECTOR_SIZE};
 use super::cursor::Cursor;
 use super::error::Fault;
 
-/// The fault that the cell at `at` is wrong.
+/// Returns the fault of a wrong cell at `at`.
 pub(super) fn cell_fault(
     at: Cursor<'_>,
     field: &'static str,
@@ -18,7 +18,7 @@ pub(super) fn cell_fault(
     Fault::new(at.column(), field, cell, expected)
 }
 
-/// The next cell, up to a comma or the line's end.
+/// Returns the next cell, up to a comma or the line's end.
 pub(super) fn text<'a>(at: &mut Cursor<'a>) -> &'a str {
     let rest = at.rest();
     let cell = rest.split(',').next().unwrap_or_default();
@@ -26,7 +26,7 @@ pub(super) fn text<'a>(at: &mut Cursor<'a>) -> &'a str {
     cell.trim()
 }
 
-/// A number that fills the next cell.
+/// Parses a number that fills the next cell.
 pub(super) fn number<T: FromStr>(
     at: &mut Cursor<'_>,
     field: &'static str,
@@ -39,7 +39,7 @@ pub(super) fn number<T: FromStr>(
     number.ok_or_else(|| cell_fault(start, field, expected))
 }
 
-/// A time in the next cell, a count of `tick_ns`; in nanoseconds.
+/// Parses a time in the next cell, in units of `tick_ns`, into nanoseconds.
 pub(super) fn ticks(
     at: &mut Cursor<'_>,
     field: &'static str,
@@ -52,7 +52,7 @@ pub(super) fn ticks(
     at_ns.ok_or_else(|| cell_fault(start, field, "a time of less than 2^64 ns (584 years)"))
 }
 
-/// Read or write in the next cell, as the format spells them (in either case).
+/// Parses a read or write in the next cell, in the format's spelling and either case.
 pub(super) fn operation(
     at: &mut Cursor<'_>,
     field: &'static str,
@@ -66,7 +66,7 @@ pub(super) fn operation(
     }
 }
 
-/// Bytes in the next cell, which are whole sectors.
+/// Parses a number of bytes in the next cell that are whole sectors.
 pub(super) fn whole_sectors(at: &mut Cursor<'_>, field: &'static str) -> Result<u64, Fault> {
     let start = *at;
     let bytes: u64 = number(at, field, "a number of bytes")?;

@@ -1,11 +1,11 @@
-//! Walks over the fields of one line and knows the column it is at.
+//! A cursor over the fields of a line, which knows its column.
 
 use std::borrow::Cow;
 use std::str::FromStr;
 
 use super::error::Fault;
 
-/// A place in a line.
+/// A position in a line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cursor<'a> {
     line: &'a str,
@@ -13,38 +13,38 @@ pub(crate) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// The start of `line`.
+    /// Returns the start of `line`.
     pub(crate) fn new(line: &'a str) -> Cursor<'a> {
         Cursor { line, at: 0 }
     }
 
-    /// Byte `at` of `line`, which is the start of a character.
+    /// Returns byte `at` of `line`, which must be the start of a character.
     pub(crate) fn at(line: &'a str, at: usize) -> Cursor<'a> {
         Cursor { line, at }
     }
 
-    /// The byte of the line that comes next, from 0.
+    /// Returns the byte of the line that comes next, from 0.
     pub(crate) fn column(&self) -> usize {
         self.at
     }
 
-    /// Passes over `bytes`, which end at a character's end.
+    /// Skips `bytes` bytes, which must end at the end of a character.
     pub(crate) fn advance(&mut self, bytes: usize) {
         self.at += bytes;
     }
 
-    /// What is left of the line.
+    /// Returns the rest of the line.
     pub(crate) fn rest(&self) -> &'a str {
         &self.line[self.at..]
     }
 
-    /// Passes over spaces and tabs.
+    /// Skips spaces and tabs.
     pub(crate) fn skip_blanks(&mut self) {
         let rest = self.rest();
         self.at += rest.len() - rest.trim_start_matches([' ', '\t']).len();
     }
 
-    /// Passes over `literal` if it stands here.
+    /// Skips `literal` if it comes next.
     pub(crate) fn eat(&mut self, literal: &str) -> bool {
         let here = self.rest().starts_with(literal);
         if here {
@@ -53,7 +53,7 @@ impl<'a> Cursor<'a> {
         here
     }
 
-    /// Passes over `literal`, which must stand here.
+    /// Skips `literal`, which must come next.
     pub(crate) fn expect(&mut self, literal: &str, field: &'static str) -> Result<(), Fault> {
         if self.eat(literal) {
             Ok(())
@@ -62,7 +62,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The next word: blanks before it are passed over, one ends it.
+    /// Skips blanks and returns the next word, up to a blank.
     pub(crate) fn word(&mut self) -> &'a str {
         self.skip_blanks();
         let rest = self.rest();
@@ -71,7 +71,7 @@ impl<'a> Cursor<'a> {
         word
     }
 
-    /// What stands before `end`, which is passed over too.
+    /// Returns the text before `end` and skips both.
     pub(crate) fn until(&mut self, end: char, field: &'static str) -> Result<&'a str, Fault> {
         let rest = self.rest();
         match rest.find(end) {
@@ -83,7 +83,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A decimal number, with its sign where `T` has one, after any blanks.
+    /// Parses a decimal number after any blanks, with a sign if `T` is signed.
     pub(crate) fn number<T: FromStr>(
         &mut self,
         field: &'static str,
@@ -104,7 +104,7 @@ impl<'a> Cursor<'a> {
         Ok(value)
     }
 
-    /// Seconds with 1 to 9 fractional digits, in nanoseconds.
+    /// Parses seconds with 1 to 9 fractional digits into nanoseconds.
     pub(crate) fn seconds(&mut self, field: &'static str) -> Result<u64, Fault> {
         const EXPECTED: &str = "seconds with 1 to 9 fractional digits";
         let start = *self;
@@ -121,7 +121,7 @@ impl<'a> Cursor<'a> {
             .ok_or_else(|| start.fault(field, "a time of less than 2^64 ns (584 years)"))
     }
 
-    /// The fault that `field` is wrong here.
+    /// Returns the fault that `field` is wrong here.
     pub(crate) fn fault(
         &self,
         field: &'static str,

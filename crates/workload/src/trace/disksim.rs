@@ -1,7 +1,6 @@
-//! DiskSim's ASCII traces in the form that MQSim reads: a request a line,
-//! `arrival device sector sectors type`, with the arrival in whole
-//! nanoseconds, sectors of 512 bytes, and the type 1 for a read, 0 for a
-//! write.
+//! DiskSim's ASCII traces in MQSim's variant, with one request per line: `arrival device sector
+//! sectors type`. The arrival is in whole nanoseconds, a sector has 512 bytes, and the type is 1
+//! for a read and 0 for a write.
 
 use std::fmt;
 
@@ -12,13 +11,13 @@ use super::error::Fault;
 use super::format::{Format, Input, one_file};
 use super::record::{Parsed, TraceRecord, checked_extent};
 
-/// Whether `line` could be of this format: five numbers.
+/// Whether `line` may be of this format: five numbers.
 fn looks_like(line: &str) -> bool {
     let is_number = |word: &str| word.parse::<f64>().is_ok();
     line.split_whitespace().count() == 5 && line.split_whitespace().all(is_number)
 }
 
-/// Reads one line.
+/// Parses one line.
 fn parse(line: &str) -> Result<Parsed, Fault> {
     let mut at = Cursor::new(line);
     at.skip_blanks();
@@ -47,7 +46,7 @@ fn parse(line: &str) -> Result<Parsed, Fault> {
     )))
 }
 
-/// A number that a blank ends, or the line.
+/// Parses a number up to a blank or the line's end.
 fn field<T: std::str::FromStr>(
     at: &mut Cursor<'_>,
     name: &'static str,
@@ -62,8 +61,8 @@ fn field<T: std::str::FromStr>(
     }
 }
 
-/// Writes `record` as a line. The format has only reads and writes: `false`
-/// if it is something else, and nothing was written.
+/// Writes `record` as a line. The format has only reads and writes: returns `false` for anything
+/// else, and writes nothing.
 fn write_record(out: &mut dyn fmt::Write, record: &TraceRecord) -> Result<bool, fmt::Error> {
     let kind = match record.op {
         Op::Read => 1,
@@ -81,7 +80,7 @@ fn write_record(out: &mut dyn fmt::Write, record: &TraceRecord) -> Result<bool, 
     Ok(true)
 }
 
-/// DiskSim ASCII, as MQSim reads it.
+/// DiskSim's ASCII format, as MQSim reads it.
 pub static FORMAT: Format = Format {
     name: "disksim",
     help: "DiskSim ASCII (arrivals in nanoseconds)",

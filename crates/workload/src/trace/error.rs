@@ -1,80 +1,80 @@
-//! What can be wrong with a trace, said in one message.
+//! Errors of reading traces.
 
 use std::borrow::Cow;
 use std::io;
 
-/// Longest excerpt of the input that an error quotes, in characters.
+/// The longest excerpt of the input in an error, in characters.
 const EXCERPT_CHARS: usize = 48;
 
-/// Why a trace could not be read.
+/// The reason why a trace cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// The file could not be opened or read, or what it is packed in is damaged.
+    /// The file cannot be opened or read, or its compressed data is damaged.
     #[error("{file}: {}{source}", if *line == 0 { String::new() } else { format!("after line {line}: ") })]
     Io {
         /// The trace's file.
         file: String,
-        /// Lines read before that.
+        /// The number of lines read before the error.
         line: u64,
-        /// What the system or the decompressor said.
+        /// The error of the system or the decompressor.
         source: io::Error,
     },
-    /// A line does not say what its format wants it to say.
+    /// A line does not conform to its format.
     #[error("{file}:{line}: {fault}")]
     Malformed {
         /// The trace's file.
         file: String,
         /// The line, counted from 1.
         line: u64,
-        /// What is wrong in that line.
+        /// The mistake in that line.
         fault: Fault,
     },
-    /// None of the formats fits the file's first lines.
+    /// No format matches the file's first lines.
     #[error("{file}: unknown trace format (first line: {first_line}); expected one of: {expected}")]
     UnknownFormat {
         /// The trace's file.
         file: String,
-        /// Its first line that says something, shortened.
+        /// The first line with content, shortened.
         first_line: String,
-        /// The formats there are, with what a line of each looks like.
+        /// The known formats, with an example line of each.
         expected: String,
     },
-    /// A binary trace is not as its format wants it to be.
+    /// A binary trace does not conform to its format.
     #[error("{file}: at byte {offset}: {message}")]
     Binary {
         /// The trace's file.
         file: String,
-        /// Where the record begins, counted from 0.
+        /// The start of the record in the file, from 0.
         offset: u64,
-        /// What is wrong there.
+        /// The mistake.
         message: String,
     },
-    /// A trace's JSON description is not as it should be.
+    /// A trace's JSON description is wrong.
     #[error("{file}: {message}")]
     Description {
         /// The JSON file.
         file: String,
-        /// What is wrong, with its place or its key.
+        /// The mistake, with its place or its key.
         message: String,
     },
 }
 
-/// What is wrong in one line.
+/// A mistake in one line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("column {column}: {field}: found {found}, expected {expected}")]
 pub struct Fault {
-    /// The byte in the line, counted from 1.
+    /// The byte in the line, from 1.
     pub column: usize,
     /// The field's name.
     pub field: &'static str,
-    /// What stands there, quoted and shortened.
+    /// The text found there, quoted and shortened.
     pub found: String,
-    /// What would have been right.
+    /// The form that was expected.
     pub expected: Cow<'static, str>,
 }
 
 impl Fault {
-    /// The fault at byte `at` (from 0) of `line`, where `found` stands.
+    /// Makes the fault at byte `at` (from 0) of `line`, where `found` was read.
     pub(crate) fn new(
         at: usize,
         field: &'static str,
@@ -90,7 +90,7 @@ impl Fault {
     }
 }
 
-/// `text` quoted, escaped and cut to a length that fits a message.
+/// Quotes and escapes `text`, and shortens it for a message.
 pub(crate) fn excerpt(text: &str) -> String {
     if text.is_empty() {
         return "nothing".to_owned();

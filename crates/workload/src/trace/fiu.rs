@@ -1,9 +1,8 @@
-//! The traces of Florida International University (Koller and Rangaswami, FAST '10),
-//! as SNIA hands them out: words divided by blanks, `ns pid process lba size W|R major
-//! minor md5`.
+//! The traces of Florida International University (Koller and Rangaswami, FAST '10), as SNIA
+//! distributes them: words separated by blanks, `ns pid process lba size W|R major minor md5`.
 //!
-//! The time is in nanoseconds, place and size are sectors. What follows the minor
-//! number, checksums of the data, is passed over.
+//! The time is in nanoseconds, and place and size are in sectors. The text after the minor number,
+//! which has checksums of the data, is skipped.
 
 use blklab_blk::Op;
 
@@ -12,7 +11,7 @@ use super::error::Fault;
 use super::format::{Format, Input, one_file};
 use super::record::{Parsed, TraceRecord, checked_extent, device_number};
 
-/// Whether `line` is of this format: nothing else has a letter between such numbers.
+/// Whether `line` is of this format, the only one with a letter between such numbers.
 fn looks_like(line: &str) -> bool {
     line.split_ascii_whitespace().count() >= 9 && matches!(parse(line), Ok(Parsed::Record(_)))
 }
@@ -25,7 +24,7 @@ fn parse(line: &str) -> Result<Parsed, Fault> {
     let at_ns = at.number("time", "nanoseconds")?;
     let pid = at.number("pid", "a process's number")?;
     at.word();
-    // A process may have blanks in its name: what comes behind it tells where it ends.
+    // A process's name may contain blanks; the fields after it show where it ends.
     let first = request(at);
     let found = std::iter::from_fn(|| (!at.word().is_empty()).then(|| request(at)));
     let (op, sector, sectors, device) = match first {
@@ -38,7 +37,7 @@ fn parse(line: &str) -> Result<Parsed, Fault> {
     }))
 }
 
-/// Operation, first sector, sectors and drive.
+/// Parses operation, first sector, sectors and drive.
 fn request(mut at: Cursor<'_>) -> Result<(Op, u64, u32, u32), Fault> {
     let sector = at.number("lba", "a sector")?;
     let size = at;

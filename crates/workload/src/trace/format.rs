@@ -1,4 +1,4 @@
-//! What a trace format is declared with: one row that says all of it.
+//! The type of a trace format's declaration.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -7,34 +7,33 @@ use super::error::{Fault, TraceError};
 use super::lines::Lines;
 use super::record::{Parsed, TraceRecord};
 
-/// A format of traces to replay.
+/// A format of traces that can be replayed.
 #[derive(Debug)]
 pub struct Format {
     /// Its name.
     pub name: &'static str,
-    /// What it is, in a few words.
+    /// The format's description in a few words.
     pub help: &'static str,
-    /// What a line of it looks like.
+    /// The form of a line.
     pub line: &'static str,
-    /// Whether it has room for when I/Os ended. A trace may lack them all the same.
+    /// Whether the format can record when I/Os ended, which a trace may still lack.
     pub tells_ends: bool,
-    /// Whether it says which process an I/O is of.
+    /// Whether the format records the process of an I/O.
     pub tells_processes: bool,
-    /// What its times are multiples of, in nanoseconds.
+    /// The resolution of its times, in nanoseconds.
     pub tick_ns: u64,
-    /// Writes an I/O as a line, where a line says all of it.
+    /// The function that writes an I/O as a line, if a line can hold all of it.
     pub write: Option<WriteRecord>,
-    /// Whether a trace that starts so is of this format.
+    /// Whether a trace with this beginning is of this format.
     pub(super) detect: fn(&Start<'_>) -> bool,
-    /// The other files of the set that a file is one of, where its name says that
-    /// it is.
+    /// Returns the other files of the set that a file belongs to, if its name shows that it belongs
+    /// to one.
     pub(super) other_files: fn(&Path) -> Option<Vec<PathBuf>>,
-    /// Begins to read.
+    /// Starts reading a trace.
     pub(super) read: fn(Input) -> Result<Box<dyn Records>, TraceError>,
 }
 
-/// Writes an I/O as a line. `false` if the format has no word for it, and nothing
-/// was written.
+/// Writes an I/O as a line. Returns `false`, and writes nothing, if the format cannot express it.
 pub type WriteRecord = fn(&mut dyn fmt::Write, &TraceRecord) -> Result<bool, fmt::Error>;
 
 impl PartialEq for Format {
@@ -49,39 +48,39 @@ impl fmt::Display for Format {
     }
 }
 
-/// A format that keeps each trace in one file.
+/// Returns `None`, for formats that keep each trace in one file.
 pub(super) fn one_file(_: &Path) -> Option<Vec<PathBuf>> {
     None
 }
 
-/// How a trace starts.
+/// The beginning of a trace.
 pub(super) struct Start<'a> {
     pub bytes: &'a [u8],
-    /// The first line that says something about the format; empty if none does.
+    /// The first line that identifies a format; empty if there is none.
     pub first_line: &'a str,
 }
 
-/// A file to be read, and how it starts.
+/// A file to read, with its beginning.
 pub(super) struct InputFile {
     pub lines: Lines,
     pub start: Vec<u8>,
 }
 
-/// A trace to be read.
+/// A trace to read.
 pub(super) struct Input {
-    /// The file that was named.
+    /// The file that was given.
     pub named: InputFile,
-    /// The others of its set.
+    /// The other files of its set.
     pub others: Vec<InputFile>,
 }
 
 impl Input {
-    /// How the file that was named starts, as text.
+    /// Returns the beginning of the given file as text.
     pub fn start_text(&self) -> String {
         String::from_utf8_lossy(&self.named.start).into_owned()
     }
 
-    /// The lines of the file that was named, each read by `parse`.
+    /// Reads the lines of the given file with `parse`.
     pub fn lines(
         self,
         parse: impl FnMut(&str) -> Result<Parsed, Fault> + Send + 'static,
@@ -91,16 +90,16 @@ impl Input {
     }
 }
 
-/// A trace being read, record by record.
+/// A reader of a trace's records.
 pub(super) trait Records: Send {
-    /// What comes next.
+    /// Returns the next record.
     fn next(&mut self) -> Result<Parsed, TraceError>;
 
-    /// The time of the record just read is wrong.
+    /// Returns the error that the time of the last record is wrong.
     fn wrong_time(&self, found: &str, expected: String) -> TraceError;
 }
 
-/// A trace of lines.
+/// A trace in text lines.
 struct TextRecords<P> {
     lines: Lines,
     parse: P,

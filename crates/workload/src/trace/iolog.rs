@@ -1,11 +1,10 @@
-//! fio's iologs, as `write_iolog` writes them (versions 2 and 3; fio's HOWTO,
-//! "Trace file format").
+//! fio's iologs, as `write_iolog` writes them (versions 2 and 3; see "Trace file format" in fio's
+//! HOWTO).
 //!
-//! Version 3 is `time file action [offset length]`. The time is in
-//! microseconds, as fio 3.33 writes it. Version 2 has no times, but a `wait`
-//! of so many microseconds since the last one. Every file is a drive of its
-//! own, numbered in the order of appearance. Lengths are of bytes; what is
-//! less than a sector counts as a whole one.
+//! Version 3 is `time file action [offset length]`, with the time in microseconds, as fio 3.33
+//! writes it. Version 2 has no times, but a `wait` with the microseconds since the last one. Each
+//! file is a drive of its own, numbered in order of appearance. Lengths are in bytes and rounded up
+//! to whole sectors.
 
 use blklab_blk::{Op, SECTOR_SIZE};
 
@@ -17,22 +16,22 @@ use super::record::{Parsed, TraceRecord, checked_extent};
 const ACTIONS: &str =
     "an action (add, open, close, read, write, trim, sync, datasync, or wait in version 2)";
 
-/// Whether `line` is the first of an iolog.
+/// Whether `line` is the first line of an iolog.
 fn looks_like(line: &str) -> bool {
     line.starts_with("fio version ") && line.trim_end().ends_with("iolog")
 }
 
-/// Reads lines; knows the version and the files.
+/// A parser of lines, with the version and the files.
 #[derive(Default)]
 struct Parser {
     version: u32,
     files: Vec<String>,
-    /// Microseconds waited, in version 2.
+    /// The microseconds waited so far, in version 2.
     waited_us: u64,
 }
 
 impl Parser {
-    /// Reads one line.
+    /// Parses one line.
     fn parse(&mut self, line: &str) -> Result<Parsed, Fault> {
         let mut at = Cursor::new(line);
         at.skip_blanks();
@@ -98,7 +97,7 @@ impl Parser {
     }
 }
 
-/// Offset and length, from bytes to the sectors they touch.
+/// Parses offset and length in bytes into the sectors that they touch.
 fn extent(at: &mut Cursor<'_>) -> Result<(u64, u32), Fault> {
     at.skip_blanks();
     let offset: u64 = at.number("offset", "a number of bytes")?;

@@ -1,4 +1,4 @@
-//! A trace's lines, one at a time, from a plain or a packed file.
+//! Reads the lines of a trace from a plain or compressed file.
 
 use std::fs::File;
 use std::io::{self, BufRead, Read};
@@ -10,11 +10,10 @@ use blklab_description::kind_without_end;
 use super::error::{Fault, TraceError};
 use super::packed::unpacked;
 
-/// No trace has lines this long; a file that does is something else, and is
-/// not read into memory.
+/// The longest line. A file with a longer line is not a trace, and is not read into memory.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// Opens what can be read more than once, as a trace is: first to know its form.
+/// Opens a file that can be read repeatedly, as the format is detected first.
 fn open_rereadable(path: &Path) -> io::Result<File> {
     let kind = std::fs::metadata(path)?.file_type();
     let once = kind.is_fifo().then_some("a pipe");
@@ -27,7 +26,7 @@ fn open_rereadable(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Walks over lines and remembers where they came from.
+/// A reader of lines that knows their places.
 pub(crate) struct Lines {
     file: String,
     source: Box<dyn BufRead + Send>,
@@ -50,8 +49,7 @@ impl Lines {
         }
     }
 
-    /// Reads from `source`, which messages call `file`; unpacks what is
-    /// packed.
+    /// Reads from `source`, decompressing it if needed; `file` is its name in messages.
     pub(crate) fn new(
         source: impl Read + Send + 'static,
         file: String,
@@ -72,8 +70,7 @@ impl Lines {
         }
     }
 
-    /// Moves to the next line, which [`Lines::current`] gives; `false` after
-    /// the last.
+    /// Moves to the next line, which [`Lines::current`] returns; `false` after the last line.
     pub(crate) fn advance(&mut self) -> Result<bool, TraceError> {
         self.bytes.clear();
         let limit = LINE_BYTES_MAX as u64 + 1;
@@ -102,7 +99,7 @@ impl Lines {
         Ok(true)
     }
 
-    /// The first `limit` bytes of what comes. They stay to be read.
+    /// Returns the next `limit` bytes without consuming them.
     pub(crate) fn look_ahead(&mut self, limit: u64) -> Result<Vec<u8>, TraceError> {
         let mut start = Vec::new();
         if let Err(source) = (&mut self.source).take(limit).read_to_end(&mut start) {
@@ -117,23 +114,23 @@ impl Lines {
         Ok(start)
     }
 
-    /// What messages call the file, and what of it has not been read.
+    /// Returns the file's name in messages and the unread rest.
     pub(crate) fn into_source(self) -> (String, Box<dyn BufRead + Send>) {
         (self.file, self.source)
     }
 
-    /// What messages call the file.
+    /// Returns the file's name in messages.
     pub(crate) fn file(&self) -> &str {
         &self.file
     }
 
-    /// The line moved to last, without its end. Bytes that are no UTF-8 (a
-    /// process may name itself so) have become U+FFFD.
+    /// Returns the current line without its end. Invalid UTF-8, which a process's name may contain,
+    /// is replaced by U+FFFD.
     pub(crate) fn current(&self) -> &str {
         &self.text
     }
 
-    /// `fault` in the line moved to last.
+    /// Returns an error about the current line.
     pub(crate) fn malformed(&self, fault: Fault) -> TraceError {
         TraceError::Malformed {
             file: self.file.clone(),

@@ -1,11 +1,8 @@
-//! Recorded I/O: traces of blocks to replay, and the kernel's own trace of
-//! its block layer.
+//! Recorded I/O: block traces to replay, and the kernel's own trace of its block layer.
 //!
-//! [`open`] reads a trace to replay, in any of [`FORMATS`], plain or packed
-//! by gzip or zstd.
-//! [`tracefs`] reads every event of the kernel's block layer, to compare
-//! ours with; its events can be written as they are read, or by
-//! [`BlktraceWriter`] in blktrace's binary form.
+//! [`open`] reads a trace to replay, in any of [`FORMATS`], plain or compressed by gzip or zstd.
+//! [`tracefs`] reads all events of the kernel's block layer, to compare them with ours; they can be
+//! written as they are read, or by [`BlktraceWriter`] in blktrace's binary format.
 
 pub mod alibaba;
 pub mod blkparse;
@@ -39,8 +36,8 @@ pub use rwbs::Rwbs;
 
 pub(crate) use lines::Lines;
 
-/// Every format of traces to replay. One that fits a trace's start is taken before
-/// those behind it.
+/// All formats of traces that can be replayed. If several match a trace's beginning, the first one
+/// is used.
 pub static FORMATS: &[&Format] = &[
     &disksim::FORMAT,
     &msr::FORMAT,
@@ -54,7 +51,7 @@ pub static FORMATS: &[&Format] = &[
     &blktrace::FORMAT,
 ];
 
-/// The formats as a table in Markdown.
+/// Returns the formats as a Markdown table.
 pub fn format_table() -> String {
     let mut text = "| format | a line | ends | processes | times |\n\
                     | --- | --- | --- | --- | --- |\n"
@@ -73,8 +70,7 @@ pub fn format_table() -> String {
     text
 }
 
-/// The whole text of the file at `path`, unpacked if it is packed. Line ends
-/// become `\n`.
+/// Returns the whole text of the file at `path`, decompressed if needed, with `\n` as line ends.
 pub fn read_text(path: &Path) -> Result<String, TraceError> {
     let mut lines = Lines::open(path)?;
     let mut text = String::new();

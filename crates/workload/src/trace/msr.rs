@@ -1,10 +1,9 @@
-//! The traces of Microsoft Research Cambridge, as SNIA hands them out: CSV
-//! with `Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime`.
+//! The traces of Microsoft Research Cambridge, as SNIA distributes them: CSV with
+//! `Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime`.
 //!
-//! The time stamp is a Windows file time (100 ns since 1601), offset and size
-//! are bytes, the response time counts as the time stamp does. A first line
-//! with the columns' names is passed over.
-//! Disks are identified by their number alone, so a file may hold one host's.
+//! The timestamp is a Windows file time (100 ns since 1601), offset and size are in bytes, and the
+//! response time has the unit of the timestamp. A header line with the names of the columns is
+//! skipped. Disks are identified by their number alone, so a file may hold one host only.
 
 use std::fmt;
 
@@ -16,13 +15,13 @@ use super::error::Fault;
 use super::format::{Format, Input, one_file};
 use super::record::{Parsed, TraceRecord, checked_extent};
 
-/// A Windows file time counts in these.
+/// The unit of a Windows file time, in nanoseconds.
 const TICK_NS: u64 = 100;
 
 /// The columns, as a header names them.
 const HEADER: &str = "Timestamp,Hostname,";
 
-/// Whether `line` could be of this format.
+/// Whether `line` may be of this format.
 fn looks_like(line: &str) -> bool {
     line.starts_with(HEADER)
         || line.split(',').nth(3).is_some_and(|kind| {
@@ -31,7 +30,7 @@ fn looks_like(line: &str) -> bool {
         })
 }
 
-/// Reads lines; remembers the host they are of.
+/// A parser of lines, with the host that they are from.
 #[derive(Default)]
 struct Parser {
     host: Option<String>,
@@ -39,7 +38,7 @@ struct Parser {
 }
 
 impl Parser {
-    /// Reads one line.
+    /// Parses one line.
     fn parse(&mut self, line: &str) -> Result<Parsed, Fault> {
         let is_first = !std::mem::replace(&mut self.past_first_line, true);
         if line.trim().is_empty() || (is_first && line.starts_with(HEADER)) {
@@ -64,7 +63,7 @@ impl Parser {
         let sectors = whole_sectors(&mut at, "Size")?;
         let sectors = checked_extent(sector, sectors, size)?;
         let record = TraceRecord::new(at_ns, device, op, sector, sectors);
-        // Hosts that did not measure it left it empty or wrote 0.
+        // Some hosts did not measure the response time and left it empty or wrote 0.
         Ok(match at.rest().trim().parse::<u64>() {
             Ok(ticks) if ticks > 0 => Parsed::Timed(record, ticks.saturating_mul(TICK_NS)),
             _ => Parsed::Record(record),
@@ -88,12 +87,11 @@ impl Parser {
     }
 }
 
-/// What the host is called in lines that are written.
+/// The host's name in lines that are written.
 const HOST: &str = "host";
 
-/// Writes `record` as a line, with time stamps from 1601 on and a response time of
-/// 0. The format has only reads and writes: `false` if it is something else, and
-/// nothing was written.
+/// Writes `record` as a line, with timestamps from 1601 on and a response time of 0. The format has
+/// only reads and writes: returns `false` for anything else, and writes nothing.
 fn write_record(out: &mut dyn fmt::Write, record: &TraceRecord) -> Result<bool, fmt::Error> {
     let kind = match record.op {
         Op::Read => "Read",

@@ -1,5 +1,4 @@
-//! Unpacks what is packed: gzip (RFC 1952) and Zstandard (RFC 8878), recognised by the
-//! first bytes.
+//! Decompresses gzip (RFC 1952) and Zstandard (RFC 8878), which are recognized by the first bytes.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -12,7 +11,7 @@ const BUFFER_BYTES: usize = 64 << 10;
 const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
 const ZSTD_MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 
-/// `source`, unpacked if it is packed.
+/// Returns `source`, decompressed if it is compressed.
 pub(super) fn unpacked(source: impl Read + Send + 'static) -> io::Result<Box<dyn BufRead + Send>> {
     let mut source = BufReader::with_capacity(BUFFER_BYTES, source);
     let mut magic = Vec::new();
@@ -32,7 +31,7 @@ pub(super) fn unpacked(source: impl Read + Send + 'static) -> io::Result<Box<dyn
     })
 }
 
-/// The frames of a Zstandard stream, one after the other.
+/// A reader of the frames of a Zstandard stream.
 struct Zstd<R> {
     source: R,
     decoder: FrameDecoder,
@@ -46,7 +45,7 @@ impl<R: BufRead> Zstd<R> {
         }
     }
 
-    /// Begins the next frame; `false` at the stream's end.
+    /// Starts the next frame; returns `false` at the stream's end.
     fn next_frame(&mut self) -> io::Result<bool> {
         while !self.source.fill_buf()?.is_empty() {
             match self.decoder.reset(&mut self.source) {
@@ -105,7 +104,7 @@ fn damaged(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Er
 mod tests {
     use super::*;
 
-    /// "read 4096\n" 200 times, packed by zstd 1.5 with a checksum.
+    /// "read 4096\n" 200 times, compressed by zstd 1.5 with a checksum.
     const FRAME: &[u8] = &[
         0x28, 0xb5, 0x2f, 0xfd, 0x04, 0x58, 0x8d, 0x00, 0x00, 0x50, 0x72, 0x65, 0x61, 0x64, 0x20,
         0x34, 0x30, 0x39, 0x36, 0x0a, 0x01, 0x00, 0xc3, 0xf7, 0x2f, 0x48, 0xd1, 0xe6, 0xfd, 0x8a,

@@ -1,4 +1,4 @@
-//! Reads a trace to replay, in whatever format it is.
+//! Reads a trace to replay, in any format.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BinaryHeap};
@@ -11,15 +11,15 @@ use super::format::{Format, Input, InputFile, Records, Start};
 use super::lines::Lines;
 use super::record::{IoEnd, Item, Parsed, TraceRecord};
 
-/// Records held back to bring them into order. A multiprocessor's trace is
-/// out of order by what its CPUs do at once, which is far less.
+/// The number of records held back to sort them. The records of several CPUs are out of order by
+/// far less than this.
 const WINDOW_RECORDS: usize = 4096;
 
-/// How much of a trace is looked at to learn its format, and whether a
-/// blkparse text has Q events.
+/// The size of a trace's beginning that is searched for its format, and for Q events in blkparse's
+/// text.
 const LOOK_AHEAD_BYTES: u64 = 1 << 20;
 
-/// The format of a trace that starts so; messages call it `file`.
+/// Detects the format of a trace by its beginning; `file` is its name in messages.
 fn detect(start: &[u8], file: &str) -> Result<&'static Format, TraceError> {
     let text = String::from_utf8_lossy(start);
     let telling = |line: &&str| !line.trim().is_empty() && !line.starts_with("Input file ");
@@ -41,8 +41,8 @@ fn detect(start: &[u8], file: &str) -> Result<&'static Format, TraceError> {
     })
 }
 
-/// Opens the trace at `path`, plain or packed. Without a format the trace's name
-/// or its start tells it. Of a set of files one stands for all.
+/// Opens the trace at `path`, plain or compressed. Without a `format` it is detected by the trace's
+/// name or beginning. One file of a set stands for the whole set.
 pub fn open(path: &Path, format: Option<&'static Format>) -> Result<Reader, TraceError> {
     let set = FORMATS
         .iter()
@@ -55,35 +55,34 @@ pub fn open(path: &Path, format: Option<&'static Format>) -> Result<Reader, Trac
     Reader::start(Lines::open(path)?, others?, format.or(Some(of_set)))
 }
 
-/// A trace's I/Os in the order of their arrival, the first at time 0.
+/// Reads a trace's I/Os in the order of their arrival, with the first at time 0.
 ///
-/// Traces of several CPUs are slightly out of order: 4096 records are held
-/// back and handed out sorted (those of one time in the order of the file).
-/// A record that is late by more than that is moved to the time of the record
-/// before it, and [`Reader::notes`] says so. Memory does not grow with the
-/// trace. After an error there is nothing more.
+/// Traces of several CPUs are slightly out of order: 4096 records are held back and returned
+/// sorted, those of equal time in the order of the file. A record that is late by more than that
+/// gets the time of the record before it, which [`Reader::notes`] reports. Memory does not grow
+/// with the trace. After an error the reader returns nothing more.
 pub struct Reader {
     file: String,
     format: &'static Format,
     records: Box<dyn Records>,
-    /// Whether ends are handed out, beside arrivals.
+    /// Whether ends are returned, beside arrivals.
     with_ends: bool,
     window: BinaryHeap<Reverse<Held>>,
     next_order: u64,
     ended: bool,
-    /// The trace's own time of its first record.
+    /// The time of the first record in the trace's own clock.
     start_ns: Option<u64>,
     last_ns: u64,
-    /// The earliest and the latest time read so far, as the trace counts.
+    /// The earliest and the latest time so far in the trace's own clock.
     read_ns: Option<(u64, u64)>,
-    /// How much later than the first record others may be.
+    /// The longest time from the first record to another.
     span_max_ns: u64,
     moved: u64,
     skipped: BTreeMap<&'static str, u64>,
 }
 
 impl Reader {
-    /// Reads a trace from `source`, which messages call `file`.
+    /// Reads a trace from `source`; `file` is its name in messages.
     pub fn new(
         source: impl Read + Send + 'static,
         file: impl Into<String>,
@@ -129,7 +128,7 @@ impl Reader {
         })
     }
 
-    /// Has [`Reader::next_item`] tell ends too.
+    /// Has [`Reader::next_item`] return ends too.
     pub fn with_ends(self) -> Reader {
         Reader {
             with_ends: true,
@@ -137,7 +136,7 @@ impl Reader {
         }
     }
 
-    /// Refuses a record that is later than the first by more than this.
+    /// Refuses records that are later than the first by more than this.
     pub fn within(self, span_max_ns: u64) -> Reader {
         Reader {
             span_max_ns,
@@ -145,8 +144,8 @@ impl Reader {
         }
     }
 
-    /// Whether the records to come tell any end: an I/O in flight for longer
-    /// than what is held back is not to be expected.
+    /// Whether the next records have any end. An I/O that was in flight for longer than the records
+    /// held back is not considered.
     pub fn has_ends(&mut self) -> Result<bool, TraceError> {
         if !self.format.tells_ends {
             return Ok(false);
@@ -156,7 +155,7 @@ impl Reader {
         Ok(held.any(|Reverse(held)| matches!(held.item, Item::Ended(_))))
     }
 
-    /// What the trace tells next: arrivals, and ends if they were asked for.
+    /// Returns the next arrival, or end if they were requested.
     pub fn next_item(&mut self) -> Result<Option<Item>, TraceError> {
         if let Err(error) = self.fill_window() {
             self.ended = true;
@@ -170,13 +169,13 @@ impl Reader {
         }))
     }
 
-    /// The trace's format.
+    /// Returns the trace's format.
     pub fn format(&self) -> &'static Format {
         self.format
     }
 
-    /// What a reader of the result should know about the records handed out
-    /// so far: what was skipped, and what came too late to be sorted.
+    /// Returns remarks for the user about the records so far: those that were skipped, and those
+    /// that were too late to be sorted.
     pub fn notes(&self) -> Vec<String> {
         let file = &self.file;
         let skipped = self
@@ -221,12 +220,12 @@ impl Reader {
         Ok(())
     }
 
-    /// Checks the time of the record just read against those before it.
+    /// Checks the time of the last record against those before it.
     fn check_span(&mut self, at_ns: u64) -> Result<(), TraceError> {
         let (earliest, latest) = self.read_ns.unwrap_or((at_ns, at_ns));
         let (earliest, latest) = (earliest.min(at_ns), latest.max(at_ns));
         self.read_ns = Some((earliest, latest));
-        // What comes before the start is moved there.
+        // Records before the start get the time of the start.
         let span_ns = latest - self.start_ns.unwrap_or(earliest).min(latest);
         if span_ns <= self.span_max_ns {
             return Ok(());
@@ -249,7 +248,7 @@ impl Reader {
         self.next_order += 1;
     }
 
-    /// `record` with its time counted from the trace's start.
+    /// Returns `record` with its time relative to the trace's start.
     fn rebased(&mut self, record: TraceRecord) -> TraceRecord {
         let start_ns = *self.start_ns.get_or_insert(record.at_ns);
         let at_ns = match record.at_ns.checked_sub(start_ns) {
@@ -278,7 +277,7 @@ impl Iterator for Reader {
     }
 }
 
-/// A record in the window, ordered by its time and then by its place.
+/// A record in the window, ordered by its time and then by its place in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Held {
     at_ns: u64,

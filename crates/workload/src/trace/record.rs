@@ -5,31 +5,31 @@ use blklab_blk::{BioFlags, Op, SECTOR_SIZE, Sector};
 use super::cursor::Cursor;
 use super::error::Fault;
 
-/// An end beyond this sector could not be counted in bytes.
+/// The largest end of an extent, in sectors, so that it can be expressed in bytes.
 pub(super) const END_SECTORS_MAX: u64 = u64::MAX / SECTOR_SIZE;
 
 /// One I/O to replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceRecord {
-    /// When it arrived, from the trace's first I/O on.
+    /// The arrival time, relative to the trace's first I/O.
     pub at_ns: u64,
-    /// The drive, as the format numbers drives; from `major,minor` it is
-    /// made as the kernel makes its `dev_t` ([`device_number`]).
+    /// The drive, in the format's numbering; `major,minor` is encoded as the kernel's `dev_t`
+    /// ([`device_number`]).
     pub device: u32,
-    /// What it does: `Read`, `Write`, `Discard` or `Flush`.
+    /// The operation: `Read`, `Write`, `Discard` or `Flush`.
     pub op: Op,
-    /// Where it starts.
+    /// The first sector.
     pub sector: Sector,
-    /// Its length; zero only for a flush.
+    /// The length in sectors; zero only for a flush.
     pub sectors: u32,
-    /// The process it came from; 0 where the format does not say.
+    /// The process that submitted the I/O; 0 if the format does not record it.
     pub pid: u32,
-    /// Modifiers: of these `SYNC`, `META`, `FUA`, `PREFLUSH` and `RAHEAD`.
+    /// The modifiers: `SYNC`, `META`, `FUA`, `PREFLUSH` and `RAHEAD` only.
     pub flags: BioFlags,
 }
 
 impl TraceRecord {
-    /// An I/O of no known process, without modifiers.
+    /// Makes an I/O of an unknown process, without modifiers.
     pub(super) fn new(at_ns: u64, device: u32, op: Op, sector: u64, sectors: u32) -> TraceRecord {
         TraceRecord {
             at_ns,
@@ -43,31 +43,31 @@ impl TraceRecord {
     }
 }
 
-/// An extent of a drive that was done. Where requests were merged or bios cut,
-/// it is not that of a [`TraceRecord`].
+/// A completed extent of a drive. If requests were merged or bios split it differs from that of a
+/// [`TraceRecord`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IoEnd {
     /// The drive, as in [`TraceRecord`].
     pub device: u32,
-    /// What was done.
+    /// The operation.
     pub op: Op,
-    /// Where it starts.
+    /// The first sector.
     pub sector: Sector,
-    /// Its length; zero for a flush.
+    /// The length in sectors; zero for a flush.
     pub sectors: u32,
 }
 
-/// What a trace tells next.
+/// An item of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Item {
-    /// An I/O arrived.
+    /// The arrival of an I/O.
     Arrival(TraceRecord),
-    /// An extent was done.
+    /// The completion of an extent.
     Ended(IoEnd),
 }
 
-/// The number of drive `major,minor`, or `None` where the kernel has no room
-/// for it (12 and 20 bits).
+/// Returns the number of drive `major,minor`, or `None` if the kernel cannot encode it (12 and 20
+/// bits).
 pub const fn device_number(major: u32, minor: u32) -> Option<u32> {
     if major < 1 << 12 && minor < 1 << 20 {
         Some(major << 20 | minor)
@@ -76,33 +76,33 @@ pub const fn device_number(major: u32, minor: u32) -> Option<u32> {
     }
 }
 
-/// What a line of a trace means.
+/// The meaning of a line of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Parsed {
-    /// An I/O, its time as the trace counts.
+    /// An I/O, with its time in the trace's own clock.
     Record(TraceRecord),
-    /// An I/O, and how long it took.
+    /// An I/O, and its duration.
     Timed(TraceRecord, u64),
-    /// I/O that ended, its time as the trace counts.
+    /// The completion of an I/O, with its time in the trace's own clock.
     Ended {
-        /// When.
+        /// The time.
         at_ns: u64,
-        /// What.
+        /// The extent.
         end: IoEnd,
     },
-    /// Something that is part of the format and no I/O.
+    /// A valid line without an I/O.
     Nothing,
-    /// I/O that cannot be replayed; the text says what it is.
+    /// An I/O that cannot be replayed; the text describes it.
     Skipped(&'static str),
-    /// The trace is over here, whatever follows.
+    /// The end of the trace; later lines are not read.
     Over,
 }
 
-/// Why an I/O is skipped whose operation the kernel writes as `N`.
+/// The reason for skipping an I/O with the kernel's operation `N`.
 pub(super) const WITHOUT_LETTER: &str = "operations without a letter (N)";
 
-/// The length in sectors at `at`, of an I/O that starts at `sector`: more than
-/// nothing, and with an end that can be counted.
+/// Returns the length in sectors at `at` of an I/O that starts at `sector`, after checking that it
+/// is not 0 and that its end can be expressed in bytes.
 pub(super) fn checked_extent(sector: u64, sectors: u64, at: Cursor<'_>) -> Result<u32, Fault> {
     if sectors == 0 {
         return Err(at.fault("size", "more than nothing"));

@@ -1,5 +1,5 @@
-//! The letters with which blktrace and the kernel's trace events write an
-//! operation and its modifiers (`blk_fill_rwbs` in Linux 6.12).
+//! The letters of operations and modifiers in blktrace's output and the kernel's trace events
+//! (`blk_fill_rwbs` in Linux 6.12).
 
 use std::fmt;
 
@@ -7,27 +7,26 @@ use blklab_blk::{BioFlags, Op};
 
 use super::error::Fault;
 
-/// What [`Rwbs::parse`] wants to see.
+/// The form that [`Rwbs::parse`] expects.
 const EXPECTED: &str = "an operation (R, W, D, DE, F or N, with F before it for a preflush) \
      and modifiers (F fua, A readahead, S sync, M metadata)";
 
 /// An operation with its modifiers, as `rwbs` shows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rwbs {
-    /// The operation; `None` is the kernel's `N`: one that has no letter,
-    /// such as a passthrough command or, in Linux 6.12, writing zeroes. A
-    /// secure erase (`DE`) reads as a discard.
+    /// The operation; `None` is the kernel's `N`: an operation without a letter, such as a
+    /// passthrough command or, in Linux 6.12, `REQ_OP_WRITE_ZEROES`. A secure erase (`DE`) reads as
+    /// a discard.
     pub op: Option<Op>,
-    /// Of these only `SYNC`, `META`, `FUA`, `PREFLUSH` and `RAHEAD` have
-    /// letters.
+    /// The modifiers; only `SYNC`, `META`, `FUA`, `PREFLUSH` and `RAHEAD` have letters.
     pub flags: BioFlags,
 }
 
 impl Rwbs {
-    /// Reads `letters`, which stand at byte `at` of their line.
+    /// Parses `letters`, which are at byte `at` of their line.
     ///
-    /// `F` means three things: before another operation's letter a preflush,
-    /// alone a flush, and after the operation FUA.
+    /// `F` has three meanings: a preflush before another operation's letter, a flush alone, and FUA
+    /// after the operation.
     pub(crate) fn parse(letters: &str, at: usize) -> Result<Rwbs, Fault> {
         let fault = |index: usize| Fault::new(at + index, "rwbs", letters, EXPECTED);
         let bytes = letters.as_bytes();

@@ -1,8 +1,8 @@
-//! The traces of a virtual desktop infrastructure (Lee et al., SYSTOR '17), as SNIA
-//! hands them out: CSV with `Timestamp,Response,IOType,LUN,Offset,Size`.
+//! The traces of a virtual desktop infrastructure (Lee et al., SYSTOR '17), as SNIA distributes
+//! them: CSV with `Timestamp,Response,IOType,LUN,Offset,Size`.
 //!
-//! Time stamp (since 1970) and response are seconds with a fraction, offset and size
-//! are bytes, the type is `R`, `W` or nothing where it is not known.
+//! Timestamp (since 1970) and response are seconds with a fraction, offset and size are in bytes,
+//! and the type is `R`, `W`, or empty if unknown.
 
 use super::cells::{cell_fault, number, operation, text, whole_sectors};
 use super::cursor::Cursor;
@@ -13,7 +13,7 @@ use super::record::{Parsed, TraceRecord, checked_extent};
 const HEADER: &str = "Timestamp,Response,IOType,LUN,Offset,Size";
 const OPERATIONS: [&str; 2] = ["R", "W"];
 
-/// Whether `line` could be of this format.
+/// Whether `line` may be of this format.
 fn looks_like(line: &str) -> bool {
     let is_seconds = |cell: &str| cell.contains('.') && cell.trim().parse::<f64>().is_ok();
     let mut cells = line.split(',');
@@ -48,7 +48,7 @@ fn parse(line: &str) -> Result<Parsed, Fault> {
     Ok(Parsed::Timed(record, took_ns))
 }
 
-/// Seconds in the next cell, in nanoseconds.
+/// Parses seconds in the next cell into nanoseconds.
 fn seconds(at: &mut Cursor<'_>, field: &'static str) -> Result<u64, Fault> {
     let start = *at;
     let ns = at.seconds(field)?;
@@ -70,7 +70,7 @@ pub static FORMAT: Format = Format {
     line: HEADER,
     tells_ends: true,
     tells_processes: false,
-    // Nine digits are given, of which the last three say nothing.
+    // The times have nine digits, but the last three carry no information.
     tick_ns: 1000,
     write: None,
     detect: |start| looks_like(start.first_line),

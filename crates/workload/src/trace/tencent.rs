@@ -1,8 +1,8 @@
-//! The traces of Tencent's Cloud Block Storage, as SNIA hands them out: CSV with
+//! The traces of Tencent's Cloud Block Storage, as SNIA distributes them: CSV with
 //! `Timestamp,Offset,Size,IOType,VolumeID`.
 //!
-//! The time stamp counts whole seconds since 1970, so all I/O of a second arrives at
-//! once. Offset and size are sectors, the type is 0 for a read and 1 for a write.
+//! The timestamp is in whole seconds since 1970, so all I/O of a second arrives at once. Offset and
+//! size are in sectors, and the type is 0 for a read and 1 for a write.
 
 use super::cells::{number, operation, ticks};
 use super::cursor::Cursor;
@@ -14,7 +14,7 @@ const TICK_NS: u64 = 1_000_000_000;
 const HEADER: &str = "Timestamp,Offset,Size,IOType,VolumeID";
 const OPERATIONS: [&str; 2] = ["0", "1"];
 
-/// Whether `line` could be of this format.
+/// Whether `line` may be of this format.
 fn looks_like(line: &str) -> bool {
     let is_request = line.split(',').count() == 5
         && (line.split(',')).all(|cell| cell.trim().parse::<u64>().is_ok())

@@ -1,4 +1,4 @@
-//! What a process does over a whole run.
+//! Tests the I/Os of a process over a whole run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 const MIB: u64 = 1 << 20;
 
-/// The job of these options, on 1 MiB where they do not say how much.
+/// Parses a job with these options, and with a size of 1 MiB if they set none.
 fn job(options: &str) -> JobSpec {
     super::job(&format!("size=1m\n{options}"))
 }
@@ -19,7 +19,7 @@ fn generator(spec: &JobSpec, file_bytes: &[u64], run_seed: u64) -> OffsetGenerat
     OffsetGenerator::new(spec, &layout, &seeds).unwrap()
 }
 
-/// All passes of a job, up to `limit` I/Os.
+/// Returns all passes of a job, up to `limit` I/Os.
 fn passes(options: &str, file_bytes: &[u64], limit: usize) -> Vec<Vec<Io>> {
     let spec = job(options);
     let mut generator = generator(&spec, file_bytes, 0);
@@ -245,7 +245,7 @@ fn run_seeds_vary_and_repeat() {
     assert_ne!(first(0), first(7));
 }
 
-/// Options that make sense together, drawn at random.
+/// Draws options that are valid together.
 fn any_options() -> impl Strategy<Value = String> {
     let pattern = prop::sample::select(vec![
         "read",

@@ -1,7 +1,7 @@
-//! Our addresses against those the installed fio writes to an iolog.
+//! Compares our addresses with those that the installed fio writes to an iolog.
 //!
-//! Sequential jobs must agree I/O by I/O. Random ones draw other numbers, so
-//! of them the amounts, the set of blocks and the skew must agree.
+//! Sequential jobs must agree I/O by I/O. Random jobs draw other numbers, so only their amounts,
+//! their set of blocks and their skew must agree.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +16,7 @@ type Access = (Direction, u64, u64);
 
 const HEAD: &str = "[a]\nioengine=null\nfilename=f\n";
 
-/// What fio does: the lines of its iolog (version 3: time, file, action,
-/// offset, length).
+/// Returns fio's I/Os from the lines of its iolog (version 3: time, file, action, offset, length).
 fn fios(options: &str) -> Vec<Access> {
     let scratch = Scratch::new();
     scratch.write("t.fio", &format!("{HEAD}write_iolog=log\n{options}\n"));
@@ -38,7 +37,7 @@ fn fios(options: &str) -> Vec<Access> {
         .collect()
 }
 
-/// What we do. fio's null engine takes a file to end where the job does.
+/// Returns our I/Os. fio's null engine takes the end of the job for that of the file.
 fn ours(options: &str) -> Vec<Access> {
     let job = format!("{HEAD}{options}\n");
     let file = parse(&job).unwrap_or_else(|error| panic!("{error}"));
@@ -143,7 +142,7 @@ fn random_jobs_do_as_much() {
     }
 }
 
-/// The share of I/Os that went to the `n` most popular blocks.
+/// Returns the share of I/Os that went to the `n` most popular blocks.
 fn share_of_most_popular(accesses: &[Access], n: usize) -> f64 {
     let mut counts = BTreeMap::new();
     for (_, offset, _) in accesses {

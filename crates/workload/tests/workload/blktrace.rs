@@ -1,5 +1,4 @@
-//! blktrace's own `blkparse` judges what is written; a file that blktrace
-//! recorded is read.
+//! Checks with blktrace's own `blkparse` what is written, and reads a file that blktrace recorded.
 
 use std::io::{Cursor, Write};
 use std::process::Stdio;
@@ -14,12 +13,12 @@ use blklab_workload::trace::{
     blktrace, device_number,
 };
 
-/// A record without the data behind it.
+/// The size of a record without its data.
 const RECORD_BYTES: usize = 48;
 
 type Written = (EventContext<'static>, Action, Rwbs, Sector, u32);
 
-/// Events as an I/O's life has them, on two CPUs.
+/// Returns the events of an I/O's life, on two CPUs.
 fn events() -> Vec<Written> {
     let kinds = [
         (Op::Read, BioFlags::NONE),
@@ -134,7 +133,7 @@ fn write(writer: &mut BlktraceWriter<Vec<u8>>, written: &Written) {
     done.expect("memory takes it");
 }
 
-/// The lines that blkparse prints of files, or of what it is piped.
+/// Returns the lines that blkparse prints of files, or of its standard input.
 fn blkparsed(place: &Scratch, options: &[&str], bytes: Option<&[u8]>) -> Option<Vec<String>> {
     let mut command = place.command("blkparse");
     command
@@ -155,7 +154,7 @@ fn blkparsed(place: &Scratch, options: &[&str], bytes: Option<&[u8]>) -> Option<
     Some(text.lines().map(str::to_owned).collect())
 }
 
-/// Of what blkparse prints, the events before its statistics.
+/// Returns the events that blkparse prints before its statistics.
 fn events_of(mut lines: Vec<String>) -> Vec<String> {
     let events = lines.iter().position(|line| line.starts_with("CPU"));
     lines.truncate(events.unwrap_or(lines.len()));
@@ -256,7 +255,7 @@ fn damage_is_reported_with_its_place() {
     assert!(cut.contains("was cut"), "{cut}");
     assert!(cut.starts_with("t.blktrace.0: at byte "), "{cut}");
     let mut other = whole.clone();
-    // Of the record behind the first, which is a name with its 16 bytes.
+    // The error is in the record after the first, which is a name with 16 bytes.
     other[RECORD_BYTES + 16] = 8;
     let error = read(other).unwrap_err().to_string();
     assert!(

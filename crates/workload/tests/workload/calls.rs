@@ -1,5 +1,5 @@
-//! Lists of calls: what is read is written so that it reads the same, mistakes are told
-//! in one line, and recordings of strace become lists.
+//! Tests lists of calls: a written list reads back as the same list, a mistake is reported in one
+//! line, and strace's recordings become lists.
 
 use std::path::Path;
 
@@ -103,7 +103,7 @@ fn mistakes_name_line_call_and_what_is_right() {
     );
 }
 
-/// A line with a call, arguments by their names.
+/// Draws a line with a call and arguments for its types.
 fn line(call: &'static CallType) -> BoxedStrategy<String> {
     let mut line: BoxedStrategy<String> = Just(call.name.to_string()).boxed();
     for (name, _) in call.arguments {
@@ -164,7 +164,7 @@ fn any_list() -> impl Strategy<Value = String> {
     })
 }
 
-/// The same list as if all of it stood in one line.
+/// Returns the list as if all of it were in one line.
 fn without_lines(mut list: CallList) -> CallList {
     fn clear(steps: &mut [Step]) {
         for step in steps {
@@ -214,13 +214,13 @@ fn recorded(name: &str) -> (String, Vec<String>) {
     };
     let recorded = read_strace(&data.join(name), &options).expect("a recording");
     let text = recorded.list.to_string();
-    // It is a list that can be read.
+    // The result is a list that can be read.
     let again = CallList::parse("t", &text).unwrap_or_else(|e| panic!("{e}\n{text}"));
     assert_eq!(without_lines(again), recorded.list);
     (text, recorded.notes)
 }
 
-/// The lines of a program but its times.
+/// Returns the lines of a program without its times.
 fn calls_of(text: &str, number: usize) -> Vec<&str> {
     let section = text.split("\n[").nth(number).expect("a program");
     let is_time = |line: &&str| line.starts_with("think") || line.starts_with("sleep");

@@ -1,10 +1,10 @@
-//! Whole jobs, from text to [`JobFile`].
+//! Tests whole jobs, from text to [`JobFile`].
 
 use blklab_workload::fio::*;
 
 use super::{job as one, parse};
 
-/// Reads a job file where `${DEPTH}` is 16.
+/// Parses a job file in which `${DEPTH}` is 16.
 fn parse_with_depth(text: &str) -> Result<JobFile, JobError> {
     let environment = |name: &str| (name == "DEPTH").then(|| "16".to_string());
     parse_str(
@@ -114,7 +114,7 @@ fn files() {
     let job = one("nrfiles=2\nfilename_format=$jobname-$filenum\nname=other");
     assert_eq!(job.file_names(1), ["a-0", "a-1"]);
     assert_eq!(job.name, "other");
-    // Names add up, as fio's do.
+    // Names add up, as in fio.
     let file = parse("[global]\nfilename=A\n[x]\nfilename=B:C\n").unwrap();
     assert_eq!(file.jobs[0].file_names(0), ["A", "B", "C"]);
 }
@@ -170,7 +170,7 @@ fn engine_options_need_their_engine() {
     );
     assert!(refused("cmdprio=3").contains("an option of libaio, io_uring"));
     assert!(refused("ioengine=libaoi").contains("did you mean libaio?"));
-    // Another engine's options are not handed down.
+    // Options of another engine are not inherited.
     let file =
         parse("[global]\nioengine=libaio\ncmdprio_percentage=10\n[a]\nioengine=io_uring\n[b]\n")
             .unwrap();
@@ -208,8 +208,8 @@ fn groups_and_waiting() {
     assert!(parse("[a]\nwait_for=b\n[b]\n").is_err());
     assert!(parse("[a]\nwait_for=a\n").is_err());
     assert!(parse("[a]\n[a]\n[c]\nwait_for=a\n").is_err());
-    // The one waits for itself by its other name, the other for one that waits
-    // for it behind a stonewall.
+    // One job waits for itself by its other name, the other for one that waits for it behind a
+    // stonewall.
     for wrong in [
         "[x]\n[y]\nname=x\nwait_for=x\n",
         "[y]\nname=x\nwait_for=x\n",

@@ -1,11 +1,11 @@
-//! What the installed fio says about our reading of its jobs.
+//! Compares our reading of jobs with that of the installed fio.
 
 use blklab_workload::fio::parse_args;
 
 use super::parse;
 use super::{Scratch, have_fio, text};
 
-/// Jobs that both take.
+/// Jobs that both accept.
 const TAKEN: &[&str] = &[
     "",
     "rw=randread\nbs=4k\niodepth=32\nioengine=libaio\ndirect=1\nsize=1g",
@@ -56,7 +56,7 @@ const TAKEN: &[&str] = &[
     "io_submit_mode=offload\nserialize_overlap=1\niodepth_batch_submit=4\niodepth_batch_complete=2",
 ];
 
-/// Jobs that neither takes.
+/// Jobs that both refuse.
 const REFUSED: &[&str] = &[
     "rw=randred",
     "rw = randread",
@@ -112,7 +112,7 @@ fn we_take_and_refuse_what_fio_does() {
         return;
     }
     let scratch = Scratch::new();
-    // fio is asked once about all it takes: starting it is what costs.
+    // fio is started once for all jobs that it accepts, as starting it takes most of the time.
     let all: String = TAKEN
         .iter()
         .enumerate()
@@ -134,7 +134,7 @@ fn we_take_and_refuse_what_fio_does() {
     }
 }
 
-/// Jobs that fio only refuses when it is to run them.
+/// Jobs that fio refuses only when it runs them.
 const REFUSED_TO_RUN: &[&str] = &[
     "bs=16k\nsize=8k",
     "rate=1m\nrate_iops=100",

@@ -1,5 +1,5 @@
-//! Reads every recorded kernel trace there is: those of this repository, and
-//! those below the directory that `BLKLAB_KERNEL_TRACES` names.
+//! Reads all recorded kernel traces: those of this repository, and those below the directory
+//! `BLKLAB_KERNEL_TRACES`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use blklab_workload::trace::tracefs::{EventKind, Reader, RunInfo, events};
 use blklab_workload::trace::{device_number, open, read_text};
 
-/// The traces below `directory`, in order.
+/// Collects the traces below `directory`, in order.
 fn traces_below(directory: &Path, found: &mut Vec<PathBuf>) {
     let mut entries: Vec<PathBuf> = fs::read_dir(directory)
         .unwrap_or_else(|error| panic!("{}: {error}", directory.display()))
@@ -42,7 +42,8 @@ fn run_info(trace: &Path) -> RunInfo {
     .unwrap()
 }
 
-/// Every line parses, and there are as many events of each kind as the
+/// Every line parses, and the number of events of each kind is the one that the recording counted,
+/// including returns of NULL.
 /// recording counted; NULL answers too.
 #[test]
 fn every_event_of_every_trace_is_known() {
@@ -89,8 +90,8 @@ fn seconds(ns: u64) -> String {
     format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
 }
 
-/// Nothing of a line is lost: written again it is the same, but for the flags
-/// of which only need-resched and the irq context are kept, and the place of a probe.
+/// An event that is written again equals its line, except for flags other than need-resched and the
+/// irq context, and the place of a probe.
 #[test]
 fn events_written_again_are_the_recorded_lines() {
     for path in all_traces() {
@@ -110,7 +111,7 @@ fn events_written_again_are_the_recorded_lines() {
     }
 }
 
-/// The words of `line`, with `flags` for its flags and no `(place)`.
+/// Returns the words of `line`, with `flags` for its flags and without `(place)`.
 fn without_flags_and_place<'a>(line: &'a str, flags: &'a str) -> Vec<&'a str> {
     let mut words: Vec<&str> = line.split_whitespace().collect();
     words[2] = flags;
@@ -123,7 +124,7 @@ fn without_flags_and_place<'a>(line: &'a str, flags: &'a str) -> Vec<&'a str> {
     words
 }
 
-/// The same trace read as one to replay: its queued bios, in order.
+/// The trace, read as one to replay, has the same queued bios in order.
 #[test]
 fn queued_bios_are_what_is_replayed() {
     for path in all_traces() {

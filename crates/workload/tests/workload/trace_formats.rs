@@ -1,4 +1,4 @@
-//! Traces of every format, read and written.
+//! Tests reading and writing of traces in all formats.
 
 use std::io::{Cursor, Write};
 use std::path::Path;
@@ -21,7 +21,7 @@ fn message(text: &str, format: Option<&'static Format>) -> String {
     read(text, format).expect_err(text).to_string()
 }
 
-/// A plain record.
+/// Returns a record without modifiers.
 fn record(at_ns: u64, device: u32, op: Op, sector: u64, sectors: u32) -> TraceRecord {
     let flags = BioFlags::NONE;
     TraceRecord {
@@ -55,7 +55,7 @@ const SYSTOR17: &str = "Timestamp,Response,IOType,LUN,Offset,Size\n\
 const FIU: &str = "1000 4892 syslogd 904265560 8 W 6 0 531e779dce5eedb3c5cd6c4af1d5c0d5\n\
     51000 77 my 8 proc 12 16 R 8 1 0a 0b\n";
 
-/// What blkparse 1.3 printed of a binary trace made for this test.
+/// The output of blkparse 1.3 for a binary trace made for this test.
 const BLKPARSE: &str = "Input file t.blktrace.0 added
   0,0    0        3     0.000000000    77  A   W 5000 + 8 <- (8,17) 2952
   8,16   0        4     0.000000100    77  Q  WS 5000 + 8 [my proc]]
@@ -133,7 +133,7 @@ fn an_iolog_of_fio_is_read() {
     }
 }
 
-/// fio itself writes one.
+/// An iolog that fio itself wrote has fio's I/Os.
 #[test]
 fn what_fio_logs_is_what_fio_does() {
     if !have_fio() {
@@ -150,8 +150,8 @@ fn what_fio_logs_is_what_fio_does() {
         .collect();
     assert_eq!(records.len(), 40);
     assert!(records.iter().all(|r| r.sectors == 8 && r.sector.0 < 2048));
-    // 20 ms at 1000 a second and direction: were it milliseconds or
-    // nanoseconds, this would be off by a thousand.
+    // The job takes 20 ms at 1000 I/Os per second and direction; milliseconds or nanoseconds would
+    // be off by a factor of a thousand.
     let last_ns = records[39].at_ns;
     assert!((5_000_000..2_000_000_000).contains(&last_ns), "{last_ns}");
 }
@@ -174,7 +174,7 @@ fn ends_are_handed_out_where_the_trace_has_them() {
     let (has_ends, items) = ends(BLKPARSE);
     assert!(has_ends);
     assert_eq!(items[..3], [('a', 5000), ('a', 123_456_789), ('e', 5000)]);
-    // 413 ticks are far less than what lies between the first two.
+    // 413 ticks are far less than the time between the first two.
     let (has_ends, items) = ends(MSR);
     assert!(has_ends);
     assert_eq!(items[..3], [('a', 749_016), ('e', 749_016), ('a', 5512)]);
@@ -528,7 +528,7 @@ fn the_samples_of_the_repository_are_read() {
     }
 }
 
-/// Records in the order of time from 0 on, which every format can hold.
+/// Draws records in order of time from 0 on that every format can hold.
 fn records() -> impl Strategy<Value = Vec<TraceRecord>> {
     let one = (
         0..1_u64 << 40,

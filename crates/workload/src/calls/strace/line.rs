@@ -1,42 +1,42 @@
-//! A line of `strace -f -ttt`, with or without `-T` and `-y`.
+//! Parses a line of `strace -f -ttt`, with or without `-T` and `-y`.
 
 use super::super::list::escaped;
 use crate::trace::Fault;
 
-/// What a line tells of a thread.
+/// The event of a thread that a line records.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Said<'a> {
-    /// A whole call.
+pub(super) enum Event<'a> {
+    /// A complete call.
     Call(Syscall),
     /// The first part of a call that another thread's line interrupts.
     Begun(&'a str),
-    /// The rest of it.
+    /// The rest of an interrupted call.
     Resumed(&'a str),
-    /// A signal, or the end of the thread.
+    /// A signal.
     Signal,
-    /// The thread ended.
+    /// The end of the thread.
     Exited,
 }
 
-/// A call as it was recorded.
+/// A recorded call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Syscall {
     pub(super) name: String,
     pub(super) arguments: Vec<String>,
-    /// What it returned; `None` where it did not (`?`).
+    /// The return value; `None` if the call did not return (`?`).
     pub(super) returned: Option<i64>,
-    /// The name of its error.
+    /// The name of the error.
     pub(super) error: Option<String>,
-    /// How long it took, where that is told.
+    /// The duration, if it was recorded (`-T`).
     pub(super) took_ns: Option<u64>,
 }
 
-/// A line: of which thread, at which time, and the rest of it.
+/// A parsed line.
 pub(super) struct Line<'a> {
-    /// The thread's number, where several are recorded.
+    /// The thread's id, if several threads are recorded.
     pub(super) pid: Option<u32>,
     pub(super) time_ns: u64,
-    pub(super) said: Said<'a>,
+    pub(super) event: Event<'a>,
 }
 
 impl<'a> Line<'a> {
@@ -49,15 +49,19 @@ impl<'a> Line<'a> {
         let time_ns = seconds(time).ok_or_else(wrong)?;
         let rest = rest.trim_start();
         let at = text.len() - rest.len();
-        let said = said(rest).ok_or_else(|| {
+        let event = event(rest).ok_or_else(|| {
             let right = "NAME(ARGUMENTS) = RESULT, as strace writes a call";
             Fault::new(at, "call", rest, right)
         })?;
-        Ok(Line { pid, time_ns, said })
+        Ok(Line {
+            pid,
+            time_ns,
+            event,
+        })
     }
 }
 
-/// The thread's number before the time: `1234  ` in a file, `[pid 1234] ` in a terminal.
+/// Splits off the thread's id before the time: `1234  ` in a file, `[pid 1234] ` in a terminal.
 fn pid(text: &str) -> (Option<u32>, &str) {
     if let Some((number, rest)) = text
         .strip_prefix("[pid")
@@ -73,7 +77,7 @@ fn pid(text: &str) -> (Option<u32>, &str) {
     }
 }
 
-/// Seconds with a fraction, in nanoseconds.
+/// Parses seconds with a fraction into nanoseconds.
 fn seconds(text: &str) -> Option<u64> {
     let (whole, fraction) = text.split_once('.')?;
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
@@ -88,25 +92,25 @@ fn seconds(text: &str) -> Option<u64> {
         .checked_add(fraction * scale)
 }
 
-fn said(text: &str) -> Option<Said<'_>> {
+fn event(text: &str) -> Option<Event<'_>> {
     if text.starts_with("+++") {
-        return Some(Said::Exited);
+        return Some(Event::Exited);
     }
     if text.starts_with("---") {
-        return Some(Said::Signal);
+        return Some(Event::Signal);
     }
     if let Some(rest) = text.strip_prefix("<... ") {
         let (_, rest) = rest.split_once(" resumed>")?;
-        return Some(Said::Resumed(rest));
+        return Some(Event::Resumed(rest));
     }
     if let Some(begun) = text.strip_suffix("<unfinished ...>") {
-        return Some(Said::Begun(begun.trim_end()));
+        return Some(Event::Begun(begun.trim_end()));
     }
-    Some(Said::Call(Syscall::parse(text)?))
+    Some(Event::Call(Syscall::parse(text)?))
 }
 
 impl Syscall {
-    /// A whole call.
+    /// Parses a complete call.
     pub(super) fn parse(text: &str) -> Option<Syscall> {
         let (name, rest) = text.split_once('(')?;
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '#';
@@ -134,17 +138,17 @@ impl Syscall {
         })
     }
 
-    /// An argument's text.
+    /// Returns the text of an argument.
     pub(super) fn text(&self, index: usize) -> &str {
         self.arguments.get(index).map_or("", |text| text)
     }
 
-    /// An argument that is a number; behind a descriptor may be its path (`-y`).
+    /// Returns a numeric argument; the path of a descriptor may follow it (`-y`).
     pub(super) fn number(&self, index: usize) -> Option<i64> {
         integer(self.text(index))
     }
 
-    /// An argument that is a text, where it is there as a whole.
+    /// Returns a string argument, unless strace abbreviated it.
     pub(super) fn bytes(&self, index: usize) -> Option<Vec<u8>> {
         let mut left = self.text(index).strip_prefix('"')?;
         let mut bytes = Vec::new();
@@ -167,13 +171,13 @@ impl Syscall {
         }
     }
 
-    /// Whether an argument has a flag of that name.
+    /// Whether an argument contains `flag`.
     pub(super) fn has_flag(&self, index: usize, flag: &str) -> bool {
         let is_part = |c: char| !c.is_ascii_alphanumeric() && c != '_';
         self.text(index).split(is_part).any(|word| word == flag)
     }
 
-    /// The value of a field anywhere in the arguments, such as `st_size`.
+    /// Returns the value of a structure's field in any argument, such as `st_size`.
     pub(super) fn field(&self, name: &str) -> Option<&str> {
         self.arguments.iter().find_map(|text| {
             let mut parts = text.split(['{', ',', ' ']);
@@ -182,7 +186,7 @@ impl Syscall {
     }
 }
 
-/// The number that a text begins with, decimal or hexadecimal.
+/// Parses the decimal or hexadecimal number at the beginning of `text`.
 fn integer(text: &str) -> Option<i64> {
     let (sign, digits) = match text.strip_prefix('-') {
         Some(digits) => (-1, digits),
@@ -198,7 +202,7 @@ fn integer(text: &str) -> Option<i64> {
     Some(number * sign)
 }
 
-/// The arguments up to the `)` that ends them, and what comes behind it.
+/// Splits the arguments up to their `)`, and returns the rest of the line too.
 fn arguments(text: &str) -> Option<(Vec<String>, &str)> {
     let mut arguments = Vec::new();
     let (mut depth, mut from) = (0_usize, 0);
@@ -207,7 +211,7 @@ fn arguments(text: &str) -> Option<(Vec<String>, &str)> {
     while let Some((at, c)) = chars.next() {
         match c {
             '"' => skip_quoted(&mut chars)?,
-            // `-y` writes a descriptor's path behind it.
+            // `-y` writes the path of a descriptor behind it.
             '<' if before.is_ascii_digit() || before == 'D' => {
                 chars.find(|(_, c)| *c == '>')?;
             }
@@ -231,7 +235,7 @@ fn arguments(text: &str) -> Option<(Vec<String>, &str)> {
     None
 }
 
-/// Goes to behind the quote that ends a text.
+/// Advances behind the quote that ends a string.
 fn skip_quoted(chars: &mut impl Iterator<Item = (usize, char)>) -> Option<()> {
     loop {
         match chars.next()?.1 {

@@ -1,6 +1,5 @@
-//! What `strace -f -ttt` recorded of a program, as a list of calls. The time between two
-//! calls of a thread becomes computing, or sleep where it waited for something that is
-//! no file.
+//! Converts a recording of `strace -f -ttt` into a list of calls. The time between two calls of a
+//! thread becomes computation, or sleep where the thread waited for something other than a file.
 
 mod line;
 mod table;
@@ -16,17 +15,17 @@ use super::call::Call;
 use super::list::{CallList, Made, Program, Step};
 use super::request::{Operation, Requests, SubmitFlags};
 use crate::trace::{Fault, Lines, TraceError};
-use line::{Line, Said, Syscall};
+use line::{Event, Line, Syscall};
 use table::{Files, Known, OpenedFile, Table};
 
-/// Calls of a recording at most: a list of more does not fit into memory.
+/// The most calls in a recording; a longer list does not fit into memory.
 const CALLS_MAX: usize = 4_000_000;
 
-/// Requests of `io_submit` have so many names in turn: a system has no more of them at
-/// once (`fs.aio-max-nr`).
+/// The number of names for requests of `io_submit`, which are reused in turn; a system has at most
+/// this many requests at once (`fs.aio-max-nr`).
 const REQUEST_NAMES: u64 = 65_536;
 
-/// Calls that wait for something that is no file.
+/// The calls that wait for something other than a file.
 const WAITING: [&str; 17] = [
     "nanosleep",
     "clock_nanosleep",
@@ -47,14 +46,14 @@ const WAITING: [&str; 17] = [
     "recvmsg",
 ];
 
-/// How a recording becomes a list.
+/// Options for converting a recording.
 #[derive(Clone, Debug)]
 pub struct RecordedOptions {
-    /// Calls on files below it alone are taken; empty for all.
+    /// The directory below which calls on files are kept; empty keeps all.
     pub under: Vec<u8>,
-    /// The folder that the program began in, for paths that do not begin with `/`.
+    /// The program's working directory at its start, for relative paths.
     pub working_folder: Vec<u8>,
-    /// Whether the time between calls is kept.
+    /// Whether to keep the time between calls.
     pub think: bool,
 }
 
@@ -68,28 +67,28 @@ impl Default for RecordedOptions {
     }
 }
 
-/// A recording as a list.
+/// A converted recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recorded {
     /// The list.
     pub list: CallList,
-    /// What a reader should know of it.
+    /// Remarks on the conversion for the user.
     pub notes: Vec<String>,
 }
 
-/// Reads what strace wrote to a file.
+/// Reads a file that strace wrote.
 ///
 /// # Errors
-/// Where it cannot be read, or a line is none of strace's.
+/// Fails if the file cannot be read or a line is not in strace's format.
 pub fn read_strace(file: &path::Path, options: &RecordedOptions) -> Result<Recorded, TraceError> {
     let name = file.file_name().unwrap_or(file.as_os_str());
     record(Lines::open(file)?, &name.to_string_lossy(), options)
 }
 
-/// Reads what strace wrote; messages and the list call it `name`.
+/// Reads the output of strace; `name` stands for it in messages and in the list.
 ///
 /// # Errors
-/// As [`read_strace`].
+/// Fails as [`read_strace`] does.
 pub fn parse_strace(
     source: impl Read + Send + 'static,
     name: &str,
@@ -111,38 +110,38 @@ fn record(mut lines: Lines, name: &str, options: &RecordedOptions) -> Result<Rec
 #[derive(Debug)]
 struct Thread {
     process: u32,
-    /// Its open files; those of a process's threads are the same.
+    /// The index of the process's table of open files, which its threads share.
     table: usize,
     working_folder: Vec<u8>,
-    /// What it executes.
+    /// The path of the executable.
     program: String,
     steps: Vec<Step>,
-    /// When its last call ended, or when it began.
+    /// When the last call ended, or when the thread began.
     since_ns: u64,
-    /// What it computed and slept since the last call of the list.
+    /// The time that the thread computed and slept since its last call in the list.
     think_ns: u64,
     sleep_ns: u64,
-    /// Its last call waited, and it is not told for how long.
+    /// Whether the last call waited for an unrecorded time.
     was_waiting: bool,
-    /// Requests of `io_submit` whose ends it has not taken.
+    /// The number of `io_submit` requests whose completions the thread has not taken.
     under_way: u64,
-    /// A call that another thread's line interrupted: when it began, and its text.
+    /// A call that another thread's line interrupted: its start and its text.
     begun: Option<(u64, String)>,
 }
 
-/// A recording on its way to a list.
+/// The state of a conversion.
 struct Recorder<'a> {
     options: &'a RecordedOptions,
     threads: BTreeMap<u32, Thread>,
-    /// Threads in the order in which they appeared.
+    /// The threads in order of appearance.
     order: Vec<u32>,
     tables: Vec<Table>,
     files: Files,
     calls: usize,
     mapped: u64,
-    /// Calls of io_uring, whose requests are in memory that strace does not see.
+    /// The number of io_uring calls, whose requests are in memory that strace does not see.
     unseen: u64,
-    /// Requests of `io_submit`.
+    /// The number of `io_submit` requests so far.
     requests: u64,
     left_out: BTreeMap<String, u64>,
     tells_durations: bool,
@@ -166,26 +165,30 @@ impl Recorder<'_> {
     }
 
     fn line(&mut self, text: &str) -> Result<(), Fault> {
-        // strace tells of threads that it attaches to.
+        // strace prints lines about the threads that it attaches to.
         if text.is_empty() || text.starts_with("strace:") {
             return Ok(());
         }
-        let Line { pid, time_ns, said } = Line::parse(text)?;
+        let Line {
+            pid,
+            time_ns,
+            event,
+        } = Line::parse(text)?;
         let pid = pid.unwrap_or(0);
         if !self.threads.contains_key(&pid) {
-            self.appears(pid, time_ns);
+            self.first_seen(pid, time_ns);
         }
-        let (began_ns, call) = match said {
-            Said::Call(call) => {
+        let (began_ns, call) = match event {
+            Event::Call(call) => {
                 self.tells_durations |= call.took_ns.is_some();
                 (time_ns, call)
             }
-            Said::Begun(begun) => {
+            Event::Begun(begun) => {
                 let thread = self.thread(pid);
                 thread.begun = Some((time_ns, begun.to_string()));
                 return Ok(());
             }
-            Said::Resumed(rest) => {
+            Event::Resumed(rest) => {
                 let Some((began_ns, begun)) = self.thread(pid).begun.take() else {
                     return Ok(());
                 };
@@ -196,7 +199,7 @@ impl Recorder<'_> {
                 call.took_ns = call.took_ns.or(Some(time_ns.saturating_sub(began_ns)));
                 (began_ns, call)
             }
-            Said::Signal | Said::Exited => return Ok(()),
+            Event::Signal | Event::Exited => return Ok(()),
         };
         if self.calls >= CALLS_MAX {
             let right = format!("a recording of at most {CALLS_MAX} calls on files");
@@ -212,9 +215,9 @@ impl Recorder<'_> {
             .expect("each line's thread is known")
     }
 
-    /// A thread's first line. It is a child of one that is just making one, if there is
-    /// one.
-    fn appears(&mut self, pid: u32, now_ns: u64) {
+    /// Handles the first line of a thread, which is the child of a thread that is inside `clone` or
+    /// `fork`, if there is one.
+    fn first_seen(&mut self, pid: u32, now_ns: u64) {
         let makes_one = |text: &str| {
             ["clone", "fork", "vfork"]
                 .iter()
@@ -225,7 +228,7 @@ impl Recorder<'_> {
             makes_one(text).then(|| (parent, text.clone()))
         });
         match parent {
-            Some((parent, text)) => self.is_made(parent, pid, now_ns, &text),
+            Some((parent, text)) => self.add_child(parent, pid, now_ns, &text),
             None => {
                 self.tables.push(Table::default());
                 let table = self.tables.len() - 1;
@@ -254,8 +257,8 @@ impl Recorder<'_> {
         self.order.push(pid);
     }
 
-    /// A thread makes a child, with the flags that its call has.
-    fn is_made(&mut self, parent: u32, pid: u32, now_ns: u64, call: &str) {
+    /// Handles the creation of a child by a thread, with the flags of its call.
+    fn add_child(&mut self, parent: u32, pid: u32, now_ns: u64, call: &str) {
         if self.threads.contains_key(&pid) {
             return;
         }
@@ -289,7 +292,7 @@ impl Recorder<'_> {
         self.add_thread(pid, child);
     }
 
-    /// A call was made and has ended.
+    /// Handles a call that has ended.
     fn called(&mut self, pid: u32, began_ns: u64, call: &Syscall) {
         let waits = WAITING.contains(&call.name.as_str());
         let thread = self.thread(pid);
@@ -310,7 +313,7 @@ impl Recorder<'_> {
         }
     }
 
-    /// Adds a call to a thread's list, behind the time that came before it.
+    /// Adds a call to a thread's list, after the time that preceded it.
     fn add(&mut self, pid: u32, call: Call, error: Option<Errno>) {
         let think = self.options.think;
         self.calls += 1;
@@ -343,7 +346,7 @@ impl Recorder<'_> {
         add(call, error);
     }
 
-    /// Whether paths like this one are of interest.
+    /// Whether calls on `path` are kept.
     fn is_wanted(&self, path: &[u8]) -> bool {
         let is_below = |top: &[u8]| {
             path.strip_prefix(top)
@@ -355,7 +358,7 @@ impl Recorder<'_> {
         !is_of_kernel && (self.options.under.is_empty() || is_below(&self.options.under))
     }
 
-    /// The path that two arguments name, from the root on.
+    /// Returns the absolute path that two arguments name.
     fn path(&self, pid: u32, call: &Syscall, dir: Option<usize>, name: usize) -> Option<Vec<u8>> {
         let name = call.bytes(name)?;
         let thread = &self.threads[&pid];
@@ -366,7 +369,7 @@ impl Recorder<'_> {
                 table.find(call.number(index)?)?.path.clone()
             }
             Some(index) => match call.text(index).strip_prefix("AT_FDCWD<") {
-                // `-y` tells the folder.
+                // `-y` records the directory's path.
                 Some(folder) => folder.strip_suffix('>')?.as_bytes().to_vec(),
                 None => thread.working_folder.clone(),
             },
@@ -376,8 +379,7 @@ impl Recorder<'_> {
         self.is_wanted(&path).then_some(path)
     }
 
-    /// Adds what a call does to files to its thread's list. Returns whether it does
-    /// something to them.
+    /// Adds a call's work on files to its thread's list. Returns whether it does any.
     fn translate(&mut self, pid: u32, call: &Syscall) -> bool {
         let name = call.name.as_str();
         let is_over = call.returned.is_some() || call.error.is_some();
@@ -415,8 +417,8 @@ impl Recorder<'_> {
                 self.mapped += u64::from(is_file);
             }
             "sync" => self.add(pid, Call::Sync {}, None),
-            "io_submit" => return self.submits(pid, call),
-            "io_getevents" | "io_pgetevents" => return self.takes_events(pid, call),
+            "io_submit" => return self.add_submissions(pid, call),
+            "io_getevents" | "io_pgetevents" => return self.add_completions(pid, call),
             "io_uring_enter" => self.unseen += 1,
             "close" => return self.closes(pid, call.number(0)),
             _ => return self.on_open_file(pid, call) || self.on_path(pid, call),
@@ -452,13 +454,13 @@ impl Recorder<'_> {
             return false;
         };
         let since_ns = self.threads[&pid].since_ns;
-        self.is_made(
+        self.add_child(
             pid,
             child,
             since_ns,
             &format!("{}({})", call.name, call.arguments.join(",")),
         );
-        // The names of all are known at the end.
+        // The final names are assigned at the end.
         let program = placeholder(child);
         self.add(pid, Call::Start { program }, None);
         true
@@ -502,8 +504,8 @@ impl Recorder<'_> {
         true
     }
 
-    /// The requests of `io_submit` that the kernel took.
-    fn submits(&mut self, pid: u32, call: &Syscall) -> bool {
+    /// Handles the `io_submit` requests that the kernel accepted.
+    fn add_submissions(&mut self, pid: u32, call: &Syscall) -> bool {
         let taken = call.returned.filter(|_| call.error.is_none()).unwrap_or(0);
         let requests = call.text(2).split("{aio_data=").skip(1);
         let mut names = Vec::new();
@@ -534,7 +536,7 @@ impl Recorder<'_> {
         is_any
     }
 
-    /// What a request of `io_submit` does, of which strace shows the fields.
+    /// Returns the operation of an `io_submit` request from the fields that strace shows.
     fn operation(&mut self, pid: u32, request: &str) -> Option<Call> {
         let field = |name: &str| {
             let (_, rest) = request.split_once(&format!("{name}="))?;
@@ -575,8 +577,8 @@ impl Recorder<'_> {
         })
     }
 
-    /// Ends of a thread's own requests are taken; what polls without a wait finds none.
-    fn takes_events(&mut self, pid: u32, call: &Syscall) -> bool {
+    /// Handles the completions that a thread takes; polling without a wait finds none.
+    fn add_completions(&mut self, pid: u32, call: &Syscall) -> bool {
         let taken = call.returned.filter(|_| call.error.is_none()).unwrap_or(0);
         let under_way = &mut self.thread(pid).under_way;
         let own = (*under_way).min(taken.max(0) as u64);
@@ -605,7 +607,7 @@ impl Recorder<'_> {
         let table = self.threads[&pid].table;
         let closed = fd.and_then(|fd| self.tables[table].remove(fd));
         let Some(file) = closed else { return false };
-        // One that was inherited and not used was not opened in the list.
+        // The list does not open a file that was inherited and never used.
         if !file.is_inherited {
             let file = Handle(file.handle);
             self.add(pid, Call::Close { file }, None);
@@ -613,7 +615,8 @@ impl Recorder<'_> {
         true
     }
 
-    /// The error of a call; `Err` for one that lists do not know, and so leave out.
+    /// Returns the error of a call; `Err` for one without a name in lists, so that the call is
+    /// dropped.
     fn error(&mut self, call: &Syscall) -> Result<Option<Errno>, ()> {
         match &call.error {
             None => Ok(None),
@@ -626,13 +629,13 @@ impl Recorder<'_> {
         }
     }
 
-    /// A call on an open file.
+    /// Handles a call on an open file.
     fn on_open_file(&mut self, pid: u32, call: &Syscall) -> bool {
         let table = self.threads[&pid].table;
         let Some(fd) = call.number(0) else {
             return false;
         };
-        // Reading from one file and writing to another is one call there.
+        // Copying from one file to another is one call here and two in the list.
         let is_copy = matches!(call.name.as_str(), "copy_file_range" | "sendfile");
         if is_copy {
             return self.copies(pid, call);
@@ -647,7 +650,7 @@ impl Recorder<'_> {
         let Some(file) = self.tables[table].find_mut(fd) else {
             return false;
         };
-        let made = made_on(file, call, &mut self.files);
+        let made = call_on_file(file, call, &mut self.files);
         if let Some(made) = made {
             self.add(pid, made, error);
             return true;
@@ -655,7 +658,7 @@ impl Recorder<'_> {
         false
     }
 
-    /// A process that was made after its parent opened a file opens it for itself.
+    /// Has a child process open a file for itself that its parent opened before `fork`.
     fn reopen(&mut self, pid: u32, fd: i64) {
         let table = self.threads[&pid].table;
         let Some(file) = self.tables[table].find_mut(fd) else {
@@ -732,10 +735,10 @@ impl Recorder<'_> {
         is_any
     }
 
-    /// A call on a path.
+    /// Handles a call on a path.
     fn on_path(&mut self, pid: u32, call: &Syscall) -> bool {
         let name = call.name.as_str();
-        // Those with `at` name a directory first.
+        // The variants with `at` in their names take a directory first.
         let dir = name.contains("at")
             && !matches!(
                 name,
@@ -789,7 +792,7 @@ impl Recorder<'_> {
                 })
             }
             "stat" | "access" | "newfstatat" | "fstatat64" | "statx" | "faccessat"
-            | "faccessat2" => self.asks(pid, call, first),
+            | "faccessat2" => self.stat_call(pid, call, first),
             "lstat" => path(self, 0).map(|path| Call::Lstat { path: Path(path) }),
             _ => None,
         };
@@ -798,24 +801,24 @@ impl Recorder<'_> {
             return true;
         };
         if call.has_flag(first + 1, "S_IFLNK") || call.text(first + 1).contains("S_IFLNK") {
-            // Links that were there before cannot be prepared.
+            // A list cannot prepare links that existed before the program.
             *self
                 .left_out
                 .entry("lstat of a symbolic link".to_string())
                 .or_default() += 1;
             return true;
         }
-        self.files.called(&made, call_tells(call), error);
+        self.files.called(&made, known_by(call), error);
         self.add(pid, made, error);
         true
     }
 
-    /// A question for a path's attributes; of an open file alone there is none.
-    fn asks(&mut self, pid: u32, call: &Syscall, first: usize) -> Option<Call> {
+    /// Handles a query of a path's attributes; lists have none on an open file.
+    fn stat_call(&mut self, pid: u32, call: &Syscall, first: usize) -> Option<Call> {
         if call.text(first) == "\"\"" {
             let table = self.threads[&pid].table;
             let file = self.tables[table].find(call.number(0)?)?;
-            self.files.is_so(&file.path.clone(), call_tells(call));
+            self.files.learn(&file.path.clone(), known_by(call));
             return None;
         }
         let path = Path(self.path(pid, call, (first > 0).then_some(0), first)?);
@@ -908,7 +911,7 @@ impl Recorder<'_> {
     }
 }
 
-/// A program that is named at the end.
+/// Returns a temporary name; the final one is assigned at the end.
 fn placeholder(pid: u32) -> ProgramName {
     ProgramName {
         process: pid.to_string(),
@@ -916,7 +919,7 @@ fn placeholder(pid: u32) -> ProgramName {
     }
 }
 
-/// How a file is opened.
+/// Returns the flags of `open`.
 fn flags(call: &Syscall, index: usize) -> OpenFlags {
     let names = [
         ("O_CREAT", OpenFlags::CREATE),
@@ -946,8 +949,8 @@ fn flags(call: &Syscall, index: usize) -> OpenFlags {
     flags
 }
 
-/// What a call's structure tells of a file.
-fn call_tells(call: &Syscall) -> Option<Known> {
+/// Returns what a call's `stat` structure says of a file.
+fn known_by(call: &Syscall) -> Option<Known> {
     let mode = call.field("st_mode").or(call.field("stx_mode"))?;
     let size = call.field("st_size").or(call.field("stx_size"));
     match mode.split('|').next()? {
@@ -959,8 +962,8 @@ fn call_tells(call: &Syscall) -> Option<Known> {
     }
 }
 
-/// The call on an open file as lists have it.
-fn made_on(file: &mut OpenedFile, call: &Syscall, files: &mut Files) -> Option<Call> {
+/// Returns a call on an open file as lists have it.
+fn call_on_file(file: &mut OpenedFile, call: &Syscall, files: &mut Files) -> Option<Call> {
     let handle = Handle(file.handle.clone());
     let number = |index| call.number(index).map(|number| number.max(0) as u64);
     let done = call
@@ -968,7 +971,7 @@ fn made_on(file: &mut OpenedFile, call: &Syscall, files: &mut Files) -> Option<C
         .filter(|_| call.error.is_none())
         .unwrap_or(0)
         .max(0) as u64;
-    // Of a vector of buffers the sum is known where all of it was done.
+    // The size of a vector of buffers is known only if all of it was transferred.
     let wanted = match call.name.as_str() {
         "readv" | "writev" | "preadv" | "pwritev" | "preadv2" | "pwritev2" => done,
         _ => number(2).unwrap_or(done),
@@ -1062,14 +1065,14 @@ fn made_on(file: &mut OpenedFile, call: &Syscall, files: &mut Files) -> Option<C
         },
         "getdents64" | "getdents" => Call::Readdir { file: handle },
         "fstat" => {
-            files.is_so(&file.path, call_tells(call));
+            files.learn(&file.path, known_by(call));
             return None;
         }
         _ => return None,
     })
 }
 
-/// A path without `//`, `.` and `..`.
+/// Normalizes a path: removes `//`, `.` and `..`.
 fn normal(path: &[u8]) -> Vec<u8> {
     let mut parts: Vec<&[u8]> = Vec::new();
     for part in path.split(|&byte| byte == b'/') {

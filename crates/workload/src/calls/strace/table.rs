@@ -1,4 +1,4 @@
-//! What a recorded program has open, and what must have been there before it.
+//! The open files of a recorded program, and the files that must have existed before it.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -7,14 +7,14 @@ use super::super::argument::{Bytes, Errno, OpenFlags, Path};
 use super::super::call::Call;
 use super::super::list::{Prepared, PreparedKind};
 
-/// An open file. Descriptors that were duplicated are one.
+/// An open file; duplicated descriptors share one.
 #[derive(Clone, Debug)]
 pub(super) struct OpenedFile {
-    /// Its name in the list.
+    /// The file's name in the list.
     pub(super) handle: String,
     pub(super) path: Vec<u8>,
     pub(super) position: u64,
-    /// The parent opened it, and this process has not used it yet.
+    /// Whether the parent opened the file and this process has not used it yet.
     pub(super) is_inherited: bool,
     flags: OpenFlags,
 }
@@ -30,7 +30,7 @@ impl OpenedFile {
         }
     }
 
-    /// How it is opened once more: it is there, and keeps what it has.
+    /// Returns the flags to open the file again, which must exist and keep its data.
     pub(super) fn reopen_flags(&self) -> OpenFlags {
         let (read, write) = (OpenFlags::READ, OpenFlags::WRITE);
         match (self.flags.has(read), self.flags.has(write)) {
@@ -41,16 +41,16 @@ impl OpenedFile {
     }
 }
 
-/// The descriptors of a process.
+/// The descriptor table of a process.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Table {
-    /// By descriptor, the file's place, and whether `execve` closes it.
+    /// By descriptor, the index of the file and whether `execve` closes it.
     descriptors: BTreeMap<i64, (usize, bool)>,
     files: Vec<Option<OpenedFile>>,
 }
 
 impl Table {
-    /// That of a child: the same files.
+    /// Returns a child's table, with the same files.
     pub(super) fn inherited(&self) -> Table {
         let mut child = self.clone();
         for file in child.files.iter_mut().flatten() {
@@ -59,7 +59,7 @@ impl Table {
         child
     }
 
-    /// A name in the list for what is opened as `fd`, which no open file has.
+    /// Returns a name in the list for a file opened as `fd` that no open file has.
     pub(super) fn name_for(&self, fd: i64) -> String {
         let is_free = |name: &String| !self.files.iter().flatten().any(|file| file.handle == *name);
         let further = (2..).map(|n| format!("fd{fd}.{n}"));
@@ -95,7 +95,7 @@ impl Table {
         }
     }
 
-    /// Closes a descriptor. Returns the file if it was its last one.
+    /// Closes a descriptor. Returns the file if this was its last descriptor.
     pub(super) fn remove(&mut self, fd: i64) -> Option<OpenedFile> {
         let (place, _) = self.descriptors.remove(&fd)?;
         let is_used = self.descriptors.values().any(|(other, _)| *other == place);
@@ -105,43 +105,43 @@ impl Table {
         }
     }
 
-    /// The descriptors that `execve` closes.
+    /// Returns the descriptors that `execve` closes.
     pub(super) fn closed_by_exec(&self) -> Vec<i64> {
         let closed = self.descriptors.iter().filter(|(_, (_, closes))| *closes);
         closed.map(|(&fd, _)| fd).collect()
     }
 }
 
-/// What a path had before the program.
+/// The kind of file at a path before the program began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Known {
-    /// A file of that many bytes.
+    /// A file of this length in bytes.
     File(u64),
     /// A directory.
     Directory,
-    /// Nothing.
+    /// No file.
     Nothing,
 }
 
-/// Paths by what they had before, and what the program made there.
+/// The paths that the program used: the kind of file before it began, and the files that it made.
 #[derive(Debug, Default)]
 pub(super) struct Files {
     before: BTreeMap<Rc<[u8]>, Known>,
-    /// Where the program has a file of its own, its length.
+    /// The length of each file that the program itself created.
     own: BTreeMap<Rc<[u8]>, u64>,
 }
 
 impl Files {
-    /// What a path had before, if nobody has said so yet.
+    /// Records what was at a path before the program, unless that is known already.
     fn had(&mut self, path: &[u8], known: Known) {
         if !self.own.contains_key(path) && !self.before.contains_key(path) {
             self.before.insert(path.into(), known);
         }
     }
 
-    /// The program has a file of its own there, or what was there is changed. The
-    /// directory that it is in was there.
-    fn makes(&mut self, path: &[u8], bytes: u64) {
+    /// Records that the program created or changed the file at `path`, whose directory therefore
+    /// existed.
+    fn record_creation(&mut self, path: &[u8], bytes: u64) {
         if let Some(slash) = path
             .iter()
             .rposition(|byte| *byte == b'/')
@@ -158,9 +158,9 @@ impl Files {
             true => Known::Directory,
             false => Known::File(0),
         };
-        // With `O_CREAT` it is not told whether it was there.
+        // A successful open with `O_CREAT` does not show whether the file existed.
         match flags.has(OpenFlags::CREATE) && !self.before.contains_key(path) {
-            true => self.makes(path, 0),
+            true => self.record_creation(path, 0),
             false => self.had(path, known),
         }
     }
@@ -173,7 +173,7 @@ impl Files {
         }
     }
 
-    /// Something was read up to that byte.
+    /// Records a read up to byte `end`.
     pub(super) fn read(&mut self, path: &[u8], end: u64) {
         if self.own.get(path).is_some_and(|own| *own >= end) {
             return;
@@ -183,14 +183,14 @@ impl Files {
         }
     }
 
-    /// Something was written up to that byte.
+    /// Records a write up to byte `end`.
     pub(super) fn written(&mut self, path: &[u8], end: u64) {
         let own = self.own.entry(path.into()).or_default();
         *own = (*own).max(end);
     }
 
-    /// What the kernel tells of a path.
-    pub(super) fn is_so(&mut self, path: &[u8], known: Option<Known>) {
+    /// Records what the kernel reports about a path.
+    pub(super) fn learn(&mut self, path: &[u8], known: Option<Known>) {
         let Some(known) = known else { return };
         if self.own.contains_key(path) {
             return;
@@ -205,19 +205,19 @@ impl Files {
         }
     }
 
-    /// A call on paths, and what it tells.
+    /// Records a call on paths and its result.
     pub(super) fn called(&mut self, call: &Call, told: Option<Known>, error: Option<Errno>) {
         let done = error.is_none();
         match call {
             Call::Stat { path } | Call::Lstat { path } if done => {
                 self.had(&path.0, told.unwrap_or(Known::File(0)));
-                self.is_so(&path.0, told);
+                self.learn(&path.0, told);
             }
-            Call::Mkdir { path } if done => self.makes(&path.0, 0),
+            Call::Mkdir { path } if done => self.record_creation(&path.0, 0),
             Call::Mkdir { path } if error.map(Errno::name) == Some("EEXIST") => {
                 self.had(&path.0, Known::Directory);
             }
-            Call::Symlink { path, .. } if done => self.makes(&path.0, 0),
+            Call::Symlink { path, .. } if done => self.record_creation(&path.0, 0),
             Call::Rmdir { path } if done => self.had(&path.0, Known::Directory),
             Call::Unlink { path } if done => {
                 self.had(&path.0, Known::File(0));
@@ -227,11 +227,11 @@ impl Files {
             Call::Rename { from, to } if done => {
                 self.had(&from.0, Known::File(0));
                 let bytes = self.own.get(&from.0[..]).copied().unwrap_or(0);
-                self.makes(&to.0, bytes);
+                self.record_creation(&to.0, bytes);
             }
             Call::Link { path, new } if done => {
                 self.had(&path.0, Known::File(0));
-                self.makes(&new.0, 0);
+                self.record_creation(&new.0, 0);
             }
             Call::Stat { path } | Call::Lstat { path } | Call::Unlink { path } => {
                 self.failed(&path.0, error);
@@ -240,8 +240,8 @@ impl Files {
         }
     }
 
-    /// What has to be there before the first call. What other paths lie below is a
-    /// directory.
+    /// Returns the files that have to exist before the first call. A path that contains other paths
+    /// is a directory.
     pub(super) fn prepared(&self) -> Vec<Prepared> {
         let mut prepared = Vec::new();
         for (path, known) in &self.before {

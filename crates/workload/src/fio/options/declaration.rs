@@ -1,4 +1,4 @@
-//! What an option is declared with: one row that says all of it.
+//! The type of an option's declaration.
 
 use std::ops::RangeInclusive;
 
@@ -8,38 +8,37 @@ use crate::fio::section::SectionOptions;
 use crate::fio::spec::{Extent, JobSpec};
 use crate::fio::units::TimeUnit;
 
-/// An option of fio's.
+/// An option of fio.
 #[derive(Debug)]
 pub(crate) struct FioOption {
     pub name: &'static str,
     pub alias: Option<&'static str>,
-    /// What fio does with it, in a line.
+    /// What fio does with the option, in one line.
     pub help: &'static str,
-    /// The value that fio takes where none is given.
+    /// fio's default.
     pub default: Option<&'static str>,
-    /// The engines that have it; empty: all.
+    /// The engines that have the option; empty means all.
     pub engines: &'static [&'static str],
     pub order: Order,
     pub values: Values,
-    /// What the simulation leaves out of it.
+    /// The part of the option that is not simulated.
     pub unmodelled: Option<Unmodelled>,
 }
 
-/// What the simulation leaves out of an option. One that only goes with such an
-/// option changes nothing alone and has none.
+/// The part of an option that is not simulated. An option that only modifies another such option
+/// has none.
 #[derive(Debug)]
 pub(crate) enum Unmodelled {
-    /// It changes the job's work, for which it is refused.
+    /// The option changes the job's work, so the job is refused.
     Work {
         /// What fio does, to follow "fio would".
         would: &'static str,
-        /// What to do instead of giving the option.
+        /// What the user can do instead.
         instead: &'static str,
-        /// Whether it does so in this job.
+        /// Whether the option has this effect in a job.
         applies: fn(&JobSpec) -> bool,
     },
-    /// What it sets, where the work is the same without it; and whether this job
-    /// has it set.
+    /// The option changes a setting but not the work; the function tells whether a job sets it.
     Setting(fn(&JobSpec) -> bool),
 }
 
@@ -52,7 +51,7 @@ impl Unmodelled {
         }
     }
 
-    /// Whether something of this job is left out.
+    /// Whether a part of this job is not simulated.
     pub fn applies(&self, spec: &JobSpec) -> bool {
         match self {
             Unmodelled::Work { applies, .. } | Unmodelled::Setting(applies) => applies(spec),
@@ -60,104 +59,99 @@ impl Unmodelled {
     }
 }
 
-/// When fio applies an option among those of its section.
+/// When an option is applied among those of its section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Order {
-    /// Before the others, which are read by it.
+    /// Before the others, as their values depend on it.
     First,
-    /// As written.
+    /// In the order written.
     Written,
-    /// After the others, which it needs.
+    /// After the others, as it depends on them.
     Last,
 }
 
-/// What an option's values look like, and what they set.
+/// The type of an option's values, with their effect.
 #[derive(Debug)]
 pub(crate) enum Values {
     /// `=0` or `=1`.
     Flag(Effect<bool>),
-    /// Alone, or `=0` or `=1`.
+    /// No value, or `=0` or `=1`.
     Switch(Effect<bool>),
-    /// A number with a unit prefix. fio takes up to three and drops all but the
-    /// first.
+    /// A number with a unit prefix. fio takes up to three and uses only the first.
     Count(RangeInclusive<u64>, Effect<u32>),
-    /// Up to three such numbers, for reads, writes and trims.
+    /// Up to three numbers, for reads, writes and trims.
     Counts(RangeInclusive<u64>, Effect<PerDirection<u32>>),
-    /// Up to three amounts of data of at least so many bytes, for reads, writes
-    /// and trims.
+    /// Up to three amounts of data of at least this many bytes, for reads, writes and trims.
     Amounts(u64, Effect<PerDirection<u64>>),
     /// A number that may be negative.
     Signed(RangeInclusive<i64>, Effect<i64>),
-    /// An amount of data of at least so many bytes; two of them are a range where
-    /// the option has one.
+    /// An amount of data of at least this many bytes, or a range of two.
     Bytes(u64, Effect<(u64, u64)>),
-    /// An amount of data, or a percentage, or a number of zones.
+    /// An amount of data, a percentage, or a number of zones.
     BytesOrShare(Effect<Extent>),
-    /// A span of time, in microseconds. fio takes up to three and drops all but
-    /// the first.
+    /// A time in microseconds. fio takes up to three and uses only the first.
     Time(TimeUnit, Effect<u64>),
-    /// Up to three spans of time, in microseconds.
+    /// Up to three times in microseconds.
     Times(TimeUnit, Effect<PerDirection<u64>>),
-    /// Up to three ranges of sizes: smallest and largest, in bytes.
+    /// Up to three ranges of sizes, each with its smallest and largest in bytes.
     Ranges(Effect<PerDirection<(u64, u64)>>),
     /// A fraction within these bounds.
     Fraction(RangeInclusive<f64>, Effect<f64>),
-    /// Up to twenty fractions within these bounds, with `:` between them.
+    /// Up to twenty fractions within these bounds, separated by `:`.
     Fractions(RangeInclusive<f64>, Effect<Vec<f64>>),
     /// Any text.
     Text(Effect<String>),
-    /// Any text, or nothing.
+    /// Any text, or no value.
     OptionalText(Effect<String>),
-    /// One of these words, each with what it sets.
+    /// One of these words, each with its effect.
     OneOf(&'static [(&'static str, SetsWord)]),
     /// One of these words.
     Word(&'static [&'static str], Effect<&'static str>),
-    /// One of these words, and what may follow it after a `:`.
+    /// One of these words, optionally followed by `:` and a detail.
     WordAndDetail(
         &'static [&'static str],
         Effect<(&'static str, Option<String>)>,
     ),
-    /// Any of these words, with `,` between them, and a number after a `:`.
+    /// Any of these words, separated by `,`, with an optional `:` and number.
     Words(&'static [&'static str], Effect<String>),
-    /// fio no longer takes it.
+    /// fio no longer accepts the option.
     Removed,
-    /// fio takes it and does nothing.
+    /// fio accepts the option and ignores it.
     Obsolete,
 }
 
-/// What a word sets.
+/// The effect of a word.
 pub(crate) type SetsWord = fn(&mut SectionOptions);
 
-/// One value for reads, writes and trims each; `None` where it was left out.
+/// A value each for reads, writes and trims; `None` where it is left out.
 pub(crate) type PerDirection<T> = [Option<T>; 3];
 
-/// What a value does.
+/// The effect of a value.
 #[derive(Debug)]
 pub(crate) enum Effect<T> {
-    /// It is kept.
+    /// The value is stored.
     Sets(fn(&mut SectionOptions, T)),
-    /// It is kept if it is right.
+    /// The value is stored if it is valid.
     Checks(fn(&mut SectionOptions, T) -> Result<(), Fault>),
-    /// Nothing: where no data is kept and no time is lost measuring it has no
-    /// meaning.
+    /// The value has no effect, as no data is kept and measuring takes no time here.
     Meaningless,
-    /// Nothing: what it asks for is not simulated. [`FioOption::unmodelled`] tells
+    /// The value has no effect, as the function is not simulated. [`FioOption::unmodelled`] tells
     /// whether that changes the job's work.
     NotSimulated,
 }
 
-/// What becomes of an option, whatever its value.
+/// The treatment of an option, whatever its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It is kept.
+    /// The option is used.
     Used,
     /// See [`Effect::Meaningless`].
     Meaningless,
-    /// It changes the job's work, which is not simulated.
+    /// The option changes the job's work, which is not simulated, so the job is refused.
     Refused,
     /// See [`Effect::NotSimulated`].
     NotSimulated,
-    /// fio itself does nothing with it.
+    /// fio itself ignores the option.
     Obsolete,
 }
 
@@ -181,7 +175,7 @@ impl<T> Effect<T> {
 }
 
 impl FioOption {
-    /// What becomes of it.
+    /// Returns the treatment of the option.
     pub fn outcome(&self) -> Outcome {
         match self.unmodelled {
             Some(Unmodelled::Work { .. }) => Outcome::Refused,
@@ -190,7 +184,7 @@ impl FioOption {
         }
     }
 
-    /// What becomes of its value where it is not refused.
+    /// Returns the treatment of the option's value if the job is not refused.
     pub fn kept(&self) -> Outcome {
         match &self.values {
             Values::Flag(effect) | Values::Switch(effect) => effect.outcome(),
@@ -216,7 +210,7 @@ impl FioOption {
 }
 
 impl Values {
-    /// The words to choose from; none where any text or number does.
+    /// Returns the words to choose from; empty if any text or number is allowed.
     pub fn words(&self) -> Vec<&'static str> {
         match self {
             Values::OneOf(words) => words.iter().map(|(word, _)| *word).collect(),
@@ -233,7 +227,7 @@ pub(super) const ANY: RangeInclusive<u64> = 0..=U32;
 pub(super) const POSITIVE: RangeInclusive<u64> = 1..=U32;
 pub(super) const PERCENT: RangeInclusive<u64> = 0..=100;
 
-/// Takes the values given; the others stay.
+/// Replaces the values that are given and keeps the others.
 pub(super) fn merge<T: Copy>(target: &mut ByDirection<T>, values: PerDirection<T>) {
     for (direction, value) in Direction::ALL.into_iter().zip(values) {
         if let Some(value) = value {
@@ -242,9 +236,9 @@ pub(super) fn merge<T: Copy>(target: &mut ByDirection<T>, values: PerDirection<T
     }
 }
 
-/// Rows of options: the doc comment is the help, then name, alias after `|`,
-/// [`Order`] in brackets, default after `=`, engines after `of`, and behind `=>`
-/// the [`Values`] and the [`Unmodelled`] where something is left out.
+/// Declares options. In each row the doc comment is the help; then follow name, alias after `|`,
+/// [`Order`] in brackets, default after `=`, engines after `of`, and after `=>` the [`Values`] and
+/// optionally the [`Unmodelled`].
 macro_rules! options {
     ($(
         $(#[doc = $help:literal])+

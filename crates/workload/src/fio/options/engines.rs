@@ -52,7 +52,7 @@ const RPMA: &[&str] = &[
 ];
 const XNVME: &[&str] = &["xnvme"];
 
-/// `ioengine`: a name, and behind a `:` the path of an external one.
+/// Applies `ioengine`: a name, with `:` and a path for an external engine.
 pub(super) fn choose(job: &mut SectionOptions, name: &str) -> Result<(), Fault> {
     let (word, path) = match name.split_once(':') {
         Some((word, path)) => (word, Some(path)),
@@ -73,8 +73,8 @@ pub(super) fn choose(job: &mut SectionOptions, name: &str) -> Result<(), Fault> 
     Ok(())
 }
 
-/// Whether two engines have the same options of their own; fio carries such
-/// settings from `[global]` to a job only then.
+/// Whether two engines have the same options of their own; only then does fio pass these on from
+/// `[global]` to a job.
 fn same_options(one: &str, other: &str) -> bool {
     OPTIONS
         .iter()
@@ -86,10 +86,10 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     "cmdprio_percentage" of COMMAND_PRIORITY => Counts(PERCENT, Sets(|job, percent| {
         merge(&mut job.engine.command_percent, percent)
     }));
-    /// Their class: 1 real time, 2 best effort, 3 idle; real time if not given.
+    /// The class of that priority: 1 real time, 2 best effort, 3 idle; real time if not given.
     "cmdprio_class" of COMMAND_PRIORITY
         => Counts(1..=3, Sets(|job, class| merge(&mut job.engine.command_class, class)));
-    /// Their level, 0 the highest.
+    /// The level of that priority, 0 the highest.
     "cmdprio" of COMMAND_PRIORITY
         => Counts(0..=7, Sets(|job, level| merge(&mut job.engine.command_level, level)));
     /// Shares and priorities by the size of the block.
@@ -102,7 +102,7 @@ pub(super) static OPTIONS: &[FioOption] = options! {
         Unmodelled::Setting(|spec| {
             spec.polled && (spec.submission_thread || !spec.engine.is_io_uring())
         });
-    /// Poll for this share of them.
+    /// Poll for this share of the completions, in percent.
     "hipri_percentage" of &["pvsync2"] => Count(PERCENT, NotSimulated);
     /// An I/O that would have to wait fails with EAGAIN, or goes to a worker of io_uring.
     "nowait" of NOWAIT => Flag(Sets(|job, on| job.engine.nowait = on)), Unmodelled::Work {
@@ -119,7 +119,7 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     /// A thread of the kernel submits.
     "sqthread_poll" of SUBMITTED => Switch(Sets(|job, on| job.engine.submission_thread = on)),
         Unmodelled::Setting(|spec| spec.submission_thread && !spec.engine.is_io_uring());
-    /// The CPU of that thread.
+    /// The CPU of the kernel's submission thread.
     "sqthread_poll_cpu" of URING => Count(ANY, NotSimulated);
     /// Submit I/O without vectors.
     "nonvectored" of URING => Signed(-1..=i32::MAX as i64, Meaningless);
@@ -146,15 +146,15 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     "thp" of MMAP => Count(ANY, Meaningless);
     /// How busy the CPU is kept, in percent.
     "cpuload" of CPU => Count(ANY, NotSimulated);
-    /// How long it is at a time.
+    /// How long the CPU is kept busy at a time.
     "cpuchunks" of CPU => Count(ANY, NotSimulated);
-    /// How it is kept busy.
+    /// How the CPU is kept busy.
     "cpumode" of CPU => Word(&["noop", "qsort"], NotSimulated);
-    /// End when the jobs that do I/O have.
+    /// End when the jobs with I/O have ended.
     "exit_on_io_done" of CPU => Flag(NotSimulated);
     /// The host to speak to.
     "hostname" of ADDRESSED => Text(NotSimulated);
-    /// Its port.
+    /// The port to connect to.
     "port" of ADDRESSED => Text(NotSimulated);
     /// The protocol.
     "protocol" | "proto" of NET => OptionalText(NotSimulated);
@@ -178,15 +178,15 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     "verb" of RDMA => OptionalText(NotSimulated);
     /// The program to run.
     "program" of EXEC => Text(NotSimulated);
-    /// Its arguments.
+    /// The arguments of the program.
     "arguments" of EXEC => Text(NotSimulated);
-    /// How long it may take to end.
+    /// How long the program may take to end.
     "grace_time" of EXEC => Count(ANY, NotSimulated);
-    /// Keep what it prints.
+    /// Keep the program's output.
     "std_redirect" of EXEC => Flag(NotSimulated);
-    /// The system call.
+    /// The system call that reads the attributes.
     "stat_type" of FILESTAT => OptionalText(NotSimulated);
-    /// The file that gives its blocks.
+    /// The file whose blocks are given away.
     "donorname" of E4DEFRAG => Text(NotSimulated);
     /// How blocks are allocated.
     "inplace" of E4DEFRAG => Count(ANY, NotSimulated);
@@ -232,7 +232,7 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     "http_s3_region" of HTTP => OptionalText(NotSimulated);
     /// The key that the server encrypts with.
     "http_s3_sse_customer_key" of HTTP => OptionalText(NotSimulated);
-    /// How it encrypts.
+    /// How the server encrypts.
     "http_s3_sse_customer_algorithm" of HTTP => OptionalText(NotSimulated);
     /// The storage class.
     "http_s3_storage_class" of HTTP => OptionalText(NotSimulated);
@@ -254,7 +254,7 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     "single_instance" of HDFS => OptionalText(NotSimulated);
     /// Read without a copy.
     "hdfs_use_direct" of HDFS => OptionalText(NotSimulated);
-    /// The GPUs.
+    /// The ids of the GPUs.
     "gpu_dev_ids" of CUFILE => OptionalText(NotSimulated);
     /// How data reaches a GPU.
     "cuda_io" of CUFILE => OptionalText(NotSimulated);
@@ -266,11 +266,11 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     "busy_wait_polling" of RPMA => OptionalText(NotSimulated);
     /// The back end.
     "xnvme_be" of XNVME => OptionalText(NotSimulated);
-    /// How it submits.
+    /// How the back end submits asynchronously.
     "xnvme_async" of XNVME => OptionalText(NotSimulated);
-    /// How it submits and waits.
+    /// How the back end submits synchronously.
     "xnvme_sync" of XNVME => OptionalText(NotSimulated);
-    /// How it sends admin commands.
+    /// How the back end sends admin commands.
     "xnvme_admin" of XNVME => OptionalText(NotSimulated);
     /// The namespace.
     "xnvme_dev_nsid" of XNVME => OptionalText(NotSimulated);
@@ -286,8 +286,8 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     "no_completion_thread" of &["windowsaio"] => Switch(NotSimulated);
 };
 
-/// Options of fio's built-in profiles. fio takes them in any job, where they
-/// do nothing, and neither lists nor suggests them.
+/// Options of fio's built-in profiles. fio accepts and ignores them in any job, and neither lists
+/// nor suggests them.
 pub(super) static PROFILE_OPTIONS: &[FioOption] = options! {
     /// The size of a block.
     "block" => Count(ANY, Meaningless);

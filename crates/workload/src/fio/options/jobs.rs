@@ -12,7 +12,7 @@ use crate::fio::lists;
 use crate::fio::spec::*;
 use crate::fio::units::TimeUnit::*;
 
-/// `continue_on_error`; trims count as writes.
+/// Sets `continue_on_error`; trims count as writes.
 fn continue_on(spec: &mut JobSpec, read: bool, write: bool) {
     spec.continue_on_error = ByDirection {
         read,
@@ -21,14 +21,13 @@ fn continue_on(spec: &mut JobSpec, read: bool, write: bool) {
     };
 }
 
-/// Whether a job reads again what it wrote: only with `do_verify`, which is on
-/// unless given.
+/// Whether a job reads again what it wrote, which requires `do_verify`; that is on by default.
 fn verifies(spec: &JobSpec) -> bool {
     let is_off = spec.written("do_verify").is_some_and(WrittenOption::is_off);
     spec.pattern.does(Direction::Write) && !is_off
 }
 
-/// Zero is how fio says "not given".
+/// Returns `None` for zero, with which fio means "not given".
 fn given(extent: Extent) -> Option<Extent> {
     (!matches!(extent, Extent::Bytes(0) | Extent::Percent(0))).then_some(extent)
 }
@@ -110,7 +109,7 @@ pub(super) static OPTIONS: &[FioOption] = options! {
         => Count(ANY, Sets(|job, n| job.spec.batch_complete_min = n));
     /// Completions to take at once; not less than to wait for.
     "iodepth_batch_complete_max" => Count(ANY, Sets(|job, n| job.spec.batch_complete_max = n));
-    /// Once full, let the queue drain to here before it is filled again; 0: never.
+    /// Once the queue was full, let it drain to this depth before it is filled again; 0: never.
     "iodepth_low" => Count(ANY, Sets(|job, n| job.spec.io_depth_low = n));
     /// Hold an I/O back while one that overlaps it is in flight.
     "serialize_overlap" => Flag(Sets(|job, on| job.spec.serialize_overlap = on)), Unmodelled::Work {
@@ -147,7 +146,7 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     );
     /// Where in a file the job begins.
     "offset" | "fileoffset" => BytesOrShare(Sets(|job, extent| job.spec.offset = extent));
-    /// What each further process adds to it.
+    /// What each further process adds to offset.
     "offset_increment" => BytesOrShare(Sets(|job, extent| job.spec.offset_increment = extent));
     /// What an offset in percent is rounded up to; 0: the smallest block.
     "offset_align" => Count(ANY, Sets(|job, n| job.spec.offset_align_bytes = u64::from(n)));
@@ -172,7 +171,7 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     /// How many I/Os of a random pattern are random.
     "percentage_random" = "100"
         => Counts(PERCENT, Sets(|job, percent| merge(&mut job.spec.random_percent, percent)));
-    /// Gone from fio.
+    /// Removed from fio.
     "percentage_sequential" => Removed;
     /// Draw the same random numbers in each run, whatever they are for.
     "allrandrepeat" => Flag(Sets(|job, on| job.spec.all_random_repeatable = on));
@@ -190,7 +189,7 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     );
     /// How many files are open at once.
     "openfiles" => Count(ANY, NotSimulated), Unmodelled::always(
-        "work on so many of its files at a time",
+        "have only this many of its files open at once",
         "give as many nrfiles",
     );
     /// How files get their blocks before the job starts.
@@ -214,9 +213,9 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     "fsync" => Count(ANY, Sets(|job, n| job.spec.fsync_every = n));
     /// fdatasync after this many writes; 0: never.
     "fdatasync" => Count(ANY, Sets(|job, n| job.spec.fdatasync_every = n));
-    /// Make one write of this many a barrier.
+    /// Make one in this many writes a barrier.
     "write_barrier" => Count(ANY, NotSimulated), Unmodelled::always(
-        "send one write of so many as a barrier",
+        "send one in this many writes as a barrier",
         "use fdatasync, which flushes as often",
     );
     /// sync_file_range after this many writes.
@@ -228,11 +227,11 @@ pub(super) static OPTIONS: &[FioOption] = options! {
         instead: "use fdatasync",
         applies: |spec| spec.direct && spec.sync_file_range.every > 0,
     };
-    /// Past the page cache.
+    /// Bypass the page cache.
     "direct" => Flag(Sets(|job, on| job.spec.direct = on));
-    /// Writes are done wholly or not at all; direct, too.
+    /// Writes are done completely or not at all; implies direct.
     "atomic" => Flag(Sets(|job, on| job.spec.atomic = on));
-    /// Through the page cache: the opposite of direct.
+    /// Use the page cache; the opposite of direct.
     "buffered" => Flag(Sets(|job, on| job.spec.direct = !on));
     /// Lay files out before they are written.
     "overwrite" => Flag(Sets(|job, on| job.spec.overwrite = on));
@@ -285,7 +284,7 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     "verifysort" => Obsolete;
     /// Without effect in fio.
     "verifysort_nr" => Obsolete;
-    /// The size of what has a checksum of its own.
+    /// The size of the pieces that each have a checksum.
     "verify_interval" => Count(80..=U32, Meaningless);
     /// Where in a block the checksum lies.
     "verify_offset" => Count(40..=U32, Meaningless);
@@ -293,7 +292,7 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     "verify_pattern" => OptionalText(Meaningless);
     /// End at the first block that differs.
     "verify_fatal" => Flag(Meaningless);
-    /// Keep what was read where it differs.
+    /// Keep the data that was read where it differs.
     "verify_dump" => Flag(Meaningless);
     /// Threads that compare.
     "verify_async" => Count(ANY, Meaningless);
@@ -318,7 +317,7 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     "trim_verify_zero" => Flag(Meaningless);
     /// Trim after this many writes.
     "trim_backlog" => Bytes(0, NotSimulated), Unmodelled::always(
-        "trim blocks again after so many writes",
+        "trim blocks again after this many writes",
         "put a job with rw=randtrim beside this one",
     );
     /// How many blocks are trimmed at once.
@@ -346,9 +345,9 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     "replay_skip" => OptionalText(NotSimulated);
     /// Write several traces into this one.
     "merge_blktrace_file" => Text(NotSimulated);
-    /// How fast each of them is to go.
+    /// How fast each of these traces is replayed.
     "merge_blktrace_scalars" => Fractions(f64::MIN..=f64::MAX, NotSimulated);
-    /// How often each of them is to go.
+    /// How often each of these traces is replayed.
     "merge_blktrace_iters" => Fractions(f64::MIN..=f64::MAX, NotSimulated);
     /// A command to run before the job.
     "exec_prerun" => Text(Meaningless);
@@ -381,13 +380,13 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     "zone_reset_threshold" => Fraction(0.0..=1.0, NotSimulated);
     /// How often zones are reset.
     "zone_reset_frequency" => Fraction(0.0..=1.0, NotSimulated);
-    /// Keep so much memory from the system.
+    /// Lock this much memory.
     "lockmem" => Bytes(0, Meaningless);
     /// The share of reads in a mix.
     "rwmixread" = "50" => Count(PERCENT, Sets(|job, percent| job.spec.read_percent = percent));
     /// The share of writes in a mix.
     "rwmixwrite" => Count(PERCENT, Sets(|job, percent| job.spec.read_percent = 100 - percent));
-    /// Gone from fio.
+    /// Removed from fio.
     "rwmixcycle" => Removed;
     /// The processes' CPU priority.
     "nice" => Signed(-20..=19, Meaningless);
@@ -395,7 +394,7 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     "prio" => Count(0..=7, Sets(|job, level| job.priority().level = level as u8));
     /// The class of the processes' I/O priority: 1 real time, 2 best effort, 3 idle.
     "prioclass" => Count(0..=3, Sets(|job, class| job.priority().class = class as u8));
-    /// Pause so long between blocks.
+    /// Pause this long between blocks.
     "thinktime" => Time(Microseconds, Sets(|job, us| job.spec.think.pause_us = us));
     /// How much of the pause keeps the CPU busy.
     "thinktime_spin" => Time(Microseconds, Sets(|job, us| job.spec.think.spin_us = us));
@@ -417,7 +416,7 @@ pub(super) static OPTIONS: &[FioOption] = options! {
         ("linear", |job| job.spec.rate_process = RateProcess::Linear),
         ("poisson", |job| job.spec.rate_process = RateProcess::Poisson),
     ]);
-    /// The time over which the smallest rates must hold, in milliseconds.
+    /// The time over which the minimum rates must hold, in milliseconds.
     "rate_cycle" | "ratecycle" = "1000" => Count(ANY, Sets(|job, ms| job.spec.rate_cycle_ms = ms));
     /// The rate also runs while the job pauses.
     "rate_ignore_thinktime" => Flag(Sets(|job, on| job.spec.think.rate_ignores = on));
@@ -433,9 +432,9 @@ pub(super) static OPTIONS: &[FioOption] = options! {
         instead: "compare some depths with --vary iodepth=1,4,16",
         applies: |spec| spec.latency_target.is_some(),
     };
-    /// How long they must.
+    /// How long latencies must stay below latency_target.
     "latency_window" => Time(Microseconds, Sets(|job, us| job.latency_target().window_us = us));
-    /// How many of the I/Os must, in percent.
+    /// The share of I/Os that must stay below latency_target, in percent.
     "latency_percentile" = "100" => Fraction(0.0..=100.0, Sets(|job, percent| {
         job.latency_target().percentile = percent;
     }));
@@ -451,7 +450,7 @@ pub(super) static OPTIONS: &[FioOption] = options! {
         ("1", |job| job.spec.sync = SyncMode::Sync),
         ("dsync", |job| job.spec.sync = SyncMode::Dsync),
     ]);
-    /// How long what is written is to live.
+    /// The expected lifetime of written data.
     "write_hint" => Word(&["none", "short", "medium", "long", "extreme"], NotSimulated);
     /// Lay files out one after the other.
     "create_serialize" => Flag(Meaningless);
@@ -488,7 +487,7 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     ]);
     /// The NUMA nodes of the job.
     "numa_cpu_nodes" => OptionalText(Meaningless);
-    /// Where its memory lies.
+    /// The NUMA policy of the job's memory.
     "numa_mem_policy" => OptionalText(Meaningless);
     /// fsync when the job has written all.
     "end_fsync" => Flag(Sets(|job, on| job.spec.end_fsync = on));
@@ -500,15 +499,15 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     "unlink_each_loop" => Flag(Meaningless);
     /// End other jobs when the first has ended.
     "exitall" => Switch(Sets(|job, on| job.spec.exit_all = on));
-    /// Which of them.
+    /// Which jobs exitall ends.
     "exit_what" => OneOf(&[
         ("group", |job| job.spec.exit_what = ExitWhat::Group),
         ("stonewall", |job| job.spec.exit_what = ExitWhat::Stonewall),
         ("all", |job| job.spec.exit_what = ExitWhat::All),
     ]);
-    /// End them when one has failed.
+    /// End other jobs when one has failed.
     "exitall_on_error" => Switch(Sets(|job, on| job.spec.exit_all_on_error = on));
-    /// Start when all jobs before have ended.
+    /// Start when all earlier jobs have ended.
     "stonewall" | "wait_for_previous" => Switch(Sets(|job, on| job.spec.stonewall = on));
     /// Begin a new group in the report.
     "new_group" => Switch(Sets(|job, on| job.spec.new_group = on));
@@ -535,7 +534,7 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     "log_avg_msec" => Count(ANY, Sets(|job, ms| job.spec.logs.mean_over_ms = ms));
     /// Log histograms over this time.
     "log_hist_msec" => Count(ANY, Sets(|job, ms| job.spec.logs.histogram_over_ms = ms));
-    /// How coarse they are: so many times, two bins become one.
+    /// How coarse histograms are: each step merges pairs of bins.
     "log_hist_coarseness" => Count(0..=6, Sets(|job, n| job.spec.logs.histogram_coarseness = n));
     /// Log histograms of completion latencies to files whose names begin so
     /// (`NAME_clat_hist.1.log`), one every `log_hist_msec`; `blklab run` writes them.
@@ -556,7 +555,7 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     "log_unix_epoch" => Flag(NotSimulated);
     /// Log times of another clock.
     "log_alternate_epoch" => Flag(NotSimulated);
-    /// Which clock.
+    /// The clock of log_alternate_epoch.
     "log_alternate_epoch_clock_id" => Count(ANY, Meaningless);
     /// Report how long blocks lived.
     "block_error_percentiles" => Flag(Meaningless);
@@ -574,7 +573,7 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     "buffer_pattern" => OptionalText(Meaningless);
     /// How far data can be compressed.
     "buffer_compress_percentage" => Count(PERCENT, Meaningless);
-    /// The pieces in which it can.
+    /// The size of the pieces that can be compressed.
     "buffer_compress_chunk" => Count(ANY, Meaningless);
     /// How much of the data is equal.
     "dedupe_percentage" => Count(PERCENT, Meaningless);
@@ -671,8 +670,8 @@ pub(super) static OPTIONS: &[FioOption] = options! {
         "end the job when its figures no longer change",
         "use runtime with time_based",
     );
-    /// For how long they must not.
+    /// How long figures must not change.
     "steadystate_duration" | "ss_dur" => Time(Seconds, NotSimulated);
-    /// When to begin to look.
+    /// When to begin to check for a steady state.
     "steadystate_ramp_time" | "ss_ramp" => Time(Seconds, NotSimulated);
 };

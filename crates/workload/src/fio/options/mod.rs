@@ -1,8 +1,8 @@
-//! Every option that fio 3.33 knows, each declared once: name, alias, help,
-//! default, what its values look like, and what they set.
+//! The options of fio 3.33, each declared once with its name, alias, help, default, type of values
+//! and effect.
 //!
-//! The names, aliases and ranges are those `fio --cmdhelp` and
-//! `fio --enghelp=ENGINE` print; a test compares them where fio is installed.
+//! Names, aliases and ranges are those that `fio --cmdhelp` and `fio --enghelp=ENGINE` print; a
+//! test compares them where fio is installed.
 
 mod declaration;
 mod engines;
@@ -20,31 +20,31 @@ use super::error::{Fault, JobError};
 use super::section::SectionOptions;
 use super::spec::{JobSpec, WrittenOption};
 
-/// Those that fio lists, in its order.
+/// Returns the options that fio lists, in its order.
 pub(crate) fn listed() -> impl Iterator<Item = &'static FioOption> {
     jobs::OPTIONS.iter().chain(engines::OPTIONS)
 }
 
-/// The option called `name`, by its name or its alias.
+/// Returns the option with this name or alias.
 pub(crate) fn find(name: &str) -> Option<&'static FioOption> {
     listed()
         .chain(engines::PROFILE_OPTIONS)
         .find(|option| option.name == name || option.alias == Some(name))
 }
 
-/// Every name and alias, in fio's order.
+/// Returns all names and aliases, in fio's order.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     listed()
         .flat_map(|option| [Some(option.name), option.alias])
         .flatten()
 }
 
-/// Refuses the first option of a job that changes its work and is not simulated.
+/// Refuses a job if one of its options changes its work and is not simulated.
 pub(crate) fn check_modelled(spec: &JobSpec) -> Result<(), JobError> {
     for written in &spec.written {
         let name = written.name;
         let unmodelled = find(name).and_then(|option| option.unmodelled.as_ref());
-        // A later one of the same name holds.
+        // The last setting of an option counts.
         let is_off = spec.written(name).is_some_and(WrittenOption::is_off);
         let Some(Unmodelled::Work {
             would,
@@ -64,7 +64,7 @@ pub(crate) fn check_modelled(spec: &JobSpec) -> Result<(), JobError> {
     Ok(())
 }
 
-/// The options that a job sets and whose settings the simulation leaves out.
+/// Returns the options that a job sets and that the simulation ignores.
 pub(crate) fn left_out(spec: &JobSpec) -> impl Iterator<Item = &'static str> {
     let set = listed().filter(|option| option.kept() == Outcome::Used);
     let left_out = |option: &&FioOption| {
@@ -74,7 +74,7 @@ pub(crate) fn left_out(spec: &JobSpec) -> impl Iterator<Item = &'static str> {
     set.filter(left_out).map(|option| option.name)
 }
 
-/// What to say about an option fio does not know.
+/// Returns the error for an option that fio does not know.
 pub(crate) fn unknown(name: &str) -> Fault {
     let fault = Fault::new("fio has no such option");
     match nearest(name, names()) {
@@ -83,8 +83,8 @@ pub(crate) fn unknown(name: &str) -> Fault {
     }
 }
 
-/// The options as tables in Markdown, by what becomes of them. Those of engines
-/// that are not simulated are left out, as are their engines.
+/// Returns the options as Markdown tables, by their treatment, without those of engines that are
+/// not simulated.
 pub fn option_tables() -> String {
     let mut text = String::new();
     for (title, outcome) in [
@@ -132,7 +132,7 @@ pub fn option_tables() -> String {
     text
 }
 
-/// A section in which nothing is set: fio's defaults.
+/// Returns a section with fio's defaults.
 pub(crate) fn defaults() -> SectionOptions {
     let mut section = SectionOptions::default();
     for order in [Order::First, Order::Written, Order::Last] {

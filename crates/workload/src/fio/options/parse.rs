@@ -1,4 +1,4 @@
-//! An option's text to its value, by what its values look like.
+//! Parses an option's text into its value, by the type of its values.
 
 use std::ops::RangeInclusive;
 
@@ -10,8 +10,7 @@ use crate::fio::section::SectionOptions;
 use crate::fio::units;
 
 impl FioOption {
-    /// Reads what was written after the option's `=` (`None` where there was no
-    /// `=`) and does with it what the option does.
+    /// Parses the text after the option's `=` (`None` without a `=`) and applies the option.
     pub fn set(&self, text: Option<&str>, options: &mut SectionOptions) -> Result<(), Fault> {
         match (&self.values, text) {
             (Values::Removed, _) => Err(Fault::new("fio no longer takes this option")),
@@ -102,7 +101,7 @@ impl Values {
         }
     }
 
-    /// One word, and what follows it after a `:` where something may.
+    /// Parses one word, and the detail after its `:` if the option has one.
     fn set_word(&self, text: &str, options: &mut SectionOptions) -> Result<(), Fault> {
         let (word, detail) = match text.split_once(':') {
             Some((word, detail)) => (word, Some(detail.to_string())),
@@ -128,22 +127,21 @@ impl Values {
     }
 }
 
-/// The most values fio keeps of a list of fractions.
+/// The most values that fio keeps of a list of fractions.
 const FRACTIONS_MAX: usize = 20;
 
-/// What may stand between values for different directions.
+/// The separators between values for different directions.
 const SEPARATORS: &[char] = &[',', ':', '-'];
 
-/// Splits `text` at the first kind of separator it contains, as fio does:
-/// `4k,8k` has a value for reads and one for writes and trims, `4k,8k,` leaves
-/// trims as they are, `,8k` leaves reads.
+/// Splits `text` at the first kind of separator that it contains, as fio does: `4k,8k` has a value
+/// for reads and one for writes and trims, `4k,8k,` leaves trims unchanged, `,8k` leaves reads
+/// unchanged.
 fn triple<T: Copy>(
     text: &str,
     separators: &[char],
     parse: impl Fn(&str) -> Result<T, Fault>,
 ) -> Result<PerDirection<T>, Fault> {
-    // An expression may contain any of the separators, and a sign at the
-    // front separates nothing.
+    // An expression may contain any separator, and a leading sign is not one.
     let is_expression = text.trim_start().starts_with('(');
     let separator = separators.iter().copied().find(|separator| {
         text.char_indices()
@@ -186,7 +184,7 @@ fn flag(text: &str, only_one: bool) -> Result<bool, Fault> {
     }
 }
 
-/// Numbers of things; fio takes unit prefixes here too.
+/// Parses up to three numbers; fio takes unit prefixes here too.
 fn counts(
     text: &str,
     kb_base: u32,
@@ -194,7 +192,7 @@ fn counts(
 ) -> Result<PerDirection<u32>, Fault> {
     triple(text, SEPARATORS, |part| {
         let n = count(part, kb_base, range)?;
-        // No row's range is wider.
+        // No option has a wider range.
         Ok(u32::try_from(n).unwrap_or(u32::MAX))
     })
 }
@@ -272,7 +270,7 @@ fn check_words(text: &str, words: &[&str]) -> Result<(), Fault> {
     }
 }
 
-/// What to say about a word fio does not know for an option.
+/// Returns the error for a word that fio does not know in an option.
 pub(super) fn unknown_word(word: &str, words: &[&str]) -> Fault {
     let mut help = format!("fio knows {}", words.join(", "));
     if let Some(close) = nearest(word.trim(), words.iter().copied()) {

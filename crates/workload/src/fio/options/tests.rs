@@ -1,11 +1,11 @@
-//! The declarations against what the installed fio lists.
+//! Compares the declarations with what the installed fio lists.
 
 use std::collections::BTreeSet;
 use std::process::Command;
 
 use super::*;
 
-/// What fio prints; `None` where it is not installed.
+/// Returns fio's output; `None` if fio is not installed.
 fn fio(argument: &str) -> Option<String> {
     let output = blklab_judges::have("fio").then(|| Command::new("fio").arg(argument).output())?;
     let output = output.unwrap();
@@ -14,8 +14,8 @@ fn fio(argument: &str) -> Option<String> {
     Some(text)
 }
 
-/// Names that `fio --cmdhelp` or `--enghelp` lists: what stands before a colon
-/// in the first 24 columns.
+/// Returns the names that `fio --cmdhelp` or `--enghelp` lists: the text before a colon in the
+/// first 24 columns.
 fn names_in(help: &str) -> BTreeSet<String> {
     help.lines()
         .filter(|line| !line.contains("has no options") && !line.ends_with("engines:"))
@@ -76,7 +76,7 @@ fn we_know_no_option_fio_does_not() {
     }
 }
 
-/// The words and bounds in `fio --cmdhelp=NAME`.
+/// Compares words and bounds with `fio --cmdhelp=NAME`.
 fn check_values(option: &FioOption, help: &str) {
     let name = option.name;
     let range = help

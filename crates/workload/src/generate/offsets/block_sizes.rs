@@ -1,14 +1,14 @@
-//! How large the next block is, as fio's `get_next_buflen` decides.
+//! Draws the size of the next block, as fio's `get_next_buflen` does.
 
 use crate::fio::BlockSizes;
 use crate::generate::random::Random;
 
-/// Draws the sizes of one direction.
+/// A generator of the sizes of one direction.
 #[derive(Clone, Debug)]
 pub(crate) struct SizeDraws {
     min: u64,
     max: u64,
-    /// Sizes and their shares in percent, by rising share.
+    /// Sizes and their shares in percent, sorted by share.
     split: Vec<(u64, u32)>,
     random: Random,
 }
@@ -28,20 +28,21 @@ impl SizeDraws {
         }
     }
 
-    /// Draws from `random` from now on.
+    /// Restarts with the stream `random`.
     pub fn reseed(&mut self, random: Random) {
         self.random = random;
     }
 
-    /// The size, where there is only one.
+    /// Returns the size if there is only one.
     #[inline]
     pub fn fixed(&self) -> Option<u64> {
         (self.min == self.max).then_some(self.min)
     }
 
-    /// A size of at most `room` bytes; `None` where not even the smallest fits.
+    /// Returns a size of at most `room` bytes; `None` if even the smallest does not fit.
     pub fn next(&mut self, room: u64) -> Option<u64> {
-        /// Tries before taking the smallest: a split may have no size that fits.
+        /// The number of tries before the smallest size is taken, as a split may have no size that
+        /// fits.
         const TRIES: u32 = 64;
         if room < self.min {
             return None;
@@ -57,8 +58,8 @@ impl SizeDraws {
 
     fn draw(&mut self, room: u64) -> u64 {
         let drawn = match self.split.is_empty() {
-            // fio adds up to the largest, not up to the difference, and cuts
-            // off: the largest is drawn more often than the others.
+            // fio adds up to the largest size rather than up to the difference, and clamps the sum,
+            // so that the largest is drawn more often than the others.
             true => self.min.saturating_add(self.random.below(self.max)),
             false => self.draw_split(room),
         };

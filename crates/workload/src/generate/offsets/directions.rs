@@ -1,16 +1,16 @@
-//! Which direction is next in a mix of reads and writes: fio's `get_rw_ddir`.
+//! Draws the direction of the next I/O in a mix of reads and writes: fio's `get_rw_ddir`.
 
 use crate::fio::{Direction, Pattern};
 use crate::generate::random::Random;
 
-/// Draws directions so that reads are `read_percent` of the I/Os.
+/// A generator of directions in which `read_percent` of the I/Os are reads.
 #[derive(Clone, Debug)]
 pub(crate) struct DirectionMix {
-    /// The only direction, where there is one.
+    /// The only direction of a job that does not mix.
     only: Option<Direction>,
     read_percent: u32,
     current: Direction,
-    /// Stay with the current direction until it has issued this many.
+    /// The number of I/Os that the current direction issues before a change.
     until: u64,
     issued: [u64; 2],
     random: Random,
@@ -22,7 +22,7 @@ impl DirectionMix {
             Pattern::Read | Pattern::RandRead => Some(Direction::Read),
             Pattern::Write | Pattern::RandWrite => Some(Direction::Write),
             Pattern::ReadWrite | Pattern::RandReadWrite => None,
-            // Trims that are followed by writes are counted by file.
+            // The writes that follow trims are chosen per file.
             _ => Some(Direction::Trim),
         };
         DirectionMix {
@@ -35,7 +35,7 @@ impl DirectionMix {
         }
     }
 
-    /// The direction of the next I/O.
+    /// Returns the direction of the next I/O.
     #[inline]
     pub fn next(&mut self) -> Direction {
         match self.only {
@@ -44,8 +44,8 @@ impl DirectionMix {
         }
     }
 
-    /// fio draws a direction for each I/O, but after a change first lets the
-    /// new one catch up with its share of what the old one issued.
+    /// Draws a direction. After a change the new direction first catches up with its share of what
+    /// the old one issued, as in fio.
     #[inline(never)]
     fn next_of_two(&mut self) -> Direction {
         if self.issued[self.current as usize] < self.until {
@@ -67,7 +67,7 @@ impl DirectionMix {
         drawn
     }
 
-    /// A rate made the job take `direction` instead.
+    /// Records that the rate made the job take `direction` instead.
     #[inline(never)]
     pub fn override_with(&mut self, direction: Direction) {
         if self.only.is_none() {
@@ -80,7 +80,7 @@ impl DirectionMix {
         self.only.is_none()
     }
 
-    /// An I/O was issued.
+    /// Records an issued I/O.
     #[inline]
     pub fn issued(&mut self, direction: Direction) {
         if let Some(count) = self.issued.get_mut(direction as usize) {
@@ -88,12 +88,12 @@ impl DirectionMix {
         }
     }
 
-    /// A new pass begins.
+    /// Starts a new pass.
     pub fn restart(&mut self) {
         self.until = 0;
     }
 
-    /// Draws from `random` from now on.
+    /// Restarts with the stream `random`.
     pub fn reseed(&mut self, random: Random) {
         self.random = random;
     }

@@ -1,28 +1,27 @@
-//! Distributions that are not even: Zipf, Pareto and normal over a range of blocks
-//! as fio defines them (its `lib/zipf.c` and `lib/gauss.c`), and parts of a file
-//! with a share of the I/O each (`zoned`, `zoned_abs`).
+//! Non-uniform distributions: Zipf, Pareto and normal over a range of blocks as fio defines them
+//! (its `lib/zipf.c` and `lib/gauss.c`), and parts of a file with percentages of the I/O (`zoned`,
+//! `zoned_abs`).
 //!
-//! fio draws a rank, with small ranks more popular, and scatters ranks over
-//! the range by a multiplicative hash, so that popular blocks do not lie
-//! together.
+//! fio draws a rank, where small ranks are more popular, and scatters the ranks over the range by a
+//! multiplicative hash, so that popular blocks are not adjacent.
 
 use crate::fio::Zone;
 use crate::generate::random::Random;
 
-/// The multiplier of the kernel's `hash_64`, which fio scatters ranks with.
+/// The multiplier of the kernel's `hash_64`, with which fio scatters ranks.
 const GOLDEN_RATIO: u64 = 0x61c8_8646_80b5_83eb;
 
-/// fio adds up at most this many terms of zeta.
+/// The most terms of zeta that fio adds up.
 const ZETA_TERMS: u64 = 10_000_000;
 
-/// Draws from a distribution.
+/// A generator of blocks by their popularity.
 #[derive(Clone, Debug)]
 pub(crate) struct Ranks {
     shape: Shape,
     range: u64,
-    /// Added to each draw, around the end.
+    /// An offset that is added to each draw, modulo the range.
     shift: u64,
-    /// Scatter ranks over the range.
+    /// Whether ranks are scattered over the range.
     scatter: bool,
     random: Random,
 }
@@ -33,20 +32,20 @@ enum Shape {
         alpha: f64,
         eta: f64,
         zeta: f64,
-        /// Below this, as a part of zeta, the second rank.
+        /// The limit, as a part of zeta, below which the second rank is drawn.
         second: f64,
     },
     Pareto {
         power: f64,
     },
     Normal {
-        /// In blocks; 0: the sum of uniform draws as it is.
+        /// The standard deviation in blocks; 0 leaves the sum of uniform draws as it is.
         deviation: u64,
     },
 }
 
 impl Ranks {
-    /// `range` must not be 0.
+    /// Makes a Zipf distribution over `range` blocks; `range` must not be 0.
     pub fn zipf(range: u64, theta: f64, center: Option<f64>, random: Random) -> Ranks {
         let zeta = zeta(range.min(ZETA_TERMS), theta);
         let two = 1.0 + libm::pow(0.5, theta);
@@ -79,7 +78,7 @@ impl Ranks {
         };
         let mut ranks = Ranks::new(shape, range, None, random);
         ranks.shift = match center {
-            // Drawn around the middle; the shift moves it to the centre.
+            // The draws are around the middle; the shift moves them to the center.
             Some(center) if center < 0.5 => range - (range as f64 * (0.5 - center)) as u64,
             Some(center) => (range as f64 * (center - 0.5)) as u64,
             None => 0,
@@ -101,13 +100,13 @@ impl Ranks {
         }
     }
 
-    /// Keeps popular ranks side by side, as fio does for choosing files.
+    /// Keeps popular ranks adjacent, as fio does for choosing files.
     pub fn unscattered(mut self) -> Ranks {
         self.scatter = false;
         self
     }
 
-    /// The next block.
+    /// Returns the next block.
     pub fn next(&mut self) -> u64 {
         let rank = self.rank();
         let place = match self.scatter {
@@ -142,7 +141,7 @@ impl Ranks {
         }
     }
 
-    /// The mean of twelve uniform draws, then moved by up to half a deviation.
+    /// Returns the mean of twelve uniform draws, moved by up to half a deviation.
     fn normal_rank(&mut self, deviation: u64) -> u64 {
         const DRAWS: u128 = 12;
         let mut sum = 0u128;
@@ -161,10 +160,10 @@ impl Ranks {
     }
 }
 
-/// The sum of `1 / i^theta` for `i` from 1 to `n`.
+/// Returns the sum of `1 / i^theta` for `i` from 1 to `n`.
 fn zeta(n: u64, theta: f64) -> f64 {
-    /// Terms added one by one; the rest is their integral with the first two
-    /// corrections of Euler and Maclaurin, which is exact to 1e-12.
+    /// The number of terms that are added one by one; the rest is their integral with the first two
+    /// corrections of Euler and Maclaurin, with an error below 1e-12.
     const EXACT: u64 = 1000;
     let term = |i: u64| libm::pow(i as f64, -theta);
     let exact: f64 = (1..=n.min(EXACT)).map(term).sum();
@@ -178,11 +177,11 @@ fn zeta(n: u64, theta: f64) -> f64 {
     exact + integral + ends + slopes
 }
 
-/// Of a hundred draws, which part of the file each goes to.
+/// A table of a hundred draws with the part of the file that each goes to.
 #[derive(Clone, Debug)]
 pub(crate) struct ZoneTable {
-    /// Start and end of a part: in percent of the file, or in bytes. Empty
-    /// where the direction has no zones.
+    /// The start and end of each part, in percent of the file or in bytes; empty if the direction
+    /// has no zones.
     parts: Vec<(u64, u64)>,
     absolute: bool,
 }
@@ -202,8 +201,8 @@ impl ZoneTable {
         ZoneTable { parts, absolute }
     }
 
-    /// The blocks that draw number `percent` (1 to 100) goes to: the first,
-    /// and how many.
+    /// Returns the first block and the number of blocks of the part that draw `percent` (1 to 100)
+    /// goes to.
     pub fn part(&self, percent: u32, blocks: u64, block_bytes: u64) -> (u64, u64) {
         let Some(&(start, end)) = self.parts.get(percent as usize - 1) else {
             return (0, blocks);
@@ -270,7 +269,7 @@ mod tests {
 
     #[test]
     fn pareto_gives_the_few_the_many() {
-        // A power of h gives a share h of the blocks a share 1 - h of the I/O.
+        // With a power of h, a share h of the blocks gets a share 1 - h of the I/O.
         for h in [0.1, 0.2, 0.3] {
             let range = 10_000;
             let ranks = Ranks::pareto(range, h, Some(0.0), Random::new(2)).unscattered();

@@ -1,5 +1,5 @@
-//! One file of a process: where the last I/O was, what was visited, and where the
-//! next I/O begins (fio's `get_next_block`).
+//! The state of one file of a process: the last I/O, the visited blocks, and the offset of the next
+//! I/O (fio's `get_next_block`).
 
 use super::random_blocks::RandomBlocks;
 use super::rules::Rules;
@@ -10,13 +10,13 @@ use crate::generate::random::{Random, Seeds, Stream};
 #[derive(Clone, Debug)]
 pub(crate) struct File {
     pub extent: FileExtent,
-    /// How many random offsets it has.
+    /// The number of random offsets in the file.
     pub blocks: ByDirection<u64>,
-    /// The end of the last I/O, relative to the extent.
+    /// The end of the last I/O, relative to the process's part.
     pub end: ByDirection<u64>,
-    /// The start of the last I/O, likewise.
+    /// The start of the last I/O, relative to the process's part.
     pub start: ByDirection<Option<u64>>,
-    /// The range trimmed last and not written yet.
+    /// The range that was trimmed last, if it is not written yet.
     pub trimmed: Option<(u64, u64)>,
     pub random_blocks: RandomBlocks,
     pub done: bool,
@@ -40,7 +40,7 @@ impl File {
         })
     }
 
-    /// Nothing is visited, and sequential I/O begins at the start.
+    /// Restarts sequential I/O at the beginning, with no block visited.
     pub fn restart(&mut self, random: &mut Random) {
         self.end = ByDirection::default();
         self.start = ByDirection::default();
@@ -60,7 +60,7 @@ impl File {
         }
     }
 
-    /// Where the last I/O of this direction ended, plus the step.
+    /// Returns the end of the last I/O of this direction, plus the step.
     #[inline]
     pub fn sequential(&mut self, rules: &Rules, direction: Direction) -> Option<u64> {
         let extent = &self.extent;
@@ -77,25 +77,25 @@ impl File {
         let end = extent.length_bytes.min(extent.file_bytes);
         match at.checked_add_signed(rules.step) {
             Some(next) if next < extent.file_bytes => Some(next),
-            // Backwards I/O goes round to the end, holes to the beginning.
+            // I/O that goes backwards wraps to the end, I/O with holes to the beginning.
             _ if rules.step < 0 => Some(end.saturating_add_signed(rules.step)),
             _ => Some(0),
         }
     }
 }
 
-/// The random numbers offsets are drawn from.
+/// The random numbers that offsets are drawn from.
 #[derive(Clone, Debug)]
 pub(crate) struct OffsetDraws {
     pub block: Random,
     pub sequential: ByDirection<Random>,
     pub zone: Random,
-    /// I/Os until the next random offset.
+    /// The number of I/Os until the next random offset.
     pub until_random: u32,
 }
 
-/// An offset relative to the extent, how it came about, and for how many
-/// bytes, where that is settled.
+/// An offset relative to the process's part, whether it is random, and its length in bytes if that
+/// is determined.
 pub(crate) struct NextOffset {
     pub relative: u64,
     pub is_random: bool,
@@ -166,7 +166,8 @@ impl OffsetDraws {
         self.random(rules, file, direction).map(NextOffset::random)
     }
 
-    /// `rw=randread:8`: the seven after each random one.
+    /// Returns an offset between two random ones: with `rw=randread:8`, the seven after each random
+    /// one.
     fn between_randoms(
         &mut self,
         rules: &Rules,
@@ -216,7 +217,7 @@ impl OffsetDraws {
                     if relative <= last {
                         return Some(relative);
                     }
-                    // Too close to the end for a block of this direction.
+                    // The offset is too close to the end for a block of this direction.
                     map.visit(relative / rules.unit, 1);
                 }
             }

@@ -1,22 +1,22 @@
-//! Which of its files a process turns to next: `file_service_type`.
+//! Chooses the file of the next I/O: `file_service_type`.
 
 use super::distribution::Ranks;
 use crate::fio::{FileService, JobSpec};
 use crate::generate::random::{Random, Seeds, Stream};
 
-/// fio draws from a range this much finer than the number of files.
+/// The resolution per file of the range that fio draws from.
 const RANKS_PER_FILE: u64 = 1 << 10;
 
-/// Chooses among files that are not done.
+/// A generator that chooses among the files that are not done.
 #[derive(Clone, Debug)]
 pub(crate) struct FileChooser {
     rule: Rule,
     files: usize,
     current: Option<usize>,
-    /// I/Os the current file still gets.
+    /// The number of I/Os that remain for the current file.
     left: u32,
     count: u32,
-    /// The next in turn.
+    /// The next file in turn.
     next: usize,
 }
 
@@ -54,7 +54,7 @@ impl FileChooser {
         }
     }
 
-    /// Draws from `random` from now on, and begins with the first file.
+    /// Restarts with the stream `random` and the first file.
     pub fn reseed(&mut self, random: Random) {
         self.current = None;
         self.next = 0;
@@ -63,12 +63,12 @@ impl FileChooser {
         }
     }
 
-    /// Files never count as done: one that is starts over.
+    /// Whether files that are done start over, so that they never count as done.
     pub fn restarts_files(&self) -> bool {
         matches!(self.rule, Rule::Ranks(_))
     }
 
-    /// The file for the next I/O; `None` once all are done.
+    /// Returns the file of the next I/O; `None` once all are done.
     #[inline]
     pub fn next(&mut self, is_done: impl Fn(usize) -> bool) -> Option<usize> {
         if self.files == 1 {
@@ -92,7 +92,7 @@ impl FileChooser {
         Some(chosen)
     }
 
-    /// At least one file must not be done.
+    /// Chooses a file; at least one must not be done.
     fn choose(&mut self, is_done: impl Fn(usize) -> bool) -> usize {
         loop {
             let file = match &mut self.rule {

@@ -1,22 +1,22 @@
-//! When a process has done enough: `size`, `io_size`, `number_ios`, `loops`
-//! and `time_based`, by fio's rules.
+//! The limits of a process's I/O: `size`, `io_size`, `number_ios`, `loops` and `time_based`, by
+//! fio's rules.
 
 use crate::fio::{Direction, JobSpec, Pattern};
 use crate::generate::layout::Layout;
 
-/// Counts what one process issued against its limits.
+/// Counts the I/O that a process issues against its limits.
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {
     time_based: bool,
-    /// A pass over the files is over after this many bytes.
+    /// The size of a pass over the files, in bytes.
     pass_bytes: u64,
-    /// The job is over after this many bytes of the directions that count.
+    /// The size of the job in bytes, over the directions that count.
     job_bytes: u64,
-    /// The job is over after this many I/Os.
+    /// The number of I/Os of the job.
     job_ios: u64,
-    /// fio starts another pass while the total is below this.
+    /// The total in bytes below which fio starts another pass.
     wanted_bytes: u64,
-    /// `io_size` was given.
+    /// Whether `io_size` was given.
     beyond_files: bool,
     largest_block: u64,
     trims_count: bool,
@@ -48,7 +48,7 @@ impl Limits {
         let does = |direction| spec.pattern.does(direction);
         Limits {
             time_based: spec.time_based,
-            // Each byte is trimmed, then written.
+            // Each byte is trimmed and then written.
             pass_bytes: pass_bytes.saturating_add(if twice { all } else { 0 }),
             job_bytes: all,
             job_ios: if twice { ios.saturating_mul(2) } else { ios },
@@ -93,8 +93,8 @@ impl Limits {
         self.ios += 1;
     }
 
-    /// Whether there is another pass; it begins then. A pass that issued
-    /// nothing is the last.
+    /// Starts another pass. Returns `false` if there is none; a pass that issued nothing is the
+    /// last.
     pub fn start_pass(&mut self, files_done: bool) -> bool {
         let idle = self.passes > 0 && self.issued_in_pass == 0;
         if idle || !self.another(files_done) {

@@ -1,4 +1,4 @@
-//! What a process does, I/O by I/O: fio's `get_io_u`, for addresses.
+//! Generates the I/Os of a process: fio's `get_io_u`, as far as addresses go.
 
 mod block_sizes;
 mod directions;
@@ -23,17 +23,17 @@ use rules::Rules;
 /// One I/O of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Io {
-    /// Which way.
+    /// The direction.
     pub direction: Direction,
-    /// Which of the process's files.
+    /// The index of the file among the process's files.
     pub file: u32,
-    /// Where in the file, in bytes.
+    /// The offset in the file, in bytes.
     pub offset_bytes: u64,
-    /// How much, in bytes.
+    /// The length, in bytes.
     pub length_bytes: u32,
 }
 
-/// Says what one process of a job does, I/O by I/O.
+/// Generates the I/Os of one process of a job.
 ///
 /// ```text
 /// while offsets.start_pass() {
@@ -42,8 +42,8 @@ pub struct Io {
 /// }
 /// ```
 ///
-/// A pass ends when `size` bytes were issued or all blocks visited; whether
-/// another follows is a matter of `loops`, `io_size` and `time_based`.
+/// A pass ends when `size` bytes were issued or all blocks visited; `loops`, `io_size` and
+/// `time_based` determine whether another follows.
 #[derive(Clone, Debug)]
 pub struct OffsetGenerator {
     rules: Rules,
@@ -58,8 +58,7 @@ pub struct OffsetGenerator {
 }
 
 impl OffsetGenerator {
-    /// A generator for one process. Begin with
-    /// [`start_pass`](OffsetGenerator::start_pass).
+    /// Makes a generator for one process. Call [`start_pass`](OffsetGenerator::start_pass) first.
     pub fn new(
         spec: &JobSpec,
         layout: &Layout,
@@ -89,8 +88,8 @@ impl OffsetGenerator {
         })
     }
 
-    /// Begins the next pass over the files; false when the process is done.
-    /// To be called when everything issued before is complete.
+    /// Starts the next pass over the files; returns `false` when the process is done. Everything
+    /// issued before must be complete.
     pub fn start_pass(&mut self) -> bool {
         let files_done = self.files.iter().all(|file| file.done);
         if !self.limits.start_pass(files_done) {
@@ -107,8 +106,7 @@ impl OffsetGenerator {
         true
     }
 
-    /// Draws from the beginning of all streams again, except those of ranks, which fio
-    /// lets run on.
+    /// Restarts all streams from the beginning, except those of ranks, as in fio.
     fn repeat_draws(&mut self) {
         self.draws = OffsetDraws::new(&self.seeds);
         self.mix.reseed(self.seeds.stream(Stream::Mix));
@@ -119,7 +117,7 @@ impl OffsetGenerator {
         }
     }
 
-    /// The next I/O; `None` at the end of the pass.
+    /// Returns the next I/O; `None` at the end of the pass.
     #[inline]
     #[expect(
         clippy::should_implement_trait,
@@ -130,22 +128,21 @@ impl OffsetGenerator {
         self.next_in(direction)
     }
 
-    /// The direction the mix draws for the next I/O. A job that has a rate
-    /// asks [`Pacing`](super::Pacing) about it and then calls
-    /// [`next_in`](OffsetGenerator::next_in).
+    /// Returns the direction that the mix draws for the next I/O. A job with a rate passes it to
+    /// [`Pacing`](super::Pacing) and then calls [`next_in`](OffsetGenerator::next_in).
     #[inline]
     pub fn next_direction(&mut self) -> Direction {
         self.mix.next()
     }
 
-    /// Whether this pass has not done all that it is to do.
+    /// Whether this pass has I/O left.
     #[inline]
     pub fn may_issue(&self) -> bool {
         self.limits.may_issue()
     }
 
-    /// The next I/O, in this direction; `None` at the end of the pass. Where
-    /// trims are followed by writes the generator knows better.
+    /// Returns the next I/O in `direction`; `None` at the end of the pass. A pattern in which
+    /// writes follow trims overrides the direction.
     #[inline]
     pub fn next_in(&mut self, direction: Direction) -> Option<Io> {
         if !self.limits.may_issue() {
@@ -170,8 +167,8 @@ impl OffsetGenerator {
 
     #[inline(never)]
     fn place(&mut self, direction: Direction) -> Option<Io> {
-        /// Files that start over when they are done never run out; one on
-        /// which nothing fits must not keep the process busy for ever.
+        /// Files that start over when they are done never run out; this limit ends the search if no
+        /// block fits into any of them.
         const FRUITLESS_LIMIT: usize = 1000;
         for _ in 0..FRUITLESS_LIMIT {
             let files = &self.files;
@@ -188,7 +185,7 @@ impl OffsetGenerator {
         None
     }
 
-    /// The next I/O to one file; `None` once the file is done.
+    /// Returns the next I/O to one file; `None` once the file is done.
     #[inline]
     fn place_in(&mut self, index: usize, direction: Direction) -> Option<Io> {
         let file = &mut self.files[index];
@@ -215,8 +212,7 @@ impl OffsetGenerator {
         let sizes = &mut self.sizes[sizes];
         let mut length = match (place.length, sizes.fixed()) {
             (Some(length), _) => length,
-            // As in fio, a last block may reach beyond `size`, but not
-            // beyond the file.
+            // As in fio, a last block may extend beyond `size`, but not beyond the file.
             (None, Some(length)) => length,
             (None, None) => sizes.next(room)?,
         };
@@ -231,14 +227,14 @@ impl OffsetGenerator {
             direction,
             file: index as u32,
             offset_bytes: offset,
-            // The reader of jobs refuses blocks of 4 GiB.
+            // Blocks of 4 GiB are refused when jobs are read.
             length_bytes: u32::try_from(length).ok()?,
         })
     }
 }
 
-/// The job that is most often run: one file, blocks of one size, all of them
-/// random. Its offsets need no rules, and take half of the time.
+/// A generator for the most frequent kind of job: one file and random blocks of one size. It skips
+/// the general rules and takes half the time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OneSize {
     block_bytes: u32,
@@ -272,7 +268,7 @@ impl OneSize {
         .filter(|one_size| suits && one_size.blocks > 0)
     }
 
-    /// `None` where all blocks were visited.
+    /// Returns the next I/O; `None` once all blocks are visited.
     #[inline]
     pub fn place(self, file: &mut File, random: &mut Random, direction: Direction) -> Option<Io> {
         let block = match &mut file.random_blocks {

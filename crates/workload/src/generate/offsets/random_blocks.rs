@@ -1,5 +1,4 @@
-//! How the random blocks of a file are chosen: each once or any, evenly or
-//! by a distribution.
+//! Chooses the random blocks of a file: each once or independently, uniformly or by a distribution.
 
 use blklab_permutation::{Bits, Permutation};
 
@@ -9,18 +8,18 @@ use crate::fio::{ByDirection, Direction, Distribution, JobSpec, RandomGenerator,
 use crate::generate::layout::{FileExtent, LayoutError};
 use crate::generate::random::Random;
 
-/// How random blocks of a file are chosen.
+/// The choice of random blocks of a file.
 #[derive(Clone, Debug)]
 pub(crate) enum RandomBlocks {
-    /// Any, any time.
+    /// Independent uniform draws.
     Any,
-    /// Each once, all of one size.
+    /// Each block once, with one block size.
     Each(Passes),
-    /// Each once, of different sizes.
+    /// Each block once, with several block sizes.
     Mapped(RandomMap),
-    /// Some more often than others.
+    /// Blocks by popularity.
     Ranked(Box<Ranks>),
-    /// Parts with shares.
+    /// Parts of the file with percentages of the I/O.
     Zoned(Box<ByDirection<ZoneTable>>),
 }
 
@@ -69,7 +68,7 @@ impl RandomBlocks {
         })
     }
 
-    /// Nothing is visited.
+    /// Starts over with no block visited.
     pub fn restart(&mut self, random: &mut Random) {
         match self {
             RandomBlocks::Each(permutation) => permutation.restart(random),
@@ -78,7 +77,7 @@ impl RandomBlocks {
         }
     }
 
-    /// Takes the blocks of a random I/O; returns how long it may be.
+    /// Takes the blocks of a random I/O; returns its largest length.
     #[inline]
     pub fn claim(&mut self, relative: u64, length: u64, unit: u64) -> u64 {
         match self {
@@ -119,19 +118,19 @@ fn check_zones(
     Ok(())
 }
 
-/// Each block once, in a random order.
+/// Draws each block once, in a random order.
 ///
-/// fio marks visited blocks in a bitmap. Where all blocks are of one size a
-/// permutation does the same without the bitmap.
+/// fio marks visited blocks in a bitmap. With blocks of one size a permutation has the same effect
+/// without the bitmap.
 #[derive(Clone, Debug)]
 pub(crate) struct Passes {
     order: Permutation<Bits>,
-    /// How many blocks were given out.
+    /// The number of blocks drawn.
     at: u64,
 }
 
 impl Passes {
-    /// An order of `blocks` blocks, to be drawn by [`restart`](Self::restart).
+    /// Makes an order of `blocks` blocks, which [`restart`](Self::restart) draws.
     fn new(blocks: u64) -> Passes {
         Passes {
             order: Permutation::new(blocks, Bits::covering(blocks)),
@@ -139,13 +138,13 @@ impl Passes {
         }
     }
 
-    /// Draws another order and begins it.
+    /// Draws another order and starts it.
     fn restart(&mut self, random: &mut Random) {
         self.at = 0;
         self.order.halves_mut().draw_keys(|| random.next());
     }
 
-    /// The next block; `None` once each was given out.
+    /// Returns the next block; `None` once each was drawn.
     #[inline(never)]
     pub fn next(&mut self) -> Option<u64> {
         if self.at >= self.order.bound() {
@@ -159,18 +158,18 @@ impl Passes {
 
 const WORD: u64 = 64;
 
-/// A file has at most this many blocks under a map: 128 MiB of bits.
+/// The most blocks of a file with a map: 128 MiB of bits.
 pub(crate) const MAP_LIMIT: u64 = 1 << 30;
 
-/// Which blocks were visited, where blocks differ in size.
+/// A bitmap of visited blocks, for blocks of several sizes.
 ///
-/// The bitmap that fio calls axmap: above the bits of the blocks, each level
-/// has one bit for 64 of the level below, set where all of them are. The next
-/// free block is found in a step or two a level.
+/// fio calls it axmap: above the bits of the blocks, each level has one bit per 64 of the level
+/// below, which is set when all of these are. The next free block is found in a step or two per
+/// level.
 #[derive(Clone, Debug)]
 pub(crate) struct RandomMap {
     blocks: u64,
-    /// The lowest level first; the highest has one word.
+    /// The levels of the bitmap from the lowest; the highest has one word.
     levels: Vec<Vec<u64>>,
 }
 
@@ -193,12 +192,12 @@ impl RandomMap {
         map
     }
 
-    /// Forgets all visits.
+    /// Clears all bits.
     pub fn clear(&mut self) {
         let mut bits = self.blocks;
         for level in &mut self.levels {
             level.fill(0);
-            // Bits beyond the end count as visited, so that words fill up.
+            // Bits beyond the end are set, so that words can become full.
             let used = bits % WORD;
             if let Some(last) = level.last_mut()
                 && (used != 0 || bits == 0)
@@ -213,8 +212,7 @@ impl RandomMap {
         self.levels[0][(block / WORD) as usize] & (1 << (block % WORD)) != 0
     }
 
-    /// The first free block from `block` on, around the end; `None` when
-    /// there is none.
+    /// Returns the first free block from `block` on, wrapping at the end; `None` if there is none.
     pub fn next_free(&self, block: u64) -> Option<u64> {
         if block >= self.blocks {
             return self.free_from(0);
@@ -225,7 +223,7 @@ impl RandomMap {
     fn free_from(&self, block: u64) -> Option<u64> {
         let mut bit = block;
         let mut level = 0;
-        // Up, until a word has a free bit at or after the place.
+        // Goes up until a word has a free bit at or after the place.
         loop {
             let words = &self.levels[level];
             let word = *words.get((bit / WORD) as usize)?;
@@ -240,7 +238,7 @@ impl RandomMap {
                 return None;
             }
         }
-        // Down again, to the first free bit below.
+        // Goes down to the first free bit below it.
         while level > 0 {
             level -= 1;
             let free = !self.levels[level][bit as usize];
@@ -249,8 +247,8 @@ impl RandomMap {
         Some(bit)
     }
 
-    /// Visits up to `count` blocks from `block` on, up to the first that was
-    /// visited before or the end; returns how many.
+    /// Marks up to `count` blocks from `block` on as visited, up to the end or the first that is
+    /// marked; returns their number.
     pub fn visit(&mut self, block: u64, count: u64) -> u64 {
         let mut done = 0;
         while done < count && block + done < self.blocks && !self.is_visited(block + done) {

@@ -1,9 +1,9 @@
-//! What a job says about offsets, looked up once.
+//! A job's rules for offsets, precomputed.
 
 use crate::fio::{ByDirection, Direction, JobSpec, Pattern, Sequencer};
 use crate::generate::layout::FileExtent;
 
-/// What the job says, as far as offsets go.
+/// A job's rules for offsets.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
     pub pattern: Pattern,
@@ -14,7 +14,7 @@ pub(crate) struct Rules {
     pub align: ByDirection<u64>,
     pub min: ByDirection<u64>,
     pub sizes_by_randomness: bool,
-    /// What maps and ranks count in.
+    /// The unit of maps and ranks, in bytes.
     pub unit: u64,
     pub time_based: bool,
     pub one_file: bool,
@@ -37,7 +37,7 @@ impl Rules {
         }
     }
 
-    /// Whether all blocks are of one size and lie at multiples of it.
+    /// Whether all blocks have one size and lie at multiples of it.
     pub fn has_one_size(&self, spec: &JobSpec) -> bool {
         let one_size = |direction| {
             let sizes = &spec.block_sizes[direction];
@@ -51,7 +51,7 @@ impl Rules {
         !self.sizes_by_randomness && used.all(one_size)
     }
 
-    /// How many random offsets a file has in a direction.
+    /// Returns the number of random offsets of a file in a direction.
     pub fn blocks(&self, extent: &FileExtent, direction: Direction) -> u64 {
         let (align, min) = (self.align[direction], self.min[direction]);
         let bytes = extent.length_bytes.min(extent.file_bytes);

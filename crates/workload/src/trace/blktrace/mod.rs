@@ -1,10 +1,10 @@
-//! blktrace's binary form (`struct blk_io_trace` of linux/blktrace_api.h,
-//! version 7), which `blkparse`, `btt` and `iowatcher` read.
+//! blktrace's binary format (`struct blk_io_trace` of linux/blktrace_api.h, version 7), which
+//! `blkparse`, `btt` and `iowatcher` read.
 //!
-//! A record is 48 bytes in the byte order of the machine that wrote it, which
-//! readers tell by the first word, and data of its own. A file holds one CPU's
-//! records, a stream (`blktrace -o -`) those of all. Records of the kind
-//! *notify* are no I/O: one of them gives a process its name.
+//! A record has 48 bytes in the byte order of the recording machine, which readers recognize by the
+//! first word, and optional data after it. A file holds the records of one CPU, a stream (`blktrace
+//! -o -`) those of all. Records of the category *notify* are not I/O; one of them gives a process
+//! its name.
 
 mod read;
 mod write;
@@ -12,14 +12,14 @@ mod write;
 pub use read::FORMAT;
 pub use write::BlktraceWriter;
 
-/// `BLK_IO_TRACE_MAGIC`; the version is in the lowest byte.
+/// `BLK_IO_TRACE_MAGIC`, with the version in its lowest byte.
 const MAGIC: u32 = 0x6561_7400;
 /// `BLK_IO_TRACE_VERSION`.
 const VERSION: u32 = 7;
-/// A record without the data behind it.
+/// The size of a record without its data.
 const RECORD_BYTES: usize = 48;
 
-/// Categories, `BLK_TC_*`, where an action has them.
+/// Categories (`BLK_TC_*`), at their place in an action.
 const WRITE: u32 = 1 << (1 + 16);
 const READ: u32 = 1 << 16;
 const FLUSH: u32 = 1 << (2 + 16);
@@ -36,7 +36,7 @@ const META: u32 = 1 << (12 + 16);
 const DISCARD: u32 = 1 << (13 + 16);
 const FUA: u32 = 1 << (15 + 16);
 
-/// Actions, `BLK_TA_*`.
+/// Actions (`BLK_TA_*`).
 mod action {
     pub(super) const QUEUE: u32 = 1 | super::QUEUE;
     pub(super) const BACK_MERGE: u32 = 2 | super::QUEUE;
@@ -50,6 +50,6 @@ mod action {
     pub(super) const INSERT: u32 = 12 | super::QUEUE;
     pub(super) const SPLIT: u32 = 13;
     pub(super) const REMAP: u32 = 15 | super::QUEUE;
-    /// The name of a process, written before its first event.
+    /// The name of a process, which precedes its first event.
     pub(super) const PROCESS: u32 = super::NOTIFY;
 }

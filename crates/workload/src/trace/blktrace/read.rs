@@ -1,4 +1,4 @@
-//! Reads blktrace's binary form, of one CPU or of several at once.
+//! Reads blktrace's binary format, from one CPU's file or several.
 
 use std::io::{self, BufRead, Read};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::trace::error::TraceError;
 use crate::trace::format::{Format, Input, InputFile, Records};
 use crate::trace::record::{END_SECTORS_MAX, IoEnd, Parsed, TraceRecord};
 
-/// Whether a file that begins so is of this form, in either byte order.
+/// Whether a file with this beginning is of this format, in either byte order.
 fn is_magic(start: &[u8]) -> bool {
     let Some(word) = start.first_chunk::<4>() else {
         return false;
@@ -21,14 +21,13 @@ fn is_magic(start: &[u8]) -> bool {
     words.iter().any(|word| word & 0xffff_ff00 == MAGIC)
 }
 
-/// The records of several CPUs in one order of time, as far as each CPU's are
-/// in order themselves.
+/// Merges the records of several CPUs in order of time, as far as the records of each CPU are in
+/// order.
 struct Cpus {
-    /// What messages call the file that was named.
+    /// The name of the given file, for messages.
     file: String,
     streams: Vec<Stream>,
-    /// The action that stands for an I/O: queued, or issued where nothing was
-    /// recorded as queued.
+    /// The action that marks arrivals: queued, or issued if no queued I/O was recorded.
     arrival: u32,
 }
 
@@ -76,11 +75,11 @@ impl Records for Cpus {
     }
 }
 
-/// Whether queued I/Os are among the records that a file begins with.
+/// Whether a file's first records include queued I/Os.
 fn has_queue(start: &[u8]) -> bool {
     let source = Box::new(io::Cursor::new(start.to_vec()));
     let mut stream = Stream::new(String::new(), source);
-    // The start may end within a record.
+    // The part of the file may end within a record.
     while stream.advance().is_ok()
         && let Some(record) = stream.next
     {
@@ -91,7 +90,7 @@ fn has_queue(start: &[u8]) -> bool {
     false
 }
 
-/// What a record says, in this machine's byte order.
+/// A record in this machine's byte order.
 #[derive(Clone, Copy, Debug)]
 struct Raw {
     at_ns: u64,
@@ -104,7 +103,7 @@ struct Raw {
 
 impl Raw {
     fn is(&self, action: u32) -> bool {
-        // Categories are of the operation, too.
+        // The upper half of an action has categories of the operation, too.
         !self.has(NOTIFY) && self.action as u16 == action as u16
     }
 
@@ -112,7 +111,7 @@ impl Raw {
         self.action & category != 0
     }
 
-    /// The operation; `None` for a command passed through.
+    /// Returns the operation; `None` for a passthrough command.
     fn op(&self) -> Option<Op> {
         if self.has(PC) {
             None
@@ -187,11 +186,11 @@ impl Raw {
 struct Stream {
     file: String,
     source: Box<dyn BufRead + Send>,
-    /// Bytes read.
+    /// The number of bytes read.
     offset: u64,
-    /// Whether it is of a machine of the other byte order.
+    /// Whether the file has the other byte order.
     is_swapped: bool,
-    /// The record to come.
+    /// The next record.
     next: Option<Raw>,
 }
 
@@ -214,7 +213,7 @@ impl Stream {
         }
     }
 
-    /// Reads the next record and passes over its data.
+    /// Reads the next record and skips its data.
     fn advance(&mut self) -> Result<(), TraceError> {
         let mut bytes = [0; RECORD_BYTES];
         let length = self.fill(&mut bytes)?;
@@ -237,7 +236,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Fills the buffer as far as the file goes.
+    /// Fills the buffer up to the end of the file.
     fn fill(&mut self, bytes: &mut [u8]) -> Result<usize, TraceError> {
         let mut length = 0;
         while length < bytes.len() {
@@ -299,18 +298,18 @@ impl Stream {
     }
 }
 
-/// `N` bytes of a record; `at` is one of the layout's offsets.
+/// Returns `N` bytes of a record at an offset of the layout.
 fn chunk<const N: usize>(bytes: &[u8; RECORD_BYTES], at: usize) -> [u8; N] {
     let mut chunk = [0; N];
     chunk.copy_from_slice(&bytes[at..at + N]);
     chunk
 }
 
-/// More CPUs than a machine that ran blktrace is likely to have had.
+/// The most CPUs, more than a machine that ran blktrace is likely to have.
 const CPUS_MAX: u32 = 4096;
 
-/// The files of the other CPUs, where `path` is `NAME.blktrace.N`. CPUs that were
-/// offline have none.
+/// Returns the files of the other CPUs if `path` is `NAME.blktrace.N`. CPUs that were offline have
+/// none.
 fn other_cpus(path: &Path) -> Option<Vec<PathBuf>> {
     let (stem, cpu) = path.to_str()?.rsplit_once('.')?;
     let cpu: u32 = cpu.parse().ok()?;

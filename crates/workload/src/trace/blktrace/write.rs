@@ -1,5 +1,4 @@
-//! Events in blktrace's binary form. What each event becomes follows the
-//! kernel's kernel/trace/blktrace.c.
+//! Writes events in blktrace's binary format, converted as in the kernel's kernel/trace/blktrace.c.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -13,10 +12,10 @@ use super::{
 use crate::trace::tracefs::{BioEvent, Dev, Event, EventKind, RqEnd, RqEvent};
 use crate::trace::{Rwbs, device_number};
 
-/// Longest name of a task, its end included.
+/// The size of a task's name with its terminating zero (`TASK_COMM_LEN`).
 const COMM_BYTES: usize = 16;
 
-/// What an event is made of, beside where and when it happened.
+/// The contents of an event, apart from its place and time.
 #[derive(Clone, Copy, Default)]
 struct Body {
     action: u32,
@@ -26,23 +25,23 @@ struct Body {
     error: i32,
 }
 
-/// Writes events in blktrace's binary form, those of all CPUs in one stream in
-/// order of time, as `blktrace -o -` does.
+/// Writes events of all CPUs in blktrace's binary format, as one stream in order of time, as
+/// `blktrace -o -` does.
 #[derive(Debug)]
 pub struct BlktraceWriter<W> {
     to: W,
-    /// Events so far of each CPU: readers look for gaps.
+    /// The number of events of each CPU; readers look for gaps.
     sequences: BTreeMap<u32, u32>,
-    /// Events that were lost since the last.
+    /// The number of events that were lost since the last one.
     lost: u32,
-    /// Processes whose names are written.
+    /// The processes whose names are written.
     named: BTreeSet<u32>,
-    /// The drive that was last named: that of events that name none, such as a plug.
+    /// The drive of the last event that named one, for events such as a plug that name none.
     device: u32,
 }
 
 impl<W: Write> BlktraceWriter<W> {
-    /// Writes to `to` what happens on the drive `dev`.
+    /// Makes a writer to `to` of events on the drive `dev`.
     pub fn new(to: W, dev: Dev) -> BlktraceWriter<W> {
         BlktraceWriter {
             to,
@@ -53,17 +52,17 @@ impl<W: Write> BlktraceWriter<W> {
         }
     }
 
-    /// Tells that so many events were lost before the next. The form has no word
-    /// for it: the kernel leaves a gap in a CPU's sequence numbers, and blkparse
-    /// counts it as skips if it reads from a pipe. Whose they were is not known,
-    /// so the gap is that of the next event's CPU.
+    /// Records that `events` events were lost before the next one. The format has no record for it:
+    /// the kernel leaves a gap in a CPU's sequence numbers, which blkparse counts as skips if it
+    /// reads from a pipe. As the CPUs of the lost events are unknown, the gap is put on the CPU of
+    /// the next event.
     pub fn lost(&mut self, events: u64) {
         let events = u32::try_from(events).unwrap_or(u32::MAX);
         self.lost = self.lost.saturating_add(events);
     }
 
-    /// Writes one event. Those for which blktrace has no form, as probes on a
-    /// scheduler's functions, are passed over.
+    /// Writes one event, unless blktrace has no such event, for example a probe of a scheduler's
+    /// function.
     pub fn event(&mut self, event: &Event<'_>) -> io::Result<()> {
         let Some(mut body) = body(&event.kind) else {
             return Ok(());
@@ -98,12 +97,12 @@ impl<W: Write> BlktraceWriter<W> {
         }
     }
 
-    /// Writes what is still held back below.
+    /// Flushes the underlying writer.
     pub fn flush(&mut self) -> io::Result<()> {
         self.to.flush()
     }
 
-    /// The same, and the end.
+    /// Flushes and returns the underlying writer.
     pub fn finish(mut self) -> io::Result<W> {
         self.to.flush()?;
         Ok(self.to)
@@ -140,7 +139,7 @@ impl<W: Write> BlktraceWriter<W> {
         record.extend(event.pid.to_ne_bytes());
         record.extend(body.device.to_ne_bytes());
         record.extend(event.cpu.to_ne_bytes());
-        // The kernel keeps the lower half of a negative number, too.
+        // The kernel stores the lower half of a negative number, too.
         record.extend((body.error as u16).to_ne_bytes());
         record.extend((data.len() as u16).to_ne_bytes());
         record.extend(data);
@@ -152,7 +151,7 @@ fn number(dev: Dev) -> u32 {
     device_number(dev.major, dev.minor).unwrap_or(0)
 }
 
-/// What the kernel makes of an event; `None` where blktrace does not know it.
+/// Converts an event as the kernel does; returns `None` if blktrace has no such event.
 fn body(kind: &EventKind<'_>) -> Option<Body> {
     Some(match kind {
         EventKind::BioQueue(bio) => of_bio(action::QUEUE, bio),
@@ -225,18 +224,18 @@ fn of_end(action: u32, end: &RqEnd) -> Body {
     }
 }
 
-/// A bare flush is nowhere, which the kernel writes as 0.
+/// Returns the sector to write; a flush without data has none, which the kernel writes as 0.
 fn place(sector: u64) -> u64 {
     if sector == u64::MAX { 0 } else { sector }
 }
 
-/// The categories of an operation and its modifiers.
+/// Returns the categories of an operation and its modifiers.
 fn categories(rwbs: &Rwbs, is_passthrough: bool) -> u32 {
     let direction = match rwbs.op {
         Some(Op::Read) => READ,
         Some(Op::Flush) => READ | FLUSH,
         Some(Op::Discard) => WRITE | DISCARD,
-        // Writing zeroes has no letter, and is a write.
+        // `REQ_OP_WRITE_ZEROES` has no letter and counts as a write.
         Some(Op::Write | Op::WriteZeroes) | None => WRITE,
     };
     let flags = [
@@ -297,11 +296,11 @@ mod tests {
             at += RECORD_BYTES + usize::from(data);
             actions += 1;
         }
-        // Three processes are named once each.
+        // The names of three processes are written once each.
         assert_eq!((at, actions), (bytes.len(), TEXT.lines().count() + 3));
     }
 
-    /// `blkparse` judges.
+    /// Checks the output with `blkparse`.
     #[test]
     fn blkparse_reads_what_happened() {
         let started = Command::new("blkparse")

@@ -1,5 +1,5 @@
-//! The events of a trace of the block layer; those of our own block layer become
-//! such events, too.
+//! The events of a trace of the block layer, and the conversion of our own block layer's events
+//! into them.
 
 use blklab_blk::{IoClass, Sector, TraceEvent, TraceKind};
 
@@ -8,22 +8,21 @@ use crate::trace::rwbs::Rwbs;
 /// One line of a trace.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Event<'a> {
-    /// The task that ran, whatever task the I/O is for.
+    /// The running task, which the I/O need not belong to.
     pub task: &'a str,
-    /// Its process id; 0 is the idle task.
+    /// The task's process id; 0 is the idle task.
     pub pid: u32,
-    /// The CPU it ran on.
+    /// The CPU.
     pub cpu: u32,
-    /// Whether it was interrupted: in hard or soft irq context.
+    /// Whether the event is in hard or soft irq context.
     pub irq: bool,
-    /// Whether another task was waiting for this CPU: the task goes on to the
-    /// next point at which it may be switched away from.
+    /// Whether the task is to be rescheduled at its next preemption point (`TIF_NEED_RESCHED`).
     pub need_resched: bool,
-    /// In how many sections it was that may not be preempted, up to 15.
+    /// The preemption depth, up to 15.
     pub preempt_depth: u8,
-    /// The trace clock, in nanoseconds.
+    /// The time of the trace clock, in nanoseconds.
     pub at_ns: u64,
-    /// What happened.
+    /// The kind of event.
     pub kind: EventKind<'a>,
 }
 
@@ -32,24 +31,23 @@ pub struct Event<'a> {
 pub struct WbtCall {
     /// The bio's address.
     pub bio: u64,
-    /// Its first sector.
+    /// The bio's first sector.
     pub sector: Sector,
-    /// Its operation and `REQ_*` bits, which only the entry shows.
+    /// The bio's operation and `REQ_*` bits, which only the entry of the call has.
     pub opf: Option<u32>,
-    /// In flight: writes, swap, discards.
+    /// The numbers of writes in flight: normal ones, those of swap, and discards.
     pub in_flight: [i32; 3],
-    /// Limits: of background writeback, of other writeback, of writes that
-    /// somebody waits for.
+    /// The limits for background writeback, for other writeback, and for writes that a task waits
+    /// for.
     pub limits: [u32; 3],
-    /// The step of its depth.
+    /// The scaling step of the depth.
     pub step: i32,
     /// `jiffies_64`.
     pub jif: u64,
 }
 
-/// What happened. Names are the trace events'; those of the schedulers
-/// (`dd_` mq-deadline, `ky_` kyber, `bfq_`) are probes on a scheduler's own
-/// functions.
+/// The kind of an event. The names are those of trace events; those of the schedulers (`dd_`
+/// mq-deadline, `ky_` kyber, `bfq_`) are probes of a scheduler's own functions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum EventKind<'a> {
     /// `block_bio_queue`: a bio entered the block layer.
@@ -65,11 +63,11 @@ pub enum EventKind<'a> {
         /// 0 or a negative error number.
         error: i32,
     },
-    /// `block_bio_remap`: a bio went from one device to the one below.
+    /// `block_bio_remap`: a bio was remapped from one device to the one below.
     BioRemap(Remap),
-    /// `block_rq_remap`: a request went from one device to the one below.
+    /// `block_rq_remap`: a request was remapped from one device to the one below.
     RqRemap(Remap),
-    /// `block_split`: a bio was too large and was cut.
+    /// `block_split`: a bio was too large and was split.
     Split {
         /// The drive.
         dev: Dev,
@@ -77,39 +75,39 @@ pub enum EventKind<'a> {
         rwbs: Rwbs,
         /// The bio's first sector.
         sector: Sector,
-        /// The first sector of its second part.
+        /// The first sector of the second part.
         new_sector: Sector,
-        /// The task.
+        /// The running task.
         comm: &'a str,
     },
-    /// `block_getrq`: a request was taken for a bio.
+    /// `block_getrq`: a request was allocated for a bio.
     GetRq(BioEvent<'a>),
-    /// `block_plug`: a task began to hold requests back.
+    /// `block_plug`: a task plugged.
     Plug {
         /// The task.
         comm: &'a str,
     },
-    /// `block_unplug`: a task let its held requests go.
+    /// `block_unplug`: a task unplugged its requests.
     Unplug {
         /// The task.
         comm: &'a str,
-        /// How many requests.
+        /// The number of requests.
         requests: u32,
     },
-    /// `block_rq_insert`: a request was given to the scheduler.
+    /// `block_rq_insert`: a request was inserted into the scheduler.
     RqInsert(RqEvent<'a>),
-    /// `block_rq_issue`: a request was given to the driver.
+    /// `block_rq_issue`: a request was issued to the driver.
     RqIssue(RqEvent<'a>),
     /// `block_rq_merge`: a request was merged into another.
     RqMerge(RqEvent<'a>),
-    /// `block_rq_requeue`: the driver gave a request back.
+    /// `block_rq_requeue`: the driver requeued a request.
     RqRequeue(RqEnd),
-    /// `block_rq_complete`: the drive was done with a request.
+    /// `block_rq_complete`: the drive completed a request, or a part of it.
     RqComplete(RqEnd),
-    /// `block_rq_error`: as complete, and it failed.
+    /// `block_rq_error`: the drive failed a request.
     RqError(RqEnd),
 
-    /// `rq_ins`: which request the `block_rq_insert` before it was of.
+    /// `rq_ins`: identifies the request of the preceding `block_rq_insert`.
     RqIns {
         /// The request's address.
         rq: u64,
@@ -118,71 +116,71 @@ pub enum EventKind<'a> {
         /// `jiffies_64`.
         jif: u64,
     },
-    /// `dd_ins`: a list of requests goes to mq-deadline.
+    /// `dd_ins`: mq-deadline's `insert_requests` is called.
     DdIns(InsertCall),
-    /// `ky_ins`: a list of requests goes to kyber.
+    /// `ky_ins`: kyber's `insert_requests` is called.
     KyIns(InsertCall),
-    /// `bfq_ins`: a list of requests goes to BFQ.
+    /// `bfq_ins`: BFQ's `insert_requests` is called.
     BfqIns(InsertCall),
-    /// `dd_disp`: mq-deadline is asked for a request.
+    /// `dd_disp`: mq-deadline's `dispatch_request` is called.
     DdDisp(DdDisp),
-    /// `ky_disp`: kyber is asked for a request.
+    /// `ky_disp`: kyber's `dispatch_request` is called.
     KyDisp(KyDisp),
-    /// `bfq_disp`: BFQ is asked for a request.
+    /// `bfq_disp`: BFQ's `dispatch_request` is called.
     BfqDisp(BfqDisp),
-    /// `dd_disp_ret`: mq-deadline's answer.
+    /// `dd_disp_ret`: mq-deadline's `dispatch_request` returns.
     DdDispRet(DdDispRet),
-    /// `ky_disp_ret`: kyber's answer.
+    /// `ky_disp_ret`: kyber's `dispatch_request` returns.
     KyDispRet(KyDispRet),
-    /// `bfq_disp_ret`: BFQ's answer.
+    /// `bfq_disp_ret`: BFQ's `dispatch_request` returns.
     BfqDispRet(BfqDispRet),
     /// `dd_fin`: mq-deadline frees a request.
     DdFin {
         /// The request's address.
         rq: u64,
-        /// Its first sector now.
+        /// The request's first sector at that time.
         sector: Sector,
-        /// The priority class it was counted in (an address), or `None` if
-        /// it never was in the scheduler.
+        /// The address of the priority class in which it was counted; `None` if it never was in the
+        /// scheduler.
         per_prio: Option<u64>,
     },
     /// `ky_fin`: kyber frees a request.
     KyFin {
         /// The request's address.
         rq: u64,
-        /// Its first sector now.
+        /// The request's first sector at that time.
         sector: Sector,
-        /// The domain token it held; -1 is none.
+        /// The domain token that it held; -1 is none.
         token: i64,
     },
-    /// `bfq_fin`: BFQ frees a request, or takes it back.
+    /// `bfq_fin`: BFQ frees or requeues a request.
     BfqFin {
         /// The request's address.
         rq: u64,
-        /// Its first sector now.
+        /// The request's first sector at that time.
         sector: Sector,
     },
-    /// `bfq_exit`: the task that runs exits, and BFQ takes its queues from it.
+    /// `bfq_exit`: the running task exits and BFQ detaches its queues from it.
     BfqExit {
-        /// The address of what BFQ keeps of the task.
+        /// The address of the task's `bfq_io_cq`.
         icq: u64,
     },
-    /// `wbt_wait`: writeback throttling looks at a bio.
+    /// `wbt_wait`: writeback throttling checks a bio.
     WbtWait(WbtCall),
-    /// `wbt_wait_ret`: the bio may go on.
+    /// `wbt_wait_ret`: writeback throttling admits the bio.
     WbtWaitRet(WbtCall),
     /// `wbt_timer`: a window of writeback throttling ends.
     WbtTimer {
         /// The drive.
         dev: Dev,
-        /// 1 fast enough, 2 unknown, 3 only writes, 4 too slow.
+        /// The result: 1 fast enough, 2 unknown, 3 only writes, 4 too slow.
         status: u8,
-        /// The step of its depth.
+        /// The scaling step of the depth.
         step: i32,
         /// Writes in flight.
         in_flight: u32,
     },
-    /// `thr_ret`: `io.max` let a bio through, or holds it back.
+    /// `thr_ret`: `io.max` admits or throttles a bio.
     ThrRet {
         /// The bio's address.
         bio: u64,
@@ -190,14 +188,14 @@ pub enum EventKind<'a> {
         sector: Sector,
         /// Its size, in bytes.
         bytes: u32,
-        /// It is held back.
+        /// Whether the bio is throttled.
         held: bool,
         /// `jiffies_64`.
         jif: u64,
     },
-    /// `thr_work`: the worker of `io.max` submits what was let go.
+    /// `thr_work`: the worker of `io.max` submits the bios that may go on.
     ThrWork {
-        /// The address of its work.
+        /// The address of its `work_struct`.
         work: u64,
         /// `jiffies_64`.
         jif: u64,
@@ -206,24 +204,24 @@ pub enum EventKind<'a> {
     IocostRate {
         /// The drive's name.
         disk: &'a str,
-        /// The rate of virtual time before, and from now on.
+        /// The rate of virtual time before and after.
         rate: [u64; 2],
-        /// Periods in which the drive had too much; below 0 too little.
+        /// The number of periods in which the drive was saturated; negative if it was not.
         busy_level: i32,
-        /// Reads and writes beyond their targets.
+        /// The reads and writes beyond their latency targets, in parts per million.
         missed_ppm: [u32; 2],
-        /// Waits for tags, in percent of the period.
+        /// The time of waits for tags, in percent of the period.
         wait_percent: u64,
-        /// Groups with I/Os of past periods in the drive.
+        /// The number of groups with I/Os from earlier periods in flight.
         lagging: u32,
-        /// Groups that had too little.
+        /// The number of groups with a shortage of budget.
         shortages: u32,
     },
-    /// Another event of the cost model (`iocost_*`): what became of a group.
+    /// Another event of the cost model (`iocost_*`), about a group.
     IocostGroup {
-        /// The event.
+        /// The event's name.
         name: &'a str,
-        /// What it tells.
+        /// The event's arguments.
         text: &'a str,
     },
     /// `tracing_mark_write`: a program wrote a line into the trace.
@@ -235,33 +233,33 @@ pub enum EventKind<'a> {
     KyDone {
         /// The request's address.
         rq: u64,
-        /// Its first sector now.
+        /// The request's first sector at that time.
         sector: Sector,
-        /// When it completed, in nanoseconds.
+        /// The time of its completion, in nanoseconds.
         now_ns: u64,
-        /// When it was allocated.
+        /// The time of its allocation, in nanoseconds.
         start_ns: u64,
-        /// When the driver got it.
+        /// The time of its issue to the driver, in nanoseconds.
         io_start_ns: u64,
     },
     /// `dd_bmerged`: a bio joined a request that mq-deadline holds.
     DdBmerged {
         /// The request's address.
         rq: u64,
-        /// Its first sector, the bio included.
+        /// The request's first sector, with the bio.
         sector: Sector,
-        /// Its length in bytes, the bio included.
+        /// The request's length in bytes, with the bio.
         len_bytes: u32,
-        /// At which end.
+        /// The end at which the bio joined.
         side: MergeSide,
     },
     /// `dd_rqmerged`: mq-deadline merged one of its requests into another.
     DdRqmerged {
-        /// The address of the one that stays.
+        /// The address of the request that remains.
         rq: u64,
         /// Its first sector.
         sector: Sector,
-        /// The address of the one that goes.
+        /// The address of the request that is freed.
         next: u64,
         /// Its first sector.
         next_sector: Sector,
@@ -274,14 +272,14 @@ pub enum EventKind<'a> {
         domain: &'a str,
         /// `total` or `I/O`.
         latency_type: &'a str,
-        /// Which percentile.
+        /// The percentile.
         percentile: u8,
-        /// The histogram's bucket it fell into: `numerator / denominator` of
-        /// the target latency.
+        /// The histogram's bucket that contains the percentile: `numerator / denominator` of the
+        /// target latency.
         numerator: u8,
         /// See `numerator`.
         denominator: u8,
-        /// Of how many samples.
+        /// The number of samples.
         samples: u32,
     },
     /// `kyber_adjust`: kyber changed a domain's depth.
@@ -290,22 +288,22 @@ pub enum EventKind<'a> {
         dev: Dev,
         /// The domain.
         domain: &'a str,
-        /// Its depth from now on.
+        /// The new depth.
         depth: u32,
     },
-    /// `kyber_throttled`: a request waits for its domain's depth.
+    /// `kyber_throttled`: a request waits for a token of its domain.
     KyberThrottled {
         /// The drive.
         dev: Dev,
         /// The domain.
         domain: &'a str,
     },
-    /// An event that is none of the above.
+    /// Another event, by its name.
     Other(&'a str),
 }
 
 impl EventKind<'_> {
-    /// The drive that a bio or a request is for.
+    /// Returns the drive of a bio's or request's event.
     pub fn drive(&self) -> Option<Dev> {
         use EventKind::*;
         match self {
@@ -320,12 +318,12 @@ impl EventKind<'_> {
     }
 }
 
-/// A drive, as the kernel numbers it.
+/// A drive's device number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Dev {
-    /// The driver.
+    /// The driver's number.
     pub major: u32,
-    /// The drive, or its partition.
+    /// The number of the drive or its partition.
     pub minor: u32,
 }
 
@@ -336,71 +334,70 @@ pub struct BioEvent<'a> {
     pub dev: Dev,
     /// The operation.
     pub rwbs: Rwbs,
-    /// Its first sector.
+    /// The first sector.
     pub sector: Sector,
-    /// Its length.
+    /// The length in sectors.
     pub sectors: u32,
-    /// The task; empty on a completion.
+    /// The running task; empty for a completion.
     pub comm: &'a str,
 }
 
-/// A request on its way down.
+/// A request that is inserted, issued or merged.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RqEvent<'a> {
     /// The drive.
     pub dev: Dev,
     /// The operation.
     pub rwbs: Rwbs,
-    /// Its length in bytes (of a passthrough command, that of its data).
+    /// The length in bytes; for a passthrough command, that of its data.
     pub bytes: u32,
-    /// A passthrough command's bytes in hexadecimal; else empty.
+    /// A passthrough command in hexadecimal, or empty.
     pub cmd: &'a str,
-    /// Its first sector.
+    /// The first sector.
     pub sector: Sector,
-    /// Its length in sectors.
+    /// The length in sectors.
     pub sectors: u32,
-    /// Its priority.
+    /// The priority.
     pub prio: RqPrio,
-    /// The task that runs.
+    /// The running task.
     pub comm: &'a str,
 }
 
-/// A request on its way up.
+/// A request that is completed or requeued.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RqEnd {
     /// The drive.
     pub dev: Dev,
     /// The operation.
     pub rwbs: Rwbs,
-    /// Its first sector; of a bare flush `u64::MAX`.
+    /// The first sector; `u64::MAX` for a flush without data.
     pub sector: Sector,
-    /// The sectors that are done.
+    /// The number of completed sectors.
     pub sectors: u32,
-    /// Its priority.
+    /// The priority.
     pub prio: RqPrio,
     /// 0 or a negative error number.
     pub error: i32,
 }
 
-/// A move from a device to the one below it.
+/// A remapping from a device to the one below it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Remap {
-    /// Where it goes.
+    /// The lower device.
     pub dev: Dev,
     /// The operation.
     pub rwbs: Rwbs,
-    /// The first sector there.
+    /// The first sector on the lower device.
     pub sector: Sector,
-    /// Its length.
+    /// The length in sectors.
     pub sectors: u32,
-    /// Where it comes from.
+    /// The upper device.
     pub from_dev: Dev,
-    /// The first sector there.
+    /// The first sector on the upper device.
     pub from_sector: Sector,
 }
 
-/// A request's `ioprio`. Kernels before 6.11 do not print it; it reads as the
-/// default then.
+/// A request's `ioprio`. Kernels before 6.11 do not print it, and it is the default then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RqPrio {
     /// `rt`, `be`, `idle` or `none`.
@@ -422,12 +419,12 @@ pub struct InsertCall {
     pub jif: u64,
 }
 
-/// At which end of a request a bio joined it (`enum elv_merge`).
+/// The end of a request at which a bio joined it (`enum elv_merge`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MergeSide {
-    /// At its start.
+    /// The start.
     Front,
-    /// At its end.
+    /// The end.
     Back,
 }
 
@@ -436,102 +433,102 @@ pub enum MergeSide {
 pub struct DdDisp {
     /// The hardware context's address.
     pub hctx: u64,
-    /// Its `dispatch_busy`.
+    /// The hardware context's `dispatch_busy`.
     pub busy: u32,
     /// `jiffies_64`.
     pub jif: u64,
 }
 
-/// A call of kyber's `dispatch_request`; state is from before the call.
+/// A call of kyber's `dispatch_request`, with the state before the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KyDisp {
     /// The hardware context's address.
     pub hctx: u64,
-    /// Its `dispatch_busy`.
+    /// The hardware context's `dispatch_busy`.
     pub busy: u32,
-    /// The domain whose turn it is.
+    /// The current domain.
     pub domain: u32,
-    /// How many of its batch have gone.
+    /// The number of requests dispatched in the batch.
     pub batching: u32,
     /// `jiffies_64`.
     pub jif: u64,
 }
 
-/// A call of BFQ's `dispatch_request`; state is from before the call.
+/// A call of BFQ's `dispatch_request`, with the state before the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BfqDisp {
     /// The hardware context's address.
     pub hctx: u64,
-    /// Its `dispatch_busy`.
+    /// The hardware context's `dispatch_busy`.
     pub busy: u32,
-    /// The queue in service (an address), if any.
+    /// The address of the queue in service, if there is one.
     pub in_service: Option<u64>,
-    /// Requests waiting.
+    /// The number of queued requests.
     pub queued: i32,
-    /// Requests in the driver.
+    /// The number of requests in the driver.
     pub in_driver: i32,
     /// `jiffies_64`.
     pub jif: u64,
 }
 
-/// What mq-deadline answered; state is from after the call.
+/// The result of mq-deadline's `dispatch_request`, with the state after the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DdDispRet {
-    /// The request, or `None`.
+    /// The request, if there is one.
     pub picked: Option<DdPicked>,
-    /// The direction of the last batch: whether it is writes.
+    /// Whether the direction of the last batch was writes.
     pub last_dir_is_write: bool,
-    /// How many of the batch have gone.
+    /// The number of requests dispatched in the batch.
     pub batching: u32,
-    /// How often reads went before waiting writes.
+    /// The number of times that reads were preferred while writes waited.
     pub starved: u32,
     /// `jiffies_64`.
     pub jif: u64,
 }
 
-/// A request that mq-deadline chose.
+/// A request that mq-deadline dispatched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DdPicked {
-    /// Its address.
+    /// The request's address.
     pub rq: u64,
-    /// Its first sector.
+    /// The request's first sector.
     pub sector: Sector,
-    /// Its deadline, in jiffies.
+    /// The request's deadline, in jiffies.
     pub fifo_time: u64,
 }
 
-/// What kyber answered; state is from after the call.
+/// The result of kyber's `dispatch_request`, with the state after the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KyDispRet {
-    /// The request, or `None`.
+    /// The request, if there is one.
     pub picked: Option<KyPicked>,
-    /// The domain whose turn it is.
+    /// The current domain.
     pub domain: u32,
-    /// How many of its batch have gone.
+    /// The number of requests dispatched in the batch.
     pub batching: u32,
     /// `jiffies_64`.
     pub jif: u64,
 }
 
-/// A request that kyber chose.
+/// A request that kyber dispatched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KyPicked {
-    /// Its address.
+    /// The request's address.
     pub rq: u64,
-    /// Its first sector.
+    /// The request's first sector.
     pub sector: Sector,
 }
 
-/// What BFQ answered; state is from after the call.
+/// The result of BFQ's `dispatch_request`, with the state after the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BfqDispRet {
-    /// The request, or `None`.
+    /// The request, if there is one.
     pub picked: Option<BfqPicked>,
-    /// The queue in service (an address), if any.
+    /// The address of the queue in service, if there is one.
     pub in_service: Option<u64>,
-    /// Requests waiting.
+    /// The number of queued requests.
     pub queued: i32,
-    /// Requests in the driver.
+    /// The number of requests in the driver.
     pub in_driver: i32,
     /// The estimated peak rate.
     pub peak_rate: u32,
@@ -539,54 +536,53 @@ pub struct BfqDispRet {
     pub jif: u64,
 }
 
-/// A request that BFQ chose, with the queue it came from.
+/// A request that BFQ dispatched, with its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BfqPicked {
-    /// Its address.
+    /// The request's address.
     pub rq: u64,
-    /// Its first sector.
+    /// The request's first sector.
     pub sector: Sector,
-    /// The low bits of its deadline, in nanoseconds.
+    /// The low bits of the request's deadline, in nanoseconds.
     pub fifo_time: u64,
-    /// Its queue; `None` if the request went past the queues (a head insert).
+    /// The request's queue; `None` if the request bypassed the queues (a head insert).
     pub queue: Option<BfqQueue>,
 }
 
-/// A queue of BFQ at a dispatch.
+/// The state of a BFQ queue at a dispatch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BfqQueue {
-    /// Its address.
+    /// The queue's address.
     pub bfqq: u64,
-    /// The process it belongs to; -1 is more than one.
+    /// The process of the queue; -1 if several processes share it.
     pub pid: i32,
-    /// Sectors served since it was chosen.
+    /// The sectors served since the queue was selected.
     pub service: i32,
-    /// Sectors it may be served.
+    /// The budget in sectors.
     pub budget: i32,
-    /// Its weight-raising factor.
+    /// The weight-raising coefficient.
     pub wr_coeff: u32,
-    /// The control group it is in; `None` for the root, and where the probe
-    /// does not tell.
+    /// The control group of the queue; `None` for the root, and if the probe does not record it.
     pub group: Option<BfqGroup>,
 }
 
-/// A control group of BFQ at a dispatch.
+/// The state of a BFQ group at a dispatch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BfqGroup {
-    /// Its address.
+    /// The address of the group's entity.
     pub entity: u64,
-    /// Its weight.
+    /// The group's weight.
     pub weight: i32,
-    /// Sectors served since it was chosen.
+    /// The sectors served since the group was selected.
     pub service: i32,
-    /// Sectors it may be served.
+    /// The budget in sectors.
     pub budget: i32,
 }
 
 impl<'a> Event<'a> {
-    /// What the kernel would tell of an event on the drive `dev`, submitted by
-    /// `task`, whose process id is the submitter's number. `None` for what the
-    /// kernel has no trace event for: the calls of a scheduler.
+    /// Converts an event of our block layer on the drive `dev`, submitted by `task`, whose process
+    /// id is the submitter's number. Returns `None` if the kernel has no such trace event: the
+    /// calls of a scheduler.
     pub fn of_model(event: &TraceEvent, dev: Dev, task: &'a str) -> Option<Event<'a>> {
         let rwbs = Rwbs {
             op: Some(event.op),

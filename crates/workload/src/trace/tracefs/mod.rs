@@ -1,9 +1,8 @@
-//! The kernel's own trace of its block layer: the text of tracefs' `trace`
-//! file, as `blklab conform` compares our block layer with.
+//! The kernel's own trace of its block layer: the text of tracefs' `trace` file, with which `blklab
+//! conform` compares our block layer.
 //!
-//! Time stamps may have 6 fractional digits, as the kernel prints them, or up
-//! to 9. An event that is known and does not read as it should is an error;
-//! an event that is not known is [`EventKind::Other`].
+//! Timestamps may have 6 fractional digits, as the kernel prints them, or up to 9. A known event
+//! with wrong arguments is an error; an unknown event is [`EventKind::Other`].
 
 mod event;
 mod parse;
@@ -24,15 +23,15 @@ use super::error::TraceError;
 use super::lines::Lines;
 use parse::LineKind;
 
-/// Reads a trace's events one after the other. An event borrows from the
-/// reader, so memory does not grow with the trace.
+/// Reads the events of a trace. Each event borrows from the reader, so memory does not grow with
+/// the trace.
 pub struct Reader {
     lines: Lines,
     lost: u64,
 }
 
 impl Reader {
-    /// Opens the trace at `path`, plain or packed.
+    /// Opens the trace at `path`, plain or compressed.
     pub fn open(path: &Path) -> Result<Reader, TraceError> {
         Ok(Reader {
             lines: Lines::open(path)?,
@@ -40,7 +39,7 @@ impl Reader {
         })
     }
 
-    /// Reads a trace from `source`, which messages call `file`.
+    /// Reads a trace from `source`; `file` is its name in messages.
     pub fn new(
         source: impl Read + Send + 'static,
         file: impl Into<String>,
@@ -51,7 +50,7 @@ impl Reader {
         })
     }
 
-    /// The next event, or `None` after the last.
+    /// Returns the next event, or `None` after the last.
     pub fn next_event(&mut self) -> Result<Option<Event<'_>>, TraceError> {
         while self.lines.advance()? {
             match parse::line_kind(self.lines.current()) {
@@ -66,7 +65,7 @@ impl Reader {
         Ok(None)
     }
 
-    /// How many events the ring buffer is known to have lost up to here.
+    /// Returns the number of events that the ring buffer is known to have lost so far.
     pub fn lost_events(&self) -> u64 {
         self.lost
     }

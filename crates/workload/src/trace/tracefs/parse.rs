@@ -1,6 +1,5 @@
-//! One line of tracefs text into one event. The formats are those of Linux
-//! 6.12's `block` and `kyber` trace events, and of probes that print
-//! `(place) name=value ...`.
+//! Parses a line of tracefs text into an event. The formats are those of the `block` and `kyber`
+//! trace events of Linux 6.12, and of probes that print `(place) name=value ...`.
 
 use std::str::FromStr;
 
@@ -14,18 +13,18 @@ use crate::trace::rwbs::Rwbs;
 const NUMBER_EXPECTED: &str = "a decimal number that fits the field";
 const HEADER_EXPECTED: &str = "\"task-pid [cpu] flags time: event: arguments\"";
 
-/// What a line of a trace is.
+/// The kind of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LineKind {
     /// An event.
     Event,
     /// A comment or an empty line.
     Skip,
-    /// The ring buffer was overrun; this many events are missing.
+    /// An overrun of the ring buffer; this many events are missing.
     Lost(u64),
 }
 
-/// Tells events from what else is in a trace.
+/// Distinguishes events from other lines.
 pub(super) fn line_kind(line: &str) -> LineKind {
     let start = line.trim_start();
     if start.is_empty() || start.starts_with('#') {
@@ -41,11 +40,11 @@ pub enum Line<'a> {
     Event(Event<'a>),
     /// A comment or an empty line.
     Skip,
-    /// The ring buffer was overrun; this many events are missing.
+    /// An overrun of the ring buffer; this many events are missing.
     Lost(u64),
 }
 
-/// Reads one line, without its end.
+/// Parses one line without its end.
 pub fn parse_line(line: &str) -> Result<Line<'_>, Fault> {
     match line_kind(line) {
         LineKind::Event => event(line).map(Line::Event),
@@ -54,18 +53,18 @@ pub fn parse_line(line: &str) -> Result<Line<'_>, Fault> {
     }
 }
 
-/// What a trace says where so many events are missing. Which CPU's they were does
-/// not matter to those who read it.
+/// Returns the line that reports `events` missing events. It names CPU 0, as readers ignore the
+/// CPU.
 pub fn lost_line(events: u64) -> String {
     format!("CPU:0 [LOST {events} EVENTS]")
 }
 
-/// The count in such a line.
+/// Returns the number of missing events that a line reports.
 pub fn lost_events(line: &str) -> Option<u64> {
     let (cpu, lost) = line.strip_prefix("CPU:")?.split_once(" [LOST ")?;
     cpu.parse::<u32>().ok()?;
     let count = lost.strip_suffix(" EVENTS]")?;
-    // The kernel may know that events are lost and not how many.
+    // The kernel may know that events are lost but not how many.
     Some(if count.is_empty() {
         1
     } else {
@@ -73,13 +72,13 @@ pub fn lost_events(line: &str) -> Option<u64> {
     })
 }
 
-/// Reads the line of an event.
+/// Parses the line of an event.
 pub(super) fn event(text: &str) -> Result<Event<'_>, Fault> {
     let (task_pid, mut at, cpu) = cpu_column(text)?;
     let (task, pid) = task_and_pid(text, task_pid)?;
     let before_flags = at;
     let flags = at.word();
-    // With the option `irq-info` off there are no flags: this is the time.
+    // Without the option `irq-info` there are no flags, and this is the time.
     let (flags, mut at) = if flags.ends_with(':') {
         ("", before_flags)
     } else {
@@ -109,8 +108,8 @@ pub(super) fn event(text: &str) -> Result<Event<'_>, Fault> {
     })
 }
 
-/// Finds ` [cpu] `, the first column that a task's name cannot be mistaken
-/// for: before it stands a pid. Gives what is before, what is after, the CPU.
+/// Finds ` [cpu] ` after a pid, the first column that cannot be part of a task's name. Returns the
+/// text before it, the text after it, and the CPU.
 fn cpu_column(text: &str) -> Result<(&str, Cursor<'_>, u32), Fault> {
     for (open, _) in text.match_indices(" [") {
         let digits = &text[open + 2..];
@@ -126,7 +125,7 @@ fn cpu_column(text: &str) -> Result<(&str, Cursor<'_>, u32), Fault> {
     Err(Cursor::new(text).fault("line", HEADER_EXPECTED))
 }
 
-/// Drops the column that the option `record-tgid` adds: `( 123)` or `(-----)`.
+/// Removes the column that the option `record-tgid` adds: `( 123)` or `(-----)`.
 fn without_tgid(before: &str) -> &str {
     match before
         .strip_suffix(')')
@@ -154,7 +153,7 @@ fn task_and_pid<'a>(text: &str, column: &'a str) -> Result<(&'a str, u32), Fault
         })
 }
 
-/// The arguments of event `name`.
+/// Parses the arguments of event `name`.
 fn kind<'a>(name: &'a str, mut args: Args<'a>) -> Result<EventKind<'a>, Fault> {
     use EventKind::*;
     Ok(match name {
@@ -188,7 +187,7 @@ fn kind<'a>(name: &'a str, mut args: Args<'a>) -> Result<EventKind<'a>, Fault> {
     })
 }
 
-/// The arguments of a probe.
+/// Parses the arguments of a probe.
 fn probe<'a>(name: &'a str, args: Args<'a>) -> Result<EventKind<'a>, Fault> {
     use EventKind::*;
     let mut args = Values { at: args.at };
@@ -306,7 +305,7 @@ fn probe<'a>(name: &'a str, args: Args<'a>) -> Result<EventKind<'a>, Fault> {
     })
 }
 
-/// Arguments as the kernel's own events print them: by place.
+/// The arguments of the kernel's own events, identified by position.
 struct Args<'a> {
     at: Cursor<'a>,
 }
@@ -343,14 +342,14 @@ impl<'a> Args<'a> {
         Ok(Sector(self.number("sector")?))
     }
 
-    /// `sector + sectors`.
+    /// Parses `sector + sectors`.
     fn extent(&mut self) -> Result<(Sector, u32), Fault> {
         let sector = self.sector()?;
         self.at.expect(" +", "extent")?;
         Ok((sector, self.number("sectors")?))
     }
 
-    /// `[comm]`, up to the end of the line: a name may hold brackets.
+    /// Parses `[comm]` up to the end of the line, as a name may contain brackets.
     fn comm(&mut self) -> Result<&'a str, Fault> {
         const EXPECTED: &str = "a task's name in brackets at the line's end";
         self.at.skip_blanks();
@@ -360,7 +359,7 @@ impl<'a> Args<'a> {
             .ok_or_else(|| self.at.fault("comm", EXPECTED))
     }
 
-    /// `[error]`.
+    /// Parses `[error]`.
     fn error(&mut self) -> Result<i32, Fault> {
         self.at.skip_blanks();
         self.at.expect("[", "error")?;
@@ -369,14 +368,14 @@ impl<'a> Args<'a> {
         Ok(error)
     }
 
-    /// `(hex bytes)`.
+    /// Parses `(hex bytes)`.
     fn cmd(&mut self) -> Result<&'a str, Fault> {
         self.at.skip_blanks();
         self.at.expect("(", "cmd")?;
         self.at.until(')', "cmd")
     }
 
-    /// `class,hint,level`, where the kernel is new enough to print it.
+    /// Parses `class,hint,level` if the kernel is new enough to print it.
     fn prio(&mut self) -> Result<RqPrio, Fault> {
         self.at.skip_blanks();
         if self.at.rest().starts_with('[') {
@@ -463,7 +462,7 @@ impl<'a> Args<'a> {
         })
     }
 
-    /// `... <- (major,minor) sector`.
+    /// Parses `... <- (major,minor) sector`.
     fn remap(&mut self) -> Result<Remap, Fault> {
         let BioEvent {
             dev,
@@ -485,7 +484,7 @@ impl<'a> Args<'a> {
         })
     }
 
-    /// `sector / new_sector [comm]`.
+    /// Parses `sector / new_sector [comm]`.
     fn split(&mut self) -> Result<EventKind<'a>, Fault> {
         let dev = self.dev()?;
         let rwbs = self.rwbs()?;
@@ -501,7 +500,7 @@ impl<'a> Args<'a> {
         })
     }
 
-    /// `[comm] requests`.
+    /// Parses `[comm] requests`.
     fn unplug(&mut self) -> Result<EventKind<'a>, Fault> {
         self.at.skip_blanks();
         let rest = self.at.rest();
@@ -521,7 +520,7 @@ impl<'a> Args<'a> {
             })
     }
 
-    /// `dev domain type pPERCENTILE numerator/denominator samples=N`.
+    /// Parses `dev domain type pPERCENTILE numerator/denominator samples=N`.
     fn kyber_latency(&mut self) -> Result<EventKind<'a>, Fault> {
         let dev = self.dev()?;
         let domain = self.domain()?;
@@ -545,9 +544,8 @@ impl<'a> Args<'a> {
     }
 }
 
-/// Arguments as probes print them: ` name=value`, after the place in
-/// parentheses. They are asked for in the order in which they stand, so each
-/// is found at once; one that stands elsewhere is found by looking further.
+/// The arguments of probes: ` name=value`, after the place in parentheses. They are usually
+/// requested in their order in the line, so that each is found at once; others are searched for.
 struct Values<'a> {
     at: Cursor<'a>,
 }
@@ -580,7 +578,7 @@ impl<'a> Values<'a> {
         self.at.number(name, NUMBER_EXPECTED)
     }
 
-    /// Two numbers with this between them.
+    /// Parses two numbers separated by `between`.
     fn pair<T: FromStr>(&mut self, name: &'static str, between: &str) -> Result<[T; 2], Fault> {
         self.find(name)?;
         let start = self.at;
@@ -600,7 +598,7 @@ impl<'a> Values<'a> {
             .ok_or_else(|| start.fault(name, "0x and a hexadecimal number of up to 64 bits"))
     }
 
-    /// An address; 0 is none.
+    /// Parses an address; 0 is `None`.
     fn pointer(&mut self, name: &'static str) -> Result<Option<u64>, Fault> {
         Ok(Some(self.hex(name)?).filter(|address| *address != 0))
     }
@@ -752,7 +750,7 @@ impl<'a> Values<'a> {
         }))
     }
 
-    /// Runs without control groups have no such fields.
+    /// Parses the group of a BFQ queue; recordings without control groups have no such fields.
     fn bfq_group(&mut self) -> Result<Option<BfqGroup>, Fault> {
         if !self.at.rest().trim_start().starts_with("par=") {
             return Ok(None);
@@ -780,7 +778,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// A drive as its `bdi` is called.
+    /// Parses a drive in the form of its `bdi`'s name.
     fn colon_dev(&mut self) -> Result<Dev, Fault> {
         let major = self.at.number("device", "major:minor")?;
         self.at.expect(":", "device")?;

@@ -1,5 +1,5 @@
-//! A trace of the kernel's block layer as one to replay: queued bios arrive,
-//! completed requests are ends.
+//! Replays a trace of the kernel's block layer: queued bios are arrivals, completed requests are
+//! ends.
 
 use blklab_blk::{BioFlags, Op};
 
@@ -12,7 +12,7 @@ use crate::trace::record::{
     IoEnd, Parsed, TraceRecord, WITHOUT_LETTER, checked_extent, device_number,
 };
 
-/// The arrival or end that a line of tracefs text is, if it is one.
+/// Parses a line of tracefs text that may be an arrival or an end.
 fn item(line: &str) -> Result<Parsed, Fault> {
     let event = match parse_line(line)? {
         Line::Event(event) => event,
@@ -55,7 +55,7 @@ fn item(line: &str) -> Result<Parsed, Fault> {
     }))
 }
 
-/// A request's end; of one passed through nobody waits for it.
+/// Returns a request's end; that of a passthrough request is ignored, as it has no arrival.
 fn request_end(at_ns: u64, end: &RqEnd) -> Parsed {
     let device = device_number(end.dev.major, end.dev.minor);
     let is_flush = end.sectors == 0 && end.rwbs.flags.has(BioFlags::PREFLUSH);
@@ -76,7 +76,7 @@ fn request_end(at_ns: u64, end: &RqEnd) -> Parsed {
     Parsed::Ended { at_ns, end }
 }
 
-/// tracefs text: its `block_bio_queue` events are the arrivals.
+/// tracefs text, in which `block_bio_queue` events are the arrivals.
 pub static FORMAT: Format = Format {
     name: "tracefs",
     help: "tracefs text",

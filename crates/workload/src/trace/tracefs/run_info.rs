@@ -1,4 +1,4 @@
-//! The JSON file beside a recorded trace: on what it was recorded.
+//! The JSON file beside a recorded trace, which describes the recording.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,17 +10,17 @@ use serde::de::{Deserializer, Error, MapAccess, Visitor};
 
 use crate::trace::error::TraceError;
 
-/// On what a trace was recorded. Keys that are not named here are passed over.
+/// The description of a recording. Unknown keys are ignored.
 #[derive(Clone, Debug, Deserialize)]
 pub struct RunInfo {
-    /// The run's name, the file's less its extension.
+    /// The run's name, which is the file's name without its extension.
     pub name: String,
     /// The I/O scheduler.
     pub scheduler: String,
     /// The kernel's version.
     #[serde(default)]
     pub kernel: String,
-    /// CPUs.
+    /// The number of CPUs.
     #[serde(default = "one")]
     pub smp: u32,
     /// The drive traced, as `major,minor`.
@@ -28,44 +28,42 @@ pub struct RunInfo {
     pub dev: String,
     /// The queue's attributes at the start.
     pub queue: QueueAttributes,
-    /// What was written to the queue's attributes, in this order.
+    /// The values written to the queue's attributes, in order.
     #[serde(default, deserialize_with = "pairs_in_order")]
     pub queue_set: Vec<(String, String)>,
     /// The parameters of the null_blk module.
     #[serde(default)]
     pub null_blk_parameters: BTreeMap<String, String>,
-    /// The tag sets as debugfs shows them, `name=value` a line: the
-    /// scheduler's first, if it has one, then the driver's.
+    /// The tag sets as debugfs shows them, with `name=value` lines: the scheduler's first, if it
+    /// has one, then the driver's.
     #[serde(default)]
     pub hctx_debugfs: Vec<String>,
-    /// How often the scheduler was asked.
+    /// The counts of calls of the scheduler's `dispatch_request`.
     #[serde(default)]
     pub dispatch_calls: DispatchCalls,
     /// The fio job that ran.
     #[serde(default)]
     pub fio_job: String,
-    /// The control groups below the root, by their paths, with the weights that
-    /// bfq gives them, where those were set.
-    /// What was written to files of control groups: path and text, in order.
+    /// The values written to files of control groups, as path and text, in order.
     #[serde(default)]
     pub cgroup_files: Vec<(String, String)>,
-    /// The control groups, with `io.bfq.weight` where that was written.
+    /// The paths of the control groups below the root, with `io.bfq.weight` if it was set.
     #[serde(default, deserialize_with = "cgroups")]
     pub cgroups: BTreeMap<String, Option<u32>>,
-    /// The probes that were set, as tracefs' `dynamic_events` reads.
+    /// The probes that were set, in the form of tracefs' `dynamic_events`.
     #[serde(default)]
     pub probes: Vec<String>,
 }
 
-/// How often the scheduler was asked for a request.
+/// The counts of calls of a scheduler's `dispatch_request`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct DispatchCalls {
-    /// Calls.
+    /// The number of calls.
     pub entry: u64,
-    /// Returns.
+    /// The number of returns.
     #[serde(rename = "return")]
     pub returned: u64,
-    /// Returns without a request.
+    /// The number of returns without a request.
     pub null: u64,
 }
 
@@ -73,44 +71,44 @@ pub struct DispatchCalls {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(try_from = "BTreeMap<String, String>")]
 pub struct QueueAttributes {
-    /// Requests the scheduler may hold; without one, driver tags.
+    /// The number of requests that the scheduler may hold or, without one, of driver tags.
     pub nr_requests: u32,
-    /// The largest request.
+    /// The largest request, in KiB.
     pub max_sectors_kb: u32,
-    /// The most pieces of memory of a request.
+    /// The most memory segments of a request.
     pub max_segments: u32,
-    /// The largest piece of memory, in bytes.
+    /// The largest memory segment, in bytes.
     pub max_segment_size: u32,
-    /// Whether the drive has a volatile cache (`write back`).
+    /// Whether the drive has a volatile write cache (`write back`).
     pub write_cache: bool,
-    /// Whether the drive knows FUA.
+    /// Whether the drive supports FUA.
     pub fua: bool,
-    /// 0: all merges, 1: only simple ones, 2: none.
+    /// The merges to skip: 0 none, 1 all but simple ones, 2 all.
     pub nomerges: u32,
-    /// What discards are aligned to, in bytes; 0: the drive knows none.
+    /// The granularity of discards, in bytes; 0 if the drive does not support them.
     pub discard_granularity: u64,
     /// The largest discard, in bytes.
     pub discard_max_bytes: u64,
     /// The most ranges of a discard.
     pub max_discard_segments: u32,
-    /// The drive's block, in bytes.
+    /// The logical block size, in bytes.
     pub logical_block_size: u32,
     /// The scheduler's tunables.
     pub iosched: BTreeMap<String, String>,
-    /// All attributes as they read, those above included.
+    /// All attributes as read, including those above.
     pub all: BTreeMap<String, String>,
 }
 
-/// A tag set's size and how it is spread over words.
+/// The size of a tag set and its distribution over words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TagGeometry {
-    /// Tags.
+    /// The number of tags.
     pub nr_tags: u32,
-    /// Tags in a word of the bitmap: what `async_depth` limits.
+    /// The number of tags per word of the bitmap, which `async_depth` limits.
     pub bits_per_word: u32,
-    /// Words.
+    /// The number of words.
     pub map_nr: u32,
-    /// The least depth anyone may be limited to.
+    /// The smallest shallow depth of any caller.
     pub min_shallow_depth: u32,
 }
 
@@ -128,7 +126,7 @@ impl RunInfo {
         }
     }
 
-    /// Reads the JSON text of a file that messages call `file`.
+    /// Parses a JSON text; `file` is its name in messages.
     pub fn parse(json: &str, file: impl Into<String>) -> Result<RunInfo, TraceError> {
         serde_json::from_str(json).map_err(|error| TraceError::Description {
             file: file.into(),
@@ -136,8 +134,7 @@ impl RunInfo {
         })
     }
 
-    /// The scheduler's tags; `None` for the scheduler `none`, and where
-    /// nothing was recorded.
+    /// Returns the scheduler's tags; `None` for the scheduler `none`, or if they were not recorded.
     pub fn scheduler_tags(&self) -> Option<TagGeometry> {
         let sets = self.tag_sets();
         if sets.len() >= 2 {
@@ -147,12 +144,12 @@ impl RunInfo {
         }
     }
 
-    /// The driver's tags; `None` where nothing was recorded.
+    /// Returns the driver's tags; `None` if they were not recorded.
     pub fn driver_tags(&self) -> Option<TagGeometry> {
         self.tag_sets().last().copied()
     }
 
-    /// The sets in `hctx_debugfs`: each begins with its `nr_tags`.
+    /// Returns the sets in `hctx_debugfs`, each of which begins with its `nr_tags`.
     fn tag_sets(&self) -> Vec<TagGeometry> {
         let mut sets: Vec<TagGeometry> = Vec::new();
         for line in &self.hctx_debugfs {
@@ -236,7 +233,7 @@ fn number<T: std::str::FromStr>(all: &BTreeMap<String, String>, name: &str) -> R
     value.trim().parse().map_err(|_| message())
 }
 
-/// Paths with weights, or paths alone.
+/// Deserializes paths with weights, or paths alone.
 fn cgroups<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, Option<u32>>, D::Error> {
@@ -253,7 +250,7 @@ fn cgroups<'de, D: Deserializer<'de>>(
     })
 }
 
-/// A JSON object as pairs, in the order of the text: a map would sort them.
+/// Deserializes a JSON object as pairs, in the order of the text, which a map would sort.
 fn pairs_in_order<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Vec<(String, String)>, D::Error> {

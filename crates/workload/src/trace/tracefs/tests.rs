@@ -183,7 +183,7 @@ fn values_are_found_by_name_even_out_of_order() {
             side: MergeSide::Back,
         }
     );
-    // `sector` is not found inside `nsector`.
+    // `sector` must not be found inside `nsector`.
     let missing =
         fault("a-1 [000] ..... 1.5: dd_rqmerged: (f+0x4/0x80) rq=0x1f nsector=8 next=0x2f");
     assert_eq!(missing.field, "sector");
@@ -310,8 +310,7 @@ proptest! {
         }
     }
 
-    /// A good line with one byte changed, cut off, or both: the parser meets
-    /// its every corner.
+    /// A good line with one byte changed, cut off, or both, reaches every branch of the parser.
     #[test]
     fn damaged_lines_are_read_without_panic(
         which in 0..SAMPLES.len(), at in any::<prop::sample::Index>(), new in any::<char>(),

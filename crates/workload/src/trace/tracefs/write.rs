@@ -1,5 +1,5 @@
-//! Events as lines of tracefs text, as they are read; only the place of a
-//! probe, which is not kept, is left out.
+//! Writes events as lines of tracefs text, as they are read, except for the place of a probe, which
+//! is not kept.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -7,7 +7,7 @@ use blklab_blk::IoClass;
 
 use super::event::*;
 
-/// What the kernel's `trace` file begins with.
+/// The beginning of the kernel's `trace` file.
 pub const HEADER: &str =
     "# tracer: nop\n#\n#           TASK-PID     CPU#  |||||  TIMESTAMP  FUNCTION\n";
 
@@ -37,7 +37,7 @@ impl Display for Event<'_> {
 }
 
 impl EventKind<'_> {
-    /// The trace event's name.
+    /// Returns the trace event's name.
     pub fn name(&self) -> &str {
         use EventKind::*;
         match self {
@@ -90,7 +90,7 @@ impl EventKind<'_> {
     }
 }
 
-/// The arguments, with the blank before them.
+/// Writes the arguments, with a leading blank.
 impl Display for EventKind<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         use EventKind::*;
@@ -232,7 +232,7 @@ impl EventKind<'_> {
                     " rq={rq:#x} sector={sector} next={next:#x} nsector={next_sector}"
                 )
             }
-            // `Other`: its arguments were not kept. The rest is no probe.
+            // The arguments of `Other` were not kept, and the other kinds are not probes.
             _ => Ok(()),
         }
     }
@@ -244,7 +244,7 @@ impl Display for Dev {
     }
 }
 
-/// All but the task, which a completion has not.
+/// Writes all fields except the task, which a completion does not have.
 impl Display for BioEvent<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(
