@@ -186,7 +186,7 @@ pub struct DieStats {
 /// commands as they come.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FetchStats {
-    /// How many.
+    /// The number of commands.
     pub commands: [u64; 4],
     /// Time that they waited in their queues, in nanoseconds.
     pub wait_ns: [u64; 4],
@@ -195,17 +195,17 @@ pub struct FetchStats {
 /// The utilization of channels, dies and planes, as shares of the counted time; those of
 /// several drives one after the other.
 impl Results {
-    /// Of each channel, the time that it carried data or one of its dies worked.
+    /// Returns the share of the time in which each channel carried data or had a die at work.
     pub fn channel_shares(&self) -> Vec<f64> {
         self.of_channels(|channel| channel.die_busy_ns.max(channel.bus_busy_ns))
     }
 
-    /// Of each die, the time that its array worked.
+    /// Returns the share of the time in which each die's array worked.
     pub fn die_shares(&self) -> Vec<f64> {
         self.of_dies(|die| die.busy_ns)
     }
 
-    /// Of each plane, the time that it worked.
+    /// Returns the share of the time in which each plane worked.
     pub fn plane_shares(&self) -> Vec<f64> {
         let dies = self.disks.iter().flat_map(|disk| &disk.device.dies);
         let planes = dies.flat_map(|die| &die.plane_busy_ns);

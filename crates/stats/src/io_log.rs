@@ -381,8 +381,8 @@ mod tests {
         means.iter().map(row).collect()
     }
 
-    /// As fio does: the I/O behind a span's end is counted in it, its time is the
-    /// entry's, and the next span begins at a whole multiple.
+    /// As in fio, the first I/O after a span's end is counted in the span and gives the entry
+    /// its time, and the next span begins at a whole multiple.
     #[test]
     fn latencies_are_taken_together_over_spans() {
         let setup = LogSetup {

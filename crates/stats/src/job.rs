@@ -318,9 +318,9 @@ pub struct GroupResults {
     pub group_id: u32,
     /// Reads, summed over its jobs.
     pub read: DirResults,
-    /// Writes, likewise.
+    /// Writes, summed over its jobs.
     pub write: DirResults,
-    /// Trims, likewise.
+    /// Trims, summed over its jobs.
     pub trim: DirResults,
 }
 

@@ -477,7 +477,7 @@ impl SweepArgs {
         }
     }
 
-    /// What to judge by.
+    /// Returns the goals and limits.
     pub(crate) fn goals(&self) -> Goals {
         Goals {
             goals: self.goals.clone(),

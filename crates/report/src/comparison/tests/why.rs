@@ -62,7 +62,7 @@ fn the_split_is_by_direction_size_and_process() {
         value(&facts, "  reads up to 4 KiB of db in the scheduler, mean"),
         Some(300.0)
     );
-    // Of writes there is one kind only.
+    // Writes have one kind only, which is not split.
     assert!(facts.iter().all(|f| !f.name.contains("writes up to")));
 }
 
