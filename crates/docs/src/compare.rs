@@ -1,5 +1,7 @@
 //! Tables of comparisons, with a row for each job and a column for each scheduler.
 
+use std::path::Path;
+
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -15,6 +17,8 @@ pub struct Block {
     command: String,
     /// The jobs, by name or as fio's options.
     rows: Vec<String>,
+    /// A recording in the data folder, a list with each row's output, that replaces the runs.
+    recorded: Option<String>,
     /// The labels of the rows; the jobs' names if left out.
     #[serde(default)]
     labels: Vec<String>,
@@ -57,6 +61,12 @@ struct Metric {
     change: bool,
 }
 
+/// Reads a recording.
+fn recorded(file: &Path) -> Result<Vec<Value>, String> {
+    let text = std::fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
+    serde_json::from_str(&text).map_err(|e| format!("{}: {e}", file.display()))
+}
+
 fn one() -> f64 {
     1.0
 }
@@ -67,9 +77,20 @@ impl Block {
     /// # Errors
     /// If a comparison fails or its JSON lacks a cell.
     pub fn make(&self, program: &Program) -> Result<PagePart, String> {
-        let runs: Vec<Value> = (self.rows.iter())
-            .map(|job| self.run(program, job))
-            .collect::<Result<_, _>>()?;
+        let runs: Vec<Value> = match &self.recorded {
+            Some(file) => recorded(&program.data().join(file))?,
+            None => (self.rows.iter())
+                .map(|job| self.run(program, job))
+                .collect::<Result<_, _>>()?,
+        };
+        if runs.len() != self.rows.len() {
+            return Err(format!(
+                "{}: {} rows, not {}",
+                self.command,
+                runs.len(),
+                self.rows.len()
+            ));
+        }
         let mut text = format!("    blklab {}\n", self.command);
         for metric in &self.tables {
             text += &format!("\n{}:\n\n{}", metric.title, self.table(&runs, metric)?);

@@ -44,6 +44,7 @@ pub const ALL: &[Page] = &[
     page!("disksim-hdds", Some("disksim-hdds")),
     page!("iocost-models", Some("iocost-models")),
     page!("questions", Some("questions")),
+    page!("front-ends", Some("front-ends")),
     page!("ssd-write-amplification", Some("ssd-write-amplification")),
 ];
 
