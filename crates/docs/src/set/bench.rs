@@ -1,6 +1,7 @@
 //! The rows of one drive on one machine: simulation and fitting.
 
-use blklab_calibrate::{FitSetup, Model, Row, cases, fit, score};
+use blklab_calibrate::{FitSetup, Fitted, Model, Row, Scored, cases, fit, score};
+use serde::Deserialize;
 
 use super::Figure;
 
@@ -20,6 +21,26 @@ pub struct Bench {
     pub compared: &'static [(usize, &'static str)],
 }
 
+/// Descriptions of another drive and another machine, which stand in for those of a
+/// bench as if nobody had described them.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Start {
+    /// The drive that is left out.
+    pub instead_of: String,
+    drive: String,
+    machine: String,
+    /// What may move, as `blklab calibrate --fit` takes it.
+    keys: String,
+    /// Rows to fit to, spread over all.
+    rows: usize,
+    /// Simulations of these at most.
+    evaluations: usize,
+}
+
+/// Facts of a machine that whoever describes it knows.
+const FACTS: [&str; 2] = ["cpu.count", "cpu.sockets"];
+
 /// IOPS, with its index in [`Measured::figures`].
 pub const IOPS: (usize, &str) = (0, "IOPS");
 /// 99th percentile of latency, with its index in [`Measured::figures`].
@@ -34,8 +55,47 @@ impl Bench {
         let model = Model::load(self.drive, self.machine)?;
         let cases = cases(&self.rows, self.settles).map_err(|e| e.to_string())?;
         let scored = score(&model, &cases, &self.rows, 1).map_err(|e| e.to_string())?;
+        Ok(self.compared(&scored, |at| (self.is_fitted)(&self.rows[at])))
+    }
+
+    /// Fits other descriptions to a few of the rows, and simulates all. Returns what
+    /// moved and the figures.
+    ///
+    /// # Errors
+    /// If there is no such description or key, or a row cannot be simulated.
+    pub fn predict(&self, start: &Start) -> Result<(Fitted, Vec<Figure>), String> {
+        let own = Model::load(self.drive, self.machine)?;
+        let mut model = Model::load(&start.drive, &start.machine)?;
+        for key in FACTS {
+            let fact = own.machine.number(key).map_err(|e| e.to_string())?;
+            let set = model.machine.set(key, fact, "a fact of the machine");
+            set.map_err(|e| e.to_string())?;
+        }
+        let parameters = model.parameters(&start.keys).map_err(|e| e.to_string())?;
+        let rows = start.rows.min(self.rows.len());
+        let fitted: Vec<usize> = (0..rows).map(|n| n * self.rows.len() / rows).collect();
+        let setup = FitSetup {
+            model,
+            parameters: &parameters,
+            rows: &self.rows,
+            fitted: &fitted,
+            evaluations: start.evaluations,
+            seed: 1,
+            comment: "fitted",
+        };
+        let found = fit(setup, &mut |_| ()).map_err(|e| e.to_string())?;
+        let figures = self.compared(&found.scored, |at| fitted.contains(&at));
+        Ok((found, figures))
+    }
+
+    /// What is compared of each row.
+    fn compared(
+        &self,
+        scored: &[Option<Scored>],
+        is_fitted: impl Fn(usize) -> bool,
+    ) -> Vec<Figure> {
         let mut figures = Vec::new();
-        for (row, scored) in self.rows.iter().zip(scored) {
+        for (at, (row, scored)) in self.rows.iter().zip(scored).enumerate() {
             let simulated = scored.and_then(|scored| scored.simulated);
             for &(place, metric) in self.compared {
                 let Some(measured) = row.measured.figures()[place] else {
@@ -47,11 +107,11 @@ impl Bench {
                     metric,
                     measured,
                     simulated: simulated.and_then(|s| s.figures()[place]),
-                    is_fitted: (self.is_fitted)(row),
+                    is_fitted: is_fitted(at),
                 });
             }
         }
-        Ok(figures)
+        figures
     }
 
     /// Returns the names and texts of the descriptions.

@@ -20,7 +20,7 @@ use crate::block::PagePart;
 use crate::page::Table;
 use crate::program::Program;
 use crate::share::Errors;
-use bench::Bench;
+use bench::{Bench, Start};
 use folder::Folder;
 
 /// A figure of a row, measured and simulated.
@@ -138,6 +138,8 @@ fn find(name: &str) -> Result<&'static Set, String> {
 pub struct Block {
     /// The set's folder.
     set: String,
+    /// Its drive and machine are left out, and these fitted to a few rows instead.
+    start: Option<Start>,
 }
 
 impl Block {
@@ -146,7 +148,11 @@ impl Block {
     /// # Errors
     /// If there is no such set, or a row cannot be read or simulated.
     pub fn make(&self, program: &Program) -> Result<PagePart, String> {
-        make(find(&self.set)?, program.data())
+        let set = find(&self.set)?;
+        match &self.start {
+            None => make(set, program.data()),
+            Some(start) => leave_out(set, program.data(), start),
+        }
     }
 }
 
@@ -157,6 +163,36 @@ fn make(set: &Set, data: &Path) -> Result<PagePart, String> {
         Rows::Figures(figures) => Ok(tables(set, &figures(&folder)?, &[])),
         Rows::Own(make) => make(set, &folder),
     }
+}
+
+/// The rows of a drive and a machine of a set, predicted from descriptions of others
+/// that were fitted to a few of them.
+fn leave_out(set: &Set, data: &Path, start: &Start) -> Result<PagePart, String> {
+    let Rows::Jobs(benches) = set.rows else {
+        return Err(format!("{}: its rows are no jobs", set.name));
+    };
+    let benches = benches(&Folder::new(&data.join(set.name)))?;
+    let bench = benches.iter().find(|bench| bench.drive == start.instead_of);
+    let bench = bench.ok_or_else(|| format!("{}: no rows of {}", set.name, start.instead_of))?;
+    let (found, mut figures) = bench.predict(start)?;
+    figures.retain(|figure| !figure.is_fitted);
+    let head = ["group", "rows", "figure", "median %", "p90 %", "max %"];
+    let (mut made, mut groups) = (
+        PagePart::default(),
+        Table::new(head.map(String::from).to_vec()),
+    );
+    for ((group, metric), errors) in errors_by_group(&figures) {
+        let group = format!("machine-left-out-{group}");
+        made.groups.push(errors.line(set.name, &group, metric));
+        groups.row(errors.cells(group, metric));
+    }
+    let head = ["key", "from", "to"];
+    let mut moved = Table::new(head.map(String::from).to_vec());
+    for (parameter, from, to) in &found.moved {
+        moved.row(vec![parameter.name().to_string(), shown(*from), shown(*to)]);
+    }
+    made.text = format!("{}\n{}", groups.markdown(), moved.markdown());
+    Ok(made)
 }
 
 fn make_jobs(set: &Set, benches: Vec<Bench>) -> Result<PagePart, String> {
