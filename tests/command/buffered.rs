@@ -56,18 +56,37 @@ fn readahead_and_the_kernels_settings_vary() {
     assert!(found[1] > 2.0 * found[0], "{found:?}");
 }
 
-/// Document 003: 172 writes a second buffered and 33.5 with O_SYNC.
+/// Document 003: 172 writes a second buffered and 33.5 with O_SYNC, a factor of 5.1. Its
+/// disk wrote 4159 times for 2081 writes of fio, data and a second block each, as ext2
+/// does with the inode. But ext2 has no log: the inode is near its data, where the
+/// document's disk has a way of its own to its log for each write. So a factor of 4, as
+/// without a file system, is not reached on ext2.
 #[test]
 fn o_sync_costs_a_writer_of_small_blocks_most_of_its_speed() {
     let place = Place::new();
-    let iops = |job: &str| {
-        let args = ["run", job, "--drive", "hdd-7200", "--scheduler", "deadline"];
-        place.json(&args)["jobs"][0]["write"]["iops"]
-            .as_f64()
-            .expect("IOPS")
+    let run = |job: &str, fs: &str| {
+        let on = ["--drive", "hdd-7200", "--scheduler", "deadline", "--fs", fs];
+        place.json(&[&["run", job][..], &on].concat())
     };
-    let (buffered, synced) = (iops("disk/buffered"), iops("disk/o-sync"));
-    assert!(buffered > 4.0 * synced, "{buffered} and {synced}");
+    let writes = |json: &serde_json::Value, what: &str| {
+        let write = &json["jobs"][0]["write"];
+        write[what].as_f64().expect("a figure")
+    };
+    let times_slower = |fs| {
+        let [buffered, synced] = ["disk/buffered", "disk/o-sync"].map(|job| run(job, fs));
+        writes(&buffered, "iops") / writes(&synced, "iops")
+    };
+    let without_inodes = times_slower("raw");
+    assert!(without_inodes > 4.0, "{without_inodes}");
+    let on_ext2 = times_slower("ext2");
+    assert!((3.2..5.1).contains(&on_ext2), "{on_ext2}");
+    // The data, the inode, and the flush of the disk's buffer.
+    let synced = run("disk/o-sync", "ext2");
+    let written = synced["disk_util"][0]["write_ios"]
+        .as_f64()
+        .expect("writes");
+    let each = written / writes(&synced, "total_ios");
+    assert!((2.8..3.1).contains(&each), "{each}");
 }
 
 #[test]

@@ -55,7 +55,7 @@ fn times<'a>(
 
 #[test]
 fn a_list_runs_and_tells_where_its_time_went() {
-    for fs in ["ext2", "vfat"] {
+    for fs in ["ext2", "vfat", "xfs"] {
         let place = Place::new();
         let json = run_on(&place, fs, COPY, &["--output-format", "json"])
             .ok()
@@ -137,7 +137,8 @@ fn what_a_call_does_otherwise_than_its_line_says_is_told() {
     place.file("t.calls", "[p]\nsync\n");
     let raw = place.blklab(&["run", "t.calls"]);
     assert!(
-        raw.err.contains("right is --fs ext2 or --fs vfat"),
+        raw.err
+            .contains("right is --fs ext2, --fs vfat or --fs xfs"),
         "{}",
         raw.err
     );
@@ -323,6 +324,47 @@ fn threads_of_glibc_take_one_request_of_a_file_at_a_time() {
 }
 
 #[test]
+fn ends_of_posix_requests_are_told_by_signals_and_threads() {
+    let place = Place::new();
+    let list = "file /f 1M\n[p]\nopen f /f read write direct\nsigevent a thread p/told\n\
+                sigevent b signal\nrepeat 3\n  aio_read a f 4K 0\n  aio_read b f 4K 64K\n  \
+                sigwait 1\nend\naio_write c f 4K 0\nsigevent b thread p/told\n\
+                aio_read b f 4K 8K\naio_cancel f\n[p/told]\npread f 8K 128K\n";
+    let json = run(&place, list, &["--output-format", "json"]).ok().json();
+    let of = |program, call, what: &str| {
+        times(&json, program, call).expect("it was called")[what].as_u64()
+    };
+    assert_eq!(of("p", "sigwait", "calls"), Some(3));
+    // Both reads of a round are of one file, and the signal is of the second.
+    assert!(of("p", "sigwait", "waits_ns") > Some(300_000), "{json:#}");
+    // Three ends of a, and that of b which was taken back.
+    assert_eq!(of("p/told", "pread", "calls"), Some(4));
+    for (calls, message) in [
+        (
+            "sigwait 1",
+            "t.calls:3: sigwait: it waits for more signals than requests will send",
+        ),
+        (
+            "sigevent a thread q\naio_fsync a f",
+            "t.calls:3: sigevent: q is no thread of p",
+        ),
+        (
+            "sigevent a thread p/t\naio_fsync a f\nwait p/t",
+            "t.calls:5: wait: p/t runs when requests end, and ends with its process",
+        ),
+        (
+            "sigevent a mail",
+            "t.calls:3: sigevent: how: found \"mail\", right is none, signal or thread PROGRAM",
+        ),
+    ] {
+        let list = format!("[p]\nopen f / read\n{calls}\n[p/t]\nsync\n[q]\nsync\n");
+        let refused = run(&place, &list, &[]);
+        assert_eq!(refused.status, 2, "{}", refused.err);
+        assert!(refused.err.contains(message), "{}", refused.err);
+    }
+}
+
+#[test]
 fn io_submit_waits_for_buffered_reads_and_not_for_direct_ones() {
     let place = Place::new();
     let calls = |how: &str| {
@@ -399,6 +441,37 @@ fn mapped_memory_faults_and_is_written_back() {
     assert_eq!(pages("dirtied_pages"), Some(4));
     assert!(pages("written_pages") >= Some(4), "{json:#}");
     assert!(times(&json, "p", "msync").expect("it was called")["waits_ns"].as_u64() > Some(0));
+}
+
+#[test]
+fn memory_that_a_program_takes_is_not_there_for_files() {
+    let place = Place::new();
+    let list = "file /a 64M\n[p]\nopen a /a read\nrepeat 64\n  read a 1M\nend\ncachestat a\n\
+                malloc 80M\nstart q\nwait q\nfree 80M\nfree 1K = EINVAL\n\
+                [q]\nopen a /a read\ncachestat a\n";
+    let options = ["--memory", "128M", "--output-format", "json"];
+    let json = run(&place, list, &options).ok().json();
+    let cached = |program| {
+        let times = times(&json, program, "cachestat").expect("it was called");
+        times["returned"].as_u64().expect("pages")
+    };
+    assert_eq!(cached("p"), 64 << 8);
+    assert!((4_000..12_288).contains(&cached("q")), "{}", cached("q"));
+    let evicted = json["blklab"]["page_cache"]["evicted_pages"].as_u64();
+    assert!(evicted >= Some(4_096), "{evicted:?}");
+}
+
+/// XFS writes a file that was truncated when it is closed, ext2 when it is old.
+#[test]
+fn a_truncated_file_is_written_when_xfs_closes_it() {
+    let place = Place::new();
+    let list = "file /a 8M\n[p]\nopen a /a write truncate\nwrite a 8M\nclose a\nsleep 200ms\n";
+    let written = |fs| {
+        let json = run_on(&place, fs, list, &["--output-format", "json"]);
+        json.ok().json()["blklab"]["page_cache"]["written_pages"].as_u64()
+    };
+    assert_eq!(written("xfs"), Some(8 << 8));
+    assert_eq!(written("ext2"), Some(0));
 }
 
 #[test]

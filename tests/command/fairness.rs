@@ -146,8 +146,16 @@ fn shares_follow_the_weights_of_groups() {
 /// under deadline than under noop.
 #[test]
 fn deadline_serves_a_reader_beside_write_back_better_than_noop() {
+    let place = Place::new();
+    place.file(
+        "beside.fio",
+        "[global]\nfilename=/dev/hdd\nsize=1G\nioengine=libaio\ndirect=1\nruntime=20\n\
+         time_based\n[writers]\nrw=randread\nbs=4k\n\
+         [write-back]\nrw=randwrite\nbs=12k\niodepth=128\n",
+    );
+    let job = place.path("beside.fio");
     let all = compare(
-        "disk/noop-deadline",
+        &job.to_string_lossy(),
         "hdd-7200",
         "noop,deadline,mq-deadline",
     );

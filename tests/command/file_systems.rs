@@ -85,15 +85,19 @@ fn file_systems_are_compared_beside_each_other() {
         "--repeats",
         "1",
     ];
-    let vary = ["--vary", "fs=raw,ext2,vfat"];
+    let vary = ["--vary", "fs=raw,ext2,vfat,xfs"];
     let out = place.blklab(&[&args[..], &vary].concat()).ok().out;
-    for name in ["raw", "ext2", "vfat"] {
+    for name in ["raw", "ext2", "vfat", "xfs"] {
         assert!(out.contains(name), "{out}");
     }
     for options in [["--fs", "ext4"], ["--vary", "fs=ext4"]] {
         let refused = place.blklab(&[&args[..], &options].concat());
         assert_eq!(refused.status, 2, "{}", refused.err);
-        assert!(refused.err.contains("raw, ext2, vfat"), "{}", refused.err);
+        assert!(
+            refused.err.contains("raw, ext2, vfat, xfs"),
+            "{}",
+            refused.err
+        );
     }
 }
 

@@ -46,6 +46,7 @@ pub const ALL: &[Page] = &[
     page!("questions", Some("questions")),
     page!("front-ends", Some("front-ends")),
     page!("ssd-write-amplification", Some("ssd-write-amplification")),
+    page!("page-cache-workflows", Some("page-cache-workflows")),
 ];
 
 /// Finds the page called `name`.

@@ -270,6 +270,18 @@ pub trait FileSystem {
     /// zeroes first (`cont_write_begin`).
     fn has_holes(&self) -> bool;
 
+    /// Whether its files are mapped extent by extent (`fs/iomap`), in folios of more than
+    /// one page.
+    fn uses_iomap(&self) -> bool {
+        false
+    }
+
+    /// Whether a file that was cut to a shorter length is written when it is closed
+    /// (`xfs_release`).
+    fn flushes_truncated(&self) -> bool {
+        false
+    }
+
     /// The key of a name in the dentry cache; names that are the same to the file system
     /// have the same key (`d_hash`, `d_compare`).
     fn name_key<'a>(&self, name: &'a [u8]) -> Cow<'a, [u8]>;

@@ -29,6 +29,7 @@ mod vfat;
 mod vfs;
 mod write;
 pub mod write_back;
+mod xfs;
 
 pub use bio::{Bio, BioId};
 pub use buffer::{Buffer, Buffers};
@@ -50,6 +51,7 @@ pub use mounted::{MountOptions, Mounted};
 pub use reclaim::{LruStatistics, Memory, Policy, Watermarks};
 pub use vfat::{Charset, FatWidth, ShortNames, Vfat, VfatLayout, VfatOptions};
 pub use vfs::{DentryCounts, Host, MountDevice, Namespace, OpenFile, OpenFlags, Place, Vfs};
+pub use xfs::Xfs;
 
 /// Bytes of a page.
 pub const PAGE_BYTES: u64 = 4096;

@@ -9,6 +9,7 @@ use crate::file_system::{
     Attributes, BlockMap, Caller, Change, DirEntry, FileSystem, Ino, NewInode, Timestamp, Usage,
 };
 use crate::vfat::{Vfat, VfatOptions};
+use crate::xfs::Xfs;
 
 /// Mount options of all kinds of file systems.
 #[derive(Clone, Debug, Default)]
@@ -26,6 +27,8 @@ pub enum Mounted<D> {
     Ext2(Ext2<D>),
     /// FAT12, FAT16 or FAT32.
     Vfat(Vfat<D>),
+    /// XFS, which no device holds an image of.
+    Xfs(Xfs<D>),
 }
 
 /// Makes the same call on whichever kind it is.
@@ -34,6 +37,7 @@ macro_rules! either {
         match $self {
             Mounted::Ext2($fs) => $call,
             Mounted::Vfat($fs) => $call,
+            Mounted::Xfs($fs) => $call,
         }
     };
 }
@@ -63,6 +67,7 @@ impl<D: Buffers> Mounted<D> {
                 Ok(())
             }
             Mounted::Vfat(fs) => fs.mount().await,
+            Mounted::Xfs(_) => Ok(()),
         }
     }
 
@@ -77,6 +82,7 @@ impl<D: Buffers> Mounted<D> {
                 Ok(())
             }
             Mounted::Vfat(fs) => fs.unmount().await,
+            Mounted::Xfs(_) => Ok(()),
         }
     }
 
@@ -110,6 +116,14 @@ impl<D: Buffers> FileSystem for Mounted<D> {
 
     fn has_holes(&self) -> bool {
         either!(self, fs => fs.has_holes())
+    }
+
+    fn uses_iomap(&self) -> bool {
+        either!(self, fs => fs.uses_iomap())
+    }
+
+    fn flushes_truncated(&self) -> bool {
+        either!(self, fs => fs.flushes_truncated())
     }
 
     fn name_key<'a>(&self, name: &'a [u8]) -> Cow<'a, [u8]> {

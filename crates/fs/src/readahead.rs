@@ -21,7 +21,7 @@ const FORCED_CHUNK: u64 = 2 * 1024 * 1024 / PAGE_BYTES;
 const MIN_LARGE_WINDOW: u32 = 4;
 
 /// The largest folio: `MAX_PAGECACHE_ORDER`, the pages of a huge page.
-const MAX_ORDER: u32 = 9;
+pub(crate) const MAX_ORDER: u32 = 9;
 
 impl RaState {
     /// The first window for a read of `req` pages (`get_init_ra_size`): four times, twice

@@ -7,6 +7,7 @@ use crate::bio::Bio;
 use crate::error::FsError;
 use crate::inode::{File, Inode, InodeId};
 use crate::page_cache::{FolioId, flag};
+use crate::readahead::MAX_ORDER;
 use crate::reclaim::Origin;
 use crate::vfs::{Host, Vfs};
 
@@ -28,15 +29,18 @@ impl<H: Host> Vfs<H> {
             end = end.min(of.size_bytes);
         }
         let mut at = pos;
+        let largest = match of.large_folios {
+            true => PAGE_BYTES << MAX_ORDER,
+            false => PAGE_BYTES,
+        };
         while at < end {
             self.balance_dirty_pages_ratelimited(file.inode).await;
-            let in_page = end.min((at / PAGE_BYTES + 1) * PAGE_BYTES);
-            match self.write_page(file.inode, &of, at, in_page).await {
-                Ok(()) => {}
+            let in_folio = end.min((at / largest + 1) * largest);
+            match self.write_folio(file.inode, &of, at, in_folio).await {
+                Ok(written_to) => at = written_to,
                 Err(_) if at > pos => return Ok(at - pos),
                 Err(error) => return Err(error),
             }
-            at = in_page;
             self.host().resched().await;
         }
         Ok(end.saturating_sub(pos))
@@ -57,7 +61,7 @@ impl<H: Host> Vfs<H> {
             let is_ready = cache.has(folio, flag::UPTODATE)
                 && cache.has(folio, flag::MAPPED_TO_DISK)
                 && !cache.has(folio, flag::LOCKED);
-            is_ready.then_some((folio, of.blocks(pos, end)))?
+            is_ready.then_some((folio, cache.blocks(folio, pos, end)))?
         };
         if self.check_is_due(file.inode).is_some() {
             return None;
@@ -66,49 +70,58 @@ impl<H: Host> Vfs<H> {
         Some(bytes)
     }
 
-    /// Writes the bytes from `first` up to `end`, which lie in one page. `of` is the file
-    /// as it was before the call.
-    async fn write_page(
+    /// Writes the bytes from `first` up to `end` as far as one folio goes, and returns where
+    /// that is. `of` is the file as it was before the call.
+    async fn write_folio(
         &self,
         inode: InodeId,
         of: &Inode,
         first: u64,
         end: u64,
-    ) -> Result<(), FsError> {
-        let folio = self.lock_for_write(inode, first / PAGE_BYTES).await;
-        let ready = self.prepare_page(folio, of, first, end).await;
+    ) -> Result<u64, FsError> {
+        // A folio that is added is no longer than the write (`fgf_set_order`).
+        let order = ((end - first) / PAGE_BYTES).checked_ilog2().unwrap_or(0);
+        let folio = self.lock_for_write(inode, first / PAGE_BYTES, order).await;
+        let end = end.min(self.cache.borrow().next_index(folio) * PAGE_BYTES);
+        let ready = self.prepare_folio(folio, of, first, end).await;
         if ready.is_ok() {
-            self.mark_folio_dirty(folio, of.blocks(first, end));
+            let blocks = self.cache.borrow().blocks(folio, first, end);
+            self.mark_folio_dirty(folio, blocks);
         }
         self.cache.borrow_mut().clear(folio, flag::LOCKED);
         if ready.is_ok() {
             self.grow(inode, end);
         }
-        ready
+        ready.map(|()| end)
     }
 
-    /// Prepares a locked page for a write: allocates its blocks, and reads those that the
+    /// Prepares a locked folio for a write: allocates its blocks, and reads those that the
     /// write changes only in part (`write_begin`).
-    async fn prepare_page(
+    async fn prepare_folio(
         &self,
         folio: FolioId,
         of: &Inode,
         first: u64,
         end: u64,
     ) -> Result<(), FsError> {
-        let (inode, index) = self.cache.borrow().inode_and_index(folio);
-        let blocks = of.blocks(first, end);
-        let all = of.blocks(index * PAGE_BYTES, (index + 1) * PAGE_BYTES);
+        let (inode, begin, folio_end, blocks, all) = {
+            let cache = self.cache.borrow();
+            let begin = cache.index(folio) * PAGE_BYTES;
+            let folio_end = cache.next_index(folio) * PAGE_BYTES;
+            let blocks = cache.blocks(folio, first, end);
+            let all = cache.blocks(folio, begin, folio_end);
+            (cache.inode_of(folio), begin, folio_end, blocks, all)
+        };
         let mut new_blocks = 0;
         if !self.cache.borrow().has(folio, flag::MAPPED_TO_DISK) {
             new_blocks = self.host().allocate(inode, first, end).await?;
-            if blocks == all {
+            let is_one_page = folio_end - begin == PAGE_BYTES;
+            if blocks == all && (is_one_page || (first, end) == (begin, folio_end)) {
                 self.cache.borrow_mut().set(folio, flag::MAPPED_TO_DISK);
             }
         }
-        let whole = first.is_multiple_of(PAGE_BYTES)
-            && (end.is_multiple_of(PAGE_BYTES) || end >= of.size_bytes);
-        let old_data = index * PAGE_BYTES < of.size_bytes;
+        let whole = first == begin && (end == folio_end || end >= of.size_bytes);
+        let old_data = begin < of.size_bytes;
         let small_blocks = of.block_bytes < PAGE_BYTES;
         let is_uptodate = self.cache.borrow().has(folio, flag::UPTODATE);
         if !is_uptodate && !whole && old_data {
@@ -164,14 +177,17 @@ impl<H: Host> Vfs<H> {
         *size = (*size).max(end);
     }
 
-    /// The locked folio of a page, which is added if it is not cached
-    /// (`__filemap_get_folio`).
-    async fn lock_for_write(&self, inode: InodeId, index: u64) -> FolioId {
+    /// The locked folio of a page. If it is not cached, one of up to `1 << order` pages is
+    /// added (`__filemap_get_folio`).
+    async fn lock_for_write(&self, inode: InodeId, index: u64, order: u32) -> FolioId {
         loop {
             let found = self.cache.borrow().find(inode, index);
             match found {
                 None => {
-                    if let Some(folio) = self.add_folio(inode, index, 0, Origin::Write) {
+                    let mut orders = (0..=order.min(index.trailing_zeros())).rev();
+                    let added =
+                        orders.find_map(|order| self.add_folio(inode, index, order, Origin::Write));
+                    if let Some(folio) = added {
                         return folio;
                     }
                 }
@@ -191,18 +207,22 @@ impl<H: Host> Vfs<H> {
         self.cache.borrow_mut().inode_mut(inode).size_bytes = bytes;
         let mut index = bytes.div_ceil(PAGE_BYTES);
         while let Some(folio) = self.next_folio(inode, index, u64::MAX) {
+            // Of a folio that begins before the end, the pages behind it stay cached.
+            let is_behind = self.cache.borrow().index(folio) >= index;
             index = self.cache.borrow().next_index(folio);
             self.wait_until_clear(folio, flag::LOCKED | flag::WRITEBACK)
                 .await;
-            self.delete_folio(folio);
+            if is_behind {
+                self.delete_folio(folio);
+            }
         }
         if bytes < before && !bytes.is_multiple_of(self.inode(inode).block_bytes) {
-            let folio = self.lock_for_write(inode, bytes / PAGE_BYTES).await;
+            let folio = self.lock_for_write(inode, bytes / PAGE_BYTES, 0).await;
             if !self.cache.borrow().has(folio, flag::UPTODATE) {
                 self.read_folio(folio).await;
                 self.wait_until_clear(folio, flag::LOCKED).await;
             }
-            let block = self.inode(inode).blocks(bytes, bytes + 1);
+            let block = self.cache.borrow().blocks(folio, bytes, bytes + 1);
             self.mark_folio_dirty(folio, block);
             self.cache.borrow_mut().clear(folio, flag::LOCKED);
         }

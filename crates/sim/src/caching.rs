@@ -27,14 +27,17 @@ pub enum FileSystemKind {
     Ext2,
     /// FAT, as `mkfs.vfat` makes it on all of the drive.
     Vfat,
+    /// XFS on all of the drive, without its own blocks.
+    Xfs,
 }
 
 impl FileSystemKind {
     /// Every kind, by its name.
-    pub const ALL: [(&'static str, FileSystemKind); 3] = [
+    pub const ALL: [(&'static str, FileSystemKind); 4] = [
         ("raw", FileSystemKind::Raw),
         ("ext2", FileSystemKind::Ext2),
         ("vfat", FileSystemKind::Vfat),
+        ("xfs", FileSystemKind::Xfs),
     ];
 }
 

@@ -11,6 +11,8 @@ pub struct CallTimes {
     pub calls: u64,
     /// The number of calls that failed, as the list expected.
     pub errors: u64,
+    /// The sum of what those that went well returned: bytes, names, pages.
+    pub returned: u64,
     /// The time of all calls.
     pub total_ns: u64,
     /// The time of the longest call.
@@ -35,10 +37,11 @@ impl CallTimes {
         }
     }
 
-    /// Counts a call that ended.
-    pub fn ended(&mut self, took_ns: u64, has_failed: bool) {
+    /// Counts a call that ended; `returned` is `None` for one that failed.
+    pub fn ended(&mut self, took_ns: u64, returned: Option<u64>) {
         self.calls += 1;
-        self.errors += u64::from(has_failed);
+        self.errors += u64::from(returned.is_none());
+        self.returned += returned.unwrap_or(0);
         self.total_ns += took_ns;
         self.most_ns = self.most_ns.max(took_ns);
     }
@@ -47,6 +50,7 @@ impl CallTimes {
     pub fn merge(&mut self, other: &CallTimes) {
         self.calls += other.calls;
         self.errors += other.errors;
+        self.returned += other.returned;
         self.total_ns += other.total_ns;
         self.most_ns = self.most_ns.max(other.most_ns);
         self.cpu_ns += other.cpu_ns;

@@ -177,7 +177,8 @@ pub(crate) struct ModelArgs {
     pub(crate) memory: Option<u64>,
 
     /// The file system that the files of jobs are on, made on all of the drive: raw for
-    /// none, ext2 or vfat. A filename that begins with /dev/ stays a drive
+    /// none, ext2, vfat, or xfs without its own blocks. A filename that begins with /dev/
+    /// stays a drive
     /// [default: raw]
     #[arg(long, value_name = "KIND", value_parser = str::parse::<FileSystemKind>)]
     pub(crate) fs: Option<FileSystemKind>,

@@ -9,6 +9,7 @@ mod disks;
 mod fio_sets;
 mod folder;
 mod iocost;
+mod workflows;
 mod zoned_writes;
 
 use std::collections::BTreeMap;
@@ -99,6 +100,10 @@ const ALL: &[Set] = &[
     Set {
         name: "ssd-write-amplification",
         rows: Rows::Own(zoned_writes::make),
+    },
+    Set {
+        name: "page-cache-workflows",
+        rows: Rows::Own(workflows::make),
     },
 ];
 

@@ -251,6 +251,11 @@ impl PageCache {
         self.folios[id.0 as usize].order as u32
     }
 
+    /// How many pages it has.
+    pub(crate) fn pages(&self, id: FolioId) -> u64 {
+        1 << self.order(id)
+    }
+
     /// The page after its last one.
     pub(crate) fn next_index(&self, id: FolioId) -> u64 {
         self.index(id) + (1 << self.order(id))
@@ -293,6 +298,16 @@ impl PageCache {
             }
             folio.flags &= !flag::READ_FAILED;
             self.clear(id, flag::LOCKED);
+        }
+    }
+
+    /// Its blocks that hold the bytes of the file from `first` up to `end`, a bit each. A
+    /// folio of several pages is dirty as a whole.
+    pub(crate) fn blocks(&self, id: FolioId, first: u64, end: u64) -> u8 {
+        let Folio { inode, order, .. } = self.folios[id.0 as usize];
+        match order {
+            0 => self.inode(inode).blocks(first, end),
+            _ => u8::MAX,
         }
     }
 

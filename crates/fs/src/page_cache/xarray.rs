@@ -47,6 +47,9 @@ pub(crate) struct XArray {
     /// The lowest node that was looked at last, behind its indices without their last
     /// bits: a call looks at the same pages several times.
     recent: Cell<(u64, u32)>,
+    /// The same of the node that was missing last: its level, and indices without the bits
+    /// below that.
+    missing: Cell<(u64, u32)>,
 }
 
 /// The root's number. No node has the root below it, so 0 in a slot means no node.
@@ -61,6 +64,7 @@ impl Default for XArray {
             nodes: Vec::new(),
             height: 0,
             recent: Cell::new(NOT_RECENT),
+            missing: Cell::new(NOT_RECENT),
         }
     }
 }
@@ -102,8 +106,12 @@ impl XArray {
     #[inline]
     fn leaf(&self, index: u64) -> Result<u32, u32> {
         let (indices, leaf) = self.recent.get();
-        match indices == index >> SLOT_BITS {
-            true => Ok(leaf),
+        if indices == index >> SLOT_BITS {
+            return Ok(leaf);
+        }
+        let (indices, level) = self.missing.get();
+        match level > 0 && indices == index >> (SLOT_BITS * level) {
+            true => Err(level),
             false => self.descend(index),
         }
     }
@@ -116,6 +124,7 @@ impl XArray {
         for level in (1..self.height).rev() {
             node = self.nodes[node as usize].slots[slot(index, level)];
             if node == 0 {
+                self.missing.set((index >> (SLOT_BITS * level), level));
                 return Err(level);
             }
         }
@@ -156,6 +165,7 @@ impl XArray {
             let at = slot(index, level);
             let mut child = self.nodes[node as usize].slots[at];
             if child == 0 {
+                self.missing.set(NOT_RECENT);
                 child = self.nodes.len() as u32;
                 self.nodes.push(Node::EMPTY);
                 self.nodes[node as usize].slots[at] = child;
@@ -246,6 +256,7 @@ impl XArray {
         }
         self.height += 1;
         self.recent.set(NOT_RECENT);
+        self.missing.set(NOT_RECENT);
     }
 }
 

@@ -42,6 +42,8 @@ impl Watermarks {
 #[derive(Debug)]
 pub(super) struct Charge {
     memory: Memory,
+    /// A machine's watermarks, which do not change.
+    marks: Watermarks,
     used: u64,
     /// The waker of a sleeping `kswapd`.
     kswapd: Option<Waker>,
@@ -50,8 +52,10 @@ pub(super) struct Charge {
 
 impl Charge {
     pub(super) fn new(memory: Memory) -> Charge {
+        let (Memory::Machine { pages } | Memory::Cgroup { max_pages: pages }) = memory;
         Charge {
             memory,
+            marks: Watermarks::of(pages),
             used: 0,
             kswapd: None,
             kswapd_wanted: false,
@@ -75,7 +79,7 @@ impl Charge {
                 None
             }
             Memory::Machine { pages: all } => {
-                let marks = Watermarks::of(all);
+                let marks = self.marks;
                 let free = all.saturating_sub(others + self.used);
                 if free < marks.low + pages {
                     self.wake_kswapd();
@@ -87,6 +91,11 @@ impl Charge {
                 None
             }
         }
+    }
+
+    /// The limit, and the watermarks of a machine.
+    fn limit(&self) -> (Memory, Watermarks) {
+        (self.memory, self.marks)
     }
 
     /// Charges pages although there is no room.
@@ -110,13 +119,31 @@ impl Charge {
         match self.memory {
             Memory::Cgroup { .. } => true,
             Memory::Machine { pages } => {
-                pages.saturating_sub(others + self.used) >= Watermarks::of(pages).high
+                pages.saturating_sub(others + self.used) >= self.marks.high
             }
         }
     }
 }
 
 impl<H: Host> Vfs<H> {
+    /// A program takes pages of memory, for which others may be evicted, and which hold no
+    /// file's data: less can be dirty.
+    pub fn take_memory(&self, pages: u64) {
+        // Memory comes page by page, and what is short is reclaimed a cluster at a time.
+        for taken in (0..pages).step_by(CLUSTER_PAGES as usize) {
+            self.charge_pages((pages - taken).min(CLUSTER_PAGES));
+        }
+        self.write_back.borrow_mut().taken_pages += pages;
+    }
+
+    /// It gives them back.
+    pub fn give_memory(&self, pages: u64) {
+        if let Some(lru) = &self.lru {
+            lru.borrow_mut().charge.uncharge(pages);
+        }
+        self.write_back.borrow_mut().taken_pages -= pages;
+    }
+
     /// Charges a folio of `pages` pages, after reclaim if there is no room.
     pub(crate) fn charge_pages(&self, pages: u64) {
         for _ in 0..=RECLAIMS_MAX {
@@ -161,8 +188,8 @@ impl<H: Host> Vfs<H> {
             let lru = self.lru.as_ref();
             lru.is_none_or(|lru| lru.borrow().charge.is_balanced(others))
         };
-        let wanted = match self.lru.as_ref().map(|lru| lru.borrow().charge.memory) {
-            Some(Memory::Machine { pages }) => Watermarks::of(pages).high,
+        let wanted = match self.lru.as_ref().map(|lru| lru.borrow().charge.limit()) {
+            Some((Memory::Machine { .. }, marks)) => marks.high,
             _ => 0,
         };
         let mut scan = Scan::new(Reclaimer::Kswapd, wanted.max(CLUSTER_PAGES));

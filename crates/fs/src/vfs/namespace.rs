@@ -59,6 +59,8 @@ struct InCore {
     users: u32,
     /// Its number in the page cache, once it has one.
     data: Option<InodeId>,
+    /// It was cut to a shorter length since it was closed last (`XFS_ITRUNCATED`).
+    was_cut: bool,
 }
 
 /// A lock, and the tasks that wait for it.

@@ -33,13 +33,14 @@ impl<H: Host> Vfs<H> {
     pub(crate) fn mark_folio_dirty(&self, folio: FolioId, blocks: u8) {
         let (inode, index) = self.cache.borrow().inode_and_index(folio);
         if self.cache.borrow_mut().set_dirty(folio, blocks) {
-            self.write_back.borrow_mut().page_dirtied(inode);
+            let pages = self.cache.borrow().pages(folio);
+            self.write_back.borrow_mut().pages_dirtied(inode, pages);
             let dirty = self.dirty_pages_now();
             let mut counts = self.counts.borrow_mut();
-            counts.dirtied += 1;
+            counts.dirtied += pages;
             counts.dirty_max = counts.dirty_max.max(dirty);
             drop(counts);
-            self.host().with_dirtier(|dirtier| dirtier.nr_dirtied += 1);
+            (self.host()).with_dirtier(|dirtier| dirtier.nr_dirtied += pages);
             self.trace(Event::Dirty { inode, index });
             self.mark_inode_dirty(inode, state::PAGES);
         }

@@ -116,12 +116,12 @@ impl Proportions {
         self.ends = Some(ends + periods * PERIOD);
     }
 
-    /// A device has written a page.
-    pub(crate) fn add(&mut self, device: &mut DeviceProportion, now: u64) {
+    /// A device has written pages.
+    pub(crate) fn add(&mut self, device: &mut DeviceProportion, pages: u64, now: u64) {
         self.end_periods(now);
         device.reflect(self.period);
-        device.events.add(1);
-        self.events.add(1);
+        device.events.add(pages.cast_signed());
+        self.events.add(pages.cast_signed());
         self.ends.get_or_insert(now + PERIOD);
     }
 
@@ -173,12 +173,12 @@ mod tests {
             DeviceProportion::default(),
         );
         for _ in 0..1024 {
-            all.add(&mut old, 0);
+            all.add(&mut old, 1, 0);
         }
         let (of, total) = all.fraction(&mut old, 0);
         assert_eq!((of, total), (1024, 1025));
         for _ in 0..1024 {
-            all.add(&mut new, PERIOD);
+            all.add(&mut new, 1, PERIOD);
         }
         let percent = |(of, total): (u64, u64)| of * 100 / total;
         assert_eq!(percent(all.fraction(&mut old, PERIOD)), 33);

@@ -155,6 +155,8 @@ impl Device {
 #[derive(Debug)]
 pub(crate) struct WriteBack {
     pub(crate) settings: Settings,
+    /// Pages of programs, which hold no file's data.
+    pub(crate) taken_pages: u64,
     pub(crate) dirty: PercpuCounter,
     pub(crate) writing: PercpuCounter,
     /// The smoothed threshold (`dom->dirty_limit`), and when it was updated last.
@@ -169,6 +171,7 @@ impl WriteBack {
     pub(crate) fn new(settings: Settings, now: u64) -> WriteBack {
         let batch = system_batch(settings.memory_pages);
         WriteBack {
+            taken_pages: 0,
             dirty: PercpuCounter::new(batch),
             writing: PercpuCounter::new(batch),
             limit: settings.thresholds().0,
@@ -178,6 +181,16 @@ impl WriteBack {
             inodes: Vec::new(),
             settings,
         }
+    }
+
+    /// The thresholds for what can be dirty now (`global_dirtyable_memory`).
+    fn thresholds(&self) -> (u64, u64) {
+        let dirtyable = self.settings.dirtyable_pages;
+        let settings = Settings {
+            dirtyable_pages: dirtyable.saturating_sub(self.taken_pages),
+            ..self.settings
+        };
+        settings.thresholds()
     }
 
     /// All devices.
@@ -272,7 +285,7 @@ impl WriteBack {
 
     /// The dirty state of the whole system.
     pub(crate) fn system_state(&self) -> DirtyState {
-        let (thresh, background_thresh) = self.settings.thresholds();
+        let (thresh, background_thresh) = self.thresholds();
         DirtyState {
             dirty: self.dirty.read() + self.writing.read(),
             thresh,
@@ -309,7 +322,7 @@ impl WriteBack {
     /// Whether the system or the device exceeds its background threshold
     /// (`wb_over_bg_thresh`).
     pub(crate) fn is_over_background(&mut self, device: DeviceId, now: u64) -> bool {
-        let (_, background) = self.settings.thresholds();
+        let (_, background) = self.thresholds();
         if self.dirty.read() > background {
             return true;
         }
@@ -366,38 +379,42 @@ impl WriteBack {
         let all_others = &mut DeviceProportion::default();
         for (pages, proportion) in [(others, all_others), (pages, own)] {
             for _ in 0..pages {
-                self.proportions.add(proportion, now);
+                self.proportions.add(proportion, 1, now);
             }
         }
     }
 
-    /// A page became dirty.
-    pub(crate) fn page_dirtied(&mut self, inode: InodeId) {
-        self.dirty.add(1);
+    /// Pages of a folio became dirty.
+    pub(crate) fn pages_dirtied(&mut self, inode: InodeId, pages: u64) {
+        let pages = pages.cast_signed();
+        self.dirty.add(pages);
         let device = self.device_of(inode);
-        device.reclaimable.add(1);
-        device.dirtied.add(1);
+        device.reclaimable.add(pages);
+        device.dirtied.add(pages);
     }
 
-    /// A page is no longer dirty.
-    pub(crate) fn page_cleaned(&mut self, inode: InodeId) {
-        self.dirty.add(-1);
-        self.device_of(inode).reclaimable.add(-1);
+    /// They are no longer dirty.
+    pub(crate) fn pages_cleaned(&mut self, inode: InodeId, pages: u64) {
+        let pages = pages.cast_signed();
+        self.dirty.add(-pages);
+        self.device_of(inode).reclaimable.add(-pages);
     }
 
-    /// A page is being written.
-    pub(crate) fn page_writing(&mut self, inode: InodeId) {
-        self.writing.add(1);
-        self.device_of(inode).writing.add(1);
+    /// They are being written.
+    pub(crate) fn pages_writing(&mut self, inode: InodeId, pages: u64) {
+        let pages = pages.cast_signed();
+        self.writing.add(pages);
+        self.device_of(inode).writing.add(pages);
     }
 
-    /// A page was written.
-    pub(crate) fn page_written(&mut self, inode: InodeId, now: u64) {
-        self.writing.add(-1);
+    /// They were written.
+    pub(crate) fn pages_written(&mut self, inode: InodeId, pages: u64, now: u64) {
         let at = self.inode(inode).device.0 as usize;
         let device = &mut self.devices[at];
-        device.writing.add(-1);
-        device.written.add(1);
-        self.proportions.add(&mut device.proportion, now);
+        let count = pages.cast_signed();
+        self.writing.add(-count);
+        device.writing.add(-count);
+        device.written.add(count);
+        self.proportions.add(&mut device.proportion, pages, now);
     }
 }

@@ -125,8 +125,9 @@ impl<H: Host> Vfs<H> {
                     continue;
                 }
                 last_written = Some(self.cache.borrow().index(folio));
-                self.write_folio(folio, &mut open, control, is_device).await;
-                control.pages -= 1;
+                control.pages -= self.cache.borrow().pages(folio).cast_signed();
+                self.write_back_folio(folio, &mut open, control, is_device)
+                    .await;
             }
             self.host().resched().await;
         }
@@ -180,21 +181,34 @@ impl<H: Host> Vfs<H> {
 
     /// Adds a folio's dirty blocks to the bio. Blocks after the end of the file, and in
     /// holes, are not written.
-    async fn write_folio(
+    async fn write_back_folio(
         &self,
         folio: FolioId,
         open: &mut BioBuilder,
         control: &WritebackControl,
         is_device: bool,
     ) {
-        let (inode, index) = self.cache.borrow().inode_and_index(folio);
+        let (inode, index, pages) = {
+            let cache = self.cache.borrow();
+            (
+                cache.inode_of(folio),
+                cache.index(folio),
+                cache.pages(folio),
+            )
+        };
         let of = self.inode(inode);
-        self.write_back.borrow_mut().page_cleaned(inode);
+        (self.write_back.borrow_mut()).pages_cleaned(inode, pages);
         let blocks = self.begin_write_back(folio);
         // Counts as a bio, so that write-back does not end before all bios are made.
         self.cache.borrow_mut().begin_write(folio);
         let begin = index * PAGE_BYTES;
-        let end = (begin + PAGE_BYTES).min(of.size_bytes.next_multiple_of(of.block_bytes));
+        let last_block = of.size_bytes.next_multiple_of(of.block_bytes);
+        let end = (begin + pages * PAGE_BYTES).min(last_block);
+        if pages > 1 {
+            self.append_extents(open, folio, (begin, end), control)
+                .await;
+            return self.end_folio_write(folio);
+        }
         for (n, at) in (begin..end).step_by(of.block_bytes as usize).enumerate() {
             if blocks & (1 << n) == 0 {
                 continue;
@@ -211,7 +225,28 @@ impl<H: Host> Vfs<H> {
         self.end_folio_write(folio);
     }
 
-    /// Adds a block to the bio, after sending it if the block does not fit.
+    /// Adds the bytes of a folio from `at` up to `end` to the bio, one part for each extent
+    /// (`iomap_writepage_map`).
+    async fn append_extents(
+        &self,
+        open: &mut BioBuilder,
+        folio: FolioId,
+        (mut at, end): (u64, u64),
+        control: &WritebackControl,
+    ) {
+        let inode = self.cache.borrow().inode_of(folio);
+        while at < end {
+            let extent = self.host().extent(inode, at, end - at).await;
+            let bytes = extent.bytes.min(end - at);
+            if let Some(sector) = extent.sector {
+                self.append_write(open, folio, (sector, bytes), control)
+                    .await;
+            }
+            at += bytes;
+        }
+    }
+
+    /// Adds blocks to the bio, after sending it if they do not fit.
     async fn append_write(
         &self,
         open: &mut BioBuilder,
@@ -219,13 +254,21 @@ impl<H: Host> Vfs<H> {
         (sector, bytes): (u64, u64),
         control: &WritebackControl,
     ) {
-        let (inode, index) = self.cache.borrow().inode_and_index(folio);
+        let (inode, index, pages) = {
+            let cache = self.cache.borrow();
+            (
+                cache.inode_of(folio),
+                cache.index(folio),
+                cache.pages(folio),
+            )
+        };
         let frame = self.host().frame(inode, index);
         let extends_segment = open.last_folio() == Some(folio) || open.extends_segment(frame);
         if open.must_send_before(sector, extends_segment) {
             self.send_write(open, control).await;
         }
-        open.add(sector, bytes, extends_segment, frame.map(|frame| frame + 1));
+        let next_frame = frame.map(|frame| frame + pages);
+        open.add(sector, bytes, extends_segment, next_frame);
         if open.last_folio() != Some(folio) {
             self.cache.borrow_mut().begin_write(folio);
             open.add_folio(folio);
@@ -245,7 +288,7 @@ impl<H: Host> Vfs<H> {
         let is_first = !self.cache.borrow().any_marked(inode, Mark::WriteBack);
         let blocks = self.cache.borrow_mut().begin_write_back(folio);
         let mut write_back = self.write_back.borrow_mut();
-        write_back.page_writing(inode);
+        write_back.pages_writing(inode, self.cache.borrow().pages(folio));
         write_back.device_of(inode).inodes_writing += u64::from(is_first);
         blocks
     }
@@ -258,11 +301,12 @@ impl<H: Host> Vfs<H> {
             return;
         }
         self.lru_written(folio);
-        self.counts.borrow_mut().written += 1;
+        let pages = self.cache.borrow().pages(folio);
+        self.counts.borrow_mut().written += pages;
         let now = self.host().now_jiffies();
         let is_last = !self.cache.borrow().any_marked(inode, Mark::WriteBack);
         let mut write_back = self.write_back.borrow_mut();
-        write_back.page_written(inode, now);
+        write_back.pages_written(inode, pages, now);
         write_back.device_of(inode).inodes_writing -= u64::from(is_last);
     }
 
@@ -311,7 +355,8 @@ impl<H: Host> Vfs<H> {
     pub(crate) fn cancel_dirty(&self, folio: FolioId) {
         let inode = self.cache.borrow().inode_of(folio);
         if self.cache.borrow_mut().cancel_dirty(folio) {
-            self.write_back.borrow_mut().page_cleaned(inode);
+            let pages = self.cache.borrow().pages(folio);
+            self.write_back.borrow_mut().pages_cleaned(inode, pages);
         }
     }
 }

@@ -82,6 +82,8 @@ pub(crate) enum Call {
     SyncMapping { file: FileId },
     /// `munmap`.
     Unmap { file: FileId },
+    /// `cachestat`: returns how many of a file's pages are cached.
+    CountCached { file: FileId },
     /// `fsync` or `fdatasync`.
     Sync { file: FileId, what: Durability },
     /// `sync_file_range`, of all of the file.
@@ -144,6 +146,7 @@ impl Call {
             | Call::AdviseMapping { file, .. }
             | Call::SyncMapping { file }
             | Call::Unmap { file }
+            | Call::CountCached { file }
             | Call::Sync { file, .. }
             | Call::SyncRange { file, .. }
             | Call::Advise { file, .. }
@@ -371,6 +374,7 @@ async fn call_on_data(vfs: &Vfs<Kernel>, file: &File, call: Call) -> Result<u64,
         Call::Advise {
             at, bytes, advice, ..
         } => vfs.fadvise(file, at, bytes, advice).await,
+        Call::CountCached { .. } => return Ok(vfs.cached_pages(file.inode)),
         _ => return Err(FsError::BadCall),
     }
     Ok(0)

@@ -372,14 +372,16 @@ impl Host for Kernel {
         };
         let (caller, block_bytes) = (self.caller(), u64::from(fs.block_bytes()));
         let first_of_page = first / PAGE_BYTES * PAGE_BYTES / block_bytes;
+        let blocks_of_page = PAGE_BYTES / block_bytes;
         let (mut block, last) = (first / block_bytes, end.div_ceil(block_bytes));
         let mut new_blocks = 0;
         while block < last {
             let map = fs.map(ino, block, last - block, Some(&caller)).await?;
-            for _ in 0..map.blocks.clamp(1, last - block) {
+            let next = block + map.blocks.clamp(1, last - block);
+            for block in block..next.min(first_of_page + blocks_of_page) {
                 new_blocks |= u8::from(map.is_new) << (block - first_of_page);
-                block += 1;
             }
+            block = next;
         }
         Ok(new_blocks)
     }

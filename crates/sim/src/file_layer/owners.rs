@@ -75,6 +75,21 @@ impl System {
         self.file_layer().vfs.host().throttled()
     }
 
+    /// A program takes pages of memory, for which others may have to go.
+    pub(crate) fn take_memory(&mut self, now: Nanos, pages: u64) {
+        let files = self.file_layer();
+        files.vfs.host().set_now(now);
+        files.vfs.take_memory(pages);
+        self.call_owners();
+    }
+
+    /// It gives them back.
+    pub(crate) fn give_memory(&mut self, now: Nanos, pages: u64) {
+        let files = self.file_layer();
+        files.vfs.host().set_now(now);
+        files.vfs.give_memory(pages);
+    }
+
     /// A bio of the page cache has ended.
     pub(crate) fn cached_bio_ended(&mut self, now: Nanos, slot: u32, status: IoStatus) {
         self.file_layer().bio_ended(now, slot, status);

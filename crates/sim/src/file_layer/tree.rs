@@ -10,7 +10,7 @@ use blklab_fs::write_back::DeviceId;
 use blklab_fs::{
     BackingDevice, BufferCache, BufferCounts, Caller, DentryCounts, Ext2Layout, FileKind,
     FileSystem, FsError, Image, Ino, Inode, MountDevice, MountOptions, Mounted, Namespace,
-    NewInode, ReadPath, SparseDisk, VfatLayout, Vfs, at_once,
+    NewInode, ReadPath, SparseDisk, VfatLayout, Vfs, Xfs, at_once,
 };
 
 use super::kernel::Kernel;
@@ -63,13 +63,24 @@ impl Tree {
     ) -> Result<Tree, FsError> {
         let storage = Rc::new(SparseDisk::new(size_bytes));
         let start = vfs.host().caller();
-        make(kind, &storage, files, &start)?;
+        if kind != FileSystemKind::Xfs {
+            make(kind, &storage, files, &start)?;
+        }
         let device = DeviceId(disk as u32);
         let pages = vfs.add_inode_on(pages_of_device(size_bytes, readahead), device);
         vfs.host().place_region(pages, 0, size_bytes);
         let buffers = BufferCache::new(vfs, pages, storage)?;
         let fs = vfs.host().instantly(|| {
-            let mounted = at_once(Mounted::open(buffers, &MountOptions::default()))?;
+            let mounted = match kind {
+                FileSystemKind::Xfs => {
+                    let mounted = Mounted::Xfs(Xfs::new(buffers, start.now));
+                    for file in files {
+                        at_once(add_file(&mounted, file, &start))?;
+                    }
+                    mounted
+                }
+                _ => at_once(Mounted::open(buffers, &MountOptions::default()))?,
+            };
             at_once(mounted.mount(start.now))?;
             Ok(Rc::new(mounted))
         })?;
@@ -137,7 +148,7 @@ fn make(
 ) -> Result<(), FsError> {
     let image = Image::new(Rc::clone(storage)).map_err(|_| FsError::Device)?;
     match kind {
-        FileSystemKind::Raw => return Err(FsError::BadCall),
+        FileSystemKind::Raw | FileSystemKind::Xfs => return Err(FsError::BadCall),
         FileSystemKind::Ext2 => at_once(Ext2Layout::default().make(&image, caller.now))?,
         FileSystemKind::Vfat => at_once(VfatLayout::default().make(&image, caller.now))?,
     }

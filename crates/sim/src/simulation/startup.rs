@@ -301,7 +301,7 @@ impl Started {
         let kind = setup.caching.file_system;
         if kind == FileSystemKind::Raw {
             return Err(wrong(
-                "its calls are on files; right is --fs ext2 or --fs vfat",
+                "its calls are on files; right is --fs ext2, --fs vfat or --fs xfs",
             ));
         }
         if setup.power_loss_at.is_some() {

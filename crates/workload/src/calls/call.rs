@@ -4,7 +4,7 @@ use super::argument::{
     Advice, Argument, Bytes, Caches, Count, Duration, Handle, MapAdvice, OpenFlags, Path,
     ProgramName, RangeSync, Target, Word,
 };
-use super::request::{Operation, Requests, SubmitFlags, WaitMode};
+use super::request::{Notification, Operation, Requests, SubmitFlags, WaitMode};
 
 /// The declaration of a call.
 #[derive(Debug)]
@@ -164,6 +164,12 @@ calls! {
     "aio_write" => AioWrite { request: Handle, file: Handle, bytes: Bytes, at: Bytes }
     /// Has a thread of glibc call `fsync` after the earlier requests on the file.
     "aio_fsync" => AioFsync { request: Handle, file: Handle }
+    /// Says how the end of a request of POSIX AIO is told from then on: not at all, by a
+    /// signal, or each time by a new thread of the process that makes a program's calls.
+    "sigevent" => Sigevent { request: Handle, how: Notification }
+    /// Waits for so many signals of such requests and takes them. They come no other way:
+    /// the program has them blocked, as `sigwaitinfo` wants it.
+    "sigwait" => Sigwait { signals: Count }
     /// Waits until one of these requests is done.
     "aio_suspend" => AioSuspend { requests: Requests }
     /// Cancels the requests on a file that no thread of glibc has begun.
@@ -183,6 +189,13 @@ calls! {
     "io_cancel" => IoCancel { request: Handle }
     /// Submits requests to io_uring, then waits for this many completions and takes them.
     "io_uring_enter" => IoUringEnter { ends: Count, requests: Requests }
+    /// Counts the pages of a file that are cached (`cachestat(2)`).
+    "cachestat" => Cachestat { file: Handle }
+    /// Takes memory and writes to all of it, which costs nothing of its own; at its end a
+    /// process gives back what it has.
+    "malloc" => Malloc { bytes: Bytes }
+    /// Gives so much memory back.
+    "free" => Free { bytes: Bytes }
     /// Drops clean pages, or dentries and inodes that are not in use.
     "drop_caches" => DropCaches { what: Caches }
     /// Has the program sleep.
@@ -220,6 +233,7 @@ impl Call {
             | Call::MappedWrite { file, .. }
             | Call::Msync { file }
             | Call::Munmap { file }
+            | Call::Cachestat { file }
             | Call::AioRead { file, .. }
             | Call::AioWrite { file, .. }
             | Call::AioFsync { file, .. }
@@ -249,6 +263,17 @@ impl Call {
         }
     }
 
+    /// The program whose calls a new thread makes when a request ends.
+    pub(super) fn notifies(&self) -> Option<&ProgramName> {
+        match self {
+            Call::Sigevent {
+                how: Notification::Thread(program),
+                ..
+            } => Some(program),
+            _ => None,
+        }
+    }
+
     /// Returns the requests that the call names without preparing them.
     pub(super) fn requests(&self) -> &[Handle] {
         match self {
@@ -256,7 +281,9 @@ impl Call {
             | Call::LioListio { requests, .. }
             | Call::IoSubmit { requests }
             | Call::IoUringEnter { requests, .. } => &requests.0,
-            Call::IoCancel { request } => std::slice::from_ref(request),
+            Call::IoCancel { request } | Call::Sigevent { request, .. } => {
+                std::slice::from_ref(request)
+            }
             Call::Prepare { operation, .. } => operation.cancelled(),
             _ => &[],
         }

@@ -175,6 +175,17 @@ impl CallList {
         }
         is_started
     }
+
+    /// Whether ends of requests are told by a thread that makes this program's calls.
+    pub fn is_notified(&self, name: &ProgramName) -> bool {
+        let mut is_notified = false;
+        for program in &self.programs {
+            each_call(&program.steps, &mut |made| {
+                is_notified |= made.call.notifies() == Some(name);
+            });
+        }
+        is_notified
+    }
 }
 
 /// Returns all calls of some steps in order; those of a loop appear once.
@@ -367,16 +378,18 @@ impl Reader {
         wrong.map_or(Ok(()), Err)
     }
 
-    /// Checks that programs which are started or waited for exist and are not the caller.
+    /// Checks that programs which are started, waited for or notified exist and are not the
+    /// caller.
     fn check_names(&self) -> Result<(), (u32, String)> {
         let mut wrong = None;
         for program in &self.list.programs {
             each_call(&program.steps, &mut |made| {
-                let (Call::Start { program: name } | Call::Wait { program: name }) = &made.call
-                else {
-                    return;
+                let named = match &made.call {
+                    Call::Start { program } | Call::Wait { program } => Some(program),
+                    call => call.notifies(),
                 };
-                let call = made.call.name();
+                let Some(name) = named else { return };
+                let (call, is_thread) = (made.call.name(), made.call.notifies().is_some());
                 if !self.lines.contains_key(name) {
                     let names: Vec<String> = self.lines.keys().map(ToString::to_string).collect();
                     let hint = hint(&name.to_string(), names.iter().map(String::as_str));
@@ -384,6 +397,14 @@ impl Reader {
                     wrong.get_or_insert((made.line, message));
                 } else if *name == program.name {
                     let message = format!("{call}: {name} is this program itself");
+                    wrong.get_or_insert((made.line, message));
+                } else if is_thread && name.process != program.name.process {
+                    let process = &program.name.process;
+                    let message = format!("{call}: {name} is no thread of {process}");
+                    wrong.get_or_insert((made.line, message));
+                } else if !is_thread && self.list.is_notified(name) {
+                    let message =
+                        format!("{call}: {name} runs when requests end, and ends with its process");
                     wrong.get_or_insert((made.line, message));
                 }
             });

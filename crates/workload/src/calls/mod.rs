@@ -28,8 +28,9 @@
 //! prepare a link pwrite log 4K 0
 //! prepare b fdatasync log
 //! io_uring_enter 2 a b
+//! sigevent c signal
 //! aio_read c data 64K 1M
-//! aio_suspend c
+//! sigwait 1
 //! ```
 
 mod argument;
@@ -44,5 +45,5 @@ pub use argument::{
 };
 pub use call::{CALLS, Call, CallType};
 pub use list::{CallError, CallList, Made, Prepared, PreparedKind, Program, Step};
-pub use request::{Interface, Operation, Requests, SubmitFlags, WaitMode};
+pub use request::{Interface, Notification, Operation, Requests, SubmitFlags, WaitMode};
 pub use strace::{Recorded, RecordedOptions, parse_strace, read_strace};

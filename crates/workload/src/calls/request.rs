@@ -1,7 +1,7 @@
 //! Asynchronous requests: calls that run beside the program that made them, through POSIX AIO,
 //! Linux AIO or io_uring.
 
-use super::argument::{Argument, Duration, Handle, Word, first};
+use super::argument::{Argument, Duration, Handle, ProgramName, Word, first};
 use super::call::Call;
 
 /// The operation of a request.
@@ -258,6 +258,49 @@ impl Argument for Requests {
 
     fn print(&self, text: &mut String) {
         self.0.iter().for_each(|request| request.print(text));
+    }
+}
+
+/// How the end of a request of POSIX AIO is told (`sigev_notify`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Notification {
+    /// Not at all (`SIGEV_NONE`).
+    #[default]
+    None,
+    /// By a signal that is queued for the process (`SIGEV_SIGNAL`).
+    Signal,
+    /// By a new thread of the process, which makes this program's calls
+    /// (`SIGEV_THREAD`).
+    Thread(ProgramName),
+}
+
+impl Argument for Notification {
+    const RIGHT: &'static str = "none, signal or thread PROGRAM";
+
+    fn take(words: &mut &[Word]) -> Option<Notification> {
+        let before = *words;
+        let how = first(words, |text| Some(text.to_string()))?;
+        let taken = match how.as_str() {
+            "none" => Some(Notification::None),
+            "signal" => Some(Notification::Signal),
+            "thread" => ProgramName::take(words).map(Notification::Thread),
+            _ => None,
+        };
+        if taken.is_none() {
+            *words = before;
+        }
+        taken
+    }
+
+    fn print(&self, text: &mut String) {
+        match self {
+            Notification::None => text.push_str(" none"),
+            Notification::Signal => text.push_str(" signal"),
+            Notification::Thread(program) => {
+                text.push_str(" thread");
+                program.print(text);
+            }
+        }
     }
 }
 

@@ -157,11 +157,15 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         *inode.data.get_or_insert_with(|| {
             let mounts = self.mounts.borrow();
             let mount = &mounts[place.mount as usize];
+            let uses_iomap = mount.fs.uses_iomap();
             let inode = Inode {
                 size_bytes: attributes.size_bytes,
                 block_bytes: u64::from(mount.fs.block_bytes()),
-                large_folios: false,
-                read_path: ReadPath::Mpage,
+                large_folios: uses_iomap,
+                read_path: match uses_iomap {
+                    true => ReadPath::Iomap,
+                    false => ReadPath::Mpage,
+                },
                 is_device: false,
                 device: mount.drive.readahead,
             };
@@ -179,8 +183,27 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         if file.flags.write {
             self.fs(file.place).release(file.place.ino);
         }
+        self.flush_truncated(&file).await;
         self.put(file.dentry).await?;
         self.release(file.place).await
+    }
+
+    /// Begins to write a file that was cut since it was closed last, if its file system
+    /// wants that.
+    async fn flush_truncated(&self, file: &OpenFile) {
+        if !self.fs(file.place).flushes_truncated() {
+            return;
+        }
+        let was_cut = {
+            let mut inodes = self.inodes.borrow_mut();
+            let inode = inodes.get_mut(&file.place);
+            inode.is_some_and(|inode| std::mem::take(&mut inode.was_cut))
+        };
+        if let Some(data) = file.file.as_ref().filter(|_| was_cut) {
+            self.vfs
+                .write_range(data.inode, 0, u64::MAX / 2, false)
+                .await;
+        }
     }
 
     /// Reads at the position, and moves it. Returns the number of bytes read.
@@ -486,6 +509,9 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
             fs.set_size(place.ino, size_bytes, caller.now);
         }
         fs.truncate(place.ino, size_bytes, caller).await?;
+        if let Some(inode) = self.inodes.borrow_mut().get_mut(&place) {
+            inode.was_cut |= size_bytes < attributes.size_bytes;
+        }
         self.mark_changed(place, false).await
     }
 

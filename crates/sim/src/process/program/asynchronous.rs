@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use blklab_blk::{Nanos, Submit, Waiter};
 use blklab_workload::calls::{Errno, Interface, SubmitFlags};
 
-use super::script::{AfterSubmit, OnFile, Op, RequestOp};
+use super::script::{AfterSubmit, Notify, OnFile, Op, RequestOp};
 use super::{Phase, ProgramProcess, State};
 use crate::cpu::Mode;
 use crate::file_layer::{FileLayer, Progress, TaskId};
@@ -46,6 +46,8 @@ struct Request {
     is_in_worker: bool,
     /// The next request of its chain (`IOSQE_IO_LINK`).
     next: Option<usize>,
+    /// How its completion is notified, with POSIX AIO.
+    notify: Notify,
 }
 
 /// What a program waits for.
@@ -99,6 +101,7 @@ impl Requests {
             due: Nanos::MAX,
             is_in_worker: false,
             next: None,
+            notify: Notify::None,
         };
         Requests {
             list: (0..requests).map(request).collect(),
@@ -169,19 +172,21 @@ impl Requests {
         }
     }
 
-    /// Cancels the requests of a file that no thread of glibc has started.
-    fn cancel_queued(&mut self, file: usize) {
-        for number in self.threads.cancel(file) {
-            self.list[number as usize].stage = Stage::Idle;
-        }
+    /// Cancels the requests of a file that no thread of glibc has started. Returns how each
+    /// is notified.
+    fn cancel_queued(&mut self, file: usize) -> Vec<Notify> {
+        let cancelled = self.threads.cancel(file).into_iter();
+        let notify = cancelled.map(|number| {
+            let request = &mut self.list[number as usize];
+            request.stage = Stage::Idle;
+            request.notify
+        });
+        notify.collect()
     }
 
     /// Cancels requests that have not started and timeouts. Returns whether no request is
     /// outstanding then.
-    fn cancel_pending(&mut self, files: usize) -> bool {
-        for file in 0..files {
-            self.cancel_queued(file);
-        }
+    fn cancel_pending(&mut self) -> bool {
         self.drained.clear();
         self.ready.clear();
         for request in &mut self.list {
@@ -223,7 +228,14 @@ impl ProgramProcess {
             Op::Submit { .. } => self.phase = Phase::Submitting(0),
             Op::Suspend(_) => self.await_requests(now, Awaits::AnyOfCall),
             Op::TakeEvents(ends) => self.take_ends(now, (Interface::Linux, ends), system),
-            Op::CancelOf { handle } => self.requests.cancel_queued(handle),
+            Op::CancelOf { handle } => self.cancel_queued(handle, system),
+            Op::Notify { request, how } => {
+                if !self.requests.is_idle(request) {
+                    return self.fail_here(now, OUTSTANDING, system);
+                }
+                self.requests.list[request].notify = how;
+            }
+            Op::TakeSignals(signals) => self.take_signals(now, signals, system),
             _ => {}
         }
     }
@@ -305,6 +317,8 @@ impl ProgramProcess {
         self.recorder.submitted(depth, 1);
         match interface {
             Interface::Posix => {
+                let sends = requests.list[number].notify == Notify::Signal;
+                self.shared.borrow_mut().signals_to_come += u64::from(sends);
                 if requests.threads.enqueue(file, number as u32) {
                     requests.ready.push_back(number);
                 }
@@ -400,9 +414,10 @@ impl ProgramProcess {
     }
 
     /// At its end, waits for requests that cannot be cancelled. Returns whether it waits.
-    pub(super) fn awaits_last_requests(&mut self, now: Nanos) -> bool {
+    pub(super) fn awaits_last_requests(&mut self, now: Nanos, system: &mut System) -> bool {
         let files = self.shared.borrow().handles.len();
-        if self.requests.cancel_pending(files) {
+        (0..files).for_each(|file| self.cancel_queued(file, system));
+        if self.requests.cancel_pending() {
             return false;
         }
         self.await_requests(now, Awaits::Idle);
@@ -589,6 +604,7 @@ impl ProgramProcess {
                 let file = self.file_of(number).unwrap_or(0);
                 let next = self.requests.threads.done(file);
                 (self.requests.ready).extend(next.map(|next| next as usize));
+                self.notify(self.requests.list[number].notify, system);
             }
             Interface::Linux => {}
             Interface::IoUring => {
@@ -596,6 +612,65 @@ impl ProgramProcess {
                 self.requests.begin_drained();
             }
         }
+    }
+
+    /// Cancels the requests of a file that no thread of glibc has started (`aio_cancel`).
+    fn cancel_queued(&mut self, file: usize, system: &mut System) {
+        for notify in self.requests.cancel_queued(file) {
+            self.notify(notify, system);
+        }
+    }
+
+    /// Notifies of the completion of a request of POSIX AIO (`__aio_notify`).
+    fn notify(&mut self, notify: Notify, system: &mut System) {
+        match notify {
+            Notify::None => {}
+            Notify::Signal => {
+                let mut shared = self.shared.borrow_mut();
+                shared.signals += 1;
+                shared.signals_to_come -= 1;
+                system.next_turn.extend(shared.signal_waiters.drain(..));
+            }
+            Notify::Thread(program) => {
+                self.process_table.borrow_mut().notified[program] += 1;
+                system.next_turn.push_back(program);
+            }
+        }
+    }
+
+    /// Waits for this many signals.
+    fn take_signals(&mut self, now: Nanos, signals: u64, system: &mut System) {
+        if !self.has_taken_signals(now, signals, system) && self.state != State::Exited {
+            self.recorder.context_switch();
+            self.state = State::AwaitsSignals(now, signals);
+        }
+    }
+
+    /// Takes this many signals. If there are not so many, the next one wakes it, and it
+    /// fails if none can come any more.
+    pub(super) fn has_taken_signals(
+        &mut self,
+        now: Nanos,
+        signals: u64,
+        system: &mut System,
+    ) -> bool {
+        let is_in_vain = {
+            let mut shared = self.shared.borrow_mut();
+            if let Some(left) = shared.signals.checked_sub(signals) {
+                shared.signals = left;
+                return true;
+            }
+            if !shared.signal_waiters.contains(&self.id) {
+                shared.signal_waiters.push(self.id);
+            }
+            let all_wait = shared.others() == shared.signal_waiters.len();
+            all_wait && signals > shared.signals + shared.signals_to_come
+        };
+        if is_in_vain {
+            let wrong = "it waits for more signals than requests will send";
+            self.fail_here(now, wrong, system);
+        }
+        false
     }
 
     /// Starts the request that is linked to a completed one, or cancels the rest of the

@@ -57,6 +57,8 @@ enum State {
     HasTag,
     /// Has waited for its own requests since then.
     AwaitsRequests(Nanos),
+    /// Has waited for this many signals since then.
+    AwaitsSignals(Nanos, u64),
     /// Waits until the program with this number has ended.
     AwaitsProgram(usize),
     /// Ended.
@@ -98,6 +100,23 @@ struct Shared {
     handles: Vec<Option<Opened>>,
     /// How many threads have not ended.
     threads: usize,
+    /// Those of them that run when requests complete.
+    handlers: Vec<usize>,
+    /// Pages of memory that it has taken.
+    memory_pages: u64,
+    /// Signals that are queued for it.
+    signals: u64,
+    /// Signals that outstanding requests will send.
+    signals_to_come: u64,
+    /// Programs that wait for signals.
+    signal_waiters: Vec<usize>,
+}
+
+impl Shared {
+    /// Threads that have not ended, without those that run when requests complete.
+    fn others(&self) -> usize {
+        self.threads - self.handlers.len()
+    }
 }
 
 /// Which programs of a list have started and ended.
@@ -105,6 +124,8 @@ struct Shared {
 pub(crate) struct ProcessTable {
     started: Vec<bool>,
     ended: Vec<bool>,
+    /// By program, for how many completed requests it has yet to run.
+    notified: Vec<u64>,
     /// By program, the programs that wait for its end.
     waiters: Vec<Vec<usize>>,
     /// A program has failed, and none is started any more.
@@ -132,6 +153,8 @@ pub(crate) struct ProgramProcess {
     written: u64,
     state: State,
     phase: Phase,
+    /// It runs each time that a request completes which names it.
+    is_handler: bool,
     waiter: Option<(usize, Waiter)>,
     requests: Requests,
     shared: Rc<RefCell<Shared>>,
@@ -177,6 +200,7 @@ pub(crate) fn programs(
     let process_table = Rc::new(RefCell::new(ProcessTable {
         started: vec![false; scripts.len()],
         ended: vec![false; scripts.len()],
+        notified: vec![0; scripts.len()],
         waiters: vec![Vec::new(); scripts.len()],
         has_failed: false,
     }));
@@ -189,11 +213,16 @@ pub(crate) fn programs(
         let of_process = shared.entry(process).or_insert_with(|| {
             Rc::new(RefCell::new(Shared {
                 handles: vec![None; handles],
-                threads: 0,
+                ..Shared::default()
             }))
         });
-        of_process.borrow_mut().threads += 1;
-        let is_started = list.is_started_by_another(&program.name);
+        let is_handler = list.is_notified(&program.name);
+        {
+            let mut shared = of_process.borrow_mut();
+            shared.threads += 1;
+            shared.handlers.extend(is_handler.then_some(id));
+        }
+        let is_started = is_handler || list.is_started_by_another(&program.name);
         all.push(ProgramProcess {
             id,
             cpu: id % cpus,
@@ -212,6 +241,7 @@ pub(crate) fn programs(
                 false => State::Running,
             },
             phase: Phase::Between,
+            is_handler,
             waiter: None,
             shared: Rc::clone(of_process),
             process_table: Rc::clone(&process_table),
@@ -250,9 +280,35 @@ impl ProgramProcess {
     }
 
     fn begin(&mut self, now: Nanos, system: &mut System) {
-        self.recorder.start(now);
+        if !std::mem::replace(&mut self.process_table.borrow_mut().started[self.id], true) {
+            self.recorder.start(now);
+        }
         self.state = State::Running;
         self.run(now, system);
+    }
+
+    /// Runs for the next completed request; it ends with the other threads of its process.
+    fn handle_next(&mut self, now: Nanos, system: &mut System) {
+        let is_wanted = {
+            let notified = &mut self.process_table.borrow_mut().notified[self.id];
+            let is_wanted = *notified > 0;
+            *notified -= u64::from(is_wanted);
+            is_wanted
+        };
+        if is_wanted {
+            self.next = 0;
+            return self.begin(now, system);
+        }
+        if self.shared.borrow().others() == 0 {
+            self.is_handler = false;
+            let id = self.id;
+            self.shared
+                .borrow_mut()
+                .handlers
+                .retain(|other| *other != id);
+            self.next = self.script.instructions.len();
+            self.begin(now, system);
+        }
     }
 
     /// Its timer has expired.
@@ -279,8 +335,16 @@ impl ProgramProcess {
             let table = self.process_table.borrow();
             (table.has_failed, table.started[self.id])
         };
+        if let State::AwaitsSignals(since, signals) = self.state
+            && !has_failed
+            && self.has_taken_signals(now, signals, system)
+        {
+            self.times().waits_ns += now.saturating_sub(since).0;
+            return self.wake_up(now, system);
+        }
         match self.state {
-            State::AwaitsStart if has_failed => self.exit(now, system),
+            State::AwaitsStart | State::AwaitsSignals(..) if has_failed => self.exit(now, system),
+            State::AwaitsStart if self.is_handler => self.handle_next(now, system),
             State::AwaitsStart if is_started => self.begin(now, system),
             State::AwaitsProgram(other)
                 if has_failed || self.process_table.borrow().ended[other] =>
@@ -386,6 +450,16 @@ impl ProgramProcess {
                 self.phase = Phase::Leaving(Ok(0));
                 self.spend(now, Nanos(ns), Mode::User, system);
             }
+            Op::TakeMemory(pages) => {
+                self.shared.borrow_mut().memory_pages += pages;
+                system.take_memory(now, pages);
+                self.phase = Phase::Leaving(Ok(0));
+                self.spend(now, self.call_cost(), Mode::System, system);
+            }
+            Op::GiveMemory(pages) => {
+                self.phase = Phase::Leaving(self.give_memory(now, pages, system));
+                self.spend(now, self.call_cost(), Mode::System, system);
+            }
             Op::Start(other) => {
                 self.process_table.borrow_mut().started[other] = true;
                 system.next_turn.push_back(other);
@@ -405,6 +479,7 @@ impl ProgramProcess {
                 ..
             }
             | Op::Request { begins: false, .. }
+            | Op::Notify { .. }
                 if !self.costs.free =>
             {
                 self.phase = Phase::Entered;
@@ -414,6 +489,15 @@ impl ProgramProcess {
                 self.spend(now, self.call_cost(), Mode::System, system);
             }
         }
+    }
+
+    /// Gives memory of the process back, unless it has not so much.
+    fn give_memory(&self, now: Nanos, pages: u64, system: &mut System) -> Result<u64, Errno> {
+        let mut shared = self.shared.borrow_mut();
+        let left = shared.memory_pages.checked_sub(pages);
+        shared.memory_pages = left.ok_or(Errno::EINVAL)?;
+        system.give_memory(now, pages);
+        Ok(0)
     }
 
     /// The cost of entering the kernel. On a machine whose CPUs cost nothing it is that of
@@ -430,6 +514,8 @@ impl ProgramProcess {
         if let Op::Request { .. }
         | Op::Submit { .. }
         | Op::Suspend(_)
+        | Op::Notify { .. }
+        | Op::TakeSignals(_)
         | Op::TakeEvents(_)
         | Op::CancelOf { .. } = self.script.actions[self.action].op
         {
@@ -551,7 +637,7 @@ impl ProgramProcess {
     fn leave(&mut self, now: Nanos, returned: Result<u64, Errno>, system: &mut System) {
         self.phase = Phase::Between;
         let took_ns = now.saturating_sub(self.called).0;
-        self.times().ended(took_ns, returned.is_err());
+        self.times().ended(took_ns, returned.ok());
         self.record(now, (self.action, self.called), returned);
         match (self.mismatch(self.action, returned), returned) {
             (Some(mismatch), _) => {
@@ -641,10 +727,14 @@ impl ProgramProcess {
 
     /// The end of a program: the last thread of a process closes its files.
     fn end(&mut self, now: Nanos, system: &mut System) {
+        if self.is_handler {
+            self.state = State::AwaitsStart;
+            return system.next_turn.push_back(self.id);
+        }
         if self.kind != EXIT {
             (self.kind, self.called) = (EXIT, now);
         }
-        if self.awaits_last_requests(now) {
+        if self.awaits_last_requests(now, system) {
             return;
         }
         let threads = self.shared.borrow().threads;
@@ -662,7 +752,7 @@ impl ProgramProcess {
         };
         let Some(Opened { open, .. }) = next else {
             let took_ns = now.saturating_sub(self.called).0;
-            self.times().ended(took_ns, false);
+            self.times().ended(took_ns, Some(0));
             return self.exit(now, system);
         };
         self.phase = Phase::Closing;
@@ -672,7 +762,23 @@ impl ProgramProcess {
     fn exit(&mut self, now: Nanos, system: &mut System) {
         self.state = State::Exited;
         self.recorder.end(now);
-        self.shared.borrow_mut().threads -= 1;
+        let left_pages = {
+            let mut shared = self.shared.borrow_mut();
+            shared.threads -= 1;
+            if shared.others() == 0 {
+                system.next_turn.extend(shared.handlers.iter().copied());
+            }
+            let waiters = std::mem::take(&mut shared.signal_waiters);
+            let id = self.id;
+            system
+                .next_turn
+                .extend(waiters.into_iter().filter(|waiter| *waiter != id));
+            match shared.threads {
+                0 => std::mem::take(&mut shared.memory_pages),
+                _ => 0,
+            }
+        };
+        system.give_memory(now, left_pages);
         let mut table = self.process_table.borrow_mut();
         table.ended[self.id] = true;
         let waiters = std::mem::take(&mut table.waiters[self.id]);
@@ -775,6 +881,7 @@ fn on_file(opened: Opened, call: OnFile) -> Call {
         },
         OnFile::SyncMapping => Call::SyncMapping { file },
         OnFile::Unmap => Call::Unmap { file },
+        OnFile::CountCached => Call::CountCached { file },
     }
 }
 

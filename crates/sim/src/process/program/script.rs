@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use blklab_fs::{Advice, MmapAdvice, OpenFlags};
+use blklab_fs::{Advice, MmapAdvice, OpenFlags, PAGE_BYTES};
 use blklab_workload::calls::{
     self, CALLS, Call as Listed, CallError, CallList, Errno, Handle, Interface, Made, MapAdvice,
-    Operation, Path, PreparedKind, Program, ProgramName, RangeSync, Requests, Step, SubmitFlags,
-    WaitMode,
+    Notification, Operation, Path, PreparedKind, Program, ProgramName, RangeSync, Requests, Step,
+    SubmitFlags, WaitMode,
 };
 
 use crate::file_layer::{Call, Contents, Durability, FileId, FileLayer, NewFile, PathId};
@@ -46,6 +46,10 @@ pub(super) enum Op {
     Sleep(u64),
     /// Computes for this many nanoseconds.
     Think(u64),
+    /// Takes this many pages of memory (`malloc`).
+    TakeMemory(u64),
+    /// Gives this many pages back (`free`).
+    GiveMemory(u64),
     /// Starts the program with this number.
     Start(usize),
     /// Waits until the program with this number has ended.
@@ -65,6 +69,10 @@ pub(super) enum Op {
         requests: Vec<usize>,
         then: AfterSubmit,
     },
+    /// Sets how the completion of a request is notified (`aio_sigevent`).
+    Notify { request: usize, how: Notify },
+    /// Waits for this many signals and takes them (`sigwaitinfo`).
+    TakeSignals(u64),
     /// Waits until one of these requests has completed (`aio_suspend`).
     Suspend(Vec<usize>),
     /// Waits for this many completions of `io_submit` and takes them (`io_getevents`).
@@ -86,6 +94,18 @@ pub(super) enum RequestOp {
     LinkTimeout(u64),
     /// Cancels the request with this number.
     Cancel(usize),
+}
+
+/// How the completion of a request of POSIX AIO is notified (`sigev_notify`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Notify {
+    /// Not at all (`SIGEV_NONE`).
+    #[default]
+    None,
+    /// By a signal (`SIGEV_SIGNAL`).
+    Signal,
+    /// By a thread that makes the calls of the program with this number (`SIGEV_THREAD`).
+    Thread(usize),
 }
 
 /// What a submitting call does once its requests are submitted.
@@ -147,6 +167,8 @@ pub(super) enum OnFile {
     },
     SyncMapping,
     Unmap,
+    /// Counts its cached pages (`cachestat`).
+    CountCached,
 }
 
 /// A program's instructions and actions.
@@ -323,6 +345,15 @@ impl Names<'_> {
                 let requests = self.requests(name, requests);
                 submit(Interface::IoUring, requests, AfterSubmit::Take(ends.0))
             }
+            Listed::Sigevent { request, how } => Op::Notify {
+                request: self.request(name, request),
+                how: match how {
+                    Notification::None => Notify::None,
+                    Notification::Signal => Notify::Signal,
+                    Notification::Thread(program) => Notify::Thread(self.program(program)),
+                },
+            },
+            Listed::Sigwait { signals } => Op::TakeSignals(signals.0),
             Listed::AioSuspend { requests } => Op::Suspend(self.requests(name, requests)),
             Listed::IoGetevents { ends } => Op::TakeEvents(ends.0),
             Listed::AioCancel { file } => Op::CancelOf {
@@ -428,6 +459,8 @@ impl Names<'_> {
             Listed::DropCaches { what } => Op::Other(Call::DropCaches(what.0)),
             Listed::Sleep { time } => Op::Sleep(time.0),
             Listed::Think { time } => Op::Think(time.0),
+            Listed::Malloc { bytes } => Op::TakeMemory(bytes.0.div_ceil(PAGE_BYTES)),
+            Listed::Free { bytes } => Op::GiveMemory(bytes.0.div_ceil(PAGE_BYTES)),
             Listed::Start { program } => Op::Start(self.program(program)),
             Listed::Wait { program } => Op::Wait(self.program(program)),
             _ => Op::Refused(Errno::EOPNOTSUPP),
@@ -522,6 +555,7 @@ fn on_file(call: &Listed) -> Option<OnFile> {
         },
         Listed::Msync { .. } => OnFile::SyncMapping,
         Listed::Munmap { .. } => OnFile::Unmap,
+        Listed::Cachestat { .. } => OnFile::CountCached,
         _ => return None,
     })
 }

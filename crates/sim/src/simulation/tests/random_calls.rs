@@ -66,7 +66,7 @@ fn path(n: usize) -> String {
 impl Model {
     fn new(kind: FileSystemKind) -> Model {
         Model {
-            has_links: kind == FileSystemKind::Ext2,
+            has_links: kind != FileSystemKind::Vfat,
             text: "# Random calls.\n[p]\n".to_string(),
             ..Model::default()
         }
@@ -347,6 +347,10 @@ fn check(kind: FileSystemKind, draws: &[Draw]) -> Result<(), TestCaseError> {
             model.text
         )));
     }
+    // XFS is in memory alone: its calls did what the list says of them.
+    if kind == FileSystemKind::Xfs {
+        return Ok(());
+    }
     prop_assert_eq!(
         tree(image.as_file()),
         model.tree(),
@@ -367,7 +371,12 @@ fn check(kind: FileSystemKind, draws: &[Draw]) -> Result<(), TestCaseError> {
 
 #[test]
 fn random_calls_do_what_the_model_does_and_leave_a_sound_image() {
-    for kind in [FileSystemKind::Ext2, FileSystemKind::Vfat] {
+    let kinds = [
+        FileSystemKind::Ext2,
+        FileSystemKind::Vfat,
+        FileSystemKind::Xfs,
+    ];
+    for kind in kinds {
         let mut runner = TestRunner::new(Config {
             cases: 3,
             max_shrink_iters: 300,
