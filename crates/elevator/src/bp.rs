@@ -13,10 +13,10 @@
 //! sort order:
 //!
 //! - Batches have one direction and at most `fifo_batch` requests. Reads go first until they have
-//! passed over writes `writes_starved` times.
+//!   passed over writes `writes_starved` times.
 //! - A batch of writes continues in the current block, even after a batch of reads, unless the
-//! oldest write's deadline has passed. When the block has no more writes it continues with the
-//! block of the oldest write.
+//!   oldest write's deadline has passed. When the block has no more writes it continues with the
+//!   block of the oldest write.
 //! - Reads have no deadline: they go by arrival, and writes go before them for one batch at a time.
 
 use alloc::boxed::Box;

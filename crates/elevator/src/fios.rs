@@ -18,13 +18,13 @@
 //! The paper, as far as it was available, leaves the following open:
 //! - The length of a slice: 20 ms here.
 //! - The wait before the end of an epoch: over the whole epoch it may take `alpha / (1 - alpha)` of
-//! a slice. If only each single wait were bounded, a task with a long think time would delay all
-//! others after each of its reads.
+//!   a slice. If only each single wait were bounded, a task with a long think time would delay all
+//!   others after each of its reads.
 //! - The order of tasks: they take turns by request, and a task's own requests go by arrival.
 //! - Overdrawn slices: costs are known only at completion, so what a task overdraws is taken from
-//! its next slices; epochs in which no task has time left end at once.
+//!   its next slices; epochs in which no task has time left end at once.
 //! - Merging: a task is a submitter, and requests merge only within a task, so that each is charged
-//! to the task that it serves.
+//!   to the task that it serves.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;

@@ -11,13 +11,13 @@
 //! The sources are the paper's public abstract and the document; other details are decided here:
 //! - A bundle's place in the order is that of its oldest write.
 //! - A bundle accepts no more writes once its first has been sent; otherwise a block that is
-//! written repeatedly would occupy the drive.
+//!   written repeatedly would occupy the drive.
 //! - Within a bundle writes go by arrival, because grouping makes an order unnecessary, as the
-//! abstract says. Reads do not interrupt a bundle.
+//!   abstract says. Reads do not interrupt a bundle.
 //! - The paper measures the block size of each drive. `bundle_kb` is 512, the erase block of many
-//! drives of that time.
+//!   drives of that time.
 //! - There are no deadlines: with `read_preference` reads may starve writes, which STB was designed
-//! to avoid.
+//!   to avoid.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

@@ -8,13 +8,13 @@
 //! other public text. The following is decided here:
 //!
 //! - The two groups are the synchronous and the asynchronous requests. A process waits for a
-//! synchronous one, so that group goes first; within a group reads go before writes.
+//!   synchronous one, so that group goes first; within a group reads go before writes.
 //! - Bundling is selective: only asynchronous writes are bundled. A synchronous write gains nothing
-//! from waiting for other writes of its block.
+//!   from waiting for other writes of its block.
 //! - A request that has timed out goes before all others, earliest timeout first. An asynchronous
-//! write takes its bundle along. Only timed-out requests interrupt a bundle.
+//!   write takes its bundle along. Only timed-out requests interrupt a bundle.
 //! - The timeouts are those of the thesis's AC for the same four kinds (its Table 4.3); the thesis
-//! names STB as a source.
+//!   names STB as a source.
 //! - As in IRBW, a bundle accepts no more writes once its first has been sent.
 
 use alloc::boxed::Box;

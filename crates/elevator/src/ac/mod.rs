@@ -16,30 +16,30 @@
 //! where it answers a question, its answer is used.
 //!
 //! - *Which of several PEND sub-groups is served?* Algorithm 3 walks all indices and dispatches on
-//! the way. A call here dispatches one request, so the position is kept between calls: the search
-//! for reads starts after the sub-group served last. That also separates two reads of one sub-group
-//! where the flags alone would not (section 4.7.2.1).
+//!   the way. A call here dispatches one request, so the position is kept between calls: the search
+//!   for reads starts after the sub-group served last. That also separates two reads of one sub-group
+//!   where the flags alone would not (section 4.7.2.1).
 //! - *Which sub-group becomes PROC?* The example in 4.7.2.2 allows any. The search starts at the
-//! one that wrote last. Algorithm 1 sets PEND on every insert, PROC or not; with this start the
-//! sub-group is still drained before another is chosen, as 4.7.2.2 requires.
+//!   one that wrote last. Algorithm 1 sets PEND on every insert, PROC or not; with this start the
+//!   sub-group is still drained before another is chosen, as 4.7.2.2 requires.
 //! - *What if all PEND reads are in sub-groups that are PROC for writes?* Algorithm 3 finds none
-//! then, and its rule never resets the flags to PEND. Such a read is dispatched anyway, as in the
-//! author's module: PROC lowers a priority but does not forbid, and reads go before writes.
+//!   then, and its rule never resets the flags to PEND. Such a read is dispatched anyway, as in the
+//!   author's module: PROC lowers a priority but does not forbid, and reads go before writes.
 //! - *What if the preferred direction has no request?* The other is served.
 //! - *Sync and async requests share a sub-group's flag.* Algorithm 3 is run for sync requests
-//! first: a sync read waits if its sub-group is END and an async read of a PEND sub-group exists.
-//! Several sub-groups may be PROC, if the one being drained has no write of the kind in question.
+//!   first: a sync read waits if its sub-group is END and an async read of a PEND sub-group exists.
+//!   Several sub-groups may be PROC, if the one being drained has no write of the kind in question.
 //! - *What is "a certain number"?* The limits have the module's values, 8 and 4. The count of
-//! dispatches starts again at each check, whatever the check finds ("each time a certain number was
-//! dispatched", 4.7.1), so each batch has at most one late request. One write ends a run of reads
-//! (4.7.2); section 4.1 would switch for longer, which `write_run` allows.
+//!   dispatches starts again at each check, whatever the check finds ("each time a certain number was
+//!   dispatched", 4.7.1), so each batch has at most one late request. One write ends a run of reads
+//!   (4.7.2); section 4.1 would switch for longer, which `write_run` allows.
 //! - *A late request taken from the middle* changes the matrices like any other.
 //! - *A request merged into another* is removed from the matrices; the flag stays unless the
-//! sub-group is empty. The remaining request takes over an earlier deadline and its place if both
-//! are of one kind.
+//!   sub-group is empty. The remaining request takes over an earlier deadline and its place if both
+//!   are of one kind.
 //! - *Merging* is done behind a request through the block layer's hash, and with the neighbour in
-//! the sub-queue, as in noop. There are no front merges: the module has none, and they would need a
-//! sorted list.
+//!   the sub-queue, as in noop. There are no front merges: the module has none, and they would need a
+//!   sorted list.
 //! - *Flush data and requeued requests* go first, outside the matrices.
 //! - *The last sub-group* also contains the remainder of the division of the capacity.
 

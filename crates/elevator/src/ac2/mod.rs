@@ -6,37 +6,37 @@
 //! which drives already spread, and a reader with one request waits behind a reader with a hundred.
 //!
 //! - *Striping.* The die of a request follows from `stripe_kb`, page by page, as drives stripe. If
-//! channels hold contiguous ranges, as AC assumes, `ranges` gives their number, and pages are
-//! striped over the dies of a range.
+//!   channels hold contiguous ranges, as AC assumes, `ranges` gives their number, and pages are
+//!   striped over the dies of a range.
 //! - *Balance.* Reads queue up on dies: a channel transfers a page in a fraction of the time that a
-//! die takes to read it. The requests in the drive are counted for each die, and a read goes to the
-//! least loaded die. A write counts `write_weight` times, so that reads avoid dies that write
-//! without being forbidden there.
+//!   die takes to read it. The requests in the drive are counted for each die, and a read goes to the
+//!   least loaded die. A write counts `write_weight` times, so that reads avoid dies that write
+//!   without being forbidden there.
 //! - *A bound on reordering.* Reads go in the order of arrival, but each request in the drive on a
-//! read's die moves it back by `overtake` places. The longer a read has waited, the less load can
-//! hold it back, so a later read overtakes it only while that is worthwhile, and tail latency stays
-//! near that of the order of arrival.
+//!   read's die moves it back by `overtake` places. The longer a read has waited, the less load can
+//!   hold it back, so a later read overtakes it only while that is worthwhile, and tail latency stays
+//!   near that of the order of arrival.
 //! - *Light submitters first.* A read of a submitter that had at most `light_depth` requests
-//! outstanding at each of its last 16 requests goes before those of deeper submitters: it costs
-//! them one place and saves it their whole queue. While there are light submitters, deeper ones'
-//! reads wait in the scheduler, where they can be overtaken, instead of in a drive that already has
-//! `die_depth` requests for their die: one being served and one to follow.
+//!   outstanding at each of its last 16 requests goes before those of deeper submitters: it costs
+//!   them one place and saves it their whole queue. While there are light submitters, deeper ones'
+//!   reads wait in the scheduler, where they can be overtaken, instead of in a drive that already has
+//!   `die_depth` requests for their die: one being served and one to follow.
 //! - *Streams.* The third request in a row of a submitter that continues the previous one belongs
-//! to a stream. Requests of streams go in order of arrival, which preserves the drive's own
-//! striping, read-ahead and erase blocks.
+//!   to a stream. Requests of streams go in order of arrival, which preserves the drive's own
+//!   striping, read-ahead and erase blocks.
 //! - *Writes by erase block.* Other writes are sent block by block (`block_kb`), beginning with the
-//! block of the oldest write.
+//!   block of the oldest write.
 //! - *Turns.* A deep submitter's read goes before a write that came at most `read_lead` requests
-//! earlier. Light submitters' reads go first, but after `reads_run` of them it is the turn of
-//! waiting writes, of which `write_run` go. While there are reads, writes take at most
-//! `write_share` of the drive's queue. The default is the whole queue: with a write cache a read
-//! waits for cached writes, not for queued ones, so delaying writes only costs throughput.
+//!   earlier. Light submitters' reads go first, but after `reads_run` of them it is the turn of
+//!   waiting writes, of which `write_run` go. While there are reads, writes take at most
+//!   `write_share` of the drive's queue. The default is the whole queue: with a write cache a read
+//!   waits for cached writes, not for queued ones, so delaying writes only costs throughput.
 //! - *Tags.* While there are reads, or if their submitter has more than an even share of the
-//! scheduler's tags, writes take at most `tag_share` of the tags, so that others find one. The same
-//! limit applies to deep submitters' reads while there are light ones, which would otherwise wait
-//! for a tag as long as for the drive.
+//!   scheduler's tags, writes take at most `tag_share` of the tags, so that others find one. The same
+//!   limit applies to deep submitters' reads while there are light ones, which would otherwise wait
+//!   for a tag as long as for the drive.
 //! - *Deadlines.* As in AC there are four kinds, each in order of arrival; after every
-//! `batch_limit` dispatches the heads are checked, and the first late one goes.
+//!   `batch_limit` dispatches the heads are checked, and the first late one goes.
 //!
 //! Every decision looks at the head of a list or of at most 64 dies' lists, so its time does not
 //! depend on the number of queued requests.

@@ -21,9 +21,9 @@
 //!
 //! Some behaviour of the shipped scheduler looks like a mistake; it is kept:
 //! - A discard is a barrier: it waits until all earlier requests have been dispatched, and later
-//! ones wait for it (see [`is_barrier`]).
+//!   ones wait for it (see [`is_barrier`]).
 //! - Samples of all kinds are gathered in one place. Samples that are too few for one model go into
-//! another kind's model (see `model`).
+//!   another kind's model (see `model`).
 //! - Requests left over from the order of arrival go before head inserts.
 //! - With `batch_order` 1 a batch is sorted only if it contains two writes.
 //! - A sample far beyond its prediction may count as a fast one.

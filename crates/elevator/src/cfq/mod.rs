@@ -14,7 +14,7 @@
 //! Differences from the kernel:
 //! - Control groups are one level deep.
 //! - If there are close queues on both sides of the head, the closer one cooperates; the kernel
-//! takes the one that its tree finds first.
+//!   takes the one that its tree finds first.
 //! - The kernel's driver asks again after every completion; here the timer causes another run.
 
 mod groups;
