@@ -79,7 +79,8 @@ fn writer(job: &JobFile, makes_file_system: bool) -> String {
 
 fn refusal(device: &str, writer: &str, found: &[Finding]) -> String {
     let reasons = match found {
-        [] => "no file system is recognised on it, but it may still hold data".to_string(),
+        [] => "no file system is recognised on it, which does not mean that it holds no data"
+            .to_string(),
         found => found
             .iter()
             .map(Finding::to_string)
