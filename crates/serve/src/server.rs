@@ -418,13 +418,13 @@ impl Prepared<'_> {
         let threads = self.config.threads;
         let (mut inboxes, mut running) = (Vec::new(), Vec::new());
         for thread in 0..threads {
-            let member = shared.join().map_err(|e| e.to_string())?;
-            let inbox = Inbox::of(&member);
+            let export_thread = shared.join().map_err(|e| e.to_string())?;
+            let inbox = Inbox::of(&export_thread);
             inboxes.push(inbox.clone());
             let event_loop = EventLoop::new(EventLoopSetup {
                 export: Arc::clone(&self.export),
                 shared: Arc::clone(&shared),
-                member,
+                export_thread,
                 inbox,
                 clock,
                 limits: ConnectionLimits {

@@ -18,7 +18,7 @@ use super::coalescing::Coalescing;
 use super::connection::{Connection, Phase, Received};
 use super::disk::Ended;
 use super::requests::{ConnectionLimits, RequestContext};
-use super::shared::{Client, Core, Membership, SharedExport};
+use super::shared::{Client, Core, ExportThread, SharedExport};
 use super::{ExportView, Inbox, Message};
 use crate::Clock;
 use crate::net::Arrival;
@@ -29,16 +29,16 @@ const MAILBOX: u64 = u64::MAX - 1;
 
 /// How often connections are read before their replies are sent.
 const MAX_READS: usize = 16;
-/// The longest sleep in which a thread sees neither mail nor messages.
+/// The longest sleep in which a thread does not see its notifications.
 const BRISK: Nanos = Nanos::from_millis(2);
 /// How long a client may take to read its last replies when the server ends.
 const LINGER: Nanos = Nanos::from_secs(5);
 
-/// What a thread of an export is made of.
+/// The parts of an export's thread.
 pub(crate) struct EventLoopSetup {
     pub(crate) export: Arc<Export>,
     pub(crate) shared: Arc<SharedExport>,
-    pub(crate) member: Membership,
+    pub(crate) export_thread: ExportThread,
     pub(crate) inbox: Inbox,
     pub(crate) clock: Clock,
     pub(crate) limits: ConnectionLimits,
@@ -87,7 +87,7 @@ impl EventLoop {
     pub(crate) fn new(setup: EventLoopSetup) -> std::io::Result<EventLoop> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let event = EventData::new_u64(MAILBOX);
-        epoll::add(&epoll, setup.member.event(), event, EventFlags::IN)?;
+        epoll::add(&epoll, setup.export_thread.event(), event, EventFlags::IN)?;
         let core = setup.shared.lock();
         for source in core.disk.backend().events() {
             let event = EventData::new_u64(BACKEND);
@@ -100,7 +100,7 @@ impl EventLoop {
         Ok(EventLoop {
             context: RequestContext {
                 export: setup.export,
-                member: setup.member,
+                export_thread: setup.export_thread,
                 limits: setup.limits,
             },
             shared: setup.shared,
@@ -141,7 +141,7 @@ impl EventLoop {
             for event in events.drain(..) {
                 match event.data.u64() {
                     BACKEND => reaps = true,
-                    MAILBOX => self.context.member.clear_event(),
+                    MAILBOX => self.context.export_thread.clear_event(),
                     index => self.ready.push(index as usize),
                 }
             }
@@ -151,13 +151,13 @@ impl EventLoop {
             if reaps {
                 core.disk.reap(now);
             }
-            if self.context.member.take_mail() {
+            if self.context.export_thread.take_notification() {
                 self.take_messages(now, &mut core);
             }
             self.serve_ready(now, &shared, core);
             self.send_replies(&shared);
             if self.is_over(now) {
-                shared.lock().leave(&self.context.member);
+                shared.lock().leave(&self.context.export_thread);
                 return Ok(());
             }
             let pause = self.pause(now);
@@ -217,7 +217,7 @@ impl EventLoop {
         let Some((index, connection)) = self.connections.iter_mut().next() else {
             return false;
         };
-        if is_due || !connection.awaits_one_request() || self.context.member.has_mail() {
+        if is_due || !connection.awaits_one_request() || self.context.export_thread.is_notified() {
             return false;
         }
         self.is_brisk = connection.wait_and_read() != Received::Nothing;
@@ -329,7 +329,7 @@ impl EventLoop {
             }
             self.run_disk(now, &mut core);
             self.next_event = (core.disk.next_event(), core.disk.wake_early());
-            self.is_alone = core.members() == self.threads;
+            self.is_alone = core.threads() == self.threads;
             drop(core);
             reads += 1;
             ready.retain(|&index| {
@@ -362,7 +362,7 @@ impl EventLoop {
         loop {
             let mut ended = std::mem::take(&mut self.ended);
             let mut woken = std::mem::take(&mut self.woken);
-            core.run(now, &self.context.member, &mut ended, &mut woken);
+            core.run(now, &self.context.export_thread, &mut ended, &mut woken);
             // Latencies include what was done since `now`.
             let then = match ended.is_empty() {
                 true => now,
@@ -401,7 +401,7 @@ impl EventLoop {
             return;
         };
         let mut plug = Plug::new();
-        connection.waiter = core.resume(now, &self.context.member, &mut plug, waiter);
+        connection.waiter = core.resume(now, &self.context.export_thread, &mut plug, waiter);
         core.disk.unplug(now, &mut plug);
         self.receive(now, core, index);
     }

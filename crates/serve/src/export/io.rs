@@ -5,7 +5,7 @@ use blklab_blk::{Bio, BioFlags, Nanos, Op, SECTOR_SIZE, Sector};
 use blklab_nbd::wire::{Command, CommandFlags};
 use blklab_nbd::{Extent, Request};
 
-use super::shared::{Client, Membership};
+use super::shared::{Client, ExportThread};
 use crate::backend::Buffer;
 
 /// An [`Io`]'s key among those of its export.
@@ -47,7 +47,7 @@ pub(super) struct Piece {
 impl Io {
     /// `index` is the thread's own number for it.
     pub(crate) fn new(
-        member: &Membership,
+        thread: &ExportThread,
         index: u32,
         command: Command,
         request: Request,
@@ -55,7 +55,7 @@ impl Io {
     ) -> Io {
         Io {
             origin: Origin {
-                mailbox: member.id,
+                mailbox: thread.id,
                 index,
             },
             command,

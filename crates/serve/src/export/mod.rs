@@ -28,7 +28,7 @@ pub(crate) use event_loop::{EventLoop, EventLoopSetup};
 pub(crate) use io::IoId;
 pub(crate) use queue_client::{FrontEndQueue, QueueClient};
 pub(crate) use requests::ConnectionLimits;
-pub(crate) use shared::{Membership, SharedExport, Waker};
+pub(crate) use shared::{ExportThread, SharedExport, Waker};
 pub(crate) use trace::{Recorder, TraceBatch};
 
 /// An export's thread that takes longer than this to answer is stuck in its back end.
@@ -61,11 +61,11 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// Messages that wake a member, which is to take them when it has mail.
-    pub(crate) fn of(member: &Membership) -> Inbox {
+    /// An inbox whose messages notify this thread.
+    pub(crate) fn of(thread: &ExportThread) -> Inbox {
         Inbox {
             messages: Arc::default(),
-            waker: member.waker(),
+            waker: thread.waker(),
         }
     }
 

@@ -10,7 +10,7 @@ use blklab_nbd::wire::Command;
 use super::disk::{Disk, Ended};
 use super::io::{Io, IoId};
 use super::requests::data_bytes;
-use super::shared::{Client, Core, Membership, SharedExport, Waker};
+use super::shared::{Client, Core, ExportThread, SharedExport, Waker};
 use crate::Clock;
 
 /// A queue of a front end, which brings requests and takes their answers. Each request
@@ -41,7 +41,7 @@ pub(crate) trait FrontEndQueue {
 
 /// A queue's requests at an export's block layer, used by the queue's thread.
 pub(crate) struct QueueClient {
-    member: Membership,
+    thread: ExportThread,
     client: Client,
     /// The most bytes of data in flight.
     max_bytes: u64,
@@ -70,7 +70,7 @@ impl QueueClient {
         max_bytes: u64,
     ) -> std::io::Result<QueueClient> {
         Ok(QueueClient {
-            member: shared.join()?,
+            thread: shared.join()?,
             client: Client {
                 submitter: shared.lock().new_submitter(),
                 cgroup: CgroupId::ROOT,
@@ -92,17 +92,17 @@ impl QueueClient {
     pub(crate) fn leave(&self, shared: &SharedExport, clock: Clock) {
         let (mut core, now) = shared.turn(clock);
         core.disk.exit_submitter(now, self.client.submitter);
-        core.leave(&self.member);
+        core.leave(&self.thread);
     }
 
     /// What wakes its thread.
-    pub(crate) fn member(&self) -> &Membership {
-        &self.member
+    pub(crate) fn thread(&self) -> &ExportThread {
+        &self.thread
     }
 
     /// Wakes its thread for another reason.
     pub(crate) fn waker(&self) -> Waker {
-        self.member.waker()
+        self.thread.waker()
     }
 
     /// When the block layer must run next, and how much earlier to wake up.
@@ -143,9 +143,9 @@ impl QueueClient {
 
     /// Whether there is something to do in a turn; messages of other threads count as seen.
     pub(crate) fn wants_turn(&self, now: Nanos) -> bool {
-        // In any case: a thread whose mail counts as unseen is not woken again.
-        let has_mail = self.member.take_mail();
-        self.is_ready() || has_mail || self.next_event.0 <= now
+        // Always taken: a thread with a notification is not woken a second time.
+        let is_notified = self.thread.take_notification();
+        self.is_ready() || is_notified || self.next_event.0 <= now
     }
 
     /// Locks the block layer, submits the staged requests and runs it as far as it can.
@@ -165,7 +165,7 @@ impl QueueClient {
             core.disk.unplug(now, &mut plug);
             let mut ended = std::mem::take(&mut self.ended);
             let mut woken = std::mem::take(&mut self.woken);
-            core.run(now, &self.member, &mut ended, &mut woken);
+            core.run(now, &self.thread, &mut ended, &mut woken);
             // Latencies include the time that the run took.
             let then = if ended.is_empty() { now } else { clock.now() };
             for one in ended.drain(..) {
@@ -177,7 +177,7 @@ impl QueueClient {
             });
             (self.ended, self.woken) = (ended, woken);
             if let Some(waiter) = self.waiter.take_if(|_| is_woken) {
-                self.waiter = core.resume(now, &self.member, &mut plug, waiter);
+                self.waiter = core.resume(now, &self.thread, &mut plug, waiter);
             } else if !self.is_ready() {
                 break;
             }
@@ -205,7 +205,7 @@ impl QueueClient {
                 break;
             }
             self.staged.pop_front();
-            let io = Io::new(&self.member, slot.into(), command, request, now);
+            let io = Io::new(&self.thread, slot.into(), command, request, now);
             let io = core.disk.begin(io);
             if command == Command::Write && !take_data(&mut core.disk, queue, slot, io, bytes) {
                 core.counters.errors += 1;

@@ -10,7 +10,7 @@ use blklab_nbd::{Export, REQUEST_BYTES, Refusal, Request};
 use super::connection::{Connection, Incoming, Phase, Received, refusal_of};
 use super::disk::Ended;
 use super::io::{Io, IoId};
-use super::shared::{Core, Membership};
+use super::shared::{Core, ExportThread};
 
 /// Extents of one answer.
 const MAX_EXTENTS: usize = 1024;
@@ -32,7 +32,7 @@ impl ConnectionLimits {
 /// What all requests of an export's connections are handled with.
 pub(super) struct RequestContext {
     pub(super) export: Arc<Export>,
-    pub(super) member: Membership,
+    pub(super) export_thread: ExportThread,
     pub(super) limits: ConnectionLimits,
 }
 
@@ -205,7 +205,7 @@ impl RequestHandler<'_> {
             _ => {
                 let bytes = data_bytes(command, &request);
                 let io = Io::new(
-                    &self.context.member,
+                    &self.context.export_thread,
                     connection.index,
                     command,
                     request,

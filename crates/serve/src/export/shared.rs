@@ -13,7 +13,7 @@ use super::io::{Io, IoId};
 use super::{Counters, kind_of};
 use crate::Clock;
 
-/// What the threads of an export share.
+/// The block layer of an export, shared by its threads.
 pub(crate) struct SharedExport {
     core: Mutex<Core>,
 }
@@ -33,24 +33,24 @@ impl SharedExport {
         }
     }
 
-    /// Waits for its turn.
+    /// Locks the block layer.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Core> {
         // A thread that panicked is seen when it is joined.
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for its turn, and reads the clock in it: the block layer's time never goes back,
-    /// whichever thread's turn it is.
+    /// Locks the block layer and then reads the clock, so that its time never goes back
+    /// from one thread's turn to the next.
     pub(crate) fn turn(&self, clock: Clock) -> (MutexGuard<'_, Core>, Nanos) {
         let core = self.lock();
         (core, clock.now())
     }
 
-    /// Gives a thread a mailbox.
-    pub(crate) fn join(&self) -> std::io::Result<Membership> {
+    /// Registers a thread, with a mailbox of its own.
+    pub(crate) fn join(&self) -> std::io::Result<ExportThread> {
         let waker = Waker {
             event: Arc::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?),
-            has_mail: Arc::default(),
+            is_notified: Arc::default(),
         };
         let mailbox = Mailbox {
             ended: Vec::new(),
@@ -58,23 +58,23 @@ impl SharedExport {
             waker: waker.clone(),
         };
         let id = self.lock().mailboxes.insert(mailbox) as u32;
-        Ok(Membership { id, waker })
+        Ok(ExportThread { id, waker })
     }
 }
 
-/// A thread's place among those of an export.
-pub(crate) struct Membership {
+/// A registered thread of an export, as that thread holds it.
+pub(crate) struct ExportThread {
     pub(super) id: u32,
     waker: Waker,
 }
 
-impl Membership {
-    /// Readable when the thread is to look at its mailbox.
+impl ExportThread {
+    /// Readable once the thread is notified.
     pub(crate) fn event(&self) -> BorrowedFd<'_> {
         self.waker.event.as_fd()
     }
 
-    /// Makes the thread look for another reason.
+    /// Notifies the thread from elsewhere.
     pub(crate) fn waker(&self) -> Waker {
         self.waker.clone()
     }
@@ -85,40 +85,40 @@ impl Membership {
         let _ = rustix::io::read(&self.waker.event, &mut count);
     }
 
-    /// Whether it is to look, for a thread that polls.
-    pub(crate) fn has_mail(&self) -> bool {
-        self.waker.has_mail.load(Ordering::Relaxed)
+    /// Whether the thread is notified, for a thread that polls.
+    pub(crate) fn is_notified(&self) -> bool {
+        self.waker.is_notified.load(Ordering::Relaxed)
     }
 
-    /// Whether it is to look; it counts as done.
-    pub(crate) fn take_mail(&self) -> bool {
-        self.waker.has_mail.swap(false, Ordering::Acquire)
+    /// Clears the notification. Returns whether there was one.
+    pub(crate) fn take_notification(&self) -> bool {
+        self.waker.is_notified.swap(false, Ordering::Acquire)
     }
 }
 
-/// Wakes a thread of an export, whether it sleeps or polls.
+/// Notifies a thread of an export, which sleeps or polls.
 #[derive(Clone)]
 pub(crate) struct Waker {
     event: Arc<OwnedFd>,
-    has_mail: Arc<AtomicBool>,
+    is_notified: Arc<AtomicBool>,
 }
 
 impl Waker {
     pub(crate) fn wake(&self) {
-        if !self.has_mail.swap(true, Ordering::Release) {
+        if !self.is_notified.swap(true, Ordering::Release) {
             let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
         }
     }
 }
 
-/// What other threads found out for one of them.
+/// Completions and wake-ups that other threads found for a thread.
 struct Mailbox {
     ended: Vec<Ended>,
     woken: Vec<u64>,
     waker: Waker,
 }
 
-/// Who submits, as the block layer tells clients apart.
+/// A submitter, as the block layer tells clients apart.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Client {
     /// Its process.
@@ -129,12 +129,12 @@ pub(crate) struct Client {
     pub(crate) cpu: usize,
 }
 
-/// What one thread at a time has of an export.
+/// The state of an export, which one thread at a time has.
 pub(crate) struct Core {
     pub(crate) disk: Disk,
     pub(crate) counters: Counters,
     mailboxes: Slab<Mailbox>,
-    /// Tickets of submissions that sleep, with whose they are.
+    /// Tickets of sleeping submissions, with the mailbox of their threads.
     sleepers: Vec<(u64, u32)>,
     ended: Vec<Ended>,
     woken: Vec<u64>,
@@ -143,7 +143,7 @@ pub(crate) struct Core {
 
 impl Core {
     /// How many threads have a mailbox.
-    pub(super) fn members(&self) -> usize {
+    pub(super) fn threads(&self) -> usize {
         self.mailboxes.len()
     }
 
@@ -170,12 +170,12 @@ impl Core {
     pub(crate) fn resume(
         &mut self,
         now: Nanos,
-        member: &Membership,
+        thread: &ExportThread,
         plug: &mut Plug,
         waiter: Waiter,
     ) -> Option<Waiter> {
         let waiter = self.disk.resume(now, plug, waiter);
-        self.note_sleeper(member.id, waiter)
+        self.note_sleeper(thread.id, waiter)
     }
 
     fn note_sleeper(&mut self, mailbox: u32, waiter: Option<Waiter>) -> Option<Waiter> {
@@ -189,7 +189,7 @@ impl Core {
     pub(crate) fn run(
         &mut self,
         now: Nanos,
-        member: &Membership,
+        thread: &ExportThread,
         ended: &mut Vec<Ended>,
         woken: &mut Vec<u64>,
     ) {
@@ -197,7 +197,7 @@ impl Core {
         for one in self.ended.drain(..) {
             let owner = self.disk.io(one.io).origin.mailbox;
             match self.mailboxes.get_mut(owner as usize) {
-                Some(mailbox) if owner != member.id => {
+                Some(mailbox) if owner != thread.id => {
                     mailbox.ended.push(one);
                     mailbox.waker.wake();
                 }
@@ -207,7 +207,7 @@ impl Core {
         for ticket in self.woken.drain(..) {
             let sleeper = self.sleepers.iter().position(|(known, _)| *known == ticket);
             let owner = sleeper.map(|index| self.sleepers.swap_remove(index).1);
-            let mailbox = owner.filter(|owner| *owner != member.id);
+            let mailbox = owner.filter(|owner| *owner != thread.id);
             match mailbox.and_then(|owner| self.mailboxes.get_mut(owner as usize)) {
                 Some(mailbox) => {
                     mailbox.woken.push(ticket);
@@ -216,7 +216,7 @@ impl Core {
                 None => woken.push(ticket),
             }
         }
-        if let Some(own) = self.mailboxes.get_mut(member.id as usize) {
+        if let Some(own) = self.mailboxes.get_mut(thread.id as usize) {
             ended.append(&mut own.ended);
             woken.append(&mut own.woken);
         }
@@ -240,8 +240,8 @@ impl Core {
 
     /// Takes a thread's mailbox away. The others look at the block layer again: one
     /// of them must wake when it is due.
-    pub(crate) fn leave(&mut self, member: &Membership) {
-        self.mailboxes.try_remove(member.id as usize);
+    pub(crate) fn leave(&mut self, thread: &ExportThread) {
+        self.mailboxes.try_remove(thread.id as usize);
         self.mailboxes
             .iter()
             .for_each(|(_, mailbox)| mailbox.waker.wake());

@@ -164,7 +164,7 @@ impl Queue {
             let now = self.device.clock.now();
             // A fault is found when the command is taken.
             let has_command = takes_more && self.ring.mailbox.has_more().unwrap_or(true);
-            if has_command || self.client.member().has_mail() || next <= now {
+            if has_command || self.client.thread().is_notified() || next <= now {
                 return true;
             }
             if now >= end && next > now.saturating_add(early) {
@@ -184,7 +184,7 @@ impl Queue {
             tv_nsec: (left.0 % 1_000_000_000) as i64,
         });
         let mut fds = [
-            PollFd::from_borrowed_fd(self.client.member().event(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.client.thread().event(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.uio.as_fd(), PollFlags::IN),
         ];
         // What is in the ring waits until there is room for it.
@@ -198,7 +198,7 @@ impl Queue {
             return;
         }
         if !fds[0].revents().is_empty() {
-            self.client.member().clear_event();
+            self.client.thread().clear_event();
         }
         let found = fds[1].revents();
         if watches_ring && !found.is_empty() {

@@ -31,7 +31,7 @@ pub(super) fn serve(setup: QueueSetup, ready: &Sender<std::io::Result<()>>) {
     let cpu = usize::from(setup.number) % device.software_queues;
     let client = QueueClient::join(&device.shared, cpu, device.in_flight_bytes);
     let started = client.and_then(|client| {
-        let event = client.member().event();
+        let event = client.thread().event();
         let queue = Queue::start(setup.file, setup.number, setup.depth, event)?;
         Ok((client, queue))
     });
@@ -57,7 +57,7 @@ fn run(device: &UblkSetup, client: &mut QueueClient, tags: &mut Tags) -> std::io
     while ended < tags.queue.depth() || client.has_work() {
         tags.queue.wait(pause(device, client))?;
         if tags.queue.take_events(&mut events) {
-            client.member().clear_event();
+            client.thread().clear_event();
         }
         for event in events.drain(..) {
             match event {

@@ -246,7 +246,7 @@ impl Queue {
         loop {
             let now = device.clock.now();
             let has_more = takes_more && ring.has_more(memory)?;
-            if has_more || self.client.member().has_mail() || next <= now {
+            if has_more || self.client.thread().is_notified() || next <= now {
                 return Ok(true);
             }
             let is_due = next <= now.saturating_add(early);
@@ -269,7 +269,7 @@ impl Queue {
         });
         let kick = kick.as_fd();
         let mut fds = [
-            PollFd::from_borrowed_fd(self.client.member().event(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.client.thread().event(), PollFlags::IN),
             PollFd::from_borrowed_fd(kick, PollFlags::IN),
         ];
         // Kicks of a broken ring are ignored.
@@ -282,7 +282,7 @@ impl Queue {
             return;
         }
         if !fds[0].revents().is_empty() {
-            self.client.member().clear_event();
+            self.client.thread().clear_event();
         }
         if !self.guest.is_broken && !fds[1].revents().is_empty() {
             let mut count = [0; 8];
