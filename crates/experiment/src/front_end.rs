@@ -80,6 +80,18 @@ pub const FRONT_ENDS: &[FrontEnd] = &[
         server: ServerPlace::Guest("serve --ublk 0"),
     },
     FrontEnd {
+        name: "tcmu",
+        help: "TCMU, a SCSI disk of target_core_user, over tcm_loop",
+        device: "/dev/sda",
+        modules: &["target_core_user", "tcm_loop", "sd_mod"],
+        programs: &[],
+        counted: None,
+        server: ServerPlace::Guest(
+            "mount -t configfs none /sys/kernel/config\n\
+             serve --tcmu disk",
+        ),
+    },
+    FrontEnd {
         name: "loop",
         help: "the kernel's loop driver, on a file in memory or on the drive's model",
         device: "/dev/loop0",

@@ -359,8 +359,8 @@ pub(crate) struct CompareArgs {
     pub(crate) sweep: SweepArgs,
 
     /// Front ends before the same disk, each in a virtual machine (--world guest): the
-    /// kernel's NBD client (nbd:N has N connections), vhost-user (:N queues), ublk, loop,
-    /// lio-fileio and lio-ramdisk. Without --drive the disk is memory. Short for
+    /// kernel's NBD client (nbd:N has N connections), vhost-user (:N queues), ublk, tcmu,
+    /// loop, lio-fileio and lio-ramdisk. Without --drive the disk is memory. Short for
     /// --vary frontend=...
     #[arg(long, value_delimiter = ',', value_name = "NAME[:N],...")]
     pub(crate) frontends: Vec<String>,
