@@ -280,7 +280,10 @@ impl ProgramProcess {
     }
 
     fn begin(&mut self, now: Nanos, system: &mut System) {
-        if !std::mem::replace(&mut self.process_table.borrow_mut().started[self.id], true) {
+        // One that runs when requests complete is measured from its first run on.
+        let was_started =
+            std::mem::replace(&mut self.process_table.borrow_mut().started[self.id], true);
+        if !(was_started && self.is_handler) {
             self.recorder.start(now);
         }
         self.state = State::Running;
@@ -307,7 +310,8 @@ impl ProgramProcess {
                 .handlers
                 .retain(|other| *other != id);
             self.next = self.script.instructions.len();
-            self.begin(now, system);
+            self.state = State::Running;
+            self.run(now, system);
         }
     }
 
