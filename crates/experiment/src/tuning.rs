@@ -48,12 +48,16 @@ pub fn halve<E>(
             let of = |score: &Option<f64>| score.unwrap_or(f64::NEG_INFINITY);
             of(b).total_cmp(&of(a))
         });
+        let is_other = |(setting, _): &&(usize, Option<f64>)| *setting != 0;
+        let best_other = ranked.iter().find(is_other).map(|(setting, _)| *setting);
         ranked.dedup_by_key(|(_, score)| *score);
-        let others = ranked.iter().map(|(setting, _)| *setting);
+        let others = ranked.iter().filter(is_other).map(|(setting, _)| *setting);
         let kept = (left.len().div_ceil(KEPT_ONE_IN)).max(FINALISTS);
-        left = std::iter::once(0)
-            .chain(others.filter(|setting| *setting != 0).take(kept))
-            .collect();
+        left = std::iter::once(0).chain(others.take(kept)).collect();
+        if left.len() == 1 {
+            // All do the same; one other goes on, for the comparison that says so.
+            left.extend(best_other);
+        }
         if until >= repeats {
             left.truncate(FINALISTS + 1);
             return Ok(HalvingOutcome {
@@ -163,6 +167,14 @@ mod tests {
         assert_eq!(halved.finalists, [0, 49, 44, 39, 34, 29]);
         // Rounds end at 1, 2, 4 and 8 runs of a setting; ten settings differ from setting 0.
         assert_eq!(halved.runs, 50 + 11 + 7 * 2 + 6 * 4);
+    }
+
+    #[test]
+    fn where_all_do_the_same_one_is_compared_with_the_first() {
+        let halved = halve::<()>(9, 4, |left, _| Ok(vec![Some(1.0); left.len()]));
+        let halved = halved.expect("no round fails");
+        assert_eq!(halved.finalists, [0, 1]);
+        assert_eq!(halved.runs, 9 + 2 * 3);
     }
 
     #[test]

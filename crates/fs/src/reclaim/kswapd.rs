@@ -27,7 +27,7 @@ impl Watermarks {
     /// square root of the memory in KiB, from 128 KiB to 256 MiB;
     /// `watermark_scale_factor` is the default of 0.1 %.
     pub fn of(pages: u64) -> Watermarks {
-        let min_free_kib = (pages * 4 * 16).isqrt().clamp(128, 262_144);
+        let min_free_kib = pages.saturating_mul(4 * 16).isqrt().clamp(128, 262_144);
         let min = min_free_kib / 4;
         let step = (min / 4).max(pages / 1000);
         Watermarks {

@@ -6,7 +6,7 @@ use blklab_driver::WorkerJob;
 use blklab_workload::fio::{Engine, JobSpec};
 
 use super::lock::{Holds, LockedSteps, SchedulerLock, TransferCost};
-use super::{Cpus, Mode};
+use super::{Cpus, Mode, Slowdown};
 use crate::machine::{Costs, EngineCosts, LoopCosts, Machine, SchedulerCosts};
 
 /// What a request takes a loop device's worker where CPUs cost nothing: about a copy
@@ -190,16 +190,15 @@ impl CostTable {
                 + steps.further_pages * self.page.0,
         );
         let s = &self.scheduler;
-        let slowdown = cpus.slowdown(cpu, now);
-        let holds = |count, each_ns| Holds::new(count, slowdown.of(Nanos(each_ns)));
         let locked = LockedSteps {
-            first: holds(steps.merge_attempts, s.merge_ns),
-            between: slowdown.of(Nanos(steps.bios * self.bio.0)),
-            insert: slowdown.of(Nanos(steps.inserts * s.insert_ns)),
-            dispatches: holds(steps.dispatch_calls, s.dispatch_ns),
-            after: slowdown.of(issues),
+            first: Holds::new(steps.merge_attempts, Nanos(s.merge_ns)),
+            between: Nanos(steps.bios * self.bio.0),
+            insert: Nanos(steps.inserts * s.insert_ns),
+            dispatches: Holds::new(steps.dispatch_calls, Nanos(s.dispatch_ns)),
+            after: issues,
         };
-        let took = self.under_lock((cpus, lock), cpu, now, locked);
+        let slowdown = cpus.slowdown(cpu, now);
+        let took = self.under_lock((cpus, lock), cpu, now, (locked, slowdown));
         cpus.run(cpu, now, took, Mode::System)
     }
 
@@ -245,10 +244,10 @@ impl CostTable {
     ) -> Nanos {
         let slowdown = cpus.slowdown(cpu, now);
         let finish = LockedSteps {
-            first: Holds::new(1, slowdown.of(Nanos(self.scheduler.finish_ns))),
+            first: Holds::new(1, Nanos(self.scheduler.finish_ns)),
             ..LockedSteps::default()
         };
-        let finished = self.under_lock((cpus, lock), cpu, now, finish);
+        let finished = self.under_lock((cpus, lock), cpu, now, (finish, slowdown));
         let wake = if wakes { self.wake } else { Nanos::ZERO };
         let work = slowdown.of(self.complete) + finished + wake;
         let entry = slowdown.of(self.interrupt);
@@ -271,18 +270,19 @@ impl CostTable {
         })
     }
 
-    /// How long steps take that a CPU begins as soon as it is free, and some of which
-    /// need the scheduler's lock. Whom that keeps waiting for it spins for longer.
+    /// Returns how long steps take that a CPU begins as soon as it is free, with the
+    /// CPU's slowdown. CPUs that wait for the lock longer because of them spin for longer.
     fn under_lock(
         &self,
         (cpus, lock): (&mut Cpus, &mut SchedulerLock),
         cpu: usize,
         now: Nanos,
-        steps: LockedSteps,
+        (steps, slowdown): (LockedSteps, Slowdown),
     ) -> Nanos {
         if !self.has_one_lock {
-            return steps.alone();
+            return slowdown.of(steps.held()) + slowdown.of(steps.not_held());
         }
+        let steps = steps.slowed(slowdown);
         let start = cpus.free_at(cpu).max(now);
         let end = lock.call(now, (cpu, start), steps, &self.transfer);
         for &(other, late) in lock.delays() {

@@ -10,6 +10,8 @@ use std::collections::VecDeque;
 
 use blklab_blk::Nanos;
 
+use super::Slowdown;
+
 /// What taking the lock over from another CPU costs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TransferCost {
@@ -24,7 +26,7 @@ pub(super) struct TransferCost {
 }
 
 impl TransferCost {
-    /// From one CPU to another, behind so many waiters.
+    /// The cost of a transfer from one CPU to another, behind this many waiters.
     fn between(&self, from: usize, to: usize, waiters: u64) -> Nanos {
         if from == to {
             return Nanos::ZERO;
@@ -37,7 +39,7 @@ impl TransferCost {
     }
 }
 
-/// The lock is taken and released so many times, each time for that long.
+/// Holds of the lock: how many, and how long each lasts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Holds {
     count: u64,
@@ -45,40 +47,67 @@ pub(super) struct Holds {
 }
 
 impl Holds {
-    /// So many, where they take any time at all.
+    /// `count` holds; none if they take no time.
     pub(super) fn new(count: u64, each: Nanos) -> Holds {
         match each {
             Nanos::ZERO => Holds::default(),
             each => Holds { count, each },
         }
     }
+
+    /// The time of all holds.
+    fn sum(&self) -> Nanos {
+        Nanos(self.count * self.each.0)
+    }
+
+    fn slowed(&self, slowdown: Slowdown) -> Holds {
+        Holds::new(self.count, slowdown.of(self.each))
+    }
 }
 
-/// A call's way through the lock, in this order.
+/// The steps of a call, in this order.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LockedSteps {
     /// Attempts to merge, or the end of a request.
     pub(super) first: Holds,
-    /// What the CPU does without the lock after those.
+    /// Work without the lock after those.
     pub(super) between: Nanos,
     /// Inserts, all under one hold.
     pub(super) insert: Nanos,
     /// Requests asked for.
     pub(super) dispatches: Holds,
-    /// What the CPU does without the lock at last.
+    /// Work without the lock at the end.
     pub(super) after: Nanos,
 }
 
 impl LockedSteps {
-    /// How long all of it takes who is alone.
-    pub(super) fn alone(&self) -> Nanos {
-        let held = self.first.each.0 * self.first.count
-            + self.insert.0
-            + self.dispatches.each.0 * self.dispatches.count;
-        Nanos(held) + self.between + self.after
+    /// The time that the lock is held.
+    pub(super) fn held(&self) -> Nanos {
+        self.first.sum() + self.insert + self.dispatches.sum()
     }
 
-    /// The next hold that is left, and what is to be done without the lock before it.
+    /// The time without the lock.
+    pub(super) fn not_held(&self) -> Nanos {
+        self.between + self.after
+    }
+
+    /// The time of all steps on a CPU that no other keeps waiting.
+    fn alone(&self) -> Nanos {
+        self.held() + self.not_held()
+    }
+
+    /// The steps on a CPU that takes longer for each.
+    pub(super) fn slowed(&self, slowdown: Slowdown) -> LockedSteps {
+        LockedSteps {
+            first: self.first.slowed(slowdown),
+            between: slowdown.of(self.between),
+            insert: slowdown.of(self.insert),
+            dispatches: self.dispatches.slowed(slowdown),
+            after: slowdown.of(self.after),
+        }
+    }
+
+    /// Takes the next hold, and the work without the lock before it.
     fn next(&mut self) -> Option<(Nanos, Nanos)> {
         if self.first.count > 0 {
             self.first.count -= 1;
@@ -98,21 +127,22 @@ impl LockedSteps {
     }
 }
 
-/// A call on its way.
+/// An unfinished call.
 #[derive(Clone, Copy, Debug)]
 struct Call {
     number: u64,
     cpu: usize,
-    /// When it asks for the lock next, and for how long.
+    /// When it asks for the lock next.
     asks_at: Nanos,
+    /// How long it holds the lock then.
     work: Nanos,
-    /// What is left after that.
+    /// The steps after that.
     rest: LockedSteps,
-    /// When the call will be over, as far as is known.
+    /// When the call ends, as far as is known.
     end: Nanos,
 }
 
-/// Who had the lock last, and until when it is taken.
+/// The lock's last owner and the releases to come.
 #[derive(Clone, Debug, Default)]
 struct Order {
     /// When its holder and those that wait for it will release it, in order.
@@ -139,8 +169,8 @@ impl Order {
         release
     }
 
-    /// Gives the lock to who asks for it first of `calls`. The call goes on from there
-    /// or is over, and is then taken out and returned.
+    /// Gives the lock to the call that asks for it first. A call that ends with it is
+    /// removed and returned.
     fn serve_first(&mut self, calls: &mut Vec<Call>, cost: &TransferCost) -> Option<Call> {
         let at = first(calls)?;
         let call = &mut calls[at];
@@ -151,7 +181,7 @@ impl Order {
         }
         let mut over = calls.remove(at);
         over.end = released + over.rest.after;
-        // What its CPU is to do after it cannot begin earlier.
+        // The next call of its CPU cannot begin earlier.
         if let Some(next) = calls[at..].iter_mut().find(|c| c.cpu == over.cpu) {
             next.asks_at = next.asks_at.max(over.end);
         }
@@ -159,7 +189,7 @@ impl Order {
     }
 }
 
-/// The place of the call that asks first. Of a CPU's calls only the first is under way.
+/// The index of the call that asks first. Of a CPU's calls only the first has begun.
 fn first(calls: &[Call]) -> Option<usize> {
     let under_way = |&at: &usize| calls[..at].iter().all(|c| c.cpu != calls[at].cpu);
     (0..calls.len())
@@ -167,28 +197,27 @@ fn first(calls: &[Call]) -> Option<usize> {
         .min_by_key(|&at| calls[at].asks_at)
 }
 
-/// A scheduler's lock. Who comes while it is held spins, in the order of coming.
+/// A scheduler's lock. CPUs that come while it is held spin, in the order of coming.
 ///
-/// When a call will be over is said when it begins. Who comes later may yet come in
-/// between its holds, and delays it then.
+/// The end of a call is foretold when it begins. A later call may still come between its
+/// holds and delay it.
 #[derive(Debug, Default)]
 pub(crate) struct SchedulerLock {
-    /// As it is when no call before now is outstanding.
+    /// Its state after all holds before now.
     settled: Order,
-    /// Calls that ask for it later than that, those of each CPU in order.
+    /// Calls with holds after that, those of each CPU in order.
     calls: Vec<Call>,
     made: u64,
-    /// How much later than said calls of other CPUs will be over.
+    /// How much later than foretold the calls of other CPUs end.
     delays: Vec<(usize, Nanos)>,
-    /// What is yet to come is tried out in these.
+    /// Copies in which the future is tried out.
     trial: Order,
     trial_calls: Vec<Call>,
 }
 
 impl SchedulerLock {
-    /// A CPU takes these steps from `start` on; nobody begins any before `now` from
-    /// now on. Returns when they are done, and leaves in [`SchedulerLock::delays`] whom
-    /// that delays.
+    /// Begins the steps of a CPU at `start`; no later call begins before `now`. Returns
+    /// when they end. [`SchedulerLock::delays`] then lists the calls that they delay.
     pub(super) fn call(
         &mut self,
         now: Nanos,
@@ -215,19 +244,19 @@ impl SchedulerLock {
         self.calls.last().map_or(alone, |call| call.end)
     }
 
-    /// Calls of other CPUs that the last one delays, and by how much.
+    /// The CPUs whose calls the last one delays, and by how much.
     pub(super) fn delays(&self) -> &[(usize, Nanos)] {
         &self.delays
     }
 
-    /// Nobody can come in before `now` any more.
+    /// Settles all holds before `now`.
     fn settle(&mut self, now: Nanos, cost: &TransferCost) {
         while first(&self.calls).is_some_and(|at| self.calls[at].asks_at < now) {
             self.settled.serve_first(&mut self.calls, cost);
         }
     }
 
-    /// Finds out when the calls will be over if nobody else comes.
+    /// Foretells when the calls end if no other comes.
     fn foresee(&mut self, cost: &TransferCost) {
         self.trial.clone_from(&self.settled);
         self.trial_calls.clone_from(&self.calls);
@@ -238,7 +267,7 @@ impl SchedulerLock {
         }
     }
 
-    /// A call will be over then. The last one of a CPU tells how late that CPU is.
+    /// Notes the end of a call. The last call of a CPU tells how late that CPU is.
     fn note_end(&mut self, over: &Call) {
         let Some(at) = self.calls.iter().position(|c| c.number == over.number) else {
             return;

@@ -115,6 +115,8 @@ fn line(call: &'static CallType) -> BoxedStrategy<String> {
             "target" => "[.][.]/[a-z]{1,3}|\"a b\"",
             "bytes" | "at" => "0|[1-9][0-9]{0,5}[kMG]?",
             "how" if call.name == "prepare" => "(link|hardlink|drain async)?",
+            // A thread of notification must be a program that nothing else starts or awaits.
+            "how" if call.name == "sigevent" => "none|signal",
             "how" => {
                 "(read|write|read write)( create| create exclusive)?( truncate)?( append| direct)?"
             }
@@ -129,7 +131,7 @@ fn line(call: &'static CallType) -> BoxedStrategy<String> {
             "operation" => {
                 "nop|timeout 5ms|link_timeout 1us|cancel k|pread a 4k 0|fsync b|open a /q read|unlink /x"
             }
-            "ends" => "[0-9]{1,2}",
+            "ends" | "signals" => "[0-9]{1,2}",
             "mode" => "wait|nowait",
             "what" if call.name == "drop_caches" => "[1-3]",
             "what" => "(wait_before )?write( wait_after)?",
