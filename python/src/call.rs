@@ -74,17 +74,17 @@ impl Found {
 
     /// What each job got in each run.
     fn results(own: &Bound<'_, Self>) -> PyResult<PyTable> {
-        PyTable::new(own, Ran::results)
+        PyTable::new(own, RunOutput::results)
     }
 
     /// The requests of the first runs one by one, where they were kept.
     fn requests(own: &Bound<'_, Self>) -> PyResult<PyTable> {
-        PyTable::new(own, Ran::requests)
+        PyTable::new(own, RunOutput::requests)
     }
 
     /// What was going on over time.
     fn series(own: &Bound<'_, Self>) -> PyResult<PyTable> {
-        PyTable::new(own, Ran::series)
+        PyTable::new(own, RunOutput::series)
     }
 }
 

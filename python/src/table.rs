@@ -5,7 +5,7 @@ use std::io::Write;
 
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
 use arrow_array::{RecordBatch, RecordBatchIterator};
-use blklab_command::Ran;
+use blklab_command::RunOutput;
 use blklab_description::NewFile;
 use blklab_tables::{Format, Table, WriteError, record_batch};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -21,12 +21,15 @@ pub struct PyTable {
     /// What it was made of, which a file is made of again: two copies of the rows would be
     /// in memory at once.
     found: Py<Found>,
-    rows: fn(&Ran) -> Table,
+    rows: fn(&RunOutput) -> Table,
 }
 
 impl PyTable {
     /// A table of what was found.
-    pub(crate) fn new(found: &Bound<'_, Found>, rows: fn(&Ran) -> Table) -> PyResult<PyTable> {
+    pub(crate) fn new(
+        found: &Bound<'_, Found>,
+        rows: fn(&RunOutput) -> Table,
+    ) -> PyResult<PyTable> {
         let ran = found.get().ran()?;
         let batch = found.py().detach(|| record_batch(rows(ran)));
         Ok(PyTable {
