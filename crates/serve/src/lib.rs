@@ -27,7 +27,7 @@ mod tcmu;
 mod ublk;
 mod vhost_user;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use blklab_blk::Nanos;
 
@@ -60,6 +60,24 @@ impl Clock {
     #[inline]
     fn now(&self) -> Nanos {
         Nanos(self.start.elapsed().as_nanos() as u64)
+    }
+}
+
+/// Has sleeps of this thread end on time: the kernel rounds them up by 50 us otherwise.
+fn sleep_precisely() {
+    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+}
+
+/// Looks for something until it is found or the time is over.
+fn patiently<T>(patience: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    const PAUSE: Duration = Duration::from_millis(10);
+    let end = Instant::now() + patience;
+    loop {
+        let found = look();
+        if found.is_some() || Instant::now() >= end {
+            return found;
+        }
+        std::thread::sleep(PAUSE);
     }
 }
 

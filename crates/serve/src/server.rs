@@ -17,11 +17,12 @@ use crate::backend::{Backend, BackendInfo, OpenOptions};
 use crate::config::{ExportConfig, ServerConfig};
 use crate::control::{Exports, MountedTree};
 use crate::export::{
-    ConnectionLimits, Disk, DiskSetup, EventLoop, EventLoopSetup, ExportHandle, Inbox, SharedExport,
+    ConnectionLimits, Disk, DiskSetup, EventLoop, EventLoopSetup, ExportHandle, FrontEndSetup,
+    Inbox, SharedExport,
 };
 use crate::net::{AcceptThread, Handshake, Listen, Listener, ServerTls, tls_needed};
 use crate::tcmu::{TcmuDisk, TcmuSetup};
-use crate::ublk::{UblkDevice, UblkNumber, UblkSetup};
+use crate::ublk::{UblkDevice, UblkNumber};
 use crate::vhost_user::{DeviceSetup, VhostUserServer};
 
 /// Software queues of an export, at most: connections beyond share them.
@@ -99,32 +100,25 @@ impl Server {
         let metrics_address = config.metrics.and(bindings.addresses.last().cloned());
         let offers = offers(&prepared);
         let (mut exports, mut machines) = (Vec::new(), Vec::new());
-        let mut wanted_disks: Vec<(UblkSetup, UblkNumber)> = Vec::new();
+        let mut wanted_disks: Vec<(FrontEndSetup, UblkNumber)> = Vec::new();
         let mut wanted_scsi_disks: Vec<TcmuSetup> = Vec::new();
         for one in prepared {
             let socket = one.config.vhost_user.clone().map(Listen::Unix);
             let listener = bindings.bind(socket.as_slice())?.pop();
             let (ublk, tcmu) = (one.config.ublk, one.config.tcmu.clone());
-            let (export, devices) = one.start(clock, config)?;
-            wanted_disks.extend(ublk.map(|number| {
-                let disk = UblkSetup {
-                    export: Arc::clone(&devices.export),
-                    shared: Arc::clone(&devices.shared),
-                    clock,
-                    in_flight_bytes: devices.in_flight_bytes,
-                    software_queues: devices.software_queues,
-                };
-                (disk, number)
-            }));
+            let (export, front_end) = one.start(clock, config)?;
+            wanted_disks.extend(ublk.map(|number| (front_end.clone(), number)));
             wanted_scsi_disks.extend(tcmu.map(|name| TcmuSetup {
                 name,
-                export: Arc::clone(&devices.export),
-                shared: Arc::clone(&devices.shared),
-                clock,
-                in_flight_bytes: devices.in_flight_bytes,
-                busy_poll: devices.busy_poll,
+                front_end: front_end.clone(),
             }));
             if let Some(listener) = listener {
+                let devices = DeviceSetup {
+                    front_end,
+                    allow_unsealed: config.insecure_unsealed_memory,
+                    max_connections: config.limits.connections,
+                    queues_started: AtomicUsize::new(0),
+                };
                 machines.push(VhostUserServer::start(listener, devices)?);
             }
             exports.push(export);
@@ -391,7 +385,7 @@ impl Prepared<'_> {
         self,
         clock: Clock,
         server: &ServerConfig,
-    ) -> Result<(RunningExport, DeviceSetup), String> {
+    ) -> Result<(RunningExport, FrontEndSetup), String> {
         let software_queues = server.limits.connections.clamp(1, MAX_SOFTWARE_QUEUES);
         let disk = Disk::new(DiskSetup {
             backend: self.backend,
@@ -404,16 +398,13 @@ impl Prepared<'_> {
             seed: self.config.seed,
         })?;
         let shared = Arc::new(SharedExport::new(disk));
-        let devices = DeviceSetup {
+        let front_end = FrontEndSetup {
             export: Arc::clone(&self.export),
             shared: Arc::clone(&shared),
             clock,
             in_flight_bytes: server.limits.in_flight_bytes,
             software_queues,
             busy_poll: Nanos::from_micros(server.busy_poll_us),
-            allow_unsealed: server.insecure_unsealed_memory,
-            max_connections: server.limits.connections,
-            queues_started: AtomicUsize::new(0),
         };
         let threads = self.config.threads;
         let (mut inboxes, mut running) = (Vec::new(), Vec::new());
@@ -434,7 +425,7 @@ impl Prepared<'_> {
                 thread,
                 threads,
                 software_queues,
-                busy_poll: Nanos::from_micros(server.busy_poll_us),
+                busy_poll: front_end.busy_poll,
             });
             let event_loop = event_loop.map_err(|e| e.to_string())?;
             let started = std::thread::Builder::new()
@@ -447,7 +438,7 @@ impl Prepared<'_> {
             shared,
             threads: running,
         };
-        Ok((export, devices))
+        Ok((export, front_end))
     }
 }
 

@@ -131,8 +131,7 @@ impl EventLoop {
     /// # Errors
     /// Where epoll fails.
     pub(crate) fn run(mut self) -> Result<(), String> {
-        // The kernel rounds sleeps up by 50 us unless asked not to.
-        let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+        crate::sleep_precisely();
         let mut events: Vec<Event> = Vec::with_capacity(256);
         let shared = Arc::clone(&self.shared);
         loop {

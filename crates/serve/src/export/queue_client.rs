@@ -1,17 +1,36 @@
 //! The requests of one queue of a front end that numbers them: by the first descriptors
-//! of a ring, or the tags of a device.
+//! of a ring, or the tags of a device. What a queue's thread waits for is here as well.
 
 use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use blklab_blk::{CgroupId, IoStatus, Nanos, Plug, Waiter};
-use blklab_nbd::Request;
 use blklab_nbd::wire::Command;
+use blklab_nbd::{Export, Request};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::disk::{Disk, Ended};
 use super::io::{Io, IoId};
 use super::requests::data_bytes;
 use super::shared::{Client, Core, ExportThread, SharedExport, Waker};
-use crate::Clock;
+use crate::{Clock, sleep_precisely};
+
+/// An export as the queues of a front end use it.
+#[derive(Clone)]
+pub(crate) struct FrontEndSetup {
+    pub(crate) export: Arc<Export>,
+    pub(crate) shared: Arc<SharedExport>,
+    pub(crate) clock: Clock,
+    /// The most bytes of data that one queue may have in flight.
+    pub(crate) in_flight_bytes: u64,
+    pub(crate) software_queues: usize,
+    /// How long to poll for more requests before going to sleep.
+    pub(crate) busy_poll: Nanos,
+}
 
 /// A queue of a front end, which brings requests and takes their answers. Each request
 /// has a slot, which no other has until it is answered.
@@ -43,8 +62,7 @@ pub(crate) trait FrontEndQueue {
 pub(crate) struct QueueClient {
     thread: ExportThread,
     client: Client,
-    /// The most bytes of data in flight.
-    max_bytes: u64,
+    setup: FrontEndSetup,
     /// Slots of requests that are to be given to the block layer.
     staged: VecDeque<u16>,
     /// The first of them would exceed the bytes in flight.
@@ -59,24 +77,20 @@ pub(crate) struct QueueClient {
 }
 
 impl QueueClient {
-    /// Joins the threads of an export, as a process with this software queue and at most
-    /// `max_bytes` of data in flight.
+    /// Joins the threads of an export, as a process for the queue with this number. The
+    /// queues of a front end share the software queues evenly.
     ///
     /// # Errors
     /// If the kernel has no descriptor left.
-    pub(crate) fn join(
-        shared: &SharedExport,
-        cpu: usize,
-        max_bytes: u64,
-    ) -> std::io::Result<QueueClient> {
+    pub(crate) fn join(setup: &FrontEndSetup, number: usize) -> std::io::Result<QueueClient> {
         Ok(QueueClient {
-            thread: shared.join()?,
+            thread: setup.shared.join()?,
             client: Client {
-                submitter: shared.lock().new_submitter(),
+                submitter: setup.shared.lock().new_submitter(),
                 cgroup: CgroupId::ROOT,
-                cpu,
+                cpu: number % setup.software_queues,
             },
-            max_bytes,
+            setup: setup.clone(),
             staged: VecDeque::new(),
             is_full: false,
             waiter: None,
@@ -89,25 +103,74 @@ impl QueueClient {
     }
 
     /// Leaves the threads of the export, once nothing is in flight.
-    pub(crate) fn leave(&self, shared: &SharedExport, clock: Clock) {
-        let (mut core, now) = shared.turn(clock);
+    pub(crate) fn leave(&self) {
+        let (mut core, now) = self.setup.shared.turn(self.setup.clock);
         core.disk.exit_submitter(now, self.client.submitter);
         core.leave(&self.thread);
     }
 
-    /// What wakes its thread.
+    /// What notifies its thread.
     pub(crate) fn thread(&self) -> &ExportThread {
         &self.thread
     }
 
-    /// Wakes its thread for another reason.
-    pub(crate) fn waker(&self) -> Waker {
-        self.thread.waker()
+    /// How long its thread may sleep; `None` until it is notified.
+    pub(crate) fn sleep_limit(&self) -> Option<Duration> {
+        if self.is_ready() {
+            return Some(Duration::ZERO);
+        }
+        let (next, early) = self.next_event;
+        let left = next.saturating_sub(self.setup.clock.now());
+        let left = left.saturating_sub(early);
+        (next < Nanos::MAX).then_some(Duration::from_nanos(left.0))
     }
 
-    /// When the block layer must run next, and how much earlier to wake up.
-    pub(crate) fn next_event(&self) -> (Nanos, Nanos) {
-        self.next_event
+    /// Polls for the configured time, and `has_more` with it. Returns whether there is
+    /// something to do.
+    ///
+    /// # Errors
+    /// The error of `has_more`.
+    pub(crate) fn poll_a_while<E>(
+        &self,
+        mut has_more: impl FnMut() -> Result<bool, E>,
+    ) -> Result<bool, E> {
+        let clock = self.setup.clock;
+        let end = clock.now().saturating_add(self.setup.busy_poll);
+        let (next, early) = self.next_event;
+        loop {
+            let now = clock.now();
+            if has_more()? || self.thread.is_notified() || next <= now {
+                return Ok(true);
+            }
+            let is_due = next <= now.saturating_add(early);
+            if now >= end && !is_due {
+                return Ok(false);
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Sleeps until its thread is notified, the block layer must run, or the front end's
+    /// file has something. Returns what that file has.
+    pub(crate) fn sleep(&self, file: Option<BorrowedFd<'_>>) -> PollFlags {
+        let timeout = self.sleep_limit().map(|limit| Timespec {
+            tv_sec: limit.as_secs() as i64,
+            tv_nsec: limit.subsec_nanos().into(),
+        });
+        let event = self.thread.event();
+        let watched = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+        let mut fds = [watched(event), watched(file.unwrap_or(event))];
+        let count = 1 + usize::from(file.is_some());
+        if poll(&mut fds[..count], timeout.as_ref()).is_err() {
+            return PollFlags::empty();
+        }
+        if !fds[0].revents().is_empty() {
+            self.thread.clear_event();
+        }
+        match file {
+            Some(_) => fds[1].revents(),
+            None => PollFlags::empty(),
+        }
     }
 
     /// Has the request of a slot given to the block layer in the next turn.
@@ -142,7 +205,8 @@ impl QueueClient {
     }
 
     /// Whether there is something to do in a turn; messages of other threads count as seen.
-    pub(crate) fn wants_turn(&self, now: Nanos) -> bool {
+    pub(crate) fn wants_turn(&self) -> bool {
+        let now = self.setup.clock.now();
         // Always taken: a thread with a notification is not woken a second time.
         let is_notified = self.thread.take_notification();
         self.is_ready() || is_notified || self.next_event.0 <= now
@@ -152,12 +216,8 @@ impl QueueClient {
     ///
     /// # Errors
     /// The first fault of the queue.
-    pub(crate) fn take_turn<Q: FrontEndQueue>(
-        &mut self,
-        shared: &SharedExport,
-        clock: Clock,
-        queue: &mut Q,
-    ) -> Result<(), Q::Fault> {
+    pub(crate) fn take_turn<Q: FrontEndQueue>(&mut self, queue: &mut Q) -> Result<(), Q::Fault> {
+        let (shared, clock) = (Arc::clone(&self.setup.shared), self.setup.clock);
         let (mut core, now) = shared.turn(clock);
         let (mut plug, mut done) = (Plug::new(), Ok(()));
         loop {
@@ -199,8 +259,8 @@ impl QueueClient {
             let (command, request) = queue.request(slot);
             let bytes = data_bytes(command, &request);
             // A single request always fits.
-            self.is_full =
-                self.in_flight_bytes > 0 && self.in_flight_bytes + bytes > self.max_bytes;
+            self.is_full = self.in_flight_bytes > 0
+                && self.in_flight_bytes + bytes > self.setup.in_flight_bytes;
             if self.is_full {
                 break;
             }
@@ -239,6 +299,47 @@ impl QueueClient {
         let answered = queue.end(slot, status, &core.disk, io);
         core.disk.release(io);
         answered
+    }
+}
+
+/// The thread of a queue, which serves until it is stopped.
+pub(crate) struct QueueThread<T> {
+    stop: Arc<AtomicBool>,
+    waker: Waker,
+    thread: JoinHandle<T>,
+}
+
+impl<T: Send + 'static> QueueThread<T> {
+    /// Starts a thread of this name, which `waker` notifies. `serve` is given the flag that
+    /// tells it to end.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub(crate) fn start(
+        name: &str,
+        waker: Waker,
+        serve: impl FnOnce(&AtomicBool) -> T + Send + 'static,
+    ) -> std::io::Result<QueueThread<T>> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let own = Arc::clone(&stop);
+        let builder = std::thread::Builder::new().name(name.to_string());
+        let thread = builder.spawn(move || {
+            sleep_precisely();
+            serve(&own)
+        })?;
+        Ok(QueueThread {
+            stop,
+            waker,
+            thread,
+        })
+    }
+
+    /// Has the thread finish the requests that were taken, and end. Returns its result;
+    /// `None` if it panicked.
+    pub(crate) fn stop(self) -> Option<T> {
+        self.stop.store(true, Ordering::Release);
+        self.waker.wake();
+        self.thread.join().ok()
     }
 }
 

@@ -11,14 +11,11 @@ mod target;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use blklab_blk::Nanos;
-use blklab_nbd::Export;
 use blklab_nbd::wire::ExportFlags;
 use blklab_scsi::{Disk, LogicalUnit, Mailbox};
 
-use crate::Clock;
-use crate::export::SharedExport;
-use queue::{QueueSetup, QueueThread};
+use crate::export::{FrontEndSetup, QueueThread};
+use queue::{Queue, QueueSetup};
 use target::{Former, Target, UioDevice};
 
 /// The longest name of a disk.
@@ -46,18 +43,13 @@ pub(crate) fn check_name(name: &str) -> Result<(), String> {
 pub(crate) struct TcmuSetup {
     /// The disk's name among the kernel's targets.
     pub(crate) name: String,
-    pub(crate) export: Arc<Export>,
-    pub(crate) shared: Arc<SharedExport>,
-    pub(crate) clock: Clock,
-    /// The most bytes of data in flight.
-    pub(crate) in_flight_bytes: u64,
-    /// How long to poll for more commands before going to sleep.
-    pub(crate) busy_poll: Nanos,
+    pub(crate) front_end: FrontEndSetup,
 }
 
 impl TcmuSetup {
     fn disk(&self) -> Result<Disk, String> {
-        let (sizes, flags) = (self.export.block_sizes, self.export.flags);
+        let export = &self.front_end.export;
+        let (sizes, flags) = (export.block_sizes, export.flags);
         let block_bytes = sizes.minimum.max(MIN_BLOCK_BYTES);
         if block_bytes > MAX_BLOCK_BYTES || !block_bytes.is_power_of_two() {
             return Err(format!(
@@ -65,11 +57,11 @@ impl TcmuSetup {
                 self.name
             ));
         }
-        let blocks = self.export.size_bytes / u64::from(block_bytes);
+        let blocks = export.size_bytes / u64::from(block_bytes);
         if blocks == 0 {
             return Err(format!(
                 "tcmu {}: {} bytes are less than a block",
-                self.name, self.export.size_bytes
+                self.name, export.size_bytes
             ));
         }
         Ok(Disk {
@@ -88,7 +80,7 @@ impl TcmuSetup {
 /// A disk of the kernel, which is served for as long as this is held.
 pub(crate) struct TcmuDisk {
     target: Target,
-    thread: Option<QueueThread>,
+    thread: Option<QueueThread<()>>,
     path: PathBuf,
 }
 
@@ -147,12 +139,13 @@ impl TcmuDisk {
         unit: Option<LogicalUnit>,
     ) -> Result<(), String> {
         let failed = |error: &dyn std::fmt::Display| format!("tcmu {}: {error}", setup.name);
-        let thread = QueueThread::start(QueueSetup {
+        let queue = Queue::new(QueueSetup {
             device: Arc::clone(setup),
             uio: device.file,
             mailbox: Mailbox::new(device.memory).map_err(|e| failed(&e))?,
             unit,
         });
+        let thread = queue.and_then(Queue::start);
         self.thread = Some(thread.map_err(|e| failed(&e))?);
         Ok(())
     }
@@ -160,7 +153,7 @@ impl TcmuDisk {
     fn remove(&mut self) {
         // The kernel flushes the disk before it lets go of it, which needs the thread.
         self.target.withdraw();
-        self.thread.take().into_iter().for_each(QueueThread::stop);
+        self.thread.take().and_then(QueueThread::stop);
         self.target.remove();
     }
 

@@ -1,22 +1,22 @@
 //! The ring of one disk and its thread, which takes commands from the kernel, carries their
 //! steps out through the export's block layer in its turn, and answers them.
 
+use std::convert::Infallible;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 
-use blklab_blk::{IoStatus, Nanos};
+use blklab_blk::IoStatus;
 use blklab_nbd::wire::{Command, CommandFlags};
 use blklab_scsi::{
     Fault, LogicalUnit, Mailbox, MailboxFault, Operation, Outcome, Request, Sense, Started, Step,
     Task,
 };
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 
 use super::TcmuSetup;
-use crate::export::{Disk, FrontEndQueue, IoId, QueueClient, Waker};
+use crate::export::{Disk, FrontEndQueue, IoId, QueueClient, QueueThread};
 
 /// Commands that are taken from the ring before the thread waits for its turn.
 const BATCH: usize = 64;
@@ -33,40 +33,8 @@ pub(super) struct QueueSetup {
     pub(super) unit: Option<LogicalUnit>,
 }
 
-/// The thread of a ring.
-pub(super) struct QueueThread {
-    stop: Arc<AtomicBool>,
-    waker: Waker,
-    thread: JoinHandle<()>,
-}
-
-impl QueueThread {
-    /// Starts the thread.
-    ///
-    /// # Errors
-    /// If there is no thread or descriptor left.
-    pub(super) fn start(setup: QueueSetup) -> std::io::Result<QueueThread> {
-        let queue = Queue::new(setup)?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let (own, waker) = (Arc::clone(&stop), queue.client.waker());
-        let builder = std::thread::Builder::new().name("tcmu".to_string());
-        let thread = builder.spawn(move || queue.run(&own))?;
-        Ok(QueueThread {
-            stop,
-            waker,
-            thread,
-        })
-    }
-
-    /// Finishes the commands that were taken, and ends.
-    pub(super) fn stop(self) {
-        self.stop.store(true, Ordering::Release);
-        self.waker.wake();
-        let _ = self.thread.join();
-    }
-}
-
-struct Queue {
+/// A disk's ring with its client.
+pub(super) struct Queue {
     device: Arc<TcmuSetup>,
     uio: File,
     client: QueueClient,
@@ -76,10 +44,14 @@ struct Queue {
 }
 
 impl Queue {
-    fn new(setup: QueueSetup) -> std::io::Result<Queue> {
+    /// A ring that is about to be served.
+    ///
+    /// # Errors
+    /// If the kernel has no descriptor left.
+    pub(super) fn new(setup: QueueSetup) -> std::io::Result<Queue> {
         let device = setup.device;
         Ok(Queue {
-            client: QueueClient::join(&device.shared, 0, device.in_flight_bytes)?,
+            client: QueueClient::join(&device.front_end, 0)?,
             ring: Ring::new(setup.mailbox, setup.unit),
             uio: setup.uio,
             is_broken: false,
@@ -87,9 +59,16 @@ impl Queue {
         })
     }
 
+    /// Starts to serve the ring.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub(super) fn start(self) -> std::io::Result<QueueThread<()>> {
+        let waker = self.client.thread().waker();
+        QueueThread::start("tcmu", waker, move |stop| self.run(stop))
+    }
+
     fn run(mut self, stop: &AtomicBool) {
-        // The kernel rounds sleeps up by 50 us unless asked not to.
-        let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
         loop {
             let stops = stop.load(Ordering::Acquire);
             if let Err(fault) = self.serve(stops) {
@@ -102,7 +81,7 @@ impl Queue {
                 self.sleep(stops);
             }
         }
-        self.client.leave(&self.device.shared, self.device.clock);
+        self.client.leave();
     }
 
     /// Takes commands, and does all that can be done at once.
@@ -111,12 +90,8 @@ impl Queue {
         if !stops && !self.is_broken {
             done = self.take();
         }
-        if self.client.wants_turn(self.device.clock.now()) {
-            let device = &self.device;
-            let turn = self
-                .client
-                .take_turn(&device.shared, device.clock, &mut self.ring);
-            done = done.and(turn);
+        if self.client.wants_turn() {
+            done = done.and(self.client.take_turn(&mut self.ring));
         }
         self.ring.stage_next(&mut self.client);
         if std::mem::take(&mut self.ring.has_answers) {
@@ -125,7 +100,7 @@ impl Queue {
         }
         if self.ring.failed > 0 {
             let failed = u64::from(std::mem::take(&mut self.ring.failed));
-            self.device.shared.lock().counters.errors += failed;
+            self.device.front_end.shared.lock().counters.errors += failed;
         }
         done
     }
@@ -143,7 +118,7 @@ impl Queue {
         if !self.is_broken {
             self.is_broken = true;
             eprintln!("blklab: tcmu: {}: {fault}", self.device.name);
-            self.device.shared.lock().counters.protocol_errors += 1;
+            self.device.front_end.shared.lock().counters.protocol_errors += 1;
         }
     }
 
@@ -154,54 +129,18 @@ impl Queue {
         }
         let takes_more = !stops && !self.is_broken && self.ring.takes_more();
         let takes_more = takes_more && !self.client.is_asleep();
-        let end = self
-            .device
-            .clock
-            .now()
-            .saturating_add(self.device.busy_poll);
-        let (next, early) = self.client.next_event();
-        loop {
-            let now = self.device.clock.now();
-            // A fault is found when the command is taken.
-            let has_command = takes_more && self.ring.mailbox.has_more().unwrap_or(true);
-            if has_command || self.client.thread().is_notified() || next <= now {
-                return true;
-            }
-            if now >= end && next > now.saturating_add(early) {
-                return false;
-            }
-            std::hint::spin_loop();
-        }
+        // A fault is found when the command is taken.
+        let has_command = || takes_more && self.ring.mailbox.has_more().unwrap_or(true);
+        let Ok(has_more) = (self.client).poll_a_while(|| Ok::<_, Infallible>(has_command()));
+        has_more
     }
 
     /// Waits for a command, for a message of another thread, or for the block layer.
     fn sleep(&mut self, stops: bool) {
-        let (next, early) = self.client.next_event();
-        let left = next.saturating_sub(self.device.clock.now());
-        let left = left.saturating_sub(early);
-        let timeout = (next < Nanos::MAX).then_some(Timespec {
-            tv_sec: (left.0 / 1_000_000_000) as i64,
-            tv_nsec: (left.0 % 1_000_000_000) as i64,
-        });
-        let mut fds = [
-            PollFd::from_borrowed_fd(self.client.thread().event(), PollFlags::IN),
-            PollFd::from_borrowed_fd(self.uio.as_fd(), PollFlags::IN),
-        ];
         // What is in the ring waits until there is room for it.
         let watches_ring = !stops && !self.is_broken && self.ring.takes_more();
-        let watched = if watches_ring {
-            &mut fds[..]
-        } else {
-            &mut fds[..1]
-        };
-        if poll(watched, timeout.as_ref()).is_err() {
-            return;
-        }
-        if !fds[0].revents().is_empty() {
-            self.client.thread().clear_event();
-        }
-        let found = fds[1].revents();
-        if watches_ring && !found.is_empty() {
+        let found = (self.client).sleep(watches_ring.then(|| self.uio.as_fd()));
+        if !found.is_empty() {
             let mut count = [0; 4];
             let read = rustix::io::read(&self.uio, &mut count);
             // A device that was taken away would be readable for ever.

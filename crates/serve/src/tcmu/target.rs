@@ -9,10 +9,12 @@
 use std::fs::{self, File};
 use std::io::{Error, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use blklab_scsi::Disk;
 use blklab_scsi::vm_memory::{FileOffset, MmapRegion};
+
+use crate::patiently;
 
 const TARGETS: &str = "/sys/kernel/config/target";
 const UIO_CLASS: &str = "/sys/class/uio";
@@ -25,8 +27,6 @@ const MAX_DATA_MIB: u32 = 128;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a killed server may take to end.
 const END_PATIENCE: Duration = Duration::from_secs(2);
-/// How long to wait before looking again.
-const PAUSE: Duration = Duration::from_millis(10);
 
 /// A target's folders in configfs.
 #[derive(Debug)]
@@ -354,18 +354,6 @@ fn make_folder(path: &Path) -> std::io::Result<()> {
 fn is_busy_or_missing(error: &Error) -> bool {
     use ErrorKind::{NotFound, ResourceBusy};
     matches!(error.kind(), NotFound | ResourceBusy)
-}
-
-/// Looks again for a while.
-fn patiently<T>(patience: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
-    let end = Instant::now() + patience;
-    loop {
-        let found = look();
-        if found.is_some() || Instant::now() >= end {
-            return found;
-        }
-        std::thread::sleep(PAUSE);
-    }
 }
 
 #[cfg(test)]

@@ -9,15 +9,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use blklab_nbd::Export;
 use blklab_nbd::wire::ExportFlags;
 use blklab_uring::ublk::{Control, DeviceInfo, Features, Parameters, State};
 use rustix::io::Errno;
 
-use crate::Clock;
-use crate::export::SharedExport;
+use crate::export::FrontEndSetup;
+use crate::patiently;
 use queue::{QueueSetup, serve};
 
 /// Requests of a queue.
@@ -39,8 +39,6 @@ const NEEDED: [(Features, &str); 4] = [
 /// How long the kernel may take to let go of a server that ended, and to make a
 /// device's files.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long to wait before looking again.
-const PAUSE: Duration = Duration::from_millis(10);
 
 /// Which device an export becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,45 +66,31 @@ impl UblkNumber {
     }
 }
 
-/// What a device is made of.
-pub(crate) struct UblkSetup {
-    pub(crate) export: Arc<Export>,
-    pub(crate) shared: Arc<SharedExport>,
-    pub(crate) clock: Clock,
-    /// Data that one queue may have under way.
-    pub(crate) in_flight_bytes: u64,
-    pub(crate) software_queues: usize,
-}
-
-impl UblkSetup {
-    fn takes(&self, flag: ExportFlags) -> bool {
-        self.export.flags.contains(flag)
+/// What the kernel is told of an export.
+fn parameters(export: &Export) -> Result<Parameters, String> {
+    let takes = |flag| export.flags.contains(flag);
+    let sizes = export.block_sizes;
+    let page_bytes = rustix::param::page_size() as u32;
+    let logical = sizes.minimum.max(512);
+    if logical > page_bytes {
+        return Err(format!(
+            "ublk takes blocks of at most {page_bytes} bytes, and the drive's have {logical}"
+        ));
     }
-
-    fn parameters(&self) -> Result<Parameters, String> {
-        let sizes = self.export.block_sizes;
-        let page_bytes = rustix::param::page_size() as u32;
-        let logical = sizes.minimum.max(512);
-        if logical > page_bytes {
-            return Err(format!(
-                "ublk takes blocks of at most {page_bytes} bytes, and the drive's have {logical}"
-            ));
-        }
-        let shift = |bytes: u32| bytes.clamp(logical, page_bytes).ilog2() as u8;
-        let max_range_sectors = MAX_RANGE_SECTORS - MAX_RANGE_SECTORS % (logical >> 9);
-        let discards = self.takes(ExportFlags::SEND_TRIM);
-        Ok(Parameters {
-            read_only: self.takes(ExportFlags::READ_ONLY),
-            rotational: self.takes(ExportFlags::ROTATIONAL),
-            write_cache: self.takes(ExportFlags::SEND_FLUSH),
-            sectors: self.export.size_bytes / u64::from(logical) * u64::from(logical >> 9),
-            logical_block_shift: shift(logical),
-            physical_block_shift: shift(sizes.preferred),
-            max_sectors: MAX_IO_BYTES.min(sizes.maximum) >> 9,
-            max_discard_sectors: if discards { max_range_sectors } else { 0 },
-            max_write_zeroes_sectors: max_range_sectors,
-        })
-    }
+    let shift = |bytes: u32| bytes.clamp(logical, page_bytes).ilog2() as u8;
+    let max_range_sectors = MAX_RANGE_SECTORS - MAX_RANGE_SECTORS % (logical >> 9);
+    let discards = takes(ExportFlags::SEND_TRIM);
+    Ok(Parameters {
+        read_only: takes(ExportFlags::READ_ONLY),
+        rotational: takes(ExportFlags::ROTATIONAL),
+        write_cache: takes(ExportFlags::SEND_FLUSH),
+        sectors: export.size_bytes / u64::from(logical) * u64::from(logical >> 9),
+        logical_block_shift: shift(logical),
+        physical_block_shift: shift(sizes.preferred),
+        max_sectors: MAX_IO_BYTES.min(sizes.maximum) >> 9,
+        max_discard_sectors: if discards { max_range_sectors } else { 0 },
+        max_write_zeroes_sectors: max_range_sectors,
+    })
 }
 
 /// A disk of the kernel that is served for as long as this is held.
@@ -121,17 +105,17 @@ impl UblkDevice {
     ///
     /// # Errors
     /// Where the kernel cannot, or the number is taken; the message says by what.
-    pub(crate) fn start(setup: UblkSetup, wanted: UblkNumber) -> Result<UblkDevice, String> {
+    pub(crate) fn start(setup: FrontEndSetup, wanted: UblkNumber) -> Result<UblkDevice, String> {
         let mut control = Control::open()?;
         check_features(&mut control)?;
-        let parameters = setup.parameters()?;
+        let parameters = parameters(&setup.export)?;
         let former = match wanted {
             UblkNumber::Free => None,
             UblkNumber::Number(number) => find_former(&mut control, number, parameters.sectors)?,
         };
         let info = match former {
             Some(info) => {
-                let recovered = patiently(|| control.start_recovery(info.number));
+                let recovered = retried(|| control.start_recovery(info.number));
                 recovered.map_err(|e| failed("take over", info.number, &e))?;
                 info
             }
@@ -151,7 +135,7 @@ impl UblkDevice {
     /// without parameters has those that its former server gave it.
     fn serve_queues(
         &mut self,
-        setup: UblkSetup,
+        setup: FrontEndSetup,
         info: DeviceInfo,
         parameters: Option<Parameters>,
     ) -> Result<(), String> {
@@ -161,14 +145,13 @@ impl UblkDevice {
             set.map_err(|e| failed("set up", number, &e))?;
         }
         let path = format!("/dev/ublkc{number}");
-        let opened = patiently(|| File::options().read(true).write(true).open(&path));
+        let opened = retried(|| File::options().read(true).write(true).open(&path));
         let file = Arc::new(opened.map_err(|e| format!("{path}: {e}"))?);
-        let setup = Arc::new(setup);
         let (ready, is_ready) = mpsc::channel();
         for queue in 0..info.queues {
             self.threads.push(start_queue(
                 QueueSetup {
-                    device: Arc::clone(&setup),
+                    front_end: setup.clone(),
                     file: Arc::clone(&file),
                     number: queue,
                     depth: info.depth,
@@ -220,17 +203,17 @@ fn failed(what: &str, number: u32, error: &std::io::Error) -> String {
 }
 
 /// Tries again for a while what the kernel is not ready for.
-fn patiently<T>(mut attempt: impl FnMut() -> std::io::Result<T>) -> std::io::Result<T> {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        match attempt() {
-            Err(error) if Instant::now() < end => match Errno::from_io_error(&error) {
-                Some(Errno::BUSY | Errno::NOENT | Errno::ACCESS) => std::thread::sleep(PAUSE),
-                _ => return Err(error),
-            },
-            done => return done,
-        }
-    }
+fn retried<T>(mut attempt: impl FnMut() -> std::io::Result<T>) -> std::io::Result<T> {
+    let done = patiently(PATIENCE, || match attempt() {
+        Err(error) if is_temporary(&error) => None,
+        done => Some(done),
+    });
+    done.unwrap_or_else(attempt)
+}
+
+fn is_temporary(error: &std::io::Error) -> bool {
+    let temporary = [Errno::BUSY, Errno::NOENT, Errno::ACCESS];
+    Errno::from_io_error(error).is_some_and(|errno| temporary.contains(&errno))
 }
 
 fn check_features(control: &mut Control) -> Result<(), String> {
@@ -254,35 +237,36 @@ fn find_former(
     sectors: u64,
 ) -> Result<Option<DeviceInfo>, String> {
     let asked = |e: std::io::Error| failed("look at", number, &e);
-    let end = Instant::now() + PATIENCE;
-    loop {
-        let Some(info) = control.info(number).map_err(asked)? else {
-            return Ok(None);
-        };
-        let is_killed = !PathBuf::from(format!("/proc/{}", info.server_pid)).exists();
-        match info.state {
-            State::Quiesced => {
-                let had = control.sectors(number).map_err(asked)?;
-                return match had == sectors {
-                    true => Ok(Some(info)),
-                    false => Err(format!(
-                        "/dev/ublkb{number} waits for its server and has {had} sectors, not {sectors}; serve what was served, or another number"
-                    )),
-                };
-            }
-            // Its server ended before it was started.
-            State::Dead => {
-                control.delete(number).map_err(asked)?;
-                return Ok(None);
-            }
-            State::Live if is_killed && Instant::now() < end => std::thread::sleep(PAUSE),
-            State::Live => {
-                return Err(format!(
-                    "/dev/ublkb{number} is served by process {}; name another number, or auto",
-                    info.server_pid
-                ));
+    let is_killed =
+        |info: &DeviceInfo| !PathBuf::from(format!("/proc/{}", info.server_pid)).exists();
+    // The kernel notices after a while that a server was killed.
+    let found = patiently(PATIENCE, || match control.info(number) {
+        Ok(Some(info)) if info.state == State::Live && is_killed(&info) => None,
+        found => Some(found),
+    });
+    let found = found.unwrap_or_else(|| control.info(number));
+    let Some(info) = found.map_err(asked)? else {
+        return Ok(None);
+    };
+    match info.state {
+        State::Quiesced => {
+            let had = control.sectors(number).map_err(asked)?;
+            match had == sectors {
+                true => Ok(Some(info)),
+                false => Err(format!(
+                    "/dev/ublkb{number} waits for its server and has {had} sectors, not {sectors}; serve what was served, or another number"
+                )),
             }
         }
+        // Its server ended before it was started.
+        State::Dead => {
+            control.delete(number).map_err(asked)?;
+            Ok(None)
+        }
+        State::Live => Err(format!(
+            "/dev/ublkb{number} is served by process {}; name another number, or auto",
+            info.server_pid
+        )),
     }
 }
 

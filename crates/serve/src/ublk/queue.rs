@@ -3,19 +3,17 @@
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::time::Duration;
 
-use blklab_blk::{IoStatus, Nanos};
+use blklab_blk::IoStatus;
 use blklab_nbd::wire::{Command, CommandFlags};
 use blklab_uring::ublk::{Event, Operation, Queue, Request};
 use rustix::io::Errno;
 
-use super::UblkSetup;
-use crate::export::{Disk, FrontEndQueue, IoId, QueueClient};
+use crate::export::{Disk, FrontEndQueue, FrontEndSetup, IoId, QueueClient};
 
 /// What a queue is served with.
 pub(super) struct QueueSetup {
-    pub(super) device: Arc<UblkSetup>,
+    pub(super) front_end: FrontEndSetup,
     /// The device's character file.
     pub(super) file: Arc<File>,
     pub(super) number: u16,
@@ -25,11 +23,8 @@ pub(super) struct QueueSetup {
 /// Serves a queue until its device is stopped. `ready` is told once the kernel can
 /// send requests.
 pub(super) fn serve(setup: QueueSetup, ready: &Sender<std::io::Result<()>>) {
-    // The kernel rounds sleeps up by 50 us unless asked not to.
-    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
-    let device = Arc::clone(&setup.device);
-    let cpu = usize::from(setup.number) % device.software_queues;
-    let client = QueueClient::join(&device.shared, cpu, device.in_flight_bytes);
+    crate::sleep_precisely();
+    let client = QueueClient::join(&setup.front_end, setup.number.into());
     let started = client.and_then(|client| {
         let event = client.thread().event();
         let queue = Queue::start(setup.file, setup.number, setup.depth, event)?;
@@ -43,19 +38,19 @@ pub(super) fn serve(setup: QueueSetup, ready: &Sender<std::io::Result<()>>) {
         Ok((mut client, queue)) => {
             let _ = ready.send(Ok(()));
             let mut tags = Tags { queue };
-            if let Err(error) = run(&device, &mut client, &mut tags) {
+            if let Err(error) = run(&mut client, &mut tags) {
                 eprintln!("blklab: ublk: {error}");
             }
-            client.leave(&device.shared, device.clock);
+            client.leave();
         }
     }
 }
 
 /// Carries out requests until each tag has ended.
-fn run(device: &UblkSetup, client: &mut QueueClient, tags: &mut Tags) -> std::io::Result<()> {
+fn run(client: &mut QueueClient, tags: &mut Tags) -> std::io::Result<()> {
     let (mut events, mut ended) = (Vec::new(), 0);
     while ended < tags.queue.depth() || client.has_work() {
-        tags.queue.wait(pause(device, client))?;
+        tags.queue.wait(client.sleep_limit())?;
         if tags.queue.take_events(&mut events) {
             client.thread().clear_event();
         }
@@ -68,22 +63,11 @@ fn run(device: &UblkSetup, client: &mut QueueClient, tags: &mut Tags) -> std::io
                 },
             }
         }
-        if client.wants_turn(device.clock.now()) {
-            client.take_turn(&device.shared, device.clock, tags)?;
+        if client.wants_turn() {
+            client.take_turn(tags)?;
         }
     }
     Ok(())
-}
-
-/// For how long the thread may sleep; `None` for as long as it takes.
-fn pause(device: &UblkSetup, client: &QueueClient) -> Option<Duration> {
-    if client.is_ready() {
-        return Some(Duration::ZERO);
-    }
-    let (next, early) = client.next_event();
-    let left = next.saturating_sub(device.clock.now());
-    let left = left.saturating_sub(early);
-    (next < Nanos::MAX).then_some(Duration::from_nanos(left.0))
 }
 
 /// A queue's tags, each of which is the place of a request.

@@ -17,8 +17,9 @@ use vhost::vhost_user::message::{
 };
 use vhost::vhost_user::{Error, GpuBackend, Result, VhostUserBackendReqHandlerMut};
 
-use super::queue::{Call, Queue, QueueSetup, QueueThread};
+use super::queue::{Call, Queue, QueueSetup};
 use super::{DeviceSetup, MAX_QUEUES, locked};
+use crate::export::QueueThread;
 
 /// The size of a ring before its monitor sets it.
 const DEFAULT_RING_SIZE: u32 = 128;
@@ -40,7 +41,7 @@ struct RingState {
     kick: Option<Arc<File>>,
     call: Arc<Call>,
     is_enabled: bool,
-    thread: Option<QueueThread>,
+    thread: Option<QueueThread<u16>>,
 }
 
 impl RingState {
@@ -58,7 +59,7 @@ impl RingState {
 
     fn stop(&mut self) {
         if let Some(thread) = self.thread.take() {
-            self.next_available = thread.stop();
+            self.next_available = thread.stop().unwrap_or(0);
         }
     }
 }
@@ -162,7 +163,7 @@ impl Device {
             writes_through: Arc::clone(&self.writes_through),
             stream: self.stream.try_clone().map_err(Error::SocketError)?,
         });
-        let thread = queue.and_then(QueueThread::start);
+        let thread = queue.and_then(Queue::start);
         self.rings[index].thread = Some(thread.map_err(Error::ReqHandlerError)?);
         Ok(())
     }

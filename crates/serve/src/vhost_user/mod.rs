@@ -13,13 +13,11 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use blklab_nbd::Export;
 use blklab_nbd::wire::ExportFlags;
 use blklab_virtio::{Config, ID_BYTES, Limits};
 use vhost::vhost_user::BackendReqHandler;
 
-use crate::Clock;
-use crate::export::SharedExport;
+use crate::export::FrontEndSetup;
 use crate::net::{AcceptThread, Listener};
 use device::Device;
 
@@ -32,14 +30,7 @@ const SECTOR_BYTES: u32 = 512;
 
 /// The setup shared by all devices of an export.
 pub(crate) struct DeviceSetup {
-    pub(crate) export: Arc<Export>,
-    pub(crate) shared: Arc<SharedExport>,
-    pub(crate) clock: Clock,
-    /// The most bytes of data that one queue may have in flight.
-    pub(crate) in_flight_bytes: u64,
-    pub(crate) software_queues: usize,
-    /// How long to poll for more requests before going to sleep.
-    pub(crate) busy_poll: blklab_blk::Nanos,
+    pub(crate) front_end: FrontEndSetup,
     /// Serve memory that its owner may shrink, which would end the server.
     pub(crate) allow_unsealed: bool,
     /// The most monitors at the same time.
@@ -51,11 +42,11 @@ pub(crate) struct DeviceSetup {
 impl DeviceSetup {
     /// The disk's configuration.
     fn config(&self) -> Config {
-        let takes = |flag| self.export.flags.contains(flag);
+        let takes = |flag| self.front_end.export.flags.contains(flag);
         Config {
-            capacity_sectors: self.export.size_bytes / u64::from(SECTOR_BYTES),
-            block_bytes: self.export.block_sizes.minimum.max(SECTOR_BYTES),
-            preferred_bytes: self.export.block_sizes.preferred,
+            capacity_sectors: self.front_end.export.size_bytes / u64::from(SECTOR_BYTES),
+            block_bytes: self.front_end.export.block_sizes.minimum.max(SECTOR_BYTES),
+            preferred_bytes: self.front_end.export.block_sizes.preferred,
             queues: MAX_QUEUES,
             max_discard_sectors: match takes(ExportFlags::SEND_TRIM) {
                 true => MAX_RANGE_SECTORS,
@@ -71,7 +62,7 @@ impl DeviceSetup {
         Limits {
             capacity_sectors: config.capacity_sectors,
             block_bytes: config.block_bytes,
-            max_transfer_bytes: self.export.block_sizes.maximum,
+            max_transfer_bytes: self.front_end.export.block_sizes.maximum,
             max_discard_sectors: config.max_discard_sectors,
             max_zeroes_sectors: config.max_zeroes_sectors,
             read_only: config.read_only,
@@ -80,7 +71,7 @@ impl DeviceSetup {
 
     /// The disk's identification, which guests show as its serial number.
     fn id(&self) -> [u8; ID_BYTES] {
-        let name = match self.export.name.as_str() {
+        let name = match self.front_end.export.name.as_str() {
             "" => "blklab",
             name => name,
         };
@@ -151,7 +142,7 @@ fn begin(sessions: &Sessions, setup: &Arc<DeviceSetup>, socket: OwnedFd) -> std:
 fn serve(stream: UnixStream, setup: &Arc<DeviceSetup>) {
     let Ok(own) = stream.try_clone() else { return };
     {
-        let counters = &mut setup.shared.lock().counters;
+        let counters = &mut setup.front_end.shared.lock().counters;
         counters.connections += 1;
         counters.connections_total += 1;
     }
@@ -163,7 +154,7 @@ fn serve(stream: UnixStream, setup: &Arc<DeviceSetup>) {
         }
     };
     locked(&device).stop();
-    let counters = &mut setup.shared.lock().counters;
+    let counters = &mut setup.front_end.shared.lock().counters;
     counters.connections -= 1;
     use vhost::vhost_user::Error::{Disconnected, SocketBroken};
     if !matches!(error, Disconnected | SocketBroken(_)) {

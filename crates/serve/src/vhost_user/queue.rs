@@ -7,19 +7,17 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 
-use blklab_blk::{IoStatus, Nanos};
+use blklab_blk::IoStatus;
 use blklab_nbd::wire::{Command, CommandFlags};
 use blklab_virtio::{
     Chain, HEADER_BYTES, ID_BYTES, InFlight, Limits, Memory, Operation, Request, Ring, RingFault,
     Status,
 };
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::{DeviceSetup, locked};
-use crate::export::{Disk, FrontEndQueue, IoId, QueueClient, Waker};
+use crate::export::{Disk, FrontEndQueue, IoId, QueueClient, QueueThread};
 
 /// Requests that are taken from the ring before the thread waits for its turn.
 const BATCH: usize = 64;
@@ -41,38 +39,6 @@ pub(super) struct QueueSetup {
     pub(super) writes_through: Arc<AtomicBool>,
     /// The monitor's socket, which a broken ring shuts down.
     pub(super) stream: UnixStream,
-}
-
-/// The thread of a ring.
-pub(super) struct QueueThread {
-    stop: Arc<AtomicBool>,
-    waker: Waker,
-    thread: JoinHandle<u16>,
-}
-
-impl QueueThread {
-    /// Starts the thread.
-    ///
-    /// # Errors
-    /// If no thread can be started.
-    pub(super) fn start(queue: Queue) -> std::io::Result<QueueThread> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let (own, waker) = (Arc::clone(&stop), queue.client.waker());
-        let builder = std::thread::Builder::new().name("virtqueue".to_string());
-        let thread = builder.spawn(move || queue.run(&own))?;
-        Ok(QueueThread {
-            stop,
-            waker,
-            thread,
-        })
-    }
-
-    /// Finishes all taken requests, and ends. Returns the index of the request to take next.
-    pub(super) fn stop(self) -> u16 {
-        self.stop.store(true, Ordering::Release);
-        self.waker.wake();
-        self.thread.join().unwrap_or(0)
-    }
 }
 
 /// A request that was taken; there is a slot for each first descriptor.
@@ -109,9 +75,8 @@ impl Queue {
         let device = Arc::clone(&setup.device);
         let number = device.queues_started.fetch_add(1, Ordering::Relaxed);
         let slots = (0..setup.ring.size()).map(|_| Slot::default());
-        let cpu = number % device.software_queues;
         Ok(Queue {
-            client: QueueClient::join(&device.shared, cpu, device.in_flight_bytes)?,
+            client: QueueClient::join(&device.front_end, number)?,
             unanswered: setup.unanswered.iter().copied().collect(),
             guest: GuestRing {
                 limits: device.limits(),
@@ -123,11 +88,19 @@ impl Queue {
         })
     }
 
+    /// Starts to serve the ring. The result of the thread is the index of the request to take
+    /// next.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub(super) fn start(self) -> std::io::Result<QueueThread<u16>> {
+        let waker = self.client.thread().waker();
+        QueueThread::start("virtqueue", waker, move |stop| self.run(stop))
+    }
+
     /// Serves until `stop` is set and all taken requests are answered. Returns the index of
     /// the request to take next.
     fn run(mut self, stop: &AtomicBool) -> u16 {
-        // The kernel rounds sleeps up by 50 us unless asked not to.
-        let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
         loop {
             let stops = stop.load(Ordering::Acquire);
             let done = self.serve(stops).and_then(|()| {
@@ -147,8 +120,7 @@ impl Queue {
                 break;
             }
         }
-        let device = &self.guest.setup.device;
-        self.client.leave(&device.shared, device.clock);
+        self.client.leave();
         self.guest.setup.ring.next_available()
     }
 
@@ -168,7 +140,9 @@ impl Queue {
         } = &mut self.guest;
         if !*is_broken {
             *is_broken = true;
-            setup.device.shared.lock().counters.protocol_errors += 1;
+            let mut core = setup.device.front_end.shared.lock();
+            core.counters.protocol_errors += 1;
+            drop(core);
             eprintln!("blklab: vhost-user: {fault}");
             let _ = setup.stream.shutdown(std::net::Shutdown::Both);
         }
@@ -181,10 +155,8 @@ impl Queue {
     /// Takes requests, carries them out, and answers those that ended.
     fn serve(&mut self, stops: bool) -> Result<(), RingFault> {
         self.take_requests(stops)?;
-        let device = Arc::clone(&self.guest.setup.device);
-        if self.client.wants_turn(device.clock.now()) {
-            self.client
-                .take_turn(&device.shared, device.clock, &mut self.guest)?;
+        if self.client.wants_turn() {
+            self.client.take_turn(&mut self.guest)?;
         }
         self.guest.interrupt()
     }
@@ -218,10 +190,11 @@ impl Queue {
             return Ok(());
         }
         let takes_more = self.takes_more() && !stops;
-        if self.poll_a_while(takes_more)? {
+        let QueueSetup { ring, memory, .. } = &mut self.guest.setup;
+        let has_more = || Ok(takes_more && ring.has_more(memory)?);
+        if self.client.poll_a_while(has_more)? {
             return Ok(());
         }
-        let QueueSetup { ring, memory, .. } = &mut self.guest.setup;
         if takes_more && ring.enable_notifications(memory)? {
             return ring.disable_notifications(memory);
         }
@@ -233,60 +206,13 @@ impl Queue {
         }
     }
 
-    /// Polls for the configured time. Whether there is something to do.
-    fn poll_a_while(&self, takes_more: bool) -> Result<bool, RingFault> {
-        let QueueSetup {
-            device,
-            ring,
-            memory,
-            ..
-        } = &self.guest.setup;
-        let end = device.clock.now().saturating_add(device.busy_poll);
-        let (next, early) = self.client.next_event();
-        loop {
-            let now = device.clock.now();
-            let has_more = takes_more && ring.has_more(memory)?;
-            if has_more || self.client.thread().is_notified() || next <= now {
-                return Ok(true);
-            }
-            let is_due = next <= now.saturating_add(early);
-            if now >= end && !is_due {
-                return Ok(false);
-            }
-            std::hint::spin_loop();
-        }
-    }
-
     fn sleep(&mut self) {
-        let (next, early) = self.client.next_event();
-        let QueueSetup { device, kick, .. } = &self.guest.setup;
-        let left = next
-            .saturating_sub(device.clock.now())
-            .saturating_sub(early);
-        let timeout = (next < Nanos::MAX).then_some(Timespec {
-            tv_sec: (left.0 / 1_000_000_000) as i64,
-            tv_nsec: (left.0 % 1_000_000_000) as i64,
-        });
-        let kick = kick.as_fd();
-        let mut fds = [
-            PollFd::from_borrowed_fd(self.client.thread().event(), PollFlags::IN),
-            PollFd::from_borrowed_fd(kick, PollFlags::IN),
-        ];
+        let kick = Arc::clone(&self.guest.setup.kick);
         // Kicks of a broken ring are ignored.
-        let watched = if self.guest.is_broken {
-            &mut fds[..1]
-        } else {
-            &mut fds[..]
-        };
-        if poll(watched, timeout.as_ref()).is_err() {
-            return;
-        }
-        if !fds[0].revents().is_empty() {
-            self.client.thread().clear_event();
-        }
-        if !self.guest.is_broken && !fds[1].revents().is_empty() {
+        let watched = (!self.guest.is_broken).then(|| kick.as_fd());
+        if !self.client.sleep(watched).is_empty() {
             let mut count = [0; 8];
-            match rustix::io::read(kick, &mut count) {
+            match rustix::io::read(&*kick, &mut count) {
                 Ok(8) | Err(Errno::AGAIN | Errno::INTR) => {}
                 // Other files would be readable for ever.
                 _ => self.break_ring(&RingFault::NoKick),
@@ -318,7 +244,7 @@ impl GuestRing {
         ring.read_chain(memory, head, &mut slot.chain)?;
         match Request::parse(memory, &slot.chain, &self.limits) {
             Err(status) => {
-                self.setup.device.shared.lock().counters.errors += 1;
+                self.setup.device.front_end.shared.lock().counters.errors += 1;
                 self.answer(head, status, 0).map(|()| false)
             }
             Ok(Request {
