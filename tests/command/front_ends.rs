@@ -1,29 +1,20 @@
 //! Front ends compared in a guest: the same disk in memory behind each.
 
-use std::path::Path;
+use blklab_guest::Packages;
 
-use blklab_guest::{Packages, default_folder};
-
-use crate::support::Place;
+use crate::support::{Place, guest};
 
 const VERIFIED: &str = "[v]\nrw=randwrite\nbs=4k\nsize=400k\nioengine=libaio\niodepth=8\n\
                         direct=1\nverify=crc32c\nverify_fatal=1\n";
 
 #[test]
 fn a_disk_in_memory_is_the_same_behind_each() {
-    let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernel/build");
-    let folders = [ours, default_folder()];
-    let has_client = |folder: &&std::path::PathBuf| {
-        Packages::find(folder).is_ok_and(|found| found.program("nbd-client").is_ok())
-    };
-    let Some(kernel) = folders.iter().find(has_client) else {
-        return blklab_judges::not_possible(
-            "no kernel and NBD client for a guest are unpacked: blklab guest setup",
-        );
+    let has_client = |packages: &Packages| packages.program("nbd-client").is_ok();
+    let Some(kernel) = guest::kernel("kernel and NBD client", has_client) else {
+        return;
     };
     let place = Place::new();
     place.file("verified.fio", VERIFIED);
-    let kernel = kernel.display().to_string();
     let done = place.json(&[
         "compare",
         "verified.fio",

@@ -1,10 +1,6 @@
 //! `blklab guest`: a real kernel in a virtual machine, where its packages are unpacked.
 
-use std::path::{Path, PathBuf};
-
-use blklab_guest::{Packages, default_folder};
-
-use crate::support::Place;
+use crate::support::{Place, guest};
 
 const READS: &str =
     "[reads]\nfilename=/dev/x\nrw=randread\nbs=4k\nsize=64m\ndirect=1\nnumber_ios=100\n";
@@ -26,29 +22,13 @@ fn a_missing_kernel_names_what_fetches_it() {
     assert!(done.err.contains("--world guest"), "{}", done.err);
 }
 
-/// Where `make module-test` or `blklab guest setup` unpacked a kernel, on a machine
-/// that can boot it.
-fn kernel() -> Option<PathBuf> {
-    let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernel/build");
-    let all = [ours, default_folder()];
-    let find = |folder: PathBuf| Packages::find(&folder).map(|_| folder);
-    match all.map(find) {
-        [Ok(folder), _] | [_, Ok(folder)] => Some(folder),
-        [_, Err(reason)] => {
-            blklab_judges::not_possible(&reason.to_string());
-            None
-        }
-    }
-}
-
 #[test]
 fn a_job_runs_under_a_real_kernel() {
-    let Some(kernel) = kernel() else {
+    let Some(guest) = guest::kernel("kernel", |_| true) else {
         return;
     };
     let place = Place::new();
     place.file("reads.fio", READS);
-    let guest = kernel.display().to_string();
     let done = place.json(&[
         "guest",
         "run",

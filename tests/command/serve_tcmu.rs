@@ -3,9 +3,9 @@
 
 use std::path::Path;
 
-use blklab_guest::{Packages, default_folder};
+use blklab_guest::Packages;
 
-use crate::support::Place;
+use crate::support::{Place, guest};
 
 const MODULES: [&str; 4] = ["target_core_user", "tcm_loop", "sd_mod", "sg"];
 
@@ -107,30 +107,9 @@ echo passed
 
 /// Runs a script in a guest, and returns what it said; `None` where there is no guest.
 fn in_guest(script: &str) -> Option<String> {
-    let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernel/build");
-    let folders = [ours, default_folder()];
     let has_all = |packages: &Packages| MODULES.iter().all(|name| packages.has_module(name));
-    let kernel = folders
-        .iter()
-        .find(|folder| Packages::find(folder).is_ok_and(|found| has_all(&found)));
-    let Some(kernel) = kernel else {
-        blklab_judges::not_possible(
-            "no kernel with target_core_user and tcm_loop for a guest is unpacked: blklab guest setup",
-        );
-        return None;
-    };
-    let place = Place::new();
-    place.file("script", script);
-    let kernel = kernel.display().to_string();
-    let mut args = vec!["guest", "script", "script", "--guest", &kernel];
-    args.extend([
-        "--accelerator",
-        "tcg",
-        "--memory",
-        "768",
-        "--guest-cpus",
-        "2",
-    ]);
+    let kernel = guest::kernel("kernel with target_core_user and tcm_loop", has_all)?;
+    let mut args = Vec::new();
     MODULES
         .iter()
         .for_each(|module| args.extend(["--load", module]));
@@ -151,7 +130,8 @@ fn in_guest(script: &str) -> Option<String> {
             .for_each(|program| args.extend(["--program", program]));
     }
     args.extend(["--program", env!("CARGO_BIN_EXE_blklab")]);
-    Some(place.blklab(&args).ok().out)
+    let done = Place::new().in_guest(script, &kernel, 768, &args);
+    Some(done.ok().out)
 }
 
 #[test]

@@ -3,9 +3,9 @@
 
 use std::path::Path;
 
-use blklab_guest::{Packages, default_folder};
+use blklab_guest::Packages;
 
-use crate::support::Place;
+use crate::support::{Place, guest};
 
 /// What the guest does: reads and writes that fio verifies while the server is killed
 /// and served again, a device that is served already, and what is left at the end.
@@ -56,36 +56,13 @@ echo passed
 
 #[test]
 fn linux_uses_a_disk_whose_server_is_killed() {
-    let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernel/build");
-    let folders = [ours, default_folder()];
-    let kernel = folders
-        .iter()
-        .find(|folder| Packages::find(folder).is_ok_and(|found| found.has_module("ublk_drv")));
-    let Some(kernel) = kernel else {
-        return blklab_judges::not_possible(
-            "no kernel with ublk_drv for a guest is unpacked: blklab guest setup",
-        );
+    let wanted = |packages: &Packages| packages.has_module("ublk_drv");
+    let Some(kernel) = guest::kernel("kernel with ublk_drv", wanted) else {
+        return;
     };
-    let place = Place::new();
-    place.file("script", SCRIPT);
-    let kernel = kernel.display().to_string();
-    let done = place.blklab(&[
-        "guest",
-        "script",
-        "script",
-        "--guest",
-        &kernel,
-        "--accelerator",
-        "tcg",
-        "--memory",
-        "768",
-        "--guest-cpus",
-        "2",
-        "--load",
-        "ublk_drv",
-        "--program",
-        env!("CARGO_BIN_EXE_blklab"),
-    ]);
+    let program = env!("CARGO_BIN_EXE_blklab");
+    let more = ["--load", "ublk_drv", "--program", program];
+    let done = Place::new().in_guest(SCRIPT, &kernel, 768, &more);
     let said = done.ok().out;
     for expected in [
         "write back",

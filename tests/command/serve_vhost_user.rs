@@ -1,48 +1,19 @@
 //! Disks of virtual machines: QEMU's guest as the outside judge, and a server that is
 //! killed under load.
 
-use std::path::Path;
 use std::process::Command;
 
-use blklab_guest::{Packages, default_folder};
 use blklab_serve::{Kept, Machine, MachineQueue, MachineSetup};
 use blklab_virtio::Operation;
 
-use crate::support::Place;
 use crate::support::served::Served;
+use crate::support::{Place, guest};
 
 const BLOCK: u32 = 4096;
 const DEPTH: u16 = 8;
 
-/// Where a kernel is unpacked, on a machine that can boot it.
-fn kernel() -> Option<String> {
-    let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernel/build");
-    let found = [ours, default_folder()].into_iter().find_map(|folder| {
-        let packages = Packages::find(&folder).ok();
-        packages.map(|_| folder.display().to_string())
-    });
-    if found.is_none() {
-        blklab_judges::not_possible("no kernel for a guest is unpacked: blklab guest setup");
-    }
-    found
-}
-
-#[test]
-fn linux_uses_the_disk_as_its_own() {
-    let Some(kernel) = kernel() else {
-        return;
-    };
-    if Command::new("qemu-system-x86_64")
-        .arg("--version")
-        .output()
-        .is_err()
-    {
-        return blklab_judges::missing("qemu-system-x86_64");
-    }
-    let place = Place::new();
-    place.file(
-        "script",
-        "\
+/// What the guest does with its disk.
+const SCRIPT: &str = "\
 set -e
 disk=/sys/block/vda
 cat $disk/serial; echo
@@ -56,8 +27,21 @@ fio --name=v --filename=/dev/vda --rw=randwrite --bsrange=512-64k --size=4m --ve
     --iodepth=16 --ioengine=libaio --direct=1 --fsync=64 --verify_fatal=1 > /dev/null
 dmesg | grep -i 'i/o error' && exit 1
 echo passed
-",
-    );
+";
+
+#[test]
+fn linux_uses_the_disk_as_its_own() {
+    let Some(kernel) = guest::kernel("kernel", |_| true) else {
+        return;
+    };
+    if Command::new("qemu-system-x86_64")
+        .arg("--version")
+        .output()
+        .is_err()
+    {
+        return blklab_judges::missing("qemu-system-x86_64");
+    }
+    let place = Place::new();
     let socket = place.path("v.sock").to_string_lossy().into_owned();
     let served = Served::start(
         &place,
@@ -76,23 +60,8 @@ echo passed
         "-object memory-backend-memfd,id=m,size=512M,share=on -machine memory-backend=m \
          -chardev socket,id=c,path={socket} -device vhost-user-blk-pci,chardev=c,num-queues=2"
     );
-    let done = place.blklab(&[
-        "guest",
-        "script",
-        "script",
-        "--guest",
-        &kernel,
-        "--accelerator",
-        "tcg",
-        "--memory",
-        "512",
-        "--guest-cpus",
-        "2",
-        "--load",
-        "virtio_blk",
-        "--qemu",
-        &devices,
-    ]);
+    let more = ["--load", "virtio_blk", "--qemu", &devices];
+    let done = place.in_guest(SCRIPT, &kernel, 512, &more);
     let said = done.ok().out;
     for expected in ["judged", "write back", "write through", "2\n"] {
         assert!(said.contains(expected), "no {expected:?} in:\n{said}");

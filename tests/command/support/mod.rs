@@ -1,5 +1,6 @@
 //! Runs `blklab` as a user does, each test in a folder of its own.
 
+pub mod guest;
 pub mod loop_device;
 pub mod served;
 
