@@ -71,19 +71,9 @@ impl Bench {
             let set = model.machine.set(key, fact, "a fact of the machine");
             set.map_err(|e| e.to_string())?;
         }
-        let parameters = model.parameters(&start.keys).map_err(|e| e.to_string())?;
         let rows = start.rows.min(self.rows.len());
         let fitted: Vec<usize> = (0..rows).map(|n| n * self.rows.len() / rows).collect();
-        let setup = FitSetup {
-            model,
-            parameters: &parameters,
-            rows: &self.rows,
-            fitted: &fitted,
-            evaluations: start.evaluations,
-            seed: 1,
-            comment: "fitted",
-        };
-        let found = fit(setup, &mut |_| ()).map_err(|e| e.to_string())?;
+        let found = self.fit_model(model, &start.keys, &fitted, start.evaluations)?;
         let figures = self.compared(&found.scored, |at| fitted.contains(&at));
         Ok((found, figures))
     }
@@ -133,19 +123,9 @@ impl Bench {
     /// If a key is unknown, or a row cannot be simulated.
     pub fn fit(&self, keys: &str, evaluations: usize) -> Result<String, String> {
         let model = Model::load(self.drive, self.machine)?;
-        let parameters = model.parameters(keys).map_err(|e| e.to_string())?;
         let places = (0..self.rows.len()).filter(|&at| (self.is_fitted)(&self.rows[at]));
         let fitted: Vec<usize> = places.collect();
-        let setup = FitSetup {
-            model,
-            parameters: &parameters,
-            rows: &self.rows,
-            fitted: &fitted,
-            evaluations,
-            seed: 1,
-            comment: "fitted",
-        };
-        let found = fit(setup, &mut |_| ()).map_err(|e| e.to_string())?;
+        let found = self.fit_model(model, keys, &fitted, evaluations)?;
         let line = |(parameter, from, to): &(blklab_calibrate::Parameter, f64, f64)| {
             format!("{} {from:.0} -> {to:.0}\n", parameter.name())
         };
@@ -154,5 +134,27 @@ impl Bench {
             "{} on {}: loss {:.4}\n{moved}",
             self.drive, self.machine, found.loss
         ))
+    }
+
+    /// Fits those keys of a comma-separated list that a model's descriptions have to the
+    /// rows with these indices.
+    fn fit_model(
+        &self,
+        model: Model,
+        keys: &str,
+        fitted: &[usize],
+        evaluations: usize,
+    ) -> Result<Fitted, String> {
+        let parameters = model.parameters(keys).map_err(|e| e.to_string())?;
+        let setup = FitSetup {
+            model,
+            parameters: &parameters,
+            rows: &self.rows,
+            fitted,
+            evaluations,
+            seed: 1,
+            comment: "fitted",
+        };
+        fit(setup, &mut |_| ()).map_err(|e| e.to_string())
     }
 }

@@ -181,16 +181,8 @@ fn leave_out(set: &Set, data: &Path, start: &Start) -> Result<PagePart, String> 
     let bench = bench.ok_or_else(|| format!("{}: no rows of {}", set.name, start.instead_of))?;
     let (found, mut figures) = bench.predict(start)?;
     figures.retain(|figure| !figure.is_fitted);
-    let head = ["group", "rows", "figure", "median %", "p90 %", "max %"];
-    let (mut made, mut groups) = (
-        PagePart::default(),
-        Table::new(head.map(String::from).to_vec()),
-    );
-    for ((group, metric), errors) in errors_by_group(&figures) {
-        let group = format!("machine-left-out-{group}");
-        made.groups.push(errors.line(set.name, &group, metric));
-        groups.row(errors.cells(group, metric));
-    }
+    let mut made = PagePart::default();
+    let groups = groups_table(set, "machine-left-out-", &figures, &mut made);
     let head = ["key", "from", "to"];
     let mut moved = Table::new(head.map(String::from).to_vec());
     for (parameter, from, to) in &found.moved {
@@ -213,16 +205,24 @@ fn make_jobs(set: &Set, benches: Vec<Bench>) -> Result<PagePart, String> {
     Ok(tables(set, &figures, &described))
 }
 
+/// Makes a table of the errors of each group, whose names get a prefix, and adds the line
+/// of each to a page's summary.
+fn groups_table(set: &Set, prefix: &str, figures: &[Figure], made: &mut PagePart) -> Table {
+    let head = ["group", "rows", "figure", "median %", "p90 %", "max %"];
+    let mut table = Table::new(head.map(String::from).to_vec());
+    for ((group, metric), errors) in errors_by_group(figures) {
+        let group = format!("{prefix}{group}");
+        made.groups.push(errors.line(set.name, &group, metric));
+        table.row(errors.cells(group, metric));
+    }
+    table
+}
+
 /// Makes a table of groups, a table of the descriptions' fitted keys, and a table of all
 /// rows.
 fn tables(set: &Set, figures: &[Figure], described: &[(String, String)]) -> PagePart {
     let mut made = PagePart::default();
-    let head = ["group", "rows", "figure", "median %", "p90 %", "max %"];
-    let mut groups = Table::new(head.map(String::from).to_vec());
-    for ((group, metric), errors) in errors_by_group(figures) {
-        made.groups.push(errors.line(set.name, &group, metric));
-        groups.row(errors.cells(group, metric));
-    }
+    let groups = groups_table(set, "", figures, &mut made);
     let head = [
         "group",
         "row",
