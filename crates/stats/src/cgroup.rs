@@ -105,7 +105,7 @@ macro_rules! held {
                 concat!(stringify!($layer), "_held_ns"),
                 Unit::Nanoseconds,
                 "  for, mean",
-                "Time for which one of them was held back, mean.",
+                concat!("Time for which ", $name, " held back an I/O, mean."),
                 Value::Quotient(
                     |disk| sum(disk, |group| group.$layer.ns),
                     |disk| sum(disk, |group| group.$layer.ios),
@@ -135,16 +135,20 @@ fn fact(
 /// Returns the facts on throttling. Only a run with control groups has them.
 pub(crate) fn facts() -> Vec<Fact> {
     [
-        &held!(io_max, "io.max", "I/Os that a group's limits held back.")[..],
+        &held!(
+            io_max,
+            "io.max",
+            "I/Os held back because their group had reached its limits."
+        )[..],
         &held!(
             io_latency,
             "io.latency",
-            "I/Os that waited as another group's target was missed."
+            "I/Os held back because another group missed its latency target."
         ),
         &held!(
             io_cost,
             "io.cost",
-            "I/Os that waited until their group could pay for them."
+            "I/Os held back until their group had the budget for them."
         ),
         &cost_facts(),
     ]
@@ -157,21 +161,21 @@ fn cost_facts() -> [Fact; 4] {
             "io_cost_usage_ns",
             Unit::Nanoseconds,
             "  time of the drive, by the cost model",
-            "Time of the drive that the I/Os of groups took, as the cost model counts it.",
+            "Time of the drive that the groups' I/Os used, by the cost model.",
             Value::Sum(|disk| cost(disk, |cost| cost.usage_us * 1000)),
         ),
         fact(
             "io_cost_debt_ns",
             Unit::Nanoseconds,
             "  time in debt",
-            "Time in which groups had debts for I/Os that could not be held back.",
+            "Time for which groups were in debt for I/Os that could not be held back.",
             Value::Sum(|disk| cost(disk, |cost| cost.debt_us * 1000)),
         ),
         fact(
             "io_cost_rate",
             Unit::Ratio,
             "  vrate at the end",
-            "Rate at which the cost model's time passes, as a multiple of the clock's.",
+            "Rate of the cost model's virtual time at the end, as a multiple of real time.",
             Value::Run(|run| {
                 let rates = run.disks.iter().filter_map(|disk| disk.cost_rate);
                 rates.map(|rate| rate.percent / 100.0).reduce(f64::min)
@@ -181,7 +185,7 @@ fn cost_facts() -> [Fact; 4] {
             "io_cost_rate_min",
             Unit::Ratio,
             "  vrate, slowest",
-            "The slowest that the cost model's time passed, as a multiple of the clock's.",
+            "Slowest rate of the cost model's virtual time, as a multiple of real time.",
             Value::Run(|run| {
                 let rates = run.disks.iter().filter_map(|disk| disk.cost_rate);
                 rates.map(|rate| rate.min_percent / 100.0).reduce(f64::min)

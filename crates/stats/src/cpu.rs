@@ -15,12 +15,12 @@ pub struct CpuSlice {
 }
 
 macro_rules! cpu_times {
-    ($($(#[doc = $doc:literal])+ $field:ident $key:literal $label:literal,)+) => {
+    ($($field:ident $key:literal $label:literal $which:literal,)+) => {
         /// The parts of a CPU's time in nanoseconds, as `/proc/stat` divides it and
         /// mpstat shows it.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
         pub struct CpuTimes {
-            $($(#[doc = $doc])+ pub $field: u64,)+
+            $(#[doc = concat!("Time ", $which)] pub $field: u64,)+
         }
 
         impl CpuTimes {
@@ -55,7 +55,7 @@ macro_rules! cpu_times {
                 key: $key,
                 label: $label,
                 unit: Unit::Share,
-                meaning: concat!("Share of the CPUs' time:", $($doc),+),
+                meaning: concat!("Share of the CPUs' time ", $which),
                 value: Value::Run(|run| share(run, |times| times.$field)),
             }),+]
         }
@@ -63,20 +63,20 @@ macro_rules! cpu_times {
 }
 
 cpu_times! {
-    /// Programs, those of low priority and guests included.
-    user_ns "cpu_user_share" "applications",
-    /// The kernel on their behalf, spinning on locks included.
-    system_ns "cpu_system_share" "kernel",
-    /// Hardware interrupts.
-    irq_ns "cpu_irq_share" "interrupts",
-    /// Softirqs.
-    softirq_ns "cpu_softirq_share" "softirqs",
-    /// Nothing, while a process waits for I/O.
-    iowait_ns "cpu_iowait_share" "idle, waiting for I/O",
-    /// Taken by the hypervisor.
-    steal_ns "cpu_steal_share" "taken by the hypervisor",
-    /// Nothing.
-    idle_ns "cpu_idle_share" "idle",
+    user_ns "cpu_user_share" "applications"
+        "in user mode, including programs of low priority and guests.",
+    system_ns "cpu_system_share" "kernel"
+        "in kernel mode for programs, including spinning on locks.",
+    irq_ns "cpu_irq_share" "interrupts"
+        "in handlers of hardware interrupts.",
+    softirq_ns "cpu_softirq_share" "softirqs"
+        "in softirqs.",
+    iowait_ns "cpu_iowait_share" "idle, waiting for I/O"
+        "without work while a process waited for I/O.",
+    steal_ns "cpu_steal_share" "taken by the hypervisor"
+        "that the hypervisor took for others.",
+    idle_ns "cpu_idle_share" "idle"
+        "without work.",
 }
 
 fn share(run: &Results, of: impl Fn(&CpuTimes) -> u64) -> Option<f64> {

@@ -12,41 +12,44 @@ counters! {
     /// What happened inside a drive.
     #[derive(Clone, Debug, Default, PartialEq)]
     pub struct DeviceStats {
-        /// Steps of its simulation: what a request costs to simulate goes with them.
+        /// Events of its simulation, whose number determines the CPU time of a run.
         #[serde(skip)]
         pub events: u64,
-        /// One entry a channel.
+        /// One entry for each channel.
         pub channels: Vec<ChannelStats>,
-        /// One entry a part that executes commands of its own: a die, mostly.
+        /// One entry for each part that executes commands of its own, mostly a die.
         pub dies: Vec<DieStats>,
-        /// What garbage collection did.
+        /// Counters of garbage collection.
         pub collection: CollectionStats,
-        /// It had no room for a write; `None` where it always had.
+        /// The writes for which it had no room; `None` if it always had.
         pub too_full: Option<TooFull>,
         /// Commands fetched under NVMe's arbitration.
         pub fetches: FetchStats,
-        /// What the SLC cache did.
+        /// Counters of the SLC cache.
         pub slc: SlcStats,
-        /// What merges of log blocks did.
+        /// Counters of merges of log blocks.
         pub merges: MergeStats,
-        /// How evenly blocks are worn.
+        /// The wear of its blocks.
         pub wear: WearStats,
-        /// What a disk's arm, platters and buffer did; `None` where there are none.
+        /// Counters of a disk's arm, platters and buffer; `None` for other drives.
         pub arm: Option<ArmStats>,
-        /// Faults it had; `None` where it was asked to have none.
+        /// Counters of injected faults; `None` if none were requested.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub faults: Option<FaultStats>,
-        /// Pages whose read by the host a program or an erase held up: their die was at
-        /// it between their coming and their start.
+        /// Page reads of the host that a program or an erase delayed: it ran on their
+        /// die between the read's arrival and its start.
         pub reads_behind_writes: u64 => sum Drive Count "pages whose read waited behind writes";
-            per_read Drive Ratio "  for each read of the host",
-        /// Time those reads lost to it, in nanoseconds.
+            per_read Drive Ratio "  for each read of the host":
+                "Page reads that a program or an erase delayed, for each read of the host.",
+        /// Time by which programs and erases delayed page reads of the host, summed, in
+        /// nanoseconds.
         pub reads_behind_writes_ns: u64 => sum Drive Nanoseconds "  time they lost, in all";
-            per(reads_behind_writes) Drive Nanoseconds "  time they lost, each",
+            per(reads_behind_writes) Drive Nanoseconds "  time they lost, each":
+                "Delay of a page read that waited for a program or an erase, mean.",
         /// What the host's reads waited for.
         #[serde(rename = "reads_waited")]
         pub read_waits: WaitCounts,
-        /// What its writes waited for.
+        /// What the host's writes waited for.
         #[serde(rename = "writes_waited")]
         pub write_waits: WaitCounts,
         /// Pages read from flash.
@@ -57,59 +60,63 @@ counters! {
         pub flash_erases: u64 => sum Flash Count "blocks erased",
         /// Sectors the host wrote.
         pub host_sectors_written: u64,
-        /// Sectors of the host's data that were programmed: what it wrote less what is
-        /// still in the cache or was overwritten there.
+        /// Sectors of the host's data that were programmed: those that it wrote, without
+        /// those that are still in the cache or were overwritten there.
         pub host_sectors_programmed: u64,
-        /// Sectors that the host overwrote while they were in the cache, in the page
-        /// that was being filled: they never reach the flash.
+        /// Sectors that the host overwrote in the write cache before they were
+        /// programmed; the old data never reaches the flash.
         pub host_sectors_absorbed: u64 => sum Flash Count "sectors overwritten in the cache",
-        /// Sectors programmed, for whatever reason.
+        /// Sectors programmed, of the host's data and of moved data.
         pub flash_sectors_programmed: u64
-            => per(host_sectors_programmed) Flash Ratio "write amplification",
+            => per(host_sectors_programmed) Flash Ratio "write amplification":
+                "Sectors programmed for each sector of the host's data that was programmed.",
         /// Commands that several planes executed as one.
         pub multi_plane_commands: u64 => sum Flash Count "multi-plane commands",
-        /// Programs and erases that were stopped for a read.
+        /// Programs and erases that were suspended for a read.
         pub suspensions: u64 => sum Flash Count "programs and erases suspended",
-        /// Reads that a die began while data of its last was going out.
+        /// Reads that a die started while it still transferred the data of the read before.
         pub cache_reads: u64 => sum Flash Count "cache reads",
-        /// Programs whose data went to a die while it was at its last program.
+        /// Programs whose data was transferred to a die during the program before.
         pub cache_programs: u64,
-        /// Pages that collection moved without the channel.
+        /// Pages that garbage collection moved within a die, without the channel.
         pub copybacks: u64 => sum Flash Count "pages moved by copyback",
-        /// Reads that went before an older one of their die because more others could
+        /// Reads started before an older read of their die, because more others could
         /// join them in a multi-plane command.
         pub reads_packed: u64 => sum Flash Count "reads packed before older ones",
-        /// Reads whose command went before data that was ready for the channel.
+        /// Read commands sent on a channel before data that was ready for it.
         pub reads_clumped: u64 => sum Flash Count "reads clumped before ready data",
         /// Reads answered from the drive's DRAM.
         pub cache_read_hits: u64 => sum Drive Count "reads answered from the drive's cache",
-        /// Times that its power was cut.
+        /// The number of losses of power.
         pub power_losses: u64,
-        /// Sectors whose last write, acknowledged or not, went with it.
+        /// Sectors whose last write, acknowledged or not, was lost with the power.
         pub power_loss_sectors: u64,
-        /// Those of them of which an acknowledged write went.
+        /// Those of them whose lost write had been acknowledged.
         pub power_loss_acknowledged_sectors: u64,
         /// Map units on the flash looked up in an SSD's read cache.
         pub read_cache_lookups: u64,
-        /// Those found there.
+        /// Those of them that were found.
         pub read_cache_hits: u64
-            => per(read_cache_lookups) Drive Share "map units found in the read cache",
+            => per(read_cache_lookups) Drive Share "map units found in the read cache":
+                "Share of the map units looked up in the SSD's read cache that were there.",
         /// Map units that the drive read ahead of sequential readers.
         pub read_ahead_units: u64 => sum Drive Count "map units read ahead",
-        /// Those of them that were then asked for.
+        /// Those of them that the host then read.
         pub read_ahead_units_used: u64
-            => per(read_ahead_units) Drive Share "map units read ahead and then used",
+            => per(read_ahead_units) Drive Share "map units read ahead and then used":
+                "Share of the map units read ahead that the host then read.",
         /// Map entries looked up in the map's cache, one for each map unit of a command;
         /// zero where the whole map is in DRAM.
         pub map_lookups: u64,
-        /// Those found there, which waited for nothing: not those that were on their
-        /// way, for a neighbour or for the same command.
-        pub map_hits: u64 => per(map_lookups) Flash Share "map entries found in the map's cache",
+        /// Those of them that were found, without those whose page was still being read.
+        pub map_hits: u64 => per(map_lookups) Flash Share "map entries found in the map's cache":
+            "Share of the map entries looked up that were in the map's cache; one whose page \
+             was still being read does not count.",
         /// Pages of the map read from flash.
         pub map_reads: u64 => sum Flash Count "pages of the map read",
         /// Pages of the map programmed.
         pub map_programs: u64 => sum Flash Count "pages of the map programmed",
-        /// Those of them that collection of the map's blocks moved.
+        /// Pages of the map that garbage collection moved.
         pub map_pages_moved: u64 => sum Flash Count "pages of the map moved by collection",
         /// Blocks of the map erased.
         pub map_erases: u64,
@@ -127,20 +134,20 @@ impl DeviceStats {
 }
 
 counters! {
-    /// Faults of a drive.
+    /// Counters of a drive's injected faults.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct FaultStats {
-        /// Commands that stood still for a while.
+        /// Commands that a fault delayed.
         pub stalls: u64 => sum Drive Count "commands that stalled",
-        /// Reads that ended with an error, as a sector could not be read.
+        /// Reads that failed because a sector was unreadable.
         pub reads_failed: u64 => sum Drive Count "reads of unreadable sectors",
         /// Sectors that became unreadable.
         pub latent_errors: u64 => sum Drive Count "  sectors that became unreadable",
-        /// Bits that turned on the medium, which nothing tells.
+        /// Bits that flipped on the medium without an error.
         pub bits_rotted: u64 => sum Drive Count "bits that turned on the medium",
-        /// Reads that were given what was there before the last write.
+        /// Reads that returned the data from before the last write.
         pub stale_reads: u64 => sum Drive Count "reads given stale data",
-        /// Reads that were given another place's data.
+        /// Reads that returned another address's data.
         pub misdirected_reads: u64 => sum Drive Count "reads given another place's data",
     }
     "fault_" of |disk| disk.device.faults.as_ref()
@@ -149,13 +156,13 @@ counters! {
 /// One channel of a drive.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ChannelStats {
-    /// Reads and writes of pages it carried.
+    /// Page reads that it carried.
     pub reads: u64,
-    /// Page programs it carried.
+    /// Page programs that it carried.
     pub writes: u64,
-    /// Time its bus was taken, in nanoseconds.
+    /// Time for which its bus was in use, in nanoseconds.
     pub bus_busy_ns: u64,
-    /// Time at least one of its dies was busy, in nanoseconds.
+    /// Time for which at least one of its dies was busy, in nanoseconds.
     pub die_busy_ns: u64,
     /// The time that dies waited for its bus, summed, in nanoseconds.
     pub queue_ns: u64,
@@ -168,9 +175,9 @@ pub struct ChannelStats {
 pub struct DieStats {
     /// The channel it is on.
     pub channel: u32,
-    /// Commands it executed.
+    /// Commands that it executed.
     pub commands: u64,
-    /// Time its array worked, in nanoseconds.
+    /// Time for which its array worked, in nanoseconds.
     pub busy_ns: u64,
     /// The time that operations waited for it, summed, in nanoseconds; divided by the run's
     /// time it is the mean length of its queue.
@@ -181,21 +188,20 @@ pub struct DieStats {
     pub plane_busy_ns: Vec<u64>,
 }
 
-/// Commands fetched under NVMe's arbitration, by priority class: urgent (or all
-/// of them under round robin), high, medium, low. All zero where a drive takes
-/// commands as they come.
+/// Commands fetched under NVMe's arbitration, by priority class: urgent (or all of them
+/// under round robin), high, medium, low. All zero for a drive without arbitration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FetchStats {
     /// The number of commands.
     pub commands: [u64; 4],
-    /// Time that they waited in their queues, in nanoseconds.
+    /// Time for which they waited in their submission queues, in nanoseconds.
     pub wait_ns: [u64; 4],
 }
 
 /// The utilization of channels, dies and planes, as shares of the counted time; those of
 /// several drives one after the other.
 impl Results {
-    /// Returns the share of the time in which each channel carried data or had a die at work.
+    /// Returns the share of the time in which each channel transferred data or one of its dies worked.
     pub fn channel_shares(&self) -> Vec<f64> {
         self.of_channels(|channel| channel.die_busy_ns.max(channel.bus_busy_ns))
     }
@@ -241,7 +247,7 @@ pub(crate) fn facts() -> Vec<Fact> {
         key: "fetch_wait_ns_per_command",
         label: "time in submission queues, each command",
         unit: Unit::Nanoseconds,
-        meaning: "Time that a command waited in its submission queue under NVMe's arbitration.",
+        meaning: "Time for which a command waited in its submission queue under NVMe's arbitration, mean.",
         value: Value::Quotient(
             |disk| Some(disk.device.fetches.wait_ns.iter().sum()),
             |disk| Some(disk.device.fetches.commands.iter().sum()),
@@ -270,21 +276,21 @@ fn parallelism() -> [Fact; 7] {
             "channels_busy_share",
             Unit::Share,
             "channels busy, mean",
-            "Share of the time in which a channel had a die at work or carried data.",
+            "Share of the time in which a channel transferred data or one of its dies worked.",
             |run| mean(&run.channel_shares()),
         ),
         fact(
             "buses_busy_share",
             Unit::Share,
             "  their buses alone",
-            "Share of the time in which a channel carried data or commands.",
+            "Share of the time in which a channel's bus transferred data or commands.",
             |run| mean(&run.of_channels(|channel| channel.bus_busy_ns)),
         ),
         fact(
             "busiest_channel_ratio",
             Unit::Ratio,
             "busiest channel over the mean",
-            "How many times as busy as the mean of all channels the busiest was.",
+            "Busy time of the busiest channel, divided by the mean of all channels.",
             |run| {
                 let shares = run.channel_shares();
                 let busiest = shares.iter().copied().fold(0.0, f64::max);
@@ -295,7 +301,7 @@ fn parallelism() -> [Fact; 7] {
             "channels_variation",
             Unit::Share,
             "channels' spread (stddev/mean)",
-            "Standard deviation of how busy channels were, as a share of the mean.",
+            "Standard deviation of the channels' busy times, divided by their mean.",
             |run| variation(&run.channel_shares()),
         ),
         fact(
@@ -309,7 +315,7 @@ fn parallelism() -> [Fact; 7] {
             "dies_variation",
             Unit::Share,
             "dies' spread (stddev/mean)",
-            "Standard deviation of how busy dies were, as a share of the mean.",
+            "Standard deviation of the dies' busy times, divided by their mean.",
             |run| variation(&run.die_shares()),
         ),
         fact(

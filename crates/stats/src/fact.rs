@@ -141,11 +141,12 @@ pub(crate) fn mean(values: &[f64]) -> Option<f64> {
 
 /// Declares a struct of counters together with the facts that are made of them.
 ///
-/// A field's doc comment is the meaning of its facts, which follow `=>`: `sum` or `max`
-/// over a run's drives, `per(other, ...)` for the quotient with the sum of other fields,
-/// `per_read` for the quotient with the host's completed reads, `time(field, ...)` for
-/// the fields' share of the time. A field without `=>` is in JSON only. `"prefix_" of
-/// |disk| ...` after the struct gives the prefix of its keys and the struct of a drive.
+/// A field's facts follow `=>`: `sum` or `max` over a run's drives, `per(other, ...)` for
+/// the quotient with the sum of other fields, `per_read` for the quotient with the host's
+/// completed reads, `time(field, ...)` for the fields' share of the time. The meaning
+/// follows the label; without one it is the field's doc comment. A field without `=>` is
+/// in JSON only. `"prefix_" of |disk| ...` after the struct gives the prefix of its keys
+/// and the struct of a drive.
 macro_rules! counters {
     (
         $(#[$about:meta])*
@@ -156,6 +157,7 @@ macro_rules! counters {
                 pub $field:ident: $type:ty
                 $(=> $(
                     $rule:ident $(($($with:ident),+))? $place:ident $unit:ident $label:literal
+                    $(: $meaning:literal)?
                 );+)?,
             )+
         }
@@ -191,7 +193,7 @@ macro_rules! counters {
                         ),
                         label: $label,
                         unit: crate::fact::Unit::$unit,
-                        meaning: MEANING,
+                        meaning: crate::fact::counters!(@meaning MEANING $($meaning)?),
                         value: crate::fact::counters!(@value $name $field $rule $($($with)+)?),
                     });)+)?
                 })+
@@ -199,6 +201,8 @@ macro_rules! counters {
             }
         }
     };
+    (@meaning $of_field:ident) => { $of_field };
+    (@meaning $of_field:ident $meaning:literal) => { $meaning };
     (@suffix sum) => { "" };
     (@suffix max) => { "" };
     (@suffix per $with:ident $($more:ident)*) => { concat!("_per_", stringify!($with)) };

@@ -42,41 +42,41 @@ macro_rules! cache_counts {
 cache_counts! {
     /// Pages that programs read.
     read_pages "cache_read_pages" Count "pages read",
-    /// Pages that were in memory when a program came to read them.
+    /// Pages that were in the cache when a program read them.
     hits "cache_hits" Count "  that were cached",
-    /// Pages that a program waited for, because they were missing or still being read.
+    /// Pages that a program waited for because they were not cached or still being read.
     misses "cache_misses" Count "  that a program waited for",
-    /// Pages that readahead read, those included that a program had asked for.
+    /// Pages that readahead read, including those that a program had asked for.
     readahead_pages "cache_readahead_pages" Count "pages read by readahead",
-    /// Pages that readahead read and a program read after that.
+    /// Pages that readahead read and that a program then read.
     readahead_used "cache_readahead_used" Count "  that a program read then",
-    /// Pages that readahead read and that left the cache before a program read them.
+    /// Pages that readahead read and that were dropped before a program read them.
     readahead_wasted "cache_readahead_wasted" Count "  that were dropped unread",
     /// Clean pages that were written to and became dirty.
     dirtied_pages "cache_dirtied_pages" Count "pages dirtied",
     /// Pages that were written back to a drive.
     written_pages "cache_written_pages" Count "pages written back",
-    /// Pages that the flusher wrote back, as there were too many dirty ones or old ones.
+    /// Pages that the flusher wrote back because they were too many or too old.
     flusher_pages "cache_flusher_pages" Count "  by the flusher",
     /// The most memory that was dirty at once.
     dirty_max_bytes "cache_dirty_max_bytes" Bytes "dirty memory at most",
-    /// Time for which writers were held back because too much was dirty, over all of
-    /// them.
+    /// Time for which writers were throttled because too much memory was dirty, summed
+    /// over the writers.
     throttled_ns "cache_throttled_ns" Nanoseconds "writers held back for",
     /// Pages that were evicted because memory was short.
     evicted_pages "cache_evicted_pages" Count "pages evicted",
-    /// Names that were looked up in directories of a file system, each part of a path.
+    /// Names looked up in directories, one for each component of a path.
     names_looked_up "fs_names_looked_up" Count "names looked up",
-    /// Names that were cached, whether they are there or not.
+    /// Names found in the dentry cache, including negative entries.
     names_cached "fs_names_cached" Count "  that were cached",
-    /// Cached names that were known not to be there.
+    /// Names found in the dentry cache as negative entries: no file has them.
     names_known_missing "fs_names_known_missing" Count "  that were known not to be there",
-    /// Blocks of a file system's own structures that were asked for: bitmaps, inodes,
-    /// directories, maps.
+    /// Blocks of file systems' metadata that were looked up: bitmaps, inodes, directories,
+    /// maps.
     blocks_looked_up "fs_blocks_looked_up" Count "file system's blocks asked for",
-    /// Such blocks that had to be read.
+    /// Blocks of metadata that had to be read from the drive.
     blocks_read "fs_blocks_read" Count "  that were read",
-    /// Bios that wrote such blocks.
+    /// Bios that wrote blocks of metadata.
     blocks_written "fs_blocks_written" Count "writes of file system's blocks",
 }
 
@@ -93,7 +93,7 @@ pub(crate) fn facts() -> Vec<Fact> {
         key: "cache_hit_ratio",
         label: "reads answered from memory",
         unit: Unit::Share,
-        meaning: "Share of the pages that programs read which were in memory already.",
+        meaning: "Share of the pages that programs read that were already in memory.",
         value: Value::Run(|run: &Results| run.page_cache.as_ref()?.hit_ratio()),
     }];
     facts.extend(counts());

@@ -200,7 +200,7 @@ pub(crate) fn facts() -> [Fact; 17] {
             "queue_batch_share",
             Unit::Share,
             "dispatches of more than one request",
-            "Share of the dispatches that took more than one request, of those that took any.",
+            "Share of the dispatches with at least one request that took more than one.",
             Value::Quotient(
                 |disk| Some(disk.queue.dispatches(2)),
                 |disk| Some(disk.queue.dispatches(1)),
@@ -210,7 +210,7 @@ pub(crate) fn facts() -> [Fact; 17] {
             "queue_in_flight",
             Unit::Ratio,
             "mean requests in flight",
-            "Requests between their start and their completion, mean over the time.",
+            "Requests in flight, from start to completion, mean over the time.",
             Value::Run(|run| {
                 let waits = run.disks.iter().map(|disk| disk.queue.time_in_queue_ns);
                 ratio(waits.sum::<u64>() as f64, run.counted_ns())
@@ -220,15 +220,15 @@ pub(crate) fn facts() -> [Fact; 17] {
             "queue_flushes",
             Unit::Count,
             "flushes",
-            "Requests that have the drive write down what its cache holds: of fsync and \
-             fdatasync, and before and after writes that ask for it.",
+            "Requests for the drive to write its volatile cache to the medium, for fsync, \
+             fdatasync and writes with PREFLUSH or FUA.",
             Value::Sum(|disk| Some(disk.queue.ios[FLUSH])),
         ),
         fact(
             "queue_flush_ns",
             Unit::Nanoseconds,
             "  one took, mean",
-            "Time from a flush's start in the block layer to its end, mean.",
+            "Time of a flush from its start in the block layer to its completion, mean.",
             Value::Quotient(
                 |disk| Some(disk.queue.ticks_ns[FLUSH]),
                 |disk| Some(disk.queue.ios[FLUSH]),
@@ -238,24 +238,22 @@ pub(crate) fn facts() -> [Fact; 17] {
             "queue_flush_time_ns",
             Unit::Nanoseconds,
             "  they took, in all",
-            "Time of all flushes, those at once counted each: for so long callers of fsync \
-             and the writes behind it stood still.",
+            "Time of all flushes, summed; callers of fsync wait at least for their own.",
             Value::Sum(|disk| Some(disk.queue.ticks_ns[FLUSH])),
         ),
         fact(
             "queue_behind_flush_ns",
             Unit::Nanoseconds,
             "  others waited beside them, in all",
-            "Time that requests of others were in flight while a flush was under way, summed \
-             over those requests: what flushes can have stalled.",
+            "Time for which other requests were in flight during a flush, summed over these \
+             requests: the most by which flushes can have delayed them.",
             Value::Sum(|disk| Some(disk.queue.behind_flush_ns)),
         ),
         fact(
             "queue_behind_flush_share",
             Unit::Share,
             "  of the others' time",
-            "Share of the time that reads and writes were in flight which they were beside a \
-             flush.",
+            "Share of the in-flight time of reads and writes that passed during a flush.",
             Value::Quotient(
                 |disk| Some(disk.queue.behind_flush_ns),
                 |disk| Some(disk.queue.ticks_ns[..DISCARD].iter().sum()),
@@ -265,15 +263,15 @@ pub(crate) fn facts() -> [Fact; 17] {
             "queue_fua_writes",
             Unit::Count,
             "writes past the drive's cache",
-            "Writes with FUA, which end when the medium has them: of O_SYNC and O_DSYNC, where \
-             the drive takes it.",
+            "Writes with FUA, which complete when the data is on the medium: for O_SYNC and \
+             O_DSYNC, if the drive supports FUA.",
             Value::Sum(|disk| Some(disk.queue.fua_ios)),
         ),
         fact(
             "queue_fua_ns",
             Unit::Nanoseconds,
             "  one took, mean",
-            "Time from the start of a write with FUA in the block layer to its end, mean.",
+            "Time of a write with FUA from its start in the block layer to its completion, mean.",
             Value::Quotient(
                 |disk| Some(disk.queue.fua_ticks_ns),
                 |disk| Some(disk.queue.fua_ios),
@@ -283,14 +281,14 @@ pub(crate) fn facts() -> [Fact; 17] {
             "queue_discards",
             Unit::Count,
             "discards",
-            "Requests that tell the drive which data nobody needs any more.",
+            "Requests that tell the drive which sectors are no longer used.",
             Value::Sum(|disk| Some(disk.queue.ios[DISCARD])),
         ),
         fact(
             "queue_discard_ns",
             Unit::Nanoseconds,
             "  one took, mean",
-            "Time from a discard's start in the block layer to its end, mean.",
+            "Time of a discard from its start in the block layer to its completion, mean.",
             Value::Quotient(
                 |disk| Some(disk.queue.ticks_ns[DISCARD]),
                 |disk| Some(disk.queue.ios[DISCARD]),
@@ -300,7 +298,7 @@ pub(crate) fn facts() -> [Fact; 17] {
             "queue_requeues",
             Unit::Count,
             "requeues",
-            "Requests that the driver gave back.",
+            "Requests that the driver returned to be dispatched again.",
             Value::Sum(|disk| Some(disk.queue.requeues)),
         ),
         fact(

@@ -180,21 +180,21 @@ pub(crate) fn power_loss_facts() -> [Fact; 3] {
             "power_loss_requests",
             Unit::Count,
             "requests that a loss of power ended",
-            "Requests that were in the drive when its power was cut.",
+            "Requests that were in the drive at its loss of power.",
             |disk| Some(disk.power_loss.as_ref()?.failed.iter().sum()),
         ),
         fact(
             "power_loss_lost_acknowledged_sectors",
             Unit::Count,
             "acknowledged sectors that went with it",
-            "Sectors whose write had been acknowledged and was lost.",
+            "Sectors of acknowledged writes that were lost.",
             |disk| Some(disk.power_loss.as_ref()?.lost_acknowledged_sectors),
         ),
         fact(
             "power_loss_ready_ns",
             Unit::Nanoseconds,
             "time until the drive was ready again",
-            "Time from the loss of power until the drive had read its map.",
+            "Time from the loss of power until the drive had read its map and was ready.",
             |disk| {
                 let loss = disk.power_loss.as_ref()?;
                 Some(loss.ready_ns - loss.at_ns)

@@ -7,36 +7,41 @@ counters! {
     /// Garbage collection.
     #[derive(Clone, Debug, Default, PartialEq, Eq)]
     pub struct CollectionStats {
-        /// Blocks collected.
+        /// Blocks that were garbage-collected.
         pub blocks: u64 => sum Flash Count "blocks garbage-collected",
-        /// Those of them that still held valid data: writes had crossed their borders
-        /// and left a part of them.
+        /// Collected blocks that still held valid data, because the host's writes had
+        /// overwritten only a part of them.
         pub blocks_partly_valid: u64
             => sum Flash Count "  that writes had crossed into and left in part",
-        /// Sectors of valid data that had to be moved for it.
+        /// Sectors of valid data that collection moved.
         pub sectors_moved: u64,
         /// Those of them that went to another plane.
         pub sectors_off_plane: u64,
         /// Those of them that went to another chip.
         pub sectors_off_chip: u64,
         /// Time from the choice of a block to its erasure, summed, in nanoseconds.
-        pub busy_ns: u64 => per(blocks) Flash Nanoseconds "  one took, mean",
-        /// The longest of these.
+        pub busy_ns: u64 => per(blocks) Flash Nanoseconds "  one took, mean":
+            "Time from the choice of a block to its erasure, mean.",
+        /// The longest time from the choice of a block to its erasure, in nanoseconds.
         pub longest_ns: u64 => max Flash Nanoseconds "  one took, at most",
-        /// Pages whose read by the host collection held up: their die was at work for
-        /// it between their coming and their start.
+        /// Page reads of the host that garbage collection delayed: it used their die
+        /// between the read's arrival and its start.
         pub reads_behind: u64 => sum Flash Count "pages whose read waited behind collection",
-        /// Time that those reads lost to it, in nanoseconds.
+        /// Time by which garbage collection delayed page reads of the host, summed, in
+        /// nanoseconds.
         pub reads_behind_ns: u64
-            => per(reads_behind) Flash Nanoseconds "  time they lost, each",
-        /// The longest that one of them lost.
+            => per(reads_behind) Flash Nanoseconds "  time they lost, each":
+                "Delay of a page read that waited for garbage collection, mean.",
+        /// The longest delay of a page read by garbage collection, in nanoseconds.
         pub longest_read_wait_ns: u64 => max Flash Nanoseconds "  time one lost, at most",
         /// Host writes that waited for a free block, or for collection to catch up.
         pub writes_stalled: u64
             => sum Flash Count "times that writes waited for a free block",
-        /// Time that they waited so, summed, in nanoseconds.
-        pub stalled_ns: u64 => per(writes_stalled) Flash Nanoseconds "  a wait, mean",
-        /// The longest of these times.
+        /// Time of these waits, summed, in nanoseconds.
+        pub stalled_ns: u64 => per(writes_stalled) Flash Nanoseconds "  a wait, mean":
+            "Time for which a host write waited for a free block or for collection, mean.",
+        /// The longest wait of a host write for a free block or for collection, in
+        /// nanoseconds.
         pub longest_stall_ns: u64 => max Flash Nanoseconds "  a wait, at most",
     }
     "collection_" of |disk| Some(&disk.device.collection)
@@ -53,7 +58,7 @@ impl CollectionStats {
 /// A drive that had no room for a write and could gain none by garbage collection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct TooFull {
-    /// Writes that it refused since the start of the run.
+    /// The writes that it refused since the start of the run.
     pub writes: u64,
     /// The time of the first of them in the run, in nanoseconds.
     pub first_ns: u64,
@@ -80,7 +85,7 @@ pub struct WearStats {
     pub mean_erases: f64,
     /// The difference between the most and the least worn block.
     pub spread_erases: u32,
-    /// Blocks that were emptied because they were little worn.
+    /// Blocks that wear levelling emptied because they were little worn.
     pub levelled_blocks: u64,
     /// Sectors moved from these.
     pub levelled_sectors: u64,
@@ -100,7 +105,7 @@ impl WearStats {
             fact(
                 "wear_mean_erases",
                 "erases of a block, mean",
-                "Mean over all blocks.",
+                "Erases of a block, mean over all blocks.",
                 |run| mean_wear(run, |wear| wear.mean_erases),
             ),
             fact(
@@ -131,23 +136,24 @@ counters! {
     /// The SLC cache: flash written with one bit a cell. All zero without one.
     #[derive(Clone, Debug, Default, PartialEq, Eq)]
     pub struct SlcStats {
-        /// Sectors of the host's that went to it.
+        /// Sectors of the host's data that were written to it.
         pub sectors_written: u64 => per(sectors_written, sectors_past)
-            Flash Share "host's sectors that found room in the SLC cache",
-        /// Sectors of the host's that went past it, since it had no room.
+            Flash Share "host's sectors that found room in the SLC cache":
+                "Share of the host's sectors that were written to the SLC cache.",
+        /// Sectors of the host's data that were not written to it, because it had no room.
         pub sectors_past: u64,
-        /// Pages of it that the host read.
+        /// Pages of the SLC cache that the host read.
         pub pages_read: u64 => sum Flash Count "pages of the SLC cache read",
-        /// Blocks of it that were emptied.
+        /// Blocks of the SLC cache that were folded: their data was moved out of it.
         pub blocks_folded: u64 => sum Flash Count "blocks of the SLC cache folded",
-        /// Sectors that were moved for that.
+        /// Sectors moved by folding.
         pub sectors_folded: u64,
     }
     "slc_" of |disk| Some(&disk.device.slc)
 }
 
 impl SlcStats {
-    /// Counts a host write that went to the SLC cache or past it.
+    /// Counts a host write, to the SLC cache or past it.
     pub fn count_write(&mut self, to_cache: bool, sectors: u64) {
         let counted = match to_cache {
             true => &mut self.sectors_written,
@@ -158,23 +164,24 @@ impl SlcStats {
 }
 
 counters! {
-    /// Merges of log blocks, where a drive maps blocks: all zero elsewhere.
+    /// Merges of log blocks. All zero for a drive that does not map blocks.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct MergeStats {
-        /// Sequential logs that became data blocks as they were.
+        /// Switch merges: sequential log blocks that became data blocks as they were.
         pub switched: u64 => sum Flash Count "logs that became data blocks as they were",
-        /// Those that took the rest from the old data block first.
+        /// Partial merges: sequential log blocks that became data blocks after the rest of the
+        /// old data block was copied to them.
         pub partial: u64 => sum Flash Count "  that took the rest from the old block",
-        /// Data blocks written anew from everywhere.
+        /// Full merges: data blocks rewritten from the newest copies of their pages.
         pub full: u64 => sum Flash Count "data blocks written anew from logs",
-        /// Sectors that were moved for these.
+        /// Sectors that merges copied.
         pub sectors_moved: u64,
-        /// Pages programmed with nothing that anybody needs, to reach later ones.
+        /// Pages programmed as padding, because the pages of a block are programmed in order.
         pub pages_padded: u64,
-        /// Time from the begin of a copying merge to its end, summed over planes, in
+        /// Time of the merges that copied, from begin to end, summed over planes, in
         /// nanoseconds.
         pub busy_ns: u64,
-        /// The longest of these.
+        /// The longest time of a merge that copied, in nanoseconds.
         pub longest_ns: u64 => max Flash Nanoseconds "  a merge, at most",
     }
     "merges_" of |disk| Some(&disk.device.merges)

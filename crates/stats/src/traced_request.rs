@@ -37,27 +37,27 @@ macro_rules! stages {
 }
 
 stages! {
-    /// Before it was a request: all of the queue's tags were taken, or a limit held it back.
+    /// Before it was a request: waiting for a tag, or held back by a limit.
     Tag "tag or throttle",
-    /// In its submitter's plug, where what follows may join it.
+    /// In its submitter's plug, where later bios may merge with it.
     Plug "plug",
-    /// In the scheduler, or in a software queue where there is none, until it was chosen.
+    /// In the scheduler, or without one in a software queue, until its dispatch.
     Scheduler "scheduler",
-    /// Chosen, and on its way to the drive: room in the drive's queue, locks, the driver's CPU time.
+    /// Dispatched, on its way to the drive: room in its queue, locks, the driver's CPU time.
     Driver "driver",
-    /// In the drive, behind another command's data on its channel.
+    /// In the drive, waiting for its channel, which another command's data used.
     Channel "busy channel",
-    /// In the drive, behind another command on its die, or of the arm.
+    /// In the drive, waiting for its die or the arm, which another command used.
     Die "busy die or arm",
-    /// In the drive, behind garbage collection on its die.
+    /// In the drive, waiting for garbage collection on its die.
     Collection "collection",
-    /// In the drive, for a page of the map that was not in memory.
+    /// In the drive, waiting for a page of the map that was not in memory.
     Map "map",
-    /// On the channel, with its own data.
+    /// Its own data on the channel.
     Transfer "own transfer",
-    /// In the flash array, or under the heads: the work itself.
+    /// Its own operation in the flash array, or its own data under the heads.
     Media "own media",
-    /// In the drive otherwise: link, firmware, room in the cache, a flush that goes first.
+    /// Elsewhere in the drive: link, firmware, room in the cache, an earlier flush.
     Rest "link, cache, firmware",
 }
 

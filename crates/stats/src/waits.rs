@@ -6,11 +6,11 @@ use crate::fact::{Fact, OfDisk, Place, Unit, Value};
 use crate::results::DiskStats;
 
 macro_rules! waits {
-    ($($(#[doc = $doc:literal])+ $wait:ident $name:literal,)+) => {
+    ($($wait:ident $name:literal $what:literal,)+) => {
         /// A cause for which a request may wait inside a drive.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Wait {
-            $($(#[doc = $doc])+ $wait,)+
+            $(#[doc = concat!("Waits for ", $what)] $wait,)+
         }
 
         impl Wait {
@@ -37,7 +37,7 @@ macro_rules! waits {
                 $(share(
                     concat!("reads_waited_", $name, "_share"),
                     concat!("  reads, for ", $name),
-                    concat!("Share of the host's reads that waited for this:", $($doc),+),
+                    concat!("Share of the host's reads that waited for ", $what),
                     (|disk| Some(disk.device.read_waits.waited_for(Wait::$wait)), all_reads),
                 ),)+
                 share(
@@ -49,7 +49,7 @@ macro_rules! waits {
                 $(share(
                     concat!("writes_waited_", $name, "_share"),
                     concat!("  writes, for ", $name),
-                    concat!("Share of the host's writes that waited for this:", $($doc),+),
+                    concat!("Share of the host's writes that waited for ", $what),
                     (|disk| Some(disk.device.write_waits.waited_for(Wait::$wait)), all_writes),
                 ),)+
             ]
@@ -58,16 +58,11 @@ macro_rules! waits {
 }
 
 waits! {
-    /// Its channel, which others used.
-    Channel "channel",
-    /// Its die, which others used.
-    Die "die",
-    /// Garbage collection: at work on its die, or making room for it.
-    Collection "collection",
-    /// A page of the map, to be read first.
-    Map "map",
-    /// Room in the write cache.
-    Cache "cache",
+    Channel "channel" "a channel that other commands used.",
+    Die "die" "a die that other commands used.",
+    Collection "collection" "garbage collection on its die, or for garbage collection to make room.",
+    Map "map" "a page of the map to be read.",
+    Cache "cache" "room in the write cache.",
 }
 
 fn share(

@@ -415,9 +415,8 @@ pub(crate) mod tests {
         assert_eq!(page.matches("class=\"curve\"").count(), 2 * 3);
         assert_eq!(page.matches("<h3>ac</h3>").count(), 1);
         assert!(page.contains("Seeds: 1, 2, 3, 4, 5"));
-        let fact = "<td class=\"part\" title=\"Pages whose read by the host a program or an erase \
-                    held up: their die was at it between their coming and their start.\">for each \
-                    read of the host</td>";
+        let fact = "<td class=\"part\" title=\"Page reads that a program or an erase delayed, for \
+                    each read of the host.\">for each read of the host</td>";
         assert!(page.contains(fact));
     }
 
