@@ -11,20 +11,20 @@ pub struct CallTimes {
     pub calls: u64,
     /// The number of calls that failed, as the list expected.
     pub errors: u64,
-    /// The sum of what those that went well returned: bytes, names, pages.
+    /// The sum of the values that the successful calls returned: bytes, names, pages.
     pub returned: u64,
     /// The time of all calls.
     pub total_ns: u64,
     /// The time of the longest call.
     pub most_ns: u64,
-    /// The part of the time that a CPU worked for them.
+    /// The part of the time in which a CPU worked for them.
     pub cpu_ns: u64,
-    /// The part of the time that they waited for a tag.
+    /// The part of the time in which they waited for a tag.
     pub tag_ns: u64,
-    /// The part of the time that they waited otherwise: for pages and blocks that the drive
-    /// reads or writes, for locks, and while throttled as dirtiers.
+    /// The part of the time in which they waited for anything else: pages and blocks that
+    /// the drive read or wrote, locks, and throttling as dirtiers.
     pub waits_ns: u64,
-    /// The part of `waits_ns` that they were throttled as dirtiers.
+    /// The part of `waits_ns` in which they were throttled as dirtiers.
     pub throttled_ns: u64,
 }
 
@@ -59,8 +59,34 @@ impl CallTimes {
         self.throttled_ns += other.throttled_ns;
     }
 
-    /// Returns the time that they waited for the drive and for locks, in nanoseconds.
+    /// Returns the time for which they waited for the drive and for locks, in nanoseconds.
     pub fn drive_ns(&self) -> u64 {
         self.waits_ns.saturating_sub(self.throttled_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::CallTimes;
+
+    #[test]
+    fn merging_is_the_same_as_counting_together() {
+        let calls = |ended: &[(u64, Option<u64>)]| {
+            let mut times = CallTimes::new("read");
+            for &(took_ns, returned) in ended {
+                times.ended(took_ns, returned);
+                times.cpu_ns += took_ns / 8;
+                times.tag_ns += took_ns / 4;
+                times.waits_ns += took_ns / 2;
+                times.throttled_ns += took_ns / 5;
+            }
+            times
+        };
+        let all = [(800, Some(4096)), (400, None), (1600, Some(512))];
+        let mut merged = calls(&all[..1]);
+        merged.merge(&calls(&all[1..]));
+        assert_eq!(merged, calls(&all));
+        assert_eq!((merged.calls, merged.errors, merged.returned), (3, 1, 4608));
+        assert_eq!((merged.most_ns, merged.drive_ns()), (1600, 1400 - 560));
     }
 }

@@ -413,6 +413,14 @@ mod tests {
     }
 
     #[test]
+    fn bins_are_numbered_as_fio_s() {
+        // stat.c, plat_val_to_idx.
+        let bins = [0, 127, 128, 129, 130, 255, 256, 1_000_000].map(fio_bin);
+        assert_eq!(bins, [0, 127, 128, 128, 129, 191, 192, 954]);
+        assert_eq!(fio_bin(u64::MAX), FIO_BINS - 1);
+    }
+
+    #[test]
     fn slots_tile_the_line() {
         let mut next = 0;
         for slot in 0..=slot_of(MAX_NS) {

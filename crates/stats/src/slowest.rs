@@ -230,6 +230,15 @@ mod tests {
     }
 
     #[test]
+    fn a_single_request_is_its_own_median() {
+        let mut timeline = two_requests();
+        timeline.disks[0].steps.retain(|step| step.request == 1);
+        let slowest = timeline.slowest(99.0, |_| "job".to_string());
+        let median = &slowest.of[0].median;
+        assert_eq!((median.requests, median.whole_ns), (1, 50.0));
+    }
+
+    #[test]
     fn a_traced_request_has_its_steps_and_the_depth_that_it_came_to() {
         let traced = two_requests().traced_requests();
         let [first, second] = &traced.of[..] else {
