@@ -2,11 +2,10 @@
 /*
  * blklab's schedulers for the kernel's block layer.
  *
- * The schedulers are Rust (crates/elevator), the same source that runs in blklab's
- * simulation. What stands here decides nothing: it owns the lock, the requests, the
- * timer and the memory, gives each request a number by which the scheduler knows it,
- * and leaves merging to the kernel (blk_mq_sched_try_merge), which asks the scheduler
- * through the same hooks.
+ * The schedulers are written in Rust (crates/elevator); the simulation compiles the same
+ * source. This file makes no scheduling decisions. It owns the lock, the requests, the
+ * timer and the memory, and gives each request the number by which the scheduler knows
+ * it. Merging is the kernel's (blk_mq_sched_try_merge), which calls the same hooks.
  */
 #include <linux/module.h>
 #include <linux/blkdev.h>
@@ -37,16 +36,16 @@ struct blklab_data {
 	struct request_queue *queue;
 	struct request **rqs;		/* by number, from 1 */
 	u32 max_requests;
-	u64 now;			/* of the insert or merge that goes on */
-	const struct blklab_view *bio;	/* what is to be merged in that */
+	u64 now;			/* time of the current insert or merge */
+	const struct blklab_view *bio;	/* the bio of the current merge */
 	struct list_head unnumbered;	/* requests beyond max_requests, in order */
 	u32 queued;
 	u32 *queued_on;			/* by hardware context */
 	struct hrtimer timer;
-	u64 armed_ns;			/* what the timer is set to; U64_MAX for never */
+	u64 armed_ns;			/* expiry of the timer; U64_MAX if not armed */
 };
 
-/* What a scheduler with a state for each submitter tells them apart by. */
+/* Identifies a submitter to a scheduler that keeps state for each. */
 struct blklab_icq {
 	struct io_cq icq;
 	u32 id;
@@ -55,16 +54,15 @@ struct blklab_icq {
 /* ---- Memory ---- */
 
 /*
- * What is left when the kernel has no memory that can be had without waiting. New
- * requests go past the scheduler while less than half of it is free, so that no
- * scheduler needs what is not there.
+ * Memory for when kmalloc(GFP_ATOMIC) fails. While less than half of it is free, new
+ * requests bypass the scheduler, so that it needs no more memory.
  */
 #define RESERVE_BYTES (4UL << 20)
 static struct gen_pool *reserve;
 static void *reserve_memory;
-static bool reserve_used;	/* ever */
+static bool reserve_used;	/* since the module was loaded */
 
-/* A block of the reserve begins with its size, as gen_pool_free asks for it. */
+/* A block of the reserve begins with its size, which gen_pool_free needs. */
 #define HEADER 64
 
 #ifdef BLKLAB_DEBUG
@@ -119,11 +117,11 @@ static bool reserve_is_low(void)
 void __noreturn blklab_panic(const char *file, size_t length, u32 line);
 void __noreturn blklab_panic(const char *file, size_t length, u32 line)
 {
-	pr_emerg("blklab: a promise is broken at %.*s:%u\n", (int)length, file, line);
+	pr_emerg("blklab: panic at %.*s:%u\n", (int)length, file, line);
 	BUG();
 }
 
-/* ---- Requests and bios in the scheduler's terms ---- */
+/* ---- Conversion of requests and bios for the scheduler ---- */
 
 static __always_inline u8 op_of(blk_opf_t opf)
 {
@@ -209,7 +207,7 @@ static struct request *rq_of(struct blklab_data *d, u32 id)
 	return rq;
 }
 
-/* ---- Who submits ---- */
+/* ---- Submitters ---- */
 
 static struct blklab_icq *lookup_icq(struct request_queue *q)
 {
@@ -224,7 +222,7 @@ static struct blklab_icq *lookup_icq(struct request_queue *q)
 	return icq ? container_of(icq, struct blklab_icq, icq) : NULL;
 }
 
-/* 0 is somebody who has not submitted anything yet. */
+/* Returns 0 for a task that has not submitted anything yet. */
 static u32 current_submitter(struct request_queue *q)
 {
 	struct blklab_icq *icq;
@@ -242,9 +240,9 @@ static void blklab_init_icq(struct io_cq *icq)
 	container_of(icq, struct blklab_icq, icq)->id = atomic_inc_return(&last);
 }
 
-/* ---- After a hook ---- */
+/* ---- Timer and queue runs that a hook requested ---- */
 
-/* Under the lock. Returns the hardware contexts that are to be run. */
+/* Called under the lock. Returns the hardware contexts to be run, as a bit mask. */
 static __always_inline u64 after_hook(struct blklab_data *d)
 {
 	u64 runs = 0;
@@ -260,7 +258,7 @@ static __always_inline u64 after_hook(struct blklab_data *d)
 	return runs;
 }
 
-/* Without the lock: running a hardware context takes the queue's. */
+/* Called without the lock, because running a hardware context calls dispatch. */
 static void run_hctxs(struct request_queue *q, u64 runs)
 {
 	struct blk_mq_hw_ctx *hctx;
@@ -280,7 +278,7 @@ static __always_inline void unlock(struct blklab_data *d, unsigned long flags)
 		run_hctxs(d->queue, runs);
 }
 
-static enum hrtimer_restart timer_ran_out(struct hrtimer *timer)
+static enum hrtimer_restart timer_expired(struct hrtimer *timer)
 {
 	struct blklab_data *d = container_of(timer, struct blklab_data, timer);
 	u64 now = ktime_get_ns();
@@ -297,11 +295,11 @@ static enum hrtimer_restart timer_ran_out(struct hrtimer *timer)
 	return HRTIMER_NORESTART;
 }
 
-/* ---- The hooks; each scheduler gets a copy of its own with direct calls ---- */
+/* ---- Hooks: inlined into a copy for each scheduler, so that its calls are direct ---- */
 
 /*
- * A request is given its number when it comes in: most of what a scheduler wants to
- * know is not known when it is made, only who makes it.
+ * Stores the submitter only. The request gets its number at insert, when its sector,
+ * size and flags are known.
  */
 static void blklab_prepare(struct request *rq)
 {
@@ -341,7 +339,7 @@ static __always_inline void do_finish(const struct blklab_hooks *h, struct reque
 	}
 }
 
-/* Under the lock. */
+/* Called under the lock. */
 static __always_inline void insert_one(const struct blklab_hooks *h, struct blklab_data *d,
 				       struct request *rq, bool at_head)
 {
@@ -370,7 +368,7 @@ static __always_inline void insert_one(const struct blklab_hooks *h, struct blkl
 	}
 }
 
-/* A queued request leaves. Under the lock. */
+/* Removes a request from the queue's accounts. Called under the lock. */
 static __always_inline void take_out(struct blklab_data *d, struct request *rq)
 {
 	struct request_queue *q = rq->q;
@@ -407,7 +405,7 @@ static __always_inline void do_insert(const struct blklab_hooks *h, struct blk_m
 	blk_mq_free_requests(&free);
 }
 
-/* The scheduler's state in the words of the kernel's debugfs. */
+/* Size of the scheduler's state as text, in the names of the kernel's debugfs. */
 #define STATE_ROOM 160
 
 static noinline void note_ask(const struct blklab_hooks *h, struct blklab_data *d,
@@ -568,7 +566,7 @@ static __always_inline void do_requests_merged(const struct blklab_hooks *h,
 		h->requests_merged(d->sched, d->now, id_of(rq), &view, id_of(next));
 		take_out(d, next);
 	} else {
-		/* It was just coming in. */
+		/* The other request was merged during its insertion. */
 		h->request_merged(d->sched, d->now, id_of(rq), &view, false);
 	}
 }
@@ -640,7 +638,7 @@ static void blklab_exit_icq(struct io_cq *icq)
 	spin_unlock_irqrestore(&d->lock, flags);
 }
 
-/* ---- On a queue and off it ---- */
+/* ---- Attaching to a queue and detaching ---- */
 
 static void shape_of(struct request_queue *q, struct blklab_shape *shape)
 {
@@ -650,7 +648,7 @@ static void shape_of(struct request_queue *q, struct blklab_shape *shape)
 
 	*shape = (struct blklab_shape) {
 		.capacity_sectors = get_capacity(q->disk),
-		/* While it is being written, the queue still has the old one. */
+		/* While nr_requests is written, the queue still has the old value. */
 		.nr_requests = tags->bitmap_tags.sb.depth,
 		.old_nr_requests = q->nr_requests,
 		.nr_hw_queues = q->nr_hw_queues,
@@ -693,7 +691,7 @@ static int init_sched(struct request_queue *q, struct elevator_type *e,
 	spin_lock_init(&d->lock);
 	INIT_LIST_HEAD(&d->unnumbered);
 	hrtimer_init(&d->timer, CLOCK_MONOTONIC, HRTIMER_MODE_ABS_SOFT);
-	d->timer.function = timer_ran_out;
+	d->timer.function = timer_expired;
 	d->sched = hooks->create(&shape);
 
 	eq->elevator_data = d;
@@ -742,7 +740,7 @@ static void blklab_depth_updated(struct blk_mq_hw_ctx *hctx)
 	shape_of(hctx->queue, &shape);
 	if (shape.max_requests > d->max_requests) {
 		rqs = kvcalloc(shape.max_requests, sizeof(*rqs), GFP_KERNEL);
-		/* Without the memory, the requests above the old number go unnumbered. */
+		/* Without the memory, requests beyond the old number get no number. */
 		if (rqs) {
 			kvfree(d->rqs);
 			d->rqs = rqs;
@@ -757,7 +755,7 @@ static void blklab_depth_updated(struct blk_mq_hw_ctx *hctx)
 	blklab_init_hctx(hctx, 0);
 }
 
-/* ---- sysfs: functions by the number of the file, which is all that they know ---- */
+/* ---- sysfs: show and store functions do not know their file, so each has its own ---- */
 
 #define MAX_FILES 24
 
@@ -803,7 +801,7 @@ FOR_EACH_FILE(FILE_FUNCTIONS)
 #define FILE_ENTRY(n) { .show = show_##n, .store = store_##n },
 static const struct elv_fs_entry by_number[MAX_FILES] = { FOR_EACH_FILE(FILE_ENTRY) };
 
-/* ---- The schedulers: schedulers.h names them, and is made from the library ---- */
+/* ---- The schedulers: schedulers.h lists them and is generated from the library ---- */
 
 #define SCHEDULER(n) BLKLAB_FOR_EACH_HOOK(BLKLAB_EXTERN, n)
 #include "schedulers.h"
@@ -881,7 +879,7 @@ static const struct scheduler {
 #undef SCHEDULER
 };
 
-/* The kernel has these names; sysfs reads at most 15 characters of ours. */
+/* These names are taken by the kernel's schedulers; sysfs reads at most 15 characters. */
 static const char *name_of(const struct blklab_description *d)
 {
 	static const char *const renamed[][2] = {
@@ -948,7 +946,7 @@ static void unregister(size_t count)
 		elv_unregister(schedulers[count].type);
 		free_type(schedulers[count].type);
 	}
-	/* What call_rcu of io_cqs still has to free is in the types' caches. */
+	/* Wait until call_rcu has freed the io_cqs, which are in the types' caches. */
 	rcu_barrier();
 }
 
@@ -988,7 +986,7 @@ static void __exit blklab_exit(void)
 {
 	unregister(ARRAY_SIZE(schedulers));
 #ifdef BLKLAB_DEBUG
-	WARN(atomic_long_read(&allocated), "blklab: %ld blocks of memory are left behind\n",
+	WARN(atomic_long_read(&allocated), "blklab: %ld blocks of memory were leaked\n",
 	     atomic_long_read(&allocated));
 #endif
 	free_reserve();

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What the schedulers' library offers (rust/src): one set of functions for each. */
+/* The functions of the schedulers' library (rust/src), one set for each scheduler. */
 #ifndef BLKLAB_GLUE_H
 #define BLKLAB_GLUE_H
 
 #include <linux/types.h>
 
-/* What a scheduler is told of a request or a bio. */
+/* A request or a bio as the scheduler sees it. */
 struct blklab_view {
 	u64 sector;
 	u64 start_ns;
@@ -39,7 +39,7 @@ enum blklab_flags {
 	BLKLAB_BACKGROUND = 1 << 8,
 };
 
-/* What a scheduler is told of its queue. */
+/* The properties of a queue. */
 struct blklab_shape {
 	u64 capacity_sectors;
 	u32 nr_requests;
@@ -52,12 +52,12 @@ struct blklab_shape {
 	bool rotational;
 };
 
-/* The start of a scheduler's state. */
+/* The start of a scheduler's state, which the module reads without a call. */
 struct blklab_shared {
 	u64 next_timer_ns;
 	bool has_runs;
 	bool is_single_queue;
-	bool sees_bios;		/* bio_merge() is to be called */
+	bool sees_bios;		/* bio_merge() must be called */
 	u32 min_shallow_depth;
 	u32 depths[4];		/* reads, writes; asynchronous, synchronous */
 };
@@ -113,7 +113,7 @@ struct blklab_file {
 	H(n, size_t, state, (void *q, u32 id, char *out, size_t room))				\
 	H(n, void, destroy, (void *q))
 
-/* Whose events the kernel's own scheduler of that name has (trace.h). */
+/* The kernel's scheduler whose trace events this one also emits (trace.h). */
 enum blklab_events {
 	BLKLAB_NO_EVENTS,
 	BLKLAB_DD,

@@ -1,10 +1,9 @@
 //! The schedulers of `blklab-elevator` behind C functions, for the kernel module.
 //!
-//! Each scheduler has its own set of functions, `blklab_NAME_HOOK`, so that no
-//! call on the way of a request goes through a table. The module calls them with
-//! its lock held; it owns the requests, and each has a mirror in [`Requests`],
-//! which is what a scheduler sees. Merging is the kernel's: it asks through the
-//! hooks, and the merge code of `blklab-blk` is switched off.
+//! Each scheduler has its own set of functions, `blklab_NAME_HOOK`, so that the calls for
+//! a request are direct. The module calls them with its lock held. It owns the kernel's
+//! requests; each has a copy in [`Requests`], which is what the scheduler sees. The kernel
+//! merges and calls the hooks for it; the merge code of `blklab-blk` is switched off.
 
 #![no_std]
 
@@ -19,8 +18,7 @@ use blklab_blk::QueueInfo;
 use queue::{Inserted, Queue, Shape, View};
 use tunables::{Description, File};
 
-/// The functions of one scheduler. `glue.h` says the same in C; what a hook does
-/// is told at [`Queue`].
+/// The functions of one scheduler, declared in C by `glue.h`. [`Queue`] documents them.
 macro_rules! hooks {
     ($($module:ident $Type:ident $DECLARATION:ident)*) => {
         $(hooks!(@one $module $Type $DECLARATION);)*
@@ -89,19 +87,19 @@ macro_rules! hooks {
 
 blklab_elevator::for_each_scheduler!(hooks);
 
-// Memory and panics, which are the kernel's.
+// The module's functions for memory and panics.
 
 unsafe extern "C" {
-    /// Memory of so many bytes that any context may ask for, or null.
+    /// Allocates memory in any context; null if there is none.
     fn blklab_alloc(size: usize, align: usize) -> *mut u8;
     fn blklab_free(memory: *mut u8);
-    /// Says why and ends in `BUG()`.
+    /// Prints the place of a panic and calls `BUG()`.
     fn blklab_panic(message: *const u8, length: usize, line: u32) -> !;
 }
 
 struct Kernel;
 
-// Safety: the module's functions keep the promises of `malloc` and `free`.
+// Safety: the module's functions have the guarantees of `malloc` and `free`.
 unsafe impl GlobalAlloc for Kernel {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         unsafe { blklab_alloc(layout.size(), layout.align()) }
@@ -115,16 +113,15 @@ unsafe impl GlobalAlloc for Kernel {
 #[global_allocator]
 static KERNEL: Kernel = Kernel;
 
-/// A broken promise of ours: the place, without the message, whose making could
-/// need memory.
+/// Reports the place of a panic without its message, because formatting could allocate.
 #[panic_handler]
 pub fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
     let (file, line) = info.location().map_or(("", 0), |l| (l.file(), l.line()));
     unsafe { blklab_panic(file.as_ptr(), file.len(), line) }
 }
 
-/// Division of 128 bits, which the compiler asks for by this name and the kernel
-/// does not have: bit by bit, since it is rare (adios halves its samples).
+/// Division of 128 bits, which the compiler calls by this name and the kernel lacks. It
+/// goes bit by bit, because only adios needs it, and rarely.
 #[unsafe(no_mangle)]
 extern "C" fn __udivti3(dividend: u128, divisor: u128) -> u128 {
     let (mut quotient, mut rest) = (0, 0);

@@ -9,11 +9,11 @@ use blklab_blk::{
     Sector, SubmitterId, Trace,
 };
 
-/// What the kernel says of a request or a bio (`struct blklab_view`).
+/// A request or a bio as the kernel describes it (`struct blklab_view`).
 #[repr(C)]
 pub struct View {
     sector: u64,
-    /// When it was made.
+    /// The time at which it was allocated.
     start_ns: u64,
     sectors: u32,
     submitter: u32,
@@ -21,7 +21,7 @@ pub struct View {
     hctx: u16,
     /// [`BioFlags`] by their bits.
     flags: u16,
-    /// [`Op`] by its place in the enumeration.
+    /// The number of its [`Op`].
     op: u8,
     /// `IOPRIO_CLASS_*` and the level.
     prio_class: u8,
@@ -57,7 +57,7 @@ fn op(number: u8) -> Op {
     }
 }
 
-/// What a scheduler is told of its queue (`struct blklab_shape`).
+/// The properties of a queue (`struct blklab_shape`).
 #[repr(C)]
 pub struct Shape {
     capacity_sectors: u64,
@@ -67,7 +67,7 @@ pub struct Shape {
     queue_depth: u32,
     nr_cpus: u32,
     max_sectors: u32,
-    /// Requests that there can be at once.
+    /// The most requests at once.
     max_requests: u32,
     rotational: bool,
 }
@@ -90,31 +90,31 @@ impl From<&Shape> for QueueInfo {
 /// What the module reads without a call (`struct blklab_shared`).
 #[repr(C)]
 struct Shared {
-    /// When [`Queue::timer`] should be called; `u64::MAX` for never.
+    /// The time at which [`Queue::timer`] must be called; `u64::MAX` for never.
     next_timer_ns: u64,
     /// Whether [`Queue::next_run`] has hardware contexts to run.
     has_runs: bool,
     /// Whether one state serves all hardware contexts.
     is_single_queue: bool,
-    /// Whether [`Queue::bio_merge`] is to be called: most do nothing there.
+    /// Whether [`Queue::bio_merge`] must be called; most schedulers do nothing there.
     sees_bios: bool,
-    /// The smallest depth that `limit_depth` names, or zero.
+    /// The smallest depth that `limit_depth` returns; zero if it sets none.
     min_shallow_depth: u32,
-    /// What `limit_depth` says of reads and writes, asynchronous and synchronous,
-    /// where that does not depend on who submits; zero for all tags.
+    /// The depths for asynchronous reads and writes, then for synchronous ones, if they do
+    /// not depend on the submitter; zero for all tags.
     depths: [u32; 4],
 }
 
-/// What became of a request that came in (`struct blklab_inserted`).
+/// The result of an insertion (`struct blklab_inserted`).
 #[repr(C)]
 pub struct Inserted {
     number: u32,
-    /// Others may be merged behind it.
+    /// Whether bios may be merged behind it.
     hashed: bool,
 }
 
-/// A scheduler on a queue, with the mirrors of the queue's requests. Requests are
-/// named by a number from 1; zero is none.
+/// A scheduler on a queue, with copies of the queue's requests. Requests have numbers from
+/// 1; zero stands for none.
 #[repr(C)]
 pub struct Queue<E> {
     shared: Shared,
@@ -135,7 +135,7 @@ fn id(number: u32) -> RequestId {
 }
 
 impl<E: Elevator> Queue<E> {
-    /// Puts a scheduler on a queue. The caller has made sure that there is memory.
+    /// Attaches a scheduler to a queue. The caller has checked that there is memory.
     pub fn create(elevator: E, shape: &Shape) -> *mut Queue<E> {
         let limits = QueueLimits {
             capacity_sectors: shape.capacity_sectors,
@@ -166,19 +166,19 @@ impl<E: Elevator> Queue<E> {
     }
 
     /// # Safety
-    /// `queue` is of [`Queue::create`] and is not used again.
+    /// `queue` comes from [`Queue::create`] and is not used afterwards.
     pub unsafe fn destroy(queue: *mut Queue<E>) {
         drop(unsafe { Box::from_raw(queue) });
     }
 
-    /// `nr_requests` was written, while no request was in the queue.
+    /// Handles a write to `nr_requests`; no request is in the queue.
     pub fn resize(&mut self, shape: &Shape) {
         self.elevator.depth_updated(&QueueInfo::from(shape));
         self.publish_depths();
         self.make_room(shape.max_requests);
     }
 
-    /// Tells the module what it reads without a call.
+    /// Updates the depths that the module reads without a call.
     pub(crate) fn publish_depths(&mut self) {
         self.shared.min_shallow_depth = self.elevator.min_shallow_depth().unwrap_or(0);
         for (class, depth) in self.shared.depths.iter_mut().enumerate() {
@@ -188,21 +188,21 @@ impl<E: Elevator> Queue<E> {
         }
     }
 
-    /// Makes mirrors for all requests there can be, so that none is made later.
+    /// Allocates copies for all requests, so that none is allocated later.
     fn make_room(&mut self, max_requests: u32) {
         let empty = Request::for_bio(&Bio::new(Op::Read, Sector(0), 0), Nanos::ZERO);
         let more = (max_requests as usize).saturating_sub(self.requests.in_use());
         let ids: Vec<_> = (0..more)
             .map(|_| self.requests.insert(empty.clone()))
             .collect();
-        // The last one freed is the first one used.
+        // Reverse order, because the last one freed is the first one used.
         ids.into_iter()
             .rev()
             .for_each(|id| self.requests.remove(id));
         self.max_requests = max_requests as usize;
     }
 
-    /// Calls a hook, and tells the module what it is to do afterwards.
+    /// Calls a hook and updates what the module must do afterwards.
     fn with<R>(&mut self, now_ns: u64, hook: impl FnOnce(&mut E, &mut SchedCtx<'_>) -> R) -> R {
         let mut ctx = SchedCtx {
             now: Nanos(now_ns),
@@ -217,20 +217,20 @@ impl<E: Elevator> Queue<E> {
         result
     }
 
-    /// Takes over where a request is and how long.
-    fn mirror(&mut self, request: u32, view: &View) {
+    /// Updates the copy of a request with its sector and size.
+    fn update_copy(&mut self, request: u32, view: &View) {
         let rq = &mut self.requests[id(request)];
         rq.sector = Sector(view.sector);
         rq.sectors = view.sectors;
     }
 
-    /// How many tags a request like this bio may use; zero for all.
+    /// Returns the number of tags that a request for this bio may use; zero for all.
     pub fn limit_depth(&mut self, bio: &View) -> u32 {
         self.elevator.limit_depth_for(&bio.bio()).unwrap_or(0)
     }
 
-    /// A request comes in, for the first time where it has no number. It gets none
-    /// where there are more than were said to be.
+    /// Inserts a request; number 0 is a new one, any other was requeued. A new request gets
+    /// no number if there are already `max_requests`.
     pub fn insert(&mut self, now_ns: u64, request: u32, rq: &View, at_head: bool) -> Inserted {
         let id = match request {
             0 if self.requests.in_use() >= self.max_requests => {
@@ -245,7 +245,7 @@ impl<E: Elevator> Queue<E> {
                 self.requests.insert(request)
             }
             request => {
-                self.mirror(request, rq);
+                self.update_copy(request, rq);
                 id(request)
             }
         };
@@ -268,25 +268,25 @@ impl<E: Elevator> Queue<E> {
         }
     }
 
-    /// The next request for the drive.
+    /// Returns the next request for the drive.
     pub fn dispatch(&mut self, now_ns: u64, hctx: u32) -> u32 {
         let hctx = hctx as usize;
         let id = self.with(now_ns, |e, ctx| e.dispatch_request(ctx, hctx));
         if let Some(id) = id {
-            // The driver starts it next; the kernel notes when only for its statistics.
+            // The driver starts it next; the kernel itself stores the time only for statistics.
             self.requests[id].io_start = Nanos(now_ns);
         }
         number(id)
     }
 
-    /// A bio looks for a request to join. Most schedulers only note who comes; one
-    /// that looks through lists of its own names the request that it found.
+    /// Tells the scheduler of a bio before it is merged. Returns the request that the
+    /// scheduler found for it, if it searches lists of its own.
     pub fn bio_merge(&mut self, now_ns: u64, bio: &View) -> u32 {
         let cpu = bio.cpu as usize;
         number(self.with(now_ns, |e, ctx| e.bio_merge(ctx, cpu, &bio.bio())))
     }
 
-    /// A queued request that a bio could be put in front of.
+    /// Returns a queued request that the bio can be merged in front of.
     pub fn request_merge(&mut self, now_ns: u64, bio: &View) -> u32 {
         let found = self.with(now_ns, |e, ctx| e.request_merge(ctx, &bio.bio()));
         match found {
@@ -295,14 +295,14 @@ impl<E: Elevator> Queue<E> {
         }
     }
 
-    /// Whether a bio may become part of a request.
+    /// Returns whether a bio may be merged into a request.
     pub fn allow_merge(&mut self, now_ns: u64, request: u32, bio: &View) -> bool {
         self.with(now_ns, |e, ctx| e.allow_merge(ctx, id(request), &bio.bio()))
     }
 
-    /// A bio became part of a request, in front of it or behind it.
+    /// Handles the merge of a bio into a request, at its front or back.
     pub fn request_merged(&mut self, now_ns: u64, request: u32, rq: &View, front: bool) {
-        self.mirror(request, rq);
+        self.update_copy(request, rq);
         let kind = match front {
             true => MergeKind::Front,
             false => MergeKind::Back,
@@ -310,30 +310,30 @@ impl<E: Elevator> Queue<E> {
         self.with(now_ns, |e, ctx| e.request_merged(ctx, id(request), kind));
     }
 
-    /// `next` became part of a request and will be freed.
+    /// Handles the merge of `next` into a request; `next` is freed afterwards.
     pub fn requests_merged(&mut self, now_ns: u64, request: u32, rq: &View, next: u32) {
-        self.mirror(request, rq);
+        self.update_copy(request, rq);
         self.with(now_ns, |e, ctx| {
             e.requests_merged(ctx, id(request), id(next));
         });
     }
 
-    /// The queued request that starts before this one.
+    /// Returns the queued request before this one in sector order.
     pub fn former(&mut self, now_ns: u64, request: u32) -> u32 {
         number(self.with(now_ns, |e, ctx| e.former_request(ctx, id(request))))
     }
 
-    /// The queued request that starts behind this one.
+    /// Returns the queued request after this one in sector order.
     pub fn next(&mut self, now_ns: u64, request: u32) -> u32 {
         number(self.with(now_ns, |e, ctx| e.next_request(ctx, id(request))))
     }
 
-    /// The driver put a request back.
+    /// Handles a request that the driver requeued.
     pub fn requeue(&mut self, now_ns: u64, request: u32) {
         self.with(now_ns, |e, ctx| e.requeue_request(ctx, id(request)));
     }
 
-    /// A request is freed, because it completed or was merged into another.
+    /// Handles the end of a request that completed or was merged into another.
     pub fn finish(&mut self, now_ns: u64, request: u32, is_done: bool) {
         let id = id(request);
         self.with(now_ns, |e, ctx| {
@@ -345,24 +345,24 @@ impl<E: Elevator> Queue<E> {
         self.requests.remove(id);
     }
 
-    /// A submitter is gone.
+    /// Handles the exit of a submitter.
     pub fn exit_submitter(&mut self, now_ns: u64, submitter: u32) {
         self.with(now_ns, |e, ctx| {
             e.exit_submitter(ctx, SubmitterId(submitter));
         });
     }
 
-    /// The timer ran out. Returns whether the hardware queues should be run.
+    /// Handles the expiry of the timer. Returns whether the hardware queues must be run.
     pub fn timer(&mut self, now_ns: u64) -> bool {
         self.with(now_ns, |e, ctx| e.timer(ctx))
     }
 
-    /// A request's time of the scheduler's, mostly a deadline.
+    /// Returns the request's `fifo_time`, its deadline in most schedulers.
     pub(crate) fn deadline(&self, request: u32) -> u64 {
         self.requests[id(request)].fifo_time.0
     }
 
-    /// A hardware context that is to be run, and one more; zero where none is left.
+    /// Returns the number of a hardware context to be run, plus one; zero if none is left.
     pub fn next_run(&mut self) -> u32 {
         let next = match self.runs.is_empty() {
             true => 0,

@@ -7,17 +7,17 @@ use blklab_elevator::ElevatorType;
 
 use crate::queue::Queue;
 
-/// What is true of a scheduler on any queue (`struct blklab_description`).
+/// The properties of a scheduler on any queue (`struct blklab_description`).
 #[repr(C)]
 pub struct Description {
     name: *const u8,
     name_length: usize,
     nr_files: usize,
-    /// Whether it keeps something for each submitter.
+    /// Whether it keeps state for each submitter.
     has_submitters: bool,
 }
 
-/// One file (`struct blklab_file`).
+/// A file in sysfs (`struct blklab_file`).
 #[repr(C)]
 pub struct File {
     name: *const u8,
@@ -27,7 +27,7 @@ pub struct File {
 }
 
 impl Description {
-    /// Of a scheduler's declaration.
+    /// Returns the description from a scheduler's declaration.
     pub fn of<E: Elevator>(declared: &ElevatorType) -> Description {
         Description {
             name: declared.name.as_ptr(),
@@ -39,7 +39,7 @@ impl Description {
 }
 
 impl File {
-    /// The file of that number.
+    /// Returns the file with a number.
     pub fn of(declared: &ElevatorType, file: usize) -> File {
         let (name, readable, writable) = match declared.tunables.get(file) {
             Some(tunable) => (tunable.name, true, true),
@@ -59,7 +59,7 @@ impl File {
 }
 
 impl<E: Elevator> Queue<E> {
-    /// Writes what a file shows to `out`; returns how many bytes.
+    /// Writes the content of a file to `out`; returns the number of bytes.
     pub fn show(&self, file: u32, out: &mut [u8]) -> usize {
         let tunables = self.elevator.tunables();
         let file = file as usize;
@@ -74,8 +74,8 @@ impl<E: Elevator> Queue<E> {
         out.iter_mut().zip(line).map(|(o, byte)| *o = byte).count()
     }
 
-    /// Writes the scheduler's state to `out` in the words of the kernel's tracepoints,
-    /// with the deadline of a request if one is named; returns how many bytes.
+    /// Writes the scheduler's state to `out` in the names of the kernel's tracepoints, with
+    /// the deadline of a request if one is given; returns the number of bytes.
     pub fn state(&self, request: u32, out: &mut [u8]) -> usize {
         let mut text = String::new();
         if request > 0 {
@@ -92,7 +92,7 @@ impl<E: Elevator> Queue<E> {
             .count()
     }
 
-    /// Takes what was written to a file; false where that is not legal.
+    /// Handles a write to a file. Returns whether the value is legal.
     pub fn store(&mut self, file: u32, text: &[u8]) -> bool {
         let Ok(text) = core::str::from_utf8(text) else {
             return false;
