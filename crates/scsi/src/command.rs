@@ -1,31 +1,31 @@
-//! The commands that the disk has, and their descriptor blocks.
+//! The supported commands and their descriptor blocks (CDBs).
 
 use crate::sense::Sense;
 
-/// The bytes of the longest command descriptor block.
+/// Bytes of the longest command descriptor block.
 pub const CDB_BYTES: usize = 16;
 
-/// Blocks one behind the other.
+/// Adjacent blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// The first block.
     pub lba: u64,
-    /// How many.
+    /// The number of blocks.
     pub blocks: u64,
 }
 
-/// What VERIFY does with the blocks (the BYTCHK field).
+/// The comparison that VERIFY makes (the BYTCHK field).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ByteCheck {
-    /// Reads them.
+    /// None; the blocks are only read.
     None,
-    /// Compares them with as much data.
+    /// With data of the same length.
     All,
-    /// Compares each with one block of data.
+    /// Of each block with one block of data.
     OneBlock,
 }
 
-/// Which commands REPORT SUPPORTED OPERATION CODES is about.
+/// The commands that REPORT SUPPORTED OPERATION CODES asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opcodes {
     /// All commands.
@@ -34,7 +34,7 @@ pub(crate) enum Opcodes {
     One(u8),
     /// One, by its operation code and service action.
     Action(u8, u16),
-    /// One, by its operation code and, where it has them, its service action.
+    /// One, by its operation code and, if it has service actions, by its service action.
     Either(u8, u16),
 }
 
@@ -52,10 +52,10 @@ pub(crate) enum Command {
     },
     ModeSense {
         is_long: bool,
-        /// The block descriptor is left out.
+        /// Whether the block descriptor is left out (DBD).
         no_descriptor: bool,
         long_lba: bool,
-        /// PC and PAGE CODE, as they come.
+        /// PC and PAGE CODE in one byte.
         page: u8,
         subpage: u8,
         allocation: usize,
@@ -102,7 +102,7 @@ pub(crate) enum Command {
     WriteSame {
         extent: Extent,
         unmap: bool,
-        /// Zeroes are written, and no data comes along.
+        /// Whether zeroes are written without data from the initiator (NDOB).
         no_data: bool,
     },
     CompareAndWrite {
@@ -114,12 +114,12 @@ pub(crate) enum Command {
     },
 }
 
-/// A command that the disk has.
+/// A supported command.
 pub(crate) struct Supported {
-    /// Told apart by the low five bits of the second byte.
+    /// The service action, in the low five bits of the second byte.
     pub(crate) service_action: Option<u8>,
-    /// The operation code, and for each further byte the bits that may be set. This is also
-    /// what REPORT SUPPORTED OPERATION CODES tells (SPC-4, section 6.27.3).
+    /// The CDB usage data of REPORT SUPPORTED OPERATION CODES (SPC-4, section 6.27.3): the
+    /// operation code, then the bits that may be set in each further byte.
     pub(crate) usage: &'static [u8],
     parse: fn(&[u8]) -> Result<Command, Sense>,
 }
@@ -143,7 +143,7 @@ impl Supported {
     }
 }
 
-/// The disk's commands, in the order of their operation codes.
+/// The supported commands in the order of their operation codes.
 pub(crate) const COMMANDS: [Supported; 29] = [
     // TEST UNIT READY.
     Supported::new(&[0x00, 0, 0, 0, 0, 0], |_| Ok(Command::TestUnitReady)),
@@ -309,12 +309,12 @@ pub(crate) const COMMANDS: [Supported; 29] = [
 
 const COMPARE_AND_WRITE: [u8; 16] = {
     let mut usage = rw_16(0x89, 0x18);
-    // Reserved where the others have a length of four bytes.
+    // The length has one byte; three bytes of the other commands' length are reserved.
     (usage[10], usage[11], usage[12]) = (0, 0, 0);
     usage
 };
 
-/// The usage of a command of 10 bytes with address, group number and length.
+/// The usage data of a command of 10 bytes with address, group number and length.
 const fn rw_10(opcode: u8, flags: u8) -> [u8; 10] {
     [opcode, flags, 0xff, 0xff, 0xff, 0xff, 0x3f, 0xff, 0xff, 0]
 }
@@ -333,7 +333,8 @@ const fn rw_16(opcode: u8, flags: u8) -> [u8; 16] {
     usage
 }
 
-/// The usage of a service action of SERVICE ACTION IN(16), `lba` for each byte of the address.
+/// The usage data of a service action of SERVICE ACTION IN(16); `lba` is for each byte of the
+/// address.
 const fn action_16(action: u8, lba: u8) -> [u8; 16] {
     let l = lba;
     [
@@ -342,10 +343,10 @@ const fn action_16(action: u8, lba: u8) -> [u8; 16] {
 }
 
 impl Command {
-    /// The command in a descriptor block, which may be followed by other bytes.
+    /// Parses a descriptor block, which may be followed by other bytes.
     ///
     /// # Errors
-    /// If the disk has no such command, or bits are set that it does not know.
+    /// If the command is not supported, or has unsupported bits set.
     pub(crate) fn parse(cdb: &[u8]) -> Result<Command, Sense> {
         let (Some(&opcode), action) = (cdb.first(), cdb.get(1)) else {
             return Err(Sense::UNKNOWN_COMMAND);
@@ -371,14 +372,14 @@ impl Command {
     }
 }
 
-/// A number whose highest byte comes first.
+/// Returns a big-endian number.
 pub(crate) fn number(bytes: &[u8]) -> u64 {
     bytes
         .iter()
         .fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-/// Whether the data must be on the medium before the command ends.
+/// Returns the FUA bit: the data must be on the medium before the command ends.
 fn has_fua(cdb: &[u8]) -> bool {
     cdb[1] & 0x08 != 0
 }
@@ -386,7 +387,7 @@ fn has_fua(cdb: &[u8]) -> bool {
 fn extent_6(cdb: &[u8]) -> Extent {
     Extent {
         lba: number(&cdb[1..4]),
-        // There is no other way to say 256.
+        // Length 0 means 256 blocks.
         blocks: match cdb[4] {
             0 => 256,
             blocks => blocks.into(),

@@ -10,14 +10,14 @@ const PRODUCT: &[u8; 16] = b"DISK            ";
 const REVISION: &[u8; 4] = b"0001";
 /// The version of SPC-4.
 const VERSION: u8 = 0x06;
-/// Version descriptors: SAM-5, SPC-4 and SBC-3, no revision claimed.
+/// Version descriptors: SAM-5, SPC-4 and SBC-3, without a revision.
 const STANDARDS: [u16; 3] = [0x00a0, 0x0460, 0x04c0];
 const STANDARD_BYTES: usize = 96;
 
-/// What a page holds behind its header.
+/// Makes the content of a page, after its header.
 type Contents = fn(&Disk) -> Vec<u8>;
 
-/// The pages.
+/// The vital product data pages by their codes.
 const PAGES: [(u8, Contents); 6] = [
     (0x00, |_| PAGES_SUPPORTED.to_vec()),
     (0x80, |disk| disk.serial().into()),
@@ -28,14 +28,14 @@ const PAGES: [(u8, Contents); 6] = [
 ];
 const PAGES_SUPPORTED: [u8; 6] = [0x00, 0x80, 0x83, 0xb0, 0xb1, 0xb2];
 
-/// The most blocks of COMPARE AND WRITE, whose command has a byte for them.
+/// The most blocks of COMPARE AND WRITE, whose length field has one byte.
 pub(crate) const MAX_COMPARE_BLOCKS: u64 = 255;
 /// The most ranges of one UNMAP.
 pub(crate) const MAX_UNMAP_RANGES: usize = 256;
 /// The most bytes of one WRITE SAME and of all ranges of one UNMAP.
 pub(crate) const MAX_RANGE_BYTES: u64 = 4 << 30;
 
-/// The answer to INQUIRY.
+/// Returns the answer to INQUIRY.
 pub(crate) fn inquiry(disk: &Disk, page: Option<u8>) -> Result<Vec<u8>, Sense> {
     let Some(page) = page else {
         return Ok(standard());
@@ -50,10 +50,10 @@ pub(crate) fn inquiry(disk: &Disk, page: Option<u8>) -> Result<Vec<u8>, Sense> {
 fn standard() -> Vec<u8> {
     let mut data = vec![0; STANDARD_BYTES];
     data[2] = VERSION;
-    // The format of this data, which has been the only one since SPC.
+    // RESPONSE DATA FORMAT: 2 is the only one since SPC.
     data[3] = 2;
     data[4] = STANDARD_BYTES as u8 - 5;
-    // CMDQUE: it takes several commands at a time.
+    // CMDQUE: it accepts several commands at once.
     data[7] = 0x02;
     data[8..16].copy_from_slice(VENDOR);
     data[16..32].copy_from_slice(PRODUCT);
@@ -64,16 +64,16 @@ fn standard() -> Vec<u8> {
     data
 }
 
-/// Designators of the disk: T10's vendor with a name, and a name in IEEE's format that is
-/// assigned locally.
+/// Returns the designators of the disk: T10 vendor identification with its name, and a locally
+/// assigned name in IEEE's format (NAA).
 fn identification(disk: &Disk) -> Vec<u8> {
     let serial = disk.serial().as_bytes();
     let mut data = Vec::new();
-    // ASCII; of the logical unit, T10 vendor identification.
+    // Code set ASCII; T10 vendor identification of the logical unit.
     data.extend([0x02, 0x01, 0, (VENDOR.len() + serial.len()) as u8]);
     data.extend(VENDOR);
     data.extend(serial);
-    // Binary; of the logical unit, NAA.
+    // Code set binary; NAA of the logical unit.
     data.extend([0x01, 0x03, 0, 8]);
     data.extend(disk.naa().to_be_bytes());
     data
@@ -88,7 +88,7 @@ fn block_limits(disk: &Disk) -> Vec<u8> {
         false => (0, 0),
     };
     let mut data = vec![0; 60];
-    // WSNZ: no length of 0 in WRITE SAME.
+    // WSNZ: WRITE SAME with length 0 is not supported.
     data[0] = 1;
     data[1] = disk.max_compare_blocks() as u8;
     data[2..4].copy_from_slice(&(physical as u16).to_be_bytes());
@@ -104,24 +104,24 @@ fn block_limits(disk: &Disk) -> Vec<u8> {
 
 fn characteristics(disk: &Disk) -> Vec<u8> {
     let mut data = vec![0; 60];
-    // Medium rotation rate: not reported, or none.
+    // MEDIUM ROTATION RATE: not reported, or non-rotating.
     let rate: u16 = if disk.rotational { 0 } else { 1 };
     data[..2].copy_from_slice(&rate.to_be_bytes());
     data
 }
 
 fn provisioning(disk: &Disk) -> Vec<u8> {
-    // LBPU, LBPWS and LBPWS10: UNMAP and both WRITE SAME may unmap. What unmapped blocks read
-    // as is not said. Thin provisioning.
+    // LBPU, LBPWS and LBPWS10: UNMAP and both WRITE SAME may unmap. LBPRZ is 0, because a back
+    // end need not return zeroes for unmapped blocks. Thin provisioning.
     match disk.unmaps {
         true => vec![0, 0xe0, 0x02, 0],
         false => vec![0; 4],
     }
 }
 
-/// A name in IEEE's format (NAA 3h, locally assigned) that only depends on a text.
+/// Returns a name in IEEE's format (NAA 3h, locally assigned) that is a hash of a text.
 pub(crate) fn local_naa(text: &str) -> u64 {
-    // FNV-1a, whose values the standard library's hash does not promise to keep.
+    // FNV-1a, because the standard library's hash may change between versions.
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });

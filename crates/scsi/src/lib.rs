@@ -1,14 +1,14 @@
 //! A SCSI disk by SPC-4 and SBC-3 (T10's drafts of the SCSI primary and block commands), and
 //! the ring by which Linux's target_core_user hands commands to a process.
 //!
-//! - `command`: the commands that the disk has, and their descriptor blocks.
-//! - `sense`: what is wrong with a command that fails.
-//! - `inquiry`, `mode`, `report`: what the disk tells about itself.
-//! - `unit`: the disk: what it answers at once, and which tasks it begins.
-//! - `task`: what a command does to the medium, step by step.
-//! - `mailbox`: commands and their buffers in the memory shared with the kernel.
+//! - `command`: the supported commands and their descriptor blocks (CDBs).
+//! - `sense`: sense data of failed commands.
+//! - `inquiry`, `mode`, `report`: the disk's properties, as commands ask for them.
+//! - `unit`: the logical unit, which answers a command at once or starts a task.
+//! - `task`: a command's operations on the medium, step by step.
+//! - `mailbox`: commands and their buffers in memory shared with the kernel.
 //!
-//! Nothing here reads or writes a medium: whoever carries out a task's steps does.
+//! Nothing here reads or writes a medium; the caller carries out a task's steps.
 
 mod command;
 mod inquiry;
@@ -26,12 +26,12 @@ pub use task::{Fault, Operation, Source, Step, Task};
 pub use unit::{Disk, LogicalUnit, Started};
 pub use vm_memory;
 
-/// What an initiator sends along with a command.
+/// The data that an initiator sends with a command (Data-Out).
 pub trait DataOut {
-    /// How many bytes it is.
+    /// Returns its length in bytes.
     fn length_bytes(&self) -> u64;
 
-    /// Fills `into` with its bytes from `at` on. Returns whether there were so many.
+    /// Fills `into` with its bytes from `at` on. Returns whether there were enough.
     fn read(&self, at: u64, into: &mut [u8]) -> bool;
 }
 

@@ -2,7 +2,7 @@
 //! Userspace Design" and its header `target_core_user.h`): a mailbox, a ring of commands and
 //! an area of data.
 //!
-//! What the kernel's side wrote is copied once, and the copy is checked.
+//! Whatever the kernel wrote is copied once, and the copy is checked.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -13,11 +13,11 @@ use crate::DataOut;
 use crate::command::CDB_BYTES;
 use crate::sense::{SENSE_BYTES, Sense};
 
-/// The layout that this is.
+/// The supported version of the layout.
 const VERSION: u16 = 2;
 /// `TCMU_MAILBOX_FLAG_CAP_OOOC`: commands may be answered in any order.
 const ANY_ORDER: u16 = 1;
-/// Places in the mailbox.
+/// Offsets of fields in the mailbox, in bytes.
 const FLAGS_AT: usize = 2;
 const RING_OFFSET_AT: usize = 4;
 const RING_SIZE_AT: usize = 8;
@@ -25,20 +25,20 @@ const HEAD_AT: usize = 12;
 const TAIL_AT: usize = 64;
 const MAILBOX_BYTES: usize = 68;
 
-/// The low bits of an entry's length are its operation.
+/// The bits of an entry's first word that are its operation; the others are its length.
 const OPERATION_MASK: u32 = 7;
 const PAD: u32 = 0;
 const COMMAND: u32 = 1;
-/// Places in an entry.
+/// Offsets of fields in an entry, in bytes.
 const ID_AT: usize = 4;
 const USER_FLAGS_AT: usize = 7;
 const HEADER_BYTES: usize = 8;
-/// In a command.
+/// Offsets and sizes in a command.
 const BUFFERS_AT: usize = 8;
 const CDB_AT: usize = 24;
 const FIRST_BUFFER_AT: usize = 48;
 const BUFFER_BYTES: usize = 16;
-/// In an answer.
+/// Offsets and sizes in an answer.
 const STATUS_AT: usize = 8;
 const READ_LENGTH_AT: usize = 12;
 const SENSE_AT: usize = 16;
@@ -48,57 +48,57 @@ const ANSWER_BYTES: usize = 112;
 const UNKNOWN_OPERATION: u8 = 1;
 const HAS_READ_LENGTH: u8 = 2;
 
-/// Statuses of commands.
+/// SCSI status codes.
 const GOOD: u8 = 0x00;
 const CHECK_CONDITION: u8 = 0x02;
 
-/// A mailbox that breaks its layout; nothing further can be read from it.
+/// A violation of the layout; nothing more can be read from the mailbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MailboxFault {
-    /// A mailbox of another layout.
+    /// An unknown version.
     #[error("a mailbox of version {0}; {VERSION} is known")]
     Version(u16),
-    /// One whose commands must be answered in their order.
+    /// The kernel requires answers in order.
     #[error("the kernel takes no answers out of order: Linux 4.15 does")]
     Ordered,
-    /// A ring that is not in the memory.
+    /// The ring is outside the memory.
     #[error("a ring of {bytes} bytes at {at}, in a memory of {memory}")]
     Ring {
-        /// Where it is.
+        /// Its offset in bytes.
         at: u32,
-        /// How long it is.
+        /// Its length in bytes.
         bytes: u32,
-        /// How much memory there is.
+        /// The size of the memory in bytes.
         memory: usize,
     },
-    /// An index that is not in the ring.
+    /// An index is outside the ring.
     #[error("index {0} is not in the ring")]
     Index(u32),
-    /// An entry of a length that none has.
+    /// An entry has an impossible length.
     #[error("an entry of {0} bytes")]
     Length(u32),
-    /// Buffers or a command outside the memory.
+    /// A buffer or a command is outside the memory.
     #[error("{length} bytes at {at} are not in the memory")]
     Outside {
-        /// Where.
+        /// Its offset in bytes.
         at: u64,
-        /// How many.
+        /// Its length in bytes.
         length: u64,
     },
-    /// An answer for which no command waits.
+    /// There are more answers than commands.
     #[error("more answers than commands")]
     NoEntry,
 }
 
-/// A piece of the memory.
+/// A range of the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Buffer {
     at: usize,
     length: usize,
 }
 
-/// The buffers of one command, all of them in the memory. They are either what the initiator
-/// sends or what it gets.
+/// The buffers of one command, checked to be inside the memory. They hold either the data
+/// from the initiator or the data for it.
 #[derive(Clone, Debug, Default)]
 pub struct Buffers {
     parts: Vec<Buffer>,
@@ -106,12 +106,12 @@ pub struct Buffers {
 }
 
 impl Buffers {
-    /// How many bytes they hold.
+    /// Returns their size in bytes.
     pub fn length_bytes(&self) -> u64 {
         self.length_bytes
     }
 
-    /// The parts of the buffers with `length` bytes behind the first `skip`.
+    /// Returns the parts of the buffers that hold `length` bytes after the first `skip`.
     fn parts(&self, skip: u64, length: usize) -> impl Iterator<Item = Buffer> {
         let (mut skip, mut left) = (skip, length);
         self.parts.iter().filter_map(move |part| {
@@ -130,30 +130,30 @@ impl Buffers {
 /// A command taken from the ring.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
-    /// The kernel's number for it.
+    /// The kernel's number of the command.
     pub id: u16,
-    /// Its descriptor block, and what is behind it.
+    /// Its descriptor block, followed by other bytes if it is shorter.
     pub cdb: [u8; CDB_BYTES],
     /// Its buffers.
     pub buffers: Buffers,
 }
 
-/// How a command ended.
+/// The result of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Well.
+    /// Success.
     Good,
-    /// Well, with so many bytes for the initiator, which has more room.
+    /// Success with this many bytes of data, fewer than the initiator's buffers hold.
     Short(u32),
-    /// Not well.
+    /// Failure.
     Failed(Sense),
 }
 
-/// An entry of the ring that was read and is not given back.
+/// An entry that was read from the ring and not yet returned to the kernel.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     length: u32,
-    /// A command's; its place is used for an answer.
+    /// Whether it is a command, whose entry is reused for an answer.
     is_command: bool,
 }
 
@@ -163,19 +163,20 @@ pub struct Mailbox {
     memory: MmapRegion,
     ring_at: usize,
     ring_bytes: u32,
-    /// Where the next entry is read, and where the next answer goes.
+    /// The index of the next entry to be read.
     next: u32,
+    /// The index where the next answer is written.
     tail: u32,
     entries: VecDeque<Entry>,
-    /// Bytes of the entries.
+    /// The size of the entries in bytes.
     entries_bytes: u32,
 }
 
 impl Mailbox {
-    /// A mailbox at the begin of a memory.
+    /// Opens the mailbox at the start of a memory.
     ///
     /// # Errors
-    /// If it has another layout, or says what cannot be.
+    /// If its version or its contents are invalid.
     pub fn new(memory: MmapRegion) -> Result<Mailbox, MailboxFault> {
         let size = memory.size();
         if size < MAILBOX_BYTES {
@@ -217,10 +218,10 @@ impl Mailbox {
         Ok(mailbox)
     }
 
-    /// Whether a command may be there.
+    /// Returns whether the ring may have another command.
     ///
     /// # Errors
-    /// If the kernel's index is not in the ring.
+    /// If the kernel's index is outside the ring.
     pub fn has_more(&self) -> Result<bool, MailboxFault> {
         Ok(self.index(HEAD_AT)? != self.next)
     }
@@ -228,14 +229,14 @@ impl Mailbox {
     /// Takes the next command. Returns whether there was one.
     ///
     /// # Errors
-    /// If it breaks the layout.
+    /// If the ring violates the layout.
     pub fn pop(&mut self, request: &mut Request) -> Result<bool, MailboxFault> {
         let head = self.index(HEAD_AT)?;
         while self.next != head {
             let at = self.ring_at + self.next as usize;
             let word = self.number_32(at)?;
             let (length, operation) = (word & !OPERATION_MASK, word & OPERATION_MASK);
-            // No entry reaches over the end of the ring or over those that are under way.
+            // An entry reaches neither over the end of the ring nor into entries in progress.
             let fits = u64::from(self.next) + u64::from(length) <= u64::from(self.ring_bytes)
                 && u64::from(self.entries_bytes) + u64::from(length) <= self.ring_bytes.into();
             if (length as usize) < HEADER_BYTES || !fits {
@@ -244,8 +245,8 @@ impl Mailbox {
             if operation == COMMAND {
                 self.read_command(at, length as usize, request)?;
             } else if operation != PAD {
-                // The kernel goes on behind an entry that is not understood, such as one that
-                // tells of an aborted command: that one is finished all the same.
+                // With this flag the kernel skips the entry. It may report an aborted command,
+                // which completes normally.
                 self.write(at + USER_FLAGS_AT, &[UNKNOWN_OPERATION])?;
             }
             self.entries.push_back(Entry {
@@ -268,7 +269,7 @@ impl Mailbox {
         length: usize,
         request: &mut Request,
     ) -> Result<(), MailboxFault> {
-        // The answer is put into the same place.
+        // The answer is written over the command.
         if length < ANSWER_BYTES {
             return Err(MailboxFault::Length(length as u32));
         }
@@ -310,11 +311,11 @@ impl Mailbox {
         Ok(())
     }
 
-    /// Answers a command that was taken, in the first place that is free. The kernel sees it
-    /// once it is told.
+    /// Answers a command, in the oldest entry that is in progress. The kernel reads the answer
+    /// after its next notification.
     ///
     /// # Errors
-    /// If no command waits.
+    /// If no command is in progress.
     pub fn answer(&mut self, id: u16, outcome: Outcome) -> Result<(), MailboxFault> {
         self.skip_others();
         let entry = self.entries.pop_front().ok_or(MailboxFault::NoEntry)?;
@@ -340,7 +341,7 @@ impl Mailbox {
         self.give_back_others()
     }
 
-    /// Goes on behind entries that are no commands.
+    /// Skips entries that are not commands.
     fn skip_others(&mut self) {
         while let Some(entry) = self.entries.front().copied()
             && !entry.is_command
@@ -362,7 +363,7 @@ impl Mailbox {
         self.entries_bytes -= entry.length;
     }
 
-    /// What the initiator sends with a command.
+    /// Returns the data that the initiator sent with a command.
     pub fn data_out<'a>(&'a self, buffers: &'a Buffers) -> impl DataOut + 'a {
         Sent {
             mailbox: self,
@@ -370,11 +371,10 @@ impl Mailbox {
         }
     }
 
-    /// Puts data into a command's buffers, behind the first `at` bytes, as far as there is
-    /// room.
+    /// Writes data into a command's buffers from byte `at` on; what does not fit is dropped.
     ///
     /// # Errors
-    /// Never for buffers that were taken from here.
+    /// Never for buffers of a [`Request`] from this mailbox.
     pub fn put(&self, buffers: &Buffers, at: u64, data: &[u8]) -> Result<(), MailboxFault> {
         let mut done = 0;
         for part in buffers.parts(at, data.len()) {
@@ -384,7 +384,7 @@ impl Mailbox {
         Ok(())
     }
 
-    /// An index of the ring, which the kernel or a predecessor wrote.
+    /// Reads an index, which the kernel or an earlier server wrote.
     fn index(&self, at: usize) -> Result<u32, MailboxFault> {
         let loaded = self.slice(at, 4)?.load(0, Ordering::Acquire);
         let index = loaded.map_err(|_| outside(at as u64, 4))?;
@@ -438,7 +438,7 @@ fn outside(at: u64, length: u64) -> MailboxFault {
     MailboxFault::Outside { at, length }
 }
 
-/// What an initiator sends, in a command's buffers.
+/// The data from the initiator in a command's buffers.
 struct Sent<'a> {
     mailbox: &'a Mailbox,
     buffers: &'a Buffers,

@@ -1,5 +1,5 @@
-//! MODE SENSE and MODE SELECT: the caching page (SBC-3, section 6.4.5), whose write cache can
-//! be switched, and the control page (SPC-4, section 7.5.8).
+//! MODE SENSE and MODE SELECT: the caching page (SBC-3, section 6.4.5), whose write cache bit
+//! can be changed, and the control page (SPC-4, section 7.5.8).
 
 use crate::DataOut;
 use crate::command::number;
@@ -8,11 +8,11 @@ use crate::unit::Disk;
 
 const CACHING: u8 = 0x08;
 const CONTROL: u8 = 0x0a;
-/// All pages, and all their subpages.
+/// The codes for all pages and for all their subpages.
 const ALL: u8 = 0x3f;
 const ALL_SUBPAGES: u8 = 0xff;
 
-/// Page control: which values are asked for.
+/// Page control: the requested kind of values.
 const CURRENT: u8 = 0;
 const CHANGEABLE: u8 = 1;
 const SAVED: u8 = 3;
@@ -20,16 +20,16 @@ const SAVED: u8 = 3;
 /// WCE, in the third byte of the caching page.
 const WRITE_CACHE: u8 = 0x04;
 const CACHING_BYTES: usize = 20;
-/// QUEUE ALGORITHM MODIFIER: commands are reordered as the disk likes.
+/// QUEUE ALGORITHM MODIFIER: unrestricted reordering.
 const REORDERS: u8 = 0x10;
 
-/// In the header's device-specific byte.
+/// Bits of the header's device-specific parameter.
 const WRITE_PROTECTED: u8 = 0x80;
 const KNOWS_FUA: u8 = 0x10;
-/// In the longer header: a block descriptor of 16 bytes.
+/// LONGLBA, in the longer header: the block descriptor has 16 bytes.
 const LONG_LBA: u8 = 0x01;
 
-/// The longest list of MODE SELECT that is read.
+/// The longest supported parameter list of MODE SELECT.
 const MAX_LIST_BYTES: usize = 256;
 
 fn caching(values: u8, write_cache: bool) -> [u8; CACHING_BYTES] {
@@ -37,7 +37,7 @@ fn caching(values: u8, write_cache: bool) -> [u8; CACHING_BYTES] {
     (page[0], page[1]) = (CACHING, CACHING_BYTES as u8 - 2);
     page[2] = match values {
         CURRENT => u8::from(write_cache) * WRITE_CACHE,
-        // It can be changed, and is on by default.
+        // It can be changed and is set by default.
         _ => WRITE_CACHE,
     };
     page
@@ -54,7 +54,7 @@ fn control(values: u8) -> [u8; 12] {
     page
 }
 
-/// What MODE SENSE asks for.
+/// The fields of MODE SENSE.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
     pub(crate) is_long: bool,
@@ -65,7 +65,7 @@ pub(crate) struct Asked {
     pub(crate) subpage: u8,
 }
 
-/// The answer to MODE SENSE.
+/// Returns the answer to MODE SENSE.
 pub(crate) fn sense(disk: &Disk, write_cache: bool, asked: Asked) -> Result<Vec<u8>, Sense> {
     let (values, page) = (asked.page >> 6, asked.page & 0x3f);
     if values == SAVED {
@@ -118,8 +118,8 @@ fn long_descriptor(disk: &Disk) -> [u8; 16] {
     descriptor
 }
 
-/// Reads the list of a MODE SELECT. Returns whether the write cache is to be on; `None` where
-/// nothing is to change.
+/// Reads the parameter list of a MODE SELECT. Returns whether the write cache must be enabled;
+/// `None` if it does not change.
 pub(crate) fn select<D: DataOut + ?Sized>(
     disk: &Disk,
     write_cache: bool,
@@ -164,7 +164,7 @@ pub(crate) fn select<D: DataOut + ?Sized>(
     Ok(wanted)
 }
 
-/// Checks what comes before the pages. Returns where these begin.
+/// Checks the header and the block descriptor. Returns the offset of the first page.
 fn check_head(disk: &Disk, is_long: bool, list: &[u8]) -> Result<usize, Sense> {
     let (medium_at, header_bytes, descriptor_bytes) = match is_long {
         true => (2, 8, number(&list[6..8]) as usize),
@@ -191,7 +191,7 @@ fn check_head(disk: &Disk, is_long: bool, list: &[u8]) -> Result<usize, Sense> {
         ),
         _ => return Err(Sense::invalid_parameter(header_bytes as u16 - 1)),
     };
-    // Zero and all ones stand for the present number of blocks.
+    // Zero and all ones stand for the current number of blocks.
     let keeps_blocks = [0, most, disk.blocks.min(most)].contains(&blocks);
     match keeps_blocks && block_bytes == u64::from(disk.block_bytes) {
         true => Ok(pages_at),
@@ -199,8 +199,8 @@ fn check_head(disk: &Disk, is_long: bool, list: &[u8]) -> Result<usize, Sense> {
     }
 }
 
-/// Only `changeable` bits of the third byte may differ from the present page, which is at
-/// `place` in the list.
+/// Checks that a page, at offset `place` of the list, differs from the current one only in the
+/// `changeable` bits of its third byte.
 fn check_page(page: &[u8], present: &[u8], changeable: u8, place: u16) -> Result<(), Sense> {
     if page.len() != present.len() {
         return Err(Sense::invalid_parameter(place + 1));

@@ -1,25 +1,25 @@
-//! What the disk reports besides INQUIRY and mode pages.
+//! READ CAPACITY and the REPORT commands.
 
 use crate::command::{COMMANDS, Opcodes, Supported};
 use crate::sense::Sense;
 use crate::unit::Disk;
 
-/// Bytes of a command timeouts descriptor, all of which say that there is no time.
+/// Bytes of a command timeouts descriptor, whose values are all "not reported".
 const TIMEOUTS_BYTES: usize = 12;
-/// CTDP: a timeouts descriptor is there.
+/// CTDP: a command timeouts descriptor follows.
 const WITH_TIMEOUTS: u8 = 0x80;
-/// The command is supported as a standard has it, or is not.
+/// SUPPORT: the command is supported in conformance with a standard, or not supported.
 const SUPPORTED: u8 = 3;
 const UNSUPPORTED: u8 = 1;
 
-/// The answer to READ CAPACITY(10) (SBC-3, section 5.15).
+/// Returns the answer to READ CAPACITY(10) (SBC-3, section 5.15).
 pub(crate) fn capacity_10(disk: &Disk) -> Vec<u8> {
-    // All ones: READ CAPACITY(16) has more.
+    // All ones: the capacity needs READ CAPACITY(16).
     let last = u32::try_from(disk.blocks.saturating_sub(1)).unwrap_or(u32::MAX);
     [last.to_be_bytes(), disk.block_bytes.to_be_bytes()].concat()
 }
 
-/// The answer to READ CAPACITY(16) (SBC-3, section 5.16).
+/// Returns the answer to READ CAPACITY(16) (SBC-3, section 5.16).
 pub(crate) fn capacity_16(disk: &Disk) -> Vec<u8> {
     let mut data = vec![0; 32];
     let last = disk.blocks.saturating_sub(1);
@@ -31,8 +31,8 @@ pub(crate) fn capacity_16(disk: &Disk) -> Vec<u8> {
     data
 }
 
-/// The answer to GET LBA STATUS (SBC-3, section 5.7): everything from the block on is mapped,
-/// or may be, as the back ends are not asked.
+/// Returns the answer to GET LBA STATUS (SBC-3, section 5.7): all blocks from `lba` on count as
+/// mapped, because back ends do not tell.
 pub(crate) fn lba_status(disk: &Disk, lba: u64) -> Vec<u8> {
     let mut data = vec![0; 24];
     let blocks = u32::try_from(disk.blocks - lba).unwrap_or(u32::MAX);
@@ -42,18 +42,18 @@ pub(crate) fn lba_status(disk: &Disk, lba: u64) -> Vec<u8> {
     data
 }
 
-/// The answer to REPORT LUNS (SPC-4, section 6.33): unit 0 is the only one.
+/// Returns the answer to REPORT LUNS (SPC-4, section 6.33): unit 0 is the only one.
 pub(crate) fn luns(select: u8) -> Result<Vec<u8>, Sense> {
     match select {
-        // Addressable units, and all units.
+        // Addressable logical units, or all logical units.
         0 | 2 => Ok([[0, 0, 0, 8, 0, 0, 0, 0], [0; 8]].concat()),
-        // Well-known units, of which there are none.
+        // Well-known logical units; there are none.
         1 => Ok(vec![0; 8]),
         _ => Err(Sense::invalid_field(2)),
     }
 }
 
-/// The answer to REPORT SUPPORTED OPERATION CODES (SPC-4, section 6.27).
+/// Returns the answer to REPORT SUPPORTED OPERATION CODES (SPC-4, section 6.27).
 pub(crate) fn opcodes(disk: &Disk, which: Opcodes, with_timeouts: bool) -> Result<Vec<u8>, Sense> {
     let (opcode, action) = match which {
         Opcodes::All => return Ok(all_opcodes(disk, with_timeouts)),

@@ -1,15 +1,15 @@
 //! Sense data (SPC-4, section 4.5), with the codes of its annex on additional sense codes.
 
-/// The bytes of sense data in the fixed format.
+/// Bytes of sense data in the fixed format.
 pub const SENSE_BYTES: usize = 18;
-/// The bytes of sense data in the descriptor format without a descriptor.
+/// Bytes of sense data in the descriptor format without descriptors.
 const DESCRIPTOR_SENSE_BYTES: usize = 8;
-/// Response codes: current errors in the fixed and in the descriptor format.
+/// Response codes of current errors in the fixed and in the descriptor format.
 const FIXED: u8 = 0x70;
 const DESCRIPTOR: u8 = 0x72;
-/// The information field is valid.
+/// VALID: the information field is valid.
 const VALID: u8 = 0x80;
-/// The field pointer is valid; it points into the command.
+/// SKSV and C/D: the field pointer is valid, and points into the command.
 const POINTER_VALID: u8 = 0x80;
 const POINTS_TO_COMMAND: u8 = 0x40;
 
@@ -22,18 +22,18 @@ const ILLEGAL_REQUEST: u8 = 0x5;
 const DATA_PROTECT: u8 = 0x7;
 const MISCOMPARE: u8 = 0xe;
 
-/// Where a command or its parameters are wrong.
+/// The place of an error in a command or its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FieldPointer {
     in_command: bool,
     byte: u16,
 }
 
-/// Why a command failed.
+/// The sense data of a failed command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sense {
     key: u8,
-    /// Additional sense code and its qualifier.
+    /// The additional sense code and its qualifier.
     code: (u8, u8),
     information: Option<u32>,
     field: Option<FieldPointer>,
@@ -49,11 +49,11 @@ impl Sense {
         }
     }
 
-    /// Nothing is wrong.
+    /// NO SENSE.
     pub(crate) const NONE: Sense = Sense::new(NO_SENSE, 0x00, 0x00);
     /// LOGICAL UNIT NOT READY, INITIALIZING COMMAND REQUIRED.
     pub(crate) const STOPPED: Sense = Sense::new(NOT_READY, 0x04, 0x02);
-    /// LOGICAL UNIT DOES NOT RESPOND TO SELECTION: what is behind a disk is gone.
+    /// LOGICAL UNIT DOES NOT RESPOND TO SELECTION: the disk was removed.
     pub const GONE: Sense = Sense::new(NOT_READY, 0x05, 0x00);
     /// INVALID COMMAND OPERATION CODE.
     pub(crate) const UNKNOWN_COMMAND: Sense = Sense::new(ILLEGAL_REQUEST, 0x20, 0x00);
@@ -61,7 +61,7 @@ impl Sense {
     pub(crate) const OUT_OF_RANGE: Sense = Sense::new(ILLEGAL_REQUEST, 0x21, 0x00);
     /// PARAMETER LIST LENGTH ERROR.
     pub(crate) const LIST_LENGTH: Sense = Sense::new(ILLEGAL_REQUEST, 0x1a, 0x00);
-    /// INVALID FIELD IN COMMAND INFORMATION UNIT: there is less data than the command says.
+    /// INVALID FIELD IN COMMAND INFORMATION UNIT: there is less data than the command needs.
     pub(crate) const TOO_LITTLE_DATA: Sense = Sense::new(ILLEGAL_REQUEST, 0x0e, 0x03);
     /// SAVING PARAMETERS NOT SUPPORTED.
     pub(crate) const NOT_SAVED: Sense = Sense::new(ILLEGAL_REQUEST, 0x39, 0x00);
@@ -72,10 +72,10 @@ impl Sense {
     /// INTERNAL TARGET FAILURE.
     pub(crate) const INTERNAL: Sense = Sense::new(HARDWARE_ERROR, 0x44, 0x00);
 
-    /// INVALID FIELD IN CDB, without the byte that is wrong.
+    /// INVALID FIELD IN CDB, without the place of the error.
     pub(crate) const INVALID_FIELD: Sense = Sense::new(ILLEGAL_REQUEST, 0x24, 0x00);
 
-    /// INVALID FIELD IN CDB, with the byte that is wrong.
+    /// INVALID FIELD IN CDB, with the byte in error.
     pub(crate) const fn invalid_field(byte: u16) -> Sense {
         let mut sense = Sense::INVALID_FIELD;
         sense.field = Some(FieldPointer {
@@ -85,7 +85,7 @@ impl Sense {
         sense
     }
 
-    /// INVALID FIELD IN PARAMETER LIST, with the byte that is wrong.
+    /// INVALID FIELD IN PARAMETER LIST, with the byte in error.
     pub(crate) const fn invalid_parameter(byte: u16) -> Sense {
         let mut sense = Sense::new(ILLEGAL_REQUEST, 0x26, 0x00);
         sense.field = Some(FieldPointer {
@@ -95,7 +95,7 @@ impl Sense {
         sense
     }
 
-    /// UNRECOVERED READ ERROR, at or behind a block.
+    /// UNRECOVERED READ ERROR, at or after a block.
     pub(crate) fn read_error(lba: u64) -> Sense {
         Sense {
             information: u32::try_from(lba).ok(),
@@ -103,7 +103,7 @@ impl Sense {
         }
     }
 
-    /// WRITE ERROR, at or behind a block.
+    /// WRITE ERROR, at or after a block.
     pub(crate) fn write_error(lba: u64) -> Sense {
         Sense {
             information: u32::try_from(lba).ok(),
@@ -111,7 +111,7 @@ impl Sense {
         }
     }
 
-    /// MISCOMPARE DURING VERIFY OPERATION, with the first byte of the data that differs.
+    /// MISCOMPARE DURING VERIFY OPERATION, with the offset of the first different byte.
     pub(crate) fn miscompare(at: u64) -> Sense {
         Sense {
             information: u32::try_from(at).ok(),
@@ -119,7 +119,7 @@ impl Sense {
         }
     }
 
-    /// The fixed format.
+    /// Returns it in the fixed format.
     pub fn fixed(&self) -> [u8; SENSE_BYTES] {
         let mut bytes = [0; SENSE_BYTES];
         bytes[0] = FIXED;
@@ -140,7 +140,7 @@ impl Sense {
         bytes
     }
 
-    /// The descriptor format, without descriptors.
+    /// Returns it in the descriptor format, without descriptors.
     pub(crate) fn descriptor(&self) -> [u8; DESCRIPTOR_SENSE_BYTES] {
         let (code, qualifier) = self.code;
         [DESCRIPTOR, self.key, code, qualifier, 0, 0, 0, 0]

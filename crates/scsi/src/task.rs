@@ -1,40 +1,40 @@
-//! What a command does to the medium, step by step.
+//! A command's operations on the medium, step by step.
 
 use crate::DataOut;
 use crate::command::Extent;
 use crate::sense::Sense;
 use crate::unit::Disk;
 
-/// The most bytes of a step that carries no data.
+/// The most bytes of a step without data.
 const MAX_STEP_BYTES: u64 = 1 << 30;
 
-/// Where the data of a step comes from.
+/// The source of the data of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// What the initiator sent, byte by byte.
+    /// All data from the initiator.
     All,
-    /// One block that the initiator sent, for each of the blocks.
+    /// One block from the initiator, repeated for each block.
     OneBlock,
 }
 
-/// What a step does.
+/// The operation of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Reads; the initiator gets the data.
+    /// Reads data for the initiator.
     Read,
-    /// Reads; nobody gets the data.
+    /// Reads and discards the data.
     Check,
-    /// Reads; the data must be that of the source.
+    /// Reads and compares with the source's data.
     Compare(Source),
     /// Writes the source's data.
     Write(Source),
     /// Makes finished writes durable.
     Flush,
-    /// Gives blocks up.
+    /// Unmaps blocks.
     Unmap,
     /// Writes zeroes.
     WriteZeroes {
-        /// The blocks may be given up, if they read as zeroes then.
+        /// Whether the blocks may be unmapped if they then read as zeroes.
         may_unmap: bool,
     },
 }
@@ -42,22 +42,22 @@ pub enum Operation {
 /// One request to the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// What it does.
+    /// The operation.
     pub operation: Operation,
-    /// Where, in bytes.
+    /// The offset on the medium in bytes.
     pub offset: u64,
-    /// How much, in bytes.
+    /// The length in bytes.
     pub length: u32,
-    /// It is on the medium when it ends.
+    /// Whether it must be on the medium when it ends (FUA).
     pub is_durable: bool,
-    /// Where its data begins in the initiator's, in bytes.
+    /// The offset of its data in the initiator's data, in bytes.
     pub data_at: u64,
     block_bytes: u32,
 }
 
 impl Step {
-    /// Fills `into` with the data to be written from `at` bytes behind the step's begin on.
-    /// Returns whether it was there.
+    /// Fills `into` with the data to be written, from `at` bytes after the step's start on.
+    /// Returns whether there was enough.
     pub fn fill<D: DataOut + ?Sized>(&self, data: &D, at: u32, into: &mut [u8]) -> bool {
         match self.operation {
             Operation::Write(Source::All) | Operation::Compare(Source::All) => {
@@ -82,10 +82,10 @@ impl Step {
         true
     }
 
-    /// Compares what the medium has from `at` bytes behind the step's begin on.
+    /// Compares data of the medium, from `at` bytes after the step's start on.
     ///
     /// # Errors
-    /// Why they differ.
+    /// At the first byte that differs, or if the initiator's data cannot be read.
     pub fn compare<D: DataOut + ?Sized>(
         &self,
         data: &D,
@@ -109,7 +109,7 @@ impl Step {
     }
 }
 
-/// Why a step failed.
+/// The reason for which a step failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The medium failed.
@@ -118,31 +118,31 @@ pub enum Fault {
     NoSpace,
     /// The initiator's data cannot be read.
     NoData,
-    /// The medium has something else than this byte of the initiator's data.
+    /// This byte of the initiator's data differs from the medium.
     Differs(u64),
 }
 
-/// What is left of a command.
+/// The remaining work of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Work {
     /// One operation on all blocks.
     Blocks(Operation),
     /// A flush, once.
     Flush,
-    /// The blocks are compared; later they are written.
+    /// A comparison of the blocks, which is followed by a write of this extent.
     Compare(Extent),
-    /// The blocks of further ranges are given up too, from the last one on.
+    /// An unmap, also of these further ranges, from the last one on.
     Unmap(Vec<Extent>),
 }
 
-/// A command under way.
+/// A command in progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
     work: Work,
     is_durable: bool,
-    /// What is left of the blocks.
+    /// The remaining blocks of the current range.
     left: Extent,
-    /// Where their data begins.
+    /// The offset of their data in bytes.
     data_at: u64,
     block_bytes: u32,
     max_step_blocks: u64,
@@ -220,13 +220,13 @@ impl Task {
         Task::new(disk, Work::Unmap(ranges), NO_BLOCKS, is_durable)
     }
 
-    /// Whether no other command may come between its steps.
+    /// Returns whether no other command may run between its steps.
     pub fn is_exclusive(&self) -> bool {
         matches!(self.work, Work::Compare(_))
     }
 
-    /// The next step, to be carried out once the one before has ended well; `None` at the end
-    /// of the command.
+    /// Returns the next step, to be carried out after the one before has succeeded; `None` at
+    /// the end of the command.
     pub fn next_step(&mut self) -> Option<Step> {
         if self.work == Work::Flush {
             self.work = Work::Blocks(Operation::Check);
@@ -238,7 +238,7 @@ impl Task {
                 Work::Compare(all) => {
                     self.left = *all;
                     self.work = Work::Blocks(Operation::Write(Source::All));
-                    // COMPARE AND WRITE may be of no blocks.
+                    // COMPARE AND WRITE may have no blocks.
                     if self.left.blocks == 0 {
                         return None;
                     }
@@ -278,7 +278,7 @@ impl Task {
         }
     }
 
-    /// What to tell of a step that failed.
+    /// Returns the sense data for a step that failed.
     pub fn sense(&self, step: &Step, fault: Fault) -> Sense {
         let lba = step.offset / u64::from(self.block_bytes);
         match (fault, step.operation) {

@@ -1,4 +1,4 @@
-//! The disk as a logical unit: what it answers at once, and which tasks it begins.
+//! The disk as a logical unit, which answers a command at once or starts a task.
 
 use crate::DataOut;
 use crate::command::{ByteCheck, Command, Extent, Opcodes, Supported, number};
@@ -8,38 +8,38 @@ use crate::report;
 use crate::sense::Sense;
 use crate::task::{Source, Task};
 
-/// The longest serial number that is told.
+/// The longest reported serial number.
 const MAX_SERIAL_BYTES: usize = 64;
 /// The operation code of UNMAP.
 const UNMAP: u8 = 0x42;
-/// Bytes of UNMAP's list before its ranges, and of each range.
+/// The bytes of UNMAP's parameter list before its block descriptors, and of each of these.
 const UNMAP_HEADER_BYTES: usize = 8;
 const UNMAP_RANGE_BYTES: usize = 16;
 const MAX_UNMAP_BYTES: usize = UNMAP_HEADER_BYTES + UNMAP_RANGE_BYTES * MAX_UNMAP_RANGES;
 
-/// What does not change about a disk.
+/// The constant properties of a disk.
 #[derive(Clone, Debug)]
 pub struct Disk {
     /// Its size in blocks, at least one.
     pub blocks: u64,
-    /// Bytes of a block: a power of two from 512 on.
+    /// Bytes of a block: a power of two, at least 512.
     pub block_bytes: u32,
-    /// Bytes that are best written together: a multiple of a block by a power of two.
+    /// Bytes of a physical block: a block times a power of two.
     pub physical_block_bytes: u32,
-    /// Bytes of the longest read or write, at least a block.
+    /// Bytes of the longest read or write, at least one block.
     pub max_transfer_bytes: u32,
-    /// Writes are refused.
+    /// Whether writes are refused.
     pub read_only: bool,
-    /// It has a moving head.
+    /// Whether it is a rotating medium.
     pub rotational: bool,
-    /// Blocks can be given back.
+    /// Whether it supports UNMAP.
     pub unmaps: bool,
     /// Its serial number.
     pub name: String,
 }
 
 impl Disk {
-    /// The serial number, as much of it as is told.
+    /// Returns the reported part of the serial number.
     pub(crate) fn serial(&self) -> &str {
         let mut end = self.name.len().min(MAX_SERIAL_BYTES);
         while !self.name.is_char_boundary(end) {
@@ -48,7 +48,7 @@ impl Disk {
         &self.name[..end]
     }
 
-    /// A name that is unique as far as the serial number is (NAA, locally assigned).
+    /// Returns a name made of the serial number (NAA, locally assigned).
     pub fn naa(&self) -> u64 {
         inquiry::local_naa(&self.name)
     }
@@ -69,7 +69,7 @@ impl Disk {
         self.max_transfer_blocks().min(MAX_COMPARE_BLOCKS)
     }
 
-    /// Whether it has a command.
+    /// Returns whether it supports a command.
     pub(crate) fn has(&self, command: &Supported) -> bool {
         command.opcode() != UNMAP || self.unmaps
     }
@@ -78,7 +78,7 @@ impl Disk {
         blocks.saturating_mul(self.block_bytes.into())
     }
 
-    /// Checks that blocks are on the disk, and not more than `most`.
+    /// Checks that blocks are on the disk and at most `most`.
     fn check(&self, extent: Extent, most: u64) -> Result<(), Sense> {
         let end = extent.lba.checked_add(extent.blocks);
         if end.is_none_or(|end| end > self.blocks) || extent.lba >= self.blocks {
@@ -91,16 +91,16 @@ impl Disk {
     }
 }
 
-/// What a command leads to.
+/// The result of starting a command.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Started {
-    /// It has ended well; these bytes go to the initiator, as far as it has room.
+    /// The command has succeeded with this data for the initiator.
     Answered(Vec<u8>),
-    /// Its steps are to be carried out.
+    /// The steps of this task must be carried out.
     Task(Task),
 }
 
-/// A disk with what its initiator can change.
+/// A disk with the state that its initiator can change.
 #[derive(Debug)]
 pub struct LogicalUnit {
     disk: Disk,
@@ -109,7 +109,7 @@ pub struct LogicalUnit {
 }
 
 impl LogicalUnit {
-    /// A disk with its write cache on.
+    /// Returns a disk whose write cache is enabled.
     pub fn new(disk: Disk) -> LogicalUnit {
         LogicalUnit {
             disk,
@@ -118,15 +118,15 @@ impl LogicalUnit {
         }
     }
 
-    /// What does not change about it.
+    /// Returns its constant properties.
     pub fn disk(&self) -> &Disk {
         &self.disk
     }
 
-    /// Begins a command.
+    /// Starts a command.
     ///
     /// # Errors
-    /// If it fails at once.
+    /// If it fails without an access to the medium.
     pub fn start<D: DataOut + ?Sized>(&mut self, cdb: &[u8], data: &D) -> Result<Started, Sense> {
         let command = Command::parse(cdb)?;
         if self.is_stopped && needs_medium(command) {
@@ -196,7 +196,7 @@ impl LogicalUnit {
         report::opcodes(&self.disk, which, with_timeouts)
     }
 
-    /// Begins a command that has something done to the medium.
+    /// Starts a command that accesses the medium.
     fn begin<D: DataOut + ?Sized>(&mut self, command: Command, data: &D) -> Result<Task, Sense> {
         let (disk, transfer) = (&self.disk, self.disk.max_transfer_blocks());
         match command {
@@ -211,8 +211,8 @@ impl LogicalUnit {
             }
             Command::Verify { extent, check } => self.begin_verify(extent, check, data),
             Command::SynchronizeCache { extent } => {
-                // Length 0 is up to the end; everything is flushed in any case. With IMMED the
-                // answer comes after the flush all the same, which no initiator can tell.
+                // Everything is flushed, whatever the range. IMMED is ignored: answering only
+                // after the flush is also correct.
                 disk.check(extent, u64::MAX)?;
                 Ok(Task::flush())
             }
@@ -237,7 +237,7 @@ impl LogicalUnit {
                 let wanted = mode::select(disk, self.write_cache, is_long, list_bytes, data)?;
                 let had_cache = self.write_cache;
                 self.write_cache = wanted.unwrap_or(had_cache);
-                // What was cached must not wait for a flush that nobody sends any more.
+                // Without a write cache no initiator flushes, so cached data is flushed now.
                 match had_cache && !self.write_cache {
                     true => Ok(Task::flush()),
                     false => Ok(Task::none()),
@@ -280,7 +280,7 @@ impl LogicalUnit {
     ) -> Result<Task, Sense> {
         let disk = &self.disk;
         disk.check(extent, disk.max_range_blocks())?;
-        // WSNZ: a length of 0 would be up to the end.
+        // WSNZ: length 0, which would mean up to the end, is not supported.
         if extent.blocks == 0 {
             return Err(Sense::INVALID_FIELD);
         }
@@ -295,7 +295,7 @@ impl LogicalUnit {
         }
     }
 
-    /// The ranges of an UNMAP (SBC-3, section 5.28).
+    /// Reads the ranges of an UNMAP (SBC-3, section 5.28).
     fn read_ranges<D: DataOut + ?Sized>(
         &self,
         list_bytes: usize,
@@ -337,7 +337,7 @@ impl LogicalUnit {
         }
     }
 
-    /// Whether a write is on the medium before it is answered.
+    /// Returns whether a write must be on the medium before it is answered.
     fn is_durable(&self, fua: bool) -> bool {
         fua || !self.write_cache
     }
@@ -357,7 +357,7 @@ fn check_data<D: DataOut + ?Sized>(data: &D, bytes: u64) -> Result<(), Sense> {
     }
 }
 
-/// Whether the block that came along holds zeroes.
+/// Returns whether the block from the initiator is all zeroes.
 fn is_zero<D: DataOut + ?Sized>(data: &D, block_bytes: u32) -> Result<bool, Sense> {
     let mut piece = [0; 512];
     for at in (0..u64::from(block_bytes)).step_by(piece.len()) {
