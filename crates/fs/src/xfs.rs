@@ -1,8 +1,8 @@
-//! XFS as the page cache sees it: files in extents, large folios, and write-back of a
-//! truncated file when it is closed (`fs/xfs`, `fs/iomap`).
+//! XFS as far as the page cache depends on it: files in extents, large folios, and write-back
+//! of a truncated file when it is closed (`fs/xfs`, `fs/iomap`).
 //!
-//! Names, inodes and extents are kept in memory alone: XFS's own blocks and its log are
-//! neither read nor written, and there are no images of it.
+//! Names, inodes and extents exist only in memory. XFS's metadata and its log cause no I/O,
+//! and images are not supported.
 
 use std::borrow::Cow;
 use std::cell::{RefCell, RefMut};
@@ -18,18 +18,18 @@ use crate::file_system::{
 /// The block size that `mkfs.xfs` chooses.
 const BLOCK_BYTES: u64 = 4096;
 
-/// A name's longest length in bytes.
+/// The longest name in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
-/// The number of the root (`mkfs.xfs` on a large device).
+/// The inode number of the root (as `mkfs.xfs` chooses on a large device).
 const ROOT: Ino = Ino(128);
 
-/// Blocks that a file which grows has reserved at most and at least: 8 GiB and 64 KiB
-/// (`xfs_iomap_prealloc_size`).
-const RESERVED_MAX: u64 = (8 << 30) / BLOCK_BYTES;
-const RESERVED_MIN: u64 = (64 << 10) / BLOCK_BYTES;
+/// The largest and the smallest speculative preallocation of a growing file, in blocks: 8 GiB
+/// and 64 KiB (`xfs_iomap_prealloc_size`).
+const PREALLOCATION_MAX: u64 = (8 << 30) / BLOCK_BYTES;
+const PREALLOCATION_MIN: u64 = (64 << 10) / BLOCK_BYTES;
 
-/// An inode with what it holds.
+/// An inode with its contents.
 #[derive(Debug)]
 struct Inode {
     attributes: Attributes,
@@ -47,119 +47,120 @@ enum Contents {
     Symlink(Vec<u8>),
 }
 
-/// Blocks that follow each other on the device.
+/// Adjacent blocks on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Run {
+struct Extent {
     block: u64,
     blocks: u64,
 }
 
-/// A file's blocks: by the first of the file, where they are on the device.
+/// A file's extents by their first block in the file.
 #[derive(Debug, Default)]
 struct Extents {
-    runs: BTreeMap<u64, Run>,
-    /// What is kept free behind its last block, so that it grows without gaps.
-    reserved: Option<Run>,
+    extents: BTreeMap<u64, Extent>,
+    /// The speculative preallocation after the last block, so that the file grows without
+    /// fragmentation.
+    preallocated: Option<Extent>,
 }
 
 impl Extents {
-    /// The file's block after its last one.
+    /// Returns the block after the last one of the file.
     fn end(&self) -> u64 {
-        let last = self.runs.last_key_value();
-        last.map_or(0, |(first, run)| first + run.blocks)
+        let last = self.extents.last_key_value();
+        last.map_or(0, |(first, extent)| first + extent.blocks)
     }
 
-    /// The blocks from `block` on that follow each other.
-    fn find(&self, block: u64) -> Option<Run> {
-        let (first, run) = self.runs.range(..=block).next_back()?;
+    /// Returns the rest of the extent that contains `block`, from `block` on.
+    fn find(&self, block: u64) -> Option<Extent> {
+        let (first, extent) = self.extents.range(..=block).next_back()?;
         let skipped = block - first;
-        (skipped < run.blocks).then(|| Run {
-            block: run.block + skipped,
-            blocks: run.blocks - skipped,
+        (skipped < extent.blocks).then(|| Extent {
+            block: extent.block + skipped,
+            blocks: extent.blocks - skipped,
         })
     }
 
-    /// How many blocks from `block` on are a hole.
+    /// Returns the length of the hole at `block`, in blocks.
     fn hole(&self, block: u64) -> u64 {
-        let next = self.runs.range(block..).next();
+        let next = self.extents.range(block..).next();
         next.map_or(u64::MAX - block, |(first, _)| first - block)
     }
 
-    /// Adds blocks, to the run before them if they follow it on the device too.
-    fn insert(&mut self, at: u64, new: Run) {
-        if let Some((first, before)) = self.runs.range_mut(..at).next_back()
+    /// Adds an extent, joined with the one before it if they are adjacent on the device.
+    fn insert(&mut self, at: u64, new: Extent) {
+        if let Some((first, before)) = self.extents.range_mut(..at).next_back()
             && first + before.blocks == at
             && before.block + before.blocks == new.block
         {
             before.blocks += new.blocks;
             return;
         }
-        self.runs.insert(at, new);
+        self.extents.insert(at, new);
     }
 
-    /// Takes all blocks from `block` on.
-    fn cut(&mut self, block: u64) -> Vec<Run> {
-        let mut behind: Vec<Run> = self.runs.split_off(&block).into_values().collect();
-        if let Some((first, run)) = self.runs.range_mut(..block).next_back()
-            && first + run.blocks > block
+    /// Removes and returns all blocks from `block` on, including the preallocation.
+    fn cut(&mut self, block: u64) -> Vec<Extent> {
+        let mut behind: Vec<Extent> = self.extents.split_off(&block).into_values().collect();
+        if let Some((first, extent)) = self.extents.range_mut(..block).next_back()
+            && first + extent.blocks > block
         {
             let kept = block - first;
-            behind.push(Run {
-                block: run.block + kept,
-                blocks: run.blocks - kept,
+            behind.push(Extent {
+                block: extent.block + kept,
+                blocks: extent.blocks - kept,
             });
-            run.blocks = kept;
+            extent.blocks = kept;
         }
-        behind.extend(self.reserved.take());
+        behind.extend(self.preallocated.take());
         behind
     }
 
     fn blocks(&self) -> u64 {
-        self.runs.values().map(|run| run.blocks).sum()
+        self.extents.values().map(|extent| extent.blocks).sum()
     }
 }
 
-/// The free blocks of the device: runs by their first block.
+/// The free extents of the device by their first block.
 #[derive(Debug)]
 struct FreeSpace {
-    runs: BTreeMap<u64, u64>,
+    extents: BTreeMap<u64, u64>,
 }
 
 impl FreeSpace {
-    /// Takes up to `wanted` blocks that follow each other: the first run that has as many,
-    /// or else the longest.
-    fn take(&mut self, wanted: u64) -> Option<Run> {
-        let fits = self.runs.iter().find(|(_, blocks)| **blocks >= wanted);
-        let found = fits.or_else(|| self.runs.iter().max_by_key(|(_, blocks)| **blocks));
+    /// Allocates up to `wanted` adjacent blocks, from the first free extent that is long
+    /// enough, or else from the longest.
+    fn take(&mut self, wanted: u64) -> Option<Extent> {
+        let fits = self.extents.iter().find(|(_, blocks)| **blocks >= wanted);
+        let found = fits.or_else(|| self.extents.iter().max_by_key(|(_, blocks)| **blocks));
         let (&block, &blocks) = found?;
-        self.runs.remove(&block);
+        self.extents.remove(&block);
         let taken = wanted.min(blocks);
         if taken < blocks {
-            self.runs.insert(block + taken, blocks - taken);
+            self.extents.insert(block + taken, blocks - taken);
         }
-        Some(Run {
+        Some(Extent {
             block,
             blocks: taken,
         })
     }
 
-    /// Gives blocks back.
-    fn give(&mut self, run: Run) {
-        let Run { mut block, blocks } = run;
+    /// Frees blocks.
+    fn give(&mut self, extent: Extent) {
+        let Extent { mut block, blocks } = extent;
         let mut end = block + blocks;
-        if let Some(behind) = self.runs.remove(&end) {
+        if let Some(behind) = self.extents.remove(&end) {
             end += behind;
         }
-        if let Some((&before, &blocks)) = self.runs.range(..block).next_back()
+        if let Some((&before, &blocks)) = self.extents.range(..block).next_back()
             && before + blocks == block
         {
             block = before;
         }
-        self.runs.insert(block, end - block);
+        self.extents.insert(block, end - block);
     }
 
     fn blocks(&self) -> u64 {
-        self.runs.values().sum()
+        self.extents.values().sum()
     }
 }
 
@@ -171,7 +172,7 @@ struct State {
     blocks: u64,
 }
 
-/// An XFS whose names and extents are in memory.
+/// An XFS whose metadata is in memory only.
 #[derive(Debug)]
 pub struct Xfs<D> {
     device: D,
@@ -179,7 +180,7 @@ pub struct Xfs<D> {
 }
 
 impl<D: Buffers> Xfs<D> {
-    /// An empty file system on all of a device.
+    /// Makes an empty file system on the whole device.
     pub fn new(device: D, now: Timestamp) -> Xfs<D> {
         let blocks = device.size_bytes() / BLOCK_BYTES;
         let caller = Caller {
@@ -191,7 +192,7 @@ impl<D: Buffers> Xfs<D> {
             inodes: BTreeMap::from([(ROOT, root)]),
             next_ino: ROOT.0 + 1,
             free: FreeSpace {
-                runs: BTreeMap::from([(0, blocks)]),
+                extents: BTreeMap::from([(0, blocks)]),
             },
             blocks,
         };
@@ -203,7 +204,7 @@ impl<D: Buffers> Xfs<D> {
 }
 
 impl<D> Xfs<D> {
-    /// Its device.
+    /// Returns its device.
     pub fn device(&self) -> &D {
         &self.device
     }
@@ -214,7 +215,7 @@ impl<D> Xfs<D> {
         state.inode(ino).map(change)
     }
 
-    /// The names of a directory.
+    /// Returns the names of a directory.
     fn names(&self, dir: Ino) -> Result<RefMut<'_, BTreeMap<Vec<u8>, Ino>>, FsError> {
         RefMut::filter_map(self.state.borrow_mut(), |state| {
             match &mut state.inodes.get_mut(&dir)?.contents {
@@ -225,13 +226,13 @@ impl<D> Xfs<D> {
         .map_err(|_| FsError::NotDirectory)
     }
 
-    /// Removes a name; its inode loses a link.
+    /// Removes a name and a link of its inode.
     fn remove(&self, dir: Ino, name: &[u8], now: Timestamp) -> Result<Ino, FsError> {
         let ino = self.names(dir)?.remove(name).ok_or(FsError::NoEntry)?;
         let was_dir = self.with(ino, |inode| {
             inode.changed(now);
             let is_dir = inode.attributes.kind == FileKind::Directory;
-            // A directory has its own name and `.`.
+            // A directory has two links: its name and `.`.
             inode.attributes.links -= if is_dir { 2 } else { 1 };
             is_dir
         })?;
@@ -242,7 +243,7 @@ impl<D> Xfs<D> {
         Ok(ino)
     }
 
-    /// Adds a name for an inode that has a link for it.
+    /// Adds a name; the inode's link count already includes it.
     fn add(&self, dir: Ino, name: &[u8], ino: Ino, now: Timestamp) -> Result<(), FsError> {
         match name {
             [] | b"." | b".." => return Err(FsError::BadName),
@@ -337,47 +338,47 @@ impl State {
         }
     }
 
-    /// Allocates up to `wanted` blocks for a hole of a file at `block`. A file that grows
-    /// has as much again reserved behind them.
-    fn allocate(&mut self, ino: Ino, block: u64, wanted: u64) -> Result<Run, FsError> {
+    /// Allocates up to `wanted` blocks for the hole at `block` of a file. A growing file also
+    /// preallocates as many blocks as it has, within limits.
+    fn allocate(&mut self, ino: Ino, block: u64, wanted: u64) -> Result<Extent, FsError> {
         let extents = self.extents(ino)?;
         let is_growing = block == extents.end();
-        let reserved = extents.reserved.take();
+        let preallocated = extents.preallocated.take();
         let ahead = match is_growing {
-            true => block.clamp(RESERVED_MIN, RESERVED_MAX),
+            true => block.clamp(PREALLOCATION_MIN, PREALLOCATION_MAX),
             false => 0,
         };
-        let mut run = match reserved {
-            Some(run) if is_growing => run,
+        let mut extent = match preallocated {
+            Some(extent) if is_growing => extent,
             other => {
-                other.into_iter().for_each(|run| self.free.give(run));
+                other.into_iter().for_each(|extent| self.free.give(extent));
                 self.take_free(wanted.saturating_add(ahead))?
             }
         };
-        let behind = run.blocks.saturating_sub(wanted);
-        run.blocks -= behind;
-        let rest = Run {
-            block: run.block + run.blocks,
+        let behind = extent.blocks.saturating_sub(wanted);
+        extent.blocks -= behind;
+        let rest = Extent {
+            block: extent.block + extent.blocks,
             blocks: behind,
         };
         let rest = (behind > 0).then_some(rest);
         let extents = self.extents(ino)?;
-        extents.insert(block, run);
-        extents.reserved = rest;
+        extents.insert(block, extent);
+        extents.preallocated = rest;
         let sectors = extents.blocks() * (BLOCK_BYTES / 512);
         self.inode(ino)?.attributes.sectors = sectors;
-        Ok(run)
+        Ok(extent)
     }
 
-    /// Takes free blocks, those that files have reserved last.
-    fn take_free(&mut self, wanted: u64) -> Result<Run, FsError> {
-        if self.free.runs.is_empty() {
+    /// Allocates blocks; files' preallocations are freed first if there is no other space.
+    fn take_free(&mut self, wanted: u64) -> Result<Extent, FsError> {
+        if self.free.extents.is_empty() {
             let inodes = self.inodes.values_mut();
-            let reserved = inodes.filter_map(|inode| match &mut inode.contents {
-                Contents::File(extents) => extents.reserved.take(),
+            let preallocated = inodes.filter_map(|inode| match &mut inode.contents {
+                Contents::File(extents) => extents.preallocated.take(),
                 _ => None,
             });
-            reserved.for_each(|run| self.free.give(run));
+            preallocated.for_each(|extent| self.free.give(extent));
         }
         self.free.take(wanted).ok_or(FsError::NoSpace)
     }
@@ -386,7 +387,7 @@ impl State {
         let extents = self.extents(ino)?;
         let behind = extents.cut(block);
         let sectors = extents.blocks() * (BLOCK_BYTES / 512);
-        behind.into_iter().for_each(|run| self.free.give(run));
+        behind.into_iter().for_each(|extent| self.free.give(extent));
         self.inode(ino)?.attributes.sectors = sectors;
         Ok(())
     }
@@ -556,21 +557,21 @@ impl<D: Buffers> FileSystem for Xfs<D> {
         let mut state = self.state.borrow_mut();
         let extents = state.extents(ino)?;
         let (found, hole) = (extents.find(block), extents.hole(block));
-        let (run, is_new) = match (found, create) {
-            (Some(run), _) => (Some(run), false),
+        let (extent, is_new) = match (found, create) {
+            (Some(extent), _) => (Some(extent), false),
             (None, None) => (None, false),
             (None, Some(_)) => (Some(state.allocate(ino, block, blocks.min(hole))?), true),
         };
         Ok(BlockMap {
-            block: run.map(|run| run.block),
-            blocks: run.map_or(hole, |run| run.blocks).min(blocks),
+            block: extent.map(|extent| extent.block),
+            blocks: extent.map_or(hole, |extent| extent.blocks).min(blocks),
             is_new,
             boundary: false,
         })
     }
 
     fn set_size(&self, ino: Ino, size_bytes: u64, now: Timestamp) {
-        // An inode that was deleted meanwhile has no length.
+        // The inode may have been deleted in the meantime.
         let _ = self.with(ino, |inode| {
             inode.attributes.size_bytes = size_bytes;
             inode.modified(now);
@@ -602,9 +603,11 @@ impl<D: Buffers> FileSystem for Xfs<D> {
 
     fn release(&self, ino: Ino) {
         let mut state = self.state.borrow_mut();
-        let reserved = state.extents(ino).map(|extents| extents.reserved.take());
-        if let Ok(Some(run)) = reserved {
-            state.free.give(run);
+        let preallocated = state
+            .extents(ino)
+            .map(|extents| extents.preallocated.take());
+        if let Ok(Some(extent)) = preallocated {
+            state.free.give(extent);
         }
     }
 
@@ -657,45 +660,45 @@ impl<D: Buffers> FileSystem for Xfs<D> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{Extents, FreeSpace, Run};
+    use super::{Extent, Extents, FreeSpace};
 
     #[test]
-    fn what_follows_is_one_run() {
+    fn adjacent_extents_are_joined() {
         let mut extents = Extents::default();
-        let run = |block, blocks| Run { block, blocks };
-        extents.insert(0, run(100, 10));
-        extents.insert(10, run(110, 5));
-        extents.insert(20, run(200, 5));
-        assert_eq!(extents.find(3), Some(run(103, 12)));
+        let extent = |block, blocks| Extent { block, blocks };
+        extents.insert(0, extent(100, 10));
+        extents.insert(10, extent(110, 5));
+        extents.insert(20, extent(200, 5));
+        assert_eq!(extents.find(3), Some(extent(103, 12)));
         assert_eq!((extents.find(16), extents.hole(16)), (None, 4));
         assert_eq!(extents.end(), 25);
-        assert_eq!(extents.cut(4), [run(200, 5), run(104, 11)]);
+        assert_eq!(extents.cut(4), [extent(200, 5), extent(104, 11)]);
         assert_eq!((extents.blocks(), extents.find(4)), (4, None));
     }
 
     proptest! {
-        /// What was taken and given back is as free as before, in one run.
+        /// Blocks are allocated once, and once all are freed they are one extent again.
         #[test]
         fn blocks_are_free_or_taken(wanted in prop::collection::vec(1..40_u64, 1..40)) {
-            let mut free = FreeSpace { runs: [(0, 500)].into() };
-            let mut taken: Vec<Run> = Vec::new();
+            let mut free = FreeSpace { extents: [(0, 500)].into() };
+            let mut taken: Vec<Extent> = Vec::new();
             for (n, wanted) in wanted.into_iter().enumerate() {
-                if let Some(run) = free.take(wanted) {
-                    let apart = |other: &Run| {
-                        run.block + run.blocks <= other.block
-                            || other.block + other.blocks <= run.block
+                if let Some(extent) = free.take(wanted) {
+                    let apart = |other: &Extent| {
+                        extent.block + extent.blocks <= other.block
+                            || other.block + other.blocks <= extent.block
                     };
-                    prop_assert!(taken.iter().all(apart), "{run:?} is taken");
-                    taken.push(run);
+                    prop_assert!(taken.iter().all(apart), "{extent:?} is taken");
+                    taken.push(extent);
                 }
                 if n % 3 == 2 {
                     free.give(taken.swap_remove(n % taken.len()));
                 }
-                let sum: u64 = taken.iter().map(|run| run.blocks).sum();
+                let sum: u64 = taken.iter().map(|extent| extent.blocks).sum();
                 prop_assert_eq!(free.blocks() + sum, 500);
             }
-            taken.into_iter().for_each(|run| free.give(run));
-            prop_assert_eq!(free.runs, [(0, 500)].into());
+            taken.into_iter().for_each(|extent| free.give(extent));
+            prop_assert_eq!(free.extents, [(0, 500)].into());
         }
     }
 }
