@@ -1,9 +1,9 @@
-//! TCMU: disks of this machine's kernel, behind its SCSI target (LIO). The kernel's module
-//! target_core_user hands each command to this process, and tcm_loop shows the target as a
-//! disk, `/dev/sda` and so on.
+//! TCMU: disks of this machine's kernel through its SCSI target (LIO). The module
+//! target_core_user passes each command to this process, and tcm_loop makes the target a disk,
+//! `/dev/sda` and so on.
 //!
-//! - `target`: the target in configfs, and its device.
-//! - `queue`: the ring of commands and its thread.
+//! - `target`: the target in configfs, and its UIO device.
+//! - `queue`: the command ring, and its thread.
 
 mod queue;
 mod target;
@@ -24,10 +24,10 @@ const MAX_NAME_BYTES: usize = 64;
 const MIN_BLOCK_BYTES: u32 = 512;
 const MAX_BLOCK_BYTES: u32 = 4096;
 
-/// The name of a disk among the kernel's targets.
+/// Checks the name of a disk among the kernel's targets.
 ///
 /// # Errors
-/// If it cannot be one; the message says what could.
+/// If it is invalid; the message says what is valid.
 pub(crate) fn check_name(name: &str) -> Result<(), String> {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     let is_short = (1..=MAX_NAME_BYTES).contains(&name.len());
@@ -39,7 +39,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), String> {
     }
 }
 
-/// What a disk is made of.
+/// The setup of a disk.
 pub(crate) struct TcmuSetup {
     /// The disk's name among the kernel's targets.
     pub(crate) name: String,
@@ -77,7 +77,7 @@ impl TcmuSetup {
     }
 }
 
-/// A disk of the kernel, which is served for as long as this is held.
+/// A disk of the kernel, which is served until this is dropped.
 pub(crate) struct TcmuDisk {
     target: Target,
     thread: Option<QueueThread<()>>,
@@ -88,14 +88,13 @@ impl TcmuDisk {
     /// Starts to serve an export as a disk.
     ///
     /// # Errors
-    /// If the kernel cannot, or another process serves the name; the message says what is
-    /// missing.
+    /// If the kernel lacks a module, or another process serves the name; the message says which.
     pub(crate) fn start(setup: TcmuSetup) -> Result<TcmuDisk, String> {
         let disk = setup.disk()?;
         let target = Target::new(&setup.name, disk.naa());
         target.check_kernel()?;
         let setup = Arc::new(setup);
-        // From here on it is taken away if something fails.
+        // From here on an error drops, and so removes, the disk.
         let mut served = TcmuDisk {
             target,
             thread: None,
@@ -122,8 +121,8 @@ impl TcmuDisk {
         Ok(served)
     }
 
-    /// Takes the disk of a killed server away. What the kernel still writes to it must not come
-    /// to the new one, so that all its commands fail.
+    /// Removes the disk of a killed server. All its commands fail, so that old writes do not
+    /// reach the new disk.
     fn remove_former(&mut self, setup: &Arc<TcmuSetup>, device: UioDevice) -> Result<(), String> {
         self.target.reset()?;
         self.serve(setup, device, None)?;
@@ -151,20 +150,20 @@ impl TcmuDisk {
     }
 
     fn remove(&mut self) {
-        // The kernel flushes the disk before it lets go of it, which needs the thread.
+        // The kernel flushes the disk before it removes it, so the thread must still run.
         self.target.withdraw();
         self.thread.take().and_then(QueueThread::stop);
         self.target.remove();
     }
 
-    /// The disk's file.
+    /// Returns the path of the disk.
     pub(crate) fn path(&self) -> PathBuf {
         self.path.clone()
     }
 }
 
 impl Drop for TcmuDisk {
-    /// Takes the disk away, finishes what was accepted, and takes the target away.
+    /// Removes the disk, completes the accepted commands, and removes the target.
     fn drop(&mut self) {
         self.remove();
     }

@@ -1,5 +1,5 @@
-//! The ring of one disk and its thread, which takes commands from the kernel, carries their
-//! steps out through the export's block layer in its turn, and answers them.
+//! The command ring of a disk, and its thread, which takes commands from the kernel, carries
+//! out their steps through the export's block layer in its turn, and answers them.
 
 use std::convert::Infallible;
 use std::fs::File;
@@ -18,36 +18,36 @@ use rustix::event::PollFlags;
 use super::TcmuSetup;
 use crate::export::{Disk, FrontEndQueue, IoId, QueueClient, QueueThread};
 
-/// Commands that are taken from the ring before the thread waits for its turn.
+/// The most commands taken from the ring before the thread takes its turn.
 const BATCH: usize = 64;
-/// Commands under way at once; the kernel keeps the rest in the ring.
+/// The most commands in progress; the others stay in the ring.
 const SLOTS: u16 = 1024;
 
-/// What a ring's thread is started with.
+/// The setup of a ring's thread.
 pub(super) struct QueueSetup {
     pub(super) device: Arc<TcmuSetup>,
-    /// The device that tells of commands, and is told of answers.
+    /// The UIO device, which signals commands and takes the signal for answers.
     pub(super) uio: File,
     pub(super) mailbox: Mailbox,
-    /// The disk; without one, all commands are answered that it is gone.
+    /// The disk; without one, all commands fail as for a removed disk.
     pub(super) unit: Option<LogicalUnit>,
 }
 
-/// A disk's ring with its client.
+/// A disk's ring with its client of the export.
 pub(super) struct Queue {
     device: Arc<TcmuSetup>,
     uio: File,
     client: QueueClient,
     ring: Ring,
-    /// The ring broke its layout, and nothing is read from it any more.
+    /// Whether the ring violated its layout; nothing more is read from it.
     is_broken: bool,
 }
 
 impl Queue {
-    /// A ring that is about to be served.
+    /// Prepares to serve a ring.
     ///
     /// # Errors
-    /// If the kernel has no descriptor left.
+    /// If the kernel has no file descriptor left.
     pub(super) fn new(setup: QueueSetup) -> std::io::Result<Queue> {
         let device = setup.device;
         Ok(Queue {
@@ -84,7 +84,7 @@ impl Queue {
         self.client.leave();
     }
 
-    /// Takes commands, and does all that can be done at once.
+    /// Takes commands and does all work that needs no waiting.
     fn serve(&mut self, stops: bool) -> Result<(), MailboxFault> {
         let mut done = Ok(());
         if !stops && !self.is_broken {
@@ -95,7 +95,7 @@ impl Queue {
         }
         self.ring.stage_next(&mut self.client);
         if std::mem::take(&mut self.ring.has_answers) {
-            // The kernel looks at the ring, whatever is written. Where it is gone, nobody waits.
+            // Any value signals the kernel. An error means that the device was removed.
             let _ = rustix::io::write(&self.uio, &1u32.to_ne_bytes());
         }
         if self.ring.failed > 0 {
@@ -113,7 +113,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Reports what is wrong with the ring, once. The kernel ends its commands after some time.
+    /// Reports the fault of the ring, once. The kernel times out its commands.
     fn break_ring(&mut self, fault: &MailboxFault) {
         if !self.is_broken {
             self.is_broken = true;
@@ -122,28 +122,28 @@ impl Queue {
         }
     }
 
-    /// Whether there is something to do without waiting; polls for the configured time.
+    /// Returns whether there is work without waiting; polls for the configured time.
     fn has_more(&self, stops: bool) -> bool {
         if self.client.is_ready() {
             return true;
         }
         let takes_more = !stops && !self.is_broken && self.ring.takes_more();
         let takes_more = takes_more && !self.client.is_asleep();
-        // A fault is found when the command is taken.
+        // A fault is reported when the command is taken.
         let has_command = || takes_more && self.ring.mailbox.has_more().unwrap_or(true);
         let Ok(has_more) = (self.client).poll_a_while(|| Ok::<_, Infallible>(has_command()));
         has_more
     }
 
-    /// Waits for a command, for a message of another thread, or for the block layer.
+    /// Waits for a command, an event of another thread, or the block layer.
     fn sleep(&mut self, stops: bool) {
-        // What is in the ring waits until there is room for it.
+        // Without room for more commands, the ring is not polled.
         let watches_ring = !stops && !self.is_broken && self.ring.takes_more();
         let found = (self.client).sleep(watches_ring.then(|| self.uio.as_fd()));
         if !found.is_empty() {
             let mut count = [0; 4];
             let read = rustix::io::read(&self.uio, &mut count);
-            // A device that was taken away would be readable for ever.
+            // A removed device would be readable forever.
             if read.is_err() && found.intersects(PollFlags::ERR | PollFlags::HUP) {
                 self.is_broken = true;
             }
@@ -151,32 +151,32 @@ impl Queue {
     }
 }
 
-/// A command that was taken.
+/// A command in progress.
 #[derive(Default)]
 struct Slot {
     request: Request,
-    /// Set until it is answered.
+    /// The task; `None` once it is answered.
     task: Option<(Task, Step)>,
-    /// Bytes that were put into the initiator's buffers.
+    /// Bytes written to the initiator's buffers.
     read_bytes: u64,
 }
 
-/// The ring with the commands taken from it.
+/// The ring with its commands in progress.
 struct Ring {
     mailbox: Mailbox,
     unit: Option<LogicalUnit>,
     slots: Vec<Slot>,
     free: Vec<u16>,
-    /// Commands whose next step can be carried out.
+    /// Commands whose next step can start.
     next: Vec<u16>,
-    /// A command that no other may come between: it waits until all others have ended, and
-    /// none is taken before it has.
+    /// An exclusive command: it waits until all others have ended, and no other is taken
+    /// before it has ended.
     exclusive: Option<u16>,
-    /// Commands under way.
+    /// The number of commands in progress.
     under_way: u16,
-    /// There are answers that the kernel was not told of.
+    /// Whether the kernel must be signalled that there are answers.
     has_answers: bool,
-    /// Commands that failed at once.
+    /// Commands that failed without a step.
     failed: u32,
 }
 
@@ -199,14 +199,14 @@ impl Ring {
         self.exclusive.is_none() && !self.free.is_empty()
     }
 
-    /// Takes a command, and begins it. Returns whether there was one.
+    /// Takes and starts a command. Returns whether there was one.
     fn take(&mut self, client: &mut QueueClient) -> Result<bool, MailboxFault> {
         let Some(&index) = self.free.last().filter(|_| self.exclusive.is_none()) else {
             return Ok(false);
         };
         let slot = &mut self.slots[usize::from(index)];
         if !self.mailbox.pop(&mut slot.request)? {
-            // Entries that are no commands may have been given back.
+            // Entries that are not commands may have been returned.
             return Ok(false);
         }
         self.free.pop();
@@ -255,7 +255,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Has the block layer given the next steps of commands.
+    /// Stages the next steps of commands for the block layer.
     fn stage_next(&mut self, client: &mut QueueClient) {
         for index in self.next.drain(..) {
             client.stage(index);
@@ -287,7 +287,7 @@ impl Ring {
             self.exclusive = None;
         }
         if self.under_way == 1 {
-            // The last one left may be one that waited for all others.
+            // An exclusive command may have waited for this one.
             self.next.extend(self.exclusive);
         }
         self.mailbox.answer(id, outcome)
@@ -298,7 +298,7 @@ impl Ring {
         slot.task.as_ref().map(|(_, step)| step)
     }
 
-    /// Takes over what a step has read.
+    /// Copies the data that a step has read to the initiator's buffers, or compares it.
     fn take_read(&mut self, index: u16, step: &Step, disk: &Disk, io: IoId) -> Result<(), Fault> {
         let slot = &mut self.slots[usize::from(index)];
         let buffers = &slot.request.buffers;
@@ -330,7 +330,7 @@ impl FrontEndQueue for Ring {
     fn request(&self, index: u16) -> (Command, blklab_nbd::Request) {
         match self.step(index) {
             Some(step) => translated(step),
-            // A slot is staged only with a step; this would do nothing.
+            // Not reached: a slot is only staged with a step. A flush would be harmless.
             None => (
                 Command::Flush,
                 blklab_nbd::Request::new(Command::Flush, 0, 0, 0),

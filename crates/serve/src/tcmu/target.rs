@@ -2,8 +2,8 @@
 //! a device of target_core_user, which tcm_loop shows as a disk, and the UIO device through
 //! which its commands come.
 //!
-//! The kernel would also tell of devices over netlink, and wait for an answer. One that
-//! serves only what it set up itself needs no such message, and declines them
+//! The kernel can also announce devices over netlink and wait for an answer. This process
+//! serves only devices that it set up itself, so it declines the announcements
 //! (`nl_reply_supported`).
 
 use std::fs::{self, File};
@@ -18,46 +18,45 @@ use crate::patiently;
 
 const TARGETS: &str = "/sys/kernel/config/target";
 const UIO_CLASS: &str = "/sys/class/uio";
-/// The number of our adapter among those of the kernel's targets; other tools count from 0.
+/// The number of the adapter (HBA) in configfs; other tools count from 0.
 const ADAPTER: u32 = 1000;
-/// The most data that the kernel holds for commands under way, in MiB. It is allocated as
-/// needed.
+/// The most data of commands in progress, in MiB; the kernel allocates it when needed.
 const MAX_DATA_MIB: u32 = 128;
-/// How long the kernel may take to make devices and files.
+/// The longest wait for the kernel to make devices and files.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a killed server may take to end.
+/// The longest wait for a killed server to end.
 const END_PATIENCE: Duration = Duration::from_secs(2);
 
-/// A target's folders in configfs.
+/// A target's directories in configfs.
 #[derive(Debug)]
 pub(super) struct Target {
     name: String,
     targets: PathBuf,
-    /// The port's name, by which both the kernel and tcm_loop know it.
+    /// The WWN of the target's port.
     port: String,
-    /// It was made or taken over here.
+    /// Whether this process made it or took it over.
     is_ours: bool,
 }
 
-/// An open UIO device with its memory.
+/// An open UIO device with its mapped memory.
 #[derive(Debug)]
 pub(super) struct UioDevice {
     pub(super) file: File,
     pub(super) memory: MmapRegion,
 }
 
-/// What a killed server left.
+/// The device of a killed server.
 #[derive(Debug)]
 pub(super) struct Former {
     pub(super) device: UioDevice,
-    /// The disk's size.
+    /// The size of the disk in bytes.
     pub(super) size_bytes: u64,
-    /// The size of its blocks.
+    /// The size of a block in bytes.
     pub(super) block_bytes: u64,
 }
 
 impl Target {
-    /// The target of this name, for a unit with this NAA name.
+    /// Returns the target with this name, for a unit with this NAA name.
     pub(super) fn new(name: &str, naa: u64) -> Target {
         Target {
             name: name.to_string(),
@@ -106,7 +105,7 @@ impl Target {
     /// Checks that the kernel has SCSI targets.
     ///
     /// # Errors
-    /// If not; the message says what provides them.
+    /// If it has none; the message names the missing module.
     pub(super) fn check_kernel(&self) -> Result<(), String> {
         match self.targets.join("core").is_dir() {
             true => Ok(()),
@@ -118,8 +117,8 @@ impl Target {
         }
     }
 
-    /// What a killed server left that was serving the same name. A device that was not set up
-    /// completely is taken away.
+    /// Returns the device of a killed server with the same name. A device whose setup was not
+    /// completed is removed.
     ///
     /// # Errors
     /// If another process serves it.
@@ -128,7 +127,7 @@ impl Target {
             return Ok(None);
         }
         if !self.link().exists() {
-            // One that is just being started gets there.
+            // Another server may be in the middle of its setup.
             std::thread::sleep(END_PATIENCE);
         }
         let device = match self.find_uio() {
@@ -158,7 +157,7 @@ impl Target {
         number.map_err(|_| format!("{}: {:?} is no number", path.display(), text.trim()))
     }
 
-    /// Makes the device and returns it, with nothing in its ring.
+    /// Makes the device and opens it; its ring is empty.
     ///
     /// # Errors
     /// If the kernel refuses it.
@@ -193,12 +192,12 @@ impl Target {
         self.open(&name)
     }
 
-    /// What the device is for, as tools show it.
+    /// Returns the configuration string of the device, which tools show.
     fn config(&self) -> String {
         format!("blklab/{}", self.name)
     }
 
-    /// The name of its UIO device.
+    /// Returns the name of its UIO device.
     fn find_uio(&self) -> Option<String> {
         let wanted = format!("tcm-user/{ADAPTER}/{}/{}", self.name, self.config());
         let devices = fs::read_dir(UIO_CLASS).ok()?;
@@ -209,7 +208,7 @@ impl Target {
         })
     }
 
-    /// Opens and maps a UIO device, which only one process can.
+    /// Opens and maps a UIO device, which only one process can have open.
     fn open(&self, name: &str) -> Result<UioDevice, String> {
         let path = Path::new("/dev").join(name);
         let opened = patiently(END_PATIENCE, || {
@@ -240,8 +239,8 @@ impl Target {
         Ok(UioDevice { file, memory })
     }
 
-    /// Takes back the commands that a killed server had: their submitters try them again.
-    /// Further ones wait for [`Target::unblock`].
+    /// Blocks the device and fails the commands that a killed server had, so that the kernel
+    /// retries them. Further ones wait for [`Target::unblock`].
     ///
     /// # Errors
     /// If the kernel does not.
@@ -251,7 +250,7 @@ impl Target {
         self.write(&actions.join("reset_ring"), "1")
     }
 
-    /// Lets commands come.
+    /// Unblocks the device, so that commands arrive again.
     ///
     /// # Errors
     /// If the kernel does not.
@@ -259,8 +258,8 @@ impl Target {
         self.write(&self.device().join("action/block_dev"), "0")
     }
 
-    /// Shows the device as a disk, if that is not done. It must be served, since the kernel
-    /// asks it what it is.
+    /// Makes the device a disk through tcm_loop, if it is none. It must already be served,
+    /// because the kernel sends it commands to scan it.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -284,10 +283,10 @@ impl Target {
         linked.map_err(|e| self.failed("the kernel shows no disk", &e))
     }
 
-    /// The file of the disk, once there is one.
+    /// Returns the path of the disk once it exists.
     ///
     /// # Errors
-    /// If none comes.
+    /// If it does not appear.
     pub(super) fn wait_for_disk(&self) -> Result<PathBuf, String> {
         let path = patiently(PATIENCE, || self.disk().filter(|path| path.exists()));
         path.ok_or_else(|| {
@@ -299,14 +298,14 @@ impl Target {
     }
 
     fn disk(&self) -> Option<PathBuf> {
-        // Host, channel and target.
+        // The address of the disk: host, channel and target.
         let address = fs::read_to_string(self.group().join("address")).ok()?;
         let folder = format!("/sys/class/scsi_device/{}:0/device/block", address.trim());
         let disk = fs::read_dir(folder).ok()?.next()?.ok()?;
         Some(Path::new("/dev").join(disk.file_name()))
     }
 
-    /// Takes the disk away; what was cached is written before.
+    /// Removes the disk; the kernel writes its cached data before.
     pub(super) fn withdraw(&self) {
         if !self.is_ours {
             return;
@@ -315,11 +314,11 @@ impl Target {
         for folder in [self.lun(), self.group(), self.port()] {
             self.gone(fs::remove_dir(&folder), &folder);
         }
-        // It stays where others have targets.
+        // Fails if other targets exist, which keep it.
         let _ = fs::remove_dir(self.fabric());
     }
 
-    /// Takes the device away, which is not a disk any more.
+    /// Removes the device after its disk was removed.
     pub(super) fn remove(&mut self) {
         self.withdraw();
         if std::mem::take(&mut self.is_ours) {

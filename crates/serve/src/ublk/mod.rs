@@ -1,6 +1,6 @@
-//! ublk: disks of this machine's kernel, `/dev/ublkb0` and so on, with a queue and a
-//! thread for each processor. Where a server ends without a word, the kernel keeps its
-//! disk and the requests that it had; the next server of that number takes them over.
+//! ublk: disks of this machine's kernel, `/dev/ublkb0` and so on, with a queue and a thread
+//! for each CPU. If a server is killed, the kernel keeps its disk and its requests, and the
+//! next server of the same number takes them over (user recovery).
 
 mod queue;
 
@@ -20,13 +20,13 @@ use crate::export::FrontEndSetup;
 use crate::patiently;
 use queue::{QueueSetup, serve};
 
-/// Requests of a queue.
+/// The depth of a queue in requests.
 const DEPTH: u16 = 128;
-/// Bytes of the longest read or write.
+/// The longest read or write in bytes.
 const MAX_IO_BYTES: u32 = 512 << 10;
-/// Discards and ranges of zeroes have a length in bytes of 32 bits further on.
+/// The longest discard and zeroing in bytes; an NBD request has a length of 32 bits.
 const MAX_RANGE_SECTORS: u32 = u32::MAX >> 9;
-/// What the kernel's ublk must be able to do, with its names.
+/// The required features of the kernel's ublk, with their names.
 const NEEDED: [(Features, &str); 4] = [
     (Features::USER_RECOVERY, "UBLK_F_USER_RECOVERY"),
     (
@@ -36,28 +36,28 @@ const NEEDED: [(Features, &str); 4] = [
     (Features::CMD_IOCTL_ENCODE, "UBLK_F_CMD_IOCTL_ENCODE"),
     (Features::USER_COPY, "UBLK_F_USER_COPY"),
 ];
-/// How long the kernel may take to let go of a server that ended, and to make a
+/// The longest wait for the kernel to release a device of a killed server, and to make a
 /// device's files.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Which device an export becomes.
+/// The number of the device for an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UblkNumber {
-    /// The lowest number that is free.
+    /// The lowest free number.
     Free,
-    /// This one, which is made or taken over.
+    /// This number; its device is created or taken over.
     Number(u32),
 }
 
 impl UblkNumber {
-    /// The number that a text gives.
+    /// Parses a number or `auto`.
     ///
     /// # Errors
-    /// Where it is neither a number nor `auto`.
+    /// If the text is neither.
     pub fn parse(text: &str) -> Result<UblkNumber, String> {
         match (text, text.parse::<u32>()) {
             ("auto", _) => Ok(UblkNumber::Free),
-            // The kernel numbers its disks with 20 bits.
+            // Minor numbers of the kernel have 20 bits.
             (_, Ok(number)) if number < 1 << 20 => Ok(UblkNumber::Number(number)),
             _ => Err(format!(
                 "ublk {text:?} is no device's number; write such as 0 for /dev/ublkb0, or auto"
@@ -66,7 +66,7 @@ impl UblkNumber {
     }
 }
 
-/// What the kernel is told of an export.
+/// Returns the parameters of the device for an export.
 fn parameters(export: &Export) -> Result<Parameters, String> {
     let takes = |flag| export.flags.contains(flag);
     let sizes = export.block_sizes;
@@ -93,7 +93,7 @@ fn parameters(export: &Export) -> Result<Parameters, String> {
     })
 }
 
-/// A disk of the kernel that is served for as long as this is held.
+/// A disk of the kernel, which is served until this is dropped.
 pub(crate) struct UblkDevice {
     control: Control,
     number: u32,
@@ -104,7 +104,7 @@ impl UblkDevice {
     /// Starts to serve an export as a disk.
     ///
     /// # Errors
-    /// Where the kernel cannot, or the number is taken; the message says by what.
+    /// If the kernel refuses, or the number is in use; the message says by what.
     pub(crate) fn start(setup: FrontEndSetup, wanted: UblkNumber) -> Result<UblkDevice, String> {
         let mut control = Control::open()?;
         check_features(&mut control)?;
@@ -121,7 +121,7 @@ impl UblkDevice {
             }
             None => add(&mut control, wanted)?,
         };
-        // From here on it is taken away where something fails.
+        // From here on an error drops, and so deletes, the device.
         let mut device = UblkDevice {
             control,
             number: info.number,
@@ -131,8 +131,8 @@ impl UblkDevice {
         device.serve_queues(setup, info, new).map(|()| device)
     }
 
-    /// Has a thread wait for the requests of each queue, and lets them come. A device
-    /// without parameters has those that its former server gave it.
+    /// Starts the threads of the queues, then the device. `parameters` are `None` for a device
+    /// that is taken over, which has those of its former server.
     fn serve_queues(
         &mut self,
         setup: FrontEndSetup,
@@ -170,14 +170,14 @@ impl UblkDevice {
         started.map_err(|e| failed("start", number, &e))
     }
 
-    /// The disk's file.
+    /// Returns the path of the disk.
     pub(crate) fn path(&self) -> PathBuf {
         PathBuf::from(format!("/dev/ublkb{}", self.number))
     }
 }
 
 impl Drop for UblkDevice {
-    /// Finishes what was accepted, and takes the disk away.
+    /// Completes the accepted requests and deletes the disk.
     fn drop(&mut self) {
         let stopped = self.control.stop(self.number);
         for thread in self.threads.drain(..) {
@@ -202,7 +202,7 @@ fn failed(what: &str, number: u32, error: &std::io::Error) -> String {
     format!("ublk: cannot {what} device {number}: {error}")
 }
 
-/// Tries again for a while what the kernel is not ready for.
+/// Repeats an attempt for a while if the kernel is not ready for it.
 fn retried<T>(mut attempt: impl FnMut() -> std::io::Result<T>) -> std::io::Result<T> {
     let done = patiently(PATIENCE, || match attempt() {
         Err(error) if is_temporary(&error) => None,
@@ -230,7 +230,7 @@ fn check_features(control: &mut Control) -> Result<(), String> {
     }
 }
 
-/// The device of this number, where its server ended without a word.
+/// Returns the device of this number if its server was killed.
 fn find_former(
     control: &mut Control,
     number: u32,
@@ -239,7 +239,7 @@ fn find_former(
     let asked = |e: std::io::Error| failed("look at", number, &e);
     let is_killed =
         |info: &DeviceInfo| !PathBuf::from(format!("/proc/{}", info.server_pid)).exists();
-    // The kernel notices after a while that a server was killed.
+    // The kernel detects with a delay that a server was killed.
     let found = patiently(PATIENCE, || match control.info(number) {
         Ok(Some(info)) if info.state == State::Live && is_killed(&info) => None,
         found => Some(found),
@@ -258,7 +258,7 @@ fn find_former(
                 )),
             }
         }
-        // Its server ended before it was started.
+        // Its server was killed before it had started the device.
         State::Dead => {
             control.delete(number).map_err(asked)?;
             Ok(None)

@@ -1,4 +1,4 @@
-//! One queue of a device and its thread.
+//! A queue of a device, and its thread.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use crate::export::{Disk, FrontEndQueue, FrontEndSetup, IoId, QueueClient};
 
-/// What a queue is served with.
+/// The setup of a queue.
 pub(super) struct QueueSetup {
     pub(super) front_end: FrontEndSetup,
     /// The device's character file.
@@ -20,8 +20,8 @@ pub(super) struct QueueSetup {
     pub(super) depth: u16,
 }
 
-/// Serves a queue until its device is stopped. `ready` is told once the kernel can
-/// send requests.
+/// Serves a queue until its device is stopped. Sends to `ready` once the kernel can send
+/// requests.
 pub(super) fn serve(setup: QueueSetup, ready: &Sender<std::io::Result<()>>) {
     crate::sleep_precisely();
     let client = QueueClient::join(&setup.front_end, setup.number.into());
@@ -32,7 +32,7 @@ pub(super) fn serve(setup: QueueSetup, ready: &Sender<std::io::Result<()>>) {
     });
     match started {
         Err(error) => {
-            // Whoever waits for it says so.
+            // The receiver reports the error.
             let _ = ready.send(Err(error));
         }
         Ok((mut client, queue)) => {
@@ -46,7 +46,7 @@ pub(super) fn serve(setup: QueueSetup, ready: &Sender<std::io::Result<()>>) {
     }
 }
 
-/// Carries out requests until each tag has ended.
+/// Serves requests until all tags have ended.
 fn run(client: &mut QueueClient, tags: &mut Tags) -> std::io::Result<()> {
     let (mut events, mut ended) = (Vec::new(), 0);
     while ended < tags.queue.depth() || client.has_work() {
@@ -70,7 +70,7 @@ fn run(client: &mut QueueClient, tags: &mut Tags) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A queue's tags, each of which is the place of a request.
+/// A queue's tags, one for each request.
 struct Tags {
     queue: Queue,
 }
@@ -116,7 +116,7 @@ impl FrontEndQueue for Tags {
     }
 }
 
-/// A request as the export's block layer has it.
+/// Translates a request for the export's block layer.
 fn translated(request: Request) -> (Command, blklab_nbd::Request) {
     let (command, keeps_space) = match request.operation {
         Some(Operation::Read) => (Command::Read, false),
