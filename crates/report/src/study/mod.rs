@@ -1,5 +1,5 @@
-//! A study: what a document measured, pattern by pattern and drive by drive, beside what
-//! it found. The text and the page show this and compute nothing themselves.
+//! A study: the simulation of a document's measurements, by drive and pattern, beside the
+//! document's findings. The text and the page show these values and compute none.
 
 mod pi4;
 
@@ -12,60 +12,60 @@ use crate::comparison::{Comparison, Direction, DirectionTable, Metric, Scheduler
 pub struct Study {
     /// Its name.
     pub name: String,
-    /// What is like the document's, and what is not, in a sentence.
+    /// A sentence on what the simulation has in common with the document and what not.
     pub about: String,
-    /// By drive, then file of jobs, then pattern.
+    /// The cases by drive, then job file, then pattern.
     pub cases: Vec<Case>,
-    /// What the document found beside what is found here.
+    /// The document's findings beside those of the simulation.
     pub findings: Vec<Finding>,
-    /// What repeats it.
+    /// The command that repeats the study.
     pub command: String,
 }
 
 /// One pattern on one drive.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// What the document calls the drive.
+    /// The document's name for the drive.
     pub drive: String,
-    /// The job.
+    /// The pattern: the job's name.
     pub pattern: String,
-    /// Its schedulers compared.
+    /// The comparison of the schedulers.
     pub comparison: Comparison,
-    /// By scheduler, what is looked at beside.
+    /// Further figures by scheduler.
     pub measured: Vec<Measured>,
 }
 
-/// What is looked at of a scheduler's runs of a pattern, all repeats together.
+/// Figures of a scheduler's runs of a pattern, over all repeats.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
-    /// Times of its requests in the drive, from the driver's start to their end, as
-    /// biosnoop shows them. Requests of the other direction are left out.
+    /// The requests' times in the drive, from issue to completion, as biosnoop shows them;
+    /// only of the case's direction.
     pub drive_ns: Histogram,
-    /// Requests in queue and drive over time, mean.
+    /// The mean number of requests in queue and drive.
     pub in_flight: f64,
-    /// Sectors that the flash was given for one that the host wrote, where any was.
+    /// The write amplification; `None` if nothing was written.
     pub write_amplification: Option<f64>,
-    /// The share of all CPUs' time in the kernel, interrupts included.
+    /// The share of all CPUs' time in the kernel, including interrupts.
     pub kernel_share: f64,
-    /// The same of the CPU where it is largest, programs included.
+    /// The share of time in which the busiest CPU worked, including programs.
     pub busiest_share: f64,
 }
 
-/// Something that the document found.
+/// A finding of the document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What it found.
+    /// The finding.
     pub document: &'static str,
-    /// What is found here.
+    /// The result of the simulation.
     pub here: String,
-    /// Whether that is the same.
+    /// Whether both agree.
     pub agrees: bool,
-    /// Why it is so here.
+    /// The reason for the simulation's result.
     pub reason: String,
 }
 
 impl Study {
-    /// A study of these cases, each a drive's name, a pattern's, and its runs by scheduler.
+    /// Makes a study of cases: drive, pattern, and runs by scheduler.
     pub fn new(
         name: &str,
         about: String,
@@ -89,13 +89,13 @@ impl Study {
         study
     }
 
-    /// The cases of each drive and direction together.
+    /// Returns the cases grouped by drive and direction.
     pub(crate) fn groups(&self) -> impl Iterator<Item = &[Case]> {
         let alike = |a: &Case, b: &Case| a.drive == b.drive && a.direction() == b.direction();
         self.cases.chunk_by(alike)
     }
 
-    /// The pattern whose name begins so.
+    /// Returns the case whose pattern begins with `pattern`.
     fn case(&self, drive: &str, direction: Direction, pattern: &str) -> Option<&Case> {
         let mut cases = self.cases.iter();
         cases.find(|case| {
@@ -104,7 +104,7 @@ impl Study {
         })
     }
 
-    /// All patterns of a drive.
+    /// Returns the cases of a drive and direction.
     fn cases_of(&self, drive: &str, direction: Direction) -> Vec<&Case> {
         let of = |case: &&Case| (case.drive.as_str(), case.direction()) == (drive, direction);
         self.cases.iter().filter(of).collect()
@@ -126,18 +126,18 @@ impl Case {
         }
     }
 
-    /// Its figures.
+    /// Returns the table of its direction.
     pub(crate) fn table(&self) -> Option<&DirectionTable> {
         table(&self.comparison)
     }
 
-    /// Whether it reads or writes.
+    /// Returns its direction.
     pub(crate) fn direction(&self) -> Direction {
         self.table()
             .map_or(Direction::Read, |table| table.direction)
     }
 
-    /// Bytes a second by scheduler.
+    /// Returns the bandwidths by scheduler, in bytes a second.
     pub(crate) fn bandwidths(&self) -> Vec<f64> {
         let rows = self.table().map_or(&[][..], |table| &table.rows);
         let cells = rows.iter().map(|row| row.cells.get(&Metric::Bandwidth));
@@ -146,14 +146,14 @@ impl Case {
             .collect()
     }
 
-    /// A scheduler's place.
+    /// Returns the index of a scheduler.
     fn place(&self, scheduler: &str) -> Option<usize> {
         let mut names = self.comparison.schedulers.iter();
         names.position(|name| name == scheduler)
     }
 }
 
-/// A job has one direction.
+/// Returns the table of the first direction, which is the only one of a job.
 fn table(comparison: &Comparison) -> Option<&DirectionTable> {
     comparison.sections.first()?.directions.first()
 }
@@ -190,12 +190,13 @@ impl Measured {
     }
 }
 
-/// The mean of some figures; zero of none.
+/// Returns the mean of values; zero without values.
 fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
-/// By how much the largest of some figures is above the least, as a share of the least.
+/// Returns the difference between the largest and the smallest value, as a share of the
+/// smallest.
 fn spread(values: &[f64]) -> f64 {
     let least = values.iter().copied().fold(f64::INFINITY, f64::min);
     let most = values.iter().copied().fold(0.0, f64::max);

@@ -1,5 +1,6 @@
-//! What document 000 found on a Raspberry Pi 4, looked for in our runs. It prints charts
-//! and no figures, so that each finding is a direction; how much is much is set here.
+//! The findings of document 000 on a Raspberry Pi 4, checked in the simulation. The document
+//! prints charts without figures, so that a finding only has a direction; the thresholds are
+//! set here.
 
 use super::{Case, Finding, Study, mean, spread};
 use crate::comparison::Direction;
@@ -8,16 +9,16 @@ use crate::quantity::{latency, signed_percent};
 const SSD: &str = "SSD";
 const CARD: &str = "SD card";
 
-/// Schedulers that are no further apart than this are called alike.
+/// Below this spread, bandwidths of schedulers count as equal.
 const ALIKE: f64 = 0.05;
-/// The same of latencies and of bandwidths of writes to a card, whose repeats scatter more.
+/// The same for latencies, and for bandwidths of writes to a card, whose repeats vary more.
 const ALIKE_ROUGHLY: f64 = 0.25;
-/// More than this is growth, or a loss.
+/// Above this change, a bandwidth counts as higher or lower.
 const CLEAR: f64 = 0.02;
-/// Percent points of CPU time that are no large difference.
+/// Below this spread, shares of CPU time count as equal.
 const CPU_ALIKE: f64 = 0.02;
 
-/// The findings, as far as the study has their patterns.
+/// Returns the findings for which the study has the patterns.
 pub(super) fn findings(study: &Study) -> Vec<Finding> {
     let all: [fn(&Study) -> Option<Finding>; 10] = [
         ssd_reads_grow,
@@ -42,14 +43,14 @@ fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-/// One process and four, each the mean over schedulers, with the patterns' cases.
+/// The cases with one process and with four, and their mean bandwidths over schedulers.
 struct Pair<'a> {
     cases: [&'a Case; 2],
     mean: [f64; 2],
 }
 
 impl<'a> Pair<'a> {
-    /// Patterns 1 and 2 of a kind.
+    /// Returns patterns 1 and 2 of a kind.
     fn of(study: &'a Study, on: (&str, Direction), kind: &str) -> Option<Pair<'a>> {
         let case = |number| study.case(on.0, on.1, &format!("{kind}-{number}"));
         let cases = [case(1)?, case(2)?];
@@ -72,7 +73,7 @@ impl<'a> Pair<'a> {
         )
     }
 
-    /// Requests in queue and drive, with one process and with four.
+    /// Returns the requests in queue and drive with one process and with four.
     fn in_flight(&self) -> [f64; 2] {
         self.cases.map(|case| {
             let each: Vec<f64> = case.measured.iter().map(|of| of.in_flight).collect();
@@ -97,7 +98,7 @@ fn ssd_reads_grow(study: &Study) -> Option<Finding> {
     })
 }
 
-/// What the document says of schedulers on a drive, and why it is so.
+/// The document's finding on schedulers and SSD reads, and its reason.
 const SSD_READS_ALIKE: (&str, &str) = (
     "SSD, reads: no scheduler is ahead",
     "The drive decides on the rate. A process has one read under way, so that a scheduler has \
@@ -119,7 +120,7 @@ fn alike(
     })
 }
 
-/// The pattern in which schedulers are furthest apart, and how far.
+/// Returns the case with the largest spread between schedulers, with the spread.
 fn widest<'a>(cases: &[&'a Case]) -> Option<(f64, &'a Case)> {
     let spreads = cases.iter().map(|case| (spread(&case.bandwidths()), *case));
     spreads.max_by(|(a, _), (b, _)| a.total_cmp(b))
@@ -212,7 +213,7 @@ fn card_writes_lowest(study: &Study) -> Option<Finding> {
     let names = &first.comparison.schedulers;
     let mut means: Vec<(f64, &str)> = Vec::new();
     for (place, name) in names.iter().enumerate() {
-        // Each pattern counts as much as any other.
+        // Relative to the mean of the case, so that each pattern has the same weight.
         let relative = cases.iter().map(|case| {
             let all = case.bandwidths();
             all[place] / mean(&all) - 1.0
@@ -234,7 +235,7 @@ fn card_writes_lowest(study: &Study) -> Option<Finding> {
     })
 }
 
-/// Requests' times in the drive, in the pattern that the document looks at.
+/// Compares the requests' times in the drive, in the pattern that the document shows.
 fn latencies_alike(study: &Study, (drive, direction): (&str, Direction)) -> Option<Finding> {
     let case = study.case(drive, direction, "seq-4")?;
     let medians = case
