@@ -1,5 +1,5 @@
-//! `call`: a command by its words, in a thread of its own, so that Python goes on to see
-//! Ctrl-C and is told how far it is.
+//! `call`: runs a command, given by its arguments, in a separate thread, so that Python can
+//! handle Ctrl-C and show progress.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -27,19 +27,19 @@ create_exception!(
     "Something asked for that cannot be had; the message says what can."
 );
 
-/// Between two looks at signals.
+/// The interval between checks for signals.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Parts of a run that progress counts.
+/// The steps of progress in a run.
 const STEPS: f64 = 1000.0;
 
-/// What a command found.
+/// The result of a command.
 #[pyclass(module = "blklab", frozen)]
 pub struct Found {
-    /// What it prints.
+    /// The text that the command prints.
     #[pyo3(get)]
     text: String,
-    /// Whether the command would end with exit status 0.
+    /// Whether the exit status of the command would be 0.
     #[pyo3(get)]
     holds: bool,
     ran: Option<RunOutput>,
@@ -54,42 +54,42 @@ impl Found {
 
 #[pymethods]
 impl Found {
-    /// What the command prints with `--output-format json`.
+    /// The output of the command with `--output-format json`.
     #[getter]
     fn json(&self) -> PyResult<&str> {
         Ok(&self.ran()?.json)
     }
 
-    /// Who is best, in a sentence.
+    /// The best setting, in a sentence.
     #[getter]
     fn headline(&self) -> PyResult<&str> {
         Ok(self.ran()?.headline())
     }
 
-    /// All of it as a page of HTML.
+    /// The report as an HTML page.
     fn page(&self, py: Python<'_>) -> PyResult<String> {
         let ran = self.ran()?;
         Ok(py.detach(|| ran.page()))
     }
 
-    /// What each job got in each run.
+    /// The results of each job in each run, as a table.
     fn results(own: &Bound<'_, Self>) -> PyResult<PyTable> {
         PyTable::new(own, RunOutput::results)
     }
 
-    /// The requests of the first runs one by one, where they were kept.
+    /// The requests of the first runs as a table, if they were kept.
     fn requests(own: &Bound<'_, Self>) -> PyResult<PyTable> {
         PyTable::new(own, RunOutput::requests)
     }
 
-    /// What was going on over time.
+    /// The time series as a table.
     fn series(own: &Bound<'_, Self>) -> PyResult<PyTable> {
         PyTable::new(own, RunOutput::series)
     }
 }
 
-/// Calls a command by its words. `progress` is told how many runs are done and how many
-/// there are.
+/// Runs a command, given by its arguments. `progress` is called with the number of finished
+/// runs and the number of all runs.
 #[pyfunction]
 #[pyo3(signature = (words, job_text=None, keep_requests=false, progress=None))]
 pub fn call(
@@ -114,8 +114,8 @@ pub fn call(
     })
 }
 
-/// Does `work` in a thread of its own, without Python's lock. Meanwhile Python's signals
-/// are looked at, so that Ctrl-C ends it, and `progress` is called.
+/// Does `work` in a separate thread without Python's lock (GIL). Meanwhile checks Python's
+/// signals, so that Ctrl-C ends it, and calls `progress`.
 pub(crate) fn watched<T: Send>(
     py: Python<'_>,
     progress: Option<Bound<'_, PyAny>>,
@@ -143,7 +143,7 @@ pub(crate) fn watched<T: Send>(
             stop: &stop,
         };
         scope.spawn(move || {
-            // Who waits is there until this has ended.
+            // The receiver exists until this thread has ended.
             let _ = sender.send(work(observer));
         });
         let receiver = Mutex::new(receiver);
@@ -167,7 +167,7 @@ pub(crate) fn watched<T: Send>(
                 break Err(error);
             }
         };
-        // The scope waits for the thread, which may wait for Python.
+        // The scope joins the thread, which may need Python's lock.
         py.detach(|| while next().is_err_and(|why| why == RecvTimeoutError::Timeout) {});
         ended
     })?;
@@ -179,7 +179,7 @@ pub(crate) fn watched<T: Send>(
     Ok(found)
 }
 
-/// The exception of a failure.
+/// Returns the Python exception for an error.
 pub(crate) fn raised(failure: Failure) -> PyErr {
     match failure {
         Failure::Mistake(message) => UsageError::new_err(message),
@@ -187,7 +187,7 @@ pub(crate) fn raised(failure: Failure) -> PyErr {
     }
 }
 
-/// The text of a drive's or machine's description with some of its values changed.
+/// Returns the text of a drive's or machine's description with some values changed.
 #[pyfunction]
 pub fn description(kind: &str, name: &str, values: Vec<(String, String)>) -> PyResult<String> {
     blklab_command::description(kind, name, &values).map_err(raised)

@@ -1,5 +1,5 @@
-//! The native part of the Python package `blklab`: calls the command's own code, and
-//! gives its tables to Python as Arrow.
+//! The native part of the Python package `blklab`: calls the code of the command, and passes
+//! its tables to Python as Arrow.
 
 mod call;
 mod scheduler;

@@ -1,5 +1,5 @@
-//! A scheduler whose hooks are methods of a Python class. What is promised of ours is
-//! checked of it too: what it dispatches it has, and has once.
+//! A scheduler whose hooks are methods of a Python class. It is checked that it dispatches
+//! only requests that it has, each of them once.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,12 +12,12 @@ use blklab_elevator::ElevatorType;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
-/// A scheduler that has requests and gives the drive none for so long has lost them. The
-/// block layer asks it again every few milliseconds, and would for ever; a drive itself is
-/// given as long (`BLK_MQ_TIMEOUT`, `rq_timeout`'s default).
+/// A scheduler that has requests and dispatches none for this long counts as hung, because
+/// the block layer would call it forever. The kernel gives a drive as long for a request
+/// (`rq_timeout`'s default).
 const PATIENCE: Nanos = Nanos(30_000_000_000);
 
-/// What a hook raised, or a promise that was broken; the run is then abandoned.
+/// The exception of a hook or of a failed check, which ends the run.
 static FAILURE: Mutex<Option<PyErr>> = Mutex::new(None);
 
 fn failed() -> MutexGuard<'static, Option<PyErr>> {
@@ -28,39 +28,38 @@ fn fail(error: PyErr) {
     failed().get_or_insert(error);
 }
 
-/// Whether a scheduler of this call has failed.
+/// Returns whether a scheduler of this call has failed.
 pub(crate) fn has_failed() -> bool {
     failed().is_some()
 }
 
-/// What failed, which is forgotten with that.
+/// Removes and returns the failure.
 pub(crate) fn take_failure() -> Option<PyErr> {
     failed().take()
 }
 
-/// A request as a scheduler in Python sees it. A scheduler may give it attributes of its
-/// own.
+/// A request as a scheduler in Python sees it. A scheduler may add attributes to it.
 #[pyclass(name = "Request", module = "blklab", dict)]
 pub struct PyRequest {
-    /// Its number on its queue; it is never used twice.
+    /// Its number on its queue, which is never reused.
     #[pyo3(get)]
     number: u64,
     /// read, write, discard or flush.
     #[pyo3(get)]
     operation: &'static str,
-    /// Where it starts; merging moves it.
+    /// The first sector; a front merge changes it.
     #[pyo3(get)]
     sector: u64,
-    /// How much, in sectors; merging adds to it.
+    /// The number of sectors; merges increase it.
     #[pyo3(get)]
     sectors: u32,
     /// Whether a process waits for it.
     #[pyo3(get)]
     is_sync: bool,
-    /// Who submitted it.
+    /// The process that submitted it.
     #[pyo3(get)]
     process: u32,
-    /// When it was made, in nanoseconds.
+    /// The time at which it was allocated, in nanoseconds.
     #[pyo3(get)]
     start_ns: u64,
     place: RequestId,
@@ -68,7 +67,7 @@ pub struct PyRequest {
 
 #[pymethods]
 impl PyRequest {
-    /// The sector after its last.
+    /// The sector after its last one.
     #[getter]
     fn end(&self) -> u64 {
         self.sector + u64::from(self.sectors)
@@ -92,24 +91,24 @@ impl PyRequest {
     }
 }
 
-/// The queue as a scheduler sees it when it is put on it.
+/// The properties of a queue, passed to its scheduler.
 #[pyclass(module = "blklab", frozen, get_all)]
 pub struct Queue {
-    /// Scheduler tags of a hardware context.
+    /// The number of scheduler tags of a hardware context.
     nr_requests: u32,
-    /// Hardware contexts.
+    /// The number of hardware contexts.
     nr_hw_queues: u32,
-    /// Commands that the drive takes at once on one of them.
+    /// The number of driver tags of a hardware context.
     queue_depth: u32,
-    /// Software queues.
+    /// The number of software queues.
     nr_cpus: u32,
-    /// Size of the drive, in sectors.
+    /// The size of the drive in sectors.
     capacity_sectors: u64,
-    /// Whether the drive has moving parts.
+    /// Whether the drive is rotational.
     rotational: bool,
 }
 
-/// Makes a Python class a scheduler of that name. Its costs are those of mq-deadline.
+/// Registers a Python class as a scheduler. Its CPU costs are those of mq-deadline.
 #[pyfunction]
 pub fn register(name: String, class: Py<PyAny>) -> PyResult<()> {
     let known: &'static str = name.leak();
@@ -128,24 +127,22 @@ pub fn register(name: String, class: Py<PyAny>) -> PyResult<()> {
     blklab_elevator::register(kind).map_err(PyRuntimeError::new_err)
 }
 
-/// One on a queue.
+/// A scheduler in Python on a queue.
 struct PythonScheduler {
     queue: ElevatorQueue,
-    /// `None` where it could not be made.
+    /// The scheduler's object; `None` if its constructor failed.
     object: Option<Py<PyAny>>,
-    /// Those that were inserted and have not been freed, with whether they are still to
-    /// be dispatched.
+    /// The inserted requests that are not freed, each with whether it is still queued.
     requests: BTreeMap<usize, (Py<PyRequest>, bool)>,
-    /// How many are still to be dispatched.
+    /// The number of queued requests.
     queued: usize,
-    /// Since when it has answered that none of them may go.
+    /// The time since which it has not dispatched any of them.
     holds_back_since: Option<Nanos>,
     hooks: Hooks,
     next_timer: Option<Nanos>,
 }
 
-/// Which of the hooks that may be left out a class has: the others are not called, which
-/// would cost as much.
+/// The optional hooks that a class has; the others are not called, to save the call.
 #[derive(Clone, Copy, Default)]
 struct Hooks {
     request_merged: bool,
@@ -198,7 +195,7 @@ impl PythonScheduler {
         }
     }
 
-    /// Calls into Python unless something has failed, and looks when the timer is to go.
+    /// Calls a hook in Python unless something has failed, then reads the next timer.
     fn hook<T>(
         &mut self,
         call: impl FnOnce(&mut PythonScheduler, Python<'_>, &Bound<'_, PyAny>) -> PyResult<T>,
@@ -221,7 +218,7 @@ impl PythonScheduler {
         called.map_err(fail).ok().flatten()
     }
 
-    /// Calls a hook that answers nothing about a request, if Python knows the request.
+    /// Calls a hook without a result for a request, if Python has the request.
     fn tell(&mut self, ctx: &SchedCtx<'_>, hook: &str, id: RequestId) {
         let now_ns = ctx.now.0;
         self.hook(|own, py, object| match own.requests.get(&id.index()) {
@@ -239,7 +236,7 @@ impl PythonScheduler {
             .is_some_and(|(_, queued)| *queued)
     }
 
-    /// Takes one out of those that are to be dispatched.
+    /// Removes a request from the queued ones.
     fn take_out(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         if let Some((_, queued)) = self.requests.get_mut(&id.index())
             && std::mem::take(queued)
@@ -276,7 +273,7 @@ impl PythonScheduler {
         }
     }
 
-    /// The request that Python has chosen, if it may.
+    /// Returns the request that Python chose, if it is queued.
     fn chosen(&mut self, request: &PyRequest) -> PyResult<RequestId> {
         let known = self.requests.get(&request.place.index());
         let same = Python::attach(|py| {
@@ -293,7 +290,7 @@ impl PythonScheduler {
         }
     }
 
-    /// Takes note that it has requests and lets none of them go.
+    /// Fails the scheduler if it has dispatched none of its requests for too long.
     fn hold_back(&mut self, now: Nanos) {
         let since = *self.holds_back_since.get_or_insert(now);
         if now.0 - since.0 < PATIENCE.0 {
@@ -307,7 +304,7 @@ impl PythonScheduler {
         )));
     }
 
-    /// Where a hook has failed the run still has to come to its end.
+    /// After a failure dispatches any request, because the run must still end.
     fn any(&self) -> Option<RequestId> {
         let mut queued = self.requests.values().filter(|(_, queued)| *queued);
         let (first, _) = queued.next()?;
@@ -360,7 +357,7 @@ impl Elevator for PythonScheduler {
                 }
             }
         }
-        // Those that merged with one another while they were inserted are gone.
+        // Requests that were merged during their insertion are gone.
         new.retain(|id| self.is_queued(*id));
         if new.is_empty() {
             return;

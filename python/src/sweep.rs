@@ -1,4 +1,4 @@
-//! Sweeps whose runs are spread by who calls.
+//! Sweeps whose runs the caller distributes.
 
 use std::path::PathBuf;
 
@@ -7,43 +7,43 @@ use pyo3::prelude::*;
 
 use crate::call::{raised, watched};
 
-/// A sweep's file, read and checked.
+/// A sweep from a checked file.
 #[pyclass(name = "SweepFile", module = "blklab", frozen)]
 pub struct PySweepFile(SweepFile);
 
 #[pymethods]
 impl PySweepFile {
-    /// Reads it. `program` is this module's own file, whose builds are told apart by it.
+    /// Reads a sweep's file. `program` is this module's own file, which identifies the build.
     #[new]
     fn new(path: PathBuf, program: PathBuf) -> PyResult<PySweepFile> {
         let file = SweepFile::read(&path, &program);
         file.map(PySweepFile).map_err(raised)
     }
 
-    /// What tells this build of the program from all others.
+    /// The identification of this build of the program.
     #[getter]
     fn program(&self) -> &str {
         self.0.program()
     }
 
-    /// The job as the sweep's file names it.
+    /// The name of the job in the sweep's file.
     #[getter]
     fn job(&self) -> &str {
         self.0.job()
     }
 
-    /// How many runs it has.
+    /// The number of its runs.
     #[getter]
     fn runs(&self) -> PyResult<usize> {
         self.0.runs().map_err(raised)
     }
 
-    /// The numbers of the runs that a folder does not have.
+    /// The numbers of the runs that a folder lacks.
     fn missing(&self, py: Python<'_>, folder: PathBuf) -> PyResult<Vec<usize>> {
         py.detach(|| self.0.missing(&folder)).map_err(raised)
     }
 
-    /// Does those of these runs that a folder does not have; how many these were.
+    /// Does those of these runs that a folder lacks; returns their number.
     #[pyo3(signature = (folder, numbers, threads=None, progress=None))]
     fn run(
         &self,
@@ -58,7 +58,7 @@ impl PySweepFile {
         })
     }
 
-    /// Writes the data set of all runs that a folder has; its file.
+    /// Writes the data set of all runs in a folder; returns its file.
     fn write_table(&self, py: Python<'_>, folder: PathBuf) -> PyResult<PathBuf> {
         py.detach(|| self.0.write_table(&folder)).map_err(raised)
     }

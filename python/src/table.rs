@@ -14,18 +14,18 @@ use pyo3::types::PyCapsule;
 
 use crate::call::Found;
 
-/// A table. It goes to other libraries by `__arrow_c_stream__`.
+/// A table, which other libraries read through `__arrow_c_stream__`.
 #[pyclass(name = "Table", module = "blklab", frozen)]
 pub struct PyTable {
     batch: RecordBatch,
-    /// What it was made of, which a file is made of again: two copies of the rows would be
-    /// in memory at once.
+    /// The source of its rows. Files are made from it too, so that the rows are not in memory
+    /// twice.
     found: Py<Found>,
     rows: fn(&RunOutput) -> Table,
 }
 
 impl PyTable {
-    /// A table of what was found.
+    /// Makes a table from a result.
     pub(crate) fn new(
         found: &Bound<'_, Found>,
         rows: fn(&RunOutput) -> Table,
@@ -46,7 +46,7 @@ fn raised(error: WriteError) -> PyErr {
 
 #[pymethods]
 impl PyTable {
-    /// How many rows it has.
+    /// The number of its rows.
     #[getter]
     fn num_rows(&self) -> usize {
         self.batch.num_rows()
@@ -67,7 +67,7 @@ impl PyTable {
         py: Python<'py>,
         requested_schema: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
-        // A wish, by the interface, that need not be granted.
+        // The interface allows to ignore the requested schema.
         let _ = requested_schema;
         let batches = [Ok(self.batch.clone())];
         let reader = RecordBatchIterator::new(batches, self.batch.schema());
@@ -75,7 +75,7 @@ impl PyTable {
         PyCapsule::new_with_value(py, stream, c"arrow_array_stream")
     }
 
-    /// Writes it to a file whose name ends with .parquet, .arrow or .csv.
+    /// Writes it to a file; the extension .parquet, .arrow or .csv gives the format.
     fn write(&self, py: Python<'_>, path: std::path::PathBuf) -> PyResult<()> {
         let format = Format::of_path(&path).map_err(PyValueError::new_err)?;
         let ran = self.found.get().ran()?;

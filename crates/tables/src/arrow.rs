@@ -21,10 +21,10 @@ impl From<ArrowError> for WriteError {
     }
 }
 
-/// A table as an Arrow record batch. Numbers are moved into it without a copy.
+/// Makes an Arrow record batch of a table. Numbers are moved into it without a copy.
 ///
 /// # Errors
-/// If Arrow refuses the columns, which a [`Table`] does not cause.
+/// If Arrow refuses the columns, which does not happen for a [`Table`].
 pub fn record_batch(table: Table) -> Result<RecordBatch, WriteError> {
     let mut fields = Vec::new();
     let mut arrays: Vec<ArrayRef> = Vec::new();

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-/// Rows that are put into all columns before the next ones, so that they are read from
-/// memory once.
+/// Rows that are added to all columns before the next ones, so that they stay in the CPU's
+/// cache.
 const ROWS_IN_CACHE: usize = 1024;
 
 /// The declaration of a column for rows `R`.
@@ -66,12 +66,12 @@ impl<R> Declared<R> {
         }
     }
 
-    /// Its name, unit and meaning, for the reference.
+    /// Returns its name, unit and meaning for the reference.
     pub(crate) fn described(&self) -> [&'static str; 3] {
         [self.name, self.unit, self.meaning]
     }
 
-    /// A column of it for this many rows, without any yet.
+    /// Returns an empty column with capacity for this many rows.
     fn column(&self, rows: usize) -> Column {
         let values = match self.of {
             Of::Integer(_) => Values::Integers(Numbers::with_capacity(rows)),
@@ -102,9 +102,9 @@ impl<R> Declared<R> {
 /// Numbers, some of which may be missing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Numbers<T> {
-    /// By row, 0 for a missing one.
+    /// The values by row; 0 for a missing one.
     pub(crate) values: Vec<T>,
-    /// By row, whether the value is missing; it ends with the last missing one.
+    /// Whether the value of a row is missing; ends with the last missing value.
     pub(crate) missing: Vec<bool>,
 }
 
@@ -149,9 +149,9 @@ impl<T: Default> Extend<Option<T>> for Numbers<T> {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Texts {
     pub(crate) words: Vec<String>,
-    /// The index of each in `words`.
+    /// The index of each text in `words`.
     place: HashMap<String, u32>,
-    /// By row, the index of its text in `words`.
+    /// The index in `words` of the text of each row.
     pub(crate) of: Numbers<u32>,
 }
 
@@ -161,9 +161,9 @@ impl Texts {
         self.of.push(place);
     }
 
-    /// The index of a text in `words`, to which it is added if it is new.
+    /// Returns the index of a text in `words`; a new text is added.
     fn place_of(&mut self, text: &str) -> u32 {
-        // Most rows have the text of the row before.
+        // Most rows have the same text as the row before.
         if let Some(&last) = self.of.values.last()
             && self
                 .words
@@ -181,7 +181,7 @@ impl Texts {
         place
     }
 
-    /// The text of a row.
+    /// Returns the text of a row.
     pub(crate) fn get(&self, row: usize) -> Option<&str> {
         match self.of.is_missing(row) {
             true => None,
@@ -208,7 +208,7 @@ pub enum Values {
 }
 
 impl Values {
-    /// The number of rows.
+    /// Returns the number of rows.
     pub fn len(&self) -> usize {
         match self {
             Values::Integers(numbers) => numbers.values.len(),
@@ -217,12 +217,12 @@ impl Values {
         }
     }
 
-    /// Whether it has no row.
+    /// Returns whether it has no rows.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The value of a row in JSON; null if it is missing.
+    /// Returns the value of a row as JSON; null if it is missing.
     pub fn json(&self, row: usize) -> serde_json::Value {
         match self {
             Values::Integers(numbers) if !numbers.is_missing(row) => numbers.values[row].into(),
@@ -232,7 +232,8 @@ impl Values {
         }
     }
 
-    /// Adds a row with a value of [`Values::json`]. One of another type counts as missing.
+    /// Adds a row with a value from [`Values::json`]; a value of another type is stored as
+    /// missing.
     pub fn push_json(&mut self, value: Option<&serde_json::Value>) {
         match self {
             Values::Integers(numbers) => numbers.push(value.and_then(|value| value.as_u64())),
@@ -241,7 +242,7 @@ impl Values {
         }
     }
 
-    /// Values of the same type without rows.
+    /// Returns values of the same type without rows.
     pub fn none_yet(&self) -> Values {
         match self {
             Values::Integers(_) => Values::Integers(Numbers::default()),
@@ -270,7 +271,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// The table of the declared columns for these rows.
+    /// Makes a table of the declared columns for these rows.
     pub fn of<R>(declared: &[Declared<R>], rows: &[R]) -> Table {
         let columns = declared.iter().map(|declared| declared.column(rows.len()));
         let mut columns: Vec<Column> = columns.collect();
@@ -287,7 +288,7 @@ impl Table {
         self.columns.first().map_or(0, |column| column.values.len())
     }
 
-    /// The column with a name.
+    /// Returns the column with a name.
     pub fn column(&self, name: &str) -> Option<&Column> {
         self.columns.iter().find(|column| column.name == name)
     }
@@ -308,7 +309,7 @@ impl Table {
         self.columns.insert(0, column);
     }
 
-    /// A row in JSON, without missing values.
+    /// Returns a row as JSON without missing values.
     pub fn json_row(&self, row: usize) -> serde_json::Map<String, serde_json::Value> {
         let cells = self.columns.iter().map(|column| {
             let value = column.values.json(row);
@@ -317,7 +318,7 @@ impl Table {
         cells.filter(|(_, value)| !value.is_null()).collect()
     }
 
-    /// Adds a row that [`Table::json_row`] made.
+    /// Adds a row from [`Table::json_row`].
     pub fn push_json(&mut self, row: &serde_json::Map<String, serde_json::Value>) {
         for column in &mut self.columns {
             column.values.push_json(row.get(&column.name));

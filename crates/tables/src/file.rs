@@ -25,10 +25,10 @@ impl Format {
         ("csv", Format::Csv),
     ];
 
-    /// The format by a file's extension.
+    /// Returns the format by a file's extension.
     ///
     /// # Errors
-    /// A message for the user, if it has another extension.
+    /// If the extension is unknown, with a message for the user.
     pub fn of_path(path: &Path) -> Result<Format, String> {
         let end = path.extension().and_then(|end| end.to_str());
         let found = Format::ALL.iter().find(|(name, _)| Some(*name) == end);
@@ -45,7 +45,7 @@ impl Format {
     /// Checks that this program was built with the format's library.
     ///
     /// # Errors
-    /// A message for the user, if it was not.
+    /// If it was not, with a message for the user.
     pub fn check_built(self) -> Result<(), String> {
         match self {
             Format::Arrow if cfg!(not(feature = "arrow")) => Err(
@@ -60,7 +60,7 @@ impl Format {
     /// Writes a table in this format.
     ///
     /// # Errors
-    /// Those of `out` and of the format's library.
+    /// If `out` or the format's library fails.
     pub fn write(self, table: &Table, out: &mut (impl Write + Send)) -> Result<(), WriteError> {
         match self {
             Format::Parquet => crate::parquet::write(table, out),

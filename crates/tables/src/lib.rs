@@ -22,7 +22,7 @@ pub use series::{SERIES, series};
 
 use thiserror::Error;
 
-/// Why a table could not be written.
+/// An error in writing a table.
 #[derive(Debug, Error)]
 pub enum WriteError {
     /// Writing the file failed.
@@ -37,7 +37,7 @@ pub enum WriteError {
 pub struct TableKind {
     /// Its name.
     pub name: &'static str,
-    /// What a row is.
+    /// The meaning of a row.
     pub about: &'static str,
     /// Its columns: name, unit and meaning of each.
     pub columns: fn() -> Vec<[&'static str; 3]>,

@@ -79,7 +79,7 @@ pub fn series<'a>(runs: impl IntoIterator<Item = (&'a str, &'a Results)>) -> Tab
     Table::of(&columns(), &rows)
 }
 
-/// Takes a span's end, a thing, a figure and its value.
+/// Adds a row: the end of the span, the thing, the figure and its value.
 type Add<'a> = &'a mut dyn FnMut(u64, String, &'static str, f64);
 
 fn cpus(run: &Results, add: Add<'_>) {
