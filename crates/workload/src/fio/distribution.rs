@@ -2,7 +2,7 @@
 
 use super::direction::{ByDirection, Direction};
 use super::error::Fault;
-use super::spec::{Distribution, FileService};
+use super::spec::{Distribution, FileService, Popularity, PopularityCurve};
 use super::{lists, units};
 
 /// fio's defaults where no number is given.
@@ -28,28 +28,33 @@ fn numbers(rest: Option<&str>, default: f64) -> Result<(f64, Option<f64>), Fault
     }
 }
 
-fn zipf(rest: Option<&str>) -> Result<(f64, Option<f64>), Fault> {
-    let (theta, center) = numbers(rest, ZIPF_THETA)?;
-    if theta == 1.0 || theta < 0.0 {
-        return Err(Fault::new("no such zipf theta").help("0 or more, but not 1"));
-    }
-    Ok((theta, center))
-}
-
-fn pareto(rest: Option<&str>) -> Result<(f64, Option<f64>), Fault> {
-    let (h, center) = numbers(rest, PARETO_H)?;
-    if h <= 0.0 || h >= 1.0 {
-        return Err(Fault::new("no such pareto power").help("between 0 and 1"));
-    }
-    Ok((h, center))
-}
-
-fn normal(rest: Option<&str>) -> Result<(f64, Option<f64>), Fault> {
-    let (deviation, center) = numbers(rest, 0.0)?;
-    if !(0.0..100.0).contains(&deviation) {
-        return Err(Fault::new("no such deviation").help("0 to less than 100 percent"));
-    }
-    Ok((deviation, center))
+/// Parses a distribution by popularity; `None` if the word is not one.
+fn popularity(word: &str, rest: Option<&str>) -> Result<Option<Popularity>, Fault> {
+    let (curve, center) = match word {
+        "zipf" => {
+            let (theta, center) = numbers(rest, ZIPF_THETA)?;
+            if theta == 1.0 || theta < 0.0 {
+                return Err(Fault::new("no such zipf theta").help("0 or more, but not 1"));
+            }
+            (PopularityCurve::Zipf { theta }, center)
+        }
+        "pareto" => {
+            let (h, center) = numbers(rest, PARETO_H)?;
+            if h <= 0.0 || h >= 1.0 {
+                return Err(Fault::new("no such pareto power").help("between 0 and 1"));
+            }
+            (PopularityCurve::Pareto { h }, center)
+        }
+        "normal" | "gauss" => {
+            let (deviation_percent, center) = numbers(rest, 0.0)?;
+            if !(0.0..100.0).contains(&deviation_percent) {
+                return Err(Fault::new("no such deviation").help("0 to less than 100 percent"));
+            }
+            (PopularityCurve::Normal { deviation_percent }, center)
+        }
+        _ => return Ok(None),
+    };
+    Ok(Some(Popularity { curve, center }))
 }
 
 /// Parses `random_distribution`; `previous` has the zones of directions that are left out.
@@ -59,22 +64,10 @@ pub(crate) fn offsets(
     previous: &Distribution,
     kb_base: u32,
 ) -> Result<Distribution, Fault> {
+    if let Some(popularity) = popularity(word, rest)? {
+        return Ok(Distribution::Popularity(popularity));
+    }
     Ok(match word {
-        "zipf" => {
-            let (theta, center) = zipf(rest)?;
-            Distribution::Zipf { theta, center }
-        }
-        "pareto" => {
-            let (h, center) = pareto(rest)?;
-            Distribution::Pareto { h, center }
-        }
-        "normal" => {
-            let (deviation_percent, center) = normal(rest)?;
-            Distribution::Normal {
-                deviation_percent,
-                center,
-            }
-        }
         "zoned" | "zoned_abs" => {
             let absolute = word == "zoned_abs";
             let mut zones = match previous {
@@ -106,25 +99,10 @@ pub(crate) fn offsets(
 
 /// Parses `file_service_type` into the choice and the number of I/Os per file.
 pub(crate) fn files(word: &str, rest: Option<&str>) -> Result<(FileService, u32), Fault> {
+    if let Some(popularity) = popularity(word, rest)? {
+        return Ok((FileService::Popularity(popularity), 1));
+    }
     let service = match word {
-        "zipf" => {
-            let (theta, center) = zipf(rest)?;
-            return Ok((FileService::Zipf { theta, center }, 1));
-        }
-        "pareto" => {
-            let (h, center) = pareto(rest)?;
-            return Ok((FileService::Pareto { h, center }, 1));
-        }
-        "normal" | "gauss" => {
-            let (deviation_percent, center) = normal(rest)?;
-            return Ok((
-                FileService::Normal {
-                    deviation_percent,
-                    center,
-                },
-                1,
-            ));
-        }
         "random" => FileService::Random,
         "sequential" => FileService::Sequential,
         _ => FileService::RoundRobin,

@@ -173,33 +173,43 @@ pub struct BlockSizes {
     pub split: Vec<(u64, u32)>,
 }
 
+/// A distribution in which some blocks or files are more popular than others.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Popularity {
+    /// The shape of the distribution.
+    pub curve: PopularityCurve,
+    /// The position of the most popular block or file, as a share of all; `None`: random.
+    pub center: Option<f64>,
+}
+
+/// The shape of a [`Popularity`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum PopularityCurve {
+    /// A Zipf distribution.
+    Zipf {
+        /// The exponent theta; not 1.
+        theta: f64,
+    },
+    /// A Pareto distribution.
+    Pareto {
+        /// The parameter h, between 0 and 1.
+        h: f64,
+    },
+    /// A normal distribution.
+    Normal {
+        /// The standard deviation in percent of all blocks or files, 0 to 100.
+        deviation_percent: f64,
+    },
+}
+
 /// `random_distribution=`: the distribution of random offsets over a file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Distribution {
     /// A uniform distribution.
     #[default]
     Random,
-    /// A Zipf distribution.
-    Zipf {
-        /// The exponent theta; not 1.
-        theta: f64,
-        /// Where the most popular block lies, as a share of the file.
-        center: Option<f64>,
-    },
-    /// A Pareto distribution.
-    Pareto {
-        /// The parameter h, between 0 and 1.
-        h: f64,
-        /// Where the most popular block lies, as a share of the file.
-        center: Option<f64>,
-    },
-    /// A normal distribution.
-    Normal {
-        /// The standard deviation in percent of the file, 0 to 100.
-        deviation_percent: f64,
-        /// Where the most popular block lies, as a share of the file.
-        center: Option<f64>,
-    },
+    /// A distribution by popularity.
+    Popularity(Popularity),
     /// `zoned`: percentages of accesses for percentages of the file.
     Zoned(ByDirection<Vec<Zone>>),
     /// `zoned_abs`: percentages of accesses for ranges in bytes.
@@ -238,27 +248,8 @@ pub enum FileService {
     Sequential,
     /// A uniformly random file.
     Random,
-    /// A Zipf distribution over the files.
-    Zipf {
-        /// The exponent theta; not 1.
-        theta: f64,
-        /// Where the most popular file lies, as a share of the files.
-        center: Option<f64>,
-    },
-    /// A Pareto distribution over the files.
-    Pareto {
-        /// The parameter h, between 0 and 1.
-        h: f64,
-        /// Where the most popular file lies, as a share of the files.
-        center: Option<f64>,
-    },
-    /// A normal distribution over the files.
-    Normal {
-        /// The standard deviation in percent of the files, 0 to 100.
-        deviation_percent: f64,
-        /// Where the most popular file lies, as a share of the files.
-        center: Option<f64>,
-    },
+    /// A distribution by popularity over the files.
+    Popularity(Popularity),
 }
 
 /// `sync=`: the flags with which files are opened for writing.

@@ -124,17 +124,17 @@ fn distributions() {
     let zipf = |text: &str| one(&format!("rw=randread\nrandom_distribution={text}"));
     assert_eq!(
         zipf("zipf").distribution,
-        Distribution::Zipf {
-            theta: 1.1,
+        Distribution::Popularity(Popularity {
+            curve: PopularityCurve::Zipf { theta: 1.1 },
             center: None
-        }
+        })
     );
     assert_eq!(
         zipf("pareto:0.9:0.5").distribution,
-        Distribution::Pareto {
-            h: 0.9,
+        Distribution::Popularity(Popularity {
+            curve: PopularityCurve::Pareto { h: 0.9 },
             center: Some(0.5)
-        }
+        })
     );
     assert!(zipf("normal:20").no_random_map);
     let Distribution::Zoned(zones) = zipf("zoned:60/10:40/90,100/5").distribution else {

@@ -5,7 +5,7 @@
 //! fio draws a rank, where small ranks are more popular, and scatters the ranks over the range by a
 //! multiplicative hash, so that popular blocks are not adjacent.
 
-use crate::fio::Zone;
+use crate::fio::{Popularity, PopularityCurve, Zone};
 use crate::generate::random::Random;
 
 /// The multiplier of the kernel's `hash_64`, with which fio scatters ranks.
@@ -45,8 +45,20 @@ enum Shape {
 }
 
 impl Ranks {
+    /// Makes a distribution over `range` blocks; `range` must not be 0.
+    pub fn of(range: u64, popularity: Popularity, random: Random) -> Ranks {
+        let center = popularity.center;
+        match popularity.curve {
+            PopularityCurve::Zipf { theta } => Ranks::zipf(range, theta, center, random),
+            PopularityCurve::Pareto { h } => Ranks::pareto(range, h, center, random),
+            PopularityCurve::Normal { deviation_percent } => {
+                Ranks::normal(range, deviation_percent, center, random)
+            }
+        }
+    }
+
     /// Makes a Zipf distribution over `range` blocks; `range` must not be 0.
-    pub fn zipf(range: u64, theta: f64, center: Option<f64>, random: Random) -> Ranks {
+    fn zipf(range: u64, theta: f64, center: Option<f64>, random: Random) -> Ranks {
         let zeta = zeta(range.min(ZETA_TERMS), theta);
         let two = 1.0 + libm::pow(0.5, theta);
         let n = range as f64;
@@ -59,19 +71,14 @@ impl Ranks {
         Ranks::new(shape, range, center, random)
     }
 
-    pub fn pareto(range: u64, h: f64, center: Option<f64>, random: Random) -> Ranks {
+    fn pareto(range: u64, h: f64, center: Option<f64>, random: Random) -> Ranks {
         let shape = Shape::Pareto {
             power: libm::log(h) / libm::log(1.0 - h),
         };
         Ranks::new(shape, range, center, random)
     }
 
-    pub fn normal(
-        range: u64,
-        deviation_percent: f64,
-        center: Option<f64>,
-        random: Random,
-    ) -> Ranks {
+    fn normal(range: u64, deviation_percent: f64, center: Option<f64>, random: Random) -> Ranks {
         let deviation = (range as f64 * deviation_percent / 100.0).ceil() as u64;
         let shape = Shape::Normal {
             deviation: deviation.min(range / 2),

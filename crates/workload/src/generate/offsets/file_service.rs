@@ -32,17 +32,14 @@ impl FileChooser {
     pub fn new(spec: &JobSpec, files: usize, seeds: &Seeds) -> FileChooser {
         let random = seeds.stream(Stream::File);
         let range = (files as u64).max(1) * RANKS_PER_FILE;
-        let ranks = |ranks: Ranks| Rule::Ranks(Box::new(ranks.unscattered()));
         let rule = match spec.file_service {
             FileService::RoundRobin => Rule::RoundRobin,
             FileService::Sequential => Rule::Sequential,
             FileService::Random => Rule::Random(random),
-            FileService::Zipf { theta, center } => ranks(Ranks::zipf(range, theta, center, random)),
-            FileService::Pareto { h, center } => ranks(Ranks::pareto(range, h, center, random)),
-            FileService::Normal {
-                deviation_percent,
-                center,
-            } => ranks(Ranks::normal(range, deviation_percent, center, random)),
+            FileService::Popularity(popularity) => {
+                let ranks = Ranks::of(range, popularity, random).unscattered();
+                Rule::Ranks(Box::new(ranks))
+            }
         };
         FileChooser {
             rule,

@@ -34,16 +34,11 @@ impl RandomBlocks {
             return Ok(RandomBlocks::Any);
         }
         let range = extent.length_bytes.min(extent.file_bytes) / rules.unit;
-        let ranked = |ranks: fn(u64, f64, Option<f64>, Random) -> Ranks, shape, center| {
-            RandomBlocks::Ranked(Box::new(ranks(range.max(1), shape, center, random.clone())))
-        };
         Ok(match &spec.distribution {
-            Distribution::Zipf { theta, center } => ranked(Ranks::zipf, *theta, *center),
-            Distribution::Pareto { h, center } => ranked(Ranks::pareto, *h, *center),
-            Distribution::Normal {
-                deviation_percent,
-                center,
-            } => ranked(Ranks::normal, *deviation_percent, *center),
+            Distribution::Popularity(popularity) => {
+                let ranks = Ranks::of(range.max(1), *popularity, random);
+                RandomBlocks::Ranked(Box::new(ranks))
+            }
             Distribution::Zoned(zones) => zoned(zones, false),
             Distribution::ZonedAbsolute(zones) => {
                 check_zones(spec, zones, extent)?;
