@@ -28,7 +28,7 @@ use blklab_blk::{
 };
 
 use crate::ElevatorType;
-use crate::fifos::{Bundles, Fifos};
+use crate::fifos::BundledFifos;
 
 const WRITE_EXPIRE: usize = 0;
 const WRITES_STARVED: usize = 1;
@@ -77,9 +77,8 @@ const WRITE: usize = 1;
 /// The scheduler's state.
 pub struct Bp {
     queue: ElevatorQueue,
-    /// Reads and writes in order of arrival.
-    fifo: Fifos<2>,
-    blocks: Bundles,
+    /// Reads and writes; the writes of a block are a bundle.
+    queued: BundledFifos<2>,
     dir: usize,
     batching: i64,
     starved: i64,
@@ -93,8 +92,7 @@ impl Bp {
     pub fn new(_info: &QueueInfo) -> Bp {
         Bp {
             queue: BP.queue(),
-            fifo: Fifos::default(),
-            blocks: Bundles::default(),
+            queued: BundledFifos::default(),
             dir: READ,
             // The first request starts a batch.
             batching: i64::MAX,
@@ -106,13 +104,13 @@ impl Bp {
     }
 
     fn oldest_write_is_late(&self, ctx: &SchedCtx<'_>) -> bool {
-        let oldest = self.fifo.front(WRITE);
+        let oldest = self.queued.fifos().front(WRITE);
         oldest.is_some_and(|id| ctx.rqs[id].fifo_time.0 as i64 <= jiffies(ctx.now))
     }
 
     /// The direction of the next batch; `None` if nothing is queued.
     fn choose_direction(&mut self) -> Option<usize> {
-        let [reads, writes] = [READ, WRITE].map(|dir| self.fifo.front(dir).is_some());
+        let [reads, writes] = [READ, WRITE].map(|dir| self.queued.fifos().front(dir).is_some());
         if reads && writes {
             if self.starved < self.queue.tunables.at(WRITES_STARVED) {
                 self.starved += 1;
@@ -134,18 +132,18 @@ impl Bp {
         self.dir = dir;
         if dir == WRITE && self.oldest_write_is_late(ctx) {
             self.expired += 1;
-            self.blocks.stop();
+            self.queued.stop_bundle();
         }
         Some(())
     }
 
     /// The next write: one of the current block, otherwise the oldest, whose block becomes current.
     fn next_write(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
-        if let Some(id) = self.blocks.front() {
+        if let Some(id) = self.queued.bundle_front() {
             return Some(id);
         }
-        let oldest = self.fifo.front(WRITE)?;
-        self.blocks.start(ctx.rqs, oldest);
+        let oldest = self.queued.fifos().front(WRITE)?;
+        self.queued.start_bundle(ctx.rqs, oldest);
         self.crossings += 1;
         Some(oldest)
     }
@@ -153,19 +151,14 @@ impl Bp {
     /// Chooses the next request to dispatch.
     fn choose(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
         let over = self.batching >= self.queue.tunables.at(FIFO_BATCH);
-        if over || self.fifo.front(self.dir).is_none() {
+        if over || self.queued.fifos().front(self.dir).is_none() {
             self.start_batch(ctx)?;
         }
         self.batching += 1;
         match self.dir {
-            READ => self.fifo.front(READ),
+            READ => self.queued.fifos().front(READ),
             _ => self.next_write(ctx),
         }
-    }
-
-    fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        self.fifo.remove(ctx, id);
-        self.blocks.remove(ctx.rqs, id);
     }
 }
 
@@ -180,34 +173,26 @@ impl Elevator for Bp {
 
     fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
         self.queue.count_merge();
-        self.fifo.merged(ctx, id, next);
-        self.remove(ctx, next);
+        self.queued.merged(ctx, id, next);
     }
 
     fn former_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
-        if ctx.rqs[id].is_write() {
-            return self.blocks.prev(ctx.rqs, id);
-        }
-        self.fifo.prev(ctx.rqs, id)
+        self.queued.prev(ctx.rqs, id)
     }
 
     fn next_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
-        if ctx.rqs[id].is_write() {
-            return self.blocks.next(ctx.rqs, id);
-        }
-        self.fifo.next(ctx.rqs, id)
+        self.queued.next(ctx.rqs, id)
     }
 
     #[inline(always)]
     fn add_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize, id: RequestId) {
         let dir = ctx.rqs[id].is_write() as usize;
-        if dir == WRITE {
+        let block = (dir == WRITE).then(|| {
             let expire = msecs_to_jiffies(self.queue.tunables.at(WRITE_EXPIRE));
             ctx.rqs[id].fifo_time = Nanos((jiffies(ctx.now) + expire) as u64);
-            let block = ctx.rqs[id].sector.0 / (self.queue.tunables.at(BLOCK_KB) as u64 * 2);
-            self.blocks.add(ctx.rqs, id, block);
-        }
-        self.fifo.push_back(ctx, id, dir);
+            ctx.rqs[id].sector.0 / (self.queue.tunables.at(BLOCK_KB) as u64 * 2)
+        });
+        self.queued.push_back(ctx, id, dir, block);
     }
 
     fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
@@ -215,12 +200,12 @@ impl Elevator for Bp {
             return Some(id);
         }
         let id = self.choose(ctx)?;
-        self.remove(ctx, id);
+        self.queued.remove(ctx, id);
         self.queue.send(ctx, id)
     }
 
     fn has_work(&self, _hctx: usize) -> bool {
-        !self.queue.head.is_empty() || !self.fifo.is_empty()
+        !self.queue.head.is_empty() || !self.queued.fifos().is_empty()
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

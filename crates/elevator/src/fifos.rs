@@ -203,6 +203,92 @@ impl Bundles {
     }
 }
 
+/// Queued requests by kind in order of arrival, some of them writes in bundles by erase block.
+#[derive(Default)]
+pub struct BundledFifos<const KINDS: usize> {
+    fifos: Fifos<KINDS>,
+    bundles: Bundles,
+}
+
+impl<const KINDS: usize> BundledFifos<KINDS> {
+    /// Appends a request to the queue of its kind, and to the bundle of `block`, if any.
+    #[inline(always)]
+    pub fn push_back(
+        &mut self,
+        ctx: &mut SchedCtx<'_>,
+        id: RequestId,
+        kind: usize,
+        block: Option<u64>,
+    ) {
+        if let Some(block) = block {
+            self.bundles.add(ctx.rqs, id, block);
+        }
+        self.fifos.push_back(ctx, id, kind);
+    }
+
+    /// Removes a request. One that is merged during its insertion is in no queue yet.
+    #[inline(always)]
+    pub fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        self.fifos.remove(ctx, id);
+        self.bundles.remove(ctx.rqs, id);
+    }
+
+    /// Handles the merge of `next` into `id`, which takes over an earlier deadline and its place.
+    pub fn merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
+        self.fifos.merged(ctx, id, next);
+        self.remove(ctx, next);
+    }
+
+    /// The queues in order of arrival.
+    #[inline]
+    pub fn fifos(&self) -> &Fifos<KINDS> {
+        &self.fifos
+    }
+
+    /// The request before this one in its bundle, or in its queue if it is in none.
+    pub fn prev(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
+        match self.bundles.of(rqs, id) {
+            Some(_) => self.bundles.prev(rqs, id),
+            None => self.fifos.prev(rqs, id),
+        }
+    }
+
+    /// The request after this one in its bundle, or in its queue if it is in none.
+    pub fn next(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
+        match self.bundles.of(rqs, id) {
+            Some(_) => self.bundles.next(rqs, id),
+            None => self.fifos.next(rqs, id),
+        }
+    }
+
+    /// The oldest write of the bundle that is being sent, if there is one.
+    #[inline]
+    pub fn bundle_front(&self) -> Option<RequestId> {
+        self.bundles.front()
+    }
+
+    /// Makes the bundle of a request, if it is in one, the bundle that is being sent.
+    #[inline]
+    pub fn start_bundle(&mut self, rqs: &Requests, id: RequestId) {
+        self.bundles.start(rqs, id);
+    }
+
+    /// As [`BundledFifos::start_bundle`], but later writes of the block go to a new bundle.
+    /// Returns whether the bundle is another one than before.
+    pub fn start_closed_bundle(&mut self, rqs: &Requests, id: RequestId) -> bool {
+        let started = self.bundles.start(rqs, id);
+        if let Some(bundle) = started {
+            self.bundles.close(bundle);
+        }
+        started.is_some()
+    }
+
+    /// Stops sending the current bundle.
+    pub fn stop_bundle(&mut self) {
+        self.bundles.stop();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -25,7 +25,7 @@ use alloc::vec::Vec;
 use blklab_blk::{Elevator, ElevatorQueue, QueueInfo, RequestId, SchedCtx, Tunable, Unit};
 
 use crate::ElevatorType;
-use crate::fifos::{Bundles, Fifos};
+use crate::fifos::BundledFifos;
 
 const READ_PREFERENCE: usize = 0;
 const BUNDLE_KB: usize = 1;
@@ -56,9 +56,8 @@ const WRITE: usize = 1;
 /// The scheduler's state.
 pub struct Irbw {
     queue: ElevatorQueue,
-    /// Reads and writes in order of arrival.
-    fifo: Fifos<2>,
-    bundles: Bundles,
+    /// Reads and writes; all writes are in bundles.
+    queued: BundledFifos<2>,
     sent_bundles: u64,
 }
 
@@ -67,15 +66,17 @@ impl Irbw {
     pub fn new(_info: &QueueInfo) -> Irbw {
         Irbw {
             queue: IRBW.queue(),
-            fifo: Fifos::default(),
-            bundles: Bundles::default(),
+            queued: BundledFifos::default(),
             sent_bundles: 0,
         }
     }
 
     /// Whether a read is next; `None` if nothing is queued.
     fn read_is_next(&self, ctx: &SchedCtx<'_>) -> Option<bool> {
-        match (self.fifo.front(READ), self.fifo.front(WRITE)) {
+        match (
+            self.queued.fifos().front(READ),
+            self.queued.fifos().front(WRITE),
+        ) {
             (None, None) => None,
             (Some(_), None) => Some(true),
             (None, Some(_)) => Some(false),
@@ -87,28 +88,21 @@ impl Irbw {
     }
 
     fn start_bundle(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
-        let oldest = self.fifo.front(WRITE)?;
-        let bundle = self.bundles.start(ctx.rqs, oldest)?;
-        self.bundles.close(bundle);
-        self.sent_bundles += 1;
+        let oldest = self.queued.fifos().front(WRITE)?;
+        self.sent_bundles += u64::from(self.queued.start_closed_bundle(ctx.rqs, oldest));
         Some(oldest)
     }
 
     /// Chooses the next request to dispatch.
     fn choose(&mut self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
-        if let Some(id) = self.bundles.front() {
+        if let Some(id) = self.queued.bundle_front() {
             return Some(id);
         }
         if self.read_is_next(ctx)? {
-            self.fifo.front(READ)
+            self.queued.fifos().front(READ)
         } else {
             self.start_bundle(ctx)
         }
-    }
-
-    fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        self.fifo.remove(ctx, id);
-        self.bundles.remove(ctx.rqs, id);
     }
 }
 
@@ -123,31 +117,23 @@ impl Elevator for Irbw {
 
     fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, _id: RequestId, next: RequestId) {
         self.queue.count_merge();
-        self.remove(ctx, next);
+        self.queued.remove(ctx, next);
     }
 
     fn former_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
-        if ctx.rqs[id].is_write() {
-            return self.bundles.prev(ctx.rqs, id);
-        }
-        self.fifo.prev(ctx.rqs, id)
+        self.queued.prev(ctx.rqs, id)
     }
 
     fn next_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
-        if ctx.rqs[id].is_write() {
-            return self.bundles.next(ctx.rqs, id);
-        }
-        self.fifo.next(ctx.rqs, id)
+        self.queued.next(ctx.rqs, id)
     }
 
     #[inline(always)]
     fn add_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize, id: RequestId) {
         let dir = ctx.rqs[id].is_write() as usize;
-        if dir == WRITE {
-            let block = ctx.rqs[id].sector.0 / (self.queue.tunables.at(BUNDLE_KB) as u64 * 2);
-            self.bundles.add(ctx.rqs, id, block);
-        }
-        self.fifo.push_back(ctx, id, dir);
+        let bundle_sectors = self.queue.tunables.at(BUNDLE_KB) as u64 * 2;
+        let block = (dir == WRITE).then(|| ctx.rqs[id].sector.0 / bundle_sectors);
+        self.queued.push_back(ctx, id, dir, block);
     }
 
     fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
@@ -155,12 +141,12 @@ impl Elevator for Irbw {
             return Some(id);
         }
         let id = self.choose(ctx)?;
-        self.remove(ctx, id);
+        self.queued.remove(ctx, id);
         self.queue.send(ctx, id)
     }
 
     fn has_work(&self, _hctx: usize) -> bool {
-        !self.queue.head.is_empty() || !self.fifo.is_empty()
+        !self.queue.head.is_empty() || !self.queued.fifos().is_empty()
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

@@ -26,7 +26,7 @@ use blklab_blk::{
 };
 
 use crate::ElevatorType;
-use crate::fifos::{Bundles, Fifos};
+use crate::fifos::BundledFifos;
 
 /// Index of the first of four, in the order of [`kind_of`].
 const EXPIRE: usize = 0;
@@ -74,9 +74,9 @@ fn kind_of(write: bool, sync: bool) -> usize {
 /// The scheduler's state.
 pub struct Stb {
     queue: ElevatorQueue,
-    /// Each kind in order of arrival, which is also the order of timeouts.
-    fifo: Fifos<KINDS>,
-    bundles: Bundles,
+    /// Each kind in order of arrival, which is also the order of timeouts; asynchronous
+    /// writes are in bundles.
+    queued: BundledFifos<KINDS>,
     sent_bundles: u64,
     expired: u64,
 }
@@ -86,8 +86,7 @@ impl Stb {
     pub fn new(_info: &QueueInfo) -> Stb {
         Stb {
             queue: STB.queue(),
-            fifo: Fifos::default(),
-            bundles: Bundles::default(),
+            queued: BundledFifos::default(),
             sent_bundles: 0,
             expired: 0,
         }
@@ -96,18 +95,15 @@ impl Stb {
     /// The timed-out request with the earliest timeout, among the oldest of each kind.
     fn timed_out(&self, ctx: &SchedCtx<'_>) -> Option<RequestId> {
         let now = jiffies(ctx.now) as u64;
-        self.fifo
-            .fronts()
+        let oldest = self.queued.fifos().fronts();
+        oldest
             .filter(|&id| ctx.rqs[id].fifo_time.0 <= now)
             .min_by_key(|&id| ctx.rqs[id].fifo_time)
     }
 
     /// Makes the bundle of a write the one that is being sent.
     fn start_bundle_of(&mut self, ctx: &SchedCtx<'_>, id: RequestId) {
-        if let Some(bundle) = self.bundles.start(ctx.rqs, id) {
-            self.bundles.close(bundle);
-            self.sent_bundles += 1;
-        }
+        self.sent_bundles += u64::from(self.queued.start_closed_bundle(ctx.rqs, id));
     }
 
     /// Chooses the next request to dispatch.
@@ -117,17 +113,12 @@ impl Stb {
             self.start_bundle_of(ctx, late);
             return Some(late);
         }
-        if let Some(id) = self.bundles.front() {
+        if let Some(id) = self.queued.bundle_front() {
             return Some(id);
         }
-        let id = self.fifo.fronts().next()?;
+        let id = self.queued.fifos().fronts().next()?;
         self.start_bundle_of(ctx, id);
         Some(id)
-    }
-
-    fn remove(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        self.fifo.remove(ctx, id);
-        self.bundles.remove(ctx.rqs, id);
     }
 }
 
@@ -142,22 +133,15 @@ impl Elevator for Stb {
 
     fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
         self.queue.count_merge();
-        self.fifo.merged(ctx, id, next);
-        self.remove(ctx, next);
+        self.queued.merged(ctx, id, next);
     }
 
     fn former_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
-        match self.fifo.kind_of(ctx.rqs, id)? {
-            ASYNC_WRITE => self.bundles.prev(ctx.rqs, id),
-            _ => self.fifo.prev(ctx.rqs, id),
-        }
+        self.queued.prev(ctx.rqs, id)
     }
 
     fn next_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
-        match self.fifo.kind_of(ctx.rqs, id)? {
-            ASYNC_WRITE => self.bundles.next(ctx.rqs, id),
-            _ => self.fifo.next(ctx.rqs, id),
-        }
+        self.queued.next(ctx.rqs, id)
     }
 
     #[inline(always)]
@@ -166,11 +150,9 @@ impl Elevator for Stb {
         let kind = kind_of(rq.is_write(), rq.is_sync());
         let expire = msecs_to_jiffies(self.queue.tunables.at(EXPIRE + kind));
         rq.fifo_time = Nanos((jiffies(ctx.now) + expire) as u64);
-        if kind == ASYNC_WRITE {
-            let block = rq.sector.0 / (self.queue.tunables.at(BUNDLE_KB) as u64 * 2);
-            self.bundles.add(ctx.rqs, id, block);
-        }
-        self.fifo.push_back(ctx, id, kind);
+        let bundle_sectors = self.queue.tunables.at(BUNDLE_KB) as u64 * 2;
+        let block = (kind == ASYNC_WRITE).then(|| rq.sector.0 / bundle_sectors);
+        self.queued.push_back(ctx, id, kind, block);
     }
 
     fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
@@ -178,12 +160,12 @@ impl Elevator for Stb {
             return Some(id);
         }
         let id = self.choose(ctx)?;
-        self.remove(ctx, id);
+        self.queued.remove(ctx, id);
         self.queue.send(ctx, id)
     }
 
     fn has_work(&self, _hctx: usize) -> bool {
-        !self.queue.head.is_empty() || !self.fifo.is_empty()
+        !self.queue.head.is_empty() || !self.queued.fifos().is_empty()
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
