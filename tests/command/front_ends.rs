@@ -1,4 +1,4 @@
-//! Front ends compared in a guest: the same disk in memory behind each.
+//! Front ends compared in a guest, each with the same disk in memory.
 
 use blklab_guest::Packages;
 
@@ -36,7 +36,7 @@ fn a_disk_in_memory_is_the_same_behind_each() {
     );
     let names = ["frontend=nbd:2", "frontend=vhost-user", "frontend=tcmu"];
     assert_eq!(done["schedulers"], serde_json::json!(names));
-    // What was written comes back, or fio fails.
+    // fio fails if it reads other data than it wrote.
     for direction in 0..2 {
         let rows = &done["sections"][0]["directions"][direction]["rows"];
         for row in 0..names.len() {
@@ -47,7 +47,7 @@ fn a_disk_in_memory_is_the_same_behind_each() {
 }
 
 #[test]
-fn a_front_end_that_there_is_not_is_told() {
+fn an_unknown_front_end_is_refused() {
     let place = Place::new();
     place.file("verified.fio", VERIFIED);
     for (given, expected) in [
