@@ -369,3 +369,35 @@ pub trait Elevator: Send {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::QueueLimits;
+    use crate::request::Request;
+    use crate::units::Sector;
+
+    #[test]
+    fn requests_from_the_head_are_counted_as_dispatched() {
+        let (mut rqs, mut trace) = (Requests::default(), Trace::default());
+        let mut merge = MergeState::of_kernel(QueueLimits::default());
+        let ids = [0, 8].map(|sector| {
+            let bio = Bio::new(Op::Read, Sector(sector), 8);
+            rqs.insert(Request::for_bio(&bio, Nanos::ZERO))
+        });
+        let mut queue = ElevatorQueue::new("head", &[]);
+        ids.iter()
+            .for_each(|id| queue.head.push_back(&mut rqs, *id));
+        let mut ctx = SchedCtx {
+            now: Nanos::ZERO,
+            rqs: &mut rqs,
+            merge: &mut merge,
+            trace: &mut trace,
+            runs: &mut Vec::new(),
+        };
+        let taken = [(); 3].map(|()| queue.pop_head(&mut ctx));
+        assert_eq!(taken, [Some(ids[0]), Some(ids[1]), None]);
+        assert_eq!(queue.counters([]).last(), Some(&("dispatched", 2)));
+        assert!(rqs[ids[0]].rq_flags.has(RqFlags::STARTED));
+    }
+}

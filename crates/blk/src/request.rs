@@ -384,3 +384,35 @@ impl Request {
         request_of(bio, 1, now)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::RqFlags;
+
+    #[test]
+    fn each_flag_has_a_bit_of_its_own() {
+        let all = [
+            RqFlags::STARTED,
+            RqFlags::HASHED,
+            RqFlags::FLUSH_SEQ,
+            RqFlags::USE_SCHED,
+            RqFlags::SCHED_TAGS,
+            RqFlags::DONTPREP,
+            RqFlags::BUDGET,
+            RqFlags::IN_FLIGHT,
+            RqFlags::FLUSH_RQ,
+            RqFlags::SORTED,
+            RqFlags::WBT_TRACKED,
+            RqFlags::WBT_READ,
+            RqFlags::WBT_DISCARD,
+        ];
+        for flag in all {
+            let mut set = RqFlags::default();
+            set.set(flag);
+            let found = all.into_iter().filter(|other| set.has(*other));
+            assert_eq!(found.collect::<alloc::vec::Vec<_>>(), [flag]);
+            set.clear(flag);
+            assert_eq!(set, RqFlags::default());
+        }
+    }
+}

@@ -535,4 +535,23 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn a_place_in_a_long_list_is_found() {
+        let (mut rqs, mut list) = (Requests::default(), SortList::new());
+        let mut ids = BTreeMap::new();
+        for n in 0..4000 {
+            // 1231 has no factor in common with 4000, so that each sector comes once.
+            let sector = n * 1231 % 4000 * 10;
+            let bio = Bio::new(Op::Read, Sector(sector), 8);
+            let id = rqs.insert(Request::for_bio(&bio, Nanos::ZERO));
+            list.insert(&mut rqs, id);
+            ids.insert(sector, id);
+        }
+        for (&sector, &id) in &ids {
+            assert_eq!(list.find(Sector(sector)), Some(id));
+            assert_eq!(list.from_sector(Sector(sector.saturating_sub(9))), Some(id));
+        }
+        assert!(list.iter().eq(ids.into_values()));
+    }
 }

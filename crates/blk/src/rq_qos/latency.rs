@@ -531,6 +531,34 @@ mod tests {
         assert_eq!(latency.resume(now, part(2), SLOW, 8, &mut woken), None);
     }
 
+    /// Metadata is not held back, but others wait while it is in flight.
+    #[test]
+    fn metadata_takes_a_place_without_waiting_for_one() {
+        let (mut latency, mut woken) = (IoLatency::new(false, 4), Vec::new());
+        latency.set_target(FAST, 2_000);
+        latency.set_parent(SLOW, CgroupId::ROOT);
+        for n in 0..2 {
+            runs(&mut latency, FAST, 1000 + 600 * n, 10);
+            runs(&mut latency, SLOW, 1011 + 600 * n, 1);
+        }
+        assert_eq!(latency.max_depth(SLOW), Some(1));
+        let now = Nanos(2000 * MS);
+        let metadata = Bio {
+            flags: BioFlags::META,
+            ..bio(SLOW)
+        };
+        for n in 1..3 {
+            let held = latency.throttle(now, (&metadata, part(n)), 6, &mut woken);
+            assert_eq!(held, None);
+        }
+        let held = latency.throttle(now, (&bio(SLOW), part(3)), 7, &mut woken);
+        assert_eq!(held, Some(SLOW));
+        latency.done_bio(now, part(1), IoStatus::Ok, &mut woken);
+        assert!(latency.is_held(7), "another is in flight");
+        latency.done_bio(now, part(2), IoStatus::Ok, &mut woken);
+        assert!(!latency.is_held(7) && woken == [7]);
+    }
+
     /// With a queue of sixteen the limit falls by four at each miss and rises by one at each window
     /// that meets the target.
     #[test]

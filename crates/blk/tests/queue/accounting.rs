@@ -109,6 +109,8 @@ fn counters_set_to_zero_count_from_then_on() {
     f.process();
     assert_eq!(f.queue.elevator_counters(), [("dispatched", 1)]);
     assert_eq!(f.queue.hctx_stats(0).0.run, 1);
+    let elevator = f.queue.elevator().expect("a scheduler is set");
+    assert_eq!((elevator.name(), elevator.has_work(0)), ("fifo", false));
 }
 
 #[test]

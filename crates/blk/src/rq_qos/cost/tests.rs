@@ -262,6 +262,8 @@ fn what_others_wait_for_becomes_a_debt() {
     bench.run(2000);
     let done = bench.take_done(2);
     assert!((900..=1100).contains(&done[0]), "it is paid: {done:?}");
+    let delay_us = bench.cost.stat(CgroupId(1)).delay_us;
+    assert!(delay_us > 100_000, "its tasks were slowed down: {delay_us}");
 }
 
 #[test]
