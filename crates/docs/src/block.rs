@@ -4,17 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use crate::part::PagePart;
 use crate::program::Program;
 use crate::{calibrate, compare, conform, questions, set};
-
-/// The part of a page that a block makes.
-#[derive(Default)]
-pub struct PagePart {
-    /// Markdown.
-    pub text: String,
-    /// A summary line for each group of rows, for standard output.
-    pub groups: Vec<String>,
-}
 
 /// A block that makes a part of a page.
 #[derive(Deserialize)]

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::block::PagePart;
-use crate::page::Table;
+use crate::part::{PagePart, Table};
 use crate::program::Program;
 use crate::share::Errors;
 

@@ -5,8 +5,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::block::PagePart;
-use crate::page::Table;
+use crate::part::{PagePart, Table};
 use crate::program::Program;
 
 /// Tables made from the output of `blklab compare`, with a row for each job.

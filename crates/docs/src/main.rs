@@ -9,6 +9,7 @@ mod calibrate;
 mod compare;
 mod conform;
 mod page;
+mod part;
 mod program;
 mod questions;
 mod reference;

@@ -1,8 +1,9 @@
-//! The evidence pages and their tables.
+//! The evidence pages.
 
 use std::path::{Path, PathBuf};
 
-use crate::block::{Block, PagePart};
+use crate::block::Block;
+use crate::part::PagePart;
 use crate::program::Program;
 
 /// An evidence page.
@@ -87,42 +88,9 @@ impl Page {
     }
 }
 
-/// A Markdown table: the first column is aligned left, the others right.
-pub struct Table {
-    head: Vec<String>,
-    rows: Vec<Vec<String>>,
-}
-
-impl Table {
-    /// Creates a table with these headings.
-    pub fn new(head: Vec<String>) -> Table {
-        Table {
-            head,
-            rows: Vec::new(),
-        }
-    }
-
-    /// Adds a row, which must have one cell for each heading.
-    pub fn row(&mut self, cells: Vec<String>) {
-        assert_eq!(cells.len(), self.head.len(), "a cell for each heading");
-        self.rows.push(cells);
-    }
-
-    /// Returns the table as Markdown.
-    pub fn markdown(&self) -> String {
-        let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
-        let rule: Vec<String> = (0..self.head.len())
-            .map(|column| if column == 0 { "---" } else { "---:" }.to_string())
-            .collect();
-        let mut text = line(&self.head) + &line(&rule);
-        text.extend(self.rows.iter().map(|row| line(row)));
-        text
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{ALL, BEGIN, END, Table};
+    use super::{ALL, BEGIN, END};
     use crate::block::Block;
 
     /// Limit on the words of prose that a page may have beside its tables.
@@ -147,15 +115,5 @@ mod tests {
             }
             assert!(words <= WORDS, "{}: {words} words", page.name);
         }
-    }
-
-    #[test]
-    fn a_table_is_markdown() {
-        let mut table = Table::new(vec!["job".into(), "MB/s".into()]);
-        table.row(vec!["read".into(), "560".into()]);
-        assert_eq!(
-            table.markdown(),
-            "| job | MB/s |\n| --- | ---: |\n| read | 560 |\n"
-        );
     }
 }

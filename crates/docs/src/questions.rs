@@ -5,8 +5,7 @@ use std::fs;
 use blklab_report::{Comparison, GoalRow, goal_values};
 use serde::Deserialize;
 
-use crate::block::PagePart;
-use crate::page::Table;
+use crate::part::{PagePart, Table};
 use crate::program::Program;
 
 /// A table of questions that were put to a real kernel and to the simulation.

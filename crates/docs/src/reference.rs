@@ -6,7 +6,7 @@ use blklab_sim::Machine;
 use blklab_stats::Unit;
 use blklab_workload::calls::CALLS;
 
-use crate::page::Table;
+use crate::part::Table;
 
 /// A reference page.
 pub struct Reference {

@@ -8,8 +8,7 @@ use blklab_device::{Command, Device, DriveSpec};
 
 use super::Set;
 use super::folder::{Folder, Record};
-use crate::block::PagePart;
-use crate::page::Table;
+use crate::part::{PagePart, Table};
 use crate::share::Errors;
 
 /// Host buses of disks whose facts have no bus: milliseconds for each block, and the

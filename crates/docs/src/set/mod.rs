@@ -17,8 +17,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::block::PagePart;
-use crate::page::Table;
+use crate::part::{PagePart, Table};
 use crate::program::Program;
 use crate::share::Errors;
 use bench::{Bench, Start};

@@ -9,8 +9,7 @@ use blklab_device::{Command, Device, registry};
 
 use super::Set;
 use super::folder::{Folder, Record};
-use crate::block::PagePart;
-use crate::page::Table;
+use crate::part::{PagePart, Table};
 use crate::share::Errors;
 
 const DRIVE: &str = "micron-7450-max";

@@ -11,8 +11,7 @@ use blklab_workload::calls::CallList;
 
 use super::folder::{Folder, Record};
 use super::{Figure, Set, shown, tables};
-use crate::block::PagePart;
-use crate::page::Table;
+use crate::part::{PagePart, Table};
 use crate::share::Errors;
 use program::{BETWEEN, Kind, PAGE_BYTES, Step, Workflow, counter_name, step_name};
 

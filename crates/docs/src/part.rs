@@ -1,0 +1,58 @@
+//! The parts of pages that blocks make, and their tables.
+
+/// The part of a page that a block makes.
+#[derive(Default)]
+pub struct PagePart {
+    /// Markdown.
+    pub text: String,
+    /// A summary line for each group of rows, for standard output.
+    pub groups: Vec<String>,
+}
+
+/// A Markdown table: the first column is aligned left, the others right.
+pub struct Table {
+    head: Vec<String>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// Creates a table with these headings.
+    pub fn new(head: Vec<String>) -> Table {
+        Table {
+            head,
+            rows: Vec::new(),
+        }
+    }
+
+    /// Adds a row, which must have one cell for each heading.
+    pub fn row(&mut self, cells: Vec<String>) {
+        assert_eq!(cells.len(), self.head.len(), "a cell for each heading");
+        self.rows.push(cells);
+    }
+
+    /// Returns the table as Markdown.
+    pub fn markdown(&self) -> String {
+        let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+        let rule: Vec<String> = (0..self.head.len())
+            .map(|column| if column == 0 { "---" } else { "---:" }.to_string())
+            .collect();
+        let mut text = line(&self.head) + &line(&rule);
+        text.extend(self.rows.iter().map(|row| line(row)));
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Table;
+
+    #[test]
+    fn a_table_is_markdown() {
+        let mut table = Table::new(vec!["job".into(), "MB/s".into()]);
+        table.row(vec!["read".into(), "560".into()]);
+        assert_eq!(
+            table.markdown(),
+            "| job | MB/s |\n| --- | ---: |\n| read | 560 |\n"
+        );
+    }
+}
