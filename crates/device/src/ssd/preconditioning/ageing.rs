@@ -7,11 +7,48 @@ use super::occupied_slots;
 use crate::Rng;
 use crate::ssd::ftl::{Ftl, Stream, Victim};
 use crate::ssd::gc::victim::choose_victim;
-use crate::ssd::preconditioning::steady::FreeTarget;
 use crate::ssd::spec::{AgedSpec, SsdSpec};
 
 /// How often the whole address space is overwritten.
 const PASSES: u64 = 12;
+
+/// How much of a plane collection keeps free, in blocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum FreeTarget {
+    /// Free blocks: a collection that has begun is carried to its end.
+    Blocks(u32),
+    /// Slots worth this many blocks, including those of open blocks and the gain of the
+    /// collection in progress (see the working point of [`crate::ssd::gc::throttle`]).
+    Slots(u32),
+}
+
+impl FreeTarget {
+    /// How much of a plane is free at the start of an aged drive: as much as collection
+    /// keeps free under sustained writes.
+    pub(crate) fn at_start(spec: &SsdSpec) -> FreeTarget {
+        match spec.gc.preemptible {
+            true => FreeTarget::Slots(spec.gc.working_point(1)),
+            // The host writes no more than collection frees.
+            false if spec.gc.pace_bytes > 0 => FreeTarget::Blocks(spec.gc.start_blocks),
+            // The host writes ahead down to the reserve, and waits there for each block.
+            false => FreeTarget::Slots(spec.gc.reserve_blocks + 1),
+        }
+    }
+
+    pub(crate) fn blocks(self) -> u32 {
+        match self {
+            FreeTarget::Blocks(blocks) | FreeTarget::Slots(blocks) => blocks,
+        }
+    }
+
+    /// The target of a plane of another size.
+    pub(crate) fn of(self, scale: impl Fn(u32) -> u32) -> FreeTarget {
+        match self {
+            FreeTarget::Blocks(blocks) => FreeTarget::Blocks(scale(blocks)),
+            FreeTarget::Slots(blocks) => FreeTarget::Slots(scale(blocks)),
+        }
+    }
+}
 
 /// Overwrites a drive until it is steady.
 pub(crate) fn overwrite(ftl: &mut Ftl, spec: &SsdSpec, aged: &AgedSpec, rng: &mut Rng) {

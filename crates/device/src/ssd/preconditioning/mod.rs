@@ -14,7 +14,8 @@ use crate::ssd::ftl::initial_map::ScatteredPlanes;
 use crate::ssd::ftl::placement::Placement;
 use crate::ssd::ftl::scattered::{Occupied, Scattered};
 use crate::ssd::spec::{AgedSpec, InitialState, SsdSpec};
-use steady::{FreeTarget, PlaneShape};
+use ageing::FreeTarget;
+use scaled_row::PlaneShape;
 use strength_reduce::StrengthReducedU32;
 
 /// Most moments of the steady state that planes are distributed over.

@@ -18,8 +18,7 @@ use std::ops::Range;
 use crate::Rng;
 use crate::ssd::ftl::rows::first_place;
 use crate::ssd::gc::victim;
-use crate::ssd::preconditioning::ageing::draw;
-use crate::ssd::preconditioning::steady::{FreeTarget, PlaneShape};
+use crate::ssd::preconditioning::ageing::{FreeTarget, draw};
 use crate::ssd::spec::{AgedSpec, GcPolicy};
 
 /// Most slots of a block, and blocks of a plane.
@@ -30,6 +29,24 @@ const MAX_BLOCKS: u32 = 1024;
 const PASSES: u32 = 12;
 /// The block of a slot that was not written.
 const NOWHERE: u32 = u32::MAX;
+
+/// The size of a plane of the drive.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PlaneShape {
+    pub(crate) blocks: u32,
+    pub(crate) slots_per_block: u32,
+    /// Slots of one program, which is written as a whole.
+    pub(crate) slots_per_step: u32,
+    /// Its slots that hold data.
+    pub(crate) live: u32,
+    pub(crate) room: FreeTarget,
+    /// Free blocks that the host may not open.
+    pub(crate) reserve: u32,
+    /// Planes of the drive, over which ages are counted in blocks filled.
+    pub(crate) planes: u32,
+    /// Planes that are filled in step with each other.
+    pub(crate) planes_per_row: u32,
+}
 
 /// The content of a block, as shares of its slots.
 #[derive(Clone, Copy, Debug, Default)]

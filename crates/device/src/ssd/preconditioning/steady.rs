@@ -14,64 +14,9 @@
 
 use crate::Rng;
 use crate::ssd::ftl::scattered::{BlockContent, PlaneState};
-use crate::ssd::preconditioning::scaled_row::{Shares, SmallRow, Snapshot};
-use crate::ssd::spec::{AgedSpec, GcPolicy, SsdSpec};
-
-/// How much of a plane collection keeps free, in blocks.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum FreeTarget {
-    /// Free blocks: a collection that has begun is carried to its end.
-    Blocks(u32),
-    /// Slots worth this many blocks, including those of open blocks and the gain of the
-    /// collection in progress (see the working point of [`crate::ssd::gc::throttle`]).
-    Slots(u32),
-}
-
-impl FreeTarget {
-    /// How much of a plane is free at the start of an aged drive: as much as collection
-    /// keeps free under sustained writes.
-    pub(crate) fn at_start(spec: &SsdSpec) -> FreeTarget {
-        match spec.gc.preemptible {
-            true => FreeTarget::Slots(spec.gc.working_point(1)),
-            // The host writes no more than collection frees.
-            false if spec.gc.pace_bytes > 0 => FreeTarget::Blocks(spec.gc.start_blocks),
-            // The host writes ahead down to the reserve, and waits there for each block.
-            false => FreeTarget::Slots(spec.gc.reserve_blocks + 1),
-        }
-    }
-
-    pub(crate) fn blocks(self) -> u32 {
-        match self {
-            FreeTarget::Blocks(blocks) | FreeTarget::Slots(blocks) => blocks,
-        }
-    }
-
-    /// The target of a plane of another size.
-    pub(crate) fn of(self, scale: impl Fn(u32) -> u32) -> FreeTarget {
-        match self {
-            FreeTarget::Blocks(blocks) => FreeTarget::Blocks(scale(blocks)),
-            FreeTarget::Slots(blocks) => FreeTarget::Slots(scale(blocks)),
-        }
-    }
-}
-
-/// The size of a plane of the drive.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PlaneShape {
-    pub(crate) blocks: u32,
-    pub(crate) slots_per_block: u32,
-    /// Slots of one program, which is written as a whole.
-    pub(crate) slots_per_step: u32,
-    /// Its slots that hold data.
-    pub(crate) live: u32,
-    pub(crate) room: FreeTarget,
-    /// Free blocks that the host may not open.
-    pub(crate) reserve: u32,
-    /// Planes of the drive, over which ages are counted in blocks filled.
-    pub(crate) planes: u32,
-    /// Planes that are filled in step with each other.
-    pub(crate) planes_per_row: u32,
-}
+use crate::ssd::preconditioning::ageing::FreeTarget;
+use crate::ssd::preconditioning::scaled_row::{PlaneShape, Shares, SmallRow, Snapshot};
+use crate::ssd::spec::{AgedSpec, GcPolicy};
 
 /// The planes of `count` rows in the steady state, each row at another moment.
 pub(crate) fn planes(
