@@ -4,38 +4,9 @@
 
 use std::rc::Rc;
 
-use crate::device::{DeviceId, Driver, ModelError};
+use crate::device::{DeviceId, Driver, MatchId, ModelError};
 use crate::kobject::KobjectId;
 use crate::{Action, Model};
-
-/// What a device is, or what a driver serves.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MatchId {
-    /// A device tree's `compatible`.
-    Compatible(String),
-    /// A name, as platform devices without a device tree have.
-    Name(String),
-    /// An AMBA peripheral's number; a driver looks at the bits of `mask` alone.
-    Amba {
-        /// The peripheral ID registers, eight bits of each.
-        id: u32,
-        /// Bits that count.
-        mask: u32,
-    },
-    /// A PCI function.
-    Pci(PciId),
-}
-
-/// What a PCI function says of itself; a driver leaves open what it does not ask for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PciId {
-    /// Vendor and device.
-    pub device: Option<(u16, u16)>,
-    /// Class, subclass and interface.
-    pub class: Option<u32>,
-    /// Bits of the class that a driver looks at.
-    pub class_mask: u32,
-}
 
 /// A kind of bus.
 #[derive(Clone, Copy)]
@@ -220,6 +191,7 @@ impl Model {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::PciId;
 
     fn driver(name: &'static str, ids: Vec<MatchId>) -> DriverDeclaration {
         DriverDeclaration {

@@ -17,8 +17,10 @@ mod log;
 mod uevent;
 
 pub use block::{AddedDisk, BLKDEV_MAJOR_MAX, Disk, Partition};
-pub use bus::{BusType, DriverDeclaration, MatchId, PciId};
-pub use device::{DeviceDeclaration, DeviceId, Driver, ModelError, Parent, ProbeError, Rest};
+pub use bus::{BusType, DriverDeclaration};
+pub use device::{
+    DeviceDeclaration, DeviceId, Driver, MatchId, ModelError, Parent, PciId, ProbeError, Rest,
+};
 pub use initcall::{Call, Initcall, Level};
 pub use kobject::{Kobject, KobjectId, Sysfs};
 pub use log::LogLine;
