@@ -458,6 +458,20 @@ mod tests {
     }
 
     #[test]
+    fn windows_without_samples_change_the_depth_only_after_some() {
+        let (mut wbt, mut now_ns) = (Wbt::new(2_000, 64, false), 0);
+        assert_eq!(window(&mut wbt, &mut now_ns, 3), WbtStatus::Exceeded);
+        for _ in 0..UNKNOWN_BUMP {
+            assert_eq!(wbt.state().limits, [2, 4, 8]);
+            now_ns = wbt.next_timer().0;
+            wbt.timer(Nanos(now_ns), &mut Vec::new());
+            let status = wbt.last_timer().map(|timer| timer.status);
+            assert_eq!(status, Some(WbtStatus::Unknown));
+        }
+        assert_eq!(wbt.state().limits, [4, 8, 16]);
+    }
+
+    #[test]
     fn writeback_is_held_back_and_direct_writes_are_not() {
         let mut wbt = Wbt::new(2_000, 4, false);
         let direct = write(BioFlags::SYNC.with(BioFlags::IDLE));
