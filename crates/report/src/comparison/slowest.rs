@@ -177,7 +177,7 @@ mod tests {
         for part in [
             "slowest 1 % of db's reads (median)",
             "950.0 us (0)",
-            "In the scheduler, or in a software queue",
+            "In the scheduler, or without one in a software queue",
             "the first 1.500 s",
         ] {
             assert!(shown.contains(part), "{part}\n{shown}");
