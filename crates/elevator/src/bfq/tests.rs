@@ -432,6 +432,30 @@ fn processes_that_read_next_to_each_other_share_a_queue_on_a_disk() {
     assert_eq!(flash.count("queues merged"), 0);
 }
 
+/// As traced in Linux 6.12: a reader that began 19 ms after a copy was merged with it at its
+/// first request 600 ms later, and one that began 330 ms after it never was.
+#[test]
+fn processes_that_start_together_share_a_queue_for_good_on_a_disk() {
+    for (apart_ms, merges) in [(19, 1), (330, 0)] {
+        let mut queue = queue(true);
+        let mut read = |process: u32, sector: u64, wait_ms: u64| {
+            let start = far(process).sector.0;
+            queue.insert(&bio(Op::Read, start + sector, process));
+            let id = next(&mut queue).expect("what was inserted");
+            queue.complete(id);
+            queue.pass_ms(wait_ms);
+            (queue.count("queues merged"), queue.count("queues split"))
+        };
+        read(1, 0, apart_ms);
+        read(2, 0, 500);
+        assert_eq!(read(2, 1_000_000, 200), (0, 0), "{apart_ms} ms");
+        for round in 2..50 {
+            let counts = read(2, round * 1_000_000, 100);
+            assert_eq!(counts, (merges, 0), "{apart_ms} ms");
+        }
+    }
+}
+
 #[test]
 fn many_queues_at_once_are_not_raised() {
     let mut queue = queue(true);
@@ -474,7 +498,7 @@ fn asynchronous_writes_leave_tags_and_less_while_a_queue_is_raised() {
 }
 
 #[test]
-fn a_queue_with_more_than_its_share_of_tags_gets_one_a_word() {
+fn a_queue_with_more_than_its_share_of_tags_may_use_one() {
     let mut bfq = Bfq::new(&queue_info());
     let mut rqs = blklab_blk::Requests::default();
     let mut merge = blklab_blk::MergeState::new(blklab_blk::QueueLimits::default());
