@@ -130,6 +130,8 @@ fn a_target_protects_who_has_it() {
         "noisy.fio",
         "--drive",
         "mx100-256",
+        "--machine",
+        "generic-8",
         "--repeats",
         "1",
     ];

@@ -334,7 +334,7 @@ const MACHINES: Shipped = shipped!("machine", "../../../machines":
 
 impl Machine {
     /// The one that is simulated where none is named.
-    pub const DEFAULT: &'static str = "generic-8";
+    pub const DEFAULT: &'static str = "server-8";
 
     /// The names of the machines that come with the program.
     pub fn names() -> impl Iterator<Item = &'static str> {

@@ -126,8 +126,8 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_name = "FAULT=RATE,...", value_parser = Faults::parse)]
     pub(crate) faults: Option<Faults>,
 
-    /// The host: a name from `blklab list machines`, or a file [default:
-    /// generic-8]
+    /// The host: a name from `blklab list machines`, or a file; server-8 if not given,
+    /// whose costs are assumed to be those of a measured server of ten cores
     #[arg(long, value_name = "NAME|FILE")]
     pub(crate) machine: Option<String>,
 

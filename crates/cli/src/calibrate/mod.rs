@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::output;
 use fit::{FitInput, fit_and_report, write};
 
-/// The default machine; costs that no row determines are zero there.
+/// The machine where none is named: costs that no row determines are zero there.
 const FREE_MACHINE: &str = "generic-8";
 
 pub(crate) fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
