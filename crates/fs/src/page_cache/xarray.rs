@@ -1,7 +1,8 @@
 //! A sparse array from page index to a 32-bit entry.
 //!
 //! Like the kernel's XArray it is a tree of nodes with 64 slots. The entry zero means that
-//! there is none.
+//! there is none. An entry that is the only one of its lowest node stands in the slot above
+//! in place of that node, so that pages far from each other need no node each.
 
 use std::cell::Cell;
 
@@ -19,20 +20,36 @@ pub(crate) enum Mark {
     WriteBack,
 }
 
-/// A node of the tree.
+const MARKS: [Mark; 3] = [Mark::Dirty, Mark::ToWrite, Mark::WriteBack];
+
+/// A node at the lowest level.
 #[derive(Clone, Debug)]
-struct Node {
-    /// Entries at the lowest level, numbers of nodes above.
-    slots: [u32; SLOTS],
-    /// Slots with an entry below them that has the mark, a bit each.
-    marks: [u64; 3],
+struct Leaf {
+    entries: [u32; SLOTS],
+    /// Slots whose entry has the mark, a bit each.
+    marks: [u64; MARKS.len()],
 }
 
-impl Node {
-    const EMPTY: Node = Node {
-        slots: [0; SLOTS],
-        marks: [0; 3],
-    };
+/// A node above that.
+#[derive(Clone, Debug)]
+struct Inner {
+    children: [Child; SLOTS],
+    /// Slots with an entry below them that has the mark, a bit each.
+    marks: [u64; MARKS.len()],
+}
+
+/// What is below a slot.
+#[derive(Clone, Copy, Debug)]
+enum Child {
+    Nothing,
+    /// In place of a leaf: its only entry, the slot of that, and its marks, a bit each.
+    Lone {
+        slot: u8,
+        marks: u8,
+        entry: u32,
+    },
+    /// The number of a leaf, or of an inner node where the level is not the lowest.
+    Node(u32),
 }
 
 /// Levels that a 64-bit index needs.
@@ -41,30 +58,25 @@ const MAX_HEIGHT: usize = 11;
 /// The array.
 #[derive(Debug)]
 pub(crate) struct XArray {
-    nodes: Vec<Node>,
+    inner: Vec<Inner>,
+    leaves: Vec<Leaf>,
+    root: Child,
     /// Levels of nodes; 0 until something is stored.
     height: u32,
-    /// The lowest node that was looked at last, behind its indices without their last
-    /// bits: a call looks at the same pages several times.
+    /// The node above leaves that was looked at last, behind its indices without the bits
+    /// that it and leaves decide on: a call looks at the same pages several times.
     recent: Cell<(u64, u32)>,
-    /// The same of the node that was missing last: its level, and indices without the bits
-    /// below that.
-    missing: Cell<(u64, u32)>,
 }
-
-/// The root's number. No node has the root below it, so 0 in a slot means no node.
-const ROOT: u32 = 0;
-
-/// No lowest node has such indices.
-const NOT_RECENT: (u64, u32) = (u64::MAX, ROOT);
 
 impl Default for XArray {
     fn default() -> XArray {
         XArray {
-            nodes: Vec::new(),
+            inner: Vec::new(),
+            leaves: Vec::new(),
+            root: Child::Nothing,
             height: 0,
-            recent: Cell::new(NOT_RECENT),
-            missing: Cell::new(NOT_RECENT),
+            // No node has such indices.
+            recent: Cell::new((u64::MAX, 0)),
         }
     }
 }
@@ -73,9 +85,12 @@ impl XArray {
     /// The entry at `index`, 0 if there is none.
     #[inline]
     pub(crate) fn load(&self, index: u64) -> u32 {
-        match self.leaf(index) {
-            Ok(leaf) => self.nodes[leaf as usize].slots[slot(index, 0)],
-            Err(_) => 0,
+        match self.lowest(index) {
+            Ok(Child::Node(leaf)) => self.leaves[leaf as usize].entries[slot(index, 0)],
+            Ok(Child::Lone {
+                slot: at, entry, ..
+            }) if at as usize == slot(index, 0) => entry,
+            _ => 0,
         }
     }
 
@@ -83,59 +98,92 @@ impl XArray {
     /// whole.
     pub(crate) fn next(&self, from: u64) -> Option<u64> {
         let mut index = from;
-        while self.height > 0 && index >> (SLOT_BITS * self.height).min(63) == 0 {
-            match self.leaf(index) {
-                Ok(leaf) => {
-                    let slots = &self.nodes[leaf as usize].slots;
-                    let first = slot(index, 0);
-                    if let Some(at) = (first..SLOTS).find(|&at| slots[at] != 0) {
-                        return Some(index + (at - first) as u64);
-                    }
-                    index = (index | (SLOTS as u64 - 1)) + 1;
+        while !self.is_beyond(index) {
+            let (first, mut missing) = (slot(index, 0), 1);
+            let found = match self.lowest(index) {
+                Ok(Child::Node(leaf)) => {
+                    let entries = &self.leaves[leaf as usize].entries;
+                    (first..SLOTS).find(|&at| entries[at] != 0)
                 }
-                Err(missing) => {
-                    let span = 1_u64 << (SLOT_BITS * missing);
-                    index = (index / span + 1).checked_mul(span)?;
+                Ok(Child::Lone { slot: at, .. }) => Some(at as usize).filter(|at| *at >= first),
+                Ok(Child::Nothing) => None,
+                Err(level) => {
+                    missing = level;
+                    None
                 }
+            };
+            if let Some(at) = found {
+                return Some(index + (at - first) as u64);
             }
+            let span = 1_u64 << (SLOT_BITS * missing);
+            index = (index / span + 1).checked_mul(span)?;
         }
         None
     }
 
-    /// The lowest node of an index, or the level from which on there is none.
+    /// Whether an index needs more levels than there are.
     #[inline]
-    fn leaf(&self, index: u64) -> Result<u32, u32> {
-        let (indices, leaf) = self.recent.get();
-        if indices == index >> SLOT_BITS {
-            return Ok(leaf);
-        }
-        let (indices, level) = self.missing.get();
-        match level > 0 && indices == index >> (SLOT_BITS * level) {
-            true => Err(level),
-            false => self.descend(index),
-        }
+    fn is_beyond(&self, index: u64) -> bool {
+        self.height == 0 || index.checked_shr(SLOT_BITS * self.height).unwrap_or(0) != 0
     }
 
-    fn descend(&self, index: u64) -> Result<u32, u32> {
-        if self.height == 0 || index >> (SLOT_BITS * self.height).min(63) != 0 {
+    /// What is in place of the leaf of an index, or the level from which on there is
+    /// nothing.
+    #[inline]
+    fn lowest(&self, index: u64) -> Result<Child, u32> {
+        let (indices, node) = self.recent.get();
+        if indices == index >> (2 * SLOT_BITS) {
+            return Ok(self.inner[node as usize].children[slot(index, 1)]);
+        }
+        self.descend(index)
+    }
+
+    fn descend(&self, index: u64) -> Result<Child, u32> {
+        if self.is_beyond(index) {
             return Err(self.height);
         }
-        let mut node = ROOT;
+        let mut child = self.root;
         for level in (1..self.height).rev() {
-            node = self.nodes[node as usize].slots[slot(index, level)];
-            if node == 0 {
-                self.missing.set((index >> (SLOT_BITS * level), level));
-                return Err(level);
+            let Child::Node(node) = child else {
+                return Err(level + 1);
+            };
+            if level == 1 {
+                self.recent.set((index >> (2 * SLOT_BITS), node));
             }
+            child = self.inner[node as usize].children[slot(index, level)];
         }
-        self.recent.set((index >> SLOT_BITS, node));
-        Ok(node)
+        Ok(child)
     }
 
-    /// Whether the entry at `index` has the mark.
-    fn is_marked(&self, index: u64, mark: Mark) -> bool {
-        let marks = |leaf: u32| self.nodes[leaf as usize].marks[mark as usize];
-        (self.leaf(index)).is_ok_and(|leaf| marks(leaf) >> slot(index, 0) & 1 != 0)
+    /// What is in place of the leaf of an index, to be changed. Nodes that are missing above
+    /// it are added.
+    fn lowest_mut(&mut self, index: u64) -> &mut Child {
+        while self.is_beyond(index) {
+            self.grow();
+        }
+        let mut parent = None;
+        for level in (1..self.height).rev() {
+            let added = self.inner.len() as u32;
+            let child = match parent {
+                None => &mut self.root,
+                Some(node) => {
+                    let inner: &mut Inner = &mut self.inner[node as usize];
+                    &mut inner.children[slot(index, level + 1)]
+                }
+            };
+            parent = match *child {
+                Child::Node(node) => Some(node),
+                _ => {
+                    *child = Child::Node(added);
+                    self.inner.push(Inner::EMPTY);
+                    Some(added)
+                }
+            };
+        }
+        match parent {
+            None => &mut self.root,
+            Some(node) => &mut self.inner[node as usize].children[slot(index, 1)],
+        }
     }
 
     /// Puts `entry` at `index`.
@@ -144,35 +192,48 @@ impl XArray {
             if self.load(index) == 0 {
                 return;
             }
-            for mark in [Mark::Dirty, Mark::ToWrite, Mark::WriteBack] {
+            for mark in MARKS {
                 self.unmark(index, mark);
             }
         }
-        let leaf = match self.leaf(index) {
-            Ok(leaf) => leaf,
-            Err(_) => self.add_leaf(index),
+        let at = slot(index, 0);
+        let new_leaf = self.leaves.len() as u32;
+        let child = self.lowest_mut(index);
+        let before = *child;
+        let leaf = match before {
+            Child::Node(leaf) => leaf,
+            Child::Lone { slot, .. } if slot as usize != at => {
+                *child = Child::Node(new_leaf);
+                self.leaves.push(Leaf::with(before));
+                new_leaf
+            }
+            _ if entry == 0 => return *child = Child::Nothing,
+            _ => {
+                let marks = match before {
+                    Child::Lone { marks, .. } => marks,
+                    _ => 0,
+                };
+                let slot = at as u8;
+                return *child = Child::Lone { slot, marks, entry };
+            }
         };
-        self.nodes[leaf as usize].slots[slot(index, 0)] = entry;
+        self.leaves[leaf as usize].entries[at] = entry;
     }
 
-    /// Adds the nodes that lead to an index. Returns the lowest.
-    fn add_leaf(&mut self, index: u64) -> u32 {
-        while self.height == 0 || index >> (SLOT_BITS * self.height).min(63) != 0 {
-            self.grow();
+    /// The slots of a child at `level` that have the mark, a bit each.
+    fn marks(&self, child: Child, level: u32, mark: Mark) -> u64 {
+        match child {
+            Child::Nothing => 0,
+            Child::Lone { slot, marks, .. } => u64::from(marks >> mark as u8 & 1) << slot,
+            Child::Node(leaf) if level == 0 => self.leaves[leaf as usize].marks[mark as usize],
+            Child::Node(inner) => self.inner[inner as usize].marks[mark as usize],
         }
-        let mut node = ROOT;
-        for level in (1..self.height).rev() {
-            let at = slot(index, level);
-            let mut child = self.nodes[node as usize].slots[at];
-            if child == 0 {
-                self.missing.set(NOT_RECENT);
-                child = self.nodes.len() as u32;
-                self.nodes.push(Node::EMPTY);
-                self.nodes[node as usize].slots[at] = child;
-            }
-            node = child;
-        }
-        node
+    }
+
+    /// Whether the entry at `index` has the mark.
+    fn is_marked(&self, index: u64, mark: Mark) -> bool {
+        let child = self.lowest(index);
+        child.is_ok_and(|child| self.marks(child, 0, mark) >> slot(index, 0) & 1 != 0)
     }
 
     /// Marks the entry at `index`, if there is one.
@@ -180,12 +241,20 @@ impl XArray {
         if self.load(index) == 0 || self.is_marked(index, mark) {
             return;
         }
-        let mut node = ROOT;
-        for level in (0..self.height).rev() {
-            let at = slot(index, level);
-            let of = &mut self.nodes[node as usize];
-            of.marks[mark as usize] |= 1 << at;
-            node = of.slots[at];
+        let mut child = self.root;
+        for level in (1..self.height).rev() {
+            let Child::Node(node) = child else { return };
+            let inner = &mut self.inner[node as usize];
+            inner.marks[mark as usize] |= 1 << slot(index, level);
+            child = inner.children[slot(index, level)];
+        }
+        match self.lowest_mut(index) {
+            Child::Nothing => {}
+            Child::Lone { marks, .. } => *marks |= 1 << mark as u8,
+            Child::Node(leaf) => {
+                let leaf = *leaf as usize;
+                self.leaves[leaf].marks[mark as usize] |= 1 << slot(index, 0);
+            }
         }
     }
 
@@ -194,13 +263,26 @@ impl XArray {
         if !self.is_marked(index, mark) {
             return;
         }
-        let mut path = [ROOT; MAX_HEIGHT];
-        for level in (1..self.height).rev() {
-            let node = &self.nodes[path[level as usize] as usize];
-            path[level as usize - 1] = node.slots[slot(index, level)];
+        match self.lowest_mut(index) {
+            Child::Nothing => {}
+            Child::Lone { marks, .. } => *marks &= !(1 << mark as u8),
+            Child::Node(leaf) => {
+                let leaf = *leaf as usize;
+                self.leaves[leaf].marks[mark as usize] &= !(1 << slot(index, 0));
+                if self.leaves[leaf].marks[mark as usize] != 0 {
+                    return;
+                }
+            }
         }
-        for level in 0..self.height {
-            let marks = &mut self.nodes[path[level as usize] as usize].marks[mark as usize];
+        let mut path = [0; MAX_HEIGHT];
+        let mut child = self.root;
+        for level in (1..self.height).rev() {
+            let Child::Node(node) = child else { return };
+            path[level as usize] = node;
+            child = self.inner[node as usize].children[slot(index, level)];
+        }
+        for level in 1..self.height {
+            let marks = &mut self.inner[path[level as usize] as usize].marks[mark as usize];
             *marks &= !(1 << slot(index, level));
             if *marks != 0 {
                 return;
@@ -210,19 +292,16 @@ impl XArray {
 
     /// Whether an entry has the mark.
     pub(crate) fn any_marked(&self, mark: Mark) -> bool {
-        (self.nodes.first()).is_some_and(|root| root.marks[mark as usize] != 0)
+        self.marks(self.root, self.height.saturating_sub(1), mark) != 0
     }
 
     /// The first index from `from` on whose entry has the mark.
     pub(crate) fn next_marked(&self, mut from: u64, mark: Mark) -> Option<u64> {
-        'from_the_root: while self.height > 0
-            && from.checked_shr(SLOT_BITS * self.height).unwrap_or(0) == 0
-        {
-            let mut node = ROOT;
+        'from_the_root: while !self.is_beyond(from) {
+            let mut child = self.root;
             for level in (0..self.height).rev() {
                 let at = slot(from, level);
-                let of = &self.nodes[node as usize];
-                let later = of.marks[mark as usize] & (u64::MAX << at);
+                let later = self.marks(child, level, mark) & (u64::MAX << at);
                 if later == 0 {
                     let span = 1_u64.checked_shl(SLOT_BITS * (level + 1))?;
                     from = (from / span + 1).checked_mul(span)?;
@@ -233,7 +312,9 @@ impl XArray {
                     let below = SLOT_BITS * level;
                     from = ((from >> below) + (first - at) as u64) << below;
                 }
-                node = of.slots[first];
+                if let (Child::Node(node), 1..) = (child, level) {
+                    child = self.inner[node as usize].children[first];
+                }
             }
             return Some(from);
         }
@@ -242,21 +323,36 @@ impl XArray {
 
     /// Adds a level above the root.
     fn grow(&mut self) {
-        let mut root = Node::EMPTY;
         if self.height > 0 {
-            let child = self.nodes.len() as u32;
-            root.slots[0] = child;
-            root.marks = self.nodes[ROOT as usize]
-                .marks
-                .map(|marks| u64::from(marks != 0));
-            let old = std::mem::replace(&mut self.nodes[ROOT as usize], root);
-            self.nodes.push(old);
-        } else {
-            self.nodes.push(root);
+            let mut above = Inner::EMPTY;
+            above.children[0] = self.root;
+            above.marks = MARKS.map(|mark| u64::from(self.any_marked(mark)));
+            self.root = Child::Node(self.inner.len() as u32);
+            self.inner.push(above);
         }
         self.height += 1;
-        self.recent.set(NOT_RECENT);
-        self.missing.set(NOT_RECENT);
+    }
+}
+
+impl Inner {
+    const EMPTY: Inner = Inner {
+        children: [Child::Nothing; SLOTS],
+        marks: [0; MARKS.len()],
+    };
+}
+
+impl Leaf {
+    /// A leaf with the entry that stood in its place.
+    fn with(lone: Child) -> Leaf {
+        let mut leaf = Leaf {
+            entries: [0; SLOTS],
+            marks: [0; MARKS.len()],
+        };
+        if let Child::Lone { slot, marks, entry } = lone {
+            leaf.entries[slot as usize] = entry;
+            leaf.marks = MARKS.map(|mark| u64::from(marks >> mark as u8 & 1) << slot);
+        }
+        leaf
     }
 }
 
