@@ -31,24 +31,34 @@ impl DirectCall {
 
 impl<H: Host> Vfs<H> {
     /// Reads without the page cache; dirty pages of the range are written first and stay
-    /// cached. Returns the number of bytes read.
+    /// cached. Returns the number of bytes read: a file may end inside the sector that is
+    /// read last.
     ///
     /// # Errors
     /// [`FsError::NotAligned`] where offset, length or buffer is not whole sectors,
     /// [`FsError::Device`] where a bio fails.
     pub async fn read_direct(&self, file: &File, call: DirectCall) -> Result<u64, FsError> {
-        let size = self.size_bytes(file.inode);
-        let bytes = call.bytes.min(size.saturating_sub(call.pos));
-        let call = DirectCall { bytes, ..call };
+        let of = self.inode(file.inode);
+        let bytes = call.bytes.min(of.size_bytes.saturating_sub(call.pos));
         if bytes == 0 {
             return Ok(0);
         }
-        if !call.is_aligned() {
+        // A call on a device is cut at its end before it is looked at, one on a file is not.
+        let end = match of.is_device {
+            true => of.size_bytes,
+            false => of.size_bytes.next_multiple_of(of.block_bytes),
+        };
+        let on_device = DirectCall {
+            bytes: call.bytes.min(end - call.pos),
+            ..call
+        };
+        let checked = if of.is_device { on_device } else { call };
+        if !checked.is_aligned() {
             return Err(FsError::NotAligned);
         }
         let last = call.pos + bytes - 1;
         self.write_range(file.inode, call.pos, last, true).await;
-        self.transfer(file, Op::Read, call).await?;
+        self.transfer(file, Op::Read, on_device).await?;
         Ok(bytes)
     }
 
