@@ -6,7 +6,7 @@ DEMO_JOB = thesis/randrw-90-10
 DEMO_DRIVE = mx100-256-ranges
 DEMO_SCHEDULERS = noop,deadline,mq-deadline,ac
 
-.PHONY: demo test python soak module-test mutants bench bench-serve check setup build build-pgo docs evidence defaults-report tune-report clean
+.PHONY: demo test python soak images module-test mutants bench bench-serve check setup build build-pgo docs evidence defaults-report tune-report clean
 
 demo: build
 	$(BLKLAB) compare $(DEMO_JOB) --drive $(DEMO_DRIVE) --machine i7-3770k \
@@ -48,6 +48,16 @@ soak:
 		PROPTEST_RNG_SEED=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ') \
 			$(CARGO) test --workspace --locked || exit 1; \
 	done
+
+# File systems under so many random calls beside a model of them, and so many power cuts at
+# random moments, judged by e2fsck and fsck.vfat: more than fit into `make test`.
+IMAGE_STEPS = 10000
+IMAGE_CUTS = 1000
+images: setup
+	BLKLAB_IMAGE_STEPS=$(IMAGE_STEPS) BLKLAB_IMAGE_CUTS=$(IMAGE_CUTS) PROPTEST_RNG_SEED=1 \
+		$(CARGO) test --locked --package blklab-fs --test image
+	BLKLAB_IMAGE_STEPS=$(IMAGE_STEPS) PROPTEST_RNG_SEED=1 \
+		$(CARGO) test --locked --package blklab-sim --lib random_calls
 
 # What CI checks beside the tests.
 check:

@@ -33,13 +33,20 @@ enum Node {
     Link,
 }
 
+/// An open file, by its place in [`Model::sizes`].
+#[derive(Clone, Copy)]
+struct Handle {
+    file: usize,
+    is_direct: bool,
+}
+
 /// What there should be.
 #[derive(Default)]
 struct Model {
     has_links: bool,
     nodes: BTreeMap<String, Node>,
     sizes: Vec<u64>,
-    open: [Option<usize>; HANDLES],
+    open: [Option<Handle>; HANDLES],
     /// The calls so far.
     text: String,
 }
@@ -51,7 +58,7 @@ fn draws(count: usize) -> impl Strategy<Value = Vec<Draw>> {
     let at = prop_oneof![0..9_000_u64, 0..300_000_u64, Just(270_336)];
     let bytes = prop_oneof![1..600_u64, 1..9_000_u64, 1..140_000_u64];
     let nth = 0..1_000_usize;
-    prop::collection::vec((0..24_u8, nth.clone(), nth, at, bytes), count)
+    prop::collection::vec((0..25_u8, nth.clone(), nth, at, bytes), count)
 }
 
 /// The n-th path of a file, counted round.
@@ -105,12 +112,10 @@ impl Model {
         let handle = n % HANDLES;
         let (one, other) = (path(n), path(m));
         match which {
-            0..=3 => self.open(handle, &one),
+            0..=3 => self.open((handle, m % 4 == 0), &one),
             4 => self.close(handle),
             5..=8 => self.write(handle, (at, bytes), which == 8),
-            9 | 10 if self.open[handle].is_some() => {
-                self.call(&format!("pread h{handle} {bytes} {at}"), Ok(()));
-            }
+            9 | 10 => self.read(handle, (at, bytes)),
             11 => self.cut(handle, at),
             12 | 13 => self.unlink(&one),
             14 => self.rename(&one, &other),
@@ -126,11 +131,12 @@ impl Model {
             21 => self.call(&format!("drop_caches {}", n % 3 + 1), Ok(())),
             22 => self.stat(&one),
             23 => self.map(handle, bytes),
+            24 => self.truncate(&one, at),
             _ => {}
         }
     }
 
-    fn open(&mut self, handle: usize, path: &str) {
+    fn open(&mut self, (handle, is_direct): (usize, bool), path: &str) {
         if self.open[handle].is_some() || self.node(path) == Some(Node::Link) {
             return;
         }
@@ -144,8 +150,9 @@ impl Model {
                 Ok(file)
             }
         };
-        self.open[handle] = done.ok();
-        let call = format!("open h{handle} \"{path}\" read write create");
+        self.open[handle] = done.ok().map(|file| Handle { file, is_direct });
+        let direct = if is_direct { " direct" } else { "" };
+        let call = format!("open h{handle} \"{path}\" read write create{direct}");
         self.call(&call, done.map(|_| ()));
     }
 
@@ -154,10 +161,26 @@ impl Model {
         self.call(&format!("close h{handle}"), done.ok_or("EBADF"));
     }
 
-    fn write(&mut self, handle: usize, (at, bytes): (u64, u64), by_ring: bool) {
-        let Some(file) = self.open[handle] else {
+    /// Whole sectors where the file is open with `O_DIRECT`.
+    fn range(handle: Handle, (at, bytes): (u64, u64)) -> (u64, u64) {
+        match handle.is_direct {
+            true => (at / 512 * 512, bytes.next_multiple_of(512)),
+            false => (at, bytes),
+        }
+    }
+
+    fn read(&mut self, handle: usize, range: (u64, u64)) {
+        if let Some(open) = self.open[handle] {
+            let (at, bytes) = Model::range(open, range);
+            self.call(&format!("pread h{handle} {bytes} {at}"), Ok(()));
+        }
+    }
+
+    fn write(&mut self, handle: usize, range: (u64, u64), by_ring: bool) {
+        let Some(open) = self.open[handle] else {
             return;
         };
+        let (file, (at, bytes)) = (open.file, Model::range(open, range));
         self.sizes[file] = self.sizes[file].max(at + bytes);
         let call = format!("pwrite h{handle} {bytes} {at}");
         match by_ring {
@@ -167,10 +190,22 @@ impl Model {
     }
 
     fn cut(&mut self, handle: usize, bytes: u64) {
-        if let Some(file) = self.open[handle] {
+        if let Some(Handle { file, .. }) = self.open[handle] {
             self.sizes[file] = bytes;
             self.call(&format!("ftruncate h{handle} {bytes}"), Ok(()));
         }
+    }
+
+    fn truncate(&mut self, path: &str, bytes: u64) {
+        let done = match self.node(path) {
+            Some(Node::Link) => return,
+            Some(Node::File(file)) => {
+                self.sizes[file] = bytes;
+                Ok(())
+            }
+            _ => Err("ENOENT"),
+        };
+        self.call(&format!("truncate \"{path}\" {bytes}"), done);
     }
 
     fn unlink(&mut self, path: &str) {
@@ -266,7 +301,7 @@ impl Model {
 
     /// Memory that a file is mapped to is written, as far as the file reaches.
     fn map(&mut self, handle: usize, bytes: u64) {
-        let Some(file) = self.open[handle] else {
+        let Some(Handle { file, .. }) = self.open[handle] else {
             return;
         };
         let bytes = bytes.min(self.sizes[file]);
