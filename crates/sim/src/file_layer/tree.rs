@@ -74,9 +74,7 @@ impl Tree {
             let mounted = match kind {
                 FileSystemKind::Xfs => {
                     let mounted = Mounted::Xfs(Xfs::new(buffers, start.now));
-                    for file in files {
-                        at_once(add_file(&mounted, file, &start))?;
-                    }
+                    at_once(add_files(&mounted, files, &start))?;
                     mounted
                 }
                 _ => at_once(Mounted::open(buffers, &MountOptions::default()))?,
@@ -153,11 +151,21 @@ fn make(
         FileSystemKind::Vfat => at_once(VfatLayout::default().make(&image, caller.now))?,
     }
     let fs = at_once(Mounted::open(image, &MountOptions::default()))?;
-    for file in files {
-        at_once(add_file(&fs, file, caller))?;
-    }
+    at_once(add_files(&fs, files, caller))?;
     at_once(fs.sync(caller.now))?;
     fs.device().commit()
+}
+
+/// Makes files, in their order.
+async fn add_files<F: FileSystem>(
+    fs: &F,
+    files: &[NewFile],
+    caller: &Caller,
+) -> Result<(), FsError> {
+    for file in files {
+        add_file(fs, file, caller).await?;
+    }
+    Ok(())
 }
 
 /// Makes a file, with the directories that it is in.
