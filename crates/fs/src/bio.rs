@@ -91,8 +91,11 @@ impl BioBuilder {
         self.next_frame = next_frame;
     }
 
-    /// The end of the bio concerns this folio.
-    pub(crate) fn add_folio(&mut self, folio: FolioId) {
+    /// The end of the bio concerns this folio. `new_list` gives memory for the first one.
+    pub(crate) fn add_folio(&mut self, folio: FolioId, new_list: impl FnOnce() -> Vec<FolioId>) {
+        if self.folios.capacity() == 0 {
+            self.folios = new_list();
+        }
         self.folios.push(folio);
     }
 

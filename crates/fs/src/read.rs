@@ -1,9 +1,10 @@
 //! Buffered reads (`filemap_read` of Linux 6.12's `mm/filemap.c`).
 
 use crate::PAGE_BYTES;
+use crate::bio::{Bio, BioId};
 use crate::error::FsError;
 use crate::event::Event;
-use crate::inode::{File, InodeId};
+use crate::inode::{File, InodeId, ReadPath};
 use crate::page_cache::{FOLIO_BATCH, FolioId, flag};
 use crate::reclaim::Origin;
 use crate::vfs::{Host, Vfs};
@@ -76,6 +77,23 @@ impl<H: Host> Vfs<H> {
         ra.prev_pos = (pos + bytes).cast_signed();
         file.ra.set(ra);
         Some(bytes)
+    }
+
+    /// Begins to read as [`Vfs::read`] does, if that is inside one page that is not cached
+    /// and for which nothing else is read. The bio is to be submitted; when it has ended
+    /// ([`Vfs::wake_when_read`]), the read is made again, and finds the page. Otherwise does
+    /// nothing and returns `None`.
+    pub fn begin_read(&self, file: &File, pos: u64, bytes: u64) -> Option<(BioId, Bio)> {
+        let index = pos / PAGE_BYTES;
+        let of = {
+            let cache = self.cache.borrow();
+            let of = *cache.inode(file.inode);
+            let in_file = pos.checked_add(bytes)? <= of.size_bytes;
+            let is_one_page = in_file && bytes > 0 && (pos + bytes - 1) / PAGE_BYTES == index;
+            let is_missing = cache.find(file.inode, index).is_none();
+            (is_one_page && is_missing && of.read_path == ReadPath::Mpage).then_some(of)?
+        };
+        self.begin_single_page(file, &of, index)
     }
 
     /// Reads into a buffer of which only the first `buffer_bytes` are valid memory: the

@@ -4,12 +4,16 @@
 //! file's window is `size` pages from `start`; a read that reaches its last `async_size`
 //! pages starts to read the next window.
 
+use blklab_blk::Op;
+
+use crate::PAGE_BYTES;
+use crate::bio::{Bio, BioId};
 use crate::event::Event;
 use crate::inode::{File, Inode, InodeId, RaState};
 use crate::page_cache::{FolioId, flag};
+use crate::readpages::Reason;
 use crate::reclaim::Origin;
 use crate::vfs::{Host, Vfs};
-use crate::{PAGE_BYTES, readpages::Reason};
 
 /// Missed faults after which faults no longer read around (`MMAP_LOTSAMISS`).
 pub(crate) const MMAP_LOTSAMISS: u32 = 100;
@@ -53,6 +57,16 @@ impl RaState {
         self.size = size;
         self.async_size = size;
     }
+}
+
+/// What is read for a page that is missing.
+pub(crate) enum SyncReadahead {
+    /// So many pages, without a window.
+    Forced(u64),
+    /// The pages asked for: they are part of no sequence.
+    Asked,
+    /// This window.
+    Window(RaState),
 }
 
 /// Pages that readahead has added and not yet read (`struct readahead_control`).
@@ -101,21 +115,43 @@ impl<H: Host> Vfs<H> {
         origin: Origin,
     ) {
         let of = self.inode(file.inode);
-        let mut ra = file.ra.get();
         let inode = file.inode;
+        let ra = file.ra.get();
         self.trace(Event::SyncReadahead {
             inode,
             index,
             req,
             ra,
         });
+        match self.sync_readahead(file, &of, index, req) {
+            SyncReadahead::Forced(nr) => self.force_page_cache_ra(file, index, nr).await,
+            SyncReadahead::Asked => {
+                let mut at = Readahead::new(inode, &of, index, origin);
+                self.do_page_cache_ra(&mut at, req, 0).await;
+            }
+            SyncReadahead::Window(ra) => {
+                file.ra.set(ra);
+                self.page_cache_ra_order(file, &of, 0, origin).await;
+            }
+        }
+    }
+
+    /// What is read for a read of `req` pages whose first is missing.
+    pub(crate) fn sync_readahead(
+        &self,
+        file: &File,
+        of: &Inode,
+        index: u64,
+        req: u64,
+    ) -> SyncReadahead {
+        let mut ra = file.ra.get();
         if ra.ra_pages == 0 {
-            return self.force_page_cache_ra(file, index, 1).await;
+            return SyncReadahead::Forced(1);
         }
         if file.random.get() {
-            return self.force_page_cache_ra(file, index, req).await;
+            return SyncReadahead::Forced(req);
         }
-        let max = max_pages(&ra, &of, req);
+        let max = max_pages(&ra, of, req);
         let from_prev = index.wrapping_sub((ra.prev_pos >> 12) as u64);
         if index == 0 || req > max || from_prev <= 1 {
             ra.start = index;
@@ -127,22 +163,20 @@ impl<H: Host> Vfs<H> {
         } else {
             // Not sequential by this open file: cached pages before it may still show a
             // sequential reader (`count_history_pages`).
-            let miss = self.cache.borrow().prev_miss(inode, index - 1, max);
+            let miss = self.cache.borrow().prev_miss(file.inode, index - 1, max);
             let cached = match miss {
                 Some(miss) => index - miss - 1,
                 None => index,
             };
             if cached <= req {
-                let mut at = Readahead::new(inode, &of, index, origin);
-                return self.do_page_cache_ra(&mut at, req, 0).await;
+                return SyncReadahead::Asked;
             }
             let history = if miss.is_none() { 2 * cached } else { cached };
             ra.start = index;
             ra.size = (history + req).min(max) as u32;
             ra.async_size = 1;
         }
-        file.ra.set(ra);
-        self.page_cache_ra_order(file, &of, 0, origin).await;
+        SyncReadahead::Window(ra)
     }
 
     /// A read or fault that wants `req` pages has reached a folio with the mark.
@@ -214,7 +248,7 @@ impl<H: Host> Vfs<H> {
             let mut met_page = false;
             while index <= limit && !met_page {
                 let order = fitting_order(index, order, limit);
-                met_page = !self.add_for_readahead(&mut at, index, order, mark >> order << order);
+                met_page = !self.add_to_run(&mut at, index, order, mark >> order << order);
                 if !met_page {
                     index += 1 << order;
                 }
@@ -254,7 +288,7 @@ impl<H: Host> Vfs<H> {
         let mark = nr.checked_sub(lookahead).map(|before| first + before);
         let mut index = first;
         while index < first + nr {
-            if self.add_for_readahead(at, index, 0, mark.unwrap_or(u64::MAX)) {
+            if self.add_to_run(at, index, 0, mark.unwrap_or(u64::MAX)) {
                 index += 1;
             } else {
                 self.read_pages(at).await;
@@ -267,28 +301,99 @@ impl<H: Host> Vfs<H> {
 
     /// Adds a folio to the run, with the mark if it begins at `mark`; `false` if one of its
     /// pages is cached.
-    fn add_for_readahead(&self, at: &mut Readahead<'_>, index: u64, order: u32, mark: u64) -> bool {
-        let Some(folio) = self.add_folio(at.inode, index, order, at.origin) else {
+    fn add_to_run(&self, at: &mut Readahead<'_>, index: u64, order: u32, mark: u64) -> bool {
+        let Some(folio) = self.add_for_readahead(at.inode, index, order, at.origin) else {
             return false;
         };
         if index == mark {
             self.cache.borrow_mut().set(folio, flag::READAHEAD);
         }
-        self.cache.borrow_mut().set(folio, flag::UNUSED_READAHEAD);
-        self.counts.borrow_mut().readahead += 1 << order;
+        if at.run.capacity() == 0 {
+            at.run = self.take_list();
+        }
         at.run.push(folio);
         at.nr_pages += 1 << order;
         true
+    }
+
+    /// Adds a folio that nobody has asked for yet; `None` if one of its pages is cached.
+    fn add_for_readahead(
+        &self,
+        inode: InodeId,
+        index: u64,
+        order: u32,
+        origin: Origin,
+    ) -> Option<FolioId> {
+        let folio = self.add_folio(inode, index, order, origin)?;
+        self.cache.borrow_mut().set(folio, flag::UNUSED_READAHEAD);
+        self.counts.borrow_mut().readahead += 1 << order;
+        Some(folio)
     }
 
     /// Has the file system read the run.
     async fn read_pages(&self, at: &mut Readahead<'_>) {
         let (inode, index, nr) = (at.inode, at.index, at.nr_pages);
         self.trace(Event::ReadPages { inode, index, nr });
-        self.read_folios(&at.run, Reason::Readahead).await;
+        let run = std::mem::take(&mut at.run);
+        self.read_folios(&run, Reason::Readahead).await;
+        self.give_list(run);
         at.index += nr;
         at.nr_pages = 0;
-        at.run.clear();
+    }
+
+    /// Begins to read the one page that a read asks for and misses, if there is no window
+    /// to it and its place is known: all that [`Vfs::page_cache_sync_ra`] does then, up to
+    /// the bio, but without a task that could wait. Otherwise does nothing and returns
+    /// `None`.
+    pub(crate) fn begin_single_page(
+        &self,
+        file: &File,
+        of: &Inode,
+        index: u64,
+    ) -> Option<(BioId, Bio)> {
+        let (inode, ra, req) = (file.inode, file.ra.get(), 1);
+        let is_forced = match self.sync_readahead(file, of, index, req) {
+            SyncReadahead::Forced(_) => true,
+            SyncReadahead::Asked => false,
+            SyncReadahead::Window(_) => return None,
+        };
+        let begin = index * PAGE_BYTES;
+        let bytes = PAGE_BYTES.min(of.size_bytes.next_multiple_of(of.block_bytes) - begin);
+        let extent = self.host().known_extent(inode, begin, bytes)?;
+        let sector = extent.sector?;
+        if extent.bytes < bytes || extent.boundary {
+            return None;
+        }
+        self.trace(Event::SyncReadahead {
+            inode,
+            index,
+            req,
+            ra,
+        });
+        if is_forced {
+            self.trace(Event::Force {
+                inode,
+                index,
+                nr: 1,
+            });
+        }
+        self.trace(Event::Fill {
+            inode,
+            index,
+            nr: 1,
+            lookahead: 0,
+        });
+        let folio = self.add_for_readahead(inode, index, 0, Origin::Read)?;
+        self.trace(Event::ReadPages {
+            inode,
+            index,
+            nr: 1,
+        });
+        self.cache.borrow_mut().begin_read(folio);
+        let bio = Bio::data(Op::Read, Reason::Readahead.flags(), sector, bytes);
+        let mut folios = self.take_list();
+        folios.push(folio);
+        Some((self.begin_bio(bio.op, folios), bio))
     }
 
     /// Readahead that a program asked for: without a window, and at most as much as a

@@ -19,7 +19,7 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
-    fn flags(self) -> BioFlags {
+    pub(crate) fn flags(self) -> BioFlags {
         match self {
             Reason::Readahead => BioFlags::RAHEAD,
             Reason::Wanted => BioFlags::default(),
@@ -153,20 +153,16 @@ impl<H: Host> Vfs<H> {
 
     /// Adds part of a folio to the bio, after sending it if the part does not fit.
     async fn append(&self, open: &mut Gathering, folio: FolioId, sector: u64, bytes: u64) {
-        let (inode, index, order) = {
-            let cache = self.cache.borrow();
-            let (inode, index) = cache.inode_and_index(folio);
-            (inode, index, cache.order(folio))
-        };
+        let (inode, index, pages) = self.cache.borrow().place(folio);
         let frame = self.host().frame(inode, index);
         let extends_segment = open.bio.extends_segment(frame);
         if open.bio.must_send_before(sector, extends_segment) {
             self.send(open).await;
         }
-        let next_frame = frame.map(|frame| frame + (1 << order));
+        let next_frame = frame.map(|frame| frame + pages);
         open.bio.add(sector, bytes, extends_segment, next_frame);
         self.cache.borrow_mut().begin_read(folio);
-        open.bio.add_folio(folio);
+        open.bio.add_folio(folio, || self.take_list());
     }
 
     /// Sends the bio, if it has any data.

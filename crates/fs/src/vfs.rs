@@ -36,6 +36,12 @@ pub trait Host: Sized {
     /// counts as a hole.
     fn extent(&self, inode: InodeId, byte: u64, bytes: u64) -> impl Future<Output = Extent>;
 
+    /// The same where nothing has to be read for that; `None` where it may have to be.
+    fn known_extent(&self, inode: InodeId, byte: u64, bytes: u64) -> Option<Extent> {
+        let _ = (inode, byte, bytes);
+        None
+    }
+
     /// Allocates the blocks of a page whose bytes from `first_byte` up to `end_byte` are
     /// about to be written (`get_block`). Returns the blocks of the page that are new, a
     /// bit each: what those hold is not the file's.
@@ -159,6 +165,8 @@ pub struct Vfs<H> {
     mappings: RefCell<Vec<Weak<Mapping>>>,
     bios: RefCell<Vec<Pending>>,
     free_bios: RefCell<Vec<u32>>,
+    /// Empty lists of folios, which the next bios are filled with.
+    spare_lists: RefCell<Vec<Vec<FolioId>>>,
 }
 
 impl<H: Host> Vfs<H> {
@@ -179,6 +187,7 @@ impl<H: Host> Vfs<H> {
             mappings: RefCell::default(),
             bios: RefCell::default(),
             free_bios: RefCell::default(),
+            spare_lists: RefCell::default(),
         }
     }
 
@@ -307,26 +316,44 @@ impl<H: Host> Vfs<H> {
     /// Sends a bio. At its end the folios that it reads are uptodate and unlocked, and the
     /// write-back of those that it writes ends.
     pub(crate) async fn submit(&self, bio: Bio, folios: Vec<FolioId>) -> BioId {
+        let id = self.begin_bio(bio.op, folios);
+        self.host.submit(self, id, bio).await;
+        id
+    }
+
+    /// Notes a bio that is about to be submitted.
+    pub(crate) fn begin_bio(&self, op: Op, folios: Vec<FolioId>) -> BioId {
         let pending = Pending {
-            op: Some(bio.op),
+            op: Some(op),
             folios,
             ended: false,
             has_failed: false,
             waker: None,
         };
-        let free = self.free_bios.borrow_mut().pop();
-        let id = match free {
+        let mut bios = self.bios.borrow_mut();
+        match self.free_bios.borrow_mut().pop() {
             Some(id) => {
-                self.bios.borrow_mut()[id as usize] = pending;
+                bios[id as usize] = pending;
                 BioId(id)
             }
             None => {
-                self.bios.borrow_mut().push(pending);
-                BioId(self.bios.borrow().len() as u32 - 1)
+                bios.push(pending);
+                BioId(bios.len() as u32 - 1)
             }
-        };
-        self.host.submit(self, id, bio).await;
-        id
+        }
+    }
+
+    /// An empty list of folios, with the memory of one that is not needed any more.
+    pub(crate) fn take_list(&self) -> Vec<FolioId> {
+        self.spare_lists.borrow_mut().pop().unwrap_or_default()
+    }
+
+    /// Keeps the memory of a list of folios for [`Vfs::take_list`].
+    pub(crate) fn give_list(&self, mut folios: Vec<FolioId>) {
+        if folios.capacity() > 0 {
+            folios.clear();
+            self.spare_lists.borrow_mut().push(folios);
+        }
     }
 
     /// The inode whose pages a bio in flight reads or writes; `None` for one without pages.
@@ -334,6 +361,20 @@ impl<H: Host> Vfs<H> {
         let bios = self.bios.borrow();
         let folio = bios[id.0 as usize].folios.first()?;
         Some(self.cache.borrow().inode_of(*folio))
+    }
+
+    /// Wakes a task once a bio of [`Vfs::begin_read`] has ended. Whether it is still under
+    /// way.
+    pub fn wake_when_read(&self, id: BioId, waker: &Waker) -> bool {
+        let bios = self.bios.borrow();
+        let mut cache = self.cache.borrow_mut();
+        let folio = bios[id.0 as usize].folios.first().copied();
+        let Some(folio) = folio.filter(|folio| cache.has(*folio, flag::LOCKED)) else {
+            return false;
+        };
+        self.counts.borrow_mut().missed += 1;
+        cache.wait(folio, waker.clone());
+        true
     }
 
     /// Waits for the end of a bio of [`Vfs::submit`] without folios.
@@ -396,7 +437,7 @@ impl<H: Host> Vfs<H> {
             }
             return;
         }
-        for folio in folios {
+        for &folio in &folios {
             if op == Some(Op::Read) {
                 self.cache.borrow_mut().end_read(folio, has_failed);
             } else {
@@ -407,6 +448,7 @@ impl<H: Host> Vfs<H> {
                 self.end_folio_write(folio);
             }
         }
+        self.give_list(folios);
         self.free_bios.borrow_mut().push(id.0);
     }
 

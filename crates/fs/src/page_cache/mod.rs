@@ -233,9 +233,9 @@ impl PageCache {
         self.folios[id.0 as usize].index
     }
 
-    /// The file that a folio belongs to, and its first page there.
-    pub(crate) fn inode_and_index(&self, id: FolioId) -> (InodeId, u64) {
-        (self.inode_of(id), self.index(id))
+    /// The file that a folio belongs to, its first page there, and how many it has.
+    pub(crate) fn place(&self, id: FolioId) -> (InodeId, u64, u64) {
+        (self.inode_of(id), self.index(id), self.pages(id))
     }
 
     pub(crate) fn inode_of(&self, id: FolioId) -> InodeId {

@@ -31,7 +31,7 @@ pub struct History {
 impl<H: Host> Vfs<H> {
     /// Marks blocks of a folio dirty (`folio_mark_dirty`).
     pub(crate) fn mark_folio_dirty(&self, folio: FolioId, blocks: u8) {
-        let (inode, index) = self.cache.borrow().inode_and_index(folio);
+        let (inode, index, _) = self.cache.borrow().place(folio);
         if self.cache.borrow_mut().set_dirty(folio, blocks) {
             let pages = self.cache.borrow().pages(folio);
             self.write_back.borrow_mut().pages_dirtied(inode, pages);

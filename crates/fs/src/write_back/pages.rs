@@ -188,14 +188,7 @@ impl<H: Host> Vfs<H> {
         control: &WritebackControl,
         is_device: bool,
     ) {
-        let (inode, index, pages) = {
-            let cache = self.cache.borrow();
-            (
-                cache.inode_of(folio),
-                cache.index(folio),
-                cache.pages(folio),
-            )
-        };
+        let (inode, index, pages) = self.cache.borrow().place(folio);
         let of = self.inode(inode);
         (self.write_back.borrow_mut()).pages_cleaned(inode, pages);
         let blocks = self.begin_write_back(folio);
@@ -254,14 +247,7 @@ impl<H: Host> Vfs<H> {
         (sector, bytes): (u64, u64),
         control: &WritebackControl,
     ) {
-        let (inode, index, pages) = {
-            let cache = self.cache.borrow();
-            (
-                cache.inode_of(folio),
-                cache.index(folio),
-                cache.pages(folio),
-            )
-        };
+        let (inode, index, pages) = self.cache.borrow().place(folio);
         let frame = self.host().frame(inode, index);
         let extends_segment = open.last_folio() == Some(folio) || open.extends_segment(frame);
         if open.must_send_before(sector, extends_segment) {
@@ -271,7 +257,7 @@ impl<H: Host> Vfs<H> {
         open.add(sector, bytes, extends_segment, next_frame);
         if open.last_folio() != Some(folio) {
             self.cache.borrow_mut().begin_write(folio);
-            open.add_folio(folio);
+            open.add_folio(folio, || self.take_list());
         }
     }
 

@@ -21,7 +21,8 @@ use std::task::Poll;
 
 use blklab_fs::write_back::SyncRange;
 use blklab_fs::{
-    Advice, DirectCall, File, FileKind, FsError, MmapAdvice, NewInode, OpenFlags, PAGE_BYTES, Vfs,
+    Advice, Bio, BioId, DirectCall, File, FileKind, FsError, MmapAdvice, NewInode, OpenFlags,
+    PAGE_BYTES, Vfs,
 };
 use blklab_workload::calls::RangeSync;
 
@@ -219,9 +220,18 @@ impl CallSlot {
     }
 }
 
-/// The fast path of reads and writes that need only cached pages, most of all calls: it
-/// polls no future. `None` where the call may have to sleep.
-pub(super) fn call_without_waiting(vfs: &Vfs<Kernel>, call: Call) -> Option<Result<u64, FsError>> {
+/// How far a call got without a task.
+pub(super) enum AtOnce {
+    /// It has returned.
+    Over(Result<u64, FsError>),
+    /// It waits for this bio, which is to be submitted, and is to be made again then.
+    Reads(BioId, Bio),
+}
+
+/// The fast path of reads and writes that need only cached pages, or of one that misses a
+/// single page, most of all calls: it polls no future. `None` where the call may have to
+/// sleep for something else.
+pub(super) fn call_without_waiting(vfs: &Vfs<Kernel>, call: Call) -> Option<AtOnce> {
     let (Call::Read { file, .. } | Call::Write { file, .. }) = call else {
         return None;
     };
@@ -235,7 +245,16 @@ pub(super) fn call_without_waiting(vfs: &Vfs<Kernel>, call: Call) -> Option<Resu
             bytes,
             direct: false,
             ..
-        } => vfs.read_cached(&region.file, at - region.base_bytes, bytes),
+        } => {
+            let at = at - region.base_bytes;
+            let done = vfs.read_cached(&region.file, at, bytes);
+            if done.is_none()
+                && let Some((id, bio)) = vfs.begin_read(&region.file, at, bytes)
+            {
+                return Some(AtOnce::Reads(id, bio));
+            }
+            done
+        }
         Call::Write {
             at,
             bytes,
@@ -247,7 +266,7 @@ pub(super) fn call_without_waiting(vfs: &Vfs<Kernel>, call: Call) -> Option<Resu
         }
         _ => None,
     };
-    done.map(Ok)
+    done.map(|bytes| AtOnce::Over(Ok(bytes)))
 }
 
 /// Makes the calls of a process, one after the other.

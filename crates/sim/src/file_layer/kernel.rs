@@ -355,15 +355,21 @@ impl Host for Kernel {
     }
 
     async fn extent(&self, inode: InodeId, byte: u64, bytes: u64) -> Extent {
-        let place = self.places.borrow()[inode.0 as usize];
-        if let Bytes::Region(base_bytes, room_bytes) = place {
-            return Extent {
+        match self.known_extent(inode, byte, bytes) {
+            Some(extent) => extent,
+            None => self.mapped_extent(inode, byte, bytes).await,
+        }
+    }
+
+    fn known_extent(&self, inode: InodeId, byte: u64, _bytes: u64) -> Option<Extent> {
+        match self.places.borrow()[inode.0 as usize] {
+            Bytes::Region(base_bytes, room_bytes) => Some(Extent {
                 sector: Some((base_bytes + byte) / SECTOR_SIZE),
                 bytes: room_bytes.saturating_sub(byte).max(SECTOR_SIZE),
                 boundary: false,
-            };
+            }),
+            Bytes::Mapped(_) => None,
         }
-        self.mapped_extent(inode, byte, bytes).await
     }
 
     async fn allocate(&self, inode: InodeId, first: u64, end: u64) -> Result<u8, FsError> {

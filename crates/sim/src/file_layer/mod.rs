@@ -16,7 +16,8 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Wake, Waker};
 
 use blklab_blk::{
@@ -34,8 +35,8 @@ use crate::cpu::{CostTable, Cpus};
 use crate::disk::Disk;
 use crate::timers::user_data;
 pub(crate) use calls::pages_of;
+use calls::{AtOnce, CallSlot, call_without_waiting, serve_calls};
 pub(crate) use calls::{Call, Durability, PathId};
-use calls::{CallSlot, call_without_waiting, serve_calls};
 use kernel::{Kernel, OpenFile, Opened, Region, WriteLock};
 use tree::Tree;
 pub(crate) use tree::{Contents, NewFile};
@@ -92,21 +93,40 @@ struct Task {
 }
 
 /// Tasks whose wakers were called, and whose owners do not know of it yet.
-type Woken = Arc<Mutex<Vec<TaskId>>>;
+#[derive(Default)]
+struct Woken {
+    tasks: Mutex<Vec<TaskId>>,
+    /// Whether there is one: most calls wake none, and need no lock to see that.
+    any: AtomicBool,
+}
+
+impl Woken {
+    fn add(&self, task: TaskId) {
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        tasks.push(task);
+        self.any.store(true, Ordering::Relaxed);
+    }
+
+    /// Hands over each woken task.
+    #[inline]
+    fn take(&self, wake: impl FnMut(TaskId)) {
+        if self.any.load(Ordering::Relaxed) {
+            let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+            self.any.store(false, Ordering::Relaxed);
+            tasks.drain(..).for_each(wake);
+        }
+    }
+}
 
 struct TaskWaker {
     task: TaskId,
-    woken: Woken,
+    woken: Arc<Woken>,
 }
 
 impl Wake for TaskWaker {
     fn wake(self: Arc<Self>) {
-        lock(&self.woken).push(self.task);
+        self.woken.add(self.task);
     }
-}
-
-fn lock(woken: &Woken) -> MutexGuard<'_, Vec<TaskId>> {
-    woken.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A part of a drive that has been opened as a file, so that the next who opens it
@@ -126,7 +146,7 @@ pub(crate) struct FileLayer {
     read_ahead_kb: u32,
     known: Vec<KnownFile>,
     tasks: Vec<Task>,
-    woken: Woken,
+    woken: Arc<Woken>,
     /// By owner, its woken tasks: it is called for them in the next turn.
     called: Vec<VecDeque<TaskId>>,
     /// The process whose timer ends sleeps and starts flushers, and when its timer is
@@ -151,7 +171,7 @@ impl FileLayer {
             read_ahead_kb: caching.read_ahead_kb,
             known: Vec::new(),
             tasks: Vec::new(),
-            woken: Woken::default(),
+            woken: Arc::default(),
             called: Vec::new(),
             time_keeper: (0, Nanos::MAX),
             tree: None,
@@ -359,9 +379,12 @@ impl FileLayer {
         if task.awaits_tag {
             return (Progress::Waits, Nanos::ZERO);
         }
+        let mut without_task = None;
         if let Some(call) = task.calls.take() {
-            if let Some(returned) = call_without_waiting(&self.vfs, call) {
-                return (Progress::Over(returned), Nanos::ZERO);
+            match call_without_waiting(&self.vfs, call) {
+                Some(AtOnce::Over(returned)) => return (Progress::Over(returned), Nanos::ZERO),
+                Some(AtOnce::Reads(id, bio)) => without_task = Some((id, bio)),
+                None => {}
             }
             task.calls.begin(call);
         }
@@ -369,9 +392,11 @@ impl FileLayer {
         let before = disk.queue.cost_counts();
         let mut context = Context::from_waker(&task.waker);
         let progress = loop {
-            let over = task.future.as_mut().poll(&mut context).is_ready();
-            debug_assert!(!over, "tasks never end");
-            let Some((id, bio)) = kernel.take_submitted() else {
+            if without_task.is_none() {
+                let over = task.future.as_mut().poll(&mut context).is_ready();
+                debug_assert!(!over, "tasks never end");
+            }
+            let Some((id, bio)) = without_task.or_else(|| kernel.take_submitted()) else {
                 break match task.calls.returned() {
                     Some(returned) => Progress::Over(returned),
                     None => Progress::Waits,
@@ -380,8 +405,10 @@ impl FileLayer {
             if self.tree.as_ref().is_some_and(|tree| tree.disk() == number) {
                 kernel.store(&bio);
             }
-            let inode = self.vfs.inode_of_bio(id).filter(|_| bio.op == Op::Write);
-            let owner = inode.and_then(|inode| kernel.owner(inode));
+            let owner = match bio.op {
+                Op::Write => (self.vfs.inode_of_bio(id)).and_then(|inode| kernel.owner(inode)),
+                _ => None,
+            };
             let bio = who.bio(id, bio, owner.unwrap_or(who.cgroup));
             let plug = Some(&mut task.plug);
             let taken = disk
@@ -390,6 +417,9 @@ impl FileLayer {
             if let Submit::Blocked(waiter) = taken {
                 task.awaits_tag = true;
                 break Progress::AwaitsTag(number, waiter);
+            }
+            if without_task.take().is_some() && self.vfs.wake_when_read(id, &task.waker) {
+                break Progress::Waits;
             }
         };
         if !task.plug.is_empty() {

@@ -3,7 +3,7 @@
 
 use blklab_blk::{IoStatus, Nanos, Submit, Waiter};
 
-use super::{Call, FileLayer, Progress, Submitter, TaskId, lock};
+use super::{Call, FileLayer, Progress, Submitter, TaskId};
 use crate::system::System;
 
 impl FileLayer {
@@ -15,7 +15,7 @@ impl FileLayer {
     /// Queues each woken task with its owner. `call` is given the owners whose queues
     /// were empty; the others are going to be called already.
     fn collect_woken(&mut self, mut call: impl FnMut(usize)) {
-        for task in lock(&self.woken).drain(..) {
+        self.woken.take(|task| {
             let owner = self.tasks[task.0 as usize].owner;
             let called = &mut self.called[owner];
             if called.is_empty() {
@@ -24,7 +24,7 @@ impl FileLayer {
             if !called.contains(&task) {
                 called.push_back(task);
             }
-        }
+        });
     }
 }
 
