@@ -98,6 +98,7 @@ impl Bench {
                     measured,
                     simulated: simulated.and_then(|s| s.figures()[place]),
                     is_fitted: is_fitted(at),
+                    is_left_out: false,
                 });
             }
         }

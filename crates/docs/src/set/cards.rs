@@ -82,6 +82,7 @@ fn figures_of(record: &Record) -> Result<Vec<Figure>, String> {
         measured: figure.row.measured.iops,
         simulated: *simulated,
         is_fitted: figure.gives.is_some() || FITTED_CARDS.contains(&name),
+        is_left_out: figure.gives.is_none() && !FITTED_CARDS.contains(&name),
     };
     Ok(card.iter().zip(&simulated).map(figure).collect())
 }

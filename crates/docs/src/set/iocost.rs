@@ -49,6 +49,7 @@ pub fn figures(folder: &Folder) -> Result<Vec<Figure>, String> {
                 measured: record.number(metric)?,
                 simulated: Some(simulated as f64),
                 is_fitted: GIVEN.contains(&metric),
+                is_left_out: !GIVEN.contains(&metric),
             });
         }
     }

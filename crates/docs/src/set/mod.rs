@@ -38,6 +38,8 @@ pub struct Figure {
     pub simulated: Option<f64>,
     /// Whether a parameter was fitted to the row.
     pub is_fitted: bool,
+    /// Whether it is predicted for a drive that was left out of all that was fitted.
+    pub is_left_out: bool,
 }
 
 impl Figure {
@@ -136,6 +138,10 @@ fn find(name: &str) -> Result<&'static Set, String> {
     })
 }
 
+/// The names of groups that are predicted without a row of their machine or drive among
+/// those that anything was fitted to, or with a few of these, begin so.
+const LEFT_OUT: &str = "machine-left-out-";
+
 /// The tables of a set: its groups, and every row.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -181,7 +187,7 @@ fn leave_out(set: &Set, data: &Path, start: &Start) -> Result<PagePart, String> 
     let (found, mut figures) = bench.predict(start)?;
     figures.retain(|figure| !figure.is_fitted);
     let mut made = PagePart::default();
-    let groups = groups_table(set, "machine-left-out-", &figures, &mut made);
+    let groups = groups_table(set, LEFT_OUT, &figures, &mut made);
     let head = ["key", "from", "to"];
     let mut moved = Table::new(head.map(String::from).to_vec());
     for (parameter, from, to) in &found.moved {
@@ -314,8 +320,13 @@ fn errors_by_group(figures: &[Figure]) -> BTreeMap<(String, &'static str), Error
                 "all-not-fitted"
             });
         }
+        let mut names: Vec<String> = names.into_iter().map(String::from).collect();
+        if figure.is_left_out {
+            names.push(format!("{LEFT_OUT}{}", figure.group));
+            names.push(format!("{LEFT_OUT}all"));
+        }
         for name in names {
-            let group = groups.entry((name.to_string(), figure.metric)).or_default();
+            let group = groups.entry((name, figure.metric)).or_default();
             group.add(figure.percent());
         }
     }
@@ -334,6 +345,7 @@ mod tests {
             measured: 200.0,
             simulated,
             is_fitted,
+            is_left_out: false,
         }
     }
 
@@ -358,5 +370,17 @@ mod tests {
         assert_eq!(at("all-fitted").round(), 5.0);
         assert_eq!(at("a").round(), 10.0);
         assert_eq!(at("all-not-fitted"), 100.0, "nothing ended");
+    }
+
+    #[test]
+    fn what_was_left_out_has_its_own_groups() {
+        let left_out = Figure {
+            is_left_out: true,
+            ..figure("a", Some(150.0), false)
+        };
+        let groups = errors_by_group(&[figure("a", Some(200.0), true), left_out]);
+        let rows = |name: &str| groups[&(name.to_string(), "IOPS")].rows();
+        assert_eq!((rows("a"), rows("machine-left-out-a")), (2, 1));
+        assert_eq!(rows("machine-left-out-all"), 1);
     }
 }

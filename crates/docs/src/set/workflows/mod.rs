@@ -133,6 +133,7 @@ impl Page {
                 measured: row.number("real_s")?,
                 simulated: seconds_of(&results, 0, step),
                 is_fitted,
+                is_left_out: false,
             });
         }
         for row in rows_of(contents, key) {
@@ -174,6 +175,7 @@ impl Page {
             self.figures.push(Figure {
                 group: experiment.to_string(),
                 is_fitted: experiment == "local-new-files" && fitted.contains(&row),
+                is_left_out: false,
                 row,
                 metric,
                 measured,
