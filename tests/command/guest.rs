@@ -1,5 +1,7 @@
 //! `blklab guest`: a real kernel in a virtual machine, where its packages are unpacked.
 
+use std::time::{Duration, Instant};
+
 use crate::support::{Place, guest};
 
 const READS: &str =
@@ -20,6 +22,40 @@ fn a_missing_kernel_names_what_fetches_it() {
     let done = place.blklab(&["compare", "reads.fio", "--guest-cpus", "2"]);
     assert_eq!(done.status, 2, "{}", done.err);
     assert!(done.err.contains("--world guest"), "{}", done.err);
+}
+
+#[test]
+fn time_can_pass_slower_in_a_guest() {
+    let place = Place::new();
+    place.file("reads.fio", READS);
+    let done = place.blklab(&["compare", "reads.fio", "--time-dilation", "4"]);
+    assert_eq!(done.status, 2, "{}", done.err);
+    assert!(done.err.contains("--world guest"), "{}", done.err);
+    let Some(kernel) = guest::kernel("kernel", |_| true) else {
+        return;
+    };
+    let script = "before=$(date +%s)\nsleep 2\nafter=$(date +%s)\n\
+                  [ $((after - before)) -lt 6 ] && echo passed\n";
+    let start = Instant::now();
+    let done = place.in_guest(script, &kernel, 512, &["--time-dilation", "4"]);
+    if done.err.contains("install the package libfaketime") {
+        return blklab_judges::not_possible(&done.err);
+    }
+    done.ok();
+    assert!(start.elapsed() > Duration::from_secs(8));
+    let done = place.blklab(&[
+        "guest",
+        "script",
+        "script",
+        "--guest",
+        &kernel,
+        "--time-dilation",
+        "4",
+        "--accelerator",
+        "kvm",
+    ]);
+    assert_eq!(done.status, 2, "{}", done.err);
+    assert!(done.err.contains("--accelerator tcg"), "{}", done.err);
 }
 
 #[test]

@@ -299,6 +299,7 @@ fn in_guest(args: &CompareArgs, caller: &Caller<'_>) -> Result<Compared, Failure
     world.module.clone_from(&args.guest.module);
     world.accelerator = args.guest.accelerator();
     world.cpus = args.guest.guest_cpus.unwrap_or(1);
+    world.time_dilation = args.guest.time_dilation();
     world.trace = !args.host.no_trace;
     real_time(args, &world, world.drive_text(), &source, &settings, caller)
 }

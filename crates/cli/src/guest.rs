@@ -54,6 +54,7 @@ fn script(args: &GuestScriptArgs) -> Result<(), Failure> {
         cpus: args.guest.guest_cpus.unwrap_or(1),
         memory_mib: args.memory,
         counts_instructions: args.count_instructions,
+        time_dilation: args.guest.time_dilation(),
         limit: Duration::from_secs(args.limit),
     };
     let devices = args.qemu.iter().flat_map(|text| text.split_whitespace());

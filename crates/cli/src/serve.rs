@@ -81,6 +81,7 @@ fn spec(args: &ServeArgs) -> Result<ServerSpec, Failure> {
     spec.tls_verify_peer |= args.tls_verify_peer;
     spec.tls = args.tls.clone().or(spec.tls);
     spec.busy_poll_us = args.busy_poll.or(spec.busy_poll_us);
+    spec.time_dilation = args.time_dilation.or(spec.time_dilation);
     spec.control = args.control.clone().or(spec.control);
     spec.sysfs = args.sysfs.clone().or(spec.sysfs);
     spec.metrics = args.metrics.clone().or(spec.metrics);

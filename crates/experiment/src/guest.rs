@@ -149,6 +149,8 @@ pub struct Guest {
     pub accelerator: Accelerator,
     /// The number of the guest's processors.
     pub cpus: u32,
+    /// How many times slower than the clock time passes in the guest and for its drive.
+    pub time_dilation: u32,
     /// Whether requests are traced.
     pub trace: bool,
     rows: Vec<GuestRow>,
@@ -224,6 +226,7 @@ impl Guest {
             module: None,
             accelerator: Accelerator::Auto,
             cpus: 1,
+            time_dilation: 1,
             trace: true,
             rows: Vec::new(),
             jobs: Jobs::new(),
@@ -327,6 +330,7 @@ impl Guest {
             cpus: self.cpus,
             memory_mib: row.memory_mib(),
             counts_instructions: false,
+            time_dilation: self.time_dilation,
             limit: LIMIT + Duration::from_micros(runtimes.sum()),
         };
         machine.run(&Boot {
@@ -386,7 +390,11 @@ impl World for Guest {
         let job = self.jobs.get(row.job);
         let socket = ready.path("disk.sock");
         let server = match row.is_served_outside() {
-            true => Some(Server::start(&row.server(job, &socket, planned.seed)?)),
+            true => {
+                let mut config = row.server(job, &socket, planned.seed)?;
+                config.time_dilation = self.time_dilation;
+                Some(Server::start(&config))
+            }
             false => None,
         };
         let server = server.transpose().map_err(Error::Server)?;
@@ -401,6 +409,12 @@ impl World for Guest {
         results.drive = row.drive_name.clone();
         if let Some((served, lateness_ns)) = served.transpose().map_err(Error::Server)? {
             results.notes.push(note_on_pacing(&lateness_ns));
+            if self.time_dilation > 1 {
+                results.notes.push(format!(
+                    "time passed {} times slower for the guest and its drive than on the clock",
+                    self.time_dilation
+                ));
+            }
             // The queue's counters are the guest's; the device's are those of the served
             // model.
             results.disks = results

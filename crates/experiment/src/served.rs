@@ -124,6 +124,7 @@ pub(crate) fn paced(
         tls: TlsSettings::default(),
         limits: Limits::default(),
         busy_poll_us: 0,
+        time_dilation: 1,
         insecure_unsealed_memory: false,
         control: None,
         sysfs: None,

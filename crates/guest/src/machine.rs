@@ -26,6 +26,13 @@ const SILENCE_LIMIT: Duration = Duration::from_secs(8);
 /// How much of the end of what a guest said a message shows.
 const SAID_BYTES: u64 = 2000;
 
+/// Where libfaketime for programs with threads is: Debian, Fedora, Arch.
+const FAKETIME: [&str; 3] = [
+    "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1",
+    "/usr/lib64/faketime/libfaketimeMT.so.1",
+    "/usr/lib/faketime/libfaketimeMT.so.1",
+];
+
 /// What the guest's instructions are carried out by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Accelerator {
@@ -50,7 +57,11 @@ pub struct Machine {
     /// Whether its clock counts instructions, a nanosecond each, on one processor
     /// in software.
     pub counts_instructions: bool,
-    /// How long it may run.
+    /// How many times slower than the host's clock its own is, at least 1: executed by
+    /// software, it is as fast as a processor then (Gupta et al.: To Infinity and Beyond,
+    /// Time-Warped Network Emulation, NSDI 2006).
+    pub time_dilation: u32,
+    /// How long it may run, by its own clock.
     pub limit: Duration,
 }
 
@@ -81,7 +92,15 @@ impl Machine {
     /// # Errors
     /// Where it does not run to its end.
     pub fn run(&self, boot: &Boot<'_>) -> Result<(), Error> {
-        if self.counts_instructions {
+        if self.time_dilation > 1 && self.counts_instructions {
+            let message = "a clock that counts instructions cannot be dilated".to_string();
+            return Err(Error::Missing(message));
+        }
+        if self.time_dilation > 1 && self.accelerator == Accelerator::Kvm {
+            let message = "KVM's clock cannot be dilated: --accelerator tcg".to_string();
+            return Err(Error::Missing(message));
+        }
+        if self.counts_instructions || self.time_dilation > 1 {
             return self.run_on(Accelerator::Tcg, boot);
         }
         // What the first guest of this process found out.
@@ -111,21 +130,25 @@ impl Machine {
             .try_clone()
             .map_err(|e| Error::file(boot.console, e))?;
         let child = self
-            .command(accelerator, boot)
+            .command(accelerator, boot)?
             .stdin(Stdio::null())
             .stdout(console)
             .stderr(errors)
             .spawn()
             .map_err(|e| Error::Missing(format!("qemu-system-x86_64 cannot be run: {e}")))?;
-        let status = Running { child }.wait(self.limit, accelerator, boot)?;
+        let limit = self.limit.saturating_mul(self.time_dilation);
+        let status = Running { child }.wait(limit, accelerator, boot)?;
         match status.success() && has_spoken(boot.console) {
             true => Ok(()),
             false => Err(failed(&format!("QEMU ended ({status})"), boot.console)),
         }
     }
 
-    fn command(&self, accelerator: Accelerator, boot: &Boot<'_>) -> Command {
+    fn command(&self, accelerator: Accelerator, boot: &Boot<'_>) -> Result<Command, Error> {
         let mut qemu = Command::new("qemu-system-x86_64");
+        if self.time_dilation > 1 {
+            dilate(&mut qemu, self.time_dilation)?;
+        }
         qemu.args(["-accel"]);
         qemu.arg(match (accelerator, self.counts_instructions) {
             (Accelerator::Kvm, _) => "kvm",
@@ -164,8 +187,23 @@ impl Machine {
             qemu.args(["-fw_cfg", &order]);
         }
         qemu.args(boot.devices);
-        qemu
+        Ok(qemu)
     }
+}
+
+/// Has a program's clock go this many times slower, by libfaketime. The guest calibrates its
+/// time stamp counter, which is the host's, against such timers.
+fn dilate(program: &mut Command, dilation: u32) -> Result<(), Error> {
+    let found = FAKETIME.into_iter().find(|path| Path::new(path).exists());
+    let library = found.ok_or_else(|| {
+        let message = "--time-dilation needs libfaketime: install the package libfaketime";
+        Error::Missing(message.to_string())
+    })?;
+    program.env("LD_PRELOAD", library);
+    program.env("FAKETIME", format!("+0 x{}", 1.0 / f64::from(dilation)));
+    // A time that is kept for a while would stand still.
+    program.env("FAKETIME_NO_CACHE", "1");
+    Ok(())
 }
 
 /// Whether the guest's first process has begun.

@@ -100,6 +100,9 @@ pub struct ServerConfig {
     pub limits: Limits,
     /// How long to poll for more requests before going to sleep, in microseconds.
     pub busy_poll_us: u64,
+    /// How many times slower than the clock time passes for the exports, at least 1: for
+    /// clients whose own clock is as much slower.
+    pub time_dilation: u32,
     /// The socket by which attributes are read and set.
     pub control: Option<PathBuf>,
     /// The empty folder in which attributes are shown as files.

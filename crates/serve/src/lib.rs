@@ -44,22 +44,42 @@ pub use server::Server;
 pub use spec::{ExportSpec, LimitsSpec, ServerSpec};
 pub use ublk::UblkNumber;
 
-/// The real clock: nanoseconds since it was started.
+/// A clock: nanoseconds since it was started.
 #[derive(Clone, Copy, Debug)]
 struct Clock {
     start: Instant,
+    /// How many real nanoseconds each of its nanoseconds takes.
+    dilation: u32,
 }
 
 impl Clock {
+    /// The real clock.
     fn start() -> Clock {
+        Clock::dilated(1)
+    }
+
+    /// A clock that is slower than the real one, as those who use the export have it
+    /// (Gupta et al.: To Infinity and Beyond, Time-Warped Network Emulation, NSDI 2006).
+    fn dilated(dilation: u32) -> Clock {
         Clock {
             start: Instant::now(),
+            dilation,
         }
     }
 
     #[inline]
     fn now(&self) -> Nanos {
-        Nanos(self.start.elapsed().as_nanos() as u64)
+        Nanos(self.start.elapsed().as_nanos() as u64 / u64::from(self.dilation))
+    }
+
+    /// The real time from one of its times to another.
+    #[inline]
+    fn real_time(&self, from: Nanos, to: Nanos) -> Nanos {
+        Nanos(
+            to.saturating_sub(from)
+                .0
+                .saturating_mul(u64::from(self.dilation)),
+        )
     }
 }
 

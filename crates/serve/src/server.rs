@@ -69,7 +69,7 @@ impl Server {
     /// # Errors
     /// Where something cannot be served as asked; the message says what.
     pub fn start(config: &ServerConfig) -> Result<Server, String> {
-        let clock = Clock::start();
+        let clock = Clock::dilated(config.time_dilation);
         let prepared: Result<Vec<_>, String> = config
             .exports
             .iter()

@@ -26,6 +26,7 @@ const THREADS: RangeInclusive<usize> = 1..=64;
 const HANDSHAKE_S: RangeInclusive<u64> = 1..=365 * 24 * 3600;
 /// Times to poll, in microseconds: at most a second.
 const BUSY_POLL_US: RangeInclusive<u64> = 0..=1_000_000;
+const TIME_DILATION: RangeInclusive<u64> = 1..=100;
 
 keys! {
     /// One export.
@@ -113,6 +114,9 @@ keys! {
             table.read_if_any("limits", LimitsSpec::read)?.unwrap_or_default();
         /// How long to poll for more requests before going to sleep, in microseconds.
         pub busy_poll_us: Option<u64> as "busy-poll-us" = whole(BUSY_POLL_US).optional();
+        /// How many times slower than the clock time passes for the exports: for clients
+        /// whose own clock is as much slower.
+        pub time_dilation: Option<u64> as "time-dilation" = whole(TIME_DILATION).optional();
         /// The socket of `blklab set` and `blklab get`.
         pub control: Option<PathBuf> = text().map(PathBuf::from).optional();
         /// The folder in which attributes are shown as files.
@@ -221,6 +225,11 @@ impl ServerSpec {
             insecure_unsealed_memory: self.insecure_unsealed_memory,
             limits: self.limits.resolve()?,
             busy_poll_us: in_range("busy-poll-us", self.busy_poll_us.unwrap_or(0), BUSY_POLL_US)?,
+            time_dilation: in_range(
+                "time-dilation",
+                self.time_dilation.unwrap_or(1),
+                TIME_DILATION,
+            )? as u32,
             control: self.control.clone(),
             sysfs: self.sysfs.clone(),
             metrics,

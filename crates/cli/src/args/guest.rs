@@ -34,7 +34,7 @@ pub(crate) enum GuestCommand {
     /// Run a job under a real kernel: `compare --world guest`
     Run(Box<CompareArgs>),
     /// Boot a guest that runs a shell script
-    Script(GuestScriptArgs),
+    Script(Box<GuestScriptArgs>),
     /// Run a job as the host ordered, inside a guest
     #[command(hide = true)]
     Answer(GuestAnswerArgs),

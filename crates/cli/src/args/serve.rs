@@ -186,6 +186,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "US")]
     pub(crate) busy_poll: Option<u64>,
 
+    /// Let time pass this many times slower for the exports than on the clock: for clients
+    /// whose own clock is as much slower
+    #[arg(long, value_name = "N")]
+    pub(crate) time_dilation: Option<u64>,
+
     /// A Unix socket for `blklab get` and `blklab set`
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,

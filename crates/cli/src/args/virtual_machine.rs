@@ -27,6 +27,11 @@ pub(crate) struct GuestArgs {
     /// How the guest's instructions are executed [default: auto]
     #[arg(long, value_enum)]
     pub(crate) accelerator: Option<AcceleratorArg>,
+
+    /// Let time pass this many times slower for the guest and its drive: executed by software,
+    /// its processors are as fast as real ones then, and a run takes as much longer [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) time_dilation: Option<u32>,
 }
 
 impl GuestArgs {
@@ -37,6 +42,7 @@ impl GuestArgs {
             (self.module.is_some(), "--module"),
             (self.guest_cpus.is_some(), "--guest-cpus"),
             (self.accelerator.is_some(), "--accelerator"),
+            (self.time_dilation.is_some(), "--time-dilation"),
         ];
         match given.iter().find(|(given, _)| *given) {
             None => Ok(()),
@@ -47,6 +53,11 @@ impl GuestArgs {
     /// Returns the kernel's folder.
     pub(crate) fn folder(&self) -> PathBuf {
         self.guest.clone().unwrap_or_else(default_folder)
+    }
+
+    /// Returns how many times slower time passes in the guest.
+    pub(crate) fn time_dilation(&self) -> u32 {
+        self.time_dilation.unwrap_or(1)
     }
 
     /// Returns how the guest's instructions are executed.

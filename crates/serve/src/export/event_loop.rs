@@ -236,7 +236,7 @@ impl EventLoop {
             return None;
         }
         let (_, early) = self.next_event;
-        Some(next.saturating_sub(now).saturating_sub(early))
+        Some(self.clock.real_time(now, next).saturating_sub(early))
     }
 
     /// When something is due.

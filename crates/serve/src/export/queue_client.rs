@@ -120,8 +120,8 @@ impl QueueClient {
             return Some(Duration::ZERO);
         }
         let (next, early) = self.next_event;
-        let left = next.saturating_sub(self.setup.clock.now());
-        let left = left.saturating_sub(early);
+        let clock = self.setup.clock;
+        let left = clock.real_time(clock.now(), next).saturating_sub(early);
         (next < Nanos::MAX).then_some(Duration::from_nanos(left.0))
     }
 
@@ -142,7 +142,7 @@ impl QueueClient {
             if has_more()? || self.thread.is_notified() || next <= now {
                 return Ok(true);
             }
-            let is_due = next <= now.saturating_add(early);
+            let is_due = clock.real_time(now, next) <= early;
             if now >= end && !is_due {
                 return Ok(false);
             }
