@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use blklab_blk::Op;
 use blklab_fs::{
     Advice, BackingDevice, Bio, BioId, DirectCall, Event, Extent, File, FsError, Host, Inode,
-    InodeId, PAGE_BYTES, ReadPath, Vfs,
+    InodeId, PAGE_BYTES, ReadPath, Vfs, at_once,
 };
 use proptest::prelude::*;
 
@@ -20,6 +20,8 @@ struct Device {
     bios: RefCell<Vec<Bio>>,
     events: RefCell<Vec<Event>>,
     hole: Option<(u64, u64)>,
+    /// Where bytes are is known without a wait.
+    is_known: bool,
 }
 
 impl Host for Device {
@@ -29,6 +31,20 @@ impl Host for Device {
     }
 
     async fn extent(&self, _inode: InodeId, byte: u64, _bytes: u64) -> Extent {
+        self.place(byte)
+    }
+
+    fn known_extent(&self, _inode: InodeId, byte: u64, _bytes: u64) -> Option<Extent> {
+        self.is_known.then(|| self.place(byte))
+    }
+
+    fn trace(&self, _vfs: &Vfs<Device>, event: Event) {
+        self.events.borrow_mut().push(event);
+    }
+}
+
+impl Device {
+    fn place(&self, byte: u64) -> Extent {
         let (hole, behind) = self.hole.unwrap_or((u64::MAX / 2, u64::MAX));
         let mapped = byte < hole || byte >= behind;
         let end = if byte < hole {
@@ -43,10 +59,6 @@ impl Host for Device {
             bytes: end - byte,
             boundary: false,
         }
-    }
-
-    fn trace(&self, _vfs: &Vfs<Device>, event: Event) {
-        self.events.borrow_mut().push(event);
     }
 }
 
@@ -153,6 +165,73 @@ fn a_page_written_in_part_is_read_first() {
         .map(|bio| (bio.sector.0, bio.size_sectors))
         .collect();
     assert_eq!(written, [(0, 16)]);
+}
+
+#[test]
+fn a_direct_read_of_whole_sectors_may_pass_the_end_of_its_file() {
+    let vfs = Vfs::new(Device::default());
+    let inode = vfs.add_inode(file_of(5000, false));
+    let file = vfs.open(inode);
+    let read = |pos, bytes| {
+        let call = DirectCall {
+            pos,
+            bytes,
+            buffer_offset: 0,
+        };
+        run(&vfs, vfs.read_direct(&file, call))
+    };
+    assert_eq!(read(PAGE_BYTES, PAGE_BYTES), Ok(5000 - PAGE_BYTES));
+    assert_eq!(read(8192, 512), Ok(0));
+    assert_eq!(read(0, 5000), Err(FsError::NotAligned));
+}
+
+/// A read without a task: its bio, and the state of the cache after it.
+#[test]
+fn a_read_of_one_missing_page_is_the_same_without_a_task() {
+    for is_random in [false, true] {
+        let opened = || {
+            let (vfs, file) = vfs_with(Device {
+                is_known: true,
+                ..Device::default()
+            });
+            if is_random {
+                at_once(vfs.fadvise(&file, 0, 0, Advice::Random));
+            }
+            (vfs, file)
+        };
+        let ((with_task, file), (without, other)) = (opened(), opened());
+        for page in [70, 9, 200, 9, 130, 255] {
+            let pos = page * PAGE_BYTES + 512;
+            assert_eq!(run(&with_task, with_task.read(&file, pos, 1024)), Ok(1024));
+            if let Some((id, bio)) = without.begin_read(&other, pos, 1024) {
+                without.host().bios.borrow_mut().push(bio);
+                assert!(without.wake_when_read(id, Waker::noop()));
+                assert_eq!(without.read_cached(&other, pos, 1024), None, "it is locked");
+                assert_eq!(
+                    without.begin_read(&other, pos, 1024),
+                    None,
+                    "it is under way"
+                );
+                without.bio_ended(id);
+            }
+            assert_eq!(without.read_cached(&other, pos, 1024), Some(1024));
+            assert_eq!(without.counts(), with_task.counts(), "page {page}");
+        }
+        // The end of the batch is seen by tasks alone.
+        let events = |vfs: &Vfs<Device>| {
+            let events = vfs.host().events.borrow();
+            let is_kept = |event: &&Event| !matches!(event, Event::GetPages { .. });
+            events.iter().filter(is_kept).copied().collect::<Vec<_>>()
+        };
+        assert_eq!(events(&without), events(&with_task));
+        assert_eq!(
+            *without.host().bios.borrow(),
+            *with_task.host().bios.borrow()
+        );
+        assert_eq!(without.begin_read(&other, 4000, 1024), None, "two pages");
+        let first = without.begin_read(&other, 0, 1024);
+        assert_eq!(first.is_some(), is_random, "else there is a window to it");
+    }
 }
 
 #[test]
