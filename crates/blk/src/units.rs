@@ -132,3 +132,21 @@ impl fmt::Display for Sector {
         self.0.fmt(f)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Nanos;
+
+    #[test]
+    fn times_are_shown_in_the_unit_that_fits() {
+        for (ns, shown) in [
+            (9_999, "9999 ns"),
+            (10_000, "10.0 us"),
+            (9_999_900, "9999.9 us"),
+            (10_000_000, "10.0 ms"),
+            (10_000_000_000, "10.00 s"),
+        ] {
+            assert_eq!(alloc::format!("{}", Nanos(ns)), shown);
+        }
+    }
+}

@@ -557,3 +557,48 @@ fn flush(since_us: &mut Option<u64>, account_us: &mut u64, now_us: u64) {
         *since_us = now_us;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(us: u64) -> Now {
+        Now {
+            ns: us * 1000,
+            us,
+            vtime: 0,
+        }
+    }
+
+    #[test]
+    fn debts_are_halved_once_for_each_interval_of_little_use() {
+        let mut period = Period::new(Nanos::ZERO);
+        assert_eq!(period.debt_halvings(0, 0, at(1000)), None, "no debtors");
+        let mut now_us = 1000;
+        for (passed_us, usage_us, halvings) in [
+            (FORGIVE_US - 1, 0, None),
+            (1, 0, Some(1)),
+            (FORGIVE_US * 5 / 2, 0, Some(2)),
+            // The rest of the interval before counts.
+            (FORGIVE_US * 3 / 2, 0, Some(2)),
+            (
+                FORGIVE_US,
+                FORGIVE_US * FORGIVE_USAGE_PERCENT / 100,
+                Some(1),
+            ),
+            (FORGIVE_US, FORGIVE_US, None),
+        ] {
+            now_us += passed_us;
+            let found = period.debt_halvings(usage_us, 1, at(now_us));
+            assert_eq!(found, halvings, "{passed_us} {usage_us}");
+        }
+    }
+
+    #[test]
+    fn lost_budget_counts_by_the_share_of_its_group() {
+        let mut period = Period::new(Nanos::ZERO);
+        period.add_lost_vtime(1000, WEIGHT_ONE / 4);
+        period.add_lost_vtime(1000, WEIGHT_ONE);
+        assert_eq!(period.error, -1250);
+    }
+}
