@@ -160,6 +160,15 @@ mod tests {
     }
 
     #[test]
+    fn a_drive_s_volatile_cache_is_known_to_its_queue() {
+        let has_cache = |drive: &str| {
+            let spec = registry::find(drive).expect("known").expect("valid");
+            Ahci::new(spec.build(1)).queue_config(1).limits.write_cache
+        };
+        assert_eq!(["mx100-256", "null"].map(has_cache), [true, false]);
+    }
+
+    #[test]
     fn the_budget_is_the_depth_of_the_drive() {
         let spec = registry::find("mx100-256").expect("known").expect("valid");
         let mut ahci = Ahci::new(spec.build(1));

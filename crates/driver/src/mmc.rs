@@ -128,12 +128,24 @@ impl OneAtATime for Mmc {
 mod tests {
     use super::*;
     use crate::{Driver, request_end};
-    use blklab_blk::{Bio, Plug, RequestQueue, Sector, Submit};
+    use blklab_blk::{Bio, BlkDriver, Plug, RequestQueue, Sector, Submit};
     use blklab_device::registry;
 
     fn request(op: Op, sector: u64) -> Request {
         let sectors = if op == Op::Flush { 0 } else { 8 };
         Request::for_bio(&Bio::new(op, Sector(sector), sectors), Nanos::ZERO)
+    }
+
+    #[test]
+    fn a_thread_sleeps_in_the_driver_of_a_busy_card_only() {
+        for (drive, sleeps) in [("sd-card", true), ("null", false)] {
+            let spec = registry::find(drive).expect("known").expect("valid");
+            let mut driver = Driver::new(&spec, 1);
+            assert!(!driver.would_sleep(), "{drive} is idle");
+            let id = RequestId::from_index(0);
+            driver.queue_rq(Nanos::ZERO, 0, id, &request(Op::Read, 0), true);
+            assert_eq!(driver.would_sleep(), sleeps, "{drive}");
+        }
     }
 
     #[test]
