@@ -8,7 +8,7 @@ use blklab_blk::{BlkStatus, Nanos, Op, QueueConfig, Request, RequestId};
 use blklab_device::{Completion, Device};
 
 use crate::KernelDriver;
-use crate::port::Port;
+use crate::port::{Budget, Port};
 
 /// Command slots of an AHCI port.
 const NCQ_DEPTH: u32 = 32;
@@ -16,8 +16,7 @@ const NCQ_DEPTH: u32 = 32;
 /// The AHCI driver.
 pub struct Ahci {
     port: Port,
-    depth: u32,
-    budget: u32,
+    budget: Budget,
     in_flight: u32,
     /// Whether the drive runs a command that is not NCQ, beside which none may be queued.
     exclusive: bool,
@@ -28,8 +27,7 @@ impl Ahci {
         let depth = device.identify().queue_depth.clamp(1, NCQ_DEPTH);
         Ahci {
             port: Port::new(device),
-            depth,
-            budget: depth,
+            budget: Budget::new(depth),
             in_flight: 0,
             exclusive: false,
         }
@@ -58,7 +56,7 @@ impl KernelDriver for Ahci {
         // AHCI_SHT sets `tag_alloc_policy` to round robin for every drive that AHCI serves.
         QueueConfig {
             round_robin_tags: true,
-            ..self.port.queue_config(nr_cpus, 1, self.depth)
+            ..self.port.queue_config(nr_cpus, 1, self.budget.depth())
         }
     }
 
@@ -74,14 +72,11 @@ impl KernelDriver for Ahci {
     }
 
     fn get_budget(&mut self) -> bool {
-        let free = self.budget > 0;
-        self.budget -= free as u32;
-        free
+        self.budget.take()
     }
 
     fn put_budget(&mut self) {
-        self.budget += 1;
-        debug_assert!(self.budget <= self.depth, "budget given back twice");
+        self.budget.give_back();
     }
 
     fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {

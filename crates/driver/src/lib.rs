@@ -9,6 +9,7 @@ mod loopback;
 mod mmc;
 mod nvme;
 mod port;
+mod usb;
 
 use blklab_blk::{BlkDriver, BlkStatus, Nanos, QueueConfig, Request, RequestId, RequestQueue};
 use blklab_device::{Completion, Device, DriveSpec, Interface};
@@ -20,6 +21,8 @@ use mmc::Mmc;
 use nvme::Nvme;
 use port::Port;
 pub use port::request_end;
+use usb::Usb;
+pub use usb::{UsbBridge, UsbLink, UsbProtocol, UsbSpeed};
 
 /// A kernel driver for one drive.
 pub(crate) trait KernelDriver {
@@ -89,6 +92,8 @@ pub enum Driver {
     Loop(Loop),
     /// NVMe and all other drives with a queue for each CPU.
     Nvme(Nvme),
+    /// A SATA drive behind a USB bridge.
+    Usb(Usb),
 }
 
 /// Calls the driver through a match, which is faster than a vtable on a path that every request
@@ -100,6 +105,7 @@ macro_rules! match_driver {
             Driver::Mmc($of_one) => $value,
             Driver::Loop($of_one) => $value,
             Driver::Nvme($of_one) => $value,
+            Driver::Usb($of_one) => $value,
         }
     };
 }
@@ -116,6 +122,11 @@ impl Driver {
         }
     }
 
+    /// Builds the drive that `spec` describes behind a USB bridge, and its driver.
+    pub fn behind_usb(spec: &DriveSpec, bridge: UsbBridge, seed: u64) -> Driver {
+        Driver::Usb(Usb::new(spec.build(seed), bridge))
+    }
+
     /// Returns the request queue that this driver asks for on a machine with `nr_cpus` CPUs.
     pub fn queue_config(&self, nr_cpus: usize) -> QueueConfig {
         match_driver!(self, driver => driver.queue_config(nr_cpus))
@@ -126,7 +137,7 @@ impl Driver {
     pub fn as_loop(&mut self) -> Option<&mut Loop> {
         match self {
             Driver::Loop(driver) => Some(driver),
-            Driver::Ahci(_) | Driver::Mmc(_) | Driver::Nvme(_) => None,
+            Driver::Ahci(_) | Driver::Mmc(_) | Driver::Nvme(_) | Driver::Usb(_) => None,
         }
     }
 

@@ -201,6 +201,34 @@ fn put_in_order(on_the_way: &mut VecDeque<(Nanos, Command)>, at: Nanos, command:
     on_the_way.insert(place, (at, command));
 }
 
+/// Room for requests on a SCSI device (`scsi_mq_get_budget`): as many as it takes commands.
+pub(crate) struct Budget {
+    depth: u32,
+    left: u32,
+}
+
+impl Budget {
+    pub(crate) fn new(depth: u32) -> Budget {
+        Budget { depth, left: depth }
+    }
+
+    pub(crate) fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    /// Reserves room for one more request; false if there is none.
+    pub(crate) fn take(&mut self) -> bool {
+        let free = self.left > 0;
+        self.left -= u32::from(free);
+        free
+    }
+
+    pub(crate) fn give_back(&mut self) {
+        self.left += 1;
+        debug_assert!(self.left <= self.depth, "budget given back twice");
+    }
+}
+
 /// A driver that gives the drive one command at a time.
 pub(crate) trait OneAtATime: KernelDriver {
     /// Gives the drive the next command, if there is one.

@@ -5,7 +5,7 @@ use blklab_blk::{
     TraceEvent,
 };
 use blklab_device::{CommandStatus, Completion, DriveSpec};
-use blklab_driver::{Driver, disk_stats, request_end};
+use blklab_driver::{Driver, UsbBridge, disk_stats, request_end};
 use blklab_elevator::SchedulerChoice;
 use blklab_stats::{
     CgroupStats, CostTimes, DiskStats, DriveTimeline, Held, PowerLoss, RequestStep, StepKind,
@@ -36,18 +36,21 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// A disk of this kind with this scheduler.
+    /// A disk of this kind with this scheduler, behind a bridge if there is one.
     ///
     /// # Errors
     /// As [`SchedulerChoice::put_on`].
     pub(crate) fn new(
         name: &str,
-        spec: &DriveSpec,
+        (spec, bridge): (&DriveSpec, Option<UsbBridge>),
         scheduler: &SchedulerChoice,
         cpus: u32,
         seed: u64,
     ) -> Result<Disk, SetupError> {
-        let driver = Driver::new(spec, seed);
+        let driver = match bridge {
+            Some(bridge) => Driver::behind_usb(spec, bridge, seed),
+            None => Driver::new(spec, seed),
+        };
         let mut queue = RequestQueue::new(&QueueConfig {
             seed,
             ..driver.queue_config(cpus as usize)

@@ -7,6 +7,8 @@ use blklab_description::{
     Assumed, KeyType, ReadError, Reference, Shipped, SpecError, Table, keys, parsed,
     read_with_reference, shipped, text, whole, word,
 };
+use blklab_device::{DriveSpec, Interface};
+use blklab_driver::{UsbBridge, UsbLink};
 use blklab_workload::fio::Engine;
 use strum::{Display, EnumMessage, VariantArray};
 
@@ -27,6 +29,8 @@ pub struct Machine {
     pub costs: Costs,
     /// Who runs a hardware queue that a submission leaves to kblockd.
     pub dispatch: Dispatch,
+    /// How SATA drives are attached where there is USB alone.
+    pub usb: Option<UsbLink>,
     /// Values that were not measured, the one that matters most first.
     pub assumed: Vec<Assumed>,
 }
@@ -152,6 +156,8 @@ keys! {
         /// How much longer both take where that other CPU is of another socket, in
         /// hundredths.
         pub remote_percent: u64 = whole(0..=MAX_COLD_PERCENT).or(0);
+        /// What a transfer over USB costs the host controller's driver.
+        pub usb: UsbCosts => table.read_if_any("usb", UsbCosts::read)?.unwrap_or_default();
         /// What the worker of a loop device does with the file under it.
         pub loop_worker: LoopCosts =>
             table.read_if_any("loop", LoopCosts::read)?.unwrap_or_default();
@@ -166,6 +172,18 @@ keys! {
         /// (`ElevatorType::costs_like`).
         pub like: BTreeMap<String, String> =>
             table.read_if_any("like", read_likes)?.unwrap_or_default();
+    }
+}
+
+keys! {
+    /// What a transfer over USB costs: a command has one for itself, one for its data
+    /// and one for its status.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct UsbCosts(table) {
+        /// Giving it to the host controller: mapping, entries of the ring, doorbell.
+        pub submit_ns: u64 = cost();
+        /// Taking its end from the event ring and giving it back.
+        pub complete_ns: u64 = cost();
     }
 }
 
@@ -377,6 +395,37 @@ impl Machine {
         Ok((machine, text))
     }
 
+    /// The bridge that the drive is behind on this machine, if it is.
+    pub(crate) fn bridge_of(&self, drive: &DriveSpec) -> Option<UsbBridge> {
+        let link = self.usb.filter(|_| drive.interface == Interface::Ahci)?;
+        let costs = &self.costs;
+        let of_transfer_ns = costs.interrupt_ns + costs.usb.complete_ns + costs.usb.submit_ns;
+        let wakeup_ns = match link.wakeups() {
+            0 => 0,
+            _ => costs.context_switch_ns,
+        };
+        Some(UsbBridge {
+            link,
+            turnaround: Nanos(of_transfer_ns + wakeup_ns),
+        })
+    }
+
+    /// The machine as the drive's requests find it: a command over USB has several
+    /// transfers, of which each is given to the host controller and ends.
+    pub(crate) fn serving(&self, drive: &DriveSpec) -> Machine {
+        let mut machine = self.clone();
+        let Some(UsbBridge { link, .. }) = self.bridge_of(drive) else {
+            return machine;
+        };
+        let costs = &mut machine.costs;
+        costs.queue_rq_ns += UsbLink::TRANSFERS * costs.usb.submit_ns;
+        // The last interrupt is the one that every request has.
+        costs.complete_ns += UsbLink::TRANSFERS * costs.usb.complete_ns
+            + (link.interrupts() - 1) * costs.interrupt_ns
+            + link.wakeups() * costs.context_switch_ns;
+        machine
+    }
+
     /// Reads a description; `name` is the file as the user named it.
     ///
     /// # Errors
@@ -397,6 +446,7 @@ impl Machine {
         let description = root.key("description", "A line of help.", text())?;
         let cpu = Cpu::read(&root.table("cpu")?)?;
         let kernel = root.read_if_any("kernel", Kernel::read)?;
+        let usb = root.read_if_any("usb", UsbLink::of_table)?;
         let costs = root.read_if_any("costs", Costs::read_checked)?;
         let assumed = root.assumed()?;
         root.finish()?;
@@ -407,6 +457,7 @@ impl Machine {
             sockets: cpu.sockets,
             costs: costs.unwrap_or_default(),
             dispatch: kernel.unwrap_or_default().dispatch,
+            usb,
             assumed,
         })
     }
@@ -479,6 +530,37 @@ mod tests {
         let costs = Machine::parse("m.toml", text).expect("legal").costs;
         assert_eq!(costs.of_engine(&Engine::Libaio).kernel_ns, 7);
         assert_eq!(costs.of_engine(&Engine::Psync), EngineCosts::default());
+    }
+
+    #[test]
+    fn a_sata_drive_is_behind_usb_where_the_machine_has_usb_alone() {
+        let text = |protocol: &str| {
+            format!(
+                "description = \"x\"\n[cpu]\ncount = 1\n[usb]\nprotocol = \"{protocol}\"\n\
+                 speed = \"super\"\n[costs]\nqueue_rq_ns = 1\ncomplete_ns = 2\n\
+                 interrupt_ns = 10\ncontext_switch_ns = 100\n[costs.usb]\nsubmit_ns = 1000\n\
+                 complete_ns = 2000\n"
+            )
+        };
+        let sata = blklab_device::registry::find("mx100-256").expect("listed");
+        let nvme = blklab_device::registry::find("nvme").expect("listed");
+        let (sata, nvme) = (sata.expect("valid"), nvme.expect("valid"));
+        for (protocol, turnaround, complete) in [("uas", 3010, 6012), ("usb_storage", 3110, 6322)] {
+            let machine = Machine::parse("m.toml", &text(protocol)).expect("legal");
+            let bridge = machine.bridge_of(&sata).expect("SATA");
+            assert_eq!(bridge.turnaround, Nanos(turnaround));
+            let costs = machine.serving(&sata).costs;
+            assert_eq!((costs.queue_rq_ns, costs.complete_ns), (3001, complete));
+            assert_eq!(machine.bridge_of(&nvme), None);
+            assert_eq!(machine.serving(&nvme), machine);
+        }
+        let error = Machine::parse("m.toml", &text("bot"))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.starts_with("m.toml:5: `usb.protocol`: found \"bot\", legal is one of \"uas\""),
+            "{error}"
+        );
     }
 
     #[test]

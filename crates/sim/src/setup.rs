@@ -205,16 +205,22 @@ pub(crate) fn mixed_note(job: &JobFile) -> Option<String> {
     ))
 }
 
-/// What to say where the copies of a loop device's worker cost nothing.
-pub(crate) fn loop_note(drive: &DriveSpec, machine: &Machine) -> Option<String> {
+/// What to say of how the drive is attached to the machine: a loop device whose worker's
+/// copies cost nothing, or a SATA drive where there is USB alone.
+pub(crate) fn attachment_note(drive: &DriveSpec, machine: &Machine) -> Option<String> {
     let is_free = machine.costs.loop_worker == LoopCosts::default();
-    (drive.interface == Interface::Loop && is_free).then(|| {
-        format!(
+    if drive.interface == Interface::Loop && is_free {
+        return Some(format!(
             "{}: its copies cost nothing on {}, whatever their size: that needs a machine with \
              [costs.loop], such as vm-2cpu",
             drive.name, machine.name
-        )
-    })
+        ));
+    }
+    let link = machine.bridge_of(drive)?.link;
+    Some(format!(
+        "{}: behind a USB bridge on {} ({}, {} speed)",
+        drive.name, machine.name, link.protocol, link.speed
+    ))
 }
 
 /// What to say of a machine whose CPUs a replay does not use.

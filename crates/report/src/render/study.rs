@@ -38,18 +38,10 @@ fn write_study(out: &mut String, study: &Study, style: Style) -> fmt::Result {
     }
     for finding in &study.findings {
         writeln!(out, "{}.", finding.document)?;
-        writeln!(out, "  here{}: {}", mark(finding.agrees), finding.here)?;
+        writeln!(out, "  here, {}: {}", finding.verdict(), finding.here)?;
         writeln!(out, "  why: {}\n", finding.reason)?;
     }
     Ok(())
-}
-
-/// What says whether a finding is the document's.
-pub(super) fn mark(agrees: bool) -> &'static str {
-    match agrees {
-        true => ", as there",
-        false => ", not as there",
-    }
 }
 
 /// What a drive's cases are of.

@@ -64,6 +64,16 @@ pub struct Finding {
     pub reason: String,
 }
 
+impl Finding {
+    /// Says whether it is the document's.
+    pub(crate) fn verdict(&self) -> &'static str {
+        match self.agrees {
+            true => "as there",
+            false => "not as there",
+        }
+    }
+}
+
 impl Study {
     /// Makes a study of cases: drive, pattern, and runs by scheduler.
     pub fn new(

@@ -22,7 +22,7 @@ const CPU_ALIKE: f64 = 0.02;
 pub(super) fn findings(study: &Study) -> Vec<Finding> {
     let all: [fn(&Study) -> Option<Finding>; 10] = [
         ssd_reads_grow,
-        |study| alike(study, (SSD, Direction::Read), SSD_READS_ALIKE),
+        ssd_reads_alike,
         bfq_falls_behind,
         card_reads_in_order,
         card_reads_at_random,
@@ -98,25 +98,17 @@ fn ssd_reads_grow(study: &Study) -> Option<Finding> {
     })
 }
 
-/// The document's finding on schedulers and SSD reads, and its reason.
-const SSD_READS_ALIKE: (&str, &str) = (
-    "SSD, reads: no scheduler is ahead",
-    "The drive decides on the rate. A process has one read under way, so that a scheduler has \
-     nothing to choose from, and its CPU time is a small part of a request of 128 KiB or more.",
-);
-
-fn alike(
-    study: &Study,
-    (drive, direction): (&str, Direction),
-    (document, reason): (&'static str, &str),
-) -> Option<Finding> {
-    let cases = study.cases_of(drive, direction);
+fn ssd_reads_alike(study: &Study) -> Option<Finding> {
+    let cases = study.cases_of(SSD, Direction::Read);
     let (most, at) = widest(&cases)?;
     Some(Finding {
-        document,
+        document: "SSD, reads: no scheduler is ahead",
         here: format!("{} apart at most, in {}", percent(most), at.pattern),
         agrees: most < ALIKE,
-        reason: reason.to_string(),
+        reason: "The drive and its bus decide on the rate. A process has one read under way, so \
+                 that a scheduler has nothing to choose from, and its CPU time is a small part \
+                 of a request of 128 KiB or more."
+            .to_string(),
     })
 }
 
@@ -144,8 +136,8 @@ fn bfq_falls_behind(study: &Study) -> Option<Finding> {
         agrees: (-0.10..-CLEAR).contains(&change),
         reason: format!(
             "The kernel takes {} of all CPUs' time under bfq and {} under mq-deadline, and the \
-             busiest CPU has work for {} and {} of the time: no CPU is what writes wait for. \
-             The document's SSD is behind USB, whose driver's CPU time is not modelled.",
+             busiest CPU has work for {} and {} of the time, the USB driver's included: no CPU \
+             is what writes wait for.",
             percent(of(bfq).kernel_share),
             percent(of(deadline).kernel_share),
             percent(of(bfq).busiest_share),

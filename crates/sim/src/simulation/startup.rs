@@ -22,8 +22,8 @@ use crate::process::loop_worker::LoopWorker;
 use crate::process::program;
 use crate::process::trace::TraceProcess;
 use crate::setup::{
-    ReplayMode, Setup, SetupError, Workload, check_buffered_power_loss, check_fit, check_job,
-    check_power_loss, check_scheduler, loop_note, mixed_note, other_scheduler_notes,
+    ReplayMode, Setup, SetupError, Workload, attachment_note, check_buffered_power_loss, check_fit,
+    check_job, check_power_loss, check_scheduler, mixed_note, other_scheduler_notes,
     trace_cost_note,
 };
 use crate::system::System;
@@ -109,10 +109,15 @@ struct Started {
 impl Simulation {
     /// A run before its first event.
     pub(super) fn new(setup: &Setup<'_>) -> Result<Simulation, SetupError> {
+        let machine = setup.machine.serving(setup.drive);
+        let setup = Setup {
+            machine: &machine,
+            ..setup.clone()
+        };
         let started = match setup.workload {
-            Workload::Job(job) => Started::of_job(setup, job)?,
-            Workload::Trace { file, mode } => Started::of_trace(setup, (file, mode))?,
-            Workload::Calls { list, file } => Started::of_calls(setup, (list, file))?,
+            Workload::Job(job) => Started::of_job(&setup, job)?,
+            Workload::Trace { file, mode } => Started::of_trace(&setup, (file, mode))?,
+            Workload::Calls { list, file } => Started::of_calls(&setup, (list, file))?,
         };
         let Started {
             system,
@@ -261,7 +266,7 @@ impl Started {
         }
         let notes = &mut started.notes;
         notes.extend(job.notes.iter().map(ToString::to_string));
-        notes.extend(loop_note(setup.drive, machine));
+        notes.extend(attachment_note(setup.drive, machine));
         notes.extend(mixed_note(job));
         let is_alone = job.cgroup_writes.is_empty() && !groups.tree().names().is_empty();
         if !has_cgroups && is_alone {
@@ -274,8 +279,8 @@ impl Started {
 
     fn of_trace(setup: &Setup<'_>, trace: (&str, ReplayMode)) -> Result<Started, SetupError> {
         check_power_loss(setup.drive, setup.power_loss_at)?;
-        let loop_note = loop_note(setup.drive, setup.machine);
-        let notes = loop_note.into_iter().chain(trace_cost_note(setup.machine));
+        let note = attachment_note(setup.drive, setup.machine);
+        let notes = note.into_iter().chain(trace_cost_note(setup.machine));
         let process = TraceProcess::open(0, trace, setup.machine, notes.collect())?;
         let costs = CostTable::free();
         let mut started = Started {
@@ -334,7 +339,9 @@ impl Started {
             processes: Vec::new(),
             starts: StartQueue::default(),
             workers: Vec::new(),
-            notes: loop_note(setup.drive, setup.machine).into_iter().collect(),
+            notes: attachment_note(setup.drive, setup.machine)
+                .into_iter()
+                .collect(),
         };
         for (pid, program) in programs.into_iter().enumerate() {
             started.processes.push(Process::from(program));

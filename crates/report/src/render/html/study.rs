@@ -22,13 +22,6 @@ pub fn render(study: &Study) -> String {
     page.render().expect("a string takes all") + "\n"
 }
 
-fn verdict(finding: &Finding) -> &'static str {
-    match finding.agrees {
-        true => "as there",
-        false => "not as there",
-    }
-}
-
 fn class(finding: &Finding) -> &'static str {
     match finding.agrees {
         true => "good",
