@@ -15,7 +15,7 @@ fn the_raspberry_pi_finds_its_card() {
         "initcall mmc_blk_init",
         "match fe340000.mmc with sdhci-iproc",
         "uevent bind@/devices/platform/emmc2bus/fe340000.mmc\n",
-        "new high speed SDHC card at address",
+        "new ultra high speed DDR50 SDHC card at address",
         "match mmc0:",
         "/block/mmcblk0/mmcblk0p2",
     ];
@@ -72,5 +72,21 @@ fn a_broken_device_tree_is_one_message_with_its_offset() {
     assert_eq!(outcome.status, 2);
     let expected =
         "--cards vexpress-a9: no controller is called 10005000.mmci; there is fe340000.mmc";
+    assert!(outcome.err.contains(expected), "{}", outcome.err);
+}
+
+#[test]
+fn an_emmc_has_boot_areas_and_rpmb() {
+    let place = Place::new();
+    let tree = place.blklab(&["boot", "emmc", "--tree"]).ok().out;
+    for line in ["mmcblk0boot0", "mmcblk0boot1", "mmcblk0rpmb", "type: MMC\n"] {
+        assert!(tree.contains(line), "no {line}: {tree}");
+    }
+    let text = "description = \"x\"\n[[device]]\nname = \"x\"\ncompatible = \"x\"\n\
+                [device.emmc]\nname = \"E\"\nsize_mib = 4096\nboot_kib = 100\n";
+    place.file("m.toml", text);
+    let outcome = place.blklab(&["boot", "m.toml"]);
+    assert_eq!(outcome.status, 2);
+    let expected = "m.toml:8: `device.emmc.boot_kib`: found 100, legal is";
     assert!(outcome.err.contains(expected), "{}", outcome.err);
 }

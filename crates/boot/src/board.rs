@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use blklab_description::{
-    KeyType, ReadError, Shipped, SpecError, Table, keys, parsed, read, read_bytes, shipped, text,
-    whole,
+    KeyType, ReadError, Shipped, SpecError, Table, flag, keys, parsed, read, read_bytes, shipped,
+    text, whole,
 };
 use blklab_device_model::{BusType, MatchId, Partition, PciId};
 use blklab_mmc::sdhci::ControllerSpec;
@@ -43,6 +43,25 @@ pub struct Device {
     pub card: Option<Card>,
 }
 
+/// What is in a controller's socket, or soldered to it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Card {
+    /// An SD card.
+    Sd(SdCard),
+    /// An eMMC.
+    Emmc(Emmc),
+}
+
+impl Card {
+    /// What lies on it.
+    pub fn partitions(&self) -> &[Partition] {
+        match self {
+            Card::Sd(card) => &card.partitions,
+            Card::Emmc(card) => &card.partitions,
+        }
+    }
+}
+
 /// A host controller of cards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostController {
@@ -65,9 +84,9 @@ fn hexadecimal<'a>(legal: &'static str, max: u64) -> KeyType<'a, u64> {
 }
 
 keys! {
-    /// A memory card.
+    /// An SD card.
     #[derive(Clone, Debug, PartialEq)]
-    pub struct Card(table) {
+    pub struct SdCard(table) {
         /// The product's name, of up to five letters.
         pub name: String = parsed("one to five ASCII letters or digits", |text: &str| {
             let fits = (1..=5).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic());
@@ -89,6 +108,48 @@ keys! {
         pub month: u32 = whole(1..=12);
         /// The address that it chooses.
         pub rca: u32 = whole(1..=65_535).or(1);
+        /// Whether it has the modes of UHS-I.
+        pub uhs: bool = flag().or(false);
+        /// What lies on it.
+        pub partitions: Vec<Partition> => read_partitions(table)?;
+    }
+}
+
+keys! {
+    /// An eMMC: of version 5.1, and addressed by blocks.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct Emmc(table) {
+        /// The product's name, of up to six letters.
+        pub name: String = parsed("one to six ASCII letters or digits", |text: &str| {
+            let fits = (1..=6).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic());
+            fits.then(|| text.to_owned())
+        });
+        /// Its user area.
+        pub size_mib: u32 = whole(2049..=2_097_151);
+        /// Each of its two boot areas.
+        pub boot_kib: u32 = whole(128..=32_640)
+            .such_that(|kib| kib % 128 == 0, "a multiple of 128")
+            .documented("a multiple of 128 from 128 to 32640");
+        /// Its replay protected area (RPMB).
+        pub rpmb_kib: u32 = whole(128..=16_384)
+            .such_that(|kib| kib % 128 == 0, "a multiple of 128")
+            .documented("a multiple of 128 from 128 to 16384");
+        /// Its cache, 0 if it has none.
+        pub cache_kib: u32 = whole(0..=1 << 20).or(0);
+        /// Whether it has HS200.
+        pub hs200: bool = flag().or(false);
+        /// The manufacturer's number.
+        pub manufacturer: u32 = whole(0..=255);
+        /// The number of whom it was made for.
+        pub customer: u32 = whole(0..=255);
+        /// Product revision.
+        pub revision: u32 = whole(0..=255).or(1);
+        /// Its serial number.
+        pub serial: u32 = whole(0..=u32::MAX);
+        /// When it was made.
+        pub year: u32 = whole(2013..=2025);
+        /// The month of that.
+        pub month: u32 = whole(1..=12);
         /// What lies on it.
         pub partitions: Vec<Partition> => read_partitions(table)?;
     }
@@ -127,7 +188,7 @@ keys! {
 }
 
 /// The descriptions in `boards/`.
-const BOARDS: Shipped = shipped!("board", "../../../boards": "rpi4", "vexpress-a9");
+const BOARDS: Shipped = shipped!("board", "../../../boards": "emmc", "rpi4", "vexpress-a9");
 
 impl Board {
     /// The board of that name, or that a file describes; one whose name ends with `.dtb`
@@ -243,10 +304,18 @@ fn read_device(table: &Table<'_>) -> Result<Device, ReadError> {
         }
         _ => return Err(table.wrong("bus", "legal is platform, amba or pci")),
     };
-    let card = table.read_if_any("card", Card::read)?;
-    if card.is_some() && controller.is_none() {
-        return Err(table.wrong("card", "legal is a card in a device with a controller"));
+    let sd = table.read_if_any("card", SdCard::read)?;
+    let emmc = table.read_if_any("emmc", Emmc::read)?;
+    let card = match (sd, emmc) {
+        (Some(_), Some(_)) => return Err(table.wrong("emmc", "legal is one of card and emmc")),
+        (Some(card), None) => Some(("card", Card::Sd(card))),
+        (None, Some(card)) => Some(("emmc", Card::Emmc(card))),
+        (None, None) => None,
+    };
+    if let (Some((key, _)), None) = (&card, controller) {
+        return Err(table.wrong(key, "legal is a card in a device with a controller"));
     }
+    let card = card.map(|(_, card)| card);
     table.finish()?;
     Ok(Device {
         name,
@@ -300,7 +369,10 @@ mod tests {
             (device.name.as_str(), device.bus),
             ("fe340000.mmc", "platform")
         );
-        assert_eq!(device.card.as_ref().map(|card| card.size_mib), Some(64));
+        let Some(Card::Sd(card)) = &device.card else {
+            panic!("{:?}", device.card);
+        };
+        assert_eq!(card.size_mib, 64);
     }
 
     #[test]

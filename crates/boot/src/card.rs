@@ -2,7 +2,7 @@
 
 use blklab_mmc::emulated::{CardSpec, Protocol};
 
-use crate::board::Card;
+use crate::board::{Card, Emmc, SdCard};
 
 /// Voltages that cards of today run at: 2.7 to 3.6 V.
 const OCR: u32 = 0x00ff_8000;
@@ -14,9 +14,31 @@ const UNITS: u64 = 512;
 /// The largest card that is addressed by bytes.
 const BYTES_MIB: u32 = 2048;
 
+/// Modes of an SD card's bus: up to high speed, and all of UHS-I.
+const MODES: u8 = 0x03;
+const UHS_MODES: u8 = 0x1f;
+
 impl Card {
     /// The card as it answers.
     pub(crate) fn spec(&self) -> CardSpec {
+        match self {
+            Card::Sd(card) => card.spec(),
+            Card::Emmc(card) => card.spec(),
+        }
+    }
+}
+
+/// A name's letters, the first one first; 0 after the last.
+fn letters<const COUNT: usize>(name: &str) -> [u32; COUNT] {
+    let mut letters = [0; COUNT];
+    for (letter, byte) in letters.iter_mut().zip(name.bytes()) {
+        *letter = u32::from(byte);
+    }
+    letters
+}
+
+impl SdCard {
+    fn spec(&self) -> CardSpec {
         let is_block_addressed = self.size_mib > BYTES_MIB;
         CardSpec {
             protocol: Protocol::Sd { has_if_cond: true },
@@ -30,7 +52,7 @@ impl Card {
             scr: SCR,
             ssr: [0; 16],
             rca: self.rca,
-            has_high_speed: true,
+            modes: if self.uhs { UHS_MODES } else { MODES },
             ext_csd: Vec::new(),
             sectors: u64::from(self.size_mib) * 2048,
             power_up_polls: 0,
@@ -40,11 +62,7 @@ impl Card {
 
     /// SD Physical Layer 5.2.
     fn cid(&self) -> [u32; 4] {
-        let mut letters = [0; 5];
-        for (letter, byte) in letters.iter_mut().zip(self.name.bytes()) {
-            *letter = u32::from(byte);
-        }
-        let [a, b, c, d, e] = letters;
+        let [a, b, c, d, e] = letters(&self.name);
         let date = (self.year - 2000) << 4 | self.month;
         [
             self.manufacturer << 24 | self.customer << 8 | a,
@@ -83,14 +101,84 @@ impl Card {
     }
 }
 
+/// Voltages that an eMMC runs at: 2.7 to 3.6 V, and 1.7 to 1.95 V.
+const EMMC_OCR: u32 = 0x00ff_8080;
+/// A version 4 CSD, whose size field says that EXT_CSD has it (JESD84-B51 7.3).
+const EMMC_CSD: [u32; 4] = [0xd00f_0032, 0x8f59_03ff, 0xffff_ffe7, 0x9640_00fd];
+
+impl Emmc {
+    fn spec(&self) -> CardSpec {
+        CardSpec {
+            protocol: Protocol::Mmc,
+            ocr: EMMC_OCR,
+            is_block_addressed: true,
+            cid: self.cid(),
+            csd: EMMC_CSD,
+            scr: [0; 2],
+            ssr: [0; 16],
+            rca: 1,
+            modes: 0,
+            ext_csd: self.ext_csd(),
+            sectors: self.sectors().into(),
+            power_up_polls: 0,
+            busy_ns: 0,
+        }
+    }
+
+    fn sectors(&self) -> u32 {
+        self.size_mib * 2048
+    }
+
+    /// JESD84-B51 7.2.
+    fn cid(&self) -> [u32; 4] {
+        const EMBEDDED: u32 = 1;
+        let [a, b, c, d, e, f] = letters(&self.name);
+        // Four bits of a year, which began again in 2013.
+        let date = self.month << 4 | (self.year - 2013);
+        [
+            self.manufacturer << 24 | EMBEDDED << 16 | self.customer << 8 | a,
+            b << 24 | c << 16 | d << 8 | e,
+            f << 24 | self.revision << 16 | self.serial >> 16,
+            self.serial << 16 | date << 8,
+        ]
+    }
+
+    /// JESD84-B51 7.4; what is not named there is 0.
+    fn ext_csd(&self) -> Vec<u8> {
+        const HIGH_SPEED: u8 = 3;
+        const HS200_1_8_V: u8 = 1 << 4;
+        let mut register = vec![0; 512];
+        let mut put = |place: usize, bytes: &[u8]| {
+            register[place..place + bytes.len()].copy_from_slice(bytes);
+        };
+        let units = |kib: u32| (kib / 128) as u8;
+        let speed = if self.hs200 { HS200_1_8_V } else { 0 };
+        // Revision 8 is version 5.1, structure 2 of version 4.1 and later.
+        put(192, &[8]);
+        put(194, &[2]);
+        put(196, &[HIGH_SPEED | speed]);
+        put(168, &[units(self.rpmb_kib)]);
+        put(226, &[units(self.boot_kib)]);
+        put(212, &self.sectors().to_le_bytes());
+        // Erase groups of 512 KiB in 300 ms, reliable writes of a sector, trim.
+        put(222, &[1, 1, 1]);
+        put(231, &[0x55, 1]);
+        // Switches in 100 ms.
+        put(248, &[10]);
+        // In kilobits.
+        put(249, &(8 * self.cache_kib).to_le_bytes());
+        register
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use blklab_mmc::registers::{Cid, Csd};
+    use blklab_mmc::registers::{Cid, Csd, ExtCsd};
 
     use super::*;
 
-    fn card(size_mib: u32) -> Card {
-        Card {
+    fn card(size_mib: u32) -> SdCard {
+        SdCard {
             name: "SC16G".to_owned(),
             size_mib,
             manufacturer: 3,
@@ -100,8 +188,39 @@ mod tests {
             year: 2023,
             month: 2,
             rca: 0xaaaa,
+            uhs: false,
             partitions: Vec::new(),
         }
+    }
+
+    #[test]
+    fn the_core_reads_an_emmc_as_it_was_described() {
+        let emmc = Emmc {
+            name: "BJTD4R".to_owned(),
+            size_mib: 29_820,
+            boot_kib: 4096,
+            rpmb_kib: 4096,
+            cache_kib: 64,
+            hs200: true,
+            manufacturer: 0x15,
+            customer: 1,
+            revision: 8,
+            serial: 0x1234_5678,
+            year: 2021,
+            month: 3,
+            partitions: Vec::new(),
+        };
+        let spec = emmc.spec();
+        let cid = Cid::of_mmc(&spec.cid, 8);
+        assert_eq!((cid.name.as_str(), cid.serial), ("BJTD4R", 0x1234_5678));
+        assert_eq!((cid.manfid, cid.oemid, cid.prv), (0x15, 1, 8));
+        assert_eq!((cid.year, cid.month), (2021, 3));
+        assert_eq!(Csd::of_mmc(&spec.csd).unwrap().mmca_version, 4);
+        let read = ExtCsd::of(&spec.ext_csd).unwrap();
+        assert_eq!(u64::from(read.sectors), spec.sectors);
+        assert_eq!((read.boot_bytes, read.rpmb_bytes), (4 << 20, 4 << 20));
+        assert!(read.has_hs200 && read.can_trim() && read.reliable_write);
+        assert_eq!((read.cache_kib, read.generic_switch_ms), (64, 100));
     }
 
     #[test]

@@ -8,7 +8,7 @@ mod board;
 mod card;
 mod device_tree;
 
-pub use board::{Board, Card, Device, HostController};
+pub use board::{Board, Card, Device, Emmc, HostController, SdCard};
 
 use std::rc::Rc;
 
@@ -18,7 +18,7 @@ use blklab_device_model::{
 use blklab_mmc::emulated::{EmulatedCard, Slot};
 use blklab_mmc::pl181::{self, Mmci};
 use blklab_mmc::sdhci::{self, Sdhci};
-use blklab_mmc::{Caps2, Host, HostDriverKind, Hosts, Wiring};
+use blklab_mmc::{Caps, Caps2, Host, HostDriverKind, Hosts, Wiring};
 
 /// A machine that has started.
 pub struct Booted {
@@ -96,13 +96,19 @@ fn wiring(device: &Device) -> Option<Wiring> {
         true => Caps2::NO_PRESCAN_POWERUP,
         false => Caps2::empty(),
     };
+    // An eMMC is soldered, with all its lines (`sdhci-pci`, and `non-removable` and
+    // `bus-width` of the device tree).
+    let caps = match &device.card {
+        Some(Card::Emmc(_)) => Caps::EIGHT_BIT_DATA | Caps::NONREMOVABLE,
+        _ => Caps::empty(),
+    };
     Some(Wiring {
         host: Rc::new(move || -> Box<dyn Host> {
             let slot = slot.clone();
             match controller {
                 HostController::Sdhci(registers) => {
                     let controller = sdhci::Controller::new(registers, slot);
-                    Box::new(Sdhci::new(controller, caps2))
+                    Box::new(Sdhci::new(controller, caps2).with_caps(caps))
                 }
                 HostController::Pl181 { f_max_hz } => {
                     Box::new(Mmci::new(pl181::Controller::new(slot), f_max_hz))
@@ -112,7 +118,7 @@ fn wiring(device: &Device) -> Option<Wiring> {
         partitions: device
             .card
             .iter()
-            .flat_map(|card| card.partitions.clone())
+            .flat_map(|card| card.partitions().to_vec())
             .collect(),
     })
 }
@@ -270,6 +276,33 @@ mod tests {
             "{sequence}"
         );
         assert!(booted.without_driver.is_empty());
+    }
+
+    /// Disks and log are as Linux has them for an eMMC with two boot areas and RPMB.
+    #[test]
+    fn an_emmc_becomes_a_disk_with_its_boot_areas() {
+        let booted = boot(&Board::load("emmc").unwrap());
+        let sysfs = booted.model().sysfs();
+        let disk = sysfs.find("/block/mmcblk0").unwrap();
+        assert_eq!(sysfs.attribute(disk, "size"), Some("61071360"));
+        for area in ["mmcblk0boot0", "mmcblk0boot1"] {
+            let boot = sysfs.find(&format!("/block/{area}")).unwrap();
+            assert_eq!(sysfs.attribute(boot, "size"), Some("8192"));
+            assert_eq!(sysfs.attribute(boot, "force_ro"), Some("1"));
+        }
+        let tree = booted.tree();
+        assert!(tree.contains("mmcblk0rpmb"), "{tree}");
+        for line in [
+            "type: MMC\n",
+            "removable: fixed\n",
+            "rev: 0x8\n",
+            "write back\n",
+        ] {
+            assert!(tree.contains(line), "no {line}: {tree}");
+        }
+        let sequence = booted.sequence();
+        let found = "mmc0: new HS200 MMC card at address 0001";
+        assert!(sequence.contains(found), "{sequence}");
     }
 
     /// The machine of document 000's measurements.

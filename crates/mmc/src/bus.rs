@@ -12,7 +12,7 @@ use blklab_device_model::{
 
 use crate::block::{Area, MAJOR, MINORS, Queue, QueueLimits};
 use crate::core::Core;
-use crate::host::{Host, Timing};
+use crate::host::Host;
 
 /// Schedulers of a card's queue, the chosen one in brackets (`CONFIG_MQ_IOSCHED_` of
 /// Debian's kernel, others being modules).
@@ -82,10 +82,7 @@ impl HostDevice {
         let mut core = self.core.borrow_mut();
         core.add_card();
         let Some(card) = core.card() else { return };
-        let speed = match core.ios().timing {
-            Timing::Legacy => "",
-            _ => "high speed ",
-        };
+        let speed = core.ios().timing.praise();
         model.note(format!(
             "mmc{}: new {speed}{} at address {:04x}",
             core.index(),

@@ -27,6 +27,8 @@ pub mod opcode {
     pub const SET_BLOCKLEN: u8 = 16;
     pub const READ_SINGLE_BLOCK: u8 = 17;
     pub const READ_MULTIPLE_BLOCK: u8 = 18;
+    pub const SEND_TUNING_BLOCK: u8 = 19;
+    pub const SEND_TUNING_BLOCK_HS200: u8 = 21;
     pub const APP_SEND_NUM_WR_BLKS: u8 = 22;
     pub const SET_BLOCK_COUNT: u8 = 23;
     pub const WRITE_BLOCK: u8 = 24;
@@ -174,6 +176,9 @@ pub enum Error {
     /// Another card than before.
     #[error("another card")]
     OtherCard,
+    /// It may work if it is tried again.
+    #[error("try again")]
+    Again,
 }
 
 impl Error {
@@ -188,6 +193,7 @@ impl Error {
             Error::BadMessage => -74,
             Error::NotSupported => -95,
             Error::OtherCard => -2,
+            Error::Again => -11,
         }
     }
 }
@@ -323,6 +329,16 @@ impl Request {
         let data = self.data.as_ref().and_then(|data| data.error);
         let stop = self.stop.as_ref().and_then(|stop| stop.error);
         before.or(self.command.error).or(data).or(stop)
+    }
+
+    /// Whether a checksum was wrong in any part of it.
+    pub(crate) fn has_checksum_error(&self) -> bool {
+        let commands = [self.set_block_count, Some(self.command), self.stop];
+        let of_commands = commands.iter().flatten().map(|command| command.error);
+        let of_data = self.data.as_ref().map(|data| data.error);
+        of_commands
+            .chain(of_data)
+            .any(|error| error == Some(Error::Crc))
     }
 
     /// Forgets what became of it, to try again.

@@ -16,15 +16,15 @@ pub enum Event {
     RequestStart {
         /// It.
         request: Box<Request>,
-        /// How many hold tuning back.
-        hold_retune: u32,
+        /// What holds tuning back or asks for it.
+        retune: Retune,
     },
     /// The controller is done with it.
     RequestDone {
         /// It, with what became of it.
         request: Box<Request>,
-        /// How many hold tuning back.
-        hold_retune: u32,
+        /// What holds tuning back or asks for it.
+        retune: Retune,
     },
     /// The data's time limit is reckoned, for this data.
     SetDataTimeout {
@@ -78,10 +78,28 @@ impl Event {
     }
 }
 
-/// Tuning is of UHS-I and HS200, which no controller here has.
-fn write_retune(f: &mut fmt::Formatter<'_>, hold: u32) -> fmt::Result {
-    write!(f, " can_retune=0 doing_retune=0 retune_now=0 need_retune=0")?;
-    write!(f, " hold_retune={hold} retune_period=0")
+/// How it stands with tuning the bus again. No timer asks for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Retune {
+    /// It was tuned, and can be again.
+    pub can: bool,
+    /// It is being tuned again.
+    pub doing: bool,
+    /// The next request may tune first.
+    pub now: bool,
+    /// A checksum was wrong since it was tuned.
+    pub need: bool,
+    /// How many hold it back.
+    pub hold: u32,
+}
+
+impl fmt::Display for Retune {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Retune { hold, .. } = self;
+        let [can, doing, now, need] = [self.can, self.doing, self.now, self.need].map(u8::from);
+        write!(f, " can_retune={can} doing_retune={doing} retune_now={now}")?;
+        write!(f, " need_retune={need} hold_retune={hold} retune_period=0")
+    }
 }
 
 impl fmt::Display for Event {
@@ -96,21 +114,13 @@ impl fmt::Display for Event {
                 write!(f, " power_mode={}", ios.power_mode as u8)?;
                 write!(f, " bus_width={}", ios.bus_width as u8)?;
                 write!(f, " timing={}", ios.timing as u8)?;
-                write!(f, " signal_voltage=0 drv_type=0")
+                write!(f, " signal_voltage={} drv_type=0", ios.signal_voltage as u8)
             }
-            Event::RequestStart {
-                request,
-                hold_retune,
-            } => {
-                write!(f, "mmc_request_start: {}", Started(request))?;
-                write_retune(f, *hold_retune)
+            Event::RequestStart { request, retune } => {
+                write!(f, "mmc_request_start: {}{retune}", Started(request))
             }
-            Event::RequestDone {
-                request,
-                hold_retune,
-            } => {
-                write!(f, "mmc_request_done: {}", Done(request))?;
-                write_retune(f, *hold_retune)
+            Event::RequestDone { request, retune } => {
+                write!(f, "mmc_request_done: {}{retune}", Done(request))
             }
             Event::SetDataTimeout {
                 block_bytes,

@@ -1,13 +1,16 @@
 //! Whatever goes wrong on the bus, every request ends once, nothing hangs, and a card
 //! that is put back is found again.
 
+use std::ops::Range;
+
 use blklab_blk::Op;
 use proptest::prelude::*;
 
 use crate::block::{Area, BlockRequest, Outcome, Queue};
 use crate::core::Core;
 use crate::emulated::{CardSpec, EmulatedCard, Fault, FaultKind, Protocol, Slot};
-use crate::host::Caps2;
+use crate::host::{Caps, Caps2, Host as _, SignalVoltage, Timing};
+use crate::pl181::{self, Mmci};
 use crate::sdhci::{Controller, ControllerSpec, Sdhci};
 
 /// Tries of a request at most: five, and one for each sector that got through.
@@ -29,7 +32,7 @@ fn card(counts: bool) -> CardSpec {
         },
         ssr: [0; 16],
         rca: 0x4567,
-        has_high_speed: true,
+        modes: 3,
         ext_csd: Vec::new(),
         sectors: 8_388_608,
         power_up_polls: 2,
@@ -45,6 +48,35 @@ fn core(spec: CardSpec, faults: Vec<Fault>) -> Core {
         Box::new(Sdhci::new(controller, Caps2::NO_PRESCAN_POWERUP)),
         0,
     )
+}
+
+/// Bits of the upper capabilities register: SDR50, SDR104, DDR50, tuning for SDR50.
+const SDR50: u64 = 1;
+const SDR104: u64 = 2;
+const DDR50: u64 = 4;
+const TUNED_SDR50: u64 = 1 << 13;
+
+/// A card of version 3 with all modes of UHS-I.
+fn uhs_card() -> CardSpec {
+    CardSpec {
+        modes: 0x1f,
+        ..card(true)
+    }
+}
+
+/// A controller of version 3 with a clock of 208 MHz and these modes; its card's data is
+/// right at these phases.
+fn fast_core(spec: CardSpec, modes: u64, phases: Range<u8>, faults: Vec<Fault>) -> Core {
+    let mut slot = Slot::with(EmulatedCard::new(spec));
+    slot.set_faults(faults);
+    slot.set_good_phases(phases);
+    let spec = ControllerSpec {
+        capabilities: modes << 32 | 0x0578_d0b4,
+        version: 2,
+        ..ControllerSpec::default()
+    };
+    let host = Sdhci::new(Controller::new(spec, slot), Caps2::NO_PRESCAN_POWERUP);
+    Core::new(Box::new(host.with_caps(Caps::EIGHT_BIT_DATA)), 0)
 }
 
 fn queue(core: &Core) -> Queue {
@@ -183,6 +215,144 @@ proptest! {
     }
 }
 
+/// What the card's bus runs at.
+fn bus(core: &Core) -> (Timing, u32, SignalVoltage) {
+    let ios = core.ios();
+    (ios.timing, ios.clock_hz, ios.signal_voltage)
+}
+
+const READ: BlockRequest = BlockRequest {
+    op: Op::Read,
+    sector: 8,
+    sectors: 8,
+    fua: false,
+    retries: 0,
+};
+
+#[test]
+fn the_best_mode_of_both_sides_is_taken() {
+    let (high, low) = (SignalVoltage::V330, SignalVoltage::V180);
+    let tuned = SDR50 | TUNED_SDR50;
+    for (host, card_modes, expected) in [
+        (SDR104 | DDR50, 0x1f, (Timing::UhsSdr104, 208_000_000, low)),
+        // The Raspberry Pi 4's controller, whose log tells of DDR50 cards.
+        (
+            SDR50 | DDR50 | TUNED_SDR50,
+            0x1f,
+            (Timing::UhsDdr50, 50_000_000, low),
+        ),
+        (tuned, 0x1f, (Timing::UhsSdr50, 100_000_000, low)),
+        (SDR50, 0x1f, (Timing::UhsSdr50, 100_000_000, low)),
+        (SDR50, 0x13, (Timing::UhsSdr25, 50_000_000, low)),
+        (SDR104, 0x03, (Timing::SdHs, 50_000_000, high)),
+        (0, 0x1f, (Timing::SdHs, 50_000_000, high)),
+    ] {
+        let spec = CardSpec {
+            modes: card_modes,
+            ..uhs_card()
+        };
+        let mut core = fast_core(spec, host, 6..9, Vec::new());
+        assert!(core.rescan(), "{host:#x}");
+        assert_eq!(bus(&core), expected, "{host:#x} {card_modes:#x}");
+        assert_eq!(run(&mut core, &[READ]), (vec![1], [8, 0]));
+    }
+}
+
+#[test]
+fn lines_without_a_good_phase_have_no_sdr104() {
+    let mut core = fast_core(uhs_card(), SDR104, 0..0, Vec::new());
+    assert!(!core.rescan());
+    // DDR50 goes without: cards of version 3.00 cannot be tuned for it.
+    let mut core = fast_core(uhs_card(), DDR50, 0..0, Vec::new());
+    assert!(core.rescan());
+    assert_eq!(core.ios().timing, Timing::UhsDdr50);
+}
+
+#[test]
+fn a_controller_refuses_what_it_does_not_have() {
+    let slot = || Slot::with(EmulatedCard::new(uhs_card()));
+    let mut mmci = Mmci::new(pl181::Controller::new(slot()), 12_000_000);
+    let unsupported = Err(crate::Error::NotSupported);
+    assert_eq!(mmci.set_signal_voltage(SignalVoltage::V180), unsupported);
+    assert_eq!(mmci.set_signal_voltage(SignalVoltage::V330), Ok(()));
+    let old = Controller::new(ControllerSpec::default(), slot());
+    let mut old = Sdhci::new(old, Caps2::empty());
+    assert_eq!(old.set_signal_voltage(SignalVoltage::V180), unsupported);
+    // A fast card is a plain one behind it, and never told to change its lines.
+    let mut core = Core::new(Box::new(mmci), 0);
+    core.watch();
+    assert!(core.rescan());
+    assert_eq!(bus(&core).2, SignalVoltage::V330);
+    let events = core.take_events();
+    let told = |event: &crate::Event| event.to_string().contains("cmd_opcode=11 ");
+    assert!(!events.iter().any(told));
+}
+
+#[test]
+fn a_wrong_checksum_has_the_bus_tuned_again() {
+    let mut core = fast_core(uhs_card(), SDR104, 4..10, Vec::new());
+    assert!(core.rescan());
+    let next = core.host_mut().slot_mut().commands();
+    let kind = FaultKind::DataDamaged;
+    // CMD23, and then the read.
+    let fault = Fault {
+        command: next + 1,
+        block: 0,
+        kind,
+    };
+    core.host_mut().slot_mut().set_faults(vec![fault]);
+    core.watch();
+    assert_eq!(run(&mut core, &[READ, READ]).0, [1, 1]);
+    let events = core.take_events();
+    let needs = |event: &crate::Event| event.to_string().contains("need_retune=1");
+    assert!(events.iter().any(needs));
+    assert!(!events.last().is_some_and(needs));
+    // 16 commands of tuning beside those that were traced.
+    let traced = { events.iter() }
+        .filter(|event| event.to_string().starts_with("mmc_request_done"))
+        .count();
+    let sent = core.host_mut().slot_mut().commands() - next;
+    assert!(sent >= 16 + traced as u64, "{sent} sent, {traced} traced");
+}
+
+proptest! {
+    /// Tuning begins at the 25th command or so of an identification.
+    #[test]
+    fn a_fast_card_survives_whatever_goes_wrong_while_it_is_tuned(
+        mode in prop_oneof![Just(SDR104), Just(DDR50), Just(SDR50 | TUNED_SDR50)],
+        is_emmc in any::<bool>(),
+        phases in (0..16_u8, 0..16_u8),
+        faults in prop::collection::vec(fault(), 0..6),
+    ) {
+        let spec = if is_emmc { emmc() } else { uhs_card() };
+        let mut core = fast_core(spec, mode, phases.0..phases.1, faults);
+        if core.rescan() {
+            let (ends, _) = run(&mut core, &[READ, READ]);
+            prop_assert_eq!(ends, vec![1, 1]);
+        }
+        core.host_mut().slot_mut().set_faults(Vec::new());
+        core.host_mut().slot_mut().pull();
+        core.detect_change();
+        prop_assert!(core.card().is_none() || core.detect_card_removed());
+        core.remove_card();
+        core.stop();
+        prop_assert!(!core.rescan());
+        // With good lines it is found again, at its full speed.
+        core.host_mut().slot_mut().put_back();
+        core.host_mut().slot_mut().set_good_phases(3..12);
+        prop_assert!(core.rescan());
+        let fast = match (is_emmc, mode) {
+            (true, SDR104) => Timing::MmcHs200,
+            (true, _) => Timing::MmcHs,
+            (_, SDR104) => Timing::UhsSdr104,
+            (_, DDR50) => Timing::UhsDdr50,
+            _ => Timing::UhsSdr50,
+        };
+        prop_assert_eq!(core.ios().timing, fast);
+        prop_assert_eq!(run(&mut core, &[READ]), (vec![1], [8, 0]));
+    }
+}
+
 #[test]
 fn a_card_that_was_suspended_comes_back_as_the_same() {
     let mut core = core(card(true), Vec::new());
@@ -201,14 +371,14 @@ fn a_card_that_was_suspended_comes_back_as_the_same() {
     assert_eq!(run(&mut core, &[write]), (vec![1], [0, 8]));
 }
 
-#[test]
-fn an_emmc_is_identified_after_sd_was_tried() {
+/// An eMMC of 8 GiB with HS200.
+fn emmc() -> CardSpec {
     let mut ext_csd = vec![0; 512];
-    // Revision 8, 52 MHz, 16 Mi sectors, erase groups of 512 KiB, boot areas and
+    // Revision 8, 52 MHz and HS200, 16 Mi sectors, erase groups of 512 KiB, boot areas and
     // replay protected area of 128 KiB.
     for (place, value) in [
         (192, 8),
-        (196, 3),
+        (196, 0x13),
         (215, 1),
         (224, 1),
         (223, 1),
@@ -217,7 +387,7 @@ fn an_emmc_is_identified_after_sd_was_tried() {
     ] {
         ext_csd[place] = value;
     }
-    let spec = CardSpec {
+    CardSpec {
         protocol: Protocol::Mmc,
         ocr: 0x00ff_8080,
         csd: [0xd00f_0032, 0x8f59_03ff, 0xffff_ffe7, 0x9640_00fd],
@@ -225,8 +395,27 @@ fn an_emmc_is_identified_after_sd_was_tried() {
         ext_csd,
         sectors: 1 << 24,
         ..card(true)
-    };
-    let mut core = core(spec, Vec::new());
+    }
+}
+
+#[test]
+fn an_emmc_runs_at_the_speed_of_its_controller() {
+    for (host, timing, clock_hz) in [
+        (SDR104, Timing::MmcHs200, 200_000_000),
+        (0, Timing::MmcHs, 52_000_000),
+    ] {
+        let mut core = fast_core(emmc(), host, 4..10, Vec::new());
+        assert!(core.rescan());
+        let ios = core.ios();
+        assert_eq!((ios.timing, ios.clock_hz), (timing, clock_hz));
+        assert_eq!(ios.bus_width.lines(), 8);
+        assert_eq!(run(&mut core, &[READ]), (vec![1], [8, 0]));
+    }
+}
+
+#[test]
+fn an_emmc_is_identified_after_sd_was_tried() {
+    let mut core = core(emmc(), Vec::new());
     assert!(core.rescan());
     let card = core.card().unwrap().clone();
     assert_eq!((card.rca, card.sectors()), (1, 1 << 24));

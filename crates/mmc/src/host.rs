@@ -2,7 +2,7 @@
 
 use bitflags::bitflags;
 
-use crate::command::Request;
+use crate::command::{Error, Request};
 use crate::emulated::Slot;
 
 bitflags! {
@@ -50,6 +50,8 @@ bitflags! {
     pub struct Caps2: u32 {
         /// It can switch the card's power off and on.
         const FULL_PWR_CYCLE = 1 << 2;
+        /// eMMC at 200 MHz, with lines of 1.8 or 1.2 V.
+        const HS200 = 3 << 5;
         /// The card gets power only when it is looked for.
         const NO_PRESCAN_POWERUP = 1 << 14;
         /// SDIO's interrupts need no thread.
@@ -148,6 +150,52 @@ pub enum Timing {
     Legacy = 0,
     MmcHs = 1,
     SdHs = 2,
+    UhsSdr12 = 3,
+    UhsSdr25 = 4,
+    UhsSdr50 = 5,
+    UhsSdr104 = 6,
+    UhsDdr50 = 7,
+    MmcHs200 = 9,
+}
+
+impl Timing {
+    /// As debugfs shows it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Timing::Legacy => "legacy",
+            Timing::MmcHs => "mmc high-speed",
+            Timing::SdHs => "sd high-speed",
+            Timing::UhsSdr12 => "sd uhs SDR12",
+            Timing::UhsSdr25 => "sd uhs SDR25",
+            Timing::UhsSdr50 => "sd uhs SDR50",
+            Timing::UhsSdr104 => "sd uhs SDR104",
+            Timing::UhsDdr50 => "sd uhs DDR50",
+            Timing::MmcHs200 => "mmc HS200",
+        }
+    }
+
+    /// What the kernel's log puts before the kind of a card with it.
+    pub(crate) fn praise(self) -> &'static str {
+        match self {
+            Timing::Legacy => "",
+            Timing::MmcHs | Timing::SdHs => "high speed ",
+            Timing::UhsSdr12 => "ultra high speed SDR12 ",
+            Timing::UhsSdr25 => "ultra high speed SDR25 ",
+            Timing::UhsSdr50 => "ultra high speed SDR50 ",
+            Timing::UhsSdr104 => "ultra high speed SDR104 ",
+            Timing::UhsDdr50 => "ultra high speed DDR50 ",
+            Timing::MmcHs200 => "HS200 ",
+        }
+    }
+}
+
+/// The voltage of the bus' lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the kernel's names")]
+pub enum SignalVoltage {
+    #[default]
+    V330 = 0,
+    V180 = 1,
 }
 
 /// The chip select line, which a card in reset looks at.
@@ -176,6 +224,8 @@ pub struct Ios {
     pub bus_width: BusWidth,
     /// Timing.
     pub timing: Timing,
+    /// Voltage of the lines.
+    pub signal_voltage: SignalVoltage,
 }
 
 /// A host controller with its driver: it carries out what the core asks for, one
@@ -205,6 +255,23 @@ pub trait Host {
     /// cannot tell (`card_busy`).
     fn card_is_busy(&mut self) -> Option<bool> {
         None
+    }
+
+    /// Sets the voltage of the lines (`start_signal_voltage_switch`).
+    ///
+    /// # Errors
+    /// Where the controller does not have it, or it does not become stable.
+    fn set_signal_voltage(&mut self, voltage: SignalVoltage) -> Result<(), Error> {
+        match voltage {
+            SignalVoltage::V330 => Ok(()),
+            SignalVoltage::V180 => Err(Error::NotSupported),
+        }
+    }
+
+    /// Finds the moment at which data has to be taken off the lines, with a command that
+    /// reads a pattern (`execute_tuning`). Returns what came of it, and nanoseconds.
+    fn execute_tuning(&mut self, _opcode: u8) -> (Result<(), Error>, u64) {
+        (Ok(()), 0)
     }
 
     /// Lets time pass between requests.

@@ -27,7 +27,8 @@ pub mod sdhci;
 pub use bus::{HostDevice, HostDriverKind, Hosts, MakeHost, Wiring};
 pub use command::{Command, CommandFlags, Data, Direction, Error, Request, Status, opcode};
 pub use core::{Card, CardKind, Core};
-pub use event::Event;
+pub use event::{Event, Retune};
 pub use host::{
-    BusMode, BusWidth, Caps, Caps2, ChipSelect, Host, HostSpec, Ios, PowerMode, Timing,
+    BusMode, BusWidth, Caps, Caps2, ChipSelect, Host, HostSpec, Ios, PowerMode, SignalVoltage,
+    Timing,
 };

@@ -361,6 +361,8 @@ pub struct ExtCsd {
     pub has_high_speed_52: bool,
     /// Whether it has high speed at 26 MHz.
     pub has_high_speed_26: bool,
+    /// Whether it has HS200 with lines of 1.8 V.
+    pub has_hs200: bool,
     /// Sectors.
     pub sectors: u32,
     /// How long a switch may take.
@@ -416,6 +418,7 @@ impl ExtCsd {
             revision,
             has_high_speed_52: card_type & 2 != 0,
             has_high_speed_26: card_type & 1 != 0,
+            has_hs200: card_type & 1 << 4 != 0,
             sectors: word(at::SEC_CNT)?,
             // Units of 10 ms; 500 ms where the card is too old to tell
             // (`DEFAULT_CMD6_TIMEOUT_MS`).
@@ -441,6 +444,15 @@ impl ExtCsd {
             reliable_write: byte(at::WR_REL_PARAM)? & 4 != 0 || byte(at::REL_WR_SEC_C)? != 0,
             erased_ones: byte(at::ERASED_MEM_CONT)? & 1 != 0,
         })
+    }
+
+    /// Clock of high speed, if it has that.
+    pub fn high_speed_hz(&self) -> Option<u32> {
+        match (self.has_high_speed_52, self.has_high_speed_26) {
+            (true, _) => Some(52_000_000),
+            (_, true) => Some(26_000_000),
+            _ => None,
+        }
     }
 
     /// Whether it can trim (`mmc_can_trim`).

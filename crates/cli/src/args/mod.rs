@@ -117,7 +117,7 @@ fn seed(text: &str) -> Result<u64, String> {
 
 #[derive(Args)]
 pub(crate) struct BootArgs {
-    /// The machine: rpi4, vexpress-a9, a file that describes its devices as
+    /// The machine: rpi4, vexpress-a9, emmc, a file that describes its devices as
     /// boards/rpi4.toml does, or a device tree blob, whose name ends with .dtb
     #[arg(value_name = "MACHINE")]
     pub(crate) board: String,

@@ -261,7 +261,7 @@ impl Description {
             scr,
             ssr: self.register("ssr")?,
             rca: rca.ok_or("card_sysfs rca: expected a number such as 0x4567")?,
-            has_high_speed: read_scr.sda_version >= 1,
+            modes: if read_scr.sda_version >= 1 { 3 } else { 1 },
             ext_csd: Vec::new(),
             sectors: self.image_bytes / 512,
             power_up_polls: 0,

@@ -29,7 +29,7 @@ fn slot() -> Slot {
         scr: [0x0225_0000, 0],
         ssr: [0; 16],
         rca: 0x4567,
-        has_high_speed: true,
+        modes: 3,
         ext_csd: Vec::new(),
         sectors: 262_144,
         power_up_polls: 0,

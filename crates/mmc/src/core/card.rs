@@ -54,6 +54,8 @@ pub struct Card {
     pub ext_csd: ExtCsd,
     /// Whether SD high speed is there.
     pub has_sd_high_speed: bool,
+    /// Modes of UHS-I that are there: a bit a function of the card's first group.
+    pub uhs_modes: u8,
     /// Whether addresses are blocks.
     pub is_block_addressed: bool,
     /// Whether its switch forbids writing.

@@ -4,13 +4,18 @@
 use super::ops::OCR_HIGH_CAPACITY;
 use super::{Card, CardKind, Core, RETRIES};
 use crate::command::{Command, CommandFlags, Error, Status, opcode};
-use crate::host::{BusMode, BusWidth, Caps, Timing};
+use crate::host::{BusMode, BusWidth, Caps, Caps2, SignalVoltage, Timing};
 use crate::registers::{Cid, Csd, ExtCsd, ext_csd};
 
 /// Some caches take that long to be switched on after power was lost.
 const CACHE_ON_MS: u32 = 1600;
 /// What a write of the cache to flash may take (`MMC_CACHE_FLUSH_TIMEOUT_MS`).
 const CACHE_FLUSH_MS: u32 = 30_000;
+/// `HS_TIMING` of high speed and of HS200.
+const TIMING_HIGH_SPEED: u8 = 1;
+const TIMING_HS200: u8 = 2;
+/// Clock of HS200 (`MMC_HS200_MAX_DTR`).
+const HS200_HZ: u32 = 200_000_000;
 /// Bits of `PART_CONFIG` that say which partition is in use.
 const PARTITION_ACCESS: u8 = 7;
 /// Pauses between polls of a busy card: the first, doubled up to the last
@@ -100,22 +105,71 @@ impl Core {
     /// The fastest timing, clock and width that both sides have
     /// (`mmc_select_timing`, `mmc_select_bus_width`).
     fn speed_up_mmc(&mut self, card: &Card) -> Result<(), Error> {
+        let has_ext_csd = card.csd.mmca_version >= 4;
+        let can_hs200 = card.ext_csd.has_hs200 && self.host.spec().caps2.contains(Caps2::HS200);
+        if has_ext_csd && can_hs200 && self.select_hs200(card)? {
+            self.set_clock(HS200_HZ);
+            return self.execute_tuning(card.kind);
+        }
         let caps = self.host.spec().caps;
-        let features = card.ext_csd;
-        let fast = features.has_high_speed_52 || features.has_high_speed_26;
         let mut hz = card.csd.max_clock_hz;
-        let can = fast && caps.contains(Caps::MMC_HIGHSPEED) && card.csd.mmca_version >= 4;
-        if can && self.try_switch(card, ext_csd::HS_TIMING, 1)? {
+        let can = has_ext_csd && caps.contains(Caps::MMC_HIGHSPEED);
+        if let Some(fast_hz) = card.ext_csd.high_speed_hz()
+            && can
+            && self.try_switch(card, ext_csd::HS_TIMING, TIMING_HIGH_SPEED)?
+        {
             self.set_timing(Timing::MmcHs);
-            hz = match features.has_high_speed_52 {
-                true => 52_000_000,
-                false => 26_000_000,
-            };
+            hz = fast_hz;
         }
         self.set_clock(hz);
-        if card.csd.mmca_version < 4 {
-            return Ok(());
+        match has_ext_csd {
+            true => self.select_bus_width(card).map(|_| ()),
+            false => Ok(()),
         }
+    }
+
+    /// Whether the card went to HS200: lines of 1.8 V, more than one of them, and the
+    /// timing, in that order (`mmc_select_hs200`).
+    fn select_hs200(&mut self, card: &Card) -> Result<bool, Error> {
+        let old = self.ios;
+        self.set_signal_voltage(SignalVoltage::V180)?;
+        let switched = match self.select_bus_width(card) {
+            Ok(true) => self.switch_to_hs200(card),
+            Ok(false) => Ok(false),
+            Err(error) => Err(error),
+        };
+        if switched != Ok(true) {
+            self.set_signal_voltage(old.signal_voltage)
+                .map_err(|_| Error::Io)?;
+        }
+        switched
+    }
+
+    /// The card's status is asked for at the clock of high speed, at which cards answer
+    /// reliably before the controller is tuned.
+    fn switch_to_hs200(&mut self, card: &Card) -> Result<bool, Error> {
+        let (timing, clock_hz) = (self.ios.timing, self.ios.clock_hz);
+        let time_ms = card.ext_csd.generic_switch_ms;
+        self.hold_retune();
+        let told = self.write_byte(card, ext_csd::HS_TIMING, TIMING_HS200, time_ms);
+        let status = told.and_then(|()| {
+            self.set_timing(Timing::MmcHs200);
+            self.set_clock(card.ext_csd.high_speed_hz().unwrap_or(clock_hz));
+            self.send_status_of(card.rca, RETRIES)
+        });
+        self.release_retune();
+        if status? & Status::SWITCH_ERROR.bits() == 0 {
+            return Ok(true);
+        }
+        self.set_clock(clock_hz);
+        self.set_timing(timing);
+        Ok(false)
+    }
+
+    /// The most data lines that both sides have; whether there is more than one
+    /// (`mmc_select_bus_width`).
+    fn select_bus_width(&mut self, card: &Card) -> Result<bool, Error> {
+        let caps = self.host.spec().caps;
         let widths = [
             (Caps::EIGHT_BIT_DATA, BusWidth::Eight, 2),
             (Caps::FOUR_BIT_DATA, BusWidth::Four, 1),
@@ -134,10 +188,10 @@ impl Core {
                 .and_then(|raw| ExtCsd::of(&raw))
                 .is_ok()
             {
-                break;
+                return Ok(true);
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     fn switch_on_cache(&mut self, card: &mut Card) -> Result<(), Error> {
@@ -170,19 +224,24 @@ impl Core {
         value: u8,
         time_ms: u32,
     ) -> Result<(), Error> {
-        const WRITE_BYTE: u32 = 3;
-        const NORMAL: u32 = 1;
         self.hold_retune();
-        let arg = WRITE_BYTE << 24 | u32::from(index) << 16 | u32::from(value) << 8 | NORMAL;
-        let (command, busy) = self.busy_command(opcode::SWITCH, arg, time_ms);
-        let done = (self.wait_for_command(command, RETRIES))
-            .and_then(|_| self.wait_while_busy(card.rca, busy, time_ms))
+        let done = (self.write_byte(card, index, value, time_ms))
             .and_then(|()| self.send_status_of(card.rca, RETRIES));
         self.release_retune();
         match done? & Status::SWITCH_ERROR.bits() {
             0 => Ok(()),
             _ => Err(Error::BadMessage),
         }
+    }
+
+    /// The switch alone, without a look at what became of it (`__mmc_switch`).
+    fn write_byte(&mut self, card: &Card, index: u8, value: u8, time_ms: u32) -> Result<(), Error> {
+        const WRITE_BYTE: u32 = 3;
+        const NORMAL: u32 = 1;
+        let arg = WRITE_BYTE << 24 | u32::from(index) << 16 | u32::from(value) << 8 | NORMAL;
+        let (command, busy) = self.busy_command(opcode::SWITCH, arg, time_ms);
+        self.wait_for_command(command, RETRIES)?;
+        self.wait_while_busy(card.rca, busy, time_ms)
     }
 
     /// A command after which the card is busy, and whether the controller watches

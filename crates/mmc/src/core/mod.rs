@@ -6,12 +6,15 @@ mod mmc;
 mod ops;
 mod sd;
 mod sysfs;
+mod tuning;
 
 pub use card::{Card, CardKind};
 
 use crate::command::{Command, CommandFlags, Direction, Error, Request, opcode};
-use crate::event::Event;
-use crate::host::{BusMode, BusWidth, Caps, Caps2, ChipSelect, Host, Ios, PowerMode, Timing};
+use crate::event::{Event, Retune};
+use crate::host::{
+    BusMode, BusWidth, Caps, Caps2, ChipSelect, Host, Ios, PowerMode, SignalVoltage, Timing,
+};
 
 /// Clocks at which a card is looked for, one after the other.
 const RESCAN_HZ: [u32; 4] = [400_000, 300_000, 200_000, 100_000];
@@ -27,7 +30,7 @@ pub struct Core {
     ios: Ios,
     init_hz: u32,
     card: Option<Card>,
-    hold_retune: u32,
+    retune: Retune,
     /// Somebody saw the card detect line move.
     detect_change: bool,
     elapsed_ns: u64,
@@ -46,7 +49,7 @@ impl Core {
             ios: Ios::default(),
             init_hz,
             card: None,
-            hold_retune: 0,
+            retune: Retune::default(),
             detect_change: false,
             elapsed_ns: 0,
             events: None,
@@ -115,11 +118,12 @@ impl Core {
     }
 
     pub(crate) fn hold_retune(&mut self) {
-        self.hold_retune += 1;
+        self.retune.now |= self.retune.hold == 0;
+        self.retune.hold += 1;
     }
 
     pub(crate) fn release_retune(&mut self) {
-        self.hold_retune = self.hold_retune.saturating_sub(1);
+        self.retune.hold = self.retune.hold.saturating_sub(1);
     }
 
     /// Gives a request to the controller once. Tuning stays held back until
@@ -139,16 +143,22 @@ impl Core {
 
     fn carry_out(&mut self, request: &mut Request) {
         request.clear_outcome();
-        let hold_retune = self.hold_retune;
+        if let Err(error) = self.tune_again_if_needed() {
+            request.command.error = Some(error);
+            return;
+        }
+        let retune = self.retune;
         self.tell(|| Event::RequestStart {
             request: Box::new(request.clone()),
-            hold_retune,
+            retune,
         });
         let took_ns = self.host.request(request);
         self.elapsed_ns = self.elapsed_ns.saturating_add(took_ns);
+        self.look_for_checksums(request);
+        let retune = self.retune;
         self.tell(|| Event::RequestDone {
             request: Box::new(request.clone()),
-            hold_retune,
+            retune,
         });
     }
 
@@ -223,8 +233,10 @@ impl Core {
             clock_hz: self.ios.clock_hz,
             vdd: self.ios.vdd,
             power_mode: self.ios.power_mode,
+            signal_voltage: self.ios.signal_voltage,
             ..Ios::default()
         };
+        self.forget_tuning();
         self.set_ios();
     }
 
@@ -235,6 +247,8 @@ impl Core {
         self.ios.vdd = highest_bit(ocr);
         self.ios.power_mode = PowerMode::Up;
         self.set_initial_state();
+        // Every controller has the voltage that cards begin with.
+        let _ = self.set_signal_voltage(SignalVoltage::V330);
         self.delay_ms(POWER_DELAY_MS);
         self.ios.clock_hz = self.init_hz;
         self.ios.power_mode = PowerMode::On;

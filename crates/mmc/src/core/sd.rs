@@ -3,13 +3,81 @@
 use super::ops::OCR_HIGH_CAPACITY;
 use super::{Card, CardKind, Core};
 use crate::command::Error;
-use crate::host::{BusWidth, Caps, Timing};
+use crate::host::{BusWidth, Caps, HostSpec, Timing};
 use crate::registers::{Cid, Csd, Scr, Ssr, class};
 
+/// The host asks for lines of 1.8 V, and the card accepts.
+const OCR_LOW_VOLTAGE: u32 = 1 << 24;
+/// How often a card is asked for them.
+const VOLTAGE_TRIES: u32 = 10;
 /// Clock of SD high speed.
 const HIGH_SPEED_HZ: u32 = 50_000_000;
 /// The host can supply more than 150 mA at its voltage.
 const OCR_POWER_CONTROL: u32 = 1 << 28;
+
+/// A mode of UHS-I: its number among the card's functions, what the host needs for it, and
+/// what the bus is set to.
+struct UhsMode {
+    function: u32,
+    host: Caps,
+    timing: Timing,
+    clock_hz: u32,
+    /// Whether the controller has to be tuned for it.
+    is_tuned: bool,
+}
+
+/// The modes in the order in which they are preferred (`sd_update_bus_speed_mode`).
+const UHS_MODES: [UhsMode; 5] = [
+    UhsMode {
+        function: 3,
+        host: Caps::UHS_SDR104,
+        timing: Timing::UhsSdr104,
+        clock_hz: 208_000_000,
+        is_tuned: true,
+    },
+    UhsMode {
+        function: 4,
+        host: Caps::UHS_DDR50,
+        timing: Timing::UhsDdr50,
+        clock_hz: 50_000_000,
+        is_tuned: true,
+    },
+    UhsMode {
+        function: 2,
+        host: Caps::UHS_SDR104.union(Caps::UHS_SDR50),
+        timing: Timing::UhsSdr50,
+        clock_hz: 100_000_000,
+        is_tuned: true,
+    },
+    UhsMode {
+        function: 1,
+        host: Caps::UHS_SDR104
+            .union(Caps::UHS_SDR50)
+            .union(Caps::UHS_SDR25),
+        timing: Timing::UhsSdr25,
+        clock_hz: 50_000_000,
+        is_tuned: false,
+    },
+    UhsMode {
+        function: 0,
+        host: Caps::UHS_SDR104
+            .union(Caps::UHS_SDR50)
+            .union(Caps::UHS_SDR25)
+            .union(Caps::UHS_SDR12),
+        timing: Timing::UhsSdr12,
+        clock_hz: 25_000_000,
+        is_tuned: false,
+    },
+];
+
+impl UhsMode {
+    /// The best that both sides have.
+    fn of(card: &Card, host: &HostSpec) -> Option<&'static UhsMode> {
+        UHS_MODES.iter().find(|mode| {
+            host.caps.intersects(mode.host) && card.uhs_modes >> mode.function & 1 != 0
+        })
+    }
+}
 
 impl Core {
     /// Finds out whether an SD card is there, and sets it up (`mmc_attach_sd`).
@@ -23,7 +91,7 @@ impl Core {
     /// Sets a card up, from its reset to its bus's width and clock; `old` is what is
     /// known of the card that has to be there (`mmc_sd_init_card`).
     pub(super) fn initialise_sd(&mut self, ocr: u32, old: Option<&Card>) -> Result<(), Error> {
-        let raw_cid = self.identify_sd(ocr)?;
+        let (raw_cid, has_low_voltage) = self.identify_sd(ocr)?;
         let mut card = match old {
             Some(old) if old.raw_cid != raw_cid => return Err(Error::OtherCard),
             Some(old) => old.clone(),
@@ -50,24 +118,48 @@ impl Core {
         if old.is_none() {
             card.is_read_only = self.host.card_is_read_only();
         }
-        self.speed_up_sd(&card)?;
+        match has_low_voltage && self.host.spec().has_uhs() {
+            true => self.speed_up_uhs(&card)?,
+            false => self.speed_up_sd(&card)?,
+        }
         self.card = Some(card);
         Ok(())
     }
 
-    /// From reset to the card's identity (`mmc_sd_get_cid`).
-    fn identify_sd(&mut self, ocr: u32) -> Result<[u32; 4], Error> {
-        // A card that was told other voltages before has to begin anew.
-        self.go_idle();
-        let mut ocr = ocr;
-        if self.send_if_cond(ocr).is_ok() {
-            ocr |= OCR_HIGH_CAPACITY;
+    /// From reset to the card's identity, and whether its lines have 1.8 V
+    /// (`mmc_sd_get_cid`).
+    fn identify_sd(&mut self, ocr: u32) -> Result<([u32; 4], bool), Error> {
+        let mut tries = VOLTAGE_TRIES;
+        loop {
+            // A card that was told other voltages before has to begin anew.
+            self.go_idle();
+            let mut asked = ocr;
+            if self.send_if_cond(ocr).is_ok() {
+                asked |= OCR_HIGH_CAPACITY;
+            }
+            if tries > 0 && self.host.spec().has_uhs() {
+                asked |= OCR_LOW_VOLTAGE;
+            }
+            if self.host.spec().max_current_330_ma > 150 {
+                asked |= OCR_POWER_CONTROL;
+            }
+            let answer = self.send_app_op_cond(asked)?;
+            let has_low_voltage = asked & answer & OCR_LOW_VOLTAGE != 0;
+            if has_low_voltage {
+                match self.set_uhs_voltage(ocr) {
+                    Ok(()) => {}
+                    Err(Error::Again) => {
+                        tries -= 1;
+                        continue;
+                    }
+                    Err(_) => {
+                        tries = 0;
+                        continue;
+                    }
+                }
+            }
+            return Ok((self.send_cid()?, has_low_voltage));
         }
-        if self.host.spec().max_current_330_ma > 150 {
-            ocr |= OCR_POWER_CONTROL;
-        }
-        self.send_app_op_cond(ocr)?;
-        self.send_cid()
     }
 
     /// SCR and SSR, and what follows from them for erasing (`mmc_sd_setup_card`).
@@ -93,11 +185,43 @@ impl Core {
             return Ok(());
         }
         match self.sd_switch(card, false, 0, 0) {
-            Ok(status) => card.has_sd_high_speed = status[13] & 2 != 0,
+            Ok(status) => {
+                card.has_sd_high_speed = status[13] & 2 != 0;
+                if card.scr.sda_spec3 {
+                    card.uhs_modes = status[13];
+                }
+            }
             Err(Error::Invalid | Error::NotSupported) => {}
             Err(error) => return Err(error),
         }
         Ok(())
+    }
+
+    /// The fastest mode of UHS-I that both sides have (`mmc_sd_init_uhs_card`).
+    fn speed_up_uhs(&mut self, card: &Card) -> Result<(), Error> {
+        if card.csd.classes & class::SWITCH == 0 {
+            return Ok(());
+        }
+        self.app_set_bus_width(card, BusWidth::Four)?;
+        self.set_bus_width(BusWidth::Four);
+        let Some(mode) = UhsMode::of(card, self.host.spec()) else {
+            return Ok(());
+        };
+        let status = self.sd_switch(card, true, 0, mode.function)?;
+        // A card that does not take the mode keeps its clock.
+        if u32::from(status[16] & 0xf) != mode.function {
+            return Ok(());
+        }
+        self.set_timing(mode.timing);
+        self.set_clock(mode.clock_hz);
+        if !mode.is_tuned {
+            return Ok(());
+        }
+        match self.execute_tuning(card.kind) {
+            // Version 3.00 of the specification has no tuning for it.
+            Err(_) if mode.timing == Timing::UhsDdr50 => Ok(()),
+            done => done,
+        }
     }
 
     /// The fastest timing, clock and width that both sides have.

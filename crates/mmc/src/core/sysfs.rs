@@ -2,7 +2,7 @@
 //! `drivers/mmc/core/sd.c` and `mmc.c`, `debugfs.c`).
 
 use super::{Card, CardKind, Core};
-use crate::host::{Caps, PowerMode};
+use crate::host::{Caps, PowerMode, SignalVoltage};
 use crate::registers::hex;
 
 /// The drive stage register's value where nobody set it.
@@ -87,15 +87,18 @@ impl Core {
         let width = ios.bus_width;
         let bus_mode = ["open drain", "push-pull"][ios.bus_mode as usize - 1];
         let select = ["don't care", "active high"][ios.chip_select as usize];
-        let timing = ["legacy", "mmc high-speed", "sd high-speed"][ios.timing as usize];
+        let signal = match ios.signal_voltage {
+            SignalVoltage::V330 => "3.30 V",
+            SignalVoltage::V180 => "1.80 V",
+        };
         lines.extend([
             format!("vdd:\t\t{} ({})", ios.vdd, volts(ios.vdd)),
             format!("bus mode:\t{} ({bus_mode})", ios.bus_mode as u8),
             format!("chip select:\t{} ({select})", ios.chip_select as u8),
             format!("power mode:\t{} ({power})", ios.power_mode as u8),
             format!("bus width:\t{} ({} bits)", width as u8, width.lines()),
-            format!("timing spec:\t{} ({timing})", ios.timing as u8),
-            "signal voltage:\t0 (3.30 V)".to_owned(),
+            format!("timing spec:\t{} ({})", ios.timing as u8, ios.timing.name()),
+            format!("signal voltage:\t{} ({signal})", ios.signal_voltage as u8),
             "driver type:\t0 (driver type B)".to_owned(),
             clock.to_string(),
         ]);

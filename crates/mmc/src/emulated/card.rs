@@ -35,8 +35,9 @@ pub struct CardSpec {
     pub ssr: [u32; 16],
     /// The address that it chooses, of SD.
     pub rca: u32,
-    /// Whether it has SD high speed.
-    pub has_high_speed: bool,
+    /// Modes of its bus, of SD: a bit a function of its first group, which are 25 MHz, high
+    /// speed, and SDR50, SDR104 and DDR50 with lines of 1.8 V.
+    pub modes: u8,
     /// EXT_CSD, of MMC.
     pub ext_csd: Vec<u8>,
     /// Its size in sectors.
@@ -46,6 +47,10 @@ pub struct CardSpec {
     /// How long it is busy after a write, a switch or an erase.
     pub busy_ns: u64,
 }
+
+/// `HS_TIMING` of HS200, and `BUS_WIDTH` of eight lines.
+const TIMING_HS200: u8 = 2;
+const WIDTH_EIGHT: u8 = 2;
 
 /// States of a card, by the numbers that its status tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +64,22 @@ enum CardState {
     ReceiveData = 6,
     Programming = 7,
 }
+
+/// The voltage of an SD card's lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Signal {
+    /// 3.3 V.
+    High,
+    /// It was told to change (CMD11) and holds its lines down until the host has changed.
+    Switching,
+    /// 1.8 V, until it loses its power.
+    Low,
+}
+
+/// Modes of 3.3 V.
+const MODES_OF_HIGH: u8 = 3;
+/// The host asks for lines of 1.8 V, and the card accepts.
+const OCR_LOW_VOLTAGE: u32 = 1 << 24;
 
 /// What the card's data lines carry next.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,6 +108,9 @@ pub struct EmulatedCard {
     /// Errors that the next status tells.
     errors: Status,
     app_command: bool,
+    signal: Signal,
+    /// It has accepted lines of 1.8 V, and waits for CMD11.
+    accepts_low: bool,
     polls: u32,
     lines: Lines,
     block_count: Option<u32>,
@@ -109,6 +133,8 @@ impl EmulatedCard {
             rca: 0,
             errors: Status::empty(),
             app_command: false,
+            signal: Signal::High,
+            accepts_low: false,
             polls: 0,
             lines: Lines::Nothing,
             block_count: None,
@@ -135,6 +161,7 @@ impl EmulatedCard {
     /// Power goes: all but what it holds is forgotten.
     pub(super) fn power_off(&mut self) {
         self.reset();
+        self.signal = Signal::High;
         self.polls = 0;
         self.busy_ns = 0;
     }
@@ -144,6 +171,7 @@ impl EmulatedCard {
         self.rca = 0;
         self.errors = Status::empty();
         self.app_command = false;
+        self.accepts_low = false;
         self.lines = Lines::Nothing;
         self.block_count = None;
         self.erase_start = None;
@@ -158,9 +186,16 @@ impl EmulatedCard {
         }
     }
 
+    /// The host has set the voltage of the lines.
+    pub(super) fn take_low_voltage(&mut self) {
+        if self.signal == Signal::Switching {
+            self.signal = Signal::Low;
+        }
+    }
+
     /// Whether it holds its first data line down.
     pub(super) fn is_busy(&self) -> bool {
-        self.busy_ns > 0
+        self.busy_ns > 0 || self.signal == Signal::Switching
     }
 
     pub(super) fn busy_ns(&self) -> u64 {
@@ -301,6 +336,14 @@ impl EmulatedCard {
                 self.app_command = true;
                 Some(self.status(state, true))
             }
+            (opcode::SD_SWITCH_VOLTAGE, CardState::Ready) if self.accepts_low => {
+                self.accepts_low = false;
+                self.signal = Signal::Switching;
+                Some(self.status(state, false))
+            }
+            (opcode::SEND_TUNING_BLOCK, CardState::Transfer) if self.signal == Signal::Low => {
+                Some(self.send_pattern(64))
+            }
             (opcode::SET_RELATIVE_ADDR, CardState::Identification | CardState::StandBy) => {
                 self.rca = self.spec.rca;
                 self.state = CardState::StandBy;
@@ -337,7 +380,13 @@ impl EmulatedCard {
                 if host == 0 {
                     return Some(Answer::Short(self.spec.ocr));
                 }
-                return Some(Answer::Short(self.power_up(host, arg & 1 << 30 != 0)));
+                let mut ocr = self.power_up(host, arg & 1 << 30 != 0);
+                let is_ready = self.state == CardState::Ready;
+                if is_ready && arg & OCR_LOW_VOLTAGE != 0 && self.can_switch() {
+                    self.accepts_low = true;
+                    ocr |= OCR_LOW_VOLTAGE;
+                }
+                return Some(Answer::Short(ocr));
             }
             (opcode::APP_SET_BUS_WIDTH, CardState::Transfer) => {
                 return Some(self.status(state, true));
@@ -352,6 +401,19 @@ impl EmulatedCard {
         self.lines = Lines::Register(content);
         self.state = CardState::SendingData;
         Some(self.status(state, true))
+    }
+
+    /// Whether its lines can go to 1.8 V.
+    fn can_switch(&self) -> bool {
+        self.signal == Signal::High && self.spec.modes & !MODES_OF_HIGH != 0
+    }
+
+    /// The pattern that a controller is tuned with. Only the controller compares it.
+    fn send_pattern(&mut self, bytes: usize) -> Answer {
+        let state = self.state;
+        self.lines = Lines::Register(vec![0xff; bytes]);
+        self.state = CardState::SendingData;
+        self.status(state, false)
     }
 
     /// The card's voltages; it is ready once it was asked often enough, at one that
@@ -383,6 +445,12 @@ impl EmulatedCard {
                 self.state = CardState::SendingData;
                 Some(self.status(state, false))
             }
+            (opcode::SEND_TUNING_BLOCK_HS200, CardState::Transfer)
+                if self.byte(ext_csd::HS_TIMING) & 0xf == TIMING_HS200 =>
+            {
+                let is_wide = self.byte(ext_csd::BUS_WIDTH) == WIDTH_EIGHT;
+                Some(self.send_pattern(if is_wide { 128 } else { 64 }))
+            }
             (opcode::SWITCH, CardState::Transfer) => {
                 self.switch((arg >> 16) as u8, (arg >> 8) as u8);
                 self.become_busy();
@@ -400,8 +468,21 @@ impl EmulatedCard {
         }
     }
 
+    /// A byte of EXT_CSD.
+    fn byte(&self, index: u8) -> u8 {
+        let byte = self.spec.ext_csd.get(usize::from(index));
+        byte.copied().unwrap_or(0)
+    }
+
     /// Sets a byte of EXT_CSD that can be set.
     fn switch(&mut self, index: u8, value: u8) {
+        const HS200_TYPES: u8 = 3 << 4;
+        let types = self.spec.ext_csd.get(ext_csd::CARD_TYPE).copied();
+        let has_hs200 = types.unwrap_or(0) & HS200_TYPES != 0;
+        if index == ext_csd::HS_TIMING && value & 0xf == TIMING_HS200 && !has_hs200 {
+            self.errors |= Status::SWITCH_ERROR;
+            return;
+        }
         let byte = self.spec.ext_csd.get_mut(usize::from(index));
         let writable = index < 192;
         match byte {
@@ -416,7 +497,10 @@ impl EmulatedCard {
     /// (SD Physical Layer 4.3.10).
     fn functions(&self, arg: u32) -> Vec<u8> {
         let mut status = vec![0; 64];
-        let speeds = 1 | u8::from(self.spec.has_high_speed) << 1;
+        let speeds = match self.signal {
+            Signal::Low => self.spec.modes,
+            Signal::High | Signal::Switching => self.spec.modes & MODES_OF_HIGH,
+        };
         // 1 mA, and each group has its function 0.
         status[1] = 1;
         for group in 0..6 {

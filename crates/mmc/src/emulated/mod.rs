@@ -6,6 +6,8 @@
 
 mod card;
 
+use std::ops::Range;
+
 use crate::command::Error;
 
 pub use card::{CardSpec, EmulatedCard, Protocol};
@@ -60,8 +62,11 @@ pub struct Fault {
     pub kind: FaultKind,
 }
 
+/// Moments within a clock at which a controller can take data off the lines.
+pub const PHASES: u8 = 16;
+
 /// A socket, and the card in it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Slot {
     card: Option<EmulatedCard>,
     pulled: Option<EmulatedCard>,
@@ -69,6 +74,23 @@ pub struct Slot {
     commands: u64,
     blocks: u32,
     is_powered: bool,
+    /// Phases at which data of a fast mode is right.
+    good_phases: Range<u8>,
+}
+
+impl Default for Slot {
+    fn default() -> Slot {
+        Slot {
+            card: None,
+            pulled: None,
+            faults: Vec::new(),
+            commands: 0,
+            blocks: 0,
+            is_powered: false,
+            // Not the first, at which an untuned controller takes it.
+            good_phases: 4..10,
+        }
+    }
 }
 
 impl Slot {
@@ -83,6 +105,23 @@ impl Slot {
     /// Makes things go wrong.
     pub fn set_faults(&mut self, faults: Vec<Fault>) {
         self.faults = faults;
+    }
+
+    /// Says at which phases data of a fast mode is right, of [`PHASES`].
+    pub fn set_good_phases(&mut self, phases: Range<u8>) {
+        self.good_phases = phases;
+    }
+
+    /// Whether data of a fast mode is right at this phase.
+    pub fn is_good_phase(&self, phase: u8) -> bool {
+        self.good_phases.contains(&phase)
+    }
+
+    /// The host has set the lines to 1.8 V.
+    pub fn set_low_voltage(&mut self) {
+        if let Some(card) = &mut self.card {
+            card.take_low_voltage();
+        }
     }
 
     /// Commands so far.

@@ -1,8 +1,8 @@
 //! The controller's registers.
 
-use super::{interrupt, register};
-use crate::command::Error;
-use crate::emulated::{Answer, Slot, bus_clocks};
+use super::{capabilities_high, host_control_2, interrupt, register};
+use crate::command::{Error, opcode};
+use crate::emulated::{Answer, PHASES, Slot, bus_clocks};
 
 /// What is wired into a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +61,19 @@ pub struct Controller {
     slot: Slot,
     registers: [u8; 256],
     transfer: Option<Transfer>,
+    /// Where within a clock data is taken off the lines.
+    phase: u8,
+    /// While it is being tuned: the phase that is tried, and a bit for each that was right.
+    tuning: Option<(u8, u32)>,
     elapsed_ns: u64,
+}
+
+/// The middle of the longest run of bits, if there is one.
+fn middle_of_longest_run(bits: u32) -> Option<u8> {
+    let run = |first: &u8| (bits >> first).trailing_ones();
+    let first = (0..PHASES).rev().max_by_key(run)?;
+    let length = run(&first) as u8;
+    (length > 0).then(|| first + length / 2)
 }
 
 impl Controller {
@@ -72,6 +84,8 @@ impl Controller {
             slot,
             registers: [0; 256],
             transfer: None,
+            phase: 0,
+            tuning: None,
             elapsed_ns: 0,
         };
         controller.reset();
@@ -81,6 +95,8 @@ impl Controller {
     fn reset(&mut self) {
         self.registers = [0; 256];
         self.transfer = None;
+        self.phase = 0;
+        self.tuning = None;
         let [low, high] = [
             self.spec.capabilities as u32,
             (self.spec.capabilities >> 32) as u32,
@@ -157,6 +173,7 @@ impl Controller {
                 self.put(offset, 1, value);
                 self.slot.set_power(value & 1 != 0);
             }
+            register::HOST_CONTROL_2 => self.control_2(value),
             // The clock is stable as soon as it runs.
             register::CLOCK_CONTROL => {
                 let stable = (value & 1) << 1;
@@ -169,6 +186,66 @@ impl Controller {
             | register::HOST_VERSION => {}
             _ => self.put(offset, bytes, value),
         }
+    }
+
+    /// The modes of UHS-I, of which only version 3 has the register.
+    fn control_2(&mut self, value: u32) {
+        if self.spec.version < 2 {
+            return;
+        }
+        let before = self.get(register::HOST_CONTROL_2, 2);
+        let mut value = value;
+        let has_uhs = self.get(register::CAPABILITIES_HIGH, 4)
+            & (capabilities_high::SDR50 | capabilities_high::SDR104 | capabilities_high::DDR50);
+        if has_uhs == 0 {
+            value &= !host_control_2::SIGNAL_1_8_V;
+        }
+        if value & host_control_2::SIGNAL_1_8_V != 0 {
+            self.slot.set_low_voltage();
+        }
+        match value & host_control_2::EXECUTE_TUNING {
+            0 => self.tuning = None,
+            _ if before & host_control_2::EXECUTE_TUNING == 0 => self.tuning = Some((0, 0)),
+            _ => {}
+        }
+        if value & host_control_2::SAMPLING_CLOCK_TUNED == 0 {
+            self.phase = 0;
+        }
+        self.put(register::HOST_CONTROL_2, 2, value);
+    }
+
+    /// Whether the mode is so fast that data is only right at some phases.
+    fn needs_phase(&self) -> bool {
+        const SDR50: u32 = 2;
+        const SDR104: u32 = 3;
+        let caps = self.get(register::CAPABILITIES_HIGH, 4);
+        match self.get(register::HOST_CONTROL_2, 2) & host_control_2::UHS_MODE {
+            SDR50 => caps & capabilities_high::TUNING_FOR_SDR50 != 0,
+            mode => mode == SDR104,
+        }
+    }
+
+    /// A block of the tuning pattern: whether it is right is noted, and no error is told.
+    /// After the last phase the best one is taken.
+    fn tune(&mut self, (phase, good): (u8, u32)) {
+        let mut block = vec![0; self.block_bytes()];
+        self.spend_block();
+        let is_right = self.slot.read_block(&mut block).is_ok();
+        let is_right = is_right && (!self.needs_phase() || self.slot.is_good_phase(phase));
+        let good = good | u32::from(is_right) << phase;
+        let mut control = self.get(register::HOST_CONTROL_2, 2);
+        if phase + 1 < PHASES {
+            self.tuning = Some((phase + 1, good));
+        } else {
+            self.tuning = None;
+            control &= !host_control_2::EXECUTE_TUNING;
+            if let Some(phase) = middle_of_longest_run(good) {
+                self.phase = phase;
+                control |= host_control_2::SAMPLING_CLOCK_TUNED;
+            }
+        }
+        self.put(register::HOST_CONTROL_2, 2, control);
+        self.raise(interrupt::BUFFER_READ_READY);
     }
 
     /// All of it, the command line, or the data lines.
@@ -274,7 +351,13 @@ impl Controller {
         if outcome != interrupt::COMMAND_COMPLETE {
             return;
         }
-        if has_data {
+        let is_tuning = matches!(
+            opcode,
+            opcode::SEND_TUNING_BLOCK | opcode::SEND_TUNING_BLOCK_HS200
+        );
+        if let (Some(tuning), true) = (self.tuning, is_tuning) {
+            self.tune(tuning);
+        } else if has_data {
             self.begin_transfer();
         } else if kind == 3 {
             // The transfer is complete once the card lets its data line go.
@@ -328,7 +411,10 @@ impl Controller {
     fn fill_buffer(&mut self) {
         let mut block = vec![0; self.block_bytes()];
         self.spend_block();
-        match self.slot.read_block(&mut block) {
+        let read = self.slot.read_block(&mut block);
+        let is_right = !self.needs_phase() || self.slot.is_good_phase(self.phase);
+        match read {
+            Ok(()) if !is_right => self.fail_transfer(Error::Crc),
             Ok(()) => {
                 if let Some(transfer) = &mut self.transfer {
                     transfer.buffer = block;
@@ -422,6 +508,21 @@ mod tests {
         assert_eq!(status, interrupt::COMMAND_TIMEOUT | interrupt::ERROR);
         controller.write(register::INTERRUPT_STATUS, 4, interrupt::COMMAND_TIMEOUT);
         assert_eq!(controller.read(register::INTERRUPT_STATUS, 4), 0);
+    }
+
+    #[test]
+    fn the_middle_of_the_phases_that_are_right_is_taken() {
+        assert_eq!(middle_of_longest_run(0), None);
+        assert_eq!(middle_of_longest_run(0b0011_1110_0110), Some(7));
+        assert_eq!(middle_of_longest_run(1 << 15), Some(15));
+        assert_eq!(middle_of_longest_run(0xffff), Some(8));
+    }
+
+    #[test]
+    fn a_controller_of_version_2_has_no_modes_of_uhs() {
+        let mut controller = Controller::new(ControllerSpec::default(), Slot::default());
+        controller.write(register::HOST_CONTROL_2, 2, 0xffff);
+        assert_eq!(controller.read(register::HOST_CONTROL_2, 2), 0);
     }
 
     #[test]

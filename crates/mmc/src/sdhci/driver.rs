@@ -2,9 +2,9 @@
 //! data goes through the buffer port, which costs the bus the same.
 
 use super::controller::Controller;
-use super::{interrupt, register};
-use crate::command::{Command, CommandFlags, Data, Direction, Error, Request};
-use crate::host::{BusWidth, Caps, Caps2, Host, HostSpec, Ios, PowerMode, Timing};
+use super::{capabilities_high, host_control_2, interrupt, register};
+use crate::command::{Command, CommandFlags, Data, Direction, Error, Request, opcode};
+use crate::host::{BusWidth, Caps, Caps2, Host, HostSpec, Ios, PowerMode, SignalVoltage, Timing};
 
 /// Voltages, as OCR bits: 1.65 to 1.95, 2.9 to 3.1, 3.2 to 3.4 V.
 const OCR_18: u32 = 1 << 7;
@@ -17,6 +17,8 @@ const MAX_REQUEST_BYTES: u32 = 512 * 1024;
 const MAX_SEGMENTS: u32 = 128;
 /// The memory that is copied to where the controller has one piece only.
 const BOUNCE_BYTES: u32 = 64 * 1024;
+/// How often a controller is given the tuning pattern (`MAX_TUNING_LOOP`).
+const TUNING_TRIES: u32 = 40;
 /// The longest time limit in clocks.
 const MAX_TIMEOUT_CLOCKS: u32 = 1 << 27;
 
@@ -25,7 +27,34 @@ pub struct Sdhci {
     controller: Controller,
     spec: HostSpec,
     base_hz: u32,
+    /// The upper capabilities register, 0 before version 3.
+    caps_high: u32,
+    /// The last width and timing, which decide on tuning.
+    ios: Ios,
 }
+
+/// What the upper capabilities register tells (`sdhci_setup_host`).
+fn uhs_caps(caps_high: u32) -> (Caps, Caps2) {
+    let mut has = (Caps::empty(), Caps2::empty());
+    if caps_high & UHS_MODES != 0 {
+        has.0 |= Caps::UHS_SDR12 | Caps::UHS_SDR25;
+    }
+    if caps_high & capabilities_high::SDR104 != 0 {
+        // A controller that is fast enough for SDR104 is for HS200 too.
+        has.0 |= Caps::UHS_SDR104 | Caps::UHS_SDR50;
+        has.1 |= Caps2::HS200;
+    } else if caps_high & capabilities_high::SDR50 != 0 {
+        has.0 |= Caps::UHS_SDR50;
+    }
+    if caps_high & capabilities_high::DDR50 != 0 {
+        has.0 |= Caps::UHS_DDR50;
+    }
+    has
+}
+
+/// Modes that need lines of 1.8 V.
+const UHS_MODES: u32 =
+    capabilities_high::SDR50 | capabilities_high::SDR104 | capabilities_high::DDR50;
 
 impl Sdhci {
     /// Takes a controller: reads what it can do and resets it
@@ -36,6 +65,10 @@ impl Sdhci {
         let version = controller.read(register::HOST_VERSION, 2) & 0xff;
         // Before version 3 the base clock has six bits.
         let base_bits = if version >= 2 { 0xff } else { 0x3f };
+        let caps_high = match version {
+            0..2 => 0,
+            _ => controller.read(register::CAPABILITIES_HIGH, 4),
+        };
         let base_hz = (caps >> 8 & base_bits) * 1_000_000;
         let timeout_khz = match (caps & 0x3f, caps & 0x80) {
             (0, _) => base_hz / 1000,
@@ -53,10 +86,12 @@ impl Sdhci {
         if caps & 1 << 21 != 0 {
             has |= Caps::SD_HIGHSPEED | Caps::MMC_HIGHSPEED;
         }
+        let (uhs, hs200) = uhs_caps(caps_high);
+        has |= uhs;
         let voltages = [(1 << 24, OCR_33), (1 << 25, OCR_30), (1 << 26, OCR_18)];
         let spec = HostSpec {
             caps: has,
-            caps2: caps2 | Caps2::SDIO_IRQ_NOTHREAD,
+            caps2: caps2 | hs200 | Caps2::SDIO_IRQ_NOTHREAD,
             ocr_avail: { voltages.iter() }
                 .filter(|(bit, _)| caps & bit != 0)
                 .fold(0, |all, (_, volts)| all | volts),
@@ -79,7 +114,15 @@ impl Sdhci {
             controller,
             spec,
             base_hz,
+            caps_high,
+            ios: Ios::default(),
         }
+    }
+
+    /// The same with what the board adds: lines that are wired, a card that is soldered.
+    pub fn with_caps(mut self, caps: Caps) -> Sdhci {
+        self.spec.caps |= caps;
+        self
     }
 
     /// The controller.
@@ -122,6 +165,60 @@ impl Sdhci {
             _ => volts | 1,
         };
         self.controller.write(register::POWER_CONTROL, 1, value);
+    }
+
+    fn change_control_2(&mut self, clear: u32, set: u32) {
+        let control = self.controller.read(register::HOST_CONTROL_2, 2);
+        self.controller
+            .write(register::HOST_CONTROL_2, 2, control & !clear | set);
+    }
+
+    /// The number of the mode in the second control register; modes of 3.3 V have none
+    /// (`sdhci_set_uhs_signaling`).
+    fn set_mode(&mut self, timing: Timing) {
+        let mode = match timing {
+            Timing::Legacy | Timing::MmcHs | Timing::SdHs | Timing::UhsSdr12 => 0,
+            Timing::UhsSdr25 => 1,
+            Timing::UhsSdr50 => 2,
+            Timing::UhsSdr104 | Timing::MmcHs200 => 3,
+            Timing::UhsDdr50 => 4,
+        };
+        self.change_control_2(host_control_2::UHS_MODE, mode);
+    }
+
+    /// Whether the controller has to be tuned for the mode that it is in.
+    fn needs_tuning(&self) -> bool {
+        match self.ios.timing {
+            Timing::UhsSdr104 | Timing::UhsDdr50 | Timing::MmcHs200 => true,
+            Timing::UhsSdr50 => self.caps_high & capabilities_high::TUNING_FOR_SDR50 != 0,
+            _ => false,
+        }
+    }
+
+    /// Sends the pattern's command until the controller has made up its mind
+    /// (`__sdhci_execute_tuning`).
+    fn tune(&mut self, opcode: u8) -> Result<(), Error> {
+        let is_wide = self.ios.bus_width == BusWidth::Eight;
+        let block_bytes = match opcode == opcode::SEND_TUNING_BLOCK_HS200 && is_wide {
+            true => 128,
+            false => 64,
+        };
+        let data = Data::new(Direction::Read, block_bytes, 1);
+        self.change_control_2(0, host_control_2::EXECUTE_TUNING);
+        for _ in 0..TUNING_TRIES {
+            self.prepare_data(&data);
+            let mut command = Command::new(opcode, 0, CommandFlags::R1 | CommandFlags::ADTC);
+            let status = self.send(&mut command, true);
+            if status & interrupt::BUFFER_READ_READY == 0 {
+                return Err(Error::Timeout);
+            }
+            let control = self.controller.read(register::HOST_CONTROL_2, 2);
+            if control & host_control_2::EXECUTE_TUNING == 0 {
+                let is_tuned = control & host_control_2::SAMPLING_CLOCK_TUNED != 0;
+                return if is_tuned { Ok(()) } else { Err(Error::Again) };
+            }
+        }
+        Err(Error::Again)
     }
 
     /// The interrupts that are up, which are answered by that.
@@ -283,6 +380,41 @@ impl Host for Sdhci {
         let high_speed = u32::from(ios.timing != Timing::Legacy) << 2;
         self.controller
             .write(register::HOST_CONTROL, 1, width | high_speed);
+        self.set_mode(ios.timing);
+        self.ios = *ios;
+    }
+
+    /// `sdhci_start_signal_voltage_switch`.
+    fn set_signal_voltage(&mut self, voltage: SignalVoltage) -> Result<(), Error> {
+        let bit = host_control_2::SIGNAL_1_8_V;
+        match voltage {
+            SignalVoltage::V330 => self.change_control_2(bit, 0),
+            SignalVoltage::V180 if self.caps_high & UHS_MODES == 0 => {
+                return Err(Error::NotSupported);
+            }
+            SignalVoltage::V180 => self.change_control_2(0, bit),
+        }
+        // The controller takes the bit back where the voltage is not stable.
+        let is_low = self.controller.read(register::HOST_CONTROL_2, 2) & bit != 0;
+        match is_low == (voltage == SignalVoltage::V180) {
+            true => Ok(()),
+            false => Err(Error::Again),
+        }
+    }
+
+    /// `sdhci_execute_tuning`.
+    fn execute_tuning(&mut self, opcode: u8) -> (Result<(), Error>, u64) {
+        if !self.needs_tuning() {
+            return (Ok(()), 0);
+        }
+        self.controller.take_elapsed_ns();
+        let done = self.tune(opcode);
+        if done.is_err() {
+            // Back to the clock that is not tuned (`sdhci_reset_tuning`).
+            let both = host_control_2::EXECUTE_TUNING | host_control_2::SAMPLING_CLOCK_TUNED;
+            self.change_control_2(both, 0);
+        }
+        (done, self.controller.take_elapsed_ns())
     }
 
     fn actual_clock_hz(&self) -> u32 {

@@ -31,10 +31,29 @@ pub mod register {
     pub const INTERRUPT_STATUS: u32 = 0x30;
     pub const INTERRUPT_STATUS_ENABLE: u32 = 0x34;
     pub const INTERRUPT_SIGNAL_ENABLE: u32 = 0x38;
+    pub const HOST_CONTROL_2: u32 = 0x3e;
     pub const CAPABILITIES: u32 = 0x40;
     pub const CAPABILITIES_HIGH: u32 = 0x44;
     pub const MAX_CURRENT: u32 = 0x48;
     pub const HOST_VERSION: u32 = 0xfe;
+}
+
+/// Bits of the second host control register.
+#[expect(missing_docs, reason = "the specification's names")]
+pub mod host_control_2 {
+    pub const UHS_MODE: u32 = 7;
+    pub const SIGNAL_1_8_V: u32 = 1 << 3;
+    pub const EXECUTE_TUNING: u32 = 1 << 6;
+    pub const SAMPLING_CLOCK_TUNED: u32 = 1 << 7;
+}
+
+/// Bits of the upper capabilities register.
+#[expect(missing_docs, reason = "the specification's names")]
+pub mod capabilities_high {
+    pub const SDR50: u32 = 1 << 0;
+    pub const SDR104: u32 = 1 << 1;
+    pub const DDR50: u32 = 1 << 2;
+    pub const TUNING_FOR_SDR50: u32 = 1 << 13;
 }
 
 /// Bits of the interrupt status.
