@@ -6,7 +6,7 @@ DEMO_JOB = thesis/randrw-90-10
 DEMO_DRIVE = mx100-256-ranges
 DEMO_SCHEDULERS = noop,deadline,mq-deadline,ac
 
-.PHONY: demo test python soak images module-test mutants bench bench-serve check setup build build-pgo docs evidence defaults-report tune-report clean
+.PHONY: demo test python soak kills images module-test mutants bench bench-serve check setup build build-pgo docs evidence defaults-report tune-report clean
 
 demo: build
 	$(BLKLAB) compare $(DEMO_JOB) --drive $(DEMO_DRIVE) --machine i7-3770k \
@@ -58,6 +58,11 @@ images: setup
 		$(CARGO) test --locked --package blklab-fs --test image
 	BLKLAB_IMAGE_STEPS=$(IMAGE_STEPS) PROPTEST_RNG_SEED=1 \
 		$(CARGO) test --locked --package blklab-sim --lib random_calls
+# Kills the server of each front end a hundred times under load; `make test` does so once or
+# twice.
+kills: setup build
+	BLKLAB_KILLS=100 $(CARGO) test --locked -p blklab --test command -- \
+		what_was_flushed_outlives_a_kill a_killed_server_s_successor server_is_killed
 
 # What CI checks beside the tests.
 check:

@@ -95,6 +95,7 @@ fuzz_target!(|input: Input| {
         workload: Workload::Job(&job),
         machine: &machine,
         drive: if is_null { &null } else { &small },
+        front_end: None,
         scheduler: &SchedulerChoice::named(kind).expect("known"),
         seed: u64::from(seed),
         record: None,

@@ -1,4 +1,4 @@
-//! Front ends compared in a guest, each with the same disk in memory.
+//! Front ends compared in a guest and in the simulated world, each with the same disk in memory.
 
 use blklab_guest::Packages;
 
@@ -46,6 +46,45 @@ fn a_disk_in_memory_is_the_same_behind_each() {
     assert!(done.get("failed").is_none(), "{}", done["failed"]);
 }
 
+/// Each I/O of the job ends behind each of them, on memory and on a drive that is slow.
+#[test]
+fn the_simulated_world_has_models_of_them() {
+    let place = Place::new();
+    place.file(
+        "r.fio",
+        "[r]\nrw=randrw\nbs=4k\nsize=64m\nioengine=libaio\niodepth=32\ndirect=1\n\
+         number_ios=1500\n",
+    );
+    let names = ["nbd", "nbd:2", "vhost-user", "ublk", "tcmu", "loop"];
+    let compare = |more: &[&str]| {
+        let all = names.join(",");
+        let args = ["compare", "r.fio", "--world", "sim", "--machine", "vm-2cpu"];
+        let front_ends = [
+            "--frontends",
+            &all,
+            "--schedulers",
+            "none",
+            "--repeats",
+            "1",
+        ];
+        place.json(&[&args[..], &front_ends, more].concat())
+    };
+    let done = compare(&[]);
+    assert_eq!(
+        (&done["world"], &done["drive"]),
+        (&"sim".into(), &"memory".into())
+    );
+    let reads = &done["sections"][0]["directions"][0]["rows"];
+    let ios = |row: usize| reads[row]["ios"].as_u64().expect("a number");
+    let writes = &done["sections"][0]["directions"][1]["rows"];
+    for (row, name) in names.iter().enumerate() {
+        let written = writes[row]["ios"].as_u64().expect("a number");
+        assert_eq!(ios(row) + written, 1500, "{name}");
+    }
+    let slow = compare(&["--drive", "hdd-7200", "--override", "number_ios=20"]);
+    assert_eq!(slow["drive"], "hdd-7200");
+}
+
 #[test]
 fn an_unknown_front_end_is_refused() {
     let place = Place::new();
@@ -54,6 +93,7 @@ fn an_unknown_front_end_is_refused() {
         (["--frontends", "nbdd"], "did you mean nbd?"),
         (["--frontends", "nbd:17"], "from 1 to 16 connections"),
         (["--vary", "frontend=ublk"], "--world guest"),
+        (["--vary", "frontend=lio-ramdisk"], "no model of it"),
     ] {
         let done = place.blklab(&["compare", "verified.fio", given[0], given[1]]);
         assert_eq!(done.status, 2, "{}", done.err);

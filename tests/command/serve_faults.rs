@@ -5,8 +5,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use crate::support::Place;
 use crate::support::served::{Served, have, judge, verified};
+use crate::support::{Place, kills};
 
 const GREETING_BYTES: usize = 18;
 const OPTION_MAGIC: &[u8] = b"IHAVEOPT";
@@ -298,38 +298,44 @@ fn what_was_flushed_outlives_a_kill() {
     let flushed: Vec<&str> = args.iter().map(String::as_str).collect();
     judge(&place, "fio", &flushed);
     // The second half is being written when the server dies.
-    let uri = format!("--uri={}", served.uri());
-    let mut other = std::process::Command::new("fio")
-        .args([
-            "--name=u",
-            "--ioengine=nbd",
-            &uri,
-            "--rw=randwrite",
-            "--bs=4k",
-            "--offset=32m",
-            "--size=32m",
-            "--iodepth=32",
-            "--fsync=64",
-            "--time_based",
-            "--runtime=60",
-        ])
-        .current_dir(place.path("."))
-        .stdout(std::process::Stdio::null())
-        .stderr(std::process::Stdio::null())
-        .spawn()
-        .expect("fio");
-    std::thread::sleep(Duration::from_millis(700));
-    served.kill();
-    other.wait().expect("fio ends");
-    let served = Served::start(&place, &options);
-    let verify_only = args.iter().filter(|a| !a.starts_with("--do_verify"));
-    let uri = format!("--uri={}", served.uri());
-    let mut verify: Vec<&str> = verify_only
-        .map(String::as_str)
-        .filter(|a| !a.starts_with("--uri") && *a != "--end_fsync=1")
-        .collect();
-    verify.extend([uri.as_str(), "--verify_only=1"]);
-    judge(&place, "fio", &verify);
+    let mut served = Some(served);
+    for _ in 0..kills(1) {
+        let running = served.take().expect("it was started");
+        let uri = format!("--uri={}", running.uri());
+        let mut other = std::process::Command::new("fio")
+            .args([
+                "--name=u",
+                "--ioengine=nbd",
+                &uri,
+                "--rw=randwrite",
+                "--bs=4k",
+                "--offset=32m",
+                "--size=32m",
+                "--iodepth=32",
+                "--fsync=64",
+                "--time_based",
+                "--runtime=60",
+            ])
+            .current_dir(place.path("."))
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .expect("fio");
+        std::thread::sleep(Duration::from_millis(700));
+        running.kill();
+        other.wait().expect("fio ends");
+        let running = Served::start(&place, &options);
+        let verify_only = args.iter().filter(|a| !a.starts_with("--do_verify"));
+        let uri = format!("--uri={}", running.uri());
+        let mut verify: Vec<&str> = verify_only
+            .map(String::as_str)
+            .filter(|a| !a.starts_with("--uri") && *a != "--end_fsync=1")
+            .collect();
+        verify.extend([uri.as_str(), "--verify_only=1"]);
+        judge(&place, "fio", &verify);
+        served = Some(running);
+    }
+    let served = served.expect("it was started");
     assert_eq!(served.terminate(), Some(0));
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use blklab_guest::Packages;
 
-use crate::support::{Place, guest};
+use crate::support::{Place, guest, kills};
 
 const MODULES: [&str; 4] = ["target_core_user", "tcm_loop", "sd_mod", "sg"];
 
@@ -85,13 +85,14 @@ if dmesg | grep -i 'i/o error'; then exit 1; fi
 /// whose disk has another size.
 const KILLED: &str = r#"
 serve --file /tmp/disk.img
-verify --name=k --rw=randwrite --bs=4k --size=2m --rate_iops=150 &
-job=$!
-for round in 1 2; do
-    sleep 1
+for round in $(seq $kills); do
+    verify --name=k --rw=randwrite --bs=4k --size=256k --rate_iops=60 &
+    job=$!
+    usleep 500000
     kill -9 $server
     wait $server || :
     serve --file /tmp/disk.img
+    [ $round = $kills ] || wait $job
 done
 if blklab serve --tcmu scratch --memory 16M; then exit 1; fi
 wait $job
@@ -136,8 +137,9 @@ fn in_guest(script: &str) -> Option<String> {
 
 #[test]
 fn linux_uses_a_scsi_disk_whose_server_is_killed() {
+    let kills = format!("kills={}\n", kills(2));
     // In one guest, as it takes some seconds to boot.
-    let Some(said) = in_guest(&[BEGIN, USED, KILLED].concat()) else {
+    let Some(said) = in_guest(&[BEGIN, USED, &kills, KILLED].concat()) else {
         return;
     };
     for expected in [

@@ -7,7 +7,7 @@ use blklab_serve::{Kept, Machine, MachineQueue, MachineSetup};
 use blklab_virtio::Operation;
 
 use crate::support::served::Served;
-use crate::support::{Place, guest};
+use crate::support::{Place, guest, kills};
 
 const BLOCK: u32 = 4096;
 const DEPTH: u16 = 8;
@@ -124,7 +124,8 @@ fn a_killed_server_s_successor_finishes_its_requests() {
     };
     let mut queues = Machine::queues(setup).expect("memory");
     let mut kept: Option<Kept> = None;
-    for round in 0..3 {
+    let kills = kills(2);
+    for round in 0..=kills {
         let served = Served::start(&place, &options);
         let (machine, now_kept) =
             Machine::start(&socket, &queues, kept.take()).expect("it is served");
@@ -132,7 +133,7 @@ fn a_killed_server_s_successor_finishes_its_requests() {
         if round > 0 {
             end_all(&mut queues[0]);
         }
-        if round < 2 {
+        if round < kills {
             submit(&mut queues[0], Operation::Write);
             served.kill();
         } else {

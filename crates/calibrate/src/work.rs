@@ -167,6 +167,7 @@ pub(crate) fn run_job(
         workload: Workload::Job(job),
         machine,
         drive,
+        front_end: None,
         scheduler,
         seed,
         record: None,

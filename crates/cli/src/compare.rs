@@ -31,7 +31,7 @@ const ASSUMED_TRIED: usize = 3;
 
 pub(crate) fn compare(mut args: CompareArgs) -> Result<(), Failure> {
     let question = ask(&mut args)?;
-    if args.host.world == WorldArg::Host && args.host.dry_run {
+    if args.host.world() == WorldArg::Host && args.host.dry_run {
         let (host, _, plan) = host(&args)?;
         return output::print(&host.dry_run(&plan)?);
     }
@@ -49,7 +49,7 @@ pub(crate) fn ask(args: &mut CompareArgs) -> Result<Option<Question>, Failure> {
     );
     let question = args.work.take_question()?;
     args.take_front_ends();
-    if args.host.world == WorldArg::Host {
+    if args.host.world() == WorldArg::Host {
         // A question names models, which a real drive does not use.
         (args.work.models.drive, args.work.models.machine) = (drive, machine);
     }
@@ -69,13 +69,13 @@ pub(crate) fn compared(
     caller: &Caller<'_>,
 ) -> Result<Compared, Failure> {
     let sweep = &args.sweep;
-    if args.host.world != WorldArg::Guest {
+    if args.host.world() != WorldArg::Guest {
         args.guest.refuse()?;
     }
-    if args.host.world != WorldArg::Host {
+    if args.host.world() != WorldArg::Host {
         args.host.refuse()?;
     }
-    let mut compared = match args.host.world {
+    let mut compared = match args.host.world() {
         WorldArg::Sim => {
             let find = || args.work.find();
             simulated(find, &args.work.models, &args.work.pace, sweep, caller)?

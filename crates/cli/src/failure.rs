@@ -116,6 +116,7 @@ mod tests {
             workload: Workload::Job(&job),
             machine: &machine,
             drive: &registry::load("null").expect("known").0,
+            front_end: None,
             scheduler: &SchedulerChoice {
                 kind,
                 ..SchedulerChoice::named("none").expect("known")

@@ -7,7 +7,7 @@ use std::time::Duration;
 use blklab_guest::{Boot, Initramfs, Machine, Packages, default_folder};
 use blklab_host::{Interrupts, Order};
 
-use crate::args::{GuestAnswerArgs, GuestCommand, GuestCommandArgs, GuestScriptArgs, WorldArg};
+use crate::args::{GuestAnswerArgs, GuestCommand, GuestCommandArgs, GuestScriptArgs};
 use crate::failure::Failure;
 use crate::{compare, output};
 
@@ -20,10 +20,7 @@ pub(crate) fn guest(args: GuestCommandArgs) -> Result<(), Failure> {
             output::print(&variables)
         }
         GuestCommand::Run(mut args) => {
-            if !matches!(args.host.world, WorldArg::Sim | WorldArg::Guest) {
-                return Err(Failure::mistake("guest run is --world guest"));
-            }
-            args.host.world = WorldArg::Guest;
+            args.host.in_guest()?;
             compare::compare(*args)
         }
         GuestCommand::Script(args) => script(&args),

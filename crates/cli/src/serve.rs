@@ -2,6 +2,8 @@
 
 use std::io::Write;
 use std::path::Path;
+use std::sync::mpsc;
+use std::time::Duration;
 
 use blklab_serve::{ExportSpec, LimitsSpec, Listen, Server, ServerSpec};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -10,6 +12,9 @@ use signal_hook::iterator::Signals;
 use crate::args::{GetArgs, ServeArgs, SetArgs};
 use crate::failure::Failure;
 use crate::output;
+
+/// How long a server may take to end after one of its threads has panicked.
+const PANIC_LIMIT: Duration = Duration::from_secs(10);
 
 pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
     let spec = spec(args)?;
@@ -26,17 +31,32 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
             .map_err(|e| Failure::mistake(format!("{}: {e}", path.display())))?;
     }
     announce(&server);
+    // A thread that has panicked ends the wait for a signal.
+    let (waiting, (sender, panicked)) = (signals.handle(), mpsc::channel());
+    server.on_panic(move |export| {
+        let problem = format!("a thread of the export {export:?} panicked; the server ends");
+        eprintln!("blklab: {problem}");
+        let _ = sender.send(problem);
+        waiting.close();
+    });
     signals.forever().next();
     // A second signal ends the server without waiting.
     let pid_file = spec.pid_file.clone();
     std::thread::spawn(move || {
-        signals.forever().next();
+        if signals.forever().next().is_none() {
+            // A thread panicked: what it had under way may keep others waiting for ever.
+            std::thread::sleep(PANIC_LIMIT);
+        }
         if let Some(path) = pid_file {
             let _ = std::fs::remove_file(path);
         }
         std::process::exit(1);
     });
-    let ended = server.shut_down().map_err(Failure::Broken);
+    let ended = server.shut_down();
+    let ended = panicked
+        .try_recv()
+        .map_or(ended, Err)
+        .map_err(Failure::Broken);
     if let Some(path) = &spec.pid_file {
         let _ = std::fs::remove_file(path);
     }

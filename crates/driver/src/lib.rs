@@ -5,10 +5,12 @@
 //! together.
 
 mod ahci;
+mod front_end;
 mod loopback;
 mod mmc;
 mod nvme;
 mod port;
+mod served;
 mod usb;
 
 use blklab_blk::{BlkDriver, BlkStatus, Nanos, QueueConfig, Request, RequestId, RequestQueue};
@@ -16,11 +18,13 @@ use blklab_device::{Completion, Device, DriveSpec, Interface};
 use blklab_stats::{CostRate, Counter, DiskStats, HwQueueStats, QueueStats, SchedulerStats};
 
 use ahci::Ahci;
+pub use front_end::{FrontEnd, FrontEndKind};
 pub use loopback::{Loop, WorkerJob};
 use mmc::Mmc;
 use nvme::Nvme;
 use port::Port;
 pub use port::request_end;
+pub use served::{Sent, Served, ServerStep};
 use usb::Usb;
 pub use usb::{UsbBridge, UsbLink, UsbProtocol, UsbSpeed};
 
@@ -56,6 +60,12 @@ pub(crate) trait KernelDriver {
         None
     }
 
+    /// See [`Driver::next_event`].
+    #[inline]
+    fn next_event(&self) -> Nanos {
+        self.port().next_event()
+    }
+
     /// See [`Driver::advance`].
     #[inline]
     fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
@@ -82,6 +92,17 @@ pub(crate) trait KernelDriver {
     fn forget_commands(&mut self) {}
 }
 
+/// How a drive is attached to the machine.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Attachment {
+    /// By its own interface.
+    Direct,
+    /// Behind a USB bridge.
+    Usb(UsbBridge),
+    /// Behind a front end's server.
+    FrontEnd(FrontEnd),
+}
+
 /// A driver with its drive.
 pub enum Driver {
     /// SATA, with one queue.
@@ -94,6 +115,8 @@ pub enum Driver {
     Nvme(Nvme),
     /// A SATA drive behind a USB bridge.
     Usb(Usb),
+    /// A front end, with a server before the drive.
+    Served(Box<Served>),
 }
 
 /// Calls the driver through a match, which is faster than a vtable on a path that every request
@@ -106,6 +129,7 @@ macro_rules! match_driver {
             Driver::Loop($of_one) => $value,
             Driver::Nvme($of_one) => $value,
             Driver::Usb($of_one) => $value,
+            Driver::Served($of_one) => $value,
         }
     };
 }
@@ -122,9 +146,15 @@ impl Driver {
         }
     }
 
-    /// Builds the drive that `spec` describes behind a USB bridge, and its driver.
-    pub fn behind_usb(spec: &DriveSpec, bridge: UsbBridge, seed: u64) -> Driver {
-        Driver::Usb(Usb::new(spec.build(seed), bridge))
+    /// Builds the drive that `spec` describes as it is attached, and its driver.
+    pub fn attached(spec: &DriveSpec, attachment: Attachment, seed: u64) -> Driver {
+        match attachment {
+            Attachment::Direct => Driver::new(spec, seed),
+            Attachment::Usb(bridge) => Driver::Usb(Usb::new(spec.build(seed), bridge)),
+            Attachment::FrontEnd(front_end) => {
+                Driver::Served(Box::new(Served::new(spec.build(seed), front_end)))
+            }
+        }
     }
 
     /// Returns the request queue that this driver asks for on a machine with `nr_cpus` CPUs.
@@ -137,12 +167,30 @@ impl Driver {
     pub fn as_loop(&mut self) -> Option<&mut Loop> {
         match self {
             Driver::Loop(driver) => Some(driver),
-            Driver::Ahci(_) | Driver::Mmc(_) | Driver::Nvme(_) | Driver::Usb(_) => None,
+            Driver::Ahci(_)
+            | Driver::Mmc(_)
+            | Driver::Nvme(_)
+            | Driver::Usb(_)
+            | Driver::Served(_) => None,
+        }
+    }
+
+    /// The driver of a front end, if this is one; its servers need CPU time.
+    #[inline]
+    pub fn as_served(&mut self) -> Option<&mut Served> {
+        match self {
+            Driver::Served(driver) => Some(driver),
+            Driver::Ahci(_)
+            | Driver::Mmc(_)
+            | Driver::Loop(_)
+            | Driver::Nvme(_)
+            | Driver::Usb(_) => None,
         }
     }
 
     /// Makes each later command wait until [`Driver::release`] says when the submitting CPU has
-    /// sent it. A loop device is not affected, because its worker sends the commands.
+    /// sent it. A loop device and a front end are not affected, because their threads send the
+    /// commands.
     pub fn hold(&mut self) {
         match_driver!(self, driver => driver.hold());
     }
@@ -169,7 +217,7 @@ impl Driver {
     /// The time at which [`Driver::advance`] should be called next.
     #[inline]
     pub fn next_event(&self) -> Nanos {
-        self.port().next_event()
+        match_driver!(self, driver => driver.next_event())
     }
 
     /// Lets the drive run until `now` and appends the completions to `done`.

@@ -122,8 +122,8 @@ pub const AXES: &[Axis] = &[
     },
     Axis {
         name: "frontend",
-        help: "the way from a program to the guest's disk, as in --frontends",
-        worlds: &[World::Guest],
+        help: "the way from a program to the disk, as in --frontends",
+        worlds: &[World::Sim, World::Guest],
         takes: None,
         set: |setting, _, value| {
             NamedFrontEnd::parse(value)?;

@@ -4,11 +4,15 @@
 use std::path::{Path, PathBuf};
 
 use blklab_description::hint;
+use blklab_driver::{FrontEnd as ModelledFrontEnd, FrontEndKind};
 
 use crate::error::Error;
 
 /// The drive that is memory: as a front end's disk it is not paced.
 pub(crate) const MEMORY: &str = "memory";
+
+/// The kernel's loop driver.
+pub(crate) const LOOP: &str = "loop";
 
 /// Where a drive's description is in the guest.
 pub(crate) const DRIVE_FILE: &str = "drive.toml";
@@ -92,7 +96,7 @@ pub const FRONT_ENDS: &[FrontEnd] = &[
         ),
     },
     FrontEnd {
-        name: "loop",
+        name: LOOP,
         help: "the kernel's loop driver, on a file in memory or on the drive's model",
         device: "/dev/loop0",
         modules: &["loop"],
@@ -203,6 +207,25 @@ impl NamedFrontEnd {
         Ok(NamedFrontEnd { kind, count })
     }
 
+    /// The model of it, which `text` names.
+    ///
+    /// # Errors
+    /// Where there is no model.
+    pub(crate) fn simulated(&self, text: &str) -> Result<ModelledFrontEnd, Error> {
+        let has_name = |kind: &FrontEndKind| kind.name() == self.kind.name;
+        let Some(kind) = FrontEndKind::ALL.into_iter().find(has_name) else {
+            let names = FrontEndKind::ALL.map(FrontEndKind::name).join(", ");
+            return Err(Error::Mistake(format!(
+                "front end {text}: there is no model of it in the simulated world, which has \
+                 {names} and {LOOP}; right is one of these, or --world guest"
+            )));
+        };
+        Ok(ModelledFrontEnd {
+            kind,
+            queues: self.count,
+        })
+    }
+
     /// The disk in the guest.
     pub(crate) fn device(&self) -> PathBuf {
         PathBuf::from(self.kind.device)
@@ -276,6 +299,12 @@ mod tests {
             assert!(error.is_mistake());
             assert!(error.to_string().contains(expected), "{error}");
         }
+        let error = NamedFrontEnd::parse("lio-fileio").map(|named| named.simulated("lio-fileio"));
+        let error = error.expect("a front end").expect_err("no model");
+        assert!(
+            error.to_string().contains("there is no model of it"),
+            "{error}"
+        );
         let two = NamedFrontEnd::parse("nbd:2").expect("a front end");
         assert_eq!((two.device(), two.count), (PathBuf::from("/dev/nbd0"), 2));
     }

@@ -62,7 +62,7 @@ impl Served {
             let job = jobs.read(source, own_cpus(), setting)?;
             let scheduler = setting.choice()?;
             let (drive, text) = setting.drive().map_err(Error::Mistake)?;
-            check_queue(&scheduler, &drive)?;
+            check_queue(&scheduler, &drive, None)?;
             if !texts.contains(&text) {
                 texts.push(text);
             }

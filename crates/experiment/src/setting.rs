@@ -3,13 +3,14 @@
 use blklab_blk::{NoMerges, RequestQueue};
 use blklab_description::hint;
 use blklab_device::{DriveSpec, DriveState, Faults, registry};
-use blklab_driver::Driver;
+use blklab_driver::{Attachment, Driver, FrontEnd};
 use blklab_elevator::SchedulerChoice;
 use blklab_host::QueueSettings;
 use blklab_sim::{Caching, FileSystemKind};
 use blklab_workload::fio::{self, Override};
 
 use crate::error::Error;
+use crate::front_end::{LOOP, MEMORY, NamedFrontEnd};
 use crate::schedulers::NamedScheduler;
 
 /// The settings of one row of a comparison.
@@ -115,6 +116,47 @@ impl Setting {
         Ok((drive, text))
     }
 
+    /// Returns the drive's name with its front end, which the simulated world puts before it.
+    pub(crate) fn simulated_drive_name(&self) -> String {
+        match &self.front_end {
+            Some(front_end) => format!("{} behind {front_end}", self.drive_name()),
+            None => self.drive_name(),
+        }
+    }
+
+    /// Returns the drive's model as the simulated world uses it, and the text of its description.
+    pub(crate) fn simulated_drive(&self) -> Result<(DriveSpec, String), String> {
+        let Some(front_end) = &self.front_end else {
+            return self.drive();
+        };
+        let mut setting = self.clone();
+        let mut set = |key: &str, value: &str| {
+            let value = (key.to_string(), value.to_string());
+            setting.drive_values.push(value);
+        };
+        // What the server or the worker does is its time on a CPU: memory adds nothing to that.
+        if self.drive == MEMORY {
+            set("timing.read_ns", "0");
+            set("timing.write_ns", "0");
+        }
+        if front_end == LOOP {
+            set("interface", "\"loop\"");
+            set("host.queues", "1");
+            set("host.queue_depth", "128");
+            set("host.fua", "false");
+        }
+        setting.drive()
+    }
+
+    /// Returns the front end that the simulated world puts before the drive; `None` where the
+    /// drive's own controller is, or the kernel's loop driver, which is a drive's interface.
+    pub(crate) fn simulated_front_end(&self) -> Result<Option<FrontEnd>, Error> {
+        let Some(text) = self.front_end.as_deref().filter(|text| *text != LOOP) else {
+            return Ok(None);
+        };
+        NamedFrontEnd::parse(text)?.simulated(text).map(Some)
+    }
+
     /// Returns the settings for a real kernel's queue.
     pub(crate) fn of_kernel(&self) -> QueueSettings {
         QueueSettings {
@@ -178,11 +220,18 @@ impl Setting {
 }
 
 /// Checks, before anything runs, that the drive's queue accepts the settings.
-pub(crate) fn check_queue(choice: &SchedulerChoice, drive: &DriveSpec) -> Result<(), Error> {
+pub(crate) fn check_queue(
+    choice: &SchedulerChoice,
+    drive: &DriveSpec,
+    front_end: Option<FrontEnd>,
+) -> Result<(), Error> {
     if choice.nr_requests.is_none() {
         return Ok(());
     }
-    let driver = Driver::new(drive, 1);
+    let driver = match front_end {
+        Some(front_end) => Driver::attached(drive, Attachment::FrontEnd(front_end), 1),
+        None => Driver::new(drive, 1),
+    };
     let mut queue = RequestQueue::new(&driver.queue_config(1));
     choice.put_on(&mut queue).map_err(Error::Mistake)
 }

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use blklab_blk::Nanos;
 use blklab_device::DriveSpec;
+use blklab_driver::FrontEnd;
 use blklab_elevator::SchedulerChoice;
-use blklab_sim::{Caching, Machine, ReplayMode, Setup, Workload, check_job};
+use blklab_sim::{Caching, Machine, ReplayMode, Setup, Workload, check_front_end, check_job};
 use blklab_stats::{Detail, Results, Slowest, Window};
 use blklab_workload::calls::CallList;
 use blklab_workload::fio::{JobFile, JobSpec, Override};
@@ -176,6 +177,7 @@ struct SimulatedRow<'a> {
     scheduler: SchedulerChoice,
     caching: Caching,
     drive: usize,
+    front_end: Option<FrontEnd>,
     machine: usize,
     input: Input<'a>,
 }
@@ -260,9 +262,13 @@ impl<'a> Simulated<'a> {
 
     fn simulation(&mut self, setting: &Setting) -> Result<SimulatedRow<'a>, Error> {
         let machine = self.machines.place_of(&setting.machine, Machine::load)?;
-        let drive = (self.drives).place_of(&setting.drive_name(), |_| setting.drive())?;
+        let front_end = setting.simulated_front_end()?;
+        let drive = (self.drives).place_of(&setting.simulated_drive_name(), |_| {
+            setting.simulated_drive()
+        })?;
         let scheduler = setting.choice()?;
-        check_queue(&scheduler, &self.drives.0[drive].1)?;
+        check_front_end(&self.machines.0[machine].1, front_end)?;
+        check_queue(&scheduler, &self.drives.0[drive].1, front_end)?;
         let cpus = self.machines.0[machine].1.cpus;
         let input = match self.work {
             WorkloadSource::Job(source) => Input::Job(self.jobs.read(source, cpus, setting)?),
@@ -289,6 +295,7 @@ impl<'a> Simulated<'a> {
             scheduler,
             caching: setting.caching()?,
             drive,
+            front_end,
             machine,
             input,
         })
@@ -344,8 +351,8 @@ impl<'a> Simulated<'a> {
         );
         let named = &self.drives.0[row.drive].0;
         format!(
-            "{work} {queue:?} {:?} {named} {drive} {machine}",
-            row.caching
+            "{work} {queue:?} {:?} {:?} {named} {drive} {machine}",
+            row.caching, row.front_end
         )
     }
 
@@ -441,6 +448,7 @@ impl World for Simulated<'_> {
                 workload,
                 machine: &self.machines.0[row.machine].1,
                 drive,
+                front_end: row.front_end,
                 scheduler: &row.scheduler,
                 seed: planned.seed,
                 record,

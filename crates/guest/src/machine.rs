@@ -16,6 +16,9 @@ pub const ORDER: &str = "/sys/firmware/qemu_fw_cfg/by_name/opt/blklab/order/raw"
 /// The variable of the guest's script that names what it writes its answer to.
 pub const PORT: &str = "$PORT";
 
+/// Memory that the guest's kernel takes from each half of what there is.
+const KERNEL_MIB: u64 = 16;
+
 /// How often a running guest is looked after.
 const POLL: Duration = Duration::from_millis(10);
 
@@ -92,6 +95,7 @@ impl Machine {
     /// # Errors
     /// Where it does not run to its end.
     pub fn run(&self, boot: &Boot<'_>) -> Result<(), Error> {
+        self.check_memory(boot.initramfs)?;
         if self.time_dilation > 1 && self.counts_instructions {
             let message = "a clock that counts instructions cannot be dilated".to_string();
             return Err(Error::Missing(message));
@@ -121,6 +125,24 @@ impl Machine {
                 done
             }
             (given, _) => self.run_on(given, boot),
+        }
+    }
+
+    /// Refuses an archive that the guest's kernel cannot unpack: its first file system may take
+    /// half of the memory (Documentation/filesystems/ramfs-rootfs-initramfs.rst), and the archive
+    /// itself is in the other half meanwhile.
+    fn check_memory(&self, initramfs: &Path) -> Result<(), Error> {
+        let archive = std::fs::metadata(initramfs).map_err(|e| Error::file(initramfs, e))?;
+        let archive_mib = archive.len().div_ceil(1 << 20);
+        let needed_mib = 2 * (archive_mib + KERNEL_MIB);
+        match u64::from(self.memory_mib) < needed_mib {
+            false => Ok(()),
+            true => Err(Error::Missing(format!(
+                "the guest's programs and modules are an archive of {archive_mib} MiB, which \
+                 cannot be unpacked in a memory of {} MiB; right is --memory {needed_mib} or \
+                 more, or programs without debug information",
+                self.memory_mib
+            ))),
         }
     }
 
@@ -273,5 +295,32 @@ impl Drop for Running {
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_archive_fits_in_half_of_the_memory() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let archive = folder.path().join("initramfs");
+        let file = File::create(&archive).expect("a file");
+        file.set_len(100 << 20).expect("its length");
+        let machine = |memory_mib| Machine {
+            accelerator: Accelerator::Auto,
+            cpus: 1,
+            memory_mib,
+            counts_instructions: false,
+            time_dilation: 1,
+            limit: Duration::from_secs(1),
+        };
+        assert!(machine(232).check_memory(&archive).is_ok());
+        let error = machine(231).check_memory(&archive).expect_err("too small");
+        assert!(error.is_mistake());
+        let said = error.to_string();
+        let expected = ["100 MiB", "231 MiB", "--memory 232"];
+        assert!(expected.iter().all(|part| said.contains(part)), "{said}");
     }
 }

@@ -18,7 +18,7 @@ use crate::config::{ExportConfig, ServerConfig};
 use crate::control::{Exports, MountedTree};
 use crate::export::{
     ConnectionLimits, Disk, DiskSetup, EventLoop, EventLoopSetup, ExportHandle, FrontEndSetup,
-    Inbox, SharedExport,
+    Inbox, PanicWatch, SharedExport,
 };
 use crate::net::{AcceptThread, Handshake, Listen, Listener, ServerTls, tls_needed};
 use crate::tcmu::{TcmuDisk, TcmuSetup};
@@ -41,6 +41,7 @@ pub struct Server {
     metrics: Option<Listen>,
     bindings: Bindings,
     sysfs: Option<MountedTree>,
+    watch: PanicWatch,
 }
 
 /// An export with its threads.
@@ -70,6 +71,7 @@ impl Server {
     /// Where something cannot be served as asked; the message says what.
     pub fn start(config: &ServerConfig) -> Result<Server, String> {
         let clock = Clock::dilated(config.time_dilation);
+        let watch = PanicWatch::default();
         let prepared: Result<Vec<_>, String> = config
             .exports
             .iter()
@@ -106,7 +108,7 @@ impl Server {
             let socket = one.config.vhost_user.clone().map(Listen::Unix);
             let listener = bindings.bind(socket.as_slice())?.pop();
             let (ublk, tcmu) = (one.config.ublk, one.config.tcmu.clone());
-            let (export, front_end) = one.start(clock, config)?;
+            let (export, front_end) = one.start(clock, config, &watch)?;
             wanted_disks.extend(ublk.map(|number| (front_end.clone(), number)));
             wanted_scsi_disks.extend(tcmu.map(|name| TcmuSetup {
                 name,
@@ -157,7 +159,14 @@ impl Server {
             metrics,
             bindings,
             sysfs,
+            watch,
         })
+    }
+
+    /// Has a function called with the name of the export of whose threads the first panics.
+    /// What that thread had under way is never answered: the server should be shut down.
+    pub fn on_panic(&self, on_panic: impl FnOnce(&str) + Send + 'static) {
+        self.watch.on_panic(Box::new(on_panic));
     }
 
     /// Where it listens.
@@ -385,6 +394,7 @@ impl Prepared<'_> {
         self,
         clock: Clock,
         server: &ServerConfig,
+        watch: &PanicWatch,
     ) -> Result<(RunningExport, FrontEndSetup), String> {
         let software_queues = server.limits.connections.clamp(1, MAX_SOFTWARE_QUEUES);
         let disk = Disk::new(DiskSetup {
@@ -405,6 +415,7 @@ impl Prepared<'_> {
             in_flight_bytes: server.limits.in_flight_bytes,
             software_queues,
             busy_poll: Nanos::from_micros(server.busy_poll_us),
+            watch: watch.clone(),
         };
         let threads = self.config.threads;
         let (mut inboxes, mut running) = (Vec::new(), Vec::new());
@@ -428,9 +439,13 @@ impl Prepared<'_> {
                 busy_poll: front_end.busy_poll,
             });
             let event_loop = event_loop.map_err(|e| e.to_string())?;
+            let watched = watch.thread(&self.config.name);
             let started = std::thread::Builder::new()
                 .name(format!("export-{}", self.config.name))
-                .spawn(move || event_loop.run());
+                .spawn(move || {
+                    let _watched = watched;
+                    event_loop.run()
+                });
             running.push(started.map_err(|e| e.to_string())?);
         }
         let export = RunningExport {

@@ -110,6 +110,7 @@ fn cost(work: &TimedJob) -> Cost {
         workload: Workload::Job(&job),
         machine: &machine,
         drive: &drive,
+        front_end: None,
         scheduler: &scheduler,
         seed: 1,
         record: None,

@@ -5,7 +5,7 @@ use blklab_blk::{
     TraceEvent,
 };
 use blklab_device::{CommandStatus, Completion, DriveSpec};
-use blklab_driver::{Driver, UsbBridge, disk_stats, request_end};
+use blklab_driver::{Attachment, Driver, disk_stats, request_end};
 use blklab_elevator::SchedulerChoice;
 use blklab_stats::{
     CgroupStats, CostTimes, DiskStats, DriveTimeline, Held, PowerLoss, RequestStep, StepKind,
@@ -42,15 +42,12 @@ impl Disk {
     /// As [`SchedulerChoice::put_on`].
     pub(crate) fn new(
         name: &str,
-        (spec, bridge): (&DriveSpec, Option<UsbBridge>),
+        (spec, attachment): (&DriveSpec, Attachment),
         scheduler: &SchedulerChoice,
         cpus: u32,
         seed: u64,
     ) -> Result<Disk, SetupError> {
-        let driver = match bridge {
-            Some(bridge) => Driver::behind_usb(spec, bridge, seed),
-            None => Driver::new(spec, seed),
-        };
+        let driver = Driver::attached(spec, attachment, seed);
         let mut queue = RequestQueue::new(&QueueConfig {
             seed,
             ..driver.queue_config(cpus as usize)

@@ -17,6 +17,8 @@ mod system;
 mod timers;
 
 pub use caching::{Caching, FileSystemKind};
-pub use machine::{Costs, Dispatch, EngineCosts, LoopCosts, Machine, SchedulerCosts};
-pub use setup::{ReplayMode, Setup, SetupError, Workload, check_job};
+pub use machine::{
+    Costs, Dispatch, EngineCosts, FrontEndCosts, LoopCosts, Machine, SchedulerCosts,
+};
+pub use setup::{ReplayMode, Setup, SetupError, Workload, check_front_end, check_job};
 pub use simulation::{run, run_watched};

@@ -8,7 +8,7 @@ use blklab_description::{
     read_with_reference, shipped, text, whole, word,
 };
 use blklab_device::{DriveSpec, Interface};
-use blklab_driver::{UsbBridge, UsbLink};
+use blklab_driver::{Attachment, FrontEnd, FrontEndKind, UsbBridge, UsbLink};
 use blklab_workload::fio::Engine;
 use strum::{Display, EnumMessage, VariantArray};
 
@@ -161,6 +161,9 @@ keys! {
         /// What the worker of a loop device does with the file under it.
         pub loop_worker: LoopCosts =>
             table.read_if_any("loop", LoopCosts::read)?.unwrap_or_default();
+        /// What front ends and their servers spend, by the names of `--frontends`.
+        pub front_end: BTreeMap<String, FrontEndCosts> =>
+            table.read_if_any("front_end", read_front_ends)?.unwrap_or_default();
         /// What I/O engines add to that, by fio's names for them.
         pub engine: BTreeMap<String, EngineCosts> =>
             table.read_if_any("engine", read_engines)?.unwrap_or_default();
@@ -203,6 +206,43 @@ keys! {
         /// How long a worker with more to do goes on before ksoftirqd has its turn
         /// and tells what has ended.
         pub softirq_wait_ns: u64 = cost();
+    }
+}
+
+keys! {
+    /// What a front end spends between a request queue and a server in user space.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct FrontEndCosts(table) {
+        /// The driver's sending a request to the server, on the CPU that submits it.
+        pub send_ns: u64 = cost();
+        /// Each page of a write that sending copies.
+        pub send_page_ns: u64 = cost();
+        /// Telling a server that sleeps, beside waking its thread: a virtual machine's
+        /// exit.
+        pub notify_ns: u64 = cost();
+        /// The server's calls that receive what has come, once a round.
+        pub receive_ns: u64 = cost();
+        /// Each page of a write that receiving copies.
+        pub receive_page_ns: u64 = cost();
+        /// What the server does with a request.
+        pub serve_ns: u64 = cost();
+        /// Each page that it copies for that.
+        pub serve_page_ns: u64 = cost();
+        /// The server's calls that tell of answers, once a round.
+        pub reply_ns: u64 = cost();
+        /// In these calls, each answer.
+        pub reply_each_ns: u64 = cost();
+        /// Likewise each page of a read.
+        pub reply_page_ns: u64 = cost();
+        /// Bringing answers to the kernel, once a round: its thread's waking, or a
+        /// virtual machine's interrupt.
+        pub complete_ns: u64 = cost();
+        /// Each answer in that thread.
+        pub complete_each_ns: u64 = cost();
+        /// Likewise each page of a read.
+        pub complete_page_ns: u64 = cost();
+        /// The most requests of a round.
+        pub batch: u32 = whole(1..=1024).or(16);
     }
 }
 
@@ -263,6 +303,11 @@ impl Costs {
         self.scheduler.get(name).copied().unwrap_or_default()
     }
 
+    /// What a front end of that kind and its server spend; `None` where that is not known.
+    pub fn of_front_end(&self, kind: FrontEndKind) -> Option<FrontEndCosts> {
+        self.front_end.get(kind.name()).copied()
+    }
+
     /// What the I/O engine adds to each I/O.
     pub fn of_engine(&self, engine: &Engine) -> EngineCosts {
         self.engine.get(engine.name()).copied().unwrap_or_default()
@@ -306,6 +351,13 @@ impl Costs {
     }
 }
 
+fn read_front_ends(table: &Table<'_>) -> Result<BTreeMap<String, FrontEndCosts>, ReadError> {
+    let names = FrontEndKind::ALL.map(FrontEndKind::name);
+    let front_ends = table.tables(names, FrontEndCosts::read)?;
+    table.finish()?;
+    Ok(front_ends)
+}
+
 fn read_engines(table: &Table<'_>) -> Result<BTreeMap<String, EngineCosts>, ReadError> {
     let engines = table.tables(Engine::simulated(), EngineCosts::read)?;
     table.finish()?;
@@ -342,6 +394,7 @@ fn scheduler_names() -> impl Iterator<Item = &'static str> {
 const MACHINES: Shipped = shipped!("machine", "../../../machines":
     "epyc-9654p",
     "generic-8",
+    "i5-4200u",
     "i7-3770k",
     "rpi4",
     "server-8",
@@ -408,6 +461,15 @@ impl Machine {
             link,
             turnaround: Nanos(of_transfer_ns + wakeup_ns),
         })
+    }
+
+    /// How the drive is attached here.
+    pub(crate) fn attachment(&self, drive: &DriveSpec, front_end: Option<FrontEnd>) -> Attachment {
+        match (front_end, self.bridge_of(drive)) {
+            (Some(front_end), _) => Attachment::FrontEnd(front_end),
+            (None, Some(bridge)) => Attachment::Usb(bridge),
+            (None, None) => Attachment::Direct,
+        }
     }
 
     /// The machine as the drive's requests find it: a command over USB has several

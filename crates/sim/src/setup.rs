@@ -2,6 +2,7 @@
 
 use blklab_blk::Nanos;
 use blklab_device::{DriveSpec, Interface};
+use blklab_driver::FrontEnd;
 use blklab_elevator::{ChoiceError, SchedulerChoice};
 use blklab_stats::Window;
 use blklab_workload::calls::CallList;
@@ -85,6 +86,20 @@ pub enum SetupError {
         /// The job.
         job: String,
     },
+    /// A front end of which the machine's description does not tell what it costs.
+    #[error(
+        "front end {front_end}: {machine} does not say what it costs, which its table \
+         [costs.front_end.{name}] would; right is a machine that does, such as vm-2cpu, or \
+         --world guest"
+    )]
+    FrontEnd {
+        /// The front end.
+        front_end: FrontEnd,
+        /// Its name in descriptions.
+        name: &'static str,
+        /// The machine.
+        machine: String,
+    },
     /// What the queue does not take.
     #[error("{0}")]
     Queue(String),
@@ -158,6 +173,8 @@ pub struct Setup<'a> {
     pub machine: &'a Machine,
     /// The kind of drive that every `filename` of a job and every drive of a trace is.
     pub drive: &'a DriveSpec,
+    /// The front end before each of them, if any; else each is the machine's own.
+    pub front_end: Option<FrontEnd>,
     /// The scheduler on each of them.
     pub scheduler: &'a SchedulerChoice,
     /// Decides everything left to chance.
@@ -168,6 +185,23 @@ pub struct Setup<'a> {
     pub power_loss_at: Option<Nanos>,
     /// The memory and settings of the page cache.
     pub caching: Caching,
+}
+
+/// Refuses a front end whose costs on the machine are not known.
+///
+/// # Errors
+/// Then; the message says which machine has them.
+pub fn check_front_end(machine: &Machine, front_end: Option<FrontEnd>) -> Result<(), SetupError> {
+    match front_end {
+        Some(front_end) if machine.costs.of_front_end(front_end.kind).is_none() => {
+            Err(SetupError::FrontEnd {
+                front_end,
+                name: front_end.kind.name(),
+                machine: machine.name.clone(),
+            })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Refuses a power loss that cannot be simulated.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use blklab_blk::{KblockdDelay, Nanos};
 use blklab_device::DriveSpec;
-use blklab_driver::UsbBridge;
+use blklab_driver::Attachment;
 use blklab_elevator::SchedulerChoice;
 
 use crate::cpu::{CostTable, Cpus, FairClass};
@@ -35,7 +35,7 @@ pub(crate) struct System {
 /// What each drive of a run is made from.
 struct DiskTemplate {
     spec: DriveSpec,
-    bridge: Option<UsbBridge>,
+    attachment: Attachment,
     scheduler: SchedulerChoice,
     cpus: u32,
     socket_cpus: usize,
@@ -63,7 +63,7 @@ impl System {
             recording: setup.record.map(Recording::new),
             template: DiskTemplate {
                 spec: setup.drive.clone(),
-                bridge: machine.bridge_of(setup.drive),
+                attachment: machine.attachment(setup.drive, setup.front_end),
                 scheduler: setup.scheduler.clone(),
                 cpus: machine.cpus,
                 socket_cpus: (machine.cpus / machine.sockets) as usize,
@@ -83,7 +83,7 @@ impl System {
         let t = &self.template;
         let number = self.disks.len();
         let seed = disk_seed(t.seed, number);
-        let mut disk = Disk::new(name, (&t.spec, t.bridge), &t.scheduler, t.cpus, seed)?;
+        let mut disk = Disk::new(name, (&t.spec, t.attachment), &t.scheduler, t.cpus, seed)?;
         disk.queue.set_runs_inline(t.runs_inline);
         disk.queue.set_socket_cpus(t.socket_cpus);
         disk.queue.set_kblockd_delay(t.kblockd_delay);

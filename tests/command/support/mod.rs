@@ -7,6 +7,15 @@ pub mod served;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+/// How often a test kills a server: `make kills` has each do so a hundred times, by the variable
+/// `BLKLAB_KILLS`.
+pub fn kills(usual: usize) -> usize {
+    let wanted = std::env::var("BLKLAB_KILLS").ok();
+    wanted.map_or(usual, |text| {
+        text.parse().expect("BLKLAB_KILLS is a number")
+    })
+}
+
 /// A folder that goes with the test.
 pub struct Place {
     folder: tempfile::TempDir,

@@ -358,10 +358,11 @@ pub(crate) struct CompareArgs {
     #[command(flatten)]
     pub(crate) sweep: SweepArgs,
 
-    /// Front ends before the same disk, each in a virtual machine (--world guest): the
-    /// kernel's NBD client (nbd:N has N connections), vhost-user (:N queues), ublk, tcmu,
-    /// loop, lio-fileio and lio-ramdisk. Without --drive the disk is memory. Short for
-    /// --vary frontend=...
+    /// Front ends before the same disk: the kernel's NBD client (nbd:N has N
+    /// connections), vhost-user (:N queues), ublk, tcmu, loop, lio-fileio and lio-ramdisk.
+    /// Each is in a virtual machine (--world guest); with --world sim all but the last two
+    /// are models, on a --machine whose description has their costs. Without --drive the
+    /// disk is memory. Short for --vary frontend=...
     #[arg(long, value_delimiter = ',', value_name = "NAME[:N],...")]
     pub(crate) frontends: Vec<String>,
 
@@ -377,9 +378,7 @@ impl CompareArgs {
     pub(crate) fn take_front_ends(&mut self) {
         let front_ends = std::mem::take(&mut self.frontends);
         if !front_ends.is_empty() {
-            if self.host.world == WorldArg::Sim {
-                self.host.world = WorldArg::Guest;
-            }
+            self.host.world.get_or_insert(WorldArg::Guest);
             let axis = format!("frontend={}", front_ends.join(","));
             self.sweep.vary.push(axis);
         }
@@ -688,9 +687,9 @@ pub(crate) enum WorldArg {
 #[derive(Args)]
 #[command(next_help_heading = "On a real machine (--world host)")]
 pub(crate) struct HostArgs {
-    /// Where the job runs
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) world: WorldArg,
+    /// Where the job runs [default: sim, or guest with --frontends]
+    #[arg(long, value_enum)]
+    world: Option<WorldArg>,
 
     /// The drive that the job works on, whatever filename it gives
     #[arg(long, value_name = "DEVICE")]
@@ -720,6 +719,25 @@ pub(crate) struct HostArgs {
 }
 
 impl HostArgs {
+    /// Returns where the job runs.
+    pub(crate) fn world(&self) -> WorldArg {
+        self.world.unwrap_or_default()
+    }
+
+    /// Has the job run in a virtual machine, if no other world is named.
+    ///
+    /// # Errors
+    /// If another one is.
+    pub(crate) fn in_guest(&mut self) -> Result<(), Failure> {
+        match self.world.get_or_insert(WorldArg::Guest) {
+            WorldArg::Sim | WorldArg::Guest => {
+                self.world = Some(WorldArg::Guest);
+                Ok(())
+            }
+            WorldArg::Serve | WorldArg::Host => Err(Failure::mistake("guest run is --world guest")),
+        }
+    }
+
     /// Refuses the options that only a real drive has.
     pub(crate) fn refuse(&self) -> Result<(), Failure> {
         let HostArgs {
@@ -735,7 +753,7 @@ impl HostArgs {
             (device.is_some(), "--device"),
             (destroy_data.is_some(), "--destroy-data"),
             (*dry_run, "--dry-run"),
-            (*no_trace && *world != WorldArg::Guest, "--no-trace"),
+            (*no_trace && *world != Some(WorldArg::Guest), "--no-trace"),
             (*no_warm_up, "--no-warm-up"),
             (mkfs.is_some(), "--mkfs"),
         ];

@@ -11,6 +11,7 @@ mod queue_client;
 mod requests;
 mod shared;
 mod trace;
+mod watch;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -30,6 +31,7 @@ pub(crate) use queue_client::{FrontEndQueue, FrontEndSetup, QueueClient, QueueTh
 pub(crate) use requests::ConnectionLimits;
 pub(crate) use shared::{ExportThread, SharedExport, Waker};
 pub(crate) use trace::{Recorder, TraceBatch};
+pub(crate) use watch::PanicWatch;
 
 /// An export's thread that takes longer than this to answer is stuck in its back end.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);

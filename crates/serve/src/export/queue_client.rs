@@ -17,6 +17,7 @@ use super::disk::{Disk, Ended};
 use super::io::{Io, IoId};
 use super::requests::data_bytes;
 use super::shared::{Client, Core, ExportThread, SharedExport, Waker};
+use super::watch::{PanicWatch, WatchedThread};
 use crate::{Clock, sleep_precisely};
 
 /// An export as the queues of a front end use it.
@@ -30,6 +31,7 @@ pub(crate) struct FrontEndSetup {
     pub(crate) software_queues: usize,
     /// How long to poll for more requests before going to sleep.
     pub(crate) busy_poll: Nanos,
+    pub(crate) watch: PanicWatch,
 }
 
 /// A queue of a front end, which brings requests and takes their answers. Each request
@@ -74,6 +76,8 @@ pub(crate) struct QueueClient {
     woken: Vec<u64>,
     /// When the block layer must run next, and how much earlier to wake up.
     next_event: (Nanos, Nanos),
+    /// Tells of a panic in the thread that has this client.
+    _watched: WatchedThread,
 }
 
 impl QueueClient {
@@ -99,6 +103,7 @@ impl QueueClient {
             ended: Vec::new(),
             woken: Vec::new(),
             next_event: (Nanos::MAX, Nanos::ZERO),
+            _watched: setup.watch.thread(&setup.export.name),
         })
     }
 
@@ -123,6 +128,11 @@ impl QueueClient {
         let clock = self.setup.clock;
         let left = clock.real_time(clock.now(), next).saturating_sub(early);
         (next < Nanos::MAX).then_some(Duration::from_nanos(left.0))
+    }
+
+    /// Whether its thread polls before it goes to sleep.
+    pub(crate) fn polls(&self) -> bool {
+        self.setup.busy_poll > Nanos::ZERO
     }
 
     /// Polls for the configured time, and `has_more` with it. Returns whether there is

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::time::Duration;
 
 use blklab_blk::IoStatus;
 use blklab_nbd::wire::{Command, CommandFlags};
@@ -50,7 +51,7 @@ pub(super) fn serve(setup: QueueSetup, ready: &Sender<std::io::Result<()>>) {
 fn run(client: &mut QueueClient, tags: &mut Tags) -> std::io::Result<()> {
     let (mut events, mut ended) = (Vec::new(), 0);
     while ended < tags.queue.depth() || client.has_work() {
-        tags.queue.wait(client.sleep_limit())?;
+        wait(client, &mut tags.queue)?;
         if tags.queue.take_events(&mut events) {
             client.thread().clear_event();
         }
@@ -68,6 +69,20 @@ fn run(client: &mut QueueClient, tags: &mut Tags) -> std::io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Commits what has ended, and waits for a request, a message of another thread, or the block
+/// layer's next event.
+fn wait(client: &QueueClient, queue: &mut Queue) -> std::io::Result<()> {
+    // The kernel hands over what it has when this thread enters it (`IORING_SETUP_COOP_TASKRUN`).
+    let has_more = || {
+        queue.wait(Some(Duration::ZERO))?;
+        Ok::<bool, std::io::Error>(queue.has_events())
+    };
+    if client.polls() && !client.is_ready() && client.poll_a_while(has_more)? {
+        return Ok(());
+    }
+    queue.wait(client.sleep_limit())
 }
 
 /// A queue's tags, one for each request.

@@ -141,6 +141,7 @@ fn begin(sessions: &Sessions, setup: &Arc<DeviceSetup>, socket: OwnedFd) -> std:
 /// Serves one monitor until it disconnects or breaks the protocol.
 fn serve(stream: UnixStream, setup: &Arc<DeviceSetup>) {
     let Ok(own) = stream.try_clone() else { return };
+    let _watched = setup.front_end.watch.thread(&setup.front_end.export.name);
     {
         let counters = &mut setup.front_end.shared.lock().counters;
         counters.connections += 1;

@@ -199,6 +199,8 @@ impl LoopWorker {
 
     fn spend(&mut self, now: Nanos, cost: Nanos, state: WorkerState, system: &mut System) {
         self.state = state;
+        // It shares caches and cores with the processes that it works for.
+        let cost = system.cpus.slowdown(self.cpu, now).of(cost);
         system.fair.account(self.pid, cost);
         let until = system.cpus.run(self.cpu, now, cost, Mode::System);
         system.timers.set(until, self.pid);

@@ -12,6 +12,7 @@ pub(crate) mod kernel_threads;
 pub(crate) mod loop_worker;
 pub(crate) mod program;
 mod recorder;
+pub(crate) mod server;
 pub(crate) mod trace;
 
 use blklab_blk::{IoStatus, Nanos, SubmitterId};

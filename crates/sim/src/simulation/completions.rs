@@ -132,7 +132,11 @@ impl Simulation {
             });
         }
         let submitter = self.processes[io.pid].submit_cpu();
-        let cpu = self.system.disks[disk].interrupted_cpu(submitter);
+        let mut cpu = self.system.disks[disk].interrupted_cpu(submitter);
+        if let Some(at) = self.answering {
+            let now = self.clock.now();
+            cpu = self.servers[at].completing_cpu(now, cpu, &mut self.system);
+        }
         self.handle_interrupt(disk, cpu, io);
     }
 

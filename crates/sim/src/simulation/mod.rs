@@ -16,6 +16,7 @@ use crate::cpu::CostTable;
 use crate::disk::Disk;
 use crate::process::Process;
 use crate::process::loop_worker::LoopWorker;
+use crate::process::server::ServerThread;
 use crate::setup::{Setup, SetupError};
 use crate::system::System;
 use crate::timers::{EndedIo, Interrupts};
@@ -69,6 +70,11 @@ struct Simulation {
     exited: usize,
     /// Of loop devices. Their numbers come behind those of processes.
     workers: Vec<LoopWorker>,
+    /// Of front ends. Their numbers come behind those of processes; a run has no
+    /// workers beside them.
+    servers: Vec<ServerThread>,
+    /// The server whose answers are being delivered.
+    answering: Option<usize>,
     interrupts: Interrupts,
     /// What a disk has just reported: bios that ended, and waiters that may try again
     /// to get a tag.
@@ -163,7 +169,10 @@ impl Simulation {
         while let Some(pid) = self.system.timers.pop_due(now) {
             if pid >= self.processes.len() {
                 let number = pid - self.processes.len();
-                self.on_worker_timer(number / 2, number % 2 == 1);
+                match self.servers.is_empty() {
+                    true => self.on_worker_timer(number / 2, number % 2 == 1),
+                    false => self.on_server_timer(number / 2),
+                }
             } else if self.starts.take_delayed(pid) {
                 self.with_process(pid, Process::start);
             } else {
@@ -227,11 +236,11 @@ impl Simulation {
         disks.for_each(|disk| disk.release(now));
     }
 
-    /// Wakes the workers that have something to do. `by` is the CPU of the
+    /// Wakes the workers and servers that have something to do. `by` is the CPU of the
     /// process that gave it to them.
     #[inline]
     fn wake_workers(&mut self, by: Option<usize>) {
-        if !self.workers.is_empty() {
+        if !self.workers.is_empty() || !self.servers.is_empty() {
             self.wake_each_worker(by);
         }
     }
@@ -242,6 +251,28 @@ impl Simulation {
             self.with_worker(at, |w, now, costs, system| {
                 w.wake_up(now, by, costs, system)
             });
+        }
+        let now = self.clock.now();
+        for server in &mut self.servers {
+            server.wake_up(now, by, &self.costs, &mut self.system);
+        }
+    }
+
+    /// A server of a front end goes on.
+    fn on_server_timer(&mut self, at: usize) {
+        let now = self.clock.now();
+        let server = &mut self.servers[at];
+        let disk = server.disk();
+        let answers = server.on_timer(now, &self.costs, &mut self.system);
+        if answers {
+            self.answering = Some(at);
+        }
+        if self.system.disks[disk].is_due(now) {
+            self.advance_disk(disk);
+        }
+        if answers {
+            self.answering = None;
+            self.servers[at].go_on(now, &mut self.system);
         }
     }
 

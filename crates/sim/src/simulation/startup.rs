@@ -20,11 +20,12 @@ use crate::process::job::{Cached, JobProcess, PlacedFiles, Plan};
 use crate::process::kernel_threads::KernelThreads;
 use crate::process::loop_worker::LoopWorker;
 use crate::process::program;
+use crate::process::server::ServerThread;
 use crate::process::trace::TraceProcess;
 use crate::setup::{
     ReplayMode, Setup, SetupError, Workload, attachment_note, check_buffered_power_loss, check_fit,
-    check_job, check_power_loss, check_scheduler, mixed_note, other_scheduler_notes,
-    trace_cost_note,
+    check_front_end, check_job, check_power_loss, check_scheduler, mixed_note,
+    other_scheduler_notes, trace_cost_note,
 };
 use crate::system::System;
 use crate::timers::Interrupts;
@@ -103,6 +104,7 @@ struct Started {
     processes: Vec<Process>,
     starts: StartQueue,
     workers: Vec<LoopWorker>,
+    servers: Vec<ServerThread>,
     notes: Vec<String>,
 }
 
@@ -125,6 +127,7 @@ impl Simulation {
             processes,
             starts,
             workers,
+            servers,
             notes,
         } = started;
         // They never exit.
@@ -138,6 +141,8 @@ impl Simulation {
             starts,
             exited: kernel_processes,
             workers,
+            servers,
+            answering: None,
             interrupts: Interrupts::default(),
             ended: Vec::new(),
             woken: Vec::new(),
@@ -216,6 +221,7 @@ impl Simulation {
 impl Started {
     fn of_job(setup: &Setup<'_>, job: &JobFile) -> Result<Started, SetupError> {
         let (machine, scheduler) = (setup.machine, setup.scheduler.kind.name);
+        check_front_end(machine, setup.front_end)?;
         let mut notes = check_job(job)?;
         notes.extend(other_scheduler_notes(job, scheduler));
         check_scheduler(job, scheduler)?;
@@ -239,6 +245,7 @@ impl Started {
             processes: Vec::new(),
             starts: StartQueue::default(),
             workers: Vec::new(),
+            servers: Vec::new(),
             notes,
         };
         let (in_tree, tree_disk) = files.in_tree();
@@ -258,6 +265,7 @@ impl Started {
         started.add_processes((setup, job), &numbered, &files)?;
         started.add_kernel_threads(machine.cpus as usize - 1);
         started.add_workers();
+        started.add_servers(setup);
         let groups = Cgroups::of(job);
         let drives = started.system.disks.len();
         groups.check_drives(job, drives)?;
@@ -278,6 +286,13 @@ impl Started {
     }
 
     fn of_trace(setup: &Setup<'_>, trace: (&str, ReplayMode)) -> Result<Started, SetupError> {
+        if let Some(front_end) = setup.front_end {
+            return Err(SetupError::Trace(format!(
+                "{}: a trace has no programs, beside which a server of {front_end} could run; \
+                 right is a job",
+                trace.0
+            )));
+        }
         check_power_loss(setup.drive, setup.power_loss_at)?;
         let note = attachment_note(setup.drive, setup.machine);
         let notes = note.into_iter().chain(trace_cost_note(setup.machine));
@@ -289,6 +304,7 @@ impl Started {
             processes: vec![Process::from(process)],
             starts: StartQueue::default(),
             workers: Vec::new(),
+            servers: Vec::new(),
             notes: Vec::new(),
         };
         started.system.fair.add(Affinity::All);
@@ -303,6 +319,7 @@ impl Started {
 
     fn of_calls(setup: &Setup<'_>, (list, file): (&CallList, &str)) -> Result<Started, SetupError> {
         let wrong = |what: &str| SetupError::Calls(format!("{file}: {what}"));
+        check_front_end(setup.machine, setup.front_end)?;
         let kind = setup.caching.file_system;
         if kind == FileSystemKind::Raw {
             return Err(wrong(
@@ -339,6 +356,7 @@ impl Started {
             processes: Vec::new(),
             starts: StartQueue::default(),
             workers: Vec::new(),
+            servers: Vec::new(),
             notes: attachment_note(setup.drive, setup.machine)
                 .into_iter()
                 .collect(),
@@ -355,6 +373,7 @@ impl Started {
         }
         started.add_kernel_threads(cpus - 1);
         started.add_workers();
+        started.add_servers(setup);
         Ok(started)
     }
 
@@ -417,6 +436,30 @@ impl Started {
             self.processes.push(Process::from(threads));
             self.starts.add_started();
             self.system.fair.add(Affinity::One);
+        }
+    }
+
+    /// Adds the threads of front ends' servers, numbered behind processes.
+    fn add_servers(&mut self, setup: &Setup<'_>) {
+        let Some(front_end) = setup.front_end else {
+            return;
+        };
+        let Some(costs) = setup.machine.costs.of_front_end(front_end.kind) else {
+            return;
+        };
+        for (n, disk) in self.system.disks.iter_mut().enumerate() {
+            let Some(driver) = disk.driver.as_served() else {
+                continue;
+            };
+            for line in 0..driver.start(setup.machine.cpus as usize) {
+                // One number for the server, one for the kernel's thread behind it.
+                let pid = self.processes.len() + 2 * self.servers.len();
+                let kind = (front_end.kind, costs);
+                self.servers
+                    .push(ServerThread::new((pid, pid + 1), (n, line), kind));
+                self.system.fair.add(Affinity::All);
+                self.system.fair.add(Affinity::All);
+            }
         }
     }
 

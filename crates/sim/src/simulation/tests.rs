@@ -43,6 +43,7 @@ fn run_to_image(workload: Workload<'_>, caching: Caching, image: &File) -> Resul
         workload,
         machine: &machine,
         drive: &drive,
+        front_end: None,
         scheduler: &scheduler,
         seed: 1,
         record: None,

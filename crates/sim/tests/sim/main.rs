@@ -54,6 +54,7 @@ impl On<'_> {
             workload,
             machine: &machine,
             drive: &drive,
+            front_end: None,
             scheduler: &scheduler,
             seed: 1,
             record: None,

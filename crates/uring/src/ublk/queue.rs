@@ -284,6 +284,11 @@ impl Queue {
         }
     }
 
+    /// Whether there are events that were not taken.
+    pub fn has_events(&mut self) -> bool {
+        !self.ring.completion().is_empty()
+    }
+
     /// Appends the events so far. Returns whether the watched descriptor is readable.
     pub fn take_events(&mut self, events: &mut Vec<Event>) -> bool {
         let mut is_readable = false;

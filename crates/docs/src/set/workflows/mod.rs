@@ -268,6 +268,7 @@ fn simulate(workflow: &Workflow) -> Result<Results, String> {
         workload: Workload::Calls { list: &list, file },
         machine: &machine,
         drive: &drive,
+        front_end: None,
         scheduler: &scheduler,
         seed: 1,
         record: None,
