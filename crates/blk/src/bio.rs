@@ -15,6 +15,8 @@ pub enum Op {
     Discard,
     /// Makes sectors read as zeroes.
     WriteZeroes,
+    /// Empties the zone that starts at its sector (`REQ_OP_ZONE_RESET`); its length is zero.
+    ZoneReset,
 }
 
 impl Op {
@@ -28,7 +30,7 @@ impl Op {
     pub const fn stat_group(self) -> usize {
         match self {
             Op::Read => 0,
-            Op::Write | Op::WriteZeroes => 1,
+            Op::Write | Op::WriteZeroes | Op::ZoneReset => 1,
             Op::Discard => 2,
             Op::Flush => 3,
         }
@@ -141,7 +143,7 @@ pub struct Bio {
     pub flags: BioFlags,
     /// First sector.
     pub sector: Sector,
-    /// Length in sectors; zero only for a flush.
+    /// Length in sectors; zero only for a flush and the reset of a zone.
     pub sectors: u32,
     /// The submitter's priority.
     pub prio: IoPrio,

@@ -85,6 +85,9 @@ impl RequestQueue {
     #[inline]
     pub(crate) fn end_request(&mut self, now: Nanos, id: RequestId, status: IoStatus) {
         self.cost_counts.ends += 1;
+        if status != IoStatus::Ok && self.rqs[id].rq_flags.has(RqFlags::ZONE_WRITE) {
+            self.fail_zone_write(now, id);
+        }
         self.end_bios(now, id, status);
         self.account_done(now, id, status);
         if let Some(qos) = &mut self.rq_qos {
@@ -185,6 +188,9 @@ impl RequestQueue {
     /// tags, wakes waiters and runs the hardware queue again if it is marked for restart.
     #[inline]
     pub(crate) fn free_request(&mut self, now: Nanos, id: RequestId) {
+        if self.rqs[id].rq_flags.has(RqFlags::ZONE_WRITE) {
+            self.finish_zone_write(now, id);
+        }
         if self.rqs[id].rq_flags.has(RqFlags::USE_SCHED) {
             self.call_scheduler(now, id, |elevator, ctx, id| {
                 elevator.finish_request(ctx, id);

@@ -165,6 +165,9 @@ impl RequestQueue {
             if self.throttle.is_some() {
                 self.run_throttle(now, driver);
             }
+            if self.zones.is_some() {
+                self.run_zone_work(now, driver);
+            }
         }
         self.run_timer(now);
     }

@@ -29,6 +29,7 @@ mod tags;
 mod trace;
 mod tunable;
 mod units;
+mod zone;
 
 pub use attribute::Attribute;
 pub use bio::{Bio, BioFlags, CgroupId, IoClass, IoPrio, Op, SubmitterId, op_is_sync};
@@ -60,3 +61,4 @@ pub use units::{
     HZ, JIFFY_NS, Nanos, SECTOR_SIZE, SECTORS_PER_PAGE, Sector, jiffies, jiffy_start,
     msecs_to_jiffies,
 };
+pub use zone::ZoneLimits;

@@ -1,6 +1,8 @@
 //! Limits of a request queue (`/sys/block/*/queue/`).
 
 use crate::bio::Op;
+use crate::units::Sector;
+use crate::zone::ZoneLimits;
 
 /// Size of a memory segment in bytes: the pages of a user's buffer are not contiguous, so each is a
 /// segment.
@@ -44,6 +46,8 @@ pub struct QueueLimits {
     pub rotational: bool,
     /// Which merges are tried.
     pub nomerges: NoMerges,
+    /// Zones, if the drive is host-managed (`queue/zoned`). Set before the queue is made.
+    pub zones: Option<ZoneLimits>,
 }
 
 /// The kernel's default cap on `max_sectors_kb` (`BLK_DEF_MAX_SECTORS_CAP`), in sectors.
@@ -63,6 +67,7 @@ impl Default for QueueLimits {
             fua: false,
             rotational: false,
             nomerges: NoMerges::All,
+            zones: None,
         }
     }
 }
@@ -91,6 +96,23 @@ impl QueueLimits {
             _ => self.max_rw_sectors(),
         };
         (max & !(self.logical_block_sectors - 1)).max(self.logical_block_sectors)
+    }
+
+    /// The largest request that starts at a sector, in sectors: none continues behind its zone's
+    /// end (`get_max_io_size`).
+    #[inline]
+    pub fn max_request_sectors_at(&self, op: Op, sector: Sector) -> u32 {
+        self.within_zone(op, sector, self.max_request_sectors(op))
+    }
+
+    /// Cuts a number of sectors that start at `sector` off at the zone's end
+    /// (`blk_boundary_sectors_left`). Discards have no such boundary.
+    #[inline]
+    pub(crate) fn within_zone(&self, op: Op, sector: Sector, sectors: u32) -> u32 {
+        match &self.zones {
+            Some(zones) if op != Op::Discard => sectors.min(zones.sectors_left(sector)),
+            _ => sectors,
+        }
     }
 
     /// The largest read or write that both the sector and the segment limit allow, in sectors.

@@ -181,12 +181,14 @@ impl MergeState {
         op == Op::Discard && self.limits.max_discard_segments > 1
     }
 
-    fn max_sectors(&self, op: Op) -> u32 {
-        match op {
+    /// The largest request that starts at `first`, in sectors (`blk_rq_get_max_sectors`).
+    fn max_sectors(&self, op: Op, first: Sector) -> u32 {
+        let max = match op {
             Op::Discard => self.limits.max_discard_sectors,
             Op::WriteZeroes => self.limits.max_write_zeroes_sectors,
             _ => self.limits.max_sectors,
-        }
+        };
+        self.limits.within_zone(op, first, max)
     }
 
     fn max_segments(&self, op: Op) -> u16 {
@@ -232,12 +234,13 @@ impl MergeState {
     /// would exceed its limits.
     fn grow(&mut self, rqs: &mut Requests, id: RequestId, bio: &Bio) -> bool {
         let (op, sectors, segments) = (rqs[id].op, rqs[id].sectors, rqs[id].segments);
+        let first = rqs[id].sector.min(bio.sector);
         let added = match op {
             Op::Discard if self.discards_mergeable(op) => 1,
             Op::Discard => 0,
             _ => self.limits.segments_of(bio.sectors),
         };
-        if sectors.saturating_add(bio.sectors) > self.max_sectors(op)
+        if sectors.saturating_add(bio.sectors) > self.max_sectors(op, first)
             || (added > 0 && segments.saturating_add(added) > self.max_segments(op))
         {
             self.set_nomerge(rqs, id);
@@ -258,6 +261,11 @@ impl MergeState {
         kind: MergeKind,
     ) -> bool {
         let hashed_end = rqs[id].end();
+        // Writes in front of a zone's write came out of order and must fail
+        // (`bio_attempt_front_merge`).
+        if kind == MergeKind::Front && rqs[id].rq_flags.has(RqFlags::ZONE_WRITE) {
+            return false;
+        }
         if !self.grow(rqs, id, bio) {
             return false;
         }
@@ -449,7 +457,7 @@ fn attempt_merge<E: Elevator + ?Sized>(
     let segments = rq.segments.saturating_add(nx.segments);
     let too_many = !discard && segments > ctx.merge.max_segments(rq.op);
     let full = discard && rq.segments >= ctx.merge.limits.max_discard_segments;
-    if sectors > ctx.merge.max_sectors(rq.op) || too_many || full {
+    if sectors > ctx.merge.max_sectors(rq.op, rq.sector) || too_many || full {
         if discard {
             ctx.merge.set_nomerge(ctx.rqs, id);
         }

@@ -26,6 +26,7 @@ use crate::rq_qos::{
 use crate::tags::{Search, Tags};
 use crate::trace::{Span, Trace, TraceEvent, TraceKind};
 use crate::units::{Nanos, Sector};
+use crate::zone::ZonePlugs;
 
 /// `BLKDEV_DEFAULT_RQ`: a scheduler gets twice the drive's depth by default, but at most twice this
 /// number.
@@ -355,6 +356,8 @@ pub struct RequestQueue {
     pub(crate) rq_qos: Option<Box<RqQos>>,
     /// State of `io.max` and `io.prio.class`, if a group uses them.
     pub(crate) throttle: Option<Box<Throttled>>,
+    /// The write plugs of the drive's zones, if it has zones.
+    pub(crate) zones: Option<Box<ZonePlugs>>,
     pub(crate) suspended: Vec<Suspended>,
     pub(crate) paused: Vec<Paused>,
     pub(crate) counters: QueueCounters,
@@ -420,6 +423,7 @@ impl RequestQueue {
             next_ticket: 0,
             rq_qos: None,
             throttle: None,
+            zones: ZonePlugs::of(&config.limits),
             suspended: Vec::new(),
             paused: Vec::new(),
             counters: QueueCounters::default(),
@@ -771,6 +775,9 @@ impl RequestQueue {
     pub fn take_woken(&mut self, out: &mut Vec<u64>) {
         if self.throttle.is_some() {
             self.wake_throttle_worker();
+        }
+        if self.zones.is_some() {
+            self.wake_zone_workers();
         }
         move_all(&mut self.woken, out);
     }

@@ -44,6 +44,8 @@ impl RqFlags {
     pub const WBT_READ: RqFlags = RqFlags(1 << 11);
     /// Writeback throttling counts it among discards (`WBT_DISCARD`).
     pub const WBT_DISCARD: RqFlags = RqFlags(1 << 12);
+    /// It is the one write of its zone that may be on its way (`RQF_ZONE_WRITE_PLUGGING`).
+    pub const ZONE_WRITE: RqFlags = RqFlags(1 << 13);
 
     /// Whether `flag` is set.
     #[inline]
@@ -178,7 +180,7 @@ impl Request {
 
     /// Whether bios and requests may be merged into it (`rq_mergeable`).
     pub fn is_mergeable(&self) -> bool {
-        !matches!(self.op, Op::Flush | Op::WriteZeroes)
+        !matches!(self.op, Op::Flush | Op::WriteZeroes | Op::ZoneReset)
             && !self.flags.has(NOMERGE_FLAGS)
             && !self.rq_flags.has(RqFlags::STARTED)
             && !self.rq_flags.has(RqFlags::FLUSH_SEQ)

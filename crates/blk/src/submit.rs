@@ -116,7 +116,8 @@ impl RequestQueue {
         driver: &mut D,
     ) -> Submit {
         self.trace.bio(now, TraceKind::BioQueue, &bio);
-        if bio.sectors <= self.merge.limits.max_request_sectors(bio.op) {
+        let limits = &self.merge.limits;
+        if bio.sectors <= limits.max_request_sectors_at(bio.op, bio.sector) {
             let whole = self.rqs.insert_bio(&bio, None);
             return self.submit_part(now, cpu, plug, (whole, &bio), None, driver);
         }
@@ -228,9 +229,10 @@ impl RequestQueue {
         let supported = match bio.op {
             Op::Discard => limits.max_discard_sectors > 0,
             Op::WriteZeroes => limits.max_write_zeroes_sectors > 0,
+            Op::ZoneReset => limits.zones.is_some(),
             _ => true,
         };
-        let empty = bio.sectors == 0 && !is_flush;
+        let empty = bio.sectors == 0 && !is_flush && bio.op != Op::ZoneReset;
         if !supported {
             Err(IoStatus::NotSupported)
         } else if !inside || !aligned || empty {
@@ -253,8 +255,9 @@ impl RequestQueue {
             bio: mut left,
             parent,
         } = rest;
-        let limit = self.merge.limits.max_request_sectors(left.op);
         while left.sectors > 0 {
+            let limits = &self.merge.limits;
+            let limit = limits.max_request_sectors_at(left.op, left.sector);
             let mut part = left;
             part.sectors = left.sectors.min(limit);
             left.sector = part.end();
@@ -287,6 +290,23 @@ impl RequestQueue {
         if self.try_merge(now, cpu, plug.as_deref_mut(), part, bio) {
             return Submit::Done;
         }
+        if self.zones.is_some() && self.plug_zone_write(now, cpu, part, bio) {
+            return Submit::Done;
+        }
+        self.submit_unmerged(now, cpu, plug, (part, bio), rest, driver)
+    }
+
+    /// Submits a bio that was merged with no request and that its zone, if any, lets pass.
+    #[inline(always)]
+    pub(crate) fn submit_unmerged<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        cpu: usize,
+        plug: Option<&mut Plug>,
+        (part, bio): (BioId, &Bio),
+        rest: Option<Rest>,
+        driver: &mut D,
+    ) -> Submit {
         if self.rq_qos.is_some()
             && let Some(waiter) = self.throttle(now, cpu, part, bio, rest)
         {
@@ -410,15 +430,28 @@ impl RequestQueue {
         let Some(id) = merged else {
             return false;
         };
-        if let (Some(qos), Some((first, _))) = (&mut self.rq_qos, self.rqs[id].bios) {
-            qos.merge(now, (bio, part), first, &self.rqs[id]);
-        }
-        self.append_bio(id, part);
+        self.join_request(now, id, part, bio);
         self.free_merged_away(now);
         true
     }
 
-    fn attempt_merge_with(&mut self, now: Nanos, id: RequestId, bio: &Bio) -> BioMergeStatus {
+    /// Adds a bio to the request that has been made large enough for it.
+    pub(crate) fn join_request(&mut self, now: Nanos, id: RequestId, part: BioId, bio: &Bio) {
+        if let (Some(qos), Some((first, _))) = (&mut self.rq_qos, self.rqs[id].bios) {
+            qos.merge(now, (bio, part), first, &self.rqs[id]);
+        }
+        if self.rqs[id].rq_flags.has(RqFlags::ZONE_WRITE) {
+            self.merged_zone_write(bio);
+        }
+        self.append_bio(id, part);
+    }
+
+    pub(crate) fn attempt_merge_with(
+        &mut self,
+        now: Nanos,
+        id: RequestId,
+        bio: &Bio,
+    ) -> BioMergeStatus {
         attempt_bio_merge(
             now,
             &mut self.rqs,
@@ -581,6 +614,9 @@ impl RequestQueue {
         driver: &mut D,
     ) {
         self.trace.request(now, TraceKind::GetRq, &self.rqs, id);
+        if self.zones.is_some() {
+            self.init_zone_write(now, id);
+        }
         let rq = &self.rqs[id];
         let (hctx, use_sched) = (rq.hctx as usize, rq.rq_flags.has(RqFlags::USE_SCHED));
         let (is_write, is_flush) = (rq.is_write(), rq.flags.has(FLUSH_FLAGS));

@@ -15,6 +15,8 @@ pub enum TraceKind {
     BioBackMerge,
     /// `block_bio_frontmerge`.
     BioFrontMerge,
+    /// `disk_zone_wplug_add_bio`: the bio waits for an earlier write of its zone.
+    ZonePlug,
     /// `block_getrq`.
     GetRq,
     /// `block_plug`.

@@ -1,6 +1,6 @@
 //! Our queue, set up as the recorded one was.
 
-use blklab_blk::{Elevator, NoMerges, Op, QueueInfo, QueueLimits, Tags};
+use blklab_blk::{Elevator, NoMerges, Op, QueueInfo, QueueLimits, Tags, ZoneLimits};
 use blklab_workload::trace::tracefs::{EventKind, RunInfo};
 
 use crate::ConformError;
@@ -12,6 +12,9 @@ const DEFAULT_DEPTH: u32 = 64;
 /// `BLK_MQ_MAX_DEPTH`, and `NR_CPUS` of Debian's kernel.
 const MAX_DEPTH: u32 = 10_240;
 const MAX_CPUS: u32 = 8192;
+
+/// More zones than any drive has.
+const MAX_ZONES: u64 = 1 << 20;
 
 /// Largest request of a driver that does not say (in sectors).
 const BLK_SAFE_MAX_SECTORS: u32 = 255;
@@ -195,11 +198,30 @@ fn wbt_latency_us(info: &RunInfo) -> Option<u64> {
         .filter(|&latency_us| latency_us > 0)
 }
 
+/// The zones of the recorded null_blk, which are all of one size.
+fn zones(info: &RunInfo) -> Option<ZoneLimits> {
+    let attribute = |name: &str| info.queue.all.get(name)?.trim().parse::<u32>().ok();
+    let parameter = |name: &str| info.null_blk_parameters.get(name)?.parse::<u32>().ok();
+    let zone_sectors = attribute("chunk_sectors").filter(|sectors| sectors.is_power_of_two())?;
+    let capacity_mib = parameter("zone_capacity").filter(|&mib| mib > 0);
+    let capacity_sectors = capacity_mib.map_or(zone_sectors, |mib| mib.saturating_mul(2048));
+    let zoned = info.queue.all.get("zoned")?;
+    (zoned.trim() == "host-managed").then_some(ZoneLimits {
+        zone_sectors,
+        capacity_sectors: capacity_sectors.min(zone_sectors),
+        conventional: parameter("zone_nr_conv").unwrap_or(0),
+    })
+}
+
 fn limits(info: &RunInfo) -> QueueLimits {
     let queue = &info.queue;
     let sectors = |bytes: u64| u32::try_from(bytes / 512).unwrap_or(u32::MAX);
     let attribute = |name: &str| queue.all.get(name)?.trim().parse::<u64>().ok();
+    let zones = zones(info);
+    let nr_zones = attribute("nr_zones").unwrap_or(0).min(MAX_ZONES);
     QueueLimits {
+        capacity_sectors: zones.map_or(u64::MAX, |zones| nr_zones * u64::from(zones.zone_sectors)),
+        zones,
         logical_block_sectors: (queue.logical_block_size / 512).max(1),
         max_sectors: match queue.max_sectors_kb {
             // sysfs rounds down what a driver has that sets no limit.
@@ -224,7 +246,6 @@ fn limits(info: &RunInfo) -> QueueLimits {
             1 => NoMerges::OneHit,
             _ => NoMerges::Never,
         },
-        ..QueueLimits::default()
     }
 }
 

@@ -181,6 +181,7 @@ fn is_of_bio(kind: StepKind) -> bool {
             | StepKind::BackMerged
             | StepKind::FrontMerged
             | StepKind::Plugged
+            | StepKind::ZoneHeld
             | StepKind::Unplugged(_)
     )
 }
@@ -194,6 +195,7 @@ fn step_of(event: &TraceEvent) -> RequestStep {
         TraceKind::BioFrontMerge => StepKind::FrontMerged,
         TraceKind::Plug => StepKind::Plugged,
         TraceKind::Unplug(requests) => StepKind::Unplugged(requests),
+        TraceKind::ZonePlug => StepKind::ZoneHeld,
         TraceKind::GetRq => StepKind::Made,
         TraceKind::RqInsert => StepKind::Inserted,
         TraceKind::Ask(_) => StepKind::Asked,

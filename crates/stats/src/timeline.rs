@@ -102,6 +102,8 @@ pub enum StepKind {
     Plugged,
     /// The submitter unplugged its queue with this many requests; without a request.
     Unplugged(u32),
+    /// A bio waits for an earlier write of its zone; without a request.
+    ZoneHeld,
     /// The request was created from a bio.
     Made,
     /// The request was inserted into the scheduler, or into a software queue if there is

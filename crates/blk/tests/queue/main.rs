@@ -7,6 +7,7 @@ mod merging;
 mod qos;
 mod random;
 mod tags;
+mod zones;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -367,6 +368,22 @@ impl Fixture {
         let mut woken = Vec::new();
         self.queue.take_woken(&mut woken);
         woken
+    }
+
+    /// Continues the submitters that were woken.
+    pub(crate) fn resume_woken(&mut self) {
+        for ticket in self.woken() {
+            let woken = |waiter: &Waiter| waiter.ticket == ticket;
+            let Some(at) = self.waiters.iter().position(woken) else {
+                continue;
+            };
+            let (now, waiter) = (self.now, self.waiters.remove(at));
+            let plug = Some(&mut self.plug);
+            let driver = &mut self.driver;
+            if let Submit::Blocked(waiter) = self.queue.resume(now, plug, waiter, driver) {
+                self.waiters.push(waiter);
+            }
+        }
     }
 
     /// First sectors of the commands that the driver took.

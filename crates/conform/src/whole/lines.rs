@@ -94,7 +94,9 @@ impl<'r> Lines<'r> {
                     let plugged = self.plugs_next(pid, at);
                     return BioOutcome { plugged, ..outcome };
                 }
-                EventKind::BioBackmerge(_) => return outcome,
+                EventKind::BioBackmerge(_) | EventKind::ZwPlug { held: true, .. } => {
+                    return outcome;
+                }
                 EventKind::BioFrontmerge(_) => {
                     let merged = self.merged_into(pid, at);
                     return BioOutcome { merged, ..outcome };

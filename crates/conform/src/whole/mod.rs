@@ -216,6 +216,7 @@ impl<'r> Whole<'r> {
                     held,
                     ..
                 } => self.throttle(*sector, *bytes, *held),
+                EventKind::ZwWork { .. } => self.zone_work(),
                 EventKind::WbtWait(call) => self.next_part(call.sector),
                 EventKind::WbtWaitRet(call) => self.compare_wbt(call),
                 EventKind::WbtTimer {

@@ -38,7 +38,11 @@ impl Whole<'_> {
         if self.lines.outcome(pid, self.at + 1).refused {
             flags = flags.with(BioFlags::NOWAIT);
         }
-        let op = bio.rwbs.op.unwrap_or(Op::WriteZeroes);
+        let op = match bio.rwbs.op {
+            // Of the operations without a letter only those on whole zones have no length.
+            None if bio.sectors == 0 => Op::ZoneReset,
+            op => op.unwrap_or(Op::WriteZeroes),
+        };
         flags = flags.with(self.lines.unshown_flags(pid, self.at + 1));
         let bio = Bio {
             flags,
@@ -87,6 +91,26 @@ impl Whole<'_> {
         }
     }
 
+    /// A worker submits the next write of a zone, in which an earlier one has ended.
+    pub(super) fn zone_work(&mut self) {
+        let (pid, next) = (self.event().pid, self.at + 1);
+        self.give_up_waiting(pid);
+        let Some(bio) = self.queue.next_zone_write().copied() else {
+            return;
+        };
+        self.completions_before(pid, &bio);
+        let outcome = self.lines.outcome(pid, next);
+        let submit = self.call(pid, next, |queue, now, _, drive| {
+            queue.submit_zone_write(now, drive)
+        });
+        self.task(pid).waits_for = Some(bio);
+        if let Some(submit) = submit {
+            self.fall_asleep(pid, submit);
+        }
+        let blocked = self.task(pid).waiter.is_some();
+        self.count_wait(outcome.sleeps, blocked);
+    }
+
     /// Whether the task slept until its line at `at` though no other line is between:
     /// the cost model's timers wake it where nothing else happens.
     fn slept(&self, at: Option<usize>) -> bool {
@@ -100,7 +124,8 @@ impl Whole<'_> {
 
     /// Takes as much off a bio as one request may hold.
     fn first_part(&self, left: &mut Bio) -> Bio {
-        let max = self.queue.limits().max_request_sectors(left.op);
+        let limits = self.queue.limits();
+        let max = limits.max_request_sectors_at(left.op, left.sector);
         let mut part = *left;
         part.sectors = left.sectors.min(max);
         left.sector = part.end();
@@ -146,7 +171,9 @@ impl Whole<'_> {
             return;
         }
         self.completions_up_to(pid, |kind| match kind {
-            EventKind::WbtWait(_) | EventKind::WbtWaitRet(_) => None,
+            EventKind::WbtWait(_)
+            | EventKind::WbtWaitRet(_)
+            | EventKind::ZwPlug { held: false, .. } => None,
             EventKind::GetRq(_) | EventKind::BioBackmerge(_) | EventKind::BioFrontmerge(_) => {
                 Some(true)
             }

@@ -32,6 +32,11 @@ impl Extent {
     /// The drive's flush command has no place, though the trace shows one.
     pub(super) fn new(op: Op, sector: Sector, sectors: u32) -> Extent {
         let sector = if op == Op::Flush { Sector(0) } else { sector };
+        // Both have the letter N.
+        let op = match op {
+            Op::ZoneReset => Op::WriteZeroes,
+            op => op,
+        };
         Extent {
             op,
             sector,
@@ -55,6 +60,8 @@ impl fmt::Display for Extent {
 /// What a tracepoint shows the block layer to have done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tracepoint {
+    /// A bio that starts here waits for an earlier write of its zone.
+    ZonePlug(Sector),
     /// A bio got a request.
     GetRq(Extent),
     /// A bio joined the end of a request.
@@ -84,6 +91,9 @@ impl Tracepoint {
     /// another line shows too.
     pub(super) fn of_kernel(kind: &EventKind<'_>) -> Option<Tracepoint> {
         Some(match kind {
+            EventKind::ZwPlug {
+                sector, held: true, ..
+            } => Tracepoint::ZonePlug(*sector),
             EventKind::GetRq(bio) => Tracepoint::GetRq(Extent::of_bio(bio)),
             EventKind::BioBackmerge(bio) => Tracepoint::BackMerge(Extent::of_bio(bio)),
             EventKind::BioFrontmerge(bio) => Tracepoint::FrontMerge(Extent::of_bio(bio)),
@@ -106,6 +116,7 @@ impl Tracepoint {
     pub(super) fn of_ours(event: &TraceEvent) -> Option<Tracepoint> {
         let extent = Extent::new(event.op, event.sector, event.sectors);
         Some(match event.kind {
+            TraceKind::ZonePlug => Tracepoint::ZonePlug(event.sector),
             TraceKind::GetRq => Tracepoint::GetRq(extent),
             TraceKind::BioBackMerge => Tracepoint::BackMerge(extent),
             TraceKind::BioFrontMerge => Tracepoint::FrontMerge(extent),
@@ -134,6 +145,7 @@ impl Tracepoint {
     /// The kind under which it is counted.
     pub(super) fn kind(&self) -> &'static str {
         match self {
+            Tracepoint::ZonePlug(_) => "zone plug",
             Tracepoint::GetRq(_) => "request",
             Tracepoint::BackMerge(_) | Tracepoint::FrontMerge(_) => "bio merge",
             Tracepoint::RqMerge(_) => "request merge",
@@ -151,6 +163,7 @@ impl Tracepoint {
 impl fmt::Display for Tracepoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Tracepoint::ZonePlug(sector) => write!(f, "a wait for the zone of {sector}"),
             Tracepoint::GetRq(extent) => write!(f, "a request for {extent}"),
             Tracepoint::BackMerge(extent) => write!(f, "a back merge of {extent}"),
             Tracepoint::FrontMerge(extent) => write!(f, "a front merge of {extent}"),

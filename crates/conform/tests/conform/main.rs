@@ -141,6 +141,21 @@ fn the_whole_layer_agrees_with_io_max() {
     assert!(of(&report, "throttle") == 600 && of(&report, "release") > 150);
 }
 
+/// Which writes wait for an earlier one of their zone, when they go on, and what becomes one
+/// request with them.
+#[test]
+fn the_whole_layer_agrees_with_zones() {
+    for (scheduler, name) in [("none", "z_none"), ("mq-deadline", "z_two_writers")] {
+        let mut found = traces(&ours(), "zoned");
+        found.retain(|path| path.to_string_lossy().contains(name));
+        let report = whole(scheduler, &found).unwrap();
+        let waits = report.totals().into_iter().find(|t| t.kind == "zone plug");
+        assert!(waits.is_some_and(|t| t.compared > 100 && t.agreed == t.compared));
+        assert!(report.percent() >= 99.9, "{report}");
+        assert!(report.compared() > 2_700);
+    }
+}
+
 /// Who waits for what it costs, and what each period of the cost model finds.
 #[test]
 fn the_whole_layer_agrees_with_io_cost() {
@@ -283,6 +298,58 @@ fn no_merging_is_found_out() {
     );
     let report = whole("none", &[&changed.trace]).unwrap();
     assert!(report.percent() < WHOLE_PERCENT, "{report}");
+}
+
+#[test]
+fn wrong_zones_are_found_out() {
+    for (name, from, to) in [
+        (
+            "zoned",
+            "\"zoned\": \"host-managed\"",
+            "\"zoned\": \"none\"",
+        ),
+        (
+            "zones",
+            "\"zone_nr_conv\": \"0\"",
+            "\"zone_nr_conv\": \"9\"",
+        ),
+    ] {
+        let changed = Changed::new(name, "zoned/z_none_d4", from, to);
+        let report = whole("none", &[&changed.trace]).unwrap();
+        assert!(report.percent() < WHOLE_PERCENT, "{name}: {report}");
+    }
+}
+
+/// The lines of a lone I/O of fio's, from its bio to its end.
+fn lone_io(at_ms: u32, rwbs: &str, sector: u64, sectors: u32) -> String {
+    let fio = format!("fio-9 [000] ..... 8.{at_ms:03}");
+    let bio = format!("253,0 {rwbs} {sector} + {sectors}");
+    let bytes = sectors * 512;
+    let rq = format!("253,0 {rwbs} {bytes} () {sector} + {sectors} be,0,4");
+    format!(
+        "{fio}001000: block_bio_queue: {bio} [fio]\n\
+         {fio}002000: zw_plug: (f <- g) bio=0x1 sector={sector} opf=0x1 held=0 jif=1\n\
+         {fio}003000: block_getrq: {bio} [fio]\n\
+         {fio}004000: block_plug: [fio]\n\
+         {fio}005000: block_unplug: [fio] 1\n\
+         {fio}006000: block_rq_issue: {rq} [fio]\n\
+         <idle>-0 [000] d.h1. 8.{at_ms:03}900000: block_rq_complete: 253,0 {rwbs} () \
+         {sector} + {sectors} be,0,4 [0]\n"
+    )
+}
+
+/// After its reset a zone is written from its start again.
+#[test]
+fn a_zone_s_reset_is_known_by_its_length() {
+    let setting = "\"zoned\": \"host-managed\"";
+    let changed = Changed::new("reset", "zoned/z_none_d4", setting, setting);
+    let trace = changed.directory.join("z_none_d4.trace");
+    let ios = [("WS", 8), ("NS", 0), ("WS", 8)];
+    let lines = (1..).zip(ios);
+    let lines = lines.map(|(at_ms, (rwbs, sectors))| lone_io(at_ms, rwbs, 16384, sectors));
+    fs::write(&trace, lines.collect::<String>()).unwrap();
+    let report = whole("none", &[&trace]).unwrap();
+    assert!(report.all_agree() && report.compared() == 12, "{report}");
 }
 
 #[test]

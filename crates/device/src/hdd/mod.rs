@@ -206,8 +206,8 @@ impl Hdd {
                 self.end_flushes(now_ns);
             }
             Op::Write | Op::WriteZeroes => self.start_write(now_ns, index),
-            // A discard changes nothing on a disk.
-            Op::Discard => self.finish(now_ns, index),
+            // A discard changes nothing on a disk, and it has no zones to be written in order.
+            Op::Discard | Op::ZoneReset => self.finish(now_ns, index),
         }
         self.start_arm(now_ns);
     }

@@ -227,7 +227,7 @@ impl Ssd {
             HostOp::Flush => {
                 self.writes.start_flush(&mut self.controller, now_ns, index);
             }
-            HostOp::Discard => {
+            HostOp::Discard | HostOp::ZoneReset => {
                 self.writes
                     .start_discard(&mut self.controller, now_ns, index);
             }

@@ -270,6 +270,7 @@ fn write_scheduler(tracks: &mut Tracks, track: Track, disk: &DiskTimeline, flows
             StepKind::Merged => tracks.instant(track, step.at_ns, "merge", flow),
             StepKind::Dispatched => tracks.instant(track, step.at_ns, "dispatch", flow),
             StepKind::Requeued => tracks.instant(track, step.at_ns, "requeue", flow),
+            StepKind::ZoneHeld => tracks.instant(track, step.at_ns, "wait for the zone", None),
             StepKind::NoneDispatched => {
                 tracks.instant(track, step.at_ns, "nothing to dispatch", None)
             }

@@ -94,6 +94,7 @@ fn trace_event(step: &RequestStep) -> Option<TraceEvent> {
         StepKind::FrontMerged => TraceKind::BioFrontMerge,
         StepKind::Plugged => TraceKind::Plug,
         StepKind::Unplugged(requests) => TraceKind::Unplug(requests),
+        StepKind::ZoneHeld => TraceKind::ZonePlug,
         StepKind::Made => TraceKind::GetRq,
         StepKind::Inserted => TraceKind::RqInsert,
         StepKind::Issued => TraceKind::RqIssue,

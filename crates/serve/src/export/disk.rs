@@ -514,7 +514,8 @@ fn waiter_of(submitted: Submit) -> Option<Waiter> {
 fn operation_of(op: Op, io: &Io) -> Operation {
     match (op, io.command) {
         (Op::Read, _) => Operation::Read,
-        (Op::Flush, _) => Operation::Flush,
+        // No export has zones.
+        (Op::Flush | Op::ZoneReset, _) => Operation::Flush,
         (Op::Discard, _) => Operation::Discard,
         (Op::WriteZeroes, _) | (Op::Write, Command::WriteZeroes) => Operation::Zero {
             may_punch: !io.request.flags.contains(CommandFlags::NO_HOLE),

@@ -235,8 +235,8 @@ fn categories(rwbs: &Rwbs, is_passthrough: bool) -> u32 {
         Some(Op::Read) => READ,
         Some(Op::Flush) => READ | FLUSH,
         Some(Op::Discard) => WRITE | DISCARD,
-        // `REQ_OP_WRITE_ZEROES` has no letter and counts as a write.
-        Some(Op::Write | Op::WriteZeroes) | None => WRITE,
+        // `REQ_OP_WRITE_ZEROES` and `REQ_OP_ZONE_RESET` have no letter and count as writes.
+        Some(Op::Write | Op::WriteZeroes | Op::ZoneReset) | None => WRITE,
     };
     let flags = [
         (BioFlags::SYNC, SYNC),

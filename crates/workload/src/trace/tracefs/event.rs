@@ -200,6 +200,33 @@ pub enum EventKind<'a> {
         /// `jiffies_64`.
         jif: u64,
     },
+    /// `zw_plug`: `blk_zone_plug_bio` lets a write pass its zone's write plug or not.
+    ZwPlug {
+        /// The bio's address.
+        bio: u64,
+        /// Its first sector.
+        sector: Sector,
+        /// Its operation and flags.
+        opf: u64,
+        /// Whether it waits in the plug.
+        held: bool,
+        /// `jiffies_64`.
+        jif: u64,
+    },
+    /// `zw_work`: a worker submits the next bio of a zone's write plug.
+    ZwWork {
+        /// The address of its `work_struct`.
+        work: u64,
+        /// `jiffies_64`.
+        jif: u64,
+    },
+    /// `zw_end`: a bio ends that passed its zone's write plug.
+    ZwEnd {
+        /// The bio's address.
+        bio: u64,
+        /// `jiffies_64`.
+        jif: u64,
+    },
     /// `iocost_ioc_vrate_adj`: a period of the cost model ends.
     IocostRate {
         /// The drive's name.
@@ -628,7 +655,10 @@ impl<'a> Event<'a> {
             TraceKind::RqIssue => EventKind::RqIssue(request),
             TraceKind::RqRequeue => EventKind::RqRequeue(end(0)),
             TraceKind::RqComplete(status) => EventKind::RqComplete(end(-status.errno())),
-            TraceKind::Ask(_) | TraceKind::Dispatch | TraceKind::DispatchNone => return None,
+            TraceKind::Ask(_)
+            | TraceKind::Dispatch
+            | TraceKind::DispatchNone
+            | TraceKind::ZonePlug => return None,
         };
         Some(Event {
             task,

@@ -248,6 +248,21 @@ fn probe<'a>(name: &'a str, args: Args<'a>) -> Result<EventKind<'a>, Fault> {
             work: args.hex("work")?,
             jif: args.decimal("jif")?,
         },
+        "zw_plug" => ZwPlug {
+            bio: args.hex("bio")?,
+            sector: args.sector("sector")?,
+            opf: args.hex("opf")?,
+            held: args.decimal::<u8>("held")? != 0,
+            jif: args.decimal("jif")?,
+        },
+        "zw_work" => ZwWork {
+            work: args.hex("work")?,
+            jif: args.decimal("jif")?,
+        },
+        "zw_end" => ZwEnd {
+            bio: args.hex("bio")?,
+            jif: args.decimal("jif")?,
+        },
         "iocost_ioc_vrate_adj" => {
             let start = args.at;
             let disk = args.at.word();

@@ -76,6 +76,9 @@ impl EventKind<'_> {
             WbtTimer { .. } => "wbt_timer",
             ThrRet { .. } => "thr_ret",
             ThrWork { .. } => "thr_work",
+            ZwPlug { .. } => "zw_plug",
+            ZwWork { .. } => "zw_work",
+            ZwEnd { .. } => "zw_end",
             IocostRate { .. } => "iocost_ioc_vrate_adj",
             IocostGroup { name, .. } => name,
             TracingMark { .. } => "tracing_mark_write",
@@ -184,6 +187,19 @@ impl EventKind<'_> {
                 " bio={bio:#x} sector={sector} size={bytes} held={} jif={jif}",
                 u8::from(*held)
             ),
+            ZwPlug {
+                bio,
+                sector,
+                opf,
+                held,
+                jif,
+            } => write!(
+                f,
+                " bio={bio:#x} sector={sector} opf={opf:#x} held={} jif={jif}",
+                u8::from(*held)
+            ),
+            ZwWork { work, jif } => write!(f, " work={work:#x} jif={jif}"),
+            ZwEnd { bio, jif } => write!(f, " bio={bio:#x} jif={jif}"),
             ThrWork { work, jif } => write!(f, " work={work:#x} jif={jif}"),
             IocostRate {
                 disk,
