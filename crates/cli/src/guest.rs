@@ -67,9 +67,9 @@ fn script(args: &GuestScriptArgs) -> Result<(), Failure> {
         is_stopped: &|| interrupts.check().is_err(),
     });
     interrupts.check()?;
+    done.map_err(failure)?;
     let said = std::fs::read(&console).map_err(broken)?;
     let said = String::from_utf8_lossy(&said).replace('\r', "");
-    done.map_err(failure)?;
     output::print(&said)?;
     match said.lines().any(|line| line == PASSED) {
         true => Ok(()),
