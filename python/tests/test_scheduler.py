@@ -35,7 +35,9 @@ def figures(result):
 def test_it_is_compared():
     # It decides as noop does, and where schedulers cost nothing and nothing is merged
     # its figures are the same.
-    both = figures(blklab.compare(JOB, schedulers=["noop", Fifo], repeats=2, nomerges=2))
+    both = figures(
+        blklab.compare(JOB, machine="generic-8", schedulers=["noop", Fifo], repeats=2, nomerges=2)
+    )
     assert both["noop"] == both["python-fifo"]
 
 
