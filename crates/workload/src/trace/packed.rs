@@ -11,6 +11,13 @@ const BUFFER_BYTES: usize = 64 << 10;
 const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
 const ZSTD_MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 
+/// The most that Zstandard may decompress to, for each compressed byte: as much as gzip can, whose
+/// format allows no more (zlib's "Maximum Compression Factor"). A block of Zstandard of 4 bytes may
+/// stand for 128 KiB, so a small file could keep a reader busy for hours.
+const ZSTD_RATIO_MAX: u64 = 1032;
+/// What it may decompress to beside that: one block.
+const ZSTD_BLOCK_BYTES: u64 = 128 << 10;
+
 /// Returns `source`, decompressed if it is compressed.
 pub(super) fn unpacked(source: impl Read + Send + 'static) -> io::Result<Box<dyn BufRead + Send>> {
     let mut source = BufReader::with_capacity(BUFFER_BYTES, source);
@@ -35,6 +42,10 @@ pub(super) fn unpacked(source: impl Read + Send + 'static) -> io::Result<Box<dyn
 struct Zstd<R> {
     source: R,
     decoder: FrameDecoder,
+    /// Compressed bytes of the frames before this one.
+    packed_bytes: u64,
+    /// Bytes of all frames that were read.
+    unpacked_bytes: u64,
 }
 
 impl<R: BufRead> Zstd<R> {
@@ -42,11 +53,14 @@ impl<R: BufRead> Zstd<R> {
         Self {
             source,
             decoder: FrameDecoder::new(),
+            packed_bytes: 0,
+            unpacked_bytes: 0,
         }
     }
 
     /// Starts the next frame; returns `false` at the stream's end.
     fn next_frame(&mut self) -> io::Result<bool> {
+        self.packed_bytes += self.decoder.bytes_read_from_source();
         while !self.source.fill_buf()?.is_empty() {
             match self.decoder.reset(&mut self.source) {
                 Ok(()) => return Ok(true),
@@ -54,6 +68,12 @@ impl<R: BufRead> Zstd<R> {
                     length,
                     ..
                 })) => self.skip(u64::from(length))?,
+                Err(FrameDecoderError::WindowSizeTooBig { requested, max }) => {
+                    return Err(damaged(format!(
+                        "its Zstandard window is of {requested} bytes, expected at most {max}: \
+                         decompress it with `zstd -d --long=31` first"
+                    )));
+                }
                 Err(error) => return Err(damaged(error)),
             }
         }
@@ -69,7 +89,18 @@ impl<R: BufRead> Zstd<R> {
         }
     }
 
-    fn check(&self) -> io::Result<()> {
+    fn check_ratio(&self) -> io::Result<()> {
+        let packed_bytes = self.packed_bytes + self.decoder.bytes_read_from_source();
+        if self.unpacked_bytes <= ZSTD_BLOCK_BYTES + ZSTD_RATIO_MAX * packed_bytes {
+            return Ok(());
+        }
+        Err(damaged(format!(
+            "its first {packed_bytes} bytes decompress to more than {ZSTD_RATIO_MAX} times as many: \
+             if that is meant, decompress it with `zstd -d` first"
+        )))
+    }
+
+    fn check_sum(&self) -> io::Result<()> {
         let stored = self.decoder.get_checksum_from_data();
         if stored.is_none() || stored == self.decoder.get_calculated_checksum() {
             return Ok(());
@@ -87,12 +118,15 @@ impl<R: BufRead> Read for Zstd<R> {
                 decoded.map_err(damaged)?;
                 continue;
             }
-            self.check()?;
+            self.check_sum()?;
             if !self.next_frame()? {
                 return Ok(0);
             }
         }
-        self.decoder.read(buffer)
+        let bytes = self.decoder.read(buffer)?;
+        self.unpacked_bytes += bytes as u64;
+        self.check_ratio()?;
+        Ok(bytes)
     }
 }
 
@@ -133,6 +167,31 @@ mod tests {
         *other.last_mut().unwrap() ^= 1;
         let error = unpack(other).unwrap_err().to_string();
         assert!(error.contains("checksum"), "{error}");
+    }
+
+    /// A frame that says that its window is of `1 << window_log` bytes, of so many blocks of
+    /// 128 KiB of one byte.
+    fn frame_of_repeats(window_log: u8, blocks: usize) -> Vec<u8> {
+        let header = [ZSTD_MAGIC, &[0, (window_log - 10) << 3]].concat();
+        let block = |at: usize| {
+            let header = (128 << 10 << 3) | (1 << 1) | u32::from(at + 1 == blocks);
+            let [a, b, c, _] = header.to_le_bytes();
+            [a, b, c, b'\n']
+        };
+        [header, (0..blocks).flat_map(block).collect()].concat()
+    }
+
+    #[test]
+    fn a_small_frame_that_holds_very_much_is_refused() {
+        let one = frame_of_repeats(17, 1);
+        assert_eq!(unpack(one.clone()).unwrap().len(), 128 << 10);
+        for many in [frame_of_repeats(17, 21), one.repeat(21)] {
+            let error = unpack(many).unwrap_err().to_string();
+            assert!(error.contains("more than 1032 times"), "{error}");
+            assert!(error.contains("`zstd -d` first"), "{error}");
+        }
+        let error = unpack(frame_of_repeats(28, 1)).unwrap_err().to_string();
+        assert!(error.contains("at most 134217728"), "{error}");
     }
 
     #[test]

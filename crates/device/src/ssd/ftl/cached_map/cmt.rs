@@ -30,17 +30,19 @@ pub(crate) struct Cmt {
 }
 
 impl Cmt {
-    /// Room for `capacity` entries; `line` of them, a power of two that divides a
-    /// page of the map, come and go together.
+    /// Room for `capacity` entries, or for the whole map if that has fewer; `line` of them, a
+    /// power of two that divides a page of the map, come and go together.
     pub(crate) fn new(capacity: u32, slots: u64, slots_per_map_page: u32, line: u32) -> Cmt {
         let pages = slots.div_ceil(slots_per_map_page as u64) as usize;
+        let all_lines = slots.div_ceil(line as u64) as u32;
         Cmt {
-            lines: Lru::new((capacity / line).max(1)),
+            // The list takes memory for all of its room.
+            lines: Lru::new((capacity / line).min(all_lines).max(1)),
             next_dirty: Vec::new(),
             dirty: vec![NONE; pages],
             line_bits: line.trailing_zeros(),
             lines_per_map_page: slots_per_map_page / line,
-            all_lines: slots.div_ceil(line as u64) as u32,
+            all_lines,
             warm: None,
         }
     }
@@ -214,6 +216,15 @@ mod tests {
         assert_eq!(cmt.insert(40, false), None);
         assert_eq!(cmt.insert(70, false), Some(0));
         assert!(!cmt.touch(5) && cmt.touch(43));
+    }
+
+    #[test]
+    fn room_is_for_no_more_than_the_whole_map() {
+        let room = |capacity| Cmt::new(capacity, 1002, 32, 4).lines.room();
+        assert_eq!([999, 1003, 1004, 5000].map(room), [249, 250, 251, 251]);
+        let mut cmt = Cmt::new(5000, 1002, 32, 4);
+        assert!((0..1002).all(|slot| cmt.insert(slot, true).is_none()));
+        assert!((0..1002).all(|slot| cmt.touch(slot)));
     }
 
     /// Hits among each of `intervals` times so many look-ups of lines that `draw`
