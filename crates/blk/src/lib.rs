@@ -36,7 +36,7 @@ pub use bio::{Bio, BioFlags, CgroupId, IoClass, IoPrio, Op, SubmitterId, op_is_s
 pub use cgroup::{CGROUP_FILES, CgroupFile, CgroupFileOn};
 pub use elevator::{Elevator, ElevatorQueue, InsertAt, QueueInfo, SchedCtx};
 pub use hctx::{DISPATCH_BUCKETS, HctxStats};
-pub use limits::{DEFAULT_MAX_SECTORS, NoMerges, QueueLimits};
+pub use limits::{DEFAULT_MAX_SECTORS, NoMerges, QueueLimits, ZoneLimits};
 pub use list::RqList;
 pub use merge::{
     MergeKind, MergeState, bio_list_merge, elv_bio_merge_ok, sched_try_insert_merge,
@@ -61,4 +61,3 @@ pub use units::{
     HZ, JIFFY_NS, Nanos, SECTOR_SIZE, SECTORS_PER_PAGE, Sector, jiffies, jiffy_start,
     msecs_to_jiffies,
 };
-pub use zone::ZoneLimits;

@@ -2,7 +2,6 @@
 
 use crate::bio::Op;
 use crate::units::Sector;
-use crate::zone::ZoneLimits;
 
 /// Size of a memory segment in bytes: the pages of a user's buffer are not contiguous, so each is a
 /// segment.
@@ -18,6 +17,47 @@ pub enum NoMerges {
     OneHit,
     /// 2: no merges.
     Never,
+}
+
+/// The zones of a host-managed drive. All have the same size, but the last may be smaller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZoneLimits {
+    /// Size of a zone in sectors (`queue/chunk_sectors`), a power of two.
+    pub zone_sectors: u32,
+    /// Sectors of a zone that can be written, at most its size.
+    pub capacity_sectors: u32,
+    /// Number of conventional zones, which can be written anywhere; they are the first.
+    pub conventional: u32,
+}
+
+impl ZoneLimits {
+    /// Number of the zone that contains a sector.
+    #[inline]
+    pub fn zone_of(&self, sector: Sector) -> u64 {
+        sector.0 >> self.zone_sectors.trailing_zeros()
+    }
+
+    /// Sectors between the start of the zone and a sector in it.
+    #[inline]
+    pub fn offset_of(&self, sector: Sector) -> u32 {
+        (sector.0 & (self.zone_sectors as u64 - 1)) as u32
+    }
+
+    /// Sectors from a sector to the end of its zone.
+    #[inline]
+    pub fn sectors_left(&self, sector: Sector) -> u32 {
+        self.zone_sectors - self.offset_of(sector)
+    }
+
+    /// Whether the zone that contains a sector must be written at its write pointer.
+    pub fn is_sequential(&self, sector: Sector) -> bool {
+        self.zone_of(sector) >= self.conventional as u64
+    }
+
+    /// Number of zones of a drive (`queue/nr_zones`).
+    pub fn count(&self, drive_sectors: u64) -> u64 {
+        drive_sectors.div_ceil(self.zone_sectors as u64)
+    }
 }
 
 /// A queue's limits, with the kernel's names. Sizes are in sectors of 512 bytes.

@@ -10,54 +10,13 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::bio::{Bio, BioFlags, Op};
-use crate::limits::{NoMerges, QueueLimits};
+use crate::limits::{NoMerges, QueueLimits, ZoneLimits};
 use crate::merge::BioMergeStatus;
 use crate::queue::{BlkDriver, RequestQueue, Submit};
 use crate::request::{BioId, IoStatus, RequestId, RqFlags};
 use crate::rq_qos::Worker;
 use crate::trace::TraceKind;
 use crate::units::{Nanos, Sector};
-
-/// The zones of a host-managed drive. All have the same size, but the last may be smaller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ZoneLimits {
-    /// Size of a zone in sectors (`queue/chunk_sectors`), a power of two.
-    pub zone_sectors: u32,
-    /// Sectors of a zone that can be written, at most its size.
-    pub capacity_sectors: u32,
-    /// Number of conventional zones, which can be written anywhere; they are the first.
-    pub conventional: u32,
-}
-
-impl ZoneLimits {
-    /// Number of the zone that contains a sector.
-    #[inline]
-    pub fn zone_of(&self, sector: Sector) -> u64 {
-        sector.0 >> self.zone_sectors.trailing_zeros()
-    }
-
-    /// Sectors between the start of the zone and a sector in it.
-    #[inline]
-    pub fn offset_of(&self, sector: Sector) -> u32 {
-        (sector.0 & (self.zone_sectors as u64 - 1)) as u32
-    }
-
-    /// Sectors from a sector to the end of its zone.
-    #[inline]
-    pub fn sectors_left(&self, sector: Sector) -> u32 {
-        self.zone_sectors - self.offset_of(sector)
-    }
-
-    /// Whether the zone that contains a sector must be written at its write pointer.
-    pub fn is_sequential(&self, sector: Sector) -> bool {
-        self.zone_of(sector) >= self.conventional as u64
-    }
-
-    /// Number of zones of a drive (`queue/nr_zones`).
-    pub fn count(&self, drive_sectors: u64) -> u64 {
-        drive_sectors.div_ceil(self.zone_sectors as u64)
-    }
-}
 
 /// The write plug of a zone (`struct blk_zone_wplug`).
 #[derive(Clone, Debug, Default)]

@@ -1,21 +1,10 @@
 //! What is on a machine's buses: the descriptions in `boards/`.
 
-use std::path::Path;
-
 use blklab_description::{
-    KeyType, ReadError, Shipped, SpecError, Table, flag, keys, parsed, read, read_bytes, shipped,
-    text, whole,
+    KeyType, ReadError, Shipped, SpecError, Table, flag, keys, parsed, read, shipped, text, whole,
 };
 use blklab_device_model::{BusType, MatchId, Partition, PciId};
 use blklab_mmc::sdhci::ControllerSpec;
-
-use crate::device_tree;
-
-/// How names of device tree blobs end.
-const BLOB: &str = "dtb";
-
-/// More than a kernel takes: 2 MiB (arm64's boot protocol).
-const BLOB_BYTES_MAX: u64 = 2 << 20;
 
 /// The machine as its device tree and its PCI bus tell.
 #[derive(Clone, Debug, PartialEq)]
@@ -188,33 +177,10 @@ keys! {
 }
 
 /// The descriptions in `boards/`.
-const BOARDS: Shipped = shipped!("board", "../../../boards": "emmc", "rpi4", "vexpress-a9");
+pub(crate) const BOARDS: Shipped =
+    shipped!("board", "../../../boards": "emmc", "rpi4", "vexpress-a9");
 
 impl Board {
-    /// The board of that name, or that a file describes; one whose name ends with `.dtb`
-    /// is a device tree blob.
-    ///
-    /// # Errors
-    /// Where there is none, or its description has a mistake; the message names the
-    /// boards that there are, or file and line, or the blob's offset or node.
-    pub fn load(name: &str) -> Result<Board, String> {
-        let path = Path::new(name);
-        if path.extension().is_some_and(|end| end == BLOB) {
-            let blob = read_bytes(path, BLOB_BYTES_MAX);
-            let blob = blob.map_err(|error| format!("{name}: cannot read: {error}"))?;
-            return device_tree::read(name, &blob, &Board::known());
-        }
-        let text = BOARDS.text_or_file(name)?;
-        Board::parse(name, &text).map_err(|error| error.to_string())
-    }
-
-    /// The devices of the shipped boards.
-    fn known() -> Vec<Device> {
-        let boards = BOARDS.texts.iter();
-        let boards = boards.filter_map(|(name, text)| Board::parse(name, text).ok());
-        boards.flat_map(|board| board.devices).collect()
-    }
-
     /// Puts cards into the slots of controllers that have them on another board, by their
     /// names: a device tree does not tell them.
     ///

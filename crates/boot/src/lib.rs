@@ -10,8 +10,10 @@ mod device_tree;
 
 pub use board::{Board, Card, Device, Emmc, HostController, SdCard};
 
+use std::path::Path;
 use std::rc::Rc;
 
+use blklab_description::read_bytes;
 use blklab_device_model::{
     BusType, DeviceDeclaration, Initcall, Level, MatchId, Model, ModelError, Parent,
 };
@@ -19,6 +21,40 @@ use blklab_mmc::emulated::{EmulatedCard, Slot};
 use blklab_mmc::pl181::{self, Mmci};
 use blklab_mmc::sdhci::{self, Sdhci};
 use blklab_mmc::{Caps, Caps2, Host, HostDriverKind, Hosts, Wiring};
+
+use board::BOARDS;
+
+/// How names of device tree blobs end.
+const BLOB: &str = "dtb";
+
+/// More than a kernel takes: 2 MiB (arm64's boot protocol).
+const BLOB_BYTES_MAX: u64 = 2 << 20;
+
+impl Board {
+    /// The board of that name, or that a file describes; one whose name ends with `.dtb`
+    /// is a device tree blob.
+    ///
+    /// # Errors
+    /// Where there is none, or its description has a mistake; the message names the
+    /// boards that there are, or file and line, or the blob's offset or node.
+    pub fn load(name: &str) -> Result<Board, String> {
+        let path = Path::new(name);
+        if path.extension().is_some_and(|end| end == BLOB) {
+            let blob = read_bytes(path, BLOB_BYTES_MAX);
+            let blob = blob.map_err(|error| format!("{name}: cannot read: {error}"))?;
+            return device_tree::read(name, &blob, &Board::known());
+        }
+        let text = BOARDS.text_or_file(name)?;
+        Board::parse(name, &text).map_err(|error| error.to_string())
+    }
+
+    /// The devices of the shipped boards.
+    fn known() -> Vec<Device> {
+        let boards = BOARDS.texts.iter();
+        let boards = boards.filter_map(|(name, text)| Board::parse(name, text).ok());
+        boards.flat_map(|board| board.devices).collect()
+    }
+}
 
 /// A machine that has started.
 pub struct Booted {

@@ -7,7 +7,7 @@ use crate::buffer::{Buffer, Buffers};
 use crate::error::FsError;
 use crate::file_system::{Caller, Ino};
 
-use super::inode::mode;
+use super::mode;
 use super::superblock::{Geometry, at};
 use super::{Ext2, bitmap};
 

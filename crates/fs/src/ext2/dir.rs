@@ -6,7 +6,8 @@ use crate::error::FsError;
 use crate::file_system::{Caller, DirEntry, FileKind, Ino};
 
 use super::Ext2;
-use super::inode::{FLAG_INDEX, Inode, mode};
+use super::inode::{FLAG_INDEX, Inode};
+use super::mode;
 
 /// The longest name in bytes (`EXT2_NAME_LEN`).
 pub(super) const NAME_BYTES_MAX: usize = 255;

@@ -5,7 +5,8 @@ use crate::buffer::{Buffer, Buffers};
 use crate::error::FsError;
 use crate::file_system::{Caller, Ino};
 
-use super::inode::{FLAG_TOPDIR, Inode, ROOT, mode};
+use super::inode::{FLAG_TOPDIR, Inode, ROOT};
+use super::mode;
 use super::superblock::at;
 use super::{Ext2, bitmap};
 

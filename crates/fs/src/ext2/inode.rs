@@ -6,6 +6,7 @@ use crate::file_system::{Attributes, FileKind, Ino, Timestamp};
 
 use super::Ext2;
 use super::balloc::Reservation;
+use super::mode;
 use super::superblock::{RO_COMPAT_LARGE_FILE, at as superblock};
 
 /// The root directory's inode number (`EXT2_ROOT_INO`).
@@ -24,15 +25,6 @@ const FLAGS_REGULAR: u32 = !(0x0001_0000 | FLAG_TOPDIR);
 const FLAGS_OTHER: u32 = 0x0000_00c0;
 /// The most links of an inode (`EXT2_LINK_MAX`).
 pub(super) const LINKS_MAX: u16 = 32000;
-
-/// Bits of `st_mode` (`S_IFMT`, `S_IFREG` ...).
-pub(super) mod mode {
-    pub(in crate::ext2) const KIND: u16 = 0o170_000;
-    pub(in crate::ext2) const REGULAR: u16 = 0o100_000;
-    pub(in crate::ext2) const DIRECTORY: u16 = 0o040_000;
-    pub(in crate::ext2) const SYMLINK: u16 = 0o120_000;
-    pub(in crate::ext2) const SET_GROUP_ID: u16 = 0o002_000;
-}
 
 /// Byte offsets of an inode's fields (`struct ext2_inode`).
 pub(super) mod at {

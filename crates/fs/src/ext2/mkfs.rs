@@ -8,7 +8,8 @@ use crate::file_system::{Ino, Timestamp};
 use super::bitmap;
 use super::dir::{entry_bytes, write_dots, write_entry};
 use super::group::GroupDescriptor;
-use super::inode::{Inode, ROOT, mode};
+use super::inode::{Inode, ROOT};
+use super::mode;
 use super::superblock::{
     Geometry, INCOMPAT_FILETYPE, MAGIC, RO_COMPAT_LARGE_FILE, RO_COMPAT_SPARSE_SUPER, STATE_VALID,
     SUPERBLOCK_BYTE, at,

@@ -24,10 +24,19 @@ use crate::file_system::{
 
 use balloc::Windows;
 use group::GroupDescriptor;
-use inode::{Inode, LINKS_MAX, POINTERS, ROOT, mode};
+use inode::{Inode, LINKS_MAX, POINTERS, ROOT};
 pub use mkfs::Ext2Layout;
 use superblock::{Geometry, STATE_VALID, at};
 pub(crate) use superblock::{MAGIC, MAGIC_BYTE, SUPERBLOCK_BYTE};
+
+/// Bits of `st_mode` (`S_IFMT`, `S_IFREG` ...).
+mod mode {
+    pub(super) const KIND: u16 = 0o170_000;
+    pub(super) const REGULAR: u16 = 0o100_000;
+    pub(super) const DIRECTORY: u16 = 0o040_000;
+    pub(super) const SYMLINK: u16 = 0o120_000;
+    pub(super) const SET_GROUP_ID: u16 = 0o002_000;
+}
 
 /// The mount options that change where ext2 allocates blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,17 +9,18 @@ use std::task::{Poll, Waker};
 use blklab_blk::{CgroupId, Nanos, Op, SECTOR_SIZE};
 use blklab_fs::write_back::{DeviceId, Dirtier, HZ};
 use blklab_fs::{
-    Bio, BioId, Caller, Event, Extent, File, FileSystem, FsError, Host, Ino, InodeId, Mapping,
-    PAGE_BYTES, Place, Timestamp, Vfs,
+    Bio, BioId, BufferCache, Caller, Event, Extent, File, FileSystem, FsError, Host, Ino, InodeId,
+    Mapping, Mounted, PAGE_BYTES, Place, SparseDisk, Timestamp, Vfs,
 };
-
-use super::tree::MountedFs;
 
 /// A jiffy, the kernel's unit of timers.
 const JIFFY: Nanos = Nanos(1_000_000_000 / HZ);
 
 /// The wall-clock time at which runs begin, for inodes' times: 14 November 2023.
 const START_SECONDS: i64 = 1_700_000_000;
+
+/// A mounted file system.
+pub(super) type MountedFs = Mounted<BufferCache<Kernel, Rc<SparseDisk>>>;
 
 /// A file that a process has open, or is going to open by [`Call::OpenFile`].
 ///

@@ -13,11 +13,8 @@ use blklab_fs::{
     NewInode, ReadPath, SparseDisk, VfatLayout, Vfs, Xfs, at_once,
 };
 
-use super::kernel::Kernel;
+use super::kernel::{Kernel, MountedFs};
 use crate::caching::FileSystemKind;
-
-/// A mounted file system.
-pub(super) type MountedFs = Mounted<BufferCache<Kernel, Rc<SparseDisk>>>;
 
 /// Its files by their names.
 pub(super) type FileTree = Namespace<Kernel, MountedFs>;
