@@ -407,7 +407,11 @@ mod tests {
             RqFlags::WBT_TRACKED,
             RqFlags::WBT_READ,
             RqFlags::WBT_DISCARD,
+            RqFlags::ZONE_WRITE,
         ];
+        // A flag that is missing above leaves a gap, unless it is the last.
+        let union = all.into_iter().fold(RqFlags::default(), RqFlags::with);
+        assert_eq!(union.0, (1 << all.len()) - 1);
         for flag in all {
             let mut set = RqFlags::default();
             set.set(flag);

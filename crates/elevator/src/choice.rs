@@ -201,6 +201,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_name_that_is_missing_is_not_called_unknown() {
+        let message = |name| match SchedulerChoice::named(name) {
+            Ok(_) => panic!("{name} is no scheduler"),
+            Err(error) => error.to_string(),
+        };
+        assert!(message("").starts_with("a scheduler's name is missing"));
+        let unknown = message("mq-deadlin");
+        assert!(unknown.starts_with("there is no scheduler called mq-deadlin;"));
+        for kind in crate::all() {
+            assert!(message("").contains(kind.name) && unknown.contains(kind.name));
+        }
+    }
+
+    #[test]
     fn a_setting_is_taken_apart() {
         let setting = |scheduler, tunable, value| {
             Some(Setting {

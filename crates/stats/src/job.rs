@@ -366,6 +366,33 @@ mod tests {
     }
 
     #[test]
+    fn io_of_two_processes_adds_up_and_the_longer_time_counts() {
+        let of = |ios, runtime_ns| {
+            let mut dir = DirResults {
+                ios,
+                bytes: 4096 * ios,
+                short_ios: ios / 2,
+                runtime_ns,
+                ..DirResults::default()
+            };
+            for n in 0..ios {
+                dir.slat_ns.record(10 + n);
+                dir.clat_ns.record(20 + n);
+                dir.lat_ns.record(30 + n);
+            }
+            dir
+        };
+        let mut sum = of(6, 50);
+        sum.merge(&of(4, 70));
+        sum.merge(&of(2, 60));
+        assert_eq!((sum.ios, sum.bytes, sum.short_ios), (12, 49_152, 6));
+        assert_eq!(sum.runtime_ns, 70);
+        let latencies = [&sum.slat_ns, &sum.clat_ns, &sum.lat_ns];
+        assert_eq!(latencies.map(Histogram::count), [12; 3]);
+        assert_eq!(latencies.map(|lat| lat.summary().max_ns), [15, 25, 35]);
+    }
+
+    #[test]
     fn processes_of_a_group_add_up_and_the_longest_time_counts() {
         let of = |runtime_ns, error| JobResults {
             members: 1,

@@ -495,11 +495,27 @@ mod tests {
         latency.done_bio(ended, part(0), IoStatus::Ok, &mut woken);
     }
 
-    #[test]
-    fn a_missed_target_halves_what_others_may_have() {
-        let mut latency = IoLatency::new(false, 64);
+    /// A drive on which a group has a target of 2 ms and its sibling none.
+    fn with_target(nr_requests: u32) -> IoLatency {
+        let mut latency = IoLatency::new(false, nr_requests);
         latency.set_target(FAST, 2_000);
         latency.set_parent(SLOW, CgroupId::ROOT);
+        latency
+    }
+
+    /// The same after the target was missed this many times.
+    fn after_misses(nr_requests: u32, misses: u64) -> IoLatency {
+        let mut latency = with_target(nr_requests);
+        for n in 0..misses {
+            runs(&mut latency, FAST, 1000 + 600 * n, 10);
+            runs(&mut latency, SLOW, 1011 + 600 * n, 1);
+        }
+        latency
+    }
+
+    #[test]
+    fn a_missed_target_halves_what_others_may_have() {
+        let mut latency = with_target(64);
         assert_eq!(latency.max_depth(SLOW), None);
         let mut depths = Vec::new();
         for n in 0..6 {
@@ -513,13 +529,7 @@ mod tests {
 
     #[test]
     fn who_has_no_place_waits_for_one() {
-        let (mut latency, mut woken) = (IoLatency::new(false, 4), Vec::new());
-        latency.set_target(FAST, 2_000);
-        latency.set_parent(SLOW, CgroupId::ROOT);
-        for n in 0..2 {
-            runs(&mut latency, FAST, 1000 + 600 * n, 10);
-            runs(&mut latency, SLOW, 1011 + 600 * n, 1);
-        }
+        let (mut latency, mut woken) = (after_misses(4, 2), Vec::new());
         assert_eq!(latency.max_depth(SLOW), Some(1));
         let now = Nanos(2000 * MS);
         let first = latency.throttle(now, (&bio(SLOW), part(1)), 7, &mut woken);
@@ -534,13 +544,7 @@ mod tests {
     /// Metadata is not held back, but others wait while it is in flight.
     #[test]
     fn metadata_takes_a_place_without_waiting_for_one() {
-        let (mut latency, mut woken) = (IoLatency::new(false, 4), Vec::new());
-        latency.set_target(FAST, 2_000);
-        latency.set_parent(SLOW, CgroupId::ROOT);
-        for n in 0..2 {
-            runs(&mut latency, FAST, 1000 + 600 * n, 10);
-            runs(&mut latency, SLOW, 1011 + 600 * n, 1);
-        }
+        let (mut latency, mut woken) = (after_misses(4, 2), Vec::new());
         assert_eq!(latency.max_depth(SLOW), Some(1));
         let now = Nanos(2000 * MS);
         let metadata = Bio {
@@ -563,13 +567,7 @@ mod tests {
     /// that meets the target.
     #[test]
     fn what_was_taken_comes_back_in_small_steps() {
-        let mut latency = IoLatency::new(false, 16);
-        latency.set_target(FAST, 2_000);
-        latency.set_parent(SLOW, CgroupId::ROOT);
-        for (n, took_ms) in [(0, 10), (1, 10)] {
-            runs(&mut latency, FAST, 1000 + 600 * n, took_ms);
-            runs(&mut latency, SLOW, 1011 + 600 * n, 1);
-        }
+        let mut latency = after_misses(16, 2);
         assert_eq!(latency.max_depth(SLOW), Some(4));
         let mut depths = Vec::new();
         for n in 2..14 {
@@ -589,17 +587,36 @@ mod tests {
 
     #[test]
     fn others_are_let_go_when_the_protected_one_is_gone() {
-        let mut latency = IoLatency::new(false, 4);
-        latency.set_target(FAST, 2_000);
-        latency.set_parent(SLOW, CgroupId::ROOT);
-        runs(&mut latency, FAST, 1000, 10);
-        runs(&mut latency, SLOW, 1011, 1);
+        let mut latency = after_misses(4, 1);
         assert!(latency.max_depth(SLOW).is_some());
         for second in 2..12 {
             latency.timer(Nanos(second * 1000 * MS));
             runs(&mut latency, SLOW, second * 1000 + 10, 1);
         }
         assert_eq!(latency.max_depth(SLOW), None);
+    }
+
+    /// `latency_sum_ok`: on a drive with moving parts the mean decides, on others fewer than a tenth
+    /// may miss the target, and one of fewer than ten.
+    #[test]
+    fn a_target_is_met_by_the_mean_or_by_the_number_of_misses() {
+        let of = |count, missed, sum_ns| Latencies {
+            count,
+            missed,
+            sum_ns,
+        };
+        for (latencies, on_disk, on_ssd) in [
+            (of(10, 9, 1_000), true, false),
+            (of(10, 0, 1_010), false, true),
+            (of(19, 0, 0), true, true),
+            (of(19, 1, 0), true, false),
+            (of(20, 1, 2_000), true, true),
+            (of(20, 2, 2_020), false, false),
+            (of(0, 0, 0), true, true),
+        ] {
+            let found = [true, false].map(|rotational| latencies.are_ok(100, rotational));
+            assert_eq!(found, [on_disk, on_ssd], "{latencies:?}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The queue's statistics: `/sys/block/*/stat`, debugfs, CPU costs and the scheduler's counters.
 
-use blklab_blk::{Bio, BioFlags, BlkStatus, IoStatus, Nanos, Op, QueueLimits, Sector};
+use blklab_blk::{Bio, BioFlags, BlkStatus, CostCounts, IoStatus, Nanos, Op, QueueLimits, Sector};
 
 use crate::{FifoState, Fixture, config, with_limits};
 
@@ -190,6 +190,24 @@ fn operations_that_cost_cpu_time_are_counted() {
     // have one and 32 sectors have three.
     assert_eq!((costs.dispatch_calls, costs.issues, costs.ends), (4, 4, 4));
     assert_eq!((costs.multi_page_issues, costs.further_pages), (2, 4));
+}
+
+#[test]
+fn counts_of_a_span_are_those_at_its_end_without_those_before() {
+    let counts = |of: fn(u64) -> u64| CostCounts {
+        bios: of(1),
+        merge_attempts: of(2),
+        inserts: of(3),
+        dispatch_calls: of(4),
+        issues: of(5),
+        multi_page_issues: of(6),
+        further_pages: of(7),
+        foreign_issues: of(8),
+        far_issues: of(9),
+        ends: of(10),
+    };
+    let (before, span) = (counts(|n| 100 * n), counts(|n| n));
+    assert_eq!(counts(|n| 101 * n).since(&before), span);
 }
 
 #[test]

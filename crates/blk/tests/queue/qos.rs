@@ -2,6 +2,7 @@
 
 use blklab_blk::{
     Bio, BioFlags, CgroupId, CostModel, CostQos, IoMax, IoStatus, Nanos, Op, QueueConfig, Sector,
+    Submit,
 };
 
 use crate::{Fixture, config};
@@ -84,7 +85,7 @@ fn writeback_waits_until_there_is_room_for_it() {
     let waiter = q.waiters.pop().unwrap();
     assert_eq!(q.woken(), [waiter.ticket]);
     let done = q.queue.resume(q.now, None, waiter, &mut q.driver);
-    assert_eq!(done, blklab_blk::Submit::Done);
+    assert_eq!(done, Submit::Done);
     assert_eq!(q.sectors_taken(), [0, 1000, 2000]);
     let direct = Bio {
         flags: BioFlags::SYNC.with(BioFlags::IDLE),
@@ -111,4 +112,51 @@ fn targets_and_model_of_the_costs_are_kept_together() {
     q.queue.set_io_weight(q.now, CgroupId(1), 200);
     let cost = q.queue.io_cost().expect("it was set");
     assert_eq!((cost.qos(), cost.model()), (qos, model));
+}
+
+/// A group with a target that it misses is the reason why its sibling may have fewer bios in
+/// flight, which `io.stat` shows as its depth.
+#[test]
+fn a_missed_target_shows_as_the_depth_of_another_group() {
+    let mut q = Fixture::new(&config());
+    let (protected, other) = (1, 2);
+    q.queue.set_io_latency(CgroupId(protected), 2_000);
+    q.queue.set_io_latency(CgroupId(other), 0);
+    let depth = |q: &Fixture| q.queue.cgroup_stats(CgroupId(other)).max_depth;
+    for (ms, group) in [(1_000, protected), (1_020, other)] {
+        assert_eq!(depth(&q), None);
+        q.now = at_ms(ms);
+        q.submit_bio(0, in_group(group, ms));
+        q.now += Nanos::from_millis(10);
+        q.drain();
+    }
+    let (found, all) = (depth(&q), q.queue.nr_requests());
+    assert_eq!(found, Some(all / 2));
+    assert_eq!(q.queue.cgroup_stats(CgroupId(protected)).max_depth, None);
+}
+
+/// A bio that its group cannot pay for waits without a request (`ioc_rqos_throttle`); a sequential
+/// read takes a tenth of a second by this model, more than the budget of half a period.
+#[test]
+fn a_bio_that_waits_for_budget_keeps_the_queue_busy() {
+    let mut q = Fixture::new(&config());
+    q.now = at_ms(100);
+    let (mut qos, mut model) = (CostQos::default(), CostModel::default());
+    qos.write("enable=1 rpct=90 rlat=10000 min=100 max=100")
+        .unwrap();
+    model
+        .write("rbps=400000000 rseqiops=10 rrandiops=10")
+        .unwrap();
+    q.queue.set_io_cost_qos(q.now, qos);
+    q.queue.set_io_cost_model(q.now, model);
+    q.queue.set_io_weight(q.now, CgroupId(1), 100);
+    q.submit_bio(0, in_group(1, 1000));
+    assert!(q.driver.taken.is_empty() && !q.queue.is_idle());
+    run_to(&mut q, 400);
+    let waiter = q.waiters.pop().expect("it waits");
+    assert_eq!(q.woken(), [waiter.ticket]);
+    let done = q.queue.resume(q.now, None, waiter, &mut q.driver);
+    assert_eq!((done, q.sectors_taken()), (Submit::Done, vec![1000]));
+    q.drain();
+    assert!(q.queue.is_idle());
 }

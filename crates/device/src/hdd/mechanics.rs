@@ -279,6 +279,24 @@ mod tests {
         assert_eq!(mechanics.transfer_ns(63, 1), OUTER_PS / 1000);
     }
 
+    /// From the first head on, for which the skews of a transfer are those of its tracks.
+    #[test]
+    fn a_transfer_ends_where_its_last_sector_does() {
+        let mechanics = mechanics();
+        for start in [0, 30, 63, 128, 128_000, 128_040, 128_100] {
+            let first = mechanics.physical_address(start);
+            assert_eq!(first.head, 0);
+            for sectors in 1..300 {
+                let last = mechanics.physical_address(start + sectors - 1);
+                let ends_ns = (last.angle_ns + last.sector_ps / 1000) % TURN_NS;
+                let found_ns = (first.angle_ns + mechanics.transfer_ns(start, sectors)) % TURN_NS;
+                let apart_ns = ends_ns.abs_diff(found_ns);
+                let apart_ns = apart_ns.min(TURN_NS - apart_ns);
+                assert!(apart_ns < 10, "{sectors} from {start}: {apart_ns} ns");
+            }
+        }
+    }
+
     #[test]
     fn seeks_follow_the_root_then_a_line() {
         let mechanics = mechanics();

@@ -417,6 +417,10 @@ fn strict_guarantees_sends_one_request_at_a_time() {
 #[test]
 fn processes_that_read_next_to_each_other_share_a_queue_on_a_disk() {
     let mut queue = queue(true);
+    // Others read elsewhere; they came in no order.
+    for place in [4, 1, 6, 2, 7, 3, 5] {
+        queue.insert(&far(10 + place));
+    }
     for round in 0..8 {
         for process in [1, 2] {
             let sector = 1_000_000 + round * 256 + process as u64 * 128;
@@ -497,47 +501,128 @@ fn asynchronous_writes_leave_tags_and_less_while_a_queue_is_raised() {
     assert_eq!(bfq.limit_depth(Op::Write, BioFlags::SYNC), Some(96));
 }
 
-#[test]
-fn a_queue_with_more_than_its_share_of_tags_may_use_one() {
-    let mut bfq = Bfq::new(&queue_info());
-    let mut rqs = blklab_blk::Requests::default();
-    let mut merge = blklab_blk::MergeState::new(blklab_blk::QueueLimits::default());
-    let mut trace = blklab_blk::Trace::default();
-    let mut runs = Vec::new();
-    let mut insert = |bfq: &mut Bfq, bio: Bio| {
+/// A bfq whose state a test sees, and what its hooks need.
+struct Inside {
+    bfq: Bfq,
+    rqs: blklab_blk::Requests,
+    merge: blklab_blk::MergeState,
+    trace: blklab_blk::Trace,
+}
+
+impl Inside {
+    fn new() -> Inside {
+        Inside {
+            bfq: Bfq::new(&queue_info()),
+            rqs: blklab_blk::Requests::default(),
+            merge: blklab_blk::MergeState::new(blklab_blk::QueueLimits::default()),
+            trace: blklab_blk::Trace::default(),
+        }
+    }
+
+    fn insert(&mut self, bio: Bio) {
         let mut ctx = SchedCtx {
             now: Nanos::from_secs(10),
-            rqs: &mut rqs,
-            merge: &mut merge,
-            trace: &mut trace,
-            runs: &mut runs,
+            rqs: &mut self.rqs,
+            merge: &mut self.merge,
+            trace: &mut self.trace,
+            runs: &mut Vec::new(),
         };
-        let rq = blklab_blk::Request::for_bio(&bio, ctx.now);
-        let id = ctx.rqs.insert(rq);
+        let id = (ctx.rqs).insert(blklab_blk::Request::for_bio(&bio, ctx.now));
         let mut list = RqList::new();
         list.push_back(ctx.rqs, id);
-        bfq.insert_requests(&mut ctx, 0, &mut list, InsertAt::Tail);
-    };
+        self.bfq
+            .insert_requests(&mut ctx, 0, &mut list, InsertAt::Tail);
+    }
+}
+
+#[test]
+fn a_queue_with_more_than_its_share_of_tags_may_use_one() {
+    let mut queue = Inside::new();
     // Their levels differ, so that they are not merged for starting together.
     let first = with_prio(bio(Op::Read, 0, 1), IoClass::Be, 0);
     let second = with_prio(bio(Op::Read, 50_000_000, 2), IoClass::Be, 7);
-    insert(&mut bfq, second);
+    queue.insert(second);
     for i in 0..200 {
-        insert(
-            &mut bfq,
-            Bio {
-                sector: Sector(i * 1_000),
-                ..first
-            },
-        );
+        let sector = Sector(i * 1_000);
+        queue.insert(Bio { sector, ..first });
     }
     // Weights of 80 and 10 share 256 tags; one request is already there.
     for i in 1..28 {
-        assert_eq!(bfq.limit_depth_for(&second), None, "after {i}");
+        assert_eq!(queue.bfq.limit_depth_for(&second), None, "after {i}");
         let sector = Sector(50_000_000 + i * 1_000);
-        insert(&mut bfq, Bio { sector, ..second });
+        queue.insert(Bio { sector, ..second });
     }
-    assert_eq!(bfq.limit_depth_for(&second), Some(1));
+    assert_eq!(queue.bfq.limit_depth_for(&second), Some(1));
+}
+
+/// Weights of a higher class count eightfold against those of a lower one, and those of a lower
+/// class not at all (`bfqq_request_over_limit`).
+#[test]
+fn a_share_of_tags_is_of_the_weights_of_this_class_and_those_above() {
+    let of = |class, process| with_prio(far(process), class, 4);
+    let (rt, be) = (of(IoClass::Rt, 1), of(IoClass::Be, 2));
+    let mut queue = Inside::new();
+    queue.insert(rt);
+    // 256 tags of which a ninth belongs to the best-effort class.
+    for i in 0..28 {
+        assert_eq!(queue.bfq.limit_depth_for(&be), None, "after {i}");
+        let sector = Sector(be.sector.0 + i * 1_000);
+        queue.insert(Bio { sector, ..be });
+    }
+    assert_eq!(queue.bfq.limit_depth_for(&be), Some(1));
+    for i in 1..256 {
+        assert_eq!(queue.bfq.limit_depth_for(&rt), None, "after {i}");
+        let sector = Sector(rt.sector.0 + i * 1_000);
+        queue.insert(Bio { sector, ..rt });
+    }
+    assert_eq!(queue.bfq.limit_depth_for(&rt), Some(1));
+}
+
+/// `bfq_update_inject_limit`: one more while a request takes less than one and a half times as long
+/// as without injection, up to one more than the drive has held, otherwise one less.
+#[test]
+fn the_limit_of_injection_follows_what_injection_costs() {
+    let mut queue = Inside::new();
+    queue.insert(far(1));
+    let bfq = &mut queue.bfq;
+    let context = bfq.contexts.find(SubmitterId(1)).expect("it submitted");
+    let q = bfq.contexts[context].queues[1].expect("it read");
+    (bfq.drive.max_in_driver, bfq.in_driver) = (2, 2);
+    for (took_ns, before, after) in [
+        (1_499, 0, 1),
+        (1_500, 0, 0),
+        (1_499, 2, 3),
+        (1_499, 3, 3),
+        (1_500, 3, 2),
+        (9_999, 1, 0),
+    ] {
+        let injection = &mut bfq.queues[q].injection;
+        (injection.last_service_ns, injection.limit) = (1_000, before);
+        injection.lowered = 0;
+        bfq.rqs_injected = true;
+        bfq.last_empty_occupied_ns = bfq.now_ns - took_ns;
+        bfq.update_injection(q);
+        let found = bfq.queues[q].injection;
+        assert_eq!(found.limit, after, "{took_ns} ns at {before}");
+        let is_lowered = found.lowered == bfq.jiffies;
+        assert_eq!(is_lowered, after < before, "{took_ns} ns at {before}");
+        assert_eq!(found.last_service_ns, 1_000, "it was not alone");
+        assert!(!bfq.rqs_injected);
+    }
+    // A request that was alone in the drive is what others are compared with, as is a faster one.
+    for (injected, in_driver, took_ns, reference_ns) in [
+        (false, 1, 3_000, 3_000),
+        (true, 1, 3_000, 1_000),
+        (false, 2, 3_000, 1_000),
+        (true, 2, 999, 999),
+    ] {
+        bfq.queues[q].injection.last_service_ns = 1_000;
+        (bfq.rqs_injected, bfq.in_driver) = (injected, in_driver);
+        bfq.last_empty_occupied_ns = bfq.now_ns - took_ns;
+        bfq.update_injection(q);
+        let found_ns = bfq.queues[q].injection.last_service_ns;
+        assert_eq!(found_ns, reference_ns, "{injected} {in_driver} {took_ns}");
+    }
 }
 
 #[derive(Clone, Debug)]

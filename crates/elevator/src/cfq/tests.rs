@@ -3,7 +3,7 @@
 use super::*;
 use crate::bounds::{Adversary, Victim, assert_wait};
 use crate::test_queue::{TestQueue, queue_info};
-use blklab_blk::{BioFlags, Op, SubmitterId};
+use blklab_blk::{BioFlags, MergeKind, Op, SubmitterId};
 
 fn disk() -> TestQueue {
     let info = QueueInfo {
@@ -218,6 +218,32 @@ fn a_synchronous_request_preempts_asynchronous_ones() {
     assert!(next.is_none() || next == Some(read));
 }
 
+/// Real time preempts best effort, and every class preempts the idle class (`cfq_should_preempt`).
+#[test]
+fn only_a_higher_class_preempts_a_queue_that_has_requests() {
+    let of = |class, process, sector| Bio {
+        prio: IoPrio { class, level: 4 },
+        ..read(process, sector)
+    };
+    let classes = [IoClass::Idle, IoClass::Be, IoClass::Rt];
+    for (active, new) in (0..9).map(|n| (n / 3, n % 3)) {
+        let mut queue = disk();
+        for i in 0..4 {
+            queue.insert(&of(classes[active], 0, i * 1000));
+        }
+        queue.dispatch().expect("the first process's");
+        queue.insert(&of(classes[new], 1, 9_000_000));
+        let found = queue.count("preemptions") > 0;
+        assert_eq!(
+            found,
+            new > active,
+            "{:?} {:?}",
+            classes[active],
+            classes[new]
+        );
+    }
+}
+
 #[test]
 fn does_not_merge_across_processes() {
     let mut queue = disk();
@@ -315,6 +341,18 @@ fn the_next_request_is_the_closer_one() {
     };
     assert_eq!(next_of([read(0, 100_408), metadata]), 900_000);
     assert_eq!(next_of([metadata, read(0, 100_408)]), 900_000);
+}
+
+/// Only the removal of the request that comes next makes another one the next
+/// (`cfq_remove_request`).
+#[test]
+fn a_merge_elsewhere_leaves_the_next_request_as_it_is() {
+    let mut queue = disk();
+    let near = queue.insert(&read(1, 0));
+    let far = [100_000, 100_016].map(|sector| queue.insert(&read(1, sector)).expect("no merge"));
+    let merged = queue.fill_hole(far[0], far[1], MergeKind::Back);
+    assert_eq!((merged, queue.merged_away()), (Some(far[0]), vec![far[1]]));
+    assert_eq!((queue.dispatch(), queue.dispatch()), (near, merged));
 }
 
 /// A group's only queue stays active while it has requests in the drive, unless `group_idle` is
@@ -422,14 +460,40 @@ fn a_drive_that_takes_one_request_at_a_time_is_idled_for() {
     assert_eq!(queue.dispatch(), None);
 }
 
+/// Beside another queue one whose slice has not begun or soon ends sends half of `quantum`; alone
+/// it sends all that it has (`cfq_may_dispatch`).
+#[test]
+fn beside_others_a_queue_has_half_its_quantum_in_the_drive() {
+    for (quantum, processes, most) in [(8, 2, 4), (12, 2, 6), (3, 2, 1), (1, 2, 1), (8, 1, 20)] {
+        let mut queue = disk();
+        queue.set("quantum", quantum);
+        for i in 0..20 {
+            for process in 0..processes {
+                queue.insert(&read(process, (u64::from(process) << 24) + i * 1000));
+            }
+        }
+        let sent = core::iter::from_fn(|| queue.dispatch()).count();
+        assert_eq!(sent, most, "quantum {quantum}, processes {processes}");
+    }
+}
+
 /// Beside another queue an asynchronous queue sends `2 * slice_async_rq * (8 - level)` requests in
 /// a slice (`cfq_prio_to_maxrq`).
 #[test]
 fn an_asynchronous_slice_is_bounded_by_requests() {
+    for (slice_async_rq, expected) in [(2, [16, 12, 16]), (3, [24, 18, 24])] {
+        let runs = runs_of_writers(slice_async_rq);
+        assert_eq!(runs[..3], expected, "slice_async_rq {slice_async_rq}");
+    }
+}
+
+/// The number of requests in each turn of two writers at levels 4 and 5.
+fn runs_of_writers(slice_async_rq: i64) -> Vec<usize> {
     let mut queue = disk();
     queue.set("low_latency", 0);
+    queue.set("slice_async_rq", slice_async_rq);
     for (process, level) in [(1, 4), (2, 5)] {
-        for i in 0..40 {
+        for i in 0..60 {
             let prio = IoPrio {
                 class: IoClass::Be,
                 level,
@@ -448,6 +512,5 @@ fn an_asynchronous_slice_is_bounded_by_requests() {
         queue.complete(id);
         queue.run_timer();
     }
-    let runs: Vec<usize> = order.chunk_by(|a, b| a == b).map(<[u32]>::len).collect();
-    assert_eq!(runs[..3], [16, 12, 16], "{runs:?}");
+    order.chunk_by(|a, b| a == b).map(<[u32]>::len).collect()
 }

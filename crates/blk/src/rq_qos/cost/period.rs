@@ -497,7 +497,7 @@ impl IoCost {
     }
 
     /// Halves debts and delays `halvings` times.
-    fn forgive(&mut self, halvings: u64, now: Now, woken: &mut Vec<u64>) {
+    pub(super) fn forgive(&mut self, halvings: u64, now: Now, woken: &mut Vec<u64>) {
         let shift = halvings.min(63);
         for at in self.active.clone().into_iter().rev() {
             let this = &mut self.groups[at];

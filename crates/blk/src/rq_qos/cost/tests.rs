@@ -283,6 +283,155 @@ fn the_root_and_a_drive_without_costs_are_left_alone() {
     assert_eq!(bench.cost.stat(CgroupId(1)), CostStat::default());
 }
 
+/// A request meets its target if it took no longer than that beside the transfer of its data
+/// (`ioc_rqos_done`): at 400 MB/s, 10 us for each 4 KiB.
+#[test]
+fn large_requests_have_the_time_of_their_transfer_beside_the_target() {
+    let misses = |sectors, took_us: u64| {
+        let mut bench = Bench::new("min=100 max=100");
+        let (part, id) = (BioId::from_index(0), RequestId::from_index(0));
+        let asked_at = Nanos(1_000_000);
+        bench.cost.start_tag_wait(asked_at, part);
+        bench.cost.track(id, part);
+        let rq = Request::for_bio(&Bio::new(Op::Read, Sector(0), sectors), asked_at);
+        bench.cost.done(Nanos(asked_at.0 + took_us * 1000), id, &rq);
+        bench.cost.end_period(Nanos::from_secs(1), &mut Vec::new());
+        let change = bench.cost.last_change();
+        change.is_some_and(|change| change.missed_ppm == [1_000_000, 0])
+    };
+    for (sectors, within_us) in [(8, 10_010), (2048, 12_620)] {
+        assert!(!misses(sectors, within_us), "{sectors}");
+        assert!(misses(sectors, within_us + 20), "{sectors}");
+    }
+}
+
+/// Two equal groups, both active.
+fn two_active() -> (IoCost, Now) {
+    let mut bench = Bench::new("min=100 max=100");
+    let now = bench.cost.now(Nanos(1_000_000));
+    for group in [1, 2] {
+        bench.cost.make(CgroupId(group));
+        assert!(bench.cost.activate(group.into(), now));
+    }
+    (bench.cost, now)
+}
+
+/// A lender whose budget becomes short takes back its weight by quarters until it can pay, or all
+/// of it (`adjust_inuse_and_calc_cost`).
+#[test]
+fn a_lender_takes_back_as_much_as_it_needs() {
+    // The cost of the I/O in percent of the budget, at a share of an eleventh; what the lender
+    // then has in use, in percent of its weight.
+    for (cost_percent, inuse_percent) in [(55, 10), (65, 35), (200, 35), (400, 60), (660, 100)] {
+        let (mut cost, now) = two_active();
+        let active = cost.groups[1].active;
+        cost.propagate(1, active, active / 10, Some(now));
+        cost.commit_weights();
+        let (vtime, budget) = (cost.groups[1].vtime, cost.period.margin_target());
+        assert_eq!(ahead(now.vtime, vtime) as u64, budget);
+        let abs_cost = budget * cost_percent / 1100;
+        let found = cost.adjust_inuse(1, vtime, abs_cost, now);
+        let inuse = u64::from(cost.groups[1].inuse) * 100;
+        let of_active = inuse.div_ceil(active.into());
+        assert_eq!(of_active, inuse_percent, "{cost_percent}");
+        assert_eq!(found, cost_of_share(abs_cost, cost.shares(1).1));
+        assert_eq!(found > budget, cost_percent == 660, "{cost_percent}");
+    }
+}
+
+/// Neither a group that lends nothing nor one in debt, which lends everything, takes anything back.
+#[test]
+fn only_a_lender_without_debt_takes_back_weight() {
+    let (mut cost, now) = two_active();
+    let active = cost.groups[1].active;
+    cost.groups[1].abs_debt = 1;
+    cost.propagate(1, active, 0, Some(now));
+    cost.commit_weights();
+    let abs_cost = 2 * cost.period.margin_target();
+    for group in [1, 2] {
+        cost.groups[group].saved_margin = i64::MAX;
+        let (vtime, before) = (cost.groups[group].vtime, cost.shares(group));
+        let found = cost.adjust_inuse(group, vtime, abs_cost, now);
+        assert_eq!(found, cost_of_share(abs_cost, before.1));
+        assert_eq!(cost.shares(group), before);
+        assert_eq!(cost.groups[group].saved_margin, i64::MAX);
+    }
+}
+
+/// After lending each lender has what it kept, and what is left over makes the shares of all others
+/// grow by the same factor (the invariant of `transfer_surpluses`).
+#[test]
+fn what_is_lent_goes_to_all_others_in_proportion() {
+    let near = |found: u32, expected: f64| (f64::from(found) - expected).abs() < 8.0;
+    let one = f64::from(WEIGHT_ONE);
+    let leaves = [2, 3, 4, 5];
+    for lenders in [&[2][..], &[3], &[2, 3], &[3, 4], &[2, 3, 4], &[2, 5]] {
+        let mut cost = Bench::new("min=100 max=100").cost;
+        for (group, parent, weight) in [
+            (1, 0, 200),
+            (2, 0, 100),
+            (3, 1, 100),
+            (4, 1, 300),
+            (5, 0, 50),
+        ] {
+            cost.set_parent(CgroupId(group), CgroupId(parent));
+            cost.set_weight(Nanos::ZERO, CgroupId(group), weight);
+        }
+        let now = cost.now(Nanos(1_000_000));
+        assert!(leaves.iter().all(|&leaf| cost.activate(leaf, now)));
+        let before = leaves.map(|leaf| cost.shares(leaf).0);
+        for (nth, &at) in lenders.iter().enumerate() {
+            let share = cost.shares(at).0;
+            cost.groups[at].share_donating = share;
+            cost.groups[at].share_after_donation = share / (3 + nth as u32);
+        }
+        let sum = |of: fn(&Group) -> u32, cost: &IoCost| -> f64 {
+            lenders
+                .iter()
+                .map(|&at| f64::from(of(&cost.groups[at])))
+                .sum()
+        };
+        let kept = sum(|group| group.share_after_donation, &cost);
+        let growth = (one - kept) / (one - sum(|group| group.share_donating, &cost));
+        cost.transfer_surpluses(lenders, now);
+        cost.commit_weights();
+        for (leaf, before) in leaves.into_iter().zip(before) {
+            let expected = match lenders.contains(&leaf) {
+                true => f64::from(cost.groups[leaf].share_after_donation),
+                false => f64::from(before) * growth,
+            };
+            let (active, inuse) = cost.shares(leaf);
+            assert_eq!(active, before, "its own share stays");
+            assert!(
+                near(inuse, expected),
+                "{lenders:?} {leaf}: {inuse} of {expected}"
+            );
+        }
+    }
+}
+
+/// Debts and delays are halved as often as told, and nothing owed is forgotten whole.
+#[test]
+fn forgiving_halves_debts_and_delays() {
+    for (debt, delay_us, halvings, left) in [
+        (1 << 20, 0, 1, (1 << 19, 0)),
+        (1 << 20, 0, 3, (1 << 17, 0)),
+        (1 << 20, 0, 200, (1, 0)),
+        (0, 0, 5, (0, 0)),
+        (1 << 20, 1_000, 2, (1 << 18, 250)),
+        (0, 1_000, 1, (0, 500)),
+    ] {
+        let (mut cost, now) = two_active();
+        // It has used up its budget, so it pays back nothing.
+        let group = &mut cost.groups[1];
+        group.vtime = now.vtime;
+        (group.abs_debt, group.delay_us, group.delay_at_us) = (debt, delay_us, now.us);
+        cost.forgive(halvings, now, &mut Vec::new());
+        let group = &cost.groups[1];
+        assert_eq!((group.abs_debt, group.delay_us), left, "{debt} {delay_us}");
+    }
+}
+
 /// The shares of active groups always add up to the whole drive, and no weight in use exceeds the
 /// active weight.
 mod random {
