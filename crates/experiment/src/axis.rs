@@ -22,7 +22,7 @@ pub struct Axis {
     pub worlds: &'static [World],
     /// Returns whether a key belongs to this axis; `None` if only `name` does.
     takes: Option<fn(&str) -> bool>,
-    /// SchedulerTunables the axis's key to a value.
+    /// Sets the axis's key to a value.
     set: fn(&mut Setting, &str, &str) -> Result<(), Error>,
 }
 

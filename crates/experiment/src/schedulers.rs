@@ -48,7 +48,7 @@ impl NamedScheduler {
         Ok(scheduler)
     }
 
-    /// SchedulerTunables a tunable, replacing an earlier value.
+    /// Sets a tunable, replacing an earlier value.
     pub(crate) fn set(&mut self, tunable: &str, value: &str) {
         match self.tunables.iter_mut().find(|(t, _)| t == tunable) {
             Some((_, old)) => *old = value.to_string(),
@@ -103,7 +103,7 @@ impl<'a> SchedulerTunables<'a> {
         Ok(SchedulerTunables(all))
     }
 
-    /// SchedulerTunables the tunables given for the scheduler's name, except those that the scheduler
+    /// Sets the tunables given for the scheduler's name, except those that the scheduler
     /// sets itself.
     pub(crate) fn apply(&self, scheduler: &mut NamedScheduler) {
         let own = scheduler.clone();

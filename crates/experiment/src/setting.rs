@@ -184,7 +184,7 @@ impl Setting {
 
 /// The settings of the page cache.
 impl Setting {
-    /// SchedulerTunables a kernel setting, `NAME=VALUE`.
+    /// Sets a kernel setting, `NAME=VALUE`.
     ///
     /// # Errors
     /// If it does not have that form.
@@ -228,10 +228,8 @@ pub(crate) fn check_queue(
     if choice.nr_requests.is_none() {
         return Ok(());
     }
-    let driver = match front_end {
-        Some(front_end) => Driver::attached(drive, Attachment::FrontEnd(front_end), 1),
-        None => Driver::new(drive, 1),
-    };
+    let attachment = front_end.map_or(Attachment::Direct, Attachment::FrontEnd);
+    let driver = Driver::attached(drive, attachment, 1);
     let mut queue = RequestQueue::new(&driver.queue_config(1));
     choice.put_on(&mut queue).map_err(Error::Mistake)
 }
