@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use blklab_blk::SECTOR_SIZE;
-use blklab_device::{DriveSpec, Interface};
+use blklab_blk::{DEFAULT_MAX_SECTORS, SECTOR_SIZE};
+use blklab_device::DriveSpec;
 use blklab_elevator::SchedulerChoice;
 use blklab_guest::{Accelerator, Boot, Initramfs, Machine, ORDER, PORT, Packages};
 use blklab_host::{Fio, HostError, Interrupts, Order as RunOrder, QueueSettings, Reply, is_place};
@@ -29,6 +29,14 @@ const MEMORY_MIB: u32 = 1024;
 const FRONT_END_MEMORY_MIB: u32 = 1536;
 /// Requests at once of a disk in memory that is served outside.
 const MEMORY_DEPTH: u32 = 256;
+
+/// A disk that is served outside, in the guest.
+const SERVED_DEVICE: &str = "/dev/vda";
+/// The most requests at once of a queue of virtio (section 2.7 of the specification allows
+/// more, QEMU does not).
+const MAX_QUEUE_SIZE: u32 = 1024;
+
+const NO_FUA: &str = "the guest's disk is virtio's, which has no FUA: a durable write is a write and a flush there";
 
 /// The kernel's schedulers that are modules in the guest.
 const SCHEDULERS: [&str; 2] = ["bfq", "kyber-iosched"];
@@ -56,18 +64,34 @@ impl GuestRow {
         front_end.is_none_or(|front_end| front_end.is_served_outside(self.is_paced()))
     }
 
-    /// Whether the monitor shares the guest's memory with that server.
-    fn shares_memory(&self) -> bool {
-        let front_end = self.front_end.as_ref();
-        front_end.is_some_and(|front_end| front_end.kind.server == ServerPlace::Host)
-    }
-
     /// The disk in the guest.
     fn device(&self) -> PathBuf {
         match &self.front_end {
             Some(front_end) => front_end.device(),
-            None => PathBuf::from(attachment(&self.drive).device),
+            None => PathBuf::from(SERVED_DEVICE),
         }
+    }
+
+    /// The commands that give the disk in the guest the properties of the drive that virtio
+    /// does not transmit.
+    fn describe_drive(&self) -> String {
+        let identity = self.drive.identity();
+        let cache = match identity.volatile_write_cache {
+            true => "write back",
+            false => "write through",
+        };
+        format!(
+            "set -e\n\
+             cd /sys/block/{}/queue\n\
+             echo {} >rotational\n\
+             echo {cache} >write_cache\n\
+             echo {} >max_sectors_kb\n\
+             echo -1 2>/dev/null >wbt_lat_usec || true\n\
+             cd /\n",
+            SERVED_DEVICE.trim_start_matches("/dev/"),
+            u8::from(identity.rotational),
+            identity.max_transfer_sectors.min(DEFAULT_MAX_SECTORS) / 2,
+        )
     }
 
     fn size_bytes(&self) -> u64 {
@@ -91,50 +115,52 @@ impl GuestRow {
             socket,
             seed,
         );
-        if self.shares_memory() {
-            config.listen.clear();
-            for export in &mut config.exports {
-                export.vhost_user = Some(socket.to_path_buf());
-                if !self.is_paced() {
-                    export.backend = memory(self.size_bytes());
-                    export.depth = MEMORY_DEPTH;
-                    export.drive = None;
-                }
+        config.listen.clear();
+        // What waits in the server would be unseen by the guest's scheduler.
+        config.limits.in_flight_bytes = u64::MAX;
+        for export in &mut config.exports {
+            export.vhost_user = Some(socket.to_path_buf());
+            if !self.is_paced() {
+                export.backend = memory(self.size_bytes());
+                export.depth = MEMORY_DEPTH;
+                export.drive = None;
             }
         }
         Ok(config)
     }
 
-    /// QEMU's options for the disk.
-    fn devices(&self, socket: &Path) -> Vec<String> {
-        let socket = socket.display();
-        match &self.front_end {
-            Some(front_end) if self.shares_memory() => vec![
-                "-object".to_string(),
-                format!(
-                    "memory-backend-memfd,id=memory,size={}M,share=on",
-                    self.memory_mib()
-                ),
-                "-machine".to_string(),
-                "memory-backend=memory".to_string(),
-                "-chardev".to_string(),
-                format!("socket,id=disk,path={socket}"),
-                "-device".to_string(),
-                format!(
-                    "vhost-user-blk-pci,chardev=disk,num-queues={}",
-                    front_end.count
-                ),
-            ],
-            _ if self.is_served_outside() => vec![
-                "-drive".to_string(),
-                format!(
-                    "if=none,id=drive,format=raw,cache=none,discard=unmap,file=nbd+unix:///?socket={socket}"
-                ),
-                "-device".to_string(),
-                attachment(&self.drive).option,
-            ],
-            _ => Vec::new(),
+    /// QEMU's options for the disk: a client of the server's that holds no request back. Its
+    /// own controllers are clients by NBD, with 16 requests at once (block/nbd.c).
+    fn devices(&self, socket: &Path, cpus: u32) -> Vec<String> {
+        if !self.is_served_outside() {
+            return Vec::new();
         }
+        let queues = match &self.front_end {
+            Some(front_end) if front_end.kind.server == ServerPlace::Host => {
+                format!("num-queues={}", front_end.count)
+            }
+            _ => {
+                let identity = self.drive.identity();
+                format!(
+                    "num-queues={},queue-size={}",
+                    cpus.min(identity.max_queues.into()),
+                    identity.queue_depth.next_power_of_two().min(MAX_QUEUE_SIZE)
+                )
+            }
+        };
+        vec![
+            "-object".to_string(),
+            format!(
+                "memory-backend-memfd,id=memory,size={}M,share=on",
+                self.memory_mib()
+            ),
+            "-machine".to_string(),
+            "memory-backend=memory".to_string(),
+            "-chardev".to_string(),
+            format!("socket,id=disk,path={}", socket.display()),
+            "-device".to_string(),
+            format!("vhost-user-blk-pci,chardev=disk,{queues}"),
+        ]
     }
 }
 
@@ -171,40 +197,6 @@ impl Ready {
 
     fn initramfs(&self) -> PathBuf {
         self.path("initramfs")
-    }
-}
-
-/// How QEMU attaches a drive to the guest, and the guest's module for it.
-struct Attachment {
-    device: &'static str,
-    module: &'static str,
-    option: String,
-}
-
-/// Attaches a drive to its own kind of controller, or to virtio's where QEMU has none of
-/// that kind.
-fn attachment(drive: &DriveSpec) -> Attachment {
-    let rotation = match drive.identity().rotational {
-        true => 7200,
-        // ATA and SCSI call rotation rate 1 a "non-rotating medium".
-        false => 1,
-    };
-    match drive.interface {
-        Interface::Nvme => Attachment {
-            device: "/dev/nvme0n1",
-            module: "nvme",
-            option: "nvme,drive=drive,serial=blklab".to_string(),
-        },
-        Interface::Ahci => Attachment {
-            device: "/dev/sda",
-            module: "ahci",
-            option: format!("ide-hd,drive=drive,bus=ide.0,rotation_rate={rotation}"),
-        },
-        Interface::Mmc | Interface::Loop | Interface::Null => Attachment {
-            device: "/dev/vda",
-            module: "virtio_blk",
-            option: "virtio-blk-pci,drive=drive,num-queues=1".to_string(),
-        },
     }
 }
 
@@ -275,10 +267,13 @@ impl Guest {
                 bytes: row.size_bytes(),
                 is_paced: row.is_paced(),
                 keeps_data: !row.is_paced() || verifies(job),
-                attached: Path::new(attachment(&row.drive).device),
+                attached: Path::new(SERVED_DEVICE),
             })
         });
-        Ok(match commands.transpose()?.flatten() {
+        let own = commands.transpose()?.flatten();
+        let describe = row.is_served_outside() && row.is_paced();
+        let describe = describe.then(|| row.describe_drive());
+        Ok(match describe.into_iter().chain(own).reduce(|a, b| a + &b) {
             Some(commands) => order.after(commands),
             None => order,
         })
@@ -305,11 +300,7 @@ impl Guest {
             for program in front_end.map_or(&[][..], |front_end| front_end.programs) {
                 initramfs.add_program(&self.packages.program(program)?)?;
             }
-            let module = attachment(&row.drive).module;
-            initramfs.load(module, "")?;
-            if module == "ahci" {
-                initramfs.load("sd_mod", "")?;
-            }
+            initramfs.load("virtio_blk", "")?;
         }
         if let Some(module) = &self.module {
             initramfs.load_file(module)?;
@@ -336,7 +327,7 @@ impl Guest {
         machine.run(&Boot {
             packages: &self.packages,
             initramfs: &ready.initramfs(),
-            devices: &row.devices(socket),
+            devices: &row.devices(socket, self.cpus),
             order: Some(&order),
             answer: &answer,
             console: &ready.path("console"),
@@ -409,6 +400,10 @@ impl World for Guest {
         results.drive = row.drive_name.clone();
         if let Some((served, lateness_ns)) = served.transpose().map_err(Error::Server)? {
             results.notes.push(note_on_pacing(&lateness_ns));
+            let identity = row.drive.identity();
+            if identity.fua && identity.volatile_write_cache {
+                results.notes.push(NO_FUA.to_string());
+            }
             if self.time_dilation > 1 {
                 results.notes.push(format!(
                     "time passed {} times slower for the guest and its drive than on the clock",
@@ -427,5 +422,42 @@ impl World for Guest {
                 .collect();
         }
         Ok(results)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(drive: &str) -> GuestRow {
+        let (drive, _) = blklab_device::registry::load(drive).expect("a drive");
+        GuestRow {
+            label: String::new(),
+            queue: QueueSettings::default(),
+            front_end: None,
+            drive_name: String::new(),
+            drive,
+            job: 0,
+        }
+    }
+
+    #[test]
+    fn the_guests_disk_has_the_drives_queue() {
+        let devices = |drive: &str, cpus| row(drive).devices(Path::new("s"), cpus).join(" ");
+        let disk = devices("hdd-7200", 4);
+        assert!(disk.ends_with("num-queues=1,queue-size=32"), "{disk}");
+        let nvme = devices("nvme", 4);
+        assert!(nvme.ends_with("num-queues=4,queue-size=1024"), "{nvme}");
+    }
+
+    #[test]
+    fn the_guest_learns_what_virtio_does_not_transmit() {
+        let disk = row("hdd-7200").describe_drive();
+        assert!(disk.contains("echo 1 >rotational"), "{disk}");
+        assert!(disk.contains("echo write back >write_cache"), "{disk}");
+        assert!(disk.contains("echo 1280 >max_sectors_kb"), "{disk}");
+        let nvme = row("enterprise-tlc").describe_drive();
+        assert!(nvme.contains("echo 0 >rotational"), "{nvme}");
+        assert!(nvme.contains("echo write through >write_cache"), "{nvme}");
     }
 }

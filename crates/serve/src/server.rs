@@ -11,6 +11,7 @@ use blklab_driver::disk_stats;
 use blklab_nbd::Export;
 use blklab_nbd::wire::ExportFlags;
 use blklab_stats::{DiskStats, Histogram};
+use blklab_virtio::MAX_SEGMENTS;
 
 use crate::Clock;
 use crate::backend::{Backend, BackendInfo, OpenOptions};
@@ -108,6 +109,8 @@ impl Server {
             let socket = one.config.vhost_user.clone().map(Listen::Unix);
             let listener = bindings.bind(socket.as_slice())?.pop();
             let (ublk, tcmu) = (one.config.ublk, one.config.tcmu.clone());
+            let drive = one.config.drive.as_ref();
+            let max_segments = drive.map_or(MAX_SEGMENTS, |(_, d)| d.identity().max_segments);
             let (export, front_end) = one.start(clock, config, &watch)?;
             wanted_disks.extend(ublk.map(|number| (front_end.clone(), number)));
             wanted_scsi_disks.extend(tcmu.map(|name| TcmuSetup {
@@ -117,6 +120,7 @@ impl Server {
             if let Some(listener) = listener {
                 let devices = DeviceSetup {
                     front_end,
+                    max_segments,
                     allow_unsealed: config.insecure_unsealed_memory,
                     max_connections: config.limits.connections,
                     queues_started: AtomicUsize::new(0),

@@ -1,8 +1,8 @@
 //! Feature bits and the configuration space of a device (section 5.2 of the specification).
 
-/// The most data segments of one request (`seg_max`): with header and status they fit into a
-/// queue of 128.
-pub const MAX_SEGMENTS: u32 = 126;
+/// The most data segments of one request where a drive sets no limit: with header and status
+/// they fit into a queue of 128.
+pub const MAX_SEGMENTS: u16 = 126;
 
 /// Bytes of the configuration space; later fields belong to features that are not offered.
 const CONFIG_BYTES: usize = 60;
@@ -62,6 +62,9 @@ pub struct Config {
     pub block_bytes: u32,
     /// Its preferred I/O size (`opt_io_size`).
     pub preferred_bytes: u32,
+    /// The most data segments of one request (`seg_max`). More than a queue has room for come
+    /// in an indirect table, as Linux' driver sends them.
+    pub max_segments: u16,
     /// The number of its queues.
     pub queues: u16,
     /// The longest discard, in sectors; 0 if it takes none.
@@ -117,7 +120,7 @@ impl Config {
         let mut put = |at: usize, bytes: &[u8]| space[at..at + bytes.len()].copy_from_slice(bytes);
         let blocks = self.preferred_bytes / self.block_bytes.max(1);
         put(0, &self.capacity_sectors.to_le_bytes());
-        put(12, &MAX_SEGMENTS.to_le_bytes());
+        put(12, &u32::from(self.max_segments).to_le_bytes());
         put(20, &self.block_bytes.to_le_bytes());
         put(24, &[blocks.max(1).ilog2() as u8]);
         put(26, &1_u16.to_le_bytes());
@@ -144,12 +147,14 @@ mod tests {
             capacity_sectors: 0x0102_0304_0506,
             block_bytes: 512,
             preferred_bytes: 4096,
+            max_segments: 168,
             queues: 7,
             max_discard_sectors: 0,
             max_zeroes_sectors: 9,
             read_only: false,
         };
         assert_eq!(config.read(true, 0, 8), [6, 5, 4, 3, 2, 1, 0, 0]);
+        assert_eq!(config.read(true, 12, 4), [168, 0, 0, 0]);
         assert_eq!(config.read(true, 20, 5), [0, 2, 0, 0, 3]);
         assert_eq!(config.read(true, 32, 4), [1, 0, 7, 0]);
         assert_eq!(config.read(false, 48, 4), [9, 0, 0, 0]);

@@ -31,6 +31,8 @@ const SECTOR_BYTES: u32 = 512;
 /// The setup shared by all devices of an export.
 pub(crate) struct DeviceSetup {
     pub(crate) front_end: FrontEndSetup,
+    /// The most memory segments of a request.
+    pub(crate) max_segments: u16,
     /// Serve memory that its owner may shrink, which would end the server.
     pub(crate) allow_unsealed: bool,
     /// The most monitors at the same time.
@@ -47,6 +49,7 @@ impl DeviceSetup {
             capacity_sectors: self.front_end.export.size_bytes / u64::from(SECTOR_BYTES),
             block_bytes: self.front_end.export.block_sizes.minimum.max(SECTOR_BYTES),
             preferred_bytes: self.front_end.export.block_sizes.preferred,
+            max_segments: self.max_segments,
             queues: MAX_QUEUES,
             max_discard_sectors: match takes(ExportFlags::SEND_TRIM) {
                 true => MAX_RANGE_SECTORS,
