@@ -494,10 +494,13 @@ fn judged_sentence(comparison: &Comparison, rows: &[GoalRow], contest: Option<&C
     let is_limited = rows.iter().any(|row| !row.kept.is_empty());
     match contest {
         Some(contest) if contest.outcome == Outcome::Alone && is_limited => {
-            sentences.push(format!(
-                "{} alone keeps the limits.",
-                contest.leaders.join("")
-            ));
+            let alone = if comparison.schedulers.len() > 1 {
+                " alone"
+            } else {
+                ""
+            };
+            let leader = contest.leaders.join("");
+            sentences.push(format!("{leader}{alone} keeps the limits."));
         }
         Some(contest) => sentences.push(sentence(contest, &[])),
         None if rows.iter().all(|row| row.kept.is_empty()) => {}
