@@ -36,7 +36,8 @@ const SERVED_DEVICE: &str = "/dev/vda";
 /// more, QEMU does not).
 const MAX_QUEUE_SIZE: u32 = 1024;
 
-const NO_FUA: &str = "the guest's disk is virtio's, which has no FUA: a durable write is a write and a flush there";
+const NO_FUA: &str =
+    "the guest's disk is virtio's, which has no FUA: a durable write is a write and a flush there";
 
 /// The kernel's schedulers that are modules in the guest.
 const SCHEDULERS: [&str; 2] = ["bfq", "kyber-iosched"];
@@ -273,10 +274,12 @@ impl Guest {
         let own = commands.transpose()?.flatten();
         let describe = row.is_served_outside() && row.is_paced();
         let describe = describe.then(|| row.describe_drive());
-        Ok(match describe.into_iter().chain(own).reduce(|a, b| a + &b) {
-            Some(commands) => order.after(commands),
-            None => order,
-        })
+        Ok(
+            match describe.into_iter().chain(own).reduce(|a, b| a + &b) {
+                Some(commands) => order.after(commands),
+                None => order,
+            },
+        )
     }
 
     /// What this program is called in the guest.
