@@ -53,6 +53,23 @@ impl Dirty {
             .map(|(&start, &end)| SectorRun { start, end })
     }
 
+    /// The runs from a sector on, then those from the first one on, at most `most`.
+    pub(crate) fn runs_from(
+        &self,
+        sector: u64,
+        most: usize,
+    ) -> impl Iterator<Item = SectorRun> + '_ {
+        let in_order = self.runs.range(sector..).chain(self.runs.range(..sector));
+        let in_order = in_order.take(most);
+        in_order.map(|(&start, &end)| SectorRun { start, end })
+    }
+
+    /// Where the first run from a sector on starts; 0 if there is none.
+    pub(crate) fn first_from(&self, sector: u64) -> u64 {
+        let first = self.runs.range(sector..).next();
+        first.map_or(0, |(&start, _)| start)
+    }
+
     /// The last run that starts before a sector.
     fn last_before(&self, sector: u64) -> Option<SectorRun> {
         let (&start, &end) = self.runs.range(..sector).next_back()?;
@@ -204,7 +221,7 @@ impl Segments {
     }
 }
 
-/// The last run has the weight 1 over this in the moving average.
+/// Runs in the moving average, at least.
 const AVERAGE_OVER: u64 = 32;
 
 /// How long it would take to write out what the buffer holds.
@@ -229,10 +246,11 @@ impl FlushEstimate {
         }
     }
 
-    /// Takes the positioning time of a destaged run into the average.
-    pub(super) fn reached(&mut self, positioning_ns: u64) {
-        self.positioning_ns =
-            (self.positioning_ns * (AVERAGE_OVER - 1) + positioning_ns) / AVERAGE_OVER;
+    /// Takes the positioning time of a destaged run into the average, which is over as many
+    /// runs as are `left`: over fewer, chance would decide how many the buffer takes.
+    pub(super) fn reached(&mut self, positioning_ns: u64, left: u64) {
+        let over = left.max(AVERAGE_OVER);
+        self.positioning_ns = (self.positioning_ns * (over - 1) + positioning_ns) / over;
     }
 
     /// Whether writing out `runs`, with transfers of `transfer_ns` in all, would take

@@ -143,6 +143,8 @@ pub struct Hdd {
     min_read_ahead_until: u64,
     segments: Segments,
     dirty: Dirty,
+    /// Where the controller's sweep over the dirty runs is.
+    destage_from: u64,
     flush_estimate: FlushEstimate,
     /// Writes that wait for room in the buffer, oldest first.
     waiting_writes: VecDeque<u32>,
@@ -172,6 +174,7 @@ impl Hdd {
             min_read_ahead_until: 0,
             segments: Segments::new(spec.cache.segments, spec.cache.sectors / 2),
             dirty: Dirty::default(),
+            destage_from: 0,
             flush_estimate: FlushEstimate::new(&spec),
             waiting_writes: VecDeque::new(),
             flushes: VecDeque::new(),
@@ -453,8 +456,10 @@ impl Hdd {
         if let ArmTask::Destage(run) = task {
             let transfer_ns = self.mechanics.transfer_ns(run.start, run.end - run.start);
             let took_ns = done_ns - now_ns;
+            let positioning_ns = took_ns.saturating_sub(transfer_ns);
             self.flush_estimate
-                .reached(took_ns.saturating_sub(transfer_ns));
+                .reached(positioning_ns, self.dirty.runs());
+            self.destage_from = self.dirty.first_from(self.destage_from);
         }
         self.read_ahead = None;
         self.arm_sector = run.end;
@@ -619,10 +624,10 @@ impl Hdd {
             .map(|(_, task)| task)
     }
 
-    /// The dirty run that the arm reaches soonest, and how soon.
+    /// The dirty run that the arm reaches soonest, and how soon: of those near it, or of
+    /// those that a controller's sweep has given to the disk.
     fn nearest_destage(&self, now_ns: u64) -> Option<(u64, ArmTask)> {
-        let near = self.dirty.runs_near(self.arm_sector, NEAR_RUNS);
-        let reached = near.map(|run| {
+        let reached = |run: SectorRun| {
             // Split at a block boundary.
             let most = self.blocks.around(run).start + self.blocks.round_up(DESTAGE_SECTORS);
             let part = SectorRun {
@@ -633,8 +638,18 @@ impl Hdd {
                 self.positioning_ns(now_ns, part, true),
                 ArmTask::Destage(part),
             )
-        });
-        reached.min_by_key(|(positioning_ns, _)| *positioning_ns)
+        };
+        let soonest = |(positioning_ns, _): &(u64, ArmTask)| *positioning_ns;
+        match self.spec.cache.destage_queue {
+            Some(most) => {
+                let given = self.dirty.runs_from(self.destage_from, most as usize);
+                given.map(reached).min_by_key(soonest)
+            }
+            None => {
+                let near = self.dirty.runs_near(self.arm_sector, NEAR_RUNS);
+                near.map(reached).min_by_key(soonest)
+            }
+        }
     }
 
     /// How long until a run's first sector is under the heads.

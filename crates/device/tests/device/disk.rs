@@ -393,6 +393,46 @@ fn a_stream_does_not_hold_up_writes_longer_than_reads() {
     assert!(writes > 100, "{writes}");
 }
 
+/// Random writes of a block in the first 5 GB, one after the other, once the buffer is full:
+/// how many a second, and the longest.
+fn random_writes(disk: &mut dyn Device) -> (f64, Nanos) {
+    let (full, end) = (Nanos(10_000_000_000), Nanos(30_000_000_000));
+    let (mut rng, mut now) = (Rng::new(7), Nanos::ZERO);
+    let (mut writes, mut longest) = (0, Nanos::ZERO);
+    while now < end {
+        let then = carry_out(disk, now, Op::Write, rng.below(5_000_000_000 / 4096) * 8, 8);
+        if now >= full {
+            writes += 1;
+            longest = longest.max(Nanos((then - now).0));
+        }
+        now = then;
+    }
+    (writes as f64 / (now - full).0 as f64 * 1e9, longest)
+}
+
+/// What the buffer takes follows what it gives away, and not how long the last few runs took.
+#[test]
+fn a_full_buffer_admits_writes_steadily() {
+    let (_, longest) = random_writes(disk(&[]).as_mut());
+    assert!(longest < Nanos(300_000_000), "{longest:?}");
+}
+
+/// The disk has few runs of a controller's to choose among, and loses a turn more often.
+#[test]
+fn a_controllers_sweep_is_slower_than_the_disks_own_choice() {
+    let limit = "flush_limit_us = 1000000";
+    let rate = |queue: &str| random_writes(disk(&[(limit, queue)]).as_mut()).0;
+    let own = rate("flush_limit_us = 10000000");
+    let queued = |n: u32| rate(&format!("flush_limit_us = 10000000\ndestage_queue = {n}"));
+    assert!(queued(32) < 0.95 * own, "{} of {own}", queued(32));
+    assert!(
+        queued(4) < 0.8 * queued(32),
+        "{} of {}",
+        queued(4),
+        queued(32)
+    );
+}
+
 /// The times of commands that the buffer answers, one after the other.
 fn buffered_ns(changes: &[(&str, &str)]) -> Vec<u64> {
     let mut disk = disk(changes);
