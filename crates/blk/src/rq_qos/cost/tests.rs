@@ -410,6 +410,44 @@ fn what_is_lent_goes_to_all_others_in_proportion() {
     }
 }
 
+/// The delay of a group in debt grows evenly from 250 us at 5 periods to 250 ms at 250 periods
+/// (`iocg_kick_delay`).
+#[test]
+fn delays_follow_the_debt() {
+    for (periods, delay_us) in [
+        (0, 0),
+        (5, 0),
+        (6, 250 + 249_750 * 100 / 24_500),
+        (100, 250 + 249_750 * 9_500 / 24_500),
+        (250, 250_000),
+        (1_000, 250_000),
+    ] {
+        let (mut cost, now) = two_active();
+        let owed = cost.period.vtime() * periods;
+        cost.groups[1].vtime = now.vtime;
+        cost.groups[1].abs_debt = abs_cost_of(owed, cost.shares(1).0);
+        cost.kick_delay(1, now);
+        assert_eq!(cost.groups[1].delay_us, delay_us, "{periods}");
+    }
+}
+
+/// A delay is halved each second, and ends below 250 us.
+#[test]
+fn delays_fade() {
+    let (mut cost, now) = two_active();
+    (cost.groups[1].delay_us, cost.groups[1].delay_at_us) = (1_000, now.us);
+    for (second, delay_us, delayed_us) in [(0, 1_000, 0), (2, 1_000, 0), (3, 0, 3_000_000)] {
+        let now = cost.now(Nanos(now.ns) + Nanos::from_secs(second));
+        cost.groups[1].vtime = now.vtime;
+        cost.kick_delay(1, now);
+        let group = &cost.groups[1];
+        assert_eq!(
+            (group.delay_us, group.stat.delay_us),
+            (delay_us, delayed_us)
+        );
+    }
+}
+
 /// Debts and delays are halved as often as told, and nothing owed is forgotten whole.
 #[test]
 fn forgiving_halves_debts_and_delays() {
