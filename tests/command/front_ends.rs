@@ -85,6 +85,26 @@ fn the_simulated_world_has_models_of_them() {
     assert_eq!(slow["drive"], "hdd-7200");
 }
 
+/// TCMU's server spends more than half of its time on telling the kernel, as document 004's did.
+#[test]
+fn a_run_says_what_servers_spend_on_answers() {
+    let place = Place::new();
+    place.file(
+        "r.fio",
+        "[r]\nrw=randrw\nbs=4k\nsize=64m\nioengine=libaio\niodepth=32\ndirect=1\n\
+         number_ios=1500\n",
+    );
+    let args = ["compare", "r.fio", "--world", "sim", "--machine"];
+    let front_ends = ["i5-4200u", "--frontends", "tcmu,loop", "--repeats", "1"];
+    let done = place.json(&[&args[..], &front_ends, &["--schedulers", "none"]].concat());
+    let facts = done["why"].as_array().expect("facts");
+    let of_answers = |fact: &&serde_json::Value| fact["key"] == "server_reply_share";
+    let values = &facts.iter().find(of_answers).expect("it is there")["values"];
+    let share = values[0].as_f64().expect("TCMU has a server");
+    assert!((0.5..0.8).contains(&share), "{share}");
+    assert!(values[1].is_null(), "a loop device has none");
+}
+
 #[test]
 fn an_unknown_front_end_is_refused() {
     let place = Place::new();

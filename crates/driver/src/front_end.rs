@@ -1,5 +1,5 @@
 //! The ways from a request queue to a program that serves it, one queue each: what a request takes
-//! up there, and when the other side must be told.
+//! up there, and when the other side must be notified.
 
 use std::fmt;
 
@@ -138,16 +138,16 @@ impl Channel {
         }
     }
 
-    /// The server goes to sleep, and wants to be told of the next request.
+    /// The server goes to sleep, and wants a notification of the next request.
     pub(crate) fn listen(&mut self) {
         if let Channel::Vring(vring) = self {
             vring.enable_kicks();
         }
     }
 
-    /// Whether the server, which sleeps or not, must be told of what was sent since this was last
+    /// Whether the server, which sleeps or not, must be notified of what was sent since this was last
     /// asked.
-    pub(crate) fn must_tell_server(&mut self, sleeps: bool) -> bool {
+    pub(crate) fn must_notify_server(&mut self, sleeps: bool) -> bool {
         match self {
             Channel::Vring(vring) => vring.needs_kick(),
             // Waking a thread that runs costs next to nothing.
@@ -155,7 +155,7 @@ impl Channel {
         }
     }
 
-    /// The server has answered so many requests. Returns whether the kernel must be told.
+    /// The server has answered so many requests. Returns whether the kernel must be notified.
     pub(crate) fn answer(&mut self, answers: u16) -> bool {
         match self {
             Channel::Vring(vring) => vring.push_used(answers),
@@ -163,7 +163,7 @@ impl Channel {
         }
     }
 
-    /// The kernel has handled all answers, and wants to be told of the next.
+    /// The kernel has handled all answers, and wants a notification of the next.
     pub(crate) fn answers_are_handled(&mut self) {
         if let Channel::Vring(vring) = self {
             vring.used_event = vring.used_index;
@@ -355,11 +355,11 @@ mod tests {
         let rq = request(Op::Read, 8, 1);
         for round in 0..70_000 {
             assert!(channel.send(&rq).is_some());
-            assert!(channel.must_tell_server(true), "{round}");
+            assert!(channel.must_notify_server(true), "{round}");
             // It runs, and finds what comes meanwhile by itself.
             let room = channel.send(&rq).expect("room");
-            assert!(!channel.must_tell_server(false));
-            assert!(!channel.must_tell_server(true), "nothing was sent");
+            assert!(!channel.must_notify_server(false));
+            assert!(!channel.must_notify_server(true), "nothing was sent");
             channel.ended(room);
             channel.ended(room);
             channel.listen();

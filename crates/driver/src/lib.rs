@@ -335,6 +335,7 @@ pub fn disk_stats(name: &str, queue: &RequestQueue, driver: &Driver, now: Nanos)
         device: driver.device().stats(now),
         power_loss: None,
         cgroups: Vec::new(),
+        server: None,
         cost_rate: queue.io_cost().map(|cost| {
             let [percent, min_percent, max_percent] = cost.rates_percent();
             CostRate {

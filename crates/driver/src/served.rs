@@ -1,7 +1,7 @@
 //! A drive behind a front end: the kernel's side of each queue, and the server's thread there.
 //!
 //! A server works in rounds: it receives what has come, carries each request out on its drive, and
-//! tells the kernel of what has ended. How long each step takes and when it runs is the caller's.
+//! answers what has ended. How long each step takes and when it runs is the caller's.
 
 use std::collections::VecDeque;
 
@@ -27,7 +27,7 @@ pub enum ServerStep {
         /// Pages that it copies.
         pages: u32,
     },
-    /// Tells the kernel of requests that have ended, all at once.
+    /// Answers requests that have ended, all at once.
     Reply {
         /// How many.
         answers: u32,
@@ -43,8 +43,10 @@ pub struct Sent {
     pub requests: u32,
     /// Pages of the data of writes among them.
     pub write_pages: u32,
-    /// The server must be told.
-    pub tells_server: bool,
+    /// The server must be notified.
+    pub notifies_server: bool,
+    /// The CPU that submitted the first of them.
+    pub cpu: Option<usize>,
 }
 
 /// A request between its sending and its end.
@@ -64,13 +66,13 @@ struct Line {
     received: VecDeque<InFlight>,
     /// Requests that the drive has.
     in_drive: Vec<InFlight>,
-    /// Ends that the kernel was not told of.
+    /// Completions that are not in an answer yet.
     answers: Vec<(InFlight, Completion)>,
     /// What the thread does now.
     step: Option<ServerStep>,
     sleeps: bool,
-    /// The last answers need an interrupt, or whatever else tells the kernel.
-    tells_kernel: bool,
+    /// The last answers need an interrupt, or whatever else notifies the kernel.
+    notifies_kernel: bool,
 }
 
 impl Line {
@@ -84,7 +86,7 @@ impl Line {
             answers: Vec::new(),
             step: None,
             sleeps: true,
-            tells_kernel: false,
+            notifies_kernel: false,
         }
     }
 
@@ -134,9 +136,9 @@ pub struct Served {
     backlog: VecDeque<Command>,
     /// What the drive has ended, before it is sorted by queues.
     ended: Vec<Completion>,
-    /// What the kernel is being told of.
-    told: Vec<Completion>,
-    /// When the drive ended something that no server has noticed, or servers told the kernel.
+    /// Answered completions that [`KernelDriver::advance`] has not returned.
+    completed: Vec<Completion>,
+    /// When the drive ended something that no server has noticed, or servers answered the kernel.
     noticed_at: Nanos,
 }
 
@@ -154,7 +156,7 @@ impl Served {
             lines: Vec::new(),
             line_of_tag: Vec::new(),
             ended: Vec::new(),
-            told: Vec::new(),
+            completed: Vec::new(),
             noticed_at: Nanos::MAX,
         }
     }
@@ -178,10 +180,15 @@ impl Served {
         let line = &mut self.lines[line];
         let mut sent = std::mem::take(&mut line.sent);
         if sent.requests > 0 {
-            sent.tells_server = line.channel.must_tell_server(line.sleeps);
-            line.sleeps &= !sent.tells_server;
+            sent.notifies_server = line.channel.must_notify_server(line.sleeps);
+            line.sleeps &= !sent.notifies_server;
         }
         sent
+    }
+
+    /// The CPU that submitted the first request that a queue was given since then.
+    pub fn sender_cpu(&self, line: usize) -> Option<usize> {
+        self.lines.get(line)?.sent.cpu
     }
 
     /// Whether the thread of a queue has something to do.
@@ -228,10 +235,10 @@ impl Served {
             }
             Some(ServerStep::Reply { answers, .. }) => {
                 let answers = (answers as usize).min(line.answers.len());
-                line.tells_kernel = line.channel.answer(answers as u16);
+                line.notifies_kernel = line.channel.answer(answers as u16);
                 for (one, completion) in line.answers.drain(..answers) {
                     line.channel.ended(one.room);
-                    self.told.push(Completion {
+                    self.completed.push(Completion {
                         at: now,
                         ..completion
                     });
@@ -241,9 +248,9 @@ impl Served {
         }
     }
 
-    /// Whether the last answers of a queue needed an interrupt, or whatever else tells the kernel.
-    pub fn told_kernel(&self, line: usize) -> bool {
-        self.lines[line].tells_kernel
+    /// Whether the last answers of a queue needed an interrupt, or whatever else notifies the kernel.
+    pub fn notified_kernel(&self, line: usize) -> bool {
+        self.lines[line].notifies_kernel
     }
 
     /// The kernel has handled all answers of a queue.
@@ -251,7 +258,7 @@ impl Served {
         self.lines[line].channel.answers_are_handled();
     }
 
-    /// The time of the next event in the drive, or of one here that was not told yet.
+    /// The time of the next event in the drive, or of one here that is not noticed yet.
     pub fn next_event(&self) -> Nanos {
         self.port.next_event().min(self.noticed_at)
     }
@@ -316,6 +323,7 @@ impl KernelDriver for Served {
             return BlkStatus::DevResource;
         };
         line.sent.requests += 1;
+        line.sent.cpu.get_or_insert(rq.ctx.into());
         if rq.op == Op::Write {
             line.sent.write_pages += pages(rq.op, rq.sectors);
         }
@@ -332,7 +340,7 @@ impl KernelDriver for Served {
     fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
         self.advance_drive(now);
         self.noticed_at = Nanos::MAX;
-        done.append(&mut self.told);
+        done.append(&mut self.completed);
     }
 
     fn advance_to_completion(&mut self, limit: Nanos, _done: &mut Vec<Completion>) -> Nanos {
@@ -367,7 +375,7 @@ impl KernelDriver for Served {
         self.outstanding = 0;
         self.backlog.clear();
         self.ended.clear();
-        self.told.clear();
+        self.completed.clear();
         self.noticed_at = Nanos::MAX;
     }
 }
@@ -397,11 +405,11 @@ mod tests {
     }
 
     /// The steps of a queue's thread until it sleeps, with a nanosecond between two of them, in
-    /// which a drive ends what takes no time. Appends what the kernel is told of to `told`.
+    /// which a drive ends what takes no time. Appends the tags of answered requests to `answered`.
     fn steps(
         served: &mut Served,
         (now, line, batch): (u64, usize, usize),
-        told: &mut Vec<u32>,
+        answered: &mut Vec<u32>,
     ) -> Vec<ServerStep> {
         let mut now = now;
         let mut steps = Vec::new();
@@ -409,12 +417,12 @@ mod tests {
             served.finish(Nanos(now), line);
             steps.push(step);
             now += 1;
-            told.extend(ends(served, now));
+            answered.extend(ends(served, now));
         }
         steps
     }
 
-    /// What the kernel is told of at `now`.
+    /// The tags of requests whose answers the kernel has at `now`.
     fn ends(served: &mut Served, now: u64) -> Vec<u32> {
         let mut done = Vec::new();
         served.advance(Nanos(now), &mut done);
@@ -431,7 +439,8 @@ mod tests {
         let sent = Sent {
             requests: 4,
             write_pages: 6,
-            tells_server: true,
+            notifies_server: true,
+            cpu: Some(0),
         };
         assert_eq!(served.take_sent(1), sent);
         assert_eq!(served.take_sent(1), Sent::default());
@@ -448,35 +457,35 @@ mod tests {
         let serve = ServerStep::Serve { pages: 2 };
         let expected = [receive(3, 6), serve, serve, serve, reply(3, 0)];
         let rest = [receive(1, 0), serve, reply(1, 2)];
-        let mut told = Vec::new();
-        let done = steps(&mut served, (10, 1, 3), &mut told);
+        let mut answered = Vec::new();
+        let done = steps(&mut served, (10, 1, 3), &mut answered);
         assert_eq!(done, [&expected[..], &rest].concat());
-        assert_eq!(told, [0, 1, 2, 3]);
+        assert_eq!(answered, [0, 1, 2, 3]);
         assert_eq!(KernelDriver::next_event(&served), Nanos::MAX);
     }
 
     #[test]
     fn a_server_goes_on_while_its_drive_works() {
         let mut served = served(FrontEndKind::VhostUser, 1, 100);
-        let mut told = Vec::new();
+        let mut answered = Vec::new();
         submit(&mut served, 0, Op::Read, 0);
-        let begun = steps(&mut served, (0, 0, 16), &mut told);
-        assert_eq!((begun.len(), told.len()), (2, 0), "no answer yet");
+        let begun = steps(&mut served, (0, 0, 16), &mut answered);
+        assert_eq!((begun.len(), answered.len()), (2, 0), "no answer yet");
         submit(&mut served, 0, Op::Read, 1);
-        assert!(served.take_sent(0).tells_server, "it sleeps");
-        assert_eq!(steps(&mut served, (50, 0, 16), &mut told).len(), 2);
+        assert!(served.take_sent(0).notifies_server, "it sleeps");
+        assert_eq!(steps(&mut served, (50, 0, 16), &mut answered).len(), 2);
         // The first was begun at 1, the second at 51.
         // Nothing else will happen in the run.
         let reached = served.advance_to_completion(Nanos::MAX, &mut Vec::new());
         assert_eq!(reached, Nanos(101));
         assert!(ends(&mut served, 101).is_empty() && served.has_work(0));
-        assert_eq!(steps(&mut served, (120, 0, 16), &mut told).len(), 1);
-        assert!(served.told_kernel(0));
-        assert_eq!(told, [0]);
+        assert_eq!(steps(&mut served, (120, 0, 16), &mut answered).len(), 1);
+        assert!(served.notified_kernel(0));
+        assert_eq!(answered, [0]);
         assert!(ends(&mut served, 151).is_empty());
-        assert_eq!(steps(&mut served, (160, 0, 16), &mut told).len(), 1);
-        assert!(!served.told_kernel(0), "its handler is under way");
-        assert_eq!(told, [0, 1]);
+        assert_eq!(steps(&mut served, (160, 0, 16), &mut answered).len(), 1);
+        assert!(!served.notified_kernel(0), "its handler is under way");
+        assert_eq!(answered, [0, 1]);
     }
 
     #[test]

@@ -131,6 +131,7 @@ fn disk(random: &mut Random, scheduler: &str, reads: u64, writes: u64) -> DiskSt
         counted_ns: RUNTIME_NS,
         power_loss: None,
         cgroups: Vec::new(),
+        server: None,
         cost_rate: None,
         name: "sda".to_string(),
         queue: QueueStats {

@@ -446,10 +446,7 @@ impl Prepared<'_> {
             let watched = watch.thread(&self.config.name);
             let started = std::thread::Builder::new()
                 .name(format!("export-{}", self.config.name))
-                .spawn(move || {
-                    let _watched = watched;
-                    event_loop.run()
-                });
+                .spawn(move || watched.run(|| event_loop.run()));
             running.push(started.map_err(|e| e.to_string())?);
         }
         let export = RunningExport {

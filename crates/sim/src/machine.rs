@@ -12,7 +12,7 @@ use blklab_driver::{Attachment, FrontEnd, FrontEndKind, UsbBridge, UsbLink};
 use blklab_workload::fio::Engine;
 use strum::{Display, EnumMessage, VariantArray};
 
-use crate::cpu::Coldness;
+use crate::cpu::{Coldness, Weight};
 
 /// A host.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,6 +29,8 @@ pub struct Machine {
     pub costs: Costs,
     /// Who runs a hardware queue that a submission leaves to kblockd.
     pub dispatch: Dispatch,
+    /// The worker of a loop device.
+    pub loop_thread: LoopThread,
     /// How SATA drives are attached where there is USB alone.
     pub usb: Option<UsbLink>,
     /// Values that were not measured, the one that matters most first.
@@ -49,6 +51,27 @@ pub enum Dispatch {
     /// direct I/O that is not polled for (`__blkdev_direct_IO`); else a kernel thread:
     /// Linux before 5.16.
     Plugged,
+}
+
+/// The worker of a loop device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Display, EnumMessage, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum LoopThread {
+    /// A worker of a work queue, of the same priority as programs, whose requests ksoftirqd
+    /// completes: Linux since 5.14.
+    #[default]
+    Workqueue,
+    /// A thread of the highest priority, which completes requests itself: Linux before 4.20.
+    Kthread,
+}
+
+impl LoopThread {
+    pub(crate) fn weight(self) -> Weight {
+        match self {
+            LoopThread::Workqueue => Weight::NORMAL,
+            LoopThread::Kthread => Weight::MIN_NICE,
+        }
+    }
 }
 
 keys! {
@@ -75,6 +98,8 @@ keys! {
     struct Kernel(table) {
         /// Who asks the scheduler for requests after one was inserted.
         dispatch: Dispatch = word().or(Dispatch::default());
+        /// The worker of a loop device.
+        loop_thread: LoopThread as "loop" = word().or(LoopThread::default());
     }
 }
 
@@ -472,6 +497,16 @@ impl Machine {
         }
     }
 
+    /// Who runs hardware queues there. Before Linux 6.6 a driver that may sleep, as nbd's while
+    /// another sends, is called by kblockd alone (`BLK_MQ_F_BLOCKING`).
+    pub(crate) fn dispatch_to(&self, front_end: Option<FrontEnd>) -> Dispatch {
+        let may_sleep = front_end.is_some_and(|f| f.kind == FrontEndKind::Nbd);
+        match self.dispatch {
+            Dispatch::Plugged if may_sleep => Dispatch::Kblockd,
+            dispatch => dispatch,
+        }
+    }
+
     /// The machine as the drive's requests find it: a command over USB has several
     /// transfers, of which each is given to the host controller and ends.
     pub(crate) fn serving(&self, drive: &DriveSpec) -> Machine {
@@ -507,7 +542,9 @@ impl Machine {
     fn read(name: &str, root: &Table<'_>) -> Result<Machine, ReadError> {
         let description = root.key("description", "A line of help.", text())?;
         let cpu = Cpu::read(&root.table("cpu")?)?;
-        let kernel = root.read_if_any("kernel", Kernel::read)?;
+        let kernel = root
+            .read_if_any("kernel", Kernel::read)?
+            .unwrap_or_default();
         let usb = root.read_if_any("usb", UsbLink::of_table)?;
         let costs = root.read_if_any("costs", Costs::read_checked)?;
         let assumed = root.assumed()?;
@@ -518,7 +555,8 @@ impl Machine {
             cpus: cpu.count,
             sockets: cpu.sockets,
             costs: costs.unwrap_or_default(),
-            dispatch: kernel.unwrap_or_default().dispatch,
+            dispatch: kernel.dispatch,
+            loop_thread: kernel.loop_thread,
             usb,
             assumed,
         })
@@ -623,6 +661,19 @@ mod tests {
             error.starts_with("m.toml:5: `usb.protocol`: found \"bot\", legal is one of \"uas\""),
             "{error}"
         );
+    }
+
+    #[test]
+    fn kblockd_alone_calls_a_driver_that_may_sleep_on_an_old_kernel() {
+        let machine = |name| Machine::find(name).expect("listed").expect("legal");
+        let front_end = |kind| Some(FrontEnd { kind, queues: 1 });
+        let [nbd, tcmu] = [FrontEndKind::Nbd, FrontEndKind::Tcmu].map(front_end);
+        let old = machine("i5-4200u");
+        let found = [None, tcmu, nbd].map(|front_end| old.dispatch_to(front_end));
+        let plugged = Dispatch::Plugged;
+        assert_eq!(found, [plugged, plugged, Dispatch::Kblockd]);
+        let new = machine("vm-2cpu");
+        assert_eq!(new.dispatch_to(nbd), new.dispatch);
     }
 
     #[test]

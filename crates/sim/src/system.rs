@@ -68,7 +68,7 @@ impl System {
                 cpus: machine.cpus,
                 socket_cpus: (machine.cpus / machine.sockets) as usize,
                 seed: setup.seed,
-                runs_inline: machine.dispatch != Dispatch::Kblockd,
+                runs_inline: machine.dispatch_to(setup.front_end) != Dispatch::Kblockd,
                 kblockd_delay: costs.kblockd_delay(),
                 holds_commands: !costs.free,
             },

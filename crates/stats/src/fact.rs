@@ -125,6 +125,7 @@ pub fn facts() -> Vec<Fact> {
     facts.extend(crate::cgroup::facts());
     facts.extend(crate::device::facts());
     facts.extend(crate::results::power_loss_facts());
+    facts.extend(crate::results::ServerTimes::facts());
     facts.extend(crate::cpu::facts());
     facts.extend(crate::page_cache::facts());
     facts.sort_by_key(|fact| fact.place);

@@ -39,7 +39,7 @@ pub use page_cache::{CacheSample, CacheStats};
 pub use queue::{
     Counter, HwQueueStats, OPERATIONS, QueueStats, RequestKind, RequestStats, SchedulerStats,
 };
-pub use results::{DiskStats, PowerLoss, Results, World};
+pub use results::{DiskStats, PowerLoss, Results, ServerTimes, World};
 pub use sample::Sample;
 pub use slowest::{Example, MeanTimes, Slowest, SlowestOf};
 pub use ssd::{CollectionStats, MergeStats, SlcStats, TooFull, WearStats};

@@ -127,6 +127,9 @@ pub struct DiskStats {
     /// Counters of throttling by control group; empty without groups.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cgroups: Vec<CgroupStats>,
+    /// The time of a front end's servers, if the drive is behind one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server: Option<ServerTimes>,
     /// The vrate of `io.cost`, if that is on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost_rate: Option<CostRate>,
@@ -140,6 +143,38 @@ impl DiskStats {
             0 => elapsed_ns,
             counted_ns => counted_ns,
         }
+    }
+}
+
+/// What the threads of a front end's server spent CPU time on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ServerTimes {
+    /// Receiving requests from the kernel, in nanoseconds.
+    pub receive_ns: u64,
+    /// Carrying requests out, in nanoseconds.
+    pub serve_ns: u64,
+    /// Answering the kernel, in nanoseconds.
+    pub reply_ns: u64,
+}
+
+impl ServerTimes {
+    /// The facts on a server.
+    pub(crate) fn facts() -> [Fact; 1] {
+        [Fact {
+            place: Place::Drive,
+            key: "server_reply_share",
+            label: "server's CPU time in answering",
+            unit: Unit::Share,
+            meaning: "The share of the server's CPU time in which it answered the kernel, such as \
+                      in `uio_write` for TCMU.",
+            value: Value::Quotient(
+                |disk| Some(disk.server?.reply_ns),
+                |disk| {
+                    let times = disk.server?;
+                    Some(times.receive_ns + times.serve_ns + times.reply_ns)
+                },
+            ),
+        }]
     }
 }
 

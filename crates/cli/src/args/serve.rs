@@ -97,11 +97,16 @@ pub(crate) struct ServeArgs {
     pub(crate) reconnect: Option<u64>,
 
     /// A Unix socket for virtual machines: vhost-user-blk
+    ///
+    /// Not there: packed rings, and what a live migration needs (a log of dirty pages).
     #[arg(long, value_name = "PATH", conflicts_with = "config")]
     pub(crate) vhost_user: Option<PathBuf>,
 
     /// Be a disk of this machine, /dev/ublkbN: with a number that is made, or taken over
     /// where its server was killed [default: auto, the lowest that is free]
+    ///
+    /// Not there: zero copy (UBLK_F_SUPPORT_ZERO_COPY; data is copied once), devices of
+    /// users without rights (UBLK_F_UNPRIVILEGED_DEV), zones, another size while it runs.
     #[arg(
         long,
         value_name = "N|auto",
@@ -112,6 +117,9 @@ pub(crate) struct ServeArgs {
     pub(crate) ublk: Option<String>,
     /// Be a SCSI disk of this machine, /dev/sdX, under this name among the kernel's
     /// targets: one of that name whose server was killed is taken over
+    ///
+    /// Not there: zero copy, which target_core_user does not offer (data is copied by the
+    /// kernel and by the server), and another size while it runs.
     #[arg(long, value_name = "NAME", conflicts_with = "config")]
     pub(crate) tcmu: Option<String>,
 

@@ -183,10 +183,8 @@ impl EventLoop {
         }
         loop {
             let timeout = self.timeout(self.clock.now(), quiet_since);
-            let timespec = timeout.map(|timeout| Timespec {
-                tv_sec: (timeout.0 / 1_000_000_000) as i64,
-                tv_nsec: (timeout.0 % 1_000_000_000) as i64,
-            });
+            let limit = timeout.map(|timeout| Duration::from_nanos(timeout.0));
+            let timespec = limit.and_then(|limit| Timespec::try_from(limit).ok());
             let room = rustix::buffer::spare_capacity(events);
             match epoll::wait(&self.epoll, room, timespec.as_ref()) {
                 Ok(0) if timeout == Some(Nanos::ZERO) => {

@@ -34,6 +34,13 @@ pub(crate) struct FrontEndSetup {
     pub(crate) watch: PanicWatch,
 }
 
+impl FrontEndSetup {
+    /// A thread for the export, whose panic ends the server.
+    pub(crate) fn new_thread(&self) -> WatchedThread {
+        self.watch.thread(&self.export.name)
+    }
+}
+
 /// A queue of a front end, which brings requests and takes their answers. Each request
 /// has a slot, which no other has until it is answered.
 pub(crate) trait FrontEndQueue {
@@ -76,8 +83,6 @@ pub(crate) struct QueueClient {
     woken: Vec<u64>,
     /// When the block layer must run next, and how much earlier to wake up.
     next_event: (Nanos, Nanos),
-    /// Tells of a panic in the thread that has this client.
-    _watched: WatchedThread,
 }
 
 impl QueueClient {
@@ -103,7 +108,6 @@ impl QueueClient {
             ended: Vec::new(),
             woken: Vec::new(),
             next_event: (Nanos::MAX, Nanos::ZERO),
-            _watched: setup.watch.thread(&setup.export.name),
         })
     }
 
@@ -117,6 +121,11 @@ impl QueueClient {
     /// What notifies its thread.
     pub(crate) fn thread(&self) -> &ExportThread {
         &self.thread
+    }
+
+    /// What [`QueueThread::start`] needs of it.
+    pub(crate) fn new_thread(&self) -> (Waker, WatchedThread) {
+        (self.thread.waker(), self.setup.new_thread())
     }
 
     /// How long its thread may sleep; `None` until it is notified.
@@ -163,10 +172,8 @@ impl QueueClient {
     /// Sleeps until its thread is notified, the block layer must run, or the front end's
     /// file has something. Returns what that file has.
     pub(crate) fn sleep(&self, file: Option<BorrowedFd<'_>>) -> PollFlags {
-        let timeout = self.sleep_limit().map(|limit| Timespec {
-            tv_sec: limit.as_secs() as i64,
-            tv_nsec: limit.subsec_nanos().into(),
-        });
+        let limit = self.sleep_limit();
+        let timeout = limit.and_then(|limit| Timespec::try_from(limit).ok());
         let event = self.thread.event();
         let watched = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
         let mut fds = [watched(event), watched(file.unwrap_or(event))];
@@ -320,14 +327,14 @@ pub(crate) struct QueueThread<T> {
 }
 
 impl<T: Send + 'static> QueueThread<T> {
-    /// Starts a thread of this name, which `waker` notifies. `serve` is given the flag that
+    /// Starts a thread of this name for a queue's client. `serve` is given the flag that
     /// tells it to end.
     ///
     /// # Errors
     /// If no thread can be started.
     pub(crate) fn start(
         name: &str,
-        waker: Waker,
+        (waker, watched): (Waker, WatchedThread),
         serve: impl FnOnce(&AtomicBool) -> T + Send + 'static,
     ) -> std::io::Result<QueueThread<T>> {
         let stop = Arc::new(AtomicBool::new(false));
@@ -335,7 +342,7 @@ impl<T: Send + 'static> QueueThread<T> {
         let builder = std::thread::Builder::new().name(name.to_string());
         let thread = builder.spawn(move || {
             sleep_precisely();
-            serve(&own)
+            watched.run(|| serve(&own))
         })?;
         Ok(QueueThread {
             stop,

@@ -19,7 +19,7 @@ pub(crate) struct PanicWatch {
 }
 
 impl PanicWatch {
-    /// Watches the thread that holds what is returned.
+    /// A thread to be watched; `name` is given to who learns of its panic.
     pub(crate) fn thread(&self, name: &str) -> WatchedThread {
         WatchedThread {
             watch: self.clone(),
@@ -45,10 +45,17 @@ impl PanicWatch {
     }
 }
 
-/// Held by a thread for as long as it runs.
+/// A thread that is watched.
 pub(crate) struct WatchedThread {
     watch: PanicWatch,
     name: String,
+}
+
+impl WatchedThread {
+    /// Does the thread's work; the watch learns if that panics.
+    pub(crate) fn run<T>(self, work: impl FnOnce() -> T) -> T {
+        work()
+    }
 }
 
 impl Drop for WatchedThread {
@@ -65,25 +72,22 @@ mod tests {
     use std::sync::mpsc;
 
     #[test]
-    fn the_first_thread_that_panics_is_told() {
-        let (watch, (sender, told)) = (PanicWatch::default(), mpsc::channel());
+    fn the_first_thread_that_panics_is_reported() {
+        let (watch, (sender, panicked)) = (PanicWatch::default(), mpsc::channel());
         watch.on_panic(Box::new(move |name| {
             sender.send(name.to_string()).expect("heard")
         }));
         let run = |name: &str, panics: bool| {
             let thread = watch.thread(name);
-            let ended = std::thread::spawn(move || {
-                let _thread = thread;
-                assert!(!panics, "meant to");
-            });
+            let ended = std::thread::spawn(move || thread.run(|| assert!(!panics, "meant to")));
             assert_eq!(ended.join().is_err(), panics);
         };
         run("a", false);
-        assert!(told.try_recv().is_err());
+        assert!(panicked.try_recv().is_err());
         run("b", true);
         run("c", true);
-        assert_eq!(told.recv(), Ok("b".to_string()));
-        assert!(told.recv().is_err(), "it is called once");
+        assert_eq!(panicked.recv(), Ok("b".to_string()));
+        assert!(panicked.recv().is_err(), "it is called once");
         let (sender, later) = mpsc::channel();
         watch.on_panic(Box::new(move |name| {
             sender.send(name.to_string()).expect("heard")

@@ -132,10 +132,7 @@ impl Channel {
         if left.is_zero() {
             return Err(Errno::TIMEDOUT);
         }
-        let timeout = Timespec {
-            tv_sec: left.as_secs() as i64,
-            tv_nsec: i64::from(left.subsec_nanos()),
-        };
+        let timeout = Timespec::try_from(left).map_err(|_| Errno::INVAL)?;
         let mut fds = [PollFd::from_borrowed_fd(self.socket(), what)];
         match poll(&mut fds, Some(&timeout)) {
             Ok(0) => Err(Errno::TIMEDOUT),

@@ -64,8 +64,8 @@ impl Queue {
     /// # Errors
     /// If no thread can be started.
     pub(super) fn start(self) -> std::io::Result<QueueThread<()>> {
-        let waker = self.client.thread().waker();
-        QueueThread::start("tcmu", waker, move |stop| self.run(stop))
+        let thread = self.client.new_thread();
+        QueueThread::start("tcmu", thread, move |stop| self.run(stop))
     }
 
     fn run(mut self, stop: &AtomicBool) {

@@ -194,7 +194,8 @@ fn start_queue(
     ready: Sender<std::io::Result<()>>,
 ) -> Result<JoinHandle<()>, String> {
     let builder = std::thread::Builder::new().name("ublk".to_string());
-    let started = builder.spawn(move || serve(setup, &ready));
+    let watched = setup.front_end.new_thread();
+    let started = builder.spawn(move || watched.run(|| serve(setup, &ready)));
     started.map_err(|e| e.to_string())
 }
 

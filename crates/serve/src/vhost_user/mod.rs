@@ -136,7 +136,8 @@ fn begin(sessions: &Sessions, setup: &Arc<DeviceSetup>, socket: OwnedFd) -> std:
     let stream = UnixStream::from(socket);
     let (own, setup) = (stream.try_clone()?, Arc::clone(setup));
     let builder = std::thread::Builder::new().name("vhost-user".to_string());
-    let thread = builder.spawn(move || serve(stream, &setup))?;
+    let watched = setup.front_end.new_thread();
+    let thread = builder.spawn(move || watched.run(|| serve(stream, &setup)))?;
     sessions.push((own, thread));
     Ok(())
 }
@@ -144,7 +145,6 @@ fn begin(sessions: &Sessions, setup: &Arc<DeviceSetup>, socket: OwnedFd) -> std:
 /// Serves one monitor until it disconnects or breaks the protocol.
 fn serve(stream: UnixStream, setup: &Arc<DeviceSetup>) {
     let Ok(own) = stream.try_clone() else { return };
-    let _watched = setup.front_end.watch.thread(&setup.front_end.export.name);
     {
         let counters = &mut setup.front_end.shared.lock().counters;
         counters.connections += 1;

@@ -94,8 +94,8 @@ impl Queue {
     /// # Errors
     /// If no thread can be started.
     pub(super) fn start(self) -> std::io::Result<QueueThread<u16>> {
-        let waker = self.client.thread().waker();
-        QueueThread::start("virtqueue", waker, move |stop| self.run(stop))
+        let thread = self.client.new_thread();
+        QueueThread::start("virtqueue", thread, move |stop| self.run(stop))
     }
 
     /// Serves until `stop` is set and all taken requests are answered. Returns the index of

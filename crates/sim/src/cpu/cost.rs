@@ -232,7 +232,8 @@ impl CostTable {
     }
 
     /// Charges the interrupt that ends a request, in the handler itself or in the
-    /// softirq that it leaves that to, and wakes who sleeps for it.
+    /// softirq that it leaves that to, and wakes who sleeps for it. A thread of the kernel
+    /// (in [`Mode::System`]) ends it without an interrupt.
     /// Returns when it is done.
     pub(crate) fn charge_end(
         &self,
@@ -250,7 +251,10 @@ impl CostTable {
         let finished = self.under_lock((cpus, lock), cpu, now, (finish, slowdown));
         let wake = if wakes { self.wake } else { Nanos::ZERO };
         let work = slowdown.of(self.complete) + finished + wake;
-        let entry = slowdown.of(self.interrupt);
+        let entry = match mode {
+            Mode::System => Nanos::ZERO,
+            _ => slowdown.of(self.interrupt),
+        };
         cpus.interrupt(cpu, now, (drive, entry), (work, mode))
     }
 

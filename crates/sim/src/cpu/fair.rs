@@ -1,5 +1,5 @@
 //! Which of a CPU's processes runs: Linux' fair class as CFS
-//! (`kernel/sched/fair.c` of 6.3), for processes of equal weight.
+//! (`kernel/sched/fair.c` of 6.3).
 //!
 //! A process that never sleeps keeps its CPU for a slice of milliseconds, and
 //! whoever shares the CPU with it finds its completions that much later.
@@ -26,6 +26,32 @@ const WAKEUP_NS: u64 = 1_000_000;
 /// failures (`nr_balance_failed`), as one process is more than half of the
 /// imbalance.
 const BALANCE_NS_PER_CPU: u64 = 3 * 16 * 1_000_000;
+
+/// How much of a CPU a process gets beside others (`sched_prio_to_weight`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Weight(u64);
+
+impl Weight {
+    /// Nice 0.
+    pub(crate) const NORMAL: Weight = Weight(1024);
+    /// Nice -20.
+    pub(crate) const MIN_NICE: Weight = Weight(88_761);
+
+    /// How far the virtual runtime goes in `time_ns` (`calc_delta_fair`).
+    #[inline]
+    fn virtual_ns(self, time_ns: u64) -> u64 {
+        match self {
+            Weight::NORMAL => time_ns,
+            Weight(weight) => time_ns * Weight::NORMAL.0 / weight,
+        }
+    }
+
+    /// The time in which it goes so far.
+    #[inline]
+    fn real_ns(self, virtual_ns: u64) -> u64 {
+        virtual_ns * self.0 / Weight::NORMAL.0
+    }
+}
 
 #[derive(Clone, Debug, Default)]
 struct RunQueue {
@@ -73,6 +99,7 @@ pub(crate) struct FairClass {
     /// By process, the CPU that it ran on last.
     last_cpu: Vec<usize>,
     affinity: Vec<Affinity>,
+    weight: Vec<Weight>,
     /// A process may run on several CPUs.
     any_migrates: bool,
     balance_ns: u64,
@@ -90,6 +117,7 @@ impl FairClass {
             vruntime_ns: Vec::new(),
             last_cpu: Vec::new(),
             affinity: Vec::new(),
+            weight: Vec::new(),
             any_migrates: false,
             balance_ns: BALANCE_NS_PER_CPU * u64::from(cpus),
             latency_ns: LATENCY_NS * scale,
@@ -100,8 +128,14 @@ impl FairClass {
 
     /// Adds a process or thread, whose number is the next.
     pub(crate) fn add(&mut self, affinity: Affinity) {
+        self.add_weighted(affinity, Weight::NORMAL);
+    }
+
+    /// The same with a weight that need not be that of all.
+    pub(crate) fn add_weighted(&mut self, affinity: Affinity, weight: Weight) {
         self.any_migrates |= affinity != Affinity::One;
         self.affinity.push(affinity);
+        self.weight.push(weight);
         self.vruntime_ns.push(0);
         self.last_cpu.push(0);
     }
@@ -109,7 +143,7 @@ impl FairClass {
     /// A process has used its CPU for `time`.
     #[inline]
     pub(crate) fn account(&mut self, pid: usize, time: Nanos) {
-        self.vruntime_ns[pid] += time.0;
+        self.vruntime_ns[pid] += self.weight[pid].virtual_ns(time.0);
     }
 
     /// Whether the CPU runs this process.
@@ -157,7 +191,7 @@ impl FairClass {
         self.vruntime_ns[pid] = self.vruntime_ns[pid].max(least_ns);
         if let Some(current) = queue.current {
             let ahead_ns = self.vruntime_ns[current].saturating_sub(self.vruntime_ns[pid]);
-            if ahead_ns <= self.wakeup_ns {
+            if ahead_ns <= self.weight[pid].virtual_ns(self.wakeup_ns) {
                 queue.runnable.push(pid);
                 return false;
             }
@@ -191,9 +225,11 @@ impl FairClass {
         if queue.runnable.is_empty() || queue.current != Some(pid) {
             return None;
         }
-        let sharers = queue.runnable.len() as u64 + 1;
-        let slice_ns = (self.latency_ns / sharers).max(self.granularity_ns);
-        let ran_ns = self.vruntime_ns[pid] - queue.picked_vruntime_ns;
+        let weight = self.weight[pid];
+        let waiting = queue.runnable.iter().map(|&pid| self.weight[pid].0);
+        let share_ns = self.latency_ns * weight.0 / (weight.0 + waiting.sum::<u64>());
+        let slice_ns = share_ns.max(self.granularity_ns);
+        let ran_ns = weight.real_ns(self.vruntime_ns[pid] - queue.picked_vruntime_ns);
         if ran_ns < slice_ns + now.0 % TICK_NS {
             return None;
         }
@@ -319,6 +355,24 @@ mod tests {
         assert_eq!(fair.dequeue(0, 1), Some(0));
         assert!(!fair.enqueue(0, 1));
         assert_eq!(fair.dequeue(0, 0), Some(1));
+    }
+
+    #[test]
+    fn who_has_the_highest_priority_need_not_wait() {
+        let mut fair = FairClass::new(1);
+        fair.add(Affinity::One);
+        fair.add_weighted(Affinity::One, Weight::MIN_NICE);
+        assert!(fair.enqueue(0, 0));
+        let ms = Nanos::from_millis;
+        fair.account(0, ms(1));
+        for round in 0..100 {
+            // One of the weight of all would have to wait from the second time on.
+            fair.account(0, Nanos::from_micros(100));
+            assert!(fair.enqueue(0, 1), "round {round}");
+            fair.account(1, ms(5));
+            assert_eq!(fair.check_preempt(0, 1, ms(8)), None, "most of a slice");
+            assert_eq!(fair.dequeue(0, 1), Some(0));
+        }
     }
 
     #[test]

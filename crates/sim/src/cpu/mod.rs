@@ -8,7 +8,7 @@ mod lock;
 mod task_log;
 
 pub(crate) use cost::CostTable;
-pub(crate) use fair::{Affinity, FairClass};
+pub(crate) use fair::{Affinity, FairClass, Weight};
 pub(crate) use lock::SchedulerLock;
 
 use blklab_blk::Nanos;

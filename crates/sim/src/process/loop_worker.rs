@@ -1,36 +1,32 @@
 //! The worker thread of a loop device, which uses CPU time beside the processes
 //! that it works for.
 //!
-//! The kernel's belongs to an unbound work queue, so it wakes on whichever CPU is
+//! Since Linux 5.14 it belongs to an unbound work queue, so it wakes on whichever CPU is
 //! idle. With one hardware queue `blk_mq_complete_request` leaves the completion of a
 //! request to the ksoftirqd of that CPU. As that is a thread too, it runs when the
 //! worker has nothing more to do or has run for a while, and then completes several
 //! requests at once.
+//!
+//! Before Linux 4.20 a thread of the highest priority (`MIN_NICE` in `loop_prepare_queue`)
+//! completes each request itself.
 
 use blklab_blk::Nanos;
 use blklab_driver::Loop;
 
+use super::thread::{Thread, is_at_once};
 use crate::cpu::{CostTable, Mode};
+use crate::machine::LoopThread;
 use crate::system::System;
 use crate::timers::EndedIo;
 
-/// How long a drive takes that does a request on the spot: none takes less.
-const AT_ONCE: Nanos = Nanos(1);
-
-/// What a worker is doing.
+/// How far a worker has come with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WorkerState {
-    /// It has nothing to do.
-    Asleep,
-    /// It will be awake in a moment.
-    Waking,
-    /// It is on a run queue, and the CPU runs another.
-    Runnable,
-    /// Its CPU runs it, or an interrupt, until the worker's timer.
-    OnCpu,
-    /// Its CPU copies the data of a request.
+enum Progress {
+    /// It has none.
+    Idle,
+    /// Its CPU copies the data.
     Copying,
-    /// It has copied a request, which the drive under the file has done already or
+    /// It has copied the data, and the drive under the file has done its part already or
     /// will have in a moment.
     Copied,
     /// It sleeps until the drive under the file has done its part.
@@ -39,26 +35,30 @@ enum WorkerState {
 
 /// The kernel's worker thread of a loop device, and the ksoftirqd of its CPU.
 pub(crate) struct LoopWorker {
-    /// Its number, behind those of processes.
-    pid: usize,
+    thread: Thread,
+    kind: LoopThread,
     /// The number of the ksoftirqd that completes what it ended.
     softirq_pid: usize,
     disk: usize,
-    cpu: usize,
-    state: WorkerState,
+    progress: Progress,
     ended: Vec<EndedIo>,
     /// When ksoftirqd has its turn while the worker goes on.
     softirq_at: Nanos,
 }
 
 impl LoopWorker {
-    pub(crate) fn new(pid: usize, softirq_pid: usize, disk: usize) -> LoopWorker {
+    /// The worker of a disk, with its number and that of its ksoftirqd.
+    pub(crate) fn new(
+        (pid, softirq_pid): (usize, usize),
+        disk: usize,
+        kind: LoopThread,
+    ) -> LoopWorker {
         LoopWorker {
-            pid,
+            thread: Thread::new(pid),
+            kind,
             softirq_pid,
             disk,
-            cpu: 0,
-            state: WorkerState::Asleep,
+            progress: Progress::Idle,
             ended: Vec::new(),
             softirq_at: Nanos::ZERO,
         }
@@ -71,7 +71,12 @@ impl LoopWorker {
 
     /// The CPU it runs on, or ran on last.
     pub(crate) fn cpu(&self) -> usize {
-        self.cpu
+        self.thread.cpu()
+    }
+
+    /// Whether it completes requests itself.
+    pub(crate) fn completes(&self) -> bool {
+        self.kind == LoopThread::Kthread
     }
 
     /// It ended an I/O, which ksoftirqd will complete.
@@ -91,11 +96,7 @@ impl LoopWorker {
 
     /// Moves the I/Os that are completed now to `out`.
     pub(crate) fn take_ended(&mut self, now: Nanos, out: &mut Vec<EndedIo>) {
-        let runs = matches!(
-            self.state,
-            WorkerState::OnCpu | WorkerState::Copying | WorkerState::Copied
-        );
-        if !runs || self.softirq_at <= now {
+        if !self.thread.is_on_cpu() || self.softirq_at <= now {
             out.append(&mut self.ended);
         }
     }
@@ -109,12 +110,12 @@ impl LoopWorker {
         costs: &CostTable,
         system: &mut System,
     ) {
-        let wanted = match self.state {
-            WorkerState::Asleep => driver(self.disk, system).has_work(),
-            WorkerState::InDrive => !driver(self.disk, system).is_at_work(),
-            _ => false,
+        let driver = driver(self.disk, system);
+        let has_work = match self.progress {
+            Progress::InDrive => !driver.is_at_work(),
+            _ => driver.has_work(),
         };
-        if !wanted {
+        if !has_work || !self.thread.is_asleep() {
             return;
         }
         let at = match by {
@@ -122,88 +123,59 @@ impl LoopWorker {
             Some(cpu) => system.cpus.run(cpu, now, costs.wake, Mode::System),
             None => now,
         };
-        self.state = WorkerState::Waking;
-        system.timers.set(at, self.pid);
+        self.progress = Progress::Idle;
+        self.thread.wake(at, system);
     }
 
     /// Its timer ran out.
     pub(crate) fn on_timer(&mut self, now: Nanos, costs: &CostTable, system: &mut System) {
-        match self.state {
-            WorkerState::Waking => {
-                self.cpu = system.fair.select_cpu(self.pid, self.cpu);
-                match system.fair.enqueue(self.cpu, self.pid) {
-                    true => self.spend(now, costs.context_switch, WorkerState::OnCpu, system),
-                    false => self.state = WorkerState::Runnable,
-                }
-            }
-            WorkerState::Runnable => {
-                if let Some(cpu) = system.fair.cpu_of_current(self.pid) {
-                    self.cpu = cpu;
-                    self.spend(now, costs.context_switch, WorkerState::OnCpu, system);
-                }
-            }
-            WorkerState::OnCpu | WorkerState::Copying if system.cpus.free_at(self.cpu) > now => {
-                system
-                    .timers
-                    .put_off(system.cpus.free_at(self.cpu), self.pid);
-            }
-            WorkerState::OnCpu => self.next(now, costs, system),
-            WorkerState::Copying => {
-                self.state = WorkerState::Copied;
-                driver(self.disk, system).copied(now);
-            }
-            WorkerState::Asleep | WorkerState::Copied | WorkerState::InDrive => {}
+        if self.progress == Progress::Copied
+            || !self.thread.on_timer(now, costs.context_switch, system)
+        {
+            return;
+        }
+        if self.progress == Progress::Copying {
+            self.progress = Progress::Copied;
+            driver(self.disk, system).copied(now);
+        } else {
+            self.next(now, costs, system);
         }
     }
 
     /// The drive has done what is due. A worker whose request is among that goes on,
     /// one that has to wait sleeps.
     pub(crate) fn after_copy(&mut self, now: Nanos, system: &mut System) {
-        if self.state != WorkerState::Copied {
+        if self.progress != Progress::Copied {
             return;
         }
         let driver = driver(self.disk, system);
-        if driver.is_at_work() {
-            let ends_at = driver.next_event();
-            if ends_at <= now + AT_ONCE {
-                // It stays as it is until then.
-                system.timers.set(ends_at, self.pid);
-                return;
-            }
-            self.state = WorkerState::InDrive;
-            system.schedule_out(now, self.cpu, self.pid);
+        if !driver.is_at_work() {
+            self.progress = Progress::Idle;
+            return self.thread.go_on(now, system);
+        }
+        let ends_at = driver.next_event();
+        if is_at_once(now, ends_at) {
+            // It stays as it is until then.
+            self.thread.go_on_at(ends_at, system);
         } else {
-            self.state = WorkerState::OnCpu;
-            let at = system.cpus.free_at(self.cpu).max(now);
-            system.timers.set(at, self.pid);
+            self.progress = Progress::InDrive;
+            self.thread.sleep(now, system);
         }
     }
 
     /// Starts the next request, or sleeps.
     fn next(&mut self, now: Nanos, costs: &CostTable, system: &mut System) {
-        if let Some(next) = system.fair.check_preempt(self.cpu, self.pid, now) {
-            system.switch_to(now, self.cpu, next);
-        }
-        if !system.fair.is_current(self.cpu, self.pid) {
-            self.state = WorkerState::Runnable;
+        if !self.thread.keeps_cpu(now, system) {
             return;
         }
         match driver(self.disk, system).begin() {
-            Some(job) => self.spend(now, costs.loop_work(job), WorkerState::Copying, system),
-            None => {
-                self.state = WorkerState::Asleep;
-                system.schedule_out(now, self.cpu, self.pid);
+            Some(job) => {
+                self.progress = Progress::Copying;
+                let cost = costs.loop_work(job);
+                self.thread.spend(now, cost, Mode::System, system);
             }
+            None => self.thread.sleep(now, system),
         }
-    }
-
-    fn spend(&mut self, now: Nanos, cost: Nanos, state: WorkerState, system: &mut System) {
-        self.state = state;
-        // It shares caches and cores with the processes that it works for.
-        let cost = system.cpus.slowdown(self.cpu, now).of(cost);
-        system.fair.account(self.pid, cost);
-        let until = system.cpus.run(self.cpu, now, cost, Mode::System);
-        system.timers.set(until, self.pid);
     }
 }
 

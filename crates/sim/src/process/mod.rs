@@ -13,6 +13,7 @@ pub(crate) mod loop_worker;
 pub(crate) mod program;
 mod recorder;
 pub(crate) mod server;
+mod thread;
 pub(crate) mod trace;
 
 use blklab_blk::{IoStatus, Nanos, SubmitterId};

@@ -8,46 +8,33 @@
 
 use blklab_blk::Nanos;
 use blklab_driver::{FrontEndKind, Served, ServerStep};
+use blklab_stats::ServerTimes;
 
+use super::thread::{Thread, is_at_once};
 use crate::cpu::{CostTable, Mode};
 use crate::machine::FrontEndCosts;
 use crate::system::System;
 
-/// How long a drive takes that does a request on the spot: none takes less.
-const AT_ONCE: Nanos = Nanos(1);
-
-/// What a server's thread is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ServerState {
-    /// It has nothing to do.
-    Asleep,
-    /// It will be awake in a moment.
-    Waking,
-    /// It is on a run queue, and the CPU runs another.
-    Runnable,
-    /// Its CPU runs it, or an interrupt, until its timer.
-    OnCpu,
-    /// Its CPU carries out this step.
-    Working(ServerStep),
-}
+/// The CPU and the mode in which an I/O is completed.
+type Completing = (usize, Mode);
 
 /// The thread that serves one queue of a front end.
 pub(crate) struct ServerThread {
-    /// Its number, behind those of processes.
-    pid: usize,
+    thread: Thread,
+    /// What its CPU carries out.
+    step: Option<ServerStep>,
     /// The number of the kernel's thread that takes its answers.
     receiver_pid: usize,
     disk: usize,
     line: usize,
     kind: FrontEndKind,
     costs: FrontEndCosts,
-    state: ServerState,
-    cpu: usize,
     receiver_cpu: usize,
     /// What the next interrupt of a virtual machine costs beside its handler.
     injection: Nanos,
     /// Until then the kernel handles the last answers.
     handled_until: Nanos,
+    times: ServerTimes,
 }
 
 /// A thread's numbers: its own and that of the kernel's thread behind it.
@@ -61,17 +48,17 @@ impl ServerThread {
         (kind, costs): (FrontEndKind, FrontEndCosts),
     ) -> ServerThread {
         ServerThread {
-            pid,
+            thread: Thread::new(pid),
+            step: None,
             receiver_pid,
             disk,
             line,
             kind,
             costs,
-            state: ServerState::Asleep,
-            cpu: 0,
             receiver_cpu: 0,
             injection: Nanos::ZERO,
             handled_until: Nanos::ZERO,
+            times: ServerTimes::default(),
         }
     }
 
@@ -80,8 +67,21 @@ impl ServerThread {
         self.disk
     }
 
+    /// Adds what it spent time on to that of its disk's other servers.
+    pub(crate) fn add_times(&self, times: &mut Option<ServerTimes>) {
+        let times = times.get_or_insert_default();
+        times.receive_ns += self.times.receive_ns;
+        times.serve_ns += self.times.serve_ns;
+        times.reply_ns += self.times.reply_ns;
+    }
+
+    /// Counts from here on, at the end of a ramp.
+    pub(crate) fn reset_times(&mut self) {
+        self.times = ServerTimes::default();
+    }
+
     /// Charges what was sent to it, and wakes it if it sleeps and has something to do. `by` is the
-    /// CPU of the process that sent; without one it is that of its queue.
+    /// CPU of the process that sent; without one kblockd did, on the CPU that asked for it.
     pub(crate) fn wake_up(
         &mut self,
         now: Nanos,
@@ -91,72 +91,57 @@ impl ServerThread {
     ) {
         let driver = driver(self.disk, system);
         let sent = driver.take_sent(self.line);
-        let is_woken = self.state == ServerState::Asleep && driver.has_work(self.line);
+        let is_woken = self.thread.is_asleep() && driver.has_work(self.line);
         let mut at = now;
         if sent.requests > 0 {
             let queue = &system.disks[self.disk].queue;
+            let by = by.or(sent.cpu);
             let cpu = by.unwrap_or_else(|| queue.cpu_of(self.line));
             let requests = u64::from(sent.requests) * self.costs.send_ns;
             let pages = u64::from(sent.write_pages) * self.costs.send_page_ns;
-            let notify = u64::from(sent.tells_server) * self.costs.notify_ns;
+            let notify = u64::from(sent.notifies_server) * self.costs.notify_ns;
             let wake = if is_woken { costs.wake } else { Nanos::ZERO };
             let cost = Nanos(requests + pages + notify) + wake;
             let cost = system.cpus.slowdown(cpu, now).of(cost);
             at = system.cpus.run(cpu, now, cost, Mode::System);
         }
         if is_woken {
-            self.state = ServerState::Waking;
-            system.timers.set(at, self.pid);
+            self.thread.wake(at, system);
         }
     }
 
-    /// Its timer ran out. Returns whether it has told the kernel of answers, which must be
+    /// Its timer ran out. Returns whether it has answered the kernel; the answers are then
     /// delivered before [`ServerThread::go_on`].
     pub(crate) fn on_timer(&mut self, now: Nanos, costs: &CostTable, system: &mut System) -> bool {
-        match self.state {
-            ServerState::Asleep => {}
-            ServerState::Waking => {
-                self.cpu = system.fair.select_cpu(self.pid, self.cpu);
-                match system.fair.enqueue(self.cpu, self.pid) {
-                    true => self.run_on_cpu(now, costs, system),
-                    false => self.state = ServerState::Runnable,
-                }
-            }
-            ServerState::Runnable => {
-                if let Some(cpu) = system.fair.cpu_of_current(self.pid) {
-                    self.cpu = cpu;
-                    self.run_on_cpu(now, costs, system);
-                }
-            }
-            ServerState::OnCpu | ServerState::Working(_) if system.cpus.free_at(self.cpu) > now => {
-                system
-                    .timers
-                    .put_off(system.cpus.free_at(self.cpu), self.pid);
-            }
-            ServerState::OnCpu => self.next(now, system),
-            ServerState::Working(step) => {
-                if let ServerStep::Reply { .. } = step
-                    && self.handled_until <= now
-                {
-                    driver(self.disk, system).answers_are_handled(self.line);
-                }
-                driver(self.disk, system).finish(now, self.line);
-                self.state = ServerState::OnCpu;
-                if let ServerStep::Reply {
-                    answers,
-                    read_pages,
-                } = step
-                {
-                    self.tell_kernel(now, (answers, read_pages), system);
-                    return true;
-                }
-                // What a drive ends on the spot has ended when the thread goes on.
-                let ends_at = driver(self.disk, system).next_event();
-                let is_at_once = ends_at <= now + AT_ONCE;
-                let at = if is_at_once { ends_at.max(now) } else { now };
-                system.timers.set(at, self.pid);
-            }
+        if !self.thread.on_timer(now, costs.context_switch, system) {
+            return false;
         }
+        let Some(step) = self.step.take() else {
+            self.next(now, costs, system);
+            return false;
+        };
+        if let ServerStep::Reply { .. } = step
+            && self.handled_until <= now
+        {
+            driver(self.disk, system).answers_are_handled(self.line);
+        }
+        driver(self.disk, system).finish(now, self.line);
+        if let ServerStep::Reply {
+            answers,
+            read_pages,
+        } = step
+        {
+            self.notify_kernel(now, (answers, read_pages), system);
+            return true;
+        }
+        // What a drive ends on the spot has ended when the thread goes on.
+        let ends_at = driver(self.disk, system).next_event();
+        let at = if is_at_once(now, ends_at) {
+            ends_at.max(now)
+        } else {
+            now
+        };
+        self.thread.go_on_at(at, system);
         false
     }
 
@@ -164,40 +149,51 @@ impl ServerThread {
     pub(crate) fn go_on(&mut self, now: Nanos, system: &mut System) {
         let cpu = match self.kind {
             FrontEndKind::Nbd | FrontEndKind::Tcmu => self.receiver_cpu,
-            FrontEndKind::VhostUser | FrontEndKind::Ublk => self.cpu,
+            FrontEndKind::VhostUser | FrontEndKind::Ublk => self.thread.cpu(),
         };
         self.handled_until = self.handled_until.max(system.cpus.free_at(cpu));
-        let at = system.cpus.free_at(self.cpu).max(now);
-        system.timers.set(at, self.pid);
+        self.thread.go_on(now, system);
     }
 
-    /// The CPU that ends an I/O of its answers, which `interrupted` would where there is an
-    /// interrupt. Charges what comes before the interrupt's handler.
-    pub(crate) fn completing_cpu(
+    /// Where an I/O of its answers is completed; `interrupted` where there is an interrupt. Charges
+    /// what comes before the interrupt's handler.
+    pub(crate) fn completes_on(
         &mut self,
         now: Nanos,
-        interrupted: usize,
+        interrupted: Completing,
         system: &mut System,
-    ) -> usize {
+    ) -> Completing {
         match self.kind {
-            FrontEndKind::Nbd | FrontEndKind::Tcmu => self.receiver_cpu,
-            FrontEndKind::Ublk => self.cpu,
+            FrontEndKind::Nbd | FrontEndKind::Tcmu => (self.receiver_cpu, Mode::System),
+            FrontEndKind::Ublk => (self.thread.cpu(), Mode::System),
             FrontEndKind::VhostUser => {
                 let injection = std::mem::take(&mut self.injection);
-                let until = system
-                    .cpus
-                    .run(interrupted, now, injection, Mode::Interrupt);
-                self.handled_until = until;
+                self.handled_until =
+                    (system.cpus).run(interrupted.0, now, injection, Mode::Interrupt);
                 interrupted
             }
         }
     }
 
+    /// Whether the kernel's thread that takes its answers sleeps.
+    fn receiver_sleeps(&self, now: Nanos) -> bool {
+        let has_receiver = matches!(self.kind, FrontEndKind::Nbd | FrontEndKind::Tcmu);
+        has_receiver && self.handled_until <= now
+    }
+
     /// The kernel learns of answers.
-    fn tell_kernel(&mut self, now: Nanos, (answers, read_pages): (u32, u32), system: &mut System) {
-        let once = match driver(self.disk, system).told_kernel(self.line) {
-            true => self.costs.complete_ns,
-            false => 0,
+    fn notify_kernel(
+        &mut self,
+        now: Nanos,
+        (answers, read_pages): (u32, u32),
+        system: &mut System,
+    ) {
+        let notified = driver(self.disk, system).notified_kernel(self.line);
+        let once = match self.kind {
+            // A thread that still takes answers finds these, too.
+            FrontEndKind::Nbd | FrontEndKind::Tcmu if !self.receiver_sleeps(now) => 0,
+            _ if notified => self.costs.complete_ns,
+            _ => 0,
         };
         let each = u64::from(answers) * self.costs.complete_each_ns
             + u64::from(read_pages) * self.costs.complete_page_ns;
@@ -213,30 +209,28 @@ impl ServerThread {
         }
     }
 
-    fn run_on_cpu(&mut self, now: Nanos, costs: &CostTable, system: &mut System) {
-        self.state = ServerState::OnCpu;
-        self.spend(now, costs.context_switch, Mode::System, system);
-    }
-
     /// Begins the next step, or sleeps.
-    fn next(&mut self, now: Nanos, system: &mut System) {
-        if let Some(next) = system.fair.check_preempt(self.cpu, self.pid, now) {
-            system.switch_to(now, self.cpu, next);
-        }
-        if !system.fair.is_current(self.cpu, self.pid) {
-            self.state = ServerState::Runnable;
+    fn next(&mut self, now: Nanos, costs: &CostTable, system: &mut System) {
+        if !self.thread.keeps_cpu(now, system) {
             return;
         }
-        match driver(self.disk, system).begin(self.line, self.costs.batch as usize) {
+        self.step = driver(self.disk, system).begin(self.line, self.costs.batch as usize);
+        match self.step {
             Some(step) => {
-                let (cost, mode) = self.cost_of(step);
-                self.state = ServerState::Working(step);
-                self.spend(now, cost, mode, system);
+                let (mut cost, mode) = self.cost_of(step);
+                if matches!(step, ServerStep::Reply { .. }) && self.receiver_sleeps(now) {
+                    cost += costs.wake;
+                }
+                let took = self.thread.spend(now, cost, mode, system);
+                let times = &mut self.times;
+                let time_ns = match step {
+                    ServerStep::Receive { .. } => &mut times.receive_ns,
+                    ServerStep::Serve { .. } => &mut times.serve_ns,
+                    ServerStep::Reply { .. } => &mut times.reply_ns,
+                };
+                *time_ns += took.0;
             }
-            None => {
-                self.state = ServerState::Asleep;
-                system.schedule_out(now, self.cpu, self.pid);
-            }
+            None => self.thread.sleep(now, system),
         }
     }
 
@@ -260,13 +254,6 @@ impl ServerThread {
                 (Nanos(costs.reply_ns + each), Mode::System)
             }
         }
-    }
-
-    fn spend(&mut self, now: Nanos, cost: Nanos, mode: Mode, system: &mut System) {
-        let cost = system.cpus.slowdown(self.cpu, now).of(cost);
-        system.fair.account(self.pid, cost);
-        let until = system.cpus.run(self.cpu, now, cost, mode);
-        system.timers.set(until, self.pid);
     }
 }
 

@@ -4,6 +4,7 @@
 use blklab_blk::Span;
 
 use super::Simulation;
+use crate::cpu::Mode;
 use crate::process::Process;
 use crate::timers::EndedIo;
 
@@ -45,7 +46,9 @@ impl Simulation {
         let (disk, cpus) = (&mut self.system.disks[disk], &mut self.system.cpus);
         let mut runs = std::mem::take(&mut disk.kblockd_runs);
         for (hctx, steps) in runs.drain(..) {
-            let cpu = disk.queue.cpu_of(hctx);
+            // With one queue kblockd runs on the CPU that asked for it.
+            let asked = disk.driver.as_served().and_then(|s| s.sender_cpu(hctx));
+            let cpu = asked.unwrap_or_else(|| disk.queue.cpu_of(hctx));
             let start = cpus.free_at(cpu).max(now);
             let done = (self.costs).charge_kblockd(cpus, &mut disk.lock, cpu, now, &steps);
             let span = Span {
@@ -127,24 +130,30 @@ impl Simulation {
             });
         }
         if let Some(at) = self.workers.iter().position(|w| w.disk() == disk) {
+            if self.workers[at].completes() {
+                let cpu = self.workers[at].cpu();
+                return self.complete_on(disk, (cpu, Mode::System), io);
+            }
             return self.with_worker(at, |w, now, costs, system| {
                 w.ended(now, io, costs, system);
             });
         }
         let submitter = self.processes[io.pid].submit_cpu();
-        let mut cpu = self.system.disks[disk].interrupted_cpu(submitter);
+        let d = &self.system.disks[disk];
+        let mut on = (d.interrupted_cpu(submitter), d.ends_in());
         if let Some(at) = self.answering {
             let now = self.clock.now();
-            cpu = self.servers[at].completing_cpu(now, cpu, &mut self.system);
+            on = self.servers[at].completes_on(now, on, &mut self.system);
         }
-        self.handle_interrupt(disk, cpu, io);
+        self.complete_on(disk, on, io);
     }
 
-    /// A CPU handles the interrupt of an I/O that ended.
-    pub(super) fn handle_interrupt(&mut self, disk: usize, cpu: usize, io: EndedIo) {
+    /// A CPU completes an I/O that ended: in an interrupt, in the softirq that it leaves that to,
+    /// or in a thread that it runs.
+    pub(super) fn complete_on(&mut self, disk: usize, (cpu, mode): (usize, Mode), io: EndedIo) {
         let now = self.clock.now();
         let (d, cpus) = (&mut self.system.disks[disk], &mut self.system.cpus);
-        let (mode, wakes) = (d.ends_in(), self.processes[io.pid].awaits_io());
+        let wakes = self.processes[io.pid].awaits_io();
         let began = cpus.free_at(cpu).max(now);
         let done_at = (self.costs).charge_end(cpus, &mut d.lock, cpu, now, (disk, mode, wakes));
         // What an interrupt takes is in the system time of the process that it

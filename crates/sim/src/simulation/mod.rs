@@ -199,6 +199,7 @@ impl Simulation {
         let disks = self.system.disks.iter_mut();
         disks.for_each(|d| d.reset_counters(now));
         self.system.cpus.reset(now);
+        self.servers.iter_mut().for_each(ServerThread::reset_times);
         if let Some(files) = &mut self.system.files {
             files.reset_counters();
         }
@@ -291,7 +292,8 @@ impl Simulation {
         self.workers[at].take_ended(now, &mut ended);
         let (disk, cpu) = (self.workers[at].disk(), self.workers[at].cpu());
         for io in ended.drain(..) {
-            self.handle_interrupt(disk, cpu, io);
+            let mode = self.system.disks[disk].ends_in();
+            self.complete_on(disk, (cpu, mode), io);
         }
         self.softirq_ended = ended;
     }

@@ -1,6 +1,6 @@
 //! What a run leaves behind.
 
-use blklab_stats::{GroupResults, IoLog, JobResults, Results, World};
+use blklab_stats::{DiskStats, GroupResults, IoLog, JobResults, Results, World};
 use blklab_workload::generate::{due_weights, processes};
 
 use super::{Setup, SetupError, Simulation};
@@ -33,6 +33,10 @@ impl Simulation {
         if logs.iter().any(IoLog::is_full) {
             notes.push(FULL_LOG.to_string());
         }
+        let mut disks: Vec<DiskStats> = self.system.disks.iter().map(|d| d.stats(now)).collect();
+        for server in &self.servers {
+            server.add_times(&mut disks[server.disk()].server);
+        }
         let timeline = self.system.finish_recording(now);
         let (mut cpus, mut cpu_timeline) = (Vec::new(), Vec::new());
         if !self.costs.free {
@@ -57,7 +61,7 @@ impl Simulation {
             jobs,
             groups,
             logs,
-            disks: self.system.disks.iter().map(|d| d.stats(now)).collect(),
+            disks,
             cpus,
             cpu_timeline,
             page_cache: self.system.files.map(|files| files.stats()),

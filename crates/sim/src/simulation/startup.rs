@@ -264,7 +264,7 @@ impl Started {
         }
         started.add_processes((setup, job), &numbered, &files)?;
         started.add_kernel_threads(machine.cpus as usize - 1);
-        started.add_workers();
+        started.add_workers(setup);
         started.add_servers(setup);
         let groups = Cgroups::of(job);
         let drives = started.system.disks.len();
@@ -372,7 +372,7 @@ impl Started {
             });
         }
         started.add_kernel_threads(cpus - 1);
-        started.add_workers();
+        started.add_workers(setup);
         started.add_servers(setup);
         Ok(started)
     }
@@ -412,7 +412,7 @@ impl Started {
             let process = JobProcess::new(pid, Arc::clone(spec), plan, cpu, costs, disks);
             let mut process = process
                 .in_cgroup(groups.of_job(spec))
-                .dispatching(setup.machine.dispatch)
+                .dispatching(setup.machine.dispatch_to(setup.front_end))
                 .with_submission_thread(sq_cpu);
             let own_files = files.of_process(pid);
             let is_in_tree = own_files.iter().any(|file| file.in_tree.is_some());
@@ -464,15 +464,16 @@ impl Started {
     }
 
     /// Adds the workers of loop devices, numbered behind processes.
-    fn add_workers(&mut self) {
+    fn add_workers(&mut self, setup: &Setup<'_>) {
         for (n, disk) in self.system.disks.iter_mut().enumerate() {
             if let Some(driver) = disk.driver.as_loop() {
                 driver.schedule_worker();
                 // One number for the worker, one for its ksoftirqd.
                 let pid = self.processes.len() + 2 * self.workers.len();
-                self.workers.push(LoopWorker::new(pid, pid + 1, n));
+                let kind = setup.machine.loop_thread;
+                self.workers.push(LoopWorker::new((pid, pid + 1), n, kind));
                 // They run anywhere.
-                self.system.fair.add(Affinity::All);
+                self.system.fair.add_weighted(Affinity::All, kind.weight());
                 self.system.fair.add(Affinity::All);
             }
         }
