@@ -169,6 +169,11 @@ keys! {
         pub jitter_percent: u64 = whole(0..=99).or(0);
         /// Waking a thread that sleeps, for who wakes it: taking its CPU out of idle.
         pub wake_ns: u64 = cost();
+        /// Queueing a signal for a program that has it blocked, and taking it, beside the two
+        /// calls.
+        pub signal_ns: u64 = cost();
+        /// Starting a thread of a program and ending it, beside the switch to it.
+        pub thread_ns: u64 = cost();
         /// Waking a thread of kblockd's for a hardware queue, switching to it and back.
         pub kblockd_ns: u64 = cost();
         /// Bringing a lock and what it protects from another CPU.

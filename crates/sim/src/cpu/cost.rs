@@ -32,6 +32,10 @@ pub(crate) struct CostTable {
     pub(crate) wait: Nanos,
     pub(crate) context_switch: Nanos,
     pub(crate) wake: Nanos,
+    /// Queueing a signal and taking it.
+    pub(crate) signal: Nanos,
+    /// Starting a thread and ending it.
+    pub(crate) thread: Nanos,
     pub(crate) softirq_wait: Nanos,
     kblockd: Nanos,
     interrupt: Nanos,
@@ -77,6 +81,8 @@ impl CostTable {
             wait: Nanos::ZERO,
             context_switch: Nanos(costs.context_switch_ns),
             wake: Nanos(costs.wake_ns),
+            signal: Nanos(costs.signal_ns),
+            thread: Nanos(costs.thread_ns),
             softirq_wait: Nanos(costs.loop_worker.softirq_wait_ns),
             kblockd: Nanos(costs.kblockd_ns),
             interrupt: Nanos(costs.interrupt_ns),

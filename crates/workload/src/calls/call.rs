@@ -178,7 +178,8 @@ calls! {
     /// request with another result than this line says ends the run, unless it was cancelled or
     /// timed out.
     "prepare" => Prepare { request: Handle, how: SubmitFlags, operation: Operation }
-    /// Submits requests to threads of glibc, and waits for all of them or for none.
+    /// Submits requests to threads of glibc. It waits for all of them (`wait`) or for none; then
+    /// nothing (`nowait`), a signal or a new thread tells when all are done, as with `sigevent`.
     "lio_listio" => LioListio { mode: WaitMode, requests: Requests }
     /// Submits requests to the kernel; buffered ones are carried out within the call.
     "io_submit" => IoSubmit { requests: Requests }
@@ -263,11 +264,15 @@ impl Call {
         }
     }
 
-    /// The program whose calls a new thread makes when a request ends.
+    /// The program whose calls a new thread makes when requests end.
     pub(super) fn notifies(&self) -> Option<&ProgramName> {
         match self {
             Call::Sigevent {
                 how: Notification::Thread(program),
+                ..
+            }
+            | Call::LioListio {
+                mode: WaitMode::NoWait(Notification::Thread(program)),
                 ..
             } => Some(program),
             _ => None,

@@ -305,29 +305,35 @@ impl Argument for Notification {
 }
 
 /// The mode of `lio_listio`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WaitMode {
     /// Wait until all requests are complete (`LIO_WAIT`).
     Wait,
-    /// Return at once (`LIO_NOWAIT`).
-    NoWait,
+    /// Return at once, and have the completion of all requests notified so (`LIO_NOWAIT`
+    /// with its `sigevent`).
+    NoWait(Notification),
 }
 
 impl Argument for WaitMode {
-    const RIGHT: &'static str = "wait or nowait";
+    const RIGHT: &'static str = "wait, nowait, signal or thread PROGRAM";
 
     fn take(words: &mut &[Word]) -> Option<WaitMode> {
-        first(words, |text| match text {
+        let plain = first(words, |text| match text {
             "wait" => Some(WaitMode::Wait),
-            "nowait" => Some(WaitMode::NoWait),
+            "nowait" => Some(WaitMode::NoWait(Notification::None)),
             _ => None,
+        });
+        plain.or_else(|| match Notification::take(words)? {
+            Notification::None => None,
+            how => Some(WaitMode::NoWait(how)),
         })
     }
 
     fn print(&self, text: &mut String) {
-        text.push_str(match self {
-            WaitMode::Wait => " wait",
-            WaitMode::NoWait => " nowait",
-        });
+        match self {
+            WaitMode::Wait => text.push_str(" wait"),
+            WaitMode::NoWait(Notification::None) => text.push_str(" nowait"),
+            WaitMode::NoWait(how) => how.print(text),
+        }
     }
 }

@@ -132,7 +132,7 @@ fn line(call: &'static CallType) -> BoxedStrategy<String> {
                 "nop|timeout 5ms|link_timeout 1us|cancel k|pread a 4k 0|fsync b|open a /q read|unlink /x"
             }
             "ends" | "signals" => "[0-9]{1,2}",
-            "mode" => "wait|nowait",
+            "mode" => "wait|nowait|signal",
             "what" if call.name == "drop_caches" => "[1-3]",
             "what" => "(wait_before )?write( wait_after)?",
             other => panic!("{other}: an argument that this test does not know"),

@@ -48,6 +48,16 @@ struct Request {
     next: Option<usize>,
     /// How its completion is notified, with POSIX AIO.
     notify: Notify,
+    /// Its list, if the completion of all of that is notified.
+    list: Option<usize>,
+}
+
+/// The requests of a `lio_listio` whose completion is notified (`async_waitlist` of glibc).
+#[derive(Clone, Copy, Debug)]
+struct NotifiedList {
+    /// How many of them have not completed.
+    left: usize,
+    notify: Notify,
 }
 
 /// What a program waits for.
@@ -68,6 +78,8 @@ pub(super) enum Awaits {
 /// The requests of a program.
 pub(super) struct Requests {
     list: Vec<Request>,
+    /// Lists with a notification of their own; those without requests left are free.
+    notified_lists: Vec<NotifiedList>,
     threads: AioThreads,
     /// Requests that start now.
     ready: VecDeque<usize>,
@@ -102,9 +114,11 @@ impl Requests {
             is_in_worker: false,
             next: None,
             notify: Notify::None,
+            list: None,
         };
         Requests {
             list: (0..requests).map(request).collect(),
+            notified_lists: Vec::new(),
             threads: AioThreads::new(files),
             ready: VecDeque::new(),
             drained: VecDeque::new(),
@@ -172,16 +186,45 @@ impl Requests {
         }
     }
 
-    /// Cancels the requests of a file that no thread of glibc has started. Returns how each
-    /// is notified.
-    fn cancel_queued(&mut self, file: usize) -> Vec<Notify> {
-        let cancelled = self.threads.cancel(file).into_iter();
-        let notify = cancelled.map(|number| {
-            let request = &mut self.list[number as usize];
-            request.stage = Stage::Idle;
-            request.notify
+    /// Cancels the requests of a file that no thread of glibc has started. Returns which.
+    fn cancel_queued(&mut self, file: usize) -> VecDeque<u32> {
+        let cancelled = self.threads.cancel(file);
+        for number in &cancelled {
+            self.list[*number as usize].stage = Stage::Idle;
+        }
+        cancelled
+    }
+
+    /// Makes a list of requests whose completion is notified together.
+    fn notify_together(&mut self, numbers: &[usize], notify: Notify) {
+        let made = NotifiedList {
+            left: numbers.len(),
+            notify,
+        };
+        let free = self.notified_lists.iter().position(|list| list.left == 0);
+        let place = free.unwrap_or(self.notified_lists.len());
+        match self.notified_lists.get_mut(place) {
+            Some(list) => *list = made,
+            None => self.notified_lists.push(made),
+        }
+        for number in numbers {
+            self.list[*number].list = Some(place);
+        }
+    }
+
+    /// How the completion of a request of POSIX AIO is notified: its own, and that of its list
+    /// if it is the last.
+    fn notifications(&mut self, number: usize) -> [Notify; 2] {
+        let request = &mut self.list[number];
+        let of_list = request.list.take().map_or(Notify::None, |place| {
+            let list = &mut self.notified_lists[place];
+            list.left -= 1;
+            match list.left {
+                0 => list.notify,
+                _ => Notify::None,
+            }
         });
-        notify.collect()
+        [request.notify, of_list]
     }
 
     /// Cancels requests that have not started and timeouts. Returns whether no request is
@@ -228,7 +271,7 @@ impl ProgramProcess {
             Op::Submit { .. } => self.phase = Phase::Submitting(0),
             Op::Suspend(_) => self.await_requests(now, Awaits::AnyOfCall),
             Op::TakeEvents(ends) => self.take_ends(now, (Interface::Linux, ends), system),
-            Op::CancelOf { handle } => self.cancel_queued(handle, system),
+            Op::CancelOf { handle } => self.cancel_queued(now, handle, system),
             Op::Notify { request, how } => {
                 if !self.requests.is_idle(request) {
                     return self.fail_here(now, OUTSTANDING, system);
@@ -254,7 +297,11 @@ impl ProgramProcess {
         let Some(&number) = all.get(place) else {
             self.phase = Phase::Leaving(Ok(0));
             return match then {
-                AfterSubmit::Return => {}
+                AfterSubmit::Notify(notify) if all.is_empty() => {
+                    self.expect_signal(notify);
+                    self.notify(now, notify, system);
+                }
+                AfterSubmit::Return | AfterSubmit::Notify(_) => {}
                 AfterSubmit::AwaitAll => self.await_requests(now, Awaits::AllOfCall),
                 AfterSubmit::Take(ends) => self.take_ends(now, (interface, ends), system),
             };
@@ -285,6 +332,12 @@ impl ProgramProcess {
             let request = &mut requests.list[linked];
             (request.stage, request.interface) = (Stage::Queued, interface);
             request.began = now;
+        }
+        if let (AfterSubmit::Notify(notify), 0) = (then, place)
+            && notify != Notify::None
+        {
+            requests.notify_together(all, notify);
+            self.expect_signal(notify);
         }
         self.phase = Phase::Submitting(last + 1);
         self.submit(now, number, interface, drains);
@@ -317,11 +370,10 @@ impl ProgramProcess {
         self.recorder.submitted(depth, 1);
         match interface {
             Interface::Posix => {
-                let sends = requests.list[number].notify == Notify::Signal;
-                self.shared.borrow_mut().signals_to_come += u64::from(sends);
                 if requests.threads.enqueue(file, number as u32) {
                     requests.ready.push_back(number);
                 }
+                self.expect_signal(self.requests.list[number].notify);
             }
             Interface::IoUring
                 if drains || !requests.drained.is_empty() || requests.draining.is_some() =>
@@ -416,7 +468,7 @@ impl ProgramProcess {
     /// At its end, waits for requests that cannot be cancelled. Returns whether it waits.
     pub(super) fn awaits_last_requests(&mut self, now: Nanos, system: &mut System) -> bool {
         let files = self.shared.borrow().handles.len();
-        (0..files).for_each(|file| self.cancel_queued(file, system));
+        (0..files).for_each(|file| self.cancel_queued(now, file, system));
         if self.requests.cancel_pending() {
             return false;
         }
@@ -604,7 +656,7 @@ impl ProgramProcess {
                 let file = self.file_of(number).unwrap_or(0);
                 let next = self.requests.threads.done(file);
                 (self.requests.ready).extend(next.map(|next| next as usize));
-                self.notify(self.requests.list[number].notify, system);
+                self.notify_of(now, number, system);
             }
             Interface::Linux => {}
             Interface::IoUring => {
@@ -615,17 +667,30 @@ impl ProgramProcess {
     }
 
     /// Cancels the requests of a file that no thread of glibc has started (`aio_cancel`).
-    fn cancel_queued(&mut self, file: usize, system: &mut System) {
-        for notify in self.requests.cancel_queued(file) {
-            self.notify(notify, system);
+    fn cancel_queued(&mut self, now: Nanos, file: usize, system: &mut System) {
+        for number in self.requests.cancel_queued(file) {
+            self.notify_of(now, number as usize, system);
         }
     }
 
     /// Notifies of the completion of a request of POSIX AIO (`__aio_notify`).
-    fn notify(&mut self, notify: Notify, system: &mut System) {
+    fn notify_of(&mut self, now: Nanos, number: usize, system: &mut System) {
+        for notify in self.requests.notifications(number) {
+            self.notify(now, notify, system);
+        }
+    }
+
+    /// A request or a list was submitted that will be notified so.
+    fn expect_signal(&self, notify: Notify) {
+        self.shared.borrow_mut().signals_to_come += u64::from(notify == Notify::Signal);
+    }
+
+    /// Sends the signal, or starts the thread, of one `sigevent` (`__aio_notify_only`).
+    fn notify(&mut self, now: Nanos, notify: Notify, system: &mut System) {
         match notify {
             Notify::None => {}
             Notify::Signal => {
+                self.book(now, self.costs.syscall + self.costs.signal, system);
                 let mut shared = self.shared.borrow_mut();
                 shared.signals += 1;
                 shared.signals_to_come -= 1;

@@ -280,6 +280,11 @@ impl ProgramProcess {
     }
 
     fn begin(&mut self, now: Nanos, system: &mut System) {
+        self.has_started(now);
+        self.run(now, system);
+    }
+
+    fn has_started(&mut self, now: Nanos) {
         // One that runs when requests complete is measured from its first run on.
         let was_started =
             std::mem::replace(&mut self.process_table.borrow_mut().started[self.id], true);
@@ -287,7 +292,6 @@ impl ProgramProcess {
             self.recorder.start(now);
         }
         self.state = State::Running;
-        self.run(now, system);
     }
 
     /// Runs for the next completed request; it ends with the other threads of its process.
@@ -300,7 +304,12 @@ impl ProgramProcess {
         };
         if is_wanted {
             self.next = 0;
-            return self.begin(now, system);
+            self.has_started(now);
+            let cost = self.costs.thread + self.costs.context_switch;
+            if !self.occupy(now, cost, Mode::System, system) {
+                self.run(now, system);
+            }
+            return;
         }
         if self.shared.borrow().others() == 0 {
             self.is_handler = false;
@@ -789,8 +798,14 @@ impl ProgramProcess {
         system.next_turn.extend(waiters);
     }
 
-    /// Spends time on its CPU. Returns whether it has to wait for that.
+    /// Spends time on its CPU in a call. Returns whether it has to wait for that.
     fn spend(&mut self, now: Nanos, cost: Nanos, mode: Mode, system: &mut System) -> bool {
+        self.times().cpu_ns += cost.0;
+        self.occupy(now, cost, mode, system)
+    }
+
+    /// Has its CPU work for it. Returns whether it has to wait for that.
+    fn occupy(&mut self, now: Nanos, cost: Nanos, mode: Mode, system: &mut System) -> bool {
         if cost == Nanos::ZERO {
             return false;
         }
@@ -802,7 +817,6 @@ impl ProgramProcess {
                 system.cpus.run(self.cpu, now, cost, mode)
             }
         };
-        self.times().cpu_ns += cost.0;
         self.state = State::Busy(until);
         system.timers.set(until, self.id);
         true

@@ -113,6 +113,8 @@ pub(super) enum Notify {
 pub(super) enum AfterSubmit {
     /// Returns.
     Return,
+    /// Returns, and the completion of all of them is notified so.
+    Notify(Notify),
     /// Waits for all of them.
     AwaitAll,
     /// Waits for this many completions and takes them.
@@ -286,6 +288,14 @@ impl Names<'_> {
         programs.take_while(|program| program.name != *name).count()
     }
 
+    fn notify(&self, how: &Notification) -> Notify {
+        match how {
+            Notification::None => Notify::None,
+            Notification::Signal => Notify::Signal,
+            Notification::Thread(program) => Notify::Thread(self.program(program)),
+        }
+    }
+
     fn action(
         &mut self,
         script: &mut Script,
@@ -333,7 +343,7 @@ impl Names<'_> {
             Listed::LioListio { mode, requests } => {
                 let then = match mode {
                     WaitMode::Wait => AfterSubmit::AwaitAll,
-                    WaitMode::NoWait => AfterSubmit::Return,
+                    WaitMode::NoWait(how) => AfterSubmit::Notify(self.notify(how)),
                 };
                 submit(Interface::Posix, self.requests(name, requests), then)
             }
@@ -347,11 +357,7 @@ impl Names<'_> {
             }
             Listed::Sigevent { request, how } => Op::Notify {
                 request: self.request(name, request),
-                how: match how {
-                    Notification::None => Notify::None,
-                    Notification::Signal => Notify::Signal,
-                    Notification::Thread(program) => Notify::Thread(self.program(program)),
-                },
+                how: self.notify(how),
             },
             Listed::Sigwait { signals } => Op::TakeSignals(signals.0),
             Listed::AioSuspend { requests } => Op::Suspend(self.requests(name, requests)),
