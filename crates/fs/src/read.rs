@@ -81,7 +81,7 @@ impl<H: Host> Vfs<H> {
 
     /// Begins to read as [`Vfs::read`] does, if that is inside one page that is not cached
     /// and for which nothing else is read. The bio is to be submitted; when it has ended
-    /// ([`Vfs::wake_when_read`]), the read is made again, and finds the page. Otherwise does
+    /// ([`Vfs::awaits_read`]), the read is made again, and finds the page. Otherwise does
     /// nothing and returns `None`.
     pub fn begin_read(&self, file: &File, pos: u64, bytes: u64) -> Option<(BioId, Bio)> {
         let index = pos / PAGE_BYTES;

@@ -363,18 +363,12 @@ impl<H: Host> Vfs<H> {
         Some(self.cache.borrow().inode_of(*folio))
     }
 
-    /// Wakes a task once a bio of [`Vfs::begin_read`] has ended. Whether it is still under
-    /// way.
-    pub fn wake_when_read(&self, id: BioId, waker: &Waker) -> bool {
-        let bios = self.bios.borrow();
-        let mut cache = self.cache.borrow_mut();
-        let folio = bios[id.0 as usize].folios.first().copied();
-        let Some(folio) = folio.filter(|folio| cache.has(*folio, flag::LOCKED)) else {
-            return false;
-        };
-        self.counts.borrow_mut().missed += 1;
-        cache.wait(folio, waker.clone());
-        true
+    /// Whether a submitted bio of [`Vfs::begin_read`] is still under way; then the read counts
+    /// as one that missed, and whoever made it waits for the end of the bio.
+    pub fn awaits_read(&self, id: BioId) -> bool {
+        let is_under_way = self.inode_of_bio(id).is_some();
+        self.counts.borrow_mut().missed += u64::from(is_under_way);
+        is_under_way
     }
 
     /// Waits for the end of a bio of [`Vfs::submit`] without folios.

@@ -205,7 +205,7 @@ fn a_read_of_one_missing_page_is_the_same_without_a_task() {
             assert_eq!(run(&with_task, with_task.read(&file, pos, 1024)), Ok(1024));
             if let Some((id, bio)) = without.begin_read(&other, pos, 1024) {
                 without.host().bios.borrow_mut().push(bio);
-                assert!(without.wake_when_read(id, Waker::noop()));
+                assert!(without.awaits_read(id));
                 assert_eq!(without.read_cached(&other, pos, 1024), None, "it is locked");
                 assert_eq!(
                     without.begin_read(&other, pos, 1024),

@@ -118,6 +118,34 @@ impl Woken {
     }
 }
 
+/// By owner, its woken tasks: it is called for them in the next turn.
+#[derive(Default)]
+struct CalledOwners(Vec<VecDeque<TaskId>>);
+
+impl CalledOwners {
+    fn add_owner(&mut self, owner: usize) {
+        if self.0.len() <= owner {
+            self.0.resize_with(owner + 1, VecDeque::new);
+        }
+    }
+
+    /// Queues a task. Returns its owner if no other was queued.
+    #[inline]
+    fn add(&mut self, task: TaskId, owner: usize) -> Option<usize> {
+        let called = &mut self.0[owner];
+        let is_first = called.is_empty();
+        if !called.contains(&task) {
+            called.push_back(task);
+        }
+        is_first.then_some(owner)
+    }
+
+    /// Takes the next task of an owner.
+    fn take(&mut self, owner: usize) -> Option<TaskId> {
+        self.0[owner].pop_front()
+    }
+}
+
 struct TaskWaker {
     task: TaskId,
     woken: Arc<Woken>,
@@ -147,8 +175,9 @@ pub(crate) struct FileLayer {
     known: Vec<KnownFile>,
     tasks: Vec<Task>,
     woken: Arc<Woken>,
-    /// By owner, its woken tasks: it is called for them in the next turn.
-    called: Vec<VecDeque<TaskId>>,
+    called: CalledOwners,
+    /// By number of a bio that a call without a future awaits, the task of that call.
+    readers: Vec<Option<TaskId>>,
     /// The process whose timer ends sleeps and starts flushers, and when its timer is
     /// set to run out.
     time_keeper: (usize, Nanos),
@@ -172,7 +201,8 @@ impl FileLayer {
             known: Vec::new(),
             tasks: Vec::new(),
             woken: Arc::default(),
-            called: Vec::new(),
+            called: CalledOwners::default(),
+            readers: Vec::new(),
             time_keeper: (0, Nanos::MAX),
             tree: None,
             samples: Vec::new(),
@@ -344,9 +374,7 @@ impl FileLayer {
             plug: Plug::new(),
             awaits_tag: false,
         });
-        if self.called.len() <= owner {
-            self.called.resize_with(owner + 1, VecDeque::new);
-        }
+        self.called.add_owner(owner);
         self.vfs.host().add_task();
         task
     }
@@ -379,25 +407,70 @@ impl FileLayer {
         if task.awaits_tag {
             return (Progress::Waits, Nanos::ZERO);
         }
-        let mut without_task = None;
+        let mut alone = None;
         if let Some(call) = task.calls.take() {
             match call_without_waiting(&self.vfs, call) {
                 Some(AtOnce::Over(returned)) => return (Progress::Over(returned), Nanos::ZERO),
-                Some(AtOnce::Reads(id, bio)) => without_task = Some((id, bio)),
+                Some(AtOnce::Reads(id, bio)) => alone = Some((id, bio)),
                 None => {}
             }
             task.calls.begin(call);
         }
-        let (number, disk) = (task.disk, &mut disks[task.disk]);
+        let disk = &mut disks[task.disk];
         let before = disk.queue.cost_counts();
+        let progress = match alone {
+            Some(read) => self.submit_alone(disk, now, (at, read), who),
+            None => None,
+        };
+        let progress = progress.unwrap_or_else(|| self.poll(disk, now, at, who));
+        let task = &mut self.tasks[at.0 as usize];
+        if !task.plug.is_empty() {
+            disk.queue.flush_plug(now, &mut task.plug, &mut disk.driver);
+        }
+        let spent = who.charge((disk, cpus), now, &before);
+        (progress, spent)
+    }
+
+    /// Submits the bio of a call that needs no future, which is made again when the bio has
+    /// ended. `None` if it has ended already.
+    fn submit_alone(
+        &mut self,
+        disk: &mut Disk,
+        now: Nanos,
+        (at, (id, bio)): (TaskId, (BioId, blklab_fs::Bio)),
+        who: &Submitter<'_>,
+    ) -> Option<Progress> {
+        let task = &mut self.tasks[at.0 as usize];
+        let bio = who.bio(id, bio, who.cgroup);
+        let plug = Some(&mut task.plug);
+        let taken = (disk.queue).submit_bio(now, who.cpu, plug, bio, &mut disk.driver);
+        if let Submit::Blocked(waiter) = taken {
+            task.awaits_tag = true;
+            return Some(Progress::AwaitsTag(task.disk, waiter));
+        }
+        if !self.vfs.awaits_read(id) {
+            return None;
+        }
+        let number = id.0 as usize;
+        if self.readers.len() <= number {
+            self.readers.resize(number + 1, None);
+        }
+        self.readers[number] = Some(at);
+        Some(Progress::Waits)
+    }
+
+    /// Polls a task's future, and submits the bios that it makes, until its call returns or
+    /// it sleeps.
+    fn poll(&mut self, disk: &mut Disk, now: Nanos, at: TaskId, who: &Submitter<'_>) -> Progress {
+        let kernel = self.vfs.host();
+        let task = &mut self.tasks[at.0 as usize];
+        let number = task.disk;
         let mut context = Context::from_waker(&task.waker);
-        let progress = loop {
-            if without_task.is_none() {
-                let over = task.future.as_mut().poll(&mut context).is_ready();
-                debug_assert!(!over, "tasks never end");
-            }
-            let Some((id, bio)) = without_task.or_else(|| kernel.take_submitted()) else {
-                break match task.calls.returned() {
+        loop {
+            let over = task.future.as_mut().poll(&mut context).is_ready();
+            debug_assert!(!over, "tasks never end");
+            let Some((id, bio)) = kernel.take_submitted() else {
+                return match task.calls.returned() {
                     Some(returned) => Progress::Over(returned),
                     None => Progress::Waits,
                 };
@@ -416,17 +489,9 @@ impl FileLayer {
                 .submit_bio(now, who.cpu, plug, bio, &mut disk.driver);
             if let Submit::Blocked(waiter) = taken {
                 task.awaits_tag = true;
-                break Progress::AwaitsTag(number, waiter);
+                return Progress::AwaitsTag(number, waiter);
             }
-            if without_task.take().is_some() && self.vfs.wake_when_read(id, &task.waker) {
-                break Progress::Waits;
-            }
-        };
-        if !task.plug.is_empty() {
-            disk.queue.flush_plug(now, &mut task.plug, &mut disk.driver);
         }
-        let spent = who.charge((disk, cpus), now, &before);
-        (progress, spent)
     }
 
     /// Lets a task that sleeps for a tag try again to get one.

@@ -3,7 +3,7 @@
 
 use blklab_blk::{IoStatus, Nanos, Submit, Waiter};
 
-use super::{Call, FileLayer, Progress, Submitter, TaskId};
+use super::{Call, FIRST_SLOT, FileLayer, Progress, Submitter, TaskId};
 use crate::system::System;
 
 impl FileLayer {
@@ -12,18 +12,19 @@ impl FileLayer {
         self.time_keeper.0 = pid;
     }
 
+    /// Queues a task whose bio without a future has ended with its owner. Returns the owner
+    /// if its queue was empty; else it is going to be called already.
+    fn collect_reader(&mut self, slot: u32) -> Option<usize> {
+        let task = self.readers.get_mut((slot - FIRST_SLOT) as usize)?.take()?;
+        self.called.add(task, self.tasks[task.0 as usize].owner)
+    }
+
     /// Queues each woken task with its owner. `call` is given the owners whose queues
-    /// were empty; the others are going to be called already.
+    /// were empty.
     fn collect_woken(&mut self, mut call: impl FnMut(usize)) {
         self.woken.take(|task| {
             let owner = self.tasks[task.0 as usize].owner;
-            let called = &mut self.called[owner];
-            if called.is_empty() {
-                call(owner);
-            }
-            if !called.contains(&task) {
-                called.push_back(task);
-            }
+            self.called.add(task, owner).map(&mut call);
         });
     }
 }
@@ -92,7 +93,11 @@ impl System {
 
     /// A bio of the page cache has ended.
     pub(crate) fn cached_bio_ended(&mut self, now: Nanos, slot: u32, status: IoStatus) {
-        self.file_layer().bio_ended(now, slot, status);
+        let files = self.file_layer();
+        // Others that wait for the page began to after the task that reads it.
+        let owner = files.collect_reader(slot);
+        files.bio_ended(now, slot, status);
+        self.next_turn.extend(owner);
         self.call_owners();
     }
 
@@ -109,7 +114,7 @@ impl System {
 
     /// The next woken task of a process.
     pub(crate) fn take_woken(&mut self, pid: usize) -> Option<TaskId> {
-        self.file_layer().called[pid].pop_front()
+        self.file_layer().called.take(pid)
     }
 
     /// Has the owners of woken tasks called in the next turn, and sets the time keeper's
