@@ -365,6 +365,106 @@ fn ends_of_posix_requests_are_told_by_signals_and_threads() {
 }
 
 #[test]
+fn the_end_of_a_whole_list_is_told_once() {
+    let place = Place::new();
+    let run_list = |calls: &str, options: &[&str]| {
+        let list = format!(
+            "file /f 1M\n[p]\nopen f /f read write direct\nopen g /f read direct\n\
+             prepare a pread f 4K 0\nprepare b pread f 4K 64K\nprepare c pread g 4K 128K\n\
+             {calls}\n[p/told]\nstat /f\n"
+        );
+        run(
+            &place,
+            &list,
+            &[&["--output-format", "json"], options].concat(),
+        )
+    };
+    let cpu_ns = |json: &serde_json::Value| {
+        let job = (json["jobs"].as_array().expect("jobs").iter())
+            .find(|job| job["jobname"] == "p/told")
+            .expect("the thread");
+        let percent = job["sys_cpu"].as_f64().expect("a share");
+        percent / 100.0 * job["job_runtime"].as_f64().expect("a time") * 1e6
+    };
+    let calls_of = |json: &serde_json::Value, program, call| {
+        times(json, program, call).and_then(|times| times["calls"].as_u64())
+    };
+    // Two requests of one file follow each other, and the signal comes after both.
+    let waits_ns = |calls: &str| {
+        let json = run_list(calls, &[]).ok().json();
+        assert_eq!(calls_of(&json, "p", "sigwait"), Some(1));
+        let waited = times(&json, "p", "sigwait").expect("it waits");
+        waited["waits_ns"].as_u64().expect("a time")
+    };
+    let one_ns = waits_ns("lio_listio signal a\nsigwait 1");
+    let both_ns = waits_ns("lio_listio signal a b\nsigwait 1");
+    assert!(both_ns > one_ns * 9 / 5, "{one_ns} {both_ns}");
+    // A request has a notification of its own besides; one that was taken back is done.
+    let own = "sigevent a signal\nlio_listio signal a b c\naio_cancel f\nsigwait 2";
+    assert!(waits_ns(own) < both_ns);
+    assert_eq!(waits_ns("lio_listio signal\nsigwait 1"), 0, "nothing to do");
+    // A thread for each list; starting it costs what the machine says.
+    let calls = "repeat 3\nlio_listio thread p/told a c\naio_suspend a\naio_suspend c\nend";
+    let json = run_list(calls, &[]).ok().json();
+    assert_eq!(calls_of(&json, "p/told", "stat"), Some(3));
+    assert!(cpu_ns(&json) > 3.0 * 5400.0, "{}", cpu_ns(&json));
+    let free = run_list(calls, &["--machine", "generic-8"]).ok().json();
+    assert_eq!(calls_of(&free, "p/told", "stat"), Some(3));
+    assert!(cpu_ns(&free) < 5400.0, "{}", cpu_ns(&free));
+    for (calls, message) in [
+        (
+            "lio_listio signal a\nsigwait 2",
+            "t.calls:9: sigwait: it waits for more signals than requests will send",
+        ),
+        (
+            "lio_listio later a",
+            "t.calls:8: lio_listio: mode: found \"later\", right is wait, nowait, signal or thread \
+             PROGRAM",
+        ),
+        (
+            "lio_listio thread q a",
+            "t.calls:8: lio_listio: there is no [q]",
+        ),
+    ] {
+        let refused = run_list(calls, &[]);
+        assert_eq!(refused.status, 2, "{}", refused.err);
+        assert!(refused.err.contains(message), "{}", refused.err);
+    }
+}
+
+#[test]
+fn memory_of_the_other_socket_is_slower() {
+    let place = Place::new();
+    place.file(
+        "two.toml",
+        "description = \"x\"\n[cpu]\ncount = 2\nsockets = 2\n[costs]\nsyscall_ns = 100\n\
+         [costs.loop]\nwrite_page_ns = 1000\nremote_page_ns = 1000\n",
+    );
+    // 100 MB for each socket. What does not fit on the program's own costs twice as much to
+    // write, and what it takes is written twice: cleared, and filled.
+    let cpu_ns = |calls: &str, call| {
+        let list = format!("[p]\nopen f /f write create\n{calls}");
+        let options = ["--machine", "two.toml", "--memory", "200M"];
+        let options = [&options[..], &["--output-format", "json"]].concat();
+        let json = run(&place, &list, &options).ok().json();
+        let times = times(&json, "p", call).expect("it was called");
+        times["cpu_ns"].as_u64().expect("a time")
+    };
+    let written = |taken| cpu_ns(&format!("malloc {taken}\nwrite f 8M\n"), "write");
+    let (near, remote) = (written("4K"), written("100M"));
+    let page_ns = |ns: u64| ns / 2048;
+    assert!((1000..1100).contains(&page_ns(near)), "{near}");
+    assert!((1980..2100).contains(&page_ns(remote)), "{remote}");
+    assert!(cpu_ns("malloc 80M\n", "malloc") < 1000);
+    let taken = cpu_ns("malloc 120M\n", "malloc");
+    // 20 MiB, and what is kept free of the first node.
+    assert!((5120..5700).contains(&(taken / 2000)), "{taken}");
+    // What is given back is near again.
+    let again = cpu_ns("malloc 120M\nfree 120M\nmalloc 80M\n", "malloc");
+    assert_eq!(taken + 100, again);
+}
+
+#[test]
 fn io_submit_waits_for_buffered_reads_and_not_for_direct_ones() {
     let place = Place::new();
     let calls = |how: &str| {

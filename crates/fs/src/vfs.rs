@@ -132,6 +132,19 @@ pub trait Host: Sized {
         0
     }
 
+    /// The memory node near to the CPU of the running task, one of [`Memory::Machine`]'s; 0 in
+    /// a memory cgroup.
+    ///
+    /// [`Memory::Machine`]: crate::Memory::Machine
+    fn node(&self) -> u8 {
+        0
+    }
+
+    /// The running task has written to so many cached pages of another memory node.
+    fn wrote_remote_pages(&self, pages: u64) {
+        let _ = pages;
+    }
+
     /// Whether a program's access to a mapped page walks the page table, which sets the
     /// accessed bit; with the translation in the TLB it does not.
     fn walks_page_table(&self, address_page: u64) -> bool {
@@ -264,14 +277,18 @@ impl<H: Host> Vfs<H> {
         if self.cache.borrow().find(inode, index).is_some() {
             return None;
         }
-        self.charge_pages(1 << order);
-        let added = self.cache.borrow_mut().add(inode, index, order)?;
+        let node = self.charge_pages(1 << order);
+        let added = self.cache.borrow_mut().add(inode, index, order);
+        let Some(added) = added else {
+            self.uncharge_pages(1 << order, node);
+            return None;
+        };
         self.trace(Event::Add {
             inode,
             index,
             order,
         });
-        if let Some(active) = self.lru_added(added, origin) {
+        if let Some(active) = self.lru_added((added, node), origin) {
             self.trace(Event::Refault {
                 inode,
                 index,

@@ -67,6 +67,7 @@ impl<H: Host> Vfs<H> {
             return None;
         }
         self.mark_folio_dirty(folio, blocks);
+        self.wrote_pages(folio, 1);
         Some(bytes)
     }
 
@@ -87,6 +88,7 @@ impl<H: Host> Vfs<H> {
         if ready.is_ok() {
             let blocks = self.cache.borrow().blocks(folio, first, end);
             self.mark_folio_dirty(folio, blocks);
+            self.wrote_pages(folio, end.div_ceil(PAGE_BYTES) - first / PAGE_BYTES);
         }
         self.cache.borrow_mut().clear(folio, flag::LOCKED);
         if ready.is_ok() {

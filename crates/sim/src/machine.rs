@@ -233,6 +233,9 @@ keys! {
         pub read_page_ns: u64 = cost();
         /// Each page of a write.
         pub write_page_ns: u64 = cost();
+        /// Writing to a page of another socket's memory, beyond a copy between pages of
+        /// its own.
+        pub remote_page_ns: u64 = cost();
         /// How long a worker with more to do goes on before ksoftirqd has its turn
         /// and tells what has ended.
         pub softirq_wait_ns: u64 = cost();

@@ -32,10 +32,12 @@ pub(super) struct LruEntry {
     pub(super) generation: u8,
     /// Reads after the first two.
     pub(super) refs: u8,
+    /// The memory node that it is on.
+    pub(super) node: u8,
 }
 
 impl LruEntry {
-    const fn new(order: u8) -> LruEntry {
+    const fn new(order: u8, node: u8) -> LruEntry {
         LruEntry {
             newer: FolioId::NONE,
             older: FolioId::NONE,
@@ -44,6 +46,7 @@ impl LruEntry {
             order,
             generation: NO_GENERATION,
             refs: 0,
+            node,
         }
     }
 
@@ -82,11 +85,11 @@ impl Default for Lists {
 
 impl Lists {
     /// Resets the entry of a folio that was just added to the page cache.
-    pub(super) fn begin(&mut self, id: FolioId, order: u8) {
+    pub(super) fn begin(&mut self, id: FolioId, order: u8, node: u8) {
         if self.entries.len() <= id.number() {
-            self.entries.resize(id.number() + 1, LruEntry::new(0));
+            self.entries.resize(id.number() + 1, LruEntry::new(0, 0));
         }
-        self.entries[id.number()] = LruEntry::new(order);
+        self.entries[id.number()] = LruEntry::new(order, node);
     }
 
     pub(super) fn entry(&self, id: FolioId) -> &LruEntry {
@@ -184,7 +187,7 @@ mod tests {
             let mut lists = Lists::default();
             let mut queues: [VecDeque<FolioId>; LISTS] = Default::default();
             for number in 0..40 {
-                lists.begin(FolioId::from_number(number), 0);
+                lists.begin(FolioId::from_number(number), 0, 0);
             }
             for (number, list, newest) in steps {
                 let id = FolioId::from_number(number);

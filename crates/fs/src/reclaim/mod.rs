@@ -17,7 +17,7 @@ use generations::Generations;
 use list::{Lists, state};
 
 pub use active_inactive::LruStatistics;
-pub use kswapd::Watermarks;
+pub use kswapd::{NodePages, Watermarks};
 
 /// The policy of reclaim (`/sys/kernel/mm/lru_gen/enabled`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,10 +38,13 @@ pub enum Memory {
         max_pages: u64,
     },
     /// The machine's memory: below its watermarks `kswapd` runs, and then tasks that need a
-    /// page reclaim themselves.
+    /// page reclaim themselves. Pages are taken from the node near to the CPU, and from the
+    /// next one if it has none free ([`Host::node`]).
     Machine {
         /// Pages of the machine.
         pages: u64,
+        /// Memory nodes, of which each has as many of them.
+        nodes: u8,
     },
 }
 
@@ -122,16 +125,16 @@ impl Lru {
         }
     }
 
-    /// Adds a folio that was added to the page cache; `shadow` is the shadow entry of its
-    /// page. Whether a refault made it active (`filemap_add_folio`).
+    /// Adds a folio on a memory node that was added to the page cache; `shadow` is the shadow
+    /// entry of its page. Whether a refault made it active (`filemap_add_folio`).
     fn add(
         &mut self,
         cache: &mut PageCache,
-        id: FolioId,
+        (id, node): (FolioId, u8),
         origin: Origin,
         shadow: Option<u32>,
     ) -> bool {
-        self.lists.begin(id, cache.order(id) as u8);
+        self.lists.begin(id, cache.order(id) as u8, node);
         let mut active = false;
         if let Some(shadow) = shadow.filter(|_| origin != Origin::Write) {
             let seen = self.seen();
@@ -272,7 +275,8 @@ impl Lru {
             self.take(id);
         }
         self.batches.forget(id);
-        self.charge.uncharge(self.lists.entry(id).pages());
+        let entry = self.lists.entry(id);
+        self.charge.uncharge(entry.pages(), entry.node);
     }
 }
 
@@ -313,15 +317,24 @@ impl<H: Host> Vfs<H> {
         }
     }
 
-    /// Adds a folio that was added to the page cache. If that is a refault, whether the
-    /// folio became active.
-    pub(crate) fn lru_added(&self, id: FolioId, origin: Origin) -> Option<bool> {
+    /// Adds a folio that was added to the page cache, with its memory node. If that is a
+    /// refault, whether the folio became active.
+    pub(crate) fn lru_added(&self, (id, node): (FolioId, u8), origin: Origin) -> Option<bool> {
         let mut lru = self.lru.as_ref()?.borrow_mut();
         let mut cache = self.cache.borrow_mut();
         let shadow = cache.take_shadow(id);
-        let active = lru.add(&mut cache, id, origin, shadow);
+        let active = lru.add(&mut cache, (id, node), origin, shadow);
         shadow.filter(|_| origin != Origin::Write)?;
         Some(active)
+    }
+
+    /// The running task has written to pages of a folio, which takes longer on a remote node.
+    pub(crate) fn wrote_pages(&self, id: FolioId, pages: u64) {
+        let Some(lru) = &self.lru else { return };
+        let lru = lru.borrow();
+        if lru.charge.has_remote_nodes() && lru.lists.entry(id).node != self.host().node() {
+            self.host().wrote_remote_pages(pages);
+        }
     }
 
     /// Removes a folio that leaves the page cache.

@@ -163,6 +163,11 @@ impl CostTable {
         }
     }
 
+    /// What writing to so many pages of another socket's memory takes beyond a copy.
+    pub(crate) fn remote_pages(&self, pages: u64) -> Nanos {
+        Nanos(self.loop_worker.remote_page_ns * pages)
+    }
+
     /// The share of a traced step in the time of those that are charged together,
     /// in nanoseconds.
     pub(crate) fn weight(&self, kind: TraceKind) -> u64 {

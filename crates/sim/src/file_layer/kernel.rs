@@ -106,6 +106,9 @@ pub(super) struct Kernel {
     dirtiers: RefCell<Vec<Dirtier>>,
     /// The control group that the running task belongs to.
     cgroup: Cell<CgroupId>,
+    /// The memory node near to its CPU, and the pages that it wrote on others.
+    node: Cell<u8>,
+    remote_pages: Cell<u64>,
     /// By inode, the control group that first dirtied it, which pays for its write-back
     /// (`inode_attach_wb`).
     owners: RefCell<Vec<Option<CgroupId>>>,
@@ -235,6 +238,16 @@ impl Kernel {
     pub(super) fn runs(&self, task: usize, cgroup: CgroupId) {
         self.running.set(task);
         self.cgroup.set(cgroup);
+    }
+
+    /// Sets the memory node near to the CPU of who runs next.
+    pub(super) fn set_node(&self, node: u8) {
+        self.node.set(node);
+    }
+
+    /// How many pages of other memory nodes were written since this was last asked.
+    pub(super) fn take_remote_pages(&self) -> u64 {
+        self.remote_pages.take()
     }
 
     /// The control group that an inode's write-back is charged to: the first that
@@ -420,6 +433,14 @@ impl Host for Kernel {
 
     fn now_jiffies(&self) -> u64 {
         self.now.get().0 / JIFFY.0
+    }
+
+    fn node(&self) -> u8 {
+        self.node.get()
+    }
+
+    fn wrote_remote_pages(&self, pages: u64) {
+        self.remote_pages.set(self.remote_pages.get() + pages);
     }
 
     /// A timer runs out at the first jiffy after the given number of whole ones.

@@ -31,8 +31,9 @@ use blklab_fs::{
 use blklab_stats::{CacheSample, CacheStats};
 
 use crate::caching::{Caching, FileSystemKind};
-use crate::cpu::{CostTable, Cpus};
+use crate::cpu::{CostTable, Cpus, Mode};
 use crate::disk::Disk;
+use crate::machine::Machine;
 use crate::timers::user_data;
 pub(crate) use calls::pages_of;
 use calls::{AtOnce, CallSlot, call_without_waiting, serve_calls};
@@ -171,6 +172,7 @@ struct KnownFile {
 /// The page cache of a run.
 pub(crate) struct FileLayer {
     vfs: Rc<Vfs<Kernel>>,
+    cpus_of_node: usize,
     read_ahead_kb: u32,
     known: Vec<KnownFile>,
     tasks: Vec<Task>,
@@ -189,14 +191,17 @@ pub(crate) struct FileLayer {
 }
 
 impl FileLayer {
-    /// An empty page cache over so many drives.
-    pub(crate) fn new(caching: &Caching, disks: &[Disk]) -> FileLayer {
+    /// An empty page cache over these drives, in the memory of a machine whose sockets have a
+    /// node each.
+    pub(crate) fn new(caching: &Caching, machine: &Machine, disks: &[Disk]) -> FileLayer {
         let kernel = Kernel::default();
         let pages = caching.write_back.memory_pages;
+        let nodes = machine.sockets as u8;
         let vfs = Vfs::with_settings(kernel, caching.write_back)
-            .limited(Policy::ActiveInactive, Memory::Machine { pages });
+            .limited(Policy::ActiveInactive, Memory::Machine { pages, nodes });
         let layer = FileLayer {
             vfs: Rc::new(vfs),
+            cpus_of_node: (machine.cpus / machine.sockets) as usize,
             read_ahead_kb: caching.read_ahead_kb,
             known: Vec::new(),
             tasks: Vec::new(),
@@ -403,6 +408,7 @@ impl FileLayer {
         let kernel = self.vfs.host();
         kernel.set_now(now);
         kernel.runs(at.0 as usize, who.cgroup);
+        kernel.set_node((who.cpu / self.cpus_of_node) as u8);
         let task = &mut self.tasks[at.0 as usize];
         if task.awaits_tag {
             return (Progress::Waits, Nanos::ZERO);
@@ -410,7 +416,11 @@ impl FileLayer {
         let mut alone = None;
         if let Some(call) = task.calls.take() {
             match call_without_waiting(&self.vfs, call) {
-                Some(AtOnce::Over(returned)) => return (Progress::Over(returned), Nanos::ZERO),
+                Some(AtOnce::Over(returned)) => {
+                    let pages = kernel.take_remote_pages();
+                    let spent = who.charge_remote(pages, cpus, now);
+                    return (Progress::Over(returned), spent);
+                }
                 Some(AtOnce::Reads(id, bio)) => alone = Some((id, bio)),
                 None => {}
             }
@@ -427,7 +437,9 @@ impl FileLayer {
         if !task.plug.is_empty() {
             disk.queue.flush_plug(now, &mut task.plug, &mut disk.driver);
         }
-        let spent = who.charge((disk, cpus), now, &before);
+        let submitting = who.charge((disk, cpus), now, &before);
+        let pages = self.vfs.host().take_remote_pages();
+        let spent = submitting + who.charge_remote(pages, cpus, now);
         (progress, spent)
     }
 
@@ -627,6 +639,20 @@ impl Submitter<'_> {
         disk.set_trace_times(self.costs, span);
         disk.release(end);
         end - start
+    }
+}
+
+impl Submitter<'_> {
+    /// Charges the CPU for what writing to so many pages of another memory node takes beyond
+    /// a copy; returns how long.
+    #[inline]
+    fn charge_remote(&self, pages: u64, cpus: &mut Cpus, now: Nanos) -> Nanos {
+        if pages == 0 || self.costs.free {
+            return Nanos::ZERO;
+        }
+        let cost = (cpus.slowdown(self.cpu, now)).of(self.costs.remote_pages(pages));
+        let start = cpus.free_at(self.cpu).max(now);
+        cpus.run(self.cpu, now, cost, Mode::System) - start
     }
 }
 

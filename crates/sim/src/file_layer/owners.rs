@@ -2,6 +2,7 @@
 //! those are woken.
 
 use blklab_blk::{IoStatus, Nanos, Submit, Waiter};
+use blklab_fs::NodePages;
 
 use super::{Call, FIRST_SLOT, FileLayer, Progress, Submitter, TaskId};
 use crate::system::System;
@@ -76,16 +77,24 @@ impl System {
         self.file_layer().vfs.host().throttled()
     }
 
-    /// A program takes pages of memory, for which others may have to go.
-    pub(crate) fn take_memory(&mut self, now: Nanos, pages: u64) {
+    /// A program on that CPU takes pages of memory, for which others may have to go. Returns
+    /// how many are of another node.
+    pub(crate) fn take_memory(
+        &mut self,
+        now: Nanos,
+        cpu: usize,
+        (pages, held): (u64, &mut NodePages),
+    ) -> u64 {
         let files = self.file_layer();
         files.vfs.host().set_now(now);
-        files.vfs.take_memory(pages);
+        files.vfs.host().set_node((cpu / files.cpus_of_node) as u8);
+        let remote_pages = files.vfs.take_memory(pages, held);
         self.call_owners();
+        remote_pages
     }
 
     /// It gives them back.
-    pub(crate) fn give_memory(&mut self, now: Nanos, pages: u64) {
+    pub(crate) fn give_memory(&mut self, now: Nanos, pages: &NodePages) {
         let files = self.file_layer();
         files.vfs.host().set_now(now);
         files.vfs.give_memory(pages);

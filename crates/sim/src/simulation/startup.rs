@@ -250,7 +250,7 @@ impl Started {
         };
         let (in_tree, tree_disk) = files.in_tree();
         if job.jobs.iter().any(|spec| !spec.direct) || !in_tree.is_empty() {
-            let mut layer = FileLayer::new(&setup.caching, &started.system.disks);
+            let mut layer = FileLayer::new(&setup.caching, setup.machine, &started.system.disks);
             if !in_tree.is_empty() {
                 let on = (tree_disk, &started.system.disks[tree_disk]);
                 let made = layer.mount(on, (file_system, in_tree), capacity_bytes);
@@ -336,7 +336,7 @@ impl Started {
         system.add_disk(Nanos::ZERO, "drive0")?;
         let elevator = system.disks[0].queue.elevator();
         let costs = costs.with_one_lock(elevator.is_some_and(|e| e.is_single_queue()));
-        let mut layer = FileLayer::new(&setup.caching, &system.disks);
+        let mut layer = FileLayer::new(&setup.caching, setup.machine, &system.disks);
         let capacity_bytes = setup.drive.identity().capacity_sectors * SECTOR_SIZE;
         let prepared = program::prepared(list, file)?;
         let on = (0, &system.disks[0]);

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use blklab_blk::{CgroupId, IoClass, IoPrio, IoStatus, Nanos, Submit, SubmitterId, Waiter};
-use blklab_fs::{FsError, MmapAdvice};
+use blklab_fs::{FsError, MmapAdvice, NodePages};
 use blklab_stats::{CallTimes, DEFAULT_PERCENTILES, JobResults, JobSetup, ProcessResults};
 use blklab_workload::calls::{CALLS, CallList, Errno, Program};
 use blklab_workload::fio::Direction;
@@ -103,7 +103,7 @@ struct Shared {
     /// Those of them that run when requests complete.
     handlers: Vec<usize>,
     /// Pages of memory that it has taken.
-    memory_pages: u64,
+    memory: NodePages,
     /// Signals that are queued for it.
     signals: u64,
     /// Signals that outstanding requests will send.
@@ -464,10 +464,14 @@ impl ProgramProcess {
                 self.spend(now, Nanos(ns), Mode::User, system);
             }
             Op::TakeMemory(pages) => {
-                self.shared.borrow_mut().memory_pages += pages;
-                system.take_memory(now, pages);
+                let remote_pages = {
+                    let held = &mut self.shared.borrow_mut().memory;
+                    system.take_memory(now, self.cpu, (pages, held))
+                };
+                // The kernel clears a page, and the program writes to it.
+                let cost = self.call_cost() + self.costs.remote_pages(2 * remote_pages);
                 self.phase = Phase::Leaving(Ok(0));
-                self.spend(now, self.call_cost(), Mode::System, system);
+                self.spend(now, cost, Mode::System, system);
             }
             Op::GiveMemory(pages) => {
                 self.phase = Phase::Leaving(self.give_memory(now, pages, system));
@@ -506,10 +510,8 @@ impl ProgramProcess {
 
     /// Gives memory of the process back, unless it has not so much.
     fn give_memory(&self, now: Nanos, pages: u64, system: &mut System) -> Result<u64, Errno> {
-        let mut shared = self.shared.borrow_mut();
-        let left = shared.memory_pages.checked_sub(pages);
-        shared.memory_pages = left.ok_or(Errno::EINVAL)?;
-        system.give_memory(now, pages);
+        let given = self.shared.borrow_mut().memory.split(pages);
+        system.give_memory(now, &given.ok_or(Errno::EINVAL)?);
         Ok(0)
     }
 
@@ -775,7 +777,7 @@ impl ProgramProcess {
     fn exit(&mut self, now: Nanos, system: &mut System) {
         self.state = State::Exited;
         self.recorder.end(now);
-        let left_pages = {
+        let left = {
             let mut shared = self.shared.borrow_mut();
             shared.threads -= 1;
             if shared.others() == 0 {
@@ -787,11 +789,11 @@ impl ProgramProcess {
                 .next_turn
                 .extend(waiters.into_iter().filter(|waiter| *waiter != id));
             match shared.threads {
-                0 => std::mem::take(&mut shared.memory_pages),
-                _ => 0,
+                0 => std::mem::take(&mut shared.memory),
+                _ => NodePages::default(),
             }
         };
-        system.give_memory(now, left_pages);
+        system.give_memory(now, &left);
         let mut table = self.process_table.borrow_mut();
         table.ended[self.id] = true;
         let waiters = std::mem::take(&mut table.waiters[self.id]);
