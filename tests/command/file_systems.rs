@@ -71,6 +71,12 @@ fn a_file_that_is_not_there_ends_its_reader() {
     place.file("read.fio", "[a]\nrw=read\nsize=1m\ncreate_on_open=1\n");
     let json = ended_badly(&place, &["run", "read.fio", "--fs", "ext2"]);
     assert_eq!(json["jobs"][0]["error"], 2, "ENOENT");
+    // fio takes the size of a file from the file itself.
+    place.file("named.fio", "[a]\nrw=read\nfilename=/some\n");
+    let refused = place.blklab(&["run", "named.fio", "--fs", "ext2"]);
+    assert_eq!(refused.status, 2, "{}", refused.err);
+    let message = "named.fio:1: job a: /some is not there before the job; give its size=";
+    assert!(refused.err.contains(message), "{}", refused.err);
 }
 
 #[test]

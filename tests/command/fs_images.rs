@@ -103,10 +103,15 @@ fn mistakes_are_told_in_one_line() {
     );
     let none = err(&["fs", "new.img", "mkfs", "ext2"]);
     assert!(none.contains("give its --size"), "{none}");
-    let small = err(&["fs", "new.img", "mkfs", "ext2", "--size", "20k"]);
+    for (size, bytes) in [("20k", 20480), ("1k", 1024)] {
+        let small = err(&["fs", "new.img", "mkfs", "ext2", "--size", size]);
+        let message = format!("no such file system fits its {bytes} bytes");
+        assert!(small.contains(&message), "{small}");
+    }
+    let folder = err(&["fs", ".", "ls"]);
     assert!(
-        small.contains("no such file system fits its 20480 bytes"),
-        "{small}"
+        folder.contains(".: cannot open: is a directory"),
+        "{folder}"
     );
     let page = err(&["fs", "-o", "codepage=1", "disk.img", "ls"]);
     assert!(page.contains("codepage=1: there are 1250, 1251"), "{page}");

@@ -96,6 +96,9 @@ impl<'a> OpenedImage<'a> {
         let name = args.image.as_path();
         let file = OpenOptions::new().read(true).write(write).open(name);
         let file = file.map_err(|error| cannot_open(name, &error))?;
+        if file.metadata().is_ok_and(|of| of.is_dir()) {
+            return Err(cannot_open(name, &io::ErrorKind::IsADirectory.into()));
+        }
         if write {
             lock(name, &file)?;
         }

@@ -83,8 +83,11 @@ impl Ext2Layout {
             is_sparse: true,
             first_meta_bg: u32::MAX,
         };
-        if !is_legal || geometry.blocks <= geometry.first_data_block {
+        if !is_legal {
             return Err(FsError::BadCall);
+        }
+        if geometry.blocks <= geometry.first_data_block {
+            return Err(FsError::NoSpace);
         }
         loop {
             let groups = geometry.groups();

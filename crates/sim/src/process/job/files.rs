@@ -221,7 +221,10 @@ fn file_size(spec: &JobSpec, process: u32, capacity_bytes: u64) -> Result<(u64, 
         _ => Err(SetupError::Job {
             place: spec.position.to_string(),
             job: spec.name.clone(),
-            problem: "neither filename nor size is given; name a drive with filename=/dev/x, or give size=".to_string(),
+            problem: match spec.files.first() {
+                Some(name) => format!("{name} is not there before the job; give its size="),
+                None => "neither filename nor size is given; name a drive with filename=/dev/x, or give size=".to_string(),
+            },
         }),
     }
 }
