@@ -37,6 +37,7 @@ impl Ahci {
         self.in_flight -= ended as u32;
         if ended > 0 {
             self.exclusive = false;
+            self.budget.unblock();
         }
     }
 }
@@ -63,6 +64,7 @@ impl KernelDriver for Ahci {
     fn queue_rq(&mut self, now: Nanos, hctx: usize, id: RequestId, rq: &Request) -> BlkStatus {
         let queued = matches!(rq.op, Op::Read | Op::Write);
         if self.exclusive || (!queued && self.in_flight > 0) {
+            self.budget.block();
             return BlkStatus::DevResource;
         }
         self.exclusive = !queued;
@@ -95,6 +97,7 @@ impl KernelDriver for Ahci {
     fn forget_commands(&mut self) {
         self.in_flight = 0;
         self.exclusive = false;
+        self.budget.unblock();
     }
 }
 
@@ -132,6 +135,25 @@ mod tests {
             ahci.queue_rq(later, 0, a, &request(Op::Read)),
             BlkStatus::DevResource
         );
+    }
+
+    /// Budget is taken before each command is sent, and given back when it was refused or ended.
+    #[test]
+    fn a_refused_flush_holds_others_back_until_a_command_ends() {
+        let spec = registry::find("mx100-256").expect("known").expect("valid");
+        let mut ahci = Ahci::new(spec.build(1));
+        let ids = [0, 1].map(RequestId::from_index);
+        assert!(ahci.get_budget());
+        let read = request(Op::Read);
+        assert_eq!(ahci.queue_rq(Nanos::ZERO, 0, ids[0], &read), BlkStatus::Ok);
+        assert!(ahci.get_budget());
+        let refused = ahci.queue_rq(Nanos::ZERO, 0, ids[1], &request(Op::Flush));
+        assert_eq!(refused, BlkStatus::DevResource);
+        ahci.put_budget();
+        assert!(!ahci.get_budget());
+        ahci.advance_to_completion(Nanos::MAX, &mut Vec::new());
+        ahci.put_budget();
+        assert!(ahci.get_budget());
     }
 
     #[test]

@@ -205,22 +205,50 @@ fn put_in_order(on_the_way: &mut VecDeque<(Nanos, Command)>, at: Nanos, command:
 pub(crate) struct Budget {
     depth: u32,
     left: u32,
+    /// How often it is asked for in vain yet since the device refused a command
+    /// (`device_blocked`).
+    blocked: u32,
 }
+
+/// `SCSI_DEFAULT_DEVICE_BLOCKED`.
+const BLOCKED: u32 = 3;
 
 impl Budget {
     pub(crate) fn new(depth: u32) -> Budget {
-        Budget { depth, left: depth }
+        Budget {
+            depth,
+            left: depth,
+            blocked: 0,
+        }
     }
 
     pub(crate) fn depth(&self) -> u32 {
         self.depth
     }
 
-    /// Reserves room for one more request; false if there is none.
+    /// Reserves room for one more request; false if there is none, or if the device refused a
+    /// command and has others (`scsi_dev_queue_ready`).
     pub(crate) fn take(&mut self) -> bool {
-        let free = self.left > 0;
+        let mut free = self.left > 0;
+        if free && self.blocked > 0 {
+            let busy = self.left < self.depth;
+            self.blocked -= u32::from(!busy);
+            free = !busy && self.blocked == 0;
+        }
         self.left -= u32::from(free);
         free
+    }
+
+    /// The device refused a command (`scsi_set_blocked`): until it ends one, none is sent.
+    /// Without this, commands that go to the driver without passing the dispatch list would
+    /// keep one that must wait for an empty device from it for good.
+    pub(crate) fn block(&mut self) {
+        self.blocked = BLOCKED;
+    }
+
+    /// The device ended a command (`scsi_finish_command`).
+    pub(crate) fn unblock(&mut self) {
+        self.blocked = 0;
     }
 
     pub(crate) fn give_back(&mut self) {
