@@ -167,6 +167,10 @@ keys! {
         /// Up to how much longer or shorter a step takes by chance, in hundredths, as cache
         /// misses come. Without it CPUs that do the same never meet at a lock.
         pub jitter_percent: u64 = whole(0..=99).or(0);
+        /// What a step of a scheduler takes for the second and each further request of
+        /// those that it is given or asked for at once, in hundredths of what it takes
+        /// for the first: code and data are in the caches then.
+        pub repeated_percent: u64 = whole(0..=MAX_COLD_PERCENT).or(100);
         /// Waking a thread that sleeps, for who wakes it: taking its CPU out of idle.
         pub wake_ns: u64 = cost();
         /// Queueing a signal for a program that has it blocked, and taking it, beside the two

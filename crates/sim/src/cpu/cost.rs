@@ -43,7 +43,6 @@ pub(crate) struct CostTable {
     bio: Nanos,
     queue_rq: Nanos,
     list: Nanos,
-    foreign_request: Nanos,
     page: Nanos,
     /// A look for completions by who polls for them.
     pub(crate) poll: Nanos,
@@ -51,6 +50,8 @@ pub(crate) struct CostTable {
     pub(crate) polled_end: Nanos,
     loop_worker: LoopCosts,
     scheduler: SchedulerCosts,
+    /// What a step of it takes the second time in a row, in hundredths.
+    repeated_percent: u64,
     /// The scheduler has one lock for all CPUs.
     has_one_lock: bool,
     transfer: TransferCost,
@@ -90,18 +91,19 @@ impl CostTable {
             bio: Nanos(costs.bio_ns),
             queue_rq: Nanos(costs.queue_rq_ns),
             list: Nanos(costs.list_ns),
-            foreign_request: Nanos(costs.foreign_request_ns),
             page: Nanos(costs.page_ns),
             poll: Nanos(costs.poll_ns),
             polled_end: Nanos(costs.polled_end_ns),
             loop_worker: costs.loop_worker,
             scheduler: of_scheduler,
+            repeated_percent: costs.repeated_percent,
             has_one_lock: false,
             transfer: TransferCost {
                 base: Nanos(transfer_ns),
                 each_waiter: Nanos(waiter_ns),
                 remote_percent: costs.remote_percent,
                 cpus_per_socket,
+                foreign_request: Nanos(costs.foreign_request_ns),
             },
         }
     }
@@ -192,7 +194,7 @@ impl CostTable {
         now: Nanos,
         steps: &CostCounts,
     ) -> Nanos {
-        let foreign = self.foreign_request.0;
+        let foreign = self.transfer.foreign_request.0;
         let issues = Nanos(
             steps.issues * self.queue_rq.0
                 + steps.multi_page_issues * self.list.0
@@ -204,13 +206,32 @@ impl CostTable {
         let locked = LockedSteps {
             first: Holds::new(steps.merge_attempts, Nanos(s.merge_ns)),
             between: Nanos(steps.bios * self.bio.0),
-            insert: Nanos(steps.inserts * s.insert_ns),
-            dispatches: Holds::new(steps.dispatch_calls, Nanos(s.dispatch_ns)),
-            after: issues,
+            insert: self.repeated(steps.inserts, s.insert_ns),
+            dispatches: Holds::new(steps.dispatch_calls, self.dispatch(steps)),
+            ..LockedSteps::default()
         };
+        let locked = locked.with_issues(issues);
         let slowdown = cpus.slowdown(cpu, now);
         let took = self.under_lock((cpus, lock), cpu, now, (locked, slowdown));
         cpus.run(cpu, now, took, Mode::System)
+    }
+
+    /// What choosing a request costs on average: of one that another CPU made, the
+    /// scheduler brings what it changes in it.
+    fn dispatch(&self, steps: &CostCounts) -> Nanos {
+        let foreign_ns = match self.has_one_lock {
+            true => steps.foreign_issues * self.transfer.base.0,
+            false => 0,
+        };
+        let own = self.repeated(steps.dispatch_calls, self.scheduler.dispatch_ns);
+        Nanos((own.0 + foreign_ns) / steps.dispatch_calls.max(1))
+    }
+
+    /// What a step of the scheduler takes that is done for several requests in a row,
+    /// all of them together.
+    fn repeated(&self, times: u64, step_ns: u64) -> Nanos {
+        let again_ns = step_ns * self.repeated_percent / 100;
+        Nanos(step_ns * times.min(1) + again_ns * times.saturating_sub(1))
     }
 
     /// Charges a run of a hardware queue by kblockd to a CPU. Returns when the
@@ -238,6 +259,19 @@ impl CostTable {
             kblockd => KblockdDelay {
                 after: self.interrupt + self.complete,
                 wake: Nanos(kblockd.0 / 2),
+            },
+        }
+    }
+
+    /// The same after a submission by a process that polls and so does not sleep: kblockd
+    /// has its CPU when the call returns, which took as long as that the last time and
+    /// then looks for completions.
+    pub(crate) fn kblockd_delay_of_call(&self, last_call: Nanos) -> KblockdDelay {
+        match self.kblockd {
+            Nanos::ZERO => KblockdDelay::default(),
+            _ => KblockdDelay {
+                after: last_call + self.poll + self.polled_end,
+                ..self.kblockd_delay()
             },
         }
     }

@@ -1,10 +1,13 @@
-//! The lock that all CPUs share under some schedulers.
+//! The spinlock of a scheduler that serves all hardware queues (`dd->lock`,
+//! `bfqd->lock`).
 //!
-//! A call into the block layer takes it several times: to look for a request to merge
-//! with, to insert, and for each request that it asks for. Alone a CPU finds what the
-//! lock protects in its own cache from the second time on; where others wait, each of
-//! them comes in between, and every hold brings all of it from another CPU. That is why
-//! such a lock collapses rather than fills up.
+//! A call into the block layer takes the lock to look for a merge, to insert, and for
+//! each request that it dispatches. The cache lines of the lock, and those that it
+//! protects, stay with a CPU until another one takes it. Under contention every hold
+//! brings them from another CPU, so that throughput falls as CPUs are added.
+//!
+//! A call dispatches until the scheduler is empty, whoever inserted the requests. Calls
+//! that meet therefore share their requests, and end at about the same time.
 
 use std::collections::VecDeque;
 
@@ -12,34 +15,42 @@ use blklab_blk::Nanos;
 
 use super::Slowdown;
 
-/// What taking the lock over from another CPU costs.
+/// What a lock that was held by another CPU costs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TransferCost {
-    /// Bringing its cache lines, and those it protects, from another CPU.
+    /// The transfer of its cache lines, and of those that it protects, between two CPUs
+    /// of a socket.
     pub(super) base: Nanos,
-    /// More where another holds it, and as much again where some wait already.
+    /// What each CPU ahead in the queue adds, up to [`MAX_COUNTED_WAITERS`].
     pub(super) each_waiter: Nanos,
-    /// How much longer both take from a CPU of another socket, in hundredths.
+    /// How much longer a cache line takes from another socket, in hundredths.
     pub(super) remote_percent: u64,
-    /// CPUs of one socket, which follow each other.
+    /// CPUs of one socket, whose numbers follow each other.
     pub(super) cpus_per_socket: usize,
+    /// Issuing a request that another CPU of the socket inserted.
+    pub(super) foreign_request: Nanos,
 }
 
 impl TransferCost {
-    /// The cost of a transfer from one CPU to another, behind this many waiters.
+    /// The cost of a transfer from one CPU to another, behind this many others.
     fn between(&self, from: usize, to: usize, waiters: u64) -> Nanos {
         if from == to {
             return Nanos::ZERO;
         }
-        let local = self.base.0 + self.each_waiter.0 * waiters;
+        self.over_distance(from, to, self.base.0 + self.each_waiter.0 * waiters)
+    }
+
+    /// How long a transfer from one CPU to another takes that takes `local_ns` inside a
+    /// socket.
+    fn over_distance(&self, from: usize, to: usize, local_ns: u64) -> Nanos {
         match from / self.cpus_per_socket == to / self.cpus_per_socket {
-            true => Nanos(local),
-            false => Nanos(local + local * self.remote_percent / 100),
+            true => Nanos(local_ns),
+            false => Nanos(local_ns + local_ns * self.remote_percent / 100),
         }
     }
 }
 
-/// Holds of the lock: how many, and how long each lasts.
+/// A number of holds of the lock and the length of each.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Holds {
     count: u64,
@@ -65,7 +76,7 @@ impl Holds {
     }
 }
 
-/// The steps of a call, in this order.
+/// The steps of a call, in their order.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LockedSteps {
     /// Attempts to merge, or the end of a request.
@@ -74,13 +85,25 @@ pub(super) struct LockedSteps {
     pub(super) between: Nanos,
     /// Inserts, all under one hold.
     pub(super) insert: Nanos,
-    /// Requests asked for.
+    /// Requests that are dispatched, each under a hold.
     pub(super) dispatches: Holds,
-    /// Work without the lock at the end.
+    /// Issuing one of these to the driver, without the lock.
+    pub(super) issue_each: Nanos,
+    /// Other work without the lock at the end.
     pub(super) after: Nanos,
 }
 
 impl LockedSteps {
+    /// The steps with so much work of issuing requests, shared out among the dispatches.
+    pub(super) fn with_issues(self, issues: Nanos) -> LockedSteps {
+        let issue_each = issues.0.checked_div(self.dispatches.count).unwrap_or(0);
+        LockedSteps {
+            issue_each: Nanos(issue_each),
+            after: issues - Nanos(issue_each * self.dispatches.count),
+            ..self
+        }
+    }
+
     /// The time that the lock is held.
     pub(super) fn held(&self) -> Nanos {
         self.first.sum() + self.insert + self.dispatches.sum()
@@ -88,10 +111,11 @@ impl LockedSteps {
 
     /// The time without the lock.
     pub(super) fn not_held(&self) -> Nanos {
-        self.between + self.after
+        let issues = Nanos(self.dispatches.count * self.issue_each.0);
+        self.between + issues + self.after
     }
 
-    /// The time of all steps on a CPU that no other keeps waiting.
+    /// The time of all steps on a CPU that no other delays.
     fn alone(&self) -> Nanos {
         self.held() + self.not_held()
     }
@@ -103,28 +127,19 @@ impl LockedSteps {
             between: slowdown.of(self.between),
             insert: slowdown.of(self.insert),
             dispatches: self.dispatches.slowed(slowdown),
+            issue_each: slowdown.of(self.issue_each),
             after: slowdown.of(self.after),
         }
     }
+}
 
-    /// Takes the next hold, and the work without the lock before it.
-    fn next(&mut self) -> Option<(Nanos, Nanos)> {
-        if self.first.count > 0 {
-            self.first.count -= 1;
-            return Some((Nanos::ZERO, self.first.each));
-        }
-        let before = std::mem::take(&mut self.between);
-        let insert = std::mem::take(&mut self.insert);
-        if insert > Nanos::ZERO {
-            return Some((before, insert));
-        }
-        if self.dispatches.count > 0 {
-            self.dispatches.count -= 1;
-            return Some((before, self.dispatches.each));
-        }
-        self.after += before;
-        None
-    }
+/// Why a call takes the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// Merging, inserting, or the end of a request.
+    Update,
+    /// Dispatching until the scheduler is empty.
+    Dispatch,
 }
 
 /// An unfinished call.
@@ -134,28 +149,74 @@ struct Call {
     cpu: usize,
     /// When it asks for the lock next.
     asks_at: Nanos,
+    purpose: Purpose,
     /// How long it holds the lock then.
     work: Nanos,
     /// The steps after that.
     rest: LockedSteps,
-    /// When the call ends, as far as is known.
+    /// Its requests that are still in the scheduler.
+    queued: u64,
+    /// The work of issuing requests that it has dispatched so far.
+    issue: Nanos,
+    /// The predicted end; zero before the first prediction.
     end: Nanos,
 }
 
-/// The lock's last owner and the releases to come.
+impl Call {
+    /// A call that begins at `start`; `None` for one that never takes the lock.
+    fn new(number: u64, cpu: usize, start: Nanos, steps: LockedSteps) -> Option<Call> {
+        let mut call = Call {
+            number,
+            cpu,
+            asks_at: start,
+            purpose: Purpose::Update,
+            work: Nanos::ZERO,
+            rest: steps,
+            queued: 0,
+            issue: Nanos::ZERO,
+            end: Nanos::ZERO,
+        };
+        call.go_on(start).then_some(call)
+    }
+
+    /// Goes on from `now` to its next hold. Returns false if there is none.
+    fn go_on(&mut self, now: Nanos) -> bool {
+        let rest = &mut self.rest;
+        self.asks_at = now;
+        if rest.first.count > 0 {
+            rest.first.count -= 1;
+            self.work = rest.first.each;
+            return true;
+        }
+        self.asks_at += std::mem::take(&mut rest.between);
+        self.work = std::mem::take(&mut rest.insert);
+        if self.work > Nanos::ZERO {
+            return true;
+        }
+        if rest.dispatches.count == 0 {
+            return false;
+        }
+        self.purpose = Purpose::Dispatch;
+        self.work = rest.dispatches.each;
+        self.queued = std::mem::take(&mut rest.dispatches.count);
+        true
+    }
+}
+
+/// The lock's last holder and its future releases.
 #[derive(Clone, Debug, Default)]
 struct Order {
-    /// When its holder and those that wait for it will release it, in order.
+    /// When its holder and its waiters release it, in the order of the queue.
     releases: VecDeque<Nanos>,
     last_cpu: Option<usize>,
 }
 
-/// Linux' queued spinlocks get dearer twice: with one waiter, which spins on the lock
-/// word, and with more, which spin on nodes of a queue of any length.
+/// A queued spinlock has two slow paths: the first waiter spins on the lock word, all
+/// further ones on their own nodes of the queue (`queued_spin_lock_slowpath`).
 const MAX_COUNTED_WAITERS: u64 = 2;
 
 impl Order {
-    /// Takes the lock at `at` to do `work` under it. Returns when it is released.
+    /// Takes the lock from `at` on for `work`. Returns when it is released.
     fn take(&mut self, cpu: usize, at: Nanos, work: Nanos, cost: &TransferCost) -> Nanos {
         while self.releases.front().is_some_and(|&release| release <= at) {
             self.releases.pop_front();
@@ -169,27 +230,56 @@ impl Order {
         release
     }
 
-    /// Gives the lock to the call that asks for it first. A call that ends with it is
-    /// removed and returned.
+    /// Serves the call that asks first. A call that ends is removed and returned.
     fn serve_first(&mut self, calls: &mut Vec<Call>, cost: &TransferCost) -> Option<Call> {
         let at = first(calls)?;
-        let call = &mut calls[at];
-        let released = self.take(call.cpu, call.asks_at, call.work, cost);
-        if let Some((before, work)) = call.rest.next() {
-            (call.asks_at, call.work) = (released + before, work);
+        let goes_on = match calls[at].purpose {
+            Purpose::Update => self.update(&mut calls[at], cost),
+            Purpose::Dispatch => self.dispatch(calls, at, cost),
+        };
+        if goes_on {
             return None;
         }
         let mut over = calls.remove(at);
-        over.end = released + over.rest.after;
+        over.end = over.asks_at + over.rest.after;
         // The next call of its CPU cannot begin earlier.
         if let Some(next) = calls[at..].iter_mut().find(|c| c.cpu == over.cpu) {
             next.asks_at = next.asks_at.max(over.end);
         }
         Some(over)
     }
+
+    /// Serves a hold that merges, inserts or ends a request. Returns whether the call goes
+    /// on.
+    fn update(&mut self, call: &mut Call, cost: &TransferCost) -> bool {
+        let released = self.take(call.cpu, call.asks_at, call.work, cost);
+        call.go_on(released)
+    }
+
+    /// Serves a hold that dispatches a request. If the scheduler is empty the call issues
+    /// what it has, and looks again after that (`blk_mq_do_dispatch_sched`). Returns
+    /// whether the call goes on.
+    fn dispatch(&mut self, calls: &mut [Call], at: usize, cost: &TransferCost) -> bool {
+        let Some(from) = next_request(calls, at) else {
+            let issue = std::mem::take(&mut calls[at].issue);
+            calls[at].asks_at += issue;
+            return issue > Nanos::ZERO;
+        };
+        calls[from].queued -= 1;
+        let (owner, mut issue) = (calls[from].cpu, calls[from].rest.issue_each);
+        let call = &mut calls[at];
+        let mut work = call.work;
+        if owner != call.cpu {
+            work += cost.over_distance(owner, call.cpu, cost.base.0);
+            issue += cost.over_distance(owner, call.cpu, cost.foreign_request.0);
+        }
+        call.issue += issue;
+        call.asks_at = self.take(call.cpu, call.asks_at, work, cost);
+        true
+    }
 }
 
-/// The index of the call that asks first. Of a CPU's calls only the first has begun.
+/// The index of the call that asks first. Only the first call of each CPU has begun.
 fn first(calls: &[Call]) -> Option<usize> {
     let under_way = |&at: &usize| calls[..at].iter().all(|c| c.cpu != calls[at].cpu);
     (0..calls.len())
@@ -197,22 +287,36 @@ fn first(calls: &[Call]) -> Option<usize> {
         .min_by_key(|&at| calls[at].asks_at)
 }
 
-/// A scheduler's lock. CPUs that come while it is held spin, in the order of coming.
+/// The index of the call whose request the call at `at` dispatches next; `None` if the
+/// scheduler is empty. A scheduler's order does not depend on the CPU, so each call's
+/// requests go at a rate that follows their number: one with most of them is chosen.
+fn next_request(calls: &[Call], at: usize) -> Option<usize> {
+    let most = calls.iter().map(|call| call.queued).max()?;
+    match most {
+        0 => None,
+        most if calls[at].queued == most => Some(at),
+        most => calls.iter().position(|call| call.queued == most),
+    }
+}
+
+/// The lock of one scheduler, which is granted in the order of asking, as Linux' queued
+/// spinlocks are.
 ///
-/// The end of a call is foretold when it begins. A later call may still come between its
-/// holds and delay it.
+/// The end of a call is predicted when the call begins. A later call may take the lock
+/// between its holds and delay it.
 #[derive(Debug, Default)]
 pub(crate) struct SchedulerLock {
-    /// Its state after all holds before now.
-    settled: Order,
-    /// Calls with holds after that, those of each CPU in order.
+    /// Its state after all holds that are over.
+    current: Order,
+    /// Unfinished calls, those of each CPU in order.
     calls: Vec<Call>,
+    /// How many calls there have been.
     made: u64,
-    /// How much later than foretold the calls of other CPUs end.
+    /// By how much the last call delays those of other CPUs.
     delays: Vec<(usize, Nanos)>,
-    /// Copies in which the future is tried out.
-    trial: Order,
-    trial_calls: Vec<Call>,
+    /// Copies of both on which the future is predicted.
+    predicted: Order,
+    predicted_calls: Vec<Call>,
 }
 
 impl SchedulerLock {
@@ -222,60 +326,55 @@ impl SchedulerLock {
         &mut self,
         now: Nanos,
         (cpu, start): (usize, Nanos),
-        mut steps: LockedSteps,
+        steps: LockedSteps,
         cost: &TransferCost,
     ) -> Nanos {
         self.delays.clear();
-        self.settle(now, cost);
+        self.advance(now, cost);
         let alone = start + steps.alone();
-        let Some((before, work)) = steps.next() else {
+        self.made += 1;
+        let Some(call) = Call::new(self.made, cpu, start, steps) else {
             return alone;
         };
-        self.made += 1;
-        self.calls.push(Call {
-            number: self.made,
-            cpu,
-            asks_at: start + before,
-            work,
-            rest: steps,
-            end: Nanos::ZERO,
-        });
-        self.foresee(cost);
+        self.calls.push(call);
+        self.predict(cost);
         self.calls.last().map_or(alone, |call| call.end)
     }
 
-    /// The CPUs whose calls the last one delays, and by how much.
+    /// The CPUs whose calls the last call delays, and by how much.
     pub(super) fn delays(&self) -> &[(usize, Nanos)] {
         &self.delays
     }
 
-    /// Settles all holds before `now`.
-    fn settle(&mut self, now: Nanos, cost: &TransferCost) {
+    /// Serves all holds that begin before `now`.
+    fn advance(&mut self, now: Nanos, cost: &TransferCost) {
         while first(&self.calls).is_some_and(|at| self.calls[at].asks_at < now) {
-            self.settled.serve_first(&mut self.calls, cost);
+            self.current.serve_first(&mut self.calls, cost);
         }
     }
 
-    /// Foretells when the calls end if no other comes.
-    fn foresee(&mut self, cost: &TransferCost) {
-        self.trial.clone_from(&self.settled);
-        self.trial_calls.clone_from(&self.calls);
-        while !self.trial_calls.is_empty() {
-            if let Some(over) = self.trial.serve_first(&mut self.trial_calls, cost) {
-                self.note_end(&over);
+    /// Predicts when the calls end if no other begins.
+    fn predict(&mut self, cost: &TransferCost) {
+        self.predicted.clone_from(&self.current);
+        self.predicted_calls.clone_from(&self.calls);
+        while !self.predicted_calls.is_empty() {
+            if let Some(over) = self.predicted.serve_first(&mut self.predicted_calls, cost) {
+                self.record_end(&over);
             }
         }
     }
 
-    /// Notes the end of a call. The last call of a CPU tells how late that CPU is.
-    fn note_end(&mut self, over: &Call) {
+    /// Records the predicted end of a call. The last call of a CPU gives the CPU's delay.
+    fn record_end(&mut self, over: &Call) {
         let Some(at) = self.calls.iter().position(|c| c.number == over.number) else {
             return;
         };
-        let said = std::mem::replace(&mut self.calls[at].end, over.end);
-        let late = over.end.saturating_sub(said);
+        let earlier = self.calls[at].end;
+        // The CPU's time is booked up to the latest prediction and is not given back.
+        self.calls[at].end = earlier.max(over.end);
+        let late = over.end.saturating_sub(earlier);
         let is_last = self.calls[at + 1..].iter().all(|c| c.cpu != over.cpu);
-        if said > Nanos::ZERO && late > Nanos::ZERO && is_last {
+        if earlier > Nanos::ZERO && late > Nanos::ZERO && is_last {
             self.delays.push((over.cpu, late));
         }
     }
@@ -290,6 +389,7 @@ mod tests {
         each_waiter: Nanos(1),
         remote_percent: 200,
         cpus_per_socket: 4,
+        foreign_request: Nanos(100),
     };
 
     fn one_hold(ns: u64) -> LockedSteps {
@@ -300,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn fighting_costs_and_being_alone_does_not() {
+    fn a_transfer_costs_and_a_repeated_hold_does_not() {
         let mut lock = SchedulerLock::default();
         let mut take = |cpu, at| {
             lock.call(Nanos(at), (cpu, Nanos(at)), one_hold(100), &COST)
@@ -311,19 +411,20 @@ mod tests {
         // Another CPU comes while it is held, and a third behind that.
         assert_eq!(take(1, 250), 300 + 11 + 100);
         assert_eq!(take(2, 260), 411 + 12 + 100);
-        // One of the other socket: each line comes from three times as far.
+        // One of the other socket: each line takes three times as long.
         assert_eq!(take(4, 600), 600 + 30 + 100);
         assert_eq!(take(5, 800), 800 + 10 + 100);
     }
 
     #[test]
-    fn who_comes_in_between_makes_the_next_hold_dear() {
+    fn a_hold_of_another_cpu_makes_the_next_one_costlier() {
         let steps = LockedSteps {
             first: Holds::new(1, Nanos(20)),
             between: Nanos(100),
             insert: Nanos(30),
             dispatches: Holds::new(2, Nanos(10)),
             after: Nanos(50),
+            ..LockedSteps::default()
         };
         let mut lock = SchedulerLock::default();
         let end = lock.call(Nanos(0), (0, Nanos(0)), steps, &COST);
@@ -332,10 +433,35 @@ mod tests {
         let end = lock.call(Nanos(40), (1, Nanos(40)), one_hold(15), &COST);
         assert_eq!(end, Nanos(40 + 10 + 15));
         assert_eq!(lock.delays(), [(0, Nanos(10))]);
-        // A third waits for it behind the first one's insert, which then waits for it.
+        // A third waits behind the first one's insert, whose dispatches wait behind the third.
         let end = lock.call(Nanos(140), (2, Nanos(140)), one_hold(15), &COST);
         assert_eq!(end, Nanos(160 + 11 + 15));
         assert_eq!(lock.delays(), [(0, Nanos(11 + 15 + 11))]);
+    }
+
+    /// A call that comes with one request while another has eight takes its share of them.
+    #[test]
+    fn calls_that_meet_share_their_requests() {
+        let steps = |requests| {
+            let steps = LockedSteps {
+                insert: Nanos(30),
+                dispatches: Holds::new(requests, Nanos(12)),
+                ..LockedSteps::default()
+            };
+            steps.with_issues(Nanos(40 * requests))
+        };
+        let mut lock = SchedulerLock::default();
+        let end = lock.call(Nanos(0), (0, Nanos(0)), steps(8), &COST);
+        assert_eq!(end, Nanos(30 + 8 * 12 + 8 * 40));
+        // Both dispatch in turn; the second issues three of the first's beside its own.
+        let end = lock.call(Nanos(35), (1, Nanos(35)), steps(1), &COST);
+        let empty_at = 42 + (11 + 30) + 4 * (11 + 12) + 3 * (11 + 22) + (11 + 12);
+        assert_eq!(end, Nanos(empty_at + 40 + 3 * 140));
+        let first_end = empty_at - (11 + 12) + 5 * 40;
+        assert_eq!(lock.delays(), [(0, Nanos(first_end - 446))]);
+        // Without the first it has but its own.
+        let end = lock.call(Nanos(2000), (1, Nanos(2000)), steps(1), &COST);
+        assert_eq!(end, Nanos(2000 + 30 + 12 + 40));
     }
 
     #[test]
@@ -355,7 +481,7 @@ mod tests {
             between: Nanos(100),
             insert: Nanos(80),
             dispatches: Holds::new(1, Nanos(60)),
-            after: Nanos(0),
+            ..LockedSteps::default()
         };
         let mut lock = SchedulerLock::default();
         let mut free_at: Vec<Nanos> = (0..cpus).map(|cpu| Nanos(97 * cpu as u64)).collect();
@@ -382,6 +508,7 @@ mod tests {
         each_waiter: Nanos(50),
         remote_percent: 130,
         cpus_per_socket: 10,
+        foreign_request: Nanos(0),
     };
 
     #[test]

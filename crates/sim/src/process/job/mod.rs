@@ -11,6 +11,7 @@ mod min_rate;
 mod pause;
 mod plan;
 mod reap;
+mod ring;
 mod scheduling;
 mod submit;
 mod threads;
@@ -30,6 +31,7 @@ use blklab_workload::fio::{Direction, Engine, JobSpec};
 use blklab_workload::generate::SyncKind;
 
 use min_rate::MinRate;
+use ring::SubmissionRing;
 use submit::{io_prio, write_flags};
 
 use crate::cpu::{CostTable, Mode};
@@ -142,8 +144,10 @@ pub(crate) struct JobProcess {
     nowait: bool,
     /// It looks for completions itself, without interrupts (`IORING_SETUP_IOPOLL`).
     polls_for_ends: bool,
-    /// The CPU of the kernel thread that submits for it (`IORING_SETUP_SQPOLL`).
-    sq_cpu: Option<usize>,
+    /// How long its last submission took, if it polls.
+    last_call: Nanos,
+    /// The ring of the kernel thread that submits for it (`IORING_SETUP_SQPOLL`).
+    ring: Option<SubmissionRing>,
     /// Whether its submissions run the hardware queue themselves.
     runs_inline: bool,
     /// Since when it has looked for completions over and over.
@@ -229,7 +233,8 @@ impl JobProcess {
             is_synchronous,
             nowait: spec.engine.is_io_uring() || spec.nowait,
             polls_for_ends: spec.polled && spec.engine.is_io_uring(),
-            sq_cpu: None,
+            last_call: Nanos::ZERO,
+            ring: None,
             runs_inline: false,
             spins_since: None,
             has_threads: spec.engine == Engine::Posixaio,
@@ -292,7 +297,8 @@ impl JobProcess {
     pub(crate) fn with_submission_thread(self, cpu: usize) -> JobProcess {
         let has_one = self.spec.submission_thread && self.spec.engine.is_io_uring();
         JobProcess {
-            sq_cpu: has_one.then_some(cpu),
+            ring: has_one.then(|| SubmissionRing::new(cpu)),
+            has_detour: self.has_detour || has_one,
             ..self
         }
     }
@@ -304,7 +310,7 @@ impl JobProcess {
 
     /// The CPU that submits its I/O.
     pub(crate) fn submit_cpu(&self) -> usize {
-        self.sq_cpu.unwrap_or(self.cpu)
+        self.ring.as_ref().map_or(self.cpu, SubmissionRing::cpu)
     }
 
     /// Whether it looks for completions itself, without interrupts.
@@ -420,6 +426,9 @@ impl JobProcess {
 
     /// Its timer ran out.
     pub(crate) fn on_timer(&mut self, now: Nanos, system: &mut System) {
+        if self.ring.is_some() {
+            self.go_on_submitting(now, system);
+        }
         let has_cpu = match self.state {
             TaskState::Busy(at) if at <= now => self.continues(now, system),
             TaskState::Sleeping(at) if at <= now => self.enqueue(system),

@@ -42,7 +42,7 @@ impl JobProcess {
     /// Waits for so many completions: asleep, or looking for them over and over.
     #[inline]
     fn await_completions(&mut self, now: Nanos, min: u32, system: &mut System) {
-        let spins = self.polls_for_ends || self.sq_cpu.is_some();
+        let spins = self.polls_for_ends || self.ring.is_some();
         if !spins || self.costs.free {
             self.waited = true;
             return self.sleep(now, TaskState::AwaitsCompletions(min), system);

@@ -116,7 +116,7 @@ impl JobProcess {
     #[inline(always)]
     pub(super) fn commit(&mut self, now: Nanos, system: &mut System) {
         if self.submitted == 0 && !self.has_paid && !self.batch.is_empty() {
-            self.plugging = self.batch.len() > PLUG_THRESHOLD;
+            self.plugging = self.batch.len() > PLUG_THRESHOLD && !self.submits_through_ring();
             // fio counts all that it has not reaped, once a call, for each of the call's I/Os.
             let (depth, size) = (self.outstanding(), self.batch.len() as u32);
             self.recorder.submitted(depth, size);
@@ -161,7 +161,7 @@ impl JobProcess {
     fn pay_ahead(&mut self, now: Nanos, system: &mut System) -> bool {
         self.has_paid = true;
         let user = self.costs.user_submit;
-        let enters_kernel = self.sq_cpu.is_none() && !self.is_mapped();
+        let enters_kernel = self.ring.is_none() && !self.is_mapped();
         let call = if self.submitted == 0 && enters_kernel {
             self.costs.syscall
         } else {
@@ -174,22 +174,43 @@ impl JobProcess {
     /// Submits one I/O.
     #[inline(always)]
     fn submit(&mut self, now: Nanos, slot: u32, system: &mut System) {
-        let disk = self.ios[slot as usize].disk;
         if self.has_detour && self.submit_otherwise(now, slot, system) {
             return;
         }
+        self.submit_directly(now, slot, self.plugging, system);
+    }
+
+    /// Submits one I/O to the block layer.
+    #[inline(always)]
+    pub(super) fn submit_directly(
+        &mut self,
+        now: Nanos,
+        slot: u32,
+        plugging: bool,
+        system: &mut System,
+    ) {
+        let disk = self.ios[slot as usize].disk;
         let bio = self.bio(slot, self.nowait);
+        let cpu = self.submit_cpu();
         let d = &mut system.disks[disk];
         let before = self.steps_to_charge(d);
-        let plug = self.plugging.then_some(&mut self.plugs[disk]);
+        let plug = plugging.then_some(&mut self.plugs[disk]);
         let first = d.queue.requests_made();
         d.queue.set_runs_inline(self.runs_inline);
-        let cpu = self.sq_cpu.unwrap_or(self.cpu);
+        if self.polls_for_ends {
+            let delay = self.costs.kblockd_delay_of_call(self.last_call);
+            d.queue.set_kblockd_delay(delay);
+        }
         let done = d.queue.submit_bio(now, cpu, plug, bio, &mut d.driver);
         if let Submit::Blocked(waiter) = done {
             self.sleep_for_tag(now, disk, waiter, system);
         }
         self.charge(now, disk, before, system);
+        if self.polls_for_ends {
+            self.last_call = system.cpus.free_at(cpu).saturating_sub(now);
+            let delay = self.costs.kblockd_delay();
+            system.disks[disk].queue.set_kblockd_delay(delay);
+        }
         let made = first..system.disks[disk].queue.requests_made();
         if let Some(log) = system.cpus.log() {
             log.submitted((self.id, slot), (self.cpu, now), disk, made);
@@ -268,7 +289,7 @@ impl JobProcess {
         }
     }
 
-    fn unplug(&mut self, now: Nanos, disk: usize, system: &mut System) {
+    pub(super) fn unplug(&mut self, now: Nanos, disk: usize, system: &mut System) {
         let d = &mut system.disks[disk];
         let before = self.steps_to_charge(d);
         d.queue.set_runs_inline(self.runs_inline);
@@ -303,7 +324,7 @@ impl JobProcess {
     #[inline(never)]
     fn charge_steps(&mut self, now: Nanos, disk: usize, before: &CostCounts, system: &mut System) {
         let end = self.book_steps(now, disk, (before, Nanos::ZERO), system);
-        if self.sq_cpu.is_some() {
+        if self.ring.is_some() {
             // It goes on while the kernel's thread is at it.
             return;
         }
@@ -323,7 +344,7 @@ impl JobProcess {
     ) -> Nanos {
         let d = &mut system.disks[disk];
         let steps = d.queue.cost_counts().since(before);
-        let cpu = self.sq_cpu.unwrap_or(self.cpu);
+        let cpu = self.submit_cpu();
         let start = system.cpus.free_at(cpu).max(now);
         let end = self
             .costs
@@ -336,7 +357,7 @@ impl JobProcess {
         };
         d.set_trace_times(&self.costs, span);
         d.release(reached);
-        if self.sq_cpu.is_some() {
+        if self.ring.is_some() {
             return end;
         }
         self.recorder.spent(Mode::System, (end - start).0);

@@ -17,6 +17,8 @@ impl JobProcess {
             self.submit_by_thread(now, slot, system);
         } else if is_cached {
             self.submit_cached(now, slot, system);
+        } else if self.submits_through_ring() {
+            self.submit_through_ring(now, slot, system);
         } else {
             return false;
         }
