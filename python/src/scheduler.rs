@@ -252,7 +252,7 @@ impl PythonScheduler {
             number: rq.serial,
             operation: match rq.op {
                 Op::Read => "read",
-                Op::Write | Op::WriteZeroes | Op::ZoneReset => "write",
+                Op::Write | Op::WriteZeroes | Op::Zone(_) => "write",
                 Op::Discard => "discard",
                 Op::Flush => "flush",
             },

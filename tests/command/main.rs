@@ -48,3 +48,4 @@ mod tables;
 mod tools;
 mod tune;
 mod vary;
+mod zones;

@@ -64,7 +64,6 @@ fn an_option_that_changes_the_work_is_refused_unless_lenient() {
         place.file("job.fio", &job);
     };
     for option in [
-        "zonemode=zbd",
         "flow=2",
         "ss=bw:5%",
         "read_iolog=t.log",

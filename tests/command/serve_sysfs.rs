@@ -45,6 +45,7 @@ fn the_tree_is_that_of_the_kernel() {
         ["0", "0"]
     );
     assert_eq!(cat("queue/rotational"), "0\n");
+    assert_eq!(cat("queue/zoned") + &cat("queue/nr_zones"), "none\n0\n");
     // It is a disk of the device model, with what every disk has.
     assert_eq!(
         shell(&place, "readlink sys/block/b0"),

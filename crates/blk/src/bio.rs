@@ -15,8 +15,21 @@ pub enum Op {
     Discard,
     /// Makes sectors read as zeroes.
     WriteZeroes,
-    /// Empties the zone that starts at its sector (`REQ_OP_ZONE_RESET`); its length is zero.
-    ZoneReset,
+    /// Changes the state of the zone that starts at its sector; its length is zero.
+    Zone(ZoneAction),
+}
+
+/// What becomes of a zone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ZoneAction {
+    /// It is empty, and its next write starts at its start (`REQ_OP_ZONE_RESET`).
+    Reset,
+    /// It has resources of the drive until it is closed or full (`REQ_OP_ZONE_OPEN`).
+    Open,
+    /// It gives the resources of an open zone back (`REQ_OP_ZONE_CLOSE`).
+    Close,
+    /// It takes no write until it is reset (`REQ_OP_ZONE_FINISH`).
+    Finish,
 }
 
 impl Op {
@@ -30,7 +43,7 @@ impl Op {
     pub const fn stat_group(self) -> usize {
         match self {
             Op::Read => 0,
-            Op::Write | Op::WriteZeroes | Op::ZoneReset => 1,
+            Op::Write | Op::WriteZeroes | Op::Zone(_) => 1,
             Op::Discard => 2,
             Op::Flush => 3,
         }

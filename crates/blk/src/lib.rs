@@ -32,7 +32,7 @@ mod units;
 mod zone;
 
 pub use attribute::Attribute;
-pub use bio::{Bio, BioFlags, CgroupId, IoClass, IoPrio, Op, SubmitterId, op_is_sync};
+pub use bio::{Bio, BioFlags, CgroupId, IoClass, IoPrio, Op, SubmitterId, ZoneAction, op_is_sync};
 pub use cgroup::{CGROUP_FILES, CgroupFile, CgroupFileOn};
 pub use elevator::{Elevator, ElevatorQueue, InsertAt, QueueInfo, SchedCtx};
 pub use hctx::{DISPATCH_BUCKETS, HctxStats};

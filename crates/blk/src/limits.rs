@@ -20,7 +20,7 @@ pub enum NoMerges {
 }
 
 /// The zones of a host-managed drive. All have the same size, but the last may be smaller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ZoneLimits {
     /// Size of a zone in sectors (`queue/chunk_sectors`), a power of two.
     pub zone_sectors: u32,
@@ -28,6 +28,11 @@ pub struct ZoneLimits {
     pub capacity_sectors: u32,
     /// Number of conventional zones, which can be written anywhere; they are the first.
     pub conventional: u32,
+    /// Most zones that are open at once; zero if there is no limit (`queue/max_open_zones`).
+    pub max_open: u32,
+    /// Most zones that are open or closed at once; zero if there is no limit
+    /// (`queue/max_active_zones`).
+    pub max_active: u32,
 }
 
 impl ZoneLimits {
@@ -155,6 +160,41 @@ impl QueueLimits {
         }
     }
 
+    /// What sysfs says of the zones (`queue/NAME`, `block/blk-sysfs.c`); limits of their number
+    /// are shown where there are zones.
+    ///
+    /// The kernel emulates zone append (`blk_validate_zoned_limits`), up to the largest write and
+    /// within a zone.
+    pub fn zone_attributes(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let is_zoned = self.zones.is_some();
+        let zones = self.zones.unwrap_or_default();
+        let count = match is_zoned {
+            true => zones.count(self.capacity_sectors),
+            false => 0,
+        };
+        let append_sectors = zones.zone_sectors.min(self.max_sectors);
+        let append_bytes = u64::from(append_sectors) * crate::units::SECTOR_SIZE;
+        let always = [
+            ("chunk_sectors", u64::from(zones.zone_sectors)),
+            ("nr_zones", count),
+            ("zone_append_max_bytes", append_bytes),
+        ];
+        let limits = [
+            ("max_active_zones", u64::from(zones.max_active)),
+            ("max_open_zones", u64::from(zones.max_open)),
+        ];
+        let limits = limits.into_iter().filter(move |_| is_zoned);
+        always.into_iter().chain(limits)
+    }
+
+    /// What sysfs says of the kind of zones (`queue/zoned`).
+    pub fn zoned(&self) -> &'static str {
+        match self.zones {
+            Some(_) => "host-managed",
+            None => "none",
+        }
+    }
+
     /// The largest read or write that both the sector and the segment limit allow, in sectors.
     #[inline]
     pub fn max_rw_sectors(&self) -> u32 {
@@ -166,6 +206,40 @@ impl QueueLimits {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sysfs_tells_of_zones() {
+        let attribute = |limits: &QueueLimits, name| {
+            let mut all = limits.zone_attributes();
+            all.find(|(known, _)| *known == name)
+                .map(|(_, value)| value)
+        };
+        let zoned = QueueLimits {
+            capacity_sectors: 4096 * 30,
+            max_sectors: 1024,
+            zones: Some(ZoneLimits {
+                zone_sectors: 4096,
+                capacity_sectors: 2048,
+                max_open: 4,
+                max_active: 5,
+                ..ZoneLimits::default()
+            }),
+            ..QueueLimits::default()
+        };
+        assert_eq!(zoned.zoned(), "host-managed");
+        let names = [
+            "chunk_sectors",
+            "nr_zones",
+            "max_open_zones",
+            "max_active_zones",
+            "zone_append_max_bytes",
+        ];
+        let all = |limits| names.map(|name| attribute(limits, name));
+        assert_eq!(all(&zoned), [4096, 30, 4, 5, 512 << 10].map(Some));
+        let other = QueueLimits::default();
+        assert_eq!(other.zoned(), "none");
+        assert_eq!(all(&other), [Some(0), Some(0), None, None, Some(0)]);
+    }
 
     #[test]
     fn a_bio_has_a_segment_for_each_page() {

@@ -180,7 +180,7 @@ impl Request {
 
     /// Whether bios and requests may be merged into it (`rq_mergeable`).
     pub fn is_mergeable(&self) -> bool {
-        !matches!(self.op, Op::Flush | Op::WriteZeroes | Op::ZoneReset)
+        !matches!(self.op, Op::Flush | Op::WriteZeroes | Op::Zone(_))
             && !self.flags.has(NOMERGE_FLAGS)
             && !self.rq_flags.has(RqFlags::STARTED)
             && !self.rq_flags.has(RqFlags::FLUSH_SEQ)

@@ -229,10 +229,10 @@ impl RequestQueue {
         let supported = match bio.op {
             Op::Discard => limits.max_discard_sectors > 0,
             Op::WriteZeroes => limits.max_write_zeroes_sectors > 0,
-            Op::ZoneReset => limits.zones.is_some(),
+            Op::Zone(_) => limits.zones.is_some(),
             _ => true,
         };
-        let empty = bio.sectors == 0 && !is_flush && bio.op != Op::ZoneReset;
+        let empty = bio.sectors == 0 && !is_flush && !matches!(bio.op, Op::Zone(_));
         if !supported {
             Err(IoStatus::NotSupported)
         } else if !inside || !aligned || empty {

@@ -9,7 +9,7 @@ use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::bio::{Bio, BioFlags, Op};
+use crate::bio::{Bio, BioFlags, Op, ZoneAction};
 use crate::limits::{NoMerges, QueueLimits, ZoneLimits};
 use crate::merge::BioMergeStatus;
 use crate::queue::{BlkDriver, RequestQueue, Submit};
@@ -128,8 +128,8 @@ impl RequestQueue {
         let Some(zones) = &mut self.zones else {
             return false;
         };
-        if bio.op == Op::ZoneReset {
-            return self.reset_zone(now, part, bio.sector);
+        if let Op::Zone(action) = bio.op {
+            return self.plug_zone_action(now, part, (bio.sector, action));
         }
         let Some(zone) = zones.zone_of_write(bio.op, bio.sector, bio.sectors) else {
             return false;
@@ -168,11 +168,22 @@ impl RequestQueue {
         true
     }
 
-    /// A zone is to be reset: what waits in its plug fails, as it would on the drive
-    /// (`blk_zone_wplug_handle_reset_or_finish`). Returns whether the reset itself has failed.
-    fn reset_zone(&mut self, now: Nanos, part: BioId, sector: Sector) -> bool {
+    /// A zone is to be reset or finished: what waits in its plug fails, as it would on the drive
+    /// (`blk_zone_wplug_handle_reset_or_finish`). Returns whether the bio itself has failed.
+    fn plug_zone_action(
+        &mut self,
+        now: Nanos,
+        part: BioId,
+        (sector, action): (Sector, ZoneAction),
+    ) -> bool {
         let Some(zones) = &mut self.zones else {
             return false;
+        };
+        let wp_offset = match action {
+            ZoneAction::Reset => 0,
+            ZoneAction::Finish => zones.limits.zone_sectors,
+            // The drive alone knows of these.
+            ZoneAction::Open | ZoneAction::Close => return false,
         };
         let zone = zones.limits.zone_of(sector) as usize;
         let is_sequential = zones.limits.is_sequential(sector);
@@ -180,7 +191,7 @@ impl RequestQueue {
             self.end_bio(now, part, IoStatus::IoError);
             return true;
         };
-        (plug.needs_update, plug.wp_offset) = (false, 0);
+        (plug.needs_update, plug.wp_offset) = (false, wp_offset);
         zones.forget_if_idle(zone);
         self.abort_zone(now, zone);
         false

@@ -210,6 +210,8 @@ fn zones(info: &RunInfo) -> Option<ZoneLimits> {
         zone_sectors,
         capacity_sectors: capacity_sectors.min(zone_sectors),
         conventional: parameter("zone_nr_conv").unwrap_or(0),
+        max_open: parameter("zone_max_open").unwrap_or(0),
+        max_active: parameter("zone_max_active").unwrap_or(0),
     })
 }
 

@@ -258,7 +258,7 @@ impl FaultyDevice {
                 }
                 CommandStatus::Ok
             }
-            Op::Flush | Op::ZoneReset => CommandStatus::Ok,
+            Op::Flush | Op::Zone(_) => CommandStatus::Ok,
         }
     }
 

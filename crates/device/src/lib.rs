@@ -12,6 +12,7 @@ mod faults;
 mod published;
 pub mod registry;
 mod spec;
+mod zoned;
 
 mod card;
 mod hdd;

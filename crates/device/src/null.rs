@@ -24,6 +24,7 @@ pub(crate) const MODEL: ModelType = ModelType {
         concat!(
             include_str!("../complete/null.toml"),
             include_str!("../complete/host.toml"),
+            include_str!("../complete/zones.toml"),
             include_str!("../complete/published.toml"),
         ),
     )],
@@ -122,7 +123,7 @@ impl NullDrive {
             _ if !fits => 0,
             Op::Read => self.spec.timing.read_ns,
             Op::Flush => self.spec.timing.flush_ns,
-            Op::Write | Op::WriteZeroes | Op::Discard | Op::ZoneReset => self.spec.timing.write_ns,
+            Op::Write | Op::WriteZeroes | Op::Discard | Op::Zone(_) => self.spec.timing.write_ns,
         };
         // Commands that take no time would let a job submit without end at one moment.
         let service_ns = service_ns.max(1);

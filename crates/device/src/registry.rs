@@ -28,6 +28,7 @@ const DRIVES: Shipped = shipped!("drive", "../../../drives":
     "optane-ssd",
     "kioxia-cm7",
     "micron-7450-max",
+    "zn540-1tb",
 );
 
 /// Their names, in the order they should be listed.

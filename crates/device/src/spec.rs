@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use blklab_blk::ZoneLimits;
 use blklab_description::{
     Assumed, ReadError, Reference, SpecError, Table, flag, keys, one_of, read_with_reference, text,
     whole, word,
@@ -10,6 +11,7 @@ use blklab_description::{
 use strum::{Display, EnumMessage, EnumString, VariantArray};
 
 use crate::faults::{Faults, FaultyDevice};
+use crate::zoned::ZoneLayer;
 use crate::{Device, MODELS, Published};
 
 /// Reads the tables of a kind of drive.
@@ -42,6 +44,11 @@ pub(crate) trait Model: fmt::Debug + Send + Sync {
     /// no difference.
     fn in_state(&self, _state: DriveState) -> Option<Arc<dyn Model>> {
         None
+    }
+
+    /// What was written to it before; nothing where that makes no difference.
+    fn state(&self) -> DriveState {
+        DriveState::Fresh
     }
 
     /// A drive as described; `seed` decides whatever is left to chance inside.
@@ -163,6 +170,8 @@ keys! {
         pub discard: bool = flag().or(false);
         /// It has moving parts.
         pub rotational: bool => has_moving_parts;
+        /// Its zones, if it is host-managed: those of the table `[zones]`.
+        pub zones: Option<ZoneLimits> => None;
     }
 }
 
@@ -186,7 +195,13 @@ pub struct DriveSpec {
     pub published: Option<Published>,
     faults: Option<Faults>,
     model: Arc<dyn Model>,
+    /// Zones on top of the model.
+    zones: Option<ZoneLayer>,
 }
+
+/// Why no zoned drive is aged.
+const ZONED_IS_NOT_AGED: &str =
+    "a zoned drive is written zone by zone, never overwritten; legal are \"fresh\" and \"filled\"";
 
 impl DriveSpec {
     /// Reads a description; `name` is the file as the user named it.
@@ -220,8 +235,19 @@ impl DriveSpec {
         let model = (kind.read)(root, interface)?;
         let assumed = root.assumed()?;
         let published = root.read_if_any("published", Published::read)?;
+        let zones = root.read_if_any("zones", |table| {
+            ZoneLayer::read(root, table, model.identity())
+        })?;
         root.finish()?;
         interface.check(model.identity(), root)?;
+        if zones.is_some() && matches!(interface, Interface::Mmc | Interface::Loop) {
+            let problem = "legal is to leave this table out where interface is \"mmc\" or \
+                           \"loop\": Linux has no zoned cards and no zoned loop devices";
+            return Err(root.wrong("zones", problem));
+        }
+        if zones.is_some() && model.state() == DriveState::Aged {
+            return Err(root.wrong("state", ZONED_IS_NOT_AGED));
+        }
         Ok(DriveSpec {
             name: name.to_string(),
             description,
@@ -230,6 +256,7 @@ impl DriveSpec {
             published,
             faults: None,
             model,
+            zones,
         })
     }
 
@@ -239,9 +266,17 @@ impl DriveSpec {
         MODELS.iter().flat_map(|kind| kind.complete).copied()
     }
 
+    /// Whether it holds data before the first command; a drive with zones has full ones then.
+    pub fn starts_written(&self) -> bool {
+        self.model.state() != DriveState::Fresh
+    }
+
     /// What the host will see.
     pub fn identity(&self) -> &Identity {
-        self.model.identity()
+        match &self.zones {
+            Some(zones) => zones.identity(),
+            None => self.model.identity(),
+        }
     }
 
     /// Whether what it does depends on what it did before.
@@ -261,6 +296,9 @@ impl DriveSpec {
                 self.name
             ));
         };
+        if self.zones.is_some() && state == DriveState::Aged {
+            return Err(format!("{}: {ZONED_IS_NOT_AGED}", self.name));
+        }
         self.model = model;
         Ok(self)
     }
@@ -280,7 +318,11 @@ impl DriveSpec {
 
     /// A drive as described; `seed` decides whatever is left to chance inside.
     pub fn build(&self, seed: u64) -> Box<dyn Device> {
-        let device = self.model.build(seed);
+        let model = self.model.build(seed);
+        let device = match &self.zones {
+            Some(zones) => zones.put_on(model, self.starts_written()),
+            None => model,
+        };
         match self.faults {
             Some(faults) => Box::new(FaultyDevice::new(device, faults, seed)),
             None => device,

@@ -97,7 +97,7 @@ pub(crate) struct Occupied {
 pub(crate) fn pages(op: Op, sectors: u32) -> u32 {
     match op {
         Op::Read | Op::Write => sectors.div_ceil(SECTORS_PER_PAGE),
-        Op::Flush | Op::Discard | Op::WriteZeroes | Op::ZoneReset => 0,
+        Op::Flush | Op::Discard | Op::WriteZeroes | Op::Zone(_) => 0,
     }
 }
 

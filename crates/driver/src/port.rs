@@ -189,6 +189,7 @@ impl Port {
                 write_cache: drive.volatile_write_cache,
                 fua: drive.fua,
                 rotational: drive.rotational,
+                zones: drive.zones,
                 ..QueueLimits::default()
             },
         }

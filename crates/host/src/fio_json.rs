@@ -168,6 +168,8 @@ fn job_results(entry: &Object, index: usize, job: &JobFile) -> Result<JobResults
         options: spec.map(|s| s.options.clone()).unwrap_or_default(),
         sync_ns,
         syncs,
+        // fio's JSON does not have it.
+        zone_resets: 0,
         runtime_ns,
         cpu: CpuStats {
             user_ns: share(entry.number("usr_cpu")?),

@@ -375,6 +375,13 @@ impl Prepared<'_> {
         let mut info = backend.info();
         if let Some((name, drive)) = &config.drive {
             let identity = drive.identity();
+            if identity.zones.is_some() {
+                return Err(format!(
+                    "the drive {name} has zones, and no client could learn of them: NBD, \
+                     vhost-user-blk and SCSI show a disk that is written anywhere, as Linux's nbd \
+                     driver makes one; right is a drive without [zones], or --world sim"
+                ));
+            }
             let drive_bytes = identity.capacity_sectors * 512;
             if info.size_bytes > drive_bytes {
                 return Err(format!(

@@ -306,7 +306,7 @@ impl Disk {
 pub(crate) fn letter(op: Op) -> char {
     match op {
         Op::Read => 'R',
-        Op::Write | Op::WriteZeroes | Op::ZoneReset => 'W',
+        Op::Write | Op::WriteZeroes | Op::Zone(_) => 'W',
         Op::Discard => 'D',
         Op::Flush => 'F',
     }

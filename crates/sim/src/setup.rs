@@ -2,15 +2,15 @@
 
 use blklab_blk::Nanos;
 use blklab_device::{DriveSpec, Interface};
-use blklab_driver::FrontEnd;
+use blklab_driver::{Attachment, FrontEnd};
 use blklab_elevator::{ChoiceError, SchedulerChoice};
 use blklab_stats::Window;
 use blklab_workload::calls::CallList;
-use blklab_workload::fio::{Direction, Engine, Extent, JobError, JobFile, JobSpec};
+use blklab_workload::fio::{Direction, Engine, Extent, JobError, JobFile, JobSpec, ZoneMode};
 use blklab_workload::trace::Format;
 use thiserror::Error;
 
-use crate::caching::Caching;
+use crate::caching::{Caching, FileSystemKind};
 use crate::machine::{LoopCosts, Machine};
 
 /// Why a run cannot be.
@@ -100,6 +100,9 @@ pub enum SetupError {
         /// The machine.
         machine: String,
     },
+    /// A drive with zones behind what does not know them.
+    #[error("{0}")]
+    Zones(String),
     /// What the queue does not take.
     #[error("{0}")]
     Queue(String),
@@ -227,6 +230,48 @@ pub(crate) fn check_buffered_power_loss(
             job: spec.name.clone(),
         }),
     }
+}
+
+/// Refuses what lies between a drive with zones and its jobs, where Linux has none that knows of
+/// zones or writes in their order.
+pub(crate) fn check_zones(setup: &Setup<'_>) -> Result<(), SetupError> {
+    let (drive, machine) = (setup.drive, setup.machine);
+    if drive.identity().zones.is_none() {
+        return Ok(());
+    }
+    let refused = |why: String| Err(SetupError::Zones(format!("{}: {why}", drive.name)));
+    if let Some(front_end) = setup.front_end {
+        return refused(format!(
+            "it has zones, of which no client of {front_end} learns; right is no front end"
+        ));
+    }
+    if machine.attachment(drive, None) != Attachment::Direct {
+        return refused(format!(
+            "it has zones, and {} has it behind a USB bridge, which knows none; right is a machine \
+             that has its interface",
+            machine.name
+        ));
+    }
+    if setup.caching.file_system != FileSystemKind::Raw {
+        return refused(
+            "it has zones, and ext2, VFAT and XFS as here write anywhere; right is --fs raw"
+                .to_string(),
+        );
+    }
+    Ok(())
+}
+
+/// What to say of jobs that write to a drive with zones and do not keep to them.
+pub(crate) fn zones_note(job: &JobFile, drive: &DriveSpec) -> Option<String> {
+    let limits = drive.identity().zones?;
+    let writes =
+        |spec: &&JobSpec| spec.zones.mode != ZoneMode::Zoned && spec.pattern.does(Direction::Write);
+    let spec = job.jobs.iter().find(writes)?;
+    Some(format!(
+        "{}: {} has zones of {} sectors, which fail writes that are not at their write pointers; \
+         zonemode=zbd keeps to them",
+        spec.name, drive.name, limits.zone_sectors
+    ))
 }
 
 /// What to say of direct jobs beside others that use the page cache.

@@ -11,6 +11,7 @@ use crate::cpu::{CostTable, Cpus, FairClass};
 use crate::disk::Disk;
 use crate::file_layer::FileLayer;
 use crate::machine::Dispatch;
+use crate::process::job::ZonedFiles;
 use crate::recording::Recording;
 use crate::setup::{Setup, SetupError};
 use crate::timers::Timers;
@@ -28,6 +29,8 @@ pub(crate) struct System {
     pub(crate) next_turn: VecDeque<usize>,
     /// The page cache, where a job's I/O goes through it.
     pub(crate) files: Option<Box<FileLayer>>,
+    /// The zones that jobs keep to.
+    pub(crate) zones: ZonedFiles,
     recording: Option<Recording>,
     template: DiskTemplate,
 }
@@ -60,6 +63,7 @@ impl System {
             tag_waiters: Vec::new(),
             next_turn: VecDeque::new(),
             files: None,
+            zones: ZonedFiles::default(),
             recording: setup.record.map(Recording::new),
             template: DiskTemplate {
                 spec: setup.drive.clone(),

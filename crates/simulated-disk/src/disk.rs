@@ -118,6 +118,13 @@ impl SimulatedDisk {
     /// # Errors
     /// If the queue refuses the scheduler's settings.
     pub fn new(setup: &Setup, seed: u64) -> Result<SimulatedDisk, SetupError> {
+        if setup.drive.identity().zones.is_some() {
+            return Err(SetupError(format!(
+                "{}: a drive with zones is not written anywhere, as callers do here; right is one \
+                 without",
+                setup.drive.name
+            )));
+        }
         let driver = Driver::new(&setup.drive, seed);
         let config = QueueConfig {
             seed,

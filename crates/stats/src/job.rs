@@ -61,6 +61,8 @@ pub struct JobResults {
     pub sync_ns: Histogram,
     /// Number of `fsync` and `fdatasync` calls.
     pub syncs: u64,
+    /// Number of zones that the job reset.
+    pub zone_resets: u64,
     /// Running time of the job in nanoseconds, without ramp.
     pub runtime_ns: u64,
     /// CPU use of the job's processes.
@@ -117,6 +119,7 @@ impl JobResults {
             trim,
             sync_ns,
             syncs,
+            zone_resets,
             runtime_ns,
             cpu,
             depth,
@@ -138,6 +141,7 @@ impl JobResults {
         self.trim.merge(trim);
         self.sync_ns.merge(sync_ns);
         self.syncs += syncs;
+        self.zone_resets += zone_resets;
         self.runtime_ns = self.runtime_ns.max(*runtime_ns);
         self.cpu.add(cpu);
         self.depth.merge(depth);

@@ -1,7 +1,8 @@
 //! Zone write plugs: order, merging, errors, and that a zone is written at its write pointer.
 
 use blklab_blk::{
-    Bio, BioFlags, IoStatus, Op, QueueConfig, QueueLimits, Sector, TraceKind, ZoneLimits,
+    Bio, BioFlags, IoStatus, Op, QueueConfig, QueueLimits, Sector, TraceKind, ZoneAction,
+    ZoneLimits,
 };
 use proptest::prelude::*;
 
@@ -18,6 +19,8 @@ fn zoned() -> QueueConfig {
             zone_sectors: ZONE as u32,
             capacity_sectors: 192,
             conventional: 1,
+            max_open: 0,
+            max_active: 0,
         }),
         ..QueueLimits::default()
     })
@@ -143,8 +146,8 @@ fn a_reset_empties_a_zone_and_fails_what_waits() {
     for sector in [256, 264] {
         f.submit(Op::Write, sector, 8);
     }
-    f.submit(Op::ZoneReset, 256, 0);
-    f.submit(Op::ZoneReset, 0, 0);
+    f.submit(Op::Zone(ZoneAction::Reset), 256, 0);
+    f.submit(Op::Zone(ZoneAction::Reset), 0, 0);
     f.drain();
     let ended = f.ended();
     let statuses = |bio| ended.iter().find(|(ended, _)| *ended == bio).map(|e| e.1);
@@ -153,15 +156,26 @@ fn a_reset_empties_a_zone_and_fails_what_waits() {
     assert_eq!(statuses(3), Some(IoStatus::IoError), "conventional");
     f.submit(Op::Write, 256, 8);
     f.complete(IoStatus::IoError);
-    f.submit(Op::ZoneReset, 256, 0);
+    f.submit(Op::Zone(ZoneAction::Reset), 256, 0);
     f.submit(Op::Write, 256, 8);
     f.drain();
     assert_eq!(
         taken(&f),
         [(256, 8), (256, 0), (256, 8), (256, 0), (256, 8)]
     );
+    f.ended();
+    f.submit(Op::Write, 264, 8);
+    f.submit(Op::Write, 272, 8);
+    // To open and close a zone is the drive's business; a finish ends what waits.
+    f.submit(Op::Zone(ZoneAction::Open), 256, 0);
+    f.submit(Op::Zone(ZoneAction::Close), 256, 0);
+    assert_eq!(f.ended(), []);
+    f.submit(Op::Zone(ZoneAction::Finish), 256, 0);
+    assert_eq!(f.ended(), [(8, IoStatus::IoError)], "it waited");
+    f.drain();
+    assert!(f.ended().iter().all(|(_, status)| *status == IoStatus::Ok));
     let mut unzoned = Fixture::new(&config());
-    unzoned.submit(Op::ZoneReset, 256, 0);
+    unzoned.submit(Op::Zone(ZoneAction::Reset), 256, 0);
     assert_eq!(unzoned.ended(), [(0, IoStatus::NotSupported)]);
 }
 

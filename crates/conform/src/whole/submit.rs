@@ -1,6 +1,6 @@
 //! Tasks and what they submit.
 
-use blklab_blk::{Bio, BioFlags, Op, Plug, Sector, Submit, SubmitterId, Waiter};
+use blklab_blk::{Bio, BioFlags, Op, Plug, Sector, Submit, SubmitterId, Waiter, ZoneAction};
 use blklab_workload::trace::tracefs::{BioEvent, EventKind};
 
 use super::Whole;
@@ -40,7 +40,7 @@ impl Whole<'_> {
         }
         let op = match bio.rwbs.op {
             // Of the operations without a letter only those on whole zones have no length.
-            None if bio.sectors == 0 => Op::ZoneReset,
+            None if bio.sectors == 0 => Op::Zone(ZoneAction::Reset),
             op => op.unwrap_or(Op::WriteZeroes),
         };
         flags = flags.with(self.lines.unshown_flags(pid, self.at + 1));

@@ -34,7 +34,7 @@ impl Extent {
         let sector = if op == Op::Flush { Sector(0) } else { sector };
         // Both have the letter N.
         let op = match op {
-            Op::ZoneReset => Op::WriteZeroes,
+            Op::Zone(_) => Op::WriteZeroes,
             op => op,
         };
         Extent {

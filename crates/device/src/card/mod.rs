@@ -96,7 +96,7 @@ impl Card {
             Op::Read => self.read_ns(sector, sectors),
             Op::Write | Op::WriteZeroes => self.write_ns(sector, sectors),
             Op::Discard => self.units.erase(&self.spec, sector, sectors),
-            Op::Flush | Op::ZoneReset => 0,
+            Op::Flush | Op::Zone(_) => 0,
         };
         let end_ns = now_ns.saturating_add(self.spec.bus.command_ns + service_ns);
         let end = Completion {

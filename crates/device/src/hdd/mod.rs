@@ -210,7 +210,7 @@ impl Hdd {
             }
             Op::Write | Op::WriteZeroes => self.start_write(now_ns, index),
             // A discard changes nothing on a disk, and it has no zones to be written in order.
-            Op::Discard | Op::ZoneReset => self.finish(now_ns, index),
+            Op::Discard | Op::Zone(_) => self.finish(now_ns, index),
         }
         self.start_arm(now_ns);
     }

@@ -74,6 +74,10 @@ impl Model for SsdSpec {
         Some(Arc::new(SsdSpec::in_state(self, state)))
     }
 
+    fn state(&self) -> DriveState {
+        self.state.name()
+    }
+
     fn build(&self, seed: u64) -> Box<dyn Device> {
         Box::new(Ssd::new(self.clone(), seed))
     }
@@ -227,7 +231,7 @@ impl Ssd {
             HostOp::Flush => {
                 self.writes.start_flush(&mut self.controller, now_ns, index);
             }
-            HostOp::Discard | HostOp::ZoneReset => {
+            HostOp::Discard | HostOp::Zone(_) => {
                 self.writes
                     .start_discard(&mut self.controller, now_ns, index);
             }

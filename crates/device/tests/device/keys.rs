@@ -70,6 +70,11 @@ const MAY_BE_ZERO: &[&str] = &[
     "units.erase_us",
     "units.fat_kb",
     "map.write_us",
+    "zones.conventional",
+    "zones.max_active",
+    "zones.command_us",
+    "zones.reset_us",
+    "zones.finish_us",
 ];
 
 /// A key, and changes of a description after which it has no effect; a key that never has

@@ -47,7 +47,7 @@ impl Running {
         match self.command.op {
             Op::Read => Some((Direction::In, bytes)),
             Op::Write => Some((Direction::Out, bytes)),
-            Op::Flush | Op::Discard | Op::WriteZeroes | Op::ZoneReset => None,
+            Op::Flush | Op::Discard | Op::WriteZeroes | Op::Zone(_) => None,
         }
     }
 

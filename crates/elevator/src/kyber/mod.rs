@@ -79,7 +79,7 @@ fn domain_of(op: Op) -> usize {
         Op::Read => READ,
         Op::Write => WRITE,
         Op::Discard => DISCARD,
-        Op::Flush | Op::WriteZeroes | Op::ZoneReset => OTHER,
+        Op::Flush | Op::WriteZeroes | Op::Zone(_) => OTHER,
     }
 }
 

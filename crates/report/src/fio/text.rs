@@ -151,10 +151,9 @@ fn write_direction(
         bytes(dir.bytes, Base::Iec),
         msec(dir.runtime_ns),
         // fio mentions zones for every drive, only in this place.
-        if name == "write" {
-            "; 0 zone resets"
-        } else {
-            ""
+        match name == "write" {
+            true => format!("; {} zone resets", job.zone_resets),
+            false => String::new(),
         }
     )?;
     write_latency(out, "slat", &dir.slat_ns)?;

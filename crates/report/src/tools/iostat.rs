@@ -67,7 +67,7 @@ struct Drive {
 fn kind(op: Option<Op>) -> usize {
     match op {
         Some(Op::Read) => 0,
-        Some(Op::Write | Op::WriteZeroes | Op::ZoneReset) | None => 1,
+        Some(Op::Write | Op::WriteZeroes | Op::Zone(_)) | None => 1,
         Some(Op::Discard) => 2,
         Some(Op::Flush) => 3,
     }

@@ -24,8 +24,11 @@ pub(crate) fn names(view: &ExportView<'_>) -> Vec<String> {
         "queue/write_cache",
         "queue/fua",
         "queue/rotational",
+        "queue/zoned",
     ];
     let mut names: Vec<String> = fixed.map(String::from).to_vec();
+    let zones = view.disk.queue().limits().zone_attributes();
+    names.extend(zones.map(|(name, _)| format!("queue/{name}")));
     if let Some(elevator) = view.disk.queue().elevator() {
         let declared = elevator.tunables().declared();
         names.extend(declared.iter().map(|t| format!("iosched/{}", t.name)));
@@ -73,7 +76,13 @@ pub(crate) fn read(view: &ExportView<'_>, name: &str) -> Result<String, String> 
         "queue/write_cache" => "write through".to_string(),
         "queue/fua" => u8::from(limits.fua).to_string(),
         "queue/rotational" => u8::from(limits.rotational).to_string(),
-        _ => return Err(unknown(view, name)),
+        "queue/zoned" => limits.zoned().to_string(),
+        _ => {
+            let attribute = name.strip_prefix("queue/");
+            let mut of_zones = limits.zone_attributes();
+            let found = of_zones.find(|(known, _)| attribute == Some(*known));
+            found.ok_or_else(|| unknown(view, name))?.1.to_string()
+        }
     })
 }
 

@@ -515,7 +515,7 @@ fn operation_of(op: Op, io: &Io) -> Operation {
     match (op, io.command) {
         (Op::Read, _) => Operation::Read,
         // No export has zones.
-        (Op::Flush | Op::ZoneReset, _) => Operation::Flush,
+        (Op::Flush | Op::Zone(_), _) => Operation::Flush,
         (Op::Discard, _) => Operation::Discard,
         (Op::WriteZeroes, _) | (Op::Write, Command::WriteZeroes) => Operation::Zero {
             may_punch: !io.request.flags.contains(CommandFlags::NO_HOLE),

@@ -314,7 +314,7 @@ impl CostTable {
             Op::Read => costs.read_ns + pages * costs.read_page_ns,
             Op::Write => costs.write_ns + pages * costs.write_page_ns,
             // A hole is punched, or a file written back: no page is copied.
-            Op::Discard | Op::WriteZeroes | Op::ZoneReset => costs.write_ns,
+            Op::Discard | Op::WriteZeroes | Op::Zone(_) => costs.write_ns,
             Op::Flush => costs.read_ns,
         })
     }

@@ -231,6 +231,11 @@ impl Recorder {
         self.dir(dir).short_ios += 1;
     }
 
+    /// A zone was reset.
+    pub(crate) fn reset_zone(&mut self) {
+        self.results.zone_resets += 1;
+    }
+
     /// Adds an I/O to its windows.
     #[inline]
     fn sample(&mut self, now: Nanos, dir: Direction, bytes: u64) {

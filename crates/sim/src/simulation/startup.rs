@@ -16,7 +16,7 @@ use crate::cgroups::Cgroups;
 use crate::cpu::{Affinity, CostTable};
 use crate::file_layer::FileLayer;
 use crate::process::Process;
-use crate::process::job::{Cached, JobProcess, PlacedFiles, Plan};
+use crate::process::job::{Cached, JobProcess, PlacedFiles, Plan, sized_in_zones, zones_of};
 use crate::process::kernel_threads::KernelThreads;
 use crate::process::loop_worker::LoopWorker;
 use crate::process::program;
@@ -24,8 +24,8 @@ use crate::process::server::ServerThread;
 use crate::process::trace::TraceProcess;
 use crate::setup::{
     ReplayMode, Setup, SetupError, Workload, attachment_note, check_buffered_power_loss, check_fit,
-    check_front_end, check_job, check_power_loss, check_scheduler, mixed_note,
-    other_scheduler_notes, trace_cost_note,
+    check_front_end, check_job, check_power_loss, check_scheduler, check_zones, mixed_note,
+    other_scheduler_notes, trace_cost_note, zones_note,
 };
 use crate::system::System;
 use crate::timers::Interrupts;
@@ -116,8 +116,12 @@ impl Simulation {
             machine: &machine,
             ..setup.clone()
         };
+        check_zones(&setup)?;
         let started = match setup.workload {
-            Workload::Job(job) => Started::of_job(&setup, job)?,
+            Workload::Job(job) => {
+                let job = sized_in_zones(job, zones_of(setup.drive));
+                Started::of_job(&setup, &job)?
+            }
             Workload::Trace { file, mode } => Started::of_trace(&setup, (file, mode))?,
             Workload::Calls { list, file } => Started::of_calls(&setup, (list, file))?,
         };
@@ -276,6 +280,7 @@ impl Started {
         notes.extend(job.notes.iter().map(ToString::to_string));
         notes.extend(attachment_note(setup.drive, machine));
         notes.extend(mixed_note(job));
+        notes.extend(zones_note(job, setup.drive));
         let is_alone = job.cgroup_writes.is_empty() && !groups.tree().names().is_empty();
         if !has_cgroups && is_alone {
             notes.push(format!(
@@ -391,7 +396,8 @@ impl Started {
             if spec.stonewall && n.number == 0 {
                 wall = pid;
             }
-            let plan = Plan::new(spec, n, files.of_process(pid), setup.seed)?;
+            let zones = (&mut self.system.zones, zones_of(setup.drive));
+            let plan = Plan::new(spec, (n, pid), files.of_process(pid), zones, setup.seed)?;
             self.starts.add(PendingStart {
                 pid,
                 after: (wall > 0).then_some(wall),

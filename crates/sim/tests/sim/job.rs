@@ -20,11 +20,21 @@ fn results_on(machine: &str, text: &str, drive: &str, scheduler: &str) -> Result
         .unwrap_or_else(|e| panic!("{e}"))
 }
 
+/// The job, which keeps to the drive's zones if it has any.
+fn in_zones(text: &str, drive: &str) -> String {
+    let spec = registry::find(drive).expect("listed").expect("valid");
+    match spec.identity().zones {
+        Some(_) => format!("{text}zonemode=zbd\n"),
+        None => text.to_string(),
+    }
+}
+
 #[test]
 fn every_scheduler_does_the_same_work_on_every_drive() {
     let text = "[global]\nfilename=/dev/x\ndirect=1\nioengine=libaio\niodepth=48\nnumjobs=3\n\
                 bs=4k\nnorandommap\nnumber_ios=500\n[a]\nrw=randrw\nfsync=50\n";
     for drive in registry::names() {
+        let text = &in_zones(text, drive);
         for kind in blklab_elevator::all() {
             let r = results(text, drive, kind.name);
             let ios: u64 = r.jobs.iter().map(|j| j.read.ios + j.write.ios).sum();
@@ -79,6 +89,7 @@ fn a_job_of_fixed_time_ends_in_time() {
         !spec.identity().rotational && !["sd-card", "sd-card-hybrid"].contains(name)
     };
     for drive in registry::names().filter(quick) {
+        let text = &in_zones(text, drive);
         for kind in blklab_elevator::all() {
             let r = results(text, drive, kind.name);
             let elapsed_ms = r.elapsed_ns / 1_000_000;

@@ -26,6 +26,7 @@ pub(crate) fn fixup(mut section: SectionOptions) -> Result<(JobSpec, Adjustments
     fit_logs(&mut section.spec);
     fit_priorities(&mut section)?;
     let adjustments = fit_rest(&mut section);
+    fit_zones(&mut section)?;
     check_sizes(&section)?;
     check_rates(&section)?;
     check_not_simulated(&section)?;
@@ -278,43 +279,95 @@ fn check_not_simulated(section: &SectionOptions) -> Result<(), JobError> {
         let fault = Fault::new("the threshold is missing").help("such as iops:5%");
         return Err(refuse(section, "steadystate", fault));
     }
+    Ok(())
+}
+
+/// Checks the options of zones, and turns sizes in zones into bytes where the job says how large
+/// a zone is; with `zonemode=zbd` it may be the drive that does.
+fn fit_zones(section: &mut SectionOptions) -> Result<(), JobError> {
+    let spec = &mut section.spec;
+    // Strided zones are those of one file.
+    if spec.zones.mode == ZoneMode::Strided && spec.file_count > 1 && spec.zones.size_bytes > 0 {
+        spec.zones.mode = ZoneMode::None;
+    }
+    if spec.zones.size_bytes > 0 {
+        spec.set_zone_bytes(spec.zones.size_bytes);
+    }
+    if spec.zones.range_bytes == 0 {
+        spec.zones.range_bytes = spec.zones.size_bytes;
+    }
     check_zones(section)
 }
 
 fn check_zones(section: &SectionOptions) -> Result<(), JobError> {
-    let mode = section.spec.written("zonemode").map(|w| w.text.as_str());
-    let strided = mode.is_some_and(|text| text.ends_with("=strided"));
-    let zoned = mode.is_some_and(|text| !text.ends_with("=none"));
-    let size = section.spec.written("zonesize");
-    let sized = size.is_some_and(|w| !w.text.ends_with("=0"));
-    if sized && !zoned {
-        return Err(refuse(
-            section,
-            "zonesize",
-            Fault::new("needs a zonemode").help("zonemode=strided or zonemode=zbd"),
-        ));
+    let spec = &section.spec;
+    let ZoneOptions {
+        mode,
+        size_bytes,
+        range_bytes,
+        skip,
+        ..
+    } = spec.zones;
+    let sized = size_bytes > 0;
+    let written_as_none = spec.written("zonemode").is_none_or(WrittenOption::is_off);
+    if sized && written_as_none {
+        let fault = Fault::new("needs a zonemode").help("zonemode=strided or zonemode=zbd");
+        return Err(refuse(section, "zonesize", fault));
     }
-    if strided && !sized {
-        return Err(refuse(
-            section,
-            "zonemode",
-            Fault::new("needs zonesize").help("such as zonesize=1m"),
-        ));
+    if mode == ZoneMode::Strided && !sized {
+        let fault = Fault::new("needs zonesize").help("such as zonesize=1m");
+        return Err(refuse(section, "zonemode", fault));
+    }
+    let block = spec.smallest_block();
+    if mode == ZoneMode::Strided && range_bytes < block {
+        let fault = Fault::new("a zone is smaller than a block");
+        let help = format!("at least {block} bytes");
+        return Err(refuse(section, "zonerange", fault.help(help)));
+    }
+    if matches!(skip, Extent::Percent(percent) if percent > 0) {
+        let fault = Fault::new("a percentage of nothing").help("bytes, or zones as in 2z");
+        return Err(refuse(section, "zoneskip", fault));
     }
     let in_zones = |extent: Option<Extent>| matches!(extent, Some(Extent::Zones(_)));
     for (option, extent) in [
-        ("size", section.spec.size),
-        ("io_size", section.spec.io_size),
-        ("offset", Some(section.spec.offset)),
-        ("offset_increment", Some(section.spec.offset_increment)),
+        ("size", spec.size),
+        ("io_size", spec.io_size),
+        ("offset", Some(spec.offset)),
+        ("offset_increment", Some(spec.offset_increment)),
     ] {
-        if in_zones(extent) {
-            return Err(refuse(
-                section,
-                option,
-                Fault::new("zones are not modelled").help("bytes or percent"),
-            ));
+        if in_zones(extent) && mode != ZoneMode::Zoned {
+            let fault = Fault::new("there are no zones").help("bytes, percent, or zonemode=zbd");
+            return Err(refuse(section, option, fault));
         }
+    }
+    match mode {
+        ZoneMode::Zoned => check_zbd(section),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses what of `zonemode=zbd` is not simulated.
+fn check_zbd(section: &SectionOptions) -> Result<(), JobError> {
+    let spec = &section.spec;
+    let refusal = |option: &str, what: &str, help: &str| {
+        let fault = Fault::new(format!("{what} with zonemode=zbd")).help(help);
+        Err(refuse(section, option, fault))
+    };
+    if spec.pattern.does(Direction::Trim) {
+        return refusal(
+            "rw",
+            "trims, which reset zones, are not simulated",
+            "reads or writes",
+        );
+    }
+    if spec.zones.skip != Extent::default() {
+        return refusal("zoneskip", "zones are not skipped", "leave it out");
+    }
+    if !spec.direct && spec.engine != Engine::IoUringCmd {
+        return refusal("direct", "the page cache is not simulated", "direct=1");
+    }
+    if spec.file_count > 1 {
+        return refusal("nrfiles", "a job has one file", "one drive or file a job");
     }
     Ok(())
 }

@@ -317,6 +317,57 @@ pub enum Fallocate {
     Truncate,
 }
 
+/// `zonemode=`: how a job uses zones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ZoneMode {
+    /// `none`: not at all.
+    #[default]
+    None,
+    /// `strided`: `zonesize` bytes in one range, then on to the next.
+    Strided,
+    /// `zbd`: writes keep to the write pointers of a zoned drive's zones.
+    Zoned,
+}
+
+/// `zonemode` and related options.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ZoneOptions {
+    /// `zonemode`.
+    pub mode: ZoneMode,
+    /// `zonesize`: for `strided` the bytes to transfer in a zone, for `zbd` its size; 0: not given.
+    pub size_bytes: u64,
+    /// `zonerange`: the length of a zone for `strided`, in bytes.
+    pub range_bytes: u64,
+    /// `zonecapacity`: what of a zone can be written on a drive without zones, in bytes; 0: all.
+    pub capacity_bytes: u64,
+    /// `zoneskip`: what lies between two zones.
+    pub skip: Extent,
+    /// `read_beyond_wp`: reads need no data.
+    pub read_beyond_wp: bool,
+    /// `max_open_zones`: the most zones to write to at once, for all jobs; 0: the drive's limit.
+    pub max_open: u32,
+    /// `job_max_open_zones`: the same for a process; 0: no limit.
+    pub job_max_open: u32,
+    /// `ignore_zone_limits`: the drive's limit does not count.
+    pub ignore_limits: bool,
+    /// `zone_reset_threshold`: the share of the job's part that holds data from which zones are
+    /// reset.
+    pub reset_threshold: f64,
+    /// `zone_reset_frequency`: the share of the writes before which a zone is reset then.
+    pub reset_frequency: f64,
+}
+
+impl ZoneOptions {
+    /// `zoneskip` in bytes.
+    pub fn skip_bytes(&self) -> u64 {
+        match self.skip {
+            Extent::Bytes(bytes) => bytes,
+            Extent::Zones(zones) => u64::from(zones).saturating_mul(self.size_bytes),
+            Extent::Percent(_) => 0,
+        }
+    }
+}
+
 /// `rate_process=`: the arrival process of a job with a rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum RateProcess {
@@ -517,6 +568,8 @@ pub struct JobSpec {
     /// `loops`: the number of runs.
     pub loops: u32,
 
+    /// `zonemode` and related options.
+    pub zones: ZoneOptions,
     /// `random_distribution`.
     pub distribution: Distribution,
     /// `random_generator`.
@@ -702,6 +755,19 @@ impl JobSpec {
     pub(crate) fn smallest_block(&self) -> u64 {
         let sizes = Direction::ALL.map(|direction| self.block_sizes[direction].min_bytes);
         sizes.into_iter().min().unwrap_or(1).max(1)
+    }
+
+    /// Sets the size of a zone, in which sizes may be given.
+    pub fn set_zone_bytes(&mut self, zone_bytes: u64) {
+        self.zones.size_bytes = zone_bytes;
+        let in_bytes = |extent: &mut Extent| {
+            if let Extent::Zones(zones) = *extent {
+                *extent = Extent::Bytes(u64::from(zones).saturating_mul(zone_bytes));
+            }
+        };
+        { self.size.iter_mut().chain(&mut self.io_size) }.for_each(in_bytes);
+        in_bytes(&mut self.offset);
+        in_bytes(&mut self.offset_increment);
     }
 
     /// Returns an error in the first of `options` that was given, or in the job if none was.

@@ -16,6 +16,7 @@ mod pacing;
 mod priority;
 mod random;
 mod syncs;
+mod zones;
 
 use crate::fio::{JobFile, JobSpec, Priority};
 
@@ -25,6 +26,7 @@ pub use pacing::Pacing;
 pub use priority::CommandPriorities;
 pub use random::Seeds;
 pub use syncs::{SyncKind, SyncSchedule};
+pub use zones::{DriveZones, ZoneCursor, ZonedFile, ZonedNext};
 
 /// A process of a job file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

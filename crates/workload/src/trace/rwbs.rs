@@ -85,7 +85,7 @@ impl fmt::Display for Rwbs {
             Some(Op::Write) => "W",
             Some(Op::Discard) => "D",
             Some(Op::Flush) => "F",
-            Some(Op::WriteZeroes | Op::ZoneReset) | None => "N",
+            Some(Op::WriteZeroes | Op::Zone(_)) | None => "N",
         })?;
         for (flag, letter) in letters {
             if self.flags.has(flag) {

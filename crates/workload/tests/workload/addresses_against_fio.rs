@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use blklab_workload::fio::{Direction, Extent};
-use blklab_workload::generate::{Layout, OffsetGenerator, Seeds};
+use blklab_workload::generate::{Layout, OffsetGenerator, Seeds, ZoneCursor, ZonedFile, ZonedNext};
 
 use super::parse;
 use super::{Scratch, have_fio, text};
@@ -16,13 +16,17 @@ type Access = (Direction, u64, u64);
 
 const HEAD: &str = "[a]\nioengine=null\nfilename=f\n";
 
-/// Returns fio's I/Os from the lines of its iolog (version 3: time, file, action, offset, length).
+/// Returns fio's I/Os.
 fn fios(options: &str) -> Vec<Access> {
     let scratch = Scratch::new();
     scratch.write("t.fio", &format!("{HEAD}write_iolog=log\n{options}\n"));
     let output = scratch.fio(&["t.fio"]);
     assert!(output.status.success(), "{options}: {}", text(&output));
-    let log = scratch.read("log");
+    accesses(&scratch.read("log"))
+}
+
+/// Returns the I/Os of an iolog (version 3: time, file, action, offset, length).
+fn accesses(log: &str) -> Vec<Access> {
     log.lines()
         .filter_map(|line| {
             let fields: Vec<&str> = line.split_whitespace().collect();
@@ -83,8 +87,147 @@ fn sequential_jobs_agree_io_by_io() {
         "rw=read\nsize=64k\nnumber_ios=40",
         "rw=trim\nsize=64k",
         "rw=trimwrite\nsize=64k",
+        "rw=read\nbs=64k\nsize=8m\nzonemode=strided\nzonesize=256k\nzoneskip=768k",
+        "rw=read\nbs=64k\nsize=8m\nzonemode=strided\nzonesize=256k\nzonerange=1m\nzoneskip=1m",
+        "rw=write\nbs=64k\nsize=8m\nio_size=2m\nzonemode=strided\nzonesize=1m\nzonerange=256k",
+        "rw=read\nbs=64k\nsize=7m\noffset=1m\nzonemode=strided\nzonesize=192k\nzoneskip=3z",
     ] {
         assert_eq!(ours(options), fios(options), "{options}");
+    }
+}
+
+/// The size of the file in which jobs keep to zones of 1 MiB.
+const ZONED_FILE_BYTES: u64 = 8 << 20;
+
+/// fio's I/Os in zones that it makes up itself on a plain file, and the zones that it reset.
+fn fios_in_zones(options: &str) -> (Vec<Access>, u64) {
+    let scratch = Scratch::new();
+    scratch.write_bytes("f", &vec![0; ZONED_FILE_BYTES as usize]);
+    let head = "[a]\nioengine=psync\nfilename=f\nzonemode=zbd\nzonesize=1m\n";
+    scratch.write("t.fio", &format!("{head}write_iolog=log\n{options}\n"));
+    let output = scratch.fio(&["t.fio"]);
+    assert!(output.status.success(), "{options}: {}", text(&output));
+    let printed = text(&output);
+    let resets = printed
+        .split(" zone resets")
+        .next()
+        .filter(|part| *part != printed);
+    let resets = resets.and_then(|part| part.rsplit(' ').next()?.parse().ok());
+    (accesses(&scratch.read("log")), resets.unwrap_or(0))
+}
+
+/// Our I/Os of a process that waits for each.
+fn ours_in_zones(options: &str) -> (Vec<Access>, u64) {
+    let head = "[a]\nioengine=psync\ndirect=1\nfilename=f\nzonemode=zbd\nzonesize=1m\n";
+    let file = parse(&format!("{head}{options}\n")).unwrap_or_else(|error| panic!("{error}"));
+    let spec = &file.jobs[0];
+    let seeds = Seeds::new(spec, 1, 0);
+    let mut layout = Layout::new(spec, 0, &seeds, &[ZONED_FILE_BYTES]).unwrap();
+    let mut zones = ZonedFile::new(spec, ZONED_FILE_BYTES, None).unwrap();
+    zones.check(spec).unwrap();
+    zones.fit(spec, &mut layout.files[0]).unwrap();
+    let mut cursor = ZoneCursor::new(spec, 0, &layout.files[0], &zones);
+    let mut generator = OffsetGenerator::new(spec, &layout, &seeds).unwrap();
+    let mut accesses = Vec::new();
+    while generator.start_pass() {
+        cursor.start_pass(&mut zones);
+        loop {
+            let direction = generator.next_direction();
+            if !generator.draw_in_zones(direction, (&mut cursor, &zones)) {
+                break;
+            }
+            let next = loop {
+                match generator.place_in_zones((&mut cursor, &mut zones), true) {
+                    ZonedNext::Idle => {}
+                    next => break next,
+                }
+            };
+            let ZonedNext::Io(io, holds_zone) = next else {
+                assert_eq!(next, ZonedNext::End, "{options}");
+                break;
+            };
+            let length = u64::from(io.length_bytes);
+            accesses.push((io.direction, io.offset_bytes, length));
+            if holds_zone {
+                zones.release(&mut cursor, io.direction, io.offset_bytes + length);
+            }
+        }
+    }
+    (accesses, zones.resets())
+}
+
+#[test]
+fn sequential_jobs_in_zones_agree_io_by_io() {
+    if !have_fio() {
+        return;
+    }
+    for options in [
+        "rw=write\nbs=64k\nsize=8m\nzonecapacity=768k",
+        "rw=write\nbs=64k\nsize=4m\noffset=1m\nloops=2",
+        "rw=write\nbs=96k\nsize=4m\nzonecapacity=768k\nmax_open_zones=2\nio_size=8m",
+        "rw=write\nbs=96k\nsize=4m\nzonecapacity=700k",
+        "rw=write\nbs=64k\nsize=3z\noffset=2z",
+        "rw=write\nbs=64k\nsize=8m\nzone_reset_threshold=0.5\nzone_reset_frequency=0.25",
+        "rw=write\nbs=64k\noffset=100k\nsize=3500k",
+        "rw=write\nbs=64k\nsize=8m\nmax_open_zones=1\njob_max_open_zones=1",
+        "rw=read\nbs=64k\nsize=8m",
+        "rw=read\nbs=64k\nsize=8m\nread_beyond_wp=1",
+    ] {
+        assert_eq!(ours_in_zones(options), fios_in_zones(options), "{options}");
+    }
+}
+
+/// Other numbers are drawn, but as much is read and written, as many zones are reset, and each
+/// write is where the zone's last one ended.
+#[test]
+fn random_jobs_in_zones_do_as_much() {
+    if !have_fio() {
+        return;
+    }
+    for (options, resets_alike) in [
+        ("rw=randwrite\nbs=64k\nsize=8m", 2),
+        ("rw=randwrite\nbs=64k\nsize=8m\nmax_open_zones=2", 3),
+        (
+            "rw=randwrite\nbs=64k\nsize=8m\nnorandommap\nio_size=64m\nzonecapacity=512k",
+            8,
+        ),
+        (
+            "rw=randwrite\nbs=64k\nsize=8m\nnorandommap\nio_size=64m\n\
+             zone_reset_threshold=0.5\nzone_reset_frequency=0.25",
+            15,
+        ),
+        (
+            "rw=randrw\nbs=64k\nsize=8m\nnorandommap\nio_size=64m\nread_beyond_wp=1",
+            8,
+        ),
+        (
+            "rw=randrw\nbs=64k\nsize=8m\nnorandommap\nio_size=64m\nmax_open_zones=3",
+            8,
+        ),
+    ] {
+        let ((ours, our_resets), (fios, their_resets)) =
+            (ours_in_zones(options), fios_in_zones(options));
+        assert!(
+            our_resets.abs_diff(their_resets) <= resets_alike,
+            "{options}: {our_resets} {their_resets}"
+        );
+        // There is nothing to read at first.
+        if !options.contains("read_beyond_wp") {
+            assert_eq!([ours[0].0, fios[0].0], [Direction::Write; 2], "{options}");
+        }
+        let all = |accesses: &[Access]| bytes_by_direction(accesses).values().sum::<u64>();
+        assert_eq!(all(&ours), all(&fios), "{options}");
+        for accesses in [&ours, &fios] {
+            let mut ends = BTreeMap::new();
+            for (_, offset, length) in accesses.iter().filter(|a| a.0 == Direction::Write) {
+                let zone = offset >> 20;
+                let end = ends.insert(zone, offset + length).unwrap_or(zone << 20);
+                assert!(
+                    [end, zone << 20].contains(offset),
+                    "{options}: {offset} {end}"
+                );
+            }
+        }
     }
 }
 

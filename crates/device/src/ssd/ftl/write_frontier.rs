@@ -22,7 +22,7 @@ pub(crate) enum Stream {
 }
 
 /// Most sequential logs of a plane.
-const MOST_SEQUENTIAL: usize = 8;
+const MOST_SEQUENTIAL: usize = 16;
 /// Number of streams.
 pub(crate) const STREAMS: usize = 4 + MOST_SEQUENTIAL;
 

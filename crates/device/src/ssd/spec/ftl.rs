@@ -135,7 +135,7 @@ keys! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct HybridSpec(table) {
         /// Log blocks that take the pages of one logical block in order.
-        pub sequential: u32 as "sequential_logs" = whole(1..=8);
+        pub sequential: u32 as "sequential_logs" = whole(1..=16);
         /// Log blocks that take any page.
         pub random: u32 as "random_logs" = whole(1..=1 << 16);
         /// Most logical blocks that a random log may have pages of; without it, any number.

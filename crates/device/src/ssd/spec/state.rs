@@ -79,7 +79,7 @@ impl InitialState {
     }
 
     /// The word of `state` for it.
-    pub(super) fn name(&self) -> DriveState {
+    pub(crate) fn name(&self) -> DriveState {
         match self {
             InitialState::Fresh => DriveState::Fresh,
             InitialState::Filled => DriveState::Filled,

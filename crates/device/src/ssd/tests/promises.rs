@@ -136,7 +136,7 @@ impl Trial {
                 let start = start.next_multiple_of(unit);
                 start..(end / unit * unit).max(start)
             }
-            Op::Read | Op::Flush | Op::ZoneReset => 0..0,
+            Op::Read | Op::Flush | Op::Zone(_) => 0..0,
         }
     }
 

@@ -15,10 +15,12 @@ mod ring;
 mod scheduling;
 mod submit;
 mod threads;
+mod zones;
 
 pub(crate) use cached::Cached;
 pub(crate) use files::PlacedFiles;
 pub(crate) use plan::Plan;
+pub(crate) use zones::{ZonedFiles, sized_in_zones, zones_of};
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -61,6 +63,8 @@ enum TaskState {
     AwaitsFlush,
     /// It sleeps in a call into the page cache.
     AwaitsCall,
+    /// It sleeps until another process releases a zone.
+    AwaitsZone,
     /// It has ended.
     Exited,
 }
@@ -91,6 +95,8 @@ enum PauseReason {
     Rate(Nanos),
     /// `thinktime`, which begins when nothing is in flight.
     Think,
+    /// Its next I/O has a place in the zones only then.
+    Zone,
 }
 
 /// A unit of I/O (fio's `io_u`).
@@ -105,6 +111,8 @@ struct Io {
     started: Nanos,
     issued: Nanos,
     status: IoStatus,
+    /// Its zone is not others' until it is reaped (`zonemode=zbd`).
+    holds_zone: bool,
 }
 
 impl Io {
@@ -122,11 +130,14 @@ impl Io {
         started: Nanos::ZERO,
         issued: Nanos::ZERO,
         status: IoStatus::Ok,
+        holds_zone: false,
     };
 }
 
 /// The slot of the flush that a process waits for, which no I/O has.
 const FLUSH_SLOT: u32 = u32::MAX;
+/// The slot of the reset of a zone that a process waits for.
+const RESET_SLOT: u32 = u32::MAX - 1;
 
 /// A process of an fio job.
 pub(crate) struct JobProcess {
@@ -432,6 +443,7 @@ impl JobProcess {
         let has_cpu = match self.state {
             TaskState::Busy(at) if at <= now => self.continues(now, system),
             TaskState::Sleeping(at) if at <= now => self.enqueue(system),
+            TaskState::AwaitsZone => self.enqueue(system),
             TaskState::Runnable => {
                 if self.is_picked(system) {
                     self.state = TaskState::Running;
@@ -472,6 +484,7 @@ impl JobProcess {
     fn on_other_end(&mut self, now: Nanos, slot: u32, status: IoStatus, system: &mut System) {
         match slot {
             FLUSH_SLOT => self.on_flushed(now, status, system),
+            RESET_SLOT => self.on_zone_reset(now, status, system),
             _ => system.cached_bio_ended(now, slot, status),
         }
     }

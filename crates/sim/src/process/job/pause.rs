@@ -50,6 +50,7 @@ impl JobProcess {
         let (spun, until) = match reason {
             PauseReason::Rate(until) => (now, until),
             PauseReason::Think => self.plan.think(now),
+            PauseReason::Zone => (now, now),
         };
         self.spin(now, spun, until, system);
     }
@@ -74,6 +75,7 @@ impl JobProcess {
     /// comes another pass, or the last flush and the end.
     #[inline(never)]
     fn drain(&mut self, now: Nanos, system: &mut System) {
+        self.leave_zones(now, system);
         if self.is_committing() {
             self.commit(now, system);
             if self.state == TaskState::Running {
@@ -85,7 +87,7 @@ impl JobProcess {
             self.take_completions(now, 1, system);
             return;
         }
-        if self.plan.start_pass(now) {
+        if self.plan.start_pass(now, &mut system.zones) {
             if let Some(rate) = &mut self.min_rate {
                 rate.start_pass();
             }

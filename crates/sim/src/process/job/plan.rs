@@ -4,11 +4,12 @@
 use blklab_blk::Nanos;
 use blklab_workload::fio::{Direction, JobSpec, Priority, ThinkTime};
 use blklab_workload::generate::{
-    CommandPriorities, Layout, LayoutError, OffsetGenerator, Pacing, Process, Seeds, SyncKind,
-    SyncSchedule,
+    CommandPriorities, DriveZones, Io, Layout, LayoutError, OffsetGenerator, Pacing, Process,
+    Seeds, SyncKind, SyncSchedule, ZonedNext,
 };
 
 use super::files::PlacedFile;
+use super::zones::{InZones, ZonedFiles};
 use crate::setup::SetupError;
 
 /// What a process does next.
@@ -22,6 +23,12 @@ pub(crate) enum NextAction {
     Pause(Nanos),
     /// Pauses for `thinktime`, once everything in flight has ended.
     Think,
+    /// Waits until everything in flight has ended.
+    AwaitIdle,
+    /// Waits until another process releases a zone.
+    AwaitZone,
+    /// Resets the zone of that drive that begins at this byte.
+    ResetZone(usize, u64),
     /// Issues nothing more in this pass.
     PassOver,
 }
@@ -38,6 +45,8 @@ pub(crate) struct NextIo {
     pub(crate) bytes: u64,
     /// Its own priority, where it has one.
     pub(crate) prio: Option<Priority>,
+    /// Its zone is not others' until it is reaped.
+    pub(crate) holds_zone: bool,
 }
 
 pub(crate) struct Plan {
@@ -50,6 +59,8 @@ pub(crate) struct Plan {
     files: Vec<PlacedFile>,
     /// By file, the part that the process works on: its first byte and length.
     parts: Vec<(u64, u64)>,
+    /// With `zonemode=zbd`.
+    in_zones: Option<Box<InZones>>,
     think: ThinkTime,
     think_blocks: u64,
     /// A pause is due, after an I/O in this direction.
@@ -69,8 +80,9 @@ pub(crate) struct Plan {
 impl Plan {
     pub(crate) fn new(
         spec: &JobSpec,
-        process: &Process,
+        (process, pid): (&Process, usize),
         files: &[PlacedFile],
+        (zones, drive): (&mut ZonedFiles, Option<DriveZones>),
         seed: u64,
     ) -> Result<Plan, SetupError> {
         let seeds = Seeds::new(spec, process.thread_number, seed);
@@ -81,6 +93,11 @@ impl Plan {
         for (extent, file) in layout.files.iter_mut().zip(files) {
             extent.file_bytes = file.room_bytes;
         }
+        let in_zones = match (&mut layout.files[..], files) {
+            ([part], [file]) => zones.add((spec, pid), (file, part), drive),
+            _ => Ok(None),
+        };
+        let in_zones = in_zones.map_err(|mistake| SetupError::Mistake(Box::new(mistake)))?;
         let offsets = OffsetGenerator::new(spec, &layout, &seeds).map_err(fault)?;
         Ok(Plan {
             offsets,
@@ -92,6 +109,7 @@ impl Plan {
             parts: (layout.files.iter())
                 .map(|part| (part.offset_bytes, part.length_bytes))
                 .collect(),
+            in_zones: in_zones.map(Box::new),
             think: spec.think,
             think_blocks: 0,
             think_due: None,
@@ -145,8 +163,23 @@ impl Plan {
     }
 
     /// Begins another pass, if there is one. Everything issued has ended.
-    pub(crate) fn start_pass(&mut self, now: Nanos) -> bool {
-        !self.is_over(now) && self.offsets.start_pass()
+    pub(crate) fn start_pass(&mut self, now: Nanos, zones: &mut ZonedFiles) -> bool {
+        let starts = !self.is_over(now) && self.offsets.start_pass();
+        if let Some(in_zones) = &mut self.in_zones {
+            let file = zones.of(in_zones);
+            in_zones.cursor.start_pass(file);
+        }
+        starts
+    }
+
+    /// The process's place in the zones of its file.
+    #[inline]
+    pub(crate) fn in_zones(&self) -> Option<&InZones> {
+        self.in_zones.as_deref()
+    }
+
+    pub(crate) fn in_zones_mut(&mut self) -> Option<&mut InZones> {
+        self.in_zones.as_deref_mut()
     }
 
     /// Whether time or another job's end stops the process, rather than the end
@@ -158,41 +191,105 @@ impl Plan {
     /// The next thing to do.
     #[inline]
     pub(crate) fn next(&mut self, now: Nanos) -> NextAction {
+        let dir = match self.next_direction(now) {
+            Ok(dir) => dir,
+            Err(action) => return action,
+        };
+        match self.offsets.next_in(dir) {
+            Some(io) => NextAction::Io(self.issue(now, &io, false)),
+            None => NextAction::PassOver,
+        }
+    }
+
+    /// The next thing to do of a process that keeps to zones; `is_idle` tells whether it has
+    /// nothing in flight.
+    #[cold]
+    pub(crate) fn next_in_zones(
+        &mut self,
+        now: Nanos,
+        zones: &mut ZonedFiles,
+        is_idle: bool,
+    ) -> NextAction {
+        let Some(mut in_zones) = self.in_zones.take() else {
+            return NextAction::PassOver;
+        };
+        let action = self.next_with(now, (&mut in_zones, zones), is_idle);
+        self.in_zones = Some(in_zones);
+        action
+    }
+
+    fn next_with(
+        &mut self,
+        now: Nanos,
+        (in_zones, zones): (&mut InZones, &mut ZonedFiles),
+        is_idle: bool,
+    ) -> NextAction {
+        let file = zones.of(in_zones);
+        let cursor = &mut in_zones.cursor;
         if self.is_over(now) {
             return NextAction::PassOver;
         }
+        if !cursor.is_pending() {
+            let dir = match self.next_direction(now) {
+                Ok(dir) => dir,
+                Err(action) => return action,
+            };
+            if !self.offsets.draw_in_zones(dir, (cursor, file)) {
+                return NextAction::PassOver;
+            }
+        }
+        match self.offsets.place_in_zones((cursor, file), is_idle) {
+            ZonedNext::Io(io, holds_zone) => NextAction::Io(self.issue(now, &io, holds_zone)),
+            ZonedNext::Idle => NextAction::AwaitIdle,
+            ZonedNext::Release => NextAction::AwaitZone,
+            ZonedNext::Reset(at_bytes) => {
+                let file = self.files[0];
+                NextAction::ResetZone(file.disk, file.base_bytes + at_bytes)
+            }
+            ZonedNext::End => NextAction::PassOver,
+        }
+    }
+
+    /// The direction of the next I/O, or what comes before it.
+    #[inline(always)]
+    fn next_direction(&mut self, now: Nanos) -> Result<Direction, NextAction> {
+        if self.is_over(now) {
+            return Err(NextAction::PassOver);
+        }
         if self.takes_think_due() {
-            return NextAction::Think;
+            return Err(NextAction::Think);
         }
         // fio flushes between two I/Os, not behind the last one.
         if let Some(kind) = self.syncs.as_ref().and_then(SyncSchedule::due)
             && self.offsets.may_issue()
         {
-            return NextAction::Flush(kind);
+            return Err(NextAction::Flush(kind));
         }
-        let dir = match self.pacing {
-            None => self.offsets.next_direction(),
-            Some(_) => match self.paced_direction(now) {
-                Ok(dir) => dir,
-                Err(until) => return NextAction::Pause(until.min(self.deadline)),
-            },
-        };
-        let Some(io) = self.offsets.next_in(dir) else {
-            return NextAction::PassOver;
-        };
+        match self.pacing {
+            None => Ok(self.offsets.next_direction()),
+            Some(_) => self
+                .paced_direction(now)
+                .map_err(|until| NextAction::Pause(until.min(self.deadline))),
+        }
+    }
+
+    /// Counts an I/O as issued, and says where on the drive it is.
+    #[inline(always)]
+    fn issue(&mut self, now: Nanos, io: &Io, holds_zone: bool) -> NextIo {
         let bytes = u64::from(io.length_bytes);
         self.issued(now, io.direction, bytes);
         let file = self.files[io.file as usize];
         self.last_file = io.file as usize;
         let prio = self.priorities.as_mut();
-        NextAction::Io(NextIo {
+        NextIo {
             dir: io.direction,
             disk: file.disk,
             file: io.file,
             offset_bytes: file.base_bytes + io.offset_bytes,
             bytes,
             prio: prio.and_then(|p| p.next(io.direction, bytes)),
-        })
+            holds_zone,
+        }
     }
 
     /// The direction whose turn it is by the rates, or when it will be.

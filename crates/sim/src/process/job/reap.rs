@@ -77,6 +77,7 @@ impl JobProcess {
                 started,
                 issued,
                 status,
+                holds_zone,
                 ..
             } = self.ios[slot as usize];
             self.free.push(slot);
@@ -93,6 +94,10 @@ impl JobProcess {
                 status,
             );
             self.plan.completed(now, dir);
+            if holds_zone {
+                let end = self.ios[slot as usize].sector.bytes() + bytes;
+                self.release_zone(now, dir, end, system);
+            }
             if status != IoStatus::Ok {
                 self.ended_badly(dir, status);
                 continue;

@@ -47,7 +47,13 @@ impl JobProcess {
     /// Decides on the next I/O, or on what to do instead.
     #[inline(always)]
     pub(super) fn fill(&mut self, now: Nanos, system: &mut System) {
-        let next = self.plan.next(now);
+        let next = match self.plan.in_zones() {
+            None => self.plan.next(now),
+            Some(_) => {
+                let is_idle = self.outstanding() == 0;
+                self.plan.next_in_zones(now, &mut system.zones, is_idle)
+            }
+        };
         match next {
             NextAction::Io(io) => {
                 self.prepare(now, &io);
@@ -64,6 +70,9 @@ impl JobProcess {
             }
             NextAction::Pause(until) => self.phase = Phase::Quiesce(PauseReason::Rate(until)),
             NextAction::Think => self.phase = Phase::Quiesce(PauseReason::Think),
+            NextAction::AwaitIdle => self.phase = Phase::Quiesce(PauseReason::Zone),
+            NextAction::AwaitZone => self.await_zone(now, system),
+            NextAction::ResetZone(disk, at_bytes) => self.reset_zone(now, (disk, at_bytes), system),
             NextAction::PassOver => self.phase = Phase::Drain,
         }
     }
@@ -86,6 +95,7 @@ impl JobProcess {
         io.started = now;
         io.issued = now;
         io.status = IoStatus::Ok;
+        io.holds_zone = next.holds_zone;
         self.batch.push(slot);
     }
 

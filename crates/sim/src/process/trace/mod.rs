@@ -196,7 +196,7 @@ impl TraceProcess {
                 Op::Read => Some(Direction::Read),
                 Op::Write | Op::WriteZeroes => Some(Direction::Write),
                 Op::Discard => Some(Direction::Trim),
-                Op::Flush | Op::ZoneReset => None,
+                Op::Flush | Op::Zone(_) => None,
             },
             bytes: u64::from(record.sectors) * SECTOR_SIZE,
             started: now,

@@ -356,30 +356,35 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     /// The drive's I/O scheduler; that of `blklab run`, where --scheduler names none.
     "ioscheduler" => Text(Sets(|job, text| job.spec.io_scheduler = Some(text)));
     /// How a drive's zones are used.
-    "zonemode" => Word(&["none", "strided", "zbd"], NotSimulated), Unmodelled::always(
-        "keep to the zones of a drive, or step from zone to zone",
-        "give the range to work on with offset and size",
-    );
-    /// How large a zone is.
-    "zonesize" => Bytes(0, NotSimulated);
-    /// How much of a zone can be written.
-    "zonecapacity" => Bytes(0, NotSimulated);
-    /// How far zones lie apart.
-    "zonerange" => Bytes(0, NotSimulated);
-    /// What is skipped behind a zone.
-    "zoneskip" => BytesOrShare(NotSimulated);
-    /// Read beyond a zone's write pointer.
-    "read_beyond_wp" => Flag(NotSimulated);
-    /// How many zones are open at once.
-    "max_open_zones" => Count(0..=4096, NotSimulated);
-    /// How many zones a job has open at once.
-    "job_max_open_zones" => Count(0..=4096, NotSimulated);
-    /// Do not look at the drive's limits of zones.
-    "ignore_zone_limits" => Flag(NotSimulated);
-    /// How full the drive is when zones are reset.
-    "zone_reset_threshold" => Fraction(0.0..=1.0, NotSimulated);
-    /// How often zones are reset.
-    "zone_reset_frequency" => Fraction(0.0..=1.0, NotSimulated);
+    "zonemode" => OneOf(&[
+        ("none", |job| job.spec.zones.mode = ZoneMode::None),
+        ("strided", |job| job.spec.zones.mode = ZoneMode::Strided),
+        ("zbd", |job| job.spec.zones.mode = ZoneMode::Zoned),
+    ]);
+    /// With strided, how much to transfer in a zone before the next; with zbd, how large a zone is.
+    "zonesize" => Bytes(0, Sets(|job, (bytes, _)| job.spec.zones.size_bytes = bytes));
+    /// With zbd, how much of a zone can be written where the drive has no zones of its own.
+    "zonecapacity" => Bytes(0, Sets(|job, (bytes, _)| job.spec.zones.capacity_bytes = bytes));
+    /// With strided, how large a zone is; zonesize if not given.
+    "zonerange" => Bytes(0, Sets(|job, (bytes, _)| job.spec.zones.range_bytes = bytes));
+    /// With strided, what is skipped behind a zone.
+    "zoneskip" => BytesOrShare(Sets(|job, extent| job.spec.zones.skip = extent));
+    /// With zbd, read where nothing was written, too.
+    "read_beyond_wp" => Flag(Sets(|job, on| job.spec.zones.read_beyond_wp = on));
+    /// With zbd, how many zones all jobs write to at once.
+    "max_open_zones" => Count(0..=4096, Sets(|job, n| job.spec.zones.max_open = n));
+    /// With zbd, how many zones a job writes to at once.
+    "job_max_open_zones" => Count(0..=4096, Sets(|job, n| job.spec.zones.job_max_open = n));
+    /// Do not look at the drive's limit of open zones.
+    "ignore_zone_limits" => Flag(Sets(|job, on| job.spec.zones.ignore_limits = on));
+    /// With zbd, how much of the job's range holds data when zones begin to be reset.
+    "zone_reset_threshold" => Fraction(0.0..=1.0, Sets(|job, share| {
+        job.spec.zones.reset_threshold = share;
+    }));
+    /// With zbd, the share of writes before which a zone is reset then.
+    "zone_reset_frequency" => Fraction(0.0..=1.0, Sets(|job, share| {
+        job.spec.zones.reset_frequency = share;
+    }));
     /// Lock this much memory.
     "lockmem" => Bytes(0, Meaningless);
     /// The share of reads in a mix.

@@ -3,7 +3,7 @@
 
 use super::random_blocks::RandomBlocks;
 use super::rules::Rules;
-use crate::fio::{ByDirection, Direction, JobSpec, Pattern, Sequencer};
+use crate::fio::{ByDirection, Direction, JobSpec, Pattern, Sequencer, ZoneMode};
 use crate::generate::layout::{FileExtent, LayoutError};
 use crate::generate::random::{Random, Seeds, Stream};
 
@@ -29,13 +29,21 @@ impl File {
         extent: &FileExtent,
         random: Random,
     ) -> Result<File, LayoutError> {
+        // Random offsets of a strided job are those of one zone (`last_block`).
+        let drawn_from = match spec.zones.mode {
+            ZoneMode::Strided => &FileExtent {
+                length_bytes: spec.zones.range_bytes,
+                ..*extent
+            },
+            _ => extent,
+        };
         Ok(File {
             extent: *extent,
-            blocks: ByDirection::from_fn(|direction| rules.blocks(extent, direction)),
+            blocks: ByDirection::from_fn(|direction| rules.blocks(drawn_from, direction)),
             end: ByDirection::default(),
             start: ByDirection::default(),
             trimmed: None,
-            random_blocks: RandomBlocks::new(spec, rules, extent, random)?,
+            random_blocks: RandomBlocks::new(spec, rules, drawn_from, random)?,
             done: false,
         })
     }

@@ -8,10 +8,12 @@ mod file_service;
 mod limits;
 mod random_blocks;
 mod rules;
+mod strides;
 
 use super::layout::{Layout, LayoutError};
 use super::random::{Random, Seeds, Stream};
-use crate::fio::{ByDirection, Direction, JobSpec, Pattern};
+use super::zones::{ZoneCursor, ZonedFile, ZonedNext};
+use crate::fio::{ByDirection, Direction, JobSpec, Pattern, ZoneMode};
 use block_sizes::SizeDraws;
 use directions::DirectionMix;
 use file::{File, OffsetDraws};
@@ -19,6 +21,7 @@ use file_service::FileChooser;
 use limits::Limits;
 use random_blocks::RandomBlocks;
 use rules::Rules;
+use strides::Strides;
 
 /// One I/O of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +57,8 @@ pub struct OffsetGenerator {
     sizes: ByDirection<SizeDraws>,
     limits: Limits,
     draws: OffsetDraws,
+    /// With `zonemode=strided`.
+    strides: Option<Strides>,
     seeds: Seeds,
 }
 
@@ -84,6 +89,7 @@ impl OffsetGenerator {
             rules,
             files,
             draws: OffsetDraws::new(seeds),
+            strides: Strides::new(spec, &layout.files),
             seeds: *seeds,
         })
     }
@@ -96,6 +102,9 @@ impl OffsetGenerator {
             return false;
         }
         self.mix.restart();
+        if let Some(strides) = &mut self.strides {
+            strides.start_pass(&mut self.files[0]);
+        }
         if self.seeds.same_each_pass && !self.limits.is_first_pass() {
             self.repeat_draws();
         }
@@ -160,9 +169,54 @@ impl OffsetGenerator {
             }
             _ => self.place(direction)?,
         };
+        self.issued(&io);
+        Some(io)
+    }
+
+    #[inline(always)]
+    fn issued(&mut self, io: &Io) {
         self.mix.issued(io.direction);
         self.limits.issued(io.direction, u64::from(io.length_bytes));
-        Some(io)
+    }
+
+    /// With `zonemode=zbd`, gives the cursor the next I/O in `direction`, which has no place in the
+    /// zones yet. Returns `false` at the end of the pass.
+    pub fn draw_in_zones(
+        &mut self,
+        direction: Direction,
+        (cursor, zones): (&mut ZoneCursor, &ZonedFile),
+    ) -> bool {
+        if !self.limits.may_issue() {
+            return false;
+        }
+        if self.mix.is_mixed() {
+            self.mix.override_with(direction);
+        }
+        let direction = cursor.direction(direction, zones);
+        let file = &mut self.files[0];
+        if direction == Direction::Write {
+            file.end.write = cursor.skip_gap(file.end.write, zones);
+        }
+        let drawn = self.place(direction);
+        drawn.map(|io| cursor.take(io)).is_some()
+    }
+
+    /// Returns the I/O that the cursor was given, in its place; `is_idle` tells whether the process
+    /// has nothing in flight.
+    pub fn place_in_zones(
+        &mut self,
+        (cursor, zones): (&mut ZoneCursor, &mut ZonedFile),
+        is_idle: bool,
+    ) -> ZonedNext {
+        let next = cursor.place(zones, is_idle);
+        if let ZonedNext::Io(io, _) = &next {
+            let file = &mut self.files[0];
+            let relative = io.offset_bytes - file.extent.offset_bytes;
+            let length = u64::from(io.length_bytes);
+            file.remember(self.rules.pattern, io.direction, relative, length);
+            self.issued(io);
+        }
+        next
     }
 
     #[inline(never)]
@@ -190,6 +244,9 @@ impl OffsetGenerator {
     fn place_in(&mut self, index: usize, direction: Direction) -> Option<Io> {
         let file = &mut self.files[index];
         let rules = &self.rules;
+        if let Some(strides) = &mut self.strides {
+            strides.enter(file, direction, &mut self.draws.block);
+        }
         let direction = match rules.pattern {
             Pattern::TrimWrite | Pattern::RandTrimWrite => match file.trimmed {
                 None => Direction::Trim,
@@ -223,6 +280,9 @@ impl OffsetGenerator {
             length = file.random_blocks.claim(place.relative, length, rules.unit);
         }
         file.remember(rules.pattern, direction, place.relative, length);
+        if let Some(strides) = &mut self.strides {
+            strides.issued(length);
+        }
         Some(Io {
             direction,
             file: index as u32,
@@ -254,6 +314,7 @@ impl OneSize {
         let suits = spec.pattern.is_random()
             && !trims_then_writes
             && rules.has_one_size(spec)
+            && spec.zones.mode == ZoneMode::None
             && rules.random_percent == ByDirection::all(100)
             && rules.random_every == 1
             && matches!(

@@ -236,7 +236,7 @@ fn categories(rwbs: &Rwbs, is_passthrough: bool) -> u32 {
         Some(Op::Flush) => READ | FLUSH,
         Some(Op::Discard) => WRITE | DISCARD,
         // `REQ_OP_WRITE_ZEROES` and `REQ_OP_ZONE_RESET` have no letter and count as writes.
-        Some(Op::Write | Op::WriteZeroes | Op::ZoneReset) | None => WRITE,
+        Some(Op::Write | Op::WriteZeroes | Op::Zone(_)) | None => WRITE,
     };
     let flags = [
         (BioFlags::SYNC, SYNC),
