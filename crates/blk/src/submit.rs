@@ -550,6 +550,37 @@ impl RequestQueue {
         self.hctxs[hctx].alloc_tags().has_free(shallow)
     }
 
+    /// Whether a submitter that sleeps would go on if it were woken now; `bio` is the one that it
+    /// submits. The limit of its depth is the one that it was given first.
+    pub fn would_go_on(&mut self, waiter: &Waiter, bio: &Bio) -> bool {
+        let hctx = self.cpu_map[waiter.cpu].0 as usize;
+        match waiter.state {
+            WaitFor::Tag { shallow, .. } => self.hctxs[hctx].alloc_tags().has_free(shallow),
+            WaitFor::Unfreeze(_) | WaitFor::Qos { .. } => self.has_free_tag(waiter.cpu, bio),
+        }
+    }
+
+    /// The tag that a bio would get on a CPU now if these waiters had tried in vain before it: a
+    /// search sweeps freed tags and starts the next one at the first tag.
+    ///
+    /// For comparisons with a recorded queue, in which such a try leaves no trace.
+    pub fn tag_behind<'a>(
+        &mut self,
+        cpu: usize,
+        bio: &Bio,
+        tried: impl Iterator<Item = &'a Waiter>,
+    ) -> Option<u32> {
+        let hctx = self.cpu_map[cpu].0 as usize;
+        let shallow = self.limit_depth(bio);
+        let mut tags = self.hctxs[hctx].alloc_tags().clone();
+        for waiter in tried {
+            if let WaitFor::Tag { shallow, .. } = waiter.state {
+                tags.get(waiter.cpu, shallow);
+            }
+        }
+        tags.get(cpu, shallow)
+    }
+
     /// The number of tags that a bio may use. It is computed once for each request, even if that
     /// then sleeps for a tag (`blk_mq_alloc_data`).
     #[inline(always)]

@@ -162,7 +162,10 @@ impl Tags {
                 Some(shallow) => first_bits(self.word_depth(word, shallow)),
             };
             let behind = if wraps { u64::MAX } else { u64::MAX << from };
-            if let Some(bit) = self.words[word as usize].take(usable & behind, from) {
+            // A word without a share of the limit is passed over, and its freed tags stay unswept.
+            if usable != 0
+                && let Some(bit) = self.words[word as usize].take(usable & behind, from)
+            {
                 let tag = (word << self.shift) + bit;
                 if tag == hint || self.round_robin {
                     self.hints[cpu] = if tag + 2 < self.depth { tag + 1 } else { 0 };
@@ -335,6 +338,20 @@ mod tests {
         assert_eq!(all(128, Some(127)), (0..127).collect::<Vec<u32>>());
         assert_eq!(all(10, None).len(), 10);
         assert_eq!(all(10, Some(10)).len(), 10);
+    }
+
+    /// With a limit of one the last words have no share: a search in vain sweeps nothing there.
+    #[test]
+    fn a_search_passes_over_words_without_a_share() {
+        // Four words of two tags.
+        let mut tags = Tags::new(8);
+        while tags.get(0, None).is_some() {}
+        tags.put(0, 6);
+        tags.put(0, 7);
+        tags.put(0, 1);
+        assert_eq!(tags.get(0, Some(1)), None);
+        // The first word was swept, so it is found first; the last is swept when it is reached.
+        assert_eq!((tags.get(0, None), tags.words[3].cleared), (Some(1), 3));
     }
 
     #[test]

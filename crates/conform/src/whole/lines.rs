@@ -18,6 +18,18 @@ pub(super) struct Lines<'r> {
     events: &'r [Recorded<'r>],
 }
 
+/// Bytes of a request of null_blk with what the driver adds to it, and of a piece
+/// of memory that a queue's requests lie in one behind the other.
+const REQUEST_BYTES: u64 = 0x180;
+const REQUESTS_BYTES: u64 = 0x1_0000;
+
+/// The tag of a request, which its address tells where all requests of a queue with so
+/// many lie in one piece.
+pub(super) fn tag_of(rq: u64, nr_requests: u32) -> Option<u32> {
+    let in_one_piece = u64::from(nr_requests) * REQUEST_BYTES <= REQUESTS_BYTES;
+    in_one_piece.then_some((rq % REQUESTS_BYTES / REQUEST_BYTES) as u32)
+}
+
 /// What the kernel did with a bio, as far as the block layer does not decide
 /// that.
 #[derive(Clone, Copy, Debug, Default)]
@@ -109,6 +121,18 @@ impl<'r> Lines<'r> {
             }
         }
         BioOutcome::default()
+    }
+
+    /// The address of the request that was made for a bio of this task by the line at `at`.
+    pub(super) fn request_made(&self, pid: u32, at: usize) -> Option<u64> {
+        let EventKind::GetRq(bio) = &self.event(at).kind else {
+            return None;
+        };
+        let mut own = self.own(pid, at + 1);
+        own.find_map(|(_, event)| match event.kind {
+            EventKind::RqIns { rq, sector, .. } if sector == bio.sector => Some(rq),
+            _ => None,
+        })
     }
 
     /// Modifiers that a bio's line does not show, but that of throttling does.

@@ -34,7 +34,7 @@ use crate::tasks::Exits;
 use crate::ties::{Hint, TieBreaker};
 use crate::{ConformError, Mode};
 use drive::{Drive, Pause};
-use lines::Lines;
+use lines::{Lines, tag_of};
 use run::is_kblockd;
 use submit::Task;
 use throttle::{is_throttled, throttle_of};
@@ -101,6 +101,8 @@ struct Whole<'r> {
     throttled: u64,
     /// Sleepers that our block layer woke.
     woken: Vec<u64>,
+    /// How often they tried in vain before a bio, as its tag tells.
+    tried: u64,
     now: Nanos,
     at: usize,
     trace: Vec<TraceEvent>,
@@ -153,6 +155,7 @@ impl<'r> Whole<'r> {
             throttles: setup.throttled,
             throttled: 0,
             woken: Vec::new(),
+            tried: 0,
             now: Nanos::ZERO,
             at: 0,
             trace: Vec::new(),
@@ -255,6 +258,13 @@ impl<'r> Whole<'r> {
             let note = format!(
                 "{} bios were held back though there were tags (writeback throttling, whose calls are not in the trace); submitted when the trace let them in",
                 self.throttled
+            );
+            self.report.notes.push(note);
+        }
+        if self.tried > 0 {
+            let note = format!(
+                "{} times a task that was woken looked for a tag in vain before another's bio, which leaves no line; told by the tag that the bio got",
+                self.tried
             );
             self.report.notes.push(note);
         }
@@ -374,26 +384,21 @@ impl<'r> Whole<'r> {
     }
 }
 
-/// Bytes of a request of null_blk with what the driver adds to it, and of a piece
-/// of memory that a queue's requests lie in one behind the other.
-const REQUEST_BYTES: u64 = 0x180;
-const REQUESTS_BYTES: u64 = 0x1_0000;
-
 /// The kernel's search for a tag starts at random: the address of a CPU's first
 /// request tells where. Which tags are taken decides who waits, where a scheduler
 /// limits the depth.
 fn start_tags(queue: &mut RequestQueue, events: &[Recorded<'_>]) {
-    let in_one_piece = u64::from(queue.nr_requests()) * REQUEST_BYTES <= REQUESTS_BYTES;
     let mut starts = vec![None; queue.info().nr_cpus as usize];
-    for Recorded { event, .. } in events.iter().filter(|_| in_one_piece) {
+    for Recorded { event, .. } in events {
         if let EventKind::RqIns { rq, .. } = event.kind
+            && let Some(tag) = tag_of(rq, queue.nr_requests())
             && let Some(start) = starts.get_mut(event.cpu as usize)
         {
-            start.get_or_insert(rq % REQUESTS_BYTES / REQUEST_BYTES);
+            start.get_or_insert(tag);
         }
     }
     for (cpu, start) in starts.into_iter().enumerate() {
-        queue.start_tags_at(cpu, start.unwrap_or(0) as u32);
+        queue.start_tags_at(cpu, start.unwrap_or(0));
     }
 }
 

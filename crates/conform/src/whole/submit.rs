@@ -4,7 +4,7 @@ use blklab_blk::{Bio, BioFlags, Op, Plug, Sector, Submit, SubmitterId, Waiter, Z
 use blklab_workload::trace::tracefs::{BioEvent, EventKind};
 
 use super::Whole;
-use super::lines::IDLE;
+use super::lines::{IDLE, tag_of};
 use super::tracepoint::Extent;
 
 /// For so long a task that does not sleep is on its way from a bio to its request, at
@@ -52,7 +52,31 @@ impl Whole<'_> {
             ..Bio::new(op, bio.sector, bio.sectors)
         };
         self.completions_before(pid, &bio);
+        self.run_woken_before(pid, &bio);
         self.submit(pid, self.at + 1, bio);
+    }
+
+    /// Whoever was woken for a tag and found none may have run before this task came to its bio,
+    /// or may still be behind it. The bio's tag tells, where the two differ: a search in vain
+    /// sweeps freed tags and starts the next one at the first.
+    fn run_woken_before(&mut self, pid: u32, bio: &Bio) {
+        self.queue.take_woken(&mut self.woken);
+        if self.woken.is_empty() {
+            return;
+        }
+        let made = self.lines.outcome(pid, self.at + 1).at;
+        let rq = made.and_then(|at| self.lines.request_made(pid, at));
+        let Some(recorded) = rq.and_then(|rq| tag_of(rq, self.queue.nr_requests())) else {
+            return;
+        };
+        let cpu = self.cpu();
+        let asleep = self.tasks.values().filter_map(|task| task.waiter.as_ref());
+        let tried = asleep.filter(|waiter| self.woken.contains(&waiter.ticket));
+        let differs = self.queue.tag_behind(cpu, bio, std::iter::empty()) != Some(recorded);
+        if differs && self.queue.tag_behind(cpu, bio, tried) == Some(recorded) {
+            self.tried += 1;
+            self.run_woken_without_tag();
+        }
     }
 
     /// Submits a bio, a large one part by part as our queue would cut it: between
@@ -294,12 +318,16 @@ impl Whole<'_> {
     pub(super) fn run_woken_without_tag(&mut self) {
         self.queue.take_woken(&mut self.woken);
         for ticket in std::mem::take(&mut self.woken) {
-            let asleep = |task: &Task| task.waiter.as_ref().map(|waiter| waiter.ticket);
-            let task = self.tasks.iter().find(|(_, t)| asleep(t) == Some(ticket));
-            let Some((pid, bio)) = task.and_then(|(pid, t)| Some((*pid, t.waits_for?))) else {
-                continue;
-            };
-            if !self.queue.has_free_tag(self.cpu(), &bio) {
+            let woken = self.tasks.iter().find_map(|(pid, task)| {
+                let waiter = task
+                    .waiter
+                    .as_ref()
+                    .filter(|waiter| waiter.ticket == ticket)?;
+                Some((*pid, waiter, task.waits_for?))
+            });
+            if let Some((pid, waiter, bio)) = woken
+                && !self.queue.would_go_on(waiter, &bio)
+            {
                 self.resume(pid);
             }
         }
