@@ -171,7 +171,8 @@ impl Charge {
     /// A node's free pages, if `others` are spread over all nodes.
     fn free_of(&self, node: usize, others: u64) -> u64 {
         let Node { pages, used, .. } = self.nodes[node];
-        pages.saturating_sub(others / self.nodes.len() as u64 + used)
+        let of_others = others / self.nodes.len() as u64;
+        pages.saturating_sub(used).saturating_sub(of_others)
     }
 
     /// The pages that `kswapd` keeps free; none of a cgroup.
