@@ -25,7 +25,8 @@ pub trait Engine: Send {
     /// Adds a request, which the next [`Engine::kick`] submits to the kernel.
     fn submit(&mut self, token: u64, action: Action, offset: u64, pieces: Vec<Piece>);
 
-    /// Submits all added requests to the kernel.
+    /// Submits the added requests to the kernel; those that it has no room for follow in
+    /// [`Engine::take_completed`].
     ///
     /// # Errors
     /// If the kernel refuses all requests.

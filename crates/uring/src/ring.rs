@@ -21,9 +21,12 @@ pub struct Ring {
     file: Arc<File>,
     event: OwnedFd,
     slots: Slots,
-    /// Slots to be submitted when the submission queue has space.
+    /// Slots to be submitted when both queues have space.
     waiting: VecDeque<usize>,
     in_flight: usize,
+    /// Entries of the completion queue, and so the most in flight: what it has no room for
+    /// stays in the kernel until it is entered to fetch events (io_uring_enter(2)).
+    completions: usize,
     pushed: bool,
 }
 
@@ -37,6 +40,7 @@ impl Ring {
         let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         ring.submitter().register_eventfd(event.as_raw_fd())?;
         Ok(Ring {
+            completions: ring.params().cq_entries() as usize,
             ring,
             file,
             event,
@@ -67,8 +71,14 @@ impl Ring {
         }
     }
 
+    fn has_room(&self) -> bool {
+        self.in_flight < self.completions
+    }
+
     fn push_waiting(&mut self) {
-        while let Some(&index) = self.waiting.front() {
+        while self.has_room()
+            && let Some(&index) = self.waiting.front()
+        {
             let Some(slot) = self.slots.get(index) else {
                 self.waiting.pop_front();
                 continue;
@@ -111,11 +121,8 @@ impl Engine for Ring {
     }
 
     fn kick(&mut self) -> io::Result<()> {
-        while !self.waiting.is_empty() {
+        while !self.waiting.is_empty() && self.has_room() {
             self.push_waiting();
-            if self.waiting.is_empty() {
-                break;
-            }
             self.enter()?;
         }
         self.enter()
@@ -164,5 +171,32 @@ fn entry(slot: &Slot, file: &File) -> squeue::Entry {
         Action::Sync => opcode::Fsync::new(fd)
             .flags(types::FsyncFlags::DATASYNC)
             .build(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_completion_queue_has_room_for_all_in_flight() {
+        let file = Arc::new(tempfile::tempfile().expect("a file"));
+        let mut ring = match Ring::new(file) {
+            Ok(ring) => ring,
+            Err(error) => return blklab_judges::not_possible(&format!("no io_uring: {error}")),
+        };
+        let many = 4 * u64::from(ENTRIES);
+        for token in 0..many {
+            ring.submit(token, Action::Sync, 0, Vec::new());
+        }
+        ring.kick().expect("submitted");
+        assert_eq!(ring.in_flight, 2 * ENTRIES as usize);
+        // What ends unseen meanwhile has its place.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        let mut done = Vec::new();
+        while (done.len() as u64) < many {
+            ring.take_completed(&mut done).expect("it works");
+        }
+        assert_eq!((done.len() as u64, ring.in_flight), (many, 0));
     }
 }
