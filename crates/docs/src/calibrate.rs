@@ -91,10 +91,14 @@ impl Repeated {
     /// If the runs have other rows.
     fn averaged(&self, printed: &str, runs: &[String]) -> Result<(String, String), String> {
         let of_study = |line: &&str| cells(line).first() == Some(&self.study.as_str());
-        let runs: Vec<Vec<&str>> = runs
-            .iter()
-            .map(|run| run.lines().filter(of_study).collect())
-            .collect();
+        // The tables of groups behind that of the rows name the study as well.
+        let is_row = |line: &&str| line.starts_with('|');
+        let rows_of_study = |run: &'_ String| -> Vec<String> {
+            let rows = run.lines().take_while(is_row).filter(of_study);
+            rows.map(String::from).collect()
+        };
+        let runs: Vec<Vec<String>> = runs.iter().map(rows_of_study).collect();
+        let rows = printed.lines().take_while(is_row).count();
         let percents = percent_columns(printed.lines().next().unwrap_or_default());
         let head = [
             "row",
@@ -106,8 +110,8 @@ impl Repeated {
         ];
         let mut spread = Table::new(head.map(String::from).to_vec());
         let (mut text, mut at) = (String::new(), 0);
-        for line in printed.lines() {
-            if !of_study(&line) {
+        for (n, line) in printed.lines().enumerate() {
+            if n >= rows || !of_study(&line) {
                 text += &format!("{line}\n");
                 continue;
             }
@@ -197,8 +201,9 @@ mod tests {
     #[test]
     fn rows_that_chance_decides_are_averaged() {
         let head = "| study | IOPS | simulated | % |\n| --- | ---: | ---: | ---: |\n";
-        let run = |simulated: u32| format!("{head}| b | 200 | {simulated} | +0.0 |\n\nrest\n");
-        let printed = format!("{head}| a | 100 | 104 | +4.0 |\n| b | 200 | 300 | +50.0 |\n");
+        let rest = "\n| study | rows |\n| --- | ---: |\n| b | 1 |\n";
+        let run = |simulated: u32| format!("{head}| b | 200 | {simulated} | +0.0 |\n{rest}");
+        let printed = format!("{head}| a | 100 | 104 | +4.0 |\n| b | 200 | 300 | +50.0 |\n{rest}");
         let repeated = Repeated {
             study: "b".to_string(),
             seeds: 2,
@@ -208,6 +213,7 @@ mod tests {
             .expect("the same rows");
         assert!(text.contains("| a | 100 | 104 | +4.0 |"), "{text}");
         assert!(text.contains("| b | 200 | 210 | +5.0 |"), "{text}");
+        assert!(text.ends_with(rest), "{text}");
         assert!(
             spread.contains("| 1 | IOPS | 120 | 210 | 300 | +5.0 |"),
             "{spread}"
