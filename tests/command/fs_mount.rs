@@ -52,8 +52,15 @@ impl<'a> Mounted<'a> {
     /// Ends it by SIGTERM; it ends well.
     fn end(mut self) {
         assert!(terminate(&self.child), "a signal");
-        let ended = self.child.wait().expect("it ends");
-        assert_eq!(ended.code(), Some(0));
+        self.ends_well();
+    }
+
+    /// Waits until it has ended.
+    fn ends_well(&mut self) {
+        let mut why = String::new();
+        let err = self.child.stderr.as_mut().expect("a pipe");
+        err.read_to_string(&mut why).expect("text");
+        assert_eq!(self.child.wait().expect("it ends").code(), Some(0), "{why}");
     }
 }
 
@@ -189,7 +196,7 @@ fn a_signal_writes_all_even_while_files_are_open() {
     }
     open.write_all(b", and after it").expect("written");
     drop(open);
-    assert_eq!(mounted.child.wait().expect("it ends").code(), Some(0));
+    mounted.ends_well();
     let text = place.blklab(&["fs", "disk.img", "cat", "/file"]).ok().out;
     assert_eq!(text, "before the signal, and after it");
     check_image(&place, "e2fsck", &["-f", "-n"]);

@@ -166,12 +166,10 @@ impl QueueLimits {
     /// The kernel emulates zone append (`blk_validate_zoned_limits`), up to the largest write and
     /// within a zone.
     pub fn zone_attributes(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let is_zoned = self.zones.is_some();
+        let count = self
+            .zones
+            .map_or(0, |zones| zones.count(self.capacity_sectors));
         let zones = self.zones.unwrap_or_default();
-        let count = match is_zoned {
-            true => zones.count(self.capacity_sectors),
-            false => 0,
-        };
         let append_sectors = zones.zone_sectors.min(self.max_sectors);
         let append_bytes = u64::from(append_sectors) * crate::units::SECTOR_SIZE;
         let always = [
@@ -179,12 +177,13 @@ impl QueueLimits {
             ("nr_zones", count),
             ("zone_append_max_bytes", append_bytes),
         ];
-        let limits = [
-            ("max_active_zones", u64::from(zones.max_active)),
-            ("max_open_zones", u64::from(zones.max_open)),
-        ];
-        let limits = limits.into_iter().filter(move |_| is_zoned);
-        always.into_iter().chain(limits)
+        let limits = self.zones.map(|zones| {
+            [
+                ("max_active_zones", u64::from(zones.max_active)),
+                ("max_open_zones", u64::from(zones.max_open)),
+            ]
+        });
+        always.into_iter().chain(limits.into_iter().flatten())
     }
 
     /// What sysfs says of the kind of zones (`queue/zoned`).

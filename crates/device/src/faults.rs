@@ -13,6 +13,7 @@ use blklab_blk::{Nanos, Op};
 use blklab_description::{hint, time_ns};
 use blklab_stats::{DeviceStats, DriveTimeline, FaultStats};
 
+use crate::pending::PendingCompletions;
 use crate::{Command, CommandStatus, Completion, Device, Identity, Rng};
 
 /// Bits of a sector.
@@ -197,9 +198,8 @@ pub(crate) struct FaultyDevice {
     chance: Rng,
     /// The commands in the drive by their tags, and when they were submitted.
     commands: BTreeMap<u32, (Nanos, Command)>,
-    /// What the drive below has completed, by when the host will see it.
-    completed: BTreeMap<(Nanos, u64), Completion>,
-    completions: u64,
+    /// What the drive below has completed and the host has yet to see.
+    completed: PendingCompletions,
     /// Sectors that cannot be read.
     unreadable: BTreeSet<u64>,
     /// Faults in the data of completed reads, by their tags.
@@ -216,8 +216,7 @@ impl FaultyDevice {
             // Another sequence than that of the drive below.
             chance: Rng::new(!seed),
             commands: BTreeMap::new(),
-            completed: BTreeMap::new(),
-            completions: 0,
+            completed: PendingCompletions::default(),
             unreadable: BTreeSet::new(),
             data_faults: BTreeMap::new(),
             done: Vec::new(),
@@ -239,9 +238,7 @@ impl FaultyDevice {
                 completion.status = self.medium_status(&command);
             }
         }
-        let place = (completion.at, self.completions);
-        self.completed.insert(place, completion);
-        self.completions += 1;
+        self.completed.insert(completion);
     }
 
     /// The status of a command that the drive carried out, by the sectors that it
@@ -314,9 +311,7 @@ impl Device for FaultyDevice {
     }
 
     fn next_event(&self) -> Nanos {
-        let first = self.completed.first_key_value();
-        let first = first.map_or(Nanos::MAX, |(place, _)| place.0);
-        first.min(self.inner.next_event())
+        self.completed.next_event().min(self.inner.next_event())
     }
 
     fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
@@ -326,11 +321,7 @@ impl Device for FaultyDevice {
             self.take_completion(completion);
         }
         self.done = ended;
-        while let Some(first) = self.completed.first_entry()
-            && first.key().0 <= now
-        {
-            done.push(first.remove());
-        }
+        self.completed.take_until(now, done);
     }
 
     fn power_loss(&mut self, now: Nanos) -> Nanos {

@@ -9,6 +9,7 @@ use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{RngCore, SeedableRng};
 
 mod faults;
+mod pending;
 mod published;
 pub mod registry;
 mod spec;

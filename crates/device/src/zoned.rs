@@ -11,6 +11,7 @@ use blklab_blk::{Nanos, Op, Sector, ZoneAction, ZoneLimits};
 use blklab_description::{ReadError, Table, keys, nanos, number, whole};
 use blklab_stats::{DeviceStats, DriveTimeline};
 
+use crate::pending::PendingCompletions;
 use crate::{Command, CommandStatus, Completion, DataFault, Device, Identity};
 
 /// More zones than any drive has.
@@ -126,8 +127,7 @@ impl ZoneLayer {
             layer: self.clone(),
             zones: Zones::new(self.limits, sequential as usize, are_full),
             resets: BTreeMap::new(),
-            completed: BTreeMap::new(),
-            completions: 0,
+            completed: PendingCompletions::default(),
             ended: Vec::new(),
         })
     }
@@ -335,9 +335,8 @@ struct ZonedDevice {
     zones: Zones,
     /// Resets whose space the model below gives back, by tag, with the earliest time of their end.
     resets: BTreeMap<u32, Nanos>,
-    /// What has ended, or will, by the time at which the host sees it.
-    completed: BTreeMap<(Nanos, u64), Completion>,
-    completions: u64,
+    /// What has ended, or will, and the host has yet to see.
+    completed: PendingCompletions,
     ended: Vec<Completion>,
 }
 
@@ -358,9 +357,7 @@ impl ZonedDevice {
     }
 
     fn complete(&mut self, tag: u32, at: Nanos, status: CommandStatus) {
-        let place = (at, self.completions);
-        self.completions += 1;
-        (self.completed).insert(place, Completion { tag, at, status });
+        self.completed.insert(Completion { tag, at, status });
     }
 
     fn refuse(&mut self, now: Nanos, command: &Command) {
@@ -444,9 +441,7 @@ impl Device for ZonedDevice {
 
     #[inline]
     fn next_event(&self) -> Nanos {
-        let first = self.completed.first_key_value();
-        let first = first.map_or(Nanos::MAX, |(place, _)| place.0);
-        first.min(self.inner.next_event())
+        self.completed.next_event().min(self.inner.next_event())
     }
 
     fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
@@ -460,11 +455,7 @@ impl Device for ZonedDevice {
             self.complete(tag, at.max(earliest), status);
         }
         self.ended = ended;
-        while let Some(first) = self.completed.first_entry()
-            && first.key().0 <= now
-        {
-            done.push(first.remove());
-        }
+        self.completed.take_until(now, done);
     }
 
     fn power_loss(&mut self, now: Nanos) -> Nanos {

@@ -91,14 +91,11 @@ impl Repeated {
     /// If the runs have other rows.
     fn averaged(&self, printed: &str, runs: &[String]) -> Result<(String, String), String> {
         let of_study = |line: &&str| cells(line).first() == Some(&self.study.as_str());
-        // The tables of groups behind that of the rows name the study as well.
-        let is_row = |line: &&str| line.starts_with('|');
-        let rows_of_study = |run: &'_ String| -> Vec<String> {
-            let rows = run.lines().take_while(is_row).filter(of_study);
-            rows.map(String::from).collect()
-        };
-        let runs: Vec<Vec<String>> = runs.iter().map(rows_of_study).collect();
-        let rows = printed.lines().take_while(is_row).count();
+        let mut runs: Vec<_> = runs
+            .iter()
+            .map(|run| row_table(run).filter(of_study).map(cells))
+            .collect();
+        let rows = row_table(printed).count();
         let percents = percent_columns(printed.lines().next().unwrap_or_default());
         let head = [
             "row",
@@ -116,10 +113,7 @@ impl Repeated {
                 continue;
             }
             let mut row: Vec<String> = cells(line).into_iter().map(String::from).collect();
-            let same: Option<Vec<Vec<&str>>> = runs
-                .iter()
-                .map(|run| run.get(at).map(|line| cells(line)))
-                .collect();
+            let same: Option<Vec<Vec<&str>>> = runs.iter_mut().map(Iterator::next).collect();
             let same = same.ok_or_else(|| format!("{}: runs have fewer rows", self.study))?;
             at += 1;
             for (metric, &column) in percents.iter().enumerate() {
@@ -165,17 +159,22 @@ fn percent_columns(head: &str) -> Vec<usize> {
     (2..cells.len()).filter(|&n| cells[n] == "%").collect()
 }
 
+/// Returns the lines of the table of rows; the tables of groups behind it begin with the names of
+/// studies as well.
+fn row_table(printed: &str) -> impl Iterator<Item = &str> {
+    printed.lines().take_while(|line| line.starts_with('|'))
+}
+
 /// Returns the table of rows, as printed.
 fn rows_of(printed: &str) -> String {
-    let lines = printed.lines().take_while(|line| line.starts_with('|'));
-    lines.map(|line| format!("{line}\n")).collect()
+    row_table(printed).map(|line| format!("{line}\n")).collect()
 }
 
 /// Returns the errors by group and metric; the group `all` has all rows.
 fn errors_by_study(printed: &str) -> BTreeMap<(String, usize), Errors> {
     let mut groups: BTreeMap<(String, usize), Errors> = BTreeMap::new();
     let mut percents = Vec::new();
-    for line in printed.lines().take_while(|line| line.starts_with('|')) {
+    for line in row_table(printed) {
         let cells = cells(line);
         if percents.is_empty() {
             percents = percent_columns(line);

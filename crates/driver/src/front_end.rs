@@ -145,8 +145,8 @@ impl Channel {
         }
     }
 
-    /// Whether the server, which sleeps or not, must be notified of what was sent since this was last
-    /// asked.
+    /// Whether the server, which sleeps or not, must be notified of what was sent since this
+    /// was last asked.
     pub(crate) fn must_notify_server(&mut self, sleeps: bool) -> bool {
         match self {
             Channel::Vring(vring) => vring.needs_kick(),

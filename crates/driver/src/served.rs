@@ -248,7 +248,8 @@ impl Served {
         }
     }
 
-    /// Whether the last answers of a queue needed an interrupt, or whatever else notifies the kernel.
+    /// Whether the last answers of a queue needed an interrupt, or whatever else notifies the
+    /// kernel.
     pub fn notified_kernel(&self, line: usize) -> bool {
         self.lines[line].notifies_kernel
     }

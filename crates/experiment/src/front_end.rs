@@ -51,6 +51,9 @@ pub(crate) enum ServerPlace {
     Memory(&'static str),
 }
 
+/// A disk that is served outside, in the guest.
+pub(crate) const SERVED_DEVICE: &str = "/dev/vda";
+
 /// All front ends.
 pub const FRONT_ENDS: &[FrontEnd] = &[
     FrontEnd {
@@ -68,8 +71,8 @@ pub const FRONT_ENDS: &[FrontEnd] = &[
     FrontEnd {
         name: "vhost-user",
         help: "vhost-user-blk, a virtio disk whose server is outside; vhost-user:N has N queues",
-        device: "/dev/vda",
-        modules: &["virtio_blk"],
+        device: SERVED_DEVICE,
+        modules: &[],
         programs: &[],
         counted: Some("queues"),
         server: ServerPlace::Host,

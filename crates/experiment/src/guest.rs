@@ -14,7 +14,7 @@ use blklab_stats::{DiskStats, Results};
 use blklab_workload::fio::{JobFile, JobSource};
 
 use crate::error::Error;
-use crate::front_end::{DRIVE_FILE, DiskBehind, MEMORY, NamedFrontEnd, ServerPlace};
+use crate::front_end::{DRIVE_FILE, DiskBehind, MEMORY, NamedFrontEnd, SERVED_DEVICE, ServerPlace};
 use crate::served::{note_on_pacing, paced, verifies};
 use crate::setting::Setting;
 use crate::work::{Jobs, check_options};
@@ -30,8 +30,6 @@ const FRONT_END_MEMORY_MIB: u32 = 1536;
 /// Requests at once of a disk in memory that is served outside.
 const MEMORY_DEPTH: u32 = 256;
 
-/// A disk that is served outside, in the guest.
-const SERVED_DEVICE: &str = "/dev/vda";
 /// The most requests at once of a queue of virtio (section 2.7 of the specification allows
 /// more, QEMU does not).
 const MAX_QUEUE_SIZE: u32 = 1024;
@@ -271,15 +269,17 @@ impl Guest {
                 attached: Path::new(SERVED_DEVICE),
             })
         });
-        let own = commands.transpose()?.flatten();
-        let describe = row.is_served_outside() && row.is_paced();
-        let describe = describe.then(|| row.describe_drive());
-        Ok(
-            match describe.into_iter().chain(own).reduce(|a, b| a + &b) {
-                Some(commands) => order.after(commands),
-                None => order,
-            },
-        )
+        let mut before = String::new();
+        if row.is_served_outside() && row.is_paced() {
+            before += &row.describe_drive();
+        }
+        if let Some(commands) = commands.transpose()?.flatten() {
+            before += &commands;
+        }
+        match before.is_empty() {
+            true => Ok(order),
+            false => Ok(order.after(before)),
+        }
     }
 
     /// What this program is called in the guest.
@@ -291,7 +291,7 @@ impl Guest {
     fn initramfs(&self, to: &Path) -> Result<(), Error> {
         let mut initramfs = Initramfs::new(&self.packages)?;
         initramfs.add_program(&self.program)?;
-        for module in SCHEDULERS.into_iter().chain(["qemu_fw_cfg"]) {
+        for module in SCHEDULERS.into_iter().chain(["qemu_fw_cfg", "virtio_blk"]) {
             initramfs.load(module, "")?;
         }
         initramfs.add_file(DRIVE_FILE, self.drive_text.as_bytes());
@@ -303,7 +303,6 @@ impl Guest {
             for program in front_end.map_or(&[][..], |front_end| front_end.programs) {
                 initramfs.add_program(&self.packages.program(program)?)?;
             }
-            initramfs.load("virtio_blk", "")?;
         }
         if let Some(module) = &self.module {
             initramfs.load_file(module)?;

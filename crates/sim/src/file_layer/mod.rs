@@ -93,6 +93,20 @@ struct Task {
     awaits_tag: bool,
 }
 
+impl Task {
+    /// Submits a bio from CPU `cpu`; returns that the task sleeps where there is no tag.
+    #[inline]
+    fn submit(&mut self, disk: &mut Disk, now: Nanos, cpu: usize, bio: Bio) -> Option<Progress> {
+        let plug = Some(&mut self.plug);
+        let taken = (disk.queue).submit_bio(now, cpu, plug, bio, &mut disk.driver);
+        let Submit::Blocked(waiter) = taken else {
+            return None;
+        };
+        self.awaits_tag = true;
+        Some(Progress::AwaitsTag(self.disk, waiter))
+    }
+}
+
 /// Tasks whose wakers were called, and whose owners do not know of it yet.
 #[derive(Default)]
 struct Woken {
@@ -453,12 +467,9 @@ impl FileLayer {
         who: &Submitter<'_>,
     ) -> Option<Progress> {
         let task = &mut self.tasks[at.0 as usize];
-        let bio = who.bio(id, bio, who.cgroup);
-        let plug = Some(&mut task.plug);
-        let taken = (disk.queue).submit_bio(now, who.cpu, plug, bio, &mut disk.driver);
-        if let Submit::Blocked(waiter) = taken {
-            task.awaits_tag = true;
-            return Some(Progress::AwaitsTag(task.disk, waiter));
+        let sleeps = task.submit(disk, now, who.cpu, who.bio(id, bio, who.cgroup));
+        if sleeps.is_some() {
+            return sleeps;
         }
         if !self.vfs.awaits_read(id) {
             return None;
@@ -477,8 +488,8 @@ impl FileLayer {
         let kernel = self.vfs.host();
         let task = &mut self.tasks[at.0 as usize];
         let number = task.disk;
-        let mut context = Context::from_waker(&task.waker);
         loop {
+            let mut context = Context::from_waker(&task.waker);
             let over = task.future.as_mut().poll(&mut context).is_ready();
             debug_assert!(!over, "tasks never end");
             let Some((id, bio)) = kernel.take_submitted() else {
@@ -495,13 +506,8 @@ impl FileLayer {
                 _ => None,
             };
             let bio = who.bio(id, bio, owner.unwrap_or(who.cgroup));
-            let plug = Some(&mut task.plug);
-            let taken = disk
-                .queue
-                .submit_bio(now, who.cpu, plug, bio, &mut disk.driver);
-            if let Submit::Blocked(waiter) = taken {
-                task.awaits_tag = true;
-                return Progress::AwaitsTag(number, waiter);
+            if let Some(sleeps) = task.submit(disk, now, who.cpu, bio) {
+                return sleeps;
             }
         }
     }
@@ -640,9 +646,7 @@ impl Submitter<'_> {
         disk.release(end);
         end - start
     }
-}
 
-impl Submitter<'_> {
     /// Charges the CPU for what writing to so many pages of another memory node takes beyond
     /// a copy; returns how long.
     #[inline]
