@@ -30,6 +30,7 @@ setup:
 # The cases of property tests are the same in each run: what lands is not a
 # matter of luck. `make soak` looks for new ones.
 test: setup build
+	@$(BLKLAB) guest setup >/dev/null || echo "SKIPPED: tests in a guest with a real kernel"
 	PROPTEST_RNG_SEED=1 $(CARGO) test --workspace --locked
 	./python/check.sh
 

@@ -30,6 +30,11 @@ want qemu-img qemu-utils
 want mkfs.ext4 e2fsprogs
 want fsck.vfat dosfstools
 want mcopy mtools
+# For tests in a guest, whose kernel `blklab guest setup` fetches.
+want qemu-system-x86_64 qemu-system-x86
+want busybox busybox-static
+want xz xz-utils
+want sg_readcap sg3-utils
 
 # Readers of tables, and what checks and tests python/, in a Python of their own.
 python=target/python/bin/python
