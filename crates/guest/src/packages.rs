@@ -89,9 +89,11 @@ impl Packages {
     /// Where a program or the kernel is missing; the message says what provides it.
     pub fn find(folder: &Path) -> Result<Packages, Error> {
         check_programs()?;
+        // `ldd` tells of libraries in a folder as that is named to it.
+        let folder = &std::path::absolute(folder).map_err(|e| Error::file(folder, e))?;
         let version = std::fs::read_to_string(folder.join("version"));
         let packages = version.map(|version| Packages {
-            folder: folder.to_path_buf(),
+            folder: folder.clone(),
             release: format!("{}-amd64", version.trim()),
         });
         let is_whole = |packages: &Packages| {
