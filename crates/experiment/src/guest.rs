@@ -93,6 +93,24 @@ impl GuestRow {
         )
     }
 
+    /// What it means for the disk that time passes so many times slower in the guest.
+    fn note_on_dilation(&self, dilation: u32) -> String {
+        match (self.is_served_outside(), self.is_paced()) {
+            (true, true) => format!(
+                "time passed {dilation} times slower for the guest and its drive than on the clock"
+            ),
+            (true, false) => format!(
+                "time passed {dilation} times slower in the guest than on the clock, but not for \
+                 the server outside: its processor counts as {dilation} times faster than it is"
+            ),
+            // A drive's model that is served in the guest goes by the guest's clock, too.
+            (false, _) => format!(
+                "time passed {dilation} times slower in the guest than on the clock: its \
+                 processors, which the server has its share of, count as that much faster"
+            ),
+        }
+    }
+
     fn size_bytes(&self) -> u64 {
         self.drive.identity().capacity_sectors * SECTOR_SIZE
     }
@@ -400,17 +418,14 @@ impl World for Guest {
         ready.interrupts.check()?;
         let mut results = reply?.results(job)?;
         results.drive = row.drive_name.clone();
+        if self.time_dilation > 1 {
+            results.notes.push(row.note_on_dilation(self.time_dilation));
+        }
         if let Some((served, lateness_ns)) = served.transpose().map_err(Error::Server)? {
             results.notes.push(note_on_pacing(&lateness_ns));
             let identity = row.drive.identity();
             if identity.fua && identity.volatile_write_cache {
                 results.notes.push(NO_FUA.to_string());
-            }
-            if self.time_dilation > 1 {
-                results.notes.push(format!(
-                    "time passed {} times slower for the guest and its drive than on the clock",
-                    self.time_dilation
-                ));
             }
             // The queue's counters are the guest's; the device's are those of the served
             // model.
@@ -450,6 +465,22 @@ mod tests {
         assert!(disk.ends_with("num-queues=1,queue-size=32"), "{disk}");
         let nvme = devices("nvme", 4);
         assert!(nvme.ends_with("num-queues=4,queue-size=1024"), "{nvme}");
+    }
+
+    #[test]
+    fn dilated_time_is_told_with_what_it_leaves_out() {
+        let note = |front_end: Option<&str>, drive: &str| {
+            let mut row = row("hdd-7200");
+            row.front_end = front_end.map(|name| NamedFrontEnd::parse(name).expect("it is there"));
+            row.drive_name = drive.to_string();
+            row.note_on_dilation(20)
+        };
+        assert!(note(None, "hdd-7200").contains("for the guest and its drive"));
+        assert!(note(Some("loop"), "hdd-7200").contains("for the guest and its drive"));
+        assert!(note(Some("vhost-user"), MEMORY).contains("not for the server outside"));
+        for drive in [MEMORY, "hdd-7200"] {
+            assert!(note(Some("nbd"), drive).contains("the server has its share"));
+        }
     }
 
     #[test]
