@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::part::PagePart;
 use crate::program::Program;
-use crate::{calibrate, compare, conform, questions, set};
+use crate::{calibrate, compare, conform, questions, set, worlds};
 
 /// A block that makes a part of a page.
 #[derive(Deserialize)]
@@ -22,6 +22,8 @@ pub enum Block {
     Set(set::Block),
     /// Questions with a real kernel's answers.
     Questions(questions::Block),
+    /// Comparisons of a real kernel's beside simulated ones.
+    Worlds(worlds::Block),
     /// A command with its output.
     Output {
         /// The command's arguments.
@@ -50,6 +52,7 @@ impl Block {
             Block::Calibrate(block) => block.make(program),
             Block::Set(block) => block.make(program),
             Block::Questions(block) => block.make(program),
+            Block::Worlds(block) => block.make(program),
             Block::Output { command } => Ok(PagePart {
                 text: format!(
                     "    $ blklab {command}\n{}",

@@ -34,11 +34,11 @@ pub struct Block {
 /// The figure of a table.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Metric {
-    title: String,
+pub(crate) struct Metric {
+    pub(crate) title: String,
     /// The key in the comparison's JSON, such as `bandwidth_bytes_per_s`.
     #[serde(default)]
-    cell: String,
+    pub(crate) cell: String,
     /// The key of a fact that is shown instead of a cell.
     fact: Option<String>,
     /// The call whose time is shown instead of a cell, if the job is a list of calls.
@@ -54,7 +54,7 @@ struct Metric {
     #[serde(default)]
     decimals: usize,
     /// `read` or `write`; the sum of both if not given.
-    direction: Option<String>,
+    pub(crate) direction: Option<String>,
     /// Whether the change from the first scheduler is shown.
     #[serde(default)]
     change: bool,
@@ -126,8 +126,7 @@ impl Block {
             let name = self.labels.get(n).map_or(name, String::as_str);
             let groups = run["sections"].as_array().map_or(0, Vec::len);
             for group in 0..if self.each_group { groups } else { 1 } {
-                let cells = (0..columns.len()).map(|n| metric.value(run, group, n));
-                let Some(values) = cells.collect::<Option<Vec<f64>>>() else {
+                let Some(values) = metric.values(run, group, columns.len()) else {
                     return Err(format!("{job}: the comparison has no {}", metric.key()));
                 };
                 let title = run["sections"][group]["title"].as_str().unwrap_or_default();
@@ -135,14 +134,7 @@ impl Block {
                     true => format!("{name} {title}"),
                     false => name.to_string(),
                 }];
-                row.extend(values.iter().enumerate().map(|(n, &value)| {
-                    let change = match n {
-                        0 => String::new(),
-                        _ if !metric.change => String::new(),
-                        _ => format!(" ({:+.1} %)", (value / values[0] - 1.0) * 100.0),
-                    };
-                    format!("{:.*}{change}", metric.decimals, value / metric.unit)
-                }));
+                row.extend(metric.shown(&values));
                 let document = metric.document.get(n).cloned().unwrap_or_default();
                 row.extend(has_document.then_some(document));
                 table.row(row);
@@ -157,6 +149,25 @@ impl Metric {
     fn key(&self) -> &str {
         let others = self.call.as_deref().or(self.fact.as_deref());
         others.unwrap_or(&self.cell)
+    }
+
+    /// Returns the values of so many schedulers in one of the run's groups, if it has them all.
+    pub(crate) fn values(&self, run: &Value, group: usize, schedulers: usize) -> Option<Vec<f64>> {
+        let values = (0..schedulers).map(|n| self.value(run, group, n));
+        values.collect()
+    }
+
+    /// Returns the cells with these values.
+    pub(crate) fn shown(&self, values: &[f64]) -> Vec<String> {
+        let cell = |(n, &value): (usize, &f64)| {
+            let change = match n {
+                0 => String::new(),
+                _ if !self.change => String::new(),
+                _ => format!(" ({:+.1} %)", (value / values[0] - 1.0) * 100.0),
+            };
+            format!("{:.*}{change}", self.decimals, value / self.unit)
+        };
+        values.iter().enumerate().map(cell).collect()
     }
 
     /// Returns the value of the n-th scheduler in one of the run's groups.

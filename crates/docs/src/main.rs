@@ -17,6 +17,7 @@ mod set;
 mod share;
 #[cfg(test)]
 mod tidy;
+mod worlds;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

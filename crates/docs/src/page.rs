@@ -27,7 +27,7 @@ macro_rules! page {
 
 /// All pages.
 pub const ALL: &[Page] = &[
-    page!("thesis", None),
+    page!("thesis", Some("thesis")),
     page!("studies", None),
     page!("drive-choices", None),
     page!("ac2", None),
