@@ -1,6 +1,8 @@
 //! `blklab tune`: the best setting by few runs.
 
 use crate::support::Place;
+use crate::support::loop_device::LoopDevice;
+use crate::support::served::have;
 
 /// Two processes, one of them a writer whose queue grows with the depth.
 const JOB: &str = "[global]\nfilename=/dev/x\ndirect=1\nioengine=libaio\nnorandommap\nsize=64m\n\
@@ -8,7 +10,7 @@ const JOB: &str = "[global]\nfilename=/dev/x\ndirect=1\nioengine=libaio\nnorando
                    [writer]\nrw=randwrite\nbs=64k\niodepth=32\nnumber_ios=300\n";
 
 fn tune(place: &Place, words: &str) -> crate::support::Outcome {
-    let words: Vec<&str> = words.split(' ').collect();
+    let words: Vec<&str> = words.split_whitespace().collect();
     place.blklab(&[&["tune", "t.fio"][..], &words].concat())
 }
 
@@ -73,9 +75,88 @@ fn mistakes_are_told_before_anything_runs() {
         ("--goal raeder.read.p99", "there is no job raeder"),
         ("--goal all.iops --quick", "--quick is for `blklab compare`"),
         ("--goal all.iops --vary iodeth=1", "did you mean iodepth?"),
+        (
+            "--goal all.iops --device /dev/x",
+            "--device needs --verify-on host",
+        ),
+        ("--goal all.iops --verify-on host", "needs --device"),
+        (
+            "--goal all.iops --guest-cpus 2",
+            "--guest-cpus is for --verify-on guest",
+        ),
+        (
+            "--goal all.iops --verify-on serve --vary memory=1G,2G",
+            "memory can be varied in --world sim",
+        ),
+        (
+            "--goal all.iops --verify-on serve --memory 2G",
+            "--memory is for simulations",
+        ),
     ] {
         let outcome = tune(&place, words);
         assert_eq!(outcome.status, 2, "{words}: {}", outcome.err);
         assert!(outcome.err.contains(said), "{words}: {}", outcome.err);
     }
+}
+
+/// Reads that two schedulers serve alike, by number and not by time.
+const READS: &str = "[global]\nfilename=/dev/x\ndirect=1\nioengine=libaio\niodepth=8\nbs=4k\n\
+                     size=32m\n[reads]\nrw=randread\nnumber_ios=400\n";
+
+/// Checks what a measurement of the settings found is said to be, and returns it.
+fn measured(outcome: crate::support::Outcome, world: &str) -> serde_json::Value {
+    let json = outcome.ok().json();
+    let verified = &json["verification"];
+    assert_eq!(verified["world"], world);
+    assert_eq!(verified["schedulers"], json["schedulers"]);
+    assert_eq!(verified["repeats"], 2);
+    let values = verified["judgement"]["rows"][0]["values"].as_array();
+    let values = values.expect("a figure of each setting");
+    let iops = values.iter().map(|value| value["mean"].as_f64());
+    let iops: Vec<f64> = iops.map(|mean| mean.expect("a mean")).collect();
+    assert_eq!(iops.len(), 2);
+    let names = json["schedulers"].as_array().expect("names");
+    let choice = names.iter().position(|name| *name == verified["choice"]);
+    let own = iops[choice.expect("the choice is measured")];
+    let best = iops[0].max(iops[1]);
+    let regret = verified["regret"].as_f64().expect("a regret");
+    assert!(
+        (regret - (best / own - 1.0)).abs() < 1e-9,
+        "{regret} {iops:?}"
+    );
+    json
+}
+
+#[test]
+fn what_is_found_is_measured_on_a_served_model() {
+    if !have("fio") {
+        return;
+    }
+    let place = Place::new();
+    place.file("t.fio", READS);
+    let words = "--drive mx100-256 --schedulers none,mq-deadline --goal all.iops --repeats 1 \
+                 --verify-on serve --verify-repeats 2 --output-format json";
+    let json = measured(tune(&place, words), "serve");
+    assert_eq!(json["world"], "sim");
+}
+
+#[test]
+fn what_is_found_is_measured_on_a_drive() {
+    let Some(device) = LoopDevice::new() else {
+        return;
+    };
+    let before = device.state();
+    let place = Place::new();
+    place.file("t.fio", READS);
+    let device_path = &device.path;
+    let words = format!(
+        "--drive mx100-256 --schedulers none,mq-deadline --goal all.iops --repeats 1 \
+         --verify-on host --device {device_path} --no-trace --verify-repeats 2 \
+         --output-format json"
+    );
+    measured(tune(&place, &words), "host");
+    assert_eq!(device.state(), before);
+    let text = tune(&place, &words.replace("json", "normal")).ok().out;
+    assert!(text.contains("measured on "), "{text}");
+    assert!(text.contains("Of 2 settings measured, "), "{text}");
 }

@@ -3,24 +3,20 @@
 use std::path::Path;
 
 use blklab_elevator::KernelVersion;
-use blklab_experiment::{
-    Guest, Host, Plan, Purpose, Request, Served, Setting, Simulated, WorkloadSource, settings,
-};
-use blklab_guest::Packages;
+use blklab_experiment::{Plan, Purpose, Request, Setting, Simulated, WorkloadSource, settings};
 use blklab_report::{Origin, Question};
 use blklab_stats::World;
-use blklab_workload::fio::JobSource;
 
 use crate::args::WorldArg;
 use crate::args::{CompareArgs, ModelArgs, PaceArgs, ReplayArgs, SweepArgs};
 use crate::compared::{Compared, check, deliver};
 use crate::failure::Failure;
 use crate::progress::{self, Caller};
+use crate::real_time::RealTime;
 use crate::{advice, output};
 
-/// Default number of runs of each row: more where they take no real time.
+/// Default number of runs of each row.
 const REPEATS_SIMULATED: usize = 5;
-const REPEATS_REAL: usize = 3;
 
 /// The number of runs of each row and a job's longest runtime with `--quick`.
 const REPEATS_QUICK: usize = 2;
@@ -31,9 +27,11 @@ const ASSUMED_TRIED: usize = 3;
 
 pub(crate) fn compare(mut args: CompareArgs) -> Result<(), Failure> {
     let question = ask(&mut args)?;
-    if args.host.world() == WorldArg::Host && args.host.dry_run {
-        let (host, _, plan) = host(&args)?;
-        return output::print(&host.dry_run(&plan)?);
+    if args.dry_run && args.world() != WorldArg::Host {
+        return Err(Failure::mistake("--dry-run needs --world host"));
+    }
+    if args.dry_run {
+        return output::print(&real_time(&args).dry_run()?);
     }
     let compared = compared(&args, question, &Caller::terminal())?;
     deliver(&compared, &args.sweep, args.work.output.as_deref())
@@ -49,7 +47,7 @@ pub(crate) fn ask(args: &mut CompareArgs) -> Result<Option<Question>, Failure> {
     );
     let question = args.work.take_question()?;
     args.take_front_ends();
-    if args.host.world() == WorldArg::Host {
+    if args.world() == WorldArg::Host {
         // A question names models, which a real drive does not use.
         (args.work.models.drive, args.work.models.machine) = (drive, machine);
     }
@@ -69,23 +67,32 @@ pub(crate) fn compared(
     caller: &Caller<'_>,
 ) -> Result<Compared, Failure> {
     let sweep = &args.sweep;
-    if args.host.world() != WorldArg::Guest {
-        args.guest.refuse()?;
-    }
-    if args.host.world() != WorldArg::Host {
-        args.host.refuse()?;
-    }
-    let mut compared = match args.host.world() {
-        WorldArg::Sim => {
+    let mut compared = match args.world().real() {
+        None => {
+            args.guest.refuse(REAL_BY)?;
+            args.host.refuse(REAL_BY, false)?;
             let find = || args.work.find();
             simulated(find, &args.work.models, &args.work.pace, sweep, caller)?
         }
-        WorldArg::Serve => served(args, caller)?,
-        WorldArg::Guest => in_guest(args, caller)?,
-        WorldArg::Host => on_host(args, caller)?,
+        Some(world) => real_time(args).compared(world, caller)?,
     };
     compared.comparison.question = question.map(|question| question.question);
     Ok(compared)
+}
+
+/// The option that names a world with real time.
+const REAL_BY: &str = "--world";
+
+fn real_time(args: &CompareArgs) -> RealTime<'_> {
+    RealTime {
+        by: REAL_BY,
+        work: &args.work,
+        sweep: &args.sweep,
+        host: &args.host,
+        guest: &args.guest,
+        found: None,
+        repeats: args.sweep.repeats,
+    }
 }
 
 /// `blklab replay`.
@@ -242,231 +249,10 @@ impl QuickMode {
     }
 }
 
-/// Runs the comparison on drives' models in real time.
-fn served(args: &CompareArgs, caller: &Caller<'_>) -> Result<Compared, Failure> {
-    let source = real_job(args, "serve")?;
-    let models = &args.work.models;
-    let sweep = &args.sweep;
-    let schedulers = Schedulers::of_kernel(sweep.kernel());
-    let settings = rows(World::Serve, (models, &[]), sweep, schedulers, || {
-        Ok(WorkloadSource::Job(source.clone()).scheduler()?)
-    })?;
-    let world = Served::new(&source, &settings)?;
-    real_time(args, &world, world.drive_text(), &source, &settings, caller)
-}
-
-/// Runs the comparison in a world that serves drives' models in real time.
-fn real_time<W: blklab_experiment::World>(
-    args: &CompareArgs,
-    world: &W,
-    drive_text: &str,
-    source: &JobSource,
-    settings: &[Setting],
-    caller: &Caller<'_>,
-) -> Result<Compared, Failure> {
-    let sweep = &args.sweep;
-    sweep.check_goals(&WorkloadSource::Job(source.clone()))?;
-    let plan = Plan {
-        repeats: sweep.repeats.unwrap_or(REPEATS_REAL),
-        seed: args.work.models.seed(),
-        ..Plan::default()
-    };
-    let rows = progress::run(world, &plan, caller)?;
-    let origin = Origin {
-        command: caller.command.clone(),
-        job_text: source.text(),
-        drive_text: drive_text.to_string(),
-        ..Origin::default()
-    };
-    let mut compared = Compared::new(sweep, rows, origin)?;
-    let choices = advice::choices_of_models(settings, sweep.kernel())?;
-    let comparison = &mut compared.comparison;
-    comparison.advice = choices.and_then(|choices| choices.advise(comparison));
-    Ok(compared)
-}
-
-/// Runs the comparison under a real kernel in a virtual machine.
-fn in_guest(args: &CompareArgs, caller: &Caller<'_>) -> Result<Compared, Failure> {
-    let source = real_job(args, "guest")?;
-    let (models, sweep) = (&args.work.models, &args.sweep);
-    let mut schedulers = Schedulers::of_kernel(sweep.kernel());
-    schedulers.all.clone_from(&schedulers.default);
-    let settings = rows(World::Guest, (models, &[]), sweep, schedulers, || {
-        Ok(WorkloadSource::Job(source.clone()).scheduler()?)
-    })?;
-    let packages = Packages::find(&args.guest.folder()).map_err(blklab_experiment::Error::from)?;
-    let mut world = Guest::new(packages, &source, &settings)?;
-    world.module.clone_from(&args.guest.module);
-    world.accelerator = args.guest.accelerator();
-    world.cpus = args.guest.guest_cpus.unwrap_or(1);
-    world.time_dilation = args.guest.time_dilation();
-    world.trace = !args.host.no_trace;
-    real_time(args, &world, world.drive_text(), &source, &settings, caller)
-}
-
-/// Runs the comparison on a real drive.
-fn on_host(args: &CompareArgs, caller: &Caller<'_>) -> Result<Compared, Failure> {
-    let (host, settings, plan) = host(args)?;
-    let choices = advice::choices_of_host(&settings, &host)?;
-    let rows = progress::run(&host, &plan, caller)?;
-    let origin = Origin {
-        command: caller.command.clone(),
-        job_text: host.job_text(),
-        ..Origin::default()
-    };
-    let mut compared = Compared::new(&args.sweep, rows, origin)?;
-    let comparison = &mut compared.comparison;
-    comparison.advice = choices.and_then(|choices| choices.advise(comparison));
-    Ok(compared)
-}
-
-/// Returns the drive that the arguments name, with the job, and the rows and plan to run
-/// on it.
-fn host(args: &CompareArgs) -> Result<(Host, Vec<Setting>, Plan), Failure> {
-    let models = &args.work.models;
-    if models.drive.is_some() {
-        return refuse("--drive", "--world host has --device");
-    }
-    if models.state.is_some() {
-        return refuse(
-            "--state",
-            "write to the device before, as the state needs it",
-        );
-    }
-    if models.faults.is_some() {
-        return refuse("--faults", "a real drive has its own");
-    }
-    if models.seed.is_some() {
-        let instead = "fio draws for itself: put randseed=N into the job";
-        return refuse("--seed", instead);
-    }
-    if args.sweep.kernel.is_some() {
-        return refuse("--kernel", "--world host is under the kernel that runs");
-    }
-    let source = real_job(args, "host")?;
-    args.sweep
-        .check_goals(&WorkloadSource::Job(source.clone()))?;
-    let Some(device) = &args.host.device else {
-        return Err(Failure::mistake(
-            "--world host needs --device, such as --device /dev/nvme0n1",
-        ));
-    };
-    let mut host = Host::find(device)?.with_destroy_data(args.host.destroy_data.as_deref());
-    if args.host.no_trace {
-        host = host.without_trace();
-    }
-    if let Some(mkfs) = &args.host.mkfs {
-        host = host.with_file_system(mkfs)?;
-    }
-    let (names, active) = host.schedulers()?;
-    let schedulers = Schedulers {
-        all: names.clone(),
-        default: names,
-    };
-    let rows = rows(World::Host, (models, &[]), &args.sweep, schedulers, || {
-        Ok(Some(active))
-    })?;
-    let plan = Plan {
-        repeats: args.sweep.repeats.unwrap_or(REPEATS_REAL),
-        warm_up: !args.host.no_warm_up,
-        ..Plan::default()
-    };
-    Ok((host.with_rows(&source, &rows)?, rows, plan))
-}
-
-fn refuse<T>(option: &str, instead: &str) -> Result<T, Failure> {
-    Err(Failure::mistake(format!(
-        "{option} is for simulations; {instead}"
-    )))
-}
-
-/// Returns the job for a world in real time, and refuses the options that only simulated
-/// time has.
-fn real_job(args: &CompareArgs, world: &str) -> Result<JobSource, Failure> {
-    let work = &args.work;
-    if work.models.machine.is_some() {
-        return refuse("--machine", &format!("--world {world} is this machine"));
-    }
-    if work.models.lenient {
-        return refuse("--lenient", "fio itself runs the job and does all of it");
-    }
-    if work.models.why.is_some() {
-        let instead = format!("--world {world} does not see each request's way");
-        return refuse("--why", &instead);
-    }
-    let models = &work.models;
-    for (option, is_given) in [
-        ("--memory", models.memory.is_some()),
-        ("--fs", models.fs.is_some()),
-        ("--read-ahead-kb", models.read_ahead_kb.is_some()),
-        ("--sysctl", !models.sysctls.is_empty()),
-    ] {
-        if is_given {
-            return refuse(option, "the machine's own page cache has its own settings");
-        }
-    }
-    if work.models.cgroup_file.is_some() {
-        let instead = format!("the groups of --world {world} are those of its kernel");
-        return refuse("--cgroup-file", &instead);
-    }
-    if work.models.faults.is_some_and(|faults| faults.in_data()) {
-        let instead = format!("what --world {world} reads is what its back end has");
-        return refuse(
-            "--faults with bit_rot, stale_read or misdirected_read",
-            &instead,
-        );
-    }
-    if work.models.power_loss_at.is_some() {
-        let instead = format!("the drive of --world {world} keeps its power");
-        return refuse("--power-loss-at", &instead);
-    }
-    if args.sweep.assumed.is_some() {
-        return refuse(
-            "--assumed",
-            "runs in real time are not repeated at other values",
-        );
-    }
-    if args.sweep.quick || args.sweep.max_time.is_some() {
-        let option = if args.sweep.quick {
-            "--quick"
-        } else {
-            "--max-time"
-        };
-        return refuse(
-            option,
-            "--repeats and the job's runtime say how long it takes",
-        );
-    }
-    if args.sweep.threads.is_some() {
-        return refuse("--threads", "in real time runs follow one another");
-    }
-    if let Some(option) = args.sweep.timeline.given() {
-        return refuse(option, &format!("--world {world} shows no timeline"));
-    }
-    if args.sweep.tables.trace_requests() {
-        let [(requests, _), (series, _)] = args.sweep.tables.outputs();
-        let option = match args.sweep.tables.requests {
-            Some(_) => requests,
-            None => series,
-        };
-        let instead = format!("--world {world} does not see each request's way");
-        return refuse(option, &instead);
-    }
-    work.pace.refuse()?;
-    match work.find()? {
-        WorkloadSource::Job(source) => Ok(source),
-        WorkloadSource::Trace(name) | WorkloadSource::Calls { file: name, .. } => {
-            Err(Failure::mistake(format!(
-                "{name}: --world {world} runs fio jobs; traces and lists of calls are simulated only"
-            )))
-        }
-    }
-}
-
 /// The schedulers of a world, and those that are compared by default.
 pub(crate) struct Schedulers {
-    all: Vec<String>,
-    default: Vec<String>,
+    pub(crate) all: Vec<String>,
+    pub(crate) default: Vec<String>,
 }
 
 impl Schedulers {

@@ -20,7 +20,7 @@ pub(crate) fn guest(args: GuestCommandArgs) -> Result<(), Failure> {
             output::print(&variables)
         }
         GuestCommand::Run(mut args) => {
-            args.host.in_guest()?;
+            args.in_guest()?;
             compare::compare(*args)
         }
         GuestCommand::Script(args) => script(&args),

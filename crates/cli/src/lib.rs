@@ -15,6 +15,7 @@ mod load;
 mod output;
 mod probe;
 mod progress;
+mod real_time;
 mod record;
 mod report;
 mod run;

@@ -3,7 +3,7 @@
 use blklab_experiment::{
     HalvingOutcome, Plan, Row, Setting, Simulated, WorkloadSource, halve, usual_settings,
 };
-use blklab_report::Origin;
+use blklab_report::{Comparison, Origin, Verification, choice_of};
 use blklab_stats::{Results, World};
 
 use crate::advice;
@@ -12,6 +12,7 @@ use crate::compare::{Schedulers, rows};
 use crate::compared::{Compared, check, deliver};
 use crate::failure::Failure;
 use crate::progress::{self, Caller};
+use crate::real_time::RealTime;
 
 /// Axes with an effect below this factor are not reported.
 const EFFECT_MIN: f64 = 1.001;
@@ -25,15 +26,23 @@ pub(crate) fn tune(mut args: TuneArgs) -> Result<(), Failure> {
         args.sweep.judge_by(&question);
     }
     inputs.extend(args.work.inputs());
-    refuse(&args.sweep)?;
+    refuse(&args)?;
     let file = args.work.output.as_deref();
     check(&args.sweep, file, &inputs)?;
     let compared = tuned(&mut args, &Caller::terminal())?;
     deliver(&compared, &args.sweep, args.work.output.as_deref())
 }
 
-/// Refuses the options that only `compare` has.
-fn refuse(sweep: &SweepArgs) -> Result<(), Failure> {
+/// The option that has the settings measured.
+const VERIFY: &str = "--verify-on";
+
+/// Refuses the options that only `compare` has, and those of a measurement without one.
+fn refuse(args: &TuneArgs) -> Result<(), Failure> {
+    if args.verify_on.is_none() {
+        args.host.refuse(VERIFY, false)?;
+        args.guest.refuse(VERIFY)?;
+    }
+    let sweep = &args.sweep;
     if sweep.goals().goals.is_empty() {
         return Err(Failure::mistake(
             "tune needs a --goal to be the best in, such as --goal all.bandwidth or \
@@ -69,6 +78,9 @@ fn tuned(args: &mut TuneArgs, caller: &Caller<'_>) -> Result<Compared, Failure> 
     let (sweep, models) = (&args.sweep, &args.work.models);
     let mode = args.work.pace.mode()?;
     sweep.check_goals(&work)?;
+    if let Some(world) = args.verify_on {
+        real_time(args, &settings).check(world)?;
+    }
     let whole = Simulated::new(&work, &settings)?;
     if !models.lenient {
         whole.check_modelled()?;
@@ -114,12 +126,49 @@ fn tuned(args: &mut TuneArgs, caller: &Caller<'_>) -> Result<Compared, Failure> 
     let finalists: Vec<Setting> = finalists.collect();
     let comparison = &mut compared.comparison;
     comparison.question = Some(question(sweep));
-    let choices = advice::choices_of_models(&finalists, sweep.kernel())?;
-    comparison.advice = choices.and_then(|choices| choices.advise(comparison));
     comparison
         .notes
         .extend(notes(&outcome, &settings, &first_scores, repeats));
+    let choices = advice::choices_of_models(&finalists, sweep.kernel())?;
+    if let Some(choices) = choices {
+        comparison.advice = choices.advise(comparison);
+        let answer = choices.answer(comparison);
+        let choice = choice_of(comparison, answer.as_ref()).map(str::to_string);
+        verify(args, &finalists, comparison, choice, caller)?;
+    }
     Ok(compared)
+}
+
+/// Measures the settings that were found, if that is asked for, beside the one that the
+/// simulation chooses.
+fn verify(
+    args: &TuneArgs,
+    found: &[Setting],
+    comparison: &mut Comparison,
+    choice: Option<String>,
+    caller: &Caller<'_>,
+) -> Result<(), Failure> {
+    let (Some(world), Some(choice)) = (args.verify_on, choice) else {
+        return Ok(());
+    };
+    let measured = real_time(args, found).compared(world, caller)?;
+    let notes = measured.comparison.notes.iter();
+    let notes = notes.map(|note| format!("measured: {note}"));
+    comparison.notes.extend(notes);
+    comparison.verification = Verification::new(&measured.comparison, &choice);
+    Ok(())
+}
+
+fn real_time<'a>(args: &'a TuneArgs, found: &'a [Setting]) -> RealTime<'a> {
+    RealTime {
+        by: VERIFY,
+        work: &args.work,
+        sweep: &args.sweep,
+        host: &args.host,
+        guest: &args.guest,
+        found: Some(found),
+        repeats: args.verify_repeats,
+    }
 }
 
 /// Returns the settings to try: those of the arguments, or the usual ones of a kernel.

@@ -30,6 +30,16 @@ impl Axis {
     fn takes(&self, key: &str) -> bool {
         self.takes.map_or(key == self.name, |takes| takes(key))
     }
+
+    /// Checks that a key of this axis can vary in a world; otherwise says in which it can.
+    fn check(&self, key: &str, world: World) -> Result<(), String> {
+        if self.worlds.contains(&world) {
+            return Ok(());
+        }
+        let worlds = self.worlds.iter().map(|w| format!("--world {}", w.name()));
+        let worlds = worlds.collect::<Vec<_>>().join(" and ");
+        Err(format!("{key} can be varied in {worlds}"))
+    }
 }
 
 const ALL_WORLDS: &[World] = &[World::Sim, World::Serve, World::Host, World::Guest];
@@ -261,6 +271,25 @@ fn number(key: &str, value: &str, min: u32, max: u32) -> Result<u32, Error> {
     })
 }
 
+fn find(key: &str) -> Option<&'static Axis> {
+    AXES.iter().find(|axis| axis.takes(key))
+}
+
+/// Checks that everything that settings vary in can be varied in another world as well.
+///
+/// # Errors
+/// If something cannot; the message says where it can.
+pub fn check_axes(settings: &[Setting], world: World) -> Result<(), Error> {
+    let keys = settings.iter().flat_map(|setting| &setting.axes);
+    for (key, _) in keys {
+        if let Some(axis) = find(key) {
+            let checked = axis.check(key, world);
+            checked.map_err(|problem| Error::mistake(format!("--vary {key}: {problem}")))?;
+        }
+    }
+    Ok(())
+}
+
 /// An axis of one comparison, with its values.
 pub(crate) struct VariedAxis<'a> {
     axis: &'static Axis,
@@ -277,13 +306,11 @@ impl<'a> VariedAxis<'a> {
             return fail(form.to_string());
         };
         let key = key.trim();
-        let Some(axis) = AXES.iter().find(|axis| axis.takes(key)) else {
+        let Some(axis) = find(key) else {
             return fail(unknown(key));
         };
-        if !axis.worlds.contains(&world) {
-            let worlds = axis.worlds.iter().map(|w| format!("--world {}", w.name()));
-            let worlds = worlds.collect::<Vec<_>>().join(" and ");
-            return fail(format!("{key} can be varied in {worlds}"));
+        if let Err(problem) = axis.check(key, world) {
+            return fail(problem);
         }
         let mut all = Vec::new();
         for value in values.split(',').map(str::trim) {

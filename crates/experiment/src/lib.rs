@@ -27,7 +27,7 @@ mod work;
 mod world;
 
 pub use assumptions::Assumption;
-pub use axis::{AXES, Axis};
+pub use axis::{AXES, Axis, check_axes};
 pub use error::Error;
 pub use front_end::{FRONT_ENDS, FrontEnd};
 pub use guest::Guest;

@@ -20,7 +20,7 @@ pub use comparison::{
     CurvePoint, Direction, DirectionTable, FactRow, FailedIo, FigureName, Goal, GoalRow, Goals,
     Judgement, Limit, Metric, Origin, Outcome, ProcessColumn, ProcessFigures, QueueSetting, Row,
     SchedulerRuns, SchedulerTimeline, Section, SlowestRow, SlowestTable, SlowestValue, Verdict,
-    compare, failed_units, merge, too_full,
+    Verification, choice_of, compare, failed_units, merge, too_full,
 };
 pub use fio::{json as fio_json, logs as fio_logs, text as fio_text};
 pub use question::Question;

@@ -11,6 +11,7 @@ use blklab_experiment::{NamedScheduler, Purpose, Recording, Setting, Tail, Workl
 use blklab_report::tools::Tool;
 use blklab_report::{Goal, Goals, Limit, Question};
 use blklab_sim::{FileSystemKind, Machine, ReplayMode};
+use blklab_stats::World;
 use blklab_tables::Format;
 use blklab_workload::fio::{self, JobSource};
 use blklab_workload::trace::FORMATS;
@@ -366,19 +367,45 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_delimiter = ',', value_name = "NAME[:N],...")]
     pub(crate) frontends: Vec<String>,
 
+    /// Where the job runs [default: sim, or guest with --frontends]
+    #[arg(long, value_enum)]
+    pub(crate) world: Option<WorldArg>,
+
     #[command(flatten)]
     pub(crate) host: Box<HostArgs>,
+
+    /// Print every step on a real machine without doing any
+    #[arg(long)]
+    pub(crate) dry_run: bool,
 
     #[command(flatten)]
     pub(crate) guest: Box<GuestArgs>,
 }
 
 impl CompareArgs {
+    /// Returns where the job runs.
+    pub(crate) fn world(&self) -> WorldArg {
+        self.world.unwrap_or_default()
+    }
+
+    /// Has the job run in a virtual machine, if no other world is named.
+    ///
+    /// # Errors
+    /// If another one is.
+    pub(crate) fn in_guest(&mut self) -> Result<(), Failure> {
+        match self.world.replace(WorldArg::Guest) {
+            None | Some(WorldArg::Sim | WorldArg::Guest) => Ok(()),
+            Some(WorldArg::Serve | WorldArg::Host) => {
+                Err(Failure::mistake("guest run is --world guest"))
+            }
+        }
+    }
+
     /// Replaces `--frontends` by the axis that it stands for.
     pub(crate) fn take_front_ends(&mut self) {
         let front_ends = std::mem::take(&mut self.frontends);
         if !front_ends.is_empty() {
-            self.host.world.get_or_insert(WorldArg::Guest);
+            self.world.get_or_insert(WorldArg::Guest);
             let axis = format!("frontend={}", front_ends.join(","));
             self.sweep.vary.push(axis);
         }
@@ -391,7 +418,7 @@ impl CompareArgs {
 }
 
 /// Limit on repeats, since the results of all of them stay in memory.
-const REPEATS_MAX: u64 = 10_000;
+pub(super) const REPEATS_MAX: u64 = 10_000;
 /// Limit on threads.
 pub(super) const THREADS_MAX: u64 = 1024;
 
@@ -684,13 +711,43 @@ pub(crate) enum WorldArg {
     Guest,
 }
 
-#[derive(Args)]
-#[command(next_help_heading = "On a real machine (--world host)")]
-pub(crate) struct HostArgs {
-    /// Where the job runs [default: sim, or guest with --frontends]
-    #[arg(long, value_enum)]
-    world: Option<WorldArg>,
+impl WorldArg {
+    /// Returns the world if time is real in it.
+    pub(crate) fn real(self) -> Option<RealWorld> {
+        match self {
+            WorldArg::Sim => None,
+            WorldArg::Serve => Some(RealWorld::Serve),
+            WorldArg::Host => Some(RealWorld::Host),
+            WorldArg::Guest => Some(RealWorld::Guest),
+        }
+    }
+}
 
+/// A world in which time is real.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RealWorld {
+    /// On a drive's model, served over NBD to fio
+    Serve,
+    /// On a real drive under this machine's kernel
+    Host,
+    /// On a drive's model, under a real kernel in a virtual machine
+    Guest,
+}
+
+impl RealWorld {
+    /// Returns the world of the results.
+    pub(crate) fn world(self) -> World {
+        match self {
+            RealWorld::Serve => World::Serve,
+            RealWorld::Host => World::Host,
+            RealWorld::Guest => World::Guest,
+        }
+    }
+}
+
+#[derive(Args)]
+#[command(next_help_heading = "On a real machine")]
+pub(crate) struct HostArgs {
     /// The drive that the job works on, whatever filename it gives
     #[arg(long, value_name = "DEVICE")]
     pub(crate) device: Option<PathBuf>,
@@ -705,10 +762,6 @@ pub(crate) struct HostArgs {
     #[arg(long, value_name = "KIND OPTIONS")]
     pub(crate) mkfs: Option<String>,
 
-    /// Print every step without doing any
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-
     /// Measure no latencies from the block layer's trace events
     #[arg(long)]
     pub(crate) no_trace: bool,
@@ -719,32 +772,12 @@ pub(crate) struct HostArgs {
 }
 
 impl HostArgs {
-    /// Returns where the job runs.
-    pub(crate) fn world(&self) -> WorldArg {
-        self.world.unwrap_or_default()
-    }
-
-    /// Has the job run in a virtual machine, if no other world is named.
-    ///
-    /// # Errors
-    /// If another one is.
-    pub(crate) fn in_guest(&mut self) -> Result<(), Failure> {
-        match self.world.get_or_insert(WorldArg::Guest) {
-            WorldArg::Sim | WorldArg::Guest => {
-                self.world = Some(WorldArg::Guest);
-                Ok(())
-            }
-            WorldArg::Serve | WorldArg::Host => Err(Failure::mistake("guest run is --world guest")),
-        }
-    }
-
-    /// Refuses the options that only a real drive has.
-    pub(crate) fn refuse(&self) -> Result<(), Failure> {
+    /// Refuses the options that only a real drive has; `by` names what would choose one, such
+    /// as `--world`. A guest has traces too.
+    pub(crate) fn refuse(&self, by: &str, is_guest: bool) -> Result<(), Failure> {
         let HostArgs {
-            world,
             device,
             destroy_data,
-            dry_run,
             no_trace,
             no_warm_up,
             mkfs,
@@ -752,13 +785,12 @@ impl HostArgs {
         let given = [
             (device.is_some(), "--device"),
             (destroy_data.is_some(), "--destroy-data"),
-            (*dry_run, "--dry-run"),
-            (*no_trace && *world != Some(WorldArg::Guest), "--no-trace"),
+            (*no_trace && !is_guest, "--no-trace"),
             (*no_warm_up, "--no-warm-up"),
             (mkfs.is_some(), "--mkfs"),
         ];
         match given.iter().find(|(given, _)| *given) {
-            Some((_, option)) => Err(Failure::mistake(format!("{option} needs --world host"))),
+            Some((_, option)) => Err(Failure::mistake(format!("{option} needs {by} host"))),
             None => Ok(()),
         }
     }

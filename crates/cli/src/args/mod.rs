@@ -12,14 +12,15 @@ use blklab_report::tools::{TOOLS, Tool};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use compare::{
-    CompareArgs, CompareFormat, ModelArgs, PaceArgs, ReplayArgs, ReportArgs, RunArgs, RunFormat,
-    SweepArgs, TableArgs, WorldArg,
+    CompareArgs, CompareFormat, HostArgs, ModelArgs, PaceArgs, RealWorld, ReplayArgs, ReportArgs,
+    RunArgs, RunFormat, SweepArgs, TableArgs, WorkArgs, WorldArg,
 };
 pub(crate) use fs::{FsArgs, FsCommand, FsKind, FsLsArgs, FsMkfsArgs};
 pub(crate) use guest::{GuestAnswerArgs, GuestCommand, GuestCommandArgs, GuestScriptArgs};
 pub(crate) use measure::{CalibrateArgs, CallsArgs, ConformArgs, FormArg, ProbeArgs, RecordArgs};
 pub(crate) use serve::{GetArgs, LoadArgs, ServeArgs, SetArgs, TopArgs, TraceArgs};
 pub(crate) use sweep::{StudyArgs, SweepFileArgs, TuneArgs};
+pub(crate) use virtual_machine::GuestArgs;
 
 const EXAMPLES: &str = "\
 Examples:

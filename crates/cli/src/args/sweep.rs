@@ -7,7 +7,8 @@ use blklab_workload::fio;
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
 
-use super::compare::{SweepArgs, THREADS_MAX, WorkArgs};
+use super::compare::{HostArgs, REPEATS_MAX, RealWorld, SweepArgs, THREADS_MAX, WorkArgs};
+use super::virtual_machine::GuestArgs;
 
 const SWEEP_EXAMPLES: &str = "\
 Examples:
@@ -115,7 +116,10 @@ Examples:
   blklab tune my.fio --drive nvme --goal db.read.p99 --subject-to 'all.bandwidth > 100MB/s'
       the best scheduler and setting of those that a kernel has
   blklab tune my.fio --goal all.iops --schedulers bfq --vary bfq.slice_idle_us=0..8000+1000
-      the best of what is named; the first is what it is compared with";
+      the best of what is named; the first is what it is compared with
+  blklab tune my.fio --drive mx100-256 --goal all.iops --verify-on host --device /dev/sdb \\
+      --destroy-data /dev/sdb
+      the choice and the best others measured on a real drive too";
 
 #[derive(Args)]
 #[command(after_help = TUNE_EXAMPLES)]
@@ -125,4 +129,22 @@ pub(crate) struct TuneArgs {
 
     #[command(flatten)]
     pub(crate) sweep: SweepArgs,
+
+    /// Where the settings that are found are measured for real: on the drive of --device
+    /// (host), on the drive's model served in real time (serve), or on it under a real
+    /// kernel in a virtual machine (guest). Tells by how much the best of them beats the
+    /// one that is advised
+    #[arg(long, value_enum, value_name = "WORLD")]
+    pub(crate) verify_on: Option<RealWorld>,
+
+    /// Runs of each setting there [default: 3]
+    #[arg(long, value_name = "N", requires = "verify_on",
+          value_parser = RangedU64ValueParser::<usize>::new().range(1..=REPEATS_MAX))]
+    pub(crate) verify_repeats: Option<usize>,
+
+    #[command(flatten)]
+    pub(crate) host: Box<HostArgs>,
+
+    #[command(flatten)]
+    pub(crate) guest: Box<GuestArgs>,
 }

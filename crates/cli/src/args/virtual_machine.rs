@@ -9,7 +9,7 @@ use crate::failure::Failure;
 
 /// A virtual machine.
 #[derive(Args)]
-#[command(next_help_heading = "In a virtual machine (--world guest)")]
+#[command(next_help_heading = "In a virtual machine")]
 pub(crate) struct GuestArgs {
     /// The folder of the kernel that `blklab guest setup` fetched [default: blklab/guest
     /// in the user's cache]
@@ -35,8 +35,9 @@ pub(crate) struct GuestArgs {
 }
 
 impl GuestArgs {
-    /// Refuses the options that only a guest has.
-    pub(crate) fn refuse(&self) -> Result<(), Failure> {
+    /// Refuses the options that only a guest has; `by` names what would choose one, such as
+    /// `--world`.
+    pub(crate) fn refuse(&self, by: &str) -> Result<(), Failure> {
         let given = [
             (self.guest.is_some(), "--guest"),
             (self.module.is_some(), "--module"),
@@ -46,7 +47,7 @@ impl GuestArgs {
         ];
         match given.iter().find(|(given, _)| *given) {
             None => Ok(()),
-            Some((_, option)) => Err(Failure::mistake(format!("{option} is for --world guest"))),
+            Some((_, option)) => Err(Failure::mistake(format!("{option} is for {by} guest"))),
         }
     }
 

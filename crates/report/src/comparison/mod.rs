@@ -21,6 +21,7 @@ mod table;
 mod tests;
 mod trade;
 mod verdict;
+mod verification;
 mod why;
 
 use blklab_stats::Timeline;
@@ -43,6 +44,7 @@ pub use section::Section;
 pub use slowest::{SlowestRow, SlowestTable, SlowestValue};
 pub use table::{CurvePoint, DirectionTable, Row};
 pub use verdict::{Contest, Outcome, Verdict};
+pub use verification::{Verification, choice_of};
 pub use why::{Channels, FactRow};
 
 use runs::Pairs;
@@ -79,6 +81,9 @@ pub struct Comparison {
     /// The advice; set by the caller, who knows the kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advice: Option<Advice>,
+    /// What a real measurement of the same settings says; set by the caller.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verification: Option<Verification>,
     /// Schedulers under which I/O failed; then no scheduler wins.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<FailedIo>,
@@ -178,6 +183,7 @@ pub fn compare(schedulers: &[SchedulerRuns]) -> Comparison {
         question: None,
         judgement: None,
         advice: None,
+        verification: None,
         failed,
         sections,
         why: why::facts(schedulers),

@@ -82,7 +82,17 @@ fn write_answer(out: &mut String, comparison: &Comparison, style: Style) -> fmt:
         Some(judgement) => write_judgement(out, comparison, judgement, style)?,
         None => writeln!(out, "{}\n", comparison.headline)?,
     }
+    write_end(out, comparison, style)
+}
+
+/// Writes what is read last: marks and notes, the real measurement and the advice.
+fn write_end(out: &mut String, comparison: &Comparison, style: Style) -> fmt::Result {
     write_legend_and_notes(out, comparison)?;
+    if let Some(verification) = &comparison.verification {
+        writeln!(out, "\nmeasured on {}\n", verification.place())?;
+        let table = goal_table(&verification.schedulers, &verification.judgement, style);
+        writeln!(out, "{table}\n\n{}", verification.sentence)?;
+    }
     match &comparison.advice {
         Some(advice) => write_advice(out, advice),
         None => Ok(()),
@@ -117,11 +127,7 @@ fn write_comparison(out: &mut String, comparison: &Comparison, style: Style) -> 
     write_why(out, comparison, style)?;
     write_calls(out, comparison, style)?;
     out.push_str(&slowest(comparison, style));
-    write_legend_and_notes(out, comparison)?;
-    match &comparison.advice {
-        Some(advice) => write_advice(out, advice),
-        None => Ok(()),
-    }
+    write_end(out, comparison, style)
 }
 
 /// Writes the advice at the end, where a terminal shows it.

@@ -28,7 +28,7 @@ pub(super) fn victim_and_reader() -> Vec<SchedulerRuns> {
     schedulers
 }
 
-fn judged(goals: &[&str], limits: &[&str]) -> Comparison {
+pub(super) fn judged(goals: &[&str], limits: &[&str]) -> Comparison {
     let mut comparison = compare(&victim_and_reader());
     let goals = Goals {
         goals: goals.iter().map(|goal| goal.parse().unwrap()).collect(),

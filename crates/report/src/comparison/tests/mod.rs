@@ -6,6 +6,7 @@ mod merge;
 mod processes;
 mod too_full;
 mod verdict;
+mod verification;
 mod why;
 
 use blklab_stats::{DirResults, Estimate};
