@@ -88,5 +88,8 @@ mod tests {
         assert_eq!(merged, calls(&all));
         assert_eq!((merged.calls, merged.errors, merged.returned), (3, 1, 4608));
         assert_eq!((merged.most_ns, merged.drive_ns()), (1600, 1400 - 560));
+        assert_eq!(merged.total_ns, 2800);
+        let failed = calls(&[(5, None), (5, None), (5, None)]);
+        assert_eq!((failed.calls, failed.errors, failed.returned), (3, 3, 0));
     }
 }

@@ -193,3 +193,29 @@ fn cost_facts() -> [Fact; 4] {
         ),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_have_the_kernel_s_names_and_a_mean_if_they_held_anything_back() {
+        let held = |ios| Held { ios, ns: 120 };
+        let group = CgroupStats {
+            io_max: held(1),
+            wbt: held(2),
+            io_latency: held(3),
+            ..CgroupStats::default()
+        };
+        let means = group.layers().map(|(name, held)| (name, held.mean_ns()));
+        assert_eq!(
+            means,
+            [
+                ("io.max", Some(120)),
+                ("wbt", Some(60)),
+                ("io.latency", Some(40)),
+                ("io.cost", None)
+            ]
+        );
+    }
+}

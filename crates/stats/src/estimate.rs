@@ -224,4 +224,27 @@ mod tests {
         // (1 + 3)^2 / (2 * (1 + 9))
         assert!((jain_index(&[1.0, 3.0]) - 0.8).abs() < 1e-12);
     }
+
+    #[test]
+    fn a_unit_changes_mean_and_interval() {
+        let estimate = Estimate::of(&[1.0, 3.0]);
+        let scaled = estimate.scaled(-10.0);
+        assert_eq!((scaled.mean, scaled.repeats), (-20.0, 2));
+        close(
+            scaled.half_width.unwrap(),
+            10.0 * estimate.half_width.unwrap(),
+            1e-9,
+        );
+    }
+
+    #[test]
+    fn one_repeat_on_either_side_leaves_the_difference_open() {
+        for (a, b) in [(&[1.0][..], &[4.0, 6.0][..]), (&[1.0, 1.0], &[5.0])] {
+            let d = Estimate::welch_difference(a, b);
+            assert_eq!((d.mean, d.half_width, d.repeats), (4.0, None, 1));
+            assert_eq!(d.significance(), Significance::Unknown);
+        }
+        assert_eq!(Estimate::welch_difference(&[], &[1.0]), Estimate::default());
+        assert_eq!(Estimate::welch_difference(&[1.0], &[]), Estimate::default());
+    }
 }

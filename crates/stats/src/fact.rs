@@ -340,4 +340,294 @@ mod tests {
             assert!((found - expected).abs() < 1e-12, "{key}: {found}");
         }
     }
+
+    fn all(run: &Results, expected: &[(&str, Option<f64>)]) {
+        for (key, expected) in expected {
+            let found = value(run, key);
+            let close = match (found, expected) {
+                (Some(found), Some(expected)) => (found - expected).abs() < 1e-9,
+                (found, expected) => found == *expected,
+            };
+            assert!(close, "{key}: {found:?}, not {expected:?}");
+        }
+    }
+
+    #[test]
+    fn the_queue_s_facts_are_of_its_counters() {
+        let mut disk = DiskStats::default();
+        disk.queue.ios = [6, 4, 2, 8];
+        disk.queue.merges = [3, 5, 0, 0];
+        disk.queue.sectors = [60, 20, 20, 0];
+        disk.queue.ticks_ns = [700, 300, 50, 400];
+        disk.queue.time_in_queue_ns = 3_000;
+        disk.queue.behind_flush_ns = 250;
+        (disk.queue.fua_ios, disk.queue.fua_ticks_ns) = (4, 100);
+        (disk.queue.errors, disk.queue.requeues) = (7, 9);
+        let hctx = |dispatched| crate::HwQueueStats {
+            dispatched,
+            ..crate::HwQueueStats::default()
+        };
+        disk.queue.hctx = vec![hctx([99, 5, 1, 0, 0, 0, 0]), hctx([0, 1, 0, 2, 0, 0, 1])];
+        let run = Results {
+            elapsed_ns: 1000,
+            disks: vec![disk],
+            ..Results::default()
+        };
+        all(
+            &run,
+            &[
+                ("queue_requests", Some(20.0)),
+                ("queue_request_bytes", Some(2560.0)),
+                ("queue_read_merges", Some(3.0)),
+                ("queue_write_merges", Some(5.0)),
+                ("queue_batch_share", Some(0.4)),
+                ("queue_in_flight", Some(3.0)),
+                ("queue_flushes", Some(8.0)),
+                ("queue_flush_ns", Some(50.0)),
+                ("queue_flush_time_ns", Some(400.0)),
+                ("queue_behind_flush_ns", Some(250.0)),
+                ("queue_behind_flush_share", Some(0.25)),
+                ("queue_fua_writes", Some(4.0)),
+                ("queue_fua_ns", Some(25.0)),
+                ("queue_discards", Some(2.0)),
+                ("queue_discard_ns", Some(25.0)),
+                ("queue_requeues", Some(9.0)),
+                ("queue_errors", Some(7.0)),
+            ],
+        );
+    }
+
+    /// The root has the cost model's times of all groups.
+    #[test]
+    fn facts_on_groups_are_sums_over_them() {
+        let held = |ios, ns| crate::Held { ios, ns };
+        let root = crate::CgroupStats {
+            cost: Some(crate::CostTimes {
+                usage_us: 70,
+                debt_us: 30,
+                ..crate::CostTimes::default()
+            }),
+            ..crate::CgroupStats::default()
+        };
+        let group = |name: &str, n: u64| crate::CgroupStats {
+            name: name.to_string(),
+            io_max: held(n, 100 * n),
+            io_latency: held(2 * n, 600 * n),
+            io_cost: held(3 * n, 1500 * n),
+            cost: Some(crate::CostTimes {
+                usage_us: 1,
+                ..crate::CostTimes::default()
+            }),
+            ..crate::CgroupStats::default()
+        };
+        let rate = |percent, min_percent| crate::CostRate {
+            percent,
+            min_percent,
+            max_percent: 400.0,
+        };
+        let run = Results {
+            disks: vec![
+                DiskStats {
+                    cgroups: vec![root, group("a", 1), group("b", 4)],
+                    cost_rate: Some(rate(150.0, 50.0)),
+                    ..DiskStats::default()
+                },
+                DiskStats {
+                    cost_rate: Some(rate(125.0, 75.0)),
+                    ..DiskStats::default()
+                },
+            ],
+            ..Results::default()
+        };
+        all(
+            &run,
+            &[
+                ("io_max_held", Some(5.0)),
+                ("io_max_held_ns", Some(100.0)),
+                ("io_latency_held", Some(10.0)),
+                ("io_latency_held_ns", Some(300.0)),
+                ("io_cost_held", Some(15.0)),
+                ("io_cost_held_ns", Some(500.0)),
+                ("io_cost_usage_ns", Some(70_000.0)),
+                ("io_cost_debt_ns", Some(30_000.0)),
+                ("io_cost_rate", Some(1.25)),
+                ("io_cost_rate_min", Some(0.5)),
+            ],
+        );
+        let without = Results {
+            disks: vec![DiskStats::default()],
+            ..Results::default()
+        };
+        let keys = ["io_max_held", "io_max_held_ns", "io_cost_usage_ns"];
+        all(&without, &keys.map(|key| (key, None)));
+    }
+
+    #[test]
+    fn wear_is_the_mean_of_the_drives_that_have_blocks() {
+        let worn = |dies: usize, min_erases, mean_erases, max_erases| {
+            let mut disk = DiskStats::default();
+            disk.device.dies = vec![crate::DieStats::default(); dies];
+            disk.device.wear = crate::WearStats {
+                min_erases,
+                mean_erases,
+                max_erases,
+                ..crate::WearStats::default()
+            };
+            disk
+        };
+        let run = Results {
+            disks: vec![
+                worn(2, 1, 2.0, 5),
+                worn(0, 90, 90.0, 90),
+                worn(1, 3, 6.0, 9),
+            ],
+            ..Results::default()
+        };
+        all(
+            &run,
+            &[
+                ("wear_min_erases", Some(2.0)),
+                ("wear_mean_erases", Some(4.0)),
+                ("wear_max_erases", Some(7.0)),
+            ],
+        );
+        all(&Results::default(), &[("wear_mean_erases", None)]);
+    }
+
+    #[test]
+    fn waits_inside_a_drive_are_shares_of_its_requests() {
+        use crate::{Wait, Waits};
+        let waits = |causes: &[Wait]| {
+            let mut waits = Waits::NONE;
+            causes.iter().for_each(|cause| waits.note(*cause, true));
+            waits
+        };
+        let mut disk = DiskStats::default();
+        let mut both = waits(&[Wait::Die]);
+        both.add(waits(&[Wait::Map]));
+        for read in [waits(&[]), waits(&[]), waits(&[Wait::Die]), both] {
+            disk.device.read_waits.count(read);
+        }
+        for write in [waits(&[]), waits(&[Wait::Cache])] {
+            disk.device.write_waits.count(write);
+        }
+        let run = Results {
+            disks: vec![disk],
+            ..Results::default()
+        };
+        all(
+            &run,
+            &[
+                ("reads_waited_share", Some(0.5)),
+                ("reads_waited_die_share", Some(0.5)),
+                ("reads_waited_map_share", Some(0.25)),
+                ("reads_waited_cache_share", Some(0.0)),
+                ("writes_waited_share", Some(0.5)),
+                ("writes_waited_cache_share", Some(0.5)),
+                ("writes_waited_die_share", Some(0.0)),
+            ],
+        );
+    }
+
+    #[test]
+    fn facts_on_a_server_and_on_a_loss_of_power_are_of_the_drives_that_have_them() {
+        let run = Results {
+            disks: vec![
+                DiskStats::default(),
+                DiskStats {
+                    server: Some(crate::ServerTimes {
+                        receive_ns: 10,
+                        serve_ns: 20,
+                        reply_ns: 70,
+                    }),
+                    power_loss: Some(crate::PowerLoss {
+                        at_ns: 400,
+                        ready_ns: 1000,
+                        failed: [1, 2, 3, 4],
+                        lost_acknowledged_sectors: 8,
+                        ..crate::PowerLoss::default()
+                    }),
+                    ..DiskStats::default()
+                },
+            ],
+            ..Results::default()
+        };
+        assert!(run.lost_power());
+        all(
+            &run,
+            &[
+                ("server_reply_share", Some(0.7)),
+                ("power_loss_requests", Some(10.0)),
+                ("power_loss_lost_acknowledged_sectors", Some(8.0)),
+                ("power_loss_ready_ns", Some(600.0)),
+            ],
+        );
+        let without = Results {
+            disks: vec![DiskStats::default()],
+            ..Results::default()
+        };
+        assert!(!without.lost_power());
+        let keys = ["server_reply_share", "power_loss_requests"];
+        all(&without, &keys.map(|key| (key, None)));
+    }
+
+    /// Totals leave out ramps, so they count where they are known.
+    #[test]
+    fn cpu_shares_are_of_the_totals_or_else_of_the_timeline() {
+        let times = |user_ns, idle_ns| crate::CpuTimes {
+            user_ns,
+            idle_ns,
+            ..crate::CpuTimes::default()
+        };
+        let slice = |end_ns, cpus| crate::CpuSlice { end_ns, cpus };
+        let mut run = Results {
+            cpu_timeline: vec![
+                slice(50, vec![times(10, 40), times(50, 0)]),
+                slice(100, vec![times(0, 50), times(0, 50)]),
+            ],
+            ..Results::default()
+        };
+        all(
+            &run,
+            &[
+                ("cpu_user_share", Some(0.3)),
+                ("cpu_idle_share", Some(0.7)),
+                ("cpu_irq_share", Some(0.0)),
+            ],
+        );
+        run.cpus = vec![times(25, 75), times(75, 25)];
+        all(&run, &[("cpu_user_share", Some(0.5))]);
+        all(&Results::default(), &[("cpu_user_share", None)]);
+    }
+
+    #[test]
+    fn the_page_cache_s_hits_are_a_share_of_what_was_read() {
+        let mut run = Results::default();
+        all(&run, &[("cache_hit_ratio", None), ("cache_hits", None)]);
+        run.page_cache = Some(crate::CacheStats {
+            read_pages: 8,
+            hits: 6,
+            ..crate::CacheStats::default()
+        });
+        all(
+            &run,
+            &[("cache_hit_ratio", Some(0.75)), ("cache_hits", Some(6.0))],
+        );
+    }
+
+    /// What is no plain count of one drive is no counter of it.
+    #[test]
+    fn plain_sums_alone_are_counters_of_a_drive() {
+        let mut disk = DiskStats::default();
+        disk.device.collection.blocks = 5;
+        disk.device.collection.busy_ns = 50;
+        let counter = |key: &str| {
+            let facts = facts();
+            let fact = facts.iter().find(|fact| fact.key == key);
+            fact.expect("is declared").counter(&disk)
+        };
+        assert_eq!(counter("collection_blocks"), Some(5));
+        assert_eq!(counter("collection_busy_ns_per_blocks"), None);
+        assert_eq!(counter("arm_seeks"), None);
+    }
 }

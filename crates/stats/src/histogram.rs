@@ -547,4 +547,71 @@ mod tests {
         assert_eq!(a.summary().mean_ns, 20.0);
         assert_eq!(a.count(), 2);
     }
+
+    /// Lists, tables that grow, and sums of both are as a plain list of the values.
+    #[test]
+    fn any_merged_histograms_are_as_their_values() {
+        let mut x = 7u64;
+        let mut random = move || {
+            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            x >> 33
+        };
+        for sizes in [[3, 700], [700, 3], [3, 4], [700, 700], [0, 700], [511, 513]] {
+            let (mut sum, mut values) = (Histogram::new(), Vec::new());
+            for (part, size) in sizes.into_iter().enumerate() {
+                let mut one = Histogram::new();
+                for _ in 0..size {
+                    // The second part has longer values, so that the table has to grow.
+                    let ns = (random() % (1 << (random() % 16))) << (8 * part);
+                    one.record(ns);
+                    values.push(slot_end(slot_of(ns)));
+                }
+                sum.merge(&one);
+            }
+            values.sort_unstable();
+            let bars: Vec<(u64, u64)> = values
+                .chunk_by(|a, b| a == b)
+                .map(|equal| (equal[0], equal.len() as u64))
+                .collect();
+            assert!(sum.bars().eq(bars), "{sizes:?}");
+            let counts = sum.fio_counts();
+            assert_eq!(counts.iter().sum::<u64>(), values.len() as u64);
+            let of_bin = |n: usize| values.iter().filter(|ns| fio_bin(**ns) == n).count();
+            assert!((0..FIO_BINS).all(|n| counts[n] == of_bin(n) as u64 || of_bin(n) == 0));
+        }
+    }
+
+    /// The table ends with the octave of the longest value, so that it does not grow at each value.
+    #[test]
+    fn a_table_has_room_for_whole_octaves() {
+        let mut h = Histogram::new();
+        h.make_room(0);
+        assert_eq!(h.counts.len(), 1 << SLOT_BITS);
+        h.make_room(1 << SLOT_BITS);
+        assert_eq!(h.counts.len(), 2 << SLOT_BITS);
+        h.make_room(5);
+        assert_eq!(h.counts.len(), 2 << SLOT_BITS);
+    }
+
+    #[test]
+    fn a_sample_s_deviation_needs_two_values() {
+        let of = |values: &[u64]| {
+            let mut h = Histogram::new();
+            values.iter().for_each(|v| h.record(*v));
+            h.summary().sample_stddev_ns()
+        };
+        assert_eq!((of(&[]), of(&[9])), (0.0, 0.0));
+        assert!((of(&[4, 6]) - 2.0f64.sqrt()).abs() < 1e-12);
+    }
+
+    /// Of ten values the fifth is the median, and the percentile just above is the sixth.
+    #[test]
+    fn fio_s_percentiles_are_the_values_of_their_rank() {
+        let mut h = Histogram::new();
+        (1..=10).for_each(|ns| h.record(ns));
+        let percents = [0.0, 10.0, 10.1, 50.0, 50.1, 99.0, 100.0];
+        assert_eq!(h.fio_percentiles(&percents), [1, 1, 2, 5, 6, 10, 10]);
+        let ours = percents.map(|percent| h.percentile(percent));
+        assert_eq!(ours, [1, 1, 2, 5, 6, 10, 10]);
+    }
 }

@@ -429,4 +429,152 @@ mod tests {
         assert_eq!(spans, [(61, 3)]);
         assert_eq!(log.entries().len(), 4);
     }
+
+    /// The first span begins at the first I/O, each later one where the span before should have
+    /// ended, whenever its first I/O comes.
+    #[test]
+    fn spans_of_a_histogram_follow_each_other() {
+        let setup = LogSetup {
+            histogram: Some("h".to_string()),
+            histogram_over_ms: 50,
+            ..LogSetup::default()
+        };
+        let ends = [10, 60, 109, 110, 150, 260, 261, 262].map(|at_ms| (at_ms, 1, 7));
+        let log = log(setup.clone(), &ends);
+        let spans = log.histograms().iter();
+        let spans: Vec<_> = spans
+            .map(|h| (h.at_ms, h.direction, h.bytes, h.latencies_ns.count()))
+            .collect();
+        assert_eq!(
+            spans,
+            [
+                (60, 1, 4096, 2),
+                (110, 1, 4096, 2),
+                (260, 1, 4096, 2),
+                (261, 1, 4096, 1),
+                (262, 1, 4096, 1),
+            ]
+        );
+        let without_interval = LogSetup {
+            histogram_over_ms: 0,
+            ..setup
+        };
+        assert!(
+            super::tests::log(without_interval, &ends)
+                .histograms()
+                .is_empty()
+        );
+    }
+
+    #[test]
+    fn without_a_span_each_io_has_an_entry_until_the_log_is_full() {
+        let setup = LogSetup {
+            latency: Some(String::new()),
+            ..LogSetup::default()
+        };
+        let mut log = log(setup, &[(5, 0, 100), (6, 1, 200)]);
+        let entries: Vec<_> = log.entries().iter().map(LogEntry::lat_ns).collect();
+        assert_eq!((entries, log.is_full()), (vec![110, 210], false));
+        assert!(log.means(LogKind::Clat).is_empty());
+        let entry = log.entries[0];
+        log.entries.resize(MAX_ENTRIES - 1, entry);
+        log.ended(entry);
+        assert_eq!((log.entries().len(), log.is_full()), (MAX_ENTRIES, false));
+        log.ended(entry);
+        assert_eq!((log.entries().len(), log.is_full()), (MAX_ENTRIES, true));
+        log.ended(entry);
+        assert!(log.is_full());
+    }
+
+    /// fio ends a span at a whole multiple of its length, or at once after it has passed.
+    #[test]
+    fn the_next_span_begins_at_a_whole_multiple() {
+        let setup = LogSetup {
+            latency: Some(String::new()),
+            mean_over_ms: 100,
+            ..LogSetup::default()
+        };
+        let ends = [
+            (250, 0, 7),
+            (299, 0, 9),
+            (300, 0, 11),
+            (399, 0, 4),
+            (400, 0, 6),
+        ];
+        let means = log(setup, &ends);
+        let clat = rows(means.means(LogKind::Clat));
+        assert_eq!(clat, [(250, 0, 7), (300, 0, 10), (400, 0, 5)]);
+    }
+
+    #[test]
+    fn windows_are_logged_in_kib_and_ios_a_second_if_means_are() {
+        let setup = LogSetup {
+            bandwidth: Some(String::new()),
+            iops: Some(String::new()),
+            mean_over_ms: 500,
+            ..LogSetup::default()
+        };
+        let windows = |setup: &LogSetup| {
+            let mut log = IoLog::new("job", setup.clone());
+            log.bandwidth_window(500_999_999, 1, 3.0 * 1024.0 * 1024.0);
+            log.iops_window(501_000_000, 0, 2.9);
+            (
+                rows(log.means(LogKind::Bandwidth)),
+                rows(log.means(LogKind::Iops)),
+            )
+        };
+        assert_eq!(windows(&setup), (vec![(500, 1, 3072)], vec![(501, 0, 2)]));
+        let bandwidth_alone = LogSetup {
+            iops: None,
+            ..setup.clone()
+        };
+        assert_eq!(windows(&bandwidth_alone).1, []);
+        let iops_alone = LogSetup {
+            bandwidth: None,
+            ..setup.clone()
+        };
+        assert_eq!(windows(&iops_alone).0, []);
+        let each_io = LogSetup {
+            mean_over_ms: 0,
+            ..setup
+        };
+        assert_eq!(windows(&each_io), (vec![], vec![]));
+    }
+
+    /// `write_lat_log` writes three files; names and numbers are fio's.
+    #[test]
+    fn files_are_named_as_by_fio() {
+        assert!(!LogSetup::default().is_any());
+        let setup = LogSetup {
+            latency: Some(String::new()),
+            histogram: Some("own".to_string()),
+            iops: Some("own".to_string()),
+            bandwidth: Some("own".to_string()),
+            ..LogSetup::default()
+        };
+        assert!(setup.is_any());
+        let mut log = IoLog::new("job", setup.clone());
+        log.process = 2;
+        let files: Vec<String> = setup.kinds().map(|kind| log.file(kind)).collect();
+        assert_eq!(
+            files,
+            [
+                "job_slat.3.log",
+                "job_clat.3.log",
+                "job_lat.3.log",
+                "own_clat_hist.3.log",
+                "own_bw.3.log",
+                "own_iops.3.log",
+            ]
+        );
+        log.setup.shared = true;
+        assert_eq!(log.file(LogKind::Bandwidth), "own_bw.log");
+        let some = LogSetup {
+            bandwidth: None,
+            latency: None,
+            ..setup
+        };
+        let kinds: Vec<LogKind> = some.kinds().collect();
+        assert_eq!(kinds, [LogKind::Histogram, LogKind::Iops]);
+    }
 }

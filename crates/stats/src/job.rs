@@ -412,4 +412,66 @@ mod tests {
         assert_eq!((sum.members, sum.syncs, sum.total_errors), (3, 9, 15));
         assert_eq!((sum.runtime_ns, sum.error), (30, 28));
     }
+
+    #[test]
+    fn a_job_s_time_is_its_processes_if_they_are_known() {
+        let process = |runtime_ns| ProcessResults {
+            runtime_ns,
+            ..ProcessResults::default()
+        };
+        let mut job = JobResults {
+            runtime_ns: 70,
+            ..JobResults::default()
+        };
+        assert_eq!(job.total_runtime_ns(), 70);
+        job.processes = vec![process(70), process(50)];
+        assert_eq!(job.total_runtime_ns(), 120);
+    }
+
+    /// All that a job counts is summed; what describes it stays that of the first.
+    #[test]
+    fn merging_jobs_adds_every_count() {
+        let dir = |ios| DirResults {
+            ios,
+            ..DirResults::default()
+        };
+        let of = |n: u64| {
+            let mut job = JobResults {
+                name: format!("job{n}"),
+                members: 2,
+                read: dir(n),
+                write: dir(10 * n),
+                trim: dir(100 * n),
+                syncs: 7,
+                zone_resets: n + 4,
+                cpu: CpuStats {
+                    user_ns: 30 * n,
+                    system_ns: 20 * n,
+                    context_switches: 10 * n,
+                },
+                processes: vec![ProcessResults::default()],
+                calls: vec![CallTimes::new("read")],
+                ..JobResults::default()
+            };
+            job.sync_ns.record(n);
+            job.depth.record(1, n);
+            job.submit.record(1);
+            job.complete.record(1);
+            job
+        };
+        let mut sum = of(2);
+        sum.merge(&of(3));
+        assert_eq!((sum.name.as_str(), sum.members, sum.syncs), ("job2", 4, 14));
+        assert_eq!((sum.read.ios, sum.write.ios, sum.trim.ios), (5, 50, 500));
+        assert_eq!((sum.zone_resets, sum.sync_ns.count()), (13, 2));
+        let cpu = CpuStats {
+            user_ns: 150,
+            system_ns: 100,
+            context_switches: 50,
+        };
+        assert_eq!(sum.cpu, cpu);
+        assert_eq!(sum.depth.counts[1], 5);
+        assert_eq!((sum.submit.counts[1], sum.complete.counts[1]), (2, 2));
+        assert_eq!((sum.processes.len(), sum.calls.len()), (2, 2));
+    }
 }

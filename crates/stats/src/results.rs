@@ -237,3 +237,55 @@ pub(crate) fn power_loss_facts() -> [Fact; 3] {
         ),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn worlds_have_the_names_of_the_command_line() {
+        let worlds = [World::Sim, World::Serve, World::Host, World::Guest];
+        assert_eq!(worlds.map(World::name), ["sim", "serve", "host", "guest"]);
+    }
+
+    #[test]
+    fn a_submitter_s_job_is_that_of_its_process() {
+        let process = |process, job: &str| crate::ProcessResults {
+            job: job.to_string(),
+            process,
+            ..crate::ProcessResults::default()
+        };
+        let job = |processes| JobResults {
+            processes,
+            ..JobResults::default()
+        };
+        let run = Results {
+            jobs: vec![
+                job(vec![process(0, "a"), process(1, "a")]),
+                job(vec![process(2, "b")]),
+            ],
+            ..Results::default()
+        };
+        let jobs: Vec<_> = run.jobs_of_submitters().into_iter().collect();
+        assert_eq!(jobs, [(0, "a"), (1, "a"), (2, "b")]);
+    }
+
+    /// A drive whose counters begin after the ramp says so; without drives all of the run counts.
+    #[test]
+    fn the_counted_time_is_the_longest_of_the_drives() {
+        let disk = |counted_ns| DiskStats {
+            counted_ns,
+            ..DiskStats::default()
+        };
+        let mut run = Results {
+            elapsed_ns: 900,
+            ..Results::default()
+        };
+        assert_eq!(run.counted_ns(), 900.0);
+        run.disks = vec![disk(600), disk(700)];
+        assert_eq!(run.counted_ns(), 700.0);
+        run.disks.push(disk(0));
+        assert_eq!(run.counted_ns(), 900.0);
+        assert_eq!(Results::default().counted_ns(), 1.0);
+    }
+}

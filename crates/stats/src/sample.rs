@@ -156,4 +156,33 @@ mod tests {
         assert_eq!((a.min, a.max, a.mean()), (-1.0, 5.0, 2.4));
         assert!((a.sample_stddev() - 5.8f64.sqrt()).abs() < 1e-12);
     }
+
+    #[test]
+    fn deviations_need_values_and_fio_s_two_of_them() {
+        let mut s = Sample::default();
+        assert_eq!((s.mean(), s.stddev(), s.sample_stddev()), (0.0, 0.0, 0.0));
+        s.record(5.0);
+        assert_eq!((s.mean(), s.stddev(), s.sample_stddev()), (5.0, 0.0, 0.0));
+        s.record(7.0);
+        assert_eq!((s.min, s.max, s.mean(), s.stddev()), (5.0, 7.0, 6.0, 1.0));
+        assert!((s.sample_stddev() - 2.0f64.sqrt()).abs() < 1e-12);
+    }
+
+    /// The extremes of a sample without values are not among those of the sum.
+    #[test]
+    fn merging_with_nothing_changes_nothing() {
+        let mut some = Sample::default();
+        [-4.0, -2.0].into_iter().for_each(|v| some.record(v));
+        let mut sum = some;
+        sum.merge(&Sample::default());
+        assert_eq!(sum, some);
+        let mut sum = Sample::default();
+        sum.merge(&some);
+        assert_eq!(sum, some);
+        let mut high = Sample::default();
+        [40.0, 60.0].into_iter().for_each(|v| high.record(v));
+        let mut sum = Sample::default();
+        sum.merge(&high);
+        assert_eq!((sum, sum.min), (high, 40.0));
+    }
 }

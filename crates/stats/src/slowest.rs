@@ -258,4 +258,88 @@ mod tests {
             assert!(stage.meaning().ends_with('.'), "{stage:?}");
         }
     }
+
+    #[test]
+    fn means_are_over_the_requests() {
+        let mut timeline = two_requests();
+        timeline.disks[0]
+            .steps
+            .iter_mut()
+            .for_each(|step| step.submitter = 3);
+        let all = timeline.slowest(0.0, |_| "job".to_string());
+        let slowest = &all.of[0].slowest;
+        assert_eq!((slowest.requests, slowest.whole_ns), (2, 125.0));
+        let mean = |stage: Stage| slowest.stages_ns[stage as usize];
+        assert_eq!((mean(Stage::Tag), mean(Stage::Scheduler)), (5.0, 15.0));
+        assert_eq!((mean(Stage::Media), mean(Stage::Collection)), (45.0, 40.0));
+        assert_eq!((all.start_ns, all.end_ns, all.cut), (90, 400, false));
+    }
+
+    /// A request that was merged away is none; one that was requeued leaves the drive and comes back.
+    #[test]
+    fn depth_counts_what_is_in_the_drive() {
+        use StepKind::{Completed, Issued, Made, Merged, Queued, Requeued};
+        let steps = [
+            (1, Made, 10),
+            (1, Issued, 11),
+            (2, Made, 12),
+            (2, Issued, 13),
+            (3, Queued, 14),
+            (3, Merged, 15),
+            (2, Requeued, 16),
+            (4, Made, 17),
+            (4, Issued, 18),
+            (2, Issued, 19),
+            (1, Completed, 20),
+            (2, Completed, 21),
+            (4, Completed, 22),
+            (5, Made, 23),
+            (5, Issued, 24),
+            (5, Completed, 25),
+        ];
+        let mut timeline = two_requests();
+        timeline.disks[0].steps = steps.map(|(id, kind, at)| step(id, kind, at)).to_vec();
+        let traced = timeline.traced_requests().of;
+        let depths: Vec<_> = traced.iter().map(|r| (r.request, r.depth)).collect();
+        assert_eq!(depths, [(1, 1), (2, 3), (4, 2), (5, 1)]);
+        let submitted: Vec<_> = traced.iter().map(|r| r.submitted_ns).collect();
+        assert_eq!(submitted, [10, 12, 17, 23]);
+    }
+
+    /// A read that waits for the die while the channel is busy for others, and for the channel
+    /// while nothing has it.
+    #[test]
+    fn a_wait_is_split_by_what_the_part_did() {
+        let part = |name: &str| DrivePart {
+            name: name.to_string(),
+            within: None,
+        };
+        let on = |part, activity: Activity| Activity { part, ..activity };
+        let mut timeline = two_requests();
+        timeline.disks[0].steps.retain(|step| step.request == 2);
+        timeline.disks[0].drive = DriveTimeline {
+            parts: vec![part("channel 0"), part("die 0")],
+            activities: vec![
+                // Ends as the wait begins, so it is none of it.
+                on(0, sense(Cause::Host, 140, 150, None)),
+                on(0, sense(Cause::Host, 160, 180, None)),
+                on(0, sense(Cause::Map, 180, 185, None)),
+                on(0, sense(Cause::Host, 190, 200, Some(0))),
+                on(1, sense(Cause::Host, 195, 230, None)),
+                on(1, sense(Cause::Map, 230, 260, Some(0))),
+                on(1, sense(Cause::Host, 260, 280, Some(0))),
+            ],
+            commands: vec![0],
+        };
+        // The drive has the command of request 2 alone.
+        let traced = timeline.traced_requests().of;
+        let stages = traced[0].stages_ns;
+        let spent = |stage: Stage| stages[stage as usize];
+        assert_eq!(spent(Stage::Channel), 20.0);
+        assert_eq!(spent(Stage::Die), 30.0);
+        assert_eq!(spent(Stage::Map), 5.0 + 30.0);
+        assert_eq!(spent(Stage::Media), 10.0 + 20.0);
+        assert_eq!(spent(Stage::Rest), 10.0 + 5.0 + 20.0);
+        assert_eq!(stages.iter().sum::<f64>(), 200.0);
+    }
 }

@@ -186,3 +186,26 @@ counters! {
     }
     "merges_" of |disk| Some(&disk.device.merges)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stalls_add_up_and_the_longest_is_kept() {
+        let mut stats = CollectionStats::default();
+        [30, 50, 20]
+            .into_iter()
+            .for_each(|ns| stats.count_stall(ns));
+        assert_eq!((stats.stalled_ns, stats.longest_stall_ns), (100, 50));
+    }
+
+    #[test]
+    fn a_write_goes_to_the_slc_cache_or_past_it() {
+        let mut stats = SlcStats::default();
+        stats.count_write(true, 8);
+        stats.count_write(true, 16);
+        stats.count_write(false, 3);
+        assert_eq!((stats.sectors_written, stats.sectors_past), (24, 3));
+    }
+}
