@@ -558,4 +558,100 @@ mod tests {
             }
         }
     }
+
+    /// The first numbers of a SplitMix64 that starts at 1234567, as other implementations have them.
+    #[test]
+    fn starts_are_the_numbers_of_splitmix64() {
+        let mut starts = Starts(1_234_567);
+        let drawn = [0; 4].map(|_| starts.draw(1_000_000_007));
+        let numbers = [
+            6_457_827_717_110_365_317_u64,
+            3_203_168_211_198_807_973,
+            9_817_491_932_198_370_423,
+            4_593_380_528_125_082_431,
+        ];
+        assert_eq!(drawn, numbers.map(|n| (n % 1_000_000_007) as u32));
+        assert_eq!([starts.draw(1), starts.draw(0)], [0, 0]);
+    }
+
+    /// The shares of all words, added up, are no more than the limit and less than it by under one
+    /// tag a word; the first words have what does not divide evenly.
+    #[test]
+    fn shares_of_words_add_up_to_the_limit() {
+        for depth in [1, 4, 10, 31, 32, 100, 128, 256, 1000] {
+            let tags = Tags::new(depth);
+            let words = depth.div_ceil(tags.per_word());
+            for shallow in 1..=depth {
+                let shares: Vec<u32> = (0..words).map(|w| tags.word_depth(w, shallow)).collect();
+                let sum: u32 = shares.iter().sum();
+                let size = |w: u32| (depth - w * tags.per_word()).min(tags.per_word());
+                for (word, share) in (0..).zip(&shares) {
+                    let exact = f64::from(size(word)) * f64::from(shallow) / f64::from(depth);
+                    assert!(
+                        (f64::from(*share) - exact).abs() < 1.0,
+                        "{shallow} of {depth}: {shares:?}"
+                    );
+                }
+                assert!(
+                    shares.is_sorted_by(|a, b| a >= b),
+                    "{shallow} of {depth}: {shares:?}"
+                );
+                assert!(sum <= shallow + words, "{shallow} of {depth}: {shares:?}");
+                if shallow == depth {
+                    assert_eq!(sum, depth);
+                }
+            }
+        }
+    }
+
+    /// Tags against a plain set: what is taken is in it once, `in_use` is its size, and a set that
+    /// shrinks and grows keeps what is taken.
+    #[test]
+    fn tags_are_as_a_plain_set() {
+        let mut random = Starts(5);
+        for round_robin in [false, true] {
+            let search = Search {
+                nr_cpus: 3,
+                round_robin,
+                seed: 9,
+            };
+            let mut tags = Tags::searched_by(100, &search);
+            let mut taken = std::collections::BTreeSet::new();
+            for step in 0..20_000 {
+                let cpu = random.draw(3) as usize;
+                let shallow = (random.draw(3) == 0).then(|| 1 + random.draw(100));
+                match random.draw(100) {
+                    0 => tags.resize(20 + random.draw(81)),
+                    1..=55 => {
+                        let expected = tags.has_free(shallow);
+                        let got = tags.get(cpu, shallow);
+                        assert_eq!(got.is_some(), expected, "step {step}");
+                        if let Some(tag) = got {
+                            assert!(tag < tags.depth() && taken.insert(tag), "step {step}");
+                        } else if shallow.is_none() {
+                            let usable = taken.range(..tags.depth()).count();
+                            assert_eq!(usable as u32, tags.depth(), "step {step}");
+                        }
+                    }
+                    _ => {
+                        let nth = random.draw(taken.len() as u32) as usize;
+                        if let Some(&tag) = taken.iter().nth(nth) {
+                            taken.remove(&tag);
+                            tags.put(cpu, tag);
+                        }
+                    }
+                }
+                assert_eq!(tags.in_use() as usize, taken.len(), "step {step}");
+            }
+        }
+    }
+
+    #[test]
+    fn waiters_are_counted_anew_after_each_batch() {
+        let mut tags = Tags::new(64);
+        let woken: Vec<u32> = (0..24).map(|_| tags.freed_with_waiters()).collect();
+        let mut expected = vec![0; 24];
+        (expected[7], expected[15], expected[23]) = (8, 8, 8);
+        assert_eq!(woken, expected);
+    }
 }

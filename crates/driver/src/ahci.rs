@@ -186,6 +186,15 @@ mod tests {
     }
 
     #[test]
+    fn tags_are_taken_in_turn_from_one_queue() {
+        let spec = registry::find("mx100-256").expect("known").expect("valid");
+        let config = Ahci::new(spec.build(1)).queue_config(4);
+        assert!(config.round_robin_tags);
+        assert_eq!((config.nr_cpus, config.nr_hw_queues), (4, 1));
+        assert_eq!(config.queue_depth, 32);
+    }
+
+    #[test]
     fn the_budget_is_the_depth_of_the_drive() {
         let spec = registry::find("mx100-256").expect("known").expect("valid");
         let mut ahci = Ahci::new(spec.build(1));

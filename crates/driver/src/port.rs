@@ -376,4 +376,24 @@ mod tests {
             assert_eq!(command, expected);
         }
     }
+
+    /// A device that refused a command is sent none while it has others, and then not before it was
+    /// asked three times (`scsi_dev_queue_ready`, `SCSI_DEFAULT_DEVICE_BLOCKED`).
+    #[test]
+    fn a_blocked_device_is_asked_again_when_it_has_nothing() {
+        let mut budget = Budget::new(2);
+        assert!(budget.take());
+        budget.block();
+        assert!((0..9).all(|_| !budget.take()), "it has a command");
+        budget.give_back();
+        let asked = [0; 4].map(|_| budget.take());
+        assert_eq!(asked, [false, false, true, true]);
+        assert!(!budget.take(), "there is room for two");
+        budget.give_back();
+        budget.block();
+        assert!(!budget.take());
+        budget.unblock();
+        assert!(budget.take());
+        assert_eq!((budget.left, budget.depth()), (0, 2));
+    }
 }

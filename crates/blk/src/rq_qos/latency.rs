@@ -630,4 +630,88 @@ mod tests {
             );
         }
     }
+
+    /// A group is told how to change by its parent's cookie; one with few of the bios of all
+    /// siblings is not the cause of a miss and keeps its depth.
+    #[test]
+    fn a_group_with_few_bios_is_not_throttled() {
+        // Of 100 bios five are few, and of fewer than forty only one is.
+        for (samples, of_all, expected) in [
+            (5, 100, None),
+            (6, 100, Some(32)),
+            (5, 99, Some(32)),
+            (1, 10, None),
+            (2, 10, Some(32)),
+        ] {
+            let mut latency = with_target(64);
+            latency.set_target(SLOW, 9_000);
+            let parent = &mut latency.at(CgroupId::ROOT).child_lat;
+            parent.cookie -= 1;
+            parent.missed_ns = 2_000_000;
+            parent.samples = of_all;
+            latency.at(SLOW).samples = samples;
+            latency.follow_cookie(SLOW, &mut Vec::new());
+            assert_eq!(latency.max_depth(SLOW), expected, "{samples} of {of_all}");
+        }
+    }
+
+    /// Only groups whose target is larger than the one that was missed make room for it.
+    #[test]
+    fn a_group_with_a_smaller_target_is_not_throttled() {
+        for (target_us, expected) in [
+            (1_999, None),
+            (2_000, None),
+            (2_001, Some(32)),
+            (0, Some(32)),
+        ] {
+            let mut latency = with_target(64);
+            latency.set_target(SLOW, target_us);
+            let parent = &mut latency.at(CgroupId::ROOT).child_lat;
+            parent.cookie -= 1;
+            parent.missed_ns = 2_000_000;
+            parent.samples = 100;
+            latency.at(SLOW).samples = 50;
+            latency.follow_cookie(SLOW, &mut Vec::new());
+            assert_eq!(latency.max_depth(SLOW), expected, "{target_us}");
+            // It has seen this cookie.
+            latency.follow_cookie(SLOW, &mut Vec::new());
+            assert_eq!(latency.max_depth(SLOW), expected, "{target_us}");
+        }
+    }
+
+    /// Down by halves to one, where further misses are counted; up again only after as many steps.
+    #[test]
+    fn misses_at_a_depth_of_one_are_made_up_for_first() {
+        let mut latency = with_target(64);
+        let mut follow = |change: i64| {
+            let cookie = &mut latency.at(CgroupId::ROOT).child_lat.cookie;
+            *cookie = cookie.wrapping_add_signed(change);
+            latency.follow_cookie(SLOW, &mut Vec::new());
+            let group = latency.at(SLOW);
+            (group.max_depth, group.delays)
+        };
+        let downs: Vec<_> = (0..9).map(|_| follow(-1)).collect();
+        let depths: Vec<u32> = downs.iter().map(|down| down.0).collect();
+        assert_eq!(depths, [32, 16, 8, 4, 2, 1, 1, 1, 1]);
+        let delays: Vec<u32> = downs.iter().map(|down| down.1).collect();
+        assert_eq!(delays, [0, 0, 0, 0, 0, 0, 1, 2, 3]);
+        let ups: Vec<_> = (0..6).map(|_| follow(1)).collect();
+        assert_eq!(ups, [(1, 2), (1, 1), (1, 0), (5, 0), (9, 0), (13, 0)]);
+        assert_eq!(follow(3), (u32::MAX, 0), "nobody is throttled any more");
+    }
+
+    /// `scale_cookie_change` for a queue of 64: a sixteenth up, a quarter down.
+    #[test]
+    fn the_cookie_moves_in_steps_of_the_queue() {
+        let cookie = |below, is_up| {
+            let after = cookie_after(DEFAULT_COOKIE - below, 64, is_up);
+            DEFAULT_COOKIE - after
+        };
+        let ups = [0, 3, 4, 5, 64, 65, 128].map(|below| cookie(below, true));
+        assert_eq!(ups, [0, 0, 0, 1, 60, 64, 127]);
+        let downs = [0, 1, 64, 65, 127, 128, 129].map(|below| cookie(below, false));
+        assert_eq!(downs, [16, 17, 80, 66, 128, 128, 129]);
+        assert_eq!([step(64, true), step(64, false)], [4, 16]);
+        assert_eq!([step(3, true), step(3, false)], [1, 1]);
+    }
 }

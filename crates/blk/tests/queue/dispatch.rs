@@ -372,3 +372,64 @@ fn a_plug_inserts_by_software_queue() {
     assert_eq!(kinds, unplugs);
     assert_eq!(f.sectors_taken(), [0, 200, 100]);
 }
+
+/// `submit_bio_noacct`: what a bio may not be, by its end.
+#[test]
+fn a_bio_that_the_drive_cannot_carry_out_ends_at_once() {
+    use blklab_blk::{ZoneAction, ZoneLimits};
+    let limits = QueueLimits {
+        capacity_sectors: 1024,
+        logical_block_sectors: 8,
+        max_discard_sectors: 0,
+        max_write_zeroes_sectors: 0,
+        ..QueueLimits::default()
+    };
+    let more = QueueLimits {
+        max_discard_sectors: 1,
+        max_write_zeroes_sectors: 1,
+        zones: Some(ZoneLimits {
+            zone_sectors: 256,
+            capacity_sectors: 256,
+            conventional: 4,
+            max_open: 0,
+            max_active: 0,
+        }),
+        ..limits.clone()
+    };
+    let end = |limits: &QueueLimits, op, sector, sectors| {
+        let mut f = Fixture::new(&with_limits(limits.clone()));
+        f.submit(op, sector, sectors);
+        let ended = f.ended();
+        assert_eq!(
+            ended.is_empty(),
+            !f.driver.taken.is_empty() || !f.queue.is_idle()
+        );
+        ended.first().map(|end| end.1)
+    };
+    let (refused, wrong) = (Some(IoStatus::NotSupported), Some(IoStatus::IoError));
+    let reset = Op::Zone(ZoneAction::Reset);
+    for (op, sector, sectors, expected) in [
+        (Op::Read, 0, 8, None),
+        (Op::Read, 1016, 8, None),
+        (Op::Write, 0, 1024, None),
+        (Op::Read, 1016, 16, wrong),
+        (Op::Read, 1024, 8, wrong),
+        (Op::Read, u64::MAX - 7, 8, wrong),
+        (Op::Read, 4, 8, wrong),
+        (Op::Read, 8, 4, wrong),
+        (Op::Read, 8, 0, wrong),
+        (Op::Write, 8, 0, wrong),
+        (Op::Discard, 0, 8, refused),
+        (Op::WriteZeroes, 0, 8, refused),
+        (reset, 0, 0, refused),
+    ] {
+        let found = end(&limits, op, sector, sectors);
+        assert_eq!(found, expected, "{op:?} of {sectors} at {sector}");
+    }
+    for op in [Op::Discard, Op::WriteZeroes] {
+        assert_eq!(end(&more, op, 0, 1024), None, "{op:?}");
+        assert_eq!(end(&more, op, 8, 1024), wrong, "{op:?}");
+        assert_eq!(end(&more, op, 0, 0), wrong, "{op:?}");
+    }
+    assert_ne!(end(&more, reset, 0, 0), refused);
+}

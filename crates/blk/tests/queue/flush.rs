@@ -237,3 +237,34 @@ fn a_passthrough_command_is_not_split() {
     assert_eq!(f.ended(), [(0, IoStatus::Invalid)]);
     assert!(f.driver.taken.is_empty() && f.queue.is_idle());
 }
+
+/// Requests that do not ask for a flush are delayed while flushes run, one after the other; those
+/// that ask for the next flush are not among them.
+#[test]
+fn flushes_delay_what_did_not_ask_for_them_and_nothing_later() {
+    let mut f = Fixture::new(&with_limits(write_cache(false)));
+    let behind_flush_ns = |f: &Fixture| f.queue.counters(f.now).behind_flush_ns;
+    f.submit(Op::Flush, 0, 0);
+    f.process();
+    f.submit(Op::Flush, 0, 0);
+    f.submit(Op::Flush, 0, 0);
+    f.submit(Op::Read, 0, 8);
+    f.process();
+    f.now += Nanos(100);
+    assert_eq!(behind_flush_ns(&f), 100);
+    f.complete(IoStatus::Ok);
+    f.process();
+    f.now += Nanos(10);
+    assert_eq!(behind_flush_ns(&f), 110);
+    // The second flush ends, the read does not.
+    let read = f.driver.in_flight.pop_front();
+    f.complete(IoStatus::Ok);
+    f.process();
+    f.now += Nanos(1000);
+    assert_eq!(behind_flush_ns(&f), 110);
+    f.driver.in_flight.extend(read);
+    f.complete(IoStatus::Ok);
+    assert!(f.queue.is_idle());
+    let counters = f.queue.counters(f.now);
+    assert_eq!((counters.ios[3], counters.ticks_ns[3]), (2, 110));
+}

@@ -425,6 +425,38 @@ mod tests {
         assert_eq!(bridge.next_event(), Nanos::MAX);
     }
 
+    /// A command of 31 bytes and its status of 13, or 32 and 16.
+    #[test]
+    fn a_command_and_its_status_take_their_bytes_on_the_bus() {
+        for (protocol, frames) in [
+            (UsbProtocol::Uas, [32, 16]),
+            (UsbProtocol::UsbStorage, [31, 13]),
+        ] {
+            let mut bridge = bridge(protocol, UsbSpeed::High);
+            assert_eq!(bridge.link.frame_bytes(), frames);
+            bridge.submit(Nanos(500), command(1, Op::Flush, 0, 0));
+            let sent = Nanos(500) + bridge.wire.time(frames[0]);
+            assert_eq!(bridge.next_phase(), sent);
+            assert_eq!(bridge.wire.time(1000), Nanos(18_780));
+        }
+    }
+
+    /// What is asked of the bridge about its drive is the drive's to answer.
+    #[test]
+    fn the_drive_s_counters_and_records_pass_the_bridge() {
+        let mut bridge = bridge(UsbProtocol::Uas, UsbSpeed::Super);
+        bridge.record(true);
+        let ends = run(&mut bridge, &[(Op::Read, 0, 8), (Op::Read, 4096, 8)]);
+        let now = ends[1].at;
+        let mut record = DriveTimeline::default();
+        bridge.take_record(&mut record);
+        assert!(!record.activities.is_empty());
+        assert!(bridge.stats(now).flash_reads > 0);
+        bridge.reset_stats(now);
+        assert_eq!(bridge.stats(now).flash_reads, 0);
+        assert_eq!(bridge.take_data_fault(0), None);
+    }
+
     proptest! {
         #[test]
         fn every_command_ends_once_and_in_time(

@@ -183,3 +183,60 @@ impl KernelDriver for Usb {
         self.budget.give_back();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(protocol: UsbProtocol, speed: UsbSpeed) -> UsbLink {
+        UsbLink {
+            protocol,
+            speed,
+            bandwidth_mb_s: None,
+        }
+    }
+
+    /// Bulk-only transport has an interrupt and a wake-up of its thread for each transfer; UAS tells
+    /// of data and status together, in interrupt context.
+    #[test]
+    fn a_command_costs_what_its_transfers_do() {
+        let cost = |protocol| {
+            let link = link(protocol, UsbSpeed::Super);
+            (link.interrupts(), link.wakeups())
+        };
+        assert_eq!(cost(UsbProtocol::Uas), (2, 0));
+        assert_eq!(cost(UsbProtocol::UsbStorage), (3, UsbLink::TRANSFERS));
+    }
+
+    #[test]
+    fn streams_are_of_uas_on_super_speed() {
+        let streams = |protocol| {
+            let speeds = [UsbSpeed::High, UsbSpeed::Super];
+            speeds.map(|speed| link(protocol, speed).has_streams())
+        };
+        assert_eq!(streams(UsbProtocol::Uas), [false, true]);
+        assert_eq!(streams(UsbProtocol::UsbStorage), [false, false]);
+    }
+
+    /// 53.248 MB/s, and 484.848 MB/s.
+    #[test]
+    fn a_byte_takes_what_the_bus_leaves_for_data() {
+        let byte_ps = |speed| link(UsbProtocol::Uas, speed).byte_ps();
+        assert_eq!(byte_ps(UsbSpeed::High), 18_780);
+        assert_eq!(byte_ps(UsbSpeed::Super), 2_063);
+    }
+
+    #[test]
+    fn budget_that_is_given_back_can_be_taken_again() {
+        let spec = blklab_device::registry::find("mx100-256");
+        let spec = spec.expect("known").expect("valid");
+        let bridge = UsbBridge {
+            link: link(UsbProtocol::UsbStorage, UsbSpeed::High),
+            turnaround: Nanos(20_000),
+        };
+        let mut usb = Usb::new(spec.build(1), bridge);
+        assert!(usb.get_budget() && !usb.get_budget());
+        usb.put_budget();
+        assert!(usb.get_budget() && !usb.get_budget());
+    }
+}
