@@ -494,15 +494,14 @@ impl RequestQueue {
     /// Handles completions that arrive during a run; they may free the tag that the next request
     /// needs. Returns the number of the run if it must pause for other CPUs.
     #[inline]
-    fn take_interrupts<D: BlkDriver + ?Sized>(
+    pub(crate) fn take_interrupts<D: BlkDriver + ?Sized>(
         &mut self,
-        now: Nanos,
         point: RunPoint,
         driver: &mut D,
     ) -> Option<u64> {
         loop {
             match driver.interrupt(point)? {
-                Interruption::Completion(id, status) => self.complete(now, id, status, driver),
+                Interruption::Completion(id, status, at) => self.complete(at, id, status, driver),
                 Interruption::OtherCpus(name) => return Some(name),
             }
         }
@@ -582,7 +581,7 @@ impl RequestQueue {
                 DispatchStage::Choose => RunPoint::Choose,
                 DispatchStage::Tag => RunPoint::Tag,
             };
-            if let Some(name) = self.take_interrupts(now, point, driver) {
+            if let Some(name) = self.take_interrupts(point, driver) {
                 self.paused.push(Paused { name, taking, step });
                 return Ok(ListOutcome::Suspended);
             }
@@ -781,7 +780,7 @@ impl RequestQueue {
     ) -> ListOutcome {
         let mut error = None;
         while let Some(id) = batch.list.front() {
-            let _ = self.take_interrupts(now, RunPoint::Issue, driver);
+            let _ = self.take_interrupts(RunPoint::Issue, driver);
             if let Err(why) = self.prepare(id, batch.budgets == 0, driver) {
                 error = Some(why);
                 break;

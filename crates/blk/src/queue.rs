@@ -62,13 +62,15 @@ pub enum RunPoint {
     Tag,
     /// Before a request goes to the driver.
     Issue,
+    /// Before a submitter that ran the queue searches for a tag again.
+    Request,
 }
 
 /// An event between two steps of a hardware queue's run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interruption {
-    /// A completion.
-    Completion(RequestId, IoStatus),
+    /// A completion at this time.
+    Completion(RequestId, IoStatus, Nanos),
     /// The run pauses for other CPUs under this number; [`RequestQueue::resume_run`] continues it.
     OtherCpus(u64),
 }
@@ -191,6 +193,13 @@ pub struct Waiter {
     pub ticket: u64,
     pub(crate) cpu: usize,
     pub(crate) state: WaitFor,
+}
+
+impl Waiter {
+    /// Whether it waits for a tag.
+    pub fn wants_tag(&self) -> bool {
+        matches!(self.state, WaitFor::Tag { .. })
+    }
 }
 
 /// What a sleeping submitter waits for.

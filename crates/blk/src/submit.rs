@@ -8,7 +8,7 @@ use crate::elevator::InsertAt;
 use crate::limits::NoMerges;
 use crate::list::RqList;
 use crate::merge::{BioMergeStatus, MERGE_SEARCH_DEPTH, attempt_bio_merge};
-use crate::queue::{BlkDriver, BlkStatus, RequestQueue, Rest, Submit, WaitFor, Waiter};
+use crate::queue::{BlkDriver, BlkStatus, RequestQueue, Rest, RunPoint, Submit, WaitFor, Waiter};
 use crate::request::{BioId, IoStatus, NOMERGE_FLAGS, RequestId, RqFlags, Tag, request_of};
 use crate::rq_qos::{HeldAt, Worker};
 use crate::trace::TraceKind;
@@ -170,6 +170,7 @@ impl RequestQueue {
                 // Each iteration of the loop in `blk_mq_get_tag` starts with a run of the queue.
                 let hctx = self.cpu_map[waiter.cpu].0 as usize;
                 self.run_hw_queue(now, hctx, driver);
+                let _ = self.take_interrupts(RunPoint::Request, driver);
                 match self.alloc_request(now, waiter.cpu, (part, &bio), shallow) {
                     Some(id) => {
                         let mut plug = plug;
@@ -540,6 +541,7 @@ impl RequestQueue {
         }
         let hctx = self.cpu_map[cpu].0 as usize;
         self.run_hw_queue(now, hctx, driver);
+        let _ = self.take_interrupts(RunPoint::Request, driver);
         self.alloc_request(now, cpu, part, shallow)
     }
 

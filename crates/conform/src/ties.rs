@@ -16,6 +16,14 @@ use blklab_blk::{
     sched_try_merge,
 };
 
+/// When the scheduler learns that a request ended, and when that was made and issued, where
+/// the trace tells.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ended {
+    pub(crate) at: Nanos,
+    pub(crate) made_and_issued: Option<[Nanos; 2]>,
+}
+
 /// What the trace says of the merge that comes next, and how often it was needed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Hint(Arc<Mutex<HintState>>);
@@ -26,9 +34,8 @@ struct HintState {
     recorded: Option<u64>,
     /// When the scheduler was asked, where the trace tells.
     asked_at: Option<Nanos>,
-    /// When the drive was done with the request that ends next, when that was made
-    /// and when it was issued, where the trace tells.
-    completed: Option<[Nanos; 3]>,
+    /// A request that ends, and what the trace tells of that.
+    completed: Option<(RequestId, Ended)>,
     /// Something was inserted since this was reset.
     inserted: bool,
     taken: u64,
@@ -45,9 +52,15 @@ impl Hint {
         self.with(|state| state.asked_at = now);
     }
 
-    /// The next request ended, was made and was issued at these times.
-    pub(crate) fn completed_at(&self, times: Option<[Nanos; 3]>) {
-        self.with(|state| state.completed = times);
+    /// This request ends, at the times that the trace tells.
+    pub(crate) fn completes(&self, id: RequestId, ended: Option<Ended>) {
+        self.with(|state| state.completed = ended.map(|ended| (id, ended)));
+    }
+
+    /// What the trace tells of the end of a request.
+    fn ended(&self, id: RequestId) -> Option<Ended> {
+        let completed = self.with(|state| state.completed);
+        completed.and_then(|(of, ended)| (of == id).then_some(ended))
     }
 
     /// A new call of the queue begins.
@@ -224,9 +237,11 @@ impl Elevator for TieBreaker {
         self.inner.has_work(hctx)
     }
     fn completed_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        if let Some([now, made, issued]) = self.hint.with(|state| state.completed.take()) {
-            ctx.now = now;
-            (ctx.rqs[id].start, ctx.rqs[id].io_start) = (made, issued);
+        if let Some(ended) = self.hint.ended(id) {
+            ctx.now = ended.at;
+            if let Some([made, issued]) = ended.made_and_issued {
+                (ctx.rqs[id].start, ctx.rqs[id].io_start) = (made, issued);
+            }
         }
         self.inner.completed_request(ctx, id);
     }
@@ -234,6 +249,9 @@ impl Elevator for TieBreaker {
         self.inner.requeue_request(ctx, id);
     }
     fn finish_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        if let Some(ended) = self.hint.ended(id) {
+            ctx.now = ended.at;
+        }
         self.inner.finish_request(ctx, id);
     }
     fn next_timer(&self) -> Option<Nanos> {

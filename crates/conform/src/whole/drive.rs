@@ -14,7 +14,10 @@ use crate::alone::probes::Probes;
 use crate::clock::{Clock, jiffies_of};
 use crate::recording::Recorded;
 use crate::tasks::{Tasks, answer_of, work_begins, work_ns};
-use crate::ties::Hint;
+use crate::ties::{Ended, Hint};
+
+/// The lines of a completion's interrupt, at most.
+const INTERRUPT_LINES: usize = 8;
 
 /// A request the drive has.
 struct InFlight {
@@ -293,7 +296,7 @@ impl<'r> Drive<'r> {
                 (ahead == NextLine::Ask).then_some(at)?
             }
             RunPoint::Choose => self.works_behind(self.asked?) + 1,
-            RunPoint::Tag | RunPoint::Issue => return None,
+            RunPoint::Tag | RunPoint::Issue | RunPoint::Request => return None,
         };
         let mut lines = self.events.get(self.at + 1..before)?.iter();
         let others = lines.any(|recorded| recorded.event.cpu != self.cpu);
@@ -343,6 +346,34 @@ impl<'r> Drive<'r> {
         if !found {
             self.early.push(extent);
         }
+    }
+
+    /// When the scheduler learned of the end of a request that the line at `at` shows. The
+    /// tick stands still in an interrupt.
+    pub(super) fn recorded_end(&self, at: usize) -> Option<Ended> {
+        let complete = &self.events[at].event;
+        let behind = self.lines.of_cpu(complete.cpu, at + 1);
+        let mut interrupt = behind.map(|(_, event)| event).take(INTERRUPT_LINES);
+        let time = |ns| self.clock.now(ns);
+        interrupt.find_map(|event| match event.kind {
+            EventKind::RqComplete(_) => Some(None),
+            EventKind::KyDone {
+                now_ns,
+                start_ns,
+                io_start_ns,
+                ..
+            } => Some(Some(Ended {
+                at: time(now_ns),
+                made_and_issued: Some([time(start_ns), time(io_start_ns)]),
+            })),
+            EventKind::BfqFin { .. } => Some(Some(Ended {
+                at: self
+                    .clock
+                    .now_in(self.clock.jiffies(complete.at_ns), event.at_ns),
+                made_and_issued: None,
+            })),
+            _ => None,
+        })?
     }
 
     fn position_of(&self, extent: Extent) -> Option<usize> {
@@ -569,6 +600,12 @@ impl<'r> Drive<'r> {
             RunPoint::Issue => {
                 ahead == NextLine::Issue && completion.is_some_and(|at| self.in_time(at))
             }
+            RunPoint::Request => {
+                let request = self.lines.gets_request(self.pid, self.next);
+                completion
+                    .zip(request)
+                    .is_some_and(|(at, request)| at < request)
+            }
         };
         completion.filter(|_| comes)
     }
@@ -631,7 +668,9 @@ impl BlkDriver for Drive<'_> {
         let in_flight = self.position_of(Extent::of_end(rq))?;
         self.delivered[at] = true;
         let id = self.finish(in_flight);
-        Some(Interruption::Completion(id, IoStatus::Ok))
+        self.hint.completes(id, self.recorded_end(at));
+        let now = self.clock.now(self.events[at].event.at_ns);
+        Some(Interruption::Completion(id, IoStatus::Ok, now))
     }
 
     /// The mark is on the line of the issue, or on an interrupt after it: unless

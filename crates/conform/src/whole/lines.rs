@@ -93,6 +93,14 @@ impl<'r> Lines<'r> {
         lines.into_iter().find(|event| event.cpu == cpu)
     }
 
+    /// The line of a request that `pid` gets, where that is its first of its own from `from`
+    /// on and no other task runs on its CPU before.
+    pub(super) fn gets_request(&self, pid: u32, from: usize) -> Option<usize> {
+        let (at, event) = self.own(pid, from).next()?;
+        let gets = matches!(event.kind, EventKind::GetRq(_)) && !self.others_in(event, from..at);
+        gets.then_some(at)
+    }
+
     /// What becomes of the bio that `pid` submits before the event at `from`.
     pub(super) fn outcome(&self, pid: u32, from: usize) -> BioOutcome {
         for (at, event) in self.own(pid, from) {

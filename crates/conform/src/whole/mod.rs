@@ -31,7 +31,7 @@ use crate::recording::{Recorded, Recording};
 use crate::report::TraceReport;
 use crate::setup::Setup;
 use crate::tasks::Exits;
-use crate::ties::{Hint, TieBreaker};
+use crate::ties::{Ended, Hint, TieBreaker};
 use crate::{ConformError, Mode};
 use drive::{Drive, Pause};
 use lines::{Lines, tag_of};
@@ -182,6 +182,7 @@ impl<'r> Whole<'r> {
                 self.run_woken_untraced();
             }
             self.back_on_cpu();
+            self.go_on_before_interrupt();
             match &event.kind {
                 EventKind::BioQueue(bio) => {
                     self.released(bio);
@@ -324,7 +325,7 @@ impl<'r> Whole<'r> {
         self.note_tracepoints(pid);
         let mut late = Vec::new();
         self.drive.take_late(&mut late);
-        self.complete(pid, &late);
+        self.complete(pid, &late, None);
     }
 
     fn run_timer(&mut self) {
@@ -375,8 +376,9 @@ impl<'r> Whole<'r> {
         }
     }
 
-    fn complete(&mut self, pid: u32, done: &[RequestId]) {
+    fn complete(&mut self, pid: u32, done: &[RequestId], ended: Option<Ended>) {
         for &id in done {
+            self.hint.completes(id, ended);
             self.queue
                 .complete(self.now, id, IoStatus::Ok, &mut self.drive);
             self.note_tracepoints(pid);

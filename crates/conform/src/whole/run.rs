@@ -1,15 +1,12 @@
 //! Who runs the queue, and when: the drive's interrupts, tasks, kblockd.
 
-use blklab_blk::{Nanos, Op, RequestQueue};
+use blklab_blk::{Op, RequestQueue};
 use blklab_workload::trace::tracefs::{Event, EventKind};
 
 use super::Whole;
 use super::drive::Drive;
 use super::submit::Task;
 use super::tracepoint::{Extent, Tracepoint};
-
-/// The lines of a completion's interrupt, at most.
-const INTERRUPT_LINES: usize = 8;
 
 impl<'r> Whole<'r> {
     /// The drive is done with a request, or a flush sequence ended.
@@ -23,29 +20,11 @@ impl<'r> Whole<'r> {
         if !self.drive.has(extent) && (bare || self.unmatched.has_match(pid, &end)) {
             return self.compare(&end);
         }
-        self.hint.completed_at(self.recorded_times());
+        let ended = self.drive.recorded_end(self.at);
         let mut done = Vec::new();
         self.drive.deliver(self.at, extent, &mut done);
-        self.complete(pid, &done);
+        self.complete(pid, &done, ended);
         self.retry_stuck();
-    }
-
-    /// When the request of the completion at hand ended, was made and was issued,
-    /// as kyber saw it.
-    fn recorded_times(&self) -> Option<[Nanos; 3]> {
-        let behind = self.lines.of_cpu(self.event().cpu, self.at + 1);
-        let mut interrupt = behind.map(|(_, event)| event.kind).take(INTERRUPT_LINES);
-        let times = interrupt.find_map(|kind| match kind {
-            EventKind::RqComplete(_) => Some(None),
-            EventKind::KyDone {
-                now_ns,
-                start_ns,
-                io_start_ns,
-                ..
-            } => Some(Some([now_ns, start_ns, io_start_ns])),
-            _ => None,
-        })??;
-        Some(times.map(|ns| self.clock.now(ns)))
     }
 
     /// A task that let its plug go inserts what it held.

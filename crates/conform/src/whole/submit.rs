@@ -267,6 +267,19 @@ impl Whole<'_> {
         task.is_some_and(|task| task.waiter.is_some() || task.throttled)
     }
 
+    /// An interrupt comes to a task between its waking and its request. It ran the queue
+    /// before: behind the completion that run would have shown.
+    pub(super) fn go_on_before_interrupt(&mut self) {
+        let event = self.event();
+        let pid = event.pid;
+        let task = self.tasks.get(&pid).filter(|task| task.left.is_none());
+        let waiter = task.and_then(|task| task.waiter.as_ref());
+        let wants_tag = waiter.is_some_and(Waiter::wants_tag);
+        if event.irq && wants_tag && self.lines.gets_request(pid, self.at).is_some() {
+            self.resume(pid);
+        }
+    }
+
     /// A sleeper tries again to get a tag.
     fn resume(&mut self, pid: u32) {
         let Some(waiter) = self.task(pid).waiter.take() else {
