@@ -890,6 +890,13 @@ impl RequestQueue {
         (&h.stats, h.dispatch_busy)
     }
 
+    /// Whether a run of a hardware context would ask the scheduler, and not begin with requests
+    /// that were taken before.
+    pub fn asks_first(&self, hctx: usize) -> bool {
+        let asks = self.elevator.as_deref().is_some_and(|e| e.has_work(hctx));
+        asks && self.hctxs[hctx].dispatch.is_empty()
+    }
+
     /// The hardware context of a CPU.
     #[inline]
     pub fn hctx_of(&self, cpu: usize) -> usize {

@@ -675,19 +675,23 @@ impl BlkDriver for Drive<'_> {
 
     /// The mark is on the line of the issue, or on an interrupt after it: unless
     /// the task, marked, asks on, which then came too late for this time. An
-    /// interrupt after which somebody else runs set it too, though behind its line.
+    /// interrupt after which somebody else runs set it too, though behind its line,
+    /// and so did a tick, which has none.
     fn need_resched(&mut self) -> bool {
         let from = self.next.saturating_sub(1);
         let mut lines = self.lines.of_cpu(self.cpu, from).map(|(_, event)| event);
         let (mut marked, mut interrupted) = (false, false);
+        let mut issued_in = u64::MAX;
         if let Some(issue) = lines.next() {
             marked = issue.need_resched;
             if marked {
                 return true;
             }
+            issued_in = self.clock.jiffies(issue.at_ns);
         }
         for event in lines {
             if event.pid != self.pid {
+                interrupted |= self.clock.jiffies(event.at_ns) > issued_in;
                 return marked || (interrupted && event.pid != IDLE);
             }
             if !event.irq {

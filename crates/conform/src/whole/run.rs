@@ -129,7 +129,7 @@ impl<'r> Whole<'r> {
     /// counts in the busy average. A run that shows is awaited.
     pub(super) fn run_kblockd_untraced(&mut self) {
         let hctx = self.hctx();
-        let due = self.queue.next_run(hctx) <= self.now;
+        let due = self.queue.next_run(hctx) <= self.now && !self.queue.asks_first(hctx);
         if self.is_full(hctx) && self.event().pid != self.kblockd() && due {
             self.run_kblockd(self.at);
         }
@@ -147,7 +147,8 @@ impl<'r> Whole<'r> {
             queue.process_hctx(now, hctx, drive);
         };
         self.call(kblockd, next, process);
-        if self.is_full(hctx) && self.queue.next_run(hctx) <= self.now {
+        let due = self.queue.next_run(hctx) <= self.now && !self.queue.asks_first(hctx);
+        if self.is_full(hctx) && due {
             let after = self.drive.after();
             if self.drive.has_time(after) {
                 self.call(kblockd, after, process);
