@@ -83,9 +83,9 @@ struct Whole<'r> {
     exits: Exits,
     /// `io.max`, where the run shows what that does.
     throttle: Option<Throttle>,
-    /// Several CPUs share a scheduler: what one does to it comes in the order of
-    /// the lines.
-    shared: bool,
+    /// There is a scheduler: between a task's unplug and its insert interrupts and other
+    /// CPUs come to it.
+    scheduled: bool,
     /// Bios that ours sleep on though the kernel's task went on.
     stuck: Vec<Waiter>,
     /// The task in which kblockd works, by CPU.
@@ -144,7 +144,7 @@ impl<'r> Whole<'r> {
             cgroups,
             exits: Exits::of(recording.info.as_ref(), events),
             throttle,
-            shared: scheduled && setup.nr_cpus > 1,
+            scheduled,
             hint,
             tasks: BTreeMap::new(),
             stuck: Vec::new(),
@@ -211,7 +211,7 @@ impl<'r> Whole<'r> {
                     lagging: *lagging,
                     shortages: *shortages,
                 }),
-                EventKind::Unplug { .. } if self.shared => {
+                EventKind::Unplug { .. } if self.scheduled => {
                     self.task(event.pid).unplugs = Some(at);
                 }
                 EventKind::ThrRet {
