@@ -99,20 +99,33 @@ fn the_whole_layer_agrees_with_kyber() {
     assert!(report.compared() > 20_000);
 }
 
+/// Our traces of bfq whose names have one of these in them.
+fn bfq_named(names: &[&str]) -> Vec<PathBuf> {
+    let mut found = traces(&ours(), "bfq");
+    found.retain(|path| {
+        let path = path.to_string_lossy();
+        names.iter().any(|name| path.contains(name))
+    });
+    found
+}
+
 /// Groups, many processes that start, and a disk: everything is the same, what
 /// waits for a tag included.
 #[test]
 fn the_whole_layer_agrees_with_bfq() {
-    let named = ["g_nested", "r_burst14", "r_seq2"];
-    let mut found = traces(&ours(), "bfq");
-    found.retain(|path| {
-        named
-            .iter()
-            .any(|name| path.to_string_lossy().contains(name))
-    });
-    let report = whole("bfq", &found).unwrap();
+    let report = whole("bfq", &bfq_named(&["g_nested", "r_burst14", "r_seq2"])).unwrap();
     assert!(report.all_agree(), "{report}");
     assert!(report.compared() > 25_000);
+}
+
+/// A disk whose idle slices are long, and a flash drive: nearly all is the same, also where
+/// interrupts come between a task's waking, its run of the queue and its search for a tag.
+#[test]
+fn the_whole_layer_agrees_with_bfq_where_tasks_are_interrupted() {
+    let idle = whole("bfq", &bfq_named(&["r_idle20"])).unwrap();
+    assert!(idle.percent() >= 99.9, "{idle}");
+    assert!(idle.compared() > 10_000);
+    assert_whole(&whole("bfq", &bfq_named(&["w5_"])).unwrap());
 }
 
 /// Two CPUs, each with a hardware queue of its own: calls of the scheduler overlap.
