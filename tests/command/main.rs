@@ -48,4 +48,5 @@ mod tables;
 mod tools;
 mod tune;
 mod vary;
+mod verify;
 mod zones;

@@ -1,10 +1,10 @@
 //! A drive with its driver and the request queue before it.
 
 use blklab_blk::{
-    BioEnd, CgroupId, CostCounts, HeldBios, Nanos, Op, QueueConfig, RequestId, RequestQueue, Span,
-    TraceEvent,
+    BioEnd, CgroupId, CostCounts, HeldBios, Nanos, Op, QueueConfig, RequestId, RequestQueue,
+    SECTOR_SIZE, Span, TraceEvent,
 };
-use blklab_device::{CommandStatus, Completion, DriveSpec};
+use blklab_device::{CommandStatus, Completion, DataFault, DriveSpec};
 use blklab_driver::{Attachment, Driver, disk_stats, request_end};
 use blklab_elevator::SchedulerChoice;
 use blklab_stats::{
@@ -13,6 +13,7 @@ use blklab_stats::{
 use blklab_workload::fio::JobFile;
 
 use crate::cgroups::Cgroups;
+use crate::contents::FaultyPart;
 use crate::cpu::{CostTable, Mode, SchedulerLock};
 use crate::setup::SetupError;
 
@@ -30,6 +31,9 @@ pub(crate) struct Disk {
     /// Since when it counts.
     counts_from: Nanos,
     power_loss: Option<PowerLoss>,
+    /// What is wrong with the data of reads that have ended, by the mark of their bios;
+    /// `None` where nobody looks at data.
+    data_faults: Option<Vec<(u64, FaultyPart)>>,
     /// Names of control groups, where something is written to files of theirs; the
     /// first is number one.
     cgroups: Vec<String>,
@@ -63,6 +67,7 @@ impl Disk {
             ran_to: Nanos::ZERO,
             counts_from: Nanos::ZERO,
             power_loss: None,
+            data_faults: None,
             cgroups: Vec::new(),
         })
     }
@@ -135,6 +140,10 @@ impl Disk {
         self.ran_to = Nanos::ZERO;
         for completion in &self.done {
             let (id, status) = request_end(completion);
+            if let Some(faults) = &mut self.data_faults {
+                let fault = self.driver.device_mut().take_data_fault(completion.tag);
+                add_data_faults(fault, &self.queue, id, faults);
+            }
             self.queue.complete(now, id, status, &mut self.driver);
         }
         self.done.clear();
@@ -147,6 +156,20 @@ impl Disk {
         }
         self.queue.take_ended(ended);
         self.queue.take_woken(woken);
+    }
+
+    /// Has it keep what is wrong with the data of reads.
+    pub(crate) fn keep_data_faults(&mut self) {
+        self.data_faults = Some(Vec::new());
+    }
+
+    /// What is wrong with the data of the read of that mark, which has ended.
+    pub(crate) fn take_data_faults(&mut self, user_data: u64) -> Vec<FaultyPart> {
+        let Some(faults) = &mut self.data_faults else {
+            return Vec::new();
+        };
+        let own = faults.extract_if(.., |(mark, _)| *mark == user_data);
+        own.map(|(_, part)| part).collect()
     }
 
     /// Cuts the drive's power at `now`, up to which it has been advanced. What
@@ -299,6 +322,31 @@ impl Disk {
             cgroups: self.cgroup_stats(),
             ..disk_stats(&self.name, &self.queue, &self.driver, now)
         }
+    }
+}
+
+/// Adds what a fault in a request's data is to each of its bios.
+#[cold]
+fn add_data_faults(
+    fault: Option<DataFault>,
+    queue: &RequestQueue,
+    id: RequestId,
+    faults: &mut Vec<(u64, FaultyPart)>,
+) {
+    let Some(fault) = fault else { return };
+    let start = queue.request(id).sector;
+    for bio in queue.bios_of(id) {
+        let range = bio.sector.bytes()..bio.end().bytes();
+        let fault = match fault {
+            DataFault::BitRot { sector, .. } if !range.contains(&(sector * SECTOR_SIZE)) => {
+                continue;
+            }
+            DataFault::Misdirected { sector } => DataFault::Misdirected {
+                sector: sector + (bio.sector.0 - start.0),
+            },
+            fault => fault,
+        };
+        faults.push((bio.user_data, FaultyPart { range, fault }));
     }
 }
 

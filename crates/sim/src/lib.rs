@@ -5,6 +5,7 @@
 
 mod caching;
 mod cgroups;
+mod contents;
 mod cpu;
 mod disk;
 mod file_layer;

@@ -232,6 +232,44 @@ pub(crate) fn check_buffered_power_loss(
     }
 }
 
+/// Refuses jobs that verify where what they would find is not followed from the drive to them.
+pub(crate) fn check_verify(setup: &Setup<'_>, job: &JobFile) -> Result<(), SetupError> {
+    let verifying = job.jobs.iter().find(|spec| spec.verify.is_on());
+    let Some(spec) = verifying else {
+        return Ok(());
+    };
+    let refused = |problem: &str| {
+        Err(SetupError::Job {
+            place: spec.position.to_string(),
+            job: spec.name.clone(),
+            problem: problem.to_string(),
+        })
+    };
+    if setup.power_loss_at.is_some() {
+        return refused(
+            "verify does not know which blocks a loss of power takes; leave --power-loss-at out",
+        );
+    }
+    if !setup.drive.faults().is_some_and(|faults| faults.in_data()) {
+        return Ok(());
+    }
+    let is_direct = spec.direct || spec.engine == Engine::IoUringCmd;
+    let is_file = setup.caching.file_system != FileSystemKind::Raw;
+    if !is_direct || is_file {
+        return refused(
+            "verify finds bit_rot, stale_read and misdirected_read of --faults only where reads \
+             come from the drive itself; put direct=1, without --fs",
+        );
+    }
+    if setup.front_end.is_some() || setup.drive.interface == Interface::Loop {
+        return refused(
+            "verify finds bit_rot, stale_read and misdirected_read of --faults only where reads \
+             go to the drive's own driver; leave --front-end out, and take another drive than a loop device",
+        );
+    }
+    Ok(())
+}
+
 /// Refuses what lies between a drive with zones and its jobs, where Linux has none that knows of
 /// zones or writes in their order.
 pub(crate) fn check_zones(setup: &Setup<'_>) -> Result<(), SetupError> {

@@ -7,6 +7,7 @@ use blklab_device::DriveSpec;
 use blklab_driver::Attachment;
 use blklab_elevator::SchedulerChoice;
 
+use crate::contents::Contents;
 use crate::cpu::{CostTable, Cpus, FairClass};
 use crate::disk::Disk;
 use crate::file_layer::FileLayer;
@@ -29,6 +30,8 @@ pub(crate) struct System {
     pub(crate) next_turn: VecDeque<usize>,
     /// The page cache, where a job's I/O goes through it.
     pub(crate) files: Option<Box<FileLayer>>,
+    /// What is on drives and in files, where a job verifies it.
+    pub(crate) contents: Option<Box<Contents>>,
     /// The zones that jobs keep to.
     pub(crate) zones: ZonedFiles,
     recording: Option<Recording>,
@@ -63,6 +66,7 @@ impl System {
             tag_waiters: Vec::new(),
             next_turn: VecDeque::new(),
             files: None,
+            contents: None,
             zones: ZonedFiles::default(),
             recording: setup.record.map(Recording::new),
             template: DiskTemplate {

@@ -75,6 +75,9 @@ pub(crate) struct Recorder {
     log: Option<Box<IoLog>>,
     /// When the ramp ends and measuring starts.
     measure_from: Nanos,
+    /// Where the process verifies: since when it has done what it does, and how long it did I/O
+    /// in each direction before (`update_runtime` in fio's `backend.c`).
+    phases: Option<(Nanos, [u64; 3])>,
     ramp: Nanos,
     ramping: bool,
 }
@@ -108,6 +111,7 @@ impl Recorder {
         Recorder {
             bandwidth: window(spec.bandwidth_window_ms),
             iops: window(spec.iops_window_ms),
+            phases: spec.verify.is_on().then_some((Nanos::ZERO, [0; 3])),
             log: has_log.then(|| Box::new(IoLog::new(&spec.name, spec.logs.clone()))),
             ..Recorder::new(results, Nanos::ZERO, Nanos::from_micros(spec.ramp_us))
         }
@@ -123,6 +127,7 @@ impl Recorder {
             submitted_at_once: [const { Histogram::new() }; 3],
             log: None,
             measure_from: Nanos::ZERO,
+            phases: None,
             ramp,
             ramping: ramp > Nanos::ZERO,
         }
@@ -130,6 +135,9 @@ impl Recorder {
 
     pub(crate) fn start(&mut self, now: Nanos) {
         self.measure_from = now + self.ramp;
+        if let Some((since, _)) = &mut self.phases {
+            *since = now;
+        }
         self.bandwidth.start(self.measure_from);
         self.iops.start(self.measure_from);
     }
@@ -319,6 +327,22 @@ impl Recorder {
         }
     }
 
+    /// It has done I/O in these directions, and does something else from now on.
+    pub(crate) fn phase_ended(&mut self, now: Nanos, directions: [bool; 3]) {
+        let from = self.measure_from;
+        if let Some((since, spent_ns)) = &mut self.phases {
+            let past_ns = now.saturating_sub((*since).max(from)).0;
+            for (spent_ns, _) in spent_ns
+                .iter_mut()
+                .zip(directions)
+                .filter(|(_, does)| *does)
+            {
+                *spent_ns += past_ns;
+            }
+            *since = now;
+        }
+    }
+
     /// The process ended.
     pub(crate) fn end(&mut self, now: Nanos) {
         let runtime_ns = now.saturating_sub(self.measure_from).0;
@@ -326,10 +350,13 @@ impl Recorder {
         if let Some(log) = &mut self.log {
             log.end(runtime_ns);
         }
+        let spent_ns = self.phases.map(|(_, spent_ns)| spent_ns);
         for dir in Direction::ALL {
+            // fio counts in milliseconds, and begun ones as whole.
+            let in_phases = |spent_ns: [u64; 3]| spent_ns[dir as usize].max(1_000_000);
             let d = self.dir(dir);
             if d.bytes > 0 {
-                d.runtime_ns = runtime_ns;
+                d.runtime_ns = spent_ns.map_or(runtime_ns, in_phases);
             }
         }
     }

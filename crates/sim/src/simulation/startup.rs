@@ -13,7 +13,9 @@ use super::Simulation;
 use super::clock::Clock;
 use crate::caching::FileSystemKind;
 use crate::cgroups::Cgroups;
+use crate::contents::Contents;
 use crate::cpu::{Affinity, CostTable};
+use crate::disk::Disk;
 use crate::file_layer::FileLayer;
 use crate::process::Process;
 use crate::process::job::{Cached, JobProcess, PlacedFiles, Plan, sized_in_zones, zones_of};
@@ -24,8 +26,8 @@ use crate::process::server::ServerThread;
 use crate::process::trace::TraceProcess;
 use crate::setup::{
     ReplayMode, Setup, SetupError, Workload, attachment_note, check_buffered_power_loss, check_fit,
-    check_front_end, check_job, check_power_loss, check_scheduler, check_zones, mixed_note,
-    other_scheduler_notes, trace_cost_note, zones_note,
+    check_front_end, check_job, check_power_loss, check_scheduler, check_verify, check_zones,
+    mixed_note, other_scheduler_notes, trace_cost_note, zones_note,
 };
 use crate::system::System;
 use crate::timers::Interrupts;
@@ -232,6 +234,7 @@ impl Started {
         check_fit(job, machine, setup.drive)?;
         check_power_loss(setup.drive, setup.power_loss_at)?;
         check_buffered_power_loss(job, setup.power_loss_at)?;
+        check_verify(setup, job)?;
         let numbered = processes(job);
         let capacity_bytes = setup.drive.identity().capacity_sectors * SECTOR_SIZE;
         let file_system = setup.caching.file_system;
@@ -390,6 +393,13 @@ impl Started {
     ) -> Result<(), SetupError> {
         let groups = Cgroups::of(job);
         let specs: Vec<Arc<JobSpec>> = job.jobs.iter().cloned().map(Arc::new).collect();
+        let keeps_contents = job.jobs.iter().any(|spec| spec.verify.is_on());
+        if keeps_contents {
+            let of_process = numbered.iter().map(|n| Arc::clone(&specs[n.job]));
+            self.system.contents = Some(Box::new(Contents::new(of_process.collect())));
+            let disks = self.system.disks.iter_mut();
+            disks.for_each(Disk::keep_data_faults);
+        }
         let mut wall = 0;
         for (pid, n) in numbered.iter().enumerate() {
             let spec = &specs[n.job];
@@ -419,7 +429,8 @@ impl Started {
             let mut process = process
                 .in_cgroup(groups.of_job(spec))
                 .dispatching(setup.machine.dispatch_to(setup.front_end))
-                .with_submission_thread(sq_cpu);
+                .with_submission_thread(sq_cpu)
+                .keeping_contents(keeps_contents);
             let own_files = files.of_process(pid);
             let is_in_tree = own_files.iter().any(|file| file.in_tree.is_some());
             let needs_layer = !spec.direct || is_in_tree;

@@ -465,6 +465,7 @@ errnos! {
     ENOTEMPTY = 39,
     ELOOP = 40,
     ETIME = 62,
+    EILSEQ = 84,
     EOPNOTSUPP = 95,
     ETIMEDOUT = 110,
     EALREADY = 114,

@@ -10,6 +10,7 @@ use super::error::{Fault, JobError};
 use super::lists;
 use super::section::SectionOptions;
 use super::spec::*;
+use super::verify;
 
 /// The adjustments that the user should know.
 #[derive(Default)]
@@ -29,6 +30,7 @@ pub(crate) fn fixup(mut section: SectionOptions) -> Result<(JobSpec, Adjustments
     fit_zones(&mut section)?;
     check_sizes(&section)?;
     check_rates(&section)?;
+    verify::fit(&mut section)?;
     check_not_simulated(&section)?;
     check_counts(&section)?;
     Ok((section.spec, adjustments))

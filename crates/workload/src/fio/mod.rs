@@ -22,6 +22,7 @@ mod section;
 mod source;
 mod spec;
 mod units;
+mod verify;
 
 pub use args::parse_args;
 pub use cgroup_write::{CgroupWrite, DriveNumber};
@@ -34,6 +35,7 @@ pub use options::option_tables;
 pub use source::{Arguments, JobSource, has_option, option_names};
 pub use spec::*;
 pub(crate) use units::bytes as bytes_of;
+pub use verify::{Checksum, HEADER_BYTES, VerifyKind, VerifyOptions};
 
 use loader::Loader;
 

@@ -10,6 +10,7 @@ use super::cgroup_write::CgroupWrite;
 use super::direction::{ByDirection, Direction};
 use super::engine::Engine;
 use super::error::{Fault, JobError, Note, Position};
+use super::verify::VerifyOptions;
 
 /// A whole job file: all files and command line options that were read, in order.
 #[derive(Clone, Debug, PartialEq)]
@@ -699,6 +700,8 @@ pub struct JobSpec {
     pub latency_target: Option<LatencyTarget>,
     /// `continue_on_error`: whether the job continues after a failed I/O of a direction.
     pub continue_on_error: ByDirection<bool>,
+    /// `verify` and its companions.
+    pub verify: VerifyOptions,
     /// `stats`: whether the job counts in the results.
     pub stats: bool,
     /// `bwavgtime`, in milliseconds.

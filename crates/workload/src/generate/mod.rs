@@ -16,6 +16,7 @@ mod pacing;
 mod priority;
 mod random;
 mod syncs;
+mod verify;
 mod zones;
 
 use crate::fio::{JobFile, JobSpec, Priority};
@@ -26,6 +27,7 @@ pub use pacing::Pacing;
 pub use priority::CommandPriorities;
 pub use random::Seeds;
 pub use syncs::{SyncKind, SyncSchedule};
+pub use verify::{VerifyLog, Written};
 pub use zones::{DriveZones, ZoneCursor, ZonedFile, ZonedNext};
 
 /// A process of a job file.

@@ -96,6 +96,8 @@ pub struct Seeds {
     /// Whether each pass over the files draws the same numbers.
     pub(crate) same_each_pass: bool,
     trims_like_writes: bool,
+    /// What a job that verifies reads is as large as what it writes.
+    writes_like_reads: bool,
 }
 
 impl Seeds {
@@ -118,16 +120,20 @@ impl Seeds {
         Seeds {
             base: mix(base, u64::from(thread_number)),
             same_each_pass: spec.random_repeatable,
+            writes_like_reads: spec.verify.is_on(),
             trims_like_writes: matches!(spec.pattern, Pattern::TrimWrite | Pattern::RandTrimWrite),
         }
     }
 
     pub(crate) fn stream(&self, stream: Stream) -> Random {
+        let write_sizes = match self.writes_like_reads {
+            true => Stream::BlockSize(Direction::Read),
+            false => Stream::BlockSize(Direction::Write),
+        };
         let stream = match stream {
+            Stream::BlockSize(Direction::Write) => write_sizes,
             // A trimmed range is written with the size with which it was trimmed.
-            Stream::BlockSize(Direction::Trim) if self.trims_like_writes => {
-                Stream::BlockSize(Direction::Write)
-            }
+            Stream::BlockSize(Direction::Trim) if self.trims_like_writes => write_sizes,
             stream => stream,
         };
         Random::new(mix(self.base, stream.id()))

@@ -3,10 +3,12 @@
 //! Sequential jobs must agree I/O by I/O. Random jobs draw other numbers, so only their amounts,
 //! their set of blocks and their skew must agree.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use blklab_workload::fio::{Direction, Extent};
-use blklab_workload::generate::{Layout, OffsetGenerator, Seeds, ZoneCursor, ZonedFile, ZonedNext};
+use blklab_workload::generate::{
+    Io, Layout, OffsetGenerator, Seeds, VerifyLog, ZoneCursor, ZonedFile, ZonedNext,
+};
 
 use super::parse;
 use super::{Scratch, have_fio, text};
@@ -228,6 +230,165 @@ fn random_jobs_in_zones_do_as_much() {
                 );
             }
         }
+    }
+}
+
+/// The options of a job that writes a file and verifies it, with psync unless they say otherwise.
+fn verifying(options: &str) -> String {
+    format!("[a]\nioengine=psync\ndirect=1\nfilename=f\nverify=crc32c\n{options}\n")
+}
+
+/// fio's I/Os where it verifies a file.
+fn fios_verified(options: &str) -> Vec<Access> {
+    let scratch = Scratch::new();
+    // Not every file system of a test takes direct I/O; the order is the same without.
+    let job = verifying(options).replace("direct=1\n", "");
+    scratch.write("t.fio", &format!("{job}write_iolog=log\n"));
+    let output = scratch.fio(&["t.fio"]);
+    assert!(output.status.success(), "{options}: {}", text(&output));
+    accesses(&scratch.read("log"))
+}
+
+fn access(io: &Io, direction: Direction) -> Access {
+    (direction, io.offset_bytes, u64::from(io.length_bytes))
+}
+
+/// A list of what a process writes that waits for each I/O, and its I/Os so far.
+struct Verifying {
+    log: VerifyLog,
+    accesses: Vec<Access>,
+}
+
+impl Verifying {
+    /// Reads again what is due between two writes.
+    fn read_due(&mut self) -> Option<u64> {
+        let io = self.log.due()?.io;
+        self.log.other_ended(Direction::Read);
+        self.accesses.push(access(&io, Direction::Read));
+        Some(io.length_bytes.into())
+    }
+
+    fn carry_out(&mut self, io: Io) {
+        self.accesses.push(access(&io, io.direction));
+        match io.direction {
+            Direction::Write => {
+                let written = self.log.issued(io, true);
+                self.log.write_ended(&written, true);
+            }
+            other => self.log.other_ended(other),
+        }
+    }
+
+    /// Reads again what is left. Returns the bytes.
+    fn read_rest(&mut self) -> u64 {
+        self.log.start_verify();
+        let rest = std::iter::from_fn(|| self.log.next());
+        let rest: Vec<Access> = rest.map(|w| access(&w.io, Direction::Read)).collect();
+        self.accesses.extend(&rest);
+        rest.iter().map(|(_, _, length)| length).sum()
+    }
+}
+
+fn ours_verified(options: &str) -> Vec<Access> {
+    let file = parse(&verifying(options)).unwrap_or_else(|error| panic!("{error}"));
+    let spec = &file.jobs[0];
+    let seeds = Seeds::new(spec, 1, 0);
+    let Some(Extent::Bytes(size)) = spec.size else {
+        panic!("{options}: no size");
+    };
+    let layout = Layout::new(spec, 0, &seeds, &[size]).unwrap();
+    let mut generator = OffsetGenerator::new(spec, &layout, &seeds).unwrap();
+    let mut process = Verifying {
+        log: VerifyLog::new(spec).unwrap(),
+        accesses: Vec::new(),
+    };
+    while generator.start_pass() {
+        process.log.start_pass();
+        while generator.may_issue() {
+            if let Some(bytes) = process.read_due() {
+                generator.verified(bytes, true);
+                continue;
+            }
+            let Some(io) = generator.next() else { break };
+            process.carry_out(io);
+        }
+        generator.verified(process.read_rest(), false);
+    }
+    process.accesses
+}
+
+#[test]
+fn sequential_jobs_verify_io_by_io_as_fio_does() {
+    if !have_fio() {
+        return;
+    }
+    for options in [
+        "rw=write\nsize=64k",
+        "rw=write\nsize=64k\nverify=md5",
+        "rw=write\nsize=64k\nverify_pattern=0xab",
+        "rw=write\nsize=64k\ndo_verify=0",
+        "rw=write\nsize=64k\nverify_backlog=3",
+        "rw=write\nsize=64k\nverify_backlog=3\nverify_backlog_batch=2",
+        "rw=write\nsize=64k\nverify_backlog=2\nverify_backlog_batch=5",
+        "rw=write\nsize=64k\nverify_backlog=16\nloops=2",
+        "rw=write\nsize=64k\nloops=3",
+        "rw=write\nsize=64k\nio_size=160k",
+        "rw=write\nsize=64k\nnumber_ios=6",
+        "rw=write\nsize=64k\nnumber_ios=6\nloops=2",
+        "rw=write\nsize=64k\nnumber_ios=6\nverify_backlog=2",
+        "rw=write\nsize=64k\nverify_backlog=2\nioengine=libaio",
+        "rw=write\nsize=64k\nverify_backlog=2\nioengine=libaio\nloops=2",
+        "rw=write:4k\nsize=64k\nverify_backlog=3",
+        "rw=write\nbs=16k\nsize=128k\nverify_interval=4k",
+    ] {
+        assert_eq!(ours_verified(options), fios_verified(options), "{options}");
+    }
+}
+
+/// fio draws other offsets; given its writes, its reads follow from our list.
+#[test]
+fn random_jobs_verify_the_writes_in_fios_order() {
+    if !have_fio() {
+        return;
+    }
+    for options in [
+        "rw=randwrite\nsize=256k",
+        "rw=randwrite\nsize=256k\nverify_backlog=5",
+        "rw=randwrite\nsize=256k\nverify_backlog=5\nverify_backlog_batch=3",
+        "rw=randwrite\nsize=256k\nnorandommap",
+        "rw=randwrite\nsize=256k\nnorandommap\nverify_backlog=5",
+        "rw=randwrite\nsize=256k\nnorandommap\nverify_backlog=4\nverify_backlog_batch=9",
+        "rw=randwrite\nsize=256k\nrandom_generator=lfsr",
+        "rw=randwrite\nsize=256k\nbsrange=4k-16k",
+        "rw=randwrite\nsize=256k\nbsrange=4k-16k\nnorandommap\nverify_backlog=3",
+        "rw=randwrite\nsize=256k\nrandom_distribution=zipf:1.2",
+        "rw=randrw\nsize=256k",
+        "rw=randrw\nsize=256k\nverify_backlog=4",
+    ] {
+        let fios = fios_verified(options);
+        let file = parse(&verifying(options)).unwrap_or_else(|error| panic!("{error}"));
+        let mut process = Verifying {
+            log: VerifyLog::new(&file.jobs[0]).unwrap(),
+            accesses: Vec::new(),
+        };
+        let mut seen = BTreeSet::new();
+        for &(direction, offset_bytes, length) in &fios {
+            // A mix reads each block once itself, and no block that it has written.
+            let is_first = seen.insert(offset_bytes);
+            if direction == Direction::Read && !is_first {
+                continue;
+            }
+            while process.read_due().is_some() {}
+            process.carry_out(Io {
+                direction,
+                file: 0,
+                offset_bytes,
+                length_bytes: length as u32,
+            });
+        }
+        while process.read_due().is_some() {}
+        process.read_rest();
+        assert_eq!(process.accesses, fios, "{options}");
     }
 }
 

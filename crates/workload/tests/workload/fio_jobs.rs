@@ -233,7 +233,7 @@ fn notes_list_each_option_once() {
         notes,
         [
             "b: ioengine=psync is synchronous: iodepth=4 has the effect of 1",
-            "options that are not simulated and are left out: verify, write_barrier",
+            "options that are not simulated and are left out: write_barrier",
             "options that mean nothing in a simulation: unique_filename",
         ]
     );
@@ -242,16 +242,14 @@ fn notes_list_each_option_once() {
 #[test]
 fn options_that_would_change_the_io_are_not_called_meaningless() {
     let text = "[a]\ndirect=1\nioengine=io_uring\nfill_device=1\nfixedbufs\nregisterfiles=1\n\
-                verify_only\nverify_backlog=8\ntrim_percentage=10\ntrim_backlog=8\n\
-                do_verify=0\n";
+                trim_percentage=10\ntrim_backlog=8\n";
     let notes = parse(text).unwrap().notes;
-    assert_eq!(notes.len(), 2, "{notes:?}");
+    assert_eq!(notes.len(), 1, "{notes:?}");
     assert_eq!(
         notes[0].text,
-        "options that are not simulated and are left out: fill_device, verify_only, \
-         verify_backlog, trim_percentage, trim_backlog"
+        "options that are not simulated and are left out: fill_device, trim_percentage, \
+         trim_backlog"
     );
-    assert!(notes[1].text.ends_with(": do_verify"), "{notes:?}");
     let off = "[a]\ndirect=1\nverify=0\nverify_backlog=0\ntrim_percentage=0\nfill_device=0\n";
     assert!(parse(off).unwrap().notes.is_empty());
 }

@@ -229,10 +229,19 @@ impl JobProcess {
         true
     }
 
+    /// Closes its files and opens them again, as fio does between passes (`clear_io_state`).
+    pub(super) fn reopen_files(&mut self, now: Nanos, system: &mut System) {
+        self.reopens = true;
+        self.phase = Phase::Drain;
+        if !self.close_files(0, system) {
+            self.open_files(now, 0, system);
+        }
+    }
+
     /// A file is closed; it is removed if the job has it so, and the next one closed.
     fn closed(&mut self, number: usize, system: &mut System) {
         let path = self.cached.as_ref().and_then(|cached| cached.paths[number]);
-        match path.filter(|_| self.spec.unlink) {
+        match path.filter(|_| self.spec.unlink && !self.reopens) {
             Some(path) => {
                 self.begin_call(CallFor::Unlink(number), Call::Unlink { path }, system);
             }

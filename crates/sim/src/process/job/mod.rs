@@ -15,6 +15,7 @@ mod ring;
 mod scheduling;
 mod submit;
 mod threads;
+mod verify;
 mod zones;
 
 pub(crate) use cached::Cached;
@@ -208,6 +209,14 @@ pub(crate) struct JobProcess {
     /// `max_latency` by direction; without one [`Nanos::MAX`].
     max_latency: [Nanos; 3],
     min_rate: Option<Box<MinRate>>,
+    /// What is on drives and in files is kept, as a job verifies.
+    keeps_contents: bool,
+    /// How what it read first differed from what was written.
+    mismatch: Option<String>,
+    /// It closes its files and opens them again, between passes.
+    reopens: bool,
+    /// It has begun a pass.
+    has_begun: bool,
     /// An error ended it.
     failed: bool,
     /// The option whose limit it missed, which ended it.
@@ -272,13 +281,17 @@ impl JobProcess {
             workers: (0..disks).map(|_| TagWaiters::new()).collect(),
             flush_started: Nanos::ZERO,
             flush_kind: None,
-            flushed: false,
+            flushed: true,
             closed: false,
             max_latency: Direction::ALL.map(|d| match spec.max_latency_us[d] {
                 0 => Nanos::MAX,
                 us => Nanos::from_micros(us),
             }),
             min_rate: MinRate::new(&spec).map(Box::new),
+            keeps_contents: false,
+            mismatch: None,
+            reopens: false,
+            has_begun: false,
             failed: false,
             missed: None,
             finished: false,
@@ -310,6 +323,14 @@ impl JobProcess {
         JobProcess {
             ring: has_one.then(|| SubmissionRing::new(cpu)),
             has_detour: self.has_detour || has_one,
+            ..self
+        }
+    }
+
+    /// The same where what is on drives and in files is kept.
+    pub(crate) fn keeping_contents(self, keeps_contents: bool) -> JobProcess {
+        JobProcess {
+            keeps_contents,
             ..self
         }
     }
@@ -367,7 +388,8 @@ impl JobProcess {
     /// What a reader of its results should know.
     pub(crate) fn notes(&self) -> Vec<String> {
         let note = |option| format!("{}: ended by its {option}", self.spec.name);
-        self.missed.map(note).into_iter().collect()
+        let differs = self.mismatch.clone();
+        self.missed.map(note).into_iter().chain(differs).collect()
     }
 
     /// Its logs of each I/O, if its job writes any.
@@ -426,8 +448,12 @@ impl JobProcess {
         }
     }
 
-    /// It has its files open, and its work begins.
+    /// It has its files open, and its work begins or goes on.
     fn begin(&mut self, now: Nanos) {
+        if std::mem::take(&mut self.reopens) {
+            self.phase = Phase::Fill;
+            return;
+        }
         self.recorder.start(now);
         self.plan.start(now);
         if let Some(rate) = &mut self.min_rate {
@@ -493,6 +519,9 @@ impl JobProcess {
     #[inline(always)]
     fn ended(&mut self, now: Nanos, slot: u32, status: IoStatus, system: &mut System) {
         self.ios[slot as usize].status = status;
+        if self.keeps_contents {
+            self.note_contents(slot, status, system);
+        }
         self.in_flight -= 1;
         self.done.push_back(slot);
         if self.has_threads {

@@ -87,16 +87,19 @@ impl JobProcess {
             self.take_completions(now, 1, system);
             return;
         }
-        if self.plan.start_pass(now, &mut system.zones) {
-            if let Some(rate) = &mut self.min_rate {
-                rate.start_pass();
-            }
-            self.phase = Phase::Fill;
-            return;
+        if self.reopens {
+            // They are closed.
+            return self.open_files(now, 0, system);
         }
         if (self.spec.end_fsync || self.spec.fsync_on_close) && !self.flushed {
             self.flushed = true;
             return self.flush(now, None, system);
+        }
+        if self.start_verify(now, system) {
+            return;
+        }
+        if self.start_pass(now, system) {
+            return;
         }
         if !self.closed {
             self.closed = true;
@@ -108,6 +111,22 @@ impl JobProcess {
         }
         self.state = TaskState::Exited;
         self.schedule_out(now, system);
+    }
+
+    /// Begins another pass, if there is one.
+    fn start_pass(&mut self, now: Nanos, system: &mut System) -> bool {
+        if !self.plan.start_pass(now, &mut system.zones) {
+            return false;
+        }
+        if let Some(rate) = &mut self.min_rate {
+            rate.start_pass();
+        }
+        self.flushed = false;
+        match std::mem::replace(&mut self.has_begun, true) {
+            true => self.reopen_files(now, system),
+            false => self.phase = Phase::Fill,
+        }
+        true
     }
 
     /// `fsync`: a call for a flush that the process waits for.

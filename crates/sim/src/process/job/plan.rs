@@ -9,7 +9,9 @@ use blklab_workload::generate::{
 };
 
 use super::files::PlacedFile;
+use super::verify::Verification;
 use super::zones::{InZones, ZonedFiles};
+use crate::contents::Space;
 use crate::setup::SetupError;
 
 /// What a process does next.
@@ -57,6 +59,10 @@ pub(crate) struct Plan {
     held: Option<Direction>,
     priorities: Option<CommandPriorities>,
     files: Vec<PlacedFile>,
+    /// Their names, where the process verifies.
+    names: Vec<String>,
+    /// Where the process verifies.
+    verification: Option<Box<Verification>>,
     /// By file, the part that the process works on: its first byte and length.
     parts: Vec<(u64, u64)>,
     /// With `zonemode=zbd`.
@@ -106,6 +112,11 @@ impl Plan {
             held: None,
             priorities: CommandPriorities::new(spec, &seeds),
             files: files.to_vec(),
+            names: match spec.verify.is_on() {
+                true => spec.file_names(process.number),
+                false => Vec::new(),
+            },
+            verification: Verification::new(spec).map(Box::new),
             parts: (layout.files.iter())
                 .map(|part| (part.offset_bytes, part.length_bytes))
                 .collect(),
@@ -169,6 +180,9 @@ impl Plan {
             let file = zones.of(in_zones);
             in_zones.cursor.start_pass(file);
         }
+        if let Some(verification) = self.verification.as_mut().filter(|_| starts) {
+            verification.start_pass();
+        }
         starts
     }
 
@@ -188,9 +202,107 @@ impl Plan {
         self.stopped || now >= self.deadline
     }
 
+    /// How far the process is with writing and verifying, if it verifies.
+    pub(super) fn verification(&self) -> Option<&Verification> {
+        self.verification.as_deref()
+    }
+
+    pub(super) fn verification_mut(&mut self) -> Option<&mut Verification> {
+        self.verification.as_deref_mut()
+    }
+
+    /// What a file of the process is in.
+    pub(super) fn space_of(&self, file: u32) -> Space {
+        let file = &self.files[file as usize];
+        match file.in_tree {
+            Some(number) => Space::File(number),
+            None => Space::Drive(file.disk),
+        }
+    }
+
+    /// The name of a file of a process that verifies.
+    pub(super) fn file_name(&self, file: u32) -> &str {
+        self.names.get(file as usize).map_or("", String::as_str)
+    }
+
     /// The next thing to do.
     #[inline]
     pub(crate) fn next(&mut self, now: Nanos) -> NextAction {
+        match self.verification.is_some() {
+            false => self.next_of_own(now),
+            true => self.next_verifying(now),
+        }
+    }
+
+    /// The next thing to do of a process that verifies.
+    #[cold]
+    fn next_verifying(&mut self, now: Nanos) -> NextAction {
+        let Some(mut verification) = self.verification.take() else {
+            return NextAction::PassOver;
+        };
+        let next = self.next_with_verification(now, &mut verification);
+        self.verification = Some(verification);
+        next
+    }
+
+    fn next_with_verification(&mut self, now: Nanos, v: &mut Verification) -> NextAction {
+        if self.is_over(now) {
+            return NextAction::PassOver;
+        }
+        if v.reads_rest() {
+            // fio keeps neither to rates nor to pauses here.
+            return match v.log.next() {
+                Some(written) => self.read_again(v.again(written), false),
+                None => NextAction::PassOver,
+            };
+        }
+        if v.only() {
+            while let Some(io) = self.offsets.next() {
+                v.log.issued(io, false);
+            }
+            return NextAction::PassOver;
+        }
+        if self.takes_think_due() {
+            return NextAction::Think;
+        }
+        if self.offsets.may_issue()
+            && let Some(written) = v.log.due()
+        {
+            return self.read_again(v.again(written), true);
+        }
+        let next = self.next_of_own(now);
+        if let NextAction::Io(io) = &next {
+            v.decided(Io {
+                direction: io.dir,
+                file: io.file,
+                offset_bytes: self.offset_in_file(io.file, io.offset_bytes),
+                length_bytes: io.bytes as u32,
+            });
+        }
+        next
+    }
+
+    /// Reads again what was written, `between` other I/Os or after them.
+    fn read_again(&mut self, io: Io, between: bool) -> NextAction {
+        let bytes = u64::from(io.length_bytes);
+        self.offsets.verified(bytes, between);
+        if let Some(pacing) = &mut self.pacing {
+            pacing.issued(Direction::Read, bytes);
+        }
+        let file = self.files[io.file as usize];
+        NextAction::Io(NextIo {
+            dir: Direction::Read,
+            disk: file.disk,
+            file: io.file,
+            offset_bytes: file.base_bytes + io.offset_bytes,
+            bytes,
+            prio: None,
+            holds_zone: false,
+        })
+    }
+
+    #[inline(always)]
+    fn next_of_own(&mut self, now: Nanos) -> NextAction {
         let dir = match self.next_direction(now) {
             Ok(dir) => dir,
             Err(action) => return action,

@@ -66,7 +66,7 @@ impl JobProcess {
     #[inline(always)]
     fn take_done(&mut self, now: Nanos, min: u32, system: &mut System) {
         let max = self.spec.batch_complete_max.max(min);
-        let mut taken = 0;
+        let (mut taken, mut verify_cost) = (0, Nanos::ZERO);
         while taken < max
             && let Some(slot) = self.done.pop_front()
         {
@@ -94,6 +94,9 @@ impl JobProcess {
                 status,
             );
             self.plan.completed(now, dir);
+            if self.keeps_contents {
+                verify_cost += self.verify_taken(slot, status);
+            }
             if holds_zone {
                 let end = self.ios[slot as usize].sector.bytes() + bytes;
                 self.release_zone(now, dir, end, system);
@@ -126,7 +129,7 @@ impl JobProcess {
             let ends = Nanos(self.costs.polled_end.0 * taken as u64);
             self.spend(now, self.costs.poll + ends, Mode::System, system);
         }
-        let cost = Nanos(self.costs.user_reap.0 * taken as u64);
+        let cost = Nanos(self.costs.user_reap.0 * taken as u64) + verify_cost;
         self.spend(now, cost, Mode::User, system);
     }
 

@@ -97,6 +97,9 @@ impl JobProcess {
         io.status = IoStatus::Ok;
         io.holds_zone = next.holds_zone;
         self.batch.push(slot);
+        if self.keeps_contents {
+            self.set_role(slot);
+        }
     }
 
     /// Adds a slot, as it has more in flight than ever before.
@@ -170,7 +173,7 @@ impl JobProcess {
     #[inline(never)]
     fn pay_ahead(&mut self, now: Nanos, system: &mut System) -> bool {
         self.has_paid = true;
-        let user = self.costs.user_submit;
+        let user = self.costs.user_submit + self.fill_next(now, system);
         let enters_kernel = self.ring.is_none() && !self.is_mapped();
         let call = if self.submitted == 0 && enters_kernel {
             self.costs.syscall
@@ -179,6 +182,22 @@ impl JobProcess {
         };
         let user_takes = self.spend(now, user, Mode::User, system);
         self.spend(now, call, Mode::System, system) || user_takes
+    }
+
+    /// What filling the buffer of the next submission takes, where the program verifies.
+    #[inline]
+    fn fill_next(&mut self, now: Nanos, system: &mut System) -> Nanos {
+        if !self.keeps_contents {
+            return Nanos::ZERO;
+        }
+        let slot = self.batch[self.submitted];
+        let cost = self.stamp_cost(slot);
+        if self.is_synchronous {
+            // fio takes the time of issue after that.
+            let filled = system.cpus.slowdown(self.cpu, now).of(cost);
+            self.ios[slot as usize].issued += filled;
+        }
+        cost
     }
 
     /// Submits one I/O.

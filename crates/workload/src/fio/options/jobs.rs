@@ -6,11 +6,12 @@ use super::declaration::{
     ANY, FioOption, Order, PERCENT, POSITIVE, U32, Unmodelled, merge, options,
 };
 use super::engines;
-use crate::fio::direction::{ByDirection, Direction};
+use crate::fio::direction::ByDirection;
 use crate::fio::distribution;
 use crate::fio::lists;
 use crate::fio::spec::*;
 use crate::fio::units::TimeUnit::*;
+use crate::fio::verify::VerifyKind;
 
 /// Sets `continue_on_error`; trims count as writes.
 fn continue_on(spec: &mut JobSpec, read: bool, write: bool) {
@@ -19,12 +20,13 @@ fn continue_on(spec: &mut JobSpec, read: bool, write: bool) {
         write,
         trim: write,
     };
+    spec.verify.goes_on = false;
 }
 
-/// Whether a job reads again what it wrote, which requires `do_verify`; that is on by default.
-fn verifies(spec: &JobSpec) -> bool {
-    let is_off = spec.written("do_verify").is_some_and(WrittenOption::is_off);
-    spec.pattern.does(Direction::Write) && !is_off
+/// Sets whether a job goes on where what it reads again differs.
+fn continue_on_verify(spec: &mut JobSpec, read: bool, write: bool) {
+    continue_on(spec, read, write);
+    spec.verify.goes_on = true;
 }
 
 /// Returns `None` for zero, with which fio means "not given".
@@ -250,10 +252,7 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     /// Start over until the runtime is up.
     "time_based" => Switch(Sets(|job, on| job.spec.time_based = on));
     /// Verify what an earlier run wrote, and do no other I/O.
-    "verify_only" => Switch(NotSimulated), Unmodelled::always(
-        "read and compare what an earlier run wrote, and do none of its own I/O",
-        "give rw=read or rw=randread",
-    );
+    "verify_only" => Switch(Sets(|job, on| job.spec.verify.only = on));
     /// Run this long before anything is measured.
     "ramp_time" => Time(Seconds, Sets(|job, us| job.spec.ramp_us = us));
     /// The clock that fio measures with.
@@ -267,45 +266,49 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     "iomem_align" | "mem_align" => Count(ANY, Meaningless);
     /// Read what was written, and compare it.
     "verify" => Word(
-        &[
-            "0", "md5", "crc64", "crc32", "crc32c-intel", "crc32c", "crc16", "crc7", "sha1",
-            "sha256", "sha512", "sha3-224", "sha3-256", "sha3-384", "sha3-512", "xxhash", "meta",
-            "pattern", "null",
-        ],
-        NotSimulated,
-    ), Unmodelled::Work {
-        would: "read everything that the job wrote once more and compare it",
-        instead: "put do_verify=0, or a job with stonewall and rw=read behind this one",
-        applies: verifies,
-    };
+        &VerifyKind::WORDS,
+        Sets(|job, word| job.spec.verify.kind = VerifyKind::named(word)),
+    );
     /// Verify when all is written.
-    "do_verify" => Flag(Meaningless);
+    "do_verify" = "1" => Flag(Sets(|job, on| job.spec.verify.writes_alone = !on));
     /// Without effect in fio.
     "verifysort" => Obsolete;
     /// Without effect in fio.
     "verifysort_nr" => Obsolete;
     /// The size of the pieces that each have a checksum.
-    "verify_interval" => Count(80..=U32, Meaningless);
+    "verify_interval" => Count(80..=U32, Sets(|job, n| job.spec.verify.interval_bytes = n.into()));
     /// Where in a block the checksum lies.
-    "verify_offset" => Count(40..=U32, Meaningless);
+    "verify_offset" => Count(40..=U32, Sets(|job, n| job.spec.verify.offset_bytes = n.into()));
     /// What blocks are filled with.
-    "verify_pattern" => OptionalText(Meaningless);
+    "verify_pattern" => OptionalText(Sets(|job, text| job.spec.verify.pattern = Some(text)));
     /// End at the first block that differs.
-    "verify_fatal" => Flag(Meaningless);
+    "verify_fatal" => Flag(Sets(|job, on| job.spec.verify.fatal = on));
     /// Keep the data that was read where it differs.
     "verify_dump" => Flag(Meaningless);
     /// Threads that compare.
-    "verify_async" => Count(ANY, Meaningless);
+    "verify_async" => Count(ANY, NotSimulated), Unmodelled::Work {
+        would: "compare in threads of its own, beside the job",
+        instead: "leave it out: the job compares itself",
+        applies: |spec| spec.verify.is_on(),
+    };
     /// Verify after this many writes.
-    "verify_backlog" => Bytes(0, NotSimulated);
+    "verify_backlog" => Bytes(0, Sets(|job, (n, _)| job.spec.verify.backlog = n));
     /// How many blocks are verified at once.
-    "verify_backlog_batch" => Count(ANY, Meaningless);
+    "verify_backlog_batch" => Count(ANY, Sets(|job, n| job.spec.verify.backlog_batch = n));
     /// The CPUs of the threads that compare.
     "verify_async_cpus" => OptionalText(Meaningless);
     /// Verify without a list of what was written.
-    "experimental_verify" => Flag(Meaningless);
+    "experimental_verify" => Flag(NotSimulated), Unmodelled::Work {
+        would: "draw the job's I/Os once more to find what to read, not keep a list of its writes",
+        instead: "leave it out: the same blocks are read from the list",
+        applies: |spec| spec.verify.is_on(),
+    };
     /// Begin to verify where the last run ended.
-    "verify_state_load" => Flag(Meaningless);
+    "verify_state_load" => Flag(NotSimulated), Unmodelled::Work {
+        would: "verify only up to where an earlier run was stopped",
+        instead: "leave it out: a run begins on a drive without fio's blocks",
+        applies: |spec| spec.verify.is_on(),
+    };
     /// Keep where verifying ended.
     "verify_state_save" => Flag(Meaningless);
     /// Trim this share of what is verified.
@@ -627,10 +630,10 @@ pub(super) static OPTIONS: &[FioOption] = options! {
         ("read", |job| continue_on(&mut job.spec, true, false)),
         ("write", |job| continue_on(&mut job.spec, false, true)),
         ("io", |job| continue_on(&mut job.spec, true, true)),
-        ("verify", |job| continue_on(&mut job.spec, false, false)),
-        ("all", |job| continue_on(&mut job.spec, true, true)),
+        ("verify", |job| continue_on_verify(&mut job.spec, false, false)),
+        ("all", |job| continue_on_verify(&mut job.spec, true, true)),
         ("0", |job| continue_on(&mut job.spec, false, false)),
-        ("1", |job| continue_on(&mut job.spec, true, true)),
+        ("1", |job| continue_on_verify(&mut job.spec, true, true)),
     ]);
     /// Report each error.
     "error_dump" => Flag(Meaningless);

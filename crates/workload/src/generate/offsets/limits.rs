@@ -8,6 +8,14 @@ use crate::generate::layout::Layout;
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {
     time_based: bool,
+    /// Whether time alone ends a pass.
+    ends_by_time: bool,
+    /// Whether what is read to verify counts against the size of a pass (`bytes_issued` in
+    /// `do_io`), which fio leaves out for synchronous engines.
+    counts_verified: bool,
+    /// Whether a first pass is the last (`bytes_done` in `thread_main`): what a job reads to
+    /// compare it with what another wrote does not count as done.
+    has_one_pass: bool,
     /// The size of a pass over the files, in bytes.
     pass_bytes: u64,
     /// The size of the job in bytes, over the directions that count.
@@ -46,10 +54,17 @@ impl Limits {
             n => n.saturating_mul(u64::from(spec.loops)),
         };
         let does = |direction| spec.pattern.does(direction);
+        let (verifies, is_queued) = (spec.verify.is_on(), !spec.engine.is_synchronous());
+        let has_backlog = verifies && spec.verify.backlog > 0 && does(Direction::Write);
+        // Each byte is trimmed and then written, or written and then verified.
+        let trimmed = if twice { all } else { 0 };
+        let both = trimmed.saturating_add(if has_backlog { size } else { 0 });
         Limits {
             time_based: spec.time_based,
-            // Each byte is trimmed and then written.
-            pass_bytes: pass_bytes.saturating_add(if twice { all } else { 0 }),
+            ends_by_time: spec.time_based && !(verifies && is_queued),
+            counts_verified: is_queued,
+            has_one_pass: verifies && !does(Direction::Write) && does(Direction::Read),
+            pass_bytes: pass_bytes.saturating_add(both),
             job_bytes: all,
             job_ios: if twice { ios.saturating_mul(2) } else { ios },
             wanted_bytes: wanted,
@@ -74,10 +89,21 @@ impl Limits {
     /// Whether this pass may issue another I/O.
     #[inline]
     pub fn may_issue(&self) -> bool {
-        self.time_based
-            || (self.issued_in_pass < self.pass_bytes
-                && self.issued_that_count < self.job_bytes
-                && self.ios < self.job_ios)
+        if self.time_based {
+            return self.ends_by_time || self.issued_in_pass < self.pass_bytes;
+        }
+        self.issued_in_pass < self.pass_bytes
+            && self.issued_that_count < self.job_bytes
+            && self.ios < self.job_ios
+    }
+
+    /// A block was read to verify it, between writes or after them.
+    pub fn verified(&mut self, bytes: u64, between: bool) {
+        self.issued += bytes;
+        self.ios += 1;
+        if between && self.counts_verified {
+            self.issued_in_pass += bytes;
+        }
     }
 
     #[inline]
@@ -96,8 +122,8 @@ impl Limits {
     /// Starts another pass. Returns `false` if there is none; a pass that issued nothing is the
     /// last.
     pub fn start_pass(&mut self, files_done: bool) -> bool {
-        let idle = self.passes > 0 && self.issued_in_pass == 0;
-        if idle || !self.another(files_done) {
+        let is_over = self.passes > 0 && (self.issued_in_pass == 0 || self.has_one_pass);
+        if is_over || !self.another(files_done) {
             return false;
         }
         self.passes += 1;

@@ -150,6 +150,11 @@ impl OffsetGenerator {
         self.limits.may_issue()
     }
 
+    /// Counts a block that is read to verify it, `between` the job's own I/Os or after a pass.
+    pub fn verified(&mut self, bytes: u64, between: bool) {
+        self.limits.verified(bytes, between);
+    }
+
     /// Returns the next I/O in `direction`; `None` at the end of the pass. A pattern in which
     /// writes follow trims overrides the direction.
     #[inline]
