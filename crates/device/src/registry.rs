@@ -22,6 +22,7 @@ const DRIVES: Shipped = shipped!("drive", "../../../drives":
     "hdd-7200-raid",
     "nvme",
     "enterprise-tlc",
+    "p3600-1600gb",
     "qlc-1tb",
     "980pro-1tb",
     "rocket4plus-2tb",

@@ -24,11 +24,93 @@ impl SectorRun {
 pub(crate) struct Dirty {
     runs: BTreeMap<u64, u64>,
     sectors: u64,
+    lines: Option<Lines>,
+}
+
+/// The lines of a controller's cache that have dirty sectors, each of which takes up a
+/// whole line.
+#[derive(Clone, Debug)]
+struct Lines {
+    sectors_each: u64,
+    /// Dirty sectors by the number of the line.
+    dirty: BTreeMap<u64, u64>,
+}
+
+impl Lines {
+    /// The line of a sector.
+    fn of(&self, sector: u64) -> u64 {
+        sector / self.sectors_each
+    }
+
+    /// The lines of a run, and how many of its sectors each has.
+    fn parts(&self, run: SectorRun) -> impl Iterator<Item = (u64, u64)> + use<> {
+        let each = self.sectors_each;
+        (run.start / each..=(run.end - 1) / each).map(move |line| {
+            let (start, end) = (line * each, (line + 1) * each);
+            (line, run.end.min(end) - run.start.max(start))
+        })
+    }
+
+    fn add(&mut self, run: SectorRun) {
+        for (line, sectors) in self.parts(run) {
+            *self.dirty.entry(line).or_default() += sectors;
+        }
+    }
+
+    fn remove(&mut self, run: SectorRun) {
+        for (line, sectors) in self.parts(run) {
+            let left = self.dirty.remove(&line).unwrap_or(0) - sectors;
+            if left > 0 {
+                self.dirty.insert(line, left);
+            }
+        }
+    }
 }
 
 impl Dirty {
+    /// No dirty sectors, in a buffer with lines of so many sectors or without.
+    pub(crate) fn new(line_sectors: Option<u64>) -> Dirty {
+        let lines = line_sectors.map(|sectors_each| Lines {
+            sectors_each,
+            dirty: BTreeMap::new(),
+        });
+        Dirty {
+            lines,
+            ..Dirty::default()
+        }
+    }
+
+    /// Dirty sectors.
     pub(crate) fn sectors(&self) -> u64 {
         self.sectors
+    }
+
+    /// Sectors of the buffer that they take up.
+    pub(crate) fn room(&self) -> u64 {
+        match &self.lines {
+            Some(lines) => lines.dirty.len() as u64 * lines.sectors_each,
+            None => self.sectors,
+        }
+    }
+
+    /// Sectors of the buffer that another run would take up.
+    pub(crate) fn room_of(&self, run: SectorRun) -> u64 {
+        match &self.lines {
+            Some(lines) => {
+                let parts = lines.parts(run);
+                let new = parts.filter(|(line, _)| !lines.dirty.contains_key(line));
+                new.count() as u64 * lines.sectors_each
+            }
+            None => run.end - run.start,
+        }
+    }
+
+    /// The end of the line that a sector is in; the end of the disk without lines.
+    pub(crate) fn line_end(&self, sector: u64) -> u64 {
+        let lines = self.lines.as_ref();
+        lines.map_or(u64::MAX, |lines| {
+            (lines.of(sector) + 1) * lines.sectors_each
+        })
     }
 
     /// How many of them there are.
@@ -38,6 +120,14 @@ impl Dirty {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.runs.is_empty()
+    }
+
+    /// How many commands destage a run, of at most `most` sectors and of one line each.
+    pub(crate) fn destages_of(&self, run: SectorRun, most: u64) -> u64 {
+        match &self.lines {
+            Some(lines) => lines.of(run.end - 1) - lines.of(run.start) + 1,
+            None => (run.end - run.start).div_ceil(most),
+        }
     }
 
     /// The runs next to a sector, at most `most` on either side.
@@ -78,6 +168,11 @@ impl Dirty {
 
     /// Adds a run and joins it with those that it touches.
     pub(crate) fn add(&mut self, run: SectorRun) {
+        // What is dirty already counts once.
+        self.remove(run);
+        if let Some(lines) = &mut self.lines {
+            lines.add(run);
+        }
         let mut joined = run;
         while let Some(touching) = self.last_before(run.end + 1)
             && touching.end >= run.start
@@ -98,6 +193,12 @@ impl Dirty {
         {
             self.runs.remove(&found.start);
             self.sectors -= found.end - found.start;
+            if let Some(lines) = &mut self.lines {
+                lines.remove(SectorRun {
+                    start: found.start.max(run.start),
+                    end: found.end.min(run.end),
+                });
+            }
             for rest in [
                 SectorRun {
                     start: found.start,
@@ -273,12 +374,14 @@ mod tests {
         #[test]
         fn dirty_runs_are_a_set_of_sectors(
             steps in prop::collection::vec((any::<bool>(), 0u64..100, 1u64..20), 0..100),
+            line in prop::option::of(1u64..20),
         ) {
-            let mut dirty = Dirty::default();
+            let mut dirty = Dirty::new(line);
             let mut plain = BTreeSet::new();
             for (add, start, length) in steps {
                 let run = SectorRun { start, end: start + length };
                 prop_assert_eq!(dirty.covers(run), (run.start..run.end).all(|s| plain.contains(&s)));
+                let (room, more) = (dirty.room(), dirty.room_of(run));
                 if add {
                     dirty.add(run);
                     plain.extend(run.start..run.end);
@@ -287,6 +390,11 @@ mod tests {
                     (run.start..run.end).for_each(|s| { plain.remove(&s); });
                 }
                 prop_assert_eq!(dirty.sectors(), plain.len() as u64);
+                if let Some(each) = line {
+                    let lines: BTreeSet<u64> = plain.iter().map(|sector| sector / each).collect();
+                    prop_assert_eq!(dirty.room(), lines.len() as u64 * each);
+                    prop_assert!(!add || dirty.room() == room + more);
+                }
                 let runs: Vec<SectorRun> = dirty.runs_near(0, usize::MAX).collect();
                 prop_assert!(runs.windows(2).all(|pair| pair[0].end < pair[1].start));
             }

@@ -173,7 +173,7 @@ impl Hdd {
             read_ahead: None,
             min_read_ahead_until: 0,
             segments: Segments::new(spec.cache.segments, spec.cache.sectors / 2),
-            dirty: Dirty::default(),
+            dirty: Dirty::new(spec.cache.line_sectors),
             destage_from: 0,
             flush_estimate: FlushEstimate::new(&spec),
             waiting_writes: VecDeque::new(),
@@ -256,7 +256,7 @@ impl Hdd {
     fn admit(&mut self, now_ns: u64) {
         while let Some(&index) = self.waiting_writes.front() {
             let ActiveCommand { run, number, .. } = self.commands[index as usize];
-            if self.is_filled(run.end - run.start, 1) && !self.dirty.is_empty() {
+            if self.is_filled(Some(run), 1) && !self.dirty.is_empty() {
                 return;
             }
             self.waiting_writes.pop_front();
@@ -268,13 +268,15 @@ impl Hdd {
         }
     }
 
-    /// Whether dirty data with a run of `more` sectors added exceeds one `parts`-th of what
-    /// the buffer may hold of it: half its size, and no more than can be flushed in time.
-    fn is_filled(&self, more: u64, parts: u64) -> bool {
-        let sectors = self.dirty.sectors() + more;
-        let runs = self.dirty.runs() + (more > 0) as u64;
+    /// Whether dirty data, with another run, exceeds one `parts`-th of what the buffer may
+    /// hold of it: its share, and no more than can be flushed in time.
+    fn is_filled(&self, more: Option<SectorRun>, parts: u64) -> bool {
+        let room = self.dirty.room() + more.map_or(0, |run| self.dirty.room_of(run));
+        let sectors = self.dirty.sectors() + more.map_or(0, |run| run.end - run.start);
+        let runs = self.dirty.runs() + more.is_some() as u64;
         let transfer_ns = sectors * self.mechanics.sector_ps(self.arm_sector) / 1000;
-        sectors * 2 * parts > self.spec.cache.sectors
+        let cache = &self.spec.cache;
+        room * parts > (cache.sectors as f64 * cache.dirty_share) as u64
             || self.flush_estimate.exceeds(runs, transfer_ns, parts)
     }
 
@@ -597,7 +599,7 @@ impl Hdd {
             command.op == Op::Read && self.read_ahead_end_ns(now_ns, run).is_some()
         };
         let must_destage =
-            self.is_filled(0, 2) || !self.waiting_writes.is_empty() || !self.flushes.is_empty();
+            self.is_filled(None, 2) || !self.waiting_writes.is_empty() || !self.flushes.is_empty();
         if let Some(index) = oldest
             && in_order
             && !must_destage
@@ -632,7 +634,7 @@ impl Hdd {
             let most = self.blocks.around(run).start + self.blocks.round_up(DESTAGE_SECTORS);
             let part = SectorRun {
                 start: run.start,
-                end: run.end.min(most),
+                end: run.end.min(most).min(self.dirty.line_end(run.start)),
             };
             (
                 self.positioning_ns(now_ns, part, true),
@@ -642,7 +644,14 @@ impl Hdd {
         let soonest = |(positioning_ns, _): &(u64, ArmTask)| *positioning_ns;
         match self.spec.cache.destage_queue {
             Some(most) => {
+                // A long run is several commands, which leave room for fewer others.
+                let mut room = most as u64;
                 let given = self.dirty.runs_from(self.destage_from, most as usize);
+                let given = given.take_while(|run| {
+                    let fits = room > 0;
+                    room = room.saturating_sub(self.dirty.destages_of(*run, DESTAGE_SECTORS));
+                    fits
+                });
                 given.map(reached).min_by_key(soonest)
             }
             None => {
@@ -802,7 +811,7 @@ impl Device for Hdd {
         self.counters.stop(now.0);
         self.read_ahead = None;
         self.segments = Segments::new(self.spec.cache.segments, self.spec.cache.sectors / 2);
-        self.dirty = Dirty::default();
+        self.dirty = Dirty::new(self.spec.cache.line_sectors);
         if let Some(recorder) = &mut self.recorder {
             recorder.forget_all();
         }

@@ -269,6 +269,19 @@ keys! {
             );
         /// Writes complete when they are in it.
         pub write_back: bool = flag().or(true);
+        /// The share of it that dirty data may take up.
+        pub dirty_share: f64 = number(0.001..=1.0)
+            .or(0.5)
+            .needs(write_back, "cache.write_back = true");
+        /// A controller's cache has lines of this size: dirty data takes up whole ones, and
+        /// is destaged line by line.
+        ///
+        /// Here in sectors of 512 bytes.
+        pub line_sectors: Option<u64> as "line_kb" = whole(4..=1 << 16)
+            .such_that(|kb: &u64| kb.is_multiple_of(4), "a multiple of 4")
+            .map(|kb: u64| kb * 2)
+            .optional()
+            .needs(write_back, "cache.write_back = true");
         /// It admits no further writes while destaging what it holds would take longer than
         /// this.
         pub flush_limit_ns: u64 as "flush_limit_us" = number(0.0..=100.0 * MAX_US)
@@ -276,7 +289,7 @@ keys! {
             .or_derived(u64::MAX, "no limit")
             .needs(write_back, "cache.write_back = true");
         /// A controller before the disk destages in the order of blocks, and has this many
-        /// runs at the disk, which chooses among them. Without it the disk chooses among all
+        /// commands at the disk, which chooses among them. Without it the disk chooses among all
         /// that are near.
         pub destage_queue: Option<u32> = whole(1..=65535)
             .optional()

@@ -60,6 +60,12 @@ impl<T> Slab<T> {
         self.free.clear();
     }
 
+    /// How many objects there are.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.items.len() - self.free.len()
+    }
+
     /// Whether there is no object.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {

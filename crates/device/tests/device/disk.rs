@@ -433,6 +433,34 @@ fn a_controllers_sweep_is_slower_than_the_disks_own_choice() {
     );
 }
 
+/// Writes of 4 KiB fill a controller's cache as fast as writes of a whole line, and those that
+/// begin inside a line take two.
+#[test]
+fn a_controllers_cache_fills_by_lines() {
+    let limit = "flush_limit_us = 1000000";
+    let lines = "dirty_share = 1.0\nline_kb = 64";
+    // Writes until one waits for room.
+    let filled_by = |keys: &str, offset: u64, sectors: u32| {
+        let mut disk = disk(&[(limit, keys)]);
+        let (mut now, mut writes) = (Nanos::ZERO, 0);
+        loop {
+            let sector = (writes * 7919 % 100_000) * 1024 + offset;
+            let then = carry_out(disk.as_mut(), now, Op::Write, sector, sectors);
+            if then.0 - now.0 > 2_000_000 {
+                return writes;
+            }
+            (now, writes) = (then, writes + 1);
+        }
+    };
+    let pieces = filled_by(lines, 0, 8);
+    let whole = filled_by(lines, 0, 128);
+    let between = filled_by(lines, 64, 128);
+    let sectors = filled_by("dirty_share = 1.0", 0, 8);
+    assert!((0.8..1.25).contains(&(pieces as f64 / whole as f64)));
+    assert!((0.4..0.65).contains(&(between as f64 / whole as f64)));
+    assert!(sectors > 10 * pieces, "{sectors}, {pieces}");
+}
+
 /// The times of commands that the buffer answers, one after the other.
 fn buffered_ns(changes: &[(&str, &str)]) -> Vec<u64> {
     let mut disk = disk(changes);

@@ -107,6 +107,14 @@ const DISK: &[Idle] = &[
         "cache.flush_limit_us",
         &[("write_back = true", "write_back = false")],
     ),
+    (
+        "cache.dirty_share",
+        &[("write_back = true", "write_back = false")],
+    ),
+    (
+        "cache.line_kb",
+        &[("write_back = true", "write_back = false")],
+    ),
 ];
 
 /// Any SSD.
@@ -150,6 +158,10 @@ const SSD: &[Idle] = &[
     ),
     (
         "read_cache.read_ahead_streams",
+        &[("read_ahead_kb = 8", "read_ahead_kb = 0")],
+    ),
+    (
+        "read_cache.read_ahead_alone",
         &[("read_ahead_kb = 8", "read_ahead_kb = 0")],
     ),
     ("nvme.burst", &[("queues = 64", "queues = 1")]),

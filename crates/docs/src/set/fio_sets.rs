@@ -239,7 +239,7 @@ pub fn rocket(folder: &Folder) -> Result<Vec<Bench>, String> {
         machine: "xeon-10core",
         settles: false,
         rows,
-        is_fitted: |_| false,
+        is_fitted: |row| row.processes == 1,
         compared: &[IOPS, P99],
     };
     Ok(vec![bench])
@@ -251,8 +251,11 @@ pub fn raid_controller(folder: &Folder) -> Result<Vec<Bench>, String> {
     for record in folder.records("fio.csv")? {
         let series = record.text("series")?;
         let jobs: u32 = record.number("jobs")?;
-        // Each job has a file of its own.
-        let options = "ioengine=libaio size=5g offset_increment=5g";
+        // Each job has a file of its own, which begins anywhere in a strip of the controller.
+        let options = match record.text("drive")? {
+            "ssd" => "ioengine=libaio size=5g offset_increment=5g",
+            _ => "ioengine=libaio size=5g offset=20k offset_increment=5g",
+        };
         let rw = record.text("rw")?;
         let one = Row {
             bs: record.text("bs")?.to_string(),
@@ -271,16 +274,42 @@ pub fn raid_controller(folder: &Folder) -> Result<Vec<Bench>, String> {
             _ => disk.push(one),
         }
     }
-    let bench = |drive, settles, rows| Bench {
+    // The servers are not described. libaio was measured on the second machine, which
+    // matters for the SSD.
+    let bench = |drive, machine, settles, rows, is_fitted| Bench {
         drive,
-        machine: "xeon-10core",
+        machine,
         settles,
         rows,
-        is_fitted: |_| false,
+        is_fitted,
         compared: &[IOPS],
     };
+    // Of the SSD: random I/Os at depth 1 and with the most in flight, and reads in order.
+    let is_fitted_of_ssd: fn(&Row) -> bool = |row| {
+        let in_flight = row.iodepth * row.processes;
+        match (row.rw.as_str(), row.bs.as_str()) {
+            ("randread", _) => matches!(in_flight, 1 | 256),
+            ("randwrite", _) => in_flight == 1 || (row.iodepth, row.processes) == (16, 4),
+            ("read", _) => row.processes == 1,
+            _ => false,
+        }
+    };
+    let is_fitted_of_disk: fn(&Row) -> bool =
+        |row| row.study == "iodepth.4k_randwrite" && row.iodepth == 1;
     Ok(vec![
-        bench("hdd-7200-raid", true, disk),
-        bench("enterprise-tlc", false, ssd),
+        bench(
+            "hdd-7200-raid",
+            "xeon-10core",
+            true,
+            disk,
+            is_fitted_of_disk,
+        ),
+        bench(
+            "p3600-1600gb",
+            "xeon-2x10core",
+            false,
+            ssd,
+            is_fitted_of_ssd,
+        ),
     ])
 }

@@ -42,6 +42,15 @@ impl HostInterface {
         }
     }
 
+    /// How long the firmware pauses after this write.
+    #[inline(never)]
+    fn pause_ns(&mut self) -> u64 {
+        self.writes += 1;
+        let pauses = self.controller.write_pauses.iter().flatten();
+        let due = pauses.filter(|pause| self.writes.is_multiple_of(pause.writes));
+        due.map(|pause| pause.pause_ns).sum()
+    }
+
     /// Flash pages of a read beyond its first.
     #[inline(never)]
     fn extra_pages(&self, ftl: &Ftl, command: &Command) -> u64 {
@@ -84,6 +93,9 @@ impl HostInterface {
     ) -> Option<u64> {
         let taken_ns = self.controller_ns.max(visible_ns);
         self.controller_ns = taken_ns + self.interval_ns(ctx.ftl, command);
+        if command.op == HostOp::Write && self.controller.write_pauses[0].is_some() {
+            self.controller_ns += self.pause_ns();
+        }
         if !self.supports(command) {
             self.commands[index].status = CommandStatus::IoError;
         } else if matches!(command.op, HostOp::Discard | HostOp::WriteZeroes) {

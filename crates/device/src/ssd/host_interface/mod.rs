@@ -145,6 +145,8 @@ pub(crate) struct HostInterface {
     controller: ControllerSpec,
     /// When the controller can fetch the next command.
     controller_ns: u64,
+    /// Writes fetched so far, which tell when the firmware pauses.
+    writes: u64,
     /// When the DRAM can start the next transfer.
     dram_ns: u64,
     /// The time of a transfer: before its first byte, and for each byte.
@@ -166,6 +168,7 @@ impl HostInterface {
             submit_ns: spec.link.submit_ns,
             controller: spec.controller,
             controller_ns: 0,
+            writes: 0,
             dram_ns: 0,
             dram_access_ns: spec.write_cache.access_ns,
             dram_byte_ps: spec.write_cache.byte_ps,

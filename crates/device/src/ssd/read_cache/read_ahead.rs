@@ -64,6 +64,8 @@ pub(crate) struct ReadAhead {
     reads: u64,
     /// How far it reads ahead, in slots.
     distance: u32,
+    /// Only after a read beside which there is no other command.
+    alone: bool,
     slots_per_page: u32,
     logical_slots: u64,
 }
@@ -77,6 +79,7 @@ impl ReadAhead {
             prefetches: Slab::with_capacity(0),
             reads: 0,
             distance,
+            alone: cache.read_ahead_alone,
             slots_per_page: spec.slots_per_page(),
             logical_slots: spec.logical_slots(),
         })
@@ -89,8 +92,9 @@ impl ReadAhead {
     }
 
     /// Updates the readers for a host read of `bytes`, the last of which is in the slot
-    /// before `end`. Returns the range of slots to prefetch now.
-    fn follow(&mut self, bytes: Range<u64>, end: u32) -> Option<(u32, u32)> {
+    /// before `end`, of so many commands in the drive. Returns the range of slots to
+    /// prefetch now.
+    fn follow(&mut self, bytes: Range<u64>, end: u32, commands: usize) -> Option<(u32, u32)> {
         self.reads += 1;
         let (reads, distance) = (self.reads, self.distance);
         let continues = |s: &&mut SequentialReader| s.reads > 0 && s.next_byte == bytes.start;
@@ -112,6 +116,9 @@ impl ReadAhead {
         reader.next = end;
         reader.reads = reader.reads.saturating_add(1);
         reader.last_read = reads;
+        if self.alone && commands > 1 {
+            return None;
+        }
         let from = reader.prefetched_to.max(reader.next);
         if from - reader.next > distance / 2 {
             return None;
@@ -148,7 +155,9 @@ impl Reads {
         let Some(ahead) = &mut self.ahead else {
             return;
         };
-        let Some((from, to)) = ahead.follow(first_byte..first_byte + bytes, last + 1) else {
+        let commands = ctx.host.commands.len();
+        let Some((from, to)) = ahead.follow(first_byte..first_byte + bytes, last + 1, commands)
+        else {
             return;
         };
         let index = ahead.begin(from, to);
@@ -402,6 +411,30 @@ mod tests {
         drive.advance(Nanos(1 << 40), &mut Vec::new());
         let reads = drive.stats(Nanos(1 << 40)).flash_reads;
         assert_eq!(reads, 2 + ahead);
+    }
+
+    #[test]
+    fn a_firmware_may_read_ahead_only_of_who_is_alone() {
+        let table = "[read_cache]\nsize_kb = 256\npolicy = \"lru\"\nread_ahead_kb = 32\n\
+                     read_ahead_streams = 1\nread_ahead_alone = true\n\
+                     [write_cache]\nenabled = true";
+        let drive = || Ssd::new(small(&[("[write_cache]\nenabled = true", table)]), 1);
+        let pages: Vec<u64> = (100..120).collect();
+        let (_, (_, used)) = read(&mut drive(), &pages, 1_000_000);
+        assert_eq!(used, 18);
+        // Two at a time are as much in order, but never alone.
+        let mut drive = drive();
+        let (mut now, mut done) = (Nanos(0), Vec::new());
+        for pair in pages.chunks(2) {
+            for (tag, page) in pair.iter().enumerate() {
+                drive.submit(now, command(tag as u32, HostOp::Read, *page, 1));
+            }
+            for _ in pair {
+                now = drive.advance_to_completion(Nanos::MAX, &mut done);
+            }
+        }
+        assert_eq!(done.len(), pages.len());
+        assert_eq!(drive.stats(now).read_ahead_units, 0);
     }
 
     #[test]

@@ -71,6 +71,10 @@ keys! {
         pub read_ahead_streams: u32 = whole(1..=64)
             .or(8)
             .needs(read_ahead_bytes > 0, "read_cache.read_ahead_kb above 0");
+        /// It reads ahead only after a read beside which the drive has no other command.
+        pub read_ahead_alone: bool = flag()
+            .or(false)
+            .needs(read_ahead_bytes > 0, "read_cache.read_ahead_kb above 0");
     }
 }
 

@@ -1,7 +1,7 @@
 //! `[link]`, `[controller]` and `[nvme]`: the link to the host, the firmware, and how
 //! it fetches commands from submission queues.
 
-use blklab_description::{KeyType, flag, keys, nanos, number, parsed, whole, word};
+use blklab_description::{KeyType, array, flag, keys, nanos, number, parsed, whole, word};
 use strum::{Display, EnumMessage, VariantArray};
 
 use super::{FlashSpec, MAX_US};
@@ -62,6 +62,10 @@ keys! {
         /// Additional interval after a write, for its allocation by one core.
         pub write_interval_ns: u64 as "write_interval_us" =
             number(0.0..=MAX_US).or(0.0).map(nanos);
+        /// Up to four pairs of a number of writes and of microseconds: after each so many
+        /// writes the firmware fetches no command for so long, for work of its own such as
+        /// the records of its map.
+        pub write_pauses: WritePauses = write_pauses();
         /// Additional interval for each further flash page of a read, which the firmware
         /// splits.
         pub page_interval_ns: u64 as "page_interval_us" =
@@ -83,6 +87,40 @@ keys! {
              flash.erase_suspend_us",
         );
     }
+}
+
+/// A time for which the firmware fetches no command, after each so many writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WritePause {
+    /// How many writes.
+    pub writes: u64,
+    /// How long.
+    pub pause_ns: u64,
+}
+
+/// The pauses of a firmware, from the first place on.
+pub type WritePauses = [Option<WritePause>; 4];
+
+fn write_pauses() -> KeyType<'static, WritePauses> {
+    const LEGAL: &str = "an array of one to four [writes, microseconds], with whole writes from 1 \
+                         on and times up to 1000000";
+    let pause = array(number(0.001..=1e12), LEGAL).such_that(
+        |pair| pair.len() == 2 && pair[0] >= 1.0 && pair[0].fract() == 0.0 && pair[1] <= MAX_US,
+        LEGAL,
+    );
+    array(pause, LEGAL)
+        .such_that(|pairs| (1..=4).contains(&pairs.len()), LEGAL)
+        .map(|pairs| {
+            let mut pauses: WritePauses = [None; 4];
+            for (pause, pair) in pauses.iter_mut().zip(pairs) {
+                *pause = Some(WritePause {
+                    writes: pair[0] as u64,
+                    pause_ns: nanos(pair[1]),
+                });
+            }
+            pauses
+        })
+        .or_derived([None; 4], "")
 }
 
 /// NVMe's arbitration mechanisms.

@@ -174,3 +174,18 @@ fn a_shared_link_is_taken_when_data_moves_and_not_before() {
         assert!(shared <= apart + 2 * PAGE_NS, "{shared} ns, {apart} apart");
     }
 }
+
+/// Writes into DRAM at once, a pause of 500 us after every third and of 2 ms after every
+/// sixth: when they end tells when each was fetched.
+#[test]
+fn the_firmware_pauses_after_so_many_writes() {
+    let table = "[controller]\nwrite_pauses = [[3, 500], [6, 2000]]";
+    let mut drive = Ssd::new(small(&[("[controller]", table)]), 1);
+    let mut done: Vec<Completion> = Vec::new();
+    for tag in 0..13 {
+        drive.submit(Nanos(0), command(tag, Op::Write, tag as u64, 1));
+    }
+    drive.advance(Nanos(1 << 40), &mut done);
+    let fetched: Vec<u64> = done.iter().map(|end| end.at.0 / 400_000).collect();
+    assert_eq!(fetched, [0, 0, 0, 1, 1, 1, 7, 7, 7, 8, 8, 8, 15]);
+}
