@@ -18,9 +18,7 @@ use crate::spec::Interface;
 use crate::{DriveState, Identity};
 
 pub use caches::{ReadCachePolicy, ReadCacheSpec, SlcCacheSpec, WhenFull, WriteCacheSpec};
-pub use controller::{
-    Arbitration, ControllerSpec, LinkSpec, NvmeSpec, Scheduling, WritePause, WritePauses,
-};
+pub use controller::{Arbitration, ControllerSpec, LinkSpec, NvmeSpec, Scheduling};
 pub use flash::{ChannelSpec, Copyback, FlashSpec, Interleave, MultiPlane};
 pub(crate) use ftl::MOST_MAP_UNIT_BYTES;
 pub use ftl::{Allocation, FtlSpec, Mapping};
