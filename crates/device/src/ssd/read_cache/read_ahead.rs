@@ -348,6 +348,7 @@ impl Reads {
 mod tests {
     use blklab_blk::{Nanos, Op as HostOp};
 
+    use super::{ReadAhead, SequentialReader, Slab};
     use crate::ssd::Ssd;
     use crate::ssd::tests::{command, small};
     use crate::{Completion, Device};
@@ -415,26 +416,18 @@ mod tests {
 
     #[test]
     fn a_firmware_may_read_ahead_only_of_who_is_alone() {
-        let table = "[read_cache]\nsize_kb = 256\npolicy = \"lru\"\nread_ahead_kb = 32\n\
-                     read_ahead_streams = 1\nread_ahead_alone = true\n\
-                     [write_cache]\nenabled = true";
-        let drive = || Ssd::new(small(&[("[write_cache]\nenabled = true", table)]), 1);
-        let pages: Vec<u64> = (100..120).collect();
-        let (_, (_, used)) = read(&mut drive(), &pages, 1_000_000);
-        assert_eq!(used, 18);
-        // Two at a time are as much in order, but never alone.
-        let mut drive = drive();
-        let (mut now, mut done) = (Nanos(0), Vec::new());
-        for pair in pages.chunks(2) {
-            for (tag, page) in pair.iter().enumerate() {
-                drive.submit(now, command(tag as u32, HostOp::Read, *page, 1));
-            }
-            for _ in pair {
-                now = drive.advance_to_completion(Nanos::MAX, &mut done);
-            }
-        }
-        assert_eq!(done.len(), pages.len());
-        assert_eq!(drive.stats(now).read_ahead_units, 0);
+        let mut ahead = ReadAhead {
+            readers: vec![SequentialReader::default()],
+            prefetches: Slab::with_capacity(0),
+            reads: 0,
+            distance: 8,
+            alone: true,
+            slots_per_page: 1,
+            logical_slots: 1000,
+        };
+        assert_eq!(ahead.follow(0..4096, 1, 1), None, "the first is no stream");
+        assert_eq!(ahead.follow(4096..8192, 2, 2), None, "another is there");
+        assert_eq!(ahead.follow(8192..12288, 3, 1), Some((3, 11)));
     }
 
     #[test]
