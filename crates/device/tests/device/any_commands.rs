@@ -154,7 +154,8 @@ fn disk(fcfs: bool, write_back: bool, read_ahead_kb: u32) -> String {
     }
     if !write_back {
         let through = "write_back = false";
-        let buffered = "write_back = true\nflush_limit_us = 1000000\ndestage_queue = 32";
+        let buffered = "write_back = true\ndirty_share = 0.25\nline_kb = 64\n\
+                        flush_limit_us = 1000000\ndestage_queue = 32";
         changes.push((buffered, through));
     }
     changed(&crate::texts::complete("disk"), &changes)

@@ -105,7 +105,10 @@ const DISK: &[Idle] = &[
     ),
     (
         "cache.flush_limit_us",
-        &[("write_back = true", "write_back = false")],
+        &[(
+            "write_back = true\ndirty_share = 0.25\nline_kb = 64",
+            "write_back = false",
+        )],
     ),
     (
         "cache.dirty_share",
@@ -113,7 +116,10 @@ const DISK: &[Idle] = &[
     ),
     (
         "cache.line_kb",
-        &[("write_back = true", "write_back = false")],
+        &[(
+            "write_back = true\ndirty_share = 0.25",
+            "write_back = false",
+        )],
     ),
 ];
 
@@ -162,7 +168,10 @@ const SSD: &[Idle] = &[
     ),
     (
         "read_cache.read_ahead_alone",
-        &[("read_ahead_kb = 8", "read_ahead_kb = 0")],
+        &[
+            ("read_ahead_kb = 8", "read_ahead_kb = 0"),
+            ("read_ahead_streams = 8\n", ""),
+        ],
     ),
     ("nvme.burst", &[("queues = 64", "queues = 1")]),
     (
