@@ -11,9 +11,10 @@ use crate::contents::{Expected, Mismatch, Stamp};
 use crate::system::System;
 use crate::timers::user_data;
 
-/// The CPU time to fill a KiB with random numbers, and to compare one with a pattern; measured
-/// as those of [`Checksum`](blklab_workload::fio::Checksum), and assumed for other processors.
+/// The CPU time to fill a KiB with random numbers; measured as those of
+/// [`Checksum`](blklab_workload::fio::Checksum), and assumed for other processors.
 const FILL_NS_PER_KIB: u64 = 200;
+/// The CPU time to compare a KiB with a pattern (assumed: 40 GB/s from the cache).
 const COMPARE_NS_PER_KIB: u64 = 25;
 
 /// What an I/O is to a job that verifies.
