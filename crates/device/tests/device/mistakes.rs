@@ -167,3 +167,108 @@ fn hybrid_mapping_refuses_what_it_does_not_go_with() {
         assert_eq!(error(from, to).key, key, "{to}");
     }
 }
+
+/// A disk with a seek curve in place of its three seek times.
+fn with_curve(curve: &str) -> Result<DriveSpec, SpecError> {
+    let text = registry::text("hdd-7200").expect("listed");
+    let is_seek = |line: &&str| !line.contains("_seek_us");
+    let lines: Vec<&str> = text.lines().filter(is_seek).collect();
+    let curve = format!(
+        "[mechanics]
+seek_curve = {curve}"
+    );
+    let text = lines
+        .join(
+            "
+",
+        )
+        .replace("[mechanics]", &curve);
+    DriveSpec::parse("my.toml", &text)
+}
+
+#[test]
+fn a_seek_curve_has_rising_whole_distances_and_times_of_at_most_a_second() {
+    for curve in [
+        "[[1, 500]]",
+        "[[1, 0], [2, 1000000]]",
+        "[[1, 900], [1000, 5000.5], [9999999, 400]]",
+    ] {
+        if let Err(error) = with_curve(curve) {
+            // The three seek times that follow from it have their own order.
+            assert!(error.key.ends_with("_seek_us"), "{curve}: {error}");
+        }
+    }
+    assert!(with_curve("[[1, 900], [1000, 5000], [90000, 14000]]").is_ok());
+    for curve in [
+        "[]",
+        "[[1]]",
+        "[[1, 2, 3]]",
+        "[[0, 500]]",
+        "[[0.5, 500]]",
+        "[[1.5, 500]]",
+        "[[1, 1000001]]",
+        "[[1, 500], [1, 600]]",
+        "[[2, 500], [1, 600]]",
+        "[[1, 500], [3, 600], [3, 700]]",
+    ] {
+        let Err(error) = with_curve(curve) else {
+            panic!("{curve} is taken");
+        };
+        assert!(
+            error.key.contains("mechanics.seek_curve"),
+            "{curve}: {error}"
+        );
+    }
+}
+
+/// A disk with these zones in place of its own.
+fn with_zones(zones: &str) -> Result<DriveSpec, SpecError> {
+    let text = registry::text("hdd-7200").expect("listed");
+    let start = text.find("zones = [").expect("has zones");
+    let length = text[start..]
+        .find(
+            "
+]",
+        )
+        .expect("ends")
+        + 2;
+    let text = format!(
+        "{}zones = {zones}{}",
+        &text[..start],
+        &text[start + length..]
+    );
+    DriveSpec::parse("my.toml", &text)
+}
+
+#[test]
+fn a_zone_has_cylinders_and_sectors_or_both_skews_as_well() {
+    let large = "[10000000, 100000]";
+    for zones in [
+        format!("[{large}]"),
+        format!("[{large}, [1, 0]]"),
+        "[[10000000, 100000, 5, 9]]".to_string(),
+        "[[10000000, 100000, 0, 0]]".to_string(),
+    ] {
+        if let Err(error) = with_zones(&zones) {
+            panic!("{zones}: {error}");
+        }
+    }
+    for zones in [
+        "[]",
+        "[[10000000]]",
+        "[[10000000, 100000, 5]]",
+        "[[10000000, 100000, 5, 9, 7]]",
+        "[[0, 100000], [10000000, 100000]]",
+        "[[10000000, 0]]",
+        "[[10000000.5, 100000]]",
+        "[[10000000, 100000.5]]",
+        "[[10000001, 100000]]",
+        "[[1, 8]]",
+        "[[10000000, 100001]]",
+    ] {
+        let Err(error) = with_zones(zones) else {
+            panic!("{zones} is taken");
+        };
+        assert!(error.key.contains("mechanics.zones"), "{zones}: {error}");
+    }
+}

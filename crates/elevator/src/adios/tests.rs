@@ -270,3 +270,51 @@ fn a_completion_before_the_last_one_is_no_sample() {
     };
     assert_eq!(base_after(true), base_after(false));
 }
+
+/// What is dispatched on one side turns the bias to the other, by the time that it is predicted to
+/// take, and for reads by the weight of their priority.
+#[test]
+fn the_bias_moves_by_what_was_dispatched() {
+    for (priority, weight) in [(-20, 88761), (0, 1024), (7, 215), (8, 172), (19, 15)] {
+        let mut queue = trained();
+        queue.set("read_priority", priority);
+        assert_eq!(state(&queue, "dl_bias"), 0);
+        queue.insert(&bio(Op::Read, BioFlags::NONE, 50_000, 8));
+        let read = queue.dispatch().expect("has a read");
+        let read_ns = state(&queue, "total_pred_lat");
+        assert!(read_ns.abs_diff(100_000) < 2_000, "{read_ns}");
+        let of_read = (read_ns * weight) >> 10;
+        assert_eq!(state(&queue, "dl_bias"), -of_read, "priority {priority}");
+        queue.insert(&bio(Op::Write, BioFlags::NONE, 60_000, 8));
+        let write = queue.dispatch().expect("has a write");
+        let write_ns = state(&queue, "total_pred_lat") - read_ns;
+        assert!(write_ns.abs_diff(1_000_000) < 20_000, "{write_ns}");
+        // A write is weighed as one of priority zero.
+        assert_eq!(state(&queue, "dl_bias"), write_ns - of_read);
+        queue.complete(read);
+        assert_eq!(state(&queue, "total_pred_lat"), write_ns);
+        queue.complete(write);
+        assert_eq!(state(&queue, "total_pred_lat"), 0);
+    }
+}
+
+/// A synchronous request is due when it comes, an asynchronous one a target and its own predicted
+/// time later; of two sides the preferred one goes first, whichever is due.
+#[test]
+fn requests_of_a_side_go_by_their_deadlines() {
+    let mut queue = trained();
+    let late = queue.insert(&bio(Op::Write, BioFlags::NONE, 10_000, 8));
+    let large = queue.insert(&bio(Op::Write, BioFlags::NONE, 20_000, 512));
+    queue.pass_ms(1);
+    let sync = queue.insert(&bio(Op::Write, BioFlags::SYNC, 30_000, 8));
+    let fifo_time = |id: Option<RequestId>| queue.rq(id.expect("not merged")).fifo_time;
+    assert_eq!(fifo_time(sync), queue.now);
+    let target = queue.elevator.queue().tunables.get("lat_target_write");
+    let target = target.expect("is declared") as u64;
+    let from = queue.now - Nanos::from_millis(1);
+    let model = fifo_time(late) - from;
+    assert!(model.0.abs_diff(target + 1_000_000) < 20_000, "{model:?}");
+    assert!(fifo_time(large) >= fifo_time(late));
+    assert_eq!(queue.dispatch(), sync);
+    assert_eq!([queue.dispatch(), queue.dispatch()], [late, large]);
+}

@@ -514,3 +514,41 @@ fn runs_of_writers(slice_async_rq: i64) -> Vec<usize> {
     }
     order.chunk_by(|a, b| a == b).map(<[u32]>::len).collect()
 }
+
+/// The root has twice the weight that other groups begin with.
+#[test]
+fn the_root_has_two_thirds_beside_a_group_of_default_weight() {
+    for (group, share) in [(CgroupId::ROOT, 0.5), (CgroupId(3), 2.0 / 3.0)] {
+        let of_group = Bio {
+            cgroup: group,
+            ..read(0, 0)
+        };
+        let got = served(&mut disk(), &[read(0, 0), of_group], 30_000);
+        let found = got[0] as f64 / (got[0] + got[1]) as f64;
+        assert!((found - share).abs() < 0.03, "{group:?}: {got:?}");
+    }
+}
+
+/// While the drive idles for a group's only queue, the end of the slice ends the wait, since
+/// nothing of the queue is in the drive any more.
+#[test]
+fn a_slice_that_ends_while_the_drive_idles_is_not_waited_beyond() {
+    let mut queue = disk();
+    let of_group = |group: u16, sector| Bio {
+        cgroup: CgroupId(group),
+        ..read(group as u32, sector)
+    };
+    let first = queue.insert(&of_group(1, 1000)).unwrap();
+    let other = queue.insert(&of_group(2, 9_000_000)).unwrap();
+    assert_eq!(queue.dispatch(), Some(first));
+    queue.pass_ms(4);
+    queue.complete(first);
+    // Its slice of 100 ms began with the first completion, and ends three ms after this one.
+    let second = queue.insert(&of_group(1, 1008)).unwrap();
+    assert_eq!(queue.dispatch(), Some(second));
+    queue.pass_ms(94);
+    queue.complete(second);
+    assert_eq!(queue.dispatch(), None, "its next request is waited for");
+    queue.pass_ms(7);
+    assert_eq!(queue.dispatch(), Some(other));
+}

@@ -225,3 +225,48 @@ fn look_ups_are_those_of_commands() {
     assert!(stats.read_ahead_units > 0);
     assert_eq!(stats.map_lookups, 100);
 }
+
+/// A discard changes the pages of the map that it covers in part, and no others: 64 entries make a
+/// page, and pages that are covered whole need not be read.
+#[test]
+fn a_discard_reads_the_pages_of_the_map_that_it_covers_in_part() {
+    const SLOTS: u64 = 24_576;
+    for (start, end) in [
+        (10_000, 10_001),
+        (10_010, 10_020),
+        (10_010, 10_200),
+        (10_048, 10_112),
+        (10_048, 10_113),
+        (10_047, 10_112),
+        (10_047, 10_113),
+        (10_060, 10_120),
+        (24_500, SLOTS),
+        (24_560, SLOTS),
+        (24_512, SLOTS),
+    ] {
+        let mut drive = drive("filled");
+        let before = drive.stats(Nanos(1 << 40)).map_reads;
+        let now = run(
+            &mut drive,
+            [(Op::Discard, start, (end - start) as u32)].into_iter(),
+        );
+        let in_part = |page: u64| {
+            let (first, last) = (page * 64, page * 64 + 64);
+            let covered = end.min(last).saturating_sub(start.max(first));
+            covered > 0 && covered < 64
+        };
+        let expected = (0..SLOTS / 64).filter(|page| in_part(*page)).count();
+        let reads = drive.stats(now).map_reads - before;
+        assert_eq!(reads, expected as u64, "{start} to {end}");
+        let map = drive.controller.media.ftl.map().expect("cached");
+        map.check();
+        for page in start / 64 - 1..(end / 64 + 2).min(SLOTS / 64) {
+            let is_whole = start <= page * 64 && page * 64 + 64 <= end;
+            assert_eq!(
+                map.place(page as u32).is_none(),
+                is_whole,
+                "{start} to {end}: {page}"
+            );
+        }
+    }
+}

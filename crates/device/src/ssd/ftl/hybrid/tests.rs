@@ -327,3 +327,29 @@ fn simulated_ageing_leaves_logs_full_of_pages() {
     println!("{old:.2} aged, {young:.2} filled");
     assert!((0.95..1.05).contains(&(young / old / free)));
 }
+
+/// Whoever writes a logical block from its start again has its sequential log merged; what comes
+/// out of order goes to the random log and leaves the sequential log as it is.
+#[test]
+fn a_block_begun_anew_ends_its_sequential_log() {
+    let mut again = drive(2, 1, &[]);
+    for offset in (0..6).chain(0..6) {
+        one(&mut again, Op::Write, page(3, offset), 1);
+    }
+    let stats = at_rest(&mut again);
+    assert_eq!(merges(&stats), (0, 1, 0));
+    assert_eq!(stats.merges.sectors_moved, (PAGES - 6) * 8);
+    let mut elsewhere = drive(2, 1, &[]);
+    for offset in [0, 1, 2, 9, 1, 40, 3, 4, 5] {
+        one(&mut elsewhere, Op::Write, page(3, offset), 1);
+    }
+    // Its rest completes the log, which takes what the random log has as well.
+    assert_eq!(merges(&at_rest(&mut elsewhere)), (0, 0, 0));
+    for offset in 6..PAGES {
+        one(&mut elsewhere, Op::Write, page(3, offset), 1);
+    }
+    let stats = at_rest(&mut elsewhere);
+    assert_eq!(merges(&stats), (1, 0, 0));
+    assert_eq!(stats.flash_programs, PAGES + 3);
+    assert_eq!(stats.flash_reads, 0);
+}
