@@ -74,16 +74,12 @@ impl Verification {
         let sentence = match (best, regret) {
             (None, _) => "no setting has all figures and keeps the limits".to_string(),
             (Some(best), _) if best == choice => format!("{choice} is the best, as simulated"),
+            (Some(best), Some(_)) if is_in_noise => {
+                format!("{choice} differs from the best, {best}, only within the noise")
+            }
             (Some(best), Some(regret)) => {
                 let percent = signed_percent(regret);
-                let noise = if is_in_noise {
-                    ", within the noise"
-                } else {
-                    ""
-                };
-                format!(
-                    "{best} is better than {choice}, which the simulation chose: {percent}{noise}"
-                )
+                format!("{best} is better than {choice}, which the simulation chose: {percent}")
             }
             (Some(best), None) => format!(
                 "{choice}, which the simulation chose, breaks a limit or lacks a figure; {best} \
