@@ -160,7 +160,13 @@ impl Aio {
                     timeout,
                 )
             };
-            let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
+            let Ok(count) = usize::try_from(count) else {
+                match io::Error::last_os_error() {
+                    // A signal came while it waited or looked.
+                    error if error.kind() == io::ErrorKind::Interrupted => continue,
+                    error => return Err(error),
+                }
+            };
             for event in &events[..count] {
                 self.in_flight -= 1;
                 let index = event.data as usize;
@@ -213,8 +219,7 @@ impl Drop for Aio {
         // The kernel may still write to our memory, so wait for all completions.
         let mut done = Vec::new();
         while self.in_flight > 0 {
-            let reaped = self.reap(1, &mut done);
-            if reaped.is_err_and(|e| e.kind() != io::ErrorKind::Interrupted) {
+            if self.reap(1, &mut done).is_err() {
                 break;
             }
         }
