@@ -136,37 +136,46 @@ impl Aio {
         }
     }
 
-    /// Appends the completed requests, waiting for at least `at_least` of them.
-    fn reap(&mut self, at_least: usize, out: &mut Vec<Completed>) -> io::Result<()> {
+    /// Takes completed requests from the kernel into `events`, waiting for at least `at_least` of
+    /// them. Returns their number.
+    fn events(&self, at_least: usize, events: &mut [IoEvent]) -> io::Result<usize> {
+        let mut at_once = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let timeout = match at_least {
+            0 => &raw mut at_once,
+            _ => std::ptr::null_mut(),
+        };
         loop {
-            let mut events = [IoEvent::default(); BATCH];
-            let mut at_once = libc::timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            };
-            let timeout = match at_least {
-                0 => &raw mut at_once,
-                _ => std::ptr::null_mut(),
-            };
-            // SAFETY: the kernel writes at most `BATCH` events, for which there is space, and reads
+            // SAFETY: the kernel writes at most as many events as there is space for, and reads
             // the timeout; both outlive the call.
             let count = unsafe {
                 libc::syscall(
                     libc::SYS_io_getevents,
                     self.context,
                     at_least,
-                    BATCH,
+                    events.len(),
                     events.as_mut_ptr(),
                     timeout,
                 )
             };
-            let Ok(count) = usize::try_from(count) else {
-                match io::Error::last_os_error() {
+            match usize::try_from(count) {
+                Ok(count) => return Ok(count),
+                Err(_) => match io::Error::last_os_error() {
                     // A signal came while it waited or looked.
-                    error if error.kind() == io::ErrorKind::Interrupted => continue,
+                    error if error.kind() == io::ErrorKind::Interrupted => {}
                     error => return Err(error),
-                }
-            };
+                },
+            }
+        }
+    }
+
+    /// Appends all completed requests, waiting for at least `at_least` of them.
+    fn reap(&mut self, mut at_least: usize, out: &mut Vec<Completed>) -> io::Result<()> {
+        loop {
+            let mut events = [IoEvent::default(); BATCH];
+            let count = self.events(at_least, &mut events)?;
             for event in &events[..count] {
                 self.in_flight -= 1;
                 let index = event.data as usize;
@@ -178,6 +187,8 @@ impl Aio {
             if count < BATCH {
                 return Ok(());
             }
+            // After a full batch nothing may be left in flight to wait for.
+            at_least = 0;
         }
     }
 }
