@@ -7,8 +7,7 @@ use blklab_experiment::{Plan, Purpose, Request, Setting, Simulated, WorkloadSour
 use blklab_report::{Origin, Question};
 use blklab_stats::World;
 
-use crate::args::WorldArg;
-use crate::args::{CompareArgs, ModelArgs, PaceArgs, ReplayArgs, SweepArgs};
+use crate::args::{CompareArgs, ModelArgs, PaceArgs, ReplayArgs, SweepArgs, WorldArg};
 use crate::compared::{Compared, check, deliver};
 use crate::failure::Failure;
 use crate::progress::{self, Caller};

@@ -37,16 +37,16 @@ impl RealTime<'_> {
         world: RealWorld,
         caller: &Caller<'_>,
     ) -> Result<Compared, Failure> {
-        self.check(world)?;
+        let source = self.check(world)?;
         match world {
-            RealWorld::Serve => self.served(caller),
-            RealWorld::Guest => self.in_guest(caller),
-            RealWorld::Host => self.on_host(caller),
+            RealWorld::Serve => self.served(&source, caller),
+            RealWorld::Guest => self.in_guest(&source, caller),
+            RealWorld::Host => self.on_host(&source, caller),
         }
     }
 
-    /// Checks, before anything runs, that the options are of this world.
-    pub(crate) fn check(&self, world: RealWorld) -> Result<(), Failure> {
+    /// Checks, before anything runs, that the options are of this world, and returns the job.
+    pub(crate) fn check(&self, world: RealWorld) -> Result<JobSource, Failure> {
         if world != RealWorld::Guest {
             self.guest.refuse(self.by)?;
         }
@@ -56,29 +56,27 @@ impl RealTime<'_> {
         if let Some(found) = self.found {
             check_axes(found, world.world())?;
         }
-        self.job(world.world()).map(drop)
+        self.job(world.world())
     }
 
     /// Describes every step on a real drive without doing any.
     pub(crate) fn dry_run(&self) -> Result<String, Failure> {
-        let (host, _, plan) = self.host()?;
+        let (host, _, plan) = self.host(&self.job(World::Host)?)?;
         Ok(host.dry_run(&plan)?)
     }
 
     /// Runs the comparison on drives' models.
-    fn served(&self, caller: &Caller<'_>) -> Result<Compared, Failure> {
-        let source = self.job(World::Serve)?;
+    fn served(&self, source: &JobSource, caller: &Caller<'_>) -> Result<Compared, Failure> {
         let schedulers = Schedulers::of_kernel(self.sweep.kernel());
         let settings = self.settings(World::Serve, schedulers, || {
             Ok(WorkloadSource::Job(source.clone()).scheduler()?)
         })?;
-        let world = Served::new(&source, &settings)?;
-        self.on_models(&world, world.drive_text(), &source, &settings, caller)
+        let world = Served::new(source, &settings)?;
+        self.on_models(&world, world.drive_text(), source, &settings, caller)
     }
 
     /// Runs the comparison under a real kernel in a virtual machine.
-    fn in_guest(&self, caller: &Caller<'_>) -> Result<Compared, Failure> {
-        let source = self.job(World::Guest)?;
+    fn in_guest(&self, source: &JobSource, caller: &Caller<'_>) -> Result<Compared, Failure> {
         let mut schedulers = Schedulers::of_kernel(self.sweep.kernel());
         schedulers.all.clone_from(&schedulers.default);
         let settings = self.settings(World::Guest, schedulers, || {
@@ -86,13 +84,13 @@ impl RealTime<'_> {
         })?;
         let packages = Packages::find(&self.guest.folder());
         let packages = packages.map_err(blklab_experiment::Error::from)?;
-        let mut world = Guest::new(packages, &source, &settings)?;
+        let mut world = Guest::new(packages, source, &settings)?;
         world.module.clone_from(&self.guest.module);
         world.accelerator = self.guest.accelerator();
         world.cpus = self.guest.guest_cpus.unwrap_or(1);
         world.time_dilation = self.guest.time_dilation();
         world.trace = !self.host.no_trace;
-        self.on_models(&world, world.drive_text(), &source, &settings, caller)
+        self.on_models(&world, world.drive_text(), source, &settings, caller)
     }
 
     /// Runs the comparison in a world that serves drives' models.
@@ -126,8 +124,8 @@ impl RealTime<'_> {
     }
 
     /// Runs the comparison on a real drive.
-    fn on_host(&self, caller: &Caller<'_>) -> Result<Compared, Failure> {
-        let (host, settings, plan) = self.host()?;
+    fn on_host(&self, source: &JobSource, caller: &Caller<'_>) -> Result<Compared, Failure> {
+        let (host, settings, plan) = self.host(source)?;
         let choices = advice::choices_of_host(&settings, &host)?;
         let rows = progress::run(&host, &plan, caller)?;
         let origin = Origin {
@@ -143,7 +141,7 @@ impl RealTime<'_> {
 
     /// Returns the drive that the arguments name, with the job, and the rows and plan to run
     /// on it.
-    fn host(&self) -> Result<(Host, Vec<Setting>, Plan), Failure> {
+    fn host(&self, source: &JobSource) -> Result<(Host, Vec<Setting>, Plan), Failure> {
         let models = &self.work.models;
         if models.faults.is_some() {
             return refuse("--faults", "a real drive has its own");
@@ -151,7 +149,6 @@ impl RealTime<'_> {
         if self.found.is_none() {
             self.refuse_models()?;
         }
-        let source = self.job(World::Host)?;
         self.sweep
             .check_goals(&WorkloadSource::Job(source.clone()))?;
         let Some(device) = &self.host.device else {
@@ -178,7 +175,7 @@ impl RealTime<'_> {
             warm_up: !self.host.no_warm_up,
             ..Plan::default()
         };
-        Ok((host.with_rows(&source, &rows)?, rows, plan))
+        Ok((host.with_rows(source, &rows)?, rows, plan))
     }
 
     /// Refuses what describes a model, where no model runs.

@@ -12,6 +12,7 @@ mod page;
 mod part;
 mod program;
 mod questions;
+mod recorded;
 mod reference;
 mod set;
 mod share;

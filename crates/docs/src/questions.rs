@@ -1,12 +1,11 @@
 //! Questions with a real kernel's answers, beside the simulation's.
 
-use std::fs;
-
 use blklab_report::{Comparison, GoalRow, goal_values};
 use serde::Deserialize;
 
 use crate::part::{PagePart, Table};
 use crate::program::Program;
+use crate::recorded::{self, Recorded};
 
 /// A table of questions that were put to a real kernel and to the simulation.
 #[derive(Deserialize)]
@@ -24,26 +23,13 @@ pub struct Block {
 /// The answers to a question: the kernel's first, then each machine's.
 type Answers = Vec<Comparison>;
 
-/// A kernel's recorded answer.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Recorded {
-    /// The options that the simulation gets, too.
-    options: String,
-    /// The recorded output of `--output-format json`, of which goals and advice are used.
-    answer: Comparison,
-}
-
 impl Block {
     /// Puts the recorded questions to the simulation.
     ///
     /// # Errors
     /// If the file cannot be read or a comparison fails.
     pub fn make(&self, program: &Program) -> Result<PagePart, String> {
-        let file = program.data().join(&self.recorded);
-        let told = |e: &dyn std::fmt::Display| format!("{}: {e}", file.display());
-        let text = fs::read_to_string(&file).map_err(|e| told(&e))?;
-        let recorded: Vec<Recorded> = serde_json::from_str(&text).map_err(|e| told(&e))?;
+        let recorded = recorded::read(program, &self.recorded)?;
         let asked = recorded.into_iter().map(|of| self.ask(program, of));
         let all = asked.collect::<Result<Vec<Answers>, String>>()?;
         let agree = self.agree(&all);
@@ -61,15 +47,17 @@ impl Block {
         })
     }
 
-    fn ask(&self, program: &Program, recorded: Recorded) -> Result<Answers, String> {
-        let line = (self.command.replace("JOB", &recorded.answer.job))
-            .replace("OPTIONS", &recorded.options)
-            + " --output-format json";
+    fn ask(&self, program: &Program, recorded: Recorded<Comparison>) -> Result<Answers, String> {
+        let job = recorded.answer.job.clone();
         let mut answers = vec![recorded.answer];
         for machine in &self.machines {
-            let line = line.replace("MACHINE", machine);
-            let answer = serde_json::from_str(&program.run(&line)?);
-            answers.push(answer.map_err(|e| format!("blklab {line}: {e}"))?);
+            let command = self.command.replace("MACHINE", machine);
+            answers.push(recorded::simulated(
+                program,
+                &command,
+                &job,
+                &recorded.options,
+            )?);
         }
         Ok(answers)
     }

@@ -6,6 +6,7 @@ use serde_json::Value;
 use crate::compare::Metric;
 use crate::part::{PagePart, Table};
 use crate::program::Program;
+use crate::recorded::{self, Recorded};
 
 /// Tables with two rows for each job: as recorded in a kernel, and as simulated.
 #[derive(Deserialize)]
@@ -23,16 +24,6 @@ pub struct Block {
     tables: Vec<Metric>,
 }
 
-/// A comparison that was recorded.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Recorded {
-    /// The options that the simulation gets, too.
-    options: String,
-    /// The recorded output of `--output-format json`.
-    answer: Value,
-}
-
 /// A job's comparison in each world.
 struct Pair {
     job: String,
@@ -45,10 +36,7 @@ impl Block {
     /// # Errors
     /// If the file cannot be read or a comparison fails.
     pub fn make(&self, program: &Program) -> Result<PagePart, String> {
-        let file = program.data().join(&self.recorded);
-        let told = |e: &dyn std::fmt::Display| format!("{}: {e}", file.display());
-        let text = std::fs::read_to_string(&file).map_err(|e| told(&e))?;
-        let recorded: Vec<Recorded> = serde_json::from_str(&text).map_err(|e| told(&e))?;
+        let recorded = recorded::read(program, &self.recorded)?;
         let pairs = recorded.into_iter().map(|of| self.pair(program, of));
         let pairs = pairs.collect::<Result<Vec<Pair>, String>>()?;
         let mut text = format!("    blklab {}\n", self.command);
@@ -62,15 +50,12 @@ impl Block {
         })
     }
 
-    fn pair(&self, program: &Program, recorded: Recorded) -> Result<Pair, String> {
+    fn pair(&self, program: &Program, recorded: Recorded<Value>) -> Result<Pair, String> {
         let kernel = recorded.answer;
         let Some(job) = kernel["job"].as_str() else {
             return Err(format!("{}: a comparison without job", self.recorded));
         };
-        let line = self.command.replace("JOB", job);
-        let line = line.replace("OPTIONS", &recorded.options) + " --output-format json";
-        let simulated: Value = serde_json::from_str(&program.run(&line)?)
-            .map_err(|e| format!("blklab {line}: {e}"))?;
+        let simulated = recorded::simulated(program, &self.command, job, &recorded.options)?;
         for world in [&kernel, &simulated] {
             let found = world["schedulers"].as_array().map_or(0, Vec::len);
             if found != self.schedulers.len() {

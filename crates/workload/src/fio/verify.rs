@@ -24,11 +24,11 @@ pub struct Checksum {
 
 macro_rules! checksums {
     ($($name:literal $bytes:literal $ns:literal),* $(,)?) => {
-        &[$(Checksum { name: $name, bytes: $bytes, ns_per_kib: $ns }),*]
+        [$(Checksum { name: $name, bytes: $bytes, ns_per_kib: $ns }),*]
     };
 }
 
-const CHECKSUMS: &[Checksum] = checksums! {
+const CHECKSUMS: [Checksum; 14] = checksums! {
     "md5" 16 1575,
     "crc64" 8 2660,
     "crc32" 4 2980,
@@ -62,28 +62,22 @@ pub enum VerifyKind {
 }
 
 impl VerifyKind {
+    /// The words that are no checksum's own: none, the processor's `crc32c`, and what has no sum.
+    const OTHERS: [&'static str; 5] = ["0", "crc32c-intel", "meta", "pattern", "null"];
+
     /// fio's words.
-    pub(crate) const WORDS: [&'static str; 19] = [
-        "0",
-        "md5",
-        "crc64",
-        "crc32",
-        "crc32c-intel",
-        "crc32c",
-        "crc16",
-        "crc7",
-        "sha1",
-        "sha256",
-        "sha512",
-        "sha3-224",
-        "sha3-256",
-        "sha3-384",
-        "sha3-512",
-        "xxhash",
-        "meta",
-        "pattern",
-        "null",
-    ];
+    pub(crate) const WORDS: [&'static str; Self::OTHERS.len() + CHECKSUMS.len()] = {
+        let mut words = [""; Self::OTHERS.len() + CHECKSUMS.len()];
+        let mut n = 0;
+        while n < words.len() {
+            words[n] = match n < Self::OTHERS.len() {
+                true => Self::OTHERS[n],
+                false => CHECKSUMS[n - Self::OTHERS.len()].name,
+            };
+            n += 1;
+        }
+        words
+    };
 
     /// Returns the kind of one of these words.
     pub(crate) fn named(word: &str) -> VerifyKind {

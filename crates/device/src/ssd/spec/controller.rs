@@ -103,7 +103,7 @@ pub type WritePauses = [Option<WritePause>; 4];
 
 fn write_pauses() -> KeyType<'static, WritePauses> {
     const LEGAL: &str = "an array of one to four [writes, microseconds], with whole writes from 1 \
-                         on and times up to 1000000";
+                         on and times up to 10000000";
     let pause = array(number(0.001..=1e12), LEGAL).such_that(
         |pair| pair.len() == 2 && pair[0] >= 1.0 && pair[0].fract() == 0.0 && pair[1] <= MAX_US,
         LEGAL,
