@@ -92,6 +92,24 @@ impl Estimate {
         }
     }
 
+    /// Whether this difference is more than noise if it was found among so many: with one in
+    /// twenty beyond its interval by chance, the largest of many would be taken for a
+    /// difference. The interval is widened as Bonferroni has it, for n - 1 degrees of freedom,
+    /// of which Welch's has no fewer.
+    pub fn significance_among(&self, comparisons: usize) -> Significance {
+        let Some(half_width) = self.half_width.filter(|half_width| *half_width > 0.0) else {
+            return self.significance();
+        };
+        let freedom = f64::from(self.repeats) - 1.0;
+        let confidence = 1.0 - 0.05 / comparisons.max(1) as f64;
+        let wider = student_t(confidence, freedom) / student_t(0.95, freedom);
+        Estimate {
+            half_width: Some(half_width * wider),
+            ..*self
+        }
+        .significance()
+    }
+
     /// Mean and interval times `factor`, to change the unit.
     pub fn scaled(&self, factor: f64) -> Estimate {
         Estimate {
@@ -102,10 +120,11 @@ impl Estimate {
     }
 }
 
-/// Student's t for a two-sided 95 % interval.
-pub fn student_t95(degrees_of_freedom: f64) -> f64 {
+/// Student's t for a two-sided interval of this confidence.
+fn student_t(confidence: f64, degrees_of_freedom: f64) -> f64 {
+    let below = f64::midpoint(1.0, confidence);
     // Fails only if a parameter is not positive.
-    StudentsT::new(0.0, 1.0, degrees_of_freedom).map_or(f64::INFINITY, |t| t.inverse_cdf(0.975))
+    StudentsT::new(0.0, 1.0, degrees_of_freedom).map_or(f64::INFINITY, |t| t.inverse_cdf(below))
 }
 
 /// Half an interval's width from the mean's standard error. It is 0 for equal repeats, whose
@@ -114,7 +133,7 @@ fn margin(standard_error: f64, degrees_of_freedom: f64) -> f64 {
     if standard_error == 0.0 {
         return 0.0;
     }
-    student_t95(degrees_of_freedom) * standard_error
+    student_t(0.95, degrees_of_freedom) * standard_error
 }
 
 fn mean(values: &[f64]) -> f64 {
@@ -162,8 +181,31 @@ mod tests {
             (120.0, 1.980),
         ];
         for (freedom, t) in table {
-            close(student_t95(freedom), t, 0.0005);
+            close(student_t(0.95, freedom), t, 0.0005);
         }
+    }
+
+    #[test]
+    fn among_many_it_takes_more_to_differ() {
+        let of = |mean: f64| Estimate {
+            mean,
+            half_width: Some(1.0),
+            repeats: 5,
+        };
+        // t of 99.5 % with four degrees of freedom is 5.598, of 95 % 2.776.
+        let least = 5.598 / 2.776;
+        for (mean, among, is) in [
+            (1.01, 1, Significance::Differs),
+            (-1.01, 1, Significance::Differs),
+            (least * 1.001, 10, Significance::Differs),
+            (-least * 0.999, 10, Significance::WithinNoise),
+        ] {
+            assert_eq!(of(mean).significance_among(among), is, "{mean}");
+        }
+        let exact = Estimate::of(&[2.0, 2.0]);
+        assert_eq!(exact.significance_among(1000), Significance::Differs);
+        let single = Estimate::of(&[2.0]);
+        assert_eq!(single.significance_among(10), Significance::Unknown);
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub use calls::CallTimes;
 pub use cgroup::{CgroupStats, CostRate, CostTimes, Held};
 pub use cpu::{CpuSlice, CpuTimes};
 pub use device::{ChannelStats, DeviceStats, DieStats, FaultStats, FetchStats};
-pub use estimate::{Estimate, Significance, jain_index, student_t95};
+pub use estimate::{Estimate, Significance, jain_index};
 pub use fact::{Fact, Place, Unit, facts};
 pub use hdd::ArmStats;
 pub use histogram::{FioBin, Histogram, Summary};

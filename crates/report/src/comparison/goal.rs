@@ -114,6 +114,11 @@ impl FigureName {
         }
     }
 
+    /// Whether the other figure is of the same direction of the same job.
+    pub(crate) fn is_beside(&self, other: &FigureName) -> bool {
+        (&self.job, self.direction) == (&other.job, other.direction)
+    }
+
     /// Returns in words what there is if a scheduler has the figure: `reads of victim`,
     /// `the end of program`.
     pub(crate) fn activity(&self) -> String {

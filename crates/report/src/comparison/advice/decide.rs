@@ -8,7 +8,7 @@ use super::Choices;
 use crate::comparison::figure::{Change, Metric};
 use crate::comparison::goal::FigureName;
 use crate::comparison::{Comparison, Judgement, Section};
-use crate::quantity::change;
+use crate::quantity::{and_list, change};
 
 /// Smallest change of a figure that is worth another scheduler, as a share.
 const CHANGE_MIN: f64 = 0.05;
@@ -48,6 +48,17 @@ impl Answer {
 struct Figure {
     name: FigureName,
     values: Vec<Vec<f64>>,
+    /// Whether only its losses count: a longer tail beyond the figure that is decided by.
+    is_price: bool,
+}
+
+/// Which changes for the better count.
+#[derive(Clone, Copy)]
+pub(super) enum Gains {
+    /// Those that are more than noise among all that were looked at.
+    Sure,
+    /// Those that are more than noise each by itself.
+    Likely,
 }
 
 /// The change of a figure from one row to another.
@@ -77,6 +88,8 @@ pub(super) struct Decision<'c> {
     comparison: &'c Comparison,
     /// The figures to decide by.
     deciding: Vec<Figure>,
+    /// The number of differences from `base` that are looked at for a gain.
+    looked_at: usize,
     /// All figures, since a row may worsen one that is not decided by.
     all: Vec<Figure>,
     base: usize,
@@ -125,21 +138,30 @@ impl<'c> Decision<'c> {
             deciding: match decided {
                 None => all(),
                 Some(None) => Vec::new(),
-                Some(Some((name, values))) => vec![Figure { name, values }],
+                Some(Some((name, values))) => vec![Figure {
+                    name,
+                    values,
+                    is_price: false,
+                }],
             },
+            looked_at: 0,
             all: all(),
             base,
             outcome: Outcome::Keep,
         };
-        decision.outcome = decision.decide(&eligible(comparison, rows));
+        let kept = eligible(comparison, rows);
+        let figures = decision.deciding.iter().filter(|figure| !figure.is_price);
+        let others = kept.iter().filter(|at| **at != base);
+        decision.looked_at = figures.count() * others.count();
+        decision.outcome = decision.decide(&kept, Gains::Sure);
         decision
     }
 
-    fn decide(&self, rows: &[usize]) -> Outcome {
+    fn decide(&self, rows: &[usize], gains: Gains) -> Outcome {
         let mut best: Option<(f64, usize)> = None;
         let mut mixed: Vec<(f64, usize)> = Vec::new();
         for &at in rows.iter().filter(|at| **at != self.base) {
-            let changes = self.changes(&self.deciding, at);
+            let changes = self.changes(&self.deciding, at, gains);
             let gain: f64 = changes.iter().map(|step| step.gain.max(0.0)).sum();
             let loss: f64 = changes.iter().map(|step| (-step.gain).max(0.0)).sum();
             let net = gain - loss;
@@ -196,16 +218,35 @@ impl<'c> Decision<'c> {
     }
 
     /// Returns the improvements of a row, the largest first.
-    pub(super) fn gains(&self, at: usize) -> Vec<String> {
-        let mut changes = self.changes(&self.deciding, at);
+    pub(super) fn gains(&self, at: usize, gains: Gains) -> Vec<String> {
+        let mut changes = self.changes(&self.deciding, at, gains);
         changes.retain(|step| step.gain > 0.0);
         changes.sort_by(|a, b| b.gain.total_cmp(&a.gain));
         self.named(&changes)
     }
 
+    /// Returns a sentence on a row that is kept out because its improvements are more than
+    /// noise by themselves and not among all that were looked at.
+    pub(super) fn maybe_chance(&self, rows: &[usize]) -> Option<String> {
+        let Outcome::Keep = self.outcome else {
+            return None;
+        };
+        let rows = eligible(self.comparison, rows);
+        let Outcome::Take(at) = self.decide(&rows, Gains::Likely) else {
+            return None;
+        };
+        let names = &self.comparison.schedulers;
+        Some(format!(
+            "{}'s {} may be chance among the {} differences looked at: more --repeats tell.",
+            names[at],
+            and_list(&self.gains(at, Gains::Likely)),
+            self.looked_at
+        ))
+    }
+
     /// Returns the losses of a row, the largest first.
     pub(super) fn losses(&self, at: usize) -> Vec<String> {
-        let mut changes = self.changes(&self.all, at);
+        let mut changes = self.changes(&self.all, at, Gains::Likely);
         changes.retain(|step| step.gain < 0.0);
         changes.sort_by(|a, b| a.gain.total_cmp(&b.gain));
         self.named(&changes)
@@ -221,45 +262,66 @@ impl<'c> Decision<'c> {
     /// Returns a goal that the user could give to decide the question.
     pub(super) fn example_goal(&self) -> String {
         let first = self.mixed().first().copied().unwrap_or(self.base);
-        let mut changes = self.changes(&self.deciding, first);
+        let mut changes = self.changes(&self.deciding, first, Gains::Sure);
         changes.sort_by(|a, b| b.gain.total_cmp(&a.gain));
         let best = changes.first().map(|step| step.figure.name.to_string());
         best.unwrap_or_default()
     }
 
     /// Returns the figures whose change is large enough to be worth another scheduler
-    /// and is more than noise, or, where rows ran once, is not known to be noise.
-    fn changes<'f>(&self, figures: &'f [Figure], to: usize) -> Vec<FigureChange<'f>> {
-        let step = |figure: &'f Figure| {
-            let (from, to) = (&figure.values[self.base], &figure.values[to]);
-            let up = figure.name.metric().more_is_better();
-            let has = |values: &[f64]| Estimate::of(values).mean > 0.0;
-            let (gain, change) = match (has(from), has(to)) {
-                (false, false) => return None,
-                (true, false) => (-ONE_SIDED_GAIN, None),
-                (false, true) => (ONE_SIDED_GAIN, None),
-                (true, true) => {
-                    let change = Change::between(from, to, self.comparison.paired, up)?;
-                    let relative = change.relative.mean;
-                    let change_min = match change.significance {
-                        Significance::WithinNoise => return None,
-                        Significance::Differs => CHANGE_MIN,
-                        Significance::Unknown => UNTESTED_CHANGE_MIN,
-                    };
-                    if relative.abs() < change_min {
-                        return None;
-                    }
-                    let log = relative.max(-0.999).ln_1p();
-                    (if up { log } else { -log }, Some(change))
-                }
+    /// and is more than noise, or, where rows ran once, is not known to be noise. A price is
+    /// left out where the figure that it goes with is a loss already.
+    fn changes<'f>(&self, figures: &'f [Figure], to: usize, gains: Gains) -> Vec<FigureChange<'f>> {
+        let mut changes: Vec<FigureChange<'f>> = Vec::new();
+        for figure in figures {
+            let Some(change) = self.change(figure, to, gains) else {
+                continue;
             };
-            Some(FigureChange {
-                figure,
-                gain,
-                change,
-            })
+            let is_known = |known: &FigureChange<'_>| {
+                let name = &known.figure.name;
+                known.gain < 0.0 && name.metric() == Metric::P99 && name.is_beside(&figure.name)
+            };
+            let counts = !figure.is_price || change.gain < 0.0 && !changes.iter().any(is_known);
+            if counts {
+                changes.push(change);
+            }
+        }
+        changes
+    }
+
+    fn change<'f>(&self, figure: &'f Figure, to: usize, gains: Gains) -> Option<FigureChange<'f>> {
+        let (from, to) = (&figure.values[self.base], &figure.values[to]);
+        let up = figure.name.metric().more_is_better();
+        let has = |values: &[f64]| Estimate::of(values).mean > 0.0;
+        let one_sided = |gain: f64| FigureChange {
+            figure,
+            gain,
+            change: None,
         };
-        figures.iter().filter_map(step).collect()
+        match (has(from), has(to)) {
+            (false, false) => return None,
+            (true, false) => return Some(one_sided(-ONE_SIDED_GAIN)),
+            (false, true) => return Some(one_sided(ONE_SIDED_GAIN)),
+            (true, true) => {}
+        }
+        let change = Change::between(from, to, self.comparison.paired, up)?;
+        let relative = &change.relative;
+        let log = relative.mean.max(-0.999).ln_1p();
+        let gain = if up { log } else { -log };
+        let significance = match gains {
+            Gains::Sure if gain > 0.0 => relative.significance_among(self.looked_at),
+            Gains::Sure | Gains::Likely => change.significance,
+        };
+        let change_min = match significance {
+            Significance::WithinNoise => return None,
+            Significance::Differs => CHANGE_MIN,
+            Significance::Unknown => UNTESTED_CHANGE_MIN,
+        };
+        (relative.mean.abs() >= change_min).then_some(FigureChange {
+            figure,
+            gain,
+            change: Some(change),
+        })
     }
 }
 
@@ -273,7 +335,7 @@ fn eligible(comparison: &Comparison, rows: &[usize]) -> Vec<usize> {
 }
 
 /// Returns the figures that each job of a group notices: bandwidth and tail latency, or
-/// its running time if it ends by itself.
+/// its running time if it ends by itself; and as a price the tail beyond it.
 fn figures(section: &Section) -> Vec<Figure> {
     let alone = section.directions.iter().all(|table| table.job.is_none());
     let times = section
@@ -284,6 +346,7 @@ fn figures(section: &Section) -> Vec<Figure> {
         .map(|f| Figure {
             name: FigureName::new(f.column.job.as_deref(), None, Metric::Duration),
             values: f.compared(),
+            is_price: false,
         })
         .collect();
     let is_timed = |job: &str| {
@@ -296,7 +359,7 @@ fn figures(section: &Section) -> Vec<Figure> {
             (None, true) => section.title.as_str(),
             (None, false) => continue,
         };
-        for metric in [Metric::Bandwidth, Metric::P99] {
+        for metric in [Metric::Bandwidth, Metric::P99, Metric::P999] {
             // A job that ends has a fixed amount of work, so its bandwidth repeats its
             // time.
             let counts = table.metrics().contains(&metric)
@@ -305,6 +368,7 @@ fn figures(section: &Section) -> Vec<Figure> {
                 figures.push(Figure {
                     name: FigureName::new(Some(job), Some(table.direction), metric),
                     values: table.repeats(metric),
+                    is_price: metric == Metric::P999,
                 });
             }
         }

@@ -9,7 +9,7 @@ use super::{Comparison, Judgement};
 use crate::quantity::and_list;
 pub use commands::Command;
 pub use decide::Answer;
-use decide::Decision;
+use decide::{Decision, Gains};
 
 /// The queue settings of a row, and whether the target kernel can apply them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -105,6 +105,9 @@ impl Choices {
             });
         };
         let mut advice = decision.advice(comparison, self);
+        if let Some(chance) = decision.maybe_chance(&own) {
+            advice.sentence = format!("{} {chance}", advice.sentence);
+        }
         let all: Vec<usize> = (0..self.rows.len()).collect();
         if let Some(better) = self.better_elsewhere(&decision, comparison, &all) {
             advice.sentence = format!("{} {better}", advice.sentence);
@@ -161,7 +164,7 @@ impl Decision<'_> {
             },
             Answer::Take(taken) => {
                 let at = self.resulting_row();
-                let (gains, prices) = (self.gains(at), self.losses(at));
+                let (gains, prices) = (self.gains(at, Gains::Sure), self.losses(at));
                 let why = match gains.is_empty() {
                     true => "it keeps the limits".to_string(),
                     false => and_list(&gains),
@@ -181,7 +184,7 @@ impl Decision<'_> {
                     format!(
                         "{} brings {} and costs {}",
                         name(at),
-                        and_list(&self.gains(at)),
+                        and_list(&self.gains(at, Gains::Sure)),
                         and_list(&self.losses(at))
                     )
                 });

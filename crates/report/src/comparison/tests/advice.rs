@@ -166,3 +166,76 @@ fn limits_rule_rows_out() {
         "--subject-to victim.read.p99: there is no job victim; the jobs are reader"
     );
 }
+
+/// The rows of `victim_and_reader`, both as under the first scheduler.
+fn twins() -> Vec<SchedulerRuns> {
+    let mut schedulers = victim_and_reader();
+    let runs = schedulers[0].runs.clone();
+    schedulers[1].runs = runs;
+    schedulers
+}
+
+#[test]
+fn the_largest_of_many_differences_may_be_chance() {
+    let mut schedulers = twins();
+    for (run, percent) in schedulers[1].runs.iter_mut().zip([104, 106, 108]) {
+        run.jobs[0].read.bytes = run.jobs[0].read.bytes * percent / 100;
+    }
+    let mut comparison = compare(&schedulers);
+    let advice = both().advise(&comparison).expect("a verdict");
+    assert_eq!(
+        advice.sentence,
+        "No difference worth a change: keep noop (Linux 6.12 sets it by itself). mq-deadline's \
+         read bandwidth of reader +6.0 % ±5.0 % may be chance among the 6 differences looked \
+         at: more --repeats tell."
+    );
+    // Who asked for this one figure alone looked at no other.
+    let goals = Goals {
+        goals: vec!["reader.read.bandwidth".parse().expect("a goal")],
+        limits: Vec::new(),
+    };
+    comparison.judgement = Some(goals.judge(&comparison).expect("known jobs"));
+    let answer = both().answer(&comparison);
+    assert_eq!(answer, Some(Answer::Take("mq-deadline".to_string())));
+}
+
+/// Gives the victim these waits in five of a thousand reads, by row.
+fn with_tails(waits_ns: [u64; 2]) -> Vec<SchedulerRuns> {
+    let mut schedulers = twins();
+    for (row, wait_ns) in waits_ns.into_iter().enumerate() {
+        for run in &mut schedulers[row].runs {
+            let victim = &mut run.jobs[1].read;
+            victim.lat_ns = Default::default();
+            victim.lat_ns.record_many(100_000, 995);
+            victim.lat_ns.record_many(wait_ns, 5);
+        }
+    }
+    schedulers
+}
+
+#[test]
+fn a_longer_tail_beyond_p99_is_a_price() {
+    let mut schedulers = with_tails([100_000, 10_000_000]);
+    for run in &mut schedulers[1].runs {
+        run.jobs[0].read.bytes = run.jobs[0].read.bytes * 11 / 10;
+    }
+    let mut comparison = compare(&schedulers);
+    let answer = both().answer(&comparison);
+    assert_eq!(answer, Some(Answer::Keep("noop".to_string())));
+    let goals = Goals {
+        goals: vec!["reader.read.bandwidth".parse().expect("a goal")],
+        limits: Vec::new(),
+    };
+    comparison.judgement = Some(goals.judge(&comparison).expect("known jobs"));
+    let advice = both().advise(&comparison).expect("a verdict");
+    assert_eq!(advice.take.as_deref(), Some("mq-deadline"));
+    let price = "Its price: p99.9 read latency of victim x100.0.";
+    assert_eq!(advice.price, price);
+}
+
+#[test]
+fn a_shorter_tail_beyond_p99_is_no_gain() {
+    let comparison = compare(&with_tails([10_000_000, 100_000]));
+    let answer = both().answer(&comparison);
+    assert_eq!(answer, Some(Answer::Keep("noop".to_string())));
+}
