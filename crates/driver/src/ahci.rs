@@ -106,6 +106,7 @@ mod tests {
     use super::*;
     use blklab_blk::{Bio, Sector};
     use blklab_device::registry;
+    use proptest::prelude::*;
 
     fn request(op: Op) -> Request {
         let sectors = if op == Op::Flush { 0 } else { 8 };
@@ -201,5 +202,43 @@ mod tests {
         assert_eq!((0..100).filter(|_| ahci.get_budget()).count(), 32);
         ahci.put_budget();
         assert!(ahci.get_budget() && !ahci.get_budget());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        /// Reads and writes go beside each other, and everything else alone.
+        #[test]
+        fn what_is_not_ncq_goes_alone(
+            steps in prop::collection::vec((0..4_u8, 0..400_000_u64), 1..80),
+        ) {
+            let spec = registry::find("mx100-256").expect("known").expect("valid");
+            let mut ahci = Ahci::new(spec.build(1));
+            let (mut now, mut done, mut running) = (Nanos::ZERO, Vec::new(), Vec::new());
+            let mut sent = 0;
+            for (step, ns) in steps {
+                let op = match step {
+                    0 => {
+                        now += Nanos(ns);
+                        ahci.advance(now, &mut done);
+                        None
+                    }
+                    1 => Some(Op::Flush),
+                    _ => Some(Op::Read),
+                };
+                running.retain(|(id, _)| done.iter().all(|end: &Completion| end.tag != *id));
+                let Some(op) = op else { continue };
+                let id = RequestId::from_index(sent);
+                let status = ahci.queue_rq(now, 0, id, &request(op));
+                let is_alone = running.is_empty();
+                let has_flush = running.iter().any(|(_, op)| *op == Op::Flush);
+                let goes = is_alone || (op == Op::Read && !has_flush);
+                prop_assert_eq!(status == BlkStatus::Ok, goes);
+                if goes {
+                    running.push((sent as u32, op));
+                    sent += 1;
+                }
+            }
+        }
     }
 }

@@ -328,6 +328,7 @@ impl Mailbox {
 mod tests {
     use super::*;
     use blklab_blk::{Bio, Nanos, Sector};
+    use proptest::prelude::*;
 
     fn request(op: Op, sectors: u32, segments: u16) -> Request {
         let mut rq = Request::for_bio(&Bio::new(op, Sector(0), sectors), Nanos::ZERO);
@@ -401,5 +402,75 @@ mod tests {
         assert_eq!(mailbox.send(&write), None);
         mailbox.ended(long);
         assert!(mailbox.send(&write).is_some());
+    }
+
+    #[test]
+    fn a_front_end_is_shown_with_its_queues_if_it_has_several() {
+        let shown = |kind, queues| FrontEnd { kind, queues }.to_string();
+        let one = FrontEndKind::ALL.map(|kind| shown(kind, 1));
+        assert_eq!(one, ["nbd", "vhost-user", "ublk", "tcmu"]);
+        assert_eq!(shown(FrontEndKind::VhostUser, 3), "vhost-user:3");
+    }
+
+    /// What a request occupies of a channel, and all that the channel has: bytes of a socket,
+    /// descriptors, or bytes of TCMU's ring and blocks of its data area.
+    fn model(kind: FrontEndKind, rq: &Request) -> ([u64; 2], [u64; 2]) {
+        let pages = match rq.op {
+            Op::Read | Op::Write => u64::from(rq.sectors).div_ceil(8),
+            _ => 0,
+        };
+        let sent = if rq.op == Op::Write {
+            u64::from(rq.sectors) * 512
+        } else {
+            0
+        };
+        let vectors = u64::from(rq.segments.max(1));
+        match kind {
+            FrontEndKind::Nbd => ([28 + sent, 0], [212_992, 0]),
+            FrontEndKind::VhostUser => ([1, 0], [128, 0]),
+            FrontEndKind::Ublk => ([0, 0], [0, 0]),
+            FrontEndKind::Tcmu => ([64 + 16 * vectors, pages], [4096, 600]),
+        }
+    }
+
+    proptest! {
+        /// A channel takes a request if all that is in it leaves room, and one that is longer than
+        /// the whole channel if nothing else is in it.
+        #[test]
+        fn a_channel_takes_what_it_has_room_for(
+            kind in 0..4_usize,
+            steps in prop::collection::vec((0..4_u8, 1..1000_u32, 0..60_u16, 0..20_usize), 1..200),
+        ) {
+            let kind = FrontEndKind::ALL[kind];
+            let mut channel = match kind {
+                FrontEndKind::Tcmu => Channel::Mailbox(Mailbox::new(4096, 600)),
+                kind => kind.new_channel(),
+            };
+            let mut inside: Vec<(Occupied, [u64; 2])> = Vec::new();
+            for (step, sectors, segments, place) in steps {
+                if step == 0 && !inside.is_empty() {
+                    let (room, _) = inside.swap_remove(place % inside.len());
+                    channel.taken(room);
+                    channel.ended(room);
+                    continue;
+                }
+                let rq = match step {
+                    1 => request(Op::Read, sectors, segments),
+                    2 => request(Op::Flush, 0, 0),
+                    _ => request(Op::Write, sectors, segments),
+                };
+                let (needs, all) = model(kind, &rq);
+                let used = |of: usize| inside.iter().map(|(_, used)| used[of]).sum::<u64>();
+                let fits = (0..2).all(|of| used(of) + needs[of] <= all[of]);
+                let is_alone = inside.is_empty() && kind != FrontEndKind::VhostUser;
+                let room = channel.send(&rq);
+                prop_assert_eq!(room.is_some(), fits || is_alone);
+                let taken = match kind {
+                    FrontEndKind::Tcmu => [needs[0].min(all[0]), needs[1].min(all[1])],
+                    _ => needs,
+                };
+                inside.extend(room.map(|room| (room, taken)));
+            }
+        }
     }
 }

@@ -350,18 +350,21 @@ pub fn disk_stats(name: &str, queue: &RequestQueue, driver: &Driver, now: Nanos)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use blklab_blk::{Bio, IoStatus, Op, Sector};
+    use blklab_blk::{Bio, IoStatus, Op, Sector, Submit};
     use blklab_device::CommandStatus;
 
-    /// A driver over a drive of 1 MiB whose commands take 100 ns each.
     fn driver(interface: &str, host: &str) -> Driver {
+        Driver::new(&spec(interface, host), 1)
+    }
+
+    /// A drive of 1 MiB whose commands take 100 ns each.
+    fn spec(interface: &str, host: &str) -> DriveSpec {
         let text = format!(
             "description = \"x\"\ninterface = \"{interface}\"\nmodel = \"null\"\n[host]\n\
              capacity_bytes = 1048576\n{host}\n[timing]\nread_ns = 100\nwrite_ns = 100\n\
              flush_ns = 100\nparallelism = 8\n"
         );
-        let spec = DriveSpec::parse("x", &text).unwrap_or_else(|error| panic!("{error}"));
-        Driver::new(&spec, 1)
+        DriveSpec::parse("x", &text).unwrap_or_else(|error| panic!("{error}"))
     }
 
     fn queue_rq(driver: &mut Driver, op: Op, id: usize) -> BlkStatus {
@@ -448,5 +451,53 @@ mod tests {
             let end = request_end(&Completion { tag: 7, at, status });
             assert_eq!(end, (RequestId::from_index(7), expected));
         }
+    }
+
+    #[test]
+    fn only_a_front_end_has_servers_and_only_a_loop_device_a_worker() {
+        let kind = FrontEndKind::Ublk;
+        let front_end = Attachment::FrontEnd(FrontEnd { kind, queues: 1 });
+        for (interface, attachment, found) in [
+            ("nvme", front_end, [true, false]),
+            ("loop", Attachment::Direct, [false, true]),
+            ("nvme", Attachment::Direct, [false, false]),
+            ("ahci", Attachment::Direct, [false, false]),
+            ("mmc", Attachment::Direct, [false, false]),
+        ] {
+            let mut driver = Driver::attached(&spec(interface, "queue_depth = 1"), attachment, 1);
+            let has = [driver.as_served().is_some(), driver.as_loop().is_some()];
+            assert_eq!(has, found, "{interface}");
+        }
+    }
+
+    /// Requests of 100 ns one after the other: the queue and the drive have been busy all the time.
+    #[test]
+    fn statistics_of_a_disk_are_those_of_its_queue_and_its_drive() {
+        let mut driver = driver("nvme", "queues = 2\nqueue_depth = 4");
+        let mut queue = RequestQueue::new(&driver.queue_config(2));
+        let (mut now, mut done) = (Nanos::ZERO, Vec::new());
+        for n in 0..5 {
+            let op = if n < 2 { Op::Read } else { Op::Write };
+            let bio = Bio::new(op, Sector(n * 100), 8 * (n as u32 + 1));
+            let taken = queue.submit_bio(now, (n % 2) as usize, None, bio, &mut driver);
+            assert!(matches!(taken, Submit::Done));
+            now = driver.advance_to_completion(Nanos::MAX, &mut done);
+            for end in done.drain(..) {
+                let (id, status) = request_end(&end);
+                queue.complete(now, id, status, &mut driver);
+            }
+        }
+        let stats = disk_stats("a", &queue, &driver, now);
+        assert_eq!((stats.name.as_str(), stats.counted_ns), ("a", 500));
+        assert_eq!(stats.queue.ios, [2, 3, 0, 0]);
+        assert_eq!(stats.queue.sectors, [24, 96, 0, 0]);
+        assert_eq!(stats.queue.ticks_ns, [200, 300, 0, 0]);
+        assert_eq!(
+            (stats.queue.io_ticks_ns, stats.queue.time_in_queue_ns),
+            (500, 500)
+        );
+        assert_eq!(stats.queue.hctx.len(), 2);
+        assert!(stats.scheduler.counters.is_empty() && stats.cost_rate.is_none());
+        assert_eq!(stats.queue.errors + stats.queue.requeues, 0);
     }
 }

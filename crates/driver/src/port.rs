@@ -290,6 +290,7 @@ mod tests {
     use super::*;
     use blklab_blk::{Bio, Op, Sector};
     use blklab_device::registry;
+    use proptest::prelude::*;
 
     fn port() -> Port {
         let null = registry::find("null").expect("known").expect("valid");
@@ -395,5 +396,37 @@ mod tests {
         budget.unblock();
         assert!(budget.take());
         assert_eq!((budget.left, budget.depth()), (0, 2));
+    }
+
+    proptest! {
+        /// Time passes to one completion after the other, also while commands are on their way.
+        #[test]
+        fn time_passes_to_the_first_completion(
+            releases in prop::collection::vec(0..20_000_u64, 1..30),
+        ) {
+            let mut at_once = port();
+            submit(&mut at_once, 0, 0, 0);
+            let took = ends(&mut at_once)[0].1;
+            let mut held = port();
+            held.hold();
+            let mut due = Vec::new();
+            for (id, at) in releases.into_iter().enumerate() {
+                submit(&mut held, 0, 0, id);
+                held.release(Nanos(at));
+                due.push((at + took, id as u32));
+            }
+            due.sort_unstable();
+            let mut done = Vec::new();
+            while done.len() < due.len() {
+                let reached = held.advance_to_completion(Nanos::MAX, &mut done);
+                let first = due[done.len() - 1].0;
+                prop_assert_eq!((reached, done[done.len() - 1].at), (Nanos(first), Nanos(first)));
+                let later = due.get(done.len()).is_none_or(|(at, _)| *at > first);
+                prop_assert!(later, "all ends of one time come together");
+            }
+            let mut found: Vec<_> = done.iter().map(|end| (end.at.0, end.tag)).collect();
+            found.sort_unstable();
+            prop_assert_eq!(found, due);
+        }
     }
 }

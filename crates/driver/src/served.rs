@@ -389,9 +389,14 @@ mod tests {
     use blklab_device::DriveSpec;
 
     fn served(kind: FrontEndKind, queues: u32, read_ns: u64) -> Served {
+        on_drive(kind, queues, read_ns, "queue_depth = 128")
+    }
+
+    /// A server of a drive that ends all but reads at once.
+    fn on_drive(kind: FrontEndKind, queues: u32, read_ns: u64, host: &str) -> Served {
         let text = format!(
-            "description = \"x\"\ninterface = \"null\"\nmodel = \"null\"\n[host]\n\
-             capacity_bytes = 1048576\nqueue_depth = 128\n[timing]\nread_ns = {read_ns}\n\
+            "description = \"x\"\ninterface = \"nvme\"\nmodel = \"null\"\n[host]\n\
+             capacity_bytes = 1048576\n{host}\n[timing]\nread_ns = {read_ns}\n\
              write_ns = 0\nflush_ns = 0\nparallelism = 64\n"
         );
         let device = DriveSpec::parse("x", &text).expect("legal").build(1);
@@ -401,7 +406,12 @@ mod tests {
     }
 
     fn submit(served: &mut Served, line: usize, op: Op, id: usize) -> BlkStatus {
-        let rq = Request::for_bio(&Bio::new(op, Sector(0), 16), Nanos::ZERO);
+        submit_from(served, 0, line, op, id)
+    }
+
+    fn submit_from(served: &mut Served, cpu: u16, line: usize, op: Op, id: usize) -> BlkStatus {
+        let mut rq = Request::for_bio(&Bio::new(op, Sector(0), 16), Nanos::ZERO);
+        rq.ctx = cpu;
         served.queue_rq(Nanos::ZERO, line, RequestId::from_index(id), &rq)
     }
 
@@ -517,5 +527,96 @@ mod tests {
             served(FrontEndKind::Nbd, 9, 0).queue_config(4).nr_hw_queues,
             4
         );
+    }
+
+    /// A server that was notified is on its way, and is not notified again before it has slept.
+    #[test]
+    fn a_server_is_notified_once_for_each_sleep() {
+        for kind in FrontEndKind::ALL {
+            let mut served = served(kind, 1, 0);
+            for round in 0..3 {
+                for n in 0..3 {
+                    submit(&mut served, 0, Op::Read, n);
+                    let notified = served.take_sent(0).notifies_server;
+                    assert_eq!(notified, n == 0, "{}: {round}, {n}", kind.name());
+                }
+                steps(&mut served, (0, 0, 16), &mut Vec::new());
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_to_send_is_known_until_what_was_sent_is_taken() {
+        let mut served = served(FrontEndKind::Nbd, 2, 0);
+        submit_from(&mut served, 3, 1, Op::Read, 0);
+        submit_from(&mut served, 2, 1, Op::Read, 1);
+        assert_eq!(
+            (served.sender_cpu(0), served.sender_cpu(1)),
+            (None, Some(3))
+        );
+        assert_eq!(served.sender_cpu(2), None, "no such queue");
+        assert_eq!(served.take_sent(1).cpu, Some(3));
+        assert_eq!(served.sender_cpu(1), None);
+    }
+
+    /// Queues beyond those of the drive share its queues in turn.
+    #[test]
+    fn commands_go_to_the_queues_that_the_drive_has() {
+        let mut served = on_drive(FrontEndKind::Nbd, 4, 0, "queue_depth = 8\nqueues = 3");
+        let queue_of = |line| {
+            submit(&mut served, line, Op::Read, line);
+            served.lines[line].waiting[0].command.queue
+        };
+        assert_eq!([0, 1, 2, 3].map(queue_of), [0, 1, 2, 0]);
+    }
+
+    /// The drive ends as many reads in each of its 100 ns as it takes commands at once.
+    #[test]
+    fn a_drive_is_given_what_it_takes_and_more_when_it_has_ended_some() {
+        for (host, at_once) in [
+            ("queue_depth = 1", 1),
+            ("queue_depth = 2", 2),
+            ("queue_depth = 2\nqueues = 2", 4),
+        ] {
+            let mut served = on_drive(FrontEndKind::Ublk, 1, 100, host);
+            for id in 0..8 {
+                submit(&mut served, 0, Op::Read, id);
+            }
+            // It receives all at once and begins them one by one.
+            for _ in 0..9 {
+                served.begin(0, 16);
+                served.finish(Nanos::ZERO, 0);
+            }
+            let mut at = Vec::new();
+            while Served::next_event(&served) != Nanos::MAX {
+                let now = served.advance_to_completion(Nanos::MAX, &mut Vec::new());
+                assert!(ends(&mut served, now.0).is_empty());
+                at.resize(served.lines[0].answers.len(), now.0);
+            }
+            let expected: Vec<u64> = (0..8).map(|n| (n / at_once + 1) * 100).collect();
+            assert_eq!(at, expected, "{host}");
+        }
+    }
+
+    /// Time does not pass beyond an end that no server has noticed.
+    #[test]
+    fn time_stands_until_an_end_is_noticed() {
+        let mut served = served(FrontEndKind::Ublk, 1, 100);
+        submit(&mut served, 0, Op::Read, 0);
+        submit(&mut served, 0, Op::Write, 1);
+        for _ in 0..3 {
+            served.begin(0, 16);
+            served.finish(Nanos(10), 0);
+        }
+        let wait = |served: &mut Served, limit| {
+            let reached = served.advance_to_completion(Nanos(limit), &mut Vec::new());
+            (reached.0, Served::next_event(served).0)
+        };
+        // A write takes no time, which the drive takes for a nanosecond.
+        assert_eq!(wait(&mut served, 1000), (11, 11), "the write");
+        assert_eq!(wait(&mut served, 1000), (11, 11), "the write");
+        assert!(ends(&mut served, 11).is_empty());
+        assert_eq!(wait(&mut served, 109), (109, 110));
+        assert_eq!(wait(&mut served, 1000), (110, 110), "the read");
     }
 }

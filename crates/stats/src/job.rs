@@ -474,4 +474,31 @@ mod tests {
         assert_eq!((sum.submit.counts[1], sum.complete.counts[1]), (2, 2));
         assert_eq!((sum.processes.len(), sum.calls.len()), (2, 2));
     }
+
+    /// Counts and times of both add up, and the longer runtime counts.
+    #[test]
+    fn merging_directions_adds_every_count() {
+        let of = |n: u64| {
+            let mut dir = DirResults {
+                ios: n,
+                bytes: 10 * n,
+                short_ios: 100 * n,
+                runtime_ns: 1000 * n,
+                ..DirResults::default()
+            };
+            (0..n).for_each(|_| dir.slat_ns.record(1));
+            (0..2 * n).for_each(|_| dir.clat_ns.record(1));
+            (0..3 * n).for_each(|_| dir.lat_ns.record(1));
+            dir
+        };
+        for (a, b) in [(3, 5), (5, 3), (0, 4), (4, 0)] {
+            let mut sum = of(a);
+            sum.merge(&of(b));
+            let n = a + b;
+            assert_eq!((sum.ios, sum.bytes, sum.short_ios), (n, 10 * n, 100 * n));
+            let [slat, clat, lat] = [&sum.slat_ns, &sum.clat_ns, &sum.lat_ns].map(|h| h.count());
+            assert_eq!((slat, clat, lat), (n, 2 * n, 3 * n));
+            assert_eq!(sum.runtime_ns, 1000 * a.max(b));
+        }
+    }
 }
