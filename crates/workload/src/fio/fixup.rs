@@ -23,7 +23,7 @@ pub(crate) struct Adjustments {
 pub(crate) fn fixup(mut section: SectionOptions) -> Result<(JobSpec, Adjustments), JobError> {
     fit_blocks(&mut section);
     fit_depths(&mut section.spec);
-    fit_files(&mut section);
+    fit_files(&mut section)?;
     fit_logs(&mut section.spec);
     fit_priorities(&mut section)?;
     let adjustments = fit_rest(&mut section);
@@ -74,11 +74,23 @@ fn fit_depths(spec: &mut JobSpec) {
     }
 }
 
-fn fit_files(section: &mut SectionOptions) {
+fn fit_files(section: &mut SectionOptions) -> Result<(), JobError> {
     let spec = &mut section.spec;
     if !spec.files.is_empty() {
         spec.file_count = spec.file_count.min(spec.files.len() as u32);
     }
+    let all = spec.open_files == 0 || spec.open_files >= spec.file_count;
+    if !all && spec.verify.is_on() && spec.verify.backlog > 0 {
+        let fault = Fault::new("fio opens a file again to verify it, and then waits for ever")
+            .help("leave out verify_backlog, or have as many openfiles as nrfiles");
+        return Err(refuse(section, "openfiles", fault));
+    }
+    if !all && section.engine.registered_files {
+        let fault = Fault::new("registerfiles needs all files open")
+            .help("leave out one of the two, or have as many openfiles as nrfiles");
+        return Err(refuse(section, "openfiles", fault));
+    }
+    Ok(())
 }
 
 /// A log of means also sets the windows of bandwidth and IOPS unless the job sets them (`add_job`).
@@ -288,8 +300,8 @@ fn check_not_simulated(section: &SectionOptions) -> Result<(), JobError> {
 /// a zone is; with `zonemode=zbd` it may be the drive that does.
 fn fit_zones(section: &mut SectionOptions) -> Result<(), JobError> {
     let spec = &mut section.spec;
-    // Strided zones are those of one file.
-    if spec.zones.mode == ZoneMode::Strided && spec.file_count > 1 && spec.zones.size_bytes > 0 {
+    // Only jobs that say how many files are open lose their strided zones in fio.
+    if spec.zones.mode == ZoneMode::Strided && spec.open_files > 1 && spec.zones.size_bytes > 0 {
         spec.zones.mode = ZoneMode::None;
     }
     if spec.zones.size_bytes > 0 {
@@ -319,6 +331,11 @@ fn check_zones(section: &SectionOptions) -> Result<(), JobError> {
     if mode == ZoneMode::Strided && !sized {
         let fault = Fault::new("needs zonesize").help("such as zonesize=1m");
         return Err(refuse(section, "zonemode", fault));
+    }
+    if mode == ZoneMode::Strided && spec.file_count > 1 {
+        let fault = Fault::new("fio's zones then change over between files");
+        let help = "nrfiles=1; openfiles of at least 2 turns zones off";
+        return Err(refuse(section, "zonemode", fault.help(help)));
     }
     let block = spec.smallest_block();
     if mode == ZoneMode::Strided && range_bytes < block {

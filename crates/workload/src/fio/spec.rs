@@ -525,6 +525,8 @@ pub struct JobSpec {
     pub filename_format: String,
     /// `nrfiles`, or the number of names in `filename` if that is less.
     pub file_count: u32,
+    /// `openfiles`: how many files are open at once; 0: all.
+    pub open_files: u32,
     /// `file_service_type`.
     pub file_service: FileService,
     /// The number of I/Os to a file before the next file (`file_service_type=random:4`).

@@ -22,7 +22,7 @@ mod zones;
 use crate::fio::{JobFile, JobSpec, Priority};
 
 pub use layout::{FileExtent, Layout, LayoutError, share_end};
-pub use offsets::{Io, OffsetGenerator};
+pub use offsets::{FileStep, Io, OffsetGenerator, OpenFiles};
 pub use pacing::Pacing;
 pub use priority::CommandPriorities;
 pub use random::Seeds;

@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use blklab_workload::fio::{Direction, Extent};
 use blklab_workload::generate::{
-    Io, Layout, OffsetGenerator, Seeds, VerifyLog, ZoneCursor, ZonedFile, ZonedNext,
+    FileStep, Io, Layout, OffsetGenerator, Seeds, SyncSchedule, VerifyLog, ZoneCursor, ZonedFile,
+    ZonedNext,
 };
 
 use super::parse;
@@ -98,6 +99,190 @@ fn sequential_jobs_agree_io_by_io() {
     }
 }
 
+/// What fio logs of files and their I/O: which file, what, from which byte on.
+type FileEvent = (u32, &'static str, u64);
+
+/// fio's events with files f0, f1 and so on.
+fn fios_with_files(options: &str) -> Vec<FileEvent> {
+    let scratch = Scratch::new();
+    let head = "[a]\nioengine=null\nfilename_format=f$filenum\nwrite_iolog=log";
+    scratch.write("t.fio", &format!("{head}\n{options}\n"));
+    let output = scratch.fio(&["t.fio"]);
+    assert!(output.status.success(), "{options}: {}", text(&output));
+    let log = scratch.read("log");
+    let mut events: Vec<FileEvent> = log.lines().filter_map(file_event).collect();
+    // fio logs an I/O twice that the null engine takes at the second try.
+    events.dedup();
+    events
+}
+
+fn file_event(line: &str) -> Option<FileEvent> {
+    let fields: Vec<&str> = line.split_whitespace().collect();
+    let what = ["open", "close", "read", "write", "trim", "sync"];
+    let what = what.into_iter().find(|what| fields.get(2) == Some(what))?;
+    let at_bytes = match what {
+        "read" | "write" | "trim" => fields[3].parse().ok()?,
+        _ => 0,
+    };
+    Some((fields[1].strip_prefix('f')?.parse().ok()?, what, at_bytes))
+}
+
+/// Our events. As with fio's null engine, a process with a depth above one has an I/O in flight while
+/// it decides on the next, and reaps it then, or when it must wait to open a file.
+fn ours_with_files(options: &str) -> Vec<FileEvent> {
+    let job = format!("[a]\nioengine=null\n{options}\n");
+    let file = parse(&job).unwrap_or_else(|error| panic!("{error}"));
+    let spec = &file.jobs[0];
+    let seeds = Seeds::new(spec, 1, 0);
+    let Some(Extent::Bytes(size)) = spec.size else {
+        panic!("{options}: no size");
+    };
+    let files = vec![size / u64::from(spec.file_count); spec.file_count as usize];
+    let layout = Layout::new(spec, 0, &seeds, &files).unwrap();
+    let mut offsets = OffsetGenerator::new(spec, &layout, &seeds).unwrap();
+    let mut syncs = SyncSchedule::new(spec);
+    let (mut events, mut in_flight) = (Vec::new(), Vec::new());
+    while offsets.start_pass() {
+        loop {
+            match offsets.turn_to_file() {
+                FileStep::Over => break,
+                FileStep::Open(file) => events.push((file, "open", 0)),
+                FileStep::Close(file) => events.push((file, "close", 0)),
+                FileStep::Busy => reap_all(&mut offsets, &mut in_flight),
+                FileStep::Ready if syncs.as_ref().is_some_and(|s| s.due().is_some()) => {
+                    events.push((offsets.chosen_file().unwrap(), "sync", 0));
+                    offsets.flushed();
+                    syncs.as_mut().unwrap().synced();
+                }
+                FileStep::Ready => {
+                    let direction = offsets.next_direction();
+                    let Some(io) = offsets.next_in(direction) else {
+                        continue;
+                    };
+                    reap_all(&mut offsets, &mut in_flight);
+                    in_flight.push(io.file);
+                    if spec.io_depth == 1 {
+                        reap_all(&mut offsets, &mut in_flight);
+                    }
+                    let what = match io.direction {
+                        Direction::Read => "read",
+                        Direction::Write => "write",
+                        Direction::Trim => "trim",
+                    };
+                    events.push((io.file, what, io.offset_bytes));
+                    if let Some(syncs) = &mut syncs {
+                        syncs.issued(io.direction);
+                    }
+                }
+            }
+        }
+        reap_all(&mut offsets, &mut in_flight);
+    }
+    while let Some(closed) = offsets.open_files().close_any() {
+        events.push((closed, "close", 0));
+    }
+    events
+}
+
+fn reap_all(offsets: &mut OffsetGenerator, in_flight: &mut Vec<u32>) {
+    for file in in_flight.drain(..) {
+        offsets.open_files().reaped(file);
+    }
+}
+
+/// The files of a job are opened, used and closed in fio's order.
+#[test]
+fn files_are_opened_and_closed_as_fio_does() {
+    if !have_fio() {
+        return;
+    }
+    for options in [
+        "rw=read\nnrfiles=3\nsize=36k",
+        "rw=read\nnrfiles=3\nsize=36k\nopenfiles=1",
+        "rw=read\nnrfiles=3\nsize=36k\nopenfiles=2",
+        "rw=write\nnrfiles=5\nsize=100k\nopenfiles=3\nloops=2",
+        "rw=read\nnrfiles=4\nsize=70k\nopenfiles=2",
+        "rw=read\nnrfiles=4\nsize=70k\nopenfiles=9\nloops=2",
+        "rw=read\nnrfiles=4\nsize=48k\nopenfiles=2\nfile_service_type=roundrobin:2",
+        "rw=read\nnrfiles=4\nsize=64k\nopenfiles=3\nfile_service_type=roundrobin:3",
+        "rw=write\nnrfiles=4\nsize=64k\nfile_service_type=sequential",
+        "rw=write\nnrfiles=4\nsize=64k\nopenfiles=2\nfile_service_type=sequential\nloops=2",
+        "rw=read\nnrfiles=4\nsize=64k\nopenfiles=2\nio_size=160k",
+        "rw=read\nnrfiles=4\nsize=64k\nopenfiles=2\nnumber_ios=9",
+        "rw=write\nnrfiles=2\nsize=24k\nfsync=1",
+        "rw=write\nnrfiles=4\nsize=64k\nopenfiles=2\nfsync=2",
+        "rw=write\nnrfiles=4\nsize=64k\nopenfiles=2\nfsync=3\nfile_service_type=sequential",
+        "rw=trimwrite\nnrfiles=3\nsize=48k\nopenfiles=2",
+    ] {
+        assert_events(options, ours_with_files(options), fios_with_files(options));
+    }
+    for options in [
+        "nrfiles=3\nsize=48k\nopenfiles=2\niodepth=4",
+        "nrfiles=5\nsize=100k\nopenfiles=2\niodepth=3\nfile_service_type=roundrobin:2",
+        "nrfiles=5\nsize=100k\nopenfiles=1\niodepth=8",
+        "nrfiles=4\nsize=100k\nopenfiles=3\niodepth=5\nfile_service_type=roundrobin:3",
+    ] {
+        // fio logs that a file is done, which closes when its I/Os are reaped.
+        let without_closes = |mut events: Vec<FileEvent>| {
+            events.retain(|(_, what, _)| *what != "close");
+            events
+        };
+        let options = format!("rw=read\n{options}");
+        let (ours, fios) = (ours_with_files(&options), fios_with_files(&options));
+        assert_events(&options, without_closes(ours), without_closes(fios));
+    }
+}
+
+fn assert_events(options: &str, ours: Vec<FileEvent>, fios: Vec<FileEvent>) {
+    let differs = ours.iter().zip(&fios).position(|(our, their)| our != their);
+    let from = differs
+        .unwrap_or(ours.len().min(fios.len()))
+        .saturating_sub(3);
+    let part = |events: &[FileEvent]| {
+        format!("{:?}", events.iter().skip(from).take(8).collect::<Vec<_>>())
+    };
+    assert!(
+        ours == fios,
+        "{options}: from {from} of {}\nours {}\nfio  {}",
+        fios.len(),
+        part(&ours),
+        part(&fios)
+    );
+}
+
+/// Where files are drawn, the numbers differ; but as many are open, and each is opened, read and
+/// closed as often.
+#[test]
+fn drawn_files_are_opened_and_closed_as_often_as_in_fio() {
+    if !have_fio() {
+        return;
+    }
+    for options in [
+        "rw=read\nnrfiles=4\nsize=256k\nopenfiles=2\nfile_service_type=random",
+        "rw=randread\nnrfiles=6\nsize=384k\nopenfiles=1\nfile_service_type=random\nloops=2",
+        "rw=randread\nnrfiles=6\nsize=384k\nopenfiles=3\niodepth=4\nfile_service_type=random:3",
+    ] {
+        let counted = |events: Vec<FileEvent>| {
+            let (mut open, mut most, mut counts) = (0, 0, BTreeMap::new());
+            for (file, what, _) in events {
+                match what {
+                    "open" => open += 1,
+                    "close" => open -= 1,
+                    _ => {}
+                }
+                most = most.max(open);
+                *counts.entry((file, what)).or_insert(0) += 1;
+            }
+            (open, most, counts)
+        };
+        assert_eq!(
+            counted(ours_with_files(options)),
+            counted(fios_with_files(options)),
+            "{options}"
+        );
+    }
+}
+
 /// The size of the file in which jobs keep to zones of 1 MiB.
 const ZONED_FILE_BYTES: u64 = 8 << 20;
 
@@ -134,9 +319,14 @@ fn ours_in_zones(options: &str) -> (Vec<Access>, u64) {
     while generator.start_pass() {
         cursor.start_pass(&mut zones);
         loop {
+            match generator.turn_to_file() {
+                FileStep::Ready => {}
+                FileStep::Over => break,
+                _ => continue,
+            }
             let direction = generator.next_direction();
             if !generator.draw_in_zones(direction, (&mut cursor, &zones)) {
-                break;
+                continue;
             }
             let next = loop {
                 match generator.place_in_zones((&mut cursor, &mut zones), true) {
@@ -149,6 +339,7 @@ fn ours_in_zones(options: &str) -> (Vec<Access>, u64) {
                 break;
             };
             let length = u64::from(io.length_bytes);
+            generator.open_files().reaped(io.file);
             accesses.push((io.direction, io.offset_bytes, length));
             if holds_zone {
                 zones.release(&mut cursor, io.direction, io.offset_bytes + length);

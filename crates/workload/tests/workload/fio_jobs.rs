@@ -324,13 +324,34 @@ fn the_command_line() {
 
 #[test]
 fn what_nothing_reads_is_noted_as_not_simulated() {
-    let file =
-        parse("[a]\nioengine=io_uring\nsqthread_poll_cpu=1\nopenfiles=2\nreplay_no_stall=1\n")
-            .unwrap();
+    let file = parse("[a]\nioengine=io_uring\nsqthread_poll_cpu=1\nreplay_no_stall=1\n").unwrap();
     let note = "options that are not simulated and are left out";
     let notes = file.notes.iter().map(|note| note.text.as_str());
     let left_out: String = notes.filter(|text| text.starts_with(note)).collect();
-    for option in ["sqthread_poll_cpu", "openfiles", "replay_no_stall"] {
+    for option in ["sqthread_poll_cpu", "replay_no_stall"] {
         assert!(left_out.contains(option), "{option}: {left_out}");
+    }
+}
+
+#[test]
+fn fewer_open_files_are_refused_where_fio_waits_or_fails() {
+    for (options, about) in [
+        (
+            "rw=write\nverify=md5\nverify_backlog=2\nopenfiles=1",
+            "openfiles=1: fio opens a file again",
+        ),
+        (
+            "ioengine=io_uring\nregisterfiles\nopenfiles=2",
+            "openfiles=2: registerfiles needs all",
+        ),
+        (
+            "zonemode=strided\nzonesize=64k\nopenfiles=1",
+            "zonemode=strided: fio's zones",
+        ),
+    ] {
+        let job = |files: &str| parse(&format!("[a]\nsize=1m\n{files}\n{options}\n"));
+        let error = job("nrfiles=3").unwrap_err().to_string();
+        assert!(error.contains(about), "{error}");
+        assert!(job("nrfiles=1").is_ok(), "{options}");
     }
 }

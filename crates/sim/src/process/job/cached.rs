@@ -10,7 +10,7 @@ use blklab_fs::{Advice, FsError, MmapAdvice, OpenFlags};
 use blklab_workload::fio::{Direction, Engine, FadviseHint, JobSpec, SyncMode};
 use blklab_workload::generate::SyncKind;
 
-use super::{JobProcess, Phase, PlacedFiles, TaskState};
+use super::{FlushFor, JobProcess, Phase, PlacedFiles, TaskState};
 use crate::cpu::Mode;
 use crate::disk::Disk;
 use crate::file_layer::{
@@ -21,28 +21,34 @@ use crate::system::System;
 /// What a process is in a call for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CallFor {
+    /// Opening the file of that number before the job begins, to read it (`pre_read`).
+    OpenFirst(usize),
+    /// Reading it then.
+    ReadFirst(usize),
+    /// Closing it again.
+    CloseFirst(usize),
     /// Opening the file of that number.
     Open(usize),
     /// What fio does with it then.
     Prepare(usize),
     /// Mapping it.
-    Map(usize),
+    Map,
     /// An I/O.
     Io(u32),
-    /// `fsync` of the file used last.
+    /// `fsync` of a file.
     Sync,
-    /// The last `fsync`, of the file of that number.
-    LastSync(usize),
-    /// Closing the file of that number.
-    Close(usize),
-    /// Removing the file of that number.
-    Unlink(usize),
+    /// `fsync` before closing the file of that number.
+    SyncFirst(usize),
+    /// Closing a file.
+    Close,
+    /// Removing it.
+    Unlink,
 }
 
 impl CallFor {
     /// Whether it is what the job does, and not what comes before or behind it.
     fn is_work(self) -> bool {
-        matches!(self, CallFor::Io(_) | CallFor::Sync | CallFor::LastSync(_))
+        matches!(self, CallFor::Io(_) | CallFor::Sync | CallFor::SyncFirst(_))
     }
 }
 
@@ -168,21 +174,50 @@ impl JobProcess {
         self.cached.is_some() && self.ios[slot as usize].dir != Direction::Trim
     }
 
-    /// Opens its files, from that number on, and then begins.
-    pub(super) fn open_files(&mut self, now: Nanos, number: usize, system: &mut System) {
-        let cached = self.cached.as_ref();
+    /// Reads its files, from that number on, if the job has it so (`pre_read_files`), and begins.
+    pub(super) fn read_files_first(&mut self, now: Nanos, number: usize, system: &mut System) {
+        let cached = self.cached.as_ref().filter(|cached| cached.pre_read);
         let Some((cached, &file)) = cached.and_then(|c| Some((c, c.files.get(number)?))) else {
             return self.begin(now);
         };
         if cached.paths[number].is_none() {
-            return self.prepare_file(number, system);
+            return self.read_file_first(number, system);
         }
         let flags = cached.open_flags;
-        self.begin_call(
-            CallFor::Open(number),
-            Call::OpenFile { file, flags },
-            system,
-        );
+        let call = Call::OpenFile { file, flags };
+        self.begin_call(CallFor::OpenFirst(number), call, system);
+    }
+
+    fn read_file_first(&mut self, number: usize, system: &mut System) {
+        let Some(cached) = &self.cached else { return };
+        let call = Call::Prepare {
+            file: cached.files[number],
+            invalidate: false,
+            pre_read: Some(self.plan.part(number)),
+            advice: None,
+        };
+        self.begin_call(CallFor::ReadFirst(number), call, system);
+    }
+
+    fn file_read_first(&mut self, now: Nanos, number: usize, system: &mut System) {
+        let Some(cached) = &self.cached else { return };
+        if cached.paths[number].is_none() {
+            return self.read_files_first(now, number + 1, system);
+        }
+        let file = cached.files[number];
+        self.begin_call(CallFor::CloseFirst(number), Call::Close { file }, system);
+    }
+
+    /// Opens a file. A part of a drive needs no call for that.
+    pub(super) fn call_open(&mut self, now: Nanos, number: usize, system: &mut System) {
+        let Some(cached) = &self.cached else { return };
+        if cached.paths[number].is_none() {
+            return self.prepare_file(number, system);
+        }
+        let (file, flags) = (cached.files[number], cached.open_flags);
+        let call = Call::OpenFile { file, flags };
+        self.begin_call(CallFor::Open(number), call, system);
+        self.spend(now, self.costs.syscall, Mode::System, system);
     }
 
     /// What fio does with a file that it has opened.
@@ -191,18 +226,16 @@ impl JobProcess {
         let call = Call::Prepare {
             file: cached.files[number],
             invalidate: cached.invalidate,
-            pre_read: cached.pre_read.then(|| self.plan.part(number)),
+            pre_read: None,
             advice: cached.advice,
         };
         self.begin_call(CallFor::Prepare(number), call, system);
     }
 
-    /// Maps a file whose engine does so, and goes on to the next.
-    fn map_file(&mut self, now: Nanos, number: usize, system: &mut System) {
+    /// Maps a file whose engine does so.
+    fn map_file(&mut self, number: usize, system: &mut System) {
         let Some(cached) = &self.cached else { return };
-        let Some(access) = cached.mapped else {
-            return self.open_files(now, number + 1, system);
-        };
+        let Some(access) = cached.mapped else { return };
         let file = cached.files[number];
         let (first, length) = self.plan.part(number);
         let call = Call::Map {
@@ -210,45 +243,52 @@ impl JobProcess {
             bytes: first + length,
             access,
         };
-        self.begin_call(CallFor::Map(number), call, system);
+        self.begin_call(CallFor::Map, call, system);
     }
 
-    /// Closes its files of the file system from that number on, and removes them if the
-    /// job has it so. Whether there was one.
-    pub(super) fn close_files(&mut self, number: usize, system: &mut System) -> bool {
+    /// Closes a file, and flushes it before if it is to.
+    pub(super) fn call_close(
+        &mut self,
+        now: Nanos,
+        (number, flushes): (usize, bool),
+        system: &mut System,
+    ) {
+        if flushes {
+            (self.flush_started, self.flush_for) = (now, FlushFor::Close);
+            let call = Call::Sync {
+                file: match &self.cached {
+                    Some(cached) => cached.files[number],
+                    None => return,
+                },
+                what: Durability::All,
+            };
+            self.begin_call(CallFor::SyncFirst(number), call, system);
+        } else if !self.begin_close(number, system) {
+            return;
+        }
+        self.spend(now, self.costs.syscall, Mode::System, system);
+    }
+
+    /// Closes a file of the file system; whether it is one.
+    fn begin_close(&mut self, number: usize, system: &mut System) -> bool {
         let Some(cached) = &self.cached else {
             return false;
         };
-        let mut open = cached.paths.iter().skip(number);
-        let Some(next) = open.position(Option::is_some) else {
+        let (file, is_in_tree) = (cached.files[number], cached.paths[number].is_some());
+        if is_in_tree {
+            self.begin_call(CallFor::Close, Call::Close { file }, system);
+        }
+        is_in_tree
+    }
+
+    /// Removes a file of the file system if the job has it so; whether it does.
+    pub(super) fn call_unlink(&mut self, number: usize, system: &mut System) -> bool {
+        let path = self.cached.as_ref().and_then(|cached| cached.paths[number]);
+        let Some(path) = path.filter(|_| self.spec.unlink) else {
             return false;
         };
-        let number = number + next;
-        let file = cached.files[number];
-        self.begin_call(CallFor::Close(number), Call::Close { file }, system);
+        self.begin_call(CallFor::Unlink, Call::Unlink { path }, system);
         true
-    }
-
-    /// Closes its files and opens them again, as fio does between passes (`clear_io_state`).
-    pub(super) fn reopen_files(&mut self, now: Nanos, system: &mut System) {
-        self.reopens = true;
-        self.phase = Phase::Drain;
-        if !self.close_files(0, system) {
-            self.open_files(now, 0, system);
-        }
-    }
-
-    /// A file is closed; it is removed if the job has it so, and the next one closed.
-    fn closed(&mut self, number: usize, system: &mut System) {
-        let path = self.cached.as_ref().and_then(|cached| cached.paths[number]);
-        match path.filter(|_| self.spec.unlink && !self.reopens) {
-            Some(path) => {
-                self.begin_call(CallFor::Unlink(number), Call::Unlink { path }, system);
-            }
-            None => {
-                self.close_files(number + 1, system);
-            }
-        }
     }
 
     fn begin_call(&mut self, what: CallFor, call: Call, system: &mut System) {
@@ -310,31 +350,25 @@ impl JobProcess {
         }
     }
 
-    /// Calls `fsync`, or `fdatasync`.
-    pub(super) fn sync_cached(&mut self, now: Nanos, system: &mut System) {
-        let (number, call_for) = match self.flush_kind {
-            Some(_) => (self.plan.last_file(), CallFor::Sync),
-            None => (0, CallFor::LastSync(0)),
-        };
-        self.sync_file(number, call_for, system);
-        self.spend(now, self.costs.syscall, Mode::System, system);
-    }
-
-    fn sync_file(&mut self, number: usize, call_for: CallFor, system: &mut System) {
+    /// Calls `fsync`, or `fdatasync`, of a file.
+    pub(super) fn sync_cached(&mut self, now: Nanos, file: u32, system: &mut System) {
         let files = self.cached.as_ref().map(|cached| &cached.files);
-        let Some(&file) = files.and_then(|files| files.get(number)) else {
+        let Some(&file) = files.and_then(|files| files.get(file as usize)) else {
             return;
         };
         let (data, all) = (Durability::Data, Durability::All);
-        let call = match self.flush_kind {
-            Some(SyncKind::Fsync) | None => Call::Sync { file, what: all },
-            Some(SyncKind::Fdatasync) => Call::Sync { file, what: data },
-            Some(SyncKind::FileRange) => {
+        let call = match self.flush_for {
+            FlushFor::Call(SyncKind::Fsync) | FlushFor::End | FlushFor::Close => {
+                Call::Sync { file, what: all }
+            }
+            FlushFor::Call(SyncKind::Fdatasync) => Call::Sync { file, what: data },
+            FlushFor::Call(SyncKind::FileRange) => {
                 let what = self.spec.sync_file_range.what;
                 Call::SyncRange { file, what }
             }
         };
-        self.begin_call(call_for, call, system);
+        self.begin_call(CallFor::Sync, call, system);
+        self.spend(now, self.costs.syscall, Mode::System, system);
     }
 
     /// Goes on in its call as far as that gets.
@@ -377,35 +411,44 @@ impl JobProcess {
 
     fn call_over(&mut self, now: Nanos, returned: Result<u64, FsError>, system: &mut System) {
         let Some(cached) = &self.cached else { return };
-        let (call, files) = (cached.call, cached.files.len());
+        let call = cached.call;
         self.phase = cached.after;
         let status = match call {
             CallFor::Io(slot) => self.io_status(slot, returned),
             _ => status_of(returned),
         };
         if let (Err(error), false) = (returned, call.is_work()) {
-            self.recorder.failed(error.errno());
-            self.fail();
+            return self.call_failed(now, call, error);
         }
         match call {
-            CallFor::Open(_) | CallFor::Prepare(_) | CallFor::Map(_) if returned.is_err() => {
-                self.begin(now);
-            }
+            CallFor::OpenFirst(number) => self.read_file_first(number, system),
+            CallFor::ReadFirst(number) => self.file_read_first(now, number, system),
+            CallFor::CloseFirst(number) => self.read_files_first(now, number + 1, system),
             CallFor::Open(number) => self.prepare_file(number, system),
-            CallFor::Prepare(number) => self.map_file(now, number, system),
-            CallFor::Map(number) => self.open_files(now, number + 1, system),
-            CallFor::Close(number) => self.closed(number, system),
-            CallFor::Unlink(number) => {
-                self.close_files(number + 1, system);
-            }
+            CallFor::Prepare(number) => self.map_file(number, system),
+            CallFor::Map | CallFor::Close | CallFor::Unlink => {}
             CallFor::Io(slot) => {
                 self.ended(now, slot, status, system);
                 self.copy(now, slot, system);
             }
-            CallFor::LastSync(number) if number + 1 < files => {
-                self.sync_file(number + 1, CallFor::LastSync(number + 1), system);
+            CallFor::Sync => self.synced(now, status),
+            CallFor::SyncFirst(number) => {
+                self.synced(now, status);
+                self.begin_close(number, system);
             }
-            CallFor::Sync | CallFor::LastSync(_) => self.synced(now, status),
+        }
+    }
+
+    /// A call failed that is not an I/O; the job ends.
+    fn call_failed(&mut self, now: Nanos, call: CallFor, error: FsError) {
+        self.recorder.failed(error.errno());
+        self.fail();
+        match call {
+            CallFor::OpenFirst(_) | CallFor::ReadFirst(_) | CallFor::CloseFirst(_) => {
+                self.begin(now);
+            }
+            CallFor::Open(number) => self.plan.open_files().close(number as u32),
+            _ => {}
         }
     }
 

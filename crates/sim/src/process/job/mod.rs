@@ -8,6 +8,7 @@
 mod cached;
 mod files;
 mod min_rate;
+mod open_files;
 mod pause;
 mod plan;
 mod reap;
@@ -34,6 +35,7 @@ use blklab_workload::fio::{Direction, Engine, JobSpec};
 use blklab_workload::generate::SyncKind;
 
 use min_rate::MinRate;
+use open_files::LastFlush;
 use ring::SubmissionRing;
 use submit::{io_prio, write_flags};
 
@@ -83,6 +85,8 @@ enum Phase {
     Quiesce(PauseReason),
     /// The program spins until the first time, then sleeps until the second.
     Spin(Nanos, Nanos),
+    /// I/O is reaped before another file is opened.
+    AwaitFile,
     /// Between passes: nothing is issued.
     Drain,
     /// It is in a call into the page cache.
@@ -98,6 +102,17 @@ enum PauseReason {
     Think,
     /// Its next I/O has a place in the zones only then.
     Zone,
+}
+
+/// What a process flushes for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FlushFor {
+    /// A call between I/Os.
+    Call(SyncKind),
+    /// The last flush of a file in a pass.
+    End,
+    /// The close of a file (`fsync_on_close`), which fio does not count as a call for a flush.
+    Close,
 }
 
 /// A unit of I/O (fio's `io_u`).
@@ -201,11 +216,17 @@ pub(crate) struct JobProcess {
     /// layer.
     workers: Vec<TagWaiters<(Waiter, u32)>>,
     flush_started: Nanos,
-    /// The call that it flushes for; `None` for the last flush of all.
-    flush_kind: Option<SyncKind>,
-    flushed: bool,
-    /// Its work is over, and its files are closed.
-    closed: bool,
+    flush_for: FlushFor,
+    /// It called for a flush after its last I/O.
+    last_was_sync: bool,
+    /// The last flushes of a pass, where they are due or under way.
+    last_flush: Option<LastFlush>,
+    /// It closes the files that are open, before it reads what it wrote.
+    closes_all: bool,
+    /// Its work is over: the file that it closes and removes next.
+    ending: Option<u32>,
+    /// That file is removed, as far as the job has it so.
+    removed: bool,
     /// `max_latency` by direction; without one [`Nanos::MAX`].
     max_latency: [Nanos; 3],
     min_rate: Option<Box<MinRate>>,
@@ -213,8 +234,6 @@ pub(crate) struct JobProcess {
     keeps_contents: bool,
     /// How what it read first differed from what was written.
     mismatch: Option<String>,
-    /// It closes its files and opens them again, between passes.
-    reopens: bool,
     /// It has begun a pass.
     has_begun: bool,
     /// An error ended it.
@@ -280,9 +299,12 @@ impl JobProcess {
             aio,
             workers: (0..disks).map(|_| TagWaiters::new()).collect(),
             flush_started: Nanos::ZERO,
-            flush_kind: None,
-            flushed: true,
-            closed: false,
+            flush_for: FlushFor::End,
+            last_was_sync: false,
+            last_flush: None,
+            closes_all: false,
+            ending: None,
+            removed: false,
             max_latency: Direction::ALL.map(|d| match spec.max_latency_us[d] {
                 0 => Nanos::MAX,
                 us => Nanos::from_micros(us),
@@ -290,7 +312,6 @@ impl JobProcess {
             min_rate: MinRate::new(&spec).map(Box::new),
             keeps_contents: false,
             mismatch: None,
-            reopens: false,
             has_begun: false,
             failed: false,
             missed: None,
@@ -442,18 +463,14 @@ impl JobProcess {
     /// Its start, after everything it waited for.
     pub(crate) fn start(&mut self, now: Nanos, system: &mut System) {
         self.phase = Phase::Drain;
-        self.open_files(now, 0, system);
+        self.read_files_first(now, 0, system);
         if self.enqueue(system) {
             self.run(now, system);
         }
     }
 
-    /// It has its files open, and its work begins or goes on.
+    /// Its work begins.
     fn begin(&mut self, now: Nanos) {
-        if std::mem::take(&mut self.reopens) {
-            self.phase = Phase::Fill;
-            return;
-        }
         self.recorder.start(now);
         self.plan.start(now);
         if let Some(rate) = &mut self.min_rate {

@@ -3,9 +3,9 @@
 use blklab_blk::{Bio, BioFlags, IoStatus, Nanos, Op, Sector};
 
 use blklab_workload::fio::Engine;
-use blklab_workload::generate::SyncKind;
 
-use super::{FLUSH_SLOT, JobProcess, PauseReason, Phase, TaskState};
+use super::open_files::LastFlush;
+use super::{FLUSH_SLOT, FlushFor, JobProcess, PauseReason, Phase, TaskState};
 use crate::cpu::Mode;
 use crate::system::System;
 use crate::timers::user_data;
@@ -26,6 +26,7 @@ impl JobProcess {
         match self.phase {
             Phase::Fill | Phase::Commit | Phase::Reap => {}
             Phase::Quiesce(reason) => self.quiesce(now, reason, system),
+            Phase::AwaitFile => self.await_file(now, system),
             Phase::Spin(spun, until) => self.spin(now, spun, until, system),
             Phase::Drain => self.drain(now, system),
             Phase::Call => self.go_on_in_call(now, system),
@@ -53,6 +54,24 @@ impl JobProcess {
             PauseReason::Zone => (now, now),
         };
         self.spin(now, spun, until, system);
+    }
+
+    /// As many files are open as may be: before the next try fio takes a completion, as its I/O may
+    /// be the last of a file that closes.
+    #[inline(never)]
+    fn await_file(&mut self, now: Nanos, system: &mut System) {
+        if self.is_committing() {
+            self.commit(now, system);
+            if self.state == TaskState::Running {
+                self.phase = Phase::AwaitFile;
+            }
+            return;
+        }
+        let outstanding = self.in_flight + self.done.len() as u32;
+        let min = self.spec.batch_complete_min.clamp(1, outstanding.max(1));
+        if outstanding == 0 || self.take_completions(now, min, system) {
+            self.phase = Phase::Fill;
+        }
     }
 
     /// Spins until the clock says `spun` (`usec_spin`), then sleeps until `until`.
@@ -87,30 +106,37 @@ impl JobProcess {
             self.take_completions(now, 1, system);
             return;
         }
-        if self.reopens {
-            // They are closed.
-            return self.open_files(now, 0, system);
+        if let Some(file) = self.plan.open_files().close_done() {
+            return self.close_file(now, file, system);
         }
-        if (self.spec.end_fsync || self.spec.fsync_on_close) && !self.flushed {
-            self.flushed = true;
-            return self.flush(now, None, system);
-        }
-        if self.start_verify(now, system) {
+        if self.flush_last(now, system) || self.close_open(now, system) {
             return;
         }
-        if self.start_pass(now, system) {
+        if self.ending.is_none() && self.goes_on(now, system) {
             return;
         }
-        if !self.closed {
-            self.closed = true;
-            self.finished = !self.plan.is_over(now);
-            self.recorder.end(now);
-            if self.close_files(0, system) {
-                return;
-            }
+        if self.end_file(now, system) {
+            return;
         }
         self.state = TaskState::Exited;
         self.schedule_out(now, system);
+    }
+
+    /// Goes on to read what was written, or to the next pass; whether it does.
+    fn goes_on(&mut self, now: Nanos, system: &mut System) -> bool {
+        if self.start_verify(now) || self.start_pass(now, system) {
+            // As fio resets its counters between two passes (`reset_io_counters`).
+            self.last_was_sync = false;
+            self.phase = match self.closes_all {
+                true => Phase::Drain,
+                false => Phase::Fill,
+            };
+            return true;
+        }
+        self.ending = Some(0);
+        self.finished = !self.plan.is_over(now);
+        self.recorder.end(now);
+        false
     }
 
     /// Begins another pass, if there is one.
@@ -121,22 +147,20 @@ impl JobProcess {
         if let Some(rate) = &mut self.min_rate {
             rate.start_pass();
         }
-        self.flushed = false;
-        match std::mem::replace(&mut self.has_begun, true) {
-            true => self.reopen_files(now, system),
-            false => self.phase = Phase::Fill,
-        }
+        let flushes = self.spec.end_fsync || self.spec.fsync_on_close;
+        self.last_flush = flushes.then(LastFlush::default);
+        self.has_begun = true;
         true
     }
 
     /// `fsync`: a call for a flush that the process waits for.
     #[inline(never)]
-    pub(super) fn flush(&mut self, now: Nanos, kind: Option<SyncKind>, system: &mut System) {
-        (self.flush_started, self.flush_kind) = (now, kind);
+    pub(super) fn flush(&mut self, now: Nanos, (why, file): (FlushFor, u32), system: &mut System) {
+        (self.flush_started, self.flush_for) = (now, why);
         if self.cached.is_some() {
-            return self.sync_cached(now, system);
+            return self.sync_cached(now, file, system);
         }
-        let disk = self.plan.flush_disk();
+        let disk = self.plan.disk_of(file);
         let (flags, worker) = match self.spec.engine {
             Engine::IoUringCmd => (BioFlags::SYNC.with(BioFlags::PASSTHROUGH), Nanos::ZERO),
             // It leaves a sync to a worker, as it may wait (`io_fsync_prep`).
@@ -166,8 +190,12 @@ impl JobProcess {
 
     /// The call for a flush is over.
     pub(super) fn synced(&mut self, now: Nanos, status: IoStatus) {
-        self.recorder
-            .synced(self.flush_kind, self.flush_started, now, status);
+        let kind = match self.flush_for {
+            FlushFor::Call(kind) => Some(kind),
+            FlushFor::End | FlushFor::Close => None,
+        };
+        self.recorder.synced(kind, self.flush_started, now, status);
+        self.last_was_sync |= self.flush_for != FlushFor::Close;
         if status != IoStatus::Ok {
             self.fail();
         }

@@ -4,8 +4,8 @@
 use blklab_blk::Nanos;
 use blklab_workload::fio::{Direction, JobSpec, Priority, ThinkTime};
 use blklab_workload::generate::{
-    CommandPriorities, DriveZones, Io, Layout, LayoutError, OffsetGenerator, Pacing, Process,
-    Seeds, SyncKind, SyncSchedule, ZonedNext,
+    CommandPriorities, DriveZones, FileStep, Io, Layout, LayoutError, OffsetGenerator, OpenFiles,
+    Pacing, Process, Seeds, SyncKind, SyncSchedule, ZonedNext,
 };
 
 use super::files::PlacedFile;
@@ -19,8 +19,14 @@ use crate::setup::SetupError;
 pub(crate) enum NextAction {
     /// Issues this I/O.
     Io(NextIo),
-    /// Flushes, for that call.
-    Flush(SyncKind),
+    /// Opens the file of that number.
+    Open(u32),
+    /// Closes it.
+    Close(u32),
+    /// Waits until one of its files can be closed, so that another can be opened.
+    AwaitFile,
+    /// Flushes the file of that number, for that call.
+    Flush(SyncKind, u32),
     /// Issues nothing before then.
     Pause(Nanos),
     /// Pauses for `thinktime`, once everything in flight has ended.
@@ -79,7 +85,6 @@ pub(crate) struct Plan {
     ramp: Nanos,
     runtime: Nanos,
     start_delay: Nanos,
-    last_file: usize,
     stopped: bool,
 }
 
@@ -134,7 +139,6 @@ impl Plan {
                 us => Nanos::from_micros(us),
             },
             start_delay: Nanos::from_micros(seeds.start_delay_us(spec)),
-            last_file: 0,
             stopped: false,
         })
     }
@@ -142,6 +146,12 @@ impl Plan {
     /// How many files the process has.
     pub(crate) fn files(&self) -> usize {
         self.files.len()
+    }
+
+    /// Which of its files are open.
+    #[inline]
+    pub(crate) fn open_files(&mut self) -> &mut OpenFiles {
+        self.offsets.open_files()
     }
 
     /// The part of a file that the process works on: its first byte and length.
@@ -251,24 +261,20 @@ impl Plan {
         }
         if v.reads_rest() {
             // fio keeps neither to rates nor to pauses here.
-            return match v.log.next() {
-                Some(written) => self.read_again(v.again(written), false),
-                None => NextAction::PassOver,
-            };
+            return self
+                .read_next_again(v, false)
+                .unwrap_or(NextAction::PassOver);
         }
         if v.only() {
-            while let Some(io) = self.offsets.next() {
-                v.log.issued(io, false);
-            }
-            return NextAction::PassOver;
+            return self.write_nothing(v);
         }
         if self.takes_think_due() {
             return NextAction::Think;
         }
         if self.offsets.may_issue()
-            && let Some(written) = v.log.due()
+            && let Some(again) = self.read_next_again(v, true)
         {
-            return self.read_again(v.again(written), true);
+            return again;
         }
         let next = self.next_of_own(now);
         if let NextAction::Io(io) = &next {
@@ -282,10 +288,46 @@ impl Plan {
         next
     }
 
+    /// Reads again the next of what was written, if there is one: `between` other I/Os, where that
+    /// is due, or after them. A file that is closed is opened first (`get_next_verify`).
+    fn read_next_again(&mut self, v: &mut Verification, between: bool) -> Option<NextAction> {
+        let io = match v.due.take() {
+            Some(io) => io,
+            None => {
+                let written = match between {
+                    true => v.log.due(),
+                    false => v.log.next(),
+                };
+                v.again(written?)
+            }
+        };
+        if !self.open_files().is_open(io.file) {
+            v.due = Some(io);
+            self.open_files().open(io.file);
+            return Some(NextAction::Open(io.file));
+        }
+        Some(self.read_again(io, between))
+    }
+
+    /// Goes through the job's I/O without doing it (`do_dry_run`).
+    fn write_nothing(&mut self, v: &mut Verification) -> NextAction {
+        loop {
+            if let Some(action) = self.turn_to_file() {
+                return action;
+            }
+            let dir = self.offsets.next_direction();
+            if let Some(io) = self.offsets.next_in(dir) {
+                self.open_files().reaped(io.file);
+                v.log.issued(io, false);
+            }
+        }
+    }
+
     /// Reads again what was written, `between` other I/Os or after them.
     fn read_again(&mut self, io: Io, between: bool) -> NextAction {
         let bytes = u64::from(io.length_bytes);
         self.offsets.verified(bytes, between);
+        self.open_files().issued(io.file);
         if let Some(pacing) = &mut self.pacing {
             pacing.issued(Direction::Read, bytes);
         }
@@ -301,15 +343,29 @@ impl Plan {
         })
     }
 
+    /// What comes before the next I/O so that its file is open, if anything does.
+    #[inline(always)]
+    fn turn_to_file(&mut self) -> Option<NextAction> {
+        match self.offsets.turn_to_file() {
+            FileStep::Ready => None,
+            FileStep::Open(file) => Some(NextAction::Open(file)),
+            FileStep::Close(file) => Some(NextAction::Close(file)),
+            FileStep::Busy => Some(NextAction::AwaitFile),
+            FileStep::Over => Some(NextAction::PassOver),
+        }
+    }
+
     #[inline(always)]
     fn next_of_own(&mut self, now: Nanos) -> NextAction {
-        let dir = match self.next_direction(now) {
-            Ok(dir) => dir,
-            Err(action) => return action,
-        };
-        match self.offsets.next_in(dir) {
-            Some(io) => NextAction::Io(self.issue(now, &io, false)),
-            None => NextAction::PassOver,
+        loop {
+            let dir = match self.next_direction(now) {
+                Ok(dir) => dir,
+                Err(action) => return action,
+            };
+            // A file may be done instead; it is the next one's turn then.
+            if let Some(io) = self.offsets.next_in(dir) {
+                return NextAction::Io(self.issue(now, &io, false));
+            }
         }
     }
 
@@ -341,14 +397,12 @@ impl Plan {
         if self.is_over(now) {
             return NextAction::PassOver;
         }
-        if !cursor.is_pending() {
+        while !cursor.is_pending() {
             let dir = match self.next_direction(now) {
                 Ok(dir) => dir,
                 Err(action) => return action,
             };
-            if !self.offsets.draw_in_zones(dir, (cursor, file)) {
-                return NextAction::PassOver;
-            }
+            self.offsets.draw_in_zones(dir, (cursor, file));
         }
         match self.offsets.place_in_zones((cursor, file), is_idle) {
             ZonedNext::Io(io, holds_zone) => NextAction::Io(self.issue(now, &io, holds_zone)),
@@ -371,11 +425,14 @@ impl Plan {
         if self.takes_think_due() {
             return Err(NextAction::Think);
         }
-        // fio flushes between two I/Os, not behind the last one.
+        if let Some(action) = self.turn_to_file() {
+            return Err(action);
+        }
+        // fio flushes the file whose turn it is, and between two I/Os, not behind the last one.
         if let Some(kind) = self.syncs.as_ref().and_then(SyncSchedule::due)
-            && self.offsets.may_issue()
+            && let Some(file) = self.offsets.chosen_file()
         {
-            return Err(NextAction::Flush(kind));
+            return Err(NextAction::Flush(kind, file));
         }
         match self.pacing {
             None => Ok(self.offsets.next_direction()),
@@ -391,7 +448,6 @@ impl Plan {
         let bytes = u64::from(io.length_bytes);
         self.issued(now, io.direction, bytes);
         let file = self.files[io.file as usize];
-        self.last_file = io.file as usize;
         let prio = self.priorities.as_mut();
         NextIo {
             dir: io.direction,
@@ -493,18 +549,14 @@ impl Plan {
 
     /// The flush asked for was issued.
     pub(crate) fn flushed(&mut self) {
+        self.offsets.flushed();
         if let Some(syncs) = &mut self.syncs {
             syncs.synced();
         }
     }
 
-    /// The file that a flush is of: the one used last.
-    pub(crate) fn last_file(&self) -> usize {
-        self.last_file
-    }
-
-    /// The drive of that file.
-    pub(crate) fn flush_disk(&self) -> usize {
-        self.files.get(self.last_file).map_or(0, |file| file.disk)
+    /// The drive that a file is on.
+    pub(crate) fn disk_of(&self, file: u32) -> usize {
+        self.files.get(file as usize).map_or(0, |file| file.disk)
     }
 }

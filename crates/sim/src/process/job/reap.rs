@@ -73,6 +73,7 @@ impl JobProcess {
             taken += 1;
             let Io {
                 dir,
+                file,
                 bytes,
                 started,
                 issued,
@@ -94,6 +95,8 @@ impl JobProcess {
                 status,
             );
             self.plan.completed(now, dir);
+            self.plan.open_files().reaped(file);
+            self.last_was_sync = false;
             if self.keeps_contents {
                 verify_cost += self.verify_taken(slot, status);
             }

@@ -8,7 +8,7 @@ use blklab_blk::{
 use blklab_workload::fio::{Direction, Engine, JobSpec, Priority, SyncMode};
 
 use super::plan::{NextAction, NextIo};
-use super::{Io, JobProcess, PauseReason, Phase, TaskState};
+use super::{FlushFor, Io, JobProcess, PauseReason, Phase, TaskState};
 use crate::cpu::Mode;
 use crate::disk::Disk;
 use crate::system::System;
@@ -62,11 +62,16 @@ impl JobProcess {
                     self.phase = Phase::Commit;
                 }
             }
+            NextAction::Open(file) => self.open_file(now, file, system),
+            NextAction::Close(file) => self.close_file(now, file, system),
+            // With nothing to reap another file is tried at once.
+            NextAction::AwaitFile if self.outstanding() > 0 => self.phase = Phase::AwaitFile,
+            NextAction::AwaitFile => {}
             // The engine cannot queue a flush behind what it holds.
-            NextAction::Flush(_) if !self.batch.is_empty() => self.phase = Phase::Commit,
-            NextAction::Flush(kind) => {
+            NextAction::Flush(..) if !self.batch.is_empty() => self.phase = Phase::Commit,
+            NextAction::Flush(kind, file) => {
                 self.plan.flushed();
-                self.flush(now, Some(kind), system);
+                self.flush(now, (FlushFor::Call(kind), file), system);
             }
             NextAction::Pause(until) => self.phase = Phase::Quiesce(PauseReason::Rate(until)),
             NextAction::Think => self.phase = Phase::Quiesce(PauseReason::Think),

@@ -38,6 +38,8 @@ pub(crate) struct Verification {
     pub(super) log: VerifyLog,
     /// It writes no more in this pass, and reads again what is left.
     reads_rest: bool,
+    /// What is read again as soon as its file is open.
+    pub(super) due: Option<Io>,
     /// The role of the I/O that was decided on last.
     next: Role,
     /// By slot.
@@ -63,6 +65,7 @@ impl Verification {
         Some(Verification {
             log,
             reads_rest: false,
+            due: None,
             next: Role::Plain,
             roles: Vec::new(),
             checks_number: writes && largest == smallest && !spec.time_based && !verify.only,
@@ -257,7 +260,7 @@ impl JobProcess {
     }
 
     /// Begins to read what is left of the pass's writes; whether it does.
-    pub(super) fn start_verify(&mut self, now: Nanos, system: &mut System) -> bool {
+    pub(super) fn start_verify(&mut self, now: Nanos) -> bool {
         self.end_phase(now);
         let is_over = self.plan.is_over(now);
         let Some(v) = self.plan.verification_mut() else {
@@ -268,7 +271,7 @@ impl JobProcess {
         }
         v.reads_rest = true;
         v.log.start_verify();
-        self.reopen_files(now, system);
+        self.closes_all = true;
         true
     }
 

@@ -190,10 +190,7 @@ pub(super) static OPTIONS: &[FioOption] = options! {
         }),
     );
     /// How many files are open at once.
-    "openfiles" => Count(ANY, NotSimulated), Unmodelled::always(
-        "have only this many of its files open at once",
-        "give as many nrfiles",
-    );
+    "openfiles" => Count(ANY, Sets(|job, n| job.spec.open_files = n));
     /// How files get their blocks before the job starts.
     "fallocate" => OneOf(&[
         ("none", |job| job.spec.fallocate = Fallocate::None),

@@ -1,6 +1,7 @@
 //! Chooses the file of the next I/O: `file_service_type`.
 
 use super::distribution::Ranks;
+use super::open_files::OpenFiles;
 use crate::fio::{FileService, JobSpec};
 use crate::generate::random::{Random, Seeds, Stream};
 
@@ -28,6 +29,17 @@ enum Rule {
     Ranks(Box<Ranks>),
 }
 
+/// What is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// A file that is open.
+    Open(usize),
+    /// A file that is to be opened.
+    Closed(usize),
+    /// A file that cannot be opened while so many others are open.
+    Busy,
+}
+
 impl FileChooser {
     pub fn new(spec: &JobSpec, files: usize, seeds: &Seeds) -> FileChooser {
         let random = seeds.stream(Stream::File);
@@ -51,10 +63,8 @@ impl FileChooser {
         }
     }
 
-    /// Restarts with the stream `random` and the first file.
+    /// Restarts with the stream `random`. As in fio, files go on in turn.
     pub fn reseed(&mut self, random: Random) {
-        self.current = None;
-        self.next = 0;
         if let Rule::Random(own) = &mut self.rule {
             *own = random;
         }
@@ -65,45 +75,63 @@ impl FileChooser {
         matches!(self.rule, Rule::Ranks(_))
     }
 
-    /// Returns the file of the next I/O; `None` once all are done.
-    #[inline]
-    pub fn next(&mut self, is_done: impl Fn(usize) -> bool) -> Option<usize> {
-        if self.files == 1 {
-            return (!is_done(0)).then_some(0);
-        }
-        if let Some(current) = self.current.filter(|file| !is_done(*file)) {
+    /// Chooses the file of the next I/O; `None` once all are done.
+    pub fn next(&mut self, open: &OpenFiles, is_done: impl Fn(usize) -> bool) -> Option<Choice> {
+        if let Some(current) = self.current.filter(|file| open.is_usable(*file)) {
             if matches!(self.rule, Rule::Sequential) {
-                return Some(current);
+                return Some(Choice::Open(current));
             }
             if self.left > 0 {
                 self.left -= 1;
-                return Some(current);
+                return Some(Choice::Open(current));
             }
         }
         if (0..self.files).all(&is_done) {
             return None;
         }
-        let chosen = self.choose(is_done);
-        self.current = Some(chosen);
-        self.left = self.count - 1;
-        Some(chosen)
+        let choice = self.choose(open, is_done);
+        if let Choice::Open(chosen) | Choice::Closed(chosen) = choice {
+            self.current = Some(chosen);
+            self.left = self.count - 1;
+        }
+        Some(choice)
     }
 
     /// Chooses a file; at least one must not be done.
-    fn choose(&mut self, is_done: impl Fn(usize) -> bool) -> usize {
+    fn choose(&mut self, open: &OpenFiles, is_done: impl Fn(usize) -> bool) -> Choice {
+        let can_be_chosen =
+            |file: usize| !is_done(file) && (open.is_usable(file) || !open.is_open(file as u32));
+        if !(0..self.files).any(can_be_chosen) {
+            return Choice::Busy;
+        }
         loop {
-            let file = match &mut self.rule {
-                Rule::RoundRobin | Rule::Sequential => {
-                    let file = self.next;
-                    self.next = (self.next + 1) % self.files;
-                    file
-                }
-                Rule::Random(random) => random.below(self.files as u64) as usize,
-                Rule::Ranks(ranks) => (ranks.next() / RANKS_PER_FILE) as usize,
-            };
-            if !is_done(file) {
-                return file;
+            let file = self.draw();
+            if is_done(file) {
+                continue;
             }
+            if open.is_usable(file) {
+                return Choice::Open(file);
+            }
+            if !open.is_open(file as u32) {
+                return match open.is_full() {
+                    true => Choice::Busy,
+                    false => Choice::Closed(file),
+                };
+            }
+        }
+    }
+
+    fn draw(&mut self) -> usize {
+        match &mut self.rule {
+            Rule::RoundRobin | Rule::Sequential => {
+                let file = self.next;
+                self.next = (self.next + 1) % self.files;
+                file
+            }
+            // Of a single file nothing is drawn.
+            _ if self.files == 1 => 0,
+            Rule::Random(random) => random.below(self.files as u64) as usize,
+            Rule::Ranks(ranks) => (ranks.next() / RANKS_PER_FILE) as usize,
         }
     }
 }

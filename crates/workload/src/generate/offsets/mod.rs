@@ -6,6 +6,7 @@ mod distribution;
 mod file;
 mod file_service;
 mod limits;
+mod open_files;
 mod random_blocks;
 mod rules;
 mod strides;
@@ -17,8 +18,9 @@ use crate::fio::{ByDirection, Direction, JobSpec, Pattern, ZoneMode};
 use block_sizes::SizeDraws;
 use directions::DirectionMix;
 use file::{File, OffsetDraws};
-use file_service::FileChooser;
+use file_service::{Choice, FileChooser};
 use limits::Limits;
+pub use open_files::OpenFiles;
 use random_blocks::RandomBlocks;
 use rules::Rules;
 use strides::Strides;
@@ -36,14 +38,39 @@ pub struct Io {
     pub length_bytes: u32,
 }
 
+/// What a process does before its next I/O, or flush, so that the file of it is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileStep {
+    /// Nothing: the file is open.
+    Ready,
+    /// Opens this file.
+    Open(u32),
+    /// Closes this file, which is done.
+    Close(u32),
+    /// Reaps I/O, if there is any, and asks again: no more files may be open.
+    Busy,
+    /// The pass is over.
+    Over,
+}
+
 /// Generates the I/Os of one process of a job.
 ///
 /// ```text
 /// while offsets.start_pass() {
-///     while let Some(io) = offsets.next() { issue io }
+///     loop {
+///         match offsets.turn_to_file() {
+///             Ready => if let Some(io) = offsets.next_in(offsets.next_direction()) { issue io }
+///             Open(file), Close(file) => do so
+///             Busy => reap an I/O
+///             Over => break
+///         }
+///     }
 ///     wait until all are complete
 /// }
 /// ```
+///
+/// [`next`](OffsetGenerator::next) is all of that for a process that waits for each I/O and to which
+/// open files do not matter.
 ///
 /// A pass ends when `size` bytes were issued or all blocks visited; `loops`, `io_size` and
 /// `time_based` determine whether another follows.
@@ -53,6 +80,11 @@ pub struct OffsetGenerator {
     files: Vec<File>,
     one_size: Option<OneSize>,
     chooser: FileChooser,
+    open: OpenFiles,
+    /// The file of the next I/O.
+    chosen: Option<usize>,
+    /// Files that were done without an I/O, one after the other.
+    fruitless: usize,
     mix: DirectionMix,
     sizes: ByDirection<SizeDraws>,
     limits: Limits,
@@ -79,6 +111,9 @@ impl OffsetGenerator {
             .collect::<Result<Vec<File>, LayoutError>>()?;
         Ok(OffsetGenerator {
             chooser: FileChooser::new(spec, files.len(), seeds),
+            open: OpenFiles::new(spec, files.len()),
+            chosen: None,
+            fruitless: 0,
             mix: DirectionMix::new(spec.pattern, spec.read_percent, seeds.stream(Stream::Mix)),
             sizes: ByDirection::from_fn(|direction| {
                 let random = seeds.stream(Stream::BlockSize(direction));
@@ -95,7 +130,7 @@ impl OffsetGenerator {
     }
 
     /// Starts the next pass over the files; returns `false` when the process is done. Everything
-    /// issued before must be complete.
+    /// issued before must be complete. The pass begins by closing files that are still open.
     pub fn start_pass(&mut self) -> bool {
         let files_done = self.files.iter().all(|file| file.done);
         if !self.limits.start_pass(files_done) {
@@ -108,11 +143,85 @@ impl OffsetGenerator {
         if self.seeds.same_each_pass && !self.limits.is_first_pass() {
             self.repeat_draws();
         }
-        for file in &mut self.files {
+        for (number, file) in (0..).zip(&mut self.files) {
             file.done = false;
-            file.restart(&mut self.draws.block);
+            self.open.done(number);
         }
+        (self.chosen, self.fruitless) = (None, 0);
         true
+    }
+
+    /// The open files.
+    pub fn open_files(&mut self) -> &mut OpenFiles {
+        &mut self.open
+    }
+
+    /// The file of the next I/O or flush, which [`turn_to_file`](OffsetGenerator::turn_to_file) has
+    /// turned to.
+    #[inline]
+    pub fn chosen_file(&self) -> Option<u32> {
+        self.chosen.map(|file| file as u32)
+    }
+
+    /// A flush was issued for the chosen file, whose turn is then over.
+    pub fn flushed(&mut self) {
+        self.turn_is_over();
+    }
+
+    #[inline]
+    fn turn_is_over(&mut self) {
+        if self.files.len() > 1 {
+            self.chosen = None;
+        }
+    }
+
+    /// Turns to the file of the next I/O.
+    #[inline]
+    pub fn turn_to_file(&mut self) -> FileStep {
+        if !self.limits.may_issue() {
+            return FileStep::Over;
+        }
+        match self.chosen {
+            Some(_) => FileStep::Ready,
+            None => self.choose_file(),
+        }
+    }
+
+    #[inline(never)]
+    fn choose_file(&mut self) -> FileStep {
+        /// Files that start over when they are done never run out; this limit ends the search if no
+        /// block fits into any of them.
+        const FRUITLESS_LIMIT: usize = 1000;
+        if let Some(file) = self.open.close_done() {
+            return FileStep::Close(file);
+        }
+        if self.chooser.restarts_files() && self.fruitless >= FRUITLESS_LIMIT {
+            return FileStep::Over;
+        }
+        let files = &self.files;
+        match self.chooser.next(&self.open, |file| files[file].done) {
+            None => FileStep::Over,
+            Some(Choice::Busy) => FileStep::Busy,
+            Some(Choice::Open(file)) => {
+                self.chosen = Some(file);
+                FileStep::Ready
+            }
+            Some(Choice::Closed(file)) => {
+                self.chosen = Some(file);
+                self.open.open(file as u32);
+                self.files[file].restart(&mut self.draws.block);
+                FileStep::Open(file as u32)
+            }
+        }
+    }
+
+    /// The chosen file is done.
+    #[cold]
+    fn file_done(&mut self, index: usize) {
+        self.chosen = None;
+        self.fruitless += 1;
+        self.open.done(index as u32);
+        self.files[index].done = !self.chooser.restarts_files();
     }
 
     /// Restarts all streams from the beginning, except those of ranks, as in fio.
@@ -126,15 +235,26 @@ impl OffsetGenerator {
         }
     }
 
-    /// Returns the next I/O; `None` at the end of the pass.
-    #[inline]
+    /// Returns the next I/O of a process that waits for each, and opens and closes files as it
+    /// comes to it; `None` at the end of the pass.
     #[expect(
         clippy::should_implement_trait,
         reason = "an iterator that ends does not begin another pass"
     )]
     pub fn next(&mut self) -> Option<Io> {
-        let direction = self.next_direction();
-        self.next_in(direction)
+        loop {
+            match self.turn_to_file() {
+                FileStep::Open(_) | FileStep::Close(_) | FileStep::Busy => {}
+                FileStep::Over => return None,
+                FileStep::Ready => {
+                    let direction = self.next_direction();
+                    if let Some(io) = self.next_in(direction) {
+                        self.open.reaped(io.file);
+                        return Some(io);
+                    }
+                }
+            }
+        }
     }
 
     /// Returns the direction that the mix draws for the next I/O. A job with a rate passes it to
@@ -155,24 +275,21 @@ impl OffsetGenerator {
         self.limits.verified(bytes, between);
     }
 
-    /// Returns the next I/O in `direction`; `None` at the end of the pass. A pattern in which
-    /// writes follow trims overrides the direction.
+    /// Returns the next I/O to the chosen file in `direction`; `None` if that file is done, or none
+    /// is chosen. A pattern in which writes follow trims overrides the direction. The I/O counts as
+    /// under way until [`OpenFiles::reaped`].
     #[inline]
     pub fn next_in(&mut self, direction: Direction) -> Option<Io> {
-        if !self.limits.may_issue() {
-            return None;
-        }
+        let index = self.chosen?;
         if self.mix.is_mixed() {
             self.mix.override_with(direction);
         }
-        let io = match self.one_size {
-            Some(one_size) if !self.files[0].done => {
-                match one_size.place(&mut self.files[0], &mut self.draws.block, direction) {
-                    Some(io) => io,
-                    None => self.place(direction)?,
-                }
-            }
-            _ => self.place(direction)?,
+        let quick = self.one_size.and_then(|one_size| {
+            one_size.place(&mut self.files[0], &mut self.draws.block, direction)
+        });
+        let io = match quick {
+            Some(io) => io,
+            None => self.place(index, direction)?,
         };
         self.issued(&io);
         Some(io)
@@ -182,18 +299,20 @@ impl OffsetGenerator {
     fn issued(&mut self, io: &Io) {
         self.mix.issued(io.direction);
         self.limits.issued(io.direction, u64::from(io.length_bytes));
+        self.open.issued(io.file);
+        self.turn_is_over();
     }
 
     /// With `zonemode=zbd`, gives the cursor the next I/O in `direction`, which has no place in the
-    /// zones yet. Returns `false` at the end of the pass.
+    /// zones yet. Returns `false` if the file is done, or not chosen.
     pub fn draw_in_zones(
         &mut self,
         direction: Direction,
         (cursor, zones): (&mut ZoneCursor, &ZonedFile),
     ) -> bool {
-        if !self.limits.may_issue() {
+        let Some(index) = self.chosen else {
             return false;
-        }
+        };
         if self.mix.is_mixed() {
             self.mix.override_with(direction);
         }
@@ -202,7 +321,7 @@ impl OffsetGenerator {
         if direction == Direction::Write {
             file.end.write = cursor.skip_gap(file.end.write, zones);
         }
-        let drawn = self.place(direction);
+        let drawn = self.place(index, direction);
         drawn.map(|io| cursor.take(io)).is_some()
     }
 
@@ -214,34 +333,29 @@ impl OffsetGenerator {
         is_idle: bool,
     ) -> ZonedNext {
         let next = cursor.place(zones, is_idle);
-        if let ZonedNext::Io(io, _) = &next {
-            let file = &mut self.files[0];
-            let relative = io.offset_bytes - file.extent.offset_bytes;
-            let length = u64::from(io.length_bytes);
-            file.remember(self.rules.pattern, io.direction, relative, length);
-            self.issued(io);
+        match &next {
+            ZonedNext::Io(io, _) => {
+                let file = &mut self.files[0];
+                let relative = io.offset_bytes - file.extent.offset_bytes;
+                let length = u64::from(io.length_bytes);
+                file.remember(self.rules.pattern, io.direction, relative, length);
+                self.issued(io);
+            }
+            ZonedNext::End => self.file_done(0),
+            _ => {}
         }
         next
     }
 
+    /// Returns the next I/O to one file, or ends the file.
     #[inline(never)]
-    fn place(&mut self, direction: Direction) -> Option<Io> {
-        /// Files that start over when they are done never run out; this limit ends the search if no
-        /// block fits into any of them.
-        const FRUITLESS_LIMIT: usize = 1000;
-        for _ in 0..FRUITLESS_LIMIT {
-            let files = &self.files;
-            let index = self.chooser.next(|file| files[file].done)?;
-            if let Some(io) = self.place_in(index, direction) {
-                return Some(io);
-            }
-            let file = &mut self.files[index];
-            match self.chooser.restarts_files() {
-                true => file.restart(&mut self.draws.block),
-                false => file.done = true,
-            }
+    fn place(&mut self, index: usize, direction: Direction) -> Option<Io> {
+        let io = self.place_in(index, direction);
+        match io {
+            Some(_) => self.fruitless = 0,
+            None => self.file_done(index),
         }
-        None
+        io
     }
 
     /// Returns the next I/O to one file; `None` once the file is done.
