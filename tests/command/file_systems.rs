@@ -115,3 +115,68 @@ fn a_file_is_not_trimmed() {
     assert_eq!(refused.status, 2, "{}", refused.err);
     assert!(refused.err.contains("trim.fio:1"), "{}", refused.err);
 }
+
+/// How often fio opens its files and flushes them, by its system calls.
+fn fios_opens_and_flushes(job: &str) -> Option<(u64, u64)> {
+    if !blklab_judges::have("fio") || !blklab_judges::have("strace") {
+        return None;
+    }
+    let place = Place::new();
+    place.file("f.fio", &format!("{job}filename_format=f$filenum\n"));
+    let strace = std::path::Path::new("strace");
+    let args = [
+        "-f",
+        "-o",
+        "calls",
+        "-e",
+        "trace=openat,fsync",
+        "fio",
+        "f.fio",
+    ];
+    place.run(strace, &args).ok();
+    let calls = std::fs::read_to_string(place.path("calls")).expect("a list of calls");
+    // Files are laid out before with O_WRONLY.
+    let opens = |line: &&str| line.contains("\"f") && line.contains("O_RDWR|O_CREAT, 0600");
+    let of = |call: &str| calls.lines().filter(|line| line.contains(call)).count() as u64;
+    Some((calls.lines().filter(opens).count() as u64, of("fsync(")))
+}
+
+#[test]
+fn files_are_opened_and_flushed_as_often_as_by_fio() {
+    let place = Place::new();
+    for options in [
+        "nrfiles=3\nopenfiles=1\nend_fsync=1",
+        "nrfiles=3\nopenfiles=2\nfsync_on_close=1",
+        "nrfiles=3\nopenfiles=1\nfsync_on_close=1\nloops=2",
+        "nrfiles=1\nfsync_on_close=1\nloops=2",
+        "nrfiles=4\nopenfiles=2\nfsync_on_close=1\nfsync=4\nfile_service_type=sequential",
+        "nrfiles=4\nopenfiles=3\nend_fsync=1\nfsync=3",
+    ] {
+        let job = format!("[a]\nioengine=psync\nrw=write\nbs=4k\nsize=96k\n{options}\n");
+        let Some((opens, flushes)) = fios_opens_and_flushes(&job) else {
+            return;
+        };
+        place.file("f.fio", &job);
+        let files = place.json(&["run", "f.fio", "--fs", "ext2"]);
+        let names = &files["blklab"]["page_cache"]["names_looked_up"];
+        assert_eq!(names.as_u64(), Some(opens), "{options}");
+        // On drives alone a file costs no call, but each flush.
+        place.file("f.fio", &format!("{job}direct=1\n"));
+        let drive = place.json(&["run", "f.fio"]);
+        let ours = &drive["blklab"]["disks"][0]["queue"]["ios"]["flush"];
+        assert_eq!(ours.as_u64(), Some(flushes), "{options}");
+    }
+}
+
+#[test]
+fn files_that_are_read_before_a_job_are_opened_for_that_too() {
+    let place = Place::new();
+    let job = "[a]\nrw=randread\nbs=4k\nsize=4m\nnrfiles=256\npre_read=1\n";
+    for options in ["", "openfiles=2\n"] {
+        place.file("open.fio", &format!("{job}{options}"));
+        let json = place.json(&["run", "open.fio", "--fs", "ext2"]);
+        let cache = &json["blklab"]["page_cache"];
+        assert_eq!(cache["names_looked_up"], 512, "{options}");
+        assert_eq!(json["jobs"][0]["error"], 0, "{options}");
+    }
+}

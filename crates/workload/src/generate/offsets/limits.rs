@@ -16,7 +16,7 @@ pub(crate) struct Limits {
     /// Whether a first pass is the last (`bytes_done` in `thread_main`): what a job reads to
     /// compare it with what another wrote does not count as done.
     has_one_pass: bool,
-    /// The size of a pass over the files, in bytes.
+    /// The size of a pass, in bytes, if it ends before its files are done.
     pass_bytes: u64,
     /// The size of the job in bytes, over the directions that count.
     job_bytes: u64,
@@ -64,7 +64,12 @@ impl Limits {
             ends_by_time: spec.time_based && !(verifies && is_queued),
             counts_verified: is_queued,
             has_one_pass: verifies && !does(Direction::Write) && does(Direction::Read),
-            pass_bytes: pass_bytes.saturating_add(both),
+            // fio counts what a synchronous engine does only for the whole job (`io_queue_event`), so
+            // that such a pass ends where its files are done.
+            pass_bytes: match is_queued {
+                true => pass_bytes.saturating_add(both),
+                false => u64::MAX,
+            },
             job_bytes: all,
             job_ios: if twice { ios.saturating_mul(2) } else { ios },
             wanted_bytes: wanted,
