@@ -337,9 +337,11 @@ impl Exits {
         self.recorded
     }
 
-    /// How many were found out.
-    pub(crate) fn found(&self) -> usize {
-        if self.recorded { 0 } else { self.known.len() }
+    /// What the reader should know of those that were found out.
+    pub(crate) fn note(&self) -> Option<String> {
+        let found = if self.recorded { 0 } else { self.known.len() };
+        let note = || format!("{found} tasks were taken to exit where the kernel forgets them");
+        (found > 0).then(note)
     }
 
     /// The tasks that exit before this event.
@@ -352,8 +354,9 @@ impl Exits {
 
     /// A queue was in service after event `since` that is not before event
     /// `now`: of the tasks that are not seen from then on, the last to be seen
-    /// before is gone. Returns whether there is one.
-    pub(crate) fn learn(&mut self, since: usize, now: usize) -> bool {
+    /// before is gone. It went where the trace is silent for longest, since the
+    /// way out of a program is long. Returns whether there is one.
+    pub(crate) fn learn(&mut self, events: &[Recorded<'_>], since: usize, now: usize) -> bool {
         let gone = self.submitters.iter().filter_map(|&pid| {
             let last = *self.last_seen.get(&pid)?;
             let new = self.known.iter().all(|&(_, known)| known != pid);
@@ -362,7 +365,11 @@ impl Exits {
         let Some((last, pid)) = gone.max() else {
             return false;
         };
-        self.known.push((since.max(last) + 1, pid));
+        let first = since.max(last) + 1;
+        let at_ns = |at: usize| events[at].event.at_ns;
+        let silence_ns = |at: &usize| at_ns(*at).saturating_sub(at_ns(*at - 1));
+        let longest = (first..=now).rev().max_by_key(silence_ns);
+        self.known.push((longest.unwrap_or(first), pid));
         true
     }
 }

@@ -65,23 +65,29 @@ pub(crate) fn compare(
     }
     // An insert into whose recording a tick fell may have been before or behind
     // it; its deadline tells, at its dispatch. So those are known the second time.
-    let mut alone = Alone::new(recording, scheduler, probes, &events, BTreeSet::new())?;
-    alone.replay();
-    while let Some((since, now)) = alone.somebody_left {
-        let mut exits = std::mem::take(&mut alone.exits);
-        let found = exits.learn(since, now);
-        alone = Alone::new(recording, scheduler, probes, &events, BTreeSet::new())?;
-        alone.exits = exits;
-        alone.finds_exits = found;
-        alone.replay();
-    }
-    alone.note_exits();
+    let mut alone = Alone::with_exits(recording, scheduler, probes, &events)?;
+    alone.report.notes.extend(alone.exits.note());
     if !alone.behind_tick.is_empty() {
         let behind_tick = std::mem::take(&mut alone.behind_tick);
         alone = Alone::new(recording, scheduler, probes, &events, behind_tick)?;
         alone.replay();
     }
     Ok(alone.report)
+}
+
+/// The tasks of a trace that exit, which replays of its scheduler find where no probe tells.
+pub(crate) fn exits(
+    recording: &Recording,
+    scheduler: &str,
+    events: &[Recorded<'_>],
+) -> Result<Exits, ConformError> {
+    let exits = Exits::of(recording.info.as_ref(), events);
+    match probes_of(scheduler) {
+        Ok(probes) if probes.follows_tasks() && !exits.are_recorded() => {
+            Ok(Alone::with_exits(recording, scheduler, probes, events)?.exits)
+        }
+        _ => Ok(exits),
+    }
 }
 
 /// A question, from the event that is its entry.
@@ -233,6 +239,27 @@ impl<'r> Alone<'r> {
             queues: BTreeMap::new(),
             report,
         })
+    }
+
+    /// One that has come to the end, with all tasks that exit found on the way.
+    fn with_exits(
+        recording: &'r Recording,
+        scheduler: &str,
+        probes: &'r dyn Probes,
+        events: &'r [Recorded<'r>],
+    ) -> Result<Alone<'r>, ConformError> {
+        let new = || Alone::new(recording, scheduler, probes, events, BTreeSet::new());
+        let mut alone = new()?;
+        alone.replay();
+        while let Some((since, now)) = alone.somebody_left {
+            let mut exits = std::mem::take(&mut alone.exits);
+            let found = exits.learn(events, since, now);
+            alone = new()?;
+            alone.exits = exits;
+            alone.finds_exits = found;
+            alone.replay();
+        }
+        Ok(alone)
     }
 
     fn replay(&mut self) {
@@ -425,14 +452,6 @@ impl<'r> Alone<'r> {
         for pid in exiting {
             let (elevator, mut ctx) = self.ctx();
             elevator.exit_submitter(&mut ctx, SubmitterId(pid));
-        }
-    }
-
-    fn note_exits(&mut self) {
-        let exits = self.exits.found();
-        if exits > 0 {
-            let note = format!("{exits} tasks were taken to exit where the kernel forgets them");
-            self.report.notes.push(note);
         }
     }
 

@@ -24,7 +24,7 @@ use blklab_blk::{
 };
 use blklab_workload::trace::tracefs::{Event, EventKind};
 
-use crate::alone::probes_of;
+use crate::alone::{exits, probes_of};
 use crate::cgroups::Cgroups;
 use crate::clock::{Clock, jiffies_of};
 use crate::recording::{Recorded, Recording};
@@ -132,6 +132,8 @@ impl<'r> Whole<'r> {
             false => None,
         };
         let probes = probes_of(scheduler).ok();
+        let exits = exits(recording, scheduler, events)?;
+        report.notes.extend(exits.note());
         let workers = events.iter().map(|r| &r.event).rev();
         let kblockd = workers.filter(|e| is_kblockd(e)).map(|e| (e.cpu, e.pid));
         let scheduled = queue.elevator().is_some();
@@ -142,7 +144,7 @@ impl<'r> Whole<'r> {
             queue,
             drive: Drive::new(events, clock, hint.clone(), setup.blocking, probes),
             cgroups,
-            exits: Exits::of(recording.info.as_ref(), events),
+            exits,
             throttle,
             scheduled,
             hint,
