@@ -345,11 +345,12 @@ impl RequestQueue {
                 Submit::Done
             }
             None => {
-                // A task flushes its plug before it sleeps (`io_schedule`).
+                // A task waits first, and flushes its plug before it sleeps (`io_schedule`).
+                let blocked = self.wait_for_tag(cpu, part, shallow, rest);
                 if let Some(plug) = plug {
                     self.flush_plug_list(now, plug, true, driver);
                 }
-                self.wait_for_tag(cpu, part, shallow, rest)
+                blocked
             }
         }
     }
