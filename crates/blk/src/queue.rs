@@ -51,7 +51,8 @@ pub enum BlkStatus {
     Failed(IoStatus),
 }
 
-/// A point in a run of a hardware queue at which an interrupt or another CPU can change the result.
+/// A point in a submission or in a run of a hardware queue at which an interrupt or another CPU can
+/// change the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunPoint {
     /// Before the scheduler is asked.
@@ -64,6 +65,8 @@ pub enum RunPoint {
     Issue,
     /// Before a submitter that ran the queue searches for a tag again.
     Request,
+    /// Before the requests of a plug go into the scheduler.
+    Insert,
 }
 
 /// An event between two steps of a hardware queue's run.

@@ -749,8 +749,11 @@ impl RequestQueue {
             while let Some(id) = list.pop_front(&mut self.rqs) {
                 self.bypass_insert(id, InsertAt::Tail);
             }
-        } else if let Some((elevator, mut ctx)) = self.sched(now) {
-            elevator.insert_requests(&mut ctx, hctx, &mut list, InsertAt::Tail);
+        } else if self.elevator.is_some() {
+            let _ = self.take_interrupts(RunPoint::Insert, driver);
+            if let Some((elevator, mut ctx)) = self.sched(now) {
+                elevator.insert_requests(&mut ctx, hctx, &mut list, InsertAt::Tail);
+            }
             self.free_merged_away(now);
         } else {
             self.insert_into_ctx(now, hctx, cpu as usize, list, from_schedule, driver);

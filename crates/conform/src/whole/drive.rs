@@ -296,7 +296,7 @@ impl<'r> Drive<'r> {
                 (ahead == NextLine::Ask).then_some(at)?
             }
             RunPoint::Choose => self.works_behind(self.asked?) + 1,
-            RunPoint::Tag | RunPoint::Issue | RunPoint::Request => return None,
+            RunPoint::Tag | RunPoint::Issue | RunPoint::Request | RunPoint::Insert => return None,
         };
         let mut lines = self.events.get(self.at + 1..before)?.iter();
         let others = lines.any(|recorded| recorded.event.cpu != self.cpu);
@@ -577,8 +577,31 @@ impl<'r> Drive<'r> {
         true
     }
 
+    /// The completion, if any, that comes before the task inserts what its plug held.
+    fn completion_before_insert(&self) -> Option<usize> {
+        let own = self.lines.of_cpu(self.cpu, self.next);
+        let mut own = own.take_while(|(_, event)| event.pid == self.pid);
+        let mut completion = None;
+        let inserts = own.find_map(|(at, event)| match &event.kind {
+            EventKind::RqComplete(rq) => {
+                let ours = !self.delivered[at] && self.has(Extent::of_end(rq));
+                completion = completion.or(ours.then_some(at));
+                None
+            }
+            EventKind::RqInsert(_) | EventKind::RqMerge(_) => Some(true),
+            kind => match Tracepoint::of_kernel(kind) {
+                Some(Tracepoint::Plug | Tracepoint::Unplug(_)) | None => None,
+                Some(_) => Some(false),
+            },
+        });
+        completion.filter(|_| inserts == Some(true))
+    }
+
     /// The completion, if any, that comes before what happens at this point.
     fn completion_before(&mut self, point: RunPoint) -> Option<usize> {
+        if point == RunPoint::Insert {
+            return self.completion_before_insert();
+        }
         let (mut completion, at, mut ahead) = self.look(self.next);
         if point == RunPoint::Choose {
             let behind = self.asked.map(|asked| self.works_behind(asked));
@@ -594,7 +617,7 @@ impl<'r> Drive<'r> {
         }
         let comes = match point {
             RunPoint::Ask => ahead == NextLine::Ask,
-            RunPoint::Choose => false,
+            RunPoint::Choose | RunPoint::Insert => false,
             // The tag was had, since the scheduler was asked for more.
             RunPoint::Tag => ahead == NextLine::Ask,
             RunPoint::Issue => {
