@@ -900,6 +900,13 @@ impl RequestQueue {
         asks && self.hctxs[hctx].dispatch.is_empty()
     }
 
+    /// The request with which the next run of a hardware context begins, if it was taken from the
+    /// scheduler before.
+    pub fn held_request(&self, hctx: usize) -> Option<&Request> {
+        let id = self.hctxs[hctx].dispatch.front()?;
+        Some(&self.rqs[id])
+    }
+
     /// The hardware context of a CPU.
     #[inline]
     pub fn hctx_of(&self, cpu: usize) -> usize {

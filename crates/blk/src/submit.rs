@@ -584,6 +584,17 @@ impl RequestQueue {
         tags.get(cpu, shallow)
     }
 
+    /// The tag that a submitter that sleeps for one would get now. For comparisons with a recorded
+    /// queue.
+    pub fn tag_for(&mut self, waiter: &Waiter) -> Option<u32> {
+        let WaitFor::Tag { shallow, .. } = waiter.state else {
+            return None;
+        };
+        let hctx = self.cpu_map[waiter.cpu].0 as usize;
+        let mut tags = self.hctxs[hctx].alloc_tags().clone();
+        tags.get(waiter.cpu, shallow)
+    }
+
     /// The number of tags that a bio may use. It is computed once for each request, even if that
     /// then sleeps for a tag (`blk_mq_alloc_data`).
     #[inline(always)]

@@ -433,3 +433,39 @@ fn a_bio_that_the_drive_cannot_carry_out_ends_at_once() {
     }
     assert_ne!(end(&more, reset, 0, 0), refused);
 }
+
+#[test]
+fn an_end_can_come_between_an_unplug_and_its_insert() {
+    let (mut f, state) = Fixture::with_fifo(&config(), FifoState::default());
+    f.submit(Op::Read, 0, 8);
+    f.read_plugged(100);
+    f.driver.ends_before_insert = f.driver.in_flight.pop_front();
+    f.queue.enable_trace(true);
+    f.unplug();
+    let wanted = |kind: &TraceKind| {
+        matches!(
+            kind,
+            TraceKind::Unplug(_) | TraceKind::RqInsert | TraceKind::RqComplete(_)
+        )
+    };
+    let kinds: Vec<TraceKind> = f.trace().into_iter().filter(wanted).collect();
+    let ended = TraceKind::RqComplete(IoStatus::Ok);
+    assert_eq!(kinds, [TraceKind::Unplug(1), ended, TraceKind::RqInsert]);
+    assert_eq!(state.lock().expect("nothing panicked").completed, 1);
+}
+
+#[test]
+fn what_got_no_driver_tag_begins_the_next_run() {
+    let one_tag = QueueConfig {
+        queue_depth: 1,
+        ..config()
+    };
+    let (mut f, _) = Fixture::with_fifo(&one_tag, FifoState::default());
+    f.submit(Op::Read, 0, 8);
+    assert!(f.queue.held_request(0).is_none());
+    f.submit(Op::Read, 100, 8);
+    let held = f.queue.held_request(0).expect("it was taken");
+    assert_eq!(held.sector, Sector(100));
+    f.drain();
+    assert!(f.queue.held_request(0).is_none());
+}

@@ -13,9 +13,10 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use blklab_blk::{
-    Bio, BioFlags, BlkDriver, BlkStatus, Elevator, ElevatorQueue, InsertAt, IoStatus, MergeKind,
-    Nanos, Op, Plug, QueueConfig, QueueLimits, Request, RequestId, RequestQueue, RqList, SchedCtx,
-    Sector, Submit, TraceEvent, TraceKind, Waiter, elv_bio_merge_ok, sched_try_insert_merge,
+    Bio, BioFlags, BlkDriver, BlkStatus, Elevator, ElevatorQueue, InsertAt, Interruption, IoStatus,
+    MergeKind, Nanos, Op, Plug, QueueConfig, QueueLimits, Request, RequestId, RequestQueue, RqList,
+    RunPoint, SchedCtx, Sector, Submit, TraceEvent, TraceKind, Waiter, elv_bio_merge_ok,
+    sched_try_insert_merge,
 };
 
 /// A command that the driver took.
@@ -42,6 +43,8 @@ pub(crate) struct ScriptedDriver {
     pub(crate) in_flight: VecDeque<RequestId>,
     /// Hardware contexts of the calls of `commit_rqs`.
     pub(crate) commits: Vec<usize>,
+    /// A command that ends before the requests of a plug go into the scheduler.
+    pub(crate) ends_before_insert: Option<RequestId>,
 }
 
 impl BlkDriver for ScriptedDriver {
@@ -67,6 +70,13 @@ impl BlkDriver for ScriptedDriver {
             self.in_flight.push_back(id);
         }
         answer
+    }
+
+    fn interrupt(&mut self, point: RunPoint) -> Option<Interruption> {
+        let ends = self
+            .ends_before_insert
+            .take_if(|_| point == RunPoint::Insert)?;
+        Some(Interruption::Completion(ends, IoStatus::Ok, Nanos(2_000)))
     }
 
     fn need_resched(&mut self) -> bool {

@@ -97,6 +97,25 @@ fn who_sleeps_for_a_tag_lets_the_plug_go() {
     assert_eq!(f.sectors_taken(), [0, 100]);
 }
 
+/// A submitter queues for a tag before it lets its plug go (`blk_mq_get_tag`).
+#[test]
+fn what_the_plug_of_a_sleeper_frees_wakes_it() {
+    let two_tags = QueueConfig {
+        queue_depth: 2,
+        ..config()
+    };
+    let (mut f, _) = Fixture::with_fifo(&two_tags, FifoState::default());
+    // The scheduler has twice as many; at the insert the third request joins the first.
+    for sector in [0, 100, 8, 200, 300] {
+        f.read_plugged(sector);
+    }
+    let sleeper = f.waiters.remove(0);
+    assert_eq!(f.woken(), [sleeper.ticket]);
+    assert!(f.queue.tag_for(&sleeper).is_some());
+    let done = f.queue.resume(f.now, None, sleeper, &mut f.driver);
+    assert_eq!(done, Submit::Done);
+}
+
 /// The kernel calls `limit_depth` once for each request, so a sleeping submitter keeps the limit of
 /// that time.
 #[test]
