@@ -38,6 +38,8 @@ struct HintState {
     completed: Option<(RequestId, Ended)>,
     /// Something was inserted since this was reset.
     inserted: bool,
+    /// Hardware contexts that the scheduler has requests for.
+    has_work: Vec<bool>,
     taken: u64,
 }
 
@@ -76,6 +78,11 @@ impl Hint {
         self.with(|state| state.inserted)
     }
 
+    /// Whether the scheduler has requests for a hardware context.
+    pub(crate) fn has_work(&self, hctx: usize) -> bool {
+        self.with(|state| state.has_work.get(hctx).copied().unwrap_or(false))
+    }
+
     /// How often the recorded request was taken instead of another.
     pub(crate) fn taken(&self) -> u64 {
         self.with(|state| state.taken)
@@ -105,6 +112,15 @@ impl TieBreaker {
             merges,
             inserted: BTreeMap::new(),
         }
+    }
+
+    /// Requests came or went, by a call for this hardware context.
+    fn note_work(&self, hctx: usize) {
+        self.hint.with(|state| {
+            let all = state.has_work.len().max(hctx + 1);
+            state.has_work.clear();
+            (state.has_work).extend((0..all).map(|hctx| self.inner.has_work(hctx)));
+        });
     }
 }
 
@@ -167,13 +183,16 @@ impl Elevator for TieBreaker {
         self.inserted.extend(list.iter(ctx.rqs).map(named));
         self.hint.with(|state| state.inserted = true);
         self.inner.insert_requests(ctx, hctx, list, at);
+        self.note_work(hctx);
     }
 
     fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, hctx: usize) -> Option<RequestId> {
         if let Some(now) = self.hint.with(|state| state.asked_at.take()) {
             ctx.now = now;
         }
-        self.inner.dispatch_request(ctx, hctx)
+        let chosen = self.inner.dispatch_request(ctx, hctx);
+        self.note_work(hctx);
+        chosen
     }
 
     // The others go straight through.

@@ -13,7 +13,7 @@ use super::tracepoint::{Extent, Tracepoint};
 use crate::alone::probes::Probes;
 use crate::clock::{Clock, jiffies_of};
 use crate::recording::Recorded;
-use crate::tasks::{Tasks, answer_of, work_begins, work_ns};
+use crate::tasks::{DEPTH_IN_PROBE, Tasks, answer_of, work_begins, work_ns};
 use crate::ties::{Ended, Hint};
 
 /// The lines of a completion's interrupt, at most.
@@ -132,6 +132,8 @@ pub(super) struct Drive<'r> {
     /// Runs that let other CPUs come first, and how many there have been.
     paused: Vec<Pause>,
     pauses: u64,
+    /// Commands that it takes from a hardware context.
+    depth: usize,
     /// The driver may sleep.
     blocking: bool,
     lines: Lines<'r>,
@@ -148,6 +150,9 @@ pub(super) struct Drive<'r> {
     next: usize,
     pid: u32,
     cpu: u32,
+    hctx: usize,
+    /// The task of the present call finds a tag before the next completion.
+    finds_tag: bool,
     /// Tasks that sleep inside the driver.
     asleep: Vec<Asleep>,
     /// The line at which the scheduler is asked now.
@@ -162,10 +167,13 @@ pub(super) struct Pause {
     pub(super) name: u64,
     pub(super) pid: u32,
     cpu: u32,
+    hctx: usize,
     /// It goes on before this line.
     before: usize,
     /// The line at which it asked, if it has.
     asked: Option<usize>,
+    /// The request with which it is in the driver, if it is there.
+    pub(super) inside: Option<RequestId>,
 }
 
 /// A task that was switched away from inside the driver.
@@ -182,7 +190,7 @@ impl<'r> Drive<'r> {
         events: &'r [Recorded<'r>],
         clock: Clock,
         hint: Hint,
-        blocking: bool,
+        (depth, blocking): (u32, bool),
         probes: Option<&'static dyn Probes>,
     ) -> Drive<'r> {
         let follows_tasks = probes.is_some_and(|probes| probes.follows_tasks());
@@ -205,20 +213,31 @@ impl<'r> Drive<'r> {
             next: 0,
             pid: 0,
             cpu: 0,
+            hctx: 0,
+            finds_tag: false,
             asleep: Vec::new(),
             asked: None,
             our_busy: BTreeMap::new(),
+            depth: depth as usize,
             blocking,
             lines: Lines::new(events),
         }
     }
 
     /// A call is made for `pid`; what it does is in the trace from `next` on.
-    pub(super) fn begin(&mut self, next: usize, pid: u32, cpu: u32) {
+    /// It runs the hardware context `hctx`.
+    pub(super) fn begin(&mut self, next: usize, pid: u32, cpu: u32, hctx: usize) {
         self.next = next;
         self.pid = pid;
         self.cpu = cpu;
+        self.hctx = hctx;
+        self.finds_tag = false;
         self.hint.begin();
+    }
+
+    /// Whether the task of this call finds a tag before the next completion.
+    pub(super) fn finds_tag(&mut self, finds: bool) {
+        self.finds_tag = finds;
     }
 
     /// The trace comes to this line.
@@ -258,7 +277,7 @@ impl<'r> Drive<'r> {
 
     /// A run goes on at the line at `at`.
     pub(super) fn resume(&mut self, pause: &Pause, at: usize) {
-        self.begin(at, pause.pid, pause.cpu);
+        self.begin(at, pause.pid, pause.cpu, pause.hctx);
         self.asked = pause.asked;
         self.tell_time();
     }
@@ -288,21 +307,66 @@ impl<'r> Drive<'r> {
         asked + work_begins(&self.events[asked..], self.work_ns, answers)
     }
 
+    /// The run stops until the trace comes to `before`. Returns its name.
+    fn pause(&mut self, before: usize, inside: Option<RequestId>) -> u64 {
+        self.pauses += 1;
+        self.paused.push(Pause {
+            name: self.pauses,
+            pid: self.pid,
+            cpu: self.cpu,
+            hctx: self.hctx,
+            before,
+            asked: self.asked,
+            inside,
+        });
+        self.pauses
+    }
+
+    /// The line before which the run goes on that has issued a request at the line before
+    /// `next`, where its CPU stands still: it has more to issue and could, and its CPU shows
+    /// nothing of that while others do.
+    fn stands_still(&self, next: usize, hctx: usize) -> Option<usize> {
+        if self.in_flight_of(hctx) >= self.depth {
+            return None;
+        }
+        let (_, before, ahead) = self.look(next);
+        let mut lines = self.events.get(next..before)?.iter();
+        let others = lines.any(|recorded| recorded.event.cpu != self.cpu);
+        (ahead == NextLine::Nothing && others).then_some(before)
+    }
+
+    /// The line of the scheduler's answer to what it is asked at `asked`, behind which a tag is
+    /// looked for.
+    fn answer_to(&self, asked: usize) -> Option<usize> {
+        let mut behind = self.lines.of_cpu(self.cpu, asked + 1);
+        let answers = |kind| matches!(Tracepoint::of_kernel(kind), Some(Tracepoint::Choice(_)));
+        behind.find_map(|(at, event)| answers(&event.kind).then_some(at))
+    }
+
     /// The line before which the run goes on, where other CPUs come first.
     fn others_first(&self, point: RunPoint) -> Option<usize> {
         let before = match point {
-            RunPoint::Ask => {
-                let (_, at, ahead) = self.look(self.next);
-                (ahead == NextLine::Ask).then_some(at)?
-            }
+            RunPoint::Ask => match self.look(self.next) {
+                (_, at, NextLine::Ask) => at,
+                // Had the kernel's run asked it would show: its CPU stood still, until others
+                // had taken what there was or left a request without a tag.
+                (_, at, NextLine::Nothing) if self.hint.has_work(self.hctx) => at,
+                _ => return None,
+            },
             RunPoint::Choose => self.works_behind(self.asked?) + 1,
-            RunPoint::Tag | RunPoint::Issue | RunPoint::Request | RunPoint::Insert => return None,
+            RunPoint::Tag => self.answer_to(self.asked?)? + 1,
+            RunPoint::Issue | RunPoint::Request | RunPoint::Insert => return None,
         };
         let mut lines = self.events.get(self.at + 1..before)?.iter();
         let others = lines.any(|recorded| recorded.event.cpu != self.cpu);
         let mut paused = self.paused.iter();
         let goes_on = paused.any(|pause| pause.before <= before);
         (others || goes_on && before > self.at).then_some(before)
+    }
+
+    /// Whether its driver may sleep.
+    pub(super) fn is_blocking(&self) -> bool {
+        self.blocking
     }
 
     /// Commands it has.
@@ -425,6 +489,32 @@ impl<'r> Drive<'r> {
         step == Some(true)
     }
 
+    /// Whether the task's next step is to issue what the scheduler chose for it last, and
+    /// another asks the scheduler before: it slept in the driver with its request, which had
+    /// a tag.
+    fn issues_behind_others(&self) -> bool {
+        let before = self.events[..self.next].iter().rev().map(|r| &r.event);
+        let mut own = before.filter(|event| event.pid == self.pid && !event.irq);
+        let last = own.next().map(|event| &event.kind);
+        let Some(Tracepoint::Choice(Some(chosen))) = last.and_then(Tracepoint::of_kernel) else {
+            return false;
+        };
+        let steps = self.lines.ahead(self.next).filter(|(_, event)| !event.irq);
+        let steps = steps.filter_map(|(_, event)| {
+            Some((event.pid == self.pid, Tracepoint::of_kernel(&event.kind)?))
+        });
+        let mut others_ask = false;
+        for (own, step) in steps {
+            match step {
+                Tracepoint::Issue(issue) if own => return others_ask && issue.sector == chosen,
+                _ if own => return false,
+                Tracepoint::Ask(_) => others_ask = true,
+                _ => {}
+            }
+        }
+        false
+    }
+
     /// Whether the task was switched away from while the driver still copied the
     /// data of the request issued at `at`: sooner than that takes. Only writes of
     /// new pages come to a point where that may happen.
@@ -436,7 +526,8 @@ impl<'r> Drive<'r> {
         let mut after = self.lines.of_cpu(self.cpu, at + 1).map(|(_, event)| event);
         let mut marked = issue.need_resched;
         let next = after.find(|e| {
-            marked |= e.pid == self.pid && e.need_resched;
+            // An interrupt sets the mark too, behind its line.
+            marked |= e.pid == self.pid && (e.need_resched || e.irq);
             e.pid != self.pid || !e.irq
         });
         let (Some(next), Some(byte_ps)) = (next, self.pace.write_byte_ps) else {
@@ -554,20 +645,24 @@ impl<'r> Drive<'r> {
     fn in_time(&self, at: usize) -> bool {
         let mut passed = 0;
         let mut after = &self.events[at].event;
+        let in_probe = after.preempt_depth >= DEPTH_IN_PROBE;
         let lines = self.events[..at].iter().rev().map(|r| &r.event);
         for before in lines.filter(|event| event.cpu == self.cpu) {
             let gap_ns = after.at_ns.saturating_sub(before.at_ns);
+            let inside = after.irq && !matches!(after.kind, EventKind::RqComplete(_));
             after = before;
             if before.pid != self.pid {
                 return true;
             }
             if before.irq {
-                // One interrupt right behind another lets nobody run between.
+                // Nobody runs inside an interrupt, nor between two that are close.
                 let behind = gap_ns <= self.pace.issue_ns.saturating_mul(8) / 5;
-                passed += if behind { 0 } else { gap_ns };
+                passed += if inside || behind { 0 } else { gap_ns };
                 continue;
             }
             let limit = match Tracepoint::of_kernel(&before.kind) {
+                // The answer was still being recorded.
+                Some(Tracepoint::Choice(_)) if in_probe => return true,
                 Some(Tracepoint::Choice(_)) => self.pace.issue_ns,
                 Some(Tracepoint::Issue(_)) => self.pace.next_issue_ns,
                 _ => return true,
@@ -597,6 +692,19 @@ impl<'r> Drive<'r> {
         completion.filter(|_| inserts == Some(true))
     }
 
+    /// Whether the completion at `at` came before the task, which has run the queue, looked for
+    /// a tag: it gets a request behind it, or the scheduler's answer was still being recorded.
+    fn comes_before_search(&self, at: usize) -> bool {
+        if let Some(request) = self.lines.gets_request(self.pid, self.next) {
+            return at < request;
+        }
+        let answer = self.events[..at].iter().rev().map(|r| &r.event);
+        let mut own = answer.filter(|event| event.cpu == self.cpu && !event.irq);
+        let kind = own.next().map(|event| &event.kind);
+        let answered = kind.and_then(Tracepoint::of_kernel) == Some(Tracepoint::Choice(None));
+        answered && self.events[at].event.preempt_depth >= DEPTH_IN_PROBE
+    }
+
     /// The completion, if any, that comes before what happens at this point.
     fn completion_before(&mut self, point: RunPoint) -> Option<usize> {
         if point == RunPoint::Insert {
@@ -620,14 +728,13 @@ impl<'r> Drive<'r> {
             RunPoint::Choose | RunPoint::Insert => false,
             // The tag was had, since the scheduler was asked for more.
             RunPoint::Tag => ahead == NextLine::Ask,
-            RunPoint::Issue => {
-                ahead == NextLine::Issue && completion.is_some_and(|at| self.in_time(at))
-            }
+            RunPoint::Issue => match ahead {
+                NextLine::Issue => completion.is_some_and(|at| self.in_time(at)),
+                NextLine::Nothing => self.blocking && self.issues_behind_others(),
+                _ => false,
+            },
             RunPoint::Request => {
-                let request = self.lines.gets_request(self.pid, self.next);
-                completion
-                    .zip(request)
-                    .is_some_and(|(at, request)| at < request)
+                !self.finds_tag && completion.is_some_and(|at| self.comes_before_search(at))
             }
         };
         completion.filter(|_| comes)
@@ -641,7 +748,7 @@ impl BlkDriver for Drive<'_> {
         hctx: usize,
         id: RequestId,
         rq: &Request,
-        _last: bool,
+        last: bool,
     ) -> BlkStatus {
         let extent = Extent::new(rq.op, rq.sector, rq.sectors);
         let (_, at, ahead) = self.look(self.next);
@@ -661,6 +768,11 @@ impl BlkDriver for Drive<'_> {
             extent,
             done: 0,
         });
+        let issues = ahead == NextLine::Issue && !last;
+        if issues && let Some(before) = self.stands_still(at + 1, hctx) {
+            self.pause(before, Some(id));
+            return BlkStatus::OkBlocking;
+        }
         let before = (ahead != NextLine::Issue && self.issues_later(extent)).then_some(extent);
         let inside = ahead == NextLine::Issue && self.is_switched_inside(at);
         if !self.blocking || (before.is_none() && !inside) {
@@ -673,15 +785,7 @@ impl BlkDriver for Drive<'_> {
 
     fn interrupt(&mut self, point: RunPoint) -> Option<Interruption> {
         if let Some(before) = self.others_first(point) {
-            self.pauses += 1;
-            let name = self.pauses;
-            self.paused.push(Pause {
-                name,
-                pid: self.pid,
-                cpu: self.cpu,
-                before,
-                asked: self.asked,
-            });
+            let name = self.pause(before, None);
             return Some(Interruption::OtherCpus(name));
         }
         let at = self.completion_before(point)?;

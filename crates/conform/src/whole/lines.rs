@@ -101,6 +101,13 @@ impl<'r> Lines<'r> {
         gets.then_some(at)
     }
 
+    /// The task that issues a request, from `from` on.
+    pub(super) fn issuer(&self, extent: Extent, from: usize) -> Option<u32> {
+        let mut lines = self.ahead(from).map(|(_, event)| event);
+        let issues = |event: &&Event<'_>| matches!(&event.kind, EventKind::RqIssue(rq) if Extent::of_rq(rq) == extent);
+        lines.find(issues).map(|event| event.pid)
+    }
+
     /// What becomes of the bio that `pid` submits before the event at `from`.
     pub(super) fn outcome(&self, pid: u32, from: usize) -> BioOutcome {
         for (at, event) in self.own(pid, from) {

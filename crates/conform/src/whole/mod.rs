@@ -142,7 +142,13 @@ impl<'r> Whole<'r> {
             lines: Lines::new(events),
             clock,
             queue,
-            drive: Drive::new(events, clock, hint.clone(), setup.blocking, probes),
+            drive: Drive::new(
+                events,
+                clock,
+                hint.clone(),
+                (setup.queue_depth, setup.blocking),
+                probes,
+            ),
             cgroups,
             exits,
             throttle,
@@ -179,9 +185,11 @@ impl<'r> Whole<'r> {
             self.exit_tasks();
             self.unplug_deferred();
             let before = self.lines.last_of_cpu(event.cpu, at);
-            if before.is_some_and(|before| before.pid != event.pid) {
-                self.run_kblockd_untraced();
-                self.run_woken_untraced();
+            if let Some(before) = before {
+                if before.pid != event.pid {
+                    self.run_kblockd_untraced();
+                }
+                self.run_woken_untraced(before);
             }
             self.back_on_cpu();
             self.go_on_before_interrupt();
@@ -298,7 +306,8 @@ impl<'r> Whole<'r> {
         next: usize,
         f: impl FnOnce(&mut RequestQueue, Nanos, &mut Task, &mut Drive<'r>) -> T,
     ) -> T {
-        self.drive.begin(next, pid, self.event().cpu);
+        let hctx = self.queue.hctx_of(self.cpu());
+        self.drive.begin(next, pid, self.event().cpu, hctx);
         let now = self.task_now();
         let task = self.tasks.entry(pid).or_default();
         let result = f(&mut self.queue, now, task, &mut self.drive);
@@ -318,7 +327,10 @@ impl<'r> Whole<'r> {
     /// A run of the queue goes on that let other CPUs come first.
     fn go_on_paused(&mut self, pause: &Pause) {
         self.drive.resume(pause, self.at);
-        self.queue.resume_run(self.now, pause.name, &mut self.drive);
+        match pause.inside {
+            Some(id) => self.queue.driver_unblocked(self.now, id, &mut self.drive),
+            None => self.queue.resume_run(self.now, pause.name, &mut self.drive),
+        }
         self.called(pause.pid);
     }
 

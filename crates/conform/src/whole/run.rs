@@ -69,13 +69,35 @@ impl<'r> Whole<'r> {
             {
                 self.go_on(event.pid);
             }
-            _ if is_kblockd(event) => {
-                if self.queue.next_run(self.hctx()) > self.now {
-                    self.queue.expedite(self.now);
+            Tracepoint::Ask(_) if self.drive.is_blocking() => {
+                self.run_whoever_holds();
+                if !self.unmatched.has_match(event.pid, tracepoint) && is_kblockd(event) {
+                    self.wake_and_run_kblockd();
                 }
-                self.run_kblockd(self.at);
             }
+            _ if is_kblockd(event) => self.wake_and_run_kblockd(),
             _ => {}
+        }
+    }
+
+    fn wake_and_run_kblockd(&mut self) {
+        if self.queue.next_run(self.hctx()) > self.now {
+            self.queue.expedite(self.now);
+        }
+        self.run_kblockd(self.at);
+    }
+
+    /// A task asks the scheduler though here a request is held for the next run: another, woken
+    /// for a tag, has run the queue and sleeps in the driver with that request.
+    fn run_whoever_holds(&mut self) {
+        let Some(held) = self.queue.held_request(self.hctx()) else {
+            return;
+        };
+        let extent = Extent::new(held.op, held.sector, held.sectors);
+        let issuer = self.lines.issuer(extent, self.at);
+        let pid = self.event().pid;
+        if let Some(holder) = issuer.filter(|&holder| holder != pid && self.sleeps(holder)) {
+            self.go_on(holder);
         }
     }
 

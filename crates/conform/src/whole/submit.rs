@@ -1,7 +1,7 @@
 //! Tasks and what they submit.
 
 use blklab_blk::{Bio, BioFlags, Op, Plug, Sector, Submit, SubmitterId, Waiter, ZoneAction};
-use blklab_workload::trace::tracefs::{BioEvent, EventKind};
+use blklab_workload::trace::tracefs::{BioEvent, Event, EventKind};
 
 use super::Whole;
 use super::lines::{IDLE, tag_of};
@@ -241,9 +241,12 @@ impl Whole<'_> {
         if self.queue.wbt().is_some() {
             return;
         }
-        // The line at hand is of the part that had to wait.
-        let next = if throttled { self.at } else { self.at + 1 };
         if let Some(left) = self.task(pid).left.take() {
+            // The line at hand leads to the request of the part that had to wait.
+            let next = match self.lines.outcome(pid, self.at).at {
+                Some(request) if !throttled => request + 1,
+                _ => self.at,
+            };
             self.submit(pid, next, left);
         }
     }
@@ -286,12 +289,25 @@ impl Whole<'_> {
             return;
         };
         let plugged = self.lines.plugs_next(pid, self.at);
+        let finds_tag = self.finds_tag(pid, &waiter);
         let submit = self.call(pid, self.at, |queue, now, task, drive| {
+            drive.finds_tag(finds_tag);
             let held = !task.plug.is_empty() || plugged;
             let plug = held.then_some(&mut task.plug);
             queue.resume(now, plug, waiter, drive)
         });
         self.fall_asleep(pid, submit);
+    }
+
+    /// Whether a sleeper finds the tag that it got in the trace, which its request's address
+    /// tells, before the next completion.
+    fn finds_tag(&mut self, pid: u32, waiter: &Waiter) -> bool {
+        let Some(made) = self.lines.gets_request(pid, self.at) else {
+            return false;
+        };
+        let rq = self.lines.request_made(pid, made);
+        let recorded = rq.and_then(|rq| tag_of(rq, self.queue.nr_requests()));
+        recorded.is_some() && self.queue.tag_for(waiter) == recorded
     }
 
     /// The kernel's task goes on, so ours must not sleep: the bio it slept on
@@ -318,11 +334,15 @@ impl Whole<'_> {
         }
     }
 
-    /// The CPU idles, so whoever was woken for a tag has run. It found none if no
-    /// line of it shows; where there is one, it was another that was woken.
-    pub(super) fn run_woken_untraced(&mut self) {
+    /// Whoever was woken for a tag has run where the CPU has come to idle since its line
+    /// `before`, or idles unmarked: an idle CPU is marked until it has let them run. They found
+    /// no tag if no line of theirs shows; where there is one, it was another that was woken.
+    pub(super) fn run_woken_untraced(&mut self, before: &Event<'_>) {
         self.queue.take_woken(&mut self.woken);
-        if self.event().pid == IDLE {
+        let event = self.event();
+        let completes = matches!(event.kind, EventKind::RqComplete(_));
+        let have_run = before.pid != IDLE || completes && !event.need_resched;
+        if event.pid == IDLE && have_run {
             self.run_woken_without_tag();
         }
     }
