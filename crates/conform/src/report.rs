@@ -32,6 +32,9 @@ pub struct TraceReport {
     pub differences: Vec<Difference>,
     /// How many pages of reads were cached, where that was compared.
     pub(crate) hit_ratio: Option<HitRatio>,
+    /// Requests, and those of them whose latency is near the recorded one, where that was
+    /// compared. It is no agreement: the drive's own times are the trace's.
+    pub latency: Option<Tally>,
 }
 
 /// Agreements of one kind of event.
@@ -148,6 +151,16 @@ impl Report {
         tally.map_or(100.0, |tally| percent(tally.agreed, tally.compared))
     }
 
+    /// Requests of all traces whose latency is near the recorded one, where that was compared.
+    pub fn latency(&self) -> Option<Tally> {
+        let tallies = self.traces.iter().filter_map(|trace| trace.latency);
+        tallies.reduce(|sum, tally| Tally {
+            agreed: sum.agreed + tally.agreed,
+            compared: sum.compared + tally.compared,
+            ..sum
+        })
+    }
+
     /// Tallies over all traces.
     pub fn totals(&self) -> Vec<Tally> {
         let mut totals: Vec<Tally> = Vec::new();
@@ -169,6 +182,7 @@ impl TraceReport {
             tallies: Vec::new(),
             differences: Vec::new(),
             hit_ratio: None,
+            latency: None,
         }
     }
 
@@ -281,6 +295,9 @@ impl fmt::Display for Report {
             scheduler => writeln!(f, "{scheduler}, {}", self.mode)?,
         }
         write_tallies(f, &self.totals())?;
+        if let Some(latency) = self.latency() {
+            writeln!(f, "{latency}")?;
+        }
         writeln!(f, "agree {} of {}", self.agreed(), self.compared())
     }
 }
@@ -300,6 +317,9 @@ impl fmt::Display for TraceReport {
         if let Some(ratio) = self.hit_ratio {
             writeln!(f, "  {ratio}")?;
         }
+        if let Some(latency) = self.latency {
+            writeln!(f, "  {latency}")?;
+        }
         write_tallies(f, &self.tallies)?;
         for difference in &self.differences {
             write!(f, "{difference}")?;
@@ -310,6 +330,12 @@ impl fmt::Display for TraceReport {
             writeln!(f, "  ... and {} more", missed - shown)?;
         }
         writeln!(f)
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} of {}", self.kind, self.agreed, self.compared)
     }
 }
 

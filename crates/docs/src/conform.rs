@@ -21,6 +21,19 @@ pub struct Block {
     page_cache: bool,
 }
 
+/// The beginnings of the lines of `conform` that count: decisions, and latencies of requests.
+const DECISIONS: &str = "agree ";
+const LATENCIES: &str = "latency within 10 %: ";
+
+/// A column of a folder's runs.
+struct Column {
+    heading: &'static str,
+    /// The options of `conform`; `None` if there is nothing to compare.
+    options: Option<String>,
+    /// The line that counts.
+    line: &'static str,
+}
+
 /// The number of decisions of a run that agree.
 #[derive(Clone, Copy, Default)]
 struct Agreement {
@@ -37,12 +50,11 @@ impl Agreement {
         format!("{} of {} ({:.2} %)", self.agree, self.of, self.percent())
     }
 
-    /// Parses the last line that `conform` prints, `agree N of M`.
-    fn parse(text: &str) -> Option<Agreement> {
-        let mut words = text
-            .lines()
-            .rev()
-            .find_map(|line| line.strip_prefix("agree "))?
+    /// Parses the last line that `conform` prints with this beginning, which ends in `N of M`.
+    fn parse(text: &str, beginning: &str) -> Option<Agreement> {
+        let mut lines = text.lines().rev();
+        let mut words = lines
+            .find_map(|line| line.strip_prefix(beginning))?
             .split(' ');
         let agree = words.next()?.parse().ok()?;
         let of = words.nth(1)?.parse().ok()?;
@@ -51,17 +63,24 @@ impl Agreement {
 }
 
 impl Block {
-    /// Returns the columns of a folder's runs: the heading and the options of `conform`;
-    /// `None` if there is nothing to compare.
-    fn comparisons(&self, scheduler: &str) -> Vec<(&'static str, Option<String>)> {
+    /// Returns the columns of a folder's runs.
+    fn columns(&self, scheduler: &str) -> Vec<Column> {
+        let column = |heading, line, options| Column {
+            heading,
+            options,
+            line,
+        };
         if self.page_cache {
-            return vec![("agree", Some("--page-cache".to_string()))];
+            return vec![column("agree", DECISIONS, Some("--page-cache".to_string()))];
         }
         let alone = (scheduler != "none").then(|| format!("--scheduler {scheduler}"));
-        let mut comparisons = vec![("scheduler alone", alone)];
-        let whole = || Some(format!("--whole --scheduler {scheduler}"));
-        comparisons.extend(self.whole.then(|| ("whole layer", whole())));
-        comparisons
+        let mut columns = vec![column("scheduler alone", DECISIONS, alone)];
+        if self.whole {
+            let whole = format!("--whole --scheduler {scheduler}");
+            columns.push(column("whole layer", DECISIONS, Some(whole.clone())));
+            columns.push(column("latency within 10 %", LATENCIES, Some(whole)));
+        }
+        columns
     }
 
     fn set(&self) -> &'static str {
@@ -77,7 +96,7 @@ impl Block {
     /// # Errors
     /// If a run cannot be read.
     pub fn make(&self, program: &Program) -> Result<PagePart, String> {
-        let headings = self.comparisons("").into_iter().map(|(heading, _)| heading);
+        let headings = self.columns("").into_iter().map(|column| column.heading);
         let mut table = Table::new(
             ["run"]
                 .into_iter()
@@ -87,29 +106,30 @@ impl Block {
         );
         let mut made = PagePart::default();
         for scheduler in &self.schedulers {
-            let comparisons = self.comparisons(scheduler);
-            let mut all = vec![Agreement::default(); comparisons.len()];
+            let columns = self.columns(scheduler);
+            let mut all = vec![Agreement::default(); columns.len()];
             for trace in traces(program, self.set(), scheduler)? {
                 let name = trace.file_name().unwrap_or_default().to_string_lossy();
                 let name = name.trim_end_matches(".trace.gz");
                 let mut row = vec![format!("{scheduler}/{name}")];
-                for (sum, (_, options)) in all.iter_mut().zip(&comparisons) {
-                    let Some(options) = options else {
+                for (sum, column) in all.iter_mut().zip(&columns) {
+                    let Some(options) = &column.options else {
                         row.push("-".to_string());
                         continue;
                     };
                     let line = format!("conform {options} {}", trace.display());
-                    let agreement = Agreement::parse(&program.run(&line)?)
-                        .ok_or_else(|| format!("blklab {line}: no line `agree N of M`"))?;
+                    let wanted = column.line;
+                    let agreement = Agreement::parse(&program.run(&line)?, wanted)
+                        .ok_or_else(|| format!("blklab {line}: no line `{wanted}N of M`"))?;
                     sum.agree += agreement.agree;
                     sum.of += agreement.of;
                     row.push(agreement.cell());
                 }
                 table.row(row);
             }
-            for (sum, (heading, _)) in all.iter().zip(&comparisons) {
+            for (sum, column) in all.iter().zip(&columns) {
                 if sum.of > 0 {
-                    let (set, cell) = (self.set(), sum.cell());
+                    let (set, heading, cell) = (self.set(), column.heading, sum.cell());
                     made.groups
                         .push(format!("{set} {scheduler} {heading} {cell}"));
                 }
@@ -134,12 +154,16 @@ fn traces(program: &Program, set: &str, folder: &str) -> Result<Vec<PathBuf>, St
 
 #[cfg(test)]
 mod tests {
-    use super::Agreement;
+    use super::{Agreement, DECISIONS, LATENCIES};
 
     #[test]
     fn the_last_line_tells() {
-        let agreement = Agreement::parse("x\nagree 17385 of 17386\n").expect("agreement");
+        let text =
+            "  latency within 10 %: 1 of 1\nlatency within 10 %: 3 of 4\nagree 17385 of 17386\n";
+        let agreement = Agreement::parse(text, DECISIONS).expect("agreement");
         assert_eq!(agreement.cell(), "17385 of 17386 (99.99 %)");
-        assert!(Agreement::parse("nothing").is_none());
+        let latencies = Agreement::parse(text, LATENCIES).expect("latencies");
+        assert_eq!(latencies.cell(), "3 of 4 (75.00 %)");
+        assert!(Agreement::parse("nothing", DECISIONS).is_none());
     }
 }

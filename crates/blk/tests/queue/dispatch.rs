@@ -438,6 +438,7 @@ fn a_bio_that_the_drive_cannot_carry_out_ends_at_once() {
 fn an_end_can_come_between_an_unplug_and_its_insert() {
     let (mut f, state) = Fixture::with_fifo(&config(), FifoState::default());
     f.submit(Op::Read, 0, 8);
+    f.process();
     f.read_plugged(100);
     f.driver.ends_before_insert = f.driver.in_flight.pop_front();
     f.queue.enable_trace(true);
@@ -464,6 +465,7 @@ fn what_got_no_driver_tag_begins_the_next_run() {
     f.submit(Op::Read, 0, 8);
     assert!(f.queue.held_request(0).is_none());
     f.submit(Op::Read, 100, 8);
+    f.process();
     let held = f.queue.held_request(0).expect("it was taken");
     assert_eq!(held.sector, Sector(100));
     f.drain();

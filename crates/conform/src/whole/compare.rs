@@ -10,9 +10,19 @@ use crate::report::Difference;
 
 impl Whole<'_> {
     pub(super) fn compare(&mut self, kernel: &Tracepoint) {
-        let pid = self.event().pid;
-        match self.unmatched.take_match(pid, kernel) {
+        let (pid, at_ns) = (self.event().pid, self.event().at_ns);
+        let found = self.unmatched.take_match(pid, kernel);
+        if matches!(kernel, Tracepoint::GetRq(_)) && !matches!(found, Match::Same { .. }) {
+            self.latencies.only_kernel_made();
+        }
+        match found {
             Match::Same { ours, extra } => {
+                match kernel {
+                    Tracepoint::GetRq(_) => self.latencies.kernel_made(ours.serial, at_ns),
+                    Tracepoint::Issue(_) => self.latencies.kernel_issued(ours.serial, at_ns),
+                    Tracepoint::RqMerge(_) => self.latencies.merged(ours.serial),
+                    _ => {}
+                }
                 extra.iter().for_each(|ours| self.extra(ours));
                 let mut did = ours.tracepoint;
                 if let Some(busy) = self.drive.take_our_busy(self.at) {

@@ -140,12 +140,13 @@ pub(super) struct Drive<'r> {
     /// Completions that have been delivered, by event.
     delivered: Vec<bool>,
     in_flight: Vec<InFlight>,
-    /// What the kernel's drive completed and ours does not have yet.
-    early: Vec<Extent>,
+    /// What the kernel's drive completed, and when, and ours does not have yet.
+    early: Vec<(Extent, u64)>,
     /// Requests that came too late: the kernel's were complete already.
     late: Vec<RequestId>,
-    /// Serial numbers of what was completed and not yet seen in our trace.
-    completed: Vec<u64>,
+    /// Serial numbers of what was completed and not yet seen in our trace, and when the
+    /// kernel's was.
+    completed: Vec<(u64, u64)>,
     /// The event up to which the present run has come, and whose run it is.
     next: usize,
     pid: u32,
@@ -153,6 +154,9 @@ pub(super) struct Drive<'r> {
     hctx: usize,
     /// The task of the present call finds a tag before the next completion.
     finds_tag: bool,
+    /// Requests, by serial number, that went to the driver where the kernel's task issued one,
+    /// and when that was.
+    issued: BTreeMap<u64, u64>,
     /// Tasks that sleep inside the driver.
     asleep: Vec<Asleep>,
     /// The line at which the scheduler is asked now.
@@ -215,6 +219,7 @@ impl<'r> Drive<'r> {
             cpu: 0,
             hctx: 0,
             finds_tag: false,
+            issued: BTreeMap::new(),
             asleep: Vec::new(),
             asked: None,
             our_busy: BTreeMap::new(),
@@ -387,8 +392,9 @@ impl<'r> Drive<'r> {
     /// Takes note of a completion; the requests of ours that are complete by it.
     pub(super) fn deliver(&mut self, event: usize, extent: Extent, done: &mut Vec<RequestId>) {
         self.delivered[event] = true;
+        let at_ns = self.events[event].event.at_ns;
         if let Some(at) = self.position_of(extent) {
-            done.push(self.finish(at));
+            done.push(self.finish(at, at_ns));
             return;
         }
         // Our request may cover other sectors than the kernel's.
@@ -404,11 +410,11 @@ impl<'r> Drive<'r> {
             }
             found = true;
             if in_flight.done >= in_flight.extent.sectors {
-                done.push(self.finish(at));
+                done.push(self.finish(at, at_ns));
             }
         }
         if !found {
-            self.early.push(extent);
+            self.early.push((extent, at_ns));
         }
     }
 
@@ -444,9 +450,9 @@ impl<'r> Drive<'r> {
         self.in_flight.iter().position(|f| f.extent == extent)
     }
 
-    fn finish(&mut self, at: usize) -> RequestId {
+    fn finish(&mut self, at: usize, end_ns: u64) -> RequestId {
         let in_flight = self.in_flight.remove(at);
-        self.completed.push(in_flight.serial);
+        self.completed.push((in_flight.serial, end_ns));
         in_flight.id
     }
 
@@ -461,14 +467,16 @@ impl<'r> Drive<'r> {
         self.our_busy.remove(&event)
     }
 
-    /// Whether the end of this request in our trace is from a completion of the
-    /// drive. Forgets the request.
-    pub(super) fn completed_by_drive(&mut self, serial: u64) -> bool {
-        let at = self.completed.iter().position(|&s| s == serial);
-        if let Some(at) = at {
-            self.completed.swap_remove(at);
-        }
-        at.is_some()
+    /// When the kernel's drive completed this request, if the end of ours in our trace is
+    /// from that. Forgets the request.
+    pub(super) fn completed_by_drive(&mut self, serial: u64) -> Option<u64> {
+        let at = self.completed.iter().position(|&(s, _)| s == serial)?;
+        Some(self.completed.swap_remove(at).1)
+    }
+
+    /// When the kernel's task issued a request where ours issued this one.
+    pub(super) fn take_issued_ns(&mut self, serial: u64) -> Option<u64> {
+        self.issued.remove(&serial)
     }
 
     /// Requests that were complete before they came.
@@ -754,10 +762,11 @@ impl BlkDriver for Drive<'_> {
         let (_, at, ahead) = self.look(self.next);
         if ahead == NextLine::Issue {
             self.next = at + 1;
+            self.issued.insert(rq.serial, self.events[at].event.at_ns);
         }
-        if let Some(early) = self.early.iter().position(|e| e.covers(&extent)) {
-            self.early.remove(early);
-            self.completed.push(rq.serial);
+        if let Some(early) = self.early.iter().position(|(e, _)| e.covers(&extent)) {
+            let (_, end_ns) = self.early.remove(early);
+            self.completed.push((rq.serial, end_ns));
             self.late.push(id);
             return BlkStatus::Ok;
         }
@@ -794,9 +803,10 @@ impl BlkDriver for Drive<'_> {
         };
         let in_flight = self.position_of(Extent::of_end(rq))?;
         self.delivered[at] = true;
-        let id = self.finish(in_flight);
+        let at_ns = self.events[at].event.at_ns;
+        let id = self.finish(in_flight, at_ns);
         self.hint.completes(id, self.recorded_end(at));
-        let now = self.clock.now(self.events[at].event.at_ns);
+        let now = self.clock.now(at_ns);
         Some(Interruption::Completion(id, IoStatus::Ok, now))
     }
 

@@ -9,6 +9,7 @@
 
 mod compare;
 mod drive;
+mod latency;
 mod lines;
 mod run;
 mod submit;
@@ -34,6 +35,7 @@ use crate::tasks::Exits;
 use crate::ties::{Ended, Hint, TieBreaker};
 use crate::{ConformError, Mode};
 use drive::{Drive, Pause};
+use latency::Latencies;
 use lines::{Lines, tag_of};
 use run::is_kblockd;
 use submit::Task;
@@ -91,6 +93,7 @@ struct Whole<'r> {
     /// The task in which kblockd works, by CPU.
     kblockd: BTreeMap<u32, u32>,
     unmatched: Unmatched,
+    latencies: Latencies,
     /// Serial numbers of our requests by the kernel's pointers.
     serials: BTreeMap<u64, u64>,
     /// Serial number of the request inserted last.
@@ -158,6 +161,7 @@ impl<'r> Whole<'r> {
             stuck: Vec::new(),
             kblockd: kblockd.collect(),
             unmatched: Unmatched::default(),
+            latencies: Latencies::new(),
             serials: BTreeMap::new(),
             inserted: None,
             throttles: setup.throttled,
@@ -265,6 +269,7 @@ impl<'r> Whole<'r> {
         for ours in self.unmatched.take_rest() {
             self.extra(&ours);
         }
+        self.report.latency = Some(self.latencies.tally());
         if self.throttled > 0 {
             let note = format!(
                 "{} bios were held back though there were tags (writeback throttling, whose calls are not in the trace); submitted when the trace let them in",
@@ -381,12 +386,23 @@ impl<'r> Whole<'r> {
                 continue;
             };
             let serial = event.serial;
-            if !matches!(tracepoint, Tracepoint::SequenceEnd(_))
-                || !self.drive.completed_by_drive(serial)
-            {
-                self.unmatched
-                    .push(pid, OurTracepoint { tracepoint, serial });
+            match tracepoint {
+                Tracepoint::GetRq(_) => self.latencies.made(serial, self.now.0),
+                Tracepoint::Issue(_) => {
+                    let recorded = self.drive.take_issued_ns(serial);
+                    let at = recorded.map_or(event.at, |at_ns| self.clock.now(at_ns));
+                    self.latencies.issued(serial, at.0);
+                }
+                Tracepoint::SequenceEnd(_) => {
+                    if let Some(end_ns) = self.drive.completed_by_drive(serial) {
+                        self.latencies.ended(serial, end_ns);
+                        continue;
+                    }
+                }
+                _ => {}
             }
+            self.unmatched
+                .push(pid, OurTracepoint { tracepoint, serial });
         }
     }
 
