@@ -347,10 +347,16 @@ impl Whole<'_> {
         }
     }
 
-    /// Has those run that were woken and find no tag.
+    /// Has those run that were woken and find no tag, where that shows nothing: a run that asks
+    /// the scheduler has a line.
     pub(super) fn run_woken_without_tag(&mut self) {
         self.queue.take_woken(&mut self.woken);
+        let hctx = self.queue.hctx_of(self.cpu());
         for ticket in std::mem::take(&mut self.woken) {
+            if self.queue.asks_first(hctx) {
+                self.woken.push(ticket);
+                continue;
+            }
             let woken = self.tasks.iter().find_map(|(pid, task)| {
                 let waiter = task
                     .waiter
