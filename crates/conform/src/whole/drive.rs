@@ -365,7 +365,9 @@ impl<'r> Drive<'r> {
         let mut lines = self.events.get(self.at + 1..before)?.iter();
         let others = lines.any(|recorded| recorded.event.cpu != self.cpu);
         let mut paused = self.paused.iter();
-        let goes_on = paused.any(|pause| pause.before <= before);
+        // A tag is looked for right behind the answer, before others go on at the next line.
+        let last = before - usize::from(point == RunPoint::Tag);
+        let goes_on = paused.any(|pause| pause.before <= last);
         (others || goes_on && before > self.at).then_some(before)
     }
 
