@@ -328,16 +328,15 @@ impl<'r> Drive<'r> {
     }
 
     /// The line before which the run goes on that has issued a request at the line before
-    /// `next`, where its CPU stands still: it has more to issue and could, and its CPU shows
-    /// nothing of that while others do.
+    /// `next` and has more of its list: that of the next issue, where others come between; or
+    /// where its CPU stands still, which shows nothing of the next though it could be issued.
     fn stands_still(&self, next: usize, hctx: usize) -> Option<usize> {
-        if self.in_flight_of(hctx) >= self.depth {
-            return None;
-        }
         let (_, before, ahead) = self.look(next);
+        let could = self.in_flight_of(hctx) < self.depth;
+        let waits = ahead == NextLine::Issue || ahead == NextLine::Nothing && could;
         let mut lines = self.events.get(next..before)?.iter();
         let others = lines.any(|recorded| recorded.event.cpu != self.cpu);
-        (ahead == NextLine::Nothing && others).then_some(before)
+        (waits && others).then_some(before)
     }
 
     /// The line of the scheduler's answer to what it is asked at `asked`, behind which a tag is
