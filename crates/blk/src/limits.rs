@@ -240,6 +240,23 @@ mod tests {
         assert_eq!(all(&other), [Some(0), Some(0), None, None, Some(0)]);
     }
 
+    /// A page of 8 sectors for each segment, and at least one sector.
+    #[test]
+    fn a_request_is_as_large_as_sectors_and_segments_allow() {
+        let largest = |max_sectors, max_segments| {
+            let limits = QueueLimits {
+                max_sectors,
+                max_segments,
+                ..QueueLimits::default()
+            };
+            limits.max_rw_sectors()
+        };
+        assert_eq!(largest(2560, 128), 1024);
+        assert_eq!(largest(1000, 128), 1000);
+        assert_eq!(largest(8, 1), 8);
+        assert_eq!((largest(0, 128), largest(8, 0)), (1, 1));
+    }
+
     #[test]
     fn a_bio_has_a_segment_for_each_page() {
         let segments = |sectors| QueueLimits::default().segments_of(sectors);

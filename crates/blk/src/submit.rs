@@ -854,7 +854,7 @@ impl RequestQueue {
     ) {
         match self.issue_directly(now, id, true, driver) {
             Issue::Issued => {}
-            Issue::NotNow => {
+            Issue::Stopped | Issue::NoBudget => {
                 self.insert_request(now, id, InsertAt::Tail);
                 self.run_hw_queue(now, hctx, driver);
             }
@@ -884,9 +884,7 @@ impl RequestQueue {
                 driver.commit_rqs(now, hctx);
                 hctx = this;
             }
-            let before = list.len();
-            self.issue_first_directly(now, hctx, &mut list, driver);
-            if list.len() == before {
+            if !self.issue_first_directly(now, hctx, &mut list, driver) {
                 break;
             }
         }
@@ -907,7 +905,9 @@ impl RequestQueue {
         {}
     }
 
-    /// Issues the first request of a list. Returns whether the driver may take more.
+    /// Issues the first request of a list. Returns whether the driver may take more
+    /// (`blk_mq_plug_issue_direct` and `blk_mq_try_issue_list_directly` end at the first request
+    /// that finds no budget or a busy driver).
     fn issue_first_directly<D: BlkDriver + ?Sized>(
         &mut self,
         now: Nanos,
@@ -920,11 +920,11 @@ impl RequestQueue {
         };
         match self.issue_directly(now, id, list.is_empty(), driver) {
             Issue::Issued => true,
-            Issue::NotNow => {
+            Issue::Stopped => {
                 self.insert_request(now, id, InsertAt::Tail);
                 true
             }
-            Issue::Busy => {
+            Issue::NoBudget | Issue::Busy => {
                 driver.commit_rqs(now, hctx);
                 self.bypass_insert(id, InsertAt::Tail);
                 self.run_hw_queue(now, hctx, driver);
@@ -943,13 +943,16 @@ impl RequestQueue {
         driver: &mut D,
     ) -> Issue {
         let hctx = self.rqs[id].hctx as usize;
-        if self.hctxs[hctx].stopped || !self.get_budget(driver) {
-            return Issue::NotNow;
+        if self.hctxs[hctx].stopped {
+            return Issue::Stopped;
+        }
+        if !self.get_budget(driver) {
+            return Issue::NoBudget;
         }
         self.rqs[id].rq_flags.set(RqFlags::BUDGET);
         if !self.get_driver_tag(id) {
             self.put_budget(id, driver);
-            return Issue::NotNow;
+            return Issue::NoBudget;
         }
         let status = self.queue_rq(now, id, last, driver);
         let busy = matches!(
@@ -1094,8 +1097,10 @@ impl RequestQueue {
 enum Issue {
     /// The driver took the request, or failed it.
     Issued,
-    /// The queue is stopped, or there is no budget or tag: the request must be inserted.
-    NotNow,
+    /// The queue is stopped: the request must be inserted.
+    Stopped,
+    /// There is no budget or tag.
+    NoBudget,
     /// The driver is busy: the request goes to the dispatch list.
     Busy,
 }

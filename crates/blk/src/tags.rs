@@ -372,6 +372,20 @@ mod tests {
         assert_eq!(tags.get(0, None), None);
     }
 
+    /// A tag beyond the new depth is no place to search from (`sbitmap_queue_clear`).
+    #[test]
+    fn the_search_does_not_start_at_a_tag_beyond_a_smaller_depth() {
+        for beyond in [4, 7] {
+            let mut tags = Tags::new(8);
+            while tags.get(0, None).is_some() {}
+            tags.resize(4);
+            tags.put(0, 2);
+            tags.put(0, beyond);
+            assert_eq!(tags.hints, [2], "{beyond}");
+            assert_eq!((tags.get(0, None), tags.get(0, None)), (Some(2), None));
+        }
+    }
+
     const FOUR_CPUS: Search = Search {
         nr_cpus: 4,
         round_robin: false,

@@ -687,4 +687,48 @@ mod tests {
         let passed = passed(&mut throttle, 1, 10 * HZ);
         assert!((980..=1020).contains(&passed), "{passed} of 1000");
     }
+
+    /// Bios of one slice's allowance each, submitted together, go one by one.
+    #[test]
+    fn bios_over_the_limit_do_not_go_together() {
+        let mut throttle = Throttle::default();
+        let group = CgroupId(1);
+        throttle.set_max(at(1000), group, reads(655_360));
+        let mut gone: Vec<i64> = Vec::new();
+        for _ in 0..12 {
+            if throttle.submit(at(1000), &bio(1, 128)) {
+                gone.push(1000);
+            }
+        }
+        for tick in 1000..1000 + 15 * SLICE {
+            throttle.timer(at(tick));
+            while throttle.take_released().is_some() {
+                gone.push(tick);
+            }
+        }
+        assert_eq!(gone.len(), 12);
+        // A slice's worth makes up for late timers.
+        for (n, tick) in gone.iter().enumerate() {
+            let slices = (tick - 1000) / SLICE;
+            assert!((slices - 2..=slices + 1).contains(&(n as i64)), "{gone:?}");
+        }
+    }
+
+    /// A slice lasts for as long as its first bio waits (`throtl_extend_slice`), but the timer runs
+    /// earlier, because limits may change.
+    #[test]
+    fn a_long_wait_is_looked_at_again() {
+        let mut throttle = Throttle::default();
+        throttle.set_max(at(1000), CgroupId(1), reads(6_400));
+        assert!(!throttle.submit(at(1000), &bio(1, 128)), "10.24 s");
+        let ends = throttle.groups[1].slices[0].end;
+        assert!((1000 + 10 * HZ..1000 + 11 * HZ).contains(&ends), "{ends}");
+        assert_eq!(throttle.next_timer(), at(1000 + 8 * SLICE + 1));
+        throttle.timer(at(1000 + 8 * SLICE + 1));
+        assert_eq!(throttle.next_timer(), at(1000 + 16 * SLICE + 2));
+        assert!(throttle.take_released().is_none());
+        throttle.set_max(at(1300), CgroupId(1), reads(6_553_600));
+        throttle.timer(throttle.next_timer());
+        assert!(throttle.take_released().is_some());
+    }
 }

@@ -489,4 +489,40 @@ mod tests {
         wbt.set_latency(now, 0, &mut woken);
         assert_eq!(woken, [3, 6]);
     }
+
+    /// The first read under way counts as slow before it ends (`rwb_sync_issue_lat`), whatever
+    /// becomes of others.
+    #[test]
+    fn a_read_that_does_not_end_counts_as_slow() {
+        let status = |which: usize, by: fn(&mut Wbt, &Request)| {
+            let mut wbt = Wbt::new(2_000, 64, false);
+            assert!(wbt.wait(Nanos(0), &write(BioFlags::NONE), 1));
+            let read = Bio::new(Op::Read, Sector(0), 8);
+            let reads = [1, 2].map(|serial| Request {
+                serial,
+                ..ended(&wbt, &read, MS)
+            });
+            for read in &reads {
+                wbt.issue(Nanos(MS), read);
+            }
+            by(&mut wbt, &reads[which]);
+            let end = wbt.next_timer();
+            wbt.timer(end, &mut Vec::new());
+            wbt.last_timer().map(|timer| timer.status)
+        };
+        let done = |wbt: &mut Wbt, rq: &Request| wbt.done(Nanos(MS), rq, &mut Vec::new());
+        let requeued = |wbt: &mut Wbt, rq: &Request| wbt.requeue(rq);
+        for by in [done as fn(&mut Wbt, &Request), requeued] {
+            assert_eq!(status(1, by), Some(WbtStatus::Exceeded));
+            assert_eq!(status(0, by), Some(WbtStatus::UnknownWrites));
+        }
+    }
+
+    #[test]
+    fn the_target_is_told_as_it_was_written() {
+        let mut wbt = Wbt::new(2_000, 64, false);
+        assert_eq!(wbt.latency_us(), 2_000);
+        wbt.set_latency(Nanos(0), 75_123, &mut Vec::new());
+        assert_eq!(wbt.latency_us(), 75_123);
+    }
 }

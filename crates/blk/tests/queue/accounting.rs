@@ -86,6 +86,30 @@ fn io_ticks_is_the_time_with_something_in_flight() {
     assert_eq!(io_ticks_ns(&f), 650);
 }
 
+/// The counters of every scheduler: changes between reads and writes, requests merged and
+/// dispatched.
+fn elevator_counters(f: &Fixture) -> [u64; 3] {
+    let counters = f.queue.elevator_counters();
+    let names = counters.iter().map(|(name, _)| *name);
+    let expected = ["direction switches", "requests merged", "dispatched"];
+    assert_eq!(names.collect::<Vec<_>>(), expected);
+    [0, 1, 2].map(|at| counters[at].1)
+}
+
+#[test]
+fn a_scheduler_counts_switches_merges_and_dispatches() {
+    let (mut f, _) = Fixture::with_fifo(&config(), FifoState::default());
+    for (op, sector) in [(Op::Read, 0), (Op::Write, 100), (Op::Write, 200)] {
+        f.submit(op, sector, 8);
+    }
+    // The last joins two requests.
+    for sector in [300, 316, 308] {
+        f.submit(Op::Read, sector, 8);
+    }
+    f.process();
+    assert_eq!(elevator_counters(&f), [2, 1, 4]);
+}
+
 #[test]
 fn counters_set_to_zero_count_from_then_on() {
     let (mut f, _) = Fixture::with_fifo(&config(), FifoState::default());
@@ -100,14 +124,14 @@ fn counters_set_to_zero_count_from_then_on() {
     let counters = f.queue.counters(f.now);
     assert_eq!((counters.ios, counters.merges), ([0; 4], [0; 4]));
     assert_eq!((counters.errors, counters.io_ticks_ns), (0, 30));
-    assert_eq!(f.queue.elevator_counters(), [("dispatched", 0)]);
+    assert_eq!(elevator_counters(&f), [0, 0, 0]);
     assert_eq!(f.queue.hctx_stats(0).0.run, 0);
     f.complete(IoStatus::Ok);
     let counters = f.queue.counters(f.now);
     assert_eq!((counters.ios[0], counters.ticks_ns[0]), (1, 80));
     f.submit(Op::Read, 200, 8);
     f.process();
-    assert_eq!(f.queue.elevator_counters(), [("dispatched", 1)]);
+    assert_eq!(elevator_counters(&f), [0, 0, 1]);
     assert_eq!(f.queue.hctx_stats(0).0.run, 1);
     let elevator = f.queue.elevator().expect("a scheduler is set");
     assert_eq!((elevator.name(), elevator.has_work(0)), ("fifo", false));
@@ -171,7 +195,7 @@ fn every_hook_of_a_request_is_called_once() {
     let state = state.lock().expect("nothing panicked");
     assert_eq!((state.prepared, state.requeued), (2, 1));
     assert_eq!((state.completed, state.finished), (2, 2));
-    assert_eq!(state.dispatched, 3);
+    assert_eq!(elevator_counters(&f)[2], 3);
 }
 
 #[test]

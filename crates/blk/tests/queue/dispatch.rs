@@ -1,7 +1,8 @@
 //! Running the hardware queues: order, batches, budget, restart.
 
 use blklab_blk::{
-    Bio, BlkStatus, InsertAt, IoStatus, Nanos, Op, QueueConfig, QueueLimits, Sector, TraceKind,
+    Bio, BlkDriver, BlkStatus, InsertAt, IoStatus, Nanos, Op, QueueConfig, QueueLimits, Request,
+    RequestId, Sector, Submit, TraceKind,
 };
 
 use crate::{FifoState, Fixture, config, with_limits};
@@ -150,6 +151,86 @@ fn a_cpu_that_others_wait_for_leaves_the_rest_to_kblockd() {
     assert_eq!(f.queue.next_event(), f.now);
     f.process();
     assert_eq!(f.sectors_taken(), [0, 100, 200, 300]);
+}
+
+/// A driver that only takes requests.
+#[derive(Default)]
+struct Plain(Vec<RequestId>);
+
+impl BlkDriver for Plain {
+    fn queue_rq(
+        &mut self,
+        _now: Nanos,
+        _hctx: usize,
+        id: RequestId,
+        _rq: &Request,
+        _last: bool,
+    ) -> BlkStatus {
+        self.0.push(id);
+        BlkStatus::Ok
+    }
+}
+
+/// No budget, no sleep and no other thread are in the way.
+#[test]
+fn a_driver_without_hooks_gets_everything_in_one_run() {
+    let (fixture, _) = Fixture::with_fifo(&config(), FifoState::default());
+    let (mut queue, mut driver, now) = (fixture.queue, Plain::default(), fixture.now);
+    for n in 0..3 {
+        let bio = Bio::new(Op::Read, Sector(n * 100), 8);
+        let done = queue.submit_bio(now, 0, None, bio, &mut driver);
+        assert_eq!(done, Submit::Done);
+    }
+    queue.process(now, &mut driver);
+    assert_eq!((driver.0.len(), queue.next_event()), (3, Nanos::MAX));
+    for id in driver.0.clone() {
+        queue.complete(now, id, IoStatus::Ok, &mut driver);
+    }
+    assert!(queue.is_idle());
+}
+
+/// The rest of a plug goes by software queue after the driver was busy once, so that of each other
+/// hardware queue is issued directly (`blk_mq_plug_issue_direct`).
+#[test]
+fn a_busy_driver_gets_the_rest_of_a_plug_by_its_queues() {
+    let mut f = Fixture::new(&QueueConfig {
+        nr_cpus: 2,
+        nr_hw_queues: 2,
+        ..config()
+    });
+    f.queue.enable_trace(true);
+    for (cpu, sector) in [(0, 0), (0, 100), (1, 200), (1, 300)] {
+        f.submit_plugged(cpu, Bio::new(Op::Read, Sector(sector), 8));
+    }
+    f.driver.answers = [BlkStatus::DevResource].into();
+    f.unplug();
+    f.process();
+    let mut kinds = f.trace();
+    kinds.retain(|kind| matches!(kind, TraceKind::Unplug(_) | TraceKind::RqInsert));
+    let (all, two) = (TraceKind::Unplug(4), TraceKind::Unplug(2));
+    // Only the second request of the busy queue is inserted.
+    let expected = [all, TraceKind::Unplug(1), TraceKind::RqInsert, two];
+    assert_eq!(kinds, expected);
+    assert_eq!(f.sectors_taken(), [0, 100, 200, 300]);
+    let last: Vec<bool> = f.driver.taken.iter().map(|c| c.last).collect();
+    assert_eq!(last[2..], [false, true]);
+    f.drain();
+    assert_eq!(f.ended().len(), 4);
+}
+
+/// A request without budget goes to the dispatch list, before all that comes later.
+#[test]
+fn a_plug_without_budget_keeps_its_order() {
+    let mut f = Fixture::new(&config());
+    for n in 0..4 {
+        f.read_plugged(n * 100);
+    }
+    f.driver.budget = 1;
+    f.unplug();
+    assert_eq!(f.sectors_taken(), [0]);
+    f.drain();
+    assert_eq!(f.sectors_taken(), [0, 100, 200, 300]);
+    assert_eq!(f.driver.budget, 1);
 }
 
 #[test]

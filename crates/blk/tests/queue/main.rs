@@ -112,7 +112,6 @@ pub(crate) struct FifoState {
     /// Merges of bios that did not join two requests.
     pub(crate) bio_merges: Vec<MergeKind>,
     pub(crate) prepared: u32,
-    pub(crate) dispatched: u64,
     pub(crate) completed: u32,
     pub(crate) requeued: u32,
     pub(crate) finished: u32,
@@ -169,6 +168,7 @@ impl Elevator for Fifo {
             self.list.remove(ctx.rqs, next);
         }
         ctx.merge.remove(ctx.rqs, next);
+        self.queue.count_merge();
     }
 
     fn former_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
@@ -219,8 +219,7 @@ impl Elevator for Fifo {
         }
         let id = self.list.pop_front(ctx.rqs)?;
         ctx.merge.remove(ctx.rqs, id);
-        self.state().dispatched += 1;
-        Some(id)
+        self.queue.send(ctx, id)
     }
 
     fn has_work(&self, _: usize) -> bool {
@@ -240,7 +239,7 @@ impl Elevator for Fifo {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        vec![("dispatched", self.state().dispatched)]
+        self.queue.counters([])
     }
 }
 

@@ -160,3 +160,16 @@ fn a_bio_that_waits_for_budget_keeps_the_queue_busy() {
     q.drain();
     assert!(q.queue.is_idle());
 }
+
+/// The timers of policies run by themselves where no hardware queue is due.
+#[test]
+fn timers_of_policies_run_without_a_queue() {
+    let mut q = Fixture::new(&config());
+    q.queue.set_wbt_latency(q.now, 2_000);
+    q.submit(Op::Write, 0, 8);
+    let ended = |q: &Fixture| q.queue.wbt().expect("it was set").last_timer().is_some();
+    q.queue.run_timers(at_ms(50));
+    assert!(!ended(&q), "a window lasts 100 ms");
+    q.queue.run_timers(at_ms(120));
+    assert!(ended(&q));
+}

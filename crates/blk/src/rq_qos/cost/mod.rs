@@ -531,9 +531,9 @@ impl IoCost {
             return;
         };
         let cost = core::mem::take(&mut bio.cost);
-        let at = bio.group.0 as usize;
-        if cost > 0 && at < self.groups.len() {
-            let done = &mut self.groups[at].done_vtime;
+        // Only a group that exists was charged.
+        if cost > 0 {
+            let done = &mut self.groups[bio.group.0 as usize].done_vtime;
             *done = done.wrapping_add(cost);
         }
     }

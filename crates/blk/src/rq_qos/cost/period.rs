@@ -560,6 +560,7 @@ fn flush(since_us: &mut Option<u64>, account_us: &mut u64, now_us: u64) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::two_active;
     use super::*;
 
     fn at(us: u64) -> Now {
@@ -600,5 +601,148 @@ mod tests {
         period.add_lost_vtime(1000, WEIGHT_ONE / 4);
         period.add_lost_vtime(1000, WEIGHT_ONE);
         assert_eq!(period.error, -1250);
+    }
+
+    /// A period of which one in ten requests may miss its target.
+    fn period() -> (Period, CostQos) {
+        let qos = CostQos {
+            within_ppm: [900_000; 2],
+            ..CostQos::default()
+        };
+        (Period::new(Nanos::ZERO), qos)
+    }
+
+    /// The limits are 5 % of waiting for tags and 10 % of late requests; the drive could do more
+    /// below three quarters of both, if a group wants more (`ioc_timer_fn`).
+    #[test]
+    fn the_level_rises_while_saturated_and_falls_while_more_is_possible() {
+        let level = |before, missed_ppm, wait_percent, shortages, lagging| {
+            let (mut period, qos) = period();
+            period.busy_level = before;
+            let change = RateChange {
+                missed_ppm,
+                wait_percent,
+                shortages,
+                lagging,
+                ..RateChange::default()
+            };
+            period.update_busy_level(&qos, &change);
+            period.busy_level
+        };
+        for (missed_ppm, wait_percent, expected) in [
+            ([0, 0], 0, [-1, -4]),
+            ([75_000, 75_000], 3, [-1, -4]),
+            ([75_001, 0], 0, [0, 0]),
+            ([0, 75_001], 0, [0, 0]),
+            ([0, 0], 4, [0, 0]),
+            ([100_000, 100_000], 5, [0, 0]),
+            ([100_001, 0], 0, [4, 1]),
+            ([0, 100_001], 0, [4, 1]),
+            ([0, 0], 6, [4, 1]),
+        ] {
+            let found = [3, -3].map(|before| level(before, missed_ppm, wait_percent, 1, 0));
+            assert_eq!(found, expected, "{missed_ppm:?} {wait_percent}");
+        }
+        // Nobody wants more; or the drive still has I/Os of earlier periods.
+        assert_eq!(level(-3, [0, 0], 0, 0, 0), 0);
+        assert_eq!(
+            [3, -3].map(|before| level(before, [0, 0], 0, 1, 1)),
+            [0, -3]
+        );
+        let most = [(1000, [200_000, 0]), (-1000, [0, 0])];
+        let found = most.map(|(before, missed)| level(before, missed, 0, 1, 0));
+        assert_eq!(found, [1000, -1000]);
+    }
+
+    /// Steps of the rate in percent (`vrate_adj_pct`), within its bounds; out of them it returns by
+    /// 4 % a period (`ioc_adjust_base_vrate`).
+    #[test]
+    fn the_rate_moves_by_steps_within_its_bounds() {
+        let rate = |percent: u64, busy_level, lagging| {
+            let (mut period, _) = period();
+            period.rates = [VTIME_PER_USEC / 2, VTIME_PER_USEC * 2];
+            period.base_rate = VTIME_PER_USEC * percent / 100;
+            period.busy_level = busy_level;
+            let change = RateChange {
+                lagging,
+                ..RateChange::default()
+            };
+            period.adjust_rate(0, change);
+            let [slowest, fastest] = period.extremes;
+            let found = period.base_rate;
+            assert!(slowest <= VTIME_PER_USEC && fastest >= VTIME_PER_USEC);
+            assert!(percent == 100 || (slowest..=fastest).contains(&found) || busy_level == 0);
+            (found * 1000 + VTIME_PER_USEC / 2) / VTIME_PER_USEC
+        };
+        for (before, level, after) in [
+            (100, 0, 1000),
+            (100, 3, 1000),
+            (100, 4, 990),
+            (100, 36, 960),
+            (100, 100, 840),
+            (100, -20, 1020),
+            (100, -44, 1080),
+            (51, 100, 500),
+            (190, -100, 2000),
+            (40, 1, 416),
+            (40, -1, 416),
+            (49, 1, 500),
+            (300, 1, 2880),
+            (205, -1, 2000),
+        ] {
+            assert_eq!(rate(before, level, 0), after, "{before} {level}");
+        }
+        // A rate that may rise waits for I/Os of earlier periods; one that must fall does not.
+        assert_eq!(rate(100, -20, 1), 1000);
+        assert_eq!(rate(100, 20, 1), 980);
+    }
+
+    /// Lost budget is made up for until the end of the period, with at most twice the base rate,
+    /// and what was spent too much with at least half of it (`ioc_refresh_vrate`).
+    #[test]
+    fn an_error_is_made_up_for_within_the_period() {
+        let base = VTIME_PER_USEC as i64;
+        // The error and what is left of it, in microseconds at the base rate; the rate in percent.
+        for (error, left, percent) in [
+            (0, 0, 100),
+            (-400, 0, 140),
+            (-1_000, 0, 200),
+            (-1_500, -500, 200),
+            (300, 0, 70),
+            (500, 0, 50),
+            (800, 300, 50),
+            (9_000, 2_000, 50),
+        ] {
+            let (mut period, _) = period();
+            period.length_us = 2_000;
+            period.start(at(5_000));
+            period.error = error * base;
+            period.refresh_rate(at(6_000));
+            // Less than one unit for each microsecond is lost in divisions.
+            assert!(period.error.abs_diff(left * base) < 1_000, "{error}");
+            let expected = VTIME_PER_USEC * percent / 100;
+            assert!(period.rate.abs_diff(expected) <= 1, "{error}");
+        }
+        // After the end of the period nothing is left to make up in.
+        let (mut period, _) = period();
+        period.length_us = 2_000;
+        period.error = -base;
+        period.refresh_rate(at(2_000));
+        assert_eq!((period.error, period.rate), (-base, VTIME_PER_USEC));
+    }
+
+    /// A group that lends nothing and has no more than the low margin left is short of budget
+    /// (`ioc_timer_fn`).
+    #[test]
+    fn a_group_at_the_low_margin_is_short() {
+        for (above, shortages) in [(-1, 1), (0, 1), (1, 0)] {
+            let (mut cost, start) = two_active();
+            let now = cost.now(Nanos(start.ns) + Nanos::from_millis(20));
+            let margin = cost.period.margin_low();
+            cost.groups[1].vtime = now.vtime.wrapping_sub((margin + above) as u64);
+            cost.groups[1].done_vtime = cost.groups[1].vtime;
+            // Neither has used anything, so who is not short lends.
+            assert_eq!(cost.scan_active(now).shortages, shortages, "{above}");
+        }
     }
 }

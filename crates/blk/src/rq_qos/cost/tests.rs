@@ -80,6 +80,7 @@ impl Bench {
                 self.step(at, now, &mut woken);
             }
             for ticket in woken {
+                assert!(!self.cost.is_held(ticket));
                 self.issue(ticket as usize, now);
             }
         }
@@ -99,7 +100,9 @@ impl Bench {
             }
             BioState::Comes(at_us) if at_us <= self.now_us => {
                 let bio = self.bio(at);
-                match self.cost.throttle(now, (&bio, part), at as u64, woken) {
+                let goes = self.cost.throttle(now, (&bio, part), at as u64, woken);
+                assert_eq!(self.cost.is_held(at as u64), !goes);
+                match goes {
                     true => self.issue(at, now),
                     false => self.readers[at].state = BioState::Waits,
                 }
@@ -306,7 +309,7 @@ fn large_requests_have_the_time_of_their_transfer_beside_the_target() {
 }
 
 /// Two equal groups, both active.
-fn two_active() -> (IoCost, Now) {
+pub(super) fn two_active() -> (IoCost, Now) {
     let mut bench = Bench::new("min=100 max=100");
     let now = bench.cost.now(Nanos(1_000_000));
     for group in [1, 2] {
@@ -407,6 +410,32 @@ fn what_is_lent_goes_to_all_others_in_proportion() {
                 "{lenders:?} {leaf}: {inuse} of {expected}"
             );
         }
+    }
+}
+
+/// What a lender needs for the next period follows from what it used in this one and from its
+/// budget left (`hweight_after_donation`).
+#[test]
+fn a_lender_keeps_what_it_used_less_its_spare_budget() {
+    let (most, used) = (WEIGHT_ONE / 2, WEIGHT_ONE / 10);
+    // The budget left, in percent of the period, and the share that it keeps of what it used.
+    for (left_percent, kept_percent) in [(75, 100), (50, 100), (25, 133), (12, 161)] {
+        let (mut cost, start) = two_active();
+        let length_us = cost.period.vtime() / cost.period.base_rate();
+        let end = cost.now(Nanos(start.ns + length_us * 1000));
+        let left = cost.period.vtime() * left_percent / 100;
+        cost.groups[1].vtime = end.vtime.wrapping_sub(left);
+        let kept = cost.share_after_donation(1, (most, most), used, end);
+        assert_eq!(kept * 100 / used, kept_percent, "{left_percent}");
+        // Budget beyond half a period is lost.
+        let left = ahead(end.vtime, cost.groups[1].vtime);
+        assert!(left <= cost.period.margin_target() as i64);
+        // One without budget lends nothing, and one in debt all.
+        cost.groups[1].vtime = end.vtime;
+        let kept = cost.share_after_donation(1, (most, most), used, end);
+        assert_eq!(kept, most);
+        cost.groups[1].abs_debt = 1;
+        assert_eq!(cost.share_after_donation(1, (most, most), used, end), 1);
     }
 }
 
