@@ -233,4 +233,33 @@ mod tests {
             assert_eq!(Setting::parse(wrong), None, "{wrong}");
         }
     }
+
+    /// A setting that is refused changes nothing; one that is taken keeps its place among them.
+    #[test]
+    fn tunables_and_attributes_are_taken_within_their_range() {
+        let mut choice = SchedulerChoice::named("adios").expect("is ours");
+        for (name, value) in [("read_priority", "-3"), ("lat_model_read", "90000 4000")] {
+            choice.set(name, value).expect("is legal");
+        }
+        let tunables = vec![("read_priority".to_string(), -3)];
+        let attributes = vec![("lat_model_read", vec![90_000, 4_000])];
+        let check = |choice: &SchedulerChoice| {
+            assert_eq!(choice.tunables, tunables);
+            let numbers = choice.attributes.iter();
+            let numbers = numbers.map(|(name, n)| (*name, n.iter().map(|n| *n as i64).collect()));
+            assert_eq!(numbers.collect::<Vec<(_, Vec<i64>)>>(), attributes);
+        };
+        check(&choice);
+        for (name, value, why) in [
+            ("read_priority", "20", "-20"),
+            ("read_priority", "many", "-20"),
+            ("read_prioritt", "1", "read_priority"),
+            ("lat_model_read", "1", "lat_model_read"),
+        ] {
+            let error = choice.set(name, value).expect_err("is not legal");
+            let message = error.to_string();
+            assert!(message.contains(why), "{name}={value}: {message}");
+            check(&choice);
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::bounds::{Adversary, CROWD, SOON, SOON_MS, Victim, assert_wait};
 use crate::test_queue::{TestQueue, queue_info};
-use blklab_blk::{BioFlags, InsertAt, Op, Sector};
+use blklab_blk::{BioFlags, InsertAt, MergeKind, Op, Sector};
 
 /// Eight dies, a page of 32 sectors each.
 fn queue() -> TestQueue {
@@ -306,4 +306,30 @@ fn a_light_read_goes_to_the_least_loaded_die() {
     let loaded = queue.insert(&read(4, 5, 3)).unwrap();
     let free = queue.insert(&read(5, 1, 1)).unwrap();
     assert_eq!(queue.drain(), [free, loaded]);
+}
+
+/// A stream continues behind what was merged at its end, whatever was merged at its start.
+#[test]
+fn a_stream_continues_behind_merged_bios() {
+    for (kind, is_stream) in [(MergeKind::Back, true), (MergeKind::Front, false)] {
+        let mut queue = queue();
+        let mut at = 100_000;
+        for _ in 0..=STREAM_RUN {
+            let id = queue.insert(&bio(3, Op::Write, at)).expect("alone");
+            assert_eq!(queue.dispatch(), Some(id));
+            queue.complete(id);
+            at += 8;
+        }
+        let queued = queue.insert(&bio(3, Op::Write, at)).expect("alone");
+        assert!(ElvWord::of(queue.rq(queued)).class() == Class::Stream);
+        let (beside, next) = match kind {
+            MergeKind::Back => (at + 8, at + 16),
+            _ => (at - 8, at - 8 + 64),
+        };
+        assert_eq!(queue.merge(&bio(3, Op::Write, beside)), Some(queued));
+        assert_eq!(queue.dispatch(), Some(queued));
+        let after = queue.insert(&bio(3, Op::Write, next)).expect("alone");
+        let found = ElvWord::of(queue.rq(after)).class() == Class::Stream;
+        assert_eq!(found, is_stream, "{kind:?}");
+    }
 }

@@ -298,4 +298,27 @@ mod tests {
         let mean = (507 * 1_000 + 1_013 * 2_000) / (507 + 1_013);
         assert!(model.base_ns.abs_diff(mean) < 10, "{}", model.base_ns);
     }
+
+    /// Sums shrink from `shrink_at_gbytes` on, so that until then all samples weigh the same.
+    #[test]
+    fn a_slope_is_the_mean_until_its_sums_shrink() {
+        let mut tunables = Tunables::new(TUNABLES);
+        let slope_after = |tunables: &Tunables| {
+            let (mut model, mut gathered) = (Model::written(1_000, 0), Samples::default());
+            (model.large_latency, model.large_bytes) = (0, 0);
+            for per_kib in [100, 300] {
+                for _ in 0..2_000 {
+                    let predicted = model.predict(1 << 20);
+                    model.learn(1 << 20, 1024 * per_kib, predicted, 1);
+                }
+                model.update(&mut gathered, tunables, 1 << 40);
+            }
+            model.slope_ns_per_kib
+        };
+        assert!(slope_after(&tunables).abs_diff(200) <= 2);
+        let (at, most) = (TUNABLES[SHRINK_GBYTES], TUNABLES[SHRINK_RESIST]);
+        tunables.set(at.name, at.min).expect("is legal");
+        tunables.set(most.name, most.min).expect("is legal");
+        assert!(slope_after(&tunables) > 202, "what was learned first fades");
+    }
 }

@@ -318,3 +318,93 @@ fn requests_of_a_side_go_by_their_deadlines() {
     assert_eq!(queue.dispatch(), sync);
     assert_eq!([queue.dispatch(), queue.dispatch()], [late, large]);
 }
+
+/// The part of the window below which the next batch is made beforehand; what comes later then goes
+/// behind it.
+#[test]
+fn the_next_batch_is_made_below_a_part_of_the_window() {
+    // The first batch, two writes, is predicted to take 2 ms of a window of 10 ms.
+    for (percent, is_late) in [(0, false), (20, false), (21, true), (100, true)] {
+        let mut queue = TestQueue::new(Box::new(Adios::new(&queue_info())));
+        queue.set("global_latency_window", 10_000_000);
+        queue.set("bq_refill_below_ratio", percent);
+        queue.set("batch_limit_write", 2);
+        write(&mut queue, "reset_lat_model", "1000000 0 1000000 0 0 0");
+        serve(&mut queue, &bio(Op::Read, BioFlags::NONE, 0, 8), 1000);
+        for i in 1..=4 {
+            queue.insert(&bio(Op::Write, BioFlags::NONE, 1000 * i, 8));
+        }
+        for _ in 0..2 {
+            assert!(queue.dispatch().is_some());
+        }
+        let urgent = queue.insert(&bio(Op::Write, BioFlags::SYNC, 90_000, 8));
+        let next = [queue.dispatch(), queue.dispatch()];
+        assert_eq!(next[0] == urgent, !is_late, "{percent} %");
+    }
+}
+
+/// A side's requests go by the millisecond of their deadline, and inside one by arrival; a merge
+/// puts a request behind the others of its millisecond.
+#[test]
+fn a_batch_is_in_the_order_of_deadlines() {
+    let mut random = 1u64;
+    let mut draw = move |below: u64| {
+        random = random.wrapping_mul(6364136223846793005).wrapping_add(1);
+        (random >> 33) % below
+    };
+    for round in 0..20 {
+        let mut queue = TestQueue::new(Box::new(Adios::new(&queue_info())));
+        queue.set("global_latency_window", 1_000_000_000);
+        // 100 us for each KiB beyond 4 KiB, so that sizes order deadlines.
+        write(
+            &mut queue,
+            "reset_lat_model",
+            "100000 1000 100000 100000 0 0",
+        );
+        serve(&mut queue, &bio(Op::Read, BioFlags::NONE, 0, 8), 100);
+        let mut waiting = Vec::new();
+        for i in 0..12 {
+            let flags = [BioFlags::NONE, BioFlags::SYNC][(draw(4) == 0) as usize];
+            let sectors = 8 * (1 + draw(60) as u32);
+            let id = queue.insert(&bio(Op::Write, flags, 10_000 * (i + 1), sectors));
+            waiting.push((id.expect("touches no other"), sectors));
+            if draw(3) == 0 {
+                let (into, sectors) = waiting.remove(draw(waiting.len() as u64) as usize);
+                let (end, flags) = (queue.rq(into).end().0, queue.rq(into).flags);
+                assert_eq!(queue.merge(&bio(Op::Write, flags, end, 8)), Some(into));
+                waiting.push((into, sectors));
+            }
+            queue.pass_ms(draw(3));
+        }
+        let deadline = |(id, sectors): &(RequestId, u32)| {
+            let rq = queue.rq(*id);
+            let due_ns = match rq.flags.has(BioFlags::SYNC) {
+                true => rq.start.0,
+                false => {
+                    let kib = u64::from(*sectors) / 2;
+                    rq.start.0 + 2_000_000_000 + 100_000 + 100_000 * kib.saturating_sub(4)
+                }
+            };
+            due_ns >> QUANTUM_SHIFT
+        };
+        let target = queue.elevator.queue().tunables.get("lat_target_write");
+        assert_eq!(target, Some(2_000_000_000));
+        waiting.sort_by_key(deadline);
+        let order: Vec<_> = waiting.iter().map(|(id, _)| *id).collect();
+        assert_eq!(queue.drain(), order, "round {round}");
+    }
+}
+
+/// Only requests of the preferred side change the bias.
+#[test]
+fn the_other_side_s_requests_leave_the_bias() {
+    let mut queue = trained();
+    queue.set("read_priority", 0);
+    queue.insert(&bio(Op::Read, BioFlags::NONE, 50_000, 8));
+    queue.dispatch().expect("has a read");
+    let bias = state(&queue, "dl_bias");
+    assert!(bias < 0, "writes are preferred: {bias}");
+    queue.insert(&bio(Op::Read, BioFlags::NONE, 60_000, 8));
+    queue.dispatch().expect("has a read");
+    assert_eq!(state(&queue, "dl_bias"), bias);
+}

@@ -876,3 +876,30 @@ fn a_queue_is_raised_again_after_two_seconds_without_requests() {
     queue.pass_ms(2_100);
     assert_eq!(serve(&mut queue), 30);
 }
+
+/// Whether the drive queues commands follows from the most it held in 32 samples under load; once
+/// it was seen to, that stays (`bfq_update_hw_tag`).
+#[test]
+fn a_drive_that_never_held_four_requests_does_not_queue_commands() {
+    let learn = |bfq: &mut Bfq, held: u32, samples: usize| {
+        for _ in 0..samples {
+            bfq.in_driver = held;
+            bfq.observe_drive_queue();
+        }
+    };
+    let mut bfq = Inside::new().bfq;
+    // Without load nothing is learned.
+    learn(&mut bfq, 3, 100);
+    assert!(bfq.drive.is_queueing());
+    bfq.queued = 8;
+    learn(&mut bfq, 3, 32);
+    assert!(bfq.drive.is_queueing(), "it is assumed until it is known");
+    learn(&mut bfq, 3, 1);
+    assert!(!bfq.drive.is_queueing() && !bfq.queueing_flash);
+    learn(&mut bfq, 4, 32);
+    assert!(!bfq.drive.is_queueing(), "the samples begin again");
+    learn(&mut bfq, 3, 1);
+    assert!(bfq.drive.is_queueing() && bfq.queueing_flash);
+    learn(&mut bfq, 1, 100);
+    assert!(bfq.drive.is_queueing() && bfq.queueing_flash);
+}

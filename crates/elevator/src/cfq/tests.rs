@@ -375,11 +375,9 @@ fn the_only_queue_of_a_group_is_waited_for_as_group_idle_says() {
     }
 }
 
-/// A group's only queue stays active for `slice_idle` if its slice ends with its last request, so
-/// that its group is not left (`cfq_should_wait_busy`).
-#[test]
-fn a_group_is_not_left_because_a_slice_ended_with_the_last_request() {
-    let mut queue = disk();
+/// A group's only process has its second request in the drive, and another group's waits. Its slice
+/// of 100 ms began with the completion of its first request, just now.
+fn second_of_a_group(queue: &mut TestQueue) -> (RequestId, RequestId) {
     let of_group = |group: u16, sector| Bio {
         cgroup: CgroupId(group),
         ..read(group as u32, sector)
@@ -391,7 +389,15 @@ fn a_group_is_not_left_because_a_slice_ended_with_the_last_request() {
     queue.complete(first);
     let second = queue.insert(&of_group(1, 1008)).unwrap();
     assert_eq!(queue.dispatch(), Some(second));
-    // Its slice of 100 ms began with the first completion.
+    (second, other)
+}
+
+/// A group's only queue stays active for `slice_idle` if its slice ends with its last request, so
+/// that its group is not left (`cfq_should_wait_busy`).
+#[test]
+fn a_group_is_not_left_because_a_slice_ended_with_the_last_request() {
+    let mut queue = disk();
+    let (second, other) = second_of_a_group(&mut queue);
     queue.pass_ms(120);
     queue.complete(second);
     queue.run_timer();
@@ -534,21 +540,141 @@ fn the_root_has_two_thirds_beside_a_group_of_default_weight() {
 #[test]
 fn a_slice_that_ends_while_the_drive_idles_is_not_waited_beyond() {
     let mut queue = disk();
-    let of_group = |group: u16, sector| Bio {
-        cgroup: CgroupId(group),
-        ..read(group as u32, sector)
-    };
-    let first = queue.insert(&of_group(1, 1000)).unwrap();
-    let other = queue.insert(&of_group(2, 9_000_000)).unwrap();
-    assert_eq!(queue.dispatch(), Some(first));
-    queue.pass_ms(4);
-    queue.complete(first);
-    // Its slice of 100 ms began with the first completion, and ends three ms after this one.
-    let second = queue.insert(&of_group(1, 1008)).unwrap();
-    assert_eq!(queue.dispatch(), Some(second));
+    let (second, other) = second_of_a_group(&mut queue);
+    // Its slice ends between this and the end of the wait.
     queue.pass_ms(94);
     queue.complete(second);
     assert_eq!(queue.dispatch(), None, "its next request is waited for");
     queue.pass_ms(7);
     assert_eq!(queue.dispatch(), Some(other));
+}
+
+/// A deadline is `fifo_expire_sync` after the arrival, and of use from the first request of a slice
+/// on.
+#[test]
+fn a_request_goes_first_from_its_deadline_on() {
+    for (waited_ms, is_late) in [(120, false), (124, false), (128, true)] {
+        let mut queue = disk();
+        queue.pass_ms(10_000);
+        let far = queue.insert(&read(0, 9_000_000));
+        let near = queue.insert(&read(0, 100));
+        queue.pass_ms(waited_ms);
+        assert_eq!(queue.dispatch(), if is_late { far } else { near });
+        assert_eq!(queue.count("expired deadlines"), u64::from(is_late));
+    }
+}
+
+/// Each slice is at least two idle times long, however many queues share the target latency
+/// (`cfq_scaled_cfqq_slice`).
+#[test]
+fn many_readers_have_slices_of_two_idle_times() {
+    let bio = read(0, 0);
+    let readers = vec![bio; 60];
+    let mut queue = disk();
+    let served = served(&mut queue, &readers, 12_000);
+    let slices = queue.count("slices") as f64;
+    let all: u64 = served.iter().sum();
+    let of_slice = all as f64 / slices;
+    assert!((12.0..=20.0).contains(&of_slice), "{of_slice} ms of 16");
+}
+
+/// Serves two processes with one read each at a time, each for a millisecond and thought about for
+/// a while; returns how often the drive idled in the last of two halves.
+fn idled_for(queue: &mut TestQueue, think_ms: u64, next: impl Fn(u64, u64) -> u64) -> u64 {
+    let mut before = 0;
+    for n in 0..400 {
+        if n == 200 {
+            before = queue.count("times idled");
+        }
+        for process in 0..2 {
+            let bio = read(process as u32, next(process, n));
+            queue.insert(&bio);
+        }
+        for _ in 0..2 {
+            let found = (0..100).find_map(|_| {
+                queue.dispatch().or_else(|| {
+                    queue.pass_ms(4);
+                    queue.run_timer();
+                    None
+                })
+            });
+            let id = found.expect("one is queued");
+            queue.pass_ms(1);
+            queue.complete(id);
+            queue.run_timer();
+        }
+        queue.pass_ms(think_ms);
+        queue.run_timer();
+    }
+    queue.count("times idled") - before
+}
+
+/// The drive idles for readers that soon read on where they were, not for those that seek while
+/// others wait, nor for those that think for longer than `slice_idle` (`cfq_update_idle_window`).
+#[test]
+fn only_near_and_early_requests_are_idled_for() {
+    let near = |process: u64, n: u64| (process << 26) + 8 * n;
+    let far = |process: u64, n: u64| (process << 26) + (n * 7919 % 1000) * 10_000;
+    let disk = || {
+        let mut queue = disk();
+        queue.set("group_idle", 0);
+        queue
+    };
+    let soon = idled_for(&mut disk(), 0, near);
+    let late = idled_for(&mut disk(), 40, near);
+    let seeky = idled_for(&mut disk(), 0, far);
+    assert!(
+        soon > 300 && late == 0 && seeky < 250,
+        "{soon} {late} {seeky}"
+    );
+    let mut queue = TestQueue::new(Box::new(Cfq::new(&queue_info())));
+    queue.set("slice_idle", 8);
+    assert_eq!(idled_for(&mut queue, 0, near), 0);
+}
+
+/// Two processes that read turn by turn what lies side by side share a queue in the end
+/// (`cfq_close_cooperator`, `cfq_setup_merge`); those that read elsewhere do not.
+#[test]
+fn processes_that_read_next_to_each_other_share_a_queue() {
+    let queues = |apart: u64| {
+        let mut queue = disk();
+        idled_for(&mut queue, 0, |process, n| {
+            1_000_000 + 32 * n + (16 + apart) * process
+        });
+        let state = queue.elevator.debug_state();
+        state.iter().find(|(name, _)| *name == "queues").unwrap().1
+    };
+    assert_eq!(queues(0), 1);
+    assert_eq!(queues(500_000_000), 2);
+}
+
+/// A request of the largest size is not followed by a seek for having grown (`max_sectors`).
+#[test]
+fn a_request_does_not_grow_beyond_what_a_reader_may_skip() {
+    let most = disk().elevator.max_sectors().expect("has a limit");
+    assert_eq!(most, 1024);
+    // A reader's 128 KiB were counted when they came.
+    assert!(u64::from(most) - 256 <= SEEK_THRESHOLD);
+}
+
+/// A seeky reader of many requests at once is idled for only in the second half of its slice
+/// (`cfq_select_queue`).
+#[test]
+fn a_deep_seeky_reader_is_left_early_in_its_slice() {
+    let mut queue = disk();
+    for n in 0..8 {
+        queue.insert(&read(0, 1_000_000 * (8 - n)));
+    }
+    let other = queue.insert(&read(1, 90_000_000));
+    for n in 0..8 {
+        let id = queue.dispatch().expect("the first process's");
+        assert_eq!(queue.rq(id).submitter, SubmitterId(0));
+        if n == 7 {
+            // Its last request is in the drive.
+            assert_eq!(queue.dispatch(), other);
+        }
+        queue.pass_ms(1);
+        queue.complete(id);
+        queue.run_timer();
+    }
 }

@@ -89,6 +89,8 @@ struct CheckedRun {
     tunables_changed: bool,
     sectors_in: u64,
     sectors_out: u64,
+    merged: u64,
+    dispatched: u64,
     /// Serial numbers in the order of dispatch.
     order: Vec<u64>,
 }
@@ -102,6 +104,8 @@ impl CheckedRun {
             tunables_changed: false,
             sectors_in: 0,
             sectors_out: 0,
+            merged: 0,
+            dispatched: 0,
             order: Vec::new(),
         })
     }
@@ -117,6 +121,7 @@ impl CheckedRun {
         for gone in self.queue.merged_away() {
             let known = self.queued.remove(&gone.index());
             assert!(known.is_some(), "{gone:?} was merged but not queued");
+            self.merged += 1;
         }
     }
 
@@ -135,6 +140,7 @@ impl CheckedRun {
         let may_wait = HEAD_MAY_WAIT.contains(&self.queue.elevator.name());
         assert!(first || !passed || may_wait, "{id:?} passed a head insert");
         self.sectors_out += rq.sectors as u64;
+        self.dispatched += 1;
         self.order.push(rq.serial);
         self.in_flight.push(id);
         true
@@ -245,6 +251,23 @@ impl CheckedRun {
         self.check_work();
         assert_eq!(self.sectors_in, self.sectors_out);
         assert_eq!(self.queue.in_use(), 0);
+        self.check_counters();
+    }
+
+    /// Kyber counts dispatches by kind.
+    fn check_counters(&self) {
+        let counters = self.queue.elevator.counters();
+        let name = self.queue.elevator.name();
+        for (of, expected, but) in [
+            ("dispatched", self.dispatched, &["bfq"][..]),
+            ("requests merged", self.merged, &["bfq", "kyber"]),
+        ] {
+            let counted = counters.iter().filter(|(name, _)| name.ends_with(of));
+            let counted: Vec<u64> = counted.map(|(_, count)| *count).collect();
+            assert_eq!(counted.is_empty(), but.contains(&name), "{counters:?}");
+            let sum = counted.iter().sum::<u64>();
+            assert!(counted.is_empty() || sum == expected, "{of}: {counters:?}");
+        }
     }
 }
 
