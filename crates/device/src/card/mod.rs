@@ -285,6 +285,7 @@ mod tests {
             took[1..].iter().all(|us| (520_000..530_000).contains(us)),
             "{took:?}"
         );
+        assert_eq!(one.stats(now).merges.partial, 3);
         let (mut four, mut now) = (card(&[("units.open", "4")]), Nanos(0));
         let took = took_us(four.as_mut(), &mut now, &apart);
         assert!(took.iter().all(|us| *us < 3000), "{took:?}");
@@ -363,5 +364,20 @@ mod tests {
         assert!(took[1] > took[0] + took[0] / 2, "{took:?}");
         assert!(took[2] < 3 * took[0] && took[2] > took[0], "{took:?}");
         assert_eq!(card.stats(now).merges.sectors_moved, 0);
+    }
+
+    /// Only writes of less than a page go through the map; larger ones open their unit.
+    #[test]
+    fn a_map_takes_no_large_writes() {
+        let spec = registry::find("sd-card-a1")
+            .expect("listed")
+            .expect("valid");
+        let (mut card, mut now) = (spec.build(1), Nanos(0));
+        let apart: Vec<_> = (2..40)
+            .map(|unit| (Op::Write, unit * 4 * MIB + 2 * MIB, MIB))
+            .collect();
+        took_us(card.as_mut(), &mut now, &apart);
+        let merges = card.stats(now).merges;
+        assert!(merges.partial > 0, "{merges:?}");
     }
 }

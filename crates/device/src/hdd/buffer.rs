@@ -396,8 +396,16 @@ mod tests {
                     prop_assert!(!add || dirty.room() == room + more);
                 }
                 let runs: Vec<SectorRun> = dirty.runs_near(0, usize::MAX).collect();
+                let next = runs.iter().find(|run| run.start >= start);
+                prop_assert_eq!(dirty.first_from(start), next.map_or(0, |run| run.start));
                 prop_assert!(runs.windows(2).all(|pair| pair[0].end < pair[1].start));
             }
         }
+    }
+
+    #[test]
+    fn segments_share_the_buffer_evenly() {
+        let each = |most, sectors| Segments::new(most, sectors).sectors_each();
+        assert_eq!((each(4, 1000), each(3, 1000), each(16, 8)), (250, 333, 1));
     }
 }

@@ -217,23 +217,27 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        /// Of events at one time the kinds come in order, and those of a kind as they were added.
         #[test]
         fn events_come_in_order_of_time(
-            steps in prop::collection::vec((any::<bool>(), 0usize..8, 0u64..200), 0..600),
+            steps in prop::collection::vec((0u8..5, 0usize..8, 0u64..200), 0..1200),
+            (kinds, spread) in (1usize..=8, 1u64..=200),
         ) {
             let mut queue = EventQueue::new();
-            let mut plain: Vec<(u64, usize)> = Vec::new();
+            let mut plain: Vec<(u64, usize, u32)> = Vec::new();
             let mut now = 0;
-            for (pop, kind, after) in steps {
-                if pop {
+            for (added, (pop, kind, after)) in steps.into_iter().enumerate() {
+                if pop == 0 {
                     plain.sort();
-                    let got = queue.pop_due(EventQueue::until(u64::MAX)).map(|(at, kind, _)| (at, kind.0));
+                    let got = queue.pop_due(EventQueue::until(u64::MAX));
+                    let got = got.map(|(at, kind, event)| (at, kind.0, event));
                     let want = (!plain.is_empty()).then(|| plain.remove(0));
                     prop_assert_eq!(got, want);
                     now = got.map_or(now, |got| got.0);
                 } else {
-                    queue.push(EventKind(kind), now + after, 0);
-                    plain.push((now + after, kind));
+                    let (kind, at) = (kind % kinds, now + after % spread);
+                    queue.push(EventKind(kind), at, added as u32);
+                    plain.push((at, kind, added as u32));
                 }
                 prop_assert_eq!(queue.next_ns(), plain.iter().map(|p| p.0).min().unwrap_or(NEVER));
             }

@@ -506,3 +506,24 @@ fn a_read_may_cross_the_link_while_the_heads_are_at_it() {
     let crossing_ns = |bytes: u64| bytes * 1786 / 1000;
     assert_eq!(after - meanwhile, crossing_ns(256 * 512) - crossing_ns(512));
 }
+
+/// Random reads seek and wait for the platters, each once; those in order do neither.
+#[test]
+fn seeks_and_waits_for_the_platters_are_counted() {
+    let mut disk = disk(&[]);
+    mean_us(disk.as_mut(), Op::Read, 0, 8);
+    let end = Nanos::from_secs(1_000);
+    let arm = disk.stats(end).arm.expect("a disk has one");
+    // A read in a hundred falls where the heads are.
+    for (counted, of) in [(arm.seeks, 4000), (arm.rotation_waits, 4000)] {
+        assert!((of * 98 / 100..=of).contains(&counted), "{arm:?}");
+    }
+    disk.reset_stats(end);
+    carry_out(disk.as_mut(), end, Op::Read, 0, 8);
+    let arm = disk
+        .stats(end + Nanos::from_secs(1))
+        .arm
+        .expect("a disk has one");
+    assert_eq!((arm.seeks, arm.rotation_waits), (1, 1));
+    assert!(arm.seek_cylinders > 0);
+}

@@ -155,6 +155,7 @@ fn hybrid_mapping_refuses_what_it_does_not_go_with() {
             "slc_cache",
         ),
         ("simulate = true", "simulate = false", "state"),
+        ("occupancy = 1.0", "occupancy = 0.5", "aged.occupancy"),
         ("depth = 4", "policy = \"greedy\"", "gc.policy"),
         ("[hybrid]", "[hybrids]", "ftl.mapping"),
         ("mapping = \"hybrid\"", "", "hybrid"),

@@ -319,3 +319,27 @@ fn inverse(factor: u64, modulus: u64) -> u64 {
     }
     old_share.rem_euclid(modulus as i128) as u64
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Hot and cold slots are kept in proportion, and all fit where they are spread.
+    #[test]
+    fn a_block_keeps_hot_and_cold_slots_in_proportion() {
+        for (hot, cold, valid, kept) in
+            [(30, 70, 50, (15, 35)), (8, 0, 3, (3, 0)), (5, 5, 3, (1, 2))]
+        {
+            let mut content = BlockContent {
+                hot,
+                cold,
+                from: 90,
+                to: 128,
+                age: 0,
+            };
+            content.keep(valid);
+            assert_eq!((content.hot, content.cold), kept);
+            assert_eq!(u32::from(content.from), (128 - valid).min(90));
+        }
+    }
+}

@@ -450,4 +450,24 @@ mod tests {
         let pages: Vec<u64> = (end - 3..end).collect();
         assert_eq!(read(&mut drive, &pages, 0).1, (1, 1));
     }
+
+    /// More is read ahead when the reader has used half of what was.
+    #[test]
+    fn the_next_part_is_read_when_half_is_used() {
+        let mut ahead = ReadAhead {
+            readers: vec![SequentialReader::default()],
+            prefetches: Slab::with_capacity(0),
+            reads: 0,
+            distance: 8,
+            alone: false,
+            slots_per_page: 1,
+            logical_slots: 1000,
+        };
+        let mut follow = |slot: u32| {
+            let bytes = u64::from(slot) * 4096..u64::from(slot + 1) * 4096;
+            ahead.follow(bytes, slot + 1, 1)
+        };
+        let parts: Vec<_> = (100..112).filter_map(&mut follow).collect();
+        assert_eq!(parts, [(102, 110), (110, 114), (114, 118)]);
+    }
 }

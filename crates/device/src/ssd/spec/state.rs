@@ -105,3 +105,38 @@ impl InitialState {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Parts of the address space have the hot data that lies in them, and hot and cold data is
+    /// overwritten as often as in the whole.
+    #[test]
+    fn ranges_are_overwritten_as_the_whole() {
+        for (hot_share, hot_writes) in [(0.3, 0.9), (0.1, 0.5), (0.7, 0.8)] {
+            let whole = AgedSpec {
+                occupancy: 1.0,
+                hot_share,
+                hot_writes,
+                simulate: false,
+            };
+            let ratio = |of: &AgedSpec| {
+                let cold = (1.0 - of.hot_writes) / (1.0 - of.hot_share);
+                of.hot_writes / of.hot_share / cold
+            };
+            for ranges in [1, 2, 4, 7] {
+                let parts: Vec<_> = (0..ranges).map(|n| whole.of_range(n, ranges)).collect();
+                // The hot data is at the start; a part that is all hot counts as even.
+                let mixed = hot_share * f64::from(ranges);
+                let hot = mixed.floor() as usize;
+                for (n, part) in parts.iter().enumerate() {
+                    assert_eq!(part.is_even(), n != hot, "{n} of {ranges}: {part:?}");
+                }
+                let part = &parts[hot];
+                assert!((part.hot_share - mixed.fract()).abs() < 1e-9, "{part:?}");
+                assert!((ratio(part) / ratio(&whole) - 1.0).abs() < 1e-9, "{part:?}");
+            }
+        }
+    }
+}

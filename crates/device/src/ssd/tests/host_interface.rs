@@ -189,3 +189,23 @@ fn the_firmware_pauses_after_so_many_writes() {
     let fetched: Vec<u64> = done.iter().map(|end| end.at.0 / 400_000).collect();
     assert_eq!(fetched, [0, 0, 0, 1, 1, 1, 7, 7, 7, 8, 8, 8, 15]);
 }
+
+/// The firmware takes a while for each page of a read beyond the first, and more slowly fetches
+/// what comes next.
+#[test]
+fn a_read_of_several_pages_delays_the_next_command() {
+    let second_ends = |slots| {
+        let table = "[controller]\ninterval_us = 10\npage_interval_us = 5\ndiscard_us = 1";
+        let mut drive = Ssd::new(small(&[("[controller]", table)]), 1);
+        drive.submit(Nanos(0), command(0, Op::Read, 0, slots));
+        drive.submit(Nanos(0), command(1, Op::Discard, 5_000, 1));
+        let mut done: Vec<Completion> = Vec::new();
+        drive.advance(Nanos(1 << 40), &mut done);
+        let second = done.iter().find(|end| end.tag == 1);
+        second.expect("both end").at.0
+    };
+    let alone = second_ends(1);
+    for slots in [2, 4, 9] {
+        assert_eq!(second_ends(slots) - alone, u64::from(slots - 1) * 5_000);
+    }
+}

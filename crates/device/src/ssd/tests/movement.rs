@@ -114,3 +114,11 @@ fn writes_that_cross_blocks_cost_collection() {
     assert!(crossing.collection.blocks_partly_valid * 10 > crossing.collection.blocks);
     assert!(crossing.collection.sectors_moved > 0);
 }
+
+/// Nothing is moved while erase counts differ by less than the limit.
+#[test]
+fn static_wear_levelling_waits_for_the_limit() {
+    let wear = spread("static_spread = 1000").wear;
+    assert!(wear.max_erases > 25 && wear.max_erases < 1000);
+    assert_eq!((wear.min_erases, wear.levelled_blocks), (0, 0));
+}

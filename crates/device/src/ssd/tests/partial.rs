@@ -206,3 +206,21 @@ fn the_rest_is_read_before_its_block_is_erased() {
     trial.write(4 * 32, 32);
     assert_eq!(trial.counts(), [0, 28 + 32, 64, 1, 2]);
 }
+
+/// What is missing of a unit is read by whole codewords, of which no more cross the channel.
+#[test]
+fn only_codewords_that_lack_something_are_read() {
+    let flush_ns = |sectors| {
+        let codewords = ("codeword_bytes = 4096", "codeword_bytes = 1024");
+        let mut trial = Trial::new(&[codewords]);
+        trial.write(0, sectors);
+        let took = trial.take(Op::Flush, 0, 0, false);
+        assert_eq!(trial.counts()[3], 1, "{sectors}");
+        took
+    };
+    // A codeword of two sectors takes 1.28 us at 800 MB/s.
+    let first = flush_ns(1);
+    for (sectors, whole) in [(2, 1), (3, 1), (4, 2), (5, 2), (7, 3)] {
+        assert_eq!(first - flush_ns(sectors), whole * 1_280, "{sectors}");
+    }
+}

@@ -86,3 +86,23 @@ fn a_drive_with_capacitors_has_none() {
     let ns = take(&mut drive, 3000, &[command(Op::Flush, false, 0)])[0].1;
     assert!(ns < 10_000, "{ns}");
 }
+
+/// After a loss of power the pages of open blocks are read, in all planes at once.
+#[test]
+fn recovery_scans_the_blocks_that_were_being_written() {
+    let recovery_ns = |rows: u32| {
+        let mut drive = Ssd::new(small(&[]), 1);
+        let mut done = Vec::new();
+        // Pages go over the four planes in turn.
+        drive.submit(Nanos(0), super::command(0, Op::Write, 0, 4 * rows));
+        drive.advance(Nanos(1 << 40), &mut done);
+        drive.submit(Nanos(1 << 40), super::command(1, Op::Flush, 0, 0));
+        drive.advance(Nanos(1 << 41), &mut done);
+        (drive.power_loss(Nanos(1 << 41)) - Nanos(1 << 41)).0
+    };
+    let of_one = recovery_ns(1);
+    for rows in [2, 5, 20] {
+        // A page is read in 10 us.
+        assert_eq!(recovery_ns(rows) - of_one, u64::from(rows - 1) * 10_000);
+    }
+}

@@ -360,4 +360,26 @@ mod tests {
             }
         }
     }
+
+    /// Each eviction drops one line that is still as at the start, until none is left.
+    #[test]
+    fn what_was_cached_at_the_start_goes_one_by_one() {
+        let mut warm = Warm::new(7, 5, 20);
+        let held = |warm: &Warm| (0..20).filter(|key| warm.holds(*key)).collect::<Vec<_>>();
+        let at_start = held(&warm);
+        assert_eq!(at_start.len(), 5);
+        for left in (0..5).rev() {
+            warm.evict(|_| false);
+            assert_eq!(held(&warm).len(), left);
+        }
+        warm.evict(|_| false);
+        assert_eq!(held(&warm), []);
+        // Those used since are passed over.
+        let mut warm = Warm::new(7, 5, 20);
+        warm.evict(|key| key != at_start[0]);
+        assert!(!warm.holds(at_start[0]));
+        let mut used = Warm::new(7, 5, 20);
+        used.evict(|_| true);
+        assert_eq!(held(&used), []);
+    }
 }

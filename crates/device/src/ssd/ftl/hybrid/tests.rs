@@ -353,3 +353,11 @@ fn a_block_begun_anew_ends_its_sequential_log() {
     assert_eq!(stats.flash_programs, PAGES + 3);
     assert_eq!(stats.flash_reads, 0);
 }
+
+#[test]
+fn every_plane_has_its_random_logs() {
+    for random in [1, 4] {
+        let logs = drive(1, random, &[]).controller.media.ftl.all_random_logs();
+        assert_eq!(logs, u64::from(random) * PLANES);
+    }
+}
