@@ -432,6 +432,12 @@ mod tests {
         fault.into_iter().map(part).collect()
     }
 
+    /// What a reader of the first job finds wrong at a place where it expects its first write.
+    fn mismatch(c: &mut Contents, at: u64) -> String {
+        let found = c.check(&read(at, 0, &[]));
+        found.expect("it differs").to_string()
+    }
+
     #[test]
     fn each_difference_has_fios_words() {
         let mut c = contents(&[
@@ -475,19 +481,11 @@ mod tests {
                 ..stamp(1, 512, 0)
             },
         );
-        assert!(
-            c.check(&read(0, 0, &[]))
-                .unwrap()
-                .to_string()
-                .starts_with("crc32c: ")
-        );
+        let found = mismatch(&mut c, 0);
+        assert!(found.starts_with("crc32c: "), "{found}");
         c.wrote(DRIVE, stamp(2, 0, 0));
-        assert!(
-            c.check(&read(0, 0, &[]))
-                .unwrap()
-                .to_string()
-                .starts_with("crc32c: ")
-        );
+        let found = mismatch(&mut c, 0);
+        assert!(found.starts_with("crc32c: "), "{found}");
         c.wrote(
             DRIVE,
             Stamp {
@@ -495,25 +493,13 @@ mod tests {
                 ..stamp(3, 0, 0)
             },
         );
-        assert!(
-            c.check(&read(0, 0, &[]))
-                .unwrap()
-                .to_string()
-                .contains("header length 8192")
-        );
-        assert!(
-            c.check(&read(4096, 0, &[]))
-                .unwrap()
-                .to_string()
-                .contains("magic")
-        );
+        let found = mismatch(&mut c, 0);
+        assert!(found.contains("header length 8192"), "{found}");
+        let found = mismatch(&mut c, 4096);
+        assert!(found.contains("magic"), "{found}");
         c.clear(DRIVE, 0..512);
-        assert!(
-            c.check(&read(0, 0, &[]))
-                .unwrap()
-                .to_string()
-                .contains("magic")
-        );
+        let found = mismatch(&mut c, 0);
+        assert!(found.contains("magic"), "{found}");
     }
 
     #[test]

@@ -33,6 +33,16 @@ pub(super) enum Role {
     Differs(Mismatch),
 }
 
+impl Role {
+    /// The write that the I/O makes or reads again.
+    fn written(&self) -> Option<Written> {
+        match self {
+            Role::Stamped(written) | Role::Again(written) => Some(*written),
+            _ => None,
+        }
+    }
+}
+
 /// How far a process is with writing and verifying.
 pub(crate) struct Verification {
     pub(super) log: VerifyLog,
@@ -173,10 +183,7 @@ impl JobProcess {
         let role = verification.as_ref().map(|v| v.role(slot).clone());
         match (io.dir, role.unwrap_or_default()) {
             (Direction::Write, role) => {
-                let written = match role {
-                    Role::Stamped(written) => Some(written),
-                    _ => None,
-                };
+                let written = role.written();
                 contents.wrote(
                     space,
                     Stamp {
@@ -191,10 +198,7 @@ impl JobProcess {
             }
             (Direction::Trim, _) => contents.clear(space, start..start + io.bytes),
             (Direction::Read, role @ (Role::Again(_) | Role::OfOther)) => {
-                let written = match role {
-                    Role::Again(written) => Some(written),
-                    _ => None,
-                };
+                let written = role.written();
                 let Some(v) = verification else { return };
                 contents.rot(space, &faults);
                 let found = contents.check(&Expected {
