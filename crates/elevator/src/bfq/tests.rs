@@ -519,7 +519,7 @@ impl Inside {
         }
     }
 
-    fn insert(&mut self, bio: Bio) {
+    fn with<T>(&mut self, f: impl FnOnce(&mut Bfq, &mut SchedCtx<'_>) -> T) -> T {
         let mut ctx = SchedCtx {
             now: Nanos::from_secs(10),
             rqs: &mut self.rqs,
@@ -527,11 +527,16 @@ impl Inside {
             trace: &mut self.trace,
             runs: &mut Vec::new(),
         };
-        let id = (ctx.rqs).insert(blklab_blk::Request::for_bio(&bio, ctx.now));
-        let mut list = RqList::new();
-        list.push_back(ctx.rqs, id);
-        self.bfq
-            .insert_requests(&mut ctx, 0, &mut list, InsertAt::Tail);
+        f(&mut self.bfq, &mut ctx)
+    }
+
+    fn insert(&mut self, bio: Bio) {
+        self.with(|bfq, ctx| {
+            let id = (ctx.rqs).insert(blklab_blk::Request::for_bio(&bio, ctx.now));
+            let mut list = RqList::new();
+            list.push_back(ctx.rqs, id);
+            bfq.insert_requests(ctx, 0, &mut list, InsertAt::Tail);
+        });
     }
 }
 
@@ -902,4 +907,90 @@ fn a_drive_that_never_held_four_requests_does_not_queue_commands() {
     assert!(bfq.drive.is_queueing() && bfq.queueing_flash);
     learn(&mut bfq, 1, 100);
     assert!(bfq.drive.is_queueing() && bfq.queueing_flash);
+}
+
+/// The synchronous queue of a process.
+fn queue_of(bfq: &Bfq, process: u32) -> QueueId {
+    let context = bfq.contexts.find(SubmitterId(process));
+    let context = context.expect("the process has been seen");
+    bfq.contexts[context].queues[1].expect("it has a queue")
+}
+
+/// A group in service keeps its timestamps while members come whose budget is no smaller
+/// (`bfq_update_parent_budget`).
+#[test]
+fn a_member_with_the_same_budget_does_not_move_its_group() {
+    let mut queue = Inside::new();
+    queue.bfq.set_tunable("low_latency", 0).expect("is legal");
+    let of_group = |group: u16, process: u32| Bio {
+        cgroup: CgroupId(group),
+        // Their levels differ, so that they are not merged for starting together.
+        ..with_prio(far(process), IoClass::Be, process as u8)
+    };
+    for (group, process) in [(1, 1), (2, 2)] {
+        for n in 0..4 {
+            let mut bio = of_group(group, process);
+            bio.sector.0 += n * 1_000_000;
+            queue.insert(bio);
+        }
+    }
+    for _ in 0..2 {
+        assert!(
+            queue
+                .with(|bfq, ctx| bfq.dispatch_request(ctx, 0))
+                .is_some()
+        );
+    }
+    let bfq = &queue.bfq;
+    let served = bfq.in_service.expect("has requests left");
+    let (group, budget) = (bfq.queues[served].group, bfq.queues[served].entity.budget);
+    let times = |bfq: &Bfq| {
+        (
+            bfq.groups[group].entity.start,
+            bfq.groups[group].entity.finish,
+        )
+    };
+    let number = if served == queue_of(bfq, 1) { 1 } else { 2 };
+    // The first member beside the one in service is the next to be served.
+    queue.insert(of_group(number, 3));
+    let before = times(&queue.bfq);
+    queue.insert(of_group(number, 4));
+    let newest = queue_of(&queue.bfq, 4);
+    assert_eq!(queue.bfq.queues[newest].entity.budget, budget);
+    assert_eq!(queue.bfq.queues[newest].group, group);
+    assert_eq!(times(&queue.bfq), before);
+}
+
+/// The weight by which a queue is counted is the one that it has; a raised one is not counted
+/// (`__bfq_entity_update_weight_prio`).
+#[test]
+fn a_queue_is_counted_by_its_present_weight() {
+    let mut queue = Inside::new();
+    queue.bfq.set_tunable("low_latency", 0).expect("is legal");
+    queue.insert(with_prio(far(1), IoClass::Be, 4));
+    let bfq = &mut queue.bfq;
+    let q = queue_of(bfq, 1);
+    assert_eq!(bfq.queues[q].counted_weight, Some(40));
+    for (weight, coeff, counted) in [(80, 1, Some(80)), (80, 1, Some(80)), (20, 30, None)] {
+        bfq.queues[q].entity.new_weight = weight;
+        bfq.queues[q].entity.prio_changed = true;
+        bfq.queues[q].raising.coeff = coeff;
+        bfq.update_weight(q, false);
+        assert_eq!(bfq.queues[q].counted_weight, counted);
+    }
+}
+
+/// Interactive raising ends after more than 120,000 sectors (`bfq_update_wr_data`).
+#[test]
+fn raising_ends_beyond_its_service() {
+    for (service, coeff) in [(120_000, 30), (120_001, 1)] {
+        let mut queue = Inside::new();
+        queue.insert(far(1));
+        let bfq = &mut queue.bfq;
+        let q = queue_of(bfq, 1);
+        assert_eq!(bfq.queues[q].raising.coeff, 30);
+        bfq.queues[q].raising.service = service;
+        bfq.update_raising(q);
+        assert_eq!(bfq.queues[q].raising.coeff, coeff, "{service}");
+    }
 }
