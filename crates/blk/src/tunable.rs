@@ -184,4 +184,14 @@ mod tests {
         assert_eq!(range(Unit::Count, 1, 16), "1 to 16");
         assert_eq!(range(Unit::Milliseconds, 0, i64::MAX), "0 or more ms");
     }
+
+    #[test]
+    fn an_unknown_tunable_is_answered_with_those_there_are() {
+        let message = |known: &[&'static str]| {
+            let known = known.to_vec();
+            TunableError::Unknown { known }.to_string()
+        };
+        assert_eq!(message(&[]), "it has no tunables");
+        assert_eq!(message(&["a", "b"]), "its tunables are a, b");
+    }
 }

@@ -444,6 +444,23 @@ mod tests {
     }
 
     #[test]
+    fn batches_that_change_direction_are_counted() {
+        let mut queue = queue();
+        queue.set("fifo_batch", 1);
+        for n in 0..3 {
+            queue.insert(&bio(Op::Read, 1_000 * n));
+            queue.insert(&bio(Op::Write, 1_000 * n + 100_000));
+        }
+        let ids = queue.drain();
+        let directions: Vec<bool> = ids.iter().map(|id| queue.rq(*id).is_write()).collect();
+        let changes = directions
+            .windows(2)
+            .filter(|pair| pair[0] != pair[1])
+            .count();
+        assert_eq!(queue.count("direction switches"), changes as u64);
+    }
+
+    #[test]
     fn a_batch_is_fifo_batch_long_and_goes_up() {
         let mut queue = queue();
         queue.set("fifo_batch", 4);

@@ -552,3 +552,31 @@ fn what_got_no_driver_tag_begins_the_next_run() {
     f.drain();
     assert!(f.queue.held_request(0).is_none());
 }
+
+/// A busy queue's requests are inserted, but of several queues only asynchronous ones, since others
+/// would be delayed (`blk_mq_submit_bio`).
+#[test]
+fn a_busy_queue_is_passed_by_synchronous_requests_where_there_are_several() {
+    for (queues, op, inserted) in [
+        (1, Op::Read, 1),
+        (1, Op::Write, 1),
+        (2, Op::Read, 0),
+        (2, Op::Write, 1),
+    ] {
+        let mut f = Fixture::new(&QueueConfig {
+            nr_cpus: 2,
+            nr_hw_queues: queues,
+            ..config()
+        });
+        f.driver.answers = [BlkStatus::DevResource].into();
+        f.submit(Op::Read, 0, 8);
+        assert_eq!(f.queue.hctx_stats(0).1, 1);
+        f.queue.enable_trace(true);
+        f.submit(op, 100, 8);
+        let is_insert = |kind: &TraceKind| matches!(kind, TraceKind::RqInsert);
+        let found = f.trace().iter().filter(|kind| is_insert(kind)).count();
+        assert_eq!(found, inserted, "{queues} {op:?}");
+        f.drain();
+        assert_eq!(f.ended().len(), 2);
+    }
+}

@@ -990,7 +990,11 @@ fn raising_ends_beyond_its_service() {
         let q = queue_of(bfq, 1);
         assert_eq!(bfq.queues[q].raising.coeff, 30);
         bfq.queues[q].raising.service = service;
-        bfq.update_raising(q);
-        assert_eq!(bfq.queues[q].raising.coeff, coeff, "{service}");
+        // What has ended does not end again.
+        for _ in 0..2 {
+            bfq.update_raising(q);
+            assert_eq!(bfq.queues[q].raising.coeff, coeff, "{service}");
+            assert_eq!(bfq.wr_busy, u32::from(coeff > 1));
+        }
     }
 }
