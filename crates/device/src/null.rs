@@ -59,6 +59,8 @@ keys! {
         /// Bandwidth of the link for reads, which share it one after the other; without
         /// it their transfers take no time.
         read_bandwidth_mb_s: Option<u64> = whole(1..=1_000_000).optional();
+        /// The most of it that reads have which go on where another one ended.
+        read_stream_mb_s: Option<u64> = whole(1..=1_000_000).optional();
         /// The same for writes.
         write_bandwidth_mb_s: Option<u64> = whole(1..=1_000_000).optional();
     }
@@ -99,7 +101,20 @@ pub struct NullDrive {
     next_start_ns: [u64; 2],
     /// When the link is free for reads' data and for writes' data.
     link_free_ns: [u64; 2],
+    streams: VecDeque<Stream>,
     stats: DeviceStats,
+}
+
+/// Streams of reads that are known at once.
+const STREAMS_MAX: usize = 64;
+
+/// Reads of which each goes on where another one ended.
+#[derive(Clone, Copy, Debug)]
+struct Stream {
+    /// Where its next read begins.
+    next_sector: u64,
+    /// When its data so far is transferred.
+    free_ns: u64,
 }
 
 impl NullDrive {
@@ -113,6 +128,7 @@ impl NullDrive {
             arrivals: 0,
             next_start_ns: [0; 2],
             link_free_ns: [0; 2],
+            streams: VecDeque::new(),
             stats: DeviceStats::default(),
         }
     }
@@ -147,10 +163,34 @@ impl NullDrive {
                 .max(self.link_free_ns[direction])
                 .saturating_add(transfer_ns);
             self.link_free_ns[direction] = transferred_ns;
+            let transferred_ns = match (command.op, timing.read_stream_mb_s) {
+                (Op::Read, Some(mb_s)) => {
+                    transferred_ns.max(self.stream_end(start_ns, &command, mb_s))
+                }
+                _ => transferred_ns,
+            };
             end_ns = transferred_ns.saturating_add(service_ns);
         }
         self.serving
             .push(Reverse((end_ns, self.arrivals, command.tag, fits)));
+    }
+
+    /// When a read's data is transferred as far as its stream goes, which has `mb_s`.
+    fn stream_end(&mut self, start_ns: u64, read: &Command, mb_s: u64) -> u64 {
+        let goes_on = |stream: &Stream| stream.next_sector == read.sector.0;
+        let before = self.streams.iter().position(goes_on);
+        let before = before.and_then(|at| self.streams.remove(at));
+        let begin_ns = before.map_or(start_ns, |stream| stream.free_ns.max(start_ns));
+        let bytes = u64::from(read.sectors) * blklab_blk::SECTOR_SIZE;
+        let stream = Stream {
+            next_sector: read.sector.0 + u64::from(read.sectors),
+            free_ns: begin_ns.saturating_add(bytes * 1000 / mb_s),
+        };
+        if self.streams.len() == STREAMS_MAX {
+            self.streams.pop_front();
+        }
+        self.streams.push_back(stream);
+        stream.free_ns
     }
 }
 
@@ -198,6 +238,7 @@ impl Device for NullDrive {
         self.stats.power_losses += 1;
         self.waiting.clear();
         self.serving.clear();
+        self.streams.clear();
         now
     }
 
@@ -273,5 +314,33 @@ mod tests {
         // 4 KiB take 1 us out, and 2 us in.
         let link = "parallelism = 9\nread_bandwidth_mb_s = 4096\nwrite_bandwidth_mb_s = 2048";
         assert_eq!(ends(link), [(0, 1100), (1, 2100), (2, 2100), (3, 4100)]);
+    }
+
+    #[test]
+    fn reads_that_follow_each_other_have_a_part_of_the_link() {
+        let text = "description = \"x\"\ninterface = \"null\"\nmodel = \"null\"\n[host]\n\
+             capacity_bytes = 1048576\nqueue_depth = 9\n[timing]\nread_ns = 100\n\
+             write_ns = 100\nflush_ns = 100\nparallelism = 9\nread_bandwidth_mb_s = 4096\n\
+             read_stream_mb_s = 2048";
+        let spec = DriveSpec::parse("x", text).unwrap_or_else(|e| panic!("{e}"));
+        let mut drive = spec.build(1);
+        // Two streams, whose reads come in turn, have all of it together.
+        for (tag, sector) in (0..).zip([0, 80, 8, 88, 16]) {
+            let command = Command {
+                tag,
+                queue: 0,
+                op: Op::Read,
+                sector: Sector(sector),
+                sectors: 8,
+                fua: false,
+            };
+            drive.submit(Nanos(0), command);
+        }
+        let mut done = Vec::new();
+        drive.advance(Nanos(1 << 40), &mut done);
+        let ends: Vec<(u32, u64)> = done.iter().map(|end| (end.tag, end.at.0)).collect();
+        // 4 KiB take 1 us of the link, and 2 us of a stream.
+        let expected = [(0, 2100), (1, 2100), (2, 4100), (3, 4100), (4, 6100)];
+        assert_eq!(ends, expected);
     }
 }
