@@ -31,6 +31,8 @@ pub struct Machine {
     pub dispatch: Dispatch,
     /// The worker of a loop device.
     pub loop_thread: LoopThread,
+    /// Which files a periodic flush goes on with.
+    pub periodic_flush: PeriodicFlush,
     /// How SATA drives are attached where there is USB alone.
     pub usb: Option<UsbLink>,
     /// Values that were not measured, the one that matters most first.
@@ -63,6 +65,19 @@ pub enum LoopThread {
     Workqueue,
     /// A thread of the highest priority, which completes requests itself: Linux before 4.20.
     Kthread,
+}
+
+/// Which files with more dirty pages than are written at a time a periodic flush goes on
+/// with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Display, EnumMessage, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum PeriodicFlush {
+    /// Those that have been dirty for `dirty_expire_centisecs`: Linux since 6.10.
+    #[default]
+    Expired,
+    /// Any that an earlier flush left unfinished, as one that found the background
+    /// threshold exceeded: Linux before 6.10.
+    Unfinished,
 }
 
 impl LoopThread {
@@ -100,6 +115,8 @@ keys! {
         dispatch: Dispatch = word().or(Dispatch::default());
         /// The worker of a loop device.
         loop_thread: LoopThread as "loop" = word().or(LoopThread::default());
+        /// Which files a periodic flush goes on with until they are clean.
+        periodic_flush: PeriodicFlush = word().or(PeriodicFlush::default());
     }
 }
 
@@ -164,6 +181,9 @@ keys! {
         /// How much longer every step takes while all other CPUs work too, in
         /// hundredths: they share caches, memory and the clock.
         pub crowded_percent: u64 = whole(0..=MAX_COLD_PERCENT).or(0);
+        /// With so many others at work it is half of the most that it comes to, which
+        /// `crowded_percent` then is; without it, it grows in proportion to them.
+        pub crowded_half: u32 = whole(0..=4096).or(0);
         /// Up to how much longer or shorter a step takes by chance, in hundredths, as cache
         /// misses come. Without it CPUs that do the same never meet at a lock.
         pub jitter_percent: u64 = whole(0..=99).or(0);
@@ -330,6 +350,7 @@ impl Costs {
             percent: self.cold_percent,
             half: Nanos(self.cold_half_ns),
             crowded_percent: self.crowded_percent,
+            crowded_half: self.crowded_half,
             jitter_percent: self.jitter_percent,
         }
     }
@@ -569,6 +590,7 @@ impl Machine {
             costs: costs.unwrap_or_default(),
             dispatch: kernel.dispatch,
             loop_thread: kernel.loop_thread,
+            periodic_flush: kernel.periodic_flush,
             usb,
             assumed,
         })

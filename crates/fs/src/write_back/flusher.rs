@@ -273,12 +273,14 @@ impl<H: Host> Vfs<H> {
         let now = self.host().now_jiffies();
         let dirty_pages = self.cache.borrow().any_marked(inode, Mark::Dirty);
         let mut write_back = self.write_back.borrow_mut();
+        let is_any_finished = write_back.settings.finishes_unexpired;
         let of = write_back.inode(inode);
         let is_dirty = of.state & state::DIRTY != 0;
         if is_dirty && (control.is_integrity || control.is_tagged) {
             of.dirtied_when = now;
         }
-        let used_up = control.pages <= 0 && of.dirtied_when <= dirtied_before;
+        let is_its_turn = is_any_finished || of.dirtied_when <= dirtied_before;
+        let used_up = control.pages <= 0 && is_its_turn;
         of.state &= !state::WRITING;
         if dirty_pages && used_up {
             write_back.enqueue(inode, Queue::MoreIo);
@@ -380,7 +382,79 @@ impl<H: Host> Vfs<H> {
 
 #[cfg(test)]
 mod tests {
-    use super::timer_end;
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    use super::{HZ, timer_end};
+    use crate::PAGE_BYTES;
+    use crate::bio::{Bio, BioId};
+    use crate::event::Event;
+    use crate::image::at_once;
+    use crate::inode::{BackingDevice, Extent, Inode, InodeId, ReadPath};
+    use crate::vfs::{Host, Vfs};
+    use crate::write_back::{DeviceId, Settings};
+
+    /// A device on which every bio ends at once, and a clock that is set by hand.
+    struct Clock(Rc<Cell<u64>>);
+
+    impl Host for Clock {
+        async fn submit(&self, vfs: &Vfs<Self>, id: BioId, _: Bio) {
+            vfs.bio_ended(id);
+        }
+
+        async fn extent(&self, _: InodeId, byte: u64, _bytes: u64) -> Extent {
+            Extent {
+                sector: Some(byte / 512),
+                bytes: 1 << 30,
+                boundary: false,
+            }
+        }
+
+        fn now_jiffies(&self) -> u64 {
+            self.0.get()
+        }
+
+        fn trace(&self, _: &Vfs<Self>, _: Event) {}
+    }
+
+    /// Dirty pages of a file of 5000 after flushes 5 and 10 s after it was written. The
+    /// first finds the device's share of the background threshold exceeded, as it has
+    /// written nothing yet, and leaves the file when it has written a part.
+    fn dirty_after_flushes(finishes_unexpired: bool) -> [u64; 2] {
+        // Late enough for a file to be younger than the age at which it expires.
+        const WRITTEN_AT: u64 = 100 * HZ;
+        let now = Rc::new(Cell::new(WRITTEN_AT));
+        let settings = Settings {
+            finishes_unexpired,
+            ..Settings::with_memory(1 << 16)
+        };
+        let vfs = Vfs::with_settings(Clock(now.clone()), settings);
+        let inode = vfs.add_inode(Inode {
+            size_bytes: 5000 * PAGE_BYTES,
+            block_bytes: PAGE_BYTES,
+            large_folios: false,
+            read_path: ReadPath::Mpage,
+            is_device: false,
+            device: BackingDevice {
+                ra_pages: 32,
+                io_pages: 320,
+            },
+        });
+        let file = vfs.open(inode);
+        at_once(vfs.write(&file, 0, 5000 * PAGE_BYTES)).expect("there is room");
+        [5, 10].map(|seconds| {
+            now.set(WRITTEN_AT + seconds * HZ + 1);
+            at_once(vfs.flush(DeviceId(0)));
+            vfs.dirty_pages_now()
+        })
+    }
+
+    #[test]
+    fn a_periodic_run_leaves_young_files_unless_it_finishes_all() {
+        let [first, then] = dirty_after_flushes(false);
+        assert!((1..5000).contains(&first) && then > 0, "{first} {then}");
+        assert_eq!(dirty_after_flushes(true), [first, 0]);
+    }
 
     /// Slots of the timer wheel have 1, 8, 64 jiffies, and so on.
     #[test]

@@ -45,6 +45,9 @@ pub struct Settings {
     pub dirty_expire_centisecs: u64,
     /// The interval at which flushers look for old pages, in 1/100 s; 0 for never.
     pub dirty_writeback_centisecs: u64,
+    /// Whether a periodic run goes on with any inode that an earlier run left unfinished,
+    /// as Linux did before 6.10, and not with expired ones alone.
+    pub finishes_unexpired: bool,
     /// Whether background write-back waits for the higher threshold.
     pub laptop_mode: bool,
     /// Memory in pages.
@@ -65,6 +68,7 @@ impl Settings {
             dirty_background_ratio: 10,
             dirty_expire_centisecs: 3000,
             dirty_writeback_centisecs: 500,
+            finishes_unexpired: false,
             laptop_mode: false,
             memory_pages,
             dirtyable_pages: memory_pages,

@@ -43,6 +43,9 @@ pub(crate) struct Coldness {
     pub(crate) half: Nanos,
     /// How much longer work takes while all other CPUs work too, in hundredths.
     pub(crate) crowded_percent: u64,
+    /// With so many others at work it is half of the most that it comes to. Zero where it
+    /// grows in proportion to them.
+    pub(crate) crowded_half: u32,
     /// Up to how much longer or shorter work takes by chance, in hundredths.
     pub(crate) jitter_percent: u64,
 }
@@ -219,7 +222,12 @@ impl Cpus {
             self.crowd.others = self.cpus.iter().filter(works).count().saturating_sub(1);
         }
         self.crowd.counted_ago = (self.crowd.counted_ago + 1) % CROWD_COUNT_EVERY;
-        most as f64 * self.crowd.others as f64 / (self.cpus.len() - 1) as f64
+        let others = self.crowd.others as f64;
+        let all = match self.coldness.crowded_half {
+            0 => (self.cpus.len() - 1) as f64,
+            half => others + f64::from(half),
+        };
+        most as f64 * others / all
     }
 
     /// Runs something for `cost` as soon as the CPU is free; when it is done.
@@ -444,6 +452,9 @@ mod tests {
             cpus.run(cpu, us(90), us(15), Mode::User);
         }
         assert_eq!(cpus.slowdown(0, us(100)).of(ns(100)), ns(140));
+        // Two others are as many as make it half of the most.
+        cpus.coldness.crowded_half = 2;
+        assert_eq!(cpus.slowdown(0, us(100)).of(ns(100)), ns(130));
     }
 
     #[test]

@@ -24,7 +24,7 @@ use blklab_blk::{
     Bio, BioFlags, CgroupId, CostCounts, IoPrio, IoStatus, Nanos, Op, Plug, SECTOR_SIZE, Span,
     Submit, SubmitterId, Waiter,
 };
-use blklab_fs::write_back::{Bandwidth, DeviceId, History};
+use blklab_fs::write_back::{Bandwidth, DeviceId, History, Settings};
 use blklab_fs::{
     BackingDevice, BioId, FsError, Inode, InodeId, Memory, PAGE_BYTES, Policy, ReadPath, Vfs,
 };
@@ -33,7 +33,7 @@ use blklab_stats::{CacheSample, CacheStats};
 use crate::caching::{Caching, FileSystemKind};
 use crate::cpu::{CostTable, Cpus, Mode};
 use crate::disk::Disk;
-use crate::machine::Machine;
+use crate::machine::{Machine, PeriodicFlush};
 use crate::timers::user_data;
 pub(crate) use calls::pages_of;
 use calls::{AtOnce, CallSlot, call_without_waiting, serve_calls};
@@ -211,7 +211,11 @@ impl FileLayer {
         let kernel = Kernel::default();
         let pages = caching.write_back.memory_pages;
         let nodes = machine.sockets as u8;
-        let vfs = Vfs::with_settings(kernel, caching.write_back)
+        let settings = Settings {
+            finishes_unexpired: machine.periodic_flush == PeriodicFlush::Unfinished,
+            ..caching.write_back
+        };
+        let vfs = Vfs::with_settings(kernel, settings)
             .limited(Policy::ActiveInactive, Memory::Machine { pages, nodes });
         let layer = FileLayer {
             vfs: Rc::new(vfs),
@@ -549,13 +553,9 @@ impl FileLayer {
             dirty_bytes: self.vfs.dirty_pages_now() * PAGE_BYTES,
             cached_bytes: self.vfs.all_cached_pages() * PAGE_BYTES,
         });
-        if self.samples.len() == SAMPLES_MAX {
-            let mut number = 0;
-            self.samples.retain(|_| {
-                number += 1;
-                number % 2 == 1
-            });
+        while self.samples.len() >= SAMPLES_MAX {
             self.sample_interval = self.sample_interval + self.sample_interval;
+            thin_out(&mut self.samples, self.sample_interval);
         }
     }
 
@@ -658,6 +658,19 @@ impl Submitter<'_> {
         let start = cpus.free_at(self.cpu).max(now);
         cpus.run(self.cpu, now, cost, Mode::System) - start
     }
+}
+
+/// Drops samples that are closer than `interval` to the one before. Those around a time in
+/// which nothing happened stay: what is drawn between them did not change.
+fn thin_out(samples: &mut Vec<CacheSample>, interval: Nanos) {
+    let mut kept_ns = None;
+    samples.retain(|sample| {
+        let is_far = kept_ns.is_none_or(|kept_ns| sample.at_ns - kept_ns >= interval.0);
+        if is_far {
+            kept_ns = Some(sample.at_ns);
+        }
+        is_far
+    });
 }
 
 /// The block size of a device's page cache while no file system has set one: the
