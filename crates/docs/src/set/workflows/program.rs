@@ -18,8 +18,8 @@ pub struct Workflow {
     pub file_bytes: u64,
     /// Files that each reads; it writes as many.
     pub tasks: usize,
-    /// What each computes in a task.
-    pub compute_s: f64,
+    /// What each computes in each task.
+    pub compute_s: Vec<f64>,
     /// Whether files that it writes are there from before.
     pub overwrites: bool,
     /// Whether the cached pages of each file are counted after each step.
@@ -200,7 +200,10 @@ impl Workflow {
                  end\nmalloc {rest}\nread in {rest}\nclose in",
                 path(step.task)
             ),
-            Kind::Compute => format!("think {}ms", (self.compute_s * 1e3) as u64),
+            Kind::Compute => {
+                let compute_s = self.compute_s.get(step.task - 1).copied();
+                format!("think {}ms", (compute_s.unwrap_or(0.0) * 1e3) as u64)
+            }
             Kind::Write => format!(
                 "open out {} write create truncate\nrepeat {chunks}\nwrite out {CHUNK_BYTES}\nend\n\
                  write out {rest}\nclose out\nfree {}",
