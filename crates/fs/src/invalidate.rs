@@ -92,7 +92,7 @@ impl<H: Host> Vfs<H> {
         !cache.has(folio, flag::LOCKED | flag::DIRTY | flag::WRITEBACK) && !cache.mapped(folio)
     }
 
-    /// Writes and drops all pages of a block device: `BLKFLSBUF`, and its last close.
+    /// Writes and drops all pages of a block device (`BLKFLSBUF`).
     pub async fn flush_buffers(&self, inode: InodeId) {
         self.write_range(inode, 0, u64::MAX / 2, true).await;
         self.invalidate_mapping_pages(inode, 0, u64::MAX);

@@ -21,6 +21,7 @@ mod inode;
 mod invalidate;
 mod mounted;
 mod page_cache;
+mod raw;
 mod read;
 mod readahead;
 mod readpages;

@@ -6,6 +6,7 @@ mod namespace;
 mod tests;
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::future::{poll_fn, ready};
 use std::rc::{Rc, Weak};
 use std::task::{Poll, Waker};
@@ -176,6 +177,8 @@ pub struct Vfs<H> {
     pub(crate) lru: Option<Box<RefCell<Lru>>>,
     pub(crate) counts: RefCell<CacheCounts>,
     mappings: RefCell<Vec<Weak<Mapping>>>,
+    /// How many programs have a block device open.
+    pub(crate) device_openers: RefCell<BTreeMap<InodeId, u32>>,
     bios: RefCell<Vec<Pending>>,
     free_bios: RefCell<Vec<u32>>,
     /// Empty lists of folios, which the next bios are filled with.
@@ -198,6 +201,7 @@ impl<H: Host> Vfs<H> {
             lru: None,
             counts: RefCell::default(),
             mappings: RefCell::default(),
+            device_openers: RefCell::default(),
             bios: RefCell::default(),
             free_bios: RefCell::default(),
             spare_lists: RefCell::default(),

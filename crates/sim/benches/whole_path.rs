@@ -64,12 +64,13 @@ impl TimedJob {
             rw, block, depth, ..
         } = self;
         let way = match self.way {
-            Way::Direct => "direct=1",
-            Way::Cached => "pre_read=1\nsize=64m\nio_size=1t",
-            Way::Missing => "direct=0",
+            Way::Direct => "filename=/dev/x\ndirect=1",
+            // The last close of a device drops its pages, which is not part of a read.
+            Way::Cached => "filename_format=x\npre_read=1\nsize=64m\nio_size=1t",
+            Way::Missing => "filename_format=x\nsize=238g",
         };
         let text = format!(
-            "[t]\nfilename=/dev/x\n{way}\nioengine=libaio\niodepth={depth}\nrw={rw}\n\
+            "[t]\n{way}\nioengine=libaio\niodepth={depth}\nrw={rw}\n\
              bs={block}\nnorandommap\nnumber_ios={}\n",
             self.requests
         );

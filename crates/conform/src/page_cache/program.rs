@@ -8,6 +8,9 @@ use blklab_fs::{Advice, DirectCall, File, Host, InodeId, Mapping, MmapAdvice, Vf
 
 use super::calls::{Call, Open, RunFile};
 
+/// The inode of the device itself.
+const DEVICE: InodeId = InodeId(0);
+
 /// An open file of the program, with its position.
 struct Opened {
     file: Rc<File>,
@@ -197,19 +200,19 @@ impl<'a, H: Host> Program<'a, H> {
             return;
         };
         let file = Rc::new(self.vfs.open(InodeId(n as u32)));
+        if file.inode == DEVICE {
+            self.vfs.device_opened(DEVICE);
+        }
         let pos = 0;
         self.open.insert(slot, Opened { file, pos, how });
     }
 
-    /// The last close of the device drops its pages.
     async fn close(&mut self, slot: usize) {
         let Some(closed) = self.open.remove(&slot) else {
             return;
         };
-        let inode = closed.file.inode;
-        let still_open = self.open.values().any(|opened| opened.file.inode == inode);
-        if inode == InodeId(0) && !still_open {
-            self.vfs.flush_buffers(inode).await;
+        if closed.file.inode == DEVICE {
+            self.vfs.device_closed(DEVICE).await;
         }
         self.evict_unlinked().await;
     }

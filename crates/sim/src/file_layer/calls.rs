@@ -325,6 +325,19 @@ async fn call_on_region(vfs: &Vfs<Kernel>, region: &Region, call: Call) -> Resul
         Call::Write {
             at, bytes, sync, ..
         } => write_region(vfs, region, (at - region.base_bytes, bytes), sync).await,
+        Call::Prepare { .. } => {
+            // A part of a drive is opened without a call of its own.
+            if vfs.is_device(region.file.inode) {
+                vfs.device_opened(region.file.inode);
+            }
+            call_on_data(vfs, &region.file, call).await
+        }
+        Call::Close { .. } => {
+            if vfs.is_device(region.file.inode) {
+                vfs.device_closed(region.file.inode).await;
+            }
+            Ok(0)
+        }
         call => call_on_data(vfs, &region.file, call).await,
     }
 }

@@ -199,6 +199,8 @@ pub(crate) struct FileLayer {
     time_keeper: (usize, Nanos),
     /// The mounted file system.
     tree: Option<Tree>,
+    /// Whether drives have a file system, whose mount holds their block devices open.
+    are_mounted: bool,
     samples: Vec<CacheSample>,
     sample_interval: Nanos,
     next_sample: Nanos,
@@ -228,6 +230,7 @@ impl FileLayer {
             readers: Vec::new(),
             time_keeper: (0, Nanos::MAX),
             tree: None,
+            are_mounted: caching.file_system != FileSystemKind::Raw,
             samples: Vec::new(),
             sample_interval: FIRST_SAMPLE_INTERVAL,
             next_sample: Nanos::ZERO,
@@ -300,6 +303,9 @@ impl FileLayer {
         };
         let inode = self.vfs.add_inode_on(inode, DeviceId(number as u32));
         self.vfs.host().place_region(inode, base_bytes, bytes);
+        if is_device && self.are_mounted {
+            self.vfs.device_opened(inode);
+        }
         let write_lock = (!is_device).then(Rc::default);
         self.known.push(KnownFile {
             disk: number,

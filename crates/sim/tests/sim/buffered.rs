@@ -2,7 +2,7 @@
 //! Linux does.
 
 use blklab_blk::Nanos;
-use blklab_sim::{Caching, Workload};
+use blklab_sim::{Caching, FileSystemKind, Workload};
 use blklab_stats::{CacheStats, Results};
 
 use crate::{On, job_file};
@@ -63,14 +63,25 @@ fn readahead_makes_few_requests_of_many_reads() {
 
 #[test]
 fn what_is_cached_is_read_once_unless_it_is_dropped() {
-    for (option, times) in [("invalidate=0", 1), ("invalidate=1", 2)] {
-        let results = nvme(&format!(
-            "[global]\nfilename=/dev/x\nrw=read\nbs=16k\nsize=8m\n[a]\n[b]\nstonewall\n{option}\n"
-        ));
+    // The last close of a block device drops its pages too, and a mount holds it open.
+    let (raw, ext2) = (FileSystemKind::Raw, FileSystemKind::Ext2);
+    for (file, option, file_system, times) in [
+        ("filename_format=x", "invalidate=0", raw, 1),
+        ("filename_format=x", "invalidate=1", raw, 2),
+        ("filename=/dev/x", "invalidate=0", raw, 2),
+        ("filename=/dev/x", "invalidate=0", ext2, 1),
+    ] {
+        let text =
+            format!("[global]\n{file}\nrw=read\nbs=16k\nsize=8m\n[a]\n[b]\nstonewall\n{option}\n");
+        let caching = Caching {
+            file_system,
+            ..Caching::default()
+        };
+        let results = run(on("generic-8", "nvme"), &text, caching);
         let sectors = results.disks[0].queue.sectors[0];
         let once = (8 << 20) / 512;
-        // The jobs have three windows read beyond the ends of their parts.
-        let most = times * once + 3 * 512;
+        // Each job may have two windows read beyond the end of its part.
+        let most = times * once + 4 * 512;
         assert!((times * once..=most).contains(&sectors), "{sectors}");
     }
 }

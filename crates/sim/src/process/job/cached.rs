@@ -57,6 +57,9 @@ pub(crate) struct Cached {
     files: Vec<FileId>,
     /// By file, its path in the file system; a part of a drive has none.
     paths: Vec<Option<PathId>>,
+    /// By file, whether the kernel does anything when it is closed: not where a part of a
+    /// drive stands for it.
+    closes: Vec<bool>,
     open_flags: OpenFlags,
     is_direct: bool,
     /// How files are mapped, where the engine does that.
@@ -81,7 +84,7 @@ impl Cached {
         (layer, disks): (&mut FileLayer, &[Disk]),
         placed: &PlacedFiles,
     ) -> Cached {
-        let (mut files, mut paths) = (Vec::new(), Vec::new());
+        let (mut files, mut paths, mut closes) = (Vec::new(), Vec::new(), Vec::new());
         for file in placed.of_process(pid) {
             let path = file.in_tree.map(|number| &placed.in_tree().0[number].path);
             files.push(match path {
@@ -92,6 +95,7 @@ impl Cached {
                 }
             });
             paths.push(path.map(|path| layer.add_path(path)));
+            closes.push(path.is_some() || file.is_device);
         }
         // io_submit gives direct I/O to the block layer, and does not wait for it.
         let has_workers = matches!(spec.engine, Engine::IoUring | Engine::Posixaio)
@@ -100,6 +104,7 @@ impl Cached {
         Cached {
             files,
             paths,
+            closes,
             open_flags: open_flags(spec),
             is_direct: spec.direct,
             mapped: (spec.engine == Engine::Mmap).then(|| access(spec)),
@@ -201,7 +206,7 @@ impl JobProcess {
 
     fn file_read_first(&mut self, now: Nanos, number: usize, system: &mut System) {
         let Some(cached) = &self.cached else { return };
-        if cached.paths[number].is_none() {
+        if !cached.closes[number] {
             return self.read_files_first(now, number + 1, system);
         }
         let file = cached.files[number];
@@ -269,16 +274,16 @@ impl JobProcess {
         self.spend(now, self.costs.syscall, Mode::System, system);
     }
 
-    /// Closes a file of the file system; whether it is one.
+    /// Closes a file, if the kernel does anything then; whether it does.
     fn begin_close(&mut self, number: usize, system: &mut System) -> bool {
         let Some(cached) = &self.cached else {
             return false;
         };
-        let (file, is_in_tree) = (cached.files[number], cached.paths[number].is_some());
-        if is_in_tree {
+        let (file, closes) = (cached.files[number], cached.closes[number]);
+        if closes {
             self.begin_call(CallFor::Close, Call::Close { file }, system);
         }
-        is_in_tree
+        closes
     }
 
     /// Removes a file of the file system if the job has it so; whether it does.
