@@ -8,6 +8,7 @@ use blklab_description::Kind;
 use blklab_device::{DriveSpec, registry};
 
 use crate::page;
+use crate::set::SERPENTINE;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -158,9 +159,11 @@ fn settings(path: &str, table: &toml::Table) -> Vec<(String, String)> {
     table.iter().flat_map(of_key).collect()
 }
 
-/// Returns the keys and values that shipped drives set and that evidence pages vary.
+/// Returns the keys and values that shipped drives and those of a data set set, and that
+/// evidence pages vary.
 fn used_in_drives() -> BTreeSet<(String, String)> {
     let mut used = BTreeSet::new();
+    used.insert((format!("mechanics.{SERPENTINE}"), "true".into()));
     for name in registry::names() {
         let text = registry::text(name).expect("listed");
         used.extend(settings("", &text.parse().expect(name)));

@@ -30,12 +30,59 @@ struct ZoneLayout {
     /// revolution.
     head_skew_ns: u64,
     cylinder_skew_ns: u64,
+    /// The angle of its first sector, as time since the start of a revolution.
+    first_ns: u64,
+}
+
+/// Sectors on the platters that addresses pass over: spares, the firmware's own, and
+/// defects, whose place the next good sector takes (sector slipping).
+#[derive(Clone, Debug, Default)]
+struct SkippedSectors {
+    /// Of each run the first address behind it, and how many sectors were skipped until
+    /// there.
+    runs: Vec<(u64, u64)>,
+}
+
+impl SkippedSectors {
+    /// From runs of first sector on the platters and length, which rise.
+    fn new(runs: &[[u64; 2]]) -> SkippedSectors {
+        let mut skipped = 0;
+        let run = |[first, sectors]: &[u64; 2]| {
+            let address = first - skipped;
+            skipped += sectors;
+            (address, skipped)
+        };
+        SkippedSectors {
+            runs: runs.iter().map(run).collect(),
+        }
+    }
+
+    /// How many were skipped before the run with this index.
+    fn before(&self, index: usize) -> u64 {
+        index.checked_sub(1).map_or(0, |last| self.runs[last].1)
+    }
+
+    /// Where on the platters an address is.
+    fn place_of(&self, address: u64) -> u64 {
+        let behind = self.runs.partition_point(|run| run.0 <= address);
+        address + self.before(behind)
+    }
+
+    /// The first address at or behind a sector on the platters.
+    fn address_at(&self, place: u64) -> u64 {
+        let behind = (self.runs).partition_point(|(address, skipped)| address + skipped <= place);
+        let address = place - self.before(behind);
+        let next = self.runs.get(behind);
+        next.map_or(address, |(behind_it, _)| address.min(*behind_it))
+    }
 }
 
 /// The arm, the heads and the platters.
 #[derive(Clone, Debug)]
 pub(crate) struct Mechanics {
     zones: Vec<ZoneLayout>,
+    skipped: SkippedSectors,
+    serpentine: bool,
     heads: u32,
     turn_ns: u64,
     cylinders: u32,
@@ -92,12 +139,15 @@ impl Mechanics {
                 spare_ns: spares * sector_ps / 1000,
                 head_skew_ns: head_skew_ns % spec.turn_ns,
                 cylinder_skew_ns: cylinder_skew_ns % spec.turn_ns,
+                first_ns: zone.first_sector_at as u64 * sector_ps / 1000 % spec.turn_ns,
             });
             let tracks = zone.cylinders as u64 * spec.heads as u64;
             first_sector += tracks * zone.sectors_per_track as u64;
         }
         Mechanics {
             zones,
+            skipped: SkippedSectors::new(&spec.skipped_sectors),
+            serpentine: spec.serpentine,
             heads: spec.heads,
             turn_ns: spec.turn_ns,
             cylinders: first_cylinder,
@@ -112,25 +162,34 @@ impl Mechanics {
         }
     }
 
-    fn zone_of(&self, sector: u64) -> &ZoneLayout {
-        let after = (self.zones).partition_point(|zone| zone.first_sector <= sector);
+    /// The zone of a sector on the platters.
+    fn zone_of(&self, place: u64) -> &ZoneLayout {
+        let after = (self.zones).partition_point(|zone| zone.first_sector <= place);
         &self.zones[after - 1]
     }
 
     /// Where a sector is: addresses run over the heads of a cylinder, then on to the next
     /// cylinder.
     pub(crate) fn physical_address(&self, sector: u64) -> PhysicalAddress {
-        let zone = self.zone_of(sector);
-        let within = sector - zone.first_sector;
+        self.address_of_place(self.skipped.place_of(sector))
+    }
+
+    fn address_of_place(&self, place: u64) -> PhysicalAddress {
+        let zone = self.zone_of(place);
+        let within = place - zone.first_sector;
         let track = within / zone.sectors_per_track as u64;
         let (cylinder, head) = (track / self.heads as u64, track % self.heads as u64);
         // Every track starts later than the one before by its skew.
         let skew_ns = cylinder * zone.cylinder_skew_ns + (track - cylinder) * zone.head_skew_ns;
         let along_ns = within % zone.sectors_per_track as u64 * zone.sector_ps / 1000;
+        let backwards = self.serpentine && cylinder % 2 == 1;
         PhysicalAddress {
             cylinder: zone.first_cylinder + cylinder as u32,
-            head: head as u32,
-            angle_ns: (skew_ns + along_ns) % self.turn_ns,
+            head: match backwards {
+                true => self.heads - 1 - head as u32,
+                false => head as u32,
+            },
+            angle_ns: (zone.first_ns + skew_ns + along_ns) % self.turn_ns,
             sector_ps: zone.sector_ps,
         }
     }
@@ -189,29 +248,34 @@ impl Mechanics {
     }
 
     /// Time of a transfer of `sectors` from `sector` on, with the skews of the tracks that
-    /// it continues on.
+    /// it continues on. Skipped sectors pass under the heads, but whole tracks of them are
+    /// not waited for.
     pub(crate) fn transfer_ns(&self, sector: u64, sectors: u64) -> u64 {
-        let address = self.physical_address(sector);
-        let zone = self.zone_of(sector);
+        let first = self.skipped.place_of(sector);
+        let last = self.skipped.place_of(sector + sectors.max(1) - 1);
+        let zone = self.zone_of(first);
         let per_track = zone.sectors_per_track as u64;
-        let first = sector - zone.first_sector;
         let [first_track, last_track] =
-            [first, first + sectors.max(1) - 1].map(|at| at / per_track);
+            [first, last].map(|place| (place - zone.first_sector) / per_track);
         let steps = last_track - first_track;
         let heads = self.heads as u64;
         let cylinder_steps = last_track / heads - first_track / heads;
-        sectors * address.sector_ps / 1000
-            + steps * zone.spare_ns
+        let skipped = last - first - (sectors.max(1) - 1);
+        let passed = sectors + skipped % per_track;
+        passed * zone.sector_ps / 1000
+            + steps.saturating_sub(skipped / per_track) * zone.spare_ns
             + (steps - cylinder_steps) * zone.head_skew_ns
             + cylinder_steps * zone.cylinder_skew_ns
     }
 
     /// The first sector behind a sector's track and the `tracks` after it.
     pub(crate) fn track_end(&self, sector: u64, tracks: u32) -> u64 {
-        let zone = self.zone_of(sector);
+        let place = self.skipped.place_of(sector);
+        let zone = self.zone_of(place);
         let per_track = zone.sectors_per_track as u64;
-        let track = (sector - zone.first_sector) / per_track;
-        zone.first_sector + (track + 1 + tracks as u64) * per_track
+        let track = (place - zone.first_sector) / per_track;
+        let end = zone.first_sector + (track + 1 + tracks as u64) * per_track;
+        self.skipped.address_at(end)
     }
 
     /// Puts the heads where a transfer has ended.
@@ -232,11 +296,23 @@ mod tests {
     use super::*;
     use crate::hdd::spec::HddSpec;
 
+    const SKIPPED: &str = "skipped_sectors = [[64, 8], [128, 8]]\n";
+
     /// Two heads; 1000 cylinders of 64 sectors a track, one without data, and 1000 of
-    /// 48 sectors with skews of 4 and 6 sectors; one spare sector a track.
+    /// 48 sectors with skews of 4 and 6 sectors; one spare sector a track
+    /// and none skipped.
     fn mechanics() -> Mechanics {
+        mechanics_with("", "")
+    }
+
+    /// The same with a line of the description replaced.
+    fn mechanics_with(line: &str, replacement: &str) -> Mechanics {
         let (_, text) = crate::hdd::MODEL.complete[0];
-        let spec = blklab_description::read("disk", text, HddSpec::read);
+        let text = text.replace(SKIPPED, "skipped_sectors = none\n");
+        let text = text
+            .replace(line, replacement)
+            .replace("skipped_sectors = none\n", "");
+        let spec = blklab_description::read("disk", &text, HddSpec::read);
         Mechanics::new(&spec.unwrap_or_else(|e| panic!("{e}")).mechanics)
     }
 
@@ -284,7 +360,12 @@ mod tests {
 
     #[test]
     fn a_transfer_ends_where_its_last_sector_does() {
-        let mechanics = mechanics();
+        ends_where_its_last_sector_does(&mechanics());
+        let skipped = "skipped_sectors = [[8, 8], [56, 160], [128032, 8], [128080, 24]]";
+        ends_where_its_last_sector_does(&mechanics_with("skipped_sectors = none", skipped));
+    }
+
+    fn ends_where_its_last_sector_does(mechanics: &Mechanics) {
         for start in [0, 30, 63, 64, 127, 128, 128_000, 128_040, 128_060, 128_100] {
             let first = mechanics.physical_address(start);
             for sectors in 1..300 {
@@ -296,6 +377,60 @@ mod tests {
                 assert!(apart_ns < 10, "{sectors} from {start}: {apart_ns} ns");
             }
         }
+    }
+
+    #[test]
+    fn addresses_pass_over_skipped_sectors() {
+        let skipped = "skipped_sectors = [[0, 16], [32, 8], [56, 16], [72, 64], [192, 64]]";
+        let (all, mechanics) = (
+            mechanics(),
+            mechanics_with("skipped_sectors = none", skipped),
+        );
+        let seen = (0..400).filter(|place: &u64| {
+            let runs = [(0, 16), (32, 40), (56, 136), (192, 256)];
+            !runs
+                .iter()
+                .any(|(start, end)| (*start..*end).contains(place))
+        });
+        for (sector, place) in seen.enumerate() {
+            let sector = sector as u64;
+            assert_eq!(
+                mechanics.physical_address(sector),
+                all.physical_address(place),
+                "{sector}"
+            );
+            // The first address behind the track.
+            let end = all.track_end(place, 0);
+            let behind = (sector..).find(|s| mechanics.skipped.place_of(*s) >= end);
+            assert_eq!(Some(mechanics.track_end(sector, 0)), behind, "{sector}");
+        }
+    }
+
+    #[test]
+    fn tracks_of_skipped_sectors_are_not_waited_for() {
+        // All but the first sectors of two cylinders.
+        let mechanics = mechanics_with("skipped_sectors = none", "skipped_sectors = [[8, 248]]");
+        let skews_ns = 2 * HEAD_SWITCH_NS + 2 * TRACK_SEEK_NS;
+        let passed_ns = (16 + 248 - 3 * 64) * OUTER_PS / 1000 + OUTER_PS / 1000;
+        assert_eq!(mechanics.transfer_ns(0, 16), passed_ns + skews_ns);
+    }
+
+    #[test]
+    fn a_serpentine_comes_back_over_the_same_heads() {
+        let mechanics = mechanics_with("serpentine = false", "serpentine = true");
+        let heads = [0, 64, 128, 192, 256, 128_000, 128_096].map(|sector| {
+            let address = mechanics.physical_address(sector);
+            (address.cylinder, address.head)
+        });
+        let want = [(0, 0), (0, 1), (1, 1), (1, 0), (2, 0), (1001, 0), (1002, 1)];
+        assert_eq!(heads, want);
+    }
+
+    #[test]
+    fn a_zone_begins_at_its_angle() {
+        let mechanics = mechanics_with("[1000, 48, 4, 6]", "[1000, 48, 4, 6, 12]");
+        let address = mechanics.physical_address(128_000);
+        assert_eq!(address.angle_ns, 12 * INNER_PS / 1000);
     }
 
     #[test]

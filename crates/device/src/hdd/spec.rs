@@ -123,6 +123,9 @@ pub struct Zone {
     /// Track skew (between heads) and cylinder skew, in sectors; `None`: those that a head
     /// switch and a track seek take.
     pub skews: Option<[u32; 2]>,
+    /// The angle of its first sector behind the mark at which a revolution begins, in
+    /// sectors.
+    pub first_sector_at: u32,
 }
 
 /// Measured seek times by distance in cylinders, interpolated linearly.
@@ -157,8 +160,14 @@ keys! {
             number(300.0..=100_000.0).map(|turns| (60e9 / turns).round() as u64);
         /// Zones from the outside in: cylinders, sectors of 512 bytes on each of their tracks
         /// (0: cylinders that the host does not see), and where they are known, track skew
-        /// and cylinder skew in sectors.
+        /// and cylinder skew in sectors, and the angle of the zone's first sector in sectors.
         pub zones: Vec<Zone> = zones();
+        /// Sectors in the zones that addresses pass over, as spares and defects: runs of the
+        /// first one's number on the platters and their length, in sectors of 512 bytes.
+        pub skipped_sectors: Vec<[u64; 2]> = skipped_sectors();
+        /// Addresses run over the surfaces of every second cylinder of a zone backwards, so
+        /// that the head stays the same from one cylinder to the next.
+        pub serpentine: bool = flag().or(false);
         /// Spare sectors at the end of each track, besides those of the zones.
         pub spare_sectors_per_track: u32 = whole(0..=10_000).or(0);
         /// Measured seek times by distance in cylinders.
@@ -218,13 +227,14 @@ fn seek_curve() -> KeyType<'static, Option<SeekCurve>> {
 }
 
 fn zones() -> KeyType<'static, Vec<Zone>> {
-    const LEGAL: &str = "an array of [cylinders, sectors a track] or [cylinders, sectors a track, \
-                         track skew, cylinder skew], each to 10000000, cylinders from 1, skews \
-                         in sectors, outermost first";
+    const LEGAL: &str = "an array of [cylinders, sectors a track], [cylinders, sectors a track, \
+                         track skew, cylinder skew] or [cylinders, sectors a track, track skew, \
+                         cylinder skew, first sector's angle], each to 10000000, cylinders from \
+                         1, skews and angle in sectors, outermost first";
     // Counts are read as numbers, since TOML arrays of zones may have 100.0 for 100.
     let count = number(0.0..=1e7).such_that(|count| count.fract() == 0.0, LEGAL);
     let zone = array(count, LEGAL).such_that(
-        |counts| matches!(counts.len(), 2 | 4) && counts[0] >= 1.0,
+        |counts| matches!(counts.len(), 2 | 4 | 5) && counts[0] >= 1.0,
         LEGAL,
     );
     array(zone, LEGAL)
@@ -233,10 +243,31 @@ fn zones() -> KeyType<'static, Vec<Zone>> {
             let zone = |counts: Vec<f64>| Zone {
                 cylinders: counts[0] as u32,
                 sectors_per_track: counts[1] as u32,
-                skews: (counts.len() == 4).then(|| [counts[2] as u32, counts[3] as u32]),
+                skews: (counts.len() > 2).then(|| [counts[2] as u32, counts[3] as u32]),
+                first_sector_at: counts.get(4).map_or(0, |at| *at as u32),
             };
             zones.into_iter().map(zone).collect()
         })
+}
+
+fn skipped_sectors() -> KeyType<'static, Vec<[u64; 2]>> {
+    const LEGAL: &str = "an array of [first sector, sectors], each behind the one before, to \
+                         1000000000000, of at least one sector";
+    let count = number(0.0..=1e12).such_that(|count| count.fract() == 0.0, LEGAL);
+    let run = array(count, LEGAL).such_that(|run| run.len() == 2 && run[1] >= 1.0, LEGAL);
+    array(run, LEGAL)
+        .such_that(
+            |runs| {
+                let mut pairs = runs.windows(2);
+                !runs.is_empty() && pairs.all(|pair| pair[0][0] + pair[0][1] <= pair[1][0])
+            },
+            LEGAL,
+        )
+        .map(|runs| {
+            let run = |run: &Vec<f64>| [run[0] as u64, run[1] as u64];
+            runs.iter().map(run).collect()
+        })
+        .or_derived(Vec::new(), "none")
 }
 
 keys! {
@@ -317,8 +348,10 @@ impl HddSpec {
 
     fn check_zones(&self, table: &Table<'_>) -> Result<(), ReadError> {
         let (zones, heads) = (&self.mechanics.zones, self.mechanics.heads);
-        let block_sectors = self.identity.physical_block_bytes / 512;
-        if let Some(zone) = (zones.iter()).find(|z| z.sectors_per_track % block_sectors != 0) {
+        let block_sectors = self.identity.physical_block_bytes as u64 / 512;
+        if let Some(zone) =
+            (zones.iter()).find(|z| !(z.sectors_per_track as u64).is_multiple_of(block_sectors))
+        {
             return Err(table.wrong(
                 "zones",
                 format!(
@@ -328,16 +361,34 @@ impl HddSpec {
                 ),
             ));
         }
+        let skipped = &self.mechanics.skipped_sectors;
+        let whole = |run: &&[u64; 2]| run.iter().all(|at| at.is_multiple_of(block_sectors));
+        if let Some([first, sectors]) = skipped.iter().find(|run| !whole(run)) {
+            return Err(table.wrong(
+                "skipped_sectors",
+                format!(
+                    "of [{first}, {sectors}], legal are multiples of {block_sectors}, the \
+                     sectors of host.physical_block_bytes"
+                ),
+            ));
+        }
         let tracks = |zone: &Zone| zone.cylinders as u64 * heads as u64;
         let sectors = zones
             .iter()
             .map(|zone| tracks(zone) * zone.sectors_per_track as u64);
         let sectors: u64 = sectors.sum();
-        if sectors < self.identity.capacity_sectors {
+        if let Some([first, _]) = skipped.iter().find(|run| run[0] + run[1] > sectors) {
+            return Err(table.wrong(
+                "skipped_sectors",
+                format!("from {first} on, legal is up to {sectors}, the sectors of the zones"),
+            ));
+        }
+        let seen = sectors - skipped.iter().map(|run| run[1]).sum::<u64>();
+        if seen < self.identity.capacity_sectors {
             return Err(table.wrong(
                 "zones",
                 format!(
-                    "which is {sectors} sectors on {heads} heads, legal is at least {}, the \
+                    "which is {seen} sectors on {heads} heads, legal is at least {}, the \
                      sectors of host.capacity_bytes",
                     self.identity.capacity_sectors
                 ),

@@ -242,13 +242,14 @@ fn with_zones(zones: &str) -> Result<DriveSpec, SpecError> {
 }
 
 #[test]
-fn a_zone_has_cylinders_and_sectors_or_both_skews_as_well() {
+fn a_zone_has_cylinders_and_sectors_or_both_skews_or_an_angle_as_well() {
     let large = "[10000000, 100000]";
     for zones in [
         format!("[{large}]"),
         format!("[{large}, [1, 0]]"),
         "[[10000000, 100000, 5, 9]]".to_string(),
         "[[10000000, 100000, 0, 0]]".to_string(),
+        "[[10000000, 100000, 5, 9, 7]]".to_string(),
     ] {
         if let Err(error) = with_zones(&zones) {
             panic!("{zones}: {error}");
@@ -258,7 +259,7 @@ fn a_zone_has_cylinders_and_sectors_or_both_skews_as_well() {
         "[]",
         "[[10000000]]",
         "[[10000000, 100000, 5]]",
-        "[[10000000, 100000, 5, 9, 7]]",
+        "[[10000000, 100000, 5, 9, 7, 1]]",
         "[[0, 100000], [10000000, 100000]]",
         "[[10000000, 0]]",
         "[[10000000.5, 100000]]",
@@ -271,5 +272,32 @@ fn a_zone_has_cylinders_and_sectors_or_both_skews_as_well() {
             panic!("{zones} is taken");
         };
         assert!(error.key.contains("mechanics.zones"), "{zones}: {error}");
+    }
+}
+
+#[test]
+fn skipped_sectors_rise_and_are_in_the_zones() {
+    let text = crate::texts::complete("disk");
+    let skipped = |runs: &str| {
+        let now = format!("skipped_sectors = {runs}");
+        changed(&text, &[("skipped_sectors = [[64, 8], [128, 8]]", &now)])
+    };
+    for runs in ["[[0, 64]]", "[[0, 64], [64, 8]]"] {
+        if let Err(error) = DriveSpec::parse("my", &skipped(runs)) {
+            panic!("{runs}: {error}");
+        }
+    }
+    for runs in [
+        "[[0, 64], [56, 8]]",
+        "[[64, 8], [0, 8]]",
+        "[[64, 0]]",
+        "[[64]]",
+        "[[4, 8]]",
+        "[[1000000000, 8]]",
+    ] {
+        let Some(error) = error_of("my", &skipped(runs)) else {
+            panic!("{runs} is taken");
+        };
+        assert_eq!(error.key, "mechanics.skipped_sectors", "{runs}: {error}");
     }
 }

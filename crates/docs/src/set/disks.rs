@@ -40,6 +40,7 @@ struct Request {
 /// Simulates the disks that have traces.
 pub fn make(set: &Set, folder: &Folder) -> Result<PagePart, String> {
     let zones = folder.records("zones.csv")?;
+    let slips = folder.records("slips.csv")?;
     let seeks = folder.records("seeks.csv")?;
     let traces = folder.records("traces.csv.gz")?;
     let head = [
@@ -60,7 +61,12 @@ pub fn make(set: &Set, folder: &Folder) -> Result<PagePart, String> {
         if requests.is_empty() {
             continue;
         }
-        let text = describe(&fact, &of_disk(&zones, name)?, &of_disk(&seeks, name)?)?;
+        let text = describe(
+            &fact,
+            &of_disk(&zones, name)?,
+            &of_disk(&slips, name)?,
+            &of_disk(&seeks, name)?,
+        )?;
         let spec = DriveSpec::parse(name, &text).map_err(|e| e.to_string())?;
         let simulated = play(spec.build(1).as_mut(), &requests);
         let measured: Vec<f64> = requests.iter().map(|one| one.response_ms).collect();
@@ -200,8 +206,16 @@ fn near(measured: &[f64], simulated: &[f64]) -> f64 {
     near.count() as f64 / measured.len() as f64 * 100.0
 }
 
+/// A key of mechanics that only these disks set.
+pub const SERPENTINE: &str = "serpentine";
+
 /// Returns a disk's description, made only from its facts.
-fn describe(fact: &Record, zones: &[&Record], seeks: &[&Record]) -> Result<String, String> {
+fn describe(
+    fact: &Record,
+    zones: &[&Record],
+    slips: &[&Record],
+    seeks: &[&Record],
+) -> Result<String, String> {
     let name = fact.text("disk")?;
     let figure = |column: &str| fact.number::<f64>(column);
     let code = |column: &str| fact.number::<u32>(column);
@@ -226,7 +240,7 @@ fn describe(fact: &Record, zones: &[&Record], seeks: &[&Record]) -> Result<Strin
         SPARES_ON_TRACK => zones.first().map_or(Ok(0), |zone| zone.number("spares"))?,
         _ => 0,
     };
-    let (zones, sectors) = zones_of(fact, zones)?;
+    let layout = Layout::new(fact, zones, slips)?;
     let mut text = format!(
         "description = {:?}\ninterface = \"ahci\"\nmodel = \"hdd\"\n",
         fact.text("model")?
@@ -236,7 +250,7 @@ fn describe(fact: &Record, zones: &[&Record], seeks: &[&Record]) -> Result<Strin
     };
     line(format!(
         "[host]\ncapacity_bytes = {}\nphysical_block_bytes = 512\nqueue_depth = 1",
-        sectors * 512
+        layout.sectors * 512
     ));
     line(format!(
         "[link]\nbandwidth_mb_s = {bus_mb_s:.6}\nsubmit_us = 0\ncomplete_us = 0\n\
@@ -259,12 +273,18 @@ fn describe(fact: &Record, zones: &[&Record], seeks: &[&Record]) -> Result<Strin
     ] {
         line(format!("{key}_us = {:.3}", us(column, more_ms)?));
     }
+    let skipped = match layout.skipped.is_empty() {
+        true => String::new(),
+        false => format!("skipped_sectors = [{}]\n", layout.skipped.join(", ")),
+    };
     line(format!(
-        "[mechanics]\nheads = {}\nturns_per_minute = {:.6}\nzones = [{zones}]\n\
-         spare_sectors_per_track = {spares_on_track}\nseek_curve = [{}]\n\
-         head_switch_us = {:.3}\nwrite_settle_us = {:.3}",
+        "[mechanics]\nheads = {}\nturns_per_minute = {:.6}\nzones = [{}]\n\
+         {skipped}{SERPENTINE} = {}\nspare_sectors_per_track = {spares_on_track}\n\
+         seek_curve = [{}]\nhead_switch_us = {:.3}\nwrite_settle_us = {:.3}",
         code("surfaces")?,
         60e3 / figure("rev_ms")?,
+        layout.zones.join(", "),
+        code("lbn_mapping")? > 0,
         curve_of(seeks)?,
         us("head_switch_ms", 0.0)?,
         // A write settles no sooner than a read; values below zero are results of a fit.
@@ -302,45 +322,112 @@ fn curve_of(seeks: &[&Record]) -> Result<String, String> {
     Ok(points.iter().map(point).collect::<Vec<_>>().join(", "))
 }
 
-/// Returns the zones and the number of sectors that the host sees. Spare blocks and
-/// blocks before the first one become cylinders that the host does not see.
-fn zones_of(fact: &Record, zones: &[&Record]) -> Result<(String, u64), String> {
-    let heads: u64 = fact.number("surfaces")?;
-    let scheme: u32 = fact.number("sparing_scheme")?;
-    let range: u64 = fact.number("sparing_range")?;
-    let (mut text, mut next_cylinder, mut sectors) = (Vec::new(), 0, 0);
-    for zone in zones {
+/// Where a disk's sectors are.
+struct Layout {
+    zones: Vec<String>,
+    skipped: Vec<String>,
+    /// Those that the host sees.
+    sectors: u64,
+    /// Cylinders and sectors of the zones so far.
+    cylinders: u64,
+    placed: u64,
+}
+
+impl Layout {
+    /// Returns the layout of a disk's zones, with `slips` among their sectors.
+    fn new(fact: &Record, zones: &[&Record], slips: &[&Record]) -> Result<Layout, String> {
+        let mut layout = Layout {
+            zones: Vec::new(),
+            skipped: Vec::new(),
+            sectors: 0,
+            cylinders: 0,
+            placed: 0,
+        };
+        for zone in zones {
+            let number: u64 = zone.number("zone")?;
+            let mut own = Vec::new();
+            for slip in slips {
+                if slip.number::<u64>("zone")? == number {
+                    own.push(slip.number("slipped_block")?);
+                }
+            }
+            layout.add(fact, zone, &own)?;
+        }
+        Ok(layout)
+    }
+
+    fn add(&mut self, fact: &Record, zone: &Record, slips: &[u64]) -> Result<(), String> {
+        let heads: u64 = fact.number("surfaces")?;
+        let scheme: u32 = fact.number("sparing_scheme")?;
         let first: u64 = zone.number("first_cyl")?;
         let cylinders = (zone.number::<u64>("last_cyl")? + 1).saturating_sub(first);
         let spares: u64 = zone.number("spares")?;
-        let all_per_track: u64 = zone.number("blocks_per_track")?;
-        let (per_track, spare_sectors) = match scheme {
-            SPARES_ON_TRACK => (all_per_track.saturating_sub(spares), 0),
-            SPARES_IN_ZONE => (all_per_track, spares * all_per_track),
-            SPARES_IN_RANGE => (all_per_track, spares * cylinders / range.max(1)),
-            _ => (all_per_track, spares),
+        let per_track: u64 = match scheme {
+            SPARES_ON_TRACK => zone
+                .number::<u64>("blocks_per_track")?
+                .saturating_sub(spares),
+            _ => zone.number("blocks_per_track")?,
         };
-        let per_cylinder = (per_track * heads).max(1);
-        let unseen = zone.number::<u64>("empty_front")? / per_cylinder;
-        let spare_cylinders = spare_sectors / per_cylinder;
-        let seen = cylinders.saturating_sub(unseen + spare_cylinders).max(1);
-        let before = (first + unseen).saturating_sub(next_cylinder);
+        let before = first.saturating_sub(self.cylinders);
         if before > 0 {
-            text.push(format!("[{before}, 0]"));
+            self.zones.push(format!("[{before}, 0]"));
         }
-        let skew = |column: &str| {
+        let whole = |column: &str| {
             zone.number::<f64>(column)
                 .map(|blocks| blocks.round() as u64)
         };
-        text.push(format!(
-            "[{seen}, {per_track}, {}, {}]",
-            skew("track_skew")?,
-            skew("cylinder_skew")?
+        self.zones.push(format!(
+            "[{cylinders}, {per_track}, {}, {}, {}]",
+            whole("track_skew")?,
+            whole("cylinder_skew")?,
+            whole("first_block_offset")?
         ));
-        next_cylinder = first + unseen + seen;
-        sectors += seen * per_cylinder;
+        self.cylinders = first + cylinders;
+        // Where a defect is slipped, one spare fewer is left at the end of the spares' range.
+        let unit = if scheme == SPARES_IN_ZONE {
+            per_track
+        } else {
+            1
+        };
+        let spares = if scheme == SPARES_ON_TRACK { 0 } else { spares };
+        let sectors = cylinders * heads * per_track;
+        let range = match scheme {
+            SPARES_IN_RANGE => fact.number::<u64>("sparing_range")? * heads * per_track,
+            _ => sectors,
+        };
+        let mut skipped = vec![(0, zone.number::<u64>("empty_front")?)];
+        for first in (0..sectors).step_by(range.max(1) as usize) {
+            let end = (first + range).min(sectors);
+            let within = slips.iter().map(|slip| slip * unit);
+            let within = within.filter(|slip| (first..end).contains(slip));
+            let before = skipped.len();
+            skipped.extend(within.map(|slip| (slip, unit)));
+            let slipped = (skipped.len() - before) as u64;
+            let left = spares.saturating_sub(slipped) * unit;
+            skipped.push((end.saturating_sub(left).max(first), left));
+        }
+        self.skip(skipped, sectors);
+        Ok(())
     }
-    Ok((text.join(", "), sectors))
+
+    /// Skips runs of the next zone, which has `sectors`.
+    fn skip(&mut self, mut runs: Vec<(u64, u64)>, sectors: u64) {
+        runs.sort_unstable();
+        let (mut end, mut count) = (0, 0);
+        for (first, length) in runs {
+            // A slip may be among sectors that are skipped anyhow.
+            if length == 0 || first < end {
+                continue;
+            }
+            let length = length.min(sectors - first);
+            self.skipped
+                .push(format!("[{}, {length}]", self.placed + first));
+            end = first + length;
+            count += length;
+        }
+        self.placed += sectors;
+        self.sectors += sectors - count;
+    }
 }
 
 #[cfg(test)]
@@ -349,23 +436,32 @@ mod tests {
     use crate::set::folder::records;
 
     const FACTS: &str = "disk,model,surfaces,rev_ms,head_switch_ms,write_settle_extra_ms,\
-        sparing_scheme,sparing_range,bus_ms_per_block,cache_segments,segment_blocks,\
+        sparing_scheme,sparing_range,lbn_mapping,bus_ms_per_block,cache_segments,segment_blocks,\
         readahead_kind,readahead_max_blocks,fast_write_level,read_hit_after_read_ms,\
         read_hit_after_write_ms,read_miss_after_read_ms,read_miss_after_write_ms,\
         write_hit_after_read_ms,write_hit_after_write_ms,write_miss_after_read_ms,\
         write_miss_after_write_ms,read_completion_ms,write_completion_ms,data_prep_ms\n\
-        d,M,2,10,0.5,0.25,8,10,0.1,2,100,1,100,0,0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.01,0.02,0.03\n";
-    const ZONES: &str = "disk,first_cyl,last_cyl,blocks_per_track,empty_front,track_skew,\
-        cylinder_skew,spares\nd,0,99,100,400,10.0,20.0,20\nd,101,200,50,0,5.0,10.0,0\n";
+        d,M,2,10,0.5,0.25,8,10,0,0.1,2,100,1,100,0,0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.01,0.02,0.03\n";
+    const ZONES: &str = "disk,zone,first_cyl,last_cyl,blocks_per_track,first_block_offset,\
+        empty_front,track_skew,cylinder_skew,spares\n\
+        d,0,0,24,100,0.0,400,10.0,20.0,20\nd,1,26,50,50,7.0,0,5.0,10.0,0\n";
+    const SLIPS: &str = "disk,zone,slipped_block\nd,0,2500\nd,1,3\n";
     const SEEKS: &str = "disk,distance_cyl,seek_ms\nd,1,1.0\nd,100,5.0\nd,200,9.0\n";
 
     fn disk() -> Box<dyn Device> {
         let read = |name, text: &str| records(name, text.as_bytes()).expect("a table");
-        let (facts, zones, seeks) = (read("f", FACTS), read("z", ZONES), read("s", SEEKS));
-        let zones: Vec<&Record> = zones.iter().collect();
-        let seeks: Vec<&Record> = seeks.iter().collect();
-        let text = describe(&facts[0], &zones, &seeks).expect("a description");
-        assert!(text.contains("zones = [[2, 0], [97, 100, 10, 20], [2, 0], [100, 50, 5, 10]]"));
+        let (facts, zones) = (read("f", FACTS), read("z", ZONES));
+        let (slips, seeks) = (read("l", SLIPS), read("s", SEEKS));
+        let [zones, slips, seeks] =
+            [&zones, &slips, &seeks].map(|of| of.iter().collect::<Vec<&Record>>());
+        let text = describe(&facts[0], &zones, &slips, &seeks).expect("a description");
+        assert!(text.contains("zones = [[25, 100, 10, 20, 0], [1, 0], [25, 50, 5, 10, 7]]"));
+        // Spares at the end of each ten cylinders, one of them taken by the slipped sector.
+        let skipped = "[[0, 400], [1980, 20], [2500, 1], [3981, 19], [4980, 20], [5003, 1]]";
+        assert!(
+            text.contains(&format!("skipped_sectors = {skipped}")),
+            "{text}"
+        );
         let spec = DriveSpec::parse("d", &text).unwrap_or_else(|e| panic!("{e}"));
         spec.build(1)
     }
@@ -383,22 +479,22 @@ mod tests {
             };
             play(disk().as_mut(), &[request])[0]
         };
-        // Two cylinders from the arm's first place; block 50 comes under the heads at 5
-        // ms.
+        // The first block is behind four tracks of spares, two cylinders from the arm's first
+        // place; with their skews block 10 comes under the heads at 7 ms, block 50 at 1 ms.
         let (seek_ms, bus_ms, sector_ms) = (1.0 + 4.0 / 99.0, 0.1, 0.1);
-        assert!(0.3 + seek_ms < 5.0);
-        let read_ms = took_ms(Op::Read, 50);
+        assert!(0.3 + seek_ms < 7.0 && seek_ms > 1.0);
+        let read_ms = took_ms(Op::Read, 10);
         assert!(
-            (read_ms - (5.0 + sector_ms + bus_ms + 0.01)).abs() < 0.001,
+            (read_ms - (7.0 + sector_ms + bus_ms + 0.01)).abs() < 0.001,
             "{read_ms}"
         );
-        let write_ms = took_ms(Op::Write, 50);
+        let write_ms = took_ms(Op::Write, 10);
         assert!(
-            (write_ms - (5.0 + sector_ms + 0.02)).abs() < 0.001,
+            (write_ms - (7.0 + sector_ms + 0.02)).abs() < 0.001,
             "{write_ms}"
         );
         // A block that passes the heads during the seek is reached one turn later.
-        let missed_ms = took_ms(Op::Read, 10);
+        let missed_ms = took_ms(Op::Read, 50);
         assert!(
             (missed_ms - (11.0 + sector_ms + bus_ms + 0.01)).abs() < 0.001,
             "{missed_ms}"

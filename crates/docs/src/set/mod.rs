@@ -12,6 +12,9 @@ mod iocost;
 mod workflows;
 mod zoned_writes;
 
+#[cfg(test)]
+pub use disks::SERPENTINE;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
