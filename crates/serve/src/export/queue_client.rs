@@ -355,7 +355,7 @@ impl<T: Send + 'static> QueueThread<T> {
     /// `None` if it panicked.
     pub(crate) fn stop(self) -> Option<T> {
         self.stop.store(true, Ordering::Release);
-        self.waker.wake();
+        self.waker.wake_in_any_case();
         self.thread.join().ok()
     }
 }

@@ -104,10 +104,23 @@ pub(crate) struct Waker {
 }
 
 impl Waker {
+    /// Tells the thread that its mailbox has something, which it reads after it has taken the
+    /// notification.
     pub(crate) fn wake(&self) {
         if !self.is_notified.swap(true, Ordering::Release) {
-            let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+            self.make_readable();
         }
+    }
+
+    /// Wakes the thread for what is not in its mailbox. It may have looked for that before it
+    /// takes an earlier notification, so the event is made readable again in any case.
+    pub(crate) fn wake_in_any_case(&self) {
+        self.is_notified.store(true, Ordering::Release);
+        self.make_readable();
+    }
+
+    fn make_readable(&self) {
+        let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
     }
 }
 
@@ -254,9 +267,9 @@ mod tests {
     use crate::backend::{OpenOptions, null};
     use crate::export::DiskSetup;
     use blklab_elevator::SchedulerChoice;
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-    #[test]
-    fn time_never_goes_back_from_one_turn_to_the_next() {
+    fn shared() -> SharedExport {
         let options = OpenOptions {
             read_only: false,
             max_request_bytes: 1 << 20,
@@ -272,7 +285,30 @@ mod tests {
             cgroups: None,
             seed: 0,
         });
-        let shared = SharedExport::new(disk.expect("a disk"));
+        SharedExport::new(disk.expect("a disk"))
+    }
+
+    /// Whether the thread would wake up at once.
+    fn is_readable(thread: &ExportThread) -> bool {
+        let mut fds = [PollFd::from_borrowed_fd(thread.event(), PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec::default())).expect("polled") == 1
+    }
+
+    #[test]
+    fn a_thread_with_an_earlier_notification_wakes_up_in_any_case() {
+        let thread = shared().join().expect("joined");
+        thread.waker().wake();
+        thread.clear_event();
+        thread.waker().wake();
+        assert!(!is_readable(&thread), "it has a notification to take");
+        thread.waker().wake_in_any_case();
+        assert!(thread.take_notification());
+        assert!(is_readable(&thread));
+    }
+
+    #[test]
+    fn time_never_goes_back_from_one_turn_to_the_next() {
+        let shared = shared();
         let (clock, last) = (Clock::start(), Mutex::new(Nanos::ZERO));
         std::thread::scope(|scope| {
             for _ in 0..4 {
