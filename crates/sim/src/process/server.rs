@@ -131,7 +131,7 @@ impl ServerThread {
             read_pages,
         } = step
         {
-            self.notify_kernel(now, (answers, read_pages), system);
+            self.notify_kernel(now, (answers, read_pages), costs, system);
             return true;
         }
         // What a drive ends on the spot has ended when the thread goes on.
@@ -186,6 +186,7 @@ impl ServerThread {
         &mut self,
         now: Nanos,
         (answers, read_pages): (u32, u32),
+        costs: &CostTable,
         system: &mut System,
     ) {
         let notified = driver(self.disk, system).notified_kernel(self.line);
@@ -201,12 +202,39 @@ impl ServerThread {
             FrontEndKind::VhostUser => self.injection = Nanos(once),
             FrontEndKind::Ublk => {}
             FrontEndKind::Nbd | FrontEndKind::Tcmu => {
-                let cpu = system.fair.select_cpu(self.receiver_pid, self.receiver_cpu);
-                self.receiver_cpu = cpu;
-                let cost = system.cpus.slowdown(cpu, now).of(Nanos(once + each));
-                system.cpus.run(cpu, now, cost, Mode::System);
+                self.run_receiver(now, (once, each), costs, system);
             }
         }
+    }
+
+    /// The kernel's thread that takes the answers runs: `once` for its waking, `each` for them.
+    /// NBD's goes before whatever its CPU runs (`WQ_HIGHPRI`), to which the CPU then goes back.
+    fn run_receiver(
+        &mut self,
+        now: Nanos,
+        (once, each): (u64, u64),
+        costs: &CostTable,
+        system: &mut System,
+    ) {
+        let cpu = system.fair.select_cpu(self.receiver_pid, self.receiver_cpu);
+        self.receiver_cpu = cpu;
+        let preempts =
+            self.kind == FrontEndKind::Nbd && once > 0 && system.fair.current(cpu).is_some();
+        let back = if preempts {
+            costs.context_switch
+        } else {
+            Nanos::ZERO
+        };
+        let cost = Nanos(once + each) + back;
+        let cost = system.cpus.slowdown(cpu, now).of(cost);
+        system.cpus.run(cpu, now, cost, Mode::System);
+    }
+
+    /// Whether a step wakes the thread that takes the answers, for nothing: who takes data out of a
+    /// Unix socket makes room for its other end, and whoever waits there is woken
+    /// (`unix_write_space`), not only who waits for room.
+    fn wakes_for_room(&self, step: ServerStep) -> bool {
+        self.kind == FrontEndKind::Nbd && matches!(step, ServerStep::Receive { .. })
     }
 
     /// Begins the next step, or sleeps.
@@ -218,8 +246,14 @@ impl ServerThread {
         match self.step {
             Some(step) => {
                 let (mut cost, mode) = self.cost_of(step);
-                if matches!(step, ServerStep::Reply { .. }) && self.receiver_sleeps(now) {
-                    cost += costs.wake;
+                if self.receiver_sleeps(now) {
+                    if matches!(step, ServerStep::Reply { .. }) {
+                        cost += costs.wake;
+                    } else if self.wakes_for_room(step) {
+                        cost += costs.wake;
+                        self.run_receiver(now, (self.costs.complete_ns, 0), costs, system);
+                        self.handled_until = system.cpus.free_at(self.receiver_cpu);
+                    }
                 }
                 let took = self.thread.spend(now, cost, mode, system);
                 let times = &mut self.times;
