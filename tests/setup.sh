@@ -35,6 +35,7 @@ want mcopy mtools
 want qemu-system-x86_64 qemu-system-x86
 want busybox busybox-static
 want xz xz-utils
+want depmod kmod
 want sg_readcap sg3-utils
 
 # Readers of tables, and what checks and tests python/, in a Python of their own.
