@@ -3,16 +3,17 @@
 
 use std::path::Path;
 
-use crate::support::Place;
+use crate::support::{Outcome, Place};
 
 const FOLDER: &str = "/usr/share/doc/fio/examples";
 
 /// Those that run.
-const RUN: [&str; 27] = [
+const RUN: [&str; 30] = [
     "1mbs_clients",
     "aio-read",
     "backwards-read",
     "basic-verify",
+    "butterfly",
     "cmdprio-bssplit",
     "cmdprio-percentage",
     "dedupe-global",
@@ -24,6 +25,7 @@ const RUN: [&str; 27] = [
     "fio-seq-RW",
     "fio-seq-read",
     "fio-seq-write",
+    "flow",
     "fsx",
     "iometer-file-access-server",
     "jesd219",
@@ -31,6 +33,7 @@ const RUN: [&str; 27] = [
     "rand-zones",
     "ssd-steadystate",
     "ssd-test",
+    "steadystate",
     "tiobench-example",
     "waitfor",
     "uring-cmd-ng",
@@ -39,8 +42,7 @@ const RUN: [&str; 27] = [
 ];
 
 /// Those that are refused, with what the message says.
-const REFUSED: [(&str, &str); 59] = [
-    ("butterfly", ":11: flow=2: fio 3.33 would keep"),
+const REFUSED: [(&str, &str); 56] = [
     ("cpp_null", ":6: ioengine=cpp_null: "),
     ("cpuio", "ioengine=cpuio is not simulated"),
     (
@@ -70,7 +72,6 @@ const REFUSED: [(&str, &str); 59] = [
         "fixed-rate-submission",
         ":9: io_submit_mode=offload: fio 3.33 would",
     ),
-    ("flow", ":19: flow=1: fio 3.33 would keep"),
     ("ftruncate", "ioengine=ftruncate is not simulated"),
     ("gfapi", "ioengine=gfapi is not simulated"),
     ("gpudirect-rdmaio-client", ":7: mem=cudamalloc: "),
@@ -126,7 +127,6 @@ const REFUSED: [(&str, &str); 59] = [
     ("sg_verify", "ioengine=sg is not simulated"),
     ("sg_verify-fail", "ioengine=sg is not simulated"),
     ("sg_write_same_ndob", "ioengine=sg is not simulated"),
-    ("steadystate", ":20: ss=iops:10%: fio 3.33 would end"),
     ("surface-scan", ":15: fill_device=1: fio 3.33 would write"),
     (
         "uring-cmd-zoned",
@@ -143,10 +143,13 @@ const REFUSED: [(&str, &str); 59] = [
     ("zipf", "ioengine=null is not simulated"),
 ];
 
+/// Those of other engines that run as with libaio.
+const RUN_AS_LIBAIO: [&str; 6] = ["null", "zipf", "libiscsi", "libpmem", "gfapi", "pmemblk"];
+
 /// Runs the example with its work cut short.
-fn run(place: &Place, name: &str) -> crate::support::Outcome {
+fn run(place: &Place, name: &str, options: &[&str]) -> Outcome {
     let file = format!("{FOLDER}/{name}.fio");
-    place.blklab(&[
+    let short = [
         "compare",
         &file,
         "--schedulers",
@@ -159,7 +162,8 @@ fn run(place: &Place, name: &str) -> crate::support::Outcome {
         "number_ios=64",
         "--vary",
         "loops=1",
-    ])
+    ];
+    place.blklab(&[&short, options].concat())
 }
 
 #[test]
@@ -169,11 +173,11 @@ fn each_example_of_fios_runs_or_is_refused() {
     }
     let place = Place::new();
     for name in RUN {
-        let done = run(&place, name);
+        let done = run(&place, name, &[]);
         assert_eq!(done.status, 0, "{name}: {}", done.err);
     }
     for (name, says) in REFUSED {
-        let done = run(&place, name);
+        let done = run(&place, name, &[]);
         assert_eq!(done.status, 2, "{name}: {}", done.err);
         assert_eq!(done.err.lines().count(), 1, "{name}: {}", done.err);
         assert!(
@@ -181,6 +185,12 @@ fn each_example_of_fios_runs_or_is_refused() {
             "{name}: no {says:?} in {}",
             done.err
         );
+    }
+    for name in RUN_AS_LIBAIO {
+        let done = run(&place, name, &["--engine-as", "libaio"]);
+        assert_eq!(done.status, 0, "{name}: {}", done.err);
+        let said = format!("{}{}", done.out, done.err);
+        assert!(said.contains("runs as libaio"), "{name}: {said}");
     }
     let known = |file: &str| RUN.contains(&file) || REFUSED.iter().any(|(name, _)| *name == file);
     for entry in std::fs::read_dir(FOLDER).expect("the folder can be read") {

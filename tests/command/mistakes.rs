@@ -52,7 +52,16 @@ fn an_engine_that_is_not_simulated_is_refused() {
     );
     says(
         &refused(&place, &["run", "splice.fio"]),
-        &["splice.fio:1", "splice", "libaio"],
+        &["splice.fio:1", "splice", "--engine-as libaio"],
+    );
+    let done = place
+        .blklab(&["run", "splice.fio", "--engine-as", "psync"])
+        .ok();
+    says(&done.err, &["ioengine=splice runs as psync"]);
+    let args = ["run", "splice.fio", "--engine-as", "rbd"];
+    says(
+        &refused(&place, &args),
+        &["--engine-as rbd", "right is one of", "libaio"],
     );
 }
 
@@ -64,8 +73,6 @@ fn an_option_that_changes_the_work_is_refused_unless_lenient() {
         place.file("job.fio", &job);
     };
     for option in [
-        "flow=2",
-        "ss=bw:5%",
         "read_iolog=t.log",
         "pre_read=1",
         "latency_target=1ms",

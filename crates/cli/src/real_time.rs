@@ -241,6 +241,9 @@ impl RealTime<'_> {
         if models.lenient {
             return refuse("--lenient", "fio itself runs the job and does all of it");
         }
+        if models.engine_as.is_some() {
+            return refuse("--engine-as", "fio has the job's own engine");
+        }
         if models.why.is_some() {
             let instead = format!("{named} does not see each request's way");
             return refuse("--why", &instead);

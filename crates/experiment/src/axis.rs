@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use blklab_description::hint;
 use blklab_stats::World;
-use blklab_workload::fio::{self, Override};
+use blklab_workload::fio::{self, Override, OverrideWhen};
 
 use crate::error::Error;
 use crate::front_end::NamedFrontEnd;
@@ -226,6 +226,7 @@ pub const AXES: &[Axis] = &[
                 given_by: "--vary".to_string(),
                 name: name.to_string(),
                 value: value.to_string(),
+                when: OverrideWhen::Always,
             });
             Ok(())
         },

@@ -7,7 +7,7 @@ use blklab_driver::{Attachment, Driver, FrontEnd};
 use blklab_elevator::SchedulerChoice;
 use blklab_host::QueueSettings;
 use blklab_sim::{Caching, FileSystemKind};
-use blklab_workload::fio::{self, Override};
+use blklab_workload::fio::{self, Engine, Override, OverrideWhen};
 
 use crate::error::Error;
 use crate::front_end::{LOOP, MEMORY, NamedFrontEnd};
@@ -79,6 +79,28 @@ impl Setting {
             given_by: given_by.to_string(),
             name: name.to_string(),
             value: value.to_string(),
+            when: OverrideWhen::Always,
+        });
+        Ok(())
+    }
+
+    /// Simulates jobs whose engine is not simulated with another.
+    ///
+    /// # Errors
+    /// If that is not simulated either.
+    pub fn stand_in_for_engines(&mut self, given_by: &str, engine: &str) -> Result<(), Error> {
+        let simulated: Vec<&str> = Engine::simulated().collect();
+        if !simulated.contains(&engine) {
+            return Err(Error::mistake(format!(
+                "{given_by} {engine}: right is one of {}",
+                simulated.join(", ")
+            )));
+        }
+        self.options.push(Override {
+            given_by: given_by.to_string(),
+            name: "ioengine".to_string(),
+            value: engine.to_string(),
+            when: OverrideWhen::EngineNotSimulated,
         });
         Ok(())
     }

@@ -3,7 +3,7 @@
 
 use blklab_stats::{
     BatchBuckets, CpuStats, DepthBuckets, DirResults, FioBin, GroupResults, Histogram, JobResults,
-    JobSetup, ProcessResults, Results, Sample, Summary, World,
+    JobSetup, ProcessResults, Results, Sample, SteadyState, Summary, World,
 };
 use blklab_workload::fio::{Direction, JobFile, JobSpec};
 use blklab_workload::generate::{due_weights, processes};
@@ -185,12 +185,43 @@ fn job_results(entry: &Object, index: usize, job: &JobFile) -> Result<JobResults
         percentiles: spec.map(|s| s.percentiles.clone()).unwrap_or_default(),
         percentiles_of: spec.map(JobSpec::percentiles_of).unwrap_or_default(),
         latency_target_ns: entry.count("latency_target")?.saturating_mul(1000),
+        steady_state: steady_state(entry, spec)?,
         setup: spec.map(setup).unwrap_or_default(),
         name,
         read,
         write,
         trim,
     })
+}
+
+/// What became of the job's steady state, if it has one.
+fn steady_state(entry: &Object, spec: Option<&JobSpec>) -> Result<Option<SteadyState>, JsonFault> {
+    let watched = spec.and_then(JobSpec::watched_figures);
+    let (Some(state), Some(watched)) = (entry.object("steadystate")?, watched) else {
+        return Ok(None);
+    };
+    let criterion = state.text("criterion").unwrap_or_default();
+    let data = state.object("data")?;
+    let figures = |key: &str| -> Vec<u64> {
+        let list = data
+            .as_ref()
+            .and_then(|data| data.entry.get(key)?.as_array());
+        let list = list.map(Vec::as_slice).unwrap_or_default();
+        list.iter().filter_map(Value::as_u64).collect()
+    };
+    Ok(Some(SteadyState {
+        attained: state.count("attained")? > 0,
+        criterion: criterion.trim_end_matches('%').parse().unwrap_or(0.0),
+        max_deviation: state.number("max_deviation")?,
+        // It may fall, which `number` takes for a fault.
+        slope: state
+            .entry
+            .get("slope")
+            .and_then(Value::as_f64)
+            .unwrap_or(0.0),
+        figures: figures("iops").into_iter().zip(figures("bw")).collect(),
+        ..watched
+    }))
 }
 
 /// The weight of a job's processes, which is the same for all of them.

@@ -421,7 +421,8 @@ fn check_engine(spec: &JobSpec) -> Result<(), SetupError> {
         place: spec.position.to_string(),
         job: spec.name.clone(),
         problem: format!(
-            "ioengine={} is not simulated; {} and {last} are",
+            "ioengine={} is not simulated; {} and {last} are, and with --engine-as libaio the job \
+             runs as with that one",
             spec.engine.name(),
             others.join(", ")
         ),

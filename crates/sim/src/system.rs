@@ -12,7 +12,7 @@ use crate::cpu::{CostTable, Cpus, FairClass};
 use crate::disk::Disk;
 use crate::file_layer::FileLayer;
 use crate::machine::Dispatch;
-use crate::process::job::ZonedFiles;
+use crate::process::job::{Flows, ZonedFiles};
 use crate::recording::Recording;
 use crate::setup::{Setup, SetupError};
 use crate::timers::Timers;
@@ -34,6 +34,8 @@ pub(crate) struct System {
     pub(crate) contents: Option<Box<Contents>>,
     /// The zones that jobs keep to.
     pub(crate) zones: ZonedFiles,
+    /// The flows that processes of jobs keep to.
+    pub(crate) flows: Flows,
     recording: Option<Recording>,
     template: DiskTemplate,
 }
@@ -68,6 +70,7 @@ impl System {
             files: None,
             contents: None,
             zones: ZonedFiles::default(),
+            flows: Flows::default(),
             recording: setup.record.map(Recording::new),
             template: DiskTemplate {
                 spec: setup.drive.clone(),

@@ -4,6 +4,7 @@ use crate::buckets::{BatchBuckets, DepthBuckets};
 use crate::calls::CallTimes;
 use crate::histogram::Histogram;
 use crate::sample::Sample;
+use crate::steady_state::SteadyState;
 
 /// fio's default percentiles, in percent (`percentile_list`).
 pub const DEFAULT_PERCENTILES: [f64; 17] = [
@@ -85,6 +86,8 @@ pub struct JobResults {
     pub percentiles_of: LatencyPercentiles,
     /// `latency_target`: the target in nanoseconds, zero for none.
     pub latency_target_ns: u64,
+    /// `steadystate`: the figures that could end the job.
+    pub steady_state: Option<SteadyState>,
     /// The options in fio's first line on a job; there is no line if `rw` is empty.
     pub setup: JobSetup,
     /// The job's processes, if they are known one by one.
@@ -131,6 +134,7 @@ impl JobResults {
             percentiles: _,
             percentiles_of: _,
             latency_target_ns: _,
+            steady_state,
             setup: _,
             processes,
             calls,
@@ -149,6 +153,7 @@ impl JobResults {
         self.complete.merge(complete);
         self.error = if self.error == 0 { *error } else { self.error };
         self.total_errors += total_errors;
+        self.steady_state = self.steady_state.take().or(steady_state.clone());
         self.processes.extend_from_slice(processes);
         self.calls.extend_from_slice(calls);
     }

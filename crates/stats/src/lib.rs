@@ -17,6 +17,7 @@ mod results;
 mod sample;
 mod slowest;
 mod ssd;
+mod steady_state;
 mod timeline;
 mod traced_request;
 mod waits;
@@ -43,6 +44,7 @@ pub use results::{DiskStats, PowerLoss, Results, ServerTimes, World};
 pub use sample::Sample;
 pub use slowest::{Example, MeanTimes, Slowest, SlowestOf};
 pub use ssd::{CollectionStats, MergeStats, SlcStats, TooFull, WearStats};
+pub use steady_state::SteadyState;
 pub use timeline::{
     Activity, Cause, CpuTask, CpuWork, Detail, DiskTimeline, DrivePart, DriveTimeline, DriveWork,
     FlushSpan, RequestStep, StepKind, Timeline, Window,

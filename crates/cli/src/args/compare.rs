@@ -162,6 +162,11 @@ pub(crate) struct ModelArgs {
     #[arg(long = "override", value_name = "OPTION=VALUE")]
     pub(crate) overrides: Vec<String>,
 
+    /// Simulate jobs with an I/O engine that is not simulated (rbd, windowsaio, null, ...) as
+    /// if they had this one, such as libaio
+    #[arg(long, value_name = "ENGINE")]
+    pub(crate) engine_as: Option<String>,
+
     /// Leave out what changes a job's work and is not simulated, with a note,
     /// instead of refusing it
     #[arg(long)]
@@ -235,6 +240,9 @@ impl ModelArgs {
         }
         for option in &self.overrides {
             setting.override_option("--override", option)?;
+        }
+        if let Some(engine) = &self.engine_as {
+            setting.stand_in_for_engines("--engine-as", engine)?;
         }
         Ok(setting)
     }

@@ -4,7 +4,9 @@
 
 use std::io;
 
-use blklab_stats::{BatchBuckets, DirResults, DiskStats, Histogram, JobResults, Results};
+use blklab_stats::{
+    BatchBuckets, DirResults, DiskStats, Histogram, JobResults, Results, SteadyState,
+};
 use serde::Serialize;
 use serde_json::ser::{Formatter, PrettyFormatter};
 use serde_json::{Map, Value, json};
@@ -123,10 +125,34 @@ fn job_value(elapsed_ns: u64, jobs: &[JobResults], job: &JobResults, options: Op
         "latency_percentile": 100.0,
         "latency_window": 0,
     })));
+    if let Some(state) = &job.steady_state {
+        object.insert("steadystate".to_string(), steady_state(state));
+    }
     if let Some(description) = &job.description {
         object.insert("desc".to_string(), description.clone().into());
     }
     Value::Object(object)
+}
+
+fn steady_state(state: &SteadyState) -> Value {
+    let percent = if state.in_percent { "%" } else { "" };
+    let slope = if state.by_slope { "_slope" } else { "" };
+    // A job that ended before there were enough has fewer here; fio adds zeroes.
+    let figures = |of: fn(&(u64, u64)) -> u64| state.figures.iter().map(of).collect::<Vec<u64>>();
+    json!({
+        "ss": format!("{}{slope}:{:.6}{percent}", state.measure(), state.limit),
+        "duration": state.seconds,
+        "attained": u8::from(state.attained),
+        "criterion": format!("{:.6}{percent}", state.criterion),
+        "max_deviation": state.max_deviation,
+        "slope": state.slope,
+        "data": {
+            "bw_mean": state.mean_bandwidth_bytes(),
+            "iops_mean": state.mean_iops(),
+            "iops": figures(|(iops, _)| *iops),
+            "bw": figures(|(_, bytes)| *bytes),
+        },
+    })
 }
 
 fn direction(dir: &DirResults, group: &GroupRate, job: &JobResults, options: Options) -> Value {

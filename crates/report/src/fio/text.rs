@@ -8,7 +8,7 @@ use std::fmt::{self, Write};
 
 use blklab_stats::{
     ArmStats, CacheStats, DirResults, DiskStats, FaultStats, Histogram, JobResults, JobSetup,
-    PowerLoss, Results, Wait, WaitCounts,
+    PowerLoss, Results, SteadyState, Wait, WaitCounts,
 };
 
 use super::number::{Base, FIGURES, Unit, ctime, number, strerror};
@@ -313,6 +313,30 @@ fn write_depths(out: &mut String, job: &JobResults) -> fmt::Result {
         out,
         "     latency   : target={}, window=0, percentile=100.00%, depth={}",
         job.latency_target_ns, job.iodepth
+    )?;
+    match &job.steady_state {
+        Some(state) => write_steady_state(out, state),
+        None => Ok(()),
+    }
+}
+
+fn write_steady_state(out: &mut String, state: &SteadyState) -> fmt::Result {
+    // fio prints the same number of kibibytes with either prefix.
+    let kib = state.mean_bandwidth_bytes() / 1024;
+    let percent = if state.in_percent { "%" } else { "" };
+    let criterion = match state.by_slope {
+        true => "slope",
+        false => "mean dev",
+    };
+    writeln!(
+        out,
+        "  steadystate  : attained={}, bw={} ({}), iops={}, {} {criterion}={:.3}{percent}",
+        if state.attained { "yes" } else { "no" },
+        rate(kib * 1024, Base::Iec),
+        rate(kib * 1000, Base::Si),
+        number(state.mean_iops(), FIGURES, Base::Si, Unit::Plain),
+        state.measure(),
+        state.criterion,
     )
 }
 

@@ -238,6 +238,22 @@ impl Process {
         self.has_exited() && !std::mem::replace(&mut self.exit_reported, true)
     }
 
+    /// When it began the work of its job, if it has one and has begun.
+    pub(crate) fn work_started(&self) -> Option<Nanos> {
+        match &self.kind {
+            Job(p) => p.work_started(),
+            Trace(_) | Program(_) | Kernel(_) => None,
+        }
+    }
+
+    /// The I/Os and the bytes that count in the results of its job so far.
+    pub(crate) fn io_done(&self) -> (u64, u64) {
+        match &self.kind {
+            Job(p) => p.io_done(),
+            Trace(_) | Program(_) | Kernel(_) => (0, 0),
+        }
+    }
+
     /// Whether an error ended it.
     pub(crate) fn has_failed(&self) -> bool {
         match &self.kind {

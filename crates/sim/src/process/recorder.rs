@@ -239,6 +239,16 @@ impl Recorder {
         self.dir(dir).short_ios += 1;
     }
 
+    /// The I/Os and the bytes that count in the results so far.
+    pub(crate) fn io_done(&self) -> (u64, u64) {
+        let JobResults {
+            read, write, trim, ..
+        } = &self.results;
+        let directions = [read, write, trim];
+        let sum = |of: fn(&DirResults) -> u64| directions.iter().map(|d| of(d)).sum();
+        (sum(|d| d.ios), sum(|d| d.bytes))
+    }
+
     /// A zone was reset.
     pub(crate) fn reset_zone(&mut self) {
         self.results.zone_resets += 1;

@@ -4,6 +4,7 @@ mod clock;
 mod completions;
 mod results;
 mod startup;
+mod steady_state;
 #[cfg(test)]
 mod tests;
 
@@ -22,6 +23,7 @@ use crate::system::System;
 use crate::timers::{EndedIo, Interrupts};
 use clock::Clock;
 use startup::StartQueue;
+use steady_state::SteadyStates;
 
 /// Runs the workload once.
 ///
@@ -92,6 +94,7 @@ struct Simulation {
     /// When the drives lose their power; [`Nanos::MAX`] where that has been, or
     /// does not happen.
     power_loss_at: Nanos,
+    steady_states: SteadyStates,
     /// What a reader of the results should know.
     notes: Vec<String>,
 }
@@ -123,6 +126,9 @@ impl Simulation {
         if now >= self.power_loss_at {
             self.lose_power();
         }
+        if now >= self.steady_states.next() {
+            self.check_steady_states();
+        }
         if self.next_call() <= now {
             self.call_processes();
         }
@@ -138,7 +144,7 @@ impl Simulation {
         if in_turn {
             calls = self.clock.now();
         }
-        let outside = calls.min(self.power_loss_at);
+        let outside = calls.min(self.power_loss_at).min(self.steady_states.next());
         let marks = self.system.next_recording_event().min(self.ramp_end);
         match &mut self.system.disks[..] {
             // A single drive runs ahead to its next event that concerns other parts.

@@ -3,6 +3,7 @@
 use blklab_stats::{DiskStats, GroupResults, IoLog, JobResults, Results, World};
 use blklab_workload::generate::{due_weights, processes};
 
+use super::steady_state::SteadyStates;
 use super::{Setup, SetupError, Simulation};
 use crate::process::Process;
 use crate::setup::Workload;
@@ -49,7 +50,8 @@ impl Simulation {
                 (file.to_string(), Default::default())
             }
         };
-        let (jobs, groups) = job_results(self.processes, weights(&setup.workload));
+        let weights = weights(&setup.workload);
+        let (jobs, groups) = job_results(self.processes, weights, &mut self.steady_states);
         Ok(Results {
             world: World::Sim,
             scheduler: setup.scheduler.label(),
@@ -87,12 +89,18 @@ fn weights(workload: &Workload<'_>) -> Vec<Option<f64>> {
 fn job_results(
     processes: Vec<Process>,
     weights: Vec<Option<f64>>,
+    steady_states: &mut SteadyStates,
 ) -> (Vec<JobResults>, Vec<GroupResults>) {
     let mut jobs: Vec<JobResults> = Vec::new();
     let mut groups: Vec<GroupResults> = Vec::new();
-    let counted = (processes.into_iter().zip(weights)).filter(|(process, _)| process.is_counted());
-    for (process, weight) in counted {
-        let job = process.into_results(weight);
+    let counted = (processes.into_iter().zip(weights))
+        .enumerate()
+        .filter(|(_, (process, _))| process.is_counted());
+    for (pid, (process, weight)) in counted {
+        let job = JobResults {
+            steady_state: steady_states.take(pid),
+            ..process.into_results(weight)
+        };
         add_to_group(&mut groups, &job);
         match jobs.last_mut() {
             Some(last) if job.group_reporting && is_same_job(last, &job) => last.merge(&job),

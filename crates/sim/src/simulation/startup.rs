@@ -11,6 +11,7 @@ use blklab_workload::generate::{Process as Numbered, processes};
 
 use super::Simulation;
 use super::clock::Clock;
+use super::steady_state::SteadyStates;
 use crate::caching::FileSystemKind;
 use crate::cgroups::Cgroups;
 use crate::contents::Contents;
@@ -138,6 +139,7 @@ impl Simulation {
         } = started;
         // They never exit.
         let kernel_processes = usize::from(system.files.is_some());
+        let steady_states = SteadyStates::new(&processes);
         Ok(Simulation {
             clock: Clock::default(),
             ramp_end: starts.ramp_end(&processes),
@@ -156,6 +158,7 @@ impl Simulation {
             softirq_ended: Vec::new(),
             is_delivering_refused: false,
             power_loss_at: setup.power_loss_at.unwrap_or(Nanos::MAX),
+            steady_states,
             notes,
         })
     }
@@ -428,6 +431,7 @@ impl Started {
             let process = JobProcess::new(pid, Arc::clone(spec), plan, cpu, costs, disks);
             let mut process = process
                 .in_cgroup(groups.of_job(spec))
+                .in_flow(self.system.flows.add(spec))
                 .dispatching(setup.machine.dispatch_to(setup.front_end))
                 .with_submission_thread(sq_cpu)
                 .keeping_contents(keeps_contents);

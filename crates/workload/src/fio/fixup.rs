@@ -31,7 +31,6 @@ pub(crate) fn fixup(mut section: SectionOptions) -> Result<(JobSpec, Adjustments
     check_sizes(&section)?;
     check_rates(&section)?;
     verify::fit(&mut section)?;
-    check_not_simulated(&section)?;
     check_counts(&section)?;
     Ok((section.spec, adjustments))
 }
@@ -171,6 +170,9 @@ fn fit_rest(section: &mut SectionOptions) -> Adjustments {
         spec.percentiles = DEFAULT_PERCENTILES.to_vec();
     }
     spec.latency_target = spec.latency_target.filter(|target| target.target_us > 0);
+    if spec.steady_state.seconds == 0 {
+        spec.steady_state = SteadyStateOptions::default();
+    }
     let not_time_based = spec.time_based && spec.runtime_us == 0;
     spec.time_based &= !not_time_based;
     Adjustments {
@@ -281,17 +283,6 @@ fn check_rates(section: &SectionOptions) -> Result<(), JobError> {
         if spec.rate_iops[d] > 0 && spec.rate_iops[d] < spec.rate_iops_min[d] {
             return Err(refuse(section, "rate_iops_min", too_low));
         }
-    }
-    Ok(())
-}
-
-/// Checks the values of options that are not simulated, where fio refuses them too.
-fn check_not_simulated(section: &SectionOptions) -> Result<(), JobError> {
-    if let Some(written) = section.spec.written("steadystate")
-        && !written.text.contains(':')
-    {
-        let fault = Fault::new("the threshold is missing").help("such as iops:5%");
-        return Err(refuse(section, "steadystate", fault));
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 //! collects notes about the whole file.
 
 use super::direction::Direction;
+use super::engine::Engine;
 use super::error::{Fault, JobError, Note, Position};
 use super::fixup::{Adjustments, fixup, refuse};
 use super::job_file::{self, Environment, Includes, OptionLine, Section, substitute};
@@ -120,6 +121,7 @@ impl<'a> Loader<'a> {
                 ));
             }
         }
+        self.replace_engine(&mut job);
         if let Some(awaited) = job.wait_for.take() {
             self.waiting.push((self.jobs.len(), awaited));
         }
@@ -130,9 +132,32 @@ impl<'a> Loader<'a> {
         Ok(())
     }
 
+    /// Gives a job whose engine is not simulated the one that stands for it, if there is one.
+    fn replace_engine(&mut self, job: &mut SectionOptions) {
+        let mut overrides = self.overrides.iter();
+        let stand_in = overrides.find(|o| o.when == OverrideWhen::EngineNotSimulated);
+        let Some(stand_in) = stand_in.filter(|_| !job.spec.engine.is_simulated()) else {
+            return;
+        };
+        let engine = Engine::named(&stand_in.value);
+        let text = format!(
+            "ioengine={} runs as {}",
+            job.spec.engine.name(),
+            engine.name()
+        );
+        job.spec.engine = engine;
+        self.notes.push(Note {
+            job: Some(job.spec.name.clone()),
+            text,
+        });
+    }
+
     /// Returns a section's options with those of the overrides replaced.
     fn overridden(&self, entries: &[OptionLine]) -> Vec<OptionLine> {
-        let overrides = self.overrides.iter();
+        let overrides = self
+            .overrides
+            .iter()
+            .filter(|o| o.when == OverrideWhen::Always);
         let is_replaced = |entry: &&OptionLine| overrides.clone().any(|o| o.replaces(&entry.text));
         let kept = entries.iter().filter(|entry| !is_replaced(entry)).cloned();
         kept.chain(overrides.clone().map(Override::entry)).collect()
@@ -265,6 +290,20 @@ impl<'a> Loader<'a> {
                     .help("give all its jobs the same"),
             ));
         }
+        let differs =
+            |job: &JobSpec| job.group == spec.group && job.steady_state != spec.steady_state;
+        if self.jobs.iter().any(differs) {
+            let fault = Fault::new("the steady state differs within a group of jobs");
+            let options = [
+                "steadystate",
+                "steadystate_duration",
+                "steadystate_ramp_time",
+            ];
+            return Err(spec.refuse(
+                &options,
+                fault.help("give all jobs of the group the same, or stonewall between them"),
+            ));
+        }
         Ok(())
     }
 
@@ -308,6 +347,7 @@ impl<'a> Loader<'a> {
         for (index, awaited) in std::mem::take(&mut self.waiting) {
             self.jobs[index].wait_for = Some(self.awaited(index, &awaited)?);
         }
+        self.check_flows()?;
         if self.jobs.iter().any(|job| job.exit_all) {
             for job in &mut self.jobs {
                 job.exit_all = true;
@@ -322,6 +362,28 @@ impl<'a> Loader<'a> {
             notes: self.notes,
             global_options: self.global_options,
         })
+    }
+
+    /// Refuses a job that begins only when one of its own flow has ended, which would wait for its
+    /// I/O for ever.
+    fn check_flows(&self) -> Result<(), JobError> {
+        for (at, job) in self.jobs.iter().enumerate() {
+            let begins_after = |earlier: usize| {
+                let walls = &self.jobs[earlier + 1..=at];
+                job.wait_for == Some(earlier) || walls.iter().any(|job| job.stonewall)
+            };
+            let is_of_flow = |earlier: usize| {
+                let earlier = &self.jobs[earlier];
+                let weights = [job.flow.weight, earlier.flow.weight];
+                !weights.contains(&0) && earlier.flow.id == job.flow.id && earlier.runtime_us == 0
+            };
+            if (0..at).any(|earlier| is_of_flow(earlier) && begins_after(earlier)) {
+                let fault = Fault::new("an earlier job of the flow waits for this one's I/O");
+                let help = "give them different flow_ids, or the earlier one a runtime";
+                return Err(job.refuse(&["flow"], fault.help(help)));
+            }
+        }
+        Ok(())
     }
 
     fn note_whole(&mut self) {
@@ -362,6 +424,18 @@ pub struct Override {
     pub name: String,
     /// The option's value.
     pub value: String,
+    /// The jobs whose option is replaced.
+    pub when: OverrideWhen,
+}
+
+/// The jobs whose option an [`Override`] replaces.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OverrideWhen {
+    /// All of them.
+    #[default]
+    Always,
+    /// Those whose engine is not simulated; the option is `ioengine`.
+    EngineNotSimulated,
 }
 
 impl Override {

@@ -30,7 +30,7 @@ pub use direction::{ByDirection, Direction};
 pub use engine::Engine;
 pub use error::{JobError, Note, Position};
 pub use job_file::{Environment, Includes, included_files};
-pub use loader::Override;
+pub use loader::{Override, OverrideWhen};
 pub use options::option_tables;
 pub use source::{Arguments, JobSource, has_option, option_names};
 pub use spec::*;

@@ -60,6 +60,36 @@ impl SectionOptions {
         Ok(())
     }
 
+    /// Sets `steadystate`: what is judged and how, and the limit after its `:`.
+    pub fn set_steady_state(&mut self, word: &str, detail: Option<&str>) -> Result<(), Fault> {
+        let limit = detail.ok_or_else(|| {
+            let fault = Fault::new("the threshold is missing");
+            fault.help("such as iops:5%")
+        })?;
+        let of_bandwidth = word.starts_with("bw");
+        let number = limit.trim_end_matches('%');
+        let in_percent = number.len() < limit.len();
+        let parsed = match of_bandwidth && !in_percent {
+            true => units::bytes(number, self.spec.kb_base)
+                .ok()
+                .map(|bytes| bytes as f64),
+            false => number
+                .trim()
+                .parse()
+                .ok()
+                .filter(|limit: &f64| limit.is_finite()),
+        };
+        let steady_state = &mut self.spec.steady_state;
+        steady_state.limit = parsed.ok_or_else(|| {
+            let fault = Fault::new("the threshold is no number");
+            fault.help("such as iops:5% or bw_slope:1m")
+        })?;
+        steady_state.of_bandwidth = of_bandwidth;
+        steady_state.by_slope = word.ends_with("slope");
+        steady_state.in_percent = in_percent;
+        Ok(())
+    }
+
     /// Sets `filename`; names add up over sections.
     pub fn add_files(&mut self, text: &str) -> Result<(), Fault> {
         let spec = &mut self.spec;

@@ -131,6 +131,7 @@ fn includes_nothing(_: &str, name: &str) -> Result<(String, String), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fio::OverrideWhen;
 
     const TEXT: &str = "[global]\nbs=8k\n[a]\nrw=read\nsize=1m\nblocksize=16k\niodepth=2\n\
                         [b]\nrw=read\nsize=1m\n";
@@ -144,6 +145,7 @@ mod tests {
             given_by: "--vary".into(),
             name: name.to_string(),
             value: value.to_string(),
+            when: OverrideWhen::Always,
         });
         source.parse(&|_| None, &overrides.collect::<Vec<_>>())
     }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use blklab_stats::{LatencyPercentiles, LogSetup};
+use blklab_stats::{LatencyPercentiles, LogSetup, SteadyState};
 
 use crate::calls::RangeSync;
 
@@ -444,6 +444,36 @@ pub struct LatencyTarget {
     pub keep_running: bool,
 }
 
+/// `flow` and related options: processes that keep their I/Os in proportion.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct FlowOptions {
+    /// `flow_id`: processes of the same number keep a proportion.
+    pub id: u32,
+    /// `flow`: the weight of each process of the job; 0: it is in no flow.
+    pub weight: u32,
+    /// `flow_sleep`, in microseconds: how long a process that is ahead sleeps; 0: it spins.
+    pub sleep_us: u32,
+}
+
+/// `steadystate` and related options: a job ends when its figures no longer change.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SteadyStateOptions {
+    /// Whether bandwidth is judged and not IOPS.
+    pub of_bandwidth: bool,
+    /// Whether the slope of a line through the figures is judged, and not the largest distance of
+    /// one of them from their mean.
+    pub by_slope: bool,
+    /// What slope or distance must stay below: in percent of the mean, or in I/Os or bytes a
+    /// second.
+    pub limit: f64,
+    /// Whether the limit is in percent of the mean.
+    pub in_percent: bool,
+    /// `steadystate_duration`, in whole seconds: how many figures are judged; 0: none are.
+    pub seconds: u32,
+    /// `steadystate_ramp_time`, in microseconds: the time before the first figure.
+    pub ramp_us: u64,
+}
+
 /// `exit_what=`: the jobs that `exitall` ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ExitWhat {
@@ -662,6 +692,8 @@ pub struct JobSpec {
     pub rate_cycle_ms: u32,
     /// `thinktime` and related options.
     pub think: ThinkTime,
+    /// `flow` and related options.
+    pub flow: FlowOptions,
 
     /// `runtime`, in microseconds; 0: no limit.
     pub runtime_us: u64,
@@ -700,6 +732,8 @@ pub struct JobSpec {
     pub max_latency_us: ByDirection<u64>,
     /// `latency_target` and related options.
     pub latency_target: Option<LatencyTarget>,
+    /// `steadystate` and related options.
+    pub steady_state: SteadyStateOptions,
     /// `continue_on_error`: whether the job continues after a failed I/O of a direction.
     pub continue_on_error: ByDirection<bool>,
     /// `verify` and its companions.
@@ -754,6 +788,27 @@ impl JobSpec {
             clat: self.clat_percentiles,
             lat: self.lat_percentiles,
         }
+    }
+
+    /// Returns the figures that end the job once they are steady, none of them taken yet; `None` if
+    /// it has no `steadystate_duration`.
+    pub fn watched_figures(&self) -> Option<SteadyState> {
+        let SteadyStateOptions {
+            of_bandwidth,
+            by_slope,
+            limit,
+            in_percent,
+            seconds,
+            ramp_us: _,
+        } = self.steady_state;
+        (seconds > 0).then(|| SteadyState {
+            of_bandwidth,
+            by_slope,
+            limit,
+            in_percent,
+            seconds,
+            ..SteadyState::default()
+        })
     }
 
     /// Returns the smallest block of all directions, used or not: fio's `td_min_bs`.

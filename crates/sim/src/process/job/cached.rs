@@ -183,7 +183,7 @@ impl JobProcess {
     pub(super) fn read_files_first(&mut self, now: Nanos, number: usize, system: &mut System) {
         let cached = self.cached.as_ref().filter(|cached| cached.pre_read);
         let Some((cached, &file)) = cached.and_then(|c| Some((c, c.files.get(number)?))) else {
-            return self.begin(now);
+            return self.begin(now, system);
         };
         if cached.paths[number].is_none() {
             return self.read_file_first(number, system);
@@ -423,7 +423,7 @@ impl JobProcess {
             _ => status_of(returned),
         };
         if let (Err(error), false) = (returned, call.is_work()) {
-            return self.call_failed(now, call, error);
+            return self.call_failed(now, (call, error), system);
         }
         match call {
             CallFor::OpenFirst(number) => self.read_file_first(number, system),
@@ -445,12 +445,12 @@ impl JobProcess {
     }
 
     /// A call failed that is not an I/O; the job ends.
-    fn call_failed(&mut self, now: Nanos, call: CallFor, error: FsError) {
+    fn call_failed(&mut self, now: Nanos, (call, error): (CallFor, FsError), system: &mut System) {
         self.recorder.failed(error.errno());
         self.fail();
         match call {
             CallFor::OpenFirst(_) | CallFor::ReadFirst(_) | CallFor::CloseFirst(_) => {
-                self.begin(now);
+                self.begin(now, system);
             }
             CallFor::Open(number) => self.plan.open_files().close(number as u32),
             _ => {}

@@ -7,6 +7,7 @@
 
 mod cached;
 mod files;
+mod flow;
 mod min_rate;
 mod open_files;
 mod pause;
@@ -21,6 +22,7 @@ mod zones;
 
 pub(crate) use cached::Cached;
 pub(crate) use files::PlacedFiles;
+pub(crate) use flow::Flows;
 pub(crate) use plan::Plan;
 pub(crate) use zones::{ZonedFiles, sized_in_zones, zones_of};
 
@@ -34,6 +36,7 @@ use blklab_stats::{IoLog, JobResults, ProcessResults};
 use blklab_workload::fio::{Direction, Engine, JobSpec};
 use blklab_workload::generate::SyncKind;
 
+use flow::FlowShare;
 use min_rate::MinRate;
 use open_files::LastFlush;
 use ring::SubmissionRing;
@@ -68,6 +71,8 @@ enum TaskState {
     AwaitsCall,
     /// It sleeps until another process releases a zone.
     AwaitsZone,
+    /// It sleeps until other processes of its flow have caught up.
+    AwaitsFlow,
     /// It has ended.
     Exited,
 }
@@ -102,6 +107,8 @@ enum PauseReason {
     Think,
     /// Its next I/O has a place in the zones only then.
     Zone,
+    /// It is ahead of its flow (`flow_sleep`).
+    Flow,
 }
 
 /// What a process flushes for.
@@ -230,6 +237,7 @@ pub(crate) struct JobProcess {
     /// `max_latency` by direction; without one [`Nanos::MAX`].
     max_latency: [Nanos; 3],
     min_rate: Option<Box<MinRate>>,
+    flow: Option<FlowShare>,
     /// What is on drives and in files is kept, as a job verifies.
     keeps_contents: bool,
     /// How what it read first differed from what was written.
@@ -310,6 +318,7 @@ impl JobProcess {
                 us => Nanos::from_micros(us),
             }),
             min_rate: MinRate::new(&spec).map(Box::new),
+            flow: None,
             keeps_contents: false,
             mismatch: None,
             has_begun: false,
@@ -406,6 +415,16 @@ impl JobProcess {
         self.failed
     }
 
+    /// When it began its work, if it has.
+    pub(crate) fn work_started(&self) -> Option<Nanos> {
+        self.plan.started()
+    }
+
+    /// The I/Os and the bytes that count in its results so far.
+    pub(crate) fn io_done(&self) -> (u64, u64) {
+        self.recorder.io_done()
+    }
+
     /// What a reader of its results should know.
     pub(crate) fn notes(&self) -> Vec<String> {
         let note = |option| format!("{}: ended by its {option}", self.spec.name);
@@ -438,9 +457,13 @@ impl JobProcess {
     /// Has it issue nothing more (`exitall`). A pause ends at once.
     pub(crate) fn stop(&mut self, now: Nanos, timers: &mut Timers) {
         self.plan.stop();
-        if matches!(self.state, TaskState::Sleeping(_)) {
-            self.state = TaskState::Sleeping(now);
-            timers.set(now, self.id);
+        match self.state {
+            TaskState::Sleeping(_) => {
+                self.state = TaskState::Sleeping(now);
+                timers.set(now, self.id);
+            }
+            TaskState::AwaitsFlow => timers.set(now, self.id),
+            _ => {}
         }
     }
 
@@ -470,9 +493,10 @@ impl JobProcess {
     }
 
     /// Its work begins.
-    fn begin(&mut self, now: Nanos) {
+    fn begin(&mut self, now: Nanos, system: &mut System) {
         self.recorder.start(now);
         self.plan.start(now);
+        self.limit_waits_for_flow(system);
         if let Some(rate) = &mut self.min_rate {
             rate.start(now + Nanos::from_micros(self.spec.ramp_us));
         }
@@ -487,6 +511,7 @@ impl JobProcess {
             TaskState::Busy(at) if at <= now => self.continues(now, system),
             TaskState::Sleeping(at) if at <= now => self.enqueue(system),
             TaskState::AwaitsZone => self.enqueue(system),
+            TaskState::AwaitsFlow => self.stop_waiting_for_flow(now, system),
             TaskState::Runnable => {
                 if self.is_picked(system) {
                     self.state = TaskState::Running;

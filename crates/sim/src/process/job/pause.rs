@@ -12,7 +12,7 @@ use crate::timers::user_data;
 
 /// How long a program that spins keeps its CPU before an interrupt or another
 /// process may have it.
-const SPIN_SLICE: Nanos = Nanos::from_micros(10);
+pub(super) const SPIN_SLICE: Nanos = Nanos::from_micros(10);
 
 impl JobProcess {
     /// Whether nothing is issued for a while.
@@ -52,6 +52,10 @@ impl JobProcess {
             PauseReason::Rate(until) => (now, until),
             PauseReason::Think => self.plan.think(now),
             PauseReason::Zone => (now, now),
+            PauseReason::Flow => {
+                let sleep = Nanos::from_micros(self.spec.flow.sleep_us.into());
+                (now, now.saturating_add(sleep))
+            }
         };
         self.spin(now, spun, until, system);
     }
@@ -118,6 +122,7 @@ impl JobProcess {
         if self.end_file(now, system) {
             return;
         }
+        self.leave_flow(now, system);
         self.state = TaskState::Exited;
         self.schedule_out(now, system);
     }

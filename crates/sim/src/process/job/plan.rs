@@ -85,6 +85,7 @@ pub(crate) struct Plan {
     ramp: Nanos,
     runtime: Nanos,
     start_delay: Nanos,
+    started: Option<Nanos>,
     stopped: bool,
 }
 
@@ -139,6 +140,7 @@ impl Plan {
                 us => Nanos::from_micros(us),
             },
             start_delay: Nanos::from_micros(seeds.start_delay_us(spec)),
+            started: None,
             stopped: false,
         })
     }
@@ -172,10 +174,21 @@ impl Plan {
 
     /// The process starts.
     pub(crate) fn start(&mut self, now: Nanos) {
+        self.started = Some(now);
         self.pace_from = now;
         self.think_since = now;
         self.ramp_end = now + self.ramp;
         self.deadline = self.ramp_end.saturating_add(self.runtime);
+    }
+
+    /// When the process started, if it has.
+    pub(crate) fn started(&self) -> Option<Nanos> {
+        self.started
+    }
+
+    /// When the process's time is over; [`Nanos::MAX`] where it has no limit.
+    pub(crate) fn deadline(&self) -> Nanos {
+        self.deadline
     }
 
     /// Nothing more is to be issued.

@@ -51,7 +51,7 @@ impl JobProcess {
         self.state = TaskState::AwaitsCompletions(min);
     }
 
-    /// It has found what it has looked for since then.
+    /// It has what it has looked for over and over since then.
     #[inline(never)]
     pub(super) fn stop_spinning(&mut self, now: Nanos, since: Nanos, system: &mut System) {
         let mode = match self.polls_for_ends {

@@ -47,6 +47,9 @@ impl JobProcess {
     /// Decides on the next I/O, or on what to do instead.
     #[inline(always)]
     pub(super) fn fill(&mut self, now: Nanos, system: &mut System) {
+        if self.flow.is_some() && self.waits_for_flow(now, system) {
+            return;
+        }
         let next = match self.plan.in_zones() {
             None => self.plan.next(now),
             Some(_) => {
@@ -57,6 +60,7 @@ impl JobProcess {
         match next {
             NextAction::Io(io) => {
                 self.prepare(now, &io);
+                self.count_in_flow(now, system);
                 let full = self.outstanding() >= self.depth;
                 if full || self.waiting() >= self.spec.batch_submit {
                     self.phase = Phase::Commit;
@@ -71,6 +75,7 @@ impl JobProcess {
             NextAction::Flush(..) if !self.batch.is_empty() => self.phase = Phase::Commit,
             NextAction::Flush(kind, file) => {
                 self.plan.flushed();
+                self.count_in_flow(now, system);
                 self.flush(now, (FlushFor::Call(kind), file), system);
             }
             NextAction::Pause(until) => self.phase = Phase::Quiesce(PauseReason::Rate(until)),

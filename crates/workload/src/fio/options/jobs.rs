@@ -659,24 +659,24 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     /// How large a huge page is.
     "hugepage-size" => Count(ANY, Meaningless);
     /// The flow that the job is part of.
-    "flow_id" => Count(ANY, NotSimulated);
-    /// The job's share of the I/Os of its flow.
-    "flow" => Count(0..=1000, NotSimulated), Unmodelled::always(
-        "keep the I/Os of several jobs in this proportion",
-        "use rate or rate_iops, which bound each of them",
-    );
+    "flow_id" => Count(ANY, Sets(|job, id| job.spec.flow.id = id));
+    /// The weight of each of the job's processes in its flow, whose I/Os keep to that proportion.
+    "flow" => Count(0..=1000, Sets(|job, weight| job.spec.flow.weight = weight));
     /// Without effect in fio.
     "flow_watermark" => Obsolete;
-    /// How long to sleep when ahead of the flow.
-    "flow_sleep" => Count(ANY, NotSimulated);
-    /// End when figures no longer change.
-    "steadystate" | "ss"
-        => WordAndDetail(&["iops", "iops_slope", "bw", "bw_slope"], NotSimulated), Unmodelled::always(
-        "end the job when its figures no longer change",
-        "use runtime with time_based",
+    /// How many microseconds a process sleeps that is ahead of its flow; 0: it spins.
+    "flow_sleep" => Count(ANY, Sets(|job, us| job.spec.flow.sleep_us = us));
+    /// End when the figures of each second change by less than this, as `iops:2%`.
+    "steadystate" | "ss" = "iops_slope:0.01%" => WordAndDetail(
+        &["iops", "iops_slope", "bw", "bw_slope"],
+        Checks(|job, (word, detail)| job.set_steady_state(word, detail.as_deref())),
     );
-    /// How long figures must not change.
-    "steadystate_duration" | "ss_dur" => Time(Seconds, NotSimulated);
+    /// For how many seconds figures must not change; 0: the job does not end by them.
+    "steadystate_duration" | "ss_dur" => Time(Seconds, Sets(|job, us| {
+        job.spec.steady_state.seconds = u32::try_from(us / 1_000_000).unwrap_or(u32::MAX);
+    }));
     /// When to begin to check for a steady state.
-    "steadystate_ramp_time" | "ss_ramp" => Time(Seconds, NotSimulated);
+    "steadystate_ramp_time" | "ss_ramp" => Time(Seconds, Sets(|job, us| {
+        job.spec.steady_state.ramp_us = us;
+    }));
 };
