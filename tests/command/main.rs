@@ -43,6 +43,7 @@ mod serve_trace;
 mod serve_ublk;
 mod serve_vhost_user;
 mod steady_state;
+mod stop;
 mod study;
 mod support;
 mod sweep;

@@ -1,6 +1,7 @@
 //! `blklab compare` and `blklab replay`.
 
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 
 use blklab_elevator::KernelVersion;
 use blklab_experiment::{Plan, Purpose, Request, Setting, Simulated, WorkloadSource, settings};
@@ -10,7 +11,7 @@ use blklab_stats::World;
 use crate::args::{CompareArgs, ModelArgs, PaceArgs, ReplayArgs, SweepArgs, WorldArg};
 use crate::compared::{Compared, check, deliver};
 use crate::failure::Failure;
-use crate::progress::{self, Caller};
+use crate::progress::{self, Caller, UnderWay};
 use crate::real_time::RealTime;
 use crate::{advice, output};
 
@@ -147,7 +148,8 @@ fn simulated(
     world.power_loss_at_ns = models.power_loss_at;
     world.tail = sweep.timeline.tail(models.why);
     world.traces_requests = sweep.tables.trace_requests();
-    world.abandon = caller.abandon();
+    let cut = AtomicBool::new(false);
+    world.abandon = Some(caller.abandon().unwrap_or(&cut));
     let plan = Plan {
         repeats: sweep.repeats.unwrap_or(quick.repeats),
         seed: models.seed(),
@@ -155,7 +157,11 @@ fn simulated(
         threads: sweep.threads,
         max_time: sweep.max_time(),
     };
-    let (finished, interrupted) = progress::run_interruptible(&world, &plan, caller)?;
+    let under_way = UnderWay {
+        cut: &cut,
+        lacks_runtime: quick.options.is_empty() && lacks_runtime(models, &work)?,
+    };
+    let (finished, interrupted) = progress::run_interruptible(&world, &plan, caller, &under_way)?;
     let rows = finished.rows;
     if rows.is_empty() {
         return Err(Failure::Broken(
@@ -189,6 +195,9 @@ fn simulated(
         return Ok(compared);
     };
     comparison.advice = choices.advise(comparison);
+    if let Some(advice) = comparison.advice.as_mut().filter(|_| sweep.quick) {
+        advice.make_first_look();
+    }
     let tried = sweep.assumed.unwrap_or(match plan.repeats {
         1 => 0,
         _ if sweep.quick || missing > 0 => 0,
@@ -232,13 +241,10 @@ impl QuickMode {
         }
         quick.repeats = REPEATS_QUICK;
         let mut given_up = format!("{REPEATS_QUICK} runs each in place of {REPEATS_SIMULATED}");
-        let is_set = models
-            .overrides
-            .iter()
-            .any(|option| option.starts_with("runtime="));
         // A goal of time needs jobs that run to their end.
-        let is_set = is_set || sweep.goals().are_of_time();
-        if !is_set && work.longest_runtime_us()? > RUNTIME_QUICK_US {
+        let is_set = has_own_runtime(models) || sweep.goals().are_of_time();
+        let is_long = |us: Option<u64>| us.is_none_or(|us| us > RUNTIME_QUICK_US);
+        if !is_set && is_long(work.longest_runtime_us()?) {
             quick.options.push("runtime=1".to_string());
             given_up.push_str(", the first second of each job");
         }
@@ -246,6 +252,17 @@ impl QuickMode {
         quick.note = Some(text);
         Ok(quick)
     }
+}
+
+/// Whether an override gives every job a runtime.
+fn has_own_runtime(models: &ModelArgs) -> bool {
+    let mut overrides = models.overrides.iter();
+    overrides.any(|option| option.starts_with("runtime=") && option != "runtime=0")
+}
+
+/// Whether a job goes on until all of its size is done.
+pub(crate) fn lacks_runtime(models: &ModelArgs, work: &WorkloadSource) -> Result<bool, Failure> {
+    Ok(!has_own_runtime(models) && work.longest_runtime_us()?.is_none())
 }
 
 /// The schedulers of a world, and those that are compared by default.

@@ -1,7 +1,7 @@
 //! The progress of runs on standard error, and their end by Ctrl-C.
 
 use std::io::IsTerminal;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,15 @@ use crate::output;
 
 /// Steps of the progress bar for each run.
 const STEPS: f64 = 1000.0;
+
+/// How a run becomes shorter.
+const SHORTER: &str = "give it runtime=, or --override runtime=10";
+
+/// A run that takes longer is worth a hint.
+const HINT_AFTER: Duration = Duration::from_secs(5);
+
+/// Between two looks at runs under way.
+const WATCH_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Shortest time between two plain lines of progress, and before the first.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(30);
@@ -59,21 +68,92 @@ pub(crate) fn run(
 ) -> Result<Vec<Row>, Failure> {
     let never = AtomicBool::new(false);
     let stop = caller.abandon().unwrap_or(&never);
-    run_observed(world, plan, caller, stop).map(|finished| finished.rows)
+    let ended = AtomicUsize::new(0);
+    run_observed(world, plan, caller, (stop, &ended)).map(|finished| finished.rows)
+}
+
+/// The end of runs that are under way.
+pub(crate) struct UnderWay<'a> {
+    /// The flag that ends them at once.
+    pub(crate) cut: &'a AtomicBool,
+    /// Whether a job has no runtime, so that a run may take as long as its size asks for.
+    pub(crate) lacks_runtime: bool,
 }
 
 /// Runs an experiment as [`run`] does, and lets Ctrl-C end it with the runs done so far; a
-/// second Ctrl-C ends the program. Returns whether Ctrl-C was pressed.
+/// second Ctrl-C ends the program. Where no run has ended, Ctrl-C or the time limit of the
+/// plan ends those under way. Returns whether Ctrl-C was pressed.
 pub(crate) fn run_interruptible(
     world: &impl World,
     plan: &Plan,
     caller: &Caller<'_>,
+    under_way: &UnderWay<'_>,
 ) -> Result<(Finished, bool), Failure> {
+    let never = AtomicUsize::new(0);
     if let Some(stop) = caller.abandon() {
-        let finished = run_observed(world, plan, caller, stop)?;
+        let finished = run_observed(world, plan, caller, (stop, &never))?;
         return Ok((finished, stop.load(Ordering::Relaxed)));
     }
-    until_interrupted(|stop| run_observed(world, plan, caller, stop))
+    let done = until_interrupted(|stop| {
+        let (ended, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| under_way.watch(plan.max_time, (stop, &is_over), &ended));
+            let done = run_observed(world, plan, caller, (stop, &ended));
+            is_over.store(true, Ordering::Relaxed);
+            match done {
+                Err(_) if !under_way.cut.load(Ordering::Relaxed) => done.map(Some),
+                Err(_) if stop.load(Ordering::Relaxed) => Err(Failure::Interrupted),
+                Err(_) => Ok(None),
+                Ok(finished) => Ok(Some(finished)),
+            }
+        })
+    })?;
+    match done {
+        (Some(finished), interrupted) => Ok((finished, interrupted)),
+        (None, _) => Err(Failure::Broken(format!(
+            "no run had ended when its time was over; {SHORTER}, or more --max-time"
+        ))),
+    }
+}
+
+impl UnderWay<'_> {
+    /// Tells on standard error what Ctrl-C does and why a run takes long, and cuts runs where
+    /// none has ended, until all is over.
+    fn watch(
+        &self,
+        max_time: Option<Duration>,
+        (stop, is_over): (&AtomicBool, &AtomicBool),
+        ended: &AtomicUsize,
+    ) {
+        let started = Instant::now();
+        let (mut has_stopped, mut has_hinted) = (false, !self.lacks_runtime);
+        while !is_over.load(Ordering::Relaxed) {
+            let none_ended = ended.load(Ordering::Relaxed) == 0;
+            if stop.load(Ordering::Relaxed) && !has_stopped {
+                has_stopped = true;
+                eprintln!("blklab: {}", stopping(none_ended));
+                self.cut.fetch_or(none_ended, Ordering::Relaxed);
+            }
+            if none_ended && max_time.is_some_and(|limit| started.elapsed() > limit) {
+                self.cut.store(true, Ordering::Relaxed);
+            }
+            if none_ended && !has_hinted && started.elapsed() > HINT_AFTER {
+                has_hinted = true;
+                eprintln!(
+                    "blklab: a job has no runtime and goes through all of its size; {SHORTER}"
+                );
+            }
+            std::thread::sleep(WATCH_INTERVAL);
+        }
+    }
+}
+
+/// Returns what the first Ctrl-C does.
+fn stopping(none_ended: bool) -> &'static str {
+    match none_ended {
+        true => "stopped before any run had ended",
+        false => "the runs under way go on to their end; Ctrl-C again ends them",
+    }
 }
 
 /// Calls `run`, which reports the number of runs first and then 0 after each run. Ctrl-C
@@ -120,7 +200,7 @@ fn run_observed(
     world: &impl World,
     plan: &Plan,
     caller: &Caller<'_>,
-    stop: &AtomicBool,
+    (stop, all_ended): (&AtomicBool, &AtomicUsize),
 ) -> Result<Finished, Failure> {
     let runs = world.labels().len() * plan.repeats + usize::from(plan.warm_up);
     let observer = caller.observer.as_ref();
@@ -143,6 +223,7 @@ fn run_observed(
             }
             Event::RunEnded => {
                 *ended += 1;
+                all_ended.store(*ended, Ordering::Relaxed);
                 display.show(*done, *ended, runs);
             }
         }

@@ -1,6 +1,7 @@
 //! `blklab run`.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 
 use blklab_experiment::{Plan, Purpose, Request, Simulated, WorkloadSource, settings};
 use blklab_report::tools::{RunEvents, Tool};
@@ -11,10 +12,11 @@ use blklab_report::{
 use blklab_stats::{Results, World};
 
 use crate::args::{RunArgs, RunFormat};
+use crate::compare::lacks_runtime;
 use crate::compared::results_table;
 use crate::failure::Failure;
 use crate::output;
-use crate::progress::{self, Caller};
+use crate::progress::{self, Caller, UnderWay};
 
 pub(crate) fn run(mut args: RunArgs) -> Result<(), Failure> {
     let inputs = prepare(&mut args)?;
@@ -135,12 +137,18 @@ pub(crate) fn simulate(
     world.power_loss_at_ns = models.power_loss_at;
     world.tail = args.timeline.tail(models.why);
     world.traces_requests = args.tables.trace_requests();
-    world.abandon = caller.abandon();
+    let cut = AtomicBool::new(false);
+    world.abandon = Some(caller.abandon().unwrap_or(&cut));
     let plan = Plan {
         seed: models.seed(),
         ..Plan::default()
     };
-    let mut rows = progress::run(&world, &plan, caller)?;
+    let under_way = UnderWay {
+        cut: &cut,
+        lacks_runtime: lacks_runtime(models, &work)?,
+    };
+    let (finished, _) = progress::run_interruptible(&world, &plan, caller, &under_way)?;
+    let mut rows = finished.rows;
     let descriptions = world.descriptions();
     let origin = Origin {
         command: caller.command.clone(),

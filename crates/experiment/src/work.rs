@@ -144,17 +144,18 @@ impl WorkloadSource {
         Ok(names)
     }
 
-    /// Returns the longest `runtime` of the jobs in microseconds; zero if none has one.
+    /// Returns the longest runtime of the jobs; `None` if one has none and goes on until all of
+    /// its size is done. Traces and lists of calls end by themselves.
     ///
     /// # Errors
     /// If the job has a mistake.
-    pub fn longest_runtime_us(&self) -> Result<u64, Error> {
+    pub fn longest_runtime_us(&self) -> Result<Option<u64>, Error> {
         let WorkloadSource::Job(source) = self else {
-            return Ok(0);
+            return Ok(Some(0));
         };
         let job = parse_job(source, own_cpus(), &[])?;
-        let runtimes = job.jobs.iter().map(|spec| spec.runtime_us);
-        Ok(runtimes.max().unwrap_or(0))
+        let runtimes = || job.jobs.iter().map(|spec| spec.runtime_us);
+        Ok(runtimes().max().filter(|_| runtimes().all(|us| us > 0)))
     }
 
     /// Returns the text of a job or list, or the name of a trace, to show to the user.

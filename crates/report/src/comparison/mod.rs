@@ -163,6 +163,7 @@ pub fn compare(schedulers: &[SchedulerRuns]) -> Comparison {
     let seeds_of: Vec<_> = schedulers.iter().map(|s| Some(s.seeds())).collect();
     let pairs = Pairs::by_key(&seeds_of);
     let mut sections = section::sections(schedulers, &pairs);
+    let too_few = notes::note_on_few_ios(&sections);
     let failed = failed::failed(schedulers);
     let no_verdict = failed::sentence(&failed).or_else(|| failed::cut_short(schedulers));
     if let Some(sentence) = &no_verdict {
@@ -193,7 +194,9 @@ pub fn compare(schedulers: &[SchedulerRuns]) -> Comparison {
         channels: why::channels(schedulers),
         cpus: cpu_time::timelines(schedulers),
         timelines: recorded(schedulers),
-        notes: notes::notes(schedulers),
+        notes: { notes::notes(schedulers).into_iter() }
+            .chain(too_few)
+            .collect(),
         interrupted: false,
         origin: Origin::default(),
     }

@@ -2,10 +2,12 @@
 
 use blklab_stats::{DiskStats, Estimate, Results, TooFull};
 
+use super::figure::Metric;
 use super::runs::SchedulerRuns;
+use super::section::Section;
 use super::slowest;
 use super::starved;
-use crate::quantity::{latency, short};
+use crate::quantity::{and_list, latency, short};
 
 /// A note is made if one scheduler's runs take this many times as long as another's.
 const TIME_RATIO_MAX: f64 = 1.2;
@@ -24,6 +26,21 @@ pub(crate) fn notes(schedulers: &[SchedulerRuns]) -> Vec<String> {
     notes.extend(schedulers.iter().filter_map(starved::note));
     notes.extend(slowest::note(schedulers));
     notes
+}
+
+/// Returns a note on the tables whose 99th percentiles are not judged.
+pub(crate) fn note_on_few_ios(sections: &[Section]) -> Option<String> {
+    let tables = sections.iter().flat_map(|section| &section.directions);
+    let few = tables.filter(|table| !table.several_jobs && !table.can_tell(Metric::P99));
+    let few: Vec<String> = few
+        .map(|table| format!("{} (at most {} in a run)", table.title(), table.most_ios()))
+        .collect();
+    (!few.is_empty()).then(|| {
+        format!(
+            "too few for a 99th percentile, which is not judged: {}",
+            and_list(&few)
+        )
+    })
 }
 
 /// Returns a note if work that ends by itself took much longer under one scheduler than

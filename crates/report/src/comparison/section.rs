@@ -44,7 +44,9 @@ impl Section {
                 both.for_each(|(total, own)| *total += own);
             }
         }
-        for table in directions.iter().filter(|table| !table.several_jobs) {
+        let of_one_job = |table: &&DirectionTable| !table.several_jobs;
+        let can_tell = |table: &&DirectionTable| table.can_tell(Metric::P99);
+        for table in directions.iter().filter(of_one_job).filter(can_tell) {
             let p99s = table.repeats(Metric::P99);
             let direction = Some(table.direction);
             let contest = Contest::decide(names, &p99s, Metric::P99, direction, pairs);

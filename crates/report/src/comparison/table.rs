@@ -83,6 +83,31 @@ impl DirectionTable {
         }
     }
 
+    /// Returns the fewest I/Os of a run from which a percentile tells more than one of them
+    /// does; `None` for other metrics.
+    fn ios_min(metric: Metric) -> Option<u64> {
+        match metric {
+            Metric::P99 => Some(100),
+            Metric::P999 => Some(1000),
+            _ => None,
+        }
+    }
+
+    /// Returns the most I/Os of a run under any of the schedulers, on average over its repeats.
+    pub(crate) fn most_ios(&self) -> u64 {
+        let of_run = |row: &Row| {
+            let runs = row.repeats.values().map(Vec::len).max().unwrap_or(0);
+            row.ios / (runs as u64).max(1)
+        };
+        self.rows.iter().map(of_run).max().unwrap_or(0)
+    }
+
+    /// Whether the metric tells anything here. Where one scheduler has enough I/Os, those of
+    /// another may be few because they were slow, which counts.
+    pub(crate) fn can_tell(&self, metric: Metric) -> bool {
+        DirectionTable::ios_min(metric).is_none_or(|min| self.most_ios() >= min)
+    }
+
     /// Returns the table's title: `read`, `read of db`, `read of all jobs`.
     pub(crate) fn title(&self) -> String {
         let direction = self.direction.name();

@@ -411,11 +411,15 @@ impl Started {
             }
             let zones = (&mut self.system.zones, zones_of(setup.drive));
             let plan = Plan::new(spec, (n, pid), files.of_process(pid), zones, setup.seed)?;
+            let spread = match numbered.len() {
+                1 => Nanos::ZERO,
+                _ => plan.start_spread(),
+            };
             self.starts.add(PendingStart {
                 pid,
                 after: (wall > 0).then_some(wall),
                 awaited: spec.wait_for.map(|job| pids_of(job, numbered)),
-                delay: plan.start_delay(),
+                delay: plan.start_delay() + spread,
             });
             let own = own_cpus(&n.cpus(spec), setup.machine.cpus);
             let cpu = own[pid % own.len()];

@@ -790,6 +790,25 @@ impl JobSpec {
         }
     }
 
+    /// Whether the I/O of the job's processes is drawn by lot, so that another seed has other
+    /// addresses, directions, sizes or times.
+    pub fn draws(&self) -> bool {
+        let varies = |direction| {
+            let sizes = &self.block_sizes[direction];
+            self.pattern.does(direction) && sizes.min_bytes != sizes.max_bytes
+        };
+        let picks_files = matches!(
+            self.file_service,
+            FileService::Random | FileService::Popularity(_)
+        );
+        self.pattern.is_random()
+            || self.pattern.is_mixed()
+            || Direction::ALL.into_iter().any(varies)
+            || picks_files
+            || self.rate_process == RateProcess::Poisson
+            || self.start_delay_us.0 != self.start_delay_us.1
+    }
+
     /// Returns the figures that end the job once they are steady, none of them taken yet; `None` if
     /// it has no `steadystate_duration`.
     pub fn watched_figures(&self) -> Option<SteadyState> {

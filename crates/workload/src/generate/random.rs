@@ -46,6 +46,9 @@ impl Random {
     }
 }
 
+/// How far apart processes start that draw nothing else: a few turns of a disk. Assumed.
+const START_SPREAD_US: u64 = 20_000;
+
 /// fio's default `randseed`.
 const DEFAULT_SEED: u64 = 0x89;
 
@@ -60,6 +63,7 @@ pub(crate) enum Stream {
     File,
     FileSize,
     StartDelay,
+    StartSpread,
     Arrival(Direction),
     Zone,
     Priority,
@@ -77,6 +81,7 @@ impl Stream {
             Stream::StartDelay => 4,
             Stream::Zone => 5,
             Stream::Priority => 6,
+            Stream::StartSpread => 7,
             Stream::Sequential(direction) => 8 + direction as u64,
             Stream::BlockSize(direction) => 12 + direction as u64,
             Stream::Arrival(direction) => 16 + direction as u64,
@@ -96,6 +101,8 @@ pub struct Seeds {
     /// Whether each pass over the files draws the same numbers.
     pub(crate) same_each_pass: bool,
     trims_like_writes: bool,
+    /// Whether another run has other draws.
+    varies: bool,
     /// What a job that verifies reads is as large as what it writes.
     writes_like_reads: bool,
 }
@@ -120,6 +127,7 @@ impl Seeds {
         Seeds {
             base: mix(base, u64::from(thread_number)),
             same_each_pass: spec.random_repeatable,
+            varies: run_seed != 0,
             writes_like_reads: spec.verify.is_on(),
             trims_like_writes: matches!(spec.pattern, Pattern::TrimWrite | Pattern::RandTrimWrite),
         }
@@ -144,6 +152,18 @@ impl Seeds {
         let (low, high) = spec.start_delay_us;
         let span = high.saturating_sub(low).saturating_add(1);
         low + self.stream(Stream::StartDelay).below(span)
+    }
+
+    /// Returns how much later than its job says this process starts, in microseconds: a time that
+    /// is drawn where nothing else of its I/O is.
+    ///
+    /// Processes that all start at once, do their I/O in step and meet the same in every repeat
+    /// are one sample, whose result hangs on how their steps fall. None start so in a real system.
+    pub fn start_spread_us(&self, spec: &JobSpec) -> u64 {
+        match self.varies && !spec.draws() {
+            true => self.stream(Stream::StartSpread).below(START_SPREAD_US),
+            false => 0,
+        }
     }
 }
 

@@ -363,6 +363,7 @@ fn figures(section: &Section) -> Vec<Figure> {
             // A job that ends has a fixed amount of work, so its bandwidth repeats its
             // time.
             let counts = table.metrics().contains(&metric)
+                && table.can_tell(metric)
                 && !(metric == Metric::Bandwidth && is_timed(job));
             if counts {
                 figures.push(Figure {

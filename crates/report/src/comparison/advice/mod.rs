@@ -61,6 +61,17 @@ pub struct Advice {
     pub commands: Vec<Command>,
 }
 
+impl Advice {
+    /// Turns the advice of a shortened comparison into what it is: nothing to apply yet.
+    pub fn make_first_look(&mut self) {
+        self.sentence = format!(
+            "A first look, not an answer (without --quick it is one): {}",
+            self.sentence
+        );
+        self.commands.clear();
+    }
+}
+
 impl Choices {
     /// Returns the answer of a comparison.
     pub fn answer(&self, comparison: &Comparison) -> Option<Answer> {

@@ -208,6 +208,7 @@ fn with_tails(waits_ns: [u64; 2]) -> Vec<SchedulerRuns> {
             victim.lat_ns = Default::default();
             victim.lat_ns.record_many(100_000, 995);
             victim.lat_ns.record_many(wait_ns, 5);
+            victim.ios = 1000;
         }
     }
     schedulers
