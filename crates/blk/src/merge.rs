@@ -512,7 +512,7 @@ pub fn sched_try_insert_merge<E: Elevator + ?Sized>(
     ctx: &mut SchedCtx<'_>,
     id: RequestId,
 ) -> bool {
-    if !ctx.rqs[id].is_mergeable() || ctx.merge.limits.nomerges == NoMerges::Never {
+    if ctx.merge.limits.nomerges == NoMerges::Never || !ctx.rqs[id].is_mergeable() {
         return false;
     }
     if let Some(last) = ctx.merge.last_merge

@@ -116,8 +116,8 @@ pub struct Request {
     pub(crate) links: [Link; LINKS],
     pub(crate) hash: Link,
 
-    /// The sector under which a scheduler's sort list holds it.
-    pub(crate) sorted_at: Sector,
+    /// Where a scheduler's sort list holds it.
+    pub(crate) sorted_at: u32,
     /// Number of requests made before it on this queue. Unlike the id it is never reused, so traces
     /// show it.
     pub serial: u64,
@@ -263,10 +263,17 @@ pub struct Requests {
 impl Requests {
     /// Adds a request. Public for tests of schedulers without a queue.
     #[inline(always)]
-    pub fn insert(&mut self, mut request: Request) -> RequestId {
-        request.serial = self.serial;
+    pub fn insert(&mut self, request: Request) -> RequestId {
+        self.insert_with(|| request)
+    }
+
+    /// Adds the request that `make` returns, which is built in its place.
+    #[inline(always)]
+    pub fn insert_with(&mut self, make: impl FnOnce() -> Request) -> RequestId {
+        let serial = self.serial;
         self.serial += 1;
-        self.requests.insert(request)
+        let numbered = || Request { serial, ..make() };
+        self.requests.insert_with(numbered)
     }
 
     /// Frees a request.
@@ -375,13 +382,14 @@ pub(crate) fn request_of(bio: &Bio, segments: u16, now: Nanos) -> Request {
         bios: None,
         links: [Link::default(); LINKS],
         hash: Link::default(),
-        sorted_at: Sector(0),
+        sorted_at: 0,
         serial: 0,
     }
 }
 
 impl Request {
-    /// Builds a request from `bio` without tags or bios, for tests of schedulers without a queue.
+    /// Builds a request from `bio` without tags or bios, for schedulers without a queue.
+    #[inline(always)]
     pub fn for_bio(bio: &Bio, now: Nanos) -> Request {
         request_of(bio, 1, now)
     }

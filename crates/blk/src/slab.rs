@@ -65,12 +65,19 @@ impl<T> Slab<T> {
     /// Stores `item` and returns its id.
     #[inline(always)]
     pub fn insert(&mut self, item: T) -> Id<T> {
+        self.insert_with(|| item)
+    }
+
+    /// Stores the item that `make` returns, which is built in its place, and returns its id.
+    #[inline(always)]
+    pub fn insert_with(&mut self, make: impl FnOnce() -> T) -> Id<T> {
         match self.free.pop() {
             Some(index) => {
-                self.items[index as usize] = item;
+                let place = &mut self.items[index as usize];
+                *place = make();
                 Id::from_index(index as usize)
             }
-            None => self.append(item),
+            None => self.append(make()),
         }
     }
 

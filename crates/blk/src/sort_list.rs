@@ -1,13 +1,15 @@
 //! Requests sorted by sector, for which the kernel's schedulers use a red-black tree (`elv_rb_add`
 //! and others).
 //!
-//! Entries are in sorted runs of at most [`RUN`] under a small directory of first keys, a two-level
-//! B+ tree. With a few hundred requests an insert takes two branch-free searches and a short move
-//! inside a few cache lines. A run is freed when it is empty and is not merged with its neighbour
-//! before (Johnson and Shasha, "B-trees with inserts and deletes: why free-at-empty is better than
-//! merge-at-half", JCSS 1993); runs are reused, so a warm list does not allocate. A *finger*
-//! remembers the position of the entry removed last, at which a scheduler that scans along the
-//! sectors continues without a search.
+//! Entries are in runs of at most [`RUN`] under a small directory of lower bounds, a two-level B+
+//! tree. Inside a run entries stay in their slots, and a word of sixteen four-bit numbers holds
+//! their order (the permuter of Mao, Kohler and Morris, "Cache craftiness for fast multicore
+//! key-value storage", EuroSys 2012). So an insert takes two branch-free searches and moves nothing
+//! but bits of that word, and a request knows its slot, so that no search removes it. A run is freed
+//! when it is empty and is not merged with its neighbour before (Johnson and Shasha, "B-trees with
+//! inserts and deletes: why free-at-empty is better than merge-at-half", JCSS 1993); runs are
+//! reused, so a warm list does not allocate. A *finger* remembers the request after the one removed
+//! last, at which a scheduler that scans along the sectors continues without a search.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -17,63 +19,135 @@ use core::hint::select_unpredictable;
 use crate::request::{RequestId, Requests, RqFlags};
 use crate::units::Sector;
 
-/// The most entries in a run, a power of two.
+/// The most entries in a run: as many as a word has numbers of four bits.
 const RUN: usize = 16;
-/// The key of an unused place, greater than all others.
+/// The key of a free slot, greater than all others.
 const NOTHING: u64 = u64::MAX;
+/// The run before the first and after the last.
+const NO_RUN: u32 = u32::MAX;
 
-/// Places in a run. Those beyond [`RUN`] are always unused, so that an insert or removal can move a
-/// fixed number of entries without branches.
-const PLACES: usize = 2 * RUN;
+/// The slots of a run in order of their keys, followed by the free slots: four bits each.
+#[derive(Clone, Copy, Debug)]
+struct SlotOrder(u64);
+
+impl SlotOrder {
+    const ASCENDING: SlotOrder = SlotOrder(0xfedc_ba98_7654_3210);
+    /// The number 1 in each of the sixteen places.
+    const ONES: u64 = 0x1111_1111_1111_1111;
+
+    #[inline]
+    fn slot_at(self, at: usize) -> usize {
+        (self.0 >> (4 * (at % RUN))) as usize % RUN
+    }
+
+    /// The bits of all places before `at`.
+    #[inline]
+    fn before(at: usize) -> u64 {
+        (1 << (4 * (at % RUN))) - 1
+    }
+
+    /// The place of a slot.
+    #[inline]
+    fn place_of(self, slot: usize) -> usize {
+        // The lowest four bits that are zero; the subtraction borrows from no lower ones.
+        let differs = self.0 ^ (Self::ONES * slot as u64);
+        let zero = differs.wrapping_sub(Self::ONES) & !differs & (8 * Self::ONES);
+        zero.trailing_zeros() as usize / 4
+    }
+
+    /// Moves the slot at `from` down to `at`, and those between up by one.
+    #[inline]
+    fn move_down(&mut self, from: usize, at: usize) {
+        let slot = self.slot_at(from) as u64;
+        let (low, middle) = (Self::before(at), Self::before(from));
+        let high = !(middle << 4 | 15);
+        self.0 = (self.0 & (low | high)) | (self.0 & middle & !low) << 4 | slot << (4 * at);
+    }
+
+    /// Moves the slot at `from` up to `at`, and those between down by one.
+    #[inline]
+    fn move_up(&mut self, from: usize, at: usize) {
+        let slot = self.slot_at(from) as u64;
+        let (low, middle) = (Self::before(from), Self::before(at));
+        let high = !(middle << 4 | 15);
+        self.0 = (self.0 & (low | high)) | (self.0 >> 4) & middle & !low | slot << (4 * at);
+    }
+}
 
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 struct Run {
-    keys: [u64; PLACES],
-    ids: [Option<RequestId>; PLACES],
+    /// The keys by slot.
+    keys: [u64; RUN],
+    /// The requests by slot.
+    ids: [Option<RequestId>; RUN],
+    order: SlotOrder,
+    len: usize,
+    /// No key in this run is smaller and none in an earlier run is greater; zero in the first run.
+    bound: u64,
+    prev: u32,
+    next: u32,
 }
+
+/// A request with its key.
+type Entry = (u64, Option<RequestId>);
 
 impl Run {
     const EMPTY: Run = Run {
-        keys: [NOTHING; PLACES],
-        ids: [None; PLACES],
+        keys: [NOTHING; RUN],
+        ids: [None; RUN],
+        order: SlotOrder::ASCENDING,
+        len: 0,
+        bound: 0,
+        prev: NO_RUN,
+        next: NO_RUN,
     };
 
-    /// Number of keys smaller than `key`.
+    /// Number of keys smaller than `key`. Comparisons with random keys cannot be predicted, so there
+    /// is no branch.
     #[inline]
     fn count_before(&self, key: u64) -> usize {
-        self.keys
-            .first_chunk()
-            .map_or(0, |keys| count_before(keys, key))
+        self.keys.iter().map(|&k| (k < key) as usize).sum()
     }
 
+    /// The entry at a place in order, which must be in use.
     #[inline]
-    fn insert(&mut self, at: usize, key: u64, id: RequestId) {
-        move_entries(&mut self.keys, at, at + 1);
-        move_entries(&mut self.ids, at, at + 1);
-        self.keys[at] = key;
-        self.ids[at] = Some(id);
+    fn entry_at(&self, at: usize) -> Entry {
+        let slot = self.order.slot_at(at);
+        (self.keys[slot], self.ids[slot])
     }
 
+    /// Adds an entry at a place in order. Returns its slot.
     #[inline]
-    fn remove(&mut self, at: usize) {
-        move_entries(&mut self.keys, at + 1, at);
-        move_entries(&mut self.ids, at + 1, at);
+    fn insert(&mut self, at: usize, key: u64, id: RequestId) -> usize {
+        let slot = self.order.slot_at(self.len);
+        self.order.move_down(self.len, at);
+        self.len += 1;
+        self.keys[slot] = key;
+        self.ids[slot] = Some(id);
+        slot
     }
 
-    /// Moves the upper half of a full run to an empty one.
-    fn split_into(&mut self, other: &mut Run) {
-        let (half, full) = (RUN / 2, RUN);
-        other.keys[..half].copy_from_slice(&self.keys[half..full]);
-        other.ids[..half].copy_from_slice(&self.ids[half..full]);
-        self.keys[half..full].fill(NOTHING);
-        self.ids[half..full].fill(None);
+    /// Frees the slot at a place in order. Returns its entry.
+    #[inline]
+    fn remove(&mut self, at: usize) -> Entry {
+        let entry = self.clear(at);
+        self.len -= 1;
+        self.order.move_up(at, self.len);
+        entry
+    }
+
+    /// Empties the slot at a place in order. Returns its entry.
+    #[inline]
+    fn clear(&mut self, at: usize) -> Entry {
+        let slot = self.order.slot_at(at);
+        let key = core::mem::replace(&mut self.keys[slot], NOTHING);
+        (key, self.ids[slot].take())
     }
 }
 
-/// Number of keys in a sorted run that are smaller than `key`. Comparisons with random keys cannot
-/// be predicted, so there is no branch, and few comparisons depend on another: first every fourth
-/// key, then four in a row.
+/// Number of keys in a sorted part of the directory that are smaller than `key`. Few comparisons
+/// depend on another: first every fourth key, then four in a row.
 #[inline]
 fn count_before(keys: &[u64; RUN], key: u64) -> usize {
     let before = |at: usize| (keys[at % RUN] < key) as usize;
@@ -81,48 +155,29 @@ fn count_before(keys: &[u64; RUN], key: u64) -> usize {
     base + (before(base) + before(base + 1)) + (before(base + 2) + before(base + 3))
 }
 
-/// Moves [`RUN`] entries, whether used or not.
-#[inline]
-fn move_entries<T: Copy>(places: &mut [T; PLACES], from: usize, to: usize) {
-    if let Some(moved) = places[from..].first_chunk::<RUN>().copied() {
-        places[to..to + RUN].copy_from_slice(&moved);
-    }
-}
-
-/// A directory entry: a run and its number of entries.
-#[derive(Clone, Copy, Debug)]
-struct RunEntry {
-    run: u32,
-    len: u32,
-}
-
-/// A position in the list.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Position {
-    entry: usize,
-    at: usize,
+/// The run and the slot of a request, in one word.
+fn place(run: u32, slot: usize) -> u32 {
+    run * RUN as u32 + slot as u32
 }
 
 /// Requests sorted by first sector; those with equal sectors are in order of insertion.
 #[derive(Clone, Debug)]
 pub struct SortList {
     /// Directory of the runs, in order.
-    order: Vec<RunEntry>,
-    /// The smallest key of each run, followed by [`RUN`] times [`NOTHING`].
-    firsts: Vec<u64>,
+    order: Vec<u32>,
+    /// The bound of each run, followed by [`RUN`] times [`NOTHING`].
+    bounds: Vec<u64>,
     runs: Vec<Run>,
     free: Vec<u32>,
     len: usize,
     finger: Cell<Finger>,
-    /// Number of requests with the same first sector as their predecessor.
-    equals: usize,
 }
 
-/// The position of the first key that is not less than `key`.
-#[derive(Clone, Copy, Debug, Default)]
+/// The first request whose key is not less than `from`, with its key.
+#[derive(Clone, Copy, Debug)]
 struct Finger {
-    key: u64,
-    place: Position,
+    from: u64,
+    next: Entry,
 }
 
 impl Default for SortList {
@@ -136,12 +191,14 @@ impl SortList {
     pub fn new() -> SortList {
         SortList {
             order: Vec::new(),
-            firsts: vec![NOTHING; RUN],
+            bounds: vec![NOTHING; RUN],
             runs: Vec::new(),
             free: Vec::new(),
             len: 0,
-            finger: Cell::default(),
-            equals: 0,
+            finger: Cell::new(Finger {
+                from: 0,
+                next: (NOTHING, None),
+            }),
         }
     }
 
@@ -161,42 +218,30 @@ impl SortList {
     /// one `rb_node` in the kernel.
     #[inline]
     pub fn insert(&mut self, rqs: &mut Requests, id: RequestId) {
-        let rq = &mut rqs[id];
-        debug_assert!(!rq.is_sorted(), "request {id:?} is sorted twice");
-        rq.sorted_at = rq.sector;
-        rq.rq_flags.set(RqFlags::SORTED);
-        let key = rq.sector.0;
-        self.len += 1;
-        if self.order.is_empty() {
-            let run = self.new_run();
-            self.firsts.insert(0, key);
-            self.order.push(RunEntry { run, len: 0 });
-        }
+        debug_assert!(!rqs[id].is_sorted(), "request {id:?} is sorted twice");
+        let key = rqs[id].sector.0;
         // The position after all equal keys is that before the first larger one.
         let after = key.saturating_add(1);
-        let mut entry = self.entries_before(after).saturating_sub(1);
-        if self.len_of(entry) == RUN {
-            self.split(entry);
-            entry += (self.firsts[entry + 1] <= key) as usize;
+        if self.order.is_empty() {
+            self.add_run(0, 0);
         }
-        let len = self.len_of(entry);
-        self.order[entry].len += 1;
-        let run = self.run_mut(entry);
-        let at = run.count_before(after).min(len);
-        // The first key of a run is greater than all keys before it.
-        let is_equal = run.keys[at.saturating_sub(1)] == key;
-        run.insert(at, key, id);
-        if at == 0 {
-            self.firsts[entry] = key;
+        let mut entry = self.entry_of(after);
+        if self.runs[self.order[entry] as usize].len == RUN {
+            self.split(rqs, entry);
+            entry += (self.bounds[entry + 1] <= key) as usize;
         }
-        self.equals += is_equal as usize;
-        let Finger { key: bound, place } = self.finger.get_mut();
-        // The side of the finger cannot be predicted, so there is no branch.
-        let is_before = key < *bound;
-        let is_next = !is_before & (entry < place.entry);
-        let moved = place.at + (is_before & (place.entry == entry)) as usize;
-        place.at = select_unpredictable(is_next, at, moved);
-        place.entry = select_unpredictable(is_next, entry, place.entry);
+        let number = self.order[entry];
+        let run = &mut self.runs[number as usize];
+        let slot = run.insert(run.count_before(after), key, id);
+        let rq = &mut rqs[id];
+        rq.sorted_at = place(number, slot);
+        rq.rq_flags.set(RqFlags::SORTED);
+        self.len += 1;
+        // Whether the request is next at the finger cannot be predicted, so there is no branch.
+        let Finger { from, next } = self.finger.get_mut();
+        let is_next = (*from <= key) & ((key < next.0) | next.1.is_none());
+        next.0 = select_unpredictable(is_next, key, next.0);
+        next.1 = select_unpredictable(is_next, Some(id), next.1);
     }
 
     /// Removes a request and returns the one after it.
@@ -205,9 +250,28 @@ impl SortList {
     /// If it is not in the list.
     #[inline]
     pub fn remove(&mut self, rqs: &mut Requests, id: RequestId) -> Option<RequestId> {
-        let place = self.place_of(rqs, id).expect("request is in the list");
-        let behind = self.remove_at(rqs, id, place);
-        self.id_at(behind)
+        let (run, at) = self.place_of(rqs, id).expect("request is in the list");
+        rqs[id].rq_flags.clear(RqFlags::SORTED);
+        self.len -= 1;
+        let r = &mut self.runs[run as usize];
+        // All keys before this run are at most its bound.
+        let (before, _) = r.entry_at(at.wrapping_sub(1));
+        let before = select_unpredictable(at > 0, before, r.bound);
+        let (key, _) = r.remove(at);
+        let (left, behind) = (r.len, r.next);
+        let next = match at < left {
+            true => r.entry_at(at),
+            false => self.first_of(behind),
+        };
+        if left == 0 {
+            self.drop_run(run);
+        }
+        let mut finger = Finger { from: key, next };
+        if before == key {
+            finger.next = self.lower_bound(key);
+        }
+        self.finger.set(finger);
+        next.1
     }
 
     /// Removes a request and returns those before and after it.
@@ -220,45 +284,8 @@ impl SortList {
         rqs: &mut Requests,
         id: RequestId,
     ) -> (Option<RequestId>, Option<RequestId>) {
-        let place = self.place_of(rqs, id).expect("request is in the list");
-        let before = self.before(place);
-        let behind = self.remove_at(rqs, id, place);
-        (before, self.id_at(behind))
-    }
-
-    /// Removes the request at a position. Returns the position of the one after it.
-    #[inline]
-    fn remove_at(&mut self, rqs: &mut Requests, id: RequestId, place: Position) -> Position {
-        rqs[id].rq_flags.clear(RqFlags::SORTED);
-        self.len -= 1;
-        self.order[place.entry].len -= 1;
-        let len = self.len_of(place.entry);
-        let run = self.run_mut(place.entry);
-        let key = run.keys[place.at];
-        run.remove(place.at);
-        let first = run.keys[0];
-        if len == 0 {
-            self.drop_entry(place.entry);
-        } else {
-            self.firsts[place.entry] = first;
-        }
-        let behind = self.normal(place);
-        let place = match self.equals {
-            0 => behind,
-            _ => self.search_again(key),
-        };
-        self.finger.set(Finger { key, place });
-        behind
-    }
-
-    /// The finger's position if another request with the same key may be before the removed one.
-    /// before what was taken out.
-    #[cold]
-    fn search_again(&mut self, key: u64) -> Position {
-        let place = self.lower_bound(key);
-        let is_left = self.id_at(place).is_some() && self.run(place.entry).keys[place.at] == key;
-        self.equals -= is_left as usize;
-        place
+        let before = self.prev(rqs, id);
+        (before, self.remove(rqs, id))
     }
 
     /// Whether the list contains the request.
@@ -269,205 +296,188 @@ impl SortList {
     /// The first request that starts at or after `sector`.
     #[inline]
     pub fn from_sector(&self, sector: Sector) -> Option<RequestId> {
-        let Finger { key, place } = self.finger.get();
-        if key == sector.0 {
-            return self.id_at(place);
+        let finger = self.finger.get();
+        if finger.from == sector.0 {
+            return finger.next.1;
         }
-        let place = self.lower_bound(sector.0);
-        let key = sector.0;
-        self.finger.set(Finger { key, place });
-        self.id_at(place)
+        let (from, next) = (sector.0, self.lower_bound(sector.0));
+        self.finger.set(Finger { from, next });
+        next.1
     }
 
     /// The first request that starts exactly at `sector`.
+    #[inline]
     pub fn find(&self, sector: Sector) -> Option<RequestId> {
-        let place = self.lower_bound(sector.0);
-        let id = self.id_at(place)?;
-        (self.run(place.entry).keys[place.at] == sector.0).then_some(id)
+        if self.len == 0 {
+            return None;
+        }
+        let (key, id) = self.lower_bound(sector.0);
+        id.filter(|_| key == sector.0)
     }
 
     /// The request with the lowest sector.
     pub fn first(&self) -> Option<RequestId> {
-        self.id_at(Position::default())
+        self.first_of(*self.order.first()?).1
     }
 
     /// The request with the highest sector.
     pub fn last(&self) -> Option<RequestId> {
-        let entry = self.order.len().checked_sub(1)?;
-        let at = self.len_of(entry) - 1;
-        self.id_at(Position { entry, at })
+        self.last_of(*self.order.last()?)
     }
 
     /// The request after `id`, which must be in the list.
     pub fn next(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
-        let place = self.place_of(rqs, id)?;
-        self.id_at(self.behind(place))
+        let (run, at) = self.place_of(rqs, id)?;
+        let r = &self.runs[run as usize];
+        match at + 1 < r.len {
+            true => r.entry_at(at + 1).1,
+            false => self.first_of(r.next).1,
+        }
     }
 
     /// The request before `id`, which must be in the list.
     pub fn prev(&self, rqs: &Requests, id: RequestId) -> Option<RequestId> {
-        self.before(self.place_of(rqs, id)?)
-    }
-
-    #[inline]
-    fn before(&self, place: Position) -> Option<RequestId> {
-        if place.at > 0 {
-            return self.id_at(Position {
-                at: place.at - 1,
-                ..place
-            });
+        let (run, at) = self.place_of(rqs, id)?;
+        let r = &self.runs[run as usize];
+        match at.checked_sub(1) {
+            Some(before) => r.entry_at(before).1,
+            None => self.last_of(r.prev),
         }
-        let entry = place.entry.checked_sub(1)?;
-        self.id_at(Position {
-            entry,
-            at: self.len_of(entry) - 1,
-        })
     }
 
     /// The requests in order.
     pub fn iter(&self) -> impl Iterator<Item = RequestId> + '_ {
-        self.order.iter().flat_map(|&RunEntry { run, len }| {
-            let ids = &self.runs[run as usize].ids;
-            ids[..len as usize].iter().flatten().copied()
-        })
+        let runs = self.order.iter().map(|&run| &self.runs[run as usize]);
+        runs.flat_map(|run| (0..run.len).filter_map(|at| run.entry_at(at).1))
     }
 
+    /// The first entry of a run, or nothing if there is no such run.
     #[inline]
-    fn len_of(&self, entry: usize) -> usize {
-        self.order[entry].len as usize
+    fn first_of(&self, run: u32) -> Entry {
+        match self.runs.get(run as usize) {
+            Some(run) => run.entry_at(0),
+            None => (NOTHING, None),
+        }
     }
 
-    #[inline]
-    fn run(&self, entry: usize) -> &Run {
-        &self.runs[self.order[entry].run as usize]
+    fn last_of(&self, run: u32) -> Option<RequestId> {
+        let run = self.runs.get(run as usize)?;
+        run.entry_at(run.len.checked_sub(1)?).1
     }
 
+    /// The last run whose bound is smaller than `key`, or the first.
     #[inline]
-    fn run_mut(&mut self, entry: usize) -> &mut Run {
-        &mut self.runs[self.order[entry].run as usize]
-    }
-
-    /// Number of runs whose first key is smaller than `key`.
-    #[inline]
-    fn entries_before(&self, key: u64) -> usize {
+    fn entry_of(&self, key: u64) -> usize {
+        if self.order.len() < 2 {
+            return 0;
+        }
         // Whether the list is long or short cannot be predicted either, so the first step is always
         // taken.
         let left = self.order.len();
         let half = select_unpredictable(left > RUN, left / 2, 0);
-        let mut base = select_unpredictable(self.firsts[half] < key, half, 0);
+        let mut base = select_unpredictable(self.bounds[half] < key, half, 0);
         let mut left = left - half;
         while left > RUN {
             let half = left / 2;
-            let is_before = self.firsts[base + half] < key;
+            let is_before = self.bounds[base + half] < key;
             base = select_unpredictable(is_before, base + half, base);
             left -= half;
         }
-        let firsts = self.firsts[base..].first_chunk();
-        base + firsts.map_or(0, |firsts| count_before(firsts, key))
+        let bounds = self.bounds[base..].first_chunk();
+        let before = base + bounds.map_or(0, |bounds| count_before(bounds, key));
+        before.saturating_sub(1)
     }
 
-    /// The next position; after the end of a run it is the start of the next run.
+    /// The first entry whose key is not less than `key`.
     #[inline]
-    fn behind(&self, place: Position) -> Position {
-        self.normal(Position {
-            at: place.at + 1,
-            ..place
-        })
+    fn lower_bound(&self, key: u64) -> Entry {
+        let Some(&run) = self.order.get(self.entry_of(key)) else {
+            return (NOTHING, None);
+        };
+        let run = &self.runs[run as usize];
+        let at = run.count_before(key);
+        match at < run.len {
+            true => run.entry_at(at),
+            false => self.first_of(run.next),
+        }
     }
 
+    /// The run of a request and its place in order there.
     #[inline]
-    fn normal(&self, place: Position) -> Position {
-        if place.entry < self.order.len() && place.at >= self.len_of(place.entry) {
-            return Position {
-                entry: place.entry + 1,
-                at: 0,
-            };
-        }
-        place
+    fn place_of(&self, rqs: &Requests, id: RequestId) -> Option<(u32, usize)> {
+        let rq = &rqs[id];
+        let (number, slot) = (rq.sorted_at / RUN as u32, rq.sorted_at as usize % RUN);
+        let run = self.runs.get(number as usize)?;
+        (rq.is_sorted() && run.ids[slot] == Some(id)).then(|| (number, run.order.place_of(slot)))
     }
 
-    #[inline]
-    fn lower_bound(&self, key: u64) -> Position {
-        if self.len == 0 {
-            return Position::default();
-        }
-        let entry = self.entries_before(key).saturating_sub(1);
-        let at = self.run(entry).count_before(key);
-        self.normal(Position { entry, at })
+    /// Adds an empty run to the directory at `entry`. Returns its number.
+    fn add_run(&mut self, entry: usize, bound: u64) -> u32 {
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.runs.push(Run::EMPTY);
+            self.runs.len() as u32 - 1
+        });
+        self.order.insert(entry, number);
+        self.bounds.insert(entry, bound);
+        self.runs[number as usize].bound = bound;
+        let prev = entry.checked_sub(1).map_or(NO_RUN, |prev| self.order[prev]);
+        let next = self.order.get(entry + 1).copied().unwrap_or(NO_RUN);
+        self.link(prev, number);
+        self.link(number, next);
+        number
     }
 
-    #[inline]
-    fn id_at(&self, place: Position) -> Option<RequestId> {
-        if place.entry >= self.order.len() || place.at >= PLACES {
-            return None;
+    /// Makes two runs neighbours; either may be [`NO_RUN`].
+    fn link(&mut self, prev: u32, next: u32) {
+        if let Some(run) = self.runs.get_mut(prev as usize) {
+            run.next = next;
         }
-        self.run(place.entry).ids[place.at]
-    }
-
-    /// Finds the position of a request. Requests with equal sectors can extend over several runs.
-    #[inline]
-    fn place_of(&self, rqs: &Requests, id: RequestId) -> Option<Position> {
-        if !rqs[id].is_sorted() {
-            return None;
-        }
-        let at_finger = self.finger.get().place;
-        if self.id_at(at_finger) == Some(id) {
-            return Some(at_finger);
-        }
-        let sector = rqs[id].sorted_at;
-        let mut place = self.lower_bound(sector.0);
-        loop {
-            let found = self.id_at(place)?;
-            if self.run(place.entry).keys[place.at] != sector.0 {
-                return None;
-            }
-            if found == id {
-                return Some(place);
-            }
-            place = self.behind(place);
+        if let Some(run) = self.runs.get_mut(next as usize) {
+            run.prev = prev;
         }
     }
 
-    fn new_run(&mut self) -> u32 {
-        if let Some(run) = self.free.pop() {
-            return run;
-        }
-        self.runs.push(Run::EMPTY);
-        self.runs.len() as u32 - 1
-    }
-
-    fn split(&mut self, entry: usize) {
-        let upper = self.new_run();
-        let lower = &mut self.order[entry];
+    /// Moves the upper half of a full run to a new one behind it.
+    fn split(&mut self, rqs: &mut Requests, entry: usize) {
+        let full = self.order[entry] as usize;
+        let (bound, _) = self.runs[full].entry_at(RUN / 2);
+        let upper = self.add_run(entry + 1, bound);
         let [from, to] = self
             .runs
-            .get_disjoint_mut([lower.run as usize, upper as usize])
+            .get_disjoint_mut([full, upper as usize])
             .expect("a new run is not an old one");
-        from.split_into(to);
-        lower.len -= (RUN / 2) as u32;
-        let first = to.keys[0];
-        self.firsts.insert(entry + 1, first);
-        let half = RunEntry {
-            run: upper,
-            len: (RUN / 2) as u32,
-        };
-        self.order.insert(entry + 1, half);
-        let place = &mut self.finger.get_mut().place;
-        if place.entry > entry {
-            place.entry += 1;
-        } else if place.entry == entry && place.at >= RUN / 2 {
-            *place = Position {
-                entry: entry + 1,
-                at: place.at - RUN / 2,
-            };
+        to.order = SlotOrder::ASCENDING;
+        for slot in 0..RUN / 2 {
+            let (key, id) = from.clear(RUN / 2 + slot);
+            (to.keys[slot], to.ids[slot]) = (key, id);
+            if let Some(id) = id {
+                rqs[id].sorted_at = place(upper, slot);
+            }
         }
+        (from.len, to.len) = (RUN / 2, RUN / 2);
     }
 
-    /// Frees an empty run.
-    fn drop_entry(&mut self, entry: usize) {
-        self.firsts.remove(entry);
-        let empty = self.order.remove(entry);
-        self.free.push(empty.run);
+    /// Frees an empty run, unless it is the only one.
+    fn drop_run(&mut self, number: u32) {
+        if self.order.len() == 1 {
+            return;
+        }
+        let Run {
+            bound, prev, next, ..
+        } = self.runs[number as usize];
+        // Of runs with equal bounds it may be any.
+        let mut entry = self.entry_of(bound);
+        while self.order[entry] != number {
+            entry += 1;
+        }
+        self.order.remove(entry);
+        self.bounds.remove(entry);
+        self.link(prev, next);
+        self.free.push(number);
+        if entry == 0 {
+            self.bounds[0] = 0;
+            self.runs[next as usize].bound = 0;
+        }
     }
 }
 
