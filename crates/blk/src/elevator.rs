@@ -187,6 +187,15 @@ pub trait Elevator: Send {
         false
     }
 
+    /// Whether [`Elevator::bio_merge`] and [`Elevator::insert_requests`] look for a queued request
+    /// by its end and ask [`Elevator::request_merge`], as the defaults do.
+    fn merges_by_end() -> bool
+    where
+        Self: Sized,
+    {
+        true
+    }
+
     /// Tries to merge a bio into a queued request; returns that request.
     fn bio_merge(&mut self, ctx: &mut SchedCtx<'_>, _cpu: usize, bio: &Bio) -> Option<RequestId> {
         crate::merge::sched_try_merge(self, ctx, bio)
@@ -225,8 +234,7 @@ pub trait Elevator: Send {
     /// Called when a request was made that will be inserted later.
     fn prepare_request(&mut self, _ctx: &mut SchedCtx<'_>, _id: RequestId) {}
 
-    /// Inserts requests of one software queue, in order. A request may be merged into a queued one
-    /// instead. Requests inserted at the head are dispatched before all others.
+    /// Inserts requests of one software queue, in order.
     fn insert_requests(
         &mut self,
         ctx: &mut SchedCtx<'_>,
@@ -235,14 +243,21 @@ pub trait Elevator: Send {
         at: InsertAt,
     ) {
         while let Some(id) = list.pop_front(ctx.rqs) {
-            if at == InsertAt::Tail && crate::merge::sched_try_insert_merge(self, ctx, id) {
-                continue;
-            }
-            ctx.trace_insert(id);
-            match at {
-                InsertAt::Head => self.queue_mut().head.push_front(ctx.rqs, id),
-                InsertAt::Tail => self.add_request(ctx, hctx, id),
-            }
+            self.insert_request(ctx, hctx, id, at);
+        }
+    }
+
+    /// Inserts a request. It may be merged into a queued one instead. Requests inserted at the head
+    /// are dispatched before all others.
+    #[inline]
+    fn insert_request(&mut self, ctx: &mut SchedCtx<'_>, hctx: usize, id: RequestId, at: InsertAt) {
+        if at == InsertAt::Tail && crate::merge::sched_try_insert_merge(self, ctx, id) {
+            return;
+        }
+        ctx.trace_insert(id);
+        match at {
+            InsertAt::Head => self.queue_mut().head.push_front(ctx.rqs, id),
+            InsertAt::Tail => self.add_request(ctx, hctx, id),
         }
     }
 
@@ -263,6 +278,14 @@ pub trait Elevator: Send {
 
     /// Called when a request is about to be freed, even if it was never inserted.
     fn finish_request(&mut self, _ctx: &mut SchedCtx<'_>, _id: RequestId) {}
+
+    /// Whether the end of any request now in the drive changes nothing before the next call of
+    /// another hook: no timer is set and no queue is run. Then a kernel need not take the
+    /// scheduler's lock at an end, but calls [`Elevator::completed_request`] and
+    /// [`Elevator::finish_request`] later, in order and with the time of the end, before that hook.
+    fn ends_can_wait(&self) -> bool {
+        false
+    }
 
     /// Called when a submitter has exited (`exit_icq`).
     fn exit_submitter(&mut self, _ctx: &mut SchedCtx<'_>, _submitter: SubmitterId) {}

@@ -138,6 +138,15 @@ impl Elevator for TieBreaker {
         true
     }
 
+    /// The same holds here.
+    fn merges_by_end() -> bool {
+        true
+    }
+
+    fn ends_can_wait(&self) -> bool {
+        self.inner.ends_can_wait()
+    }
+
     /// Merges by [`TieBreaker::request_merge`], which the scheduler's own would
     /// not ask.
     fn bio_merge(&mut self, ctx: &mut SchedCtx<'_>, cpu: usize, bio: &Bio) -> Option<RequestId> {
@@ -183,6 +192,13 @@ impl Elevator for TieBreaker {
         self.inserted.extend(list.iter(ctx.rqs).map(named));
         self.hint.with(|state| state.inserted = true);
         self.inner.insert_requests(ctx, hctx, list, at);
+        self.note_work(hctx);
+    }
+
+    fn insert_request(&mut self, ctx: &mut SchedCtx<'_>, hctx: usize, id: RequestId, at: InsertAt) {
+        self.inserted.insert(ctx.rqs[id].serial, id);
+        self.hint.with(|state| state.inserted = true);
+        self.inner.insert_request(ctx, hctx, id, at);
         self.note_work(hctx);
     }
 

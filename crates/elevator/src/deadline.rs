@@ -251,6 +251,11 @@ impl Elevator for Deadline {
         !self.queue.head.is_empty() || self.fifo.iter().any(|fifo| !fifo.is_empty())
     }
 
+    /// Nothing happens at an end.
+    fn ends_can_wait(&self) -> bool {
+        true
+    }
+
     /// Values are clamped (`STORE_FUNCTION`).
     fn sysfs_clamps(&self) -> Option<RangeInclusive<i64>> {
         Some(i64::MIN..=i64::MAX)

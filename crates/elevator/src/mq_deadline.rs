@@ -133,6 +133,7 @@ impl MqDeadline {
     }
 
     /// Removes a request of a class from all lists.
+    #[inline(always)]
     fn remove(&mut self, ctx: &mut SchedCtx<'_>, class: usize, id: RequestId) {
         let rq = &ctx.rqs[id];
         // A request that is merged during its insertion is in no list yet.
@@ -190,6 +191,7 @@ impl MqDeadline {
 
     /// Dispatches the best request of a class that was inserted no later than `latest_start`, in
     /// jiffies.
+    #[inline(always)]
     fn dispatch_class(
         &mut self,
         ctx: &mut SchedCtx<'_>,
@@ -226,11 +228,8 @@ impl MqDeadline {
     }
 
     /// Dispatches a request of a lower class that has waited too long.
+    #[cold]
     fn dispatch_aged(&mut self, ctx: &mut SchedCtx<'_>) -> Option<RequestId> {
-        let busy = (0..CLASSES).filter(|&c| self.queued(c) > 0).count();
-        if busy < 2 {
-            return None;
-        }
         let aging = msecs_to_jiffies(self.queue.tunables.at(PRIO_AGING_EXPIRE));
         let latest_start = jiffies(ctx.now) - aging;
         let id = (1..CLASSES).find_map(|class| self.dispatch_class(ctx, class, latest_start))?;
@@ -313,28 +312,22 @@ impl Elevator for MqDeadline {
         ctx.rqs[id].elv[ELV_CLASS] = 0;
     }
 
-    fn insert_requests(
-        &mut self,
-        ctx: &mut SchedCtx<'_>,
-        hctx: usize,
-        list: &mut RqList,
-        at: InsertAt,
-    ) {
-        while let Some(id) = list.pop_front(ctx.rqs) {
-            let rq = &mut ctx.rqs[id];
-            let class = class_of(rq.prio.class);
-            let was_inserted = core::mem::replace(&mut rq.elv[ELV_CLASS], class as u32 + 1) != 0;
-            self.classes[class].inserted += !was_inserted as u64;
-            if sched_try_insert_merge(self, ctx, id) {
-                continue;
-            }
-            ctx.trace_insert(id);
-            if at == InsertAt::Head {
+    #[inline]
+    fn insert_request(&mut self, ctx: &mut SchedCtx<'_>, hctx: usize, id: RequestId, at: InsertAt) {
+        let rq = &mut ctx.rqs[id];
+        let class = class_of(rq.prio.class);
+        let was_inserted = core::mem::replace(&mut rq.elv[ELV_CLASS], class as u32 + 1) != 0;
+        self.classes[class].inserted += !was_inserted as u64;
+        if sched_try_insert_merge(self, ctx, id) {
+            return;
+        }
+        ctx.trace_insert(id);
+        match at {
+            InsertAt::Head => {
                 ctx.rqs[id].fifo_time = Nanos(jiffies(ctx.now) as u64);
                 self.queue.head.push_front(ctx.rqs, id);
-                continue;
             }
-            self.add_request(ctx, hctx, id);
+            InsertAt::Tail => self.add_request(ctx, hctx, id),
         }
     }
 
@@ -354,7 +347,10 @@ impl Elevator for MqDeadline {
             self.start(ctx, self.class_of_rq(ctx, id), id);
             return Some(id);
         }
-        if let Some(id) = self.dispatch_aged(ctx) {
+        let busy = (0..CLASSES).filter(|&c| self.queued(c) > 0).count();
+        if busy > 1
+            && let Some(id) = self.dispatch_aged(ctx)
+        {
             return Some(id);
         }
         // A lower class also waits for requests of this class in the drive.
@@ -368,6 +364,11 @@ impl Elevator for MqDeadline {
                 .classes
                 .iter()
                 .any(|c| c.fifo.iter().any(|fifo| !fifo.is_empty()))
+    }
+
+    /// A completion only counts.
+    fn ends_can_wait(&self) -> bool {
+        true
     }
 
     fn finish_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {

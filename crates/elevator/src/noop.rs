@@ -88,6 +88,11 @@ impl Elevator for Noop {
         !self.queue.head.is_empty() || !self.fifo.is_empty()
     }
 
+    /// Nothing happens at an end.
+    fn ends_can_wait(&self) -> bool {
+        true
+    }
+
     fn counters(&self) -> Vec<(&'static str, u64)> {
         self.queue.counters([])
     }

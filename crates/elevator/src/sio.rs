@@ -186,6 +186,11 @@ impl Elevator for Sio {
         !self.queue.head.is_empty() || !self.fifo.is_empty()
     }
 
+    /// Nothing happens at an end.
+    fn ends_can_wait(&self) -> bool {
+        true
+    }
+
     fn debug_state(&self) -> Vec<(&'static str, i64)> {
         vec![("batched", self.batched), ("starved", self.starved)]
     }

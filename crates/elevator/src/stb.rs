@@ -168,6 +168,11 @@ impl Elevator for Stb {
         !self.queue.head.is_empty() || !self.queued.fifos().is_empty()
     }
 
+    /// Nothing happens at an end.
+    fn ends_can_wait(&self) -> bool {
+        true
+    }
+
     fn counters(&self) -> Vec<(&'static str, u64)> {
         self.queue.counters([
             ("bundles", self.sent_bundles),

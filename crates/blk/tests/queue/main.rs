@@ -187,24 +187,16 @@ impl Elevator for Fifo {
         self.state().prepared += 1;
     }
 
-    fn insert_requests(
-        &mut self,
-        ctx: &mut SchedCtx<'_>,
-        hctx: usize,
-        list: &mut RqList,
-        at: InsertAt,
-    ) {
-        while let Some(id) = list.pop_front(ctx.rqs) {
-            self.state().inserts.push((ctx.rqs[id].sector.0, at));
-            if sched_try_insert_merge(self, ctx, id) {
-                continue;
-            }
-            ctx.trace_insert(id);
-            self.add_request(ctx, hctx, id);
-            if at == InsertAt::Head {
-                self.list.remove(ctx.rqs, id);
-                self.list.push_front(ctx.rqs, id);
-            }
+    fn insert_request(&mut self, ctx: &mut SchedCtx<'_>, hctx: usize, id: RequestId, at: InsertAt) {
+        self.state().inserts.push((ctx.rqs[id].sector.0, at));
+        if sched_try_insert_merge(self, ctx, id) {
+            return;
+        }
+        ctx.trace_insert(id);
+        self.add_request(ctx, hctx, id);
+        if at == InsertAt::Head {
+            self.list.remove(ctx.rqs, id);
+            self.list.push_front(ctx.rqs, id);
         }
     }
 

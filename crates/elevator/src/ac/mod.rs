@@ -464,6 +464,11 @@ impl Elevator for Ac {
         !self.queue.head.is_empty() || self.held != [0; KINDS]
     }
 
+    /// Nothing happens at an end.
+    fn ends_can_wait(&self) -> bool {
+        true
+    }
+
     /// Requests stay in the sub-group that they were queued in.
     fn set_tunable(&mut self, name: &str, value: i64) -> Result<(), TunableError> {
         self.queue.tunables.set(name, value)?;

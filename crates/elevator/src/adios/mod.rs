@@ -579,31 +579,24 @@ impl Elevator for Adios {
         self.data[id.index()] = RqData::default();
     }
 
-    fn insert_requests(
-        &mut self,
-        ctx: &mut SchedCtx<'_>,
-        hctx: usize,
-        list: &mut RqList,
-        at: InsertAt,
-    ) {
-        while let Some(id) = list.pop_front(ctx.rqs) {
-            let rq = &ctx.rqs[id];
-            let (op, bytes) = (rq.op, rq.sectors.saturating_mul(512));
-            // A requeued request already counts as in flight.
-            self.remove_in_flight(id);
-            self.data[id.index()] = RqData {
-                state: RqState::NotQueued,
-                predicted_ns: self.models[kind_of(op)].predict(bytes),
-                bytes,
-            };
-            if at == InsertAt::Tail && self.stable {
-                self.add_request(ctx, hctx, id);
-            } else {
-                ctx.trace_insert(id);
-                self.fifo[(at == InsertAt::Tail) as usize].push_back(ctx.rqs, id);
-                self.add_in_flight(id);
-                self.stable |= self.models[READ].base_ns > 0 && self.models[WRITE].base_ns > 0;
-            }
+    #[inline]
+    fn insert_request(&mut self, ctx: &mut SchedCtx<'_>, hctx: usize, id: RequestId, at: InsertAt) {
+        let rq = &ctx.rqs[id];
+        let (op, bytes) = (rq.op, rq.sectors.saturating_mul(512));
+        // A requeued request already counts as in flight.
+        self.remove_in_flight(id);
+        self.data[id.index()] = RqData {
+            state: RqState::NotQueued,
+            predicted_ns: self.models[kind_of(op)].predict(bytes),
+            bytes,
+        };
+        if at == InsertAt::Tail && self.stable {
+            self.add_request(ctx, hctx, id);
+        } else {
+            ctx.trace_insert(id);
+            self.fifo[(at == InsertAt::Tail) as usize].push_back(ctx.rqs, id);
+            self.add_in_flight(id);
+            self.stable |= self.models[READ].base_ns > 0 && self.models[WRITE].base_ns > 0;
         }
     }
 

@@ -33,8 +33,8 @@ use core::ops::RangeInclusive;
 
 use blklab_blk::{
     Bio, BioFlags, CgroupId, Elevator, ElevatorQueue, InsertAt, MergeKind, Nanos, Op, QueueInfo,
-    RequestId, RqFlags, RqList, SchedCtx, Slab, SubmitterId, TunableError, elv_bio_merge_ok,
-    jiffies, op_is_sync, sched_try_insert_merge, sched_try_merge,
+    RequestId, RqFlags, SchedCtx, Slab, SubmitterId, TunableError, elv_bio_merge_ok, jiffies,
+    op_is_sync, sched_try_insert_merge, sched_try_merge,
 };
 
 use crate::ElevatorType;
@@ -346,24 +346,17 @@ impl Elevator for Bfq {
         ctx.rqs[id].elv = [0; 2];
     }
 
-    fn insert_requests(
-        &mut self,
-        ctx: &mut SchedCtx<'_>,
-        hctx: usize,
-        list: &mut RqList,
-        at: InsertAt,
-    ) {
+    #[inline]
+    fn insert_request(&mut self, ctx: &mut SchedCtx<'_>, hctx: usize, id: RequestId, at: InsertAt) {
         self.set_now(ctx.now);
-        while let Some(id) = list.pop_front(ctx.rqs) {
-            self.assign_queue(ctx, id);
-            if sched_try_insert_merge(self, ctx, id) {
-                continue;
-            }
-            ctx.trace_insert(id);
-            match at {
-                InsertAt::Head => self.queue.head.push_front(ctx.rqs, id),
-                InsertAt::Tail => self.add_request(ctx, hctx, id),
-            }
+        self.assign_queue(ctx, id);
+        if sched_try_insert_merge(self, ctx, id) {
+            return;
+        }
+        ctx.trace_insert(id);
+        match at {
+            InsertAt::Head => self.queue.head.push_front(ctx.rqs, id),
+            InsertAt::Tail => self.add_request(ctx, hctx, id),
         }
     }
 

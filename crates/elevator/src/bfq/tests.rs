@@ -533,9 +533,7 @@ impl Inside {
     fn insert(&mut self, bio: Bio) {
         self.with(|bfq, ctx| {
             let id = (ctx.rqs).insert(blklab_blk::Request::for_bio(&bio, ctx.now));
-            let mut list = RqList::new();
-            list.push_back(ctx.rqs, id);
-            bfq.insert_requests(ctx, 0, &mut list, InsertAt::Tail);
+            bfq.insert_request(ctx, 0, id, InsertAt::Tail);
         });
     }
 }

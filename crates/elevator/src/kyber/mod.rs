@@ -417,6 +417,11 @@ impl Elevator for Kyber {
         true
     }
 
+    /// Bios are merged only with requests in the lists of their CPUs.
+    fn merges_by_end() -> bool {
+        false
+    }
+
     fn bio_merge(&mut self, ctx: &mut SchedCtx<'_>, cpu: usize, bio: &Bio) -> Option<RequestId> {
         bio_list_merge(ctx, &self.cpus[cpu][domain_of(bio.op)], bio)
     }
@@ -425,21 +430,14 @@ impl Elevator for Kyber {
         ctx.rqs[id].elv[ELV_TOKEN] = 0;
     }
 
-    fn insert_requests(
-        &mut self,
-        ctx: &mut SchedCtx<'_>,
-        hctx: usize,
-        list: &mut RqList,
-        at: InsertAt,
-    ) {
-        while let Some(id) = list.pop_front(ctx.rqs) {
-            ctx.trace_insert(id);
-            self.add_request(ctx, hctx, id);
-            if at == InsertAt::Head {
-                let (cpu, domain) = (ctx.rqs[id].ctx as usize, domain_of(ctx.rqs[id].op));
-                self.cpus[cpu][domain].remove(ctx.rqs, id);
-                self.cpus[cpu][domain].push_front(ctx.rqs, id);
-            }
+    #[inline]
+    fn insert_request(&mut self, ctx: &mut SchedCtx<'_>, hctx: usize, id: RequestId, at: InsertAt) {
+        ctx.trace_insert(id);
+        self.add_request(ctx, hctx, id);
+        if at == InsertAt::Head {
+            let (cpu, domain) = (ctx.rqs[id].ctx as usize, domain_of(ctx.rqs[id].op));
+            self.cpus[cpu][domain].remove(ctx.rqs, id);
+            self.cpus[cpu][domain].push_front(ctx.rqs, id);
         }
     }
 
@@ -497,6 +495,12 @@ impl Elevator for Kyber {
 
     fn finish_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         self.put_token(ctx, id);
+    }
+
+    /// The first end after a check of the histograms sets the timer, and one that frees a token runs
+    /// the contexts that wait for it.
+    fn ends_can_wait(&self) -> bool {
+        self.timer.is_some() && self.waiters.iter().all(Vec::is_empty)
     }
 
     fn next_timer(&self) -> Option<Nanos> {
