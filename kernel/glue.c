@@ -14,6 +14,7 @@
 #include <linux/hrtimer.h>
 #include <linux/iocontext.h>
 #include <linux/ioprio.h>
+#include <linux/llist.h>
 #include <linux/sbitmap.h>
 #include <linux/vmalloc.h>
 #include <trace/events/block.h>
@@ -28,16 +29,24 @@
 #define CREATE_TRACE_POINTS
 #include "trace.h"
 
+/* What belongs to a request's number. */
+struct blklab_slot {
+	struct request *rq;
+	u64 end_ns;			/* time of completion; 0 if it did not complete */
+	struct llist_node ended;	/* in blklab_data.ended */
+};
+
 /* One scheduler on one queue. */
 struct blklab_data {
 	spinlock_t lock;		/* serialises all calls of the scheduler */
 	struct blklab_shared *sched;	/* the scheduler's state, in Rust */
 	const struct blklab_hooks *hooks;
 	struct request_queue *queue;
-	struct request **rqs;		/* by number, from 1 */
+	struct blklab_slot *slots;	/* by number, from 1 */
 	u32 max_requests;
+	struct llist_head ended;	/* requests of whose end the scheduler is not told yet */
 	u64 now;			/* time of the current insert or merge */
-	const struct blklab_view *bio;	/* the bio of the current merge */
+	u32 merger;			/* the submitter of the bio of the current merge */
 	struct list_head unnumbered;	/* requests beyond max_requests, in order */
 	u32 queued;
 	u32 *queued_on;			/* by hardware context */
@@ -140,13 +149,22 @@ static __always_inline u8 op_of(blk_opf_t opf)
 	}
 }
 
+/* Moves flags that are neighbours in the same order there and here. */
+#define MOVED(opf, first, ours) ((opf) >> (__REQ_##first - ilog2(BLKLAB_##first)) & (ours))
+static_assert(__REQ_META == __REQ_SYNC + 1);
+static_assert(__REQ_PREFLUSH == __REQ_FUA + 1 && __REQ_RAHEAD == __REQ_FUA + 2);
+
 static __always_inline u16 flags_of(blk_opf_t opf)
 {
-	return (opf & REQ_SYNC ? BLKLAB_SYNC : 0) | (opf & REQ_META ? BLKLAB_META : 0) |
-	       (opf & REQ_FUA ? BLKLAB_FUA : 0) | (opf & REQ_PREFLUSH ? BLKLAB_PREFLUSH : 0) |
-	       (opf & REQ_RAHEAD ? BLKLAB_RAHEAD : 0) | (opf & REQ_NOWAIT ? BLKLAB_NOWAIT : 0) |
-	       (opf & REQ_IDLE ? BLKLAB_IDLE : 0) | (opf & REQ_NOMERGE ? BLKLAB_NOMERGE : 0) |
-	       (opf & REQ_BACKGROUND ? BLKLAB_BACKGROUND : 0);
+	u16 flags = MOVED(opf, SYNC, BLKLAB_SYNC | BLKLAB_META) |
+		    MOVED(opf, FUA, BLKLAB_FUA | BLKLAB_PREFLUSH | BLKLAB_RAHEAD) |
+		    MOVED(opf, IDLE, BLKLAB_IDLE);
+
+	if (unlikely(opf & (REQ_NOWAIT | REQ_NOMERGE | REQ_BACKGROUND)))
+		flags |= (opf & REQ_NOWAIT ? BLKLAB_NOWAIT : 0) |
+			 (opf & REQ_NOMERGE ? BLKLAB_NOMERGE : 0) |
+			 (opf & REQ_BACKGROUND ? BLKLAB_BACKGROUND : 0);
+	return flags;
 }
 
 static __always_inline void set_prio(struct blklab_view *view, u16 ioprio)
@@ -177,11 +195,12 @@ static __always_inline void view_request(struct blklab_view *view, struct reques
 
 static __always_inline void view_bio(struct blklab_view *view, struct bio *bio, u32 submitter)
 {
-	memset(view, 0, sizeof(*view));
 	view->sector = bio->bi_iter.bi_sector;
 	view->sectors = bio_sectors(bio);
+	view->start_ns = 0;
 	view->submitter = submitter;
 	view->cpu = raw_smp_processor_id();
+	view->hctx = 0;
 	view->op = op_of(bio->bi_opf);
 	view->flags = flags_of(bio->bi_opf);
 	set_prio(view, bio->bi_ioprio);
@@ -199,7 +218,7 @@ static u32 id_of(struct request *rq)
 
 static struct request *rq_of(struct blklab_data *d, u32 id)
 {
-	struct request *rq = id ? d->rqs[id - 1] : NULL;
+	struct request *rq = id ? d->slots[id - 1].rq : NULL;
 
 #ifdef BLKLAB_DEBUG
 	BUG_ON(id && (rq == (void *)LIST_POISON1 || !rq || id_of(rq) != id));
@@ -240,6 +259,44 @@ static void blklab_init_icq(struct io_cq *icq)
 	container_of(icq, struct blklab_icq, icq)->id = atomic_inc_return(&last);
 }
 
+/* ---- The ends of requests, of which the scheduler is told before its next hook ---- */
+
+/* Called under the lock. */
+static __always_inline void tell_ends(const struct blklab_hooks *h, struct blklab_data *d)
+{
+	struct blklab_slot *slot;
+	struct llist_node *node;
+	u32 id;
+
+	if (llist_empty(&d->ended))
+		return;
+	node = llist_reverse_order(llist_del_all(&d->ended));
+	llist_for_each_entry(slot, node, ended) {
+		id = slot - d->slots + 1;
+		if (likely(slot->end_ns))
+			h->finish(d->sched, slot->end_ns, id, true);
+		else
+			h->finish(d->sched, ktime_get_ns(), id, false);
+	}
+}
+
+static __always_inline unsigned long lock(const struct blklab_hooks *h, struct blklab_data *d)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&d->lock, flags);
+	tell_ends(h, d);
+	return flags;
+}
+
+/* Tells of ends that were noted while they still could wait. Called under the lock. */
+static noinline void tell_late_ends(struct blklab_data *d)
+{
+	/* Pairs with llist_add in do_finish: one of the two sees what the other wrote. */
+	smp_mb();
+	tell_ends(d->hooks, d);
+}
+
 /* ---- Timer and queue runs that a hook requested ---- */
 
 /* Called under the lock. Returns the hardware contexts to be run, as a bit mask. */
@@ -248,6 +305,8 @@ static __always_inline u64 after_hook(struct blklab_data *d)
 	u64 runs = 0;
 	u32 hctx;
 
+	if (unlikely(!d->sched->ends_can_wait))
+		tell_late_ends(d);
 	while (unlikely(d->sched->has_runs) && (hctx = d->hooks->next_run(d->sched)))
 		runs |= 1ULL << min(hctx - 1, 63U);
 	if (unlikely(d->sched->next_timer_ns != d->armed_ns)) {
@@ -285,7 +344,7 @@ static enum hrtimer_restart timer_expired(struct hrtimer *timer)
 	unsigned long flags;
 	bool run = false;
 
-	spin_lock_irqsave(&d->lock, flags);
+	flags = lock(d->hooks, d);
 	d->armed_ns = U64_MAX;
 	if (d->sched->next_timer_ns <= now)
 		run = d->hooks->timer(d->sched, now);
@@ -298,39 +357,58 @@ static enum hrtimer_restart timer_expired(struct hrtimer *timer)
 /* ---- Hooks: inlined into a copy for each scheduler, so that its calls are direct ---- */
 
 /*
- * Stores the submitter only. The request gets its number at insert, when its sector,
+ * These store the submitter only. The request gets its number at insert, when its sector,
  * size and flags are known.
  */
 static void blklab_prepare(struct request *rq)
 {
-	bool has_submitters = rq->q->elevator->type->icq_size;
-
-	rq->elv.icq = has_submitters ? ioc_find_get_icq(rq->q) : NULL;
+	rq->elv.icq = NULL;
 	rq->elv.priv[0] = NULL;
-	rq->elv.priv[1] = (void *)(unsigned long)(has_submitters ? 0 : current->pid);
+	rq->elv.priv[1] = (void *)(unsigned long)current->pid;
 }
 
+static void blklab_prepare_icq(struct request *rq)
+{
+	rq->elv.icq = ioc_find_get_icq(rq->q);
+	rq->elv.priv[0] = NULL;
+	rq->elv.priv[1] = NULL;
+}
+
+/* The kernel calls it right before the request's end, with the time that it has read anyway. */
+static __always_inline void do_completed(const struct blklab_hooks *h, struct request *rq, u64 now)
+{
+	u32 id = id_of(rq);
+
+	if (!id)
+		return;
+	data_of(rq->q)->slots[id - 1].end_ns = now;
+	if (h->events == BLKLAB_KY)
+		trace_ky_done(rq, now);
+}
+
+/*
+ * Notes the end of a request without the lock. Only if the scheduler may have to do something
+ * at once, it is told here.
+ */
 static __always_inline void do_finish(const struct blklab_hooks *h, struct request *rq)
 {
 	struct blklab_data *d = data_of(rq->q);
 	u32 id = id_of(rq);
+	struct blklab_slot *slot;
 	unsigned long flags;
-	bool is_done;
-	u64 now;
 
 	if (h->events == BLKLAB_DD)
 		trace_dd_fin(rq, id);
 	if (likely(id)) {
-		is_done = blk_mq_rq_state(rq) != MQ_RQ_IDLE;
-		spin_lock_irqsave(&d->lock, flags);
-		now = ktime_get_ns();
-		if (h->events == BLKLAB_KY && is_done)
-			trace_ky_done(rq, now);
-		h->finish(d->sched, now, id, is_done);
 		if (h->events == BLKLAB_KY)
 			trace_ky_fin(rq);
-		d->rqs[id - 1] = (void *)LIST_POISON1;
-		unlock(d, flags);
+		slot = &d->slots[id - 1];
+		slot->rq = (void *)LIST_POISON1;
+		llist_add(&slot->ended, &d->ended);
+		if (!READ_ONCE(d->sched->ends_can_wait)) {
+			flags = lock(h, d);
+			unlock(d, flags);
+		}
 		rq->elv.priv[0] = NULL;
 	}
 	if (rq->elv.icq) {
@@ -359,7 +437,8 @@ static __always_inline void insert_one(const struct blklab_hooks *h, struct blkl
 		list_add_tail(&rq->queuelist, &d->unnumbered);
 		return;
 	}
-	d->rqs[in.id - 1] = rq;
+	d->slots[in.id - 1].rq = rq;
+	d->slots[in.id - 1].end_ns = 0;
 	rq->elv.priv[0] = (void *)(unsigned long)in.id;
 	if (in.hashed) {
 		elv_rqhash_add(q, rq);
@@ -373,7 +452,8 @@ static __always_inline void take_out(struct blklab_data *d, struct request *rq)
 {
 	struct request_queue *q = rq->q;
 
-	elv_rqhash_del(q, rq);
+	if (rq->rq_flags & RQF_HASHED)
+		elv_rqhash_del(q, rq);
 	if (q->last_merge == rq)
 		q->last_merge = NULL;
 	d->queued_on[rq->mq_hctx->queue_num]--;
@@ -388,7 +468,7 @@ static __always_inline void do_insert(const struct blklab_hooks *h, struct blk_m
 	unsigned long flags;
 	LIST_HEAD(free);
 
-	spin_lock_irqsave(&d->lock, flags);
+	flags = lock(h, d);
 	d->now = blk_time_get_ns();
 	if (h->events == BLKLAB_DD)
 		trace_dd_ins(hctx, how, d->now);
@@ -398,7 +478,7 @@ static __always_inline void do_insert(const struct blklab_hooks *h, struct blk_m
 		struct request *rq = list_first_entry(list, struct request, queuelist);
 
 		list_del_init(&rq->queuelist);
-		if (!blk_mq_sched_try_insert_merge(q, rq, &free))
+		if (!d->sched->merges_by_end || !blk_mq_sched_try_insert_merge(q, rq, &free))
 			insert_one(h, d, rq, how & BLK_MQ_INSERT_AT_HEAD);
 	}
 	unlock(d, flags);
@@ -460,7 +540,7 @@ static __always_inline struct request *do_dispatch(const struct blklab_hooks *h,
 	unsigned long flags;
 	u64 now;
 
-	spin_lock_irqsave(&d->lock, flags);
+	flags = lock(h, d);
 	now = blk_time_get_ns();
 	trace_ask(h, d, hctx, now);
 	rq = list_first_entry_or_null(&d->unnumbered, struct request, queuelist);
@@ -486,30 +566,40 @@ static bool has_work(struct blk_mq_hw_ctx *hctx)
 	return READ_ONCE(d->queued_on[hctx->queue_num]) || !list_empty_careful(&d->unnumbered);
 }
 
+/* If the scheduler is empty, only one that knows submitters may want to see a bio. */
+static __always_inline bool may_merge(struct request_queue *q)
+{
+	struct blklab_data *d = data_of(q);
+
+	return READ_ONCE(d->queued) || d->sched->has_submitters;
+}
+
 static __always_inline bool do_bio_merge(const struct blklab_hooks *h, struct request_queue *q,
 					 struct bio *bio, unsigned int nr_segs)
 {
 	struct blklab_data *d = data_of(q);
 	struct request *free = NULL, *rq = NULL;
-	struct blklab_view of_bio, of_rq;
+	struct blklab_view view;
+	u32 submitter = current_submitter(q);
 	unsigned long flags;
-	bool merged;
+	bool merged = false;
 
-	view_bio(&of_bio, bio, current_submitter(q));
-	spin_lock_irqsave(&d->lock, flags);
-	d->bio = &of_bio;
+	flags = lock(h, d);
+	d->merger = submitter;
 	d->now = blk_time_get_ns();
-	if (d->sched->sees_bios)
-		rq = rq_of(d, h->bio_merge(d->sched, d->now, &of_bio));
+	if (d->sched->sees_bios) {
+		view_bio(&view, bio, submitter);
+		rq = rq_of(d, h->bio_merge(d->sched, d->now, &view));
+	}
 	if (rq) {
 		LIST_HEAD(one);
 
 		list_add(&rq->queuelist, &one);
 		merged = blk_bio_list_merge(q, &one, bio, nr_segs);
 		list_del_init(&rq->queuelist);
-		view_request(&of_rq, rq);
-		h->request_merged(d->sched, d->now, id_of(rq), &of_rq, false);
-	} else {
+		view_request(&view, rq);
+		h->request_merged(d->sched, d->now, id_of(rq), &view, false);
+	} else if (d->sched->merges_by_end) {
 		merged = blk_mq_sched_try_merge(q, bio, nr_segs, &free);
 	}
 	unlock(d, flags);
@@ -524,8 +614,11 @@ static __always_inline int do_request_merge(const struct blklab_hooks *h, struct
 					    struct request **found, struct bio *bio)
 {
 	struct blklab_data *d = data_of(q);
-	struct request *rq = rq_of(d, h->request_merge(d->sched, d->now, d->bio));
+	struct blklab_view view;
+	struct request *rq;
 
+	view_bio(&view, bio, d->merger);
+	rq = rq_of(d, h->request_merge(d->sched, d->now, &view));
 	if (!rq || !elv_bio_merge_ok(rq, bio))
 		return ELEVATOR_NO_MERGE;
 	*found = rq;
@@ -533,11 +626,15 @@ static __always_inline int do_request_merge(const struct blklab_hooks *h, struct
 }
 
 static __always_inline bool do_allow_merge(const struct blklab_hooks *h, struct request_queue *q,
-					   struct request *rq)
+					   struct request *rq, struct bio *bio)
 {
 	struct blklab_data *d = data_of(q);
+	struct blklab_view view;
 
-	return id_of(rq) && h->allow_merge(d->sched, d->now, id_of(rq), d->bio);
+	if (!id_of(rq))
+		return false;
+	view_bio(&view, bio, d->merger);
+	return h->allow_merge(d->sched, d->now, id_of(rq), &view);
 }
 
 static __always_inline void do_request_merged(const struct blklab_hooks *h, struct request_queue *q,
@@ -587,26 +684,29 @@ static __always_inline struct request *do_next(const struct blklab_hooks *h,
 	return rq_of(d, h->next(d->sched, d->now, id_of(rq)));
 }
 
-static __always_inline void do_limit_depth(const struct blklab_hooks *h, blk_opf_t opf,
-					   struct blk_mq_alloc_data *data)
+static void blklab_limit_depth(blk_opf_t opf, struct blk_mq_alloc_data *data)
 {
 	struct blklab_data *d = data_of(data->q);
+	u32 depth = READ_ONCE(d->sched->depths[op_is_write(opf) + 2 * op_is_sync(opf)]);
+
+	if (depth)
+		data->shallow_depth = depth;
+}
+
+static void blklab_limit_depth_icq(blk_opf_t opf, struct blk_mq_alloc_data *data)
+{
+	struct blklab_data *d = data_of(data->q);
+	struct blklab_view view = {
+		.op = op_of(opf),
+		.flags = flags_of(opf),
+		.submitter = current_submitter(data->q),
+	};
+	unsigned long flags;
 	u32 depth;
 
-	if (data->q->elevator->type->icq_size) {
-		struct blklab_view view = {
-			.op = op_of(opf),
-			.flags = flags_of(opf),
-			.submitter = current_submitter(data->q),
-		};
-		unsigned long flags;
-
-		spin_lock_irqsave(&d->lock, flags);
-		depth = h->limit_depth(d->sched, &view);
-		spin_unlock_irqrestore(&d->lock, flags);
-	} else {
-		depth = READ_ONCE(d->sched->depths[op_is_write(opf) + 2 * op_is_sync(opf)]);
-	}
+	flags = lock(d->hooks, d);
+	depth = d->hooks->limit_depth(d->sched, &view);
+	unlock(d, flags);
 	if (depth)
 		data->shallow_depth = depth;
 }
@@ -618,7 +718,7 @@ static __always_inline void do_requeue(const struct blklab_hooks *h, struct requ
 
 	if (!id_of(rq))
 		return;
-	spin_lock_irqsave(&d->lock, flags);
+	flags = lock(h, d);
 	h->requeue(d->sched, ktime_get_ns(), id_of(rq));
 	unlock(d, flags);
 }
@@ -631,7 +731,7 @@ static void blklab_exit_icq(struct io_cq *icq)
 
 	if (!d)
 		return;
-	spin_lock_irqsave(&d->lock, flags);
+	flags = lock(d->hooks, d);
 	d->hooks->exit_submitter(d->sched, ktime_get_ns(),
 				 container_of(icq, struct blklab_icq, icq)->id);
 	after_hook(d);
@@ -662,7 +762,7 @@ static void shape_of(struct request_queue *q, struct blklab_shape *shape)
 
 static void free_data(struct blklab_data *d)
 {
-	kvfree(d->rqs);
+	kvfree(d->slots);
 	kfree(d->queued_on);
 	kfree(d);
 }
@@ -680,9 +780,9 @@ static int init_sched(struct request_queue *q, struct elevator_type *e,
 	d = kzalloc_node(sizeof(*d), GFP_KERNEL, q->node);
 	if (!d)
 		goto put;
-	d->rqs = kvcalloc(shape.max_requests, sizeof(*d->rqs), GFP_KERNEL);
+	d->slots = kvcalloc(shape.max_requests, sizeof(*d->slots), GFP_KERNEL);
 	d->queued_on = kcalloc(q->nr_hw_queues, sizeof(*d->queued_on), GFP_KERNEL);
-	if (!d->rqs || !d->queued_on || reserve_is_low())
+	if (!d->slots || !d->queued_on || reserve_is_low())
 		goto free;
 	d->hooks = hooks;
 	d->queue = q;
@@ -735,23 +835,22 @@ static void blklab_depth_updated(struct blk_mq_hw_ctx *hctx)
 {
 	struct blklab_data *d = data_of(hctx->queue);
 	struct blklab_shape shape;
-	struct request **rqs;
+	struct blklab_slot *slots = NULL;
+	unsigned long flags;
 
 	shape_of(hctx->queue, &shape);
-	if (shape.max_requests > d->max_requests) {
-		rqs = kvcalloc(shape.max_requests, sizeof(*rqs), GFP_KERNEL);
-		/* Without the memory, requests beyond the old number get no number. */
-		if (rqs) {
-			kvfree(d->rqs);
-			d->rqs = rqs;
-			d->max_requests = shape.max_requests;
-		}
+	if (shape.max_requests > d->max_requests)
+		slots = kvcalloc(shape.max_requests, sizeof(*slots), GFP_KERNEL);
+	flags = lock(d->hooks, d);
+	/* Without the memory, requests beyond the old number get no number. */
+	if (slots) {
+		swap(d->slots, slots);
+		d->max_requests = shape.max_requests;
 	}
 	shape.max_requests = d->max_requests;
-	spin_lock_irq(&d->lock);
 	d->hooks->resize(d->sched, &shape);
-	after_hook(d);
-	spin_unlock_irq(&d->lock);
+	unlock(d, flags);
+	kvfree(slots);
 	blklab_init_hctx(hctx, 0);
 }
 
@@ -765,7 +864,7 @@ static ssize_t show_file(struct elevator_queue *e, char *page, u32 file)
 	unsigned long flags;
 	ssize_t length;
 
-	spin_lock_irqsave(&d->lock, flags);
+	flags = lock(d->hooks, d);
 	length = d->hooks->show(d->sched, file, page, PAGE_SIZE);
 	unlock(d, flags);
 	return length;
@@ -777,7 +876,7 @@ static ssize_t store_file(struct elevator_queue *e, const char *page, size_t cou
 	unsigned long flags;
 	bool legal;
 
-	spin_lock_irqsave(&d->lock, flags);
+	flags = lock(d->hooks, d);
 	legal = d->hooks->store(d->sched, file, page, count);
 	unlock(d, flags);
 	return legal ? count : -EINVAL;
@@ -822,14 +921,17 @@ static const struct elv_fs_entry by_number[MAX_FILES] = { FOR_EACH_FILE(FILE_ENT
 	{ do_insert(&hooks_##n, hctx, list, how); }					\
 	static struct request *n##_dispatch(struct blk_mq_hw_ctx *hctx)			\
 	{ return do_dispatch(&hooks_##n, hctx); }					\
-	static bool n##_bio_merge(struct request_queue *q, struct bio *bio, unsigned int segs) \
+	static noinline bool n##_try_merge(struct request_queue *q, struct bio *bio,	\
+					   unsigned int segs)				\
 	{ return do_bio_merge(&hooks_##n, q, bio, segs); }				\
+	static bool n##_bio_merge(struct request_queue *q, struct bio *bio, unsigned int segs) \
+	{ return may_merge(q) && n##_try_merge(q, bio, segs); }				\
 	static int n##_request_merge(struct request_queue *q, struct request **found,	\
 				     struct bio *bio)					\
 	{ return do_request_merge(&hooks_##n, q, found, bio); }				\
 	static bool n##_allow_merge(struct request_queue *q, struct request *rq,	\
 				    struct bio *bio)					\
-	{ return do_allow_merge(&hooks_##n, q, rq); }				\
+	{ return do_allow_merge(&hooks_##n, q, rq, bio); }				\
 	static void n##_request_merged(struct request_queue *q, struct request *rq,	\
 				       enum elv_merge type)				\
 	{ do_request_merged(&hooks_##n, q, rq, type); }					\
@@ -840,8 +942,8 @@ static const struct elv_fs_entry by_number[MAX_FILES] = { FOR_EACH_FILE(FILE_ENT
 	{ return do_former(&hooks_##n, q, rq); }					\
 	static struct request *n##_next(struct request_queue *q, struct request *rq)	\
 	{ return do_next(&hooks_##n, q, rq); }						\
-	static void n##_limit_depth(blk_opf_t opf, struct blk_mq_alloc_data *data)	\
-	{ do_limit_depth(&hooks_##n, opf, data); }					\
+	static void n##_completed(struct request *rq, u64 now)				\
+	{ do_completed(&hooks_##n, rq, now); }						\
 	static void n##_requeue(struct request *rq)					\
 	{ do_requeue(&hooks_##n, rq); }							\
 	static struct elevator_type type_##n = {					\
@@ -855,8 +957,9 @@ static const struct elv_fs_entry by_number[MAX_FILES] = { FOR_EACH_FILE(FILE_ENT
 			.request_merge = n##_request_merge,				\
 			.request_merged = n##_request_merged,				\
 			.requests_merged = n##_requests_merged,				\
-			.limit_depth = n##_limit_depth,					\
+			.limit_depth = blklab_limit_depth,				\
 			.prepare_request = blklab_prepare,				\
+			.completed_request = n##_completed,				\
 			.finish_request = n##_finish,					\
 			.insert_requests = n##_insert,					\
 			.dispatch_request = n##_dispatch,				\
@@ -927,6 +1030,8 @@ static int fill_type(const struct scheduler *s)
 		type->icq_align = __alignof__(struct blklab_icq);
 		type->ops.init_icq = blklab_init_icq;
 		type->ops.exit_icq = blklab_exit_icq;
+		type->ops.prepare_request = blklab_prepare_icq;
+		type->ops.limit_depth = blklab_limit_depth_icq;
 	}
 	for (i = 0; i < d.nr_files; i++) {
 		struct blklab_file file = s->hooks->file(i);

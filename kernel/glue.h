@@ -57,7 +57,10 @@ struct blklab_shared {
 	u64 next_timer_ns;
 	bool has_runs;
 	bool is_single_queue;
+	bool has_submitters;	/* state is kept for each submitter */
 	bool sees_bios;		/* bio_merge() must be called */
+	bool merges_by_end;	/* bios and requests are looked for by the ends of others */
+	bool ends_can_wait;	/* nothing is to be done at a request's end */
 	u32 min_shallow_depth;
 	u32 depths[4];		/* reads, writes; asynchronous, synchronous */
 };

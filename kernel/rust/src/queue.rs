@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 
 use blklab_blk::{
     Bio, BioFlags, CgroupId, Elevator, InsertAt, IoClass, IoPrio, MergeKind, MergeState, Nanos,
-    NoMerges, Op, QueueInfo, QueueLimits, Request, RequestId, Requests, RqFlags, RqList, SchedCtx,
-    Sector, SubmitterId, Trace,
+    NoMerges, Op, QueueInfo, QueueLimits, Request, RequestId, Requests, RqFlags, SchedCtx, Sector,
+    SubmitterId, Trace,
 };
 
 /// A request or a bio as the kernel describes it (`struct blklab_view`).
@@ -96,8 +96,14 @@ struct Shared {
     has_runs: bool,
     /// Whether one state serves all hardware contexts.
     is_single_queue: bool,
+    /// Whether the scheduler keeps state for each submitter.
+    has_submitters: bool,
     /// Whether [`Queue::bio_merge`] must be called; most schedulers do nothing there.
     sees_bios: bool,
+    /// Whether bios and requests are also looked for by the ends of queued requests.
+    merges_by_end: bool,
+    /// Whether [`Queue::finish`] can be called later, before the next hook.
+    ends_can_wait: bool,
     /// The smallest depth that `limit_depth` returns; zero if it sets none.
     min_shallow_depth: u32,
     /// The depths for asynchronous reads and writes, then for synchronous ones, if they do
@@ -149,7 +155,10 @@ impl<E: Elevator> Queue<E> {
                 next_timer_ns: u64::MAX,
                 has_runs: false,
                 is_single_queue: elevator.is_single_queue(),
+                has_submitters: E::has_submitters(),
                 sees_bios: E::sees_bios(),
+                merges_by_end: E::merges_by_end(),
+                ends_can_wait: elevator.ends_can_wait(),
                 min_shallow_depth: 0,
                 depths: [0; 4],
             },
@@ -202,8 +211,8 @@ impl<E: Elevator> Queue<E> {
         self.max_requests = max_requests as usize;
     }
 
-    /// Calls a hook and updates what the module must do afterwards.
-    fn with<R>(&mut self, now_ns: u64, hook: impl FnOnce(&mut E, &mut SchedCtx<'_>) -> R) -> R {
+    /// Calls a hook that only looks for a request.
+    fn ask<R>(&mut self, now_ns: u64, hook: impl FnOnce(&mut E, &mut SchedCtx<'_>) -> R) -> R {
         let mut ctx = SchedCtx {
             now: Nanos(now_ns),
             rqs: &mut self.requests,
@@ -211,9 +220,15 @@ impl<E: Elevator> Queue<E> {
             trace: &mut self.trace,
             runs: &mut self.runs,
         };
-        let result = hook(&mut self.elevator, &mut ctx);
+        hook(&mut self.elevator, &mut ctx)
+    }
+
+    /// Calls a hook and updates what the module must do afterwards.
+    fn with<R>(&mut self, now_ns: u64, hook: impl FnOnce(&mut E, &mut SchedCtx<'_>) -> R) -> R {
+        let result = self.ask(now_ns, hook);
         self.shared.next_timer_ns = self.elevator.next_timer().map_or(u64::MAX, |at| at.0);
         self.shared.has_runs = !self.runs.is_empty();
+        self.shared.ends_can_wait = self.elevator.ends_can_wait();
         result
     }
 
@@ -239,11 +254,11 @@ impl<E: Elevator> Queue<E> {
                     hashed: false,
                 };
             }
-            0 => {
+            0 => self.requests.insert_with(|| {
                 let mut request = Request::for_bio(&rq.bio(), Nanos(rq.start_ns));
                 (request.ctx, request.hctx) = (rq.cpu, rq.hctx);
-                self.requests.insert(request)
-            }
+                request
+            }),
             request => {
                 self.update_copy(request, rq);
                 id(request)
@@ -258,9 +273,7 @@ impl<E: Elevator> Queue<E> {
             if request == 0 {
                 e.prepare_request(ctx, id);
             }
-            let mut list = RqList::new();
-            list.push_back(ctx.rqs, id);
-            e.insert_requests(ctx, hctx, &mut list, at);
+            e.insert_request(ctx, hctx, id, at);
         });
         Inserted {
             number: number(Some(id)),
@@ -320,12 +333,12 @@ impl<E: Elevator> Queue<E> {
 
     /// Returns the queued request before this one in sector order.
     pub fn former(&mut self, now_ns: u64, request: u32) -> u32 {
-        number(self.with(now_ns, |e, ctx| e.former_request(ctx, id(request))))
+        number(self.ask(now_ns, |e, ctx| e.former_request(ctx, id(request))))
     }
 
     /// Returns the queued request after this one in sector order.
     pub fn next(&mut self, now_ns: u64, request: u32) -> u32 {
-        number(self.with(now_ns, |e, ctx| e.next_request(ctx, id(request))))
+        number(self.ask(now_ns, |e, ctx| e.next_request(ctx, id(request))))
     }
 
     /// Handles a request that the driver requeued.
