@@ -18,6 +18,7 @@ mod system;
 mod timers;
 
 pub use caching::{Caching, FileSystemKind};
+pub use cpu::Ondemand;
 pub use machine::{
     Costs, Dispatch, EngineCosts, FrontEndCosts, LoopCosts, Machine, SchedulerCosts,
 };

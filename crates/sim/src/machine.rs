@@ -12,7 +12,7 @@ use blklab_driver::{Attachment, FrontEnd, FrontEndKind, UsbBridge, UsbLink};
 use blklab_workload::fio::Engine;
 use strum::{Display, EnumMessage, VariantArray};
 
-use crate::cpu::{Coldness, Weight};
+use crate::cpu::{Coldness, Ondemand, Weight};
 
 /// A host.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,6 +25,8 @@ pub struct Machine {
     pub cpus: u32,
     /// Sockets that they are in, as many in each.
     pub sockets: u32,
+    /// Who sets their clock, where it changes.
+    pub ondemand: Option<Ondemand>,
     /// What I/O costs them.
     pub costs: Costs,
     /// Who runs a hardware queue that a submission leaves to kblockd.
@@ -104,6 +106,8 @@ keys! {
                 format!("a divisor of {count}, the number of CPUs"),
             )
             .documented("a divisor of the number of CPUs");
+        /// Who sets the clock, which does not change without it.
+        ondemand: Option<Ondemand> => table.read_if_any("ondemand", Ondemand::read)?;
     }
 }
 
@@ -587,6 +591,7 @@ impl Machine {
             description,
             cpus: cpu.count,
             sockets: cpu.sockets,
+            ondemand: cpu.ondemand,
             costs: costs.unwrap_or_default(),
             dispatch: kernel.dispatch,
             loop_thread: kernel.loop_thread,

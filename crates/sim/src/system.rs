@@ -62,7 +62,8 @@ impl System {
         let machine = setup.machine;
         System {
             disks: Vec::new(),
-            cpus: Cpus::new(machine.cpus, machine.costs.coldness(), setup.seed),
+            cpus: Cpus::new(machine.cpus, machine.costs.coldness(), setup.seed)
+                .with_clock(machine.ondemand),
             fair: FairClass::new(machine.cpus),
             timers: Timers::default(),
             tag_waiters: Vec::new(),

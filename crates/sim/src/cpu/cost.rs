@@ -247,7 +247,7 @@ impl CostTable {
         // The switch to kblockd was waited for before the run; its CPU time is booked
         // with that of the switch back.
         let done = self.charge(cpus, lock, cpu, now, steps);
-        cpus.run(cpu, now, self.kblockd, Mode::System);
+        cpus.run(cpu, now, cpus.at_clock(self.kblockd), Mode::System);
         done
     }
 

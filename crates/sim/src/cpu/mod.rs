@@ -1,12 +1,14 @@
 //! The machine's CPUs: what they spend time on, what that costs, and which process
 //! runs.
 
+mod clock;
 mod cost;
 mod fair;
 mod history;
 mod lock;
 mod task_log;
 
+pub use clock::Ondemand;
 pub(crate) use cost::CostTable;
 pub(crate) use fair::{Affinity, FairClass, Weight};
 pub(crate) use lock::SchedulerLock;
@@ -16,6 +18,7 @@ use blklab_stats::{CpuSlice, CpuTask, CpuTimes};
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{RngCore, SeedableRng};
 
+use clock::Clock;
 use history::CpuHistory;
 use task_log::TaskLog;
 
@@ -116,19 +119,23 @@ pub(crate) struct Slowdown {
     half_ns: f64,
     /// How much longer it takes for others' sake and by chance, in hundredths.
     more_percent: f64,
+    /// How much longer all that takes at the clock that CPUs have, in hundredths.
+    clock_percent: f64,
 }
 
 impl Slowdown {
     /// How long what takes `cost` on a warm CPU takes.
     #[inline]
     pub(crate) fn of(self, cost: Nanos) -> Nanos {
-        if self.cold == 0.0 && self.more_percent == 0.0 {
+        if self.cold == 0.0 && self.more_percent == 0.0 && self.clock_percent == 0.0 {
             return cost;
         }
         let cost_ns = cost.0 as f64;
         let cold_ns = self.cold_part_ns(cost_ns) * self.percent as f64 / 100.0 * self.cold;
         let more_ns = cost_ns * self.more_percent / 100.0;
-        Nanos(cost.0.saturating_add_signed((cold_ns + more_ns) as i64))
+        let more_ns = cold_ns + more_ns;
+        let clock_ns = (cost_ns + more_ns) * self.clock_percent / 100.0;
+        Nanos(cost.0.saturating_add_signed((more_ns + clock_ns) as i64))
     }
 
     /// How much of a step is as slow as its beginning. Steps of I/O are, all of them;
@@ -153,6 +160,8 @@ const JITTER_STREAM: u64 = 0x6a09_e667_f3bc_c908;
 pub(crate) struct Cpus {
     cpus: Vec<Cpu>,
     coldness: Coldness,
+    /// Their clock, where it changes.
+    clock: Option<Clock>,
     crowd: Crowd,
     /// What jitter is drawn from.
     jitter: SplitMix64,
@@ -167,10 +176,26 @@ impl Cpus {
         Cpus {
             cpus: vec![Cpu::default(); count as usize],
             coldness,
+            clock: None,
             crowd: Crowd::default(),
             jitter: SplitMix64::seed_from_u64(seed ^ JITTER_STREAM),
             history: CpuHistory::new(count as usize),
             log: None,
+        }
+    }
+
+    /// The same with a clock that a governor sets.
+    pub(crate) fn with_clock(self, governor: Option<Ondemand>) -> Cpus {
+        let clock = governor.map(|governor| Clock::new(governor, self.cpus.len()));
+        Cpus { clock, ..self }
+    }
+
+    /// How long what takes `cost` at the highest clock takes at the one that CPUs have.
+    #[inline]
+    pub(crate) fn at_clock(&self, cost: Nanos) -> Nanos {
+        match &self.clock {
+            None => cost,
+            Some(clock) => cost + Nanos((cost.0 as f64 * clock.more_percent() / 100.0) as u64),
         }
     }
 
@@ -191,6 +216,7 @@ impl Cpus {
             cold: 0.0,
             half_ns: half.0 as f64,
             more_percent,
+            clock_percent: self.clock.as_ref().map_or(0.0, Clock::more_percent),
         };
         if percent > 0 && half > Nanos::ZERO {
             let c = &self.cpus[cpu];
@@ -232,6 +258,9 @@ impl Cpus {
 
     /// Runs something for `cost` as soon as the CPU is free; when it is done.
     pub(crate) fn run(&mut self, cpu: usize, now: Nanos, cost: Nanos, mode: Mode) -> Nanos {
+        if let Some(clock) = &mut self.clock {
+            clock.worked(cpu, now, cost);
+        }
         let c = &mut self.cpus[cpu];
         let start = c.free_at.max(now);
         c.book_gap(cpu, start, &mut self.history);
@@ -368,10 +397,24 @@ mod tests {
             cold: 1.0,
             half_ns: 40_000.0,
             more_percent: 0.0,
+            clock_percent: 0.0,
         };
         let took = |us| slowdown.of(Nanos::from_micros(us)).0 / 1000;
         assert_eq!((took(10), took(40)), (30, 120));
         assert!((2_300..2_500).contains(&took(2_000)), "{}", took(2_000));
+    }
+
+    /// Chance and coldness are shares of what a step takes at the clock that there is.
+    #[test]
+    fn a_step_takes_longer_at_a_low_clock() {
+        let slowdown = Slowdown {
+            percent: 0,
+            cold: 0.0,
+            half_ns: 0.0,
+            more_percent: 10.0,
+            clock_percent: 150.0,
+        };
+        assert_eq!(slowdown.of(Nanos(100)), Nanos(275));
     }
 
     #[test]

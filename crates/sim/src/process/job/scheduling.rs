@@ -72,7 +72,7 @@ impl JobProcess {
     /// Its CPU, which slept or ran another, switches to it.
     #[inline]
     pub(super) fn schedule_in(&mut self, now: Nanos, system: &mut System) {
-        let cost = self.costs.context_switch;
+        let cost = system.cpus.at_clock(self.costs.context_switch);
         if cost > Nanos::ZERO {
             self.occupy(now, cost, Mode::System, system);
         } else {

@@ -115,6 +115,7 @@ impl JobProcess {
             self.worker_waits((disk, slot), waiter, system);
         }
         if !self.costs.free {
+            let call = system.cpus.at_clock(call);
             self.book(now, call, Mode::System, system);
         }
         self.charge(now, disk, before, system);

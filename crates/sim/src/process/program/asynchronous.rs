@@ -798,6 +798,7 @@ impl ProgramProcess {
     /// Charges its CPU for a request, beside what the program itself does.
     fn book(&mut self, now: Nanos, cost: Nanos, system: &mut System) {
         if !self.costs.free && cost > Nanos::ZERO {
+            let cost = system.cpus.at_clock(cost);
             self.recorder.spent(Mode::System, cost.0);
             system.cpus.run(self.cpu, now, cost, Mode::System);
         }
