@@ -55,7 +55,7 @@ pub(crate) struct SweepFileArgs {
 const STUDY_EXAMPLES: &str = "\
 Examples:
   blklab study pi4 --html pi4.html
-      eight patterns on an SSD and an SD card under four schedulers, about a minute
+      eight patterns on an SSD and an SD card under four schedulers, some minutes
   blklab study pi4 --full --repeats 1
       the same with the document's sizes, which takes long";
 
@@ -76,7 +76,8 @@ pub(crate) struct StudyArgs {
     pub(crate) output: Option<PathBuf>,
 
     /// What each process reads or writes, with 256 MiB of memory
-    #[arg(long, value_name = "SIZE", default_value = "512M", conflicts_with = "full",
+    // Long enough for several turns of a governor that looks every 5 s at the highest clock.
+    #[arg(long, value_name = "SIZE", default_value = "2G", conflicts_with = "full",
           value_parser = study_size)]
     pub(crate) size: u64,
 

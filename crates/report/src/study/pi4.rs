@@ -292,7 +292,8 @@ fn cpu_alike(study: &Study) -> Option<Finding> {
         ),
         agrees: apart < CPU_ALIKE,
         reason: "Most of the kernel's time goes into copying pages, which is the same under all \
-                 of them."
+                 of them, but longer or shorter with the clock: runs that last for less than a \
+                 few turns of the governor differ by it."
             .to_string(),
     })
 }
