@@ -731,4 +731,121 @@ mod tests {
         throttle.timer(throttle.next_timer());
         assert!(throttle.take_released().is_some());
     }
+
+    /// A timer moves everything that may go, however much it is, and however many groups it
+    /// comes from (`throtl_pending_timer_fn` goes on until nothing is left to dispatch now).
+    #[test]
+    fn all_bios_whose_time_has_come_go_with_one_timer() {
+        for (groups, bios) in [(1, 100), (20, 5), (50, 1), (4, 8)] {
+            let mut throttle = Throttle::default();
+            for group in 1..=groups {
+                throttle.set_max(at(1000), CgroupId(group), reads(2));
+                for _ in 0..bios {
+                    assert!(!throttle.submit(at(1000), &bio(group, 128)));
+                }
+            }
+            for group in 1..=groups {
+                throttle.set_max(at(1000), CgroupId(group), reads(1 << 40));
+            }
+            let timer = throttle.next_timer();
+            assert_eq!(timer, at(1001), "a kernel timer never runs early");
+            throttle.timer(timer);
+            let released = core::iter::from_fn(|| throttle.take_released());
+            assert_eq!(released.count(), usize::from(groups * bios));
+            assert_eq!(throttle.next_timer(), Nanos::MAX);
+        }
+    }
+
+    mod random {
+        use proptest::prelude::*;
+
+        use super::*;
+
+        /// The most that a group may have used by a tick: what its limit allows until the end of
+        /// the slice, and what one more slice allows, which makes up for late timers.
+        fn most(limit: u64, ticks: i64) -> u64 {
+            allowed(limit, round_up(ticks + 1) + SLICE)
+        }
+
+        proptest! {
+            #![proptest_config(ProptestConfig::with_cases(64))]
+
+            /// In a tree of groups every bio continues once, in the order of its group and
+            /// direction, and no group's bios exceed its limits.
+            #[test]
+            fn limits_hold_and_nothing_is_lost_or_overtaken(
+                parents in proptest::collection::vec(0u16..4, 4),
+                limits in proptest::collection::vec(
+                    (proptest::option::of(200_000u64..4_000_000), proptest::option::of(20u32..400)),
+                    4,
+                ),
+                bios in proptest::collection::vec(
+                    (0i64..12, 1u16..5, proptest::bool::ANY, 1u32..17),
+                    1..120,
+                ),
+            ) {
+                let mut throttle = Throttle::default();
+                // A group's parent has a lower number than the group.
+                let parents: Vec<u16> = (0..4).map(|at| parents[at as usize].min(at)).collect();
+                for (group, &(bytes, ios)) in (1..).zip(&limits) {
+                    throttle.set_parent(CgroupId(group), CgroupId(parents[group as usize - 1]));
+                    let max = IoMax { bytes: [bytes; 2], ios: [ios; 2] };
+                    throttle.set_max(at(1000), CgroupId(group), max);
+                }
+                let mut used = [[(0u64, 0u64); 2]; 5];
+                // Numbers of the bios that have yet to continue, in the order in which they came.
+                let mut waiting: Vec<(u64, Bio)> = Vec::new();
+                let mut continues = |tick: i64, bio: &Bio| {
+                    let direction = bio.op.is_write() as usize;
+                    let mut group = bio.cgroup.0;
+                    while group > 0 {
+                        let (bytes, ios) = &mut used[group as usize][direction];
+                        *bytes += bytes_of(bio);
+                        *ios += 1;
+                        let (max_bytes, max_ios) = limits[group as usize - 1];
+                        let within = |used: u64, max: u64| used <= most(max, tick - 1000);
+                        prop_assert!(max_bytes.is_none_or(|max| within(*bytes, max)), "{tick}");
+                        prop_assert!(max_ios.is_none_or(|max| within(*ios, max.into())), "{tick}");
+                        group = parents[group as usize - 1];
+                    }
+                    Ok(())
+                };
+                let mut now = 1000;
+                let mut number = 0;
+                let mut next = bios.into_iter();
+                loop {
+                    let came = next.next();
+                    let until = came.map_or(i64::MAX, |(ticks, ..)| now + ticks);
+                    while throttle.next_timer() <= at(until.min(1 << 40)) {
+                        now = jiffies(throttle.next_timer());
+                        throttle.timer(at(now));
+                        while let Some(bio) = throttle.take_released() {
+                            let is_one = |(_, other): &(u64, Bio)| {
+                                other.cgroup == bio.cgroup && other.op == bio.op
+                            };
+                            let first = waiting.iter().position(is_one);
+                            let (at, other) = waiting.remove(first.expect("it was held"));
+                            prop_assert_eq!(other.sector, bio.sector, "{}", at);
+                            continues(now, &bio)?;
+                        }
+                    }
+                    let Some((_, group, is_write, pages)) = came else {
+                        break;
+                    };
+                    now = until;
+                    number += 1;
+                    let bio = Bio {
+                        op: if is_write { Op::Write } else { Op::Read },
+                        sector: Sector(number),
+                        ..bio(group, pages * 8)
+                    };
+                    match throttle.submit(at(now), &bio) {
+                        true => continues(now, &bio)?,
+                        false => waiting.push((number, bio)),
+                    }
+                }
+                prop_assert!(waiting.is_empty(), "{:?}", waiting);
+            }
+        }
+    }
 }

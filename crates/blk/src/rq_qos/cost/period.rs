@@ -731,6 +731,24 @@ mod tests {
         assert_eq!((period.error, period.rate), (-base, VTIME_PER_USEC));
     }
 
+    /// Groups in debt and those whose tasks are delayed are both debtors (`ioc_check_iocgs`).
+    #[test]
+    fn every_group_in_debt_is_a_debtor() {
+        for [first, second] in [[0, 0], [1, 0], [0, 1], [1, 1], [1, 2], [2, 2]] {
+            let (mut cost, now) = two_active();
+            for (at, owes) in [(1, first), (2, second)] {
+                // Without budget it pays nothing.
+                let group = &mut cost.groups[at];
+                group.vtime = now.vtime;
+                (group.delay_us, group.delay_at_us) = (if owes == 2 { 1_000 } else { 0 }, now.us);
+                group.abs_debt = if owes == 1 { 1 << 20 } else { 0 };
+            }
+            let debtors = (first > 0) as usize + (second > 0) as usize;
+            let found = cost.check_groups(now, &mut Vec::new());
+            assert_eq!(found, debtors, "{first} {second}");
+        }
+    }
+
     /// A group that lends nothing and has no more than the low margin left is short of budget
     /// (`ioc_timer_fn`).
     #[test]

@@ -439,6 +439,38 @@ fn a_lender_keeps_what_it_used_less_its_spare_budget() {
     }
 }
 
+/// A group's budget pays its debt first, and the bios that wait only from the rest
+/// (`iocg_kick_waitq`); its time is never ahead of the drive's.
+#[test]
+fn what_pays_a_debt_pays_for_no_bio() {
+    const BIO_PERCENT: u64 = 30;
+    for debt_percent in [0, 5, 15, 35, 50, 75, 95, 120, 1_000] {
+        let (mut cost, now) = two_active();
+        let share = cost.shares(1).0;
+        let budget = ahead(now.vtime, cost.groups[1].vtime) as u64;
+        let of_budget = |percent: u64| abs_cost_of(budget * percent / 100, share);
+        // The weight that a group gets back with its debt paid is that before the debt.
+        cost.groups[1].last_inuse = cost.groups[1].active;
+        cost.incur_debt(1, of_budget(debt_percent), now);
+        for ticket in 0..4 {
+            cost.groups[1].waiting.push_back(Waiting {
+                ticket,
+                part: BioId::from_index(ticket as usize),
+                abs_cost: of_budget(BIO_PERCENT),
+            });
+        }
+        let mut woken = Vec::new();
+        cost.kick(1, true, now, &mut woken);
+        let left = 100u64.saturating_sub(debt_percent);
+        let released: Vec<u64> = (0..left / BIO_PERCENT).collect();
+        assert_eq!(woken, released, "{debt_percent} %");
+        assert!(ahead(now.vtime, cost.groups[1].vtime) >= 0);
+        let owed = of_budget(debt_percent.saturating_sub(100));
+        let is_paid = cost.groups[1].abs_debt.abs_diff(owed) <= 1;
+        assert!(is_paid, "{debt_percent} %: {}", cost.groups[1].abs_debt);
+    }
+}
+
 /// The delay of a group in debt grows evenly from 250 us at 5 periods to 250 ms at 250 periods
 /// (`iocg_kick_delay`).
 #[test]
