@@ -35,8 +35,8 @@
 //!   (4.7.2); section 4.1 would switch for longer, which `write_run` allows.
 //! - *A late request taken from the middle* changes the matrices like any other.
 //! - *A request merged into another* is removed from the matrices; the flag stays unless the
-//!   sub-group is empty. The remaining request takes over an earlier deadline and its place if both
-//!   are of one kind.
+//!   sub-group is empty. The remaining request takes over an earlier deadline and its place. Only
+//!   neighbours in a sub-queue merge, so both are of one kind.
 //! - *Merging* is done behind a request through the block layer's hash, and with the neighbour in
 //!   the sub-queue, as in noop. There are no front merges: the module has none, and they would need a
 //!   sorted list.
@@ -381,27 +381,6 @@ impl Ac {
         self.run[1 - dir] = 0;
         self.batched += 1;
     }
-
-    /// Passes an earlier deadline and its place on to the remaining request if both are of one
-    /// kind. A request that is merged during its insertion is not queued yet.
-    fn inherit(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
-        let place = |id: RequestId| ctx.rqs[id].elv[ELV_PLACE].checked_sub(1);
-        let (Some(place), Some(gone)) = (place(id), place(next)) else {
-            return;
-        };
-        let (place, gone) = (place as usize, gone as usize);
-        let (kind, same_kind) = (place % KINDS, place % KINDS == gone % KINDS);
-        if same_kind && ctx.rqs[next].fifo_time < ctx.rqs[id].fifo_time {
-            ctx.rqs[id].fifo_time = ctx.rqs[next].fifo_time;
-            self.deadlines[kind].remove(ctx.rqs, id);
-            self.deadlines[kind].insert_before(ctx.rqs, id, next);
-            if place == gone {
-                let sub_queue = &mut self.sub_queues[place / KINDS][kind];
-                sub_queue.remove(ctx.rqs, id);
-                sub_queue.insert_before(ctx.rqs, id, next);
-            }
-        }
-    }
 }
 
 impl Elevator for Ac {
@@ -420,7 +399,11 @@ impl Elevator for Ac {
 
     fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
         self.queue.count_merge();
-        self.inherit(ctx, id, next);
+        // A request that is merged during its insertion is not queued yet. Others are neighbours in
+        // a sub-queue.
+        if let Some(place) = ctx.rqs[next].elv[ELV_PLACE].checked_sub(1) {
+            self.deadlines[place as usize % KINDS].inherit_deadline(ctx.rqs, id, next);
+        }
         self.remove(ctx, next);
     }
 

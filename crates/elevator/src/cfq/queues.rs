@@ -185,7 +185,7 @@ impl Cfq {
             into = next;
         }
         let (here, there) = (self.queues[id].processes, self.queues[into].processes);
-        if into == id || here == 0 || there == 0 {
+        if here == 0 || there == 0 {
             return;
         }
         if there >= here {
