@@ -464,6 +464,80 @@ mod tests {
         }
     }
 
+    /// The new estimate lies between the old one and the interval's rate. It goes half of the way
+    /// after a whole sequential interval, and a tenth at least (`bfq_update_peak_rate`).
+    #[test]
+    fn the_longer_and_the_more_sequential_an_interval_the_more_it_counts() {
+        let old = 1 << RATE_SHIFT;
+        for (sequential, ms, divisor) in [
+            (32, 1_000, 2),
+            (32, 2_000, 2),
+            (32, 800, 3),
+            (32, 500, 6),
+            (32, 300, 8),
+            (24, 1_000, 4),
+            (23, 1_000, 4),
+            (16, 1_000, 6),
+            (4, 1_000, 9),
+            (3, 1_000, 10),
+            (3, 2_500, 10),
+            (4, 2_500, 8),
+            (0, 1_000, 10),
+        ] {
+            let mut rate = PeakRate::new(true);
+            rate.peak = old;
+            (rate.samples, rate.sequential_samples) = (32, sequential);
+            rate.delta_from_first_ns = ms * 1_000_000;
+            // Three sectors per microsecond.
+            rate.sectors = 3 * ms * 1_000;
+            assert!(rate.update(0));
+            let (way, whole) = (rate.peak - old, 2 << RATE_SHIFT);
+            assert!(
+                (way * divisor).abs_diff(whole) <= 2 * divisor,
+                "{sequential} {ms}"
+            );
+        }
+    }
+
+    /// A rate that is lower than the estimate may come from seeks, and one above 20 sectors per
+    /// microsecond cannot be true; neither may an interval be short or have few requests
+    /// (`bfq_update_rate_reset`, `bfq_update_peak_rate`). The estimate never becomes zero.
+    #[test]
+    fn an_interval_that_says_nothing_changes_nothing() {
+        let update = |samples, sequential, ms: u64, sectors, peak| {
+            let mut rate = PeakRate::new(true);
+            (rate.samples, rate.sequential_samples) = (samples, sequential);
+            (rate.delta_from_first_ns, rate.sectors) = (ms * 1_000_000, sectors);
+            rate.peak = peak;
+            let is_changed = rate.update(0);
+            assert!(is_changed || rate.peak == peak);
+            is_changed.then_some(rate.peak)
+        };
+        let one = 1 << RATE_SHIFT;
+        assert_eq!(update(31, 31, 1_000, 3_000_000, one), None);
+        assert_eq!(update(32, 32, 299, 900_000, one), None);
+        assert!(update(32, 32, 300, 900_000, one).is_some());
+        assert_eq!(update(32, 23, 1_000, 1_000_000, one), None, "no faster");
+        assert_eq!(update(32, 24, 1_000, 1_000_000, one), Some(one));
+        assert_eq!(update(32, 23, 1_000, 1_000_100, one), Some(one + 1));
+        assert!(update(32, 32, 1_000, 20_000_000, one).is_some());
+        assert_eq!(update(32, 32, 1_000, 20_000_100, one), None, "too fast");
+        assert_eq!(update(32, 32, 1_000, 1, 1), Some(1));
+    }
+
+    /// The time of the last request counts until its completion.
+    #[test]
+    fn an_interval_ends_with_its_last_completion() {
+        let mut rate = PeakRate::new(true);
+        (rate.samples, rate.sequential_samples) = (32, 32);
+        (rate.delta_from_first_ns, rate.sectors) = (500_000_000, 1_000_000);
+        rate.first_dispatch_ns = 7_000_000;
+        rate.peak = 1 << RATE_SHIFT;
+        assert!(rate.update(1_007_000_000));
+        assert_eq!(rate.delta_from_first_ns, 1_000_000_000);
+        assert_eq!(rate.peak, 1 << RATE_SHIFT);
+    }
+
     #[test]
     fn a_budget_is_what_the_drive_does_in_timeout_sync() {
         let mut bfq = Bfq::new(&crate::test_queue::queue_info());

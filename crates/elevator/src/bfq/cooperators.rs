@@ -426,3 +426,66 @@ impl Bfq {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::one_queue;
+    use super::*;
+
+    /// The processes of a stable merge share a queue only some time after the queue's creation and
+    /// after its last split, which may have been a mistake (`bfq_setup_cooperator`).
+    #[test]
+    fn a_stable_merge_waits_after_creation_and_after_a_split() {
+        let late = msecs_to_jiffies(STABLE_DELAY_MS);
+        for (created_ago, split_ago, is_due) in [
+            (late + 1, late + 1, true),
+            (late, late + 1, false),
+            (late + 1, late, false),
+            (late, late, false),
+            (0, late + 1, false),
+            (late + 1, 0, false),
+        ] {
+            let (mut bfq, q) = one_queue();
+            let jiffies = bfq.jiffies;
+            let queue = &mut bfq.queues[q];
+            queue.just_created = false;
+            (queue.created, queue.split) = (jiffies - created_ago, jiffies - split_ago);
+            let found = bfq.is_due_for_stable_merge(q);
+            assert_eq!(found, is_due, "{created_ago} {split_ago}");
+            bfq.queues[q].just_created = true;
+            assert!(!bfq.is_due_for_stable_merge(q), "it had no request before");
+            (bfq.queues[q].just_created, bfq.queues[q].sync) = (false, false);
+            assert!(!bfq.is_due_for_stable_merge(q), "asynchronous");
+        }
+    }
+
+    /// A process that gets a queue of its own again is in a large burst if it was, or if its burst has
+    /// become large meanwhile; a member of a burst that is not large returns to it
+    /// (`bfq_get_bfqq_handle_split`).
+    #[test]
+    fn a_queue_that_is_split_returns_to_its_burst() {
+        for (was_listed, was_large, is_large, in_large, is_listed) in [
+            (false, false, false, false, false),
+            (false, false, true, false, false),
+            (false, true, false, true, false),
+            (true, false, false, false, true),
+            (true, false, true, true, false),
+            (true, true, false, true, false),
+            (true, true, true, true, false),
+        ] {
+            let (mut bfq, q) = one_queue();
+            let context = bfq.queues[q].context.expect("one process's");
+            bfq.forget_burst(q);
+            bfq.save_state(q);
+            let saved = bfq.contexts[context].saved.as_mut().expect("is saved");
+            (saved.was_in_burst_list, saved.in_large_burst) = (was_listed, was_large);
+            bfq.queues[q].in_large_burst = !in_large;
+            bfq.burst.is_large = is_large;
+            bfq.rejoin_burst(q, context);
+            let queue = &bfq.queues[q];
+            let found = (queue.in_large_burst, queue.in_burst_list);
+            let case = (was_listed, was_large, is_large);
+            assert_eq!(found, (in_large, is_listed), "{case:?}");
+        }
+    }
+}

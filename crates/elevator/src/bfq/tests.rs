@@ -996,3 +996,89 @@ fn raising_ends_beyond_its_service() {
         }
     }
 }
+
+/// A bfq with the queue of one process, ten seconds after the machine has started.
+pub(super) fn one_queue() -> (Bfq, QueueId) {
+    let mut queue = Inside::new();
+    queue.insert(far(1));
+    let q = queue_of(&queue.bfq, 1);
+    (queue.bfq, q)
+}
+
+/// What was learned about injection is for another process's behaviour once the think time has
+/// changed between short and long, unless the limit was lowered within 100 ms; a long think time
+/// always starts anew (`bfq_update_has_short_ttime`).
+#[test]
+fn a_changed_think_time_starts_injection_anew() {
+    let ms = |ms| blklab_blk::msecs_to_jiffies(ms);
+    for (is_short, lowered_ago, service_ns, is_reset) in [
+        (true, ms(100), 0, true),
+        (true, ms(100) - 1, 0, false),
+        (false, 0, 0, true),
+        (false, ms(100), 0, true),
+        // It is known what a request takes, so there is something to keep.
+        (true, ms(100), 1_000, false),
+        (false, ms(100), 1_000, false),
+    ] {
+        let (mut bfq, q) = one_queue();
+        let context = bfq.queues[q].context.expect("one process's");
+        let idle_ns = bfq.settings.slice_idle_ns;
+        bfq.jiffies += 10_000;
+        let (jiffies, queue) = (bfq.jiffies, &mut bfq.queues[q]);
+        queue.short_ttime = !is_short;
+        (queue.ttime.samples, queue.ttime.mean_ns) = (256, idle_ns / 2 + !is_short as u64);
+        queue.injection.lowered = jiffies - lowered_ago;
+        (queue.injection.last_service_ns, queue.injection.limit) = (service_ns, 7);
+        // A second time nothing changes any more.
+        for n in 0..2 {
+            bfq.update_short_ttime(q, context);
+            let found = &bfq.queues[q];
+            assert_eq!(found.short_ttime, is_short);
+            let expected = match (is_reset, n) {
+                (false, _) | (true, 1) => 7,
+                (true, _) => 1 - is_short as u32,
+            };
+            assert_eq!(found.injection.limit, expected, "{is_short} {lowered_ago}");
+            bfq.queues[q].injection.limit = 7;
+        }
+    }
+}
+
+/// A process is I/O-bound if it lets the drive wait for at most a fifth of the time, of which the
+/// last 200 ms at least are remembered (`bfq_update_io_intensity`).
+#[test]
+fn a_process_that_is_idle_for_a_fifth_of_the_time_is_not_io_bound() {
+    const MS: u64 = 1_000_000;
+    for (total_ms, idle_ms, is_bound, kept_ms) in [
+        (100, 20, true, 100),
+        (100, 21, false, 100),
+        (200, 40, true, 200),
+        (201, 0, true, 100),
+        (300, 61, false, 150),
+        (300, 60, true, 150),
+    ] {
+        let (mut bfq, q) = one_queue();
+        let now_ns = bfq.now_ns;
+        let queue = &mut bfq.queues[q];
+        queue.just_created = false;
+        (queue.io_start_ns, queue.idle_total_ns) = (now_ns - total_ms * MS, idle_ms * MS);
+        bfq.update_io_bound(q);
+        let queue = &bfq.queues[q];
+        assert_eq!(queue.io_bound, is_bound, "{total_ms} {idle_ms}");
+        assert!((now_ns - queue.io_start_ns).abs_diff(kept_ms * MS) <= MS / 2);
+        let kept_idle_ms = idle_ms * kept_ms / total_ms;
+        assert!(queue.idle_total_ns.abs_diff(kept_idle_ms * MS) <= MS / 2);
+    }
+}
+
+/// The service of a soft real-time queue does not end its raising (`bfq_update_wr_data`).
+#[test]
+fn a_player_may_read_more_than_a_starting_program() {
+    let (mut bfq, q) = one_queue();
+    let jiffies = bfq.jiffies;
+    let raising = &mut bfq.queues[q].raising;
+    (raising.coeff, raising.service) = (3_000, 120_001);
+    (raising.max_time, raising.start_finish) = (blklab_blk::msecs_to_jiffies(300), jiffies);
+    bfq.update_raising(q);
+    assert_eq!(bfq.queues[q].raising.coeff, 3_000);
+}

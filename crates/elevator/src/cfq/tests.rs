@@ -678,3 +678,34 @@ fn a_deep_seeky_reader_is_left_early_in_its_slice() {
         queue.run_timer();
     }
 }
+
+/// The processes of the queue with fewer of them move to the other one, or to where its processes
+/// are about to move; queues without processes are left alone (`cfq_setup_merge`).
+#[test]
+fn queues_merge_into_the_one_with_more_processes() {
+    let merge = |processes: [u32; 3], chained: Option<(QueueId, QueueId)>| {
+        let mut cfq = Cfq::new(&queue_info());
+        for processes in processes {
+            let queue = cfq.make_queue(groups::ROOT, true);
+            cfq.queues[queue].processes = processes;
+        }
+        if let Some((from, to)) = chained {
+            cfq.queues[from].merges_into = Some(to);
+        }
+        cfq.setup_merge(0, 1);
+        [0, 1, 2].map(|queue| cfq.queues[queue].merges_into)
+    };
+    for (processes, merges) in [
+        ([1, 1, 0], [Some(1), None, None]),
+        ([1, 3, 0], [Some(1), None, None]),
+        ([3, 1, 0], [None, Some(0), None]),
+        ([0, 1, 0], [None; 3]),
+        ([1, 0, 0], [None; 3]),
+    ] {
+        assert_eq!(merge(processes, None), merges, "{processes:?}");
+    }
+    let onward = merge([1, 1, 2], Some((1, 2)));
+    assert_eq!(onward, [Some(2), Some(2), None]);
+    let back = merge([1, 1, 0], Some((1, 0)));
+    assert_eq!(back, [None, Some(0), None], "they would go in a circle");
+}
