@@ -168,3 +168,28 @@ fn parse_weight(text: &str, max: u32) -> Result<u32, String> {
         .filter(|weight| (1..=max).contains(weight))
         .ok_or_else(|| format!("found {number:?}, and a weight is from 1 to {max} (EINVAL)"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Weights are from 1 to the file's largest, with or without "default"; only bfq's own file is
+    /// the scheduler's.
+    #[test]
+    fn files_of_weights_take_weights() {
+        for file in CGROUP_FILES {
+            let max = match file.name {
+                "io.weight" => Some(10_000),
+                "io.bfq.weight" => Some(1_000),
+                _ => None,
+            };
+            for weight in [0, 1, 1_000, 1_001, 10_000, 10_001] {
+                let expected = max.and_then(|max| (1..=max).contains(&weight).then_some(weight));
+                for text in [format!("{weight}"), format!("default {weight}\n")] {
+                    assert_eq!(file.weight(&text), expected, "{}: {text}", file.name);
+                }
+            }
+            assert_eq!(file.is_of_scheduler(), file.name == "io.bfq.weight");
+        }
+    }
+}

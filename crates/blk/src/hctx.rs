@@ -201,4 +201,32 @@ mod tests {
         work.cancel();
         assert!(!work.is_pending() && work.at() == Nanos::MAX);
     }
+
+    /// Software queues are searched from a place on and around, each bit of the map for one of
+    /// them, however many CPUs there are.
+    #[test]
+    fn a_pending_software_queue_is_found_from_everywhere() {
+        let search = Search {
+            nr_cpus: 1,
+            round_robin: false,
+            seed: 0,
+        };
+        let mut hctx = Hctx::new(4, (0..130).collect(), search);
+        assert_eq!(hctx.next_pending(0), None);
+        for place in [0, 1, 63, 64, 127, 128, 129] {
+            hctx.mark_pending(place);
+            for from in [0, 1, 62, 63, 64, 65, 128, 129, 130] {
+                assert_eq!(hctx.next_pending(from), Some(place), "from {from}");
+            }
+            hctx.clear_pending(place);
+            assert!(!hctx.any_ctx_pending());
+        }
+        for place in [5, 70, 128] {
+            hctx.mark_pending(place);
+        }
+        let found = [0, 5, 6, 70, 71, 128, 129].map(|from| hctx.next_pending(from));
+        assert_eq!(found, [5, 5, 70, 70, 128, 128, 5].map(Some));
+        hctx.clear_pending(70);
+        assert_eq!(hctx.next_pending(6), Some(128));
+    }
 }

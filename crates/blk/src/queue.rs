@@ -1008,3 +1008,26 @@ fn move_all<T>(from: &mut Vec<T>, out: &mut Vec<T>) {
 fn append<T>(out: &mut Vec<T>, from: &mut Vec<T>) {
     out.append(from);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What was counted between two times is the difference of every count.
+    #[test]
+    fn counts_since_are_differences() {
+        let counts = |factor: u64| CostCounts {
+            bios: factor,
+            merge_attempts: 2 * factor,
+            inserts: 3 * factor,
+            dispatch_calls: 4 * factor,
+            issues: 5 * factor,
+            multi_page_issues: 6 * factor,
+            further_pages: 7 * factor,
+            foreign_issues: 8 * factor,
+            far_issues: 9 * factor,
+            ends: 10 * factor,
+        };
+        assert_eq!(counts(7).since(&counts(3)), counts(4));
+    }
+}

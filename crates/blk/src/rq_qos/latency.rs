@@ -714,4 +714,31 @@ mod tests {
         assert_eq!([step(64, true), step(64, false)], [4, 16]);
         assert_eq!([step(3, true), step(3, false)], [1, 1]);
     }
+
+    /// A bio that passed unthrottled counts only for a group that is not throttled, and none whose
+    /// time was not measured (`iolatency_record_time`); one misses a target from its very length
+    /// on.
+    #[test]
+    fn what_passed_unthrottled_says_nothing_of_a_throttled_group() {
+        for (max_depth, issue_as_root, took_ns, counts) in [
+            (u32::MAX, false, 2 * MS, (1, 1)),
+            (u32::MAX, false, 2 * MS - 1, (1, 0)),
+            (u32::MAX, true, 2 * MS, (1, 1)),
+            (u32::MAX, false, 0, (0, 0)),
+            (8, false, 2 * MS, (1, 1)),
+            (8, true, 2 * MS, (0, 0)),
+        ] {
+            let mut group = Group::new();
+            (group.target_ns, group.max_depth) = (2 * MS, max_depth);
+            let submitted = Submitted {
+                at: Nanos(MS),
+                group: FAST,
+                issue_as_root,
+            };
+            group.record(Nanos(MS + took_ns), &submitted);
+            let found = (group.latencies.count, group.latencies.missed);
+            assert_eq!(found, counts, "{max_depth} {issue_as_root} {took_ns}");
+            assert_eq!(group.latencies.sum_ns, counts.0 * took_ns);
+        }
+    }
 }

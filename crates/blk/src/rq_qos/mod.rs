@@ -497,4 +497,22 @@ mod tests {
         places.wake_all(|()| 1, &mut woken);
         assert_eq!((woken, places.waiting.len()), (vec![2], 1));
     }
+
+    /// On a drive of one tag the limit is two, so that a request is ready when another ends, and
+    /// one at each step above (`rq_depth_calc_max_depth`).
+    #[test]
+    fn a_drive_of_one_tag_has_two_depths() {
+        let mut depth = RqDepth::new(64, 1);
+        assert!(depth.scale_up());
+        assert_eq!((depth.max_depth, depth.scale_step), (2, -1));
+        assert!(!depth.scale_up(), "it is the largest");
+        assert!(depth.scale_down(true));
+        assert_eq!((depth.max_depth, depth.scale_step), (2, 0));
+        assert!(depth.scale_down(true));
+        assert_eq!((depth.max_depth, depth.scale_step), (1, 1));
+        assert!(!depth.scale_down(true), "it is the smallest");
+        assert!(depth.scale_up());
+        assert_eq!((depth.max_depth, depth.scale_step), (2, 0));
+        assert!(!depth.scale_up(), "it is the largest again");
+    }
 }

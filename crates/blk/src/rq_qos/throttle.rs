@@ -756,6 +756,55 @@ mod tests {
         }
     }
 
+    /// What a group did not use in past slices is not saved, but for one slice's worth beside the
+    /// current one (`throtl_trim_slice`).
+    #[test]
+    fn an_unused_allowance_is_lost() {
+        let mut throttle = Throttle::default();
+        let group = CgroupId(1);
+        // Ten bios of 64 KiB in a slice, of which two are used.
+        throttle.set_max(at(1000), group, reads(6_553_600));
+        let end = 1000 + 20 * SLICE;
+        for tick in (1000..end).step_by(SLICE as usize / 2) {
+            assert!(throttle.submit(at(tick), &bio(1, 128)));
+        }
+        let burst = (0..100).filter(|_| throttle.submit(at(end), &bio(1, 128)));
+        let burst = burst.count();
+        assert!((10..=30).contains(&burst), "{burst}");
+    }
+
+    /// Of groups whose bios go at the same time the worker gets one bio of each by turns, and reads
+    /// before writes (`throtl_pop_queued`).
+    #[test]
+    fn groups_take_turns_at_the_root() {
+        let mut throttle = Throttle::default();
+        for group in 1..=3 {
+            let bytes = [Some(2); 2];
+            let max = IoMax {
+                bytes,
+                ..IoMax::default()
+            };
+            throttle.set_max(at(1000), CgroupId(group), max);
+            for op in [Op::Write, Op::Read] {
+                for _ in 0..8 {
+                    let bio = Bio {
+                        op,
+                        ..bio(group, 128)
+                    };
+                    assert!(!throttle.submit(at(1000), &bio));
+                }
+            }
+        }
+        for group in 1..=3 {
+            throttle.set_max(at(1000), CgroupId(group), IoMax::default());
+        }
+        throttle.timer(at(1001));
+        let released = core::iter::from_fn(|| throttle.take_released());
+        let released: Vec<(Op, u16)> = released.map(|bio| (bio.op, bio.cgroup.0)).collect();
+        let turns = |op| [1, 2, 3].map(|group| (op, group)).repeat(8);
+        assert_eq!(released, [turns(Op::Read), turns(Op::Write)].concat());
+    }
+
     mod random {
         use proptest::prelude::*;
 

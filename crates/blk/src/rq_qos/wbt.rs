@@ -525,4 +525,41 @@ mod tests {
         wbt.set_latency(Nanos(0), 75_123, &mut Vec::new());
         assert_eq!(wbt.latency_us(), 75_123);
     }
+
+    /// What a window says (`latency_exceeded`): the limits are 2 ms for the fastest read, and the
+    /// window's length for one that has not ended. Without reads and three writes it says nothing.
+    #[test]
+    fn a_window_is_judged_by_its_fastest_read() {
+        use WbtStatus::*;
+        let samples = |count, min_ns| Samples { count, min_ns };
+        for (under_way_ns, reads, writes, status) in [
+            (0, (1, 2 * MS), 3, Ok),
+            (0, (1, 2 * MS + 1), 3, Exceeded),
+            (0, (1, 9 * MS), 2, UnknownWrites),
+            (0, (0, 0), 3, UnknownWrites),
+            (0, (0, 0), 0, Unknown),
+            (0, (1, MS), 0, Unknown),
+            (2 * MS, (0, 0), 3, UnknownWrites),
+            (2 * MS + 1, (0, 0), 3, Exceeded),
+            (2 * MS + 1, (1, MS), 3, Ok),
+            (100 * MS, (1, MS), 3, Ok),
+            (100 * MS + 1, (1, MS), 3, Exceeded),
+        ] {
+            let mut wbt = Wbt::new(2_000, 64, false);
+            wbt.window_ns = 100 * MS;
+            let now = Nanos(1 << 40);
+            wbt.sync_issue = Some((1, Nanos(now.0 - under_way_ns)));
+            let windows = [samples(reads.0, reads.1), samples(writes, MS)];
+            let case = (under_way_ns, reads, writes);
+            assert_eq!(wbt.latency_exceeded(now, windows), status, "{case:?}");
+            // A write that has not ended tells as much as one that has.
+            wbt.writes.in_flight = 1;
+            let status = if status == Unknown {
+                UnknownWrites
+            } else {
+                status
+            };
+            assert_eq!(wbt.latency_exceeded(now, windows), status, "{case:?}");
+        }
+    }
 }

@@ -763,4 +763,97 @@ mod tests {
             assert_eq!(cost.scan_active(now).shortages, shortages, "{above}");
         }
     }
+
+    /// The share that a group used is that of the time since the period's start or its activation,
+    /// by what it was charged or by what it has in the drive (`ioc_timer_fn`).
+    #[test]
+    fn usage_is_a_share_of_the_time_that_a_group_was_active() {
+        for (used_us, in_flight_us, activated_us, share) in [
+            (2_500, 0, 0, WEIGHT_ONE / 4),
+            (2_500, 0, 5_000, WEIGHT_ONE / 2),
+            (0, 5_000, 0, WEIGHT_ONE / 2),
+            (2_500, 1_000, 0, WEIGHT_ONE / 4),
+            (40_000, 0, 0, WEIGHT_ONE),
+            (0, 0, 0, 1),
+        ] {
+            let (mut cost, start) = two_active();
+            let now = cost.now(Nanos(start.ns) + Nanos::from_millis(10));
+            cost.period.began_at_us = start.us;
+            let in_flight = in_flight_us * cost.period.base_rate;
+            let group = &mut cost.groups[1];
+            group.usage_in_period_us = used_us;
+            group.activated_at_us = start.us + activated_us;
+            group.done_vtime = group.vtime.wrapping_sub(in_flight);
+            let found = cost.usage_share(1, WEIGHT_ONE, now);
+            assert!(
+                found.abs_diff(share) <= 1 + WEIGHT_ONE / 10_000,
+                "{found} of {share}"
+            );
+        }
+    }
+
+    /// Waiting for tags counts in percent of the period.
+    #[test]
+    fn waits_for_tags_are_a_part_of_the_period() {
+        for percent in [6, 50, 100, 250] {
+            let (mut cost, now) = two_active();
+            let waited_ns = cost.period.length_us * 10 * percent;
+            (0..10).for_each(|_| cost.period.count(0, true, waited_ns / 10));
+            cost.end_period(Nanos(now.ns), &mut Vec::new());
+            let change = cost.last_change().expect("the drive is saturated");
+            assert_eq!((change.wait_percent, change.busy_level), (percent, 1));
+            assert_eq!(cost.period.tag_wait_ns, 0, "the next period begins anew");
+        }
+    }
+
+    /// An SSD at five times its assumed rate for ten seconds is a fast one, and a fast one at a
+    /// tenth is not; the time begins anew when the rate has returned in between. Other drives, and
+    /// those whose parameters a user has set, stay as they are (`ioc_autop_idx`).
+    #[test]
+    fn a_drive_is_of_another_kind_after_ten_seconds_at_another_rate() {
+        use DriveKind::{FastSsd, Ssd};
+        const S: u64 = 1_000_000;
+        // Kinds before and after, and times in microseconds with rates in percent.
+        let cases: [(DriveKind, DriveKind, &[(u64, u64)]); 9] = [
+            (Ssd, FastSsd, &[(0, 500), (10 * S, 500)]),
+            (Ssd, Ssd, &[(0, 500), (10 * S - 1, 500)]),
+            (Ssd, Ssd, &[(0, 499), (20 * S, 499)]),
+            (Ssd, Ssd, &[(0, 500), (5 * S, 499), (10 * S, 500)]),
+            (
+                Ssd,
+                FastSsd,
+                &[(0, 500), (5 * S, 499), (6 * S, 500), (16 * S, 500)],
+            ),
+            (Ssd, Ssd, &[(0, 5), (20 * S, 5)]),
+            (FastSsd, Ssd, &[(0, 10), (10 * S, 10)]),
+            (FastSsd, FastSsd, &[(0, 12), (20 * S, 12)]),
+            (FastSsd, FastSsd, &[(0, 600), (20 * S, 600)]),
+        ];
+        let kind_after = |cost: &mut IoCost, before: DriveKind, rates: &[(u64, u64)]| {
+            cost.kind = before;
+            for (now_us, percent) in rates {
+                // Rounded up, so that it is at least the percentage.
+                cost.period.base_rate = (VTIME_PER_USEC * percent).div_ceil(100);
+                cost.choose_kind(at(1_000_000 + now_us));
+            }
+            cost.kind
+        };
+        for (before, after, rates) in cases {
+            let mut cost = IoCost::new(Nanos::ZERO, false, 64);
+            assert_eq!(kind_after(&mut cost, before, rates), after, "{rates:?}");
+            let is_reset = cost.period.base_rate == VTIME_PER_USEC;
+            assert_eq!(is_reset, before != after);
+        }
+        let (before, _, rates) = cases[0];
+        for (rotational, queue_depth) in [(true, 64), (false, 1)] {
+            let mut cost = IoCost::new(Nanos::ZERO, rotational, queue_depth);
+            assert_eq!(kind_after(&mut cost, before, rates), before);
+        }
+        for sets_model in [true, false] {
+            let mut cost = IoCost::new(Nanos::ZERO, false, 64);
+            cost.model.is_users = sets_model;
+            cost.qos.is_users = !sets_model;
+            assert_eq!(kind_after(&mut cost, before, rates), before);
+        }
+    }
 }

@@ -471,6 +471,70 @@ fn what_pays_a_debt_pays_for_no_bio() {
     }
 }
 
+/// A lender whose bio has to wait takes back all that it lent, but for one in debt, which lends
+/// everything until that is paid (`ioc_rqos_throttle`).
+#[test]
+fn a_lender_that_has_to_wait_lends_nothing() {
+    for (debt, lends) in [(0, false), (1, true)] {
+        let (mut cost, now) = two_active();
+        let active = cost.groups[1].active;
+        cost.propagate(1, active, active / 10, Some(now));
+        cost.commit_weights();
+        // Without budget nothing can be paid.
+        cost.groups[1].vtime = now.vtime;
+        (cost.groups[1].abs_debt, cost.groups[1].saved_margin) = (debt, i64::MIN);
+        let bio = Bio {
+            cgroup: CgroupId(1),
+            ..Bio::new(Op::Read, Sector(0), 8)
+        };
+        let part = BioId::from_index(0);
+        let goes = cost.throttle(Nanos(now.ns), (&bio, part), 0, &mut Vec::new());
+        assert!(!goes && cost.is_held(0));
+        assert_eq!(cost.groups[1].inuse < active, lends, "{debt}");
+    }
+}
+
+/// Each time in debt adds to the group's statistics.
+#[test]
+fn times_in_debt_add_up() {
+    let (mut cost, now) = two_active();
+    let at = |cost: &IoCost, us: u64| cost.now(Nanos((now.us + us) * 1000));
+    let mut expected = 0;
+    for (began_us, ended_us) in [(0, 300), (1_000, 1_050), (2_000, 5_000)] {
+        let (began, ended) = (at(&cost, began_us), at(&cost, ended_us));
+        cost.incur_debt(1, 1_000, began);
+        cost.incur_debt(1, 500, at(&cost, began_us + 10));
+        cost.pay_debt(1, 1_499, at(&cost, began_us + 20));
+        assert_eq!(cost.stat(CgroupId(1)).debt_us, expected, "some is left");
+        cost.pay_debt(1, 1, ended);
+        expected += ended_us - began_us;
+        assert_eq!(cost.stat(CgroupId(1)).debt_us, expected);
+    }
+}
+
+/// A merged bio moves the place from which its group's next I/O is sequential only if it continues
+/// the group's last one (`ioc_rqos_merge`).
+#[test]
+fn only_a_merge_behind_the_last_io_moves_the_cursor() {
+    // The request's sectors before the merge, the bio's first sector, and the cursor after it.
+    for ([start, end], sector, cursor) in [
+        ([1_000, 1_008], 1_008, 1_016),
+        ([1_000, 1_004], 1_004, 1_008),
+        ([1_008, 1_016], 1_000, 1_008),
+        ([1_000, 1_008], 984, 1_008),
+    ] {
+        let (mut cost, now) = two_active();
+        cost.groups[1].cursor = 1_008;
+        let bio = Bio {
+            cgroup: CgroupId(1),
+            ..Bio::new(Op::Read, Sector(sector), 8)
+        };
+        let (part, first) = (BioId::from_index(1), BioId::from_index(0));
+        cost.merge(Nanos(now.ns), (&bio, part), first, [start, end]);
+        assert_eq!(cost.groups[1].cursor, cursor, "{start} {end} {sector}");
+    }
+}
+
 /// The delay of a group in debt grows evenly from 250 us at 5 periods to 250 ms at 250 periods
 /// (`iocg_kick_delay`).
 #[test]
