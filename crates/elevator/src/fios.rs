@@ -694,4 +694,20 @@ mod tests {
         // The time of the two others in an epoch, and what they overdraw.
         assert_wait(&FIOS, &[], Victim::AsyncWrite, Adversary::Reads, 2 * 20 + 2);
     }
+
+    /// A task that has used up its slice exactly does not come back in this epoch, nor does one
+    /// without requests in the drive.
+    #[test]
+    fn a_task_comes_back_with_time_left() {
+        for (in_flight, left_ns, comes_back) in
+            [(1, 1, true), (1, 0, false), (1, -1, false), (0, 1, false)]
+        {
+            let task = Task {
+                in_flight,
+                left_ns,
+                ..Task::default()
+            };
+            assert_eq!(task.may_come_back(), comes_back, "{in_flight} {left_ns}");
+        }
+    }
 }

@@ -408,3 +408,18 @@ fn the_other_side_s_requests_leave_the_bias() {
     queue.dispatch().expect("has a read");
     assert_eq!(state(&queue, "dl_bias"), bias);
 }
+
+/// Only synchronous reads may have all tags of a queue whose depth has changed.
+#[test]
+fn the_limit_of_tags_follows_the_depth_of_the_queue() {
+    let mut adios = Adios::new(&queue_info());
+    for nr_requests in [256, 64, 1_024] {
+        adios.depth_updated(&QueueInfo {
+            nr_requests,
+            ..queue_info()
+        });
+        let of = |adios: &mut Adios, op| adios.limit_depth(op, BioFlags::NONE);
+        assert_eq!(of(&mut adios, Op::Write), Some(nr_requests));
+        assert_eq!(of(&mut adios, Op::Read), None);
+    }
+}

@@ -538,6 +538,25 @@ mod tests {
         assert_eq!(rate.peak, 1 << RATE_SHIFT);
     }
 
+    /// A queue's budget is at least a 32nd of the largest, which is 16,384 sectors until enough
+    /// budgets have been assigned for the rate to be known (`bfq_min_budget`).
+    #[test]
+    fn the_smallest_budget_is_a_part_of_the_largest() {
+        let mut bfq = Bfq::new(&crate::test_queue::queue_info());
+        bfq.max_budget = 64_000;
+        let mut assigned = 0;
+        while !bfq.knows_rate() {
+            assert_eq!(bfq.min_budget(), 512);
+            bfq.count_budget();
+            assigned += 1;
+        }
+        assert_eq!(bfq.min_budget(), 2_000);
+        // 256 * (1 - (7/8)^n) exceeds 194 from the eleventh on.
+        assert_eq!(assigned, 11);
+        (0..1_000).for_each(|_| bfq.count_budget());
+        assert!(bfq.knows_rate());
+    }
+
     #[test]
     fn a_budget_is_what_the_drive_does_in_timeout_sync() {
         let mut bfq = Bfq::new(&crate::test_queue::queue_info());

@@ -337,12 +337,8 @@ impl Bfq {
         let queues = (Bfq::queue_of(&ctx.rqs[id]), Bfq::queue_of(&ctx.rqs[next]));
         let both_queued = ctx.rqs[id].is_sorted() && ctx.rqs[next].is_sorted();
         if let (Some(q), Some(other)) = queues {
-            let older = ctx.rqs[next].fifo_time < ctx.rqs[id].fifo_time;
-            if q == other && both_queued && older {
-                let fifo = &mut self.queues[q].fifo;
-                fifo.remove(ctx.rqs, id);
-                fifo.insert_before(ctx.rqs, id, next);
-                ctx.rqs[id].fifo_time = ctx.rqs[next].fifo_time;
+            if q == other && both_queued {
+                self.queues[q].fifo.inherit_deadline(ctx.rqs, id, next);
             }
             if self.queues[q].next_rq == Some(next) {
                 self.queues[q].next_rq = Some(id);

@@ -1082,3 +1082,113 @@ fn a_player_may_read_more_than_a_starting_program() {
     bfq.update_raising(q);
     assert_eq!(bfq.queues[q].raising.coeff, 3_000);
 }
+
+/// The mean think time approaches what a process takes, with an idle slice's double as the most;
+/// only the first request after a completion counts (`bfq_update_io_thinktime`).
+#[test]
+fn think_time_is_a_mean_of_the_times_between_completion_and_request() {
+    for (took_ns, counted_ns) in [
+        (0, 0),
+        (5_000, 5_000),
+        (16_000_000, 16_000_000),
+        (16_000_001, 16_000_000),
+        (1 << 40, 16_000_000),
+    ] {
+        let (mut bfq, q) = one_queue();
+        assert_eq!(bfq.settings.slice_idle_ns, 8_000_000);
+        bfq.now_ns = 1 << 41;
+        let queue = &mut bfq.queues[q];
+        queue.ttime = Default::default();
+        (queue.busy, queue.dispatched) = (false, 0);
+        for n in 1..60 {
+            bfq.queues[q].ttime.last_end_ns = bfq.now_ns - took_ns;
+            bfq.update_think_time(q);
+            let ttime = bfq.queues[q].ttime;
+            // The sum of samples is rounded down, by 7 of 256 in the end, and half of it is added.
+            assert!(
+                ttime.mean_ns.abs_diff(counted_ns) <= 4 + counted_ns / 30,
+                "{took_ns} {n}"
+            );
+            let known = 256.0 * (1.0 - 0.875f64.powi(n));
+            assert!((known - ttime.samples as f64).abs() < 8.0);
+        }
+        // While it has requests nothing is known about its thinking.
+        let before = bfq.queues[q].ttime;
+        for (busy, dispatched) in [(true, 0), (false, 1), (true, 1)] {
+            let queue = &mut bfq.queues[q];
+            (queue.busy, queue.dispatched) = (busy, dispatched);
+            queue.ttime.last_end_ns = 1;
+            bfq.update_think_time(q);
+            let ttime = bfq.queues[q].ttime;
+            assert_eq!(
+                (ttime.samples, ttime.total_ns),
+                (before.samples, before.total_ns)
+            );
+        }
+    }
+}
+
+/// A request of the queue in service shows what injection costs if the drive is empty, or if
+/// others were injected and what it takes without them is known; not within 10 ms after the limit
+/// was lowered (`bfq_add_request`).
+#[test]
+fn a_request_is_timed_alone_or_beside_injected_ones() {
+    let ms = |ms| blklab_blk::msecs_to_jiffies(ms);
+    let later = ms(12);
+    for (in_service, in_driver, service_ns, injected, lowered_ago, is_timed) in [
+        (true, 0, 0, false, later, true),
+        (true, 0, 0, true, later, true),
+        (true, 1, 0, true, later, false),
+        (true, 1, 1, false, later, false),
+        (true, 1, 1, true, later, true),
+        (true, 1, 1, true, 0, false),
+        (true, 0, 1, false, 0, false),
+        (true, 0, 1, false, ms(10), true),
+        (true, 0, 1, false, ms(10) - 1, false),
+        (false, 0, 1, false, later, false),
+    ] {
+        let (mut bfq, q) = one_queue();
+        bfq.in_service = in_service.then_some(q);
+        (bfq.in_driver, bfq.rqs_injected, bfq.wait_dispatch) = (in_driver, injected, false);
+        bfq.queues[q].injection.last_service_ns = service_ns;
+        bfq.queues[q].injection.lowered = bfq.jiffies - lowered_ago;
+        bfq.prepare_injection_sample(q);
+        let case = (in_service, in_driver, service_ns, injected, lowered_ago);
+        assert_eq!(bfq.wait_dispatch, is_timed, "{case:?}");
+        // A request that is alone in the drive is not disturbed by what was injected before.
+        let disturbed = injected && !(is_timed && in_driver == 0);
+        assert_eq!(bfq.rqs_injected, disturbed, "{case:?}");
+    }
+}
+
+/// What remains of a merge has the earlier of two deadlines and that one's place
+/// (`bfq_requests_merged`).
+#[test]
+fn a_survivor_of_a_merge_has_the_earlier_deadline() {
+    for is_first_older in [true, false] {
+        let mut queue = queue(true);
+        let sectors = [100_000, 100_128];
+        let [older, younger] = match is_first_older {
+            true => sectors,
+            false => [sectors[1], sectors[0]],
+        };
+        let older = queue.insert(&bio(Op::Read, older, 1)).expect("is alone");
+        let deadline = queue.rq(older).fifo_time;
+        queue.pass_ms(50);
+        let between = queue.insert(&bio(Op::Read, 900_000, 1));
+        queue.pass_ms(50);
+        let younger = queue.insert(&bio(Op::Read, younger, 1)).expect("has a gap");
+        let [first, second] = match is_first_older {
+            true => [older, younger],
+            false => [younger, older],
+        };
+        let merged = queue.fill_hole(first, second, blklab_blk::MergeKind::Back);
+        assert_eq!(merged, Some(first));
+        assert_eq!(queue.merged_away(), [second]);
+        assert_eq!(queue.rq(first).fifo_time, deadline, "{is_first_older}");
+        assert_eq!(
+            queue.drain(),
+            [Some(first), between].map(|id| id.expect("is queued"))
+        );
+    }
+}
