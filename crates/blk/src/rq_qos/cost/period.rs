@@ -813,8 +813,10 @@ mod tests {
     fn a_drive_is_of_another_kind_after_ten_seconds_at_another_rate() {
         use DriveKind::{FastSsd, Ssd};
         const S: u64 = 1_000_000;
-        // Kinds before and after, and times in microseconds with rates in percent.
-        let cases: [(DriveKind, DriveKind, &[(u64, u64)]); 9] = [
+        /// Times in microseconds, and rates in percent.
+        type Rates<'a> = &'a [(u64, u64)];
+        // Kinds before and after.
+        let cases: [(DriveKind, DriveKind, Rates<'_>); 9] = [
             (Ssd, FastSsd, &[(0, 500), (10 * S, 500)]),
             (Ssd, Ssd, &[(0, 500), (10 * S - 1, 500)]),
             (Ssd, Ssd, &[(0, 499), (20 * S, 499)]),
@@ -829,7 +831,7 @@ mod tests {
             (FastSsd, FastSsd, &[(0, 12), (20 * S, 12)]),
             (FastSsd, FastSsd, &[(0, 600), (20 * S, 600)]),
         ];
-        let kind_after = |cost: &mut IoCost, before: DriveKind, rates: &[(u64, u64)]| {
+        let kind_after = |cost: &mut IoCost, before: DriveKind, rates: Rates<'_>| {
             cost.kind = before;
             for (now_us, percent) in rates {
                 // Rounded up, so that it is at least the percentage.

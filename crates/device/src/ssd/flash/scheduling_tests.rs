@@ -156,3 +156,52 @@ fn background_work_is_promoted_where_it_waits() {
     assert_eq!(kinds(false), [PROGRAM, ERASE]);
     assert_eq!(kinds(true), [ERASE, PROGRAM]);
 }
+
+/// A read suspends only what still takes longer than the suspension does, by more than
+/// `suspend_above`; otherwise it is there sooner by waiting.
+#[test]
+fn what_ends_before_it_could_be_suspended_is_not() {
+    const SUSPEND_NS: u64 = 3_000;
+    for (above_ns, above) in [(0, ""), (7_000, "suspend_above_us = 7\n")] {
+        let program = format!("program_us = 50\nprogram_suspend_us = 3\n{above}");
+        let spec = small(&[("program_us = 50\n", &program)]);
+        let suspensions = |left_ns: u64| {
+            let mut drive = Flash::new(&spec);
+            queue(&mut drive, &[(PROGRAM, 1, Priority::Normal)]);
+            let now_ns = drive.units[0].done_ns - left_ns;
+            while let Some((at_ns, kind, event)) = drive.events.pop_due(EventQueue::until(now_ns)) {
+                assert_eq!(kind, EventKind::CHANNEL_FREE);
+                drive.bus_free(at_ns, event);
+            }
+            queue_at(&mut drive, now_ns, &[(READ, 2, Priority::Normal)]);
+            let ended = ends_of_queued(&mut drive, |op| op.kind);
+            let is_suspended = drive.counts.suspensions == 1;
+            let order = [[PROGRAM, READ], [READ, PROGRAM]];
+            assert_eq!(ended, order[usize::from(is_suspended)], "{left_ns}");
+            drive.counts.suspensions
+        };
+        let least_ns = SUSPEND_NS + above_ns;
+        assert_eq!(
+            [least_ns - 1, least_ns, least_ns + 1].map(suspensions),
+            [0, 0, 1]
+        );
+        assert_eq!([1, 49_000].map(suspensions), [0, 1]);
+    }
+}
+
+/// The page register spares another read of the same physical page only where pages are parts of
+/// one; where registers are followed for copyback, each read senses its page.
+#[test]
+fn a_page_is_sensed_for_each_read_unless_it_is_a_part() {
+    let copyback = (
+        "multi_plane = \"any\"",
+        "multi_plane = \"none\"\ncopyback = \"same_plane\"",
+    );
+    let parts = ("page_kb = 4", "page_kb = 4\npage_parts = 2");
+    for (change, sensed) in [(copyback, 3), (parts, 1)] {
+        let mut drive = Flash::new(&small(&[change]));
+        queue(&mut drive, &[(READ, 1, Priority::Normal); 3]);
+        assert_eq!(ends_of_queued(&mut drive, |op| op.kind), [READ; 3]);
+        assert_eq!(drive.plane_busy_ns[0], sensed * 10_000);
+    }
+}

@@ -297,3 +297,36 @@ impl Ftl {
         (self.slots_per_block() as u64 * (all - left) / all) as u32
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::ssd::Ssd;
+    use crate::ssd::tests::{FEWER_BLOCKS, PAGES_16K, small};
+
+    /// A collection may write all valid slots of its block, and in a row may leave all but one slot
+    /// of its last page empty, on which others counted. Its room is free again at its end.
+    #[test]
+    fn a_collection_reserves_what_it_may_write_or_leave_empty() {
+        for (multi_plane, left_empty) in [("same_page", 3), ("none", 0)] {
+            let multi_plane = format!("multi_plane = \"{multi_plane}\"");
+            let rows = ("multi_plane = \"any\"", multi_plane.as_str());
+            let mut drive = Ssd::new(small(&[PAGES_16K, FEWER_BLOCKS, rows]), 1);
+            let ftl = &mut drive.controller.media.ftl;
+            assert_eq!(ftl.has_rows(), left_empty > 0);
+            for plane in 0..4 {
+                let block = ftl.plane_blocks(plane).start;
+                ftl.blocks.valid[block as usize] = 100;
+                let valid = 100;
+                let room = ftl.room_in_row(plane);
+                assert!(room > valid + left_empty);
+                ftl.reserve_room(plane, block);
+                assert_eq!(ftl.room_in_row(plane), room - valid - left_empty);
+                // Each slot that it writes takes a place, and its reservation with it.
+                ftl.use_reserved_slot(plane);
+                assert_eq!(ftl.room_in_row(plane), room - valid - left_empty + 1);
+                ftl.release_room(plane);
+                assert_eq!(ftl.room_in_row(plane), room);
+            }
+        }
+    }
+}

@@ -1,10 +1,10 @@
 //! Which merges a pattern of writes needs, and what each copies.
 
 use blklab_blk::{Nanos, Op, Sector};
-use blklab_stats::{DeviceStats, MergeStats};
+use blklab_stats::{DeviceStats, DriveTimeline, DriveWork, MergeStats};
 
 use crate::ssd::Ssd;
-use crate::ssd::tests::{overwrite, small};
+use crate::ssd::tests::{FEWER_BLOCKS, PAGES_16K, overwrite, small};
 use crate::{Command, CommandStatus, Completion, Device};
 
 /// Pages of a block.
@@ -360,4 +360,43 @@ fn every_plane_has_its_random_logs() {
         let logs = drive(1, random, &[]).controller.media.ftl.all_random_logs();
         assert_eq!(logs, u64::from(random) * PLANES);
     }
+}
+
+/// A merged page is programmed when all pages that hold its units have been read, even where the
+/// flash would start the program between two of the reads.
+#[test]
+fn a_merged_page_is_programmed_after_all_its_reads() {
+    let mut drive = drive(
+        1,
+        1,
+        &[
+            PAGES_16K,
+            FEWER_BLOCKS,
+            ("multi_plane = \"any\"", "multi_plane = \"none\""),
+            ("\"read_priority\"", "\"read_priority\"\nreads_in_a_row = 1"),
+            ("depth = 8\n[hybrid]", "depth = 1\n[hybrid]"),
+        ],
+    );
+    // The units of a page of plane 0.
+    let unit = |place: u64, number: u64| place * PLANES * 4 + number;
+    // Each write takes a page of the log. The first sixteen are overwritten by the last.
+    for number in [1, 2, 3, 1] {
+        for place in 0..PAGES / 4 {
+            one(&mut drive, Op::Write, unit(place, number), 1);
+        }
+    }
+    assert_eq!(merges(&at_rest(&mut drive)), (0, 0, 0));
+    drive.record(true);
+    one(&mut drive, Op::Write, unit(10 * PAGES, 1), 1);
+    assert_eq!(merges(&at_rest(&mut drive)), (0, 0, 1));
+    let mut timeline = DriveTimeline::default();
+    drive.take_record(&mut timeline);
+    let works = timeline.activities.iter().map(|activity| activity.work);
+    let works = works.filter(|work| matches!(work, DriveWork::Sense | DriveWork::Program));
+    let works: Vec<DriveWork> = works.collect();
+    // Unit 0 of these pages is in the data block, and the others are in three pages of the log.
+    let apart = [[DriveWork::Sense; 4].as_slice(), &[DriveWork::Program]].concat();
+    let whole = [DriveWork::Sense, DriveWork::Program];
+    let expected = [apart.repeat(16), whole.repeat(48)].concat();
+    assert_eq!(works[..expected.len()], expected);
 }
