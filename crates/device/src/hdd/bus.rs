@@ -61,7 +61,10 @@ impl Hdd {
         };
         let sectors = command.run.end - command.run.start;
         let all_ns = self.transfer(now_ns, sectors * 512);
-        let after_ns = self.crossing_ns((sectors - at_watermark(sectors, watermark)) * 512);
+        // The heads write a track after the other.
+        let track_end = self.mechanics.track_end(command.run.start, 0);
+        let on_track = sectors.min(track_end - command.run.start);
+        let after_ns = self.crossing_ns((sectors - at_watermark(on_track, watermark)) * 512);
         self.commands[index as usize].data_ns = [all_ns.saturating_sub(after_ns), all_ns];
     }
 
@@ -116,9 +119,9 @@ impl Hdd {
     }
 }
 
-/// A share of `sectors`, rounded up, and at least one.
+/// A share of `sectors`, in whole ones, and at least one.
 fn at_watermark(sectors: u64, watermark: f64) -> u64 {
-    ((sectors as f64 * watermark).ceil() as u64).clamp(1.min(sectors), sectors)
+    ((sectors as f64 * watermark) as u64).clamp(1.min(sectors), sectors)
 }
 
 #[cfg(test)]
@@ -126,9 +129,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_watermark_is_rounded_up_to_sectors() {
+    fn a_watermark_is_in_whole_sectors() {
         let found = [(10, 0.25), (10, 0.0), (10, 1.0), (0, 0.5)];
         let found = found.map(|(sectors, watermark)| at_watermark(sectors, watermark));
-        assert_eq!(found, [3, 1, 10, 0]);
+        assert_eq!(found, [2, 1, 10, 0]);
     }
 }

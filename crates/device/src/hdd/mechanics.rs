@@ -92,6 +92,7 @@ pub(crate) struct Mechanics {
     full_seek_ns: u64,
     head_switch_ns: u64,
     write_settle_ns: u64,
+    min_positioning_ns: u64,
     cylinder: u32,
     head: u32,
 }
@@ -157,6 +158,7 @@ impl Mechanics {
             full_seek_ns: spec.full_seek_ns,
             head_switch_ns: spec.head_switch_ns,
             write_settle_ns: spec.write_settle_ns,
+            min_positioning_ns: spec.min_positioning_ns,
             cylinder: 0,
             head: 0,
         }
@@ -236,7 +238,7 @@ impl Mechanics {
             seek_ns += self.write_settle_ns;
         }
         let there_ns = now_ns + seek_ns;
-        let ready_ns = there_ns.max(data_ns);
+        let ready_ns = there_ns.max(now_ns + self.min_positioning_ns).max(data_ns);
         let turned_ns = (address.angle_ns + self.turn_ns - ready_ns % self.turn_ns) % self.turn_ns;
         let rotation_ns = ready_ns - there_ns + turned_ns;
         Access {
@@ -431,6 +433,21 @@ mod tests {
         let mechanics = mechanics_with("[1000, 48, 4, 6]", "[1000, 48, 4, 6, 12]");
         let address = mechanics.physical_address(128_000);
         assert_eq!(address.angle_ns, 12 * INNER_PS / 1000);
+    }
+
+    #[test]
+    fn the_heads_take_their_least_time_on_their_own_track_too() {
+        let mut mechanics = mechanics_with("min_positioning_us = 0", "min_positioning_us = 600");
+        mechanics.move_to(3);
+        let sector_ns = OUTER_PS / 1000;
+        // The heads are at the next sector, which passes before they may write.
+        let at_next = mechanics.access(4 * sector_ns, 4, 1, true, 0);
+        assert_eq!((at_next.seek_ns, at_next.rotation_ns), (0, TURN_NS));
+        let later = mechanics.access(4 * sector_ns, 9, 1, true, 0);
+        assert!(later.rotation_ns.abs_diff(5 * sector_ns) < 10);
+        // A longer way hides it.
+        let read = mechanics.access(0, 64, 8, false, 0);
+        assert_eq!((read.seek_ns, read.rotation_ns), (HEAD_SWITCH_NS, 0));
     }
 
     #[test]

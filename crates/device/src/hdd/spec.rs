@@ -43,8 +43,9 @@ keys! {
         /// The share of a read that is off the platters when its transfer to the host starts,
         /// while the heads read the rest; without it, the transfer follows the read.
         pub read_watermark: Option<f64> = number(0.0..=1.0).optional();
-        /// The share of a write past the buffer that has to be transferred before the heads
-        /// may begin to write; the arm moves meanwhile. Without it the arm waits for all.
+        /// The share of a write past the buffer, of its part on the first track, that has to be
+        /// transferred before the heads may begin to write; the arm moves meanwhile. Without
+        /// it the arm waits for all.
         pub write_watermark: Option<f64> = number(0.0..=1.0).optional();
     }
 }
@@ -185,6 +186,10 @@ keys! {
         pub head_switch_ns: u64 as "head_switch_us" = number(0.0..=MAX_US).map(nanos);
         /// Additional settle time of a write.
         pub write_settle_ns: u64 as "write_settle_us" = number(0.0..=MAX_US).map(nanos);
+        /// From a command's start the heads take at least this long until they read or write,
+        /// even on the track where they are.
+        pub min_positioning_ns: u64 as "min_positioning_us" =
+            number(0.0..=MAX_US).or(0.0).map(nanos);
     }
 }
 

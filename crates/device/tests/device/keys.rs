@@ -34,6 +34,7 @@ const MAY_BE_ZERO: &[&str] = &[
     "mechanics.track_seek_us",
     "mechanics.head_switch_us",
     "mechanics.write_settle_us",
+    "mechanics.min_positioning_us",
     "cache.read_ahead_kb",
     "cache.read_ahead_tracks",
     "cache.read_ahead_min_kb",

@@ -269,7 +269,15 @@ fn describe(
         ("write_after_read", &format!("{write}_after_read_ms"), 0.0),
         ("write_after_write", &format!("{write}_after_write_ms"), 0.0),
         ("read_end", "read_completion_ms", 0.0),
-        ("write_end", "write_completion_ms", 0.0),
+        // A write past the buffer gives the bus back and has to take it again.
+        (
+            "write_end",
+            "write_completion_ms",
+            match level {
+                0 => figure("other_reselect_ms")?,
+                _ => 0.0,
+            },
+        ),
     ] {
         line(format!("{key}_us = {:.3}", us(column, more_ms)?));
     }
@@ -280,7 +288,8 @@ fn describe(
     line(format!(
         "[mechanics]\nheads = {}\nturns_per_minute = {:.6}\nzones = [{}]\n\
          {skipped}{SERPENTINE} = {}\nspare_sectors_per_track = {spares_on_track}\n\
-         seek_curve = [{}]\nhead_switch_us = {:.3}\nwrite_settle_us = {:.3}",
+         seek_curve = [{}]\nhead_switch_us = {:.3}\nwrite_settle_us = {:.3}\n\
+         min_positioning_us = {:.3}",
         code("surfaces")?,
         60e3 / figure("rev_ms")?,
         layout.zones.join(", "),
@@ -288,7 +297,8 @@ fn describe(
         curve_of(seeks)?,
         us("head_switch_ms", 0.0)?,
         // A write settles no sooner than a read; values below zero are results of a fit.
-        us("write_settle_extra_ms", 0.0)?.max(0.0)
+        us("write_settle_extra_ms", 0.0)?.max(0.0),
+        us("min_seek_ms", 0.0)?
     ));
     let tracks = match code("readahead_kind")? {
         TO_TRACK_END => "read_ahead_tracks = 0\n",
@@ -440,8 +450,9 @@ mod tests {
         readahead_kind,readahead_max_blocks,fast_write_level,read_hit_after_read_ms,\
         read_hit_after_write_ms,read_miss_after_read_ms,read_miss_after_write_ms,\
         write_hit_after_read_ms,write_hit_after_write_ms,write_miss_after_read_ms,\
-        write_miss_after_write_ms,read_completion_ms,write_completion_ms,data_prep_ms\n\
-        d,M,2,10,0.5,0.25,8,10,0,0.1,2,100,1,100,0,0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.01,0.02,0.03\n";
+        write_miss_after_write_ms,read_completion_ms,write_completion_ms,data_prep_ms,\
+        other_reselect_ms,min_seek_ms\n\
+        d,M,2,10,0.5,0.25,8,10,0,0.1,2,100,1,100,0,0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.01,0.02,0.03,0.04,0.05\n";
     const ZONES: &str = "disk,zone,first_cyl,last_cyl,blocks_per_track,first_block_offset,\
         empty_front,track_skew,cylinder_skew,spares\n\
         d,0,0,24,100,0.0,400,10.0,20.0,20\nd,1,26,50,50,7.0,0,5.0,10.0,0\n";
@@ -490,7 +501,7 @@ mod tests {
         );
         let write_ms = took_ms(Op::Write, 10);
         assert!(
-            (write_ms - (7.0 + sector_ms + 0.02)).abs() < 0.001,
+            (write_ms - (7.0 + sector_ms + 0.02 + 0.04)).abs() < 0.001,
             "{write_ms}"
         );
         // A block that passes the heads during the seek is reached one turn later.
