@@ -24,8 +24,9 @@ const WINDOW: f64 = 0.45;
 const WRITES_RAMP_US: u64 = 90_000_000;
 const WRITES_US: u64 = 2_000_000;
 
-/// A slow drive is measured for at least this many I/Os.
+/// A slow drive is measured for at least this many I/Os, and so many writes once it is steady.
 const LEAST_IOS: f64 = 1_000.0;
+const LEAST_STEADY_WRITES: f64 = 200.0;
 
 /// Options of rows that do not name an engine.
 const FIRST_STUDY_OPTIONS: &str = "ioengine=io_uring registerfiles=1 fixedbufs=1";
@@ -96,19 +97,20 @@ fn job_text(row: &Row, beside: bool, settles: bool) -> String {
         .map(|n| format!("/dev/nvme{n}n1"))
         .collect();
     let window_ms = (run_us as f64 * WINDOW / 1e3).floor().max(1.0);
+    // A row's own options come last and prevail.
     let mut text = format!(
-        "[global]\n{}\ndirect=1\nnorandommap=1\n\
+        "[global]\ndirect=1\nnorandommap=1\n\
          group_reporting=1\ntime_based=1\nramp_time={ramp_us}us\nruntime={run_us}us\n\
-         bwavgtime={window_ms}\niopsavgtime={window_ms}\nfilename={}\nbs={}\niodepth={}\nrwmixread={}\n",
+         bwavgtime={window_ms}\niopsavgtime={window_ms}\nfilename={}\nbs={}\niodepth={}\nrwmixread={}\n{}\n",
+        drives.join(":"),
+        row.bs,
+        row.iodepth,
+        row.read_percent,
         match row.options.as_str() {
             "" => FIRST_STUDY_OPTIONS,
             options => options,
         }
         .replace(' ', "\n"),
-        drives.join(":"),
-        row.bs,
-        row.iodepth,
-        row.read_percent,
     );
     let mut section = |name: &str, rw: &str, processes: u32, cpus: String| {
         text.push_str(&format!(
@@ -141,7 +143,8 @@ fn job_text(row: &Row, beside: bool, settles: bool) -> String {
 /// Ramp and run time: long enough for the number of I/Os, and for several fills of the queue.
 fn times_us(row: &Row, settles: bool) -> (u64, u64) {
     if settles && (row.rw.contains("write") || row.rw.contains("rw")) {
-        return (WRITES_RAMP_US, WRITES_US);
+        let least_s = (LEAST_STEADY_WRITES / row.measured.iops).ceil() as u64;
+        return (WRITES_RAMP_US, WRITES_US.max(least_s * 1_000_000));
     }
     let in_flight = f64::from(row.iodepth) * f64::from(row.processes);
     let run_us =

@@ -245,18 +245,43 @@ pub fn rocket(folder: &Folder) -> Result<Vec<Bench>, String> {
     Ok(vec![bench])
 }
 
+/// The options of a run on a disk behind a RAID controller.
+fn raid_options(record: &Record) -> Result<String, String> {
+    let (series, rw) = (record.text("series")?, record.text("rw")?);
+    // XFS has four allocation groups, and a directory's files are in one of them.
+    let group: u64 = match (series, rw) {
+        ("final", "read" | "write") => 2,
+        ("iodepth" | "numjobs", "write") => 3,
+        _ => 0,
+    };
+    // Each job has a file of its own, which begins anywhere in a strip of the controller;
+    // fio writes every block once.
+    let offset_k = group * 1000 * (1 << 20) + 20;
+    let mut options =
+        format!("ioengine=libaio size=5g offset={offset_k}k offset_increment=5g norandommap=0");
+    // Runs of these series begin with an empty cache, which takes more than in others.
+    let starts_empty = series.starts_with("numjobs") || series.starts_with("runtime");
+    if starts_empty && rw == "randwrite" {
+        let seconds: f64 = record.number("run_s")?;
+        options += &format!(" ramp_time=0 runtime={seconds:.0}");
+    }
+    // Until all that is in flight has ended once.
+    if rw == "randread" && record.number::<u32>("iodepth")? * record.number::<u32>("jobs")? > 256 {
+        options += " ramp_time=4";
+    }
+    Ok(options)
+}
+
 /// Disks behind a RAID controller's cache, and an SSD.
 pub fn raid_controller(folder: &Folder) -> Result<Vec<Bench>, String> {
     let (mut disk, mut ssd) = (Vec::new(), Vec::new());
     for record in folder.records("fio.csv")? {
-        let series = record.text("series")?;
         let jobs: u32 = record.number("jobs")?;
-        // Each job has a file of its own, which begins anywhere in a strip of the controller.
-        let options = match record.text("drive")? {
-            "ssd" => "ioengine=libaio size=5g offset_increment=5g",
-            _ => "ioengine=libaio size=5g offset=20k offset_increment=5g",
+        let is_ssd = record.text("drive")? == "ssd";
+        let options = match is_ssd {
+            true => "ioengine=libaio size=5g offset_increment=5g".to_string(),
+            false => raid_options(&record)?,
         };
-        let rw = record.text("rw")?;
         let one = Row {
             bs: record.text("bs")?.to_string(),
             iodepth: record.number("iodepth")?,
@@ -267,12 +292,13 @@ pub fn raid_controller(folder: &Folder) -> Result<Vec<Bench>, String> {
                 lat_mean_us: record.number_if_any("lat_mean_us")?,
                 clat_p99_us: None,
             },
-            ..row(series.to_string(), rw, options.to_string())
+            ..row(
+                record.text("series")?.to_string(),
+                record.text("rw")?,
+                options,
+            )
         };
-        match record.text("drive")? {
-            "ssd" => ssd.push(one),
-            _ => disk.push(one),
-        }
+        if is_ssd { &mut ssd } else { &mut disk }.push(one);
     }
     // The servers are not described. libaio was measured on the second machine, which
     // matters for the SSD.
@@ -294,8 +320,22 @@ pub fn raid_controller(folder: &Folder) -> Result<Vec<Bench>, String> {
             _ => false,
         }
     };
-    let is_fitted_of_disk: fn(&Row) -> bool =
-        |row| row.study == "iodepth.4k_randwrite" && row.iodepth == 1;
+    // Of the disk: one row for each fitted key, and those that tell where a series' files are
+    // or that its runs began with an empty cache.
+    let is_fitted_of_disk: fn(&Row) -> bool = |row| {
+        let is_alone = row.iodepth * row.processes == 1;
+        let of = (row.study.as_str(), row.rw.as_str(), row.bs.as_str());
+        is_alone
+            && match of {
+                ("iodepth.4k_randwrite", ..)
+                | ("bs.randwrite", _, "262144")
+                | ("bs.write", _, "4096")
+                | ("numjobs.4k_randwrite" | "numjobs", "randwrite", _)
+                | ("final" | "iodepth" | "numjobs", "write", _) => true,
+                ("runtime.4k_randwrite", ..) => row.options.ends_with("runtime=10"),
+                _ => false,
+            }
+    };
     Ok(vec![
         bench(
             "hdd-7200-raid",
