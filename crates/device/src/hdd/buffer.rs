@@ -1,6 +1,6 @@
 //! The disk's buffer: runs of sectors read, and runs waiting to be written.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::spec::HddSpec;
 
@@ -22,9 +22,19 @@ impl SectorRun {
 /// overlap.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Dirty {
-    runs: BTreeMap<u64, u64>,
+    /// By the first sector.
+    runs: BTreeMap<u64, DirtyRun>,
+    /// When each run's wait began and its first sector.
+    waits: BTreeSet<(u64, u64)>,
     sectors: u64,
     lines: Option<Lines>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct DirtyRun {
+    end: u64,
+    /// Since when it waits to be destaged.
+    since_ns: u64,
 }
 
 /// The lines of a controller's cache that have dirty sectors, each of which takes up a
@@ -138,9 +148,7 @@ impl Dirty {
     ) -> impl Iterator<Item = SectorRun> + '_ {
         let before = self.runs.range(..sector).rev().take(most);
         let after = self.runs.range(sector..).take(most);
-        before
-            .chain(after)
-            .map(|(&start, &end)| SectorRun { start, end })
+        before.chain(after).map(sector_run)
     }
 
     /// The runs from a sector on, then those from the first one on, at most `most`.
@@ -150,8 +158,7 @@ impl Dirty {
         most: usize,
     ) -> impl Iterator<Item = SectorRun> + '_ {
         let in_order = self.runs.range(sector..).chain(self.runs.range(..sector));
-        let in_order = in_order.take(most);
-        in_order.map(|(&start, &end)| SectorRun { start, end })
+        in_order.take(most).map(sector_run)
     }
 
     /// Where the first run from a sector on starts; 0 if there is none.
@@ -160,39 +167,58 @@ impl Dirty {
         first.map_or(0, |(&start, _)| start)
     }
 
-    /// The last run that starts before a sector.
-    fn last_before(&self, sector: u64) -> Option<SectorRun> {
-        let (&start, &end) = self.runs.range(..sector).next_back()?;
-        Some(SectorRun { start, end })
+    /// The run that has waited longest, and since when.
+    pub(crate) fn oldest(&self) -> Option<(u64, SectorRun)> {
+        let &(since_ns, start) = self.waits.first()?;
+        let end = self.runs.get(&start)?.end;
+        Some((since_ns, SectorRun { start, end }))
     }
 
-    /// Adds a run and joins it with those that it touches.
-    pub(crate) fn add(&mut self, run: SectorRun) {
-        // What is dirty already counts once.
-        self.remove(run);
+    /// The last run that starts before a sector.
+    fn last_before(&self, sector: u64) -> Option<(SectorRun, u64)> {
+        let found = self.runs.range(..sector).next_back()?;
+        Some((sector_run(found), found.1.since_ns))
+    }
+
+    /// Adds a run and joins it with those that it touches, as old as the oldest of them.
+    pub(crate) fn add(&mut self, now_ns: u64, run: SectorRun) {
+        // What is dirty already counts once; what is left of it waits on.
+        let overwritten_ns = self.remove(run);
         if let Some(lines) = &mut self.lines {
             lines.add(run);
         }
-        let mut joined = run;
-        while let Some(touching) = self.last_before(run.end + 1)
+        let (mut joined, mut since_ns) = (run, now_ns.min(overwritten_ns));
+        while let Some((touching, touching_ns)) = self.last_before(run.end + 1)
             && touching.end >= run.start
         {
-            self.runs.remove(&touching.start);
-            self.sectors -= touching.end - touching.start;
+            self.take(touching, touching_ns);
             joined.start = joined.start.min(touching.start);
             joined.end = joined.end.max(touching.end);
+            since_ns = since_ns.min(touching_ns);
         }
-        self.sectors += joined.end - joined.start;
-        self.runs.insert(joined.start, joined.end);
+        self.insert(joined, since_ns);
     }
 
-    /// Removes a run's sectors from all runs.
-    pub(crate) fn remove(&mut self, run: SectorRun) {
-        while let Some(found) = self.last_before(run.end)
+    /// Removes a run that the heads write now. What follows of a longer one waits anew, so
+    /// that who writes without end does not keep the heads.
+    pub(crate) fn destage(&mut self, now_ns: u64, run: SectorRun) {
+        self.remove(run);
+        if let Some(&DirtyRun { end, since_ns }) = self.runs.get(&run.end) {
+            let start = run.end;
+            self.take(SectorRun { start, end }, since_ns);
+            self.insert(SectorRun { start, end }, now_ns);
+        }
+    }
+
+    /// Removes a run's sectors from all runs. Returns since when the oldest of these has
+    /// waited, `u64::MAX` if there is none.
+    pub(crate) fn remove(&mut self, run: SectorRun) -> u64 {
+        let mut oldest_ns = u64::MAX;
+        while let Some((found, since_ns)) = self.last_before(run.end)
             && found.end > run.start
         {
-            self.runs.remove(&found.start);
-            self.sectors -= found.end - found.start;
+            oldest_ns = oldest_ns.min(since_ns);
+            self.take(found, since_ns);
             if let Some(lines) = &mut self.lines {
                 lines.remove(SectorRun {
                     start: found.start.max(run.start),
@@ -210,11 +236,24 @@ impl Dirty {
                 },
             ] {
                 if rest.start < rest.end {
-                    self.runs.insert(rest.start, rest.end);
-                    self.sectors += rest.end - rest.start;
+                    self.insert(rest, since_ns);
                 }
             }
         }
+        oldest_ns
+    }
+
+    fn insert(&mut self, run: SectorRun, since_ns: u64) {
+        let end = run.end;
+        self.runs.insert(run.start, DirtyRun { end, since_ns });
+        self.waits.insert((since_ns, run.start));
+        self.sectors += run.end - run.start;
+    }
+
+    fn take(&mut self, run: SectorRun, since_ns: u64) {
+        self.runs.remove(&run.start);
+        self.waits.remove(&(since_ns, run.start));
+        self.sectors -= run.end - run.start;
     }
 
     /// Whether all of a run is dirty.
@@ -222,7 +261,14 @@ impl Dirty {
         self.runs
             .range(..=run.start)
             .next_back()
-            .is_some_and(|(_, end)| *end >= run.end)
+            .is_some_and(|(_, found)| found.end >= run.end)
+    }
+}
+
+fn sector_run((&start, run): (&u64, &DirtyRun)) -> SectorRun {
+    SectorRun {
+        start,
+        end: run.end,
     }
 }
 
@@ -378,12 +424,12 @@ mod tests {
         ) {
             let mut dirty = Dirty::new(line);
             let mut plain = BTreeSet::new();
-            for (add, start, length) in steps {
+            for (now, (add, start, length)) in steps.into_iter().enumerate() {
                 let run = SectorRun { start, end: start + length };
                 prop_assert_eq!(dirty.covers(run), (run.start..run.end).all(|s| plain.contains(&s)));
                 let (room, more) = (dirty.room(), dirty.room_of(run));
                 if add {
-                    dirty.add(run);
+                    dirty.add(now as u64, run);
                     plain.extend(run.start..run.end);
                 } else {
                     dirty.remove(run);
@@ -399,8 +445,31 @@ mod tests {
                 let next = runs.iter().find(|run| run.start >= start);
                 prop_assert_eq!(dirty.first_from(start), next.map_or(0, |run| run.start));
                 prop_assert!(runs.windows(2).all(|pair| pair[0].end < pair[1].start));
+                prop_assert_eq!(dirty.waits.len(), runs.len());
+                prop_assert_eq!(dirty.oldest().is_some(), !runs.is_empty());
             }
         }
+    }
+
+    #[test]
+    fn a_dirty_run_is_as_old_as_its_oldest_sector() {
+        let run = |start, end| SectorRun { start, end };
+        let mut dirty = Dirty::new(None);
+        dirty.add(5, run(100, 108));
+        dirty.add(7, run(0, 8));
+        dirty.add(8, run(108, 124));
+        dirty.add(9, run(96, 104));
+        assert_eq!(dirty.oldest(), Some((5, run(96, 124))));
+        // What is left of a destaged run waits anew.
+        dirty.destage(20, run(96, 112));
+        assert_eq!(dirty.oldest(), Some((7, run(0, 8))));
+        dirty.remove(run(0, 8));
+        assert_eq!(dirty.oldest(), Some((20, run(112, 124))));
+        // Overwriting it does not make it younger.
+        dirty.add(30, run(112, 124));
+        assert_eq!(dirty.oldest(), Some((20, run(112, 124))));
+        dirty.remove(run(0, 200));
+        assert_eq!(dirty.oldest(), None);
     }
 
     #[test]

@@ -6,7 +6,8 @@
 //! Commands that the buffer cannot answer queue for the arm; it takes the one
 //! that it reaches soonest (or the oldest), reads ahead when nothing else waits,
 //! and destages dirty data when reads leave it time, when the buffer is half
-//! full, or for a flush.
+//! full, for a flush, or when the data is old (US patent 7,310,707, "Adaptive
+//! resource controlled write-back aging for a data storage device").
 
 mod blocks;
 mod buffer;
@@ -260,7 +261,7 @@ impl Hdd {
                 return;
             }
             self.waiting_writes.pop_front();
-            self.dirty.add(run);
+            self.dirty.add(now_ns, run);
             if let (Some(recorder), Some(number)) = (&mut self.recorder, number) {
                 recorder.wrote(run, number);
             }
@@ -441,7 +442,7 @@ impl Hdd {
             self.queue.retain(|queued| *queued != index);
         }
         if let ArmTask::Destage(run) = task {
-            self.dirty.remove(run);
+            self.dirty.destage(now_ns, run);
             self.counters.done.destages += 1;
             self.counters.done.sectors_destaged += run.end - run.start;
         }
@@ -563,34 +564,16 @@ impl Hdd {
     /// The arm's next task: the queued command or dirty run that it reaches soonest, dirty
     /// runs only when nothing is queued, the buffer is half full, or a write or flush
     /// waits for them. `None` also while it reads on for a sequential reader, unless a
-    /// queued read is in its way.
+    /// queued read is in its way. What has waited too long goes first.
     fn choose(&self, now_ns: u64) -> Option<ArmTask> {
-        let task_of = |index: u32| match self.commands[index as usize].op {
-            Op::Read => ArmTask::Read(index),
-            _ => ArmTask::Write(index),
-        };
         let oldest = self
             .queue
             .iter()
             .copied()
             .min_by_key(|index| self.commands[*index as usize].arrived_ns);
         let in_order = self.spec.controller.scheduling == DiskScheduling::Fcfs;
-        let is_overdue = |index: &u32| {
-            let waited_ns = now_ns - self.commands[*index as usize].arrived_ns;
-            !in_order && waited_ns > self.spec.controller.patience_ns
-        };
-        // A write that waits for room, or a flush: destaging ends both.
-        let held_up = [self.waiting_writes.front(), self.flushes.front()].into_iter();
-        let held_up = held_up.flatten().find(|index| is_overdue(index)).copied();
-        let arrived_ns = |index: u32| self.commands[index as usize].arrived_ns;
-        let is_older = |index: &u32| held_up.is_none_or(|h| arrived_ns(*index) < arrived_ns(h));
-        if let Some(index) = oldest.filter(is_overdue).filter(is_older) {
-            return Some(task_of(index));
-        }
-        if held_up.is_some()
-            && let Some((_, destage)) = self.nearest_destage(now_ns)
-        {
-            return Some(destage);
+        if !in_order && let Some(overdue) = self.overdue(now_ns, oldest) {
+            return Some(overdue);
         }
         let reads_on = self.min_read_ahead_end_ns(now_ns).is_some();
         let is_on_the_way = |index: u32| {
@@ -604,7 +587,7 @@ impl Hdd {
             && in_order
             && !must_destage
         {
-            return (!reads_on || is_on_the_way(index)).then(|| task_of(index));
+            return (!reads_on || is_on_the_way(index)).then(|| self.task_of(index));
         }
         let candidates = self.queue.iter();
         let candidates = candidates
@@ -615,27 +598,71 @@ impl Hdd {
             let write = command.op != Op::Read;
             (
                 self.positioning_ns(now_ns, command.run, write),
-                task_of(*index),
+                self.task_of(*index),
             )
         });
         let destages = !reads_on && (must_destage || self.queue.is_empty());
         let destage = destages.then(|| self.nearest_destage(now_ns)).flatten();
-        queued
+        let soonest = queued
             .chain(destage)
-            .min_by_key(|(positioning_ns, _)| *positioning_ns)
-            .map(|(_, task)| task)
+            .min_by_key(|(positioning_ns, _)| *positioning_ns);
+        let (_, task) = soonest?;
+        match task {
+            // The next read of a stream is always the nearest.
+            ArmTask::Read(index) if !in_order && !reads_on && is_on_the_way(index) => {
+                self.overdue_data(now_ns).or(Some(task))
+            }
+            _ => Some(task),
+        }
+    }
+
+    fn task_of(&self, index: u32) -> ArmTask {
+        match self.commands[index as usize].op {
+            Op::Read => ArmTask::Read(index),
+            _ => ArmTask::Write(index),
+        }
+    }
+
+    /// What has waited too long, the longest first: a queued command, or the write or flush
+    /// that any destaging helps.
+    fn overdue(&self, now_ns: u64, oldest: Option<u32>) -> Option<ArmTask> {
+        let arrived_ns = |index: u32| self.commands[index as usize].arrived_ns;
+        let is_overdue = |since_ns: &u64| now_ns - since_ns > self.spec.controller.patience_ns;
+        let queued = oldest.map(|index| (arrived_ns(index), self.task_of(index)));
+        let held_up = [self.waiting_writes.front(), self.flushes.front()].into_iter();
+        let held_up = held_up.flatten().map(|index| arrived_ns(*index)).min();
+        let held_up = held_up.filter(is_overdue).and_then(|since_ns| {
+            let (_, destage) = self.nearest_destage(now_ns)?;
+            Some((since_ns, destage))
+        });
+        let waits = queued.filter(|(since_ns, _)| is_overdue(since_ns));
+        let waits = waits.into_iter().chain(held_up);
+        let (_, task) = waits.min_by_key(|(since_ns, _)| *since_ns)?;
+        Some(task)
+    }
+
+    /// Data that has been in the disk's own buffer for too long.
+    fn overdue_data(&self, now_ns: u64) -> Option<ArmTask> {
+        let (since_ns, run) = self.dirty.oldest()?;
+        let is_own = self.spec.cache.destage_queue.is_none();
+        let is_overdue = now_ns - since_ns > self.spec.controller.patience_ns;
+        (is_own && is_overdue).then(|| ArmTask::Destage(self.first_part(run)))
+    }
+
+    /// The part of a dirty run that is destaged at once, up to a block boundary.
+    fn first_part(&self, run: SectorRun) -> SectorRun {
+        let most = self.blocks.around(run).start + self.blocks.round_up(DESTAGE_SECTORS);
+        SectorRun {
+            start: run.start,
+            end: run.end.min(most).min(self.dirty.line_end(run.start)),
+        }
     }
 
     /// The dirty run that the arm reaches soonest, and how soon: of those near it, or of
     /// those that a controller's sweep has given to the disk.
     fn nearest_destage(&self, now_ns: u64) -> Option<(u64, ArmTask)> {
         let reached = |run: SectorRun| {
-            // Split at a block boundary.
-            let most = self.blocks.around(run).start + self.blocks.round_up(DESTAGE_SECTORS);
-            let part = SectorRun {
-                start: run.start,
-                end: run.end.min(most).min(self.dirty.line_end(run.start)),
-            };
+            let part = self.first_part(run);
             (
                 self.positioning_ns(now_ns, part, true),
                 ArmTask::Destage(part),
@@ -796,7 +823,7 @@ impl Device for Hdd {
     fn power_loss(&mut self, now: Nanos) -> Nanos {
         self.stats.power_losses += 1;
         if let Some(ArmTask::Destage(run)) = self.arm_task {
-            self.dirty.add(run);
+            self.dirty.add(now.0, run);
         }
         self.stats.power_loss_sectors += self.dirty.sectors();
         for run in self.unanswered_writes() {

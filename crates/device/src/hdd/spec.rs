@@ -68,7 +68,8 @@ keys! {
         pub command_ns: u64 as "command_us" = number(0.0..=MAX_US).map(nanos);
         /// Which of the queued commands is served next.
         pub scheduling: DiskScheduling = word();
-        /// A command that has waited this long is served next, wherever it is.
+        /// A command that has waited this long is served next, wherever it is; so is data in
+        /// the disk's own buffer before a read that continues a stream.
         pub patience_ns: u64 as "patience_us" = patience(scheduling);
     }
 }

@@ -393,6 +393,41 @@ fn a_stream_does_not_hold_up_writes_longer_than_reads() {
     assert!(writes > 100, "{writes}");
 }
 
+/// A stream keeps what the buffer holds from the platters no longer than it keeps a read.
+#[test]
+fn a_stream_does_not_keep_what_is_buffered_longer_than_reads() {
+    let mut disk = disk(&[]);
+    let half = disk.identify().capacity_sectors / 2;
+    let (mut place, mut done) = (0, Vec::new());
+    let mut read_on = |disk: &mut dyn Device, now: Nanos, tag: u32| {
+        disk.submit(now, command(tag, Op::Read, place, 256));
+        place += 256;
+    };
+    (0..16).for_each(|tag| read_on(disk.as_mut(), Nanos::ZERO, tag));
+    let (written, mut destages_at) = (Nanos(1_000_000), [0; 2]);
+    disk.submit(written, command(31, Op::Write, half, 8));
+    for (until_ns, destages) in [1_450_000_000, 1_600_000_000]
+        .into_iter()
+        .zip(&mut destages_at)
+    {
+        loop {
+            let now = disk.advance_to_completion(Nanos(until_ns), &mut done);
+            if now.0 >= until_ns {
+                break;
+            }
+            for completion in done.drain(..).filter(|done| done.tag < 16) {
+                read_on(disk.as_mut(), now, completion.tag);
+            }
+        }
+        *destages = disk
+            .stats(Nanos(until_ns))
+            .arm
+            .expect("a disk has an arm")
+            .destages;
+    }
+    assert_eq!(destages_at, [0, 1]);
+}
+
 /// Random writes of a block in the first 5 GB, one after the other, once the buffer is full:
 /// how many a second, and the longest.
 fn random_writes(disk: &mut dyn Device) -> (f64, Nanos) {
