@@ -123,7 +123,7 @@ impl Choices {
         if let Some(better) = self.better_elsewhere(&decision, comparison, &all) {
             advice.sentence = format!("{} {better}", advice.sentence);
         }
-        if let Some(at) = decision.taken() {
+        if let (Some(at), Some(_)) = (decision.taken(), &advice.take) {
             advice.commands = commands::of(self, &self.rows[at]);
         }
         Some(advice)
@@ -180,14 +180,25 @@ impl Decision<'_> {
                     true => "it keeps the limits".to_string(),
                     false => and_list(&gains),
                 };
-                Advice {
-                    sentence: format!("Take {taken}: {why}, against {base}.{untested}"),
-                    price: match prices.is_empty() {
-                        true => String::new(),
-                        false => format!("Its price: {}.", and_list(&prices)),
+                let price = match prices.is_empty() {
+                    true => String::new(),
+                    false => format!("Its price: {}.", and_list(&prices)),
+                };
+                match comparison.repeats {
+                    1 => Advice {
+                        sentence: format!(
+                            "Change nothing yet: {taken} looks better ({why}, against \
+                             {base}).{untested}"
+                        ),
+                        price,
+                        ..Advice::default()
                     },
-                    take: Some(taken),
-                    ..Advice::default()
+                    _ => Advice {
+                        sentence: format!("Take {taken}: {why}, against {base}."),
+                        price,
+                        take: Some(taken),
+                        ..Advice::default()
+                    },
                 }
             }
             Answer::Depends => {

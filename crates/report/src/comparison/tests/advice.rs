@@ -63,6 +63,27 @@ fn text_and_page_show_what_to_type() {
 }
 
 #[test]
+fn one_run_each_is_no_reason_to_type_anything() {
+    let mut schedulers = victim_and_reader();
+    for scheduler in &mut schedulers {
+        scheduler.runs.truncate(1);
+    }
+    let comparison = compare(&schedulers);
+    let advice = both().advise(&comparison).expect("a verdict");
+    assert!(
+        advice
+            .sentence
+            .starts_with("Change nothing yet: mq-deadline looks better (p99 read latency"),
+        "{}",
+        advice.sentence
+    );
+    assert!(advice.sentence.ends_with("(see --repeats)."));
+    assert_eq!((advice.take, advice.commands.len()), (None, 0));
+    let answer = both().answer(&comparison);
+    assert_eq!(answer, Some(Answer::Take("mq-deadline".to_string())));
+}
+
+#[test]
 fn what_the_kernel_lacks_is_named_and_not_typed() {
     let comparison = compare(&victim_and_reader());
     let advice = choices(&["noop"]).advise(&comparison).expect("a verdict");
