@@ -652,7 +652,7 @@ impl RequestQueue {
 
     fn ask_scheduler(&mut self, now: Nanos, hctx: usize) -> Option<RequestId> {
         let (elevator, mut ctx) = self.sched(now)?;
-        let id = elevator.dispatch_request(&mut ctx, hctx);
+        let id = elevator.take_request(&mut ctx, hctx);
         self.cost_counts.dispatch_calls += 1;
         match id {
             Some(id) => self.trace.request(now, TraceKind::Dispatch, &self.rqs, id),

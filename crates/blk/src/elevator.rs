@@ -267,14 +267,33 @@ pub trait Elevator: Send {
     /// Takes the next request to be dispatched, if one may be now.
     fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, hctx: usize) -> Option<RequestId>;
 
+    /// Called when the driver has taken up a dispatched request, also after it was requeued
+    /// (`elevator_activate_req_fn` of Linux 4.x). A request that waits for the driver's resources
+    /// counts as taken up, as one does that a driver of Linux 4.x has peeked at.
+    fn activate_request(&mut self, _ctx: &mut SchedCtx<'_>, _id: RequestId) {}
+
+    /// Dispatches the next request to the driver, which takes it up (`blk_peek_request` of Linux
+    /// 4.x).
+    fn take_request(&mut self, ctx: &mut SchedCtx<'_>, hctx: usize) -> Option<RequestId> {
+        let id = self.dispatch_request(ctx, hctx)?;
+        self.activate_request(ctx, id);
+        Some(id)
+    }
+
     /// Whether a request is queued for this hardware context.
     fn has_work(&self, hctx: usize) -> bool;
 
     /// Called when the drive has finished a request.
     fn completed_request(&mut self, _ctx: &mut SchedCtx<'_>, _id: RequestId) {}
 
+    /// Called when the driver gives a request back that it had taken up
+    /// (`elevator_deactivate_req_fn` of Linux 4.x).
+    fn deactivate_request(&mut self, _ctx: &mut SchedCtx<'_>, _id: RequestId) {}
+
     /// Called when the driver returns a dispatched request, which will be inserted again.
-    fn requeue_request(&mut self, _ctx: &mut SchedCtx<'_>, _id: RequestId) {}
+    fn requeue_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        self.deactivate_request(ctx, id);
+    }
 
     /// Called when a request is about to be freed, even if it was never inserted.
     fn finish_request(&mut self, _ctx: &mut SchedCtx<'_>, _id: RequestId) {}

@@ -280,6 +280,12 @@ impl Elevator for TieBreaker {
         }
         self.inner.completed_request(ctx, id);
     }
+    fn activate_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        self.inner.activate_request(ctx, id);
+    }
+    fn deactivate_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        self.inner.deactivate_request(ctx, id);
+    }
     fn requeue_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
         self.inner.requeue_request(ctx, id);
     }

@@ -16,6 +16,9 @@
 //!   abstract says. Reads do not interrupt a bundle.
 //! - The paper measures the block size of each drive. `bundle_kb` is 512, the erase block of many
 //!   drives of that time.
+//! - What is appropriate for a bundle's size is not told; one write is a bundle, too, and nothing
+//!   waits for a second. So where no two writes of a block wait together, this is reads before
+//!   writes, as STB is where all requests are synchronous.
 //! - There are no deadlines: with `read_preference` reads may starve writes, which STB was designed
 //!   to avoid.
 

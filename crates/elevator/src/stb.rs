@@ -13,6 +13,9 @@
 //!   from waiting for other writes of its block.
 //! - A request that has timed out goes before all others, earliest timeout first. An asynchronous
 //!   write takes its bundle along. Only timed-out requests interrupt a bundle.
+//! - Not told is what the two groups are, whether a bundle waits for its timeout to fill, and how
+//!   long timeouts are. As decided here, STB differs from IRBW where asynchronous requests, bundles
+//!   of several synchronous writes, or waits as long as a timeout occur.
 //! - The timeouts are those of the thesis's AC for the same four kinds (its Table 4.3); the thesis
 //!   names STB as a source.
 //! - As in IRBW, a bundle accepts no more writes once its first has been sent.

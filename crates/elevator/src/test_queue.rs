@@ -135,7 +135,7 @@ impl TestQueue {
 
     /// Dispatches the next request, which the driver takes at once.
     pub fn dispatch(&mut self) -> Option<RequestId> {
-        let id = self.with(|e, ctx| e.dispatch_request(ctx, 0))?;
+        let id = self.with(|e, ctx| e.take_request(ctx, 0))?;
         self.rqs[id].io_start = self.now;
         Some(id)
     }

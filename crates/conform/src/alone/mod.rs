@@ -629,7 +629,7 @@ impl<'r> Alone<'r> {
         self.report_own_merges();
         self.now = self.task_now_since(question.entry, question.jiffies);
         let (elevator, mut ctx) = self.ctx();
-        let answer = elevator.dispatch_request(&mut ctx, question.hctx);
+        let answer = elevator.take_request(&mut ctx, question.hctx);
         if let Some(id) = answer {
             self.held.remove(&id.index());
         }

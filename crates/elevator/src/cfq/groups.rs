@@ -37,7 +37,7 @@ pub(super) struct Group {
     /// The weight from its next insertion into the tree on.
     new_weight: u32,
     /// Its share of the drive among the groups in the tree, with `1 << 12` for the whole.
-    fraction: u64,
+    pub(super) fraction: u64,
     disk_time: u64,
     /// Number of queues in its service trees.
     pub(super) busy: u32,
@@ -206,6 +206,7 @@ impl Cfq {
         self.processes[process].group = self.group(cgroup);
         for sync in [0, 1] {
             if let Some(id) = self.processes[process].queues[sync].take() {
+                self.put_cooperators(id);
                 self.put_queue(id);
             }
         }
@@ -254,8 +255,9 @@ impl Cfq {
         self.queues[id].on_rr = true;
         self.busy += 1;
         self.busy_sync += self.queues[id].sync as u32;
-        self.group_add_queue(self.queues[id].group);
+        // Its key does not count the queue itself, unlike those of queues that were busy before.
         self.service_tree_add(id, now, false);
+        self.group_add_queue(self.queues[id].group);
     }
 
     pub(super) fn del_queue_rr(&mut self, id: QueueId) {

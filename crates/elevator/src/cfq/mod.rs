@@ -9,12 +9,15 @@
 //! in a slice the oldest request goes first if its deadline has passed.
 //!
 //! On a drive without moving parts `slice_idle` starts at zero, which the kernel's documentation
-//! calls IOPS mode, and a queue counts as seeky by the size of its requests.
+//! calls IOPS mode, and a queue counts as seeky by the size of its requests. Before 4.2 it started
+//! at 8 ms there, too: `slice_idle=8` is Linux 4.1 for synchronous requests.
 //!
 //! Differences from the kernel:
 //! - Control groups are one level deep.
 //! - If there are close queues on both sides of the head, the closer one cooperates; the kernel
 //!   takes the one that its tree finds first.
+//! - A process that the drive idles for gets a request although `nr_requests` are in use
+//!   (`cfq_may_queue`); blk-mq has no such hook, and it waits for a tag like others.
 //! - The kernel's driver asks again after every completion; here the timer causes another run.
 
 mod groups;
@@ -429,14 +432,31 @@ impl Elevator for Cfq {
     }
 
     fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
-        if let Some(id) = self.queue.head.pop_front(ctx.rqs) {
-            self.dispatch_insert(ctx, id);
-            return Some(id);
-        }
-        let queue = self.select_queue(ctx)?;
-        let id = self.dispatch_from(ctx, queue)?;
-        self.dispatch_insert(ctx, id);
+        let id = match self.queue.head.pop_front(ctx.rqs) {
+            Some(id) => id,
+            None => {
+                let queue = self.select_queue(ctx)?;
+                self.dispatch_from(ctx, queue)?
+            }
+        };
+        ctx.rqs[id].rq_flags.set(RqFlags::STARTED);
+        self.dispatched += 1;
         Some(id)
+    }
+
+    fn activate_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        let rq = &mut ctx.rqs[id];
+        if rq.elv[ELV_PROCESS] & SERVED != 0 {
+            rq.elv[ELV_PROCESS] |= IN_DRIVER;
+            self.in_driver += 1;
+            self.last_position = rq.end().0;
+        }
+    }
+
+    fn deactivate_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
+        let state = &mut ctx.rqs[id].elv[ELV_PROCESS];
+        self.in_driver -= (*state & IN_DRIVER != 0) as u32;
+        *state &= !IN_DRIVER;
     }
 
     fn has_work(&self, _hctx: usize) -> bool {
@@ -462,12 +482,6 @@ impl Elevator for Cfq {
         if self.queued > 0 {
             self.run_at = Some(ctx.now);
         }
-    }
-
-    fn requeue_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        let state = &mut ctx.rqs[id].elv[ELV_PROCESS];
-        self.in_driver -= (*state & IN_DRIVER != 0) as u32;
-        *state &= !IN_DRIVER;
     }
 
     fn finish_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {

@@ -38,6 +38,7 @@ impl Cfq {
                 self.expire_slice(jiffies(now), false);
                 self.run_at = (self.busy > 0).then_some(now);
             }
+            self.put_cooperators(id);
             self.put_queue(id);
         }
         self.active_process.take_if(|active| *active == process);
@@ -84,6 +85,7 @@ impl Cfq {
         } else {
             let level = match prio.class {
                 IoClass::None => NORMAL_PRIO,
+                IoClass::Idle => 0,
                 _ => prio.level.min(PRIO_LEVELS as u8 - 1),
             };
             let (class, level) = (class_of(prio) as usize, level as usize);
@@ -143,11 +145,16 @@ impl Cfq {
         let q = &self.queues[id];
         if q.processes == 0 && q.allocated == 0 && !q.on_rr && self.active != Some(id) {
             self.free_queues.push(id);
-            for other in &mut self.queues {
-                if other.merges_into == Some(id) {
-                    other.merges_into = None;
-                }
-            }
+        }
+    }
+
+    /// Gives up the place of one process in the queues into which its own would have been merged
+    /// (`cfq_put_cooperator`).
+    pub(super) fn put_cooperators(&mut self, id: QueueId) {
+        let mut into = self.queues[id].merges_into;
+        while let Some(queue) = into {
+            into = self.queues[queue].merges_into;
+            self.put_queue(queue);
         }
     }
 
@@ -159,6 +166,7 @@ impl Cfq {
         if self.queues[id].shared && self.queues[id].split {
             if self.queues[id].processes > 1 {
                 self.processes[process].queues[sync as usize] = None;
+                self.put_cooperators(id);
                 self.put_queue(id);
                 return self.assign_queue(process, sync);
             }
@@ -169,13 +177,13 @@ impl Cfq {
             return id;
         };
         self.processes[process].queues[sync as usize] = Some(into);
-        self.queues[into].processes += 1;
         self.queues[into].shared = true;
         self.put_queue(id);
         into
     }
 
-    /// Schedules the merge of two queues into the one with more processes.
+    /// Schedules the merge of two queues into the one with more processes, which counts those of
+    /// the other from now on (`cfq_setup_merge`).
     pub(super) fn setup_merge(&mut self, id: QueueId, other: QueueId) {
         let mut into = other;
         while let Some(next) = self.queues[into].merges_into {
@@ -188,11 +196,13 @@ impl Cfq {
         if here == 0 || there == 0 {
             return;
         }
-        if there >= here {
-            self.queues[id].merges_into = Some(into);
+        let (from, to) = if there >= here {
+            (id, into)
         } else {
-            self.queues[into].merges_into = Some(id);
-        }
+            (into, id)
+        };
+        self.queues[from].merges_into = Some(to);
+        self.queues[to].processes = here + there;
     }
 
     pub(super) fn enqueue(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {

@@ -164,17 +164,6 @@ impl Cfq {
         }
     }
 
-    pub(super) fn dispatch_insert(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) {
-        let rq = &mut ctx.rqs[id];
-        rq.rq_flags.set(RqFlags::STARTED);
-        self.dispatched += 1;
-        if rq.elv[ELV_PROCESS] & SERVED != 0 {
-            rq.elv[ELV_PROCESS] |= IN_DRIVER;
-            self.in_driver += 1;
-            self.last_position = rq.end().0;
-        }
-    }
-
     /// The slice of a priority: a fifth more or less for each level away from 4.
     pub(super) fn prio_slice(&self, sync: bool, ioprio: i64) -> i64 {
         let base = self.ticks(if sync { SLICE_SYNC } else { SLICE_ASYNC });
@@ -331,27 +320,34 @@ impl Cfq {
         sector.0.abs_diff(self.last_position) <= CLOSE_THRESHOLD
     }
 
-    /// A queue of the same priority with a request close to the head.
+    /// The queue with a request close to the head, among those of one priority level in all groups
+    /// (`cfqq_close`).
+    fn closest(&self, ctx: &SchedCtx<'_>, ioprio: i64) -> Option<QueueId> {
+        let idle = tree_index(Class::Idle, Workload::Async);
+        let distance = |id: QueueId| {
+            let sector = ctx.rqs[self.queues[id].next_rq?].sector;
+            self.is_close(sector)
+                .then(|| (sector.0.abs_diff(self.last_position), id))
+        };
+        let waiting = self.groups.iter().flat_map(|group| &group.trees[..idle]);
+        let ids = waiting.flat_map(|tree| tree.queues.iter().map(|&(_, id)| id));
+        ids.filter(|&id| self.queues[id].ioprio == ioprio)
+            .filter_map(distance)
+            .min()
+            .map(|(_, id)| id)
+    }
+
+    /// A queue whose process works close to that of the active queue, which it may share a queue
+    /// with (`cfq_close_cooperator`).
     pub(super) fn close_cooperator(&self, ctx: &SchedCtx<'_>, id: QueueId) -> Option<QueueId> {
         let q = &self.queues[id];
         if q.class == Class::Idle || !q.sync || q.is_seeky() || self.busy_in_group(id) == 1 {
             return None;
         }
-        let close = |other: &Queue| {
-            let sector = ctx.rqs[other.next_rq?].sector;
-            (self.is_close(sector) && other.ioprio == q.ioprio && other.class == q.class)
-                .then(|| sector.0.abs_diff(self.last_position))
-        };
-        let waiting = WORKLOADS
-            .into_iter()
-            .flat_map(|w| &self.trees_of(id)[tree_index(q.class, w)].queues);
-        waiting
-            .map(|&(_, other)| other)
-            .filter(|&other| other != id)
-            .filter_map(|other| Some((close(&self.queues[other])?, other)))
-            .min()
-            .map(|(_, other)| other)
-            .filter(|&other| self.queues[other].sync && !self.queues[other].is_seeky())
+        self.closest(ctx, q.ioprio).filter(|&other| {
+            let other = &self.queues[other];
+            other.group == q.group && other.class == q.class && other.sync && !other.is_seeky()
+        })
     }
 
     /// Whether a queue's new request preempts the active queue (`cfq_should_preempt`).

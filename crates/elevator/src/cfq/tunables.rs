@@ -1,6 +1,6 @@
 //! The tunables of cfq.
 
-use blklab_blk::{Tunable, Unit};
+use blklab_blk::{HZ, Tunable, Unit};
 
 pub(super) const QUANTUM: usize = 0;
 pub(super) const FIFO_EXPIRE_SYNC: usize = 1;
@@ -17,7 +17,8 @@ pub(super) const TARGET_LATENCY: usize = 11;
 
 const U32: i64 = u32::MAX as i64;
 
-/// The tunables, with the order, names and units of sysfs.
+/// The tunables, with the order, names and units of sysfs. The kernel keeps times in ticks and shows
+/// what whole ticks make.
 pub const TUNABLES: &[Tunable] = &[
     Tunable::new(
         "quantum",
@@ -30,14 +31,14 @@ pub const TUNABLES: &[Tunable] = &[
         "fifo_expire_sync",
         Unit::Milliseconds,
         (1, U32),
-        125,
+        HZ / 8 * (1000 / HZ),
         "a synchronous request's deadline",
     ),
     Tunable::new(
         "fifo_expire_async",
         Unit::Milliseconds,
         (1, U32),
-        250,
+        HZ / 4 * (1000 / HZ),
         "an asynchronous request's deadline",
     ),
     Tunable::new(
