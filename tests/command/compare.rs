@@ -176,7 +176,7 @@ fn the_thesis_patterns_run_one_by_one_and_together() {
     let place = Place::new();
     let listed = place.blklab(&["list", "jobs"]).ok().out;
     assert!(
-        listed.lines().filter(|l| l.starts_with("thesis/")).count() == 7,
+        listed.lines().filter(|l| l.starts_with("thesis/")).count() == 8,
         "{listed}"
     );
     let all = place.blklab(&["show", "job", "thesis/all"]).ok().out;

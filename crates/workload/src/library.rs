@@ -25,6 +25,7 @@ const JOBS: &[(&str, &str)] = jobs![".fio":
     "thesis/randrw-50-50",
     "thesis/randrw-90-10",
     "thesis/all",
+    "thesis/block-crossing",
     "fairness/readers",
     "fairness/random-readers",
     "fairness/greedy",
