@@ -145,6 +145,22 @@ impl Block {
 }
 
 impl Metric {
+    /// Returns the sum of a cell over both directions.
+    pub(crate) fn sum_of(cell: &str) -> Metric {
+        Metric {
+            title: String::new(),
+            cell: cell.to_string(),
+            fact: None,
+            call: None,
+            job: None,
+            document: Vec::new(),
+            unit: 1.0,
+            decimals: 0,
+            direction: None,
+            change: false,
+        }
+    }
+
     /// Returns the figure's name in messages.
     fn key(&self) -> &str {
         let others = self.call.as_deref().or(self.fact.as_deref());

@@ -8,6 +8,7 @@ mod block;
 mod calibrate;
 mod compare;
 mod conform;
+mod map;
 mod page;
 mod part;
 mod program;
