@@ -43,8 +43,9 @@ pub(crate) fn probe(args: &ProbeArgs) -> Result<(), Failure> {
     if let Some(path) = &args.output_drive {
         let Some(text) = describe(&probed, &name) else {
             return Err(Failure::mistake(format!(
-                "--output-drive: {name} has moving parts, which a probe does not see through; \
-                 begin with --drive hdd-7200 and `blklab calibrate`"
+                "--output-drive: {name}: {}; a probe does not see through that: begin with \
+                 --drive hdd-7200 and `blklab calibrate`",
+                probed.layout.chunk.seen
             )));
         };
         output::write_file(path, text.as_bytes())?;

@@ -129,6 +129,11 @@ impl Target for ProbeTarget {
         self.is_rotational
     }
 
+    fn rotational_source(&self) -> String {
+        // A virtual machine's disk has 1 there whatever is behind it, unless its driver says more.
+        "the kernel's queue/rotational (1, as many virtual disks have it)".to_string()
+    }
+
     fn run(&mut self, ios: &[Io], depth: usize) -> Result<Batch, ProbeError> {
         self.check()?;
         let mut batch = Batch {

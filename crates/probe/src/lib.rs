@@ -68,15 +68,19 @@ pub fn probe(
     let seed = plan.seed;
     begins("random reads by depth");
     let speedup = reads::speedup(target, seed)?;
+    let moving_parts = target.is_rotational().then(|| {
+        let source = target.rotational_source();
+        format!("{source} says that the drive has moving parts, where distance is time")
+    });
     begins("pairs of reads");
-    let layout = match target.is_rotational() {
-        true => Layout::none("the drive has moving parts: distance is time"),
-        false => Pairs::new(target, seed).layout()?,
+    let layout = match &moving_parts {
+        Some(seen) => Layout::none(seen),
+        None => Pairs::new(target, seed).layout()?,
     };
     begins("reads across boundaries");
-    let boundary = match target.is_rotational() {
-        true => Finding::none("the drive has moving parts: distance is time"),
-        false => reads::boundary(target, seed)?,
+    let boundary = match &moving_parts {
+        Some(seen) => Finding::none(seen),
+        None => reads::boundary(target, seed)?,
     };
     let mut probed = Probed {
         capacity_bytes: target.capacity_bytes(),

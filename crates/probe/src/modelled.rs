@@ -49,6 +49,10 @@ impl Target for Modelled {
         self.device.identify().rotational
     }
 
+    fn rotational_source(&self) -> String {
+        "the description".to_string()
+    }
+
     fn run(&mut self, ios: &[Io], depth: usize) -> Result<Batch, ProbeError> {
         let depth = depth.min(self.device.identify().queue_depth as usize);
         let start = self.now;

@@ -67,6 +67,10 @@ pub trait Target {
     /// Whether it has moving parts, as far as it reports.
     fn is_rotational(&self) -> bool;
 
+    /// Where it is reported whether it has moving parts, for a sentence that goes on with
+    /// "says that".
+    fn rotational_source(&self) -> String;
+
     /// Runs the I/Os in order, at most `depth` at once.
     fn run(&mut self, ios: &[Io], depth: usize) -> Result<Batch, ProbeError>;
 

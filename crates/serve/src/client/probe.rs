@@ -112,6 +112,10 @@ impl Target for ProbeTarget {
         false
     }
 
+    fn rotational_source(&self) -> String {
+        "the export".to_string()
+    }
+
     fn run(&mut self, ios: &[Io], depth: usize) -> Result<Batch, ProbeError> {
         self.run_batch(ios, depth).map_err(ProbeError::Io)
     }
