@@ -172,6 +172,20 @@ fn a_trace_is_replayed_open_and_closed() {
 }
 
 #[test]
+fn a_drive_that_does_not_start_fresh_is_listed_as_such() {
+    let listed = Place::new().blklab(&["list", "drives"]).ok().out;
+    let line = |name: &str| {
+        let found = listed.lines().find(|line| line.starts_with(name));
+        found.unwrap_or_else(|| panic!("{name} is missing: {listed}"))
+    };
+    assert!(line("980pro-1tb").contains("(starts aged; "), "{listed}");
+    assert!(line("mx100-256 ").contains("(starts filled"), "{listed}");
+    for name in ["rocket4plus-2tb", "hdd-7200 ", "null "] {
+        assert!(!line(name).contains("starts"), "{listed}");
+    }
+}
+
+#[test]
 fn the_thesis_patterns_run_one_by_one_and_together() {
     let place = Place::new();
     let listed = place.blklab(&["list", "jobs"]).ok().out;

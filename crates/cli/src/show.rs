@@ -3,7 +3,7 @@
 
 use blklab_blk::{Attribute, Tunable};
 use blklab_description::hint;
-use blklab_device::registry;
+use blklab_device::{DriveState, registry};
 use blklab_elevator::SchedulerChoice;
 use blklab_experiment::AXES;
 use blklab_report::Question;
@@ -49,25 +49,36 @@ fn job_help(name: &str) -> String {
 
 fn drive_help(name: &str) -> String {
     match registry::find(name) {
-        Some(Ok(spec)) => described(spec.description, spec.assumed.len()),
+        Some(Ok(spec)) => {
+            let state = match spec.state() {
+                DriveState::Fresh => None,
+                written => Some(format!("starts {written}")),
+            };
+            described(&spec.description, state, spec.assumed.len())
+        }
         _ => String::new(),
     }
 }
 
 fn machine_help(name: &str) -> String {
     match Machine::find(name) {
-        Some(Ok(machine)) => described(machine.description, machine.assumed.len()),
+        Some(Ok(machine)) => described(&machine.description, None, machine.assumed.len()),
         _ => String::new(),
     }
 }
 
-/// Returns a description with its number of assumed values, on which an answer may
-/// depend.
-fn described(description: String, assumed: usize) -> String {
-    match assumed {
-        0 => description,
-        1 => format!("{description} (1 value assumed)"),
-        n => format!("{description} ({n} values assumed)"),
+/// Returns a description with the state that a drive starts in, if it is not fresh, and the
+/// number of assumed values, on which an answer may depend.
+fn described(description: &str, state: Option<String>, assumed: usize) -> String {
+    let assumed = match assumed {
+        0 => None,
+        1 => Some("1 value assumed".to_string()),
+        n => Some(format!("{n} values assumed")),
+    };
+    let more: Vec<String> = state.into_iter().chain(assumed).collect();
+    match more.is_empty() {
+        true => description.to_string(),
+        false => format!("{description} ({})", more.join("; ")),
     }
 }
 

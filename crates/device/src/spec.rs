@@ -266,9 +266,14 @@ impl DriveSpec {
         MODELS.iter().flat_map(|kind| kind.complete).copied()
     }
 
+    /// What was written to it before the first command.
+    pub fn state(&self) -> DriveState {
+        self.model.state()
+    }
+
     /// Whether it holds data before the first command; a drive with zones has full ones then.
     pub fn starts_written(&self) -> bool {
-        self.model.state() != DriveState::Fresh
+        self.state() != DriveState::Fresh
     }
 
     /// What the host will see.
