@@ -42,6 +42,20 @@ fn the_best_of_a_grid_is_found_by_fewer_runs() {
     assert!(regret < 0.03, "regret {regret}");
 }
 
+/// Most settings do the same here, and nothing but a worse one would be left beside the first.
+#[test]
+fn the_kernel_s_schedulers_as_they_are_stand_beside_what_is_found() {
+    let place = Place::new();
+    place.file("t.fio", JOB);
+    let words = "--drive mx100-256 --goal reader.read.p99 --repeats 2 --output-format json";
+    let json = tune(&place, words).ok().json();
+    let rows = json["schedulers"].as_array().expect("rows");
+    for plain in ["mq-deadline", "none", "kyber", "bfq"] {
+        assert!(rows.iter().any(|row| *row == plain), "{plain}: {rows:?}");
+    }
+    assert_eq!(rows[0], "mq-deadline");
+}
+
 #[test]
 fn where_nothing_is_better_it_says_so() {
     let place = Place::new();

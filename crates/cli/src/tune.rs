@@ -74,7 +74,7 @@ fn refuse(args: &TuneArgs) -> Result<(), Failure> {
 /// Finds the best settings, and compares them with the first.
 fn tuned(args: &mut TuneArgs, caller: &Caller<'_>) -> Result<Compared, Failure> {
     let work = args.work.find()?;
-    let settings = settings(args, &work)?;
+    let (settings, plain) = settings(args, &work)?;
     let (sweep, models) = (&args.sweep, &args.work.models);
     let mode = args.work.pace.mode()?;
     sweep.check_goals(&work)?;
@@ -88,7 +88,7 @@ fn tuned(args: &mut TuneArgs, caller: &Caller<'_>) -> Result<Compared, Failure> 
     let repeats = sweep.repeats.unwrap_or(REPEATS);
     let mut found: Vec<Vec<Results>> = vec![Vec::new(); settings.len()];
     let mut first_scores = Vec::new();
-    let outcome = halve(settings.len(), repeats, |left, new| {
+    let outcome = halve(settings.len(), plain, repeats, |left, new| {
         let of_round: Vec<Setting> = left.iter().map(|at| settings[*at].clone()).collect();
         let mut world = Simulated::new(&work, &of_round)?;
         (world.mode, world.power_loss_at_ns) = (mode, models.power_loss_at);
@@ -171,22 +171,30 @@ fn real_time<'a>(args: &'a TuneArgs, found: &'a [Setting]) -> RealTime<'a> {
     }
 }
 
-/// Returns the settings to try: those of the arguments, or the usual ones of a kernel.
-fn settings(args: &mut TuneArgs, work: &WorkloadSource) -> Result<Vec<Setting>, Failure> {
+/// Returns the settings to try: those of the arguments, or the usual ones of a kernel. The
+/// first of them, as many as the number says, are compared with whatever is found: the
+/// kernel's schedulers as they are, or the first setting of the arguments.
+fn settings(args: &mut TuneArgs, work: &WorkloadSource) -> Result<(Vec<Setting>, usize), Failure> {
     let (sweep, models) = (&mut args.sweep, &args.work.models);
     let kernel = sweep.kernel();
-    if sweep.schedulers.is_none() && sweep.vary.is_empty() {
+    let is_usual = sweep.schedulers.is_none() && sweep.vary.is_empty();
+    if is_usual {
         let target = blklab_experiment::Target::of_model(models.drive())?;
         let default = kernel.default_scheduler(target.has_one_queue);
         sweep.schedulers = Some(usual_settings(kernel, default));
     }
-    rows(
+    let settings = rows(
         World::Sim,
         (models, &[]),
         sweep,
         Schedulers::of_kernel(kernel),
         || Ok(work.scheduler()?),
-    )
+    )?;
+    let plain = match is_usual {
+        true => Schedulers::of_kernel(kernel).default.len(),
+        false => 1,
+    };
+    Ok((settings, plain))
 }
 
 /// Returns the runs of these settings so far.
@@ -214,7 +222,8 @@ fn notes(
     let (tried, runs) = (settings.len(), outcome.runs);
     let mut notes = vec![format!(
         "{tried} settings were tried by {runs} runs, where all of them {repeats} times would be \
-         {}; these have been run {repeats} times",
+         {}; these have been run {repeats} times; of settings with equal results only the first \
+         went on",
         tried * repeats
     )];
     if scores.iter().all(Option::is_none) {

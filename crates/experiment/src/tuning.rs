@@ -20,20 +20,21 @@ const FINALISTS: usize = 5;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HalvingOutcome {
     /// The settings that were run to the end: the first of all, then the best of the
-    /// others, best first.
+    /// others and those that are always kept, best first.
     pub finalists: Vec<usize>,
     /// The number of runs.
     pub runs: usize,
 }
 
-/// Finds the best of `settings` settings. The first, which the others are compared with, is
-/// never left out. `round` runs settings with these repeats and returns the score of each
-/// by all runs that it has had: more is better, `None` excludes a setting.
+/// Finds the best of `settings` settings. The first `kept`, with which the others are
+/// compared, are never left out. `round` runs settings with these repeats and returns the
+/// score of each by all runs that it has had: more is better, `None` excludes a setting.
 ///
 /// # Errors
 /// If a round fails.
 pub fn halve<E>(
     settings: usize,
+    kept: usize,
     repeats: usize,
     mut round: impl FnMut(&[usize], Range<usize>) -> Result<Vec<Option<f64>>, E>,
 ) -> Result<HalvingOutcome, E> {
@@ -50,28 +51,42 @@ pub fn halve<E>(
         });
         let is_other = |(setting, _): &&(usize, Option<f64>)| *setting != 0;
         let best_other = ranked.iter().find(is_other).map(|(setting, _)| *setting);
-        ranked.dedup_by_key(|(_, score)| *score);
+        ranked.dedup_by(|next, before| next.0 >= kept && next.1 == before.1);
         let others = ranked.iter().filter(is_other).map(|(setting, _)| *setting);
-        let kept = (left.len().div_ceil(KEPT_ONE_IN)).max(FINALISTS);
-        left = std::iter::once(0).chain(others.take(kept)).collect();
+        let best = (left.len().div_ceil(KEPT_ONE_IN)).max(FINALISTS);
+        let others = best_and_kept(others, best, kept);
+        left = std::iter::once(0).chain(others).collect();
         if left.len() == 1 {
             // All do the same; one other goes on, for the comparison that says so.
             left.extend(best_other);
         }
         if until >= repeats {
-            left.truncate(FINALISTS + 1);
+            let others = best_and_kept(left.into_iter().skip(1), FINALISTS, kept);
             return Ok(HalvingOutcome {
-                finalists: left,
+                finalists: std::iter::once(0).chain(others).collect(),
                 runs,
             });
         }
         done = until;
         // The finalists do the rest of their runs at once.
-        until = match left.len() <= FINALISTS + 1 {
+        until = match left.len() <= FINALISTS + kept {
             true => repeats,
             false => (until * 2).min(repeats),
         };
     }
+}
+
+/// Returns the first `best` of ranked settings, and those of the others that are always kept.
+fn best_and_kept(
+    ranked: impl Iterator<Item = usize>,
+    best: usize,
+    kept: usize,
+) -> impl Iterator<Item = usize> {
+    let is_left = move |(rank, setting): &(usize, usize)| *rank < best || *setting < kept;
+    ranked
+        .enumerate()
+        .filter(is_left)
+        .map(|(_, setting)| setting)
 }
 
 /// Returns the settings to try where none are named, in the form of `--schedulers`:
@@ -116,7 +131,7 @@ mod tests {
             let mixed = (setting * 7919 + repeat * 104_729 + 17) % 1009;
             (setting * 37 % settings) as f64 + noise * (mixed as f64 / 1009.0 - 0.5)
         };
-        let halved = halve::<()>(settings, 16, |left, repeats| {
+        let halved = halve::<()>(settings, 1, 16, |left, repeats| {
             for setting in left {
                 for repeat in repeats.clone() {
                     sums[*setting].0 += seen(*setting, repeat);
@@ -146,7 +161,7 @@ mod tests {
 
     #[test]
     fn what_is_out_does_not_go_on_while_others_do() {
-        let halved = halve::<()>(20, 4, |left, _| {
+        let halved = halve::<()>(20, 1, 4, |left, _| {
             Ok(left
                 .iter()
                 .map(|at| (at % 2 == 1).then_some(*at as f64))
@@ -159,7 +174,7 @@ mod tests {
     #[test]
     fn settings_that_do_the_same_leave_their_runs_to_others() {
         // Four of five settings do what setting 0 does.
-        let halved = halve::<()>(50, 8, |left, _| {
+        let halved = halve::<()>(50, 1, 8, |left, _| {
             let score = |at: &usize| Some(if at % 5 == 4 { *at as f64 } else { 0.0 });
             Ok(left.iter().map(score).collect())
         });
@@ -171,15 +186,26 @@ mod tests {
 
     #[test]
     fn where_all_do_the_same_one_is_compared_with_the_first() {
-        let halved = halve::<()>(9, 4, |left, _| Ok(vec![Some(1.0); left.len()]));
+        let halved = halve::<()>(9, 1, 4, |left, _| Ok(vec![Some(1.0); left.len()]));
         let halved = halved.expect("no round fails");
         assert_eq!(halved.finalists, [0, 1]);
         assert_eq!(halved.runs, 9 + 2 * 3);
     }
 
     #[test]
+    fn the_first_settings_are_kept_whatever_they_do() {
+        // Settings 1 to 3 do what setting 0 does, which is the worst.
+        let score = |at: usize| if at < 4 { 0.0 } else { at as f64 };
+        let halved = halve::<()>(40, 4, 8, |left, _| {
+            Ok(left.iter().map(|at| Some(score(*at))).collect())
+        });
+        let halved = halved.expect("no round fails");
+        assert_eq!(halved.finalists, [0, 39, 38, 37, 36, 35, 1, 2, 3]);
+    }
+
+    #[test]
     fn one_setting_is_its_own_best() {
-        let halved = halve::<()>(1, 8, |left, _| Ok(vec![None; left.len()]));
+        let halved = halve::<()>(1, 1, 8, |left, _| Ok(vec![None; left.len()]));
         assert_eq!(halved.map(|halved| halved.finalists), Ok(vec![0]));
     }
 
