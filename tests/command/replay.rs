@@ -84,6 +84,9 @@ fn twice_the_speed_is_half_the_time() {
     };
     let ratio = iops("2") / iops("1");
     assert!((1.95..2.05).contains(&ratio), "{ratio}");
+    let text = place.blklab(&["run", "load.trace"]).ok().out;
+    // fio's line on a job has no meaning for a trace.
+    assert!(!text.contains("bs=(R)"), "{text}");
 }
 
 #[test]

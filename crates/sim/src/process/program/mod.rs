@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 use blklab_blk::{CgroupId, IoClass, IoPrio, IoStatus, Nanos, Submit, SubmitterId, Waiter};
 use blklab_fs::{FsError, MmapAdvice, NodePages};
-use blklab_stats::{CallTimes, DEFAULT_PERCENTILES, JobResults, JobSetup, ProcessResults};
+use blklab_stats::{CallTimes, DEFAULT_PERCENTILES, JobResults, ProcessResults};
 use blklab_workload::calls::{CALLS, CallList, Errno, Program};
 use blklab_workload::fio::Direction;
 use blklab_workload::generate::SyncKind;
@@ -260,11 +260,6 @@ fn recorder(program: &Program) -> Recorder {
         members: 1,
         iodepth: 1,
         percentiles: DEFAULT_PERCENTILES.to_vec(),
-        setup: JobSetup {
-            rw: "rw".to_string(),
-            ioengine: "calls".to_string(),
-            ..JobSetup::default()
-        },
         ..JobResults::default()
     };
     Recorder::new(results, WINDOW, Nanos::ZERO)

@@ -9,7 +9,7 @@ use std::path::Path;
 use blklab_blk::{
     Bio, BioFlags, IoClass, IoPrio, IoStatus, Nanos, Op, SECTOR_SIZE, Submit, SubmitterId, Waiter,
 };
-use blklab_stats::{DEFAULT_PERCENTILES, JobResults, JobSetup};
+use blklab_stats::{DEFAULT_PERCENTILES, JobResults};
 use blklab_workload::fio::Direction;
 use blklab_workload::generate::SyncKind;
 use blklab_workload::trace::{self, TraceRecord};
@@ -80,11 +80,6 @@ impl TraceProcess {
                 ReplayMode::Closed { depth } => depth,
             },
             percentiles: DEFAULT_PERCENTILES.to_vec(),
-            setup: JobSetup {
-                rw: "rw".to_string(),
-                ioengine: "replay".to_string(),
-                ..JobSetup::default()
-            },
             ..JobResults::default()
         };
         Ok(TraceProcess {
