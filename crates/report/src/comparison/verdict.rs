@@ -274,19 +274,23 @@ pub(crate) fn headline(verdicts: Vec<&Verdict>) -> String {
                 true => "; one run each cannot tell this from noise (see --repeats)",
                 false => "",
             };
+            let (bandwidths, tails): (Vec<_>, Vec<_>) = (bandwidths.collect(), tails.collect());
             format!(
-                "Bandwidth: {}; p99 latency: {}{caveat}.",
-                tally(bandwidths.collect()),
-                tally(tails.collect())
+                "Of the {} groups' bandwidths {}; of {} p99 latencies, one for each job and \
+                 direction, {}{caveat}.",
+                bandwidths.len(),
+                tally(&bandwidths),
+                tails.len(),
+                tally(&tails)
             )
         }
     }
 }
 
 /// Lists how many contests each scheduler leads alone, most first.
-fn tally(contests: Vec<&Contest>) -> String {
+fn tally(contests: &[&Contest]) -> String {
     let mut wins: Vec<(&str, usize)> = Vec::new();
-    for contest in &contests {
+    for contest in contests {
         let [winner] = contest.leaders.as_slice() else {
             continue;
         };
@@ -299,15 +303,14 @@ fn tally(contests: Vec<&Contest>) -> String {
     let undecided = contests.len() - wins.iter().map(|(_, count)| count).sum::<usize>();
     let mut parts: Vec<String> = wins
         .iter()
-        .map(|(name, count)| format!("{name} leads {count} of {}", contests.len()))
+        .map(|(name, count)| format!("{name} leads {count}"))
         .collect();
-    if undecided > 0 {
-        parts.push(format!(
-            "{undecided} of {} have no single leader",
-            contests.len()
-        ));
+    match undecided {
+        0 => {}
+        1 => parts.push("1 has no single leader".to_string()),
+        _ => parts.push(format!("{undecided} have no single leader")),
     }
-    parts.join(", ")
+    and_list(&parts)
 }
 
 #[cfg(test)]
@@ -434,6 +437,20 @@ mod tests {
             (Outcome::Untested, vec!["deadline".to_string()])
         );
         assert_eq!(contest.lead.unwrap().half_width, None);
+    }
+
+    #[test]
+    fn counts_of_several_groups_say_what_they_count() {
+        let wins = bandwidth(&[vec![100.0, 100.0], vec![110.0, 110.0]]);
+        let tail = read_tail(&[vec![900.0, 900.0], vec![450.0, 450.0]]);
+        let noise = read_tail(&[vec![900.0, 950.0], vec![950.0, 900.0]]);
+        let group = |tails: Vec<Contest>| Verdict::new(wins.clone(), tails, Vec::new(), None);
+        let groups = [group(vec![tail, noise.clone()]), group(vec![noise])];
+        assert_eq!(
+            headline(groups.iter().collect()),
+            "Of the 2 groups' bandwidths deadline leads 2; of 3 p99 latencies, one for each job \
+             and direction, deadline leads 1 and 2 have no single leader."
+        );
     }
 
     #[test]

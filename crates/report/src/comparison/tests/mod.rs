@@ -69,7 +69,7 @@ fn each_group_is_a_section() {
     assert!(
         comparison
             .headline
-            .starts_with("Bandwidth: ac leads 2 of 2;")
+            .starts_with("Of the 2 groups' bandwidths ac leads 2;")
     );
 }
 
