@@ -5,7 +5,7 @@
 //! per-process bandwidth and the start-up time of a program while readers and writers
 //! run.
 
-use blklab_stats::{Estimate, ProcessResults, jain_index};
+use blklab_stats::{Estimate, JobResults, ProcessResults, Results, jain_index};
 use serde::{Deserialize, Serialize};
 
 use super::figure::{Cell, Change, Metric};
@@ -150,7 +150,10 @@ pub(crate) fn figures(
             }
         }
         let competes = |job: &str| !finishes(job) || jobs.iter().all(|job| finishes(job));
-        add(None, Metric::Jain, &|run| fairness(run, &competes));
+        let mut runs = schedulers.iter().flat_map(|s| &s.runs);
+        if runs.all(|run| has_shares(run, group_id, &competes)) {
+            add(None, Metric::Jain, &|run| fairness(run, &competes));
+        }
     }
     figures
 }
@@ -195,6 +198,34 @@ fn bandwidth(run: &[&ProcessResults], job: &str) -> Option<f64> {
         .map(|p| p.bandwidth())
         .collect();
     (!of_job.is_empty()).then(|| Estimate::of(&of_job).mean)
+}
+
+/// Returns whether it is known which share is due to each competing process: where weights
+/// or groups say so, and where all do the same kind of work. Bandwidths of unlike work, such
+/// as small random and large sequential reads, are not alike under the fairest scheduler.
+fn has_shares(run: &Results, group_id: u32, competes: &dyn Fn(&str) -> bool) -> bool {
+    let jobs = || run.jobs.iter().filter(|job| job.group_id == group_id);
+    let is_competing = |process: &&ProcessResults| competes(&process.job);
+    let weights = jobs()
+        .flat_map(|job| &job.processes)
+        .filter(is_competing)
+        .map(|process| process.weight);
+    let mut groups = run.disks.iter().flat_map(|disk| &disk.cgroups);
+    let is_given = !is_one(weights)
+        || jobs().any(|job| has_option(job, "cgroup"))
+        || groups.any(|group| !group.name.is_empty());
+    let competing = jobs().filter(|job| job.processes.iter().any(|p| competes(&p.job)));
+    is_given || is_one(competing.map(|job| (&job.setup.rw, job.setup.block_bytes)))
+}
+
+/// Returns whether all items are equal.
+fn is_one<T: PartialEq>(mut items: impl Iterator<Item = T>) -> bool {
+    let first = items.next();
+    items.all(|item| Some(item) == first)
+}
+
+fn has_option(job: &JobResults, name: &str) -> bool {
+    job.options.iter().any(|(option, _)| option == name)
 }
 
 /// Returns Jain's index of bandwidths divided by weights over the competing jobs. A job

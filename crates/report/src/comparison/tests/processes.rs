@@ -54,6 +54,52 @@ fn shares_by_weight_are_fair_and_programs_are_timed() {
     );
 }
 
+/// A reader of 4 KiB at random and one of 1 MiB in sequence, as jobs of their own.
+fn unlike_readers() -> Vec<SchedulerRuns> {
+    let mut schedulers = three_schedulers(3);
+    for run in schedulers.iter_mut().flat_map(|s| &mut s.runs) {
+        let process = |job: &str, mb: u64| ProcessResults {
+            job: job.to_string(),
+            bytes: mb * 1_000_000,
+            runtime_ns: 1_000_000_000,
+            weight: Some(1.0),
+            ..ProcessResults::default()
+        };
+        let mut other = run.jobs[0].clone();
+        run.jobs[0].processes = vec![process("small", 1)];
+        other.name = "large".to_string();
+        other.setup.rw = "read".to_string();
+        other.setup.block_bytes = [(1 << 20, 1 << 20); 3];
+        other.processes = vec![process("large", 99)];
+        run.jobs.push(other);
+    }
+    schedulers
+}
+
+#[test]
+fn unlike_work_has_a_fairness_only_where_shares_are_given() {
+    let has_index = |schedulers: &[SchedulerRuns]| {
+        let all = figures(schedulers, 0, &all_paired());
+        assert!(all.iter().any(|f| f.column.metric == Metric::Bandwidth));
+        all.iter().any(|f| f.column.metric == Metric::Jain)
+    };
+    assert!(!has_index(&unlike_readers()));
+    let with = |change: &dyn Fn(&mut blklab_stats::Results)| {
+        let mut schedulers = unlike_readers();
+        schedulers
+            .iter_mut()
+            .flat_map(|s| &mut s.runs)
+            .for_each(change);
+        has_index(&schedulers)
+    };
+    assert!(with(&|run| run.jobs[1].setup = run.jobs[0].setup.clone()));
+    assert!(with(&|run| run.jobs[1].processes[0].weight = Some(3.0)));
+    assert!(with(&|run| {
+        let group = ("cgroup".to_string(), "tenant".to_string());
+        run.jobs[1].options.push(group);
+    }));
+}
+
 #[test]
 fn an_unfinished_job_is_marked_and_not_compared() {
     let mut schedulers = crowd();
