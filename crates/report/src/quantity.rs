@@ -38,22 +38,54 @@ const fn scale(unit: &'static str, factor: f64) -> Scale {
     }
 }
 
+/// The smallest and the largest figure of a column.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Span {
+    least: f64,
+    most: f64,
+}
+
+impl Span {
+    /// Returns the span of some figures, of which zeros do not count.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Span {
+        let mut span = Span {
+            least: f64::INFINITY,
+            most: 0.0,
+        };
+        for value in values.into_iter().filter(|value| *value > 0.0) {
+            span.least = span.least.min(value);
+            span.most = span.most.max(value);
+        }
+        if span.most == 0.0 {
+            span.least = 0.0;
+        }
+        span
+    }
+}
+
+impl From<f64> for Span {
+    fn from(value: f64) -> Span {
+        Span::of([value])
+    }
+}
+
 impl Scale {
-    /// Returns the unit in which a typical latency of `ns` has two to five digits.
-    pub fn for_latency(ns: f64) -> Scale {
-        largest_within(&LATENCY, ns)
+    /// Returns the unit for latencies in nanoseconds.
+    pub fn for_latency(span: impl Into<Span>) -> Scale {
+        for_column(&LATENCY, span.into())
     }
 
-    /// Returns the unit for a bandwidth in bytes a second.
-    pub fn for_bandwidth(bytes_per_s: f64) -> Scale {
-        largest_within(&BANDWIDTH, bytes_per_s)
+    /// Returns the unit for bandwidths in bytes a second.
+    pub fn for_bandwidth(span: impl Into<Span>) -> Scale {
+        for_column(&BANDWIDTH, span.into())
     }
 
-    /// Returns the unit for a plain number.
-    pub fn for_count(count: f64) -> Scale {
-        match count < 10_000.0 {
+    /// Returns the unit for plain numbers.
+    pub fn for_count(span: impl Into<Span>) -> Scale {
+        let span = span.into();
+        match span.least < 10_000.0 && span.most < UNREADABLE {
             true => COUNT[0],
-            false => largest_within(&COUNT, count),
+            false => for_column(&COUNT, span),
         }
     }
 
@@ -74,10 +106,25 @@ impl Scale {
     }
 }
 
-fn largest_within(scales: &[Scale], value: f64) -> Scale {
-    // At least two digits before the point: 9000 ns reads better than 9 us.
-    let fits = |s: &&Scale| value >= 10.0 * s.factor;
-    *scales.iter().rev().find(fits).unwrap_or(&scales[0])
+/// Numbers from here on are not read at a glance.
+const UNREADABLE: f64 = 100_000.0;
+/// Numbers from here on are shown in the next unit if the smallest figure is one of it at
+/// least.
+const LONG: f64 = 10_000.0;
+
+/// Returns the unit in which the smallest figure has two digits before the point, since 9000 ns
+/// reads better than 9 us, or a larger one in which the largest figure is readable.
+fn for_column(scales: &[Scale], span: Span) -> Scale {
+    let fits = |s: &Scale| span.least >= 10.0 * s.factor;
+    let mut at = scales.iter().rposition(fits).unwrap_or(0);
+    while let Some(next) = scales.get(at + 1) {
+        let most = span.most / scales[at].factor;
+        if most < LONG || (most < UNREADABLE && span.least < next.factor) {
+            break;
+        }
+        at += 1;
+    }
+    scales[at]
 }
 
 /// Formats a number with about four digits.
@@ -128,39 +175,26 @@ pub(crate) fn plus_minus_percent(half_width: Option<f64>) -> Option<String> {
     }
 }
 
-/// The ratio between the largest and the smallest figure from which the smallest one's
-/// unit makes the largest unreadable.
-const FAR_APART_RATIO: f64 = 1000.0;
-
-/// Formats a fact in one unit for all schedulers: that of the smallest value, or of the
-/// geometric mean if the values are far apart.
+/// Formats a fact in one unit for all schedulers.
 pub(crate) fn facts(unit: Unit, values: &[Option<f64>]) -> Vec<String> {
-    let known = || values.iter().flatten().filter(|value| **value > 0.0);
-    let least = known().copied().fold(f64::INFINITY, f64::min);
-    let most = known().copied().fold(0.0, f64::max);
-    let far_apart = most >= least * FAR_APART_RATIO;
-    let typical = match (least.is_finite(), far_apart) {
-        (false, _) => 0.0,
-        (true, false) => least,
-        (true, true) => (least * most).sqrt(),
-    };
+    let span = Span::of(values.iter().flatten().copied());
     let show = |value: &Option<f64>| match *value {
         None => "-".to_string(),
-        Some(value) => fact(unit, value, typical),
+        Some(value) => fact(unit, value, span),
     };
     values.iter().map(show).collect()
 }
 
-/// Formats one scheduler's value in the unit that suits `typical`.
-fn fact(unit: Unit, value: f64, typical: f64) -> String {
+/// Formats one scheduler's value in the unit that suits all.
+fn fact(unit: Unit, value: f64, span: Span) -> String {
     match unit {
         Unit::Count => {
-            let scale = Scale::for_count(typical);
+            let scale = Scale::for_count(span);
             format!("{}{}", count_in(scale, value), scale.unit)
         }
         Unit::Bytes => format!("{} KiB", short(value / 1024.0)),
         Unit::Nanoseconds => {
-            let scale = Scale::for_latency(typical);
+            let scale = Scale::for_latency(span);
             format!("{} {}", scale.show(value), scale.unit)
         }
         Unit::Share => format!("{:.1} %", value * 100.0),
@@ -222,16 +256,21 @@ mod tests {
     }
 
     #[test]
-    fn a_fact_has_one_unit_for_all_unless_they_are_far_apart() {
+    fn a_fact_has_one_unit_for_all_in_which_the_largest_is_readable() {
         let ns = |values: &[f64]| {
             let values: Vec<Option<f64>> = values.iter().copied().map(Some).collect();
             facts(Unit::Nanoseconds, &values)
         };
-        assert_eq!(ns(&[9_000.0, 85_340.0]), ["9000 ns", "85340 ns"]);
+        assert_eq!(ns(&[9_000.0, 9_900.0]), ["9000 ns", "9900 ns"]);
+        assert_eq!(ns(&[9_000.0, 85_340.0]), ["9.00 us", "85.3 us"]);
+        assert_eq!(ns(&[8_600.0, 12_323_800.0]), ["8.60 us", "12324 us"]);
+        assert_eq!(ns(&[3.4e6, 26.97e6]), ["3.40 ms", "27.0 ms"]);
         assert_eq!(ns(&[85_340.0, 12.3e6]), ["85.3 us", "12300 us"]);
         assert_eq!(ns(&[85_340.0, 2e9, 0.0]), ["0.09 ms", "2000 ms", "0 ms"]);
         let counts = facts(Unit::Count, &[Some(9_000.0), None, Some(12_000.0)]);
         assert_eq!(counts, ["9000", "-", "12000"]);
+        let counts = facts(Unit::Count, &[Some(9_000.0), Some(2e6)]);
+        assert_eq!(counts, ["9.00k", "2000k"]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use blklab_stats::{DirResults, Estimate, JobResults, Significance};
 use serde::{Deserialize, Serialize};
 
-use crate::quantity::Scale;
+use crate::quantity::{Scale, Span};
 
 /// A direction of I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -130,13 +130,13 @@ impl Metric {
         )
     }
 
-    /// Returns the unit in which figures around `typical` are shown.
-    pub(crate) fn scale(self, typical: f64) -> Scale {
+    /// Returns the unit in which figures are shown.
+    pub(crate) fn scale(self, span: impl Into<Span>) -> Scale {
         match self {
-            Metric::Bandwidth => Scale::for_bandwidth(typical),
-            Metric::Iops => Scale::for_count(typical),
+            Metric::Bandwidth => Scale::for_bandwidth(span),
+            Metric::Iops => Scale::for_count(span),
             Metric::Jain | Metric::Score => Scale::for_index(),
-            _ => Scale::for_latency(typical),
+            _ => Scale::for_latency(span),
         }
     }
 

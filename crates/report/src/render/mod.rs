@@ -12,7 +12,7 @@ use crate::comparison::{
     CallRow, Cell, Comparison, DirectionTable, GoalRow, Metric, ProcessFigures, SlowestRow,
     SlowestTable, SlowestValue,
 };
-use crate::quantity::{self, Scale, and_list};
+use crate::quantity::{self, Scale, Span, and_list};
 
 /// Returns the times of a call under each scheduler.
 pub(crate) fn call_values(row: &CallRow) -> Vec<String> {
@@ -83,17 +83,14 @@ pub(crate) fn process_scale(figures: &ProcessFigures) -> Scale {
     scale_for(figures.column.metric, figures.cells.iter().flatten())
 }
 
-/// Returns the unit of a column: the one that suits its smallest figure.
+/// Returns the unit of a column.
 pub(crate) fn scale_of(table: &DirectionTable, metric: Metric) -> Scale {
     let cells = table.rows.iter().filter_map(|row| row.cells.get(&metric));
     scale_for(metric, cells)
 }
 
 fn scale_for<'a>(metric: Metric, cells: impl Iterator<Item = &'a Cell>) -> Scale {
-    let means = cells.map(|cell| cell.value.mean).filter(|mean| *mean > 0.0);
-    let smallest = means.fold(f64::INFINITY, f64::min);
-    let smallest = if smallest.is_finite() { smallest } else { 0.0 };
-    metric.scale(smallest)
+    metric.scale(Span::of(cells.map(|cell| cell.value.mean)))
 }
 
 /// Returns the text that replaces a missing figure in a table of processes.
@@ -162,8 +159,9 @@ pub(crate) fn slowest_values(table: &SlowestTable, row: &SlowestRow) -> Vec<Stri
         .rows
         .first()
         .map_or(&row.values, |first| &first.values);
-    let medians = whole.iter().flatten().map(|value| value.median_ns);
-    let scale = Scale::for_latency(medians.fold(f64::INFINITY, f64::min));
+    let whole = whole.iter().flatten();
+    let times = whole.flat_map(|value| [value.slowest_ns, value.median_ns]);
+    let scale = Scale::for_latency(Span::of(times));
     let show = |value: &Option<SlowestValue>| match value {
         None => "-".to_string(),
         Some(value) => {
@@ -177,12 +175,7 @@ pub(crate) fn slowest_values(table: &SlowestTable, row: &SlowestRow) -> Vec<Stri
 /// Returns a goal's values, all in one unit.
 pub fn goal_values(row: &GoalRow) -> Vec<String> {
     let known = row.values.iter().flatten().map(|value| value.mean);
-    let least = known
-        .filter(|mean| *mean > 0.0)
-        .fold(f64::INFINITY, f64::min);
-    let scale = row
-        .metric
-        .scale(if least.is_finite() { least } else { 0.0 });
+    let scale = row.metric.scale(Span::of(known));
     let show = |value: &Option<Estimate>| match value {
         Some(value) => format!("{} {}", scale.show(value.mean), scale.unit),
         None => "-".to_string(),
