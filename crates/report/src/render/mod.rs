@@ -14,6 +14,23 @@ use crate::comparison::{
 };
 use crate::quantity::{self, Scale, Span, and_list};
 
+/// Returns a text as lines of at most `width` characters, broken between words; a longer word
+/// has a line of its own.
+pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        let length = |text: &str| text.chars().count();
+        match lines.last_mut() {
+            Some(line) if length(line) + 1 + length(word) <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_string()),
+        }
+    }
+    lines
+}
+
 /// Returns the times of a call under each scheduler.
 pub(crate) fn call_values(row: &CallRow) -> Vec<String> {
     quantity::facts(Unit::Nanoseconds, &row.values_ns)
@@ -181,4 +198,19 @@ pub fn goal_values(row: &GoalRow) -> Vec<String> {
         None => "-".to_string(),
     };
     row.values.iter().map(show).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::wrapped;
+
+    #[test]
+    fn lines_break_between_words() {
+        assert_eq!(
+            wrapped("none iodepth=1 bs=4k", 14),
+            ["none iodepth=1", "bs=4k"]
+        );
+        assert_eq!(wrapped("nr_requests=256 x", 4), ["nr_requests=256", "x"]);
+        assert_eq!(wrapped("none", 14), ["none"]);
+    }
 }

@@ -8,11 +8,10 @@ use askama::filters::Safe;
 use super::{drawn, escape, mark};
 use crate::comparison::{Cell, DirectionTable, Metric, Row};
 use crate::quantity::{self, Scale, short};
-use crate::render::scale_of;
+use crate::render::{scale_of, wrapped};
 
-/// The number of colours in the style sheet. Further schedulers reuse them, and their
-/// lines differ by their dashes.
-const COLOURS: usize = 8;
+/// The number of colours in the style sheet. Further schedulers reuse them.
+pub(super) const COLOURS: usize = 12;
 
 /// The lines' dashes, which distinguish them without colour, too.
 pub(super) const DASHES: [&str; 4] = ["none", "8 3", "2 3", "9 3 2 3"];
@@ -78,34 +77,92 @@ pub(super) fn bandwidth(table: &DirectionTable) -> Safe<String> {
 
 fn write_bandwidth(out: &mut String, table: &DirectionTable) -> fmt::Result {
     const WIDTH: f64 = 520.0;
-    const BARS: std::ops::Range<f64> = 100.0..360.0;
-    const STEP: f64 = 34.0;
+    let labels = BarLabels::of(table);
+    let bars = labels.bars();
     let cell_of = |row: &Row| row.cells.get(&Metric::Bandwidth).copied();
     let cells: Vec<Option<Cell>> = table.rows.iter().map(cell_of).collect();
     let reach = |cell: &Cell| cell.value.mean + cell.value.half_width.unwrap_or(0.0);
     let most = cells.iter().flatten().map(reach).fold(0.0, f64::max);
     let x_of = |value: f64| match most > 0.0 {
-        true => BARS.start + (value / most).clamp(0.0, 1.0) * (BARS.end - BARS.start),
-        false => BARS.start,
+        true => bars.start + (value / most).clamp(0.0, 1.0) * (bars.end - bars.start),
+        false => bars.start,
     };
     let scale = scale_of(table, Metric::Bandwidth);
-    let bottom = STEP * table.rows.len() as f64 + 4.0;
+    let bottom = labels.height() + 4.0;
     open_svg(out, WIDTH, bottom, "bandwidths side by side")?;
-    for (index, (row, cell)) in table.rows.iter().zip(&cells).enumerate() {
-        let middle = STEP * (index as f64 + 0.5) + 2.0;
-        writeln!(
-            out,
-            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-            BARS.start - 8.0,
-            middle + 4.0,
-            escape(&row.scheduler)
-        )?;
+    let mut top = 2.0;
+    for (index, (lines, cell)) in labels.rows.iter().zip(&cells).enumerate() {
+        let middle = labels.write(out, lines, top)?;
         if let Some(cell) = cell {
             bandwidth_bar(out, (index, middle), cell, scale, &x_of)?;
         }
+        top += labels.row_height(lines);
     }
-    line(out, "axis", (BARS.start, 0.0), (BARS.start, bottom))?;
+    line(out, "axis", (bars.start, 0.0), (bars.start, bottom))?;
     writeln!(out, "</svg>")
+}
+
+/// The labels of bars: beside the bars, or, if one is too long for that, all above them.
+struct BarLabels {
+    are_beside: bool,
+    /// The lines of each row's label.
+    rows: Vec<Vec<String>>,
+}
+
+impl BarLabels {
+    /// The most characters beside a bar, and in a line above it.
+    const BESIDE_MAX: usize = 12;
+    const LINE_MAX: usize = 72;
+    /// The height of a bar with the space around it.
+    const BAR: f64 = 34.0;
+    const LINE: f64 = 15.0;
+
+    fn of(table: &DirectionTable) -> BarLabels {
+        let names = || table.rows.iter().map(|row| row.scheduler.as_str());
+        BarLabels {
+            are_beside: names().all(|name| name.chars().count() <= BarLabels::BESIDE_MAX),
+            rows: names()
+                .map(|name| wrapped(name, BarLabels::LINE_MAX))
+                .collect(),
+        }
+    }
+
+    /// Returns the coordinates at which bars start and end.
+    fn bars(&self) -> std::ops::Range<f64> {
+        match self.are_beside {
+            true => 100.0..360.0,
+            false => 1.0..360.0,
+        }
+    }
+
+    fn row_height(&self, lines: &[String]) -> f64 {
+        match self.are_beside {
+            true => BarLabels::BAR,
+            false => BarLabels::BAR + BarLabels::LINE * lines.len() as f64,
+        }
+    }
+
+    fn height(&self) -> f64 {
+        self.rows.iter().map(|lines| self.row_height(lines)).sum()
+    }
+
+    /// Writes a row's label, and returns the middle of its bar.
+    fn write(&self, out: &mut String, lines: &[String], top: f64) -> Result<f64, fmt::Error> {
+        let middle = top + self.row_height(lines) - BarLabels::BAR / 2.0;
+        let (x, first, anchor) = match self.are_beside {
+            true => (self.bars().start - 8.0, middle + 4.0, "end"),
+            false => (self.bars().start + 4.0, top + BarLabels::LINE, "start"),
+        };
+        for (at, line) in lines.iter().enumerate() {
+            writeln!(
+                out,
+                "<text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{}</text>",
+                first + BarLabels::LINE * at as f64,
+                escape(line)
+            )?;
+        }
+        Ok(middle)
+    }
 }
 
 fn bandwidth_bar(

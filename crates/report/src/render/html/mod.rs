@@ -421,6 +421,37 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn twelve_rows_have_colours_of_their_own() {
+        for scheme in STYLE.split("@media").take(2) {
+            let colours: Vec<&str> = (0..chart::COLOURS)
+                .map(|index| {
+                    let name = format!("--s{index}: ");
+                    let at = scheme.find(&name).expect("declared") + name.len();
+                    &scheme[at..at + 7]
+                })
+                .collect();
+            let unlike: std::collections::BTreeSet<&&str> = colours.iter().collect();
+            assert_eq!(unlike.len(), 12, "{colours:?}");
+        }
+    }
+
+    #[test]
+    fn long_labels_are_whole_and_start_within_the_chart() {
+        let mut comparison = sample();
+        for section in &mut comparison.sections {
+            for row in section.directions.iter_mut().flat_map(|d| &mut d.rows) {
+                row.scheduler.push_str(" nr_requests=256");
+            }
+        }
+        let page = render(&comparison);
+        let label = "x=\"5.0\" y=\"17.0\" text-anchor=\"start\">noop nr_requests=256</text>";
+        assert!(page.contains(label), "{page}");
+        check_tags(&page);
+        let short = "text-anchor=\"end\">mq-deadline</text>";
+        assert!(render(&sample()).contains(short));
+    }
+
+    #[test]
     fn same_comparison_same_bytes() {
         assert_eq!(render(&sample()), render(&sample()));
     }
