@@ -119,6 +119,11 @@ impl FigureName {
         (&self.job, self.direction) == (&other.job, other.direction)
     }
 
+    /// Whether it is the running time of this job.
+    pub(crate) fn is_time_of(&self, job: Option<&str>) -> bool {
+        self.metric == Metric::Duration && self.job.as_deref() == job
+    }
+
     /// Returns in words what there is if a scheduler has the figure: `reads of victim`,
     /// `the end of program`.
     pub(crate) fn activity(&self) -> String {

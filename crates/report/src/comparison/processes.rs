@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::figure::{Cell, Change, Metric};
 use super::runs::{Pairs, SchedulerRuns};
 use super::verdict::{Contest, Outcome};
+use crate::quantity::latency;
 
 /// The figure of a column.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +36,10 @@ pub struct ProcessFigures {
     /// Repeats in which the job did not end, by scheduler; empty if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unfinished: Vec<usize>,
+    /// The shortest time after which the job was stopped in such a repeat, in nanoseconds, by
+    /// scheduler; empty if there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stopped_after_ns: Vec<Option<u64>>,
 }
 
 impl ProcessFigures {
@@ -56,6 +61,7 @@ impl ProcessFigures {
                 true => unfinished,
                 false => Vec::new(),
             },
+            stopped_after_ns: Vec::new(),
         };
         let compared = figures.compared();
         let cell = |(index, own): (usize, &Vec<f64>)| {
@@ -73,6 +79,21 @@ impl ProcessFigures {
     /// Returns the number of a scheduler's repeats that did not finish.
     pub fn unfinished(&self, scheduler: usize) -> usize {
         self.unfinished.get(scheduler).copied().unwrap_or(0)
+    }
+
+    /// Returns in words when the job ended under a scheduler: `in 1.9 s`, or `not within 120 s`.
+    pub(crate) fn ended(&self, scheduler: usize) -> String {
+        let (own, unfinished) = (&self.repeats[scheduler], self.unfinished(scheduler));
+        if unfinished == 0 {
+            return format!("in {}", latency(Estimate::of(own).mean));
+        }
+        let stopped_ns = self.stopped_after_ns.get(scheduler).copied().flatten();
+        let within = stopped_ns.map(|ns| format!(" within {}", latency(ns as f64)));
+        let often = match own.is_empty() {
+            true => String::new(),
+            false => format!(" in {unfinished} of {} runs", unfinished + own.len()),
+        };
+        format!("not{}{often}", within.unwrap_or_default())
     }
 
     /// Returns each scheduler's finished repeats and the number of the others.
@@ -154,6 +175,17 @@ pub(crate) fn figures(
         if runs.all(|run| has_shares(run, group_id, &competes)) {
             add(None, Metric::Jain, &|run| fairness(run, &competes));
         }
+    }
+    for of_job in figures.iter_mut().filter(|f| !f.unfinished.is_empty()) {
+        let job = of_job.column.job.as_deref().unwrap_or_default();
+        let stopped = |runs: &Vec<Vec<&ProcessResults>>| {
+            let processes = runs
+                .iter()
+                .flatten()
+                .filter(|p| p.job == job && !p.finished);
+            processes.map(|p| p.runtime_ns).min()
+        };
+        of_job.stopped_after_ns = runs.iter().map(stopped).collect();
     }
     figures
 }

@@ -36,8 +36,33 @@ pub(crate) fn call_values(row: &CallRow) -> Vec<String> {
     quantity::facts(Unit::Nanoseconds, &row.values_ns)
 }
 
-/// Returns job, drive, machine, world, repeats and seeds in one line.
+/// Returns job, drive, machine, world, repeats and seeds in one line, with what changes in
+/// the tables below are against.
 pub(crate) fn subtitle(comparison: &Comparison) -> String {
+    let baseline = comparison.schedulers.first().map_or("", String::as_str);
+    let against = match comparison.schedulers.len() {
+        0 | 1 => String::new(),
+        _ => format!("; changes are against {baseline}"),
+    };
+    let interval = match (comparison.repeats > 1, against.is_empty()) {
+        (false, _) => "",
+        (true, true) => "; ± is the 95 % interval",
+        (true, false) => ", ± their 95 % interval",
+    };
+    format!("{}{against}{interval}", setup(comparison))
+}
+
+/// Returns the line above an answer, whose table has no changes.
+pub(crate) fn answer_subtitle(comparison: &Comparison) -> String {
+    let interval = match comparison.repeats > 1 {
+        true => "; figures are means, ± is the 95 % interval of a change",
+        false => "",
+    };
+    format!("{}{interval}", setup(comparison))
+}
+
+/// Returns job, drive, machine, world, repeats and seeds.
+fn setup(comparison: &Comparison) -> String {
     let Comparison {
         job,
         drive,
@@ -56,17 +81,7 @@ pub(crate) fn subtitle(comparison: &Comparison) -> String {
         several if several.contains(',') => "each with seeds of its own".to_string(),
         _ => seed_list(&comparison.seeds),
     };
-    let baseline = comparison.schedulers.first().map_or("", String::as_str);
-    let against = match comparison.schedulers.len() {
-        0 | 1 => String::new(),
-        _ => format!("; changes are against {baseline}"),
-    };
-    let interval = match (*repeats > 1, against.is_empty()) {
-        (false, _) => "",
-        (true, true) => "; ± is the 95 % interval",
-        (true, false) => ", ± their 95 % interval",
-    };
-    format!("{job} on {drive}, machine {machine} ({world}): {times}, {seeds}{against}{interval}")
+    format!("{job} on {drive}, machine {machine} ({world}): {times}, {seeds}")
 }
 
 /// Returns seeds in words, consecutive ones by their ends.
@@ -148,16 +163,33 @@ pub(crate) fn legend(comparison: &Comparison) -> Vec<&'static str> {
     };
     let mut legend = Vec::new();
     if idle || unknown {
-        legend.push("-: nothing of the kind was done or counted");
+        legend.push(NOTHING_DONE);
     }
     if cells.into_iter().any(is_equal) {
         legend.push("no ±: the repeats did not differ");
     }
     if processes().any(|f| !f.unfinished.is_empty()) {
-        legend.push("unfinished: stopped before the end of its work, and not compared");
+        legend.push(UNFINISHED);
     }
     legend
 }
+
+/// Returns the meanings of the marks that occur in the table of goals.
+pub(crate) fn answer_legend(comparison: &Comparison) -> Vec<&'static str> {
+    let rows = comparison
+        .judgement
+        .iter()
+        .flat_map(|judgement| &judgement.rows);
+    let values: Vec<String> = rows.flat_map(goal_values).collect();
+    let marks = [("-", NOTHING_DONE), ("unfinished", UNFINISHED)];
+    let shown = marks
+        .into_iter()
+        .filter(|(mark, _)| values.iter().any(|value| value == mark));
+    shown.map(|(_, meaning)| meaning).collect()
+}
+
+const NOTHING_DONE: &str = "-: nothing of the kind was done or counted";
+const UNFINISHED: &str = "unfinished: stopped before the end of its work, and not compared";
 
 /// Returns the title of a table of slowest requests.
 pub(crate) fn slowest_title(table: &SlowestTable) -> String {
@@ -195,6 +227,7 @@ pub fn goal_values(row: &GoalRow) -> Vec<String> {
     let scale = row.metric.scale(Span::of(known));
     let show = |value: &Option<Estimate>| match value {
         Some(value) => format!("{} {}", scale.show(value.mean), scale.unit),
+        None if row.metric == Metric::Duration => "unfinished".to_string(),
         None => "-".to_string(),
     };
     row.values.iter().map(show).collect()

@@ -7,8 +7,8 @@ use blklab_stats::JobResults;
 use comfy_table::{Cell as TableCell, CellAlignment, Color, ContentArrangement, Row, Table};
 
 use super::{
-    call_values, goal_values, legend, no_figure, process_head, process_scale, scale_of,
-    slowest_title, slowest_values, subtitle,
+    answer_legend, answer_subtitle, call_values, goal_values, legend, no_figure, process_head,
+    process_scale, scale_of, slowest_title, slowest_values, subtitle,
 };
 use crate::comparison::{
     Advice, Axis, CALL_PARTS, Cell, Comparison, DirectionTable, FactRow, Judgement, Metric,
@@ -77,17 +77,27 @@ fn write_answer(out: &mut String, comparison: &Comparison, style: Style) -> fmt:
     if let Some(question) = &comparison.question {
         writeln!(out, "{question}")?;
     }
-    writeln!(out, "{}\n", subtitle(comparison))?;
+    writeln!(out, "{}\n", answer_subtitle(comparison))?;
     match &comparison.judgement {
         Some(judgement) => write_judgement(out, comparison, judgement, style)?,
         None => writeln!(out, "{}\n", comparison.headline)?,
     }
-    write_end(out, comparison, style)
+    write_end(out, comparison, &answer_legend(comparison), style)
 }
 
 /// Writes what is read last: marks and notes, the real measurement and the advice.
-fn write_end(out: &mut String, comparison: &Comparison, style: Style) -> fmt::Result {
-    write_legend_and_notes(out, comparison)?;
+fn write_end(
+    out: &mut String,
+    comparison: &Comparison,
+    legend: &[&str],
+    style: Style,
+) -> fmt::Result {
+    for mark in legend {
+        writeln!(out, "{mark}")?;
+    }
+    for note in &comparison.notes {
+        writeln!(out, "note: {note}")?;
+    }
     if let Some(verification) = &comparison.verification {
         writeln!(out, "\nmeasured on {}\n", verification.place())?;
         let table = goal_table(&verification.schedulers, &verification.judgement, style);
@@ -127,7 +137,7 @@ fn write_comparison(out: &mut String, comparison: &Comparison, style: Style) -> 
     write_why(out, comparison, style)?;
     write_calls(out, comparison, style)?;
     out.push_str(&slowest(comparison, style));
-    write_end(out, comparison, style)
+    write_end(out, comparison, &legend(comparison), style)
 }
 
 /// Writes the advice at the end, where a terminal shows it.
@@ -145,16 +155,6 @@ fn write_advice(out: &mut String, advice: &Advice) -> fmt::Result {
         for line in &command.lines {
             writeln!(out, "    {line}")?;
         }
-    }
-    Ok(())
-}
-
-fn write_legend_and_notes(out: &mut String, comparison: &Comparison) -> fmt::Result {
-    for mark in legend(comparison) {
-        writeln!(out, "{mark}")?;
-    }
-    for note in &comparison.notes {
-        writeln!(out, "note: {note}")?;
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::Choices;
 use crate::comparison::figure::{Change, Metric};
 use crate::comparison::goal::FigureName;
-use crate::comparison::{Comparison, Judgement, Section};
+use crate::comparison::{Comparison, Judgement, ProcessFigures, Section};
 use crate::quantity::{and_list, change};
 
 /// Smallest change of a figure that is worth another scheduler, as a share.
@@ -68,19 +68,6 @@ struct FigureChange<'f> {
     gain: f64,
     /// The change, if both rows have the figure.
     change: Option<Change>,
-}
-
-impl FigureChange<'_> {
-    /// Returns the change in words. A figure that only one of the two rows has is named by
-    /// what happens there only, such as the end of a job; `base` is the other row's name.
-    fn text(&self, base: &str) -> String {
-        let name = &self.figure.name;
-        match &self.change {
-            Some(step) => format!("{} {}", name.words(), change(&step.relative)),
-            None if self.gain > 0.0 => format!("{} (not under {base})", name.activity()),
-            None => format!("{} (only under {base})", name.activity()),
-        }
-    }
 }
 
 /// A decision among rows.
@@ -222,7 +209,7 @@ impl<'c> Decision<'c> {
         let mut changes = self.changes(&self.deciding, at, gains);
         changes.retain(|step| step.gain > 0.0);
         changes.sort_by(|a, b| b.gain.total_cmp(&a.gain));
-        self.named(&changes)
+        self.named(&changes, at)
     }
 
     /// Returns a sentence on a row that is kept out because its improvements are more than
@@ -249,14 +236,39 @@ impl<'c> Decision<'c> {
         let mut changes = self.changes(&self.all, at, Gains::Likely);
         changes.retain(|step| step.gain < 0.0);
         changes.sort_by(|a, b| a.gain.total_cmp(&b.gain));
-        self.named(&changes)
+        self.named(&changes, at)
     }
 
-    /// Returns the first changes in words.
-    fn named(&self, changes: &[FigureChange<'_>]) -> Vec<String> {
-        let base = &self.comparison.schedulers[self.base];
+    /// Returns the first changes of a row in words.
+    fn named(&self, changes: &[FigureChange<'_>], at: usize) -> Vec<String> {
         let named = changes.iter().take(FIGURES_NAMED_MAX);
-        named.map(|change| change.text(base)).collect()
+        named.map(|change| self.text(change, at)).collect()
+    }
+
+    /// Returns a change of a row in words. A figure that only one of the two rows has is named
+    /// by what happens there only, such as the end of a job.
+    fn text(&self, step: &FigureChange<'_>, at: usize) -> String {
+        let base = &self.comparison.schedulers[self.base];
+        let (name, activity) = (&step.figure.name, step.figure.name.activity());
+        match (&step.change, self.time_of(name)) {
+            (Some(step), _) => format!("{} {}", name.words(), change(&step.relative)),
+            (None, Some(time)) => format!(
+                "{activity} {} (under {base} {})",
+                time.ended(at),
+                time.ended(self.base)
+            ),
+            (None, None) if step.gain > 0.0 => format!("{activity} (not under {base})"),
+            (None, None) => format!("{activity} (only under {base})"),
+        }
+    }
+
+    /// Returns the running times of the job that a figure names, if it is about its time.
+    fn time_of(&self, name: &FigureName) -> Option<&ProcessFigures> {
+        let sections = self.comparison.sections.iter();
+        let mut all = sections.flat_map(|section| &section.processes);
+        all.find(|f| {
+            f.column.metric == Metric::Duration && name.is_time_of(f.column.job.as_deref())
+        })
     }
 
     /// Returns a goal that the user could give to decide the question.

@@ -114,18 +114,19 @@ fn a_figure_of_one_row_only_is_named_by_what_happens_there() {
     for run in schedulers.iter_mut().flat_map(|s| &mut s.runs) {
         run.jobs[1].processes = vec![ProcessResults {
             job: "victim".to_string(),
-            runtime_ns: 1_000_000,
+            runtime_ns: 120_000_000_000,
             ..ProcessResults::default()
         }];
     }
     for run in &mut schedulers[1].runs {
         run.jobs[1].processes[0].finished = true;
+        run.jobs[1].processes[0].runtime_ns = 19_000_000_000;
         run.jobs[0].write = Default::default();
     }
     let advice = both().advise(&compare(&schedulers)).expect("a verdict");
     let said = format!("{} {}", advice.sentence, advice.price);
     assert!(
-        said.contains("the end of victim (not under noop)"),
+        said.contains("the end of victim in 19.0 s (under noop not within 120.0 s)"),
         "{said}"
     );
     assert!(

@@ -164,6 +164,30 @@ fn a_job_that_ended_under_no_scheduler_has_no_time_and_no_winner() {
 }
 
 #[test]
+fn an_answer_explains_the_marks_that_it_shows_and_no_others() {
+    let unfinished = "unfinished: stopped before";
+    let answer = |comparison: &Comparison| text::answer(comparison, text::Style::PLAIN);
+    let shown = answer(&judged(&["victim.time"], &[]));
+    let row = shown.lines().find(|line| line.starts_with(" victim.time"));
+    assert!(
+        row.is_some_and(|row| row.ends_with("unfinished")),
+        "{shown}"
+    );
+    assert!(shown.contains(unfinished), "{shown}");
+    let shown = answer(&judged(&["victim.p99"], &[]));
+    assert!(
+        !shown.contains(unfinished) && !shown.contains("-: nothing"),
+        "{shown}"
+    );
+    // Its table has means only.
+    let head = "; figures are means, ± is the 95 % interval of a change\n";
+    assert!(
+        shown.contains(head) && !shown.contains("changes are against"),
+        "{shown}"
+    );
+}
+
+#[test]
 fn mistakes_are_told() {
     let goal = |text: &str| text.parse::<Goal>().unwrap_err();
     assert!(goal("victim.read.p98").contains("ends with none of bandwidth"));
