@@ -209,8 +209,9 @@ pub(crate) fn facts() -> [Fact; 17] {
         fact(
             "queue_in_flight",
             Unit::Ratio,
-            "mean requests in flight",
-            "Requests in flight, from start to completion, mean over the time.",
+            "requests in scheduler and drive, mean",
+            "Requests from start to completion, those that wait in a scheduler among them, mean over \
+             the time. I/Os that wait for a tag are not counted: under none this is where they wait.",
             Value::Run(|run| {
                 let waits = run.disks.iter().map(|disk| disk.queue.time_in_queue_ns);
                 ratio(waits.sum::<u64>() as f64, run.counted_ns())
