@@ -4,11 +4,14 @@ use std::fmt::{self, Write};
 use std::ops::Range;
 
 use blklab_stats::JobResults;
-use comfy_table::{Cell as TableCell, CellAlignment, Color, ContentArrangement, Row, Table};
+use comfy_table::{
+    Cell as TableCell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Row, Table,
+    Width,
+};
 
 use super::{
     answer_legend, answer_subtitle, call_values, goal_values, legend, no_figure, process_head,
-    process_scale, scale_of, slowest_title, slowest_values, subtitle,
+    process_scale, scale_of, slowest_title, slowest_values, subtitle, wrapped,
 };
 use crate::comparison::{
     Advice, Axis, CALL_PARTS, Cell, Comparison, DirectionTable, FactRow, Judgement, Metric,
@@ -47,6 +50,8 @@ impl Style {
 /// compared than fit side by side, further tables follow.
 const NAME_WIDTH: usize = 40;
 const VALUE_WIDTH: usize = 12;
+/// The blanks around a cell's text.
+const PADDING: usize = 2;
 
 /// Returns the comparison as plain text.
 pub fn render(comparison: &Comparison) -> String {
@@ -100,8 +105,13 @@ fn write_end(
     }
     if let Some(verification) = &comparison.verification {
         writeln!(out, "\nmeasured on {}\n", verification.place())?;
-        let table = goal_table(&verification.schedulers, &verification.judgement, style);
-        writeln!(out, "{table}\n\n{}", verification.sentence)?;
+        write_goals(
+            out,
+            &verification.schedulers,
+            &verification.judgement,
+            style,
+        )?;
+        writeln!(out, "{}", verification.sentence)?;
     }
     match &comparison.advice {
         Some(advice) => write_advice(out, advice),
@@ -115,8 +125,8 @@ fn write_judgement(
     judgement: &Judgement,
     style: Style,
 ) -> fmt::Result {
-    let table = goal_table(&comparison.schedulers, judgement, style);
-    writeln!(out, "{table}\n\n{}\n", judgement.sentence)
+    write_goals(out, &comparison.schedulers, judgement, style)?;
+    writeln!(out, "{}\n", judgement.sentence)
 }
 
 fn write_comparison(out: &mut String, comparison: &Comparison, style: Style) -> fmt::Result {
@@ -275,17 +285,28 @@ fn process_table(schedulers: &[String], section: &Section, style: Style) -> Tabl
     table
 }
 
-fn goal_table(schedulers: &[String], judgement: &Judgement, style: Style) -> Table {
-    let mut table = new_table(style);
-    let mut head = vec![TableCell::new("goals")];
-    head.extend(schedulers.iter().map(right));
-    table.set_header(head);
-    for row in &judgement.rows {
-        let name = TableCell::new(&row.name);
-        let values = goal_values(row).into_iter().map(right);
-        table.add_row(std::iter::once(name).chain(values).collect::<Vec<_>>());
+fn write_goals(
+    out: &mut String,
+    schedulers: &[String],
+    judgement: &Judgement,
+    style: Style,
+) -> fmt::Result {
+    let names = judgement.rows.iter().map(|row| row.name.chars().count());
+    let name_width = names.max().unwrap_or(0) + PADDING;
+    for some in side_by_side(schedulers, name_width, style) {
+        let mut table = new_table(style);
+        let mut head = vec![TableCell::new("goals")];
+        head.extend(schedulers[some.clone()].iter().map(right));
+        table.set_header(head);
+        for row in &judgement.rows {
+            let name = TableCell::new(&row.name);
+            let values = goal_values(row);
+            let values = values[some.clone()].iter().map(right);
+            table.add_row(std::iter::once(name).chain(values).collect::<Vec<_>>());
+        }
+        writeln!(out, "{}\n", with_whole_words(table))?;
     }
-    table
+    Ok(())
 }
 
 /// Returns a cell with a figure above its change; the first scheduler has only an
@@ -328,13 +349,26 @@ fn write_why(out: &mut String, comparison: &Comparison, style: Style) -> fmt::Re
     if comparison.why.is_empty() {
         return Ok(());
     }
-    let all = 0..comparison.schedulers.len();
-    let at_once = (style.width.saturating_sub(NAME_WIDTH) / VALUE_WIDTH).max(1);
-    for first in all.clone().step_by(at_once) {
-        let some = first..all.end.min(first + at_once);
+    for some in side_by_side(&comparison.schedulers, NAME_WIDTH, style) {
         writeln!(out, "{}\n", why_table(comparison, some, style))?;
     }
     Ok(())
+}
+
+/// Returns the schedulers of each table: as many as fit side by side.
+fn side_by_side(
+    schedulers: &[String],
+    name_width: usize,
+    style: Style,
+) -> impl Iterator<Item = Range<usize>> {
+    let words = schedulers.iter().flat_map(|name| name.split(' '));
+    let longest = words.map(|word| word.chars().count()).max().unwrap_or(0);
+    let value_width = VALUE_WIDTH.max(longest + PADDING);
+    let at_once = (style.width.saturating_sub(name_width) / value_width).max(1);
+    let end = schedulers.len();
+    (0..end)
+        .step_by(at_once)
+        .map(move |first| first..end.min(first + at_once))
 }
 
 /// Returns the table of facts for some of the schedulers.
@@ -350,13 +384,22 @@ fn why_table(comparison: &Comparison, some: Range<usize>, style: Style) -> Table
             facts[0].place.name()
         ))]));
         for fact in facts {
-            let name = TableCell::new(format!("  {}", fact.name));
+            let name = TableCell::new(indented(&format!("  {}", fact.name)));
             let values = quantity::facts(fact.unit, &fact.values);
             let values = values[some.clone()].iter().map(right);
             table.add_row(std::iter::once(name).chain(values).collect::<Vec<_>>());
         }
     }
-    table
+    with_whole_words(table)
+}
+
+/// Returns a name for the first column; what does not fit there goes on below, indented as much.
+fn indented(name: &str) -> String {
+    let text = name.trim_start();
+    let indent = name.len() - text.len();
+    let lines = wrapped(text, NAME_WIDTH - indent).into_iter();
+    let lines: Vec<String> = lines.map(|line| format!("{:indent$}{line}", "")).collect();
+    lines.join("\n")
 }
 
 /// Writes the time of programs' calls.
@@ -373,7 +416,7 @@ fn write_calls(out: &mut String, comparison: &Comparison, style: Style) -> fmt::
             let values = call_values(row).into_iter().map(right);
             table.add_row(std::iter::once(name).chain(values).collect::<Vec<_>>());
         }
-        writeln!(out, "{table}\n")?;
+        writeln!(out, "{}\n", with_whole_words(table))?;
     }
     match comparison.calls.is_empty() {
         true => Ok(()),
@@ -392,14 +435,14 @@ pub fn slowest(comparison: &Comparison, style: Style) -> String {
         head.extend(comparison.schedulers.iter().map(right));
         table.set_header(head);
         for row in &of.rows {
-            let name = TableCell::new(format!("  {}", row.name));
+            let name = TableCell::new(indented(&format!("  {}", row.name)));
             let values = slowest_values(of, row).into_iter().map(right);
             table.add_row(std::iter::once(name).chain(values).collect::<Vec<_>>());
             if !meanings.iter().any(|(name, _)| *name == row.name) {
                 meanings.push((&row.name, &row.meaning));
             }
         }
-        text.push_str(&format!("{table}\n\n"));
+        text.push_str(&format!("{}\n\n", with_whole_words(table)));
     }
     for (name, meaning) in &meanings {
         text.push_str(&format!("{name}: {meaning}\n"));
@@ -429,12 +472,15 @@ pub fn calls(jobs: &[JobResults], style: Style) -> String {
                 times.tag_ns as f64,
                 times.throttled_ns as f64,
             ];
-            let mut row = vec![TableCell::new(format!("  {}", times.call))];
+            let mut row = vec![TableCell::new(times.call)];
             row.extend([times.calls, times.errors].map(right));
             row.extend(spans_ns.map(|ns| right(span(ns))));
             table.add_row(row);
         }
-        text.push_str(&format!("{table}\n\n"));
+        for column in table.column_iter_mut() {
+            column.set_padding((1, 0));
+        }
+        text.push_str(&format!("{}\n\n", with_whole_words(table)));
     }
     if !text.is_empty() {
         text.push_str(CALL_MEANINGS);
@@ -482,12 +528,41 @@ pub(super) fn new_table(style: Style) -> Table {
     table
 }
 
+/// Has no word of a table broken, though it may become wider than its style.
+fn with_whole_words(mut table: Table) -> Table {
+    let mut longest: Vec<usize> = Vec::new();
+    for row in table.header().into_iter().chain(table.row_iter()) {
+        for (at, cell) in row.cell_iter().enumerate() {
+            let text = cell.content();
+            let lines = text.lines();
+            let length = match at {
+                // Names are broken where their indentation is kept, if at all.
+                0 => lines.map(|line| line.chars().count()).max(),
+                _ => text
+                    .split_whitespace()
+                    .map(|word| word.chars().count())
+                    .max(),
+            };
+            longest.resize(longest.len().max(at + 1), 0);
+            longest[at] = longest[at].max(length.unwrap_or(0));
+        }
+    }
+    for (column, length) in table.column_iter_mut().zip(longest) {
+        let length = u16::try_from(length).unwrap_or(u16::MAX);
+        let least = Width::Fixed(length.saturating_add(column.padding_width()));
+        column.set_constraint(ColumnConstraint::LowerBoundary(least));
+    }
+    table
+}
+
 pub(super) fn right(text: impl ToString) -> TableCell {
     TableCell::new(text).set_alignment(CellAlignment::Right)
 }
 
 #[cfg(test)]
 mod tests {
+    use blklab_stats::CallTimes;
+
     use super::*;
     use crate::comparison::compare;
     use crate::sample_run::three_schedulers;
@@ -515,6 +590,45 @@ mod tests {
         for line in tables {
             assert!(line.chars().count() <= 80, "{line}");
         }
+    }
+
+    #[test]
+    fn labels_of_why_stay_indented_and_whole_beside_long_names() {
+        let mut schedulers = three_schedulers(2);
+        for scheduler in &mut schedulers {
+            scheduler.name = format!("mq-deadline iodepth=32 {}=256", scheduler.name);
+        }
+        let text = render(&compare(&schedulers));
+        let why = text.split(" why (mean of a run)").skip(1);
+        let lines: Vec<&str> = why.flat_map(str::lines).collect();
+        let with = |label: &str| lines.iter().any(|line| line.starts_with(label));
+        for label in [
+            "   requests to the drive  ",
+            "   pages whose read waited behind writes  ",
+        ] {
+            assert!(with(label), "{label}: {text}");
+        }
+        assert_eq!(
+            indented("  heads waiting for their block of the drive"),
+            "  heads waiting for their block of the\n  drive"
+        );
+    }
+
+    #[test]
+    fn words_of_calls_are_whole() {
+        let mut times = CallTimes::new("drop_caches");
+        (times.calls, times.total_ns, times.throttled_ns) = (1, 67_900, 11_000_000);
+        let job = JobResults {
+            name: "reader".to_string(),
+            calls: vec![times],
+            ..JobResults::default()
+        };
+        let text = calls(&[job], Style::PLAIN);
+        for word in ["throttled\n", " drop_caches ", " 11.0 ms"] {
+            assert!(text.contains(word), "{word}: {text}");
+        }
+        let longest = text.lines().map(|line| line.chars().count()).max();
+        assert!(longest <= Some(100), "{text}");
     }
 
     #[test]
