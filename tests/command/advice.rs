@@ -247,3 +247,94 @@ fn in_a_hurry_it_says_what_it_gave_up() {
     assert_eq!((done.status, done.out.as_str()), (1, ""));
     assert!(done.err.contains("stopped before any run"), "{}", done.err);
 }
+
+/// What a comparison on such a drive advises for a kernel.
+fn advised(place: &Place, job: &str, options: &[&str]) -> String {
+    let args = [
+        &["compare", job, "--repeats", "2", "--assumed", "0"],
+        options,
+    ]
+    .concat();
+    let json = place.json(&args);
+    let sentence = json["advice"]["sentence"].as_str().expect("an answer");
+    sentence.to_string()
+}
+
+#[test]
+fn a_loop_device_has_no_scheduler_by_itself_since_linux_5_15() {
+    let place = Place::new();
+    place.file("mixed.fio", &MIXED.replace("iodepth=64", "iodepth=1"));
+    let of = |kernel| {
+        advised(
+            &place,
+            "mixed.fio",
+            &["--drive", "loop", "--kernel", kernel],
+        )
+    };
+    let sentence = of("6.12");
+    let keep = "keep none (Linux 6.12 sets it by itself)";
+    assert!(sentence.contains(keep), "{sentence}");
+    let sentence = of("5.10");
+    let by_itself = "mq-deadline (Linux 5.10 sets it by itself)";
+    assert!(sentence.contains(by_itself), "{sentence}");
+}
+
+#[test]
+fn zones_before_linux_6_10_are_for_mq_deadline() {
+    let job = "[z]\nfilename=/dev/z\nzonemode=zbd\nrw=write\nbs=64k\ndirect=1\n\
+               ioengine=libaio\niodepth=4\nnumber_ios=200\nsize=2z\n";
+    let place = Place::new();
+    place.file("zbd.fio", job);
+    let drive = ["compare", "zbd.fio", "--drive", "zn540-1tb", "--kernel"];
+    for (kernel, offered) in [
+        ("6.1", serde_json::json!(["none", "mq-deadline"])),
+        (
+            "6.12",
+            serde_json::json!(["none", "mq-deadline", "bfq", "kyber"]),
+        ),
+    ] {
+        let args = [&drive[..], &[kernel, "--repeats", "2", "--assumed", "0"]].concat();
+        let json = place.json(&args);
+        assert_eq!(json["schedulers"], offered, "{kernel}");
+        let sentence = json["advice"]["sentence"].as_str().expect("an answer");
+        let warned = sentence.contains("under mq-deadline only");
+        let is_none = !sentence.contains("Take mq-deadline");
+        assert_eq!(warned, kernel == "6.1" && is_none, "{sentence}");
+    }
+    // What the kernel has and does not offer for zones is neither advised nor missing.
+    let named = ["6.1", "--schedulers", "mq-deadline,bfq", "--repeats", "2"];
+    let out = place.blklab(&[&drive[..], &named].concat()).ok().out;
+    let wrong = out.contains("Take bfq") || out.contains("does not have it");
+    assert!(!wrong, "{out}");
+}
+
+#[test]
+fn only_what_the_kernel_has_already_is_kept() {
+    let place = Place::new();
+    place.file("mixed.fio", &MIXED.replace("iodepth=64", "iodepth=1"));
+    let compare = |vary: &[&str]| {
+        let args = [
+            "compare",
+            "mixed.fio",
+            "--drive",
+            "nvme",
+            "--repeats",
+            "2",
+            "--assumed",
+            "0",
+        ];
+        place.json(&[&args[..], vary].concat())
+    };
+    // Linux sets no drive's cache.
+    let json = compare(&["--vary", "drive.controller.read_us=5,6"]);
+    assert_eq!(json["advice"], serde_json::Value::Null);
+    let json = compare(&[
+        "--vary",
+        "scheduler=none,kyber",
+        "--vary",
+        "nr_requests=32,256",
+    ]);
+    let sentence = json["advice"]["sentence"].as_str().expect("an answer");
+    let found = sentence.contains("keep") || sentence.contains("by itself");
+    assert!(!found, "{sentence}");
+}

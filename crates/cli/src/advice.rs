@@ -3,7 +3,7 @@
 
 use blklab_elevator::KernelVersion;
 use blklab_experiment::{Assumption, Host, Plan, Row, Setting, Simulated, Target, WorkloadSource};
-use blklab_report::{Answer, Choices, Comparison, Origin, QueueSetting};
+use blklab_report::{Answer, Availability, Choices, Comparison, Origin, QueueSetting};
 
 use crate::args::SweepArgs;
 use crate::compared::Compared;
@@ -20,12 +20,18 @@ pub(crate) fn choices_of_models(
         return Ok(None);
     };
     let target = Target::of_model(&first.drive)?;
-    let default = kernel.default_scheduler(target.has_one_queue);
-    let has = |name: &str| kernel.has(name);
+    let queue = target.queue;
+    let default = kernel.default_scheduler(queue);
+    let kind = |name: &str| match (kernel.has(name), kernel.offers(name, queue)) {
+        (false, _) => Availability::NotInKernel,
+        (true, false) => Availability::NotForDrive,
+        (true, true) if kernel.reorders_zones(name, queue) => Availability::ReordersZones,
+        (true, true) => Availability::Offered,
+    };
     Ok(choices(
         settings,
         target,
-        has,
+        kind,
         default,
         format!("Linux {kernel}"),
     ))
@@ -38,27 +44,34 @@ pub(crate) fn choices_of_host(
     host: &Host,
 ) -> Result<Option<Choices>, Failure> {
     let (names, active) = host.schedulers()?;
-    let has = |name: &str| names.iter().any(|known| known == name);
+    let kind = |name: &str| match names.iter().any(|known| known == name) {
+        true => Availability::Offered,
+        false => Availability::NotInKernel,
+    };
     let kernel = "this kernel".to_string();
-    Ok(choices(settings, host.target(), has, &active, kernel))
+    Ok(choices(settings, host.target(), kind, &active, kernel))
 }
 
 fn choices(
     settings: &[Setting],
     target: Target,
-    has: impl Fn(&str) -> bool,
+    availability: impl Fn(&str) -> Availability,
     default: &str,
     kernel: String,
 ) -> Option<Choices> {
     let first = settings.first()?;
-    let same = |s: &Setting| {
-        (&s.drive, &s.machine, &s.options, &s.front_end)
-            == (
-                &first.drive,
-                &first.machine,
-                &first.options,
-                &first.front_end,
-            )
+    // Everything but the queue's settings, which the advice can apply, has to be the same.
+    let same = |setting: &Setting| {
+        let with_first_queue = Setting {
+            label: first.label.clone(),
+            axes: first.axes.clone(),
+            scheduler: first.scheduler.clone(),
+            nr_requests: first.nr_requests,
+            nomerges: first.nomerges,
+            read_ahead_kb: first.read_ahead_kb,
+            ..setting.clone()
+        };
+        with_first_queue == *first
     };
     let row = |setting: &Setting| {
         let tunables = setting.scheduler.tunables.clone();
@@ -66,7 +79,7 @@ fn choices(
         let is_plain = tunables.is_empty() && numbers == (None, None, None);
         let scheduler = setting.scheduler.name.clone();
         QueueSetting {
-            in_kernel: has(&scheduler),
+            availability: availability(&scheduler),
             by_default: is_plain && scheduler == default,
             scheduler,
             tunables,

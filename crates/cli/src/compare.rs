@@ -3,8 +3,10 @@
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use blklab_elevator::KernelVersion;
-use blklab_experiment::{Plan, Purpose, Request, Setting, Simulated, WorkloadSource, settings};
+use blklab_elevator::{KernelVersion, QueueTraits};
+use blklab_experiment::{
+    Plan, Purpose, Request, Setting, Simulated, Target, WorkloadSource, settings,
+};
 use blklab_report::{Origin, Question};
 use blklab_stats::World;
 
@@ -128,11 +130,12 @@ fn simulated(
         pace.refuse()?;
     }
     let quick = QuickMode::new(sweep, models, &work)?;
+    let queue = Target::of_model(models.drive())?.queue;
     let settings = rows(
         World::Sim,
         (models, &quick.options),
         sweep,
-        Schedulers::of_kernel(sweep.kernel()),
+        Schedulers::for_drive(sweep.kernel(), queue),
         || Ok(work.scheduler()?),
     )?;
     let mut world = Simulated::new(&work, &settings)?;
@@ -274,11 +277,17 @@ pub(crate) struct Schedulers {
 impl Schedulers {
     /// Returns our own schedulers; the default ones are those that the kernel has.
     pub(crate) fn of_kernel(kernel: KernelVersion) -> Schedulers {
+        Schedulers::for_drive(kernel, QueueTraits::default())
+    }
+
+    /// Returns our own schedulers; the default ones are those that the kernel offers for such
+    /// a drive.
+    pub(crate) fn for_drive(kernel: KernelVersion, queue: QueueTraits) -> Schedulers {
         let names = || blklab_elevator::all().iter().map(|kind| kind.name);
         Schedulers {
             all: names().map(str::to_string).collect(),
             default: names()
-                .filter(|name| kernel.has(name))
+                .filter(|name| kernel.offers(name, queue))
                 .map(str::to_string)
                 .collect(),
         }

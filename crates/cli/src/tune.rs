@@ -180,8 +180,7 @@ fn settings(args: &mut TuneArgs, work: &WorkloadSource) -> Result<(Vec<Setting>,
     let is_usual = sweep.schedulers.is_none() && sweep.vary.is_empty();
     if is_usual {
         let target = blklab_experiment::Target::of_model(models.drive())?;
-        let default = kernel.default_scheduler(target.has_one_queue);
-        sweep.schedulers = Some(usual_settings(kernel, default));
+        sweep.schedulers = Some(usual_settings(kernel, target.queue));
     }
     let settings = rows(
         World::Sim,

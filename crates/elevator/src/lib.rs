@@ -42,7 +42,7 @@ use blklab_blk::{Attribute, Elevator, ElevatorQueue, QueueInfo, Tunable};
 
 #[cfg(feature = "std")]
 pub use choice::{ChoiceError, SchedulerChoice, Setting};
-pub use kernel::{KernelVersion, NoKernel};
+pub use kernel::{DriverKind, KernelVersion, NoKernel, QueueTraits};
 #[cfg(feature = "std")]
 pub use registered::{known, register};
 

@@ -1,6 +1,7 @@
 //! The real device for whose queue a row's settings can be made.
 
 use blklab_device::{Interface, registry};
+use blklab_elevator::{DriverKind, QueueTraits};
 
 use crate::error::Error;
 
@@ -13,8 +14,8 @@ pub struct Target {
     pub pattern: String,
     /// Whether the device has rotating media; `None` if not known.
     pub rotational: Option<bool>,
-    /// Whether it has one hardware queue.
-    pub has_one_queue: bool,
+    /// What decides on the scheduler that the kernel chooses by itself.
+    pub queue: QueueTraits,
 }
 
 /// The kernel's names of devices: the first of each kind, and a pattern for all of them.
@@ -45,7 +46,15 @@ impl Target {
             device: device.to_string(),
             pattern: pattern.to_string(),
             rotational: Some(identity.rotational),
-            has_one_queue: identity.max_queues == 1,
+            queue: QueueTraits {
+                has_one_queue: identity.max_queues == 1,
+                driver: match drive.interface {
+                    Interface::Nvme => DriverKind::Nvme,
+                    Interface::Loop => DriverKind::Loop,
+                    Interface::Ahci | Interface::Mmc | Interface::Null => DriverKind::Other,
+                },
+                is_host_managed: identity.zones.is_some(),
+            },
         })
     }
 
@@ -60,7 +69,7 @@ impl Target {
             device: name.to_string(),
             pattern: kind.map_or(name, |(_, pattern)| pattern).to_string(),
             rotational: None,
-            has_one_queue: false,
+            queue: QueueTraits::default(),
         }
     }
 }
@@ -78,6 +87,6 @@ mod tests {
         assert_eq!(pattern("vdb"), "vdb");
         let disk = Target::of_model("hdd-7200").expect("shipped");
         assert_eq!((disk.device.as_str(), disk.rotational), ("sda", Some(true)));
-        assert!(disk.has_one_queue);
+        assert!(disk.queue.has_one_queue);
     }
 }

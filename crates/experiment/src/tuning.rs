@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use blklab_elevator::{ElevatorType, KernelVersion};
+use blklab_elevator::{ElevatorType, KernelVersion, QueueTraits};
 
 /// One in this many settings of a round goes on.
 const KEPT_ONE_IN: usize = 2;
@@ -90,13 +90,14 @@ fn best_and_kept(
 }
 
 /// Returns the settings to try where none are named, in the form of `--schedulers`:
-/// every scheduler of a kernel with default tunables, the kernel's default first, and
+/// every scheduler of a kernel for such a drive with default tunables, the kernel's default first, and
 /// with each tunable at a quarter, half, twice and four times its default, or at one if
 /// the default is zero.
-pub fn usual_settings(kernel: KernelVersion, default: &str) -> Vec<String> {
+pub fn usual_settings(kernel: KernelVersion, queue: QueueTraits) -> Vec<String> {
+    let default = kernel.default_scheduler(queue);
     let of_kernel = blklab_elevator::all()
         .iter()
-        .filter(|kind| kernel.has(kind.name));
+        .filter(|kind| kernel.offers(kind.name, queue));
     let mut kinds: Vec<&ElevatorType> = of_kernel.collect();
     kinds.sort_by_key(|kind| kind.name != default);
     let mut settings: Vec<String> = kinds.iter().map(|kind| kind.name.to_string()).collect();
@@ -211,7 +212,11 @@ mod tests {
 
     #[test]
     fn usual_settings_can_be_had() {
-        let settings = usual_settings(KernelVersion::DEFAULT, "mq-deadline");
+        let queue = QueueTraits {
+            has_one_queue: true,
+            ..QueueTraits::default()
+        };
+        let settings = usual_settings(KernelVersion::DEFAULT, queue);
         assert_eq!(settings[0], "mq-deadline");
         assert!(settings.len() > 50, "{}", settings.len());
         for setting in &settings {

@@ -11,6 +11,20 @@ pub use commands::Command;
 pub use decide::Answer;
 use decide::{Decision, Gains};
 
+/// Whether a kernel can use a scheduler for a drive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Availability {
+    /// The kernel does not have the scheduler.
+    #[default]
+    NotInKernel,
+    /// The kernel has it, and it does not suit the drive.
+    NotForDrive,
+    /// It can be used, and may change the order of the writes of a host-managed zone.
+    ReordersZones,
+    /// It can be used.
+    Offered,
+}
+
 /// The queue settings of a row, and whether the target kernel can apply them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueSetting {
@@ -24,8 +38,8 @@ pub struct QueueSetting {
     pub nomerges: Option<u8>,
     /// The queue's `read_ahead_kb`, if it is set.
     pub read_ahead_kb: Option<u32>,
-    /// Whether the target kernel has the scheduler.
-    pub in_kernel: bool,
+    /// Whether the target kernel can use the scheduler.
+    pub availability: Availability,
     /// Whether the target kernel uses this setting for the drive by default.
     pub by_default: bool,
 }
@@ -75,7 +89,7 @@ impl Advice {
 impl Choices {
     /// Returns the answer of a comparison.
     pub fn answer(&self, comparison: &Comparison) -> Option<Answer> {
-        let decision = Decision::new(comparison, self, &self.of_kernel())?;
+        let decision = Decision::new(comparison, self, &self.offered())?;
         Some(decision.answer(comparison))
     }
 
@@ -86,7 +100,7 @@ impl Choices {
             return None;
         };
         let at = comparison.schedulers.iter().position(|name| name == held)?;
-        let from_held = Decision::from(at, comparison, &self.of_kernel());
+        let from_held = Decision::from(at, comparison, &self.offered());
         match (from_held.answer(comparison), self.answer(comparison)) {
             // The row is not worse than others here; but if the base is not worse
             // either, the answer is to keep the base.
@@ -105,7 +119,7 @@ impl Choices {
             return None;
         }
         let kernel = &self.kernel;
-        let own = self.of_kernel();
+        let own = self.offered();
         let Some(decision) = Decision::new(comparison, self, &own) else {
             let keeps = comparison.judgement.is_none();
             return keeps.then(|| Advice {
@@ -119,9 +133,16 @@ impl Choices {
         if let Some(chance) = decision.maybe_chance(&own) {
             advice.sentence = format!("{} {chance}", advice.sentence);
         }
-        let all: Vec<usize> = (0..self.rows.len()).collect();
-        if let Some(better) = self.better_elsewhere(&decision, comparison, &all) {
+        if let Some(better) = self.better_elsewhere(&decision, comparison) {
             advice.sentence = format!("{} {better}", advice.sentence);
+        }
+        let result = &self.rows[decision.resulting_row()];
+        if result.availability == Availability::ReordersZones {
+            advice.sentence = format!(
+                "{} {kernel} keeps the order of a zone's writes under mq-deadline only: under {} \
+                 they fail if a zone has more than one in flight.",
+                advice.sentence, result.scheduler
+            );
         }
         if let (Some(at), Some(_)) = (decision.taken(), &advice.take) {
             advice.commands = commands::of(self, &self.rows[at]);
@@ -129,25 +150,25 @@ impl Choices {
         Some(advice)
     }
 
-    /// Returns the rows whose scheduler the kernel has.
-    fn of_kernel(&self) -> Vec<usize> {
+    /// Returns the rows whose scheduler the kernel can use.
+    fn offered(&self) -> Vec<usize> {
+        self.rows_with(|availability| availability >= Availability::ReordersZones)
+    }
+
+    fn rows_with(&self, matches: impl Fn(Availability) -> bool) -> Vec<usize> {
         let rows = self.rows.iter().enumerate();
-        rows.filter(|(_, row)| row.in_kernel)
+        rows.filter(|(_, row)| matches(row.availability))
             .map(|(at, _)| at)
             .collect()
     }
 
     /// Returns a sentence on a scheduler that would be better but that the kernel lacks.
-    fn better_elsewhere(
-        &self,
-        decision: &Decision<'_>,
-        comparison: &Comparison,
-        all: &[usize],
-    ) -> Option<String> {
+    fn better_elsewhere(&self, decision: &Decision<'_>, comparison: &Comparison) -> Option<String> {
         let held = decision.resulting_row();
-        let at = Decision::from(held, comparison, all).taken()?;
+        let all = self.rows_with(|availability| availability != Availability::NotForDrive);
+        let at = Decision::from(held, comparison, &all).taken()?;
         let name = &comparison.schedulers[at];
-        (!self.rows[at].in_kernel).then(|| {
+        (self.rows[at].availability == Availability::NotInKernel).then(|| {
             format!(
                 "{name} would be better still, and {} does not have it.",
                 self.kernel
@@ -159,7 +180,8 @@ impl Choices {
 impl Decision<'_> {
     fn advice(&self, comparison: &Comparison, choices: &Choices) -> Advice {
         let name = |at: usize| comparison.schedulers[at].as_str();
-        let by_itself = match choices.rows[self.base()].by_default {
+        let is_default = choices.rows[self.base()].by_default;
+        let by_itself = match is_default {
             true => format!(" ({} sets it by itself)", choices.kernel),
             false => String::new(),
         };
@@ -169,10 +191,17 @@ impl Decision<'_> {
             _ => "",
         };
         match self.answer(comparison) {
-            Answer::Keep(_) => Advice {
-                sentence: format!("No difference worth a change: keep {base}.{untested}"),
-                ..Advice::default()
-            },
+            Answer::Keep(_) => {
+                // Only what the kernel has already can be kept.
+                let kept = match is_default {
+                    true => format!(": keep {base}"),
+                    false => format!(" from {base}"),
+                };
+                Advice {
+                    sentence: format!("No difference worth a change{kept}.{untested}"),
+                    ..Advice::default()
+                }
+            }
             Answer::Take(taken) => {
                 let at = self.resulting_row();
                 let (gains, prices) = (self.gains(at, Gains::Sure), self.losses(at));

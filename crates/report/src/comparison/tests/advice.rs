@@ -1,14 +1,19 @@
 use blklab_stats::ProcessResults;
 
 use super::goals::victim_and_reader;
-use crate::comparison::{Answer, Choices, Goals, QueueSetting, SchedulerRuns, compare};
+use crate::comparison::{
+    Answer, Availability, Choices, Goals, QueueSetting, SchedulerRuns, compare,
+};
 use crate::{html, text};
 
 /// The settings `noop` and `mq-deadline`; the kernel has those that are named.
 fn choices(has: &[&str]) -> Choices {
     let row = |name: &str| QueueSetting {
         scheduler: name.to_string(),
-        in_kernel: has.contains(&name),
+        availability: match has.contains(&name) {
+            true => Availability::Offered,
+            false => Availability::NotInKernel,
+        },
         by_default: name == "noop",
         ..QueueSetting::default()
     };
