@@ -123,3 +123,71 @@ fn mistakes_are_told() {
         assert!(done.err.contains(word), "{args:?}: {}", done.err);
     }
 }
+
+/// blkparse's lines of reads of 4 KiB, of which the last is at this sector.
+fn reads_up_to(last: u64) -> String {
+    let mut text = String::new();
+    for (n, sector) in (0..20).map(|n| n * 800).chain([last]).enumerate() {
+        let (at, end) = (n * 1_000_000, n * 1_000_000 + 300_000);
+        text += &format!(
+            "  8,16   0 {:8}     0.{at:09}  1000  Q   R {sector} + 8 [app]\n",
+            2 * n + 1
+        );
+        text += &format!(
+            "  8,16   0 {:8}     0.{end:09}     0  C   R {sector} + 8 [0]\n",
+            2 * n + 2
+        );
+    }
+    text
+}
+
+/// The end of mx100-256 in sectors.
+const END: u64 = 500_118_192;
+
+#[test]
+fn a_trace_of_a_larger_drive_is_refused_with_its_place() {
+    let place = Place::new();
+    place
+        .file("fits.blkparse", &reads_up_to(END - 8))
+        .file("large.blkparse", &reads_up_to(END - 4));
+    let replay = |name: &str, more: &[&str]| {
+        let args = ["replay", name, "--drive", "mx100-256", "--repeats", "1"];
+        place.blklab(&[&args[..], more].concat())
+    };
+    replay("fits.blkparse", &[]).ok();
+    let done = replay("large.blkparse", &[]);
+    assert_eq!((done.status, done.out.as_str()), (2, ""));
+    for part in [
+        "large.blkparse:41: ",
+        "500118188 + 8",
+        "500118192",
+        "mx100-256",
+        "--drive, or --wrap",
+    ] {
+        assert!(done.err.contains(part), "{part}:\n{}", done.err);
+    }
+    assert_eq!(
+        done.err.matches("large.blkparse").count(),
+        1,
+        "{}",
+        done.err
+    );
+    for timing in ["open", "closed", "dependencies"] {
+        let done = replay("large.blkparse", &["--wrap", "--timing", timing]).ok();
+        assert!(!done.out.contains("failed"), "{timing}:\n{}", done.out);
+    }
+}
+
+#[test]
+fn a_binary_trace_of_a_larger_drive_is_refused_with_its_place() {
+    let place = Place::new();
+    let text = tracefs_text().replace(" 0 + 8", &format!(" {END} + 8"));
+    std::fs::write(place.path("load.blktrace.0"), other_forms(&text).1).expect("a file");
+    let done = place.blklab(&["replay", "load.blktrace.0", "--drive", "mx100-256"]);
+    assert_eq!((done.status, done.out.as_str()), (2, ""));
+    assert!(
+        done.err.contains("load.blktrace.0: at byte 64: "),
+        "{}",
+        done.err
+    );
+}

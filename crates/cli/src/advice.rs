@@ -185,7 +185,7 @@ impl Sensitivity<'_> {
         let value = &assumption.value;
         for end in value.ends.iter().filter(|end| **end != value.value) {
             let mut world = Simulated::assuming(self.work, self.settings, assumption, end)?;
-            world.mode = self.world.mode;
+            (world.mode, world.wraps) = (self.world.mode, self.world.wraps);
             world.abandon = self.caller.abandon();
             world.power_loss_at_ns = self.world.power_loss_at_ns;
             let plan = Plan {

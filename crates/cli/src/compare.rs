@@ -143,7 +143,7 @@ fn simulated(
         world.check_modelled()?;
     }
     sweep.check_goals(&work)?;
-    world.mode = mode;
+    (world.mode, world.wraps) = (mode, pace.wrap);
     world.recording = sweep
         .html
         .is_some()

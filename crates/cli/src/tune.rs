@@ -91,7 +91,8 @@ fn tuned(args: &mut TuneArgs, caller: &Caller<'_>) -> Result<Compared, Failure> 
     let outcome = halve(settings.len(), plain, repeats, |left, new| {
         let of_round: Vec<Setting> = left.iter().map(|at| settings[*at].clone()).collect();
         let mut world = Simulated::new(&work, &of_round)?;
-        (world.mode, world.power_loss_at_ns) = (mode, models.power_loss_at);
+        (world.mode, world.wraps) = (mode, args.work.pace.wrap);
+        world.power_loss_at_ns = models.power_loss_at;
         let plan = Plan {
             repeats: new.len(),
             seed: models.seed().wrapping_add(new.start as u64),

@@ -191,6 +191,8 @@ pub struct Simulated<'a> {
     pub(crate) jobs: Jobs,
     /// How the I/Os of a trace arrive.
     pub mode: ReplayMode,
+    /// Whether sectors of a trace beyond a drive's end continue at its start.
+    pub wraps: bool,
     /// The part that is recorded of the first run of each row, if any.
     pub recording: Option<Recording>,
     /// When every drive loses its power, if it does.
@@ -231,6 +233,7 @@ impl<'a> Simulated<'a> {
             machines: LoadedModels(Vec::new()),
             jobs: Jobs::new(),
             mode: ReplayMode::Open { speed: 1.0 },
+            wraps: false,
             recording: None,
             power_loss_at_ns: None,
             tail: None,
@@ -418,7 +421,7 @@ impl World for Simulated<'_> {
     ) -> Result<Results, Error> {
         let row = &self.rows[planned.row];
         let drive = &self.drives.0[row.drive].1;
-        let mode = self.mode;
+        let (mode, wraps) = (self.mode, self.wraps);
         let job;
         let (workload, ramp_ns, end_ns) = match row.input {
             Input::Job(at) => {
@@ -428,7 +431,7 @@ impl World for Simulated<'_> {
                 };
                 (Workload::Job(&job), ramp_ns(&job), end_ns(&job))
             }
-            Input::Trace(file) => (Workload::Trace { file, mode }, 0, None),
+            Input::Trace(file) => (Workload::Trace { file, mode, wraps }, 0, None),
             Input::Calls(list, file) => (Workload::Calls { list, file }, 0, None),
         };
         let mut watch = |now: Nanos| {

@@ -139,6 +139,8 @@ pub enum Workload<'a> {
         file: &'a str,
         /// How its I/Os arrive.
         mode: ReplayMode,
+        /// Whether sectors beyond the drive's end continue at its start.
+        wraps: bool,
     },
     /// The programs of a list of calls.
     Calls {

@@ -283,6 +283,11 @@ pub(crate) struct PaceArgs {
     /// 1]
     #[arg(long, value_name = "FACTOR")]
     pub(crate) speed: Option<f64>,
+
+    /// Replay a trace of a larger drive: sectors beyond the end of --drive continue at its
+    /// start
+    #[arg(long)]
+    pub(crate) wrap: bool,
 }
 
 /// Parses a percentile as goals name it: `p99`, `p99.9`.
@@ -308,10 +313,11 @@ impl PaceArgs {
             (self.replay.is_some(), "--replay"),
             (self.depth.is_some(), "--depth"),
             (self.speed.is_some(), "--speed"),
+            (self.wrap, "--wrap"),
         ];
         match given.iter().find(|(given, _)| *given) {
             Some((_, option)) => Err(Failure::mistake(format!(
-                "{option} is for traces; an fio job says itself when its I/Os come"
+                "{option} is for traces; an fio job says itself when and where its I/Os come"
             ))),
             None => Ok(()),
         }

@@ -8,6 +8,7 @@ use blklab_blk::{Nanos, SECTOR_SIZE};
 use blklab_workload::calls::CallList;
 use blklab_workload::fio::{ExitWhat, JobFile, JobSpec};
 use blklab_workload::generate::{Process as Numbered, processes};
+use blklab_workload::trace::DriveSize;
 
 use super::Simulation;
 use super::clock::Clock;
@@ -125,7 +126,14 @@ impl Simulation {
                 let job = sized_in_zones(job, zones_of(setup.drive));
                 Started::of_job(&setup, &job)?
             }
-            Workload::Trace { file, mode } => Started::of_trace(&setup, (file, mode))?,
+            Workload::Trace { file, mode, wraps } => {
+                let drive = DriveSize {
+                    name: setup.drive.name.clone(),
+                    sectors: setup.drive.identity().capacity_sectors,
+                    wraps,
+                };
+                Started::of_trace(&setup, (file, mode), drive)?
+            }
             Workload::Calls { list, file } => Started::of_calls(&setup, (list, file))?,
         };
         let Started {
@@ -296,7 +304,11 @@ impl Started {
         Ok(started)
     }
 
-    fn of_trace(setup: &Setup<'_>, trace: (&str, ReplayMode)) -> Result<Started, SetupError> {
+    fn of_trace(
+        setup: &Setup<'_>,
+        trace: (&str, ReplayMode),
+        drive: DriveSize,
+    ) -> Result<Started, SetupError> {
         if let Some(front_end) = setup.front_end {
             return Err(SetupError::Trace(format!(
                 "{}: a trace has no programs, beside which a server of {front_end} could run; \
@@ -307,7 +319,7 @@ impl Started {
         check_power_loss(setup.drive, setup.power_loss_at)?;
         let note = attachment_note(setup.drive, setup.machine);
         let notes = note.into_iter().chain(trace_cost_note(setup.machine));
-        let process = TraceProcess::open(0, trace, setup.machine, notes.collect())?;
+        let process = TraceProcess::open(0, trace, (setup.machine, drive), notes.collect())?;
         let costs = CostTable::free();
         let mut started = Started {
             system: System::new(setup, &costs),

@@ -33,7 +33,8 @@ fn replayed_under(
         drive: "null",
         scheduler,
     };
-    on.run(Workload::Trace { file, mode }, None)
+    let wraps = false;
+    on.run(Workload::Trace { file, mode, wraps }, None)
         .map_err(|e| e.to_string())
 }
 

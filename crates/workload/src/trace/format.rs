@@ -95,8 +95,8 @@ pub(super) trait Records: Send {
     /// Returns the next record.
     fn next(&mut self) -> Result<Parsed, TraceError>;
 
-    /// Returns the error that the time of the last record is wrong.
-    fn wrong_time(&self, found: &str, expected: String) -> TraceError;
+    /// Returns the error that this field of the last record is wrong.
+    fn wrong(&self, field: &'static str, found: &str, expected: String) -> TraceError;
 }
 
 /// A trace in text lines.
@@ -114,7 +114,7 @@ impl<P: FnMut(&str) -> Result<Parsed, Fault> + Send> Records for TextRecords<P> 
         parsed.map_err(|fault| self.lines.malformed(fault))
     }
 
-    fn wrong_time(&self, found: &str, expected: String) -> TraceError {
-        self.lines.malformed(Fault::new(0, "time", found, expected))
+    fn wrong(&self, field: &'static str, found: &str, expected: String) -> TraceError {
+        self.lines.malformed(Fault::new(0, field, found, expected))
     }
 }

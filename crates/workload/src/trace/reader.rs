@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::io::Read;
 use std::path::Path;
 
+use blklab_blk::Sector;
+
 use super::FORMATS;
 use super::error::{TraceError, excerpt};
 use super::format::{Format, Input, InputFile, Records, Start};
@@ -55,6 +57,28 @@ pub fn open(path: &Path, format: Option<&'static Format>) -> Result<Reader, Trac
     Reader::start(Lines::open(path)?, others?, format.or(Some(of_set)))
 }
 
+/// The drive that a trace is to be replayed on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DriveSize {
+    /// Its name in messages.
+    pub name: String,
+    /// Its size in sectors.
+    pub sectors: u64,
+    /// Whether sectors beyond its end continue at its start.
+    pub wraps: bool,
+}
+
+impl DriveSize {
+    /// Returns where an I/O lies on the drive, of which it is no larger. One that would cross
+    /// the end is moved to end there.
+    pub fn place(&self, sector: Sector, sectors: u32) -> Sector {
+        match self.wraps {
+            true => Sector((sector.0 % self.sectors).min(self.sectors - u64::from(sectors))),
+            false => sector,
+        }
+    }
+}
+
 /// Reads a trace's I/Os in the order of their arrival, with the first at time 0.
 ///
 /// Traces of several CPUs are slightly out of order: 4096 records are held back and returned
@@ -77,6 +101,7 @@ pub struct Reader {
     read_ns: Option<(u64, u64)>,
     /// The longest time from the first record to another.
     span_max_ns: u64,
+    drive: Option<DriveSize>,
     moved: u64,
     skipped: BTreeMap<&'static str, u64>,
 }
@@ -123,6 +148,7 @@ impl Reader {
             last_ns: 0,
             read_ns: None,
             span_max_ns: u64::MAX,
+            drive: None,
             moved: 0,
             skipped: BTreeMap::new(),
         })
@@ -140,6 +166,14 @@ impl Reader {
     pub fn within(self, span_max_ns: u64) -> Reader {
         Reader {
             span_max_ns,
+            ..self
+        }
+    }
+
+    /// Refuses records that such a drive cannot hold.
+    pub fn on_drive(self, drive: DriveSize) -> Reader {
+        Reader {
+            drive: Some(drive),
             ..self
         }
     }
@@ -198,10 +232,12 @@ impl Reader {
             match self.records.next()? {
                 Parsed::Record(record) => {
                     self.check_span(record.at_ns)?;
+                    self.check_extent(&record)?;
                     self.hold(record.at_ns, Item::Arrival(record));
                 }
                 Parsed::Timed(record, took_ns) => {
                     self.check_span(record.at_ns)?;
+                    self.check_extent(&record)?;
                     self.hold(record.at_ns, Item::Arrival(record));
                     let end = IoEnd {
                         device: record.device,
@@ -233,7 +269,26 @@ impl Reader {
         let seconds = |ns: u64| ns / 1_000_000_000;
         let found = format!("{} s from the first record to the last", seconds(span_ns));
         let expected = format!("at most {} s", seconds(self.span_max_ns));
-        Err(self.records.wrong_time(&found, expected))
+        Err(self.records.wrong("time", &found, expected))
+    }
+
+    /// Checks that the drive can hold the extent of a record.
+    fn check_extent(&self, record: &TraceRecord) -> Result<(), TraceError> {
+        let Some(drive) = &self.drive else {
+            return Ok(());
+        };
+        let first = if drive.wraps { 0 } else { record.sector.0 };
+        let end = first + u64::from(record.sectors);
+        if end <= drive.sectors || record.sectors == 0 {
+            return Ok(());
+        }
+        let found = format!("{} + {}", record.sector.0, record.sectors);
+        let (name, sectors) = (&drive.name, drive.sectors);
+        let or_wrap = if drive.wraps { "" } else { ", or --wrap" };
+        let expected = format!(
+            "an end up to sector {sectors}, that of {name}: right is a larger --drive{or_wrap}"
+        );
+        Err(self.records.wrong("sectors", &found, expected))
     }
 
     fn hold_end(&mut self, at_ns: u64, end: IoEnd) {

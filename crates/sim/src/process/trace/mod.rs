@@ -12,7 +12,7 @@ use blklab_blk::{
 use blklab_stats::{DEFAULT_PERCENTILES, JobResults};
 use blklab_workload::fio::Direction;
 use blklab_workload::generate::SyncKind;
-use blklab_workload::trace::{self, TraceRecord};
+use blklab_workload::trace::{self, DriveSize, TraceRecord};
 use slab::Slab;
 
 use crate::machine::Machine;
@@ -44,6 +44,7 @@ pub(crate) struct TraceProcess {
     arrivals: Arrivals,
     /// CPUs that the I/Os of the trace's processes are submitted on.
     cpus: u32,
+    drive: DriveSize,
     /// The trace's numbers of drives, by disk, in order of appearance.
     devices: Vec<u32>,
     /// Those in flight, by slot.
@@ -68,10 +69,11 @@ impl TraceProcess {
     pub(crate) fn open(
         id: usize,
         (file, mode): (&str, ReplayMode),
-        machine: &Machine,
+        (machine, drive): (&Machine, DriveSize),
         machine_notes: Vec<String>,
     ) -> Result<TraceProcess, SetupError> {
         let reader = trace::open(Path::new(file), None).map_err(SetupError::trace)?;
+        let reader = reader.on_drive(drive.clone());
         let results = JobResults {
             name: file.to_string(),
             members: 1,
@@ -87,6 +89,7 @@ impl TraceProcess {
             file: file.to_string(),
             arrivals: Arrivals::new(mode, reader, file)?,
             cpus: machine.cpus,
+            drive,
             devices: Vec::new(),
             ios: Slab::new(),
             asleep: Vec::new(),
@@ -199,6 +202,7 @@ impl TraceProcess {
             trace_pid: record.pid,
         });
         self.recorder.submitted(self.in_flight(), 1);
+        let sector = self.drive.place(record.sector, record.sectors);
         let bio = Bio {
             flags: record.flags.without(BioFlags::NOWAIT),
             prio: IoPrio {
@@ -207,7 +211,7 @@ impl TraceProcess {
             },
             submitter: SubmitterId(record.pid),
             user_data: user_data(self.id, slot as u32),
-            ..Bio::new(record.op, record.sector, record.sectors)
+            ..Bio::new(record.op, sector, record.sectors)
         };
         let cpu = (record.pid % self.cpus) as usize;
         let d = &mut system.disks[disk];

@@ -24,16 +24,15 @@ fn is_magic(start: &[u8]) -> bool {
 /// Merges the records of several CPUs in order of time, as far as the records of each CPU are in
 /// order.
 struct Cpus {
-    /// The name of the given file, for messages.
-    file: String,
     streams: Vec<Stream>,
+    /// The stream of the last record, and the record's start in it.
+    last: (usize, u64),
     /// The action that marks arrivals: queued, or issued if no queued I/O was recorded.
     arrival: u32,
 }
 
 impl Cpus {
     fn new(input: Input) -> Result<Cpus, TraceError> {
-        let file = input.named.lines.file().to_owned();
         let mut streams = Vec::new();
         let mut arrival = action::ISSUE;
         for InputFile { lines, start } in std::iter::once(input.named).chain(input.others) {
@@ -46,8 +45,8 @@ impl Cpus {
             }
         }
         Ok(Cpus {
-            file,
             streams,
+            last: (0, 0),
             arrival,
         })
     }
@@ -62,15 +61,18 @@ impl Records for Cpus {
         };
         let stream = &mut self.streams[earliest];
         let record = stream.next.take();
+        self.last = (earliest, stream.next_offset);
         let parsed = record.map(|r| r.parsed(self.arrival).map_err(|m| stream.damaged(m)));
         stream.advance()?;
         Ok(parsed.transpose()?.unwrap_or(Parsed::Over))
     }
 
-    fn wrong_time(&self, found: &str, expected: String) -> TraceError {
-        TraceError::Description {
-            file: self.file.clone(),
-            message: format!("time: found {found}, expected {expected}"),
+    fn wrong(&self, field: &'static str, found: &str, expected: String) -> TraceError {
+        let (stream, offset) = self.last;
+        TraceError::Binary {
+            file: self.streams[stream].file.clone(),
+            offset,
+            message: format!("{field}: found {found}, expected {expected}"),
         }
     }
 }
@@ -192,6 +194,8 @@ struct Stream {
     is_swapped: bool,
     /// The next record.
     next: Option<Raw>,
+    /// The start of the next record.
+    next_offset: u64,
 }
 
 impl Stream {
@@ -202,6 +206,7 @@ impl Stream {
             offset: 0,
             is_swapped: false,
             next: None,
+            next_offset: 0,
         }
     }
 
@@ -225,6 +230,7 @@ impl Stream {
             return Err(self.damaged("the file ends within a record: it was cut"));
         }
         let raw = self.decode(&bytes)?;
+        self.next_offset = self.offset;
         self.offset += RECORD_BYTES as u64;
         let data = u64::from(self.u16_at(&bytes, 46));
         let skipped = io::copy(&mut (&mut self.source).take(data), &mut io::sink());
