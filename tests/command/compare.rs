@@ -211,3 +211,53 @@ fn the_thesis_patterns_run_one_by_one_and_together() {
     let json = done.ok().json();
     assert_eq!(json["jobs"].as_array().map(Vec::len), Some(6));
 }
+
+/// Readers beside one that writes through to the drive, whose runs differ much.
+const UNSTEADY: &str = "\
+[global]
+filename=/dev/x
+direct=1
+time_based
+runtime=300ms
+[db]
+ioengine=libaio
+rw=randrw
+rwmixread=80
+bs=8k
+iodepth=4
+numjobs=8
+[wal]
+ioengine=psync
+rw=write
+bs=8k
+fdatasync=1
+";
+
+#[test]
+fn no_interval_of_a_change_goes_below_nothing() {
+    let place = Place::new();
+    place.file("unsteady.fio", UNSTEADY);
+    let options = [
+        "--drive",
+        "mx100-256",
+        "--repeats",
+        "2",
+        "--html",
+        "page.html",
+    ];
+    let args = [&["compare", "unsteady.fio", "--assumed", "0"], &options[..]].concat();
+    place.blklab(&args).ok();
+    let page = std::fs::read_to_string(place.path("page.html")).expect("a page");
+    let number = |text: &str| -> Option<f64> { text.trim().parse().ok() };
+    for (before, after) in page.match_indices(" % ±").map(|(at, _)| page.split_at(at)) {
+        let start = before.rfind(['+', '-']).expect("a sign");
+        let change = number(&before[start..]).expect("a change");
+        let half_width = after[" % ±".len()..].split(" %").next();
+        let Some(half_width) = half_width.and_then(number) else {
+            continue;
+        };
+        assert!(change - half_width >= -100.1, "{change} ±{half_width}");
+    }
+    // Where they would, both ends are told.
+    assert!(page.contains("(-100 % to "), "no such change");
+}

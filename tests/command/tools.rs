@@ -179,3 +179,34 @@ fn what_a_trace_does_not_tell_is_refused() {
     assert_eq!(done.status, 2);
     assert!(done.err.contains("cut.trace:1"), "{}", done.err);
 }
+
+#[test]
+fn iostat_tells_whole_seconds() {
+    let job = "[steady]\nfilename=/dev/sda\ndirect=1\nrw=randread\nbs=4k\nnumber_ios=2010\n\
+               rate_iops=1000\nrate_process=linear\n";
+    let place = Place::new();
+    place.file("steady.fio", job);
+    let args = [
+        "run",
+        "steady.fio",
+        "--drive",
+        "null",
+        "--trace",
+        "run.trace",
+    ];
+    place.blklab(&args).ok();
+    let out = place
+        .blklab(&["trace", "run.trace", "--as", "iostat"])
+        .ok()
+        .out;
+    let reads = out.lines().filter(|line| line.starts_with("259,0"));
+    let reads: Vec<f64> = reads
+        .map(|line| line.split_whitespace().nth(1).expect("r/s"))
+        .map(|text| text.parse().expect("a number"))
+        .collect();
+    assert_eq!(reads.len(), 2, "{out}");
+    assert!(
+        reads.iter().all(|rate| (990.0..=1010.0).contains(rate)),
+        "{out}"
+    );
+}

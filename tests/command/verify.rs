@@ -209,3 +209,19 @@ fn what_is_not_modelled_is_refused_by_name() {
         assert!(done.err.contains(says), "{options}: {}", done.err);
     }
 }
+
+/// fio divides the reads between writes by the time of the last pass, and so do we; that says
+/// nothing of the drive.
+#[test]
+fn what_reads_between_writes_are_divided_by_is_said() {
+    let note = "divided by the time of the last pass alone";
+    let between = "rw=randwrite\nsize=4m\nioengine=libaio\niodepth=16\nverify_backlog=64";
+    let after = "rw=randwrite\nsize=4m\nioengine=libaio\niodepth=16";
+    for (options, is_said) in [(between, true), (after, false)] {
+        let place = Place::new();
+        let job = JOB.replace("filename=f", "filename=/dev/x\ndirect=1");
+        place.file("v.fio", &format!("{job}{options}\n"));
+        let done = place.blklab(&["compare", "v.fio", "--repeats", "1", "--schedulers", "none"]);
+        assert_eq!(done.ok().out.contains(note), is_said, "{options}");
+    }
+}

@@ -210,6 +210,16 @@ fn count_in(scale: Scale, count: f64) -> String {
     }
 }
 
+/// Formats the interval of a change: `±0.3 %`, or both ends where a figure above zero cannot
+/// be as small as the lower one, as in `(-100 % to -64 %)`.
+pub(crate) fn interval_percent(relative: &Estimate) -> Option<String> {
+    let (mean, half_width) = (relative.mean, relative.half_width?);
+    match mean < 0.0 && mean - half_width < -1.0 && half_width <= 1.0 {
+        true => Some(format!("(-100 % to {:+.0} %)", (mean + half_width) * 100.0)),
+        false => plus_minus_percent(Some(half_width)),
+    }
+}
+
 /// Formats a change with its interval: `+4.1 % ±0.3 %`.
 pub(crate) fn change(relative: &Estimate) -> String {
     let mean = signed_percent(relative.mean);
@@ -217,7 +227,7 @@ pub(crate) fn change(relative: &Estimate) -> String {
         true => (relative.half_width.map(short))
             .filter(|half| half != "0")
             .map(|half| format!("±{half}")),
-        false => plus_minus_percent(relative.half_width),
+        false => interval_percent(relative),
     };
     match interval {
         Some(interval) => format!("{mean} {interval}"),
@@ -291,6 +301,14 @@ mod tests {
             ..manifold
         };
         assert_eq!(change(&even), "x1234");
+        let reduction = |half_width: f64| Estimate {
+            mean: -0.864,
+            half_width: Some(half_width),
+            ..manifold
+        };
+        assert_eq!(change(&reduction(0.1)), "-86.4 % ±10 %");
+        assert_eq!(change(&reduction(0.22)), "-86.4 % (-100 % to -64 %)");
+        assert_eq!(change(&reduction(3.0)), "-86.4 % ±≥100 %");
         assert_eq!(plus_minus_percent(None), None);
         assert_eq!(plus_minus_percent(Some(0.0)), None);
         assert_eq!(

@@ -324,6 +324,20 @@ pub(crate) fn mixed_note(job: &JobFile) -> Option<String> {
     ))
 }
 
+/// What to say of reads that check what was written before all is written. fio counts their
+/// time as that of the writes (`update_runtime` in fio's `backend.c`).
+pub(crate) fn backlog_note(job: &JobFile) -> Option<String> {
+    let divided = |spec: &&JobSpec| {
+        spec.verify.is_on() && spec.verify.backlog > 0 && !spec.pattern.does(Direction::Read)
+    };
+    let spec = job.jobs.iter().find(divided)?;
+    Some(format!(
+        "{}: as fio does, reads of verify_backlog are divided by the time of the last pass alone: \
+         their bandwidth and IOPS say nothing, their latencies do",
+        spec.name
+    ))
+}
+
 /// What to say of how the drive is attached to the machine: a loop device whose worker's
 /// copies cost nothing, or a SATA drive where there is USB alone.
 pub(crate) fn attachment_note(drive: &DriveSpec, machine: &Machine) -> Option<String> {

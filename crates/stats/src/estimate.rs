@@ -83,6 +83,32 @@ impl Estimate {
         }
     }
 
+    /// The change from `a` to `b` as a share of `a`, with the interval of the ratio of two means
+    /// (W. G. Cochran, "Sampling Techniques", 1977, chapter 6): that of `b` less `a` times the
+    /// ratio, so that a spread of `a` counts as much as its mean does. `None` if the mean of `a`
+    /// is zero.
+    pub fn relative_change(a: &[f64], b: &[f64], paired: bool) -> Option<Estimate> {
+        let (base, ratio) = (mean(a), mean(b) / mean(a));
+        if !ratio.is_finite() {
+            return None;
+        }
+        let expected: Vec<f64> = a.iter().map(|a| a * ratio).collect();
+        let rest = match paired && a.len() == b.len() {
+            true => Estimate::paired_difference(&expected, b),
+            false => Estimate::welch_difference(&expected, b),
+        };
+        // Repeats that do not spread differ from their mean by rounding.
+        let exact = |half_width: f64| match half_width < ratio.abs() * 1e-12 {
+            true => 0.0,
+            false => half_width,
+        };
+        Some(Estimate {
+            mean: ratio - 1.0,
+            half_width: rest.half_width.map(|half| exact(half / base.abs())),
+            repeats: rest.repeats,
+        })
+    }
+
     /// Whether this difference is more than noise.
     pub fn significance(&self) -> Significance {
         match self.half_width {
@@ -108,15 +134,6 @@ impl Estimate {
             ..*self
         }
         .significance()
-    }
-
-    /// Mean and interval times `factor`, to change the unit.
-    pub fn scaled(&self, factor: f64) -> Estimate {
-        Estimate {
-            mean: self.mean * factor,
-            half_width: self.half_width.map(|h| h * factor.abs()),
-            repeats: self.repeats,
-        }
     }
 }
 
@@ -249,6 +266,23 @@ mod tests {
     }
 
     #[test]
+    fn a_change_has_the_interval_of_a_ratio() {
+        // A base that spreads by half, and a tenth of it each time.
+        let (base, tenth) = ([100.0, 150.0, 50.0], [10.0, 15.0, 5.0]);
+        let paired = Estimate::relative_change(&base, &tenth, true).expect("a base");
+        close(paired.mean, -0.9, 1e-12);
+        assert_eq!(paired.half_width, Some(0.0));
+        // By hand: both vary by half, t of 4 degrees of freedom is 2.776, so the interval of
+        // the ratio is 0.1 * 2.776 * sqrt(2 / 3) / 2.
+        let welch = Estimate::relative_change(&base, &tenth, false).expect("a base");
+        close(welch.half_width.expect("repeats"), 0.1133, 0.0005);
+        assert_eq!(welch.significance(), Significance::Differs);
+        assert_eq!(Estimate::relative_change(&[0.0], &[1.0], true), None);
+        let single = Estimate::relative_change(&[2.0], &[3.0], true).expect("a base");
+        assert_eq!((single.mean, single.half_width), (0.5, None));
+    }
+
+    #[test]
     fn repeats_that_do_not_spread_differ_exactly() {
         let d = Estimate::welch_difference(&[5.0, 5.0], &[6.0, 6.0]);
         assert_eq!(d.half_width, Some(0.0));
@@ -265,18 +299,6 @@ mod tests {
         assert!((jain_index(&[7.0, 0.0, 0.0, 0.0]) - 0.25).abs() < 1e-12);
         // (1 + 3)^2 / (2 * (1 + 9))
         assert!((jain_index(&[1.0, 3.0]) - 0.8).abs() < 1e-12);
-    }
-
-    #[test]
-    fn a_unit_changes_mean_and_interval() {
-        let estimate = Estimate::of(&[1.0, 3.0]);
-        let scaled = estimate.scaled(-10.0);
-        assert_eq!((scaled.mean, scaled.repeats), (-20.0, 2));
-        close(
-            scaled.half_width.unwrap(),
-            10.0 * estimate.half_width.unwrap(),
-            1e-9,
-        );
     }
 
     #[test]

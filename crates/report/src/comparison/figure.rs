@@ -193,20 +193,12 @@ impl Change {
         paired: bool,
         more_is_better: bool,
     ) -> Option<Change> {
-        let base_mean = Estimate::of(base).mean;
-        if base_mean == 0.0 {
-            return None;
-        }
-        let difference = match paired && base.len() == other.len() {
-            true => Estimate::paired_difference(base, other),
-            false => Estimate::welch_difference(base, other),
-        };
-        let significance = difference.significance();
-        let relative = difference.scaled(1.0 / base_mean);
+        let relative = Estimate::relative_change(base, other, paired)?;
+        let significance = relative.significance();
         // A change that is shown as +0.0 % counts neither as better nor as worse.
         let reads_as_zero = relative.mean.abs() < 0.000_5;
         let differs = significance == Significance::Differs && !reads_as_zero;
-        let up_is_good = (difference.mean > 0.0) == more_is_better;
+        let up_is_good = (relative.mean > 0.0) == more_is_better;
         Some(Change {
             relative,
             significance,

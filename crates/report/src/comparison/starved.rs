@@ -16,13 +16,19 @@ const WAIT_OVER_MEAN_MIN: f64 = 10.0;
 /// Another process continued if its longest wait was at most this share of the long one.
 const OTHERS_WAIT_SHARE_MAX: f64 = 0.25;
 
-/// Returns a note on the process that starved longest under a scheduler, if any.
+/// Returns a note on the process that starved longest under a scheduler, if any. It is about
+/// one run, where tables have the means of all.
 pub(crate) fn note(scheduler: &SchedulerRuns) -> Option<String> {
-    let found = scheduler.runs.iter().filter_map(starved);
-    let (starved, others) = found.max_by_key(|(starved, _)| starved.latency_max_ns)?;
+    let runs = scheduler.runs.iter().enumerate();
+    let found = runs.filter_map(|(at, run)| Some((at, starved(run)?)));
+    let (at, (starved, others)) = found.max_by_key(|(_, (starved, _))| starved.latency_max_ns)?;
     let wait_ns = starved.latency_max_ns as f64;
+    let which = match scheduler.runs.len() {
+        1 => String::new(),
+        all => format!(", run {} of {all} (tables have the means of all)", at + 1),
+    };
     Some(format!(
-        "{}: a process of {} waited {} for one I/O, {} % of its run, and {} no more than {}",
+        "{}{which}: a process of {} waited {} for one I/O, {} % of its run, and {} no more than {}",
         scheduler.name,
         starved.job,
         latency(wait_ns),

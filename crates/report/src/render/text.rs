@@ -316,13 +316,13 @@ fn figure(cell: &Cell, scale: Scale, style: Style) -> TableCell {
     let (change, interval) = match &cell.change {
         Some(change) => (
             Some(quantity::signed_percent(change.relative.mean)),
-            change.relative.half_width,
+            quantity::interval_percent(&change.relative),
         ),
-        None => (None, relative_half_width(&cell.value)),
+        None => (None, plus_minus_percent(relative_half_width(&cell.value))),
     };
     let below: Vec<String> = change
         .into_iter()
-        .chain(plus_minus_percent(interval))
+        .chain(interval)
         .map(|text| text.replace(' ', ""))
         .collect();
     let joint = if style.width >= Style::WIDE {

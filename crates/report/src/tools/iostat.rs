@@ -18,7 +18,7 @@ const HEADER: &str = "\nDevice            r/s     rkB/s   rrqm/s  %rrqm r_await 
 
 pub(super) static TOOL: Tool = Tool {
     name: "iostat",
-    help: "iostat -dxy 1 of sysstat: what each drive did in each second",
+    help: "iostat -dxy 1 of sysstat: what each drive did in each whole second",
     render: |source, events| {
         let (mut requests, mut text) = (Requests::default(), String::new());
         let mut drives: BTreeMap<Dev, Drive> = BTreeMap::new();
@@ -36,7 +36,9 @@ pub(super) static TOOL: Tool = Tool {
             cpus = cpus.max(event.cpu + 1);
             count(&mut drives, &event, requests.event(&event));
         }
-        if let Some(from_ns) = start_ns.filter(|from_ns| last_ns > *from_ns) {
+        // iostat waits for whole seconds; rates of the last moments would be of no use.
+        let is_part = |from_ns: &u64| last_ns > *from_ns && text.is_empty();
+        if let Some(from_ns) = start_ns.filter(is_part) {
             text.push_str(&report(source, &mut drives, (from_ns, last_ns)));
         }
         let cpus = source.timeline.map_or(cpus, |timeline| timeline.cpus);
@@ -170,6 +172,31 @@ fn report(source: &Source<'_>, drives: &mut BTreeMap<Dev, Drive>, span_ns: (u64,
 mod tests {
     use super::*;
     use blklab_workload::trace::tracefs::events;
+
+    /// The reads a second that are printed where the last of two reads ends at this time.
+    fn reads_a_second(end: &str) -> Vec<String> {
+        let text = format!(
+            "\
+ a-1 [000] ..... 1.000000000: block_getrq: 8,0 R 0 + 8 [a]
+ i-0 [000] d.h.. 1.500000000: block_rq_complete: 8,0 R () 0 + 8 none,0,0 [0]
+ a-1 [000] ..... 1.600000000: block_getrq: 8,0 R 8 + 8 [a]
+ i-0 [000] d.h.. {end}: block_rq_complete: 8,0 R () 8 + 8 none,0,0 [0]
+"
+        );
+        let mut events = events(&text, "memory");
+        let printed = TOOL.render(&Source::default(), &mut events).unwrap();
+        let printed = String::from_utf8(printed).unwrap();
+        let lines = printed.lines().filter(|line| line.starts_with("8,0"));
+        lines
+            .map(|line| line.split_whitespace().nth(1).unwrap().to_string())
+            .collect()
+    }
+
+    #[test]
+    fn only_a_trace_of_less_than_a_second_has_a_part_of_one() {
+        assert_eq!(reads_a_second("1.800000000"), ["2.50"]);
+        assert_eq!(reads_a_second("2.000001000"), ["1.00"]);
+    }
 
     #[test]
     fn a_second_is_accounted_as_the_kernel_does() {

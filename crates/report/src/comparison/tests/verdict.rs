@@ -105,8 +105,8 @@ fn who_waits_while_others_go_on_is_named() {
     assert_eq!(
         said(process("reader", 150, 1_200_000), writer.clone()),
         [
-            "mq-deadline: a process of reader waited 1200 ms for one I/O, 24.0 % of its run, \
-             and one of writer no more than 20.0 ms"
+            "mq-deadline, run 2 of 2 (tables have the means of all): a process of reader waited \
+             1200 ms for one I/O, 24.0 % of its run, and one of writer no more than 20.0 ms"
         ]
     );
     // Neither a short wait, nor one as long as all others, nor one that everyone has is
