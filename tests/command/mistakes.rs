@@ -552,3 +552,49 @@ fn what_is_beyond_a_drives_end_is_told_where_it_was_asked_for() {
     let said = refused(&place, &["compare", "none.fio"]);
     says(&said, &["none.fio:5: stats", "no job counts"]);
 }
+
+#[test]
+fn what_a_queue_takes_is_said_with_its_drive_and_scheduler() {
+    let place = Place::new();
+    place.file("ok.fio", MIXED);
+    let compare = ["compare", "ok.fio", "--vary", "drive=mx100-256,nvme"];
+    let few = [&compare[..], &["--vary", "nr_requests=32,256"]].concat();
+    says(
+        &refused(&place, &few),
+        &[
+            "mx100-256: nr_requests takes 4 to 32 under none",
+            "tag",
+            "not 256",
+        ],
+    );
+    let more = ["--schedulers", "mq-deadline", "--nr-requests", "2049"];
+    says(
+        &refused(&place, &[&["compare", "ok.fio"], &more[..]].concat()),
+        &[
+            "nvme: nr_requests takes 4 to 2048 under a scheduler",
+            "not 2049",
+        ],
+    );
+}
+
+#[test]
+fn help_has_only_what_is_taken() {
+    let place = Place::new();
+    let tune = place.blklab(&["tune", "--help"]).ok().out;
+    for option in [
+        "--quick",
+        "--max-time",
+        "--assumed",
+        "--series",
+        "--timeline-start",
+    ] {
+        assert!(!tune.contains(&format!("{option} ")) && !tune.contains(&format!("{option}\n")));
+        let compare = place.blklab(&["compare", "--help"]).ok().out;
+        assert!(compare.contains(option), "{option}");
+    }
+    let axes = place.blklab(&["list", "axes"]).ok().out;
+    let fs = axes
+        .lines()
+        .find(|line| line.trim_start().starts_with("fs "));
+    assert!(fs.is_some_and(|line| line.contains("xfs")), "{axes}");
+}

@@ -472,14 +472,14 @@ impl RequestQueue {
     /// # Errors
     /// If the value is out of range; the message says which values are legal.
     pub fn set_nr_requests(&mut self, nr: u32) -> Result<(), String> {
-        let max = match self.elevator {
-            Some(_) => 16 * DEFAULT_RQ,
-            None => self.queue_depth,
+        let (max, why) = match self.elevator {
+            Some(_) => (16 * DEFAULT_RQ, "under a scheduler"),
+            None => (self.queue_depth, "under none (the tags of the drive)"),
         };
         // BLKDEV_MIN_RQ is 4, but a drive may have fewer tags.
         let min = 4.min(max);
         if !(min..=max).contains(&nr) {
-            return Err(format!("nr_requests takes {min} to {max} here, not {nr}"));
+            return Err(format!("nr_requests takes {min} to {max} {why}, not {nr}"));
         }
         assert!(self.is_idle(), "nr_requests is changed on a queue in use");
         let old = core::mem::replace(&mut self.nr_requests, nr);

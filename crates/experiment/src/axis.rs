@@ -96,7 +96,7 @@ pub const AXES: &[Axis] = &[
     },
     Axis {
         name: "fs",
-        help: "the file system that files are on: raw, ext2 or vfat, as in --fs",
+        help: "the file system that files are on: raw, ext2, vfat or xfs, as in --fs",
         worlds: &[World::Sim],
         takes: None,
         set: |setting, key, value| {

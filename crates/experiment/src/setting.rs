@@ -253,5 +253,6 @@ pub(crate) fn check_queue(
     let attachment = front_end.map_or(Attachment::Direct, Attachment::FrontEnd);
     let driver = Driver::attached(drive, attachment, 1);
     let mut queue = RequestQueue::new(&driver.queue_config(1));
-    choice.put_on(&mut queue).map_err(Error::Mistake)
+    let put = choice.put_on(&mut queue);
+    put.map_err(|why| Error::Mistake(format!("{}: {why}", drive.name)))
 }

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use blklab_experiment::Shard;
 use blklab_workload::fio;
-use clap::Args;
 use clap::builder::RangedU64ValueParser;
+use clap::{Arg, Args};
 
 use super::compare::{HostArgs, REPEATS_MAX, RealWorld, SweepArgs, THREADS_MAX, WorkArgs};
 use super::virtual_machine::GuestArgs;
@@ -122,8 +122,23 @@ Examples:
       --destroy-data /dev/sdb
       the choice and the best others measured on a real drive too";
 
+/// Hides the options of [`SweepArgs`] that `tune` refuses.
+fn hide_refused(option: Arg) -> Arg {
+    let refused = [
+        "quick",
+        "max_time",
+        "assumed",
+        "requests",
+        "series",
+        "timeline_start",
+        "timeline_length",
+    ];
+    let is_refused = refused.contains(&option.get_id().as_str());
+    option.hide(is_refused)
+}
+
 #[derive(Args)]
-#[command(after_help = TUNE_EXAMPLES)]
+#[command(after_help = TUNE_EXAMPLES, mut_args(hide_refused))]
 pub(crate) struct TuneArgs {
     #[command(flatten)]
     pub(crate) work: WorkArgs,
