@@ -261,3 +261,28 @@ fn no_interval_of_a_change_goes_below_nothing() {
     // Where they would, both ends are told.
     assert!(page.contains("(-100 % to "), "no such change");
 }
+
+#[test]
+fn a_goal_that_a_job_does_not_have_names_those_it_has() {
+    let place = Place::new();
+    place.file("mixed.fio", MIXED);
+    let args = ["compare", "mixed.fio", "--drive", "null", "--repeats", "1"];
+    let done = place.blklab(&[&args[..], &["--goal", "mixed.sync.p99"]].concat());
+    assert_eq!(done.status, 2, "{}", done.err);
+    for part in ["no such figure", "those of mixed are", "mixed.read.p99"] {
+        assert!(done.err.contains(part), "{part}: {}", done.err);
+    }
+}
+
+#[test]
+fn a_job_that_is_named_twice_is_refused() {
+    let place = Place::new();
+    place.file("mixed.fio", MIXED);
+    let done = place.blklab(&["compare", "mixed.fio", "mixed.fio", "--drive", "null"]);
+    assert_eq!((done.status, done.out.as_str()), (2, ""));
+    assert!(
+        done.err.contains("mixed.fio is named twice"),
+        "{}",
+        done.err
+    );
+}

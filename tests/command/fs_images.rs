@@ -67,7 +67,7 @@ fn a_command_that_fails_leaves_the_image_as_it_was() {
     std::fs::write(place.path("large"), &large).expect("a file");
     let before = fs(&place, &["ls", "-l"]);
     let full = place.blklab(&["fs", "disk.img", "put", "large", "/password.txt"]);
-    assert_eq!(full.status, 2, "{}", full.err);
+    assert_eq!(full.status, 1, "{}", full.err);
     assert!(
         full.err
             .contains("/password.txt: no space left on device (ENOSPC)"),

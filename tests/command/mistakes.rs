@@ -598,3 +598,19 @@ fn help_has_only_what_is_taken() {
         .find(|line| line.trim_start().starts_with("fs "));
     assert!(fs.is_some_and(|line| line.contains("xfs")), "{axes}");
 }
+
+#[test]
+fn a_missing_file_or_folder_of_a_server_is_named() {
+    let place = Place::new();
+    let memory = ["serve", "--memory", "1M", "--socket", "nodir/x"];
+    let done = place.blklab(&memory);
+    says(&done.err, &["nodir/x: there is no folder nodir"]);
+    let file = ["serve", "--file", "none.img", "--socket", "x"];
+    let done = place.blklab(&file);
+    says(
+        &done.err,
+        &["none.img: there is no such file", "truncate -s"],
+    );
+    let large = ["serve", "--memory", "99E", "--socket", "x"];
+    says(&refused(&place, &large), &["99E", "more than 16 EiB"]);
+}

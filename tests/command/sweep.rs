@@ -174,3 +174,16 @@ fn mistakes_are_told_before_anything_runs() {
         outcome.err
     );
 }
+
+#[test]
+fn a_full_disk_leaves_no_folder_behind() {
+    let place = place();
+    place.file("s.toml", SPEC);
+    let blklab = env!("CARGO_BIN_EXE_blklab");
+    // Files may not grow at all, as on a disk that is full.
+    let script = format!("trap '' XFSZ; ulimit -f 0; exec {blklab} sweep s.toml -o d");
+    let done = place.run(Path::new("sh"), &["-c", &script]);
+    assert_eq!(done.status, 1, "{}", done.err);
+    assert!(done.err.contains("cannot write"), "{}", done.err);
+    assert!(!place.path("d").exists());
+}

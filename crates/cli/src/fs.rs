@@ -84,7 +84,10 @@ fn failure(image: &Image<File>, whose: impl Display, error: FsError) -> Failure 
         let why = why.unwrap_or_else(|| error.to_string());
         return Failure::Broken(format!("{whose}: {why}"));
     }
-    Failure::mistake(format!("{whose}: {error}"))
+    match error {
+        FsError::NoSpace => Failure::Broken(format!("{whose}: {error}")),
+        _ => Failure::mistake(format!("{whose}: {error}")),
+    }
 }
 
 impl<'a> OpenedImage<'a> {

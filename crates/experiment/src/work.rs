@@ -48,6 +48,12 @@ impl WorkloadSource {
                  behind --",
             ));
         }
+        let mut before = names.iter().enumerate();
+        if let Some((_, twice)) = before.find(|(at, name)| names[..*at].contains(name)) {
+            return Err(Error::mistake(format!(
+                "{twice} is named twice; numjobs=2 runs a job twice"
+            )));
+        }
         let words = fio.iter().chain(names).cloned();
         Ok(WorkloadSource::Job(JobSource::arguments(words.collect())))
     }

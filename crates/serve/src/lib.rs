@@ -101,7 +101,7 @@ fn patiently<T>(patience: Duration, mut look: impl FnMut() -> Option<T>) -> Opti
     }
 }
 
-/// Bytes of `4096`, `64K`, `512MiB`, `1G` or `2T`: powers of 1024.
+/// Bytes of `4096`, `64K`, `512MiB`, `1G`, `2T`, `3P` or `1E`: powers of 1024.
 ///
 /// # Errors
 /// Where the text is no size; the message says what would be one.
@@ -114,10 +114,13 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         "m" | "mb" | "mib" => 20,
         "g" | "gb" | "gib" => 30,
         "t" | "tb" | "tib" => 40,
+        "p" | "pb" | "pib" => 50,
+        "e" | "eb" | "eib" => 60,
         _ => return Err(fault()),
     };
     let number: u64 = digits.parse().map_err(|_| fault())?;
-    number.checked_mul(1 << shift).ok_or_else(fault)
+    let bytes = number.checked_mul(1 << shift);
+    bytes.ok_or_else(|| format!("{text:?} is more than 16 EiB, the most that can be addressed"))
 }
 
 #[cfg(test)]
@@ -129,6 +132,7 @@ mod tests {
         assert_eq!(parse_size("4096"), Ok(4096));
         assert_eq!(parse_size("64k"), Ok(65536));
         assert_eq!(parse_size("1GiB"), Ok(1 << 30));
+        assert_eq!(parse_size("999P"), Ok(999 << 50));
         for wrong in ["", "G", "1.5G", "1X", "-1", "99999999T"] {
             assert!(parse_size(wrong).is_err(), "{wrong}");
         }

@@ -35,6 +35,8 @@ pub struct Store {
     folder: PathBuf,
     program: String,
     found: HashMap<Key, Vec<Row>>,
+    /// Whether the folder was made for this store.
+    is_new: bool,
     /// The file that is being written, and its length in bytes.
     part: Option<(File, u64)>,
 }
@@ -46,12 +48,14 @@ impl Store {
     /// If it cannot be created or read, or has runs of another build of this program.
     pub fn open(folder: &Path, program: &str) -> Result<Store, Error> {
         let place = folder.display();
+        let is_new = !folder.exists();
         std::fs::create_dir_all(folder)
             .map_err(|error| Error::mistake(format!("{place}: cannot be made: {error}")))?;
         let mut store = Store {
             folder: folder.to_path_buf(),
             program: program.to_string(),
             found: HashMap::new(),
+            is_new,
             part: None,
         };
         for line in store.lines_of(folder)? {
@@ -102,26 +106,39 @@ impl Store {
         let broken =
             |error| Error::Store(format!("{}: cannot write: {error}", self.folder.display()));
         let full = |(_, length): &(File, u64)| *length >= PART_BYTES;
-        let (mut part, mut length) = match self.part.take().filter(|part| !full(part)) {
-            Some(part) => part,
-            None => (self.new_part().map_err(broken)?, 0),
-        };
         let line = format!("{line}\n");
-        part.write_all(line.as_bytes()).map_err(broken)?;
-        length += line.len() as u64;
-        self.part = Some((part, length));
+        let (part, length) = match self.part.take().filter(|part| !full(part)) {
+            Some((mut part, length)) => {
+                part.write_all(line.as_bytes()).map_err(broken)?;
+                (part, length)
+            }
+            None => (self.new_part(&line).map_err(broken)?, 0),
+        };
+        self.part = Some((part, length + line.len() as u64));
         self.found.insert(key, rows);
         Ok(())
     }
 
-    /// Creates a file with a name that is unique across programs and machines.
-    fn new_part(&self) -> std::io::Result<File> {
+    /// Creates a file with a first run and a name that is unique across programs and machines.
+    /// What cannot be written is removed, and with it a new folder that has nothing else.
+    fn new_part(&self, line: &str) -> std::io::Result<File> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now_ns = now.map_or(0, |now| now.as_nanos());
         let name = format!("{PREFIX}{now_ns:x}-{}{SUFFIX}", std::process::id());
-        let mut part = File::create_new(self.folder.join(name))?;
-        part.write_all(format!("{}\n", json!({ "program": self.program })).as_bytes())?;
-        Ok(part)
+        let path = self.folder.join(name);
+        let text = format!("{}\n{line}", json!({ "program": self.program }));
+        let written = File::create_new(&path).and_then(|mut part| {
+            part.write_all(text.as_bytes())?;
+            Ok(part)
+        });
+        if written.is_err() {
+            // Whatever is left, the error of the write is the one to tell.
+            let _ = std::fs::remove_file(&path);
+            if self.is_new {
+                let _ = std::fs::remove_dir(&self.folder);
+            }
+        }
+        written
     }
 
     /// Returns all runs in the files of a folder.

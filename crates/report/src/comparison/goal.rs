@@ -12,7 +12,7 @@ use super::processes::ProcessFigures;
 use super::runs::Pairs;
 use super::section::Section;
 use super::verdict::{Contest, Outcome, sentence};
-use super::{Comparison, noun};
+use super::{Comparison, DirectionTable, noun};
 use crate::quantity::and_list;
 
 /// A figure's name: `JOB.read.p99`, `JOB.bandwidth`, `all.iops`.
@@ -570,15 +570,20 @@ impl FigureName {
             }
         }
         let jobs = job_names(comparison);
+        let is_known = self.job.as_ref().is_some_and(|job| jobs.contains(job));
         // A job that never ended has no time, which is not the user's mistake.
-        let is_unfinished = self.metric == Metric::Duration
-            && self.job.as_ref().is_some_and(|job| jobs.contains(job));
-        match found.is_empty() && !is_unfinished {
-            true => Err(format!(
+        let is_unfinished = self.metric == Metric::Duration && is_known;
+        let of_job = self.job.as_deref().filter(|_| is_known);
+        match (found.is_empty() && !is_unfinished, of_job) {
+            (true, Some(job)) => Err(format!(
+                "{self}: no such figure; those of {job} are {}",
+                and_list(&figures_of(job, comparison))
+            )),
+            (true, None) => Err(format!(
                 "{self}: no such figure; the jobs are {}",
                 and_list(&jobs)
             )),
-            false => Ok(sum),
+            (false, _) => Ok(sum),
         }
     }
 
@@ -615,6 +620,29 @@ impl FigureName {
             false => Ok(tables),
         }
     }
+}
+
+/// Returns the names of a job's figures.
+fn figures_of(job: &str, comparison: &Comparison) -> Vec<String> {
+    let mut figures: Vec<FigureName> = Vec::new();
+    for section in &comparison.sections {
+        let alone = section.directions.iter().all(|table| table.job.is_none());
+        let is_job = |table: &&DirectionTable| match alone {
+            true => section.title == job,
+            false => table.job.as_deref() == Some(job),
+        };
+        for table in section.directions.iter().filter(is_job) {
+            let named =
+                |metric: &Metric| FigureName::new(Some(job), Some(table.direction), *metric);
+            figures.extend(table.metrics().iter().map(named));
+        }
+        let processes = section.processes.iter().map(|figures| &figures.column);
+        let timed = processes
+            .filter(|of| of.metric == Metric::Duration && of.job.as_deref() == Some(job))
+            .map(|of| FigureName::new(Some(job), None, of.metric));
+        figures.extend(timed);
+    }
+    figures.iter().map(ToString::to_string).collect()
 }
 
 /// Returns the names of all jobs.

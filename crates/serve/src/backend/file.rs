@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{IoSlice, IoSliceMut};
+use std::io::{ErrorKind, IoSlice, IoSliceMut};
 use std::num::NonZeroU64;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
@@ -106,8 +106,15 @@ impl FileBackend {
     /// Opens a file that exists.
     fn open(options: &FileOptions, open: OpenOptions) -> Result<FileBackend, String> {
         let path = options.path.display();
-        let file = open_file(&options.path, options.direct, open.read_only)
-            .map_err(|e| format!("{path}: {e}"))?;
+        let file =
+            open_file(&options.path, options.direct, open.read_only).map_err(
+                |error| match error.kind() {
+                    ErrorKind::NotFound => {
+                        format!("{path}: there is no such file; truncate -s 1G {path} makes one")
+                    }
+                    _ => format!("{path}: {error}"),
+                },
+            )?;
         let info = info_of(&file, options, open).map_err(|e| format!("{path}: {e}"))?;
         let file = Arc::new(file);
         let workers = (0..options.threads).map(|_| {

@@ -45,6 +45,7 @@ impl Listener {
         let listener = match listen {
             Listen::Unix(path) => {
                 remove_stale_socket(path)?;
+                check_folder(path)?;
                 let bound = UnixListener::bind(path);
                 Listener::Unix(bound.map_err(|e| format!("{}: {e}", path.display()))?)
             }
@@ -151,6 +152,19 @@ fn remove_stale_socket(path: &Path) -> Result<(), String> {
         return Err(format!("{}: another server listens there", path.display()));
     }
     std::fs::remove_file(path).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+/// Checks that a socket has a folder to be in.
+fn check_folder(path: &Path) -> Result<(), String> {
+    let folder = path.parent().filter(|of| !of.as_os_str().is_empty());
+    match folder.filter(|folder| !folder.is_dir()) {
+        Some(folder) => Err(format!(
+            "{}: there is no folder {} for the socket; make it first",
+            path.display(),
+            folder.display()
+        )),
+        None => Ok(()),
+    }
 }
 
 /// A thread that accepts clients.
