@@ -178,8 +178,10 @@ mod tests {
         let text = format!(
             "\
  a-1 [000] ..... 1.000000000: block_getrq: 8,0 R 0 + 8 [a]
+ a-1 [000] ..... 1.100000000: block_rq_issue: 8,0 R 4096 () 0 + 8 none,0,0 [a]
  i-0 [000] d.h.. 1.500000000: block_rq_complete: 8,0 R () 0 + 8 none,0,0 [0]
  a-1 [000] ..... 1.600000000: block_getrq: 8,0 R 8 + 8 [a]
+ a-1 [000] ..... 1.700000000: block_rq_issue: 8,0 R 4096 () 8 + 8 none,0,0 [a]
  i-0 [000] d.h.. {end}: block_rq_complete: 8,0 R () 8 + 8 none,0,0 [0]
 "
         );
