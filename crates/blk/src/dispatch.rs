@@ -1,7 +1,7 @@
 //! Running the hardware queues (`block/blk-mq-sched.c`,
 //! `blk_mq_dispatch_rq_list`).
 
-use crate::elevator::InsertAt;
+use crate::elevator::{InsertAt, take_request};
 use crate::list::RqList;
 use crate::queue::{BlkDriver, BlkStatus, CostCounts, Interruption, RequestQueue, RunPoint};
 use crate::request::{RequestId, RqFlags, Tag};
@@ -652,7 +652,7 @@ impl RequestQueue {
 
     fn ask_scheduler(&mut self, now: Nanos, hctx: usize) -> Option<RequestId> {
         let (elevator, mut ctx) = self.sched(now)?;
-        let id = elevator.take_request(&mut ctx, hctx);
+        let id = take_request(elevator, &mut ctx, hctx);
         self.cost_counts.dispatch_calls += 1;
         match id {
             Some(id) => self.trace.request(now, TraceKind::Dispatch, &self.rqs, id),

@@ -272,14 +272,6 @@ pub trait Elevator: Send {
     /// counts as taken up, as one does that a driver of Linux 4.x has peeked at.
     fn activate_request(&mut self, _ctx: &mut SchedCtx<'_>, _id: RequestId) {}
 
-    /// Dispatches the next request to the driver, which takes it up (`blk_peek_request` of Linux
-    /// 4.x).
-    fn take_request(&mut self, ctx: &mut SchedCtx<'_>, hctx: usize) -> Option<RequestId> {
-        let id = self.dispatch_request(ctx, hctx)?;
-        self.activate_request(ctx, id);
-        Some(id)
-    }
-
     /// Whether a request is queued for this hardware context.
     fn has_work(&self, hctx: usize) -> bool;
 
@@ -410,6 +402,19 @@ pub trait Elevator: Send {
     fn min_shallow_depth(&self) -> Option<u32> {
         None
     }
+}
+
+/// Has a scheduler dispatch its next request to the driver, which takes it up
+/// (`blk_peek_request` of Linux 4.x).
+#[inline]
+pub fn take_request<E: Elevator + ?Sized>(
+    elevator: &mut E,
+    ctx: &mut SchedCtx<'_>,
+    hctx: usize,
+) -> Option<RequestId> {
+    let id = elevator.dispatch_request(ctx, hctx)?;
+    elevator.activate_request(ctx, id);
+    Some(id)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use blklab_blk::{
     Bio, Elevator, InsertAt, MergeKind, MergeState, Nanos, QueueInfo, QueueLimits, Request,
-    RequestId, Requests, RqFlags, RqList, SchedCtx, Trace,
+    RequestId, Requests, RqFlags, RqList, SchedCtx, Trace, take_request,
 };
 
 /// A scheduler and the arguments of its hooks.
@@ -135,7 +135,7 @@ impl TestQueue {
 
     /// Dispatches the next request, which the driver takes at once.
     pub fn dispatch(&mut self) -> Option<RequestId> {
-        let id = self.with(|e, ctx| e.take_request(ctx, 0))?;
+        let id = self.with(|e, ctx| take_request(e, ctx, 0))?;
         self.rqs[id].io_start = self.now;
         Some(id)
     }

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use blklab_blk::{
     Bio, BioFlags, CgroupId, Elevator, InsertAt, IoClass, IoPrio, MergeKind, MergeState, Nanos,
     NoMerges, Op, QueueInfo, QueueLimits, Request, RequestId, Requests, RqFlags, SchedCtx, Sector,
-    SubmitterId, Trace,
+    SubmitterId, Trace, take_request,
 };
 
 /// A request or a bio as the kernel describes it (`struct blklab_view`).
@@ -284,7 +284,7 @@ impl<E: Elevator> Queue<E> {
     /// Returns the next request for the drive.
     pub fn dispatch(&mut self, now_ns: u64, hctx: u32) -> u32 {
         let hctx = hctx as usize;
-        let id = self.with(now_ns, |e, ctx| e.take_request(ctx, hctx));
+        let id = self.with(now_ns, |e, ctx| take_request(e, ctx, hctx));
         if let Some(id) = id {
             // The driver starts it next; the kernel itself stores the time only for statistics.
             self.requests[id].io_start = Nanos(now_ns);

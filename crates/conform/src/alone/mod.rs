@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use blklab_blk::{
     Bio, BioFlags, Elevator, InsertAt, IoPrio, MergeState, Nanos, Op, Request, RequestId, Requests,
-    RqFlags, RqList, SchedCtx, SubmitterId, Trace,
+    RqFlags, RqList, SchedCtx, SubmitterId, Trace, take_request,
 };
 use blklab_workload::trace::tracefs::{BioEvent, EventKind, MergeSide, RqEvent};
 
@@ -629,7 +629,7 @@ impl<'r> Alone<'r> {
         self.report_own_merges();
         self.now = self.task_now_since(question.entry, question.jiffies);
         let (elevator, mut ctx) = self.ctx();
-        let answer = elevator.take_request(&mut ctx, question.hctx);
+        let answer = take_request(elevator, &mut ctx, question.hctx);
         if let Some(id) = answer {
             self.held.remove(&id.index());
         }
