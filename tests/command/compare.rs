@@ -241,7 +241,7 @@ fn no_interval_of_a_change_goes_below_nothing() {
         "--drive",
         "mx100-256",
         "--repeats",
-        "2",
+        "3",
         "--html",
         "page.html",
     ];
