@@ -338,11 +338,21 @@ fn a_broken_machine_names_file_line_and_key() {
         &refused(&place, &args),
         &["mine.toml:5:", "cpu.count", "found `cuont`", "count = "],
     );
+    let text = place.blklab(&["show", "machine", "server-8"]).ok().out;
     place.file("table.toml", &text.replacen("[cpu]", "[cpuu]", 1));
+    let line = text
+        .lines()
+        .position(|line| line == "[cpu]")
+        .expect("it has CPUs")
+        + 1;
     let args = ["run", "ok.fio", "--machine", "table.toml"];
     says(
         &refused(&place, &args),
-        &["table.toml:4:", "found [cpuu]", "write [cpu]"],
+        &[
+            &format!("table.toml:{line}:"),
+            "found [cpuu]",
+            "write [cpu]",
+        ],
     );
 }
 

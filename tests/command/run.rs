@@ -210,28 +210,23 @@ fn the_text_looks_like_fios() {
 }
 
 #[test]
-fn beyond_the_end_is_eio_and_counted() {
+fn a_trace_beyond_the_end_is_refused_or_wraps() {
     let place = Place::new();
-    // The second and later I/Os of a trace that runs off a small drive.
     place.file(
         "off.trace",
         "0 0 0 8 1\n1000 0 99999999999 8 1\n2000 0 99999999999 8 0\n",
     );
-    let done = place.blklab(&[
-        "run",
-        "off.trace",
-        "--drive",
-        "null",
-        "--output-format",
-        "json",
-    ]);
-    assert_eq!(done.status, 1, "{}", done.err);
-    let json = done.json();
+    let args = ["run", "off.trace", "--drive", "null"];
+    let done = place.blklab(&args);
+    assert_eq!((done.status, done.out.as_str()), (2, ""), "{}", done.err);
+    for part in ["off.trace:2:", "99999999999 + 8", "--wrap"] {
+        assert!(done.err.contains(part), "{part}: {}", done.err);
+    }
+    let json = place.json(&[&args[..], &["--wrap"]].concat());
     let job = &json["jobs"][0];
-    assert_eq!(job["read"]["total_ios"], 1);
-    assert_eq!(job["read"]["short_ios"], 1);
-    assert_eq!(job["write"]["short_ios"], 1);
-    assert_eq!(job["error"], 5);
+    assert_eq!(job["read"]["total_ios"], 2);
+    assert_eq!(job["write"]["total_ios"], 1);
+    assert_eq!(job["error"], 0);
 }
 
 #[test]
