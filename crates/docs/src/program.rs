@@ -52,8 +52,8 @@ impl Program {
         }
     }
 
-    /// Returns the output of `blklab LINE` in a folder, with standard error: a refusal
-    /// is an answer, too.
+    /// Returns the output of `blklab LINE` in a folder; of a refusal, which is an answer, too,
+    /// with standard error, where else only progress stands.
     ///
     /// # Errors
     /// If it cannot be run.
@@ -63,7 +63,10 @@ impl Program {
             .current_dir(folder)
             .output()
             .map_err(|e| format!("{}: {e}", self.blklab.display()))?;
-        let printed = [done.stdout, done.stderr].concat();
+        let printed = match done.status.success() {
+            true => done.stdout,
+            false => [done.stdout, done.stderr].concat(),
+        };
         String::from_utf8(printed).map_err(|e| format!("blklab {line}: {e}"))
     }
 }
