@@ -2,6 +2,7 @@
 
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -95,11 +96,14 @@ pub(crate) fn run_interruptible(
         return Ok((finished, stop.load(Ordering::Relaxed)));
     }
     let done = until_interrupted(|stop| {
-        let (ended, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let ended = AtomicUsize::new(0);
+        let (over, is_over) = mpsc::channel();
         std::thread::scope(|scope| {
-            scope.spawn(|| under_way.watch(plan.max_time, (stop, &is_over), &ended));
-            let done = run_observed(world, plan, caller, (stop, &ended));
-            is_over.store(true, Ordering::Relaxed);
+            let ended = &ended;
+            scope.spawn(move || under_way.watch(plan.max_time, (stop, &is_over), ended));
+            let done = run_observed(world, plan, caller, (stop, ended));
+            // The watcher ends now, not at its next look.
+            drop(over);
             match done {
                 Err(_) if !under_way.cut.load(Ordering::Relaxed) => done.map(Some),
                 Err(_) if stop.load(Ordering::Relaxed) => Err(Failure::Interrupted),
@@ -122,12 +126,12 @@ impl UnderWay<'_> {
     fn watch(
         &self,
         max_time: Option<Duration>,
-        (stop, is_over): (&AtomicBool, &AtomicBool),
+        (stop, is_over): (&AtomicBool, &Receiver<()>),
         ended: &AtomicUsize,
     ) {
         let started = Instant::now();
         let (mut has_stopped, mut has_hinted) = (false, !self.lacks_runtime);
-        while !is_over.load(Ordering::Relaxed) {
+        while let Err(RecvTimeoutError::Timeout) = is_over.recv_timeout(WATCH_INTERVAL) {
             let none_ended = ended.load(Ordering::Relaxed) == 0;
             if stop.load(Ordering::Relaxed) && !has_stopped {
                 has_stopped = true;
@@ -143,7 +147,6 @@ impl UnderWay<'_> {
                     "blklab: a job has no runtime and goes through all of its size; {SHORTER}"
                 );
             }
-            std::thread::sleep(WATCH_INTERVAL);
         }
     }
 }

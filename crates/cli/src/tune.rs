@@ -178,10 +178,11 @@ fn real_time<'a>(args: &'a TuneArgs, found: &'a [Setting]) -> RealTime<'a> {
 fn settings(args: &mut TuneArgs, work: &WorkloadSource) -> Result<(Vec<Setting>, usize), Failure> {
     let (sweep, models) = (&mut args.sweep, &args.work.models);
     let kernel = sweep.kernel();
-    let is_usual = sweep.schedulers.is_none() && sweep.vary.is_empty();
-    if is_usual {
-        let target = blklab_experiment::Target::of_model(models.drive())?;
-        sweep.schedulers = Some(usual_settings(kernel, target.queue));
+    let mut plain = 1;
+    if sweep.schedulers.is_none() && sweep.vary.is_empty() {
+        let queue = blklab_experiment::Target::of_model(models.drive())?.queue;
+        plain = Schedulers::for_drive(kernel, queue).default.len();
+        sweep.schedulers = Some(usual_settings(kernel, queue));
     }
     let settings = rows(
         World::Sim,
@@ -190,10 +191,6 @@ fn settings(args: &mut TuneArgs, work: &WorkloadSource) -> Result<(Vec<Setting>,
         Schedulers::of_kernel(kernel),
         || Ok(work.scheduler()?),
     )?;
-    let plain = match is_usual {
-        true => Schedulers::of_kernel(kernel).default.len(),
-        false => 1,
-    };
     Ok((settings, plain))
 }
 
