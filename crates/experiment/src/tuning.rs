@@ -90,9 +90,9 @@ fn best_and_kept(
 }
 
 /// Returns the settings to try where none are named, in the form of `--schedulers`:
-/// every scheduler of a kernel for such a drive with default tunables, the kernel's default first, and
-/// with each tunable at a quarter, half, twice and four times its default, or at one if
-/// the default is zero.
+/// every scheduler of a kernel for such a drive with default tunables, the kernel's default
+/// first, and with each tunable at a quarter, half, twice and four times its default, or at
+/// one if the default is zero.
 pub fn usual_settings(kernel: KernelVersion, queue: QueueTraits) -> Vec<String> {
     let default = kernel.default_scheduler(queue);
     let of_kernel = blklab_elevator::all()

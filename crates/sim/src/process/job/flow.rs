@@ -133,20 +133,16 @@ impl JobProcess {
     /// runs at once.
     #[cold]
     pub(super) fn stop_waiting_for_flow(&mut self, now: Nanos, system: &mut System) -> bool {
-        self.forget_wait(system);
+        if let Some(share) = &self.flow {
+            let waiting = &mut system.flows.flows[share.flow].waiting;
+            waiting.retain(|(pid, _)| *pid != self.id);
+        }
         match self.spins_since.take() {
             Some(since) => {
                 self.stop_spinning(now, since, system);
                 false
             }
             None => self.enqueue(system),
-        }
-    }
-
-    fn forget_wait(&self, system: &mut System) {
-        if let Some(share) = &self.flow {
-            let waiting = &mut system.flows.flows[share.flow].waiting;
-            waiting.retain(|(pid, _)| *pid != self.id);
         }
     }
 
@@ -163,7 +159,6 @@ impl JobProcess {
 
     /// The process has ended: its I/Os and its weight no longer count.
     pub(super) fn leave_flow(&mut self, now: Nanos, system: &mut System) {
-        self.forget_wait(system);
         if let Some(share) = self.flow.take() {
             let flow = &mut system.flows.flows[share.flow];
             flow.ios -= share.ios;
