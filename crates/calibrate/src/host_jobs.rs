@@ -125,14 +125,9 @@ pub fn host_rows(points: &[Point], scheduler: &str, repeats: &[Results], cores: 
             _ => &[Direction::Read, Direction::Write],
         };
         for &direction in directions {
-            let jobs = repeats
+            let sides: Vec<DirResults> = repeats
                 .iter()
-                .filter_map(|r| r.jobs.iter().find(|job| job.name == name));
-            let sides: Vec<&DirResults> = jobs
-                .map(|job| match direction {
-                    Direction::Read => &job.read,
-                    _ => &job.write,
-                })
+                .filter_map(|results| of_all_processes(results, &name, direction))
                 .collect();
             if let Some(measured) = middle_run(&sides) {
                 rows.push(row(point, scheduler, direction, cores, measured));
@@ -142,11 +137,22 @@ pub fn host_rows(points: &[Point], scheduler: &str, repeats: &[Results], cores: 
     rows
 }
 
+/// The results of a point's processes together: on a host each has a job of its own.
+fn of_all_processes(results: &Results, name: &str, direction: Direction) -> Option<DirResults> {
+    let sides = results.jobs.iter().filter(|job| job.name == name);
+    let sides = sides.map(|job| match direction {
+        Direction::Read => &job.read,
+        _ => &job.write,
+    });
+    sides.cloned().reduce(|mut all, side| {
+        all.merge(&side);
+        all
+    })
+}
+
 /// The median of each quantity, which a disturbed repeat hardly changes, unlike a mean.
-fn middle_run(sides: &[&DirResults]) -> Option<Measured> {
-    let of = |figure: &dyn Fn(&DirResults) -> f64| {
-        median(sides.iter().map(|side| figure(side)).collect())
-    };
+fn middle_run(sides: &[DirResults]) -> Option<Measured> {
+    let of = |figure: &dyn Fn(&DirResults) -> f64| median(sides.iter().map(figure).collect());
     Some(Measured {
         iops: of(&DirResults::iops)?,
         lat_mean_us: of(&|side| side.lat_ns.summary().mean_ns / 1e3),
@@ -211,9 +217,12 @@ mod tests {
     fn repeats_become_one_row_of_each_direction() {
         let points = points(true);
         let repeat = |ios: u64| {
-            let jobs = (0..points.len()).map(|n| {
+            let processes = points.iter().enumerate();
+            let processes =
+                processes.flat_map(|(n, point)| vec![(n, point); point.processes as usize]);
+            let jobs = processes.map(|(n, point)| {
                 let side = DirResults {
-                    ios,
+                    ios: ios / u64::from(point.processes),
                     runtime_ns: 1_000_000_000,
                     ..DirResults::default()
                 };
@@ -229,10 +238,10 @@ mod tests {
                 ..Results::default()
             }
         };
-        let repeats = [repeat(1000), repeat(3000), repeat(90)];
+        let repeats = [repeat(1200), repeat(3600), repeat(96)];
         let rows = host_rows(&points, "none", &repeats, 2);
         assert_eq!(rows.len(), points.len() + MIXED.len());
-        assert!(rows.iter().all(|row| row.measured.iops == 1000.0));
+        assert!(rows.iter().all(|row| row.measured.iops == 1200.0));
         let held_out = rows.iter().filter(|row| row.note == HELD_OUT_NOTE);
         assert_eq!(held_out.count(), HELD_OUT.len() + 2 * MIXED.len());
         assert_eq!(host_rows(&points, "none", &[], 2), []);
