@@ -163,10 +163,45 @@ impl<'c> Decision<'c> {
         }
         mixed.sort_by(|a, b| b.0.total_cmp(&a.0));
         match (best, mixed.is_empty()) {
-            (Some((_, at)), _) => Outcome::Take(at),
+            (Some((_, at)), _) => Outcome::Take(self.cheapest_like(at, rows, gains)),
             (None, true) => Outcome::Keep,
             (None, false) => Outcome::Depends(mixed.iter().map(|(_, at)| *at).collect()),
         }
+    }
+
+    /// Returns the row that costs the other figures least among those that are as good as `best`
+    /// by the goal, as far as the runs can tell them apart. Without a goal a row's losses have
+    /// been weighed against its gains already.
+    fn cheapest_like(&self, best: usize, rows: &[usize], gains: Gains) -> usize {
+        let Some(goal) = self.goal() else {
+            return best;
+        };
+        let up = goal.name.metric().more_is_better();
+        let is_like_best = |at: usize| {
+            let (from, to) = (&goal.values[best], &goal.values[at]);
+            let change = Change::between(from, to, self.comparison.paired, up);
+            let is_noise = change.is_some_and(|c| c.significance == Significance::WithinNoise);
+            let improves = || self.change(goal, at, gains).is_some_and(|c| c.gain > 0.0);
+            is_noise && improves()
+        };
+        let price = |at: usize| -> f64 {
+            let changes = self.changes(&self.all, at, Gains::Likely);
+            changes.iter().map(|step| (-step.gain).max(0.0)).sum()
+        };
+        let others = rows.iter().copied();
+        let like_best = others.filter(|at| *at != best && *at != self.base && is_like_best(*at));
+        let cheapest = like_best.map(|at| (price(at), at));
+        match cheapest.min_by(|a, b| a.0.total_cmp(&b.0)) {
+            Some((least, at)) if least < price(best) => at,
+            _ => best,
+        }
+    }
+
+    /// Returns the one figure that the user's goals come to, if there are goals.
+    fn goal(&self) -> Option<&Figure> {
+        let judgement = self.comparison.judgement.as_ref()?;
+        judgement.decided_by()?;
+        self.deciding.first()
     }
 
     pub(super) fn answer(&self, comparison: &Comparison) -> Answer {

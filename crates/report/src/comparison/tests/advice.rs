@@ -267,3 +267,29 @@ fn a_shorter_tail_beyond_p99_is_no_gain() {
     let answer = both().answer(&comparison);
     assert_eq!(answer, Some(Answer::Keep("noop".to_string())));
 }
+
+#[test]
+fn of_rows_that_reach_the_goal_alike_the_cheapest_is_taken() {
+    let mut schedulers = victim_and_reader();
+    // As good for the victim as far as the runs can tell, at no price for the reader.
+    let mut cheap = twins().remove(1);
+    cheap.name = "kyber".to_string();
+    for (run, wait_ns) in cheap.runs.iter_mut().zip([91_000, 88_000, 92_000]) {
+        run.jobs[1].read.lat_ns = Default::default();
+        run.jobs[1].read.lat_ns.record_many(wait_ns, 100);
+    }
+    schedulers.push(cheap);
+    let mut choices = both();
+    let mut kyber = choices.rows[1].clone();
+    kyber.scheduler = "kyber".to_string();
+    choices.rows.push(kyber);
+    let mut comparison = compare(&schedulers);
+    let goals = Goals {
+        goals: vec!["victim.read.p99".parse().expect("a goal")],
+        limits: Vec::new(),
+    };
+    comparison.judgement = Some(goals.judge(&comparison).expect("known jobs"));
+    let advice = choices.advise(&comparison).expect("a verdict");
+    assert_eq!(advice.take.as_deref(), Some("kyber"), "{}", advice.sentence);
+    assert_eq!(advice.price, "");
+}
