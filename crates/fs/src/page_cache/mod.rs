@@ -112,6 +112,7 @@ impl PageCache {
         InodeId(self.spaces.len() as u32 - 1)
     }
 
+    #[inline]
     pub(crate) fn inode(&self, inode: InodeId) -> &Inode {
         &self.spaces[inode.0 as usize].inode
     }
@@ -153,10 +154,16 @@ impl PageCache {
         (page <= last).then(|| self.find(inode, page)).flatten()
     }
 
-    /// Adds a locked folio of `1 << order` pages; `None` if one of them is cached.
+    /// Adds a locked folio of `1 << order` pages, of which the first is not cached; `None` if
+    /// another one is.
     pub(crate) fn add(&mut self, inode: InodeId, index: u64, order: u32) -> Option<FolioId> {
+        debug_assert!(self.find(inode, index).is_none());
         let pages = index..index + (1 << order);
-        if pages.clone().any(|page| self.find(inode, page).is_some()) {
+        if pages
+            .clone()
+            .skip(1)
+            .any(|page| self.find(inode, page).is_some())
+        {
             return None;
         }
         let folio = Folio {
@@ -171,11 +178,16 @@ impl PageCache {
             serial: self.added,
         };
         self.added += 1;
-        let id = self.free.pop().unwrap_or_else(|| {
-            self.folios.push(folio);
-            self.folios.len() as u32 - 1
-        });
-        self.folios[id as usize] = folio;
+        let id = match self.free.pop() {
+            Some(id) => {
+                self.folios[id as usize] = folio;
+                id
+            }
+            None => {
+                self.folios.push(folio);
+                self.folios.len() as u32 - 1
+            }
+        };
         let space = &mut self.spaces[inode.0 as usize];
         for page in pages {
             space.pages.store(page, id + 1);
@@ -210,6 +222,7 @@ impl PageCache {
     }
 
     /// Removes and returns the shadow entry of a folio's pages.
+    #[inline]
     pub(crate) fn take_shadow(&mut self, id: FolioId) -> Option<u32> {
         let Folio {
             inode,
@@ -218,6 +231,9 @@ impl PageCache {
             ..
         } = self.folios[id.0 as usize];
         let shadows = &mut self.spaces[inode.0 as usize].shadows;
+        if shadows.is_unused() {
+            return None;
+        }
         let mut found = None;
         for page in index..index + (1 << order) {
             let shadow = shadows.load(page).checked_sub(1);
@@ -229,6 +245,7 @@ impl PageCache {
         found
     }
 
+    #[inline]
     pub(crate) fn index(&self, id: FolioId) -> u64 {
         self.folios[id.0 as usize].index
     }
@@ -238,6 +255,7 @@ impl PageCache {
         (self.inode_of(id), self.index(id), self.pages(id))
     }
 
+    #[inline]
     pub(crate) fn inode_of(&self, id: FolioId) -> InodeId {
         self.folios[id.0 as usize].inode
     }
@@ -247,6 +265,7 @@ impl PageCache {
         self.folios[id.0 as usize].serial
     }
 
+    #[inline]
     pub(crate) fn order(&self, id: FolioId) -> u32 {
         self.folios[id.0 as usize].order as u32
     }
@@ -267,25 +286,29 @@ impl PageCache {
         self.folios[id.0 as usize].flags & flags != 0
     }
 
+    #[inline]
     pub(crate) fn set(&mut self, id: FolioId, flags: u16) {
         self.folios[id.0 as usize].flags |= flags;
     }
 
     /// Clears flags and wakes the tasks that wait for that.
+    #[inline]
     pub(crate) fn clear(&mut self, id: FolioId, flags: u16) {
         self.folios[id.0 as usize].flags &= !flags;
-        if flags & (flag::LOCKED | flag::WRITEBACK) != 0 {
+        if flags & (flag::LOCKED | flag::WRITEBACK) != 0 && !self.waiters.is_empty() {
             self.wake(id);
         }
     }
 
     /// One more bio, or another part of reading it, must end before it is uptodate.
+    #[inline]
     pub(crate) fn begin_read(&mut self, id: FolioId) {
         self.folios[id.0 as usize].bios += 1;
     }
 
     /// A part of reading it has ended. The last one unlocks the folio, which is uptodate
     /// unless a part failed.
+    #[inline]
     pub(crate) fn end_read(&mut self, id: FolioId, has_failed: bool) {
         let folio = &mut self.folios[id.0 as usize];
         folio.bios -= 1;
@@ -451,7 +474,7 @@ impl PageCache {
     /// The first page from `index` on that is not cached (`page_cache_next_miss`). If the
     /// next `max_scan` pages are all cached, the page after them.
     pub(crate) fn next_miss(&self, inode: InodeId, index: u64, max_scan: u64) -> u64 {
-        let mut lag = self.walk_lag(inode, index);
+        let mut lag = self.walk_lag(index, self.find(inode, index));
         for page in index..index + max_scan {
             if self.find(inode, page - lag).is_none() {
                 return page;
@@ -468,7 +491,11 @@ impl PageCache {
     /// most (`page_cache_prev_miss`); `None`, in the kernel the largest index, if all down
     /// to page 0 are cached.
     pub(crate) fn prev_miss(&self, inode: InodeId, index: u64, max_scan: u64) -> Option<u64> {
-        let mut lag = self.walk_lag(inode, index);
+        let first = self.find(inode, index);
+        if first.is_none() && max_scan > 0 {
+            return Some(index);
+        }
+        let mut lag = self.walk_lag(index, first);
         for scanned in 0..max_scan {
             let page = index.checked_sub(scanned)?;
             if self.find(inode, page - lag.min(page)).is_none() {
@@ -484,8 +511,8 @@ impl PageCache {
     /// By how many pages the kernel's walk lags behind its index. Begun inside a folio, it
     /// continues from the folio's first slot, while the index counts from the page asked
     /// for (`xas_load` and `xas_next` of Linux 6.12).
-    fn walk_lag(&self, inode: InodeId, index: u64) -> u64 {
-        let first = self.find(inode, index).map_or(index, |id| self.index(id));
+    fn walk_lag(&self, index: u64, begun_in: Option<FolioId>) -> u64 {
+        let first = begun_in.map_or(index, |id| self.index(id));
         if index - first < 64 { index - first } else { 0 }
     }
 }

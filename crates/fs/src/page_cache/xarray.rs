@@ -30,14 +30,6 @@ struct Leaf {
     marks: [u64; MARKS.len()],
 }
 
-/// A node above that.
-#[derive(Clone, Debug)]
-struct Inner {
-    children: [Child; SLOTS],
-    /// Slots with an entry below them that has the mark, a bit each.
-    marks: [u64; MARKS.len()],
-}
-
 /// What is below a slot.
 #[derive(Clone, Copy, Debug)]
 enum Child {
@@ -58,7 +50,13 @@ const MAX_HEIGHT: usize = 11;
 /// The array.
 #[derive(Debug)]
 pub(crate) struct XArray {
-    inner: Vec<Inner>,
+    /// The slots of nodes above leaves.
+    inner: Vec<[Child; SLOTS]>,
+    /// Of each of those nodes, its slots that have anything below them, a bit each: of a large
+    /// array all of these are in the processor's cache, and few slots are.
+    used: Vec<u64>,
+    /// Of each, its slots with an entry below them that has the mark, a bit each.
+    marks: Vec<[u64; MARKS.len()]>,
     leaves: Vec<Leaf>,
     root: Child,
     /// Levels of nodes; 0 until something is stored.
@@ -72,6 +70,8 @@ impl Default for XArray {
     fn default() -> XArray {
         XArray {
             inner: Vec::new(),
+            used: Vec::new(),
+            marks: Vec::new(),
             leaves: Vec::new(),
             root: Child::Nothing,
             height: 0,
@@ -92,6 +92,12 @@ impl XArray {
             }) if at as usize == slot(index, 0) => entry,
             _ => 0,
         }
+    }
+
+    /// Whether nothing was ever stored.
+    #[inline]
+    pub(crate) fn is_unused(&self) -> bool {
+        self.height == 0
     }
 
     /// The first index from `from` on that has an entry. Missing nodes are skipped as a
@@ -133,9 +139,46 @@ impl XArray {
     fn lowest(&self, index: u64) -> Result<Child, u32> {
         let (indices, node) = self.recent.get();
         if indices == index >> (2 * SLOT_BITS) {
-            return Ok(self.inner[node as usize].children[slot(index, 1)]);
+            return Ok(self.child(node, slot(index, 1)));
         }
         self.descend(index)
+    }
+
+    /// What is below a slot of a node.
+    #[inline]
+    fn child(&self, node: u32, at: usize) -> Child {
+        match self.used[node as usize] >> at & 1 {
+            0 => Child::Nothing,
+            _ => self.inner[node as usize][at],
+        }
+    }
+
+    /// The same; below no node is the root.
+    #[inline]
+    fn below(&self, node: Option<u32>, at: usize) -> Child {
+        node.map_or(self.root, |node| self.child(node, at))
+    }
+
+    /// Puts a child there.
+    #[inline]
+    fn put(&mut self, node: Option<u32>, at: usize, child: Child) {
+        let Some(node) = node else {
+            self.root = child;
+            return;
+        };
+        let used = &mut self.used[node as usize];
+        match child {
+            Child::Nothing => *used &= !(1 << at),
+            _ => *used |= 1 << at,
+        }
+        self.inner[node as usize][at] = child;
+    }
+
+    fn add_node(&mut self) -> u32 {
+        self.inner.push([Child::Nothing; SLOTS]);
+        self.used.push(0);
+        self.marks.push([0; MARKS.len()]);
+        self.inner.len() as u32 - 1
     }
 
     fn descend(&self, index: u64) -> Result<Child, u32> {
@@ -150,40 +193,42 @@ impl XArray {
             if level == 1 {
                 self.recent.set((index >> (2 * SLOT_BITS), node));
             }
-            child = self.inner[node as usize].children[slot(index, level)];
+            child = self.child(node, slot(index, level));
         }
         Ok(child)
     }
 
-    /// What is in place of the leaf of an index, to be changed. Nodes that are missing above
-    /// it are added.
-    fn lowest_mut(&mut self, index: u64) -> &mut Child {
+    /// The node above the leaf of an index; none where that is the root. Nodes that are missing
+    /// are added.
+    #[inline]
+    fn parent(&mut self, index: u64) -> Option<u32> {
+        let (indices, node) = self.recent.get();
+        match indices == index >> (2 * SLOT_BITS) {
+            true => Some(node),
+            false => self.grow_to(index),
+        }
+    }
+
+    fn grow_to(&mut self, index: u64) -> Option<u32> {
         while self.is_beyond(index) {
             self.grow();
         }
-        let mut parent = None;
+        let (mut parent, mut at) = (None, 0);
         for level in (1..self.height).rev() {
-            let added = self.inner.len() as u32;
-            let child = match parent {
-                None => &mut self.root,
-                Some(node) => {
-                    let inner: &mut Inner = &mut self.inner[node as usize];
-                    &mut inner.children[slot(index, level + 1)]
-                }
-            };
-            parent = match *child {
-                Child::Node(node) => Some(node),
+            let node = match self.below(parent, at) {
+                Child::Node(node) => node,
                 _ => {
-                    *child = Child::Node(added);
-                    self.inner.push(Inner::EMPTY);
-                    Some(added)
+                    let added = self.add_node();
+                    self.put(parent, at, Child::Node(added));
+                    added
                 }
             };
+            (parent, at) = (Some(node), slot(index, level));
         }
-        match parent {
-            None => &mut self.root,
-            Some(node) => &mut self.inner[node as usize].children[slot(index, 1)],
+        if let Some(node) = parent {
+            self.recent.set((index >> (2 * SLOT_BITS), node));
         }
+        parent
     }
 
     /// Puts `entry` at `index`.
@@ -196,28 +241,30 @@ impl XArray {
                 self.unmark(index, mark);
             }
         }
+        let (parent, in_parent) = (self.parent(index), slot(index, 1));
         let at = slot(index, 0);
-        let new_leaf = self.leaves.len() as u32;
-        let child = self.lowest_mut(index);
-        let before = *child;
-        let leaf = match before {
-            Child::Node(leaf) => leaf,
+        let before = self.below(parent, in_parent);
+        let marks = match before {
+            Child::Node(leaf) => {
+                self.leaves[leaf as usize].entries[at] = entry;
+                return;
+            }
             Child::Lone { slot, .. } if slot as usize != at => {
-                *child = Child::Node(new_leaf);
-                self.leaves.push(Leaf::with(before));
-                new_leaf
+                let mut leaf = Leaf::with(before);
+                leaf.entries[at] = entry;
+                self.leaves.push(leaf);
+                let leaf = Child::Node(self.leaves.len() as u32 - 1);
+                return self.put(parent, in_parent, leaf);
             }
-            _ if entry == 0 => return *child = Child::Nothing,
-            _ => {
-                let marks = match before {
-                    Child::Lone { marks, .. } => marks,
-                    _ => 0,
-                };
-                let slot = at as u8;
-                return *child = Child::Lone { slot, marks, entry };
-            }
+            Child::Lone { marks, .. } => marks,
+            Child::Nothing => 0,
         };
-        self.leaves[leaf as usize].entries[at] = entry;
+        let slot = at as u8;
+        let child = match entry {
+            0 => Child::Nothing,
+            _ => Child::Lone { slot, marks, entry },
+        };
+        self.put(parent, in_parent, child);
     }
 
     /// The slots of a child at `level` that have the mark, a bit each.
@@ -226,7 +273,7 @@ impl XArray {
             Child::Nothing => 0,
             Child::Lone { slot, marks, .. } => u64::from(marks >> mark as u8 & 1) << slot,
             Child::Node(leaf) if level == 0 => self.leaves[leaf as usize].marks[mark as usize],
-            Child::Node(inner) => self.inner[inner as usize].marks[mark as usize],
+            Child::Node(inner) => self.marks[inner as usize][mark as usize],
         }
     }
 
@@ -241,19 +288,35 @@ impl XArray {
         if self.load(index) == 0 || self.is_marked(index, mark) {
             return;
         }
-        let mut child = self.root;
+        let (mut parent, mut at) = (None, 0);
         for level in (1..self.height).rev() {
-            let Child::Node(node) = child else { return };
-            let inner = &mut self.inner[node as usize];
-            inner.marks[mark as usize] |= 1 << slot(index, level);
-            child = inner.children[slot(index, level)];
+            let Child::Node(node) = self.below(parent, at) else {
+                return;
+            };
+            at = slot(index, level);
+            self.marks[node as usize][mark as usize] |= 1 << at;
+            parent = Some(node);
         }
-        match self.lowest_mut(index) {
-            Child::Nothing => {}
-            Child::Lone { marks, .. } => *marks |= 1 << mark as u8,
+        self.set_marked(parent, index, mark, true);
+    }
+
+    /// Marks the entry at `index`, whose leaf is below `parent`, or takes the mark from it.
+    /// Whether an entry of the leaf has the mark then.
+    fn set_marked(&mut self, parent: Option<u32>, index: u64, mark: Mark, marked: bool) -> bool {
+        let in_parent = slot(index, 1);
+        match self.below(parent, in_parent) {
+            Child::Nothing => false,
+            Child::Lone { slot, marks, entry } => {
+                let bit = 1 << mark as u8;
+                let marks = if marked { marks | bit } else { marks & !bit };
+                self.put(parent, in_parent, Child::Lone { slot, marks, entry });
+                marked
+            }
             Child::Node(leaf) => {
-                let leaf = *leaf as usize;
-                self.leaves[leaf].marks[mark as usize] |= 1 << slot(index, 0);
+                let marks = &mut self.leaves[leaf as usize].marks[mark as usize];
+                let bit = 1 << slot(index, 0);
+                *marks = if marked { *marks | bit } else { *marks & !bit };
+                *marks != 0
             }
         }
     }
@@ -263,30 +326,23 @@ impl XArray {
         if !self.is_marked(index, mark) {
             return;
         }
-        match self.lowest_mut(index) {
-            Child::Nothing => {}
-            Child::Lone { marks, .. } => *marks &= !(1 << mark as u8),
-            Child::Node(leaf) => {
-                let leaf = *leaf as usize;
-                self.leaves[leaf].marks[mark as usize] &= !(1 << slot(index, 0));
-                if self.leaves[leaf].marks[mark as usize] != 0 {
-                    return;
-                }
-            }
-        }
         let mut path = [0; MAX_HEIGHT];
-        let mut child = self.root;
+        let (mut parent, mut at) = (None, 0);
         for level in (1..self.height).rev() {
-            let Child::Node(node) = child else { return };
+            let Child::Node(node) = self.below(parent, at) else {
+                return;
+            };
             path[level as usize] = node;
-            child = self.inner[node as usize].children[slot(index, level)];
+            (parent, at) = (Some(node), slot(index, level));
         }
+        let mut is_left = self.set_marked(parent, index, mark, false);
         for level in 1..self.height {
-            let marks = &mut self.inner[path[level as usize] as usize].marks[mark as usize];
-            *marks &= !(1 << slot(index, level));
-            if *marks != 0 {
+            if is_left {
                 return;
             }
+            let marks = &mut self.marks[path[level as usize] as usize][mark as usize];
+            *marks &= !(1 << slot(index, level));
+            is_left = *marks != 0;
         }
     }
 
@@ -313,7 +369,7 @@ impl XArray {
                     from = ((from >> below) + (first - at) as u64) << below;
                 }
                 if let (Child::Node(node), 1..) = (child, level) {
-                    child = self.inner[node as usize].children[first];
+                    child = self.child(node, first);
                 }
             }
             return Some(from);
@@ -324,21 +380,14 @@ impl XArray {
     /// Adds a level above the root.
     fn grow(&mut self) {
         if self.height > 0 {
-            let mut above = Inner::EMPTY;
-            above.children[0] = self.root;
-            above.marks = MARKS.map(|mark| u64::from(self.any_marked(mark)));
-            self.root = Child::Node(self.inner.len() as u32);
-            self.inner.push(above);
+            let marks = MARKS.map(|mark| u64::from(self.any_marked(mark)));
+            let (below, above) = (self.root, self.add_node());
+            self.put(Some(above), 0, below);
+            self.marks[above as usize] = marks;
+            self.root = Child::Node(above);
         }
         self.height += 1;
     }
-}
-
-impl Inner {
-    const EMPTY: Inner = Inner {
-        children: [Child::Nothing; SLOTS],
-        marks: [0; MARKS.len()],
-    };
 }
 
 impl Leaf {
