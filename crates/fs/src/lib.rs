@@ -49,6 +49,7 @@ pub use image::{FileExtent, Image, SparseDisk, Storage, Volume, at_once};
 pub use inode::{BackingDevice, Extent, File, Inode, InodeId, RaState, ReadPath};
 pub use invalidate::Advice;
 pub use mounted::{MountOptions, Mounted};
+pub use read::BegunRead;
 pub use reclaim::{LruStatistics, Memory, NodePages, Policy, Watermarks};
 pub use vfat::{Charset, FatWidth, ShortNames, Vfat, VfatLayout, VfatOptions};
 pub use vfs::{DentryCounts, Host, MountDevice, Namespace, OpenFile, OpenFlags, Place, Vfs};

@@ -4,7 +4,7 @@ use crate::PAGE_BYTES;
 use crate::bio::{Bio, BioId};
 use crate::error::FsError;
 use crate::event::Event;
-use crate::inode::{File, InodeId, ReadPath};
+use crate::inode::{File, InodeId};
 use crate::page_cache::{FOLIO_BATCH, FolioId, flag};
 use crate::reclaim::Origin;
 use crate::vfs::{Host, Vfs};
@@ -43,6 +43,16 @@ enum Lookup {
     Failed,
 }
 
+/// How far a read got that no task waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BegunRead {
+    /// So many bytes were read.
+    Over(u64),
+    /// The page is missing. This bio is to be submitted; when it has ended
+    /// ([`Vfs::awaits_read`]), the read is made again, and finds the page.
+    Waits(BioId, Bio),
+}
+
 impl<H: Host> Vfs<H> {
     /// Reads `bytes` from `pos` on through the page cache. Returns the number of bytes
     /// read.
@@ -53,22 +63,41 @@ impl<H: Host> Vfs<H> {
         self.read_into(file, pos, bytes, u64::MAX).await
     }
 
-    /// Reads as [`Vfs::read`] does if that needs no wait: inside one cached page.
-    /// Otherwise does nothing and returns `None`.
-    pub fn read_cached(&self, file: &File, pos: u64, bytes: u64) -> Option<u64> {
+    /// Begins to read as [`Vfs::read`] does, if that is inside one page which is cached, or for
+    /// which nothing else is read. Otherwise does nothing and returns `None`.
+    pub fn begin_read(&self, file: &File, pos: u64, bytes: u64) -> Option<BegunRead> {
         let index = pos / PAGE_BYTES;
-        let folio = {
+        let found = {
             let cache = self.cache.borrow();
             let in_file = pos.checked_add(bytes)? <= cache.inode(file.inode).size_bytes;
             if !in_file || bytes == 0 || (pos + bytes - 1) / PAGE_BYTES != index {
                 return None;
             }
-            let folio = cache.find(file.inode, index)?;
-            let is_ready = cache.order(folio) == 0
-                && cache.has(folio, flag::UPTODATE)
-                && !cache.has(folio, flag::READAHEAD);
-            is_ready.then_some(folio)?
+            cache.find(file.inode, index)
         };
+        match found {
+            Some(folio) if self.is_ready(folio) => {
+                self.read_ready(file, folio, (pos, bytes));
+                Some(BegunRead::Over(bytes))
+            }
+            Some(_) => None,
+            None => {
+                let (id, bio) = self.begin_single_page(file, index)?;
+                Some(BegunRead::Waits(id, bio))
+            }
+        }
+    }
+
+    /// Whether a read of a page needs no wait and no look at what is read ahead.
+    fn is_ready(&self, folio: FolioId) -> bool {
+        let cache = self.cache.borrow();
+        cache.order(folio) == 0
+            && cache.has(folio, flag::UPTODATE)
+            && !cache.has(folio, flag::READAHEAD)
+    }
+
+    /// Reads inside such a page.
+    fn read_ready(&self, file: &File, folio: FolioId, (pos, bytes): (u64, u64)) {
         let mut ra = file.ra.get();
         if !self.is_in_folio(folio, pos, ra.prev_pos - 1) {
             self.mark_accessed(folio);
@@ -76,24 +105,6 @@ impl<H: Host> Vfs<H> {
         self.count_read(folio, 1);
         ra.prev_pos = (pos + bytes).cast_signed();
         file.ra.set(ra);
-        Some(bytes)
-    }
-
-    /// Begins to read as [`Vfs::read`] does, if that is inside one page that is not cached
-    /// and for which nothing else is read. The bio is to be submitted; when it has ended
-    /// ([`Vfs::awaits_read`]), the read is made again, and finds the page. Otherwise does
-    /// nothing and returns `None`.
-    pub fn begin_read(&self, file: &File, pos: u64, bytes: u64) -> Option<(BioId, Bio)> {
-        let index = pos / PAGE_BYTES;
-        let of = {
-            let cache = self.cache.borrow();
-            let of = *cache.inode(file.inode);
-            let in_file = pos.checked_add(bytes)? <= of.size_bytes;
-            let is_one_page = in_file && bytes > 0 && (pos + bytes - 1) / PAGE_BYTES == index;
-            let is_missing = cache.find(file.inode, index).is_none();
-            (is_one_page && is_missing && of.read_path == ReadPath::Mpage).then_some(of)?
-        };
-        self.begin_single_page(file, &of, index)
     }
 
     /// Reads into a buffer of which only the first `buffer_bytes` are valid memory: the

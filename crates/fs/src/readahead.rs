@@ -9,7 +9,7 @@ use blklab_blk::Op;
 use crate::PAGE_BYTES;
 use crate::bio::{Bio, BioId};
 use crate::event::Event;
-use crate::inode::{File, Inode, InodeId, RaState};
+use crate::inode::{File, Inode, InodeId, RaState, ReadPath};
 use crate::page_cache::{FolioId, flag};
 use crate::readpages::Reason;
 use crate::reclaim::Origin;
@@ -325,9 +325,14 @@ impl<H: Host> Vfs<H> {
         origin: Origin,
     ) -> Option<FolioId> {
         let folio = self.add_folio(inode, index, order, origin)?;
+        self.added_unasked(folio, order);
+        Some(folio)
+    }
+
+    /// Counts a folio that was added and that nobody has asked for yet.
+    fn added_unasked(&self, folio: FolioId, order: u32) {
         self.cache.borrow_mut().set(folio, flag::UNUSED_READAHEAD);
         self.counts.borrow_mut().readahead += 1 << order;
-        Some(folio)
     }
 
     /// Has the file system read the run.
@@ -345,14 +350,13 @@ impl<H: Host> Vfs<H> {
     /// to it and its place is known: all that [`Vfs::page_cache_sync_ra`] does then, up to
     /// the bio, but without a task that could wait. Otherwise does nothing and returns
     /// `None`.
-    pub(crate) fn begin_single_page(
-        &self,
-        file: &File,
-        of: &Inode,
-        index: u64,
-    ) -> Option<(BioId, Bio)> {
+    pub(crate) fn begin_single_page(&self, file: &File, index: u64) -> Option<(BioId, Bio)> {
         let (inode, ra, req) = (file.inode, file.ra.get(), 1);
-        let is_forced = match self.sync_readahead(file, of, index, req) {
+        let of = self.inode(inode);
+        if of.read_path != ReadPath::Mpage {
+            return None;
+        }
+        let is_forced = match self.sync_readahead(file, &of, index, req) {
             SyncReadahead::Forced(_) => true,
             SyncReadahead::Asked => false,
             SyncReadahead::Window(_) => return None,
@@ -383,7 +387,8 @@ impl<H: Host> Vfs<H> {
             nr: 1,
             lookahead: 0,
         });
-        let folio = self.add_for_readahead(inode, index, 0, Origin::Read)?;
+        let folio = self.add_missing(inode, index, 0, Origin::Read)?;
+        self.added_unasked(folio, 0);
         self.trace(Event::ReadPages {
             inode,
             index,

@@ -265,6 +265,7 @@ impl<H: Host> Vfs<H> {
         *self.cache.borrow().inode(inode)
     }
 
+    #[inline]
     pub(crate) fn trace(&self, event: Event) {
         self.host.trace(self, event);
     }
@@ -281,6 +282,17 @@ impl<H: Host> Vfs<H> {
         if self.cache.borrow().find(inode, index).is_some() {
             return None;
         }
+        self.add_missing(inode, index, order, origin)
+    }
+
+    /// The same for a folio whose first page is known not to be cached.
+    pub(crate) fn add_missing(
+        &self,
+        inode: InodeId,
+        index: u64,
+        order: u32,
+        origin: Origin,
+    ) -> Option<FolioId> {
         let node = self.charge_pages(1 << order);
         let added = self.cache.borrow_mut().add(inode, index, order);
         let Some(added) = added else {
@@ -387,7 +399,7 @@ impl<H: Host> Vfs<H> {
     /// Whether a submitted bio of [`Vfs::begin_read`] is still under way; then the read counts
     /// as one that missed, and whoever made it waits for the end of the bio.
     pub fn awaits_read(&self, id: BioId) -> bool {
-        let is_under_way = self.inode_of_bio(id).is_some();
+        let is_under_way = !self.bios.borrow()[id.0 as usize].folios.is_empty();
         self.counts.borrow_mut().missed += u64::from(is_under_way);
         is_under_way
     }
@@ -452,10 +464,13 @@ impl<H: Host> Vfs<H> {
             }
             return;
         }
-        for &folio in &folios {
-            if op == Some(Op::Read) {
-                self.cache.borrow_mut().end_read(folio, has_failed);
-            } else {
+        if op == Some(Op::Read) {
+            let mut cache = self.cache.borrow_mut();
+            folios
+                .iter()
+                .for_each(|&folio| cache.end_read(folio, has_failed));
+        } else {
+            for &folio in &folios {
                 if has_failed {
                     let inode = self.cache.borrow().inode_of(folio);
                     self.cache.borrow_mut().add_write_error(inode);

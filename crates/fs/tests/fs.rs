@@ -6,8 +6,8 @@ use std::task::{Context, Poll, Waker};
 
 use blklab_blk::Op;
 use blklab_fs::{
-    Advice, BackingDevice, Bio, BioId, DirectCall, Event, Extent, File, FsError, Host, Inode,
-    InodeId, PAGE_BYTES, ReadPath, Vfs, at_once,
+    Advice, BackingDevice, BegunRead, Bio, BioId, DirectCall, Event, Extent, File, FsError, Host,
+    Inode, InodeId, PAGE_BYTES, ReadPath, Vfs, at_once,
 };
 use proptest::prelude::*;
 
@@ -203,18 +203,16 @@ fn a_read_of_one_missing_page_is_the_same_without_a_task() {
         for page in [70, 9, 200, 9, 130, 255] {
             let pos = page * PAGE_BYTES + 512;
             assert_eq!(run(&with_task, with_task.read(&file, pos, 1024)), Ok(1024));
-            if let Some((id, bio)) = without.begin_read(&other, pos, 1024) {
+            let mut begun = without.begin_read(&other, pos, 1024);
+            if let Some(BegunRead::Waits(id, bio)) = begun {
                 without.host().bios.borrow_mut().push(bio);
                 assert!(without.awaits_read(id));
-                assert_eq!(without.read_cached(&other, pos, 1024), None, "it is locked");
-                assert_eq!(
-                    without.begin_read(&other, pos, 1024),
-                    None,
-                    "it is under way"
-                );
+                let again = without.begin_read(&other, pos, 1024);
+                assert_eq!(again, None, "it is under way");
                 without.bio_ended(id);
+                begun = without.begin_read(&other, pos, 1024);
             }
-            assert_eq!(without.read_cached(&other, pos, 1024), Some(1024));
+            assert_eq!(begun, Some(BegunRead::Over(1024)));
             assert_eq!(without.counts(), with_task.counts(), "page {page}");
         }
         // The end of the batch is seen by tasks alone.
@@ -341,7 +339,8 @@ fn a_failed_read_is_told_to_its_reader_and_tried_again() {
     let (vfs, file) = vfs_with(Device::default());
     let read = vfs.read(&file, 0, PAGE_BYTES);
     assert_eq!(run_failing(&vfs, read), Err(FsError::Device));
-    assert_eq!(vfs.read_cached(&file, 0, PAGE_BYTES), None);
+    assert_eq!(vfs.begin_read(&file, 0, PAGE_BYTES), None);
     assert_eq!(run(&vfs, vfs.read(&file, 0, PAGE_BYTES)), Ok(PAGE_BYTES));
-    assert_eq!(vfs.read_cached(&file, 0, PAGE_BYTES), Some(PAGE_BYTES));
+    let read = Some(BegunRead::Over(PAGE_BYTES));
+    assert_eq!(vfs.begin_read(&file, 0, PAGE_BYTES), read);
 }

@@ -86,10 +86,14 @@ impl Default for Lists {
 impl Lists {
     /// Resets the entry of a folio that was just added to the page cache.
     pub(super) fn begin(&mut self, id: FolioId, order: u8, node: u8) {
-        if self.entries.len() <= id.number() {
-            self.entries.resize(id.number() + 1, LruEntry::new(0, 0));
+        let entry = LruEntry::new(order, node);
+        match self.entries.get_mut(id.number()) {
+            Some(reused) => *reused = entry,
+            None => {
+                self.entries.resize(id.number(), LruEntry::new(0, 0));
+                self.entries.push(entry);
+            }
         }
-        self.entries[id.number()] = LruEntry::new(order, node);
     }
 
     pub(super) fn entry(&self, id: FolioId) -> &LruEntry {

@@ -21,8 +21,8 @@ use std::task::Poll;
 
 use blklab_fs::write_back::SyncRange;
 use blklab_fs::{
-    Advice, Bio, BioId, DirectCall, File, FileKind, FsError, MmapAdvice, NewInode, OpenFlags,
-    PAGE_BYTES, Vfs,
+    Advice, BegunRead, Bio, BioId, DirectCall, File, FileKind, FsError, MmapAdvice, NewInode,
+    OpenFlags, PAGE_BYTES, Vfs,
 };
 use blklab_workload::calls::RangeSync;
 
@@ -209,9 +209,16 @@ impl CallSlot {
         self.call.set(Some(call));
     }
 
-    /// Takes the call back before the task has seen it.
-    pub(super) fn take(&self) -> Option<Call> {
-        self.call.take()
+    /// The call, while the task has not seen it.
+    #[inline]
+    pub(super) fn unseen(&self) -> Option<Call> {
+        self.call.get()
+    }
+
+    /// The call is over without the task.
+    #[inline]
+    pub(super) fn forget(&self) {
+        self.call.set(None);
     }
 
     /// What the call returned, once it has.
@@ -235,25 +242,29 @@ pub(super) fn call_without_waiting(vfs: &Vfs<Kernel>, call: Call) -> Option<AtOn
     let (Call::Read { file, .. } | Call::Write { file, .. }) = call else {
         return None;
     };
-    let open = vfs.host().open_file(file.0);
-    let Opened::Region(region) = &open.what else {
-        return None;
-    };
-    let done = match call {
+    vfs.host().with_open_file(file.0, |open| match &open.what {
+        Opened::Region(region) => call_on_region_without_waiting(vfs, region, call),
+        Opened::InTree(..) => None,
+    })
+}
+
+fn call_on_region_without_waiting(
+    vfs: &Vfs<Kernel>,
+    region: &Region,
+    call: Call,
+) -> Option<AtOnce> {
+    match call {
         Call::Read {
             at,
             bytes,
             direct: false,
             ..
         } => {
-            let at = at - region.base_bytes;
-            let done = vfs.read_cached(&region.file, at, bytes);
-            if done.is_none()
-                && let Some((id, bio)) = vfs.begin_read(&region.file, at, bytes)
-            {
-                return Some(AtOnce::Reads(id, bio));
-            }
-            done
+            let begun = vfs.begin_read(&region.file, at - region.base_bytes, bytes)?;
+            Some(match begun {
+                BegunRead::Over(bytes) => AtOnce::Over(Ok(bytes)),
+                BegunRead::Waits(id, bio) => AtOnce::Reads(id, bio),
+            })
         }
         Call::Write {
             at,
@@ -262,11 +273,11 @@ pub(super) fn call_without_waiting(vfs: &Vfs<Kernel>, call: Call) -> Option<AtOn
             sync: None,
             ..
         } if region.write_lock.as_ref().is_none_or(|lock| lock.is_free()) => {
-            vfs.write_cached(&region.file, at - region.base_bytes, bytes)
+            let written = vfs.write_cached(&region.file, at - region.base_bytes, bytes)?;
+            Some(AtOnce::Over(Ok(written)))
         }
         _ => None,
-    };
-    done.map(|bytes| AtOnce::Over(Ok(bytes)))
+    }
 }
 
 /// Makes the calls of a process, one after the other.

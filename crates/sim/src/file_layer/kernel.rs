@@ -218,6 +218,12 @@ impl Kernel {
         Rc::clone(&self.files.borrow()[number as usize])
     }
 
+    /// Has `look` look at an open file, while no file is added.
+    #[inline]
+    pub(super) fn with_open_file<T>(&self, number: u32, look: impl FnOnce(&OpenFile) -> T) -> T {
+        look(&self.files.borrow()[number as usize])
+    }
+
     /// Adds a path; returns its number.
     pub(super) fn add_path(&self, path: &[u8]) -> u32 {
         let mut paths = self.paths.borrow_mut();
@@ -260,6 +266,16 @@ impl Kernel {
             .flatten()
     }
 
+    /// The running task dirties a page of an inode.
+    fn dirtied(&self, inode: InodeId) {
+        let mut owners = self.owners.borrow_mut();
+        let at = inode.0 as usize;
+        if owners.len() <= at {
+            owners.resize(at + 1, None);
+        }
+        owners[at].get_or_insert(self.cgroup.get());
+    }
+
     /// The bio that the task made when it was last polled.
     pub(super) fn take_submitted(&self) -> Option<(BioId, Bio)> {
         self.to_submit.take()
@@ -291,18 +307,22 @@ impl Kernel {
         self.is_due_changed.set(true);
     }
 
+    /// Whether what [`Kernel::next_due`] tells may have changed since that was called.
+    #[inline]
+    pub(super) fn is_due_changed(&self) -> bool {
+        self.is_due_changed.get()
+    }
+
     /// When the next sleep ends or the next flusher is to run, [`Nanos::MAX`] for
-    /// never; `None` if that has not changed since it was last asked for.
-    pub(super) fn next_due(&self) -> Option<Nanos> {
-        if !self.is_due_changed.take() {
-            return None;
-        }
+    /// never.
+    pub(super) fn next_due(&self) -> Nanos {
+        self.is_due_changed.set(false);
         let (sleepers, flushers) = (self.sleepers.borrow(), self.flushers.borrow());
         let asleep = sleepers.iter().map(|(until, _)| *until);
         // A flusher that is not asleep checks itself for more work before it sleeps.
         let waits = |flusher: &&(Nanos, Option<Waker>)| flusher.1.is_some();
         let flushers = flushers.iter().filter(waits).map(|(due, _)| *due);
-        Some(asleep.chain(flushers).min().unwrap_or(Nanos::MAX))
+        asleep.chain(flushers).min().unwrap_or(Nanos::MAX)
     }
 
     /// Sleeps until a drive's flusher is to run.
@@ -474,14 +494,10 @@ impl Host for Kernel {
         self.is_due_changed.set(true);
     }
 
+    #[inline]
     fn trace(&self, _vfs: &Vfs<Self>, event: Event) {
         if let Event::Dirty { inode, .. } = event {
-            let mut owners = self.owners.borrow_mut();
-            let at = inode.0 as usize;
-            if owners.len() <= at {
-                owners.resize(at + 1, None);
-            }
-            owners[at].get_or_insert(self.cgroup.get());
+            self.dirtied(inode);
         }
     }
 }

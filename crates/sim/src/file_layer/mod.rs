@@ -122,10 +122,14 @@ impl Woken {
         self.any.store(true, Ordering::Relaxed);
     }
 
-    /// Hands over each woken task.
     #[inline]
+    fn has_any(&self) -> bool {
+        self.any.load(Ordering::Relaxed)
+    }
+
+    /// Hands over each woken task.
     fn take(&self, wake: impl FnMut(TaskId)) {
-        if self.any.load(Ordering::Relaxed) {
+        if self.has_any() {
             let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
             self.any.store(false, Ordering::Relaxed);
             tasks.drain(..).for_each(wake);
@@ -411,7 +415,7 @@ impl FileLayer {
     /// Gives a task its next call, which [`FileLayer::go_on`] then runs.
     pub(crate) fn begin(&mut self, task: TaskId, call: Call) {
         let disk = match call.file() {
-            Some(file) => self.vfs.host().open_file(file.0).disk,
+            Some(file) => self.vfs.host().with_open_file(file.0, |open| open.disk),
             None => self.tree.as_ref().map_or(0, Tree::disk),
         };
         let task = &mut self.tasks[task.0 as usize];
@@ -438,9 +442,10 @@ impl FileLayer {
             return (Progress::Waits, Nanos::ZERO);
         }
         let mut alone = None;
-        if let Some(call) = task.calls.take() {
+        if let Some(call) = task.calls.unseen() {
             match call_without_waiting(&self.vfs, call) {
                 Some(AtOnce::Over(returned)) => {
+                    task.calls.forget();
                     let pages = kernel.take_remote_pages();
                     let spent = who.charge_remote(pages, cpus, now);
                     return (Progress::Over(returned), spent);
@@ -448,10 +453,9 @@ impl FileLayer {
                 Some(AtOnce::Reads(id, bio)) => alone = Some((id, bio)),
                 None => {}
             }
-            task.calls.begin(call);
         }
         let disk = &mut disks[task.disk];
-        let before = disk.queue.cost_counts();
+        let before = who.steps_to_charge(disk);
         let progress = match alone {
             Some(read) => self.submit_alone(disk, now, (at, read), who),
             None => None,
@@ -461,7 +465,7 @@ impl FileLayer {
         if !task.plug.is_empty() {
             disk.queue.flush_plug(now, &mut task.plug, &mut disk.driver);
         }
-        let submitting = who.charge((disk, cpus), now, &before);
+        let submitting = who.charge((disk, cpus), now, before);
         let pages = self.vfs.host().take_remote_pages();
         let spent = submitting + who.charge_remote(pages, cpus, now);
         (progress, spent)
@@ -531,11 +535,11 @@ impl FileLayer {
         who: &Submitter<'_>,
     ) -> (Submit, Nanos) {
         let task = &mut self.tasks[task.0 as usize];
-        let before = disk.queue.cost_counts();
+        let before = who.steps_to_charge(disk);
         let plug = Some(&mut task.plug);
         let taken = disk.queue.resume(now, plug, waiter, &mut disk.driver);
         task.awaits_tag = matches!(taken, Submit::Blocked(_));
-        (taken, who.charge((disk, cpus), now, &before))
+        (taken, who.charge((disk, cpus), now, before))
     }
 
     /// A bio of the page cache has ended.
@@ -627,18 +631,25 @@ impl Submitter<'_> {
         }
     }
 
+    /// The block layer's steps so far, where more of them will be charged.
+    #[inline]
+    fn steps_to_charge(&self, disk: &Disk) -> Option<CostCounts> {
+        (!self.costs.free).then(|| disk.queue.cost_counts())
+    }
+
     /// Charges the CPU for the block layer's work since `before`; returns how long it
     /// takes.
+    #[inline]
     fn charge(
         &self,
         (disk, cpus): (&mut Disk, &mut Cpus),
         now: Nanos,
-        before: &CostCounts,
+        before: Option<CostCounts>,
     ) -> Nanos {
-        if self.costs.free {
+        let Some(before) = before else {
             return Nanos::ZERO;
-        }
-        let steps = disk.queue.cost_counts().since(before);
+        };
+        let steps = disk.queue.cost_counts().since(&before);
         let start = cpus.free_at(self.cpu).max(now);
         let end = self
             .costs

@@ -20,6 +20,11 @@ impl FileLayer {
         self.called.add(task, self.tasks[task.0 as usize].owner)
     }
 
+    #[inline]
+    fn has_woken(&self) -> bool {
+        self.woken.has_any()
+    }
+
     /// Queues each woken task with its owner. `call` is given the owners whose queues
     /// were empty.
     fn collect_woken(&mut self, mut call: impl FnMut(usize)) {
@@ -106,7 +111,9 @@ impl System {
         // Others that wait for the page began to after the task that reads it.
         let owner = files.collect_reader(slot);
         files.bio_ended(now, slot, status);
-        self.next_turn.extend(owner);
+        if let Some(owner) = owner {
+            self.next_turn.push_back(owner);
+        }
         self.call_owners();
     }
 
@@ -127,16 +134,26 @@ impl System {
     }
 
     /// Has the owners of woken tasks called in the next turn, and sets the time keeper's
-    /// timer for the earliest sleep or flusher.
+    /// timer for the earliest sleep or flusher. Most calls wake nobody and change neither.
+    #[inline]
     fn call_owners(&mut self) {
+        let files = self.files.as_deref();
+        if files.is_some_and(|files| files.has_woken() || files.vfs.host().is_due_changed()) {
+            self.call_each_owner();
+        }
+    }
+
+    #[inline(never)]
+    fn call_each_owner(&mut self) {
         let Some(files) = self.files.as_deref_mut() else {
             return;
         };
         files.collect_woken(|owner| self.next_turn.push_back(owner));
-        let (pid, called_at) = files.time_keeper;
-        if let Some(due) = files.vfs.host().next_due()
-            && due < called_at
-        {
+        if !files.vfs.host().is_due_changed() {
+            return;
+        }
+        let (due, (pid, called_at)) = (files.vfs.host().next_due(), files.time_keeper);
+        if due < called_at {
             files.time_keeper.1 = due;
             self.timers.set(due, pid);
         }
