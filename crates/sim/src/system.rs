@@ -115,6 +115,12 @@ impl System {
         recording.map_or(Nanos::MAX, Recording::next_event)
     }
 
+    /// Whether what happens is recorded.
+    #[inline]
+    pub(crate) fn is_recording(&self) -> bool {
+        self.recording.is_some()
+    }
+
     /// Takes in what was recorded before `now`, at which nothing has happened yet.
     #[inline]
     pub(crate) fn record(&mut self, now: Nanos) {

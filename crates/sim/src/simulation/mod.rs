@@ -135,7 +135,22 @@ impl Simulation {
         if in_turn > 0 {
             self.call_next_turn(in_turn);
         }
+        let next_turn = self.system.next_turn.len();
+        if next_turn > 0 && self.is_next_turn_alone() {
+            self.call_next_turn(next_turn);
+        }
         Ok(true)
+    }
+
+    /// Whether nothing comes before the next turn, so that it needs no advance of its own.
+    fn is_next_turn_alone(&self) -> bool {
+        let (now, disks) = (self.clock.now(), &self.system.disks);
+        let marks = self.ramp_end.min(self.power_loss_at);
+        self.exited < self.processes.len()
+            && !self.system.is_recording()
+            && marks.min(self.steady_states.next()) > now
+            && self.next_call() > now
+            && !disks.iter().any(|disk| disk.is_due(now))
     }
 
     /// When the next event is: at once where a process goes on `in_turn`.
