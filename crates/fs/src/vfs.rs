@@ -13,6 +13,7 @@ use std::task::{Poll, Waker};
 
 use blklab_blk::Op;
 
+use crate::PAGE_BYTES;
 use crate::bio::{Bio, BioId};
 use crate::counts::CacheCounts;
 use crate::error::FsError;
@@ -254,6 +255,18 @@ impl<H: Host> Vfs<H> {
     /// How many pages of a file are cached.
     pub fn cached_pages(&self, inode: InodeId) -> u64 {
         self.cache.borrow().cached_pages(inode)
+    }
+
+    /// Has the processor prefetch what a call on the byte at `place` will look up, where the
+    /// file's tree of pages is too large for its caches.
+    #[inline]
+    pub fn prefetch(&self, file: &File, place: impl FnOnce() -> Option<u64>) {
+        let cache = self.cache.borrow();
+        if cache.is_spread_out(file.inode)
+            && let Some(pos) = place()
+        {
+            cache.prefetch(file.inode, pos / PAGE_BYTES);
+        }
     }
 
     /// How many pages of all files are cached.

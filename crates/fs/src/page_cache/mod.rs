@@ -148,6 +148,17 @@ impl PageCache {
         entry.checked_sub(1).map(FolioId)
     }
 
+    /// Whether a look at a page of the file often has to wait for memory.
+    #[inline]
+    pub(crate) fn is_spread_out(&self, inode: InodeId) -> bool {
+        self.spaces[inode.0 as usize].pages.is_spread_out()
+    }
+
+    /// Has the processor prefetch what is known of page `index`.
+    pub(crate) fn prefetch(&self, inode: InodeId, index: u64) {
+        self.spaces[inode.0 as usize].pages.prefetch(index);
+    }
+
     /// The first folio that has a page from `index` to `last`.
     pub(crate) fn find_from(&self, inode: InodeId, index: u64, last: u64) -> Option<FolioId> {
         let page = self.spaces[inode.0 as usize].pages.next(index)?;

@@ -6,6 +6,8 @@
 
 use std::cell::Cell;
 
+use branches::{prefetch_read_data, prefetch_write_data};
+
 const SLOT_BITS: u32 = 6;
 const SLOTS: usize = 1 << SLOT_BITS;
 
@@ -19,6 +21,12 @@ pub(crate) enum Mark {
     /// The folio is under write-back (`PAGECACHE_TAG_WRITEBACK`).
     WriteBack,
 }
+
+/// The first of the processor's caches, for a prefetch.
+const FIRST_CACHE: i32 = 0;
+
+/// Nodes above leaves that leave room for little else in the caches of a processor's core: 256 KiB.
+const SPREAD_NODES: usize = 512;
 
 const MARKS: [Mark; 3] = [Mark::Dirty, Mark::ToWrite, Mark::WriteBack];
 
@@ -125,6 +133,30 @@ impl XArray {
             index = (index / span + 1).checked_mul(span)?;
         }
         None
+    }
+
+    /// Whether there are more nodes than a processor's core has in its caches.
+    #[inline]
+    pub(crate) fn is_spread_out(&self) -> bool {
+        self.inner.len() >= SPREAD_NODES
+    }
+
+    /// Has the processor prefetch the slot above the entry at `index`, to be read and written.
+    pub(crate) fn prefetch(&self, index: u64) {
+        if self.is_beyond(index) {
+            return;
+        }
+        let mut child = self.root;
+        for level in (1..self.height).rev() {
+            let Child::Node(node) = child else { return };
+            let at = slot(index, level);
+            if level == 1 {
+                prefetch_read_data::<_, FIRST_CACHE>(&self.used[node as usize]);
+                prefetch_write_data::<_, FIRST_CACHE>(&self.inner[node as usize][at]);
+                return;
+            }
+            child = self.child(node, at);
+        }
     }
 
     /// Whether an index needs more levels than there are.

@@ -4,13 +4,22 @@
 use blklab_blk::{IoStatus, Nanos, Submit, Waiter};
 use blklab_fs::NodePages;
 
-use super::{Call, FIRST_SLOT, FileLayer, Progress, Submitter, TaskId};
+use super::{Call, FIRST_SLOT, FileId, FileLayer, Opened, Progress, Submitter, TaskId};
 use crate::system::System;
 
 impl FileLayer {
     /// Sets the process whose timer ends sleeps and starts flushers.
     pub(crate) fn set_time_keeper(&mut self, pid: usize) {
         self.time_keeper.0 = pid;
+    }
+
+    #[inline]
+    fn prefetch_page(&self, file: FileId, place: impl FnOnce() -> Option<u64>) {
+        self.vfs.host().with_open_file(file.0, |open| {
+            if let Opened::Region(region) = &open.what {
+                self.vfs.prefetch(&region.file, place);
+            }
+        });
     }
 
     /// Queues a task whose bio without a future has ended with its owner. Returns the owner
@@ -40,6 +49,14 @@ impl System {
         self.files
             .as_deref_mut()
             .expect("who makes calls has files")
+    }
+
+    /// Has the processor prefetch what a call on that byte of a file will look up.
+    #[inline]
+    pub(crate) fn prefetch_page(&self, file: FileId, place: impl FnOnce() -> Option<u64>) {
+        if let Some(files) = &self.files {
+            files.prefetch_page(file, place);
+        }
     }
 
     /// Gives a task its next call.

@@ -51,6 +51,29 @@ fn sequential_is_in_order() {
 }
 
 #[test]
+fn random_blocks_of_one_size_are_known_beforehand() {
+    for options in [
+        "rw=randread",
+        "rw=randrw\nnorandommap\noffset=64k\nsize=512k",
+    ] {
+        let mut generator = generator(&job(options), &[MIB], 0);
+        assert!(generator.start_pass());
+        let mut known = 0;
+        while generator.next().is_some() {
+            let next = generator.peek();
+            if let Some(io) = generator.next() {
+                assert_eq!(Some(io.offset_bytes), next, "{options}");
+                known += 1;
+            }
+        }
+        assert!(known > 50, "{options}");
+    }
+    let mut generator = generator(&job("rw=read"), &[MIB], 0);
+    assert!(generator.start_pass() && generator.next().is_some());
+    assert_eq!(generator.peek(), None);
+}
+
+#[test]
 fn holes_and_backwards() {
     assert_eq!(
         offsets(&run("rw=read:4k\nsize=32k"))[..4],

@@ -349,6 +349,10 @@ impl JobProcess {
         {
             return self.call_by_worker(now, slot, Nanos::ZERO, system);
         }
+        if let Some(&file) = self.cached.as_ref().and_then(|cached| cached.files.first()) {
+            // The processor reads what the next I/O looks up while this one is dealt with.
+            system.prefetch_page(file, || self.plan.peek());
+        }
         if let Some(call) = self.call_of(slot) {
             self.begin_call(CallFor::Io(slot), call, system);
             self.go_on_in_call(now, system);

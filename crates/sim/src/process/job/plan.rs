@@ -462,6 +462,12 @@ impl Plan {
         }
     }
 
+    /// Where the next I/O will be in the process's only file, if that is known beforehand.
+    #[inline]
+    pub(crate) fn peek(&self) -> Option<u64> {
+        self.offsets.peek()
+    }
+
     /// Counts an I/O as issued, and says where on the drive it is.
     #[inline(always)]
     fn issue(&mut self, now: Nanos, io: &Io, holds_zone: bool) -> NextIo {

@@ -303,6 +303,13 @@ impl OffsetGenerator {
         self.turn_is_over();
     }
 
+    /// Where the next I/O of a pass that has begun will be, if the pass goes on, in a job of one file
+    /// and random blocks of one size; `None` in others.
+    #[inline]
+    pub fn peek(&self) -> Option<u64> {
+        self.one_size?.peek(&self.files[0], &self.draws.block)
+    }
+
     /// With `zonemode=zbd`, gives the cursor the next I/O in `direction`, which has no place in the
     /// zones yet. Returns `false` if the file is done, or not chosen.
     pub fn draw_in_zones(
@@ -458,8 +465,23 @@ impl OneSize {
         Some(Io {
             direction,
             file: 0,
-            offset_bytes: file.extent.offset_bytes + block * u64::from(self.block_bytes),
+            offset_bytes: self.offset_bytes(file, block),
             length_bytes: self.block_bytes,
         })
+    }
+
+    /// Returns the offset of the next I/O.
+    #[inline]
+    fn peek(self, file: &File, random: &Random) -> Option<u64> {
+        let block = match &file.random_blocks {
+            RandomBlocks::Each(permutation) => permutation.peek()?,
+            _ => random.clone().below(self.blocks),
+        };
+        Some(self.offset_bytes(file, block))
+    }
+
+    #[inline]
+    fn offset_bytes(self, file: &File, block: u64) -> u64 {
+        file.extent.offset_bytes + block * u64::from(self.block_bytes)
     }
 }

@@ -142,12 +142,15 @@ impl Passes {
     /// Returns the next block; `None` once each was drawn.
     #[inline(never)]
     pub fn next(&mut self) -> Option<u64> {
-        if self.at >= self.order.bound() {
-            return None;
-        }
-        let block = self.order.shuffled(self.at);
+        let block = self.peek()?;
         self.at += 1;
         Some(block)
+    }
+
+    /// Returns the block that is drawn next.
+    #[inline]
+    pub fn peek(&self) -> Option<u64> {
+        (self.at < self.order.bound()).then(|| self.order.shuffled(self.at))
     }
 }
 
