@@ -65,8 +65,10 @@ pub(crate) struct TaskId(u32);
 pub(crate) enum Progress {
     /// Its call has returned this.
     Over(Result<u64, FsError>),
-    /// It sleeps for a tag in that drive's queue.
-    AwaitsTag(usize, Waiter),
+    /// It sleeps for a tag in that drive's queue; [`System::take_waiter`] has its place there.
+    ///
+    /// [`System::take_waiter`]: crate::system::System::take_waiter
+    AwaitsTag(usize),
     /// It sleeps until its waker is called: for a bio's end, a lock, a timer.
     Waits,
 }
@@ -91,6 +93,8 @@ struct Task {
     plug: Plug,
     /// It sleeps for a tag in its drive's queue: it is not polled until it has one.
     awaits_tag: bool,
+    /// Its place there, until its owner has taken that.
+    waiter: Option<Waiter>,
 }
 
 impl Task {
@@ -103,7 +107,8 @@ impl Task {
             return None;
         };
         self.awaits_tag = true;
-        Some(Progress::AwaitsTag(self.disk, waiter))
+        self.waiter = Some(waiter);
+        Some(Progress::AwaitsTag(self.disk))
     }
 }
 
@@ -190,7 +195,8 @@ struct KnownFile {
 /// The page cache of a run.
 pub(crate) struct FileLayer {
     vfs: Rc<Vfs<Kernel>>,
-    cpus_of_node: usize,
+    /// By CPU, the memory node near to it.
+    nodes: Vec<u8>,
     read_ahead_kb: u32,
     known: Vec<KnownFile>,
     tasks: Vec<Task>,
@@ -216,7 +222,7 @@ impl FileLayer {
     pub(crate) fn new(caching: &Caching, machine: &Machine, disks: &[Disk]) -> FileLayer {
         let kernel = Kernel::default();
         let pages = caching.write_back.memory_pages;
-        let nodes = machine.sockets as u8;
+        let (nodes, cpus_of_node) = (machine.sockets as u8, machine.cpus / machine.sockets);
         let settings = Settings {
             finishes_unexpired: machine.periodic_flush == PeriodicFlush::Unfinished,
             ..caching.write_back
@@ -225,7 +231,9 @@ impl FileLayer {
             .limited(Policy::ActiveInactive, Memory::Machine { pages, nodes });
         let layer = FileLayer {
             vfs: Rc::new(vfs),
-            cpus_of_node: (machine.cpus / machine.sockets) as usize,
+            nodes: (0..machine.cpus)
+                .map(|cpu| (cpu / cpus_of_node) as u8)
+                .collect(),
             read_ahead_kb: caching.read_ahead_kb,
             known: Vec::new(),
             tasks: Vec::new(),
@@ -406,6 +414,7 @@ impl FileLayer {
             disk,
             plug: Plug::new(),
             awaits_tag: false,
+            waiter: None,
         });
         self.called.add_owner(owner);
         self.vfs.host().add_task();
@@ -436,7 +445,7 @@ impl FileLayer {
         let kernel = self.vfs.host();
         kernel.set_now(now);
         kernel.runs(at.0 as usize, who.cgroup);
-        kernel.set_node((who.cpu / self.cpus_of_node) as u8);
+        kernel.set_node(self.nodes[who.cpu]);
         let task = &mut self.tasks[at.0 as usize];
         if task.awaits_tag {
             return (Progress::Waits, Nanos::ZERO);

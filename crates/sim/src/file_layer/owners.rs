@@ -66,6 +66,7 @@ impl System {
 
     /// Runs a task until its call returns or it sleeps. Returns the CPU time that the
     /// block layer took for its bios.
+    #[inline]
     pub(crate) fn go_on_in_call(
         &mut self,
         now: Nanos,
@@ -77,6 +78,11 @@ impl System {
         let progress = files.go_on((&mut self.disks, &mut self.cpus), now, task, who);
         self.call_owners();
         progress
+    }
+
+    /// The place in its drive's queue of a task that has gone to sleep for a tag.
+    pub(crate) fn take_waiter(&mut self, task: TaskId) -> Option<Waiter> {
+        self.file_layer().tasks[task.0 as usize].waiter.take()
     }
 
     /// Lets a task that sleeps for a tag try again to get one.
@@ -109,7 +115,7 @@ impl System {
     ) -> u64 {
         let files = self.file_layer();
         files.vfs.host().set_now(now);
-        files.vfs.host().set_node((cpu / files.cpus_of_node) as u8);
+        files.vfs.host().set_node(files.nodes[cpu]);
         let remote_pages = files.vfs.take_memory(pages, held);
         self.call_owners();
         remote_pages

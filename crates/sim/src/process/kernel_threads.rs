@@ -94,7 +94,9 @@ impl KernelThreads {
     fn go_on(&mut self, now: Nanos, task: TaskId, system: &mut System) {
         let who = self.submitter(task);
         let (progress, _) = system.go_on_in_call(now, task, &who);
-        if let Progress::AwaitsTag(disk, waiter) = progress {
+        if let Progress::AwaitsTag(disk) = progress
+            && let Some(waiter) = system.take_waiter(task)
+        {
             self.sleep_for_tag(disk, waiter, task, system);
         }
     }

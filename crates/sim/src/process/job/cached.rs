@@ -387,12 +387,22 @@ impl JobProcess {
         };
         match progress {
             Progress::Over(returned) => self.call_over(now, returned, system),
-            Progress::AwaitsTag(disk, waiter) => self.sleep_for_tag(now, disk, waiter, system),
+            Progress::AwaitsTag(disk) => {
+                if let Some(waiter) = self.take_waiter(0, system) {
+                    self.sleep_for_tag(now, disk, waiter, system);
+                }
+            }
             Progress::Waits => self.sleep(now, TaskState::AwaitsCall, system),
         }
     }
 
+    /// The place in a queue of its task of that number, which sleeps for a tag there.
+    fn take_waiter(&self, number: usize, system: &mut System) -> Option<Waiter> {
+        system.take_waiter(self.cached.as_ref()?.tasks[number])
+    }
+
     /// Has one of its tasks go on, on its CPU.
+    #[inline]
     fn run_task(&mut self, now: Nanos, number: usize, system: &mut System) -> Option<Progress> {
         let task = self.cached.as_ref()?.tasks[number];
         let (progress, spent) = system.go_on_in_call(now, task, &self.as_submitter());
@@ -564,8 +574,10 @@ impl JobProcess {
                 }
                 self.ended(now, slot, status, system);
             }
-            Some(Progress::AwaitsTag(disk, waiter)) => {
-                self.worker_waits((disk, slot), waiter, system);
+            Some(Progress::AwaitsTag(disk)) => {
+                if let Some(waiter) = self.take_waiter(slot as usize + 1, system) {
+                    self.worker_waits((disk, slot), waiter, system);
+                }
             }
             Some(Progress::Waits) | None => {}
         }

@@ -587,7 +587,11 @@ impl ProgramProcess {
                 let returned = returned.map_err(|error| Errno(error.errno()));
                 self.end_request(now, number, returned, system);
             }
-            Progress::AwaitsTag(disk, waiter) => self.await_tag(number, (disk, waiter), system),
+            Progress::AwaitsTag(disk) => {
+                if let Some(waiter) = system.take_waiter(task) {
+                    self.await_tag(number, (disk, waiter), system);
+                }
+            }
             Progress::Waits => {}
         }
     }

@@ -566,9 +566,11 @@ impl ProgramProcess {
         self.spent_in_kernel(spent);
         match progress {
             Progress::Over(returned) => self.over(now, returned, system),
-            Progress::AwaitsTag(disk, waiter) => {
+            Progress::AwaitsTag(disk) => {
                 self.state = State::AwaitsTag(now);
-                self.sleep_for_tag(disk, waiter, system);
+                if let Some(waiter) = system.take_waiter(self.task) {
+                    self.sleep_for_tag(disk, waiter, system);
+                }
             }
             Progress::Waits => {
                 self.recorder.context_switch();
