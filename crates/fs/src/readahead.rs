@@ -396,9 +396,7 @@ impl<H: Host> Vfs<H> {
         });
         self.cache.borrow_mut().begin_read(folio);
         let bio = Bio::data(Op::Read, Reason::Readahead.flags(), sector, bytes);
-        let mut folios = self.take_list();
-        folios.push(folio);
-        Some((self.begin_bio(bio.op, folios), bio))
+        Some((self.begin_single_read(folio), bio))
     }
 
     /// Readahead that a program asked for: without a window, and at most as much as a

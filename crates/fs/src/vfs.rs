@@ -162,6 +162,7 @@ pub trait Host: Sized {
 #[derive(Debug, Default)]
 struct Pending {
     op: Option<Op>,
+    /// Empty once it has ended, with memory for those of the next one.
     folios: Vec<FolioId>,
     ended: bool,
     has_failed: bool,
@@ -379,7 +380,8 @@ impl<H: Host> Vfs<H> {
         let mut bios = self.bios.borrow_mut();
         match self.free_bios.borrow_mut().pop() {
             Some(id) => {
-                bios[id as usize] = pending;
+                let before = std::mem::replace(&mut bios[id as usize], pending);
+                self.give_list(before.folios);
                 BioId(id)
             }
             None => {
@@ -387,6 +389,19 @@ impl<H: Host> Vfs<H> {
                 BioId(bios.len() as u32 - 1)
             }
         }
+    }
+
+    /// Notes a bio that is about to be submitted and reads one folio.
+    pub(crate) fn begin_single_read(&self, folio: FolioId) -> BioId {
+        let free = self.free_bios.borrow_mut().pop();
+        let Some(id) = free else {
+            return self.begin_bio(Op::Read, vec![folio]);
+        };
+        let pending = &mut self.bios.borrow_mut()[id as usize];
+        pending.op = Some(Op::Read);
+        (pending.ended, pending.has_failed, pending.waker) = (false, false, None);
+        pending.folios.push(folio);
+        BioId(id)
     }
 
     /// An empty list of folios, with the memory of one that is not needed any more.
@@ -463,12 +478,18 @@ impl<H: Host> Vfs<H> {
     }
 
     fn end_bio(&self, id: BioId, has_failed: bool) {
-        let (op, folios, waker) = {
+        let (folios, waker) = {
             let mut bios = self.bios.borrow_mut();
             let bio = &mut bios[id.0 as usize];
             bio.ended = true;
             bio.has_failed = has_failed;
-            (bio.op, std::mem::take(&mut bio.folios), bio.waker.take())
+            if bio.op == Some(Op::Read) && !bio.folios.is_empty() {
+                let mut cache = self.cache.borrow_mut();
+                let folios = bio.folios.drain(..);
+                folios.for_each(|folio| cache.end_read(folio, has_failed));
+                return self.free_bios.borrow_mut().push(id.0);
+            }
+            (std::mem::take(&mut bio.folios), bio.waker.take())
         };
         if folios.is_empty() {
             // The task that waits for it frees it.
@@ -477,19 +498,12 @@ impl<H: Host> Vfs<H> {
             }
             return;
         }
-        if op == Some(Op::Read) {
-            let mut cache = self.cache.borrow_mut();
-            folios
-                .iter()
-                .for_each(|&folio| cache.end_read(folio, has_failed));
-        } else {
-            for &folio in &folios {
-                if has_failed {
-                    let inode = self.cache.borrow().inode_of(folio);
-                    self.cache.borrow_mut().add_write_error(inode);
-                }
-                self.end_folio_write(folio);
+        for &folio in &folios {
+            if has_failed {
+                let inode = self.cache.borrow().inode_of(folio);
+                self.cache.borrow_mut().add_write_error(inode);
             }
+            self.end_folio_write(folio);
         }
         self.give_list(folios);
         self.free_bios.borrow_mut().push(id.0);

@@ -1,11 +1,12 @@
 //! The memory that the page cache uses and its limits: those of memory cgroups, and the
 //! watermarks of a machine with `kswapd`, the thread that keeps pages free.
 
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::task::{Poll, Waker};
 
-use crate::reclaim::Memory;
 use crate::reclaim::scan::{CLUSTER_PAGES, Reclaimer, Scan};
+use crate::reclaim::{Lru, Memory};
 use crate::vfs::{Host, Vfs};
 
 /// Reclaims before a page is charged in spite of the limit (`MAX_RECLAIM_RETRIES`).
@@ -133,7 +134,20 @@ impl Charge {
     /// Charges pages, if there is room besides `others`, which are not the page cache's, and
     /// returns their node. Otherwise returns who must reclaim (`try_charge_memcg`,
     /// `__alloc_pages`).
+    #[inline]
     fn charge(&mut self, pages: u64, others: u64, near: u8) -> Result<u8, Reclaimer> {
+        let at = usize::from(near);
+        let is_plenty =
+            at < self.nodes.len() && self.free_of(at, others) >= self.nodes[at].marks.low + pages;
+        if is_plenty && !self.is_cgroup() {
+            self.nodes[at].used += pages;
+            return Ok(near);
+        }
+        self.charge_when_short(pages, others, near)
+    }
+
+    #[inline(never)]
+    fn charge_when_short(&mut self, pages: u64, others: u64, near: u8) -> Result<u8, Reclaimer> {
         if self.is_cgroup() {
             if pages > self.free_of(0, others) {
                 return Err(Reclaimer::Cgroup);
@@ -239,14 +253,33 @@ impl<H: Host> Vfs<H> {
     pub(crate) fn charge_pages(&self, pages: u64) -> u8 {
         let near = self.host().node();
         let Some(lru) = &self.lru else { return near };
-        for _ in 0..=RECLAIMS_MAX {
-            let others = self.host().other_pages();
-            let charged = lru.borrow_mut().charge.charge(pages, others, near);
-            match charged {
-                Ok(node) => return node,
-                Err(reclaimer) => self.try_to_free_pages(reclaimer, pages),
-            };
+        match self.try_charge(lru, (pages, near)) {
+            Ok(node) => node,
+            Err(reclaimer) => self.charge_after_reclaim(lru, (pages, near), reclaimer),
         }
+    }
+
+    #[inline]
+    fn try_charge(&self, lru: &RefCell<Lru>, (pages, near): (u64, u8)) -> Result<u8, Reclaimer> {
+        let others = self.host().other_pages();
+        lru.borrow_mut().charge.charge(pages, others, near)
+    }
+
+    #[inline(never)]
+    fn charge_after_reclaim(
+        &self,
+        lru: &RefCell<Lru>,
+        (pages, near): (u64, u8),
+        mut reclaimer: Reclaimer,
+    ) -> u8 {
+        for _ in 0..RECLAIMS_MAX {
+            self.try_to_free_pages(reclaimer, pages);
+            match self.try_charge(lru, (pages, near)) {
+                Ok(node) => return node,
+                Err(next) => reclaimer = next,
+            }
+        }
+        self.try_to_free_pages(reclaimer, pages);
         lru.borrow_mut().charge.force(pages, near);
         near
     }

@@ -135,19 +135,10 @@ impl Lru {
         shadow: Option<u32>,
     ) -> bool {
         self.lists.begin(id, cache.order(id) as u8, node);
-        let mut active = false;
-        if let Some(shadow) = shadow.filter(|_| origin != Origin::Write) {
-            let seen = self.seen();
-            let by_fault = origin == Origin::Fault;
-            match &mut self.policy {
-                PolicyState::ActiveInactive(policy) => {
-                    active = policy.refault(cache, &mut self.lists, id, shadow, &seen);
-                }
-                PolicyState::Generations(policy) => {
-                    policy.refault(cache, &mut self.lists, id, shadow, by_fault);
-                }
-            }
-        }
+        let active = match shadow {
+            Some(shadow) if origin != Origin::Write => self.refault(cache, id, origin, shadow),
+            _ => false,
+        };
         if origin == Origin::Fault && matches!(self.policy, PolicyState::Generations(_)) {
             self.lists.set(id, state::ACTIVE);
         }
@@ -156,6 +147,22 @@ impl Lru {
             self.drain_added(cache);
         }
         active
+    }
+
+    /// Handles a refault; whether it made the folio active.
+    #[inline(never)]
+    fn refault(&mut self, cache: &mut PageCache, id: FolioId, origin: Origin, shadow: u32) -> bool {
+        let seen = self.seen();
+        match &mut self.policy {
+            PolicyState::ActiveInactive(policy) => {
+                policy.refault(cache, &mut self.lists, id, shadow, &seen)
+            }
+            PolicyState::Generations(policy) => {
+                let by_fault = origin == Origin::Fault;
+                policy.refault(cache, &mut self.lists, id, shadow, by_fault);
+                false
+            }
+        }
     }
 
     /// Counts a read of a folio (`folio_mark_accessed`).

@@ -144,29 +144,37 @@ impl Woken {
 
 /// By owner, its woken tasks: it is called for them in the next turn.
 #[derive(Default)]
-struct CalledOwners(Vec<VecDeque<TaskId>>);
+struct CalledOwners {
+    tasks: Vec<VecDeque<TaskId>>,
+    /// By task, whether it is among them.
+    are_called: Vec<bool>,
+}
 
 impl CalledOwners {
-    fn add_owner(&mut self, owner: usize) {
-        if self.0.len() <= owner {
-            self.0.resize_with(owner + 1, VecDeque::new);
+    fn add_task(&mut self, owner: usize) {
+        if self.tasks.len() <= owner {
+            self.tasks.resize_with(owner + 1, VecDeque::new);
         }
+        self.are_called.push(false);
     }
 
     /// Queues a task. Returns its owner if no other was queued.
     #[inline]
     fn add(&mut self, task: TaskId, owner: usize) -> Option<usize> {
-        let called = &mut self.0[owner];
+        let called = &mut self.tasks[owner];
         let is_first = called.is_empty();
-        if !called.contains(&task) {
+        if !std::mem::replace(&mut self.are_called[task.0 as usize], true) {
             called.push_back(task);
         }
         is_first.then_some(owner)
     }
 
     /// Takes the next task of an owner.
+    #[inline]
     fn take(&mut self, owner: usize) -> Option<TaskId> {
-        self.0[owner].pop_front()
+        let task = self.tasks[owner].pop_front()?;
+        self.are_called[task.0 as usize] = false;
+        Some(task)
     }
 }
 
@@ -416,7 +424,7 @@ impl FileLayer {
             awaits_tag: false,
             waiter: None,
         });
-        self.called.add_owner(owner);
+        self.called.add_task(owner);
         self.vfs.host().add_task();
         task
     }
@@ -507,6 +515,7 @@ impl FileLayer {
 
     /// Polls a task's future, and submits the bios that it makes, until its call returns or
     /// it sleeps.
+    #[inline(never)]
     fn poll(&mut self, disk: &mut Disk, now: Nanos, at: TaskId, who: &Submitter<'_>) -> Progress {
         let kernel = self.vfs.host();
         let task = &mut self.tasks[at.0 as usize];
@@ -562,10 +571,15 @@ impl FileLayer {
     }
 
     /// Takes a sample of dirty and cached memory, if one is due.
+    #[inline]
     fn sample(&mut self, now: Nanos) {
-        if now < self.next_sample {
-            return;
+        if now >= self.next_sample {
+            self.take_sample(now);
         }
+    }
+
+    #[inline(never)]
+    fn take_sample(&mut self, now: Nanos) {
         self.next_sample = now + self.sample_interval;
         self.samples.push(CacheSample {
             at_ns: now.0,
@@ -655,10 +669,20 @@ impl Submitter<'_> {
         now: Nanos,
         before: Option<CostCounts>,
     ) -> Nanos {
-        let Some(before) = before else {
-            return Nanos::ZERO;
-        };
-        let steps = disk.queue.cost_counts().since(&before);
+        match before {
+            Some(before) => self.charge_steps((disk, cpus), now, &before),
+            None => Nanos::ZERO,
+        }
+    }
+
+    #[inline(never)]
+    fn charge_steps(
+        &self,
+        (disk, cpus): (&mut Disk, &mut Cpus),
+        now: Nanos,
+        before: &CostCounts,
+    ) -> Nanos {
+        let steps = disk.queue.cost_counts().since(before);
         let start = cpus.free_at(self.cpu).max(now);
         let end = self
             .costs
@@ -677,9 +701,14 @@ impl Submitter<'_> {
     /// a copy; returns how long.
     #[inline]
     fn charge_remote(&self, pages: u64, cpus: &mut Cpus, now: Nanos) -> Nanos {
-        if pages == 0 || self.costs.free {
-            return Nanos::ZERO;
+        match pages == 0 || self.costs.free {
+            true => Nanos::ZERO,
+            false => self.charge_remote_pages(pages, cpus, now),
         }
+    }
+
+    #[inline(never)]
+    fn charge_remote_pages(&self, pages: u64, cpus: &mut Cpus, now: Nanos) -> Nanos {
         let cost = (cpus.slowdown(self.cpu, now)).of(self.costs.remote_pages(pages));
         let start = cpus.free_at(self.cpu).max(now);
         cpus.run(self.cpu, now, cost, Mode::System) - start

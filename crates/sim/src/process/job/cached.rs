@@ -397,6 +397,7 @@ impl JobProcess {
     }
 
     /// The place in a queue of its task of that number, which sleeps for a tag there.
+    #[inline(never)]
     fn take_waiter(&self, number: usize, system: &mut System) -> Option<Waiter> {
         system.take_waiter(self.cached.as_ref()?.tasks[number])
     }
@@ -541,6 +542,7 @@ fn status_of(returned: Result<u64, FsError>) -> IoStatus {
 /// Workers that call for a process.
 impl JobProcess {
     /// A worker makes the call of an I/O, which costs `call` to begin with.
+    #[inline(never)]
     pub(super) fn call_by_worker(
         &mut self,
         now: Nanos,
