@@ -7,13 +7,19 @@ commands' options, with ``_`` for ``-``: ``compare(job, drive="mx100-256", repea
 :mod:`blklab.sweep` spreads a sweep over a cluster.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from ._blklab import Error, Queue, Request, Table, UsageError
 from .commands import calibrate, compare, conform, probe, replay, run
 from .job import Job
 from .model import Drive, Machine
 from .result import Report, Result
 from .scheduler import Scheduler
-from .tuning import Tuned, tune
+
+if TYPE_CHECKING:
+    from .tuning import Tuned, tune
 
 __all__ = [
     "Drive",
@@ -36,3 +42,12 @@ __all__ = [
     "run",
     "tune",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """What only tuning needs is imported with its first use: it takes longer than all the rest."""
+    if name in ("Tuned", "tune"):
+        from . import tuning
+
+        return getattr(tuning, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 from . import _blklab
@@ -130,10 +128,14 @@ def _file_of(model: _Model, stack: ExitStack) -> str:
     """A file with a model's description, for as long as the command runs."""
     if not model.values:
         return model.name
+    # Imported here, as it takes longer than all the rest and few calls need it.
+    import tempfile
+
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="blklab"))
-    path = Path(folder) / f"{Path(model.name).stem}.toml"
+    stem = os.path.splitext(os.path.basename(model.name))[0]
+    path = os.path.join(folder, f"{stem}.toml")
     model.save(path)
-    return str(path)
+    return path
 
 
 def _bar(stack: ExitStack) -> Progress:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 
 from . import _blklab
 
@@ -30,9 +30,10 @@ class _Model:
         """What a key was given here."""
         return self.values[key]
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the description to a file, for ``--drive`` or ``--machine``."""
-        Path(path).write_text(self.text)
+        with open(path, "w") as file:
+            file.write(self.text)
 
     def __repr__(self) -> str:
         return f"<blklab.{type(self).__name__} {self.name} {self.values}>"
