@@ -2,11 +2,11 @@
 //! in order of time, and `next_event` is right.
 
 use blklab_blk::{Nanos, Op, Sector};
-use blklab_device::{Command, CommandStatus, Completion, Device, DriveSpec};
+use blklab_device::{Command, CommandStatus, Completion, Device, DriveSpec, DriveState};
 use proptest::prelude::*;
 
 use crate::harness::cases;
-use crate::small::{small, small_in_rows};
+use crate::small::{small, small_in_rows, small_with_logs};
 use crate::texts::changed;
 
 #[derive(Clone, Debug)]
@@ -182,6 +182,15 @@ proptest! {
         small in small_in_rows(), steps in steps(), depth in 1usize..48,
     ) {
         check(&parse(&small.text()), &steps, depth)?;
+    }
+
+    /// A drive that maps blocks goes on when it is asked for in the state after long overwriting.
+    #[test]
+    fn old_logs_end_everything_once_and_in_order(
+        small in small_with_logs(), steps in steps(), depth in 1usize..48,
+    ) {
+        let aged = parse(&small.text()).in_state(DriveState::Aged);
+        check(&aged.expect("an SSD"), &steps, depth)?;
     }
 
     #[test]

@@ -326,6 +326,13 @@ pub fn small_in_rows() -> impl Strategy<Value = Small> {
     )
 }
 
+/// Drives that map blocks and have logs.
+#[allow(dead_code, reason = "not every test uses it")]
+pub fn small_with_logs() -> impl Strategy<Value = Small> {
+    let logs = (1u32..4, 1u32..4, prop::option::of(1u32..4));
+    (small(), logs).prop_map(|(small, logs)| small.with_logs(logs))
+}
+
 /// Any of them.
 pub fn small() -> impl Strategy<Value = Small> {
     let shape = (

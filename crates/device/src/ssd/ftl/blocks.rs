@@ -71,12 +71,11 @@ impl Blocks {
     }
 
     /// From now on keeps the programmed copy of a slot until a newer one is programmed.
-    pub(crate) fn keep_older(&mut self) {
+    /// `unfinished` are the blocks in use that take further pages.
+    pub(crate) fn keep_older(&mut self, unfinished: &[u32]) {
         self.older = SlotTables::new(self.states.len(), self.slots_per_block);
-        for block in 0..self.states.len() {
-            if self.states[block] == BlockState::Open {
-                self.older.begin(block as u32);
-            }
+        for block in unfinished {
+            self.older.begin(*block);
         }
     }
 

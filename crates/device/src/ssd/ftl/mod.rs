@@ -170,7 +170,15 @@ impl Ftl {
 
     /// From now on keeps the programmed copy of a slot until a newer one is programmed.
     pub(crate) fn keep_older_copies(&mut self) {
-        self.blocks.keep_older();
+        // A data block that ends early is not open, and is continued all the same.
+        let takes_pages = |block: &u32| match self.blocks.states[*block as usize] {
+            BlockState::Open => true,
+            BlockState::Full => !self.is_written(*block),
+            BlockState::Free | BlockState::Victim | BlockState::Map => false,
+        };
+        let blocks = 0..self.blocks.states.len() as u32;
+        let unfinished: Vec<u32> = blocks.filter(takes_pages).collect();
+        self.blocks.keep_older(&unfinished);
     }
 
     /// A transaction on a page, in the mode (SLC or multi-level) of its block.

@@ -138,7 +138,7 @@ impl SsdSpec {
     pub(crate) fn in_state(&self, state: DriveState) -> SsdSpec {
         let mut spec = self.clone();
         if spec.state.name() != state {
-            spec.state = InitialState::of(state);
+            spec.state = InitialState::of(state, &spec.ftl.mapping);
         }
         if let (DriveState::Fresh, Some(cache)) = (state, &mut spec.slc_cache) {
             cache.filled = 0.0;

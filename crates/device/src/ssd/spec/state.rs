@@ -2,6 +2,7 @@
 
 use blklab_description::{ReadError, Table, flag, keys, number, word};
 
+use super::Mapping;
 use crate::DriveState;
 
 /// What is on the drive at the start.
@@ -64,8 +65,9 @@ impl AgedSpec {
 }
 
 impl InitialState {
-    /// A state without `[aged]`: an aged drive is full, and was overwritten evenly.
-    pub(super) fn of(state: DriveState) -> InitialState {
+    /// A state without `[aged]`: an aged drive is full, and was overwritten evenly. One that
+    /// maps blocks has its data in place and in logs, where only writing puts it.
+    pub(super) fn of(state: DriveState, mapping: &Mapping) -> InitialState {
         match state {
             DriveState::Fresh => InitialState::Fresh,
             DriveState::Filled => InitialState::Filled,
@@ -73,7 +75,7 @@ impl InitialState {
                 occupancy: 1.0,
                 hot_share: 0.0,
                 hot_writes: 0.0,
-                simulate: false,
+                simulate: matches!(mapping, Mapping::Hybrid(_)),
             }),
         }
     }
