@@ -81,4 +81,13 @@ fn a_job_that_would_wait_for_ever_is_refused() {
     place
         .blklab(&["run", "f.fio", "--override", "size=1m"])
         .ok();
+    // A runtime of the command line is as good as one of the file, by either name.
+    place.file("f.fio", job);
+    for option in ["runtime=10ms", "timeout=10ms"] {
+        place.blklab(&["run", "f.fio", "--override", option]).ok();
+        for goal in [&[][..], &["--goal", "a.iops"]] {
+            let compare = ["compare", "f.fio", "--repeats", "1", "--override", option];
+            place.blklab(&[&compare[..], goal].concat()).ok();
+        }
+    }
 }

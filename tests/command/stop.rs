@@ -85,6 +85,14 @@ fn a_quick_look_is_short_and_nothing_to_type() {
     let json = place.json(&args);
     let elapsed = json["sections"][0]["directions"][0]["rows"][0]["ios"].as_u64();
     assert!(elapsed.is_some_and(|ios| ios < 100_000), "{elapsed:?}");
+    // A runtime of one's own stays, by either name.
+    for option in ["runtime=20ms", "timeout=20ms"] {
+        let notes = place.json(&[&args[..], &["--override", option]].concat())["notes"].to_string();
+        assert!(
+            notes.contains("--quick") && !notes.contains("first second"),
+            "{notes}"
+        );
+    }
 }
 
 #[test]

@@ -9,11 +9,12 @@ use blklab_experiment::{
 };
 use blklab_report::{Origin, Question};
 use blklab_stats::World;
+use blklab_workload::fio::Override;
 
 use crate::args::{CompareArgs, ModelArgs, PaceArgs, ReplayArgs, SweepArgs, WorldArg};
 use crate::compared::{Compared, check, deliver};
 use crate::failure::Failure;
-use crate::progress::{self, Caller, UnderWay};
+use crate::progress::{self, Caller};
 use crate::real_time::RealTime;
 use crate::{advice, output};
 
@@ -130,19 +131,20 @@ fn simulated(
         pace.refuse()?;
     }
     let quick = QuickMode::new(sweep, models, &work)?;
+    let cut = AtomicBool::new(false);
     let queue = Target::of_model(models.drive())?.queue;
     let settings = rows(
         World::Sim,
         (models, &quick.options),
         sweep,
         Schedulers::for_drive(sweep.kernel(), queue),
-        || Ok(work.scheduler()?),
+        |options| Ok(work.scheduler(options)?),
     )?;
     let mut world = Simulated::new(&work, &settings)?;
     if !models.lenient {
         world.check_modelled()?;
     }
-    sweep.check_goals(&work)?;
+    sweep.check_goals(&work, models)?;
     (world.mode, world.wraps) = (mode, pace.wrap);
     world.recording = sweep
         .html
@@ -151,8 +153,6 @@ fn simulated(
     world.power_loss_at_ns = models.power_loss_at;
     world.tail = sweep.timeline.tail(models.why);
     world.traces_requests = sweep.tables.trace_requests();
-    let cut = AtomicBool::new(false);
-    world.abandon = Some(caller.abandon().unwrap_or(&cut));
     let plan = Plan {
         repeats: sweep.repeats.unwrap_or(quick.repeats),
         seed: models.seed(),
@@ -160,11 +160,7 @@ fn simulated(
         threads: sweep.threads,
         max_time: sweep.max_time(),
     };
-    let under_way = UnderWay {
-        cut: &cut,
-        lacks_runtime: quick.options.is_empty() && lacks_runtime(models, &work)?,
-    };
-    let (finished, interrupted) = progress::run_interruptible(&world, &plan, caller, &under_way)?;
+    let (finished, interrupted) = progress::run_interruptible(&mut world, &plan, caller, &cut)?;
     let rows = finished.rows;
     if rows.is_empty() {
         return Err(Failure::Broken(
@@ -244,10 +240,11 @@ impl QuickMode {
         }
         quick.repeats = REPEATS_QUICK;
         let mut given_up = format!("{REPEATS_QUICK} runs each in place of {REPEATS_SIMULATED}");
+        let given = models.setting()?.options;
+        let is_given = given.iter().any(|given| given.option() == "runtime");
+        let is_long = |us: Option<u64>| us.is_none_or(|us| us > RUNTIME_QUICK_US && !is_given);
         // A goal of time needs jobs that run to their end.
-        let is_set = has_own_runtime(models) || sweep.goals().are_of_time();
-        let is_long = |us: Option<u64>| us.is_none_or(|us| us > RUNTIME_QUICK_US);
-        if !is_set && is_long(work.longest_runtime_us()?) {
+        if !sweep.goals().are_of_time() && is_long(work.longest_runtime_us(&given)?) {
             quick.options.push("runtime=1".to_string());
             given_up.push_str(", the first second of each job");
         }
@@ -255,17 +252,6 @@ impl QuickMode {
         quick.note = Some(text);
         Ok(quick)
     }
-}
-
-/// Whether an override gives every job a runtime.
-fn has_own_runtime(models: &ModelArgs) -> bool {
-    let mut overrides = models.overrides.iter();
-    overrides.any(|option| option.starts_with("runtime=") && option != "runtime=0")
-}
-
-/// Whether a job goes on until all of its size is done.
-pub(crate) fn lacks_runtime(models: &ModelArgs, work: &WorkloadSource) -> Result<bool, Failure> {
-    Ok(!has_own_runtime(models) && work.longest_runtime_us()?.is_none())
 }
 
 /// The schedulers of a world, and those that are compared by default.
@@ -294,21 +280,21 @@ impl Schedulers {
     }
 }
 
-/// Returns the rows that the arguments ask for. `own` gives the scheduler where other
-/// things than schedulers are compared.
+/// Returns the rows that the arguments ask for. `own` gives the scheduler of a job with
+/// these overrides, where other things than schedulers are compared.
 pub(crate) fn rows(
     world: World,
     (models, more): (&ModelArgs, &[String]),
     sweep: &SweepArgs,
     schedulers: Schedulers,
-    own: impl FnOnce() -> Result<Option<String>, Failure>,
+    own: impl FnOnce(&[Override]) -> Result<Option<String>, Failure>,
 ) -> Result<Vec<Setting>, Failure> {
     let mut base = models.setting()?;
     for option in more {
         base.override_option("--quick", option)?;
     }
     if let (false, None) = (sweep.vary.is_empty(), &sweep.schedulers)
-        && let Some(name) = own()?
+        && let Some(name) = own(&base.options)?
     {
         base.scheduler.name = name;
     }

@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use blklab_experiment::{Event, Finished, Plan, Row, World};
+use blklab_experiment::{Event, Finished, Plan, Row, Simulated, World};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts::SIGINT;
 use signal_hook::flag;
@@ -74,22 +74,29 @@ pub(crate) fn run(
 }
 
 /// The end of runs that are under way.
-pub(crate) struct UnderWay<'a> {
+struct UnderWay<'a> {
     /// The flag that ends them at once.
-    pub(crate) cut: &'a AtomicBool,
+    cut: &'a AtomicBool,
     /// Whether a job has no runtime, so that a run may take as long as its size asks for.
-    pub(crate) lacks_runtime: bool,
+    lacks_runtime: bool,
 }
 
 /// Runs an experiment as [`run`] does, and lets Ctrl-C end it with the runs done so far; a
 /// second Ctrl-C ends the program. Where no run has ended, Ctrl-C or the time limit of the
-/// plan ends those under way. Returns whether Ctrl-C was pressed.
-pub(crate) fn run_interruptible(
-    world: &impl World,
+/// plan ends those under way by `cut`. Returns whether Ctrl-C was pressed.
+pub(crate) fn run_interruptible<'a>(
+    world: &mut Simulated<'a>,
     plan: &Plan,
-    caller: &Caller<'_>,
-    under_way: &UnderWay<'_>,
+    caller: &Caller<'a>,
+    cut: &'a AtomicBool,
 ) -> Result<(Finished, bool), Failure> {
+    world.abandon = Some(caller.abandon().unwrap_or(cut));
+    let world = &*world;
+    let under_way = UnderWay {
+        cut,
+        lacks_runtime: world.lacks_runtime(),
+    };
+    let under_way = &under_way;
     let never = AtomicUsize::new(0);
     if let Some(stop) = caller.abandon() {
         let finished = run_observed(world, plan, caller, (stop, &never))?;
@@ -105,7 +112,7 @@ pub(crate) fn run_interruptible(
             // The watcher ends now, not at its next look.
             drop(over);
             match done {
-                Err(_) if !under_way.cut.load(Ordering::Relaxed) => done.map(Some),
+                Err(_) if !cut.load(Ordering::Relaxed) => done.map(Some),
                 Err(_) if stop.load(Ordering::Relaxed) => Err(Failure::Interrupted),
                 Err(_) => Ok(None),
                 Ok(finished) => Ok(Some(finished)),

@@ -4,7 +4,7 @@ use blklab_experiment::{Guest, Host, Plan, Served, Setting, WorkloadSource, chec
 use blklab_guest::Packages;
 use blklab_report::Origin;
 use blklab_stats::World;
-use blklab_workload::fio::JobSource;
+use blklab_workload::fio::{JobSource, Override};
 
 use crate::advice;
 use crate::args::{GuestArgs, HostArgs, RealWorld, SweepArgs, WorkArgs};
@@ -68,8 +68,8 @@ impl RealTime<'_> {
     /// Runs the comparison on drives' models.
     fn served(&self, source: &JobSource, caller: &Caller<'_>) -> Result<Compared, Failure> {
         let schedulers = Schedulers::of_kernel(self.sweep.kernel());
-        let settings = self.settings(World::Serve, schedulers, || {
-            Ok(WorkloadSource::Job(source.clone()).scheduler()?)
+        let settings = self.settings(World::Serve, schedulers, |options| {
+            Ok(WorkloadSource::Job(source.clone()).scheduler(options)?)
         })?;
         let world = Served::new(source, &settings)?;
         self.on_models(&world, world.drive_text(), source, &settings, caller)
@@ -79,8 +79,8 @@ impl RealTime<'_> {
     fn in_guest(&self, source: &JobSource, caller: &Caller<'_>) -> Result<Compared, Failure> {
         let mut schedulers = Schedulers::of_kernel(self.sweep.kernel());
         schedulers.all.clone_from(&schedulers.default);
-        let settings = self.settings(World::Guest, schedulers, || {
-            Ok(WorkloadSource::Job(source.clone()).scheduler()?)
+        let settings = self.settings(World::Guest, schedulers, |options| {
+            Ok(WorkloadSource::Job(source.clone()).scheduler(options)?)
         })?;
         let packages = Packages::find(&self.guest.folder());
         let packages = packages.map_err(blklab_experiment::Error::from)?;
@@ -103,7 +103,7 @@ impl RealTime<'_> {
         caller: &Caller<'_>,
     ) -> Result<Compared, Failure> {
         let sweep = self.sweep;
-        sweep.check_goals(&WorkloadSource::Job(source.clone()))?;
+        sweep.check_goals(&WorkloadSource::Job(source.clone()), &self.work.models)?;
         let plan = Plan {
             repeats: self.repeats.unwrap_or(REPEATS),
             seed: self.work.models.seed(),
@@ -150,7 +150,7 @@ impl RealTime<'_> {
             self.refuse_models()?;
         }
         self.sweep
-            .check_goals(&WorkloadSource::Job(source.clone()))?;
+            .check_goals(&WorkloadSource::Job(source.clone()), &self.work.models)?;
         let Some(device) = &self.host.device else {
             return Err(Failure::mistake(format!(
                 "{} host needs --device, such as --device /dev/nvme0n1",
@@ -169,7 +169,7 @@ impl RealTime<'_> {
             all: names.clone(),
             default: names,
         };
-        let rows = self.settings(World::Host, schedulers, || Ok(Some(active)))?;
+        let rows = self.settings(World::Host, schedulers, |_| Ok(Some(active)))?;
         let plan = Plan {
             repeats: self.repeats.unwrap_or(REPEATS),
             warm_up: !self.host.no_warm_up,
@@ -206,7 +206,7 @@ impl RealTime<'_> {
         &self,
         world: World,
         schedulers: Schedulers,
-        own: impl FnOnce() -> Result<Option<String>, Failure>,
+        own: impl FnOnce(&[Override]) -> Result<Option<String>, Failure>,
     ) -> Result<Vec<Setting>, Failure> {
         match self.found {
             Some(found) => Ok(found.to_vec()),

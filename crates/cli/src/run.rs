@@ -12,11 +12,10 @@ use blklab_report::{
 use blklab_stats::{Results, World};
 
 use crate::args::{RunArgs, RunFormat};
-use crate::compare::lacks_runtime;
 use crate::compared::results_table;
 use crate::failure::Failure;
 use crate::output;
-use crate::progress::{self, Caller, UnderWay};
+use crate::progress::{self, Caller};
 
 pub(crate) fn run(mut args: RunArgs) -> Result<(), Failure> {
     let inputs = prepare(&mut args)?;
@@ -113,19 +112,22 @@ pub(crate) fn simulate(
     if let WorkloadSource::Job(_) | WorkloadSource::Calls { .. } = work {
         args.work.pace.refuse()?;
     }
+    let base = models.setting()?;
+    let own = || work.scheduler(&base.options);
     let scheduler = match &args.scheduler {
         Some(name) => name.clone(),
-        None => work.scheduler()?.unwrap_or_else(|| "none".to_string()),
+        None => own()?.unwrap_or_else(|| "none".to_string()),
     };
     let rows = settings(&Request {
         world: World::Sim,
-        base: models.setting()?,
+        base,
         schedulers: Some(&[scheduler]),
         default_schedulers: Vec::new(),
         all_schedulers: Vec::new(),
         sets: &models.sets,
         vary: &[],
     })?;
+    let cut = AtomicBool::new(false);
     let mut world = Simulated::new(&work, &rows)?;
     if !models.lenient {
         world.check_modelled()?;
@@ -137,17 +139,11 @@ pub(crate) fn simulate(
     world.power_loss_at_ns = models.power_loss_at;
     world.tail = args.timeline.tail(models.why);
     world.traces_requests = args.tables.trace_requests();
-    let cut = AtomicBool::new(false);
-    world.abandon = Some(caller.abandon().unwrap_or(&cut));
     let plan = Plan {
         seed: models.seed(),
         ..Plan::default()
     };
-    let under_way = UnderWay {
-        cut: &cut,
-        lacks_runtime: lacks_runtime(models, &work)?,
-    };
-    let (finished, _) = progress::run_interruptible(&world, &plan, caller, &under_way)?;
+    let (finished, _) = progress::run_interruptible(&mut world, &plan, caller, &cut)?;
     let mut rows = finished.rows;
     let descriptions = world.descriptions();
     let origin = Origin {

@@ -77,7 +77,7 @@ fn tuned(args: &mut TuneArgs, caller: &Caller<'_>) -> Result<Compared, Failure> 
     let (settings, plain) = settings(args, &work)?;
     let (sweep, models) = (&args.sweep, &args.work.models);
     let mode = args.work.pace.mode()?;
-    sweep.check_goals(&work)?;
+    sweep.check_goals(&work, models)?;
     if let Some(world) = args.verify_on {
         real_time(args, &settings).check(world)?;
     }
@@ -189,7 +189,7 @@ fn settings(args: &mut TuneArgs, work: &WorkloadSource) -> Result<(Vec<Setting>,
         (models, &[]),
         sweep,
         Schedulers::of_kernel(kernel),
-        || Ok(work.scheduler()?),
+        |options| Ok(work.scheduler(options)?),
     )?;
     Ok((settings, plain))
 }

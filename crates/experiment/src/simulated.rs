@@ -252,6 +252,12 @@ impl<'a> Simulated<'a> {
         Ok(world)
     }
 
+    /// Whether a job goes on until all of its size is done, which may take long.
+    pub fn lacks_runtime(&self) -> bool {
+        let mut specs = self.jobs.iter().flat_map(|job| &job.jobs);
+        specs.any(|spec| spec.runtime_us == 0)
+    }
+
     /// Refuses jobs with options that change the work and are not simulated.
     ///
     /// # Errors

@@ -92,7 +92,7 @@ impl Study {
         work: &WorkloadSource,
         scale: Scale,
     ) -> Result<(Vec<Setting>, Vec<String>), Error> {
-        let patterns = work.job_names()?;
+        let patterns = work.job_names(&[])?;
         let mut rows = Vec::new();
         for pattern in &patterns {
             for (_, drive) in self.drives {

@@ -118,14 +118,14 @@ impl WorkloadSource {
         }
     }
 
-    /// Returns the scheduler that the job itself asks for (`ioscheduler`), which fio
-    /// sets on the drive.
+    /// Returns the scheduler that the job, with the overrides, itself asks for
+    /// (`ioscheduler`), which fio sets on the drive.
     ///
     /// # Errors
     /// If the job has a mistake, or asks for several schedulers.
-    pub fn scheduler(&self) -> Result<Option<String>, Error> {
+    pub fn scheduler(&self, overrides: &[Override]) -> Result<Option<String>, Error> {
         match self {
-            WorkloadSource::Job(source) => scheduler_of(&parse_job(source, own_cpus(), &[])?),
+            WorkloadSource::Job(source) => scheduler_of(&parse_job(source, own_cpus(), overrides)?),
             WorkloadSource::Trace(_) | WorkloadSource::Calls { .. } => Ok(None),
         }
     }
@@ -135,11 +135,11 @@ impl WorkloadSource {
     ///
     /// # Errors
     /// If the job has a mistake.
-    pub fn job_names(&self) -> Result<Vec<String>, Error> {
+    pub fn job_names(&self, overrides: &[Override]) -> Result<Vec<String>, Error> {
         let WorkloadSource::Job(source) = self else {
             return Ok(Vec::new());
         };
-        let job = parse_job(source, own_cpus(), &[])?;
+        let job = parse_job(source, own_cpus(), overrides)?;
         let mut names: Vec<String> = job.jobs.into_iter().map(|spec| spec.name).collect();
         let mut seen: Vec<String> = Vec::new();
         names.retain(|name| {
@@ -155,11 +155,11 @@ impl WorkloadSource {
     ///
     /// # Errors
     /// If the job has a mistake.
-    pub fn longest_runtime_us(&self) -> Result<Option<u64>, Error> {
+    pub fn longest_runtime_us(&self, overrides: &[Override]) -> Result<Option<u64>, Error> {
         let WorkloadSource::Job(source) = self else {
             return Ok(Some(0));
         };
-        let job = parse_job(source, own_cpus(), &[])?;
+        let job = parse_job(source, own_cpus(), overrides)?;
         let runtimes = || job.jobs.iter().map(|spec| spec.runtime_us);
         Ok(runtimes().max().filter(|_| runtimes().all(|us| us > 0)))
     }
@@ -205,7 +205,7 @@ pub(crate) fn check_options(
     is_set: fn(&str) -> bool,
     by: &str,
 ) -> Result<(), Error> {
-    match overrides.iter().find(|option| is_set(&option.name)) {
+    match overrides.iter().find(|given| is_set(given.option())) {
         None => Ok(()),
         Some(option) => Err(Error::mistake(format!(
             "{} {}: {by} sets it, whatever the job says",

@@ -527,14 +527,16 @@ impl SweepArgs {
     }
 
     /// Refuses goals of jobs that do not exist, before anything runs.
-    pub(crate) fn check_goals(&self, work: &WorkloadSource) -> Result<(), Failure> {
+    pub(crate) fn check_goals(
+        &self,
+        work: &WorkloadSource,
+        models: &ModelArgs,
+    ) -> Result<(), Failure> {
         match work {
             WorkloadSource::Trace(_) | WorkloadSource::Calls { .. } => Ok(()),
             WorkloadSource::Job(_) => {
-                let goals = self.goals();
-                goals
-                    .check_jobs(&work.job_names()?)
-                    .map_err(Failure::mistake)
+                let names = work.job_names(&models.setting()?.options)?;
+                self.goals().check_jobs(&names).map_err(Failure::mistake)
             }
         }
     }

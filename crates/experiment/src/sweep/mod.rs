@@ -72,9 +72,7 @@ impl SweepSpec {
     /// # Errors
     /// If something cannot be varied or set so; the message says what can.
     pub fn settings(&self, work: &WorkloadSource) -> Result<Vec<Setting>, Error> {
-        let own = work.scheduler()?.unwrap_or_else(|| "none".to_string());
         let mut base = Setting {
-            scheduler: NamedScheduler::new(own),
             drive: self.drive.clone(),
             machine: self.machine.clone(),
             ..Setting::default()
@@ -82,6 +80,8 @@ impl SweepSpec {
         for option in &self.overrides {
             base.override_option("override", option)?;
         }
+        let own = work.scheduler(&base.options)?;
+        base.scheduler = NamedScheduler::new(own.unwrap_or_else(|| "none".to_string()));
         settings(&Request {
             world: World::Sim,
             base,

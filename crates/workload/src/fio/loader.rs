@@ -439,6 +439,11 @@ pub enum OverrideWhen {
 }
 
 impl Override {
+    /// Returns the option's name, where an alias is given as well.
+    pub fn option(&self) -> &str {
+        full_name(&self.name).unwrap_or(&self.name)
+    }
+
     fn entry(&self) -> OptionLine {
         let position = Position {
             file: self.given_by.clone(),
