@@ -16,6 +16,7 @@ fn a_job_becomes_a_table_with_a_verdict() {
             "noop,deadline,mq-deadline,ac",
             "--repeats",
             "3",
+            "--details",
         ])
         .ok();
     for name in ["noop", "deadline", "mq-deadline", "ac"] {
@@ -28,6 +29,36 @@ fn a_job_becomes_a_table_with_a_verdict() {
             done.out
         );
     }
+}
+
+/// The answer, a row for each job and scheduler, and where the rest is.
+#[test]
+fn what_is_printed_fits_on_a_screen() {
+    let place = Place::new();
+    let job = format!("{MIXED}[other]\nrw=randrw\nbs=8k\n");
+    place.file("two.fio", &job);
+    let args = ["compare", "two.fio", "--schedulers", "none,kyber,bfq"];
+    let args = [&args[..], &["--repeats", "2", "--drive", "mx100-256"]].concat();
+    let short = place.blklab(&args).ok().out;
+    assert!(short.lines().count() <= 40, "{short}");
+    for part in [
+        " read of mixed ",
+        " write of other ",
+        "what to do: ",
+        "--details prints every figure",
+    ] {
+        assert!(short.contains(part), "{part} is missing:\n{short}");
+    }
+    let details = place.blklab(&[&args[..], &["--details"]].concat()).ok().out;
+    let normal = ["--output-format", "normal"];
+    let normal = place.blklab(&[&args[..], &normal].concat()).ok().out;
+    assert!(
+        details.lines().count() > 80 && details == normal,
+        "{details}"
+    );
+    let answer = ["--output-format", "answer"];
+    let answer = place.blklab(&[&args[..], &answer].concat()).ok().out;
+    assert!(short.starts_with(answer.trim_end()), "{answer}");
 }
 
 #[test]
@@ -115,6 +146,7 @@ fn a_scheduler_is_compared_with_itself_set_otherwise() {
         list,
         "--repeats",
         "1",
+        "--details",
     ];
     let out = place.blklab(&args).ok().out;
     let variant = " mq-deadline fifo_batch=1 writes_starved=9 ";

@@ -127,6 +127,7 @@ fn a_comparison_tells_what_each_scheduler_lost() {
         "2",
         "--power-loss-at",
         "5ms",
+        "--details",
     ]);
     let out = done.ok().out;
     for fact in [

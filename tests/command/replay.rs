@@ -63,6 +63,7 @@ fn every_form_of_a_trace_gives_the_same_figures() {
         let replay = |name: &str| {
             let mut args = vec!["replay", name, "--timing", timing, "--repeats", "1"];
             args.extend(options);
+            args.push("--details");
             place.blklab(&args).ok().out
         };
         let first = table(&replay("load.tracefs"));

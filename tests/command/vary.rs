@@ -192,7 +192,7 @@ fn a_varied_depth_is_drawn_as_curves() {
     place.file("mixed.fio", MIXED);
     let args = ["compare", "mixed.fio", "--drive", "null", "--repeats", "1"];
     let vary = ["--vary", "scheduler=none,bfq", "--vary", "iodepth=1,2,4,8"];
-    let page = ["--html", "page.html"];
+    let page = ["--details", "--html", "page.html"];
     let out = place.blklab(&[&args[..], &vary, &page].concat()).ok().out;
     let lines: Vec<&str> = out.lines().collect();
     let head = lines

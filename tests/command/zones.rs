@@ -154,8 +154,8 @@ fn a_zns_drive_is_compared() {
          iodepth=14\nruntime=100ms\ntime_based\n",
     );
     let schedulers = ["--schedulers", "none,mq-deadline", "--repeats", "1"];
-    let compare = ["compare", "zns.fio", "--drive", "zn540-1tb"];
-    let done = place.blklab(&[compare, schedulers].concat()).ok();
+    let compare = ["compare", "zns.fio", "--drive", "zn540-1tb", "--details"];
+    let done = place.blklab(&[&compare[..], &schedulers].concat()).ok();
     for scheduler in ["none", "mq-deadline"] {
         let mut lines = done.out.lines().map(str::split_whitespace);
         let mut row = lines.find(|line| line.clone().next() == Some(scheduler));

@@ -7,7 +7,7 @@ use blklab_experiment::Row;
 use blklab_report::{Comparison, Origin, SchedulerRuns, html, json, text};
 use blklab_tables::Table;
 
-use crate::args::{CompareFormat, SweepArgs};
+use crate::args::{CompareFormat, ShownArgs, SweepArgs};
 use crate::failure::Failure;
 use crate::output;
 
@@ -52,7 +52,7 @@ pub(crate) fn check(
     let mut outputs = vec![("--html", sweep.html.as_deref()), ("--output", file)];
     outputs.extend(sweep.tables.outputs());
     output::check(&outputs, inputs)?;
-    let printed = sweep.output_format.and_then(CompareFormat::table);
+    let printed = sweep.shown.output_format.and_then(CompareFormat::table);
     output::check_tables(&sweep.tables, printed, file)
 }
 
@@ -67,11 +67,9 @@ pub(crate) fn deliver(
         settings,
     } = compared;
     output::write_tables(&sweep.tables, settings)?;
-    let by_default = comparison.question.as_ref().map(|_| CompareFormat::Answer);
-    let format = sweep.output_format.or(by_default).unwrap_or_default();
     let page = sweep.html.as_deref();
-    let Some(form) = format.table() else {
-        return deliver_text(comparison, format, page, file);
+    let Some(form) = sweep.shown.format(comparison).0.table() else {
+        return deliver_text(comparison, &sweep.shown, page, file);
     };
     write_page(comparison, page)?;
     output::deliver_table(&results_table(settings), form, file)?;
@@ -84,14 +82,19 @@ pub(crate) fn results_table(settings: &[SchedulerRuns]) -> Table {
     blklab_tables::results(settings.map(|setting| (setting.name.as_str(), &setting.runs[..])))
 }
 
+/// Where the rest of a comparison is, below its answer.
+const MORE: &str = "\nmore: --details prints every figure and what explains it, --html FILE makes a \
+                    page of them\n";
+
 /// Prints a comparison, or writes it to `file`, and a page to `page`.
 pub(crate) fn deliver_text(
     comparison: &Comparison,
-    format: CompareFormat,
+    shown: &ShownArgs,
     page: Option<&Path>,
     file: Option<&Path>,
 ) -> Result<(), Failure> {
-    let text = match format {
+    let (format, has_more) = shown.format(comparison);
+    let mut text = match format {
         CompareFormat::Normal => text::render_with(comparison, style(file)),
         CompareFormat::Answer => text::answer(comparison, style(file)),
         CompareFormat::Json => json::render(comparison),
@@ -102,6 +105,9 @@ pub(crate) fn deliver_text(
             ));
         }
     };
+    if has_more {
+        text.push_str(MORE);
+    }
     write_page(comparison, page)?;
     output::deliver(&text, file)?;
     ended(comparison)

@@ -32,7 +32,7 @@ pub(crate) fn report(args: &ReportArgs) -> Result<(), Failure> {
     let output = args.output.as_deref();
     deliver_text(
         &merge::merge(&parts),
-        args.output_format,
+        &args.shown,
         args.html.as_deref(),
         output,
     )

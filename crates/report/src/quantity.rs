@@ -104,6 +104,11 @@ impl Scale {
             None => short(value / self.factor),
         }
     }
+
+    /// Formats a value with the unit.
+    pub fn with_unit(&self, value: f64) -> String {
+        format!("{} {}", self.show(value), self.unit)
+    }
 }
 
 /// Numbers from here on are not read at a glance.
@@ -140,8 +145,7 @@ pub(crate) fn short(value: f64) -> String {
 
 /// Formats a latency with its unit.
 pub(crate) fn latency(ns: f64) -> String {
-    let scale = Scale::for_latency(ns);
-    format!("{} {}", scale.show(ns), scale.unit)
+    Scale::for_latency(ns).with_unit(ns)
 }
 
 /// Shares from here on, ten times as much, are shown as factors instead of percent.
@@ -193,10 +197,7 @@ fn fact(unit: Unit, value: f64, span: Span) -> String {
             format!("{}{}", count_in(scale, value), scale.unit)
         }
         Unit::Bytes => format!("{} KiB", short(value / 1024.0)),
-        Unit::Nanoseconds => {
-            let scale = Scale::for_latency(span);
-            format!("{} {}", scale.show(value), scale.unit)
-        }
+        Unit::Nanoseconds => Scale::for_latency(span).with_unit(value),
         Unit::Share => format!("{:.1} %", value * 100.0),
         Unit::Ratio => format!("{value:.2}"),
     }

@@ -9,7 +9,7 @@ use blklab_device::{DriveState, Faults};
 use blklab_elevator::KernelVersion;
 use blklab_experiment::{NamedScheduler, Purpose, Recording, Setting, Tail, WorkloadSource};
 use blklab_report::tools::Tool;
-use blklab_report::{Goal, Goals, Limit, Question};
+use blklab_report::{Comparison, Goal, Goals, Limit, Question};
 use blklab_sim::{FileSystemKind, Machine, ReplayMode};
 use blklab_stats::World;
 use blklab_tables::Format;
@@ -494,9 +494,8 @@ pub(crate) struct SweepArgs {
     #[arg(long = "subject-to", value_name = "LIMIT")]
     pub(crate) limits: Vec<Limit>,
 
-    /// What to print [default: normal, or answer for a question]
-    #[arg(long, value_enum)]
-    pub(crate) output_format: Option<CompareFormat>,
+    #[command(flatten)]
+    pub(crate) shown: ShownArgs,
 
     /// Also write a self-contained page, with a timeline of the drive
     #[arg(long, value_name = "FILE")]
@@ -581,12 +580,11 @@ pub(crate) struct ReplayArgs {
 }
 
 /// Output formats of a comparison.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CompareFormat {
     /// Tables of everything
-    #[default]
     Normal,
-    /// The question, the goal and what to do, in one screen
+    /// What changes for whom and what to do, in one screen
     Answer,
     /// JSON
     Json,
@@ -812,6 +810,32 @@ impl HostArgs {
     }
 }
 
+/// What is printed of a comparison.
+#[derive(Args)]
+pub(crate) struct ShownArgs {
+    /// What to print [default: answer; normal for a list of calls]
+    #[arg(long, value_enum)]
+    pub(crate) output_format: Option<CompareFormat>,
+
+    /// Print every figure and what explains it, as --output-format normal does
+    #[arg(long, conflicts_with = "output_format")]
+    details: bool,
+}
+
+impl ShownArgs {
+    /// Returns the format for such a comparison, and whether the user has to be told that
+    /// there is more.
+    pub(crate) fn format(&self, comparison: &Comparison) -> (CompareFormat, bool) {
+        // Where a program's calls took its time is no detail of it.
+        let has_calls = !comparison.calls.is_empty();
+        match self.output_format {
+            Some(format) => (format, false),
+            None if self.details || has_calls => (CompareFormat::Normal, false),
+            None => (CompareFormat::Answer, true),
+        }
+    }
+}
+
 #[derive(Args)]
 pub(crate) struct ReportArgs {
     /// Files that `compare --output-format json` wrote, the one to compare
@@ -823,9 +847,8 @@ pub(crate) struct ReportArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
 
-    /// What to print
-    #[arg(long, value_enum, default_value_t = CompareFormat::Normal)]
-    pub(crate) output_format: CompareFormat,
+    #[command(flatten)]
+    pub(crate) shown: ShownArgs,
 
     /// Write to a file instead of standard output
     #[arg(long, short, value_name = "FILE")]

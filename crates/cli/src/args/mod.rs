@@ -13,7 +13,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use compare::{
     CompareArgs, CompareFormat, HostArgs, ModelArgs, PaceArgs, RealWorld, ReplayArgs, ReportArgs,
-    RunArgs, RunFormat, SweepArgs, TableArgs, WorkArgs, WorldArg,
+    RunArgs, RunFormat, ShownArgs, SweepArgs, TableArgs, WorkArgs, WorldArg,
 };
 pub(crate) use fs::{FsArgs, FsCommand, FsKind, FsLsArgs, FsMkfsArgs};
 pub(crate) use guest::{GuestAnswerArgs, GuestCommand, GuestCommandArgs, GuestScriptArgs};

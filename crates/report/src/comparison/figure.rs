@@ -142,8 +142,7 @@ impl Metric {
 
     /// Formats a figure with its unit.
     pub(crate) fn show(self, value: f64) -> String {
-        let scale = self.scale(value);
-        format!("{} {}", scale.show(value), scale.unit)
+        self.scale(value).with_unit(value)
     }
 
     /// Returns the metric of a direction; zero for metrics of processes.

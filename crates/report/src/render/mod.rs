@@ -174,17 +174,24 @@ pub(crate) fn legend(comparison: &Comparison) -> Vec<&'static str> {
     legend
 }
 
-/// Returns the meanings of the marks that occur in the table of goals.
+/// Returns the meanings of the marks that occur in the tables of an answer.
 pub(crate) fn answer_legend(comparison: &Comparison) -> Vec<&'static str> {
     let rows = comparison
         .judgement
         .iter()
         .flat_map(|judgement| &judgement.rows);
     let values: Vec<String> = rows.flat_map(goal_values).collect();
-    let marks = [("-", NOTHING_DONE), ("unfinished", UNFINISHED)];
+    let tables = comparison.sections.iter().flat_map(|s| &s.directions);
+    let is_idle =
+        comparison.question.is_none() && tables.flat_map(|t| &t.rows).any(|row| row.ios == 0);
+    let marks = [
+        ("-", is_idle, NOTHING_DONE),
+        ("unfinished", false, UNFINISHED),
+    ];
     let shown = marks
         .into_iter()
-        .filter(|(mark, _)| values.iter().any(|value| value == mark));
+        .filter(|(mark, is_elsewhere, _)| *is_elsewhere || values.iter().any(|v| v == mark))
+        .map(|(mark, _, meaning)| (mark, meaning));
     shown.map(|(_, meaning)| meaning).collect()
 }
 

@@ -14,7 +14,7 @@ use super::{
     process_scale, scale_of, slowest_title, slowest_values, subtitle, wrapped,
 };
 use crate::comparison::{
-    Advice, Axis, CALL_PARTS, Cell, Comparison, DirectionTable, FactRow, Judgement, Metric,
+    Advice, Axis, CALL_PARTS, Cell, Change, Comparison, DirectionTable, FactRow, Judgement, Metric,
     Section, axis,
 };
 use crate::quantity::{self, Scale, plus_minus_percent, relative_half_width};
@@ -71,7 +71,7 @@ pub(super) fn without_padding(text: &str) -> String {
     format!("{}\n", lines.join("\n").trim_end())
 }
 
-/// Returns the answer only, which fits on a screen: question, goals and advice.
+/// Returns the answer only, which fits on a screen: question or figures, goals and advice.
 pub fn answer(comparison: &Comparison, style: Style) -> String {
     let mut out = String::new();
     write_answer(&mut out, comparison, style).expect("a string takes all");
@@ -79,15 +79,90 @@ pub fn answer(comparison: &Comparison, style: Style) -> String {
 }
 
 fn write_answer(out: &mut String, comparison: &Comparison, style: Style) -> fmt::Result {
-    if let Some(question) = &comparison.question {
-        writeln!(out, "{question}")?;
+    match &comparison.question {
+        Some(question) => writeln!(out, "{question}\n{}\n", answer_subtitle(comparison))?,
+        None => {
+            writeln!(out, "{}\n", subtitle(comparison))?;
+            write_short(out, comparison, style)?;
+        }
     }
-    writeln!(out, "{}\n", answer_subtitle(comparison))?;
     match &comparison.judgement {
         Some(judgement) => write_judgement(out, comparison, judgement, style)?,
-        None => writeln!(out, "{}\n", comparison.headline)?,
+        None => write_verdicts(out, &comparison.sections, &comparison.headline)?,
     }
+    // Recorded only where somebody asked for it.
+    out.push_str(&slowest(comparison, style));
     write_end(out, comparison, &answer_legend(comparison), style)
+}
+
+/// The most tables of a comparison that are told job by job on a screen, and the most groups
+/// that have a sentence each.
+const TABLES_ON_A_SCREEN: usize = 8;
+const VERDICTS_ON_A_SCREEN: usize = 4;
+
+/// Writes one table of all jobs, or of their groups where these are many: how much each gets
+/// under each scheduler, and how long it waits at worst.
+fn write_short(out: &mut String, comparison: &Comparison, style: Style) -> fmt::Result {
+    let tables = || {
+        let of = |section| move |table| (section, table);
+        let sections = comparison.sections.iter();
+        sections.flat_map(move |section| section.directions.iter().map(of(section)))
+    };
+    let has_jobs = |section: &Section| section.directions.iter().any(|table| table.job.is_some());
+    let by_job = tables().count() <= TABLES_ON_A_SCREEN;
+    let is_shown = |section: &Section, table: &DirectionTable| match by_job {
+        true => table.job.is_some() || !has_jobs(section),
+        false => table.job.is_none(),
+    };
+    let mut short = new_table(style);
+    let mut head = ["work", "scheduler"].map(TableCell::new).to_vec();
+    head.extend(["bandwidth", "change", "p99", "change"].map(right));
+    short.set_header(head);
+    for (section, table) in tables().filter(|(section, table)| is_shown(section, table)) {
+        add_short_rows(&mut short, section, table, style);
+    }
+    match short.is_empty() {
+        true => Ok(()),
+        false => writeln!(out, "{}\n", with_whole_words(short)),
+    }
+}
+
+/// Adds a row for each scheduler. Calls that make writes durable have a rate, no bandwidth.
+fn add_short_rows(short: &mut Table, section: &Section, table: &DirectionTable, style: Style) {
+    let job = table.job.as_ref().unwrap_or(&section.title);
+    let mut work = indented(&format!("{} of {job}", table.direction.name()));
+    let metrics = [table.metrics()[0], Metric::P99];
+    for row in &table.rows {
+        let mut cells = vec![
+            TableCell::new(std::mem::take(&mut work)),
+            TableCell::new(&row.scheduler),
+        ];
+        for metric in metrics {
+            let cell = row.cells.get(&metric).filter(|_| row.ios > 0);
+            let change = cell.and_then(|cell| cell.change.as_ref());
+            let change_text = change.map_or(String::new(), |change| {
+                quantity::change(&change.relative).replace(" %", "%")
+            });
+            let mark = if row.ios > 0 { "" } else { "-" };
+            let value = cell.map_or(mark.to_string(), |cell| {
+                scale_of(table, metric).with_unit(cell.value.mean)
+            });
+            cells.push(right(value));
+            cells.push(coloured(right(change_text), change, style));
+        }
+        short.add_row(cells);
+    }
+}
+
+/// Writes a sentence for each group of jobs, or one for all where these are many.
+fn write_verdicts(out: &mut String, sections: &[Section], headline: &str) -> fmt::Result {
+    if !(2..=VERDICTS_ON_A_SCREEN).contains(&sections.len()) {
+        return writeln!(out, "{headline}\n");
+    }
+    for section in sections {
+        writeln!(out, "{}: {}", section.title, section.verdict.sentence)?;
+    }
+    writeln!(out)
 }
 
 /// Writes what is read last: marks and notes, the real measurement and the advice.
@@ -152,7 +227,10 @@ fn write_comparison(out: &mut String, comparison: &Comparison, style: Style) -> 
 
 /// Writes the advice at the end, where a terminal shows it.
 fn write_advice(out: &mut String, advice: &Advice) -> fmt::Result {
-    writeln!(out, "\nwhat to do: {}", advice.sentence)?;
+    if !out.ends_with("\n\n") {
+        writeln!(out)?;
+    }
+    writeln!(out, "what to do: {}", advice.sentence)?;
     for sentence in [&advice.price, &advice.assumed] {
         if !sentence.is_empty() {
             writeln!(out, "{sentence}")?;
@@ -334,14 +412,15 @@ fn figure(cell: &Cell, scale: Scale, style: Style) -> TableCell {
         true => value,
         false => format!("{value}\n{}", below.join(joint)),
     };
-    let colour = match &cell.change {
-        Some(change) if style.colour && change.better => Some(Color::Green),
-        Some(change) if style.colour && change.worse => Some(Color::Red),
-        _ => None,
-    };
-    match colour {
-        Some(colour) => right(text).fg(colour),
-        None => right(text),
+    coloured(right(text), cell.change.as_ref(), style)
+}
+
+/// Returns a cell in the colour of a change: green for better, red for worse.
+fn coloured(cell: TableCell, change: Option<&Change>, style: Style) -> TableCell {
+    match change {
+        Some(change) if style.colour && change.better => cell.fg(Color::Green),
+        Some(change) if style.colour && change.worse => cell.fg(Color::Red),
+        _ => cell,
     }
 }
 
@@ -570,6 +649,15 @@ mod tests {
     #[test]
     fn a_comparison_reads_well() {
         insta::assert_snapshot!(render(&compare(&three_schedulers(5))));
+    }
+
+    /// The answer is for one screen, and has each job's figures under each scheduler.
+    #[test]
+    fn an_answer_fits_on_a_screen() {
+        let comparison = compare(&three_schedulers(5));
+        let text = answer(&comparison, Style::PLAIN);
+        assert!(text.lines().count() <= 40, "{text}");
+        insta::assert_snapshot!(text);
     }
 
     #[test]

@@ -174,12 +174,14 @@ fn an_answer_explains_the_marks_that_it_shows_and_no_others() {
         "{shown}"
     );
     assert!(shown.contains(unfinished), "{shown}");
-    let shown = answer(&judged(&["victim.p99"], &[]));
+    let mut asked = judged(&["victim.p99"], &[]);
+    asked.question = Some("Which scheduler?".to_string());
+    let shown = answer(&asked);
     assert!(
         !shown.contains(unfinished) && !shown.contains("-: nothing"),
         "{shown}"
     );
-    // Its table has means only.
+    // The table of a question has means only.
     let head = "; figures are means, ± is the 95 % interval of a change\n";
     assert!(
         shown.contains(head) && !shown.contains("changes are against"),
