@@ -63,6 +63,31 @@ fn few_writes_cost_a_reader_little() {
     assert!(beside > 0.98 * alone, "{alone} alone, {beside} beside");
 }
 
+/// A drive that maps blocks can be had as it is after long overwriting, and goes on.
+#[test]
+fn a_card_with_logs_works_when_it_is_old() {
+    let place = Place::new();
+    let job = "[w]\nfilename=/dev/a\ndirect=1\nrw=randwrite\nbs=16k\nsize=64m\nnumber_ios=20\n";
+    place.file("w.fio", job);
+    let run = |state: &str| {
+        place.json(&[
+            "run",
+            "w.fio",
+            "--drive",
+            "sd-card-hybrid",
+            "--state",
+            state,
+        ])
+    };
+    let mean_ns = |state: &str| {
+        let write = run(state)["jobs"][0]["write"].clone();
+        assert_eq!(write["total_ios"], 20, "{state}");
+        write["lat_ns"]["mean"].as_f64().expect("a mean")
+    };
+    // The logs of the old one are full: nearly every write needs a merge.
+    assert!(mean_ns("aged") > 5.0 * mean_ns("filled"));
+}
+
 /// Where superblocks are collected, all dies begin together: the host does not
 /// wait for the first one alone.
 #[test]
