@@ -151,7 +151,7 @@ impl WaitCounts {
 
 impl Serialize for WaitCounts {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(2 + Wait::ALL.len()))?;
+        let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("requests", &self.requests())?;
         map.serialize_entry("waited", &self.waited())?;
         for wait in Wait::ALL {

@@ -189,12 +189,9 @@ impl Bfq {
         target: QueueId,
         context: usize,
     ) -> Option<QueueId> {
-        let worthwhile = !self.idling_boosts_throughput(q)
-            && self.queues[q].process_refs > 0
-            && self.queues[target].process_refs > 0;
-        let into = match worthwhile {
-            true => self.arrange_merge(q, target),
-            false => None,
+        let into = match self.idling_boosts_throughput(q) {
+            true => None,
+            false => self.arrange_merge(q, target),
         };
         if let Some(into) = into {
             self.contexts[context].stably_merged = true;

@@ -136,8 +136,8 @@ impl Arbiter {
         if let Some(posted) = self.take_of(URGENT, now_ns) {
             return Some((posted, URGENT));
         }
-        // Each class first with the credit left of this round, then with a new round's.
-        for _ in 0..2 * (CLASSES - 1) {
+        // The class that is served with the credit left of this round, then each with a new one's.
+        for _ in 0..CLASSES {
             let class = self.serving;
             if self.classes[class].credit > 0
                 && let Some(posted) = self.take_of(class, now_ns)
