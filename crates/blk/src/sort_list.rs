@@ -564,4 +564,26 @@ mod tests {
         }
         assert!(list.iter().eq(ids.into_values()));
     }
+
+    /// Requests of one sector keep the order in which they came, also where they fill whole runs.
+    #[test]
+    fn requests_of_one_sector_keep_their_order_in_a_long_list() {
+        let (mut rqs, mut list) = (Requests::default(), SortList::new());
+        let mut model = BTreeMap::new();
+        for serial in 0..1500 {
+            let sector = serial as u64 * 7 % 3 * 8;
+            let bio = Bio::new(Op::Read, Sector(sector), 8);
+            let id = rqs.insert(Request::for_bio(&bio, Nanos::ZERO));
+            list.insert(&mut rqs, id);
+            model.insert((sector, serial), id);
+        }
+        check(&list, &model);
+        while let Some((&key, &id)) = model.range((8, 0)..).next() {
+            assert_eq!(list.from_sector(Sector(key.0)), Some(id));
+            assert_eq!(list.find(Sector(key.0)), Some(id));
+            list.remove(&mut rqs, id);
+            model.remove(&key);
+        }
+        check(&list, &model);
+    }
 }

@@ -446,6 +446,9 @@ mod tests {
             ],
             ..DiskTimeline::default()
         };
+        assert!(disk.steps.iter().all(RequestStep::is_of_request));
+        let none = step(0, Issued, RequestStep::NO_REQUEST, 'R');
+        assert!(!none.is_of_request());
         let spans = disk.flush_spans(310).into_iter();
         let spans: Vec<_> = spans
             .map(|s| (s.start_ns, s.end_ns, s.request, s.beside, s.held_ns))

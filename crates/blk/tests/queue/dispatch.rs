@@ -2,7 +2,7 @@
 
 use blklab_blk::{
     Bio, BlkDriver, BlkStatus, InsertAt, IoStatus, Nanos, Op, QueueConfig, QueueLimits, Request,
-    RequestId, Sector, Submit, TraceKind,
+    RequestId, RunPoint, Sector, Submit, TraceKind,
 };
 
 use crate::{FifoState, Fixture, config, with_limits};
@@ -151,6 +151,35 @@ fn a_cpu_that_others_wait_for_leaves_the_rest_to_kblockd() {
     assert_eq!(f.queue.next_event(), f.now);
     f.process();
     assert_eq!(f.sectors_taken(), [0, 100, 200, 300]);
+}
+
+/// A run that other CPUs interrupted goes on as one that was not: it takes what it asked for,
+/// yields after it, and leaves nothing behind.
+#[test]
+fn a_paused_run_goes_on_where_it_was() {
+    for point in [RunPoint::Ask, RunPoint::Choose, RunPoint::Tag] {
+        for need_resched in [false, true] {
+            let mut f = refusing(BlkStatus::DevResource);
+            f.complete(IoStatus::Ok);
+            f.submit(Op::Read, 200, 8);
+            f.submit(Op::Read, 300, 8);
+            f.driver.need_resched = need_resched;
+            f.driver.pauses_at = Some((point, 7));
+            f.queue.process(f.now, &mut f.driver);
+            assert_eq!(f.sectors_taken(), [0, 100], "{point:?}");
+            // A name that is not that of the run continues nothing.
+            f.queue.resume_run(f.now, 8, &mut f.driver);
+            assert_eq!(f.sectors_taken(), [0, 100], "{point:?}");
+            f.queue.resume_run(f.now, 7, &mut f.driver);
+            match need_resched {
+                true => assert_eq!(f.sectors_taken(), [0, 100, 200], "{point:?}"),
+                false => assert_eq!(f.sectors_taken(), [0, 100, 200, 300], "{point:?}"),
+            }
+            f.queue.resume_run(f.now, 7, &mut f.driver);
+            f.process();
+            assert_eq!(f.sectors_taken(), [0, 100, 200, 300], "{point:?}");
+        }
+    }
 }
 
 /// A driver that only takes requests.

@@ -45,6 +45,8 @@ pub(crate) struct ScriptedDriver {
     pub(crate) commits: Vec<usize>,
     /// A command that ends before the requests of a plug go into the scheduler.
     pub(crate) ends_before_insert: Option<RequestId>,
+    /// Where the next run pauses for other CPUs, and under which name.
+    pub(crate) pauses_at: Option<(RunPoint, u64)>,
 }
 
 impl BlkDriver for ScriptedDriver {
@@ -73,6 +75,9 @@ impl BlkDriver for ScriptedDriver {
     }
 
     fn interrupt(&mut self, point: RunPoint) -> Option<Interruption> {
+        if let Some((_, name)) = self.pauses_at.take_if(|(at, _)| *at == point) {
+            return Some(Interruption::OtherCpus(name));
+        }
         let ends = self
             .ends_before_insert
             .take_if(|_| point == RunPoint::Insert)?;

@@ -298,7 +298,8 @@ mod tests {
         let quarter = |n: u64| (Op::Write, 8 * MIB + n * MIB, MIB);
         let took = took_us(card.as_mut(), &mut now, &[2, 0, 3, 1].map(quarter));
         assert!(took.iter().all(|us| *us < 107_000), "{took:?}");
-        assert_eq!(card.stats(now).merges.sectors_moved, 0);
+        let merges = card.stats(now).merges;
+        assert_eq!((merges.sectors_moved, merges.switched), (0, 1));
         let again = took_us(card.as_mut(), &mut now, &[0, 2, 0].map(quarter));
         // Half of the unit is copied before its first quarter is written once more.
         assert!(again[1] < 107_000 && again[2] > 350_000, "{again:?}");
@@ -379,5 +380,40 @@ mod tests {
         took_us(card.as_mut(), &mut now, &apart);
         let merges = card.stats(now).merges;
         assert!(merges.partial > 0, "{merges:?}");
+    }
+
+    /// Pages of one unit against a set of those that are written: one that comes again closes
+    /// the unit, which copies the others.
+    #[test]
+    fn an_open_unit_copies_the_pages_that_it_lacks() {
+        const PAGE: u64 = 16 * KIB;
+        const PAGES: u64 = 4 * MIB / PAGE;
+        let (mut card, mut now) = (card(&[]), Nanos(0));
+        let mut rng = crate::Rng::new(5);
+        let mut lacks = [true; PAGES as usize];
+        let (mut moved, mut partial, mut switched) = (0, 0, 0);
+        for _ in 0..3000 {
+            let first = rng.below(PAGES as u32) as usize;
+            let end = (first + 1 + rng.below(40) as usize).min(PAGES as usize);
+            if lacks[first..end].iter().any(|lacks| !lacks) {
+                moved += lacks.iter().filter(|lacks| **lacks).count() as u64 * PAGE;
+                partial += 1;
+                lacks.fill(true);
+            }
+            lacks[first..end].fill(false);
+            if !lacks.contains(&true) {
+                switched += 1;
+                lacks.fill(true);
+            }
+            let (at, sectors) = (first as u64 * PAGE, (end - first) as u64 * PAGE);
+            took_us(
+                card.as_mut(),
+                &mut now,
+                &[(Op::Write, 8 * MIB + at, sectors)],
+            );
+            let merges = card.stats(now).merges;
+            let found = (merges.sectors_moved, merges.partial, merges.switched);
+            assert_eq!(found, (moved, partial, switched));
+        }
     }
 }

@@ -477,4 +477,34 @@ mod tests {
         let each = |most, sectors| Segments::new(most, sectors).sectors_each();
         assert_eq!((each(4, 1000), each(3, 1000), each(16, 8)), (250, 333, 1));
     }
+
+    proptest! {
+        /// Of runs apart from one another, those used last are held.
+        #[test]
+        fn segments_hold_what_was_used_last(
+            steps in prop::collection::vec((0u64..6, any::<bool>()), 0..100),
+            most in 1u32..5,
+        ) {
+            let mut segments = Segments::new(most, 100 * most as u64);
+            let mut plain: Vec<u64> = Vec::new();
+            for (place, is_read) in steps {
+                let run = SectorRun { start: place * 1000, end: place * 1000 + 10 };
+                let held = plain.iter().position(|of| *of == place);
+                prop_assert_eq!(segments.holds(run), held.is_some());
+                if is_read {
+                    prop_assert_eq!(segments.hit(run), held.is_some());
+                } else {
+                    segments.keep(run);
+                    if held.is_none() && plain.len() == most as usize {
+                        plain.remove(0);
+                    }
+                }
+                match held {
+                    Some(at) => plain[at..].rotate_left(1),
+                    None if !is_read => plain.push(place),
+                    None => {}
+                }
+            }
+        }
+    }
 }

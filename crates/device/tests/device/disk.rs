@@ -398,15 +398,18 @@ fn a_stream_does_not_hold_up_writes_longer_than_reads() {
 fn a_stream_does_not_keep_what_is_buffered_longer_than_reads() {
     let mut disk = disk(&[]);
     let half = disk.identify().capacity_sectors / 2;
+    // Its age counts, not the time of day.
+    let begin_ns = 1_000_000_000;
     let (mut place, mut done) = (0, Vec::new());
     let mut read_on = |disk: &mut dyn Device, now: Nanos, tag: u32| {
         disk.submit(now, command(tag, Op::Read, place, 256));
         place += 256;
     };
-    (0..16).for_each(|tag| read_on(disk.as_mut(), Nanos::ZERO, tag));
-    let (written, mut destages_at) = (Nanos(1_000_000), [0; 2]);
+    (0..16).for_each(|tag| read_on(disk.as_mut(), Nanos(begin_ns), tag));
+    let (written, mut destages_at) = (Nanos(begin_ns + 1_000_000), [0; 2]);
     disk.submit(written, command(31, Op::Write, half, 8));
     for (until_ns, destages) in [1_450_000_000, 1_600_000_000]
+        .map(|after_ns| begin_ns + after_ns)
         .into_iter()
         .zip(&mut destages_at)
     {
@@ -426,6 +429,48 @@ fn a_stream_does_not_keep_what_is_buffered_longer_than_reads() {
             .destages;
     }
     assert_eq!(destages_at, [0, 1]);
+}
+
+/// Sectors that passed the heads after a read are in the buffer, also when another command
+/// ends the reading ahead; those that did not pass cost a rotation.
+#[test]
+fn what_was_read_ahead_before_a_seek_is_kept() {
+    let mut disk = disk(&[]);
+    let far = disk.identify().capacity_sectors / 2;
+    let first = carry_out(disk.as_mut(), Nanos::ZERO, Op::Read, 0, 8);
+    let seek_at = first + Nanos(4_000_000);
+    let mut now = carry_out(disk.as_mut(), seek_at, Op::Read, far, 8);
+    let mut took_us = |sector| {
+        let end = carry_out(disk.as_mut(), now, Op::Read, sector, 8);
+        let took_ns = end.0 - std::mem::replace(&mut now, end).0;
+        took_ns / 1000
+    };
+    // Half a revolution passed a few hundred sectors.
+    let took = [took_us(8), took_us(256)];
+    assert!(took.iter().all(|us| *us < 100), "{took:?}");
+    let beyond = took_us(100_000);
+    assert!(beyond > 1000, "{beyond}");
+}
+
+/// What was acknowledged and is only in the buffer is lost, and counted apart from what the
+/// host does not rely on.
+#[test]
+fn a_loss_of_power_counts_what_was_only_in_the_buffer() {
+    let mut disk = disk(&[]);
+    let mut now = Nanos::ZERO;
+    for losses in 1..=3 {
+        let acknowledged = carry_out(disk.as_mut(), now, Op::Write, 0, 24);
+        disk.submit(acknowledged, command(0, Op::Write, 1_000_000, 8));
+        now = disk.power_loss(acknowledged);
+        let mut done = Vec::new();
+        disk.advance(Nanos(now.0 + 10_000_000_000), &mut done);
+        assert!(done.is_empty(), "{done:?}");
+        now.0 += 10_000_000_000;
+        let stats = disk.stats(now);
+        assert_eq!(stats.power_losses, losses);
+        assert_eq!(stats.power_loss_sectors, 24 * losses);
+        assert_eq!(stats.power_loss_acknowledged_sectors, 24 * losses);
+    }
 }
 
 /// Random writes of a block in the first 5 GB, one after the other, once the buffer is full:

@@ -169,6 +169,25 @@ fn weights_divide_the_drive() {
     assert!(done.iter().all(|n| (970..=1030).contains(n)), "{done:?}");
 }
 
+/// A group without I/O takes no share from the others, whatever its weight is set to.
+#[test]
+fn the_weight_of_an_idle_group_costs_others_nothing() {
+    let mut bench = Bench::new("min=100 max=100");
+    bench.add(1, 8, 0);
+    bench.cost.make(CgroupId(2));
+    bench.run(500);
+    let now = Nanos(bench.now_us * 1000);
+    bench.cost.set_weight(now, CgroupId(2), 10_000);
+    let shares = [1, 2].map(|at| bench.cost.groups[at].active);
+    assert_eq!(shares[1], 0, "{shares:?}");
+    let (share, share_inuse) = bench.cost.shares(1);
+    assert_eq!((share, share_inuse), (WEIGHT_ONE, WEIGHT_ONE));
+    bench.take_done(2);
+    bench.run(1000);
+    let done = bench.take_done(2)[0];
+    assert!((970..=1030).contains(&done), "{done}");
+}
+
 /// The tree in the kernel's comment: an eighth each, and three quarters.
 #[test]
 fn groups_inside_a_group_share_what_that_has() {
