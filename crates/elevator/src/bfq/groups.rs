@@ -41,7 +41,7 @@ pub(super) struct Group {
     pub(super) positions: RedBlackTree<NextRequest>,
     pub(super) last_created: Option<QueueId>,
     /// Number of queues with requests, queued or in the drive.
-    pending_queues: u32,
+    pub(super) pending_queues: u32,
 }
 
 impl Group {

@@ -171,6 +171,13 @@ impl WeightCounts {
         }
     }
 
+    /// Every counted weight, as often as it is counted.
+    #[cfg(test)]
+    pub(super) fn all(&self) -> Vec<u32> {
+        let times = |&(weight, count): &(u32, u32)| (0..count).map(move |_| weight);
+        self.0.iter().flat_map(times).collect()
+    }
+
     fn remove(&mut self, weight: u32) {
         if let Ok(at) = self.0.binary_search_by_key(&weight, |&(w, _)| w) {
             self.0[at].1 -= 1;

@@ -507,6 +507,7 @@ struct Inside {
     rqs: blklab_blk::Requests,
     merge: blklab_blk::MergeState,
     trace: blklab_blk::Trace,
+    now: Nanos,
 }
 
 impl Inside {
@@ -516,12 +517,13 @@ impl Inside {
             rqs: blklab_blk::Requests::default(),
             merge: blklab_blk::MergeState::new(blklab_blk::QueueLimits::default()),
             trace: blklab_blk::Trace::default(),
+            now: Nanos::from_secs(10),
         }
     }
 
     fn with<T>(&mut self, f: impl FnOnce(&mut Bfq, &mut SchedCtx<'_>) -> T) -> T {
         let mut ctx = SchedCtx {
-            now: Nanos::from_secs(10),
+            now: self.now,
             rqs: &mut self.rqs,
             merge: &mut self.merge,
             trace: &mut self.trace,
@@ -756,6 +758,110 @@ proptest! {
         prop_assert_eq!(state(&queue, "busy_queues"), 0);
         prop_assert_eq!(state(&queue, "wr_busy_queues"), 0);
         prop_assert_eq!(state(&queue, "in_service_queue"), -1);
+    }
+}
+
+impl Bfq {
+    /// Compares every count with one made anew from queues, lists and requests.
+    fn check_counts(&self, rqs: &blklab_blk::Requests, in_driver: &[RequestId]) {
+        let ids = self.queues.ids();
+        let queues = || ids.iter().map(|q| &self.queues[*q]);
+        for (at, queue) in queues().enumerate() {
+            let listed = queue.fifo.iter(rqs).count();
+            assert_eq!(queue.sorted.len(), listed, "queue {at}");
+            let sync = queue.fifo.iter(rqs).filter(|id| rqs[*id].is_sync()).count();
+            let queued = queue.queued.map(|queued| queued as usize);
+            assert_eq!(queued, [listed - sync, sync], "queue {at}");
+            assert_eq!(queue.next_rq.is_some(), listed > 0, "queue {at}");
+            if let Some(next) = queue.next_rq {
+                assert!(queue.sorted.contains(rqs, next), "queue {at}");
+            }
+            // A queue without requests stays busy in service, and when it was preempted there.
+            assert!(listed == 0 || queue.busy, "queue {at}");
+            let pending = queue.busy || queue.dispatched > 0;
+            assert_eq!(queue.counted_pending, pending, "queue {at}");
+            assert!(queue.counted_weight.is_none() || pending, "queue {at}");
+        }
+        let count = |has: &dyn Fn(&&BfqQueue) -> bool| queues().filter(has).count() as u32;
+        let busy = [0, 1, 2].map(|class| count(&|queue| queue.busy && queue.class == class));
+        assert_eq!(self.busy, busy);
+        assert_eq!(
+            self.wr_busy,
+            count(&|queue| queue.busy && queue.is_raised())
+        );
+        assert_eq!(
+            self.queued,
+            queues().map(|queue| queue.queued.iter().sum::<u32>()).sum()
+        );
+        assert_eq!(self.in_driver, in_driver.len() as u32);
+        assert_eq!(self.in_driver, queues().map(|queue| queue.dispatched).sum());
+        let mut pending_groups = 0;
+        for (at, group) in self.groups.iter().enumerate() {
+            let pending = count(&|queue| queue.counted_pending && queue.group == at);
+            assert_eq!(group.pending_queues, pending, "group {at}");
+            pending_groups += (pending > 0) as u32;
+        }
+        assert_eq!(self.pending_groups, pending_groups);
+        let mut weights: Vec<u32> = queues().filter_map(|queue| queue.counted_weight).collect();
+        weights.sort_unstable();
+        assert_eq!(self.weights.all(), weights);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// Counts are what there is, after every call. Processes stay in their groups, since an empty
+    /// queue that changes its group stays counted as pending (`bfq_bfqq_move`).
+    #[test]
+    fn counts_are_those_of_queues_and_requests(
+        steps in prop::collection::vec(any_step(), 1..200),
+        strict: bool,
+    ) {
+        let mut inside = Inside::new();
+        inside.bfq.settings.strict_guarantees = strict;
+        let mut in_driver: Vec<RequestId> = Vec::new();
+        for step in steps {
+            match step {
+                HookCall::Insert(mut bio) | HookCall::Merge(mut bio) => {
+                    bio.cgroup = CgroupId(bio.submitter.0 as u16 % 3);
+                    let id = inside.rqs.insert(blklab_blk::Request::for_bio(&bio, inside.now));
+                    inside.with(|bfq, ctx| {
+                        bfq.prepare_request(ctx, id);
+                        bfq.insert_request(ctx, 0, id, InsertAt::Tail);
+                    });
+                    let mut gone = Vec::new();
+                    inside.merge.take_merged_away(&mut gone);
+                    for id in gone {
+                        inside.with(|bfq, ctx| bfq.finish_request(ctx, id));
+                        inside.rqs.remove(id);
+                    }
+                }
+                HookCall::Dispatch => {
+                    let taken = inside.with(|bfq, ctx| blklab_blk::take_request(bfq, ctx, 0));
+                    in_driver.extend(taken);
+                }
+                HookCall::Complete(which) if !in_driver.is_empty() => {
+                    let id = in_driver.swap_remove(which.index(in_driver.len()));
+                    inside.with(|bfq, ctx| {
+                        bfq.completed_request(ctx, id);
+                        bfq.finish_request(ctx, id);
+                    });
+                    inside.rqs.remove(id);
+                }
+                HookCall::Pass(ns) => {
+                    inside.now += Nanos(ns);
+                    if inside.bfq.next_timer().is_some_and(|at| at <= inside.now) {
+                        inside.with(|bfq, ctx| bfq.timer(ctx));
+                    }
+                }
+                HookCall::Exit(submitter) => {
+                    inside.with(|bfq, ctx| bfq.exit_submitter(ctx, SubmitterId(submitter)));
+                }
+                HookCall::Complete(_) | HookCall::Requeue(_) | HookCall::Tune(..) => {}
+            }
+            inside.bfq.check_counts(&inside.rqs, &in_driver);
+        }
     }
 }
 
