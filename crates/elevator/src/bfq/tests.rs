@@ -791,10 +791,15 @@ impl Bfq {
         );
         assert_eq!(
             self.queued,
-            queues().map(|queue| queue.queued.iter().sum::<u32>()).sum()
+            queues()
+                .map(|queue| queue.queued.iter().sum::<u32>())
+                .sum::<u32>()
         );
         assert_eq!(self.in_driver, in_driver.len() as u32);
-        assert_eq!(self.in_driver, queues().map(|queue| queue.dispatched).sum());
+        assert_eq!(
+            self.in_driver,
+            queues().map(|queue| queue.dispatched).sum::<u32>()
+        );
         let mut pending_groups = 0;
         for (at, group) in self.groups.iter().enumerate() {
             let pending = count(&|queue| queue.counted_pending && queue.group == at);
