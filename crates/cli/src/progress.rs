@@ -92,11 +92,10 @@ pub(crate) fn run_interruptible<'a>(
 ) -> Result<(Finished, bool), Failure> {
     world.abandon = Some(caller.abandon().unwrap_or(cut));
     let world = &*world;
-    let under_way = UnderWay {
+    let under_way = &UnderWay {
         cut,
         lacks_runtime: world.lacks_runtime(),
     };
-    let under_way = &under_way;
     let never = AtomicUsize::new(0);
     if let Some(stop) = caller.abandon() {
         let finished = run_observed(world, plan, caller, (stop, &never))?;

@@ -145,7 +145,7 @@ impl<'c> Decision<'c> {
     }
 
     fn decide(&self, rows: &[usize], gains: Gains) -> Outcome {
-        let mut best: Option<(f64, usize)> = None;
+        let mut better: Vec<(f64, usize)> = Vec::new();
         let mut mixed: Vec<(f64, usize)> = Vec::new();
         for &at in rows.iter().filter(|at| **at != self.base) {
             let changes = self.changes(&self.deciding, at, gains);
@@ -153,54 +153,51 @@ impl<'c> Decision<'c> {
             let loss: f64 = changes.iter().map(|step| (-step.gain).max(0.0)).sum();
             let net = gain - loss;
             if gain > 0.0 && gain >= GAIN_OVER_LOSS_MIN * loss {
-                if best.is_none_or(|(most, _)| net > most) {
-                    best = Some((net, at));
-                }
+                better.push((net, at));
             } else if gain > 0.0 && loss < GAIN_OVER_LOSS_MIN * gain {
                 // A row that loses much more than it gains is not considered.
                 mixed.push((net, at));
             }
         }
-        mixed.sort_by(|a, b| b.0.total_cmp(&a.0));
-        match (best, mixed.is_empty()) {
-            (Some((_, at)), _) => Outcome::Take(self.cheapest_like(at, rows, gains)),
-            (None, true) => Outcome::Keep,
-            (None, false) => Outcome::Depends(mixed.iter().map(|(_, at)| *at).collect()),
+        let best_first = |mut rows: Vec<(f64, usize)>| -> Vec<usize> {
+            rows.sort_by(|a, b| b.0.total_cmp(&a.0));
+            rows.into_iter().map(|(_, at)| at).collect()
+        };
+        match (best_first(better).as_slice(), mixed.is_empty()) {
+            ([best, others @ ..], _) => Outcome::Take(self.cheapest_like(*best, others)),
+            ([], true) => Outcome::Keep,
+            ([], false) => Outcome::Depends(best_first(mixed)),
         }
     }
 
-    /// Returns the row that costs the other figures least among those that are as good as `best`
-    /// by the goal, as far as the runs can tell them apart. Without a goal a row's losses have
-    /// been weighed against its gains already.
-    fn cheapest_like(&self, best: usize, rows: &[usize], gains: Gains) -> usize {
+    /// Returns the row that costs the other figures least among `best` and those of `others` that
+    /// are as good by the goal, as far as the runs can tell them apart. Without a goal a row's
+    /// losses have been weighed against its gains already.
+    fn cheapest_like(&self, best: usize, others: &[usize]) -> usize {
         let Some(goal) = self.goal() else {
             return best;
         };
         let up = goal.name.metric().more_is_better();
-        let is_like_best = |at: usize| {
-            let (from, to) = (&goal.values[best], &goal.values[at]);
+        let is_like_best = |at: &usize| {
+            let (from, to) = (&goal.values[best], &goal.values[*at]);
             let change = Change::between(from, to, self.comparison.paired, up);
-            let is_noise = change.is_some_and(|c| c.significance == Significance::WithinNoise);
-            let improves = || self.change(goal, at, gains).is_some_and(|c| c.gain > 0.0);
-            is_noise && improves()
+            change.is_some_and(|change| change.significance == Significance::WithinNoise)
         };
         let price = |at: usize| -> f64 {
             let changes = self.changes(&self.all, at, Gains::Likely);
             changes.iter().map(|step| (-step.gain).max(0.0)).sum()
         };
-        let others = rows.iter().copied();
-        let like_best = others.filter(|at| *at != best && *at != self.base && is_like_best(*at));
-        let cheapest = like_best.map(|at| (price(at), at));
-        match cheapest.min_by(|a, b| a.0.total_cmp(&b.0)) {
-            Some((least, at)) if least < price(best) => at,
-            _ => best,
-        }
+        let like_best = others.iter().copied().filter(is_like_best);
+        // Of equal prices the first, which is the better.
+        let priced = std::iter::once(best).chain(like_best);
+        let cheapest = priced.map(|at| (price(at), at));
+        let cheapest = cheapest.min_by(|a, b| a.0.total_cmp(&b.0));
+        cheapest.map_or(best, |(_, at)| at)
     }
 
     /// Returns the one figure that the user's goals come to, if there are goals.
     fn goal(&self) -> Option<&Figure> {
-        let judgement = self.comparison.judgement.as_ref()?;
-        judgement.decided_by()?;
+        self.comparison.judgement.as_ref()?;
         self.deciding.first()
     }
 
