@@ -113,21 +113,26 @@ pub fn host_job(points: &[Point], run_ms: u32) -> String {
     text
 }
 
-/// Returns a row for every point and direction, with the median of a scheduler's repeats. The jobs
-/// of each result in `repeats` are in order.
+/// Returns a row for every point and direction, with the median of a scheduler's repeats. Each
+/// point is a group of `repeats`, numbered as the points are.
 pub fn host_rows(points: &[Point], scheduler: &str, repeats: &[Results], cores: u32) -> Vec<Row> {
     let mut rows = Vec::new();
     for (n, point) in points.iter().enumerate() {
-        let name = format!("p{n}");
         let directions: &[Direction] = match point.rw {
             "randread" => &[Direction::Read],
             "randwrite" => &[Direction::Write],
             _ => &[Direction::Read, Direction::Write],
         };
         for &direction in directions {
-            let sides: Vec<DirResults> = repeats
+            // A job is one process only.
+            let groups = repeats
                 .iter()
-                .filter_map(|results| of_all_processes(results, &name, direction))
+                .filter_map(|r| r.groups.iter().find(|group| group.group_id == n as u32));
+            let sides: Vec<&DirResults> = groups
+                .map(|group| match direction {
+                    Direction::Read => &group.read,
+                    _ => &group.write,
+                })
                 .collect();
             if let Some(measured) = middle_run(&sides) {
                 rows.push(row(point, scheduler, direction, cores, measured));
@@ -137,22 +142,11 @@ pub fn host_rows(points: &[Point], scheduler: &str, repeats: &[Results], cores: 
     rows
 }
 
-/// The results of a point's processes together: on a host each has a job of its own.
-fn of_all_processes(results: &Results, name: &str, direction: Direction) -> Option<DirResults> {
-    let sides = results.jobs.iter().filter(|job| job.name == name);
-    let sides = sides.map(|job| match direction {
-        Direction::Read => &job.read,
-        _ => &job.write,
-    });
-    sides.cloned().reduce(|mut all, side| {
-        all.merge(&side);
-        all
-    })
-}
-
 /// The median of each quantity, which a disturbed repeat hardly changes, unlike a mean.
-fn middle_run(sides: &[DirResults]) -> Option<Measured> {
-    let of = |figure: &dyn Fn(&DirResults) -> f64| median(sides.iter().map(figure).collect());
+fn middle_run(sides: &[&DirResults]) -> Option<Measured> {
+    let of = |figure: &dyn Fn(&DirResults) -> f64| {
+        median(sides.iter().map(|side| figure(side)).collect())
+    };
     Some(Measured {
         iops: of(&DirResults::iops)?,
         lat_mean_us: of(&|side| side.lat_ns.summary().mean_ns / 1e3),
@@ -190,7 +184,7 @@ pub const HELD_OUT_NOTE: &str = "held-out";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use blklab_stats::JobResults;
+    use blklab_stats::GroupResults;
     use blklab_workload::fio;
 
     #[test]
@@ -217,24 +211,21 @@ mod tests {
     fn repeats_become_one_row_of_each_direction() {
         let points = points(true);
         let repeat = |ios: u64| {
-            let processes = points.iter().enumerate();
-            let processes =
-                processes.flat_map(|(n, point)| vec![(n, point); point.processes as usize]);
-            let jobs = processes.map(|(n, point)| {
+            let groups = (0..points.len() as u32).map(|group_id| {
                 let side = DirResults {
-                    ios: ios / u64::from(point.processes),
+                    ios,
                     runtime_ns: 1_000_000_000,
                     ..DirResults::default()
                 };
-                JobResults {
-                    name: format!("p{n}"),
+                GroupResults {
+                    group_id,
                     read: side.clone(),
                     write: side,
-                    ..JobResults::default()
+                    ..GroupResults::default()
                 }
             });
             Results {
-                jobs: jobs.collect(),
+                groups: groups.collect(),
                 ..Results::default()
             }
         };
