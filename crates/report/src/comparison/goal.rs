@@ -595,7 +595,7 @@ impl FigureName {
             let figures = section.processes.iter().filter(is_it);
             return Ok(figures.map(|f| f.compared()).collect());
         }
-        let alone = section.directions.iter().all(|table| table.job.is_none());
+        let alone = section.is_alone();
         let tables = section.directions.iter().filter(|table| {
             let is_job = match &self.job {
                 None => table.job.is_none(),
@@ -626,7 +626,7 @@ impl FigureName {
 fn figures_of(job: &str, comparison: &Comparison) -> Vec<String> {
     let mut figures: Vec<FigureName> = Vec::new();
     for section in &comparison.sections {
-        let alone = section.directions.iter().all(|table| table.job.is_none());
+        let alone = section.is_alone();
         let is_job = |table: &&DirectionTable| match alone {
             true => section.title == job,
             false => table.job.as_deref() == Some(job),

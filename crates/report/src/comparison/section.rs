@@ -27,6 +27,11 @@ pub struct Section {
 }
 
 impl Section {
+    /// Whether the group is one job, so that its tables are that job's.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.directions.iter().all(|table| table.job.is_none())
+    }
+
     /// Returns a group with a verdict on its figures.
     pub(crate) fn judged(
         (group_id, title): (u32, String),

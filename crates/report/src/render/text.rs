@@ -108,10 +108,9 @@ fn write_short(out: &mut String, comparison: &Comparison, style: Style) -> fmt::
         let sections = comparison.sections.iter();
         sections.flat_map(move |section| section.directions.iter().map(of(section)))
     };
-    let has_jobs = |section: &Section| section.directions.iter().any(|table| table.job.is_some());
     let by_job = tables().count() <= TABLES_ON_A_SCREEN;
     let is_shown = |section: &Section, table: &DirectionTable| match by_job {
-        true => table.job.is_some() || !has_jobs(section),
+        true => table.job.is_some() || section.is_alone(),
         false => table.job.is_none(),
     };
     let mut short = new_table(style);

@@ -381,7 +381,7 @@ fn eligible(comparison: &Comparison, rows: &[usize]) -> Vec<usize> {
 /// Returns the figures that each job of a group notices: bandwidth and tail latency, or
 /// its running time if it ends by itself; and as a price the tail beyond it.
 fn figures(section: &Section) -> Vec<Figure> {
-    let alone = section.directions.iter().all(|table| table.job.is_none());
+    let alone = section.is_alone();
     let times = section
         .processes
         .iter()
