@@ -180,3 +180,34 @@ fn files_that_are_read_before_a_job_are_opened_for_that_too() {
         assert_eq!(json["jobs"][0]["error"], 0, "{options}");
     }
 }
+
+/// fio counts it as no error that the file system has no room for more.
+#[test]
+fn a_job_that_fills_a_file_system_ends_well_when_it_is_full() {
+    let place = Place::new();
+    let job = "[a]\nrw=write\nbs=256k\nfill_device=1\n";
+    place.file("fill.fio", job);
+    let shipped = place.blklab(&["show", "drive", "null"]).ok().out;
+    let small = shipped.replace("capacity_bytes = 256060514304", "capacity_bytes = 67108864");
+    place.file("small.toml", &small);
+    for kind in ["ext2", "vfat"] {
+        let args = ["run", "fill.fio", "--drive", "small.toml", "--fs", kind];
+        let args = [&args[..], &["--output-format", "json"]].concat();
+        let json = place.blklab(&args).ok().json();
+        let job = &json["jobs"][0];
+        assert_eq!(job["error"], 0, "{kind}");
+        let bytes = job["write"]["io_bytes"].as_u64().expect("a count");
+        // Nearly all of the drive: what is left holds the file system itself.
+        assert!((58 << 20..64 << 20).contains(&bytes), "{kind}: {bytes}");
+    }
+    let args = [
+        "run",
+        "fill.fio",
+        "--drive",
+        "small.toml",
+        "--output-format",
+        "json",
+    ];
+    let json = place.blklab(&args).ok().json();
+    assert_eq!(json["jobs"][0]["write"]["io_bytes"], 64 << 20);
+}

@@ -8,7 +8,7 @@ use crate::support::{Outcome, Place};
 const FOLDER: &str = "/usr/share/doc/fio/examples";
 
 /// Those that run.
-const RUN: [&str; 30] = [
+const RUN: [&str; 34] = [
     "1mbs_clients",
     "aio-read",
     "backwards-read",
@@ -25,15 +25,19 @@ const RUN: [&str; 30] = [
     "fio-seq-RW",
     "fio-seq-read",
     "fio-seq-write",
+    "fixed-rate-submission",
     "flow",
     "fsx",
     "iometer-file-access-server",
     "jesd219",
+    "latency-profile",
     "numa",
+    "poisson-rate-submission",
     "rand-zones",
     "ssd-steadystate",
     "ssd-test",
     "steadystate",
+    "surface-scan",
     "tiobench-example",
     "waitfor",
     "uring-cmd-ng",
@@ -42,7 +46,7 @@ const RUN: [&str; 30] = [
 ];
 
 /// Those that are refused, with what the message says.
-const REFUSED: [(&str, &str); 56] = [
+const REFUSED: [(&str, &str); 52] = [
     ("cpp_null", ":6: ioengine=cpp_null: "),
     ("cpuio", "ioengine=cpuio is not simulated"),
     (
@@ -68,10 +72,6 @@ const REFUSED: [(&str, &str); 56] = [
         "ioengine=filedelete is not simulated",
     ),
     ("filestat-ioengine", "ioengine=filestat is not simulated"),
-    (
-        "fixed-rate-submission",
-        ":9: io_submit_mode=offload: fio 3.33 would",
-    ),
     ("ftruncate", "ioengine=ftruncate is not simulated"),
     ("gfapi", "ioengine=gfapi is not simulated"),
     ("gpudirect-rdmaio-client", ":7: mem=cudamalloc: "),
@@ -82,10 +82,6 @@ const REFUSED: [(&str, &str); 56] = [
     ("http-swift", "ioengine=http is not simulated"),
     ("http-webdav", "ioengine=http is not simulated"),
     ("ime", "ioengine=ime_psync is not simulated"),
-    (
-        "latency-profile",
-        ":14: latency_target=500000: fio 3.33 would",
-    ),
     ("libcufile-cufile", ":11: directory=${FIO_DIR}: is empty"),
     ("libcufile-posix", ":11: directory=${FIO_DIR}: is empty"),
     ("libhdfs", "ioengine=libhdfs is not simulated"),
@@ -116,10 +112,6 @@ const REFUSED: [(&str, &str); 56] = [
     ("nfs", "ioengine=nfs is not simulated"),
     ("null", "ioengine=null is not simulated"),
     ("pmemblk", "ioengine=pmemblk is not simulated"),
-    (
-        "poisson-rate-submission",
-        ":9: io_submit_mode=offload: fio 3.33 would",
-    ),
     ("rados", "ioengine=rados is not simulated"),
     ("rbd", "ioengine=rbd is not simulated"),
     ("rdmaio-client", "ioengine=rdma is not simulated"),
@@ -127,7 +119,6 @@ const REFUSED: [(&str, &str); 56] = [
     ("sg_verify", "ioengine=sg is not simulated"),
     ("sg_verify-fail", "ioengine=sg is not simulated"),
     ("sg_write_same_ndob", "ioengine=sg is not simulated"),
-    ("surface-scan", ":15: fill_device=1: fio 3.33 would write"),
     (
         "uring-cmd-zoned",
         "verify=crc32c: not simulated with a zonemode",

@@ -72,12 +72,7 @@ fn an_option_that_changes_the_work_is_refused_unless_lenient() {
         let job = format!("[a]\nfilename=/dev/x\ndirect=1\nnumber_ios=8\n{options}\n");
         place.file("job.fio", &job);
     };
-    for option in [
-        "read_iolog=t.log",
-        "pre_read=1",
-        "latency_target=1ms",
-        "profile=act",
-    ] {
+    for option in ["opendir=d", "pre_read=1", "fill_device=1", "profile=act"] {
         job(option);
         let message = refused(&place, &["run", "job.fio"]);
         let start = format!("job.fio:5: {option}: fio 3.33 would");

@@ -379,13 +379,13 @@ fn a_timeline_that_cannot_be_is_no_file() {
 #[test]
 fn notes_go_beside_the_text() {
     let place = Place::new();
-    let job = format!("{MIXED}latency_target=1ms\n");
+    let job = format!("{MIXED}trim_percentage=10\n");
     let done = place
-        .file("target.fio", &job)
-        .blklab(&["run", "target.fio", "--lenient"])
+        .file("trims.fio", &job)
+        .blklab(&["run", "trims.fio", "--lenient"])
         .ok();
-    assert!(done.err.contains("latency_target"), "{}", done.err);
-    assert!(!done.out.contains("latency_target"), "{}", done.out);
+    assert!(done.err.contains("trim_percentage"), "{}", done.err);
+    assert!(!done.out.contains("trim_percentage"), "{}", done.out);
 }
 
 /// A loop device takes its worker's time, which a machine may not know.

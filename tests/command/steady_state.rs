@@ -101,7 +101,7 @@ fn a_threshold_or_a_group_that_does_not_fit_is_refused() {
         ),
         (
             "[a]\nss=foo:3%\n",
-            "fio knows iops, iops_slope, bw, bw_slope",
+            "fio 3.33 knows iops, iops_slope, bw, bw_slope",
         ),
         (
             "[a]\nss=bw:3%\nss_dur=3\n[b]\nrw=write\n",

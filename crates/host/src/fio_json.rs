@@ -3,7 +3,7 @@
 
 use blklab_stats::{
     BatchBuckets, CpuStats, DepthBuckets, DirResults, FioBin, GroupResults, Histogram, JobResults,
-    JobSetup, ProcessResults, Results, Sample, SteadyState, Summary, World,
+    JobSetup, LatencyTarget, ProcessResults, Results, Sample, SteadyState, Summary, World,
 };
 use blklab_workload::fio::{Direction, JobFile, JobSpec};
 use blklab_workload::generate::{due_weights, processes};
@@ -181,10 +181,15 @@ fn job_results(entry: &Object, index: usize, job: &JobFile) -> Result<JobResults
         complete: batches(entry, "iodepth_complete", ios)?,
         error,
         total_errors: entry.count("total_err")?,
-        iodepth: spec.map_or(1, |s| s.io_depth),
         percentiles: spec.map(|s| s.percentiles.clone()).unwrap_or_default(),
         percentiles_of: spec.map(JobSpec::percentiles_of).unwrap_or_default(),
-        latency_target_ns: entry.count("latency_target")?.saturating_mul(1000),
+        last_arrival_ns: None,
+        latency_target: LatencyTarget {
+            target_ns: entry.count("latency_target")?,
+            window_us: entry.count("latency_window")?,
+            percentile: entry.number("latency_percentile")?,
+            depth: u32::try_from(entry.count("latency_depth")?).unwrap_or(u32::MAX),
+        },
         steady_state: steady_state(entry, spec)?,
         setup: spec.map(setup).unwrap_or_default(),
         name,
@@ -247,6 +252,7 @@ fn setup(spec: &JobSpec) -> JobSetup {
         rw: spec.pattern.name().to_string(),
         block_bytes: Direction::ALL.map(sizes),
         ioengine: spec.engine.name().to_string(),
+        iodepth: spec.io_depth,
     }
 }
 

@@ -5,8 +5,8 @@ use crate::comparison::SchedulerRuns;
 
 use blklab_stats::{
     ChannelStats, Counter, CpuStats, DEFAULT_PERCENTILES, DeviceStats, DirResults, DiskStats,
-    HwQueueStats, JobResults, JobSetup, QueueStats, Results, SchedulerStats, Wait, WaitCounts,
-    Waits, World,
+    HwQueueStats, JobResults, JobSetup, LatencyTarget, QueueStats, Results, SchedulerStats, Wait,
+    WaitCounts, Waits, World,
 };
 
 const BLOCK_BYTES: u64 = 4096;
@@ -51,12 +51,13 @@ pub(crate) fn mixed(recipe: Recipe) -> Results {
             system_ns: 160_000_000,
             context_switches: 1234,
         },
-        iodepth: 16,
+        latency_target: LatencyTarget::none(16),
         percentiles: DEFAULT_PERCENTILES.to_vec(),
         setup: JobSetup {
             rw: "randrw".to_string(),
             block_bytes: [(BLOCK_BYTES, BLOCK_BYTES); 3],
             ioengine: "libaio".to_string(),
+            iodepth: 16,
         },
         ..JobResults::default()
     };

@@ -433,12 +433,15 @@ fn check_engine(spec: &JobSpec) -> Result<(), SetupError> {
     }
     let simulated: Vec<&str> = Engine::simulated().collect();
     let (last, others) = simulated.split_last().expect("one is simulated");
+    let instead = match spec.engine.has_stand_in() {
+        true => ", and with --engine-as libaio the job runs as with that one",
+        false => "; it does no block I/O that another could do for it",
+    };
     Err(SetupError::Job {
         place: spec.position.to_string(),
         job: spec.name.clone(),
         problem: format!(
-            "ioengine={} is not simulated; {} and {last} are, and with --engine-as libaio the job \
-             runs as with that one",
+            "ioengine={} is not simulated; {} and {last} are{instead}",
             spec.engine.name(),
             others.join(", ")
         ),

@@ -78,14 +78,15 @@ pub struct JobResults {
     pub error: i32,
     /// I/Os that ended in an error.
     pub total_errors: u64,
-    /// `iodepth` as given.
-    pub iodepth: u32,
     /// `percentile_list` as given or fio's default.
     pub percentiles: Vec<f64>,
     /// The latencies whose percentiles are shown.
     pub percentiles_of: LatencyPercentiles,
-    /// `latency_target`: the target in nanoseconds, zero for none.
-    pub latency_target_ns: u64,
+    /// When the last I/O was due, in nanoseconds from the start, if each has a time of its own: an
+    /// open replay.
+    pub last_arrival_ns: Option<u64>,
+    /// `latency_target` and what came of it.
+    pub latency_target: LatencyTarget,
     /// `steadystate`: the figures that could end the job.
     pub steady_state: Option<SteadyState>,
     /// The options in fio's first line on a job; there is no line if `rw` is empty.
@@ -96,6 +97,40 @@ pub struct JobResults {
     pub calls: Vec<CallTimes>,
 }
 
+/// `latency_target`, and the depth that it came to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LatencyTarget {
+    /// The latency to stay below in nanoseconds, zero for none.
+    pub target_ns: u64,
+    /// `latency_window` in microseconds.
+    pub window_us: u64,
+    /// The percentage of I/Os that stay below the target in a window that succeeds.
+    pub percentile: f64,
+    /// The last depth; `iodepth` without a target.
+    pub depth: u32,
+}
+
+impl LatencyTarget {
+    /// No target, at that depth.
+    pub fn none(depth: u32) -> LatencyTarget {
+        LatencyTarget {
+            depth,
+            ..LatencyTarget::default()
+        }
+    }
+}
+
+impl Default for LatencyTarget {
+    fn default() -> LatencyTarget {
+        LatencyTarget {
+            target_ns: 0,
+            window_us: 0,
+            percentile: 100.0,
+            depth: 0,
+        }
+    }
+}
+
 impl JobResults {
     /// Returns the running times of all processes together, in nanoseconds: fio's
     /// `job_runtime`, the basis of its CPU percentages.
@@ -104,6 +139,12 @@ impl JobResults {
             [] => self.runtime_ns,
             each => each.iter().map(|process| process.runtime_ns).sum(),
         }
+    }
+
+    /// Returns how long after its last I/O was due an open replay ended, in nanoseconds.
+    pub fn lateness_ns(&self) -> Option<u64> {
+        let last_ns = self.last_arrival_ns?;
+        Some(self.runtime_ns.saturating_sub(last_ns))
     }
 
     /// Adds another process of the same group (`group_reporting`). Name and options stay
@@ -130,10 +171,10 @@ impl JobResults {
             complete,
             error,
             total_errors,
-            iodepth: _,
             percentiles: _,
             percentiles_of: _,
-            latency_target_ns: _,
+            last_arrival_ns,
+            latency_target: _,
             steady_state,
             setup: _,
             processes,
@@ -147,6 +188,7 @@ impl JobResults {
         self.syncs += syncs;
         self.zone_resets += zone_resets;
         self.runtime_ns = self.runtime_ns.max(*runtime_ns);
+        self.last_arrival_ns = self.last_arrival_ns.max(*last_arrival_ns);
         self.cpu.add(cpu);
         self.depth.merge(depth);
         self.submit.merge(submit);
@@ -217,6 +259,8 @@ pub struct JobSetup {
     pub block_bytes: [(u64, u64); 3],
     /// `ioengine`.
     pub ioengine: String,
+    /// `iodepth`.
+    pub iodepth: u32,
 }
 
 /// One direction of a job.

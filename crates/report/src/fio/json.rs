@@ -120,10 +120,10 @@ fn job_value(elapsed_ns: u64, jobs: &[JobResults], job: &JobResults, options: Op
         object.insert("first_error".to_string(), job.error.into());
     }
     object.extend(fields(json!({
-        "latency_depth": job.iodepth,
-        "latency_target": job.latency_target_ns,
-        "latency_percentile": 100.0,
-        "latency_window": 0,
+        "latency_depth": job.latency_target.depth,
+        "latency_target": job.latency_target.target_ns,
+        "latency_percentile": job.latency_target.percentile,
+        "latency_window": job.latency_target.window_us,
     })));
     if let Some(state) = &job.steady_state {
         object.insert("steadystate".to_string(), steady_state(state));

@@ -84,13 +84,14 @@ fn write_setups(out: &mut String, jobs: &[JobResults]) -> fmt::Result {
             rw,
             block_bytes,
             ioengine,
+            iodepth,
         } = &job.setup;
         write!(out, "{}: (g={}): rw={rw}, bs=", job.name, job.group_id)?;
         for (letter, (min, max)) in ["R", "W", "T"].iter().zip(block_bytes) {
             let (min, max) = (bytes(*min, Base::Iec), bytes(*max, Base::Iec));
             write!(out, "({letter}) {min}-{max}, ")?;
         }
-        writeln!(out, "ioengine={ioengine}, iodepth={}", job.iodepth)?;
+        writeln!(out, "ioengine={ioengine}, iodepth={iodepth}")?;
         if section.len() > 1 || job.members > 1 {
             writeln!(out, "...")?;
         }
@@ -309,10 +310,11 @@ fn write_depths(out: &mut String, job: &JobResults) -> fmt::Result {
             strerror(job.error)
         )?;
     }
+    let target = &job.latency_target;
     writeln!(
         out,
-        "     latency   : target={}, window=0, percentile=100.00%, depth={}",
-        job.latency_target_ns, job.iodepth
+        "     latency   : target={}, window={}, percentile={:.2}%, depth={}",
+        target.target_ns, target.window_us, target.percentile, target.depth
     )?;
     match &job.steady_state {
         Some(state) => write_steady_state(out, state),

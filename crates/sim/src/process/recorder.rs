@@ -1,7 +1,7 @@
 //! What is recorded of the I/O of a process, as fio does (`stat.c`).
 
 use blklab_blk::{IoStatus, Nanos};
-use blklab_stats::{DirResults, Histogram, IoLog, JobResults, JobSetup, LogEntry};
+use blklab_stats::{DirResults, Histogram, IoLog, JobResults, JobSetup, LatencyTarget, LogEntry};
 use blklab_workload::fio::{Direction, JobSpec};
 use blklab_workload::generate::SyncKind;
 
@@ -82,6 +82,17 @@ pub(crate) struct Recorder {
     ramping: bool,
 }
 
+/// What the job asks for.
+fn latency_target(spec: &JobSpec) -> LatencyTarget {
+    let asked = spec.latency_target.unwrap_or_default();
+    LatencyTarget {
+        target_ns: asked.target_us.saturating_mul(1000),
+        window_us: asked.window_us,
+        percentile: asked.percentile,
+        depth: spec.io_depth,
+    }
+}
+
 impl Recorder {
     /// For a process of an fio job.
     pub(crate) fn for_job(spec: &JobSpec) -> Recorder {
@@ -96,13 +107,14 @@ impl Recorder {
             members: 1,
             group_reporting: spec.group_reporting,
             options: spec.options.clone(),
-            iodepth: spec.io_depth,
+            latency_target: latency_target(spec),
             percentiles: spec.percentiles.clone(),
             percentiles_of: spec.percentiles_of(),
             setup: JobSetup {
                 rw: spec.pattern.name().to_string(),
                 block_bytes: Direction::ALL.map(blocks),
                 ioengine: spec.engine.name().to_string(),
+                iodepth: spec.io_depth,
             },
             ..JobResults::default()
         };
@@ -140,6 +152,36 @@ impl Recorder {
         }
         self.bandwidth.start(self.measure_from);
         self.iops.start(self.measure_from);
+    }
+
+    /// Forgets what was measured so far (fio's `reset_all_stats`).
+    pub(crate) fn restart(&mut self, now: Nanos) {
+        self.results = JobResults {
+            name: std::mem::take(&mut self.results.name),
+            description: std::mem::take(&mut self.results.description),
+            options: std::mem::take(&mut self.results.options),
+            percentiles: std::mem::take(&mut self.results.percentiles),
+            setup: std::mem::take(&mut self.results.setup),
+            group_id: self.results.group_id,
+            members: self.results.members,
+            group_reporting: self.results.group_reporting,
+            percentiles_of: self.results.percentiles_of,
+            latency_target: self.results.latency_target,
+            ..JobResults::default()
+        };
+        self.submitted_at_once = [const { Histogram::new() }; 3];
+        self.ramp = Nanos::ZERO;
+        self.start(now);
+    }
+
+    /// An I/O that has a time of its own was due then, from the start.
+    pub(crate) fn arrived(&mut self, due: Nanos) {
+        self.results.last_arrival_ns = Some(due.0);
+    }
+
+    /// The depth that `latency_target` came to.
+    pub(crate) fn found_depth(&mut self, depth: u32) {
+        self.results.latency_target.depth = depth;
     }
 
     #[inline]

@@ -3,7 +3,7 @@
 use super::error::{Fault, JobError, Note, Position};
 use super::job_file::{Environment, OptionLine, Section, include_file, read};
 use super::loader::Loader;
-use super::options::{self, Values, unknown};
+use super::options::{self, NO_SUCH_OPTION, Values, unknown};
 use super::spec::JobFile;
 use blklab_description::nearest;
 
@@ -153,7 +153,7 @@ fn full_name(typed: &str) -> Result<&'static str, Fault> {
         [only] => Ok(only),
         [] => match nearest(typed, COMMAND_OPTIONS.iter().map(|(name, _)| *name)) {
             Some(close) if nearest(typed, all_names()) == Some(close) => {
-                Err(Fault::new("fio has no such option").help(format!("did you mean {close}?")))
+                Err(Fault::new(NO_SUCH_OPTION).help(format!("did you mean {close}?")))
             }
             _ => Err(unknown(typed)),
         },

@@ -45,6 +45,8 @@ enum Support {
     Scheduled,
     /// The I/O does not go through the I/O scheduler.
     None,
+    /// There is no I/O of blocks.
+    NoBlocks,
 }
 
 impl Support {
@@ -85,6 +87,16 @@ const fn other(name: &'static str) -> EngineRow {
     }
 }
 
+/// An engine that neither reads nor writes blocks of a file or drive.
+const fn without_blocks(name: &'static str) -> EngineRow {
+    EngineRow {
+        name,
+        engine: None,
+        synchronous: false,
+        support: Support::NoBlocks,
+    }
+}
+
 /// The engines of fio 3.33 on any platform and in any build, in fio's order.
 static ENGINES: &[EngineRow] = &[
     row("sync", Engine::Sync, true, Support::Simulated),
@@ -100,27 +112,27 @@ static ENGINES: &[EngineRow] = &[
     other("windowsaio"),
     row("mmap", Engine::Mmap, true, Support::Simulated),
     row("splice", Engine::Splice, true, Support::Scheduled),
-    other("netsplice"),
+    without_blocks("netsplice"),
     row("sg", Engine::Sg, false, Support::None),
     row("null", Engine::Null, false, Support::None),
-    other("net"),
-    other("cpuio"),
-    other("rdma"),
-    other("librpma_apm_client"),
-    other("librpma_apm_server"),
-    other("librpma_gpspm_client"),
-    other("librpma_gpspm_server"),
-    other("e4defrag"),
-    other("falloc"),
-    other("ftruncate"),
-    other("filecreate"),
-    other("filestat"),
-    other("filedelete"),
-    other("exec"),
+    without_blocks("net"),
+    without_blocks("cpuio"),
+    without_blocks("rdma"),
+    without_blocks("librpma_apm_client"),
+    without_blocks("librpma_apm_server"),
+    without_blocks("librpma_gpspm_client"),
+    without_blocks("librpma_gpspm_server"),
+    without_blocks("e4defrag"),
+    without_blocks("falloc"),
+    without_blocks("ftruncate"),
+    without_blocks("filecreate"),
+    without_blocks("filestat"),
+    without_blocks("filedelete"),
+    without_blocks("exec"),
     other("gfapi"),
     other("gfapi_async"),
     other("libhdfs"),
-    other("http"),
+    without_blocks("http"),
     other("rados"),
     other("rbd"),
     other("nbd"),
@@ -173,6 +185,12 @@ impl Engine {
     /// Whether the engine is `io_uring` or `io_uring_cmd`.
     pub fn is_io_uring(&self) -> bool {
         matches!(self, Engine::IoUring | Engine::IoUringCmd)
+    }
+
+    /// Whether another engine does the same I/O another way, so that it can stand for this one.
+    pub fn has_stand_in(&self) -> bool {
+        let row = ENGINES.iter().find(|row| row.name == self.name());
+        row.is_none_or(|row| row.support != Support::NoBlocks)
     }
 
     /// Whether jobs with this engine can be simulated.

@@ -7,6 +7,7 @@ use blklab_stats::DEFAULT_PERCENTILES;
 use super::direction::{ByDirection, Direction};
 use super::engine::Engine;
 use super::error::{Fault, JobError};
+use super::iolog;
 use super::lists;
 use super::section::SectionOptions;
 use super::spec::*;
@@ -22,6 +23,7 @@ pub(crate) struct Adjustments {
 /// Fits the options to one another and checks them.
 pub(crate) fn fixup(mut section: SectionOptions) -> Result<(JobSpec, Adjustments), JobError> {
     fit_blocks(&mut section);
+    iolog::fit(&mut section)?;
     fit_depths(&mut section.spec);
     fit_files(&mut section)?;
     fit_logs(&mut section.spec);
@@ -65,6 +67,10 @@ fn fit_depths(spec: &mut JobSpec) {
     }
     if spec.batch_submit == 0 || spec.batch_submit > depth {
         spec.batch_submit = depth;
+    }
+    if spec.offload {
+        // Each I/O goes to its thread at once.
+        spec.batch_submit = 1;
     }
     spec.batch_complete_max = spec.batch_complete_max.max(spec.batch_complete_min);
     let changes = spec.pattern.does(Direction::Write) || spec.pattern.does(Direction::Trim);
@@ -176,7 +182,7 @@ fn fit_rest(section: &mut SectionOptions) -> Adjustments {
     let not_time_based = spec.time_based && spec.runtime_us == 0;
     spec.time_based &= !not_time_based;
     Adjustments {
-        depth_capped: spec.engine.is_synchronous() && spec.io_depth > 1,
+        depth_capped: spec.engine.is_synchronous() && spec.io_depth > 1 && !spec.offload,
         not_time_based,
     }
 }

@@ -136,7 +136,9 @@ impl<'a> Loader<'a> {
     fn replace_engine(&mut self, job: &mut SectionOptions) {
         let mut overrides = self.overrides.iter();
         let stand_in = overrides.find(|o| o.when == OverrideWhen::EngineNotSimulated);
-        let Some(stand_in) = stand_in.filter(|_| !job.spec.engine.is_simulated()) else {
+        let Some(stand_in) =
+            stand_in.filter(|_| !job.spec.engine.is_simulated() && job.spec.engine.has_stand_in())
+        else {
             return;
         };
         let engine = Engine::named(&stand_in.value);

@@ -1,6 +1,7 @@
 //! A job's settings in typed form, in one unit each, with fio's defaults filled in.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use blklab_stats::{LatencyPercentiles, LogSetup, SteadyState};
 
@@ -10,6 +11,7 @@ use super::cgroup_write::CgroupWrite;
 use super::direction::{ByDirection, Direction};
 use super::engine::Engine;
 use super::error::{Fault, JobError, Note, Position};
+use super::iolog::{Iolog, ReplayOptions};
 use super::verify::VerifyOptions;
 
 /// A whole job file: all files and command line options that were read, in order.
@@ -432,7 +434,7 @@ pub enum UnifiedReporting {
 }
 
 /// `latency_target` and related options.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LatencyTarget {
     /// The latency to stay below, in microseconds.
     pub target_us: u64,
@@ -442,6 +444,17 @@ pub struct LatencyTarget {
     pub percentile: f64,
     /// Whether to keep adjusting the depth (`latency_run`).
     pub keep_running: bool,
+}
+
+impl Default for LatencyTarget {
+    fn default() -> LatencyTarget {
+        LatencyTarget {
+            target_us: 0,
+            window_us: 0,
+            percentile: 100.0,
+            keep_running: false,
+        }
+    }
 }
 
 /// `flow` and related options: processes that keep their I/Os in proportion.
@@ -590,6 +603,12 @@ pub struct JobSpec {
     pub size: Option<Extent>,
     /// `io_size`: the amount of I/O after which the job stops.
     pub io_size: Option<Extent>,
+    /// `fill_device`: write until the drive or the file system is full, which is no error.
+    pub fill_device: bool,
+    /// `read_iolog` and related options.
+    pub replay: ReplayOptions,
+    /// The logs of `read_iolog`, for the processes in turn.
+    pub iologs: Vec<Arc<Iolog>>,
     /// `offset`.
     pub offset: Extent,
     /// `offset_increment`: the additional offset of each further process.
@@ -866,11 +885,22 @@ impl JobSpec {
         }
     }
 
+    /// Returns the log that process `process` (0 up to `numjobs`) replays, if it does.
+    pub fn iolog(&self, process: u32) -> Option<&Arc<Iolog>> {
+        match self.iologs.len() {
+            0 => None,
+            logs => self.iologs.get(process as usize % logs),
+        }
+    }
+
     /// Returns the files of process `process` (0 up to [`JobSpec::processes`]).
     ///
     /// Without `filename`, fio generates `nrfiles` names for each process from `filename_format`,
     /// by default `$jobname.$jobnum.$filenum`.
     pub fn file_names(&self, process: u32) -> Vec<String> {
+        if let Some(log) = self.iolog(process) {
+            return log.files.iter().map(|file| file.name.clone()).collect();
+        }
         if !self.files.is_empty() {
             let count = (self.file_count as usize).min(self.files.len());
             return self.files[..count].to_vec();

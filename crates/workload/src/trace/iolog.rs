@@ -2,9 +2,9 @@
 //! HOWTO).
 //!
 //! Version 3 is `time file action [offset length]`, with the time in microseconds, as fio 3.33
-//! writes it. Version 2 has no times, but a `wait` with the microseconds since the last one. Each
-//! file is a drive of its own, numbered in order of appearance. Lengths are in bytes and rounded up
-//! to whole sectors.
+//! writes it. Version 2 has no times, but `file wait time 0`, which fio 3.33 takes for milliseconds
+//! since its start (`read_iolog_get`; the HOWTO says otherwise). To replay one, each file is a drive
+//! of its own, numbered in order of appearance, and I/Os are rounded up to whole sectors.
 
 use blklab_blk::{Op, SECTOR_SIZE};
 
@@ -21,25 +21,49 @@ fn looks_like(line: &str) -> bool {
     line.starts_with("fio version ") && line.trim_end().ends_with("iolog")
 }
 
-/// A parser of lines, with the version and the files.
+/// What a line says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Line<'a> {
+    /// When it was logged, in microseconds; in version 2 the time waited for so far.
+    pub at_us: u64,
+    pub file: &'a str,
+    pub action: Action,
+}
+
+/// What was done with a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    Add,
+    Open,
+    Close,
+    Io {
+        op: Op,
+        offset_bytes: u64,
+        length_bytes: u64,
+    },
+    Sync,
+    DataSync,
+}
+
+/// A parser of lines.
 #[derive(Default)]
-struct Parser {
+pub(crate) struct LineParser {
     version: u32,
-    files: Vec<String>,
-    /// The microseconds waited so far, in version 2.
+    /// The time waited for so far, in version 2.
     waited_us: u64,
 }
 
-impl Parser {
-    /// Parses one line.
-    fn parse(&mut self, line: &str) -> Result<Parsed, Fault> {
+impl LineParser {
+    /// Parses one line; `None` where it is no action on a file.
+    pub(crate) fn parse<'a>(&mut self, line: &'a str) -> Result<Option<Line<'a>>, Fault> {
         let mut at = Cursor::new(line);
         at.skip_blanks();
         if at.rest().is_empty() {
-            return Ok(Parsed::Nothing);
+            return Ok(None);
         }
         if self.version == 0 {
-            return self.version(&mut at);
+            self.parse_version(&mut at)?;
+            return Ok(None);
         }
         let at_us = match self.version {
             2 => self.waited_us,
@@ -48,43 +72,102 @@ impl Parser {
         at.skip_blanks();
         let file = at.word();
         at.skip_blanks();
-        let action = at;
-        let op = match at.word() {
-            "add" | "open" | "close" => return Ok(Parsed::Nothing),
+        let word = at;
+        let action = match at.word() {
+            "add" => Action::Add,
+            "open" => Action::Open,
+            "close" => Action::Close,
             "wait" if self.version == 2 => {
                 at.skip_blanks();
-                let us: u64 = at.number("wait", "microseconds")?;
-                self.waited_us = self.waited_us.saturating_add(us);
-                return Ok(Parsed::Nothing);
+                let ms: u64 = at.number("wait", "milliseconds")?;
+                self.waited_us = self.waited_us.max(ms.saturating_mul(1000));
+                return Ok(None);
             }
-            "read" => Op::Read,
-            "write" => Op::Write,
-            "trim" => Op::Discard,
-            "sync" | "datasync" => Op::Flush,
-            _ => return Err(action.fault("action", ACTIONS)),
+            "read" => io(&mut at, Op::Read)?,
+            "write" => io(&mut at, Op::Write)?,
+            "trim" => io(&mut at, Op::Discard)?,
+            "sync" => Action::Sync,
+            "datasync" => Action::DataSync,
+            _ => return Err(word.fault("action", ACTIONS)),
         };
-        let at_ns = at_us.saturating_mul(1000);
-        let (sector, sectors) = match op {
-            Op::Flush => (0, 0),
-            _ => extent(&mut at)?,
-        };
-        Ok(Parsed::Record(TraceRecord::new(
-            at_ns,
-            self.number_of(file),
-            op,
-            sector,
-            sectors,
-        )))
+        Ok(Some(Line {
+            at_us,
+            file,
+            action,
+        }))
     }
 
-    fn version(&mut self, at: &mut Cursor<'_>) -> Result<Parsed, Fault> {
+    fn parse_version(&mut self, at: &mut Cursor<'_>) -> Result<(), Fault> {
         at.expect("fio version ", "first line")?;
         let number = *at;
         self.version = at.number("version", "version 2 or 3")?;
         match self.version {
-            2 | 3 => Ok(Parsed::Nothing),
+            2 | 3 => Ok(()),
             _ => Err(number.fault("version", "version 2 or 3")),
         }
+    }
+}
+
+/// Parses offset and length in bytes.
+fn io(at: &mut Cursor<'_>, op: Op) -> Result<Action, Fault> {
+    at.skip_blanks();
+    let offset_bytes: u64 = at.number("offset", "a number of bytes")?;
+    at.skip_blanks();
+    let size = *at;
+    let length_bytes: u64 = at.number("length", "a number of bytes")?;
+    if offset_bytes.checked_add(length_bytes).is_none() {
+        return Err(size.fault("length", "an end below 16 EiB"));
+    }
+    let (sector, sectors) = extent(offset_bytes, length_bytes);
+    checked_extent(sector, sectors, size)?;
+    Ok(Action::Io {
+        op,
+        offset_bytes,
+        length_bytes,
+    })
+}
+
+/// The sectors that bytes touch: the first and how many.
+fn extent(offset_bytes: u64, length_bytes: u64) -> (u64, u64) {
+    let sector = offset_bytes / SECTOR_SIZE;
+    match length_bytes {
+        0 => (sector, 0),
+        length => (
+            sector,
+            (offset_bytes + length).div_ceil(SECTOR_SIZE) - sector,
+        ),
+    }
+}
+
+/// A parser of I/Os, with the files so far.
+#[derive(Default)]
+struct Parser {
+    lines: LineParser,
+    files: Vec<String>,
+}
+
+impl Parser {
+    /// Parses one line.
+    fn parse(&mut self, line: &str) -> Result<Parsed, Fault> {
+        let Some(line) = self.lines.parse(line)? else {
+            return Ok(Parsed::Nothing);
+        };
+        let (op, (sector, sectors)) = match line.action {
+            Action::Add | Action::Open | Action::Close => return Ok(Parsed::Nothing),
+            Action::Sync | Action::DataSync => (Op::Flush, (0, 0)),
+            Action::Io {
+                op,
+                offset_bytes,
+                length_bytes,
+            } => (op, extent(offset_bytes, length_bytes)),
+        };
+        Ok(Parsed::Record(TraceRecord::new(
+            line.at_us.saturating_mul(1000),
+            self.number_of(line.file),
+            op,
+            sector,
+            sectors as u32,
+        )))
     }
 
     fn number_of(&mut self, file: &str) -> u32 {
@@ -95,22 +178,6 @@ impl Parser {
         });
         number as u32
     }
-}
-
-/// Parses offset and length in bytes into the sectors that they touch.
-fn extent(at: &mut Cursor<'_>) -> Result<(u64, u32), Fault> {
-    at.skip_blanks();
-    let offset: u64 = at.number("offset", "a number of bytes")?;
-    at.skip_blanks();
-    let size = *at;
-    let length: u64 = at.number("length", "a number of bytes")?;
-    let sector = offset / SECTOR_SIZE;
-    let end = offset
-        .checked_add(length)
-        .map(|end| end.div_ceil(SECTOR_SIZE));
-    let end = end.ok_or_else(|| size.fault("length", "an end below 16 EiB"))?;
-    let sectors = if length == 0 { 0 } else { end - sector };
-    Ok((sector, checked_extent(sector, sectors, size)?))
 }
 
 /// What fio's `write_iolog` writes.

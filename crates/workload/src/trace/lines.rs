@@ -130,6 +130,11 @@ impl Lines {
         &self.text
     }
 
+    /// Returns the number of the current line, from 1.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
     /// Returns an error about the current line.
     pub(crate) fn malformed(&self, fault: Fault) -> TraceError {
         TraceError::Malformed {

@@ -72,7 +72,7 @@ fn patterns_and_their_suffixes() {
     let error = refused("rw=randred");
     assert_eq!(
         error,
-        "t.fio:2: rw=randred: `randred` is not one of its values; fio knows read, write, trim, \
+        "t.fio:2: rw=randred: `randred` is not one of its values; fio 3.33 knows read, write, trim, \
          randread, randwrite, randtrim, rw, readwrite, randrw, trimwrite, randtrimwrite; \
          did you mean randread?"
     );
@@ -241,13 +241,13 @@ fn notes_list_each_option_once() {
 
 #[test]
 fn options_that_would_change_the_io_are_not_called_meaningless() {
-    let text = "[a]\ndirect=1\nioengine=io_uring\nfill_device=1\nfixedbufs\nregisterfiles=1\n\
+    let text = "[a]\ndirect=1\nioengine=io_uring\nopendir=d\nfixedbufs\nregisterfiles=1\n\
                 trim_percentage=10\ntrim_backlog=8\n";
     let notes = parse(text).unwrap().notes;
     assert_eq!(notes.len(), 1, "{notes:?}");
     assert_eq!(
         notes[0].text,
-        "options that are not simulated and are left out: fill_device, trim_percentage, \
+        "options that are not simulated and are left out: opendir, trim_percentage, \
          trim_backlog"
     );
     let off = "[a]\ndirect=1\nverify=0\nverify_backlog=0\ntrim_percentage=0\nfill_device=0\n";
@@ -324,11 +324,11 @@ fn the_command_line() {
 
 #[test]
 fn what_nothing_reads_is_noted_as_not_simulated() {
-    let file = parse("[a]\nioengine=io_uring\nsqthread_poll_cpu=1\nreplay_no_stall=1\n").unwrap();
+    let file = parse("[a]\nioengine=io_uring\nsqthread_poll_cpu=1\nreplay_skip=trim\n").unwrap();
     let note = "options that are not simulated and are left out";
     let notes = file.notes.iter().map(|note| note.text.as_str());
     let left_out: String = notes.filter(|text| text.starts_with(note)).collect();
-    for option in ["sqthread_poll_cpu", "replay_no_stall"] {
+    for option in ["sqthread_poll_cpu", "replay_skip"] {
         assert!(left_out.contains(option), "{option}: {left_out}");
     }
 }

@@ -113,10 +113,10 @@ fn an_iolog_of_fio_is_read() {
         record(3_895_000, 0, Op::Discard, 0, 16),
     ];
     assert_eq!(read(text, None).unwrap(), expected);
-    let text = "fio version 2 iolog\n/x add\n/x read 0 4096\n/x wait 1000 0\n/x read 512 512\n";
+    let text = "fio version 2 iolog\n/x add\n/x read 0 4096\n/x wait 100 0\n/x read 512 512\n";
     let expected = [
         record(0, 0, Op::Read, 0, 8),
-        record(1_000_000, 0, Op::Read, 1, 1),
+        record(100_000_000, 0, Op::Read, 1, 1),
     ];
     assert_eq!(read(text, None).unwrap(), expected);
     for (text, what) in [

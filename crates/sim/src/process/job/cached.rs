@@ -98,7 +98,8 @@ impl Cached {
             closes.push(path.is_some() || file.is_device);
         }
         // io_submit gives direct I/O to the block layer, and does not wait for it.
-        let has_workers = matches!(spec.engine, Engine::IoUring | Engine::Posixaio)
+        let has_workers = spec.offload
+            || matches!(spec.engine, Engine::IoUring | Engine::Posixaio)
             || (spec.direct && !spec.engine.is_synchronous());
         let workers = if has_workers { spec.io_depth.max(1) } else { 0 };
         Cached {

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use blklab_blk::SECTOR_SIZE;
 use blklab_workload::fio::{Direction, Extent, Fallocate, JobFile, JobSpec};
 use blklab_workload::generate::{Process, share_end};
 
@@ -63,11 +64,14 @@ impl PlacedFiles {
             let mut files = Vec::new();
             for name in spec.file_names(process.number) {
                 if kind != FileSystemKind::Raw && !name.starts_with("/dev/") {
-                    let of = (spec, process.number);
-                    files.push(placed_files.add_to_tree(of, &name, (capacity_bytes, kind))?);
+                    let size_bytes = match spec.iolog(process.number) {
+                        Some(log) => log.files[files.len()].end_bytes.max(SECTOR_SIZE),
+                        None => file_size(spec, process.number, capacity_bytes)?.0,
+                    };
+                    files.push(placed_files.add_to_tree(spec, &name, (size_bytes, kind))?);
                     continue;
                 }
-                if !spec.files.is_empty() {
+                if !spec.files.is_empty() || !spec.iologs.is_empty() {
                     files.push(PlacedFile {
                         disk: placed_files.drive_named(&name),
                         base_bytes: 0,
@@ -111,9 +115,9 @@ impl PlacedFiles {
     /// Adds a file of the file system, or finds the one of that name.
     fn add_to_tree(
         &mut self,
-        (spec, process): (&JobSpec, u32),
+        spec: &JobSpec,
         name: &str,
-        (capacity_bytes, kind): (u64, FileSystemKind),
+        (size_bytes, kind): (u64, FileSystemKind),
     ) -> Result<PlacedFile, SetupError> {
         if spec.pattern.does(Direction::Trim) {
             return Err(SetupError::Job {
@@ -124,7 +128,6 @@ impl PlacedFiles {
                     .to_string(),
             });
         }
-        let (_, size_bytes) = file_size(spec, process, capacity_bytes)?;
         let contents = contents_before(spec, size_bytes, kind);
         self.tree_disk = self.drive_named("files");
         let known = self.in_tree.iter().position(|file| file.path == name);
@@ -185,6 +188,9 @@ fn contents_before(spec: &JobSpec, size_bytes: u64, kind: FileSystemKind) -> Con
     if spec.create_on_open {
         return Contents::Nothing;
     }
+    if spec.fill_device {
+        return Contents::Hole(0);
+    }
     if spec.pattern.does(Direction::Read) || spec.overwrite {
         return Contents::Written(size_bytes);
     }
@@ -200,7 +206,12 @@ fn contents_before(spec: &JobSpec, size_bytes: u64, kind: FileSystemKind) -> Con
 /// The size of a file that fio would create, and the room it takes. A `size` in
 /// percent is a share of the drive: its file is as large as that, and takes room
 /// only as far as the job goes.
+///
+/// One that is written until the drive is full is as large as the drive.
 fn file_size(spec: &JobSpec, process: u32, capacity_bytes: u64) -> Result<(u64, u64), SetupError> {
+    if spec.fill_device && spec.size.is_none() {
+        return Ok((capacity_bytes, capacity_bytes));
+    }
     if let Some((_, largest)) = spec.file_size_bytes {
         return Ok((largest, largest));
     }

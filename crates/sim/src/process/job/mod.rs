@@ -8,8 +8,12 @@
 mod cached;
 mod files;
 mod flow;
+mod iolog;
+mod latency_target;
 mod min_rate;
+mod offload;
 mod open_files;
+mod overlap;
 mod pause;
 mod plan;
 mod reap;
@@ -37,8 +41,10 @@ use blklab_workload::fio::{Direction, Engine, JobSpec};
 use blklab_workload::generate::SyncKind;
 
 use flow::FlowShare;
+use latency_target::DepthSearch;
 use min_rate::MinRate;
 use open_files::LastFlush;
+use overlap::Overlaps;
 use ring::SubmissionRing;
 use submit::{io_prio, write_flags};
 
@@ -90,8 +96,8 @@ enum Phase {
     Quiesce(PauseReason),
     /// The program spins until the first time, then sleeps until the second.
     Spin(Nanos, Nanos),
-    /// I/O is reaped before another file is opened.
-    AwaitFile,
+    /// I/O is reaped before the next thing is tried again.
+    ReapFirst,
     /// Between passes: nothing is issued.
     Drain,
     /// It is in a call into the page cache.
@@ -109,6 +115,10 @@ enum PauseReason {
     Zone,
     /// It is ahead of its flow (`flow_sleep`).
     Flow,
+    /// Its depth was lowered (`latency_target`).
+    Depth,
+    /// The depth is found, and what is reported begins when nothing is in flight.
+    LastWindow,
 }
 
 /// What a process flushes for.
@@ -186,8 +196,10 @@ pub(crate) struct JobProcess {
     runs_inline: bool,
     /// Since when it has looked for completions over and over.
     spins_since: Option<Nanos>,
-    /// Threads of its I/O engine submit for it.
+    /// Threads submit for it: those of its I/O engine, or fio's.
     has_threads: bool,
+    /// They are fio's (`io_submit_mode=offload`).
+    offloads: bool,
     /// Its I/O goes another way than from itself to the block layer.
     has_detour: bool,
     /// Its way into the page cache, where its I/O is not direct.
@@ -237,7 +249,11 @@ pub(crate) struct JobProcess {
     /// `max_latency` by direction; without one [`Nanos::MAX`].
     max_latency: [Nanos; 3],
     min_rate: Option<Box<MinRate>>,
+    /// With `latency_target`.
+    depth_search: Option<Box<DepthSearch>>,
     flow: Option<FlowShare>,
+    /// With `serialize_overlap`.
+    overlaps: Option<Box<Overlaps>>,
     /// What is on drives and in files is kept, as a job verifies.
     keeps_contents: bool,
     /// How what it read first differed from what was written.
@@ -262,7 +278,7 @@ impl JobProcess {
         disks: usize,
     ) -> JobProcess {
         let is_synchronous = spec.engine.is_synchronous();
-        let depth = if is_synchronous {
+        let depth = if is_synchronous && !spec.offload {
             1
         } else {
             spec.io_depth.max(1)
@@ -284,8 +300,9 @@ impl JobProcess {
             ring: None,
             runs_inline: false,
             spins_since: None,
-            has_threads: spec.engine == Engine::Posixaio,
-            has_detour: spec.engine == Engine::Posixaio,
+            has_threads: spec.offload || spec.engine == Engine::Posixaio,
+            offloads: spec.offload,
+            has_detour: spec.offload || spec.engine == Engine::Posixaio,
             cached: None,
             write_flags: write_flags(&spec),
             depth,
@@ -318,7 +335,9 @@ impl JobProcess {
                 us => Nanos::from_micros(us),
             }),
             min_rate: MinRate::new(&spec).map(Box::new),
+            depth_search: DepthSearch::new(&spec, depth).map(Box::new),
             flow: None,
+            overlaps: spec.serialize_overlap.then(Box::default),
             keeps_contents: false,
             mismatch: None,
             has_begun: false,
@@ -438,8 +457,11 @@ impl JobProcess {
     }
 
     /// What it recorded. `weight` is the share of the drive that is due to it.
-    pub(crate) fn into_results(self, weight: Option<f64>) -> JobResults {
+    pub(crate) fn into_results(mut self, weight: Option<f64>) -> JobResults {
         let number = self.id as u32;
+        if let Some(search) = &self.depth_search {
+            self.recorder.found_depth(search.depth());
+        }
         let mut job = self.recorder.into_results(number);
         let own = ProcessResults {
             job: job.name.clone(),
@@ -497,9 +519,11 @@ impl JobProcess {
         self.recorder.start(now);
         self.plan.start(now);
         self.limit_waits_for_flow(system);
+        let measured_from = now + Nanos::from_micros(self.spec.ramp_us);
         if let Some(rate) = &mut self.min_rate {
-            rate.start(now + Nanos::from_micros(self.spec.ramp_us));
+            rate.start(measured_from);
         }
+        self.start_depth_search(measured_from);
     }
 
     /// Its timer ran out.

@@ -26,7 +26,7 @@ impl JobProcess {
         match self.phase {
             Phase::Fill | Phase::Commit | Phase::Reap => {}
             Phase::Quiesce(reason) => self.quiesce(now, reason, system),
-            Phase::AwaitFile => self.await_file(now, system),
+            Phase::ReapFirst => self.reap_first(now, system),
             Phase::Spin(spun, until) => self.spin(now, spun, until, system),
             Phase::Drain => self.drain(now, system),
             Phase::Call => self.go_on_in_call(now, system),
@@ -44,14 +44,19 @@ impl JobProcess {
             }
             return;
         }
-        if self.in_flight + self.done.len() as u32 > 0 {
+        let outstanding = self.in_flight + self.done.len() as u32;
+        if outstanding > 0 && !self.pauses_at_once(reason) {
             self.take_completions(now, 1, system);
             return;
         }
         let (spun, until) = match reason {
             PauseReason::Rate(until) => (now, until),
             PauseReason::Think => self.plan.think(now),
-            PauseReason::Zone => (now, now),
+            PauseReason::Zone | PauseReason::Depth => (now, now),
+            PauseReason::LastWindow => {
+                self.start_last_window(now);
+                (now, now)
+            }
             PauseReason::Flow => {
                 let sleep = Nanos::from_micros(self.spec.flow.sleep_us.into());
                 (now, now.saturating_add(sleep))
@@ -60,14 +65,14 @@ impl JobProcess {
         self.spin(now, spun, until, system);
     }
 
-    /// As many files are open as may be: before the next try fio takes a completion, as its I/O may
-    /// be the last of a file that closes.
+    /// As many files are open as may be, or an I/O overlaps another: before the next try fio takes a
+    /// completion.
     #[inline(never)]
-    fn await_file(&mut self, now: Nanos, system: &mut System) {
+    fn reap_first(&mut self, now: Nanos, system: &mut System) {
         if self.is_committing() {
             self.commit(now, system);
             if self.state == TaskState::Running {
-                self.phase = Phase::AwaitFile;
+                self.phase = Phase::ReapFirst;
             }
             return;
         }
@@ -88,10 +93,16 @@ impl JobProcess {
         }
         self.phase = Phase::Fill;
         if until > now && !self.plan.is_over(now) {
-            self.state = TaskState::Sleeping(until);
-            system.timers.set(until, self.id);
-            self.schedule_out(now, system);
+            self.sleep_until(now, until, system);
         }
+    }
+
+    /// Sleeps until then, whatever is in flight.
+    pub(super) fn sleep_until(&mut self, now: Nanos, until: Nanos, system: &mut System) {
+        self.recorder.context_switch();
+        self.state = TaskState::Sleeping(until);
+        system.timers.set(until, self.id);
+        self.schedule_out(now, system);
     }
 
     /// Nothing more is issued in this pass; what is under way is awaited. Then
@@ -139,7 +150,7 @@ impl JobProcess {
             return true;
         }
         self.ending = Some(0);
-        self.finished = !self.plan.is_over(now);
+        self.finished = self.plan.is_complete(now);
         self.recorder.end(now);
         false
     }
@@ -151,6 +162,9 @@ impl JobProcess {
         }
         if let Some(rate) = &mut self.min_rate {
             rate.start_pass();
+        }
+        if self.has_begun {
+            self.start_depth_search(now);
         }
         let flushes = self.spec.end_fsync || self.spec.fsync_on_close;
         self.last_flush = flushes.then(LastFlush::default);

@@ -9,6 +9,7 @@ use blklab_workload::generate::{
 };
 
 use super::files::PlacedFile;
+use super::iolog::LogCursor;
 use super::verify::Verification;
 use super::zones::{InZones, ZonedFiles};
 use crate::contents::Space;
@@ -27,8 +28,10 @@ pub(crate) enum NextAction {
     AwaitFile,
     /// Flushes the file of that number, for that call.
     Flush(SyncKind, u32),
-    /// Issues nothing before then.
+    /// Issues nothing before then, and waits for what is in flight first.
     Pause(Nanos),
+    /// Sleeps until then.
+    Sleep(Nanos),
     /// Pauses for `thinktime`, once everything in flight has ended.
     Think,
     /// Waits until everything in flight has ended.
@@ -64,7 +67,7 @@ pub(crate) struct Plan {
     /// The direction that waits for its rate.
     held: Option<Direction>,
     priorities: Option<CommandPriorities>,
-    files: Vec<PlacedFile>,
+    pub(super) files: Vec<PlacedFile>,
     /// Their names, where the process verifies.
     names: Vec<String>,
     /// Where the process verifies.
@@ -73,6 +76,8 @@ pub(crate) struct Plan {
     parts: Vec<(u64, u64)>,
     /// With `zonemode=zbd`.
     in_zones: Option<Box<InZones>>,
+    /// With `read_iolog`.
+    pub(super) log: Option<Box<LogCursor>>,
     think: ThinkTime,
     think_blocks: u64,
     /// A pause is due, after an I/O in this direction.
@@ -88,6 +93,8 @@ pub(crate) struct Plan {
     start_spread: Nanos,
     started: Option<Nanos>,
     stopped: bool,
+    /// Its work is done before its end (`latency_target`).
+    completed_early: bool,
 }
 
 impl Plan {
@@ -128,6 +135,7 @@ impl Plan {
                 .map(|part| (part.offset_bytes, part.length_bytes))
                 .collect(),
             in_zones: in_zones.map(Box::new),
+            log: (spec.iolog(process.number)).map(|log| Box::new(LogCursor::new(log))),
             think: spec.think,
             think_blocks: 0,
             think_due: None,
@@ -144,6 +152,7 @@ impl Plan {
             start_spread: Nanos::from_micros(seeds.start_spread_us(spec)),
             started: None,
             stopped: false,
+            completed_early: false,
         })
     }
 
@@ -167,6 +176,12 @@ impl Plan {
     pub(crate) fn offset_in_file(&self, file: u32, on_drive_bytes: u64) -> u64 {
         let file = self.files.get(file as usize);
         on_drive_bytes.saturating_sub(file.map_or(0, |file| file.base_bytes))
+    }
+
+    /// The first byte of an I/O in its file, and its end.
+    pub(crate) fn range_in_file(&self, io: &NextIo) -> (u64, u64) {
+        let start = self.offset_in_file(io.file, io.offset_bytes);
+        (start, start + io.bytes)
     }
 
     /// How long after everything else the process starts.
@@ -201,6 +216,16 @@ impl Plan {
     /// Nothing more is to be issued.
     pub(crate) fn stop(&mut self) {
         self.stopped = true;
+    }
+
+    /// The work is done: nothing more is to be issued.
+    pub(crate) fn complete(&mut self) {
+        (self.stopped, self.completed_early) = (true, true);
+    }
+
+    /// Whether the process came to the end of its work, rather than to that of its time.
+    pub(crate) fn is_complete(&self, now: Nanos) -> bool {
+        self.completed_early || !self.is_over(now)
     }
 
     /// Begins another pass, if there is one. Everything issued has ended.
@@ -258,14 +283,22 @@ impl Plan {
     /// The next thing to do.
     #[inline]
     pub(crate) fn next(&mut self, now: Nanos) -> NextAction {
-        match self.verification.is_some() {
+        match self.verification.is_some() || self.log.is_some() {
             false => self.next_of_own(now),
-            true => self.next_verifying(now),
+            true => self.next_of_list(now),
+        }
+    }
+
+    /// The next thing to do of a process that verifies, or replays a log.
+    #[cold]
+    fn next_of_list(&mut self, now: Nanos) -> NextAction {
+        match self.log.is_some() {
+            true => self.next_in_log(now),
+            false => self.next_verifying(now),
         }
     }
 
     /// The next thing to do of a process that verifies.
-    #[cold]
     fn next_verifying(&mut self, now: Nanos) -> NextAction {
         let Some(mut verification) = self.verification.take() else {
             return NextAction::PassOver;
@@ -470,7 +503,7 @@ impl Plan {
 
     /// Counts an I/O as issued, and says where on the drive it is.
     #[inline(always)]
-    fn issue(&mut self, now: Nanos, io: &Io, holds_zone: bool) -> NextIo {
+    pub(super) fn issue(&mut self, now: Nanos, io: &Io, holds_zone: bool) -> NextIo {
         let bytes = u64::from(io.length_bytes);
         self.issued(now, io.direction, bytes);
         let file = self.files[io.file as usize];
@@ -549,7 +582,7 @@ impl Plan {
     }
 
     /// Whether `thinktime` asks for a pause now.
-    fn takes_think_due(&mut self) -> bool {
+    pub(super) fn takes_think_due(&mut self) -> bool {
         let Some(dir) = self.think_due.take() else {
             return false;
         };
@@ -574,7 +607,10 @@ impl Plan {
     }
 
     /// The flush asked for was issued.
-    pub(crate) fn flushed(&mut self) {
+    pub(crate) fn flushed(&mut self, now: Nanos) {
+        if let Some(log) = &mut self.log {
+            return log.advance(now);
+        }
         self.offsets.flushed();
         if let Some(syncs) = &mut self.syncs {
             syncs.synced();

@@ -5,7 +5,7 @@ use blklab_stats::LogEntry;
 use blklab_workload::calls::Errno;
 use blklab_workload::fio::{Direction, JobSpec};
 
-use super::{Io, JobProcess, Phase, TaskState};
+use super::{Io, JobProcess, PauseReason, Phase, TaskState};
 use crate::cpu::Mode;
 use crate::system::System;
 
@@ -14,9 +14,16 @@ impl JobProcess {
     /// no more than `iodepth_low` are left.
     #[inline]
     pub(super) fn reap(&mut self, now: Nanos, system: &mut System) {
+        if self.offloads {
+            return self.await_thread(now, system);
+        }
         let outstanding = self.in_flight + self.done.len() as u32;
         let min = self.spec.batch_complete_min.clamp(1, outstanding.max(1));
         if !self.take_completions(now, min, system) {
+            return;
+        }
+        if self.takes_lowered_depth() {
+            self.phase = Phase::Quiesce(PauseReason::Depth);
             return;
         }
         let left = self.in_flight + self.done.len() as u32;
@@ -71,51 +78,7 @@ impl JobProcess {
             && let Some(slot) = self.done.pop_front()
         {
             taken += 1;
-            let Io {
-                dir,
-                file,
-                bytes,
-                started,
-                issued,
-                status,
-                holds_zone,
-                ..
-            } = self.ios[slot as usize];
-            self.free.push(slot);
-            if self.recorder.has_log() && status == IoStatus::Ok {
-                self.log(now, slot);
-            }
-            self.recorder.completed(
-                now,
-                dir,
-                bytes,
-                started,
-                issued,
-                self.is_synchronous,
-                status,
-            );
-            self.plan.completed(now, dir);
-            self.plan.open_files().reaped(file);
-            self.last_was_sync = false;
-            if self.keeps_contents {
-                verify_cost += self.verify_taken(slot, status);
-            }
-            if holds_zone {
-                let end = self.ios[slot as usize].sector.bytes() + bytes;
-                self.release_zone(now, dir, end, system);
-            }
-            if status != IoStatus::Ok {
-                self.ended_badly(dir, status);
-                continue;
-            }
-            if now.saturating_sub(started) > self.max_latency[dir as usize]
-                && self.recorder.is_measuring(now)
-            {
-                self.miss("max_latency", Errno::ETIMEDOUT.0);
-            }
-            if let Some(rate) = &mut self.min_rate {
-                rate.completed(now, dir, bytes);
-            }
+            verify_cost += self.take(now, slot, system);
         }
         self.recorder.reaped(taken);
         if let Some(rate) = &mut self.min_rate
@@ -134,6 +97,70 @@ impl JobProcess {
         }
         let cost = Nanos(self.costs.user_reap.0 * taken as u64) + verify_cost;
         self.spend(now, cost, Mode::User, system);
+    }
+
+    /// Takes one completion. Returns what verifying it costs.
+    #[inline(always)]
+    pub(super) fn take(&mut self, now: Nanos, slot: u32, system: &mut System) -> Nanos {
+        let mut verify_cost = Nanos::ZERO;
+        let Io {
+            dir,
+            file,
+            bytes,
+            started,
+            issued,
+            status,
+            holds_zone,
+            ..
+        } = self.ios[slot as usize];
+        self.free.push(slot);
+        if let Some(overlaps) = &mut self.overlaps {
+            overlaps.reaped(slot);
+        }
+        if self.recorder.has_log() && status == IoStatus::Ok {
+            self.log(now, slot);
+        }
+        if status == IoStatus::NoSpace && self.spec.fill_device {
+            // The drive or the file system is full, which is what the job is for.
+            self.plan.open_files().reaped(file);
+            self.plan.complete();
+            return verify_cost;
+        }
+        self.recorder.completed(
+            now,
+            dir,
+            bytes,
+            started,
+            issued,
+            self.is_synchronous,
+            status,
+        );
+        self.plan.completed(now, dir);
+        self.plan.open_files().reaped(file);
+        self.last_was_sync = false;
+        if self.keeps_contents {
+            verify_cost = self.verify_taken(slot, status);
+        }
+        if holds_zone {
+            let end = self.ios[slot as usize].sector.bytes() + bytes;
+            self.release_zone(now, dir, end, system);
+        }
+        if status != IoStatus::Ok {
+            self.ended_badly(dir, status);
+            return verify_cost;
+        }
+        if now.saturating_sub(started) > self.max_latency[dir as usize]
+            && self.recorder.is_measuring(now)
+        {
+            self.miss("max_latency", Errno::ETIMEDOUT.0);
+        }
+        if self.depth_search.is_some() {
+            self.hold_against_target(now, now.saturating_sub(started));
+        }
+        if let Some(rate) = &mut self.min_rate {
+            rate.completed(now, dir, bytes);
+        }
+        verify_cost
     }
 
     #[cold]

@@ -50,14 +50,22 @@ impl JobProcess {
         if self.flow.is_some() && self.waits_for_flow(now, system) {
             return;
         }
-        let next = match self.plan.in_zones() {
-            None => self.plan.next(now),
-            Some(_) => {
+        if self.depth_search.is_some() && self.window_interrupts(now) {
+            return;
+        }
+        let held = self.overlaps.as_mut().and_then(|o| o.take_held());
+        let next = match (held, self.plan.in_zones()) {
+            (Some(io), _) => NextAction::Io(io),
+            (None, None) => self.plan.next(now),
+            (None, Some(_)) => {
                 let is_idle = self.outstanding() == 0;
                 self.plan.next_in_zones(now, &mut system.zones, is_idle)
             }
         };
         match next {
+            NextAction::Io(io) if self.overlaps.is_some() && self.waits_for_overlap(&io) => {
+                self.phase = Phase::ReapFirst;
+            }
             NextAction::Io(io) => {
                 self.prepare(now, &io);
                 self.count_in_flow(now, system);
@@ -69,16 +77,17 @@ impl JobProcess {
             NextAction::Open(file) => self.open_file(now, file, system),
             NextAction::Close(file) => self.close_file(now, file, system),
             // With nothing to reap another file is tried at once.
-            NextAction::AwaitFile if self.outstanding() > 0 => self.phase = Phase::AwaitFile,
+            NextAction::AwaitFile if self.outstanding() > 0 => self.phase = Phase::ReapFirst,
             NextAction::AwaitFile => {}
             // The engine cannot queue a flush behind what it holds.
             NextAction::Flush(..) if !self.batch.is_empty() => self.phase = Phase::Commit,
             NextAction::Flush(kind, file) => {
-                self.plan.flushed();
+                self.plan.flushed(now);
                 self.count_in_flow(now, system);
                 self.flush(now, (FlushFor::Call(kind), file), system);
             }
             NextAction::Pause(until) => self.phase = Phase::Quiesce(PauseReason::Rate(until)),
+            NextAction::Sleep(until) => self.sleep_until(now, until, system),
             NextAction::Think => self.phase = Phase::Quiesce(PauseReason::Think),
             NextAction::AwaitIdle => self.phase = Phase::Quiesce(PauseReason::Zone),
             NextAction::AwaitZone => self.await_zone(now, system),
@@ -107,9 +116,20 @@ impl JobProcess {
         io.status = IoStatus::Ok;
         io.holds_zone = next.holds_zone;
         self.batch.push(slot);
+        if let Some(overlaps) = &mut self.overlaps {
+            overlaps.issued(slot, self.plan.range_in_file(next));
+        }
         if self.keeps_contents {
             self.set_role(slot);
         }
+    }
+
+    /// Whether an I/O is held back, as it overlaps one in flight.
+    #[cold]
+    fn waits_for_overlap(&mut self, io: &NextIo) -> bool {
+        let range = self.plan.range_in_file(io);
+        let overlaps = self.overlaps.as_mut();
+        overlaps.is_some_and(|overlaps| overlaps.hold(io, range))
     }
 
     /// Adds a slot, as it has more in flight than ever before.
@@ -126,7 +146,7 @@ impl JobProcess {
     }
 
     #[inline]
-    fn outstanding(&self) -> u32 {
+    pub(super) fn outstanding(&self) -> u32 {
         self.in_flight + self.waiting() + self.done.len() as u32
     }
 
@@ -164,7 +184,7 @@ impl JobProcess {
             }
             self.plugging = false;
         }
-        if !self.is_synchronous {
+        if !self.is_synchronous && !self.offloads {
             for &slot in &self.batch {
                 self.ios[slot as usize].issued = now;
             }

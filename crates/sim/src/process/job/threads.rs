@@ -1,5 +1,5 @@
-//! Threads that submit for a process of a job: posixaio's, which glibc starts, and
-//! io_uring's workers.
+//! Threads that submit for a process of a job: posixaio's, which glibc starts, fio's own
+//! (`io_submit_mode=offload`), and io_uring's workers.
 
 use blklab_blk::{Bio, Nanos, Submit, Waiter};
 
@@ -25,26 +25,32 @@ impl JobProcess {
         true
     }
 
-    /// Submits one I/O of posixaio's.
+    /// Submits one I/O of posixaio's, or of fio's threads.
     #[inline(never)]
     pub(super) fn submit_by_thread(&mut self, now: Nanos, slot: u32, system: &mut System) {
+        if self.offloads {
+            return self.offload(now, slot, system);
+        }
         let file = self.ios[slot as usize].file as usize;
         if self.aio.enqueue(file, slot) {
-            self.run_aio_thread(now, slot, system);
+            self.run_thread(now, slot, system);
         }
     }
 
-    /// A thread of posixaio's has done an I/O, and goes on to the next.
+    /// A thread of posixaio's has done an I/O, and goes on to the next; or one of fio's.
     #[inline(never)]
     pub(super) fn end_by_thread(&mut self, now: Nanos, slot: u32, system: &mut System) {
+        if self.offloads {
+            return self.end_offloaded(now, system);
+        }
         if let Some(next) = self.aio.done(self.ios[slot as usize].file as usize) {
-            self.run_aio_thread(now, next, system);
+            self.run_thread(now, next, system);
         }
     }
 
-    /// A thread of glibc's, woken for it, calls `pread` or `pwrite`.
+    /// A thread, woken for it, calls `pread` or `pwrite`.
     #[inline(never)]
-    fn run_aio_thread(&mut self, now: Nanos, slot: u32, system: &mut System) {
+    pub(super) fn run_thread(&mut self, now: Nanos, slot: u32, system: &mut System) {
         if self.is_cached(slot) {
             return self.call_by_worker(now, slot, self.costs.context_switch, system);
         }

@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 use blklab_blk::{CgroupId, IoClass, IoPrio, IoStatus, Nanos, Submit, SubmitterId, Waiter};
 use blklab_fs::{FsError, MmapAdvice, NodePages};
-use blklab_stats::{CallTimes, DEFAULT_PERCENTILES, JobResults, ProcessResults};
+use blklab_stats::{CallTimes, DEFAULT_PERCENTILES, JobResults, LatencyTarget, ProcessResults};
 use blklab_workload::calls::{CALLS, CallList, Errno, Program};
 use blklab_workload::fio::Direction;
 use blklab_workload::generate::SyncKind;
@@ -258,7 +258,7 @@ fn recorder(program: &Program) -> Recorder {
     let results = JobResults {
         name: program.name.to_string(),
         members: 1,
-        iodepth: 1,
+        latency_target: LatencyTarget::none(1),
         percentiles: DEFAULT_PERCENTILES.to_vec(),
         ..JobResults::default()
     };

@@ -78,6 +78,15 @@ impl Arrivals {
         Ok(at.unwrap_or(Nanos::MAX))
     }
 
+    /// When the next I/O is due by the trace, however late it is; `None` where it has no time of
+    /// its own.
+    pub(super) fn next_due(&self) -> Option<Nanos> {
+        match self {
+            Arrivals::Open { next, speed, .. } => next.map(|record| scaled(record.at_ns, *speed)),
+            Arrivals::Closed { .. } | Arrivals::Dependencies(_) => None,
+        }
+    }
+
     /// Takes the next I/O and its number.
     pub(super) fn take(&mut self) -> Result<Option<(TraceRecord, u64)>, SetupError> {
         let taken = match self {

@@ -9,7 +9,7 @@ use std::path::Path;
 use blklab_blk::{
     Bio, BioFlags, IoClass, IoPrio, IoStatus, Nanos, Op, SECTOR_SIZE, Submit, SubmitterId, Waiter,
 };
-use blklab_stats::{DEFAULT_PERCENTILES, JobResults};
+use blklab_stats::{DEFAULT_PERCENTILES, JobResults, LatencyTarget};
 use blklab_workload::fio::Direction;
 use blklab_workload::generate::SyncKind;
 use blklab_workload::trace::{self, DriveSize, TraceRecord};
@@ -77,10 +77,10 @@ impl TraceProcess {
         let results = JobResults {
             name: file.to_string(),
             members: 1,
-            iodepth: match mode {
+            latency_target: LatencyTarget::none(match mode {
                 ReplayMode::Open { .. } | ReplayMode::Dependencies => 1,
                 ReplayMode::Closed { depth } => depth,
-            },
+            }),
             percentiles: DEFAULT_PERCENTILES.to_vec(),
             ..JobResults::default()
         };
@@ -135,6 +135,9 @@ impl TraceProcess {
     fn submit_due(&mut self, now: Nanos, system: &mut System) -> Result<(), SetupError> {
         if self.arrivals.next(now, self.in_flight())? > now {
             return Ok(());
+        }
+        if let Some(due) = self.arrivals.next_due() {
+            self.recorder.arrived(due);
         }
         let Some((record, number)) = self.arrivals.take()? else {
             return Ok(());

@@ -6,8 +6,9 @@ use super::declaration::{
     ANY, FioOption, Order, PERCENT, POSITIVE, U32, Unmodelled, merge, options,
 };
 use super::engines;
-use crate::fio::direction::ByDirection;
+use crate::fio::direction::{ByDirection, Direction};
 use crate::fio::distribution;
+use crate::fio::engine::Engine;
 use crate::fio::lists;
 use crate::fio::spec::*;
 use crate::fio::units::TimeUnit::*;
@@ -21,6 +22,22 @@ fn continue_on(spec: &mut JobSpec, read: bool, write: bool) {
         trim: write,
     };
     spec.verify.goes_on = false;
+}
+
+/// Whether fio's threads do more for the job than reads, writes and trims.
+fn offloads_more_than_io(spec: &JobSpec) -> bool {
+    let flushes =
+        spec.fsync_every > 0 || spec.fdatasync_every > 0 || spec.sync_file_range.every > 0;
+    let polls = spec.polled || spec.submission_thread;
+    let other_engine = matches!(spec.engine, Engine::Posixaio | Engine::Mmap);
+    let in_zones = spec.zones.mode != ZoneMode::None;
+    spec.offload
+        && (flushes
+            || polls
+            || other_engine
+            || in_zones
+            || spec.verify.is_on()
+            || spec.serialize_overlap)
 }
 
 /// Sets whether a job goes on where what it reads again differs.
@@ -114,29 +131,26 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     /// Once the queue was full, let it drain to this depth before it is filled again; 0: never.
     "iodepth_low" => Count(ANY, Sets(|job, n| job.spec.io_depth_low = n));
     /// Hold an I/O back while one that overlaps it is in flight.
-    "serialize_overlap" => Flag(Sets(|job, on| job.spec.serialize_overlap = on)), Unmodelled::Work {
-        would: "hold an I/O back while one that overlaps it is in flight",
-        instead: "give each block once: leave norandommap out and numjobs=1",
-        applies: |spec| spec.serialize_overlap,
-    };
+    "serialize_overlap" => Flag(Sets(|job, on| job.spec.serialize_overlap = on));
     /// Who submits: the job, or threads of its own.
     "io_submit_mode" => OneOf(&[
         ("inline", |job| job.spec.offload = false),
         ("offload", |job| job.spec.offload = true),
     ]), Unmodelled::Work {
-        would: "have other threads submit the I/Os, so that none waits for an earlier one to be submitted",
-        instead: "raise iodepth, so that the rate holds while I/Os are late",
-        applies: |spec| spec.offload,
+        would: "have threads of its own also flush, verify, poll or keep to zones and overlaps",
+        instead: "leave those options out, or io_submit_mode",
+        applies: offloads_more_than_io,
     };
     /// How much of each file or drive the job works on; all if not given.
     "size" => BytesOrShare(Sets(|job, extent| job.spec.size = given(extent)));
     /// Stop after this much I/O.
     "io_size" | "io_limit" => BytesOrShare(Sets(|job, extent| job.spec.io_size = given(extent)));
     /// Write until the device is full.
-    "fill_device" | "fill_fs" => Flag(NotSimulated), Unmodelled::always(
-        "write until the device is full and end there",
-        "give size=100% and rw=write",
-    );
+    "fill_device" | "fill_fs" => Flag(Sets(|job, on| job.spec.fill_device = on)), Unmodelled::Work {
+        would: "also read what it fills the drive with",
+        instead: "fill it with one job, and read with another one after stonewall",
+        applies: |spec| spec.fill_device && spec.pattern.does(Direction::Read),
+    };
     /// The size of a file, or the range that sizes are drawn from.
     "filesize" => Bytes(1, Sets(|job, (one, other)| {
         job.spec.file_size_bytes = Some((one.min(other), one.max(other)));
@@ -325,22 +339,23 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     /// Log the I/O to a file that can be replayed.
     "write_iolog" => Text(NotSimulated);
     /// Replay a trace in place of the job's own I/O.
-    "read_iolog" => Text(NotSimulated), Unmodelled::always(
-        "replay the I/Os of a trace and not the job's own",
-        "use `blklab replay` with the trace",
-    );
+    "read_iolog" => Text(Sets(|job, logs| {
+        job.spec.replay.logs = logs.split(':').map(str::to_string).collect();
+    }));
     /// Read the trace in pieces.
     "read_iolog_chunked" => Flag(Meaningless);
     /// Replay without the pauses of the trace.
-    "replay_no_stall" => Flag(NotSimulated);
+    "replay_no_stall" => Flag(Sets(|job, on| job.spec.replay.no_stall = on));
     /// Replay on this device.
-    "replay_redirect" => Text(NotSimulated);
+    "replay_redirect" => Text(Sets(|job, name| job.spec.replay.redirect = Some(name)));
     /// Divide the trace's offsets by this.
-    "replay_scale" => Count(ANY, NotSimulated);
+    "replay_scale" => Count(ANY, Sets(|job, n| job.spec.replay.offset_divisor = n));
     /// Align the trace's offsets to this.
-    "replay_align" => Count(ANY, NotSimulated);
+    "replay_align" => Count(ANY, Sets(|job, bytes| job.spec.replay.align_bytes = bytes));
     /// Replay this much faster, in percent.
-    "replay_time_scale" => Count(POSITIVE, NotSimulated);
+    "replay_time_scale" = "100" => Count(POSITIVE, Sets(|job, percent| {
+        job.spec.replay.time_scale_percent = percent;
+    }));
     /// Leave these operations of the trace out.
     "replay_skip" => OptionalText(NotSimulated);
     /// Write several traces into this one.
@@ -432,11 +447,7 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     /// End the job at the first I/O that takes longer; 0: never.
     "max_latency" => Times(Microseconds, Sets(|job, us| merge(&mut job.spec.max_latency_us, us)));
     /// Find the depth at which latencies stay below this.
-    "latency_target" => Time(Microseconds, Sets(|job, us| job.latency_target().target_us = us)), Unmodelled::Work {
-        would: "change the depth until latencies stay below the target",
-        instead: "compare some depths with --vary iodepth=1,4,16",
-        applies: |spec| spec.latency_target.is_some(),
-    };
+    "latency_target" => Time(Microseconds, Sets(|job, us| job.latency_target().target_us = us));
     /// How long latencies must stay below latency_target.
     "latency_window" => Time(Microseconds, Sets(|job, us| job.latency_target().window_us = us));
     /// The share of I/Os that must stay below latency_target, in percent.

@@ -74,9 +74,12 @@ pub(crate) fn left_out(spec: &JobSpec) -> impl Iterator<Item = &'static str> {
     set.filter(left_out).map(|option| option.name)
 }
 
+/// What is said of an option that only a later fio may have.
+pub(crate) const NO_SUCH_OPTION: &str = "fio 3.33, as which jobs are read, has no such option";
+
 /// Returns the error for an option that fio does not know.
 pub(crate) fn unknown(name: &str) -> Fault {
-    let fault = Fault::new("fio has no such option");
+    let fault = Fault::new(NO_SUCH_OPTION);
     match nearest(name, names()) {
         Some(close) => fault.help(format!("did you mean {close}?")),
         None => fault.help("fio --cmdhelp lists them"),

@@ -272,7 +272,7 @@ fn check_words(text: &str, words: &[&str]) -> Result<(), Fault> {
 
 /// Returns the error for a word that fio does not know in an option.
 pub(super) fn unknown_word(word: &str, words: &[&str]) -> Fault {
-    let mut help = format!("fio knows {}", words.join(", "));
+    let mut help = format!("fio 3.33 knows {}", words.join(", "));
     if let Some(close) = nearest(word.trim(), words.iter().copied()) {
         help.push_str(&format!("; did you mean {close}?"));
     }

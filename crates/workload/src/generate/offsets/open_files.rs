@@ -85,8 +85,13 @@ impl OpenFiles {
         self.files[file as usize].ios -= 1;
     }
 
+    /// Whether a file closes once its I/Os are reaped.
+    pub fn closes(&self, file: u32) -> bool {
+        self.files[file as usize].is_closing
+    }
+
     /// A file is done: it closes once its I/Os are reaped.
-    pub(crate) fn done(&mut self, file: u32) {
+    pub fn done(&mut self, file: u32) {
         let state = &mut self.files[file as usize];
         if state.is_open && !std::mem::replace(&mut state.is_closing, true) {
             self.closing.push(file);
