@@ -192,3 +192,33 @@ fn a_binary_trace_of_a_larger_drive_is_refused_with_its_place() {
         done.err
     );
 }
+
+/// A trace in MSR's form with so many random reads a second, for two seconds.
+fn random_reads(per_second: u64) -> String {
+    let mut text = String::new();
+    for n in 0..2 * per_second {
+        let ticks = 128_166_372_000_000_000 + n * 10_000_000 / per_second;
+        let offset = n * 2_654_435_761 % 15_000_000 * 4096;
+        text += &format!("{ticks},host,0,Read,{offset},4096,100\n");
+    }
+    text
+}
+
+#[test]
+fn a_replay_at_the_traces_times_is_judged_by_latency_and_an_overload_is_told() {
+    let place = Place::new();
+    let compare = |per_second| {
+        place.file("t.csv", &random_reads(per_second));
+        let args = ["replay", "t.csv", "--drive", "hdd-7200", "--repeats", "2"];
+        let args = [&args[..], &["--schedulers", "none,mq-deadline"]].concat();
+        place.blklab(&args).ok().out
+    };
+    let (calm, overloaded) = (compare(20), compare(500));
+    for out in [&calm, &overloaded] {
+        assert!(!out.contains("bandwidth ("), "{out}");
+        assert!(!out.contains("bandwidth and"), "{out}");
+    }
+    let falls_behind = "the drive falls behind the trace";
+    assert!(!calm.contains(falls_behind), "{calm}");
+    assert!(overloaded.contains(falls_behind), "{overloaded}");
+}

@@ -216,3 +216,34 @@ fn a_varied_depth_is_drawn_as_curves() {
     assert_eq!(chart.matches("<circle").count(), 2 * 3 * 2 * 4);
     assert_eq!(chart.matches("class=\"curve\"").count(), 2 * 3 * 2);
 }
+
+/// Points of a curve are not better than one another: schedulers are judged at each.
+#[test]
+fn schedulers_are_judged_at_each_depth() {
+    let place = Place::new();
+    let job = "[a]\nioengine=libaio\ndirect=1\nrw=randread\nbs=4k\nsize=1g\ntime_based\n\
+               runtime=20ms\n";
+    place.file("a.fio", job);
+    let depths = [
+        "compare",
+        "a.fio",
+        "--repeats",
+        "2",
+        "--vary",
+        "iodepth=1,4,16",
+    ];
+    let both = [&depths[..], &["--schedulers", "none,bfq"]].concat();
+    let out = place.blklab(&both).ok().out;
+    for said in [
+        "IOPS of read over iodepth",
+        "iodepth=1: ",
+        "iodepth=4: ",
+        "iodepth=16: ",
+    ] {
+        assert!(out.contains(said), "no {said:?} in {out}");
+    }
+    assert!(!out.contains("against none iodepth=1)"), "{out}");
+    let one = [&depths[..], &["--schedulers", "none"]].concat();
+    let out = place.blklab(&one).ok().out;
+    assert!(out.contains("Each row does work of its own"), "{out}");
+}

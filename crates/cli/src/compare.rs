@@ -7,7 +7,7 @@ use blklab_elevator::{KernelVersion, QueueTraits};
 use blklab_experiment::{
     Plan, Purpose, Request, Setting, Simulated, Target, WorkloadSource, settings,
 };
-use blklab_report::{Origin, Question};
+use blklab_report::{Origin, Question, SameWork, SchedulerRuns};
 use blklab_stats::World;
 use blklab_workload::fio::Override;
 
@@ -178,6 +178,10 @@ fn simulated(
     let first_runs = advice::first_runs(&rows);
     let mut compared = Compared::new(sweep, rows, origin)?;
     let comparison = &mut compared.comparison;
+    comparison.judge_by_work(
+        &compared.settings,
+        &same_work(&settings, &compared.settings),
+    );
     comparison.interrupted = interrupted;
     comparison.notes.extend(quick.note);
     if missing > 0 {
@@ -307,4 +311,21 @@ pub(crate) fn rows(
         sets: &models.sets,
         vary: &sweep.vary,
     })?)
+}
+
+/// Returns the rows by the work that they did.
+fn same_work(settings: &[Setting], rows: &[SchedulerRuns]) -> Vec<SameWork> {
+    let mut parts: Vec<SameWork> = Vec::new();
+    for (index, row) in rows.iter().enumerate() {
+        let setting = settings.iter().find(|setting| setting.label == row.name);
+        let label = setting.map(Setting::work).unwrap_or_default();
+        match parts.iter_mut().find(|part| part.label == label) {
+            Some(part) => part.rows.push(index),
+            None => parts.push(SameWork {
+                label,
+                rows: vec![index],
+            }),
+        }
+    }
+    parts
 }

@@ -57,6 +57,29 @@ pub struct Setting {
     pub options: Vec<Override>,
 }
 
+/// fio's options for how much is asked of a drive, and of what kind. Rows that differ in one of them
+/// are points of a curve, and none is better than another.
+const WORK: [&str; 18] = [
+    "iodepth",
+    "numjobs",
+    "bs",
+    "blocksize",
+    "bsrange",
+    "blocksize_range",
+    "bssplit",
+    "rw",
+    "readwrite",
+    "rwmixread",
+    "rwmixwrite",
+    "size",
+    "filesize",
+    "nrfiles",
+    "rate",
+    "rate_iops",
+    "thinktime",
+    "random_distribution",
+];
+
 impl Setting {
     /// Replaces an option, `KEY=VALUE`, of every job.
     ///
@@ -103,6 +126,19 @@ impl Setting {
             when: OverrideWhen::EngineNotSimulated,
         });
         Ok(())
+    }
+
+    /// Returns what varies of the work that is asked of the drive, such as `iodepth=4`; empty where
+    /// only how it is done varies.
+    pub fn work(&self) -> String {
+        let of_work = self
+            .axes
+            .iter()
+            .filter(|(key, _)| WORK.contains(&key.as_str()));
+        let words: Vec<String> = of_work
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
+        words.join(" ")
     }
 
     /// Appends to the label what varies beside the scheduler.

@@ -19,8 +19,9 @@ pub use comparison::{
     Advice, Answer, Availability, Cell, Change, Channels, Choices, Command, Comparison, Contest,
     CpuTimeline, CurvePoint, Direction, DirectionTable, FactRow, FailedIo, FigureName, Goal,
     GoalRow, Goals, Judgement, Limit, Metric, Origin, Outcome, ProcessColumn, ProcessFigures,
-    QueueSetting, Row, SchedulerRuns, SchedulerTimeline, Section, SlowestRow, SlowestTable,
-    SlowestValue, Verdict, Verification, choice_of, compare, failed_units, merge, too_full,
+    QueueSetting, Row, SameWork, SchedulerRuns, SchedulerTimeline, Section, SlowestRow,
+    SlowestTable, SlowestValue, Verdict, Verification, choice_of, compare, failed_units, merge,
+    too_full,
 };
 pub use fio::{json as fio_json, logs as fio_logs, text as fio_text};
 pub use question::Question;

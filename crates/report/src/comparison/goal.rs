@@ -512,7 +512,7 @@ fn judged_sentence(comparison: &Comparison, rows: &[GoalRow], contest: Option<&C
             let leader = contest.leaders.join("");
             sentences.push(format!("{leader}{alone} keeps the limits."));
         }
-        Some(contest) => sentences.push(sentence(contest, &[])),
+        Some(contest) => sentences.push(sentence(&[contest])),
         None if rows.iter().all(|row| row.kept.is_empty()) => {}
         None => {
             let keeps = |at: &usize| rows.iter().all(|row| row.keeps(*at));

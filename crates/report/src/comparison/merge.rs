@@ -223,7 +223,7 @@ fn different_work(parts: &[WorldComparison]) -> Vec<String> {
 }
 
 /// Joins the sentences of all worlds, since a winner is determined within a world.
-fn by_part<'a>(sentences: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+pub(super) fn by_part<'a>(sentences: impl Iterator<Item = (&'a str, &'a str)>) -> String {
     let labelled = sentences.map(|(label, sentence)| format!("{label}: {sentence}"));
     labelled.collect::<Vec<_>>().join(" ")
 }

@@ -1,6 +1,6 @@
 //! Notes that the reader needs beside the figures.
 
-use blklab_stats::{DiskStats, Estimate, Results, TooFull};
+use blklab_stats::{DiskStats, Estimate, JobResults, Results, TooFull};
 
 use super::figure::Metric;
 use super::runs::SchedulerRuns;
@@ -11,6 +11,11 @@ use crate::quantity::{and_list, latency, short};
 
 /// A note is made if one scheduler's runs take this many times as long as another's.
 const TIME_RATIO_MAX: f64 = 1.2;
+
+/// A replay falls behind if it ends this much later than its last I/O was due: as a share of its
+/// length, and in nanoseconds, as a disk may take long for one I/O.
+const LATE_SHARE_MIN: f64 = 0.1;
+const LATE_NS_MIN: f64 = 1e8;
 
 /// Returns all notes, each once.
 pub(crate) fn notes(schedulers: &[SchedulerRuns]) -> Vec<String> {
@@ -23,6 +28,7 @@ pub(crate) fn notes(schedulers: &[SchedulerRuns]) -> Vec<String> {
     }
     notes.extend(too_full_notes(schedulers));
     notes.extend(note_on_unequal_times(schedulers));
+    notes.extend(schedulers.iter().filter_map(note_on_falling_behind));
     notes.extend(schedulers.iter().filter_map(starved::note));
     notes.extend(slowest::note(schedulers));
     notes
@@ -39,6 +45,24 @@ pub(crate) fn note_on_few_ios(sections: &[Section]) -> Option<String> {
         format!(
             "too few for a 99th percentile, which is not judged: {}",
             and_list(&few)
+        )
+    })
+}
+
+/// Returns a note if an open replay asks for more than the drive does: it then ends long after its
+/// last I/O was due, and latencies tell how the queue drains.
+fn note_on_falling_behind(scheduler: &SchedulerRuns) -> Option<String> {
+    let jobs = scheduler.runs.iter().flat_map(|run| &run.jobs);
+    let times = |job: &JobResults| Some((job.last_arrival_ns? as f64, job.lateness_ns()? as f64));
+    let (due, late): (Vec<f64>, Vec<f64>) = jobs.filter_map(times).unzip();
+    let (due_ns, late_ns) = (Estimate::of(&due).mean, Estimate::of(&late).mean);
+    let is_behind = late_ns > due_ns * LATE_SHARE_MIN && late_ns > LATE_NS_MIN;
+    (!due.is_empty() && is_behind).then(|| {
+        format!(
+            "{}: the drive falls behind the trace: the last I/O ended {} after it was due, in a              trace of {}. Latencies are those of an overload; --speed 0.5 replays at half the rate",
+            scheduler.name,
+            latency(late_ns),
+            latency(due_ns),
         )
     })
 }

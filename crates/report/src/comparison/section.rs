@@ -42,7 +42,9 @@ impl Section {
     ) -> Section {
         let mut bandwidths = vec![Vec::new(); names.len()];
         let mut tails = Vec::new();
-        for table in directions.iter().filter(|table| table.job.is_none()) {
+        let of_all = |table: &&DirectionTable| table.job.is_none();
+        let has_own_times = directions.iter().filter(of_all).all(|t| t.has_own_times);
+        for table in directions.iter().filter(of_all) {
             for (total, own) in bandwidths.iter_mut().zip(table.repeats(Metric::Bandwidth)) {
                 total.resize(own.len().max(total.len()), 0.0);
                 let both = total.iter_mut().zip(own);
@@ -60,9 +62,12 @@ impl Section {
                 ..contest
             });
         }
-        let bandwidth = Contest::decide(names, &bandwidths, Metric::Bandwidth, None, pairs);
+        let bandwidth = (!has_own_times)
+            .then(|| Contest::decide(names, &bandwidths, Metric::Bandwidth, None, pairs));
         let times = processes::contests(names, &processes, pairs);
-        let trade = trade::clause(&bandwidth, &directions);
+        let trade = bandwidth
+            .as_ref()
+            .and_then(|bandwidth| trade::clause(bandwidth, &directions));
         Section {
             group_id,
             title,

@@ -18,6 +18,10 @@ pub struct DirectionTable {
     /// latencies of different jobs describe none of them.
     #[serde(default, skip_serializing_if = "is_false")]
     pub several_jobs: bool,
+    /// Whether its I/Os have times of their own, so that their rate is that of the trace and
+    /// not what a scheduler makes of it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub has_own_times: bool,
     /// The direction.
     pub direction: Direction,
     /// One row for each scheduler, in the order given.
@@ -105,6 +109,9 @@ impl DirectionTable {
     /// Whether the metric tells anything here. Where one scheduler has enough I/Os, those of
     /// another may be few because they were slow, which counts.
     pub(crate) fn can_tell(&self, metric: Metric) -> bool {
+        if self.has_own_times && matches!(metric, Metric::Bandwidth | Metric::Iops) {
+            return false;
+        }
         DirectionTable::ios_min(metric).is_none_or(|min| self.most_ios() >= min)
     }
 
@@ -159,6 +166,7 @@ pub(crate) fn of_group(
             let mut table = DirectionTable {
                 job: job.map(str::to_string),
                 several_jobs: several && job.is_none(),
+                has_own_times: has_own_times(schedulers, group_id, job),
                 direction,
                 rows: Vec::new(),
             };
@@ -168,6 +176,15 @@ pub(crate) fn of_group(
         })
     });
     tables.collect()
+}
+
+/// Whether all I/O of a group, or of one of its jobs, has times of its own.
+fn has_own_times(schedulers: &[SchedulerRuns], group_id: u32, job: Option<&str>) -> bool {
+    let runs = schedulers.iter().flat_map(|s| &s.runs);
+    let mut jobs = runs
+        .flat_map(|run| &run.jobs)
+        .filter(|found| found.group_id == group_id && job.is_none_or(|job| found.name == job));
+    jobs.all(|job| job.last_arrival_ns.is_some())
 }
 
 /// Returns the results of a group in one direction, of one job or of all.

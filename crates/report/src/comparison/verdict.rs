@@ -19,8 +19,10 @@ const NEGLIGIBLE_UNFAIRNESS: f64 = 0.05;
 /// The verdict on a section of the job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Verdict {
-    /// The contest for the bandwidth of all directions together.
-    pub bandwidth: Contest,
+    /// The contest for the bandwidth of all directions together; `None` where the I/Os have
+    /// times of their own, so that their rate is not the schedulers' doing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bandwidth: Option<Contest>,
     /// The contests for the 99th percentile of latency, by direction.
     pub tails: Vec<Contest>,
     /// The contests for the time of each job that ended, and for fairness where
@@ -177,13 +179,13 @@ fn is_beaten(metric: Metric, lead: Option<Change>) -> bool {
 impl Verdict {
     /// Makes the verdict; `trade` is a clause on the losses of the bandwidth's winner.
     pub(crate) fn new(
-        bandwidth: Contest,
+        bandwidth: Option<Contest>,
         tails: Vec<Contest>,
         times: Vec<Contest>,
         trade: Option<String>,
     ) -> Verdict {
-        let others: Vec<&Contest> = tails.iter().chain(&times).collect();
-        let mut sentence = sentence(&bandwidth, &others);
+        let contests: Vec<&Contest> = bandwidth.iter().chain(&tails).chain(&times).collect();
+        let mut sentence = sentence(&contests);
         if let Some(trade) = trade {
             sentence = format!("{}; {trade}.", sentence.trim_end_matches('.'));
         }
@@ -196,21 +198,21 @@ impl Verdict {
     }
 
     fn contests(&self) -> impl Iterator<Item = &Contest> {
-        let first = std::iter::once(&self.bandwidth);
+        let first = self.bandwidth.iter();
         first.chain(&self.tails).chain(&self.times)
     }
 }
 
 /// Returns a section's verdict in one sentence: consecutive contests with the same
 /// outcome share a clause.
-pub(super) fn sentence(bandwidth: &Contest, others: &[&Contest]) -> String {
-    if bandwidth.outcome == Outcome::Alone {
-        let noun = noun(&bandwidth.leaders);
+pub(super) fn sentence(contests: &[&Contest]) -> String {
+    if contests.is_empty() {
+        return "There is too little I/O to judge.".to_string();
+    }
+    if let Some(alone) = contests.iter().find(|c| c.outcome == Outcome::Alone) {
+        let noun = noun(&alone.leaders);
         return format!("There is nothing to compare: only one {noun} ran.");
     }
-    let contests: Vec<&Contest> = std::iter::once(bandwidth)
-        .chain(others.iter().copied())
-        .collect();
     let is_noise = |c: &&&Contest| c.outcome == Outcome::WithinNoise;
     let noise: Vec<String> = contests
         .iter()
@@ -218,14 +220,14 @@ pub(super) fn sentence(bandwidth: &Contest, others: &[&Contest]) -> String {
         .map(|c| c.subject())
         .collect();
     // Several goals together are one contest, but the verb is plural.
-    let verb = match noise.len() == 1 && bandwidth.metric != Metric::Score {
+    let verb = match noise.len() == 1 && contests[0].metric != Metric::Score {
         true => "differs",
         false => "differ",
     };
     if noise.len() == contests.len() {
         return format!(
             "No {} wins: {} {verb} only within the noise.",
-            noun(&bandwidth.leaders),
+            noun(&contests[0].leaders),
             and_list(&noise)
         );
     }
@@ -266,7 +268,7 @@ pub(crate) fn headline(verdicts: Vec<&Verdict>) -> String {
         [] => "Nothing ran.".to_string(),
         [only] => only.sentence.clone(),
         several => {
-            let bandwidths = several.iter().map(|v| &v.bandwidth);
+            let bandwidths = several.iter().filter_map(|v| v.bandwidth.as_ref());
             let tails = several.iter().flat_map(|v| &v.tails);
             let mut all = several.iter().flat_map(|v| v.contests());
             let untested = all.any(|c| c.outcome == Outcome::Untested);
@@ -416,7 +418,7 @@ mod tests {
             (&["ac".to_string()][..], "deadline")
         );
         assert_eq!(contest.unsure, ["noop"]);
-        let sentence = Verdict::new(contest, Vec::new(), Vec::new(), None).sentence;
+        let sentence = Verdict::new(Some(contest), Vec::new(), Vec::new(), None).sentence;
         assert!(
             sentence.ends_with("against deadline; noop too varied to tell)."),
             "{sentence}"
@@ -444,7 +446,7 @@ mod tests {
         let wins = bandwidth(&[vec![100.0, 100.0], vec![110.0, 110.0]]);
         let tail = read_tail(&[vec![900.0, 900.0], vec![450.0, 450.0]]);
         let noise = read_tail(&[vec![900.0, 950.0], vec![950.0, 900.0]]);
-        let group = |tails: Vec<Contest>| Verdict::new(wins.clone(), tails, Vec::new(), None);
+        let group = |tails: Vec<Contest>| Verdict::new(Some(wins.clone()), tails, Vec::new(), None);
         let groups = [group(vec![tail, noise.clone()]), group(vec![noise])];
         assert_eq!(
             headline(groups.iter().collect()),
@@ -459,23 +461,23 @@ mod tests {
         let also = read_tail(&[vec![900.0, 900.0], vec![450.0, 450.0]]);
         let noise = read_tail(&[vec![900.0, 950.0], vec![950.0, 900.0]]);
         assert_eq!(
-            Verdict::new(wins.clone(), vec![also], Vec::new(), None).sentence,
+            Verdict::new(Some(wins.clone()), vec![also], Vec::new(), None).sentence,
             "deadline wins bandwidth (+10.0 % against noop) and p99 read latency (-50.0 % \
              against noop)."
         );
         assert_eq!(
-            Verdict::new(wins, vec![noise.clone()], Vec::new(), None).sentence,
+            Verdict::new(Some(wins), vec![noise.clone()], Vec::new(), None).sentence,
             "deadline wins bandwidth (+10.0 % against noop); p99 read latency differs only \
              within the noise."
         );
         let same = bandwidth(&[vec![100.0, 100.0], vec![100.0, 100.0]]);
         assert_eq!(
-            Verdict::new(same, vec![noise], Vec::new(), None).sentence,
+            Verdict::new(Some(same), vec![noise], Vec::new(), None).sentence,
             "No scheduler wins: bandwidth and p99 read latency differ only within the noise."
         );
         let alone = bandwidth(&[vec![1.0]]);
         assert!(
-            Verdict::new(alone, Vec::new(), Vec::new(), None)
+            Verdict::new(Some(alone), Vec::new(), Vec::new(), None)
                 .sentence
                 .contains("only one scheduler")
         );

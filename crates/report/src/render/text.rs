@@ -101,7 +101,8 @@ const TABLES_ON_A_SCREEN: usize = 8;
 const VERDICTS_ON_A_SCREEN: usize = 4;
 
 /// Writes one table of all jobs, or of their groups where these are many: how much each gets
-/// under each scheduler, and how long it waits at worst.
+/// under each scheduler, and how long it waits at worst. Curves have a table each, with a column
+/// for each of their points.
 fn write_short(out: &mut String, comparison: &Comparison, style: Style) -> fmt::Result {
     let tables = || {
         let of = |section| move |table| (section, table);
@@ -113,6 +114,12 @@ fn write_short(out: &mut String, comparison: &Comparison, style: Style) -> fmt::
         true => table.job.is_some() || section.is_alone(),
         false => table.job.is_none(),
     };
+    if let Some(axis) = axis(&comparison.schedulers) {
+        for (_, table) in tables().filter(|(section, table)| is_shown(section, table)) {
+            write_curves(out, &axis, table, style)?;
+        }
+        return Ok(());
+    }
     let mut short = new_table(style);
     let mut head = ["work", "scheduler"].map(TableCell::new).to_vec();
     head.extend(["bandwidth", "change", "p99", "change"].map(right));
@@ -144,7 +151,11 @@ fn add_short_rows(short: &mut Table, section: &Section, table: &DirectionTable, 
             });
             let mark = if row.ios > 0 { "" } else { "-" };
             let value = cell.map_or(mark.to_string(), |cell| {
-                scale_of(table, metric).with_unit(cell.value.mean)
+                let value = scale_of(table, metric).with_unit(cell.value.mean);
+                match metric {
+                    Metric::Iops => format!("{value}/s"),
+                    _ => value,
+                }
             });
             cells.push(right(value));
             cells.push(coloured(right(change_text), change, style));

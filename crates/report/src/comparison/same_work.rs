@@ -1,0 +1,101 @@
+//! Comparisons whose rows differ in what is asked of the drive, such as the depth: only rows that
+//! did the same work are judged against each other.
+
+use super::merge::by_part;
+use super::processes::ProcessFigures;
+use super::runs::{Pairs, SchedulerRuns};
+use super::section::Section;
+use super::table::DirectionTable;
+use super::{Comparison, Contest};
+
+/// Rows that did the same work.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SameWork {
+    /// What their work is called, such as `iodepth=4`.
+    pub label: String,
+    /// Their indices.
+    pub rows: Vec<usize>,
+}
+
+impl Comparison {
+    /// Judges rows only against those that did the same work. `settings` are the runs of all rows.
+    pub fn judge_by_work(&mut self, settings: &[SchedulerRuns], parts: &[SameWork]) {
+        if parts.len() < 2 || !self.has_verdict() {
+            return;
+        }
+        let sentences = self.sections.iter_mut().map(|section| {
+            let sentence = sentence(section, settings, parts);
+            let verdict = &mut section.verdict;
+            // These contests are of rows whose work differs.
+            verdict.bandwidth = None;
+            verdict.tails = Vec::<Contest>::new();
+            verdict.times = Vec::<Contest>::new();
+            verdict.sentence = sentence;
+            (section.title.as_str(), verdict.sentence.as_str())
+        });
+        let sentences: Vec<(&str, &str)> = sentences.collect();
+        self.headline = match &sentences[..] {
+            [(_, only)] => only.to_string(),
+            several => by_part(several.iter().copied()),
+        };
+    }
+}
+
+fn sentence(section: &Section, settings: &[SchedulerRuns], parts: &[SameWork]) -> String {
+    if parts.iter().all(|part| part.rows.len() == 1) {
+        return "Each row does work of its own, so none is better than another; name several \
+                schedulers to compare them at each."
+            .to_string();
+    }
+    let judged = parts.iter().map(|part| {
+        let verdict = part_of(section, settings, part).verdict;
+        (part.label.as_str(), verdict.sentence)
+    });
+    let judged: Vec<(&str, String)> = judged.collect();
+    by_part(judged.iter().map(|(label, said)| (*label, said.as_str())))
+}
+
+/// A section with the rows of one part, which are called as without what all of them have.
+fn part_of(section: &Section, settings: &[SchedulerRuns], part: &SameWork) -> Section {
+    let short = |name: &str| {
+        let own = |word: &&str| !part.label.split(' ').any(|common| common == *word);
+        let words: Vec<&str> = name.split(' ').filter(own).collect();
+        words.join(" ")
+    };
+    let of_part = |index: &usize| &settings[*index];
+    let names: Vec<String> = (part.rows.iter().map(of_part))
+        .map(|runs| short(&runs.name))
+        .collect();
+    let seeds: Vec<_> = (part.rows.iter().map(of_part))
+        .map(|runs| Some(runs.seeds()))
+        .collect();
+    let pairs = Pairs::by_key(&seeds);
+    let tables = section.directions.iter().map(|table| {
+        let rows = part.rows.iter().map(|row| {
+            let mut row = table.rows[*row].clone();
+            row.scheduler = short(&row.scheduler);
+            row
+        });
+        DirectionTable {
+            rows: rows.collect(),
+            ..table.clone()
+        }
+    });
+    let processes = section.processes.iter().map(|f| figures_of(f, &part.rows));
+    let group = (section.group_id, section.title.clone());
+    Section::judged(group, &names, tables.collect(), processes.collect(), &pairs)
+}
+
+fn figures_of(all: &ProcessFigures, rows: &[usize]) -> ProcessFigures {
+    fn picked<T: Clone>(all: &[T], rows: &[usize]) -> Vec<T> {
+        let found = rows.iter().filter_map(|row| all.get(*row));
+        found.cloned().collect()
+    }
+    ProcessFigures {
+        column: all.column.clone(),
+        cells: picked(&all.cells, rows),
+        repeats: picked(&all.repeats, rows),
+        unfinished: picked(&all.unfinished, rows),
+        stopped_after_ns: picked(&all.stopped_after_ns, rows),
+    }
+}
