@@ -66,6 +66,28 @@ fn a_file_system_that_is_full_tells_the_job() {
 }
 
 #[test]
+fn direct_writes_of_one_file_are_under_way_together() {
+    let place = Place::new();
+    let iops = |fs: &str, options: &str| {
+        let job = "[a]\nrw=randwrite\nbs=4k\nsize=8m\nio_size=4m\ndirect=1\noverwrite=1\n";
+        place.file("write.fio", &format!("{job}{options}"));
+        let args = ["run", "write.fio", "--drive", "optane-ssd", "--fs", fs];
+        let json = place.json(&args);
+        json["jobs"][0]["write"]["iops"].as_f64().expect("a rate")
+    };
+    let deep = "ioengine=libaio\niodepth=8\n";
+    let raw = iops("raw", deep);
+    for fs in ["ext2", "vfat", "xfs"] {
+        let on_file = iops(fs, deep);
+        assert!(on_file > 0.9 * raw, "{fs}: {on_file} of {raw}");
+    }
+    // pwrite holds the lock up to its end, alone on ext2 and shared on XFS.
+    let jobs = "ioengine=psync\nnumjobs=8\nfilename=f\ngroup_reporting=1\n";
+    let (ext2, xfs) = (iops("ext2", jobs), iops("xfs", jobs));
+    assert!(xfs > 2.0 * ext2, "{xfs} and {ext2}");
+}
+
+#[test]
 fn a_file_that_is_not_there_ends_its_reader() {
     let place = Place::new();
     place.file("read.fio", "[a]\nrw=read\nsize=1m\ncreate_on_open=1\n");

@@ -4,7 +4,7 @@
 use blklab_blk::{BioFlags, Op};
 
 use crate::PAGE_BYTES;
-use crate::bio::{BIO_MAX_BYTES, Bio};
+use crate::bio::{BIO_MAX_BYTES, Bio, BioId};
 use crate::error::FsError;
 use crate::inode::File;
 use crate::vfs::{Host, Vfs};
@@ -21,6 +21,19 @@ pub struct DirectCall {
     pub bytes: u64,
     /// The buffer's address modulo the sector size.
     pub buffer_offset: u64,
+    /// Whoever submits it does not wait for its end (`!is_sync_kiocb`), as with `io_submit`
+    /// and io_uring.
+    pub is_async: bool,
+}
+
+/// A direct call whose bios are submitted.
+#[derive(Debug)]
+pub(crate) struct BegunDirect {
+    op: Op,
+    pos: u64,
+    /// How many bytes it returns if nothing fails.
+    bytes: u64,
+    bios: Vec<BioId>,
 }
 
 impl DirectCall {
@@ -38,10 +51,29 @@ impl<H: Host> Vfs<H> {
     /// [`FsError::NotAligned`] where offset, length or buffer is not whole sectors,
     /// [`FsError::Device`] where a bio fails.
     pub async fn read_direct(&self, file: &File, call: DirectCall) -> Result<u64, FsError> {
+        let begun = self.begin_read_direct(file, call).await?;
+        self.end_direct(file, begun).await
+    }
+
+    /// Submits the bios of such a read.
+    ///
+    /// # Errors
+    /// [`FsError::NotAligned`].
+    pub(crate) async fn begin_read_direct(
+        &self,
+        file: &File,
+        call: DirectCall,
+    ) -> Result<BegunDirect, FsError> {
         let of = self.inode(file.inode);
         let bytes = call.bytes.min(of.size_bytes.saturating_sub(call.pos));
+        let mut begun = BegunDirect {
+            op: Op::Read,
+            pos: call.pos,
+            bytes,
+            bios: Vec::new(),
+        };
         if bytes == 0 {
-            return Ok(0);
+            return Ok(begun);
         }
         // A call on a device is cut at its end before it is looked at, one on a file is not.
         let end = match of.is_device {
@@ -58,8 +90,8 @@ impl<H: Host> Vfs<H> {
         }
         let last = call.pos + bytes - 1;
         self.write_range(file.inode, call.pos, last, true).await;
-        self.transfer(file, Op::Read, on_device).await?;
-        Ok(bytes)
+        begun.bios = self.transfer(file, Op::Read, on_device).await;
+        Ok(begun)
     }
 
     /// Writes without the page cache; cached pages of the range are written and dropped
@@ -69,6 +101,19 @@ impl<H: Host> Vfs<H> {
     /// [`FsError::NotAligned`] where offset, length or buffer is not whole sectors,
     /// [`FsError::Device`] where a bio fails.
     pub async fn write_direct(&self, file: &File, call: DirectCall) -> Result<u64, FsError> {
+        let begun = self.begin_write_direct(file, call).await?;
+        self.end_direct(file, begun).await
+    }
+
+    /// Drops what is cached of such a write, and submits its bios.
+    ///
+    /// # Errors
+    /// [`FsError::NotAligned`].
+    pub(crate) async fn begin_write_direct(
+        &self,
+        file: &File,
+        call: DirectCall,
+    ) -> Result<BegunDirect, FsError> {
         let last = call.pos + call.bytes.max(1) - 1;
         if !call.is_aligned() && !self.inode(file.inode).is_device {
             return Err(FsError::NotAligned);
@@ -80,14 +125,29 @@ impl<H: Host> Vfs<H> {
         if !call.is_aligned() {
             return Err(FsError::NotAligned);
         }
-        self.transfer(file, Op::Write, call).await?;
-        self.grow(file.inode, call.pos + call.bytes);
-        Ok(call.bytes)
+        Ok(BegunDirect {
+            op: Op::Write,
+            pos: call.pos,
+            bytes: call.bytes,
+            bios: self.transfer(file, Op::Write, call).await,
+        })
     }
 
-    /// Sends all bios of a call, then waits for them. A read of a block device is marked
-    /// synchronous only if it fits into one bio (`__blkdev_direct_IO_simple`).
-    async fn transfer(&self, file: &File, op: Op, call: DirectCall) -> Result<(), FsError> {
+    /// Waits for the bios of a direct call. Returns the number of bytes that it moved.
+    ///
+    /// # Errors
+    /// [`FsError::Device`] where a bio failed.
+    pub(crate) async fn end_direct(&self, file: &File, begun: BegunDirect) -> Result<u64, FsError> {
+        self.bios_end(begun.bios).await?;
+        if begun.op == Op::Write && begun.bytes > 0 {
+            self.grow(file.inode, begun.pos + begun.bytes);
+        }
+        Ok(begun.bytes)
+    }
+
+    /// Sends all bios of a call. A read of a block device is marked synchronous only if it
+    /// fits into one bio (`__blkdev_direct_IO_simple`).
+    async fn transfer(&self, file: &File, op: Op, call: DirectCall) -> Vec<BioId> {
         let is_simple = self.inode(file.inode).is_device && call.bytes <= BIO_MAX_BYTES;
         let flags = match op {
             Op::Write => BioFlags::SYNC | BioFlags::IDLE,
@@ -106,6 +166,6 @@ impl<H: Host> Vfs<H> {
             }
             at += length;
         }
-        self.bios_end(under_way).await
+        under_way
     }
 }

@@ -211,6 +211,19 @@ pub struct BlockMap {
     pub boundary: bool,
 }
 
+/// How a file system's direct I/O holds an inode's lock. A call that its submitter does not
+/// wait for holds it only while it submits, unless it makes the file longer or is not of whole
+/// blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DirectLocking {
+    /// Reads share it, writes exclude each other (`ext2_dio_write_iter`).
+    ExclusiveWrites,
+    /// Reads and writes exclude each other, reads only while they submit (`DIO_LOCKING`).
+    Exclusive,
+    /// Reads and writes of whole blocks share it (`xfs_file_dio_write_aligned`).
+    Shared,
+}
+
 /// How full a file system is (`statfs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
@@ -275,6 +288,9 @@ pub trait FileSystem {
     fn uses_iomap(&self) -> bool {
         false
     }
+
+    /// How direct I/O holds an inode's lock.
+    fn direct_locking(&self) -> DirectLocking;
 
     /// Whether a file that was cut to a shorter length is written when it is closed
     /// (`xfs_release`).

@@ -98,7 +98,7 @@ impl<H: Host> Vfs<H> {
         self.invalidate_mapping_pages(inode, 0, u64::MAX);
     }
 
-    /// Drops every page of a range, mapped ones as well
+    /// Drops every page of a range, mapped ones as well, but for those that are dirty
     /// (`invalidate_inode_pages2_range`).
     pub(crate) async fn invalidate_pages2(&self, inode: InodeId, first: u64, last: u64) {
         let mut index = first;
@@ -107,7 +107,11 @@ impl<H: Host> Vfs<H> {
             index = self.cache.borrow().next_index(folio);
             self.wait_until_clear(folio, flag::LOCKED | flag::WRITEBACK)
                 .await;
-            if self.cache.borrow().find(inode, at) == Some(folio) {
+            let is_clean = {
+                let cache = self.cache.borrow();
+                cache.find(inode, at) == Some(folio) && !cache.has(folio, flag::DIRTY)
+            };
+            if is_clean {
                 self.delete_folio(folio);
             }
         }

@@ -42,8 +42,8 @@ pub use event::Event;
 pub use ext2::{Ext2, Ext2Layout, Ext2Options};
 pub use fault::{Mapping, MmapAdvice};
 pub use file_system::{
-    Attributes, BlockMap, Caller, Change, Civil, DirEntry, FileKind, FileSystem, Ino, NewInode,
-    Timestamp, Usage,
+    Attributes, BlockMap, Caller, Change, Civil, DirEntry, DirectLocking, FileKind, FileSystem,
+    Ino, NewInode, Timestamp, Usage,
 };
 pub use image::{FileExtent, Image, SparseDisk, Storage, Volume, at_once};
 pub use inode::{BackingDevice, Extent, File, Inode, InodeId, RaState, ReadPath};

@@ -6,7 +6,8 @@ use crate::buffer::Buffers;
 use crate::error::FsError;
 use crate::ext2::{self, Ext2, Ext2Options};
 use crate::file_system::{
-    Attributes, BlockMap, Caller, Change, DirEntry, FileSystem, Ino, NewInode, Timestamp, Usage,
+    Attributes, BlockMap, Caller, Change, DirEntry, DirectLocking, FileSystem, Ino, NewInode,
+    Timestamp, Usage,
 };
 use crate::vfat::{Vfat, VfatOptions};
 use crate::xfs::Xfs;
@@ -120,6 +121,10 @@ impl<D: Buffers> FileSystem for Mounted<D> {
 
     fn uses_iomap(&self) -> bool {
         either!(self, fs => fs.uses_iomap())
+    }
+
+    fn direct_locking(&self) -> DirectLocking {
+        either!(self, fs => fs.direct_locking())
     }
 
     fn flushes_truncated(&self) -> bool {

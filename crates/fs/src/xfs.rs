@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use crate::buffer::Buffers;
 use crate::error::FsError;
 use crate::file_system::{
-    Attributes, BlockMap, Caller, Change, DirEntry, FileKind, FileSystem, Ino, NewInode, Timestamp,
-    Usage, may_replace,
+    Attributes, BlockMap, Caller, Change, DirEntry, DirectLocking, FileKind, FileSystem, Ino,
+    NewInode, Timestamp, Usage, may_replace,
 };
 
 /// The block size that `mkfs.xfs` chooses.
@@ -412,6 +412,10 @@ impl<D: Buffers> FileSystem for Xfs<D> {
 
     fn uses_iomap(&self) -> bool {
         true
+    }
+
+    fn direct_locking(&self) -> DirectLocking {
+        DirectLocking::Shared
     }
 
     fn flushes_truncated(&self) -> bool {

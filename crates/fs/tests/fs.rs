@@ -177,6 +177,7 @@ fn a_direct_read_of_whole_sectors_may_pass_the_end_of_its_file() {
             pos,
             bytes,
             buffer_offset: 0,
+            is_async: false,
         };
         run(&vfs, vfs.read_direct(&file, call))
     };
@@ -241,6 +242,7 @@ fn a_direct_write_drops_what_was_cached() {
         pos: 0,
         bytes: PAGE_BYTES,
         buffer_offset: 0,
+        is_async: false,
     };
     assert_eq!(run(&vfs, vfs.write_direct(&file, call)), Ok(PAGE_BYTES));
     assert_eq!(vfs.cached_pages(file.inode), 3);
@@ -296,7 +298,7 @@ proptest! {
                     run(&vfs, vfs.fadvise(&file, pos, bytes, advice));
                 }
                 Call::Direct(pos, bytes) => {
-                    let call = DirectCall { pos, bytes, buffer_offset: 0 };
+                    let call = DirectCall { pos, bytes, buffer_offset: 0, is_async: false };
                     prop_assert_eq!(run(&vfs, vfs.write_direct(&file, call)), Ok(bytes));
                 }
             }

@@ -242,6 +242,7 @@ impl<'a, H: Host> Program<'a, H> {
             pos,
             bytes,
             buffer_offset,
+            is_async: false,
         };
         let done = match opened.how.direct {
             true => self.vfs.read_direct(&opened.file, direct).await,
@@ -269,6 +270,7 @@ impl<'a, H: Host> Program<'a, H> {
             pos,
             bytes,
             buffer_offset,
+            is_async: false,
         };
         let done = match opened.how.direct {
             true => self.vfs.write_direct(file, direct).await,

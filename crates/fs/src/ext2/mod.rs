@@ -18,8 +18,8 @@ use std::collections::BTreeMap;
 use crate::buffer::{Buffer, Buffers};
 use crate::error::FsError;
 use crate::file_system::{
-    Attributes, BlockMap, Caller, Change, DirEntry, FileSystem, Ino, NewInode, Timestamp, Usage,
-    may_replace,
+    Attributes, BlockMap, Caller, Change, DirEntry, DirectLocking, FileSystem, Ino, NewInode,
+    Timestamp, Usage, may_replace,
 };
 
 use balloc::Windows;
@@ -326,6 +326,10 @@ impl<D: Buffers> FileSystem for Ext2<D> {
 
     fn has_holes(&self) -> bool {
         true
+    }
+
+    fn direct_locking(&self) -> DirectLocking {
+        DirectLocking::ExclusiveWrites
     }
 
     fn name_key<'a>(&self, name: &'a [u8]) -> Cow<'a, [u8]> {

@@ -17,8 +17,8 @@ use std::collections::BTreeMap;
 use crate::buffer::{Buffer, Buffers};
 use crate::error::FsError;
 use crate::file_system::{
-    Attributes, BlockMap, Caller, Change, DirEntry, FileKind, FileSystem, Ino, NewInode, Timestamp,
-    Usage, may_replace,
+    Attributes, BlockMap, Caller, Change, DirEntry, DirectLocking, FileKind, FileSystem, Ino,
+    NewInode, Timestamp, Usage, may_replace,
 };
 
 pub use boot::FatWidth;
@@ -251,6 +251,10 @@ impl<D: Buffers> FileSystem for Vfat<D> {
 
     fn has_holes(&self) -> bool {
         false
+    }
+
+    fn direct_locking(&self) -> DirectLocking {
+        DirectLocking::Exclusive
     }
 
     fn name_key<'a>(&self, name: &'a [u8]) -> Cow<'a, [u8]> {

@@ -2,6 +2,8 @@
 //! files below hold path walks and the calls on names and on open files.
 
 mod change;
+mod direct;
+mod lock;
 mod open_file;
 mod walk;
 
@@ -9,10 +11,10 @@ pub use open_file::{OpenFile, OpenFlags};
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::future::poll_fn;
 use std::rc::Rc;
-use std::task::{Poll, Waker};
+use std::task::Waker;
 
+use lock::{Hold, LockGuard, LockName, Locks};
 use walk::Last;
 
 use super::dentry::{DentryCache, DentryCounts, DentryId, Place};
@@ -61,18 +63,10 @@ struct InCore {
     data: Option<InodeId>,
     /// It was cut to a shorter length since it was closed last (`XFS_ITRUNCATED`).
     was_cut: bool,
+    /// Its direct calls under way (`i_dio_count`), and the tasks that wait for their end.
+    direct_calls: u32,
+    direct_waiters: Vec<Waker>,
 }
-
-/// A lock, and the tasks that wait for it.
-#[derive(Debug, Default)]
-struct Lock {
-    is_held: bool,
-    waiters: Vec<Waker>,
-}
-
-/// What a lock is for: an inode (`i_rwsem`), or, if `None`, all renames
-/// (`s_vfs_rename_mutex`).
-type LockName = Option<Place>;
 
 /// Mounted file systems as one tree of names, over one page cache.
 #[derive(Debug)]
@@ -81,24 +75,10 @@ pub struct Namespace<H, F> {
     mounts: RefCell<Vec<Mount<F>>>,
     dentries: RefCell<DentryCache>,
     inodes: RefCell<BTreeMap<Place, InCore>>,
-    locks: RefCell<BTreeMap<LockName, Lock>>,
+    locks: Locks,
     /// The time of the last call that changed something. Files deleted later, when they are
     /// closed, get it as their time of deletion.
     now: Cell<Timestamp>,
-}
-
-/// A lock that is held until this is dropped.
-struct LockGuard<'a> {
-    locks: &'a RefCell<BTreeMap<LockName, Lock>>,
-    name: LockName,
-}
-
-impl Drop for LockGuard<'_> {
-    fn drop(&mut self) {
-        if let Some(lock) = self.locks.borrow_mut().remove(&self.name) {
-            lock.waiters.into_iter().for_each(Waker::wake);
-        }
-    }
 }
 
 impl<H: Host, F: FileSystem> Namespace<H, F> {
@@ -109,7 +89,7 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
             mounts: RefCell::default(),
             dentries: RefCell::default(),
             inodes: RefCell::default(),
-            locks: RefCell::default(),
+            locks: Locks::default(),
             now: Cell::default(),
         };
         namespace.add_mount(fs, drive.into(), None);
@@ -241,22 +221,9 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         Ok(())
     }
 
-    /// Takes a lock, after waiting for it.
+    /// Takes a lock alone, after waiting for it.
     async fn lock(&self, name: LockName) -> LockGuard<'_> {
-        poll_fn(|context| {
-            let mut locks = self.locks.borrow_mut();
-            let lock = locks.entry(name).or_default();
-            if std::mem::replace(&mut lock.is_held, true) {
-                lock.waiters.push(context.waker().clone());
-                return Poll::Pending;
-            }
-            Poll::Ready(())
-        })
-        .await;
-        LockGuard {
-            locks: &self.locks,
-            name,
-        }
+        self.locks.lock(name, Hold::Alone).await
     }
 
     /// Drops clean pages (`echo 1 > /proc/sys/vm/drop_caches`), unused dentries and inodes

@@ -37,6 +37,28 @@ const FAULT_AROUND_PAGES: u64 = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PathId(pub(super) u32);
 
+/// How a read or write goes to its drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// Through the page cache.
+    Cached,
+    /// Direct (`O_DIRECT`), by a caller that waits for its end.
+    Direct,
+    /// Direct, by one that does not (`io_submit`, io_uring).
+    DirectAsync,
+}
+
+impl Route {
+    /// The route of an open file's reads and writes.
+    pub(crate) fn of(is_direct: bool, is_async: bool) -> Route {
+        match (is_direct, is_async) {
+            (false, _) => Route::Cached,
+            (true, false) => Route::Direct,
+            (true, true) => Route::DirectAsync,
+        }
+    }
+}
+
 /// A call that a process makes. Places are bytes of the file, or of the drive where the
 /// file is a part of that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,14 +76,14 @@ pub(crate) enum Call {
         file: FileId,
         at: u64,
         bytes: u64,
-        direct: bool,
+        route: Route,
     },
     /// `pwrite`, with what `O_SYNC` or `O_DSYNC` adds to it.
     Write {
         file: FileId,
         at: u64,
         bytes: u64,
-        direct: bool,
+        route: Route,
         sync: Option<Durability>,
     },
     /// `mmap` of so many bytes from the beginning, and `madvise`.
@@ -257,7 +279,7 @@ fn call_on_region_without_waiting(
         Call::Read {
             at,
             bytes,
-            direct: false,
+            route: Route::Cached,
             ..
         } => {
             let begun = vfs.begin_read(&region.file, at - region.base_bytes, bytes)?;
@@ -269,7 +291,7 @@ fn call_on_region_without_waiting(
         Call::Write {
             at,
             bytes,
-            direct: false,
+            route: Route::Cached,
             sync: None,
             ..
         } if region.write_lock.as_ref().is_none_or(|lock| lock.is_free()) => {
@@ -313,29 +335,33 @@ async fn call_on_region(vfs: &Vfs<Kernel>, region: &Region, call: Call) -> Resul
         Call::Read {
             at,
             bytes,
-            direct: true,
+            route: Route::Cached,
             ..
+        } => vfs.read(&region.file, at - region.base_bytes, bytes).await,
+        Call::Read {
+            at, bytes, route, ..
         } => {
-            vfs.read_direct(&region.file, direct_call(at - region.base_bytes, bytes))
-                .await
+            let call = direct_call(at - region.base_bytes, bytes, route);
+            vfs.read_direct(&region.file, call).await
         }
         Call::Write {
             at,
             bytes,
-            direct: true,
+            route: Route::Cached,
+            sync,
+            ..
+        } => write_region(vfs, region, (at - region.base_bytes, bytes), sync).await,
+        Call::Write {
+            at,
+            bytes,
+            route,
             sync,
             ..
         } => {
-            let at = at - region.base_bytes;
-            let written = vfs
-                .write_direct(&region.file, direct_call(at, bytes))
-                .await?;
-            sync_written(vfs, &region.file, (at, written), sync).await
+            let call = direct_call(at - region.base_bytes, bytes, route);
+            let written = vfs.write_direct(&region.file, call).await?;
+            sync_written(vfs, &region.file, (call.pos, written), sync).await
         }
-        Call::Read { at, bytes, .. } => vfs.read(&region.file, at - region.base_bytes, bytes).await,
-        Call::Write {
-            at, bytes, sync, ..
-        } => write_region(vfs, region, (at - region.base_bytes, bytes), sync).await,
         Call::Prepare { .. } => {
             // A part of a drive is opened without a call of its own.
             if vfs.is_device(region.file.inode) {
@@ -524,24 +550,21 @@ async fn call_on_file(
             Ok(0)
         }
         Call::Read {
-            at, bytes, direct, ..
-        } => match direct {
-            true => tree.read_direct(&file, direct_call(at, bytes)).await,
-            false => tree.read_at(&file, at, bytes).await,
-        },
+            at, bytes, route, ..
+        } => read_file(tree, &file, (at, bytes), route).await,
         Call::Write {
             at,
             bytes,
-            direct,
+            route,
             sync,
             ..
         } => {
-            let written = match direct {
-                true => {
-                    tree.write_direct(&file, direct_call(at, bytes), &caller)
-                        .await?
+            let written = match route {
+                Route::Cached => tree.write_at(&file, at, bytes, &caller).await?,
+                _ => {
+                    let call = direct_call(at, bytes, route);
+                    tree.write_direct(&file, call, &caller).await?
                 }
-                false => tree.write_at(&file, at, bytes, &caller).await?,
             };
             sync_written(vfs, file.data()?, (at, written), sync).await
         }
@@ -561,12 +584,26 @@ async fn call_on_file(
     }
 }
 
+/// Reads so many bytes of a file of the mounted file system from a byte on.
+async fn read_file(
+    tree: &FileTree,
+    file: &blklab_fs::OpenFile,
+    (at, bytes): (u64, u64),
+    route: Route,
+) -> Result<u64, FsError> {
+    match route {
+        Route::Cached => tree.read_at(file, at, bytes).await,
+        _ => tree.read_direct(file, direct_call(at, bytes, route)).await,
+    }
+}
+
 /// A buffer of fio's begins at a page.
-fn direct_call(pos: u64, bytes: u64) -> DirectCall {
+fn direct_call(pos: u64, bytes: u64, route: Route) -> DirectCall {
     DirectCall {
         pos,
         bytes,
         buffer_offset: 0,
+        is_async: route == Route::DirectAsync,
     }
 }
 

@@ -37,7 +37,7 @@ use crate::machine::{Machine, PeriodicFlush};
 use crate::timers::user_data;
 pub(crate) use calls::pages_of;
 use calls::{AtOnce, CallSlot, call_without_waiting, serve_calls};
-pub(crate) use calls::{Call, Durability, PathId};
+pub(crate) use calls::{Call, Durability, PathId, Route};
 use kernel::{Kernel, OpenFile, Opened, Region, WriteLock};
 use tree::Tree;
 pub(crate) use tree::{Contents, NewFile};

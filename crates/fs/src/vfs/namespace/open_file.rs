@@ -5,8 +5,6 @@ use std::rc::Rc;
 
 use super::walk::Last;
 use super::{MountDevice, Namespace};
-use crate::PAGE_BYTES;
-use crate::direct::DirectCall;
 use crate::error::FsError;
 use crate::file_system::{Attributes, Caller, Change, DirEntry, FileKind, FileSystem, NewInode};
 use crate::inode::{File, Inode, InodeId, ReadPath};
@@ -38,8 +36,8 @@ pub struct OpenFlags {
 #[derive(Debug)]
 pub struct OpenFile {
     dentry: DentryId,
-    place: Place,
-    flags: OpenFlags,
+    pub(super) place: Place,
+    pub(super) flags: OpenFlags,
     position: Cell<u64>,
     /// The cursor of the next names of a directory; `None` at its end.
     cursor: Cell<Option<u64>>,
@@ -284,94 +282,6 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         written
     }
 
-    /// Reads without the page cache (`O_DIRECT`).
-    ///
-    /// # Errors
-    /// As [`Namespace::read`]; [`FsError::NotAligned`].
-    pub async fn read_direct(&self, file: &OpenFile, call: DirectCall) -> Result<u64, FsError> {
-        let data = file.data()?;
-        if !file.flags.read {
-            return Err(FsError::BadCall);
-        }
-        let read = self.vfs.read_direct(data, call).await?;
-        self.accessed(file).await?;
-        Ok(read)
-    }
-
-    /// Writes without the page cache (`O_DIRECT`). The part that fills a hole, or on VFAT
-    /// makes the file longer, goes through the page cache and is written back before the
-    /// call returns (`ext2_dio_write_iter`, `fat_direct_IO`).
-    ///
-    /// # Errors
-    /// As [`Namespace::write_at`]; [`FsError::NotAligned`].
-    pub async fn write_direct(
-        &self,
-        file: &OpenFile,
-        call: DirectCall,
-        caller: &Caller,
-    ) -> Result<u64, FsError> {
-        let data = file.data()?;
-        if !file.flags.write {
-            return Err(FsError::BadCall);
-        }
-        let held = self.lock(Some(file.place)).await;
-        let direct_bytes = self.allocate_direct(file, call, caller).await?;
-        let mut written = 0;
-        if direct_bytes > 0 {
-            let size_before = self.vfs.size_bytes(data.inode);
-            let call = DirectCall {
-                bytes: direct_bytes,
-                ..call
-            };
-            written = self.vfs.write_direct(data, call).await?;
-            let size = self.vfs.size_bytes(data.inode);
-            let fs = self.fs(file.place);
-            fs.set_size(file.place.ino, size, caller.now);
-            self.vfs.inode_changed(data.inode, size != size_before);
-        }
-        drop(held);
-        if written < call.bytes {
-            let (pos, bytes) = (call.pos + written, call.bytes - written);
-            written += self.write_at(file, pos, bytes, caller).await?;
-            let last = pos + bytes - 1;
-            self.vfs.write_range(data.inode, pos, last, true).await;
-            let pages = (pos / PAGE_BYTES, last / PAGE_BYTES);
-            (self.vfs).invalidate_mapping_pages(data.inode, pages.0, pages.1);
-        }
-        Ok(written)
-    }
-
-    /// Allocates blocks after the end of a file for a direct write. Returns how many of its
-    /// bytes may go to the device directly.
-    async fn allocate_direct(
-        &self,
-        file: &OpenFile,
-        call: DirectCall,
-        caller: &Caller,
-    ) -> Result<u64, FsError> {
-        let (fs, ino) = (self.fs(file.place), file.place.ino);
-        let size = self.vfs.size_bytes(file.data()?.inode);
-        let end = call.pos.checked_add(call.bytes).ok_or(FsError::TooBig)?;
-        if end > fs.file_bytes_max() {
-            return Err(FsError::TooBig);
-        }
-        if !fs.has_holes() && end > size {
-            return Ok(0);
-        }
-        let block_bytes = u64::from(fs.block_bytes());
-        let (mut block, last) = (call.pos / block_bytes, end.div_ceil(block_bytes));
-        while block < last {
-            let is_behind = block * block_bytes >= size;
-            let create = is_behind.then_some(caller);
-            match fs.map(ino, block, last - block, create).await {
-                Ok(map) if map.block.is_some() => block += map.blocks.max(1),
-                Err(error) if block * block_bytes <= call.pos => return Err(error),
-                _ => break,
-            }
-        }
-        Ok((block * block_bytes).min(end).saturating_sub(call.pos))
-    }
-
     /// Fills a file with zeroes up to `pos` if it cannot have holes (`cont_write_begin`).
     async fn fill_to(&self, place: Place, data: &File, pos: u64) -> Result<(), FsError> {
         let size = self.vfs.size_bytes(data.inode);
@@ -387,7 +297,7 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
 
     /// Updates a file's access time after a read, if it is not newer than the last change
     /// (`relatime`).
-    async fn accessed(&self, file: &OpenFile) -> Result<(), FsError> {
+    pub(super) async fn accessed(&self, file: &OpenFile) -> Result<(), FsError> {
         if file.was_accessed.replace(true) {
             return Ok(());
         }
@@ -488,6 +398,7 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
             return Err(FsError::TooBig);
         }
         let _held = self.lock(Some(place)).await;
+        self.direct_calls_end(place).await;
         let attributes = fs.attributes(place.ino).await?;
         // Only zeroes that are written make a file without holes longer.
         let is_filled = size_bytes > attributes.size_bytes && !fs.has_holes();

@@ -14,7 +14,7 @@ use super::{FlushFor, JobProcess, Phase, PlacedFiles, TaskState};
 use crate::cpu::Mode;
 use crate::disk::Disk;
 use crate::file_layer::{
-    Call, Durability, FileId, FileLayer, PathId, Progress, Submitter, TaskId, pages_of,
+    Call, Durability, FileId, FileLayer, PathId, Progress, Route, Submitter, TaskId, pages_of,
 };
 use crate::system::System;
 
@@ -61,7 +61,7 @@ pub(crate) struct Cached {
     /// drive stands for it.
     closes: Vec<bool>,
     open_flags: OpenFlags,
-    is_direct: bool,
+    route: Route,
     /// How files are mapped, where the engine does that.
     mapped: Option<MmapAdvice>,
     /// Its own task; then, by slot, those of the workers that call for it.
@@ -107,7 +107,10 @@ impl Cached {
             paths,
             closes,
             open_flags: open_flags(spec),
-            is_direct: spec.direct,
+            route: Route::of(
+                spec.direct,
+                matches!(spec.engine, Engine::Libaio | Engine::IoUring),
+            ),
             mapped: (spec.engine == Engine::Mmap).then(|| access(spec)),
             tasks: (0..=workers).map(|_| layer.add_caller(pid)).collect(),
             has_workers,
@@ -329,13 +332,13 @@ impl JobProcess {
                 file,
                 at,
                 bytes,
-                direct: cached.is_direct,
+                route: cached.route,
             },
             _ => Call::Write {
                 file,
                 at,
                 bytes,
-                direct: cached.is_direct,
+                route: cached.route,
                 sync: cached.sync,
             },
         })
@@ -484,7 +487,11 @@ impl JobProcess {
     }
 
     fn copy_cost(&self, slot: u32) -> Nanos {
-        if self.cached.as_ref().is_none_or(|cached| cached.is_direct) {
+        if self
+            .cached
+            .as_ref()
+            .is_none_or(|cached| cached.route != Route::Cached)
+        {
             return Nanos::ZERO;
         }
         let io = &self.ios[slot as usize];

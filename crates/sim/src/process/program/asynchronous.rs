@@ -490,7 +490,9 @@ impl ProgramProcess {
         let Some(op) = self.requests.op(number) else {
             return;
         };
-        self.requests.list[number].stage = Stage::Running;
+        let request = &mut self.requests.list[number];
+        request.stage = Stage::Running;
+        let is_async = request.interface != Interface::Posix;
         if let Some(behind) = self.requests.list[number].next
             && let Some(RequestOp::LinkTimeout(ns)) = self.requests.op(behind)
         {
@@ -498,7 +500,7 @@ impl ProgramProcess {
             self.set_timeout(now, behind, ns, system);
         }
         match op {
-            RequestOp::Call(action) => match self.layer_call(action) {
+            RequestOp::Call(action) => match self.layer_call(action, is_async) {
                 Ok(call) => {
                     system.begin_call(self.requests.list[number].task, call);
                     if self.requests.list[number].is_in_worker {

@@ -19,7 +19,7 @@ use blklab_workload::fio::Direction;
 use blklab_workload::generate::SyncKind;
 
 use crate::cpu::{CostTable, Mode};
-use crate::file_layer::{Call, FileLayer, NewFile, Progress, Submitter, TaskId, pages_of};
+use crate::file_layer::{Call, FileLayer, NewFile, Progress, Route, Submitter, TaskId, pages_of};
 use crate::process::recorder::Recorder;
 use crate::setup::SetupError;
 use crate::system::System;
@@ -531,7 +531,7 @@ impl ProgramProcess {
         {
             return self.enter_requests(now, system);
         }
-        match self.layer_call(self.action) {
+        match self.layer_call(self.action, false) {
             Ok(call) => {
                 system.begin_call(self.task, call);
                 self.phase = Phase::InCall;
@@ -541,8 +541,9 @@ impl ProgramProcess {
         }
     }
 
-    /// The call of an action for the file layer.
-    fn layer_call(&self, action: usize) -> Result<Call, Errno> {
+    /// The call of an action for the file layer. `is_async`: the kernel does not wait for
+    /// its end.
+    fn layer_call(&self, action: usize, is_async: bool) -> Result<Call, Errno> {
         match &self.script.actions[action].op {
             Op::Open { open, .. } => Ok(Call::OpenFile {
                 file: open.file,
@@ -550,7 +551,7 @@ impl ProgramProcess {
             }),
             Op::OnFile { handle, call } => {
                 let opened = self.shared.borrow().handles[*handle];
-                Ok(on_file(opened.ok_or(Errno::EBADF)?, *call))
+                Ok(on_file(opened.ok_or(Errno::EBADF)?, *call, is_async))
             }
             Op::Other(call) => Ok(*call),
             Op::Refused(errno) => Err(*errno),
@@ -846,10 +847,11 @@ impl ProgramProcess {
 }
 
 /// A call on an open file for the file layer.
-fn on_file(opened: Opened, call: OnFile) -> Call {
+fn on_file(opened: Opened, call: OnFile, is_async: bool) -> Call {
     let Open {
         file, direct, sync, ..
     } = opened.open;
+    let route = Route::of(direct, is_async);
     // The file layer keeps the position of files that are read through the page cache.
     let own = direct.then_some(opened.position);
     match call {
@@ -859,7 +861,7 @@ fn on_file(opened: Opened, call: OnFile) -> Call {
                 file,
                 at,
                 bytes,
-                direct,
+                route,
             },
             None => Call::ReadOn { file, bytes },
         },
@@ -868,7 +870,7 @@ fn on_file(opened: Opened, call: OnFile) -> Call {
                 file,
                 at,
                 bytes,
-                direct,
+                route,
                 sync,
             },
             None => Call::WriteOn { file, bytes },
