@@ -565,6 +565,24 @@ fn memory_that_a_program_takes_is_not_there_for_files() {
 
 /// XFS writes a file that was truncated when it is closed, ext2 when it is old.
 #[test]
+fn what_is_read_during_a_direct_write_does_not_stay_cached() {
+    let place = Place::new();
+    let list = "file /f 32M\n[p]\nopen d /f write direct\npwrite d 32M 0\n\
+                [q]\nopen f /f read\nposix_fadvise f 0 0 random\nthink 2ms\n\
+                pread f 4096 0\ncachestat f\nwait p\ncachestat f\n";
+    for fs in ["ext2", "xfs"] {
+        let json = run_on(&place, fs, list, &["--output-format", "json"])
+            .ok()
+            .json();
+        let cached = times(&json, "q", "cachestat").expect("it was called");
+        assert_eq!(cached["returned"], 1, "{fs}: there before its end, gone after it");
+        let writes = times(&json, "p", "pwrite").expect("it was called");
+        let end_ns = writes["total_ns"].as_u64().expect("a time");
+        assert!(end_ns > 10_000_000, "the read falls into the write: {end_ns}");
+    }
+}
+
+#[test]
 fn a_truncated_file_is_written_when_xfs_closes_it() {
     let place = Place::new();
     let list = "file /a 8M\n[p]\nopen a /a write truncate\nwrite a 8M\nclose a\nsleep 200ms\n";

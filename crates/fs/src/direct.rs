@@ -33,6 +33,7 @@ pub(crate) struct BegunDirect {
     pos: u64,
     /// How many bytes it returns if nothing fails.
     bytes: u64,
+    is_async: bool,
     bios: Vec<BioId>,
 }
 
@@ -70,6 +71,7 @@ impl<H: Host> Vfs<H> {
             op: Op::Read,
             pos: call.pos,
             bytes,
+            is_async: call.is_async,
             bios: Vec::new(),
         };
         if bytes == 0 {
@@ -95,7 +97,8 @@ impl<H: Host> Vfs<H> {
     }
 
     /// Writes without the page cache; cached pages of the range are written and dropped
-    /// first, on a block device even before the alignment is checked.
+    /// first, on a block device even before the alignment is checked, and dropped again
+    /// afterwards.
     ///
     /// # Errors
     /// [`FsError::NotAligned`] where offset, length or buffer is not whole sectors,
@@ -129,6 +132,7 @@ impl<H: Host> Vfs<H> {
             op: Op::Write,
             pos: call.pos,
             bytes: call.bytes,
+            is_async: call.is_async,
             bios: self.transfer(file, Op::Write, call).await,
         })
     }
@@ -140,9 +144,22 @@ impl<H: Host> Vfs<H> {
     pub(crate) async fn end_direct(&self, file: &File, begun: BegunDirect) -> Result<u64, FsError> {
         self.bios_end(begun.bios).await?;
         if begun.op == Op::Write && begun.bytes > 0 {
+            self.invalidate_written(file, (begun.pos, begun.bytes), begun.is_async)
+                .await;
             self.grow(file.inode, begun.pos + begun.bytes);
         }
         Ok(begun.bytes)
+    }
+
+    /// Drops pages that were read into the cache during a direct write, and so may hold what
+    /// was there before it (`kiocb_invalidate_post_direct_write`); a block device does so only
+    /// where the caller waits (`blkdev_direct_write`).
+    async fn invalidate_written(&self, file: &File, (pos, bytes): (u64, u64), is_async: bool) {
+        if is_async && self.inode(file.inode).is_device {
+            return;
+        }
+        let (first, last) = (pos / PAGE_BYTES, (pos + bytes - 1) / PAGE_BYTES);
+        self.invalidate_pages2(file.inode, first, last).await;
     }
 
     /// Sends all bios of a call. A read of a block device is marked synchronous only if it

@@ -253,6 +253,31 @@ fn a_direct_write_drops_what_was_cached() {
     );
 }
 
+#[test]
+fn a_page_that_is_read_during_a_direct_write_is_dropped_after_it() {
+    for (is_device, is_async, left) in [(false, true, 0), (true, false, 0), (true, true, 1)] {
+        let vfs = Vfs::new(Device::default());
+        let inode = vfs.add_inode(file_of(PAGE_BYTES, is_device));
+        let file = vfs.open(inode);
+        let call = DirectCall {
+            pos: 0,
+            bytes: PAGE_BYTES,
+            buffer_offset: 0,
+            is_async,
+        };
+        let mut write = pin!(vfs.write_direct(&file, call));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(write.as_mut().poll(&mut context).is_pending());
+        let written = vfs.host().under_way.borrow_mut().remove(0);
+        assert_eq!(run(&vfs, vfs.read(&file, 0, 512)), Ok(512));
+        assert_eq!(vfs.cached_pages(inode), 1);
+        vfs.bio_ended(written);
+        let done = write.as_mut().poll(&mut context);
+        assert_eq!(done, Poll::Ready(Ok(PAGE_BYTES)));
+        assert_eq!(vfs.cached_pages(inode), left, "{is_device} {is_async}");
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Call {
     Read(u64, u64),
