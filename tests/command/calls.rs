@@ -565,6 +565,20 @@ fn memory_that_a_program_takes_is_not_there_for_files() {
 
 /// XFS writes a file that was truncated when it is closed, ext2 when it is old.
 #[test]
+fn every_write_to_a_file_that_is_appended_to_goes_to_its_end() {
+    let place = Place::new();
+    let list = "file /f 64K\n[p]\nopen a /f write append direct\nwrite a 4K\npwrite a 4K 0\n\
+                open b /f write append sync\npwrite b 4K 0\nwrite b 4K\nstat /f\n";
+    for fs in ["ext2", "vfat", "xfs"] {
+        let json = run_on(&place, fs, list, &["--output-format", "json"])
+            .ok()
+            .json();
+        let stat = times(&json, "p", "stat").expect("it was called");
+        assert_eq!(stat["returned"], 80 << 10, "{fs}");
+    }
+}
+
+#[test]
 fn what_is_read_during_a_direct_write_does_not_stay_cached() {
     let place = Place::new();
     let list = "file /f 32M\n[p]\nopen d /f write direct\npwrite d 32M 0\n\

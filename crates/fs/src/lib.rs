@@ -52,7 +52,9 @@ pub use mounted::{MountOptions, Mounted};
 pub use read::BegunRead;
 pub use reclaim::{LruStatistics, Memory, NodePages, Policy, Watermarks};
 pub use vfat::{Charset, FatWidth, ShortNames, Vfat, VfatLayout, VfatOptions};
-pub use vfs::{DentryCounts, Host, MountDevice, Namespace, OpenFile, OpenFlags, Place, Vfs};
+pub use vfs::{
+    DentryCounts, Host, MountDevice, Namespace, OpenFile, OpenFlags, Place, Vfs, Written,
+};
 pub use xfs::Xfs;
 
 /// Bytes of a page.

@@ -25,7 +25,7 @@ use crate::reclaim::{Lru, Memory, Origin, Policy};
 use crate::write_back::{DeviceId, Dirtier, Settings, WriteBack};
 
 pub use dentry::{DentryCounts, Place};
-pub use namespace::{MountDevice, Namespace, OpenFile, OpenFlags};
+pub use namespace::{MountDevice, Namespace, OpenFile, OpenFlags, Written};
 
 /// What the page cache needs from its surroundings: a block layer, the block maps of
 /// files, and time.

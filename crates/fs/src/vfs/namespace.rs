@@ -7,7 +7,7 @@ mod lock;
 mod open_file;
 mod walk;
 
-pub use open_file::{OpenFile, OpenFlags};
+pub use open_file::{OpenFile, OpenFlags, Written};
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

@@ -22,7 +22,7 @@ use std::task::Poll;
 use blklab_fs::write_back::SyncRange;
 use blklab_fs::{
     Advice, BegunRead, Bio, BioId, DirectCall, File, FileKind, FsError, MmapAdvice, NewInode,
-    OpenFlags, PAGE_BYTES, Vfs,
+    OpenFlags, PAGE_BYTES, Vfs, Written,
 };
 use blklab_workload::calls::RangeSync;
 
@@ -123,9 +123,18 @@ pub(crate) enum Call {
     /// `close`.
     Close { file: FileId },
     /// `read`, where the file's position is.
-    ReadOn { file: FileId, bytes: u64 },
-    /// `write`, where the file's position is.
-    WriteOn { file: FileId, bytes: u64 },
+    ReadOn {
+        file: FileId,
+        bytes: u64,
+        route: Route,
+    },
+    /// `write`, where the file's position is, with what `O_SYNC` or `O_DSYNC` adds to it.
+    WriteOn {
+        file: FileId,
+        bytes: u64,
+        route: Route,
+        sync: Option<Durability>,
+    },
     /// `lseek` to a byte from the beginning.
     Seek { file: FileId, to: u64 },
     /// `ftruncate`.
@@ -559,17 +568,24 @@ async fn call_on_file(
             sync,
             ..
         } => {
-            let written = match route {
-                Route::Cached => tree.write_at(&file, at, bytes, &caller).await?,
-                _ => {
-                    let call = direct_call(at, bytes, route);
-                    tree.write_direct(&file, call, &caller).await?
-                }
-            };
-            sync_written(vfs, file.data()?, (at, written), sync).await
+            let how = (route, sync);
+            let written = write_file(vfs, (tree, &file), (at, bytes), how).await?;
+            Ok(written.bytes)
         }
-        Call::ReadOn { bytes, .. } => tree.read(&file, bytes).await,
-        Call::WriteOn { bytes, .. } => tree.write(&file, bytes, &caller).await,
+        Call::ReadOn { bytes, route, .. } => {
+            let at = file.position();
+            let read = read_file(tree, &file, (at, bytes), route).await?;
+            file.seek(at + read);
+            Ok(read)
+        }
+        Call::WriteOn {
+            bytes, route, sync, ..
+        } => {
+            let (at, how) = (file.position(), (route, sync));
+            let written = write_file(vfs, (tree, &file), (at, bytes), how).await?;
+            file.seek(written.end());
+            Ok(written.bytes)
+        }
         Call::Seek { to, .. } => {
             file.seek(to);
             Ok(to)
@@ -595,6 +611,27 @@ async fn read_file(
         Route::Cached => tree.read_at(file, at, bytes).await,
         _ => tree.read_direct(file, direct_call(at, bytes, route)).await,
     }
+}
+
+/// Writes so many bytes to a file of the mounted file system from a byte on, or to its end
+/// with `O_APPEND`.
+async fn write_file(
+    vfs: &Vfs<Kernel>,
+    (tree, file): (&FileTree, &blklab_fs::OpenFile),
+    (at, bytes): (u64, u64),
+    (route, sync): (Route, Option<Durability>),
+) -> Result<Written, FsError> {
+    let caller = vfs.host().caller();
+    let written = match route {
+        Route::Cached => tree.write_at(file, at, bytes, &caller).await?,
+        _ => {
+            let call = direct_call(at, bytes, route);
+            tree.write_direct(file, call, &caller).await?
+        }
+    };
+    let place = (written.pos, written.bytes);
+    sync_written(vfs, file.data()?, place, sync).await?;
+    Ok(written)
 }
 
 /// A buffer of fio's begins at a page.

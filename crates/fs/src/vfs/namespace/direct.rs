@@ -7,7 +7,7 @@ use std::future::poll_fn;
 use std::task::{Poll, Waker};
 
 use super::lock::{Hold, LockGuard};
-use super::{InCore, Namespace, OpenFile};
+use super::{InCore, Namespace, OpenFile, Written};
 use crate::PAGE_BYTES;
 use crate::direct::DirectCall;
 use crate::error::FsError;
@@ -72,7 +72,8 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
 
     /// Writes without the page cache (`O_DIRECT`). The part that fills a hole, or on VFAT
     /// makes the file longer, goes through the page cache and is written back before the
-    /// call returns (`ext2_dio_write_iter`, `fat_direct_IO`).
+    /// call returns (`ext2_dio_write_iter`, `fat_direct_IO`). With `O_APPEND` it goes to the
+    /// end of the file.
     ///
     /// # Errors
     /// As [`Namespace::write_at`]; [`FsError::NotAligned`].
@@ -81,18 +82,21 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         file: &OpenFile,
         call: DirectCall,
         caller: &Caller,
-    ) -> Result<u64, FsError> {
-        let data = file.data()?;
+    ) -> Result<Written, FsError> {
+        file.data()?;
         if !file.flags.write {
             return Err(FsError::BadCall);
         }
-        let how = self.write_hold(file, call)?;
+        let pos = self.write_place(file, call.pos)?;
+        let how = self.write_hold(file, DirectCall { pos, ..call })?;
         let held = self.locks.lock(Some(file.place), how.hold).await;
         if how.alone {
             self.direct_calls_end(file.place).await;
         }
+        let pos = self.write_place(file, call.pos)?;
+        let call = DirectCall { pos, ..call };
         let direct_bytes = self.allocate_direct(file, call, caller).await?;
-        let mut written = 0;
+        let mut bytes = 0;
         if direct_bytes > 0 {
             let to_the_end = how.to_the_end || direct_bytes < call.bytes;
             let how = WriteHold { to_the_end, ..how };
@@ -100,18 +104,34 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
                 bytes: direct_bytes,
                 ..call
             };
-            written = self.write_blocks(file, call, (held, how), caller).await?;
+            bytes = self.write_blocks(file, call, (held, how), caller).await?;
         } else {
             drop(held);
         }
-        if written < call.bytes {
-            let (pos, bytes) = (call.pos + written, call.bytes - written);
-            written += self.write_at(file, pos, bytes, caller).await?;
-            let last = pos + bytes - 1;
-            self.vfs.write_range(data.inode, pos, last, true).await;
-            let pages = (pos / PAGE_BYTES, last / PAGE_BYTES);
-            (self.vfs).invalidate_mapping_pages(data.inode, pages.0, pages.1);
+        if bytes < call.bytes {
+            let rest = (call.pos + bytes, call.bytes - bytes);
+            bytes += self.write_rest(file, rest, caller).await?;
         }
+        Ok(Written { pos, bytes })
+    }
+
+    /// Writes what a direct write leaves over through the page cache, and waits until it is
+    /// on the device.
+    async fn write_rest(
+        &self,
+        file: &OpenFile,
+        (pos, bytes): (u64, u64),
+        caller: &Caller,
+    ) -> Result<u64, FsError> {
+        let inode = file.data()?.inode;
+        let written = {
+            let _held = self.lock(Some(file.place)).await;
+            self.write_locked(file, (pos, bytes), caller).await?
+        };
+        let last = pos + bytes - 1;
+        self.vfs.write_range(inode, pos, last, true).await;
+        let pages = (pos / PAGE_BYTES, last / PAGE_BYTES);
+        (self.vfs).invalidate_mapping_pages(inode, pages.0, pages.1);
         Ok(written)
     }
 
@@ -299,7 +319,8 @@ mod tests {
         let caller = Caller::default();
         let file = at_once(tree.open(b"/f", flags, &caller)).unwrap();
         tree.vfs.host().ends_at_once.set(true);
-        assert_eq!(at_once(tree.write_at(&file, 0, 65536, &caller)), Ok(65536));
+        let written = at_once(tree.write_at(&file, 0, 65536, &caller));
+        assert_eq!(written.map(Written::end), Ok(65536));
         let data = file.data().unwrap().inode;
         at_once(tree.vfs.write_range(data, 0, u64::MAX / 2, true));
         tree.vfs.host().ends_at_once.set(false);
@@ -328,14 +349,21 @@ mod tests {
         assert_eq!(poll(write.as_mut()), None);
         let mut second: Pin<Box<dyn Future<Output = _>>> = match reads {
             true => Box::pin(tree.read_direct(&file, call(places[1]))),
-            false => Box::pin(tree.write_direct(&file, call(places[1]), &caller)),
+            false => Box::pin(async {
+                let written = tree.write_direct(&file, call(places[1]), &caller).await;
+                written.map(|written| written.bytes)
+            }),
         };
         assert_eq!(poll(second.as_mut()), None);
         let device = tree.vfs.host();
         let bios = device.under_way.take();
         bios.iter().for_each(|bio| tree.vfs.bio_ended(*bio));
         device.ends_at_once.set(true);
-        assert_eq!(poll(write.as_mut()), Some(Ok(PAGE_BYTES)));
+        let first = Written {
+            pos: places[0],
+            bytes: PAGE_BYTES,
+        };
+        assert_eq!(poll(write.as_mut()), Some(Ok(first)));
         assert_eq!(poll(second.as_mut()), Some(Ok(PAGE_BYTES)));
         assert_eq!(tree.locks.held(), 0);
         bios.len()
@@ -379,5 +407,34 @@ mod tests {
         device.ends_at_once.set(true);
         assert_eq!(poll(read.as_mut()), Some(Ok(PAGE_BYTES)));
         assert_eq!(poll(cut.as_mut()), Some(Ok(())));
+    }
+
+    #[test]
+    fn a_direct_write_to_a_file_that_is_appended_to_goes_to_its_end() {
+        for kind in [Kind::Ext2, Kind::Vfat, Kind::Xfs] {
+            let (tree, file) = tree(kind);
+            tree.vfs.host().ends_at_once.set(true);
+            let flags = OpenFlags {
+                write: true,
+                append: true,
+                ..OpenFlags::default()
+            };
+            let caller = Caller::default();
+            let appended = at_once(tree.open(b"/f", flags, &caller)).unwrap();
+            let call = DirectCall {
+                pos: 0,
+                bytes: PAGE_BYTES,
+                buffer_offset: 0,
+                is_async: true,
+            };
+            let at = |pos, bytes| Ok(Written { pos, bytes });
+            let direct = at_once(tree.write_direct(&appended, call, &caller));
+            assert_eq!(direct, at(65536, PAGE_BYTES), "{kind:?}");
+            let cached = at_once(tree.write_at(&appended, 0, 100, &caller));
+            assert_eq!(cached, at(65536 + PAGE_BYTES, 100), "{kind:?}");
+            assert_eq!(appended.position(), 0, "pwrite does not move it");
+            let size = tree.vfs.size_bytes(file.data().unwrap().inode);
+            assert_eq!(size, 65536 + PAGE_BYTES + 100, "{kind:?}");
+        }
     }
 }

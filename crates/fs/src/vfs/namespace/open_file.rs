@@ -32,6 +32,22 @@ pub struct OpenFlags {
     pub no_follow: bool,
 }
 
+/// What a write has written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// The first byte of the file; with `O_APPEND` the file's end before the call.
+    pub pos: u64,
+    /// How many bytes.
+    pub bytes: u64,
+}
+
+impl Written {
+    /// The byte after the last one.
+    pub fn end(self) -> u64 {
+        self.pos + self.bytes
+    }
+}
+
 /// An open file of the tree, with its position (`struct file`).
 #[derive(Debug)]
 pub struct OpenFile {
@@ -238,16 +254,13 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         bytes: u64,
         caller: &Caller,
     ) -> Result<u64, FsError> {
-        let data = file.data()?;
-        if file.flags.append {
-            file.position.set(self.vfs.size_bytes(data.inode));
-        }
         let written = self.write_at(file, file.position(), bytes, caller).await?;
-        file.position.set(file.position() + written);
-        Ok(written)
+        file.position.set(written.end());
+        Ok(written.bytes)
     }
 
-    /// Writes at `pos` and leaves the position as it is (`pwrite`).
+    /// Writes at `pos`, or with `O_APPEND` at the end, and leaves the position as it is
+    /// (`pwrite`).
     ///
     /// # Errors
     /// [`FsError::BadCall`] for a file not opened for writing,
@@ -258,17 +271,37 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         pos: u64,
         bytes: u64,
         caller: &Caller,
-    ) -> Result<u64, FsError> {
-        let data = file.data()?;
+    ) -> Result<Written, FsError> {
+        file.data()?;
         if !file.flags.write {
             return Err(FsError::BadCall);
         }
-        let (fs, ino) = (self.fs(file.place), file.place.ino);
+        let _held = self.lock(Some(file.place)).await;
+        let pos = self.write_place(file, pos)?;
+        let bytes = self.write_locked(file, (pos, bytes), caller).await?;
+        Ok(Written { pos, bytes })
+    }
+
+    /// Where a write goes that asks for `pos` (`generic_write_checks`). The inode is locked.
+    pub(super) fn write_place(&self, file: &OpenFile, pos: u64) -> Result<u64, FsError> {
+        Ok(match file.flags.append {
+            true => self.vfs.size_bytes(file.data()?.inode),
+            false => pos,
+        })
+    }
+
+    /// Writes through the page cache while the inode is locked.
+    pub(super) async fn write_locked(
+        &self,
+        file: &OpenFile,
+        (pos, bytes): (u64, u64),
+        caller: &Caller,
+    ) -> Result<u64, FsError> {
+        let (data, fs) = (file.data()?, self.fs(file.place));
         let end = pos.checked_add(bytes).ok_or(FsError::TooBig)?;
         if end > fs.file_bytes_max() {
             return Err(FsError::TooBig);
         }
-        let _held = self.lock(Some(file.place)).await;
         let size_before = self.vfs.size_bytes(data.inode);
         let written = match self.fill_to(file.place, data, pos).await {
             Ok(()) => self.vfs.write(data, pos, bytes).await,
@@ -276,7 +309,7 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         };
         let size = self.vfs.size_bytes(data.inode);
         if written.is_ok() || size != size_before {
-            fs.set_size(ino, size, caller.now);
+            fs.set_size(file.place.ino, size, caller.now);
             self.vfs.inode_changed(data.inode, size != size_before);
         }
         written

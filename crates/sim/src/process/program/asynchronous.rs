@@ -792,8 +792,8 @@ impl ProgramProcess {
         self.book(now, copied, system);
         let began = self.requests.list[number].began;
         self.record(now, (action, began), returned);
-        if let Ok(returned) = returned {
-            self.returned(action, returned);
+        if returned.is_ok() {
+            self.returned(action);
         }
         let kind = self.script.actions[action].kind;
         if let Some(wrong) = self.mismatch(action, returned) {

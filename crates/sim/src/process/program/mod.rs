@@ -76,8 +76,6 @@ enum Phase {
     InCall,
     /// Submits the requests of its call, from this place on.
     Submitting(usize),
-    /// Its write is done and is synced, as `O_SYNC` asks.
-    Syncing,
     /// Returns to user space with this result.
     Leaving(Result<u64, Errno>),
     /// Ends: looks for the next open file of its process.
@@ -86,18 +84,11 @@ enum Phase {
     Closing,
 }
 
-/// An open file of a process.
-#[derive(Clone, Copy, Debug)]
-struct Opened {
-    open: Open,
-    /// Where the next direct read or write begins.
-    position: u64,
-}
-
 /// What the threads of a process share.
 #[derive(Debug, Default)]
 struct Shared {
-    handles: Vec<Option<Opened>>,
+    /// Its open files.
+    handles: Vec<Option<Open>>,
     /// How many threads have not ended.
     threads: usize,
     /// Those of them that run when requests complete.
@@ -149,8 +140,6 @@ pub(crate) struct ProgramProcess {
     action: usize,
     /// The kind of its call, as an index into `CALLS`, or `EXIT`.
     kind: usize,
-    /// What the write returned that is now synced.
-    written: u64,
     state: State,
     phase: Phase,
     /// It runs each time that a request completes which names it.
@@ -235,7 +224,6 @@ pub(crate) fn programs(
             left: Vec::new(),
             action: 0,
             kind: 0,
-            written: 0,
             state: match is_started {
                 true => State::AwaitsStart,
                 false => State::Running,
@@ -410,7 +398,7 @@ impl ProgramProcess {
             match self.phase {
                 Phase::Between => self.next(now, system),
                 Phase::Entered => self.enter(now, system),
-                Phase::InCall | Phase::Syncing | Phase::Closing => self.go_on(now, system),
+                Phase::InCall | Phase::Closing => self.go_on(now, system),
                 Phase::Submitting(place) => self.submit_from(now, place, system),
                 Phase::Leaving(returned) => self.leave(now, returned, system),
                 Phase::Ending => self.close_next(now, system),
@@ -592,26 +580,6 @@ impl ProgramProcess {
             self.phase = Phase::Ending;
             return;
         }
-        if let (Phase::InCall, Ok(written), Some((open, OnFile::Write { at: None, .. }))) =
-            (self.phase, &returned, self.on_open_file(self.action))
-            && let Some(durability) = open.sync
-            && !open.direct
-        {
-            self.phase = Phase::Syncing;
-            self.written = *written;
-            let file = open.file;
-            return system.begin_call(
-                self.task,
-                Call::Sync {
-                    file,
-                    what: durability,
-                },
-            );
-        }
-        let returned = match self.phase {
-            Phase::Syncing => returned.map(|_| self.written),
-            _ => returned,
-        };
         let returned = returned.map_err(|error| Errno(error.errno()));
         self.phase = Phase::Leaving(returned);
         let copied = self.copy_cost(self.action, returned);
@@ -623,8 +591,8 @@ impl ProgramProcess {
         let Op::OnFile { handle, call } = self.script.actions[action].op else {
             return None;
         };
-        let opened = self.shared.borrow().handles[handle]?;
-        Some((opened.open, call))
+        let open = self.shared.borrow().handles[handle]?;
+        Some((open, call))
     }
 
     /// The cost of copying data to or from the page cache, and of `list_all`'s `lstat`s.
@@ -658,7 +626,7 @@ impl ProgramProcess {
                 let (line, kind) = (action.line, action.kind);
                 self.fail(now, (line, kind, &mismatch), system);
             }
-            (None, Ok(returned)) => self.returned(self.action, returned),
+            (None, Ok(_)) => self.returned(self.action),
             (None, Err(_)) => {}
         }
     }
@@ -676,21 +644,15 @@ impl ProgramProcess {
         }
     }
 
-    /// A call has succeeded: updates handles and positions.
-    fn returned(&mut self, action: usize, returned: u64) {
+    /// A call has succeeded: notes which files are open.
+    fn returned(&mut self, action: usize) {
         let mut shared = self.shared.borrow_mut();
         match self.script.actions[action].op {
-            Op::Open { handle, open } => {
-                shared.handles[handle] = Some(Opened { open, position: 0 });
-            }
-            Op::OnFile { handle, call } => match (call, &mut shared.handles[handle]) {
-                (OnFile::Close, opened) => *opened = None,
-                (OnFile::Read { at: None, .. } | OnFile::Write { at: None, .. }, Some(opened)) => {
-                    opened.position += returned;
-                }
-                (OnFile::Seek { to }, Some(opened)) => opened.position = to,
-                _ => {}
-            },
+            Op::Open { handle, open } => shared.handles[handle] = Some(open),
+            Op::OnFile {
+                handle,
+                call: OnFile::Close,
+            } => shared.handles[handle] = None,
             _ => {}
         }
     }
@@ -763,7 +725,7 @@ impl ProgramProcess {
             let open = shared.handles.iter_mut().find(|opened| opened.is_some());
             open.and_then(Option::take)
         };
-        let Some(Opened { open, .. }) = next else {
+        let Some(open) = next else {
             let took_ns = now.saturating_sub(self.called).0;
             self.times().ended(took_ns, Some(0));
             return self.exit(now, system);
@@ -847,25 +809,23 @@ impl ProgramProcess {
 }
 
 /// A call on an open file for the file layer.
-fn on_file(opened: Opened, call: OnFile, is_async: bool) -> Call {
+fn on_file(open: Open, call: OnFile, is_async: bool) -> Call {
     let Open {
         file, direct, sync, ..
-    } = opened.open;
+    } = open;
     let route = Route::of(direct, is_async);
-    // The file layer keeps the position of files that are read through the page cache.
-    let own = direct.then_some(opened.position);
     match call {
         OnFile::Close => Call::Close { file },
-        OnFile::Read { bytes, at } => match at.or(own) {
+        OnFile::Read { bytes, at } => match at {
             Some(at) => Call::Read {
                 file,
                 at,
                 bytes,
                 route,
             },
-            None => Call::ReadOn { file, bytes },
+            None => Call::ReadOn { file, bytes, route },
         },
-        OnFile::Write { bytes, at } => match at.or(own) {
+        OnFile::Write { bytes, at } => match at {
             Some(at) => Call::Write {
                 file,
                 at,
@@ -873,7 +833,12 @@ fn on_file(opened: Opened, call: OnFile, is_async: bool) -> Call {
                 route,
                 sync,
             },
-            None => Call::WriteOn { file, bytes },
+            None => Call::WriteOn {
+                file,
+                bytes,
+                route,
+                sync,
+            },
         },
         OnFile::Seek { to } => Call::Seek { file, to },
         OnFile::Sync(what) => Call::Sync { file, what },
