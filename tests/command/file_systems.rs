@@ -66,6 +66,20 @@ fn a_file_system_that_is_full_tells_the_job() {
 }
 
 #[test]
+fn a_file_that_is_written_through_a_mapping_is_laid_out_before() {
+    let place = Place::new();
+    for (fs, rw) in [("ext2", "write"), ("vfat", "randwrite"), ("xfs", "write")] {
+        let job = format!("[a]\nioengine=mmap\nrw={rw}\nbs=4k\nsize=4m\nend_fsync=1\n");
+        place.file("map.fio", &job);
+        let json = place.json(&["run", "map.fio", "--fs", fs]);
+        assert_eq!(json["jobs"][0]["error"], 0, "{fs}");
+        assert_eq!(json["jobs"][0]["write"]["io_bytes"], 4 << 20, "{fs}");
+        let written = &json["blklab"]["page_cache"]["written_pages"];
+        assert!(written.as_u64() >= Some(1024), "{fs}: {written}");
+    }
+}
+
+#[test]
 fn direct_writes_of_one_file_are_under_way_together() {
     let place = Place::new();
     let iops = |fs: &str, options: &str| {

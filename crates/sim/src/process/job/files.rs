@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use blklab_blk::SECTOR_SIZE;
-use blklab_workload::fio::{Direction, Extent, Fallocate, JobFile, JobSpec};
+use blklab_workload::fio::{Direction, Engine, Extent, Fallocate, JobFile, JobSpec};
 use blklab_workload::generate::{Process, share_end};
 
 use crate::caching::FileSystemKind;
@@ -182,8 +182,8 @@ impl PlacedFiles {
 }
 
 /// What fio leaves of a file before the job that works on it (`extend_file`): all of it
-/// where it is read or overwritten, nothing where the job makes it, and else what
-/// `fallocate` does.
+/// where it is read, overwritten or mapped (`FIO_NOEXTEND`), nothing where the job makes it,
+/// and else what `fallocate` does.
 fn contents_before(spec: &JobSpec, size_bytes: u64, kind: FileSystemKind) -> Contents {
     if spec.create_on_open {
         return Contents::Nothing;
@@ -191,7 +191,8 @@ fn contents_before(spec: &JobSpec, size_bytes: u64, kind: FileSystemKind) -> Con
     if spec.fill_device {
         return Contents::Hole(0);
     }
-    if spec.pattern.does(Direction::Read) || spec.overwrite {
+    let is_mapped = spec.engine == Engine::Mmap;
+    if spec.pattern.does(Direction::Read) || spec.overwrite || is_mapped {
         return Contents::Written(size_bytes);
     }
     match spec.fallocate {
