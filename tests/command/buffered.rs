@@ -89,6 +89,25 @@ fn o_sync_costs_a_writer_of_small_blocks_most_of_its_speed() {
     assert!((2.8..3.1).contains(&each), "{each}");
 }
 
+/// ext2 cannot be tried without waiting, so that a worker of io_uring's has to be woken for
+/// each write and read; on XFS neither is.
+#[test]
+fn io_uring_gives_the_files_of_some_file_systems_to_its_workers() {
+    let place = Place::new();
+    for (rw, dir) in [("randwrite", "write"), ("randread", "read")] {
+        let iops = |fs: &str, engine: &str| {
+            let job = format!("[a]\nrw={rw}\nbs=4k\nsize=16m\npre_read=1\ninvalidate=0\n");
+            place.file("a.fio", &format!("{job}overwrite=1\nioengine={engine}\n"));
+            let json = place.json(&["run", "a.fio", "--fs", fs]);
+            json["jobs"][0][dir]["iops"].as_f64().expect("a rate")
+        };
+        let speed = |fs| iops(fs, "io_uring\niodepth=8") / iops(fs, "psync");
+        let (ext2, vfat, xfs) = (speed("ext2"), speed("vfat"), speed("xfs"));
+        assert!(ext2 < 0.7 && vfat < 0.7, "{rw}: {ext2} {vfat}");
+        assert!(xfs > 0.9, "{rw}: {xfs}");
+    }
+}
+
 #[test]
 fn a_setting_that_is_wrong_is_refused_in_a_sentence() {
     let place = Place::new();

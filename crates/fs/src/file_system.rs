@@ -289,6 +289,12 @@ pub trait FileSystem {
         false
     }
 
+    /// Whether reads and writes can be tried without waiting for anything
+    /// (`FMODE_NOWAIT`, `FOP_BUFFER_WASYNC`).
+    fn can_try(&self) -> bool {
+        false
+    }
+
     /// How direct I/O holds an inode's lock.
     fn direct_locking(&self) -> DirectLocking;
 

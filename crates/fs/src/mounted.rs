@@ -123,6 +123,10 @@ impl<D: Buffers> FileSystem for Mounted<D> {
         either!(self, fs => fs.uses_iomap())
     }
 
+    fn can_try(&self) -> bool {
+        either!(self, fs => fs.can_try())
+    }
+
     fn direct_locking(&self) -> DirectLocking {
         either!(self, fs => fs.direct_locking())
     }

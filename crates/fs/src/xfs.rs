@@ -414,6 +414,10 @@ impl<D: Buffers> FileSystem for Xfs<D> {
         true
     }
 
+    fn can_try(&self) -> bool {
+        true
+    }
+
     fn direct_locking(&self) -> DirectLocking {
         DirectLocking::Shared
     }

@@ -353,6 +353,17 @@ impl FileLayer {
         Ok(())
     }
 
+    /// Whether io_uring can try reads and writes of the mounted file system's files without
+    /// waiting; if not, workers do all of them.
+    pub(crate) fn can_try(&self) -> bool {
+        self.tree.as_ref().is_none_or(Tree::can_try)
+    }
+
+    /// How many CPUs the machine has.
+    pub(crate) fn cpus(&self) -> usize {
+        self.nodes.len()
+    }
+
     /// Reserves a [`FileId`] for a file of the mounted file system, which a process
     /// opens by [`Call::OpenFile`].
     pub(crate) fn open_in_tree(&mut self, path: &str) -> FileId {

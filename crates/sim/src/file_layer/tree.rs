@@ -105,6 +105,11 @@ impl Tree {
         self.disk
     }
 
+    /// Whether its files can be read and written without waiting.
+    pub(super) fn can_try(&self) -> bool {
+        self.fs.can_try()
+    }
+
     #[cfg(test)]
     pub(super) fn write_out(&self, vfs: &Rc<Vfs<Kernel>>) -> Result<Rc<SparseDisk>, FsError> {
         vfs.host().instantly(|| {

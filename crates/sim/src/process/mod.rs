@@ -7,6 +7,7 @@
 //! next turn of the event loop, for ends of its bios and for tags.
 
 mod aio_threads;
+mod io_workers;
 pub(crate) mod job;
 pub(crate) mod kernel_threads;
 pub(crate) mod loop_worker;

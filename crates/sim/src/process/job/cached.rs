@@ -3,7 +3,8 @@
 //!
 //! One of a synchronous engine waits in the call, and so does one of libaio, in
 //! `io_submit`. For posixaio a thread calls. io_uring has tried without waiting and
-//! goes on with an I/O when what it lacks is there, as a worker would.
+//! goes on with an I/O when what it lacks is there, as a worker would; where it cannot try,
+//! a worker makes the call.
 
 use blklab_blk::{IoStatus, Nanos, Submit, Waiter};
 use blklab_fs::{Advice, FsError, MmapAdvice, OpenFlags};
@@ -16,6 +17,7 @@ use crate::disk::Disk;
 use crate::file_layer::{
     Call, Durability, FileId, FileLayer, PathId, Progress, Route, Submitter, TaskId, pages_of,
 };
+use crate::process::io_workers::IoWorkers;
 use crate::system::System;
 
 /// What a process is in a call for.
@@ -52,6 +54,16 @@ impl CallFor {
     }
 }
 
+/// What io_uring cannot try on a file without waiting, and gives a worker at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Untried {
+    Nothing,
+    /// Writes through the page cache of a block device (`blkdev_write_iter`).
+    CachedWrites,
+    /// Everything, on a file system without `FMODE_NOWAIT`.
+    Everything,
+}
+
 /// A process's way into the page cache.
 pub(crate) struct Cached {
     files: Vec<FileId>,
@@ -67,6 +79,9 @@ pub(crate) struct Cached {
     /// Its own task; then, by slot, those of the workers that call for it.
     tasks: Vec<TaskId>,
     has_workers: bool,
+    /// By file, what io_uring leaves to its workers at once.
+    untried: Vec<Untried>,
+    workers: IoWorkers,
     invalidate: bool,
     pre_read: bool,
     advice: Option<Advice>,
@@ -85,6 +100,7 @@ impl Cached {
         placed: &PlacedFiles,
     ) -> Cached {
         let (mut files, mut paths, mut closes) = (Vec::new(), Vec::new(), Vec::new());
+        let mut untried = Vec::new();
         for file in placed.of_process(pid) {
             let path = file.in_tree.map(|number| &placed.in_tree().0[number].path);
             files.push(match path {
@@ -96,6 +112,11 @@ impl Cached {
             });
             paths.push(path.map(|path| layer.add_path(path)));
             closes.push(path.is_some() || file.is_device);
+            untried.push(match spec.engine {
+                Engine::IoUring if file.is_device => Untried::CachedWrites,
+                Engine::IoUring if path.is_some() && !layer.can_try() => Untried::Everything,
+                _ => Untried::Nothing,
+            });
         }
         // io_submit gives direct I/O to the block layer, and does not wait for it.
         let has_workers = spec.offload
@@ -103,6 +124,8 @@ impl Cached {
             || (spec.direct && !spec.engine.is_synchronous());
         let workers = if has_workers { spec.io_depth.max(1) } else { 0 };
         Cached {
+            workers: IoWorkers::new(files.len(), (workers as usize, layer.cpus())),
+            untried,
             files,
             paths,
             closes,
@@ -351,7 +374,7 @@ impl JobProcess {
             .as_ref()
             .is_some_and(|cached| cached.has_workers)
         {
-            return self.call_by_worker(now, slot, Nanos::ZERO, system);
+            return self.call_for_ring(now, slot, system);
         }
         if let Some(&file) = self.cached.as_ref().and_then(|cached| cached.files.first()) {
             // The processor reads what the next I/O looks up while this one is dealt with.
@@ -558,38 +581,100 @@ impl JobProcess {
         call: Nanos,
         system: &mut System,
     ) {
-        let task = self
-            .cached
-            .as_ref()
-            .map(|cached| cached.tasks[slot as usize + 1]);
-        if let (Some(task), Some(what)) = (task, self.call_of(slot)) {
-            system.begin_call(task, what);
-            if !self.costs.free {
-                self.book(now, call, Mode::System, system);
+        self.begin_in_worker(slot, system);
+        if !self.costs.free {
+            self.book(now, call, Mode::System, system);
+        }
+        self.go_on_in_worker(now, slot, system);
+    }
+
+    /// The call of an I/O of io_uring's, which goes to a worker if it cannot be tried without
+    /// waiting.
+    fn call_for_ring(&mut self, now: Nanos, slot: u32, system: &mut System) {
+        if !self.is_untried(slot) {
+            return self.call_by_worker(now, slot, Nanos::ZERO, system);
+        }
+        let alone_on = self.alone_on(slot);
+        let Some(cached) = &mut self.cached else {
+            return;
+        };
+        // A worker has done with a direct one when that is submitted.
+        if cached.route != Route::Cached || cached.workers.enqueue(slot, alone_on) {
+            self.call_by_worker(now, slot, self.costs.context_switch, system);
+        }
+    }
+
+    /// Whether io_uring gives an I/O to a worker at once.
+    fn is_untried(&self, slot: u32) -> bool {
+        let io = &self.ios[slot as usize];
+        let Some(cached) = &self.cached else {
+            return false;
+        };
+        match cached.untried.get(io.file as usize) {
+            Some(Untried::CachedWrites) => {
+                cached.route == Route::Cached && io.dir == Direction::Write
             }
-            self.go_on_in_worker(now, slot, system);
+            Some(Untried::Everything) => true,
+            Some(Untried::Nothing) | None => false,
+        }
+    }
+
+    /// The file that a worker must have alone for an I/O: that of a write, unless it is a
+    /// block device.
+    fn alone_on(&self, slot: u32) -> Option<usize> {
+        let io = &self.ios[slot as usize];
+        let of_file = self.cached.as_ref()?.untried.get(io.file as usize)?;
+        let is_hashed = *of_file == Untried::Everything && io.dir == Direction::Write;
+        is_hashed.then_some(io.file as usize)
+    }
+
+    /// The I/O that a worker goes on with after that one.
+    fn next_of_worker(&mut self, slot: u32) -> Option<u32> {
+        if !self.is_untried(slot) {
+            return None;
+        }
+        let alone_on = self.alone_on(slot);
+        let cached = self.cached.as_mut()?;
+        match cached.route {
+            Route::Cached => cached.workers.done(alone_on),
+            _ => None,
         }
     }
 
     fn go_on_in_worker(&mut self, now: Nanos, slot: u32, system: &mut System) {
-        match self.run_task(now, slot as usize + 1, system) {
-            Some(Progress::Over(returned)) => {
-                let status = self.io_status(slot, returned);
-                // Whoever submitted copies, or one that shares its CPU.
-                if self.state == TaskState::Running {
-                    self.copy(now, slot, system);
-                } else if !self.costs.free {
-                    let cost = self.copy_cost(slot);
-                    self.book(now, cost, Mode::System, system);
+        let mut next = Some(slot);
+        while let Some(slot) = next.take() {
+            match self.run_task(now, slot as usize + 1, system) {
+                Some(Progress::Over(returned)) => {
+                    let status = self.io_status(slot, returned);
+                    // Whoever submitted copies, or one that shares its CPU.
+                    if self.state == TaskState::Running {
+                        self.copy(now, slot, system);
+                    } else if !self.costs.free {
+                        let cost = self.copy_cost(slot);
+                        self.book(now, cost, Mode::System, system);
+                    }
+                    next = self.next_of_worker(slot);
+                    if let Some(next) = next {
+                        self.begin_in_worker(next, system);
+                    }
+                    self.ended(now, slot, status, system);
                 }
-                self.ended(now, slot, status, system);
-            }
-            Some(Progress::AwaitsTag(disk)) => {
-                if let Some(waiter) = self.take_waiter(slot as usize + 1, system) {
-                    self.worker_waits((disk, slot), waiter, system);
+                Some(Progress::AwaitsTag(disk)) => {
+                    if let Some(waiter) = self.take_waiter(slot as usize + 1, system) {
+                        self.worker_waits((disk, slot), waiter, system);
+                    }
                 }
+                Some(Progress::Waits) | None => {}
             }
-            Some(Progress::Waits) | None => {}
+        }
+    }
+
+    fn begin_in_worker(&mut self, slot: u32, system: &mut System) {
+        let tasks = self.cached.as_ref().map(|cached| &cached.tasks);
+        let task = tasks.map(|tasks| tasks[slot as usize + 1]);
+        if let (Some(task), Some(what)) = (task, self.call_of(slot)) {
+            system.begin_call(task, what);
         }
     }
 

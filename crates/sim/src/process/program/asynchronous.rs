@@ -3,8 +3,8 @@
 //!
 //! `io_submit` completes buffered I/O before it returns (`aio_read` of the kernel's
 //! `fs/aio.c`); direct I/O and `fsync` complete later. io_uring tries a read or write at
-//! once and retries it when the page has come; calls that cannot be tried go to a worker
-//! (`io_uring/`). Requests belong to the thread that names them.
+//! once and retries it when the page has come; calls that cannot be tried go to a worker, as
+//! all do on a file system without `FMODE_NOWAIT` (`io_uring/`). Requests belong to the thread that names them.
 
 use std::collections::VecDeque;
 
@@ -16,6 +16,7 @@ use super::{Phase, ProgramProcess, State};
 use crate::cpu::Mode;
 use crate::file_layer::{FileLayer, Progress, TaskId};
 use crate::process::aio_threads::AioThreads;
+use crate::process::io_workers::IoWorkers;
 use crate::system::System;
 
 /// How far a request is.
@@ -25,6 +26,8 @@ enum Stage {
     Idle,
     /// Waits for a thread, or for requests before it.
     Queued,
+    /// Waits for a worker of io_uring.
+    AwaitsWorker,
     /// Started, not completed.
     Running,
 }
@@ -42,8 +45,11 @@ struct Request {
     began: Nanos,
     /// When its timeout expires.
     due: Nanos,
-    /// A thread of glibc or an io_uring worker makes its call: it cannot be cancelled.
+    /// A thread of glibc or an io_uring worker makes its call: once it does, that cannot be
+    /// cancelled.
     is_in_worker: bool,
+    /// It has one of io_uring's workers for itself.
+    has_worker: bool,
     /// The next request of its chain (`IOSQE_IO_LINK`).
     next: Option<usize>,
     /// How its completion is notified, with POSIX AIO.
@@ -81,6 +87,9 @@ pub(super) struct Requests {
     /// Lists with a notification of their own; those without requests left are free.
     notified_lists: Vec<NotifiedList>,
     threads: AioThreads,
+    workers: IoWorkers,
+    /// io_uring can try reads and writes without waiting.
+    can_try: bool,
     /// Requests that start now.
     ready: VecDeque<usize>,
     /// Requests of io_uring that wait for earlier ones, in order of submission; whether
@@ -112,6 +121,7 @@ impl Requests {
             began: Nanos::ZERO,
             due: Nanos::MAX,
             is_in_worker: false,
+            has_worker: false,
             next: None,
             notify: Notify::None,
             list: None,
@@ -120,6 +130,8 @@ impl Requests {
             list: (0..requests).map(request).collect(),
             notified_lists: Vec::new(),
             threads: AioThreads::new(files),
+            workers: IoWorkers::new(files, (requests, layer.cpus())),
+            can_try: layer.can_try(),
             ready: VecDeque::new(),
             drained: VecDeque::new(),
             draining: None,
@@ -141,8 +153,9 @@ impl Requests {
     }
 
     fn is_running(&self, interface: Interface) -> bool {
-        let is_meant = |of: &Request| of.stage == Stage::Running && of.interface == interface;
-        self.list.iter().any(is_meant)
+        let has_begun = |of: &Request| matches!(of.stage, Stage::Running | Stage::AwaitsWorker);
+        let mut of_interface = self.list.iter().filter(|of| of.interface == interface);
+        of_interface.any(has_begun)
     }
 
     fn completions(&mut self, interface: Interface) -> &mut u64 {
@@ -232,10 +245,10 @@ impl Requests {
     fn cancel_pending(&mut self) -> bool {
         self.drained.clear();
         self.ready.clear();
-        for request in &mut self.list {
+        for (number, request) in (0..).zip(&mut self.list) {
             let only_waits = match request.prepared {
                 Some((RequestOp::Timeout(_) | RequestOp::LinkTimeout(_), ..)) => true,
-                _ => request.stage == Stage::Queued,
+                _ => request.stage == Stage::Queued || self.workers.cancel(number),
             };
             if only_waits {
                 request.stage = Stage::Idle;
@@ -400,8 +413,55 @@ impl ProgramProcess {
             }
             _ => false,
         };
-        let is_forced = self.requests.flags(number).force_async;
+        let is_forced = self.requests.flags(number).force_async || !self.requests.can_try;
         interface == Interface::Posix || is_forced || !tries_at_once
+    }
+
+    /// The file that a request of io_uring's needs a worker for, and whether the worker must
+    /// have it alone: buffered reads and writes, of which writes are hashed
+    /// (`io_prep_async_work`). A direct one has left its worker when it is submitted.
+    fn needs_worker(&self, number: usize) -> Option<Option<usize>> {
+        let request = &self.requests.list[number];
+        let Some((RequestOp::Call(action), ..)) = request.prepared else {
+            return None;
+        };
+        if request.interface != Interface::IoUring || !request.is_in_worker {
+            return None;
+        }
+        match self.on_open_file(action)? {
+            (open, OnFile::Read { .. }) if !open.direct => Some(None),
+            (open, OnFile::Write { .. }) if !open.direct => Some(self.file_of(number)),
+            _ => None,
+        }
+    }
+
+    /// Gives a request a worker if it needs one. Returns whether it has to wait for that.
+    fn awaits_worker(&mut self, number: usize) -> bool {
+        if self.requests.list[number].has_worker {
+            return false;
+        }
+        let Some(alone_on) = self.needs_worker(number) else {
+            return false;
+        };
+        let has_worker = self.requests.workers.enqueue(number as u32, alone_on);
+        let request = &mut self.requests.list[number];
+        request.has_worker = has_worker;
+        if !has_worker {
+            request.stage = Stage::AwaitsWorker;
+        }
+        !has_worker
+    }
+
+    /// The worker of a request that has completed goes on with another.
+    fn leave_worker(&mut self, number: usize) {
+        if !std::mem::take(&mut self.requests.list[number].has_worker) {
+            return;
+        }
+        let alone_on = self.needs_worker(number).flatten();
+        if let Some(next) = self.requests.workers.done(alone_on) {
+            self.requests.list[next as usize].has_worker = true;
+            self.requests.ready.push_back(next as usize);
+        }
     }
 
     /// The handle of its file; glibc has one thread for each.
@@ -500,6 +560,7 @@ impl ProgramProcess {
             self.set_timeout(now, behind, ns, system);
         }
         match op {
+            RequestOp::Call(_) if self.awaits_worker(number) => {}
             RequestOp::Call(action) => match self.layer_call(action, is_async) {
                 Ok(call) => {
                     system.begin_call(self.requests.list[number].task, call);
@@ -538,6 +599,11 @@ impl ProgramProcess {
             }
             (Stage::Running, Some((RequestOp::Call(_), ..))) if request.is_in_worker => {
                 Err(Errno::EALREADY)
+            }
+            (Stage::AwaitsWorker, _) => {
+                self.requests.workers.cancel(number as u32);
+                self.end_request(now, number, Err(Errno::ECANCELED), system);
+                Ok(0)
             }
             _ => Err(Errno::ENOENT),
         }
@@ -651,6 +717,7 @@ impl ProgramProcess {
             return;
         };
         let interface = self.requests.list[number].interface;
+        self.leave_worker(number);
         self.requests.complete(number);
         let mut is_whole = returned.is_ok();
         if let RequestOp::Call(action) = op {
