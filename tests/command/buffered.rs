@@ -108,6 +108,27 @@ fn io_uring_gives_the_files_of_some_file_systems_to_its_workers() {
     }
 }
 
+/// An access in order faults once for each 64 KiB that are mapped around it, and some of
+/// those find their page missing.
+#[test]
+fn what_is_read_through_a_mapping_is_counted() {
+    let place = Place::new();
+    place.file("map.fio", "[a]\nioengine=mmap\nrw=read\nbs=4k\nsize=4m\n");
+    for fs in ["raw", "ext2"] {
+        let json = place.json(&["run", "map.fio", "--fs", fs]);
+        let cache = &json["blklab"]["page_cache"];
+        assert_eq!(cache["read_pages"], 1024, "{fs}");
+        assert_eq!(cache["readahead_used"], 1024, "{fs}");
+        assert_eq!(cache["readahead_wasted"], 0, "{fs}");
+        let job = &json["jobs"][0];
+        let of = |what: &str| job[what].as_u64().expect("a count");
+        assert_eq!(cache["misses"], of("majf"), "{fs}");
+        assert!((1..64).contains(&of("majf")), "{fs}: {}", of("majf"));
+        let faults = of("majf") + of("minf");
+        assert!((64..=128).contains(&faults), "{fs}: {faults}");
+    }
+}
+
 #[test]
 fn a_setting_that_is_wrong_is_refused_in_a_sentence() {
     let place = Place::new();

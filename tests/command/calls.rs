@@ -543,7 +543,9 @@ fn io_urings_workers_write_a_file_one_request_at_a_time() {
         .ok()
         .json();
     assert_eq!(json["jobs"][0]["write"]["io_bytes"], 100);
-    let list = list.replace(" = ECANCELED", "").replace("x cancel b", "x nop");
+    let list = list
+        .replace(" = ECANCELED", "")
+        .replace("x cancel b", "x nop");
     for fs in ["ext2", "xfs"] {
         let json = run_on(&place, fs, &list, &["--output-format", "json"])
             .ok()
@@ -610,10 +612,16 @@ fn what_is_read_during_a_direct_write_does_not_stay_cached() {
             .ok()
             .json();
         let cached = times(&json, "q", "cachestat").expect("it was called");
-        assert_eq!(cached["returned"], 1, "{fs}: there before its end, gone after it");
+        assert_eq!(
+            cached["returned"], 1,
+            "{fs}: there before its end, gone after it"
+        );
         let writes = times(&json, "p", "pwrite").expect("it was called");
         let end_ns = writes["total_ns"].as_u64().expect("a time");
-        assert!(end_ns > 10_000_000, "the read falls into the write: {end_ns}");
+        assert!(
+            end_ns > 10_000_000,
+            "the read falls into the write: {end_ns}"
+        );
     }
 }
 

@@ -5,9 +5,10 @@ use crate::vfs::{Host, Vfs};
 /// Counts since the cache was made, in pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheCounts {
-    /// Pages that reads copied from.
+    /// Pages that reads copied from, and accesses to mapped pages.
     pub read: u64,
-    /// Times that a read found a page missing or still being read, and waited for it.
+    /// Times that a read or an access found a page missing or still being read, and waited
+    /// for it.
     pub missed: u64,
     /// Pages that readahead read, including those that the call itself asked for.
     pub readahead: u64,

@@ -29,6 +29,15 @@ pub enum MmapAdvice {
     Sequential,
 }
 
+/// What a page fault took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The page was cached.
+    Minor,
+    /// It had to be read, or waited for (`VM_FAULT_MAJOR`, `FAULT_FLAG_TRIED`).
+    Major,
+}
+
 /// A part of a file that is mapped into an address space (`struct vm_area_struct`).
 #[derive(Debug)]
 pub struct Mapping {
@@ -183,32 +192,55 @@ impl<H: Host> Vfs<H> {
     /// [`FsError::NotMapped`] after the end of the file or of the mapping,
     /// [`FsError::Device`] where the page cannot be read.
     pub async fn touch(&self, mapping: &Mapping, offset: u64) -> Result<(), FsError> {
+        let fault = self.access(mapping, offset).await?;
+        let index = mapping.first + offset / PAGE_BYTES;
+        let folio = self.cache.borrow().find(mapping.file.inode, index);
+        if let Some(folio) = folio {
+            self.count_read(folio, 1);
+        }
+        self.counts.borrow_mut().missed += u64::from(fault == Some(Fault::Major));
+        Ok(())
+    }
+
+    /// Has a page mapped. Returns which fault that took.
+    async fn access(&self, mapping: &Mapping, offset: u64) -> Result<Option<Fault>, FsError> {
         let index = mapping.first + offset / PAGE_BYTES;
         let walks = (self.host()).walks_page_table(mapping.address_page + offset / PAGE_BYTES);
         if self.has_entry(mapping, index) {
             if let Some(entry) = mapping.entries.borrow_mut().get_mut(&index) {
                 entry.young |= walks;
             }
-            return Ok(());
+            return Ok(None);
         }
         let in_file = index < self.size_bytes(mapping.file.inode).div_ceil(PAGE_BYTES);
         if !in_file || offset / PAGE_BYTES >= mapping.pages {
             return Err(FsError::NotMapped);
         }
-        let mut tried = false;
+        let (mut tried, mut reads) = (false, false);
         loop {
             if mapping.fault_around_pages > 1 && self.filemap_map_pages(mapping, index) {
-                return Ok(());
+                break;
             }
+            reads |= self
+                .cache
+                .borrow()
+                .find(mapping.file.inode, index)
+                .is_none();
             if let Some(folio) = self.filemap_fault(mapping, index, tried).await {
                 if !self.cache.borrow().has(folio, flag::UPTODATE) {
                     return Err(FsError::Device);
                 }
                 self.set_entry(mapping, index, folio);
-                return Ok(());
+                break;
             }
             tried = true;
         }
+        let fault = match tried || reads {
+            true => Fault::Major,
+            false => Fault::Minor,
+        };
+        self.host().faulted(fault);
+        Ok(Some(fault))
     }
 
     /// A program writes the byte at `offset` of a shared mapping. The first write after
@@ -217,14 +249,19 @@ impl<H: Host> Vfs<H> {
     /// # Errors
     /// As [`Vfs::touch`]; [`FsError::NoSpace`].
     pub async fn touch_for_write(&self, mapping: &Mapping, offset: u64) -> Result<(), FsError> {
-        self.touch(mapping, offset).await?;
+        let fault = self.access(mapping, offset).await?;
         let inode = mapping.file.inode;
         let index = mapping.first + offset / PAGE_BYTES;
         let Some(folio) = self.cache.borrow().find(inode, index) else {
             return Ok(());
         };
+        self.count_used(folio);
         if self.cache.borrow().has(folio, flag::DIRTY) {
             return Ok(());
+        }
+        if fault.is_none() {
+            // It was mapped to be read only (`do_wp_page`).
+            self.host().faulted(Fault::Minor);
         }
         let of = self.inode(inode);
         let begin = index * PAGE_BYTES;

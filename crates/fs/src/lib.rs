@@ -40,7 +40,7 @@ pub use direct::DirectCall;
 pub use error::FsError;
 pub use event::Event;
 pub use ext2::{Ext2, Ext2Layout, Ext2Options};
-pub use fault::{Mapping, MmapAdvice};
+pub use fault::{Fault, Mapping, MmapAdvice};
 pub use file_system::{
     Attributes, BlockMap, Caller, Change, Civil, DirEntry, DirectLocking, FileKind, FileSystem,
     Ino, NewInode, Timestamp, Usage,

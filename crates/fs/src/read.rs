@@ -162,14 +162,18 @@ impl<H: Host> Vfs<H> {
         got.map(|()| 0)
     }
 
-    /// Counts pages of a folio that a read copies from.
-    fn count_read(&self, folio: FolioId, pages: u64) {
-        let mut counts = self.counts.borrow_mut();
-        counts.read += pages;
+    /// Counts pages of a folio that a program reads.
+    pub(crate) fn count_read(&self, folio: FolioId, pages: u64) {
+        self.counts.borrow_mut().read += pages;
+        self.count_used(folio);
+    }
+
+    /// Counts a folio of readahead that a program uses for the first time.
+    pub(crate) fn count_used(&self, folio: FolioId) {
         let mut cache = self.cache.borrow_mut();
         if cache.has(folio, flag::UNUSED_READAHEAD) {
             cache.clear(folio, flag::UNUSED_READAHEAD);
-            counts.readahead_used += 1 << cache.order(folio);
+            self.counts.borrow_mut().readahead_used += 1 << cache.order(folio);
         }
     }
 

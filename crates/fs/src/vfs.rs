@@ -18,7 +18,7 @@ use crate::bio::{Bio, BioId};
 use crate::counts::CacheCounts;
 use crate::error::FsError;
 use crate::event::Event;
-use crate::fault::Mapping;
+use crate::fault::{Fault, Mapping};
 use crate::inode::{Extent, File, Inode, InodeId};
 use crate::page_cache::{FolioId, PageCache, flag};
 use crate::reclaim::{Lru, Memory, Origin, Policy};
@@ -145,6 +145,11 @@ pub trait Host: Sized {
     /// The running task has written to so many cached pages of another memory node.
     fn wrote_remote_pages(&self, pages: u64) {
         let _ = pages;
+    }
+
+    /// The running task had a page fault.
+    fn faulted(&self, fault: Fault) {
+        let _ = fault;
     }
 
     /// Whether a program's access to a mapped page walks the page table, which sets the

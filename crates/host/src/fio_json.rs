@@ -3,7 +3,7 @@
 
 use blklab_stats::{
     BatchBuckets, CpuStats, DepthBuckets, DirResults, FioBin, GroupResults, Histogram, JobResults,
-    JobSetup, LatencyTarget, ProcessResults, Results, Sample, SteadyState, Summary, World,
+    JobSetup, LatencyTarget, PageFaults, ProcessResults, Results, Sample, SteadyState, Summary, World,
 };
 use blklab_workload::fio::{Direction, JobFile, JobSpec};
 use blklab_workload::generate::{due_weights, processes};
@@ -175,6 +175,10 @@ fn job_results(entry: &Object, index: usize, job: &JobFile) -> Result<JobResults
             user_ns: share(entry.number("usr_cpu")?),
             system_ns: share(entry.number("sys_cpu")?),
             context_switches: entry.count("ctx")?,
+            faults: PageFaults {
+                major: entry.count("majf")?,
+                minor: entry.count("minf")?,
+            },
         },
         depth: depths(entry, ios)?,
         submit: batches(entry, "iodepth_submit", ios)?,

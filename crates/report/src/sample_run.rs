@@ -50,6 +50,7 @@ pub(crate) fn mixed(recipe: Recipe) -> Results {
             user_ns: 40_000_000,
             system_ns: 160_000_000,
             context_switches: 1234,
+            ..CpuStats::default()
         },
         latency_target: LatencyTarget::none(16),
         percentiles: DEFAULT_PERCENTILES.to_vec(),

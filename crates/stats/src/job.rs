@@ -348,6 +348,26 @@ pub struct CpuStats {
     pub system_ns: u64,
     /// Context switches.
     pub context_switches: u64,
+    /// Faults on mapped files.
+    pub faults: PageFaults,
+}
+
+/// Page faults of a job's processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PageFaults {
+    /// Those that waited for a page.
+    pub major: u64,
+    /// Those whose page was in memory.
+    pub minor: u64,
+}
+
+impl PageFaults {
+    /// Adds another's.
+    pub fn add(&mut self, other: &PageFaults) {
+        let PageFaults { major, minor } = other;
+        self.major += major;
+        self.minor += minor;
+    }
 }
 
 impl CpuStats {
@@ -357,10 +377,12 @@ impl CpuStats {
             user_ns,
             system_ns,
             context_switches,
+            faults,
         } = other;
         self.user_ns += user_ns;
         self.system_ns += system_ns;
         self.context_switches += context_switches;
+        self.faults.add(faults);
     }
 }
 
@@ -497,6 +519,10 @@ mod tests {
                     user_ns: 30 * n,
                     system_ns: 20 * n,
                     context_switches: 10 * n,
+                    faults: PageFaults {
+                        major: n,
+                        minor: 100 * n,
+                    },
                 },
                 processes: vec![ProcessResults::default()],
                 calls: vec![CallTimes::new("read")],
@@ -517,6 +543,10 @@ mod tests {
             user_ns: 150,
             system_ns: 100,
             context_switches: 50,
+            faults: PageFaults {
+                major: 5,
+                minor: 500,
+            },
         };
         assert_eq!(sum.cpu, cpu);
         assert_eq!(sum.depth.counts[1], 5);

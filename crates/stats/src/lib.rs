@@ -34,7 +34,7 @@ pub use histogram::{FioBin, Histogram, Summary};
 pub use io_log::{IoLog, LogEntry, LogHistogram, LogKind, LogMean, LogSetup};
 pub use job::{
     CpuStats, DEFAULT_PERCENTILES, DirResults, GroupResults, JobResults, JobSetup,
-    LatencyPercentiles, LatencyTarget, ProcessResults,
+    LatencyPercentiles, LatencyTarget, PageFaults, ProcessResults,
 };
 pub use page_cache::{CacheSample, CacheStats};
 pub use queue::{

@@ -281,8 +281,8 @@ fn write_depths(out: &mut String, job: &JobResults) -> fmt::Result {
     let (user, system) = cpu_percent(job);
     writeln!(
         out,
-        "  cpu          : usr={user:3.2}%, sys={system:3.2}%, ctx={}, majf=0, minf=0",
-        job.cpu.context_switches
+        "  cpu          : usr={user:3.2}%, sys={system:3.2}%, ctx={}, majf={}, minf={}",
+        job.cpu.context_switches, job.cpu.faults.major, job.cpu.faults.minor
     )?;
     let depths = shares(depth, depth_shares(job));
     let submit = shares(batch, batch_shares(&job.submit));

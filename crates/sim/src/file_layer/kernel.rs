@@ -9,9 +9,10 @@ use std::task::{Poll, Waker};
 use blklab_blk::{CgroupId, Nanos, Op, SECTOR_SIZE};
 use blklab_fs::write_back::{DeviceId, Dirtier, HZ};
 use blklab_fs::{
-    Bio, BioId, BufferCache, Caller, Event, Extent, File, FileSystem, FsError, Host, Ino, InodeId,
-    Mapping, Mounted, PAGE_BYTES, Place, SparseDisk, Timestamp, Vfs,
+    Bio, BioId, BufferCache, Caller, Event, Extent, Fault, File, FileSystem, FsError, Host, Ino,
+    InodeId, Mapping, Mounted, PAGE_BYTES, Place, SparseDisk, Timestamp, Vfs,
 };
+use blklab_stats::PageFaults;
 
 /// A jiffy, the kernel's unit of timers.
 const JIFFY: Nanos = Nanos(1_000_000_000 / HZ);
@@ -104,6 +105,8 @@ pub(super) struct Kernel {
     running: Cell<usize>,
     /// By task, its state in dirty throttling.
     dirtiers: RefCell<Vec<Dirtier>>,
+    /// By task, its page faults.
+    faults: RefCell<Vec<PageFaults>>,
     /// The control group that the running task belongs to.
     cgroup: Cell<CgroupId>,
     /// The memory node near to its CPU, and the pages that it wrote on others.
@@ -205,6 +208,17 @@ impl Kernel {
     /// Adds the next task.
     pub(super) fn add_task(&self) {
         self.dirtiers.borrow_mut().push(Dirtier::default());
+        self.faults.borrow_mut().push(PageFaults::default());
+    }
+
+    /// A task's page faults.
+    pub(super) fn faults(&self, task: usize) -> PageFaults {
+        self.faults.borrow()[task]
+    }
+
+    /// Sets all tasks' page faults to zero.
+    pub(super) fn reset_faults(&self) {
+        self.faults.borrow_mut().fill(PageFaults::default());
     }
 
     /// Adds an open file; returns its number.
@@ -478,6 +492,15 @@ impl Host for Kernel {
             Poll::Pending
         })
         .await;
+    }
+
+    fn faulted(&self, fault: Fault) {
+        if let Some(faults) = self.faults.borrow_mut().get_mut(self.running.get()) {
+            match fault {
+                Fault::Minor => faults.minor += 1,
+                Fault::Major => faults.major += 1,
+            }
+        }
     }
 
     fn with_dirtier(&self, look: impl FnOnce(&mut Dirtier)) {

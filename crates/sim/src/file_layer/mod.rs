@@ -28,7 +28,7 @@ use blklab_fs::write_back::{Bandwidth, DeviceId, History, Settings};
 use blklab_fs::{
     BackingDevice, BioId, FsError, Inode, InodeId, Memory, PAGE_BYTES, Policy, ReadPath, Vfs,
 };
-use blklab_stats::{CacheSample, CacheStats};
+use blklab_stats::{CacheSample, CacheStats, PageFaults};
 
 use crate::caching::{Caching, FileSystemKind};
 use crate::cpu::{CostTable, Cpus, Mode};
@@ -607,6 +607,17 @@ impl FileLayer {
     pub(crate) fn reset_counters(&mut self) {
         self.vfs.reset_counts();
         self.vfs.host().reset_throttled();
+        self.vfs.host().reset_faults();
+    }
+
+    /// The page faults of a process's tasks.
+    pub(crate) fn faults_of(&self, pid: usize) -> PageFaults {
+        let mut sum = PageFaults::default();
+        let own = self.tasks.iter().enumerate();
+        for (task, _) in own.filter(|(_, task)| task.owner == pid) {
+            sum.add(&self.vfs.host().faults(task));
+        }
+        sum
     }
 
     /// Syncs and unmounts the file system, and returns what the drive then holds.

@@ -1,6 +1,6 @@
 //! What a run leaves behind.
 
-use blklab_stats::{DiskStats, GroupResults, IoLog, JobResults, Results, World};
+use blklab_stats::{DiskStats, GroupResults, IoLog, JobResults, PageFaults, Results, World};
 use blklab_workload::generate::{due_weights, processes};
 
 use super::steady_state::SteadyStates;
@@ -51,7 +51,10 @@ impl Simulation {
             }
         };
         let weights = weights(&setup.workload);
-        let (jobs, groups) = job_results(self.processes, weights, &mut self.steady_states);
+        let files = self.system.files.as_deref();
+        let faults = |pid| files.map_or_else(Default::default, |files| files.faults_of(pid));
+        let (jobs, groups) =
+            job_results((self.processes, weights), &mut self.steady_states, faults);
         Ok(Results {
             world: World::Sim,
             scheduler: setup.scheduler.label(),
@@ -87,9 +90,9 @@ fn weights(workload: &Workload<'_>) -> Vec<Option<f64>> {
 /// What processes recorded: by process, or of a job that is reported as one by job, and
 /// by group.
 fn job_results(
-    processes: Vec<Process>,
-    weights: Vec<Option<f64>>,
+    (processes, weights): (Vec<Process>, Vec<Option<f64>>),
     steady_states: &mut SteadyStates,
+    faults: impl Fn(usize) -> PageFaults,
 ) -> (Vec<JobResults>, Vec<GroupResults>) {
     let mut jobs: Vec<JobResults> = Vec::new();
     let mut groups: Vec<GroupResults> = Vec::new();
@@ -97,10 +100,11 @@ fn job_results(
         .enumerate()
         .filter(|(_, (process, _))| process.is_counted());
     for (pid, (process, weight)) in counted {
-        let job = JobResults {
+        let mut job = JobResults {
             steady_state: steady_states.take(pid),
             ..process.into_results(weight)
         };
+        job.cpu.faults = faults(pid);
         add_to_group(&mut groups, &job);
         match jobs.last_mut() {
             Some(last) if job.group_reporting && is_same_job(last, &job) => last.merge(&job),
