@@ -588,6 +588,33 @@ fn memory_that_a_program_takes_is_not_there_for_files() {
 
 /// XFS writes a file that was truncated when it is closed, ext2 when it is old.
 #[test]
+fn pages_that_a_call_drops_take_it_time() {
+    let place = Place::new();
+    let list = |then: &str| {
+        format!("file /f 64M\n[p]\nopen f /f read write\nrepeat 64\n  read f 1M\nend\n{then}")
+    };
+    let took_ns = |then: &str, call: &str| {
+        let json = run(&place, &list(then), &["--output-format", "json"])
+            .ok()
+            .json();
+        let times = times(&json, "p", call).expect("it was called");
+        let of = |what: &str| times[what].as_u64().expect("a time");
+        assert!(of("total_ns") >= of("cpu_ns"), "{times}");
+        of("cpu_ns")
+    };
+    // 16,384 pages, at 20 ns each at the very least.
+    for (then, call) in [
+        ("drop_caches 1", "drop_caches"),
+        ("ftruncate f 0", "ftruncate"),
+        ("close f\nunlink /f", "unlink"),
+    ] {
+        let all = took_ns(then, call);
+        let none = took_ns(&format!("posix_fadvise f 0 0 dontneed\n{then}"), call);
+        assert!(all > none + 16_384 * 20, "{call}: {all} after {none}");
+    }
+}
+
+#[test]
 fn every_write_to_a_file_that_is_appended_to_goes_to_its_end() {
     let place = Place::new();
     let list = "file /f 64K\n[p]\nopen a /f write append direct\nwrite a 4K\npwrite a 4K 0\n\

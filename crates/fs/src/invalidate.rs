@@ -77,9 +77,16 @@ impl<H: Host> Vfs<H> {
         while let Some(folio) = self.next_folio(inode, index, last) {
             index = self.cache.borrow().next_index(folio);
             if self.can_drop(folio) {
-                self.delete_folio(folio);
+                self.drop_folio(folio);
             }
         }
+    }
+
+    /// Removes a folio from the cache, which a call of the running task asks for.
+    pub(crate) fn drop_folio(&self, folio: FolioId) {
+        let pages = 1 << self.cache.borrow().order(folio);
+        self.delete_folio(folio);
+        self.host().dropped_pages(pages);
     }
 
     /// The first cached folio with a page from `index` to `last`.
@@ -112,7 +119,7 @@ impl<H: Host> Vfs<H> {
                 cache.find(inode, at) == Some(folio) && !cache.has(folio, flag::DIRTY)
             };
             if is_clean {
-                self.delete_folio(folio);
+                self.drop_folio(folio);
             }
         }
     }

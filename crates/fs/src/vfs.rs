@@ -147,6 +147,11 @@ pub trait Host: Sized {
         let _ = pages;
     }
 
+    /// The running task has dropped so many pages from the cache.
+    fn dropped_pages(&self, pages: u64) {
+        let _ = pages;
+    }
+
     /// The running task had a page fault.
     fn faulted(&self, fault: Fault) {
         let _ = fault;

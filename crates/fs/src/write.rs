@@ -215,7 +215,7 @@ impl<H: Host> Vfs<H> {
             self.wait_until_clear(folio, flag::LOCKED | flag::WRITEBACK)
                 .await;
             if is_behind {
-                self.delete_folio(folio);
+                self.drop_folio(folio);
             }
         }
         if bytes < before && !bytes.is_multiple_of(self.inode(inode).block_bytes) {

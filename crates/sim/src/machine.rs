@@ -202,6 +202,8 @@ keys! {
         pub signal_ns: u64 = cost();
         /// Starting a thread of a program and ending it, beside the switch to it.
         pub thread_ns: u64 = cost();
+        /// Dropping a page from the page cache, as `unlink`, `truncate` and `drop_caches` do.
+        pub drop_page_ns: u64 = cost();
         /// Waking a thread of kblockd's for a hardware queue, switching to it and back.
         pub kblockd_ns: u64 = cost();
         /// Bringing a lock and what it protects from another CPU.

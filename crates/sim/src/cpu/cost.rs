@@ -44,6 +44,7 @@ pub(crate) struct CostTable {
     queue_rq: Nanos,
     list: Nanos,
     page: Nanos,
+    drop_page: Nanos,
     /// A look for completions by who polls for them.
     pub(crate) poll: Nanos,
     /// Ending a request that such a look found.
@@ -92,6 +93,7 @@ impl CostTable {
             queue_rq: Nanos(costs.queue_rq_ns),
             list: Nanos(costs.list_ns),
             page: Nanos(costs.page_ns),
+            drop_page: Nanos(costs.drop_page_ns),
             poll: Nanos(costs.poll_ns),
             polled_end: Nanos(costs.polled_end_ns),
             loop_worker: costs.loop_worker,
@@ -168,6 +170,11 @@ impl CostTable {
     /// What writing to so many pages of another socket's memory takes beyond a copy.
     pub(crate) fn remote_pages(&self, pages: u64) -> Nanos {
         Nanos(self.loop_worker.remote_page_ns * pages)
+    }
+
+    /// What dropping so many pages from the page cache takes.
+    pub(crate) fn dropped_pages(&self, pages: u64) -> Nanos {
+        Nanos(self.drop_page.0 * pages)
     }
 
     /// The share of a traced step in the time of those that are charged together,

@@ -50,6 +50,15 @@ pub(super) struct Region {
     pub(super) write_lock: Option<Rc<WriteLock>>,
 }
 
+/// What a task did with pages that takes CPU time beyond copying them, in pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct PageWork {
+    /// Written in another memory node.
+    pub(super) remote: u64,
+    /// Dropped from the cache.
+    pub(super) dropped: u64,
+}
+
 /// Where the bytes of an inode are.
 #[derive(Clone, Copy, Debug)]
 enum Bytes {
@@ -109,9 +118,9 @@ pub(super) struct Kernel {
     faults: RefCell<Vec<PageFaults>>,
     /// The control group that the running task belongs to.
     cgroup: Cell<CgroupId>,
-    /// The memory node near to its CPU, and the pages that it wrote on others.
+    /// The memory node near to its CPU.
     node: Cell<u8>,
-    remote_pages: Cell<u64>,
+    page_work: Cell<PageWork>,
     /// By inode, the control group that first dirtied it, which pays for its write-back
     /// (`inode_attach_wb`).
     owners: RefCell<Vec<Option<CgroupId>>>,
@@ -265,9 +274,9 @@ impl Kernel {
         self.node.set(node);
     }
 
-    /// How many pages of other memory nodes were written since this was last asked.
-    pub(super) fn take_remote_pages(&self) -> u64 {
-        self.remote_pages.take()
+    /// What was done with pages since this was last asked.
+    pub(super) fn take_page_work(&self) -> PageWork {
+        self.page_work.take()
     }
 
     /// The control group that an inode's write-back is charged to: the first that
@@ -474,7 +483,19 @@ impl Host for Kernel {
     }
 
     fn wrote_remote_pages(&self, pages: u64) {
-        self.remote_pages.set(self.remote_pages.get() + pages);
+        let work = self.page_work.get();
+        self.page_work.set(PageWork {
+            remote: work.remote + pages,
+            ..work
+        });
+    }
+
+    fn dropped_pages(&self, pages: u64) {
+        let work = self.page_work.get();
+        self.page_work.set(PageWork {
+            dropped: work.dropped + pages,
+            ..work
+        });
     }
 
     /// A timer runs out at the first jiffy after the given number of whole ones.

@@ -38,7 +38,7 @@ use crate::timers::user_data;
 pub(crate) use calls::pages_of;
 use calls::{AtOnce, CallSlot, call_without_waiting, serve_calls};
 pub(crate) use calls::{Call, Durability, PathId, Route};
-use kernel::{Kernel, OpenFile, Opened, Region, WriteLock};
+use kernel::{Kernel, OpenFile, Opened, PageWork, Region, WriteLock};
 use tree::Tree;
 pub(crate) use tree::{Contents, NewFile};
 
@@ -474,8 +474,8 @@ impl FileLayer {
             match call_without_waiting(&self.vfs, call) {
                 Some(AtOnce::Over(returned)) => {
                     task.calls.forget();
-                    let pages = kernel.take_remote_pages();
-                    let spent = who.charge_remote(pages, cpus, now);
+                    let work = kernel.take_page_work();
+                    let spent = who.charge_pages(work, cpus, now);
                     return (Progress::Over(returned), spent);
                 }
                 Some(AtOnce::Reads(id, bio)) => alone = Some((id, bio)),
@@ -494,8 +494,8 @@ impl FileLayer {
             disk.queue.flush_plug(now, &mut task.plug, &mut disk.driver);
         }
         let submitting = who.charge((disk, cpus), now, before);
-        let pages = self.vfs.host().take_remote_pages();
-        let spent = submitting + who.charge_remote(pages, cpus, now);
+        let work = self.vfs.host().take_page_work();
+        let spent = submitting + who.charge_pages(work, cpus, now);
         (progress, spent)
     }
 
@@ -719,19 +719,21 @@ impl Submitter<'_> {
         end - start
     }
 
-    /// Charges the CPU for what writing to so many pages of another memory node takes beyond
-    /// a copy; returns how long.
+    /// Charges the CPU for what a task did with pages beyond copying them; returns how long
+    /// it takes.
     #[inline]
-    fn charge_remote(&self, pages: u64, cpus: &mut Cpus, now: Nanos) -> Nanos {
-        match pages == 0 || self.costs.free {
+    fn charge_pages(&self, work: PageWork, cpus: &mut Cpus, now: Nanos) -> Nanos {
+        match work == PageWork::default() || self.costs.free {
             true => Nanos::ZERO,
-            false => self.charge_remote_pages(pages, cpus, now),
+            false => self.charge_page_work(work, cpus, now),
         }
     }
 
     #[inline(never)]
-    fn charge_remote_pages(&self, pages: u64, cpus: &mut Cpus, now: Nanos) -> Nanos {
-        let cost = (cpus.slowdown(self.cpu, now)).of(self.costs.remote_pages(pages));
+    fn charge_page_work(&self, work: PageWork, cpus: &mut Cpus, now: Nanos) -> Nanos {
+        let PageWork { remote, dropped } = work;
+        let cost = self.costs.remote_pages(remote) + self.costs.dropped_pages(dropped);
+        let cost = (cpus.slowdown(self.cpu, now)).of(cost);
         let start = cpus.free_at(self.cpu).max(now);
         cpus.run(self.cpu, now, cost, Mode::System) - start
     }

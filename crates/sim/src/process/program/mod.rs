@@ -554,7 +554,12 @@ impl ProgramProcess {
         self.times().throttled_ns += system.throttled().saturating_sub(throttled).0;
         self.spent_in_kernel(spent);
         match progress {
-            Progress::Over(returned) => self.over(now, returned, system),
+            Progress::Over(returned) => {
+                self.over(now, returned, system);
+                if spent > Nanos::ZERO && self.state == State::Running {
+                    self.await_cpu(now, system);
+                }
+            }
             Progress::AwaitsTag(disk) => {
                 self.state = State::AwaitsTag(now);
                 if let Some(waiter) = system.take_waiter(self.task) {
@@ -566,6 +571,13 @@ impl ProgramProcess {
                 self.state = State::AwaitsCall(now);
             }
         }
+    }
+
+    /// It goes on when its CPU has done what the call had it do.
+    fn await_cpu(&mut self, now: Nanos, system: &mut System) {
+        let until = system.cpus.free_at(self.cpu).max(now);
+        self.state = State::Busy(until);
+        system.timers.set(until, self.id);
     }
 
     fn sleep_for_tag(&mut self, disk: usize, waiter: Waiter, system: &mut System) {
