@@ -588,6 +588,24 @@ fn memory_that_a_program_takes_is_not_there_for_files() {
 
 /// XFS writes a file that was truncated when it is closed, ext2 when it is old.
 #[test]
+fn a_file_is_used_only_for_what_it_was_opened_for() {
+    let place = Place::new();
+    let list = "file /f 64K\ndirectory /d\n[p]\n\
+                open r /f read\nwrite r 10 = EBADF\npwrite r 10 0 = EBADF\n\
+                ftruncate r 5 = EINVAL\nmmap r 64K\nmapped_read r 10 0\n\
+                mapped_write r 10 0 = EACCES\n\
+                open w /f write\nread w 10 = EBADF\npread w 10 0 = EBADF\n\
+                readahead w 0 4096 = EBADF\nposix_fadvise w 0 0 willneed\n\
+                mmap w 64K = EACCES\n\
+                open d /f read direct\npwrite d 4096 0 = EBADF\n\
+                open dir /d read directory\nread dir 10 = EISDIR\nwrite dir 10 = EBADF\n\
+                rmdir / = EBUSY\nunlink / = EISDIR\nmkdir / = EEXIST\n";
+    for fs in ["ext2", "vfat", "xfs"] {
+        run_on(&place, fs, list, &[]).ok();
+    }
+}
+
+#[test]
 fn pages_that_a_call_drops_take_it_time() {
     let place = Place::new();
     let list = |then: &str| {

@@ -14,6 +14,10 @@ pub enum FsError {
     NotMapped,
     /// `ENOENT`.
     NoEntry,
+    /// `EBADF`: the file is not open for that.
+    BadFile,
+    /// `EACCES`: the file is not open for what its mapping would be for.
+    NoAccess,
     /// `EEXIST`.
     Exists,
     /// `ENOTDIR`.
@@ -61,6 +65,8 @@ impl FsError {
             FsError::NotSupported => 1,
             FsError::NoEntry => 2,
             FsError::Device => 5,
+            FsError::BadFile => 9,
+            FsError::NoAccess => 13,
             FsError::NotMapped => 14,
             FsError::Busy => 16,
             FsError::Exists => 17,
@@ -86,6 +92,8 @@ impl fmt::Display for FsError {
             FsError::NoSpace => "no space left on device (ENOSPC)",
             FsError::NotMapped => "behind the end of the file (SIGBUS)",
             FsError::NoEntry => "no such file or directory (ENOENT)",
+            FsError::BadFile => "the file is not open for that (EBADF)",
+            FsError::NoAccess => "permission denied (EACCES)",
             FsError::Exists => "file exists (EEXIST)",
             FsError::NotDirectory => "not a directory (ENOTDIR)",
             FsError::IsDirectory => "is a directory (EISDIR)",

@@ -118,6 +118,8 @@ pub(crate) enum Call {
         bytes: u64,
         advice: Advice,
     },
+    /// `readahead`.
+    Readahead { file: FileId, at: u64, bytes: u64 },
     /// `open`.
     OpenFile { file: FileId, flags: OpenFlags },
     /// `close`.
@@ -182,6 +184,7 @@ impl Call {
             | Call::Sync { file, .. }
             | Call::SyncRange { file, .. }
             | Call::Advise { file, .. }
+            | Call::Readahead { file, .. }
             | Call::OpenFile { file, .. }
             | Call::Close { file }
             | Call::ReadOn { file, .. }
@@ -473,7 +476,10 @@ async fn call_on_mapping(
             let file = match &open.what {
                 Opened::Region(region) => Rc::clone(&region.file),
                 Opened::InTree(_, opened) => {
-                    let file = opened.borrow().clone().ok_or(FsError::BadCall)?;
+                    let file = opened.borrow().clone().ok_or(FsError::BadFile)?;
+                    if !file.can_read() {
+                        return Err(FsError::NoAccess);
+                    }
                     Rc::clone(file.data()?)
                 }
             };
@@ -488,6 +494,9 @@ async fn call_on_mapping(
             at, bytes, write, ..
         } => {
             let mapping = open.mapping.borrow().clone().ok_or(FsError::NotMapped)?;
+            if write && !open.can_write() {
+                return Err(FsError::NoAccess);
+            }
             let first = at - base_bytes;
             for page in first / PAGE_BYTES..(first + bytes).div_ceil(PAGE_BYTES) {
                 let offset = page * PAGE_BYTES;
@@ -548,7 +557,7 @@ async fn call_on_file(
             _ => Ok(0),
         };
     }
-    let file = opened.borrow().clone().ok_or(FsError::BadCall)?;
+    let file = opened.borrow().clone().ok_or(FsError::BadFile)?;
     match call {
         Call::Close { .. } => {
             drop((file, open.mapping.borrow_mut().take()));
@@ -589,6 +598,13 @@ async fn call_on_file(
         Call::Seek { to, .. } => {
             file.seek(to);
             Ok(to)
+        }
+        // `ksys_readahead`.
+        Call::Readahead { .. } if !file.can_read() => Err(FsError::BadFile),
+        Call::Readahead { at, bytes, .. } => {
+            let data = file.data().map_err(|_| FsError::BadCall)?;
+            vfs.fadvise(data, at, bytes, Advice::WillNeed).await;
+            Ok(0)
         }
         Call::Resize { bytes, .. } => tree.resize(&file, bytes, &caller).await.map(|()| 0),
         Call::ReadDir { .. } => Ok(tree.read_dir(&file).await?.len() as u64),

@@ -41,6 +41,18 @@ pub(super) enum Opened {
     InTree(Rc<[u8]>, RefCell<Option<Rc<blklab_fs::OpenFile>>>),
 }
 
+impl OpenFile {
+    /// Whether a mapping of it may be written to.
+    pub(super) fn can_write(&self) -> bool {
+        match &self.what {
+            Opened::Region(_) => true,
+            Opened::InTree(_, opened) => {
+                (opened.borrow().as_ref()).is_some_and(|opened| opened.can_write())
+            }
+        }
+    }
+}
+
 /// A part of a drive that is a file, or all of it.
 pub(super) struct Region {
     pub(super) file: Rc<File>,

@@ -18,15 +18,15 @@ struct Name<'a, F> {
 
 impl<H: Host, F: FileSystem> Namespace<H, F> {
     /// Looks up the last name of a path and calls `change` with the directory locked. Drops
-    /// all references afterwards.
+    /// all references afterwards. The root has no name, and fails with `at_root`.
     async fn change_name<T>(
         &self,
-        path: &[u8],
+        (path, at_root): (&[u8], FsError),
         change: impl AsyncFnOnce(Name<'_, F>) -> Result<T, FsError>,
     ) -> Result<T, FsError> {
         let (dir, last) = self.walk_to_parent(path, &mut 0).await?;
         let changed = match last {
-            None => Err(FsError::Exists),
+            None => Err(at_root),
             Some((name, must_be_dir)) => self.change_in(dir, &name, must_be_dir, change).await,
         };
         self.put(dir).await?;
@@ -74,7 +74,7 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         new: NewInode<'_>,
         caller: &Caller,
     ) -> Result<Place, FsError> {
-        self.change_name(path, async |name| {
+        self.change_name((path, FsError::Exists), async |name| {
             if name.must_be_dir && !matches!(new, NewInode::Directory(_)) {
                 return Err(FsError::NoEntry);
             }
@@ -108,7 +108,7 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         let old = self.walk(from, Last::NoFollow).await?;
         let place = self.positive(old)?;
         let linked = self
-            .change_name(to, async |name| {
+            .change_name((to, FsError::Exists), async |name| {
                 if self.dentries.borrow().place(name.dentry).is_some() {
                     return Err(FsError::Exists);
                 }
@@ -135,7 +135,7 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
     pub async fn unlink(&self, path: &[u8], caller: &Caller) -> Result<(), FsError> {
         self.now.set(caller.now);
         let lost = self
-            .change_name(path, async |name| {
+            .change_name((path, FsError::IsDirectory), async |name| {
                 let place = self.positive(name.dentry)?;
                 let kind = name.fs.attributes(place.ino).await?.kind;
                 if kind == FileKind::Directory {
@@ -156,11 +156,11 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
     ///
     /// # Errors
     /// [`FsError::NotDirectory`], [`FsError::NotEmpty`], [`FsError::Busy`] for a mount
-    /// point, and those of [`Namespace::stat`].
+    /// point and the root, and those of [`Namespace::stat`].
     pub async fn remove_dir(&self, path: &[u8], caller: &Caller) -> Result<(), FsError> {
         self.now.set(caller.now);
         let lost = self
-            .change_name(path, async |name| {
+            .change_name((path, FsError::Busy), async |name| {
                 let place = self.positive(name.dentry)?;
                 let kind = name.fs.attributes(place.ino).await?.kind;
                 if kind != FileKind::Directory {

@@ -50,10 +50,7 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
     /// # Errors
     /// As [`Namespace::read`]; [`FsError::NotAligned`].
     pub async fn read_direct(&self, file: &OpenFile, call: DirectCall) -> Result<u64, FsError> {
-        let data = file.data()?;
-        if !file.flags.read {
-            return Err(FsError::BadCall);
-        }
+        let data = file.data_to_read()?;
         let locking = self.fs(file.place).direct_locking();
         let hold = match locking {
             DirectLocking::Exclusive => Hold::Alone,
@@ -83,10 +80,7 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         call: DirectCall,
         caller: &Caller,
     ) -> Result<Written, FsError> {
-        file.data()?;
-        if !file.flags.write {
-            return Err(FsError::BadCall);
-        }
+        file.data_to_write()?;
         let pos = self.write_place(file, call.pos)?;
         let how = self.write_hold(file, DirectCall { pos, ..call })?;
         let held = self.locks.lock(Some(file.place), how.hold).await;

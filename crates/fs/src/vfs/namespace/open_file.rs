@@ -80,12 +80,38 @@ impl OpenFile {
         self.cursor.set(Some(0));
     }
 
+    /// Whether it was opened to be read.
+    pub fn can_read(&self) -> bool {
+        self.flags.read
+    }
+
+    /// Whether it was opened to be written.
+    pub fn can_write(&self) -> bool {
+        self.flags.write
+    }
+
     /// A regular file's part in the page cache.
     ///
     /// # Errors
     /// [`FsError::IsDirectory`].
     pub fn data(&self) -> Result<&Rc<File>, FsError> {
         self.file.as_ref().ok_or(FsError::IsDirectory)
+    }
+
+    /// The same for a call that reads.
+    pub(super) fn data_to_read(&self) -> Result<&Rc<File>, FsError> {
+        match self.flags.read {
+            true => self.data(),
+            false => Err(FsError::BadFile),
+        }
+    }
+
+    /// The same for a call that writes.
+    pub(super) fn data_to_write(&self) -> Result<&Rc<File>, FsError> {
+        match self.flags.write {
+            true => self.data(),
+            false => Err(FsError::BadFile),
+        }
     }
 }
 
@@ -223,7 +249,7 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
     /// Reads at the position, and moves it. Returns the number of bytes read.
     ///
     /// # Errors
-    /// [`FsError::IsDirectory`], [`FsError::BadCall`] for a file not opened for reading.
+    /// [`FsError::IsDirectory`], [`FsError::BadFile`] for a file not opened for reading.
     pub async fn read(&self, file: &OpenFile, bytes: u64) -> Result<u64, FsError> {
         let read = self.read_at(file, file.position(), bytes).await?;
         file.position.set(file.position() + read);
@@ -235,10 +261,7 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
     /// # Errors
     /// As [`Namespace::read`].
     pub async fn read_at(&self, file: &OpenFile, pos: u64, bytes: u64) -> Result<u64, FsError> {
-        let data = file.data()?;
-        if !file.flags.read {
-            return Err(FsError::BadCall);
-        }
+        let data = file.data_to_read()?;
         let read = self.vfs.read(data, pos, bytes).await?;
         self.accessed(file).await?;
         Ok(read)
@@ -263,8 +286,8 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
     /// (`pwrite`).
     ///
     /// # Errors
-    /// [`FsError::BadCall`] for a file not opened for writing,
-    /// [`FsError::IsDirectory`], [`FsError::NoSpace`], [`FsError::TooBig`].
+    /// [`FsError::BadFile`] for a file not opened for writing, [`FsError::NoSpace`],
+    /// [`FsError::TooBig`].
     pub async fn write_at(
         &self,
         file: &OpenFile,
@@ -272,10 +295,7 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         bytes: u64,
         caller: &Caller,
     ) -> Result<Written, FsError> {
-        file.data()?;
-        if !file.flags.write {
-            return Err(FsError::BadCall);
-        }
+        file.data_to_write()?;
         let _held = self.lock(Some(file.place)).await;
         let pos = self.write_place(file, pos)?;
         let bytes = self.write_locked(file, (pos, bytes), caller).await?;
@@ -406,7 +426,7 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
     /// Sets an open file's length (`ftruncate`).
     ///
     /// # Errors
-    /// As [`Namespace::write_at`].
+    /// As [`Namespace::truncate`]; [`FsError::BadCall`] for a file not opened for writing.
     pub async fn resize(
         &self,
         file: &OpenFile,

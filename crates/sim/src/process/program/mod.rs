@@ -862,6 +862,7 @@ fn on_file(open: Open, call: OnFile, is_async: bool) -> Call {
             bytes,
             advice,
         },
+        OnFile::Readahead { at, bytes } => Call::Readahead { file, at, bytes },
         OnFile::ReadDir => Call::ReadDir { file },
         OnFile::Map { bytes } => Call::Map {
             file,

@@ -156,6 +156,10 @@ pub(super) enum OnFile {
         bytes: u64,
         advice: Advice,
     },
+    Readahead {
+        at: u64,
+        bytes: u64,
+    },
     ReadDir,
     Map {
         bytes: u64,
@@ -536,11 +540,9 @@ fn on_file(call: &Listed) -> Option<OnFile> {
             bytes: bytes.0,
             advice: advice_of(advice),
         },
-        // The kernel's `readahead` is this advice (`ksys_readahead`).
-        Listed::Readahead { at, bytes, .. } => OnFile::Advise {
+        Listed::Readahead { at, bytes, .. } => OnFile::Readahead {
             at: at.0,
             bytes: bytes.0,
-            advice: Advice::WillNeed,
         },
         Listed::Readdir { .. } => OnFile::ReadDir,
         Listed::Mmap { bytes, .. } => OnFile::Map { bytes: bytes.0 },
