@@ -606,6 +606,22 @@ fn a_file_is_used_only_for_what_it_was_opened_for() {
 }
 
 #[test]
+fn a_write_through_a_mapping_changes_the_inodes_times() {
+    let place = Place::new();
+    let blocks = |sync: &str| {
+        let list = format!(
+            "file /f 64K\n[p]\nopen f /f read write\nmmap f 64K\nfsync f\n\
+             mapped_write f 10 0\n{sync} f\n"
+        );
+        let json = run(&place, &list, &["--output-format", "json"]).ok().json();
+        let written = &json["blklab"]["page_cache"]["blocks_written"];
+        written.as_u64().expect("a count")
+    };
+    // fdatasync leaves out times.
+    assert_eq!(blocks("fsync"), blocks("fdatasync") + 1);
+}
+
+#[test]
 fn pages_that_a_call_drops_take_it_time() {
     let place = Place::new();
     let list = |then: &str| {

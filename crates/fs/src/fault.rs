@@ -264,6 +264,9 @@ impl<H: Host> Vfs<H> {
             self.host().faulted(Fault::Minor);
         }
         let of = self.inode(inode);
+        if self.host().update_times(inode, of.size_bytes) {
+            self.inode_changed(inode, false);
+        }
         let begin = index * PAGE_BYTES;
         let end = (begin + PAGE_BYTES).min(of.size_bytes.max(begin + 1));
         if !self.cache.borrow().has(folio, flag::MAPPED_TO_DISK) {

@@ -75,6 +75,13 @@ pub trait Host: Sized {
         ready(Ok(()))
     }
 
+    /// Sets the times of an inode whose contents change through a mapping
+    /// (`file_update_time`). Returns whether it has such times.
+    fn update_times(&self, inode: InodeId, size_bytes: u64) -> bool {
+        let _ = (inode, size_bytes);
+        false
+    }
+
     /// Puts an inode's changes into its block, and writes that if `wait` (`write_inode`).
     ///
     /// # Errors

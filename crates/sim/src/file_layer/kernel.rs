@@ -472,6 +472,14 @@ impl Host for Kernel {
         }
     }
 
+    fn update_times(&self, inode: InodeId, size_bytes: u64) -> bool {
+        let mapped = self.mapped(inode);
+        if let Some((fs, ino)) = &mapped {
+            fs.set_size(*ino, size_bytes, self.caller().now);
+        }
+        mapped.is_some()
+    }
+
     async fn write_inode(&self, inode: InodeId, wait: bool) -> Result<(), FsError> {
         match self.mapped(inode) {
             Some((fs, ino)) => fs.write_inode(ino, wait).await,
