@@ -306,3 +306,38 @@ fn a_recorded_shell_script_becomes_a_list() {
         "{text}"
     );
 }
+
+#[test]
+fn a_copy_with_an_offset_leaves_the_position_of_its_file() {
+    let recording = "\
+1.0 openat(AT_FDCWD, \"/a\", O_RDONLY) = 3 <0.1>
+1.2 openat(AT_FDCWD, \"/b\", O_WRONLY|O_CREAT, 0644) = 4 <0.1>
+1.4 sendfile(4, 3, [4096] => [4106], 10) = 10 <0.1>
+1.6 sendfile(4, 3, NULL, 20) = 20 <0.1>
+1.8 copy_file_range(3, NULL, 4, [100] => [130], 30, 0) = 30 <0.1>
+2.0 chmod(\"/b\", 0600) = 0 <0.1>
+2.2 utimensat(4, NULL, NULL, 0) = 0 <0.1>
+2.4 readlink(\"/proc/self/exe\", \"/x\", 4096) = 2 <0.1>
+2.6 fgetxattr(4, \"user.a\", NULL, 0) = -1 ENODATA (No data available) <0.1>
+";
+    let options = RecordedOptions {
+        think: false,
+        ..RecordedOptions::default()
+    };
+    let recorded = parse_strace(recording.as_bytes(), "t", &options).expect("a recording");
+    let text = recorded.list.to_string();
+    let copies = [
+        "open fd3 /a read",
+        "open fd4 /b write create",
+        "pread fd3 10 4K",
+        "write fd4 10",
+        "read fd3 20",
+        "write fd4 20",
+        "read fd3 30",
+        "pwrite fd4 30 100",
+    ];
+    assert_eq!(calls_of(&text, 1), copies, "{text}");
+    let left_out = ["1 times chmod", "1 times fgetxattr", "1 times utimensat"];
+    let expected = left_out.map(|what| format!("{what} is left out"));
+    assert_eq!(recorded.notes, expected);
+}

@@ -148,6 +148,13 @@ impl Syscall {
         integer(self.text(index))
     }
 
+    /// Returns what an argument points to before the call, as in `[0] => [10]`; `None` for
+    /// `NULL`.
+    pub(super) fn offset(&self, index: usize) -> Option<u64> {
+        let (before, _) = self.text(index).strip_prefix('[')?.split_once(']')?;
+        before.parse().ok()
+    }
+
     /// Returns a string argument, unless strace abbreviated it.
     pub(super) fn bytes(&self, index: usize) -> Option<Vec<u8>> {
         let mut left = self.text(index).strip_prefix('"')?;

@@ -46,6 +46,67 @@ const WAITING: [&str; 17] = [
     "recvmsg",
 ];
 
+/// How a call names its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Names {
+    /// By a path, its first argument.
+    ByPath,
+    /// By a directory and a path below it.
+    ByPathAt,
+    /// By a descriptor.
+    ByDescriptor,
+}
+
+/// Calls on files that lists do not have, by how they name the file.
+const UNLISTED: [(Names, &[&str]); 3] = [
+    (
+        Names::ByPath,
+        &[
+            "chmod",
+            "chown",
+            "lchown",
+            "utime",
+            "utimes",
+            "readlink",
+            "statfs",
+            "mknod",
+            "getxattr",
+            "lgetxattr",
+            "setxattr",
+            "lsetxattr",
+            "listxattr",
+            "llistxattr",
+            "removexattr",
+            "lremovexattr",
+        ],
+    ),
+    (
+        Names::ByPathAt,
+        &[
+            "fchmodat",
+            "fchmodat2",
+            "fchownat",
+            "futimesat",
+            "utimensat",
+            "readlinkat",
+            "mknodat",
+        ],
+    ),
+    (
+        Names::ByDescriptor,
+        &[
+            "fchmod",
+            "fchown",
+            "fstatfs",
+            "flock",
+            "fgetxattr",
+            "fsetxattr",
+            "flistxattr",
+            "fremovexattr",
+        ],
+    ),
+];
+
 /// Options for converting a recording.
 #[derive(Clone, Debug)]
 pub struct RecordedOptions {
@@ -421,9 +482,35 @@ impl Recorder<'_> {
             "io_getevents" | "io_pgetevents" => return self.add_completions(pid, call),
             "io_uring_enter" => self.unseen += 1,
             "close" => return self.closes(pid, call.number(0)),
-            _ => return self.on_open_file(pid, call) || self.on_path(pid, call),
+            _ => {
+                let is_listed = self.on_open_file(pid, call) || self.on_path(pid, call);
+                if !is_listed {
+                    self.note_unlisted(pid, call);
+                }
+                return is_listed;
+            }
         }
         name == "sync"
+    }
+
+    /// Notes a call on a file of the list that lists do not have.
+    fn note_unlisted(&mut self, pid: u32, call: &Syscall) {
+        let name = call.name.as_str();
+        let Some((names, _)) = UNLISTED.iter().find(|(_, calls)| calls.contains(&name)) else {
+            return;
+        };
+        let table = &self.tables[self.threads[&pid].table];
+        let is_open = call.number(0).is_some_and(|fd| table.find(fd).is_some());
+        let is_of_list = match names {
+            Names::ByPath => self.path(pid, call, None, 0).is_some(),
+            // Without a path it is the open file itself (`futimens`).
+            Names::ByPathAt if call.bytes(1).is_none_or(|path| path.is_empty()) => is_open,
+            Names::ByPathAt => self.path(pid, call, Some(0), 1).is_some(),
+            Names::ByDescriptor => is_open,
+        };
+        if is_of_list {
+            *self.left_out.entry(name.to_string()).or_default() += 1;
+        }
     }
 
     fn executes(&mut self, pid: u32, call: &Syscall) {
@@ -691,9 +778,13 @@ impl Recorder<'_> {
     }
 
     fn copies(&mut self, pid: u32, call: &Syscall) -> bool {
+        // Where there is an offset, the file's position stays.
         let (from, to) = match call.name.as_str() {
-            "sendfile" => (call.number(1), call.number(0)),
-            _ => (call.number(0), call.number(2)),
+            "sendfile" => ((call.number(1), call.offset(2)), (call.number(0), None)),
+            _ => (
+                (call.number(0), call.offset(1)),
+                (call.number(2), call.offset(3)),
+            ),
         };
         let Some(bytes) = call.returned.filter(|_| call.error.is_none()) else {
             return false;
@@ -701,7 +792,7 @@ impl Recorder<'_> {
         let bytes = bytes.max(0) as u64;
         let table = self.threads[&pid].table;
         let mut is_any = false;
-        for (fd, is_write) in [(from, false), (to, true)] {
+        for ((fd, offset), is_write) in [(from, false), (to, true)] {
             let Some(fd) = fd else { continue };
             if self.tables[table].find(fd).is_none() {
                 continue;
@@ -710,25 +801,16 @@ impl Recorder<'_> {
             let Some(file) = self.tables[table].find_mut(fd) else {
                 continue;
             };
-            let at = file.position;
-            file.position += bytes;
+            let at = offset.unwrap_or(file.position);
+            if offset.is_none() {
+                file.position += bytes;
+            }
             let (handle, path) = (Handle(file.handle.clone()), file.path.clone());
-            let made = match is_write {
-                true => {
-                    self.files.written(&path, at + bytes);
-                    Call::Write {
-                        file: handle,
-                        bytes: Bytes(bytes),
-                    }
-                }
-                false => {
-                    self.files.read(&path, at + bytes);
-                    Call::Read {
-                        file: handle,
-                        bytes: Bytes(bytes),
-                    }
-                }
-            };
+            match is_write {
+                true => self.files.written(&path, at + bytes),
+                false => self.files.read(&path, at + bytes),
+            }
+            let made = copying_call(handle, bytes, offset, is_write);
             self.add(pid, made, None);
             is_any = true;
         }
@@ -908,6 +990,17 @@ impl Recorder<'_> {
             process,
             thread: (pid != thread.process).then(|| pid.to_string()),
         }
+    }
+}
+
+/// Returns the read or write that is a half of a copy.
+fn copying_call(file: Handle, bytes: u64, offset: Option<u64>, is_write: bool) -> Call {
+    let bytes = Bytes(bytes);
+    match (is_write, offset.map(Bytes)) {
+        (false, None) => Call::Read { file, bytes },
+        (false, Some(at)) => Call::Pread { file, bytes, at },
+        (true, None) => Call::Write { file, bytes },
+        (true, Some(at)) => Call::Pwrite { file, bytes, at },
     }
 }
 

@@ -33,10 +33,14 @@ impl OpenedFile {
     /// Returns the flags to open the file again, which must exist and keep its data.
     pub(super) fn reopen_flags(&self) -> OpenFlags {
         let (read, write) = (OpenFlags::READ, OpenFlags::WRITE);
-        match (self.flags.has(read), self.flags.has(write)) {
+        let flags = match (self.flags.has(read), self.flags.has(write)) {
             (true, true) => read.with(write),
             (false, true) => write,
             _ => read,
+        };
+        match self.flags.has(OpenFlags::APPEND) {
+            true => flags.with(OpenFlags::APPEND),
+            false => flags,
         }
     }
 }
