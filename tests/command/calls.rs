@@ -622,6 +622,17 @@ fn a_write_through_a_mapping_changes_the_inodes_times() {
 }
 
 #[test]
+fn a_program_cannot_take_more_memory_than_the_machine_has() {
+    let place = Place::new();
+    let list = "[p]\nmalloc 512M\n[q]\nthink 1ms\nmalloc 1G\n";
+    let told = run(&place, list, &["--memory", "1G"]);
+    assert_eq!(told.status, 2, "{}", told.err);
+    let line = "t.calls:5: malloc: of the machine's memory 5";
+    assert!(told.err.contains(line), "{}", told.err);
+    run(&place, list, &["--memory", "2G"]).ok();
+}
+
+#[test]
 fn pages_that_a_call_drops_take_it_time() {
     let place = Place::new();
     let list = |then: &str| {

@@ -221,6 +221,17 @@ impl Charge {
 }
 
 impl<H: Host> Vfs<H> {
+    /// How many pages programs can still take, if all that are cached go: there is no swap.
+    pub fn memory_left(&self) -> u64 {
+        let Some(lru) = &self.lru else {
+            return u64::MAX;
+        };
+        let lru = lru.borrow();
+        let nodes = lru.charge.nodes.iter();
+        let most: u64 = nodes.map(|node| node.pages - node.marks.min).sum();
+        most.saturating_sub(self.write_back.borrow().taken_pages)
+    }
+
     /// A program takes pages of memory, which are added to `held`, for which others may be
     /// evicted, and which hold no file's data: less can be dirty. Returns how many are of
     /// another node than its CPU.

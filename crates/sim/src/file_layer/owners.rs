@@ -105,6 +105,11 @@ impl System {
         self.file_layer().vfs.host().throttled()
     }
 
+    /// How many pages of memory programs can still take.
+    pub(crate) fn memory_left(&mut self) -> u64 {
+        self.file_layer().vfs.memory_left()
+    }
+
     /// A program on that CPU takes pages of memory, for which others may have to go. Returns
     /// how many are of another node.
     pub(crate) fn take_memory(

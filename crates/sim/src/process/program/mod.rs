@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use blklab_blk::{CgroupId, IoClass, IoPrio, IoStatus, Nanos, Submit, SubmitterId, Waiter};
-use blklab_fs::{FsError, MmapAdvice, NodePages};
+use blklab_fs::{FsError, MmapAdvice, NodePages, PAGE_BYTES};
 use blklab_stats::{CallTimes, DEFAULT_PERCENTILES, JobResults, LatencyTarget, ProcessResults};
 use blklab_workload::calls::{CALLS, CallList, Errno, Program};
 use blklab_workload::fio::Direction;
@@ -445,6 +445,15 @@ impl ProgramProcess {
             Op::Think(ns) => {
                 self.phase = Phase::Leaving(Ok(0));
                 self.spend(now, Nanos(ns), Mode::User, system);
+            }
+            Op::TakeMemory(pages) if pages > system.memory_left() => {
+                let left_mib = system.memory_left() * PAGE_BYTES / (1 << 20);
+                let wrong = format!(
+                    "of the machine's memory {left_mib}M are left for programs, and Linux would \
+                     kill one; ask for less, or run it with more --memory"
+                );
+                let line = self.script.actions[self.action].line;
+                self.fail(now, (line, self.kind, &wrong), system);
             }
             Op::TakeMemory(pages) => {
                 let remote_pages = {
