@@ -542,7 +542,11 @@ fn io_urings_workers_write_a_file_one_request_at_a_time() {
     let json = run_on(&place, "ext2", list, &["--output-format", "json"])
         .ok()
         .json();
-    assert_eq!(json["jobs"][0]["write"]["io_bytes"], 100);
+    let job = &json["jobs"][0];
+    assert_eq!(job["write"]["io_bytes"], 100);
+    let depths = job["iodepth_level"].as_object().expect("shares").values();
+    let sum: f64 = depths.map(|share| share.as_f64().expect("a share")).sum();
+    assert_eq!(sum, 100.0, "{}", job["iodepth_level"]);
     let list = list
         .replace(" = ECANCELED", "")
         .replace("x cancel b", "x nop");

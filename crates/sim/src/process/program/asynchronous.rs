@@ -43,6 +43,8 @@ struct Request {
     stage: Stage,
     /// When it was submitted.
     began: Nanos,
+    /// How many of its interface were outstanding then.
+    depth: u32,
     /// When its timeout expires.
     due: Nanos,
     /// A thread of glibc or an io_uring worker makes its call: once it does, that cannot be
@@ -119,6 +121,7 @@ impl Requests {
             interface: Interface::Posix,
             stage: Stage::Idle,
             began: Nanos::ZERO,
+            depth: 0,
             due: Nanos::MAX,
             is_in_worker: false,
             has_worker: false,
@@ -380,7 +383,7 @@ impl ProgramProcess {
         (request.stage, request.interface, request.began) = (Stage::Queued, interface, now);
         request.is_in_worker = is_in_worker;
         let depth = requests.outstanding(interface) as u32;
-        self.recorder.submitted(depth, 1);
+        requests.list[number].depth = depth;
         match interface {
             Interface::Posix => {
                 if requests.threads.enqueue(file, number as u32) {
@@ -857,8 +860,8 @@ impl ProgramProcess {
         }
         let copied = self.copy_cost(action, returned);
         self.book(now, copied, system);
-        let began = self.requests.list[number].began;
-        self.record(now, (action, began), returned);
+        let Request { began, depth, .. } = self.requests.list[number];
+        self.record(now, (action, began, depth), returned);
         if returned.is_ok() {
             self.returned(action);
         }

@@ -640,7 +640,7 @@ impl ProgramProcess {
         self.phase = Phase::Between;
         let took_ns = now.saturating_sub(self.called).0;
         self.times().ended(took_ns, returned.ok());
-        self.record(now, (self.action, self.called), returned);
+        self.record(now, (self.action, self.called, 1), returned);
         match (self.mismatch(self.action, returned), returned) {
             (Some(mismatch), _) => {
                 let action = &self.script.actions[self.action];
@@ -678,11 +678,12 @@ impl ProgramProcess {
         }
     }
 
-    /// Records a read, write or sync in the figures that a job has too.
+    /// Records a read, write or sync, with how many requests were outstanding at its start, in
+    /// the figures that a job has too.
     fn record(
         &mut self,
         now: Nanos,
-        (action, began): (usize, Nanos),
+        (action, began, depth): (usize, Nanos, u32),
         returned: Result<u64, Errno>,
     ) {
         let Some((_, call)) = self.on_open_file(action) else {
@@ -698,7 +699,7 @@ impl ProgramProcess {
             _ => return,
         };
         if let Ok(bytes) = returned {
-            self.recorder.submitted(1, 1);
+            self.recorder.submitted(depth, 1);
             self.recorder.reaped(1);
             (self.recorder).completed(now, dir, bytes, began, began, true, IoStatus::Ok);
         }
