@@ -626,6 +626,15 @@ fn a_write_through_a_mapping_changes_the_inodes_times() {
 }
 
 #[test]
+fn programs_that_wait_for_each_other_are_told_by_line() {
+    let place = Place::new();
+    let told = run(&place, "[p]\nwait q\n[q]\nsleep 1ms\nwait p\n", &[]);
+    assert_eq!(told.status, 2, "{}", told.err);
+    let says = "t.calls:2: wait: q does not end; t.calls:5: wait: p does not end";
+    assert!(told.err.contains(says), "{}", told.err);
+}
+
+#[test]
 fn a_program_cannot_take_more_memory_than_the_machine_has() {
     let place = Place::new();
     let list = "[p]\nmalloc 512M\n[q]\nthink 1ms\nmalloc 1G\n";

@@ -288,6 +288,14 @@ impl Process {
         }
     }
 
+    /// What it waits for in vain, if its user made it wait for that.
+    pub(crate) fn waits_in_vain(&self) -> Option<String> {
+        match &self.kind {
+            Program(p) => p.waits_in_vain(),
+            Job(_) | Trace(_) | Kernel(_) => None,
+        }
+    }
+
     /// What a reader of its results should know.
     pub(crate) fn notes(&self) -> Vec<String> {
         match &self.kind {

@@ -100,6 +100,18 @@ struct Simulation {
 }
 
 impl Simulation {
+    /// The error of a run in which nothing happens any more: that of a list whose programs
+    /// wait for each other, or of ours.
+    #[cold]
+    fn stuck(&self) -> SetupError {
+        let waits = self.processes.iter().filter_map(Process::waits_in_vain);
+        let waits: Vec<String> = waits.collect();
+        match waits.is_empty() {
+            true => (self.clock).stuck("processes wait, and nothing will ever happen"),
+            false => SetupError::Calls(waits.join("; ")),
+        }
+    }
+
     /// Lets time pass to the next event and everything happen that happens
     /// then. Returns false when all is over.
     fn advance(&mut self) -> Result<bool, SetupError> {
@@ -109,8 +121,7 @@ impl Simulation {
         let in_turn = self.system.next_turn.len();
         let next = self.next_event(in_turn > 0);
         if next == Nanos::MAX {
-            let why = "processes wait, and nothing will ever happen";
-            return Err(self.clock.stuck(why));
+            return Err(self.stuck());
         }
         self.clock.advance(next)?;
         let now = self.clock.now();

@@ -113,6 +113,7 @@ impl Shared {
 /// Which programs of a list have started and ended.
 #[derive(Debug, Default)]
 pub(crate) struct ProcessTable {
+    names: Vec<String>,
     started: Vec<bool>,
     ended: Vec<bool>,
     /// By program, for how many completed requests it has yet to run.
@@ -187,6 +188,9 @@ pub(crate) fn programs(
     let numbers = names.handles;
     let mut shared: BTreeMap<&str, Rc<RefCell<Shared>>> = BTreeMap::new();
     let process_table = Rc::new(RefCell::new(ProcessTable {
+        names: (list.programs.iter())
+            .map(|program| program.name.to_string())
+            .collect(),
         started: vec![false; scripts.len()],
         ended: vec![false; scripts.len()],
         notified: vec![0; scripts.len()],
@@ -908,6 +912,16 @@ impl ProgramProcess {
 
     pub(crate) fn submitter(&self) -> SubmitterId {
         SubmitterId(self.id as u32)
+    }
+
+    /// Which line waits for what never comes, in a run in which nothing happens any more.
+    pub(crate) fn waits_in_vain(&self) -> Option<String> {
+        let State::AwaitsProgram(other) = self.state else {
+            return None;
+        };
+        let (list, line) = (&self.list, self.script.actions[self.action].line);
+        let other = &self.process_table.borrow().names[other];
+        Some(format!("{list}:{line}: wait: {other} does not end"))
     }
 
     /// Checks that its calls did what the list expects.
