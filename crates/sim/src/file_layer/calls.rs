@@ -109,8 +109,13 @@ pub(crate) enum Call {
     CountCached { file: FileId },
     /// `fsync` or `fdatasync`.
     Sync { file: FileId, what: Durability },
-    /// `sync_file_range`, of all of the file.
-    SyncRange { file: FileId, what: RangeSync },
+    /// `sync_file_range`; a length of 0 reaches to the end.
+    SyncRange {
+        file: FileId,
+        at: u64,
+        bytes: u64,
+        what: RangeSync,
+    },
     /// `posix_fadvise`; a length of 0 reaches to the end.
     Advise {
         file: FileId,
@@ -387,6 +392,21 @@ async fn call_on_region(vfs: &Vfs<Kernel>, region: &Region, call: Call) -> Resul
             }
             Ok(0)
         }
+        Call::SyncRange {
+            file,
+            at,
+            bytes,
+            what,
+        } => {
+            let at = at - region.base_bytes;
+            let call = Call::SyncRange {
+                file,
+                at,
+                bytes,
+                what,
+            };
+            call_on_data(vfs, &region.file, call).await
+        }
         call => call_on_data(vfs, &region.file, call).await,
     }
 }
@@ -444,13 +464,19 @@ async fn call_on_data(vfs: &Vfs<Kernel>, file: &File, call: Call) -> Result<u64,
             let only_data = what == Durability::Data;
             vfs.fsync(file, 0, u64::MAX / 2, only_data).await?;
         }
-        Call::SyncRange { what, .. } => {
+        Call::SyncRange {
+            at, bytes, what, ..
+        } => {
+            let last = match bytes {
+                0 => u64::MAX / 2,
+                bytes => at + bytes - 1,
+            };
             let what = SyncRange {
                 wait_before: what.wait_before,
                 write: what.write,
                 wait_after: what.wait_after,
             };
-            vfs.sync_file_range(file, 0, u64::MAX / 2, what).await?;
+            vfs.sync_file_range(file, at, last, what).await?;
         }
         Call::Advise {
             at, bytes, advice, ..

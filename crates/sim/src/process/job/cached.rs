@@ -72,6 +72,8 @@ pub(crate) struct Cached {
     /// By file, whether the kernel does anything when it is closed: not where a part of a
     /// drive stands for it.
     closes: Vec<bool>,
+    /// By file, from where to where it was written since its last flush.
+    written: Vec<Option<(u64, u64)>>,
     open_flags: OpenFlags,
     route: Route,
     /// How files are mapped, where the engine does that.
@@ -126,6 +128,7 @@ impl Cached {
         Cached {
             workers: IoWorkers::new(files.len(), (workers as usize, layer.cpus())),
             untried,
+            written: vec![None; files.len()],
             files,
             paths,
             closes,
@@ -388,10 +391,13 @@ impl JobProcess {
 
     /// Calls `fsync`, or `fdatasync`, of a file.
     pub(super) fn sync_cached(&mut self, now: Nanos, file: u32, system: &mut System) {
-        let files = self.cached.as_ref().map(|cached| &cached.files);
-        let Some(&file) = files.and_then(|files| files.get(file as usize)) else {
+        let Some(cached) = &mut self.cached else {
             return;
         };
+        let Some(&file_id) = cached.files.get(file as usize) else {
+            return;
+        };
+        let (file, written) = (file_id, cached.written[file as usize].take());
         let (data, all) = (Durability::Data, Durability::All);
         let call = match self.flush_for {
             FlushFor::Call(SyncKind::Fsync) | FlushFor::End | FlushFor::Close => {
@@ -399,8 +405,17 @@ impl JobProcess {
             }
             FlushFor::Call(SyncKind::Fdatasync) => Call::Sync { file, what: data },
             FlushFor::Call(SyncKind::FileRange) => {
+                // Without a write since the last flush fio calls nothing.
+                let Some((first, end)) = written else {
+                    return self.synced(now, IoStatus::Ok);
+                };
                 let what = self.spec.sync_file_range.what;
-                Call::SyncRange { file, what }
+                Call::SyncRange {
+                    file,
+                    at: first,
+                    bytes: end - first,
+                    what,
+                }
             }
         };
         self.begin_call(CallFor::Sync, call, system);
@@ -475,6 +490,7 @@ impl JobProcess {
             CallFor::Prepare(number) => self.map_file(number, system),
             CallFor::Map | CallFor::Close | CallFor::Unlink => {}
             CallFor::Io(slot) => {
+                self.note_written(slot, status);
                 self.ended(now, slot, status, system);
                 self.copy(now, slot, system);
             }
@@ -483,6 +499,22 @@ impl JobProcess {
                 self.synced(now, status);
                 self.begin_close(number, system);
             }
+        }
+    }
+
+    /// Notes where a write went, for `sync_file_range` (`file_log_write_comp`).
+    fn note_written(&mut self, slot: u32, status: IoStatus) {
+        let io = &self.ios[slot as usize];
+        let Some(cached) = &mut self.cached else {
+            return;
+        };
+        if status != IoStatus::Ok || io.dir != Direction::Write {
+            return;
+        }
+        let (first, end) = (io.sector.bytes(), io.sector.bytes() + io.bytes);
+        if let Some(written) = cached.written.get_mut(io.file as usize) {
+            let (known_first, known_end) = written.unwrap_or((first, end));
+            *written = Some((known_first.min(first), known_end.max(end)));
         }
     }
 
@@ -658,6 +690,7 @@ impl JobProcess {
                     if let Some(next) = next {
                         self.begin_in_worker(next, system);
                     }
+                    self.note_written(slot, status);
                     self.ended(now, slot, status, system);
                 }
                 Some(Progress::AwaitsTag(disk)) => {

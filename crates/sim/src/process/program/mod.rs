@@ -868,7 +868,12 @@ fn on_file(open: Open, call: OnFile, is_async: bool) -> Call {
         },
         OnFile::Seek { to } => Call::Seek { file, to },
         OnFile::Sync(what) => Call::Sync { file, what },
-        OnFile::SyncRange(what) => Call::SyncRange { file, what },
+        OnFile::SyncRange { at, bytes, what } => Call::SyncRange {
+            file,
+            at,
+            bytes,
+            what,
+        },
         OnFile::Resize { bytes } => Call::Resize { file, bytes },
         OnFile::Advise { at, bytes, advice } => Call::Advise {
             file,

@@ -147,7 +147,11 @@ pub(super) enum OnFile {
         to: u64,
     },
     Sync(Durability),
-    SyncRange(RangeSync),
+    SyncRange {
+        at: u64,
+        bytes: u64,
+        what: RangeSync,
+    },
     Resize {
         bytes: u64,
     },
@@ -531,7 +535,13 @@ fn on_file(call: &Listed) -> Option<OnFile> {
         Listed::Lseek { at, .. } => OnFile::Seek { to: at.0 },
         Listed::Fsync { .. } => OnFile::Sync(Durability::All),
         Listed::Fdatasync { .. } => OnFile::Sync(Durability::Data),
-        Listed::SyncFileRange { what, .. } => OnFile::SyncRange(what),
+        Listed::SyncFileRange {
+            at, bytes, what, ..
+        } => OnFile::SyncRange {
+            at: at.0,
+            bytes: bytes.0,
+            what,
+        },
         Listed::Ftruncate { bytes, .. } => OnFile::Resize { bytes: bytes.0 },
         Listed::Fadvise {
             at, bytes, advice, ..
