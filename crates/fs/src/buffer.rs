@@ -1,7 +1,7 @@
 //! The interface of the buffer cache, through which file systems read and change their
 //! own blocks (`fs/buffer.c`).
 
-use std::cell::{Ref, RefCell, RefMut};
+use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::future::ready;
 use std::rc::Rc;
 
@@ -12,15 +12,26 @@ use crate::file_system::Ino;
 #[derive(Clone, Debug)]
 pub struct Buffer {
     block: u64,
-    contents: Rc<RefCell<Box<[u8]>>>,
+    contents: Rc<Contents>,
+}
+
+#[derive(Debug)]
+struct Contents {
+    bytes: RefCell<Box<[u8]>>,
+    /// The device's buffer cache has another buffer for the block, or none.
+    is_forgotten: Cell<bool>,
 }
 
 impl Buffer {
     /// A block by its number, counted in blocks of the length of its contents.
     pub fn new(block: u64, contents: Box<[u8]>) -> Buffer {
+        let contents = Contents {
+            bytes: RefCell::new(contents),
+            is_forgotten: Cell::new(false),
+        };
         Buffer {
             block,
-            contents: Rc::new(RefCell::new(contents)),
+            contents: Rc::new(contents),
         }
     }
 
@@ -31,12 +42,22 @@ impl Buffer {
 
     /// Its contents. A borrow must not be held across an `await`, as a spin lock must not.
     pub fn bytes(&self) -> Ref<'_, [u8]> {
-        Ref::map(self.contents.borrow(), |contents| &**contents)
+        Ref::map(self.contents.bytes.borrow(), |bytes| &**bytes)
     }
 
     /// Its contents, to be changed; the change counts after [`Buffers::mark_dirty`].
     pub fn bytes_mut(&self) -> RefMut<'_, [u8]> {
-        RefMut::map(self.contents.borrow_mut(), |contents| &mut **contents)
+        RefMut::map(self.contents.bytes.borrow_mut(), |bytes| &mut **bytes)
+    }
+
+    /// Notes that its cache does not hold it any more.
+    pub(crate) fn forget(&self) {
+        self.contents.is_forgotten.set(true);
+    }
+
+    /// Whether its cache does not hold it any more.
+    pub(crate) fn is_forgotten(&self) -> bool {
+        self.contents.is_forgotten.get()
     }
 
     /// Whether anything besides one cache holds it.
@@ -97,6 +118,18 @@ pub trait Buffers {
     /// # Errors
     /// [`FsError::Device`] where it cannot be read or is after the end of the device.
     fn bread(&self, block: u64) -> impl Future<Output = Result<Buffer, FsError>>;
+
+    /// Whether a buffer that [`Buffers::bread`] gave is still that of its block, and is
+    /// cached: then it need not be asked for again. It counts as asked for.
+    fn is_current(&self, buffer: &Buffer) -> bool {
+        let _ = buffer;
+        false
+    }
+
+    /// Whether buffers may be kept for [`Buffers::is_current`].
+    fn keeps_buffers(&self) -> bool {
+        false
+    }
 
     /// A block filled with zeroes, which is not read (`sb_getblk`).
     ///

@@ -44,6 +44,8 @@ pub struct BufferCache<H, S> {
     buffers: RefCell<BTreeMap<u64, Buffer>>,
     /// By inode, the blocks that its `fsync` must write.
     changed: RefCell<BTreeMap<Ino, BTreeSet<u64>>>,
+    /// The one that was added there last.
+    changed_last: Cell<Option<(Ino, u64)>>,
     reading: RefCell<BTreeMap<u64, Reading>>,
     counts: Cell<BufferCounts>,
 }
@@ -78,6 +80,7 @@ impl<H: Host, S: Storage> BufferCache<H, S> {
             block_bytes: Cell::new(512),
             buffers: RefCell::default(),
             changed: RefCell::default(),
+            changed_last: Cell::default(),
             reading: RefCell::default(),
             counts: Cell::default(),
         })
@@ -231,7 +234,8 @@ impl<H: Host, S: Storage> Buffers for BufferCache<H, S> {
         if self.block_bytes.get() != block_bytes {
             self.vfs()?.flush_buffers(self.device).await;
             self.vfs()?.set_block_bytes(self.device, block_bytes.into());
-            self.buffers.borrow_mut().clear();
+            let forgotten = self.buffers.take();
+            forgotten.values().for_each(Buffer::forget);
             self.block_bytes.set(block_bytes);
         }
         Ok(())
@@ -254,6 +258,19 @@ impl<H: Host, S: Storage> Buffers for BufferCache<H, S> {
         self.contents(block, false)
     }
 
+    fn is_current(&self, buffer: &Buffer) -> bool {
+        let (Ok((byte, bytes)), Ok(vfs)) = (self.place(buffer.block()), self.vfs()) else {
+            return false;
+        };
+        let is_current = !buffer.is_forgotten() && vfs.is_block_uptodate(self.device, byte, bytes);
+        self.count(|counts| counts.lookups += u64::from(is_current));
+        is_current
+    }
+
+    fn keeps_buffers(&self) -> bool {
+        true
+    }
+
     fn zeroed(&self, block: u64) -> Result<Buffer, FsError> {
         let (byte, bytes) = self.place(block)?;
         self.vfs()?.set_block_uptodate(self.device, byte, bytes);
@@ -272,9 +289,12 @@ impl<H: Host, S: Storage> Buffers for BufferCache<H, S> {
             return;
         };
         vfs.mark_block_dirty(self.device, byte, bytes);
-        if let Some(ino) = of {
+        let changed = of.map(|ino| (ino, buffer.block()));
+        if let Some((ino, block)) = changed
+            && self.changed_last.replace(changed) != changed
+        {
             let mut changed = self.changed.borrow_mut();
-            changed.entry(ino).or_default().insert(buffer.block());
+            changed.entry(ino).or_default().insert(block);
         }
     }
 
@@ -286,7 +306,10 @@ impl<H: Host, S: Storage> Buffers for BufferCache<H, S> {
             Vec::from_iter(blocks)
         };
         for block in &forgotten {
-            self.buffers.borrow_mut().remove(block);
+            let buffer = self.buffers.borrow_mut().remove(block);
+            if let Some(buffer) = buffer {
+                buffer.forget();
+            }
         }
         if let (Ok(vfs), false) = (self.vfs(), forgotten.is_empty()) {
             for block in forgotten {
@@ -324,6 +347,7 @@ impl<H: Host, S: Storage> Buffers for BufferCache<H, S> {
     }
 
     async fn sync_of(&self, ino: Ino) -> Result<(), FsError> {
+        self.changed_last.set(None);
         let blocks = self.changed.borrow_mut().remove(&ino).unwrap_or_default();
         let mut under_way = Vec::new();
         let mut done = Ok(());
@@ -381,10 +405,15 @@ impl<H: Host> Vfs<H> {
 
     /// Marks a block dirty (`mark_buffer_dirty`).
     fn mark_block_dirty(&self, device: InodeId, byte: u64, bytes: u64) {
-        self.set_block_uptodate(device, byte, bytes);
-        let found = self.cache.borrow().find(device, byte / PAGE_BYTES);
+        let blocks = self.inode(device).blocks(byte, byte + bytes);
+        let find = || self.cache.borrow().find(device, byte / PAGE_BYTES);
+        let is_uptodate =
+            |folio: &FolioId| self.cache.borrow().uptodate_blocks(*folio) & blocks == blocks;
+        let found = find().filter(is_uptodate).or_else(|| {
+            self.set_block_uptodate(device, byte, bytes);
+            find()
+        });
         if let Some(folio) = found {
-            let blocks = self.inode(device).blocks(byte, byte + bytes);
             self.mark_folio_dirty(folio, blocks);
         }
     }

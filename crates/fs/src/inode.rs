@@ -47,6 +47,9 @@ pub struct Inode {
 impl Inode {
     /// The blocks of one page that hold the bytes from `first` up to `end`, a bit each.
     pub(crate) fn blocks(&self, first: u64, end: u64) -> u8 {
+        if self.block_bytes >= PAGE_BYTES {
+            return 1;
+        }
         let page = first / PAGE_BYTES * PAGE_BYTES;
         let block = |byte: u64| (byte - page) / self.block_bytes;
         (block(first)..=block(end - 1)).fold(0, |blocks, n| blocks | 1_u8 << n)

@@ -209,11 +209,19 @@ impl Reservation {
 }
 
 impl<D: Buffers> Ext2<D> {
-    /// A group's block bitmap.
+    /// A group's block bitmap, which is checked when it is read first
+    /// (`read_block_bitmap`).
     async fn block_bitmap(&self, group: u32) -> Result<Buffer, FsError> {
+        let known = self.block_bitmaps.borrow()[group as usize].clone();
+        if let Some(known) = known.filter(|known| self.device.is_current(known)) {
+            return Ok(known);
+        }
         let descriptor = self.descriptor(group);
         let buffer = self.device.bread(descriptor.block_bitmap().into()).await?;
         descriptor.check_block_bitmap(&self.geometry, group, &buffer)?;
+        if self.device.keeps_buffers() {
+            self.block_bitmaps.borrow_mut()[group as usize] = Some(buffer.clone());
+        }
         Ok(buffer)
     }
 

@@ -75,8 +75,9 @@ pub(super) fn file_bytes_max(geometry: &Geometry) -> u64 {
 /// The pointers of a path that exist (`Indirect chain[4]`).
 struct Branch {
     path: Path,
-    /// The indirect blocks of the path.
-    parents: Vec<Buffer>,
+    /// The indirect blocks of the path, as many as `depth` says.
+    parents: [Option<Buffer>; 3],
+    depth: usize,
     /// The last pointer that was read; 0 in a hole.
     pointer: u32,
 }
@@ -84,7 +85,12 @@ struct Branch {
 impl Branch {
     /// The level of the last pointer.
     fn level(&self) -> usize {
-        self.parents.len() + 1
+        self.depth + 1
+    }
+
+    /// The last indirect block.
+    fn parent(&self) -> Option<&Buffer> {
+        self.parents[..self.depth].last()?.as_ref()
     }
 
     /// The number of indirect blocks that are missing.
@@ -95,7 +101,7 @@ impl Branch {
     /// The pointer `n` after the last one.
     fn nth_after(&self, inode: &Inode, n: u64) -> u32 {
         let offset = self.path.offsets[self.level() - 1] + n as usize;
-        match self.parents.last() {
+        match self.parent() {
             Some(buffer) => buffer.u32_at(4 * offset),
             None => inode.pointers[offset],
         }
@@ -138,21 +144,39 @@ impl<D: Buffers> Ext2<D> {
         let mut byte = self.pointer_byte(ino, path.offsets[0]);
         let mut branch = Branch {
             path,
-            parents: Vec::new(),
+            parents: [const { None }; 3],
+            depth: 0,
             pointer,
         };
         while branch.pointer != 0 && branch.missing() > 0 {
             self.check_pointer(byte, branch.pointer)?;
-            let buffer = self.device.bread(branch.pointer.into()).await?;
+            let buffer = self.indirect(ino, branch.depth, branch.pointer).await?;
             let offset = 4 * path.offsets[branch.level()];
             branch.pointer = buffer.u32_at(offset);
             byte = buffer.byte(offset);
-            branch.parents.push(buffer);
+            branch.parents[branch.depth] = Some(buffer);
+            branch.depth += 1;
         }
         if branch.pointer != 0 {
             self.check_pointer(byte, branch.pointer)?;
         }
         Ok(branch)
+    }
+
+    /// An indirect block of a level.
+    async fn indirect(&self, ino: Ino, level: usize, block: u32) -> Result<Buffer, FsError> {
+        let known = self.state.borrow().inodes[&ino].branch[level].clone();
+        let known = known.filter(|known| known.block() == u64::from(block));
+        if let Some(known) = known.filter(|known| self.device.is_current(known)) {
+            return Ok(known);
+        }
+        let buffer = self.device.bread(block.into()).await?;
+        if self.device.keeps_buffers()
+            && let Some(inode) = self.state.borrow_mut().inodes.get_mut(&ino)
+        {
+            inode.branch[level] = Some(buffer.clone());
+        }
+        Ok(buffer)
     }
 
     /// Maps blocks of a file; see `FileSystem::map`.
@@ -209,7 +233,7 @@ impl<D: Buffers> Ext2<D> {
             return at + 1;
         }
         let offset = branch.path.offsets[branch.level() - 1];
-        let before = match branch.parents.last() {
+        let before = match branch.parent() {
             Some(buffer) => (0..offset)
                 .rev()
                 .map(|n| buffer.u32_at(4 * n))
@@ -223,7 +247,7 @@ impl<D: Buffers> Ext2<D> {
         if let Some(before) = before {
             return before;
         }
-        if let Some(parent) = branch.parents.last() {
+        if let Some(parent) = branch.parent() {
             return parent.block() as u32;
         }
         let (group, _) = self.geometry.inode_place(ino);
@@ -344,7 +368,7 @@ impl<D: Buffers> Ext2<D> {
             Some(&map) => (map, 1),
             None => (first, count),
         };
-        if let Some(parent) = branch.parents.last() {
+        if let Some(parent) = branch.parent() {
             for n in 0..pointers {
                 parent.set_u32(4 * (offset + n as usize), top + n);
             }

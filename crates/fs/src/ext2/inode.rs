@@ -71,6 +71,8 @@ pub(super) struct Inode {
     pub(super) is_dirty: bool,
     /// The block of the file that was allocated last, and its place on the device.
     pub(super) last_allocated: Option<(u64, u32)>,
+    /// By level, the indirect block that was read last.
+    pub(super) branch: [Option<Buffer>; 3],
     /// A regular file's reservation of blocks.
     pub(super) reservation: Reservation,
     /// The block of a directory in which a name was found last (`i_dir_start_lookup`).

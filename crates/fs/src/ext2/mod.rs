@@ -91,6 +91,8 @@ pub struct Ext2<D> {
     superblock: Buffer,
     superblock_offset: usize,
     descriptors: Vec<Buffer>,
+    /// By group, its block bitmap once it was read and checked.
+    block_bitmaps: RefCell<Vec<Option<Buffer>>>,
     file_bytes_max: u64,
     state: RefCell<SbInfo>,
 }
@@ -120,6 +122,7 @@ impl<D: Buffers> Ext2<D> {
             superblock,
             superblock_offset,
             descriptors,
+            block_bitmaps: RefCell::new(vec![None; geometry.groups() as usize]),
             file_bytes_max: block_map::file_bytes_max(&geometry),
             state: RefCell::new(state),
         };

@@ -380,7 +380,9 @@ impl PageCache {
         folio.dirty_blocks |= blocks;
         let is_new = folio.flags & flag::DIRTY == 0;
         folio.flags |= flag::DIRTY;
-        self.mark(id, Mark::Dirty);
+        if is_new {
+            self.mark(id, Mark::Dirty);
+        }
         is_new
     }
 

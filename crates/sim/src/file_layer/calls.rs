@@ -277,14 +277,55 @@ pub(super) enum AtOnce {
 /// The fast path of reads and writes that need only cached pages, or of one that misses a
 /// single page, most of all calls: it polls no future. `None` where the call may have to
 /// sleep for something else.
-pub(super) fn call_without_waiting(vfs: &Vfs<Kernel>, call: Call) -> Option<AtOnce> {
+pub(super) fn call_without_waiting(
+    vfs: &Vfs<Kernel>,
+    tree: Option<&FileTree>,
+    call: Call,
+) -> Option<AtOnce> {
     let (Call::Read { file, .. } | Call::Write { file, .. }) = call else {
         return None;
     };
     vfs.host().with_open_file(file.0, |open| match &open.what {
         Opened::Region(region) => call_on_region_without_waiting(vfs, region, call),
-        Opened::InTree(..) => None,
+        Opened::InTree(_, opened) => {
+            let opened = opened.borrow();
+            call_on_file_without_waiting(vfs, (tree?, opened.as_ref()?), call)
+        }
     })
+}
+
+fn call_on_file_without_waiting(
+    vfs: &Vfs<Kernel>,
+    (tree, file): (&FileTree, &blklab_fs::OpenFile),
+    call: Call,
+) -> Option<AtOnce> {
+    match call {
+        Call::Read {
+            at,
+            bytes,
+            route: Route::Cached,
+            ..
+        } => Some(begun(tree.begin_read(file, at, bytes)?)),
+        Call::Write {
+            at,
+            bytes,
+            route: Route::Cached,
+            sync: None,
+            ..
+        } => {
+            let caller = vfs.host().caller();
+            let written = tree.write_cached(file, (at, bytes), &caller)?;
+            Some(AtOnce::Over(Ok(written)))
+        }
+        _ => None,
+    }
+}
+
+fn begun(read: BegunRead) -> AtOnce {
+    match read {
+        BegunRead::Over(bytes) => AtOnce::Over(Ok(bytes)),
+        BegunRead::Waits(id, bio) => AtOnce::Reads(id, bio),
+    }
 }
 
 fn call_on_region_without_waiting(
@@ -299,11 +340,8 @@ fn call_on_region_without_waiting(
             route: Route::Cached,
             ..
         } => {
-            let begun = vfs.begin_read(&region.file, at - region.base_bytes, bytes)?;
-            Some(match begun {
-                BegunRead::Over(bytes) => AtOnce::Over(Ok(bytes)),
-                BegunRead::Waits(id, bio) => AtOnce::Reads(id, bio),
-            })
+            let read = vfs.begin_read(&region.file, at - region.base_bytes, bytes)?;
+            Some(begun(read))
         }
         Call::Write {
             at,

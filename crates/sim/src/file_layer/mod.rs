@@ -471,7 +471,8 @@ impl FileLayer {
         }
         let mut alone = None;
         if let Some(call) = task.calls.unseen() {
-            match call_without_waiting(&self.vfs, call) {
+            let tree = self.tree.as_ref().map(Tree::files);
+            match call_without_waiting(&self.vfs, tree, call) {
                 Some(AtOnce::Over(returned)) => {
                     task.calls.forget();
                     let work = kernel.take_page_work();

@@ -96,6 +96,11 @@ impl Tree {
     }
 
     /// Its files.
+    pub(super) fn files(&self) -> &FileTree {
+        &self.namespace
+    }
+
+    /// Its files, for a task.
     pub(super) fn namespace(&self) -> Rc<FileTree> {
         Rc::clone(&self.namespace)
     }

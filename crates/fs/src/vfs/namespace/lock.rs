@@ -81,6 +81,11 @@ impl Lock {
 pub(super) struct Locks(RefCell<BTreeMap<LockName, Lock>>);
 
 impl Locks {
+    /// Whether nobody holds a lock.
+    pub(super) fn is_free(&self, name: LockName) -> bool {
+        !self.0.borrow().contains_key(&name)
+    }
+
     /// Takes a lock, after waiting for it.
     pub(super) async fn lock(&self, name: LockName, hold: Hold) -> LockGuard<'_> {
         let mut ticket = None;

@@ -8,6 +8,7 @@ use super::{MountDevice, Namespace};
 use crate::error::FsError;
 use crate::file_system::{Attributes, Caller, Change, DirEntry, FileKind, FileSystem, NewInode};
 use crate::inode::{File, Inode, InodeId, ReadPath};
+use crate::read::BegunRead;
 use crate::vfs::Host;
 use crate::vfs::dentry::{DentryId, Place};
 
@@ -265,6 +266,36 @@ impl<H: Host, F: FileSystem> Namespace<H, F> {
         let read = self.vfs.read(data, pos, bytes).await?;
         self.accessed(file).await?;
         Ok(read)
+    }
+
+    /// Begins to read as [`Namespace::read_at`] does, if that needs no wait. Otherwise does
+    /// nothing and returns `None`.
+    pub fn begin_read(&self, file: &OpenFile, pos: u64, bytes: u64) -> Option<BegunRead> {
+        let data = file.file.as_ref()?;
+        // The first read may change the access time.
+        let is_ready = file.flags.read && file.was_accessed.get();
+        is_ready.then(|| self.vfs.begin_read(data, pos, bytes))?
+    }
+
+    /// Writes as [`Namespace::write_at`] does, if that needs no wait: inside one cached page.
+    /// Otherwise does nothing and returns `None`.
+    pub fn write_cached(
+        &self,
+        file: &OpenFile,
+        (pos, bytes): (u64, u64),
+        caller: &Caller,
+    ) -> Option<u64> {
+        let data = file.file.as_ref()?;
+        let is_ready = file.flags.write && !file.flags.append;
+        if !is_ready || !self.locks.is_free(Some(file.place)) {
+            return None;
+        }
+        let written = self.vfs.write_cached(data, pos, bytes)?;
+        let size = self.vfs.size_bytes(data.inode);
+        self.fs(file.place)
+            .set_size(file.place.ino, size, caller.now);
+        self.vfs.inode_changed(data.inode, false);
+        Some(written)
     }
 
     /// Writes at the position, or with `O_APPEND` at the end, and moves the position.
