@@ -23,7 +23,8 @@ pub enum FileSystemKind {
     /// The drive itself, one file behind the other.
     #[default]
     Raw,
-    /// ext2, as `mke2fs -t ext2` makes it on all of the drive.
+    /// ext2 on all of the drive, as `mke2fs -t ext2` makes it but without reserved group
+    /// descriptors, extended attributes and indexed directories.
     Ext2,
     /// FAT, as `mkfs.vfat` makes it on all of the drive.
     Vfat,

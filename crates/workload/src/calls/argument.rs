@@ -276,7 +276,7 @@ impl OpenFlags {
 }
 
 impl Argument for OpenFlags {
-    const RIGHT: &'static str = "read, write or both, then any of create, exclusive, \
+    const RIGHT: &'static str = "read, write or read write, then any of create, exclusive, \
                                  truncate, append, direct, sync, dsync, directory, nofollow";
 
     fn take(words: &mut &[Word]) -> Option<OpenFlags> {

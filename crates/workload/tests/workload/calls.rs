@@ -60,7 +60,7 @@ fn mistakes_name_line_call_and_what_is_right() {
         ),
         (
             "open g /x create\n",
-            "t.calls:3: open: how: found nothing, right is read, write or both",
+            "t.calls:3: open: how: found nothing, right is read, write or read write",
         ),
         ("read g 4k\n", "t.calls:3: read: p opens no file g"),
         (

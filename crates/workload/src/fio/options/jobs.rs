@@ -231,7 +231,7 @@ pub(super) static OPTIONS: &[FioOption] = options! {
         "send one in this many writes as a barrier",
         "use fdatasync, which flushes as often",
     );
-    /// sync_file_range after this many writes.
+    /// sync_file_range after this many writes; with direct=1 refused, as it does nothing then.
     "sync_file_range" => Words(
         &["wait_before", "write", "wait_after"],
         Sets(|job, text| job.spec.sync_file_range.add(&text)),
@@ -483,7 +483,7 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     "allow_file_create" => Flag(Meaningless);
     /// Mounted devices may be written.
     "allow_mounted_write" => Flag(Meaningless);
-    /// Read files into the page cache first.
+    /// Read files into the page cache first; with direct=1 refused, as nothing finds them there.
     "pre_read" => Flag(Sets(|job, on| job.spec.pre_read = on)), Unmodelled::Work {
         would: "read each file into the page cache first",
         instead: "leave it out: direct I/O goes to the drive all the same",
