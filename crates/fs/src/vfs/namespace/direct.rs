@@ -321,7 +321,7 @@ mod tests {
         (tree, file)
     }
 
-    fn poll<F: Future>(call: Pin<&mut F>) -> Option<F::Output> {
+    fn poll<F: Future + ?Sized>(call: Pin<&mut F>) -> Option<F::Output> {
         match call.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(done) => Some(done),
             Poll::Pending => None,
