@@ -50,8 +50,9 @@ struct Request {
     /// A thread of glibc or an io_uring worker makes its call: once it does, that cannot be
     /// cancelled.
     is_in_worker: bool,
-    /// It has one of io_uring's workers for itself.
+    /// It has one of io_uring's workers for itself, and the file that this has alone for it.
     has_worker: bool,
+    alone_on: Option<usize>,
     /// The next request of its chain (`IOSQE_IO_LINK`).
     next: Option<usize>,
     /// How its completion is notified, with POSIX AIO.
@@ -125,6 +126,7 @@ impl Requests {
             due: Nanos::MAX,
             is_in_worker: false,
             has_worker: false,
+            alone_on: None,
             next: None,
             notify: Notify::None,
             list: None,
@@ -448,7 +450,7 @@ impl ProgramProcess {
         };
         let has_worker = self.requests.workers.enqueue(number as u32, alone_on);
         let request = &mut self.requests.list[number];
-        request.has_worker = has_worker;
+        (request.has_worker, request.alone_on) = (has_worker, alone_on);
         if !has_worker {
             request.stage = Stage::AwaitsWorker;
         }
@@ -460,7 +462,7 @@ impl ProgramProcess {
         if !std::mem::take(&mut self.requests.list[number].has_worker) {
             return;
         }
-        let alone_on = self.needs_worker(number).flatten();
+        let alone_on = self.requests.list[number].alone_on;
         if let Some(next) = self.requests.workers.done(alone_on) {
             self.requests.list[next as usize].has_worker = true;
             self.requests.ready.push_back(next as usize);
