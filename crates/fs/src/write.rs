@@ -187,8 +187,8 @@ impl<H: Host> Vfs<H> {
             match found {
                 None => {
                     let mut orders = (0..=order.min(index.trailing_zeros())).rev();
-                    let added =
-                        orders.find_map(|order| self.add_folio(inode, index, order, Origin::Write));
+                    let added = orders
+                        .find_map(|order| self.add_missing(inode, index, order, Origin::Write));
                     if let Some(folio) = added {
                         return folio;
                     }
