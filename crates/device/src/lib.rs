@@ -93,6 +93,13 @@ pub trait Device: Send {
     /// [`Identity::queue_depth`] on a queue.
     fn submit(&mut self, now: Nanos, command: Command);
 
+    /// Takes a read of addresses that hold nothing, of which the host gets zeroes: its
+    /// data crosses the link as any other. `command` names sectors of the drive all the
+    /// same, which are read where a model does not know what was written to it.
+    fn submit_unwritten(&mut self, now: Nanos, command: Command) {
+        self.submit(now, command);
+    }
+
     /// When [`Device::advance`] should be called next; [`Nanos::MAX`] while
     /// nothing is going on inside.
     fn next_event(&self) -> Nanos;

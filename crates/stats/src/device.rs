@@ -87,6 +87,9 @@ counters! {
         pub reads_clumped: u64 => sum Flash Count "reads clumped before ready data",
         /// Reads answered from the drive's DRAM.
         pub cache_read_hits: u64 => sum Drive Count "reads answered from the drive's cache",
+        /// Sectors that the host read and that nobody wrote, or that were discarded: the
+        /// drive answers with zeroes and reads no flash.
+        pub sectors_read_unwritten: u64 => sum Drive Count "sectors read that hold nothing",
         /// The number of losses of power.
         pub power_losses: u64,
         /// Sectors whose last write, acknowledged or not, was lost with the power.

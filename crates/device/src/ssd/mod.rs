@@ -145,6 +145,26 @@ impl Ssd {
         (host, ctx)
     }
 
+    #[inline(always)]
+    fn accept(&mut self, command: &Command) -> u32 {
+        let number = self.controller.media.flash.next_command();
+        self.controller.host.accept(command, number)
+    }
+
+    /// Posts an accepted command for the controller to fetch.
+    #[inline(always)]
+    fn post(&mut self, now: Nanos, index: u32, command: &Command) {
+        self.controller.gc.host_is_active(now.0);
+        let (host, mut ctx) = self.fetching();
+        let Some(at_ns) = host.submit(&mut ctx, now.0, index, command) else {
+            return;
+        };
+        match (command.op, self.controller.host.commands[index].status) {
+            (HostOp::Read, CommandStatus::Ok) => self.start_read(at_ns, index),
+            _ => self.start_command(at_ns, index),
+        }
+    }
+
     /// Handles an event. Returns whether it completed a command.
     #[inline(always)]
     fn handle_event(
@@ -448,17 +468,14 @@ impl Device for Ssd {
     }
 
     fn submit(&mut self, now: Nanos, command: Command) {
-        let number = self.controller.media.flash.next_command();
-        let index = self.controller.host.accept(&command, number);
-        self.controller.gc.host_is_active(now.0);
-        let (host, mut ctx) = self.fetching();
-        let Some(at_ns) = host.submit(&mut ctx, now.0, index, &command) else {
-            return;
-        };
-        match (command.op, self.controller.host.commands[index].status) {
-            (HostOp::Read, CommandStatus::Ok) => self.start_read(at_ns, index),
-            _ => self.start_command(at_ns, index),
-        }
+        let index = self.accept(&command);
+        self.post(now, index, &command);
+    }
+
+    fn submit_unwritten(&mut self, now: Nanos, command: Command) {
+        let index = self.accept(&command);
+        self.controller.host.commands[index].is_unwritten = true;
+        self.post(now, index, &command);
     }
 
     fn next_event(&self) -> Nanos {

@@ -25,6 +25,8 @@ pub(crate) struct ActiveCommand {
     pub(crate) fua: bool,
     pub(crate) first_byte: u64,
     pub(crate) bytes: u64,
+    /// A read of addresses that are nowhere on the flash.
+    pub(crate) is_unwritten: bool,
     /// Bytes of a read that are in DRAM.
     pub(crate) dram_bytes: u64,
     /// Transactions and transfers that must end before it does.
@@ -56,6 +58,7 @@ impl ActiveCommand {
         fua: false,
         first_byte: 0,
         bytes: 0,
+        is_unwritten: false,
         dram_bytes: 0,
         parts: 0,
         next_slot: 0,
@@ -191,6 +194,7 @@ impl HostInterface {
         active.fua = command.fua;
         active.first_byte = command.sector.bytes();
         active.bytes = command.sectors as u64 * 512;
+        active.is_unwritten = false;
         active.dram_bytes = 0;
         active.parts = 0;
         active.next_slot = 0;

@@ -41,6 +41,9 @@ impl Reads {
     /// Starts a read, once its entries of the map are in DRAM.
     #[inline(always)]
     pub(crate) fn start_read(&mut self, ctx: &mut ReadCtx<'_>, now_ns: u64, index: u32) {
+        if ctx.host.commands[index].is_unwritten {
+            return self.send_zeroes(ctx, now_ns, index);
+        }
         if ctx.media.ftl.has_cached_map() && self.waits_for_map(ctx, now_ns, index) {
             return;
         }
@@ -75,6 +78,13 @@ impl Reads {
             self.read_ahead(ctx, now_ns, index);
         }
         fetches > 0
+    }
+
+    /// Answers a read of which nothing is on the flash.
+    #[inline(never)]
+    fn send_zeroes(&mut self, ctx: &mut ReadCtx<'_>, now_ns: u64, index: u32) {
+        ctx.media.stats.sectors_read_unwritten += ctx.host.commands[index].bytes / 512;
+        ctx.host.finish(ctx.media.flash.events(), now_ns, index);
     }
 
     /// Turns a read into one transaction for every page that it touches.
@@ -137,6 +147,7 @@ impl Reads {
         }
         ctx.host.commands[index].parts = parts;
         ctx.host.commands[index].dram_bytes = from_dram;
+        ctx.media.stats.sectors_read_unwritten += zeros / 512;
         if parts == 0 {
             return ctx.host.finish(ctx.media.flash.events(), now_ns, index);
         }
@@ -165,7 +176,7 @@ impl Reads {
                     .host
                     .use_dram(ctx.media.flash.events(), now_ns, index, bytes);
             }
-            SlotSource::Zeros => return ctx.host.finish(ctx.media.flash.events(), now_ns, index),
+            SlotSource::Zeros => return self.send_zeroes(ctx, now_ns, index),
         };
         let part = PartBytes {
             channel: self.codewords.of_part(first_byte, first_byte + bytes),

@@ -135,3 +135,16 @@ fn what_is_kept_in_dram_has_crossed_the_channel() {
     assert_eq!((stats.flash_reads, stats.read_cache_hits), (1, 7));
     assert_eq!(bus_busy_ns(&drive), 290 + 5120);
 }
+
+/// Two map units are written, of a read of four.
+#[test]
+fn reads_of_nothing_are_counted_and_read_no_flash() {
+    let mut drive = drive(&[FRESH, SLOW_LINK]);
+    let written = ends(&mut drive, 0, Op::Write, &[(16, 16)])[0];
+    let since_ns = written + (1 << 41);
+    let before = drive.stats(Nanos(since_ns)).flash_reads;
+    ends(&mut drive, since_ns, Op::Read, &[(8, 32), (200, 3)]);
+    let stats = drive.stats(Nanos(1 << 43));
+    assert_eq!(stats.sectors_read_unwritten, 16 + 3);
+    assert_eq!(stats.flash_reads - before, 2);
+}
