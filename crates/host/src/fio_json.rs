@@ -3,7 +3,8 @@
 
 use blklab_stats::{
     BatchBuckets, CpuStats, DepthBuckets, DirResults, FioBin, GroupResults, Histogram, JobResults,
-    JobSetup, LatencyTarget, PageFaults, ProcessResults, Results, Sample, SteadyState, Summary, World,
+    JobSetup, LatencyTarget, PageFaults, ProcessResults, Results, Sample, SteadyState, Summary,
+    World,
 };
 use blklab_workload::fio::{Direction, JobFile, JobSpec};
 use blklab_workload::generate::{due_weights, processes};

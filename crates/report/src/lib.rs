@@ -20,8 +20,8 @@ pub use comparison::{
     CpuTimeline, CurvePoint, Direction, DirectionTable, FactRow, FailedIo, FigureName, Goal,
     GoalRow, Goals, Judgement, Limit, Metric, Origin, Outcome, ProcessColumn, ProcessFigures,
     QueueSetting, Row, SameWork, SchedulerRuns, SchedulerTimeline, Section, SlowestRow,
-    SlowestTable, SlowestValue, Verdict, Verification, choice_of, compare, failed_units, merge,
-    too_full,
+    SlowestTable, SlowestValue, Verdict, Verification, choice_of, compare, drive_notes,
+    failed_units, merge,
 };
 pub use fio::{json as fio_json, logs as fio_logs, text as fio_text};
 pub use question::Question;

@@ -21,6 +21,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod trade;
+mod unwritten;
 mod verdict;
 mod verification;
 mod why;
@@ -38,7 +39,7 @@ pub use failed::{FailedIo, failed_units};
 pub use figure::{Cell, Change, Direction, Metric};
 pub use goal::{FigureName, Goal, GoalRow, Goals, Judgement, Limit};
 pub use memory::MemoryTimeline;
-pub use notes::too_full;
+pub use notes::drive_notes;
 pub use processes::{ProcessColumn, ProcessFigures};
 pub use runs::SchedulerRuns;
 pub use same_work::SameWork;

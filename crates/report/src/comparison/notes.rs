@@ -6,7 +6,7 @@ use super::figure::Metric;
 use super::runs::SchedulerRuns;
 use super::section::Section;
 use super::slowest;
-use super::starved;
+use super::{starved, unwritten};
 use crate::quantity::{and_list, latency, short};
 
 /// A note is made if one scheduler's runs take this many times as long as another's.
@@ -27,6 +27,7 @@ pub(crate) fn notes(schedulers: &[SchedulerRuns]) -> Vec<String> {
         }
     }
     notes.extend(too_full_notes(schedulers));
+    notes.extend(unwritten::notes(schedulers));
     notes.extend(note_on_unequal_times(schedulers));
     notes.extend(schedulers.iter().filter_map(note_on_falling_behind));
     notes.extend(schedulers.iter().filter_map(starved::note));
@@ -101,6 +102,11 @@ fn note_on_unequal_times(schedulers: &[SchedulerRuns]) -> Option<String> {
     })
 }
 
+/// Returns what the reader needs to know of a run's drives.
+pub fn drive_notes(run: &Results) -> Vec<String> {
+    [too_full(run), unwritten::unwritten(run)].concat()
+}
+
 /// Returns a note for each scheduler under which a drive was too full.
 pub(super) fn too_full_notes(schedulers: &[SchedulerRuns]) -> Vec<String> {
     let of = |scheduler: &SchedulerRuns| {
@@ -114,7 +120,7 @@ pub(super) fn too_full_notes(schedulers: &[SchedulerRuns]) -> Vec<String> {
 
 /// Returns a sentence on each drive of a run that refused writes for lack of space:
 /// since when, why, and what would help.
-pub fn too_full(run: &Results) -> Vec<String> {
+fn too_full(run: &Results) -> Vec<String> {
     let sentence =
         |disk: &DiskStats| Some(too_full_sentence(disk, &run.drive, disk.device.too_full?));
     run.disks.iter().filter_map(sentence).collect()

@@ -17,7 +17,7 @@ use super::stat::{
     disk_util_percent, msec, percent_of_group, percentile_list,
 };
 use super::{pooled, reported};
-use crate::comparison::too_full;
+use crate::comparison::drive_notes;
 
 /// The version of fio whose format this is; scripts check it.
 const FIO_VERSION: &str = "fio-3.33";
@@ -263,7 +263,7 @@ fn disk_util(disk: &DiskStats, elapsed_ns: u64) -> Value {
 /// Returns the facts that fio has no key for; with `plus` also the long ones.
 fn extra_facts(results: &Results, reported: &[JobResults], options: Options) -> Value {
     let disks: Vec<Value> = results.disks.iter().map(disk_facts).collect();
-    let notes = [results.notes.clone(), too_full(results)].concat();
+    let notes = [results.notes.clone(), drive_notes(results)].concat();
     let mut facts = fields(json!({
         "version": env!("CARGO_PKG_VERSION"),
         "world": results.world.name(),

@@ -17,7 +17,7 @@ use super::stat::{
     depth_shares, disk_util_percent, msec, percent_of_group, percentile_list,
 };
 use super::{pooled, reported};
-use crate::comparison::too_full;
+use crate::comparison::drive_notes;
 
 /// Returns the run as text. `timestamp_ms` is the time printed with each job, in
 /// milliseconds since 1970 (UTC); a run in virtual time has none.
@@ -492,7 +492,7 @@ fn write_drive(out: &mut String, results: &Results) -> fmt::Result {
             write_flash(out, disk, results.elapsed_ns)?;
         }
     }
-    for sentence in too_full(results) {
+    for sentence in drive_notes(results) {
         writeln!(out, "  {sentence}")?;
     }
     Ok(())

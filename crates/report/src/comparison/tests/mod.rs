@@ -5,6 +5,7 @@ mod goals;
 mod merge;
 mod processes;
 mod too_full;
+mod unwritten;
 mod verdict;
 mod verification;
 mod why;
