@@ -56,7 +56,8 @@ keys! {
         command_ns: u64 as "command_us" = number(0.0..=MAX_US).map(nanos);
         /// Time to reset a full zone, in proportion less for one that is not.
         reset_ns: u64 as "reset_us" = number(0.0..=MAX_US).map(nanos);
-        /// Time to finish an empty zone, in proportion less for one that is not.
+        /// Time to finish a zone that is hardly written, in proportion less for one that is
+        /// written further; an empty zone is finished by the command alone.
         finish_ns: u64 as "finish_us" = number(0.0..=MAX_US).map(nanos);
     }
 }
@@ -400,6 +401,8 @@ impl ZonedDevice {
         };
         let ns = match action {
             ZoneAction::Reset => self.part_ns(self.layer.spec.reset_ns, sectors),
+            // There is nothing to fill up to the end of a block.
+            ZoneAction::Finish if sectors == self.layer.limits.capacity_sectors => 0,
             ZoneAction::Finish => self.part_ns(self.layer.spec.finish_ns, sectors),
             ZoneAction::Open | ZoneAction::Close => 0,
         };
@@ -704,6 +707,13 @@ mod tests {
         assert_eq!(run(Op::Write, 256, 8), (true, 200));
         assert_eq!(run(Op::Write, 384, 8), (true, 200));
         assert_eq!(run(Op::Write, 512, 8), (false, 1000), "two are active");
+        assert_eq!(run(Op::Zone(ZoneAction::Finish), 640, 0), (false, 1000));
+        assert_eq!(run(Op::Zone(ZoneAction::Finish), 256, 0), (true, 89_000));
+        assert_eq!(
+            run(Op::Zone(ZoneAction::Finish), 640, 0),
+            (true, 1000),
+            "empty"
+        );
         let past = Op::Zone(ZoneAction::Open);
         assert_eq!(run(past, 1 << 40, 0), (false, 1000));
     }
