@@ -24,6 +24,9 @@ keys! {
         pub random_write_iops: Option<f64> = figure();
         /// Queue depth of the random reads and writes.
         pub random_depth: u32 = whole(1..=65535).or(32);
+        /// Size of the part of the drive in which these are, and those at depth 1; all of it
+        /// if not given.
+        pub random_mb: Option<f64> = figure();
         /// Latency of a random read of 4 KiB at queue depth 1.
         pub read_us: Option<f64> = figure();
         /// Latency of a random write of 4 KiB at queue depth 1.
