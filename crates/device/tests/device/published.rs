@@ -191,6 +191,58 @@ fn every_drive_does_what_is_published_of_it_or_says_why_not() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
+/// Drives that read 4 KiB in order more slowly than at random with several in flight, and
+/// why.
+const WITHOUT_READ_AHEAD: [(&str, &str); 4] = [
+    ("mx100-256-ranges", "as document 002 assumes an MX100 to be"),
+    (
+        "p3600-1600gb",
+        "reads ahead of one read at a time alone, as was measured",
+    ),
+    ("mqsim-default", "MQSim reads a page for each half of it"),
+    ("mqsim-ideal", "likewise"),
+];
+
+/// A controller reads ahead of reads in order: an Ultrastar DC ZN540 takes 7.6 us for one
+/// and 72.6 us for a random one (stonet-research/NVMeBenchmarks).
+#[test]
+fn reads_in_order_are_not_slower_than_random_ones() {
+    let mut slow = Vec::new();
+    for name in registry::names() {
+        let spec = registry::find(name).expect("listed").expect("parses");
+        let identity = spec.identity().clone();
+        // A fresh SSD would answer both without its flash.
+        let spec = match spec.state() {
+            DriveState::Fresh => spec.clone().in_state(DriveState::Filled).unwrap_or(spec),
+            DriveState::Filled | DriveState::Aged => spec,
+        };
+        let capacity = identity.capacity_sectors as f64;
+        for depth in [1, 2, 4].into_iter().filter(|d| *d <= identity.queue_depth) {
+            let random = RandomWork {
+                requests: if identity.rotational { 300 } else { 3000 },
+                depth,
+                read_percent: 100,
+                bytes: 4096,
+                share: (identity.zones)
+                    .map_or(1.0, |zones| f64::from(zones.capacity_sectors) / capacity),
+                seed: 5,
+                sequential: false,
+            };
+            let in_order = RandomWork {
+                sequential: true,
+                ..random
+            };
+            let [random, in_order] = [random, in_order].map(|work| measure(&spec, work).iops);
+            println!("{name} depth {depth}: {in_order:.0} in order, {random:.0} at random");
+            let is_exempt = WITHOUT_READ_AHEAD.iter().any(|(drive, _)| *drive == name);
+            if in_order < 0.97 * random && !is_exempt {
+                slow.push(format!("{name} depth {depth}: {in_order:.0}, {random:.0}"));
+            }
+        }
+    }
+    assert!(slow.is_empty(), "{slow:#?}");
+}
+
 /// An SSD can be had in every state, and other drives in none.
 #[test]
 fn what_was_written_before_is_for_ssds() {
