@@ -144,7 +144,7 @@ fn simulated(
     if !models.lenient {
         world.check_modelled()?;
     }
-    sweep.check_goals(&work, models)?;
+    sweep.check_goals(&work, models, &settings)?;
     (world.mode, world.wraps) = (mode, pace.wrap);
     world.recording = sweep
         .html

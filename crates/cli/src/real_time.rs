@@ -103,7 +103,8 @@ impl RealTime<'_> {
         caller: &Caller<'_>,
     ) -> Result<Compared, Failure> {
         let sweep = self.sweep;
-        sweep.check_goals(&WorkloadSource::Job(source.clone()), &self.work.models)?;
+        let job = WorkloadSource::Job(source.clone());
+        sweep.check_goals(&job, &self.work.models, settings)?;
         let plan = Plan {
             repeats: self.repeats.unwrap_or(REPEATS),
             seed: self.work.models.seed(),
@@ -149,8 +150,6 @@ impl RealTime<'_> {
         if self.found.is_none() {
             self.refuse_models()?;
         }
-        self.sweep
-            .check_goals(&WorkloadSource::Job(source.clone()), &self.work.models)?;
         let Some(device) = &self.host.device else {
             return Err(Failure::mistake(format!(
                 "{} host needs --device, such as --device /dev/nvme0n1",
@@ -170,6 +169,8 @@ impl RealTime<'_> {
             default: names,
         };
         let rows = self.settings(World::Host, schedulers, |_| Ok(Some(active)))?;
+        let job = WorkloadSource::Job(source.clone());
+        self.sweep.check_goals(&job, models, &rows)?;
         let plan = Plan {
             repeats: self.repeats.unwrap_or(REPEATS),
             warm_up: !self.host.no_warm_up,

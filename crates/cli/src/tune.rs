@@ -77,7 +77,7 @@ fn tuned(args: &mut TuneArgs, caller: &Caller<'_>) -> Result<Compared, Failure> 
     let (settings, plain) = settings(args, &work)?;
     let (sweep, models) = (&args.sweep, &args.work.models);
     let mode = args.work.pace.mode()?;
-    sweep.check_goals(&work, models)?;
+    sweep.check_goals(&work, models, &settings)?;
     if let Some(world) = args.verify_on {
         real_time(args, &settings).check(world)?;
     }

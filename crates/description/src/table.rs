@@ -10,6 +10,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::assumed::{self, Assumed};
+use crate::hint;
 use crate::key_type::KeyType;
 use crate::reference::{Key, Reference, UNITS};
 use crate::source::{ReadError, Source};
@@ -375,7 +376,8 @@ impl<'a> Table<'a> {
             let mut known: Vec<&str> = known.iter().map(|known| known.key).collect();
             known.sort_unstable();
             known.dedup();
-            let problem = format!("no such key here; legal are {}", known.join(", "));
+            let hint = hint(found, known.iter().copied());
+            let problem = format!("no such key here; legal are {}{hint}", known.join(", "));
             return Err(self.error(name.span().start, found, problem));
         }
         Ok(())

@@ -157,7 +157,7 @@ fn another_unit_names_the_right_one_of_a_key_that_may_be_left_out_too() {
     assert_eq!(
         changed("erase_us = 9", "erase_us = 9\nnothing = 4"),
         "d.toml:5: `flash.nothing`: no such key here; legal are cell, copies, depth_kb, erase_us, \
-         note, read_us"
+         note, read_us; did you mean note?"
     );
 }
 

@@ -489,8 +489,8 @@ pub(crate) struct SweepArgs {
     #[arg(long = "goal", value_name = "FIGURE")]
     pub(crate) goals: Vec<Goal>,
 
-    /// A limit that a scheduler must keep to win, such as 'JOB.read.p99 < 5ms' or
-    /// 'all.bandwidth > 100MB/s'
+    /// A limit that a scheduler must keep to win, such as 'JOB.read.p99 < 5ms' or, against
+    /// another one, 'all.bandwidth >= 0.95 none'
     #[arg(long = "subject-to", value_name = "LIMIT")]
     pub(crate) limits: Vec<Limit>,
 
@@ -525,12 +525,16 @@ impl SweepArgs {
         }
     }
 
-    /// Refuses goals of jobs that do not exist, before anything runs.
+    /// Refuses goals of jobs that do not exist, and limits by rows that are not compared, before
+    /// anything runs.
     pub(crate) fn check_goals(
         &self,
         work: &WorkloadSource,
         models: &ModelArgs,
+        settings: &[Setting],
     ) -> Result<(), Failure> {
+        let rows: Vec<String> = settings.iter().map(|row| row.label.clone()).collect();
+        (self.goals().check_rows(&rows)).map_err(Failure::mistake)?;
         match work {
             WorkloadSource::Trace(_) | WorkloadSource::Calls { .. } => Ok(()),
             WorkloadSource::Job(_) => {

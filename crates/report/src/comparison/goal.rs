@@ -4,6 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use blklab_description::hint;
 use blklab_stats::Estimate;
 use serde::{Deserialize, Serialize};
 
@@ -46,8 +47,10 @@ impl FromStr for FigureName {
         };
         let Some((rest, metric)) = METRICS.into_iter().find_map(ends) else {
             let names: Vec<String> = METRICS.map(|(name, _)| name.to_string()).to_vec();
+            let end = text.rsplit('.').next().unwrap_or(text);
+            let hint = hint(end, METRICS.map(|(name, _)| name));
             return Err(format!(
-                "{text:?} is not JOB.DIRECTION.FIGURE: it ends with none of {}",
+                "{text:?} is not JOB.DIRECTION.FIGURE: it ends with none of {}{hint}",
                 and_list(&names)
             ));
         };
@@ -192,26 +195,94 @@ impl FromStr for Goal {
 pub struct Limit {
     figure: FigureName,
     at_most: bool,
-    /// The bound in the metric's own unit: nanoseconds, bytes a second, or one.
-    value: f64,
+    /// Whether the bound itself keeps the limit.
+    inclusive: bool,
+    bound: Bound,
     text: String,
+}
+
+/// What a figure is held against.
+#[derive(Clone, Debug, PartialEq)]
+enum Bound {
+    /// In the metric's own unit: nanoseconds, bytes a second, or one.
+    Value(f64),
+    /// So many times the figure of the row of this name.
+    Times(f64, String),
 }
 
 impl FromStr for Limit {
     type Err = String;
 
-    /// Parses `FIGURE < VALUE` or `FIGURE > VALUE`.
+    /// Parses `FIGURE < VALUE` or `FIGURE >= 0.95 SCHEDULER`, and their like.
     fn from_str(text: &str) -> Result<Limit, String> {
         let at = text.find(['<', '>']);
         let at = at.ok_or_else(|| format!("{text:?} is not FIGURE < VALUE or FIGURE > VALUE"))?;
         let figure: FigureName = text[..at].trim().parse()?;
-        let value = value_of(figure.metric, text[at + 1..].trim())?;
+        let value = &text[at + 1..];
+        let (inclusive, value) = match value.strip_prefix('=') {
+            Some(value) => (true, value),
+            None => (false, value),
+        };
         Ok(Limit {
+            bound: bound_of(figure.metric, value.trim())?,
             figure,
             at_most: text[at..].starts_with('<'),
-            value,
+            inclusive,
             text: text.trim().to_string(),
         })
+    }
+}
+
+impl Limit {
+    /// The bound in the metric's own unit; `None` if it is that of a row without the figure.
+    fn value(&self, figures: &[Option<Estimate>], rows: &[String]) -> Option<f64> {
+        match &self.bound {
+            Bound::Value(value) => Some(*value),
+            Bound::Times(times, row) => {
+                let at = rows.iter().position(|name| name == row)?;
+                Some(times * figures[at]?.mean)
+            }
+        }
+    }
+
+    /// Checks that the row that it is held against is among `rows`.
+    fn check_row(&self, rows: &[String]) -> Result<(), String> {
+        match &self.bound {
+            Bound::Times(_, row) if !rows.contains(row) => {
+                let hint = hint(row, rows.iter().map(String::as_str));
+                let (text, rows) = (&self.text, and_list(rows));
+                Err(format!(
+                    "--subject-to {text}: {row} is not compared; {rows} are{hint}"
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn is_kept(&self, mean: f64, bound: f64) -> bool {
+        let is_beyond = match self.at_most {
+            true => mean < bound,
+            false => mean > bound,
+        };
+        is_beyond || self.inclusive && mean == bound
+    }
+}
+
+/// Parses a value with its unit, or a factor and the row whose figure it is of.
+fn bound_of(metric: Metric, text: &str) -> Result<Bound, String> {
+    let of_row = || {
+        let (times, row) = text.split_once(' ')?;
+        let (times, unit) = match times.strip_suffix('%') {
+            Some(percent) => (percent, 100.0),
+            None => (times, 1.0),
+        };
+        let times: f64 = times.parse().ok()?;
+        let is_right = times > 0.0 && times.is_finite();
+        is_right.then(|| Bound::Times(times / unit, row.trim().to_string()))
+    };
+    match value_of(metric, text) {
+        Ok(value) => Ok(Bound::Value(value)),
+        Err(problem) => of_row().ok_or(problem),
     }
 }
 
@@ -239,7 +310,10 @@ fn value_of(metric: Metric, text: &str) -> Result<f64, String> {
             .iter()
             .map(|(unit, _)| format!("{:?}", format!("5{unit}")));
         let names: Vec<String> = names.collect();
-        format!("{text:?} is no value of it, as {} are", and_list(&names))
+        format!(
+            "{text:?} is no value of it, as {} are, and no part of a scheduler's, as \"0.95 none\"",
+            and_list(&names)
+        )
     })
 }
 
@@ -355,17 +429,29 @@ impl Goals {
                 if let Some((known, direction)) = job.rsplit_once('.')
                     && jobs.iter().any(|job| job == known)
                 {
+                    let hint = hint(direction, Direction::ALL.map(Direction::name));
                     return Err(format!(
-                        "{option} {figure}: {direction} is none of read, write, trim and sync"
+                        "{option} {figure}: {direction} is none of read, write, trim and sync{hint}"
                     ));
                 }
+                let hint = hint(job, jobs.iter().map(String::as_str));
                 let jobs = and_list(jobs);
                 return Err(format!(
-                    "{option} {figure}: there is no job {job}; the jobs are {jobs}"
+                    "{option} {figure}: there is no job {job}; the jobs are {jobs}{hint}"
                 ));
             }
         }
         Ok(())
+    }
+
+    /// Checks, before anything runs, that limits are held against rows among `rows`.
+    ///
+    /// # Errors
+    /// For the first one that is not, in a message for the user.
+    pub fn check_rows(&self, rows: &[String]) -> Result<(), String> {
+        self.limits
+            .iter()
+            .try_for_each(|limit| limit.check_row(rows))
     }
 
     /// Judges a comparison.
@@ -384,16 +470,16 @@ impl Goals {
             rows.push(row(goal.to_string(), goal.figure.metric, values));
         }
         for limit in &self.limits {
+            limit.check_row(&comparison.schedulers)?;
             let mut row = row(
                 limit.text.clone(),
                 limit.figure.metric,
                 &values(&limit.figure)?,
             );
+            let bound = limit.value(&row.values, &comparison.schedulers);
             let keeps = |value: &Option<Estimate>| {
-                value.is_some_and(|value| match limit.at_most {
-                    true => value.mean < limit.value,
-                    false => value.mean > limit.value,
-                })
+                let both = value.zip(bound);
+                both.is_some_and(|(value, bound)| limit.is_kept(value.mean, bound))
             };
             row.kept = row.values.iter().map(keeps).collect();
             rows.push(row);

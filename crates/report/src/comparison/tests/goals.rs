@@ -43,6 +43,34 @@ fn sentence(comparison: &Comparison) -> &str {
 }
 
 #[test]
+fn a_limit_may_be_a_part_of_another_rows_figure() {
+    let name = victim_and_reader()[0].name.clone();
+    let kept = |share: &str| {
+        let limit = format!("reader.bandwidth >= {share} {name}");
+        judged(&["victim.p99"], &[&limit])
+            .judgement
+            .and_then(|mut judgement| judgement.rows.pop())
+            .map(|row| row.kept)
+    };
+    assert_eq!(kept("0.95"), Some(vec![true, false]));
+    assert_eq!(kept("100%"), Some(vec![true, false]), "itself keeps it");
+    assert_eq!(kept("49%"), Some(vec![true, true]));
+    let limit = "reader.bandwidth > 0.95 nine".parse().unwrap();
+    let goals = Goals {
+        limits: vec![limit],
+        ..Goals::default()
+    };
+    let rows = ["none".to_string(), "bfq".to_string()];
+    assert_eq!(
+        goals.check_rows(&rows).unwrap_err(),
+        "--subject-to reader.bandwidth > 0.95 nine: nine is not compared; none and bfq are; did \
+         you mean none?"
+    );
+    assert!("reader.bandwidth > much none".parse::<Limit>().is_err());
+    assert!("reader.bandwidth > -1 none".parse::<Limit>().is_err());
+}
+
+#[test]
 fn latencies_of_different_jobs_are_never_pooled() {
     let comparison = compare(&victim_and_reader());
     let said = &comparison.headline;
@@ -216,7 +244,7 @@ fn mistakes_are_told() {
     };
     assert_eq!(
         direction.check_jobs(&["victim".to_string()]).unwrap_err(),
-        "--goal victim.fsync.p99: fsync is none of read, write, trim and sync"
+        "--goal victim.fsync.p99: fsync is none of read, write, trim and sync; did you mean sync?"
     );
     let both = Goals {
         goals: vec!["reader.p99".parse().unwrap()],
