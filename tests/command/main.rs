@@ -36,6 +36,7 @@ mod run;
 mod serve_cgroups;
 mod serve_clients;
 mod serve_compare;
+mod serve_drive_faults;
 mod serve_faults;
 mod serve_remote;
 mod serve_sysfs;

@@ -1,10 +1,7 @@
 //! `serve --cgroup-file`: clients in control groups, with libnbd's tools as clients.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
-
 use crate::support::Place;
-use crate::support::served::{Served, have, judge};
+use crate::support::served::{Served, have, judge, metric};
 
 const GROUPS: &str = "\
 [/slow/copy]
@@ -35,30 +32,14 @@ fn served(place: &Place) -> (Served, String) {
         "127.0.0.1:0",
     ];
     let mut served = Served::start(place, &options);
-    let line = served.next_line();
-    let address = line.strip_prefix("metrics: http://");
-    let address = address.and_then(|rest| rest.strip_suffix("/metrics"));
-    let address = address.unwrap_or_else(|| panic!("{line}")).to_string();
+    let address = served.metrics_address();
     (served, address)
 }
 
 /// How many bios of a group `io.max` held back.
 fn held(address: &str, group: &str) -> u64 {
-    let mut stream = TcpStream::connect(address).expect("it listens");
-    stream
-        .write_all(b"GET /metrics HTTP/1.0\r\n\r\n")
-        .expect("it reads");
-    let mut reply = String::new();
-    stream.read_to_string(&mut reply).expect("it answers");
-    let is_it = |line: &&str| {
-        line.starts_with("blklab_cgroup_held_bios_total{")
-            && line.contains(&format!("cgroup=\"{group}\""))
-            && line.contains("layer=\"io.max\"")
-    };
-    let line = reply.lines().find(is_it);
-    let line = line.unwrap_or_else(|| panic!("nothing of {group}: {reply}"));
-    let value = line.rsplit(' ').next().and_then(|value| value.parse().ok());
-    value.unwrap_or_else(|| panic!("{line}"))
+    let words = [&format!("cgroup=\"{group}\""), "layer=\"io.max\""];
+    metric(address, "blklab_cgroup_held_bios_total{", &words)
 }
 
 #[test]

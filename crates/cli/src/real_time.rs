@@ -300,13 +300,6 @@ impl RealTime<'_> {
             let instead = format!("the groups of {named} are those of its kernel");
             return refuse("--cgroup-file", &instead);
         }
-        if models.faults.is_some_and(|faults| faults.in_data()) {
-            let instead = format!("what {named} reads is what its back end has");
-            return refuse(
-                "--faults with bit_rot, stale_read or misdirected_read",
-                &instead,
-            );
-        }
         if models.power_loss_at.is_some() {
             let instead = format!("the drive of {named} keeps its power");
             return refuse("--power-loss-at", &instead);

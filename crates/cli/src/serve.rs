@@ -138,6 +138,7 @@ fn export(args: &ServeArgs) -> ExportSpec {
         nr_requests: args.nr_requests,
         depth: args.depth,
         drive: args.drive.clone(),
+        faults: args.faults.clone(),
         cgroup_file: args.cgroup_file.clone(),
         seed: args.seed,
     }

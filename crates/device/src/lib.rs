@@ -23,7 +23,7 @@ mod ssd;
 /// The kinds of drives.
 const MODELS: [&spec::ModelType; 4] = [&null::MODEL, &ssd::MODEL, &hdd::MODEL, &card::MODEL];
 
-pub use faults::{DataFault, Faults};
+pub use faults::{DataFault, Faults, FaultyData, FlippedBits};
 pub use published::Published;
 pub use spec::{DriveSpec, DriveState, Identity, Interface, reference};
 
@@ -140,7 +140,7 @@ pub trait Device: Send {
     /// not what is on the drive.
     fn reset_stats(&mut self, now: Nanos);
 
-    /// Takes what is wrong with the data of the completed read that had this tag.
+    /// Takes what is wrong with the data of the completed command that had this tag.
     fn take_data_fault(&mut self, _tag: u32) -> Option<DataFault> {
         None
     }

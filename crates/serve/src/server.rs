@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use blklab_blk::{CgroupId, Nanos};
+use blklab_device::{DriveSpec, Faults};
 use blklab_driver::disk_stats;
 use blklab_nbd::Export;
 use blklab_nbd::wire::ExportFlags;
@@ -14,7 +15,7 @@ use blklab_stats::{DiskStats, Histogram};
 use blklab_virtio::MAX_SEGMENTS;
 
 use crate::Clock;
-use crate::backend::{Backend, BackendInfo, OpenOptions};
+use crate::backend::{Backend, BackendInfo, FaultyBackend, OpenOptions};
 use crate::config::{ExportConfig, ServerConfig};
 use crate::control::{Exports, MountedTree};
 use crate::export::{
@@ -372,6 +373,12 @@ impl Prepared<'_> {
             read_only: config.read_only,
             max_request_bytes: server.limits.request_bytes,
         })?;
+        let drive = config.drive.as_ref().map(|(_, drive)| drive);
+        let faults = drive.and_then(DriveSpec::faults);
+        let backend = match faults.filter(Faults::in_data) {
+            Some(faults) => Box::new(FaultyBackend::new(backend, &faults)),
+            None => backend,
+        };
         let mut info = backend.info();
         if let Some((name, drive)) = &config.drive {
             let identity = drive.identity();

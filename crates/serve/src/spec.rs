@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use blklab_description::{ReadError, Table, array, flag, keys, text, whole};
-use blklab_device::registry;
+use blklab_device::{DriveSpec, Faults, registry};
 use blklab_elevator::{SchedulerChoice, Setting};
 use blklab_workload::cgroup::CgroupConfig;
 
@@ -68,6 +68,8 @@ keys! {
         pub depth: Option<u32> = whole(DEPTH).optional();
         /// The drive that it is as slow as.
         pub drive: Option<String> = text().optional();
+        /// Its faults, as `blklab compare --faults` takes them.
+        pub faults: Option<String> = text().optional();
         /// A file of control groups: clients that ask for NAME@GROUP are in them.
         pub cgroup_file: Option<PathBuf> as "cgroup-file" = text().map(PathBuf::from).optional();
         /// Decides what the drive leaves to chance.
@@ -345,13 +347,10 @@ impl ExportSpec {
         let threads = self.threads.unwrap_or(1);
         let range = *THREADS.start() as u64..=*THREADS.end() as u64;
         in_range("threads", threads as u64, range)?;
-        let drive = match &self.drive {
-            Some(name) => Some((name.clone(), registry::load(name)?.0)),
-            None => None,
-        };
-        if drive.is_some() && self.depth.is_some() {
+        if self.drive.is_some() && self.depth.is_some() {
             return Err("the drive decides its depth; leave either out".to_string());
         }
+        let drive = self.drive(depth)?;
         let cgroups = match &self.cgroup_file {
             Some(file) => Some(CgroupConfig::read(file).map_err(|error| error.to_string())?),
             None => None,
@@ -371,6 +370,27 @@ impl ExportSpec {
             cgroups,
             seed: self.seed.unwrap_or(1),
         })
+    }
+
+    /// The drive that it behaves as, with its name.
+    fn drive(&self, depth: u32) -> Result<Option<(String, DriveSpec)>, String> {
+        let drive = match &self.drive {
+            Some(name) => Some((name.clone(), registry::load(name)?.0)),
+            None => None,
+        };
+        let Some(faults) = &self.faults else {
+            return Ok(drive);
+        };
+        let faults = Faults::parse(faults).map_err(|problem| format!("faults: {problem}"))?;
+        if drive.is_none() && faults.is_slow() {
+            return Err(
+                "faults: slow multiplies the times of a drive, and there is none; give a drive, or \
+                 leave slow out"
+                    .to_string(),
+            );
+        }
+        let (name, drive) = drive.unwrap_or_else(|| immediate(depth));
+        Ok(Some((name, drive.with_faults(faults))))
     }
 
     fn tcmu(&self) -> Result<Option<String>, String> {
@@ -407,6 +427,31 @@ impl ExportSpec {
         }
         Ok(choice)
     }
+}
+
+/// A drive that takes no time, for an export with faults and without a drive, and its name.
+fn immediate(depth: u32) -> (String, DriveSpec) {
+    let text = format!(
+        "description = \"no time at all\"\n\
+         interface = \"null\"\n\
+         model = \"null\"\n\
+         [host]\n\
+         capacity_bytes = {}\n\
+         queue_depth = {depth}\n\
+         max_transfer_kb = 1280 # the kernel's default limit (BLK_DEF_MAX_SECTORS_CAP)\n\
+         max_segments = 65535\n\
+         fua = true\n\
+         discard = true\n\
+         [timing]\n\
+         read_ns = 0\n\
+         write_ns = 0\n\
+         flush_ns = 0\n\
+         parallelism = {depth}\n",
+        backend::MAX_SIZE_BYTES
+    );
+    let name = "immediate".to_string();
+    let drive = DriveSpec::parse(&name, &text).expect("tests read it");
+    (name, drive)
 }
 
 #[cfg(test)]

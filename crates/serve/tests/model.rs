@@ -350,14 +350,29 @@ fn a_paced_drive_is_an_array_of_bytes() {
         one(Command::Write, 4096, 4096, 9),
         one(Command::Read, 4096, 8192, 0),
     ];
-    for scheduler in ["none", "mq-deadline", "bfq"] {
+    // Faults that practically never happen take the way of those that do.
+    let faults = [None, Some("stale_read=1e-300".to_string())];
+    for (scheduler, faults) in ["none", "mq-deadline", "bfq"]
+        .iter()
+        .zip(faults.iter().cycle())
+    {
         for drive in ["mx100-256", "nvme", "null"] {
             let export = ExportSpec {
                 drive: Some(drive.to_string()),
                 scheduler: Some(scheduler.to_string()),
+                faults: faults.clone(),
                 ..ExportSpec::default()
             };
             serve_and_check(export, asked.clone());
         }
+    }
+    for backends in [vec![], vec![("file", OsString::new())]] {
+        let faults = faults[1].clone();
+        let export = ExportSpec {
+            backends,
+            faults,
+            ..ExportSpec::default()
+        };
+        serve_and_check(export, asked.clone());
     }
 }

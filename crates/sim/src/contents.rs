@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use blklab_blk::SECTOR_SIZE;
-use blklab_device::DataFault;
+use blklab_device::{DataFault, FaultyData};
 use blklab_workload::fio::{HEADER_BYTES, JobSpec, VerifyKind};
 
 /// Where fio's header begins (`FIO_HDR_MAGIC`), in bytes of it.
@@ -35,7 +35,7 @@ pub(crate) struct Stamp {
     pub(crate) draw: u64,
 }
 
-/// What is wrong with the data that a drive returned, in bytes of the drive.
+/// What is wrong with the data that a drive returned or took, in bytes of the drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FaultyPart {
     pub(crate) range: Range<u64>,
@@ -186,10 +186,27 @@ impl Contents {
         }
     }
 
-    /// A write ended well.
-    pub(crate) fn wrote(&mut self, space: Space, stamp: Stamp) {
+    /// A write ended well, as far as its process knows.
+    pub(crate) fn wrote(&mut self, space: Space, stamp: Stamp, faults: &[FaultyPart]) {
         let start = stamp.start.unsigned_abs();
-        let range = start..start + stamp.length_bytes;
+        let (mut at, end) = (start, start + stamp.length_bytes);
+        let mut faults: Vec<&FaultyPart> = faults.iter().collect();
+        faults.sort_by_key(|part| part.range.start);
+        for FaultyPart { range, fault } in faults {
+            self.put(space, at..range.start, stamp);
+            let length = range.end - range.start;
+            let (landed, place) = FaultyData::landing(Some(*fault), range.start, length);
+            let start = stamp.start + place as i64 - range.start as i64;
+            self.put(space, place..place + landed.end, Stamp { start, ..stamp });
+            at = range.end;
+        }
+        self.put(space, at..end, stamp);
+    }
+
+    fn put(&mut self, space: Space, range: Range<u64>, stamp: Stamp) {
+        if range.is_empty() {
+            return;
+        }
         self.clear(space, range.clone());
         let blocks = self.spaces.entry(space).or_default();
         blocks.now.insert(range, stamp);
@@ -248,12 +265,12 @@ impl Contents {
                 continue;
             }
             let instead = match fault {
-                DataFault::BitRot { .. } => continue,
                 DataFault::Stale => blocks.before.in_range(&part),
                 DataFault::Misdirected { sector } => {
                     let away = (sector * SECTOR_SIZE) as i64 - all.start as i64;
                     blocks.now.lying_away(&part, away)
                 }
+                DataFault::BitRot { .. } | DataFault::Lost | DataFault::Torn { .. } => continue,
             };
             returned.take(&part);
             for (part, stamp) in instead {
@@ -446,8 +463,8 @@ mod tests {
             "verify=md5",
             "verify=crc32c\nbs=8k",
         ]);
-        c.wrote(DRIVE, stamp(0, 0, 0));
-        c.wrote(DRIVE, stamp(0, 4096, 1));
+        c.wrote(DRIVE, stamp(0, 0, 0), &[]);
+        c.wrote(DRIVE, stamp(0, 4096, 1), &[]);
         let mut said = |at, number, fault: Option<DataFault>| {
             let faults = faulty(at, fault);
             c.rot(DRIVE, &faults);
@@ -480,10 +497,11 @@ mod tests {
                 length_bytes: 512,
                 ..stamp(1, 512, 0)
             },
+            &[],
         );
         let found = mismatch(&mut c, 0);
         assert!(found.starts_with("crc32c: "), "{found}");
-        c.wrote(DRIVE, stamp(2, 0, 0));
+        c.wrote(DRIVE, stamp(2, 0, 0), &[]);
         let found = mismatch(&mut c, 0);
         assert!(found.starts_with("crc32c: "), "{found}");
         c.wrote(
@@ -492,6 +510,7 @@ mod tests {
                 length_bytes: 8192,
                 ..stamp(3, 0, 0)
             },
+            &[],
         );
         let found = mismatch(&mut c, 0);
         assert!(found.contains("header length 8192"), "{found}");
@@ -503,10 +522,33 @@ mod tests {
     }
 
     #[test]
+    fn a_write_that_lands_nowhere_in_part_or_elsewhere_is_told_by_what_is_there() {
+        let said = |fault: DataFault, at: u64| {
+            let mut c = contents(&["verify=crc32c"]);
+            c.wrote(DRIVE, stamp(0, 0, 0), &[]);
+            c.wrote(DRIVE, stamp(0, 4096, 1), &[]);
+            c.wrote(DRIVE, stamp(0, 4096, 2), &faulty(4096, Some(fault)));
+            let found = c.check(&read(at, if at == 0 { 0 } else { 2 }, &[]));
+            found.map_or("right".to_string(), |m| m.to_string())
+        };
+        let old = "verify: bad header numberio 1, wanted 2 at offset 4096, length 4096";
+        assert_eq!(said(DataFault::Lost, 4096), old);
+        assert_eq!(said(DataFault::Torn { sectors: 0 }, 4096), old);
+        let torn = said(DataFault::Torn { sectors: 3 }, 4096);
+        assert_eq!(torn, "crc32c: verify failed at offset 4096, length 4096");
+        let elsewhere = DataFault::Misdirected { sector: 0 };
+        assert_eq!(said(elsewhere, 4096), old);
+        assert_eq!(
+            said(elsewhere, 0),
+            "verify: bad header offset 4096, wanted 0 at offset 0, length 4096"
+        );
+    }
+
+    #[test]
     fn a_header_alone_does_not_tell_of_the_rest() {
         let mut c = contents(&["verify=meta", "verify_pattern=0xab"]);
-        c.wrote(DRIVE, stamp(0, 0, 0));
-        c.wrote(DRIVE, stamp(1, 8192, 0));
+        c.wrote(DRIVE, stamp(0, 0, 0), &[]);
+        c.wrote(DRIVE, stamp(1, 8192, 0), &[]);
         let mut flip = |sector, bit| {
             let faults = faulty(sector * 512, Some(DataFault::BitRot { sector, bit }));
             c.rot(DRIVE, &faults);

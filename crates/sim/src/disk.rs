@@ -1,8 +1,8 @@
 //! A drive with its driver and the request queue before it.
 
 use blklab_blk::{
-    BioEnd, CgroupId, CostCounts, HeldBios, Nanos, Op, QueueConfig, RequestId, RequestQueue,
-    SECTOR_SIZE, Span, TraceEvent,
+    BioEnd, CgroupId, CostCounts, HeldBios, Nanos, Op, QueueConfig, RequestId, RequestQueue, Span,
+    TraceEvent,
 };
 use blklab_device::{CommandStatus, Completion, DataFault, DriveSpec};
 use blklab_driver::{Attachment, Driver, disk_stats, request_end};
@@ -158,12 +158,12 @@ impl Disk {
         self.queue.take_woken(woken);
     }
 
-    /// Has it keep what is wrong with the data of reads.
+    /// Has it keep what is wrong with the data of commands.
     pub(crate) fn keep_data_faults(&mut self) {
         self.data_faults = Some(Vec::new());
     }
 
-    /// What is wrong with the data of the read of that mark, which has ended.
+    /// What is wrong with the data of the I/O of that mark, which has ended.
     pub(crate) fn take_data_faults(&mut self, user_data: u64) -> Vec<FaultyPart> {
         let Some(faults) = &mut self.data_faults else {
             return Vec::new();
@@ -334,19 +334,11 @@ fn add_data_faults(
     faults: &mut Vec<(u64, FaultyPart)>,
 ) {
     let Some(fault) = fault else { return };
-    let start = queue.request(id).sector;
+    let start = queue.request(id).sector.0;
     for bio in queue.bios_of(id) {
+        let part = fault.of_part(start, bio.sector.0..bio.end().0);
         let range = bio.sector.bytes()..bio.end().bytes();
-        let fault = match fault {
-            DataFault::BitRot { sector, .. } if !range.contains(&(sector * SECTOR_SIZE)) => {
-                continue;
-            }
-            DataFault::Misdirected { sector } => DataFault::Misdirected {
-                sector: sector + (bio.sector.0 - start.0),
-            },
-            fault => fault,
-        };
-        faults.push((bio.user_data, FaultyPart { range, fault }));
+        faults.extend(part.map(|fault| (bio.user_data, FaultyPart { range, fault })));
     }
 }
 

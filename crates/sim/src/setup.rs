@@ -259,14 +259,14 @@ pub(crate) fn check_verify(setup: &Setup<'_>, job: &JobFile) -> Result<(), Setup
     let is_file = setup.caching.file_system != FileSystemKind::Raw;
     if !is_direct || is_file {
         return refused(
-            "verify finds bit_rot, stale_read and misdirected_read of --faults only where reads \
-             come from the drive itself; put direct=1, without --fs",
+            "verify finds faults in data, such as bit_rot, only where I/O goes to the drive itself; \
+             put direct=1, without --fs",
         );
     }
     if setup.front_end.is_some() || setup.drive.interface == Interface::Loop {
         return refused(
-            "verify finds bit_rot, stale_read and misdirected_read of --faults only where reads \
-             go to the drive's own driver; leave --front-end out, and take another drive than a loop device",
+            "verify finds faults in data, such as bit_rot, only where I/O goes to the drive's own \
+             driver; leave --front-end out, and take another drive than a loop device",
         );
     }
     Ok(())

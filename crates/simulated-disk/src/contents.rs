@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
+use blklab_device::{DataFault, Faults, FaultyData, FlippedBits};
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::RngCore;
 
@@ -35,7 +36,16 @@ impl Default for PowerCut {
 #[derive(Default)]
 struct Sectors(BTreeMap<u64, Box<[u8; PAGE_BYTES]>>);
 
+/// A range of sectors in bytes.
+fn bytes(sectors: &Range<u64>) -> Range<u64> {
+    sectors.start * SECTOR_BYTES as u64..sectors.end * SECTOR_BYTES as u64
+}
+
 impl Sectors {
+    fn read_all(&self, sectors: Range<u64>) -> Vec<u8> {
+        sectors.flat_map(|at| self.read(at)).copied().collect()
+    }
+
     fn read(&self, sector: u64) -> &[u8] {
         const ZEROES: &[u8] = &[0; SECTOR_BYTES];
         let at = (sector % PAGE_SECTORS) as usize * SECTOR_BYTES;
@@ -62,6 +72,19 @@ impl Payload {
         match self {
             Payload::Data(data) => (data.len() / SECTOR_BYTES) as u64,
             Payload::Zeroes { sectors } => *sectors,
+        }
+    }
+
+    /// Returns the sectors `part`, counted from the first of the payload.
+    pub(crate) fn part(&self, part: Range<u64>) -> Payload {
+        match self {
+            Payload::Data(data) => {
+                let bytes = bytes(&part);
+                Payload::Data(data[bytes.start as usize..bytes.end as usize].to_vec())
+            }
+            Payload::Zeroes { .. } => Payload::Zeroes {
+                sectors: part.end - part.start,
+            },
         }
     }
 
@@ -93,57 +116,73 @@ struct Acknowledged {
 pub(crate) struct Position(u64);
 
 /// Contents of a drive.
-#[derive(Default)]
 pub(crate) struct Contents {
-    /// What reads return.
+    /// What reads return, where the drive has no faults.
     visible: Sectors,
+    faults: FaultyData,
     /// Flushed data, which survives a power cut.
     durable: Sectors,
+    /// Its bits that have flipped.
+    durable_flipped: FlippedBits,
     /// Acknowledged writes that are not in `durable`, in order.
     acknowledged: VecDeque<Acknowledged>,
     /// Number of acknowledged writes before these.
     before: u64,
-    /// The contents of each sector before its last write, if they are needed.
-    previous: Option<Sectors>,
 }
 
 impl Contents {
-    /// Starts keeping the contents before the last write.
-    pub(crate) fn keep_previous(&mut self) {
-        self.previous = Some(Sectors::default());
-    }
-
-    pub(crate) fn read(&self, sectors: Range<u64>) -> Vec<u8> {
-        sectors
-            .flat_map(|sector| self.visible.read(sector))
-            .copied()
-            .collect()
-    }
-
-    /// Returns the contents before the last write.
-    pub(crate) fn read_previous(&self, sectors: Range<u64>) -> Vec<u8> {
-        match &self.previous {
-            Some(previous) => sectors.flat_map(|at| previous.read(at)).copied().collect(),
-            None => self.read(sectors),
+    /// Returns those of a drive that nothing was written to, with these faults.
+    pub(crate) fn new(faults: &Faults) -> Contents {
+        Contents {
+            visible: Sectors::default(),
+            faults: FaultyData::new(faults),
+            durable: Sectors::default(),
+            durable_flipped: FlippedBits::default(),
+            acknowledged: VecDeque::new(),
+            before: 0,
         }
     }
 
-    /// Flips a bit on the medium.
-    pub(crate) fn turn_bit(&mut self, sector: u64, bit: u16) {
-        let (byte, bit) = (usize::from(bit / 8), 1 << (bit % 8));
-        self.visible.sector_mut(sector)[byte] ^= bit;
-        self.durable.sector_mut(sector)[byte] ^= bit;
+    /// Appends what a read with this fault returns.
+    pub(crate) fn read(
+        &mut self,
+        sectors: Range<u64>,
+        fault: Option<DataFault>,
+        out: &mut Vec<u8>,
+    ) {
+        if let Some(DataFault::BitRot { sector, bit }) = fault {
+            self.durable_flipped.flip(sector, bit);
+        }
+        let start = bytes(&sectors).start;
+        let source = FaultyData::source(fault, start) / SECTOR_BYTES as u64;
+        let sectors = sectors.end - sectors.start;
+        let mut data = self.visible.read_all(source..source + sectors);
+        self.faults.read(fault, start, &mut data);
+        out.append(&mut data);
     }
 
-    /// Records an acknowledged write.
-    pub(crate) fn acknowledge(&mut self, start: u64, payload: Payload, is_durable: bool) {
-        let sectors = payload.sectors();
-        if let Some(previous) = &mut self.previous {
-            for sector in start..start + sectors {
-                let old = self.visible.read(sector);
-                previous.sector_mut(sector).copy_from_slice(old);
-            }
-        }
+    /// Records an acknowledged write with this fault.
+    pub(crate) fn acknowledge(
+        &mut self,
+        start: u64,
+        payload: Payload,
+        fault: Option<DataFault>,
+        is_durable: bool,
+    ) {
+        let range = bytes(&(start..start + payload.sectors()));
+        let (landed, place) = FaultyData::landing(fault, range.start, range.end - range.start);
+        let landed = landed.end / SECTOR_BYTES as u64;
+        let payload = match landed == payload.sectors() {
+            true => payload,
+            false => payload.part(0..landed),
+        };
+        let (start, sectors) = (place / SECTOR_BYTES as u64, payload.sectors());
+        let written = start..start + sectors;
+        let old = match self.faults.needs_old() {
+            true => self.visible.read_all(written.clone()),
+            false => Vec::new(),
+        };
+        self.faults.replace(place, &old, bytes(&written));
         payload.put(&mut self.visible, start, 0..sectors);
         self.acknowledged.push_back(Acknowledged {
             start,
@@ -173,10 +212,16 @@ impl Contents {
 
     fn make_first_durable(&mut self) {
         if let Some(write) = self.acknowledged.pop_front() {
-            let all = 0..write.payload.sectors();
-            write.payload.put(&mut self.durable, write.start, all);
+            let sectors = write.payload.sectors();
+            self.put_durable(&write, 0..sectors);
         }
         self.before += 1;
+    }
+
+    fn put_durable(&mut self, write: &Acknowledged, part: Range<u64>) {
+        let written = write.start + part.start..write.start + part.end;
+        self.durable_flipped.mend(bytes(&written));
+        write.payload.put(&mut self.durable, write.start, part);
     }
 
     /// Applies a power cut with these writes in flight.
@@ -207,13 +252,11 @@ impl Contents {
             for block in (0..sectors).step_by(block_sectors as usize) {
                 if !is_torn || chance.next_u64().is_multiple_of(2) {
                     let part = block..(block + block_sectors).min(sectors);
-                    write.payload.put(&mut self.durable, write.start, part);
+                    self.put_durable(&write, part);
                 }
             }
         }
         self.visible.0.clone_from(&self.durable.0);
-        if self.previous.is_some() {
-            self.keep_previous();
-        }
+        self.faults.restart(self.durable_flipped.clone());
     }
 }

@@ -1,6 +1,7 @@
 //! A simulated disk without data.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use blklab_blk::{
     Bio, BioEnd, BioFlags, IoStatus, Nanos, Op, QueueConfig, RequestQueue, Sector, Submit,
@@ -109,7 +110,8 @@ pub struct SimulatedDisk {
     completions: Vec<Completion>,
     ended: Vec<BioEnd>,
     woken: Vec<u64>,
-    data_faults: Vec<(u64, DataFault)>,
+    /// By the handle of the call.
+    data_faults: Vec<(u64, (Range<u64>, DataFault))>,
 }
 
 impl SimulatedDisk {
@@ -239,11 +241,12 @@ impl SimulatedDisk {
         for completion in self.completions.drain(..) {
             let (id, status) = request_end(&completion);
             if let Some(fault) = self.driver.device_mut().take_data_fault(completion.tag) {
-                let start = self.queue.request(id).sector;
+                let start = self.queue.request(id).sector.0;
                 for bio in self.queue.bios_of(id) {
-                    let fault = fault_of_bio(fault, start, bio);
-                    self.data_faults
-                        .extend(fault.map(|fault| (bio.user_data, fault)));
+                    let part = bio.sector.0..bio.end().0;
+                    let fault = fault.of_part(start, part.clone());
+                    let of_call = fault.map(|fault| (bio.user_data, (part, fault)));
+                    self.data_faults.extend(of_call);
                 }
             }
             self.queue.complete(now, id, status, &mut self.driver);
@@ -264,21 +267,13 @@ impl SimulatedDisk {
         self.driver.lose_power(now)
     }
 
-    /// Data faults of the reads that completed in the last [`SimulatedDisk::advance`], by handle.
-    pub(crate) fn data_faults(&self) -> &[(u64, DataFault)] {
-        &self.data_faults
-    }
-}
-
-/// The data fault of a bio in a request that starts at `start` and has this fault.
-fn fault_of_bio(fault: DataFault, start: Sector, bio: &Bio) -> Option<DataFault> {
-    match fault {
-        DataFault::BitRot { sector, .. } => (bio.sector.0..bio.end().0)
-            .contains(&sector)
-            .then_some(fault),
-        DataFault::Stale => Some(fault),
-        DataFault::Misdirected { sector } => Some(DataFault::Misdirected {
-            sector: sector + (bio.sector.0 - start.0),
-        }),
+    /// The faults in the data of a call that completed in the last [`SimulatedDisk::advance`], for
+    /// each part that the block layer made of it: the part's sectors, and what is wrong there.
+    pub(crate) fn data_faults(
+        &self,
+        handle: u64,
+    ) -> impl Iterator<Item = &(Range<u64>, DataFault)> {
+        let own = move |fault: &&(u64, (Range<u64>, DataFault))| fault.0 == handle;
+        self.data_faults.iter().filter(own).map(|(_, fault)| fault)
     }
 }

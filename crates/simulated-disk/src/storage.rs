@@ -1,5 +1,7 @@
 //! A simulated disk with data.
 
+use std::ops::Range;
+
 use blklab_blk::{IoStatus, Nanos, Op};
 use blklab_device::DataFault;
 use rand_xoshiro::SplitMix64;
@@ -71,13 +73,9 @@ impl SimulatedStorage {
     /// # Errors
     /// If the queue refuses the scheduler's settings.
     pub fn new(setup: &Setup, seed: u64) -> Result<SimulatedStorage, SetupError> {
-        let mut contents = Contents::default();
-        if setup.drive.faults().is_some_and(|faults| faults.in_data()) {
-            contents.keep_previous();
-        }
         Ok(SimulatedStorage {
             disk: SimulatedDisk::new(setup, seed)?,
-            contents,
+            contents: Contents::new(&setup.drive.faults().unwrap_or_default()),
             ios: Slab::new(),
             begun: 0,
             now: Nanos::ZERO,
@@ -236,35 +234,50 @@ impl SimulatedStorage {
 
     /// Applies a successful I/O to the data; returns the data of a read.
     fn carry_out(&mut self, io: Io) -> Vec<u8> {
-        let start = io.call.sector.0;
+        let mut data = Vec::new();
         match io.what {
-            What::Read => return self.read_sectors(&io.call),
+            What::Read => {
+                for (part, fault) in self.parts(&io.call) {
+                    self.contents.read(part, fault, &mut data);
+                }
+            }
             What::Write {
                 payload,
                 is_durable,
             } => {
-                self.contents.acknowledge(start, payload, is_durable);
+                let start = io.call.sector.0;
+                match self.parts(&io.call)[..] {
+                    [(_, fault)] => (self.contents).acknowledge(start, payload, fault, is_durable),
+                    ref parts => {
+                        for (part, fault) in parts {
+                            let payload = payload.part(part.start - start..part.end - start);
+                            (self.contents).acknowledge(part.start, payload, *fault, is_durable);
+                        }
+                    }
+                }
             }
             What::Flush { to } => self.contents.flushed(to),
         }
-        Vec::new()
+        data
     }
 
-    fn read_sectors(&mut self, call: &Call) -> Vec<u8> {
-        let range = call.sector.0..call.sector.0 + u64::from(call.sectors);
-        let faults = self.disk.data_faults().iter();
-        let fault = faults.copied().find(|(handle, _)| *handle == call.handle);
-        match fault.map(|(_, fault)| fault) {
-            Some(DataFault::Stale) => self.contents.read_previous(range),
-            Some(DataFault::Misdirected { sector }) => {
-                self.contents.read(sector..sector + u64::from(call.sectors))
+    /// The parts of a call, in order, each with what is wrong with its data.
+    fn parts(&self, call: &Call) -> Vec<(Range<u64>, Option<DataFault>)> {
+        let (mut at, end) = (call.sector.0, call.sector.0 + u64::from(call.sectors));
+        let mut faults: Vec<_> = self.disk.data_faults(call.handle).cloned().collect();
+        faults.sort_by_key(|(part, _)| part.start);
+        let mut parts = Vec::new();
+        for (part, fault) in faults {
+            if at < part.start {
+                parts.push((at..part.start, None));
             }
-            Some(DataFault::BitRot { sector, bit }) => {
-                self.contents.turn_bit(sector, bit);
-                self.contents.read(range)
-            }
-            None => self.contents.read(range),
+            at = part.end;
+            parts.push((part, Some(fault)));
         }
+        if at < end {
+            parts.push((at..end, None));
+        }
+        parts
     }
 
     /// Cuts the machine's power at `now` and restores it: no I/O in flight completes. Data that was
@@ -371,6 +384,58 @@ mod tests {
         write(&mut disk, 0, 1);
         let reads: Vec<u8> = (0..40).map(|_| read(&mut disk, 0)[0]).collect();
         assert!(reads.contains(&0) && reads.contains(&1), "{reads:?}");
+    }
+
+    #[test]
+    fn a_lost_write_changes_nothing() {
+        let mut disk = faulty("lost_write=1");
+        write(&mut disk, 0, 1);
+        assert_eq!(read(&mut disk, 0), [0; BLOCK as usize]);
+    }
+
+    #[test]
+    fn the_beginning_of_a_torn_write_lands() {
+        let mut disk = faulty("torn_write=1");
+        write(&mut disk, 0, 1);
+        let data = read(&mut disk, 0);
+        let landed = data.iter().take_while(|byte| **byte == 1).count();
+        assert!(landed.is_multiple_of(512) && landed < BLOCK as usize);
+        assert!(data[landed..].iter().all(|byte| *byte == 0));
+    }
+
+    /// As a drive without its faults: what is flushed where a write landed outlives a power cut.
+    #[test]
+    fn a_misdirected_write_lands_elsewhere_and_stays_there() {
+        let mut disk = faulty("misdirected_write=0.5");
+        for block in 0..20 {
+            write(&mut disk, block * BLOCK, 1);
+        }
+        let kept: Vec<u8> = (0..20).map(|i| read(&mut disk, i * BLOCK)[0]).collect();
+        assert!(kept.contains(&0) && kept.contains(&1), "{kept:?}");
+        let now = disk.run_until_idle();
+        disk.flush(now);
+        let now = disk.run_until_idle();
+        disk.cut_power(now);
+        results(&mut disk);
+        let after: Vec<u8> = (0..20).map(|i| read(&mut disk, i * BLOCK)[0]).collect();
+        assert_eq!(after, kept);
+    }
+
+    #[test]
+    fn a_large_write_meets_faults_part_by_part() {
+        let mut disk = faulty("lost_write=0.5");
+        let length = 4 << 20;
+        disk.write(Nanos(0), 0, &vec![1; length], false).unwrap();
+        results(&mut disk);
+        let now = disk.run_until_idle();
+        disk.read(now, 0, length as u32).unwrap();
+        let data = results(&mut disk).pop().unwrap().unwrap();
+        let landed = data.iter().filter(|byte| **byte == 1).count();
+        assert!(landed > 0 && landed < length, "{landed}");
+        assert!(
+            data.chunks(BLOCK as usize)
+                .all(|block| block.iter().all(|byte| *byte == block[0]))
+        );
     }
 
     #[test]

@@ -152,6 +152,12 @@ counters! {
         pub stale_reads: u64 => sum Drive Count "reads given stale data",
         /// Reads that returned another address's data.
         pub misdirected_reads: u64 => sum Drive Count "reads given another place's data",
+        /// Writes that were acknowledged and left everything as it was.
+        pub lost_writes: u64 => sum Drive Count "writes that were lost",
+        /// Writes of which only the beginning landed.
+        pub torn_writes: u64 => sum Drive Count "writes that were torn",
+        /// Writes that landed on another address.
+        pub misdirected_writes: u64 => sum Drive Count "writes that landed elsewhere",
     }
     "fault_" of |disk| disk.device.faults.as_ref()
 }

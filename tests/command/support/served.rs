@@ -1,6 +1,7 @@
 //! A server of our own, and the programs that judge it.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
@@ -58,6 +59,14 @@ impl Served {
         line.trim_end().to_string()
     }
 
+    /// What it says where metrics are, of a server with `--metrics` that has just started.
+    pub fn metrics_address(&mut self) -> String {
+        let line = self.next_line();
+        let address = line.strip_prefix("metrics: http://");
+        let address = address.and_then(|rest| rest.strip_suffix("/metrics"));
+        address.unwrap_or_else(|| panic!("{line}")).to_string()
+    }
+
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -105,6 +114,22 @@ impl Drop for Served {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The value of the first metric that begins so and has these words.
+pub fn metric(address: &str, name: &str, words: &[&str]) -> u64 {
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    stream
+        .write_all(b"GET /metrics HTTP/1.0\r\n\r\n")
+        .expect("it reads");
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).expect("it answers");
+    let is_it =
+        |line: &&str| line.starts_with(name) && words.iter().all(|word| line.contains(word));
+    let line = reply.lines().find(is_it);
+    let line = line.unwrap_or_else(|| panic!("no {name} {words:?}: {reply}"));
+    let value = line.rsplit(' ').next().and_then(|value| value.parse().ok());
+    value.unwrap_or_else(|| panic!("{line}"))
 }
 
 #[allow(unused_imports, reason = "each test uses its part")]

@@ -174,6 +174,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "NAME|FILE", conflicts_with = "config")]
     pub(crate) drive: Option<String>,
 
+    /// Faults of the drive, as read_error=1e-4,stall=1e-3:30ms,bit_rot=1e-5; a wrong name
+    /// lists them all. Where writes land is as they have it; everything else is in what clients read
+    #[arg(long, value_name = "FAULT=RATE,...", conflicts_with = "config")]
+    pub(crate) faults: Option<String>,
+
     /// Seed of the drive's random choices
     #[arg(long, value_name = "N", conflicts_with = "config")]
     pub(crate) seed: Option<u64>,

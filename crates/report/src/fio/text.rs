@@ -571,13 +571,17 @@ fn write_faults(out: &mut String, name: &str, faults: &FaultStats) -> fmt::Resul
     writeln!(
         out,
         "  {name}: faults: stalls={}, reads failed={} (sectors unreadable={}), bits rotted={}, \
-         stale reads={}, misdirected reads={}",
+         stale reads={}, misdirected reads={}, lost writes={}, torn writes={}, \
+         misdirected writes={}",
         faults.stalls,
         faults.reads_failed,
         faults.latent_errors,
         faults.bits_rotted,
         faults.stale_reads,
         faults.misdirected_reads,
+        faults.lost_writes,
+        faults.torn_writes,
+        faults.misdirected_writes,
     )
 }
 

@@ -25,6 +25,11 @@ impl Buffer {
         Buffer::default()
     }
 
+    /// Gives up what is behind the first `len` bytes.
+    pub(crate) fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
     /// Its memory, for the kernel to fill or to write.
     pub(crate) fn into_piece(self) -> blklab_uring::Piece {
         blklab_uring::Piece {

@@ -8,6 +8,7 @@
 //! [`BackendType`], and an entry in [`all`].
 
 mod buffers;
+mod faulty;
 mod file;
 mod kernel_io;
 mod memory;
@@ -21,17 +22,19 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use blklab_blk::{IoStatus, RequestId};
+use blklab_device::DataFault;
 use blklab_nbd::wire::{STATE_HOLE, STATE_ZERO};
 use blklab_nbd::{BlockSizes, Extent};
 
 use crate::parse_size;
 
 pub(crate) use buffers::{Buffer, Buffers};
+pub(crate) use faulty::FaultyBackend;
 pub use memory::memory;
 pub use null::null;
 
 /// The largest back end whose size is given.
-const MAX_SIZE_BYTES: u64 = 1 << 50;
+pub(crate) const MAX_SIZE_BYTES: u64 = 1 << 50;
 /// Threads or connections of a back end by default.
 const DEFAULT_THREADS: usize = 8;
 
@@ -255,6 +258,8 @@ pub(crate) struct BackendRequest {
     pub(crate) fua: bool,
     /// Where; in order of place and without gaps.
     pub(crate) segments: Vec<Segment>,
+    /// What is wrong with the data, of an export with faults.
+    pub(crate) fault: Option<DataFault>,
     /// What [`Operation::Extents`] found.
     pub(crate) extents: Vec<Extent>,
 }
@@ -267,6 +272,7 @@ impl BackendRequest {
             operation: Operation::Flush,
             fua: false,
             segments: Vec::new(),
+            fault: None,
             extents: Vec::new(),
         }
     }
@@ -280,6 +286,8 @@ pub(crate) enum Owner {
     /// A client's request that passes the block layer by, by the number that its
     /// export gave it.
     Client(u32),
+    /// A back end that makes several requests of one, by its own number.
+    Step(u32),
     /// The back end itself, which is about to close.
     Close,
 }

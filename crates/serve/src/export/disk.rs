@@ -107,7 +107,7 @@ impl Disk {
         Ok(Disk {
             queue,
             cgroups: setup.cgroups,
-            driver: PacedDriver::new(model),
+            driver: PacedDriver::new(model, setup.drive.is_some_and(has_data_faults)),
             backend: setup.backend,
             reads_in_place: setup.info.reads_in_place,
             read_only: setup.info.read_only,
@@ -278,7 +278,7 @@ impl Disk {
                     self.ended.push(Ended { io, status });
                     continue;
                 }
-                Owner::Close => continue,
+                Owner::Step(_) | Owner::Close => continue,
             };
             let is_read = request.operation == Operation::Read;
             for segment in request.segments.drain(..) {
@@ -312,6 +312,7 @@ impl Disk {
         let mut request = BackendRequest {
             fua: flags.has(BioFlags::FUA),
             segments: self.spare.pop().unwrap_or_default(),
+            fault: self.driver.take_data_fault(id),
             ..BackendRequest::flush(Owner::BlockLayer(id))
         };
         for bio in self.queue.bios_of(id) {
@@ -502,6 +503,11 @@ impl Disk {
     pub(crate) fn backend_mut(&mut self) -> &mut dyn Backend {
         &mut *self.backend
     }
+}
+
+/// Whether a drive damages its data.
+fn has_data_faults(drive: &DriveSpec) -> bool {
+    drive.faults().is_some_and(|faults| faults.in_data())
 }
 
 fn waiter_of(submitted: Submit) -> Option<Waiter> {

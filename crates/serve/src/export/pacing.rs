@@ -1,9 +1,10 @@
 //! The driver under the request queue. Without a drive's model it hands requests
 //! to the back end at once; with one, a request ends when both the back end and
-//! the model have completed it.
+//! the model have completed it. A model that damages data decides how as it completes
+//! a request, and only then the back end gets that.
 
 use blklab_blk::{BlkDriver, BlkStatus, IoStatus, Nanos, Request, RequestId};
-use blklab_device::Completion;
+use blklab_device::{Completion, DataFault};
 use blklab_driver::{Driver, request_end};
 use blklab_stats::Histogram;
 
@@ -12,6 +13,8 @@ use blklab_stats::Histogram;
 pub(super) struct PacedDriver {
     issued: Vec<RequestId>,
     model: Option<Box<Driver>>,
+    /// The model completes requests before the back end gets them.
+    model_is_first: bool,
     /// By the index of the request; only with a model.
     completed_by: Vec<CompletedBy>,
     completions: Vec<Completion>,
@@ -23,20 +26,23 @@ pub(super) struct PacedDriver {
 struct CompletedBy {
     model: Option<IoStatus>,
     backend: Option<IoStatus>,
+    /// What the model does to the data.
+    data_fault: Option<DataFault>,
 }
 
 impl PacedDriver {
-    pub(super) fn new(model: Option<Driver>) -> PacedDriver {
+    pub(super) fn new(model: Option<Driver>, damages_data: bool) -> PacedDriver {
         PacedDriver {
             issued: Vec::new(),
             model: model.map(Box::new),
+            model_is_first: damages_data,
             completed_by: Vec::new(),
             completions: Vec::new(),
             lateness: Histogram::new(),
         }
     }
 
-    /// Swaps the requests issued since for an empty list.
+    /// Swaps the requests for the back end that came since for an empty list.
     pub(super) fn take_issued(&mut self, into: &mut Vec<RequestId>) {
         std::mem::swap(&mut self.issued, into);
     }
@@ -69,7 +75,9 @@ impl PacedDriver {
         if self.model.is_none() {
             return Some(status);
         }
-        self.completed(id, |by| by.backend = Some(status))
+        let by = &mut self.completed_by[id.index()];
+        by.backend = Some(status);
+        by.take_end()
     }
 
     /// Lets time pass in the model; appends the requests that ended.
@@ -82,21 +90,36 @@ impl PacedDriver {
         for completion in completions.drain(..) {
             self.lateness.record(now.saturating_sub(completion.at).0);
             let (id, status) = request_end(&completion);
-            let done = self.completed(id, |by| by.model = Some(status));
-            ended.extend(done.map(|status| (id, status)));
+            let by = &mut self.completed_by[id.index()];
+            if self.model_is_first {
+                by.data_fault = model.device_mut().take_data_fault(completion.tag);
+                match status {
+                    IoStatus::Ok => self.issued.push(id),
+                    // The back end does nothing for it.
+                    _ => by.backend = Some(IoStatus::Ok),
+                }
+            }
+            by.model = Some(status);
+            ended.extend(by.take_end().map(|status| (id, status)));
         }
         self.completions = completions;
     }
 
-    fn completed(
-        &mut self,
-        id: RequestId,
-        note: impl FnOnce(&mut CompletedBy),
-    ) -> Option<IoStatus> {
-        let by = &mut self.completed_by[id.index()];
-        note(by);
-        let (model, backend) = (by.model?, by.backend?);
-        *by = CompletedBy::default();
+    /// Takes what the model does to the data of a request that it has completed.
+    #[inline]
+    pub(super) fn take_data_fault(&mut self, id: RequestId) -> Option<DataFault> {
+        match self.model_is_first {
+            true => self.completed_by[id.index()].data_fault.take(),
+            false => None,
+        }
+    }
+}
+
+impl CompletedBy {
+    /// Takes the status of a request that both have completed.
+    fn take_end(&mut self) -> Option<IoStatus> {
+        let (model, backend) = (self.model?, self.backend?);
+        *self = CompletedBy::default();
         Some(if backend == IoStatus::Ok {
             model
         } else {
@@ -125,7 +148,8 @@ impl BlkDriver for PacedDriver {
             }
             None => BlkStatus::Ok,
         };
-        if matches!(status, BlkStatus::Ok | BlkStatus::OkBlocking) {
+        let is_accepted = matches!(status, BlkStatus::Ok | BlkStatus::OkBlocking);
+        if is_accepted && !self.model_is_first {
             self.issued.push(id);
         }
         status

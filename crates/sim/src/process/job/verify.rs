@@ -194,6 +194,7 @@ impl JobProcess {
                         number: written.map(|written| written.number),
                         draw: written.map_or(0, |written| written.draw),
                     },
+                    &faults,
                 );
             }
             (Direction::Trim, _) => contents.clear(space, start..start + io.bytes),

@@ -1,195 +1,17 @@
-//! Faults that drives have in the field, on top of any model: how often, and which
-//! command meets one.
-//!
-//! Latent sector errors and silent corruption as Bairavasundaram et al. describe them
-//! (SIGMETRICS 2007, FAST 2008); drives that stall or turn slow as Gunawi et al. do
-//! ("Fail-Slow at Scale", FAST 2018).
+//! A drive with faults: which command meets one.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
 use std::ops::Range;
 
-use blklab_blk::{Nanos, Op};
-use blklab_description::{hint, time_ns};
+use blklab_blk::{Nanos, Op, SECTOR_SIZE};
 use blklab_stats::{DeviceStats, DriveTimeline, FaultStats};
 
+use super::{DataFault, Faults};
 use crate::pending::PendingCompletions;
 use crate::{Command, CommandStatus, Completion, Device, Identity, Rng};
 
 /// Bits of a sector.
 const SECTOR_BITS: u64 = 512 * 8;
-/// Largest factor of `slow`: a drive slower than that has failed.
-const SLOW_MAX: f64 = 1e6;
-
-/// How often a drive has which fault. A rate is a share of commands, from 0 to 1.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Faults {
-    /// Reads that find one of their sectors unreadable; it stays unreadable until it is
-    /// written.
-    read_error: f64,
-    /// Reads before which a bit of their range flipped on the medium.
-    bit_rot: f64,
-    /// Reads that return the data from before the last write.
-    stale_read: f64,
-    /// Reads that return another range's data.
-    misdirected_read: f64,
-    /// Commands whose completion is delayed by `stall_ns`.
-    stall: f64,
-    stall_ns: u64,
-    /// Factor on the time of every command, from 1.
-    slow: f64,
-}
-
-// No number in it is NaN: it is only made by [`Faults::parse`].
-impl Eq for Faults {}
-
-impl Default for Faults {
-    fn default() -> Faults {
-        Faults {
-            read_error: 0.0,
-            bit_rot: 0.0,
-            stale_read: 0.0,
-            misdirected_read: 0.0,
-            stall: 0.0,
-            stall_ns: 0,
-            slow: 1.0,
-        }
-    }
-}
-
-/// A fault of `--faults`, declared once for parsing, help and the reference.
-struct FaultType {
-    name: &'static str,
-    /// The form of its value.
-    value: &'static str,
-    meaning: &'static str,
-    set: fn(&mut Faults, &str) -> Result<(), String>,
-}
-
-const FAULTS: &[FaultType] = &[
-    FaultType {
-        name: "read_error",
-        value: "RATE",
-        meaning: "a read finds a sector unreadable (EIO) until it is written",
-        set: |faults, text| rate(text, &mut faults.read_error),
-    },
-    FaultType {
-        name: "bit_rot",
-        value: "RATE",
-        meaning: "a bit of a read's range has flipped on the medium",
-        set: |faults, text| rate(text, &mut faults.bit_rot),
-    },
-    FaultType {
-        name: "stale_read",
-        value: "RATE",
-        meaning: "a read returns the data from before the last write",
-        set: |faults, text| rate(text, &mut faults.stale_read),
-    },
-    FaultType {
-        name: "misdirected_read",
-        value: "RATE",
-        meaning: "a read returns another range's data",
-        set: |faults, text| rate(text, &mut faults.misdirected_read),
-    },
-    FaultType {
-        name: "stall",
-        value: "RATE:TIME",
-        meaning: "a command completes this much later",
-        set: |faults, text| {
-            let (share, time) = text
-                .split_once(':')
-                .ok_or("right is RATE:TIME, as 1e-4:30ms")?;
-            rate(share, &mut faults.stall)?;
-            faults.stall_ns = time_ns(time)?;
-            Ok(())
-        },
-    },
-    FaultType {
-        name: "slow",
-        value: "FACTOR",
-        meaning: "every command takes this many times as long",
-        set: |faults, text| {
-            let factor = text.parse().ok().filter(|f| (1.0..=SLOW_MAX).contains(f));
-            faults.slow = factor.ok_or("right is a number from 1 to 1000000")?;
-            Ok(())
-        },
-    },
-];
-
-/// Reads a share of commands.
-fn rate(text: &str, into: &mut f64) -> Result<(), String> {
-    let rate = text.parse().ok().filter(|rate| (0.0..=1.0).contains(rate));
-    *into = rate.ok_or("right is a share of commands from 0 to 1, as 1e-4")?;
-    Ok(())
-}
-
-impl Faults {
-    /// Reads `NAME=VALUE,...`.
-    ///
-    /// # Errors
-    /// Where there is no such fault or its value is none; the message says what is
-    /// right.
-    pub fn parse(text: &str) -> Result<Faults, String> {
-        let mut faults = Faults::default();
-        for fault in text.split(',').map(str::trim) {
-            let (name, value) = fault.split_once('=').unwrap_or((fault, ""));
-            let kind = FAULTS.iter().find(|kind| kind.name == name);
-            let kind = kind.ok_or_else(|| unknown(name))?;
-            let set = (kind.set)(&mut faults, value);
-            set.map_err(|right| format!("{name}: found {value:?}; {right}"))?;
-        }
-        Ok(faults)
-    }
-
-    /// The faults that can be asked for, as a table in Markdown.
-    pub fn table() -> String {
-        let mut table = String::from("| fault | meaning |\n| --- | --- |\n");
-        for FaultType {
-            name,
-            value,
-            meaning,
-            ..
-        } in FAULTS
-        {
-            let _ = writeln!(table, "| `{name}={value}` | {meaning} |");
-        }
-        table
-    }
-
-    /// Whether there are faults that show only in the data of reads, so that a drive
-    /// without data cannot have them.
-    pub fn in_data(&self) -> bool {
-        self.bit_rot + self.stale_read + self.misdirected_read > 0.0
-    }
-}
-
-fn unknown(name: &str) -> String {
-    let names: Vec<&str> = FAULTS.iter().map(|kind| kind.name).collect();
-    let hint = hint(name, names.iter().copied());
-    format!(
-        "there is no fault {name:?}; there are {}{hint}",
-        names.join(", ")
-    )
-}
-
-/// What is wrong with the data of a read that completed without an error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DataFault {
-    /// A bit flipped on the medium, and stays flipped.
-    BitRot {
-        /// The sector.
-        sector: u64,
-        /// The bit in it, from 0 to 4095.
-        bit: u16,
-    },
-    /// The data is from before the last write.
-    Stale,
-    /// The data is that of a range that starts elsewhere.
-    Misdirected {
-        /// Where it starts.
-        sector: u64,
-    },
-}
 
 /// A drive with faults.
 pub(crate) struct FaultyDevice {
@@ -202,7 +24,7 @@ pub(crate) struct FaultyDevice {
     completed: PendingCompletions,
     /// Sectors that cannot be read.
     unreadable: BTreeSet<u64>,
-    /// Faults in the data of completed reads, by their tags.
+    /// Faults in the data of completed commands, by their tags.
     data_faults: BTreeMap<u32, DataFault>,
     done: Vec<Completion>,
     stats: FaultStats,
@@ -247,15 +69,27 @@ impl FaultyDevice {
         let range = command.sector.0..command.sector.0 + u64::from(command.sectors);
         match command.op {
             Op::Read => self.read(command.tag, range),
-            // A drive remaps an unreadable sector when it is written.
-            Op::Write | Op::WriteZeroes | Op::Discard => {
-                let remapped: Vec<u64> = self.unreadable.range(range).copied().collect();
-                for sector in remapped {
-                    self.unreadable.remove(&sector);
+            Op::Write => {
+                let fault = self.write_fault_of(&range);
+                if let Some(fault) = fault {
+                    self.data_faults.insert(command.tag, fault);
                 }
+                self.remap(landing(fault, range));
+                CommandStatus::Ok
+            }
+            Op::WriteZeroes | Op::Discard => {
+                self.remap(range);
                 CommandStatus::Ok
             }
             Op::Flush | Op::Zone(_) => CommandStatus::Ok,
+        }
+    }
+
+    /// A drive remaps an unreadable sector when it is written.
+    fn remap(&mut self, range: Range<u64>) {
+        let remapped: Vec<u64> = self.unreadable.range(range).copied().collect();
+        for sector in remapped {
+            self.unreadable.remove(&sector);
         }
     }
 
@@ -269,13 +103,13 @@ impl FaultyDevice {
             self.stats.reads_failed += 1;
             return CommandStatus::IoError;
         }
-        if let Some(fault) = self.data_fault_of(range) {
+        if let Some(fault) = self.read_fault_of(&range) {
             self.data_faults.insert(tag, fault);
         }
         CommandStatus::Ok
     }
 
-    fn data_fault_of(&mut self, range: Range<u64>) -> Option<DataFault> {
+    fn read_fault_of(&mut self, range: &Range<u64>) -> Option<DataFault> {
         let sectors = range.end - range.start;
         if self.chance.happens(self.faults.bit_rot) {
             self.stats.bits_rotted += 1;
@@ -289,13 +123,51 @@ impl FaultyDevice {
         }
         if self.chance.happens(self.faults.misdirected_read) {
             self.stats.misdirected_reads += 1;
-            let identity = self.inner.identify();
-            let block = u64::from(identity.logical_block_bytes / 512);
-            let places = (identity.capacity_sectors - sectors) / block + 1;
-            let sector = self.chance.below_u64(places) * block;
+            let sector = self.other_place(sectors);
             return Some(DataFault::Misdirected { sector });
         }
         None
+    }
+
+    fn write_fault_of(&mut self, range: &Range<u64>) -> Option<DataFault> {
+        let sectors = range.end - range.start;
+        if self.chance.happens(self.faults.lost_write) {
+            self.stats.lost_writes += 1;
+            return Some(DataFault::Lost);
+        }
+        if self.chance.happens(self.faults.torn_write) {
+            self.stats.torn_writes += 1;
+            let block = self.block_sectors();
+            let sectors = self.chance.below_u64(sectors.div_ceil(block)) * block;
+            return Some(DataFault::Torn { sectors });
+        }
+        if self.chance.happens(self.faults.misdirected_write) {
+            self.stats.misdirected_writes += 1;
+            let sector = self.other_place(sectors);
+            return Some(DataFault::Misdirected { sector });
+        }
+        None
+    }
+
+    /// Where a range of so many sectors may start.
+    fn other_place(&mut self, sectors: u64) -> u64 {
+        let block = self.block_sectors();
+        let places = (self.inner.identify().capacity_sectors - sectors) / block + 1;
+        self.chance.below_u64(places) * block
+    }
+
+    fn block_sectors(&self) -> u64 {
+        u64::from(self.inner.identify().logical_block_bytes) / SECTOR_SIZE
+    }
+}
+
+/// The sectors that a write of a range reaches.
+fn landing(fault: Option<DataFault>, range: Range<u64>) -> Range<u64> {
+    match fault {
+        Some(DataFault::Lost) => range.start..range.start,
+        Some(DataFault::Torn { sectors }) => range.start..range.start + sectors,
+        Some(DataFault::Misdirected { sector }) => sector..sector + (range.end - range.start),
+        _ => range,
     }
 }
 
@@ -457,27 +329,6 @@ mod tests {
         assert!((0..200).all(|tag| drive.take_data_fault(tag).is_none()));
     }
 
-    #[test]
-    fn a_mistake_is_told_with_what_is_right() {
-        for (text, expected) in [
-            (
-                "bitrot=1",
-                "there is no fault \"bitrot\"; there are read_error, bit_rot",
-            ),
-            ("bitrot=1", "did you mean bit_rot?"),
-            ("", "there is no fault \"\""),
-            ("bit_rot=2", "bit_rot: found \"2\"; right is a share"),
-            ("bit_rot", "bit_rot: found \"\"; right is a share"),
-            ("stall=0.1", "stall: found \"0.1\"; right is RATE:TIME"),
-            ("stall=0.1:5", "right is a number with its unit"),
-            ("slow=0.5", "slow: found \"0.5\"; right is a number from 1"),
-            ("slow=NaN", "slow: found \"NaN\""),
-        ] {
-            let found = Faults::parse(text).unwrap_err();
-            assert!(found.contains(expected), "{text}: {found}");
-        }
-    }
-
     proptest! {
         #[test]
         fn every_command_completes_once(
@@ -528,20 +379,55 @@ mod tests {
                     assert!(range.contains(&sector) && u64::from(bit) < SECTOR_BITS);
                 }
                 DataFault::Misdirected { sector } => assert!(sector + 8 <= capacity),
-                DataFault::Stale => panic!("that was not asked for"),
+                other => panic!("{other:?} was not asked for"),
             }
         }
     }
 
     #[test]
-    fn a_drive_without_data_may_have_faults_that_do_not_need_it() {
-        for (text, in_data) in [
-            ("bit_rot=0.1", true),
-            ("stale_read=0.1", true),
-            ("misdirected_read=0.1", true),
-            ("read_error=0.1,stall=0.1:1ms,slow=2", false),
-        ] {
-            assert_eq!(Faults::parse(text).unwrap().in_data(), in_data, "{text}");
+    fn faults_of_writes_are_in_range_counted_and_of_writes_alone() {
+        let mut drive = drive("lost_write=0.2,torn_write=0.3,misdirected_write=0.4", 1);
+        let capacity = drive.identify().capacity_sectors;
+        let commands: Vec<_> = (0..600)
+            .map(|i| (if i % 2 == 0 { Op::Write } else { Op::Read }, i * 8, 8))
+            .collect();
+        carry_out(&mut *drive, &commands);
+        let (mut lost, mut torn, mut misdirected) = (0, 0, 0);
+        for tag in 0..600 {
+            let Some(fault) = drive.take_data_fault(tag) else {
+                continue;
+            };
+            assert!(tag.is_multiple_of(2), "a read has none");
+            match fault {
+                DataFault::Lost => lost += 1,
+                DataFault::Torn { sectors } => {
+                    assert!(sectors < 8);
+                    torn += 1;
+                }
+                DataFault::Misdirected { sector } => {
+                    assert!(sector + 8 <= capacity);
+                    misdirected += 1;
+                }
+                other => panic!("{other:?} was not asked for"),
+            }
         }
+        let stats = drive.stats(Nanos(0)).faults.unwrap();
+        assert_eq!(stats.lost_writes, lost);
+        assert_eq!(stats.torn_writes, torn);
+        assert_eq!(stats.misdirected_writes, misdirected);
+        assert!(lost > 30 && torn > 30 && misdirected > 30);
+    }
+
+    #[test]
+    fn a_write_that_does_not_land_leaves_a_sector_unreadable() {
+        let sectors_found_unreadable = |faults: &str| {
+            let mut drive = drive(faults, 1);
+            let commands = [(Op::Read, 0, 1), (Op::Write, 0, 1), (Op::Read, 0, 1)];
+            carry_out(&mut *drive, &commands);
+            drive.stats(Nanos(0)).faults.unwrap().latent_errors
+        };
+        assert_eq!(sectors_found_unreadable("read_error=1"), 2);
+        assert_eq!(sectors_found_unreadable("read_error=1,lost_write=1"), 1);
+        assert_eq!(sectors_found_unreadable("read_error=1,torn_write=1"), 1);
     }
 }
