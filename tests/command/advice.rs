@@ -140,7 +140,8 @@ fn a_goal_of_an_unknown_job_is_told_before_anything_runs() {
     assert_eq!((done.status, done.out.as_str()), (2, ""));
     assert_eq!(
         done.err,
-        "blklab: --goal victims.read.p99: there is no job victims; the jobs are victim and writer\n"
+        "blklab: --goal victims.read.p99: there is no job victims; the jobs are victim and writer; \
+         did you mean victim?\n"
     );
 }
 

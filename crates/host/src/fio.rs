@@ -50,8 +50,8 @@ impl Printed {
     pub fn results(&self, job: &JobFile) -> Result<Results, HostError> {
         let results = fio_json::parse(&self.json, job);
         let mut results = results.map_err(|fault| HostError::Fio(fault.to_string()))?;
-        let failed = results.jobs.iter().find(|job| job.error != 0);
-        if let Some(job) = failed {
+        let mut failed = results.jobs.iter().filter(|job| job.error != 0);
+        if let Some(job) = failed.find(|failed| !goes_on(job, &failed.name)) {
             let error = io::Error::from_raw_os_error(job.error);
             return Err(HostError::Fio(format!("fio: job {}: {error}", job.name)));
         }
@@ -190,6 +190,15 @@ impl<'a> Fio<'a> {
         }
         Ok((output, said))
     }
+}
+
+/// Whether errors are part of what a job measures (`continue_on_error`).
+fn goes_on(job: &JobFile, name: &str) -> bool {
+    let mut named = job.jobs.iter().filter(|spec| spec.name == name);
+    named.any(|spec| {
+        let goes_on = &spec.continue_on_error;
+        goes_on.read || goes_on.write || spec.verify.goes_on
+    })
 }
 
 fn refused(job: &str, complaint: &str) -> String {
