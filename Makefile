@@ -70,6 +70,7 @@ check:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) check --package blklab-elevator --no-default-features --locked
+	$(CARGO) check --package blklab-simulated-disk --no-default-features --locked
 	$(CARGO) clippy --package blklab-tables --features arrow --all-targets --locked -- -D warnings
 	$(CARGO) check --manifest-path fuzz/Cargo.toml --target-dir target/fuzz --locked
 	$(CARGO) fmt --manifest-path python/Cargo.toml --check

@@ -2,7 +2,10 @@
 //! ends between which it is plausible, so that a decision that depends on the
 //! description can be repeated with them.
 
-use std::ops::Range;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::ops::Range;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};

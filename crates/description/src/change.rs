@@ -1,7 +1,9 @@
 //! Changes one value in a description's text, and keeps the line numbers and comments of
 //! the rest.
 
-use std::ops::Range;
+use alloc::format;
+use alloc::string::{String, ToString};
+use core::ops::Range;
 
 use toml::de::{DeTable, DeValue};
 
@@ -22,8 +24,8 @@ pub fn with_value(text: &str, key: &str, value: &str) -> Result<String, String> 
     if value == UNSET {
         return without(&text, table, name);
     }
-    let value = match format!("x = {value}").parse::<toml::Table>() {
-        Ok(table) if table.len() == 1 => value.to_string(),
+    let value = match DeTable::parse(&format!("x = {value}")) {
+        Ok(table) if table.get_ref().len() == 1 => value.to_string(),
         _ => format!("{value:?}"),
     };
     let root = parse(&text)?;

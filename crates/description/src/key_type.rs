@@ -1,8 +1,13 @@
 //! The type of a key: its legal values, its default, and what it needs to have an
 //! effect.
 
-use std::fmt::Display;
-use std::ops::RangeInclusive;
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt::Display;
+use core::ops::RangeInclusive;
 
 use strum::{EnumMessage, VariantArray};
 use toml::de::DeValue;
@@ -235,9 +240,14 @@ pub fn array<'a, T: 'a>(one: KeyType<'a, T>, legal: &str) -> KeyType<'a, Vec<T>>
     })
 }
 
+/// Whether a number has no fraction.
+pub fn is_whole(number: f64) -> bool {
+    libm::trunc(number) == number
+}
+
 /// Converts microseconds to nanoseconds.
 pub fn nanos(micros: f64) -> u64 {
-    (micros * 1e3).round() as u64
+    libm::round(micros * 1e3) as u64
 }
 
 fn digits(value: &DeValue<'_>) -> Option<u64> {

@@ -6,8 +6,13 @@
 //! what it needs and what it means. Reading and the [`Reference`] are made from that
 //! declaration.
 
+#![cfg_attr(not(any(test, feature = "std")), no_std)]
+
+extern crate alloc;
+
 mod assumed;
 mod change;
+#[cfg(feature = "std")]
 mod file;
 mod key_type;
 mod keys;
@@ -18,7 +23,10 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use std::cell::RefCell;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::cell::RefCell;
 
 use thiserror::Error;
 use toml::de::DeTable;
@@ -29,10 +37,11 @@ use table::Document;
 
 pub use assumed::Assumed;
 pub use change::{UNSET, with_value};
+#[cfg(feature = "std")]
 pub use file::{NewFile, kind_without_end, read_bytes, read_text};
 pub use key_type::{
-    Integer, KeyType, Kind, Word, array, flag, nanos, number, one_of, one_or_each, parsed, text,
-    time_ns, whole, word,
+    Integer, KeyType, Kind, Word, array, flag, is_whole, nanos, number, one_of, one_or_each,
+    parsed, text, time_ns, whole, word,
 };
 pub use reference::{Key, Reference, TableOfKeys};
 pub use shipped::Shipped;
@@ -134,11 +143,24 @@ impl SpecError {
     }
 }
 
+/// Returns by how many letters a name differs from another (optimal string alignment).
+#[cfg(feature = "std")]
+fn letters_apart(one: &str, other: &str) -> usize {
+    strsim::osa_distance(one, other)
+}
+
+/// Without the feature `std` names that differ are not alike.
+#[cfg(not(feature = "std"))]
+fn letters_apart(one: &str, other: &str) -> usize {
+    if one == other { 0 } else { usize::MAX }
+}
+
 /// Returns the name in `known` that `typed` most likely means, if one is close enough.
 ///
 /// By fio's rule, a name is close enough if at most half of the letters differ. Of
 /// equally close names the first wins, so the answer depends only on the order of
 /// `known`.
+#[cfg(feature = "std")]
 pub fn nearest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let typed = typed.to_ascii_lowercase();
     let limit = typed.chars().count().div_ceil(2);
@@ -160,7 +182,11 @@ pub fn hint<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> String
     let part = typed.to_ascii_lowercase();
     let has_part = |name: &&str| part.len() >= LETTERS_OF_PART && name.contains(&part);
     let whole = || known.iter().copied().find(has_part);
-    match nearest(typed, known.iter().copied()).or_else(whole) {
+    #[cfg(feature = "std")]
+    let near = nearest(typed, known.iter().copied());
+    #[cfg(not(feature = "std"))]
+    let near = None;
+    match near.or_else(whole) {
         Some(near) => format!("; did you mean {near}?"),
         None => String::new(),
     }

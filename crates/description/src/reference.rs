@@ -1,6 +1,9 @@
 //! The reference of all keys of a kind of description, as data and as a page.
 
-use std::fmt::Write;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt::Write;
 
 use crate::key_type::{KeyType, Kind};
 

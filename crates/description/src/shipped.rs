@@ -1,8 +1,14 @@
 //! Descriptions that are shipped with the program.
 
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+#[cfg(feature = "std")]
 use std::path::Path;
 
-use crate::{hint, read_text};
+use crate::hint;
+#[cfg(feature = "std")]
+use crate::read_text;
 
 /// The shipped descriptions of one kind, made by [`shipped!`](crate::shipped).
 #[derive(Clone, Copy, Debug)]
@@ -27,10 +33,22 @@ impl Shipped {
             .map(|(_, text)| *text)
     }
 
+    /// Returns the text of the shipped description called `name`; without the feature `std`
+    /// there are no files.
+    ///
+    /// # Errors
+    /// If there is none; the message lists the shipped ones.
+    #[cfg(not(feature = "std"))]
+    pub fn text_or_file(&self, name: &str) -> Result<String, String> {
+        let text = self.text(name).map(ToString::to_string);
+        text.ok_or_else(|| format!("{name}: no {}", self.others(name)))
+    }
+
     /// Returns the text of the shipped description called `name`, or else of the file.
     ///
     /// # Errors
     /// If there is neither; the message lists the shipped ones.
+    #[cfg(feature = "std")]
     pub fn text_or_file(&self, name: &str) -> Result<String, String> {
         if let Some(text) = self.text(name) {
             return Ok(text.to_string());
@@ -39,11 +57,15 @@ impl Shipped {
             if Path::new(name).exists() {
                 return format!("{name}: cannot read: {error}");
             }
-            let hint = hint(name, self.names());
-            let list = self.names().collect::<Vec<&str>>().join(", ");
-            let kind = self.kind;
-            format!("{name}: no such file, and no {kind} of that name; there are {list}{hint}")
+            format!("{name}: no such file, and no {}", self.others(name))
         })
+    }
+
+    /// The end of the message on a name that none has.
+    fn others(&self, name: &str) -> String {
+        let hint = hint(name, self.names());
+        let list = self.names().collect::<Vec<&str>>().join(", ");
+        format!("{} of that name; there are {list}{hint}", self.kind)
     }
 }
 

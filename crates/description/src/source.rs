@@ -1,7 +1,10 @@
 //! The text of a description: the lines of its keys, the values as written, and the TOML
 //! parser's error.
 
-use std::ops::Range;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::ops::Range;
 
 /// A mistake in a key, and its place in the text.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,10 +1,13 @@
 //! A table of a description, whose keys are read one by one.
 
-use std::borrow::Cow;
-use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::fmt::Display;
-use std::ops::Range;
+use alloc::borrow::Cow;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::cell::RefCell;
+use core::fmt::Display;
+use core::ops::Range;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -12,6 +15,7 @@ use toml::de::{DeTable, DeValue};
 use crate::assumed::{self, Assumed};
 use crate::hint;
 use crate::key_type::KeyType;
+use crate::letters_apart;
 use crate::reference::{Key, Reference, UNITS};
 use crate::source::{ReadError, Source};
 
@@ -242,7 +246,7 @@ impl<'a> Table<'a> {
     fn missing_table(&self, key: &str) -> ReadError {
         let wanted = format!("[{}]", self.name(key));
         let mut names = self.entries.keys();
-        let typed = names.find(|name| strsim::osa_distance(name.get_ref(), key) <= 2);
+        let typed = names.find(|name| letters_apart(name.get_ref(), key) <= 2);
         match typed {
             Some(name) => {
                 let found = self.name(name.get_ref());
@@ -406,7 +410,7 @@ fn stem_of(key: &str) -> Option<&str> {
 fn fault_of_name(found: &str, key: &str) -> Option<&'static str> {
     if stem_of(key).is_some_and(|stem| found == stem || stem_of(found) == Some(stem)) {
         Some(": the unit is missing or another")
-    } else if strsim::osa_distance(found, key) == 1 {
+    } else if letters_apart(found, key) == 1 {
         Some("")
     } else {
         None

@@ -4,6 +4,12 @@
 //! it next has something to do, and hands completions back. It has no clock:
 //! every call that needs the time is given `now`.
 
+#![cfg_attr(not(any(test, feature = "std")), no_std)]
+
+extern crate alloc;
+
+use alloc::vec::Vec;
+
 use blklab_blk::{Nanos, Op, Sector};
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{RngCore, SeedableRng};

@@ -3,12 +3,15 @@
 //! As the kernel's `null_blk` does, it shows what the host's side costs where the
 //! drive adds nothing but a latency. No command takes less than a nanosecond.
 
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
 use blklab_blk::{Nanos, Op};
 use blklab_stats::DeviceStats;
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
-use std::sync::Arc;
+use alloc::collections::{BinaryHeap, VecDeque};
+use alloc::sync::Arc;
+use core::cmp::Reverse;
 
 use crate::spec::{Model, ModelType};
 use crate::{Command, CommandStatus, Completion, Device, Identity};

@@ -1,6 +1,7 @@
 //! Completions that a layer over a drive holds back until their time.
 
-use std::collections::BTreeMap;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
 use blklab_blk::Nanos;
 

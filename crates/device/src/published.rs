@@ -1,5 +1,8 @@
 //! `[published]`: the performance that a drive's maker or a published test states.
 
+use alloc::string::String;
+use alloc::vec::Vec;
+
 use blklab_description::{KeyType, array, keys, number, text, whole};
 
 /// Largest figure of any kind.

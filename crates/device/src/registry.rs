@@ -1,6 +1,7 @@
 //! The drives that come with the program, by name.
 
-use std::os::unix::fs::FileTypeExt;
+use alloc::format;
+use alloc::string::{String, ToString};
 
 use blklab_description::{Shipped, SpecError, shipped, with_value};
 
@@ -61,13 +62,8 @@ pub fn load(name: &str) -> Result<(DriveSpec, String), String> {
 /// # Errors
 /// As [`load`], and where a key cannot be set.
 pub fn load_with(name: &str, values: &[(String, String)]) -> Result<(DriveSpec, String), String> {
-    let mut text = DRIVES.text_or_file(name).map_err(|problem| {
-        let kind = std::fs::metadata(name).map(|found| found.file_type());
-        match kind.is_ok_and(|kind| kind.is_block_device()) {
-            true => problem + &real_drive_hint(name),
-            false => problem,
-        }
-    })?;
+    let text = DRIVES.text_or_file(name);
+    let mut text = text.map_err(|problem| problem + &real_drive_hint(name))?;
     for (key, value) in values {
         text = with_value(&text, key, value).map_err(|problem| format!("{name}: {problem}"))?;
     }
@@ -75,16 +71,32 @@ pub fn load_with(name: &str, values: &[(String, String)]) -> Result<(DriveSpec, 
     Ok((spec, text))
 }
 
-/// Returns the end of the message for a real drive in the place of a description.
-fn real_drive_hint(device: &str) -> String {
-    format!(
-        "; a real drive is measured with `blklab compare JOB --world host --device {device}` and \
-         described with `blklab calibrate --host {device}`"
-    )
+/// Returns the end of the message for a real drive in the place of a description; nothing for
+/// another name.
+#[cfg(feature = "std")]
+fn real_drive_hint(name: &str) -> String {
+    use std::os::unix::fs::FileTypeExt;
+
+    let kind = std::fs::metadata(name).map(|found| found.file_type());
+    match kind.is_ok_and(|kind| kind.is_block_device()) {
+        true => format!(
+            "; a real drive is measured with `blklab compare JOB --world host --device {name}` \
+             and described with `blklab calibrate --host {name}`"
+        ),
+        false => String::new(),
+    }
+}
+
+/// Returns nothing, as there are no devices.
+#[cfg(not(feature = "std"))]
+fn real_drive_hint(_: &str) -> String {
+    String::new()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::FileTypeExt;
+
     use super::*;
 
     #[test]

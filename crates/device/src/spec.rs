@@ -1,7 +1,11 @@
 //! Drive descriptions: TOML in, a drive out.
 
-use std::fmt;
-use std::sync::Arc;
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
 
 use blklab_blk::ZoneLimits;
 use blklab_description::{
@@ -177,7 +181,7 @@ keys! {
 
 /// Picoseconds a byte at a rate in decimal megabytes a second.
 pub(crate) fn byte_ps(mb_s: f64) -> u64 {
-    (1e6 / mb_s).round() as u64
+    libm::round(1e6 / mb_s) as u64
 }
 
 /// A drive description, checked.

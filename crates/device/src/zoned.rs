@@ -5,7 +5,11 @@
 //! section 2.1.1), which ZBC has too. What it leaves to the drive is as in the kernel's null_blk
 //! (`drivers/block/null_blk/zoned.c`).
 
-use std::collections::BTreeMap;
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::vec;
+use alloc::vec::Vec;
 
 use blklab_blk::{Nanos, Op, Sector, ZoneAction, ZoneLimits};
 use blklab_description::{ReadError, Table, keys, nanos, number, whole};
@@ -201,7 +205,7 @@ impl Zones {
     }
 
     fn set(&mut self, zone: usize, condition: Condition) {
-        let before = std::mem::replace(&mut self.zones[zone].condition, condition);
+        let before = core::mem::replace(&mut self.zones[zone].condition, condition);
         if let Some(count) = self.count_of(before) {
             *count -= 1;
         }
@@ -466,7 +470,7 @@ impl Device for ZonedDevice {
         if self.completed.is_empty() && self.resets.is_empty() {
             return self.inner.advance(now, done);
         }
-        let mut ended = std::mem::take(&mut self.ended);
+        let mut ended = core::mem::take(&mut self.ended);
         self.inner.advance(now, &mut ended);
         for Completion { tag, at, status } in ended.drain(..) {
             let earliest = self.resets.remove(&tag).unwrap_or(Nanos::ZERO);

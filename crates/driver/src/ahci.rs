@@ -4,6 +4,9 @@
 //! A flush is not an NCQ command: it waits until the drive is empty, and no other command is sent
 //! while it runs (`ata_std_qc_defer`).
 
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
 use blklab_blk::{BlkStatus, Nanos, Op, QueueConfig, Request, RequestId};
 use blklab_device::{Completion, Device};
 

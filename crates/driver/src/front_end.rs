@@ -1,7 +1,7 @@
 //! The ways from a request queue to a program that serves it, one queue each: what a request takes
 //! up there, and when the other side must be notified.
 
-use std::fmt;
+use core::fmt;
 
 use blklab_blk::{Op, Request, SECTORS_PER_PAGE};
 
@@ -257,7 +257,7 @@ impl Vring {
     }
 
     fn needs_kick(&mut self) -> bool {
-        let old = std::mem::replace(&mut self.kicked_index, self.available_index);
+        let old = core::mem::replace(&mut self.kicked_index, self.available_index);
         passes(self.available_event, self.available_index, old)
     }
 

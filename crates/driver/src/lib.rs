@@ -4,6 +4,10 @@
 //! many hardware queues there are, how deep they are, and which commands the interface cannot run
 //! together.
 
+#![cfg_attr(not(any(test, feature = "std")), no_std)]
+
+extern crate alloc;
+
 mod ahci;
 mod front_end;
 mod loopback;
@@ -12,6 +16,10 @@ mod nvme;
 mod port;
 mod served;
 mod usb;
+
+use alloc::boxed::Box;
+use alloc::string::ToString;
+use alloc::vec::Vec;
 
 use blklab_blk::{BlkDriver, BlkStatus, Nanos, QueueConfig, Request, RequestId, RequestQueue};
 use blklab_device::{Completion, Device, DriveSpec, Interface};

@@ -6,7 +6,9 @@
 //! and writes the file through the page cache, so it copies each request and sleeps while the drive
 //! under the file works. `losetup --direct-io` is not modelled.
 
-use std::collections::VecDeque;
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 use blklab_blk::{BlkStatus, Nanos, Op, QueueConfig, Request, RequestId};
 use blklab_device::{Command, Completion, Device};

@@ -6,6 +6,9 @@
 //! refuses all others meanwhile (`mq->busy`). Any other operation waits until the card is idle, and
 //! its thread sleeps until it ends (`MMC_ISSUE_SYNC`).
 
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
 use blklab_blk::{BlkStatus, Nanos, Op, QueueConfig, Request, RequestId};
 use blklab_device::{Completion, Device};
 

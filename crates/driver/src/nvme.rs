@@ -1,5 +1,7 @@
 //! NVMe: one queue for each CPU, as far as the drive has enough.
 
+use alloc::boxed::Box;
+
 use blklab_blk::{BlkStatus, Nanos, QueueConfig, Request, RequestId};
 use blklab_device::Device;
 

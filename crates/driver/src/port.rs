@@ -1,6 +1,8 @@
 //! The command port of a drive: requests become commands, and completions come back.
 
-use std::collections::VecDeque;
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 use blklab_blk::{
     BioFlags, DEFAULT_MAX_SECTORS, IoStatus, Nanos, QueueConfig, QueueLimits, Request, RequestId,

@@ -3,7 +3,9 @@
 //! A server works in rounds: it receives what has come, carries each request out on its drive, and
 //! answers what has ended. How long each step takes and when it runs is the caller's.
 
-use std::collections::VecDeque;
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 use blklab_blk::{BlkStatus, Nanos, Op, QueueConfig, Request, RequestId};
 use blklab_device::{Command, Completion, Device};
@@ -178,7 +180,7 @@ impl Served {
     /// What a queue was given since this was last asked.
     pub fn take_sent(&mut self, line: usize) -> Sent {
         let line = &mut self.lines[line];
-        let mut sent = std::mem::take(&mut line.sent);
+        let mut sent = core::mem::take(&mut line.sent);
         if sent.requests > 0 {
             sent.notifies_server = line.channel.must_notify_server(line.sleeps);
             line.sleeps &= !sent.notifies_server;

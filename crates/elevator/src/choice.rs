@@ -1,11 +1,17 @@
 //! A scheduler as users choose it: its name and settings.
 
-use std::fmt;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
 
 use blklab_blk::{Nanos, NoMerges, RequestQueue, TunableError};
 use blklab_description::hint;
 
-use crate::{ElevatorType, known};
+use crate::ElevatorType;
+#[cfg(feature = "std")]
+use crate::known;
 
 /// The reason why a chosen scheduler cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +45,13 @@ impl fmt::Display for ChoiceError {
     }
 }
 
-impl std::error::Error for ChoiceError {}
+impl core::error::Error for ChoiceError {}
+
+/// All schedulers.
+#[cfg(not(feature = "std"))]
+fn known() -> Vec<&'static ElevatorType> {
+    crate::all().iter().collect()
+}
 
 fn unknown_scheduler(name: &str) -> String {
     let known: Vec<&str> = known().iter().map(|t| t.name).collect();

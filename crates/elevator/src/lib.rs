@@ -4,8 +4,9 @@
 //! know the drive. Each file names the paper or kernel source that it follows, and ends with its
 //! [`ElevatorType`].
 //!
-//! Without the feature `std`, which parses user input and reports its errors, the crate needs only
-//! `alloc`, so that a kernel module can link it.
+//! Without the feature `std` the crate needs only `alloc`, and without `choice`, which parses user
+//! input and reports its errors, no other crate but the block layer, so that a kernel module can
+//! link it.
 
 #![cfg_attr(not(any(test, feature = "std")), no_std)]
 
@@ -19,7 +20,7 @@ mod bfq;
 mod bounds;
 mod bp;
 mod cfq;
-#[cfg(feature = "std")]
+#[cfg(feature = "choice")]
 mod choice;
 mod deadline;
 mod fifos;
@@ -40,7 +41,7 @@ use alloc::boxed::Box;
 
 use blklab_blk::{Attribute, Elevator, ElevatorQueue, QueueInfo, Tunable};
 
-#[cfg(feature = "std")]
+#[cfg(feature = "choice")]
 pub use choice::{ChoiceError, SchedulerChoice, Setting};
 pub use kernel::{DriverKind, KernelVersion, NoKernel, QueueTraits};
 #[cfg(feature = "std")]

@@ -21,7 +21,7 @@ impl Digits {
         let base = root + u64::from(root * root < u64::from(bound));
         Digits {
             base: base as u32,
-            rounds: std::array::from_fn(|_| random.next_u64()),
+            rounds: core::array::from_fn(|_| random.next_u64()),
         }
     }
 

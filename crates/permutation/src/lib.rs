@@ -5,6 +5,8 @@
 //! the range is mapped again (Black and Rogaway: "Ciphers with arbitrary finite domains", CT-RSA
 //! 2002).
 
+#![cfg_attr(not(test), no_std)]
+
 mod bits;
 mod digits;
 

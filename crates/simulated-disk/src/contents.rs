@@ -1,7 +1,9 @@
 //! The contents of a drive: what reads return, and what a power cut leaves.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::ops::Range;
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use core::ops::Range;
 
 use blklab_device::{DataFault, Faults, FaultyData, FlippedBits};
 use rand_xoshiro::SplitMix64;
@@ -237,7 +239,7 @@ impl Contents {
             payload,
             is_durable: false,
         });
-        let acknowledged = std::mem::take(&mut self.acknowledged);
+        let acknowledged = core::mem::take(&mut self.acknowledged);
         self.before += acknowledged.len() as u64;
         for write in acknowledged.into_iter().chain(in_flight) {
             let sectors = write.payload.sectors();

@@ -1,7 +1,10 @@
 //! A simulated disk without data.
 
-use std::collections::BTreeMap;
-use std::ops::Range;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::ops::Range;
 
 use blklab_blk::{
     Bio, BioEnd, BioFlags, IoStatus, Nanos, Op, QueueConfig, RequestQueue, Sector, Submit,
@@ -215,7 +218,7 @@ impl SimulatedDisk {
             }
             self.queue.take_ended(&mut self.ended);
             self.queue.take_woken(&mut self.woken);
-            for ticket in std::mem::take(&mut self.woken) {
+            for ticket in core::mem::take(&mut self.woken) {
                 if let Some(waiter) = self.waiting.remove(&ticket) {
                     let resumed = self.queue.resume(now, None, waiter, &mut self.driver);
                     self.keep_waiting(resumed);

@@ -5,6 +5,9 @@
 //! may be lost or torn at a power cut, and reads may have the faults that the drive is configured
 //! with ([`Faults`]).
 //!
+//! Without the feature `std` the crate and all below it need only `alloc`. Drives and schedulers are
+//! then those that are shipped, by name; messages on unknown names do not tell the nearest.
+//!
 //! ```
 //! use blklab_simulated_disk::{Faults, Nanos, Setup, SimulatedStorage};
 //!
@@ -22,6 +25,10 @@
 //! assert_eq!(ended[1].id, flush);
 //! assert_eq!((ended[2].id, ended[2].result.as_ref().unwrap()[0]), (read, 1));
 //! ```
+
+#![cfg_attr(not(any(test, feature = "std")), no_std)]
+
+extern crate alloc;
 
 mod contents;
 mod disk;

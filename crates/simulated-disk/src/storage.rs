@@ -1,6 +1,7 @@
 //! A simulated disk with data.
 
-use std::ops::Range;
+use alloc::vec::Vec;
+use core::ops::Range;
 
 use blklab_blk::{IoStatus, Nanos, Op};
 use blklab_device::DataFault;
@@ -205,7 +206,7 @@ impl SimulatedStorage {
     /// Advances time to `now`; [`SimulatedStorage::take_ended`] returns the completed I/Os.
     pub fn advance(&mut self, now: Nanos) {
         self.now = self.now.max(now);
-        let mut done = std::mem::take(&mut self.done);
+        let mut done = core::mem::take(&mut self.done);
         self.disk.advance(self.now, &mut done);
         for Done { handle, at, status } in done.drain(..) {
             let io = self.ios.remove(handle as usize);
@@ -286,7 +287,7 @@ impl SimulatedStorage {
     /// accepts commands again.
     pub fn cut_power(&mut self, now: Nanos) -> Nanos {
         self.advance(now);
-        let mut in_flight: Vec<Io> = std::mem::take(&mut self.ios)
+        let mut in_flight: Vec<Io> = core::mem::take(&mut self.ios)
             .into_iter()
             .map(|(_, io)| io)
             .collect();

@@ -1,5 +1,8 @@
 //! Counters of throttling by control group.
 
+use alloc::string::String;
+use alloc::vec::Vec;
+
 use serde::Serialize;
 
 use crate::fact::{Fact, Place, Unit, Value};

@@ -1,5 +1,8 @@
 //! The use of CPU time.
 
+use alloc::vec;
+use alloc::vec::Vec;
+
 use serde::{Deserialize, Serialize};
 
 use crate::fact::{Fact, Place, Unit, Value, ratio};

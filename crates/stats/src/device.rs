@@ -1,5 +1,7 @@
 //! Counters of drives' models.
 
+use alloc::vec::Vec;
+
 use serde::Serialize;
 
 use crate::fact::{Fact, Place, Unit, Value, counters, mean, ratio};
@@ -241,8 +243,8 @@ impl Results {
 /// The coefficient of variation: the standard deviation as a share of the mean.
 fn variation(values: &[f64]) -> Option<f64> {
     let mean = mean(values)?;
-    let squares = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>();
-    ratio((squares / values.len() as f64).sqrt(), mean)
+    let squares = values.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>();
+    ratio(libm::sqrt(squares / values.len() as f64), mean)
 }
 
 /// All facts of drives except those on a loss of power.

@@ -6,6 +6,8 @@
 //! which removes the variance of the work. Otherwise Welch's interval is used, which does
 //! not assume equal variances.
 
+use alloc::vec::Vec;
+
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 

@@ -1,6 +1,8 @@
 //! Facts: figures that explain a run, each declared once with its key, label, unit and
 //! meaning. Text, JSON, HTML and metrics are made from these.
 
+use alloc::vec::Vec;
+
 use serde::{Deserialize, Serialize};
 
 use crate::results::{DiskStats, Results};
@@ -180,8 +182,8 @@ macro_rules! counters {
             }
 
             /// Returns the facts that the fields declare.
-            pub(crate) fn facts() -> Vec<crate::fact::Fact> {
-                let mut facts = Vec::new();
+            pub(crate) fn facts() -> alloc::vec::Vec<crate::fact::Fact> {
+                let mut facts = alloc::vec::Vec::new();
                 $({
                     const MEANING: &str = concat!($($doc),+).trim_ascii();
                     let _ = MEANING;

@@ -1,5 +1,8 @@
 //! Latency histograms: exact to three digits, and convertible to fio's bins.
 
+use alloc::vec;
+use alloc::vec::Vec;
+
 use serde::{Deserialize, Serialize};
 
 /// The longest latency with a slot of its own, about 18 minutes in nanoseconds; longer
@@ -168,7 +171,7 @@ impl Histogram {
     /// octave. Values seldom come in ascending order, so a histogram grows only a few
     /// times.
     fn make_room(&mut self, slot: usize) {
-        let few = std::mem::take(&mut self.few);
+        let few = core::mem::take(&mut self.few);
         let last = few.last().map_or(0, |(slot, _)| *slot as usize);
         let room = (slot.max(last) | ((1 << SLOT_BITS) - 1)) + 1;
         if self.counts.len() < room {
@@ -218,8 +221,8 @@ impl Histogram {
 
     /// Removes all values and keeps the allocated memory.
     pub fn clear(&mut self) {
-        let mut counts = std::mem::take(&mut self.counts);
-        let mut few = std::mem::take(&mut self.few);
+        let mut counts = core::mem::take(&mut self.counts);
+        let mut few = core::mem::take(&mut self.few);
         counts.fill(0);
         few.clear();
         *self = Histogram {
@@ -268,7 +271,7 @@ impl Histogram {
             min_ns: self.min_ns,
             max_ns: self.max_ns,
             mean_ns: mean,
-            stddev_ns: variance.sqrt(),
+            stddev_ns: libm::sqrt(variance),
             count: self.count,
         }
     }
@@ -334,7 +337,7 @@ impl Summary {
             return 0.0;
         }
         let n = self.count as f64;
-        self.stddev_ns * (n / (n - 1.0)).sqrt()
+        self.stddev_ns * libm::sqrt(n / (n - 1.0))
     }
 }
 
@@ -342,7 +345,7 @@ impl Summary {
 /// values; at least one.
 fn rank(percent: f64, count: u64) -> u64 {
     let share = percent.clamp(0.0, 100.0) / 100.0;
-    ((share * count as f64).ceil() as u64).clamp(1, count.max(1))
+    (libm::ceil(share * count as f64) as u64).clamp(1, count.max(1))
 }
 
 /// Returns the index of a value's bin in fio (`plat_val_to_idx`).

@@ -1,6 +1,10 @@
 //! fio's logs of each I/O: `write_lat_log`, `write_bw_log`, `write_iops_log` and
 //! `write_hist_log`, as its `stat.c` records them.
 
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
 use crate::histogram::Histogram;
 
 /// Limit on the entries in the logs of one process, about 230 MB.
@@ -286,7 +290,7 @@ impl IoLog {
             at_ms,
             direction: entry.direction,
             bytes: entry.bytes,
-            latencies_ns: std::mem::take(&mut span.latencies_ns),
+            latencies_ns: core::mem::take(&mut span.latencies_ns),
         });
     }
 

@@ -1,5 +1,8 @@
 //! The results that fio reports of a job, its processes and its reporting group.
 
+use alloc::string::String;
+use alloc::vec::Vec;
+
 use crate::buckets::{BatchBuckets, DepthBuckets};
 use crate::calls::CallTimes;
 use crate::histogram::Histogram;

@@ -1,10 +1,15 @@
 //! Histograms, counters and the one [`Results`] type that every world fills.
 
+#![cfg_attr(not(any(test, feature = "std")), no_std)]
+
+extern crate alloc;
+
 mod buckets;
 mod calls;
 mod cgroup;
 mod cpu;
 mod device;
+#[cfg(feature = "std")]
 mod estimate;
 mod fact;
 mod hdd;
@@ -27,6 +32,7 @@ pub use calls::CallTimes;
 pub use cgroup::{CgroupStats, CostRate, CostTimes, Held};
 pub use cpu::{CpuSlice, CpuTimes};
 pub use device::{ChannelStats, DeviceStats, DieStats, FaultStats, FetchStats};
+#[cfg(feature = "std")]
 pub use estimate::{Estimate, Significance, jain_index};
 pub use fact::{Fact, Place, Unit, facts};
 pub use hdd::ArmStats;

@@ -1,5 +1,8 @@
 //! Counters of the page cache.
 
+use alloc::vec;
+use alloc::vec::Vec;
+
 use serde::Serialize;
 
 use crate::fact::{Fact, Place, Unit, Value, ratio};

@@ -1,5 +1,8 @@
 //! The counters of the block layer and its scheduler.
 
+use alloc::string::String;
+use alloc::vec::Vec;
+
 use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
 

@@ -1,6 +1,8 @@
 //! `Results`: the results of one run, the same for every world.
 
-use std::collections::BTreeMap;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
 
 use serde::Serialize;
 

@@ -61,9 +61,8 @@ impl Sample {
         if self.count == 0 {
             return 0.0;
         }
-        (self.sum_squares / self.count as f64 - self.mean().powi(2))
-            .max(0.0)
-            .sqrt()
+        let variance = self.sum_squares / self.count as f64 - self.mean() * self.mean();
+        libm::sqrt(variance.max(0.0))
     }
 
     /// Returns the standard deviation as fio computes it: of a sample, over `n - 1`.
@@ -72,7 +71,7 @@ impl Sample {
             return 0.0;
         }
         let n = self.count as f64;
-        self.stddev() * (n / (n - 1.0)).sqrt()
+        self.stddev() * libm::sqrt(n / (n - 1.0))
     }
 
     /// Adds the rate of another process over the same time. Rates of concurrent processes add

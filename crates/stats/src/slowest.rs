@@ -1,7 +1,9 @@
 //! Where the slowest requests of a run spent their time, compared with the median ones, from
 //! a recorded timeline.
 
-use std::collections::BTreeMap;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
 
 use crate::timeline::Timeline;
 use crate::traced_request::{StageTimes, TracedRequest};
@@ -100,7 +102,7 @@ fn slowest_of(
     percent: f64,
 ) -> Option<SlowestOf> {
     all.sort_by_key(|whole| (whole.latency_ns(), whole.submitted_ns));
-    let at = |percent: f64| (all.len() as f64 * percent / 100.0).floor() as usize;
+    let at = |percent: f64| libm::floor(all.len() as f64 * percent / 100.0) as usize;
     let first = at(percent).min(all.len().checked_sub(1)?);
     let middle = at(40.0)..at(60.0).max(at(40.0) + 1).min(all.len());
     Some(SlowestOf {

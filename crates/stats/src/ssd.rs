@@ -1,5 +1,7 @@
 //! Counters of an SSD's flash translation layer.
 
+use alloc::vec::Vec;
+
 use crate::fact::{Fact, Place, Unit, Value, counters, mean};
 use crate::results::{DiskStats, Results};
 

@@ -1,6 +1,6 @@
 //! The figures of a job that ends when they no longer change (fio's `steadystate`).
 
-use std::collections::VecDeque;
+use alloc::collections::VecDeque;
 
 /// What a job's figures of each second are judged by, and the last of them.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,6 +1,8 @@
 //! `Timeline`: the events of CPUs, requests and drives over a window of a run.
 
-use std::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
+use alloc::vec::Vec;
 
 /// The part of a run to record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,10 @@
 //! `TracedRequest`: the times of one request in queue, scheduler and drive, from a recorded
 //! timeline.
 
-use std::collections::BTreeMap;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
 
 use crate::histogram::Histogram;
 use crate::queue::{RequestKind, RequestStats};

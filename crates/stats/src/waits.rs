@@ -1,5 +1,8 @@
 //! The causes for which requests wait inside a drive.
 
+use alloc::vec;
+use alloc::vec::Vec;
+
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::fact::{Fact, OfDisk, Place, Unit, Value};

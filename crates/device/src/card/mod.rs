@@ -9,8 +9,10 @@
 mod spec;
 mod units;
 
-use std::collections::VecDeque;
-use std::sync::Arc;
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use blklab_blk::{Nanos, Op};
 use blklab_stats::DeviceStats;

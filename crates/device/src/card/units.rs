@@ -5,7 +5,9 @@
 //! specification's 4.13 on speed classes, which promises a speed only to who writes units
 //! from end to end).
 
-use std::collections::VecDeque;
+use alloc::collections::VecDeque;
+use alloc::vec;
+use alloc::vec::Vec;
 
 use blklab_stats::MergeStats;
 

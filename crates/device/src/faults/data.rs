@@ -1,7 +1,9 @@
 //! What faults do to the data of a drive, for whoever has that data.
 
-use std::collections::BTreeMap;
-use std::ops::Range;
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::ops::Range;
 
 use blklab_blk::SECTOR_SIZE;
 

@@ -1,7 +1,9 @@
 //! A drive with faults: which command meets one.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use core::ops::Range;
 
 use blklab_blk::{Nanos, Op, SECTOR_SIZE};
 use blklab_stats::{DeviceStats, DriveTimeline, FaultStats};
@@ -187,7 +189,7 @@ impl Device for FaultyDevice {
     }
 
     fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
-        let mut ended = std::mem::take(&mut self.done);
+        let mut ended = core::mem::take(&mut self.done);
         self.inner.advance(now, &mut ended);
         for completion in ended.drain(..) {
             self.take_completion(completion);

@@ -9,7 +9,10 @@
 mod data;
 mod drive;
 
-use std::fmt::Write;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt::Write;
 
 use blklab_description::{hint, time_ns};
 

@@ -1,6 +1,7 @@
 //! The disk's buffer: runs of sectors read, and runs waiting to be written.
 
-use std::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
 
 use super::spec::HddSpec;
 

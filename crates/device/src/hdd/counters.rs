@@ -3,6 +3,8 @@
 //! The time of an access is known when it begins, and counted as it passes, so that
 //! counters that are read or reset meanwhile have only the part until then.
 
+use alloc::vec::Vec;
+
 use blklab_stats::ArmStats;
 
 use super::buffer::SectorRun;

@@ -4,6 +4,8 @@
 //! modeling", IEEE Computer 1994): the square root of the distance while the
 //! arm accelerates and brakes, linear once it coasts; or a curve that was measured.
 
+use alloc::vec::Vec;
+
 use super::spec::{MechanicsSpec, SeekCurve};
 
 /// Where a sector is on the platters.
@@ -209,8 +211,8 @@ impl Mechanics {
         } else if distance <= third {
             // The square root through the track seek and the average seek, which is over
             // a third of all cylinders.
-            let slope = (average - track) / (third.sqrt() - 1.0).max(1e-9);
-            (track + slope * (distance.sqrt() - 1.0)) as u64
+            let slope = (average - track) / (libm::sqrt(third) - 1.0).max(1e-9);
+            (track + slope * (libm::sqrt(distance) - 1.0)) as u64
         } else {
             let rest = (self.cylinders as f64 - third).max(1.0);
             let slope = (self.full_seek_ns as f64 - average) / rest;

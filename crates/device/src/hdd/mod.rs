@@ -17,9 +17,11 @@ mod mechanics;
 mod recorder;
 mod spec;
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
-use std::sync::Arc;
+use alloc::boxed::Box;
+use alloc::collections::{BinaryHeap, VecDeque};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use blklab_blk::{Nanos, Op};
 use blklab_stats::{DeviceStats, DriveTimeline, DriveWork};
@@ -347,7 +349,7 @@ impl Hdd {
 
     /// Ends the queued reads whose data another read has brought into the buffer.
     fn answer_queued(&mut self, now_ns: u64) {
-        let mut queue = std::mem::take(&mut self.queue);
+        let mut queue = core::mem::take(&mut self.queue);
         queue.retain(|&index| {
             let command = self.commands[index as usize];
             let found = command.op == Op::Read && self.segments.hit(command.run);

@@ -1,5 +1,8 @@
 //! Records what the arm does, where a timeline is asked for.
 
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
 use blklab_stats::{Activity, Cause, DrivePart, DriveTimeline, DriveWork};
 
 use super::buffer::SectorRun;

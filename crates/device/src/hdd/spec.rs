@@ -1,7 +1,10 @@
 //! The description of a disk, read and checked.
 
+use alloc::format;
+use alloc::vec::Vec;
+
 use blklab_description::{
-    KeyType, ReadError, Table, array, flag, keys, nanos, number, whole, word,
+    KeyType, ReadError, Table, array, flag, is_whole, keys, nanos, number, whole, word,
 };
 use strum::{Display, EnumMessage, VariantArray};
 
@@ -159,7 +162,7 @@ keys! {
         ///
         /// Here the time of a revolution.
         pub turn_ns: u64 as "turns_per_minute" =
-            number(300.0..=100_000.0).map(|turns| (60e9 / turns).round() as u64);
+            number(300.0..=100_000.0).map(|turns| libm::round(60e9 / turns) as u64);
         /// Zones from the outside in: cylinders, sectors of 512 bytes on each of their tracks
         /// (0: cylinders that the host does not see), and where they are known, track skew
         /// and cylinder skew in sectors, and the angle of the zone's first sector in sectors.
@@ -215,9 +218,7 @@ fn seek_curve() -> KeyType<'static, Option<SeekCurve>> {
     const LEGAL: &str = "an array of [cylinders, microseconds], with rising distances from 1 on \
                          and times up to 1000000";
     let point = array(number(0.0..=1e7), LEGAL).such_that(
-        |point| {
-            point.len() == 2 && point[0] >= 1.0 && point[0].fract() == 0.0 && point[1] <= MAX_US
-        },
+        |point| point.len() == 2 && point[0] >= 1.0 && is_whole(point[0]) && point[1] <= MAX_US,
         LEGAL,
     );
     array(point, LEGAL)
@@ -238,7 +239,7 @@ fn zones() -> KeyType<'static, Vec<Zone>> {
                          cylinder skew, first sector's angle], each to 10000000, cylinders from \
                          1, skews and angle in sectors, outermost first";
     // Counts are read as numbers, since TOML arrays of zones may have 100.0 for 100.
-    let count = number(0.0..=1e7).such_that(|count| count.fract() == 0.0, LEGAL);
+    let count = number(0.0..=1e7).such_that(|count| is_whole(*count), LEGAL);
     let zone = array(count, LEGAL).such_that(
         |counts| matches!(counts.len(), 2 | 4 | 5) && counts[0] >= 1.0,
         LEGAL,
@@ -259,7 +260,7 @@ fn zones() -> KeyType<'static, Vec<Zone>> {
 fn skipped_sectors() -> KeyType<'static, Vec<[u64; 2]>> {
     const LEGAL: &str = "an array of [first sector, sectors], each behind the one before, to \
                          1000000000000, of at least one sector";
-    let count = number(0.0..=1e12).such_that(|count| count.fract() == 0.0, LEGAL);
+    let count = number(0.0..=1e12).such_that(|count| is_whole(*count), LEGAL);
     let run = array(count, LEGAL).such_that(|run| run.len() == 2 && run[1] >= 1.0, LEGAL);
     array(run, LEGAL)
         .such_that(

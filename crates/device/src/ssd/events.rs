@@ -5,6 +5,10 @@
 //! pushed. Each kind has a sorted queue of its own, and the next event is the
 //! least of their heads: several times faster than one heap for all.
 
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+
 /// Kinds of events.
 const KINDS: usize = 8;
 const KIND_BITS: u32 = KINDS.trailing_zeros();
@@ -138,7 +142,7 @@ pub(crate) struct EventQueue {
 impl EventQueue {
     pub(crate) fn new() -> EventQueue {
         EventQueue {
-            rings: std::array::from_fn(|_| Ring::new()),
+            rings: core::array::from_fn(|_| Ring::new()),
             least: [NEVER; 2 * KINDS],
             first_events: [0; KINDS],
         }

@@ -1,6 +1,9 @@
 //! A set of keys with a capacity, that evicts the least recently used key for a
 //! new one. What belongs to a key is kept by the set's user, by the key's index.
 
+use alloc::vec;
+use alloc::vec::Vec;
+
 /// "No entry".
 const NONE: u32 = u32::MAX;
 
@@ -140,7 +143,7 @@ impl Lru {
     }
 
     fn link_newest(&mut self, index: u32) {
-        let older = std::mem::replace(&mut self.newest, index);
+        let older = core::mem::replace(&mut self.newest, index);
         self.entries[index as usize].newer = NONE;
         self.entries[index as usize].older = older;
         match older {

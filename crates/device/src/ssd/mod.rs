@@ -21,7 +21,9 @@ mod spec;
 mod tests;
 mod write_cache;
 
-use std::sync::Arc;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use blklab_blk::{Nanos, Op as HostOp};
 use blklab_stats::{DeviceStats, DriveTimeline};

@@ -2,7 +2,9 @@
 //! again, so memory is allocated only while the number of objects reaches a new
 //! high.
 
-use std::ops::{Index, IndexMut};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::{Index, IndexMut};
 
 /// The array, and its free places, the last one freed first.
 #[derive(Clone, Debug)]

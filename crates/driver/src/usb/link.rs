@@ -1,6 +1,9 @@
 //! A bridge and the bus to it, as a drive: commands cross the bus before the drive below sees
 //! them, and completions once data and status have crossed it.
 
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
 use blklab_blk::{Nanos, Op, SECTOR_SIZE};
 use blklab_device::{Command, CommandStatus, Completion, DataFault, Device, Identity};
 use blklab_stats::{DeviceStats, DriveTimeline};
@@ -188,7 +191,7 @@ impl Bridge {
 
     /// Whatever happens at this time.
     fn step(&mut self, at: Nanos, done: &mut Vec<Completion>) {
-        let mut ended = std::mem::take(&mut self.done);
+        let mut ended = core::mem::take(&mut self.done);
         self.drive.advance(at, &mut ended);
         for completion in ended.drain(..) {
             self.take_completion(completion);

@@ -8,6 +8,8 @@
 
 mod link;
 
+use alloc::boxed::Box;
+
 use blklab_blk::{BlkStatus, Nanos, QueueConfig, Request, RequestId};
 use blklab_description::{ReadError, Table, keys, number, word};
 use blklab_device::Device;
@@ -124,7 +126,7 @@ impl UsbLink {
     fn byte_ps(&self) -> u64 {
         let bus = self.speed.bandwidth_mb_s();
         let mb_s = self.bandwidth_mb_s.map_or(bus, |host| host.min(bus));
-        (1e6 / mb_s).round() as u64
+        libm::round(1e6 / mb_s) as u64
     }
 }
 

@@ -57,7 +57,7 @@ impl Flash {
     #[inline(never)]
     pub(crate) fn program_loaded(&mut self, now_ns: u64, unit_index: u32) {
         let unit = &mut self.units[unit_index as usize];
-        let loaded = std::mem::replace(&mut unit.loaded, Loaded::NOTHING);
+        let loaded = core::mem::replace(&mut unit.loaded, Loaded::NOTHING);
         unit.group = loaded.group;
         unit.began_ns = now_ns.max(loaded.at_ns);
         unit.done_ns = unit.began_ns + loaded.array_ns;
@@ -95,7 +95,7 @@ impl Flash {
     #[inline(never)]
     pub(crate) fn fill_cache_register(&mut self, now_ns: u64, unit_index: u32) {
         let unit = &mut self.units[unit_index as usize];
-        unit.outgoing = std::mem::replace(&mut unit.group, List::EMPTY);
+        unit.outgoing = core::mem::replace(&mut unit.group, List::EMPTY);
         let (channel_index, mut index) = (unit.channel, unit.outgoing.head());
         self.release(now_ns, unit_index);
         let channel = &mut self.channels[channel_index as usize];

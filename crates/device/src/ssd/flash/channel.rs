@@ -1,6 +1,6 @@
 //! A channel: the bus that units share, and what waits for it.
 
-use std::collections::VecDeque;
+use alloc::collections::VecDeque;
 
 use blklab_stats::ChannelStats;
 

@@ -1,5 +1,7 @@
 //! Counters of the flash, and how they are reported.
 
+use alloc::vec::Vec;
+
 use blklab_stats::{ChannelStats, DeviceStats, DieStats};
 
 use crate::ssd::flash::Flash;

@@ -148,7 +148,7 @@ impl Flash {
             Operation::Read if !op.slc => Some((op.block, page)),
             _ => None,
         };
-        let held = std::mem::replace(&mut self.page_registers[op.plane as usize], holds);
+        let held = core::mem::replace(&mut self.page_registers[op.plane as usize], holds);
         // Another part of a physical page that is in the register needs no array time.
         let is_there = holds.is_some() && holds == held && self.timing.has_parts();
         if op.kind == Operation::Read && is_there {

@@ -21,7 +21,10 @@ mod timing;
 pub(crate) mod transaction;
 mod unit;
 
-use std::collections::VecDeque;
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec;
+use alloc::vec::Vec;
 
 use blklab_stats::DriveWork;
 
@@ -360,7 +363,7 @@ impl Flash {
         let is_among = |list| {
             self.transactions
                 .of(list)
-                .any(|other| std::ptr::eq(other, op))
+                .any(|other| core::ptr::eq(other, op))
         };
         is_among(unit.outgoing) || unit.phase == Phase::Output && is_among(unit.group)
     }
@@ -530,7 +533,7 @@ impl Flash {
         self.events
             .push(EventKind::DATA_OUT, channel.free_ns, index);
         if let Some(recorder) = &mut self.recorder {
-            let carried = std::iter::once(&self.transactions[index]);
+            let carried = core::iter::once(&self.transactions[index]);
             recorder.worked(
                 FlashPart::Channel(channel_index),
                 DriveWork::DataOut,

@@ -1,5 +1,8 @@
 //! Multi-plane commands: which transactions on planes of a die run as one.
 
+use alloc::vec;
+use alloc::vec::Vec;
+
 use crate::ssd::flash::transaction::{List, NONE, Operation, Transaction, Transactions};
 use crate::ssd::spec::{MultiPlane, SsdSpec};
 
@@ -165,7 +168,7 @@ pub(crate) fn take_reads(
     queued: &QueuedReads,
 ) -> (List, u32) {
     if list.is_single() {
-        return (std::mem::replace(list, List::EMPTY), 1);
+        return (core::mem::replace(list, List::EMPTY), 1);
     }
     take_reads_of_several(transactions, list, partners, queued)
 }
@@ -222,7 +225,7 @@ pub(crate) fn take_group(
     only: Option<Operation>,
 ) -> (List, u32) {
     if list.is_single() && transactions[list.head()].ready {
-        return (std::mem::replace(list, List::EMPTY), 1);
+        return (core::mem::replace(list, List::EMPTY), 1);
     }
     take_group_of_several(transactions, list, partners, no_erase, only)
 }

@@ -4,6 +4,9 @@
 //! oldest may start. While a plane is collected hundreds wait for it; with a queue a
 //! plane, partners for a multi-plane command are found without walking through them.
 
+use alloc::vec;
+use alloc::vec::Vec;
+
 use crate::ssd::flash::multi_plane::Partners;
 use crate::ssd::flash::transaction::{List, NONE, Operation, Transaction, Transactions};
 use crate::ssd::flash::unit::Unit;
@@ -176,7 +179,7 @@ impl Programs {
             let lists = &mut self.lists[plane as usize];
             for list in lists.iter_mut() {
                 let mut found = list.sift(transactions, belongs);
-                sifted.extend(std::iter::from_fn(|| found.pop(transactions)));
+                sifted.extend(core::iter::from_fn(|| found.pop(transactions)));
             }
             if lists.iter().all(List::is_empty) {
                 unit.program_planes &= !(1 << (plane - first));

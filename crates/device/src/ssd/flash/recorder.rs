@@ -1,6 +1,10 @@
 //! Records what channels and dies do, where a timeline is asked for.
 
-use std::collections::HashMap;
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
 
 use blklab_stats::{Activity, Cause, DrivePart, DriveTimeline, DriveWork};
 
@@ -26,7 +30,7 @@ pub(crate) struct Recorder {
     next_command: u32,
     /// The commands whose data is in a page that has not been programmed, by the page's
     /// record.
-    writers: HashMap<u32, Vec<u32>>,
+    writers: BTreeMap<u32, Vec<u32>>,
 }
 
 impl Recorder {
@@ -38,7 +42,7 @@ impl Recorder {
             channel_parts: Vec::new(),
             recorded: DriveTimeline::default(),
             next_command: 0,
-            writers: HashMap::new(),
+            writers: BTreeMap::new(),
         };
         for channel in 0..channels {
             let within = recorder.add_part(format!("channel {channel}"), None);

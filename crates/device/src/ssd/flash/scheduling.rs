@@ -1,7 +1,7 @@
 //! Which command a unit starts next, by the drive's scheduling, and what it suspends
 //! for that.
 
-use std::ops::Range;
+use core::ops::Range;
 
 use crate::ssd::events::EventKind;
 use crate::ssd::flash::Flash;

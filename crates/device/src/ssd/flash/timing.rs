@@ -1,5 +1,7 @@
 //! How long each operation takes on the bus and in the array.
 
+use alloc::vec::Vec;
+
 use crate::ssd::flash::transaction::{Operation, Transaction};
 use crate::ssd::spec::{Copyback, SsdSpec};
 

@@ -1,5 +1,7 @@
 //! Transactions on the flash: a page read, a page program, a block erase.
 
+use alloc::vec::Vec;
+
 use blklab_stats::{Cause, Waits};
 
 use crate::ssd::slab::Slab;
@@ -330,7 +332,7 @@ impl Transactions {
     /// The transactions in a list.
     pub(crate) fn of(&self, list: List) -> impl Iterator<Item = &Transaction> {
         let first = (list.head != NONE).then_some(list.head);
-        std::iter::successors(first, |index| {
+        core::iter::successors(first, |index| {
             Some(self[*index].next).filter(|next| *next != NONE)
         })
         .map(|index| &self[index])
@@ -358,7 +360,7 @@ impl Transactions {
     }
 }
 
-impl std::ops::Index<u32> for Transactions {
+impl core::ops::Index<u32> for Transactions {
     type Output = Transaction;
     #[inline]
     fn index(&self, index: u32) -> &Transaction {
@@ -366,7 +368,7 @@ impl std::ops::Index<u32> for Transactions {
     }
 }
 
-impl std::ops::IndexMut<u32> for Transactions {
+impl core::ops::IndexMut<u32> for Transactions {
     #[inline]
     fn index_mut(&mut self, index: u32) -> &mut Transaction {
         &mut self.slots[index]
@@ -437,7 +439,7 @@ impl List {
         transactions: &mut Transactions,
         belongs: impl Fn(&Transaction) -> bool,
     ) -> List {
-        let (mut rest, mut taken) = (std::mem::replace(self, List::EMPTY), List::EMPTY);
+        let (mut rest, mut taken) = (core::mem::replace(self, List::EMPTY), List::EMPTY);
         while let Some(index) = rest.pop(transactions) {
             match belongs(&transactions[index]) {
                 true => taken.push(transactions, index),

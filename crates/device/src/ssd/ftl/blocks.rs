@@ -4,9 +4,12 @@
 //! Kept as an array for each field, since a drive has up to some million blocks and
 //! the choice of a victim reads one field of many.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-use std::ops::Range;
+use alloc::boxed::Box;
+use alloc::collections::BinaryHeap;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+use core::ops::Range;
 
 /// No block.
 pub(crate) const NO_BLOCK: u32 = u32::MAX;
@@ -237,7 +240,7 @@ impl SlotTables {
 
     /// Takes a block's table away, if it has one.
     fn end(&mut self, block: u32) {
-        let table = std::mem::take(&mut self.of_block[block as usize]);
+        let table = core::mem::take(&mut self.of_block[block as usize]);
         if table > 0 {
             self.unused.push(table - 1);
         }
@@ -337,7 +340,7 @@ impl FreeBlocks {
 
     /// Ranks all blocks as never erased.
     pub(crate) fn forget_wear(&mut self) {
-        let blocks = std::mem::take(&mut self.others).into_vec();
+        let blocks = core::mem::take(&mut self.others).into_vec();
         for Reverse((_, block)) in blocks {
             self.push(block, 0);
         }

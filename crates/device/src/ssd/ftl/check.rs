@@ -1,5 +1,8 @@
 //! Invariants of the translation layer at rest, for tests.
 
+use alloc::vec;
+use alloc::vec::Vec;
+
 use super::{Blocks, CachedMap, Ftl, Located, Slc};
 use crate::ssd::ftl::blocks::BlockState;
 use crate::ssd::ftl::copies::Holds;

@@ -11,6 +11,8 @@
 //!
 //! With capacitors DRAM is as good as flash, and no old copy is kept.
 
+use alloc::vec::Vec;
+
 use crate::ssd::ftl::blocks::{BlockState, NO_BLOCK, NO_SLOT};
 use crate::ssd::ftl::page_map::MapEntry;
 use crate::ssd::ftl::{CLOSED, Frontier, Ftl, Located, PageRecord, Stream};
@@ -61,7 +63,7 @@ impl Ftl {
     /// The chain from an unprogrammed copy: pairs of a copy and the one it replaces.
     fn chain(&self, from: u32) -> impl Iterator<Item = (u32, u32)> {
         let mut at = from;
-        std::iter::from_fn(move || {
+        core::iter::from_fn(move || {
             if at == NO_SLOT || self.is_programmed(at) {
                 return None;
             }
@@ -224,7 +226,7 @@ impl Ftl {
             .collect();
         for (plane, state) in self.planes.iter_mut().enumerate() {
             for stream in Stream::all() {
-                let frontier = std::mem::replace(&mut state.frontiers[stream.index()], CLOSED);
+                let frontier = core::mem::replace(&mut state.frontiers[stream.index()], CLOSED);
                 if frontier.block != NO_BLOCK {
                     open.push((plane as u32, stream, frontier.block));
                 }

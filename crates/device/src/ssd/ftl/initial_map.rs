@@ -1,6 +1,8 @@
 //! Where every slot is before the first command, computed instead of stored: a drive
 //! that was written for months costs no more memory than a fresh one.
 
+use alloc::vec::Vec;
+
 use crate::ssd::flash::transaction::NONE;
 use crate::ssd::ftl::blocks::BlockState;
 use crate::ssd::ftl::blocks::FreeBlocks;
@@ -273,7 +275,7 @@ impl InitialSlc {
         let planes = held.map(|(slots, used_blocks)| {
             let free = (data_blocks - used_blocks).saturating_sub(spec.gc.start_blocks);
             let room = cache.static_blocks + cache.dynamic_blocks.min(free);
-            let wanted = (cache.filled * room as f64).ceil() as u32;
+            let wanted = libm::ceil(cache.filled * room as f64) as u32;
             let blocks = wanted.min(slots / slots_per_block);
             InitialSlcPlane {
                 first_rank: slots - blocks * slots_per_block,
@@ -320,7 +322,7 @@ impl InitialSlc {
     }
 
     /// The plane's slots that lie in the cache.
-    fn ranks(&self, plane: u32) -> std::ops::Range<u32> {
+    fn ranks(&self, plane: u32) -> core::ops::Range<u32> {
         let start = &self.planes[plane as usize];
         start.first_rank..start.first_rank + start.blocks * self.slots_per_block
     }

@@ -26,6 +26,9 @@ pub(crate) mod scattered;
 mod slc;
 mod write_frontier;
 
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
 use blklab_stats::{DeviceStats, WearStats};
 
 use crate::ssd::flash::Flash;
@@ -325,7 +328,7 @@ impl Ftl {
 
     /// Takes the blocks that an aged drive is collecting before the first command.
     pub(crate) fn take_victims_at_start(&mut self) -> Vec<Victim> {
-        std::mem::take(&mut self.victims_at_start)
+        core::mem::take(&mut self.victims_at_start)
     }
 
     /// Drops what the controller had in DRAM beside host data when the power was lost.
@@ -350,7 +353,7 @@ impl Ftl {
     }
 
     /// Blocks of a plane.
-    pub(crate) fn plane_blocks(&self, plane: u32) -> std::ops::Range<u32> {
+    pub(crate) fn plane_blocks(&self, plane: u32) -> core::ops::Range<u32> {
         let first = plane * self.blocks_per_plane.get();
         first..first + self.blocks_per_plane.get()
     }

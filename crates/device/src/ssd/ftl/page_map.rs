@@ -5,6 +5,10 @@
 //! without writes costs nothing, one with few is a small hash table, and one with
 //! many is an array.
 
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+
 use branches::prefetch_read_data;
 use strength_reduce::StrengthReducedU32;
 

@@ -7,6 +7,8 @@
 //! its stream needs the next page, or until a flush, a FUA write or a full cache
 //! closes it.
 
+use alloc::vec::Vec;
+
 use super::{Ftl, Located};
 use crate::ssd::flash::Flash;
 use crate::ssd::flash::transaction::{NONE, Operation, Source};

@@ -1,5 +1,8 @@
 //! Static allocation: where a page of the address space belongs.
 
+use alloc::vec;
+use alloc::vec::Vec;
+
 use crate::ssd::spec::{Axis, Geometry, Layout, SsdSpec};
 use strength_reduce::StrengthReducedU32;
 

@@ -15,7 +15,7 @@
 //! invalid data and the other with none. So the plane that a page of the row begins
 //! with varies (see [`first_place`]).
 
-use std::ops::Range;
+use core::ops::Range;
 
 use super::{Ftl, Stream, Victim};
 use crate::ssd::flash::transaction::NONE;

@@ -1,6 +1,8 @@
 //! Slots scattered over partly valid blocks, computed in both directions instead of
 //! stored.
 
+use alloc::vec::Vec;
+
 use crate::Rng;
 
 /// What a block holds.

@@ -4,7 +4,10 @@
 //! It is independent of the map: a page holds what was programmed there, and a read
 //! returns what its page holds when the array reads it.
 
-use std::collections::BTreeMap;
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
 
 use blklab_blk::Op as HostOp;
 
@@ -220,7 +223,7 @@ impl Shadow {
     }
 
     fn host_page_read(&mut self, command: u32, page: FlashPage) {
-        let mut parts = std::mem::take(&mut self.parts);
+        let mut parts = core::mem::take(&mut self.parts);
         for part in &mut parts {
             let Some(at) = part.at else { continue };
             if part.command != command || !self.is_in(at, page) {
@@ -305,7 +308,7 @@ impl Shadow {
 
     /// Drops DRAM with the power. With capacitors, `saved` are all pages in DRAM.
     pub(crate) fn power_loss(&mut self, saved: &[PageRecord]) {
-        for rest in std::mem::take(&mut self.rests) {
+        for rest in core::mem::take(&mut self.rests) {
             self.complete(&rest);
         }
         for page in saved {

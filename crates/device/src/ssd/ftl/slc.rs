@@ -6,7 +6,9 @@
 //! has few of them or none. Blocks are emptied ("folded") oldest first; see
 //! [`crate::ssd::gc::fold`].
 
-use std::collections::VecDeque;
+use alloc::collections::VecDeque;
+use alloc::vec;
+use alloc::vec::Vec;
 
 use crate::ssd::spec::{SsdSpec, WhenFull};
 

@@ -337,7 +337,7 @@ impl Ftl {
             record => record,
         };
         let known = |record: u32| (record != NONE).then_some(record);
-        std::iter::successors(known(last), move |record| {
+        core::iter::successors(known(last), move |record| {
             known(self.records[*record].before)
         })
     }

@@ -74,7 +74,7 @@ impl Collector {
     fn resume_collections(&mut self, ctx: &mut Media, now_ns: u64) {
         for plane in 0..ctx.spec.geometry.planes() {
             let job = &mut self.jobs[plane as usize];
-            if std::mem::take(&mut job.is_paused) {
+            if core::mem::take(&mut job.is_paused) {
                 job.since_ns = now_ns;
                 self.continue_collection(ctx, now_ns, plane);
             }
@@ -284,7 +284,7 @@ impl Collector {
         let plane = op.plane;
         if op.kind == Operation::Erase {
             let job = &mut self.jobs[plane as usize];
-            let ended = std::mem::replace(job, Job::NONE);
+            let ended = core::mem::replace(job, Job::NONE);
             self.count_collection(ctx, now_ns, &ended);
             ctx.ftl.end_collection(plane, op.block, ended.to);
             if ctx.ftl.wants_collection(plane)

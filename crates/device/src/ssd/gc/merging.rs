@@ -1,6 +1,7 @@
 //! Merges of logs: their reads, programs and erases.
 
-use std::collections::VecDeque;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 use super::{Collector, Media, Progress};
 use crate::ssd::flash::transaction::{FlashPage, Operation, Source, Transaction};

@@ -16,6 +16,10 @@ mod superpage;
 pub(crate) mod throttle;
 pub(crate) mod victim;
 
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+
 use blklab_stats::DeviceStats;
 
 use crate::Rng;
@@ -272,7 +276,7 @@ impl Collector {
     fn abandon_collections(&mut self, ctx: &mut Media) -> Vec<(u32, Job)> {
         let mut running = Vec::new();
         for plane in 0..self.jobs.len() {
-            let job = std::mem::replace(&mut self.jobs[plane], Job::NONE);
+            let job = core::mem::replace(&mut self.jobs[plane], Job::NONE);
             if job.is_running() {
                 ctx.ftl.abandon_collection(plane as u32, job.victim, job.to);
                 running.push((plane as u32, job));

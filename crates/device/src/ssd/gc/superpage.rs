@@ -6,6 +6,9 @@
 //! they move, then all of them program. A host read meanwhile finds every die busy
 //! instead of one.
 
+use alloc::vec;
+use alloc::vec::Vec;
+
 use super::{Collector, Job, Media};
 use crate::ssd::flash::transaction::Transaction;
 

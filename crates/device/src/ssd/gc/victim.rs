@@ -1,6 +1,6 @@
 //! Which block of a plane garbage collection empties.
 
-use std::ops::Range;
+use core::ops::Range;
 
 use crate::Rng;
 use crate::ssd::ftl::Ftl;
@@ -51,7 +51,7 @@ pub(crate) fn choose(
         GcPolicy::Choices(count) => {
             let first = among.blocks().start;
             // Draws that find no block worth collecting are repeated, up to a bound.
-            std::iter::repeat_with(|| first + rng.below(among.drawable()))
+            core::iter::repeat_with(|| first + rng.below(among.drawable()))
                 .take(DRAWS * count as usize)
                 .filter(pays)
                 .take(count as usize)

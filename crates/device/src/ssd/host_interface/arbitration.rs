@@ -12,7 +12,8 @@
 //! writes; Linux's driver relies on that when it is given queues for writes alone
 //! (`write_queues`).
 
-use std::collections::VecDeque;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 use crate::Command;
 use crate::ssd::spec::{Arbitration, NvmeSpec};

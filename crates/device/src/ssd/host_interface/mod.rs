@@ -4,6 +4,9 @@
 mod arbitration;
 mod fetch;
 
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
 use blklab_blk::{Nanos, Op as HostOp};
 use blklab_stats::{DeviceStats, Waits};
 

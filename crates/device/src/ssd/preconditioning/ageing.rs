@@ -1,7 +1,9 @@
 //! Ages a drive by carrying out every write, in no simulated time: the reference that
 //! the short way ([`crate::ssd::preconditioning::steady`]) is checked against.
 
-use std::ops::Range;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::Range;
 
 use super::occupied_slots;
 use crate::Rng;

@@ -8,6 +8,8 @@ pub(crate) mod ageing;
 mod scaled_row;
 pub(crate) mod steady;
 
+use alloc::vec::Vec;
+
 use crate::Rng;
 use crate::ssd::ftl::Ftl;
 use crate::ssd::ftl::initial_map::ScatteredPlanes;
@@ -100,7 +102,7 @@ fn slots_of_a_plane(spec: &SsdSpec, aged: &AgedSpec, placement: &Placement) -> (
     let slots = most_pages.unwrap_or(0) * spec.slots_per_page();
     (
         slots,
-        (slots as f64 * aged.occupancy).round().max(1.0) as u32,
+        libm::round(slots as f64 * aged.occupancy).max(1.0) as u32,
     )
 }
 

@@ -13,7 +13,9 @@
 //! [`crate::ssd::preconditioning::ageing`]. The choice of victims and the turns of planes
 //! are shared ([`victim::choose`], [`first_place`]).
 
-use std::ops::Range;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::Range;
 
 use crate::Rng;
 use crate::ssd::ftl::rows::first_place;
@@ -135,11 +137,12 @@ impl SmallRow {
         let slots = shape.slots_per_block.min(MAX_SLOTS);
         let blocks = shape.blocks.clamp(8, MAX_BLOCKS);
         let share = shape.live as f64 / (shape.blocks as f64 * shape.slots_per_block as f64);
-        let scale = |real: u32| (real as f64 * blocks as f64 / shape.blocks as f64).round() as u32;
+        let scale =
+            |real: u32| libm::round(real as f64 * blocks as f64 / shape.blocks as f64) as u32;
         let reserve = scale(shape.reserve).max(1);
         let room = shape.room.of(|real| scale(real).max(reserve + 1));
         let most = (blocks - room.blocks() - 2) * slots;
-        let live = ((share * (blocks * slots) as f64).round() as u32).clamp(1, most);
+        let live = (libm::round(share * (blocks * slots) as f64) as u32).clamp(1, most);
         let planes = shape.planes_per_row;
         let plane = |number: u32| SmallPlane {
             free: (number * blocks..(number + 1) * blocks).rev().collect(),
@@ -334,7 +337,7 @@ impl SmallRow {
         };
         let is_full = used + 1 == self.slots;
         state.open[stream] = (!is_full).then_some((block, used + 1));
-        let before = std::mem::replace(&mut self.holder[slot as usize], block);
+        let before = core::mem::replace(&mut self.holder[slot as usize], block);
         if before != NOWHERE {
             self.valid[before as usize] -= 1;
         }

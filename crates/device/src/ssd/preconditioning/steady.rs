@@ -12,6 +12,8 @@
 //! Rows of a drive are at different moments of the steady state, so several snapshots
 //! of the small one are taken.
 
+use alloc::vec::Vec;
+
 use crate::Rng;
 use crate::ssd::ftl::scattered::{BlockContent, PlaneState};
 use crate::ssd::preconditioning::ageing::FreeTarget;
@@ -84,7 +86,7 @@ fn balance(state: &mut PlaneState, shape: PlaneShape, free: u32, ahead: f64) {
     let left = |open: &BlockContent| slots - f64::from(open.to);
     let open: f64 = state.open.iter().flatten().map(left).sum();
     let gained = (f64::from(blocks) + ahead - f64::from(free)) * slots - open;
-    let moved = (gained * f64::from(*initially_valid) / slots).ceil();
+    let moved = libm::ceil(gained * f64::from(*initially_valid) / slots);
     victim.keep(*initially_valid - moved.clamp(0.0, f64::from(*initially_valid)) as u32);
 }
 
@@ -105,7 +107,7 @@ fn correct_sums(state: &mut PlaneState, shape: PlaneShape, hot: u32) {
 
 impl PlaneShape {
     fn slots(&self, part: f64) -> u32 {
-        (part * self.slots_per_block as f64).round() as u32
+        libm::round(part * self.slots_per_block as f64) as u32
     }
 
     fn block(&self, shares: &Shares, from: u32, to: u32) -> BlockContent {

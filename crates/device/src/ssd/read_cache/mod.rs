@@ -7,6 +7,9 @@
 mod read;
 mod read_ahead;
 
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
 use crate::ssd::flash::codewords::Codewords;
 use crate::ssd::flash::transaction::Transaction;
 use crate::ssd::ftl::Located;
@@ -67,7 +70,7 @@ impl ReadCache {
     /// Whether a slot in the cache was prefetched and is used for the first time.
     fn use_ahead(&mut self, slot: u32) -> bool {
         let index = self.slots.find(slot);
-        index.is_some_and(|index| std::mem::take(&mut self.ahead[index as usize]))
+        index.is_some_and(|index| core::mem::take(&mut self.ahead[index as usize]))
     }
 
     fn insert(&mut self, slot: u32, ahead: bool) {

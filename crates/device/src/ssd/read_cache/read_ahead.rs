@@ -7,7 +7,9 @@
 //! prefetched waits for that instead of reading the flash again. Prefetches queue
 //! with the host's own reads.
 
-use std::ops::Range;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::Range;
 
 use super::{ReadCtx, Reads};
 use crate::ssd::flash::transaction::{NONE, Operation, Source, Transaction};
@@ -314,7 +316,7 @@ impl Reads {
         };
         let prefetch = &mut ahead.prefetches[op.owner];
         let (first, end) = (prefetch.first, prefetch.end);
-        let mut waiters = std::mem::take(&mut prefetch.waiters);
+        let mut waiters = core::mem::take(&mut prefetch.waiters);
         for slot in first..end {
             self.keep_slot(ctx, slot, op, true);
         }

@@ -1,6 +1,8 @@
 //! `[write_cache]`, `[read_cache]` and `[slc_cache]`: the controller's DRAM, and flash
 //! that is written with one bit a cell.
 
+use alloc::format;
+
 use blklab_description::{ReadError, Table, flag, keys, nanos, number, whole, word};
 use strum::{Display, EnumMessage, VariantArray};
 
@@ -135,7 +137,7 @@ keys! {
 fn slc_blocks(megabytes: f64, geometry: &Geometry, flash: &FlashSpec) -> u64 {
     let pages = geometry.pages_per_block / flash.read_ns.len() as u32;
     let stripe_bytes = geometry.planes() as u64 * pages as u64 * geometry.page_bytes as u64;
-    (megabytes * 1e6 / stripe_bytes as f64).ceil() as u64
+    libm::ceil(megabytes * 1e6 / stripe_bytes as f64) as u64
 }
 
 /// A number of blocks, checked to be below that of a plane.

@@ -1,7 +1,11 @@
 //! `[link]`, `[controller]` and `[nvme]`: the link to the host, the firmware, and how
 //! it fetches commands from submission queues.
 
-use blklab_description::{KeyType, array, flag, keys, nanos, number, parsed, whole, word};
+use alloc::vec::Vec;
+
+use blklab_description::{
+    KeyType, array, flag, is_whole, keys, nanos, number, parsed, whole, word,
+};
 use strum::{Display, EnumMessage, VariantArray};
 
 use super::{FlashSpec, MAX_US};
@@ -76,7 +80,7 @@ keys! {
         /// block. The firmware fetches no other command meanwhile.
         pub discard_unit_ps: u64 as "discard_unit_ns" = number(0.0..=1e6)
             .or(DISCARD_UNIT_NS)
-            .map(|ns| (ns * 1e3).round() as u64);
+            .map(|ns| libm::round(ns * 1e3) as u64);
         /// In which order transactions that wait for the flash are served.
         pub scheduling: Scheduling = word();
         /// Most reads that a die executes in a row while a program or an erase waits for it
@@ -105,7 +109,7 @@ fn write_pauses() -> KeyType<'static, WritePauses> {
     const LEGAL: &str = "an array of one to four [writes, microseconds], with whole writes from 1 \
                          on and times up to 10000000";
     let pause = array(number(0.001..=1e12), LEGAL).such_that(
-        |pair| pair.len() == 2 && pair[0] >= 1.0 && pair[0].fract() == 0.0 && pair[1] <= MAX_US,
+        |pair| pair.len() == 2 && pair[0] >= 1.0 && is_whole(pair[0]) && pair[1] <= MAX_US,
         LEGAL,
     );
     array(pause, LEGAL)

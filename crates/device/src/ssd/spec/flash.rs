@@ -1,6 +1,9 @@
 //! `[flash]` and `[channel]`: the commands and times of the flash, and the bus between
 //! it and the controller.
 
+use alloc::format;
+use alloc::vec::Vec;
+
 use blklab_description::{KeyType, flag, keys, nanos, number, one_or_each, whole, word};
 use strum::{Display, EnumMessage, VariantArray};
 

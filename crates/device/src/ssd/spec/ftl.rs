@@ -1,5 +1,7 @@
 //! `[ftl]` and `[hybrid]`: mapping and allocation.
 
+use alloc::format;
+
 use blklab_description::{ReadError, Table, flag, keys, parsed, whole, word};
 use strum::{Display, EnumMessage, VariantArray};
 

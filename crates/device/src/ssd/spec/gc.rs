@@ -1,5 +1,7 @@
 //! `[gc]` and `[wear_levelling]`.
 
+use alloc::format;
+
 use blklab_description::{KeyType, ReadError, Table, flag, keys, one_of, whole, word};
 use strum::{Display, EnumMessage, VariantArray};
 

@@ -107,7 +107,7 @@ impl Axis {
                 'P' => Axis::Plane,
                 _ => return None,
             };
-            let first_time = !std::mem::replace(&mut seen[*place as usize], true);
+            let first_time = !core::mem::replace(&mut seen[*place as usize], true);
             if !first_time {
                 return None;
             }

@@ -1,5 +1,9 @@
 //! Checks across several tables of a description.
 
+use alloc::format;
+use alloc::string::String;
+use alloc::string::ToString;
+
 use super::{Interleave, Mapping, SsdSpec};
 use blklab_description::{ReadError, Table};
 

@@ -7,7 +7,9 @@
 //! So all planes that lack room are collected, folded or merged at once. Slots for
 //! the same planes, and so for the same address, keep their order.
 
-use std::collections::VecDeque;
+use alloc::collections::VecDeque;
+use alloc::vec;
+use alloc::vec::Vec;
 
 use blklab_blk::Op as HostOp;
 use blklab_stats::{TooFull, Wait, Waits};
@@ -109,7 +111,7 @@ impl WriteCache {
     /// All slots of a write are placed.
     fn admitted(&mut self, ctx: &mut Controller, now_ns: u64, index: u32) {
         let command = &mut ctx.host.commands[index];
-        let since_ns = std::mem::replace(&mut command.stalled_since_ns, NOT_STALLED);
+        let since_ns = core::mem::replace(&mut command.stalled_since_ns, NOT_STALLED);
         if since_ns != NOT_STALLED {
             ctx.media.stats.collection.count_stall(now_ns - since_ns);
         }
@@ -519,7 +521,7 @@ impl AdmissionQueue {
         let queued = QueuedSlot { slot, next: NONE };
         let index = self.slots.insert(queued);
         let ends = &mut self.plane_queues[queue as usize];
-        match std::mem::replace(&mut ends.last, index) {
+        match core::mem::replace(&mut ends.last, index) {
             NONE => {
                 ends.first = index;
                 self.used_queues.push(queue);
@@ -555,7 +557,7 @@ impl AdmissionQueue {
             .map(|queue| self.plane_queues[*queue as usize].first);
         firsts.flat_map(|first| {
             let next = |queued: &u32| Some(self.slots[*queued].next).filter(|n| *n != NONE);
-            std::iter::successors(Some(first).filter(|f| *f != NONE), next)
+            core::iter::successors(Some(first).filter(|f| *f != NONE), next)
                 .map(|queued| self.slots[queued].slot)
         })
     }

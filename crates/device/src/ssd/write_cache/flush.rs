@@ -6,7 +6,7 @@
 //! them and ends its epoch, and ends itself when that epoch and all older ones
 //! have nothing on its way.
 
-use std::collections::VecDeque;
+use alloc::collections::VecDeque;
 
 use super::{Controller, WriteCache};
 use crate::ssd::flash::transaction::{NONE, Operation, Source};
@@ -184,7 +184,7 @@ impl WriteCache {
         }
         ctx.media.flash.gather();
         self.close_all(ctx, now_ns);
-        if std::mem::take(&mut self.log_is_dirty) {
+        if core::mem::take(&mut self.log_is_dirty) {
             self.program_discard_log(ctx, now_ns);
         }
         ctx.media.flash.start_gathered(now_ns);

@@ -10,7 +10,9 @@ mod allocation;
 mod flush;
 mod records;
 
-use std::collections::BTreeSet;
+use alloc::collections::BTreeSet;
+use alloc::vec;
+use alloc::vec::Vec;
 
 use blklab_blk::Op as HostOp;
 use blklab_stats::Wait;

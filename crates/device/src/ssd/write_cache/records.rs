@@ -5,6 +5,8 @@
 //! comes while pages of them are being programmed waits for the next ones, which
 //! then serve all that wait, as a file system's journal commits.
 
+use alloc::vec::Vec;
+
 use blklab_blk::Op as HostOp;
 
 use super::{Controller, WriteCache};
@@ -84,7 +86,7 @@ impl WriteCache {
     /// Begins the pages that all who wait have asked for.
     fn begin_records(&mut self, ctx: &mut Controller, now_ns: u64) {
         let records = &mut self.records;
-        std::mem::swap(&mut records.served, &mut records.waiting);
+        core::mem::swap(&mut records.served, &mut records.waiting);
         let pages = records.served.iter().map(|index| {
             let command = &ctx.host.commands[*index];
             pages_for(&ctx.media.spec, command.op)

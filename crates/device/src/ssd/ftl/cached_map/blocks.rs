@@ -7,7 +7,9 @@
 //! least valid pages is emptied into what is left and erased. There are enough
 //! blocks that one always has something to gain.
 
-use std::collections::VecDeque;
+use alloc::collections::VecDeque;
+use alloc::vec;
+use alloc::vec::Vec;
 
 use crate::ssd::spec::SsdSpec;
 
@@ -142,13 +144,13 @@ impl MapBlocks {
 
     /// Begins the merge of a page with its old content. `false` where one is in progress.
     pub(crate) fn begin_merge(&mut self, page: u32) -> bool {
-        !std::mem::replace(&mut self.merging[page as usize], true)
+        !core::mem::replace(&mut self.merging[page as usize], true)
     }
 
     /// Ends a merge: the old content has been read. `false` where the page was discarded
     /// meanwhile.
     pub(crate) fn end_merge(&mut self, page: u32) -> bool {
-        std::mem::take(&mut self.merging[page as usize])
+        core::mem::take(&mut self.merging[page as usize])
     }
 
     /// The next place for a page of the map. `None` where it has to wait for an erase, or
@@ -233,11 +235,11 @@ impl MapBlocks {
             self.places[page as usize] = place;
             self.planes[plane].valid[block] += 1;
         }
-        std::mem::replace(&mut self.programs[page as usize], Program::None) == Program::Again
+        core::mem::replace(&mut self.programs[page as usize], Program::None) == Program::Again
     }
 
     fn uncount_valid(&mut self, page: u32) {
-        let place = std::mem::replace(&mut self.places[page as usize], NOWHERE);
+        let place = core::mem::replace(&mut self.places[page as usize], NOWHERE);
         if place != NOWHERE {
             let plane = self.plane_of(page);
             let block = (place / self.pages_per_block) as usize;
@@ -371,7 +373,7 @@ impl MapBlocks {
             };
             // Programs end in order: what is pending is at the end of its block.
             for block in 0..state.pending.len() as u32 {
-                let pending = std::mem::take(&mut state.pending[block as usize]);
+                let pending = core::mem::take(&mut state.pending[block as usize]);
                 if pending == 0 {
                     continue;
                 }

@@ -5,6 +5,9 @@
 //! brings in. DFTL's have one entry. Longer ones serve sequential work, for which
 //! other FTLs prefetch (TPFTL: Zhou et al., EuroSys 2015).
 
+use alloc::vec;
+use alloc::vec::Vec;
+
 use crate::ssd::lru::Lru;
 use blklab_permutation::{Digits, Permutation};
 
@@ -149,15 +152,15 @@ impl Cmt {
             return;
         }
         let page = self.page_of_line(self.lines.key(index));
-        let next = std::mem::replace(&mut self.dirty[page as usize], index);
+        let next = core::mem::replace(&mut self.dirty[page as usize], index);
         self.next_dirty[index as usize] = next;
     }
 
     /// Marks all lines of a page of the map clean.
     pub(crate) fn clean(&mut self, page: u32) {
-        let mut index = std::mem::replace(&mut self.dirty[page as usize], NONE);
+        let mut index = core::mem::replace(&mut self.dirty[page as usize], NONE);
         while index != NONE {
-            index = std::mem::replace(&mut self.next_dirty[index as usize], index);
+            index = core::mem::replace(&mut self.next_dirty[index as usize], index);
         }
     }
 }

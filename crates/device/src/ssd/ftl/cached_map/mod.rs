@@ -12,7 +12,8 @@
 pub(crate) mod blocks;
 mod cmt;
 
-use std::ops::RangeInclusive;
+use alloc::vec::Vec;
+use core::ops::RangeInclusive;
 
 use blklab_stats::DeviceStats;
 
@@ -276,7 +277,7 @@ impl CachedMap {
 
     /// A page of the map has been read. Returns who waited for it.
     pub(crate) fn fetched(&mut self, read: u32) -> Vec<MapWaiter> {
-        std::mem::take(&mut self.reads[read as usize].waiters)
+        core::mem::take(&mut self.reads[read as usize].waiters)
     }
 
     /// Gives the list of waiters back, so that its memory is used again.

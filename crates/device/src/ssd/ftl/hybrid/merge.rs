@@ -9,6 +9,8 @@
 //! A merge takes effect at its end. Until then all copied slots also remain in their
 //! old places, so after a loss of power it is as if the merge had never begun.
 
+use alloc::vec::Vec;
+
 use crate::ssd::flash::transaction::NONE;
 use crate::ssd::ftl::blocks::{BlockState, NO_BLOCK};
 use crate::ssd::ftl::copies::Holds;
@@ -302,10 +304,10 @@ impl Ftl {
         };
         self.close_stream(plane, Stream::Collection);
         let logs = self.logs_mut(plane);
-        let old = std::mem::replace(&mut logs.data[merge.logical as usize], merge.target);
+        let old = core::mem::replace(&mut logs.data[merge.logical as usize], merge.target);
         let mut log = SequentialLog::NONE;
         if let Some(number) = merge.sequential {
-            std::mem::swap(&mut log, &mut logs.sequential[number]);
+            core::mem::swap(&mut log, &mut logs.sequential[number]);
             self.close_stream(plane, Stream::Sequential(number as u8));
         }
         let mut done_with = [old, log.block];

@@ -31,7 +31,9 @@ pub(crate) mod merge;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
+use alloc::collections::VecDeque;
+use alloc::vec;
+use alloc::vec::Vec;
 
 use crate::ssd::flash::transaction::NONE;
 use crate::ssd::ftl::blocks::{BlockState, NO_BLOCK};
