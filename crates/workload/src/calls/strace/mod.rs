@@ -50,17 +50,17 @@ const WAITING: [&str; 17] = [
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Names {
     /// By a path, its first argument.
-    ByPath,
+    Path,
     /// By a directory and a path below it.
-    ByPathAt,
+    PathAt,
     /// By a descriptor.
-    ByDescriptor,
+    Descriptor,
 }
 
 /// Calls on files that lists do not have, by how they name the file.
 const UNLISTED: [(Names, &[&str]); 3] = [
     (
-        Names::ByPath,
+        Names::Path,
         &[
             "chmod",
             "chown",
@@ -81,7 +81,7 @@ const UNLISTED: [(Names, &[&str]); 3] = [
         ],
     ),
     (
-        Names::ByPathAt,
+        Names::PathAt,
         &[
             "fchmodat",
             "fchmodat2",
@@ -93,7 +93,7 @@ const UNLISTED: [(Names, &[&str]); 3] = [
         ],
     ),
     (
-        Names::ByDescriptor,
+        Names::Descriptor,
         &[
             "fchmod",
             "fchown",
@@ -502,11 +502,11 @@ impl Recorder<'_> {
         let table = &self.tables[self.threads[&pid].table];
         let is_open = call.number(0).is_some_and(|fd| table.find(fd).is_some());
         let is_of_list = match names {
-            Names::ByPath => self.path(pid, call, None, 0).is_some(),
+            Names::Path => self.path(pid, call, None, 0).is_some(),
             // Without a path it is the open file itself (`futimens`).
-            Names::ByPathAt if call.bytes(1).is_none_or(|path| path.is_empty()) => is_open,
-            Names::ByPathAt => self.path(pid, call, Some(0), 1).is_some(),
-            Names::ByDescriptor => is_open,
+            Names::PathAt if call.bytes(1).is_none_or(|path| path.is_empty()) => is_open,
+            Names::PathAt => self.path(pid, call, Some(0), 1).is_some(),
+            Names::Descriptor => is_open,
         };
         if is_of_list {
             *self.left_out.entry(name.to_string()).or_default() += 1;
