@@ -114,6 +114,47 @@ fn bfq_s_shares_follow_priorities() {
     }
 }
 
+/// A reader and a writer that have more requests than tags to share: who sleeps for a tag keeps
+/// to the depth that bfq told it, and writes are told less than reads. What Linux 6.12 gives
+/// them on `null_blk` is in tests/data/bfq-shares.
+#[test]
+fn bfq_gives_a_writer_beside_a_reader_what_the_kernel_s_does() {
+    let place = Place::new();
+    for (depth, request_us, strict, real) in [
+        (64, 2000, 0, [10955.0, 4068.0]),
+        (4, 2000, 1, [248.0, 248.0]),
+        (32, 2000, 1, [386.0, 111.0]),
+        (32, 5500, 1, [147.0, 34.0]),
+    ] {
+        let drive = format!(
+            "description = \"x\"\ninterface = \"null\"\nmodel = \"null\"\n[host]\n\
+             capacity_bytes = 10737418240\nqueue_depth = 32\n[timing]\n\
+             read_ns = {request_us}000\nwrite_ns = {request_us}000\nflush_ns = 100\n\
+             parallelism = 32\n"
+        );
+        place.file("slow.toml", &drive);
+        let job = format!(
+            "[global]\nfilename=/dev/x\ndirect=1\nioengine=libaio\nbs=4k\nnorandommap\n\
+             iodepth={depth}\nramp_time=6\nruntime=7\ntime_based\n\
+             [reader]\nrw=randread\n[writer]\nrw=randwrite\n"
+        );
+        place.file("both.fio", &job);
+        let strict = format!("bfq.strict_guarantees={strict}");
+        let run = ["run", "both.fio", "--drive", "slow.toml"];
+        let under = ["--scheduler", "bfq", "--set", strict.as_str()];
+        let json = place.json(&[&run[..], &under].concat());
+        let ours = [(0, "read"), (1, "write")]
+            .map(|(job, direction)| json["jobs"][job][direction]["iops"].as_f64());
+        for (ours, real) in ours.into_iter().zip(real) {
+            let ours: f64 = ours.expect("IOPS");
+            assert!(
+                (0.67..1.5).contains(&(ours / real)),
+                "{job}: {ours}, {real}"
+            );
+        }
+    }
+}
+
 /// Slices of 180, 100 and 40 ms for levels 0, 4 and 7, which only a queue has
 /// that is waited for: requests that merge while they wait must not seem to seek.
 #[test]
