@@ -18,7 +18,7 @@ mod system;
 mod timers;
 
 pub use caching::{Caching, FileSystemKind};
-pub use cpu::Ondemand;
+pub use cpu::{CpuScheduler, Ondemand};
 pub use machine::{
     Costs, Dispatch, EngineCosts, FrontEndCosts, LoopCosts, Machine, SchedulerCosts,
 };

@@ -12,7 +12,7 @@ use blklab_driver::{Attachment, FrontEnd, FrontEndKind, UsbBridge, UsbLink};
 use blklab_workload::fio::Engine;
 use strum::{Display, EnumMessage, VariantArray};
 
-use crate::cpu::{Coldness, Ondemand, Weight};
+use crate::cpu::{Coldness, CpuScheduler, Ondemand, Weight};
 
 /// A host.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,6 +29,8 @@ pub struct Machine {
     pub ondemand: Option<Ondemand>,
     /// What I/O costs them.
     pub costs: Costs,
+    /// Who of a CPU's processes runs.
+    pub cpu_scheduler: CpuScheduler,
     /// Who runs a hardware queue that a submission leaves to kblockd.
     pub dispatch: Dispatch,
     /// The worker of a loop device.
@@ -115,6 +117,8 @@ keys! {
     /// The kernel.
     #[derive(Debug, Default)]
     struct Kernel(table) {
+        /// Who of a CPU's processes runs, and for how long.
+        cpu_scheduler: CpuScheduler = word().or(CpuScheduler::default());
         /// Who asks the scheduler for requests after one was inserted.
         dispatch: Dispatch = word().or(Dispatch::default());
         /// The worker of a loop device.
@@ -595,6 +599,7 @@ impl Machine {
             sockets: cpu.sockets,
             ondemand: cpu.ondemand,
             costs: costs.unwrap_or_default(),
+            cpu_scheduler: kernel.cpu_scheduler,
             dispatch: kernel.dispatch,
             loop_thread: kernel.loop_thread,
             periodic_flush: kernel.periodic_flush,

@@ -64,7 +64,7 @@ impl System {
             disks: Vec::new(),
             cpus: Cpus::new(machine.cpus, machine.costs.coldness(), setup.seed)
                 .with_clock(machine.ondemand),
-            fair: FairClass::new(machine.cpus),
+            fair: FairClass::new(machine.cpus, machine.cpu_scheduler, setup.seed),
             timers: Timers::default(),
             tag_waiters: Vec::new(),
             next_turn: VecDeque::new(),
@@ -138,7 +138,7 @@ impl System {
     /// The process no longer wants its CPU, which goes to the next.
     #[inline(never)]
     pub(crate) fn schedule_out(&mut self, now: Nanos, cpu: usize, pid: usize) {
-        if let Some(next) = self.fair.dequeue(cpu, pid) {
+        if let Some(next) = self.fair.dequeue(cpu, pid, now) {
             self.switch_to(now, cpu, next);
         }
     }

@@ -10,6 +10,7 @@ mod task_log;
 
 pub use clock::Ondemand;
 pub(crate) use cost::CostTable;
+pub use fair::CpuScheduler;
 pub(crate) use fair::{Affinity, FairClass, Weight};
 pub(crate) use lock::SchedulerLock;
 

@@ -70,7 +70,7 @@ impl Thread {
             ThreadState::Asleep => false,
             ThreadState::Waking => {
                 self.cpu = system.fair.select_cpu(self.pid, self.cpu);
-                match system.fair.enqueue(self.cpu, self.pid) {
+                match system.fair.enqueue(self.cpu, self.pid, now) {
                     true => self.switch_in(now, switch, system),
                     false => self.state = ThreadState::Runnable,
                 }

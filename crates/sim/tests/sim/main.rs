@@ -1,6 +1,7 @@
 //! Whole runs in virtual time, and the descriptions of machines.
 
 mod buffered;
+mod cpu_sharing;
 mod engines;
 mod file_systems;
 mod job;

@@ -142,7 +142,7 @@ impl JobProcess {
                 self.stop_spinning(now, since, system);
                 false
             }
-            None => self.enqueue(system),
+            None => self.enqueue(now, system),
         }
     }
 

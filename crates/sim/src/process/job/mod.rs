@@ -509,7 +509,7 @@ impl JobProcess {
     pub(crate) fn start(&mut self, now: Nanos, system: &mut System) {
         self.phase = Phase::Drain;
         self.read_files_first(now, 0, system);
-        if self.enqueue(system) {
+        if self.enqueue(now, system) {
             self.run(now, system);
         }
     }
@@ -533,8 +533,8 @@ impl JobProcess {
         }
         let has_cpu = match self.state {
             TaskState::Busy(at) if at <= now => self.continues(now, system),
-            TaskState::Sleeping(at) if at <= now => self.enqueue(system),
-            TaskState::AwaitsZone => self.enqueue(system),
+            TaskState::Sleeping(at) if at <= now => self.enqueue(now, system),
+            TaskState::AwaitsZone => self.enqueue(now, system),
             TaskState::AwaitsFlow => self.stop_waiting_for_flow(now, system),
             TaskState::Runnable => {
                 if self.is_picked(system) {

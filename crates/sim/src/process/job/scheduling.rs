@@ -10,13 +10,13 @@ impl JobProcess {
     /// Puts the process, which is awake, on the run queue of a CPU. Returns whether
     /// it runs there at once.
     #[inline]
-    pub(super) fn enqueue(&mut self, system: &mut System) -> bool {
+    pub(super) fn enqueue(&mut self, now: Nanos, system: &mut System) -> bool {
         if self.costs.free {
             self.state = TaskState::Running;
             return true;
         }
         self.cpu = system.fair.select_cpu(self.id, self.cpu);
-        let runs = system.fair.enqueue(self.cpu, self.id);
+        let runs = system.fair.enqueue(self.cpu, self.id, now);
         self.state = match runs {
             true => TaskState::Running,
             false => TaskState::Runnable,
@@ -64,7 +64,7 @@ impl JobProcess {
     #[inline]
     pub(super) fn wake_up(&mut self, now: Nanos, system: &mut System) {
         self.count_io_wait(now, -1, system);
-        if self.enqueue(system) {
+        if self.enqueue(now, system) {
             self.schedule_in(now, system);
         }
     }
