@@ -82,16 +82,14 @@ check:
 module-test: build
 	./kernel/test.sh
 
-# One in a hundred of the changes that cargo-mutants (`cargo install cargo-mutants`)
-# makes to these crates. "missed" are those that no test of the crate's own or of
-# conform's notices.
+# A sample of the changes that cargo-mutants (`cargo install cargo-mutants`) makes to these
+# crates. "missed" are those that no test of the crate's own or of conform's notices. SEED draws
+# another sample, SHARE is its size in percent.
 MUTATED = blk elevator driver device stats
+SEED = 1
+SHARE = 1
 mutants:
-	for crate in $(MUTATED); do \
-		$(CARGO) mutants --package blklab-$$crate \
-			--test-package blklab-$$crate --test-package blklab-conform \
-			--sharding round-robin --shard 0/100 --output target/mutants-$$crate || true; \
-	done
+	python3 tests/mutants/run.py $(MUTATED) --seed $(SEED) --share $(SHARE)
 
 # The reference pages, from what is declared; a test says when they are not current.
 docs:
