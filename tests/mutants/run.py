@@ -45,7 +45,7 @@ def build(tree, mutants, crates):
     while True:
         tree.weave(mutants)
         run = subprocess.run(
-            [*command, *packages, "--target-dir", ROOT / "target"],
+            [*command, *packages, "--target-dir", tree.folder / "target"],
             cwd=tree.folder,
             capture_output=True,
             text=True,
