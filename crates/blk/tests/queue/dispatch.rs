@@ -1,8 +1,9 @@
 //! Running the hardware queues: order, batches, budget, restart.
 
 use blklab_blk::{
-    Bio, BlkDriver, BlkStatus, InsertAt, IoStatus, Nanos, Op, QueueConfig, QueueLimits, Request,
-    RequestId, RunPoint, Sector, Submit, TraceKind,
+    Bio, BlkDriver, BlkStatus, Elevator, ElevatorQueue, InsertAt, IoStatus, KblockdDelay, Nanos,
+    Op, QueueConfig, QueueLimits, Request, RequestId, RqList, RunPoint, SchedCtx, Sector, Submit,
+    TraceKind,
 };
 
 use crate::{FifoState, Fixture, config, with_limits};
@@ -607,5 +608,90 @@ fn a_busy_queue_is_passed_by_synchronous_requests_where_there_are_several() {
         assert_eq!(found, inserted, "{queues} {op:?}");
         f.drain();
         assert_eq!(f.ended().len(), 2);
+    }
+}
+
+/// A scheduler with a list for each hardware context. It keeps all requests but the first until
+/// that ends, and then asks for runs of the contexts in this order.
+struct Asking {
+    queue: ElevatorQueue,
+    lists: [RqList; 3],
+    sent: bool,
+    order: Vec<usize>,
+}
+
+impl Elevator for Asking {
+    fn queue(&self) -> &ElevatorQueue {
+        &self.queue
+    }
+
+    fn queue_mut(&mut self) -> &mut ElevatorQueue {
+        &mut self.queue
+    }
+
+    fn is_single_queue(&self) -> bool {
+        false
+    }
+
+    fn add_request(&mut self, ctx: &mut SchedCtx<'_>, hctx: usize, id: RequestId) {
+        self.lists[hctx].push_back(ctx.rqs, id);
+    }
+
+    fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, hctx: usize) -> Option<RequestId> {
+        let id = self
+            .has_work(hctx)
+            .then(|| self.lists[hctx].pop_front(ctx.rqs));
+        self.sent = true;
+        id.flatten()
+    }
+
+    fn has_work(&self, hctx: usize) -> bool {
+        (!self.sent || self.order.is_empty()) && !self.lists[hctx].is_empty()
+    }
+
+    fn completed_request(&mut self, ctx: &mut SchedCtx<'_>, _: RequestId) {
+        self.order.drain(..).for_each(|hctx| ctx.run_hw_queue(hctx));
+    }
+}
+
+/// kblockd's workers are woken one after the other, in the order in which the scheduler asked.
+#[test]
+fn hardware_queues_run_in_the_order_asked_for() {
+    for order in [[2, 0, 1], [1, 2, 0]] {
+        let mut f = Fixture::new(&QueueConfig {
+            nr_cpus: 3,
+            nr_hw_queues: 3,
+            ..config()
+        });
+        f.queue.set_elevator(Some(Box::new(Asking {
+            queue: ElevatorQueue::new("asking", &[]),
+            lists: Default::default(),
+            sent: false,
+            order: order.to_vec(),
+        })));
+        f.submit(Op::Read, 9, 8);
+        f.process();
+        for cpu in 0..3 {
+            f.submit_bio(cpu, Bio::new(Op::Read, Sector(100 * cpu as u64), 8));
+        }
+        f.process();
+        assert_eq!(f.sectors_taken(), [9]);
+        f.queue.set_kblockd_delay(KblockdDelay {
+            after: Nanos(100),
+            wake: Nanos(10),
+        });
+        f.complete(IoStatus::Ok);
+        // The first call notes what was asked for.
+        f.process();
+        for (before, hctx) in (0..).zip(order) {
+            assert_eq!(f.queue.next_run(hctx), f.now + Nanos(110 + 10 * before));
+        }
+        f.now += Nanos(119);
+        f.process();
+        assert_eq!(f.sectors_taken(), [9, 100 * order[0] as u64]);
+        f.now += Nanos(1_000);
+        f.process();
+        let expected = order.map(|hctx| 100 * hctx as u64);
+        assert_eq!(f.sectors_taken()[1..], expected);
     }
 }

@@ -7,6 +7,7 @@ mod merging;
 mod qos;
 mod random;
 mod tags;
+mod tracepoints;
 mod zones;
 
 use std::collections::VecDeque;
@@ -130,6 +131,16 @@ pub(crate) struct Fifo {
 }
 
 impl Fifo {
+    pub(crate) fn new(state: FifoState) -> (Fifo, Arc<Mutex<FifoState>>) {
+        let state = Arc::new(Mutex::new(state));
+        let fifo = Fifo {
+            list: RqList::new(),
+            state: state.clone(),
+            queue: ElevatorQueue::new("fifo", &[]),
+        };
+        (fifo, state)
+    }
+
     fn state(&self) -> MutexGuard<'_, FifoState> {
         self.state.lock().expect("no test panics while it holds it")
     }
@@ -289,12 +300,8 @@ impl Fixture {
         state: FifoState,
     ) -> (Fixture, Arc<Mutex<FifoState>>) {
         let mut fixture = Fixture::new(config);
-        let state = Arc::new(Mutex::new(state));
-        fixture.queue.set_elevator(Some(Box::new(Fifo {
-            list: RqList::new(),
-            state: state.clone(),
-            queue: ElevatorQueue::new("fifo", &[]),
-        })));
+        let (fifo, state) = Fifo::new(state);
+        fixture.queue.set_elevator(Some(Box::new(fifo)));
         (fixture, state)
     }
 

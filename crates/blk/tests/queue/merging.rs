@@ -251,3 +251,27 @@ fn discards_of_several_ranges_share_a_command() {
         [(0, 16), (100, 8)]
     );
 }
+
+/// Two files that are read by turns: each bio continues a request that is not the one merged last,
+/// so that it is found by its end, which each merge moves, or by its start, which leaves the end.
+#[test]
+fn a_request_is_found_by_its_end_however_it_grew() {
+    let bios = [
+        read(1_000, 8),
+        read(2_000, 8),
+        read(1_008, 8),
+        read(2_008, 8),
+        read(1_016, 8),
+        read(2_016, 8),
+        read(992, 8),
+        read(1_992, 8),
+        read(1_024, 8),
+        read(2_024, 8),
+        read(984, 8),
+        read(1_984, 8),
+        read(1_032, 8),
+        read(2_032, 8),
+    ];
+    let grown = scheduled(QueueLimits::default(), &bios);
+    assert_eq!(grown, [(984, 56), (1_984, 56)]);
+}

@@ -2,7 +2,7 @@
 
 use blklab_blk::{Bio, BioFlags, IoStatus, Op, QueueConfig, Sector, Submit};
 
-use crate::{FifoState, Fixture, config};
+use crate::{Fifo, FifoState, Fixture, config};
 
 /// A queue with `depth` tags that are all in use.
 fn full(depth: u32) -> Fixture {
@@ -161,4 +161,28 @@ fn a_frozen_queue_lets_bios_in_when_it_is_thawed() {
     assert_eq!(f.woken(), [waiter.ticket]);
     let done = f.queue.resume(f.now, None, waiter, &mut f.driver);
     assert_eq!((done, f.driver.taken.len()), (Submit::Done, 1));
+}
+
+/// `nr_requests` without a scheduler is the number of the drive's tags in use; under a scheduler it
+/// is that of the scheduler's, and the drive has all of its own again.
+#[test]
+fn a_scheduler_has_all_tags_of_the_drive() {
+    let eight_tags = QueueConfig {
+        queue_depth: 8,
+        ..config()
+    };
+    let mut f = Fixture::new(&eight_tags);
+    f.queue.set_nr_requests(4).expect("it is legal");
+    (0..5).for_each(|n| f.submit(Op::Read, n * 100, 8));
+    assert_eq!((f.driver.taken.len(), f.waiters.len()), (4, 1));
+    f.drain();
+    f.resume_woken();
+    f.unplug();
+    f.drain();
+    f.queue
+        .set_elevator(Some(Box::new(Fifo::new(FifoState::default()).0)));
+    (0..10).for_each(|n| f.submit(Op::Read, n * 100, 8));
+    f.process();
+    assert_eq!(f.driver.in_flight.len(), 8);
+    assert!(f.waiters.is_empty(), "the scheduler has twice as many");
 }
