@@ -528,6 +528,17 @@ mod tests {
     }
 
     #[test]
+    fn a_new_target_forgets_who_missed_the_old_one() {
+        let mut latency = after_misses(4, 2);
+        let asked_by = |latency: &IoLatency| latency.groups[0].child_lat.asked_by;
+        assert_eq!(asked_by(&latency), Some(FAST));
+        latency.set_target(FAST, 2_000);
+        assert_eq!(asked_by(&latency), Some(FAST), "it is the same target");
+        latency.set_target(FAST, 3_000);
+        assert_eq!(asked_by(&latency), None);
+    }
+
+    #[test]
     fn who_has_no_place_waits_for_one() {
         let (mut latency, mut woken) = (after_misses(4, 2), Vec::new());
         assert_eq!(latency.max_depth(SLOW), Some(1));
