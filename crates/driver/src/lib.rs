@@ -14,6 +14,8 @@ mod loopback;
 mod mmc;
 mod nvme;
 mod port;
+#[cfg(test)]
+mod recorded_runs;
 mod served;
 mod usb;
 

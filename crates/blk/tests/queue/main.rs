@@ -6,6 +6,7 @@ mod flush;
 mod merging;
 mod qos;
 mod random;
+mod recorded_runs;
 mod tags;
 mod tracepoints;
 mod zones;

@@ -17,6 +17,7 @@ mod mistakes;
 mod mqsim;
 mod mutations;
 mod published;
+mod recorded_runs;
 mod recording;
 mod reset;
 mod sources;

@@ -13,6 +13,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::TestRunner;
 
+mod recorded_runs;
 #[path = "../../src/test_queue.rs"]
 mod test_queue;
 use test_queue::{TestQueue, queue_info};
