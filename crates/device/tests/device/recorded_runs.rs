@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use blklab_blk::{Nanos, Op, Sector, ZoneAction};
 use blklab_device::{
-    Command, CommandStatus, Completion, Device, DriveSpec, DriveState, Faults, registry,
+    Command, CommandStatus, Completion, Device, DriveSpec, DriveState, Faults,
 };
 use blklab_stats::DriveTimeline;
 use proptest::strategy::{Strategy, ValueTree};
