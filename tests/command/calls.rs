@@ -637,10 +637,10 @@ fn programs_that_wait_for_each_other_are_told_by_line() {
 #[test]
 fn a_program_cannot_take_more_memory_than_the_machine_has() {
     let place = Place::new();
-    let list = "[p]\nmalloc 512M\n[q]\nthink 1ms\nmalloc 1G\n";
+    let list = "[p]\nmalloc 512M\nthink 5ms\n[q]\nthink 1ms\nmalloc 1G\n";
     let told = run(&place, list, &["--memory", "1G"]);
     assert_eq!(told.status, 2, "{}", told.err);
-    let line = "t.calls:5: malloc: of the machine's memory 5";
+    let line = "t.calls:6: malloc: of the machine's memory 5";
     assert!(told.err.contains(line), "{}", told.err);
     run(&place, list, &["--memory", "2G"]).ok();
 }

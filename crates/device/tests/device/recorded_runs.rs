@@ -7,9 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use blklab_blk::{Nanos, Op, Sector, ZoneAction};
-use blklab_device::{
-    Command, CommandStatus, Completion, Device, DriveSpec, DriveState, Faults,
-};
+use blklab_device::{Command, CommandStatus, Completion, Device, DriveSpec, DriveState, Faults};
 use blklab_stats::DriveTimeline;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
