@@ -23,7 +23,7 @@ fn reads_of_nothing_are_told_where_they_are_many() {
         let shown = shown.split_whitespace().collect::<Vec<&str>>().join(" ");
         assert_eq!(shown.matches("% of what was read holds").count(), 1);
         assert!(
-            shown.contains("60 % of what was read holds nothing"),
+            shown.contains("60.0 % of what was read holds nothing"),
             "{shown}"
         );
         assert!(shown.contains("--state filled"), "{shown}");
