@@ -337,7 +337,11 @@ fn a_copy_with_an_offset_leaves_the_position_of_its_file() {
         "pwrite fd4 30 100",
     ];
     assert_eq!(calls_of(&text, 1), copies, "{text}");
-    let left_out = ["1 times chmod", "1 times fgetxattr = ENODATA", "1 times utimensat"];
+    let left_out = [
+        "1 times chmod",
+        "1 times fgetxattr = ENODATA",
+        "1 times utimensat",
+    ];
     let expected = left_out.map(|what| format!("{what} is left out"));
     assert_eq!(recorded.notes, expected);
 }
