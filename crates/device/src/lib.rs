@@ -29,7 +29,7 @@ mod ssd;
 /// The kinds of drives.
 const MODELS: [&spec::ModelType; 4] = [&null::MODEL, &ssd::MODEL, &hdd::MODEL, &card::MODEL];
 
-pub use faults::{DataFault, Faults, FaultyData, FlippedBits};
+pub use faults::{DataFault, Faults, FaultyData, FlippedBits, faulty_parts};
 pub use published::Published;
 pub use spec::{DriveSpec, DriveState, Identity, Interface, reference};
 

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use blklab_blk::SECTOR_SIZE;
-use blklab_device::{DataFault, FaultyData};
+use blklab_device::{DataFault, FaultyData, faulty_parts};
 use blklab_workload::fio::{HEADER_BYTES, JobSpec, VerifyKind};
 
 /// Where fio's header begins (`FIO_HDR_MAGIC`), in bytes of it.
@@ -189,18 +189,12 @@ impl Contents {
     /// A write ended well, as far as its process knows.
     pub(crate) fn wrote(&mut self, space: Space, stamp: Stamp, faults: &[FaultyPart]) {
         let start = stamp.start.unsigned_abs();
-        let (mut at, end) = (start, start + stamp.length_bytes);
-        let mut faults: Vec<&FaultyPart> = faults.iter().collect();
-        faults.sort_by_key(|part| part.range.start);
-        for FaultyPart { range, fault } in faults {
-            self.put(space, at..range.start, stamp);
-            let length = range.end - range.start;
-            let (landed, place) = FaultyData::landing(Some(*fault), range.start, length);
-            let start = stamp.start + place as i64 - range.start as i64;
+        let faulty = faults.iter().map(|part| (part.range.clone(), part.fault));
+        for (part, fault) in faulty_parts(start..start + stamp.length_bytes, faulty) {
+            let (landed, place) = FaultyData::landing(fault, part.start, part.end - part.start);
+            let start = stamp.start + place as i64 - part.start as i64;
             self.put(space, place..place + landed.end, Stamp { start, ..stamp });
-            at = range.end;
         }
-        self.put(space, at..end, stamp);
     }
 
     fn put(&mut self, space: Space, range: Range<u64>, stamp: Stamp) {

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use blklab_blk::{IoStatus, Nanos, Op};
-use blklab_device::DataFault;
+use blklab_device::{DataFault, faulty_parts};
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::SeedableRng;
 use slab::Slab;
@@ -264,21 +264,8 @@ impl SimulatedStorage {
 
     /// The parts of a call, in order, each with what is wrong with its data.
     fn parts(&self, call: &Call) -> Vec<(Range<u64>, Option<DataFault>)> {
-        let (mut at, end) = (call.sector.0, call.sector.0 + u64::from(call.sectors));
-        let mut faults: Vec<_> = self.disk.data_faults(call.handle).cloned().collect();
-        faults.sort_by_key(|(part, _)| part.start);
-        let mut parts = Vec::new();
-        for (part, fault) in faults {
-            if at < part.start {
-                parts.push((at..part.start, None));
-            }
-            at = part.end;
-            parts.push((part, Some(fault)));
-        }
-        if at < end {
-            parts.push((at..end, None));
-        }
-        parts
+        let range = call.sector.0..call.sector.0 + u64::from(call.sectors);
+        faulty_parts(range, self.disk.data_faults(call.handle).cloned())
     }
 
     /// Cuts the machine's power at `now` and restores it: no I/O in flight completes. Data that was

@@ -53,6 +53,27 @@ impl DataFault {
     }
 }
 
+/// Splits a range into the parts that have a fault, and what lies between them; in order.
+pub fn faulty_parts(
+    range: Range<u64>,
+    faulty: impl Iterator<Item = (Range<u64>, DataFault)>,
+) -> Vec<(Range<u64>, Option<DataFault>)> {
+    let mut faulty: Vec<_> = faulty.collect();
+    faulty.sort_by_key(|(part, _)| part.start);
+    let (mut at, mut parts) = (range.start, Vec::new());
+    for (part, fault) in faulty {
+        if at < part.start {
+            parts.push((at..part.start, None));
+        }
+        at = part.end;
+        parts.push((part, Some(fault)));
+    }
+    if at < range.end {
+        parts.push((at..range.end, None));
+    }
+    parts
+}
+
 /// Bits that have flipped on a medium since they were written, by their bytes.
 #[derive(Clone, Debug, Default)]
 pub struct FlippedBits(BTreeMap<u64, u8>);
@@ -266,6 +287,18 @@ mod tests {
         assert_eq!(memory.read(None, 2048, 2048), [0; 2048]);
         let torn = memory.read(None, 4096 + 500, 600);
         assert_eq!((&torn[..12], &torn[12..]), (&[3; 12][..], &[0; 588][..]));
+    }
+
+    #[test]
+    fn what_lies_between_faulty_parts_is_whole() {
+        let faulty = [(8..10, DataFault::Lost), (2..4, DataFault::Stale)];
+        let parts = faulty_parts(0..10, faulty.into_iter());
+        let (lost, stale) = (Some(DataFault::Lost), Some(DataFault::Stale));
+        assert_eq!(
+            parts,
+            [(0..2, None), (2..4, stale), (4..8, None), (8..10, lost)]
+        );
+        assert_eq!(faulty_parts(3..5, [].into_iter()), [(3..5, None)]);
     }
 
     #[test]
