@@ -7,6 +7,7 @@ use std::fmt::Write;
 
 use blklab_blk::{Bio, Nanos, Op, RequestQueue, Sector, Submit, Waiter};
 use blklab_device::DriveSpec;
+use blklab_judges::Numbers;
 
 use crate::{
     Attachment, Driver, FrontEnd, FrontEndKind, ServerStep, UsbBridge, UsbLink, UsbProtocol,
@@ -15,19 +16,6 @@ use crate::{
 
 const BIOS: u64 = 400;
 const CPUS: usize = 4;
-
-/// Numbers that look random, the same each time (Knuth's linear congruence).
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        ((u128::from(self.0) * u128::from(bound)) >> 64) as u64
-    }
-}
 
 /// A drive that answers after some microseconds, as the interface's drives do.
 fn spec(interface: &str, host: &str) -> DriveSpec {

@@ -1,10 +1,15 @@
-//! Helpers for tests that need other programs: they skip a test if the program is missing.
+//! Helpers for tests of several crates: those that need other programs skip a test if the program
+//! is missing, and recorded runs draw the same numbers each time.
 //!
 //! The test harness hides the output of tests that pass, so a skipped test is
 //! reported to standard error directly. With `BLKLAB_JUDGES=required` a missing
 //! program fails the test.
 
+mod numbers;
+
 use std::io::Write;
+
+pub use numbers::Numbers;
 
 /// Reports that a test is skipped because a program is missing that `make setup`
 /// installs.

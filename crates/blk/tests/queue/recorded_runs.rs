@@ -12,6 +12,7 @@ use blklab_blk::{
     IoStatus, KblockdDelay, Nanos, Op, Plug, PrioPolicy, QueueConfig, QueueLimits, Request,
     RequestId, RequestQueue, Sector, Span, Submit, SubmitterId, TraceEvent, TraceKind, Waiter,
 };
+use blklab_judges::Numbers;
 
 use crate::{Fifo, FifoState, config};
 
@@ -39,19 +40,6 @@ const PROCESSES: [(Op, BioFlags, u16, u32, u64, u64); 8] = [
     (Op::Write, BioFlags::BACKGROUND, 4, 200, 6, 9_000),
     (Op::Discard, BioFlags::NONE, 1, 128, 1, 20_000),
 ];
-
-/// Numbers that look random, the same each time (Knuth's linear congruence).
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        ((u128::from(self.0) * u128::from(bound)) >> 64) as u64
-    }
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {

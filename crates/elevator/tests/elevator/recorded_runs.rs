@@ -11,6 +11,7 @@ use blklab_blk::{
     Bio, BioFlags, CgroupId, IoClass, IoPrio, Nanos, Op, QueueInfo, RequestId, Sector, SubmitterId,
 };
 use blklab_elevator::ElevatorType;
+use blklab_judges::Numbers;
 
 use crate::test_queue::{TestQueue, queue_info};
 
@@ -139,19 +140,6 @@ const PROCESSES: [Process; 12] = [
         ..READER
     },
 ];
-
-/// Numbers that look random, the same each time (Numerical Recipes' linear congruence).
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        ((u128::from(self.0) * u128::from(bound)) >> 64) as u64
-    }
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
