@@ -32,30 +32,10 @@ impl<H: Host> Vfs<H> {
 #[cfg(test)]
 mod tests {
     use crate::PAGE_BYTES;
-    use crate::bio::{Bio, BioId};
-    use crate::event::Event;
     use crate::image::at_once;
-    use crate::inode::{BackingDevice, Extent, Inode, InodeId, ReadPath};
-    use crate::vfs::{Host, Vfs};
-
-    /// A device on which every bio ends at once.
-    struct Instant;
-
-    impl Host for Instant {
-        async fn submit(&self, vfs: &Vfs<Self>, id: BioId, _: Bio) {
-            vfs.bio_ended(id);
-        }
-
-        async fn extent(&self, _: InodeId, byte: u64, _bytes: u64) -> Extent {
-            Extent {
-                sector: Some(byte / 512),
-                bytes: 1 << 30,
-                boundary: false,
-            }
-        }
-
-        fn trace(&self, _: &Vfs<Self>, _: Event) {}
-    }
+    use crate::inode::{BackingDevice, Inode, ReadPath};
+    use crate::vfs::Vfs;
+    use crate::vfs::tests::Instant;
 
     #[test]
     fn the_last_close_writes_and_drops_all_pages() {

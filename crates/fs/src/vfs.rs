@@ -3,7 +3,7 @@
 mod dentry;
 mod namespace;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// A device on which every bio ends at once.
-struct Instant;
+pub(crate) struct Instant;
 
 impl Host for Instant {
     async fn submit(&self, vfs: &Vfs<Self>, id: BioId, _: Bio) {

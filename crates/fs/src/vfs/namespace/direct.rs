@@ -244,6 +244,7 @@ mod tests {
     use std::task::Context;
 
     use super::*;
+    use crate::vfs::tests::Instant;
     use crate::{
         BackingDevice, Bio, BioId, Event, Ext2, Ext2Layout, Ext2Options, Extent, Image, InodeId,
         MountOptions, Mounted, OpenFlags, Timestamp, VfatLayout, Vfs, Xfs, at_once,
@@ -264,12 +265,8 @@ mod tests {
             }
         }
 
-        async fn extent(&self, _: InodeId, byte: u64, _bytes: u64) -> Extent {
-            Extent {
-                sector: Some(byte / 512),
-                bytes: 1 << 30,
-                boundary: false,
-            }
+        async fn extent(&self, inode: InodeId, byte: u64, bytes: u64) -> Extent {
+            Instant.extent(inode, byte, bytes).await
         }
 
         fn trace(&self, _: &Vfs<Self>, _: Event) {}
