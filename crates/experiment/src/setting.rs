@@ -59,16 +59,13 @@ pub struct Setting {
 
 /// fio's options for how much is asked of a drive, and of what kind. Rows that differ in one of them
 /// are points of a curve, and none is better than another.
-const WORK: [&str; 18] = [
+const WORK: [&str; 15] = [
     "iodepth",
     "numjobs",
     "bs",
-    "blocksize",
     "bsrange",
-    "blocksize_range",
     "bssplit",
     "rw",
-    "readwrite",
     "rwmixread",
     "rwmixwrite",
     "size",
@@ -131,10 +128,8 @@ impl Setting {
     /// Returns what varies of the work that is asked of the drive, such as `iodepth=4`; empty where
     /// only how it is done varies.
     pub fn work(&self) -> String {
-        let of_work = self
-            .axes
-            .iter()
-            .filter(|(key, _)| WORK.contains(&key.as_str()));
+        let is_of_work = |key: &str| fio::option_name(key).is_some_and(|name| WORK.contains(&name));
+        let of_work = self.axes.iter().filter(|(key, _)| is_of_work(key));
         let words: Vec<String> = of_work
             .map(|(key, value)| format!("{key}={value}"))
             .collect();

@@ -1,12 +1,12 @@
 //! Comparisons whose rows differ in what is asked of the drive, such as the depth: only rows that
 //! did the same work are judged against each other.
 
+use super::Comparison;
 use super::merge::by_part;
 use super::processes::ProcessFigures;
 use super::runs::{Pairs, SchedulerRuns};
 use super::section::Section;
 use super::table::DirectionTable;
-use super::{Comparison, Contest};
 
 /// Rows that did the same work.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,8 +28,8 @@ impl Comparison {
             let verdict = &mut section.verdict;
             // These contests are of rows whose work differs.
             verdict.bandwidth = None;
-            verdict.tails = Vec::<Contest>::new();
-            verdict.times = Vec::<Contest>::new();
+            verdict.tails.clear();
+            verdict.times.clear();
             verdict.sentence = sentence;
             (section.title.as_str(), verdict.sentence.as_str())
         });

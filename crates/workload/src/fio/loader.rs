@@ -8,6 +8,7 @@ use super::fixup::{Adjustments, fixup, refuse};
 use super::job_file::{self, Environment, Includes, OptionLine, Section, substitute};
 use super::options::{self, FioOption, Order, Outcome};
 use super::section::SectionOptions;
+use super::source::option_name;
 use super::spec::*;
 use blklab_description::nearest;
 
@@ -443,7 +444,7 @@ pub enum OverrideWhen {
 impl Override {
     /// Returns the option's name, where an alias is given as well.
     pub fn option(&self) -> &str {
-        full_name(&self.name).unwrap_or(&self.name)
+        option_name(&self.name).unwrap_or(&self.name)
     }
 
     fn entry(&self) -> OptionLine {
@@ -459,10 +460,6 @@ impl Override {
     /// alias.
     fn replaces(&self, text: &str) -> bool {
         let name = text.split_once('=').map_or(text, |(name, _)| name).trim();
-        name == self.name || full_name(name).is_some_and(|n| Some(n) == full_name(&self.name))
+        name == self.name || option_name(name).is_some_and(|n| Some(n) == option_name(&self.name))
     }
-}
-
-fn full_name(name: &str) -> Option<&'static str> {
-    options::find(name).map(|option| option.name)
 }

@@ -34,7 +34,7 @@ pub use iolog::{Iolog, IologAction, IologEntry, LoggedFile, ReplayOptions};
 pub use job_file::{Environment, Includes, included_files};
 pub use loader::{Override, OverrideWhen};
 pub use options::option_tables;
-pub use source::{Arguments, JobSource, has_option, option_names};
+pub use source::{Arguments, JobSource, has_option, option_name, option_names};
 pub use spec::*;
 pub(crate) use units::bytes as bytes_of;
 pub use verify::{Checksum, HEADER_BYTES, VerifyKind, VerifyOptions};

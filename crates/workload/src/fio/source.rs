@@ -13,7 +13,12 @@ use crate::library;
 
 /// Whether fio has a job option `name`.
 pub fn has_option(name: &str) -> bool {
-    options::find(name).is_some()
+    option_name(name).is_some()
+}
+
+/// Returns the name of fio's job option that has this name or alias.
+pub fn option_name(name: &str) -> Option<&'static str> {
+    options::find(name).map(|option| option.name)
 }
 
 /// Returns the names and aliases of fio's job options.
