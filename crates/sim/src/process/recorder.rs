@@ -154,23 +154,14 @@ impl Recorder {
         self.iops.start(self.measure_from);
     }
 
-    /// Forgets what was measured so far (fio's `reset_all_stats`).
-    pub(crate) fn restart(&mut self, now: Nanos) {
-        self.results = JobResults {
-            name: std::mem::take(&mut self.results.name),
-            description: std::mem::take(&mut self.results.description),
-            options: std::mem::take(&mut self.results.options),
-            percentiles: std::mem::take(&mut self.results.percentiles),
-            setup: std::mem::take(&mut self.results.setup),
-            group_id: self.results.group_id,
-            members: self.results.members,
-            group_reporting: self.results.group_reporting,
-            percentiles_of: self.results.percentiles_of,
-            latency_target: self.results.latency_target,
-            ..JobResults::default()
+    /// Forgets what was measured so far of the process of that job (fio's `reset_all_stats`).
+    pub(crate) fn restart(&mut self, spec: &JobSpec, now: Nanos) {
+        *self = Recorder {
+            log: self.log.take(),
+            ramp: Nanos::ZERO,
+            ramping: false,
+            ..Recorder::for_job(spec)
         };
-        self.submitted_at_once = [const { Histogram::new() }; 3];
-        self.ramp = Nanos::ZERO;
         self.start(now);
     }
 

@@ -356,7 +356,6 @@ impl FairClass {
             CpuScheduler::Cfs => self.place_by_cfs(to, pid),
             CpuScheduler::Eevdf => {
                 self.leave_by_eevdf(from, pid);
-                self.queues[from].runnable.retain(|&other| other != pid);
                 self.place_with_deadline(to, pid);
             }
         }

@@ -28,12 +28,8 @@ impl LogCursor {
     /// What comes next, and when at the earliest.
     fn peek(&self) -> Option<(IologEntry, Nanos)> {
         let entry = *self.log.entries.get(self.next)?;
-        let since = self.last.unwrap_or_default();
-        let due = match (self.last, entry.delay_ns) {
-            (None, _) | (_, 0) => Nanos::ZERO,
-            (Some(_), delay_ns) => since.saturating_add(Nanos(delay_ns)),
-        };
-        Some((entry, due))
+        let due = |last: Nanos| last.saturating_add(Nanos(entry.delay_ns));
+        Some((entry, self.last.map_or(Nanos::ZERO, due)))
     }
 
     /// What came next is done now.

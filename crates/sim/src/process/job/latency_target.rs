@@ -214,7 +214,7 @@ impl JobProcess {
 
     /// Nothing is in flight, and the window that is reported begins.
     pub(super) fn start_last_window(&mut self, now: Nanos) {
-        self.recorder.restart(now);
+        self.recorder.restart(&self.spec, now);
         if let Some(search) = &mut self.depth_search {
             search.start_window(now);
         }

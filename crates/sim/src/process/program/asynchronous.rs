@@ -4,7 +4,8 @@
 //! `io_submit` completes buffered I/O before it returns (`aio_read` of the kernel's
 //! `fs/aio.c`); direct I/O and `fsync` complete later. io_uring tries a read or write at
 //! once and retries it when the page has come; calls that cannot be tried go to a worker, as
-//! all do on a file system without `FMODE_NOWAIT` (`io_uring/`). Requests belong to the thread that names them.
+//! all do on a file system without `FMODE_NOWAIT` (`io_uring/`). Requests belong to the thread
+//! that names them.
 
 use std::collections::VecDeque;
 
