@@ -92,6 +92,16 @@ impl Description {
         Ok(())
     }
 
+    /// Gives a key the value and the comment that it has in another description.
+    ///
+    /// # Errors
+    /// If one of the two has no such key.
+    pub fn take(&mut self, key: &str, from: &Description) -> Result<(), KeyError> {
+        let ((own, _), (other, _)) = (self.find(key)?, from.find(key)?);
+        self.lines[own].clone_from(&from.lines[other]);
+        Ok(())
+    }
+
     fn numbers(&self, key: &str, line: usize) -> Result<Vec<f64>, KeyError> {
         let text = &self.lines[line];
         let value = text.split_once('=').map_or("", |(_, value)| value);
@@ -194,6 +204,10 @@ mod tests {
         );
         d.set("flash.read_us[1]", 0.01122, "").unwrap();
         assert_eq!(d.number("flash.read_us[1]").unwrap(), 0.01122);
+        let other = Description::new("a = \"b\" # a fact\n", d.keys.clone());
+        d.take("a", &other).unwrap();
+        assert!(d.text().starts_with("a = \"b\" # a fact\n[flash]"));
+        assert!(d.take("flash.read_us", &other).is_err());
         for wrong in ["flash.read_us[2]", "flash.no", "flash.read_us[x]", "x_ns"] {
             assert!(d.set(wrong, 1.0, "").is_err(), "{wrong}");
         }

@@ -4,8 +4,8 @@ use thiserror::Error;
 
 use crate::model::{CalibrateError, Model, Parameter};
 use crate::row::Row;
-use crate::score::{Scored, loss, median, score};
-use crate::search::search;
+use crate::score::{Scored, median, outcome, score};
+use crate::search::{Outcome, search};
 use crate::work::{Case, cases};
 
 /// Setup of a fit.
@@ -160,29 +160,20 @@ impl Fit<'_> {
             .collect();
         let start = start?;
         let (mut best, mut evaluations) = (f64::INFINITY, 0);
-        let (place, _) = search(start.clone(), setup.evaluations, |values| {
+        let place = search(start.clone(), setup.evaluations, |values| {
             let model = self.at(values)?;
-            let found = match model.parse() {
+            let outcome = match model.parse() {
                 // A value is out of the legal range of the description.
-                Err(_) => f64::INFINITY,
-                Ok(_) => {
-                    let mut scored = score(&model, &looked_at, setup.rows, setup.seed)?;
-                    // The other direction of a run may be held out.
-                    for (at, scored) in scored.iter_mut().enumerate() {
-                        if !setup.fitted.contains(&at) {
-                            *scored = None;
-                        }
-                    }
-                    loss(&scored)
-                }
+                Err(_) => None,
+                Ok(_) => Some(self.outcome(&model, &looked_at)?),
             };
-            best = best.min(found);
+            best = outcome.iter().fold(best, |least, o| least.min(o.loss));
             evaluations += 1;
             each(Progress {
                 evaluations,
                 loss: best,
             });
-            Ok::<f64, CalibrateError>(found)
+            Ok::<_, CalibrateError>(outcome)
         })?;
         let model = self.at(&place)?;
         let scored = score(&model, &self.all, setup.rows, setup.seed)?;
@@ -197,6 +188,19 @@ impl Fit<'_> {
             scored,
             loss: best,
         })
+    }
+
+    /// How far off the fitted rows are.
+    fn outcome(&self, model: &Model, cases: &[Case]) -> Result<Outcome, CalibrateError> {
+        let setup = &self.setup;
+        let mut scored = score(model, cases, setup.rows, setup.seed)?;
+        // The other direction of a run may be held out.
+        for (at, scored) in scored.iter_mut().enumerate() {
+            if !setup.fitted.contains(&at) {
+                *scored = None;
+            }
+        }
+        Ok(outcome(&scored))
     }
 
     /// Returns the model with the parameters at these values. Whole arrays are set before single

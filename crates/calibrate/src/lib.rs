@@ -1,8 +1,7 @@
 //! Fits the descriptions of a drive and a machine to measured fio results.
 //!
-//! Rows of fio results become fio jobs, which are simulated, and a pattern search changes the few
-//! numbers that no data sheet gives until the simulated rows are close to the measured ones. These
-//! numbers are keys of the descriptions (`drive.flash.read_us`, `costs.bio_ns`), never one for each
+//! Rows of fio results become fio jobs, which are simulated, and a search changes the few numbers
+//! that no data sheet gives until the simulated rows are close to the measured ones. These numbers are keys of the descriptions (`drive.flash.read_us`, `costs.bio_ns`), never one for each
 //! row.
 
 mod csv;

@@ -63,14 +63,26 @@ const DRIVE: [&str; 6] = [
 
 /// The parameters in `costs.*`. Rows cannot distinguish steps that always occur together, so one of
 /// each such group is fitted.
-const COSTS: [&str; 12] = [
+const COSTS: [&str; 24] = [
     "costs.user_submit_ns",
     "costs.bio_ns",
+    "costs.file_io_ns",
+    "costs.file_ns",
+    "costs.pin_ns",
+    "costs.pin_page_ns",
+    "costs.list_ns",
+    "costs.page_ns",
     "costs.interrupt_ns",
+    "costs.poll_ns",
     "costs.context_switch_ns",
+    "costs.wake_ns",
+    "costs.kblockd_ns",
     "costs.cold_percent",
+    "costs.crowded_percent",
     "costs.lock_transfer_ns",
     "costs.lock_waiter_ns",
+    "costs.engine.io_uring.kernel_ns",
+    "costs.engine.libaio.kernel_ns",
     "costs.scheduler.mq-deadline.insert_ns",
     "costs.scheduler.kyber.insert_ns",
     "costs.scheduler.kyber.finish_ns",

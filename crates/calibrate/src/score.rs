@@ -5,6 +5,7 @@ use rayon::prelude::*;
 
 use crate::model::{CalibrateError, Model};
 use crate::row::{Measured, Row};
+use crate::search::{Outcome, Residual};
 use crate::work::Case;
 
 /// The relative error of a row without simulated I/O.
@@ -69,25 +70,29 @@ const HUBER: f64 = 0.05;
 /// the same fact.
 const WEIGHTS: [f64; 3] = [1.0, 0.5, 0.4];
 
-/// The loss over all simulated rows. Ratios count, so that twice and half are equally far off.
-pub(crate) fn loss(scored: &[Option<Scored>]) -> f64 {
-    let row = |s: &Scored| {
-        let each = s.errors.iter().zip(WEIGHTS).map(|(error, weight)| {
-            let e = error.map_or(0.0, |error| (1.0 + error).max(1e-3).ln().abs());
-            let huber = if e <= HUBER {
-                e * e / (2.0 * HUBER)
-            } else {
-                e - HUBER / 2.0
-            };
-            weight * huber
-        });
-        each.sum::<f64>()
-    };
-    let (sum, count) = scored
-        .iter()
-        .flatten()
-        .fold((0.0, 0usize), |(sum, n), s| (sum + row(s), n + 1));
-    sum / count.max(1) as f64
+/// The loss over all simulated rows, and how far off each figure is. Ratios count, so that twice and
+/// half are equally far off.
+pub(crate) fn outcome(scored: &[Option<Scored>]) -> Outcome {
+    let (mut loss, mut residuals, mut rows) = (0.0, Vec::new(), 0usize);
+    for row in scored.iter().flatten() {
+        rows += 1;
+        for (error, weight) in row.errors.iter().zip(WEIGHTS) {
+            let Some(error) = error else { continue };
+            let error = (1.0 + error).max(1e-3).ln();
+            let size = error.abs();
+            loss += weight
+                * match size <= HUBER {
+                    true => size * size / (2.0 * HUBER),
+                    false => size - HUBER / 2.0,
+                };
+            let weight = weight / size.max(HUBER);
+            residuals.push(Residual { error, weight });
+        }
+    }
+    Outcome {
+        loss: loss / rows.max(1) as f64,
+        residuals,
+    }
 }
 
 /// Medians of the absolute relative errors.

@@ -27,6 +27,12 @@ const WRITES_US: u64 = 2_000_000;
 /// A slow drive is measured for at least this many I/Os, and so many writes once it is steady.
 const LEAST_IOS: f64 = 1_000.0;
 const LEAST_STEADY_WRITES: f64 = 200.0;
+/// The longest time for these, in seconds.
+const LONGEST_WRITES_S: f64 = 600.0;
+
+/// A model that is so many times as fast as the measured drive has shown it after this many times
+/// the measured I/Os, and its run ends.
+const MOST_TIMES_IOS: f64 = 10.0;
 
 /// Options of rows that do not name an engine.
 const FIRST_STUDY_OPTIONS: &str = "ioengine=io_uring registerfiles=1 fixedbufs=1";
@@ -92,7 +98,11 @@ fn runs_beside(row: &Row, rows: &[Row]) -> bool {
 }
 
 fn job_text(row: &Row, beside: bool, settles: bool) -> String {
-    let (ramp_us, run_us) = times_us(row, settles);
+    let Span {
+        ramp_us,
+        run_us,
+        most_ios,
+    } = span(row, settles);
     let drives: Vec<String> = (0..row.devices)
         .map(|n| format!("/dev/nvme{n}n1"))
         .collect();
@@ -101,7 +111,7 @@ fn job_text(row: &Row, beside: bool, settles: bool) -> String {
     let mut text = format!(
         "[global]\ndirect=1\nnorandommap=1\n\
          group_reporting=1\ntime_based=1\nramp_time={ramp_us}us\nruntime={run_us}us\n\
-         bwavgtime={window_ms}\niopsavgtime={window_ms}\nfilename={}\nbs={}\niodepth={}\nrwmixread={}\n{}\n",
+         bwavgtime={window_ms}\niopsavgtime={window_ms}\nnumber_ios={most_ios}\nfilename={}\nbs={}\niodepth={}\nrwmixread={}\n{}\n",
         drives.join(":"),
         row.bs,
         row.iodepth,
@@ -140,22 +150,36 @@ fn job_text(row: &Row, beside: bool, settles: bool) -> String {
     text
 }
 
+/// How long a job runs.
+struct Span {
+    ramp_us: u64,
+    run_us: u64,
+    /// It ends earlier after this many I/Os; 0 for no limit.
+    most_ios: u64,
+}
+
 /// Ramp and run time: long enough for the number of I/Os, and for several fills of the queue.
-fn times_us(row: &Row, settles: bool) -> (u64, u64) {
+fn span(row: &Row, settles: bool) -> Span {
+    let iops = row.measured.iops;
     if settles && (row.rw.contains("write") || row.rw.contains("rw")) {
-        let least_s = (LEAST_STEADY_WRITES / row.measured.iops).ceil() as u64;
-        return (WRITES_RAMP_US, WRITES_US.max(least_s * 1_000_000));
+        let least_s = (LEAST_STEADY_WRITES / iops).ceil().min(LONGEST_WRITES_S) as u64;
+        return Span {
+            ramp_us: WRITES_RAMP_US,
+            run_us: WRITES_US.max(least_s * 1_000_000),
+            most_ios: 0,
+        };
     }
     let in_flight = f64::from(row.iodepth) * f64::from(row.processes);
-    let run_us =
-        (WANTED_IOS.max(in_flight * 20.0) / row.measured.iops * 1e6).clamp(SHORTEST_US, LONGEST_US);
-    let run_us = run_us.max(LEAST_IOS / row.measured.iops * 1e6);
-    let ramp_us = (in_flight / row.measured.iops * 6e6).clamp(2_000.0, LONGEST_US);
-    // Rounded to milliseconds, so that repeats of a row are the same job.
-    (
-        (ramp_us / 1e3).ceil() as u64 * 1000,
-        (run_us / 1e3).ceil() as u64 * 1000,
-    )
+    let run_us = (WANTED_IOS.max(in_flight * 20.0) / iops * 1e6).clamp(SHORTEST_US, LONGEST_US);
+    let run_us = run_us.max(LEAST_IOS / iops * 1e6);
+    let ramp_us = (in_flight / iops * 6e6).clamp(2_000.0, LONGEST_US);
+    let measured_ios = iops * (ramp_us + run_us) / 1e6;
+    // Rounded to milliseconds and to a power of two, so that repeats of a row are the same job.
+    Span {
+        ramp_us: (ramp_us / 1e3).ceil() as u64 * 1000,
+        run_us: (run_us / 1e3).ceil() as u64 * 1000,
+        most_ios: (measured_ios * MOST_TIMES_IOS).log2().ceil().exp2() as u64,
+    }
 }
 
 /// Simulates a job.

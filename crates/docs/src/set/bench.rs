@@ -38,8 +38,8 @@ pub struct Start {
     evaluations: usize,
 }
 
-/// Facts of a machine that whoever describes it knows.
-const FACTS: [&str; 2] = ["cpu.count", "cpu.sockets"];
+/// Facts of a machine and its kernel's release that whoever describes it knows.
+const FACTS: [&str; 3] = ["cpu.count", "cpu.sockets", "kernel.dispatch"];
 
 /// IOPS, with its index in [`Measured::figures`].
 pub const IOPS: (usize, &str) = (0, "IOPS");
@@ -67,9 +67,8 @@ impl Bench {
         let own = Model::load(self.drive, self.machine)?;
         let mut model = Model::load(&start.drive, &start.machine)?;
         for key in FACTS {
-            let fact = own.machine.number(key).map_err(|e| e.to_string())?;
-            let set = model.machine.set(key, fact, "a fact of the machine");
-            set.map_err(|e| e.to_string())?;
+            let taken = model.machine.take(key, &own.machine);
+            taken.map_err(|e| e.to_string())?;
         }
         let rows = start.rows.min(self.rows.len());
         let fitted: Vec<usize> = (0..rows).map(|n| n * self.rows.len() / rows).collect();
