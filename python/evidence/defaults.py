@@ -76,9 +76,11 @@ class Gain:
         return cls(statistics.mean(logarithms), STUDENT[len(logarithms) - 2] * spread)
 
     def __str__(self) -> str:
-        percent = 100 * math.expm1(self.mean)
-        width = 100 * math.exp(self.mean) * math.sinh(self.half_width)
-        return f"{percent:+.1f} % ±{width:.1f}"
+        percent = f"{100 * math.expm1(self.mean):+.1f} %"
+        if self.half_width == 0:
+            return percent
+        low, high = self.mean - self.half_width, self.mean + self.half_width
+        return f"{percent} ({100 * math.expm1(low):+.1f} to {100 * math.expm1(high):+.1f})"
 
 
 #: Of a drive: by setting and workload, a logarithm of a speed for each seed.
@@ -270,7 +272,7 @@ def main() -> None:
         f"{workloads} workloads of real programs, {settings} settings, {len(found)} drives, "
         f"{args.repeats} runs each: {runs} runs, by `make defaults-report`. A gain is that of the "
         "I/Os a second of a workload's first job, against what the kernel does by itself, with "
-        "its 95 % interval over seeds (±0.0 where nothing is random); on average is the geometric "
+        "its 95 % interval over seeds (none where nothing is random); on average is the geometric "
         f"mean over all workloads, which count alike. The machine is {MACHINE} with {MEMORY}, "
         "files lie on the drive without a file system, and a run lasts "
         f"{', '.join(lengths)}, which is short so that all of them are done in minutes. Memory "
