@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Draws a sample of the changes that cargo-mutants makes, and tells which of them no test notices.
 
-All mutants of the sample are in one build (weave.py). Each is then chosen for the tests of its own
-crate and of conform, until one fails, or they take longer than any run without a mutant would.
+All mutants of the sample are in one build (weave.py). A run of every test without a mutant tells
+how long it takes and which mutants it reaches. Each mutant is then chosen for those tests of its
+own crate and of conform that reach it, the quickest first, until one fails or does not end.
 """
 
 import argparse
@@ -12,9 +13,10 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from weave import Tree, listed
@@ -23,6 +25,8 @@ ROOT = Path(__file__).resolve().parents[2]
 JUDGE = "conform"
 # A mutant that allocates without end must not take the machine with it.
 MEMORY_KB = 6 << 20
+CAUGHT, TIMED_OUT, MISSED = "caught", "timed out", "missed"
+NOT_REACHED, NOT_COMPILED = "not reached", "not compiled"
 
 
 def sample(crates, share, seed):
@@ -71,50 +75,84 @@ def programs(rows):
     return found
 
 
-def passes(program, mutant, limit_s):
-    """Whether a test program passes within a time. Its first failure ends it."""
-    executable, folder = program
-    environment = {
-        **os.environ,
-        "MUTANT": str(mutant),
-        "RUST_BACKTRACE": "0",
-        "RUST_TEST_THREADS": "1",
-        "INSTA_UPDATE": "no",
-        "PROPTEST_RNG_SEED": "1",
-        "PROPTEST_MAX_SHRINK_ITERS": "0",
-        "PROPTEST_DISABLE_FAILURE_PERSISTENCE": "true",
-    }
-    process = subprocess.Popen(
-        ["sh", "-c", f'ulimit -v {MEMORY_KB}; exec "$0"', executable],
-        cwd=folder,
-        env=environment,
-        start_new_session=True,
-        text=True,
-        errors="replace",
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
-    timer = threading.Timer(limit_s, os.killpg, (process.pid, signal.SIGKILL))
-    timer.start()
-    for line in process.stdout:
-        if line.endswith("... FAILED\n"):
-            os.killpg(process.pid, signal.SIGKILL)
-            break
-    timer.cancel()
-    return process.wait() == 0
+@dataclass
+class Test:
+    """A test by itself, what it takes without a mutant, and the mutants that it reaches."""
 
+    program: str
+    folder: Path
+    name: str
+    took_s: float = 0
+    reaches: frozenset = frozenset()
 
-def baseline(of_crate, pool):
-    """The time that each program may take with a mutant."""
+    def run(self, environment, limit_s):
+        """How it ends: caught if it fails, timed out, or missed if it passes."""
+        process = subprocess.Popen(
+            ["sh", "-c", f'ulimit -v {MEMORY_KB}; exec "$@"', "sh", self.program]
+            + ["--exact", self.name, "--test-threads", "1"],
+            cwd=self.folder,
+            env={
+                **os.environ,
+                "RUST_BACKTRACE": "0",
+                "INSTA_UPDATE": "no",
+                "PROPTEST_RNG_SEED": "1",
+                "PROPTEST_MAX_SHRINK_ITERS": "0",
+                "PROPTEST_DISABLE_FAILURE_PERSISTENCE": "true",
+                **environment,
+            },
+            start_new_session=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            return CAUGHT if process.wait(limit_s) else MISSED
+        except subprocess.TimeoutExpired:
+            return TIMED_OUT
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
 
-    def limit_s(program):
+    def measure(self, reached):
+        """Runs it without a mutant. `reached` is a file for the mutants that it comes to."""
+        reached.write_text("")
         start = time.monotonic()
-        if not passes(program, 0, 3600):
-            sys.exit(f"without a mutant, {program[0]} fails")
-        return 20 + 5 * (time.monotonic() - start)
+        if self.run({"MUTANTS_REACHED": str(reached)}, 3600) != MISSED:
+            sys.exit(f"without a mutant, {self.name} of {self.program} does not pass")
+        self.took_s = time.monotonic() - start
+        self.reaches = frozenset(map(int, reached.read_text().split()))
+        reached.unlink()
 
-    programs = [program for of_one in of_crate.values() for program in of_one]
-    return dict(zip(programs, pool.map(limit_s, programs)))
+    def judge(self, mutant):
+        return self.run({"MUTANT": str(mutant.number)}, 20 + 5 * self.took_s)
+
+
+def tests_of(program, folder):
+    """The tests of a program; lines other than `name: test` are not about one."""
+    lines = subprocess.check_output([program, "--list"], cwd=folder, text=True).splitlines()
+    names = [line.removesuffix(": test") for line in lines if line.endswith(": test")]
+    return [Test(program, folder, name) for name in names]
+
+
+def judge(mutant, tests):
+    """What the tests say of a mutant."""
+    reaching = [test for test in tests if mutant.number in test.reaches]
+    for test in sorted(reaching, key=lambda test: test.took_s):
+        found = test.judge(mutant)
+        if found != MISSED:
+            return found
+    return MISSED if reaching else NOT_REACHED
+
+
+def summary(of, outcomes):
+    """A line of counts and the share that is caught; one that does not end is caught too."""
+    counts = Counter(outcomes)
+    judged = len(outcomes) - counts[NOT_COMPILED]
+    found = counts[CAUGHT] + counts[TIMED_OUT]
+    share = 100 * found / judged if judged else 100
+    parts = (CAUGHT, TIMED_OUT, MISSED, NOT_REACHED, NOT_COMPILED)
+    told = ", ".join(f"{counts[part]} {part}" for part in parts)
+    return f"{of}: {told}: {found} of {judged}, {share:.1f} %", share
 
 
 def main():
@@ -122,27 +160,38 @@ def main():
     parser.add_argument("crates", nargs="+")
     parser.add_argument("--seed", default="1", help="draws the sample")
     parser.add_argument("--share", type=float, default=1, help="of all mutants, in percent")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="mutants at a time")
+    parser.add_argument("--least", type=float, default=95, help="percent to be caught for success")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="tests at a time")
     options = parser.parse_args()
 
     drawn = sample(options.crates, options.share, options.seed)
-    tree = Tree(ROOT, ROOT / "target" / "mutants", options.crates)
-    mutants, of_crate = build(tree, drawn, dict.fromkeys([*options.crates, JUDGE]))
-    print(f"seed {options.seed}: {len(drawn)} mutants drawn, {len(mutants)} compile", flush=True)
+    folder = ROOT / "target" / "mutants"
+    print(f"seed {options.seed}: {len(drawn)} mutants drawn, building", flush=True)
+    mutants, of_crate = build(
+        Tree(ROOT, folder, options.crates), drawn, dict.fromkeys([*options.crates, JUDGE])
+    )
+    tests = {
+        crate: [test for program in of for test in tests_of(*program)]
+        for crate, of in of_crate.items()
+    }
+    every = [test for of in tests.values() for test in of]
+    print(f"{len(mutants)} compile, running {len(every)} tests without them", flush=True)
     with ThreadPoolExecutor(options.jobs) as pool:
-        limits_s = baseline(of_crate, pool)
+        list(pool.map(lambda at: every[at].measure(folder / f"reached-{at}"), range(len(every))))
 
-        def caught(mutant):
-            own = dict.fromkeys([*of_crate[mutant.crate], *of_crate[JUDGE]])
-            found = not all(passes(program, mutant.number, limits_s[program]) for program in own)
-            if not found:
-                print(f"missed: {mutant.name}", flush=True)
-            return found
+        def told(mutant):
+            own = [test for crate in dict.fromkeys([mutant.crate, JUDGE]) for test in tests[crate]]
+            found = judge(mutant, own)
+            if found != CAUGHT:
+                print(f"{found}: {mutant.name}", flush=True)
+            return mutant.number, found
 
-        results = list(pool.map(caught, mutants))
+        outcomes = dict(pool.map(told, mutants))
     for crate in [*options.crates, "all"]:
-        judged = [found for of, found in zip(mutants, results) if crate in (of.crate, "all")]
-        print(f"{crate} caught {sum(judged)} of {len(judged)}")
+        of = [mutant for mutant in drawn if crate in (mutant.crate, "all")]
+        line, share = summary(crate, [outcomes.get(m.number, NOT_COMPILED) for m in of])
+        print(line)
+    sys.exit(share < options.least)
 
 
 if __name__ == "__main__":

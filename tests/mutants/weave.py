@@ -10,16 +10,35 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-# What chooses a body, appended to each crate's lib.rs.
+# What chooses a body, appended to each crate's lib.rs. Without a choice, it notes which mutants a
+# run comes to.
 CHOOSER = """
 mod mutants {
     extern crate std;
 
-    static CHOSEN: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    use std::{env, format, fs, io::Write};
+
+    static CHOSEN: OnceLock<u32> = OnceLock::new();
+    static REACHED: [AtomicBool; COUNT] = [const { AtomicBool::new(false) }; COUNT];
 
     pub(crate) fn chosen(number: u32) -> bool {
-        let read = || std::env::var("MUTANT").ok()?.parse().ok();
-        *CHOSEN.get_or_init(|| read().unwrap_or(0)) == number
+        let read = || env::var("MUTANT").ok()?.parse().ok();
+        let chosen = *CHOSEN.get_or_init(|| read().unwrap_or(0));
+        if chosen == 0 && !REACHED[number as usize].load(Relaxed) {
+            note(number);
+        }
+        chosen == number
+    }
+
+    #[cold]
+    fn note(number: u32) {
+        if let Some(path) = env::var_os("MUTANTS_REACHED") {
+            let mut file = fs::OpenOptions::new().append(true).open(path).unwrap();
+            file.write_all(format!("{number}\\n").as_bytes()).unwrap();
+        }
+        REACHED[number as usize].store(true, Relaxed);
     }
 }
 """
@@ -135,6 +154,8 @@ class Tree:
     def weave(self, mutants):
         """Writes the crates' files, those alone that differ, so that the others are not built."""
         self.lines = {}
+        count = max((mutant.number for mutant in mutants), default=0) + 1
+        chooser = CHOOSER.replace("COUNT", str(count)).encode()
         for crate in self.crates:
             source = self.root / "crates" / crate
             wanted = {path.relative_to(source) for path in source.rglob("*") if path.is_file()}
@@ -143,16 +164,17 @@ class Tree:
                 if path.is_file() and path.relative_to(copy) not in wanted:
                     path.unlink()
             for path in wanted:
-                self.write(crate, path, [m for m in mutants if m.file == f"crates/{crate}/{path}"])
+                of_file = [m for m in mutants if m.file == f"crates/{crate}/{path}"]
+                self.write(crate, path, of_file, chooser)
 
-    def write(self, crate, path, mutants):
+    def write(self, crate, path, mutants, chooser):
         source, copy = (base / "crates" / crate / path for base in (self.root, self.folder))
         content = source.read_bytes()
         if mutants:
             text, self.lines[mutants[0].file] = woven(content.decode(), mutants)
             content = text.encode()
         if path == Path("src/lib.rs"):
-            content += CHOOSER.encode()
+            content += chooser
         if not copy.exists() or copy.read_bytes() != content:
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(content)
