@@ -538,6 +538,29 @@ mod tests {
         assert_eq!(asked_by(&latency), None);
     }
 
+    /// Others make room for the smallest target that is missed, and only the group that has it
+    /// takes more or gives back (`iolatency_check_latencies`).
+    #[test]
+    fn the_smallest_target_that_is_missed_decides() {
+        const STRICT: CgroupId = CgroupId(3);
+        let mut latency = with_target(64);
+        latency.set_target(FAST, 5_000);
+        latency.set_target(STRICT, 2_000);
+        let mut after = |group, now_ms, took_ms| {
+            runs(&mut latency, group, now_ms, took_ms);
+            let root = &latency.groups[0].child_lat;
+            (
+                root.asked_by,
+                root.missed_ns / 1_000,
+                DEFAULT_COOKIE - root.cookie,
+            )
+        };
+        assert_eq!(after(FAST, 1_000, 10), (Some(FAST), 5_000, 16));
+        assert_eq!(after(STRICT, 2_000, 10), (Some(STRICT), 2_000, 32));
+        assert_eq!(after(FAST, 3_000, 10), (Some(STRICT), 2_000, 32));
+        assert_eq!(after(STRICT, 4_000, 10), (Some(STRICT), 2_000, 48));
+    }
+
     #[test]
     fn who_has_no_place_waits_for_one() {
         let (mut latency, mut woken) = (after_misses(4, 2), Vec::new());

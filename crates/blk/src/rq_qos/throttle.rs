@@ -688,6 +688,32 @@ mod tests {
         assert!((980..=1020).contains(&passed), "{passed} of 1000");
     }
 
+    /// A bio waits for the end of its slice, or until one more has its time if that is longer
+    /// (`tg_within_iops_limit`).
+    #[test]
+    fn the_next_io_waits_for_the_slice_or_for_its_own_share_of_a_second() {
+        for (limit, ios, elapsed, expected) in [
+            // Ten in a slice of 25 ticks.
+            (100, 9, 0, 0),
+            (100, 10, 0, SLICE),
+            (100, 10, 3, SLICE - 3),
+            (100, 10, SLICE - 1, HZ / 100 + 1),
+            (100, 10, SLICE, 0),
+            (100, 20, SLICE, SLICE),
+            // None in a slice, and one in two.
+            (5, 0, 0, HZ / 5 + 1),
+            (5, 0, 2 * SLICE - 1, 0),
+            (5, 1, 2 * SLICE - 1, HZ / 5 + 1),
+        ] {
+            let slice = Slice {
+                ios,
+                ..Slice::default()
+            };
+            let found = wait_for_ios(&slice, elapsed, limit);
+            assert_eq!(found, expected, "{ios} of {limit} after {elapsed}");
+        }
+    }
+
     /// Bios of one slice's allowance each, submitted together, go one by one.
     #[test]
     fn bios_over_the_limit_do_not_go_together() {

@@ -68,6 +68,10 @@ fn io_max_holds_bios_back_and_its_worker_submits_them() {
     q.submit_bio(0, in_group(2, 77));
     q.complete(IoStatus::Ok);
     assert_eq!(q.ended().len(), 1, "another group has no limit");
+    assert!(q.queue.cgroup_stats(CgroupId(1)).io_max.ns > 0);
+    q.queue.reset_counters(q.now);
+    let io_max = q.queue.cgroup_stats(CgroupId(1)).io_max;
+    assert_eq!((io_max.bios, io_max.ns), (0, 0));
 }
 
 #[test]

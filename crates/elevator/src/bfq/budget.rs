@@ -446,6 +446,8 @@ impl Bfq {
 
 #[cfg(test)]
 mod tests {
+    use blklab_blk::{Bio, MergeState, Nanos, Op, QueueLimits, Request, Requests, Sector, Trace};
+
     use super::*;
 
     /// An interval of sequential requests without a completion.
@@ -536,6 +538,50 @@ mod tests {
         assert!(rate.update(1_007_000_000));
         assert_eq!(rate.delta_from_first_ns, 1_000_000_000);
         assert_eq!(rate.peak, 1 << RATE_SHIFT);
+    }
+
+    /// A request close to the last one is evidence of the drive's speed only if the drive was busy,
+    /// or had been for all but 2 ms (`bfq_update_peak_rate`).
+    #[test]
+    fn a_request_after_a_pause_is_no_evidence_of_speed() {
+        let now = Nanos::from_secs(10);
+        let mut rqs = Requests::default();
+        let id = rqs.insert(Request::for_bio(&Bio::new(Op::Read, Sector(1_000), 8), now));
+        let ctx = SchedCtx {
+            now,
+            rqs: &mut rqs,
+            merge: &mut MergeState::new(QueueLimits::default()),
+            trace: &mut Trace::default(),
+            runs: &mut Vec::new(),
+        };
+        for (in_driver, since_completion_us, last_position, expected) in [
+            (1, 50_000, 1_000, 1),
+            (1, 50_000, 9_000_000, 0),
+            (0, 1_999, 1_000, 1),
+            (0, 1_999, 9_000_000, 0),
+            (0, 2_000, 1_000, 0),
+            (0, 50_000, 1_000, 0),
+        ] {
+            let mut bfq = Bfq::new(&crate::test_queue::queue_info());
+            bfq.now_ns = now.0;
+            bfq.rate.restart(now.0 - 60_000_000, Some(24));
+            bfq.last_completion_ns = now.0 - since_completion_us * 1_000;
+            (bfq.in_driver, bfq.last_position) = (in_driver, last_position);
+            bfq.rate_on_dispatch(&ctx, id);
+            let PeakRate {
+                samples,
+                sequential_samples,
+                sectors,
+                max_rq_sectors,
+                ..
+            } = bfq.rate;
+            assert_eq!((samples, sectors, max_rq_sectors), (2, 32, 24));
+            assert_eq!(
+                sequential_samples, expected,
+                "{in_driver} {since_completion_us}"
+            );
+            assert_eq!(bfq.last_position, 1_008);
+        }
     }
 
     /// A queue's budget is at least a 32nd of the largest, which is 16,384 sectors until enough

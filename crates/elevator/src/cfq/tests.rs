@@ -903,6 +903,13 @@ fn metadata_preempts_data() {
         queue.insert(&metadata(1, 9_000_000));
         assert_eq!(queue.count("preemptions"), expected);
     }
+    // What was dispatched is not queued any more.
+    let mut queue = disk();
+    queue.insert(&metadata(0, 90_000));
+    queue.dispatch().expect("the first process's");
+    queue.insert(&read(0, 1000));
+    queue.insert(&metadata(1, 9_000_000));
+    assert_eq!(queue.count("preemptions"), 1);
 }
 
 /// All asynchronous requests of the idle class are in one queue of a group, whatever their level

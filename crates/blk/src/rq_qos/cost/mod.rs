@@ -773,9 +773,8 @@ impl IoCost {
         for at in 0..self.groups.len() {
             let timer = &mut self.groups[at].timer;
             if timer.take_if(|soft| *soft <= now).is_some() {
-                let pays_debt = self.groups[at].abs_debt > 0;
                 let time = self.now(now);
-                self.kick(at, pays_debt, time, woken);
+                self.kick(at, true, time, woken);
             }
         }
     }

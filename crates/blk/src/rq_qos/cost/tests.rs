@@ -260,6 +260,34 @@ fn the_rate_follows_the_drive() {
     );
 }
 
+/// A request meets the target of its direction if it takes no longer than that beyond its
+/// transfer: for two pages 20.5 us if they are read, and twice as long if they are written
+/// (`ioc_rqos_done`, for which a nanosecond has 137 units of virtual time instead of 137.4).
+#[test]
+fn each_direction_has_its_own_target() {
+    for (op, target_us, expected) in [
+        (Op::Read, 10_020, Some([500_000, 0])),
+        (Op::Write, 20_041, Some([0, 500_000])),
+        (Op::Discard, 30_000, None),
+    ] {
+        let mut bench = Bench::new("wpct=90 wlat=20000 min=100 max=100");
+        let mut model = bench.cost.model();
+        model.write("rbps=400000000 wbps=200000000").unwrap();
+        bench.cost.set_model(model);
+        let (part, id) = (BioId::from_index(0), RequestId::from_index(0));
+        for us in [target_us, target_us + 1] {
+            let asked = Nanos(1_000_000);
+            bench.cost.start_tag_wait(asked, part);
+            bench.cost.track(id, part);
+            let rq = Request::for_bio(&Bio::new(op, Sector(0), 16), asked);
+            bench.cost.done(asked + Nanos(us * 1000), id, &rq);
+        }
+        bench.cost.end_period(Nanos(100_000_000), &mut Vec::new());
+        let change = bench.cost.last_change();
+        assert_eq!(change.map(|change| change.missed_ppm), expected, "{op:?}");
+    }
+}
+
 /// Metadata is written at once; the group's other I/O pays for it later.
 #[test]
 fn what_others_wait_for_becomes_a_debt() {
