@@ -756,6 +756,25 @@ mod tests {
         }
     }
 
+    /// A read across the end of a zone's capacity needs the flash for what is before it.
+    #[test]
+    fn only_what_is_before_a_zone_s_capacity_is_read_from_flash() {
+        let spec = registry::find("zn540-1tb")
+            .expect("listed")
+            .expect("parses");
+        let spec = spec.in_state(DriveState::Filled).expect("an SSD");
+        let zones = spec.identity().zones.expect("it has zones");
+        let flash_reads = |offset: u32| {
+            let (mut drive, mut now) = (spec.build(1), Nanos::ZERO);
+            let sector = u64::from(zones.zone_sectors) + u64::from(offset);
+            assert!(run(&mut *drive, &mut now, Op::Read, (sector, 16)).0);
+            drive.stats(now).flash_reads > 0
+        };
+        let capacity = zones.capacity_sectors;
+        let found = [capacity - 16, capacity - 8, capacity, capacity + 8].map(flash_reads);
+        assert_eq!(found, [true, true, false, false]);
+    }
+
     /// Only the reset of a zone that was written gives space back, for which the model below is
     /// busy; what else happens to zones does not touch it.
     #[test]

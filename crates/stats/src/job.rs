@@ -406,6 +406,22 @@ pub struct GroupResults {
 mod tests {
     use super::*;
 
+    /// A replay is late by what it ran beyond its last arrival; one that waits for each I/O before
+    /// the next has no arrivals, and one whose last I/O was not awaited is not late.
+    #[test]
+    fn a_replay_is_late_from_its_last_arrival_on() {
+        let late = |last_arrival_ns| {
+            let job = JobResults {
+                runtime_ns: 5_000,
+                last_arrival_ns,
+                ..JobResults::default()
+            };
+            job.lateness_ns()
+        };
+        let found = [None, Some(4_200), Some(5_000), Some(6_000)].map(late);
+        assert_eq!(found, [None, Some(800), Some(0), Some(0)]);
+    }
+
     #[test]
     fn rates_are_of_the_time_that_was_measured() {
         let mut read = DirResults {

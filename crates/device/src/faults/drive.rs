@@ -420,6 +420,35 @@ mod tests {
         assert!(lost > 30 && torn > 30 && misdirected > 30);
     }
 
+    /// A drive writes whole logical blocks: what lands of a torn write, and where a misdirected one
+    /// lands, is at the borders of blocks.
+    #[test]
+    fn faults_of_writes_keep_to_logical_blocks() {
+        let (from, to) = ("logical_block_bytes = 512", "logical_block_bytes = 4096");
+        let text = registry::text("nvme").expect("listed").replace(from, to);
+        let spec = crate::DriveSpec::parse("nvme", &text).unwrap_or_else(|e| panic!("{e}"));
+        let faults = Faults::parse("torn_write=0.5,misdirected_write=1").unwrap();
+        let mut drive = spec.with_faults(faults).build(1);
+        let commands: Vec<_> = (0..400).map(|i| (Op::Write, i * 32, 32)).collect();
+        carry_out(&mut *drive, &commands);
+        let mut lengths = [0; 4];
+        for tag in 0..400 {
+            match drive.take_data_fault(tag).expect("every write has one") {
+                DataFault::Torn { sectors } => {
+                    assert!(sectors.is_multiple_of(8) && sectors < 32, "{sectors}");
+                    lengths[sectors as usize / 8] += 1;
+                }
+                DataFault::Misdirected { sector } => assert!(sector.is_multiple_of(8)),
+                other => panic!("{other:?} was not asked for"),
+            }
+        }
+        // Each of four lengths is as likely.
+        assert!(
+            lengths.iter().all(|count| (25..75).contains(count)),
+            "{lengths:?}"
+        );
+    }
+
     #[test]
     fn a_write_that_does_not_land_leaves_a_sector_unreadable() {
         let sectors_found_unreadable = |faults: &str| {

@@ -115,3 +115,100 @@ impl Counters {
         end_ns
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEEK: Access = Access {
+        seek_ns: 4_000,
+        rotation_ns: 3_000,
+        transfer_ns: 1_000,
+        cylinders: 7,
+    };
+
+    fn times(arm: &ArmStats) -> [u64; 4] {
+        [
+            arm.seek_ns,
+            arm.head_switch_ns,
+            arm.rotation_ns,
+            arm.transfer_ns,
+        ]
+    }
+
+    /// Each part counts while it passes, and nothing twice, however often one asks.
+    #[test]
+    fn the_time_of_an_access_counts_as_it_passes() {
+        let mut counters = Counters::default();
+        counters.access(10_000, &SEEK);
+        for (now_ns, parts) in [
+            (10_000, [0, 0, 0, 0]),
+            (11_000, [1_000, 0, 0, 0]),
+            (14_000, [4_000, 0, 0, 0]),
+            (16_500, [4_000, 0, 2_500, 0]),
+            (17_001, [4_000, 0, 3_000, 1]),
+            (99_000, [4_000, 0, 3_000, 1_000]),
+        ] {
+            assert_eq!(times(&counters.until(now_ns)), parts, "{now_ns}");
+            counters.count_time(now_ns);
+            assert_eq!(times(&counters.done), parts, "{now_ns}");
+        }
+    }
+
+    /// Time before a reset and after a stop is not in the counters.
+    #[test]
+    fn a_reset_and_a_stop_cut_an_access() {
+        let mut counters = Counters::default();
+        counters.access(0, &SEEK);
+        counters.reset(3_000);
+        assert_eq!(times(&counters.until(5_000)), [1_000, 0, 1_000, 0]);
+        assert_eq!(counters.done.seeks, 0);
+        counters.stop(5_000);
+        assert_eq!(times(&counters.until(99_000)), [1_000, 0, 1_000, 0]);
+    }
+
+    /// The arm seeks to another cylinder and switches heads on its own; only what takes time is
+    /// a head switch or a wait for the platters.
+    #[test]
+    fn seeks_head_switches_and_waits_are_told_apart() {
+        let switch = Access {
+            cylinders: 0,
+            rotation_ns: 0,
+            ..SEEK
+        };
+        let there = Access {
+            seek_ns: 0,
+            ..switch
+        };
+        for (access, seeks, switches, waits) in
+            [(SEEK, 1, 0, 1), (switch, 0, 1, 0), (there, 0, 0, 0)]
+        {
+            let mut counters = Counters::default();
+            counters.access(0, &access);
+            let arm = counters.until(99_000);
+            let found = (arm.seeks, arm.head_switches, arm.rotation_waits);
+            assert_eq!(found, (seeks, switches, waits));
+            assert_eq!(arm.seek_cylinders, u64::from(access.cylinders));
+            let moving = [arm.seek_ns, arm.head_switch_ns];
+            assert_eq!(moving, [4_000 * seeks, 4_000 * switches]);
+        }
+    }
+
+    /// A read that was read ahead transfers its sectors and neither seeks nor waits.
+    #[test]
+    fn sectors_count_by_direction() {
+        let run = |start, end| SectorRun { start, end };
+        let mut counters = Counters::default();
+        counters.sectors(run(100, 108), false);
+        counters.sectors(run(200, 203), true);
+        counters.sectors(run(300, 304), true);
+        counters.read_ahead_hit(1_000, run(108, 124), 500);
+        let arm = counters.until(1_200);
+        assert_eq!((arm.sectors_read, arm.sectors_written), (24, 7));
+        assert_eq!(
+            (arm.reads_streamed, arm.seeks, arm.rotation_waits),
+            (1, 0, 0)
+        );
+        assert_eq!(times(&arm), [0, 0, 0, 200]);
+    }
+}

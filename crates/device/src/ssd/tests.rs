@@ -1,6 +1,7 @@
 //! Tests of the insides of a drive.
 
 mod ageing;
+mod amplification;
 mod cache_commands;
 mod copyback;
 mod discard;

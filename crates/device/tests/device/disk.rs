@@ -473,6 +473,41 @@ fn a_loss_of_power_counts_what_was_only_in_the_buffer() {
     }
 }
 
+/// A buffer that is to be written out within 100 ms takes as much of a stream as the platters
+/// take in that time, however large it is, and beyond that no more than they have taken.
+#[test]
+fn a_buffer_takes_what_can_be_written_out_in_time() {
+    let mut disk = disk(&[("flush_limit_us = 1000000", "flush_limit_us = 100000")]);
+    const EACH: u64 = 1 << 20;
+    for n in 0..48 {
+        let command = command(n as u32, Op::Write, n * EACH / 512, EACH as u32 / 512);
+        disk.submit(Nanos::ZERO, command);
+    }
+    let mut done = Vec::new();
+    disk.advance(Nanos::from_secs(10), &mut done);
+    let bytes_a_cylinder = 2.0 * 3416.0 * 512.0;
+    // Two tracks, with a head switch of 0.8 ms and a track seek of 1 ms, within a turn each.
+    let us_a_cylinder = 2.0 * TURN_US + 800.0 + 1000.0;
+    let platters_mb_s = bytes_a_cylinder / us_a_cylinder;
+    for (n, end) in done.iter().enumerate() {
+        let (us, mb) = (
+            end.at.0 as f64 / 1e3,
+            (n as u64 + 1) as f64 * EACH as f64 / 1e6,
+        );
+        let most = platters_mb_s * (us + 100_000.0) / 1e6;
+        assert!(mb <= most, "{mb} MB at {us} us, of {most}");
+    }
+    let last_us = done.last().expect("all end").at.0 as f64 / 1e3;
+    let all_mb = 48.0 * EACH as f64 / 1e6;
+    // An average seek and half a turn each before the first and for what is in the buffer.
+    let positions_us = 2.0 * (9500.0 + TURN_US / 2.0);
+    let least_us = all_mb / platters_mb_s * 1e6 - 100_000.0;
+    assert!(
+        (least_us..least_us + positions_us).contains(&last_us),
+        "{last_us}, {least_us}"
+    );
+}
+
 /// Random writes of a block in the first 5 GB, one after the other, once the buffer is full:
 /// how many a second, and the longest.
 fn random_writes(disk: &mut dyn Device) -> (f64, Nanos) {
