@@ -6,7 +6,7 @@ DEMO_JOB = thesis/randrw-90-10
 DEMO_DRIVE = mx100-256-ranges
 DEMO_SCHEDULERS = noop,deadline,mq-deadline,ac
 
-.PHONY: demo test python soak kills images module-test mutants bench bench-serve check setup build build-pgo docs evidence defaults-report tune-report clean
+.PHONY: demo test python soak kills images module-test mutants bench step-costs bench-serve check setup build build-pgo docs evidence defaults-report tune-report clean
 
 demo: build
 	$(BLKLAB) compare $(DEMO_JOB) --drive $(DEMO_DRIVE) --machine i7-3770k \
@@ -113,6 +113,12 @@ tune-report: setup build
 # Figures are ratios in one run: absolute times depend on the machine.
 bench:
 	$(CARGO) bench --workspace --benches --locked
+
+# What each scheduler should declare as its costs (`ElevatorType::costs`); fails where that is
+# far from what it does declare. NAME shows one scheduler's by kind of work.
+NAME =
+step-costs: setup
+	$(CARGO) bench --locked --package blklab-elevator --bench step_costs -- $(NAME)
 
 # Our servers beside nbdkit, qemu-nbd and qemu-storage-daemon.
 bench-serve: setup build

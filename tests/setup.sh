@@ -17,6 +17,8 @@ want() { # command package
 want fio fio
 want faketime faketime
 want strace strace
+# It counts instructions in `make step-costs`.
+want valgrind valgrind
 # Job files, not a program: an image may be set up to leave documentation out.
 if [ ! -d /usr/share/doc/fio/examples ]; then
     [ "$(id -u)" != 0 ] || apt-get install -y --no-install-recommends fio-examples >/dev/null 2>&1

@@ -8,7 +8,7 @@ use blklab_blk::{
     Bio, Elevator, ElevatorQueue, InsertAt, MergeKind, Nanos, Op, QueueInfo, RequestId, RqList,
     SchedCtx, SubmitterId, sched_try_insert_merge,
 };
-use blklab_elevator::ElevatorType;
+use blklab_elevator::{ElevatorType, StepCosts};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
@@ -121,7 +121,7 @@ pub fn register(name: String, class: Py<PyAny>) -> PyResult<()> {
         source: "a Python class",
         tunables: &[],
         attributes: &[],
-        costs_like: Some("mq-deadline"),
+        costs: Some(StepCosts::OF_MQ_DEADLINE),
         build: Some(Box::leak(Box::new(build))),
     };
     blklab_elevator::register(kind).map_err(PyRuntimeError::new_err)

@@ -104,7 +104,7 @@ mod tests {
         source: "none",
         tunables: &[],
         attributes: &[],
-        costs_like: None,
+        costs: None,
         build: Some(&|_| Box::new(LosesRequests(ElevatorQueue::new("loses", &[])))),
     };
 

@@ -152,31 +152,6 @@ impl<'a> Table<'a> {
         Ok(taken)
     }
 
-    /// Reads those of several keys that are there, by name. The reference lists them as
-    /// one key, `NAME`.
-    ///
-    /// # Errors
-    /// As [`Table::key`], for the first wrong key.
-    pub fn keys<T>(
-        &self,
-        names: impl IntoIterator<Item = &'static str>,
-        help: &'static str,
-        entry: impl Fn() -> KeyType<'static, T>,
-    ) -> Result<BTreeMap<String, T>, ReadError> {
-        self.document
-            .reference
-            .borrow_mut()
-            .table(&self.path_of_any)
-            .add(Key::of("NAME", help, &entry()));
-        let mut found = BTreeMap::new();
-        for name in names {
-            if let Some(value) = self.value(name, entry().optional())? {
-                found.insert(name.to_string(), value);
-            }
-        }
-        Ok(found)
-    }
-
     /// Refuses a key that has no effect because something else is missing. The error is
     /// reported only if nothing else is wrong.
     pub fn refuse_idle(&self, key: &str, what: &str) {

@@ -27,8 +27,8 @@ use blklab_blk::{
     msecs_to_jiffies,
 };
 
-use crate::ElevatorType;
 use crate::fifos::BundledFifos;
+use crate::{ElevatorType, StepCosts};
 
 const WRITE_EXPIRE: usize = 0;
 const WRITES_STARVED: usize = 1;
@@ -229,7 +229,12 @@ pub const BP: ElevatorType = ElevatorType {
     source: "M. Dunn, N. Reddy, Texas A&M University 2009",
     tunables: TUNABLES,
     attributes: &[],
-    costs_like: Some("mq-deadline"),
+    costs: Some(StepCosts {
+        merge: 57,
+        insert: 74,
+        dispatch: 70,
+        finish: 0,
+    }),
     build: Some(&|info| Box::new(Bp::new(info))),
 };
 

@@ -26,7 +26,7 @@ use blklab_blk::{
     SortList, Tunable, Unit, elv_bio_merge_ok, jiffies, msecs_to_jiffies,
 };
 
-use crate::ElevatorType;
+use crate::{ElevatorType, StepCosts};
 
 pub(crate) const READ_EXPIRE: usize = 0;
 pub(crate) const WRITE_EXPIRE: usize = 1;
@@ -283,7 +283,12 @@ pub const DEADLINE: ElevatorType = ElevatorType {
     source: "Linux 4.x, block/deadline-iosched.c",
     tunables: TUNABLES,
     attributes: &[],
-    costs_like: Some("mq-deadline"),
+    costs: Some(StepCosts {
+        merge: 90,
+        insert: 98,
+        dispatch: 103,
+        finish: 0,
+    }),
     build: Some(&|info| Box::new(Deadline::new(info))),
 };
 

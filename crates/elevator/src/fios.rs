@@ -37,7 +37,7 @@ use blklab_blk::{
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 
-use crate::ElevatorType;
+use crate::{ElevatorType, StepCosts};
 
 const TIMESLICE: usize = 0;
 const READ_PREFERENCE: usize = 1;
@@ -494,7 +494,12 @@ pub const FIOS: ElevatorType = ElevatorType {
     source: "S. Park, K. Shen, FAST 2012",
     tunables: TUNABLES,
     attributes: &[],
-    costs_like: Some("mq-deadline"),
+    costs: Some(StepCosts {
+        merge: 55,
+        insert: 74,
+        dispatch: 101,
+        finish: 49,
+    }),
     build: Some(&|info| Box::new(Fios::new(info))),
 };
 

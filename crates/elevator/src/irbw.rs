@@ -27,8 +27,8 @@ use alloc::vec::Vec;
 
 use blklab_blk::{Elevator, ElevatorQueue, QueueInfo, RequestId, SchedCtx, Tunable, Unit};
 
-use crate::ElevatorType;
 use crate::fifos::BundledFifos;
+use crate::{ElevatorType, StepCosts};
 
 const READ_PREFERENCE: usize = 0;
 const BUNDLE_KB: usize = 1;
@@ -169,7 +169,12 @@ pub const IRBW: ElevatorType = ElevatorType {
     source: "J. Kim and others, EMSOFT 2009",
     tunables: TUNABLES,
     attributes: &[],
-    costs_like: Some("mq-deadline"),
+    costs: Some(StepCosts {
+        merge: 56,
+        insert: 68,
+        dispatch: 68,
+        finish: 0,
+    }),
     build: Some(&|info| Box::new(Irbw::new(info))),
 };
 

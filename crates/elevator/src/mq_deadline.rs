@@ -20,10 +20,10 @@ use blklab_blk::{
     elv_bio_merge_ok, jiffies, msecs_to_jiffies, op_is_sync, sched_try_insert_merge,
 };
 
-use crate::ElevatorType;
 use crate::deadline::{
     DECLARED, FIFO_BATCH, FRONT_MERGES, READ_EXPIRE, WRITE_EXPIRE, WRITES_STARVED,
 };
+use crate::{ElevatorType, StepCosts};
 
 const ASYNC_DEPTH: usize = 5;
 const PRIO_AGING_EXPIRE: usize = 6;
@@ -417,7 +417,7 @@ pub const MQ_DEADLINE: ElevatorType = ElevatorType {
     source: "Linux 6.12, block/mq-deadline.c",
     tunables: TUNABLES,
     attributes: &[],
-    costs_like: None,
+    costs: Some(StepCosts::OF_MQ_DEADLINE),
     build: Some(&|info| Box::new(MqDeadline::new(info))),
 };
 

@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 
 use blklab_blk::{Elevator, ElevatorQueue, QueueInfo, RequestId, RqList, SchedCtx, Tunable};
 
-use crate::ElevatorType;
+use crate::{ElevatorType, StepCosts};
 
 /// It has no tunables.
 pub const TUNABLES: &[Tunable] = &[];
@@ -105,7 +105,12 @@ pub const NOOP: ElevatorType = ElevatorType {
     source: "Linux 4.x, block/noop-iosched.c",
     tunables: TUNABLES,
     attributes: &[],
-    costs_like: None,
+    costs: Some(StepCosts {
+        merge: 57,
+        insert: 52,
+        dispatch: 45,
+        finish: 0,
+    }),
     build: Some(&|info| Box::new(Noop::new(info))),
 };
 

@@ -21,8 +21,8 @@ use blklab_blk::{
     msecs_to_jiffies,
 };
 
-use crate::ElevatorType;
 use crate::fifos::Fifos;
+use crate::{ElevatorType, StepCosts};
 
 const WRITES_STARVED: usize = 0;
 const FIFO_BATCH: usize = 1;
@@ -207,7 +207,12 @@ pub const SIO: ElevatorType = ElevatorType {
     source: "M. Boton's module sio-iosched, version 0.2 of 2012",
     tunables: TUNABLES,
     attributes: &[],
-    costs_like: Some("mq-deadline"),
+    costs: Some(StepCosts {
+        merge: 57,
+        insert: 60,
+        dispatch: 57,
+        finish: 0,
+    }),
     build: Some(&|info| Box::new(Sio::new(info))),
 };
 

@@ -28,8 +28,8 @@ use blklab_blk::{
     msecs_to_jiffies,
 };
 
-use crate::ElevatorType;
 use crate::fifos::BundledFifos;
+use crate::{ElevatorType, StepCosts};
 
 /// Index of the first of four, in the order of [`kind_of`].
 const EXPIRE: usize = 0;
@@ -191,7 +191,12 @@ pub const STB: ElevatorType = ElevatorType {
     source: "S. Kang, H. Park, C. Yoo, ICCE 2011",
     tunables: TUNABLES,
     attributes: &[],
-    costs_like: Some("mq-deadline"),
+    costs: Some(StepCosts {
+        merge: 57,
+        insert: 62,
+        dispatch: 62,
+        finish: 0,
+    }),
     build: Some(&|info| Box::new(Stb::new(info))),
 };
 

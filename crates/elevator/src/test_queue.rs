@@ -51,9 +51,19 @@ impl TestQueue {
 
     /// Makes a request from a bio, as the block layer does before inserting it.
     pub fn make(&mut self, bio: &Bio) -> RequestId {
-        let id = self.rqs.insert(Request::for_bio(bio, self.now));
-        self.with(|e, ctx| e.prepare_request(ctx, id));
+        let id = self.allocate(bio);
+        self.prepare(id);
         id
+    }
+
+    /// The block layer's part of [`TestQueue::make`].
+    pub fn allocate(&mut self, bio: &Bio) -> RequestId {
+        self.rqs.insert(Request::for_bio(bio, self.now))
+    }
+
+    /// The scheduler's part of [`TestQueue::make`].
+    pub fn prepare(&mut self, id: RequestId) {
+        self.with(|e, ctx| e.prepare_request(ctx, id));
     }
 
     /// Makes the data request of a flush sequence.
@@ -142,10 +152,20 @@ impl TestQueue {
 
     /// Completes and frees a request.
     pub fn complete(&mut self, id: RequestId) {
+        self.end(id);
+        self.free(id);
+    }
+
+    /// The scheduler's part of [`TestQueue::complete`].
+    pub fn end(&mut self, id: RequestId) {
         self.with(|e, ctx| {
             e.completed_request(ctx, id);
             e.finish_request(ctx, id);
         });
+    }
+
+    /// The block layer's part of [`TestQueue::complete`].
+    pub fn free(&mut self, id: RequestId) {
         self.rqs.remove(id);
     }
 

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use blklab_blk::Nanos;
 use blklab_description::{
-    Assumed, KeyType, ReadError, Reference, Shipped, SpecError, Table, keys, parsed,
-    read_with_reference, shipped, text, whole, word,
+    Assumed, KeyType, ReadError, Reference, Shipped, SpecError, Table, keys, read_with_reference,
+    shipped, text, whole, word,
 };
 use blklab_device::{DriveSpec, Interface};
 use blklab_driver::{Attachment, FrontEnd, FrontEndKind, UsbBridge, UsbLink};
+use blklab_elevator::StepCosts;
 use blklab_workload::fio::Engine;
 use strum::{Display, EnumMessage, VariantArray};
 
@@ -231,14 +232,11 @@ keys! {
         /// What I/O engines add to that, by fio's names for them.
         pub engine: BTreeMap<String, EngineCosts> =>
             table.read_if_any("engine", read_engines)?.unwrap_or_default();
-        /// What the steps of each scheduler cost, by its name.
+        /// What the steps of schedulers cost, by their names. One without a table has
+        /// mq-deadline's, in the relation that was measured between the two
+        /// (`StepCosts`).
         pub scheduler: BTreeMap<String, SchedulerCosts> =>
             table.read_if_any("scheduler", read_schedulers)?.unwrap_or_default();
-        /// Schedulers that were not measured, and the one in `scheduler` whose costs
-        /// they are assumed to have: as the description says, or else as they declare
-        /// (`ElevatorType::costs_like`).
-        pub like: BTreeMap<String, String> =>
-            table.read_if_any("like", read_likes)?.unwrap_or_default();
     }
 }
 
@@ -348,6 +346,21 @@ keys! {
     }
 }
 
+impl SchedulerCosts {
+    /// Those of a scheduler whose steps are in that relation to these, which are mq-deadline's.
+    /// Its lock is taken to be like mq-deadline's.
+    fn scaled(self, relative: StepCosts) -> SchedulerCosts {
+        let hundredths = |step_ns: u64, of: u32| step_ns * u64::from(of) / 100;
+        SchedulerCosts {
+            merge_ns: hundredths(self.merge_ns, relative.merge),
+            insert_ns: hundredths(self.insert_ns, relative.insert),
+            dispatch_ns: hundredths(self.dispatch_ns, relative.dispatch),
+            finish_ns: self.finish_ns + hundredths(self.dispatch_ns, relative.finish),
+            ..self
+        }
+    }
+}
+
 impl Costs {
     /// Whether CPUs are free of charge.
     pub fn are_zero(&self) -> bool {
@@ -367,8 +380,18 @@ impl Costs {
 
     /// What the steps of the scheduler of that name cost.
     pub fn of_scheduler(&self, name: &str) -> SchedulerCosts {
-        let name = self.like.get(name).map_or(name, String::as_str);
-        self.scheduler.get(name).copied().unwrap_or_default()
+        if let Some(own) = self.scheduler.get(name) {
+            return *own;
+        }
+        let known = blklab_elevator::known();
+        let kind = known.iter().find(|kind| kind.name == name);
+        match (
+            self.scheduler.get("mq-deadline"),
+            kind.and_then(|kind| kind.costs),
+        ) {
+            (Some(measured), Some(relative)) => measured.scaled(relative),
+            _ => SchedulerCosts::default(),
+        }
     }
 
     /// What a front end of that kind and its server spend; `None` where that is not known.
@@ -379,43 +402,6 @@ impl Costs {
     /// What the I/O engine adds to each I/O.
     pub fn of_engine(&self, engine: &Engine) -> EngineCosts {
         self.engine.get(engine.name()).copied().unwrap_or_default()
-    }
-
-    fn read_checked(table: &Table<'_>) -> Result<Costs, ReadError> {
-        let costs = Costs::read(table)?;
-        costs.likes_are_measured(table)?;
-        Ok(costs.with_declared_likes())
-    }
-
-    /// Schedulers of which the description says nothing cost what they declare to
-    /// be like, where that is measured.
-    fn with_declared_likes(mut self) -> Costs {
-        for kind in blklab_elevator::known() {
-            if let Some(like) = kind.costs_like
-                && self.scheduler.contains_key(like)
-                && !self.scheduler.contains_key(kind.name)
-            {
-                let declared = || like.to_string();
-                self.like
-                    .entry(kind.name.to_string())
-                    .or_insert_with(declared);
-            }
-        }
-        self
-    }
-
-    fn likes_are_measured(&self, table: &Table<'_>) -> Result<(), ReadError> {
-        let unmeasured = |like: &(&String, &String)| !self.scheduler.contains_key(like.1);
-        let Some((name, _)) = self.like.iter().find(unmeasured) else {
-            return Ok(());
-        };
-        let measured = self.scheduler.keys().map(|name| format!("{name:?}"));
-        let legal = match measured.collect::<Vec<String>>().join(", ") {
-            none if none.is_empty() => "to leave it out where there is no".to_string(),
-            names => format!("one of {names}, which have a"),
-        };
-        let legal = format!("legal is {legal} table [costs.scheduler.NAME]");
-        Err(table.table("like")?.wrong(name, legal))
     }
 }
 
@@ -436,22 +422,6 @@ fn read_schedulers(table: &Table<'_>) -> Result<BTreeMap<String, SchedulerCosts>
     let schedulers = table.tables(scheduler_names(), SchedulerCosts::read)?;
     table.finish()?;
     Ok(schedulers)
-}
-
-fn read_likes(table: &Table<'_>) -> Result<BTreeMap<String, String>, ReadError> {
-    table.about("Schedulers that were not measured.");
-    let likes = table.keys(
-        scheduler_names(),
-        "The scheduler whose costs it is assumed to have.",
-        || {
-            parsed(
-                "the name of a scheduler that has a table [costs.scheduler.NAME]",
-                |name| (!name.is_empty()).then(|| name.to_string()),
-            )
-        },
-    )?;
-    table.finish()?;
-    Ok(likes)
 }
 
 fn scheduler_names() -> impl Iterator<Item = &'static str> {
@@ -589,7 +559,7 @@ impl Machine {
             .read_if_any("kernel", Kernel::read)?
             .unwrap_or_default();
         let usb = root.read_if_any("usb", UsbLink::of_table)?;
-        let costs = root.read_if_any("costs", Costs::read_checked)?;
+        let costs = root.read_if_any("costs", Costs::read)?;
         let assumed = root.assumed()?;
         root.finish()?;
         Ok(Machine {
@@ -617,14 +587,7 @@ mod tests {
     #[test]
     fn the_reference_says_of_every_key_what_it_is() {
         let page = Machine::reference();
-        for name in [
-            "count",
-            "dispatch",
-            "bio_ns",
-            "kernel_ns",
-            "waiter_ns",
-            "NAME",
-        ] {
+        for name in ["count", "dispatch", "bio_ns", "kernel_ns", "waiter_ns"] {
             assert!(page.contains(&format!("| `{name}` |")), "{name}\n{page}");
         }
         assert!(!page.contains("|  |\n"), "a key without a meaning\n{page}");
@@ -652,22 +615,26 @@ mod tests {
     }
 
     #[test]
-    fn who_is_like_another_costs_the_same() {
-        let text = "description = \"x\"\n[cpu]\ncount = 1\n[costs.scheduler.bfq]\ninsert_ns = 7\n";
-        let parse = |like: &str| Machine::parse("m.toml", &format!("{text}[costs.like]\n{like}\n"));
-        let costs = parse("cfq = \"bfq\"").expect("legal").costs;
-        assert_eq!(costs.of_scheduler("cfq").insert_ns, 7);
-        let error = parse("cfq = \"kyber\"").unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "m.toml:7: `costs.like.cfq`: found \"kyber\", legal is one of \"bfq\", which have a table \
-             [costs.scheduler.NAME]"
-        );
-        let error = parse("cqf = \"bfq\"").unwrap_err().to_string();
-        assert!(
-            error.starts_with("m.toml:7: `costs.like.cfq`: found `cqf`; write `cfq = ...` ("),
-            "{error}"
-        );
+    fn a_scheduler_without_a_table_has_mq_deadlines_in_the_measured_relation() {
+        let text = "description = \"x\"\n[cpu]\ncount = 1\n[costs.scheduler.bfq]\ninsert_ns = 7\n\
+                    [costs.scheduler.mq-deadline]\nmerge_ns = 100\ninsert_ns = 1000\n\
+                    dispatch_ns = 500\nfinish_ns = 40\nwaiter_ns = 9\n";
+        let costs = Machine::parse("m.toml", text).expect("legal").costs;
+        assert_eq!(costs.of_scheduler("bfq").insert_ns, 7);
+        assert_eq!(costs.of_scheduler("none"), SchedulerCosts::default());
+        for name in ["ac", "adios", "cfq", "kyber"] {
+            let kind = blklab_elevator::find(name).expect("listed");
+            let relative = kind.costs.expect("it is declared");
+            let expected = SchedulerCosts {
+                merge_ns: u64::from(relative.merge),
+                insert_ns: 10 * u64::from(relative.insert),
+                dispatch_ns: 5 * u64::from(relative.dispatch),
+                finish_ns: 40 + 5 * u64::from(relative.finish),
+                transfer_ns: None,
+                waiter_ns: Some(9),
+            };
+            assert_eq!(costs.of_scheduler(name), expected, "{name}");
+        }
     }
 
     #[test]

@@ -56,8 +56,8 @@ use blklab_blk::{
 };
 use strength_reduce::StrengthReducedU64;
 
-use crate::ElevatorType;
 use crate::sio::{DEADLINES, KINDS, kind_of};
+use crate::{ElevatorType, StepCosts};
 
 const CHANNELS: usize = 0;
 const STRIPE_KB: usize = 1;
@@ -489,6 +489,11 @@ pub const AC: ElevatorType = ElevatorType {
     source: "K. Okumura, master's thesis, Tokyo Institute of Technology 2016, chapter 4",
     tunables: TUNABLES,
     attributes: &[],
-    costs_like: Some("mq-deadline"),
+    costs: Some(StepCosts {
+        merge: 56,
+        insert: 65,
+        dispatch: 117,
+        finish: 0,
+    }),
     build: Some(&|info| Box::new(Ac::new(info))),
 };

@@ -57,8 +57,8 @@ use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 use strength_reduce::StrengthReducedU64;
 
-use crate::ElevatorType;
 use crate::fifos::Bundles;
+use crate::{ElevatorType, StepCosts};
 use tunables::{
     BATCH_LIMIT, BLOCK_KB, DIE_DEPTH, DIES, EXPIRE, LIGHT_DEPTH, MAX_DIES, OVERTAKE, RANGES,
     READ_LEAD, READS_RUN, STRIPE_KB, TAG_SHARE, TUNABLES, WRITE_RUN, WRITE_SHARE, WRITE_WEIGHT,
@@ -735,6 +735,11 @@ pub const AC2: ElevatorType = ElevatorType {
     source: "this project; goes on from ac",
     tunables: TUNABLES,
     attributes: &[],
-    costs_like: Some("mq-deadline"),
+    costs: Some(StepCosts {
+        merge: 61,
+        insert: 98,
+        dispatch: 148,
+        finish: 36,
+    }),
     build: Some(&|info| Box::new(Ac2::new(info))),
 };

@@ -51,7 +51,7 @@ use blklab_blk::{
     jiffy_start, msecs_to_jiffies, op_is_sync, sched_try_insert_merge, sched_try_merge,
 };
 
-use crate::ElevatorType;
+use crate::{ElevatorType, StepCosts};
 use model::{Model, Samples};
 use settings::{
     ATTRIBUTES, BATCH_LIMIT, BATCH_ORDER, COMPLIANCE, DAY_NS, LATENCY_LIMIT, MS, READ_PRIORITY,
@@ -716,6 +716,11 @@ pub const ADIOS: ElevatorType = ElevatorType {
     source: "M. Suzuki, ADIOS 3.1.9 for Linux 6.12",
     tunables: TUNABLES,
     attributes: ATTRIBUTES,
-    costs_like: Some("mq-deadline"),
+    costs: Some(StepCosts {
+        merge: 28,
+        insert: 67,
+        dispatch: 87,
+        finish: 35,
+    }),
     build: Some(&|info| Box::new(Adios::new(info))),
 };

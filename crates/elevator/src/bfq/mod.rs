@@ -37,7 +37,7 @@ use blklab_blk::{
     op_is_sync, sched_try_insert_merge, sched_try_merge,
 };
 
-use crate::ElevatorType;
+use crate::{ElevatorType, StepCosts};
 use budget::PeakRate;
 use groups::{GROUP_CLASS, Group, GroupId, Member};
 use idling::{DriveQueue, WeightCounts};
@@ -489,6 +489,11 @@ pub const BFQ: ElevatorType = ElevatorType {
     source: "Linux 6.12, block/bfq-iosched.c and bfq-wf2q.c; Valente and Andreolini, SYSTOR 2012",
     tunables: TUNABLES,
     attributes: &[],
-    costs_like: None,
+    costs: Some(StepCosts {
+        merge: 156,
+        insert: 199,
+        dispatch: 258,
+        finish: 74,
+    }),
     build: Some(&|info| Box::new(Bfq::new(info))),
 };

@@ -40,7 +40,7 @@ use blklab_blk::{
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 
-use crate::ElevatorType;
+use crate::{ElevatorType, StepCosts};
 use groups::{Group, GroupId, GroupTree};
 use tunables::*;
 
@@ -562,6 +562,11 @@ pub const CFQ: ElevatorType = ElevatorType {
     source: "Linux 4.2, block/cfq-iosched.c",
     tunables: TUNABLES,
     attributes: &[],
-    costs_like: Some("bfq"),
+    costs: Some(StepCosts {
+        merge: 136,
+        insert: 202,
+        dispatch: 140,
+        finish: 107,
+    }),
     build: Some(&|info| Box::new(Cfq::new(info))),
 };

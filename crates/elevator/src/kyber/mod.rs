@@ -25,7 +25,7 @@ use blklab_blk::{
     op_is_sync,
 };
 
-use crate::ElevatorType;
+use crate::{ElevatorType, StepCosts};
 
 const READ_LAT_NSEC: usize = 0;
 const WRITE_LAT_NSEC: usize = 1;
@@ -565,6 +565,11 @@ pub const KYBER: ElevatorType = ElevatorType {
     source: "Linux 6.12, block/kyber-iosched.c",
     tunables: TUNABLES,
     attributes: &[],
-    costs_like: None,
+    costs: Some(StepCosts {
+        merge: 131,
+        insert: 36,
+        dispatch: 98,
+        finish: 49,
+    }),
     build: Some(&|info| Box::new(Kyber::new(info))),
 };

@@ -386,9 +386,12 @@ fn every_declaration_is_sound() {
         assert_eq!(elevator.name(), kind.name);
         assert_eq!(elevator.tunables().declared(), kind.tunables);
         assert_eq!(elevator.attributes(), kind.attributes);
-        let like = kind.costs_like.map(blklab_elevator::find);
-        let measured = like.is_none_or(|like| like.is_some_and(|kind| kind.costs_like.is_none()));
-        assert!(measured, "{}: {:?}", kind.name, kind.costs_like);
+        let steps = kind.costs.map(|c| [c.merge, c.insert, c.dispatch]);
+        assert!(
+            steps.is_some_and(|steps| !steps.contains(&0)),
+            "{}",
+            kind.name
+        );
         for a in kind.attributes {
             let shown = elevator.attribute(a.name);
             assert_eq!(shown.is_some(), a.readable, "{}: {}", kind.name, a.name);
