@@ -58,6 +58,8 @@ struct Extent {
 #[derive(Debug, Default)]
 struct Extents {
     extents: BTreeMap<u64, Extent>,
+    /// The blocks of all extents.
+    blocks: u64,
     /// The speculative preallocation after the last block, so that the file grows without
     /// fragmentation.
     preallocated: Option<Extent>,
@@ -88,6 +90,7 @@ impl Extents {
 
     /// Adds an extent, joined with the one before it if they are adjacent on the device.
     fn insert(&mut self, at: u64, new: Extent) {
+        self.blocks += new.blocks;
         if let Some((first, before)) = self.extents.range_mut(..at).next_back()
             && first + before.blocks == at
             && before.block + before.blocks == new.block
@@ -111,12 +114,9 @@ impl Extents {
             });
             extent.blocks = kept;
         }
+        self.blocks -= behind.iter().map(|extent| extent.blocks).sum::<u64>();
         behind.extend(self.preallocated.take());
         behind
-    }
-
-    fn blocks(&self) -> u64 {
-        self.extents.values().map(|extent| extent.blocks).sum()
     }
 }
 
@@ -365,7 +365,7 @@ impl State {
         let extents = self.extents(ino)?;
         extents.insert(block, extent);
         extents.preallocated = rest;
-        let sectors = extents.blocks() * (BLOCK_BYTES / 512);
+        let sectors = extents.blocks * (BLOCK_BYTES / 512);
         self.inode(ino)?.attributes.sectors = sectors;
         Ok(extent)
     }
@@ -386,7 +386,7 @@ impl State {
     fn cut(&mut self, ino: Ino, block: u64) -> Result<(), FsError> {
         let extents = self.extents(ino)?;
         let behind = extents.cut(block);
-        let sectors = extents.blocks() * (BLOCK_BYTES / 512);
+        let sectors = extents.blocks * (BLOCK_BYTES / 512);
         behind.into_iter().for_each(|extent| self.free.give(extent));
         self.inode(ino)?.attributes.sectors = sectors;
         Ok(())
@@ -681,7 +681,7 @@ mod tests {
         assert_eq!((extents.find(16), extents.hole(16)), (None, 4));
         assert_eq!(extents.end(), 25);
         assert_eq!(extents.cut(4), [extent(200, 5), extent(104, 11)]);
-        assert_eq!((extents.blocks(), extents.find(4)), (4, None));
+        assert_eq!((extents.blocks, extents.find(4)), (4, None));
     }
 
     proptest! {
