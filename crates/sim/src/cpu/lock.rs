@@ -9,6 +9,7 @@
 //! A call dispatches until the scheduler is empty, whoever inserted the requests. Calls
 //! that meet therefore share their requests, and end at about the same time.
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 
 use blklab_blk::Nanos;
@@ -230,72 +231,135 @@ impl Order {
         release
     }
 
-    /// Serves the call that asks first. A call that ends is removed and returned.
-    fn serve_first(&mut self, calls: &mut Vec<Call>, cost: &TransferCost) -> Option<Call> {
-        let at = first(calls)?;
-        let goes_on = match calls[at].purpose {
-            Purpose::Update => self.update(&mut calls[at], cost),
-            Purpose::Dispatch => self.dispatch(calls, at, cost),
+    /// Serves the call that asks first, if that is before `until`. A call that ends is removed
+    /// and returned.
+    fn serve_first(&mut self, calls: &mut Calls, until: Nanos, cost: &TransferCost) -> Served {
+        let Some((cpu, others_ask)) = calls.first() else {
+            return Served::Nothing;
         };
-        if goes_on {
-            return None;
+        let Some(call) = calls.front_mut(cpu).filter(|call| call.asks_at < until) else {
+            return Served::Nothing;
+        };
+        let goes_on = match call.purpose {
+            Purpose::Update => self.update(call, until.min(others_ask), cost),
+            Purpose::Dispatch => self.dispatch(calls, cpu, cost),
+        };
+        match goes_on {
+            true => Served::Hold,
+            false => calls
+                .remove_front(cpu)
+                .map_or(Served::Nothing, Served::Last),
         }
-        let mut over = calls.remove(at);
-        over.end = over.asks_at + over.rest.after;
-        // The next call of its CPU cannot begin earlier.
-        if let Some(next) = calls[at..].iter_mut().find(|c| c.cpu == over.cpu) {
-            next.asks_at = next.asks_at.max(over.end);
-        }
-        Some(over)
     }
 
-    /// Serves a hold that merges, inserts or ends a request. Returns whether the call goes
-    /// on.
-    fn update(&mut self, call: &mut Call, cost: &TransferCost) -> bool {
-        let released = self.take(call.cpu, call.asks_at, call.work, cost);
+    /// Serves holds that merge, insert or end a request: one, and those like it that the call
+    /// asks for before `until`, when no other does. Returns whether the call goes on.
+    fn update(&mut self, call: &mut Call, until: Nanos, cost: &TransferCost) -> bool {
+        let mut released = self.take(call.cpu, call.asks_at, call.work, cost);
+        let more = call.rest.first;
+        if more.count > 0 && released < until {
+            let before = (until - released - Nanos(1)).0 / more.each.0 + 1;
+            let holds = before.min(more.count);
+            call.rest.first.count -= holds;
+            released += Nanos(holds * more.each.0);
+            self.releases.push_back(released);
+        }
         call.go_on(released)
     }
 
     /// Serves a hold that dispatches a request. If the scheduler is empty the call issues
     /// what it has, and looks again after that (`blk_mq_do_dispatch_sched`). Returns
     /// whether the call goes on.
-    fn dispatch(&mut self, calls: &mut [Call], at: usize, cost: &TransferCost) -> bool {
-        let Some(from) = next_request(calls, at) else {
-            let issue = std::mem::take(&mut calls[at].issue);
-            calls[at].asks_at += issue;
+    fn dispatch(&mut self, calls: &mut Calls, cpu: usize, cost: &TransferCost) -> bool {
+        let request = calls.take_request(cpu);
+        let Some(call) = calls.front_mut(cpu) else {
+            return false;
+        };
+        let Some((owner, mut issue)) = request else {
+            let issue = std::mem::take(&mut call.issue);
+            call.asks_at += issue;
             return issue > Nanos::ZERO;
         };
-        calls[from].queued -= 1;
-        let (owner, mut issue) = (calls[from].cpu, calls[from].rest.issue_each);
-        let call = &mut calls[at];
         let mut work = call.work;
-        if owner != call.cpu {
-            work += cost.over_distance(owner, call.cpu, cost.base.0);
-            issue += cost.over_distance(owner, call.cpu, cost.foreign_request.0);
+        if owner != cpu {
+            work += cost.over_distance(owner, cpu, cost.base.0);
+            issue += cost.over_distance(owner, cpu, cost.foreign_request.0);
         }
         call.issue += issue;
-        call.asks_at = self.take(call.cpu, call.asks_at, work, cost);
+        call.asks_at = self.take(cpu, call.asks_at, work, cost);
         true
     }
 }
 
-/// The index of the call that asks first. Only the first call of each CPU has begun.
-fn first(calls: &[Call]) -> Option<usize> {
-    let under_way = |&at: &usize| calls[..at].iter().all(|c| c.cpu != calls[at].cpu);
-    (0..calls.len())
-        .filter(under_way)
-        .min_by_key(|&at| calls[at].asks_at)
+/// What has been served.
+enum Served {
+    Nothing,
+    Hold,
+    /// The last hold of a call.
+    Last(Call),
 }
 
-/// The index of the call whose request the call at `at` dispatches next; `None` if the
-/// scheduler is empty. A scheduler's order does not depend on the CPU, so each call's
-/// requests go at a rate that follows their number: one with most of them is chosen.
-fn next_request(calls: &[Call], at: usize) -> Option<usize> {
-    let most = calls.iter().map(|call| call.queued).max()?;
-    match most {
-        0 => None,
-        most if calls[at].queued == most => Some(at),
-        most => calls.iter().position(|call| call.queued == most),
+/// Unfinished calls by CPU, those of each in order. Only the first of each has begun.
+#[derive(Clone, Debug, Default)]
+struct Calls {
+    of_cpu: Vec<VecDeque<Call>>,
+}
+
+impl Calls {
+    fn push(&mut self, call: Call) {
+        if self.of_cpu.len() <= call.cpu {
+            self.of_cpu.resize_with(call.cpu + 1, VecDeque::new);
+        }
+        self.of_cpu[call.cpu].push_back(call);
+    }
+
+    /// Whether there are calls, and all are that CPU's.
+    fn are_all_of(&self, cpu: usize) -> bool {
+        let of_cpu = self.of_cpu.iter().enumerate();
+        let mut busy = of_cpu.filter(|(_, calls)| !calls.is_empty());
+        busy.next().is_some_and(|(first, _)| first == cpu) && busy.next().is_none()
+    }
+
+    /// The CPU whose call asks first, the older one of two that ask together, and when the
+    /// next of another asks.
+    fn first(&self) -> Option<(usize, Nanos)> {
+        let asking = || self.of_cpu.iter().filter_map(VecDeque::front);
+        let first = asking().min_by_key(|call| (call.asks_at, call.number))?;
+        let others = asking().filter(|call| call.cpu != first.cpu);
+        let others_ask = others.map(|call| call.asks_at).min();
+        Some((first.cpu, others_ask.unwrap_or(Nanos::MAX)))
+    }
+
+    fn front_mut(&mut self, cpu: usize) -> Option<&mut Call> {
+        self.of_cpu[cpu].front_mut()
+    }
+
+    /// Removes a CPU's first call, which is over.
+    fn remove_front(&mut self, cpu: usize) -> Option<Call> {
+        let calls = &mut self.of_cpu[cpu];
+        let mut over = calls.pop_front()?;
+        over.end = over.asks_at + over.rest.after;
+        // The next call of its CPU cannot begin earlier.
+        if let Some(next) = calls.front_mut() {
+            next.asks_at = next.asks_at.max(over.end);
+        }
+        Some(over)
+    }
+
+    /// Takes the request that a CPU's call dispatches next; the CPU that inserted it and the
+    /// work of issuing it. `None` if the scheduler is empty. A scheduler's order does not
+    /// depend on the CPU, so each call's requests go at a rate that follows their number: one
+    /// with most of them is chosen, the CPU's own before the oldest.
+    fn take_request(&mut self, cpu: usize) -> Option<(usize, Nanos)> {
+        let own = self.of_cpu[cpu].front().map_or(0, |call| call.number);
+        let all = self.of_cpu.iter_mut().flatten();
+        let waiting = all.filter(|call| call.queued > 0);
+        let from = waiting.min_by_key(|call| {
+            let is_others = call.number != own;
+            (Reverse(call.queued), is_others, call.number)
+        })?;
+        from.queued -= 1;
+        Some((from.cpu, from.rest.issue_each))
     }
 }
 
@@ -308,15 +372,15 @@ fn next_request(calls: &[Call], at: usize) -> Option<usize> {
 pub(crate) struct SchedulerLock {
     /// Its state after all holds that are over.
     current: Order,
-    /// Unfinished calls, those of each CPU in order.
-    calls: Vec<Call>,
+    /// Unfinished calls.
+    calls: Calls,
     /// How many calls there have been.
     made: u64,
     /// By how much the last call delays those of other CPUs.
     delays: Vec<(usize, Nanos)>,
     /// Copies of both on which the future is predicted.
     predicted: Order,
-    predicted_calls: Vec<Call>,
+    predicted_calls: Calls,
 }
 
 impl SchedulerLock {
@@ -333,12 +397,18 @@ impl SchedulerLock {
         self.advance(now, cost);
         let alone = start + steps.alone();
         self.made += 1;
-        let Some(call) = Call::new(self.made, cpu, start, steps) else {
+        let Some(mut call) = Call::new(self.made, cpu, start, steps) else {
             return alone;
         };
+        if call.purpose == Purpose::Update && self.is_uncontended(cpu, start) {
+            call.end = alone;
+            self.calls.push(call);
+            return alone;
+        }
         self.calls.push(call);
         self.predict(cost);
-        self.calls.last().map_or(alone, |call| call.end)
+        let last = self.calls.of_cpu[cpu].back();
+        last.map_or(alone, |call| call.end)
     }
 
     /// The CPUs whose calls the last call delays, and by how much.
@@ -346,34 +416,48 @@ impl SchedulerLock {
         &self.delays
     }
 
+    /// Whether all unfinished calls are of this CPU, which has the lock's cache line, and end
+    /// by `start`: the next one then finds the lock free, and delays nobody.
+    fn is_uncontended(&self, cpu: usize, start: Nanos) -> bool {
+        let ends_by_start = |call: &Call| call.end <= start;
+        self.current.last_cpu == Some(cpu)
+            && self.calls.are_all_of(cpu)
+            && self.calls.of_cpu[cpu].back().is_some_and(ends_by_start)
+    }
+
     /// Serves all holds that begin before `now`.
     fn advance(&mut self, now: Nanos, cost: &TransferCost) {
-        while first(&self.calls).is_some_and(|at| self.calls[at].asks_at < now) {
-            self.current.serve_first(&mut self.calls, cost);
-        }
+        while !matches!(
+            self.current.serve_first(&mut self.calls, now, cost),
+            Served::Nothing
+        ) {}
     }
 
     /// Predicts when the calls end if no other begins.
     fn predict(&mut self, cost: &TransferCost) {
         self.predicted.clone_from(&self.current);
         self.predicted_calls.clone_from(&self.calls);
-        while !self.predicted_calls.is_empty() {
-            if let Some(over) = self.predicted.serve_first(&mut self.predicted_calls, cost) {
-                self.record_end(&over);
+        loop {
+            let calls = &mut self.predicted_calls;
+            match self.predicted.serve_first(calls, Nanos::MAX, cost) {
+                Served::Nothing => break,
+                Served::Hold => {}
+                Served::Last(over) => self.record_end(&over),
             }
         }
     }
 
     /// Records the predicted end of a call. The last call of a CPU gives the CPU's delay.
     fn record_end(&mut self, over: &Call) {
-        let Some(at) = self.calls.iter().position(|c| c.number == over.number) else {
+        let calls = &mut self.calls.of_cpu[over.cpu];
+        let Ok(at) = calls.binary_search_by_key(&over.number, |call| call.number) else {
             return;
         };
-        let earlier = self.calls[at].end;
+        let is_last = at + 1 == calls.len();
+        let earlier = calls[at].end;
         // The CPU's time is booked up to the latest prediction and is not given back.
-        self.calls[at].end = earlier.max(over.end);
+        calls[at].end = earlier.max(over.end);
         let late = over.end.saturating_sub(earlier);
-        let is_last = self.calls[at + 1..].iter().all(|c| c.cpu != over.cpu);
         if earlier > Nanos::ZERO && late > Nanos::ZERO && is_last {
             self.delays.push((over.cpu, late));
         }
@@ -472,6 +556,33 @@ mod tests {
         // It is before both, and the CPU is told once that it is late.
         lock.call(Nanos(0), (1, Nanos(20)), one_hold(100), &COST);
         assert_eq!(lock.delays(), [(0, Nanos(70 + 11))]);
+    }
+
+    /// A flusher's call holds the lock for each of its bios, and the ends of requests wait for
+    /// its CPU: served hold by hold and predicted from the start each time, this takes hours.
+    #[test]
+    fn calls_behind_a_long_one_of_their_cpu_are_cheap() {
+        let long = LockedSteps {
+            first: Holds::new(1_000_000, Nanos(20)),
+            between: Nanos(100),
+            ..LockedSteps::default()
+        };
+        let mut lock = SchedulerLock::default();
+        let mut end = lock.call(Nanos(0), (0, Nanos(0)), long, &COST);
+        assert_eq!(end, Nanos(20_000_100));
+        for call in 1..10_000 {
+            end = lock.call(Nanos(1000 * call), (0, end), one_hold(7), &COST);
+        }
+        assert_eq!(end, Nanos(20_000_100 + 7 * 9_999));
+        // Another CPU gets it between two holds, and all that waits is as late.
+        let other = lock.call(
+            Nanos(10_000_005),
+            (1, Nanos(10_000_005)),
+            one_hold(5),
+            &COST,
+        );
+        assert_eq!(other, Nanos(10_000_020 + 11 + 5));
+        assert_eq!(lock.delays(), [(0, Nanos(11 + 5 + 11))]);
     }
 
     /// Calls in a millisecond of CPUs that pause for about so long after each.
