@@ -15,6 +15,7 @@ mod files;
 mod fio_examples;
 mod flow;
 mod front_ends;
+mod fs_guest;
 mod fs_images;
 mod fs_mount;
 mod guest;

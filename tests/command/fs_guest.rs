@@ -1,0 +1,217 @@
+//! File systems in images with Linux in a guest as the outside judge: it mounts what we made and
+//! finds what we wrote, and we find what it wrote.
+
+use std::fmt::Write;
+
+use blklab_guest::Packages;
+
+use crate::support::{Place, check_image, guest};
+
+/// What Linux mounts them with: ext4 mounts ext2, and FAT needs its code page and character sets.
+const MODULES: [&str; 8] = [
+    "virtio_blk",
+    "crc32c_generic",
+    "ext4",
+    "vfat",
+    "nls_utf8",
+    "nls_cp437",
+    "nls_ascii",
+    "nls_iso8859-1",
+];
+
+/// An image: how we make it, and how Linux mounts it.
+struct Case {
+    name: &'static str,
+    mkfs: &'static [&'static str],
+    mount: &'static str,
+    is_ext2: bool,
+}
+
+const CASES: [Case; 6] = [
+    ext2("ext2-1k", &["ext2", "-b", "1k", "--size", "24M"]),
+    ext2("ext2-2k", &["ext2", "-b", "2k", "--size", "24M"]),
+    ext2("ext2-4k", &["ext2", "-b", "4k", "--size", "24M"]),
+    vfat("fat12", &["fat12", "-b", "8k", "--size", "24M"]),
+    vfat("fat16", &["fat16", "--size", "24M"]),
+    vfat("fat32", &["fat32", "-b", "512", "--size", "48M"]),
+];
+
+const fn ext2(name: &'static str, mkfs: &'static [&'static str]) -> Case {
+    let (mount, is_ext2) = ("-t ext2", true);
+    Case {
+        name,
+        mkfs,
+        mount,
+        is_ext2,
+    }
+}
+
+const fn vfat(name: &'static str, mkfs: &'static [&'static str]) -> Case {
+    let (mount, is_ext2) = ("-t vfat -o utf8", false);
+    Case {
+        name,
+        mkfs,
+        mount,
+        is_ext2,
+    }
+}
+
+const LONG: &str = "A long name, with spaces and more than 13 letters.text";
+/// Letters of one to four bytes, none of which is in code page 437 but the first.
+const WIDE: &str = "größer als Ａ.日本 𝄞";
+
+/// Lines that both sides can make, beyond the first indirect block of any block size.
+fn numbers(last: u32) -> String {
+    (1..=last).fold(String::new(), |mut text, number| {
+        let _ = writeln!(text, "{number}");
+        text
+    })
+}
+
+const LARGE: u32 = 800_000;
+const SMALL: u32 = 900;
+/// Files of a directory, more than fit into one of its blocks or clusters.
+const FILES: u32 = 24;
+
+/// What Linux does with each of the disks.
+const CHECK: &str = r#"
+set -e
+cd /tmp
+mkdir mnt
+seq $last >large
+seq $few >small
+is_same() { cmp "$1" "$2" || { echo "$kind: $2 is not $1"; exit 1; }; }
+check() {
+    kind=$1 disk=$2
+    shift 2
+    mount "$@" $disk mnt
+    is_same large "mnt/dir/$long"
+    is_same small "mnt/$wide"
+    [ "$(ls mnt/dir | wc -l)" = $((files + 1)) ] || { ls mnt/dir; exit 1; }
+    is_same small "mnt/dir/file number $files"
+    cp large "mnt/made by Linux, $wide"
+    mkdir mnt/made
+    for n in $(seq 300); do echo $n >"mnt/made/another file, number $n"; done
+    mv "mnt/$wide" mnt/made/moved
+    rm mnt/dir/file\ number\ 1*
+    cat small >>"mnt/dir/$long"
+    if [ $kind = ext2 ]; then
+        ln -s "../dir/$long" mnt/made/symlink
+        ln mnt/made/moved mnt/made/link
+    fi
+    umount mnt
+}
+"#;
+
+/// What Linux has to say of the disks, and the end.
+const END: &str = r#"
+if dmesg | grep -iE 'ext[24]-fs.*(error|warning)|fat-fs|i/o error'; then exit 1; fi
+echo passed
+"#;
+
+impl Case {
+    fn fs(&self, place: &Place, arguments: &[&str]) -> String {
+        let line = [&["fs", self.name], arguments].concat();
+        place.blklab(&line).ok().out
+    }
+
+    fn names(&self, place: &Place, folder: &str) -> Vec<String> {
+        let listed = self.fs(place, &["ls", folder]);
+        listed.lines().map(String::from).collect()
+    }
+
+    fn judge(&self, place: &Place) {
+        std::fs::copy(place.path(self.name), place.path("disk.img")).expect("a copy");
+        match self.is_ext2 {
+            true => check_image(place, "e2fsck", &["-f", "-n"]),
+            false => check_image(place, "fsck.vfat", &["-n"]),
+        }
+    }
+
+    /// Makes the image that Linux is to mount.
+    fn write(&self, place: &Place) {
+        self.fs(place, &[&["mkfs"], self.mkfs].concat());
+        self.fs(place, &["mkdir", "/dir"]);
+        self.fs(place, &["put", "large", &format!("/dir/{LONG}")]);
+        self.fs(place, &["put", "small", &format!("/{WIDE}")]);
+        for number in 1..=FILES {
+            let path = format!("/dir/file number {number}");
+            self.fs(place, &["put", "small", &path]);
+        }
+        self.judge(place);
+    }
+
+    /// Looks at what Linux has made of it, and changes it again.
+    fn read(&self, place: &Place) {
+        self.judge(place);
+        let (large, small) = (numbers(LARGE), numbers(SMALL));
+        let same = |path: &str, text: &str| {
+            let found = self.fs(place, &["cat", path]);
+            assert!(
+                found == text,
+                "{}: {path}: {} bytes",
+                self.name,
+                found.len()
+            );
+        };
+        same(&format!("/dir/{LONG}"), &(large.clone() + &small));
+        same(&format!("/made by Linux, {WIDE}"), &large);
+        same("/made/moved", &small);
+        for number in [1, 42, 300] {
+            let path = format!("/made/another file, number {number}");
+            same(&path, &format!("{number}\n"));
+        }
+        let of_links = if self.is_ext2 { 2 } else { 0 };
+        assert_eq!(
+            self.names(place, "/made").len(),
+            301 + of_links,
+            "{}",
+            self.name
+        );
+        let left = (1..=FILES).filter(|number| !number.to_string().starts_with('1'));
+        assert_eq!(
+            self.names(place, "/dir").len(),
+            left.count() + 1,
+            "{}",
+            self.name
+        );
+        if self.is_ext2 {
+            same("/made/symlink", &(large.clone() + &small));
+            same("/made/link", &small);
+        }
+        self.fs(place, &["rm", "-r", "/made"]);
+        self.fs(place, &["put", "large", &format!("/dir/{WIDE}")]);
+        self.judge(place);
+    }
+}
+
+#[test]
+fn linux_mounts_our_images_and_we_read_what_it_wrote() {
+    let has_all = |packages: &Packages| MODULES.iter().all(|name| packages.has_module(name));
+    let Some(kernel) = guest::kernel("kernel with ext4 and vfat", has_all) else {
+        return;
+    };
+    let place = Place::new();
+    place.file("large", &numbers(LARGE));
+    place.file("small", &numbers(SMALL));
+    let mut script =
+        format!("last={LARGE} few={SMALL} files={FILES} long='{LONG}' wide='{WIDE}'\n{CHECK}");
+    let mut devices = String::new();
+    for (case, letter) in CASES.iter().zip('a'..) {
+        case.write(&place);
+        let file = place.path(case.name);
+        let _ = write!(
+            devices,
+            "-drive file={},format=raw,if=none,id=d{letter} -device virtio-blk-pci,drive=d{letter} ",
+            file.display()
+        );
+        let kind = if case.is_ext2 { "ext2" } else { "vfat" };
+        let _ = writeln!(script, "check {kind} /dev/vd{letter} {}", case.mount);
+    }
+    let mut more = vec!["--qemu", &devices];
+    MODULES
+        .iter()
+        .for_each(|module| more.extend(["--load", module]));
+    place.in_guest(&(script + END), &kernel, 512, &more).ok();
+    CASES.iter().for_each(|case| case.read(&place));
+}
