@@ -53,6 +53,8 @@ pub(crate) mod flag {
     pub(crate) const MAPPED_TO_DISK: u16 = 1 << 7;
     /// A bio that reads it has failed, and others are still in flight.
     pub(crate) const READ_FAILED: u16 = 1 << 8;
+    /// A flusher writes it back. Linux has no such flag; it is for the counters.
+    pub(crate) const BY_FLUSHER: u16 = 1 << 9;
 }
 
 /// Pages that follow each other and are cached as one.

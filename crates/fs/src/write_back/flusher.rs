@@ -210,7 +210,6 @@ impl<H: Host> Vfs<H> {
             let written = chunk - control.pages;
             work.pages -= written;
             total += written;
-            self.counts.borrow_mut().flushed += written.cast_unsigned();
             self.host().resched().await;
             total += i64::from(self.requeue_inode(inode, &control, dirtied_before));
             let is_long = self.host().now_jiffies() > start + HZ / 10;

@@ -192,6 +192,9 @@ impl<H: Host> Vfs<H> {
         let of = self.inode(inode);
         (self.write_back.borrow_mut()).pages_cleaned(inode, pages);
         let blocks = self.begin_write_back(folio);
+        if control.by_flusher {
+            self.cache.borrow_mut().set(folio, flag::BY_FLUSHER);
+        }
         // Counts as a bio, so that write-back does not end before all bios are made.
         self.cache.borrow_mut().begin_write(folio);
         let begin = index * PAGE_BYTES;
@@ -288,12 +291,23 @@ impl<H: Host> Vfs<H> {
         }
         self.lru_written(folio);
         let pages = self.cache.borrow().pages(folio);
-        self.counts.borrow_mut().written += pages;
+        self.count_written(folio, pages);
         let now = self.host().now_jiffies();
         let is_last = !self.cache.borrow().any_marked(inode, Mark::WriteBack);
         let mut write_back = self.write_back.borrow_mut();
         write_back.pages_written(inode, pages, now);
         write_back.device_of(inode).inodes_writing -= u64::from(is_last);
+    }
+
+    /// Counts a folio's pages as written, at the same moment whoever wrote them.
+    fn count_written(&self, folio: FolioId, pages: u64) {
+        let mut cache = self.cache.borrow_mut();
+        let mut counts = self.counts.borrow_mut();
+        counts.written += pages;
+        if cache.has(folio, flag::BY_FLUSHER) {
+            counts.flushed += pages;
+            cache.clear(folio, flag::BY_FLUSHER);
+        }
     }
 
     /// Waits until no page of a range is under write-back (`filemap_fdatawait_range`).

@@ -67,6 +67,7 @@ impl WritebackWork {
             is_tagged: self.is_tagged,
             is_background: matches!(self.reason, Reason::Background | Reason::Periodic),
             is_cyclic: self.is_cyclic,
+            by_flusher: true,
             ..WritebackControl::all()
         }
     }
@@ -88,6 +89,8 @@ pub(super) struct WritebackControl {
     pub(super) is_background: bool,
     /// The file is continued where the round before ended (`range_cyclic`).
     pub(super) is_cyclic: bool,
+    /// A flusher writes them, for the counters.
+    pub(super) by_flusher: bool,
 }
 
 impl WritebackControl {
@@ -101,6 +104,7 @@ impl WritebackControl {
             is_tagged: false,
             is_background: false,
             is_cyclic: false,
+            by_flusher: false,
         }
     }
 
