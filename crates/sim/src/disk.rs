@@ -285,11 +285,9 @@ impl Disk {
         self.driver.device_mut().reset_stats(now);
     }
 
-    /// What throttling did to each control group, the root first.
+    /// What throttling did to each control group, the root first, in which all is where no
+    /// other group was made.
     fn cgroup_stats(&self) -> Vec<CgroupStats> {
-        if self.cgroups.is_empty() {
-            return Vec::new();
-        }
         let names = std::iter::once("").chain(self.cgroups.iter().map(String::as_str));
         let stats = names.zip(0..).map(|(name, id)| {
             let stats = self.queue.cgroup_stats(CgroupId(id));

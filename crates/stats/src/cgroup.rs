@@ -135,7 +135,7 @@ fn fact(
     }
 }
 
-/// Returns the facts on throttling. Only a run with control groups has them.
+/// Returns the facts on throttling.
 pub(crate) fn facts() -> Vec<Fact> {
     [
         &held!(
@@ -143,6 +143,11 @@ pub(crate) fn facts() -> Vec<Fact> {
             "io.max",
             "I/Os held back because their group had reached its limits."
         )[..],
+        &held!(
+            wbt,
+            "writeback throttling",
+            "Writes held back because reads took longer than the queue's wbt_lat_usec."
+        ),
         &held!(
             io_latency,
             "io.latency",

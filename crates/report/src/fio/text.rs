@@ -7,8 +7,8 @@
 use std::fmt::{self, Write};
 
 use blklab_stats::{
-    ArmStats, CacheStats, DirResults, DiskStats, FaultStats, Histogram, JobResults, JobSetup,
-    PowerLoss, Results, SteadyState, Wait, WaitCounts,
+    ArmStats, CacheStats, CgroupStats, DirResults, DiskStats, FaultStats, Histogram, JobResults,
+    JobSetup, PowerLoss, Results, SteadyState, Wait, WaitCounts,
 };
 
 use super::number::{Base, FIGURES, Unit, ctime, number, strerror};
@@ -436,9 +436,11 @@ fn write_scheduler(out: &mut String, results: &Results) -> fmt::Result {
     Ok(())
 }
 
-/// Writes what was held back of each control group.
+/// Writes what was held back of each control group, if anything was or there are groups.
 fn write_cgroups(out: &mut String, results: &Results) -> fmt::Result {
-    if results.disks.iter().all(|disk| disk.cgroups.is_empty()) {
+    let groups = || results.disks.iter().flat_map(|disk| &disk.cgroups);
+    let has_held = |group: &CgroupStats| group.layers().iter().any(|(_, held)| held.ios > 0);
+    if !groups().any(|group| !group.name.is_empty() || group.cost.is_some() || has_held(group)) {
         return Ok(());
     }
     writeln!(out, "\nControl group stats:")?;
@@ -451,25 +453,27 @@ fn write_cgroups(out: &mut String, results: &Results) -> fmt::Result {
             )?;
         }
         for group in &disk.cgroups {
-            let layers = group.layers();
-            let held = layers.iter().filter(|(_, held)| held.ios > 0);
-            for (layer, held) in held {
-                let mean_us = held.mean_ns().unwrap_or(0) / 1000;
-                let name = &group.name;
-                let ios = held.ios;
-                writeln!(
-                    out,
-                    "  /{name}: held by {layer}={ios}, for mean={mean_us} usec"
-                )?;
-            }
-            if let Some(cost) = group.cost.filter(|cost| cost.usage_us > 0) {
-                writeln!(
-                    out,
-                    "  /{}: cost.usage={}, cost.wait={}, cost.indebt={}, cost.indelay={} usec",
-                    group.name, cost.usage_us, cost.wait_us, cost.debt_us, cost.delay_us
-                )?;
-            }
+            write_cgroup(out, group)?;
         }
+    }
+    Ok(())
+}
+
+fn write_cgroup(out: &mut String, group: &CgroupStats) -> fmt::Result {
+    let (name, layers) = (&group.name, group.layers());
+    for (layer, held) in layers.iter().filter(|(_, held)| held.ios > 0) {
+        let (ios, mean_us) = (held.ios, held.mean_ns().unwrap_or(0) / 1000);
+        writeln!(
+            out,
+            "  /{name}: held by {layer}={ios}, for mean={mean_us} usec"
+        )?;
+    }
+    if let Some(cost) = group.cost.filter(|cost| cost.usage_us > 0) {
+        writeln!(
+            out,
+            "  /{name}: cost.usage={}, cost.wait={}, cost.indebt={}, cost.indelay={} usec",
+            cost.usage_us, cost.wait_us, cost.debt_us, cost.delay_us
+        )?;
     }
     Ok(())
 }
