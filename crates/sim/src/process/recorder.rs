@@ -79,7 +79,8 @@ pub(crate) struct Recorder {
     /// in each direction before (`update_runtime` in fio's `backend.c`).
     phases: Option<(Nanos, [u64; 3])>,
     ramp: Nanos,
-    ramping: bool,
+    /// Nothing is counted, before the start and in the ramp time.
+    is_silent: bool,
 }
 
 /// What the job asks for.
@@ -141,12 +142,15 @@ impl Recorder {
             measure_from: Nanos::ZERO,
             phases: None,
             ramp,
-            ramping: ramp > Nanos::ZERO,
+            // What comes before a job, as `pre_read` does, is no part of it: fio takes its CPU
+            // time from the start on (`ru_start` in `thread_main`).
+            is_silent: true,
         }
     }
 
     pub(crate) fn start(&mut self, now: Nanos) {
         self.measure_from = now + self.ramp;
+        self.is_silent = self.ramp > Nanos::ZERO;
         if let Some((since, _)) = &mut self.phases {
             *since = now;
         }
@@ -159,7 +163,6 @@ impl Recorder {
         *self = Recorder {
             log: self.log.take(),
             ramp: Nanos::ZERO,
-            ramping: false,
             ..Recorder::for_job(spec)
         };
         self.start(now);
@@ -187,18 +190,18 @@ impl Recorder {
     /// Whether what happens now counts.
     #[inline]
     pub(crate) fn is_measuring(&mut self, now: Nanos) -> bool {
-        if self.ramping {
+        if self.is_silent {
             if now < self.measure_from {
                 return false;
             }
-            self.ramping = false;
+            self.is_silent = false;
         }
         true
     }
 
     #[inline]
     pub(crate) fn submitted(&mut self, depth: u32, count: u32) {
-        if !self.ramping {
+        if !self.is_silent {
             self.results.submit.record(count);
             self.results.depth.record(depth, u64::from(count));
         }
@@ -206,21 +209,21 @@ impl Recorder {
 
     #[inline]
     pub(crate) fn reaped(&mut self, count: u32) {
-        if !self.ramping {
+        if !self.is_silent {
             self.results.complete.record(count);
         }
     }
 
     #[inline]
     pub(crate) fn context_switch(&mut self) {
-        if !self.ramping {
+        if !self.is_silent {
             self.results.cpu.context_switches += 1;
         }
     }
 
     #[inline]
     pub(crate) fn spent(&mut self, mode: Mode, cost_ns: u64) {
-        if self.ramping {
+        if self.is_silent {
             return;
         }
         match mode {
