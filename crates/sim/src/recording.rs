@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use blklab_blk::{Nanos, TraceEvent, TraceKind};
-use blklab_stats::{Detail, DiskTimeline, RequestStep, StepKind, Timeline, Window};
+use blklab_stats::{CallSpan, Detail, DiskTimeline, RequestStep, StepKind, Timeline, Window};
 
 use crate::cpu::Cpus;
 use crate::disk::{Disk, letter};
@@ -87,7 +87,14 @@ impl Recording {
     fn entries(&self) -> usize {
         let disks = self.timeline.disks.iter();
         let of_disks = disks.map(|d| d.steps.len() + d.drive.activities.len());
-        of_disks.sum::<usize>() + self.timeline.tasks.len()
+        of_disks.sum::<usize>() + self.timeline.tasks.len() + self.timeline.calls.len()
+    }
+
+    /// A program's call has returned. One that began before the window is within it in part.
+    pub(crate) fn call_returned(&mut self, call: CallSpan) {
+        if self.state == WindowState::Within {
+            self.timeline.calls.push(call);
+        }
     }
 
     fn take(&mut self, disks: &mut [Disk], cpus: &mut Cpus) {

@@ -6,6 +6,7 @@ use blklab_blk::{KblockdDelay, Nanos};
 use blklab_device::DriveSpec;
 use blklab_driver::Attachment;
 use blklab_elevator::SchedulerChoice;
+use blklab_stats::{CallSpan, Timeline};
 
 use crate::contents::Contents;
 use crate::cpu::{CostTable, Cpus, FairClass};
@@ -129,8 +130,15 @@ impl System {
         }
     }
 
+    /// A program's call has returned.
+    pub(crate) fn call_returned(&mut self, call: CallSpan) {
+        if let Some(recording) = &mut self.recording {
+            recording.call_returned(call);
+        }
+    }
+
     /// What was recorded, at the end of the run.
-    pub(crate) fn finish_recording(&mut self, now: Nanos) -> Option<blklab_stats::Timeline> {
+    pub(crate) fn finish_recording(&mut self, now: Nanos) -> Option<Timeline> {
         let recording = self.recording.take()?;
         recording.finish(now, &mut self.disks, &mut self.cpus)
     }

@@ -52,8 +52,8 @@ pub use slowest::{Example, MeanTimes, Slowest, SlowestOf};
 pub use ssd::{CollectionStats, MergeStats, SlcStats, TooFull, WearStats};
 pub use steady_state::SteadyState;
 pub use timeline::{
-    Activity, Cause, CpuTask, CpuWork, Detail, DiskTimeline, DrivePart, DriveTimeline, DriveWork,
-    FlushSpan, RequestStep, StepKind, Timeline, Window,
+    Activity, CallSpan, Cause, CpuTask, CpuWork, Detail, DiskTimeline, DrivePart, DriveTimeline,
+    DriveWork, FlushSpan, RequestStep, StepKind, Timeline, Window,
 };
 pub use traced_request::{Stage, StageTimes, TracedRequest, TracedRequests};
 pub use waits::{Wait, WaitCounts, Waits};

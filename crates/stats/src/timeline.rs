@@ -40,8 +40,25 @@ pub struct Timeline {
     pub cpus: u32,
     /// The work of CPUs; empty if CPUs cost nothing.
     pub tasks: Vec<CpuTask>,
+    /// The system calls of lists of calls, by their end.
+    pub calls: Vec<CallSpan>,
     /// One entry for each drive.
     pub disks: Vec<DiskTimeline>,
+}
+
+/// A system call of a program, one of a list of calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallSpan {
+    /// The number of the process.
+    pub process: u32,
+    /// The name of the call.
+    pub call: &'static str,
+    /// The time at which the program called.
+    pub start_ns: u64,
+    /// The time at which the call returned.
+    pub end_ns: u64,
+    /// What it returned; `None` if it failed.
+    pub returned: Option<u64>,
 }
 
 /// A kind of work of a CPU.

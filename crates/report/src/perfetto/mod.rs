@@ -9,8 +9,8 @@ mod tracks;
 use std::collections::BTreeMap;
 
 use blklab_stats::{
-    Activity, CacheSample, Cause, CpuTask, CpuWork, DiskTimeline, RequestStep, Results, Slowest,
-    StepKind, Timeline,
+    Activity, CacheSample, CallSpan, Cause, CpuTask, CpuWork, DiskTimeline, RequestStep, Results,
+    Slowest, StepKind, Timeline,
 };
 
 use tracks::{Annotation, Slice, Track, Tracks};
@@ -20,6 +20,7 @@ pub fn render(results: &Results) -> Option<Vec<u8>> {
     let timeline = results.timeline.as_ref()?;
     let mut tracks = Tracks::default();
     write_cpus(&mut tracks, timeline, &results.machine);
+    write_calls(&mut tracks, results, timeline);
     if let Some(cache) = &results.page_cache {
         write_memory(&mut tracks, &cache.samples, timeline);
     }
@@ -33,6 +34,40 @@ pub fn render(results: &Results) -> Option<Vec<u8>> {
         write_drive(&mut tracks, disk, &requests, flows, &results.drive);
     }
     Some(tracks.into_bytes())
+}
+
+/// Writes the system calls of each program of a list of calls.
+fn write_calls(tracks: &mut Tracks, results: &Results, timeline: &Timeline) {
+    let mut by_process: BTreeMap<u32, Vec<Slice>> = BTreeMap::new();
+    for call in (timeline.calls.iter()).filter(|call| call.start_ns <= timeline.end_ns) {
+        let slices = by_process.entry(call.process).or_default();
+        slices.push(call_slice(call, timeline));
+    }
+    if by_process.is_empty() {
+        return;
+    }
+    let group = tracks.group("programs");
+    for (number, slices) in by_process {
+        let mut processes = results.jobs.iter().flat_map(|job| &job.processes);
+        let process = processes.find(|process| process.process == number);
+        let name = process.map_or("", |process| process.job.as_str());
+        let track = tracks.track(group, &format!("{name}, process {number}"));
+        tracks.slices(track, slices);
+    }
+}
+
+fn call_slice(call: &CallSpan, timeline: &Timeline) -> Slice {
+    let returned = match call.returned {
+        Some(value) => Annotation::Number(value),
+        None => Annotation::Text("an error".to_string()),
+    };
+    Slice {
+        start_ns: call.start_ns.max(timeline.start_ns),
+        end_ns: call.end_ns.min(timeline.end_ns),
+        name: call.call.to_string(),
+        flows: Vec::new(),
+        annotations: vec![("returned", returned)],
+    }
 }
 
 /// Writes cached and dirty memory within the timeline.

@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use blklab_stats::{
-    Activity, CacheSample, CacheStats, Cause, CpuTask, CpuWork, DiskTimeline, DrivePart,
+    Activity, CacheSample, CacheStats, CallSpan, Cause, CpuTask, CpuWork, DiskTimeline, DrivePart,
     DriveTimeline, DriveWork, RequestStep, Results, StepKind, Timeline,
 };
 use prost::Message;
@@ -95,6 +95,7 @@ fn two_reads() -> Results {
                 task(CpuWork::Interrupt, 400, 450, 5),
                 task(CpuWork::Interrupt, 700, 700, 6),
             ],
+            calls: Vec::new(),
             disks: vec![DiskTimeline {
                 name: "/dev/x".to_string(),
                 steps,
@@ -116,6 +117,45 @@ fn events(packets: &[TracePacket]) -> Vec<(u64, &TrackEvent)> {
         Some((packet.timestamp.expect("events have a time"), event))
     });
     events.collect()
+}
+
+/// Each program has a track; a call that began before the window is shown from its start on.
+#[test]
+fn calls_are_slices_of_their_program() {
+    let mut results = two_reads();
+    let call = |process, call, span_ns: (u64, u64), returned| CallSpan {
+        process,
+        call,
+        start_ns: span_ns.0,
+        end_ns: span_ns.1,
+        returned,
+    };
+    results.timeline.as_mut().expect("recorded").start_ns = 50;
+    results.timeline.as_mut().expect("recorded").calls = vec![
+        call(1, "pwrite", (20, 300), Some(4096)),
+        call(2, "open", (60, 70), None),
+        call(1, "fsync", (300, 700), Some(0)),
+    ];
+    let packets = packets(&results);
+    let tracks = packets.iter().filter_map(|p| p.track_descriptor.as_ref());
+    let name_of: BTreeMap<u64, String> = tracks
+        .filter_map(|track| Some((track.uuid?, track.name.clone()?)))
+        .collect();
+    let shown = events(&packets).into_iter().filter_map(|(at_ns, event)| {
+        let track = name_of.get(&event.track_uuid?)?.as_str();
+        let is_program = track.starts_with(", process ");
+        is_program.then(|| (at_ns, track, event.name.as_deref()))
+    });
+    let (one, two) = (", process 1", ", process 2");
+    let expected = [
+        (50, one, Some("pwrite")),
+        (60, two, Some("open")),
+        (70, two, None),
+        (300, one, None),
+        (300, one, Some("fsync")),
+        (700, one, None),
+    ];
+    assert_eq!(shown.collect::<Vec<_>>(), expected);
 }
 
 #[test]

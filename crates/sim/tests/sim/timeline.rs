@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-use blklab_sim::Workload;
-use blklab_stats::{Detail, DriveWork, RequestStep, StepKind, Timeline, Window};
+use blklab_sim::{FileSystemKind, Workload};
+use blklab_stats::{CallTimes, Detail, DriveWork, RequestStep, StepKind, Timeline, Window};
+use blklab_workload::calls::CallList;
 
 use crate::{On, job_file};
 
@@ -120,6 +121,58 @@ fn every_request_that_is_made_has_a_cpu_that_made_it() {
             assert!(is_known, "{run}: nobody made {step:?}");
         }
     }
+}
+
+/// The calls that are written down are those that are counted, one after the other.
+#[test]
+fn each_call_of_a_list_is_written_down() {
+    let text = "file /x 4M\n[a]\nopen fd /x read write\nrepeat 20\npwrite fd 4K 0\n\
+                pread fd 64K 1M\nend\nfsync fd\n[b]\nsleep 1ms\nunlink /none = ENOENT\n";
+    let list = CallList::parse("t.calls", text).expect("a list");
+    let workload = Workload::Calls {
+        list: &list,
+        file: "t.calls",
+    };
+    let window = Window {
+        start_ns: 0,
+        length_ns: u64::MAX,
+        max_entries: usize::MAX,
+        detail: Detail::Drives,
+    };
+    let on = On {
+        machine: "i7-3770k",
+        drive: "mx100-256",
+        scheduler: "mq-deadline",
+    };
+    let results = on.run_setup(workload, |setup| {
+        setup.record = Some(window);
+        setup.caching.file_system = FileSystemKind::Ext2;
+    });
+    let results = results.unwrap_or_else(|e| panic!("{e}"));
+    let timeline = results.timeline.as_ref().expect("it was recorded");
+    for job in &results.jobs {
+        let process = job.processes[0].process;
+        let own = timeline.calls.iter().filter(|call| call.process == process);
+        let own: Vec<_> = own.collect();
+        assert!(
+            own.windows(2)
+                .all(|pair| pair[0].end_ns <= pair[1].start_ns)
+        );
+        for of_kind in &job.calls {
+            let mut sum = CallTimes::new(of_kind.call);
+            for call in own.iter().filter(|call| call.call == of_kind.call) {
+                sum.ended(call.end_ns - call.start_ns, call.returned);
+            }
+            let counted = (
+                of_kind.calls,
+                of_kind.errors,
+                of_kind.returned,
+                of_kind.total_ns,
+            );
+            assert_eq!((sum.calls, sum.errors, sum.returned, sum.total_ns), counted);
+        }
+    }
+    assert!(timeline.calls.len() > 42, "{}", timeline.calls.len());
 }
 
 /// Zoomed in, a part that did two things at once would show one of them.

@@ -385,6 +385,7 @@ mod tests {
                     first_request: 0,
                     requests: 1,
                 }],
+                calls: Vec::new(),
                 disks: vec![DiskTimeline {
                     name: "/dev/x".to_string(),
                     steps: vec![

@@ -13,7 +13,9 @@ use std::rc::Rc;
 
 use blklab_blk::{CgroupId, IoClass, IoPrio, IoStatus, Nanos, Submit, SubmitterId, Waiter};
 use blklab_fs::{FsError, MmapAdvice, NodePages, PAGE_BYTES};
-use blklab_stats::{CallTimes, DEFAULT_PERCENTILES, JobResults, LatencyTarget, ProcessResults};
+use blklab_stats::{
+    CallSpan, CallTimes, DEFAULT_PERCENTILES, JobResults, LatencyTarget, ProcessResults,
+};
 use blklab_workload::calls::{CALLS, CallList, Errno, Program};
 use blklab_workload::fio::Direction;
 use blklab_workload::generate::SyncKind;
@@ -642,8 +644,7 @@ impl ProgramProcess {
     /// Its call has returned: compares the result with the one that the list expects.
     fn leave(&mut self, now: Nanos, returned: Result<u64, Errno>, system: &mut System) {
         self.phase = Phase::Between;
-        let took_ns = now.saturating_sub(self.called).0;
-        self.times().ended(took_ns, returned.ok());
+        self.count_call(now, returned.ok(), system);
         self.record(now, (self.action, self.called, 1), returned);
         match (self.mismatch(self.action, returned), returned) {
             (Some(mismatch), _) => {
@@ -654,6 +655,19 @@ impl ProgramProcess {
             (None, Ok(_)) => self.returned(self.action),
             (None, Err(_)) => {}
         }
+    }
+
+    /// Counts the call that it is in, which has returned; `None` if it failed.
+    fn count_call(&mut self, now: Nanos, returned: Option<u64>, system: &mut System) {
+        let took_ns = now.saturating_sub(self.called).0;
+        self.times().ended(took_ns, returned);
+        system.call_returned(CallSpan {
+            process: self.id as u32,
+            call: self.times[self.kind].call,
+            start_ns: self.called.0,
+            end_ns: now.0,
+            returned,
+        });
     }
 
     /// How the result of an action differs from the one that its line expects.
@@ -752,8 +766,7 @@ impl ProgramProcess {
             open.and_then(Option::take)
         };
         let Some(open) = next else {
-            let took_ns = now.saturating_sub(self.called).0;
-            self.times().ended(took_ns, Some(0));
+            self.count_call(now, Some(0), system);
             return self.exit(now, system);
         };
         self.phase = Phase::Closing;
