@@ -130,6 +130,32 @@ fn what_is_read_through_a_mapping_is_counted() {
     }
 }
 
+/// What writeback throttling holds back is counted without control groups as well.
+#[test]
+fn writes_that_wait_for_reads_are_counted() {
+    let place = Place::new();
+    place.file(
+        "mixed.fio",
+        "[global]\ntime_based\nruntime=1\nfilename=/dev/x\n[w]\nrw=write\nbs=1m\nsize=8g\n\
+         [r]\nrw=randread\nbs=4k\ndirect=1\nioengine=libaio\niodepth=4\n",
+    );
+    let run = place.json(&[
+        "compare",
+        "mixed.fio",
+        "--drive=mx100-256",
+        "--schedulers=none",
+        "--repeats=1",
+        "--sysctl=vm.dirty_bytes=67108864",
+        "--vary=wbt_lat_usec=0,2000",
+        "--output-format=json",
+    ]);
+    let facts = run["why"].as_array().expect("facts");
+    let held = facts.iter().find(|fact| fact["key"] == "wbt_held");
+    let held = held.unwrap_or_else(|| panic!("no fact about it in {facts:?}"));
+    assert_eq!(held["values"][0], 0.0);
+    assert!(held["values"][1].as_f64() > Some(10.0), "{held}");
+}
+
 #[test]
 fn a_setting_that_is_wrong_is_refused_in_a_sentence() {
     let place = Place::new();
@@ -144,6 +170,7 @@ fn a_setting_that_is_wrong_is_refused_in_a_sentence() {
             "not of the form NAME=VALUE",
         ),
         (&["--sysctl", "vm.dirty_ratio=200"], "from 0 to 100"),
+        (&["--sysctl", "mm.lru_gen.enabled=1"], "legal is y or n"),
         (&["--memory", "1M"], "legal is 16777216 to"),
         (
             &["--power-loss-at", "1ms"],

@@ -73,10 +73,11 @@ pub const AXES: &[Axis] = &[
         },
     },
     Axis {
-        name: "vm.SETTING",
-        help: "a setting of the kernel's, such as vm.dirty_ratio, as in --sysctl",
+        name: "vm.SETTING, mm.SETTING",
+        help: "a setting of the kernel's, such as vm.dirty_ratio or mm.lru_gen.enabled, as in \
+               --sysctl",
         worlds: &[World::Sim],
-        takes: Some(|key| key.starts_with(SYSCTLS)),
+        takes: Some(is_sysctl),
         set: |setting, key, value| {
             setting.sysctls.push((key.to_string(), value.to_string()));
             Ok(())
@@ -240,8 +241,10 @@ const IOSCHEDULER: &str = "ioscheduler";
 /// The key of the schedulers' axis.
 pub(crate) const SCHEDULER: &str = "scheduler";
 
-/// The prefix of the kernel's settings for memory.
-const SYSCTLS: &str = "vm.";
+/// Whether a key is a setting of the kernel's for memory.
+fn is_sysctl(key: &str) -> bool {
+    key.starts_with("vm.") || key.starts_with("mm.")
+}
 
 /// Limit on `read_ahead_kb`, 1 GiB: more than any kernel reads ahead.
 const READ_AHEAD_KB_MAX: u32 = 1 << 20;
@@ -254,7 +257,7 @@ fn drive_key_of(key: &str) -> Option<&str> {
 /// Returns the scheduler of a tunable's key.
 pub(crate) fn scheduler_of(key: &str) -> Option<&str> {
     let (scheduler, tunable) = key.split_once('.')?;
-    if drive_key_of(key).is_some() || key.starts_with(SYSCTLS) {
+    if drive_key_of(key).is_some() || is_sysctl(key) {
         return None;
     }
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';

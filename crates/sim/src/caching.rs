@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use blklab_description::hint;
 use blklab_fs::write_back::Settings;
-use blklab_fs::{PAGE_BYTES, Watermarks};
+use blklab_fs::{PAGE_BYTES, Policy, Watermarks};
 
 /// The memory and the kernel's settings for I/O that is not direct.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +13,8 @@ pub struct Caching {
     pub read_ahead_kb: u32,
     /// When how much is written back.
     pub write_back: Settings,
+    /// Which cached pages go when memory is short.
+    pub reclaim: Policy,
     /// What the files of jobs are on.
     pub file_system: FileSystemKind,
 }
@@ -57,43 +59,92 @@ impl FromStr for FileSystemKind {
 /// A setting of the kernel's (`sysctl`).
 struct Sysctl {
     name: &'static str,
-    /// Its largest value.
-    max: u64,
-    set: fn(&mut Settings, u64),
+    values: Values,
+    set: fn(&mut Caching, u64),
 }
 
-/// The settings that there are (Documentation/admin-guide/sysctl/vm.rst). A threshold in
-/// bytes takes the place of one in percent, and the other way around.
-const SYSCTLS: [Sysctl; 6] = [
+/// What may be written to a setting.
+enum Values {
+    /// A number up to this one.
+    UpTo(u64),
+    /// `y` or `n`.
+    Switch,
+}
+
+impl Values {
+    fn read(&self, text: &str) -> Option<u64> {
+        match (self, text.trim()) {
+            (Values::UpTo(max), number) => number.parse().ok().filter(|number| number <= max),
+            (Values::Switch, "y") => Some(1),
+            (Values::Switch, "n") => Some(0),
+            (Values::Switch, _) => None,
+        }
+    }
+
+    fn legal(&self) -> String {
+        match self {
+            Values::UpTo(max) => format!("a whole number from 0 to {max}"),
+            Values::Switch => "y or n".to_string(),
+        }
+    }
+}
+
+/// The settings that there are (Documentation/admin-guide/sysctl/vm.rst, and
+/// `/sys/kernel/mm` by the names of its files). A threshold in bytes takes the place of one in
+/// percent, and the other way around.
+const SYSCTLS: [Sysctl; 7] = [
     Sysctl {
         name: "vm.dirty_ratio",
-        max: 100,
-        set: |s, percent| (s.dirty_ratio, s.dirty_bytes) = (percent, 0),
+        values: Values::UpTo(100),
+        set: |c, percent| {
+            let s = &mut c.write_back;
+            (s.dirty_ratio, s.dirty_bytes) = (percent, 0);
+        },
     },
     Sysctl {
         name: "vm.dirty_bytes",
-        max: 1 << 50,
-        set: |s, bytes| (s.dirty_bytes, s.dirty_ratio) = (bytes, 0),
+        values: Values::UpTo(1 << 50),
+        set: |c, bytes| {
+            let s = &mut c.write_back;
+            (s.dirty_bytes, s.dirty_ratio) = (bytes, 0);
+        },
     },
     Sysctl {
         name: "vm.dirty_background_ratio",
-        max: 100,
-        set: |s, percent| (s.dirty_background_ratio, s.dirty_background_bytes) = (percent, 0),
+        values: Values::UpTo(100),
+        set: |c, percent| {
+            let s = &mut c.write_back;
+            (s.dirty_background_ratio, s.dirty_background_bytes) = (percent, 0);
+        },
     },
     Sysctl {
         name: "vm.dirty_background_bytes",
-        max: 1 << 50,
-        set: |s, bytes| (s.dirty_background_bytes, s.dirty_background_ratio) = (bytes, 0),
+        values: Values::UpTo(1 << 50),
+        set: |c, bytes| {
+            let s = &mut c.write_back;
+            (s.dirty_background_bytes, s.dirty_background_ratio) = (bytes, 0);
+        },
     },
     Sysctl {
         name: "vm.dirty_expire_centisecs",
-        max: 1 << 31,
-        set: |s, centisecs| s.dirty_expire_centisecs = centisecs,
+        values: Values::UpTo(1 << 31),
+        set: |c, centisecs| c.write_back.dirty_expire_centisecs = centisecs,
     },
     Sysctl {
         name: "vm.dirty_writeback_centisecs",
-        max: 1 << 31,
-        set: |s, centisecs| s.dirty_writeback_centisecs = centisecs,
+        values: Values::UpTo(1 << 31),
+        set: |c, centisecs| c.write_back.dirty_writeback_centisecs = centisecs,
+    },
+    // Documentation/admin-guide/mm/multigen_lru.rst; y and n stand for all of its bits.
+    Sysctl {
+        name: "mm.lru_gen.enabled",
+        values: Values::Switch,
+        set: |c, enabled| {
+            c.reclaim = match enabled {
+                0 => Policy::ActiveInactive,
+                _ => Policy::Generations,
+            };
+        },
     },
 ];
 
@@ -114,6 +165,8 @@ impl Default for Caching {
         Caching {
             read_ahead_kb: READ_AHEAD_KB,
             write_back: settings(MEMORY_PAGES),
+            // CONFIG_LRU_GEN_ENABLED is not set unless who builds the kernel does so.
+            reclaim: Policy::ActiveInactive,
             file_system: FileSystemKind::Raw,
         }
     }
@@ -161,14 +214,11 @@ impl Caching {
             let names = names.join(", ");
             return Err(format!("there is no {name}{hint}; there are {names}"));
         };
-        let number = value.trim().parse().ok();
-        let Some(number) = number.filter(|number| *number <= sysctl.max) else {
-            let max = sysctl.max;
-            return Err(format!(
-                "{name}: found {value}, legal is a whole number from 0 to {max}"
-            ));
+        let Some(number) = sysctl.values.read(value) else {
+            let legal = sysctl.values.legal();
+            return Err(format!("{name}: found {value}, legal is {legal}"));
         };
-        (sysctl.set)(&mut self.write_back, number);
+        (sysctl.set)(self, number);
         Ok(())
     }
 
@@ -204,6 +254,8 @@ mod tests {
             error,
             "vm.dirty_ratio: found 101, legal is a whole number from 0 to 100"
         );
+        let error = caching.set("mm.lru_gen.enabled", "7").unwrap_err();
+        assert_eq!(error, "mm.lru_gen.enabled: found 7, legal is y or n");
         assert!(caching.with_memory(1 << 20).is_err());
     }
 }

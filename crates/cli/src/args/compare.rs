@@ -194,7 +194,8 @@ pub(crate) struct ModelArgs {
     pub(crate) read_ahead_kb: Option<u32>,
 
     /// A setting of the kernel's for I/O that is not direct, such as
-    /// vm.dirty_ratio=10; repeat for more
+    /// vm.dirty_ratio=10, or mm.lru_gen.enabled=y for reclaim by generations
+    /// (MGLRU); repeat for more
     #[arg(long = "sysctl", value_name = "NAME=VALUE")]
     pub(crate) sysctls: Vec<String>,
 

@@ -25,9 +25,7 @@ use blklab_blk::{
     Submit, SubmitterId, Waiter,
 };
 use blklab_fs::write_back::{Bandwidth, DeviceId, History, Settings};
-use blklab_fs::{
-    BackingDevice, BioId, FsError, Inode, InodeId, Memory, PAGE_BYTES, Policy, ReadPath, Vfs,
-};
+use blklab_fs::{BackingDevice, BioId, FsError, Inode, InodeId, Memory, PAGE_BYTES, ReadPath, Vfs};
 use blklab_stats::{CacheSample, CacheStats, PageFaults};
 
 use crate::caching::{Caching, FileSystemKind};
@@ -236,7 +234,7 @@ impl FileLayer {
             ..caching.write_back
         };
         let vfs = Vfs::with_settings(kernel, settings)
-            .limited(Policy::ActiveInactive, Memory::Machine { pages, nodes });
+            .limited(caching.reclaim, Memory::Machine { pages, nodes });
         let layer = FileLayer {
             vfs: Rc::new(vfs),
             nodes: (0..machine.cpus)

@@ -97,6 +97,20 @@ fn a_file_that_was_read_before_costs_no_request_later() {
     assert_eq!(results.disks[0].queue.sectors[0], (4 << 20) / 512);
 }
 
+/// fio takes its CPU time from where the job begins, after `pre_read`.
+#[test]
+fn what_reads_files_first_is_no_part_of_the_job() {
+    let text = "[a]\nsize=4m\nbs=4k\nrw=randread\npre_read=1\n";
+    let results = run(on("i7-3770k", "mx100-256"), text, Caching::default());
+    let (cpu, runtime_ns) = (&results.jobs[0].cpu, results.jobs[0].read.runtime_ns);
+    assert_eq!(cpu.context_switches, 0, "all is cached: {cpu:?}");
+    let busy_ns = cpu.user_ns + cpu.system_ns;
+    assert!(
+        (runtime_ns * 9 / 10..=runtime_ns).contains(&busy_ns),
+        "{cpu:?} of {runtime_ns}"
+    );
+}
+
 #[test]
 fn every_engine_reads_and_writes_the_same_pages() {
     for engine in [
@@ -155,6 +169,46 @@ fn dirty_memory_stays_below_its_limit() {
         let behind = (counts.dirtied_pages - counts.written_pages) * PAGE;
         assert!(behind <= (32 << 20) + slack, "{counts:?}");
     }
+}
+
+/// The flusher's pages are among those that were written, whenever a run is looked at: at its
+/// end, and at that of its ramp time, some are under way.
+#[test]
+fn the_flusher_has_not_written_more_than_was_written() {
+    let mut caching = Caching {
+        file_system: FileSystemKind::Ext2,
+        ..Caching::default()
+    };
+    caching.set("vm.dirty_bytes", "67108864").expect("legal");
+    let text = "[a]\nrw=write\nbs=64k\nsize=4g\nruntime=1\ntime_based\n";
+    for more in ["", "ramp_time=1s\n"] {
+        let text = text.to_string() + more;
+        let results = run(on("generic-8", "mx100-256"), &text, caching);
+        let counts = cache(&results);
+        assert!(counts.flusher_pages > 10_000, "{counts:?}");
+        assert!(counts.flusher_pages <= counts.written_pages, "{counts:?}");
+    }
+}
+
+/// A small file that is read again and again beside one that is read once through: by
+/// generations more of it stays cached than by an active and an inactive list.
+#[test]
+fn reclaim_is_by_the_chosen_policy() {
+    let text = "[global]\nfilename=/dev/x\nbs=4k\ntime_based\nruntime=4\n[hot]\nrw=randread\n\
+                size=48m\nrandom_distribution=zipf:1.1\n[scan]\nrw=read\noffset=1g\nsize=8g\n";
+    let hits = |enabled: &str| {
+        let mut caching = Caching::default().with_memory(64 << 20).expect("legal");
+        caching.set("mm.lru_gen.enabled", enabled).expect("legal");
+        let results = run(on("i7-3770k", "mx100-256"), text, caching);
+        let counts = cache(&results).clone();
+        assert!(counts.evicted_pages > 100_000, "{counts:?}");
+        results.jobs[0].read.ios
+    };
+    let (classic, generations) = (hits("n"), hits("y"));
+    assert!(
+        generations > classic * 21 / 20,
+        "{generations} reads, not {classic}"
+    );
 }
 
 /// A flusher that looks for old pages every second writes those of a slow writer; one
