@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::part::PagePart;
 use crate::program::Program;
-use crate::{calibrate, compare, conform, map, questions, set, worlds};
+use crate::{calibrate, compare, conform, map, questions, run, set, worlds};
 
 /// A block that makes a part of a page.
 #[derive(Deserialize)]
@@ -14,6 +14,8 @@ use crate::{calibrate, compare, conform, map, questions, set, worlds};
 pub enum Block {
     /// A table of several comparisons.
     Compare(compare::Block),
+    /// A table of several runs.
+    Run(run::Block),
     /// Where a document's figures hold.
     Map(map::Block),
     /// A comparison with recorded kernels.
@@ -50,6 +52,7 @@ impl Block {
     pub fn make(&self, program: &Program) -> Result<PagePart, String> {
         match self {
             Block::Compare(block) => block.make(program),
+            Block::Run(block) => block.make(program),
             Block::Map(block) => block.make(program),
             Block::Conform(block) => block.make(program),
             Block::Calibrate(block) => block.make(program),

@@ -15,6 +15,7 @@ mod program;
 mod questions;
 mod recorded;
 mod reference;
+mod run;
 mod set;
 mod share;
 #[cfg(test)]
