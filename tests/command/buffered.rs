@@ -147,7 +147,6 @@ fn writes_that_wait_for_reads_are_counted() {
         "--repeats=1",
         "--sysctl=vm.dirty_bytes=67108864",
         "--vary=wbt_lat_usec=0,2000",
-        "--output-format=json",
     ]);
     let facts = run["why"].as_array().expect("facts");
     let held = facts.iter().find(|fact| fact["key"] == "wbt_held");
