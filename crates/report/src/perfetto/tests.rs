@@ -144,7 +144,7 @@ fn calls_are_slices_of_their_program() {
     let shown = events(&packets).into_iter().filter_map(|(at_ns, event)| {
         let track = name_of.get(&event.track_uuid?)?.as_str();
         let is_program = track.starts_with(", process ");
-        is_program.then(|| (at_ns, track, event.name.as_deref()))
+        is_program.then_some((at_ns, track, event.name.as_deref()))
     });
     let (one, two) = (", process 1", ", process 2");
     let expected = [
