@@ -79,7 +79,7 @@ impl Block {
         let runs: Vec<Value> = match &self.recorded {
             Some(file) => recorded(&program.data().join(file))?,
             None => (self.rows.iter())
-                .map(|job| self.run(program, job))
+                .map(|job| program.json(&self.command.replace("JOB", job)))
                 .collect::<Result<_, _>>()?,
         };
         if runs.len() != self.rows.len() {
@@ -98,13 +98,6 @@ impl Block {
             text,
             groups: Vec::new(),
         })
-    }
-
-    fn run(&self, program: &Program, job: &str) -> Result<Value, String> {
-        // The option comes before all others: arguments after `--` are fio's.
-        let line = self.command.replace("JOB", job);
-        let line = line.replacen("compare", "compare --output-format json", 1);
-        serde_json::from_str(&program.run(&line)?).map_err(|e| format!("blklab {line}: {e}"))
     }
 
     fn table(&self, runs: &[Value], metric: &Metric) -> Result<String, String> {

@@ -59,11 +59,7 @@ impl Block {
     /// If a comparison fails or its JSON lacks a figure.
     pub fn make(&self, program: &Program) -> Result<PagePart, String> {
         let line = self.line();
-        let runs = self.jobs.iter().map(|job| {
-            let line = line.replace("JOB", job);
-            let line = line.replacen("compare", "compare --output-format json", 1);
-            serde_json::from_str(&program.run(&line)?).map_err(|e| format!("blklab {line}: {e}"))
-        });
+        let runs = (self.jobs.iter()).map(|job| program.json(&line.replace("JOB", job)));
         let runs = runs.collect::<Result<Vec<Value>, String>>()?;
         let places = self.places(&runs)?;
         let mut text = format!("    blklab {line}\n\n{}\n", self.table(&places).markdown());

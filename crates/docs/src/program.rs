@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use serde::de::DeserializeOwned;
+
 /// The command, and the folder of measured data that replaces `DATA` in its arguments.
 pub struct Program {
     blklab: PathBuf,
@@ -50,6 +52,17 @@ impl Program {
                 String::from_utf8_lossy(&done.stderr)
             )),
         }
+    }
+
+    /// Returns what `blklab LINE` prints with `--output-format json`.
+    ///
+    /// # Errors
+    /// As [`Program::run`], or if the JSON is of another form.
+    pub fn json<A: DeserializeOwned>(&self, line: &str) -> Result<A, String> {
+        // The option comes before all others: arguments after `--` are fio's.
+        let (command, arguments) = line.split_once(' ').unwrap_or((line, ""));
+        let printed = self.run(&format!("{command} --output-format json {arguments}"))?;
+        serde_json::from_str(&printed).map_err(|e| format!("blklab {line}: {e}"))
     }
 
     /// Returns the output of `blklab LINE` in a folder; of a refusal, which is an answer, too,

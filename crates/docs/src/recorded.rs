@@ -39,6 +39,5 @@ pub fn simulated<A: DeserializeOwned>(
     job: &str,
     options: &str,
 ) -> Result<A, String> {
-    let line = command.replace("JOB", job).replace("OPTIONS", options) + " --output-format json";
-    serde_json::from_str(&program.run(&line)?).map_err(|e| format!("blklab {line}: {e}"))
+    program.json(&command.replace("JOB", job).replace("OPTIONS", options))
 }

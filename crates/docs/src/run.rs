@@ -56,11 +56,7 @@ impl Block {
         }
         let mut table = Table::new(head);
         for (n, (job, label)) in self.rows.iter().zip(&self.labels).enumerate() {
-            let line = self.command.replace("JOB", job);
-            // The option comes before all others: arguments after `--` are fio's.
-            let line = line.replacen("run", "run --output-format json", 1);
-            let run: Value = serde_json::from_str(&program.run(&line)?)
-                .map_err(|e| format!("blklab {line}: {e}"))?;
+            let run: Value = program.json(&self.command.replace("JOB", job))?;
             let mut row = vec![label.clone()];
             for column in &self.columns {
                 row.extend(column.cells(&run, n).map_err(|e| format!("{label}: {e}"))?);
