@@ -10,22 +10,16 @@ use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 
 #[path = "../src/test_queue.rs"]
 mod test_queue;
-use test_queue::{TestQueue, queue_info};
+use test_queue::{TestQueue, queue_info, random_numbers};
 
 const DEPTHS: [usize; 3] = [32, 256, 1024];
 /// Number of bios made beforehand, so that making them is not measured; a power of two.
 const BIOS: usize = 4096;
 const SECTORS: u32 = 8;
 
-/// Random bios of 4 KiB (xorshift).
+/// Random bios of 4 KiB.
 fn bios() -> Vec<Bio> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut random = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state
-    };
+    let mut random = random_numbers();
     let blocks = queue_info().capacity_sectors / SECTORS as u64;
     (0..BIOS)
         .map(|_| {

@@ -18,7 +18,7 @@ use blklab_elevator::{ElevatorType, StepCosts};
 
 #[path = "../src/test_queue.rs"]
 mod test_queue;
-use test_queue::{TestQueue, queue_info};
+use test_queue::{TestQueue, queue_info, random_numbers};
 
 /// Bios of a run that are counted, after as many that are not.
 const BIOS: u64 = 2048;
@@ -66,14 +66,7 @@ const PATTERNS: [Pattern; 6] = [
 
 /// Twice [`BIOS`] bios of a pattern, of one process or of four by turns.
 fn bios(pattern: Pattern, depth: usize) -> Vec<Bio> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    // xorshift
-    let mut random = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state
-    };
+    let mut random = random_numbers();
     let sectors = u64::from(pattern.sectors);
     let blocks = queue_info().capacity_sectors / sectors;
     let submitters = depth.min(4) as u64;

@@ -232,3 +232,16 @@ pub fn queue_info() -> QueueInfo {
         tags_per_word: 64,
     }
 }
+
+/// Numbers that look random, the same each time (Marsaglia, "Xorshift RNGs", J. Stat. Softw. 8(14),
+/// 2003).
+#[allow(dead_code)] // Only benchmarks need it.
+pub fn random_numbers() -> impl FnMut() -> u64 {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    }
+}
