@@ -9,7 +9,7 @@ use blklab_description::{
 };
 use blklab_device::{DriveSpec, Interface};
 use blklab_driver::{Attachment, FrontEnd, FrontEndKind, UsbBridge, UsbLink};
-use blklab_elevator::StepCosts;
+use blklab_elevator::{SchedulerChoice, StepCosts};
 use blklab_workload::fio::Engine;
 use strum::{Display, EnumMessage, VariantArray};
 
@@ -383,13 +383,10 @@ impl Costs {
         if let Some(own) = self.scheduler.get(name) {
             return *own;
         }
-        let known = blklab_elevator::known();
-        let kind = known.iter().find(|kind| kind.name == name);
-        match (
-            self.scheduler.get("mq-deadline"),
-            kind.and_then(|kind| kind.costs),
-        ) {
-            (Some(measured), Some(relative)) => measured.scaled(relative),
+        let measured = self.scheduler.get("mq-deadline");
+        let relative = SchedulerChoice::named(name).map(|choice| choice.kind.costs);
+        match (measured, relative) {
+            (Some(measured), Ok(Some(relative))) => measured.scaled(relative),
             _ => SchedulerCosts::default(),
         }
     }
