@@ -37,6 +37,9 @@ const LEAST_PROGRESS: f64 = 0.01;
 /// A parameter whose effect is so much smaller than the largest is not determined by the rows: it
 /// is held where it is.
 const LEAST_EFFECT: f64 = 1e-6;
+/// No parameter is damped by less than with so large a part of the largest effect, so that one of
+/// little effect does not go far.
+const LEAST_DAMPING: f64 = 1e-3;
 
 /// The first step of the pattern search, as a change of the logarithm.
 const FIRST_STEP: f64 = 0.1;
@@ -222,7 +225,7 @@ fn step(residuals: &[Residual], derivatives: &Derivatives, damping: f64) -> Opti
         return None;
     }
     for (i, row) in matrix.iter_mut().enumerate() {
-        row[i] += damping * (row[i] + largest * LEAST_EFFECT.sqrt());
+        row[i] += damping * (row[i] + largest * LEAST_DAMPING);
     }
     let slope = derivatives
         .iter()
