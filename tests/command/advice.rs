@@ -70,14 +70,59 @@ fn a_clear_answer_says_what_to_type_and_what_it_depends_on() {
         "Its price: write bandwidth of writer -",
         "The answer depends on timing.write_ns of narrow.toml (assumed 10000): at 200 no difference \
          is worth leaving none.",
-        "echo bfq > /sys/block/nullb0/queue/scheduler",
+        "echo bfq > /sys/block/DISK/queue/scheduler",
         "ATTR{queue/rotational}==\"0\", ATTR{queue/scheduler}=\"bfq\"",
-        "w /sys/block/nullb0/queue/scheduler - - - - bfq",
+        "w /sys/block/DISK/queue/scheduler - - - - bfq",
     ] {
         assert!(out.contains(part), "{part}:\n{out}");
     }
     let out = compare(&place(), "none,bfq", &["--assumed", "0"]);
     assert!(!out.contains("answer depends on"), "{out}");
+}
+
+#[test]
+fn what_is_typed_names_the_job_s_own_drives() {
+    let place = place();
+    let job = NOISY.replace("/dev/x", "/dev/nullb3:/dev/nullb1");
+    place.file("noisy.fio", &job);
+    let out = compare(&place, "none,bfq", &["--assumed", "0"]);
+    for line in [
+        "echo bfq > /sys/block/nullb1/queue/scheduler",
+        "echo bfq > /sys/block/nullb3/queue/scheduler",
+        "w /sys/block/nullb1/queue/scheduler - - - - bfq",
+        "# every nullb[0-9]* device that does not rotate\n",
+    ] {
+        assert!(out.contains(line), "{line}:\n{out}");
+    }
+    assert!(!out.contains("DISK"), "{out}");
+}
+
+#[test]
+fn a_kernel_without_a_driver_for_the_drive_is_told() {
+    let place = place();
+    let args = ["compare", "noisy.fio", "--drive", "zn540-1tb", "--kernel"];
+    let done = place.blklab(&[&args[..], &["5.8"]].concat());
+    assert_eq!(done.status, 2);
+    assert_eq!(
+        done.err,
+        "blklab: --kernel 5.8: Linux has a driver for zn540-1tb from 5.9 on\n"
+    );
+}
+
+/// Where the answer is that a goal has to decide, assumed values are tried all the same.
+#[test]
+fn an_answer_that_depends_is_tried_at_assumed_values_too() {
+    let place = place();
+    place.file("noisy.fio", &NOISY.replace("numjobs=4", "numjobs=1"));
+    let args = ["compare", "noisy.fio", "--drive", "narrow.toml"];
+    let more = ["--schedulers", "none,bfq", "--repeats", "2"];
+    let json = place.json(&[&args[..], &more].concat());
+    let advice = &json["advice"];
+    let sentence = advice["sentence"].as_str().expect("an answer");
+    assert!(sentence.starts_with("It depends on what"), "{sentence}");
+    let assumed = advice["assumed"].as_str().expect("a sentence");
+    let said = "The answer depends on timing.write_ns of narrow.toml (assumed 10000): at 200 ";
+    assert!(assumed.starts_with(said), "{assumed}");
 }
 
 #[test]
@@ -89,7 +134,7 @@ fn a_tunable_and_a_queue_setting_are_typed_too() {
         "{out}"
     );
     assert!(
-        out.contains("echo 2 > /sys/block/nullb0/queue/nomerges"),
+        out.contains("echo 2 > /sys/block/DISK/queue/nomerges"),
         "{out}"
     );
 }

@@ -222,3 +222,19 @@ fn a_replay_at_the_traces_times_is_judged_by_latency_and_an_overload_is_told() {
     assert!(!calm.contains(falls_behind), "{calm}");
     assert!(overloaded.contains(falls_behind), "{overloaded}");
 }
+
+/// The repeats of a replay are of one recording: they differ as chance in its timing does.
+#[test]
+fn repeats_of_a_replay_differ_and_say_what_they_tell() {
+    let place = Place::new();
+    place.file("t.csv", &random_reads(300));
+    let args = ["replay", "t.csv", "--drive", "hdd-7200", "--repeats", "3"];
+    let json = place.json(&[&args[..], &["--schedulers", "none,bfq"]].concat());
+    let notes = json["notes"].to_string();
+    assert!(notes.contains("the runs replay one recording"), "{notes}");
+    let row = &json["sections"][0]["directions"][0]["rows"][0];
+    let means = row["repeats"]["latency_mean_ns"].as_array().expect("runs");
+    assert!(means[0] != means[1] && means[1] != means[2], "{means:?}");
+    let once = place.json(&[&args[..4], &["--repeats", "1"]].concat());
+    assert!(!once["notes"].to_string().contains("one recording"));
+}

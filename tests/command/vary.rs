@@ -243,6 +243,14 @@ fn schedulers_are_judged_at_each_depth() {
         assert!(out.contains(said), "no {said:?} in {out}");
     }
     assert!(!out.contains("against none iodepth=1)"), "{out}");
+    // A goal is judged at each depth too: more in flight is more work, not a better scheduler.
+    let goal = [&both[..], &["--goal", "a.iops"]].concat();
+    let judgement = &place.json(&goal)["judgement"];
+    let said = judgement["sentence"].as_str().expect("a sentence");
+    for depth in ["iodepth=1: ", "iodepth=4: ", "iodepth=16: "] {
+        assert!(said.contains(depth), "no {depth:?} in {said}");
+    }
+    assert_eq!(judgement["contest"], serde_json::Value::Null);
     let one = [&depths[..], &["--schedulers", "none"]].concat();
     let out = place.blklab(&one).ok().out;
     assert!(out.contains("Each row does work of its own"), "{out}");

@@ -3,7 +3,7 @@
 
 use blklab_elevator::KernelVersion;
 use blklab_experiment::{Assumption, Host, Plan, Row, Setting, Simulated, Target, WorkloadSource};
-use blklab_report::{Answer, Availability, Choices, Comparison, Origin, QueueSetting};
+use blklab_report::{Answer, Availability, Choices, Origin, QueueSetting, SchedulerRuns};
 
 use crate::args::SweepArgs;
 use crate::compared::Compared;
@@ -14,12 +14,14 @@ use crate::progress::{self, Caller};
 /// rows differ in more than what a running kernel can be set to.
 pub(crate) fn choices_of_models(
     settings: &[Setting],
+    work: &WorkloadSource,
     kernel: KernelVersion,
 ) -> Result<Option<Choices>, Failure> {
     let Some(first) = settings.first() else {
         return Ok(None);
     };
-    let target = Target::of_model(&first.drive)?;
+    let mut target = Target::of_model(first)?;
+    target.name_devices(&work.file_names(&first.options)?);
     let queue = target.queue;
     let default = kernel.default_scheduler(queue);
     let kind = |name: &str| match (kernel.has(name), kernel.offers(name, queue)) {
@@ -91,19 +93,12 @@ fn choices(
     settings.iter().all(same).then(|| Choices {
         rows: settings.iter().map(row).collect(),
         kernel,
-        device: target.device,
+        devices: target.devices,
+        example: target.example,
         pattern: target.pattern,
+        identity: target.identity,
         rotational: target.rotational,
     })
-}
-
-/// Returns each row with its first run only.
-pub(crate) fn first_runs(rows: &[Row]) -> Vec<Row> {
-    let first = |row: &Row| Row {
-        label: row.label.clone(),
-        runs: row.runs.iter().take(1).cloned().collect(),
-    };
-    rows.iter().map(first).collect()
 }
 
 /// Finds out whether the answer depends on assumed values.
@@ -118,35 +113,25 @@ pub(crate) struct Sensitivity<'a> {
 }
 
 impl Sensitivity<'_> {
-    /// Runs each row once with each of at most `tried` assumed values at its plausible
-    /// ends, and adds to the advice which of them change the answer.
-    pub(crate) fn analyse(
-        &self,
-        comparison: &mut Comparison,
-        first_runs: &[Row],
-        tried: usize,
-    ) -> Result<(), Failure> {
+    /// Runs each row with each of at most `tried` assumed values at its plausible ends, and
+    /// adds to the advice which of them change the answer, and which were not tried.
+    pub(crate) fn analyse(&self, compared: &mut Compared, tried: usize) -> Result<(), Failure> {
         let all = self.world.assumptions(self.settings);
-        let answer = self.choices.answer(comparison);
-        let (Some(answer), false, Some(advice)) =
-            (answer, all.is_empty() || tried == 0, &mut comparison.advice)
-        else {
+        let answer = self.choices.answer(&compared.comparison);
+        let (Some(answer), false) = (answer, all.is_empty()) else {
             return Ok(());
         };
-        let once = Compared::new(self.sweep, first_runs.to_vec(), Origin::default())?;
-        if answer == Answer::Depends
-            || self
-                .choices
-                .changed_answer(&answer, &once.comparison)
-                .is_some()
-        {
-            // If one run gives no answer, it gives none at other values either.
+        let repeats = match tried {
+            0 => 0,
+            _ => self.repeats_needed(&answer, &compared.settings)?,
+        };
+        let Some(advice) = &mut compared.comparison.advice else {
             return Ok(());
-        }
+        };
         let mut sentences = Vec::new();
         let mut unchanged: Vec<&str> = Vec::new();
         for assumption in all.iter().take(tried) {
-            match self.changed_answers(&answer, assumption)? {
+            match self.changed_answers(&answer, assumption, repeats)? {
                 changed if changed.is_empty() => unchanged.push(&assumption.value.key),
                 changed => sentences.push(format!(
                     "The answer depends on {} of {} (assumed {}): {}.",
@@ -175,21 +160,41 @@ impl Sensitivity<'_> {
         Ok(())
     }
 
+    /// Returns the fewest repeats that give this answer. Fewer would give another one at
+    /// other values, too, whatever these do.
+    fn repeats_needed(&self, answer: &Answer, rows: &[SchedulerRuns]) -> Result<usize, Failure> {
+        for repeats in 1..self.plan.repeats {
+            let first = |row: &SchedulerRuns| Row {
+                label: row.name.clone(),
+                runs: row.runs.iter().take(repeats).cloned().collect(),
+            };
+            let rows = rows.iter().map(first).collect();
+            let compared = Compared::new(self.sweep, rows, Origin::default())?;
+            let changed = self.choices.changed_answer(answer, &compared.comparison);
+            if changed.is_none() {
+                return Ok(repeats);
+            }
+        }
+        Ok(self.plan.repeats)
+    }
+
     /// Returns, in words, the ends of an assumed value at which the answer changes.
     fn changed_answers(
         &self,
         answer: &Answer,
         assumption: &Assumption,
+        repeats: usize,
     ) -> Result<Vec<String>, Failure> {
         let mut changed = Vec::new();
         let value = &assumption.value;
         for end in value.ends.iter().filter(|end| **end != value.value) {
             let mut world = Simulated::assuming(self.work, self.settings, assumption, end)?;
-            (world.mode, world.wraps) = (self.world.mode, self.world.wraps);
+            world.replay = self.world.replay;
+            world.varies_arrivals = self.world.varies_arrivals;
             world.abandon = self.caller.abandon();
             world.power_loss_at_ns = self.world.power_loss_at_ns;
             let plan = Plan {
-                repeats: 1,
+                repeats,
                 ..self.plan
             };
             let rows = progress::run(&world, &plan, self.caller)?;

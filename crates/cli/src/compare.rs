@@ -18,6 +18,11 @@ use crate::progress::{self, Caller};
 use crate::real_time::RealTime;
 use crate::{advice, output};
 
+/// What the intervals of a replay mean.
+const ONE_RECORDING: &str = "the runs replay one recording, with each arrival up to 1 us later than \
+                             recorded: intervals tell how much its timing is chance, and not how \
+                             another recording would differ";
+
 /// Default number of runs of each row.
 const REPEATS_SIMULATED: usize = 5;
 
@@ -125,14 +130,14 @@ fn simulated(
     if let (None, None, Some(option)) = (&sweep.html, models.why, sweep.timeline.given()) {
         return Err(Failure::mistake(format!("{option} needs --html")));
     }
-    let mode = pace.mode()?;
+    let replay = pace.replay()?;
     let work = find()?;
     if let WorkloadSource::Job(_) | WorkloadSource::Calls { .. } = work {
         pace.refuse()?;
     }
     let quick = QuickMode::new(sweep, models, &work)?;
     let cut = AtomicBool::new(false);
-    let queue = Target::of_model(models.drive())?.queue;
+    let queue = queue_of(sweep, models)?;
     let settings = rows(
         World::Sim,
         (models, &quick.options),
@@ -145,7 +150,7 @@ fn simulated(
         world.check_modelled()?;
     }
     sweep.check_goals(&work, models, &settings)?;
-    (world.mode, world.wraps) = (mode, pace.wrap);
+    world.replay = replay;
     world.recording = sweep
         .html
         .is_some()
@@ -160,6 +165,7 @@ fn simulated(
         threads: sweep.threads,
         max_time: sweep.max_time(),
     };
+    world.varies_arrivals = plan.repeats > 1;
     let (finished, interrupted) = progress::run_interruptible(&mut world, &plan, caller, &cut)?;
     let rows = finished.rows;
     if rows.is_empty() {
@@ -175,15 +181,17 @@ fn simulated(
         drive_text: descriptions.drive,
         machine_text: descriptions.machine,
     };
-    let first_runs = advice::first_runs(&rows);
     let mut compared = Compared::new(sweep, rows, origin)?;
     let comparison = &mut compared.comparison;
-    comparison.judge_by_work(
-        &compared.settings,
-        &same_work(&settings, &compared.settings),
-    );
+    let parts = same_work(&settings, &compared.settings);
+    comparison
+        .judge_by_work(&compared.settings, &parts, &sweep.goals())
+        .map_err(Failure::mistake)?;
     comparison.interrupted = interrupted;
     comparison.notes.extend(quick.note);
+    if world.varies_arrivals && matches!(work, WorkloadSource::Trace(_)) {
+        comparison.notes.push(ONE_RECORDING.to_string());
+    }
     if missing > 0 {
         let (done, all) = (plan.repeats - missing, plan.repeats);
         let others = match has_all {
@@ -193,7 +201,7 @@ fn simulated(
         let note = format!("stopped after {done} of {all} runs each{others}");
         comparison.notes.push(note);
     }
-    let choices = advice::choices_of_models(&settings, sweep.kernel())?;
+    let choices = advice::choices_of_models(&settings, &work, sweep.kernel())?;
     let Some(choices) = choices.filter(|_| has_all) else {
         return Ok(compared);
     };
@@ -215,7 +223,10 @@ fn simulated(
         plan,
         caller,
     };
-    sensitivity.analyse(comparison, &first_runs, tried)?;
+    // What a first look leaves out its note says.
+    if tried > 0 || !sweep.quick {
+        sensitivity.analyse(&mut compared, tried)?;
+    }
     Ok(compared)
 }
 
@@ -258,6 +269,23 @@ impl QuickMode {
     }
 }
 
+/// Returns what the kernel that the answer is for looks at when it chooses a scheduler for the
+/// drive.
+///
+/// # Errors
+/// If that kernel has no driver for it.
+pub(crate) fn queue_of(sweep: &SweepArgs, models: &ModelArgs) -> Result<QueueTraits, Failure> {
+    let queue = Target::of_model(&models.setting()?)?.queue;
+    let (kernel, first) = (sweep.kernel(), KernelVersion::first_with(queue));
+    match kernel >= first {
+        true => Ok(queue),
+        false => Err(Failure::mistake(format!(
+            "--kernel {kernel}: Linux has a driver for {} from {first} on",
+            models.drive()
+        ))),
+    }
+}
+
 /// The schedulers of a world, and those that are compared by default.
 pub(crate) struct Schedulers {
     pub(crate) all: Vec<String>,
@@ -265,11 +293,6 @@ pub(crate) struct Schedulers {
 }
 
 impl Schedulers {
-    /// Returns our own schedulers; the default ones are those that the kernel has.
-    pub(crate) fn of_kernel(kernel: KernelVersion) -> Schedulers {
-        Schedulers::for_drive(kernel, QueueTraits::default())
-    }
-
     /// Returns our own schedulers; the default ones are those that the kernel offers for such
     /// a drive.
     pub(crate) fn for_drive(kernel: KernelVersion, queue: QueueTraits) -> Schedulers {

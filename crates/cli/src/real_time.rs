@@ -8,7 +8,7 @@ use blklab_workload::fio::{JobSource, Override};
 
 use crate::advice;
 use crate::args::{GuestArgs, HostArgs, RealWorld, SweepArgs, WorkArgs};
-use crate::compare::{Schedulers, rows};
+use crate::compare::{Schedulers, queue_of, rows};
 use crate::compared::Compared;
 use crate::failure::Failure;
 use crate::progress::{self, Caller};
@@ -65,9 +65,15 @@ impl RealTime<'_> {
         Ok(host.dry_run(&plan)?)
     }
 
+    /// Returns our own schedulers, and those of the kernel that the answer is for.
+    fn schedulers(&self) -> Result<Schedulers, Failure> {
+        let queue = queue_of(self.sweep, &self.work.models)?;
+        Ok(Schedulers::for_drive(self.sweep.kernel(), queue))
+    }
+
     /// Runs the comparison on drives' models.
     fn served(&self, source: &JobSource, caller: &Caller<'_>) -> Result<Compared, Failure> {
-        let schedulers = Schedulers::of_kernel(self.sweep.kernel());
+        let schedulers = self.schedulers()?;
         let settings = self.settings(World::Serve, schedulers, |options| {
             Ok(WorkloadSource::Job(source.clone()).scheduler(options)?)
         })?;
@@ -77,7 +83,7 @@ impl RealTime<'_> {
 
     /// Runs the comparison under a real kernel in a virtual machine.
     fn in_guest(&self, source: &JobSource, caller: &Caller<'_>) -> Result<Compared, Failure> {
-        let mut schedulers = Schedulers::of_kernel(self.sweep.kernel());
+        let mut schedulers = self.schedulers()?;
         schedulers.all.clone_from(&schedulers.default);
         let settings = self.settings(World::Guest, schedulers, |options| {
             Ok(WorkloadSource::Job(source.clone()).scheduler(options)?)
@@ -118,7 +124,7 @@ impl RealTime<'_> {
             ..Origin::default()
         };
         let mut compared = Compared::new(sweep, rows, origin)?;
-        let choices = advice::choices_of_models(settings, sweep.kernel())?;
+        let choices = advice::choices_of_models(settings, &job, sweep.kernel())?;
         let comparison = &mut compared.comparison;
         comparison.advice = choices.and_then(|choices| choices.advise(comparison));
         Ok(compared)

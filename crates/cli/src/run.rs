@@ -134,7 +134,7 @@ pub(crate) fn simulate(
     }
     check_outputs(args, &world.log_files(), inputs)?;
     world.keeps_logs = true;
-    (world.mode, world.wraps) = (args.work.pace.mode()?, args.work.pace.wrap);
+    world.replay = args.work.pace.replay()?;
     world.recording = purpose(args).map(|purpose| args.timeline.recording(purpose));
     world.power_loss_at_ns = models.power_loss_at;
     world.tail = args.timeline.tail(models.why);

@@ -8,7 +8,7 @@ use blklab_stats::{Results, World};
 
 use crate::advice;
 use crate::args::{SweepArgs, TuneArgs};
-use crate::compare::{Schedulers, rows};
+use crate::compare::{Schedulers, queue_of, rows};
 use crate::compared::{Compared, check, deliver};
 use crate::failure::Failure;
 use crate::progress::{self, Caller};
@@ -76,7 +76,7 @@ fn tuned(args: &mut TuneArgs, caller: &Caller<'_>) -> Result<Compared, Failure> 
     let work = args.work.find()?;
     let (settings, plain) = settings(args, &work)?;
     let (sweep, models) = (&args.sweep, &args.work.models);
-    let mode = args.work.pace.mode()?;
+    let replay = args.work.pace.replay()?;
     sweep.check_goals(&work, models, &settings)?;
     if let Some(world) = args.verify_on {
         real_time(args, &settings).check(world)?;
@@ -91,7 +91,7 @@ fn tuned(args: &mut TuneArgs, caller: &Caller<'_>) -> Result<Compared, Failure> 
     let outcome = halve(settings.len(), plain, repeats, |left, new| {
         let of_round: Vec<Setting> = left.iter().map(|at| settings[*at].clone()).collect();
         let mut world = Simulated::new(&work, &of_round)?;
-        (world.mode, world.wraps) = (mode, args.work.pace.wrap);
+        (world.replay, world.varies_arrivals) = (replay, true);
         world.power_loss_at_ns = models.power_loss_at;
         let plan = Plan {
             repeats: new.len(),
@@ -105,6 +105,9 @@ fn tuned(args: &mut TuneArgs, caller: &Caller<'_>) -> Result<Compared, Failure> 
         }
         let compared = Compared::new(sweep, runs_of(left, &settings, &found), Origin::default())?;
         let judgement = compared.comparison.judgement;
+        if let Some(judgement) = judgement.as_ref().filter(|found| found.is_unmeasured()) {
+            return Err(Failure::mistake(&judgement.sentence));
+        }
         let scores = judgement.map_or(Vec::new(), |judgement| judgement.scores());
         if first_scores.is_empty() {
             first_scores.clone_from(&scores);
@@ -130,7 +133,7 @@ fn tuned(args: &mut TuneArgs, caller: &Caller<'_>) -> Result<Compared, Failure> 
     comparison
         .notes
         .extend(notes(&outcome, &settings, &first_scores, repeats));
-    let choices = advice::choices_of_models(&finalists, sweep.kernel())?;
+    let choices = advice::choices_of_models(&finalists, &work, sweep.kernel())?;
     if let Some(choices) = choices {
         comparison.advice = choices.advise(comparison);
         let answer = choices.answer(comparison);
@@ -178,9 +181,9 @@ fn real_time<'a>(args: &'a TuneArgs, found: &'a [Setting]) -> RealTime<'a> {
 fn settings(args: &mut TuneArgs, work: &WorkloadSource) -> Result<(Vec<Setting>, usize), Failure> {
     let (sweep, models) = (&mut args.sweep, &args.work.models);
     let kernel = sweep.kernel();
+    let queue = queue_of(sweep, models)?;
     let mut plain = 1;
     if sweep.schedulers.is_none() && sweep.vary.is_empty() {
-        let queue = blklab_experiment::Target::of_model(models.drive())?.queue;
         plain = Schedulers::for_drive(kernel, queue).default.len();
         sweep.schedulers = Some(usual_settings(kernel, queue));
     }
@@ -188,7 +191,7 @@ fn settings(args: &mut TuneArgs, work: &WorkloadSource) -> Result<(Vec<Setting>,
         World::Sim,
         (models, &[]),
         sweep,
-        Schedulers::of_kernel(kernel),
+        Schedulers::for_drive(kernel, queue),
         |options| Ok(work.scheduler(options)?),
     )?;
     Ok((settings, plain))

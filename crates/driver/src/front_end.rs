@@ -48,7 +48,7 @@ impl FrontEndKind {
     }
 
     /// Queues that a kernel on so many CPUs has where `wanted` are asked for.
-    pub(crate) fn queues(self, wanted: u32, nr_cpus: usize) -> usize {
+    pub fn queues(self, wanted: u32, nr_cpus: usize) -> usize {
         match self {
             FrontEndKind::Nbd | FrontEndKind::VhostUser => (wanted as usize).clamp(1, nr_cpus),
             FrontEndKind::Ublk => nr_cpus,

@@ -8,7 +8,7 @@ use blklab_blk::Nanos;
 use blklab_device::DriveSpec;
 use blklab_driver::FrontEnd;
 use blklab_elevator::SchedulerChoice;
-use blklab_sim::{Caching, Machine, ReplayMode, Setup, Workload, check_front_end, check_job};
+use blklab_sim::{Caching, Machine, Replay, Setup, Workload, check_front_end, check_job};
 use blklab_stats::{Detail, Results, Slowest, Window};
 use blklab_workload::calls::CallList;
 use blklab_workload::fio::{JobFile, JobSpec, Override};
@@ -189,10 +189,10 @@ pub struct Simulated<'a> {
     pub(crate) drives: LoadedModels<DriveSpec>,
     pub(crate) machines: LoadedModels<Machine>,
     pub(crate) jobs: Jobs,
-    /// How the I/Os of a trace arrive.
-    pub mode: ReplayMode,
-    /// Whether sectors of a trace beyond a drive's end continue at its start.
-    pub wraps: bool,
+    /// How a trace is replayed.
+    pub replay: Replay,
+    /// Whether the arrivals of a trace vary a little from run to run.
+    pub varies_arrivals: bool,
     /// The part that is recorded of the first run of each row, if any.
     pub recording: Option<Recording>,
     /// When every drive loses its power, if it does.
@@ -232,8 +232,8 @@ impl<'a> Simulated<'a> {
             drives: LoadedModels(Vec::new()),
             machines: LoadedModels(Vec::new()),
             jobs: Jobs::new(),
-            mode: ReplayMode::Open { speed: 1.0 },
-            wraps: false,
+            replay: Replay::default(),
+            varies_arrivals: false,
             recording: None,
             power_loss_at_ns: None,
             tail: None,
@@ -427,7 +427,10 @@ impl World for Simulated<'_> {
     ) -> Result<Results, Error> {
         let row = &self.rows[planned.row];
         let drive = &self.drives.0[row.drive].1;
-        let (mode, wraps) = (self.mode, self.wraps);
+        let replay = Replay {
+            jitter: self.varies_arrivals.then_some(planned.seed),
+            ..self.replay
+        };
         let job;
         let (workload, ramp_ns, end_ns) = match row.input {
             Input::Job(at) => {
@@ -437,7 +440,7 @@ impl World for Simulated<'_> {
                 };
                 (Workload::Job(&job), ramp_ns(&job), end_ns(&job))
             }
-            Input::Trace(file) => (Workload::Trace { file, mode, wraps }, 0, None),
+            Input::Trace(file) => (Workload::Trace { file, replay }, 0, None),
             Input::Calls(list, file) => (Workload::Calls { list, file }, 0, None),
         };
         let mut watch = |now: Nanos| {

@@ -1,76 +1,203 @@
 //! The real device for whose queue a row's settings can be made.
 
-use blklab_device::{Interface, registry};
+use blklab_device::{DriveSpec, Interface};
 use blklab_elevator::{DriverKind, QueueTraits};
+use blklab_sim::Machine;
 
 use crate::error::Error;
+use crate::front_end::NamedFrontEnd;
+use crate::setting::Setting;
 
-/// A device with the kernel's names for its kind.
+/// A device, or one of a kind, with the kernel's names for its kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// The device's name in `/sys/block`, such as `sda`.
-    pub device: String,
-    /// The pattern by which udev matches its kind, such as `sd[a-z]*`.
+    /// The names of the devices in `/sys/block`, such as `sdc`; empty if only their kind is
+    /// known.
+    pub devices: Vec<String>,
+    /// The first device of their kind, such as `sda`.
+    pub example: String,
+    /// The pattern by which udev matches their kind, such as `sd[a-z]*`.
     pub pattern: String,
+    /// The file below a device's folder in sysfs that tells it from others of its kind; empty
+    /// if there is none.
+    pub identity: String,
     /// Whether the device has rotating media; `None` if not known.
     pub rotational: Option<bool>,
     /// What decides on the scheduler that the kernel chooses by itself.
     pub queue: QueueTraits,
 }
 
-/// The kernel's names of devices: the first of each kind, and a pattern for all of them.
-const NAMES: [(&str, &str); 5] = [
-    ("nvme0n1", "nvme[0-9]*n[0-9]*"),
-    ("sda", "sd[a-z]*"),
-    ("mmcblk0", "mmcblk[0-9]*"),
-    ("loop0", "loop[0-9]*"),
-    ("nullb0", "nullb[0-9]*"),
+/// What the kernel calls the devices of a kind.
+#[derive(Clone, Copy)]
+struct DeviceKind {
+    driver: DriverKind,
+    /// The first device.
+    first: &'static str,
+    /// What every name of the kind begins with.
+    stem: &'static str,
+    /// See [`Target::pattern`].
+    pattern: &'static str,
+    /// See [`Target::identity`].
+    identity: &'static str,
+}
+
+const fn kind(
+    driver: DriverKind,
+    (first, stem): (&'static str, &'static str),
+    pattern: &'static str,
+    identity: &'static str,
+) -> DeviceKind {
+    DeviceKind {
+        driver,
+        first,
+        stem,
+        pattern,
+        identity,
+    }
+}
+
+const KINDS: [DeviceKind; 8] = [
+    kind(DriverKind::Scsi, ("sda", "sd"), "sd[a-z]*", "device/wwid"),
+    kind(
+        DriverKind::Nvme,
+        ("nvme0n1", "nvme"),
+        "nvme[0-9]*n[0-9]*",
+        "wwid",
+    ),
+    kind(
+        DriverKind::Mmc,
+        ("mmcblk0", "mmcblk"),
+        "mmcblk[0-9]*",
+        "device/serial",
+    ),
+    kind(DriverKind::Virtio, ("vda", "vd"), "vd[a-z]*", "serial"),
+    kind(DriverKind::Loop, ("loop0", "loop"), "loop[0-9]*", ""),
+    kind(DriverKind::Null, ("nullb0", "nullb"), "nullb[0-9]*", ""),
+    kind(DriverKind::Nbd, ("nbd0", "nbd"), "nbd[0-9]*", ""),
+    kind(DriverKind::Ublk, ("ublkb0", "ublkb"), "ublkb[0-9]*", ""),
 ];
 
+impl DeviceKind {
+    /// Returns the kind of a device by its name in `/sys/block`.
+    fn of_name(name: &str) -> Option<DeviceKind> {
+        KINDS.into_iter().find(|kind| name.starts_with(kind.stem))
+    }
+
+    fn of_driver(driver: DriverKind) -> DeviceKind {
+        let found = KINDS.into_iter().find(|kind| kind.driver == driver);
+        found.expect("every driver has its devices here")
+    }
+
+    fn target(self, devices: Vec<String>) -> Target {
+        Target {
+            devices,
+            example: self.first.to_string(),
+            pattern: self.pattern.to_string(),
+            identity: self.identity.to_string(),
+            rotational: None,
+            queue: QueueTraits {
+                driver: self.driver,
+                ..QueueTraits::default()
+            },
+        }
+    }
+}
+
 impl Target {
-    /// Returns the first device of the kind that a model belongs to.
+    /// Returns the kind of device that a setting's model belongs to, on its machine.
     ///
     /// # Errors
-    /// If there is no such model.
-    pub fn of_model(drive: &str) -> Result<Target, Error> {
-        let (drive, _) = registry::load(drive).map_err(Error::Mistake)?;
-        let (device, pattern) = NAMES[match drive.interface {
-            Interface::Nvme => 0,
-            Interface::Ahci => 1,
-            Interface::Mmc => 2,
-            Interface::Loop => 3,
-            Interface::Null => 4,
-        }];
+    /// If there is no such model or machine.
+    pub fn of_model(setting: &Setting) -> Result<Target, Error> {
+        let (drive, _) = setting.simulated_drive().map_err(Error::Mistake)?;
+        let (machine, _) = Machine::load(&setting.machine).map_err(Error::Mistake)?;
+        let (kind, queues) = match &setting.front_end {
+            Some(text) => behind(&NamedFrontEnd::parse(text)?, text, machine.cpus),
+            None => attached(&drive, machine.cpus),
+        };
         let identity = drive.identity();
-        Ok(Target {
-            device: device.to_string(),
-            pattern: pattern.to_string(),
-            rotational: Some(identity.rotational),
-            queue: QueueTraits {
-                has_one_queue: identity.max_queues == 1,
-                driver: match drive.interface {
-                    Interface::Nvme => DriverKind::Nvme,
-                    Interface::Loop => DriverKind::Loop,
-                    Interface::Ahci | Interface::Mmc | Interface::Null => DriverKind::Other,
-                },
-                is_host_managed: identity.zones.is_some(),
-            },
-        })
+        let mut target = kind.target(Vec::new());
+        target.rotational = Some(identity.rotational);
+        target.queue.has_one_queue = queues == 1;
+        target.queue.is_host_managed = identity.zones.is_some();
+        Ok(target)
     }
 
     /// Returns a device of this machine.
     pub(crate) fn of_device(name: &str) -> Target {
-        let kind = NAMES.iter().find(|(first, _)| {
-            let stem = first.trim_end_matches(|c: char| c.is_ascii_digit());
-            let stem = stem.strip_suffix("0n").or(stem.strip_suffix('a'));
-            name.starts_with(stem.unwrap_or(first.trim_end_matches('0')))
-        });
-        Target {
-            device: name.to_string(),
-            pattern: kind.map_or(name, |(_, pattern)| pattern).to_string(),
-            rotational: None,
-            queue: QueueTraits::default(),
+        let devices = vec![name.to_string()];
+        match DeviceKind::of_name(name) {
+            Some(kind) => kind.target(devices),
+            None => Target {
+                devices,
+                example: name.to_string(),
+                pattern: name.to_string(),
+                identity: String::new(),
+                rotational: None,
+                queue: QueueTraits::default(),
+            },
         }
+    }
+
+    /// Names the devices that a job's files are on, if all files are disks of this kind or
+    /// their partitions.
+    pub fn name_devices(&mut self, files: &[String]) {
+        let driver = self.queue.driver;
+        let kind = DeviceKind::of_driver(driver);
+        let disks = files.iter().map(|file| {
+            let disk = whole_disk(file.strip_prefix("/dev/")?, driver)?;
+            disk.starts_with(kind.stem).then(|| disk.to_string())
+        });
+        let disks: Option<Vec<String>> = disks.collect();
+        self.devices = disks.unwrap_or_default();
+        self.devices.sort();
+        self.devices.dedup();
+    }
+}
+
+/// Returns the kind of a drive on its own controller and its number of hardware queues, of
+/// which there are no more than CPUs.
+fn attached(drive: &DriveSpec, cpus: u32) -> (DeviceKind, u32) {
+    let driver = match drive.interface {
+        Interface::Nvme => DriverKind::Nvme,
+        Interface::Ahci => DriverKind::Scsi,
+        Interface::Mmc => DriverKind::Mmc,
+        Interface::Loop => DriverKind::Loop,
+        Interface::Null => DriverKind::Null,
+    };
+    let queues = u32::from(drive.identity().max_queues);
+    (DeviceKind::of_driver(driver), queues.min(cpus))
+}
+
+/// Returns the same of a disk behind a front end.
+fn behind(front_end: &NamedFrontEnd, text: &str, cpus: u32) -> (DeviceKind, u32) {
+    let device = front_end.device();
+    let name = device.file_name().and_then(|name| name.to_str());
+    let kind = name.and_then(DeviceKind::of_name);
+    let kind = kind.expect("every front end's disk has a kind");
+    // The kernel's own front ends, of which there are no models, have one queue.
+    let queues = front_end.simulated(text).map(|front_end| {
+        let queues = front_end.kind.queues(front_end.queues, cpus as usize);
+        u32::try_from(queues).unwrap_or(u32::MAX)
+    });
+    (kind, queues.unwrap_or(1))
+}
+
+/// Returns the name of the disk that a device in `/dev` is, or is a partition of; `None` for
+/// what only the machine itself can tell, such as a link.
+fn whole_disk(name: &str, driver: DriverKind) -> Option<&str> {
+    let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    if !is_plain {
+        return None;
+    }
+    let without_number = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    match driver {
+        DriverKind::Scsi | DriverKind::Virtio => Some(without_number),
+        // These end with a number, and have a p before that of a partition.
+        _ => match without_number.strip_suffix('p') {
+            Some(disk) if disk.ends_with(|c: char| c.is_ascii_digit()) => Some(disk),
+            _ => Some(name),
+        },
     }
 }
 
@@ -78,15 +205,75 @@ impl Target {
 mod tests {
     use super::*;
 
+    fn of(drive: &str, machine: &str, front_end: Option<&str>) -> Target {
+        let setting = Setting {
+            drive: drive.to_string(),
+            machine: machine.to_string(),
+            front_end: front_end.map(str::to_string),
+            ..Setting::default()
+        };
+        Target::of_model(&setting).expect("shipped")
+    }
+
     #[test]
     fn devices_are_matched_with_their_kind() {
         let pattern = |name| Target::of_device(name).pattern;
         assert_eq!(pattern("sdc"), "sd[a-z]*");
         assert_eq!(pattern("nvme1n1"), "nvme[0-9]*n[0-9]*");
         assert_eq!(pattern("mmcblk1"), "mmcblk[0-9]*");
-        assert_eq!(pattern("vdb"), "vdb");
-        let disk = Target::of_model("hdd-7200").expect("shipped");
-        assert_eq!((disk.device.as_str(), disk.rotational), ("sda", Some(true)));
+        assert_eq!(pattern("vdb"), "vd[a-z]*");
+        assert_eq!(pattern("dm-0"), "dm-0");
+        let disk = of("hdd-7200", "i7-3770k", None);
+        assert_eq!(
+            (disk.example.as_str(), disk.rotational),
+            ("sda", Some(true))
+        );
         assert!(disk.queue.has_one_queue);
+    }
+
+    #[test]
+    fn a_machine_has_no_more_queues_than_cpus() {
+        assert!(!of("enterprise-tlc", "i7-3770k", None).queue.has_one_queue);
+        let folder = tempfile::tempdir().expect("a folder");
+        let one_cpu = folder.path().join("one-cpu.toml");
+        let (_, text) = Machine::load("vm-2cpu").expect("shipped");
+        let text = text.replace("count = 2", "count = 1");
+        std::fs::write(&one_cpu, text).expect("written");
+        let one_cpu = one_cpu.to_str().expect("a plain name");
+        assert!(of("enterprise-tlc", one_cpu, None).queue.has_one_queue);
+    }
+
+    #[test]
+    fn a_front_end_has_the_names_and_queues_of_its_own_driver() {
+        let nbd = of("enterprise-tlc", "i7-3770k", Some("nbd"));
+        assert_eq!(
+            (nbd.example.as_str(), nbd.queue.has_one_queue),
+            ("nbd0", true)
+        );
+        let several = of("enterprise-tlc", "i7-3770k", Some("vhost-user:2"));
+        assert_eq!(
+            (several.example.as_str(), several.queue.has_one_queue),
+            ("vda", false)
+        );
+    }
+
+    #[test]
+    fn a_job_s_own_disks_are_named_if_they_are_of_the_model_s_kind() {
+        let named = |drive, files: &[&str]| {
+            let mut target = of(drive, "i7-3770k", None);
+            let files: Vec<String> = files.iter().map(ToString::to_string).collect();
+            target.name_devices(&files);
+            target.devices
+        };
+        assert_eq!(
+            named("hdd-7200", &["/dev/sdd", "/dev/sdc1"]),
+            ["sdc", "sdd"]
+        );
+        assert_eq!(named("enterprise-tlc", &["/dev/nvme1n1p2"]), ["nvme1n1"]);
+        assert_eq!(named("enterprise-tlc", &["/dev/nvme1n1"]), ["nvme1n1"]);
+        let none: [&str; 0] = [];
+        assert_eq!(named("enterprise-tlc", &["/dev/sda"]), none);
+        assert_eq!(named("hdd-7200", &["/dev/sda", "data"]), none);
+        assert_eq!(named("hdd-7200", &["/dev/disk/by-id/ata-1"]), none);
     }
 }

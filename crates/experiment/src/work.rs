@@ -7,7 +7,7 @@ use blklab_description::{hint, kind_without_end};
 use blklab_elevator::SchedulerChoice;
 use blklab_workload::calls::CallList;
 use blklab_workload::cgroup::CgroupConfig;
-use blklab_workload::fio::{JobFile, JobSource, Override};
+use blklab_workload::fio::{JobFile, JobSource, JobSpec, Override};
 use blklab_workload::{library, trace};
 
 use crate::error::Error;
@@ -148,6 +148,24 @@ impl WorkloadSource {
             is_new
         });
         Ok(names)
+    }
+
+    /// Returns the names of all files and drives of a user's own jobs; none for other work. The
+    /// names in jobs of ours are of nobody's drives.
+    ///
+    /// # Errors
+    /// If the job has a mistake.
+    pub fn file_names(&self, overrides: &[Override]) -> Result<Vec<String>, Error> {
+        let WorkloadSource::Job(source @ (JobSource::File { .. } | JobSource::Arguments(_))) = self
+        else {
+            return Ok(Vec::new());
+        };
+        let job = parse_job(source, own_cpus(), overrides)?;
+        let of_job = |spec: &JobSpec| -> Vec<String> {
+            let processes = 0..spec.processes;
+            processes.flat_map(|at| spec.file_names(at)).collect()
+        };
+        Ok(job.jobs.iter().flat_map(of_job).collect())
     }
 
     /// Returns the longest runtime of the jobs; `None` if one has none and goes on until all of

@@ -22,5 +22,5 @@ pub use cpu::{CpuScheduler, Ondemand};
 pub use machine::{
     Costs, Dispatch, EngineCosts, FrontEndCosts, LoopCosts, Machine, SchedulerCosts,
 };
-pub use setup::{ReplayMode, Setup, SetupError, Workload, check_front_end, check_job};
+pub use setup::{Replay, ReplayMode, Setup, SetupError, Workload, check_front_end, check_job};
 pub use simulation::{run, run_watched};

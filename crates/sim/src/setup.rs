@@ -137,10 +137,8 @@ pub enum Workload<'a> {
     Trace {
         /// Its file.
         file: &'a str,
-        /// How its I/Os arrive.
-        mode: ReplayMode,
-        /// Whether sectors beyond the drive's end continue at its start.
-        wraps: bool,
+        /// How it is replayed.
+        replay: Replay,
     },
     /// The programs of a list of calls.
     Calls {
@@ -149,6 +147,20 @@ pub enum Workload<'a> {
         /// Its file.
         file: &'a str,
     },
+}
+
+/// How a trace is replayed.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Replay {
+    /// How its I/Os arrive.
+    pub mode: ReplayMode,
+    /// Whether sectors beyond the drive's end continue at its start.
+    pub wraps: bool,
+    /// The seed of random delays, of at most a microsecond, before each arrival; `None` to
+    /// replay the trace to the letter. A trace has nothing random, and runs of it that differ
+    /// so little show how much of a result is chance (Alameldeen and Wood, "Variability in
+    /// architectural simulations of multi-threaded workloads", HPCA 2003).
+    pub jitter: Option<u64>,
 }
 
 /// How the I/Os of a trace arrive.
@@ -167,6 +179,12 @@ pub enum ReplayMode {
     /// As soon as the I/Os of its process have ended that had ended before it in the
     /// trace; time between is left out.
     Dependencies,
+}
+
+impl Default for ReplayMode {
+    fn default() -> ReplayMode {
+        ReplayMode::Open { speed: 1.0 }
+    }
 }
 
 /// Everything that decides a run.

@@ -10,7 +10,7 @@ use blklab_elevator::KernelVersion;
 use blklab_experiment::{NamedScheduler, Purpose, Recording, Setting, Tail, WorkloadSource};
 use blklab_report::tools::Tool;
 use blklab_report::{Comparison, Goal, Goals, Limit, Question};
-use blklab_sim::{FileSystemKind, Machine, ReplayMode};
+use blklab_sim::{FileSystemKind, Machine, Replay, ReplayMode};
 use blklab_stats::World;
 use blklab_tables::Format;
 use blklab_workload::fio::{self, JobSource};
@@ -274,7 +274,7 @@ fn state(text: &str) -> Result<DriveState, String> {
 pub(crate) struct PaceArgs {
     /// How a trace's I/Os arrive [default: open]
     #[arg(long, visible_alias = "timing", value_enum)]
-    pub(crate) replay: Option<Replay>,
+    pub(crate) replay: Option<Timing>,
 
     /// I/Os in flight of a trace replayed closed [default: 32]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -325,14 +325,22 @@ impl PaceArgs {
     }
 
     /// Returns how a trace is to be replayed.
-    pub(crate) fn mode(&self) -> Result<ReplayMode, Failure> {
-        let (replay, speed) = (self.replay.unwrap_or(Replay::Open), self.speed);
-        if speed.is_some() && replay != Replay::Open {
+    pub(crate) fn replay(&self) -> Result<Replay, Failure> {
+        Ok(Replay {
+            mode: self.mode()?,
+            wraps: self.wrap,
+            ..Replay::default()
+        })
+    }
+
+    fn mode(&self) -> Result<ReplayMode, Failure> {
+        let (replay, speed) = (self.replay.unwrap_or(Timing::Open), self.speed);
+        if speed.is_some() && replay != Timing::Open {
             return Err(Failure::mistake(
                 "--speed is for traces replayed at their times (--timing open)",
             ));
         }
-        if self.depth.is_some() && replay != Replay::Closed {
+        if self.depth.is_some() && replay != Timing::Closed {
             return Err(Failure::mistake(
                 "--depth is for traces replayed with a number in flight (--timing closed)",
             ));
@@ -344,18 +352,18 @@ impl PaceArgs {
             )));
         }
         Ok(match replay {
-            Replay::Open => ReplayMode::Open { speed },
-            Replay::Closed => ReplayMode::Closed {
+            Timing::Open => ReplayMode::Open { speed },
+            Timing::Closed => ReplayMode::Closed {
                 depth: self.depth.unwrap_or(CLOSED_DEPTH),
             },
-            Replay::Dependencies => ReplayMode::Dependencies,
+            Timing::Dependencies => ReplayMode::Dependencies,
         })
     }
 }
 
 /// When each I/O of a replayed trace is submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Replay {
+pub(crate) enum Timing {
     /// At their recorded times
     Open,
     /// As earlier ones end, with a fixed number in flight

@@ -1,12 +1,12 @@
 //! Comparisons whose rows differ in what is asked of the drive, such as the depth: only rows that
 //! did the same work are judged against each other.
 
-use super::Comparison;
 use super::merge::by_part;
 use super::processes::ProcessFigures;
 use super::runs::{Pairs, SchedulerRuns};
 use super::section::Section;
 use super::table::DirectionTable;
+use super::{Comparison, Goals, Judgement, compare};
 
 /// Rows that did the same work.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,10 +18,22 @@ pub struct SameWork {
 }
 
 impl Comparison {
-    /// Judges rows only against those that did the same work. `settings` are the runs of all rows.
-    pub fn judge_by_work(&mut self, settings: &[SchedulerRuns], parts: &[SameWork]) {
+    /// Judges rows only against those that did the same work, by the goals if it was. `settings`
+    /// are the runs of all rows.
+    ///
+    /// # Errors
+    /// If a part has no such figure as a goal names, in a message for the user.
+    pub fn judge_by_work(
+        &mut self,
+        settings: &[SchedulerRuns],
+        parts: &[SameWork],
+        goals: &Goals,
+    ) -> Result<(), String> {
         if parts.len() < 2 || !self.has_verdict() {
-            return;
+            return Ok(());
+        }
+        if let Some(judgement) = &mut self.judgement {
+            judgement.replace_contest(judged_by_work(settings, parts, goals)?);
         }
         let sentences = self.sections.iter_mut().map(|section| {
             let sentence = sentence(section, settings, parts);
@@ -38,14 +50,50 @@ impl Comparison {
             [(_, only)] => only.to_string(),
             several => by_part(several.iter().copied()),
         };
+        Ok(())
+    }
+}
+
+/// Said where there is nothing that a row could be judged against.
+const ALL_DIFFER: &str = "Each row does work of its own, so none is better than another; name \
+                          several schedulers to compare them at each.";
+
+/// Returns the judgement of each part by itself in words.
+fn judged_by_work(
+    settings: &[SchedulerRuns],
+    parts: &[SameWork],
+    goals: &Goals,
+) -> Result<String, String> {
+    if parts.iter().all(|part| part.rows.len() == 1) {
+        return Ok(ALL_DIFFER.to_string());
+    }
+    let judged = parts.iter().map(|part| {
+        let rows = part.rows.iter().map(|row| SchedulerRuns {
+            name: part.short(&settings[*row].name),
+            runs: settings[*row].runs.clone(),
+        });
+        let rows: Vec<SchedulerRuns> = rows.collect();
+        let judgement: Judgement = goals.judge(&compare(&rows))?;
+        Ok((part.label.as_str(), judgement.sentence))
+    });
+    let judged: Vec<(&str, String)> = judged.collect::<Result<_, String>>()?;
+    Ok(by_part(
+        judged.iter().map(|(label, said)| (*label, said.as_str())),
+    ))
+}
+
+impl SameWork {
+    /// Returns a row's name without what all rows of the part have.
+    fn short(&self, name: &str) -> String {
+        let own = |word: &&str| !self.label.split(' ').any(|common| common == *word);
+        let words: Vec<&str> = name.split(' ').filter(own).collect();
+        words.join(" ")
     }
 }
 
 fn sentence(section: &Section, settings: &[SchedulerRuns], parts: &[SameWork]) -> String {
     if parts.iter().all(|part| part.rows.len() == 1) {
-        return "Each row does work of its own, so none is better than another; name several \
-                schedulers to compare them at each."
-            .to_string();
+        return ALL_DIFFER.to_string();
     }
     let judged = parts.iter().map(|part| {
         let verdict = part_of(section, settings, part).verdict;
@@ -57,11 +105,7 @@ fn sentence(section: &Section, settings: &[SchedulerRuns], parts: &[SameWork]) -
 
 /// A section with the rows of one part, which are called as without what all of them have.
 fn part_of(section: &Section, settings: &[SchedulerRuns], part: &SameWork) -> Section {
-    let short = |name: &str| {
-        let own = |word: &&str| !part.label.split(' ').any(|common| common == *word);
-        let words: Vec<&str> = name.split(' ').filter(own).collect();
-        words.join(" ")
-    };
+    let short = |name: &str| part.short(name);
     let of_part = |index: &usize| &settings[*index];
     let names: Vec<String> = (part.rows.iter().map(of_part))
         .map(|runs| short(&runs.name))

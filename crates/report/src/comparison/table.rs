@@ -89,7 +89,7 @@ impl DirectionTable {
 
     /// Returns the fewest I/Os of a run from which a percentile tells more than one of them
     /// does; `None` for other metrics.
-    fn ios_min(metric: Metric) -> Option<u64> {
+    pub(crate) fn ios_min(metric: Metric) -> Option<u64> {
         match metric {
             Metric::P99 => Some(100),
             Metric::P999 => Some(1000),

@@ -72,6 +72,9 @@ pub struct Contest {
     pub against: String,
     /// The lead of the best over that scheduler.
     pub lead: Option<Estimate>,
+    /// The lead of the last of several leaders over it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_lead: Option<Estimate>,
 }
 
 impl Contest {
@@ -97,9 +100,10 @@ impl Contest {
         });
         let best = ranking[0];
         let idle = |index: usize| Estimate::of(&values[index]).mean == 0.0;
-        let lead_over = |other: usize| {
-            Change::between(&values[other], &values[best], pairs.are(other, best), up)
+        let lead_of = |one: usize, other: usize| {
+            Change::between(&values[other], &values[one], pairs.are(other, one), up)
         };
+        let lead_over = |other: usize| lead_of(best, other);
         let beaten = |other: usize| {
             let is_idle = idle(other) && !idle(best);
             other != best && (is_idle || is_beaten(metric, lead_over(other)))
@@ -113,6 +117,10 @@ impl Contest {
             false => others.first().copied(),
         };
         let lead = against.and_then(lead_over).map(|change| change.relative);
+        let last = leaders.last().filter(|_| leaders.len() > 1);
+        let last_lead = last
+            .zip(against)
+            .and_then(|(&last, other)| lead_of(last, other));
         let tested = lead.is_none_or(|lead| lead.half_width.is_some());
         let name = |index: usize| names[index].clone();
         Contest {
@@ -130,6 +138,7 @@ impl Contest {
             unsure: unsure.copied().map(name).collect(),
             against: against.map(name).unwrap_or_default(),
             lead,
+            last_lead: last_lead.map(|change| change.relative),
         }
     }
 
@@ -152,14 +161,14 @@ impl Contest {
             [] => String::new(),
             unsure => format!("; {} too varied to tell", and_list(unsure)),
         };
-        match &self.lead {
-            Some(lead) => format!(
-                "{subject} ({} against {}{unsure})",
-                change(lead),
-                self.against
-            ),
-            None => subject,
-        }
+        let Some(lead) = self.lead.as_ref().map(change) else {
+            return subject;
+        };
+        // Those who share a lead need not have the same.
+        let last = self.last_lead.as_ref().map(change);
+        let to = last.filter(|last| *last != lead);
+        let to = to.map_or(String::new(), |last| format!(" to {last}"));
+        format!("{subject} ({lead}{to} against {}{unsure})", self.against)
     }
 }
 
@@ -403,6 +412,12 @@ mod tests {
         assert_eq!(contest.outcome, Outcome::Shared);
         assert_eq!(contest.leaders, ["ac", "deadline"]);
         assert_eq!(contest.against, "noop");
+        let sentence = Verdict::new(Some(contest), Vec::new(), Vec::new(), None).sentence;
+        assert_eq!(
+            sentence,
+            "ac and deadline share the lead in bandwidth (+10.6 % ±1.5 % to +10.4 % ±1.1 % against \
+             noop)."
+        );
     }
 
     #[test]

@@ -27,10 +27,9 @@ use crate::process::program;
 use crate::process::server::ServerThread;
 use crate::process::trace::TraceProcess;
 use crate::setup::{
-    ReplayMode, Setup, SetupError, Workload, attachment_note, backlog_note,
-    check_buffered_power_loss, check_fit, check_front_end, check_job, check_power_loss,
-    check_scheduler, check_verify, check_zones, mixed_note, other_scheduler_notes, trace_cost_note,
-    zones_note,
+    Replay, Setup, SetupError, Workload, attachment_note, backlog_note, check_buffered_power_loss,
+    check_fit, check_front_end, check_job, check_power_loss, check_scheduler, check_verify,
+    check_zones, mixed_note, other_scheduler_notes, trace_cost_note, zones_note,
 };
 use crate::system::System;
 use crate::timers::Interrupts;
@@ -127,13 +126,13 @@ impl Simulation {
                 let job = sized_in_zones(job, zones_of(setup.drive));
                 Started::of_job(&setup, &job)?
             }
-            Workload::Trace { file, mode, wraps } => {
+            Workload::Trace { file, replay } => {
                 let drive = DriveSize {
                     name: setup.drive.name.clone(),
                     sectors: setup.drive.identity().capacity_sectors,
-                    wraps,
+                    wraps: replay.wraps,
                 };
-                Started::of_trace(&setup, (file, mode), drive)?
+                Started::of_trace(&setup, (file, replay), drive)?
             }
             Workload::Calls { list, file } => Started::of_calls(&setup, (list, file))?,
         };
@@ -308,7 +307,7 @@ impl Started {
 
     fn of_trace(
         setup: &Setup<'_>,
-        trace: (&str, ReplayMode),
+        trace: (&str, Replay),
         drive: DriveSize,
     ) -> Result<Started, SetupError> {
         if let Some(front_end) = setup.front_end {

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use blklab_sim::{ReplayMode, Workload};
+use blklab_sim::{Replay, ReplayMode, Workload};
 use blklab_stats::Results;
 
 use crate::On;
@@ -33,9 +33,46 @@ fn replayed_under(
         drive: "null",
         scheduler,
     };
-    let wraps = false;
-    on.run(Workload::Trace { file, mode, wraps }, None)
+    let replay = Replay {
+        mode,
+        ..Replay::default()
+    };
+    on.run(Workload::Trace { file, replay }, None)
         .map_err(|e| e.to_string())
+}
+
+/// Runs of a trace whose arrivals are moved differ by less than what clocks of traces tell, and
+/// the same seed moves them alike.
+#[test]
+fn arrivals_move_as_the_seed_draws() {
+    let text = blkparse(&chain(1, 0));
+    let path = file("jitter.trace", &text);
+    let file = path.to_str().expect("plain letters");
+    let on = On {
+        machine: "generic-8",
+        drive: "null",
+        scheduler: "none",
+    };
+    let ended = |mode, jitter| {
+        let replay = Replay {
+            mode,
+            jitter,
+            ..Replay::default()
+        };
+        let done = on.run(Workload::Trace { file, replay }, None);
+        done.expect("it runs").elapsed_ns
+    };
+    let open = ReplayMode::Open { speed: 1.0 };
+    let one_by_one = ReplayMode::Closed { depth: 1 };
+    for (mode, moved) in [(open, 1), (one_by_one, 10), (ReplayMode::Dependencies, 10)] {
+        let exact = ended(mode, None);
+        let of_seeds: Vec<u64> = (0..3).map(|seed| ended(mode, Some(seed))).collect();
+        for moved_ns in &of_seeds {
+            assert!((exact..exact + 1000 * moved).contains(moved_ns), "{mode:?}");
+        }
+        assert!(of_seeds[0] != of_seeds[1] && of_seeds[1] != of_seeds[2]);
+        assert_eq!(of_seeds[2], ended(mode, Some(2)));
+    }
 }
 
 /// Lines of blkparse text: time in ms, pid, action and sector of 4 KiB reads.

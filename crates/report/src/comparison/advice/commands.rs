@@ -16,44 +16,85 @@ pub struct Command {
     pub lines: Vec<String>,
 }
 
+/// Stands for the name of a device that is not known. As there is no such device, a line with it
+/// that is typed as it is sets nothing.
+const UNKNOWN: &str = "DISK";
+
 /// Returns the commands that set a row's queue. udev's rules apply to all devices of a
-/// kind, systemd-tmpfiles' lines to one device.
+/// kind, systemd-tmpfiles' lines to the devices that they name.
 pub(super) fn of(choices: &Choices, row: &QueueSetting) -> Vec<Command> {
     let attributes = attributes(row);
-    let path = |attribute: &str| format!("/sys/block/{}/queue/{attribute}", choices.device);
-    let typed = attributes
-        .iter()
-        .map(|(name, value)| format!("echo {value} > {}", path(name)));
-    let turns = choices.rotational.map_or(String::new(), |turns| {
-        format!("ATTR{{queue/rotational}}==\"{}\", ", u8::from(turns))
-    });
-    let rule = |assignment: String| {
-        let pattern = &choices.pattern;
-        format!("ACTION==\"add|change\", KERNEL==\"{pattern}\", {turns}{assignment}")
+    let unknown = [UNKNOWN.to_string()];
+    let devices = match choices.devices.is_empty() {
+        true => &unknown[..],
+        false => &choices.devices,
     };
-    let assigned = attributes
-        .iter()
-        .map(|(name, value)| rule(format!("ATTR{{queue/{name}}}=\"{value}\"")));
-    let written = attributes
-        .iter()
-        .map(|(name, value)| format!("w {} - - - - {value}", path(name)));
+    let path = |device: &str, name: &str| format!("/sys/block/{device}/queue/{name}");
+    let on_devices = |line: &dyn Fn(String, &str) -> String| -> Vec<String> {
+        let of_device = |device: &String| {
+            let lines = attributes.iter();
+            let lines = lines.map(|(name, value)| line(path(device, name), value));
+            lines.collect::<Vec<String>>()
+        };
+        devices.iter().flat_map(of_device).collect()
+    };
+    let explained = |lines: Vec<String>| match choices.devices.is_empty() {
+        true => [vec![placeholder(&choices.example)], lines].concat(),
+        false => lines,
+    };
     vec![
         Command {
             when: "now".to_string(),
             file: None,
-            lines: typed.collect(),
+            lines: explained(on_devices(&|path, value| format!("echo {value} > {path}"))),
         },
         Command {
             when: "at every boot".to_string(),
             file: Some("/etc/udev/rules.d/60-ioscheduler.rules".to_string()),
-            lines: assigned.collect(),
+            lines: rules(choices, &devices[0], &attributes),
         },
         Command {
             when: "or, with systemd".to_string(),
             file: Some("/etc/tmpfiles.d/ioscheduler.conf".to_string()),
-            lines: written.collect(),
+            lines: explained(on_devices(&|path, value| {
+                format!("w {path} - - - - {value}")
+            })),
         },
     ]
+}
+
+fn placeholder(example: &str) -> String {
+    format!("# for {UNKNOWN} put your drive's name, as {example}: lsblk lists them")
+}
+
+/// Returns udev's rules, with a comment on the devices that they apply to.
+fn rules(choices: &Choices, device: &str, attributes: &[(String, String)]) -> Vec<String> {
+    let turns = choices.rotational.map_or(String::new(), |turns| {
+        format!("ATTR{{queue/rotational}}==\"{}\", ", u8::from(turns))
+    });
+    let rule = |(name, value): &(String, String)| {
+        format!(
+            "ACTION==\"add|change\", KERNEL==\"{}\", ENV{{DEVTYPE}}==\"disk\", \
+             {turns}ATTR{{queue/{name}}}=\"{value}\"",
+            choices.pattern
+        )
+    };
+    // A device's name may be another after a boot, so a rule for one goes by its identity.
+    let one = match choices.identity.rsplit('/').next() {
+        None | Some("") => String::new(),
+        Some(key) => format!(
+            "; for one alone add ATTRS{{{key}}}==\"...\", as /sys/block/{device}/{} says",
+            choices.identity
+        ),
+    };
+    let media = match choices.rotational {
+        Some(true) => " that rotates",
+        Some(false) => " that does not rotate",
+        None => "",
+    };
+    let reach = format!("# every {} device{media}{one}", choices.pattern);
+    let rules = attributes.iter().map(rule);
+    std::iter::once(reach).chain(rules).collect()
 }
 
 /// Returns the files below `queue/` with their values. The scheduler comes first,

@@ -51,10 +51,15 @@ pub struct Choices {
     pub rows: Vec<QueueSetting>,
     /// The kernel, such as `Linux 6.12`.
     pub kernel: String,
-    /// The device's name in `/sys/block`, such as `sda`.
-    pub device: String,
+    /// The devices' names in `/sys/block`; empty if only their kind is known.
+    pub devices: Vec<String>,
+    /// The first device of their kind, such as `sda`.
+    pub example: String,
     /// udev's pattern for devices of this kind, such as `sd[a-z]*`.
     pub pattern: String,
+    /// The file in a device's folder in sysfs that tells it from others of its kind; empty if
+    /// there is none.
+    pub identity: String,
     /// Whether the device has rotating media; `None` if not known.
     pub rotational: Option<bool>,
 }
@@ -97,7 +102,8 @@ impl Choices {
     /// `answer`, or `None` if `answer` still holds.
     pub fn changed_answer(&self, answer: &Answer, comparison: &Comparison) -> Option<Answer> {
         let (Answer::Take(held) | Answer::Keep(held)) = answer else {
-            return None;
+            let other = self.answer(comparison);
+            return other.filter(|other| *other != Answer::Depends);
         };
         let at = comparison.schedulers.iter().position(|name| name == held)?;
         let from_held = Decision::from(at, comparison, &self.offered());
@@ -114,18 +120,27 @@ impl Choices {
 
     /// Returns the advice of a comparison; `None` if it has no verdict.
     pub fn advise(&self, comparison: &Comparison) -> Option<Advice> {
-        let is_unmeasured = (comparison.judgement.as_ref()).is_some_and(Judgement::is_unmeasured);
-        if !comparison.has_verdict() || is_unmeasured || comparison.schedulers.len() < 2 {
+        if !comparison.has_verdict() || comparison.schedulers.len() < 2 {
             return None;
         }
         let kernel = &self.kernel;
         let own = self.offered();
-        let Some(decision) = Decision::new(comparison, self, &own) else {
-            let keeps = comparison.judgement.is_none();
-            return keeps.then(|| Advice {
-                sentence: format!(
-                    "{kernel} has none of these schedulers: there is nothing to set."
+        let is_unmeasured = (comparison.judgement.as_ref()).is_some_and(Judgement::is_unmeasured);
+        let decision = match is_unmeasured {
+            true => None,
+            false => Decision::new(comparison, self, &own),
+        };
+        let Some(decision) = decision else {
+            let sentence = match () {
+                () if own.is_empty() => format!(
+                    "{kernel} offers none of these schedulers for this drive: there is nothing to \
+                     set."
                 ),
+                () if is_unmeasured => "Nothing yet: the goal was not measured.".to_string(),
+                () => format!("Nothing: no scheduler that {kernel} has keeps the limits."),
+            };
+            return Some(Advice {
+                sentence,
                 ..Advice::default()
             });
         };

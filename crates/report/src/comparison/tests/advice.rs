@@ -20,8 +20,10 @@ fn choices(has: &[&str]) -> Choices {
     Choices {
         rows: vec![row("noop"), row("mq-deadline")],
         kernel: "Linux 6.12".to_string(),
-        device: "sda".to_string(),
+        devices: vec!["sdc".to_string()],
+        example: "sda".to_string(),
         pattern: "sd[a-z]*".to_string(),
+        identity: "device/wwid".to_string(),
         rotational: Some(false),
     }
 }
@@ -48,7 +50,49 @@ fn much_better_for_one_and_a_little_worse_for_another_has_its_price() {
     );
     assert_eq!(
         advice.commands[0].lines,
-        ["echo mq-deadline > /sys/block/sda/queue/scheduler"]
+        ["echo mq-deadline > /sys/block/sdc/queue/scheduler"]
+    );
+}
+
+#[test]
+fn what_is_typed_never_names_a_disk_that_nobody_named() {
+    let comparison = compare(&victim_and_reader());
+    let unnamed = Choices {
+        devices: Vec::new(),
+        ..both()
+    };
+    let advice = unnamed.advise(&comparison).expect("a verdict");
+    let lines: Vec<&String> = (advice.commands.iter())
+        .flat_map(|command| &command.lines)
+        .collect();
+    assert!(
+        lines.iter().all(|line| !line.contains("/sda/")),
+        "{lines:?}"
+    );
+    assert_eq!(
+        advice.commands[0].lines,
+        [
+            "# for DISK put your drive's name, as sda: lsblk lists them",
+            "echo mq-deadline > /sys/block/DISK/queue/scheduler",
+        ]
+    );
+    let several = Choices {
+        devices: vec!["sdc".to_string(), "sdd".to_string()],
+        ..both()
+    };
+    let advice = several.advise(&comparison).expect("a verdict");
+    assert_eq!(advice.commands[0].lines.len(), 2);
+    assert!(advice.commands[2].lines[1].starts_with("w /sys/block/sdd/"));
+}
+
+#[test]
+fn a_rule_says_which_devices_it_applies_to() {
+    let comparison = compare(&victim_and_reader());
+    let advice = both().advise(&comparison).expect("a verdict");
+    assert_eq!(
+        advice.commands[1].lines[0],
+        "# every sd[a-z]* device that does not rotate; for one alone add ATTRS{wwid}==\"...\", \
+         as /sys/block/sdc/device/wwid says"
     );
 }
 
@@ -56,7 +100,7 @@ fn much_better_for_one_and_a_little_worse_for_another_has_its_price() {
 fn text_and_page_show_what_to_type() {
     let mut comparison = compare(&victim_and_reader());
     comparison.advice = both().advise(&comparison);
-    let line = "ACTION==\"add|change\", KERNEL==\"sd[a-z]*\", ATTR{queue/rotational}==\"0\", \
+    let line = "ACTION==\"add|change\", KERNEL==\"sd[a-z]*\", ENV{DEVTYPE}==\"disk\", ATTR{queue/rotational}==\"0\", \
                 ATTR{queue/scheduler}=\"mq-deadline\"";
     let shown = text::render(&comparison);
     assert!(shown.contains(line), "{shown}");

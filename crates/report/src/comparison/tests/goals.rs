@@ -192,6 +192,65 @@ fn a_job_that_ended_under_no_scheduler_has_no_time_and_no_winner() {
 }
 
 #[test]
+fn a_percentile_of_too_few_ios_is_no_goal() {
+    let mut schedulers = victim_and_reader();
+    for run in schedulers.iter_mut().flat_map(|s| &mut s.runs) {
+        run.jobs[1].read.ios = 99;
+    }
+    let comparison = compare(&schedulers);
+    let judged = |goal: &str| {
+        let goals = Goals {
+            goals: vec![goal.parse().unwrap()],
+            ..Goals::default()
+        };
+        goals.judge(&comparison).unwrap()
+    };
+    let few = judged("victim.p99");
+    assert!(few.contest.is_none() && few.is_unmeasured());
+    assert_eq!(
+        few.sentence,
+        "victim.p99 is not judged: there are at most 99 in a run, and a p99 needs 100; a longer \
+         runtime brings them."
+    );
+    assert!(judged("victim.mean").contest.is_some());
+}
+
+#[test]
+fn many_jobs_are_told_one_by_one_as_far_as_a_screen_goes() {
+    let job_names = |jobs: usize| {
+        let mut schedulers = victim_and_reader();
+        for run in schedulers.iter_mut().flat_map(|s| &mut s.runs) {
+            // The last job changes most.
+            let victim = run.jobs.pop().unwrap();
+            let reader = run.jobs.pop().unwrap();
+            run.jobs = (1..jobs).map(|_| reader.clone()).collect();
+            for (at, job) in run.jobs.iter_mut().enumerate() {
+                job.name = format!("reader{at}");
+            }
+            run.jobs.push(victim);
+        }
+        text::answer(&compare(&schedulers), text::Style::PLAIN)
+    };
+    let three = job_names(4);
+    for title in ["read of reader0", "write of reader2", "read of victim"] {
+        assert!(three.contains(title), "{title}: {three}");
+    }
+    assert!(
+        !three.contains("all jobs") && !three.contains("--details"),
+        "{three}"
+    );
+    let many = job_names(7);
+    assert!(
+        many.contains("read of victim") && !many.contains("all jobs"),
+        "{many}"
+    );
+    assert!(
+        many.contains("\n5 more, in which less changes, are in --details."),
+        "{many}"
+    );
+}
+
+#[test]
 fn an_answer_explains_the_marks_that_it_shows_and_no_others() {
     let unfinished = "unfinished: stopped before";
     let answer = |comparison: &Comparison| text::answer(comparison, text::Style::PLAIN);

@@ -2,41 +2,51 @@
 
 use blklab_blk::Nanos;
 use blklab_workload::trace::{Reader, TraceRecord};
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{RngCore, SeedableRng};
 
 use super::dependencies::Dependencies;
-use crate::setup::{ReplayMode, SetupError};
+use crate::setup::{Replay, ReplayMode, SetupError};
+
+/// The longest random delay of an arrival: the clocks of most traces tell no more.
+const JITTER_NS: u64 = 1000;
+
+/// The I/Os of a trace, and when each of them arrives.
+pub(super) struct Arrivals {
+    waits_for: WaitsFor,
+    /// What each arrival is delayed by, if by anything.
+    jitter: Option<SplitMix64>,
+    /// When the next I/O arrives, once that is known.
+    next_at: Option<Nanos>,
+}
 
 /// The I/Os of a trace, and what each of them waits for.
-pub(super) enum Arrivals {
+enum WaitsFor {
     /// The times of the trace.
-    Open {
+    Time {
         reader: Reader,
         speed: f64,
         next: Option<TraceRecord>,
     },
     /// A place among those in flight.
-    Closed {
+    Place {
         reader: Reader,
         depth: u32,
         next: Option<TraceRecord>,
     },
     /// The I/Os of its process that had ended before it.
-    Dependencies(Box<Dependencies>),
+    Ends(Box<Dependencies>),
 }
 
 impl Arrivals {
-    pub(super) fn new(
-        mode: ReplayMode,
-        reader: Reader,
-        file: &str,
-    ) -> Result<Arrivals, SetupError> {
-        let mut arrivals = match mode {
-            ReplayMode::Open { speed } => Arrivals::Open {
+    pub(super) fn new(replay: Replay, reader: Reader, file: &str) -> Result<Arrivals, SetupError> {
+        let waits_for = match replay.mode {
+            ReplayMode::Open { speed } => WaitsFor::Time {
                 reader: reader.within(longest_trace_ns(speed)),
                 speed,
                 next: None,
             },
-            ReplayMode::Closed { depth } => Arrivals::Closed {
+            ReplayMode::Closed { depth } => WaitsFor::Place {
                 reader,
                 depth,
                 next: None,
@@ -46,15 +56,22 @@ impl Arrivals {
                 if !reader.has_ends().map_err(SetupError::trace)? {
                     return Err(SetupError::trace_without_ends(file, reader.format()));
                 }
-                Arrivals::Dependencies(Box::new(Dependencies::new(reader)))
+                WaitsFor::Ends(Box::new(Dependencies::new(reader)))
             }
+        };
+        let mut arrivals = Arrivals {
+            waits_for,
+            jitter: replay.jitter.map(SplitMix64::seed_from_u64),
+            next_at: None,
         };
         arrivals.read_next()?;
         Ok(arrivals)
     }
 
     fn read_next(&mut self) -> Result<(), SetupError> {
-        if let Arrivals::Open { reader, next, .. } | Arrivals::Closed { reader, next, .. } = self {
+        if let WaitsFor::Time { reader, next, .. } | WaitsFor::Place { reader, next, .. } =
+            &mut self.waits_for
+        {
             *next = reader.next().transpose().map_err(SetupError::trace)?;
         }
         Ok(())
@@ -63,37 +80,48 @@ impl Arrivals {
     /// When the next I/O arrives: [`Nanos::MAX`] where that is not known yet, or
     /// never.
     pub(super) fn next(&mut self, now: Nanos, in_flight: u32) -> Result<Nanos, SetupError> {
-        let at = match self {
-            Arrivals::Open { next, speed, .. } => {
-                next.map(|record| scaled(record.at_ns, *speed).max(now))
-            }
-            Arrivals::Closed { next, depth, .. } => {
-                next.filter(|_| in_flight < *depth).map(|_| now)
-            }
-            Arrivals::Dependencies(dependencies) => {
+        if self.next_at.is_none() {
+            self.next_at = self.waits_until(now, in_flight)?.map(|at| {
+                let delay_ns = self
+                    .jitter
+                    .as_mut()
+                    .map_or(0, |random| random.next_u64() % JITTER_NS);
+                Nanos(at.0.saturating_add(delay_ns))
+            });
+        }
+        Ok(self.next_at.map_or(Nanos::MAX, |at| at.max(now)))
+    }
+
+    /// When what the next I/O waits for has happened; `None` where that is not known yet, or
+    /// there is no I/O.
+    fn waits_until(&mut self, now: Nanos, in_flight: u32) -> Result<Option<Nanos>, SetupError> {
+        Ok(match &mut self.waits_for {
+            WaitsFor::Time { next, speed, .. } => next.map(|record| scaled(record.at_ns, *speed)),
+            WaitsFor::Place { next, depth, .. } => next.filter(|_| in_flight < *depth).map(|_| now),
+            WaitsFor::Ends(dependencies) => {
                 dependencies.prepare().map_err(SetupError::trace)?;
                 dependencies.has_ready().then_some(now)
             }
-        };
-        Ok(at.unwrap_or(Nanos::MAX))
+        })
     }
 
     /// When the next I/O is due by the trace, however late it is; `None` where it has no time of
     /// its own.
     pub(super) fn next_due(&self) -> Option<Nanos> {
-        match self {
-            Arrivals::Open { next, speed, .. } => next.map(|record| scaled(record.at_ns, *speed)),
-            Arrivals::Closed { .. } | Arrivals::Dependencies(_) => None,
+        match &self.waits_for {
+            WaitsFor::Time { next, speed, .. } => next.map(|record| scaled(record.at_ns, *speed)),
+            WaitsFor::Place { .. } | WaitsFor::Ends(_) => None,
         }
     }
 
     /// Takes the next I/O and its number.
     pub(super) fn take(&mut self) -> Result<Option<(TraceRecord, u64)>, SetupError> {
-        let taken = match self {
-            Arrivals::Open { next, .. } | Arrivals::Closed { next, .. } => {
+        self.next_at = None;
+        let taken = match &mut self.waits_for {
+            WaitsFor::Time { next, .. } | WaitsFor::Place { next, .. } => {
                 next.take().map(|record| (record, 0))
             }
-            Arrivals::Dependencies(dependencies) => return Ok(dependencies.take()),
+            WaitsFor::Ends(dependencies) => return Ok(dependencies.take()),
         };
         self.read_next()?;
         Ok(taken)
@@ -101,16 +129,16 @@ impl Arrivals {
 
     /// An I/O of the replay ended.
     pub(super) fn ended(&mut self, number: u64, pid: u32) {
-        if let Arrivals::Dependencies(dependencies) = self {
+        if let WaitsFor::Ends(dependencies) = &mut self.waits_for {
             dependencies.ended(number, pid);
         }
     }
 
     /// What a reader of the result should know about the trace.
     pub(super) fn notes(&self) -> Vec<String> {
-        match self {
-            Arrivals::Open { reader, .. } | Arrivals::Closed { reader, .. } => reader.notes(),
-            Arrivals::Dependencies(dependencies) => dependencies.notes(),
+        match &self.waits_for {
+            WaitsFor::Time { reader, .. } | WaitsFor::Place { reader, .. } => reader.notes(),
+            WaitsFor::Ends(dependencies) => dependencies.notes(),
         }
     }
 }

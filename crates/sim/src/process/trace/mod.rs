@@ -17,7 +17,7 @@ use slab::Slab;
 
 use crate::machine::Machine;
 use crate::process::recorder::Recorder;
-use crate::setup::{ReplayMode, SetupError};
+use crate::setup::{Replay, ReplayMode, SetupError};
 use crate::system::{System, TagWaiters};
 use crate::timers::user_data;
 use arrivals::Arrivals;
@@ -68,7 +68,7 @@ impl TraceProcess {
     /// Where the trace cannot be read; the message has file and line.
     pub(crate) fn open(
         id: usize,
-        (file, mode): (&str, ReplayMode),
+        (file, replay): (&str, Replay),
         (machine, drive): (&Machine, DriveSize),
         machine_notes: Vec<String>,
     ) -> Result<TraceProcess, SetupError> {
@@ -77,7 +77,7 @@ impl TraceProcess {
         let results = JobResults {
             name: file.to_string(),
             members: 1,
-            latency_target: LatencyTarget::none(match mode {
+            latency_target: LatencyTarget::none(match replay.mode {
                 ReplayMode::Open { .. } | ReplayMode::Dependencies => 1,
                 ReplayMode::Closed { depth } => depth,
             }),
@@ -87,7 +87,7 @@ impl TraceProcess {
         Ok(TraceProcess {
             id,
             file: file.to_string(),
-            arrivals: Arrivals::new(mode, reader, file)?,
+            arrivals: Arrivals::new(replay, reader, file)?,
             cpus: machine.cpus,
             drive,
             devices: Vec::new(),

@@ -1,5 +1,7 @@
 //! A comparison as tables for the terminal.
 
+mod answer;
+
 use std::fmt::{self, Write};
 use std::ops::Range;
 
@@ -10,14 +12,16 @@ use comfy_table::{
 };
 
 use super::{
-    answer_legend, answer_subtitle, call_values, goal_values, legend, no_figure, process_head,
-    process_scale, scale_of, slowest_title, slowest_values, subtitle, wrapped,
+    call_values, goal_values, legend, no_figure, process_head, process_scale, scale_of,
+    slowest_title, slowest_values, subtitle, wrapped,
 };
 use crate::comparison::{
     Advice, Axis, CALL_PARTS, Cell, Change, Comparison, DirectionTable, FactRow, Judgement, Metric,
     Section, axis,
 };
 use crate::quantity::{self, Scale, plus_minus_percent, relative_half_width};
+
+pub use answer::answer;
 
 /// The style of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,110 +73,6 @@ pub fn render_with(comparison: &Comparison, style: Style) -> String {
 pub(super) fn without_padding(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
     format!("{}\n", lines.join("\n").trim_end())
-}
-
-/// Returns the answer only, which fits on a screen: question or figures, goals and advice.
-pub fn answer(comparison: &Comparison, style: Style) -> String {
-    let mut out = String::new();
-    write_answer(&mut out, comparison, style).expect("a string takes all");
-    without_padding(&out)
-}
-
-fn write_answer(out: &mut String, comparison: &Comparison, style: Style) -> fmt::Result {
-    match &comparison.question {
-        Some(question) => writeln!(out, "{question}\n{}\n", answer_subtitle(comparison))?,
-        None => {
-            writeln!(out, "{}\n", subtitle(comparison))?;
-            write_short(out, comparison, style)?;
-        }
-    }
-    match &comparison.judgement {
-        Some(judgement) => write_judgement(out, comparison, judgement, style)?,
-        None => write_verdicts(out, &comparison.sections, &comparison.headline)?,
-    }
-    // Recorded only where somebody asked for it.
-    out.push_str(&slowest(comparison, style));
-    write_end(out, comparison, &answer_legend(comparison), style)
-}
-
-/// The most tables of a comparison that are told job by job on a screen, and the most groups
-/// that have a sentence each.
-const TABLES_ON_A_SCREEN: usize = 8;
-const VERDICTS_ON_A_SCREEN: usize = 4;
-
-/// Writes one table of all jobs, or of their groups where these are many: how much each gets
-/// under each scheduler, and how long it waits at worst. Curves have a table each, with a column
-/// for each of their points.
-fn write_short(out: &mut String, comparison: &Comparison, style: Style) -> fmt::Result {
-    let tables = || {
-        let of = |section| move |table| (section, table);
-        let sections = comparison.sections.iter();
-        sections.flat_map(move |section| section.directions.iter().map(of(section)))
-    };
-    let by_job = tables().count() <= TABLES_ON_A_SCREEN;
-    let is_shown = |section: &Section, table: &DirectionTable| match by_job {
-        true => table.job.is_some() || section.is_alone(),
-        false => table.job.is_none(),
-    };
-    if let Some(axis) = axis(&comparison.schedulers) {
-        for (_, table) in tables().filter(|(section, table)| is_shown(section, table)) {
-            write_curves(out, &axis, table, style)?;
-        }
-        return Ok(());
-    }
-    let mut short = new_table(style);
-    let mut head = ["work", "scheduler"].map(TableCell::new).to_vec();
-    head.extend(["bandwidth", "change", "p99", "change"].map(right));
-    short.set_header(head);
-    for (section, table) in tables().filter(|(section, table)| is_shown(section, table)) {
-        add_short_rows(&mut short, section, table, style);
-    }
-    match short.is_empty() {
-        true => Ok(()),
-        false => writeln!(out, "{}\n", with_whole_words(short)),
-    }
-}
-
-/// Adds a row for each scheduler. Calls that make writes durable have a rate, no bandwidth.
-fn add_short_rows(short: &mut Table, section: &Section, table: &DirectionTable, style: Style) {
-    let job = table.job.as_ref().unwrap_or(&section.title);
-    let mut work = indented(&format!("{} of {job}", table.direction.name()));
-    let metrics = [table.metrics()[0], Metric::P99];
-    for row in &table.rows {
-        let mut cells = vec![
-            TableCell::new(std::mem::take(&mut work)),
-            TableCell::new(&row.scheduler),
-        ];
-        for metric in metrics {
-            let cell = row.cells.get(&metric).filter(|_| row.ios > 0);
-            let change = cell.and_then(|cell| cell.change.as_ref());
-            let change_text = change.map_or(String::new(), |change| {
-                quantity::change(&change.relative).replace(" %", "%")
-            });
-            let mark = if row.ios > 0 { "" } else { "-" };
-            let value = cell.map_or(mark.to_string(), |cell| {
-                let value = scale_of(table, metric).with_unit(cell.value.mean);
-                match metric {
-                    Metric::Iops => format!("{value}/s"),
-                    _ => value,
-                }
-            });
-            cells.push(right(value));
-            cells.push(coloured(right(change_text), change, style));
-        }
-        short.add_row(cells);
-    }
-}
-
-/// Writes a sentence for each group of jobs, or one for all where these are many.
-fn write_verdicts(out: &mut String, sections: &[Section], headline: &str) -> fmt::Result {
-    if !(2..=VERDICTS_ON_A_SCREEN).contains(&sections.len()) {
-        return writeln!(out, "{headline}\n");
-    }
-    for section in sections {
-        writeln!(out, "{}: {}", section.title, section.verdict.sentence)?;
-    }
-    writeln!(out)
 }
 
 /// Writes what is read last: marks and notes, the real measurement and the advice.
