@@ -584,6 +584,41 @@ mod tests {
         }
     }
 
+    /// Whether a queue was slow follows from its seeks, and after more than 20 ms from its service,
+    /// which is then less than half of the largest budget. A time below 1 ms cannot be measured and
+    /// counts as the time of a seek; asynchronous queues are never slow (`bfq_bfqq_is_slow`).
+    #[test]
+    fn a_queue_is_slow_by_its_seeks_or_after_20_ms_by_its_service() {
+        let (seeks, half) = (u32::MAX, DEFAULT_MAX_BUDGET / 2);
+        for (nonrot, seek_history, service, took_us, expected) in [
+            (true, 0, 0, 999, (false, 2)),
+            (true, seeks, half, 999, (true, 2)),
+            (false, seeks, half, 999, (true, 8)),
+            (true, 0, 0, 1_000, (false, 1)),
+            (true, seeks, half, 1_000, (true, 1)),
+            (true, 0, 0, 20_000, (false, 20)),
+            (true, seeks, half, 20_000, (true, 20)),
+            (true, 0, half - 1, 20_001, (true, 20)),
+            (true, seeks, half, 20_001, (false, 20)),
+            (true, 0, half - 1, 123_999, (true, 123)),
+        ] {
+            for until_idling in [false, true] {
+                let (mut bfq, q) = super::super::tests::one_queue();
+                let end_ns = bfq.last_budget_start_ns + took_us * 1_000;
+                // The idle slice at the end is not the queue's.
+                let idle_ns = if until_idling { 8_000_000 } else { 0 };
+                (bfq.last_idling_start_ns, bfq.now_ns) = (end_ns, end_ns + idle_ns);
+                (bfq.nonrot, bfq.max_budget) = (nonrot, DEFAULT_MAX_BUDGET);
+                bfq.queues[q].seek_history = seek_history;
+                bfq.queues[q].entity.service = service;
+                let case = (nonrot, seek_history, service, took_us);
+                assert_eq!(bfq.is_slow(q, until_idling), expected, "{case:?}");
+                bfq.queues[q].sync = false;
+                assert_eq!(bfq.is_slow(q, until_idling), (false, 0));
+            }
+        }
+    }
+
     /// A queue's budget is at least a 32nd of the largest, which is 16,384 sectors until enough
     /// budgets have been assigned for the rate to be known (`bfq_min_budget`).
     #[test]

@@ -426,8 +426,110 @@ impl Bfq {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::one_queue;
+    use super::super::tests::{one_queue, queues};
     use super::*;
+
+    /// A queue that was served for longer than 100 ms without a pause is merged no more, so it is
+    /// not offered to others (`bfq_too_late_for_merging`, `bfq_pos_tree_add_move`).
+    #[test]
+    fn cooperation_shows_soon_or_never() {
+        let limit = msecs_to_jiffies(100);
+        for (service, first_io_ago, is_late) in [
+            (1, limit + 1, true),
+            (1, limit, false),
+            (1, 0, false),
+            (0, limit + 1, false),
+        ] {
+            let (mut bfq, q) = one_queue();
+            bfq.queues[q].first_io = bfq.jiffies - first_io_ago;
+            bfq.queues[q].service_since_idle = service;
+            bfq.update_position(q, Some(Sector(8)));
+            let is_offered = bfq.queues[q].position.is_some();
+            assert_eq!(is_offered, !is_late, "{service} {first_io_ago}");
+        }
+    }
+
+    /// The queue that others are merged into gets their waker, unless it has one or is the waker
+    /// itself (`bfq_merge_bfqqs`).
+    #[test]
+    fn a_merge_passes_the_waker_on() {
+        // Wakers of the merged queue and of its target, and that of the target afterwards; queues
+        // are told by their numbers, of which the target's is 1.
+        for (merged, target, expected) in [
+            (Some(2), None, Some(2)),
+            (Some(2), Some(3), Some(3)),
+            (Some(1), None, None),
+            (Some(1), Some(3), Some(3)),
+            (None, None, None),
+            (None, Some(3), Some(3)),
+        ] {
+            let (mut bfq, all) = queues::<4>();
+            let [q, into, tentative, _] = all;
+            let waker = |number: Option<usize>| number.map(|number| all[number]);
+            bfq.set_waker(q, waker(merged));
+            bfq.set_waker(into, waker(target));
+            bfq.queues[into].tentative_waker = Some(tentative);
+            assert_eq!(bfq.arrange_merge(q, into), Some(into));
+            let context = bfq.queues[q].context.expect("one process's");
+            assert_eq!(bfq.merge(context, q), into);
+            let case = (merged, target);
+            assert_eq!(bfq.queues[into].waker, waker(expected), "{case:?}");
+            if let Some(waker) = waker(expected) {
+                assert!(bfq.queues[waker].woken.contains(&into), "{case:?}");
+            }
+            // A waker that is known needs no detection.
+            let is_passed_on = target.is_none() && expected.is_some();
+            let is_detecting = bfq.queues[into].tentative_waker.is_some();
+            assert_eq!(is_detecting, !is_passed_on, "{case:?}");
+        }
+    }
+
+    /// The target takes the place of a merged queue as the newest one, with which the next new queue
+    /// may be merged (`bfq_reassign_last_bfqq`).
+    #[test]
+    fn a_merge_replaces_the_newest_queue() {
+        let (bfq, [q, into, other]) = queues::<3>();
+        let (context, group) = (bfq.queues[q].context, bfq.queues[q].group);
+        let context = context.expect("one process's");
+        for (newest, expected) in [(q, into), (other, other)] {
+            let (mut bfq, _) = queues::<3>();
+            bfq.groups[group].last_created = Some(newest);
+            bfq.arrange_merge(q, into);
+            bfq.merge(context, q);
+            assert_eq!(bfq.groups[group].last_created, Some(expected));
+        }
+    }
+
+    /// A queue keeps its waker when it is split, if that still has processes: one that is in the
+    /// chain of merges loses one of them in the split (`bfq_waker_bfqq`).
+    #[test]
+    fn a_split_keeps_a_waker_that_has_processes() {
+        // The queues that the split one is to be merged into, the waker, and its processes.
+        let chains: [(&[usize], Option<usize>, u32, bool); 8] = [
+            (&[], Some(1), 1, true),
+            (&[], Some(1), 0, false),
+            (&[], None, 1, false),
+            (&[2], Some(1), 1, true),
+            (&[1], Some(1), 1, false),
+            (&[1], Some(1), 2, true),
+            (&[2, 1], Some(1), 1, false),
+            (&[2, 1], Some(1), 2, true),
+        ];
+        for (chain, waker, process_refs, is_kept) in chains {
+            let (mut bfq, all) = queues::<3>();
+            let mut from = all[0];
+            for number in chain {
+                bfq.queues[from].merge_into = Some(all[*number]);
+                from = all[*number];
+            }
+            let waker = waker.map(|number| all[number]);
+            bfq.set_waker(all[0], waker);
+            bfq.queues[all[1]].process_refs = process_refs;
+            let expected = waker.filter(|_| is_kept);
+            let case = (chain, process_refs);
+            assert_eq!(bfq.waker_after_split(all[0]), expected, "{case:?}");
+        }
+    }
 
     /// The processes of a stable merge share a queue only some time after the queue's creation and
     /// after its last split, which may have been a mistake (`bfq_setup_cooperator`).

@@ -557,7 +557,10 @@ fn a_queue_with_more_than_its_share_of_tags_may_use_one() {
         let sector = Sector(50_000_000 + i * 1_000);
         queue.insert(Bio { sector, ..second });
     }
-    assert_eq!(queue.bfq.limit_depth_for(&second), Some(1));
+    let least = queue.bfq.limit_depth_for(&second);
+    assert_eq!(least, Some(1));
+    // The block layer has to be told the lowest limit (`bfq_depth_updated`).
+    assert_eq!(queue.bfq.min_shallow_depth(), least);
 }
 
 /// Weights of a higher class count eightfold against those of a lower one, and those of a lower
@@ -1005,7 +1008,7 @@ fn a_drive_that_never_held_four_requests_does_not_queue_commands() {
     // Without load nothing is learned.
     learn(&mut bfq, 3, 100);
     assert!(bfq.drive.is_queueing());
-    bfq.queued = 8;
+    bfq.queued = 1;
     learn(&mut bfq, 3, 32);
     assert!(bfq.drive.is_queueing(), "it is assumed until it is known");
     learn(&mut bfq, 3, 1);
@@ -1016,6 +1019,29 @@ fn a_drive_that_never_held_four_requests_does_not_queue_commands() {
     assert!(bfq.drive.is_queueing() && bfq.queueing_flash);
     learn(&mut bfq, 1, 100);
     assert!(bfq.drive.is_queueing() && bfq.queueing_flash);
+}
+
+/// A queue in service that thinks shortly and has fewer than three requests may itself be why the
+/// drive holds so few, so nothing is learned from it then (`bfq_update_hw_tag`).
+#[test]
+fn a_queue_with_few_requests_in_service_says_nothing_about_the_drive() {
+    for (short_ttime, dispatched, queued, in_driver, is_learned) in [
+        (true, 0, [0, 2], 2, false),
+        (true, 1, [0, 1], 2, false),
+        (true, 1, [1, 0], 2, false),
+        (true, 1, [1, 1], 2, true),
+        (true, 3, [0, 0], 2, true),
+        (true, 0, [0, 2], 3, true),
+        (false, 0, [0, 2], 2, true),
+    ] {
+        let (mut bfq, q) = one_queue();
+        (bfq.in_service, bfq.in_driver, bfq.queued) = (Some(q), in_driver, 8);
+        let queue = &mut bfq.queues[q];
+        (queue.short_ttime, queue.dispatched, queue.queued) = (short_ttime, dispatched, queued);
+        (0..33).for_each(|_| bfq.observe_drive_queue());
+        let case = (short_ttime, dispatched, queued, in_driver);
+        assert_eq!(!bfq.drive.is_queueing(), is_learned, "{case:?}");
+    }
 }
 
 /// The synchronous queue of a process.
@@ -1106,6 +1132,17 @@ fn raising_ends_beyond_its_service() {
             assert_eq!(bfq.wr_busy, u32::from(coeff > 1));
         }
     }
+}
+
+/// A bfq with the queues of some processes, ten seconds after the machine has started.
+pub(super) fn queues<const COUNT: usize>() -> (Bfq, [QueueId; COUNT]) {
+    let mut queue = Inside::new();
+    for process in 0..COUNT as u32 {
+        // Their levels differ, so that they are not merged for starting together.
+        queue.insert(with_prio(far(process + 1), IoClass::Be, process as u8));
+    }
+    let ids = core::array::from_fn(|process| queue_of(&queue.bfq, process as u32 + 1));
+    (queue.bfq, ids)
 }
 
 /// A bfq with the queue of one process, ten seconds after the machine has started.

@@ -92,6 +92,38 @@ fn slow_reads_throttle_writes_and_free_the_reads() {
     assert_eq!(queue.drain().len(), 1, "a read need not wait for writes");
 }
 
+/// Each time that a domain has requests but no token is counted (`trace_kyber_throttled`).
+#[test]
+fn requests_and_waits_for_tokens_are_counted_by_domain() {
+    let count = |queue: &TestQueue, what: &str| {
+        let names = ["reads", "writes", "discards", "others"];
+        names.map(|name| queue.count(&format!("{name} {what}")))
+    };
+    let throttled = |queue: &TestQueue| count(queue, "throttled");
+    let ops = [Op::Read, Op::Write, Op::Discard, Op::WriteZeroes];
+    for (domain, op) in ops.into_iter().enumerate() {
+        let mut queue = queue();
+        for i in 0..=MAX_DEPTH[domain] {
+            queue.insert(&bio(op, u64::from(i) * 100));
+        }
+        let mut expected = [0; DOMAINS];
+        for _ in 0..MAX_DEPTH[domain] {
+            assert!(queue.dispatch().is_some());
+        }
+        assert_eq!(throttled(&queue), expected, "{op:?}");
+        // The batch is over, so the domain is tried once, in its turn.
+        assert_eq!(queue.dispatch(), None);
+        expected[domain] = 1;
+        assert_eq!(throttled(&queue), expected, "{op:?}");
+        // Now it is tried as the one that is being served, and in its turn.
+        assert_eq!(queue.dispatch(), None);
+        expected[domain] = 3;
+        assert_eq!(throttled(&queue), expected, "{op:?}");
+        expected[domain] = MAX_DEPTH[domain].into();
+        assert_eq!(count(&queue, "dispatched"), expected, "{op:?}");
+    }
+}
+
 #[test]
 fn a_throttled_domain_gets_its_depth_back() {
     let mut queue = queue();
@@ -211,7 +243,8 @@ fn bios_merge_with_requests_of_their_cpu_until_these_are_flushed() {
 #[test]
 fn writes_that_nobody_waits_for_leave_tags_to_the_rest() {
     let mut kyber = Kyber::new(&queue_info());
-    assert_eq!(kyber.limit_depth(Op::Write, BioFlags::NONE), Some(192));
+    let limit = kyber.limit_depth(Op::Write, BioFlags::NONE);
+    assert_eq!((limit, kyber.min_shallow_depth()), (Some(192), Some(192)));
     assert_eq!(kyber.limit_depth(Op::Write, BioFlags::SYNC), None);
     assert_eq!(kyber.limit_depth(Op::Read, BioFlags::NONE), None);
 }
