@@ -714,6 +714,36 @@ mod tests {
         }
     }
 
+    /// A bio waits for as long as its excess takes at the limit, a tick at least, and for the rest
+    /// of the slice. One without data goes at once only if something is allowed and no more was
+    /// used (`tg_within_bps_limit`).
+    #[test]
+    fn the_next_bio_waits_for_the_bytes_beyond_what_the_slice_allows() {
+        for (limit, used, sectors, elapsed, expected) in [
+            // A sector in a slice of 25 ticks.
+            (5_120, 0, 1, 0, 0),
+            (5_120, 512, 1, 0, 25 + SLICE),
+            (5_120, 512, 1, 3, 25 + SLICE - 3),
+            (5_120, 512, 1, SLICE, 25),
+            (5_120, 512, 1, SLICE + 1, 0),
+            (5_120, 512, 0, 0, 0),
+            // Eight bytes too many would have half a tick.
+            (5_120, 520, 0, 0, 1 + SLICE),
+            // Nothing in a slice, and a byte in five.
+            (2, 0, 0, 0, 1 + SLICE),
+            (2, 0, 0, SLICE, 1),
+            (2, 0, 0, 5 * SLICE, 0),
+        ] {
+            let slice = Slice {
+                bytes: used,
+                ..Slice::default()
+            };
+            let found = wait_for_bytes(&slice, elapsed, limit, &bio(1, sectors));
+            let case = (limit, used, sectors, elapsed);
+            assert_eq!(found, expected, "{case:?}");
+        }
+    }
+
     /// Bios of one slice's allowance each, submitted together, go one by one.
     #[test]
     fn bios_over_the_limit_do_not_go_together() {

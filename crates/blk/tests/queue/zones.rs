@@ -90,6 +90,30 @@ fn conventional_zones_are_written_anywhere() {
     assert_eq!(taken(&f), [(64, 8), (8, 8), (128, 8)]);
 }
 
+/// A flush without data passes the plug of the zone that is at its sector, 0, and leaves it as it
+/// is (`blk_zone_plug_bio`).
+#[test]
+fn a_flush_does_not_wait_for_a_zone() {
+    let mut config = zoned();
+    config.limits.write_cache = true;
+    config
+        .limits
+        .zones
+        .as_mut()
+        .expect("it has zones")
+        .conventional = 0;
+    let mut f = Fixture::new(&config);
+    f.submit(Op::Flush, 0, 0);
+    f.drain();
+    // The zone's write pointer is still unknown, so its first write tells it.
+    f.submit(Op::Write, 64, 8);
+    f.submit(Op::Flush, 0, 0);
+    f.process();
+    assert_eq!(taken(&f), [(0, 0), (64, 8), (0, 0)]);
+    f.drain();
+    assert!(f.ended().iter().all(|(_, status)| *status == IoStatus::Ok));
+}
+
 #[test]
 fn a_write_elsewhere_fails_before_the_drive() {
     let mut f = Fixture::new(&zoned());
