@@ -557,6 +557,57 @@ mod tests {
         assert_eq!(zones.act(1, ZoneAction::Close), Err(Refused));
     }
 
+    /// A limit of 0 is none (`null_check_active`, `null_check_open`).
+    #[test]
+    fn a_drive_without_limits_opens_every_zone() {
+        // The zones that can be written beside the others, of five.
+        for (max_open, max_active, most) in [(0, 0, 5), (2, 0, 5), (0, 3, 3), (2, 3, 3)] {
+            let mut zones = Zones::new(limits(max_open, max_active), 5, false);
+            let written = (0..5).take_while(|zone| zones.write(*zone, 0, 8).is_ok());
+            assert_eq!(written.count(), most, "{max_open} {max_active}");
+            let open = if max_open == 0 { most as u32 } else { max_open };
+            assert_eq!((zones.open(), zones.active()), (open, most as u32));
+        }
+    }
+
+    /// The search for a zone to close goes on behind the one that was closed last
+    /// (`null_close_imp_open_zone`).
+    #[test]
+    fn zones_that_writes_opened_are_closed_by_turns() {
+        let mut zones = Zones::new(limits(2, 0), 4, false);
+        // The zone that is written next, and those that are open then.
+        for (written, open) in [
+            (0, vec![0]),
+            (1, vec![0, 1]),
+            (2, vec![1, 2]),
+            (0, vec![0, 2]),
+            // Zone 2 and not zone 0, which was passed by.
+            (1, vec![0, 1]),
+            // Zone 3 is not open, so it begins anew.
+            (3, vec![1, 3]),
+            (2, vec![2, 3]),
+            (1, vec![1, 3]),
+            (0, vec![0, 1]),
+            (2, vec![1, 2]),
+        ] {
+            let offset = zones.zones[written].written_sectors;
+            assert_eq!(zones.write(written, offset, 1), Ok(()));
+            let found = conditions(&zones).into_iter().enumerate();
+            let found = found.filter(|(_, condition)| *condition == Condition::ImplicitlyOpen);
+            let found: Vec<usize> = found.map(|(zone, _)| zone).collect();
+            assert_eq!(found, open, "{written}");
+        }
+        // Zone 0 was closed last; it is written again once another is full, and is not the next.
+        zones.act(1, ZoneAction::Finish).expect("it is open");
+        zones.write(0, 3, 1).expect("there is room");
+        zones.write(3, 1, 1).expect("another can be closed");
+        use Condition::*;
+        assert_eq!(
+            conditions(&zones),
+            [ImplicitlyOpen, Full, Closed, ImplicitlyOpen]
+        );
+    }
+
     #[derive(Clone, Debug)]
     enum Step {
         Write {

@@ -260,6 +260,35 @@ mod tests {
         assert_eq!(took, [1939, 1639, 1939, 1639, 1939]);
     }
 
+    /// The response to a command beyond the last block says OUT_OF_RANGE, and no data follow (SD
+    /// Physical Layer Simplified Specification, 4.10.1).
+    #[test]
+    fn a_command_beyond_the_end_takes_the_time_of_a_command_alone() {
+        for op in [Op::Read, Op::Write, Op::WriteZeroes, Op::Discard] {
+            let mut card = card(&[]);
+            let command = Command {
+                tag: 3,
+                queue: 0,
+                op,
+                sector: Sector(card.identify().capacity_sectors),
+                sectors: 128,
+                fua: false,
+            };
+            card.submit(Nanos(5_000), command);
+            let mut done = Vec::new();
+            card.advance(Nanos(1 << 40), &mut done);
+            let refused = Completion {
+                tag: 3,
+                at: Nanos(6_000),
+                status: CommandStatus::IoError,
+            };
+            assert_eq!(done, [refused], "{op:?}");
+            let stats = card.stats(Nanos(1 << 40));
+            let written = (stats.host_sectors_written, stats.flash_sectors_programmed);
+            assert_eq!(written, (0, 0), "{op:?}");
+        }
+    }
+
     #[test]
     fn a_unit_written_from_end_to_end_copies_nothing() {
         let (mut card, mut now) = (card(&[]), Nanos(0));

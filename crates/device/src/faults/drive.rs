@@ -449,6 +449,21 @@ mod tests {
         );
     }
 
+    /// The sectors that become readable again are those that the write reached.
+    #[test]
+    fn a_write_reaches_what_its_fault_leaves() {
+        for (fault, expected) in [
+            (None, 100..116),
+            (Some(DataFault::Stale), 100..116),
+            (Some(DataFault::Lost), 100..100),
+            (Some(DataFault::Torn { sectors: 0 }), 100..100),
+            (Some(DataFault::Torn { sectors: 8 }), 100..108),
+            (Some(DataFault::Misdirected { sector: 500 }), 500..516),
+        ] {
+            assert_eq!(landing(fault, 100..116), expected, "{fault:?}");
+        }
+    }
+
     #[test]
     fn a_write_that_does_not_land_leaves_a_sector_unreadable() {
         let sectors_found_unreadable = |faults: &str| {

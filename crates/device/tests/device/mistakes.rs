@@ -121,6 +121,53 @@ fn the_bounds_of_blocks_that_are_told_are_the_bounds() {
     );
 }
 
+/// Map entries of a block are numbered in 16 bits and those of the drive in 32.
+#[test]
+fn too_many_map_entries_are_told_with_how_many_are_legal() {
+    let text = crate::texts::complete("ssd-pages");
+    let error = |unit_bytes: u32, pages: u32, blocks: u32| {
+        let unit = format!("map_unit_bytes = {unit_bytes}");
+        let pages = format!("pages_per_block = {pages}");
+        let blocks = format!("blocks_per_plane = {blocks}");
+        // One plane of pages of 4 KiB.
+        let changes = [
+            ("channels = 2", "channels = 1"),
+            ("planes_per_die = 2", "planes_per_die = 1"),
+            ("map_unit_bytes = 4096", &unit),
+            ("pages_per_block = 96", &pages),
+            ("blocks_per_plane = 200", &blocks),
+        ];
+        let found = error_of("my", &changed(&text, &changes));
+        found.filter(|error| error.key == "ftl.map_unit_bytes")
+    };
+    let problem = |error: Option<SpecError>| error.expect("is too many").problem;
+    assert!(error(1024, 16_383, 200).is_none());
+    let of_block = problem(error(1024, 16_384, 200));
+    let told =
+        "which makes 65536 map entries a block, legal is at most 65535: use a larger map unit";
+    assert!(of_block.ends_with(told), "{of_block}");
+    assert!(error(4096, 13_107, 327_684).is_none());
+    let of_drive = problem(error(4096, 13_107, 327_685));
+    let told =
+        "which makes 4294967295 map entries, legal is below 4294967295: use a larger map unit";
+    assert!(of_drive.ends_with(told), "{of_drive}");
+}
+
+/// What is read ahead for all readers fits in the cache.
+#[test]
+fn the_most_that_may_be_read_ahead_is_told() {
+    let text = crate::texts::complete("ssd-pages");
+    let error = |kb: u32| {
+        let line = format!("read_ahead_kb = {kb}");
+        error_of("my", &changed(&text, &[("read_ahead_kb = 8", &line)]))
+    };
+    assert_eq!(error(128).map(|error| error.key), None);
+    let error = error(129).expect("is more than 1024 for 8 readers");
+    assert_eq!(error.key, "read_cache.read_ahead_kb");
+    let told = "legal is at most 128 (size_kb / read_ahead_streams)";
+    assert!(error.problem.ends_with(told), "{error}");
+}
+
 /// Background collection has to start early enough that the host always finds a block.
 #[test]
 fn collection_that_steps_aside_starts_before_the_reserve() {

@@ -251,3 +251,51 @@ impl Ageing<'_> {
         Some(Collection { victim, next: 0 })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ssd::ftl::placement::Placement;
+    use crate::ssd::tests::small;
+
+    /// Two planes of a die that are filled in step, so that one takes what the other cannot.
+    #[test]
+    fn the_plane_in_turn_is_written_once_it_has_room_and_another_if_it_can_have_none() {
+        let spec = small(&[
+            ("multi_plane = \"any\"", "multi_plane = \"same_page\""),
+            ("state = \"filled\"", "state = \"fresh\""),
+        ]);
+        let mut ftl = Ftl::new(&spec, Placement::of(&spec), None, 1);
+        let (row, block, mut rng) = (0..2, ftl.slots_per_block(), Rng::new(1));
+        assert_eq!(ftl.row_of(0), row);
+        // Plane 0 gets the first slots and plane 1 those behind.
+        let mut slots = 0..;
+        let mut ends = Vec::new();
+        for plane in row.clone() {
+            while ftl.has_room_for_host(plane) {
+                ftl.write_at_once(plane, slots.next().expect("endless"), Stream::Host);
+            }
+            ends.push(slots.start);
+        }
+        let starts = [0, ends[0]];
+        let first = ftl.in_turn(0, Stream::Host);
+        let other = 1 - first;
+        let mut ageing = Ageing {
+            ftl: &mut ftl,
+            spec: &spec,
+            room: FreeTarget::Slots(3),
+            collections: vec![None; 4],
+        };
+        let mut in_turn = |ageing: &mut Ageing<'_>| ageing.plane_in_turn(row.clone(), &mut rng);
+        assert_eq!(in_turn(&mut ageing), None, "every block is all valid");
+        let start = starts[other as usize];
+        ageing.ftl.discard(start, u64::from(start + block));
+        assert_eq!(in_turn(&mut ageing), Some(other), "a block is freed there");
+        let free = ageing.ftl.free_blocks(other);
+        assert_eq!(in_turn(&mut ageing), Some(other));
+        assert_eq!(ageing.ftl.free_blocks(other), free, "one is enough");
+        let start = starts[first as usize];
+        ageing.ftl.discard(start, u64::from(start + block));
+        assert_eq!(in_turn(&mut ageing), Some(first), "it is freed first");
+    }
+}

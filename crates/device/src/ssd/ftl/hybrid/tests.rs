@@ -71,6 +71,24 @@ fn merges(stats: &DeviceStats) -> (u64, u64, u64) {
     (switched, partial, full)
 }
 
+/// Every slot of the address space has a place of its own, and places behind its end have none,
+/// be it within a page or a block.
+#[test]
+fn the_address_space_ends_with_its_last_slot() {
+    // A page of four slots has one of them.
+    let more = ("capacity_bytes = 100663296", "capacity_bytes = 100667392");
+    let drive = drive(1, 1, &[PAGES_16K, FEWER_BLOCKS, more]);
+    let ftl = &drive.controller.media.ftl;
+    let slots = drive.controller.media.spec.logical_slots() as u32;
+    assert_eq!(slots % 4, 1);
+    for slot in 0..slots {
+        assert_eq!(ftl.slot_of(ftl.logical_place(slot)), Some(slot));
+    }
+    for slot in slots..slots + 1_000 {
+        assert_eq!(ftl.slot_of(ftl.logical_place(slot)), None, "{slot}");
+    }
+}
+
 #[test]
 fn what_is_written_in_order_becomes_the_data_as_it_is() {
     let mut drive = drive(1, 1, &[]);
