@@ -2,7 +2,8 @@
 
 use blklab_blk::{Nanos, Op};
 
-use crate::ssd::tests::{FEWER_BLOCKS, PAGES_16K, command, overwrite, small};
+use crate::ssd::spec::Layout;
+use crate::ssd::tests::{FEWER_BLOCKS, PAGES_16K, command, overwrite, overwrite_drawn, small};
 use crate::ssd::{Ssd, SsdSpec};
 use crate::{Command, CommandStatus, Completion, Device};
 
@@ -123,6 +124,49 @@ fn a_drive_too_full_to_collect_says_so_and_takes_discards() {
             );
         }
     }
+}
+
+/// Whether the page that has a slot's newest data takes further slots.
+fn is_open(drive: &Ssd, slot: u64) -> bool {
+    let ftl = &drive.controller.media.ftl;
+    ftl.open_page_of(slot as u32).is_some()
+}
+
+/// Each channel holds a range of addresses.
+const RANGES: (&str, &str) = (
+    "layout = \"striped\"",
+    "allocation = \"next_free\"\nlayout = \"ranges\"",
+);
+
+/// A page of another range is not programmed partly empty because writes wait for collection.
+#[test]
+fn a_wait_for_collection_leaves_pages_open() {
+    let mut drive = Ssd::new(small(&[PAGES_16K, FEWER_BLOCKS, RANGES]), 1);
+    let slots = drive.controller.media.spec.logical_slots();
+    let last = slots - 1;
+    one(&mut drive, &mut Nanos(1), command(0, Op::Write, last, 1));
+    overwrite_drawn(&mut drive, 20_000, 1, |rng| rng.below(slots as u32 / 2));
+    let now = crate::ssd::tests::after_rest(&drive);
+    assert!(drive.stats(now).collection.writes_stalled > 0);
+    assert!(is_open(&drive, last));
+}
+
+/// Where nothing can be collected, what the data in DRAM replaces may be all that keeps blocks from
+/// being erased.
+#[test]
+fn what_is_in_dram_is_programmed_before_a_write_is_refused() {
+    let mut spec = overfull("next_free");
+    spec.ftl.layout = Layout::Ranges;
+    let mut drive = Ssd::new(spec, 1);
+    let last = drive.controller.media.spec.logical_slots() - 1;
+    let now = &mut Nanos(1);
+    one(&mut drive, now, command(0, Op::Write, last, 1));
+    let mut slot = 0;
+    while one(&mut drive, now, command(0, Op::Write, slot, 16)) == CommandStatus::Ok {
+        assert!(is_open(&drive, last));
+        slot += 16;
+    }
+    assert!(!is_open(&drive, last));
 }
 
 /// The longest time for which a full drive ends none of the writes that come
