@@ -49,6 +49,22 @@ fn spreads_reads_as_section_4_7_2_1_says() {
     assert_eq!(drain_groups(&mut queue), [3, 5, 6, 3, 5, 6]);
 }
 
+/// Sub-groups divide the whole drive, also when its size is told anew; reads begin behind the first.
+#[test]
+fn sub_groups_follow_the_size_of_the_drive() {
+    for (sectors, order) in [(8_000, [1000, 2000, 0]), (16_000, [2000, 0, 1000])] {
+        let mut queue = queue();
+        queue.elevator.depth_updated(&QueueInfo {
+            capacity_sectors: sectors,
+            ..queue_info()
+        });
+        for sector in [0, 1000, 2000] {
+            queue.insert(&Bio::new(Op::Read, Sector(sector), 8));
+        }
+        assert_eq!(queue.drain_sectors(), order, "{sectors}");
+    }
+}
+
 #[test]
 fn serves_one_sub_group_in_a_row_where_only_it_has_reads() {
     let mut queue = queue();

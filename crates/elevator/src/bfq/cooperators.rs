@@ -500,6 +500,37 @@ mod tests {
         }
     }
 
+    /// A queue that is merged before its first request will be raised as an interactive one when it
+    /// is split, unless it is in a large burst; others keep their raising (`bfq_bfqq_save_state`).
+    #[test]
+    fn a_queue_merged_when_it_was_new_is_raised_after_the_split() {
+        for (just_created, in_large_burst, low_latency, is_raised) in [
+            (true, false, true, true),
+            (false, false, true, false),
+            (true, true, true, false),
+            (true, false, false, false),
+        ] {
+            let (mut bfq, q) = one_queue();
+            let queue = &mut bfq.queues[q];
+            let context = queue.context.expect("one process's");
+            (queue.just_created, queue.in_large_burst) = (just_created, in_large_burst);
+            (queue.raising.coeff, queue.raising.service) = (1, 77);
+            (queue.raising.start_finish, queue.raising.max_time) = (5, 6);
+            bfq.settings.low_latency = low_latency;
+            bfq.save_state(q);
+            let saved = bfq.contexts[context].saved.as_ref().expect("is saved");
+            let raising = saved.raising;
+            let found = (raising.coeff, raising.start_finish, raising.max_time);
+            let expected = match is_raised {
+                true => (30, bfq.jiffies, bfq.raising_time()),
+                false => (1, 5, 6),
+            };
+            let case = (just_created, in_large_burst, low_latency);
+            assert_eq!(found, expected, "{case:?}");
+            assert_eq!(raising.service, if is_raised { 0 } else { 77 }, "{case:?}");
+        }
+    }
+
     /// A queue keeps its waker when it is split, if that still has processes: one that is in the
     /// chain of merges loses one of them in the split (`bfq_waker_bfqq`).
     #[test]

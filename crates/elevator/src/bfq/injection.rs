@@ -184,3 +184,66 @@ impl Bfq {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::queues;
+
+    const MS: u64 = 1_000_000;
+
+    /// A queue is the waker of one that thinks long if three requests of that one follow its
+    /// completions within 4 ms each and 128 idle slices in all (`bfq_check_waker`).
+    #[test]
+    fn three_requests_after_completions_show_a_waker() {
+        let slices_ns = 128 * 8 * MS;
+        // When the requests come after the first, and after their completions.
+        let cases: [(&[u64], u64, bool); 6] = [
+            (&[0, MS], 0, false),
+            (&[0, MS, 2 * MS], 4 * MS - 1, true),
+            (&[0, MS, 2 * MS], 4 * MS, false),
+            (&[0, MS, slices_ns], 0, true),
+            (&[0, MS, slices_ns + 1], 0, false),
+            (
+                &[0, MS, slices_ns + 1, slices_ns + 2, slices_ns + 3],
+                0,
+                true,
+            ),
+        ];
+        for (times_ns, after_ns, is_found) in cases {
+            let (mut bfq, [q, waker]) = queues();
+            bfq.queues[q].short_ttime = false;
+            bfq.last_completed = Some(waker);
+            let start_ns = bfq.now_ns;
+            for time_ns in times_ns {
+                bfq.now_ns = start_ns + time_ns;
+                bfq.last_completion_ns = bfq.now_ns - after_ns;
+                bfq.detect_waker(q);
+            }
+            let found = bfq.queues[q].waker;
+            assert_eq!(found, is_found.then_some(waker), "{times_ns:?} {after_ns}");
+        }
+    }
+
+    /// Another queue's completion in between begins anew, a queue does not wake itself, and one
+    /// that thinks shortly needs none (`bfq_check_waker`).
+    #[test]
+    fn only_one_other_queue_is_a_waker() {
+        for (completed, short_ttime, is_found) in [
+            ([1, 1, 1], false, true),
+            ([1, 2, 1], false, false),
+            ([2, 1, 1], false, false),
+            ([0, 0, 0], false, false),
+            ([1, 1, 1], true, false),
+        ] {
+            let (mut bfq, all) = queues::<3>();
+            bfq.queues[all[0]].short_ttime = short_ttime;
+            bfq.last_completion_ns = bfq.now_ns;
+            for number in completed {
+                bfq.last_completed = Some(all[number]);
+                bfq.detect_waker(all[0]);
+            }
+            let found = bfq.queues[all[0]].waker;
+            assert_eq!(found, is_found.then_some(all[1]), "{completed:?}");
+        }
+    }
+}

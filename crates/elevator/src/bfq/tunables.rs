@@ -167,4 +167,48 @@ mod tests {
         assert_eq!(set.back_max_sectors, 32 * 1024);
         assert_eq!(set.slice_idle_ns, 8_000_000);
     }
+
+    /// An idle slice is one value in two units, and the guarantees make it long enough once
+    /// (`bfq_slice_idle_us_store`, `bfq_strict_guarantees_store`).
+    #[test]
+    fn strict_guarantees_lengthen_a_short_idle_slice() {
+        let mut bfq = Bfq::new(&crate::test_queue::queue_info());
+        for (name, value, slice_idle, slice_idle_us) in [
+            ("slice_idle", 3, 3, 3_000),
+            ("slice_idle_us", 4_500, 4, 4_500),
+            ("strict_guarantees", 0, 4, 4_500),
+            ("strict_guarantees", 1, 8, 8_000),
+            ("slice_idle", 2, 2, 2_000),
+            ("strict_guarantees", 1, 2, 2_000),
+            ("strict_guarantees", 0, 2, 2_000),
+            ("slice_idle_us", 8_001, 8, 8_001),
+            ("strict_guarantees", 1, 8, 8_001),
+        ] {
+            bfq.apply_tunable(name, value).expect("is legal");
+            let found = ["slice_idle", "slice_idle_us"].map(|name| bfq.queue.tunables.get(name));
+            let expected = [Some(slice_idle), Some(slice_idle_us)];
+            assert_eq!(found, expected, "{name} = {value}");
+            let slice_ns = slice_idle_us as u64 * 1_000;
+            assert_eq!(bfq.settings.slice_idle_ns, slice_ns, "{name} = {value}");
+        }
+    }
+
+    /// The largest budget is the user's, or what the drive does in `timeout_sync`
+    /// (`bfq_max_budget_store`, `bfq_timeout_sync_store`).
+    #[test]
+    fn the_largest_budget_follows_the_timeout_unless_it_is_set() {
+        let mut bfq = Bfq::new(&crate::test_queue::queue_info());
+        // One sector per microsecond.
+        bfq.rate.peak = 1 << super::super::budget::RATE_SHIFT;
+        for (name, value, expected) in [
+            ("max_budget", 500, 500),
+            ("timeout_sync", 200, 500),
+            ("max_budget", 0, 200_000),
+            ("timeout_sync", 100, 100_000),
+            ("slice_idle", 4, 100_000),
+        ] {
+            bfq.apply_tunable(name, value).expect("is legal");
+            assert_eq!(bfq.max_budget, expected, "{name} = {value}");
+        }
+    }
 }

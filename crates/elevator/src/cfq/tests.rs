@@ -549,6 +549,31 @@ fn a_slice_that_ends_while_the_drive_idles_is_not_waited_beyond() {
     assert_eq!(queue.dispatch(), Some(other));
 }
 
+/// A request of up to a page that was idled for waits to be merged with more, unless another queue
+/// is busy (`cfq_rq_enqueued`).
+#[test]
+fn a_small_request_that_was_idled_for_waits_for_more() {
+    for (sectors, other_is_busy, waits) in [(8, false, true), (9, false, false), (8, true, false)] {
+        let mut queue = disk();
+        let first = queue.insert(&read(0, 0)).expect("is alone");
+        assert_eq!(queue.dispatch(), Some(first));
+        queue.pass_ms(1);
+        queue.complete(first);
+        if other_is_busy {
+            queue.insert(&read(1, 9_000_000));
+        }
+        assert_eq!(queue.dispatch(), None);
+        assert!(queue.elevator.next_timer().is_some(), "it idles");
+        let next = Bio::new(Op::Read, Sector(8), sectors);
+        queue.insert(&Bio {
+            submitter: SubmitterId(0),
+            ..next
+        });
+        let is_idling = queue.elevator.next_timer().is_some();
+        assert_eq!(is_idling, waits, "{sectors} {other_is_busy}");
+    }
+}
+
 /// A deadline is `fifo_expire_sync` after the arrival, an eighth of a second in whole ticks of 4 ms,
 /// and of use from the first request of a slice on.
 #[test]

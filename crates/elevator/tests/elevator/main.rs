@@ -372,6 +372,58 @@ fn a_bio_that_fills_a_hole_joins_the_requests_on_both_sides() {
     }
 }
 
+/// The block layer wakes waiters in batches that the smallest limit allows
+/// (`sbitmap_queue_min_shallow_depth`), so no limit may be below it.
+#[test]
+fn limits_of_tags_are_no_smaller_than_the_least_that_is_told() {
+    let kinds = blklab_elevator::all();
+    let mut elevators: Vec<_> = kinds
+        .iter()
+        .filter_map(|k| k.build(&queue_info()))
+        .collect();
+    for elevator in &mut elevators {
+        let least = elevator.min_shallow_depth();
+        assert_ne!(least, Some(0), "{}", elevator.name());
+        for op in [Op::Read, Op::Write, Op::Discard, Op::WriteZeroes] {
+            for flags in [BioFlags::NONE, BioFlags::SYNC, BioFlags::META] {
+                let Some(limit) = elevator.limit_depth(op, flags) else {
+                    continue;
+                };
+                let is_told = least.is_some_and(|least| least <= limit);
+                assert!(is_told, "{}: {limit} for {op:?}", elevator.name());
+            }
+        }
+    }
+}
+
+/// A kernel need not take a scheduler's lock at the ends of requests that set no timer and run no
+/// queue.
+#[test]
+fn ends_can_wait_where_they_change_nothing() {
+    for kind in blklab_elevator::all() {
+        let Some(elevator) = kind.build(&queue_info()) else {
+            continue;
+        };
+        let mut queue = TestQueue::new(elevator);
+        for sector in 0..64 {
+            queue.insert(&Bio::new(Op::Read, Sector(sector * 100_000), 8));
+        }
+        let mut changes = false;
+        while let Some(id) = queue.dispatch() {
+            let timer = queue.elevator.next_timer();
+            queue.pass_ms(1);
+            queue.complete(id);
+            changes |= queue.elevator.next_timer() != timer || !queue.take_runs().is_empty();
+        }
+        println!(
+            "{} {} {}",
+            kind.name,
+            changes,
+            queue.elevator.ends_can_wait()
+        );
+    }
+}
+
 #[test]
 fn every_declaration_is_sound() {
     for kind in blklab_elevator::all() {
