@@ -777,3 +777,29 @@ fn requests_that_cannot_be_are_refused_by_line() {
         );
     }
 }
+
+/// The file of a job, and that of a list, each written to and synced in part.
+#[test]
+fn sync_file_range_takes_as_long_for_a_job_as_in_a_list() {
+    let place = Place::new();
+    let on = ["--machine", "vm-2cpu", "--drive", "nvme", "--fs", "ext2"];
+    place.file(
+        "t.fio",
+        "[a]\nrw=randwrite\nbs=4k\nsize=1m\nsync_file_range=write:1\n",
+    );
+    let json = place.json(&[&["run", "t.fio"], &on[..]].concat());
+    let of_job = json["jobs"][0]["sync"]["lat_ns"]["min"]
+        .as_u64()
+        .expect("a time");
+    let list = "file /x 1M\n[p]\nopen f /x read write\npwrite f 4k 8k\n\
+                sync_file_range f 8k 4k write\nclose f\n";
+    place.file("t.calls", list);
+    let json = place.json(&[&["run", "t.calls"], &on[..]].concat());
+    let of_list = times(&json, "p", "sync_file_range").expect("it was called");
+    assert_eq!(of_list["total_ns"], of_job);
+    let syscall_ns = times(&json, "p", "close").expect("at the end");
+    assert!(
+        of_job > 2 * syscall_ns["total_ns"].as_u64().expect("a time"),
+        "{of_job}"
+    );
+}

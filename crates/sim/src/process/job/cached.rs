@@ -89,6 +89,8 @@ pub(crate) struct Cached {
     advice: Option<Advice>,
     sync: Option<Durability>,
     call: CallFor,
+    /// What the call has returned, while its CPU still works on it.
+    returned: Option<Result<u64, FsError>>,
     /// The phase that it goes on with after the call.
     after: Phase,
 }
@@ -145,6 +147,7 @@ impl Cached {
             advice: advice(spec),
             sync: durability(spec.sync),
             call: CallFor::Open(0),
+            returned: None,
             after: Phase::Drain,
         }
     }
@@ -424,7 +427,13 @@ impl JobProcess {
 
     /// Goes on in its call as far as that gets.
     pub(super) fn go_on_in_call(&mut self, now: Nanos, system: &mut System) {
-        let Some(progress) = self.run_task(now, 0, system) else {
+        if let Some(returned) = self.cached.as_mut().and_then(|c| c.returned.take()) {
+            return self.call_over(now, returned, system);
+        }
+            Progress::Over(returned) if self.awaits_cpu(spent, returned) => {
+                self.go_on_at(system.cpus.free_at(self.cpu).max(now), system);
+            }
+        let Some((progress, spent)) = self.run_task(now, 0, system) else {
             return;
         };
         match progress {
@@ -434,6 +443,17 @@ impl JobProcess {
                     self.sleep_for_tag(now, disk, waiter, system);
                 }
             }
+    /// Whether a call that has returned this is over only when its CPU has done what the call
+    /// had it do; it waits for that. After an I/O it copies, which waits as well.
+    fn awaits_cpu(&mut self, spent: Nanos, returned: Result<u64, FsError>) -> bool {
+        let Some(cached) = &mut self.cached else {
+            return false;
+        };
+        let awaits = spent > Nanos::ZERO && !matches!(cached.call, CallFor::Io(_));
+        cached.returned = awaits.then_some(returned);
+        awaits
+    }
+
             Progress::Waits => self.sleep(now, TaskState::AwaitsCall, system),
         }
     }
@@ -446,11 +466,16 @@ impl JobProcess {
 
     /// Has one of its tasks go on, on its CPU.
     #[inline]
-    fn run_task(&mut self, now: Nanos, number: usize, system: &mut System) -> Option<Progress> {
+    fn run_task(
+        &mut self,
+        now: Nanos,
+        number: usize,
+        system: &mut System,
+    ) -> Option<(Progress, Nanos)> {
         let task = self.cached.as_ref()?.tasks[number];
         let (progress, spent) = system.go_on_in_call(now, task, &self.as_submitter());
         self.spent_in_kernel(spent, system);
-        Some(progress)
+        Some((progress, spent))
     }
 
     fn spent_in_kernel(&mut self, spent: Nanos, system: &mut System) {
@@ -677,7 +702,7 @@ impl JobProcess {
         let mut next = Some(slot);
         while let Some(slot) = next.take() {
             match self.run_task(now, slot as usize + 1, system) {
-                Some(Progress::Over(returned)) => {
+                Some((Progress::Over(returned), _)) => {
                     let status = self.io_status(slot, returned);
                     // Whoever submitted copies, or one that shares its CPU.
                     if self.state == TaskState::Running {
@@ -693,12 +718,12 @@ impl JobProcess {
                     self.note_written(slot, status);
                     self.ended(now, slot, status, system);
                 }
-                Some(Progress::AwaitsTag(disk)) => {
+                Some((Progress::AwaitsTag(disk), _)) => {
                     if let Some(waiter) = self.take_waiter(slot as usize + 1, system) {
                         self.worker_waits((disk, slot), waiter, system);
                     }
                 }
-                Some(Progress::Waits) | None => {}
+                Some((Progress::Waits, _)) | None => {}
             }
         }
     }
