@@ -803,3 +803,24 @@ fn sync_file_range_takes_as_long_for_a_job_as_in_a_list() {
         "{of_job}"
     );
 }
+
+/// A CPU that works for a call is not what the call waits for.
+#[test]
+fn the_parts_of_a_calls_time_are_not_more_than_it() {
+    let place = Place::new();
+    let list = "file /x 16M\n[p]\nopen f /x read write\npread f 16M 0\ndrop_caches 3\n\
+                pwrite f 16M 0\nfsync f\n";
+    let json = run(
+        &place,
+        list,
+        &["--machine", "i7-3770k", "--output-format", "json"],
+    );
+    let json = json.ok().json();
+    for call in ["pread", "drop_caches", "pwrite", "fsync"] {
+        let times = times(&json, "p", call).expect("it was called");
+        let part = |what: &str| times[what].as_u64().expect("a time");
+        let parts = part("cpu_ns") + part("waits_ns") + part("tag_ns");
+        assert!(parts <= part("total_ns"), "{call}: {times}");
+        assert!(call != "drop_caches" || part("cpu_ns") > 0, "{times}");
+    }
+}

@@ -583,7 +583,12 @@ impl ProgramProcess {
             }
             Progress::Waits => {
                 self.recorder.context_switch();
-                self.state = State::AwaitsCall(now);
+                // It sleeps when its CPU has done what the call had it do.
+                let asleep = match spent > Nanos::ZERO {
+                    true => system.cpus.free_at(self.cpu).max(now),
+                    false => now,
+                };
+                self.state = State::AwaitsCall(asleep);
             }
         }
     }
