@@ -824,3 +824,14 @@ fn the_parts_of_a_calls_time_are_not_more_than_it() {
         assert!(call != "drop_caches" || part("cpu_ns") > 0, "{times}");
     }
 }
+
+/// `MAX_RW_COUNT` of Linux.
+#[test]
+fn a_call_reads_and_writes_less_than_2_gib() {
+    let place = Place::new();
+    let list = "[p]\nopen f /x read write create\nftruncate f 3G\npread f 3G 0\n";
+    let json = run_on(&place, "xfs", list, &["--output-format", "json"]);
+    let json = json.ok().json();
+    let read = times(&json, "p", "pread").expect("it was called");
+    assert_eq!(read["returned"], 0x7fff_f000_u64);
+}

@@ -852,34 +852,43 @@ impl ProgramProcess {
     }
 }
 
+/// The most bytes that one call reads or writes (`MAX_RW_COUNT` in Linux's `fs.h`); the program
+/// learns from its result that it was not all.
+const RW_BYTES_MAX: u64 = i32::MAX as u64 / PAGE_BYTES * PAGE_BYTES;
+
 /// A call on an open file for the file layer.
 fn on_file(open: Open, call: OnFile, is_async: bool) -> Call {
     let Open {
         file, direct, sync, ..
     } = open;
     let route = Route::of(direct, is_async);
+    let capped = |bytes: u64| bytes.min(RW_BYTES_MAX);
     match call {
         OnFile::Close => Call::Close { file },
         OnFile::Read { bytes, at } => match at {
             Some(at) => Call::Read {
                 file,
                 at,
-                bytes,
+                bytes: capped(bytes),
                 route,
             },
-            None => Call::ReadOn { file, bytes, route },
+            None => Call::ReadOn {
+                file,
+                bytes: capped(bytes),
+                route,
+            },
         },
         OnFile::Write { bytes, at } => match at {
             Some(at) => Call::Write {
                 file,
                 at,
-                bytes,
+                bytes: capped(bytes),
                 route,
                 sync,
             },
             None => Call::WriteOn {
                 file,
-                bytes,
+                bytes: capped(bytes),
                 route,
                 sync,
             },
