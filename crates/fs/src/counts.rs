@@ -7,10 +7,9 @@ use crate::vfs::{Host, Vfs};
 pub struct CacheCounts {
     /// Pages that reads copied from, and accesses to mapped pages.
     pub read: u64,
-    /// Times that a read or an access found a page missing or still being read, and waited
-    /// for it.
+    /// Pages of those that were missing or still being read when the read or the access began.
     pub missed: u64,
-    /// Pages that readahead read, including those that the call itself asked for.
+    /// Pages that readahead read before a call asked for them.
     pub readahead: u64,
     /// Pages of readahead that a program read.
     pub readahead_used: u64,

@@ -418,7 +418,8 @@ impl<H: Host> Vfs<H> {
             return false;
         }
         if mapping.access.get() == MmapAdvice::Sequential {
-            self.page_cache_sync_ra(file, index, ra.ra_pages as u64, mapping.origin())
+            let req = ra.ra_pages as u64;
+            self.page_cache_sync_ra(file, index, (req, 1), mapping.origin())
                 .await;
             return true;
         }
@@ -434,7 +435,7 @@ impl<H: Host> Vfs<H> {
         ra.async_size = ra.ra_pages / 4;
         file.ra.set(ra);
         let of = self.inode(file.inode);
-        self.page_cache_ra_order(file, &of, 0, mapping.origin())
+        self.page_cache_ra_order(file, (&of, index..index + 1), 0, mapping.origin())
             .await;
         true
     }
@@ -452,7 +453,8 @@ impl<H: Host> Vfs<H> {
         if !self.cache.borrow().has(folio, flag::READAHEAD) {
             return false;
         }
-        self.page_cache_async_ra(file, folio, ra.ra_pages as u64, mapping.origin())
+        let req = ra.ra_pages as u64;
+        self.page_cache_async_ra(file, folio, (req, 1), mapping.origin())
             .await;
         true
     }

@@ -47,7 +47,7 @@ impl<H: Host> Vfs<H> {
             Advice::WillNeed => {
                 let first = offset / PAGE_BYTES;
                 let nr = last_byte / PAGE_BYTES - first + 1;
-                return self.force_page_cache_ra(file, first, nr).await;
+                return self.force_page_cache_ra(file, (first, nr), 0..0).await;
             }
             Advice::DontNeed => return self.drop_range(file.inode, offset, last_byte).await,
         }

@@ -1,5 +1,7 @@
 //! Buffered reads (`filemap_read` of Linux 6.12's `mm/filemap.c`).
 
+use core::ops::Range;
+
 use crate::PAGE_BYTES;
 use crate::bio::{Bio, BioId};
 use crate::error::FsError;
@@ -129,6 +131,8 @@ impl<H: Host> Vfs<H> {
         let mut moved = false;
         let mut got = Ok(());
         let buffer_end = pos.saturating_add(buffer_bytes);
+        let end = size.min(buffer_end).min(pos.saturating_add(left));
+        self.count_missing(file.inode, pos / PAGE_BYTES..end.div_ceil(PAGE_BYTES));
         while left > 0 && at < size.min(buffer_end) {
             let mut batch = FolioBatch::EMPTY;
             got = self.filemap_get_pages(file, at, left, &mut batch).await;
@@ -160,6 +164,22 @@ impl<H: Host> Vfs<H> {
             return Ok(at - pos);
         }
         got.map(|()| 0)
+    }
+
+    /// Counts those pages of a read that are not cached, or not read yet, when it begins.
+    fn count_missing(&self, inode: InodeId, pages: Range<u64>) {
+        let cache = self.cache.borrow();
+        let (mut index, mut missing) = (pages.start, 0);
+        while index < pages.end {
+            let folio = cache.find(inode, index);
+            let next = folio.map_or(index + 1, |folio| cache.next_index(folio));
+            let next = next.min(pages.end);
+            if !folio.is_some_and(|folio| cache.has(folio, flag::UPTODATE)) {
+                missing += next - index;
+            }
+            index = next;
+        }
+        self.counts.borrow_mut().missed += missing;
     }
 
     /// Counts pages of a folio that a program reads.
@@ -215,7 +235,8 @@ impl<H: Host> Vfs<H> {
         let inode = file.inode;
         self.filemap_get_read_batch(inode, index, last_index - 1, batch);
         if batch.len == 0 {
-            self.page_cache_sync_ra(file, index, last_index - index, Origin::Read)
+            let req = last_index - index;
+            self.page_cache_sync_ra(file, index, (req, req), Origin::Read)
                 .await;
             self.filemap_get_read_batch(inode, index, last_index - 1, batch);
         }
@@ -224,7 +245,7 @@ impl<H: Host> Vfs<H> {
         };
         if self.cache.borrow().has(folio, flag::READAHEAD) {
             let req = last_index - self.cache.borrow().index(folio);
-            self.page_cache_async_ra(file, folio, req, Origin::Read)
+            self.page_cache_async_ra(file, folio, (req, req), Origin::Read)
                 .await;
         }
         if !self.cache.borrow().has(folio, flag::UPTODATE) {
@@ -279,7 +300,6 @@ impl<H: Host> Vfs<H> {
         let Some(folio) = self.add_folio(inode, index, 0, Origin::Read) else {
             return Lookup::Retry;
         };
-        self.counts.borrow_mut().missed += 1;
         self.read_folio(folio).await;
         self.wait_until_clear(folio, flag::LOCKED).await;
         if !self.cache.borrow().has(folio, flag::UPTODATE) {
@@ -291,7 +311,6 @@ impl<H: Host> Vfs<H> {
 
     /// Reads a folio, or waits for whoever does; in that case the lookup is repeated.
     async fn filemap_update_page(&self, folio: FolioId) -> Lookup {
-        self.counts.borrow_mut().missed += 1;
         if self.cache.borrow().has(folio, flag::LOCKED) {
             self.wait_until_clear(folio, flag::LOCKED).await;
             return Lookup::Retry;

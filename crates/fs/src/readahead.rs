@@ -4,6 +4,8 @@
 //! file's window is `size` pages from `start`; a read that reaches its last `async_size`
 //! pages starts to read the next window.
 
+use core::ops::Range;
+
 use blklab_blk::Op;
 
 use crate::PAGE_BYTES;
@@ -78,17 +80,25 @@ pub(crate) struct Readahead<'a> {
     /// New folios that follow each other from there on.
     run: Vec<FolioId>,
     nr_pages: u64,
+    /// The pages that the caller has asked for.
+    asked: Range<u64>,
     origin: Origin,
 }
 
 impl<'a> Readahead<'a> {
-    fn new(inode: InodeId, of: &'a Inode, index: u64, origin: Origin) -> Readahead<'a> {
+    fn new(
+        (inode, of): (InodeId, &'a Inode),
+        index: u64,
+        asked: Range<u64>,
+        origin: Origin,
+    ) -> Readahead<'a> {
         Readahead {
             inode,
             of,
             index,
             run: Vec::new(),
             nr_pages: 0,
+            asked,
             origin,
         }
     }
@@ -106,12 +116,13 @@ fn max_pages(ra: &RaState, of: &Inode, req: u64) -> u64 {
 }
 
 impl<H: Host> Vfs<H> {
-    /// A read wants `req` pages from `index` on, and the first is not cached.
+    /// A call wants `req` pages from `index` on, of which the program has asked for the first
+    /// `asked`, and the first is not cached.
     pub(crate) async fn page_cache_sync_ra(
         &self,
         file: &File,
         index: u64,
-        req: u64,
+        (req, asked): (u64, u64),
         origin: Origin,
     ) {
         let of = self.inode(file.inode);
@@ -123,15 +134,19 @@ impl<H: Host> Vfs<H> {
             req,
             ra,
         });
+        let asked = index..index.saturating_add(asked);
         match self.sync_readahead(file, &of, index, req) {
-            SyncReadahead::Forced(nr) => self.force_page_cache_ra(file, index, nr).await,
+            SyncReadahead::Forced(nr) => {
+                self.force_page_cache_ra(file, (index, nr), asked).await;
+            }
             SyncReadahead::Asked => {
-                let mut at = Readahead::new(inode, &of, index, origin);
+                let mut at = Readahead::new((inode, &of), index, asked, origin);
                 self.do_page_cache_ra(&mut at, req, 0).await;
             }
             SyncReadahead::Window(ra) => {
                 file.ra.set(ra);
-                self.page_cache_ra_order(file, &of, 0, origin).await;
+                self.page_cache_ra_order(file, (&of, asked), 0, origin)
+                    .await;
             }
         }
     }
@@ -179,12 +194,13 @@ impl<H: Host> Vfs<H> {
         SyncReadahead::Window(ra)
     }
 
-    /// A read or fault that wants `req` pages has reached a folio with the mark.
+    /// A read or fault that wants `req` pages, of which the program has asked for the first
+    /// `asked`, has reached a folio with the mark.
     pub(crate) async fn page_cache_async_ra(
         &self,
         file: &File,
         folio: FolioId,
-        req: u64,
+        (req, asked): (u64, u64),
         origin: Origin,
     ) {
         let of = self.inode(file.inode);
@@ -218,15 +234,17 @@ impl<H: Host> Vfs<H> {
             ra.begin(start, ra.next_size(max));
         }
         file.ra.set(ra);
-        self.page_cache_ra_order(file, &of, order, origin).await;
+        let asked = index..index.saturating_add(asked);
+        self.page_cache_ra_order(file, (&of, asked), order, origin)
+            .await;
     }
 
-    /// Reads the file's window. With large folios, their order is two above that of the
-    /// folio that had the mark.
+    /// Reads the file's window, of which the caller has asked for these pages. With large
+    /// folios, their order is two above that of the folio that had the mark.
     pub(crate) async fn page_cache_ra_order(
         &self,
         file: &File,
-        of: &Inode,
+        (of, asked): (&Inode, Range<u64>),
         new_order: u32,
         origin: Origin,
     ) {
@@ -238,7 +256,7 @@ impl<H: Host> Vfs<H> {
             new_order,
             ra,
         });
-        let mut at = Readahead::new(inode, of, start, origin);
+        let mut at = Readahead::new((inode, of), start, asked, origin);
         let mut index = start;
         if of.large_folios && ra.size >= MIN_LARGE_WINDOW {
             let last_in_file = of.size_bytes.saturating_sub(1) / PAGE_BYTES;
@@ -302,9 +320,12 @@ impl<H: Host> Vfs<H> {
     /// Adds a folio to the run, with the mark if it begins at `mark`; `false` if one of its
     /// pages is cached.
     fn add_to_run(&self, at: &mut Readahead<'_>, index: u64, order: u32, mark: u64) -> bool {
-        let Some(folio) = self.add_for_readahead(at.inode, index, order, at.origin) else {
+        let Some(folio) = self.add_folio(at.inode, index, order, at.origin) else {
             return false;
         };
+        if at.asked.end <= index || index + (1 << order) <= at.asked.start {
+            self.added_unasked(folio, order);
+        }
         if index == mark {
             self.cache.borrow_mut().set(folio, flag::READAHEAD);
         }
@@ -314,19 +335,6 @@ impl<H: Host> Vfs<H> {
         at.run.push(folio);
         at.nr_pages += 1 << order;
         true
-    }
-
-    /// Adds a folio that nobody has asked for yet; `None` if one of its pages is cached.
-    fn add_for_readahead(
-        &self,
-        inode: InodeId,
-        index: u64,
-        order: u32,
-        origin: Origin,
-    ) -> Option<FolioId> {
-        let folio = self.add_folio(inode, index, order, origin)?;
-        self.added_unasked(folio, order);
-        Some(folio)
     }
 
     /// Counts a folio that was added and that nobody has asked for yet.
@@ -388,7 +396,7 @@ impl<H: Host> Vfs<H> {
             lookahead: 0,
         });
         let folio = self.add_missing(inode, index, 0, Origin::Read)?;
-        self.added_unasked(folio, 0);
+        self.counts.borrow_mut().missed += 1;
         self.trace(Event::ReadPages {
             inode,
             index,
@@ -399,9 +407,14 @@ impl<H: Host> Vfs<H> {
         Some((self.begin_single_read(folio), bio))
     }
 
-    /// Readahead that a program asked for: without a window, and at most as much as a
-    /// window holds or the device takes at once.
-    pub(crate) async fn force_page_cache_ra(&self, file: &File, index: u64, nr: u64) {
+    /// Readahead of `nr` pages that a program asked for: without a window, and at most as much
+    /// as a window holds or the device takes at once. `asked` are those that it reads now.
+    pub(crate) async fn force_page_cache_ra(
+        &self,
+        file: &File,
+        (index, nr): (u64, u64),
+        asked: Range<u64>,
+    ) {
         let of = self.inode(file.inode);
         self.trace(Event::Force {
             inode: file.inode,
@@ -409,7 +422,7 @@ impl<H: Host> Vfs<H> {
             nr,
         });
         let most = of.device.io_pages.max(file.ra.get().ra_pages) as u64;
-        let mut at = Readahead::new(file.inode, &of, index, Origin::Read);
+        let mut at = Readahead::new((file.inode, &of), index, asked, Origin::Read);
         let mut left = nr.min(most);
         while left > 0 {
             let chunk = left.min(FORCED_CHUNK);

@@ -441,12 +441,10 @@ impl<H: Host> Vfs<H> {
         Some(self.cache.borrow().inode_of(*folio))
     }
 
-    /// Whether a submitted bio of [`Vfs::begin_read`] is still under way; then the read counts
-    /// as one that missed, and whoever made it waits for the end of the bio.
+    /// Whether a submitted bio of [`Vfs::begin_read`] is still under way; then whoever made
+    /// the read waits for the end of the bio.
     pub fn awaits_read(&self, id: BioId) -> bool {
-        let is_under_way = !self.bios.borrow()[id.0 as usize].folios.is_empty();
-        self.counts.borrow_mut().missed += u64::from(is_under_way);
-        is_under_way
+        !self.bios.borrow()[id.0 as usize].folios.is_empty()
     }
 
     /// Waits for the end of a bio of [`Vfs::submit`] without folios.

@@ -47,10 +47,10 @@ cache_counts! {
     read_pages "cache_read_pages" Count "pages read",
     /// Pages that were in the cache when a program read them.
     hits "cache_hits" Count "  that were cached",
-    /// Pages that a program waited for because they were not cached or still being read.
-    misses "cache_misses" Count "  that a program waited for",
-    /// Pages that readahead read, including those that a program had asked for.
-    readahead_pages "cache_readahead_pages" Count "pages read by readahead",
+    /// Pages that were not cached, or still being read, when a program read them.
+    misses "cache_misses" Count "  that were not, or still being read",
+    /// Pages that were read before a program asked for them.
+    readahead_pages "cache_readahead_pages" Count "pages read ahead",
     /// Pages that readahead read and that a program then read.
     readahead_used "cache_readahead_used" Count "  that a program read then",
     /// Pages that readahead read and that were dropped before a program read them.
