@@ -19,8 +19,10 @@ pub(super) static TOOL: Tool = Tool {
         let mut drives: BTreeMap<_, Vec<u64>> = BTreeMap::new();
         for event in events {
             let event = event.map_err(|e| e.to_string())?;
-            if let Some(ended) = requests.event(&event) {
-                let took_us = ended.ended_ns.saturating_sub(ended.issued_ns) / 1000;
+            if let Some(ended) = requests.event(&event)
+                && let Some(issued_ns) = ended.issued_ns
+            {
+                let took_us = ended.ended_ns.saturating_sub(issued_ns) / 1000;
                 let counts = drives.entry(ended.dev).or_insert_with(|| vec![0; 65]);
                 counts[bucket(took_us)] += 1;
             }

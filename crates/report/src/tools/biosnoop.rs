@@ -18,19 +18,23 @@ pub(super) static TOOL: Tool = Tool {
         for event in events {
             let event = event.map_err(|e| e.to_string())?;
             // The kernel's accounting does not count flushes of the write-back cache as
-            // I/O.
+            // I/O, and biosnoop sees no issue of a write that only flushes.
             let ended = requests.event(&event);
-            let Some(ended) = ended.filter(|ended| ended.op != Some(Op::Flush)) else {
+            let ended = ended.filter(|ended| ended.op != Some(Op::Flush));
+            let Some((ended, issued_ns)) = ended.and_then(|ended| {
+                let issued_ns = ended.issued_ns?;
+                Some((ended, issued_ns))
+            }) else {
                 continue;
             };
             let first_ns = *first_ns.get_or_insert(ended.ended_ns);
-            text.push_str(&line(source, &ended, first_ns));
+            text.push_str(&line(source, &ended, issued_ns, first_ns));
         }
         Ok(text.into_bytes())
     },
 };
 
-fn line(source: &Source<'_>, ended: &EndedRequest, first_ns: u64) -> String {
+fn line(source: &Source<'_>, ended: &EndedRequest, issued_ns: u64, first_ns: u64) -> String {
     let ms = |from: u64, to: u64| to.saturating_sub(from) as f64 / 1e6;
     // biosnoop distinguishes writes only, and shows everything else as reads.
     let direction = match ended.op {
@@ -45,8 +49,8 @@ fn line(source: &Source<'_>, ended: &EndedRequest, first_ns: u64) -> String {
         source.drive_name(ended.dev),
         ended.sector.0,
         ended.bytes,
-        ms(ended.made_ns, ended.issued_ns),
-        ms(ended.issued_ns, ended.ended_ns),
+        ms(ended.made_ns, issued_ns),
+        ms(issued_ns, ended.ended_ns),
     )
 }
 

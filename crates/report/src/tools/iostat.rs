@@ -103,7 +103,11 @@ fn count(drives: &mut BTreeMap<Dev, Drive>, event: &Event<'_>, ended: Option<End
         counts.ios += 1;
         counts.bytes += ended.bytes;
         counts.ns += ended.ended_ns.saturating_sub(ended.made_ns);
-        drive.leave(event.at_ns);
+        // A flush is no request of a bio, and counts beside the writes that it serves
+        // (`blk_account_io_flush`).
+        if ended.op != Some(Op::Flush) {
+            drive.leave(event.at_ns);
+        }
     }
 }
 
@@ -173,6 +177,20 @@ mod tests {
     use super::*;
     use blklab_workload::trace::tracefs::events;
 
+    /// The only line that is printed of a trace, by the names of its columns.
+    fn values_of(trace: &str) -> BTreeMap<String, String> {
+        let mut events = events(trace, "memory");
+        let printed = TOOL.render(&Source::default(), &mut events).unwrap();
+        let text = String::from_utf8(printed).unwrap();
+        let mut lines = text.lines().filter(|line| !line.is_empty());
+        assert!(lines.next().unwrap().ends_with(" CPU)"));
+        let words = |line: &str| line.split_whitespace().map(str::to_string).collect();
+        let header: Vec<String> = words(lines.next().unwrap());
+        let values: Vec<String> = words(lines.next().unwrap());
+        assert_eq!(lines.next(), None);
+        header.into_iter().zip(values).collect()
+    }
+
     /// The reads a second that are printed where the last of two reads ends at this time.
     fn reads_a_second(end: &str) -> Vec<String> {
         let text = format!(
@@ -200,6 +218,23 @@ mod tests {
         assert_eq!(reads_a_second("2.000001000"), ["1.00"]);
     }
 
+    /// An `fsync` is a write without data, and the flush that it waits for.
+    #[test]
+    fn a_flush_counts_as_a_write_and_as_a_flush() {
+        let text = "\
+ f-1 [000] ..... 1.000000000: block_getrq: 8,0 FWS 0 + 0 [f]
+ k-9 [000] ..... 1.100000000: block_rq_issue: 8,0 FF 0 () 0 + 0 none,0,0 [k]
+ i-0 [000] d.h1. 1.400000000: block_rq_complete: 8,0 FF () 18446744073709551615 + 0 none,0,0 [0]
+ i-0 [000] d.h2. 1.500000000: block_rq_complete: 8,0 WS () 0 + 0 be,0,4 [0]
+ f-1 [000] ..... 2.000000000: block_plug: [f]
+";
+        let values = values_of(text);
+        let value = |name: &str| values[name].as_str();
+        assert_eq!((value("w/s"), value("wkB/s")), ("1.00", "0.00"));
+        assert_eq!((value("w_await"), value("f/s")), ("500.00", "1.00"));
+        assert_eq!((value("f_await"), value("%util")), ("300.00", "50.00"));
+    }
+
     #[test]
     fn a_second_is_accounted_as_the_kernel_does() {
         let text = "\
@@ -209,15 +244,8 @@ mod tests {
  i-0 [003] d.h.. 1.500000000: block_rq_complete: 8,0 R () 0 + 16 none,0,0 [0]
  a-1 [003] ..... 2.000000000: block_plug: [a]
 ";
-        let printed = TOOL
-            .render(&Source::default(), &mut events(text, "memory"))
-            .unwrap();
-        let text = String::from_utf8(printed).unwrap();
-        let mut lines = text.lines().filter(|line| !line.is_empty());
-        assert!(lines.next().unwrap().ends_with("(4 CPU)"));
-        let header: Vec<&str> = lines.next().unwrap().split_whitespace().collect();
-        let values: Vec<&str> = lines.next().unwrap().split_whitespace().collect();
-        let value = |name: &str| values[header.iter().position(|h| *h == name).unwrap()];
+        let values = values_of(text);
+        let value = |name: &str| values[name].as_str();
         assert_eq!(value("Device"), "8,0");
         assert_eq!(value("r/s"), "1.00");
         assert_eq!(value("rkB/s"), "8.00");
@@ -225,6 +253,5 @@ mod tests {
         assert_eq!(value("r_await"), "500.00");
         assert_eq!(value("aqu-sz"), "0.50");
         assert_eq!(value("%util"), "50.00");
-        assert_eq!(lines.next(), None);
     }
 }
