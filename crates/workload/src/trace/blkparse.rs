@@ -110,17 +110,11 @@ fn prefix(at: &mut Cursor<'_>) -> Result<(u32, u64), Fault> {
 }
 
 /// Parses the text after a completion's action. The completion of an operation without a letter
-/// (`N`), such as a passthrough command, is ignored.
+/// (`N`), such as a passthrough command, is ignored, unless it is a flush (`FN`).
 fn ended(at: &mut Cursor<'_>, device: u32, at_ns: u64) -> Result<Parsed, Fault> {
     at.skip_blanks();
     let column = at.column();
-    let Rwbs {
-        op: Some(op),
-        flags,
-    } = Rwbs::parse(at.word(), column)?
-    else {
-        return Ok(Parsed::Nothing);
-    };
+    let Rwbs { op, flags } = Rwbs::parse(at.word(), column)?;
     let sector = at.number("sector", "a sector number").unwrap_or(0);
     at.skip_blanks();
     let has_extent = at.eat("+");
@@ -130,9 +124,12 @@ fn ended(at: &mut Cursor<'_>, device: u32, at_ns: u64) -> Result<Parsed, Fault> 
         false => 0,
     };
     let is_flush = sectors == 0 && flags.has(BioFlags::PREFLUSH);
+    let Some(op) = op.filter(|_| !is_flush).or(is_flush.then_some(Op::Flush)) else {
+        return Ok(Parsed::Nothing);
+    };
     let end = IoEnd {
         device,
-        op: if is_flush { Op::Flush } else { op },
+        op,
         sector: Sector(sector),
         sectors,
     };
@@ -266,13 +263,33 @@ pub fn write_event(
         Action::Issue => "D",
         Action::Complete(_) => "C",
     };
-    write!(out, "{context} {letter:>2} {:>3} ", rwbs.to_string())?;
-    match action {
-        Action::Complete(error) => writeln!(out, "{sector} + {sectors} [{error}]"),
-        Action::Requeue => writeln!(out, "{sector} + {sectors} [0]"),
+    write!(out, "{context} {letter:>2} {:>3} ", letters(rwbs, sectors))?;
+    let ended = match action {
+        Action::Complete(error) => Some(error),
+        Action::Requeue => Some(0),
+        _ => None,
+    };
+    match ended {
+        Some(error) if sectors == 0 => writeln!(out, "{sector} [{error}]"),
+        Some(error) => writeln!(out, "{sector} + {sectors} [{error}]"),
         _ if sectors == 0 => writeln!(out, "[{process}]"),
         _ => writeln!(out, "{sector} + {sectors} [{process}]"),
     }
+}
+
+/// Returns the letters of an operation as blkparse has them (`fill_rwbs`): it knows no operation
+/// that flushes, only one without data (N) with a flush before it.
+fn letters(rwbs: Rwbs, sectors: u32) -> String {
+    let Rwbs { op, flags } = rwbs;
+    let rwbs = match op {
+        Some(Op::Flush) => Rwbs {
+            op: None,
+            flags: flags.with(BioFlags::PREFLUSH),
+        },
+        Some(Op::Read) if sectors == 0 => Rwbs { op: None, flags },
+        _ => rwbs,
+    };
+    rwbs.to_string()
 }
 
 /// Writes that a task plugs, or that it unplugs this many requests.

@@ -26,6 +26,7 @@ fn events() -> Vec<Written> {
         (Op::Read, BioFlags::RAHEAD.with(BioFlags::META)),
         (Op::Write, BioFlags::PREFLUSH.with(BioFlags::SYNC)),
         (Op::Discard, BioFlags::SYNC),
+        (Op::Flush, BioFlags::PREFLUSH),
     ];
     let actions = [
         Action::Queue,
@@ -56,7 +57,11 @@ fn events() -> Vec<Written> {
                 op: Some(op),
                 flags,
             };
-            events.push((context, action, rwbs, Sector(8 << n), 8));
+            let (sector, sectors) = match op {
+                Op::Flush => (0, 0),
+                _ => (8 << n, 8),
+            };
+            events.push((context, action, rwbs, Sector(sector), sectors));
         }
     }
     events
