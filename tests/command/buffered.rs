@@ -35,6 +35,27 @@ fn what_is_missed_is_neither_cached_nor_read_ahead() {
     }
 }
 
+/// What goes through the page cache may begin and end inside a sector.
+#[test]
+fn a_block_may_be_any_number_of_bytes_unless_it_is_direct() {
+    let place = Place::new();
+    let job = "[a]\nrw=randrw\nbs=1000\nsize=1000k\nnorandommap\nnumber_ios=500\nend_fsync=1\n";
+    place.file("odd.fio", job);
+    for fs in ["raw", "ext2", "vfat", "xfs"] {
+        let json = place.json(&["run", "odd.fio", "--fs", fs, "--memory", "64M"]);
+        let job = &json["jobs"][0];
+        let bytes = |dir: &str| job[dir]["io_bytes"].as_u64().expect("bytes");
+        assert_eq!(bytes("read") + bytes("write"), 500_000, "{fs}: {job}");
+        assert_eq!(job["error"], 0, "{fs}");
+    }
+    place.file("direct.fio", &format!("{job}direct=1\n"));
+    let outcome = place.blklab(&["run", "direct.fio"]);
+    assert_eq!(outcome.status, 2);
+    let expected = "direct.fio:3: bs=1000: 1000 bytes are not whole sectors; a multiple of 512 \
+                    bytes, as direct I/O needs";
+    assert!(outcome.err.contains(expected), "{}", outcome.err);
+}
+
 /// Document 003: readahead makes a program that reads in order several times as fast, though
 /// the drive reads ahead of it as well.
 #[test]

@@ -206,10 +206,13 @@ fn check_sizes(section: &SectionOptions) -> Result<(), JobError> {
     }
     for direction in Direction::ALL {
         if spec.pattern.does(direction) {
-            check_sectors(section, &spec.block_sizes[direction])?;
+            let needed_by = needs_sectors(spec, direction);
+            check_blocks(section, &spec.block_sizes[direction], needed_by)?;
             let align = spec.align_bytes[direction];
-            if !align.is_multiple_of(SECTOR_SIZE) {
-                return Err(not_sectors(section, "ba", align));
+            if let Some(needed_by) = needed_by
+                && !align.is_multiple_of(SECTOR_SIZE)
+            {
+                return Err(not_sectors(section, "ba", (align, needed_by)));
             }
         }
     }
@@ -220,6 +223,11 @@ fn check_sizes(section: &SectionOptions) -> Result<(), JobError> {
             Fault::new("blocks that are not whole sectors are not simulated").help("leave it out"),
         ));
     }
+    let does = |direction: &Direction| spec.pattern.does(*direction);
+    let all = Direction::ALL.into_iter().filter(does);
+    let Some(needed_by) = all.filter_map(|d| needs_sectors(spec, d)).next() else {
+        return Ok(());
+    };
     let bytes_of = |extent| match extent {
         Extent::Bytes(bytes) => bytes,
         _ => 0,
@@ -231,24 +239,44 @@ fn check_sizes(section: &SectionOptions) -> Result<(), JobError> {
         ("offset_align", spec.offset_align_bytes),
     ] {
         if !bytes.is_multiple_of(SECTOR_SIZE) {
-            return Err(not_sectors(section, option, bytes));
+            return Err(not_sectors(section, option, (bytes, needed_by)));
         }
     }
     Ok(())
 }
 
+/// Returns what needs the I/Os of a direction to be whole sectors; what goes through the page
+/// cache does not.
+fn needs_sectors(spec: &JobSpec, direction: Direction) -> Option<&'static str> {
+    match direction {
+        Direction::Trim => Some("a trim"),
+        _ if spec.direct || spec.engine == Engine::IoUringCmd => Some("direct I/O"),
+        _ if spec.verify.is_on() => Some("verify, as simulated,"),
+        _ => None,
+    }
+}
+
 /// Returns an error about `bytes` of `option`, which are not whole sectors.
-fn not_sectors(section: &SectionOptions, option: &str, bytes: u64) -> JobError {
+fn not_sectors(
+    section: &SectionOptions,
+    option: &str,
+    (bytes, needed_by): (u64, &str),
+) -> JobError {
     let written = section.spec.written(option).map_or("", |w| w.text.as_str());
     let help = match written.to_ascii_lowercase().contains("ib") && section.spec.kb_base == 1024 {
-        true => "KiB and its like count by 1000 unless kb_base=1000 is set: write k, or set that",
-        false => "a multiple of 512 bytes, as direct I/O needs",
+        true => "KiB and its like count by 1000 unless kb_base=1000 is set: write k, or set that"
+            .to_string(),
+        false => format!("a multiple of 512 bytes, as {needed_by} needs"),
     };
     let fault = Fault::new(format!("{bytes} bytes are not whole sectors")).help(help);
     refuse(section, option, fault)
 }
 
-fn check_sectors(section: &SectionOptions, sizes: &BlockSizes) -> Result<(), JobError> {
+fn check_blocks(
+    section: &SectionOptions,
+    sizes: &BlockSizes,
+    needed_by: Option<&str>,
+) -> Result<(), JobError> {
     let split = sizes.split.iter().map(|(bytes, _)| *bytes);
     let all = [sizes.min_bytes, sizes.max_bytes].into_iter().chain(split);
     let option = ["bssplit", "bsrange", "bs"]
@@ -256,8 +284,10 @@ fn check_sectors(section: &SectionOptions, sizes: &BlockSizes) -> Result<(), Job
         .find(|option| section.spec.written(option).is_some())
         .unwrap_or("bs");
     for bytes in all {
-        if !bytes.is_multiple_of(SECTOR_SIZE) {
-            return Err(not_sectors(section, option, bytes));
+        if let Some(needed_by) = needed_by
+            && !bytes.is_multiple_of(SECTOR_SIZE)
+        {
+            return Err(not_sectors(section, option, (bytes, needed_by)));
         }
         if u32::try_from(bytes).is_err() {
             return Err(refuse(

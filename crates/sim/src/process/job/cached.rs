@@ -342,11 +342,7 @@ impl JobProcess {
     /// The call of an I/O.
     fn call_of(&self, slot: u32) -> Option<Call> {
         let (cached, io) = (self.cached.as_ref()?, &self.ios[slot as usize]);
-        let (file, at, bytes) = (
-            *cached.files.get(io.file as usize)?,
-            io.sector.bytes(),
-            io.bytes,
-        );
+        let (file, at, bytes) = (*cached.files.get(io.file as usize)?, io.at_bytes, io.bytes);
         if cached.mapped.is_some() {
             let write = io.dir == Direction::Write;
             return Some(Call::Touch {
@@ -430,19 +426,23 @@ impl JobProcess {
         if let Some(returned) = self.cached.as_mut().and_then(|c| c.returned.take()) {
             return self.call_over(now, returned, system);
         }
-            Progress::Over(returned) if self.awaits_cpu(spent, returned) => {
-                self.go_on_at(system.cpus.free_at(self.cpu).max(now), system);
-            }
         let Some((progress, spent)) = self.run_task(now, 0, system) else {
             return;
         };
         match progress {
+            Progress::Over(returned) if self.awaits_cpu(spent, returned) => {
+                self.go_on_at(system.cpus.free_at(self.cpu).max(now), system);
+            }
             Progress::Over(returned) => self.call_over(now, returned, system),
             Progress::AwaitsTag(disk) => {
                 if let Some(waiter) = self.take_waiter(0, system) {
                     self.sleep_for_tag(now, disk, waiter, system);
                 }
             }
+            Progress::Waits => self.sleep(now, TaskState::AwaitsCall, system),
+        }
+    }
+
     /// Whether a call that has returned this is over only when its CPU has done what the call
     /// had it do; it waits for that. After an I/O it copies, which waits as well.
     fn awaits_cpu(&mut self, spent: Nanos, returned: Result<u64, FsError>) -> bool {
@@ -454,17 +454,13 @@ impl JobProcess {
         awaits
     }
 
-            Progress::Waits => self.sleep(now, TaskState::AwaitsCall, system),
-        }
-    }
-
     /// The place in a queue of its task of that number, which sleeps for a tag there.
     #[inline(never)]
     fn take_waiter(&self, number: usize, system: &mut System) -> Option<Waiter> {
         system.take_waiter(self.cached.as_ref()?.tasks[number])
     }
 
-    /// Has one of its tasks go on, on its CPU.
+    /// Has one of its tasks go on, on its CPU; returns how long that takes too.
     #[inline]
     fn run_task(
         &mut self,
@@ -536,7 +532,7 @@ impl JobProcess {
         if status != IoStatus::Ok || io.dir != Direction::Write {
             return;
         }
-        let (first, end) = (io.sector.bytes(), io.sector.bytes() + io.bytes);
+        let (first, end) = (io.at_bytes, io.at_bytes + io.bytes);
         if let Some(written) = cached.written.get_mut(io.file as usize) {
             let (known_first, known_end) = written.unwrap_or((first, end));
             *written = Some((known_first.min(first), known_end.max(end)));
@@ -575,7 +571,7 @@ impl JobProcess {
             return Nanos::ZERO;
         }
         let io = &self.ios[slot as usize];
-        let pages = pages_of(io.sector.bytes(), io.bytes);
+        let pages = pages_of(io.at_bytes, io.bytes);
         let is_write = io.dir == Direction::Write;
         self.costs.cached_pages(is_write, pages)
     }

@@ -33,9 +33,7 @@ pub(crate) use zones::{ZonedFiles, sized_in_zones, zones_of};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use blklab_blk::{
-    BioFlags, CgroupId, IoClass, IoPrio, IoStatus, Nanos, Plug, Sector, SubmitterId, Waiter,
-};
+use blklab_blk::{BioFlags, CgroupId, IoClass, IoPrio, IoStatus, Nanos, Plug, SubmitterId, Waiter};
 use blklab_stats::{IoLog, JobResults, ProcessResults};
 use blklab_workload::fio::{Direction, Engine, JobSpec};
 use blklab_workload::generate::SyncKind;
@@ -138,7 +136,8 @@ struct Io {
     dir: Direction,
     disk: usize,
     file: u32,
-    sector: Sector,
+    /// Where it is on its drive, or in its file of the file system.
+    at_bytes: u64,
     bytes: u64,
     prio: IoPrio,
     started: Nanos,
@@ -154,7 +153,7 @@ impl Io {
         dir: Direction::Read,
         disk: 0,
         file: 0,
-        sector: Sector(0),
+        at_bytes: 0,
         bytes: 0,
         prio: IoPrio {
             class: IoClass::None,

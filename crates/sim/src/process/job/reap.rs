@@ -142,7 +142,7 @@ impl JobProcess {
             verify_cost = self.verify_taken(slot, status);
         }
         if holds_zone {
-            let end = self.ios[slot as usize].sector.bytes() + bytes;
+            let end = self.ios[slot as usize].at_bytes + bytes;
             self.release_zone(now, dir, end, system);
         }
         if status != IoStatus::Ok {
@@ -181,7 +181,7 @@ impl JobProcess {
             direction: io.dir as u8,
             priority: if has_priority { io.prio.value() } else { 0 },
             bytes: io.bytes,
-            offset_bytes: self.plan.offset_in_file(io.file, io.sector.bytes()),
+            offset_bytes: self.plan.offset_in_file(io.file, io.at_bytes),
             slat_ns: (!self.is_synchronous).then_some(submission_ns),
             clat_ns: now.saturating_sub(io.issued).0,
         };

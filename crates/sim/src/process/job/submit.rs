@@ -40,7 +40,11 @@ impl JobProcess {
             submitter: self.submitter(),
             cgroup: self.cgroup,
             user_data: user_data(self.id, slot),
-            ..Bio::new(op, io.sector, (io.bytes / SECTOR_SIZE) as u32)
+            ..Bio::new(
+                op,
+                Sector::from_bytes(io.at_bytes),
+                (io.bytes / SECTOR_SIZE) as u32,
+            )
         }
     }
 
@@ -108,7 +112,7 @@ impl JobProcess {
         io.dir = next.dir;
         io.disk = next.disk;
         io.file = next.file;
-        io.sector = Sector::from_bytes(next.offset_bytes);
+        io.at_bytes = next.offset_bytes;
         io.bytes = next.bytes;
         io.prio = next.prio.map_or(self.prio, |p| io_prio(Some(p)));
         io.started = now;

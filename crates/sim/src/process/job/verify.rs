@@ -177,7 +177,7 @@ impl JobProcess {
         else {
             return;
         };
-        let (space, start) = (self.plan.space_of(io.file), io.sector.bytes());
+        let (space, start) = (self.plan.space_of(io.file), io.at_bytes);
         let offset_bytes = self.plan.offset_in_file(io.file, start);
         let verification = self.plan.verification_mut();
         let role = verification.as_ref().map(|v| v.role(slot).clone());
