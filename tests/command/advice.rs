@@ -97,18 +97,6 @@ fn what_is_typed_names_the_job_s_own_drives() {
     assert!(!out.contains("DISK"), "{out}");
 }
 
-#[test]
-fn a_kernel_without_a_driver_for_the_drive_is_told() {
-    let place = place();
-    let args = ["compare", "noisy.fio", "--drive", "zn540-1tb", "--kernel"];
-    let done = place.blklab(&[&args[..], &["5.8"]].concat());
-    assert_eq!(done.status, 2);
-    assert_eq!(
-        done.err,
-        "blklab: --kernel 5.8: Linux has a driver for zn540-1tb from 5.9 on\n"
-    );
-}
-
 /// Where the answer is that a goal has to decide, assumed values are tried all the same.
 #[test]
 fn an_answer_that_depends_is_tried_at_assumed_values_too() {

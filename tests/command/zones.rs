@@ -165,3 +165,25 @@ fn a_zns_drive_is_compared() {
         assert!(near, "{scheduler}: {}", done.out);
     }
 }
+
+#[test]
+fn a_kernel_without_zones_is_refused_for_a_drive_with_zones() {
+    let place = Place::new();
+    job(&place, "rw=write\nzonemode=zbd\nnumber_ios=4");
+    let refused = |kernel| {
+        let args = [
+            "compare",
+            "job.fio",
+            "--drive",
+            "zn540-1tb",
+            "--kernel",
+            kernel,
+        ];
+        let outcome = place.blklab(&args);
+        assert_eq!(outcome.status, 2, "{}", outcome.err);
+        outcome.err
+    };
+    let expected = "blklab: --kernel 3.10: Linux has a driver for zn540-1tb from 5.9 on\n";
+    assert_eq!(refused("3.10"), expected);
+    assert!(refused("5.8").contains("from 5.9 on"));
+}
