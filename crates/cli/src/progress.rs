@@ -17,7 +17,7 @@ use crate::output;
 /// Steps of the progress bar for each run.
 const STEPS: f64 = 1000.0;
 
-/// How a run becomes shorter.
+/// How a run of a job without a runtime becomes shorter.
 const SHORTER: &str = "give it runtime=, or --override runtime=10";
 
 /// A run that takes longer is worth a hint.
@@ -77,8 +77,8 @@ pub(crate) fn run(
 struct UnderWay<'a> {
     /// The flag that ends them at once.
     cut: &'a AtomicBool,
-    /// Whether a job has no runtime, so that a run may take as long as its size asks for.
-    lacks_runtime: bool,
+    /// The longest runtime of the jobs; 0 if a run may take as long as a job's size asks for.
+    runtime_us: Option<u64>,
 }
 
 /// Runs an experiment as [`run`] does, and lets Ctrl-C end it with the runs done so far; a
@@ -94,7 +94,7 @@ pub(crate) fn run_interruptible<'a>(
     let world = &*world;
     let under_way = &UnderWay {
         cut,
-        lacks_runtime: world.lacks_runtime(),
+        runtime_us: world.longest_runtime_us(),
     };
     let never = AtomicUsize::new(0);
     if let Some(stop) = caller.abandon() {
@@ -121,8 +121,21 @@ pub(crate) fn run_interruptible<'a>(
     match done {
         (Some(finished), interrupted) => Ok((finished, interrupted)),
         (None, _) => Err(Failure::Broken(format!(
-            "no run had ended when its time was over; {SHORTER}, or more --max-time"
+            "no run had ended when its time was over; {}more --max-time",
+            shorter(under_way.runtime_us)
         ))),
+    }
+}
+
+/// Returns how a run becomes shorter, if it can, by the longest runtime of its jobs.
+fn shorter(runtime_us: Option<u64>) -> String {
+    match runtime_us {
+        None => String::new(),
+        Some(0) => format!("{SHORTER}, or "),
+        Some(us) => format!(
+            "give it less than its runtime of {} s, or ",
+            us as f64 / 1e6
+        ),
     }
 }
 
@@ -136,7 +149,7 @@ impl UnderWay<'_> {
         ended: &AtomicUsize,
     ) {
         let started = Instant::now();
-        let (mut has_stopped, mut has_hinted) = (false, !self.lacks_runtime);
+        let (mut has_stopped, mut has_hinted) = (false, self.runtime_us != Some(0));
         while let Err(RecvTimeoutError::Timeout) = is_over.recv_timeout(WATCH_INTERVAL) {
             let none_ended = ended.load(Ordering::Relaxed) == 0;
             if stop.load(Ordering::Relaxed) && !has_stopped {
@@ -359,6 +372,18 @@ mod tests {
         assert_eq!(next(59, 6.0, 6), None);
         let second = next(60, 8.0, 8);
         assert_eq!(second.as_deref(), Some("blklab: 8/12 runs, 30 s left"));
+    }
+
+    #[test]
+    fn only_a_run_that_can_be_is_to_be_shorter() {
+        let of = |runtime_us| shorter(runtime_us);
+        assert_eq!(of(None), "");
+        assert_eq!(
+            of(Some(0)),
+            "give it runtime=, or --override runtime=10, or "
+        );
+        let of_5_s = "give it less than its runtime of 5 s, or ";
+        assert_eq!(of(Some(5_000_000)), of_5_s);
     }
 
     #[test]

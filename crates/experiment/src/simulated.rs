@@ -252,10 +252,15 @@ impl<'a> Simulated<'a> {
         Ok(world)
     }
 
-    /// Whether a job goes on until all of its size is done, which may take long.
-    pub fn lacks_runtime(&self) -> bool {
-        let mut specs = self.jobs.iter().flat_map(|job| &job.jobs);
-        specs.any(|spec| spec.runtime_us == 0)
+    /// Returns the longest runtime of all jobs, 0 if one of them goes on until all of its size
+    /// is done; `None` for traces and lists of calls, which have no jobs.
+    pub fn longest_runtime_us(&self) -> Option<u64> {
+        let specs = || self.jobs.iter().flat_map(|job| &job.jobs);
+        let longest = specs().map(|spec| spec.runtime_us).max()?;
+        match specs().all(|spec| spec.runtime_us > 0) {
+            true => Some(longest),
+            false => Some(0),
+        }
     }
 
     /// Refuses jobs with options that change the work and are not simulated.
