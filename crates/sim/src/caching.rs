@@ -65,8 +65,8 @@ struct Sysctl {
 
 /// What may be written to a setting.
 enum Values {
-    /// A number up to this one.
-    UpTo(u64),
+    /// A number from this one to that.
+    Between(u64, u64),
     /// `y` or `n`.
     Switch,
 }
@@ -74,7 +74,10 @@ enum Values {
 impl Values {
     fn read(&self, text: &str) -> Option<u64> {
         match (self, text.trim()) {
-            (Values::UpTo(max), number) => number.parse().ok().filter(|number| number <= max),
+            (Values::Between(min, max), number) => {
+                let number = number.parse().ok()?;
+                (*min..=*max).contains(&number).then_some(number)
+            }
             (Values::Switch, "y") => Some(1),
             (Values::Switch, "n") => Some(0),
             (Values::Switch, _) => None,
@@ -83,19 +86,23 @@ impl Values {
 
     fn legal(&self) -> String {
         match self {
-            Values::UpTo(max) => format!("a whole number from 0 to {max}"),
+            Values::Between(min, max) => format!("a whole number from {min} to {max}"),
             Values::Switch => "y or n".to_string(),
         }
     }
 }
 
+/// The most that a setting holds that is an `int`.
+const INT_MAX: u64 = i32::MAX as u64;
+
 /// The settings that there are (Documentation/admin-guide/sysctl/vm.rst, and
-/// `/sys/kernel/mm` by the names of its files). A threshold in bytes takes the place of one in
+/// `/sys/kernel/mm` by the names of its files), with the limits of `vm_page_writeback_sysctls`
+/// in Linux 6.12's `mm/page-writeback.c`. A threshold in bytes takes the place of one in
 /// percent, and the other way around.
 const SYSCTLS: [Sysctl; 7] = [
     Sysctl {
         name: "vm.dirty_ratio",
-        values: Values::UpTo(100),
+        values: Values::Between(0, 100),
         set: |c, percent| {
             let s = &mut c.write_back;
             (s.dirty_ratio, s.dirty_bytes) = (percent, 0);
@@ -103,7 +110,8 @@ const SYSCTLS: [Sysctl; 7] = [
     },
     Sysctl {
         name: "vm.dirty_bytes",
-        values: Values::UpTo(1 << 50),
+        // Two pages at least (`dirty_bytes_min`).
+        values: Values::Between(2 * PAGE_BYTES, 1 << 50),
         set: |c, bytes| {
             let s = &mut c.write_back;
             (s.dirty_bytes, s.dirty_ratio) = (bytes, 0);
@@ -111,7 +119,7 @@ const SYSCTLS: [Sysctl; 7] = [
     },
     Sysctl {
         name: "vm.dirty_background_ratio",
-        values: Values::UpTo(100),
+        values: Values::Between(0, 100),
         set: |c, percent| {
             let s = &mut c.write_back;
             (s.dirty_background_ratio, s.dirty_background_bytes) = (percent, 0);
@@ -119,7 +127,7 @@ const SYSCTLS: [Sysctl; 7] = [
     },
     Sysctl {
         name: "vm.dirty_background_bytes",
-        values: Values::UpTo(1 << 50),
+        values: Values::Between(1, 1 << 50),
         set: |c, bytes| {
             let s = &mut c.write_back;
             (s.dirty_background_bytes, s.dirty_background_ratio) = (bytes, 0);
@@ -127,12 +135,12 @@ const SYSCTLS: [Sysctl; 7] = [
     },
     Sysctl {
         name: "vm.dirty_expire_centisecs",
-        values: Values::UpTo(1 << 31),
+        values: Values::Between(0, INT_MAX),
         set: |c, centisecs| c.write_back.dirty_expire_centisecs = centisecs,
     },
     Sysctl {
         name: "vm.dirty_writeback_centisecs",
-        values: Values::UpTo(1 << 31),
+        values: Values::Between(0, INT_MAX),
         set: |c, centisecs| c.write_back.dirty_writeback_centisecs = centisecs,
     },
     // Documentation/admin-guide/mm/multigen_lru.rst; y and n stand for all of its bits.
@@ -254,6 +262,15 @@ mod tests {
             error,
             "vm.dirty_ratio: found 101, legal is a whole number from 0 to 100"
         );
+        for (name, wrong, legal) in [
+            ("vm.dirty_bytes", "8191", "8192 to 1125899906842624"),
+            ("vm.dirty_background_bytes", "0", "1 to 1125899906842624"),
+            ("vm.dirty_expire_centisecs", "2147483648", "0 to 2147483647"),
+        ] {
+            let error = caching.set(name, wrong).unwrap_err();
+            let expected = format!("{name}: found {wrong}, legal is a whole number from {legal}");
+            assert_eq!(error, expected);
+        }
         let error = caching.set("mm.lru_gen.enabled", "7").unwrap_err();
         assert_eq!(error, "mm.lru_gen.enabled: found 7, legal is y or n");
         assert!(caching.with_memory(1 << 20).is_err());
