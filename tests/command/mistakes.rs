@@ -52,7 +52,7 @@ fn an_engine_that_is_not_simulated_is_refused() {
     );
     says(
         &refused(&place, &["run", "splice.fio"]),
-        &["splice.fio:1", "splice", "--engine-as libaio"],
+        &["splice.fio:4: job a: ioengine=splice", "--engine-as libaio"],
     );
     let done = place
         .blklab(&["run", "splice.fio", "--engine-as", "psync"])

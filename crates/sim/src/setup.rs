@@ -424,27 +424,22 @@ pub fn check_job(job: &JobFile) -> Result<Vec<String>, SetupError> {
 pub(crate) fn check_scheduler(job: &JobFile, scheduler: &str) -> Result<(), SetupError> {
     let passes_by = |spec: &&JobSpec| spec.engine == Engine::IoUringCmd;
     match job.jobs.iter().find(passes_by) {
-        Some(spec) if scheduler != "none" => Err(SetupError::Job {
-            place: spec.position.to_string(),
-            job: spec.name.clone(),
-            problem: format!(
+        Some(spec) if scheduler != "none" => {
+            let problem = format!(
                 "ioengine=io_uring_cmd passes its commands by the scheduler, here {scheduler}; \
                  right is the scheduler none, or ioengine=io_uring"
-            ),
-        }),
+            );
+            Err(refused(spec, "ioengine", problem))
+        }
         _ => Ok(()),
     }
 }
 
 fn check_engine(spec: &JobSpec) -> Result<(), SetupError> {
     if spec.engine == Engine::Mmap && spec.direct {
-        return Err(SetupError::Job {
-            place: spec.position.to_string(),
-            job: spec.name.clone(),
-            problem: "ioengine=mmap with direct=1, which drops each page after its use, is not \
-                      simulated; leave direct out"
-                .to_string(),
-        });
+        let problem = "ioengine=mmap with direct=1, which drops each page after its use, is not \
+                       simulated; leave direct out";
+        return Err(refused(spec, "direct", problem.to_string()));
     }
     if spec.engine.is_simulated() {
         return Ok(());
@@ -455,15 +450,24 @@ fn check_engine(spec: &JobSpec) -> Result<(), SetupError> {
         true => ", and with --engine-as libaio the job runs as with that one",
         false => "; it does no block I/O that another could do for it",
     };
-    Err(SetupError::Job {
-        place: spec.position.to_string(),
+    let problem = format!(
+        "ioengine={} is not simulated; {} and {last} are{instead}",
+        spec.engine.name(),
+        others.join(", ")
+    );
+    Err(refused(spec, "ioengine", problem))
+}
+
+/// The error about an option of a job, at the line where the job has it from.
+fn refused(spec: &JobSpec, option: &str, problem: String) -> SetupError {
+    let written = spec.written(option);
+    SetupError::Job {
+        place: written
+            .map_or(&spec.position, |written| &written.position)
+            .to_string(),
         job: spec.name.clone(),
-        problem: format!(
-            "ioengine={} is not simulated; {} and {last} are{instead}",
-            spec.engine.name(),
-            others.join(", ")
-        ),
-    })
+        problem,
+    }
 }
 
 /// Checks that every job fits the machine and the drive: fio, or the kernel under it,
