@@ -36,7 +36,7 @@ write_ns = 10000
 flush_ns = 0
 parallelism = 1
 [assumed]
-\"timing.write_ns\" = [200]
+\"timing.write_ns\" = [200, 10000]
 ";
 
 fn place() -> Place {
@@ -181,7 +181,7 @@ fn a_goal_of_an_unknown_job_is_told_before_anything_runs() {
 #[test]
 fn an_assumed_value_that_is_not_legal_has_its_line() {
     let place = Place::new();
-    place.file("d.toml", &NARROW.replace("[200]", "[-1]"));
+    place.file("d.toml", &NARROW.replace("[200, 10000]", "[-1, 10000]"));
     let done = place.blklab(&["compare", "thesis/all", "--drive", "d.toml"]);
     assert_eq!(done.status, 2);
     let said = "d.toml:13: `assumed.\"timing.write_ns\"`: found -1, legal is a whole number";

@@ -51,8 +51,8 @@ impl Description {
             .ok_or_else(|| fault(key, format!("the array has {} numbers", numbers.len())))
     }
 
-    /// Sets a number and replaces the comment of its line by `comment`. An array without an index
-    /// keeps its proportions.
+    /// Sets a number, which no longer counts as assumed, and replaces the comment of its line by
+    /// `comment`. An array without an index keeps its proportions.
     ///
     /// # Errors
     /// As [`Description::number`].
@@ -89,7 +89,22 @@ impl Description {
             "" => format!("{name} = {shown}"),
             comment => format!("{name} = {shown} # {comment}"),
         };
+        self.forget_assumed(path(key));
         Ok(())
+    }
+
+    /// Removes the line of a key in the table `[assumed]`, whose ends were those of another value.
+    fn forget_assumed(&mut self, key: &str) {
+        let quoted = format!("{key:?}");
+        let mut is_assumed = false;
+        self.lines.retain(|line| {
+            let line = line.trim();
+            if line.starts_with('[') {
+                is_assumed = line.starts_with("[assumed]");
+            }
+            let name = line.split('=').next().unwrap_or("").trim();
+            !(is_assumed && name == quoted)
+        });
     }
 
     /// Gives a key the value and the comment that it has in another description.
@@ -204,6 +219,10 @@ mod tests {
         );
         d.set("flash.read_us[1]", 0.01122, "").unwrap();
         assert_eq!(d.number("flash.read_us[1]").unwrap(), 0.01122);
+        let assumed = "[assumed]\n\"a\" = [1, 2]\n\"flash.read_us\" = [[9, 9], [20, 30]]\n";
+        let mut assuming = Description::new(&format!("{TEXT}{assumed}"), d.keys.clone());
+        assuming.set("flash.read_us[0]", 40.0, "").unwrap();
+        assert!(assuming.text().ends_with("[assumed]\n\"a\" = [1, 2]\n"));
         let other = Description::new("a = \"b\" # a fact\n", d.keys.clone());
         d.take("a", &other).unwrap();
         assert!(d.text().starts_with("a = \"b\" # a fact\n[flash]"));

@@ -18,8 +18,9 @@ pub(crate) const TABLE: &str = "assumed";
 
 /// The reference's text on the table.
 pub(crate) const ABOUT: &str = "Values of this file that nobody measured: a key with its table \
-    in quotes, and other values between which it plausibly lies, each legal in its place, as in \
-    `\"link.submit_us\" = [0.3, 2]`. `blklab compare` decides again with them.";
+    in quotes, and other values, each legal in its place; those of a number have it between the \
+    least and the largest of them, as in `\"link.submit_us\" = [0.3, 2]`. `blklab compare` \
+    decides again with them.";
 
 /// A value that nobody measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,15 +84,21 @@ pub(crate) fn read(root: &DeTable<'_>, source: &Source<'_>) -> Result<Vec<Assume
                 ..error(offset, &key, format!("found {found}, {legal}"))
             });
         }
-        let ends = values(ends, source).ok_or_else(|| {
+        let listed = values(ends, source).ok_or_else(|| {
             let found = source.shown(ends.span());
             error(offset, &key, format!("found {found}, {legal}"))
         })?;
+        if !is_between(value.get_ref(), ends.get_ref()) {
+            let (found, own) = (source.shown(ends.span()), source.shown(value.span()));
+            let legal = format!("legal is a list whose least is at most {own}, the value itself");
+            let problem = format!("found {found}, {legal}, and whose largest is at least that");
+            return Err(error(offset, &key, problem));
+        }
         all.push(Assumed {
             value: source.shown(value.span()),
             span: value.span(),
             key,
-            ends,
+            ends: listed,
             offset,
         });
     }
@@ -117,6 +124,39 @@ fn values(array: &Spanned<DeValue<'_>>, source: &Source<'_>) -> Option<Vec<Strin
     };
     let written = items.iter().map(|item| source.written(item.span()));
     (!items.is_empty()).then(|| written.collect())
+}
+
+/// Returns whether a number, or each of an array, is between the least and the largest of the
+/// ends; other values have no order.
+fn is_between(value: &DeValue<'_>, ends: &DeValue<'_>) -> bool {
+    let (Some(value), DeValue::Array(ends)) = (numbers(value), ends) else {
+        return true;
+    };
+    let ends: Vec<Vec<f64>> = ends
+        .iter()
+        .filter_map(|end| numbers(end.get_ref()))
+        .collect();
+    value.iter().enumerate().all(|(at, value)| {
+        let ends = || ends.iter().filter_map(|end| end.get(at));
+        ends().any(|end| end <= value) && ends().any(|end| end >= value)
+    })
+}
+
+/// Returns a number, or all numbers of an array.
+fn numbers(value: &DeValue<'_>) -> Option<Vec<f64>> {
+    match value {
+        DeValue::Integer(whole) => {
+            let number = i64::from_str_radix(whole.as_str(), whole.radix()).ok()?;
+            Some(alloc::vec![number as f64])
+        }
+        DeValue::Float(number) => Some(alloc::vec![number.as_str().parse().ok()?]),
+        DeValue::Array(items) => {
+            let each: Option<Vec<Vec<f64>>> =
+                items.iter().map(|item| numbers(item.get_ref())).collect();
+            each.map(|each| each.concat())
+        }
+        _ => None,
+    }
 }
 
 /// Finds the value of a key that is named with its table.

@@ -285,6 +285,19 @@ fn mistakes_in_what_is_assumed_have_their_line() {
             "\"flash.erase_us\" = []",
             "d.toml:6: `assumed.\"flash.erase_us\"`: found [], legal",
         ),
+        (
+            "\"flash.erase_us\" = [10, 1e3]",
+            "d.toml:6: `assumed.\"flash.erase_us\"`: found [10, 1e3], legal is a list whose least \
+             is at most 9, the value itself, and whose largest is at least that",
+        ),
+        (
+            "\"flash.erase_us\" = [20]",
+            "d.toml:6: `assumed.\"flash.erase_us\"`: found [20], legal is a list whose least",
+        ),
+        (
+            "\"flash.read_us\" = [[1, 2], [5, 5]]",
+            "d.toml:6: `assumed.\"flash.read_us\"`: found [[1, 2], [5, 5]], legal is a list",
+        ),
     ] {
         let text = format!("{GOOD}[assumed]\n{line}\n");
         let error = read("d.toml", &text, flash_and_assumed).expect_err(line);
