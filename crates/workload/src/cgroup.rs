@@ -12,8 +12,9 @@
 //! jobs = backup
 //! ```
 //!
-//! A section is a group and is named by its path; `parent` places it in another group. All other
-//! keys are names of the kernel's files, and their values are written to these files.
+//! A section is a group and is named by its path from the root, or, with `parent`, by its path in
+//! another group. All other keys are names of the kernel's files, and their values are written to
+//! these files.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -118,6 +119,8 @@ pub struct CgroupConfig {
 /// A section as it was read.
 struct Section {
     name: String,
+    /// Its name begins with a slash: it is a path from the root.
+    is_path: bool,
     position: Position,
     parent: Option<(String, Position)>,
     lines: Vec<(String, String, Position)>,
@@ -389,6 +392,7 @@ fn split(name: &str, text: &str) -> Result<Vec<Section>, JobError> {
                 return Err(JobError::of(&position, text, "not a section", right));
             };
             sections.push(Section {
+                is_path: path.trim().starts_with('/'),
                 name: path.trim().trim_matches('/').to_string(),
                 position,
                 parent: None,
@@ -416,6 +420,14 @@ fn split(name: &str, text: &str) -> Result<Vec<Section>, JobError> {
 /// Returns the full path of a section's group.
 fn path_of(section: &Section, sections: &[Section]) -> Result<String, JobError> {
     let name = &section.name;
+    if !section.is_path && section.parent.is_none() {
+        return Err(JobError::of(
+            &section.position,
+            format!("[{name}]"),
+            "a group without a slash before it and without a parent",
+            format!("[/{name}], or a line such as parent = /system in it"),
+        ));
+    }
     let is_name =
         |part: &str| !part.is_empty() && part.len() <= NAME_MAX && part != "." && part != "..";
     if !name.is_empty() && !name.split('/').all(is_name) {
@@ -521,6 +533,7 @@ mod tests {
             ("[/a]\nio.wieght = 5\n", 2, "did you mean io.weight"),
             ("[/a]\njobs =\n", 2, "no job is named"),
             ("[/a/../b]\n", 1, "no path"),
+            ("[/a]\n[b]\n", 2, "write [/b], or a line"),
             ("[/a]\njobs = x\n[/a/b]\n", 2, "EBUSY"),
         ] {
             let error = CgroupConfig::parse("c", text).unwrap_err();

@@ -159,12 +159,19 @@ impl Faults {
     /// right.
     pub fn parse(text: &str) -> Result<Faults, String> {
         let mut faults = Faults::default();
+        let mut given: Vec<&str> = Vec::new();
         for fault in text.split(',').map(str::trim) {
             let (name, value) = fault.split_once('=').unwrap_or((fault, ""));
             let kind = FAULTS.iter().find(|kind| kind.name == name);
             let kind = kind.ok_or_else(|| unknown(name))?;
             let set = (kind.set)(&mut faults, value);
             set.map_err(|right| format!("{name}: found {value:?}; {right}"))?;
+            if given.contains(&kind.name) {
+                return Err(format!(
+                    "{name}: it is given twice; right is each fault once"
+                ));
+            }
+            given.push(kind.name);
         }
         Ok(faults)
     }
@@ -230,6 +237,7 @@ mod tests {
             ("stall=0.1:5", "right is a number with its unit"),
             ("slow=0.5", "slow: found \"0.5\"; right is a number from 1"),
             ("slow=NaN", "slow: found \"NaN\""),
+            ("slow=2,bit_rot=0.1,slow=3", "slow: it is given twice"),
         ] {
             let found = Faults::parse(text).unwrap_err();
             assert!(found.contains(expected), "{text}: {found}");

@@ -151,7 +151,7 @@ impl CallList {
         let mut reader = Reader::default();
         for (text, line) in text.lines().zip(1..) {
             let read = reader.line(text, line);
-            read.map_err(|message| CallError {
+            read.map_err(|(line, message)| CallError {
                 file: file.to_string(),
                 line,
                 message,
@@ -176,6 +176,17 @@ impl CallList {
         is_started
     }
 
+    /// Whether a program makes no calls and no other names it.
+    pub(super) fn is_idle(&self, program: &Program) -> bool {
+        let mut is_idle = program.steps.is_empty();
+        for other in &self.programs {
+            each_call(&other.steps, &mut |made| {
+                is_idle &= named(&made.call) != Some(&program.name);
+            });
+        }
+        is_idle
+    }
+
     /// Whether ends of requests are told by a thread that makes this program's calls.
     pub fn is_notified(&self, name: &ProgramName) -> bool {
         let mut is_notified = false;
@@ -185,6 +196,14 @@ impl CallList {
             });
         }
         is_notified
+    }
+}
+
+/// Returns the program that a call starts, waits for or has notified.
+fn named(call: &Call) -> Option<&ProgramName> {
+    match call {
+        Call::Start { program } | Call::Wait { program } => Some(program),
+        call => call.notifies(),
     }
 }
 
@@ -218,7 +237,7 @@ struct Reader {
 }
 
 impl Reader {
-    fn line(&mut self, text: &str, line: u32) -> Result<(), String> {
+    fn line(&mut self, text: &str, line: u32) -> Result<(), (u32, String)> {
         let trimmed = text.trim();
         if let Some(comment) = trimmed.strip_prefix('#') {
             if self.list.help.is_empty() && line == 1 {
@@ -227,9 +246,16 @@ impl Reader {
             return Ok(());
         }
         if let Some(section) = trimmed.strip_prefix('[') {
-            return self.section(section, line);
+            self.end_program()?;
+            let begun = self.section(section, line);
+            return begun.map_err(|message| (line, message));
         }
-        let words = words(trimmed)?;
+        let read = self.step(trimmed, line);
+        read.map_err(|message| (line, message))
+    }
+
+    fn step(&mut self, text: &str, line: u32) -> Result<(), String> {
+        let words = words(text)?;
         let Some((first, rest)) = words.split_first() else {
             return Ok(());
         };
@@ -247,7 +273,6 @@ impl Reader {
     }
 
     fn section(&mut self, text: &str, line: u32) -> Result<(), String> {
-        self.end_program().map_err(|(_, message)| message)?;
         let wrong = "right is [process] or [process/thread], of letters, digits, _ and -";
         let name = text.strip_suffix(']').map(str::trim);
         let name = name.and_then(ProgramName::read).ok_or(wrong)?;
@@ -345,10 +370,22 @@ impl Reader {
             let message = "there is no [process] with calls".to_string();
             return Err((0, message));
         }
+        self.check_idle()?;
         self.check_handles()?;
         self.check_names()?;
         self.check_requests()?;
         Ok(self.list)
+    }
+
+    /// Checks that each program makes a call, or that another needs it.
+    fn check_idle(&self) -> Result<(), (u32, String)> {
+        match (self.list.programs.iter()).find(|program| self.list.is_idle(program)) {
+            None => Ok(()),
+            Some(Program { name, .. }) => {
+                let message = format!("[{name}]: it has no calls; right is one at least below it");
+                Err((self.lines[name], message))
+            }
+        }
     }
 
     /// Checks that each file in use is opened somewhere in its process.
@@ -384,11 +421,9 @@ impl Reader {
         let mut wrong = None;
         for program in &self.list.programs {
             each_call(&program.steps, &mut |made| {
-                let named = match &made.call {
-                    Call::Start { program } | Call::Wait { program } => Some(program),
-                    call => call.notifies(),
+                let Some(name) = named(&made.call) else {
+                    return;
                 };
-                let Some(name) = named else { return };
                 let (call, is_thread) = (made.call.name(), made.call.notifies().is_some());
                 if !self.lines.contains_key(name) {
                     let names: Vec<String> = self.lines.keys().map(ToString::to_string).collect();

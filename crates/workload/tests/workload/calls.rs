@@ -85,12 +85,19 @@ fn mistakes_name_line_call_and_what_is_right() {
             "[p q]\n",
             "t.calls:3: right is [process] or [process/thread]",
         ),
+        (
+            "sync\n[q]\n\n[r]\nsync\n",
+            "t.calls:4: [q]: it has no calls; right is one at least",
+        ),
+        ("sync\n[q]\n", "t.calls:4: [q]: it has no calls"),
     ] {
         let error = CallList::parse("t.calls", &format!("{head}{text}")).expect_err(text);
         let told = error.to_string();
         assert!(told.starts_with(message), "{told}\n{message}");
         assert_eq!(told.lines().count(), 1);
     }
+    let awaited = format!("{head}start q\n[q]\n");
+    CallList::parse("t.calls", &awaited).expect("a program that another starts may do nothing");
     let early = CallList::parse("t.calls", "sync\n").expect_err("no process");
     assert!(
         early.to_string().contains("before the first [process]"),

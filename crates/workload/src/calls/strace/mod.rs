@@ -967,11 +967,17 @@ impl Recorder<'_> {
                 .iter()
                 .map(|(what, times)| format!("{times} times {what} is left out")),
         );
-        let list = CallList {
+        let mut list = CallList {
             help: format!("What strace recorded in {name}."),
             prepared: self.files.prepared(),
             programs,
         };
+        // A list has no program without calls, unless another starts it or waits for it.
+        let are_idle: Vec<bool> = (list.programs.iter())
+            .map(|program| list.is_idle(program))
+            .collect();
+        let mut are_idle = are_idle.into_iter();
+        list.programs.retain(|_| are_idle.next() == Some(false));
         Recorded { list, notes }
     }
 
