@@ -95,14 +95,19 @@ fn ssd_reads_grow(study: &Study) -> Option<Finding> {
     let on = (SSD, Direction::Read);
     let (order, random) = (Pair::of(study, on, "seq")?, Pair::of(study, on, "rand")?);
     let [one, four] = random.in_flight();
+    let in_order = match (order.change() > CLEAR, order.in_flight()) {
+        (false, _) => "readahead asks for enough that one process gets all that the drive and its \
+                       link give"
+            .to_string(),
+        (true, [one, four]) => format!("with readahead, {one:.1} and {four:.1}"),
+    };
     Some(Finding {
         document: "SSD, reads: the more processes the faster",
         here: format!("in order {}; at random {}", order.text(), random.text()),
         agrees: order.change() > CLEAR || random.change() > CLEAR,
         reason: format!(
             "Through the page cache each process waits for its own read. At random one process \
-             keeps {one:.1} requests in flight and four keep {four:.1}; in order readahead asks \
-             for enough that one process gets all that the drive and its link give."
+             keeps {one:.1} requests in flight and four keep {four:.1}; in order {in_order}."
         ),
     })
 }
