@@ -56,6 +56,22 @@ fn a_block_may_be_any_number_of_bytes_unless_it_is_direct() {
     assert!(outcome.err.contains(expected), "{}", outcome.err);
 }
 
+/// The notes of a run are in what it prints, whatever that is.
+#[test]
+fn a_note_is_in_the_report() {
+    let place = Place::new();
+    let job =
+        "[global]\nfilename=/dev/x\nsize=1m\nbs=4k\n[d]\nrw=randread\ndirect=1\n[b]\nrw=write\n";
+    place.file("mixed.fio", job);
+    let note = "d: its direct I/O does not look at what the page cache has";
+    let text = place
+        .blklab(&["run", "mixed.fio", "--output", "o.txt"])
+        .ok();
+    assert!(text.err.contains(note), "{}", text.err);
+    let text = std::fs::read_to_string(place.path("o.txt")).expect("a report");
+    assert!(text.contains(&format!("\nnote: {note}")), "{text}");
+}
+
 /// Document 003: readahead makes a program that reads in order several times as fast, though
 /// the drive reads ahead of it as well.
 #[test]

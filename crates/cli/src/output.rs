@@ -107,6 +107,11 @@ pub(crate) fn deliver(text: impl AsRef<[u8]>, file: Option<&Path>) -> Result<(),
     }
 }
 
+/// Returns whether what is delivered goes elsewhere than to a terminal.
+pub(crate) fn leaves_the_terminal(file: Option<&Path>) -> bool {
+    file.is_some() || !std::io::stdout().is_terminal()
+}
+
 /// Checks, before any work, that tables can be written: each option's file name, and the
 /// format of the printed output.
 pub(crate) fn check_tables(
@@ -124,7 +129,7 @@ pub(crate) fn check_tables(
     };
     let built = format.check_built();
     built.map_err(|why| Failure::Mistake(format!("--output-format: {why}")))?;
-    if format != Format::Csv && file.is_none() && std::io::stdout().is_terminal() {
+    if format != Format::Csv && !leaves_the_terminal(file) {
         return Err(Failure::mistake(
             "--output-format: this is no text for a terminal; name a file with --output",
         ));

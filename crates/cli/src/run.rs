@@ -85,7 +85,15 @@ fn deliver(args: &RunArgs, results: Results, origin: Origin) -> Result<(), Failu
     }
     match args.output_format.table() {
         Some(format) => output::deliver_table(&results_table(&alone), format, file),
-        None => output::deliver(printed(args.output_format, &alone[0].runs[0]), file),
+        None => {
+            let results = &alone[0].runs[0];
+            // Who does not see the text sees its notes.
+            if args.output_format == RunFormat::Normal && output::leaves_the_terminal(file) {
+                let notes = results.notes.iter();
+                notes.for_each(|note| eprintln!("blklab: {note}"));
+            }
+            output::deliver(printed(args.output_format, results), file)
+        }
     }
 }
 
@@ -157,12 +165,9 @@ pub(crate) fn simulate(
     Ok((run, origin))
 }
 
-/// Formats the results as fio prints them. fio's text has no place for notes, which go
-/// to standard error; its JSON has.
+/// Formats the results as fio prints them, with notes behind.
 pub(crate) fn printed(format: RunFormat, results: &Results) -> String {
     if format == RunFormat::Normal {
-        let notes = results.notes.iter();
-        notes.for_each(|note| eprintln!("blklab: {note}"));
         let text = fio_text::render(results, None);
         let calls = text::calls(&results.jobs, text::Style::PLAIN);
         let text = match calls.is_empty() {

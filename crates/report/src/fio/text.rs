@@ -59,7 +59,11 @@ fn write_run(out: &mut String, results: &Results, timestamp_ms: u64) -> fmt::Res
     }
     write_scheduler(out, results)?;
     write_cgroups(out, results)?;
-    write_drive(out, results)
+    write_drive(out, results)?;
+    for note in &results.notes {
+        write!(out, "\nnote: {note}\n")?;
+    }
+    Ok(())
 }
 
 /// Returns the groups that have jobs, in ascending order.
