@@ -136,8 +136,8 @@ impl Choices {
                     "{kernel} offers none of these schedulers for this drive: there is nothing to \
                      set."
                 ),
-                () if is_unmeasured => "Nothing yet: the goal was not measured.".to_string(),
-                () => format!("Nothing: no scheduler that {kernel} has keeps the limits."),
+                () if is_unmeasured => "Change nothing yet: the goal was not measured.".to_string(),
+                () => format!("Change nothing: no scheduler that {kernel} has keeps the limits."),
             };
             return Some(Advice {
                 sentence,

@@ -238,6 +238,21 @@ fn limits_rule_rows_out() {
     );
 }
 
+#[test]
+fn where_nobody_keeps_the_limits_there_is_nothing_to_change() {
+    let mut comparison = compare(&victim_and_reader());
+    let goals = Goals {
+        goals: vec!["reader.bandwidth".parse().expect("a goal")],
+        limits: vec!["victim.read.p99 < 1us".parse().expect("a limit")],
+    };
+    comparison.judgement = Some(goals.judge(&comparison).expect("known jobs"));
+    let advice = both().advise(&comparison).expect("something to do");
+    assert_eq!(
+        advice.sentence,
+        "Change nothing: no scheduler that Linux 6.12 has keeps the limits."
+    );
+}
+
 /// The rows of `victim_and_reader`, both as under the first scheduler.
 fn twins() -> Vec<SchedulerRuns> {
     let mut schedulers = victim_and_reader();
