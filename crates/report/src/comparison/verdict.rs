@@ -5,6 +5,7 @@ use blklab_stats::{Estimate, Significance};
 use serde::{Deserialize, Serialize};
 
 use super::figure::{Change, Direction, Metric};
+use super::goal::FigureName;
 use super::noun;
 use super::runs::Pairs;
 use crate::quantity::{and_list, change};
@@ -144,14 +145,7 @@ impl Contest {
 
     /// Returns the figure in words.
     fn subject(&self) -> String {
-        let what = match self.direction {
-            Some(direction) => format!("{} {} latency", self.metric.name(), direction.name()),
-            None => self.metric.name().to_string(),
-        };
-        match &self.job {
-            Some(job) => format!("{what} of {job}"),
-            None => what,
-        }
+        FigureName::new(self.job.as_deref(), self.direction, self.metric).words()
     }
 
     /// Returns the figure with the lead of the best.

@@ -43,6 +43,13 @@ fn sentence(comparison: &Comparison) -> &str {
 }
 
 #[test]
+fn a_rate_of_one_direction_is_no_latency() {
+    let comparison = judged(&["reader.read.bandwidth"], &[]);
+    let said = sentence(&comparison);
+    assert!(said.contains(" read bandwidth of reader"), "{said}");
+}
+
+#[test]
 fn a_limit_may_be_a_part_of_another_rows_figure() {
     let name = victim_and_reader()[0].name.clone();
     let kept = |share: &str| {
