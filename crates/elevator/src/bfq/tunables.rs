@@ -193,6 +193,20 @@ mod tests {
         }
     }
 
+    /// Only when low latency is switched off does raising end (`bfq_low_latency_store`).
+    #[test]
+    fn raising_ends_with_low_latency() {
+        let (mut bfq, q) = super::super::tests::one_queue();
+        for (name, value, coeff) in [
+            ("slice_idle", 5, 30),
+            ("low_latency", 1, 30),
+            ("low_latency", 0, 1),
+        ] {
+            bfq.apply_tunable(name, value).expect("is legal");
+            assert_eq!(bfq.queues[q].raising.coeff, coeff, "{name} = {value}");
+        }
+    }
+
     /// The largest budget is the user's, or what the drive does in `timeout_sync`
     /// (`bfq_max_budget_store`, `bfq_timeout_sync_store`).
     #[test]

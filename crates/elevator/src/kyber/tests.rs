@@ -214,6 +214,22 @@ fn contexts_are_run_in_the_order_in_which_they_began_to_wait() {
     }
 }
 
+/// The end of a request may be told late once it sets no timer and frees no token that is awaited.
+#[test]
+fn an_end_can_wait_while_a_timer_is_set_and_no_token_is_awaited() {
+    let mut queue = queue();
+    for i in 0..=MAX_DEPTH[OTHER] {
+        queue.insert(&bio(Op::WriteZeroes, u64::from(i) * 100));
+    }
+    let read = queue.insert(&bio(Op::Read, 0));
+    assert_eq!(queue.dispatch(), read);
+    assert!(!queue.elevator.ends_can_wait(), "it sets the timer");
+    queue.complete(read.expect("does not merge"));
+    assert!(queue.elevator.ends_can_wait());
+    assert_eq!(queue.drain().len(), MAX_DEPTH[OTHER] as usize);
+    assert!(!queue.elevator.ends_can_wait(), "one waits for a token");
+}
+
 #[test]
 fn few_samples_wait_for_a_second() {
     let mut queue = queue();
@@ -230,6 +246,7 @@ fn few_samples_wait_for_a_second() {
 
 #[test]
 fn bios_merge_with_requests_of_their_cpu_until_these_are_flushed() {
+    assert!(!Kyber::merges_by_end());
     let mut queue = queue();
     let id = queue.insert(&bio(Op::Write, 0));
     assert_eq!(queue.merge(&bio(Op::Write, 8)), id);
