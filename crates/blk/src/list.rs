@@ -178,6 +178,35 @@ mod tests {
         ))
     }
 
+    /// Only an earlier deadline is taken over, and with it its place (`dd_merged_requests`).
+    #[test]
+    fn a_merged_request_leaves_an_earlier_deadline_and_its_place() {
+        // Deadlines of three requests, of which the last is merged into the first and goes, or the
+        // other way round.
+        for (deadlines, last_goes, order, kept) in [
+            ([10, 20, 30], true, [0, 1, 2], 10),
+            ([10, 20, 30], false, [2, 0, 1], 10),
+            ([10, 10, 10], true, [0, 1, 2], 10),
+            ([10, 10, 10], false, [0, 1, 2], 10),
+        ] {
+            let (mut rqs, mut list) = (Requests::default(), RqList::<1>::new());
+            let ids = deadlines.map(|deadline| {
+                let id = request(&mut rqs);
+                rqs[id].fifo_time = Nanos(deadline);
+                list.push_back(&mut rqs, id);
+                id
+            });
+            let (stays, goes) = match last_goes {
+                true => (ids[0], ids[2]),
+                false => (ids[2], ids[0]),
+            };
+            list.inherit_deadline(&mut rqs, stays, goes);
+            let found: Vec<_> = list.iter(&rqs).collect();
+            assert_eq!(found, order.map(|at| ids[at]), "{deadlines:?} {last_goes}");
+            assert_eq!(rqs[stays].fifo_time, Nanos(kept));
+        }
+    }
+
     proptest! {
         #[test]
         fn behaves_as_a_deque(ops in prop::collection::vec((0u8..5, any::<prop::sample::Index>()), 0..200)) {

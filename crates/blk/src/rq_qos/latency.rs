@@ -561,6 +561,63 @@ mod tests {
         assert_eq!(after(STRICT, 4_000, 10), (Some(STRICT), 2_000, 48));
     }
 
+    /// Runs bios of a group, ending at these times, and returns how far the cookie is below its
+    /// default after each.
+    fn cookie_below<const COUNT: usize>(
+        latency: &mut IoLatency,
+        took_ms: u64,
+        ends_ms: [u64; COUNT],
+    ) -> [u64; COUNT] {
+        ends_ms.map(|end_ms| {
+            runs(latency, FAST, end_ms - took_ms, took_ms);
+            DEFAULT_COOKIE - latency.groups[0].child_lat.cookie
+        })
+    }
+
+    /// Between two changes is at least half a second (`BLKIOLATENCY_MIN_ADJUST_TIME`).
+    #[test]
+    fn misses_within_half_a_second_count_once() {
+        for (ends_ms, below) in [
+            ([110, 300, 609], [16, 16, 16]),
+            ([110, 300, 610], [16, 16, 32]),
+        ] {
+            let mut latency = with_target(64);
+            assert_eq!(cookie_below(&mut latency, 10, ends_ms), below);
+        }
+    }
+
+    /// A change back needs five bios since the last change, all but a tenth of which have met the
+    /// target (`BLKIOLATENCY_MIN_GOOD_SAMPLES`, `latency_sum_ok`).
+    #[test]
+    fn what_was_seen_since_the_last_change_counts() {
+        let mut latency = with_target(64);
+        assert_eq!(cookie_below(&mut latency, 10, [1_010]), [16]);
+        let good = [2_000, 2_200, 2_400, 2_600, 2_800];
+        assert_eq!(cookie_below(&mut latency, 1, good), [16, 16, 16, 16, 12]);
+        // A miss too soon after that change is remembered.
+        assert_eq!(cookie_below(&mut latency, 10, [2_950]), [12]);
+        assert_eq!(cookie_below(&mut latency, 1, [3_400]), [28]);
+    }
+
+    /// The bios of all groups count in their parent, and of two groups with one target the first
+    /// one that missed it decides (`iolatency_check_latencies`).
+    #[test]
+    fn groups_are_counted_together_and_the_first_decides() {
+        const OTHER: CgroupId = CgroupId(3);
+        let mut latency = with_target(64);
+        latency.set_target(OTHER, 2_000);
+        // The first bio of each ends a window; later ones count at the end of the next.
+        let fast = [1_010, 1_050, 1_060, 1_150].map(|end_ms| (FAST, end_ms));
+        let other = [2_010, 2_050, 2_150].map(|end_ms| (OTHER, end_ms));
+        for (group, end_ms) in fast.into_iter().chain(other) {
+            runs(&mut latency, group, end_ms - 10, 10);
+        }
+        let root = &latency.groups[0].child_lat;
+        assert_eq!(root.asked_by, Some(FAST));
+        let of_each = [FAST, OTHER].map(|group| latency.groups[group.0 as usize].samples);
+        assert_eq!((of_each, root.samples), ([3, 2], 5));
+    }
+
     #[test]
     fn who_has_no_place_waits_for_one() {
         let (mut latency, mut woken) = (after_misses(4, 2), Vec::new());

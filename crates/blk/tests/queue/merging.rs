@@ -1,7 +1,7 @@
 //! Which bios and requests are merged, and how merges are counted.
 
 use blklab_blk::{
-    Bio, BioFlags, CgroupId, IoClass, IoPrio, IoStatus, MergeKind, Nanos, NoMerges, Op,
+    Bio, BioFlags, CgroupId, Elevator, IoClass, IoPrio, IoStatus, MergeKind, Nanos, NoMerges, Op,
     QueueLimits, Sector,
 };
 
@@ -60,6 +60,7 @@ fn merges_are_counted_by_kind_and_are_no_requests() {
 /// time.
 #[test]
 fn a_request_that_joins_another_leaves_the_accounting() {
+    assert!(crate::Fifo::merges_by_end(), "as it has the default hooks");
     let (mut f, state) = Fixture::with_fifo(&config(), FifoState::default());
     f.submit(Op::Read, 16, 8);
     f.now += Nanos(50);

@@ -40,7 +40,10 @@ fn io_max_holds_bios_back_and_its_worker_submits_them() {
         bytes: [Some(2 * 1024 * 1024), None],
         ..IoMax::default()
     };
+    assert_eq!(q.queue.io_max(CgroupId(1)), IoMax::default());
     q.queue.set_io_max(q.now, CgroupId(1), max);
+    let found = [1, 2].map(|group| q.queue.io_max(CgroupId(group)));
+    assert_eq!(found, [max, IoMax::default()]);
     for n in 0..10 {
         q.submit_bio(0, in_group(1, 1000 * n));
         if q.driver.in_flight.len() == 2 {
