@@ -473,6 +473,26 @@ mod tests {
         assert_eq!(dirty.oldest(), None);
     }
 
+    /// A buffer that can be written out in exactly its limit is not full.
+    #[test]
+    fn a_flush_may_take_as_long_as_its_limit() {
+        let estimate = FlushEstimate {
+            positioning_ns: 10,
+            limit_ns: 100,
+        };
+        for (runs, transfer_ns, parts, exceeds) in [
+            (5, 50, 1, false),
+            (5, 51, 1, true),
+            (6, 41, 1, true),
+            (5, 0, 2, false),
+            (5, 1, 2, true),
+            (u64::MAX, 1, 1, true),
+        ] {
+            let found = estimate.exceeds(runs, transfer_ns, parts);
+            assert_eq!(found, exceeds, "{runs} {transfer_ns} {parts}");
+        }
+    }
+
     #[test]
     fn segments_share_the_buffer_evenly() {
         let each = |most, sectors| Segments::new(most, sectors).sectors_each();

@@ -452,6 +452,44 @@ fn what_was_read_ahead_before_a_seek_is_kept() {
     assert!(beyond > 1000, "{beyond}");
 }
 
+/// What passes the heads before a seek is read ahead: 2 ms have 819 sectors of a track of 3416. While
+/// the heads switch to the next track, which takes 0.8 ms, it is nothing.
+#[test]
+fn what_is_read_ahead_is_what_passes_the_heads() {
+    for (last, idle_us, sector, is_held) in [
+        (0, 2_000, 816, true),
+        (0, 2_000, 864, false),
+        (3400, 400, 3408, true),
+        (3400, 400, 3560, false),
+    ] {
+        let mut disk = disk(&[]);
+        let far = disk.identify().capacity_sectors / 2;
+        let end = carry_out(disk.as_mut(), Nanos::ZERO, Op::Read, last, 8);
+        let seek_at = end + Nanos::from_micros(idle_us);
+        let now = carry_out(disk.as_mut(), seek_at, Op::Read, far, 8);
+        let took = carry_out(disk.as_mut(), now, Op::Read, sector, 8) - now;
+        assert_eq!(took < Nanos::from_micros(100), is_held, "{sector} {took:?}");
+    }
+}
+
+/// The heads do not begin to write before enough of the data has crossed the link: half of it here,
+/// but so late that the rest comes before it is needed.
+#[test]
+fn a_write_past_the_buffer_waits_for_its_data() {
+    // 128 KiB take 131 ms.
+    let slow = "write_watermark = 0.5\nbandwidth_mb_s = 1";
+    let mut disk = disk(&[WRITE_THROUGH, ("bandwidth_mb_s = 560", slow)]);
+    let end = carry_out(disk.as_mut(), Nanos::ZERO, Op::Write, 1 << 30, 256);
+    let took_us = end.0 as f64 / 1e3;
+    let crossed_us = 131_072.0;
+    let latest_us = crossed_us + TURN_US + 1000.0;
+    assert!((crossed_us..latest_us).contains(&took_us), "{took_us}");
+    // The heads are over the track within an average seek, a settling and a turn.
+    let arm = disk.stats(end).arm.expect("a disk has one");
+    let waited_us = arm.rotation_ns as f64 / 1e3;
+    assert!(waited_us > crossed_us - 18_000.0 - TURN_US, "{waited_us}");
+}
+
 /// What was acknowledged and is only in the buffer is lost, and counted apart from what the
 /// host does not rely on.
 #[test]

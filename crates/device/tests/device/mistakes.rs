@@ -121,6 +121,20 @@ fn the_bounds_of_blocks_that_are_told_are_the_bounds() {
     );
 }
 
+/// The blocks that the map takes are told where the drive keeps it on flash.
+#[test]
+fn what_takes_a_plane_s_blocks_is_told() {
+    let pages = crate::texts::complete("ssd-pages");
+    let nvme = registry::text("nvme").expect("listed");
+    for (text, blocks, has_map) in [(&pages[..], 200, true), (nvme, 2000, false)] {
+        let line = format!("blocks_per_plane = {blocks}");
+        let error = error_after(text, &[(&line, "blocks_per_plane = 60")]);
+        assert_eq!(error.key, "geometry.blocks_per_plane");
+        let told = error.problem.contains(" for the map (ftl.map_cache_kb)");
+        assert_eq!(told, has_map, "{error}");
+    }
+}
+
 /// Map entries of a block are numbered in 16 bits and those of the drive in 32.
 #[test]
 fn too_many_map_entries_are_told_with_how_many_are_legal() {
