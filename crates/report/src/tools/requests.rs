@@ -168,8 +168,9 @@ mod tests {
         assert_eq!(all.len(), 1);
         let of = &all[0];
         assert_eq!((of.comm.as_str(), of.pid, of.bytes), ("a", 1, 8192));
-        let at_s = [of.made_ns, of.issued_ns, of.ended_ns].map(|ns| ns / 1_000_000_000);
-        assert_eq!(at_s, [1, 3, 5]);
+        let times = [Some(of.made_ns), of.issued_ns, Some(of.ended_ns)];
+        let at_s = times.map(|ns| ns.map(|ns| ns / 1_000_000_000));
+        assert_eq!(at_s, [Some(1), Some(3), Some(5)]);
     }
 
     /// As a kernel was recorded: the flush ends at a sector that it did not begin at.

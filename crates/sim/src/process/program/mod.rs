@@ -568,6 +568,11 @@ impl ProgramProcess {
         let (progress, spent) = system.go_on_in_call(now, self.task, &self.as_submitter());
         self.times().throttled_ns += system.throttled().saturating_sub(throttled).0;
         self.spent_in_kernel(spent);
+        // It sleeps when its CPU has done what the call had it do.
+        let asleep = match spent > Nanos::ZERO {
+            true => system.cpus.free_at(self.cpu).max(now),
+            false => now,
+        };
         match progress {
             Progress::Over(returned) => {
                 self.over(now, returned, system);
@@ -576,18 +581,13 @@ impl ProgramProcess {
                 }
             }
             Progress::AwaitsTag(disk) => {
-                self.state = State::AwaitsTag(now);
+                self.state = State::AwaitsTag(asleep);
                 if let Some(waiter) = system.take_waiter(self.task) {
                     self.sleep_for_tag(disk, waiter, system);
                 }
             }
             Progress::Waits => {
                 self.recorder.context_switch();
-                // It sleeps when its CPU has done what the call had it do.
-                let asleep = match spent > Nanos::ZERO {
-                    true => system.cpus.free_at(self.cpu).max(now),
-                    false => now,
-                };
                 self.state = State::AwaitsCall(asleep);
             }
         }
