@@ -487,7 +487,7 @@ pub(crate) struct SweepArgs {
     pub(crate) kernel: Option<KernelVersion>,
 
     /// How many of the values that a drive's or machine's description marks as assumed
-    /// are tried at their plausible ends, with one run each, to see whether the answer
+    /// are tried at their plausible ends, with as few runs as give the answer, to see whether it
     /// depends on them; 3 if not given, and none with --repeats 1
     #[arg(long, value_name = "N")]
     pub(crate) assumed: Option<usize>,
