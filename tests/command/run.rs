@@ -377,7 +377,7 @@ fn a_timeline_that_cannot_be_is_no_file() {
 }
 
 #[test]
-fn notes_go_beside_the_text() {
+fn notes_end_the_text_and_go_beside_it() {
     let place = Place::new();
     let job = format!("{MIXED}trim_percentage=10\n");
     let done = place
@@ -385,7 +385,9 @@ fn notes_go_beside_the_text() {
         .blklab(&["run", "trims.fio", "--lenient"])
         .ok();
     assert!(done.err.contains("trim_percentage"), "{}", done.err);
-    assert!(!done.out.contains("trim_percentage"), "{}", done.out);
+    let mut lines = done.out.lines().rev();
+    let note = lines.find(|line| line.contains("trim_percentage"));
+    assert!(note.is_some_and(|line| line.starts_with("note: ")), "{}", done.out);
 }
 
 /// A loop device takes its worker's time, which a machine may not know.
