@@ -533,7 +533,7 @@ mod tests {
             ("[/a]\nio.wieght = 5\n", 2, "did you mean io.weight"),
             ("[/a]\njobs =\n", 2, "no job is named"),
             ("[/a/../b]\n", 1, "no path"),
-            ("[/a]\n[b]\n", 2, "write [/b], or a line"),
+            ("[/a]\n[b]\n", 2, "without a parent; [/b], or a line"),
             ("[/a]\njobs = x\n[/a/b]\n", 2, "EBUSY"),
         ] {
             let error = CgroupConfig::parse("c", text).unwrap_err();
