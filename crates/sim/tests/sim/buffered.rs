@@ -58,7 +58,8 @@ fn readahead_makes_few_requests_of_many_reads() {
     // The drive reads ahead in any case.
     assert!(with > 2.5 * without, "{with} with it, {without} without");
     assert_eq!(counts.read_pages, 4096);
-    assert_eq!(counts.readahead_used, 4096);
+    // The first page is what the first call asks for.
+    assert_eq!(counts.readahead_used, 4095);
     assert!(counts.hits > 3900, "{counts:?}");
 }
 

@@ -78,7 +78,7 @@ fn passthrough_goes_by_the_scheduler() {
     let refused = reads(job, "mq-deadline").expect_err("not simulated");
     let message = refused.to_string();
     assert!(
-        message.contains("t.fio:1: job a: ioengine=io_uring_cmd passes"),
+        message.contains("t.fio:10: job a: ioengine=io_uring_cmd passes"),
         "{message}"
     );
 }
