@@ -213,13 +213,14 @@ mod tests {
         let spec = emmc.spec();
         let cid = Cid::of_mmc(&spec.cid, 8);
         assert_eq!((cid.name.as_str(), cid.serial), ("BJTD4R", 0x1234_5678));
-        assert_eq!((cid.manfid, cid.oemid, cid.prv), (0x15, 1, 8));
+        // Its upper byte says that the card is soldered.
+        assert_eq!((cid.manfid, cid.oemid, cid.prv), (0x15, 0x0101, 8));
         assert_eq!((cid.year, cid.month), (2021, 3));
         assert_eq!(Csd::of_mmc(&spec.csd).unwrap().mmca_version, 4);
         let read = ExtCsd::of(&spec.ext_csd).unwrap();
         assert_eq!(u64::from(read.sectors), spec.sectors);
         assert_eq!((read.boot_bytes, read.rpmb_bytes), (4 << 20, 4 << 20));
-        assert!(read.has_hs200 && read.can_trim() && read.reliable_write);
+        assert!(read.has_hs200 && read.can_trim() && read.has_reliable_write());
         assert_eq!((read.cache_kib, read.generic_switch_ms), (64, 100));
     }
 

@@ -18,7 +18,7 @@ const MAX_TRIES: usize = 64;
 /// Commands of an identification at 400 kHz that goes well.
 const IDENTIFICATION: u64 = 31;
 
-/// The larger card of `tests/data/mmc-traces`, with CMD23 if it has `counts`.
+/// The larger SD card of `tests/data/mmc-traces`, with CMD23 if it has `counts`.
 fn card(counts: bool) -> CardSpec {
     CardSpec {
         protocol: Protocol::Sd { has_if_cond: true },
@@ -40,7 +40,7 @@ fn card(counts: bool) -> CardSpec {
     }
 }
 
-fn core(spec: CardSpec, faults: Vec<Fault>) -> Core {
+pub(crate) fn core(spec: CardSpec, faults: Vec<Fault>) -> Core {
     let mut slot = Slot::with(EmulatedCard::new(spec));
     slot.set_faults(faults);
     let controller = Controller::new(ControllerSpec::default(), slot);
@@ -372,7 +372,7 @@ fn a_card_that_was_suspended_comes_back_as_the_same() {
 }
 
 /// An eMMC of 8 GiB with HS200.
-fn emmc() -> CardSpec {
+pub(crate) fn emmc() -> CardSpec {
     let mut ext_csd = vec![0; 512];
     // Revision 8, 52 MHz and HS200, 16 Mi sectors, erase groups of 512 KiB, boot areas and
     // replay protected area of 128 KiB.

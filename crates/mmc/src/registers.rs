@@ -1,6 +1,10 @@
 //! What a card's registers say: CID, CSD, SCR, SSR and EXT_CSD
 //! (`drivers/mmc/core/sd.c`, `mmc.c`; SD Physical Layer chapter 5, JESD84 chapter 7).
 
+pub(crate) mod ext_csd;
+
+pub use ext_csd::ExtCsd;
+
 use crate::command::Error;
 
 /// Bits `start..start + size` of a register of 32-bit words, the first word first
@@ -63,7 +67,7 @@ impl Cid {
         let year = 1997 + bits(raw, 8, 4);
         Cid {
             manfid: bits(raw, 120, 8),
-            oemid: bits(raw, 104, 8),
+            oemid: bits(raw, 104, 16),
             name: name(raw, 56, 6),
             hwrev: 0,
             fwrev: 0,
@@ -89,6 +93,8 @@ fn name(raw: &[u32; 4], last_start: usize, letters: usize) -> String {
 /// What the card can hold and do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Csd {
+    /// How its fields are laid out, of eMMC.
+    pub structure: u32,
     /// Version of the MMC specification.
     pub mmca_version: u32,
     /// Command classes.
@@ -105,6 +111,8 @@ pub struct Csd {
     pub max_clock_hz: u32,
     /// Sectors of what can be erased.
     pub erase_sectors: u32,
+    /// Erase groups of what can be write protected, of eMMC.
+    pub protect_groups: u32,
     /// Unit of the capacity, as a power of two.
     pub read_blkbits: u32,
     /// Whether drive strength can be set.
@@ -193,7 +201,8 @@ impl Csd {
     /// # Errors
     /// A structure of version 0, which no card was ever made with.
     pub fn of_mmc(raw: &[u32; 4]) -> Result<Csd, Error> {
-        if bits(raw, 126, 2) == 0 {
+        let structure = bits(raw, 126, 2);
+        if structure == 0 {
             return Err(Error::Invalid);
         }
         let write_blkbits = bits(raw, 22, 4);
@@ -202,6 +211,7 @@ impl Csd {
             _ => 0,
         };
         Ok(Csd {
+            structure,
             mmca_version: bits(raw, 122, 4),
             classes: bits(raw, 84, 12),
             taac_ns: access_ns(raw),
@@ -210,6 +220,7 @@ impl Csd {
             r2w_factor: bits(raw, 26, 3),
             max_clock_hz: clock_hz(raw),
             erase_sectors,
+            protect_groups: 1 + bits(raw, 32, 5),
             read_blkbits: bits(raw, 80, 4),
             dsr: bits(raw, 76, 1) == 1,
             capacity: u64::from(1 + bits(raw, 62, 12)) << (bits(raw, 47, 3) + 2),
@@ -325,157 +336,11 @@ impl Ssr {
     }
 }
 
-/// Fields of an eMMC's EXT_CSD that the core looks at, by their byte.
-pub(crate) mod ext_csd {
-    pub(crate) const FLUSH_CACHE: u8 = 32;
-    pub(crate) const CACHE_CTRL: u8 = 33;
-    pub(crate) const POWER_OFF_NOTIFICATION: u8 = 34;
-    pub(crate) const WR_REL_PARAM: usize = 166;
-    pub(crate) const RPMB_MULT: usize = 168;
-    pub(crate) const ERASE_GROUP_DEF: u8 = 175;
-    pub(crate) const PART_CONFIG: u8 = 179;
-    pub(crate) const BUS_WIDTH: u8 = 183;
-    pub(crate) const HS_TIMING: u8 = 185;
-    pub(crate) const REV: usize = 192;
-    pub(crate) const STRUCTURE: usize = 194;
-    pub(crate) const CARD_TYPE: usize = 196;
-    pub(crate) const PART_SWITCH_TIME: usize = 199;
-    pub(crate) const SEC_CNT: usize = 212;
-    pub(crate) const REL_WR_SEC_C: usize = 222;
-    pub(crate) const ERASE_TIMEOUT_MULT: usize = 223;
-    pub(crate) const HC_ERASE_GRP_SIZE: usize = 224;
-    pub(crate) const BOOT_SIZE_MULT: usize = 226;
-    pub(crate) const SEC_FEATURE_SUPPORT: usize = 231;
-    pub(crate) const TRIM_MULT: usize = 232;
-    pub(crate) const GENERIC_CMD6_TIME: usize = 248;
-    pub(crate) const CACHE_SIZE: usize = 249;
-    pub(crate) const ERASED_MEM_CONT: usize = 181;
-}
-
-/// What an eMMC says of itself beside its CSD.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ExtCsd {
-    /// Revision; 3 and later has high-capacity erase groups.
-    pub revision: u32,
-    /// Whether it has high speed at 52 MHz.
-    pub has_high_speed_52: bool,
-    /// Whether it has high speed at 26 MHz.
-    pub has_high_speed_26: bool,
-    /// Whether it has HS200 with lines of 1.8 V.
-    pub has_hs200: bool,
-    /// Sectors.
-    pub sectors: u32,
-    /// How long a switch may take.
-    pub generic_switch_ms: u32,
-    /// How long a switch of partitions may take.
-    pub partition_switch_ms: u32,
-    /// Sectors of a high-capacity erase group.
-    pub hc_erase_sectors: u32,
-    /// How long an erase group may take.
-    pub hc_erase_ms: u32,
-    /// Whether high-capacity erase groups are in use.
-    pub erase_group_def: bool,
-    /// How long a trim may take.
-    pub trim_ms: u32,
-    /// Secure erase and trim.
-    pub sec_features: u32,
-    /// Which partition is in use, and where it boots from.
-    pub part_config: u8,
-    /// Bytes of each of the two boot areas.
-    pub boot_bytes: u64,
-    /// Bytes of the replay protected area.
-    pub rpmb_bytes: u64,
-    /// Kibibytes of its cache.
-    pub cache_kib: u32,
-    /// Whether its cache is on.
-    pub cache_on: bool,
-    /// Whether writes can be made reliable.
-    pub reliable_write: bool,
-    /// Whether erased sectors read as ones.
-    pub erased_ones: bool,
-}
-
-impl ExtCsd {
-    /// Reads it.
-    ///
-    /// # Errors
-    /// A structure or revision of a later version, or one that is too short.
-    pub fn of(raw: &[u8]) -> Result<ExtCsd, Error> {
-        use ext_csd as at;
-        let byte = |place: usize| raw.get(place).copied().ok_or(Error::Invalid);
-        let revision = u32::from(byte(at::REV)?);
-        if byte(at::STRUCTURE)? > 2 || revision > 8 {
-            return Err(Error::Invalid);
-        }
-        let word = |place: usize| -> Result<u32, Error> {
-            (0..4).try_fold(0, |word, n| {
-                Ok(word | u32::from(byte(place + n)?) << (8 * n))
-            })
-        };
-        let card_type = byte(at::CARD_TYPE)?;
-        let mult = |place: usize| byte(place).map(u32::from);
-        Ok(ExtCsd {
-            revision,
-            has_high_speed_52: card_type & 2 != 0,
-            has_high_speed_26: card_type & 1 != 0,
-            has_hs200: card_type & 1 << 4 != 0,
-            sectors: word(at::SEC_CNT)?,
-            // Units of 10 ms; 500 ms where the card is too old to tell
-            // (`DEFAULT_CMD6_TIMEOUT_MS`).
-            generic_switch_ms: match mult(at::GENERIC_CMD6_TIME)? {
-                time if revision >= 6 && time > 0 => 10 * time,
-                _ => 500,
-            },
-            partition_switch_ms: match mult(at::PART_SWITCH_TIME)? {
-                0 => 500,
-                // Cards exist that need more than they tell (`MMC_MIN_PART_SWITCH_TIME`).
-                time => (10 * time).max(300),
-            },
-            hc_erase_sectors: mult(at::HC_ERASE_GRP_SIZE)? << 10,
-            hc_erase_ms: 300 * mult(at::ERASE_TIMEOUT_MULT)?,
-            erase_group_def: byte(usize::from(at::ERASE_GROUP_DEF))? & 1 != 0,
-            trim_ms: 300 * mult(at::TRIM_MULT)?,
-            sec_features: mult(at::SEC_FEATURE_SUPPORT)?,
-            part_config: byte(usize::from(at::PART_CONFIG))?,
-            boot_bytes: u64::from(byte(at::BOOT_SIZE_MULT)?) << 17,
-            rpmb_bytes: u64::from(byte(at::RPMB_MULT)?) << 17,
-            cache_kib: word(at::CACHE_SIZE)? / 8,
-            cache_on: false,
-            reliable_write: byte(at::WR_REL_PARAM)? & 4 != 0 || byte(at::REL_WR_SEC_C)? != 0,
-            erased_ones: byte(at::ERASED_MEM_CONT)? & 1 != 0,
-        })
-    }
-
-    /// Clock of high speed, if it has that.
-    pub fn high_speed_hz(&self) -> Option<u32> {
-        match (self.has_high_speed_52, self.has_high_speed_26) {
-            (true, _) => Some(52_000_000),
-            (_, true) => Some(26_000_000),
-            _ => None,
-        }
-    }
-
-    /// Whether it can trim (`mmc_can_trim`).
-    pub fn can_trim(&self) -> bool {
-        self.sec_features & 1 << 4 != 0
-    }
-
-    /// Whether it can erase securely.
-    pub fn can_secure_erase(&self) -> bool {
-        self.sec_features & 1 != 0
-    }
-
-    /// Whether it knows discard.
-    pub fn can_discard(&self) -> bool {
-        self.revision >= 6
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Registers of the cards in `tests/data/mmc-traces`.
+    /// Registers of the SD cards in `tests/data/mmc-traces`.
     const CID: [u32; 4] = [0xaa58_5951, 0x454d_5521, 0x01de_adbe, 0xef00_6200];
     const SDHC: [u32; 4] = [0x400e_0032, 0x5b59_0000, 0x1fff_7f80, 0x0a40_0000];
     const SDSC: [u32; 4] = [0x0026_0032, 0x5f59_e07f, 0xffff_dfff, 0x9260_0000];
@@ -532,18 +397,5 @@ mod tests {
         assert_eq!((ssr.au_sectors, ssr.erase_timeout_ms), (8192, 500));
         assert_eq!(ssr.erase_offset_ms, 2000);
         assert_eq!(Ssr::of(&[0; 16], &scr), Ssr::default());
-    }
-
-    #[test]
-    fn an_ext_csd_that_is_too_new_or_short_is_refused() {
-        let mut raw = [0; 512];
-        raw[ext_csd::REV] = 8;
-        raw[ext_csd::SEC_CNT + 3] = 1;
-        raw[ext_csd::BOOT_SIZE_MULT] = 8;
-        let read = ExtCsd::of(&raw).unwrap();
-        assert_eq!((read.sectors, read.boot_bytes), (1 << 24, 1 << 20));
-        raw[ext_csd::REV] = 9;
-        assert_eq!(ExtCsd::of(&raw), Err(Error::Invalid));
-        assert_eq!(ExtCsd::of(&raw[..200]), Err(Error::Invalid));
     }
 }

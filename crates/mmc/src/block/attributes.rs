@@ -54,7 +54,7 @@ impl QueueLimits {
             false => card.scr.commands & Scr::CMD23 != 0,
         };
         let counts = spec.caps.contains(Caps::CMD23) && knows_count;
-        let fua = counts && card.ext_csd.reliable_write;
+        let fua = counts && card.ext_csd.has_reliable_write();
         Some(QueueLimits {
             max_hw_bytes: spec
                 .max_request_bytes

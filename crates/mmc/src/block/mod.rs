@@ -148,7 +148,7 @@ impl Queue {
         Some(Queue {
             area,
             block_count,
-            reliable_write: block_count && card.ext_csd.reliable_write,
+            reliable_write: block_count && card.ext_csd.has_reliable_write(),
             is_read_only: card.is_read_only || card.csd.classes & class::BLOCK_WRITE == 0,
             previous: None,
             resets: ResetDone::default(),

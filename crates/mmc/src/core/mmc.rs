@@ -4,7 +4,7 @@
 use super::ops::OCR_HIGH_CAPACITY;
 use super::{Card, CardKind, Core, RETRIES};
 use crate::command::{Command, CommandFlags, Error, Status, opcode};
-use crate::host::{BusMode, BusWidth, Caps, Caps2, SignalVoltage, Timing};
+use crate::host::{BusMode, BusWidth, Caps, Caps2, Ios, SignalVoltage, Timing};
 use crate::registers::{Cid, Csd, ExtCsd, ext_csd};
 
 /// Some caches take that long to be switched on after power was lost.
@@ -21,6 +21,23 @@ const PARTITION_ACCESS: u8 = 7;
 /// Pauses between polls of a busy card: the first, doubled up to the last
 /// (`__mmc_poll_for_busy`, in milliseconds here).
 const BUSY_PAUSE_MS: (u64, u64) = (1, 32);
+/// A tick of the kernel's clock (`CONFIG_HZ` of Debian's kernel), by which it waits
+/// longer than it was told.
+const JIFFY_MS: u64 = 4;
+
+/// More of them are addressed as blocks.
+const BYTE_ADDRESSED_SECTORS: u32 = 1 << 22;
+/// The bit of OCR for 1.65 to 1.95 V.
+const VDD_1_8_V: u16 = 7;
+
+/// Whether a card took a switch that it need not know.
+fn known(switched: Result<(), Error>) -> Result<bool, Error> {
+    match switched {
+        Ok(()) => Ok(true),
+        Err(Error::BadMessage) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
 
 impl Core {
     /// Finds out whether an MMC is there, and sets it up (`mmc_attach_mmc`).
@@ -59,23 +76,40 @@ impl Core {
         if old.is_none() {
             // Cards of before version 4 have none.
             if card.csd.mmca_version >= 4 {
-                card.ext_csd = ExtCsd::of(&self.send_ext_csd(&card)?)?;
+                card.ext_csd = self.read_ext_csd(&card)?;
             }
             card.cid = Cid::of_mmc(&raw_cid, card.ext_csd.revision);
-            card.is_block_addressed = answer & OCR_HIGH_CAPACITY != 0;
+            // Small cards may have block addresses too (JESD84-A441 8.1).
+            let is_large = card.ext_csd.sectors > BYTE_ADDRESSED_SECTORS;
+            card.is_block_addressed = is_large || answer & OCR_HIGH_CAPACITY != 0;
             card.set_mmc_erase_sectors();
         }
         self.switch_on_features(&mut card)?;
         self.speed_up_mmc(&card)?;
+        self.select_power_class(&card);
+        if card.ext_csd.has_hpi {
+            self.try_switch(&card, ext_csd::HPI_MGMT, 1)?;
+        }
         self.switch_on_cache(&mut card)?;
         self.card = Some(card);
         Ok(())
     }
 
+    /// What the card says of itself beside its CSD. Only cards of the newest CSD
+    /// structure tell another one here.
+    fn read_ext_csd(&mut self, card: &Card) -> Result<ExtCsd, Error> {
+        const STRUCTURE_IN_EXT_CSD: u32 = 3;
+        const LAST_STRUCTURE: u32 = 2;
+        let read = ExtCsd::of(&self.send_ext_csd(card)?)?;
+        match card.csd.structure == STRUCTURE_IN_EXT_CSD && read.structure > LAST_STRUCTURE {
+            true => Err(Error::Invalid),
+            false => Ok(read),
+        }
+    }
+
     /// What is lost with each reset: erase groups, the partition in use, and notice of
     /// power going.
     fn switch_on_features(&mut self, card: &mut Card) -> Result<(), Error> {
-        let time_ms = card.ext_csd.generic_switch_ms;
         if card.ext_csd.revision >= 3 {
             card.ext_csd.erase_group_def = self.try_switch(card, ext_csd::ERASE_GROUP_DEF, 1)?;
             card.set_mmc_erase_sectors();
@@ -83,13 +117,10 @@ impl Core {
         if card.ext_csd.part_config & PARTITION_ACCESS != 0 {
             card.ext_csd.part_config &= !PARTITION_ACCESS;
             let (value, time_ms) = (card.ext_csd.part_config, card.ext_csd.partition_switch_ms);
-            self.switch(card, ext_csd::PART_CONFIG, value, time_ms)?;
+            self.switch_if_known(card, ext_csd::PART_CONFIG, value, time_ms)?;
         }
         if card.ext_csd.revision >= 6 {
-            match self.switch(card, ext_csd::POWER_OFF_NOTIFICATION, 1, time_ms) {
-                Ok(()) | Err(Error::BadMessage) => {}
-                Err(error) => return Err(error),
-            }
+            self.try_switch(card, ext_csd::POWER_OFF_NOTIFICATION, 1)?;
         }
         // What an erase is told: trim and discard work on sectors.
         const TRIM: u32 = 1;
@@ -116,16 +147,16 @@ impl Core {
         let can = has_ext_csd && caps.contains(Caps::MMC_HIGHSPEED);
         if let Some(fast_hz) = card.ext_csd.high_speed_hz()
             && can
-            && self.try_switch(card, ext_csd::HS_TIMING, TIMING_HIGH_SPEED)?
+            && self.switch_mmc_to_high_speed(card)?
         {
-            self.set_timing(Timing::MmcHs);
             hz = fast_hz;
         }
         self.set_clock(hz);
-        match has_ext_csd {
-            true => self.select_bus_width(card).map(|_| ()),
-            false => Ok(()),
+        if has_ext_csd {
+            // A card that takes no width has kept one line.
+            let _ = self.select_bus_width(card);
         }
+        Ok(())
     }
 
     /// Whether the card went to HS200: lines of 1.8 V, more than one of them, and the
@@ -166,32 +197,90 @@ impl Core {
         Ok(false)
     }
 
+    /// Whether the card went to high speed. Its status is asked for with the host's new
+    /// timing (`mmc_select_hs`, `__mmc_switch`).
+    fn switch_mmc_to_high_speed(&mut self, card: &Card) -> Result<bool, Error> {
+        let timing = self.ios.timing;
+        let time_ms = card.ext_csd.generic_switch_ms;
+        self.hold_retune();
+        let told = self.write_byte(card, ext_csd::HS_TIMING, TIMING_HIGH_SPEED, time_ms);
+        let done = told.and_then(|()| {
+            self.set_timing(Timing::MmcHs);
+            let checked = self.check_switch(card);
+            if checked.is_err() {
+                self.set_timing(timing);
+            }
+            checked
+        });
+        self.release_retune();
+        known(done)
+    }
+
     /// The most data lines that both sides have; whether there is more than one
     /// (`mmc_select_bus_width`).
     fn select_bus_width(&mut self, card: &Card) -> Result<bool, Error> {
-        let caps = self.host.spec().caps;
         let widths = [
-            (Caps::EIGHT_BIT_DATA, BusWidth::Eight, 2),
-            (Caps::FOUR_BIT_DATA, BusWidth::Four, 1),
+            (BusWidth::Eight, 2),
+            (BusWidth::Four, 1),
+            (BusWidth::One, 0),
         ];
-        for (cap, width, value) in widths {
-            // A host with eight lines has four too.
-            if !caps.intersects(cap | Caps::EIGHT_BIT_DATA)
-                || !self.try_switch(card, ext_csd::BUS_WIDTH, value)?
-            {
-                continue;
-            }
-            self.set_bus_width(width);
-            // The width works if the card still says the same of itself.
-            if self
-                .send_ext_csd(card)
-                .and_then(|raw| ExtCsd::of(&raw))
-                .is_ok()
-            {
-                return Ok(true);
+        let caps = self.host.spec().caps;
+        let first = match (
+            caps.contains(Caps::EIGHT_BIT_DATA),
+            caps.contains(Caps::FOUR_BIT_DATA),
+        ) {
+            (true, _) => 0,
+            (_, true) => 1,
+            _ => return Ok(false),
+        };
+        let mut last = Ok(false);
+        for (width, value) in &widths[first..] {
+            let time_ms = card.ext_csd.generic_switch_ms;
+            last = match self.switch(card, ext_csd::BUS_WIDTH, *value, time_ms) {
+                Ok(()) => {
+                    self.set_bus_width(*width);
+                    self.check_bus_width(card, *width)
+                }
+                Err(error) => Err(error),
+            };
+            if last.is_ok() {
+                break;
             }
         }
-        Ok(false)
+        last
+    }
+
+    /// A width works if the card still says the same of itself
+    /// (`mmc_compare_ext_csds`).
+    fn check_bus_width(&mut self, card: &Card, width: BusWidth) -> Result<bool, Error> {
+        if width == BusWidth::One {
+            return Ok(false);
+        }
+        let read = ExtCsd::of(&self.send_ext_csd(card)?)?;
+        match card.ext_csd.is_same_card(&read) {
+            true => Ok(true),
+            false => Err(Error::Invalid),
+        }
+    }
+
+    /// Allows the card what it draws at its clock with more than one line. One that
+    /// refuses draws what it did (`mmc_select_powerclass`).
+    fn select_power_class(&mut self, card: &Card) {
+        let Ios {
+            vdd,
+            clock_hz,
+            bus_width,
+            ..
+        } = self.ios;
+        if card.csd.mmca_version < 4 || bus_width == BusWidth::One {
+            return;
+        }
+        let classes = card.ext_csd.power_classes;
+        let class = classes.at(vdd == VDD_1_8_V, clock_hz, bus_width == BusWidth::Eight);
+        if class > 0 {
+            let time_ms = card.ext_csd.generic_switch_ms;
+            let _ = self.switch(card, ext_csd::POWER_CLASS, class, time_ms);
+        }
     }
 
     fn switch_on_cache(&mut self, card: &mut Card) -> Result<(), Error> {
@@ -199,21 +288,23 @@ impl Core {
             return Ok(());
         }
         let time_ms = card.ext_csd.generic_switch_ms.max(CACHE_ON_MS);
-        card.ext_csd.cache_on = match self.switch(card, ext_csd::CACHE_CTRL, 1, time_ms) {
-            Ok(()) => true,
-            Err(Error::BadMessage) => false,
-            Err(error) => return Err(error),
-        };
+        card.ext_csd.cache_on = self.switch_if_known(card, ext_csd::CACHE_CTRL, 1, time_ms)?;
         Ok(())
     }
 
     /// Whether the card took a switch that it may refuse.
     fn try_switch(&mut self, card: &Card, index: u8, value: u8) -> Result<bool, Error> {
-        match self.switch(card, index, value, card.ext_csd.generic_switch_ms) {
-            Ok(()) => Ok(true),
-            Err(Error::BadMessage) => Ok(false),
-            Err(error) => Err(error),
-        }
+        self.switch_if_known(card, index, value, card.ext_csd.generic_switch_ms)
+    }
+
+    fn switch_if_known(
+        &mut self,
+        card: &Card,
+        index: u8,
+        value: u8,
+        time_ms: u32,
+    ) -> Result<bool, Error> {
+        known(self.switch(card, index, value, time_ms))
     }
 
     /// Sets a byte of EXT_CSD and waits until the card has done so (`mmc_switch`).
@@ -225,10 +316,15 @@ impl Core {
         time_ms: u32,
     ) -> Result<(), Error> {
         self.hold_retune();
-        let done = (self.write_byte(card, index, value, time_ms))
-            .and_then(|()| self.send_status_of(card.rca, RETRIES));
+        let done =
+            (self.write_byte(card, index, value, time_ms)).and_then(|()| self.check_switch(card));
         self.release_retune();
-        match done? & Status::SWITCH_ERROR.bits() {
+        done
+    }
+
+    /// What became of a switch (`mmc_switch_status`).
+    fn check_switch(&mut self, card: &Card) -> Result<(), Error> {
+        match self.send_status_of(card.rca, RETRIES)? & Status::SWITCH_ERROR.bits() {
             0 => Ok(()),
             _ => Err(Error::BadMessage),
         }
@@ -274,7 +370,7 @@ impl Core {
         self.poll_while(time_ms, |core| match core.host.card_is_busy() {
             Some(busy) => Ok(busy),
             None => {
-                let status = core.send_status_of(rca, 0)?;
+                let status = core.send_status_of(rca, RETRIES)?;
                 Ok(!Status::is_ready_for_data(status))
             }
         })
@@ -289,7 +385,7 @@ impl Core {
         let (mut pause_ms, longest_ms) = BUSY_PAUSE_MS;
         let mut waited_ms = 0;
         while is_busy(self)? {
-            if waited_ms >= u64::from(time_ms) {
+            if waited_ms > u64::from(time_ms) + JIFFY_MS {
                 return Err(Error::Timeout);
             }
             self.delay_ms(pause_ms);
@@ -324,5 +420,49 @@ impl Core {
         card.ext_csd.part_config = value;
         self.card = Some(card);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::emulated::CardSpec;
+    use crate::faults;
+
+    /// EXT_CSD of a card of high speed with these fields after it was found.
+    fn found_with(fields: &[(usize, u8)]) -> Vec<u8> {
+        const HIGH_SPEED: u8 = 3;
+        let mut spec: CardSpec = faults::emmc();
+        spec.ext_csd[ext_csd::CARD_TYPE] = HIGH_SPEED;
+        for &(place, value) in fields {
+            spec.ext_csd[place] = value;
+        }
+        let mut core = faults::core(spec, Vec::new());
+        assert!(core.rescan());
+        let card = core.host_mut().slot_mut().card().unwrap();
+        card.spec().ext_csd.clone()
+    }
+
+    #[test]
+    fn a_card_may_draw_what_it_needs_at_its_clock() {
+        const UP_TO_52_MHZ: usize = 202;
+        let told = |class| found_with(&[(UP_TO_52_MHZ, class)])[usize::from(ext_csd::POWER_CLASS)];
+        // The controller has four lines: the class is in the lower half.
+        assert_eq!([told(0x25), told(0x20)], [5, 0]);
+    }
+
+    #[test]
+    fn a_card_is_told_that_it_may_be_interrupted_if_it_can_be() {
+        const HPI_FEATURES: usize = 503;
+        let told =
+            |features| found_with(&[(HPI_FEATURES, features)])[usize::from(ext_csd::HPI_MGMT)];
+        assert_eq!([told(1), told(0)], [1, 0]);
+    }
+
+    #[test]
+    fn a_cache_is_switched_on() {
+        const CACHE_SIZE: usize = 249;
+        let told = |size| found_with(&[(CACHE_SIZE, size)])[usize::from(ext_csd::CACHE_CTRL)];
+        assert_eq!([told(64), told(0)], [1, 0]);
     }
 }

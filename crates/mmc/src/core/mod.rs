@@ -430,6 +430,8 @@ impl Core {
     /// # Errors
     /// Where it does not come back: it is then marked as gone.
     pub(crate) fn reset_card(&mut self) -> Result<(), Error> {
+        // A card that is stuck may not write its cache any more.
+        let _ = self.flush_cache();
         self.power_off();
         self.initialise_again()
     }

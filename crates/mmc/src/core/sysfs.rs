@@ -8,15 +8,14 @@ use crate::registers::hex;
 /// The drive stage register's value where nobody set it.
 const DEFAULT_DSR: u32 = 0x404;
 
+/// Place and size of the enhanced area of a card without one (`-EINVAL`).
+const NO_ENHANCED_AREA: u64 = 22_u64.wrapping_neg();
+
 impl Card {
     /// Its files in sysfs.
     pub fn attributes(&self) -> Vec<(String, String)> {
         let Card { cid, kind, .. } = self;
         let bytes = |sectors: u32| (u64::from(sectors) << 9).to_string();
-        let oemid = match kind {
-            CardKind::Mmc => format!("0x{:06x}", cid.oemid),
-            _ => format!("0x{:04x}", cid.oemid),
-        };
         let mut rows = vec![
             ("cid", hex(&self.raw_cid)),
             ("csd", hex(&self.raw_csd)),
@@ -26,7 +25,7 @@ impl Card {
             ("manfid", format!("0x{:06x}", cid.manfid)),
             ("name", cid.name.clone()),
             ("ocr", format!("0x{:08x}", self.ocr)),
-            ("oemid", oemid),
+            ("oemid", format!("0x{:04x}", cid.oemid)),
             ("preferred_erase_size", bytes(self.preferred_erase_sectors)),
             ("rca", format!("0x{:04x}", self.rca)),
             ("serial", format!("0x{:08x}", cid.serial)),
@@ -39,19 +38,47 @@ impl Card {
                 ("scr", hex(&self.raw_scr)),
                 ("ssr", hex(&self.raw_ssr)),
             ]),
-            CardKind::Mmc => rows.extend([
-                ("prv", format!("{:#x}", cid.prv)),
-                (
-                    "raw_rpmb_size_mult",
-                    format!("{:#x}", self.ext_csd.rpmb_bytes >> 17),
-                ),
-                ("rev", format!("{:#x}", self.ext_csd.revision)),
-            ]),
+            CardKind::Mmc => rows.extend(self.mmc_attributes()),
             CardKind::Sdio => {}
         }
         { rows.into_iter() }
             .map(|(name, value)| (name.to_owned(), value))
             .collect()
+    }
+
+    fn mmc_attributes(&self) -> [(&'static str, String); 14] {
+        let Card { cid, ext_csd, .. } = self;
+        let firmware = match ext_csd.revision {
+            ..7 => format!("{:#x}", cid.fwrev),
+            _ => { ext_csd.firmware.iter() }
+                .fold("0x".to_owned(), |all, byte| format!("{all}{byte:02x}")),
+        };
+        let [a, b] = ext_csd.life_time;
+        [
+            ("cmdq_en", "0".to_owned()),
+            ("enhanced_area_offset", NO_ENHANCED_AREA.to_string()),
+            ("enhanced_area_size", (NO_ENHANCED_AREA as u32).to_string()),
+            (
+                "enhanced_rpmb_supported",
+                format!("{:#x}", u8::from(ext_csd.enhanced_rpmb)),
+            ),
+            ("ffu_capable", u8::from(ext_csd.ffu_capable).to_string()),
+            ("fwrev", firmware),
+            ("hwrev", format!("{:#x}", cid.hwrev)),
+            ("life_time", format!("0x{a:02x} 0x{b:02x}")),
+            ("pre_eol_info", format!("0x{:02x}", ext_csd.pre_eol_info)),
+            ("prv", format!("{:#x}", cid.prv)),
+            (
+                "raw_rpmb_size_mult",
+                format!("{:#x}", ext_csd.rpmb_bytes >> 17),
+            ),
+            ("rel_sectors", format!("{:#x}", ext_csd.reliable_sectors)),
+            ("rev", format!("{:#x}", ext_csd.revision)),
+            (
+                "wp_grp_size",
+                (u64::from(self.protect_sectors()) << 9).to_string(),
+            ),
+        ]
     }
 
     /// What its bus tells user space (`mmc_bus_uevent`).
