@@ -249,6 +249,8 @@ pub struct Data {
     pub blocks: u32,
     /// The first one's sector, of block I/O.
     pub sector: u32,
+    /// Whether a write has to be whole or not at all, and past the cache.
+    pub reliable: bool,
     /// How long a block may take.
     pub timeout_ns: u32,
     /// And clocks beside.
@@ -269,6 +271,7 @@ impl Data {
             block_bytes,
             blocks,
             sector: 0,
+            reliable: false,
             timeout_ns: 0,
             timeout_clocks: 0,
             transferred_bytes: 0,
@@ -282,12 +285,13 @@ impl Data {
         self.block_bytes.saturating_mul(self.blocks)
     }
 
-    /// `MMC_DATA_READ` or `MMC_DATA_WRITE`.
+    /// `MMC_DATA_READ` or `MMC_DATA_WRITE`, and `MMC_DATA_REL_WR`.
     pub fn flags(&self) -> u32 {
-        match self.direction {
+        let direction = match self.direction {
             Direction::Write => 1 << 8,
             Direction::Read => 1 << 9,
-        }
+        };
+        direction | u32::from(self.reliable) << 12
     }
 }
 

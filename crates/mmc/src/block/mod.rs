@@ -312,13 +312,18 @@ impl Queue {
         };
         let sector = u32::try_from(one_at.unwrap_or(request.sector)).ok()?;
         let max_blocks = core.host().spec().max_blocks;
+        let reliable = request.fua && direction == Direction::Write && self.reliable_write;
         let blocks = match one_at {
             Some(_) => 1,
             None => request.sectors.min(max_blocks),
         };
-        let reliable = request.fua && direction == Direction::Write && self.reliable_write;
+        let blocks = match reliable {
+            true => reliable_blocks(&card, sector, blocks),
+            false => blocks,
+        };
         let mut data = Data::new(direction, 512, blocks);
         data.sector = sector;
+        data.reliable = reliable;
         core.set_data_timeout(&card, &mut data);
         let address = match card.is_block_addressed {
             true => sector,
@@ -347,5 +352,32 @@ impl Queue {
             data: Some(data),
             stop: many.then(|| Command::new(opcode::STOP_TRANSMISSION, 0, stop_flags)),
         })
+    }
+}
+
+/// How many blocks a reliable write has: any number, or all that the card writes at once,
+/// which have to begin at a multiple of that, or one (`mmc_apply_rel_rw`).
+fn reliable_blocks(card: &Card, sector: u32, blocks: u32) -> u32 {
+    let at_once = card.ext_csd.reliable_sectors;
+    match card.ext_csd.any_reliable_write {
+        true => blocks,
+        false if blocks >= at_once && sector.is_multiple_of(at_once) => at_once,
+        false => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reliable_write_is_as_long_as_the_card_takes_at_once() {
+        let mut card = Card::default();
+        card.ext_csd.reliable_sectors = 8;
+        let blocks = |card: &Card, sector, blocks| reliable_blocks(card, sector, blocks);
+        assert_eq!([blocks(&card, 16, 64), blocks(&card, 16, 8)], [8, 8]);
+        assert_eq!([blocks(&card, 17, 64), blocks(&card, 16, 7)], [1, 1]);
+        card.ext_csd.any_reliable_write = true;
+        assert_eq!(blocks(&card, 17, 63), 63);
     }
 }
