@@ -53,6 +53,8 @@ pub struct Disk {
     pub size_sectors: u64,
     /// Whether nothing can be written to it.
     pub read_only: bool,
+    /// Whether partitions are looked for (`GENHD_FL_NO_PART`).
+    pub is_scanned: bool,
     /// What lies on it.
     pub partitions: Vec<Partition>,
     /// Files of the driver and the queue, such as `queue/rotational`.
@@ -202,10 +204,13 @@ fn disk_attributes(disk: &Disk, sequence: u64) -> Vec<(String, String)> {
         attribute("events", ""),
         attribute("events_async", ""),
         attribute("events_poll_msecs", -1),
-        attribute("ext_range", MAX_PARTITIONS),
+        attribute(
+            "ext_range",
+            if disk.is_scanned { MAX_PARTITIONS } else { 1 },
+        ),
         attribute("hidden", 0),
         attribute("inflight", "       0        0"),
-        attribute("partscan", 1),
+        attribute("partscan", u8::from(disk.is_scanned)),
         attribute("range", disk.minors),
         attribute("removable", 0),
         attribute("ro", u8::from(disk.read_only)),
@@ -263,6 +268,7 @@ mod tests {
             minors: 256,
             size_sectors: 4096,
             read_only: false,
+            is_scanned: true,
             partitions: vec![Partition {
                 number: 1,
                 start: 2048,

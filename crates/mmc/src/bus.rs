@@ -20,6 +20,10 @@ const SCHEDULER: &str = "none [mq-deadline]";
 /// Tags of the queue.
 const TAGS: u32 = 64;
 
+/// The first major that is given to a driver of characters that asks for any
+/// (`CHRDEV_MAJOR_DYN_END` and on down).
+const FIRST_FREE_CHAR_MAJOR: u32 = 254;
+
 /// Makes what drives a controller.
 pub type MakeHost = Rc<dyn Fn() -> Box<dyn Host>>;
 
@@ -106,10 +110,11 @@ impl HostDevice {
 
     /// The card goes, and its disks with it (`mmc_stop_host`).
     fn remove_card(&self, model: &mut Model) {
-        let removed = self.core.borrow_mut().remove_card();
+        self.core.borrow_mut().begin_remove();
         if let Some(device) = self.card.take() {
             model.remove_device(device);
         }
+        let removed = self.core.borrow_mut().forget_card();
         if let Some(card) = removed {
             model.note(format!("{}: card {:04x} removed", self.name(), card.rca));
         }
@@ -118,20 +123,28 @@ impl HostDevice {
     }
 
     /// Adds the disks of the card's areas (`mmc_blk_probe`).
-    fn add_disks(&self, model: &mut Model, card: DeviceId) -> Result<(), ProbeError> {
+    fn add_disks(
+        &self,
+        model: &mut Model,
+        card: DeviceId,
+        rpmb_major: u32,
+    ) -> Result<(), ProbeError> {
         let failed = |error: ModelError| ProbeError::Failed(error.to_string());
         let mut core = self.core.borrow_mut();
         let index = core.index();
-        let areas = core.card().map(Area::all).unwrap_or_default();
+        let areas = core.card().map(|card| Area::all(card, core.host().spec()));
+        let areas = areas.unwrap_or_default();
         let Some(limits) = QueueLimits::of(&mut core) else {
             return Err(ProbeError::Failed("the card is gone".to_owned()));
         };
+        let boot_protect = core.card().and_then(|card| card.ext_csd.boot_protect);
         let mut main = None;
         for area in areas {
             let name = format!("mmcblk{index}{}", area.suffix);
             if area.is_rpmb {
                 let declaration = DeviceDeclaration {
                     bus: Some(BusType::MMC_RPMB.name),
+                    node: Some((rpmb_major, index, name.clone())),
                     ..DeviceDeclaration::new(name, Parent::Device(card))
                 };
                 self.rpmb
@@ -149,11 +162,12 @@ impl HostDevice {
                 minors: MINORS,
                 size_sectors: area.sectors,
                 read_only: queue.is_read_only() || !is_main,
+                is_scanned: is_main,
                 partitions: match is_main {
                     true => self.partitions.clone(),
                     false => Vec::new(),
                 },
-                attributes: disk_attributes(&limits, !is_main),
+                attributes: disk_attributes(&limits, boot_protect.filter(|_| !is_main), !is_main),
             };
             let parent = Parent::Device(main.unwrap_or(card));
             let added = model.add_disk(parent, &disk).map_err(failed)?;
@@ -170,25 +184,47 @@ impl HostDevice {
         self.card.get() == Some(card) || of_gone
     }
 
+    /// Areas lie below the user area's disk and go before it; that one goes with its own
+    /// area in use (`mmc_blk_remove`).
     fn remove_disks(&self, model: &mut Model) {
         if let Some(rpmb) = self.rpmb.take() {
             model.remove_device(rpmb);
         }
         self.queues.borrow_mut().clear();
-        // Areas lie below the user area's disk and go before it.
-        for disk in self.disks.take().iter().rev() {
+        let disks = self.disks.take();
+        let Some((main, areas)) = disks.split_first() else {
+            return;
+        };
+        for disk in areas.iter().rev() {
             model.remove_disk(disk);
         }
+        // A card that is gone takes no switch, and needs none.
+        let _ = self.core.borrow_mut().switch_partition(0);
+        model.remove_disk(main);
     }
 }
 
-fn disk_attributes(limits: &QueueLimits, force_read_only: bool) -> Vec<(String, String)> {
+/// Files of a disk; only a boot area that can be protected has the one of that
+/// (`mmc_disk_attrs_is_visible`).
+fn disk_attributes(
+    limits: &QueueLimits,
+    boot_protect: Option<u8>,
+    force_read_only: bool,
+) -> Vec<(String, String)> {
     let mut attributes = vec![
         ("force_ro".to_owned(), u8::from(force_read_only).to_string()),
         ("mq/0/cpu_list".to_owned(), "0".to_owned()),
         ("mq/0/nr_reserved_tags".to_owned(), "0".to_owned()),
         ("mq/0/nr_tags".to_owned(), TAGS.to_string()),
     ];
+    // Protected for ever, until power goes, or not (`EXT_CSD_BOOT_WP_B_`).
+    let lock = boot_protect.map(|protect| match (protect & 4 != 0, protect & 1 != 0) {
+        (true, _) => "2",
+        (_, true) => "1",
+        _ => "0",
+    });
+    let named = |value: &str| ("ro_lock_until_next_power_on".to_owned(), value.to_owned());
+    attributes.extend(lock.map(named));
     let queue = limits.attributes(SCHEDULER).into_iter();
     attributes.extend(queue.map(|(name, value)| (format!("queue/{name}"), value)));
     attributes
@@ -197,6 +233,8 @@ fn disk_attributes(limits: &QueueLimits, force_read_only: bool) -> Vec<(String, 
 /// All hosts, and how boards wire their controllers.
 #[derive(Default)]
 pub struct Hosts {
+    /// The major of RPMB's character devices.
+    rpmb_major: Cell<u32>,
     wirings: RefCell<BTreeMap<String, Wiring>>,
     devices: RefCell<BTreeMap<DeviceId, Rc<HostDevice>>>,
 }
@@ -204,7 +242,15 @@ pub struct Hosts {
 impl Hosts {
     /// No hosts.
     pub fn new() -> Rc<Hosts> {
-        Rc::new(Hosts::default())
+        let hosts = Hosts::default();
+        hosts.set_rpmb_major(FIRST_FREE_CHAR_MAJOR);
+        Rc::new(hosts)
+    }
+
+    /// Which major the block driver was given for RPMB: the next one down that no other
+    /// driver of characters has (`alloc_chrdev_region`).
+    pub fn set_rpmb_major(&self, major: u32) {
+        self.rpmb_major.set(major);
     }
 
     /// Says what lies behind the device of this name.
@@ -289,7 +335,7 @@ impl Driver for BlockDriver {
             return Err(ProbeError::Failed("the card is gone".to_owned()));
         };
         host.card.set(Some(device));
-        host.add_disks(model, device)?;
+        host.add_disks(model, device, self.0.rpmb_major.get())?;
         Ok(None)
     }
 

@@ -80,7 +80,7 @@ fn fast_core(spec: CardSpec, modes: u64, phases: Range<u8>, faults: Vec<Fault>) 
 }
 
 fn queue(core: &Core) -> Queue {
-    let area = Area::all(core.card().unwrap())[0];
+    let area = Area::all(core.card().unwrap(), core.host().spec())[0];
     Queue::new(core, area).unwrap()
 }
 
@@ -419,7 +419,8 @@ fn an_emmc_is_identified_after_sd_was_tried() {
     assert!(core.rescan());
     let card = core.card().unwrap().clone();
     assert_eq!((card.rca, card.sectors()), (1, 1 << 24));
-    let areas: Vec<&str> = Area::all(&card).iter().map(|area| area.suffix).collect();
+    let areas = Area::all(&card, core.host().spec());
+    let areas: Vec<&str> = areas.iter().map(|area| area.suffix).collect();
     assert_eq!(areas, ["", "boot0", "boot1", "rpmb"]);
     let both = [Op::Read, Op::Write, Op::Discard].map(|op| BlockRequest {
         op,

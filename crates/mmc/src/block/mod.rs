@@ -13,7 +13,7 @@ use blklab_blk::Op;
 
 use crate::command::{Command, CommandFlags, Data, Direction, Error, Request, Status, opcode};
 use crate::core::{Card, CardKind, Core};
-use crate::host::Caps;
+use crate::host::{Caps, HostSpec};
 use crate::registers::{Scr, class};
 
 /// Major number of cards (`MMC_BLOCK_MAJOR`).
@@ -62,8 +62,8 @@ pub struct Area {
 
 impl Area {
     /// The card's areas, its user area first (`mmc_blk_alloc`,
-    /// `mmc_blk_alloc_parts`).
-    pub fn all(card: &Card) -> Vec<Area> {
+    /// `mmc_blk_alloc_parts`). RPMB is used with CMD23 only.
+    pub fn all(card: &Card, host: &HostSpec) -> Vec<Area> {
         let mut areas = vec![Area {
             suffix: "",
             sectors: card.sectors(),
@@ -85,7 +85,9 @@ impl Area {
         };
         add("boot0", card.ext_csd.boot_bytes, 1, false);
         add("boot1", card.ext_csd.boot_bytes, 2, false);
-        add("rpmb", card.ext_csd.rpmb_bytes, 3, true);
+        if host.caps.contains(Caps::CMD23) {
+            add("rpmb", card.ext_csd.rpmb_bytes, 3, true);
+        }
         areas
     }
 }

@@ -387,12 +387,23 @@ impl Core {
         }
     }
 
+    /// The card begins to go: its driver may still use it (`mmc_remove_card`).
+    pub(crate) fn begin_remove(&mut self) {
+        if let Some(card) = &self.card {
+            let kind = card.kind as u32;
+            self.tell(|| Event::RemoveCard { kind });
+        }
+    }
+
     /// The card goes: nobody uses it any more (`mmc_remove_card`).
     pub fn remove_card(&mut self) -> Option<Card> {
-        let card = self.card.take()?;
-        let kind = card.kind as u32;
-        self.tell(|| Event::RemoveCard { kind });
-        Some(card)
+        self.begin_remove();
+        self.forget_card()
+    }
+
+    /// Nothing of the card is left.
+    pub(crate) fn forget_card(&mut self) -> Option<Card> {
+        self.card.take()
     }
 
     /// The bus gets no power (`mmc_stop_host`, `mmc_detach_bus`).
