@@ -9,6 +9,8 @@
 //!
 //! Not compared: tags, which the block layer gives, and times.
 
+mod attributes;
+mod card;
 mod recorded;
 mod replay;
 

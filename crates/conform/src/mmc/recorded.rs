@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use blklab_device_model::Partition;
-use blklab_mmc::emulated::{CardSpec, Protocol};
-use blklab_mmc::registers::{Csd, Scr};
 use blklab_mmc::sdhci::ControllerSpec;
-use blklab_workload::trace::tracefs::{EventKind, Line, RqEvent, parse_line};
+use blklab_workload::trace::tracefs::{Dev, EventKind, Line, RqEvent, parse_line};
 use serde::Deserialize;
 
 use crate::ConformError;
@@ -28,7 +26,7 @@ pub(super) enum Given {
     /// The block layer issues a request.
     Issue(RequestLine),
     /// A request that has run was looked at by now.
-    Complete { sector: u64 },
+    Complete { area: usize, sector: u64 },
     /// The driver is taken from the controller.
     Unbind,
     /// It is given back.
@@ -38,6 +36,8 @@ pub(super) enum Given {
 /// A request as it is issued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RequestLine {
+    /// Of the card's disks, in the order in which they were added.
+    pub(super) area: usize,
     pub(super) op: blklab_blk::Op,
     pub(super) sector: u64,
     pub(super) sectors: u32,
@@ -123,7 +123,8 @@ impl Steps {
             .nth(1)
             .and_then(|rest| rest.split(' ').next());
         if let (true, 0, Some(answer)) = (asks, self.ocr, answer) {
-            self.ocr = u32::from_str_radix(answer, 16).unwrap_or(0) & 0x00ff_ffff;
+            // All but that it has powered up.
+            self.ocr = u32::from_str_radix(answer, 16).unwrap_or(0) & 0x7fff_ffff;
         }
     }
 }
@@ -152,14 +153,21 @@ fn given(line: &str) -> Option<Option<Given>> {
     Some(match event.kind {
         EventKind::RqIssue(rq) if of_card(rq.dev.major) => request(&rq).map(Given::Issue),
         EventKind::RqComplete(end) if of_card(end.dev.major) => Some(Given::Complete {
+            area: area(end.dev),
             sector: end.sector.0,
         }),
         _ => None,
     })
 }
 
+/// Which of the card's disks it is, by its minors.
+fn area(dev: Dev) -> usize {
+    (dev.minor / blklab_mmc::block::MINORS) as usize
+}
+
 fn request(rq: &RqEvent<'_>) -> Option<RequestLine> {
     Some(RequestLine {
+        area: area(rq.dev),
         op: rq.rwbs.op?,
         sector: rq.sector.0,
         sectors: rq.sectors,
@@ -170,7 +178,7 @@ fn request(rq: &RqEvent<'_>) -> Option<RequestLine> {
 /// The file beside a trace.
 #[derive(Deserialize)]
 pub(super) struct Description {
-    image_bytes: u64,
+    pub(super) image_bytes: u64,
     partition_table: Option<Vec<TableEntry>>,
     #[serde(default)]
     host_option: String,
@@ -178,12 +186,24 @@ pub(super) struct Description {
     block_attrs: BTreeMap<String, String>,
     #[serde(default)]
     block_dir_and_partitions: Vec<String>,
-    card_sysfs: BTreeMap<String, String>,
+    /// Disks of the card's other areas, by the ends of their names.
+    #[serde(default)]
+    areas: BTreeMap<String, AreaFiles>,
+    pub(super) card_sysfs: BTreeMap<String, String>,
+    /// An eMMC's EXT_CSD as it was read first, in hexadecimal.
+    pub(super) ext_csd: Option<String>,
     #[serde(default)]
     mmc_host_sysfs: BTreeMap<String, String>,
     #[serde(default)]
     debugfs_ios_after_init: Vec<String>,
     uevents: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct AreaFiles {
+    queue: BTreeMap<String, String>,
+    block_attrs: BTreeMap<String, String>,
+    block_dir: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -198,75 +218,6 @@ const HOST_OPTIONS: [&str; 3] = ["capareg", "sd-spec-version", "maxcurr"];
 impl Description {
     pub(super) fn open(path: &Path) -> Result<Description, ConformError> {
         read_description(path)
-    }
-
-    fn card_file(&self, name: &str) -> Option<&str> {
-        let files = self.card_sysfs.iter();
-        { files.rev() }
-            .find(|(path, _)| path.rsplit('/').next() == Some(name))
-            .map(|(_, value)| value.as_str())
-    }
-
-    /// A register as sysfs shows it: words of eight digits.
-    fn register<const WORDS: usize>(&self, name: &str) -> Result<[u32; WORDS], String> {
-        let found = self.card_file(name).unwrap_or_default();
-        let wrong = || {
-            format!(
-                "card_sysfs {name}: found {found:?}, expected {} digits",
-                8 * WORDS
-            )
-        };
-        let mut words = [0; WORDS];
-        if found.len() != 8 * WORDS || !found.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Err(wrong());
-        }
-        for (n, word) in words.iter_mut().enumerate() {
-            *word = u32::from_str_radix(&found[8 * n..8 * n + 8], 16).map_err(|_| wrong())?;
-        }
-        Ok(words)
-    }
-
-    /// The card as it has to be for its registers. Its functions are not recorded:
-    /// every card since version 1.10 is taken to have high speed.
-    pub(super) fn card(&self, ocr: u32) -> Result<CardSpec, String> {
-        match self.card_file("type") {
-            Some("SD") => {}
-            Some("MMC") => {
-                return Err(
-                    "card_sysfs type: found MMC, expected SD: what is sent to an eMMC follows from \
-                     its EXT_CSD, of which sysfs shows a few fields (rev, raw_rpmb_size_mult, \
-                     rel_sectors), and not timings, switch times, cache and boot areas"
-                        .to_owned(),
-                );
-            }
-            found => {
-                let found = found.unwrap_or("nothing");
-                return Err(format!("card_sysfs type: found {found}, expected SD"));
-            }
-        }
-        let csd = self.register("csd")?;
-        let scr = self.register("scr")?;
-        let rca = self.card_file("rca").and_then(|rca| rca.strip_prefix("0x"));
-        let rca = rca.and_then(|digits| u32::from_str_radix(digits, 16).ok());
-        let read_csd = Csd::of_sd(&csd).map_err(|_| "card_sysfs csd: structure 2 or 3".to_owned());
-        let read_scr = Scr::of(&scr).map_err(|_| "card_sysfs scr: not of a card".to_owned())?;
-        Ok(CardSpec {
-            protocol: Protocol::Sd {
-                has_if_cond: read_scr.sda_version >= 2,
-            },
-            ocr,
-            is_block_addressed: read_csd?.is_block_addressed,
-            cid: self.register("cid")?,
-            csd,
-            scr,
-            ssr: self.register("ssr")?,
-            rca: rca.ok_or("card_sysfs rca: expected a number such as 0x4567")?,
-            modes: if read_scr.sda_version >= 1 { 3 } else { 1 },
-            ext_csd: Vec::new(),
-            sectors: self.image_bytes / 512,
-            power_up_polls: 0,
-            busy_ns: 0,
-        })
     }
 
     fn options(&self) -> impl Iterator<Item = (&str, &str)> {
@@ -333,6 +284,11 @@ impl Description {
             .position(|name| name.contains(' '));
         let names = self.block_dir_and_partitions[..end.unwrap_or(0)].join(" ");
         all.push(("block/".to_owned(), names));
+        for (suffix, files) in &self.areas {
+            all.extend(named(suffix, &files.block_attrs));
+            all.extend(named(&format!("{suffix}/queue"), &files.queue));
+            all.push((format!("{suffix}/"), files.block_dir.join(" ")));
+        }
         let statistics = self
             .debugfs_ios_after_init
             .iter()

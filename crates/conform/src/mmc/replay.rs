@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
 
-use blklab_blk::QueueInfo;
 use blklab_device_model::{
     BusType, DeviceDeclaration, DeviceId, MatchId, Model, ModelError, Parent, PciId, Uevent,
 };
@@ -13,6 +12,7 @@ use blklab_mmc::emulated::{EmulatedCard, Slot};
 use blklab_mmc::sdhci::{Controller, Sdhci};
 use blklab_mmc::{Caps2, HostDevice, HostDriverKind, Hosts, Wiring};
 
+use super::attributes;
 use super::recorded::{Description, Given, RequestLine, Steps};
 use crate::ConformError;
 
@@ -53,7 +53,8 @@ pub(super) fn replay(
     let failed = |error: ModelError| refused(error.to_string());
     let mut run = Replay::start(&machine, wiring).map_err(failed)?;
     run.load_modules(&machine).map_err(failed)?;
-    let attributes = run.attributes();
+    let host = run.host();
+    let attributes = host.map(|host| attributes::shown(&run.model, &host));
     for given in &steps.given {
         run.take(given);
     }
@@ -61,7 +62,7 @@ pub(super) fn replay(
     let told = { run.model.uevents()[run.uevents_before..].iter() }.map(Uevent::to_string);
     Ok(Ours {
         steps: run.steps,
-        attributes,
+        attributes: attributes.unwrap_or_default(),
         uevents: told.collect(),
     })
 }
@@ -76,6 +77,8 @@ struct Machine {
     first_sequence: u64,
     first_disk: u64,
     wakeup: Option<u32>,
+    /// The major that the block driver was given for RPMB.
+    rpmb_major: Option<u32>,
 }
 
 /// The value of a key in a message.
@@ -106,7 +109,9 @@ impl Machine {
         let wakeup = { uevents.iter() }
             .filter_map(|text| value(text, "DEVPATH"))
             .find_map(|path| path.strip_prefix("/devices/virtual/wakeup/wakeup"));
+        let rpmb = { uevents.iter() }.find(|text| value(text, "SUBSYSTEM") == Some("mmc_rpmb"));
         Ok(Machine {
+            rpmb_major: rpmb.and_then(|text| value(text, "MAJOR")?.parse().ok()),
             root: root.to_owned(),
             name: name.to_owned(),
             environment: environment.collect(),
@@ -157,6 +162,9 @@ impl Replay {
         })?;
         let hosts = Hosts::new();
         hosts.wire(&machine.name, wiring);
+        if let Some(major) = machine.rpmb_major {
+            hosts.set_rpmb_major(major);
+        }
         model.set_uevent_sequence(machine.first_sequence.saturating_sub(1));
         model.set_disk_sequence(machine.first_disk.saturating_sub(1));
         Ok(Replay {
@@ -213,7 +221,7 @@ impl Replay {
         };
         match given {
             Given::Issue(line) => self.issue(&host, *line),
-            Given::Complete { sector } => self.complete(&host, *sector),
+            Given::Complete { area, sector } => self.complete(&host, *area, *sector),
             Given::Unbind => self.model.release_driver(self.controller),
             Given::Bind => {}
         }
@@ -230,7 +238,7 @@ impl Replay {
         };
         let tag = u32::try_from(self.issued.len()).unwrap_or(u32::MAX);
         self.issued.push(line);
-        if let Some(queue) = host.queues().borrow_mut().first_mut() {
+        if let Some(queue) = host.queues().borrow_mut().get_mut(line.area) {
             queue.issue(&mut host.core().borrow_mut(), tag, request);
             // A request that comes back is in the trace as another issue.
             queue.take_outcomes();
@@ -238,99 +246,17 @@ impl Replay {
     }
 
     /// Whatever has run is looked at by now, unless the next request did that.
-    fn complete(&mut self, host: &HostDevice, sector: u64) {
-        let of_sector = |line: &RequestLine| line.sector == sector;
+    fn complete(&mut self, host: &HostDevice, area: usize, sector: u64) {
+        let of_sector = |line: &RequestLine| line.area == area && line.sector == sector;
         let Some(place) = self.issued.iter().rposition(of_sector) else {
             return;
         };
         let tag = u32::try_from(place).unwrap_or(u32::MAX);
-        if let Some(queue) = host.queues().borrow_mut().first_mut()
+        if let Some(queue) = host.queues().borrow_mut().get_mut(area)
             && queue.has_run(tag)
         {
             queue.complete_work(&mut host.core().borrow_mut());
             queue.take_outcomes();
         }
     }
-
-    /// Files of card, host, disk and queue, under the names that the description
-    /// gives them here.
-    fn attributes(&mut self) -> BTreeMap<String, String> {
-        let mut all = BTreeMap::new();
-        let Some(host) = self.host() else {
-            return all;
-        };
-        for (n, line) in host
-            .core()
-            .borrow_mut()
-            .debug_lines()
-            .into_iter()
-            .enumerate()
-        {
-            all.insert(format!("ios {n}"), line);
-        }
-        // Reading debugfs sends a command that the trace was not on for.
-        host.core().borrow_mut().take_events();
-        let sysfs = self.model.sysfs();
-        let mut add = |of: String, path: &str| {
-            let Some(kobject) = sysfs.find(path).and_then(|id| sysfs.get(id)) else {
-                return;
-            };
-            for (name, value) in kobject.attributes() {
-                all.insert(format!("{of}/{name}"), value.replace('\n', " "));
-            }
-            let mut names: Vec<&String> = kobject.attributes().keys().collect();
-            names.extend(kobject.children().keys());
-            names.extend(kobject.links().keys());
-            names.sort();
-            let names: Vec<&str> = names.into_iter().map(String::as_str).collect();
-            all.insert(format!("{of}/"), names.join(" "));
-        };
-        let host_name = "mmc0";
-        let card = { sysfs.find("/bus/mmc/devices") }.and_then(|id| sysfs.get(id));
-        for name in card.iter().flat_map(|devices| devices.links().keys()) {
-            add(format!("card/{name}"), &format!("/bus/mmc/devices/{name}"));
-        }
-        add(
-            format!("host/{host_name}"),
-            &format!("/class/mmc_host/{host_name}"),
-        );
-        add("block".to_owned(), "/block/mmcblk0");
-        add("queue".to_owned(), "/block/mmcblk0/queue");
-        all.extend(scheduler_files(&all));
-        all
-    }
-}
-
-/// The files of the scheduler that the queue begins with.
-fn scheduler_files(all: &BTreeMap<String, String>) -> Vec<(String, String)> {
-    let number = |name: &str| {
-        all.get(name)
-            .and_then(|value| value.parse().ok())
-            .unwrap_or(0)
-    };
-    let nr_requests = number("queue/nr_requests");
-    let info = QueueInfo {
-        nr_requests,
-        old_nr_requests: nr_requests,
-        nr_hw_queues: 1,
-        queue_depth: nr_requests / 2,
-        nr_cpus: 1,
-        capacity_sectors: u64::from(number("block/size")),
-        rotational: false,
-        tags_per_word: 16,
-    };
-    let name = all
-        .get("queue/scheduler")
-        .and_then(|list| list.split(['[', ']']).nth(1));
-    let scheduler = name.and_then(blklab_elevator::find);
-    let Some(scheduler) = scheduler.and_then(|kind| kind.build(&info)) else {
-        return Vec::new();
-    };
-    let tunables = scheduler.tunables();
-    { tunables.declared().iter() }
-        .filter_map(|tunable| {
-            let value = tunables.get(tunable.name)?;
-            Some((format!("queue/iosched/{}", tunable.name), value.to_string()))
-        })
-        .collect()
 }

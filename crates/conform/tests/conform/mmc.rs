@@ -29,11 +29,12 @@ fn compared(report: &Report, kind: &str) -> u64 {
 fn cards_are_identified_shown_and_driven_as_the_kernels() {
     let report = mmc(&traces(&ours())).unwrap();
     assert!(agrees(&report, 100.0), "{report}");
-    // Two cards, each found twice: 31 requests and 9 settings of the bus.
-    assert_eq!(compared(&report, "identification"), 284, "{report}");
-    assert_eq!(compared(&report, "block I/O"), 940, "{report}");
-    assert!(compared(&report, "attribute") > 150, "{report}");
-    assert!(compared(&report, "uevent") > 70, "{report}");
+    // Four cards, each found twice: SD by 31 requests and 9 settings of the bus, eMMC by 28
+    // and 12.
+    assert_eq!(compared(&report, "identification"), 580, "{report}");
+    assert_eq!(compared(&report, "block I/O"), 2529, "{report}");
+    assert!(compared(&report, "attribute") > 500, "{report}");
+    assert!(compared(&report, "uevent") > 150, "{report}");
 }
 
 #[test]
@@ -46,12 +47,16 @@ fn the_traces_elsewhere_agree() {
     assert!(agrees(&report, 100.0), "{report}");
 }
 
-/// A copy of a run with its description changed.
+/// A copy of the run of an SD card with its description changed.
 fn changed(change: impl Fn(String) -> String) -> (tempfile::TempDir, PathBuf) {
+    changed_of("sdsc_128m", change)
+}
+
+fn changed_of(run: &str, change: impl Fn(String) -> String) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("run.trace.gz");
-    fs::copy(ours().join("sdsc_128m.trace.gz"), &trace).unwrap();
-    let text = fs::read_to_string(ours().join("sdsc_128m.json")).unwrap();
+    fs::copy(ours().join(format!("{run}.trace.gz")), &trace).unwrap();
+    let text = fs::read_to_string(ours().join(format!("{run}.json"))).unwrap();
     fs::write(folder.path().join("run.json"), change(text)).unwrap();
     (folder, trace)
 }
@@ -71,7 +76,7 @@ fn a_register_that_cannot_be_is_one_message() {
     let broken = [
         ("002600325f59", "802600325f59", "csd"),
         ("0225000000000000", "0221000000000000", "scr"),
-        ("\"SD\"", "\"MMC\"", "type"),
+        ("\"SD\"", "\"SDIO\"", "type"),
     ];
     for (found, put, name) in broken {
         let (_folder, trace) = changed(|text| text.replace(found, put));
@@ -80,5 +85,28 @@ fn a_register_that_cannot_be_is_one_message() {
             error.contains("run.json: card_sysfs") && error.contains(name),
             "{error}"
         );
+    }
+}
+
+#[test]
+fn an_emmc_without_its_register_is_one_message() {
+    let broken = [
+        ("\"ext_csd\"", "\"unknown\"", "found nothing"),
+        (
+            "\"ext_csd\": \"00",
+            "\"ext_csd\": \"",
+            "found 1022 characters",
+        ),
+        (
+            "\"ext_csd\": \"00",
+            "\"ext_csd\": \"zz",
+            "found 1024 characters",
+        ),
+    ];
+    for (found, put, told) in broken {
+        let (_folder, trace) = changed_of("emmc_512m", |text| text.replacen(found, put, 1));
+        let error = mmc(&[trace]).unwrap_err().to_string();
+        let expected = format!("run.json: ext_csd: {told}, expected 1024 digits");
+        assert!(error.contains(&expected), "{error}");
     }
 }
