@@ -398,6 +398,30 @@ pub(crate) fn emmc() -> CardSpec {
     }
 }
 
+/// What power takes from an eMMC's EXT_CSD it is told again.
+#[test]
+fn an_emmc_that_was_suspended_is_switched_anew() {
+    let mut core = fast_core(emmc(), SDR104, 4..10, Vec::new());
+    let register = |core: &mut Core| {
+        core.host_mut()
+            .slot_mut()
+            .card()
+            .unwrap()
+            .ext_csd()
+            .to_vec()
+    };
+    let made = register(&mut core);
+    assert!(core.rescan());
+    let switched = register(&mut core);
+    core.switch_partition(1).unwrap();
+    core.runtime_suspend().unwrap();
+    assert_eq!(register(&mut core), made);
+    core.runtime_resume().unwrap();
+    assert_eq!(register(&mut core), switched);
+    assert_ne!(switched, made);
+    assert_eq!(run(&mut core, &[READ]), (vec![1], [8, 0]));
+}
+
 #[test]
 fn an_emmc_runs_at_the_speed_of_its_controller() {
     for (host, timing, clock_hz) in [

@@ -440,7 +440,7 @@ mod tests {
         let mut core = faults::core(spec, Vec::new());
         assert!(core.rescan());
         let card = core.host_mut().slot_mut().card().unwrap();
-        card.spec().ext_csd.clone()
+        card.ext_csd().to_vec()
     }
 
     #[test]

@@ -48,6 +48,19 @@ pub struct CardSpec {
     pub busy_ns: u64,
 }
 
+/// Bytes of EXT_CSD that a reset puts back (JESD84-B51 7.4, cell type E_P); of
+/// `PART_CONFIG` only which partition is in use.
+const VOLATILE: [u8; 7] = [
+    ext_csd::CACHE_CTRL,
+    ext_csd::POWER_OFF_NOTIFICATION,
+    ext_csd::HPI_MGMT,
+    ext_csd::ERASE_GROUP_DEF,
+    ext_csd::BUS_WIDTH,
+    ext_csd::HS_TIMING,
+    ext_csd::POWER_CLASS,
+];
+const PARTITION_ACCESS: u8 = 7;
+
 /// `HS_TIMING` of HS200, and `BUS_WIDTH` of eight lines.
 const TIMING_HS200: u8 = 2;
 const WIDTH_EIGHT: u8 = 2;
@@ -103,6 +116,8 @@ enum Lines {
 #[derive(Clone, Debug)]
 pub struct EmulatedCard {
     spec: CardSpec,
+    /// As it was switched.
+    ext_csd: Vec<u8>,
     state: CardState,
     rca: u32,
     /// Errors that the next status tells.
@@ -128,6 +143,7 @@ impl EmulatedCard {
     /// A card without power.
     pub fn new(spec: CardSpec) -> EmulatedCard {
         EmulatedCard {
+            ext_csd: spec.ext_csd.clone(),
             spec,
             state: CardState::Idle,
             rca: 0,
@@ -153,6 +169,11 @@ impl EmulatedCard {
         &self.spec
     }
 
+    /// EXT_CSD as it was switched, of MMC.
+    pub fn ext_csd(&self) -> &[u8] {
+        &self.ext_csd
+    }
+
     /// Sectors that it was ever read, written and erased.
     pub fn totals(&self) -> [u64; 3] {
         [self.read_total, self.written_total, self.erased_total]
@@ -176,6 +197,16 @@ impl EmulatedCard {
         self.block_count = None;
         self.erase_start = None;
         self.erase_end = None;
+        for place in VOLATILE.map(usize::from) {
+            if let (Some(byte), Some(made)) =
+                (self.ext_csd.get_mut(place), self.spec.ext_csd.get(place))
+            {
+                *byte = *made;
+            }
+        }
+        if let Some(config) = self.ext_csd.get_mut(usize::from(ext_csd::PART_CONFIG)) {
+            *config &= !PARTITION_ACCESS;
+        }
     }
 
     /// Time passes.
@@ -441,7 +472,7 @@ impl EmulatedCard {
                 Some(self.status(state, false))
             }
             (opcode::SEND_EXT_CSD, CardState::Transfer) => {
-                self.lines = Lines::Register(self.spec.ext_csd.clone());
+                self.lines = Lines::Register(self.ext_csd.clone());
                 self.state = CardState::SendingData;
                 Some(self.status(state, false))
             }
@@ -470,7 +501,7 @@ impl EmulatedCard {
 
     /// A byte of EXT_CSD.
     fn byte(&self, index: u8) -> u8 {
-        let byte = self.spec.ext_csd.get(usize::from(index));
+        let byte = self.ext_csd.get(usize::from(index));
         byte.copied().unwrap_or(0)
     }
 
@@ -483,7 +514,7 @@ impl EmulatedCard {
             self.errors |= Status::SWITCH_ERROR;
             return;
         }
-        let byte = self.spec.ext_csd.get_mut(usize::from(index));
+        let byte = self.ext_csd.get_mut(usize::from(index));
         let writable = index < 192;
         match byte {
             // A flush is done, not kept.
