@@ -423,6 +423,22 @@ fn an_emmc_that_was_suspended_is_switched_anew() {
 }
 
 #[test]
+fn a_cache_is_written_before_its_power_goes() {
+    const CACHE_SIZE: usize = 249;
+    let suspend = |size| {
+        let mut spec = emmc();
+        spec.ext_csd[CACHE_SIZE] = size;
+        let mut core = core(spec, Vec::new());
+        assert!(core.rescan());
+        let before = core.host_mut().slot_mut().commands();
+        core.runtime_suspend().unwrap();
+        core.host_mut().slot_mut().commands() - before
+    };
+    // The switch that writes it, what became of that, and the deselection.
+    assert_eq!([suspend(64), suspend(0)], [3, 1]);
+}
+
+#[test]
 fn an_emmc_runs_at_the_speed_of_its_controller() {
     for (host, timing, clock_hz) in [
         (SDR104, Timing::MmcHs200, 200_000_000),

@@ -412,12 +412,13 @@ impl Core {
     }
 
     /// Runtime suspend of a card that nobody uses: it goes without power until it is
-    /// needed (`mmc_sd_runtime_suspend`).
+    /// needed (`mmc_sd_runtime_suspend`, `_mmc_suspend`).
     ///
     /// # Errors
     /// Where the card does not go to sleep.
     pub fn runtime_suspend(&mut self) -> Result<(), Error> {
         if self.card.is_some() {
+            self.flush_cache()?;
             self.deselect_card()?;
             self.power_off();
         }
