@@ -488,6 +488,19 @@ mod tests {
         assert!(depth.scale_down(true) && depth.max_depth == 1);
     }
 
+    /// A hard step down ends at once what was gained, a soft one takes a step of it
+    /// (`rq_depth_scale_down`).
+    #[test]
+    fn a_hard_step_down_returns_to_the_default_depth() {
+        for (hard, step, max_depth) in [(true, 0, 16), (false, -1, 31)] {
+            let mut depth = RqDepth::new(16, 256);
+            assert!(depth.scale_up() && depth.scale_up());
+            assert_eq!((depth.scale_step, depth.max_depth), (-2, 61));
+            assert!(depth.scale_down(hard));
+            assert_eq!((depth.scale_step, depth.max_depth), (step, max_depth));
+        }
+    }
+
     #[test]
     fn who_waits_is_served_in_order() {
         let (mut places, mut woken) = (RqWait::default(), Vec::new());

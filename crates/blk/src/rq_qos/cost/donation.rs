@@ -182,3 +182,30 @@ impl IoCost {
         this.share_inuse = share as u32;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::two_active;
+    use super::*;
+
+    /// What lenders keep is less than the whole, for which only those give that keep more than
+    /// their share (`transfer_surpluses`).
+    #[test]
+    fn lenders_keep_less_than_the_whole() {
+        let part = |percent: u32| ONE as u32 / 100 * percent;
+        let rest = |percent: u32| ONE as u32 - 1 - part(percent);
+        for (keep, expected) in [
+            ([70, 50], [rest(50), part(50)]),
+            ([70, 20], [part(70), part(20)]),
+            ([30, 90], [part(30), rest(30)]),
+        ] {
+            let (mut cost, _) = two_active();
+            for at in [1, 2] {
+                cost.groups[at].share_after_donation = part(keep[at - 1]);
+            }
+            cost.keep_below_whole(&[1, 2]);
+            let found = [1, 2].map(|at| cost.groups[at].share_after_donation);
+            assert_eq!(found, expected, "{keep:?}");
+        }
+    }
+}

@@ -620,6 +620,23 @@ fn delays_fade() {
     }
 }
 
+/// A debt that asks for the delay that is in effect does not renew it (`iocg_kick_delay`).
+#[test]
+fn an_equal_delay_goes_on_fading() {
+    let (mut cost, start) = two_active();
+    let now = cost.now(Nanos(start.ns) + Nanos::from_millis(1_500));
+    let owed = cost.period.vtime() * 1_000;
+    let debt = abs_cost_of(owed, cost.shares(1).0);
+    let group = &mut cost.groups[1];
+    (group.vtime, group.abs_debt) = (now.vtime, debt);
+    // A second and a half ago it was twice what such a debt asks for.
+    (group.delay_us, group.delay_at_us) = (500_000, start.us);
+    cost.kick_delay(1, now);
+    let group = &cost.groups[1];
+    let found = (group.delay_us, group.delay_at_us);
+    assert_eq!(found, (500_000, start.us));
+}
+
 /// Debts and delays are halved as often as told, and nothing owed is forgotten whole.
 #[test]
 fn forgiving_halves_debts_and_delays() {
