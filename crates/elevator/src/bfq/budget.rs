@@ -584,6 +584,29 @@ mod tests {
         }
     }
 
+    /// An interval is dropped if the drive took more than 2 ms for a request and did less than a
+    /// sector in 1024 us (`bfq_completed_request`).
+    #[test]
+    fn a_drive_that_was_busy_otherwise_says_nothing_about_its_rate() {
+        for (sectors, took_us, is_dropped) in [
+            (1, 2_000, false),
+            (1, 2_001, true),
+            (2, 2_001, false),
+            (2, 2_047, false),
+            (2, 2_049, true),
+            (8, 8_191, false),
+            (8, 8_193, true),
+        ] {
+            let mut bfq = Bfq::new(&crate::test_queue::queue_info());
+            (bfq.rate.samples, bfq.rate.max_rq_sectors) = (5, sectors);
+            bfq.now_ns = bfq.last_completion_ns + took_us * 1_000;
+            bfq.rate_on_completion();
+            let case = (sectors, took_us);
+            assert_eq!(bfq.rate.samples, if is_dropped { 0 } else { 5 }, "{case:?}");
+            assert_eq!(bfq.last_completion_ns, bfq.now_ns);
+        }
+    }
+
     /// Whether a queue was slow follows from its seeks, and after more than 20 ms from its service,
     /// which is then less than half of the largest budget. A time below 1 ms cannot be measured and
     /// counts as the time of a seek; asynchronous queues are never slow (`bfq_bfqq_is_slow`).

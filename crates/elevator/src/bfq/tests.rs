@@ -1096,8 +1096,8 @@ fn a_member_with_the_same_budget_does_not_move_its_group() {
     assert_eq!(times(&queue.bfq), before);
 }
 
-/// The weight by which a queue is counted is the one that it has; a raised one is not counted
-/// (`__bfq_entity_update_weight_prio`).
+/// The weight by which a queue is counted is the one that it has; a raised one is not counted. Its
+/// level follows from its weight (`__bfq_entity_update_weight_prio`).
 #[test]
 fn a_queue_is_counted_by_its_present_weight() {
     let mut queue = Inside::new();
@@ -1106,12 +1106,18 @@ fn a_queue_is_counted_by_its_present_weight() {
     let bfq = &mut queue.bfq;
     let q = queue_of(bfq, 1);
     assert_eq!(bfq.queues[q].counted_weight, Some(40));
-    for (weight, coeff, counted) in [(80, 1, Some(80)), (80, 1, Some(80)), (20, 30, None)] {
+    for (weight, coeff, counted, level) in [
+        (80, 1, Some(80), 0),
+        (80, 1, Some(80), 0),
+        (20, 30, None, 6),
+        (500, 1, Some(500), 0),
+    ] {
         bfq.queues[q].entity.new_weight = weight;
         bfq.queues[q].entity.prio_changed = true;
         bfq.queues[q].raising.coeff = coeff;
         bfq.update_weight(q, false);
         assert_eq!(bfq.queues[q].counted_weight, counted);
+        assert_eq!(bfq.queues[q].level, level);
     }
 }
 

@@ -385,3 +385,35 @@ impl Bfq {
         self.burst.list.retain(|&member| member != q);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::one_queue;
+
+    /// A queue that is freed leaves its burst, which is smaller then unless its process remains
+    /// because the queue was merged (`bfq_put_queue`).
+    #[test]
+    fn a_freed_queue_leaves_its_burst() {
+        for (is_listed, is_shared, size, left) in [
+            (true, false, 3, 2),
+            (true, true, 3, 3),
+            (false, false, 3, 3),
+            (true, false, 0, 0),
+        ] {
+            let (mut bfq, q) = one_queue();
+            bfq.forget_burst(q);
+            if is_listed {
+                bfq.join_burst_list(q);
+            }
+            bfq.burst.size = size;
+            if is_shared {
+                bfq.queues[q].context = None;
+            }
+            bfq.leave_burst_list(q);
+            let case = (is_listed, is_shared, size);
+            assert!(bfq.burst.list.is_empty(), "{case:?}");
+            assert!(!bfq.queues[q].in_burst_list, "{case:?}");
+            assert_eq!(bfq.burst.size, left, "{case:?}");
+        }
+    }
+}

@@ -422,6 +422,27 @@ fn a_sequential_reader_keeps_its_idle_window_while_it_waits_for_the_drive() {
     assert_eq!(queue.dispatch(), None, "its next request is waited for");
 }
 
+/// Only more than five requests, queued or in the drive, say anything about the drive
+/// (`cfq_update_hw_tag`).
+#[test]
+fn the_depth_of_a_drive_shows_under_load() {
+    for (queued, in_driver, learned) in [
+        (5, 5, None),
+        (6, 0, Some(false)),
+        (6, 4, Some(false)),
+        (6, 5, Some(true)),
+        (0, 6, Some(true)),
+        (0, 7, Some(true)),
+    ] {
+        let mut cfq = Cfq::new(&queue_info());
+        (cfq.queued, cfq.in_driver) = (queued, in_driver);
+        (0..50).for_each(|_| cfq.update_hw_tag());
+        assert_eq!(cfq.queues_in_drive, None);
+        cfq.update_hw_tag();
+        assert_eq!(cfq.queues_in_drive, learned, "{queued} {in_driver}");
+    }
+}
+
 /// A drive that never had five requests at once in fifty samples under load does not queue commands
 /// and is idled for, even without moving parts (`cfq_update_hw_tag`).
 #[test]
