@@ -350,6 +350,23 @@ mod tests {
         assert_eq!((0..20).filter_map(|_| indirect.add(&rq)).count(), 16);
     }
 
+    /// A request goes into a socket that it fills, and one of any length into an empty one.
+    #[test]
+    fn a_socket_takes_what_fits() {
+        for (buffered_bytes, op, sectors, fits) in [
+            (SOCKET_BYTES - 28, Op::Read, 8, true),
+            (SOCKET_BYTES - 27, Op::Read, 8, false),
+            (SOCKET_BYTES - 28 - 4096, Op::Write, 8, true),
+            (SOCKET_BYTES - 28 - 4095, Op::Write, 8, false),
+            (0, Op::Write, 1024, true),
+            (1, Op::Write, 1024, false),
+        ] {
+            let mut socket = Socket { buffered_bytes };
+            let taken = socket.send(&request(op, sectors, 1));
+            assert_eq!(taken.is_some(), fits, "{buffered_bytes} {op:?}");
+        }
+    }
+
     #[test]
     fn kicks_come_only_to_a_server_that_sleeps() {
         let mut channel = FrontEndKind::VhostUser.new_channel();
