@@ -223,7 +223,9 @@ impl Zones {
     }
 
     /// Makes room for one more open zone, for which the drive may close one that a write has
-    /// opened (`null_check_zone_resources`).
+    /// opened (`null_check_zone_resources`). A closed zone is active already, so it needs no room
+    /// under the limit of active zones, as in QEMU's `nvme_zrm_open_flags`; null_blk refuses it
+    /// there.
     fn make_room(&mut self, zone: usize) -> Result<(), Refused> {
         let ZoneLimits {
             max_open,
