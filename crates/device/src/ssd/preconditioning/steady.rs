@@ -168,3 +168,42 @@ fn correct_sum(
         anywhere = sum == before;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An open block is written up to the end of a program, and not to its own end, where it would
+    /// be closed.
+    #[test]
+    fn an_open_block_ends_with_a_program_and_has_one_left() {
+        let shape = PlaneShape {
+            blocks: 100,
+            slots_per_block: 60,
+            slots_per_step: 6,
+            live: 4_000,
+            room: FreeTarget::Blocks(4),
+            reserve: 1,
+            planes: 4,
+            planes_per_row: 1,
+        };
+        for (reached, to) in [
+            (0.0, 0),
+            (0.09, 0),
+            (0.11, 6),
+            (0.5, 30),
+            (0.98, 54),
+            (1.0, 54),
+        ] {
+            let shares = Shares {
+                hot: 0.75,
+                cold: 0.5,
+                reached,
+                ..Shares::default()
+            };
+            let open = shape.open(&shares);
+            assert_eq!((open.from, open.to), (0, to), "{reached}");
+            assert!(open.hot + open.cold <= to, "{open:?}");
+        }
+    }
+}
