@@ -68,6 +68,8 @@ pub struct LoggedFile {
 pub struct IologEntry {
     /// The least time since the entry before it; 0: none.
     pub delay_ns: u64,
+    /// The earliest time since fio's start; 0: any.
+    pub not_before_ns: u64,
     /// The index of the file.
     pub file: u32,
     /// What is done.
@@ -118,7 +120,7 @@ impl Iolog {
             let parsed = parser.parse(lines.current());
             let at = |what: String| format!("{path}:{}: {what}", lines.number());
             if let Some(line) = parsed.map_err(|fault| at(fault.to_string()))? {
-                builder.add(&line).map_err(at)?;
+                builder.add(&line, parser.has_times()).map_err(at)?;
             }
         }
         match builder.log.entries.is_empty() {
@@ -135,8 +137,13 @@ impl Iolog {
 }
 
 impl Builder<'_> {
-    fn add(&mut self, line: &Line<'_>) -> Result<(), String> {
-        let delay_ns = self.delay_ns(line.at_us);
+    fn add(&mut self, line: &Line<'_>, has_times: bool) -> Result<(), String> {
+        let (delay_ns, not_before_ns) = match has_times {
+            true => (self.delay_ns(line.at_us), 0),
+            // `read_iolog_get` waits for a moment, which `replay_time_scale` does not move.
+            false if self.options.no_stall => (0, 0),
+            false => (0, line.at_us.saturating_mul(1000)),
+        };
         let file = self.file_of(line.file);
         let action = match line.action {
             Action::Add => IologAction::Add,
@@ -152,6 +159,7 @@ impl Builder<'_> {
         };
         self.log.entries.push(IologEntry {
             delay_ns,
+            not_before_ns,
             file,
             action,
         });
@@ -309,6 +317,33 @@ mod tests {
             ..plain
         };
         assert_eq!(delays(&stalls), [0; 4]);
+    }
+
+    /// fio 3.33 takes 0.9 s for two waits until the same second, most of the rest for its start.
+    #[test]
+    fn waits_of_version_2_are_moments_since_the_start() {
+        let file = tempfile::NamedTempFile::new().expect("a file can be made");
+        let text = "fio version 2 iolog\n/x add\n/x open\n/x read 0 4096\n/x wait 1000 0\n\
+                    /x read 8192 4096\n/x wait 1000 0\n/x read 0 4096\n/x close\n";
+        std::fs::write(file.path(), text).expect("written");
+        let path = file.path().display().to_string();
+        let moments = |options: &ReplayOptions| {
+            let log = Iolog::read(&path, options).expect("it is right");
+            log.entries
+                .iter()
+                .map(|e| e.not_before_ns / 1_000_000)
+                .collect::<Vec<_>>()
+        };
+        let plain = ReplayOptions::default();
+        assert_eq!(moments(&plain), [0, 0, 0, 1000, 1000, 1000]);
+        let stalls = ReplayOptions {
+            no_stall: true,
+            ..plain.clone()
+        };
+        assert_eq!(moments(&stalls), [0; 6]);
+        std::fs::write(file.path(), text.replace("1000 0", "1000")).expect("written");
+        let refused = Iolog::read(&path, &plain).expect_err("fio refuses it");
+        assert!(refused.contains(":5: column "), "{refused}");
     }
 
     #[test]

@@ -54,6 +54,12 @@ pub(crate) struct LineParser {
 }
 
 impl LineParser {
+    /// Whether lines have times of their own. Without, a line's time is a moment that is waited
+    /// for, counted from the start of fio.
+    pub(crate) fn has_times(&self) -> bool {
+        self.version != 2
+    }
+
     /// Parses one line; `None` where it is no action on a file.
     pub(crate) fn parse<'a>(&mut self, line: &'a str) -> Result<Option<Line<'a>>, Fault> {
         let mut at = Cursor::new(line);
@@ -80,6 +86,9 @@ impl LineParser {
             "wait" if self.version == 2 => {
                 at.skip_blanks();
                 let ms: u64 = at.number("wait", "milliseconds")?;
+                at.skip_blanks();
+                // fio reads a length here, too, and refuses a line without.
+                at.number::<u64>("length", "a number, which means nothing, as 0")?;
                 self.waited_us = self.waited_us.max(ms.saturating_mul(1000));
                 return Ok(None);
             }

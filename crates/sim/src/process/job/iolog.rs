@@ -29,7 +29,8 @@ impl LogCursor {
     fn peek(&self) -> Option<(IologEntry, Nanos)> {
         let entry = *self.log.entries.get(self.next)?;
         let due = |last: Nanos| last.saturating_add(Nanos(entry.delay_ns));
-        Some((entry, self.last.map_or(Nanos::ZERO, due)))
+        let after_last = self.last.map_or(Nanos::ZERO, due);
+        Some((entry, after_last.max(Nanos(entry.not_before_ns))))
     }
 
     /// What came next is done now.
