@@ -342,6 +342,7 @@ fn disks_of(exports: &Exports) -> Result<(Sysfs, BTreeMap<KobjectId, usize>), Mo
             minors: 1,
             size_sectors: 0,
             read_only: false,
+            is_scanned: true,
             partitions: Vec::new(),
             attributes: Vec::new(),
         };
