@@ -25,6 +25,23 @@ use arrivals::Arrivals;
 /// fio's default `bwavgtime`.
 const WINDOW: Nanos = Nanos::from_millis(500);
 
+/// Said where flushes go at their recorded times: the write that one is for may have ended before
+/// it in the recording and not yet here.
+const FREE_FLUSHES: &str = "flushes go at their recorded times, and find other data to write than \
+                            they did: --timing dependencies keeps them behind the writes of their \
+                            process";
+
+/// Bits of a device's minor number (`MINORBITS`), for traces that tell devices as the kernel does.
+const MINOR_BITS: u32 = 20;
+
+/// The name of a drive of the trace.
+fn drive_name(device: u32) -> String {
+    match device >> MINOR_BITS {
+        0 => format!("drive{device}"),
+        major => format!("{major},{}", device & ((1 << MINOR_BITS) - 1)),
+    }
+}
+
 /// An I/O of the trace that is under way.
 #[derive(Clone, Copy, Debug)]
 struct Io {
@@ -57,6 +74,8 @@ pub(crate) struct TraceProcess {
     /// What its results should say of the machine.
     machine_notes: Vec<String>,
     is_over: bool,
+    /// Whether flushes came at times of their own.
+    has_free_flushes: bool,
     /// What ended it before its time.
     failure: Option<SetupError>,
 }
@@ -97,6 +116,7 @@ impl TraceProcess {
             recorder: Recorder::new(results, WINDOW, Nanos::ZERO),
             machine_notes,
             is_over: false,
+            has_free_flushes: false,
             failure: None,
         })
     }
@@ -136,12 +156,14 @@ impl TraceProcess {
         if self.arrivals.next(now, self.in_flight())? > now {
             return Ok(());
         }
-        if let Some(due) = self.arrivals.next_due() {
+        let due = self.arrivals.next_due();
+        if let Some(due) = due {
             self.recorder.arrived(due);
         }
         let Some((record, number)) = self.arrivals.take()? else {
             return Ok(());
         };
+        self.has_free_flushes |= due.is_some() && record.op == Op::Flush;
         let disk = self.disk_of(now, record.device, system)?;
         self.submit(now, disk, (&record, number), system);
         Ok(())
@@ -182,7 +204,7 @@ impl TraceProcess {
         }
         self.devices.push(device);
         self.asleep.push(TagWaiters::new());
-        system.add_disk(now, &format!("drive{device}"))
+        system.add_disk(now, &drive_name(device))
     }
 
     fn submit(
@@ -277,7 +299,9 @@ impl TraceProcess {
 
     /// What a reader of its results should know.
     pub(crate) fn notes(&self) -> Vec<String> {
-        [self.arrivals.notes(), self.machine_notes.clone()].concat()
+        let flushes = self.has_free_flushes.then(|| FREE_FLUSHES.to_string());
+        let flushes: Vec<String> = flushes.into_iter().collect();
+        [self.arrivals.notes(), self.machine_notes.clone(), flushes].concat()
     }
 
     /// What it recorded.
