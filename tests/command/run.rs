@@ -387,7 +387,11 @@ fn notes_end_the_text_and_go_beside_it() {
     assert!(done.err.contains("trim_percentage"), "{}", done.err);
     let mut lines = done.out.lines().rev();
     let note = lines.find(|line| line.contains("trim_percentage"));
-    assert!(note.is_some_and(|line| line.starts_with("note: ")), "{}", done.out);
+    assert!(
+        note.is_some_and(|line| line.starts_with("note: ")),
+        "{}",
+        done.out
+    );
 }
 
 /// A loop device takes its worker's time, which a machine may not know.

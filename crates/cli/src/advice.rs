@@ -93,6 +93,7 @@ fn choices(
     settings.iter().all(same).then(|| Choices {
         rows: settings.iter().map(row).collect(),
         kernel,
+        default: default.to_string(),
         devices: target.devices,
         example: target.example,
         pattern: target.pattern,

@@ -258,6 +258,7 @@ fn setup(spec: &JobSpec) -> JobSetup {
         block_bytes: Direction::ALL.map(sizes),
         ioengine: spec.engine.name().to_string(),
         iodepth: spec.io_depth,
+        is_idle_class: spec.is_idle_class(),
     }
 }
 

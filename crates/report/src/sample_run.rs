@@ -59,6 +59,7 @@ pub(crate) fn mixed(recipe: Recipe) -> Results {
             block_bytes: [(BLOCK_BYTES, BLOCK_BYTES); 3],
             ioengine: "libaio".to_string(),
             iodepth: 16,
+            is_idle_class: false,
         },
         ..JobResults::default()
     };

@@ -264,6 +264,8 @@ pub struct JobSetup {
     pub ioengine: String,
     /// `iodepth`.
     pub iodepth: u32,
+    /// Whether the job is of the idle class, which gets what others leave (`prioclass=3`).
+    pub is_idle_class: bool,
 }
 
 /// One direction of a job.

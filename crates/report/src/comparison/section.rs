@@ -24,6 +24,9 @@ pub struct Section {
     /// Processes side by side; empty if there is only one.
     #[serde(default)]
     pub processes: Vec<ProcessFigures>,
+    /// Jobs of the idle class, which get what others leave.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub idle: Vec<String>,
 }
 
 impl Section {
@@ -74,6 +77,7 @@ impl Section {
             verdict: Verdict::new(bandwidth, tails, times, trade),
             directions,
             processes,
+            idle: Vec::new(),
         }
     }
 }
@@ -91,7 +95,19 @@ fn section(schedulers: &[SchedulerRuns], group_id: u32, pairs: &Pairs) -> Sectio
     let directions = table::of_group(schedulers, group_id, &jobs, pairs);
     let processes = processes::figures(schedulers, group_id, pairs);
     let group = (group_id, jobs.join(", "));
-    Section::judged(group, &names, directions, processes, pairs)
+    let idle = jobs.iter().filter(|job| is_idle(schedulers, group_id, job));
+    Section {
+        idle: idle.map(ToString::to_string).collect(),
+        ..Section::judged(group, &names, directions, processes, pairs)
+    }
+}
+
+/// Whether all processes of a job are of the idle class.
+fn is_idle(schedulers: &[SchedulerRuns], group_id: u32, job: &str) -> bool {
+    let runs = schedulers.iter().flat_map(|s| &s.runs);
+    let jobs = runs.flat_map(|run| &run.jobs);
+    let mut own = jobs.filter(|found| found.group_id == group_id && found.name == job);
+    own.all(|found| found.setup.is_idle_class)
 }
 
 fn group_ids(schedulers: &[SchedulerRuns]) -> Vec<u32> {

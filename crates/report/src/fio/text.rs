@@ -89,6 +89,7 @@ fn write_setups(out: &mut String, jobs: &[JobResults]) -> fmt::Result {
             block_bytes,
             ioengine,
             iodepth,
+            is_idle_class: _,
         } = &job.setup;
         write!(out, "{}: (g={}): rw={rw}, bs=", job.name, job.group_id)?;
         for (letter, (min, max)) in ["R", "W", "T"].iter().zip(block_bytes) {

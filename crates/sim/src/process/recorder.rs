@@ -116,6 +116,7 @@ impl Recorder {
                 block_bytes: Direction::ALL.map(blocks),
                 ioengine: spec.engine.name().to_string(),
                 iodepth: spec.io_depth,
+                is_idle_class: spec.is_idle_class(),
             },
             ..JobResults::default()
         };

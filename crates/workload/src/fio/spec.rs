@@ -893,6 +893,12 @@ impl JobSpec {
         }
     }
 
+    /// Whether it is of the class that gets what others leave (ionice(1)).
+    pub fn is_idle_class(&self) -> bool {
+        const IDLE: u8 = 3;
+        self.priority.is_some_and(|own| own.class == IDLE)
+    }
+
     /// Returns the files of process `process` (0 up to [`JobSpec::processes`]).
     ///
     /// Without `filename`, fio generates `nrfiles` names for each process from `filename_format`,

@@ -5,9 +5,9 @@ use blklab_stats::{Estimate, Significance};
 use serde::{Deserialize, Serialize};
 
 use super::Choices;
-use crate::comparison::figure::{Change, Metric};
+use crate::comparison::figure::{Change, Direction, Metric};
 use crate::comparison::goal::FigureName;
-use crate::comparison::{Comparison, Judgement, ProcessFigures, Section};
+use crate::comparison::{Comparison, DirectionTable, Judgement, ProcessFigures, Section};
 use crate::quantity::{and_list, change};
 
 /// Smallest change of a figure that is worth another scheduler, as a share.
@@ -50,6 +50,8 @@ struct Figure {
     values: Vec<Vec<f64>>,
     /// Whether only its losses count: a longer tail beyond the figure that is decided by.
     is_price: bool,
+    /// Whether it is of a job of the idle class, which decides only where no other does.
+    is_idle: bool,
 }
 
 /// Which changes for the better count.
@@ -129,6 +131,7 @@ impl<'c> Decision<'c> {
                     name,
                     values,
                     is_price: false,
+                    is_idle: false,
                 }],
             },
             looked_at: 0,
@@ -148,7 +151,7 @@ impl<'c> Decision<'c> {
         let mut better: Vec<(f64, usize)> = Vec::new();
         let mut mixed: Vec<(f64, usize)> = Vec::new();
         for &at in rows.iter().filter(|at| **at != self.base) {
-            let changes = self.changes(&self.deciding, at, gains);
+            let changes = self.deciding_changes(at, gains);
             let gain: f64 = changes.iter().map(|step| step.gain.max(0.0)).sum();
             let loss: f64 = changes.iter().map(|step| (-step.gain).max(0.0)).sum();
             let net = gain - loss;
@@ -236,9 +239,19 @@ impl<'c> Decision<'c> {
         }
     }
 
+    /// Returns the changes that a row is weighed by: what the idle class gets counts only where
+    /// nothing else changes.
+    fn deciding_changes(&self, at: usize, gains: Gains) -> Vec<FigureChange<'_>> {
+        let mut changes = self.changes(&self.deciding, at, gains);
+        if changes.iter().any(|step| !step.figure.is_idle) {
+            changes.retain(|step| !step.figure.is_idle);
+        }
+        changes
+    }
+
     /// Returns the improvements of a row, the largest first.
     pub(super) fn gains(&self, at: usize, gains: Gains) -> Vec<String> {
-        let mut changes = self.changes(&self.deciding, at, gains);
+        let mut changes = self.deciding_changes(at, gains);
         changes.retain(|step| step.gain > 0.0);
         changes.sort_by(|a, b| b.gain.total_cmp(&a.gain));
         self.named(&changes, at)
@@ -306,7 +319,7 @@ impl<'c> Decision<'c> {
     /// Returns a goal that the user could give to decide the question.
     pub(super) fn example_goal(&self) -> String {
         let first = self.mixed().first().copied().unwrap_or(self.base);
-        let mut changes = self.changes(&self.deciding, first, Gains::Sure);
+        let mut changes = self.deciding_changes(first, Gains::Sure);
         changes.sort_by(|a, b| b.gain.total_cmp(&a.gain));
         let best = changes.first().map(|step| step.figure.name.to_string());
         best.unwrap_or_default()
@@ -391,6 +404,7 @@ fn figures(section: &Section) -> Vec<Figure> {
             name: FigureName::new(f.column.job.as_deref(), None, Metric::Duration),
             values: f.compared(),
             is_price: false,
+            is_idle: (f.column.job.as_ref()).is_some_and(|job| section.idle.contains(job)),
         })
         .collect();
     let is_timed = |job: &str| {
@@ -408,15 +422,27 @@ fn figures(section: &Section) -> Vec<Figure> {
             // time.
             let counts = table.metrics().contains(&metric)
                 && table.can_tell(metric)
-                && !(metric == Metric::Bandwidth && is_timed(job));
+                && !(metric == Metric::Bandwidth && is_timed(job))
+                && !(metric != Metric::Bandwidth && is_synced(section, table));
             if counts {
                 figures.push(Figure {
                     name: FigureName::new(Some(job), Some(table.direction), metric),
                     values: table.repeats(metric),
                     is_price: metric == Metric::P999,
+                    is_idle: section.idle.iter().any(|idle| idle == job),
                 });
             }
         }
     }
     figures
+}
+
+/// Whether a job's writes are only the first part of what it waits for: as many calls make them
+/// durable. Its rate and the latency of these calls tell how it fares.
+fn is_synced(section: &Section, table: &DirectionTable) -> bool {
+    let syncs = section.directions.iter().find(|other| {
+        (other.direction, &other.job, other.several_jobs) == (Direction::Sync, &table.job, false)
+    });
+    let is_write = table.direction == Direction::Write;
+    is_write && syncs.is_some_and(|syncs| 2 * syncs.most_ios() > table.most_ios())
 }

@@ -51,6 +51,8 @@ pub struct Choices {
     pub rows: Vec<QueueSetting>,
     /// The kernel, such as `Linux 6.12`.
     pub kernel: String,
+    /// The scheduler that the kernel sets for the drive by itself.
+    pub default: String,
     /// The devices' names in `/sys/block`; empty if only their kind is known.
     pub devices: Vec<String>,
     /// The first device of their kind, such as `sda`.
@@ -145,6 +147,12 @@ impl Choices {
             });
         };
         let mut advice = decision.advice(comparison, self);
+        if let Some(missing) = self.missing_default() {
+            advice.sentence = format!("{} {missing}", advice.sentence);
+        }
+        if let Some(idle) = idle_jobs(comparison) {
+            advice.sentence = format!("{} {idle}", advice.sentence);
+        }
         if let Some(chance) = decision.maybe_chance(&own) {
             advice.sentence = format!("{} {chance}", advice.sentence);
         }
@@ -163,6 +171,17 @@ impl Choices {
             advice.commands = commands::of(self, &self.rows[at]);
         }
         Some(advice)
+    }
+
+    /// Returns a sentence if what the kernel sets by itself was not compared.
+    fn missing_default(&self) -> Option<String> {
+        let is_there = self.rows.iter().any(|row| row.scheduler == self.default);
+        (!is_there).then(|| {
+            format!(
+                "{}, which {} sets by itself, was not compared.",
+                self.default, self.kernel
+            )
+        })
     }
 
     /// Returns the rows whose scheduler the kernel can use.
@@ -190,6 +209,20 @@ impl Choices {
             )
         })
     }
+}
+
+/// Returns a sentence on the jobs that are not weighed beside others, if there are any.
+fn idle_jobs(comparison: &Comparison) -> Option<String> {
+    let sections = comparison.sections.iter();
+    let idle: Vec<String> = sections.flat_map(|section| section.idle.clone()).collect();
+    let is_weighed = comparison.judgement.is_some();
+    (!idle.is_empty() && !is_weighed).then(|| {
+        format!(
+            "What {} gets decides only where nothing else changes: the idle class gets what others \
+             leave.",
+            and_list(&idle)
+        )
+    })
 }
 
 impl Decision<'_> {

@@ -1,9 +1,10 @@
-use blklab_stats::ProcessResults;
+use blklab_stats::{Histogram, ProcessResults};
 
 use super::goals::victim_and_reader;
 use crate::comparison::{
     Answer, Availability, Choices, Goals, QueueSetting, SchedulerRuns, compare,
 };
+use crate::sample_run::three_schedulers;
 use crate::{html, text};
 
 /// The settings `noop` and `mq-deadline`; the kernel has those that are named.
@@ -20,6 +21,7 @@ fn choices(has: &[&str]) -> Choices {
     Choices {
         rows: vec![row("noop"), row("mq-deadline")],
         kernel: "Linux 6.12".to_string(),
+        default: "noop".to_string(),
         devices: vec!["sdc".to_string()],
         example: "sda".to_string(),
         pattern: "sd[a-z]*".to_string(),
@@ -236,6 +238,68 @@ fn limits_rule_rows_out() {
         refused,
         "--subject-to victim.read.p99: there is no job victim; the jobs are reader"
     );
+}
+
+#[test]
+fn what_the_idle_class_gets_decides_only_where_nothing_else_changes() {
+    let mut schedulers = victim_and_reader();
+    for run in schedulers.iter_mut().flat_map(|s| &mut s.runs) {
+        run.jobs[1].setup.is_idle_class = true;
+    }
+    // The victim gains much, and the reader beside it loses half of its reads.
+    let mut comparison = compare(&schedulers);
+    let advice = both().advise(&comparison).expect("a verdict");
+    assert_eq!(advice.take, None, "{}", advice.sentence);
+    assert!(
+        advice
+            .sentence
+            .contains("What victim gets decides only where nothing else changes"),
+        "{}",
+        advice.sentence
+    );
+    // Who names it as a goal cares about it.
+    let goals = Goals {
+        goals: vec!["victim.read.p99".parse().expect("a goal")],
+        ..Goals::default()
+    };
+    comparison.judgement = Some(goals.judge(&comparison).expect("known jobs"));
+    let advice = both().advise(&comparison).expect("a verdict");
+    assert_eq!(advice.take.as_deref(), Some("mq-deadline"));
+}
+
+#[test]
+fn writes_that_are_synced_one_by_one_are_half_of_a_commit() {
+    let answer = |syncs: u64| {
+        let mut schedulers = three_schedulers(3);
+        schedulers.truncate(2);
+        for (at, scheduler) in schedulers.iter_mut().enumerate() {
+            for run in &mut scheduler.runs {
+                let job = &mut run.jobs[0];
+                job.read = Default::default();
+                (job.write.ios, job.write.lat_ns) = (200, Histogram::new());
+                job.write.lat_ns.record_many([320_000, 130_000][at], 200);
+                job.write.bytes = [1_057_000, 1_000_000][at];
+                job.sync_ns = Histogram::new();
+                job.sync_ns.record_many(5_400_000, syncs);
+                job.syncs = syncs;
+            }
+        }
+        both().answer(&compare(&schedulers))
+    };
+    assert_eq!(answer(200), Some(Answer::Keep("noop".to_string())));
+    assert_ne!(answer(20), Some(Answer::Keep("noop".to_string())));
+}
+
+#[test]
+fn what_the_kernel_sets_by_itself_is_missed_if_it_is_not_compared() {
+    let comparison = compare(&victim_and_reader());
+    let other = Choices {
+        default: "bfq".to_string(),
+        ..both()
+    };
+    let said = other.advise(&comparison).expect("a verdict").sentence;
+    let missing = "bfq, which Linux 6.12 sets by itself, was not compared.";
+    assert!(said.ends_with(missing), "{said}");
 }
 
 #[test]
