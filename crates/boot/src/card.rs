@@ -160,8 +160,10 @@ impl Emmc {
         put(168, &[units(self.rpmb_kib)]);
         put(226, &[units(self.boot_kib)]);
         put(212, &self.sectors().to_le_bytes());
-        // Erase groups of 512 KiB in 300 ms, reliable writes of a sector, trim.
-        put(222, &[1, 1, 1]);
+        // Reliable writes of any length.
+        put(166, &[4]);
+        // Erase groups of 512 KiB in 300 ms, which are write protected one by one, trim.
+        put(221, &[1, 1, 1, 1]);
         put(231, &[0x55, 1]);
         // Switches in 100 ms.
         put(248, &[10]);
