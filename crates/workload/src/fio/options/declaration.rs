@@ -38,8 +38,13 @@ pub(crate) enum Unmodelled {
         /// Whether the option has this effect in a job.
         applies: fn(&JobSpec) -> bool,
     },
-    /// The option changes a setting but not the work; the function tells whether a job sets it.
-    Setting(fn(&JobSpec) -> bool),
+    /// The option changes a setting but not the work.
+    Setting {
+        /// Where it is simulated all the same; empty if nowhere.
+        but: &'static str,
+        /// Whether a job sets it and it is not simulated there.
+        applies: fn(&JobSpec) -> bool,
+    },
 }
 
 impl Unmodelled {
@@ -54,7 +59,7 @@ impl Unmodelled {
     /// Whether a part of this job is not simulated.
     pub fn applies(&self, spec: &JobSpec) -> bool {
         match self {
-            Unmodelled::Work { applies, .. } | Unmodelled::Setting(applies) => applies(spec),
+            Unmodelled::Work { applies, .. } | Unmodelled::Setting { applies, .. } => applies(spec),
         }
     }
 }
@@ -179,7 +184,7 @@ impl FioOption {
     pub fn outcome(&self) -> Outcome {
         match self.unmodelled {
             Some(Unmodelled::Work { .. }) => Outcome::Refused,
-            Some(Unmodelled::Setting(_)) => Outcome::NotSimulated,
+            Some(Unmodelled::Setting { .. }) => Outcome::NotSimulated,
             None => self.kept(),
         }
     }

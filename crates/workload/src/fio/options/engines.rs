@@ -99,9 +99,10 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     "userspace_reap" of LIBAIO => Switch(Meaningless);
     /// Poll for completions.
     "hipri" of POLLED => Switch(Sets(|job, on| job.engine.polled = on)),
-        Unmodelled::Setting(|spec| {
-            spec.polled && (spec.submission_thread || !spec.engine.is_io_uring())
-        });
+        Unmodelled::Setting {
+            but: "io_uring and io_uring_cmd without sqthread_poll",
+            applies: |spec| spec.polled && (spec.submission_thread || !spec.engine.is_io_uring()),
+        };
     /// Poll for this share of the completions, in percent.
     "hipri_percentage" of &["pvsync2"] => Count(PERCENT, NotSimulated);
     /// An I/O that would have to wait fails with EAGAIN, or goes to a worker of io_uring.
@@ -118,14 +119,17 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     "registerfiles" of URING => Switch(Sets(|job, on| job.engine.registered_files = on));
     /// A thread of the kernel submits.
     "sqthread_poll" of SUBMITTED => Switch(Sets(|job, on| job.engine.submission_thread = on)),
-        Unmodelled::Setting(|spec| spec.submission_thread && !spec.engine.is_io_uring());
+        Unmodelled::Setting {
+            but: "io_uring and io_uring_cmd",
+            applies: |spec| spec.submission_thread && !spec.engine.is_io_uring(),
+        };
     /// The CPU of the kernel's submission thread.
     "sqthread_poll_cpu" of URING => Count(ANY, NotSimulated);
     /// Submit I/O without vectors.
     "nonvectored" of URING => Signed(-1..=i32::MAX as i64, Meaningless);
     /// One I/O of this many goes to a worker at once.
     "force_async" of URING => Count(ANY, Sets(|job, n| job.engine.force_async_every = n)),
-        Unmodelled::Setting(|spec| spec.force_async_every > 0);
+        Unmodelled::Setting { but: "", applies: |spec| spec.force_async_every > 0 };
     /// The kind of commands passed through.
     "cmd_type" of URING => Word(&["nvme"], Meaningless);
     /// Reads go past the drive's cache.

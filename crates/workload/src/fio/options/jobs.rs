@@ -631,7 +631,10 @@ pub(super) static OPTIONS: &[FioOption] = options! {
         ("0", |job| job.spec.unified = UnifiedReporting::None),
         ("1", |job| job.spec.unified = UnifiedReporting::Mixed),
         ("2", |job| job.spec.unified = UnifiedReporting::Both),
-    ]), Unmodelled::Setting(|spec| spec.unified != UnifiedReporting::None);
+    ]), Unmodelled::Setting {
+        but: "",
+        applies: |spec| spec.unified != UnifiedReporting::None,
+    };
     /// Go on after a failed I/O of this kind.
     "continue_on_error" => OneOf(&[
         ("none", |job| continue_on(&mut job.spec, false, false)),

@@ -90,36 +90,15 @@ pub(crate) fn unknown(name: &str) -> Fault {
 /// not simulated.
 pub fn option_tables() -> String {
     let mut text = String::new();
-    for (title, outcome) in [
-        ("Simulated", Outcome::Used),
-        (
-            "Changes the work and is not simulated: refused; left out with a note by --lenient",
-            Outcome::Refused,
-        ),
-        (
-            "Not simulated, and the work is the same: left out, and a note says so",
-            Outcome::NotSimulated,
-        ),
-        (
-            "Without meaning in a simulation: a note says so",
-            Outcome::Meaningless,
-        ),
-        ("Without effect in fio, or gone from it", Outcome::Obsolete),
-    ] {
+    for (title, is_here) in TABLES {
         text.push_str(&format!(
             "## {title}\n\n| option | default | |\n| --- | --- | --- |\n"
         ));
         let has_engine = |option: &&FioOption| {
-            option.engines.is_empty()
-                || option
-                    .engines
-                    .iter()
-                    .any(|name| Engine::named(name).is_simulated())
+            let mut engines = option.engines.iter();
+            option.engines.is_empty() || engines.any(|name| Engine::named(name).is_simulated())
         };
-        for option in listed()
-            .filter(has_engine)
-            .filter(|o| o.outcome() == outcome)
-        {
+        for option in listed().filter(has_engine).filter(|o| is_here(o)) {
             let alias = option.alias.map(|alias| format!(", `{alias}`"));
             let default = option.default.map(|value| format!("`{value}`"));
             text.push_str(&format!(
@@ -127,12 +106,56 @@ pub fn option_tables() -> String {
                 option.name,
                 alias.unwrap_or_default(),
                 default.unwrap_or_default(),
-                option.help,
+                described(option),
             ));
         }
         text.push('\n');
     }
     text
+}
+
+/// A table's title, and whether an option is in it.
+type OptionTable = (&'static str, fn(&FioOption) -> bool);
+
+const TABLES: [OptionTable; 5] = [
+    ("Simulated", is_simulated),
+    (
+        "Changes the work and is not simulated: refused; left out with a note by --lenient",
+        |option| !is_simulated(option) && option.outcome() == Outcome::Refused,
+    ),
+    (
+        "Not simulated, and the work is the same: left out, and a note says so",
+        |option| !is_simulated(option) && option.outcome() == Outcome::NotSimulated,
+    ),
+    (
+        "Without meaning in a simulation: a note says so",
+        |option| option.outcome() == Outcome::Meaningless,
+    ),
+    ("Without effect in fio, or gone from it", |option| {
+        option.outcome() == Outcome::Obsolete
+    }),
+];
+
+/// Whether some jobs at least have the option simulated.
+fn is_simulated(option: &FioOption) -> bool {
+    match option.unmodelled {
+        Some(Unmodelled::Setting { but, .. }) => !but.is_empty(),
+        _ => option.kept() == Outcome::Used,
+    }
+}
+
+/// Returns an option's help, with the jobs that it is not simulated in.
+fn described(option: &FioOption) -> String {
+    let help = option.help;
+    match &option.unmodelled {
+        Some(Unmodelled::Work { would, .. }) if is_simulated(option) => {
+            format!("{help} Refused where fio would {would}.")
+        }
+        Some(Unmodelled::Setting { but, .. }) if !but.is_empty() => {
+            format!("{help} Left out with a note but for {but}.")
+        }
+        _ => help.to_string(),
+    }
 }
 
 /// Returns a section with fio's defaults.
