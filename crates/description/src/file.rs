@@ -41,8 +41,12 @@ pub fn kind_without_end(path: &Path) -> Option<&'static str> {
 /// If it cannot be read, is not text, has no end or exceeds the limit.
 pub fn read_text(path: &Path) -> io::Result<String> {
     let bytes = bounded(open(path, "a file with text is needed")?, TEXT_BYTES_MAX)?;
-    String::from_utf8(bytes)
-        .map_err(|_| io::Error::new(ErrorKind::InvalidData, "stream did not contain valid UTF-8"))
+    String::from_utf8(bytes).map_err(|error| {
+        let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = 1 + good.iter().filter(|byte| **byte == b'\n').count();
+        let what = format!("line {line} is not valid UTF-8");
+        io::Error::new(ErrorKind::InvalidData, what)
+    })
 }
 
 /// The bytes of a file, a pipe or standard input.
@@ -216,6 +220,15 @@ fn target(path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_no_text_is_told_by_its_line() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("job");
+        std::fs::write(&path, b"[a]\n; caf\xe9\nrw=read\n").expect("written");
+        let error = read_text(&path).expect_err("Latin-1");
+        assert_eq!(error.to_string(), "line 2 is not valid UTF-8");
+    }
 
     #[test]
     fn what_is_not_kept_leaves_nothing() {
