@@ -148,7 +148,10 @@ fn is_simulated(option: &FioOption) -> bool {
 fn described(option: &FioOption) -> String {
     let help = option.help;
     match &option.unmodelled {
-        Some(Unmodelled::Work { would, .. }) if is_simulated(option) => {
+        // Some helps say so themselves.
+        Some(Unmodelled::Work { would, .. })
+            if is_simulated(option) && !help.contains("refused") =>
+        {
             format!("{help} Refused where fio would {would}.")
         }
         Some(Unmodelled::Setting { but, .. }) if !but.is_empty() => {
