@@ -1,6 +1,5 @@
 //! The outcome of a comparison: judged by the user's goals, and written in every format.
 
-use std::io::IsTerminal;
 use std::path::Path;
 
 use blklab_experiment::Row;
@@ -130,7 +129,7 @@ fn ended(comparison: &Comparison) -> Result<(), Failure> {
 }
 
 pub(crate) fn style(file: Option<&Path>) -> text::Style {
-    if file.is_some() || !std::io::stdout().is_terminal() {
+    if output::leaves_the_terminal(file) {
         return text::Style::PLAIN;
     }
     text::Style {
