@@ -6,7 +6,7 @@ use super::processes::ProcessFigures;
 use super::runs::{Pairs, SchedulerRuns};
 use super::section::Section;
 use super::table::DirectionTable;
-use super::{Comparison, Goals, Judgement, compare};
+use super::{Comparison, Goals, compare};
 
 /// Rows that did the same work.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,16 +35,19 @@ impl Comparison {
         if let Some(judgement) = &mut self.judgement {
             judgement.replace_contest(judged_by_work(settings, parts, goals)?);
         }
-        let sentences = self.sections.iter_mut().map(|section| {
-            let sentence = sentence(section, settings, parts);
+        for section in &mut self.sections {
+            let sentence = by_work(parts, |part| {
+                Ok(part_of(section, settings, part).verdict.sentence)
+            })?;
             let verdict = &mut section.verdict;
             // These contests are of rows whose work differs.
             verdict.bandwidth = None;
             verdict.tails.clear();
             verdict.times.clear();
             verdict.sentence = sentence;
-            (section.title.as_str(), verdict.sentence.as_str())
-        });
+        }
+        let sections = self.sections.iter();
+        let sentences = sections.map(|s| (s.title.as_str(), s.verdict.sentence.as_str()));
         let sentences: Vec<(&str, &str)> = sentences.collect();
         self.headline = match &sentences[..] {
             [(_, only)] => only.to_string(),
@@ -58,28 +61,37 @@ impl Comparison {
 const ALL_DIFFER: &str = "Each row does work of its own, so none is better than another; name \
                           several schedulers to compare them at each.";
 
+/// Returns what is said of each part by itself, or that there is nothing to judge.
+fn by_work(
+    parts: &[SameWork],
+    said: impl Fn(&SameWork) -> Result<String, String>,
+) -> Result<String, String> {
+    if parts.iter().all(|part| part.rows.len() == 1) {
+        return Ok(ALL_DIFFER.to_string());
+    }
+    let each = parts
+        .iter()
+        .map(|part| Ok((part.label.as_str(), said(part)?)));
+    let each: Vec<(&str, String)> = each.collect::<Result<_, String>>()?;
+    Ok(by_part(
+        each.iter().map(|(label, said)| (*label, said.as_str())),
+    ))
+}
+
 /// Returns the judgement of each part by itself in words.
 fn judged_by_work(
     settings: &[SchedulerRuns],
     parts: &[SameWork],
     goals: &Goals,
 ) -> Result<String, String> {
-    if parts.iter().all(|part| part.rows.len() == 1) {
-        return Ok(ALL_DIFFER.to_string());
-    }
-    let judged = parts.iter().map(|part| {
+    by_work(parts, |part| {
         let rows = part.rows.iter().map(|row| SchedulerRuns {
             name: part.short(&settings[*row].name),
             runs: settings[*row].runs.clone(),
         });
         let rows: Vec<SchedulerRuns> = rows.collect();
-        let judgement: Judgement = goals.judge(&compare(&rows))?;
-        Ok((part.label.as_str(), judgement.sentence))
-    });
-    let judged: Vec<(&str, String)> = judged.collect::<Result<_, String>>()?;
-    Ok(by_part(
-        judged.iter().map(|(label, said)| (*label, said.as_str())),
-    ))
+        Ok(goals.judge(&compare(&rows))?.sentence)
+    })
 }
 
 impl SameWork {
@@ -91,24 +103,11 @@ impl SameWork {
     }
 }
 
-fn sentence(section: &Section, settings: &[SchedulerRuns], parts: &[SameWork]) -> String {
-    if parts.iter().all(|part| part.rows.len() == 1) {
-        return ALL_DIFFER.to_string();
-    }
-    let judged = parts.iter().map(|part| {
-        let verdict = part_of(section, settings, part).verdict;
-        (part.label.as_str(), verdict.sentence)
-    });
-    let judged: Vec<(&str, String)> = judged.collect();
-    by_part(judged.iter().map(|(label, said)| (*label, said.as_str())))
-}
-
 /// A section with the rows of one part, which are called as without what all of them have.
 fn part_of(section: &Section, settings: &[SchedulerRuns], part: &SameWork) -> Section {
-    let short = |name: &str| part.short(name);
     let of_part = |index: &usize| &settings[*index];
     let names: Vec<String> = (part.rows.iter().map(of_part))
-        .map(|runs| short(&runs.name))
+        .map(|runs| part.short(&runs.name))
         .collect();
     let seeds: Vec<_> = (part.rows.iter().map(of_part))
         .map(|runs| Some(runs.seeds()))
@@ -117,7 +116,7 @@ fn part_of(section: &Section, settings: &[SchedulerRuns], part: &SameWork) -> Se
     let tables = section.directions.iter().map(|table| {
         let rows = part.rows.iter().map(|row| {
             let mut row = table.rows[*row].clone();
-            row.scheduler = short(&row.scheduler);
+            row.scheduler = part.short(&row.scheduler);
             row
         });
         DirectionTable {
