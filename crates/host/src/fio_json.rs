@@ -3,10 +3,9 @@
 
 use blklab_stats::{
     BatchBuckets, CpuStats, DepthBuckets, DirResults, FioBin, GroupResults, Histogram, JobResults,
-    JobSetup, LatencyTarget, PageFaults, ProcessResults, Results, Sample, SteadyState, Summary,
-    World,
+    LatencyTarget, PageFaults, ProcessResults, Results, Sample, SteadyState, Summary, World,
 };
-use blklab_workload::fio::{Direction, JobFile, JobSpec};
+use blklab_workload::fio::{JobFile, JobSpec};
 use blklab_workload::generate::{due_weights, processes};
 use serde_json::{Map, Value};
 
@@ -196,7 +195,7 @@ fn job_results(entry: &Object, index: usize, job: &JobFile) -> Result<JobResults
             depth: u32::try_from(entry.count("latency_depth")?).unwrap_or(u32::MAX),
         },
         steady_state: steady_state(entry, spec)?,
-        setup: spec.map(setup).unwrap_or_default(),
+        setup: spec.map(JobSpec::setup).unwrap_or_default(),
         name,
         read,
         write,
@@ -246,20 +245,6 @@ fn due_weight(job: &JobFile, name: &str) -> Option<f64> {
 fn finished(spec: &JobSpec, runtime_ns: u64) -> bool {
     let limit_ns = spec.runtime_us.saturating_mul(1000);
     !spec.time_based && (limit_ns == 0 || runtime_ns < limit_ns)
-}
-
-fn setup(spec: &JobSpec) -> JobSetup {
-    let sizes = |direction| {
-        let sizes = &spec.block_sizes[direction];
-        (sizes.min_bytes, sizes.max_bytes)
-    };
-    JobSetup {
-        rw: spec.pattern.name().to_string(),
-        block_bytes: Direction::ALL.map(sizes),
-        ioengine: spec.engine.name().to_string(),
-        iodepth: spec.io_depth,
-        is_idle_class: spec.is_idle_class(),
-    }
 }
 
 fn direction(entry: &Object, key: &str) -> Result<DirResults, JsonFault> {

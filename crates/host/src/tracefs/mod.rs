@@ -27,10 +27,7 @@ pub use text::TextWriter;
 pub fn trace_event<'a>(event: &RequestEvent, task: &'a str) -> Option<Event<'a>> {
     let letters = event.rwbs.split(|byte| *byte == 0).next()?;
     let rwbs: Rwbs = std::str::from_utf8(letters).ok()?.parse().ok()?;
-    let dev = Dev {
-        major: event.dev >> 20,
-        minor: event.dev & 0xf_ffff,
-    };
+    let dev = Dev::of_number(event.dev);
     let (sector, sectors) = (Sector(event.sector), (event.bytes / 512) as u32);
     let bio = BioEvent {
         dev,

@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use blklab_workload::trace::tracefs::{HEADER, lost_line};
+use blklab_workload::trace::tracefs::{Dev, HEADER, lost_line};
 
 use super::decode::{Kind, RequestEvent};
 use super::session::Sink;
@@ -63,7 +63,7 @@ fn write_event(to: &mut impl Write, event: &RequestEvent) -> std::io::Result<()>
     // Completions do not include a name; the kernel writes this for an unknown one.
     let task = if comm.is_empty() { "<...>" } else { &comm };
     let (seconds, ns) = (event.at_ns / 1_000_000_000, event.at_ns % 1_000_000_000);
-    let (major, minor) = (event.dev >> 20, event.dev & 0xf_ffff);
+    let dev = Dev::of_number(event.dev);
     let letters: String = event
         .rwbs
         .iter()
@@ -72,7 +72,7 @@ fn write_event(to: &mut impl Write, event: &RequestEvent) -> std::io::Result<()>
         .collect();
     write!(
         to,
-        "{task:>16}-{:<7} [{:03}] ..... {seconds:>5}.{ns:09}: {}: {major},{minor} {letters} ",
+        "{task:>16}-{:<7} [{:03}] ..... {seconds:>5}.{ns:09}: {}: {dev} {letters} ",
         event.pid,
         event.cpu,
         event.kind.name()

@@ -1,7 +1,7 @@
 //! What is recorded of the I/O of a process, as fio does (`stat.c`).
 
 use blklab_blk::{IoStatus, Nanos};
-use blklab_stats::{DirResults, Histogram, IoLog, JobResults, JobSetup, LatencyTarget, LogEntry};
+use blklab_stats::{DirResults, Histogram, IoLog, JobResults, LatencyTarget, LogEntry};
 use blklab_workload::fio::{Direction, JobSpec};
 use blklab_workload::generate::SyncKind;
 
@@ -97,10 +97,6 @@ fn latency_target(spec: &JobSpec) -> LatencyTarget {
 impl Recorder {
     /// For a process of an fio job.
     pub(crate) fn for_job(spec: &JobSpec) -> Recorder {
-        let blocks = |d: Direction| {
-            let sizes = &spec.block_sizes[d];
-            (sizes.min_bytes, sizes.max_bytes)
-        };
         let results = JobResults {
             name: spec.name.clone(),
             description: spec.description.clone(),
@@ -111,13 +107,7 @@ impl Recorder {
             latency_target: latency_target(spec),
             percentiles: spec.percentiles.clone(),
             percentiles_of: spec.percentiles_of(),
-            setup: JobSetup {
-                rw: spec.pattern.name().to_string(),
-                block_bytes: Direction::ALL.map(blocks),
-                ioengine: spec.engine.name().to_string(),
-                iodepth: spec.io_depth,
-                is_idle_class: spec.is_idle_class(),
-            },
+            setup: spec.setup(),
             ..JobResults::default()
         };
         let window = |ms: u32| Windows::new(Nanos::from_millis(ms.into()));

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use blklab_stats::{LatencyPercentiles, LogSetup, SteadyState};
+use blklab_stats::{JobSetup, LatencyPercentiles, LogSetup, SteadyState};
 
 use crate::calls::RangeSync;
 
@@ -893,10 +893,21 @@ impl JobSpec {
         }
     }
 
-    /// Whether it is of the class that gets what others leave (ionice(1)).
-    pub fn is_idle_class(&self) -> bool {
+    /// Returns the options that results are told with.
+    pub fn setup(&self) -> JobSetup {
+        /// The class that gets what others leave (ionice(1)).
         const IDLE: u8 = 3;
-        self.priority.is_some_and(|own| own.class == IDLE)
+        let blocks = |direction| {
+            let sizes = &self.block_sizes[direction];
+            (sizes.min_bytes, sizes.max_bytes)
+        };
+        JobSetup {
+            rw: self.pattern.name().to_string(),
+            block_bytes: Direction::ALL.map(blocks),
+            ioengine: self.engine.name().to_string(),
+            iodepth: self.io_depth,
+            is_idle_class: self.priority.is_some_and(|own| own.class == IDLE),
+        }
     }
 
     /// Returns the files of process `process` (0 up to [`JobSpec::processes`]).

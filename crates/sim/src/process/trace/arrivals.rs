@@ -96,7 +96,7 @@ impl Arrivals {
     /// there is no I/O.
     fn waits_until(&mut self, now: Nanos, in_flight: u32) -> Result<Option<Nanos>, SetupError> {
         Ok(match &mut self.waits_for {
-            WaitsFor::Time { next, speed, .. } => next.map(|record| scaled(record.at_ns, *speed)),
+            WaitsFor::Time { .. } => self.next_due(),
             WaitsFor::Place { next, depth, .. } => next.filter(|_| in_flight < *depth).map(|_| now),
             WaitsFor::Ends(dependencies) => {
                 dependencies.prepare().map_err(SetupError::trace)?;

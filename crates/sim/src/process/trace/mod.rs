@@ -12,6 +12,7 @@ use blklab_blk::{
 use blklab_stats::{DEFAULT_PERCENTILES, JobResults, LatencyTarget};
 use blklab_workload::fio::Direction;
 use blklab_workload::generate::SyncKind;
+use blklab_workload::trace::tracefs::Dev;
 use blklab_workload::trace::{self, DriveSize, TraceRecord};
 use slab::Slab;
 
@@ -31,14 +32,11 @@ const FREE_FLUSHES: &str = "flushes go at their recorded times, and find other d
                             they did: --timing dependencies keeps them behind the writes of their \
                             process";
 
-/// Bits of a device's minor number (`MINORBITS`), for traces that tell devices as the kernel does.
-const MINOR_BITS: u32 = 20;
-
-/// The name of a drive of the trace.
+/// The name of a drive of the trace, which tells drives as the kernel does or by numbers of its own.
 fn drive_name(device: u32) -> String {
-    match device >> MINOR_BITS {
-        0 => format!("drive{device}"),
-        major => format!("{major},{}", device & ((1 << MINOR_BITS) - 1)),
+    match Dev::of_number(device) {
+        Dev { major: 0, minor } => format!("drive{minor}"),
+        dev => dev.to_string(),
     }
 }
 
@@ -299,9 +297,9 @@ impl TraceProcess {
 
     /// What a reader of its results should know.
     pub(crate) fn notes(&self) -> Vec<String> {
-        let flushes = self.has_free_flushes.then(|| FREE_FLUSHES.to_string());
-        let flushes: Vec<String> = flushes.into_iter().collect();
-        [self.arrivals.notes(), self.machine_notes.clone(), flushes].concat()
+        let mut notes = [self.arrivals.notes(), self.machine_notes.clone()].concat();
+        notes.extend(self.has_free_flushes.then(|| FREE_FLUSHES.to_string()));
+        notes
     }
 
     /// What it recorded.

@@ -354,6 +354,16 @@ pub struct Dev {
     pub minor: u32,
 }
 
+impl Dev {
+    /// Splits the number that [`device_number`](crate::trace::device_number) makes.
+    pub const fn of_number(number: u32) -> Dev {
+        Dev {
+            major: number >> 20,
+            minor: number & 0xf_ffff,
+        }
+    }
+}
+
 /// A bio.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BioEvent<'a> {
