@@ -1,5 +1,7 @@
 //! `blklab guest`: a real kernel in a virtual machine, where its packages are unpacked.
 
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::support::{Place, guest};
@@ -56,6 +58,58 @@ fn time_can_pass_slower_in_a_guest() {
     ]);
     assert_eq!(done.status, 2, "{}", done.err);
     assert!(done.err.contains("--accelerator tcg"), "{}", done.err);
+}
+
+/// Where the shell finds a program.
+fn path_of(program: &str) -> Option<String> {
+    let path = std::env::var_os("PATH")?;
+    let paths: Vec<_> = std::env::split_paths(&path).collect();
+    let found = paths
+        .iter()
+        .map(|folder| folder.join(program))
+        .find(|path| path.exists());
+    found.map(|path| path.display().to_string())
+}
+
+/// A QEMU whose first guest ends as one does whose kernel panics at its start.
+const PANICS_FIRST: &str = "#!/bin/sh
+case \"$1\" in --version) exec $QEMU \"$@\";; esac
+[ -e booted ] && exec $QEMU \"$@\"
+touch booted
+echo 'Kernel panic - not syncing: Fatal exception in interrupt'
+";
+
+#[test]
+fn a_kernel_that_panics_as_it_starts_is_booted_again() {
+    let Some(kernel) = guest::kernel("kernel", |_| true) else {
+        return;
+    };
+    let Some(qemu) = path_of("qemu-system-x86_64") else {
+        return blklab_judges::missing("qemu-system-x86_64");
+    };
+    let place = Place::new();
+    place.file("script", "echo passed\n");
+    place.file("qemu-system-x86_64", &PANICS_FIRST.replace("$QEMU", &qemu));
+    let executable = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(place.path("qemu-system-x86_64"), executable).expect("a mode");
+    let path = std::env::var("PATH").expect("a path");
+    let path = format!("PATH={}:{path}", place.path(".").display());
+    let done = place.run(
+        Path::new("env"),
+        &[
+            &path,
+            env!("CARGO_BIN_EXE_blklab"),
+            "guest",
+            "script",
+            "script",
+            "--guest",
+            &kernel,
+            "--accelerator",
+            "tcg",
+        ],
+    );
+    assert!(done.err.contains("booted again"), "{}", done.err);
+    done.ok();
 }
 
 #[test]

@@ -26,6 +26,17 @@ const POLL: Duration = Duration::from_millis(10);
 /// something within a second.
 const SILENCE_LIMIT: Duration = Duration::from_secs(8);
 
+/// How often a guest is booted whose kernel panics before its first process begins. QEMU's
+/// software lets a processor meet a breakpoint of the kernel's own patching
+/// (arch/x86/kernel/alternative.c) after another processor has taken it away.
+const BOOTS: u32 = 3;
+
+/// What a kernel says that gives up (kernel/panic.c).
+const PANIC: &str = "Kernel panic";
+
+/// What the guest's first process says first.
+const UP: &str = "blklab guest: up";
+
 /// How much of the end of what a guest said a message shows.
 const SAID_BYTES: u64 = 2000;
 
@@ -151,6 +162,21 @@ impl Machine {
     }
 
     fn run_on(&self, accelerator: Accelerator, boot: &Boot<'_>) -> Result<(), Error> {
+        for _ in 1..BOOTS {
+            let done = self.boot(accelerator, boot);
+            let is_panic = accelerator == Accelerator::Tcg
+                && matches!(done, Err(Error::Failed(_)))
+                && !has_spoken(boot.console)
+                && has_said(boot.console, PANIC);
+            if !is_panic {
+                return done;
+            }
+            eprintln!("blklab: the guest's kernel panicked as it started; it is booted again");
+        }
+        self.boot(accelerator, boot)
+    }
+
+    fn boot(&self, accelerator: Accelerator, boot: &Boot<'_>) -> Result<(), Error> {
         let console = File::create(boot.console).map_err(|e| Error::file(boot.console, e))?;
         let errors = console
             .try_clone()
@@ -234,9 +260,13 @@ fn dilate(program: &mut Command, dilation: u32) -> Result<(), Error> {
 
 /// Whether the guest's first process has begun.
 fn has_spoken(console: &Path) -> bool {
+    has_said(console, UP)
+}
+
+fn has_said(console: &Path, words: &str) -> bool {
     let mut text = Vec::new();
     let read = File::open(console).and_then(|mut file| file.read_to_end(&mut text));
-    read.is_ok() && String::from_utf8_lossy(&text).contains("blklab guest: up")
+    read.is_ok() && String::from_utf8_lossy(&text).contains(words)
 }
 
 fn failed(how: &str, console: &Path) -> Error {
