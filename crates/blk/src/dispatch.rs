@@ -150,7 +150,7 @@ impl RequestQueue {
         }
         if self.work_hint <= now {
             if self.requeue_work.take_due(now) {
-                self.requeue(now, driver);
+                self.requeue(now, driver, on_run);
             }
             self.run_due_in_order(now, driver, on_run);
             for hctx in 0..self.hctxs.len() {
@@ -180,7 +180,7 @@ impl RequestQueue {
         }
         self.runs.clear();
         if self.requeue_work.take_due(now) {
-            self.requeue(now, driver);
+            self.requeue(now, driver, &mut |_, _| ());
         }
         self.run_if_due(now, hctx, driver, &mut |_, _| ());
         self.run_timer(now);
@@ -403,14 +403,22 @@ impl RequestQueue {
         }
     }
 
+    /// Has kblockd insert the requeued requests (`blk_mq_kick_requeue_list`).
     pub(crate) fn kick_requeue_list(&mut self, now: Nanos) {
-        self.requeue_work.schedule(now);
-        self.work_hint = self.work_hint.min(now);
+        let at = now + self.kblockd.after + self.kblockd.wake;
+        self.requeue_work.schedule(at.min(self.requeue_work.at()));
+        self.work_hint = self.work_hint.min(at);
     }
 
     /// Inserts requeued requests (`blk_mq_requeue_work`): data of flush sequences and returned
     /// requests go to the head, flushes bypass the scheduler.
-    fn requeue<D: BlkDriver + ?Sized>(&mut self, now: Nanos, driver: &mut D) {
+    fn requeue<D: BlkDriver + ?Sized>(
+        &mut self,
+        now: Nanos,
+        driver: &mut D,
+        on_run: &mut dyn FnMut(usize, CostCounts),
+    ) {
+        let mut before = self.cost_counts;
         let mut requests = core::mem::take(&mut self.requeue_list);
         let mut flushes = core::mem::take(&mut self.flush_list);
         while let Some(id) = requests.pop_front(&mut self.rqs) {
@@ -423,7 +431,14 @@ impl RequestQueue {
         while let Some(id) = flushes.pop_front(&mut self.rqs) {
             self.insert_request(now, id, InsertAt::Tail);
         }
-        self.run_hw_queues(now, driver);
+        for hctx in 0..self.hctxs.len() {
+            self.run_hw_queue(now, hctx, driver);
+            let steps = self.cost_counts.since(&before);
+            if steps != CostCounts::default() {
+                on_run(hctx, steps);
+            }
+            before = self.cost_counts;
+        }
     }
 
     /// Runs all hardware queues that have work, in the caller's thread (`blk_mq_run_hw_queues`).

@@ -1,6 +1,9 @@
 //! PREFLUSH and FUA: the commands that the drive gets, and when the bio ends.
 
-use blklab_blk::{Bio, BioFlags, InsertAt, IoStatus, Nanos, Op, QueueConfig, QueueLimits, Sector};
+use blklab_blk::{
+    Bio, BioFlags, CostCounts, InsertAt, IoStatus, KblockdDelay, Nanos, Op, QueueConfig,
+    QueueLimits, Sector,
+};
 
 use crate::{FifoState, Fixture, with_limits};
 
@@ -98,6 +101,30 @@ fn one_flush_serves_all_that_wait_for_it() {
     f.complete(IoStatus::Ok);
     assert_eq!(f.ended(), [(0, IoStatus::Ok), (1, IoStatus::Ok)]);
     assert_eq!(f.queue.counters(f.now).ios, [0, 2, 0, 1]);
+}
+
+/// `blk_mq_kick_requeue_list` has a worker of kblockd issue it, which takes its time to be woken,
+/// and whose work is counted as that of other runs.
+#[test]
+fn kblockd_issues_a_flush() {
+    let mut f = Fixture::new(&with_limits(write_cache(false)));
+    f.queue.set_kblockd_delay(KblockdDelay {
+        after: Nanos(100),
+        wake: Nanos(10),
+    });
+    f.submit(Op::Flush, 0, 0);
+    assert_eq!(f.queue.next_event(), f.now + Nanos(110));
+    f.now += Nanos(50);
+    // A later one does not put it off.
+    f.submit(Op::Flush, 0, 0);
+    f.process();
+    assert!(f.driver.taken.is_empty());
+    f.now += Nanos(60);
+    let mut runs = Vec::new();
+    let mut on_run = |hctx, steps: CostCounts| runs.push((hctx, steps.issues));
+    f.queue.process_each(f.now, &mut f.driver, &mut on_run);
+    assert_eq!(runs, [(0, 1)]);
+    assert_eq!(f.driver.taken.len(), 1);
 }
 
 /// The driver tag is free although the sequence continues.
