@@ -37,6 +37,9 @@ counters! {
         /// Reads from the platters of blocks that readahead was about to reach.
         pub reads_streamed: u64
             => sum Drive Count "  that reading ahead was about to reach",
+        /// Commands that the disk did next because they had waited for longer than
+        /// controller.patience_us.
+        pub overdue: u64 => sum Drive Count "commands done next by patience_us",
         /// Writes to the platters, for a command or to empty the buffer.
         pub writes: u64 => sum Drive Count "writes to the platters",
         /// Physical blocks read because only a part of them was written.

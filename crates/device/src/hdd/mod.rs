@@ -442,6 +442,8 @@ impl Hdd {
         };
         if let ArmTask::Read(index) | ArmTask::Write(index) = task {
             self.queue.retain(|queued| *queued != index);
+            let since_ns = self.commands[index as usize].arrived_ns;
+            self.counters.done.overdue += u64::from(self.is_overdue(now_ns, since_ns));
         }
         if let ArmTask::Destage(run) = task {
             self.dirty.destage(now_ns, run);
@@ -574,7 +576,7 @@ impl Hdd {
             .copied()
             .min_by_key(|index| self.commands[*index as usize].arrived_ns);
         let in_order = self.spec.controller.scheduling == DiskScheduling::Fcfs;
-        if !in_order && let Some(overdue) = self.overdue(now_ns, oldest) {
+        if let Some(overdue) = self.overdue(now_ns, oldest) {
             return Some(overdue);
         }
         let reads_on = self.min_read_ahead_end_ns(now_ns).is_some();
@@ -625,11 +627,17 @@ impl Hdd {
         }
     }
 
+    /// Whether the disk does not let wait any longer what came at this time.
+    fn is_overdue(&self, now_ns: u64, since_ns: u64) -> bool {
+        let in_order = self.spec.controller.scheduling == DiskScheduling::Fcfs;
+        !in_order && now_ns - since_ns > self.spec.controller.patience_ns
+    }
+
     /// What has waited too long, the longest first: a queued command, or the write or flush
     /// that any destaging helps.
     fn overdue(&self, now_ns: u64, oldest: Option<u32>) -> Option<ArmTask> {
         let arrived_ns = |index: u32| self.commands[index as usize].arrived_ns;
-        let is_overdue = |since_ns: &u64| now_ns - since_ns > self.spec.controller.patience_ns;
+        let is_overdue = |since_ns: &u64| self.is_overdue(now_ns, *since_ns);
         let queued = oldest.map(|index| (arrived_ns(index), self.task_of(index)));
         let held_up = [self.waiting_writes.front(), self.flushes.front()].into_iter();
         let held_up = held_up.flatten().map(|index| arrived_ns(*index)).min();
@@ -647,7 +655,7 @@ impl Hdd {
     fn overdue_data(&self, now_ns: u64) -> Option<ArmTask> {
         let (since_ns, run) = self.dirty.oldest()?;
         let is_own = self.spec.cache.destage_queue.is_none();
-        let is_overdue = now_ns - since_ns > self.spec.controller.patience_ns;
+        let is_overdue = self.is_overdue(now_ns, since_ns);
         (is_own && is_overdue).then(|| ArmTask::Destage(self.first_part(run)))
     }
 

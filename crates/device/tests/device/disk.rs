@@ -343,11 +343,24 @@ fn a_random_read_waits_for_a_deep_stream_as_long_as_the_firmware_lets_it() {
         sectors: 8,
         in_order_from: None,
     };
-    let deep = read_beside(disk(&[]).as_mut(), &[stream(31), random()], 10);
+    let mut of_both = disk(&[]);
+    let deep = read_beside(of_both.as_mut(), &[stream(31), random()], 10);
+    let arm = of_both
+        .stats(Nanos(10_000_000_000))
+        .arm
+        .expect("a disk has one");
+    // The random reader, and what it left behind the heads of the stream.
+    assert!((4..=100).contains(&arm.overdue), "{}", arm.overdue);
     assert!(deep[1].1 > 1_500_000_000 && deep[1].1 < 1_550_000_000);
     assert!(deep[0].0 * 512e-6 > 180.0);
     // At queue depth 1 it lets others through.
-    let shallow = read_beside(disk(&[]).as_mut(), &[stream(1), random()], 10);
+    let mut of_both = disk(&[]);
+    let shallow = read_beside(of_both.as_mut(), &[stream(1), random()], 10);
+    let arm = of_both
+        .stats(Nanos(10_000_000_000))
+        .arm
+        .expect("a disk has one");
+    assert_eq!(arm.overdue, 0);
     assert!(shallow[1].1 < 60_000_000, "{} ns", shallow[1].1);
     // 640 KiB each time, after two seeks with rotation of 12.7 ms on average at most.
     assert!(shallow[0].0 * 512e-6 > 20.0);

@@ -542,7 +542,7 @@ mod tests {
             .map(String::as_str)
             .collect();
         let pinned = "blocks_completed destages flush_ns flushes head_switch_ns head_switches \
-                      reads reads_streamed rotation_ns rotation_waits sectors_destaged \
+                      overdue reads reads_streamed rotation_ns rotation_waits sectors_destaged \
                       sectors_read sectors_written seek_cylinders seek_ns seeks transfer_ns \
                       writes writes_buffered writes_waited";
         assert_eq!(keys, pinned.split_whitespace().collect());

@@ -625,13 +625,15 @@ fn write_arm(out: &mut String, disk: &DiskStats, arm: &ArmStats, elapsed_ns: u64
     writeln!(
         out,
         "    platters: reads={} ({} on the way of reading ahead), writes={}, \
-         sectors read={}, written={}, blocks read to be written in part={}",
+         sectors read={}, written={}, blocks read to be written in part={}, \
+         done next by patience_us={}",
         arm.reads,
         arm.reads_streamed,
         arm.writes,
         arm.sectors_read,
         arm.sectors_written,
         arm.blocks_completed,
+        arm.overdue,
     )?;
     writeln!(
         out,
