@@ -586,6 +586,9 @@ fn memory_that_a_program_takes_is_not_there_for_files() {
         times["returned"].as_u64().expect("pages")
     };
     assert_eq!(cached("p"), 64 << 8);
+    let said = run(&place, list, &options[..2]).ok().out;
+    let expected = format!("cachestat found {} cached pages", cached("q"));
+    assert!(said.contains(&expected), "{said}");
     assert!((4_000..12_288).contains(&cached("q")), "{}", cached("q"));
     let evicted = json["blklab"]["page_cache"]["evicted_pages"].as_u64();
     assert!(evicted >= Some(4_096), "{evicted:?}");

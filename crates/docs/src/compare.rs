@@ -185,7 +185,7 @@ impl Metric {
             let mut programs = run["calls"].as_array()?.iter();
             let is_meant = |program: &&Value| program["program"].as_str() == self.job.as_deref();
             let mut rows = programs.find(is_meant)?["rows"].as_array()?.iter();
-            return rows.find(|row| row["name"] == **call)?["values_ns"][n].as_f64();
+            return rows.find(|row| row["name"] == **call)?["values"][n].as_f64();
         }
         if let Some(fact) = &self.fact {
             let facts = run["why"].as_array()?;

@@ -59,6 +59,15 @@ impl CallTimes {
         self.throttled_ns += other.throttled_ns;
     }
 
+    /// Returns the pages that calls of `cachestat` found in the page cache, summed; 0 for other
+    /// calls.
+    pub fn cached_pages(&self) -> u64 {
+        match self.call {
+            "cachestat" => self.returned,
+            _ => 0,
+        }
+    }
+
     /// Returns the time for which they waited for the drive and for locks, in nanoseconds.
     pub fn drive_ns(&self) -> u64 {
         self.waits_ns.saturating_sub(self.throttled_ns)

@@ -79,7 +79,7 @@ fn check(comparison: &Comparison) -> Result<(), String> {
         }
     }
     let calls = comparison.calls.iter().flat_map(|table| &table.rows);
-    let calls = calls.map(|row| (&row.name, row.values_ns.len()));
+    let calls = calls.map(|row| (&row.name, row.values.len()));
     let facts = comparison.why.iter();
     let facts = facts.map(|fact| (&fact.name, fact.values.len()));
     match facts.chain(calls).find(|(_, values)| *values != count) {

@@ -6,7 +6,7 @@ pub mod json;
 pub mod study;
 pub mod text;
 
-use blklab_stats::{Estimate, Unit};
+use blklab_stats::Estimate;
 
 use crate::comparison::{
     CallRow, Cell, Comparison, DirectionTable, GoalRow, Metric, ProcessFigures, SlowestRow,
@@ -31,9 +31,9 @@ pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Returns the times of a call under each scheduler.
+/// Returns the values of a call's row under each scheduler.
 pub(crate) fn call_values(row: &CallRow) -> Vec<String> {
-    quantity::facts(Unit::Nanoseconds, &row.values_ns)
+    quantity::facts(row.unit, &row.values)
 }
 
 /// Returns job, drive, machine, world, repeats and seeds in one line, with what changes in

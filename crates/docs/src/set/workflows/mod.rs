@@ -6,7 +6,7 @@ mod program;
 use blklab_device::DriveSpec;
 use blklab_elevator::SchedulerChoice;
 use blklab_sim::{Caching, FileSystemKind, Machine, Setup, Workload, run};
-use blklab_stats::{CacheSample, JobResults, Results};
+use blklab_stats::{CacheSample, CallTimes, JobResults, Results};
 use blklab_workload::calls::CallList;
 
 use super::folder::{Folder, Record};
@@ -291,8 +291,8 @@ fn seconds_of(results: &Results, instance: usize, step: Step) -> Option<f64> {
 /// What a program counted of a file's cached pages.
 fn cached_gb(results: &Results, counter: &str) -> Option<f64> {
     let calls = &job(results, counter)?.calls;
-    let counted = calls.iter().find(|times| times.call == "cachestat")?;
-    Some((counted.returned * PAGE_BYTES) as f64 / GB)
+    let pages: u64 = calls.iter().map(CallTimes::cached_pages).sum();
+    (pages > 0).then(|| (pages * PAGE_BYTES) as f64 / GB)
 }
 
 /// The root mean square of a curve's distance from samples, in percent of its highest

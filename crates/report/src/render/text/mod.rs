@@ -470,6 +470,14 @@ pub fn calls(jobs: &[JobResults], style: Style) -> String {
             column.set_padding((1, 0));
         }
         text.push_str(&format!("{}\n\n", with_whole_words(table)));
+        for times in job.calls.iter().filter(|times| times.cached_pages() > 0) {
+            let (call, pages) = (times.call, times.cached_pages());
+            let calls = match times.calls {
+                1 => String::new(),
+                calls => format!(", all {calls} calls summed"),
+            };
+            text.push_str(&format!(" {call} found {pages} cached pages{calls}\n\n"));
+        }
     }
     if !text.is_empty() {
         text.push_str(CALL_MEANINGS);
