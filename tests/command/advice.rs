@@ -216,6 +216,52 @@ fn why_the_tail_is_long_is_told_by_where_time_went() {
     assert!(ns(row("tag or throttle"), "slowest_ns") > 0.5 * whole);
 }
 
+/// A drive behind AHCI takes nothing beside a flush, for which a reader waits, then.
+#[test]
+fn waits_for_flushes_are_told_from_those_in_the_scheduler() {
+    let place = Place::new();
+    place.file(
+        "wal.fio",
+        "[global]\nfilename=/dev/sda\ndirect=1\nruntime=200ms\n[wal]\nrw=write\nbs=8k\n\
+         fdatasync=1\n[read]\nrw=randread\nbs=8k\n",
+    );
+    let slowest = |drive| {
+        let run = [
+            "compare",
+            "wal.fio",
+            "--schedulers",
+            "mq-deadline",
+            "--repeats",
+            "1",
+        ];
+        let more = ["--why", "p90", "--drive", drive];
+        place.json(&[&run[..], &more].concat())["slowest"].clone()
+    };
+    let stage_ns = |slowest: &serde_json::Value, of: (&str, &str), stage: &str| {
+        let mut tables = slowest.as_array().expect("tables").iter();
+        let table = tables.find(|table| table["job"] == of.0 && table["operation"] == of.1);
+        let mut rows = table.expect("a table")["rows"]
+            .as_array()
+            .expect("rows")
+            .iter();
+        let row = rows.find(|row| row["name"] == stage);
+        row.map_or(0.0, |row| {
+            row["values"][0]["slowest_ns"].as_f64().expect("a time")
+        })
+    };
+    let sata = slowest("mx100-256");
+    let (read, flushes) = (("read", "reads"), ("wal", "flushes"));
+    let whole = stage_ns(&sata, read, "in all");
+    assert!(stage_ns(&sata, read, "flush") > 0.5 * whole, "{sata:#}");
+    assert!(stage_ns(&sata, read, "scheduler") < 0.2 * whole, "{sata:#}");
+    // Programming a page takes longer than any wait before it.
+    let whole = stage_ns(&sata, flushes, "in all");
+    assert!(whole > 500_000.0 && stage_ns(&sata, flushes, "flush") < 0.5 * whole);
+    let nvme = slowest("nvme");
+    assert_eq!(stage_ns(&nvme, read, "flush"), 0.0, "{nvme:#}");
+    assert!(stage_ns(&nvme, flushes, "in all") > 0.0);
+}
+
 #[test]
 fn one_run_tells_too_and_shows_such_a_request() {
     let place = place();

@@ -64,6 +64,10 @@ impl KernelDriver for Ahci {
         }
     }
 
+    fn flushes_hold_others(&self) -> bool {
+        true
+    }
+
     fn queue_rq(&mut self, now: Nanos, hctx: usize, id: RequestId, rq: &Request) -> BlkStatus {
         let queued = matches!(rq.op, Op::Read | Op::Write);
         if self.exclusive || (!queued && self.in_flight > 0) {

@@ -58,6 +58,11 @@ pub(crate) trait KernelDriver {
     /// Gives back the room for one request (`put_budget`).
     fn put_budget(&mut self) {}
 
+    /// Whether no other command is sent while a flush waits for the drive or is in it.
+    fn flushes_hold_others(&self) -> bool {
+        false
+    }
+
     /// Whether a thread that calls `queue_rq` now would sleep inside the driver.
     #[inline]
     fn would_sleep(&self) -> bool {
@@ -170,6 +175,11 @@ impl Driver {
     /// Returns the request queue that this driver asks for on a machine with `nr_cpus` CPUs.
     pub fn queue_config(&self, nr_cpus: usize) -> QueueConfig {
         match_driver!(self, driver => driver.queue_config(nr_cpus))
+    }
+
+    /// Whether no other command is sent while a flush waits for the drive or is in it.
+    pub fn flushes_hold_others(&self) -> bool {
+        match_driver!(self, driver => driver.flushes_hold_others())
     }
 
     /// The loop driver, if this is one; its worker needs CPU time.

@@ -58,6 +58,10 @@ impl KernelDriver for Mmc {
         self.port.queue_config(nr_cpus, 1, QUEUE_DEPTH)
     }
 
+    fn flushes_hold_others(&self) -> bool {
+        true
+    }
+
     fn queue_rq(&mut self, now: Nanos, hctx: usize, id: RequestId, rq: &Request) -> BlkStatus {
         if self.waiting.is_some() || self.exclusive.is_some() {
             return BlkStatus::Resource;

@@ -251,6 +251,11 @@ impl Disk {
         self.driver.device_mut().record(in_drive);
     }
 
+    /// Whether its driver sends the drive nothing beside a flush.
+    pub(crate) fn flushes_hold_others(&self) -> bool {
+        self.driver.flushes_hold_others()
+    }
+
     /// Requests that the driver has and the drive has not yet, as steps: each reaches
     /// the drive at `now` or later.
     pub(crate) fn on_the_way(&self, now: Nanos) -> Vec<RequestStep> {

@@ -2,11 +2,13 @@
 
 use std::collections::HashMap;
 
-use blklab_blk::{Nanos, TraceEvent, TraceKind};
+use blklab_blk::{BioFlags, Nanos, TraceEvent, TraceKind};
 use blklab_stats::{CallSpan, Detail, DiskTimeline, RequestStep, StepKind, Timeline, Window};
 
 use crate::cpu::Cpus;
 use crate::disk::{Disk, letter};
+
+const _: () = assert!(RequestStep::PREFLUSH == BioFlags::PREFLUSH.0);
 
 /// What is recorded of a run.
 pub(crate) struct Recording {
@@ -70,6 +72,7 @@ impl Recording {
             new.record(true, self.window.detail == Detail::Drives);
             self.timeline.disks.push(DiskTimeline {
                 name: new.name.clone(),
+                flushes_hold_others: new.flushes_hold_others(),
                 // The drive numbers its commands from here on, these among them.
                 steps: new.on_the_way(now),
                 ..DiskTimeline::default()

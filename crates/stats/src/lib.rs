@@ -24,6 +24,7 @@ mod slowest;
 mod ssd;
 mod steady_state;
 mod timeline;
+mod traced_disk;
 mod traced_request;
 mod waits;
 

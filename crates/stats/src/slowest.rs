@@ -134,7 +134,7 @@ mod tests {
     use crate::timeline::{
         Activity, Cause, DiskTimeline, DrivePart, DriveTimeline, DriveWork, RequestStep, StepKind,
     };
-    use crate::traced_request::Stage;
+    use crate::traced_request::{Stage, TracedRequest};
 
     fn step(request: u64, kind: StepKind, at_ns: u64) -> RequestStep {
         RequestStep {
@@ -190,6 +190,7 @@ mod tests {
             end_ns: 400,
             disks: vec![DiskTimeline {
                 name: "/dev/x".to_string(),
+                flushes_hold_others: false,
                 steps,
                 drive: DriveTimeline {
                     parts: vec![DrivePart {
@@ -306,6 +307,126 @@ mod tests {
         assert_eq!(depths, [(1, 1), (2, 3), (4, 2), (5, 1)]);
         let submitted: Vec<_> = traced.iter().map(|r| r.submitted_ns).collect();
         assert_eq!(submitted, [10, 12, 17, 23]);
+    }
+
+    /// A flush behind another one, whose command keeps the drive from a read, and a write with a
+    /// flush before and after its data.
+    fn flushes(hold_others: bool) -> Timeline {
+        use StepKind::{Completed, Inserted, Issued, Made, Queued, Requeued};
+        let flush = |request, kind, at_ns| RequestStep {
+            op: if request == 1 { 'W' } else { 'F' },
+            flags: RequestStep::PREFLUSH,
+            sectors: 0,
+            ..step(request, kind, at_ns)
+        };
+        let write = |kind, at_ns| RequestStep {
+            op: 'W',
+            flags: RequestStep::PREFLUSH,
+            ..step(5, kind, at_ns)
+        };
+        let mut timeline = two_requests();
+        timeline.disks[0].flushes_hold_others = hold_others;
+        let drive = &mut timeline.disks[0].drive;
+        drive.commands.clear();
+        drive.parts.push(drive.parts[0].clone());
+        drive.activities = vec![
+            sense(Cause::Host, 105, 115, None),
+            Activity {
+                part: 1,
+                ..sense(Cause::Host, 112, 130, None)
+            },
+            sense(Cause::Collection, 128, 140, None),
+        ];
+        timeline.disks[0].steps = vec![
+            flush(1, Queued, 100),
+            flush(1, Made, 102),
+            flush(2, Requeued, 105),
+            step(3, Made, 106),
+            step(3, Inserted, 107),
+            flush(2, Issued, 110),
+            write(Made, 120),
+            flush(2, Completed, 150),
+            flush(1, Completed, 150),
+            step(3, Issued, 152),
+            step(3, Completed, 160),
+            flush(4, Issued, 161),
+            flush(4, Completed, 170),
+            write(Inserted, 171),
+            write(Issued, 172),
+            write(Completed, 180),
+            flush(6, Issued, 181),
+            flush(6, Completed, 190),
+            write(Completed, 190),
+        ];
+        timeline
+    }
+
+    #[test]
+    fn a_flush_is_traced_with_the_command_that_served_it() {
+        let traced = flushes(true).traced_requests().of;
+        let [flush, read, write] = &traced[..] else {
+            panic!("{traced:?}");
+        };
+        let spent = |of: &TracedRequest, stage: Stage| of.stages_ns[stage as usize];
+        assert_eq!(
+            (flush.op, flush.submitted_ns, flush.completed_ns),
+            ('F', 100, 150)
+        );
+        assert_eq!((flush.issued_ns, flush.depth), (110, 1));
+        assert_eq!(spent(flush, Stage::Tag), 2.0);
+        assert_eq!(spent(flush, Stage::Flush), 8.0);
+        assert_eq!(spent(flush, Stage::Media), 20.0);
+        assert_eq!(spent(flush, Stage::Collection), 10.0);
+        assert_eq!(spent(flush, Stage::Rest), 10.0);
+        assert_eq!((read.op, spent(read, Stage::Plug)), ('R', 0.0));
+        assert_eq!(spent(read, Stage::Flush), 1.0 + 43.0);
+        assert_eq!(spent(read, Stage::Scheduler), 2.0);
+        assert_eq!((write.submitted_ns, write.completed_ns), (120, 190));
+        assert_eq!(spent(write, Stage::Flush), 51.0 + 10.0);
+        assert_eq!(spent(write, Stage::Rest), 8.0);
+        for request in &traced {
+            let stages = request.stages_ns.iter().sum::<f64>();
+            assert_eq!(stages, request.latency_ns() as f64, "{request:?}");
+        }
+    }
+
+    #[test]
+    fn a_flush_that_others_go_beside_holds_none_of_them() {
+        let traced = flushes(false).traced_requests().of;
+        let read = traced.iter().find(|request| request.op == 'R');
+        let stages = read.expect("a read").stages_ns;
+        assert_eq!(stages[Stage::Flush as usize], 0.0);
+        assert_eq!(stages[Stage::Scheduler as usize], 45.0);
+    }
+
+    #[test]
+    fn flushes_of_one_command_count_once() {
+        let mut timeline = flushes(true);
+        let again = timeline.disks[0].steps[..2]
+            .iter()
+            .chain(&timeline.disks[0].steps[8..9]);
+        let again: Vec<_> = again
+            .map(|step| RequestStep {
+                request: 9,
+                ..*step
+            })
+            .collect();
+        timeline.disks[0]
+            .steps
+            .splice(2..2, again[..2].iter().copied());
+        timeline.disks[0].steps.insert(11, again[2]);
+        let traced = timeline.traced_requests();
+        assert_eq!(
+            traced.of.iter().filter(|request| request.op == 'F').count(),
+            2
+        );
+        let stats = traced.times(|_| "job".to_string());
+        let flushes = stats
+            .kinds
+            .iter()
+            .find(|kind| kind.op == 3)
+            .expect("flushes");
+        assert_eq!(flushes.drive_ns.summary().count, 1);
     }
 
     /// A read that waits for the die while the channel is busy for others, and for the channel

@@ -102,6 +102,8 @@ pub struct CpuTask {
 pub struct DiskTimeline {
     /// The drive's `filename` in the job.
     pub name: String,
+    /// Whether the drive's driver sends it nothing beside a flush.
+    pub flushes_hold_others: bool,
     /// The events of requests, in order of time.
     pub steps: Vec<RequestStep>,
     /// The work inside the drive.
@@ -173,6 +175,9 @@ pub struct RequestStep {
 impl RequestStep {
     /// The number in an event that concerns no request.
     pub const NO_REQUEST: u64 = u64::MAX;
+
+    /// The bit of a flush before the data, which is `BioFlags::PREFLUSH` in `blk`.
+    pub const PREFLUSH: u16 = 1 << 3;
 
     /// Returns whether the event concerns a request.
     pub fn is_of_request(&self) -> bool {

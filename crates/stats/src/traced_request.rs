@@ -3,12 +3,12 @@
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
-use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::histogram::Histogram;
 use crate::queue::{RequestKind, RequestStats};
-use crate::timeline::{Activity, Cause, DiskTimeline, DriveWork, RequestStep, StepKind, Timeline};
+use crate::timeline::Timeline;
+use crate::traced_disk::of_disk;
 
 macro_rules! stages {
     ($($(#[doc = $doc:literal])+ $stage:ident $name:literal,)+) => {
@@ -44,6 +44,9 @@ stages! {
     Tag "tag or throttle",
     /// In its submitter's plug, where later bios may merge with it.
     Plug "plug",
+    /// Waiting for a flush of the drive's cache: its own, before or after its data, or another
+    /// beside which the drive takes nothing.
+    Flush "flush",
     /// In the scheduler, or without one in a software queue, until its dispatch.
     Scheduler "scheduler",
     /// Dispatched, on its way to the drive: room in its queue, locks, the driver's CPU time.
@@ -58,7 +61,8 @@ stages! {
     Map "map",
     /// Its own data on the channel.
     Transfer "own transfer",
-    /// Its own operation in the flash array, or its own data under the heads.
+    /// Its own operation in the flash array, or its own data under the heads; of a flush, what
+    /// was in the drive's cache.
     Media "own media",
     /// Elsewhere in the drive: link, firmware, room in the cache, an earlier flush.
     Rest "link, cache, firmware",
@@ -91,9 +95,9 @@ pub struct TracedRequest {
     pub inserted_ns: Option<u64>,
     /// The time of its dispatch by the scheduler; `None` without one.
     pub dispatched_ns: Option<u64>,
-    /// The time at which the driver took it.
+    /// The time at which the driver took it; for a flush, the command that served it.
     pub issued_ns: u64,
-    /// The time of its end.
+    /// The time of its end, that of a flush after its data included.
     pub completed_ns: u64,
     /// Requests in the drive when it was issued, itself included.
     pub depth: u32,
@@ -123,7 +127,14 @@ impl TracedRequests {
     pub fn times(&self, job_of: impl Fn(u32) -> String) -> RequestStats {
         let mut stats = RequestStats::default();
         let mut kinds: BTreeMap<(usize, u64, u32), RequestKind> = BTreeMap::new();
+        let mut last_flush = None;
         for request in &self.of {
+            // One command serves all flushes that were asked for before it.
+            let command = (request.op == 'F').then_some((request.disk, request.issued_ns));
+            if command.is_some() && command == last_flush {
+                continue;
+            }
+            last_flush = command.or(last_flush);
             let op = "RWDF".find(request.op).unwrap_or_default();
             let up_to_bytes = match request.sectors {
                 0 => 0,
@@ -158,179 +169,6 @@ impl Timeline {
             of: disks.flat_map(|(at, disk)| of_disk(at, disk)).collect(),
             cut: self.cut,
         }
-    }
-}
-
-/// The time of the last event of each kind of a request.
-#[derive(Clone, Copy, Default)]
-struct Steps {
-    queued: Option<u64>,
-    made: Option<u64>,
-    inserted: Option<u64>,
-    dispatched: Option<u64>,
-    issued: Option<u64>,
-    /// Requests in the drive when it was issued.
-    depth: u32,
-}
-
-/// Returns the requests of a drive that were recorded from start to end.
-fn of_disk(disk: usize, timeline: &DiskTimeline) -> Vec<TracedRequest> {
-    let drive = Drive::new(timeline);
-    let mut open: BTreeMap<u64, (RequestStep, Steps)> = BTreeMap::new();
-    let mut traced = Vec::new();
-    let mut in_drive = 0;
-    for step in &timeline.steps {
-        if !step.is_of_request() {
-            continue;
-        }
-        let entry = open.entry(step.request);
-        let (first, steps) = entry.or_insert_with(|| (*step, Steps::default()));
-        let now = Some(step.at_ns);
-        match step.kind {
-            StepKind::Queued => steps.queued = now,
-            StepKind::Made => steps.made = now,
-            StepKind::Inserted => steps.inserted = now,
-            StepKind::Dispatched => steps.dispatched = now,
-            StepKind::Issued => {
-                in_drive += 1;
-                (steps.issued, steps.depth) = (now, in_drive);
-            }
-            StepKind::Completed => {
-                in_drive -= u32::from(steps.issued.is_some());
-                traced.extend(traced_request(disk, (first, step), steps, &drive));
-                open.remove(&step.request);
-            }
-            StepKind::Merged => {
-                open.remove(&step.request);
-            }
-            StepKind::Requeued => in_drive -= u32::from(steps.issued.take().is_some()),
-            _ => {}
-        }
-    }
-    traced
-}
-
-fn traced_request(
-    disk: usize,
-    (first, last): (&RequestStep, &RequestStep),
-    steps: &Steps,
-    drive: &Drive<'_>,
-) -> Option<TracedRequest> {
-    let (made, issued) = (steps.made?, steps.issued?);
-    let submitted = steps.queued.unwrap_or(made);
-    let mut stages_ns = StageTimes::default();
-    let dispatched = steps.dispatched.unwrap_or(issued);
-    // Without a scheduler, a request may be issued directly.
-    let inserted = steps.inserted.unwrap_or(dispatched);
-    let mut reached = submitted;
-    for (stage, until) in [
-        (Stage::Tag, made),
-        (Stage::Plug, inserted),
-        (Stage::Scheduler, dispatched),
-        (Stage::Driver, issued),
-    ] {
-        stages_ns[stage as usize] = until.saturating_sub(reached) as f64;
-        reached = reached.max(until);
-    }
-    drive.add_stages(first.request, (reached, last.at_ns), &mut stages_ns);
-    Some(TracedRequest {
-        disk,
-        request: first.request,
-        op: first.op,
-        sector: last.sector,
-        sectors: last.sectors,
-        cpu: first.cpu,
-        submitter: first.submitter,
-        submitted_ns: submitted,
-        inserted_ns: steps.inserted,
-        dispatched_ns: steps.dispatched,
-        issued_ns: issued,
-        completed_ns: last.at_ns,
-        depth: steps.depth,
-        stages_ns,
-    })
-}
-
-/// The work of a drive's parts, by request and by part.
-struct Drive<'a> {
-    own: BTreeMap<u64, Vec<&'a Activity>>,
-    by_part: Vec<Vec<&'a Activity>>,
-    is_channel: Vec<bool>,
-}
-
-impl<'a> Drive<'a> {
-    fn new(disk: &'a DiskTimeline) -> Drive<'a> {
-        let requests = disk.requests_by_command();
-        let mut own: BTreeMap<u64, Vec<&Activity>> = BTreeMap::new();
-        let mut by_part: Vec<Vec<&Activity>> = vec![Vec::new(); disk.drive.parts.len()];
-        for activity in &disk.drive.activities {
-            by_part[activity.part as usize].push(activity);
-            for command in disk.drive.commands_of(activity) {
-                if let Some(request) = requests.get(*command as usize) {
-                    own.entry(*request).or_default().push(activity);
-                }
-            }
-        }
-        let lists = own.values_mut().chain(&mut by_part);
-        lists.for_each(|list| list.sort_by_key(|activity| (activity.start_ns, activity.end_ns)));
-        let parts = disk.drive.parts.iter();
-        Drive {
-            own,
-            by_part,
-            is_channel: parts.map(|part| part.name.starts_with("channel")).collect(),
-        }
-    }
-
-    /// Adds a request's times in the stages inside the drive.
-    fn add_stages(&self, request: u64, (from, to): (u64, u64), stages_ns: &mut StageTimes) {
-        let mut reached = from;
-        let own = self.own.get(&request).map_or(&[][..], Vec::as_slice);
-        for activity in own.iter().filter(|a| a.end_ns > from && a.start_ns < to) {
-            if activity.start_ns > reached {
-                self.add_wait(
-                    activity.part as usize,
-                    (reached, activity.start_ns),
-                    stages_ns,
-                );
-            }
-            let until = activity.end_ns.min(to);
-            let since = activity.start_ns.max(reached);
-            stages_ns[stage_of(activity) as usize] += until.saturating_sub(since) as f64;
-            reached = reached.max(until);
-        }
-        stages_ns[Stage::Rest as usize] += to.saturating_sub(reached) as f64;
-    }
-
-    /// Splits the time that a request waited for a part by what the part did meanwhile.
-    fn add_wait(&self, part: usize, (from, to): (u64, u64), stages_ns: &mut StageTimes) {
-        let all = &self.by_part[part];
-        let first = all.partition_point(|activity| activity.end_ns <= from);
-        let mut reached = from;
-        for activity in all[first..].iter().take_while(|a| a.start_ns < to) {
-            let (since, until) = (activity.start_ns.max(reached), activity.end_ns.min(to));
-            let stage = match activity.cause {
-                Cause::Collection => Stage::Collection,
-                Cause::Map => Stage::Map,
-                Cause::Host if self.is_channel[part] => Stage::Channel,
-                Cause::Host => Stage::Die,
-            };
-            stages_ns[stage as usize] += until.saturating_sub(since) as f64;
-            stages_ns[Stage::Rest as usize] += since.saturating_sub(reached) as f64;
-            reached = reached.max(until);
-        }
-        stages_ns[Stage::Rest as usize] += to.saturating_sub(reached) as f64;
-    }
-}
-
-/// Returns the stage of a request while a part works for it.
-fn stage_of(activity: &Activity) -> Stage {
-    match (activity.cause, activity.work) {
-        (Cause::Map, _) => Stage::Map,
-        (Cause::Collection, _) => Stage::Collection,
-        (Cause::Host, DriveWork::Command | DriveWork::DataIn | DriveWork::DataOut) => {
-            Stage::Transfer
-        }
-        (Cause::Host, _) => Stage::Media,
     }
 }
 

@@ -137,6 +137,7 @@ fn of_stages<'a>() -> Vec<Declared<Row<'a>>> {
     stages! {
         "in_tag_ns" Tag,
         "in_plug_ns" Plug,
+        "in_flush_ns" Flush,
         "in_scheduler_ns" Scheduler,
         "in_driver_ns" Driver,
         "in_channel_ns" Channel,

@@ -98,6 +98,7 @@ fn two_reads() -> Results {
             calls: Vec::new(),
             disks: vec![DiskTimeline {
                 name: "/dev/x".to_string(),
+                flushes_hold_others: false,
                 steps,
                 drive,
             }],

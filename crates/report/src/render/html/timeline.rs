@@ -388,6 +388,7 @@ mod tests {
                 calls: Vec::new(),
                 disks: vec![DiskTimeline {
                     name: "/dev/x".to_string(),
+                    flushes_hold_others: false,
                     steps: vec![
                         step(1010, StepKind::Made, 0),
                         step(1010, StepKind::Issued, 0),

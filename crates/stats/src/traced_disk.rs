@@ -1,0 +1,373 @@
+//! The requests of one drive, put together from the steps of its timeline.
+
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::timeline::{Activity, Cause, DiskTimeline, DriveWork, RequestStep, StepKind};
+use crate::traced_request::{Stage, StageTimes, TracedRequest};
+
+/// Returns the requests of a drive that were recorded from start to end.
+pub(crate) fn of_disk(disk: usize, timeline: &DiskTimeline) -> Vec<TracedRequest> {
+    let mut reader = Reader {
+        disk,
+        drive: Drive::new(timeline),
+        flushes: Flushes {
+            commands: Vec::new(),
+            hold_others: timeline.flushes_hold_others,
+        },
+        open: BTreeMap::new(),
+        in_drive: 0,
+        traced: Vec::new(),
+        writes: BTreeMap::new(),
+    };
+    let of_requests = timeline.steps.iter().filter(|step| step.is_of_request());
+    of_requests.for_each(|step| reader.take(step));
+    let mut traced = reader.traced;
+    traced.sort_by_key(|request| request.completed_ns);
+    traced
+}
+
+/// The time of the last event of each kind of a request.
+#[derive(Clone, Copy, Default)]
+struct Steps {
+    queued: Option<u64>,
+    made: Option<u64>,
+    inserted: Option<u64>,
+    dispatched: Option<u64>,
+    issued: Option<u64>,
+    /// Requests in the drive when it was issued.
+    depth: u32,
+}
+
+/// What is known of a drive's requests at one step.
+struct Reader<'a> {
+    /// The drive, by its index.
+    disk: usize,
+    drive: Drive<'a>,
+    flushes: Flushes,
+    /// Requests that have not ended, with their first step.
+    open: BTreeMap<u64, (RequestStep, Steps)>,
+    /// Requests in the drive.
+    in_drive: u32,
+    traced: Vec<TracedRequest>,
+    /// Where the writes are in `traced`, by number.
+    writes: BTreeMap<u64, usize>,
+}
+
+impl Reader<'_> {
+    fn take(&mut self, step: &RequestStep) {
+        if step.kind == StepKind::Completed {
+            return self.end(step);
+        }
+        let entry = self.open.entry(step.request);
+        let (_, steps) = entry.or_insert_with(|| (*step, Steps::default()));
+        let now = Some(step.at_ns);
+        match step.kind {
+            StepKind::Queued => steps.queued = now,
+            StepKind::Made => steps.made = now,
+            StepKind::Inserted => steps.inserted = now,
+            StepKind::Dispatched => steps.dispatched = now,
+            StepKind::Issued => {
+                self.in_drive += 1;
+                (steps.issued, steps.depth) = (now, self.in_drive);
+            }
+            StepKind::Requeued => self.in_drive -= u32::from(steps.issued.take().is_some()),
+            StepKind::Merged => {
+                self.open.remove(&step.request);
+            }
+            _ => {}
+        }
+    }
+
+    fn end(&mut self, last: &RequestStep) {
+        let Some((first, steps)) = self.open.remove(&last.request) else {
+            return self.end_after_flush(last);
+        };
+        self.in_drive -= u32::from(steps.issued.is_some());
+        match (steps.made, steps.issued, last.op) {
+            (Some(made), None, _) if is_flush(&first) => {
+                self.end_flush((&first, last), made, &steps)
+            }
+            (Some(made), Some(issued), _) => {
+                self.end_request((&first, last), (made, issued), &steps)
+            }
+            (None, Some(issued_ns), 'F') => self.flushes.commands.push(FlushCommand {
+                begun_ns: first.at_ns,
+                issued_ns,
+                ended_ns: last.at_ns,
+                depth: steps.depth,
+            }),
+            _ => {}
+        }
+    }
+
+    fn end_request(
+        &mut self,
+        (first, last): (&RequestStep, &RequestStep),
+        (made, issued): (u64, u64),
+        steps: &Steps,
+    ) {
+        let submitted = steps.queued.unwrap_or(made);
+        let mut stages_ns = StageTimes::default();
+        let dispatched = steps.dispatched.unwrap_or(issued);
+        // Without a scheduler, a request may be issued directly.
+        let inserted = steps.inserted.unwrap_or(dispatched);
+        // Who flushes before his data has no plug.
+        let plugged = match first.flags & RequestStep::PREFLUSH {
+            0 => Stage::Plug,
+            _ => Stage::Flush,
+        };
+        let mut reached = submitted;
+        for (stage, until) in [
+            (Stage::Tag, made),
+            (plugged, inserted),
+            (Stage::Scheduler, dispatched),
+            (Stage::Driver, issued),
+        ] {
+            let held_ns = self.flushes.hold_ns(reached, until);
+            stages_ns[Stage::Flush as usize] += held_ns as f64;
+            stages_ns[stage as usize] += (until.saturating_sub(reached) - held_ns) as f64;
+            reached = reached.max(until);
+        }
+        let in_drive = (reached, last.at_ns);
+        self.drive
+            .add_stages(first.request, in_drive, &mut stages_ns);
+        if last.op == 'W' {
+            self.writes.insert(first.request, self.traced.len());
+        }
+        self.traced.push(TracedRequest {
+            inserted_ns: steps.inserted,
+            dispatched_ns: steps.dispatched,
+            issued_ns: issued,
+            depth: steps.depth,
+            stages_ns,
+            ..self.traced_request(first, last, submitted)
+        });
+    }
+
+    /// A write whose data had already ended has ended, too, with the flush after it.
+    fn end_after_flush(&mut self, last: &RequestStep) {
+        if let Some(at) = self.writes.remove(&last.request) {
+            let write = &mut self.traced[at];
+            let flush_ns = last.at_ns - write.completed_ns;
+            write.stages_ns[Stage::Flush as usize] += flush_ns as f64;
+            write.completed_ns = last.at_ns;
+        }
+    }
+
+    /// A flush without data has ended with the command that served it. A drive without a
+    /// volatile cache needs none.
+    fn end_flush(&mut self, (first, last): (&RequestStep, &RequestStep), made: u64, steps: &Steps) {
+        let submitted = steps.queued.unwrap_or(made);
+        let mut stages_ns = StageTimes::default();
+        stages_ns[Stage::Tag as usize] = made.saturating_sub(submitted) as f64;
+        let command = self.flushes.last_since(made);
+        let issued = command.map_or(made, |command| command.issued_ns.max(made));
+        stages_ns[Stage::Flush as usize] = (issued - made) as f64;
+        let depth = command.map_or(0, |command| command.depth);
+        let in_drive = (issued, last.at_ns);
+        self.drive.add_stages_of_flush(in_drive, &mut stages_ns);
+        self.traced.push(TracedRequest {
+            op: 'F',
+            issued_ns: issued,
+            depth,
+            stages_ns,
+            ..self.traced_request(first, last, submitted)
+        });
+    }
+
+    /// A request with what its first and its last step say of it.
+    fn traced_request(
+        &self,
+        first: &RequestStep,
+        last: &RequestStep,
+        submitted_ns: u64,
+    ) -> TracedRequest {
+        TracedRequest {
+            disk: self.disk,
+            request: first.request,
+            op: first.op,
+            sector: last.sector,
+            sectors: last.sectors,
+            cpu: first.cpu,
+            submitter: first.submitter,
+            submitted_ns,
+            inserted_ns: None,
+            dispatched_ns: None,
+            issued_ns: submitted_ns,
+            completed_ns: last.at_ns,
+            depth: 0,
+            stages_ns: StageTimes::default(),
+        }
+    }
+}
+
+/// Whether a request is a flush without data, which is a write of nothing with `PREFLUSH`.
+fn is_flush(first: &RequestStep) -> bool {
+    first.sectors == 0 && first.flags & RequestStep::PREFLUSH != 0
+}
+
+/// A flush command, which the block layer makes for all flushes that were asked for before it
+/// (`block/blk-flush.c`).
+struct FlushCommand {
+    /// When the driver was first given it.
+    begun_ns: u64,
+    /// When the drive took it.
+    issued_ns: u64,
+    ended_ns: u64,
+    /// Requests in the drive when it took it.
+    depth: u32,
+}
+
+/// The flush commands of a drive that have ended.
+struct Flushes {
+    /// In the order of their ends.
+    commands: Vec<FlushCommand>,
+    /// Whether the drive takes no other command while it waits for a flush to begin or end.
+    hold_others: bool,
+}
+
+impl Flushes {
+    /// The last command, if it ended after this time.
+    fn last_since(&self, from_ns: u64) -> Option<&FlushCommand> {
+        let last = self.commands.last();
+        last.filter(|command| command.ended_ns >= from_ns)
+    }
+
+    /// For how much of a wait a flush kept the drive from other commands.
+    fn hold_ns(&self, from: u64, to: u64) -> u64 {
+        if !self.hold_others {
+            return 0;
+        }
+        let first = self
+            .commands
+            .partition_point(|command| command.ended_ns <= from);
+        let all = self.commands[first..].iter();
+        let shared = all.map(|command| {
+            command
+                .ended_ns
+                .min(to)
+                .saturating_sub(command.begun_ns.max(from))
+        });
+        shared.sum()
+    }
+}
+
+/// The work of a drive's parts, by request and by part.
+struct Drive<'a> {
+    own: BTreeMap<u64, Vec<&'a Activity>>,
+    by_part: Vec<Vec<&'a Activity>>,
+    is_channel: Vec<bool>,
+}
+
+impl<'a> Drive<'a> {
+    fn new(disk: &'a DiskTimeline) -> Drive<'a> {
+        let requests = disk.requests_by_command();
+        let mut own: BTreeMap<u64, Vec<&Activity>> = BTreeMap::new();
+        let mut by_part: Vec<Vec<&Activity>> = vec![Vec::new(); disk.drive.parts.len()];
+        for activity in &disk.drive.activities {
+            by_part[activity.part as usize].push(activity);
+            for command in disk.drive.commands_of(activity) {
+                if let Some(request) = requests.get(*command as usize) {
+                    own.entry(*request).or_default().push(activity);
+                }
+            }
+        }
+        let lists = own.values_mut().chain(&mut by_part);
+        lists.for_each(|list| list.sort_by_key(|activity| (activity.start_ns, activity.end_ns)));
+        let parts = disk.drive.parts.iter();
+        Drive {
+            own,
+            by_part,
+            is_channel: parts.map(|part| part.name.starts_with("channel")).collect(),
+        }
+    }
+
+    /// Adds a request's times in the stages inside the drive.
+    fn add_stages(&self, request: u64, (from, to): (u64, u64), stages_ns: &mut StageTimes) {
+        let mut reached = from;
+        let own = self.own.get(&request).map_or(&[][..], Vec::as_slice);
+        for activity in own.iter().filter(|a| a.end_ns > from && a.start_ns < to) {
+            if activity.start_ns > reached {
+                self.add_wait(
+                    activity.part as usize,
+                    (reached, activity.start_ns),
+                    stages_ns,
+                );
+            }
+            let until = activity.end_ns.min(to);
+            let since = activity.start_ns.max(reached);
+            stages_ns[stage_of(activity) as usize] += until.saturating_sub(since) as f64;
+            reached = reached.max(until);
+        }
+        stages_ns[Stage::Rest as usize] += to.saturating_sub(reached) as f64;
+    }
+
+    /// Adds a flush's times inside the drive. As long as any part works for the host, what the
+    /// cache holds is on its way to the medium; what other work adds to that comes next.
+    fn add_stages_of_flush(&self, (from, to): (u64, u64), stages_ns: &mut StageTimes) {
+        let busy_ns = |causes: &[Cause]| {
+            let mut spans: Vec<(u64, u64)> = Vec::new();
+            for all in &self.by_part {
+                let first = all.partition_point(|activity| activity.end_ns <= from);
+                let within = all[first..].iter().take_while(|a| a.start_ns < to);
+                let wanted = within.filter(|activity| causes.contains(&activity.cause));
+                spans.extend(wanted.map(|a| (a.start_ns.max(from), a.end_ns.min(to))));
+            }
+            covered_ns(spans)
+        };
+        let causes = [Cause::Host, Cause::Map, Cause::Collection];
+        let stages = [Stage::Media, Stage::Map, Stage::Collection];
+        let mut counted_ns = 0;
+        for (at, stage) in stages.into_iter().enumerate() {
+            let busy_ns = busy_ns(&causes[..=at]);
+            stages_ns[stage as usize] += (busy_ns - counted_ns) as f64;
+            counted_ns = busy_ns;
+        }
+        stages_ns[Stage::Rest as usize] += (to - from - counted_ns) as f64;
+    }
+
+    /// Splits the time that a request waited for a part by what the part did meanwhile.
+    fn add_wait(&self, part: usize, (from, to): (u64, u64), stages_ns: &mut StageTimes) {
+        let all = &self.by_part[part];
+        let first = all.partition_point(|activity| activity.end_ns <= from);
+        let mut reached = from;
+        for activity in all[first..].iter().take_while(|a| a.start_ns < to) {
+            let (since, until) = (activity.start_ns.max(reached), activity.end_ns.min(to));
+            let stage = match activity.cause {
+                Cause::Collection => Stage::Collection,
+                Cause::Map => Stage::Map,
+                Cause::Host if self.is_channel[part] => Stage::Channel,
+                Cause::Host => Stage::Die,
+            };
+            stages_ns[stage as usize] += until.saturating_sub(since) as f64;
+            stages_ns[Stage::Rest as usize] += since.saturating_sub(reached) as f64;
+            reached = reached.max(until);
+        }
+        stages_ns[Stage::Rest as usize] += to.saturating_sub(reached) as f64;
+    }
+}
+
+/// The time that spans cover, of which some may overlap.
+fn covered_ns(mut spans: Vec<(u64, u64)>) -> u64 {
+    spans.sort_unstable();
+    let (mut reached, mut covered_ns) = (0, 0);
+    for (from, to) in spans {
+        covered_ns += to.saturating_sub(from.max(reached));
+        reached = reached.max(to);
+    }
+    covered_ns
+}
+
+/// Returns the stage of a request while a part works for it.
+fn stage_of(activity: &Activity) -> Stage {
+    match (activity.cause, activity.work) {
+        (Cause::Map, _) => Stage::Map,
+        (Cause::Collection, _) => Stage::Collection,
+        (Cause::Host, DriveWork::Command | DriveWork::DataIn | DriveWork::DataOut) => {
+            Stage::Transfer
+        }
+        (Cause::Host, _) => Stage::Media,
+    }
+}
