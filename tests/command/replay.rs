@@ -99,10 +99,15 @@ fn mistakes_are_told() {
     place.file("month.trace", "0 0 0 8 1\n18446745000000000 0 8 8 1\n");
     place.file("job.fio", "[a]\nrw=read\n");
     place.file("cut.blktrace.0", "\u{7}taexx");
+    place.file(
+        "typo.csv",
+        "128166372003061629,hm,0,Raed,9056256,4096,1331\n",
+    );
     for (args, word) in [
         (&["nowhere.trace"][..], "no such trace"),
         (&["job.fio"][..], "unknown trace format"),
         (&["cut.blktrace.0"][..], "was cut"),
+        (&["typo.csv"][..], "Timestamp,Hostname"),
         (&["load.trace", "--speed", "0"][..], "--speed 0"),
         (&["load.trace", "--speed", "NaN"][..], "--speed NaN"),
         (
@@ -123,6 +128,10 @@ fn mistakes_are_told() {
         assert_eq!(done.status, 2, "{args:?}: {}", done.err);
         assert!(done.err.contains(word), "{args:?}: {}", done.err);
     }
+    // A table is no job, though its format is not known.
+    let done = place.blklab(&["run", "typo.csv"]);
+    assert_eq!(done.status, 2, "{}", done.err);
+    assert!(done.err.contains("unknown trace format"), "{}", done.err);
 }
 
 /// blkparse's lines of reads of 4 KiB, of which the last is at this sector.

@@ -178,6 +178,42 @@ fn what_a_trace_does_not_tell_is_refused() {
     let done = place.blklab(&["trace", "cut.trace", "--as", "biosnoop"]);
     assert_eq!(done.status, 2);
     assert!(done.err.contains("cut.trace:1"), "{}", done.err);
+    run(&place, "blkparse", "run.blkparse");
+    let done = place.blklab(&["trace", "run.blkparse", "--as", "biosnoop"]);
+    assert_eq!(done.status, 2);
+    let said = "a trace as blkparse, but `blklab trace` reads tracefs text";
+    assert!(done.err.contains(said), "{}", done.err);
+}
+
+/// The issue of a flush comes behind the bio that asks for it, in another task's time.
+#[test]
+fn a_flush_is_issued_after_it_was_asked_for() {
+    let place = Place::new();
+    place.file(
+        "wal.fio",
+        "[wal]\nfilename=/dev/nvme0n1\nrw=write\nbs=8k\nsize=64k\nfdatasync=1\ndirect=1\n",
+    );
+    for scheduler in ["none", "mq-deadline", "bfq"] {
+        let run = [
+            "run",
+            "wal.fio",
+            "--drive",
+            "nvme",
+            "--scheduler",
+            scheduler,
+        ];
+        place
+            .blklab(&[&run[..], &["--trace", "wal.trace"]].concat())
+            .ok();
+        let text = read(&place, "wal.trace");
+        let mut asked = 0;
+        for line in text.lines() {
+            asked += i32::from(line.contains("block_getrq") && line.contains(" FWS "));
+            asked -= i32::from(line.contains("block_rq_issue") && line.contains(" FF "));
+            assert!((0..=1).contains(&asked), "{scheduler}: {line}");
+        }
+        assert!(text.contains(" FF "), "{text}");
+    }
 }
 
 #[test]

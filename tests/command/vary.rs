@@ -48,6 +48,10 @@ fn several_axes_give_their_product() {
     assert_eq!(json["schedulers"], rows);
     let iops = cells(&json, "iops");
     assert!(iops[2] > iops[0], "the null drive is the faster: {iops:?}");
+    let notes = json["notes"].as_array().expect("notes").iter();
+    let notes: Vec<_> = notes.filter_map(Value::as_str).collect();
+    let is_said = |note: &&str| note.starts_with("nothing is advised") && note.contains("assumed");
+    assert!(notes.iter().any(is_said), "{notes:?}");
 }
 
 #[test]

@@ -202,6 +202,11 @@ fn simulated(
         comparison.notes.push(note);
     }
     let choices = advice::choices_of_models(&settings, &work, sweep.kernel())?;
+    if choices.is_none() {
+        comparison
+            .notes
+            .extend(note_on_no_advice(&world, &settings));
+    }
     let Some(choices) = choices.filter(|_| has_all) else {
         return Ok(compared);
     };
@@ -228,6 +233,22 @@ fn simulated(
         sensitivity.analyse(&mut compared, tried)?;
     }
     Ok(compared)
+}
+
+/// Returns a note that nothing is advised where the rows differ in more than what a kernel can be
+/// set to, so that no answer can be tried at other values of what nobody measured.
+fn note_on_no_advice(world: &Simulated<'_>, settings: &[Setting]) -> Option<String> {
+    let untried = match world.assumptions(settings).len() {
+        0 => String::new(),
+        1 => "; the one assumed value was not tried at its plausible ends".to_string(),
+        all => format!("; none of the {all} assumed values was tried at its plausible ends"),
+    };
+    (settings.len() > 1).then(|| {
+        format!(
+            "nothing is advised, since the rows differ in more than what a running kernel can be \
+             set to{untried}"
+        )
+    })
 }
 
 /// The savings of `--quick`.

@@ -11,8 +11,8 @@ use std::time::Duration;
 use blklab_host::{Disk, Form, System, record as record_drive, tracefs as host_tracefs};
 use blklab_report::tools::{Source, Tool};
 use blklab_workload::calls::{Call, RecordedOptions, Step, read_strace};
-use blklab_workload::trace::read_text;
 use blklab_workload::trace::tracefs::{self, lost_events};
+use blklab_workload::trace::{self, read_text};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -96,11 +96,29 @@ pub(crate) fn trace(args: &TraceArgs) -> Result<(), Failure> {
         (Some(path), ..) => {
             let to = args.output.as_deref();
             output::check(&[("--output", to)], &[path])?;
+            check_is_tracefs(path)?;
             let text = read_text(path).map_err(Failure::mistake)?;
             let printed = printed(args.tool, &text, &path.display().to_string())?;
             output::deliver(printed, to)
         }
         // clap requires one of the two, and an output beside the second.
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a trace of another format, which has not all events that the tools need.
+fn check_is_tracefs(path: &Path) -> Result<(), Failure> {
+    // What a pipe holds can be read only once.
+    let opened = path.is_file().then(|| trace::open(path, None));
+    match opened {
+        Some(Ok(reader)) if reader.format().name != tracefs::FORMAT.name => {
+            Err(Failure::mistake(format!(
+                "{}: a trace as {}, but `blklab trace` reads tracefs text: from `blklab run --trace`, \
+             `blklab record`, or a kernel",
+                path.display(),
+                reader.format().name
+            )))
+        }
         _ => Ok(()),
     }
 }

@@ -192,14 +192,32 @@ impl WorkloadSource {
     }
 }
 
-/// Returns whether the file is a block trace.
+/// Returns whether the file is a block trace. A table is one, though it may not be of a known
+/// format: no job has lines of columns.
 fn is_trace(path: &Path) -> Result<bool, Error> {
     match trace::open(path, None) {
         Ok(_) => Ok(true),
-        Err(trace::TraceError::UnknownFormat { .. }) => Ok(false),
+        Err(trace::TraceError::UnknownFormat { first_line, .. })
+            if !is_table(path, &first_line) =>
+        {
+            Ok(false)
+        }
         Err(error) => Err(Error::mistake(error)),
     }
 }
+
+/// Whether a file is called a table, or its first line is one's.
+fn is_table(path: &Path, first_line: &str) -> bool {
+    let is_named = path
+        .extension()
+        .is_some_and(|end| end == "csv" || end == "tsv");
+    // It is quoted, and a tab is shown as `\t`.
+    let columns = first_line.replace("\\t", ",").split(',').count();
+    is_named || (columns >= TABLE_COLUMNS && !first_line.contains('='))
+}
+
+/// Columns of a trace's table at least.
+const TABLE_COLUMNS: usize = 4;
 
 /// Parses a job for a machine with this number of CPUs, with the variables of the
 /// environment and fio's keyword `$ncpus`.

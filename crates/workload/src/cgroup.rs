@@ -254,7 +254,9 @@ impl CgroupConfig {
         };
         let fail = |why: String| {
             let option = format!("{key} = {value}");
-            Err(JobError::of(position, option, why, file.form))
+            let drive = if file.is_of_drive { "8:0 " } else { "" };
+            let right = format!("right is {key} = {drive}{}", file.form);
+            Err(JobError::of(position, option, why, right))
         };
         let is_root = group.is_empty();
         match file.on {
@@ -530,6 +532,11 @@ mod tests {
             ("[/]\nio.weight = 100\n", 2, "the root has no such file"),
             ("[/]\nio.cost.qos = 8:0 min=150 max=50\n", 2, "above max"),
             ("[/]\nio.cost.model = 8:0 model=cubic\n", 2, "linear alone"),
+            (
+                "[/]\nio.cost.qos = enable=1\n",
+                2,
+                "right is io.cost.qos = 8:0 enable=1",
+            ),
             ("[/a]\nio.wieght = 5\n", 2, "did you mean io.weight"),
             ("[/a]\njobs =\n", 2, "no job is named"),
             ("[/a/../b]\n", 1, "no path"),

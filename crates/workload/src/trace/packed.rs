@@ -29,13 +29,29 @@ pub(super) fn unpacked(source: impl Read + Send + 'static) -> io::Result<Box<dyn
     let is_zstd = magic.starts_with(ZSTD_MAGIC);
     let whole = io::Cursor::new(magic).chain(source);
     Ok(if is_gzip {
-        let decoder = MultiGzDecoder::new(whole);
+        let decoder = Named("gzip", MultiGzDecoder::new(whole));
         Box::new(BufReader::with_capacity(BUFFER_BYTES, decoder))
     } else if is_zstd {
-        Box::new(BufReader::with_capacity(BUFFER_BYTES, Zstd::new(whole)))
+        let decoder = Named("zstd", Zstd::new(whole));
+        Box::new(BufReader::with_capacity(BUFFER_BYTES, decoder))
     } else {
         Box::new(whole)
     })
+}
+
+/// A reader of compressed data, in whose errors is the program that can test the file.
+struct Named<R>(&'static str, R);
+
+impl<R: Read> Read for Named<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let Named(program, decoder) = self;
+        decoder.read(buffer).map_err(|error| match error.kind() {
+            io::ErrorKind::Interrupted => error,
+            _ => damaged(format!(
+                "{error}: the file is cut short or damaged (`{program} -t` tests it)"
+            )),
+        })
+    }
 }
 
 /// A reader of the frames of a Zstandard stream.
@@ -192,6 +208,18 @@ mod tests {
         }
         let error = unpack(frame_of_repeats(28, 1)).unwrap_err().to_string();
         assert!(error.contains("at most 134217728"), "{error}");
+    }
+
+    #[test]
+    fn a_cut_gzip_file_is_called_so() {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        std::io::Write::write_all(&mut encoder, &[7; 5000]).unwrap();
+        let whole = encoder.finish().unwrap();
+        for end in 2..whole.len() {
+            let error = unpack(whole[..end].to_vec()).expect_err("cut").to_string();
+            assert!(error.contains("cut short or damaged (`gzip -t`"), "{error}");
+        }
+        assert_eq!(unpack(whole).unwrap(), [7; 5000]);
     }
 
     #[test]
