@@ -20,6 +20,9 @@ const STEPS: f64 = 1000.0;
 /// How a run of a job without a runtime becomes shorter.
 const SHORTER: &str = "give it runtime=, or --override runtime=10";
 
+/// Files that are made in less time than a hint takes to read.
+const MANY_FILES: u64 = 20_000;
+
 /// A run that takes longer is worth a hint.
 const HINT_AFTER: Duration = Duration::from_secs(5);
 
@@ -79,6 +82,8 @@ struct UnderWay<'a> {
     cut: &'a AtomicBool,
     /// The longest runtime of the jobs; 0 if a run may take as long as a job's size asks for.
     runtime_us: Option<u64>,
+    /// Files that are made before a run.
+    files: u64,
 }
 
 /// Runs an experiment as [`run`] does, and lets Ctrl-C end it with the runs done so far; a
@@ -95,6 +100,7 @@ pub(crate) fn run_interruptible<'a>(
     let under_way = &UnderWay {
         cut,
         runtime_us: world.longest_runtime_us(),
+        files: world.files_made(),
     };
     let never = AtomicUsize::new(0);
     if let Some(stop) = caller.abandon() {
@@ -149,7 +155,8 @@ impl UnderWay<'_> {
         ended: &AtomicUsize,
     ) {
         let started = Instant::now();
-        let (mut has_stopped, mut has_hinted) = (false, self.runtime_us != Some(0));
+        let hint = self.hint();
+        let (mut has_stopped, mut has_hinted) = (false, hint.is_none());
         while let Err(RecvTimeoutError::Timeout) = is_over.recv_timeout(WATCH_INTERVAL) {
             let none_ended = ended.load(Ordering::Relaxed) == 0;
             if stop.load(Ordering::Relaxed) && !has_stopped {
@@ -162,10 +169,23 @@ impl UnderWay<'_> {
             }
             if none_ended && !has_hinted && started.elapsed() > HINT_AFTER {
                 has_hinted = true;
-                eprintln!(
-                    "blklab: a job has no runtime and goes through all of its size; {SHORTER}"
-                );
+                eprintln!("blklab: {}", hint.as_deref().unwrap_or_default());
             }
+        }
+    }
+
+    /// Why a run may take long, and how it takes less.
+    fn hint(&self) -> Option<String> {
+        match (self.files > MANY_FILES, self.runtime_us) {
+            (true, _) => Some(format!(
+                "{} files are made first, and a directory is searched name by name for each; \
+                 fewer nrfiles take less",
+                self.files
+            )),
+            (false, Some(0)) => Some(format!(
+                "a job has no runtime and goes through all of its size; {SHORTER}"
+            )),
+            _ => None,
         }
     }
 }
@@ -372,6 +392,23 @@ mod tests {
         assert_eq!(next(59, 6.0, 6), None);
         let second = next(60, 8.0, 8);
         assert_eq!(second.as_deref(), Some("blklab: 8/12 runs, 30 s left"));
+    }
+
+    #[test]
+    fn a_hint_says_what_takes_long() {
+        let cut = AtomicBool::new(false);
+        let hint = |runtime_us, files| {
+            let under_way = UnderWay {
+                cut: &cut,
+                runtime_us,
+                files,
+            };
+            under_way.hint().unwrap_or_default()
+        };
+        assert_eq!(hint(Some(1), 0), "");
+        assert!(hint(Some(0), 20_000).starts_with("a job has no runtime"));
+        assert!(hint(Some(1), 1_000_000).starts_with("1000000 files are made first"));
+        assert!(hint(Some(0), 20_001).starts_with("20001 files"));
     }
 
     #[test]

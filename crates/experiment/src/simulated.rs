@@ -8,7 +8,9 @@ use blklab_blk::Nanos;
 use blklab_device::DriveSpec;
 use blklab_driver::FrontEnd;
 use blklab_elevator::SchedulerChoice;
-use blklab_sim::{Caching, Machine, Replay, Setup, Workload, check_front_end, check_job};
+use blklab_sim::{
+    Caching, FileSystemKind, Machine, Replay, Setup, Workload, check_front_end, check_job,
+};
 use blklab_stats::{Detail, Results, Slowest, Window};
 use blklab_workload::calls::CallList;
 use blklab_workload::fio::{JobFile, JobSpec, Override};
@@ -261,6 +263,20 @@ impl<'a> Simulated<'a> {
             true => Some(longest),
             false => Some(0),
         }
+    }
+
+    /// Returns the most files that a row's jobs have made in a file system before they begin.
+    pub fn files_made(&self) -> u64 {
+        let is_in_one = |row: &SimulatedRow<'_>| row.caching.file_system != FileSystemKind::Raw;
+        if !self.rows.iter().any(is_in_one) {
+            return 0;
+        }
+        let files = |job: &JobFile| -> u64 {
+            let named = job.jobs.iter().filter(|spec| spec.files.is_empty());
+            let files = named.map(|spec| u64::from(spec.processes) * u64::from(spec.file_count));
+            files.sum()
+        };
+        self.jobs.iter().map(files).max().unwrap_or(0)
     }
 
     /// Refuses jobs with options that change the work and are not simulated.

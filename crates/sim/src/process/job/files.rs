@@ -41,6 +41,8 @@ pub(crate) struct PlacedFiles {
     files: Vec<Vec<PlacedFile>>,
     /// The files of the file system, and the drive that it is on.
     in_tree: Vec<NewFile>,
+    /// Where in `in_tree` each path is.
+    numbers: BTreeMap<String, usize>,
     tree_disk: usize,
 }
 
@@ -55,6 +57,7 @@ impl PlacedFiles {
             drive_names: Vec::new(),
             files: Vec::new(),
             in_tree: Vec::new(),
+            numbers: BTreeMap::new(),
             tree_disk: 0,
         };
         // Made-up files: where the next begins, and those placed by name.
@@ -130,9 +133,8 @@ impl PlacedFiles {
         }
         let contents = contents_before(spec, size_bytes, kind);
         self.tree_disk = self.drive_named("files");
-        let known = self.in_tree.iter().position(|file| file.path == name);
-        let number = match known {
-            Some(number) => {
+        let number = match self.numbers.get(name) {
+            Some(&number) => {
                 let file = &mut self.in_tree[number];
                 file.contents = file.contents.max(contents);
                 number
@@ -142,7 +144,9 @@ impl PlacedFiles {
                     path: name.to_string(),
                     contents,
                 });
-                self.in_tree.len() - 1
+                let number = self.in_tree.len() - 1;
+                self.numbers.insert(name.to_string(), number);
+                number
             }
         };
         Ok(PlacedFile {
