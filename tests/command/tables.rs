@@ -58,7 +58,7 @@ fn every_request_has_a_row_whose_times_add_up() {
         .split(',')
         .filter(|name| name.starts_with("in_"))
         .collect();
-    assert_eq!(stages.len(), 12);
+    assert_eq!(stages.len(), 15);
     let mut sums = vec![0; jobs.len()];
     for stage in stages {
         let times = numbers(&requests, stage).into_iter();

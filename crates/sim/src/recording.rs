@@ -89,7 +89,8 @@ impl Recording {
 
     fn entries(&self) -> usize {
         let disks = self.timeline.disks.iter();
-        let of_disks = disks.map(|d| d.steps.len() + d.drive.activities.len());
+        let of_disks =
+            disks.map(|d| d.steps.len() + d.drive.activities.len() + d.drive.passages.len());
         of_disks.sum::<usize>() + self.timeline.tasks.len() + self.timeline.calls.len()
     }
 

@@ -54,7 +54,7 @@ pub use ssd::{CollectionStats, MergeStats, SlcStats, TooFull, WearStats};
 pub use steady_state::SteadyState;
 pub use timeline::{
     Activity, CallSpan, Cause, CpuTask, CpuWork, Detail, DiskTimeline, DrivePart, DriveTimeline,
-    DriveWork, FlushSpan, RequestStep, StepKind, Timeline, Window,
+    DriveWork, FlushSpan, Passage, RequestStep, StepKind, Through, Timeline, Window,
 };
 pub use traced_request::{Stage, StageTimes, TracedRequest, TracedRequests};
 pub use waits::{Wait, WaitCounts, Waits};

@@ -132,7 +132,8 @@ fn spent(requests: &[TracedRequest]) -> MeanTimes {
 mod tests {
     use super::*;
     use crate::timeline::{
-        Activity, Cause, DiskTimeline, DrivePart, DriveTimeline, DriveWork, RequestStep, StepKind,
+        Activity, Cause, DiskTimeline, DrivePart, DriveTimeline, DriveWork, Passage, RequestStep,
+        StepKind, Through,
     };
     use crate::traced_request::{Stage, TracedRequest};
 
@@ -203,6 +204,7 @@ mod tests {
                         sense(Cause::Host, 240, 290, Some(1)),
                     ],
                     commands: vec![0, 1],
+                    passages: Vec::new(),
                 },
             }],
             ..Timeline::default()
@@ -383,7 +385,7 @@ mod tests {
         assert_eq!(spent(read, Stage::Scheduler), 2.0);
         assert_eq!((write.submitted_ns, write.completed_ns), (120, 190));
         assert_eq!(spent(write, Stage::Flush), 51.0 + 10.0);
-        assert_eq!(spent(write, Stage::Rest), 8.0);
+        assert_eq!(spent(write, Stage::Cache), 8.0);
         for request in &traced {
             let stages = request.stages_ns.iter().sum::<f64>();
             assert_eq!(stages, request.latency_ns() as f64, "{request:?}");
@@ -429,6 +431,74 @@ mod tests {
         assert_eq!(flushes.drive_ns.summary().count, 1);
     }
 
+    /// The channel takes a command to its die when the die is free, so what waits for the channel
+    /// waits for the die.
+    #[test]
+    fn a_command_waits_for_its_die_before_the_channel() {
+        let mut timeline = two_requests();
+        timeline.disks[0].steps.retain(|step| step.request == 2);
+        let drive = &mut timeline.disks[0].drive;
+        drive.parts = vec![
+            DrivePart {
+                name: "channel 0".to_string(),
+                within: None,
+            },
+            DrivePart {
+                name: "die 0".to_string(),
+                within: Some(0),
+            },
+        ];
+        let on = |part, work, (start_ns, end_ns), command| Activity {
+            part,
+            work,
+            ..sense(Cause::Host, start_ns, end_ns, command)
+        };
+        drive.activities = vec![
+            on(1, DriveWork::Program, (100, 180), None),
+            on(0, DriveWork::DataIn, (160, 200), None),
+            on(0, DriveWork::Command, (210, 212), Some(0)),
+            on(1, DriveWork::Sense, (212, 260), Some(0)),
+            on(1, DriveWork::Program, (270, 280), None),
+            on(0, DriveWork::DataOut, (290, 300), Some(0)),
+        ];
+        drive.commands = vec![0];
+        let stages = timeline.traced_requests().of[0].stages_ns;
+        let spent = |stage: Stage| stages[stage as usize];
+        assert_eq!((spent(Stage::Die), spent(Stage::Channel)), (30.0, 20.0));
+        assert_eq!((spent(Stage::Transfer), spent(Stage::Media)), (12.0, 48.0));
+        assert_eq!(spent(Stage::Rest), 10.0 + 30.0);
+        assert_eq!(stages.iter().sum::<f64>(), 200.0);
+    }
+
+    #[test]
+    fn controller_and_link_have_their_own_times() {
+        let mut timeline = two_requests();
+        let through = |through, from_ns, to_ns| Passage {
+            command: 1,
+            through,
+            from_ns,
+            to_ns,
+        };
+        timeline.disks[0].drive.passages = vec![
+            through(Through::Link, 292, 298),
+            // It begins when the command can be seen.
+            through(Through::Controller, 152, 160),
+        ];
+        let traced = timeline.traced_requests().of;
+        let [_, slow] = &traced[..] else {
+            panic!("{traced:?}");
+        };
+        let spent = |stage: Stage| slow.stages_ns[stage as usize];
+        assert_eq!((spent(Stage::Controller), spent(Stage::Link)), (10.0, 6.0));
+        assert_eq!(
+            (spent(Stage::Collection), spent(Stage::Media)),
+            (75.0, 50.0)
+        );
+        // Between collection and its own sense, before the link, and after it.
+        assert_eq!(spent(Stage::Rest), 5.0 + 2.0 + 2.0);
+        assert_eq!(slow.stages_ns.iter().sum::<f64>(), 200.0);
+    }
+
     /// A read that waits for the die while the channel is busy for others, and for the channel
     /// while nothing has it.
     #[test]
@@ -453,6 +523,7 @@ mod tests {
                 on(1, sense(Cause::Host, 260, 280, Some(0))),
             ],
             commands: vec![0],
+            passages: Vec::new(),
         };
         // The drive has the command of request 2 alone.
         let traced = timeline.traced_requests().of;

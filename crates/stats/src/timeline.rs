@@ -195,6 +195,30 @@ pub struct DriveTimeline {
     pub activities: Vec<Activity>,
     /// The commands of the activities, from [`Activity::first_command`] on.
     pub commands: Vec<u32>,
+    /// The commands' ways through what serves several of them at once.
+    pub passages: Vec<Passage>,
+}
+
+/// What serves several commands of a drive at once, in stages or in turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Through {
+    /// The controller, which fetches and processes a command.
+    Controller,
+    /// The link to the host, over which data goes.
+    Link,
+}
+
+/// The time of a command in something that serves several at once, its wait for that included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Passage {
+    /// The command, by its number from the start of recording.
+    pub command: u32,
+    /// What it passed.
+    pub through: Through,
+    /// The time at which it came there.
+    pub from_ns: u64,
+    /// The time at which it was through.
+    pub to_ns: u64,
 }
 
 /// A part of a drive that does one thing at a time.
@@ -383,8 +407,9 @@ impl DiskTimeline {
 }
 
 impl DriveTimeline {
-    /// Moves all activities of `other` to the end of this one's.
+    /// Moves all activities and passages of `other` to the end of this one's.
     pub fn append(&mut self, other: &mut DriveTimeline) {
+        self.passages.append(&mut other.passages);
         let before = self.commands.len() as u32;
         self.commands.append(&mut other.commands);
         let moved = other.activities.drain(..).map(|activity| Activity {

@@ -4,7 +4,9 @@ use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::timeline::{Activity, Cause, DiskTimeline, DriveWork, RequestStep, StepKind};
+use crate::timeline::{
+    Activity, Cause, DiskTimeline, DriveWork, Passage, RequestStep, StepKind, Through,
+};
 use crate::traced_request::{Stage, StageTimes, TracedRequest};
 
 /// Returns the requests of a drive that were recorded from start to end.
@@ -135,6 +137,8 @@ impl Reader<'_> {
             .add_stages(first.request, in_drive, &mut stages_ns);
         if last.op == 'W' {
             self.writes.insert(first.request, self.traced.len());
+            let rest_ns = core::mem::take(&mut stages_ns[Stage::Rest as usize]);
+            stages_ns[Stage::Cache as usize] += rest_ns;
         }
         self.traced.push(TracedRequest {
             inserted_ns: steps.inserted,
@@ -254,33 +258,72 @@ impl Flushes {
     }
 }
 
+/// What a drive did for a request: the work of a part, or a way through what serves several at
+/// once.
+#[derive(Clone, Copy)]
+enum Own<'a> {
+    Work(&'a Activity),
+    Passage(&'a Passage),
+}
+
+impl Own<'_> {
+    fn span_ns(&self) -> (u64, u64) {
+        match self {
+            Own::Work(activity) => (activity.start_ns, activity.end_ns),
+            Own::Passage(passage) => (passage.from_ns, passage.to_ns),
+        }
+    }
+
+    fn stage(&self) -> Stage {
+        match self {
+            Own::Work(activity) => stage_of(activity),
+            Own::Passage(passage) => match passage.through {
+                Through::Controller => Stage::Controller,
+                Through::Link => Stage::Link,
+            },
+        }
+    }
+}
+
 /// The work of a drive's parts, by request and by part.
 struct Drive<'a> {
-    own: BTreeMap<u64, Vec<&'a Activity>>,
+    own: BTreeMap<u64, Vec<Own<'a>>>,
     by_part: Vec<Vec<&'a Activity>>,
     is_channel: Vec<bool>,
+    /// The part that contains each.
+    within: Vec<Option<u32>>,
 }
 
 impl<'a> Drive<'a> {
     fn new(disk: &'a DiskTimeline) -> Drive<'a> {
         let requests = disk.requests_by_command();
-        let mut own: BTreeMap<u64, Vec<&Activity>> = BTreeMap::new();
+        let mut own: BTreeMap<u64, Vec<Own<'_>>> = BTreeMap::new();
         let mut by_part: Vec<Vec<&Activity>> = vec![Vec::new(); disk.drive.parts.len()];
+        let mut add = |command: u32, of: Own<'a>| {
+            if let Some(request) = requests.get(command as usize) {
+                own.entry(*request).or_default().push(of);
+            }
+        };
         for activity in &disk.drive.activities {
             by_part[activity.part as usize].push(activity);
             for command in disk.drive.commands_of(activity) {
-                if let Some(request) = requests.get(*command as usize) {
-                    own.entry(*request).or_default().push(activity);
-                }
+                add(*command, Own::Work(activity));
             }
         }
-        let lists = own.values_mut().chain(&mut by_part);
-        lists.for_each(|list| list.sort_by_key(|activity| (activity.start_ns, activity.end_ns)));
-        let parts = disk.drive.parts.iter();
+        for passage in &disk.drive.passages {
+            add(passage.command, Own::Passage(passage));
+        }
+        own.values_mut()
+            .for_each(|list| list.sort_by_key(Own::span_ns));
+        let parts = by_part.iter_mut();
+        parts.for_each(|list| list.sort_by_key(|activity| (activity.start_ns, activity.end_ns)));
+        let parts = || disk.drive.parts.iter();
+        let is_channel = parts().map(|part| part.name.starts_with("channel"));
         Drive {
             own,
             by_part,
-            is_channel: parts.map(|part| part.name.starts_with("channel")).collect(),
+            is_channel: is_channel.collect(),
+            within: parts().map(|part| part.within).collect(),
         }
     }
 
@@ -288,20 +331,78 @@ impl<'a> Drive<'a> {
     fn add_stages(&self, request: u64, (from, to): (u64, u64), stages_ns: &mut StageTimes) {
         let mut reached = from;
         let own = self.own.get(&request).map_or(&[][..], Vec::as_slice);
-        for activity in own.iter().filter(|a| a.end_ns > from && a.start_ns < to) {
-            if activity.start_ns > reached {
-                self.add_wait(
-                    activity.part as usize,
-                    (reached, activity.start_ns),
-                    stages_ns,
-                );
+        for (at, of) in own.iter().enumerate() {
+            let (start_ns, end_ns) = of.span_ns();
+            if end_ns <= from || start_ns >= to {
+                continue;
             }
-            let until = activity.end_ns.min(to);
-            let since = activity.start_ns.max(reached);
-            stages_ns[stage_of(activity) as usize] += until.saturating_sub(since) as f64;
+            if start_ns > reached {
+                self.add_gap(&own[at..], (reached, start_ns), stages_ns);
+            }
+            let until = end_ns.min(to);
+            let since = start_ns.max(reached);
+            stages_ns[of.stage() as usize] += until.saturating_sub(since) as f64;
             reached = reached.max(until);
         }
         stages_ns[Stage::Rest as usize] += to.saturating_sub(reached) as f64;
+    }
+
+    /// Adds the time before what a drive did next for a request, which is the first of `own`.
+    fn add_gap(&self, own: &[Own<'_>], (from, to): (u64, u64), stages_ns: &mut StageTimes) {
+        let gap_ns = (to - from) as f64;
+        match own.first() {
+            Some(Own::Work(activity)) => match self.die_before(activity, own) {
+                Some(die) => {
+                    self.add_wait(&[die, activity.part as usize], (from, to), stages_ns);
+                }
+                None => self.add_wait(&[activity.part as usize], (from, to), stages_ns),
+            },
+            // The controller has not come to it yet.
+            Some(Own::Passage(passage)) if passage.through == Through::Controller => {
+                stages_ns[Stage::Controller as usize] += gap_ns;
+            }
+            Some(Own::Passage(_)) | None => stages_ns[Stage::Rest as usize] += gap_ns,
+        }
+    }
+
+    /// The die that a channel takes a command to, for which the command waits, too.
+    fn die_before(&self, activity: &Activity, own: &[Own<'_>]) -> Option<usize> {
+        let is_to_die = matches!(activity.work, DriveWork::Command | DriveWork::DataIn);
+        let mut parts = own.iter().filter_map(|of| match of {
+            Own::Work(next) => Some(next.part as usize),
+            Own::Passage(_) => None,
+        });
+        let is_within = |part: &usize| self.within[*part] == Some(activity.part);
+        parts.find(is_within).filter(|_| is_to_die)
+    }
+
+    /// Splits the time that a request waited for parts by what the first of them did meanwhile, and
+    /// where that did nothing, the next.
+    fn add_wait(&self, parts: &[usize], (from, to): (u64, u64), stages_ns: &mut StageTimes) {
+        let Some((part, others)) = parts.split_first() else {
+            stages_ns[Stage::Rest as usize] += (to - from) as f64;
+            return;
+        };
+        let all = &self.by_part[*part];
+        let first = all.partition_point(|activity| activity.end_ns <= from);
+        let mut reached = from;
+        for activity in all[first..].iter().take_while(|a| a.start_ns < to) {
+            let (since, until) = (activity.start_ns.max(reached), activity.end_ns.min(to));
+            let stage = match activity.cause {
+                Cause::Collection => Stage::Collection,
+                Cause::Map => Stage::Map,
+                Cause::Host if self.is_channel[*part] => Stage::Channel,
+                Cause::Host => Stage::Die,
+            };
+            if since > reached {
+                self.add_wait(others, (reached, since), stages_ns);
+            }
+            stages_ns[stage as usize] += until.saturating_sub(since) as f64;
+            reached = reached.max(until);
+        }
+        if to > reached {
+            self.add_wait(others, (reached, to), stages_ns);
+        }
     }
 
     /// Adds a flush's times inside the drive. As long as any part works for the host, what the
@@ -326,26 +427,6 @@ impl<'a> Drive<'a> {
             counted_ns = busy_ns;
         }
         stages_ns[Stage::Rest as usize] += (to - from - counted_ns) as f64;
-    }
-
-    /// Splits the time that a request waited for a part by what the part did meanwhile.
-    fn add_wait(&self, part: usize, (from, to): (u64, u64), stages_ns: &mut StageTimes) {
-        let all = &self.by_part[part];
-        let first = all.partition_point(|activity| activity.end_ns <= from);
-        let mut reached = from;
-        for activity in all[first..].iter().take_while(|a| a.start_ns < to) {
-            let (since, until) = (activity.start_ns.max(reached), activity.end_ns.min(to));
-            let stage = match activity.cause {
-                Cause::Collection => Stage::Collection,
-                Cause::Map => Stage::Map,
-                Cause::Host if self.is_channel[part] => Stage::Channel,
-                Cause::Host => Stage::Die,
-            };
-            stages_ns[stage as usize] += until.saturating_sub(since) as f64;
-            stages_ns[Stage::Rest as usize] += since.saturating_sub(reached) as f64;
-            reached = reached.max(until);
-        }
-        stages_ns[Stage::Rest as usize] += to.saturating_sub(reached) as f64;
     }
 }
 

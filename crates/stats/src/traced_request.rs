@@ -51,6 +51,10 @@ stages! {
     Scheduler "scheduler",
     /// Dispatched, on its way to the drive: room in its queue, locks, the driver's CPU time.
     Driver "driver",
+    /// In the drive, until its controller had fetched and processed it.
+    Controller "controller",
+    /// In the drive, its data on the link to the host, or waiting for that.
+    Link "link",
     /// In the drive, waiting for its channel, which another command's data used.
     Channel "busy channel",
     /// In the drive, waiting for its die or the arm, which another command used.
@@ -64,8 +68,10 @@ stages! {
     /// Its own operation in the flash array, or its own data under the heads; of a flush, what
     /// was in the drive's cache.
     Media "own media",
-    /// Elsewhere in the drive: link, firmware, room in the cache, an earlier flush.
-    Rest "link, cache, firmware",
+    /// Of a write in the drive: waiting for room in its cache, and going there.
+    Cache "write cache",
+    /// Elsewhere in the drive: an earlier flush, a bridge, its end on the way to the host.
+    Rest "rest of the drive",
 }
 
 /// Time by [`Stage`], in nanoseconds.

@@ -140,12 +140,15 @@ fn of_stages<'a>() -> Vec<Declared<Row<'a>>> {
         "in_flush_ns" Flush,
         "in_scheduler_ns" Scheduler,
         "in_driver_ns" Driver,
+        "in_controller_ns" Controller,
+        "in_link_ns" Link,
         "in_channel_ns" Channel,
         "in_die_ns" Die,
         "in_collection_ns" Collection,
         "in_map_ns" Map,
         "in_transfer_ns" Transfer,
         "in_media_ns" Media,
+        "in_cache_ns" Cache,
         "in_rest_ns" Rest,
     }
 }

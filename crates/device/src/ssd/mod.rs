@@ -528,9 +528,11 @@ impl Device for Ssd {
 
     fn record(&mut self, on: bool) {
         self.controller.media.flash.record(on);
+        self.controller.host.record(on);
     }
 
     fn take_record(&mut self, out: &mut DriveTimeline) {
         self.controller.media.flash.take_record(out);
+        self.controller.host.take_passages(&mut out.passages);
     }
 }

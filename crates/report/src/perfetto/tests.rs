@@ -82,6 +82,7 @@ fn two_reads() -> Results {
             activity(0, DriveWork::DataOut, (600, 690), 1),
         ],
         commands: vec![0, 1],
+        passages: Vec::new(),
     };
     Results {
         timeline: Some(Timeline {

@@ -1,7 +1,7 @@
 //! How the controller fetches commands: when, at what rate, and which it refuses.
 
 use blklab_blk::Op as HostOp;
-use blklab_stats::DeviceStats;
+use blklab_stats::{DeviceStats, Through};
 
 use super::HostInterface;
 use super::arbitration::Posted;
@@ -99,7 +99,9 @@ impl HostInterface {
         if !self.supports(command) {
             self.commands[index].status = CommandStatus::IoError;
         } else if matches!(command.op, HostOp::Discard | HostOp::WriteZeroes) {
-            self.fetch_discard(ctx.events, taken_ns, index, command);
+            let at_ns = taken_ns + self.controller.discard_ns + self.discard_walk_ns(command);
+            self.passed(index, Through::Controller, (visible_ns, at_ns));
+            ctx.events.push(EventKind::COMMAND_READY, at_ns, index);
             return None;
         } else if command.op == HostOp::Write {
             ctx.stats.host_sectors_written += command.sectors as u64;
@@ -107,6 +109,7 @@ impl HostInterface {
             for slot in first..last + 1 {
                 ctx.ftl.prefetch(slot);
             }
+            self.passed(index, Through::Controller, (visible_ns, taken_ns));
             match self.link.is_shared() {
                 // Until then the link may serve the other direction.
                 true => ctx.events.push(EventKind::COMMAND_READY, taken_ns, index),
@@ -115,6 +118,7 @@ impl HostInterface {
             return None;
         }
         let at_ns = taken_ns + self.controller.read_ns;
+        self.passed(index, Through::Controller, (visible_ns, at_ns));
         if ctx.events.next_ns() > at_ns
             && self.controller.read_ns <= self.controller.write_ns
             && self.arbiter.is_none()
@@ -141,21 +145,14 @@ impl HostInterface {
         units as u64 * self.controller.discard_unit_ps / 1000
     }
 
-    #[inline(never)]
-    fn fetch_discard(&self, events: &mut EventQueue, taken_ns: u64, index: u32, command: &Command) {
-        let ns = self.controller.discard_ns + self.discard_walk_ns(command);
-        events.push(EventKind::COMMAND_READY, taken_ns + ns, index);
-    }
-
     /// A write's data follows its command over the link.
     #[inline(always)]
     pub(crate) fn receive(&mut self, events: &mut EventQueue, now_ns: u64, index: u32) {
         let received_ns = self.link.receive(now_ns, self.commands[index].bytes);
-        events.push(
-            EventKind::WRITE_RECEIVED,
-            received_ns + self.controller.write_ns,
-            index,
-        );
+        let at_ns = received_ns + self.controller.write_ns;
+        self.passed(index, Through::Link, (now_ns, received_ns));
+        self.passed(index, Through::Controller, (received_ns, at_ns));
+        events.push(EventKind::WRITE_RECEIVED, at_ns, index);
     }
 }
 

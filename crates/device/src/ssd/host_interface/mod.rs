@@ -8,7 +8,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use blklab_blk::{Nanos, Op as HostOp};
-use blklab_stats::{DeviceStats, Waits};
+use blklab_stats::{DeviceStats, Passage, Through, Waits};
 
 use crate::ssd::events::{EventKind, EventQueue};
 use crate::ssd::slab::Slab;
@@ -163,6 +163,8 @@ pub(crate) struct HostInterface {
     unit_bits: u32,
     capacity_sectors: u64,
     supports_discard: bool,
+    /// The ways of commands through controller and link, where they are recorded.
+    passages: Option<Vec<Passage>>,
 }
 
 impl HostInterface {
@@ -182,6 +184,32 @@ impl HostInterface {
             unit_bits: spec.ftl.map_unit_bytes.trailing_zeros(),
             capacity_sectors: spec.identity.capacity_sectors,
             supports_discard: spec.identity.discard,
+            passages: None,
+        }
+    }
+
+    /// Starts or stops recording the ways of commands.
+    pub(crate) fn record(&mut self, on: bool) {
+        self.passages = on.then(Vec::new);
+    }
+
+    /// Moves what was recorded to the end of `out`.
+    pub(crate) fn take_passages(&mut self, out: &mut Vec<Passage>) {
+        if let Some(passages) = &mut self.passages {
+            out.append(passages);
+        }
+    }
+
+    /// A command is through the controller or over the link.
+    #[inline]
+    fn passed(&mut self, index: u32, through: Through, (from_ns, to_ns): (u64, u64)) {
+        if let Some(passages) = &mut self.passages {
+            passages.push(Passage {
+                command: self.commands[index].number,
+                through,
+                from_ns,
+                to_ns,
+            });
         }
     }
 
@@ -220,10 +248,12 @@ impl HostInterface {
         ((command.first_byte >> self.unit_bits) as u32, last as u32)
     }
 
-    /// Transfers data that is ready in the drive; returns when it is at the host.
+    /// Transfers data of a command that is ready in the drive; returns when it is at the host.
     #[inline]
-    pub(crate) fn send(&mut self, now_ns: u64, bytes: u64) -> u64 {
-        self.link.send(now_ns, bytes)
+    pub(crate) fn send(&mut self, now_ns: u64, index: u32, bytes: u64) -> u64 {
+        let sent_ns = self.link.send(now_ns, bytes);
+        self.passed(index, Through::Link, (now_ns, sent_ns));
+        sent_ns
     }
 
     /// Transfers data between controller and DRAM; an event marks the end.
@@ -241,9 +271,9 @@ impl HostInterface {
 
     /// The DRAM transfer of a command has ended.
     pub(crate) fn dram_done(&mut self, events: &mut EventQueue, now_ns: u64, index: u32) {
-        let command = &self.commands[index];
-        let sent_ns = match command.op {
-            HostOp::Read => self.link.send(now_ns, command.dram_bytes),
+        let ActiveCommand { op, dram_bytes, .. } = self.commands[index];
+        let sent_ns = match op {
+            HostOp::Read => self.send(now_ns, index, dram_bytes),
             _ => now_ns,
         };
         self.part_sent(events, sent_ns, index);
@@ -263,9 +293,11 @@ impl HostInterface {
     /// Ends a command: sends its status, and before that the data of a read that had
     /// nothing to fetch.
     pub(crate) fn finish(&mut self, events: &mut EventQueue, now_ns: u64, index: u32) {
-        let command = &self.commands[index];
-        let sent_ns = match (command.op, command.status) {
-            (HostOp::Read, CommandStatus::Ok) => self.link.send(now_ns, command.bytes),
+        let ActiveCommand {
+            op, status, bytes, ..
+        } = self.commands[index];
+        let sent_ns = match (op, status) {
+            (HostOp::Read, CommandStatus::Ok) => self.send(now_ns, index, bytes),
             _ => now_ns,
         };
         self.end(events, sent_ns, index);

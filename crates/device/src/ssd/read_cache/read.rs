@@ -153,7 +153,7 @@ impl Reads {
         }
         // Unwritten units need no fetch: their zeros are sent first.
         if zeros > 0 {
-            ctx.host.send(now_ns, zeros);
+            ctx.host.send(now_ns, index, zeros);
         }
     }
 
@@ -255,7 +255,7 @@ impl Reads {
         let read = *ctx.media.flash.waiting(transaction);
         ctx.host.commands[index].waits.add(read.waits);
         // Bytes that the host did not ask for do not cross the link.
-        let sent_ns = ctx.host.send(now_ns, read.host_bytes as u64);
+        let sent_ns = ctx.host.send(now_ns, index, read.host_bytes as u64);
         ctx.host.part_sent(ctx.media.flash.events(), sent_ns, index);
     }
 }

@@ -324,7 +324,7 @@ impl Reads {
             #[cfg(test)]
             ctx.media.ftl.shadow_joined(&ctx.host.commands[command], op);
             self.count_used_ahead(ctx, command, first..end);
-            let sent_ns = ctx.host.send(now_ns, bytes);
+            let sent_ns = ctx.host.send(now_ns, command, bytes);
             ctx.host
                 .part_sent(ctx.media.flash.events(), sent_ns, command);
         }

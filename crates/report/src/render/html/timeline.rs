@@ -403,6 +403,7 @@ mod tests {
                             activity(0, DriveWork::Command, Cause::Collection, 1050, 1100),
                         ],
                         commands: vec![0],
+                        passages: Vec::new(),
                     },
                 }],
             },
