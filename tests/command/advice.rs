@@ -150,7 +150,7 @@ fn what_the_kernel_does_not_have_is_not_advised() {
 }
 
 #[test]
-fn where_nothing_differs_nothing_is_to_be_changed() {
+fn a_default_that_none_is_better_than_is_kept() {
     let place = Place::new();
     place.file("mixed.fio", &MIXED.replace("iodepth=64", "iodepth=1"));
     let json = place.json(&["compare", "mixed.fio", "--drive", "null", "--repeats", "2"]);
@@ -159,7 +159,7 @@ fn where_nothing_differs_nothing_is_to_be_changed() {
     assert_eq!(json["schedulers"], names);
     let sentence = json["advice"]["sentence"].as_str().expect("an answer");
     assert!(
-        sentence.starts_with("No difference worth a change: keep none"),
+        sentence.starts_with("Keep none (Linux 6.12 sets it by itself): all others are worse"),
         "{sentence}"
     );
     assert_eq!(json["advice"]["take"], serde_json::Value::Null);
@@ -263,6 +263,34 @@ fn waits_for_flushes_are_told_from_those_in_the_scheduler() {
 }
 
 #[test]
+fn a_disk_of_another_kind_than_the_drive_is_noticed() {
+    let place = Place::new();
+    let job = "[a]\nrw=randread\nsize=4m\nio_size=400k\ndirect=1\nfilename=/dev/sdb\n";
+    place.file("sata.fio", job);
+    let notes = |options: &[&str]| {
+        let compare = ["compare", "sata.fio", "--repeats", "1"];
+        place.json(&[&compare, options].concat())["notes"].to_string()
+    };
+    let said = "the job's /dev/sdb is of another kind than nvme, which is simulated: --drive says";
+    assert!(notes(&[]).contains(said), "{}", notes(&[]));
+    for drive in ["mx100-256", "hdd-7200"] {
+        assert!(!notes(&["--drive", drive]).contains("another kind"));
+    }
+}
+
+/// What is set already is the first row, to which the others are compared.
+#[test]
+fn changes_are_against_what_the_kernel_sets_by_itself() {
+    let place = Place::new();
+    let job = "[a]\nrw=randread\nsize=4m\nio_size=400k\ndirect=1\nfilename=/dev/x\n";
+    place.file("a.fio", job);
+    for (drive, first) in [("mx100-256", "mq-deadline"), ("nvme", "none")] {
+        let json = place.json(&["compare", "a.fio", "--repeats", "1", "--drive", drive]);
+        assert_eq!(json["schedulers"][0], first, "{drive}");
+    }
+}
+
+#[test]
 fn one_run_tells_too_and_shows_such_a_request() {
     let place = place();
     let run = ["run", "noisy.fio", "--drive", "narrow.toml", "--why", "p99"];
@@ -352,7 +380,7 @@ fn a_loop_device_has_no_scheduler_by_itself_since_linux_5_15() {
         )
     };
     let sentence = of("6.12");
-    let keep = "keep none (Linux 6.12 sets it by itself)";
+    let keep = "Keep none (Linux 6.12 sets it by itself)";
     assert!(sentence.contains(keep), "{sentence}");
     let sentence = of("5.10");
     let by_itself = "mq-deadline (Linux 5.10 sets it by itself)";

@@ -151,6 +151,9 @@ pub(crate) fn latency(ns: f64) -> String {
 /// Shares from here on, ten times as much, are shown as factors instead of percent.
 const FACTOR_FROM: f64 = 9.0;
 
+/// An interval that is wider than this share of what a figure has become is shown by its ends.
+const EVEN_TO: f64 = 0.3;
+
 /// Formats a signed share in percent, such as `+4.1 %`, or as a factor such as `x12.3`
 /// from ten times as much on.
 pub(crate) fn signed_percent(share: f64) -> String {
@@ -211,26 +214,45 @@ fn count_in(scale: Scale, count: f64) -> String {
     }
 }
 
-/// Formats the interval of a change: `±0.3 %`, or both ends where a figure above zero cannot
-/// be as small as the lower one, as in `(-100 % to -64 %)`.
-pub(crate) fn interval_percent(relative: &Estimate) -> Option<String> {
+/// Formats the interval of a change: `±0.3 %`, or both ends where they are not about as far from
+/// the change, as in `(-81 % to -12 %)` and `(x12 to x69)`; `None` if it is missing or zero.
+pub(crate) fn interval_of_change(relative: &Estimate) -> Option<String> {
     let (mean, half_width) = (relative.mean, relative.half_width?);
-    match mean < 0.0 && mean - half_width < -1.0 && half_width <= 1.0 {
-        true => Some(format!("(-100 % to {:+.0} %)", (mean + half_width) * 100.0)),
-        false => plus_minus_percent(Some(half_width)),
+    let [low, high] = match relative.interval {
+        Some(ends) => ends,
+        // A figure above zero cannot become less than nothing.
+        None => [(mean - half_width).max(-1.0), mean + half_width],
+    };
+    if half_width == 0.0 {
+        return None;
+    }
+    let (below, above) = (mean - low, high - mean);
+    if below.max(above) > EVEN_TO * (1.0 + mean) {
+        return Some(format!(
+            "({} to {})",
+            end_of_interval(low),
+            end_of_interval(high)
+        ));
+    }
+    // The end that is nearer to no change.
+    let nearer = if mean < 0.0 { above } else { below };
+    match mean >= FACTOR_FROM {
+        true => Some(format!("±{}", short(nearer))).filter(|text| text != "±0"),
+        false => plus_minus_percent(Some(nearer)),
+    }
+}
+
+fn end_of_interval(share: f64) -> String {
+    match share {
+        FACTOR_FROM.. => format!("x{}", short(share + 1.0)),
+        _ => format!("{:+.0} %", share * 100.0),
     }
 }
 
 /// Formats a change with its interval: `+4.1 % ±0.3 %`.
 pub(crate) fn change(relative: &Estimate) -> String {
     let mean = signed_percent(relative.mean);
-    let interval = match relative.mean >= FACTOR_FROM {
-        true => (relative.half_width.map(short))
-            .filter(|half| half != "0")
-            .map(|half| format!("±{half}")),
-        false => interval_percent(relative),
-    };
-    match interval {
+    match interval_of_change(relative) {
         Some(interval) => format!("{mean} {interval}"),
         None => mean,
     }
@@ -307,9 +329,22 @@ mod tests {
             half_width: Some(half_width),
             ..manifold
         };
-        assert_eq!(change(&reduction(0.1)), "-86.4 % ±10 %");
+        assert_eq!(change(&reduction(0.04)), "-86.4 % ±4.0 %");
         assert_eq!(change(&reduction(0.22)), "-86.4 % (-100 % to -64 %)");
-        assert_eq!(change(&reduction(3.0)), "-86.4 % ±≥100 %");
+        assert_eq!(change(&reduction(3.0)), "-86.4 % (-100 % to +214 %)");
+        let by_ends = |mean: f64, low: f64, high: f64| {
+            change(&Estimate {
+                mean,
+                half_width: Some(1.0),
+                interval: Some([low, high]),
+                repeats: 5,
+            })
+        };
+        assert_eq!(by_ends(0.04, 0.02, 0.07), "+4.0 % ±2.0 %");
+        assert_eq!(by_ends(-0.04, -0.07, -0.01), "-4.0 % ±3.0 %");
+        assert_eq!(by_ends(1.5, 0.2, 3.0), "+150 % (+20 % to +300 %)");
+        assert_eq!(by_ends(56.0, 8.0, 90.0), "x57.0 (+800 % to x91.0)");
+        assert_eq!(by_ends(56.0, 50.0, 63.0), "x57.0 ±6.00");
         assert_eq!(plus_minus_percent(None), None);
         assert_eq!(plus_minus_percent(Some(0.0)), None);
         assert_eq!(

@@ -20,6 +20,10 @@ pub struct Estimate {
     /// which have no variance.
     #[serde(rename = "half_width_95")]
     pub half_width: Option<f64>,
+    /// The ends of the interval where it is not symmetric, as that of a change of figures above
+    /// zero, which is even in factors.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interval: Option<[f64; 2]>,
     /// The number of repeats.
     pub repeats: u32,
 }
@@ -51,6 +55,7 @@ impl Estimate {
         Estimate {
             mean,
             half_width,
+            interval: None,
             repeats: n as u32,
         }
     }
@@ -81,42 +86,63 @@ impl Estimate {
         Estimate {
             mean: mean_b - mean_a,
             half_width,
+            interval: None,
             repeats: a.len().min(b.len()) as u32,
         }
     }
 
-    /// The change from `a` to `b` as a share of `a`, with the interval of the ratio of two means
-    /// (W. G. Cochran, "Sampling Techniques", 1977, chapter 6): that of `b` less `a` times the
-    /// ratio, so that a spread of `a` counts as much as its mean does. `None` if the mean of `a`
-    /// is zero.
+    /// The change from `a` to `b` as a share of `a`; `None` if the mean of `a` is zero.
+    ///
+    /// Its half width is that of the ratio of two means (W. G. Cochran, "Sampling Techniques",
+    /// 1977, chapter 6): of `b` less `a` times the ratio, so that a spread of `a` counts as much
+    /// as its mean does. Where all repeats are above zero, the interval is that of the logarithms
+    /// (Bland and Altman, "The use of transformation when comparing two means", BMJ 312, 1996):
+    /// rates and latencies spread by factors, and one slow repeat of ten would hide a difference
+    /// that every repeat shows.
     pub fn relative_change(a: &[f64], b: &[f64], paired: bool) -> Option<Estimate> {
         let (base, ratio) = (mean(a), mean(b) / mean(a));
         if !ratio.is_finite() {
             return None;
         }
-        let expected: Vec<f64> = a.iter().map(|a| a * ratio).collect();
-        let rest = match paired && a.len() == b.len() {
-            true => Estimate::paired_difference(&expected, b),
-            false => Estimate::welch_difference(&expected, b),
+        let paired = paired && a.len() == b.len();
+        let difference = |a: &[f64], b: &[f64]| match paired {
+            true => Estimate::paired_difference(a, b),
+            false => Estimate::welch_difference(a, b),
         };
+        let expected: Vec<f64> = a.iter().map(|a| a * ratio).collect();
+        let rest = difference(&expected, b);
         // Repeats that do not spread differ from their mean by rounding.
         let exact = |half_width: f64| match half_width < ratio.abs() * 1e-12 {
             true => 0.0,
             false => half_width,
         };
+        let half_width = rest.half_width.map(|half| exact(half / base.abs()));
+        let logarithms = |values: &[f64]| values.iter().map(|value| value.ln()).collect();
+        let (log_a, log_b): (Vec<f64>, Vec<f64>) = (logarithms(a), logarithms(b));
+        let is_above_zero = a.iter().chain(b).all(|value| *value > 0.0);
+        let even = (is_above_zero && half_width > Some(0.0)).then(|| difference(&log_a, &log_b));
         Some(Estimate {
             mean: ratio - 1.0,
-            half_width: rest.half_width.map(|half| exact(half / base.abs())),
+            half_width,
+            interval: even.and_then(|even| {
+                let (low, high) = (even.mean - even.half_width?, even.mean + even.half_width?);
+                let mean = ratio.ln();
+                Some([low.min(mean).exp() - 1.0, high.max(mean).exp() - 1.0])
+            }),
             repeats: rest.repeats,
         })
     }
 
     /// Whether this difference is more than noise.
     pub fn significance(&self) -> Significance {
-        match self.half_width {
-            None => Significance::Unknown,
-            Some(half_width) if self.mean.abs() > half_width => Significance::Differs,
-            Some(_) => Significance::WithinNoise,
+        let is_outside = match (self.half_width, self.interval) {
+            (None, _) => return Significance::Unknown,
+            (Some(_), Some([low, high])) => low > 0.0 || high < 0.0,
+            (Some(half_width), None) => self.mean.abs() > half_width,
+        };
+        match is_outside {
+            true => Significance::Differs,
+            false => Significance::WithinNoise,
         }
     }
 
@@ -133,10 +159,18 @@ impl Estimate {
         let wider = student_t(confidence, freedom) / student_t(0.95, freedom);
         Estimate {
             half_width: Some(half_width * wider),
+            interval: self.interval.map(|ends| widened(ends, wider)),
             ..*self
         }
         .significance()
     }
+}
+
+/// An interval of a change that is so many times as wide in logarithms.
+fn widened([low, high]: [f64; 2], wider: f64) -> [f64; 2] {
+    let (low, high) = (low.ln_1p(), high.ln_1p());
+    let (middle, half) = (f64::midpoint(low, high), (high - low) / 2.0 * wider);
+    [(middle - half).exp_m1(), (middle + half).exp_m1()]
 }
 
 /// Student's t for a two-sided interval of this confidence.
@@ -209,6 +243,7 @@ mod tests {
         let of = |mean: f64| Estimate {
             mean,
             half_width: Some(1.0),
+            interval: None,
             repeats: 5,
         };
         // t of 99.5 % with four degrees of freedom is 5.598, of 95 % 2.776.
@@ -282,6 +317,47 @@ mod tests {
         assert_eq!(Estimate::relative_change(&[0.0], &[1.0], true), None);
         let single = Estimate::relative_change(&[2.0], &[3.0], true).expect("a base");
         assert_eq!((single.mean, single.half_width), (0.5, None));
+    }
+
+    #[test]
+    fn a_change_by_a_factor_that_spreads_is_no_noise() {
+        // Syncs a second of five seeds: the second is ten times the first in the worst of them.
+        let (slow, fast) = (
+            [5.0, 8.0, 11.0, 13.0, 60.0],
+            [600.0, 650.0, 700.0, 720.0, 800.0],
+        );
+        let change = Estimate::relative_change(&slow, &fast, false).expect("a base");
+        // The ratio of the means is known to a factor of three only.
+        assert!(change.half_width.expect("repeats") > 0.9 * (change.mean + 1.0));
+        let [low, high] = change.interval.expect("all are above zero");
+        assert!(
+            9.0 < low && low < change.mean && change.mean < high,
+            "{change:?}"
+        );
+        assert_eq!(change.significance_among(20), Significance::Differs);
+        // And back.
+        let back = Estimate::relative_change(&fast, &slow, false).expect("a base");
+        let [low, high] = back.interval.expect("all are above zero");
+        assert!(-1.0 < low && low < back.mean && back.mean < high && high < -0.9);
+        assert_eq!(back.significance_among(20), Significance::Differs);
+    }
+
+    #[test]
+    fn a_small_spread_has_an_even_interval() {
+        let (base, more) = ([100.0, 102.0, 98.0], [105.0, 103.0, 107.0]);
+        let change = Estimate::relative_change(&base, &more, false).expect("a base");
+        let half = change.half_width.expect("repeats");
+        let [low, high] = change.interval.expect("all are above zero");
+        close(change.mean - low, half, 0.05 * half);
+        close(high - change.mean, half, 0.05 * half);
+    }
+
+    #[test]
+    fn a_repeat_without_anything_leaves_the_interval_of_the_ratio() {
+        let change = Estimate::relative_change(&[0.0, 2.0, 4.0], &[3.0, 3.0, 9.0], true);
+        let change = change.expect("a base");
+        assert_eq!(change.interval, None);
+        assert!(change.half_width > Some(0.0));
     }
 
     #[test]

@@ -45,6 +45,7 @@ pub use runs::SchedulerRuns;
 pub use same_work::SameWork;
 pub use section::Section;
 pub use slowest::{SlowestRow, SlowestTable, SlowestValue};
+pub use starved::note_without_io;
 pub use table::{CurvePoint, DirectionTable, Row};
 pub use verdict::{Contest, Outcome, Verdict};
 pub use verification::{Verification, choice_of};

@@ -31,6 +31,7 @@ pub(crate) fn notes(schedulers: &[SchedulerRuns]) -> Vec<String> {
     notes.extend(note_on_unequal_times(schedulers));
     notes.extend(schedulers.iter().filter_map(note_on_falling_behind));
     notes.extend(schedulers.iter().filter_map(starved::note));
+    notes.extend(schedulers.iter().filter_map(starved::note_without_io));
     notes.extend(slowest::note(schedulers));
     notes
 }

@@ -4,7 +4,7 @@
 use blklab_stats::{ProcessResults, Results};
 
 use super::runs::SchedulerRuns;
-use crate::quantity::{latency, short};
+use crate::quantity::{and_list, latency, short};
 
 /// A wait is long from this share of the process's running time.
 const WAIT_SHARE_MIN: f64 = 0.1;
@@ -41,6 +41,42 @@ pub(crate) fn note(scheduler: &SchedulerRuns) -> Option<String> {
     ))
 }
 
+/// Returns a note on the jobs of which a process did no I/O at all in a run, while others did:
+/// no table has a row of what did not happen.
+pub fn note_without_io(scheduler: &SchedulerRuns) -> Option<String> {
+    let without: Vec<Vec<&str>> = scheduler.runs.iter().map(jobs_without_io).collect();
+    let first = without.iter().find(|jobs| !jobs.is_empty())?;
+    let all = scheduler.runs.len();
+    let runs = without.iter().filter(|jobs| !jobs.is_empty()).count();
+    let which = match all {
+        1 => String::new(),
+        _ => format!(
+            " in {runs} of {all} runs (bandwidths are the means of all, latencies of those with I/O)"
+        ),
+    };
+    let jobs: Vec<String> = first.iter().map(ToString::to_string).collect();
+    Some(format!(
+        "{}: a process of {} did no I/O{which}: it waited all of its time",
+        scheduler.name,
+        and_list(&jobs)
+    ))
+}
+
+/// Returns the jobs of a run of which a process did no I/O though it ran, each once. Lists of
+/// calls need none.
+fn jobs_without_io(run: &Results) -> Vec<&str> {
+    let jobs = || run.jobs.iter().filter(|job| job.calls.is_empty());
+    let is_idle = |p: &ProcessResults| p.ios == 0 && p.runtime_ns > 0 && !p.failed && !p.finished;
+    let others = jobs().flat_map(|job| &job.processes).any(|p| p.ios > 0);
+    let mut names: Vec<&str> = jobs()
+        .flat_map(|job| &job.processes)
+        .filter(|p| others && is_idle(p))
+        .map(|p| p.job.as_str())
+        .collect();
+    names.dedup();
+    names
+}
+
 /// Returns the process of a run that waited longest, if it starved, and the process that
 /// waited least at the same time.
 fn starved(run: &Results) -> Option<(&ProcessResults, &ProcessResults)> {
@@ -59,4 +95,33 @@ fn starved(run: &Results) -> Option<(&ProcessResults, &ProcessResults)> {
     let others = all().filter(was_there).min_by_key(|p| p.latency_max_ns)?;
     let went_on = others.latency_max_ns as f64 <= OTHERS_WAIT_SHARE_MAX * wait_ns as f64;
     went_on.then_some((starved, others))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample_run::three_schedulers;
+
+    #[test]
+    fn a_job_without_io_beside_others_is_named() {
+        let mut noop = three_schedulers(2).remove(0);
+        assert_eq!(note_without_io(&noop), None);
+        let process = |job: &str, ios| ProcessResults {
+            job: job.to_string(),
+            runtime_ns: 15,
+            ios,
+            ..ProcessResults::default()
+        };
+        noop.runs[1].jobs[0].processes = vec![process("a", 5), process("copy", 0)];
+        let note = note_without_io(&noop).expect("one had none");
+        assert!(
+            note.starts_with("noop: a process of copy did no I/O in 1 of 2 runs ("),
+            "{note}"
+        );
+        // Who had ended, or whom no one got ahead of, did not wait.
+        noop.runs[1].jobs[0].processes[1].finished = true;
+        assert_eq!(note_without_io(&noop), None);
+        noop.runs[1].jobs[0].processes = vec![process("copy", 0)];
+        assert_eq!(note_without_io(&noop), None);
+    }
 }

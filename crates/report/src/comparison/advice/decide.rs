@@ -17,6 +17,9 @@ const UNTESTED_CHANGE_MIN: f64 = 0.1;
 /// A row is taken if its gains are at least this many times its losses, both summed as
 /// logarithms of the factors by which figures improve or worsen.
 const GAIN_OVER_LOSS_MIN: f64 = 4.0;
+/// A row that gains this many times as much as the one that is taken, at a price that keeps it
+/// from being taken itself, is named beside it.
+const MORE_GAIN_MIN: f64 = 1.5;
 /// The gain that counts for a figure which only one of two rows has.
 const ONE_SIDED_GAIN: f64 = 3.0;
 /// Limit on the figures that a sentence names.
@@ -82,6 +85,10 @@ pub(super) struct Decision<'c> {
     /// All figures, since a row may worsen one that is not decided by.
     all: Vec<Figure>,
     base: usize,
+    /// The other rows that keep the limits.
+    others: Vec<usize>,
+    /// A row that gains much more than the one that is taken, and costs too much to be taken.
+    dearer: Option<usize>,
     outcome: Outcome,
 }
 
@@ -137,23 +144,48 @@ impl<'c> Decision<'c> {
             looked_at: 0,
             all: all(),
             base,
+            others: Vec::new(),
+            dearer: None,
             outcome: Outcome::Keep,
         };
         let kept = eligible(comparison, rows);
+        decision.others = kept.iter().copied().filter(|at| *at != base).collect();
         let figures = decision.deciding.iter().filter(|figure| !figure.is_price);
-        let others = kept.iter().filter(|at| **at != base);
-        decision.looked_at = figures.count() * others.count();
+        decision.looked_at = figures.count() * decision.others.len();
         decision.outcome = decision.decide(&kept, Gains::Sure);
+        decision.dearer = decision.find_dearer();
         decision
+    }
+
+    /// Finds the row that gains most of those that cost too much, if it gains much more than the
+    /// one that is taken.
+    fn find_dearer(&self) -> Option<usize> {
+        let taken = self.taken()?;
+        let weight = |at: usize| self.weigh(at, Gains::Sure);
+        let costs_much = |(gain, loss): (f64, f64)| {
+            gain < GAIN_OVER_LOSS_MIN * loss && loss < GAIN_OVER_LOSS_MIN * gain
+        };
+        let others = self.others.iter().copied().filter(|at| *at != taken);
+        let dear = others
+            .map(|at| (weight(at), at))
+            .filter(|(of, _)| costs_much(*of));
+        let ((gain, _), at) = dear.max_by(|a, b| a.0.0.total_cmp(&b.0.0))?;
+        (gain >= MORE_GAIN_MIN * weight(taken).0).then_some(at)
+    }
+
+    /// Returns the gains of a row and its losses, each summed.
+    fn weigh(&self, at: usize, gains: Gains) -> (f64, f64) {
+        let changes = self.deciding_changes(at, gains);
+        let gain = changes.iter().map(|step| step.gain.max(0.0)).sum();
+        let loss = changes.iter().map(|step| (-step.gain).max(0.0)).sum();
+        (gain, loss)
     }
 
     fn decide(&self, rows: &[usize], gains: Gains) -> Outcome {
         let mut better: Vec<(f64, usize)> = Vec::new();
         let mut mixed: Vec<(f64, usize)> = Vec::new();
         for &at in rows.iter().filter(|at| **at != self.base) {
-            let changes = self.deciding_changes(at, gains);
-            let gain: f64 = changes.iter().map(|step| step.gain.max(0.0)).sum();
-            let loss: f64 = changes.iter().map(|step| (-step.gain).max(0.0)).sum();
+            let (gain, loss) = self.weigh(at, gains);
             let net = gain - loss;
             if gain > 0.0 && gain >= GAIN_OVER_LOSS_MIN * loss {
                 better.push((net, at));
@@ -217,6 +249,11 @@ impl<'c> Decision<'c> {
         self.base
     }
 
+    /// Returns a row that gains much more than the one that is taken and costs much, too.
+    pub(super) fn dearer(&self) -> Option<usize> {
+        self.dearer
+    }
+
     /// Returns the row to take, if one is.
     pub(super) fn taken(&self) -> Option<usize> {
         match self.outcome {
@@ -274,6 +311,27 @@ impl<'c> Decision<'c> {
             and_list(&self.gains(at, Gains::Likely)),
             self.looked_at
         ))
+    }
+
+    /// Returns what the best of the other rows costs, if each of them loses by what is decided
+    /// by: then it is the current row that is better.
+    pub(super) fn all_lose(&self) -> Option<String> {
+        let losses = self
+            .others
+            .iter()
+            .map(|at| (self.weigh(*at, Gains::Likely).1, *at));
+        let (least, at) = losses.min_by(|a, b| a.0.total_cmp(&b.0))?;
+        (least > 0.0).then(|| {
+            let mut changes = self.deciding_changes(at, Gains::Likely);
+            changes.retain(|step| step.gain < 0.0);
+            changes.sort_by(|a, b| a.gain.total_cmp(&b.gain));
+            let names = &self.comparison.schedulers;
+            let worse = and_list(&self.named(&changes, at));
+            match self.others.len() {
+                1 => format!("{} is worse ({worse})", names[at]),
+                _ => format!("all others are worse, {} least ({worse})", names[at]),
+            }
+        })
     }
 
     /// Returns the losses of a row, the largest first.

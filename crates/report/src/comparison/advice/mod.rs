@@ -226,6 +226,20 @@ fn idle_jobs(comparison: &Comparison) -> Option<String> {
 }
 
 impl Decision<'_> {
+    /// Returns a sentence on a row that brings much more than the one that is taken, at a price;
+    /// empty if there is none.
+    fn dearer_one(&self, comparison: &Comparison) -> String {
+        let Some(at) = self.dearer() else {
+            return String::new();
+        };
+        format!(
+            " {} brings more, {}, and costs {}: --goal decides.",
+            comparison.schedulers[at],
+            and_list(&self.gains(at, Gains::Sure)),
+            and_list(&self.losses(at))
+        )
+    }
+
     fn advice(&self, comparison: &Comparison, choices: &Choices) -> Advice {
         let name = |at: usize| comparison.schedulers[at].as_str();
         let is_default = choices.rows[self.base()].by_default;
@@ -241,12 +255,14 @@ impl Decision<'_> {
         match self.answer(comparison) {
             Answer::Keep(_) => {
                 // Only what the kernel has already can be kept.
-                let kept = match is_default {
-                    true => format!(": keep {base}"),
-                    false => format!(" from {base}"),
+                let sentence = match (self.all_lose(), is_default) {
+                    (Some(loss), true) => format!("Keep {base}: {loss}."),
+                    (Some(loss), false) => format!("Nothing is better than {base}: {loss}."),
+                    (None, true) => format!("No difference worth a change: keep {base}."),
+                    (None, false) => format!("No difference worth a change from {base}."),
                 };
                 Advice {
-                    sentence: format!("No difference worth a change{kept}.{untested}"),
+                    sentence: format!("{sentence}{untested}"),
                     ..Advice::default()
                 }
             }
@@ -271,7 +287,10 @@ impl Decision<'_> {
                         ..Advice::default()
                     },
                     _ => Advice {
-                        sentence: format!("Take {taken}: {why}, against {base}."),
+                        sentence: format!(
+                            "Take {taken}: {why}, against {base}.{}",
+                            self.dearer_one(comparison)
+                        ),
                         price,
                         take: Some(taken),
                         ..Advice::default()

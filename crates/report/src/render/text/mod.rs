@@ -304,7 +304,7 @@ fn figure(cell: &Cell, scale: Scale, style: Style) -> TableCell {
     let (change, interval) = match &cell.change {
         Some(change) => (
             Some(quantity::signed_percent(change.relative.mean)),
-            quantity::interval_percent(&change.relative),
+            quantity::interval_of_change(&change.relative),
         ),
         None => (None, plus_minus_percent(relative_half_width(&cell.value))),
     };
