@@ -55,6 +55,22 @@ fn several_axes_give_their_product() {
 }
 
 #[test]
+fn drives_in_different_states_are_said_to_be() {
+    let said = |options: &[&str]| {
+        let vary = ["--vary", "drive=nvme,enterprise-tlc,hdd-7200"];
+        compared(&[&vary, options].concat())["notes"].to_string()
+    };
+    let differ = "different states (nvme filled, enterprise-tlc aged): --state gives all";
+    assert!(said(&[]).contains(differ), "{}", said(&[]));
+    let fresh = ["--vary", "drive=nvme,enterprise-tlc", "--state", "fresh"];
+    assert!(
+        !compared(&fresh)["notes"]
+            .to_string()
+            .contains("different states")
+    );
+}
+
+#[test]
 fn schedulers_are_one_axis_beside_others() {
     let json = compared(&[
         "--schedulers",

@@ -5,7 +5,8 @@ use std::sync::atomic::AtomicBool;
 
 use blklab_elevator::{KernelVersion, QueueTraits};
 use blklab_experiment::{
-    Plan, Purpose, Request, Setting, Simulated, Target, WorkloadSource, settings,
+    Plan, Purpose, Request, Setting, Simulated, Target, WorkloadSource, disk_of_another_kind,
+    settings,
 };
 use blklab_report::{Origin, Question, SameWork, SchedulerRuns};
 use blklab_stats::World;
@@ -188,6 +189,8 @@ fn simulated(
         .judge_by_work(&compared.settings, &parts, &sweep.goals())
         .map_err(Failure::mistake)?;
     comparison.interrupted = interrupted;
+    comparison.notes.extend(note_on_kind(&settings, &work)?);
+    comparison.notes.extend(world.note_on_states());
     comparison.notes.extend(quick.note);
     if world.varies_arrivals && matches!(work, WorkloadSource::Trace(_)) {
         comparison.notes.push(ONE_RECORDING.to_string());
@@ -233,6 +236,28 @@ fn simulated(
         sensitivity.analyse(&mut compared, tried)?;
     }
     Ok(compared)
+}
+
+/// Returns a note if the job names a disk of another kind than the drive that is simulated, which
+/// the advice is for.
+fn note_on_kind(settings: &[Setting], work: &WorkloadSource) -> Result<Option<String>, Failure> {
+    let Some(first) = settings.first() else {
+        return Ok(None);
+    };
+    let is_like_first = |setting: &Setting| {
+        (&setting.drive, &setting.front_end) == (&first.drive, &first.front_end)
+    };
+    if !settings.iter().all(is_like_first) {
+        return Ok(None);
+    }
+    let disk = disk_of_another_kind(first, &work.file_names(&first.options)?)?;
+    Ok(disk.map(|disk| {
+        format!(
+            "the job's {disk} is of another kind than {}, which is simulated: --drive says what it \
+             is like (`blklab list drives`)",
+            first.drive
+        )
+    }))
 }
 
 /// Returns a note that nothing is advised where the rows differ in more than what a kernel can be
@@ -314,17 +339,24 @@ pub(crate) struct Schedulers {
 }
 
 impl Schedulers {
+    /// Returns these; what is set already is the first by default, to which the others are
+    /// compared then.
+    pub(crate) fn new(all: Vec<String>, offered: Vec<String>, set: &str) -> Schedulers {
+        let mut default = offered;
+        default.sort_by_key(|name| name != set);
+        Schedulers { all, default }
+    }
+
     /// Returns our own schedulers; the default ones are those that the kernel offers for such
     /// a drive.
     pub(crate) fn for_drive(kernel: KernelVersion, queue: QueueTraits) -> Schedulers {
         let names = || blklab_elevator::all().iter().map(|kind| kind.name);
-        Schedulers {
-            all: names().map(str::to_string).collect(),
-            default: names()
-                .filter(|name| kernel.offers(name, queue))
-                .map(str::to_string)
-                .collect(),
-        }
+        let offered = names().filter(|name| kernel.offers(name, queue));
+        Schedulers::new(
+            names().map(str::to_string).collect(),
+            offered.map(str::to_string).collect(),
+            kernel.default_scheduler(queue),
+        )
     }
 }
 

@@ -170,10 +170,7 @@ impl RealTime<'_> {
             host = host.with_file_system(mkfs)?;
         }
         let (names, active) = host.schedulers()?;
-        let schedulers = Schedulers {
-            all: names.clone(),
-            default: names,
-        };
+        let schedulers = Schedulers::new(names.clone(), names, &active);
         let rows = self.settings(World::Host, schedulers, |_| Ok(Some(active)))?;
         let job = WorkloadSource::Job(source.clone());
         self.sweep.check_goals(&job, models, &rows)?;

@@ -6,8 +6,8 @@ use std::sync::atomic::AtomicBool;
 use blklab_experiment::{Plan, Purpose, Request, Simulated, WorkloadSource, settings};
 use blklab_report::tools::{RunEvents, Tool};
 use blklab_report::{
-    Origin, SchedulerRuns, compare, failed_units, fio_json, fio_logs, fio_text, html, perfetto,
-    text,
+    Origin, SchedulerRuns, compare, failed_units, fio_json, fio_logs, fio_text, html,
+    note_without_io, perfetto, text,
 };
 use blklab_stats::{Results, World};
 
@@ -78,6 +78,9 @@ fn deliver(args: &RunArgs, results: Results, origin: Origin) -> Result<(), Failu
         runs: vec![results],
     }];
     output::write_tables(&args.tables, &alone)?;
+    if let Some(note) = note_without_io(&alone[0]) {
+        eprintln!("blklab: {note}");
+    }
     if let Some(path) = &args.html {
         let mut page = compare(&alone);
         page.origin = origin;

@@ -40,7 +40,7 @@ pub use setting::Setting;
 pub use simulated::{Descriptions, Purpose, Recording, Simulated, Tail};
 pub use study::{Scale, Study};
 pub use sweep::{Key, Shard, Store, Sweep, SweepOutcome, SweepSpec};
-pub use target::Target;
+pub use target::{Target, disk_of_another_kind};
 pub use tuning::{HalvingOutcome, halve, usual_settings};
 pub use work::WorkloadSource;
 pub use world::{Event, Finished, Order, Plan, PlannedRun, Row, Watch, World};

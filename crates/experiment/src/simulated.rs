@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use blklab_blk::Nanos;
-use blklab_device::DriveSpec;
+use blklab_device::{DriveSpec, DriveState};
 use blklab_driver::FrontEnd;
 use blklab_elevator::SchedulerChoice;
 use blklab_sim::{
@@ -263,6 +263,26 @@ impl<'a> Simulated<'a> {
             true => Some(longest),
             false => Some(0),
         }
+    }
+
+    /// Returns a note if drives that are compared begin in different states, on which a faster
+    /// one may depend.
+    pub fn note_on_states(&self) -> Option<String> {
+        // A disk has none.
+        let can_begin_so = |drive: &DriveSpec| drive.clone().in_state(drive.state()).is_ok();
+        let with_state = self.drives.iter().filter(|(_, drive)| can_begin_so(drive));
+        let states: Vec<_> = with_state
+            .map(|(name, drive)| (name, drive.state()))
+            .collect();
+        let is_another = |(_, state): &(&str, DriveState)| *state != states[0].1;
+        states.iter().any(is_another).then(|| {
+            let all = states.iter().map(|(name, state)| format!("{name} {state}"));
+            let all: Vec<String> = all.collect();
+            format!(
+                "the drives begin in different states ({}): --state gives all of them the same",
+                all.join(", ")
+            )
+        })
     }
 
     /// Returns the most files that a row's jobs have made in a file system before they begin.

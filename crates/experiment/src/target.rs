@@ -83,6 +83,16 @@ impl DeviceKind {
         KINDS.into_iter().find(|kind| name.starts_with(kind.stem))
     }
 
+    /// Whether a name that begins as the kind's do goes on as one: with a letter or number.
+    fn has_disk(self, name: &str) -> bool {
+        let rest = name.strip_prefix(self.stem).unwrap_or_default().bytes();
+        let of_letters = self.pattern.contains("[a-z]");
+        rest.take(1).any(|byte| match of_letters {
+            true => byte.is_ascii_lowercase(),
+            false => byte.is_ascii_digit(),
+        })
+    }
+
     fn of_driver(driver: DriverKind) -> DeviceKind {
         let found = KINDS.into_iter().find(|kind| kind.driver == driver);
         found.expect("every driver has its devices here")
@@ -153,6 +163,21 @@ impl Target {
         self.devices.sort();
         self.devices.dedup();
     }
+}
+
+/// Returns the first of a job's files that is a disk of another kind than the setting's model is,
+/// such as `/dev/sdb` where an NVMe drive is simulated.
+///
+/// # Errors
+/// If there is no such model or machine.
+pub fn disk_of_another_kind(setting: &Setting, files: &[String]) -> Result<Option<String>, Error> {
+    let target = Target::of_model(setting)?;
+    let is_foreign = |file: &&String| {
+        let name = file.strip_prefix("/dev/").unwrap_or_default();
+        let kind = DeviceKind::of_name(name).filter(|kind| kind.has_disk(name));
+        kind.is_some_and(|kind| kind.driver != target.queue.driver)
+    };
+    Ok(files.iter().find(is_foreign).cloned())
 }
 
 /// Returns the kind of a drive on its own controller and its number of hardware queues, of
@@ -254,6 +279,31 @@ mod tests {
         assert_eq!(
             (several.example.as_str(), several.queue.has_one_queue),
             ("vda", false)
+        );
+    }
+
+    #[test]
+    fn a_disk_of_another_kind_than_the_model_is_noticed() {
+        let found = |drive: &str, files: &[&str]| {
+            let setting = Setting {
+                drive: drive.to_string(),
+                machine: "i7-3770k".to_string(),
+                ..Setting::default()
+            };
+            let files: Vec<String> = files.iter().map(ToString::to_string).collect();
+            disk_of_another_kind(&setting, &files).expect("shipped")
+        };
+        let disk = |name: &str| Some(name.to_string());
+        assert_eq!(found("nvme", &["data", "/dev/sdb"]), disk("/dev/sdb"));
+        assert_eq!(found("mx100-256", &["/dev/nvme1n1"]), disk("/dev/nvme1n1"));
+        assert_eq!(
+            found("hdd-7200", &["/dev/mmcblk0p1"]),
+            disk("/dev/mmcblk0p1")
+        );
+        assert_eq!(found("nvme", &["/dev/nvme0n1", "/dev/x", "/dev/ssd"]), None);
+        assert_eq!(
+            found("nvme", &["/dev/sd", "/dev/sd-card", "sdb", "/dev/loop-a"]),
+            None
         );
     }
 
