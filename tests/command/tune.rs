@@ -73,7 +73,9 @@ fn where_nothing_is_better_it_says_so() {
         outcome.out
     );
     assert!(
-        outcome.out.contains("No difference worth a change"),
+        outcome
+            .out
+            .contains("Keep none (Linux 6.12 sets it by itself)"),
         "{}",
         outcome.out
     );

@@ -402,6 +402,17 @@ mod tests {
     }
 
     #[test]
+    fn a_drive_without_parts_has_no_cache_to_wait_for() {
+        let mut timeline = flushes(false);
+        timeline.disks[0].drive = DriveTimeline::default();
+        let traced = timeline.traced_requests().of;
+        let write = traced.iter().find(|request| request.op == 'W');
+        let stages = write.expect("a write").stages_ns;
+        assert_eq!(stages[Stage::Cache as usize], 0.0);
+        assert_eq!(stages[Stage::Rest as usize], 8.0);
+    }
+
+    #[test]
     fn flushes_of_one_command_count_once() {
         let mut timeline = flushes(true);
         let again = timeline.disks[0].steps[..2]

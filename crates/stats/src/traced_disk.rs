@@ -137,8 +137,11 @@ impl Reader<'_> {
             .add_stages(first.request, in_drive, &mut stages_ns);
         if last.op == 'W' {
             self.writes.insert(first.request, self.traced.len());
-            let rest_ns = core::mem::take(&mut stages_ns[Stage::Rest as usize]);
-            stages_ns[Stage::Cache as usize] += rest_ns;
+            // Of a drive without parts nobody knows what it does.
+            if !self.drive.by_part.is_empty() {
+                let rest_ns = core::mem::take(&mut stages_ns[Stage::Rest as usize]);
+                stages_ns[Stage::Cache as usize] += rest_ns;
+            }
         }
         self.traced.push(TracedRequest {
             inserted_ns: steps.inserted,

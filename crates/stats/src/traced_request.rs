@@ -70,7 +70,7 @@ stages! {
     Media "own media",
     /// Of a write in the drive: waiting for room in its cache, and going there.
     Cache "write cache",
-    /// Elsewhere in the drive: an earlier flush, a bridge, its end on the way to the host.
+    /// Elsewhere in the drive, or all of its time there where the drive's parts are not modelled.
     Rest "rest of the drive",
 }
 
