@@ -76,6 +76,9 @@ impl BioFlags {
     /// A passthrough command that a process made for the drive (`REQ_OP_DRV_IN`, `REQ_OP_DRV_OUT`),
     /// for instance io_uring's NVMe commands.
     pub const PASSTHROUGH: BioFlags = BioFlags(1 << 9);
+    /// Its pages follow each other in memory, which makes them one segment
+    /// (`bio_iov_iter_get_pages`). Not a bit of the kernel's, which looks at the addresses.
+    pub const CONTIGUOUS: BioFlags = BioFlags(1 << 10);
     /// No modifier.
     pub const NONE: BioFlags = BioFlags(0);
 

@@ -1,6 +1,6 @@
 //! Limits of a request queue (`/sys/block/*/queue/`).
 
-use crate::bio::Op;
+use crate::bio::{Bio, BioFlags, Op};
 use crate::units::Sector;
 
 /// Size of a memory segment in bytes: the pages of a user's buffer are not contiguous, so each is a
@@ -150,6 +150,19 @@ impl QueueLimits {
         self.within_zone(op, sector, self.max_request_sectors(op))
     }
 
+    /// The largest part of a bio that fits into a request, in sectors (`bio_split_rw_at`): of a
+    /// bio whose memory is one piece the number of segments does not limit it.
+    #[inline]
+    pub fn max_sectors_of(&self, bio: &Bio) -> u32 {
+        match bio.flags.has(BioFlags::CONTIGUOUS) {
+            true => {
+                let max = self.max_sectors & !(self.logical_block_sectors - 1);
+                self.within_zone(bio.op, bio.sector, max.max(self.logical_block_sectors))
+            }
+            false => self.max_request_sectors_at(bio.op, bio.sector),
+        }
+    }
+
     /// Cuts a number of sectors that start at `sector` off at the zone's end
     /// (`blk_boundary_sectors_left`). Discards have no such boundary.
     #[inline]
@@ -205,6 +218,21 @@ impl QueueLimits {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// 16 pages of their own are four requests of four segments, and one segment if they follow
+    /// each other.
+    #[test]
+    fn memory_in_one_piece_is_one_segment() {
+        let limits = QueueLimits {
+            max_sectors: 64,
+            max_segments: 4,
+            ..QueueLimits::default()
+        };
+        let pages = Bio::new(Op::Read, Sector(0), 128);
+        let flags = BioFlags::CONTIGUOUS;
+        assert_eq!(limits.max_sectors_of(&pages), 32);
+        assert_eq!(limits.max_sectors_of(&Bio { flags, ..pages }), 64);
+    }
 
     #[test]
     fn sysfs_tells_of_zones() {

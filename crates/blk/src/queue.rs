@@ -278,7 +278,13 @@ pub struct CgroupStats {
 /// Counts of the operations that cost CPU time, since the queue was made. They only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CostCounts {
-    /// Bios submitted.
+    /// Bios as they came, also those that were then refused or split.
+    pub submits: u64,
+    /// Pages of 4 KiB of reads and writes among them beyond the first of each.
+    pub submitted_pages: u64,
+    /// Of these, pages of writes.
+    pub written_pages: u64,
+    /// Bios submitted, with each part of a split one.
     pub bios: u64,
     /// Calls of the scheduler's `bio_merge`.
     pub merge_attempts: u64,
@@ -306,6 +312,9 @@ impl CostCounts {
     /// Returns the counts since `earlier`.
     pub fn since(&self, earlier: &CostCounts) -> CostCounts {
         CostCounts {
+            submits: self.submits - earlier.submits,
+            submitted_pages: self.submitted_pages - earlier.submitted_pages,
+            written_pages: self.written_pages - earlier.written_pages,
             bios: self.bios - earlier.bios,
             merge_attempts: self.merge_attempts - earlier.merge_attempts,
             inserts: self.inserts - earlier.inserts,
@@ -1017,6 +1026,9 @@ mod tests {
     #[test]
     fn counts_since_are_differences() {
         let counts = |factor: u64| CostCounts {
+            submits: 11 * factor,
+            submitted_pages: 12 * factor,
+            written_pages: 13 * factor,
             bios: factor,
             merge_attempts: 2 * factor,
             inserts: 3 * factor,

@@ -12,7 +12,7 @@ use crate::queue::{BlkDriver, BlkStatus, RequestQueue, Rest, RunPoint, Submit, W
 use crate::request::{BioId, IoStatus, NOMERGE_FLAGS, RequestId, RqFlags, Tag, request_of};
 use crate::rq_qos::{HeldAt, Worker};
 use crate::trace::TraceKind;
-use crate::units::{Nanos, SECTOR_SIZE};
+use crate::units::{Nanos, SECTOR_SIZE, SECTORS_PER_PAGE};
 
 /// A plug with this many requests is flushed (`BLK_MAX_REQUEST_COUNT`).
 const MAX_REQUEST_COUNT: u32 = 32;
@@ -55,6 +55,7 @@ impl RequestQueue {
         if self.frozen {
             return self.wait_for_unfreeze(cpu, bio);
         }
+        self.count_submit(&bio);
         if bio.flags.has(BioFlags::PASSTHROUGH) {
             return self.execute(now, cpu, plug, &bio, driver);
         }
@@ -67,6 +68,22 @@ impl RequestQueue {
             return Submit::Done;
         }
         self.submit_within_limits(now, cpu, plug, bio, driver)
+    }
+
+    /// Counts a bio that comes: whoever made it has pinned its pages by then.
+    #[inline]
+    fn count_submit(&mut self, bio: &Bio) {
+        let counts = &mut self.cost_counts;
+        counts.submits += 1;
+        let pages = u64::from(bio.sectors.saturating_sub(1) / SECTORS_PER_PAGE);
+        match bio.op {
+            Op::Read => counts.submitted_pages += pages,
+            Op::Write => {
+                counts.submitted_pages += pages;
+                counts.written_pages += pages;
+            }
+            _ => {}
+        }
     }
 
     /// Submits a passthrough command (`blk_mq_alloc_request`, `blk_execute_rq_nowait`). It is not
@@ -116,8 +133,7 @@ impl RequestQueue {
         driver: &mut D,
     ) -> Submit {
         self.trace.bio(now, TraceKind::BioQueue, &bio);
-        let limits = &self.merge.limits;
-        if bio.sectors <= limits.max_request_sectors_at(bio.op, bio.sector) {
+        if bio.sectors <= self.merge.limits.max_sectors_of(&bio) {
             let whole = self.rqs.insert_bio(&bio, None);
             return self.submit_part(now, cpu, plug, (whole, &bio), None, driver);
         }
@@ -257,8 +273,7 @@ impl RequestQueue {
             parent,
         } = rest;
         while left.sectors > 0 {
-            let limits = &self.merge.limits;
-            let limit = limits.max_request_sectors_at(left.op, left.sector);
+            let limit = self.merge.limits.max_sectors_of(&left);
             let mut part = left;
             part.sectors = left.sectors.min(limit);
             left.sector = part.end();

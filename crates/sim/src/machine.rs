@@ -162,6 +162,10 @@ keys! {
         pub pin_ns: u64 = cost();
         /// Likewise each further page.
         pub pin_page_ns: u64 = cost();
+        /// Likewise where the program never wrote to the buffer that it writes from: its
+        /// pages are the kernel's page of zeroes, over and over, which
+        /// `pin_user_pages_fast` leaves to the slow way; as `pin_page_ns` if not given.
+        pub pin_zero_page_ns: Option<u64> = whole(0..=MAX_COST_NS).optional();
         /// The driver's taking a request.
         pub queue_rq_ns: u64 = cost();
         /// A request of more than one page: making a list of its pages. Drivers have

@@ -214,11 +214,36 @@ fn operations_that_cost_cpu_time_are_counted() {
     // have one and 32 sectors have three.
     assert_eq!((costs.dispatch_calls, costs.issues, costs.ends), (4, 4, 4));
     assert_eq!((costs.multi_page_issues, costs.further_pages), (2, 4));
+    assert_eq!((costs.submits, costs.submitted_pages), (4, 3));
+}
+
+/// Its pages were pinned for the attempt, and are again for the next one.
+#[test]
+fn a_bio_that_is_refused_is_counted_as_submitted() {
+    let limits = QueueLimits::default();
+    let sectors = limits.max_request_sectors(Op::Write) + 8;
+    let pages = u64::from(sectors / 8 - 1);
+    let mut f = Fixture::new(&with_limits(limits));
+    let before = f.queue.cost_counts();
+    let flags = BioFlags::NOWAIT;
+    let write = Bio::new(Op::Write, Sector(0), sectors);
+    f.submit_bio(0, Bio { flags, ..write });
+    assert_eq!(f.ended(), [(0, IoStatus::WouldBlock)]);
+    f.submit_bio(0, write);
+    let costs = f.queue.cost_counts().since(&before);
+    assert_eq!((costs.submits, costs.bios), (2, 2));
+    assert_eq!(
+        (costs.submitted_pages, costs.written_pages),
+        (2 * pages, 2 * pages)
+    );
 }
 
 #[test]
 fn counts_of_a_span_are_those_at_its_end_without_those_before() {
     let counts = |of: fn(u64) -> u64| CostCounts {
+        submits: of(11),
+        submitted_pages: of(12),
+        written_pages: of(13),
         bios: of(1),
         merge_attempts: of(2),
         inserts: of(3),

@@ -158,6 +158,10 @@ fn kioxia_row(record: &Record, study: &str) -> Result<Row, String> {
             options += option;
         }
     }
+    if config != "libaio" {
+        // `t/io_uring` gets its buffers from `posix_memalign` and never writes to them.
+        options += " untouched_buffers=1";
+    }
     let batch: u32 = record.number("batch")?;
     options += &format!(" iodepth_batch={batch} iodepth_batch_complete_min={batch}");
     let rw = record.text("direction")?;

@@ -41,6 +41,11 @@ pub(crate) struct CostTable {
     interrupt: Nanos,
     complete: Nanos,
     bio: Nanos,
+    /// What comes before the bio, with or without success: the engine, the file, pinning.
+    way_to_bio: Nanos,
+    /// Pinning a further page that is read into, and one that is written from.
+    pin_page: Nanos,
+    pin_written_page: Nanos,
     queue_rq: Nanos,
     list: Nanos,
     page: Nanos,
@@ -90,6 +95,9 @@ impl CostTable {
             interrupt: Nanos(costs.interrupt_ns),
             complete: Nanos(costs.complete_ns),
             bio: Nanos(costs.bio_ns),
+            way_to_bio: Nanos::ZERO,
+            pin_page: Nanos::ZERO,
+            pin_written_page: Nanos::ZERO,
             queue_rq: Nanos(costs.queue_rq_ns),
             list: Nanos(costs.list_ns),
             page: Nanos(costs.page_ns),
@@ -131,6 +139,10 @@ impl CostTable {
         let file_ns = unless(spec.registered_files, costs.file_ns);
         let pin_ns = unless(spec.registered_buffers, costs.pin_ns);
         let pin_page_ns = unless(spec.registered_buffers, costs.pin_page_ns);
+        let pin_written_page_ns = match (spec.untouched_buffers, costs.pin_zero_page_ns) {
+            (true, Some(zero_page_ns)) => unless(spec.registered_buffers, zero_page_ns),
+            _ => pin_page_ns,
+        };
         // libaio's events come by a call (`io_getevents(2)`), io_uring's are read
         // from memory, a plain call returns with its own. A call that has to wait
         // is part of the switch.
@@ -140,8 +152,9 @@ impl CostTable {
         };
         CostTable {
             user_submit: self.user_submit + Nanos(user_ns),
-            bio: self.bio + Nanos(kernel_ns + file_io_ns + file_ns + pin_ns),
-            page: self.page + Nanos(pin_page_ns),
+            way_to_bio: Nanos(kernel_ns + file_io_ns + file_ns + pin_ns),
+            pin_page: Nanos(pin_page_ns),
+            pin_written_page: Nanos(pin_written_page_ns),
             reap_call,
             wait: Nanos(wait_ns),
             ..self
@@ -183,7 +196,7 @@ impl CostTable {
         let s = &self.scheduler;
         match kind {
             TraceKind::GetRq | TraceKind::BioBackMerge | TraceKind::BioFrontMerge => {
-                self.bio.0 + s.merge_ns
+                self.way_to_bio.0 + self.bio.0 + s.merge_ns
             }
             TraceKind::RqInsert => s.insert_ns,
             TraceKind::Dispatch | TraceKind::DispatchNone => s.dispatch_ns,
@@ -212,7 +225,7 @@ impl CostTable {
         let s = &self.scheduler;
         let locked = LockedSteps {
             first: Holds::new(steps.merge_attempts, Nanos(s.merge_ns)),
-            between: Nanos(steps.bios * self.bio.0),
+            between: self.to_bios(steps) + Nanos(steps.bios * self.bio.0),
             insert: self.repeated(steps.inserts, s.insert_ns),
             dispatches: Holds::new(steps.dispatch_calls, self.dispatch(steps)),
             ..LockedSteps::default()
@@ -221,6 +234,16 @@ impl CostTable {
         let slowdown = cpus.slowdown(cpu, now);
         let took = self.under_lock((cpus, lock), cpu, now, (locked, slowdown));
         cpus.run(cpu, now, took, Mode::System)
+    }
+
+    /// What comes before bios: an attempt that is refused has pinned all pages as well.
+    fn to_bios(&self, steps: &CostCounts) -> Nanos {
+        let read_pages = steps.submitted_pages - steps.written_pages;
+        Nanos(
+            steps.submits * self.way_to_bio.0
+                + read_pages * self.pin_page.0
+                + steps.written_pages * self.pin_written_page.0,
+        )
     }
 
     /// What choosing a request costs on average: of one that another CPU made, the

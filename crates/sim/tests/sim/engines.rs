@@ -51,6 +51,31 @@ fn a_scheduler_takes_from_polling_what_it_gains() {
     assert!(iops(&polled, "mq-deadline") < 0.8 * iops(DEEP, "mq-deadline"));
 }
 
+/// The page of zeroes, over and over, is a segment each time: the bio does not fit into a request,
+/// may not wait, and is made anew by a worker.
+#[test]
+fn a_large_write_from_untouched_memory_is_pinned_twice() {
+    let took_ns = |rw: &str, buffers: &str| {
+        let text = format!(
+            "[a]\nfilename=/dev/d\ndirect=1\nrw={rw}\nbs=1m\nnorandommap\ntime_based\n\
+             runtime=20ms\nioengine=io_uring\niodepth=32\ncpus_allowed=0\n{buffers}\n"
+        );
+        let on = On {
+            machine: "epyc-9654p",
+            drive: "memory",
+            scheduler: "none",
+        };
+        let results = on.run(Workload::Job(&job_file(&text)), None);
+        let group = &results.expect("it runs").groups[0];
+        1e9 / (group.read.iops() + group.write.iops())
+    };
+    let pinning = |rw: &str| took_ns(rw, "untouched_buffers=1") - took_ns(rw, "fixedbufs=1");
+    let (read_ns, write_ns) = (pinning("randread"), pinning("randwrite"));
+    // 255 further pages: 135 ns each once, and 170 ns each twice.
+    assert!((20_000.0..50_000.0).contains(&read_ns), "{read_ns}");
+    assert!((75_000.0..100_000.0).contains(&write_ns), "{write_ns}");
+}
+
 #[test]
 fn a_submission_thread_is_a_second_cpu() {
     let with_thread = format!("{DEEP}\nsqthread_poll=1");

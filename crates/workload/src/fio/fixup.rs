@@ -162,6 +162,7 @@ fn fit_rest(section: &mut SectionOptions) -> Adjustments {
     spec.polled = engine.polled;
     spec.submission_thread = engine.submission_thread;
     spec.registered_buffers = engine.registered_buffers;
+    spec.untouched_buffers = engine.untouched_buffers;
     spec.registered_files = engine.registered_files;
     spec.nowait = engine.nowait;
     spec.force_async_every = engine.force_async_every;

@@ -33,6 +33,7 @@ pub(crate) struct EngineOptions {
     pub polled: bool,
     pub submission_thread: bool,
     pub registered_buffers: bool,
+    pub untouched_buffers: bool,
     pub registered_files: bool,
     pub nowait: bool,
     pub force_async_every: u32,

@@ -690,6 +690,9 @@ pub struct JobSpec {
     pub submission_thread: bool,
     /// `fixedbufs`: the buffers are registered with the kernel, which pins them once.
     pub registered_buffers: bool,
+    /// `untouched_buffers`: the program reads into memory fresh from the kernel, and writes from
+    /// memory that it never wrote to.
+    pub untouched_buffers: bool,
     /// `registerfiles`: the files are registered with the kernel, which references them once.
     pub registered_files: bool,
     /// `nowait`: `RWF_NOWAIT`.

@@ -44,7 +44,7 @@ use min_rate::MinRate;
 use open_files::LastFlush;
 use overlap::Overlaps;
 use ring::SubmissionRing;
-use submit::{io_prio, write_flags};
+use submit::{io_prio, read_flags, write_flags};
 
 use crate::cpu::{CostTable, Mode};
 use crate::file_layer::FIRST_SLOT;
@@ -203,6 +203,7 @@ pub(crate) struct JobProcess {
     has_detour: bool,
     /// Its way into the page cache, where its I/O is not direct.
     cached: Option<Box<Cached>>,
+    read_flags: BioFlags,
     write_flags: BioFlags,
     depth: u32,
     /// It takes a completion after each submission (`io_in_polling` in fio's
@@ -303,6 +304,7 @@ impl JobProcess {
             offloads: spec.offload,
             has_detour: spec.offload || spec.engine == Engine::Posixaio,
             cached: None,
+            read_flags: read_flags(&spec),
             write_flags: write_flags(&spec),
             depth,
             polls: spec.batch_complete_min == 0 && spec.batch_complete_max == 0,

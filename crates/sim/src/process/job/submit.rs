@@ -24,7 +24,7 @@ impl JobProcess {
     pub(super) fn bio(&self, slot: u32, nowait: bool) -> Bio {
         let io = &self.ios[slot as usize];
         let (op, mut flags) = match io.dir {
-            Direction::Read => (Op::Read, BioFlags::NONE),
+            Direction::Read => (Op::Read, self.read_flags),
             Direction::Write => (Op::Write, self.write_flags),
             Direction::Trim => (Op::Discard, BioFlags::NONE),
         };
@@ -426,6 +426,16 @@ impl JobProcess {
         self.recorder.spent(Mode::System, (end - start).0);
         system.fair.account(self.id, end - start);
         end
+    }
+}
+
+/// The flags of a direct read. Pages that the kernel has just given out for a buffer follow each
+/// other mostly; those of a registered buffer are a segment each all the same
+/// (`io_import_fixed`).
+pub(super) fn read_flags(spec: &JobSpec) -> BioFlags {
+    match spec.untouched_buffers && !spec.registered_buffers {
+        true => BioFlags::CONTIGUOUS,
+        false => BioFlags::NONE,
     }
 }
 

@@ -115,6 +115,10 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     "uncached" of UNCACHED => Count(ANY, NotSimulated);
     /// Register buffers with the kernel.
     "fixedbufs" of URING => Switch(Sets(|job, on| job.engine.registered_buffers = on));
+    /// Leave buffers as they come from the kernel, as fio's `t/io_uring` does; not an option of
+    /// fio's own.
+    "untouched_buffers" of URING
+        => Switch(Sets(|job, on| job.engine.untouched_buffers = on));
     /// Register files with the kernel.
     "registerfiles" of URING => Switch(Sets(|job, on| job.engine.registered_files = on));
     /// A thread of the kernel submits.
