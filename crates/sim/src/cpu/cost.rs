@@ -319,11 +319,7 @@ impl CostTable {
         (drive, mode, wakes): (usize, Mode, bool),
     ) -> Nanos {
         let slowdown = cpus.slowdown(cpu, now);
-        let finish = LockedSteps {
-            first: Holds::new(1, Nanos(self.scheduler.finish_ns)),
-            ..LockedSteps::default()
-        };
-        let finished = self.under_lock((cpus, lock), cpu, now, (finish, slowdown));
+        let finished = self.finish((cpus, lock), cpu, now, slowdown);
         let wake = if wakes { self.wake } else { Nanos::ZERO };
         let work = slowdown.of(self.complete) + finished + wake;
         let entry = match mode {
@@ -331,6 +327,22 @@ impl CostTable {
             _ => slowdown.of(self.interrupt),
         };
         cpus.interrupt(cpu, now, (drive, entry), (work, mode))
+    }
+
+    /// How long the scheduler takes for the end of a request, which bfq counts under its lock
+    /// (`bfq_finish_requeue_request`), whether an interrupt told of it or who polls found it.
+    pub(crate) fn finish(
+        &self,
+        (cpus, lock): (&mut Cpus, &mut SchedulerLock),
+        cpu: usize,
+        now: Nanos,
+        slowdown: Slowdown,
+    ) -> Nanos {
+        let steps = LockedSteps {
+            first: Holds::new(1, Nanos(self.scheduler.finish_ns)),
+            ..LockedSteps::default()
+        };
+        self.under_lock((cpus, lock), cpu, now, (steps, slowdown))
     }
 
     /// How long a loop device's worker takes for a request.

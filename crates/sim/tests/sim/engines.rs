@@ -1,6 +1,8 @@
 //! Ways to submit an I/O and to learn of its end, and what they cost.
 
-use blklab_sim::{SetupError, Workload};
+use blklab_device::registry;
+use blklab_elevator::SchedulerChoice;
+use blklab_sim::{Caching, Machine, Setup, SetupError, Workload, run};
 use blklab_stats::Results;
 
 use crate::{On, job_file};
@@ -49,6 +51,39 @@ fn a_scheduler_takes_from_polling_what_it_gains() {
     let polled = format!("{DEEP}\nhipri");
     assert!(iops(&polled, "none") > iops(DEEP, "none"));
     assert!(iops(&polled, "mq-deadline") < 0.8 * iops(DEEP, "mq-deadline"));
+}
+
+/// bfq and kyber count the ends of requests, whoever finds them.
+#[test]
+fn who_polls_pays_for_the_scheduler_at_an_end() {
+    let job = job_file(
+        "[a]\nfilename=/dev/d\ndirect=1\nrw=randread\nbs=4k\ntime_based\nruntime=5ms\n\
+         ioengine=io_uring\niodepth=32\nhipri\n",
+    );
+    let drive = registry::find("null").expect("known").expect("valid");
+    let scheduler = SchedulerChoice::named("bfq").expect("known");
+    let iops = |finish_ns: u64| {
+        let mut machine = Machine::find("xeon-2x10core")
+            .expect("known")
+            .expect("valid");
+        let costs = machine.costs.scheduler.get_mut("bfq").expect("described");
+        costs.finish_ns = finish_ns;
+        let setup = Setup {
+            workload: Workload::Job(&job),
+            machine: &machine,
+            drive: &drive,
+            front_end: None,
+            scheduler: &scheduler,
+            seed: 1,
+            record: None,
+            power_loss_at: None,
+            caching: Caching::default(),
+        };
+        run(&setup).expect("it runs").groups[0].read.iops()
+    };
+    let (free, dear) = (iops(0), iops(5_000));
+    let more_ns = 1e9 / dear - 1e9 / free;
+    assert!((4_500.0..6_500.0).contains(&more_ns), "{more_ns}");
 }
 
 /// The page of zeroes, over and over, is a segment each time: the bio does not fit into a request,

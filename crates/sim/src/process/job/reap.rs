@@ -78,6 +78,9 @@ impl JobProcess {
             && let Some(slot) = self.done.pop_front()
         {
             taken += 1;
+            if self.polls_for_ends && !self.costs.free {
+                self.finish_polled(now, slot, system);
+            }
             verify_cost += self.take(now, slot, system);
         }
         self.recorder.reaped(taken);
@@ -97,6 +100,17 @@ impl JobProcess {
         }
         let cost = Nanos(self.costs.user_reap.0 * taken as u64) + verify_cost;
         self.spend(now, cost, Mode::User, system);
+    }
+
+    /// The scheduler learns of an end that this process has found, on its CPU.
+    fn finish_polled(&mut self, now: Nanos, slot: u32, system: &mut System) {
+        let disk = &mut system.disks[self.ios[slot as usize].disk];
+        let cpus = &mut system.cpus;
+        let slowdown = cpus.slowdown(self.cpu, now);
+        let took = (self.costs).finish((cpus, &mut disk.lock), self.cpu, now, slowdown);
+        if took > Nanos::ZERO {
+            self.occupy(now, took, Mode::System, system);
+        }
     }
 
     /// Takes one completion. Returns what verifying it costs.
