@@ -139,6 +139,8 @@ pub struct Image<S> {
     size_bytes: u64,
     block_bytes: Cell<u32>,
     buffers: RefCell<BTreeMap<u64, Cached>>,
+    /// So many buffers are kept before those are dropped that need not be.
+    most_kept: Cell<usize>,
     /// The last error of the operating system.
     failure: RefCell<Option<io::Error>>,
 }
@@ -154,6 +156,7 @@ impl<S: Storage> Image<S> {
             storage,
             block_bytes: Cell::new(512),
             buffers: RefCell::default(),
+            most_kept: Cell::new(CLEAN_BLOCKS_MAX),
             failure: RefCell::default(),
         })
     }
@@ -227,9 +230,11 @@ impl<S: Storage> Image<S> {
 
     fn keep(&self, buffer: &Buffer) {
         let mut buffers = self.buffers.borrow_mut();
-        if buffers.len() >= CLEAN_BLOCKS_MAX {
+        if buffers.len() >= self.most_kept.get() {
             // A shared one may still be changed by its holder.
             buffers.retain(|_, cached| cached.is_dirty || cached.buffer.is_shared());
+            // Dirty ones are not looked at again for each that is added.
+            self.most_kept.set(CLEAN_BLOCKS_MAX.max(2 * buffers.len()));
         }
         let cached = Cached {
             buffer: buffer.clone(),

@@ -163,8 +163,9 @@ impl PageCache {
 
     /// The first folio that has a page from `index` to `last`.
     pub(crate) fn find_from(&self, inode: InodeId, index: u64, last: u64) -> Option<FolioId> {
-        let page = self.spaces[inode.0 as usize].pages.next(index)?;
-        (page <= last).then(|| self.find(inode, page)).flatten()
+        let pages = &self.spaces[inode.0 as usize].pages;
+        let page = pages.next_before(index, last.saturating_add(1))?;
+        self.find(inode, page)
     }
 
     /// Adds a locked folio of `1 << order` pages, of which the first is not cached; `None` if
@@ -172,11 +173,8 @@ impl PageCache {
     pub(crate) fn add(&mut self, inode: InodeId, index: u64, order: u32) -> Option<FolioId> {
         debug_assert!(self.find(inode, index).is_none());
         let pages = index..index + (1 << order);
-        if pages
-            .clone()
-            .skip(1)
-            .any(|page| self.find(inode, page).is_some())
-        {
+        let cached = &self.spaces[inode.0 as usize].pages;
+        if cached.next_before(index + 1, pages.end).is_some() {
             return None;
         }
         let folio = Folio {
@@ -202,9 +200,7 @@ impl PageCache {
             }
         };
         let space = &mut self.spaces[inode.0 as usize];
-        for page in pages {
-            space.pages.store(page, id + 1);
-        }
+        space.pages.store_all(pages, id + 1);
         space.cached_pages += 1 << order;
         Some(FolioId(id))
     }
@@ -218,9 +214,7 @@ impl PageCache {
             ..
         } = self.folios[id.0 as usize];
         let space = &mut self.spaces[inode.0 as usize];
-        for page in index..index + (1 << order) {
-            space.pages.store(page, 0);
-        }
+        space.pages.store_all(index..index + (1 << order), 0);
         space.cached_pages -= 1 << order;
         self.folios[id.0 as usize].flags = 0;
         self.wake(id);
@@ -247,13 +241,12 @@ impl PageCache {
         if shadows.is_unused() {
             return None;
         }
-        let mut found = None;
-        for page in index..index + (1 << order) {
-            let shadow = shadows.load(page).checked_sub(1);
-            if shadow.is_some() {
-                shadows.store(page, 0);
-                found = shadow;
-            }
+        let end = index + (1 << order);
+        let (mut from, mut found) = (index, None);
+        while let Some(page) = shadows.next_before(from, end) {
+            found = shadows.load(page).checked_sub(1);
+            shadows.store(page, 0);
+            from = page + 1;
         }
         found
     }

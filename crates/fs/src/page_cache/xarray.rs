@@ -5,6 +5,7 @@
 //! in place of that node, so that pages far from each other need no node each.
 
 use std::cell::Cell;
+use std::ops::Range;
 
 use branches::{prefetch_read_data, prefetch_write_data};
 
@@ -108,11 +109,11 @@ impl XArray {
         self.height == 0
     }
 
-    /// The first index from `from` on that has an entry. Missing nodes are skipped as a
-    /// whole.
-    pub(crate) fn next(&self, from: u64) -> Option<u64> {
+    /// The first index from `from` on, and before `end`, that has an entry. Missing nodes are
+    /// skipped as a whole.
+    pub(crate) fn next_before(&self, from: u64, end: u64) -> Option<u64> {
         let mut index = from;
-        while !self.is_beyond(index) {
+        while index < end && !self.is_beyond(index) {
             let (first, mut missing) = (slot(index, 0), 1);
             let found = match self.lowest(index) {
                 Ok(Child::Node(leaf)) => {
@@ -127,7 +128,7 @@ impl XArray {
                 }
             };
             if let Some(at) = found {
-                return Some(index + (at - first) as u64);
+                return Some(index + (at - first) as u64).filter(|index| *index < end);
             }
             let span = 1_u64 << (SLOT_BITS * missing);
             index = (index / span + 1).checked_mul(span)?;
@@ -299,6 +300,47 @@ impl XArray {
         self.put(parent, in_parent, child);
     }
 
+    /// Puts `entry` at each index of a range, whose leaves are filled as a whole.
+    pub(crate) fn store_all(&mut self, range: Range<u64>, entry: u32) {
+        if range.end - range.start == 1 {
+            return self.store(range.start, entry);
+        }
+        if entry == 0 {
+            MARKS
+                .into_iter()
+                .for_each(|mark| self.unmark_all(range.clone(), mark));
+        }
+        let mut first = range.start;
+        while first < range.end {
+            let end = range.end.min((first / SLOTS as u64 + 1) * SLOTS as u64);
+            let (parent, in_parent) = (self.parent(first), slot(first, 1));
+            let leaf = match self.below(parent, in_parent) {
+                Child::Node(leaf) => leaf,
+                Child::Nothing if entry == 0 => {
+                    first = end;
+                    continue;
+                }
+                lone => {
+                    self.leaves.push(Leaf::with(lone));
+                    let leaf = self.leaves.len() as u32 - 1;
+                    self.put(parent, in_parent, Child::Node(leaf));
+                    leaf
+                }
+            };
+            let at = slot(first, 0);
+            self.leaves[leaf as usize].entries[at..at + (end - first) as usize].fill(entry);
+            first = end;
+        }
+    }
+
+    fn unmark_all(&mut self, range: Range<u64>, mark: Mark) {
+        let mut from = range.start;
+        while let Some(marked) = self.next_marked(from, mark).filter(|at| *at < range.end) {
+            self.unmark(marked, mark);
+            from = marked + 1;
+        }
+    }
+
     /// The slots of a child at `level` that have the mark, a bit each.
     fn marks(&self, child: Child, level: u32, mark: Mark) -> u64 {
         match child {
@@ -462,8 +504,36 @@ mod tests {
                     prop_assert_eq!(array.load(index), entry);
                 }
                 let stored = map.range(index..).find(|&(_, &entry)| entry != 0);
-                prop_assert_eq!(array.next(index), stored.map(|(&index, _)| index));
+                let stored = stored.map(|(&index, _)| index);
+                prop_assert_eq!(array.next_before(index, u64::MAX), stored);
+                let near = stored.filter(|at| *at < index + 100);
+                prop_assert_eq!(array.next_before(index, index + 100), near);
                 prop_assert_eq!(array.load(index + 1), map.get(&(index + 1)).copied().unwrap_or(0));
+            }
+        }
+
+        /// Ranges of a power of two of entries, as folios are, or not.
+        #[test]
+        fn ranges_are_stored_as_one_by_one(
+            stores in prop::collection::vec((0..20_u32, any::<u32>(), 1..700_u64, 0..3_u32), 0..40),
+        ) {
+            let (mut whole, mut single) = (XArray::default(), XArray::default());
+            for (bits, first, count, entry) in stores {
+                let first = u64::from(first) & ((1 << bits) - 1);
+                whole.store_all(first..first + count, entry);
+                (first..first + count).for_each(|index| single.store(index, entry));
+                for array in [&mut whole, &mut single] {
+                    array.mark(first, Mark::WriteBack);
+                }
+                for index in first.saturating_sub(70)..first + count + 70 {
+                    prop_assert_eq!(whole.load(index), single.load(index));
+                }
+                for from in [0, first, first + 1, first + count] {
+                    let marked = single.next_marked(from, Mark::WriteBack);
+                    prop_assert_eq!(whole.next_marked(from, Mark::WriteBack), marked);
+                    let next = single.next_before(from, u64::MAX);
+                    prop_assert_eq!(whole.next_before(from, u64::MAX), next);
+                }
             }
         }
 
