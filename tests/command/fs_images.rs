@@ -113,6 +113,11 @@ fn mistakes_are_told_in_one_line() {
         folder.contains(".: cannot open: is a directory"),
         "{folder}"
     );
+    let mac = err(&["fs", "-o", "iocharset=macgreek", "disk.img", "ls"]);
+    assert!(
+        mac.contains("iocharset=macgreek: of those of the Macintosh there are macroman and"),
+        "{mac}"
+    );
     let page = err(&["fs", "-o", "codepage=1", "disk.img", "ls"]);
     assert!(page.contains("codepage=1: there are 1250, 1251"), "{page}");
     let text = err(&["fs", "password.txt", "ls"]);

@@ -20,9 +20,29 @@ enum Kind {
     Iso(&'static Encoding),
     /// One byte a character.
     Single(&'static Encoding),
+    /// One byte a character, as KOI8-RU but for two line-drawing characters.
+    Koi8U,
+    /// One byte a character, without a table of letters' cases.
+    Mac(&'static Encoding),
     /// One or more bytes a character.
     Multi(&'static Encoding),
 }
+
+/// KOI8-U's two characters that the web's encoding of that name has from KOI8-RU: byte and
+/// character.
+const KOI8_U: [(u8, u16); 2] = [(0xae, 0x255d), (0xbe, 0x256c)];
+
+/// Linux's character sets that are not here, by the beginning of their names, and why not.
+const NOT_SIMULATED: [(&str, &str); 2] = [
+    (
+        "koi8-ru",
+        "Linux's own reads all bytes but two as one letter",
+    ),
+    (
+        "mac",
+        "of those of the Macintosh there are macroman and maccyrillic",
+    ),
+];
 
 /// Linux's names of the character sets.
 const NAMES: &[(&str, Kind)] = &[
@@ -41,7 +61,9 @@ const NAMES: &[(&str, Kind)] = &[
     ("iso8859-14", Kind::Iso(encoding_rs::ISO_8859_14)),
     ("iso8859-15", Kind::Iso(encoding_rs::ISO_8859_15)),
     ("koi8-r", Kind::Single(encoding_rs::KOI8_R)),
-    ("koi8-u", Kind::Single(encoding_rs::KOI8_U)),
+    ("koi8-u", Kind::Koi8U),
+    ("macroman", Kind::Mac(encoding_rs::MACINTOSH)),
+    ("maccyrillic", Kind::Mac(encoding_rs::X_MAC_CYRILLIC)),
     ("cp1250", Kind::Single(encoding_rs::WINDOWS_1250)),
     ("cp1251", Kind::Single(encoding_rs::WINDOWS_1251)),
     ("cp1255", Kind::Single(encoding_rs::WINDOWS_1255)),
@@ -106,6 +128,14 @@ impl Charset {
         found.map(|(_, kind)| Charset(*kind))
     }
 
+    /// Why a character set of Linux's is not here.
+    pub(super) fn why_not(name: &str) -> Option<&'static str> {
+        let found = NOT_SIMULATED
+            .iter()
+            .find(|(begin, _)| name.starts_with(begin));
+        found.map(|(_, why)| *why)
+    }
+
     /// The names of all character sets.
     pub fn names() -> impl Iterator<Item = &'static str> {
         NAMES.iter().map(|(name, _)| *name)
@@ -130,7 +160,11 @@ impl Charset {
                 };
                 Some((unit(character)?, 1))
             }
-            Kind::Iso(encoding) | Kind::Single(encoding) => {
+            Kind::Koi8U => match KOI8_U.iter().find(|(byte, _)| *byte == first) {
+                Some((_, unit)) => Some((*unit, 1)),
+                None => Some((unit(decode_one(encoding_rs::KOI8_U, &bytes[..1])?)?, 1)),
+            },
+            Kind::Iso(encoding) | Kind::Single(encoding) | Kind::Mac(encoding) => {
                 Some((unit(decode_one(encoding, &bytes[..1])?)?, 1))
             }
             Kind::Multi(encoding) => (1..=bytes.len().min(3))
@@ -157,14 +191,19 @@ impl Charset {
                 Encoded::new(&[*byte])
             }
             Kind::Utf8 => Encoded::new(character.encode_utf8(&mut [0; 4]).as_bytes()),
-            Kind::Iso(encoding) | Kind::Single(encoding) | Kind::Multi(encoding) => {
-                let mut text = [0; 4];
-                let (bytes, _, failed) = encoding.encode(character.encode_utf8(&mut text));
-                // The library follows the web's encodings, which map some characters to
-                // similar ones; Linux does not.
-                let is_same = decode_one(encoding, &bytes) == Some(character);
-                Encoded::new(&bytes).filter(|_| !failed && is_same)
-            }
+            Kind::Koi8U => match KOI8_U.iter().find(|(_, own)| *own == unit) {
+                Some((byte, _)) => Encoded::new(&[*byte]),
+                None => {
+                    let is_own = |encoded: &Encoded| {
+                        KOI8_U.iter().all(|(byte, _)| encoded.bytes() != [*byte])
+                    };
+                    encode_one(encoding_rs::KOI8_U, character).filter(is_own)
+                }
+            },
+            Kind::Iso(encoding)
+            | Kind::Single(encoding)
+            | Kind::Mac(encoding)
+            | Kind::Multi(encoding) => encode_one(encoding, character),
         }
     }
 
@@ -189,6 +228,10 @@ impl Charset {
         if self.0 == Kind::Utf8 {
             return byte;
         }
+        // Its tables for the Macintosh have 0xff for all bytes: names of one length are equal.
+        if matches!(self.0, Kind::Mac(_)) {
+            return 0xff;
+        }
         let folded = self
             .decode(&[byte])
             .and_then(|(unit, _)| char::from_u32(unit.into()))
@@ -200,6 +243,15 @@ impl Charset {
             _ => byte,
         }
     }
+}
+
+/// A character's bytes. The library follows the web's encodings, which map some characters to
+/// similar ones; Linux does not.
+fn encode_one(encoding: &'static Encoding, character: char) -> Option<Encoded> {
+    let mut text = [0; 4];
+    let (bytes, _, failed) = encoding.encode(character.encode_utf8(&mut text));
+    let is_same = decode_one(encoding, &bytes) == Some(character);
+    Encoded::new(&bytes).filter(|_| !failed && is_same)
 }
 
 /// The one character that `bytes` encode; `None` if they encode none or more.
@@ -225,6 +277,29 @@ mod tests {
                 assert_eq!(back, Some(vec![byte]), "{name} {byte:#x}");
             }
         }
+    }
+
+    /// Bytes as the tables in Linux's `fs/nls` have them.
+    #[test]
+    fn characters_are_linux_s() {
+        for (name, byte, unit) in [
+            ("koi8-u", 0xae, 0x255d),
+            ("koi8-u", 0xbe, 0x256c),
+            ("koi8-u", 0xad, 0x0491),
+            ("macroman", 0xdb, 0x20ac),
+            ("macroman", 0xf0, 0xf8ff),
+            ("macroman", 0xff, 0x02c7),
+            ("maccyrillic", 0xa2, 0x0490),
+            ("maccyrillic", 0xb6, 0x0491),
+            ("maccyrillic", 0xff, 0x20ac),
+        ] {
+            let set = Charset::named(name).expect("listed");
+            assert_eq!(set.decode(&[byte]), Some((unit, 1)), "{name} {byte:#x}");
+        }
+        let koi8_u = Charset::named("koi8-u").expect("listed");
+        assert_eq!(koi8_u.encode(0x045e), None, "it is KOI8-RU's alone");
+        let mac = Charset::named("macroman").expect("listed");
+        assert_eq!((mac.upper(b'a'), mac.lower(b'B')), (0xff, 0xff));
     }
 
     #[test]

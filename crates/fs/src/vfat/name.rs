@@ -70,20 +70,20 @@ impl VfatOptions {
     /// A message that names the wrong option and the legal ones.
     pub fn parse(text: &str) -> Result<VfatOptions, String> {
         let mut options = VfatOptions::default();
-        let is_one_of = |option: &str, known: Vec<&str>| {
-            let known = known.join(", ");
-            format!("{option}: there are {known}")
-        };
+        let one_of = |known: Vec<&str>| format!("there are {}", known.join(", "));
         for option in text.split(',').filter(|option| !option.is_empty()) {
             match option.split_once('=').unwrap_or((option, "")) {
                 ("codepage", page) => {
                     let pages = Charset::names().filter_map(|name| name.strip_prefix("cp"));
                     options.codepage = Charset::named(&format!("cp{page}"))
-                        .ok_or_else(|| is_one_of(option, pages.collect()))?;
+                        .ok_or_else(|| format!("{option}: {}", one_of(pages.collect())))?;
                 }
                 ("iocharset", name) => {
-                    options.iocharset = Charset::named(name)
-                        .ok_or_else(|| is_one_of(option, Charset::names().collect()))?;
+                    options.iocharset = Charset::named(name).ok_or_else(|| {
+                        let why = Charset::why_not(name).map(|why| format!("{why}; "));
+                        let legal = one_of(Charset::names().collect());
+                        format!("{option}: {}{legal}", why.unwrap_or_default())
+                    })?;
                 }
                 ("utf8", "" | "1" | "yes" | "true") => options.utf8 = true,
                 ("utf8", "0" | "no" | "false") => options.utf8 = false,
