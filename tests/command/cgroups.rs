@@ -230,3 +230,120 @@ fn write_back_is_held_by_the_limit_of_who_dirtied_the_file() {
     let held = &group(&run, "low")["io_max"];
     assert!(held["ios"].as_u64() > Some(100), "{held}");
 }
+
+/// Two programs that each read a file of their own twice.
+const READERS: &str = "\
+[global]
+ioengine=psync
+bs=128k
+rw=read
+size=48m
+loops=2
+invalidate=0
+[a]
+[b]
+";
+
+/// The memory of a group.
+fn memory<'a>(run: &'a Value, name: &str) -> &'a Value {
+    let groups = run["blklab"]["page_cache"]["groups"].as_array();
+    let mut groups = groups.expect("groups with memory").iter();
+    let found = groups.find(|group| group["name"] == name);
+    found.expect("the group's memory is counted")
+}
+
+fn count(of: &Value, what: &str) -> u64 {
+    of[what].as_u64().expect("a number")
+}
+
+const FILE_PAGES: u64 = 48 << 8;
+const MAX_BYTES: u64 = 16 << 20;
+
+/// A file larger than `memory.max` is read anew each time, that of another group is not.
+#[test]
+fn a_group_at_its_limit_evicts_its_own_pages() {
+    let place = place("[/a]\nmemory.max = 16M\njobs = a\n[/b]\njobs = b\n");
+    place.file("readers.fio", READERS);
+    for lists in ["n", "y"] {
+        let sysctl = format!("mm.lru_gen.enabled={lists}");
+        let run = run(&place, "readers.fio", &["--sysctl", &sysctl]);
+        let (a, b) = (memory(&run, "a"), memory(&run, "b"));
+        assert_eq!(count(a, "peak_bytes"), MAX_BYTES, "{a}");
+        assert!(count(a, "charged_pages") >= 2 * FILE_PAGES, "{a}");
+        assert!(count(a, "max_events") > 100, "{a}");
+        let kept = count(a, "charged_pages") - count(a, "reclaimed_pages");
+        assert!(kept <= MAX_BYTES / 4096, "{a}");
+        assert_eq!(count(b, "charged_pages"), FILE_PAGES, "{b}");
+        for never in ["reclaimed_pages", "max_events", "high_events"] {
+            assert_eq!(count(b, never), 0, "{b}");
+        }
+        assert_eq!((count(a, "oom_events"), count(b, "oom_events")), (0, 0));
+    }
+}
+
+/// Two groups together are held to their parent's limit, and each is reclaimed from.
+#[test]
+fn a_group_s_limit_is_that_of_all_in_it() {
+    let groups = "[/p]\nmemory.max = 16M\n[/p/a]\njobs = a\n[/p/b]\njobs = b\n";
+    let place = place(groups);
+    place.file("readers.fio", READERS);
+    let run = run(&place, "readers.fio", &[]);
+    let of = |name: &str, what: &str| count(memory(&run, name), what);
+    assert_eq!(of("p", "peak_bytes"), MAX_BYTES);
+    assert_eq!((of("p", "charged_pages"), of("p", "oom_events")), (0, 0));
+    for inside in ["p/a", "p/b"] {
+        assert!(of(inside, "reclaimed_pages") > FILE_PAGES, "{inside}");
+        assert_eq!(of(inside, "max_events"), 0, "the limit is the parent's");
+    }
+}
+
+/// A reader above `memory.high` reclaims before it returns, and hardly waits.
+#[test]
+fn a_group_above_high_reclaims() {
+    let place = place("[/a]\nmemory.high = 16M\njobs = a\n");
+    place.file("readers.fio", READERS);
+    let run = run(&place, "readers.fio", &[]);
+    let a = memory(&run, "a");
+    let batch_bytes = 64 << 12;
+    assert!(count(a, "peak_bytes") > MAX_BYTES, "{a}");
+    assert!(count(a, "peak_bytes") <= MAX_BYTES + 2 * batch_bytes, "{a}");
+    assert!(count(a, "high_events") > 100, "{a}");
+    assert_eq!((count(a, "max_events"), count(a, "throttled_ns")), (0, 0));
+}
+
+/// Of a group's memory a fifth may be dirty, however much the machine has: its writer is held to
+/// the drive's speed, one beside it is not.
+#[test]
+fn a_writer_is_throttled_by_the_memory_of_its_group() {
+    let job = "[global]\nioengine=psync\nbs=128k\nrw=write\nsize=256m\noverwrite=1\n[a]\n[b]\n";
+    let place = place("[/a]\nmemory.max = 32M\njobs = a\n[/b]\njobs = b\n");
+    place.file("writers.fio", job);
+    for options in [&[][..], &["--fs", "ext2"]] {
+        let run = run(&place, "writers.fio", options);
+        let (a, b) = (memory(&run, "a"), memory(&run, "b"));
+        assert_eq!((count(a, "oom_events"), count(b, "oom_events")), (0, 0));
+        assert!(count(a, "peak_bytes") <= 32 << 20, "{a}");
+        let bandwidth = |job: usize| run["jobs"][job]["write"]["bw_bytes"].as_f64();
+        let (held, free) = (bandwidth(0).expect("a rate"), bandwidth(1).expect("a rate"));
+        assert!(held * 2.0 < free, "{held} {free}");
+    }
+}
+
+#[test]
+fn what_of_memory_is_not_simulated_is_said() {
+    let place = place("[/a]\nmemory.swap.max = 1G\njobs = a\n");
+    let refused = place.blklab(&["run", "two.fio", "--cgroup-file", "groups"]);
+    assert_eq!(refused.status, 2);
+    assert!(
+        refused
+            .err
+            .contains("groups:2: memory.swap.max: there is no swap here; right is"),
+        "{}",
+        refused.err
+    );
+    place.file("groups", "[/a]\nmemory.max = 64M\njobs = a\n");
+    let text = place.blklab(&["run", "two.fio", "--cgroup-file", "groups"]);
+    let said = text.ok();
+    let all = said.out + &said.err;
+    assert!(all.contains("all I/O is direct"), "{all}");
+}

@@ -203,3 +203,96 @@ fn linux_mounts_our_images_and_we_read_what_it_wrote() {
     place.in_guest(&(script + END), &kernel, 512, &more).ok();
     CASES.iter().for_each(|case| case.read(&place));
 }
+
+/// What is read twice in each of two groups with a limit of memory, and what Linux says of it.
+const LIMITED: &str = r#"
+set -e
+cd /tmp
+mkdir mnt cg
+mount -t cgroup2 none cg
+mount -t ext2 /dev/vda mnt
+echo +memory >cg/cgroup.subtree_control
+field() { awk -v name=$2 '$1 == name { print $2 }' cg/$group/memory.$1; }
+twice() {
+    group=$1 file=$2
+    mkdir cg/$group
+    echo 16M >cg/$group/$file
+    echo 1 >/proc/sys/vm/drop_caches
+    before=$(awk '{ print $3 }' /sys/block/vda/stat)
+    for pass in 1 2; do
+        ( echo 0 >cg/$group/cgroup.procs; exec dd if=mnt/f of=/dev/null bs=128k 2>/dev/null )
+    done
+    echo "$group max_events $(field events max) high_events $(field events high)" \
+        "reclaimed_pages $(field stat pgsteal) peak_bytes $(cat cg/$group/memory.peak)" \
+        "sectors $(($(awk '{ print $3 }' /sys/block/vda/stat) - before))"
+}
+for lists in n y; do
+    echo $lists >/sys/kernel/mm/lru_gen/enabled
+    twice max-$lists memory.max
+    twice high-$lists memory.high
+done
+umount mnt
+echo passed
+"#;
+
+/// A reader of 48 MiB in a group of 16 MiB reads all of it twice, in Linux and here, with as many
+/// reclaims of as many pages.
+#[test]
+fn a_group_at_its_limit_reclaims_as_linux_does() {
+    let modules = ["virtio_blk", "crc32c_generic", "ext4"];
+    let has_all = |packages: &Packages| modules.iter().all(|name| packages.has_module(name));
+    let Some(kernel) = guest::kernel("kernel with ext4", has_all) else {
+        return;
+    };
+    let place = Place::new();
+    std::fs::write(place.path("f"), vec![0; 48 << 20]).expect("a file");
+    let image = ["-b", "4k", "--size", "100M"];
+    place
+        .blklab(&[&["fs", "disk.img", "mkfs", "ext2"], &image[..]].concat())
+        .ok();
+    place.blklab(&["fs", "disk.img", "put", "f", "/f"]).ok();
+    let device = format!(
+        "-drive file={},format=raw,if=none,id=d -device virtio-blk-pci,drive=d",
+        place.path("disk.img").display()
+    );
+    let mut more = vec!["--qemu", &device];
+    modules
+        .iter()
+        .for_each(|module| more.extend(["--load", module]));
+    let said = place.in_guest(LIMITED, &kernel, 1024, &more).ok().out;
+    let job =
+        "[a]\nfilename=f\nioengine=psync\nrw=read\nbs=128k\nsize=48m\nloops=2\ninvalidate=0\n";
+    place.file("twice.fio", job);
+    for (file, lists) in [("max", "n"), ("high", "n"), ("max", "y"), ("high", "y")] {
+        let name = format!("{file}-{lists}");
+        let line = said.lines().find_map(|line| line.strip_prefix(&name));
+        let words: Vec<&str> = line.expect("the group's line").split_whitespace().collect();
+        place.file("groups", &format!("[/a]\nmemory.{file} = 16M\njobs = a\n"));
+        let sysctl = format!("mm.lru_gen.enabled={lists}");
+        let options = [
+            "--fs",
+            "ext2",
+            "--cgroup-file",
+            "groups",
+            "--sysctl",
+            &sysctl,
+        ];
+        let run = place.json(&[&["run", "twice.fio", "--memory", "1G"], &options[..]].concat());
+        let cache = &run["blklab"]["page_cache"];
+        let read = &run["blklab"]["disks"][0]["queue"]["sectors"]["read"];
+        for pair in words.chunks(2) {
+            let theirs: f64 = pair[1].parse().expect("a number");
+            let ours = match pair[0] {
+                "sectors" => read.as_f64(),
+                what => cache["groups"][0][what].as_f64(),
+            };
+            let ours = ours.expect("a number");
+            let is_near = (ours - theirs).abs() <= theirs * 0.05;
+            assert!(
+                is_near,
+                "{name}: {}: {ours}, and {theirs} in Linux",
+                pair[0]
+            );
+        }
+    }
+}

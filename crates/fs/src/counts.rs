@@ -39,10 +39,11 @@ impl<H: Host> Vfs<H> {
             dirty_max: self.dirty_pages_now(),
             ..CacheCounts::default()
         };
+        self.reset_memory_group_counts();
     }
 
     /// The exact number of dirty pages; the kernel's own counters lag behind.
     pub fn dirty_pages_now(&self) -> u64 {
-        self.write_back.borrow().dirty.sum()
+        self.write_back.borrow().system.dirty.sum()
     }
 }

@@ -50,7 +50,10 @@ pub use inode::{BackingDevice, Extent, File, Inode, InodeId, RaState, ReadPath};
 pub use invalidate::Advice;
 pub use mounted::{MountOptions, Mounted};
 pub use read::BegunRead;
-pub use reclaim::{LruStatistics, Memory, NodePages, Policy, Watermarks};
+pub use reclaim::{
+    LruStatistics, MEMORY_FILES, Memory, MemoryFile, MemoryGroup, MemoryGroupCounts, NodePages,
+    OverHigh, Policy, Watermarks,
+};
 pub use vfat::{Charset, FatWidth, ShortNames, Vfat, VfatLayout, VfatOptions};
 pub use vfs::{
     DentryCounts, Host, MountDevice, Namespace, OpenFile, OpenFlags, Place, Vfs, Written,

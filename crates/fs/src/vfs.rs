@@ -21,7 +21,7 @@ use crate::event::Event;
 use crate::fault::{Fault, Mapping};
 use crate::inode::{Extent, File, Inode, InodeId};
 use crate::page_cache::{FolioId, PageCache, flag};
-use crate::reclaim::{Lru, Memory, Origin, Policy};
+use crate::reclaim::{Charged, Lru, Memory, MemoryGroup, Origin, OverHigh, Policy};
 use crate::write_back::{DeviceId, Dirtier, Settings, WriteBack};
 
 pub use dentry::{DentryCounts, Place};
@@ -149,6 +149,16 @@ pub trait Host: Sized {
         0
     }
 
+    /// The number of the memory cgroup of the running task; 0 is the root.
+    fn memory_group(&self) -> u16 {
+        0
+    }
+
+    /// Gives `f` what the running task has charged above `memory.high`.
+    fn with_over_high(&self, f: impl FnOnce(&mut OverHigh)) {
+        f(&mut OverHigh::default());
+    }
+
     /// The running task has written to so many cached pages of another memory node.
     fn wrote_remote_pages(&self, pages: u64) {
         let _ = pages;
@@ -228,8 +238,21 @@ impl<H: Host> Vfs<H> {
     }
 
     /// The same, still empty, with limited memory.
-    pub fn limited(mut self, policy: Policy, memory: Memory) -> Vfs<H> {
-        self.lru = Some(Box::new(RefCell::new(Lru::new(policy, memory))));
+    pub fn limited(self, policy: Policy, memory: Memory) -> Vfs<H> {
+        self.limited_in_groups(policy, memory, &[])
+    }
+
+    /// The same with memory cgroups, [`MemoryGroup::COUNT_MAX`] at most, each behind its
+    /// parent; they are numbered from 1.
+    pub fn limited_in_groups(
+        mut self,
+        policy: Policy,
+        memory: Memory,
+        groups: &[MemoryGroup],
+    ) -> Vfs<H> {
+        self.lru = Some(Box::new(RefCell::new(Lru::new(policy, memory, groups))));
+        let now = self.host.now_jiffies();
+        self.write_back.borrow_mut().add_groups(groups.len(), now);
         self
     }
 
@@ -325,9 +348,11 @@ impl<H: Host> Vfs<H> {
         origin: Origin,
     ) -> Option<FolioId> {
         let node = self.charge_pages(1 << order);
+        let group = self.charge_group(1 << order);
         let added = self.cache.borrow_mut().add(inode, index, order);
         let Some(added) = added else {
             self.uncharge_pages(1 << order, node);
+            self.uncharge_group(group, 1 << order);
             return None;
         };
         self.trace(Event::Add {
@@ -335,7 +360,7 @@ impl<H: Host> Vfs<H> {
             index,
             order,
         });
-        if let Some(active) = self.lru_added((added, node), origin) {
+        if let Some(active) = self.lru_added((added, Charged { node, group }), origin) {
             self.trace(Event::Refault {
                 inode,
                 index,

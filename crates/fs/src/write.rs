@@ -11,6 +11,10 @@ use crate::readahead::MAX_ORDER;
 use crate::reclaim::Origin;
 use crate::vfs::{Host, Vfs};
 
+/// Pages of a file system's own blocks that a page's allocation may bring in: bitmap, group
+/// descriptors, inode, and three levels of a map.
+const MAP_PAGES: u64 = 6;
+
 impl<H: Host> Vfs<H> {
     /// Writes `bytes` at `pos` into the page cache. Of a page that is not cached, blocks
     /// written in part are read first. Returns the number of bytes written; a call that
@@ -186,6 +190,15 @@ impl<H: Host> Vfs<H> {
             let found = self.cache.borrow().find(inode, index);
             match found {
                 None => {
+                    let maps = self
+                        .host()
+                        .known_extent(inode, index * PAGE_BYTES, 1)
+                        .is_none();
+                    let map_pages = if maps { MAP_PAGES } else { 0 };
+                    self.await_room((1 << order) + map_pages).await;
+                    if self.cache.borrow().find(inode, index).is_some() {
+                        continue;
+                    }
                     let mut orders = (0..=order.min(index.trailing_zeros())).rev();
                     let added = orders
                         .find_map(|order| self.add_missing(inode, index, order, Origin::Write));

@@ -43,7 +43,7 @@ pub use job::{
     CpuStats, DEFAULT_PERCENTILES, DirResults, GroupResults, JobResults, JobSetup,
     LatencyPercentiles, LatencyTarget, PageFaults, ProcessResults,
 };
-pub use page_cache::{CacheSample, CacheStats};
+pub use page_cache::{CacheSample, CacheStats, MemoryGroupStats};
 pub use queue::{
     Counter, HwQueueStats, OPERATIONS, QueueStats, RequestKind, RequestStats, SchedulerStats,
 };

@@ -1,5 +1,6 @@
 //! Counters of the page cache.
 
+use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -25,6 +26,9 @@ macro_rules! cache_counts {
         #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
         pub struct CacheStats {
             $($(#[doc = $doc])+ pub $field: u64,)+
+            /// The memory of control groups; empty where no group has a limit.
+            #[serde(skip_serializing_if = "Vec::is_empty")]
+            pub groups: Vec<MemoryGroupStats>,
             /// Memory over time from the run's start, in even steps.
             pub samples: Vec<CacheSample>,
         }
@@ -83,6 +87,56 @@ cache_counts! {
     blocks_written "fs_blocks_written" Count "writes of file system's blocks",
 }
 
+macro_rules! group_counts {
+    ($($(#[doc = $doc:literal])+ $field:ident $key:literal $unit:ident $label:literal,)+) => {
+        /// The memory of a control group (`memory.stat`, `memory.events.local`). What happened
+        /// in groups below it counts there alone.
+        #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+        pub struct MemoryGroupStats {
+            /// The group's path.
+            pub name: String,
+            /// Memory charged to it and to the groups below it at the end (`memory.current`).
+            pub current_bytes: u64,
+            /// The most of that at once, from the run's start (`memory.peak`).
+            pub peak_bytes: u64,
+            $($(#[doc = $doc])+ pub $field: u64,)+
+        }
+
+        fn group_facts() -> Vec<Fact> {
+            vec![$(Fact {
+                place: Place::PageCache,
+                key: $key,
+                label: $label,
+                unit: Unit::$unit,
+                meaning: concat!($($doc),+).trim_ascii(),
+                value: Value::Run(|run| sum_of_groups(run, |group| group.$field)),
+            }),+]
+        }
+    };
+}
+
+group_counts! {
+    /// Cached pages that were charged to control groups, where one has a limit of memory.
+    charged_pages "memory_charged_pages" Count "pages charged to control groups",
+    /// Pages of control groups that were reclaimed, for whatever limit.
+    reclaimed_pages "memory_reclaimed_pages" Count "  that were reclaimed",
+    /// Reclaims because a control group was above its memory.high.
+    high_events "memory_high_events" Count "reclaims for memory.high",
+    /// Reclaims because a control group would have passed its memory.max.
+    max_events "memory_max_events" Count "reclaims for memory.max",
+    /// Charges that passed a memory.max because nothing of the group could be reclaimed:
+    /// Linux would have killed a program.
+    oom_events "memory_oom_events" Count "  in vain, where Linux kills",
+    /// Time for which tasks were held back because their control group was above its
+    /// memory.high, summed over the tasks.
+    throttled_ns "memory_throttled_ns" Nanoseconds "held back for memory.high",
+}
+
+fn sum_of_groups(run: &Results, of: fn(&MemoryGroupStats) -> u64) -> Option<f64> {
+    let groups = &run.page_cache.as_ref()?.groups;
+    (!groups.is_empty()).then(|| groups.iter().map(of).sum::<u64>() as f64)
+}
+
 impl CacheStats {
     /// Returns the share of pages that were cached when a program read them.
     pub fn hit_ratio(&self) -> Option<f64> {
@@ -100,5 +154,6 @@ pub(crate) fn facts() -> Vec<Fact> {
         value: Value::Run(|run: &Results| run.page_cache.as_ref()?.hit_ratio()),
     }];
     facts.extend(counts());
+    facts.extend(group_facts());
     facts
 }

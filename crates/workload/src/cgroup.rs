@@ -9,6 +9,7 @@
 //! jobs = oltp, log*
 //! [/batch]
 //! io.max = 8:0 wbps=10485760
+//! memory.high = 512M
 //! jobs = backup
 //! ```
 //!
@@ -19,11 +20,12 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use blklab_blk::{CGROUP_FILES, CgroupFileOn, CgroupId, Nanos};
+use blklab_blk::{CgroupFileOn, CgroupId, Nanos};
 use blklab_blk::{QueueConfig, QueueLimits, RequestQueue};
 use blklab_description::{hint, read_text};
+use blklab_fs::MemoryGroup;
 
-use crate::fio::{CgroupWrite, DriveNumber, JobError, JobFile, Position};
+use crate::fio::{CgroupWrite, DriveNumber, GroupFile, JobError, JobFile, Position};
 
 /// The most groups in a file, more than any machine has.
 const GROUPS_MAX: usize = 10_000;
@@ -66,7 +68,6 @@ impl CgroupTree {
     ///
     /// # Errors
     /// Fails if the kernel refuses a value.
-    /// Where the kernel refuses what is written.
     pub fn put_on(
         &self,
         queue: &mut RequestQueue,
@@ -81,11 +82,50 @@ impl CgroupTree {
             if write.drive.is_some_and(|number| !number.is_of(n, drives)) {
                 continue;
             }
+            let GroupFile::Io(file) = write.file else {
+                continue;
+            };
             let id = self.find(&write.group);
-            let written = write.file.write(queue, Nanos::ZERO, id, &write.text);
+            let written = file.write(queue, Nanos::ZERO, id, &write.text);
             written.map_err(|why| write.mistake(why))?;
         }
         Ok(())
+    }
+
+    /// The groups with the values that are written to their memory's files; none if there is
+    /// no such value, as then no group has the memory controller.
+    ///
+    /// # Errors
+    /// Fails if the kernel refuses a value, and if there are more groups than are simulated
+    /// with limits of memory.
+    pub fn memory_groups(&self, writes: &[CgroupWrite]) -> Result<Vec<MemoryGroup>, JobError> {
+        let mut groups: Vec<MemoryGroup> = Vec::new();
+        for write in writes {
+            let GroupFile::Memory(file) = write.file else {
+                continue;
+            };
+            if self.0.len() > MemoryGroup::COUNT_MAX {
+                let why = format!(
+                    "with limits of memory there are at most {} groups",
+                    MemoryGroup::COUNT_MAX
+                );
+                return Err(write.mistake(why));
+            }
+            if groups.is_empty() {
+                groups = self.0.iter().map(|name| self.unlimited(name)).collect();
+            }
+            if let Some(group) = groups.get_mut(usize::from(self.find(&write.group).0) - 1) {
+                let written = file.write(group, &write.text);
+                written.map_err(|why| write.mistake(why))?;
+            }
+        }
+        Ok(groups)
+    }
+
+    /// The memory of a group of which nothing is said.
+    fn unlimited(&self, name: &str) -> MemoryGroup {
+        let above = name.rsplit_once('/').map_or("", |(above, _)| above);
+        MemoryGroup::in_group(self.find(above).0)
     }
 }
 
@@ -169,6 +209,10 @@ impl CgroupConfig {
     /// # Errors
     /// Fails if the kernel refuses a value.
     pub fn put_on_queue(&self, queue: &mut RequestQueue) -> Result<(), JobError> {
+        let is_of_memory = |write: &&CgroupWrite| matches!(write.file, GroupFile::Memory(_));
+        if let Some(write) = self.writes.iter().find(is_of_memory) {
+            return Err(write.mistake("a server caches no pages for its clients; leave it out"));
+        }
         self.tree().put_on(queue, &self.writes, (0, 1))
     }
 
@@ -178,7 +222,11 @@ impl CgroupConfig {
     /// Fails if the kernel refuses a value.
     pub fn put_on_scheduler(&self, queue: &mut RequestQueue) -> Result<(), JobError> {
         let writes = self.writes.iter();
-        let of_scheduler = writes.filter(|write| write.file.is_of_scheduler()).cloned();
+        let of_scheduler = |write: &&CgroupWrite| match write.file {
+            GroupFile::Io(file) => file.is_of_scheduler(),
+            GroupFile::Memory(_) => false,
+        };
+        let of_scheduler = writes.filter(of_scheduler).cloned();
         let writes: Vec<CgroupWrite> = of_scheduler.collect();
         self.tree().put_on(queue, &writes, (0, 1))
     }
@@ -242,36 +290,30 @@ impl CgroupConfig {
         value: &str,
         position: &Position,
     ) -> Result<(), JobError> {
-        let Some(file) = CGROUP_FILES.iter().find(|file| file.name == key) else {
-            let names: Vec<&str> = CGROUP_FILES.iter().map(|file| file.name).collect();
-            let hint = hint(key, names.iter().copied());
-            return Err(JobError::of(
-                position,
-                key,
-                format!("a control group has no such file{hint}"),
-                format!("right is jobs, parent, or one of {}", names.join(", ")),
-            ));
+        let Some(file) = GroupFile::all().find(|file| file.name() == key) else {
+            return Err(unknown_file(key, position));
         };
         let fail = |why: String| {
             let option = format!("{key} = {value}");
-            let drive = if file.is_of_drive { "8:0 " } else { "" };
-            let right = format!("right is {key} = {drive}{}", file.form);
+            let is_of_drive = matches!(file, GroupFile::Io(io) if io.is_of_drive);
+            let drive = if is_of_drive { "8:0 " } else { "" };
+            let right = format!("right is {key} = {drive}{}", file.form());
             Err(JobError::of(position, option, why, right))
         };
         let is_root = group.is_empty();
-        match file.on {
+        match file.on() {
             CgroupFileOn::Root if !is_root => return fail("the root alone has it (ENOENT)".into()),
             CgroupFileOn::Others if is_root => {
                 return fail("the root has no such file (ENOENT)".into());
             }
             _ => {}
         }
-        let (drive, text) = match drive_number(value) {
-            Some((drive, text)) => (Some(drive), text),
-            None if file.is_of_drive => {
+        let (drive, text) = match (file, drive_number(value)) {
+            (GroupFile::Io(_), Some((drive, text))) => (Some(drive), text),
+            (GroupFile::Io(file), None) if file.is_of_drive => {
                 return fail("the number of the drive is missing, as 8:0 (EINVAL)".into());
             }
-            None => (None, value),
+            _ => (None, value),
         };
         self.writes.push(CgroupWrite {
             group: group.to_string(),
@@ -289,18 +331,20 @@ impl CgroupConfig {
     /// # Errors
     /// Fails at the first value that it refuses.
     fn check_writes(&self) -> Result<(), JobError> {
-        let file = |write: &CgroupWrite| (write.group.clone(), write.file.name, write.drive);
+        let file = |write: &CgroupWrite| (write.group.clone(), write.file.name(), write.drive);
         let mut writes: Vec<(usize, &CgroupWrite)> = self.writes.iter().enumerate().collect();
         writes.sort_by_cached_key(|(_, write)| file(write));
         let refused = writes
-            .chunk_by(|(_, a), (_, b)| {
-                (&a.group, a.file.name, a.drive) == (&b.group, b.file.name, b.drive)
-            })
+            .chunk_by(|(_, a), (_, b)| (&a.group, a.file, a.drive) == (&b.group, b.file, b.drive))
             .filter_map(|writes| {
-                let mut queue = any_queue();
+                let (mut queue, mut memory) = (any_queue(), MemoryGroup::in_group(0));
                 writes.iter().find_map(|(n, write)| {
-                    let file = write.file;
-                    let written = file.write(&mut queue, Nanos::ZERO, CgroupId(1), &write.text);
+                    let written = match write.file {
+                        GroupFile::Io(file) => {
+                            file.write(&mut queue, Nanos::ZERO, CgroupId(1), &write.text)
+                        }
+                        GroupFile::Memory(file) => file.write(&mut memory, &write.text),
+                    };
                     written.err().map(|why| (*n, write.mistake(why)))
                 })
             });
@@ -363,6 +407,37 @@ impl CgroupConfig {
         file.cgroup_writes = self.writes.clone();
         Ok(())
     }
+}
+
+/// Files of Linux's that are not simulated, by the beginning of their names, and why not.
+const NOT_SIMULATED: [(&str, &str); 7] = [
+    ("memory.swap.", "there is no swap here"),
+    ("memory.zswap.", "there is no swap here"),
+    ("memory.min", "no memory is protected from reclaim here"),
+    ("memory.low", "no memory is protected from reclaim here"),
+    ("memory.oom", "no program is killed here"),
+    (
+        "memory.reclaim",
+        "of a group's memory its limits alone are simulated",
+    ),
+    ("cpu", "CPUs are shared by programs here, not by groups"),
+];
+
+/// The mistake of a file that there is not.
+fn unknown_file(key: &str, position: &Position) -> JobError {
+    let names: Vec<&str> = GroupFile::all().map(GroupFile::name).collect();
+    let known = NOT_SIMULATED
+        .iter()
+        .find(|(begin, _)| key.starts_with(begin));
+    let why = known.map_or_else(
+        || {
+            let hint = hint(key, names.iter().copied());
+            format!("a control group has no such file{hint}")
+        },
+        |(_, why)| (*why).to_string(),
+    );
+    let right = format!("right is jobs, parent, or one of {}", names.join(", "));
+    JobError::of(position, key, why, right)
 }
 
 /// Returns a queue with every policy, which accepts all files of groups.
@@ -538,6 +613,18 @@ mod tests {
                 "right is io.cost.qos = 8:0 enable=1",
             ),
             ("[/a]\nio.wieght = 5\n", 2, "did you mean io.weight"),
+            ("[/]\nmemory.max = 1G\n", 2, "the root has no such file"),
+            (
+                "[/a]\nmemory.max = 8:0 1G\n",
+                2,
+                "no size (EINVAL); bytes from 1M",
+            ),
+            ("[/a]\nmemory.high = 4K\n", 2, "not enough for a program"),
+            ("[/a]\nmemory.hihg = 4G\n", 2, "did you mean memory.high"),
+            ("[/a]\nmemory.swap.max = 4G\n", 2, "no swap here; right is"),
+            ("[/a]\nmemory.low = 4G\n", 2, "protected from reclaim"),
+            ("[/a]\nmemory.reclaim = 4G\n", 2, "its limits alone"),
+            ("[/a]\ncpu.max = 50000\n", 2, "not by groups"),
             ("[/a]\njobs =\n", 2, "no job is named"),
             ("[/a/../b]\n", 1, "no path"),
             ("[/a]\n[b]\n", 2, "without a parent; [/b], or a line"),
@@ -565,6 +652,26 @@ mod tests {
         let lines = "io.weight = 500\n".repeat(50_000);
         let config = CgroupConfig::parse("c", &format!("[/a]\n{lines}")).unwrap();
         assert_eq!(config.writes.len(), 50_000);
+    }
+
+    #[test]
+    fn limits_of_memory_are_those_of_the_whole_tree() {
+        let text = "[/a/b]\nmemory.max = 8M\nmemory.max = 4M\n[/a]\nmemory.high = 6M\n[/c]\n";
+        let config = CgroupConfig::parse("c", text).unwrap();
+        let groups = config.tree().memory_groups(&config.writes).unwrap();
+        let all = groups.iter().map(|g| (g.parent, g.max_pages, g.high_pages));
+        let none = u64::MAX;
+        let expected = [(0, none, 1536), (1, 1024, none), (0, none, none)];
+        assert!(all.eq(expected), "{groups:?}");
+        let config = CgroupConfig::parse("c", "[/a]\nio.weight = 5\n").unwrap();
+        assert_eq!(config.tree().memory_groups(&config.writes), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn a_server_has_no_memory_of_its_clients() {
+        let config = CgroupConfig::parse("c", "[/a]\nmemory.max = 4M\n").unwrap();
+        let error = config.put_on_queue(&mut any_queue()).unwrap_err();
+        assert!(error.to_string().contains("leave it out"), "{error}");
     }
 
     #[test]

@@ -2,16 +2,14 @@
 //! page that refaults becomes active at once if its refault distance is at most the length
 //! of the active list (`mm/swap.c` and `mm/workingset.c` of Linux 6.12).
 
-use crate::page_cache::{FolioId, PageCache, flag};
+use crate::page_cache::FolioId;
 use crate::reclaim::list::{Lists, state};
+use crate::reclaim::shadow::Shadow;
 
 /// The list that pages are evicted from.
 pub(super) const INACTIVE: usize = 0;
 /// The list of pages that were accessed more than once.
 pub(super) const ACTIVE: usize = 1;
-
-/// Bits of a shadow entry for the age; the next bit is set if the page was once active.
-const AGE_BITS: u32 = 30;
 
 /// Sizes of the lists in pages, and refaults that became active.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,6 +23,12 @@ pub struct LruStatistics {
 }
 
 impl LruStatistics {
+    pub(super) fn add(&mut self, more: &LruStatistics) {
+        self.active += more.active;
+        self.inactive += more.inactive;
+        self.activated_refaults += more.activated_refaults;
+    }
+
     /// Whether there are too few inactive pages, so that active ones must be deactivated
     /// (`inactive_is_low`): 1 to 1 below a gigabyte, 1 to sqrt(10 x gigabytes) above.
     fn inactive_is_low(&self) -> bool {
@@ -37,22 +41,23 @@ impl LruStatistics {
     }
 }
 
-/// The state of this policy besides the lists.
+/// The state of this policy besides the lists, of one memory cgroup.
 #[derive(Debug, Default)]
 pub(super) struct ActiveInactive {
     /// Evictions and activations so far, in pages. Its growth between a page's eviction and
     /// its refault is the memory that would have kept the page (`nonresident_age`).
-    age: u64,
-    activated_refaults: u64,
+    pub(super) age: u64,
+    /// Refaulted pages that became active.
+    pub(super) activated_refaults: u64,
     /// The value of `activated_refaults` when reclaim ran last.
     refaults_at_reclaim: u64,
 }
 
 impl ActiveInactive {
-    pub(super) fn statistics(&self, lists: &Lists) -> LruStatistics {
+    pub(super) fn statistics(&self, group: u16, lists: &Lists) -> LruStatistics {
         LruStatistics {
-            active: lists.pages(ACTIVE),
-            inactive: lists.pages(INACTIVE),
+            active: lists.pages(group, ACTIVE),
+            inactive: lists.pages(group, INACTIVE),
             activated_refaults: self.activated_refaults,
         }
     }
@@ -66,40 +71,11 @@ impl ActiveInactive {
         }
     }
 
-    /// Ages the lists for a folio that becomes active (`workingset_activation`).
-    pub(super) fn activation(&mut self, lists: &Lists, id: FolioId) {
-        self.age += lists.entry(id).pages();
-    }
-
-    /// The shadow entry of a folio that is evicted (`workingset_eviction`).
-    pub(super) fn eviction(&mut self, cache: &PageCache, lists: &Lists, id: FolioId) -> u32 {
-        let was_active = u32::from(cache.has(id, flag::WORKINGSET));
-        let shadow = self.age as u32 & ((1 << AGE_BITS) - 1) | was_active << AGE_BITS;
-        self.age += lists.entry(id).pages();
-        shadow
-    }
-
-    /// Handles a refault. Whether the folio becomes active (`workingset_refault`).
-    pub(super) fn refault(
-        &mut self,
-        cache: &mut PageCache,
-        lists: &mut Lists,
-        id: FolioId,
-        shadow: u32,
-        seen: &LruStatistics,
-    ) -> bool {
-        let distance = (self.age as u32).wrapping_sub(shadow) & ((1 << AGE_BITS) - 1);
-        if u64::from(distance) > seen.active {
-            return false;
-        }
-        let pages = lists.entry(id).pages();
-        lists.set(id, state::ACTIVE);
-        self.age += pages;
-        self.activated_refaults += pages;
-        if shadow >> AGE_BITS != 0 {
-            cache.set(id, flag::WORKINGSET);
-        }
-        true
+    /// How many pages were evicted or became active since a page was evicted
+    /// (`workingset_test_recent`).
+    pub(super) fn refault_distance(&self, shadow: &Shadow) -> u64 {
+        let since = (self.age as u32).wrapping_sub(shadow.token);
+        u64::from(since & ((1 << shadow.token_bits) - 1))
     }
 
     /// Whether active pages may be deactivated: if there were refaults, which shows that the

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use crate::page_cache::{FolioId, PageCache, flag};
 use crate::reclaim::list::{LISTS, Lists, NO_GENERATION, state};
+use crate::reclaim::shadow::Shadow;
 
 /// The least number of generations: eviction stops there until there is a younger one
 /// (`MIN_NR_GENS`).
@@ -19,8 +20,6 @@ const TIERS: usize = 4;
 const REFS_BITS: u32 = 2;
 /// The largest count.
 const REFS_MAX: u8 = (1 << REFS_BITS) - 1;
-/// Bits of a shadow entry's token; the next bit is set if there was a second read.
-const TOKEN_BITS: u32 = 30;
 
 /// Pages of a batch (`MIN_LRU_BATCH`).
 pub(super) const BATCH: u64 = 64;
@@ -79,9 +78,10 @@ impl ControlPosition {
 /// in the kernel): mapping and page table.
 type PageTables = BTreeSet<(usize, u64)>;
 
-/// Generations and their tiers.
+/// Generations and their tiers, of one memory cgroup.
 #[derive(Debug)]
 pub(super) struct Generations {
+    group: u16,
     min_seq: u64,
     max_seq: u64,
     /// The youngest generation at the last aging walk.
@@ -91,19 +91,6 @@ pub(super) struct Generations {
     tiers: [Tier; TIERS],
     /// The page tables to visit, for odd and even generations; `None` for all.
     worth_walking: [Option<PageTables>; 2],
-}
-
-impl Default for Generations {
-    fn default() -> Generations {
-        Generations {
-            min_seq: 0,
-            max_seq: MIN_GENERATIONS + 1,
-            walked_seq: MIN_GENERATIONS,
-            pages: [0; LISTS],
-            tiers: [Tier::default(); TIERS],
-            worth_walking: [None, None],
-        }
-    }
 }
 
 fn slot(seq: u64) -> u8 {
@@ -141,6 +128,19 @@ pub(super) fn count_read(cache: &mut PageCache, lists: &mut Lists, id: FolioId) 
 }
 
 impl Generations {
+    /// The empty generations of a memory cgroup.
+    pub(super) fn new(group: u16) -> Generations {
+        Generations {
+            group,
+            min_seq: 0,
+            max_seq: MIN_GENERATIONS + 1,
+            walked_seq: MIN_GENERATIONS,
+            pages: [0; LISTS],
+            tiers: [Tier::default(); TIERS],
+            worth_walking: [None, None],
+        }
+    }
+
     /// The number of generations.
     pub(super) fn count(&self) -> u64 {
         self.max_seq - self.min_seq + 1
@@ -261,14 +261,16 @@ impl Generations {
 
     /// The next folio of the oldest generation.
     pub(super) fn oldest(&self, lists: &Lists) -> Option<FolioId> {
-        lists.oldest(slot(self.min_seq) as usize)
+        lists.oldest(self.group, slot(self.min_seq) as usize)
     }
 
     /// Ends the oldest generations that are empty. Whether one was (`try_to_inc_min_seq`).
     pub(super) fn end_empty(&mut self, lists: &Lists) -> bool {
         let before = self.min_seq;
         let mut seq = before;
-        while seq + MIN_GENERATIONS <= self.max_seq && lists.oldest(slot(seq) as usize).is_none() {
+        while seq + MIN_GENERATIONS <= self.max_seq
+            && lists.oldest(self.group, slot(seq) as usize).is_none()
+        {
             seq += 1;
         }
         if seq != before {
@@ -294,12 +296,13 @@ impl Generations {
         self.add(cache, lists, id);
     }
 
-    /// The shadow entry of a folio that is evicted (`lru_gen_eviction`).
-    pub(super) fn eviction(&mut self, cache: &PageCache, lists: &Lists, id: FolioId) -> u32 {
+    /// The shadow entry of a folio that is evicted (`lru_gen_eviction`): the generation, the
+    /// count of reads, and whether there was a second one.
+    pub(super) fn eviction(&mut self, cache: &PageCache, lists: &Lists, id: FolioId) -> Shadow {
         let refs = refs(cache, lists, id);
         self.tiers[tier_of(refs)].evicted += lists.entry(id).pages();
         let token = (self.min_seq as u32) << REFS_BITS | u32::from(refs.saturating_sub(1));
-        token & ((1 << TOKEN_BITS) - 1) | u32::from(refs > 0) << TOKEN_BITS
+        Shadow::new(token, refs > 0, self.group)
     }
 
     /// Handles a refault (`lru_gen_refault`). It counts only while the generation that the
@@ -310,15 +313,15 @@ impl Generations {
         cache: &mut PageCache,
         lists: &mut Lists,
         id: FolioId,
-        shadow: u32,
+        shadow: &Shadow,
         by_fault: bool,
     ) {
-        let seq_mask = (1_u32 << (TOKEN_BITS - REFS_BITS)) - 1;
-        let token = shadow & ((1 << TOKEN_BITS) - 1);
+        let seq_mask = (1_u32 << (shadow.token_bits - REFS_BITS)) - 1;
+        let token = shadow.token;
         if token >> REFS_BITS != self.min_seq as u32 & seq_mask {
             return;
         }
-        let refs = (token as u8 & REFS_MAX) + (shadow >> TOKEN_BITS) as u8;
+        let refs = (token as u8 & REFS_MAX) + u8::from(shadow.flag);
         self.tiers[tier_of(refs)].refaulted += lists.entry(id).pages();
         if by_fault || refs >= REFS_MAX {
             lists.entry_mut(id).refs = REFS_MAX;
@@ -374,7 +377,7 @@ impl Generations {
     pub(super) fn begin_generation(&mut self, cache: &mut PageCache, lists: &mut Lists) {
         if self.count() == MAX_GENERATIONS {
             let (oldest, next) = (slot(self.min_seq), slot(self.min_seq + 1));
-            while let Some(id) = lists.oldest(oldest as usize) {
+            while let Some(id) = lists.oldest(self.group, oldest as usize) {
                 let mut to = lists.entry(id).generation;
                 if to == oldest {
                     self.change(lists, id, next);

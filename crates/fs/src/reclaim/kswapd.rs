@@ -1,5 +1,5 @@
-//! The memory that the page cache uses and its limits: those of memory cgroups, and the
-//! watermarks of a machine with `kswapd`, the thread that keeps pages free.
+//! The memory that the page cache uses and its limits: the watermarks of a machine with
+//! `kswapd`, the thread that keeps pages free, or a memory cgroup that stands for all.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -11,6 +11,9 @@ use crate::vfs::{Host, Vfs};
 
 /// Reclaims before a page is charged in spite of the limit (`MAX_RECLAIM_RETRIES`).
 const RECLAIMS_MAX: u32 = 16;
+
+/// The memory cgroup whose pages are all pages.
+const ROOT: u16 = 0;
 
 /// Watermarks of free pages, for memory in one zone (`/proc/zoneinfo`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -284,13 +287,13 @@ impl<H: Host> Vfs<H> {
         mut reclaimer: Reclaimer,
     ) -> u8 {
         for _ in 0..RECLAIMS_MAX {
-            self.try_to_free_pages(reclaimer, pages);
+            self.try_to_free_pages((reclaimer, ROOT), pages);
             match self.try_charge(lru, (pages, near)) {
                 Ok(node) => return node,
                 Err(next) => reclaimer = next,
             }
         }
-        self.try_to_free_pages(reclaimer, pages);
+        self.try_to_free_pages((reclaimer, ROOT), pages);
         lru.borrow_mut().charge.force(pages, near);
         near
     }
@@ -330,11 +333,11 @@ impl<H: Host> Vfs<H> {
         };
         let lru = self.lru.as_ref();
         let wanted = lru.map_or(0, |lru| lru.borrow().charge.kept_free());
-        let mut scan = Scan::new(Reclaimer::Kswapd, wanted.max(CLUSTER_PAGES));
+        let mut scan = Scan::new((Reclaimer::Kswapd, ROOT), wanted.max(CLUSTER_PAGES));
         while scan.priority >= 1 && !is_balanced() {
             scan.scanned = 0;
             scan.reclaimed = 0;
-            self.shrink_lruvec(&mut scan);
+            self.shrink_node(&mut scan);
             if scan.scanned < scan.wanted || scan.reclaimed == 0 {
                 scan.priority -= 1;
             }

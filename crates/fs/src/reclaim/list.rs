@@ -2,7 +2,7 @@
 
 use crate::page_cache::FolioId;
 
-/// The number of lists: active and inactive, or four generations.
+/// The number of lists of a memory cgroup: active and inactive, or four generations.
 pub(super) const LISTS: usize = 4;
 
 /// Flags of a folio that only reclaim uses (`PG_*`).
@@ -34,10 +34,12 @@ pub(super) struct LruEntry {
     pub(super) refs: u8,
     /// The memory node that it is on.
     pub(super) node: u8,
+    /// The memory cgroup that it is charged to.
+    pub(super) group: u16,
 }
 
 impl LruEntry {
-    const fn new(order: u8, node: u8) -> LruEntry {
+    const fn new(order: u8, node: u8, group: u16) -> LruEntry {
         LruEntry {
             newer: FolioId::NONE,
             older: FolioId::NONE,
@@ -47,6 +49,7 @@ impl LruEntry {
             generation: NO_GENERATION,
             refs: 0,
             node,
+            group,
         }
     }
 
@@ -62,15 +65,16 @@ struct List {
     pages: u64,
 }
 
-/// The lists, and the entries of all folios.
+/// The lists of each memory cgroup (`struct lruvec`), and the entries of all folios.
 #[derive(Debug)]
 pub(super) struct Lists {
     entries: Vec<LruEntry>,
-    lists: [List; LISTS],
+    lists: Vec<[List; LISTS]>,
 }
 
-impl Default for Lists {
-    fn default() -> Lists {
+impl Lists {
+    /// Empty lists of so many memory cgroups.
+    pub(super) fn new(groups: usize) -> Lists {
         let empty = List {
             newest: FolioId::NONE,
             oldest: FolioId::NONE,
@@ -78,19 +82,18 @@ impl Default for Lists {
         };
         Lists {
             entries: Vec::new(),
-            lists: [empty; LISTS],
+            lists: vec![[empty; LISTS]; groups],
         }
     }
-}
 
-impl Lists {
-    /// Resets the entry of a folio that was just added to the page cache.
-    pub(super) fn begin(&mut self, id: FolioId, order: u8, node: u8) {
-        let entry = LruEntry::new(order, node);
+    /// Resets the entry of a folio that was just added to the page cache, on that memory
+    /// node and charged to that memory cgroup.
+    pub(super) fn begin(&mut self, id: FolioId, order: u8, (node, group): (u8, u16)) {
+        let entry = LruEntry::new(order, node, group);
         match self.entries.get_mut(id.number()) {
             Some(reused) => *reused = entry,
             None => {
-                self.entries.resize(id.number(), LruEntry::new(0, 0));
+                self.entries.resize(id.number(), LruEntry::new(0, 0, 0));
                 self.entries.push(entry);
             }
         }
@@ -117,27 +120,33 @@ impl Lists {
         self.entry_mut(id).state &= !states;
     }
 
-    /// Pages in a list.
-    pub(super) fn pages(&self, list: usize) -> u64 {
-        self.lists[list].pages
+    /// Pages in a list of a memory cgroup.
+    pub(super) fn pages(&self, group: u16, list: usize) -> u64 {
+        self.lists[usize::from(group)][list].pages
     }
 
     /// The folio of a list that is scanned first.
-    pub(super) fn oldest(&self, list: usize) -> Option<FolioId> {
-        let oldest = self.lists[list].oldest;
+    pub(super) fn oldest(&self, group: u16, list: usize) -> Option<FolioId> {
+        let oldest = self.lists[usize::from(group)][list].oldest;
         (oldest != FolioId::NONE).then_some(oldest)
     }
 
     /// Adds a folio to the end of a list that is scanned last.
     pub(super) fn push_newest(&mut self, list: usize, id: FolioId) {
-        let newest = self.lists[list].newest;
+        let newest = self.list_of(id, list).newest;
         self.link(list, id, FolioId::NONE, newest);
     }
 
     /// Adds a folio to the end of a list that is scanned first.
     pub(super) fn push_oldest(&mut self, list: usize, id: FolioId) {
-        let oldest = self.lists[list].oldest;
+        let oldest = self.list_of(id, list).oldest;
         self.link(list, id, oldest, FolioId::NONE);
+    }
+
+    /// That list of the memory cgroup that a folio is charged to.
+    fn list_of(&mut self, id: FolioId, list: usize) -> &mut List {
+        let group = usize::from(self.entry(id).group);
+        &mut self.lists[group][list]
     }
 
     fn link(&mut self, list: usize, id: FolioId, newer: FolioId, older: FolioId) {
@@ -146,13 +155,14 @@ impl Lists {
         entry.older = older;
         entry.list = list as u8;
         entry.state |= state::LRU;
-        self.lists[list].pages += self.entry(id).pages();
+        let pages = self.entry(id).pages();
+        self.list_of(id, list).pages += pages;
         match newer {
-            FolioId::NONE => self.lists[list].newest = id,
+            FolioId::NONE => self.list_of(id, list).newest = id,
             newer => self.entry_mut(newer).older = id,
         }
         match older {
-            FolioId::NONE => self.lists[list].oldest = id,
+            FolioId::NONE => self.list_of(id, list).oldest = id,
             older => self.entry_mut(older).newer = id,
         }
     }
@@ -163,14 +173,15 @@ impl Lists {
             newer, older, list, ..
         } = *self.entry(id);
         let list = list as usize;
-        self.lists[list].pages -= self.entry(id).pages();
+        let pages = self.entry(id).pages();
+        self.list_of(id, list).pages -= pages;
         self.clear(id, state::LRU);
         match newer {
-            FolioId::NONE => self.lists[list].newest = older,
+            FolioId::NONE => self.list_of(id, list).newest = older,
             newer => self.entry_mut(newer).older = older,
         }
         match older {
-            FolioId::NONE => self.lists[list].oldest = newer,
+            FolioId::NONE => self.list_of(id, list).oldest = newer,
             older => self.entry_mut(older).newer = newer,
         }
     }
@@ -188,34 +199,41 @@ mod tests {
     proptest! {
         #[test]
         fn lists_are_queues(steps in prop::collection::vec((0..40_u32, 0..LISTS, any::<bool>()), 0..200)) {
-            let mut lists = Lists::default();
-            let mut queues: [VecDeque<FolioId>; LISTS] = Default::default();
+            const GROUPS: usize = 2;
+            let mut lists = Lists::new(GROUPS);
+            // Lists of the first group, then those of the second.
+            let mut queues: [VecDeque<FolioId>; GROUPS * LISTS] = Default::default();
+            let group_of = |number: u32| (number % GROUPS as u32) as u16;
+            let of_queue = |at: usize| ((at / LISTS) as u16, at % LISTS);
             for number in 0..40 {
-                lists.begin(FolioId::from_number(number), 0, 0);
+                lists.begin(FolioId::from_number(number), 0, (0, group_of(number)));
             }
             for (number, list, newest) in steps {
                 let id = FolioId::from_number(number);
+                let queue = usize::from(group_of(number)) * LISTS + list;
                 if lists.has(id, state::LRU) {
                     lists.remove(id);
                     queues.iter_mut().for_each(|queue| queue.retain(|&other| other != id));
                 } else if newest {
                     lists.push_newest(list, id);
-                    queues[list].push_front(id);
+                    queues[queue].push_front(id);
                 } else {
                     lists.push_oldest(list, id);
-                    queues[list].push_back(id);
+                    queues[queue].push_back(id);
                 }
-                for (list, queue) in queues.iter().enumerate() {
-                    prop_assert_eq!(lists.oldest(list), queue.back().copied());
-                    prop_assert_eq!(lists.pages(list), queue.len() as u64);
+                for (at, queue) in queues.iter().enumerate() {
+                    let (group, list) = of_queue(at);
+                    prop_assert_eq!(lists.oldest(group, list), queue.back().copied());
+                    prop_assert_eq!(lists.pages(group, list), queue.len() as u64);
                 }
             }
-            for (list, mut queue) in queues.into_iter().enumerate() {
+            for (at, mut queue) in queues.into_iter().enumerate() {
+                let (group, list) = of_queue(at);
                 while let Some(id) = queue.pop_back() {
-                    prop_assert_eq!(lists.oldest(list), Some(id));
+                    prop_assert_eq!(lists.oldest(group, list), Some(id));
                     lists.remove(id);
                 }
-                prop_assert_eq!(lists.oldest(list), None);
+                prop_assert_eq!(lists.oldest(group, list), None);
             }
         }
     }

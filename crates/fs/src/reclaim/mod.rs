@@ -8,16 +8,20 @@ mod active_inactive;
 mod generations;
 mod kswapd;
 mod list;
+mod memcg;
 mod scan;
+mod shadow;
 
 use crate::page_cache::{FOLIO_BATCH, FolioId, PageCache, flag};
 use crate::vfs::{Host, Vfs};
 use active_inactive::ActiveInactive;
 use generations::Generations;
 use list::{Lists, state};
+use shadow::Shadow;
 
 pub use active_inactive::LruStatistics;
 pub use kswapd::{NodePages, Watermarks};
+pub use memcg::{MEMORY_FILES, MemoryFile, MemoryGroup, MemoryGroupCounts, OverHigh};
 
 /// The policy of reclaim (`/sys/kernel/mm/lru_gen/enabled`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +63,15 @@ pub(crate) enum Origin {
     Fault,
 }
 
+/// Where the pages of a folio are charged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Charged {
+    /// The memory node.
+    pub(crate) node: u8,
+    /// The memory cgroup.
+    pub(crate) group: u16,
+}
+
 /// The state of the policy.
 #[derive(Debug)]
 enum PolicyState {
@@ -87,59 +100,93 @@ impl Batches {
 #[derive(Debug)]
 pub(crate) struct Lru {
     lists: Lists,
-    policy: PolicyState,
+    /// By memory cgroup.
+    policies: Vec<PolicyState>,
     batches: Batches,
     charge: kswapd::Charge,
-    /// A cgroup's statistics at their last flush.
-    flushed: LruStatistics,
+    groups: memcg::Groups,
+    /// By memory cgroup, its statistics at their last flush.
+    flushed: Vec<LruStatistics>,
 }
 
 impl Lru {
-    pub(crate) fn new(policy: Policy, memory: Memory) -> Lru {
+    pub(crate) fn new(policy: Policy, memory: Memory, groups: &[MemoryGroup]) -> Lru {
+        let groups = memcg::Groups::new(groups);
+        let numbers = 0..groups.count() as u16;
+        let policies = numbers.clone().map(|group| match policy {
+            Policy::ActiveInactive => PolicyState::ActiveInactive(ActiveInactive::default()),
+            Policy::Generations => PolicyState::Generations(Box::new(Generations::new(group))),
+        });
         Lru {
-            lists: Lists::default(),
-            policy: match policy {
-                Policy::ActiveInactive => PolicyState::ActiveInactive(ActiveInactive::default()),
-                Policy::Generations => PolicyState::Generations(Box::default()),
-            },
+            lists: Lists::new(groups.count()),
+            policies: policies.collect(),
             batches: Batches::default(),
             charge: kswapd::Charge::new(memory),
-            flushed: LruStatistics::default(),
+            groups,
+            flushed: vec![LruStatistics::default(); numbers.len()],
         }
     }
 
-    /// Sizes of the lists; all zero with generations.
-    fn statistics(&self) -> LruStatistics {
-        match &self.policy {
-            PolicyState::ActiveInactive(policy) => policy.statistics(&self.lists),
-            PolicyState::Generations(_) => LruStatistics::default(),
+    fn has_generations(&self) -> bool {
+        matches!(self.policies[0], PolicyState::Generations(_))
+    }
+
+    /// Sizes of the lists of a memory cgroup and of those below it; all zero with
+    /// generations.
+    fn statistics(&self, group: u16) -> LruStatistics {
+        let mut sum = LruStatistics::default();
+        for &group in self.groups.subtree(group) {
+            if let PolicyState::ActiveInactive(policy) = &self.policies[usize::from(group)] {
+                sum.add(&policy.statistics(group, &self.lists));
+            }
+        }
+        sum
+    }
+
+    /// The statistics for decisions: those of memory cgroups lag behind until they are
+    /// flushed.
+    fn seen(&self, group: u16) -> LruStatistics {
+        match group {
+            0 if !self.charge.is_cgroup() => self.statistics(0),
+            group => self.flushed[usize::from(group)],
         }
     }
 
-    /// The statistics for decisions: a cgroup's lag behind until they are flushed.
-    fn seen(&self) -> LruStatistics {
-        if self.charge.is_cgroup() {
-            self.flushed
-        } else {
-            self.statistics()
+    /// Brings the statistics of memory cgroups up to date.
+    fn flush_statistics(&mut self) {
+        for group in 0..self.flushed.len() {
+            self.flushed[group] = self.statistics(group as u16);
+        }
+        self.groups.flush_statistics();
+    }
+
+    /// Ages the lists of a memory cgroup and of those above it, for pages that become active
+    /// or are evicted (`workingset_age_nonresident`).
+    fn age_nonresident(&mut self, group: u16, pages: u64) {
+        for group in std::iter::once(group).chain(self.groups.above(group)) {
+            if let PolicyState::ActiveInactive(policy) = &mut self.policies[usize::from(group)] {
+                policy.age += pages;
+            }
         }
     }
 
-    /// Adds a folio on a memory node that was added to the page cache; `shadow` is the shadow
-    /// entry of its page. Whether a refault made it active (`filemap_add_folio`).
+    /// Adds a folio to the page cache, on a memory node and charged to a memory cgroup;
+    /// `shadow` is the shadow entry of its page. Whether a refault made it active
+    /// (`filemap_add_folio`).
     fn add(
         &mut self,
         cache: &mut PageCache,
-        (id, node): (FolioId, u8),
+        (id, charged): (FolioId, Charged),
         origin: Origin,
         shadow: Option<u32>,
     ) -> bool {
-        self.lists.begin(id, cache.order(id) as u8, node);
+        let Charged { node, group } = charged;
+        self.lists.begin(id, cache.order(id) as u8, (node, group));
         let active = match shadow {
             Some(shadow) if origin != Origin::Write => self.refault(cache, id, origin, shadow),
             _ => false,
         };
-        if origin == Origin::Fault && matches!(self.policy, PolicyState::Generations(_)) {
+        if origin == Origin::Fault && self.has_generations() {
             self.lists.set(id, state::ACTIVE);
         }
         self.batches.added.push(id);
@@ -152,28 +199,70 @@ impl Lru {
     /// Handles a refault; whether it made the folio active.
     #[inline(never)]
     fn refault(&mut self, cache: &mut PageCache, id: FolioId, origin: Origin, shadow: u32) -> bool {
-        let seen = self.seen();
-        match &mut self.policy {
-            PolicyState::ActiveInactive(policy) => {
-                policy.refault(cache, &mut self.lists, id, shadow, &seen)
+        let group = self.lists.entry(id).group;
+        let shadow = Shadow::unpack(shadow, self.groups.count());
+        if self.has_generations() {
+            let by_fault = origin == Origin::Fault;
+            // A page that comes back in another group counts in none.
+            if let PolicyState::Generations(policy) = &mut self.policies[usize::from(group)]
+                && shadow.group == group
+            {
+                policy.refault(cache, &mut self.lists, id, &shadow, by_fault);
             }
-            PolicyState::Generations(policy) => {
-                let by_fault = origin == Origin::Fault;
-                policy.refault(cache, &mut self.lists, id, shadow, by_fault);
-                false
-            }
+            return false;
         }
+        self.refault_by_distance(cache, id, &shadow)
+    }
+
+    /// Handles a refault with active and inactive lists (`workingset_refault`).
+    fn refault_by_distance(&mut self, cache: &mut PageCache, id: FolioId, shadow: &Shadow) -> bool {
+        let active_pages = self.seen(shadow.group).active;
+        let evicted_from = &self.policies[usize::from(shadow.group)];
+        if let PolicyState::ActiveInactive(policy) = evicted_from
+            && policy.refault_distance(shadow) > active_pages
+        {
+            return false;
+        }
+        let (group, pages) = (self.lists.entry(id).group, self.lists.entry(id).pages());
+        self.lists.set(id, state::ACTIVE);
+        self.age_nonresident(group, pages);
+        if let PolicyState::ActiveInactive(policy) = &mut self.policies[usize::from(group)] {
+            policy.activated_refaults += pages;
+        }
+        if shadow.flag {
+            cache.set(id, flag::WORKINGSET);
+        }
+        true
+    }
+
+    /// The shadow entry of a folio that is evicted for the limit of `target`.
+    fn eviction(&mut self, cache: &PageCache, id: FolioId, target: u16) -> u32 {
+        let own = self.lists.entry(id).group;
+        let generations = match &mut self.policies[usize::from(own)] {
+            PolicyState::Generations(policy) => Some(policy.eviction(cache, &self.lists, id)),
+            PolicyState::ActiveInactive(_) => None,
+        };
+        let shadow = generations.unwrap_or_else(|| {
+            let age = match &self.policies[usize::from(target)] {
+                PolicyState::ActiveInactive(policy) => policy.age,
+                PolicyState::Generations(_) => 0,
+            };
+            self.age_nonresident(target, self.lists.entry(id).pages());
+            Shadow::new(age as u32, cache.has(id, flag::WORKINGSET), target)
+        });
+        shadow.pack(self.groups.count())
     }
 
     /// Counts a read of a folio (`folio_mark_accessed`).
     pub(crate) fn mark_accessed(&mut self, cache: &mut PageCache, id: FolioId) {
-        let PolicyState::ActiveInactive(policy) = &mut self.policy else {
+        if self.has_generations() {
             return generations::count_read(cache, &mut self.lists, id);
-        };
+        }
         if !self.lists.has(id, state::REFERENCED) {
             self.lists.set(id, state::REFERENCED);
         } else if !self.lists.has(id, state::ACTIVE) {
-            policy.activation(&self.lists, id);
+            let (group, pages) = (self.lists.entry(id).group, self.lists.entry(id).pages());
+            self.age_nonresident(group, pages);
             self.lists.clear(id, state::REFERENCED);
             self.activate(cache, id);
         }
@@ -234,7 +323,7 @@ impl Lru {
             if self.lists.has(id, state::LRU) {
                 self.take(id);
                 self.lists.clear(id, state::ACTIVE);
-                match &mut self.policy {
+                match &mut self.policies[usize::from(self.lists.entry(id).group)] {
                     PolicyState::ActiveInactive(_) => {
                         self.lists.push_oldest(active_inactive::INACTIVE, id);
                     }
@@ -259,7 +348,7 @@ impl Lru {
 
     /// Puts a folio on the list where it belongs (`lruvec_add_folio`).
     fn insert(&mut self, cache: &PageCache, id: FolioId) {
-        match &mut self.policy {
+        match &mut self.policies[usize::from(self.lists.entry(id).group)] {
             PolicyState::ActiveInactive(_) => {
                 let list = ActiveInactive::list_of(&self.lists, id);
                 self.lists.push_newest(list, id);
@@ -270,7 +359,7 @@ impl Lru {
 
     /// Removes a folio from its list.
     fn take(&mut self, id: FolioId) {
-        match &mut self.policy {
+        match &mut self.policies[usize::from(self.lists.entry(id).group)] {
             PolicyState::ActiveInactive(_) => self.lists.remove(id),
             PolicyState::Generations(policy) => policy.remove(&mut self.lists, id),
         }
@@ -284,21 +373,22 @@ impl Lru {
         self.batches.forget(id);
         let entry = self.lists.entry(id);
         self.charge.uncharge(entry.pages(), entry.node);
+        self.groups.uncharge(entry.group, entry.pages());
     }
 }
 
 impl<H: Host> Vfs<H> {
     /// Sizes of the lists; `None` if memory is not limited.
     pub fn lru_statistics(&self) -> Option<LruStatistics> {
-        self.lru.as_ref().map(|lru| lru.borrow().statistics())
+        self.lru.as_ref().map(|lru| lru.borrow().statistics(0))
     }
 
-    /// Brings a cgroup's statistics up to date, which Linux does every 2 s
+    /// Brings the statistics of memory cgroups up to date, which Linux does every 2 s
     /// (`flush_memcg_stats_dwork`).
     pub fn flush_memory_statistics(&self) {
         if let Some(lru) = &self.lru {
-            let lru = &mut *lru.borrow_mut();
-            lru.flushed = lru.statistics();
+            lru.borrow_mut().flush_statistics();
+            self.write_back.borrow_mut().flush_group_statistics();
         }
     }
 
@@ -324,13 +414,17 @@ impl<H: Host> Vfs<H> {
         }
     }
 
-    /// Adds a folio that was added to the page cache, with its memory node. If that is a
-    /// refault, whether the folio became active.
-    pub(crate) fn lru_added(&self, (id, node): (FolioId, u8), origin: Origin) -> Option<bool> {
+    /// Adds a folio that was added to the page cache. If that is a refault, whether the folio
+    /// became active.
+    pub(crate) fn lru_added(
+        &self,
+        (id, charged): (FolioId, Charged),
+        origin: Origin,
+    ) -> Option<bool> {
         let mut lru = self.lru.as_ref()?.borrow_mut();
         let mut cache = self.cache.borrow_mut();
         let shadow = cache.take_shadow(id);
-        let active = lru.add(&mut cache, (id, node), origin, shadow);
+        let active = lru.add(&mut cache, (id, charged), origin, shadow);
         shadow.filter(|_| origin != Origin::Write)?;
         Some(active)
     }

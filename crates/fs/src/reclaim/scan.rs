@@ -17,7 +17,7 @@ pub(super) const CLUSTER_PAGES: u64 = 32;
 /// Who reclaims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reclaimer {
-    /// A task of a cgroup that is at its limit.
+    /// A task of a memory cgroup that is at its limit.
     Cgroup,
     /// A task that finds no free page (direct reclaim).
     Direct,
@@ -29,6 +29,8 @@ pub(super) enum Reclaimer {
 #[derive(Debug)]
 pub(super) struct Scan {
     pub(super) reclaimer: Reclaimer,
+    /// The memory cgroup whose limit is the reason; the root for the machine's memory.
+    target: u16,
     /// Pages to free.
     pub(super) wanted: u64,
     /// Pages freed.
@@ -44,9 +46,10 @@ pub(super) struct Scan {
 }
 
 impl Scan {
-    pub(super) fn new(reclaimer: Reclaimer, wanted: u64) -> Scan {
+    pub(super) fn new((reclaimer, target): (Reclaimer, u16), wanted: u64) -> Scan {
         Scan {
             reclaimer,
+            target,
             wanted,
             reclaimed: 0,
             scanned: 0,
@@ -71,11 +74,12 @@ enum FolioAction {
 }
 
 impl<H: Host> Vfs<H> {
-    /// Frees at least `wanted` pages, if it can. Returns the number of pages freed
-    /// (`try_to_free_pages`, `try_to_free_mem_cgroup_pages`).
-    pub(super) fn try_to_free_pages(&self, reclaimer: Reclaimer, wanted: u64) -> u64 {
+    /// Frees at least `wanted` pages of a memory cgroup and those below it, if it can.
+    /// Returns the number of pages freed (`try_to_free_pages`,
+    /// `try_to_free_mem_cgroup_pages`).
+    pub(super) fn try_to_free_pages(&self, who: (Reclaimer, u16), wanted: u64) -> u64 {
         self.trace(Event::Reclaim { pages: wanted });
-        let mut scan = Scan::new(reclaimer, wanted.max(CLUSTER_PAGES));
+        let mut scan = Scan::new(who, wanted.max(CLUSTER_PAGES));
         loop {
             self.scan_rounds(&mut scan);
             // The inactive pages did not suffice: active ones are deactivated.
@@ -95,15 +99,16 @@ impl<H: Host> Vfs<H> {
     fn scan_rounds(&self, scan: &mut Scan) {
         loop {
             scan.scanned = 0;
-            self.shrink_lruvec(scan);
+            self.shrink_node(scan);
             if scan.is_done() || scan.priority == 0 {
                 break;
             }
             scan.priority -= 1;
         }
         self.with_lru(|lru, _| {
-            let seen = lru.seen();
-            if let PolicyState::ActiveInactive(policy) = &mut lru.policy {
+            let seen = lru.seen(scan.target);
+            let policy = &mut lru.policies[usize::from(scan.target)];
+            if let PolicyState::ActiveInactive(policy) = policy {
                 policy.snapshot_refaults(&seen);
             }
         });
@@ -118,26 +123,42 @@ impl<H: Host> Vfs<H> {
         f(&mut lru.borrow_mut(), &mut self.cache.borrow_mut())
     }
 
-    /// One round over the lists.
-    pub(super) fn shrink_lruvec(&self, scan: &mut Scan) {
-        let has_generations =
-            self.with_lru(|lru, _| matches!(lru.policy, PolicyState::Generations(_)));
-        if has_generations {
-            self.shrink_generations(scan);
+    /// One round over the lists of all groups below the one that is reclaimed from. A task
+    /// ends it when enough is freed, and the next goes on from there (`shrink_node`,
+    /// `shrink_node_memcgs`). With generations Linux has a list of groups for memory pressure
+    /// on the machine, which gives the same turns (`shrink_many`).
+    pub(super) fn shrink_node(&self, scan: &mut Scan) {
+        let groups = self.with_lru(|lru, _| {
+            let seen = lru.seen(scan.target);
+            let policy = &lru.policies[usize::from(scan.target)];
+            if let PolicyState::ActiveInactive(policy) = policy {
+                scan.may_deactivate = scan.force_deactivate || policy.may_deactivate(&seen);
+            }
+            lru.groups.subtree(scan.target).len()
+        });
+        for _ in 0..groups {
+            let group = self.with_lru(|lru, _| lru.groups.next_to_scan(scan.target));
+            self.shrink_lruvec(scan, group);
+            if scan.is_done() && scan.reclaimer != Reclaimer::Kswapd {
+                break;
+            }
+        }
+    }
+
+    /// One round over the lists of a memory cgroup.
+    fn shrink_lruvec(&self, scan: &mut Scan, group: u16) {
+        if self.with_lru(|lru, _| lru.has_generations()) {
+            self.shrink_generations(scan, group);
         } else {
-            self.shrink_lists(scan);
+            self.shrink_lists(scan, group);
         }
     }
 
     /// One round over the inactive and the active list in turn, [`CLUSTER_PAGES`] at a time.
-    fn shrink_lists(&self, scan: &mut Scan) {
+    fn shrink_lists(&self, scan: &mut Scan, group: u16) {
         let mut targets = self.with_lru(|lru, _| {
-            let seen = lru.seen();
-            if let PolicyState::ActiveInactive(policy) = &lru.policy {
-                scan.may_deactivate = scan.force_deactivate || policy.may_deactivate(&seen);
-            }
             [active_inactive::INACTIVE, active_inactive::ACTIVE]
-                .map(|list| lru.lists.pages(list) >> scan.priority)
+                .map(|list| lru.lists.pages(group, list) >> scan.priority)
         });
         let reclaimed_before = scan.reclaimed;
         // The first round of direct reclaim is not cut short (`proportional_reclaim`).
@@ -148,8 +169,8 @@ impl<H: Host> Vfs<H> {
                 *target -= pages;
                 match list {
                     _ if pages == 0 => {}
-                    active_inactive::INACTIVE => self.shrink_inactive_list(scan, pages),
-                    _ if scan.may_deactivate => self.shrink_active_list(pages),
+                    active_inactive::INACTIVE => self.shrink_inactive_list(scan, group, pages),
+                    _ if scan.may_deactivate => self.shrink_active_list(group, pages),
                     _ => scan.skipped_deactivate = true,
                 }
             }
@@ -159,14 +180,14 @@ impl<H: Host> Vfs<H> {
         }
     }
 
-    /// Takes the oldest folios off a list (`isolate_lru_folios`).
-    fn isolate(&self, list: usize, pages: u64) -> Vec<FolioId> {
+    /// Takes the oldest folios off a list of a memory cgroup (`isolate_lru_folios`).
+    fn isolate(&self, (group, list): (u16, usize), pages: u64) -> Vec<FolioId> {
         let folios = self.with_lru(|lru, cache| {
             lru.drain(cache);
             let mut folios = Vec::with_capacity(pages as usize);
             let mut taken = 0;
             while taken < pages
-                && let Some(id) = lru.lists.oldest(list)
+                && let Some(id) = lru.lists.oldest(group, list)
             {
                 taken += lru.lists.entry(id).pages();
                 lru.lists.remove(id);
@@ -189,8 +210,8 @@ impl<H: Host> Vfs<H> {
         folios.iter().map(|&id| 1 << cache.order(id)).sum()
     }
 
-    fn shrink_inactive_list(&self, scan: &mut Scan, pages: u64) {
-        let folios = self.isolate(active_inactive::INACTIVE, pages);
+    fn shrink_inactive_list(&self, scan: &mut Scan, group: u16, pages: u64) {
+        let folios = self.isolate((group, active_inactive::INACTIVE), pages);
         let kept = self.shrink_folios(scan, folios);
         self.with_lru(|lru, cache| {
             for id in kept {
@@ -201,8 +222,8 @@ impl<H: Host> Vfs<H> {
 
     /// Deactivates the oldest active folios, accessed or not; in Linux only folios of
     /// programs' code stay active (`shrink_active_list`).
-    fn shrink_active_list(&self, pages: u64) {
-        let folios = self.isolate(active_inactive::ACTIVE, pages);
+    fn shrink_active_list(&self, group: u16, pages: u64) {
+        let folios = self.isolate((group, active_inactive::ACTIVE), pages);
         for &id in &folios {
             self.folio_referenced(id);
         }
@@ -229,7 +250,7 @@ impl<H: Host> Vfs<H> {
             }
             match self.folio_action(id) {
                 FolioAction::Evict => {
-                    self.evict_folio(id);
+                    self.evict_folio(id, scan.target);
                     scan.reclaimed += pages;
                     return false;
                 }
@@ -249,10 +270,8 @@ impl<H: Host> Vfs<H> {
             return FolioAction::Keep;
         }
         let mapped = self.cache.borrow().mapped(id);
-        let was_promoted = self.with_lru(|lru, _| {
-            matches!(lru.policy, PolicyState::Generations(_))
-                && lru.lists.has(id, state::REFERENCED)
-        });
+        let was_promoted =
+            self.with_lru(|lru, _| lru.has_generations() && lru.lists.has(id, state::REFERENCED));
         if mapped && was_promoted {
             return FolioAction::Keep;
         }
@@ -283,13 +302,12 @@ impl<H: Host> Vfs<H> {
     }
 
     /// Removes a folio from the page cache and leaves a shadow entry in its place.
-    fn evict_folio(&self, id: FolioId) {
+    fn evict_folio(&self, id: FolioId, target: u16) {
         self.with_lru(|lru, cache| {
-            let shadow = match &mut lru.policy {
-                PolicyState::ActiveInactive(policy) => policy.eviction(cache, &lru.lists, id),
-                PolicyState::Generations(policy) => policy.eviction(cache, &lru.lists, id),
-            };
+            let shadow = lru.eviction(cache, id, target);
             cache.put_shadow(id, shadow);
+            let entry = lru.lists.entry(id);
+            lru.groups.reclaimed(entry.group, entry.pages());
         });
         self.counts.borrow_mut().evicted += 1 << self.cache.borrow().order(id);
         self.delete_folio(id);
@@ -307,8 +325,8 @@ impl<H: Host> Vfs<H> {
             let last = cache.next_index(id) - 1;
             (cache.inode_of(id), cache.serial(id), cache.index(id), last)
         };
-        let has_generations =
-            self.with_lru(|lru, _| matches!(lru.policy, PolicyState::Generations(_)));
+        let (has_generations, group) =
+            self.with_lru(|lru, _| (lru.has_generations(), lru.lists.entry(id).group));
         let mut used = 0;
         for (number, mapping) in self.live_mappings() {
             if mapping.file().inode != inode || !mapping.has_recency() {
@@ -321,10 +339,10 @@ impl<H: Host> Vfs<H> {
                 used += 1;
                 if has_generations {
                     let (from, to) = mapping.look_around(index, generations::BATCH);
-                    let young = self.take_young(&mapping, from, to, Lru::accessed_nearby);
+                    let young = self.take_young(&mapping, (from, to), group, Lru::accessed_nearby);
                     if young * 8 >= generations::BATCH {
                         let table = mapping.table_of(index);
-                        self.with_generations(|policy| policy.note_table(number, table, 0));
+                        self.with_generations(group, |policy| policy.note_table(number, table, 0));
                     }
                 }
                 mapping.clear_young(index);
@@ -333,13 +351,13 @@ impl<H: Host> Vfs<H> {
         used
     }
 
-    /// Clears the accessed bit of the page table entries from page `from` to `to`, and
-    /// calls `f` for the folio of each that had it. Returns how many had it.
+    /// Clears the accessed bit of the page table entries from page `from` to `to` for folios
+    /// of a memory cgroup, and calls `f` for each that had it. Returns how many had it.
     fn take_young(
         &self,
         mapping: &Mapping,
-        from: u64,
-        to: u64,
+        (from, to): (u64, u64),
+        group: u16,
         f: fn(&mut Lru, &mut PageCache, FolioId),
     ) -> u64 {
         let inode = mapping.file().inode;
@@ -349,6 +367,9 @@ impl<H: Host> Vfs<H> {
             let Some(id) = folio.filter(|&id| self.cache.borrow().serial(id) == serial) else {
                 continue;
             };
+            if self.with_lru(|lru, _| lru.lists.entry(id).group) != group {
+                continue;
+            }
             mapping.clear_young(index);
             young += 1;
             self.with_lru(|lru, cache| f(lru, cache, id));
@@ -356,32 +377,36 @@ impl<H: Host> Vfs<H> {
         young
     }
 
-    fn with_generations<T>(&self, f: impl FnOnce(&mut generations::Generations) -> T) -> Option<T> {
-        self.with_lru(|lru, _| match &mut lru.policy {
+    fn with_generations<T>(
+        &self,
+        group: u16,
+        f: impl FnOnce(&mut generations::Generations) -> T,
+    ) -> Option<T> {
+        self.with_lru(|lru, _| match &mut lru.policies[usize::from(group)] {
             PolicyState::Generations(policy) => Some(f(policy)),
             PolicyState::ActiveInactive(_) => None,
         })
     }
 
     /// One round over the generations (`lru_gen_shrink_lruvec`).
-    fn shrink_generations(&self, scan: &mut Scan) {
+    fn shrink_generations(&self, scan: &mut Scan, group: u16) {
         self.with_lru(|lru, cache| lru.drain(cache));
         let mut scanned = 0;
         loop {
             let Some((should_age, total)) =
-                self.with_generations(|policy| (policy.should_age(), policy.total_pages()))
+                self.with_generations(group, |policy| (policy.should_age(), policy.total_pages()))
             else {
                 return;
             };
             if should_age && scan.priority != PRIORITY_FIRST {
-                self.age();
+                self.age(group);
                 return;
             }
             let to_scan = total >> scan.priority;
             if to_scan == 0 {
                 return;
             }
-            let step = self.evict_folios(scan);
+            let step = self.evict_folios(scan, group);
             scanned += step;
             let enough = scan.reclaimer != Reclaimer::Cgroup && scan.is_done();
             if step == 0 || scanned >= to_scan || enough {
@@ -391,9 +416,9 @@ impl<H: Host> Vfs<H> {
     }
 
     /// Evicts one batch of the oldest generation. Returns the number of pages scanned.
-    fn evict_folios(&self, scan: &mut Scan) -> u64 {
-        let (folios, mut scanned) = self.scan_folios();
-        let ended = self.with_lru(|lru, _| match &mut lru.policy {
+    fn evict_folios(&self, scan: &mut Scan, group: u16) -> u64 {
+        let (folios, mut scanned) = self.scan_folios(group);
+        let ended = self.with_lru(|lru, _| match &mut lru.policies[usize::from(group)] {
             PolicyState::Generations(policy) => {
                 let ended = policy.end_empty(&lru.lists);
                 (ended, policy.count() == generations::MIN_GENERATIONS)
@@ -409,7 +434,7 @@ impl<H: Host> Vfs<H> {
         }
         let kept = self.shrink_folios(scan, folios);
         self.with_lru(|lru, cache| {
-            if let PolicyState::Generations(policy) = &mut lru.policy {
+            if let PolicyState::Generations(policy) = &mut lru.policies[usize::from(group)] {
                 for id in kept {
                     policy.put_back(cache, &mut lru.lists, id);
                 }
@@ -420,9 +445,9 @@ impl<H: Host> Vfs<H> {
 
     /// Isolates folios of the oldest generation for a batch, and moves those that belong to
     /// another generation there. Returns the batch and the number of pages scanned.
-    fn scan_folios(&self) -> (Vec<FolioId>, u64) {
+    fn scan_folios(&self, group: u16) -> (Vec<FolioId>, u64) {
         let result = self.with_lru(|lru, cache| {
-            let PolicyState::Generations(policy) = &mut lru.policy else {
+            let PolicyState::Generations(policy) = &mut lru.policies[usize::from(group)] else {
                 return None;
             };
             if policy.count() == generations::MIN_GENERATIONS {
@@ -462,8 +487,8 @@ impl<H: Host> Vfs<H> {
 
     /// Begins a younger generation, after a walk over the page tables that puts accessed
     /// pages into the youngest until then (`try_to_inc_max_seq`).
-    fn age(&self) {
-        if self.with_generations(generations::Generations::begin_walk) != Some(true) {
+    fn age(&self, group: u16) {
+        if self.with_generations(group, generations::Generations::begin_walk) != Some(true) {
             return;
         }
         for (number, mapping) in self.live_mappings() {
@@ -471,18 +496,19 @@ impl<H: Host> Vfs<H> {
                 continue;
             }
             for (table, from, to) in mapping.tables() {
-                let worth = self.with_generations(|policy| policy.is_worth_walking(number, table));
+                let worth =
+                    self.with_generations(group, |policy| policy.is_worth_walking(number, table));
                 if worth != Some(true) {
                     continue;
                 }
-                let young = self.take_young(&mapping, from, to, Lru::accessed_in_walk);
+                let young = self.take_young(&mapping, (from, to), group, Lru::accessed_in_walk);
                 if young * 8 >= TABLE_PAGES {
-                    self.with_generations(|policy| policy.note_table(number, table, 1));
+                    self.with_generations(group, |policy| policy.note_table(number, table, 1));
                 }
             }
         }
         self.with_lru(|lru, cache| {
-            if let PolicyState::Generations(policy) = &mut lru.policy {
+            if let PolicyState::Generations(policy) = &mut lru.policies[usize::from(group)] {
                 policy.begin_generation(cache, &mut lru.lists);
             }
         });
@@ -492,14 +518,16 @@ impl<H: Host> Vfs<H> {
 impl Lru {
     /// Handles a folio that an aging walk found accessed.
     fn accessed_in_walk(&mut self, cache: &mut PageCache, id: FolioId) {
-        if let PolicyState::Generations(policy) = &mut self.policy {
+        let group = self.lists.entry(id).group;
+        if let PolicyState::Generations(policy) = &mut self.policies[usize::from(group)] {
             policy.promote(cache, &mut self.lists, id);
         }
     }
 
     /// Handles a folio that eviction found accessed near another one.
     fn accessed_nearby(&mut self, cache: &mut PageCache, id: FolioId) {
-        let PolicyState::Generations(policy) = &self.policy else {
+        let group = self.lists.entry(id).group;
+        let PolicyState::Generations(policy) = &self.policies[usize::from(group)] else {
             return;
         };
         let generation = self.lists.entry(id).generation;

@@ -3,12 +3,13 @@
 
 use super::bandwidth::Bandwidth;
 use super::counters::DEVICE_BATCH;
-use super::device::{DeviceId, Queue, state};
+use super::device::{DeviceId, Queue, WriteBack, state};
+use super::dirty_state::DirtyState;
 use super::flusher::timer_end;
 use super::throttle::{Throttle, ThrottleAction};
 use crate::event::Event;
 use crate::inode::InodeId;
-use crate::page_cache::FolioId;
+use crate::page_cache::{FolioId, Mark};
 use crate::vfs::{Host, Vfs};
 
 /// The state of a device's write-back at the start of a run.
@@ -32,6 +33,7 @@ impl<H: Host> Vfs<H> {
     /// Marks blocks of a folio dirty (`folio_mark_dirty`).
     pub(crate) fn mark_folio_dirty(&self, folio: FolioId, blocks: u8) {
         let (inode, index, _) = self.cache.borrow().place(folio);
+        self.attach_inode(inode, || self.group_of(folio));
         if self.cache.borrow_mut().set_dirty(folio, blocks) {
             let pages = self.cache.borrow().pages(folio);
             self.write_back.borrow_mut().pages_dirtied(inode, pages);
@@ -66,14 +68,33 @@ impl<H: Host> Vfs<H> {
     /// have such pages.
     pub fn set_counters(&self, dirty_pages: u64, writing_pages: u64) {
         let mut write_back = self.write_back.borrow_mut();
-        write_back.dirty.set_shared(dirty_pages);
-        write_back.writing.set_shared(writing_pages);
+        write_back.system.dirty.set_shared(dirty_pages);
+        write_back.system.writing.set_shared(writing_pages);
     }
 
     /// Marks an inode dirty: its times, or, if `data`, what is needed to find its data.
     pub fn inode_changed(&self, inode: InodeId, data: bool) {
         let what = if data { state::DATASYNC } else { state::SYNC };
+        self.attach_inode(inode, || self.host().memory_group());
         self.mark_inode_dirty(inode, what);
+    }
+
+    /// Has an inode that is clean written by the memory cgroup that now dirties it.
+    fn attach_inode(&self, inode: InodeId, group: impl FnOnce() -> u16) {
+        if !self.write_back.borrow_mut().is_unattached(inode) {
+            return;
+        }
+        let is_marked = |mark| self.cache.borrow().any_marked(inode, mark);
+        if !is_marked(Mark::Dirty) && !is_marked(Mark::WriteBack) {
+            self.write_back.borrow_mut().attach(inode, group());
+        }
+    }
+
+    /// Adds a memory cgroup's part of a device, which has a flusher of its own.
+    pub fn add_group_device(&self, device: DeviceId, group: u16) -> DeviceId {
+        let now = self.host().now_jiffies();
+        let mut write_back = self.write_back.borrow_mut();
+        write_back.add_group_device(device, group, now)
     }
 
     fn mark_inode_dirty(&self, inode: InodeId, what: u8) {
@@ -163,13 +184,25 @@ impl<H: Host> Vfs<H> {
     /// Checks the running task, which has dirtied `pages`, against what is dirty.
     fn check_dirtier(&self, inode: InodeId, pages: u64) -> Check {
         let now = self.host().now_jiffies();
+        let (device, group) = {
+            let mut write_back = self.write_back.borrow_mut();
+            let device = write_back.part_of_writer(inode, self.host().memory_group());
+            (device, write_back.device(device).group)
+        };
+        let memory = self.group_memory(group);
         let mut write_back = self.write_back.borrow_mut();
-        let device = write_back.inode(inode).device;
-        let mut state = write_back.system_state();
+        let states = (
+            write_back.system_state(),
+            write_back.group_state(device, memory),
+        );
         let is_idle = !write_back.device(device).is_running;
-        if state.is_freerun() {
-            self.host().with_dirtier(|task| task.freerun(&state, now));
-            let over = write_back.dirty.read() > state.background_thresh;
+        if states.0.is_freerun() && states.1.is_none_or(|group| group.is_freerun()) {
+            self.host().with_dirtier(|task| {
+                task.freerun(&states.0, now);
+                let next = states.1.map_or(u64::MAX, |group| group.poll_interval());
+                task.nr_dirtied_pause = task.nr_dirtied_pause.min(next);
+            });
+            let over = write_back.system.dirty.read() > states.0.background_thresh;
             return Check {
                 device,
                 device_dirty: 0,
@@ -177,26 +210,50 @@ impl<H: Host> Vfs<H> {
                 throttle: None,
             };
         }
-        state = write_back.with_device(state, device, now);
-        let of = write_back.device(device);
-        of.is_exceeded = state.is_exceeded();
-        let ratio = state.position_ratio(of.bandwidth.average_write_rate);
-        if of.bandwidth.is_due(now) {
-            let counted = of.counted();
-            state.limit = write_back.update_limit(&state, now);
-            let rates = &mut write_back.device(device).bandwidth;
-            rates.update_with_ratelimit(&state, ratio, counted, now);
-        }
+        let (tighter, ratio) = write_back.tighter_state(states, device, now);
         let rates = write_back.device(device).bandwidth;
         let mut throttle = None;
         self.host().with_dirtier(|task| {
-            throttle = Some(task.throttle(pages, state.device_dirty, ratio, &rates, now));
+            throttle = Some(task.throttle(pages, tighter.device_dirty, ratio, &rates, now));
         });
         Check {
             device,
-            device_dirty: state.device_dirty,
+            device_dirty: tighter.device_dirty,
             wakes_flusher: is_idle,
             throttle,
+        }
+    }
+}
+
+impl WriteBack {
+    /// Of the states of the system and of a device's group the one that slows dirtiers down
+    /// more, with its position ratio. Updates the device's rates by both.
+    fn tighter_state(
+        &mut self,
+        (system, group): (DirtyState, Option<DirtyState>),
+        device: DeviceId,
+        now: u64,
+    ) -> (DirtyState, u64) {
+        let mut system = self.with_device(system, device, now);
+        let mut group = group.map(|group| self.with_device_in_group(group, device, now));
+        let of = self.device(device);
+        of.is_exceeded = system.is_exceeded() || group.is_some_and(|group| group.is_exceeded());
+        let rate = of.bandwidth.average_write_rate;
+        let system_ratio = system.position_ratio(rate);
+        let group_ratio = group.map(|group| group.position_ratio(rate));
+        if of.bandwidth.is_due(now) {
+            let (counted, number) = (of.counted(), of.group);
+            system.limit = self.update_limit(0, &system, now);
+            if let Some(group) = &mut group {
+                group.limit = self.update_limit(number, group, now);
+            }
+            let of_group = group.zip(group_ratio);
+            let rates = &mut self.device(device).bandwidth;
+            rates.update_with_ratelimit(&[Some((system, system_ratio)), of_group], counted, now);
+        }
+        match group.zip(group_ratio) {
+            Some((group, ratio)) if ratio < system_ratio => (group, ratio),
+            _ => (system, system_ratio),
         }
     }
 }

@@ -81,18 +81,20 @@ impl Bandwidth {
         self.stamped_at = now;
     }
 
-    /// Updates both estimates, that of the dirty rate limit first.
+    /// Updates both estimates, that of the dirty rate limit first, by each of the states with
+    /// its position ratio.
     pub(super) fn update_with_ratelimit(
         &mut self,
-        state: &DirtyState,
-        ratio: u64,
+        states: &[Option<(DirtyState, u64)>],
         counted: Counted,
         now: u64,
     ) {
         let elapsed = (now - self.stamped_at).max(1);
         let dirtied = counted.dirtied.wrapping_sub(self.stamp.dirtied);
         let rate = dirtied.wrapping_mul(HZ) / elapsed;
-        self.update_dirty_ratelimit(state, ratio, rate);
+        for (state, ratio) in states.iter().flatten() {
+            self.update_dirty_ratelimit(state, *ratio, rate);
+        }
         self.update(counted, now);
     }
 

@@ -1,16 +1,18 @@
-//! Devices that pages are written to (`struct bdi_writeback`), and their dirty inodes.
+//! Devices that pages are written to (`struct bdi_writeback`), and their dirty inodes. Each
+//! memory cgroup has a part of its own of each device, with its own dirty inodes and flusher.
 
 use std::collections::VecDeque;
 use std::task::Waker;
 
-use super::Settings;
-use super::bandwidth::{Bandwidth, Counted, INTERVAL};
-use super::counters::{DEVICE_BATCH, DeviceProportion, PercpuCounter, Proportions, system_batch};
+use super::bandwidth::{Bandwidth, Counted};
+use super::counters::{DEVICE_BATCH, DeviceProportion, PercpuCounter, system_batch};
 use super::dirty_state::DirtyState;
+use super::domain::{Domain, GroupMemory};
 use super::work::{Reason, WritebackWork};
+use super::{HZ, Settings};
 use crate::inode::InodeId;
 
-/// Identifies a device that pages are written to.
+/// Identifies a device that pages are written to, or a memory cgroup's part of one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceId(pub u32);
 
@@ -48,6 +50,8 @@ pub(crate) enum Queue {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct InodeState {
     pub(crate) device: DeviceId,
+    /// Whether the group that its write-back belongs to is settled.
+    is_attached: bool,
     pub(crate) state: u8,
     queue: Queue,
     /// When it became dirty, in jiffies.
@@ -59,6 +63,10 @@ pub(crate) struct InodeState {
 /// A device's counters, estimates, queues and flusher.
 #[derive(Debug)]
 pub(crate) struct Device {
+    /// The device that it is a part of; itself if it is the root's.
+    of: DeviceId,
+    /// The memory cgroup that dirtied its pages first; 0 is the root.
+    pub(super) group: u16,
     pub(crate) reclaimable: PercpuCounter,
     pub(crate) writing: PercpuCounter,
     pub(crate) dirtied: PercpuCounter,
@@ -66,8 +74,9 @@ pub(crate) struct Device {
     pub(crate) bandwidth: Bandwidth,
     /// It and the system were above their thresholds when a task was last checked.
     pub(crate) is_exceeded: bool,
-    /// Its proportion of the pages that all devices wrote lately.
+    /// Its proportions of the pages that all devices wrote lately, and of those of its group.
     proportion: DeviceProportion,
+    proportion_in_group: DeviceProportion,
     dirty: VecDeque<InodeId>,
     io: VecDeque<InodeId>,
     more_io: VecDeque<InodeId>,
@@ -91,8 +100,10 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    fn new(now: u64) -> Device {
+    fn new(of: DeviceId, group: u16, now: u64) -> Device {
         Device {
+            of,
+            group,
             reclaimable: PercpuCounter::new(DEVICE_BATCH),
             writing: PercpuCounter::new(DEVICE_BATCH),
             dirtied: PercpuCounter::new(DEVICE_BATCH),
@@ -100,6 +111,7 @@ impl Device {
             bandwidth: Bandwidth::new(now),
             is_exceeded: false,
             proportion: DeviceProportion::default(),
+            proportion_in_group: DeviceProportion::default(),
             dirty: VecDeque::new(),
             io: VecDeque::new(),
             more_io: VecDeque::new(),
@@ -157,12 +169,12 @@ pub(crate) struct WriteBack {
     pub(crate) settings: Settings,
     /// Pages of programs, which hold no file's data.
     pub(crate) taken_pages: u64,
-    pub(crate) dirty: PercpuCounter,
-    pub(crate) writing: PercpuCounter,
-    /// The smoothed threshold (`dom->dirty_limit`), and when it was updated last.
-    limit: u64,
-    limit_at: u64,
-    proportions: Proportions,
+    /// All pages.
+    pub(crate) system: Domain,
+    /// Those of each memory cgroup below the root.
+    groups: Vec<Domain>,
+    /// When their statistics are to be flushed next.
+    flush_due: u64,
     devices: Vec<Device>,
     inodes: Vec<InodeState>,
 }
@@ -172,25 +184,110 @@ impl WriteBack {
         let batch = system_batch(settings.memory_pages);
         WriteBack {
             taken_pages: 0,
-            dirty: PercpuCounter::new(batch),
-            writing: PercpuCounter::new(batch),
-            limit: settings.thresholds().0,
-            limit_at: now,
-            proportions: Proportions::default(),
-            devices: vec![Device::new(now)],
+            system: Domain::new(batch, settings.thresholds().0, now),
+            groups: Vec::new(),
+            flush_due: 0,
+            devices: vec![Device::new(DeviceId(0), 0, now)],
             inodes: Vec::new(),
             settings,
         }
     }
 
-    /// The thresholds for what can be dirty now (`global_dirtyable_memory`).
+    /// Pages that can be dirty now (`global_dirtyable_memory`).
+    fn dirtyable_pages(&self) -> u64 {
+        self.settings
+            .dirtyable_pages
+            .saturating_sub(self.taken_pages)
+    }
+
+    /// The thresholds for those.
     fn thresholds(&self) -> (u64, u64) {
-        let dirtyable = self.settings.dirtyable_pages;
         let settings = Settings {
-            dirtyable_pages: dirtyable.saturating_sub(self.taken_pages),
+            dirtyable_pages: self.dirtyable_pages(),
             ..self.settings
         };
         settings.thresholds()
+    }
+
+    /// Whether memory cgroups' statistics are to be flushed again (`FLUSH_TIME`).
+    pub(crate) fn is_flush_of_statistics_due(&mut self, now: u64) -> bool {
+        const PERIOD: u64 = 2 * HZ;
+        let is_due = now >= self.flush_due;
+        if is_due {
+            self.flush_due = now + PERIOD;
+        }
+        is_due
+    }
+
+    pub(crate) fn flush_group_statistics(&mut self) {
+        self.groups.iter_mut().for_each(Domain::flush_statistics);
+    }
+
+    /// Adds the domains of so many memory cgroups below the root.
+    pub(crate) fn add_groups(&mut self, groups: usize, now: u64) {
+        let domain = || Domain::new(DEVICE_BATCH, 0, now);
+        self.groups.resize_with(groups, domain);
+    }
+
+    /// Adds a memory cgroup's part of a device (`cgwb_create`).
+    pub(crate) fn add_group_device(&mut self, of: DeviceId, group: u16, now: u64) -> DeviceId {
+        let has_volatile_cache = self.device(of).has_volatile_cache;
+        self.devices.push(Device {
+            has_volatile_cache,
+            ..Device::new(of, group, now)
+        });
+        DeviceId(self.devices.len() as u32 - 1)
+    }
+
+    /// The part of a device that belongs to a memory cgroup; the root's where it has none.
+    fn part_of_group(&self, device: DeviceId, group: u16) -> DeviceId {
+        let of = self.devices.get(device.0 as usize).map_or(device, |d| d.of);
+        let mut parts = self.parts_of(of);
+        let part = parts.find(|part| self.devices[part.0 as usize].group == group);
+        part.unwrap_or(of)
+    }
+
+    /// A device and its memory cgroups' parts of it.
+    pub(super) fn parts_of(&self, device: DeviceId) -> impl Iterator<Item = DeviceId> + use<'_> {
+        let parts = (0..).map(DeviceId).zip(&self.devices);
+        let parts = parts.filter(move |(_, part)| part.of == device);
+        parts.map(|(number, _)| number)
+    }
+
+    /// The part of an inode's device that the running task of a memory cgroup is slowed down
+    /// by (`wb_get_create_current`).
+    pub(super) fn part_of_writer(&mut self, inode: InodeId, group: u16) -> DeviceId {
+        let device = self.inode(inode).device;
+        match self.groups.is_empty() {
+            true => device,
+            false => self.part_of_group(device, group),
+        }
+    }
+
+    /// Whether an inode may still come to belong to the group that dirties it.
+    pub(super) fn is_unattached(&mut self, inode: InodeId) -> bool {
+        if self.groups.is_empty() {
+            return false;
+        }
+        let of = self.inode(inode);
+        !of.is_attached && of.state & state::DIRTY == 0 && of.queue == Queue::None
+    }
+
+    /// An inode's write-back belongs to a memory cgroup from now on (`inode_attach_wb`). That
+    /// it belongs to the root is not settled: Linux hands it over to a group that dirties more
+    /// of it (`inode_switch_wbs`).
+    pub(super) fn attach(&mut self, inode: InodeId, group: u16) {
+        let device = self.inode(inode).device;
+        let part = self.part_of_group(device, group);
+        let of = self.inode(inode);
+        (of.device, of.is_attached) = (part, group != 0);
+    }
+
+    /// An inode that is dropped belongs to no group.
+    pub(super) fn detach(&mut self, inode: InodeId) {
+        if !self.groups.is_empty() {
+            self.attach(inode, 0);
+        }
     }
 
     /// All devices.
@@ -201,7 +298,9 @@ impl WriteBack {
     pub(crate) fn device(&mut self, device: DeviceId) -> &mut Device {
         let at = device.0 as usize;
         while self.devices.len() <= at {
-            self.devices.push(Device::new(self.limit_at));
+            let next = DeviceId(self.devices.len() as u32);
+            self.devices
+                .push(Device::new(next, 0, self.system.limit_at));
         }
         &mut self.devices[at]
     }
@@ -279,7 +378,17 @@ impl WriteBack {
     /// The device's share of a threshold, in pages (`__wb_calc_thresh`).
     fn share(&mut self, device: DeviceId, thresh: u64, now: u64) -> u64 {
         let own = &mut self.devices[device.0 as usize].proportion;
-        let (of, all) = self.proportions.fraction(own, now);
+        let (of, all) = self.system.proportions.fraction(own, now);
+        thresh * of / all
+    }
+
+    /// Its share of a threshold of its group.
+    fn share_in_group(&mut self, device: DeviceId, thresh: u64, now: u64) -> u64 {
+        let device = &mut self.devices[device.0 as usize];
+        let Some(domain) = domain_of(&mut self.groups, device.group) else {
+            return thresh;
+        };
+        let (of, all) = (domain.proportions).fraction(&mut device.proportion_in_group, now);
         thresh * of / all
     }
 
@@ -287,12 +396,32 @@ impl WriteBack {
     pub(crate) fn system_state(&self) -> DirtyState {
         let (thresh, background_thresh) = self.thresholds();
         DirtyState {
-            dirty: self.dirty.read() + self.writing.read(),
+            dirty: self.system.dirty.read() + self.system.writing.read(),
             thresh,
             background_thresh,
-            limit: self.limit,
+            limit: self.system.limit,
             ..DirtyState::default()
         }
+    }
+
+    /// The dirty state of a device's group, by its statistics as of their last flush; `None` if
+    /// that is the root.
+    pub(super) fn group_state(&self, device: DeviceId, memory: GroupMemory) -> Option<DirtyState> {
+        let group = self.devices[device.0 as usize].group;
+        let domain = self.groups.get(usize::from(group).checked_sub(1)?)?;
+        let (dirty, writing) = domain.seen();
+        let dirty = dirty + writing;
+        let system = self.system_state();
+        let dirtyable = self.dirtyable_pages();
+        let available = memory.available(dirty, (dirtyable, system.dirty));
+        let (thresh, background_thresh) = self.settings.thresholds_of_group(available, dirtyable);
+        Some(DirtyState {
+            dirty,
+            thresh,
+            background_thresh,
+            limit: domain.limit,
+            ..DirtyState::default()
+        })
     }
 
     /// Adds the device's state. A small one is counted exactly, because the counters'
@@ -304,6 +433,26 @@ impl WriteBack {
         now: u64,
     ) -> DirtyState {
         let device_thresh = self.share(device, state.thresh, now);
+        self.with_device_pages(state, device, device_thresh)
+    }
+
+    /// The same for the state of its group.
+    pub(super) fn with_device_in_group(
+        &mut self,
+        state: DirtyState,
+        device: DeviceId,
+        now: u64,
+    ) -> DirtyState {
+        let device_thresh = self.share_in_group(device, state.thresh, now);
+        self.with_device_pages(state, device, device_thresh)
+    }
+
+    fn with_device_pages(
+        &mut self,
+        state: DirtyState,
+        device: DeviceId,
+        device_thresh: u64,
+    ) -> DirtyState {
         let of = self.device(device);
         let [reclaimable, writing] = [&of.reclaimable, &of.writing].map(|counter| {
             if device_thresh < 2 * DEVICE_BATCH as u64 {
@@ -319,14 +468,41 @@ impl WriteBack {
         }
     }
 
-    /// Whether the system or the device exceeds its background threshold
+    /// Whether the system, the device's group or the device exceeds its background threshold
     /// (`wb_over_bg_thresh`).
-    pub(crate) fn is_over_background(&mut self, device: DeviceId, now: u64) -> bool {
+    pub(crate) fn is_over_background(
+        &mut self,
+        device: DeviceId,
+        memory: GroupMemory,
+        now: u64,
+    ) -> bool {
         let (_, background) = self.thresholds();
-        if self.dirty.read() > background {
+        if self.system.dirty.read() > background {
             return true;
         }
         let share = self.share(device, background, now);
+        self.has_more_dirty(device, share) || self.is_group_over_background(device, memory, now)
+    }
+
+    fn is_group_over_background(
+        &mut self,
+        device: DeviceId,
+        memory: GroupMemory,
+        now: u64,
+    ) -> bool {
+        let Some(state) = self.group_state(device, memory) else {
+            return false;
+        };
+        let group = self.device(device).group;
+        let domain = domain_of(&mut self.groups, group);
+        if domain.is_some_and(|domain| domain.seen().0 > state.background_thresh) {
+            return true;
+        }
+        let share = self.share_in_group(device, state.background_thresh, now);
+        self.has_more_dirty(device, share)
+    }
+
+    fn has_more_dirty(&mut self, device: DeviceId, share: u64) -> bool {
         let reclaimable = &self.device(device).reclaimable;
         let dirty = if share < 2 * DEVICE_BATCH as u64 {
             reclaimable.sum()
@@ -336,20 +512,10 @@ impl WriteBack {
         dirty > share
     }
 
-    /// Lets the smoothed threshold follow: up at once, down by 1/32 of the distance every
-    /// 200 ms (`update_dirty_limit`).
-    pub(crate) fn update_limit(&mut self, state: &DirtyState, now: u64) -> u64 {
-        if now < self.limit_at + INTERVAL {
-            return self.limit;
-        }
-        self.limit_at = now;
-        let floor = state.thresh.max(state.dirty);
-        if self.limit < state.thresh {
-            self.limit = state.thresh;
-        } else if self.limit > floor {
-            self.limit -= (self.limit - floor) / 32;
-        }
-        self.limit
+    /// Lets the smoothed threshold of the system follow, or that of a memory cgroup.
+    pub(super) fn update_limit(&mut self, group: u16, state: &DirtyState, now: u64) -> u64 {
+        let domain = domain_of(&mut self.groups, group).unwrap_or(&mut self.system);
+        domain.update_limit(state, now)
     }
 
     /// Pages of one inode that are written before the next inode's turn: what the device
@@ -357,13 +523,13 @@ impl WriteBack {
     pub(crate) fn chunk(&mut self, device: DeviceId, left: i64) -> i64 {
         const STEP: i64 = (4 << 20) / crate::PAGE_BYTES as i64;
         let rate = self.device(device).bandwidth.average_write_rate;
-        let pages = (rate / 2).min(self.limit / 8) as i64;
+        let pages = (rate / 2).min(self.system.limit / 8) as i64;
         (pages.min(left) + STEP) / STEP * STEP
     }
 
     /// Sets the smoothed threshold.
     pub(crate) const fn set_limit(&mut self, limit: u64) {
-        self.limit = limit;
+        self.system.limit = limit;
     }
 
     /// Sets how many pages a device and all others wrote lately.
@@ -379,7 +545,7 @@ impl WriteBack {
         let all_others = &mut DeviceProportion::default();
         for (pages, proportion) in [(others, all_others), (pages, own)] {
             for _ in 0..pages {
-                self.proportions.add(proportion, 1, now);
+                self.system.proportions.add(proportion, 1, now);
             }
         }
     }
@@ -387,7 +553,7 @@ impl WriteBack {
     /// Pages of a folio became dirty.
     pub(crate) fn pages_dirtied(&mut self, inode: InodeId, pages: u64) {
         let pages = pages.cast_signed();
-        self.dirty.add(pages);
+        self.change_domains(inode, |domain| domain.dirty.add(pages));
         let device = self.device_of(inode);
         device.reclaimable.add(pages);
         device.dirtied.add(pages);
@@ -396,25 +562,45 @@ impl WriteBack {
     /// They are no longer dirty.
     pub(crate) fn pages_cleaned(&mut self, inode: InodeId, pages: u64) {
         let pages = pages.cast_signed();
-        self.dirty.add(-pages);
+        self.change_domains(inode, |domain| domain.dirty.add(-pages));
         self.device_of(inode).reclaimable.add(-pages);
     }
 
     /// They are being written.
     pub(crate) fn pages_writing(&mut self, inode: InodeId, pages: u64) {
         let pages = pages.cast_signed();
-        self.writing.add(pages);
+        self.change_domains(inode, |domain| domain.writing.add(pages));
         self.device_of(inode).writing.add(pages);
     }
 
     /// They were written.
     pub(crate) fn pages_written(&mut self, inode: InodeId, pages: u64, now: u64) {
+        let count = pages.cast_signed();
+        self.change_domains(inode, |domain| domain.writing.add(-count));
         let at = self.inode(inode).device.0 as usize;
         let device = &mut self.devices[at];
-        let count = pages.cast_signed();
-        self.writing.add(-count);
         device.writing.add(-count);
         device.written.add(count);
-        self.proportions.add(&mut device.proportion, pages, now);
+        (self.system.proportions).add(&mut device.proportion, pages, now);
+        if let Some(domain) = domain_of(&mut self.groups, device.group) {
+            (domain.proportions).add(&mut device.proportion_in_group, pages, now);
+        }
     }
+
+    /// Changes the counters of the system and of the memory cgroup that an inode belongs to.
+    fn change_domains(&mut self, inode: InodeId, change: impl Fn(&mut Domain)) {
+        change(&mut self.system);
+        if self.groups.is_empty() {
+            return;
+        }
+        let group = self.device_of(inode).group;
+        if let Some(domain) = domain_of(&mut self.groups, group) {
+            change(domain);
+        }
+    }
+}
+
+/// The domain of a memory cgroup; `None` for the root, whose pages are the system's alone.
+fn domain_of(groups: &mut [Domain], group: u16) -> Option<&mut Domain> {
+    groups.get_mut(usize::from(group).checked_sub(1)?)
 }

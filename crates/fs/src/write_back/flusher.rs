@@ -80,7 +80,7 @@ impl<H: Host> Vfs<H> {
     /// (`get_nr_dirty_pages`).
     fn dirty_pages(&self) -> i64 {
         let write_back = self.write_back.borrow();
-        (write_back.dirty.read() + write_back.settings.inodes_in_use) as i64
+        (write_back.system.dirty.read() + write_back.settings.inodes_in_use) as i64
     }
 
     /// The work of writing all that is dirty, if that was asked for
@@ -115,7 +115,9 @@ impl<H: Host> Vfs<H> {
     /// Whether more is dirty than the background threshold allows.
     fn is_over_background(&self, device: DeviceId) -> bool {
         let now = self.host().now_jiffies();
-        let over = self.write_back.borrow_mut().is_over_background(device, now);
+        let group = self.write_back.borrow_mut().device(device).group;
+        let memory = self.group_memory(group);
+        let over = (self.write_back.borrow_mut()).is_over_background(device, memory, now);
         self.trace(Event::OverBackground { over });
         over
     }
@@ -318,6 +320,7 @@ impl<H: Host> Vfs<H> {
         let mut write_back = self.write_back.borrow_mut();
         write_back.inode(inode).state = 0;
         write_back.enqueue(inode, Queue::None);
+        write_back.detach(inode);
     }
 
     fn wake_inode_waiters(&self, inode: InodeId) {
@@ -340,13 +343,24 @@ impl<H: Host> Vfs<H> {
         .await;
     }
 
-    /// Queues a work for the flusher and waits until it is done.
+    /// Queues a work for the flusher of a device and those of its groups' parts, and waits
+    /// until it is done (`bdi_split_work_to_wbs`).
     pub(super) async fn queue_and_wait(&self, device: DeviceId, work: WritebackWork) {
-        let done_at = self.write_back.borrow_mut().device(device).queue_work(work);
-        let Some(done_at) = done_at else {
-            return;
+        let queued: Vec<(DeviceId, u64)> = {
+            let mut write_back = self.write_back.borrow_mut();
+            let parts: Vec<DeviceId> = write_back.parts_of(device).collect();
+            let queue = |part| Some((part, write_back.device(part).queue_work(work)?));
+            parts.into_iter().filter_map(queue).collect()
         };
-        self.wake_flusher(device);
+        for (part, _) in &queued {
+            self.wake_flusher(*part);
+        }
+        for (part, done_at) in queued {
+            self.wait_for_work(part, done_at).await;
+        }
+    }
+
+    async fn wait_for_work(&self, device: DeviceId, done_at: u64) {
         poll_fn(|context| {
             let mut write_back = self.write_back.borrow_mut();
             let of = write_back.device(device);
@@ -364,6 +378,13 @@ impl<H: Host> Vfs<H> {
     pub(crate) fn start_flushers(&self) {
         let devices = self.write_back.borrow().device_ids();
         devices.for_each(|device| self.start_flusher(device, Reason::Vmscan));
+    }
+
+    /// Has the flushers of a device and of its groups' parts write all that is dirty.
+    pub(super) fn start_flushers_of(&self, device: DeviceId, reason: Reason) {
+        let parts: Vec<DeviceId> = self.write_back.borrow().parts_of(device).collect();
+        let parts = parts.into_iter();
+        parts.for_each(|part| self.start_flusher(part, reason));
     }
 
     /// Has the flusher write all that is dirty (`wb_start_writeback`).

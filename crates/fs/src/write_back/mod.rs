@@ -9,6 +9,7 @@ mod bandwidth;
 mod counters;
 mod device;
 mod dirty_state;
+mod domain;
 mod flusher;
 mod pages;
 mod sync;
@@ -24,6 +25,7 @@ pub use throttle::{Dirtier, Throttle, ThrottleAction};
 pub use work::Reason;
 
 pub(crate) use device::WriteBack;
+pub(crate) use domain::GroupMemory;
 
 /// Jiffies a second, as most distributions configure their kernels.
 pub const HZ: u64 = 250;
@@ -85,6 +87,25 @@ impl Settings {
             return (thresh, thresh / 2);
         }
         (thresh, background)
+    }
+
+    /// The thresholds of a memory cgroup of whose pages `available` can be dirty, where all of
+    /// the system are `system`: a number of bytes is a share of those.
+    pub(crate) fn thresholds_of_group(&self, available: u64, system: u64) -> (u64, u64) {
+        let share = |bytes: u64, ratio: u64| match bytes {
+            0 => ratio * crate::PAGE_BYTES / 100,
+            bytes => bytes.div_ceil(system.max(1)).min(crate::PAGE_BYTES),
+        };
+        let pages = |share: u64| share * available / crate::PAGE_BYTES;
+        let thresh = pages(share(self.dirty_bytes, self.dirty_ratio));
+        let background = pages(share(
+            self.dirty_background_bytes,
+            self.dirty_background_ratio,
+        ));
+        match background >= thresh {
+            true => (thresh, thresh / 2),
+            false => (thresh, background),
+        }
     }
 
     const fn pages(&self, bytes: u64, ratio: u64) -> u64 {

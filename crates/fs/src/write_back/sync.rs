@@ -123,7 +123,7 @@ impl<H: Host> Vfs<H> {
     /// `sync`: writes all that is dirty on a device, its file system's own blocks last.
     /// `inodes` are those with pages on the device.
     pub async fn sync(&self, device: DeviceId, inodes: &[InodeId]) {
-        self.start_flusher(device, Reason::Sync);
+        self.start_flushers_of(device, Reason::Sync);
         self.host().resched().await;
         self.sync_inodes(device, inodes, false).await;
         // `sync` reports no errors.

@@ -8,7 +8,7 @@ use std::fmt::{self, Write};
 
 use blklab_stats::{
     ArmStats, CacheStats, CgroupStats, DirResults, DiskStats, FaultStats, Histogram, JobResults,
-    JobSetup, PowerLoss, Results, SteadyState, Wait, WaitCounts,
+    JobSetup, MemoryGroupStats, PowerLoss, Results, SteadyState, Wait, WaitCounts,
 };
 
 use super::number::{Base, FIGURES, Unit, ctime, number, strerror};
@@ -409,6 +409,9 @@ fn write_page_cache(out: &mut String, cache: &CacheStats) -> fmt::Result {
         cache.throttled_ns as f64 / 1e6,
     )?;
     writeln!(out, "  pages evicted={}", cache.evicted_pages)?;
+    for group in &cache.groups {
+        write_memory_group(out, group)?;
+    }
     if cache.blocks_looked_up + cache.names_looked_up == 0 {
         return Ok(());
     }
@@ -422,6 +425,23 @@ fn write_page_cache(out: &mut String, cache: &CacheStats) -> fmt::Result {
         cache.blocks_looked_up,
         cache.blocks_read,
         cache.blocks_written,
+    )
+}
+
+fn write_memory_group(out: &mut String, group: &MemoryGroupStats) -> fmt::Result {
+    writeln!(
+        out,
+        "  /{}: memory.current={}, memory.peak={}, pages charged={}, reclaimed={}, high={}, \
+         max={}, oom={}, held back for {:.2} msec",
+        group.name,
+        bytes(group.current_bytes, Base::Iec),
+        bytes(group.peak_bytes, Base::Iec),
+        group.charged_pages,
+        group.reclaimed_pages,
+        group.high_events,
+        group.max_events,
+        group.oom_events,
+        group.throttled_ns as f64 / 1e6,
     )
 }
 

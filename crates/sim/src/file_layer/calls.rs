@@ -380,6 +380,7 @@ pub(super) async fn serve_calls(
             }
             None => call_on_path(&vfs, tree.as_deref(), call).await,
         };
+        vfs.host().return_to_program(&vfs).await;
         calls.returned.set(Some(returned));
     }
 }

@@ -10,12 +10,12 @@ use blklab_blk::{CgroupId, Nanos, Op, SECTOR_SIZE};
 use blklab_fs::write_back::{DeviceId, Dirtier, HZ};
 use blklab_fs::{
     Bio, BioId, BufferCache, Caller, Event, Extent, Fault, File, FileSystem, FsError, Host, Ino,
-    InodeId, Mapping, Mounted, PAGE_BYTES, Place, SparseDisk, Timestamp, Vfs,
+    InodeId, Mapping, Mounted, OverHigh, PAGE_BYTES, Place, SparseDisk, Timestamp, Vfs,
 };
 use blklab_stats::PageFaults;
 
 /// A jiffy, the kernel's unit of timers.
-const JIFFY: Nanos = Nanos(1_000_000_000 / HZ);
+pub(super) const JIFFY: Nanos = Nanos(1_000_000_000 / HZ);
 
 /// The wall-clock time at which runs begin, for inodes' times: 14 November 2023.
 const START_SECONDS: i64 = 1_700_000_000;
@@ -128,6 +128,8 @@ pub(super) struct Kernel {
     dirtiers: RefCell<Vec<Dirtier>>,
     /// By task, its page faults.
     faults: RefCell<Vec<PageFaults>>,
+    /// By task, what it has charged above `memory.high`.
+    over_high: RefCell<Vec<OverHigh>>,
     /// The control group that the running task belongs to.
     cgroup: Cell<CgroupId>,
     /// The memory node near to its CPU.
@@ -230,6 +232,7 @@ impl Kernel {
     pub(super) fn add_task(&self) {
         self.dirtiers.borrow_mut().push(Dirtier::default());
         self.faults.borrow_mut().push(PageFaults::default());
+        self.over_high.borrow_mut().push(OverHigh::default());
     }
 
     /// A task's page faults.
@@ -358,6 +361,35 @@ impl Kernel {
         let waits = |flusher: &&(Nanos, Option<Waker>)| flusher.1.is_some();
         let flushers = flushers.iter().filter(waits).map(|(due, _)| *due);
         asleep.chain(flushers).min().unwrap_or(Nanos::MAX)
+    }
+
+    /// A timer runs out at the first jiffy after the given number of whole ones.
+    fn timer_end(&self, jiffies: u64) -> Nanos {
+        Nanos((self.now_jiffies() + jiffies + 1) * JIFFY.0)
+    }
+
+    async fn sleep_until(&self, until: Nanos) {
+        poll_fn(|context| {
+            if self.now.get() >= until {
+                return Poll::Ready(());
+            }
+            let waker = context.waker().clone();
+            self.is_due_changed.set(true);
+            self.sleepers.borrow_mut().push((until, waker));
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Holds the running task back before it returns from its call, for what it has charged
+    /// above `memory.high` (`resume_user_mode_work`).
+    pub(super) async fn return_to_program(&self, vfs: &Vfs<Kernel>) {
+        vfs.reclaim_over_high();
+        let mut jiffies = 0;
+        self.with_over_high(|over| jiffies = std::mem::take(&mut over.delay_jiffies));
+        if jiffies > 0 {
+            self.sleep_until(self.timer_end(jiffies)).await;
+        }
     }
 
     /// Sleeps until a drive's flusher is to run.
@@ -518,21 +550,22 @@ impl Host for Kernel {
         });
     }
 
-    /// A timer runs out at the first jiffy after the given number of whole ones.
     async fn sleep(&self, jiffies: u64) {
-        let until = Nanos((self.now_jiffies() + jiffies + 1) * JIFFY.0);
+        let until = self.timer_end(jiffies);
         let asleep = until.saturating_sub(self.now.get());
         self.throttled.set(self.throttled.get() + asleep);
-        poll_fn(|context| {
-            if self.now.get() >= until {
-                return Poll::Ready(());
-            }
-            let waker = context.waker().clone();
-            self.is_due_changed.set(true);
-            self.sleepers.borrow_mut().push((until, waker));
-            Poll::Pending
-        })
-        .await;
+        self.sleep_until(until).await;
+    }
+
+    fn memory_group(&self) -> u16 {
+        self.cgroup.get().0
+    }
+
+    fn with_over_high(&self, look: impl FnOnce(&mut OverHigh)) {
+        match self.over_high.borrow_mut().get_mut(self.running.get()) {
+            Some(over) => look(over),
+            None => look(&mut OverHigh::default()),
+        }
     }
 
     fn faulted(&self, fault: Fault) {

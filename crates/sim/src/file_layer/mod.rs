@@ -26,9 +26,10 @@ use blklab_blk::{
 };
 use blklab_fs::write_back::{Bandwidth, DeviceId, History, Settings};
 use blklab_fs::{BackingDevice, BioId, FsError, Inode, InodeId, Memory, PAGE_BYTES, ReadPath, Vfs};
-use blklab_stats::{CacheSample, CacheStats, PageFaults};
+use blklab_stats::{CacheSample, CacheStats, MemoryGroupStats, PageFaults};
 
 use crate::caching::{Caching, FileSystemKind};
+use crate::cgroups::MemoryGroups;
 use crate::cpu::{CostTable, Cpus, Mode};
 use crate::disk::Disk;
 use crate::machine::{Machine, PeriodicFlush};
@@ -36,7 +37,7 @@ use crate::timers::user_data;
 pub(crate) use calls::pages_of;
 use calls::{AtOnce, CallSlot, call_without_waiting, serve_calls};
 pub(crate) use calls::{Call, Durability, PathId, Route};
-use kernel::{Kernel, OpenFile, Opened, PageWork, Region, WriteLock};
+use kernel::{JIFFY, Kernel, OpenFile, Opened, PageWork, Region, WriteLock};
 use tree::Tree;
 pub(crate) use tree::{Contents, NewFile};
 
@@ -217,6 +218,12 @@ pub(crate) struct FileLayer {
     tree: Option<Tree>,
     /// Whether drives have a file system, whose mount holds their block devices open.
     are_mounted: bool,
+    /// The paths of the control groups whose memory has limits or could have.
+    memory_groups: Vec<String>,
+    /// Of their write-back, the drive that each part is of.
+    group_parts: Vec<(usize, DeviceId)>,
+    /// Whether one has a `memory.high`, for which a call that needs nothing else may sleep.
+    may_hold_back: bool,
     samples: Vec<CacheSample>,
     sample_interval: Nanos,
     next_sample: Nanos,
@@ -224,8 +231,13 @@ pub(crate) struct FileLayer {
 
 impl FileLayer {
     /// An empty page cache over these drives, in the memory of a machine whose sockets have a
-    /// node each.
-    pub(crate) fn new(caching: &Caching, machine: &Machine, disks: &[Disk]) -> FileLayer {
+    /// node each, and in that of control groups.
+    pub(crate) fn new(
+        caching: &Caching,
+        machine: &Machine,
+        disks: &[Disk],
+        memory: MemoryGroups,
+    ) -> FileLayer {
         let kernel = Kernel::default();
         let pages = caching.write_back.memory_pages;
         let (nodes, cpus_of_node) = (machine.sockets as u8, machine.cpus / machine.sockets);
@@ -233,9 +245,14 @@ impl FileLayer {
             finishes_unexpired: machine.periodic_flush == PeriodicFlush::Unfinished,
             ..caching.write_back
         };
-        let vfs = Vfs::with_settings(kernel, settings)
-            .limited(caching.reclaim, Memory::Machine { pages, nodes });
-        let layer = FileLayer {
+        let MemoryGroups { limits, names } = memory;
+        let machine_memory = Memory::Machine { pages, nodes };
+        let vfs = Vfs::with_settings(kernel, settings).limited_in_groups(
+            caching.reclaim,
+            machine_memory,
+            &limits,
+        );
+        let mut layer = FileLayer {
             vfs: Rc::new(vfs),
             nodes: (0..machine.cpus)
                 .map(|cpu| (cpu / cpus_of_node) as u8)
@@ -249,6 +266,9 @@ impl FileLayer {
             time_keeper: (0, Nanos::MAX),
             tree: None,
             are_mounted: caching.file_system != FileSystemKind::Raw,
+            memory_groups: names,
+            group_parts: Vec::new(),
+            may_hold_back: limits.iter().any(|group| group.high_pages != u64::MAX),
             samples: Vec::new(),
             sample_interval: FIRST_SAMPLE_INTERVAL,
             next_sample: Nanos::ZERO,
@@ -256,7 +276,20 @@ impl FileLayer {
         for (disk, number) in disks.iter().zip(0..) {
             layer.add_disk(disk, DeviceId(number));
         }
+        // VFAT has no write-back by control group (`SB_I_CGROUPWB`).
+        if caching.file_system != FileSystemKind::Vfat {
+            (1..=limits.len() as u16).for_each(|group| layer.add_group(group, disks.len()));
+        }
         layer
+    }
+
+    /// Gives a control group its part of each drive's write-back.
+    fn add_group(&mut self, group: u16, disks: usize) {
+        for disk in 0..disks {
+            self.vfs.host().add_flusher();
+            let part = self.vfs.add_group_device(DeviceId(disk as u32), group);
+            self.group_parts.push((disk, part));
+        }
     }
 
     fn add_disk(&self, disk: &Disk, device: DeviceId) {
@@ -394,10 +427,18 @@ impl FileLayer {
         self.add_task(Box::pin(future), calls, pid, 0)
     }
 
-    /// A drive's flusher thread, which writes its dirty pages back.
-    pub(crate) fn add_flusher(&mut self, pid: usize, disk: usize) -> TaskId {
+    /// The flusher threads of so many drives, which write their dirty pages back, and then
+    /// those of control groups' parts, drive by drive for each group.
+    pub(crate) fn add_flushers(&mut self, pid: usize, disks: usize) -> Vec<TaskId> {
+        let drives = (0..disks).map(|disk| (disk, DeviceId(disk as u32)));
+        let all: Vec<(usize, DeviceId)> = drives.chain(self.group_parts.iter().copied()).collect();
+        let all = all.into_iter();
+        all.map(|(disk, device)| self.add_flusher(pid, disk, device))
+            .collect()
+    }
+
+    fn add_flusher(&mut self, pid: usize, disk: usize, device: DeviceId) -> TaskId {
         let vfs = Rc::clone(&self.vfs);
-        let device = DeviceId(disk as u32);
         let future = async move {
             loop {
                 vfs.host().flusher_wanted(device).await;
@@ -468,7 +509,9 @@ impl FileLayer {
             return (Progress::Waits, Nanos::ZERO);
         }
         let mut alone = None;
-        if let Some(call) = task.calls.unseen() {
+        if let Some(call) = task.calls.unseen()
+            && !self.may_hold_back
+        {
             let tree = self.tree.as_ref().map(Tree::files);
             match call_without_waiting(&self.vfs, tree, call) {
                 Some(AtOnce::Over(returned)) => {
@@ -652,8 +695,26 @@ impl FileLayer {
             blocks_looked_up: blocks.lookups,
             blocks_read: blocks.reads,
             blocks_written: blocks.writes,
+            groups: self.memory_group_stats(),
             samples: self.samples.clone(),
         }
+    }
+
+    fn memory_group_stats(&self) -> Vec<MemoryGroupStats> {
+        let counts = self.vfs.memory_group_counts();
+        let named = self.memory_groups.iter().zip(counts);
+        let stats = named.map(|(name, counts)| MemoryGroupStats {
+            name: name.clone(),
+            current_bytes: counts.current_pages * PAGE_BYTES,
+            peak_bytes: counts.peak_pages * PAGE_BYTES,
+            charged_pages: counts.charged_pages,
+            reclaimed_pages: counts.reclaimed_pages,
+            high_events: counts.high_events,
+            max_events: counts.max_events,
+            oom_events: counts.oom_events,
+            throttled_ns: counts.delay_jiffies * JIFFY.0,
+        });
+        stats.collect()
     }
 }
 

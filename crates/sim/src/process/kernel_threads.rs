@@ -1,5 +1,5 @@
-//! The kernel's threads that work for the page cache: a flusher for each drive, and
-//! `kswapd`. They are there as long as there are programs.
+//! The kernel's threads that work for the page cache: a flusher for each drive and each
+//! control group's part of it, and `kswapd`. They are there as long as there are programs.
 //!
 //! Their CPU time is charged to a CPU as kblockd's is: no program waits for its turn
 //! because of them.
@@ -20,7 +20,7 @@ pub(crate) struct KernelThreads {
     pid: usize,
     cpu: usize,
     costs: CostTable,
-    /// By drive its flusher; then `kswapd`.
+    /// By drive its flusher; then those of control groups, drive by drive; then `kswapd`.
     tasks: Vec<TaskId>,
     /// By drive, those that sleep in its queue.
     asleep: Vec<TagWaiters<(Waiter, TaskId)>>,
@@ -35,7 +35,7 @@ impl KernelThreads {
         disks: usize,
         files: &mut FileLayer,
     ) -> KernelThreads {
-        let mut tasks: Vec<TaskId> = (0..disks).map(|d| files.add_flusher(pid, d)).collect();
+        let mut tasks = files.add_flushers(pid, disks);
         tasks.push(files.add_kswapd(pid));
         files.set_time_keeper(pid);
         KernelThreads {
@@ -106,12 +106,13 @@ impl KernelThreads {
         self.asleep[disk].push(waiter.ticket, (waiter, task));
     }
 
-    /// Each submits under a number of its own, behind those of processes.
+    /// The flushers of each drive submit under a number of its own, behind those of
+    /// processes.
     fn submitter(&self, task: TaskId) -> Submitter<'_> {
         let at = self.tasks.iter().position(|t| *t == task).unwrap_or(0);
         Submitter {
             pid: self.pid,
-            id: SubmitterId((self.pid + at) as u32),
+            id: SubmitterId((self.pid + at % self.asleep.len().max(1)) as u32),
             cpu: self.cpu,
             prio: PRIO,
             cgroup: CgroupId::ROOT,

@@ -14,7 +14,7 @@ use super::Simulation;
 use super::clock::Clock;
 use super::steady_state::SteadyStates;
 use crate::caching::FileSystemKind;
-use crate::cgroups::Cgroups;
+use crate::cgroups::{Cgroups, MemoryGroups};
 use crate::contents::Contents;
 use crate::cpu::{Affinity, CostTable};
 use crate::disk::Disk;
@@ -266,25 +266,18 @@ impl Started {
             servers: Vec::new(),
             notes,
         };
-        let (in_tree, tree_disk) = files.in_tree();
+        let (in_tree, _) = files.in_tree();
+        let groups = Cgroups::of(job);
+        let memory = groups.memory(job)?;
         if job.jobs.iter().any(|spec| !spec.direct) || !in_tree.is_empty() {
-            let mut layer = FileLayer::new(&setup.caching, setup.machine, &started.system.disks);
-            if !in_tree.is_empty() {
-                let on = (tree_disk, &started.system.disks[tree_disk]);
-                let made = layer.mount(on, (file_system, in_tree), capacity_bytes);
-                made.map_err(|error| SetupError::FileSystem {
-                    job: job.name.clone(),
-                    drive: setup.drive.name.clone(),
-                    problem: error.to_string(),
-                })?;
-            }
-            started.system.files = Some(Box::new(layer));
+            started.add_file_layer((setup, job), &files, memory)?;
+        } else {
+            started.notes.extend(memory.unused_note());
         }
         started.add_processes((setup, job), &numbered, &files)?;
         started.add_kernel_threads(machine.cpus as usize - 1);
         started.add_workers(setup);
         started.add_servers(setup);
-        let groups = Cgroups::of(job);
         let drives = started.system.disks.len();
         groups.check_drives(job, drives)?;
         for (n, disk) in started.system.disks.iter_mut().enumerate() {
@@ -303,6 +296,30 @@ impl Started {
             ));
         }
         Ok(started)
+    }
+
+    /// Adds the page cache, and the file system that files of the job are on.
+    fn add_file_layer(
+        &mut self,
+        (setup, job): (&Setup<'_>, &JobFile),
+        files: &PlacedFiles,
+        memory: MemoryGroups,
+    ) -> Result<(), SetupError> {
+        let disks = &self.system.disks;
+        let mut layer = FileLayer::new(&setup.caching, setup.machine, disks, memory);
+        let (in_tree, disk) = files.in_tree();
+        if !in_tree.is_empty() {
+            let capacity_bytes = setup.drive.identity().capacity_sectors * SECTOR_SIZE;
+            let what = (setup.caching.file_system, in_tree);
+            let made = layer.mount((disk, &disks[disk]), what, capacity_bytes);
+            made.map_err(|error| SetupError::FileSystem {
+                job: job.name.clone(),
+                drive: setup.drive.name.clone(),
+                problem: error.to_string(),
+            })?;
+        }
+        self.system.files = Some(Box::new(layer));
+        Ok(())
     }
 
     fn of_trace(
@@ -360,7 +377,8 @@ impl Started {
         system.add_disk(Nanos::ZERO, "drive0")?;
         let elevator = system.disks[0].queue.elevator();
         let costs = costs.with_one_lock(elevator.is_some_and(|e| e.is_single_queue()));
-        let mut layer = FileLayer::new(&setup.caching, setup.machine, &system.disks);
+        let memory = MemoryGroups::default();
+        let mut layer = FileLayer::new(&setup.caching, setup.machine, &system.disks, memory);
         let capacity_bytes = setup.drive.identity().capacity_sectors * SECTOR_SIZE;
         let prepared = program::prepared(list, file)?;
         let on = (0, &system.disks[0]);

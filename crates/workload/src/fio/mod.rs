@@ -26,7 +26,7 @@ mod units;
 mod verify;
 
 pub use args::parse_args;
-pub use cgroup_write::{CgroupWrite, DriveNumber};
+pub use cgroup_write::{CgroupWrite, DriveNumber, GroupFile};
 pub use direction::{ByDirection, Direction};
 pub use engine::Engine;
 pub use error::{JobError, Note, Position};
