@@ -247,3 +247,53 @@ fn a_job_that_fills_a_file_system_ends_well_when_it_is_full() {
     let json = place.blklab(&args).ok().json();
     assert_eq!(json["jobs"][0]["write"]["io_bytes"], 64 << 20);
 }
+
+/// ext2 has no `fallocate`: fio ends the job for `keep` alone, after its first I/O.
+#[test]
+fn fallocate_that_keeps_the_size_fails_on_ext2() {
+    let place = Place::new();
+    for (rw, made) in [("write", ""), ("read", ""), ("write", "create_on_open=1\n")] {
+        let job = format!("[a]\nrw={rw}\nbs=64k\nsize=4m\nfallocate=keep\n{made}");
+        place.file("keep.fio", &job);
+        for fs in ["ext2", "vfat", "xfs", "raw"] {
+            let json = ended_badly(&place, &["run", "keep.fio", "--fs", fs]);
+            let job = &json["jobs"][0];
+            let (error, bytes) = match fs == "ext2" && made.is_empty() {
+                true => (95, 64 << 10),
+                false => (0, 4 << 20),
+            };
+            assert_eq!(job["error"], error, "{fs} {rw} {made}");
+            assert_eq!(job[rw]["io_bytes"], bytes, "{fs} {rw} {made}");
+        }
+    }
+}
+
+/// What writes makes its files anew in each loop; what reads does not find them in the second.
+#[test]
+fn files_are_removed_between_loops() {
+    let place = Place::new();
+    let loops = "bs=64k\nsize=4m\nnrfiles=2\nloops=3\nfallocate=none\n";
+    let run = |rw: &str, unlinks: &str| {
+        place.file("loops.fio", &format!("[a]\nrw={rw}\n{loops}{unlinks}"));
+        ended_badly(&place, &["run", "loops.fio", "--fs", "ext2"])
+    };
+    let count = |json: &serde_json::Value, what: &str| {
+        let count = json["blklab"]["page_cache"][what].as_u64();
+        count.expect("a count")
+    };
+    let kept = run("write", "");
+    let removed = run("write", "unlink_each_loop=1\n");
+    for json in [&kept, &removed] {
+        assert_eq!(json["jobs"][0]["error"], 0);
+        assert_eq!(json["jobs"][0]["write"]["io_bytes"], 12 << 20);
+    }
+    // Each removal looks the name up once more, and frees the blocks.
+    assert_eq!(
+        count(&removed, "names_looked_up"),
+        count(&kept, "names_looked_up") + 4
+    );
+    assert!(count(&removed, "blocks_looked_up") > count(&kept, "blocks_looked_up"));
+    let gone = run("read", "unlink_each_loop=1\n");
+    assert_eq!(gone["jobs"][0]["error"], 2);
+    assert_eq!(gone["jobs"][0]["read"]["io_bytes"], 4 << 20);
+}

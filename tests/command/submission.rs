@@ -83,3 +83,26 @@ fn most_overlaps(csv: &str) -> usize {
     let others = |a: &[u64; 4]| requests.iter().filter(|b| meet(a, b)).count();
     requests.iter().map(others).max().unwrap_or(0)
 }
+
+/// Every fourth I/O goes to a worker, which has to be switched to.
+#[test]
+fn io_uring_gives_workers_what_is_forced_to_them() {
+    let job = |every: u32, more: &str| {
+        format!(
+            "[a]\nioengine=io_uring\nrw=randread\nbs=4k\nsize=64m\nnumber_ios=4000\n\
+             {more}force_async={every}\n"
+        )
+    };
+    let cpu = |job: &str| {
+        let place = Place::new();
+        place.file("j.fio", job);
+        let json = place.json(&["run", "j.fio", "--machine", "generic-8"]);
+        assert_eq!(json["jobs"][0]["read"]["total_ios"], 4000);
+        json["jobs"][0]["sys_cpu"].as_f64().expect("a share")
+            * json["jobs"][0]["job_runtime"].as_f64().expect("a time")
+    };
+    for more in ["direct=1\n", "direct=1\nsqthread_poll=1\n", "direct=0\n"] {
+        let [never, some, all] = [0, 4, 1].map(|every| cpu(&job(every, more)));
+        assert!(never < some && some < all, "{more}: {never} {some} {all}");
+    }
+}

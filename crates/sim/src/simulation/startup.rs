@@ -466,6 +466,7 @@ impl Started {
             let process = JobProcess::new(pid, Arc::clone(spec), plan, cpu, costs, disks);
             let mut process = process
                 .in_cgroup(groups.of_job(spec))
+                .ending_after_one(files.layout_error(pid, spec))
                 .in_flow(self.system.flows.add(spec))
                 .dispatching(setup.machine.dispatch_to(setup.front_end))
                 .with_submission_thread(sq_cpu)

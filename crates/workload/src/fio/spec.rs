@@ -316,6 +316,9 @@ pub enum Fallocate {
     /// `posix_fallocate`, which writes to each block if the file system does not support
     /// `fallocate`.
     Posix,
+    /// `fallocate` that leaves the file's length as it is; the only kind whose failure fio
+    /// counts as one of the job (`fallocate_file`).
+    Keep,
     /// `ftruncate`, which sets the length only.
     Truncate,
 }
@@ -666,6 +669,8 @@ pub struct JobSpec {
     pub fallocate: Fallocate,
     /// `unlink`: the job removes its files when it ends.
     pub unlink: bool,
+    /// `unlink_each_loop`: the job removes its files between two passes.
+    pub unlink_each_loop: bool,
     /// `pre_read`: files are read into the page cache first.
     pub pre_read: bool,
     /// `fadvise_hint`.

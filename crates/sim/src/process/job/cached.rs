@@ -319,10 +319,10 @@ impl JobProcess {
         closes
     }
 
-    /// Removes a file of the file system if the job has it so; whether it does.
+    /// Removes a file, if it is one of the file system; whether it is.
     pub(super) fn call_unlink(&mut self, number: usize, system: &mut System) -> bool {
         let path = self.cached.as_ref().and_then(|cached| cached.paths[number]);
-        let Some(path) = path.filter(|_| self.spec.unlink) else {
+        let Some(path) = path else {
             return false;
         };
         self.begin_call(CallFor::Unlink, Call::Unlink { path }, system);
@@ -663,6 +663,9 @@ impl JobProcess {
         let Some(cached) = &self.cached else {
             return false;
         };
+        if io.is_forced {
+            return true;
+        }
         match cached.untried.get(io.file as usize) {
             Some(Untried::CachedWrites) => {
                 cached.route == Route::Cached && io.dir == Direction::Write
@@ -677,7 +680,12 @@ impl JobProcess {
     fn alone_on(&self, slot: u32) -> Option<usize> {
         let io = &self.ios[slot as usize];
         let of_file = self.cached.as_ref()?.untried.get(io.file as usize)?;
-        let is_hashed = *of_file == Untried::Everything && io.dir == Direction::Write;
+        let is_regular = match of_file {
+            Untried::Everything => true,
+            Untried::Nothing => io.is_forced,
+            Untried::CachedWrites => false,
+        };
+        let is_hashed = is_regular && io.dir == Direction::Write;
         is_hashed.then_some(io.file as usize)
     }
 

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use blklab_blk::SECTOR_SIZE;
+use blklab_workload::calls::Errno;
 use blklab_workload::fio::{Direction, Engine, Extent, Fallocate, JobFile, JobSpec};
 use blklab_workload::generate::{Process, share_end};
 
@@ -44,6 +45,7 @@ pub(crate) struct PlacedFiles {
     /// Where in `in_tree` each path is.
     numbers: BTreeMap<String, usize>,
     tree_disk: usize,
+    kind: FileSystemKind,
 }
 
 impl PlacedFiles {
@@ -59,6 +61,7 @@ impl PlacedFiles {
             in_tree: Vec::new(),
             numbers: BTreeMap::new(),
             tree_disk: 0,
+            kind,
         };
         // Made-up files: where the next begins, and those placed by name.
         let (mut next_bytes, mut placed) = (0u64, BTreeMap::<String, PlacedFile>::new());
@@ -169,6 +172,13 @@ impl PlacedFiles {
         &self.drive_names
     }
 
+    /// The error with which fio has laid out the files of a process.
+    pub(crate) fn layout_error(&self, pid: usize, spec: &JobSpec) -> Option<Errno> {
+        let is_in_tree = |file: &PlacedFile| file.in_tree.is_some();
+        let has_one = self.of_process(pid).iter().any(is_in_tree);
+        layout_error(spec, self.kind).filter(|_| has_one)
+    }
+
     /// The files of a process.
     pub(crate) fn of_process(&self, pid: usize) -> &[PlacedFile] {
         &self.files[pid]
@@ -204,8 +214,18 @@ fn contents_before(spec: &JobSpec, size_bytes: u64, kind: FileSystemKind) -> Con
         // ext2 has no fallocate.
         Fallocate::Native if kind == FileSystemKind::Vfat => Contents::Written(size_bytes),
         Fallocate::Truncate => Contents::Hole(size_bytes),
-        Fallocate::Native | Fallocate::None => Contents::Hole(0),
+        Fallocate::Native | Fallocate::Keep | Fallocate::None => Contents::Hole(0),
     }
+}
+
+/// The error that fio has when it lays out a job's files on such a file system, if it goes on
+/// with that: ext2 has no `fallocate`.
+fn layout_error(spec: &JobSpec, kind: FileSystemKind) -> Option<Errno> {
+    let fails = kind == FileSystemKind::Ext2
+        && spec.fallocate == Fallocate::Keep
+        && !spec.create_on_open
+        && !spec.fill_device;
+    fails.then_some(Errno::EOPNOTSUPP)
 }
 
 /// The size of a file that fio would create, and the room it takes. A `size` in

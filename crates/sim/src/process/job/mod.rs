@@ -35,6 +35,7 @@ use std::sync::Arc;
 
 use blklab_blk::{BioFlags, CgroupId, IoClass, IoPrio, IoStatus, Nanos, Plug, SubmitterId, Waiter};
 use blklab_stats::{IoLog, JobResults, ProcessResults};
+use blklab_workload::calls::Errno;
 use blklab_workload::fio::{Direction, Engine, JobSpec};
 use blklab_workload::generate::SyncKind;
 
@@ -145,6 +146,8 @@ struct Io {
     status: IoStatus,
     /// Its zone is not others' until it is reaped (`zonemode=zbd`).
     holds_zone: bool,
+    /// io_uring gives it to a worker at once (`IOSQE_ASYNC`).
+    is_forced: bool,
 }
 
 impl Io {
@@ -163,7 +166,13 @@ impl Io {
         issued: Nanos::ZERO,
         status: IoStatus::Ok,
         holds_zone: false,
+        is_forced: false,
     };
+}
+
+/// Whether io_uring gives some I/Os of a job to workers at once.
+fn forces_workers(spec: &JobSpec) -> bool {
+    spec.force_async_every > 0 && spec.engine.is_io_uring()
 }
 
 /// The slot of the flush that a process waits for, which no I/O has.
@@ -201,6 +210,8 @@ pub(crate) struct JobProcess {
     offloads: bool,
     /// Its I/O goes another way than from itself to the block layer.
     has_detour: bool,
+    /// I/Os and flushes until io_uring gives one to a worker at once; 0 if it never does.
+    until_forced: u32,
     /// Its way into the page cache, where its I/O is not direct.
     cached: Option<Box<Cached>>,
     read_flags: BioFlags,
@@ -240,8 +251,12 @@ pub(crate) struct JobProcess {
     last_was_sync: bool,
     /// The last flushes of a pass, where they are due or under way.
     last_flush: Option<LastFlush>,
-    /// It closes the files that are open, before it reads what it wrote.
+    /// It closes the files that are open, before it reads what it wrote or removes them.
     closes_all: bool,
+    /// Between two passes, the file that it removes next (`unlink_each_loop`).
+    unlinks: Option<u32>,
+    /// fio has failed to lay a file out, which ends the job after its first I/O.
+    fails_after_one: Option<i32>,
     /// Its work is over: the file that it closes and removes next.
     ending: Option<u32>,
     /// That file is removed, as far as the job has it so.
@@ -302,7 +317,8 @@ impl JobProcess {
             spins_since: None,
             has_threads: spec.offload || spec.engine == Engine::Posixaio,
             offloads: spec.offload,
-            has_detour: spec.offload || spec.engine == Engine::Posixaio,
+            has_detour: spec.offload || spec.engine == Engine::Posixaio || forces_workers(&spec),
+            until_forced: spec.force_async_every,
             cached: None,
             read_flags: read_flags(&spec),
             write_flags: write_flags(&spec),
@@ -329,6 +345,8 @@ impl JobProcess {
             last_was_sync: false,
             last_flush: None,
             closes_all: false,
+            unlinks: None,
+            fails_after_one: None,
             ending: None,
             removed: false,
             max_latency: Direction::ALL.map(|d| match spec.max_latency_us[d] {
@@ -346,6 +364,14 @@ impl JobProcess {
             missed: None,
             finished: false,
             spec,
+        }
+    }
+
+    /// The same process after an error of fio's that ends it with its first I/O.
+    pub(crate) fn ending_after_one(self, error: Option<Errno>) -> JobProcess {
+        JobProcess {
+            fails_after_one: error.map(|errno| errno.0),
+            ..self
         }
     }
 

@@ -88,12 +88,26 @@ impl JobProcess {
         }
         match self.plan.open_files().close_any() {
             Some(file) => self.close_file(now, file, system),
+            None if self.unlink_next(system) => {}
             None => {
                 self.closes_all = false;
                 self.phase = super::Phase::Fill;
             }
         }
         true
+    }
+
+    /// Removes the next file between two passes, if the job has it so; whether there is one
+    /// left (`unlink_all_files`).
+    fn unlink_next(&mut self, system: &mut System) -> bool {
+        while let Some(file) = self.unlinks.take() {
+            let next = file + 1;
+            self.unlinks = ((next as usize) < self.plan.files()).then_some(next);
+            if self.call_unlink(file as usize, system) {
+                return true;
+            }
+        }
+        false
     }
 
     /// At the end of its work it removes each file, if the job has it so, and closes it; whether
@@ -105,7 +119,10 @@ impl JobProcess {
         else {
             return false;
         };
-        if !std::mem::replace(&mut self.removed, true) && self.call_unlink(file as usize, system) {
+        if !std::mem::replace(&mut self.removed, true)
+            && self.spec.unlink
+            && self.call_unlink(file as usize, system)
+        {
             return true;
         }
         (self.ending, self.removed) = (Some(file + 1), false);

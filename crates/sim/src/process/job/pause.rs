@@ -168,6 +168,9 @@ impl JobProcess {
         }
         let flushes = self.spec.end_fsync || self.spec.fsync_on_close;
         self.last_flush = flushes.then(LastFlush::default);
+        if self.has_begun && self.spec.unlink_each_loop && self.cached.is_some() {
+            (self.closes_all, self.unlinks) = (true, Some(0));
+        }
         self.has_begun = true;
         true
     }

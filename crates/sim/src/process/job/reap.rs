@@ -134,6 +134,10 @@ impl JobProcess {
         if self.recorder.has_log() && status == IoStatus::Ok {
             self.log(now, slot);
         }
+        if let Some(errno) = self.fails_after_one.take() {
+            self.recorder.failed(errno);
+            self.fail();
+        }
         if status == IoStatus::NoSpace && self.spec.fill_device {
             // The drive or the file system is full, which is what the job is for.
             self.plan.open_files().reaped(file);

@@ -118,7 +118,10 @@ impl JobProcess {
         match ring.step(&self.plugs) {
             Some(Step::Submit(slot)) => {
                 let plugs = ring.plugs;
-                self.submit_directly(now, slot, plugs, system);
+                match self.ios[slot as usize].is_forced {
+                    true => self.punt(now, slot, system),
+                    false => self.submit_directly(now, slot, plugs, system),
+                }
             }
             Some(Step::Unplug(disk)) => self.unplug(now, disk, system),
             None => {

@@ -88,6 +88,10 @@ impl JobProcess {
             NextAction::Flush(kind, file) => {
                 self.plan.flushed(now);
                 self.count_in_flow(now, system);
+                if self.until_forced > 0 {
+                    // A worker calls for a flush in any case.
+                    self.is_next_forced();
+                }
                 self.flush(now, (FlushFor::Call(kind), file), system);
             }
             NextAction::Pause(until) => self.phase = Phase::Quiesce(PauseReason::Rate(until)),
@@ -119,6 +123,9 @@ impl JobProcess {
         io.issued = now;
         io.status = IoStatus::Ok;
         io.holds_zone = next.holds_zone;
+        if self.until_forced > 0 {
+            self.ios[slot as usize].is_forced = self.is_next_forced();
+        }
         self.batch.push(slot);
         if let Some(overlaps) = &mut self.overlaps {
             overlaps.issued(slot, self.plan.range_in_file(next));
@@ -126,6 +133,18 @@ impl JobProcess {
         if self.keeps_contents {
             self.set_role(slot);
         }
+    }
+
+    /// Counts an I/O or a flush for `force_async`; whether it is the one that a worker gets
+    /// (`fio_ioring_prep`).
+    #[cold]
+    fn is_next_forced(&mut self) -> bool {
+        self.until_forced -= 1;
+        let is_forced = self.until_forced == 0;
+        if is_forced {
+            self.until_forced = self.spec.force_async_every;
+        }
+        is_forced
     }
 
     /// Whether an I/O is held back, as it overlaps one in flight.

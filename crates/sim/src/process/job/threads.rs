@@ -19,6 +19,8 @@ impl JobProcess {
             self.submit_cached(now, slot, system);
         } else if self.submits_through_ring() {
             self.submit_through_ring(now, slot, system);
+        } else if self.ios[slot as usize].is_forced {
+            self.punt(now, slot, system);
         } else {
             return false;
         }
@@ -60,7 +62,7 @@ impl JobProcess {
         self.submit_to_wait(now, (disk, slot), (bio, call), system);
     }
 
-    /// io_uring hands what would block to a worker, which may.
+    /// io_uring hands what would block, or is to go there, to a worker, which may block.
     #[inline(never)]
     pub(super) fn punt(&mut self, now: Nanos, slot: u32, system: &mut System) {
         let bio = self.bio(slot, false);

@@ -132,8 +132,7 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     /// Submit I/O without vectors.
     "nonvectored" of URING => Signed(-1..=i32::MAX as i64, Meaningless);
     /// One I/O of this many goes to a worker at once.
-    "force_async" of URING => Count(ANY, Sets(|job, n| job.engine.force_async_every = n)),
-        Unmodelled::Setting { but: "", applies: |spec| spec.force_async_every > 0 };
+    "force_async" of URING => Count(ANY, Sets(|job, n| job.engine.force_async_every = n));
     /// The kind of commands passed through.
     "cmd_type" of URING => Word(&["nvme"], Meaningless);
     /// Reads go past the drive's cache.

@@ -210,7 +210,7 @@ pub(super) static OPTIONS: &[FioOption] = options! {
         ("none", |job| job.spec.fallocate = Fallocate::None),
         ("native", |job| job.spec.fallocate = Fallocate::Native),
         ("posix", |job| job.spec.fallocate = Fallocate::Posix),
-        ("keep", |job| job.spec.fallocate = Fallocate::None),
+        ("keep", |job| job.spec.fallocate = Fallocate::Keep),
         ("truncate", |job| job.spec.fallocate = Fallocate::Truncate),
         ("0", |job| job.spec.fallocate = Fallocate::None),
         ("1", |job| job.spec.fallocate = Fallocate::Posix),
@@ -511,8 +511,8 @@ pub(super) static OPTIONS: &[FioOption] = options! {
     "fsync_on_close" => Flag(Sets(|job, on| job.spec.fsync_on_close = on));
     /// Remove files after the job.
     "unlink" => Flag(Sets(|job, on| job.spec.unlink = on));
-    /// Remove files after each loop.
-    "unlink_each_loop" => Flag(Meaningless);
+    /// Remove files between two loops.
+    "unlink_each_loop" => Flag(Sets(|job, on| job.spec.unlink_each_loop = on));
     /// End other jobs when the first has ended.
     "exitall" => Switch(Sets(|job, on| job.spec.exit_all = on));
     /// Which jobs exitall ends.
