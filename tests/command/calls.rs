@@ -114,7 +114,7 @@ fn what_a_call_does_otherwise_than_its_line_says_is_told() {
         ("unlink /none", "t.calls:2: unlink: it fails with ENOENT"),
         (
             "mkdir /a = EEXIST",
-            "t.calls:2: mkdir: it does not fail with EEXIST",
+            "t.calls:2: mkdir: it does not fail with EEXIST; right is without the = EEXIST",
         ),
         (
             "mkdir /a = EEXIST\n[q]\nwait p",
@@ -122,9 +122,26 @@ fn what_a_call_does_otherwise_than_its_line_says_is_told() {
         ),
         (
             "open f /x read = ENOENT\nread f 4k",
-            "t.calls:3: read: it fails with EBADF",
+            "t.calls:3: read: it fails with EBADF; right is to open the file before, for what the \
+             call does, or = EBADF behind the call",
         ),
         ("raed f 4k", "t.calls:2: raed: there is no such call"),
+        (
+            "stat /none",
+            "t.calls:2: stat: it fails with ENOENT; right is a line such as file PATH BYTES",
+        ),
+        (
+            "repeat 99999999999\nend",
+            "t.calls:2: repeat: times: found 99999999999, legal is up to 1000000000",
+        ),
+        (
+            "repeat 1000000\nrepeat 1000\nsync\nend\nend",
+            "t.calls:6: end: the repeat of line 2 makes 2001000000 rounds and calls, legal is",
+        ),
+        (
+            "open f /f write create\naio_cancel f a",
+            "t.calls:3: aio_cancel: p prepares no request a",
+        ),
     ] {
         let refused = run(&place, &format!("[p]\n{line}\n"), &[]);
         assert_eq!(refused.status, 2, "{}", refused.err);
@@ -135,18 +152,59 @@ fn what_a_call_does_otherwise_than_its_line_says_is_told() {
         );
         assert_eq!(refused.err.lines().count(), 1, "{}", refused.err);
     }
-    let raw = place.blklab(&["run", "t.calls", "--fs", "raw"]);
-    assert_eq!(raw.status, 2);
-    place.file("t.calls", "[p]\nsync\n");
-    let raw = place.blklab(&["run", "t.calls"]);
-    assert!(
-        raw.err
-            .contains("right is --fs ext2, --fs vfat or --fs xfs"),
-        "{}",
-        raw.err
-    );
+    for (list, line) in [("[p]\nopen f /x read\n", 2), ("file /x 1M\n[p]\nsync\n", 1)] {
+        let raw = run_on(&place, "raw", list, &[]);
+        let message = format!(
+            "blklab: t.calls:{line}: with --fs raw there are no files; right is --fs ext2, --fs vfat \
+             or --fs xfs, or a path below /dev for the drive itself"
+        );
+        assert_eq!((raw.status, raw.err.trim()), (2, message.as_str()));
+    }
     let fio = place.blklab(&["run", "t.calls", "--fs", "ext2", "--override", "bs=4k"]);
     assert_eq!(fio.status, 2, "{}", fio.err);
+}
+
+/// The drive's own page cache, without it, and the character device that never had one.
+#[test]
+fn a_drive_is_opened_by_its_path() {
+    let place = Place::new();
+    let list = "[p]\nopen d /dev/sda read write\npwrite d 64K 1M\nfsync d\nread d 64K\n\
+                read d 64K\nlseek d 0\nread d 64K\ncachestat d\nftruncate d 0 = EINVAL\n\
+                readdir d = ENOTDIR\nclose d\nopen e /dev/sda write\nread e 4K = EBADF\n\
+                close e\nopen c /dev/raw/raw1 read\npread c 4K 0\npread c 4K 0\n\
+                pread c 1K 100 = EINVAL\nopen o /dev/sda read direct\npread o 4K 0\nsync\n";
+    for fs in ["raw", "ext2", "vfat"] {
+        let json = run_on(&place, fs, list, &["--output-format", "json"])
+            .ok()
+            .json();
+        let calls = |call, what: &str| times(&json, "p", call).expect("called")[what].as_u64();
+        assert_eq!(calls("read", "calls"), Some(4), "{fs}");
+        // The first read waits for the drive, and readahead has begun with the second's pages;
+        // the third is of cached ones, the fourth fails.
+        let read = json["jobs"][0]["read"]["total_ios"].as_u64();
+        assert_eq!(read, Some(6), "{fs}");
+        // Two of the character device and one with O_DIRECT, each from the drive.
+        assert!(calls("pread", "waits_ns") > Some(150_000), "{fs}: {json}");
+        assert!(calls("fsync", "waits_ns") > Some(0), "{fs}");
+    }
+}
+
+/// A name that is no UTF-8 is one for ext2, and VFAT refuses it; the list that strace's output
+/// becomes reads back.
+#[test]
+fn names_are_bytes() {
+    let place = Place::new();
+    place.file(
+        "t.strace",
+        "1 0.000000 openat(AT_FDCWD, \"/b\\303(\", O_RDONLY) = 3 <0.0001>\n\
+         1 0.001000 read(3, \"x\", 4096) = 1 <0.0001>\n1 0.002000 close(3) = 0 <0.0001>\n",
+    );
+    let made = place.blklab(&["calls", "t.strace", "--cwd", "/", "-o", "t.calls"]);
+    assert_eq!(made.status, 0, "{}", made.err);
+    place.blklab(&["run", "t.calls", "--fs", "ext2"]).ok();
+    let vfat = place.blklab(&["run", "t.calls", "--fs", "vfat"]);
+    assert_eq!(vfat.status, 2, "{}", vfat.err);
+    assert!(vfat.err.contains("cannot hold such a name"), "{}", vfat.err);
 }
 
 #[test]
@@ -324,6 +382,16 @@ fn threads_of_glibc_take_one_request_of_a_file_at_a_time() {
     assert_eq!(json["jobs"][0]["write"]["total_ios"], 1);
     assert_eq!(json["jobs"][0]["read"]["total_ios"], 0);
     assert_eq!(json["jobs"][0]["sync"]["total_ios"], 1);
+    // One request of three is taken back, if no thread has begun it and it is of that file.
+    let json = run_requests(
+        &place,
+        &format!(
+            "{open}aio_write a f 4K 0\naio_read b f 4K 8K\naio_read c f 4K 16K\n\
+                  aio_cancel f a\naio_cancel f b\naio_cancel g c = EINVAL\naio_suspend c"
+        ),
+    );
+    assert_eq!(json["jobs"][0]["write"]["total_ios"], 1);
+    assert_eq!(json["jobs"][0]["read"]["total_ios"], 1);
 }
 
 #[test]

@@ -82,6 +82,11 @@ impl<H: Host> Vfs<H> {
         }
     }
 
+    /// Drops all clean pages of a file (`invalidate_mapping_pages`).
+    pub fn drop_clean_pages(&self, inode: InodeId) {
+        self.invalidate_mapping_pages(inode, 0, u64::MAX);
+    }
+
     /// Removes a folio from the cache, which a call of the running task asks for.
     pub(crate) fn drop_folio(&self, folio: FolioId) {
         let pages = 1 << self.cache.borrow().order(folio);

@@ -19,7 +19,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
 
-use blklab_fs::write_back::SyncRange;
+use blklab_fs::write_back::{DeviceId, SyncRange};
 use blklab_fs::{
     Advice, BegunRead, Bio, BioId, DirectCall, File, FileKind, FsError, MmapAdvice, NewInode,
     OpenFlags, PAGE_BYTES, Vfs, Written,
@@ -333,7 +333,9 @@ fn call_on_region_without_waiting(
     region: &Region,
     call: Call,
 ) -> Option<AtOnce> {
+    let is_write = matches!(call, Call::Write { .. });
     match call {
+        _ if region.refuses(is_write) => None,
         Call::Read {
             at,
             bytes,
@@ -388,6 +390,14 @@ pub(super) async fn serve_calls(
 /// A call on a part of a drive.
 async fn call_on_region(vfs: &Vfs<Kernel>, region: &Region, call: Call) -> Result<u64, FsError> {
     match call {
+        Call::Read { .. } if region.refuses(false) => Err(FsError::BadFile),
+        Call::Write { .. } if region.refuses(true) => Err(FsError::BadFile),
+        Call::OpenFile { flags, .. } => open_device(vfs, region, flags),
+        Call::ReadOn { .. }
+        | Call::WriteOn { .. }
+        | Call::Seek { .. }
+        | Call::Readahead { .. }
+        | Call::ReadDir { .. } => call_on_device(vfs, region, call).await,
         Call::Read {
             at,
             bytes,
@@ -426,6 +436,7 @@ async fn call_on_region(vfs: &Vfs<Kernel>, region: &Region, call: Call) -> Resul
             call_on_data(vfs, &region.file, call).await
         }
         Call::Close { .. } => {
+            region.opened.set(None);
             if vfs.is_device(region.file.inode) {
                 vfs.device_closed(region.file.inode).await;
             }
@@ -447,6 +458,72 @@ async fn call_on_region(vfs: &Vfs<Kernel>, region: &Region, call: Call) -> Resul
             call_on_data(vfs, &region.file, call).await
         }
         call => call_on_data(vfs, &region.file, call).await,
+    }
+}
+
+/// `open` of a drive.
+fn open_device(vfs: &Vfs<Kernel>, region: &Region, how: OpenFlags) -> Result<u64, FsError> {
+    if how.directory {
+        return Err(FsError::NotDirectory);
+    }
+    if how.create.is_some() && how.exclusive {
+        return Err(FsError::Exists);
+    }
+    // What it was opened as before under this name counts as closed by the end of the process.
+    if region.opened.replace(Some(how)).is_none() {
+        vfs.device_opened(region.file.inode);
+    }
+    region.position.set(0);
+    Ok(0)
+}
+
+/// A call of a program's on a drive that it has opened.
+async fn call_on_device(vfs: &Vfs<Kernel>, region: &Region, call: Call) -> Result<u64, FsError> {
+    let at = region.position.get();
+    match call {
+        Call::ReadOn { file, bytes, route } => {
+            let call = Call::Read {
+                file,
+                at,
+                bytes,
+                route,
+            };
+            let read = Box::pin(call_on_region(vfs, region, call)).await?;
+            region.position.set(at + read);
+            Ok(read)
+        }
+        Call::WriteOn {
+            file,
+            bytes,
+            route,
+            sync,
+        } => {
+            let appends = region.opened.get().is_some_and(|how| how.append);
+            let at = match appends {
+                true => vfs.size_bytes(region.file.inode),
+                false => at,
+            };
+            let call = Call::Write {
+                file,
+                at,
+                bytes,
+                route,
+                sync,
+            };
+            let written = Box::pin(call_on_region(vfs, region, call)).await?;
+            region.position.set(at + written);
+            Ok(written)
+        }
+        Call::Seek { to, .. } if to > vfs.size_bytes(region.file.inode) => Err(FsError::BadCall),
+        Call::Seek { to, .. } => {
+            region.position.set(to);
+            Ok(to)
+        }
+        Call::Readahead { at, bytes, .. } => {
+            (vfs.fadvise(&region.file, at, bytes, Advice::WillNeed)).await;
+            Ok(0)
+        }
+        _ => Err(FsError::NotDirectory),
     }
 }
 
@@ -732,7 +809,7 @@ async fn call_on_path(
     call: Call,
 ) -> Result<u64, FsError> {
     let Some(tree) = tree else {
-        return Err(FsError::NoEntry);
+        return call_on_drive(vfs, call).await;
     };
     let caller = vfs.host().caller();
     let path = |id: PathId| vfs.host().path(id.0);
@@ -761,6 +838,20 @@ async fn call_on_path(
         Call::SyncAll => tree.sync().await,
         Call::DropCaches(what) => tree.drop_caches(what).await?,
         _ => return Err(FsError::BadCall),
+    }
+    Ok(0)
+}
+
+/// A call on everything, where that is one drive without a file system.
+async fn call_on_drive(vfs: &Vfs<Kernel>, call: Call) -> Result<u64, FsError> {
+    let inodes = vfs.host().regions();
+    match call {
+        Call::SyncAll => vfs.sync(DeviceId(0), &inodes).await,
+        Call::DropCaches(what) if what & 1 != 0 => {
+            inodes.iter().for_each(|inode| vfs.drop_clean_pages(*inode));
+        }
+        Call::DropCaches(_) => {}
+        _ => return Err(FsError::NoEntry),
     }
     Ok(0)
 }

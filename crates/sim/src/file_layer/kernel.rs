@@ -10,7 +10,7 @@ use blklab_blk::{CgroupId, Nanos, Op, SECTOR_SIZE};
 use blklab_fs::write_back::{DeviceId, Dirtier, HZ};
 use blklab_fs::{
     Bio, BioId, BufferCache, Caller, Event, Extent, Fault, File, FileSystem, FsError, Host, Ino,
-    InodeId, Mapping, Mounted, OverHigh, PAGE_BYTES, Place, SparseDisk, Timestamp, Vfs,
+    InodeId, Mapping, Mounted, OpenFlags, OverHigh, PAGE_BYTES, Place, SparseDisk, Timestamp, Vfs,
 };
 use blklab_stats::PageFaults;
 
@@ -45,7 +45,7 @@ impl OpenFile {
     /// Whether a mapping of it may be written to.
     pub(super) fn can_write(&self) -> bool {
         match &self.what {
-            Opened::Region(_) => true,
+            Opened::Region(region) => !region.refuses(true),
             Opened::InTree(_, opened) => {
                 (opened.borrow().as_ref()).is_some_and(|opened| opened.can_write())
             }
@@ -60,6 +60,22 @@ pub(super) struct Region {
     pub(super) base_bytes: u64,
     /// The inode's `i_rwsem`; a block device is written without.
     pub(super) write_lock: Option<Rc<WriteLock>>,
+    /// How it is open, between [`Call::OpenFile`] and [`Call::Close`]; a job's is open for
+    /// everything without that.
+    ///
+    /// [`Call::OpenFile`]: super::Call::OpenFile
+    /// [`Call::Close`]: super::Call::Close
+    pub(super) opened: Cell<Option<OpenFlags>>,
+    /// The file position.
+    pub(super) position: Cell<u64>,
+}
+
+impl Region {
+    /// Whether it is not open for a read or write.
+    pub(super) fn refuses(&self, is_write: bool) -> bool {
+        let opened = self.opened.get();
+        opened.is_some_and(|how| if is_write { !how.write } else { !how.read })
+    }
 }
 
 /// What a task did with pages that takes CPU time beyond copying them, in pages.
@@ -170,6 +186,14 @@ impl Kernel {
         let mut places = self.places.borrow_mut();
         debug_assert_eq!(places.len(), inode.0 as usize, "inodes are added in order");
         places.push(bytes);
+    }
+
+    /// The inodes of drives and their parts.
+    pub(super) fn regions(&self) -> Vec<InodeId> {
+        let places = self.places.borrow();
+        let numbered = (0..).map(InodeId).zip(places.iter());
+        let regions = numbered.filter(|(_, bytes)| matches!(bytes, Bytes::Region(..)));
+        regions.map(|(inode, _)| inode).collect()
     }
 
     /// Runs `before_run` with bios that end at once.

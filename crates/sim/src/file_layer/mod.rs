@@ -12,7 +12,7 @@ mod kernel;
 mod owners;
 mod tree;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -325,6 +325,8 @@ impl FileLayer {
                 file: Rc::new(self.vfs.open(inode)),
                 base_bytes,
                 write_lock,
+                opened: Cell::default(),
+                position: Cell::default(),
             }),
             mapping: RefCell::default(),
         };
@@ -379,9 +381,23 @@ impl FileLayer {
         size_bytes: u64,
     ) -> Result<(), FsError> {
         let readahead = self.readahead_of(disk);
-        let mounted = Tree::mount(&self.vfs, (kind, files), (number, size_bytes), readahead);
-        self.tree = Some(mounted?);
+        let mounted = Tree::mount(&self.vfs, (kind, files), (number, size_bytes), readahead)?;
+        // Who opens the drive shares the pages of the mount, which has it open as well.
+        self.vfs.device_opened(mounted.device());
+        self.known.push(KnownFile {
+            disk: number,
+            base_bytes: 0,
+            inode: mounted.device(),
+            write_lock: None,
+            is_device: true,
+        });
+        self.tree = Some(mounted);
         Ok(())
+    }
+
+    /// Whether there is a file system.
+    pub(crate) fn has_tree(&self) -> bool {
+        self.tree.is_some()
     }
 
     /// Whether io_uring can try reads and writes of the mounted file system's files without
@@ -397,18 +413,18 @@ impl FileLayer {
 
     /// Reserves a [`FileId`] for a file of the mounted file system, which a process
     /// opens by [`Call::OpenFile`].
-    pub(crate) fn open_in_tree(&mut self, path: &str) -> FileId {
+    pub(crate) fn open_in_tree(&mut self, path: &[u8]) -> FileId {
         let file = OpenFile {
             disk: self.tree.as_ref().map_or(0, Tree::disk),
-            what: Opened::InTree(path.as_bytes().into(), RefCell::default()),
+            what: Opened::InTree(path.into(), RefCell::default()),
             mapping: RefCell::default(),
         };
         FileId(self.vfs.host().add_open_file(file))
     }
 
     /// Stores a path that calls name by its [`PathId`].
-    pub(crate) fn add_path(&mut self, path: &str) -> PathId {
-        PathId(self.vfs.host().add_path(path.as_bytes()))
+    pub(crate) fn add_path(&mut self, path: &[u8]) -> PathId {
+        PathId(self.vfs.host().add_path(path))
     }
 
     /// The drive's limits that size the readahead window.

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use blklab_fs::write_back::DeviceId;
 use blklab_fs::{
     BackingDevice, BufferCache, BufferCounts, Caller, DentryCounts, Ext2Layout, FileKind,
-    FileSystem, FsError, Image, Ino, Inode, MountDevice, MountOptions, Mounted, Namespace,
+    FileSystem, FsError, Image, Ino, Inode, InodeId, MountDevice, MountOptions, Mounted, Namespace,
     NewInode, ReadPath, SparseDisk, VfatLayout, Vfs, Xfs, at_once,
 };
 
@@ -23,7 +23,7 @@ pub(super) type FileTree = Namespace<Kernel, MountedFs>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NewFile {
     /// Its path from the root on.
-    pub(crate) path: String,
+    pub(crate) path: Vec<u8>,
     pub(crate) contents: Contents,
 }
 
@@ -93,6 +93,11 @@ impl Tree {
             fs,
             disk,
         })
+    }
+
+    /// The inode of the drive that it is on.
+    pub(super) fn device(&self) -> InodeId {
+        self.fs.device().device()
     }
 
     /// Its files.
@@ -177,13 +182,14 @@ async fn add_files<F: FileSystem>(
 
 /// Makes a file, with the directories that it is in.
 async fn add_file<F: FileSystem>(fs: &F, file: &NewFile, caller: &Caller) -> Result<(), FsError> {
-    let mut names = file.path.split('/').filter(|name| !name.is_empty());
+    let names = file.path.split(|byte| *byte == b'/');
+    let mut names = names.filter(|name| !name.is_empty());
     let Some(name) = names.next_back() else {
         return Err(FsError::BadName);
     };
     let mut dir = fs.root();
     for name in names {
-        dir = directory(fs, dir, name.as_bytes(), caller).await?;
+        dir = directory(fs, dir, name, caller).await?;
     }
     let (size_bytes, is_written) = match file.contents {
         Contents::Nothing => return Ok(()),
@@ -194,7 +200,7 @@ async fn add_file<F: FileSystem>(fs: &F, file: &NewFile, caller: &Caller) -> Res
         return Err(FsError::TooBig);
     }
     let new = NewInode::Regular(0o644);
-    let ino = fs.create(dir, name.as_bytes(), new, caller).await?;
+    let ino = fs.create(dir, name, new, caller).await?;
     if is_written {
         let block_bytes = u64::from(fs.block_bytes());
         let (mut block, last) = (0, size_bytes.div_ceil(block_bytes));

@@ -45,17 +45,25 @@ impl AioThreads {
         begins
     }
 
-    /// Takes back the requests of a file that no thread has begun (`aio_cancel`).
-    pub(in crate::process) fn cancel(&mut self, file: usize) -> VecDeque<u32> {
+    /// Takes back the requests of a file, or one of them, that no thread has begun
+    /// (`aio_cancel`).
+    pub(in crate::process) fn cancel(&mut self, file: usize, only: Option<u32>) -> VecDeque<u32> {
         let queue = &mut self.files[file];
-        let begun = match self.runlist.iter().position(|waiting| *waiting == file) {
-            Some(place) => {
-                self.runlist.remove(place);
-                0
-            }
+        let waiting = self.runlist.iter().position(|waiting| *waiting == file);
+        let begun = match waiting {
+            Some(_) => 0,
             None => queue.len().min(1),
         };
-        queue.split_off(begun)
+        let mut cancelled = queue.split_off(begun);
+        if let Some(only) = only {
+            let is_it = |slot: &u32| *slot == only;
+            queue.extend(cancelled.iter().copied().filter(|slot| !is_it(slot)));
+            cancelled.retain(is_it);
+        }
+        if let Some(place) = waiting.filter(|_| queue.is_empty()) {
+            self.runlist.remove(place);
+        }
+        cancelled
     }
 
     /// A file's first request is done. Returns the one that its thread begins
@@ -76,6 +84,19 @@ impl AioThreads {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_request_that_no_thread_has_begun_is_taken_back_alone() {
+        let mut aio = AioThreads::new(1);
+        assert!(aio.enqueue(0, 10));
+        assert!(!aio.enqueue(0, 11) && !aio.enqueue(0, 12) && !aio.enqueue(0, 13));
+        assert!(aio.cancel(0, Some(10)).is_empty(), "a thread is at it");
+        assert_eq!(aio.cancel(0, Some(12)), [12]);
+        assert!(aio.cancel(0, Some(12)).is_empty());
+        assert_eq!(aio.done(0), Some(11));
+        assert_eq!(aio.cancel(0, None), [13]);
+        assert_eq!(aio.done(0), None);
+    }
 
     #[test]
     fn a_file_has_one_thread() {
@@ -108,9 +129,9 @@ mod tests {
             aio.enqueue(file, file as u32);
         }
         aio.enqueue(0, 100);
-        assert_eq!(aio.cancel(0), [100]);
-        assert!(aio.cancel(0).is_empty());
-        assert_eq!(aio.cancel(AIO_THREADS), [AIO_THREADS as u32]);
+        assert_eq!(aio.cancel(0, None), [100]);
+        assert!(aio.cancel(0, None).is_empty());
+        assert_eq!(aio.cancel(AIO_THREADS, None), [AIO_THREADS as u32]);
         assert_eq!(aio.done(0), None, "nobody waits");
         assert!(aio.enqueue(AIO_THREADS, 101));
     }

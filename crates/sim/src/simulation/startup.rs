@@ -362,11 +362,6 @@ impl Started {
         let wrong = |what: &str| SetupError::Calls(format!("{file}: {what}"));
         check_front_end(setup.machine, setup.front_end)?;
         let kind = setup.caching.file_system;
-        if kind == FileSystemKind::Raw {
-            return Err(wrong(
-                "its calls are on files; right is --fs ext2, --fs vfat or --fs xfs",
-            ));
-        }
         if setup.power_loss_at.is_some() {
             return Err(wrong(
                 "a loss of power is simulated with jobs of direct=1 alone",
@@ -380,17 +375,23 @@ impl Started {
         let memory = MemoryGroups::default();
         let mut layer = FileLayer::new(&setup.caching, setup.machine, &system.disks, memory);
         let capacity_bytes = setup.drive.identity().capacity_sectors * SECTOR_SIZE;
-        let prepared = program::prepared(list, file)?;
-        let on = (0, &system.disks[0]);
-        let mounted = layer.mount(on, (kind, &prepared), capacity_bytes);
-        mounted.map_err(|error| {
-            let drive = &setup.drive.name;
-            wrong(&format!(
-                "its files cannot be laid out on all of {drive}: {error}"
-            ))
-        })?;
+        if kind != FileSystemKind::Raw {
+            let prepared = program::prepared(list);
+            let on = (0, &system.disks[0]);
+            let mounted = layer.mount(on, (kind, &prepared), capacity_bytes);
+            mounted.map_err(|error| {
+                let drive = &setup.drive.name;
+                wrong(&format!(
+                    "its files cannot be laid out on all of {drive}: {error}"
+                ))
+            })?;
+        } else if let Some(prepared) = list.prepared.first() {
+            let (line, what) = (prepared.line, program::NO_FILES);
+            return Err(SetupError::Calls(format!("{file}:{line}: {what}")));
+        }
         let cpus = setup.machine.cpus as usize;
-        let programs = program::programs((list, file), &mut layer, costs, cpus)?;
+        let drive = (&system.disks[0], capacity_bytes);
+        let programs = program::programs((list, file), (&mut layer, drive), costs, cpus)?;
         system.files = Some(Box::new(layer));
         let mut started = Started {
             system,

@@ -85,6 +85,25 @@ impl Argument for Handle {
     }
 }
 
+/// The name of a request that the call is limited to, if it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OnlyRequest(pub Option<Handle>);
+
+impl Argument for OnlyRequest {
+    const RIGHT: &'static str = "the name of a request, or nothing for all";
+
+    fn take(words: &mut &[Word]) -> Option<OnlyRequest> {
+        match words.is_empty() {
+            true => Some(OnlyRequest(None)),
+            false => Handle::take(words).map(|request| OnlyRequest(Some(request))),
+        }
+    }
+
+    fn print(&self, text: &mut String) {
+        self.0.iter().for_each(|request| request.print(text));
+    }
+}
+
 /// Whether `text` can be the name of an open file, a process or a thread.
 pub(super) fn is_name(text: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || "_-.:+".contains(c);
@@ -479,6 +498,32 @@ impl Errno {
     pub(super) fn named(name: &str) -> Option<Errno> {
         let found = Errno::NAMES.iter().find(|(known, _)| *known == name);
         found.map(|(_, number)| Errno(*number))
+    }
+
+    /// Returns what would be right where a call of a list fails with this error.
+    pub fn remedy(self) -> String {
+        let remedy = match self {
+            Errno::ENOENT => {
+                "right is a line such as file PATH BYTES before the first [process], \
+                              or create where it is opened"
+            }
+            Errno::EEXIST => "right is a name that is not there, or one that is unlinked before",
+            Errno::EBADF => "right is to open the file before, for what the call does",
+            Errno::ENOSPC => "right is a larger drive, or less in its files",
+            Errno::ENOTDIR => "right is a path with directories before the last name",
+            Errno::EISDIR => "right is a file that is no directory",
+            Errno::ENOTEMPTY => "right is to unlink what is in it before",
+            Errno::EINVAL => {
+                "right is what the call takes on this file: of direct I/O multiples \
+                              of its blocks"
+            }
+            Errno::EFBIG => "right is a file as long as the file system can have",
+            _ => "right is another call",
+        };
+        format!(
+            "{remedy}, or = {} behind the call, if the program expects that",
+            self.name()
+        )
     }
 
     /// Returns the error's name.

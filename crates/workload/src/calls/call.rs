@@ -1,8 +1,8 @@
 //! All calls, each declared once with its name, its arguments and its help.
 
 use super::argument::{
-    Advice, Argument, Bytes, Caches, Count, Duration, Handle, MapAdvice, OpenFlags, Path,
-    ProgramName, RangeSync, Target, Word,
+    Advice, Argument, Bytes, Caches, Count, Duration, Handle, MapAdvice, OnlyRequest, OpenFlags,
+    Path, ProgramName, RangeSync, Target, Word,
 };
 use super::request::{Notification, Operation, Requests, SubmitFlags, WaitMode};
 
@@ -89,7 +89,9 @@ fn argument<A: Argument>(words: &mut &[Word], name: &'static str) -> Result<A, W
 }
 
 calls! {
-    /// Opens a file or a directory under a name of the program's own.
+    /// Opens a file or a directory under a name of the program's own. A path below /dev that no
+    /// line prepares is the drive itself, one below /dev/raw its character device, which is
+    /// always direct.
     "open" => Open { file: Handle, path: Path, how: OpenFlags }
     /// Closes an open file.
     "close" => Close { file: Handle }
@@ -172,8 +174,8 @@ calls! {
     "sigwait" => Sigwait { signals: Count }
     /// Waits until one of these requests is done.
     "aio_suspend" => AioSuspend { requests: Requests }
-    /// Cancels the requests on a file that no thread of glibc has begun.
-    "aio_cancel" => AioCancel { file: Handle }
+    /// Cancels the requests on a file that no thread of glibc has begun, or one of them.
+    "aio_cancel" => AioCancel { file: Handle, request: OnlyRequest }
     /// Declares what a request will do, for `lio_listio`, `io_submit` or `io_uring_enter`. A
     /// request with another result than this line says ends the run, unless it was cancelled or
     /// timed out.
@@ -238,7 +240,7 @@ impl Call {
             | Call::AioRead { file, .. }
             | Call::AioWrite { file, .. }
             | Call::AioFsync { file, .. }
-            | Call::AioCancel { file } => Some(file),
+            | Call::AioCancel { file, .. } => Some(file),
             Call::Prepare { operation, .. } => operation.call().and_then(Call::file),
             _ => None,
         }
@@ -289,6 +291,7 @@ impl Call {
             Call::IoCancel { request } | Call::Sigevent { request, .. } => {
                 std::slice::from_ref(request)
             }
+            Call::AioCancel { request, .. } => request.0.as_slice(),
             Call::Prepare { operation, .. } => operation.cancelled(),
             _ => &[],
         }

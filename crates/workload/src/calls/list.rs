@@ -10,6 +10,9 @@ use super::argument::{Argument, Bytes, Count, Errno, Handle, Path, ProgramName, 
 use super::call::{CALLS, Call};
 use super::request::{Interface, Operation, SubmitFlags, refusal};
 
+/// The most rounds and calls that a loop makes in all: some minutes of running.
+const STEPS_MAX: u64 = 1_000_000_000;
+
 /// The deepest nesting of loops; reading and running a list recurse as deep.
 const DEPTH_MAX: usize = 16;
 
@@ -91,6 +94,20 @@ pub enum Step {
         /// The steps of each round.
         steps: Vec<Step>,
     },
+}
+
+impl Step {
+    /// How many calls and rounds of loops it makes.
+    fn count(&self) -> u64 {
+        match self {
+            Step::Call(_) => 1,
+            Step::Repeat { times, steps } => {
+                let inside = steps.iter().map(Step::count);
+                let round = inside.fold(1, u64::saturating_add);
+                times.saturating_mul(round)
+            }
+        }
+    }
 }
 
 /// A call in a program, with its expected result.
@@ -311,6 +328,11 @@ impl Reader {
         let form = "repeat TIMES";
         let times = argument::<Bytes>(&mut words, "times", form)?.0;
         ends(words, form)?;
+        if times > STEPS_MAX {
+            return Err(format!(
+                "repeat: times: found {times}, legal is up to {STEPS_MAX}"
+            ));
+        }
         if self.loops.len() >= DEPTH_MAX {
             return Err(format!("repeat: loops in loops are {DEPTH_MAX} at most"));
         }
@@ -325,12 +347,24 @@ impl Reader {
 
     fn end_loop(&mut self, words: &[Word]) -> Result<(), String> {
         ends(words, "end")?;
-        let OpenLoop { times, before, .. } = self
+        let OpenLoop {
+            line,
+            times,
+            before,
+        } = self
             .loops
             .pop()
             .ok_or("end: there is no repeat before it")?;
         let steps = std::mem::replace(&mut self.steps, before);
-        self.steps.push(Step::Repeat { times, steps });
+        let step = Step::Repeat { times, steps };
+        let made = step.count();
+        if made > STEPS_MAX {
+            return Err(format!(
+                "end: the repeat of line {line} makes {made} rounds and calls, legal is up to \
+                 {STEPS_MAX}"
+            ));
+        }
+        self.steps.push(step);
         Ok(())
     }
 

@@ -108,7 +108,7 @@ impl Cached {
         for file in placed.of_process(pid) {
             let path = file.in_tree.map(|number| &placed.in_tree().0[number].path);
             files.push(match path {
-                Some(path) => layer.open_in_tree(path),
+                Some(path) => layer.open_in_tree(path.as_slice()),
                 None => {
                     let on = (file.disk, &disks[file.disk]);
                     layer.open(on, (file.base_bytes, file.room_bytes), file.is_device)

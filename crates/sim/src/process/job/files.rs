@@ -144,7 +144,7 @@ impl PlacedFiles {
             }
             None => {
                 self.in_tree.push(NewFile {
-                    path: name.to_string(),
+                    path: name.as_bytes().to_vec(),
                     contents,
                 });
                 let number = self.in_tree.len() - 1;

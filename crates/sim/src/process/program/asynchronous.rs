@@ -205,9 +205,10 @@ impl Requests {
         }
     }
 
-    /// Cancels the requests of a file that no thread of glibc has started. Returns which.
-    fn cancel_queued(&mut self, file: usize) -> VecDeque<u32> {
-        let cancelled = self.threads.cancel(file);
+    /// Cancels the requests of a file, or that one of them, that no thread of glibc has
+    /// started. Returns which.
+    fn cancel_queued(&mut self, file: usize, only: Option<usize>) -> VecDeque<u32> {
+        let cancelled = self.threads.cancel(file, only.map(|number| number as u32));
         for number in &cancelled {
             self.list[*number as usize].stage = Stage::Idle;
         }
@@ -290,7 +291,7 @@ impl ProgramProcess {
             Op::Submit { .. } => self.phase = Phase::Submitting(0),
             Op::Suspend(_) => self.await_requests(now, Awaits::AnyOfCall),
             Op::TakeEvents(ends) => self.take_ends(now, (Interface::Linux, ends), system),
-            Op::CancelOf { handle } => self.cancel_queued(now, handle, system),
+            Op::CancelOf { handle, only } => self.cancel_queued(now, (handle, only), system),
             Op::Notify { request, how } => {
                 if !self.requests.is_idle(request) {
                     return self.fail_here(now, OUTSTANDING, system);
@@ -534,7 +535,7 @@ impl ProgramProcess {
     /// At its end, waits for requests that cannot be cancelled. Returns whether it waits.
     pub(super) fn awaits_last_requests(&mut self, now: Nanos, system: &mut System) -> bool {
         let files = self.shared.borrow().handles.len();
-        (0..files).for_each(|file| self.cancel_queued(now, file, system));
+        (0..files).for_each(|file| self.cancel_queued(now, (file, None), system));
         if self.requests.cancel_pending() {
             return false;
         }
@@ -746,9 +747,29 @@ impl ProgramProcess {
     }
 
     /// Cancels the requests of a file that no thread of glibc has started (`aio_cancel`).
-    fn cancel_queued(&mut self, now: Nanos, file: usize, system: &mut System) {
-        for number in self.requests.cancel_queued(file) {
+    fn cancel_queued(
+        &mut self,
+        now: Nanos,
+        (file, only): (usize, Option<usize>),
+        system: &mut System,
+    ) {
+        if only.is_some_and(|number| self.is_on_other_file(number, file)) {
+            self.phase = Phase::Leaving(Err(Errno::EINVAL));
+            return;
+        }
+        for number in self.requests.cancel_queued(file, only) {
             self.notify_of(now, number as usize, system);
+        }
+    }
+
+    /// Whether a request was filled in for another file (`aio_fildes`).
+    fn is_on_other_file(&self, number: usize, file: usize) -> bool {
+        let Some((RequestOp::Call(action), ..)) = self.requests.list[number].prepared else {
+            return false;
+        };
+        match self.script.actions[action].op {
+            Op::OnFile { handle, .. } => handle != file,
+            _ => false,
         }
     }
 

@@ -21,11 +21,13 @@ use blklab_workload::fio::Direction;
 use blklab_workload::generate::SyncKind;
 
 use crate::cpu::{CostTable, Mode};
+use crate::disk::Disk;
 use crate::file_layer::{Call, FileLayer, NewFile, Progress, Route, Submitter, TaskId, pages_of};
 use crate::process::recorder::Recorder;
 use crate::setup::SetupError;
 use crate::system::System;
 use asynchronous::Requests;
+pub(crate) use script::NO_FILES;
 use script::{Instruction, Names, Numbers, OnFile, Op, Open, Script};
 
 /// fio's default `bwavgtime`.
@@ -160,11 +162,8 @@ pub(crate) struct ProgramProcess {
 }
 
 /// The files that exist before the programs of a list start.
-///
-/// # Errors
-/// If a path is not UTF-8.
-pub(crate) fn prepared(list: &CallList, file: &str) -> Result<Vec<NewFile>, SetupError> {
-    script::prepared(list, file).map_err(|error| SetupError::Calls(error.to_string()))
+pub(crate) fn prepared(list: &CallList) -> Vec<NewFile> {
+    script::prepared(list)
 }
 
 /// The programs of a list, numbered from 0.
@@ -173,7 +172,7 @@ pub(crate) fn prepared(list: &CallList, file: &str) -> Result<Vec<NewFile>, Setu
 /// If a call cannot be simulated.
 pub(crate) fn programs(
     (list, file): (&CallList, &str),
-    layer: &mut FileLayer,
+    (layer, drive): (&mut FileLayer, (&Disk, u64)),
     costs: CostTable,
     cpus: usize,
 ) -> Result<Vec<ProgramProcess>, SetupError> {
@@ -181,6 +180,7 @@ pub(crate) fn programs(
         layer,
         file,
         list,
+        drive,
         handles: Numbers::default(),
         requests: Numbers::default(),
     };
@@ -683,8 +683,15 @@ impl ProgramProcess {
             (Err(errno), Some(expected)) if expected == errno => None,
             // A call that the file system does not have may fail.
             (Err(_), None) if matches!(action.op, Op::Refused(_)) => None,
-            (Ok(_), Some(expected)) => Some(format!("it does not fail with {}", expected.name())),
-            (Err(errno), _) => Some(format!("it fails with {}", errno.name())),
+            (Ok(_), Some(expected)) => Some(format!(
+                "it does not fail with {}; right is without the = {0}, if it is to succeed",
+                expected.name()
+            )),
+            (Err(errno), _) => Some(format!(
+                "it fails with {}; {}",
+                errno.name(),
+                errno.remedy()
+            )),
         }
     }
 

@@ -10,6 +10,7 @@ use blklab_workload::calls::{
     SubmitFlags, WaitMode,
 };
 
+use crate::disk::Disk;
 use crate::file_layer::{Call, Contents, Durability, FileId, FileLayer, NewFile, PathId};
 
 /// An instruction of a program.
@@ -77,8 +78,9 @@ pub(super) enum Op {
     Suspend(Vec<usize>),
     /// Waits for this many completions of `io_submit` and takes them (`io_getevents`).
     TakeEvents(u64),
-    /// Cancels the file's requests that no thread of glibc has started (`aio_cancel`).
-    CancelOf { handle: usize },
+    /// Cancels the file's requests, or one of them, that no thread of glibc has started
+    /// (`aio_cancel`).
+    CancelOf { handle: usize, only: Option<usize> },
 }
 
 /// What a request does.
@@ -218,6 +220,8 @@ pub(super) struct Names<'a> {
     pub(super) layer: &'a mut FileLayer,
     pub(super) file: &'a str,
     pub(super) list: &'a CallList,
+    /// The drive, and its size in bytes.
+    pub(super) drive: (&'a Disk, u64),
     /// Open files of each process.
     pub(super) handles: Numbers,
     /// Requests of each program.
@@ -228,7 +232,7 @@ impl Names<'_> {
     /// The instructions of a program.
     ///
     /// # Errors
-    /// If a path is not UTF-8.
+    /// If it opens a file where there is no file system.
     pub(super) fn script(&mut self, program: &Program) -> Result<Script, CallError> {
         let mut script = Script::default();
         self.add(&mut script, &program.name, &program.steps)?;
@@ -277,17 +281,36 @@ impl Names<'_> {
         numbers.map(|request| self.request(name, request)).collect()
     }
 
-    fn text<'p>(&self, path: &'p [u8], line: u32) -> Result<&'p str, CallError> {
-        std::str::from_utf8(path).map_err(|_| CallError {
-            file: self.file.to_string(),
-            line,
-            message: NOT_UTF8.to_string(),
-        })
+    fn path(&mut self, path: &Path) -> PathId {
+        self.layer.add_path(&path.0)
     }
 
-    fn path(&mut self, path: &Path, line: u32) -> Result<PathId, CallError> {
-        let text = self.text(&path.0, line)?;
-        Ok(self.layer.add_path(text))
+    /// Whether a path is that of the drive: one below `/dev` that the list has no file at.
+    fn is_drive(&self, path: &Path) -> bool {
+        let is_prepared = |prepared: &calls::Prepared| prepared.path == *path;
+        path.0.starts_with(b"/dev/") && !self.list.prepared.iter().any(is_prepared)
+    }
+
+    /// The file that a call opens.
+    fn open(&mut self, path: &Path, how: calls::OpenFlags, line: u32) -> Result<Open, CallError> {
+        if self.is_drive(path) {
+            let (disk, bytes) = self.drive;
+            let opened = open(self.layer.open((0, disk), (0, bytes), true), how);
+            // As the kernel's raw devices did up to 5.13 (`raw_open`).
+            let is_character_device = path.0.starts_with(b"/dev/raw/");
+            return Ok(Open {
+                direct: opened.direct || is_character_device,
+                ..opened
+            });
+        }
+        if !self.layer.has_tree() {
+            return Err(CallError {
+                file: self.file.to_string(),
+                line,
+                message: NO_FILES.to_string(),
+            });
+        }
+        Ok(open(self.layer.open_in_tree(&path.0), how))
     }
 
     /// The number of another program of the list.
@@ -370,8 +393,9 @@ impl Names<'_> {
             Listed::Sigwait { signals } => Op::TakeSignals(signals.0),
             Listed::AioSuspend { requests } => Op::Suspend(self.requests(name, requests)),
             Listed::IoGetevents { ends } => Op::TakeEvents(ends.0),
-            Listed::AioCancel { file } => Op::CancelOf {
+            Listed::AioCancel { file, request } => Op::CancelOf {
                 handle: self.handle(name, file),
+                only: (request.0.as_ref()).map(|request| self.request(name, request)),
             },
             // No file operation registers a cancel function (`io_cancel` of `fs/aio.c`).
             Listed::IoCancel { .. } => Op::Refused(Errno::EINVAL),
@@ -418,9 +442,7 @@ impl Names<'_> {
         let line = made.line;
         if let Listed::Open { file, path, how } = &made.call {
             let handle = self.handle(name, file);
-            let path = self.text(&path.0, line)?;
-            let file = self.layer.open_in_tree(path);
-            let open = open(file, *how);
+            let open = self.open(path, *how, line)?;
             return Ok(Op::Open { handle, open });
         }
         if let Some(file) = made.call.file() {
@@ -434,41 +456,41 @@ impl Names<'_> {
         Ok(match &made.call {
             Listed::Sync {} => Op::Other(Call::SyncAll),
             Listed::Truncate { path, bytes } => Op::Other(Call::Truncate {
-                path: self.path(path, line)?,
+                path: self.path(path),
                 bytes: bytes.0,
             }),
             Listed::Unlink { path } => Op::Other(Call::Unlink {
-                path: self.path(path, line)?,
+                path: self.path(path),
             }),
             Listed::Rename { from, to } => Op::Other(Call::Rename {
-                from: self.path(from, line)?,
-                to: self.path(to, line)?,
+                from: self.path(from),
+                to: self.path(to),
             }),
             Listed::Link { path, new } => Op::Other(Call::Link {
-                from: self.path(path, line)?,
-                to: self.path(new, line)?,
+                from: self.path(path),
+                to: self.path(new),
             }),
             Listed::Symlink { target, path } => Op::Other(Call::Symlink {
-                target: self.path(&Path(target.0.clone()), line)?,
-                path: self.path(path, line)?,
+                target: self.path(&Path(target.0.clone())),
+                path: self.path(path),
             }),
             Listed::Mkdir { path } => Op::Other(Call::MakeDir {
-                path: self.path(path, line)?,
+                path: self.path(path),
                 permissions: 0o755,
             }),
             Listed::Rmdir { path } => Op::Other(Call::RemoveDir {
-                path: self.path(path, line)?,
+                path: self.path(path),
             }),
             Listed::Stat { path } => Op::Other(Call::Stat {
-                path: self.path(path, line)?,
+                path: self.path(path),
                 follow: true,
             }),
             Listed::Lstat { path } => Op::Other(Call::Stat {
-                path: self.path(path, line)?,
+                path: self.path(path),
                 follow: false,
             }),
             Listed::ListAll { path } => Op::Other(Call::ListAll {
-                path: self.path(path, line)?,
+                path: self.path(path),
             }),
             Listed::DropCaches { what } => Op::Other(Call::DropCaches(what.0)),
             Listed::Sleep { time } => Op::Sleep(time.0),
@@ -482,8 +504,9 @@ impl Names<'_> {
     }
 }
 
-/// The message for a path that is not UTF-8.
-const NOT_UTF8: &str = "a path that is not UTF-8 is not simulated; give it another name";
+/// The message for a file where there is no file system.
+pub(crate) const NO_FILES: &str = "with --fs raw there are no files; right is --fs ext2, --fs vfat \
+                                   or --fs xfs, or a path below /dev for the drive itself";
 
 /// The request of a POSIX AIO call, and the call that glibc's thread makes for it.
 fn posix_call(call: &Listed) -> Option<(&Handle, Listed)> {
@@ -614,36 +637,29 @@ fn open(file: FileId, how: calls::OpenFlags) -> Open {
 }
 
 /// The files that exist before the first call.
-///
-/// # Errors
-/// If a path is not UTF-8.
-pub(super) fn prepared(list: &CallList, file: &str) -> Result<Vec<NewFile>, CallError> {
+pub(super) fn prepared(list: &CallList) -> Vec<NewFile> {
     let mut files = Vec::new();
     for prepared in &list.prepared {
-        let path = std::str::from_utf8(&prepared.path.0).map_err(|_| CallError {
-            file: file.to_string(),
-            line: prepared.line,
-            message: NOT_UTF8.to_string(),
-        })?;
-        let mut add = |path: String, contents| files.push(NewFile { path, contents });
+        let below = |name: &str| [&*prepared.path.0, name.as_bytes()].concat();
+        let mut add = |path, contents| files.push(NewFile { path, contents });
         match prepared.what {
-            PreparedKind::File(bytes) => add(path.to_string(), Contents::Written(bytes.0)),
+            PreparedKind::File(bytes) => add(below(""), Contents::Written(bytes.0)),
             // Only the parent of a path is made, so the directory is given as the parent of `.`.
-            PreparedKind::Directory => add(format!("{path}/."), Contents::Nothing),
+            PreparedKind::Directory => add(below("/."), Contents::Nothing),
             PreparedKind::Tree {
                 directories,
                 files,
                 bytes,
             } => {
                 for directory in 0..directories.0 {
-                    add(format!("{path}/d{directory}/."), Contents::Nothing);
+                    add(below(&format!("/d{directory}/.")), Contents::Nothing);
                     for file in 0..files.0 {
-                        let path = format!("{path}/d{directory}/f{file}");
+                        let path = below(&format!("/d{directory}/f{file}"));
                         add(path, Contents::Written(bytes.0));
                     }
                 }
             }
         }
     }
-    Ok(files)
+    files
 }
