@@ -124,8 +124,8 @@ group_counts! {
     high_events "memory_high_events" Count "reclaims for memory.high",
     /// Reclaims because a control group would have passed its memory.max.
     max_events "memory_max_events" Count "reclaims for memory.max",
-    /// Charges that passed a memory.max because nothing of the group could be reclaimed:
-    /// Linux would have killed a program.
+    /// Writes that passed a memory.max because nothing of the group could be reclaimed for as
+    /// long as Linux tries before it kills a program.
     oom_events "memory_oom_events" Count "  in vain, where Linux kills",
     /// Time for which tasks were held back because their control group was above its
     /// memory.high, summed over the tasks.

@@ -140,7 +140,8 @@ pub struct MemoryGroupCounts {
     pub high_events: u64,
     /// Charges that would have passed `memory.max` (`max`).
     pub max_events: u64,
-    /// Those that passed it, as nothing could be reclaimed; Linux kills a program (`oom`).
+    /// Writes that passed it, as nothing could be reclaimed for as long as Linux tries before it
+    /// kills a program (`oom`).
     pub oom_events: u64,
     /// How long its tasks were held back above `memory.high`.
     pub delay_jiffies: u64,
@@ -421,15 +422,15 @@ impl<H: Host> Vfs<H> {
                 Err(over) => over,
             };
             lru.borrow_mut().groups.get(over).counts.max_events += 1;
-            self.try_to_free_pages((Reclaimer::Cgroup, over), pages);
+            let reclaimed = self.try_to_free_pages((Reclaimer::Cgroup, over), pages);
             let groups = &mut lru.borrow_mut().groups;
             if groups.margin(over) >= pages {
                 continue;
             }
             if !std::mem::replace(&mut is_drained, true) {
                 groups.drain_stock(over);
-            } else if reclaims_left == 0 {
-                groups.get(over).counts.oom_events += 1;
+            } else if reclaimed == 0 || reclaims_left == 0 {
+                // What could not be freed is not until time passes, in which Linux sleeps.
                 groups.force(group, pages);
                 return group;
             } else {
@@ -447,16 +448,19 @@ impl<H: Host> Vfs<H> {
             1 => return,
             _ => self.host().memory_group(),
         };
-        for _ in 0..RECLAIMS_MAX * (PRIORITY_FIRST + 1) {
-            if lru.borrow().groups.has_room(group, pages) {
-                return;
-            }
+        let mut sleeps_left = RECLAIMS_MAX * (PRIORITY_FIRST + 1);
+        while !lru.borrow().groups.has_room(group, pages) {
             let over = lru.borrow().groups.first_over_max(group, pages);
             let Some(over) = over else { return };
             lru.borrow_mut().groups.get(over).counts.max_events += 1;
             if self.try_to_free_pages((Reclaimer::Cgroup, over), pages) > 0 {
+                continue;
+            }
+            if sleeps_left == 0 {
+                lru.borrow_mut().groups.get(over).counts.oom_events += 1;
                 return;
             }
+            sleeps_left -= 1;
             self.start_flushers();
             self.host().sleep(1).await;
         }
