@@ -96,7 +96,7 @@ fn io_uring_gives_workers_what_is_forced_to_them() {
     let cpu = |job: &str| {
         let place = Place::new();
         place.file("j.fio", job);
-        let json = place.json(&["run", "j.fio", "--machine", "generic-8"]);
+        let json = place.json(&["run", "j.fio", "--machine", "xeon-10core"]);
         assert_eq!(json["jobs"][0]["read"]["total_ios"], 4000);
         json["jobs"][0]["sys_cpu"].as_f64().expect("a share")
             * json["jobs"][0]["job_runtime"].as_f64().expect("a time")
