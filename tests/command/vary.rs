@@ -29,6 +29,19 @@ fn an_option_of_the_job_is_varied() {
 }
 
 #[test]
+fn a_file_in_place_of_the_jobs_own_is_the_only_one() {
+    let place = Place::new();
+    let job = "[global]\nfilename=/dev/sda\nruntime=50ms\ntime_based\nsize=1m\n[a]\nrw=randread\n";
+    place.file("files.fio", job);
+    let run = ["run", "files.fio", "--drive", "null"];
+    let text = place
+        .blklab(&[&run[..], &["--override", "filename=/dev/sdb"]].concat())
+        .ok()
+        .out;
+    assert!(text.contains("sdb") && !text.contains("sda"), "{text}");
+}
+
+#[test]
 fn a_tunable_runs_under_its_own_scheduler() {
     let json = compared(&["--vary", "mq-deadline.fifo_batch=1,16"]);
     let rows = json!(["mq-deadline fifo_batch=1", "mq-deadline fifo_batch=16"]);

@@ -29,6 +29,14 @@ pub(crate) struct OptionLine {
     pub text: String,
 }
 
+impl OptionLine {
+    /// Returns the option's name.
+    pub fn name(&self) -> &str {
+        let name = self.text.split_once('=').map(|(name, _)| name);
+        name.unwrap_or(&self.text).trim()
+    }
+}
+
 /// A section and its options.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Section {

@@ -90,7 +90,8 @@ impl<'a> Loader<'a> {
     /// Adds options for all later jobs.
     pub fn add_global(&mut self, entries: &[OptionLine], from_file: bool) -> Result<(), JobError> {
         let mut global = self.global.clone();
-        let options = self.apply(&mut global, entries, from_file)?;
+        let entries = self.not_overridden(entries);
+        let options = self.apply(&mut global, &entries, from_file)?;
         self.global = global;
         self.global_options.extend(options);
         Ok(())
@@ -155,15 +156,34 @@ impl<'a> Loader<'a> {
         });
     }
 
+    /// Returns the options of `[global]` without those of the overrides: a job's `filename` would
+    /// add to it. Those stay by which others of `[global]` are read, and a job replaces these.
+    fn not_overridden(&self, entries: &[OptionLine]) -> Vec<OptionLine> {
+        let is_read_by =
+            |option: &FioOption| option.order == Order::First || option.name == "ioengine";
+        let stays = |entry: &&OptionLine| {
+            let option = options::find(entry.name());
+            option.is_some_and(is_read_by) || !self.always().any(|o| o.replaces(entry))
+        };
+        entries.iter().filter(stays).cloned().collect()
+    }
+
     /// Returns a section's options with those of the overrides replaced.
     fn overridden(&self, entries: &[OptionLine]) -> Vec<OptionLine> {
-        let overrides = self
-            .overrides
-            .iter()
-            .filter(|o| o.when == OverrideWhen::Always);
-        let is_replaced = |entry: &&OptionLine| overrides.clone().any(|o| o.replaces(&entry.text));
+        let is_replaced = |entry: &&OptionLine| self.always().any(|o| o.replaces(entry));
         let kept = entries.iter().filter(|entry| !is_replaced(entry)).cloned();
-        kept.chain(overrides.clone().map(Override::entry)).collect()
+        kept.chain(self.always().map(Override::entry)).collect()
+    }
+
+    /// Returns the overrides of every job; the last of an option counts.
+    fn always(&self) -> impl Iterator<Item = &Override> {
+        let all = self.overrides.iter().enumerate();
+        let is_last = |(at, given): &(usize, &Override)| {
+            let mut later = self.overrides[at + 1..].iter();
+            !later.any(|o| o.when == given.when && o.option() == given.option())
+        };
+        let always = all.filter(|(_, given)| given.when == OverrideWhen::Always);
+        always.filter(is_last).map(|(_, given)| given)
     }
 
     /// Applies options in fio's order, and returns them as fio's JSON shows them.
@@ -456,10 +476,9 @@ impl Override {
         OptionLine { position, text }
     }
 
-    /// Whether an option as written in a section, `name=value` or `name`, has this option's name or
-    /// alias.
-    fn replaces(&self, text: &str) -> bool {
-        let name = text.split_once('=').map_or(text, |(name, _)| name).trim();
+    /// Whether an option as written in a section has this option's name or alias.
+    fn replaces(&self, entry: &OptionLine) -> bool {
+        let name = entry.name();
         name == self.name || option_name(name).is_some_and(|n| Some(n) == option_name(&self.name))
     }
 }

@@ -142,9 +142,13 @@ mod tests {
                         [b]\nrw=read\nsize=1m\n";
 
     fn parsed(overrides: &[(&str, &str)]) -> Result<JobFile, JobError> {
+        parsed_text(TEXT, overrides)
+    }
+
+    fn parsed_text(text: &str, overrides: &[(&str, &str)]) -> Result<JobFile, JobError> {
         let source = JobSource::File {
             name: "t.fio".into(),
-            text: TEXT.into(),
+            text: text.into(),
         };
         let overrides = overrides.iter().map(|(name, value)| Override {
             given_by: "--vary".into(),
@@ -164,6 +168,41 @@ mod tests {
             assert_eq!(given.count(), 1, "{:?}", spec.options);
         }
         assert_eq!(job.jobs[0].io_depth, 2);
+    }
+
+    #[test]
+    fn an_override_replaces_the_files_of_all_sections() {
+        let text = "[global]\nfilename=/dev/sda\nrw=read\nsize=1m\n[a]\nfilename=/dev/sdb\n[b]\n";
+        let files = |overrides: &[(&str, &str)]| {
+            let job = parsed_text(text, overrides).expect("legal");
+            let files = job.jobs.iter().map(|job| job.files.join(":"));
+            files.collect::<Vec<_>>()
+        };
+        assert_eq!(files(&[]), ["/dev/sda:/dev/sdb", "/dev/sda"], "fio adds up");
+        assert_eq!(files(&[("filename", "/dev/sdc")]), ["/dev/sdc", "/dev/sdc"]);
+        // The last override counts, as for every other option.
+        let twice = [("filename", "/dev/sdc"), ("filename", "/dev/sdd")];
+        assert_eq!(files(&twice), ["/dev/sdd", "/dev/sdd"]);
+    }
+
+    #[test]
+    fn an_override_of_one_direction_leaves_the_others_at_their_default() {
+        let text = "[global]\nbs=8k,16k\nrw=rw\nsize=1m\n[a]\n";
+        let job = parsed_text(text, &[("bs", ",32k")]).expect("legal");
+        let sizes = &job.jobs[0].block_sizes;
+        assert_eq!(
+            (sizes.read.min_bytes, sizes.write.min_bytes),
+            (4096, 32 << 10)
+        );
+    }
+
+    #[test]
+    fn global_options_are_read_with_what_an_override_replaces_in_jobs() {
+        let text = "[global]\nkb_base=1000\nioengine=io_uring\nhipri=1\nrw=read\nsize=8k\n[a]\n";
+        let job = parsed_text(text, &[("ioengine", "psync"), ("kb_base", "1024")]);
+        let job = job.expect("hipri is read under its engine");
+        assert_eq!(job.jobs[0].engine.name(), "psync");
+        assert_eq!(job.jobs[0].size, Some(crate::fio::Extent::Bytes(8000)));
     }
 
     #[test]
