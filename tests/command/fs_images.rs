@@ -1,5 +1,6 @@
 //! `blklab fs`: images of file systems from the command line.
 
+use crate::support::served::Served;
 use crate::support::{Place, check_image};
 
 /// A place with a text and an image of a kind.
@@ -157,4 +158,45 @@ fn a_card_from_elsewhere_shows_its_names() {
     assert_eq!(shown("utf8,codepage=437"), "ＳＪＩＳ\n");
     assert_eq!(shown("iocharset=iso8859-1"), "????\n");
     check_image(&place, "fsck.vfat", &["-n"]);
+}
+
+#[test]
+fn an_image_that_is_served_is_changed_by_nobody_else() {
+    let place = place_with("ext2", "1M");
+    let served = Served::start(&place, &["--file", "disk.img"]);
+    let refusals: [&[&str]; 5] = [
+        &["serve", "--socket", "other.sock", "--file", "disk.img"],
+        &["fs", "disk.img", "mkfs", "ext2", "--force"],
+        &["fs", "disk.img", "mkdir", "/dir"],
+        &["fs", "disk.img", "put", "password.txt", "/"],
+        &["fs", "disk.img", "rm", "-r", "/lost+found"],
+    ];
+    for words in refusals {
+        let refused = place.blklab(words);
+        assert_eq!(refused.status, 2, "{words:?}: {}", refused.err);
+        let who = format!("disk.img: in use by process {} (blklab)", served.pid());
+        assert!(refused.err.contains(&who), "{words:?}: {}", refused.err);
+        assert_eq!(refused.err.lines().count(), 1, "{}", refused.err);
+    }
+    // One look does no harm.
+    fs(&place, &["ls", "/"]);
+    served.kill();
+    // The lock of a dead process is gone.
+    let successor = Served::start(&place, &["--file", "disk.img"]);
+    assert_eq!(successor.terminate(), Some(0));
+    fs(&place, &["mkdir", "/dir"]);
+}
+
+#[test]
+fn servers_that_only_read_share_an_image() {
+    let place = place_with("ext2", "1M");
+    let only_reads = ["--file", "disk.img", "--read-only"];
+    let one = Served::start(&place, &only_reads);
+    let other_socket = place.path("other.sock").to_string_lossy().into_owned();
+    let args = [&["--socket", &other_socket][..], &only_reads].concat();
+    let other = Served::start_with(&place, "other.sock", &args);
+    let refused = place.blklab(&["fs", "disk.img", "mkdir", "/dir"]);
+    assert_eq!(refused.status, 2, "{}", refused.err);
+    assert_eq!((one.terminate(), other.terminate()), (Some(0), Some(0)));
+    fs(&place, &["mkdir", "/dir"]);
 }

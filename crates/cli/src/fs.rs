@@ -15,7 +15,6 @@ use blklab_fs::{
     MountOptions, NewInode, Timestamp, VfatLayout, VfatOptions, Volume, at_once,
 };
 use blklab_serve::{ImageMount, parse_size};
-use rustix::fs::{FlockOperation, flock};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -68,6 +67,17 @@ fn now() -> Result<Timestamp, Failure> {
     Ok(SystemTime::now().into())
 }
 
+/// What an image is opened for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Access {
+    /// One look, beside whoever changes it.
+    Look,
+    /// Reading for as long as it is mounted.
+    Stay,
+    /// Changing it.
+    Change,
+}
+
 /// An opened file system, with its image's name for messages.
 struct OpenedImage<'a> {
     volume: Volume<File>,
@@ -92,18 +102,21 @@ fn failure(image: &Image<File>, whose: impl Display, error: FsError) -> Failure 
 
 impl<'a> OpenedImage<'a> {
     fn read(args: &'a FsArgs) -> Result<OpenedImage<'a>, Failure> {
-        OpenedImage::open(args, false)
+        OpenedImage::open(args, Access::Look)
     }
 
-    fn open(args: &'a FsArgs, write: bool) -> Result<OpenedImage<'a>, Failure> {
+    fn open(args: &'a FsArgs, access: Access) -> Result<OpenedImage<'a>, Failure> {
         let name = args.image.as_path();
+        let write = access == Access::Change;
         let file = OpenOptions::new().read(true).write(write).open(name);
         let file = file.map_err(|error| cannot_open(name, &error))?;
         if file.metadata().is_ok_and(|of| of.is_dir()) {
             return Err(cannot_open(name, &io::ErrorKind::IsADirectory.into()));
         }
-        if write {
-            lock(name, &file)?;
+        match access {
+            Access::Look => {}
+            Access::Stay => lock(name, &file, false)?,
+            Access::Change => lock(name, &file, true)?,
         }
         let image = Image::new(file).map_err(|error| cannot_open(name, &error))?;
         let wrong = |message| Failure::mistake(format!("--options {message}"));
@@ -179,22 +192,21 @@ impl<'a> OpenedImage<'a> {
     }
 }
 
-/// Locks the image: two commands that changed it at once would overwrite each other's
-/// changes.
-fn lock(name: &Path, image: &File) -> Result<(), Failure> {
-    flock(image, FlockOperation::NonBlockingLockExclusive).map_err(|error| {
-        let name = name.display();
-        Failure::mistake(match error {
-            rustix::io::Errno::WOULDBLOCK => format!("{name}: another command has it mounted"),
-            error => format!("{name}: cannot lock: {error}"),
-        })
-    })
+/// Locks the image: who changed it beside another, a server too, would overwrite what that one
+/// writes.
+fn lock(name: &Path, image: &File, changes: bool) -> Result<(), Failure> {
+    let locked = blklab_serve::lock(image, changes);
+    locked.map_err(|why| Failure::mistake(format!("{}: {why}", name.display())))
 }
 
 /// Mounts the file system until it is unmounted or a signal arrives.
 fn mount(args: &FsArgs, folder: &Path, read_only: bool) -> Result<(), Failure> {
     let broken = |error: io::Error| Failure::Broken(error.to_string());
-    let opened = OpenedImage::open(args, !read_only)?;
+    let access = match read_only {
+        true => Access::Stay,
+        false => Access::Change,
+    };
+    let opened = OpenedImage::open(args, access)?;
     let name = opened.name;
     // Signals are caught before anything is mounted, so that none is missed.
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(broken)?;
@@ -224,7 +236,7 @@ fn change(
     args: &FsArgs,
     change: impl FnOnce(&OpenedImage<'_>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let opened = OpenedImage::open(args, true)?;
+    let opened = OpenedImage::open(args, Access::Change)?;
     change(&opened)?;
     let committed = opened.volume.commit();
     committed.map_err(|error| failure(opened.volume.image(), opened.name.display(), error))
@@ -513,7 +525,7 @@ fn image_for_mkfs(args: &FsArgs, mkfs: &FsMkfsArgs) -> Result<Image<File>, Failu
         .truncate(false)
         .open(name);
     let file = file.map_err(wrong)?;
-    lock(name, &file)?;
+    lock(name, &file, true)?;
     if let Some(length) = length {
         file.set_len(length).map_err(wrong)?;
     }

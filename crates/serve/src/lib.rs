@@ -4,6 +4,7 @@
 //! - `net`: sockets, TLS and the handshake, up to the choice of an export.
 //! - `export`: one export's thread, with its connections and its block layer.
 //! - `control`: attributes, counters, traces and metrics of a running server.
+//! - `lock`: who has a file or device.
 //! - `mount`: an image's files in a folder, over FUSE.
 //! - `vhost_user`: disks of virtual machines, in memory that they share.
 //! - `ublk`: disks of this machine's kernel.
@@ -19,6 +20,7 @@ mod client;
 mod config;
 mod control;
 mod export;
+mod lock;
 mod mount;
 mod net;
 mod server;
@@ -38,6 +40,7 @@ pub use client::{
 };
 pub use config::{ExportConfig, Limits, ServerConfig};
 pub use control::{Rate, RecordFormat, Sample, ask, record};
+pub use lock::lock;
 pub use mount::{ImageMount, Unmounter};
 pub use net::{Listen, TlsMode, TlsSettings};
 pub use server::Server;

@@ -115,6 +115,7 @@ impl FileBackend {
                     _ => format!("{path}: {error}"),
                 },
             )?;
+        crate::lock(&file, !open.read_only).map_err(|e| format!("{path}: {e}"))?;
         let info = info_of(&file, options, open).map_err(|e| format!("{path}: {e}"))?;
         let file = Arc::new(file);
         let workers = (0..options.threads).map(|_| {

@@ -1,0 +1,103 @@
+//! Locks on files and devices in use: advisory ones (`flock(2)`), which `flock(1)`, fdisk, mkfs
+//! and udev take on a device too, and which end with the process that holds them.
+
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock, major, minor};
+use rustix::io::Errno;
+
+/// How long a lock is waited for: that of a killed process goes with the last of its I/O.
+const RELEASE_LIMIT: Duration = Duration::from_secs(1);
+/// Between two attempts.
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Locks a file: those who only read it may share it, who changes it has it alone.
+///
+/// # Errors
+/// Who has it, if another does.
+pub fn lock(file: &File, changes: bool) -> Result<(), String> {
+    let operation = match changes {
+        true => FlockOperation::NonBlockingLockExclusive,
+        false => FlockOperation::NonBlockingLockShared,
+    };
+    let until = Instant::now() + RELEASE_LIMIT;
+    loop {
+        match flock(file, operation) {
+            // A file system without locks cannot tell who else uses the file.
+            Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(()),
+            Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < until => {
+                std::thread::sleep(RETRY_INTERVAL);
+            }
+            Err(Errno::WOULDBLOCK) => return Err(in_use(holder(file))),
+            Err(error) => return Err(format!("cannot lock: {error}")),
+        }
+    }
+}
+
+fn in_use(holder: Option<u32>) -> String {
+    let by = match holder {
+        Some(pid) if pid == std::process::id() => "this process already".to_string(),
+        Some(pid) => match std::fs::read_to_string(format!("/proc/{pid}/comm")) {
+            Ok(name) => format!("process {pid} ({})", name.trim_end()),
+            Err(_) => format!("process {pid}"),
+        },
+        None => "another process".to_string(),
+    };
+    format!("in use by {by}; a file that one changes is nobody else's meanwhile")
+}
+
+/// Returns the process that holds a lock on the file, if the kernel tells.
+fn holder(file: &File) -> Option<u32> {
+    let metadata = file.metadata().ok()?;
+    let device = (major(metadata.dev()), minor(metadata.dev()));
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    holder_in(&locks, device, metadata.ino())
+}
+
+/// Finds the holder in `/proc/locks`, whose lines are as `1: FLOCK ADVISORY WRITE PID
+/// MAJOR:MINOR:INODE START END`; those of waiters have an arrow after the number.
+fn holder_in(locks: &str, (major, minor): (u32, u32), inode: u64) -> Option<u32> {
+    let place = format!("{major:02x}:{minor:02x}:{inode}");
+    locks.lines().find_map(|line| {
+        let mut words = line.split_ascii_whitespace().skip(1);
+        let is_flock = words.next() == Some("FLOCK");
+        let pid = words.nth(2)?.parse().ok().filter(|&pid| pid > 0)?;
+        (is_flock && words.next() == Some(&place)).then_some(pid)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readers_share_a_file_and_a_writer_is_alone() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let open = || File::open(file.path()).expect("it is there");
+        let readers = [open(), open()];
+        for reader in &readers {
+            assert_eq!(lock(reader, false), Ok(()));
+        }
+        let refused = lock(&open(), true).expect_err("others read it");
+        assert!(refused.starts_with("in use by "), "{refused}");
+        drop(readers);
+        let writer = open();
+        assert_eq!(lock(&writer, true), Ok(()));
+        assert!(lock(&open(), false).is_err());
+        drop(writer);
+        assert_eq!(lock(&open(), false), Ok(()));
+    }
+
+    #[test]
+    fn the_holder_is_read_from_the_kernels_list() {
+        let locks = "1: POSIX  ADVISORY  WRITE 11 08:01:77 0 EOF\n\
+                     2: FLOCK  ADVISORY  WRITE 12 08:01:77 0 EOF\n\
+                     2: -> FLOCK  ADVISORY  WRITE 13 08:01:77 0 EOF\n\
+                     3: FLOCK  ADVISORY  READ 14 fe:10:78 0 EOF\n";
+        assert_eq!(holder_in(locks, (8, 1), 77), Some(12));
+        assert_eq!(holder_in(locks, (254, 16), 78), Some(14));
+        assert_eq!(holder_in(locks, (8, 1), 78), None);
+    }
+}
