@@ -178,3 +178,16 @@ fn duckdb_and_polars_read_the_requests() {
     let (out, err) = (&read.stdout, String::from_utf8_lossy(&read.stderr));
     assert_eq!(String::from_utf8_lossy(out), "300\n", "{err}");
 }
+
+#[test]
+fn calls_of_fsync_have_a_time_and_a_rate() {
+    let place = Place::new();
+    let job = "[a]\nfilename=/dev/x\nrw=write\nbs=4k\nsize=64k\nfsync=4\n";
+    place.file("sync.fio", job);
+    let csv = ok(&place, "run sync.fio --drive nvme --output-format csv");
+    assert_eq!(column(&csv, "direction"), ["write", "sync"]);
+    let (ios, runtime_ns) = (numbers(&csv, "ios")[1], numbers(&csv, "runtime_ns")[1]);
+    let iops: f64 = column(&csv, "iops")[1].parse().expect("a number");
+    let expected = ios as f64 * 1e9 / runtime_ns as f64;
+    assert!((iops / expected - 1.0).abs() < 1e-6, "{iops} {expected}");
+}

@@ -18,6 +18,26 @@ struct Row<'a> {
 }
 
 impl Row<'_> {
+    fn ios(&self) -> u64 {
+        let calls = || self.latency.count();
+        self.transfers.map_or_else(calls, |dir| dir.ios)
+    }
+
+    /// The time of calls is the job's.
+    fn runtime_ns(&self) -> u64 {
+        let of_job = self.job.runtime_ns;
+        self.transfers.map_or(of_job, |dir| dir.runtime_ns)
+    }
+
+    fn iops(&self) -> f64 {
+        let rates = DirResults {
+            ios: self.ios(),
+            runtime_ns: self.runtime_ns(),
+            ..DirResults::default()
+        };
+        rates.iops()
+    }
+
     fn percentile(&self, percent: f64) -> Option<u64> {
         (!self.latency.is_empty()).then(|| self.latency.percentile(percent))
     }
@@ -96,18 +116,14 @@ fn of_run<'a>() -> Vec<Declared<Row<'a>>> {
 
 fn of_transfers<'a>() -> Vec<Declared<Row<'a>>> {
     vec![
-        Declared::integer("ios", "", "I/Os done.", |row: &Row<'_>| {
-            Some(row.transfers.map_or(row.latency.count(), |dir| dir.ios))
-        }),
+        Declared::integer("ios", "", "I/Os done.", |row: &Row<'_>| Some(row.ios())),
         Declared::integer("bytes", "bytes", "Bytes done.", |row| {
             Some(row.transfers?.bytes)
         }),
         Declared::integer("runtime_ns", "ns", "Over which time.", |row| {
-            Some(row.transfers?.runtime_ns)
+            Some(row.runtime_ns())
         }),
-        Declared::number("iops", "1/s", "I/Os a second.", |row| {
-            Some(row.transfers?.iops())
-        }),
+        Declared::number("iops", "1/s", "I/Os a second.", |row| Some(row.iops())),
         Declared::number(
             "bandwidth_bytes_per_s",
             "bytes/s",
@@ -249,6 +265,7 @@ mod tests {
             job.read.lat_ns.record(ns);
         }
         job.sync_ns.record(7);
+        job.runtime_ns = 500_000_000;
         let run = Results {
             seed: 9,
             jobs: vec![job],
@@ -266,6 +283,11 @@ mod tests {
         assert_eq!(
             (cell("ios", 1), cell("latency_max_ns", 1)),
             (1.into(), 7.into())
+        );
+        assert_eq!(
+            (cell("runtime_ns", 1), cell("iops", 1)),
+            (500_000_000.into(), 2.0.into()),
+            "calls have the job's time"
         );
         assert!(cell("bytes", 1).is_null());
         assert!(facts().iter().all(|fact| table.column(fact.key).is_some()));
