@@ -177,3 +177,29 @@ fn a_folder_that_is_in_use_is_refused() {
         assert!(done.err.contains(word), "{}", done.err);
     }
 }
+
+#[test]
+fn attributes_go_by_their_paths_in_sysfs_too() {
+    let place = Place::new();
+    let args = ["--memory", "1M", "--scheduler", "mq-deadline"];
+    let served = Served::start(&place, &args);
+    for (path, value) in [
+        ("iosched/fifo_batch", "3"),
+        ("queue/iosched/fifo_batch", "4"),
+        ("/sys/block/sdx/queue/iosched/fifo_batch", "5"),
+    ] {
+        served.set(&place, path, value);
+        assert_eq!(served.get(&place, path), value);
+        assert_eq!(served.get(&place, "iosched/fifo_batch"), value);
+    }
+    served.set(&place, "/sys/block/sdx/queue/nr_requests", "32");
+    assert_eq!(served.get(&place, "queue/nr_requests"), "32");
+    let control = served.control.to_string_lossy().into_owned();
+    let wrong = place.blklab(&["get", "--control", &control, "/sys/block/sdx/queue/none"]);
+    assert_eq!(wrong.status, 2);
+    assert!(
+        wrong.err.contains("no attribute queue/none"),
+        "{}",
+        wrong.err
+    );
+}

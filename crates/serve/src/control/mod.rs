@@ -65,6 +65,24 @@ impl Exports {
         }
     }
 
+    /// Returns what an attribute is called here, of which a path of sysfs may be given. The kernel
+    /// may call the disk anything, but not what another export is called.
+    fn attribute<'n>(&self, export: &str, path: &'n str) -> Result<&'n str, String> {
+        let of_disk = path.split_once("/block/").filter(|_| path.starts_with('/'));
+        let Some((disk, name)) = of_disk.and_then(|(_, rest)| rest.split_once('/')) else {
+            return Ok(sysfs::control_name(path));
+        };
+        let index = self.index(export)?;
+        let mut others = (0..self.0.len()).filter(|&other| other != index);
+        match others.find(|&other| sysfs::disk_name(other, &self.0[other].name) == disk) {
+            Some(other) => Err(format!(
+                "{path}: {disk} is another export; --export {:?} names it",
+                self.0[other].name
+            )),
+            None => Ok(sysfs::control_name(name)),
+        }
+    }
+
     fn answer(&self, line: &str) -> Result<String, String> {
         let words: Vec<&str> = line.trim_end_matches('\n').split('\t').collect();
         match words[..] {
@@ -77,12 +95,13 @@ impl Exports {
                 Ok(names.join("\n"))
             }
             ["get", export, name] => {
-                let name = name.to_string();
+                let name = self.attribute(export, name)?.to_string();
                 self.find(export)?
                     .call(move |view| attributes::read(view, &name))?
             }
             ["sample", export] => self.find(export)?.call(|view| top::write(view)),
             ["set", export, name, value] => {
+                let name = self.attribute(export, name)?;
                 attributes::write(self.find(export)?, name, value)?;
                 Ok(String::new())
             }

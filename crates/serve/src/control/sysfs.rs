@@ -89,11 +89,19 @@ struct Tree {
     gid: u32,
 }
 
-/// What an attribute is called on the control socket.
-fn control_name(path: &str) -> &str {
+/// What an attribute of a disk's folder is called on the control socket.
+pub(super) fn control_name(path: &str) -> &str {
     match path.strip_prefix("queue/iosched/") {
         Some(_) => &path["queue/".len()..],
         None => path,
+    }
+}
+
+/// What the tree calls an export's disk.
+pub(super) fn disk_name(number: usize, export: &str) -> String {
+    match export {
+        "" | "." | ".." => format!("b{number}"),
+        name => name.replace('/', "!"),
     }
 }
 
@@ -330,13 +338,9 @@ fn disks_of(exports: &Exports) -> Result<(Sysfs, BTreeMap<KobjectId, usize>), Mo
     let major = model.register_blkdev(0, DRIVER)?;
     let mut disks = BTreeMap::new();
     for (number, export) in exports.all().iter().enumerate() {
-        let name = match export.name.as_str() {
-            "" | "." | ".." => format!("b{number}"),
-            name => name.replace('/', "!"),
-        };
         // Its size and the rest are shown as they are when somebody looks.
         let disk = Disk {
-            name,
+            name: disk_name(number, &export.name),
             major,
             first_minor: number as u32,
             minors: 1,
