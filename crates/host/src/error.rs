@@ -102,6 +102,16 @@ impl HostError {
         )
     }
 
+    /// Says that a measurement goes without traces too, which a recording does not.
+    pub(crate) fn or_without_trace(self) -> HostError {
+        match self {
+            HostError::NoTracefs(why) => HostError::NoTracefs(format!(
+                "{why}; or do without latencies from the block layer (--no-trace)"
+            )),
+            other => other,
+        }
+    }
+
     /// Combines the error of a run with the error of restoring the queue after it.
     pub fn with_failed_restore(self, restore: HostError) -> HostError {
         match (self, restore) {

@@ -208,7 +208,7 @@ impl Measurement {
     /// If the job cannot run this way, or fio is missing.
     pub fn prepare<'a>(&self, job: &'a JobFile, program: &Path) -> Result<Fio<'a>, HostError> {
         if self.trace {
-            tracefs::check(&self.system)?;
+            tracefs::check(&self.system).map_err(HostError::or_without_trace)?;
         }
         if let Some(fs) = &self.file_system {
             fs.check(job)?;
@@ -356,7 +356,8 @@ impl Measurement {
     }
 
     fn start_trace(&self) -> Result<Session<Splitter>, HostError> {
-        Session::start(&self.system, &self.disk, &Kind::EVENTS, Splitter::default())
+        let session = Session::start(&self.system, &self.disk, &Kind::EVENTS, Splitter::default());
+        session.map_err(HostError::or_without_trace)
     }
 
     /// Replaces fio's error if the device has disappeared.

@@ -52,8 +52,8 @@ fn tracefs(system: &System) -> Result<PathBuf, HostError> {
         }
     }
     Err(HostError::NoTracefs(format!(
-        "no tracefs at {}: mount it (mount -t tracefs nodev {}), or do without latencies from the \
-         block layer (--no-trace); the kernel needs CONFIG_BLK_DEV_IO_TRACE",
+        "no tracefs at {}: mount it (mount -t tracefs nodev {}); the kernel needs \
+         CONFIG_BLK_DEV_IO_TRACE",
         places[0].display(),
         places[0].display()
     )))
@@ -86,8 +86,7 @@ fn decoder(events: &Path, wanted: &[Wanted]) -> Result<Decoder, HostError> {
             Err(HostError::Io { .. }) => {
                 return Err(HostError::NoTracefs(format!(
                     "this kernel has no event {name} ({} is missing): it was built without \
-                     CONFIG_BLK_DEV_IO_TRACE; do without latencies from the block layer \
-                     (--no-trace)",
+                     CONFIG_BLK_DEV_IO_TRACE",
                     path.display()
                 )));
             }
@@ -436,6 +435,10 @@ mod tests {
         let error = check(&system).unwrap_err();
         assert!(error.is_mistake());
         assert!(error.to_string().contains("mount -t tracefs"), "{error}");
+        // A measurement can do without, a recording cannot.
+        assert!(!error.to_string().contains("--no-trace"), "{error}");
+        let error = error.or_without_trace();
+        assert!(error.to_string().contains("(--no-trace)"), "{error}");
         std::fs::create_dir_all(system.sys("kernel/tracing/instances")).unwrap();
         let error = check(&system).unwrap_err();
         assert!(error.to_string().contains("block_rq_insert"), "{error}");
