@@ -347,3 +347,14 @@ fn what_of_memory_is_not_simulated_is_said() {
     let all = said.out + &said.err;
     assert!(all.contains("all I/O is direct"), "{all}");
 }
+
+#[test]
+fn groups_that_no_job_is_in_are_noted() {
+    let place = place("[/a]\nio.max = 8:0 wbps=1048576\n[/b]\njobs = a\n");
+    let args = ["run", "two.fio", "--cgroup-file", "groups"];
+    let said = place.blklab(&args).ok().out;
+    assert!(said.contains("groups: no job is in /a, so"), "{said}");
+    place.file("groups", "");
+    let said = place.blklab(&args).ok().out;
+    assert!(said.contains("groups: no control group is in it"), "{said}");
+}

@@ -25,7 +25,9 @@ use blklab_blk::{QueueConfig, QueueLimits, RequestQueue};
 use blklab_description::{hint, read_text};
 use blklab_fs::MemoryGroup;
 
-use crate::fio::{CgroupWrite, DriveNumber, GroupFile, JobError, JobFile, Position};
+use crate::fio::{
+    CgroupWrite, DriveNumber, GroupFile, JobError, JobFile, JobSpec, Note, Position,
+};
 
 /// The most groups in a file, more than any machine has.
 const GROUPS_MAX: usize = 10_000;
@@ -150,6 +152,8 @@ impl Members {
 /// A configuration of control groups.
 #[derive(Clone, Debug, Default)]
 pub struct CgroupConfig {
+    /// The file's name, for messages.
+    file: String,
     /// The paths of the groups; each follows its ancestors.
     groups: Vec<String>,
     writes: Vec<CgroupWrite>,
@@ -190,7 +194,10 @@ impl CgroupConfig {
     /// Fails at the first mistake, with the line.
     pub fn parse(name: &str, text: &str) -> Result<CgroupConfig, JobError> {
         let sections = split(name, text)?;
-        let mut config = CgroupConfig::default();
+        let mut config = CgroupConfig {
+            file: name.to_string(),
+            ..CgroupConfig::default()
+        };
         let added = config.add_sections(&sections);
         // The error of an earlier line's value comes before that of this line.
         config.check_writes()?;
@@ -405,7 +412,36 @@ impl CgroupConfig {
         }
         file.cgroups = self.groups.clone();
         file.cgroup_writes = self.writes.clone();
+        if let Some(text) = self.unused(&file.jobs) {
+            file.notes.push(Note { job: None, text });
+        }
         Ok(())
+    }
+
+    /// Returns a note on groups in which, and below which, no job is.
+    fn unused(&self, jobs: &[JobSpec]) -> Option<String> {
+        let is_below = |group: &str, above: &str| {
+            let rest = group.strip_prefix(above);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let is_used = |group: &str| {
+            let mut used = jobs.iter().filter_map(|spec| spec.cgroup.as_deref());
+            used.any(|used| is_below(used.trim_matches('/'), group))
+        };
+        let unused = self.groups.iter().filter(|group| !is_used(group));
+        let unused: Vec<String> = unused.map(|group| format!("/{group}")).collect();
+        let right = "`jobs = NAME` in a group, or fio's cgroup=, puts a job there";
+        match unused.is_empty() {
+            true if self.groups.is_empty() && self.writes.is_empty() => {
+                Some(format!("{}: no control group is in it; {right}", self.file))
+            }
+            true => None,
+            false => Some(format!(
+                "{}: no job is in {}, so that what is written there changes nothing; {right}",
+                self.file,
+                unused.join(", ")
+            )),
+        }
     }
 }
 
@@ -584,6 +620,31 @@ mod tests {
         assert_eq!(groups, [db, db, db, Some("low/batch"), None]);
         assert_eq!(file.cgroup_writes.len(), 4);
         assert_eq!(file.cgroup_writes[3].position.line, 9);
+    }
+
+    #[test]
+    fn groups_without_jobs_are_noted() {
+        let notes = |text: &str, jobs: &str| -> Vec<String> {
+            let mut file = job(jobs);
+            let config = CgroupConfig::parse("c", text).unwrap();
+            config.put_on(&mut file).unwrap();
+            file.notes.iter().map(|note| note.text.clone()).collect()
+        };
+        let limit = "io.max = 8:0 wbps=1048576\n";
+        let noted = notes(&format!("[/a/b]\n{limit}[/c]\njobs = x\n"), "[x]\n");
+        assert_eq!(noted.len(), 1);
+        assert!(
+            noted[0].starts_with("c: no job is in /a, /a/b, so"),
+            "{noted:?}"
+        );
+        let noted = notes("# nothing\n", "[x]\n");
+        assert!(noted[0].starts_with("c: no control group"), "{noted:?}");
+        // Who uses a group otherwise, or limits the whole drive, has nothing to be told.
+        let used = ["[x]\ncgroup=a/b\n", "[x]\ncgroup=/a/b\n"];
+        for jobs in used {
+            assert!(notes(&format!("[/a/b]\n{limit}"), jobs).is_empty());
+        }
+        assert!(notes("[/]\nio.cost.qos = 8:0 enable=1\n", "[x]\n").is_empty());
     }
 
     #[test]
