@@ -412,6 +412,7 @@ fn counts_have_ranges() {
     place.file("ok.fio", MIXED);
     for (option, value) in [
         ("--repeats", "0"),
+        ("--repeats", "-1"),
         ("--repeats", "18446744073709551615"),
         ("--repeats", "1000000000000"),
         ("--threads", "0"),
@@ -420,6 +421,7 @@ fn counts_have_ranges() {
         let done = place.blklab(&["compare", "ok.fio", option, value]);
         assert_eq!(done.status, 2, "{option} {value}: {}", done.err);
         says(&done.err, &[option, value, "is not in 1..="]);
+        assert!(!done.err.contains("tip:"), "{}", done.err);
     }
 }
 

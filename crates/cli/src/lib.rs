@@ -28,8 +28,6 @@ mod tune;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use args::{BootArgs, Cli, Command};
 
 pub use failure::Failure;
@@ -39,7 +37,7 @@ pub use sweep::SweepFile;
 
 /// Runs the command that the process's arguments name.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::read(std::env::args_os()).unwrap_or_else(|error| error.exit());
     let done = match cli.command {
         Command::Compare(args) => compare::compare(*args),
         Command::Replay(args) => compare::replay(&args),

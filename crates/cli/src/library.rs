@@ -5,7 +5,6 @@ use blklab_device::registry;
 use blklab_report::{Comparison, SchedulerRuns, compare, failed_units, fio_text, html, json, text};
 use blklab_sim::Machine;
 use blklab_tables::Table;
-use clap::Parser;
 
 use crate::args::{Cli, Command, RunFormat};
 use crate::compare::{ask, compared, replayed};
@@ -85,7 +84,7 @@ impl RunOutput {
 /// As the command fails; a mistake if it is not a command that runs, measures or checks.
 pub fn call(call: Call, observer: Observer<'_>) -> Result<CommandOutput, Failure> {
     let words = std::iter::once("blklab".to_string()).chain(call.words.iter().cloned());
-    let cli = Cli::try_parse_from(words).map_err(|error| {
+    let cli = Cli::read(words).map_err(|error| {
         let message = error.to_string();
         Failure::mistake(message.trim_start_matches("error: ").trim_end())
     })?;

@@ -122,8 +122,8 @@ impl SetupError {
     pub(crate) fn trace_without_ends(file: &str, format: &Format) -> SetupError {
         SetupError::Trace(format!(
             "{file}: this {format} trace does not tell when I/Os ended, so what waited for what \
-             is not known; replay it at its times (--timing open) or with a number in flight \
-             (--timing closed --depth N)"
+             is not known; replay it at its times (--replay open) or with a number in flight \
+             (--replay closed --depth N)"
         ))
     }
 }

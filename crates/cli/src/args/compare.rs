@@ -15,11 +15,10 @@ use blklab_stats::World;
 use blklab_tables::Format;
 use blklab_workload::fio::{self, JobSource};
 use blklab_workload::trace::FORMATS;
-use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
 
 use super::virtual_machine::GuestArgs;
-use super::{seed, tool};
+use super::{count, seed, tool};
 use crate::failure::Failure;
 
 const REPLAY_EXAMPLES: &str = "\
@@ -28,7 +27,7 @@ Examples:
       what another scheduler would have done with a recorded load
   blklab replay sda.blktrace.0 --speed 2
       the load of blktrace's files, twice as fast
-  blklab replay load.trace --timing dependencies
+  blklab replay load.trace --replay dependencies
       as fast as what waited for what allows";
 
 const COMPARE_EXAMPLES: &str = "\
@@ -280,7 +279,7 @@ pub(crate) struct PaceArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) depth: Option<u32>,
 
-    /// Replay a trace this many times as fast as recorded, with --timing open [default:
+    /// Replay a trace this many times as fast as recorded, with --replay open [default:
     /// 1]
     #[arg(long, value_name = "FACTOR")]
     pub(crate) speed: Option<f64>,
@@ -337,12 +336,12 @@ impl PaceArgs {
         let (replay, speed) = (self.replay.unwrap_or(Timing::Open), self.speed);
         if speed.is_some() && replay != Timing::Open {
             return Err(Failure::mistake(
-                "--speed is for traces replayed at their times (--timing open)",
+                "--speed is for traces replayed at their times (--replay open)",
             ));
         }
         if self.depth.is_some() && replay != Timing::Closed {
             return Err(Failure::mistake(
-                "--depth is for traces replayed with a number in flight (--timing closed)",
+                "--depth is for traces replayed with a number in flight (--replay closed)",
             ));
         }
         let speed = speed.unwrap_or(1.0);
@@ -441,9 +440,9 @@ impl CompareArgs {
 }
 
 /// Limit on repeats, since the results of all of them stay in memory.
-pub(super) const REPEATS_MAX: u64 = 10_000;
+pub(super) const REPEATS_MAX: usize = 10_000;
 /// Limit on threads.
-pub(super) const THREADS_MAX: u64 = 1024;
+pub(super) const THREADS_MAX: usize = 1024;
 
 /// The settings that are compared, and the outputs of the comparison.
 #[derive(Args)]
@@ -473,12 +472,12 @@ pub(crate) struct SweepArgs {
     /// Runs of each scheduler; if not given 5, each with a seed of its own, or
     /// 3 on a host
     #[arg(long, value_name = "N",
-          value_parser = RangedU64ValueParser::<usize>::new().range(1..=REPEATS_MAX))]
+          value_parser = count(REPEATS_MAX))]
     pub(crate) repeats: Option<usize>,
 
     /// Threads to run on; one a processor if not given
     #[arg(long, value_name = "N",
-          value_parser = RangedU64ValueParser::<usize>::new().range(1..=THREADS_MAX))]
+          value_parser = count(THREADS_MAX))]
     pub(crate) threads: Option<usize>,
 
     /// The release of Linux that the answer is for; a scheduler that it does not have is

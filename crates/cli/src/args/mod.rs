@@ -8,8 +8,10 @@ mod serve;
 mod sweep;
 mod virtual_machine;
 
+use std::ffi::OsString;
+
 use blklab_report::tools::{TOOLS, Tool};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 pub(crate) use compare::{
     CompareArgs, CompareFormat, HostArgs, ModelArgs, PaceArgs, RealWorld, ReplayArgs, ReportArgs,
@@ -51,6 +53,36 @@ Examples:
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Cli {
+    /// Reads the words of a command line, the command's name first.
+    pub(crate) fn read<W>(words: impl IntoIterator<Item = W>) -> Result<Cli, clap::Error>
+    where
+        W: Into<OsString> + Clone,
+    {
+        let mut command = with_negative_numbers(Cli::command());
+        let read = command.try_get_matches_from_mut(words);
+        let read = read.and_then(|matches| Cli::from_arg_matches(&matches));
+        read.map_err(|error| error.format(&mut command))
+    }
+}
+
+/// Parses a count from 1 to `max`.
+fn count(max: usize) -> impl Fn(&str) -> Result<usize, String> + Clone {
+    move |text| match text.parse() {
+        Ok(count) if (1..=max).contains(&count) => Ok(count),
+        _ => Err(format!("{text} is not in 1..={max}")),
+    }
+}
+
+/// Takes -1 as the value of an option, whose range is then told, and not as an option of its own.
+fn with_negative_numbers(command: clap::Command) -> clap::Command {
+    let command = command.mut_args(|arg| match arg.get_action().takes_values() {
+        true if !arg.is_positional() => arg.allow_negative_numbers(true),
+        _ => arg,
+    });
+    command.mut_subcommands(with_negative_numbers)
 }
 
 #[derive(Subcommand)]

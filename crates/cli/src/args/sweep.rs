@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use blklab_experiment::Shard;
 use blklab_workload::fio;
-use clap::builder::RangedU64ValueParser;
 use clap::{Arg, Args};
 
 use super::compare::{HostArgs, REPEATS_MAX, RealWorld, SweepArgs, THREADS_MAX, WorkArgs};
+use super::count;
 use super::virtual_machine::GuestArgs;
 
 const SWEEP_EXAMPLES: &str = "\
@@ -48,7 +48,7 @@ pub(crate) struct SweepFileArgs {
 
     /// Threads to run on; one a processor if not given
     #[arg(long, value_name = "N",
-          value_parser = RangedU64ValueParser::<usize>::new().range(1..=THREADS_MAX))]
+          value_parser = count(THREADS_MAX))]
     pub(crate) threads: Option<usize>,
 }
 
@@ -87,12 +87,12 @@ pub(crate) struct StudyArgs {
 
     /// Runs of each row, each with a seed of its own
     #[arg(long, value_name = "N", default_value = "3",
-          value_parser = RangedU64ValueParser::<usize>::new().range(1..=1000))]
+          value_parser = count(1000))]
     pub(crate) repeats: usize,
 
     /// Threads to run on; one a processor if not given
     #[arg(long, value_name = "N",
-          value_parser = RangedU64ValueParser::<usize>::new().range(1..=THREADS_MAX))]
+          value_parser = count(THREADS_MAX))]
     pub(crate) threads: Option<usize>,
 }
 
@@ -155,7 +155,7 @@ pub(crate) struct TuneArgs {
 
     /// Runs of each setting there [default: 3]
     #[arg(long, value_name = "N", requires = "verify_on",
-          value_parser = RangedU64ValueParser::<usize>::new().range(1..=REPEATS_MAX))]
+          value_parser = count(REPEATS_MAX))]
     pub(crate) verify_repeats: Option<usize>,
 
     #[command(flatten)]

@@ -29,7 +29,7 @@ const WINDOW: Nanos = Nanos::from_millis(500);
 /// Said where flushes go at their recorded times: the write that one is for may have ended before
 /// it in the recording and not yet here.
 const FREE_FLUSHES: &str = "flushes go at their recorded times, and find other data to write than \
-                            they did: --timing dependencies keeps them behind the writes of their \
+                            they did: --replay dependencies keeps them behind the writes of their \
                             process";
 
 /// The name of a drive of the trace, which tells drives as the kernel does or by numbers of its own.
