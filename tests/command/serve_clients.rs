@@ -597,3 +597,30 @@ fn the_manual_page_has_an_example_for_each_client() {
     assert_eq!(unknown.status, 2);
     assert!(unknown.err.contains("serve"), "{}", unknown.err);
 }
+
+#[test]
+fn the_address_of_a_relative_socket_is_good_anywhere() {
+    let place = Place::new();
+    let mut served = Served::start_with(
+        &place,
+        "b.sock",
+        &["--socket", "b.sock", "--socket", "c.sock", "--memory", "1M"],
+    );
+    let folder = place.path("").canonicalize().expect("it is there");
+    let uri = format!("nbd+unix:///?socket={}", folder.join("c.sock").display());
+    assert_eq!(served.next_line(), uri);
+    assert_eq!(served.terminate(), Some(0));
+}
+
+#[test]
+fn a_nameless_export_is_not_named_in_errors() {
+    let place = Place::new();
+    let args = ["serve", "--socket", "b.sock", "--memory", "1M"];
+    for (name, begin) in [("", "blklab: "), ("db", "blklab: the export \"db\": ")] {
+        let more = ["--name", name, "--scheduler", "nonesuch"];
+        let refused = place.blklab(&[&args[..], &more].concat());
+        assert_eq!(refused.status, 2, "{}", refused.err);
+        assert!(refused.err.starts_with(begin), "{}", refused.err);
+        assert!(!refused.err.contains("\"\""), "{}", refused.err);
+    }
+}

@@ -69,11 +69,16 @@ fn announce(server: &Server) {
     for address in server.addresses() {
         // A closed standard output is no reason to end.
         let _ = match address {
-            Listen::Unix(path) => writeln!(out, "nbd+unix:///?socket={}", path.display()),
+            // Clients in other folders use it too.
+            Listen::Unix(path) => {
+                let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+                writeln!(out, "nbd+unix:///?socket={}", path.display())
+            }
             Listen::Tcp(address) => writeln!(out, "nbd://{address}"),
         };
     }
     for path in server.machine_sockets() {
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
         let _ = writeln!(out, "vhost-user:{}", path.display());
     }
     for path in server.disks() {

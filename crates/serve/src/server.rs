@@ -391,9 +391,13 @@ impl Prepared<'_> {
             }
             let drive_bytes = identity.capacity_sectors * 512;
             if info.size_bytes > drive_bytes {
+                let export = match config.name.as_str() {
+                    "" => "the export".to_string(),
+                    name => format!("the export {name:?}"),
+                };
                 return Err(format!(
-                    "the export {:?} has {} bytes, and the drive {name} only {drive_bytes}; make it smaller",
-                    config.name, info.size_bytes
+                    "{export} has {} bytes, and the drive {name} only {drive_bytes}; make it smaller",
+                    info.size_bytes
                 ));
             }
             let sizes = &mut info.block_sizes;

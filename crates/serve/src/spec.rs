@@ -207,9 +207,10 @@ impl ServerSpec {
         }
         let mut exports: Vec<ExportConfig> = Vec::new();
         for spec in &self.export {
-            let export = spec
-                .resolve()
-                .map_err(|e| format!("the export {:?}: {e}", spec.name))?;
+            let export = spec.resolve().map_err(|e| match spec.name.as_str() {
+                "" => e,
+                name => format!("the export {name:?}: {e}"),
+            })?;
             exports.push(export);
         }
         check_names(&exports)?;
