@@ -82,6 +82,8 @@ struct UnderWay<'a> {
     cut: &'a AtomicBool,
     /// The longest runtime of the jobs; 0 if a run may take as long as a job's size asks for.
     runtime_us: Option<u64>,
+    /// The job that goes through all of its size, if one does.
+    unlimited: Option<String>,
     /// Files that are made before a run.
     files: u64,
 }
@@ -100,6 +102,7 @@ pub(crate) fn run_interruptible<'a>(
     let under_way = &UnderWay {
         cut,
         runtime_us: world.longest_runtime_us(),
+        unlimited: world.unlimited_job().map(str::to_string),
         files: world.files_made(),
     };
     let never = AtomicUsize::new(0);
@@ -176,14 +179,14 @@ impl UnderWay<'_> {
 
     /// Why a run may take long, and how it takes less.
     fn hint(&self) -> Option<String> {
-        match (self.files > MANY_FILES, self.runtime_us) {
+        match (self.files > MANY_FILES, &self.unlimited) {
             (true, _) => Some(format!(
                 "{} files are made first, and a directory is searched name by name for each; \
                  fewer nrfiles take less",
                 self.files
             )),
-            (false, Some(0)) => Some(format!(
-                "a job has no runtime and goes through all of its size; {SHORTER}"
+            (false, Some(job)) => Some(format!(
+                "the job {job} has no runtime and goes through all of its size; {SHORTER}"
             )),
             _ => None,
         }
@@ -397,18 +400,19 @@ mod tests {
     #[test]
     fn a_hint_says_what_takes_long() {
         let cut = AtomicBool::new(false);
-        let hint = |runtime_us, files| {
+        let hint = |job: Option<&str>, files| {
             let under_way = UnderWay {
                 cut: &cut,
-                runtime_us,
+                runtime_us: None,
+                unlimited: job.map(str::to_string),
                 files,
             };
             under_way.hint().unwrap_or_default()
         };
-        assert_eq!(hint(Some(1), 0), "");
-        assert!(hint(Some(0), 20_000).starts_with("a job has no runtime"));
-        assert!(hint(Some(1), 1_000_000).starts_with("1000000 files are made first"));
-        assert!(hint(Some(0), 20_001).starts_with("20001 files"));
+        assert_eq!(hint(None, 0), "");
+        assert!(hint(Some("copy"), 20_000).starts_with("the job copy has no runtime"));
+        assert!(hint(None, 1_000_000).starts_with("1000000 files are made first"));
+        assert!(hint(Some("copy"), 20_001).starts_with("20001 files"));
     }
 
     #[test]

@@ -285,6 +285,13 @@ impl<'a> Simulated<'a> {
         })
     }
 
+    /// Returns the first job that nothing ends but its size: neither a runtime nor a number of I/Os.
+    pub fn unlimited_job(&self) -> Option<&str> {
+        let mut specs = self.jobs.iter().flat_map(|job| &job.jobs);
+        let unlimited = specs.find(|spec| spec.runtime_us == 0 && spec.number_ios == 0);
+        unlimited.map(|spec| spec.name.as_str())
+    }
+
     /// Returns the most files that a row's jobs have made in a file system before they begin.
     pub fn files_made(&self) -> u64 {
         let is_in_one = |row: &SimulatedRow<'_>| row.caching.file_system != FileSystemKind::Raw;
