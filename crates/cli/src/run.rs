@@ -177,10 +177,11 @@ pub(crate) fn printed(format: RunFormat, results: &Results) -> String {
             true => text,
             false => format!("{text}\n{calls}"),
         };
-        return match results.slowest {
+        let text = match results.slowest {
             None => text,
             Some(_) => format!("{text}\n{}", slowest(results)),
         };
+        return format!("{}\n", text.trim_end());
     }
     let options = fio_json::Options {
         plus: format == RunFormat::JsonPlus,
