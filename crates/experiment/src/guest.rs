@@ -422,7 +422,7 @@ impl World for Guest {
             results.notes.push(row.note_on_dilation(self.time_dilation));
         }
         if let Some((served, lateness_ns)) = served.transpose().map_err(Error::Server)? {
-            results.notes.push(note_on_pacing(&lateness_ns));
+            results.notes.push(note_on_pacing(&row.label, &lateness_ns));
             let identity = row.drive.identity();
             if identity.fua && identity.volatile_write_cache {
                 results.notes.push(NO_FUA.to_string());

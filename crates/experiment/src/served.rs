@@ -133,10 +133,11 @@ pub(crate) fn paced(
 }
 
 /// Returns a note on how much later than the model the server completed requests.
-pub(crate) fn note_on_pacing(lateness_ns: &Histogram) -> String {
+pub(crate) fn note_on_pacing(row: &str, lateness_ns: &Histogram) -> String {
     let late = |percent| lateness_ns.percentile(percent) as f64 / 1e3;
     format!(
-        "pacing: requests ended {:.1} us (median) and {:.1} us (99 %) later than the model said",
+        "pacing under {row}: requests ended {:.1} us (median) and {:.1} us (99 %) later than the \
+         model said",
         late(50.0),
         late(99.0)
     )
@@ -206,7 +207,7 @@ impl World for Served {
         server.shut_down().map_err(Error::Server)?;
         let (disk, lateness) = stats.map_err(Error::Server)?;
         let mut results = done?;
-        results.notes.push(note_on_pacing(&lateness));
+        results.notes.push(note_on_pacing(&row.label, &lateness));
         results.notes.extend(ready.warning.iter().cloned());
         Ok(Results {
             world: WorldKind::Serve,

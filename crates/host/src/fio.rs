@@ -55,11 +55,7 @@ impl Printed {
             let error = io::Error::from_raw_os_error(job.error);
             return Err(HostError::Fio(format!("fio: job {}: {error}", job.name)));
         }
-        let remarks = self.said.lines().map(str::trim);
-        let remarks = remarks.filter(|line| !line.is_empty());
-        results
-            .notes
-            .extend(remarks.map(|line| format!("fio: {line}")));
+        results.notes.extend(fio_json::remarks(&self.said));
         Ok(results)
     }
 }
@@ -348,8 +344,10 @@ mod tests {
 
     #[test]
     fn remarks_become_notes() {
-        let results = run("echo careful >&2; echo '{\"jobs\":[]}'").unwrap();
-        assert_eq!(results.notes, ["fio: careful"]);
+        // Some of what fio says begins with its name already.
+        let said = "echo careful >&2; echo 'fio: slow' >&2";
+        let results = run(&format!("{said}; echo '{{\"jobs\":[]}}'")).unwrap();
+        assert_eq!(results.notes, ["fio: careful", "fio: slow"]);
     }
 
     #[test]

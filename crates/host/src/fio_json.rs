@@ -67,17 +67,22 @@ pub fn parse(text: &str, job: &JobFile) -> Result<Results, JsonFault> {
     Ok(results)
 }
 
+/// Returns what fio says beside its results as notes of ours; some of it begins with its name.
+pub(crate) fn remarks(text: &str) -> impl Iterator<Item = String> {
+    let lines = text.lines().map(|line| {
+        let line = line.trim();
+        line.strip_prefix("fio:").unwrap_or(line).trim()
+    });
+    let said = lines.filter(|line| !line.is_empty());
+    said.map(|line| format!("fio: {line}"))
+}
+
 /// Splits fio's output into remarks and JSON.
 fn split(text: &str) -> Result<(Vec<String>, &str), JsonFault> {
     let mut at = 0;
     for line in text.split_inclusive('\n') {
         if line.starts_with('{') {
-            let remarks = text[..at].lines().map(str::trim);
-            let remarks = remarks.filter(|line| !line.is_empty());
-            return Ok((
-                remarks.map(|line| format!("fio: {line}")).collect(),
-                &text[at..],
-            ));
+            return Ok((remarks(&text[..at]).collect(), &text[at..]));
         }
         at += line.len();
     }
