@@ -13,8 +13,8 @@ use serde_json::{Map, Value, json};
 
 use super::number::ctime;
 use super::stat::{
-    GroupRate, LATENCY_CLASSES, LatencyShares, Rate, batch_shares, cpu_percent, depth_shares,
-    disk_util_percent, msec, percent_of_group, percentile_list,
+    GroupRate, GroupRates, LATENCY_CLASSES, LatencyShares, Rate, batch_shares, cpu_percent,
+    depth_shares, directions, disk_util_percent, msec, percent_of_group, percentile_list,
 };
 use super::{pooled, reported};
 use crate::comparison::drive_notes;
@@ -47,9 +47,10 @@ pub fn render(results: &Results, options: Options) -> String {
 pub fn value(results: &Results, options: Options) -> Value {
     let timestamp_ms = options.timestamp_ms.unwrap_or(0);
     let reported = reported(&results.jobs);
+    let groups = GroupRates::of(&reported);
     let jobs: Vec<Value> = reported
         .iter()
-        .map(|job| job_value(results.elapsed_ns, &reported, job, options))
+        .map(|job| job_value(results.elapsed_ns, &groups, job, options))
         .collect();
     let disks = results.disks.iter();
     let disk_util: Vec<Value> = disks.map(|d| disk_util(d, results.elapsed_ns)).collect();
@@ -74,7 +75,7 @@ fn option_map(options: &[(String, String)]) -> Value {
     )
 }
 
-fn job_value(elapsed_ns: u64, jobs: &[JobResults], job: &JobResults, options: Options) -> Value {
+fn job_value(elapsed_ns: u64, groups: &GroupRates, job: &JobResults, options: Options) -> Value {
     let (user, system) = cpu_percent(job);
     let mut object = fields(json!({
         "jobname": job.name,
@@ -84,12 +85,10 @@ fn job_value(elapsed_ns: u64, jobs: &[JobResults], job: &JobResults, options: Op
         "elapsed": elapsed_ns.div_ceil(1_000_000_000),
         "job options": option_map(&job.options),
     }));
-    let pick: [fn(&JobResults) -> &DirResults; 3] = [|j| &j.read, |j| &j.write, |j| &j.trim];
-    for (name, dir_of) in ["read", "write", "trim"].into_iter().zip(pick) {
-        let group = jobs.iter().filter(|j| j.group_id == job.group_id);
-        let group = GroupRate::of(group.map(dir_of)).unwrap_or_default();
-        let value = direction(dir_of(job), &group, job, options);
-        object.insert(name.to_string(), value);
+    let sums = groups.of_group(job.group_id).map(Option::unwrap_or_default);
+    let named = ["read", "write", "trim"].into_iter().zip(directions(job));
+    for ((name, dir), sum) in named.zip(&sums) {
+        object.insert(name.to_string(), direction(dir, sum, job, options));
     }
     object.extend(fields(json!({
         "sync": {
@@ -289,7 +288,8 @@ fn extra_facts(results: &Results, reported: &[JobResults], options: Options) -> 
     }
     let pooled = pooled(&results.jobs, reported);
     if !pooled.is_empty() {
-        let job = |job| job_value(results.elapsed_ns, &results.jobs, job, options);
+        let groups = GroupRates::of(&results.jobs);
+        let job = |job| job_value(results.elapsed_ns, &groups, job, options);
         facts.insert(
             "pooled_jobs".to_string(),
             pooled.into_iter().map(job).collect(),

@@ -1,5 +1,7 @@
 //! The figures that fio derives from its counters (`stat.c`), for its text and its JSON.
 
+use std::collections::BTreeMap;
+
 use blklab_stats::{
     BatchBuckets, DepthBuckets, DirResults, DiskStats, JobResults, Sample, Summary,
 };
@@ -176,6 +178,29 @@ impl GroupRate {
     }
 }
 
+/// The sums of every group's reads, writes and trims.
+pub(crate) struct GroupRates(BTreeMap<u32, [Option<GroupRate>; 3]>);
+
+impl GroupRates {
+    /// Sums all groups at once: for each job anew it would take long where there are many.
+    pub fn of(jobs: &[JobResults]) -> GroupRates {
+        let mut groups: BTreeMap<u32, Vec<&JobResults>> = BTreeMap::new();
+        for job in jobs {
+            groups.entry(job.group_id).or_default().push(job);
+        }
+        let rates = |jobs: &Vec<&JobResults>| {
+            let of_direction = |at: usize| jobs.iter().map(move |job| directions(job)[at]);
+            [0, 1, 2].map(|at| GroupRate::of(of_direction(at)))
+        };
+        GroupRates(groups.iter().map(|(id, jobs)| (*id, rates(jobs))).collect())
+    }
+
+    /// Returns a group's sums in fio's order; `None` where nothing ran.
+    pub fn of_group(&self, id: u32) -> [Option<GroupRate>; 3] {
+        self.0.get(&id).copied().unwrap_or_default()
+    }
+}
+
 /// A summary of latencies in the unit in which fio shows it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ScaledLatency {
@@ -262,5 +287,23 @@ mod tests {
         assert_eq!((rate.bytes, rate.bandwidth), (4000, 2000));
         assert_eq!((rate.min_bandwidth, rate.max_bandwidth), (1000, 1500));
         assert_eq!(GroupRate::of([].iter()), None);
+    }
+
+    #[test]
+    fn groups_are_summed_apart() {
+        let job = |group_id, bytes| {
+            let mut job = JobResults {
+                group_id,
+                ..JobResults::default()
+            };
+            (job.read.bytes, job.read.runtime_ns) = (bytes, 1_000_000_000);
+            job
+        };
+        let jobs = [job(0, 1000), job(1, 2000), job(0, 4000)];
+        let groups = GroupRates::of(&jobs);
+        let of_zero = [&jobs[0], &jobs[2]].into_iter().map(|job| &job.read);
+        assert_eq!(groups.of_group(0), [GroupRate::of(of_zero), None, None]);
+        assert_eq!(groups.of_group(1)[0].map(|sum| sum.bytes), Some(2000));
+        assert_eq!(groups.of_group(2), [None; 3]);
     }
 }

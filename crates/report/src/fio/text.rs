@@ -13,8 +13,9 @@ use blklab_stats::{
 
 use super::number::{Base, FIGURES, Unit, ctime, number, strerror};
 use super::stat::{
-    GroupRate, LATENCY_CLASSES, LatencyShares, Rate, ScaledLatency, batch_shares, cpu_percent,
-    depth_shares, disk_util_percent, msec, percent_of_group, percentile_list,
+    GroupRate, GroupRates, LATENCY_CLASSES, LatencyShares, Rate, ScaledLatency, batch_shares,
+    cpu_percent, depth_shares, directions, disk_util_percent, msec, percent_of_group,
+    percentile_list,
 };
 use super::{pooled, reported};
 use crate::comparison::drive_notes;
@@ -34,11 +35,12 @@ fn write_run(out: &mut String, results: &Results, timestamp_ms: u64) -> fmt::Res
     let processes: u32 = jobs.iter().map(|job| job.members.max(1)).sum();
     let plural = if processes == 1 { "" } else { "es" };
     writeln!(out, "Starting {processes} process{plural}\n")?;
+    let groups = GroupRates::of(jobs);
     for job in jobs {
-        write_job(out, jobs, job, timestamp_ms)?;
+        write_job(out, &groups, job, timestamp_ms)?;
     }
     for group_id in group_ids(jobs) {
-        write_group(out, jobs, group_id)?;
+        write_group(out, &groups, group_id)?;
     }
     writeln!(out, "\nDisk stats (read/write):")?;
     for disk in &results.disks {
@@ -51,8 +53,9 @@ fn write_run(out: &mut String, results: &Results, timestamp_ms: u64) -> fmt::Res
             "\nJobs that group_reporting puts together, one by one:\n"
         )?;
     }
+    let groups = GroupRates::of(&results.jobs);
     for job in pooled {
-        write_job(out, &results.jobs, job, timestamp_ms)?;
+        write_job(out, &groups, job, timestamp_ms)?;
     }
     if let Some(cache) = &results.page_cache {
         write_page_cache(out, cache)?;
@@ -104,7 +107,7 @@ fn write_setups(out: &mut String, jobs: &[JobResults]) -> fmt::Result {
     Ok(())
 }
 
-fn write_job(out: &mut String, jobs: &[JobResults], job: &JobResults, time_ms: u64) -> fmt::Result {
+fn write_job(out: &mut String, groups: &GroupRates, job: &JobResults, time_ms: u64) -> fmt::Result {
     let error = match job.error {
         0 => String::new(),
         errno => format!(" ({})", strerror(errno)),
@@ -122,11 +125,10 @@ fn write_job(out: &mut String, jobs: &[JobResults], job: &JobResults, time_ms: u
     if let Some(description) = &job.description {
         writeln!(out, "  Description  : [{description}]")?;
     }
-    let pick: [fn(&JobResults) -> &DirResults; 3] = [|j| &j.read, |j| &j.write, |j| &j.trim];
-    for (name, dir_of) in ["read", "write", "trim"].into_iter().zip(pick) {
-        let group = jobs.iter().filter(|j| j.group_id == job.group_id);
-        let group = GroupRate::of(group.map(dir_of)).unwrap_or_default();
-        write_direction(out, name, dir_of(job), &group, job)?;
+    let sums = groups.of_group(job.group_id).map(Option::unwrap_or_default);
+    let named = ["read", "write", "trim"].into_iter().zip(directions(job));
+    for ((name, dir), sum) in named.zip(&sums) {
+        write_direction(out, name, dir, sum, job)?;
     }
     write_latency_shares(out, &LatencyShares::of(job))?;
     if !job.sync_ns.is_empty() {
@@ -347,12 +349,11 @@ fn write_steady_state(out: &mut String, state: &SteadyState) -> fmt::Result {
     )
 }
 
-fn write_group(out: &mut String, jobs: &[JobResults], group_id: u32) -> fmt::Result {
+fn write_group(out: &mut String, groups: &GroupRates, group_id: u32) -> fmt::Result {
     writeln!(out, "\nRun status group {group_id} (all jobs):")?;
-    let pick: [fn(&JobResults) -> &DirResults; 3] = [|j| &j.read, |j| &j.write, |j| &j.trim];
-    for (name, dir_of) in ["READ", "WRITE", "TRIM"].into_iter().zip(pick) {
-        let of_group = jobs.iter().filter(|j| j.group_id == group_id);
-        let Some(group) = GroupRate::of(of_group.map(dir_of)) else {
+    let sums = groups.of_group(group_id);
+    for (name, sum) in ["READ", "WRITE", "TRIM"].into_iter().zip(sums) {
+        let Some(group) = sum else {
             continue;
         };
         let span = |base| {
