@@ -180,8 +180,9 @@ fn tools() -> String {
     let rows = tools.map(|tool| format!("| `{}` | {} |\n", tool.name, tool.help));
     format!(
         "# What tools print of a run or a trace\n\n`blklab run JOB --trace FILE --as TOOL` is of a \
-         simulated run, `blklab trace FILE --as TOOL` of a recorded trace. Drives of a run have \
-         the major number 259, its processes are numbered from 1 and have their jobs' names.\n\n\
+         simulated run, `blklab trace FILE --as TOOL` of tracefs's text, as `blklab record` and \
+         `blklab run --trace` write it. Drives of a run have the major number 259, its processes \
+         are numbered from 1 and have their jobs' names.\n\n\
          | `--as` | what it prints |\n| --- | --- |\n{}",
         rows.collect::<String>()
     )
