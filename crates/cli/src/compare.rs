@@ -20,8 +20,8 @@ use crate::real_time::RealTime;
 use crate::{advice, output};
 
 /// What the intervals of a replay mean.
-const ONE_RECORDING: &str = "the runs replay one recording, with each arrival up to 1 us later than \
-                             recorded: intervals tell how much its timing is chance, and not how \
+const ONE_RECORDING: &str = "the runs replay one recording, with each I/O up to 1 us later than it \
+                             would come: intervals tell how much its timing is chance, and not how \
                              another recording would differ";
 
 /// Default number of runs of each row.

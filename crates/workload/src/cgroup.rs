@@ -25,9 +25,7 @@ use blklab_blk::{QueueConfig, QueueLimits, RequestQueue};
 use blklab_description::{hint, read_text};
 use blklab_fs::MemoryGroup;
 
-use crate::fio::{
-    CgroupWrite, DriveNumber, GroupFile, JobError, JobFile, JobSpec, Note, Position,
-};
+use crate::fio::{CgroupWrite, DriveNumber, GroupFile, JobError, JobFile, JobSpec, Note, Position};
 
 /// The most groups in a file, more than any machine has.
 const GROUPS_MAX: usize = 10_000;

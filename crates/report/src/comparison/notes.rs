@@ -61,7 +61,8 @@ fn note_on_falling_behind(scheduler: &SchedulerRuns) -> Option<String> {
     let is_behind = late_ns > due_ns * LATE_SHARE_MIN && late_ns > LATE_NS_MIN;
     (!due.is_empty() && is_behind).then(|| {
         format!(
-            "{}: the drive falls behind the trace: the last I/O ended {} after it was due, in a              trace of {}. Latencies are those of an overload; --speed 0.5 replays at half the rate",
+            "{}: the drive falls behind the trace: the last I/O ended {} after it was due, in a \
+             trace of {}. Latencies are those of an overload; --speed 0.5 replays at half the rate",
             scheduler.name,
             latency(late_ns),
             latency(due_ns),
