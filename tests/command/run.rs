@@ -687,7 +687,7 @@ fn jobs_that_are_reported_together_are_there_one_by_one_too() {
 fn the_text_ends_with_its_last_line() {
     let place = Place::new();
     place.file("mixed.fio", &MIXED.replace("4000", "50"));
-    for more in [&[][..], &["--why"]] {
+    for more in [&[][..], &["--why", "p99"]] {
         let args = [&["run", "mixed.fio", "--drive", "mx100-256"], more].concat();
         let text = place.blklab(&args).ok().out;
         assert!(text.ends_with('\n') && !text.ends_with("\n\n"), "{text}");

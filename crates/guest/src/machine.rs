@@ -26,13 +26,16 @@ const POLL: Duration = Duration::from_millis(10);
 /// something within a second.
 const SILENCE_LIMIT: Duration = Duration::from_secs(8);
 
-/// How often a guest is booted whose kernel panics before its first process begins. QEMU's
-/// software lets a processor meet a breakpoint of the kernel's own patching
-/// (arch/x86/kernel/alternative.c) after another processor has taken it away.
+/// How often a guest is booted that dies before its first process begins. QEMU's software lets a
+/// processor meet a breakpoint of the kernel's own patching (arch/x86/kernel/alternative.c) after
+/// another processor has taken it away, and QEMU itself may crash there.
 const BOOTS: u32 = 3;
 
 /// What a kernel says that gives up (kernel/panic.c).
 const PANIC: &str = "Kernel panic";
+
+/// How a message begins on a QEMU that a signal ended.
+const CRASH: &str = "QEMU ended (signal";
 
 /// What the guest's first process says first.
 const UP: &str = "blklab guest: up";
@@ -164,14 +167,14 @@ impl Machine {
     fn run_on(&self, accelerator: Accelerator, boot: &Boot<'_>) -> Result<(), Error> {
         for _ in 1..BOOTS {
             let done = self.boot(accelerator, boot);
-            let is_panic = accelerator == Accelerator::Tcg
-                && matches!(done, Err(Error::Failed(_)))
-                && !has_spoken(boot.console)
-                && has_said(boot.console, PANIC);
-            if !is_panic {
+            let has_died = match &done {
+                Err(Error::Failed(how)) => how.contains(CRASH) || has_said(boot.console, PANIC),
+                _ => false,
+            };
+            if accelerator != Accelerator::Tcg || !has_died || has_spoken(boot.console) {
                 return done;
             }
-            eprintln!("blklab: the guest's kernel panicked as it started; it is booted again");
+            eprintln!("blklab: the guest died as it started; it is booted again");
         }
         self.boot(accelerator, boot)
     }

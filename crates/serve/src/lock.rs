@@ -45,7 +45,7 @@ fn in_use(holder: Option<u32>) -> String {
         },
         None => "another process".to_string(),
     };
-    format!("in use by {by}; a file that one changes is nobody else's meanwhile")
+    format!("in use by {by}: while one changes it, no other may open it")
 }
 
 /// Returns the process that holds a lock on the file, if the kernel tells.

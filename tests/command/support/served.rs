@@ -26,7 +26,8 @@ impl Served {
 
     /// The same, where the options name the socket: a file in the test's folder.
     pub fn start_with(place: &Place, socket: &str, args: &[&str]) -> Served {
-        let (socket, control) = (place.path(socket), place.path("control.sock"));
+        let control = place.path(&format!("{socket}.control"));
+        let socket = place.path(socket);
         let mut child = Command::new(env!("CARGO_BIN_EXE_blklab"))
             .arg("serve")
             .arg("--control")

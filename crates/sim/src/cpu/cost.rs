@@ -225,7 +225,7 @@ impl CostTable {
         let s = &self.scheduler;
         let locked = LockedSteps {
             first: Holds::new(steps.merge_attempts, Nanos(s.merge_ns)),
-            between: self.to_bios(steps) + Nanos(steps.bios * self.bio.0),
+            between: self.way_to_bios(steps) + Nanos(steps.bios * self.bio.0),
             insert: self.repeated(steps.inserts, s.insert_ns),
             dispatches: Holds::new(steps.dispatch_calls, self.dispatch(steps)),
             ..LockedSteps::default()
@@ -237,7 +237,7 @@ impl CostTable {
     }
 
     /// What comes before bios: an attempt that is refused has pinned all pages as well.
-    fn to_bios(&self, steps: &CostCounts) -> Nanos {
+    fn way_to_bios(&self, steps: &CostCounts) -> Nanos {
         let read_pages = steps.submitted_pages - steps.written_pages;
         Nanos(
             steps.submits * self.way_to_bio.0
