@@ -115,11 +115,19 @@ impl ImageMount {
     pub fn serve(mut self) -> Result<(), String> {
         let served = self.session.run();
         drop(self.session);
-        match self.failure.take() {
-            Some(failure) => Err(failure),
-            None => served.map_err(|error| format!("{}: {error}", self.folder.display())),
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
+        match served {
+            // So the kernel answers a reader whose connection goes while it waits.
+            Err(error) if is_abort(&error) && self.is_ending.load(Ordering::Relaxed) => Ok(()),
+            served => served.map_err(|error| format!("{}: {error}", self.folder.display())),
         }
     }
+}
+
+fn is_abort(error: &std::io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::CONNABORTED.raw_os_error())
 }
 
 impl Unmounter {
