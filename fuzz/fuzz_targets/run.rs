@@ -91,16 +91,11 @@ fuzz_target!(|input: Input| {
     let machine = Machine::find("vm-2cpu").expect("known").expect("valid");
     let kinds = blklab_elevator::all();
     let kind = kinds[scheduler as usize % kinds.len()].name;
+    let drive = if is_null { &null } else { &small };
+    let scheduler = SchedulerChoice::named(kind).expect("known");
     let setup = Setup {
-        workload: Workload::Job(&job),
-        machine: &machine,
-        drive: if is_null { &null } else { &small },
-        front_end: None,
-        scheduler: &SchedulerChoice::named(kind).expect("known"),
         seed: u64::from(seed),
-        record: None,
-        power_loss_at: None,
-        caching: blklab_sim::Caching::default(),
+        ..Setup::new(Workload::Job(&job), &machine, drive, &scheduler)
     };
     if let Ok(results) = run(&setup) {
         assert_eq!(

@@ -191,15 +191,8 @@ pub(crate) fn run_job(
     seed: u64,
 ) -> Result<Results, CalibrateError> {
     let setup = Setup {
-        workload: Workload::Job(job),
-        machine,
-        drive,
-        front_end: None,
-        scheduler,
         seed,
-        record: None,
-        power_loss_at: None,
-        caching: blklab_sim::Caching::default(),
+        ..Setup::new(Workload::Job(job), machine, drive, scheduler)
     };
     blklab_sim::run(&setup).map_err(|problem| CalibrateError::Setup {
         row: job.name.clone(),

@@ -112,20 +112,13 @@ mod tests {
         let job = fio::parse_str("t.fio", text, &|_| None, &|_, f| Err(f.to_string()))
             .unwrap_or_else(|error| panic!("{error}"));
         let machine = Machine::find("generic-8").expect("known").expect("valid");
-        blklab_sim::run(&Setup {
-            workload: Workload::Job(&job),
-            machine: &machine,
-            drive: &registry::load("null").expect("known").0,
-            front_end: None,
-            scheduler: &SchedulerChoice {
-                kind,
-                ..SchedulerChoice::named("none").expect("known")
-            },
-            seed: 1,
-            record: None,
-            power_loss_at: None,
-            caching: blklab_sim::Caching::default(),
-        })
+        let (drive, _) = registry::load("null").expect("known");
+        let scheduler = SchedulerChoice {
+            kind,
+            ..SchedulerChoice::named("none").expect("known")
+        };
+        let work = Workload::Job(&job);
+        blklab_sim::run(&Setup::new(work, &machine, &drive, &scheduler))
     }
 
     fn failure_of(error: SetupError) -> Failure {

@@ -107,18 +107,8 @@ fn cost(work: &TimedJob) -> Cost {
     let (job, drive, machine) = (work.job(), drive(work.drive), machine());
     let scheduler = SchedulerChoice::named(work.scheduler).expect("a known scheduler");
     let start = cpu_ns();
-    let results = run(&Setup {
-        workload: Workload::Job(&job),
-        machine: &machine,
-        drive: &drive,
-        front_end: None,
-        scheduler: &scheduler,
-        seed: 1,
-        record: None,
-        power_loss_at: None,
-        caching: blklab_sim::Caching::default(),
-    })
-    .expect("the job can be simulated");
+    let setup = Setup::new(Workload::Job(&job), &machine, &drive, &scheduler);
+    let results = run(&setup).expect("the job can be simulated");
     let spent = cpu_ns() - start;
     let done = results.jobs[0].read.ios + results.jobs[0].write.ios;
     assert_eq!(done, work.requests);

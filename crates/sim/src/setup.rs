@@ -210,6 +210,29 @@ pub struct Setup<'a> {
     pub caching: Caching,
 }
 
+impl<'a> Setup<'a> {
+    /// Work on the machine's own drives: with the first seed, the usual page cache, nothing
+    /// recorded, and power throughout.
+    pub fn new(
+        workload: Workload<'a>,
+        machine: &'a Machine,
+        drive: &'a DriveSpec,
+        scheduler: &'a SchedulerChoice,
+    ) -> Setup<'a> {
+        Setup {
+            workload,
+            machine,
+            drive,
+            front_end: None,
+            scheduler,
+            seed: 1,
+            record: None,
+            power_loss_at: None,
+            caching: Caching::default(),
+        }
+    }
+}
+
 /// Refuses a front end whose costs on the machine are not known.
 ///
 /// # Errors

@@ -40,15 +40,8 @@ fn run_to_image(workload: Workload<'_>, caching: Caching, image: &File) -> Resul
     let (drive, _) = registry::load_with("null", &[size]).expect("valid");
     let scheduler = SchedulerChoice::named("none").expect("known");
     let setup = Setup {
-        workload,
-        machine: &machine,
-        drive: &drive,
-        front_end: None,
-        scheduler: &scheduler,
-        seed: 1,
-        record: None,
-        power_loss_at: None,
         caching,
+        ..Setup::new(workload, &machine, &drive, &scheduler)
     };
     let mut simulation = Simulation::new(&setup).expect("a run");
     simulation.start_kernel_threads();

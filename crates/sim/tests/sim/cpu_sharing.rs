@@ -2,7 +2,7 @@
 
 use blklab_device::registry;
 use blklab_elevator::SchedulerChoice;
-use blklab_sim::{Caching, CpuScheduler, Machine, Setup, Workload, run};
+use blklab_sim::{CpuScheduler, Machine, Setup, Workload, run};
 use blklab_stats::{JobResults, Results};
 
 use crate::job_file;
@@ -37,17 +37,7 @@ fn simulate(name: &str, scheduler: CpuScheduler) -> Results {
     let (drive, _) = registry::load(DRIVE).expect("valid");
     let scheduler = SchedulerChoice::named("none").expect("known");
     let job = job_file(&jobs_of(name));
-    let setup = Setup {
-        workload: Workload::Job(&job),
-        machine: &machine,
-        drive: &drive,
-        front_end: None,
-        scheduler: &scheduler,
-        seed: 1,
-        record: None,
-        power_loss_at: None,
-        caching: Caching::default(),
-    };
+    let setup = Setup::new(Workload::Job(&job), &machine, &drive, &scheduler);
     run(&setup).expect("it runs")
 }
 

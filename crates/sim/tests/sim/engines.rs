@@ -2,7 +2,7 @@
 
 use blklab_device::registry;
 use blklab_elevator::SchedulerChoice;
-use blklab_sim::{Caching, Machine, Setup, SetupError, Workload, run};
+use blklab_sim::{Machine, Setup, SetupError, Workload, run};
 use blklab_stats::Results;
 
 use crate::{On, job_file};
@@ -68,17 +68,7 @@ fn who_polls_pays_for_the_scheduler_at_an_end() {
             .expect("valid");
         let costs = machine.costs.scheduler.get_mut("bfq").expect("described");
         costs.finish_ns = finish_ns;
-        let setup = Setup {
-            workload: Workload::Job(&job),
-            machine: &machine,
-            drive: &drive,
-            front_end: None,
-            scheduler: &scheduler,
-            seed: 1,
-            record: None,
-            power_loss_at: None,
-            caching: Caching::default(),
-        };
+        let setup = Setup::new(Workload::Job(&job), &machine, &drive, &scheduler);
         run(&setup).expect("it runs").groups[0].read.iops()
     };
     let (free, dear) = (iops(0), iops(5_000));

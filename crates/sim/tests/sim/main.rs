@@ -51,17 +51,7 @@ impl On<'_> {
         let machine = Machine::find(self.machine).expect("known").expect("valid");
         let drive = registry::find(self.drive).expect("known").expect("valid");
         let scheduler = SchedulerChoice::named(self.scheduler).expect("known");
-        let mut setup = Setup {
-            workload,
-            machine: &machine,
-            drive: &drive,
-            front_end: None,
-            scheduler: &scheduler,
-            seed: 1,
-            record: None,
-            power_loss_at: None,
-            caching: Caching::default(),
-        };
+        let mut setup = Setup::new(workload, &machine, &drive, &scheduler);
         change(&mut setup);
         run(&setup)
     }

@@ -259,16 +259,10 @@ fn simulate(workflow: &Workflow) -> Result<Results, String> {
     for (name, value) in SYSCTLS {
         caching.set(name, value)?;
     }
+    let calls = Workload::Calls { list: &list, file };
     let setup = Setup {
-        workload: Workload::Calls { list: &list, file },
-        machine: &machine,
-        drive: &drive,
-        front_end: None,
-        scheduler: &scheduler,
-        seed: 1,
-        record: None,
-        power_loss_at: None,
         caching,
+        ..Setup::new(calls, &machine, &drive, &scheduler)
     };
     run(&setup).map_err(|e| e.to_string())
 }
