@@ -22,13 +22,13 @@ use blklab_workload::generate::SyncKind;
 
 use crate::cpu::{CostTable, Mode};
 use crate::disk::Disk;
-use crate::file_layer::{Call, FileLayer, NewFile, Progress, Route, Submitter, TaskId, pages_of};
+use crate::file_layer::{Call, FileLayer, Progress, Route, Submitter, TaskId, pages_of};
 use crate::process::recorder::Recorder;
 use crate::setup::SetupError;
 use crate::system::System;
 use asynchronous::Requests;
-pub(crate) use script::NO_FILES;
 use script::{Instruction, Names, Numbers, OnFile, Op, Open, Script};
+pub(crate) use script::{NO_FILES, prepared};
 
 /// fio's default `bwavgtime`.
 const WINDOW: Nanos = Nanos::from_millis(500);
@@ -159,11 +159,6 @@ pub(crate) struct ProgramProcess {
     /// By kind of call, their number, errors and times.
     times: Vec<CallTimes>,
     failure: Option<SetupError>,
-}
-
-/// The files that exist before the programs of a list start.
-pub(crate) fn prepared(list: &CallList) -> Vec<NewFile> {
-    script::prepared(list)
 }
 
 /// The programs of a list, numbered from 0.

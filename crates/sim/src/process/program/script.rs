@@ -636,8 +636,8 @@ fn open(file: FileId, how: calls::OpenFlags) -> Open {
     }
 }
 
-/// The files that exist before the first call.
-pub(super) fn prepared(list: &CallList) -> Vec<NewFile> {
+/// The files that exist before the programs of a list start.
+pub(crate) fn prepared(list: &CallList) -> Vec<NewFile> {
     let mut files = Vec::new();
     for prepared in &list.prepared {
         let below = |name: &str| [&*prepared.path.0, name.as_bytes()].concat();
