@@ -396,12 +396,17 @@ impl WriteBack {
     pub(crate) fn system_state(&self) -> DirtyState {
         let (thresh, background_thresh) = self.thresholds();
         DirtyState {
-            dirty: self.system.dirty.read() + self.system.writing.read(),
+            dirty: self.system_dirty(),
             thresh,
             background_thresh,
             limit: self.system.limit,
             ..DirtyState::default()
         }
+    }
+
+    /// Pages of the system that are dirty or being written.
+    fn system_dirty(&self) -> u64 {
+        self.system.dirty.read() + self.system.writing.read()
     }
 
     /// The dirty state of a device's group, by its statistics as of their last flush; `None` if
@@ -411,9 +416,8 @@ impl WriteBack {
         let domain = self.groups.get(usize::from(group).checked_sub(1)?)?;
         let (dirty, writing) = domain.seen();
         let dirty = dirty + writing;
-        let system = self.system_state();
         let dirtyable = self.dirtyable_pages();
-        let available = memory.available(dirty, (dirtyable, system.dirty));
+        let available = memory.available(dirty, (dirtyable, self.system_dirty()));
         let (thresh, background_thresh) = self.settings.thresholds_of_group(available, dirtyable);
         Some(DirtyState {
             dirty,
