@@ -75,6 +75,31 @@ struct FigureChange<'f> {
     change: Option<Change>,
 }
 
+/// What a row gains and what it loses, both summed as logarithms of factors.
+#[derive(Clone, Copy)]
+struct Weight {
+    gain: f64,
+    loss: f64,
+}
+
+impl Weight {
+    /// Whether the row's losses are small beside its gains.
+    fn is_better(self) -> bool {
+        self.gain > 0.0 && self.gain >= GAIN_OVER_LOSS_MIN * self.loss
+    }
+
+    /// Whether the row gains and costs too much to be better. One that loses much more than it
+    /// gains is not considered.
+    fn is_mixed(self) -> bool {
+        !self.is_better() && self.loss < GAIN_OVER_LOSS_MIN * self.gain
+    }
+}
+
+/// Sums what changes worsen.
+fn loss_of(changes: &[FigureChange<'_>]) -> f64 {
+    changes.iter().map(|step| (-step.gain).max(0.0)).sum()
+}
+
 /// A decision among rows.
 pub(super) struct Decision<'c> {
     comparison: &'c Comparison,
@@ -87,8 +112,6 @@ pub(super) struct Decision<'c> {
     base: usize,
     /// The other rows that keep the limits.
     others: Vec<usize>,
-    /// A row that gains much more than the one that is taken, and costs too much to be taken.
-    dearer: Option<usize>,
     outcome: Outcome,
 }
 
@@ -145,7 +168,6 @@ impl<'c> Decision<'c> {
             all: all(),
             base,
             others: Vec::new(),
-            dearer: None,
             outcome: Outcome::Keep,
         };
         let kept = eligible(comparison, rows);
@@ -153,44 +175,39 @@ impl<'c> Decision<'c> {
         let figures = decision.deciding.iter().filter(|figure| !figure.is_price);
         decision.looked_at = figures.count() * decision.others.len();
         decision.outcome = decision.decide(&kept, Gains::Sure);
-        decision.dearer = decision.find_dearer();
         decision
     }
 
-    /// Finds the row that gains most of those that cost too much, if it gains much more than the
-    /// one that is taken.
-    fn find_dearer(&self) -> Option<usize> {
+    /// Returns the row that gains most of those that cost too much to be taken, if it gains much
+    /// more than the one that is taken.
+    pub(super) fn dearer(&self) -> Option<usize> {
         let taken = self.taken()?;
-        let weight = |at: usize| self.weigh(at, Gains::Sure);
-        let costs_much = |(gain, loss): (f64, f64)| {
-            gain < GAIN_OVER_LOSS_MIN * loss && loss < GAIN_OVER_LOSS_MIN * gain
-        };
-        let others = self.others.iter().copied().filter(|at| *at != taken);
-        let dear = others
-            .map(|at| (weight(at), at))
-            .filter(|(of, _)| costs_much(*of));
-        let ((gain, _), at) = dear.max_by(|a, b| a.0.0.total_cmp(&b.0.0))?;
-        (gain >= MORE_GAIN_MIN * weight(taken).0).then_some(at)
+        let weigh = |at: usize| self.weigh(at, Gains::Sure);
+        let others = self.others.iter().filter(|at| **at != taken);
+        let weighed = others.map(|at| (weigh(*at), *at));
+        let dear = weighed.filter(|(weight, _)| weight.is_mixed());
+        let (most, at) = dear.max_by(|a, b| a.0.gain.total_cmp(&b.0.gain))?;
+        (most.gain >= MORE_GAIN_MIN * weigh(taken).gain).then_some(at)
     }
 
-    /// Returns the gains of a row and its losses, each summed.
-    fn weigh(&self, at: usize, gains: Gains) -> (f64, f64) {
+    /// Returns the gains of a row and its losses.
+    fn weigh(&self, at: usize, gains: Gains) -> Weight {
         let changes = self.deciding_changes(at, gains);
-        let gain = changes.iter().map(|step| step.gain.max(0.0)).sum();
-        let loss = changes.iter().map(|step| (-step.gain).max(0.0)).sum();
-        (gain, loss)
+        Weight {
+            gain: changes.iter().map(|step| step.gain.max(0.0)).sum(),
+            loss: loss_of(&changes),
+        }
     }
 
     fn decide(&self, rows: &[usize], gains: Gains) -> Outcome {
         let mut better: Vec<(f64, usize)> = Vec::new();
         let mut mixed: Vec<(f64, usize)> = Vec::new();
         for &at in rows.iter().filter(|at| **at != self.base) {
-            let (gain, loss) = self.weigh(at, gains);
-            let net = gain - loss;
-            if gain > 0.0 && gain >= GAIN_OVER_LOSS_MIN * loss {
+            let weight = self.weigh(at, gains);
+            let net = weight.gain - weight.loss;
+            if weight.is_better() {
                 better.push((net, at));
-            } else if gain > 0.0 && loss < GAIN_OVER_LOSS_MIN * gain {
-                // A row that loses much more than it gains is not considered.
+            } else if weight.is_mixed() {
                 mixed.push((net, at));
             }
         }
@@ -218,10 +235,7 @@ impl<'c> Decision<'c> {
             let change = Change::between(from, to, self.comparison.paired, up);
             change.is_some_and(|change| change.significance == Significance::WithinNoise)
         };
-        let price = |at: usize| -> f64 {
-            let changes = self.changes(&self.all, at, Gains::Likely);
-            changes.iter().map(|step| (-step.gain).max(0.0)).sum()
-        };
+        let price = |at: usize| loss_of(&self.changes(&self.all, at, Gains::Likely));
         let like_best = others.iter().copied().filter(is_like_best);
         // Of equal prices the first, which is the better.
         let priced = std::iter::once(best).chain(like_best);
@@ -247,11 +261,6 @@ impl<'c> Decision<'c> {
     /// Returns the row that others are compared with.
     pub(super) fn base(&self) -> usize {
         self.base
-    }
-
-    /// Returns a row that gains much more than the one that is taken and costs much, too.
-    pub(super) fn dearer(&self) -> Option<usize> {
-        self.dearer
     }
 
     /// Returns the row to take, if one is.
@@ -319,14 +328,12 @@ impl<'c> Decision<'c> {
         let losses = self
             .others
             .iter()
-            .map(|at| (self.weigh(*at, Gains::Likely).1, *at));
+            .map(|at| (self.weigh(*at, Gains::Likely).loss, *at));
         let (least, at) = losses.min_by(|a, b| a.0.total_cmp(&b.0))?;
         (least > 0.0).then(|| {
-            let mut changes = self.deciding_changes(at, Gains::Likely);
-            changes.retain(|step| step.gain < 0.0);
-            changes.sort_by(|a, b| a.gain.total_cmp(&b.gain));
+            let changes = self.deciding_changes(at, Gains::Likely);
             let names = &self.comparison.schedulers;
-            let worse = and_list(&self.named(&changes, at));
+            let worse = and_list(&self.named_losses(changes, at));
             match self.others.len() {
                 1 => format!("{} is worse ({worse})", names[at]),
                 _ => format!("all others are worse, {} least ({worse})", names[at]),
@@ -336,7 +343,11 @@ impl<'c> Decision<'c> {
 
     /// Returns the losses of a row, the largest first.
     pub(super) fn losses(&self, at: usize) -> Vec<String> {
-        let mut changes = self.changes(&self.all, at, Gains::Likely);
+        self.named_losses(self.changes(&self.all, at, Gains::Likely), at)
+    }
+
+    /// Returns those changes of a row that are losses in words, the largest first.
+    fn named_losses(&self, mut changes: Vec<FigureChange<'_>>, at: usize) -> Vec<String> {
         changes.retain(|step| step.gain < 0.0);
         changes.sort_by(|a, b| a.gain.total_cmp(&b.gain));
         self.named(&changes, at)
