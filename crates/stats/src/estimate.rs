@@ -117,10 +117,10 @@ impl Estimate {
             false => half_width,
         };
         let half_width = rest.half_width.map(|half| exact(half / base.abs()));
-        let logarithms = |values: &[f64]| values.iter().map(|value| value.ln()).collect();
-        let (log_a, log_b): (Vec<f64>, Vec<f64>) = (logarithms(a), logarithms(b));
+        let logarithms = |values: &[f64]| values.iter().map(|value| value.ln()).collect::<Vec<_>>();
         let is_above_zero = a.iter().chain(b).all(|value| *value > 0.0);
-        let even = (is_above_zero && half_width > Some(0.0)).then(|| difference(&log_a, &log_b));
+        let even = (is_above_zero && half_width > Some(0.0))
+            .then(|| difference(&logarithms(a), &logarithms(b)));
         Some(Estimate {
             mean: ratio - 1.0,
             half_width,

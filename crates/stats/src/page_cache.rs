@@ -34,14 +34,11 @@ macro_rules! cache_counts {
         }
 
         fn counts() -> Vec<Fact> {
-            vec![$(Fact {
-                place: Place::PageCache,
-                key: $key,
-                label: $label,
-                unit: Unit::$unit,
-                meaning: concat!($($doc),+).trim_ascii(),
-                value: Value::Run(|run| Some(run.page_cache.as_ref()?.$field as f64)),
-            }),+]
+            vec![$(fact(
+                ($key, $label, Unit::$unit),
+                concat!($($doc),+).trim_ascii(),
+                |run| Some(run.page_cache.as_ref()?.$field as f64),
+            )),+]
         }
     };
 }
@@ -103,14 +100,11 @@ macro_rules! group_counts {
         }
 
         fn group_facts() -> Vec<Fact> {
-            vec![$(Fact {
-                place: Place::PageCache,
-                key: $key,
-                label: $label,
-                unit: Unit::$unit,
-                meaning: concat!($($doc),+).trim_ascii(),
-                value: Value::Run(|run| sum_of_groups(run, |group| group.$field)),
-            }),+]
+            vec![$(fact(
+                ($key, $label, Unit::$unit),
+                concat!($($doc),+).trim_ascii(),
+                |run| sum_of_groups(run, |group| group.$field),
+            )),+]
         }
     };
 }
@@ -132,6 +126,22 @@ group_counts! {
     throttled_ns "memory_throttled_ns" Nanoseconds "held back for memory.high",
 }
 
+/// A fact of a run about its page cache.
+fn fact(
+    (key, label, unit): (&'static str, &'static str, Unit),
+    meaning: &'static str,
+    of: fn(&Results) -> Option<f64>,
+) -> Fact {
+    Fact {
+        place: Place::PageCache,
+        key,
+        label,
+        unit,
+        meaning,
+        value: Value::Run(of),
+    }
+}
+
 fn sum_of_groups(run: &Results, of: fn(&MemoryGroupStats) -> u64) -> Option<f64> {
     let groups = &run.page_cache.as_ref()?.groups;
     (!groups.is_empty()).then(|| groups.iter().map(of).sum::<u64>() as f64)
@@ -145,14 +155,11 @@ impl CacheStats {
 }
 
 pub(crate) fn facts() -> Vec<Fact> {
-    let mut facts = vec![Fact {
-        place: Place::PageCache,
-        key: "cache_hit_ratio",
-        label: "reads answered from memory",
-        unit: Unit::Share,
-        meaning: "Share of the pages that programs read that were already in memory.",
-        value: Value::Run(|run: &Results| run.page_cache.as_ref()?.hit_ratio()),
-    }];
+    let mut facts = vec![fact(
+        ("cache_hit_ratio", "reads answered from memory", Unit::Share),
+        "Share of the pages that programs read that were already in memory.",
+        |run| run.page_cache.as_ref()?.hit_ratio(),
+    )];
     facts.extend(counts());
     facts.extend(group_facts());
     facts

@@ -363,6 +363,12 @@ mod tests {
         timeline
     }
 
+    fn stages_of_first(op: char, timeline: &Timeline) -> StageTimes {
+        let traced = timeline.traced_requests().of;
+        let first = traced.iter().find(|request| request.op == op);
+        first.expect("a request of this kind").stages_ns
+    }
+
     #[test]
     fn a_flush_is_traced_with_the_command_that_served_it() {
         let traced = flushes(true).traced_requests().of;
@@ -394,9 +400,7 @@ mod tests {
 
     #[test]
     fn a_flush_that_others_go_beside_holds_none_of_them() {
-        let traced = flushes(false).traced_requests().of;
-        let read = traced.iter().find(|request| request.op == 'R');
-        let stages = read.expect("a read").stages_ns;
+        let stages = stages_of_first('R', &flushes(false));
         assert_eq!(stages[Stage::Flush as usize], 0.0);
         assert_eq!(stages[Stage::Scheduler as usize], 45.0);
     }
@@ -405,9 +409,7 @@ mod tests {
     fn a_drive_without_parts_has_no_cache_to_wait_for() {
         let mut timeline = flushes(false);
         timeline.disks[0].drive = DriveTimeline::default();
-        let traced = timeline.traced_requests().of;
-        let write = traced.iter().find(|request| request.op == 'W');
-        let stages = write.expect("a write").stages_ns;
+        let stages = stages_of_first('W', &timeline);
         assert_eq!(stages[Stage::Cache as usize], 0.0);
         assert_eq!(stages[Stage::Rest as usize], 8.0);
     }

@@ -386,10 +386,8 @@ impl<'a> Drive<'a> {
             stages_ns[Stage::Rest as usize] += (to - from) as f64;
             return;
         };
-        let all = &self.by_part[*part];
-        let first = all.partition_point(|activity| activity.end_ns <= from);
         let mut reached = from;
-        for activity in all[first..].iter().take_while(|a| a.start_ns < to) {
+        for activity in within(&self.by_part[*part], (from, to)) {
             let (since, until) = (activity.start_ns.max(reached), activity.end_ns.min(to));
             let stage = match activity.cause {
                 Cause::Collection => Stage::Collection,
@@ -414,9 +412,7 @@ impl<'a> Drive<'a> {
         let busy_ns = |causes: &[Cause]| {
             let mut spans: Vec<(u64, u64)> = Vec::new();
             for all in &self.by_part {
-                let first = all.partition_point(|activity| activity.end_ns <= from);
-                let within = all[first..].iter().take_while(|a| a.start_ns < to);
-                let wanted = within.filter(|activity| causes.contains(&activity.cause));
+                let wanted = within(all, (from, to)).filter(|a| causes.contains(&a.cause));
                 spans.extend(wanted.map(|a| (a.start_ns.max(from), a.end_ns.min(to))));
             }
             covered_ns(spans)
@@ -431,6 +427,15 @@ impl<'a> Drive<'a> {
         }
         stages_ns[Stage::Rest as usize] += (to - from - counted_ns) as f64;
     }
+}
+
+/// The work of one part, in order, that falls into a time at least in part.
+fn within<'w, 'a>(
+    all: &'w [&'a Activity],
+    (from, to): (u64, u64),
+) -> impl Iterator<Item = &'w &'a Activity> {
+    let first = all.partition_point(|activity| activity.end_ns <= from);
+    all[first..].iter().take_while(move |a| a.start_ns < to)
 }
 
 /// The time that spans cover, of which some may overlap.
