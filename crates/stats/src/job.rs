@@ -144,6 +144,17 @@ impl JobResults {
         }
     }
 
+    /// Returns the calls of `fsync` and `fdatasync` as the I/Os of a direction, of which fio counts
+    /// those that have a latency. Their time is the job's.
+    pub fn sync_results(&self) -> DirResults {
+        DirResults {
+            ios: self.sync_ns.count(),
+            lat_ns: self.sync_ns.clone(),
+            runtime_ns: self.runtime_ns,
+            ..DirResults::default()
+        }
+    }
+
     /// Returns how long after its last I/O was due an open replay ended, in nanoseconds.
     pub fn lateness_ns(&self) -> Option<u64> {
         let last_ns = self.last_arrival_ns?;

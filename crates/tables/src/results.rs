@@ -1,6 +1,8 @@
 //! The table of results: a row for each direction of each job in each run.
 
-use blklab_stats::{DirResults, Fact, Histogram, JobResults, Results, Unit, facts};
+use std::borrow::Cow;
+
+use blklab_stats::{DirResults, Fact, JobResults, Results, Summary, Unit, facts};
 
 use crate::TableKind;
 use crate::column::{Column, Declared, Table, Values};
@@ -12,34 +14,20 @@ struct Row<'a> {
     run: &'a Results,
     job: &'a JobResults,
     direction: &'static str,
-    /// `None` for calls of fsync and fdatasync.
-    transfers: Option<&'a DirResults>,
-    latency: &'a Histogram,
+    of: Cow<'a, DirResults>,
+    /// Not so for calls of fsync and fdatasync.
+    has_bytes: bool,
 }
 
 impl Row<'_> {
-    fn ios(&self) -> u64 {
-        let calls = || self.latency.count();
-        self.transfers.map_or_else(calls, |dir| dir.ios)
-    }
-
-    /// The time of calls is the job's.
-    fn runtime_ns(&self) -> u64 {
-        let of_job = self.job.runtime_ns;
-        self.transfers.map_or(of_job, |dir| dir.runtime_ns)
-    }
-
-    fn iops(&self) -> f64 {
-        let rates = DirResults {
-            ios: self.ios(),
-            runtime_ns: self.runtime_ns(),
-            ..DirResults::default()
-        };
-        rates.iops()
-    }
-
     fn percentile(&self, percent: f64) -> Option<u64> {
-        (!self.latency.is_empty()).then(|| self.latency.percentile(percent))
+        let latency = self.of.latency();
+        (!latency.is_empty()).then(|| latency.percentile(percent))
+    }
+
+    fn summary(&self) -> Option<Summary> {
+        let latency = self.of.latency();
+        (!latency.is_empty()).then(|| latency.summary())
     }
 }
 
@@ -116,19 +104,19 @@ fn of_run<'a>() -> Vec<Declared<Row<'a>>> {
 
 fn of_transfers<'a>() -> Vec<Declared<Row<'a>>> {
     vec![
-        Declared::integer("ios", "", "I/Os done.", |row: &Row<'_>| Some(row.ios())),
+        Declared::integer("ios", "", "I/Os done.", |row: &Row<'_>| Some(row.of.ios)),
         Declared::integer("bytes", "bytes", "Bytes done.", |row| {
-            Some(row.transfers?.bytes)
+            row.has_bytes.then_some(row.of.bytes)
         }),
         Declared::integer("runtime_ns", "ns", "Over which time.", |row| {
-            Some(row.runtime_ns())
+            Some(row.of.runtime_ns)
         }),
-        Declared::number("iops", "1/s", "I/Os a second.", |row| Some(row.iops())),
+        Declared::number("iops", "1/s", "I/Os a second.", |row| Some(row.of.iops())),
         Declared::number(
             "bandwidth_bytes_per_s",
             "bytes/s",
             "Bytes a second.",
-            |row| Some(row.transfers?.bandwidth()),
+            |row| row.has_bytes.then(|| row.of.bandwidth()),
         ),
     ]
 }
@@ -139,10 +127,10 @@ fn of_latency<'a>() -> Vec<Declared<Row<'a>>> {
             "latency_min_ns",
             "ns",
             "Shortest latency, from submission to completion.",
-            |row: &Row<'_>| row.percentile(0.0).map(|_| row.latency.summary().min_ns),
+            |row: &Row<'_>| row.summary().map(|of| of.min_ns),
         ),
         Declared::number("latency_mean_ns", "ns", "Mean latency.", |row| {
-            row.percentile(0.0).map(|_| row.latency.summary().mean_ns)
+            row.summary().map(|of| of.mean_ns)
         }),
         Declared::integer("latency_p50_ns", "ns", "Median latency.", |row| {
             row.percentile(50.0)
@@ -172,7 +160,7 @@ fn of_latency<'a>() -> Vec<Declared<Row<'a>>> {
             |row| row.percentile(99.99),
         ),
         Declared::integer("latency_max_ns", "ns", "Longest latency.", |row| {
-            row.percentile(0.0).map(|_| row.latency.summary().max_ns)
+            row.summary().map(|of| of.max_ns)
         }),
     ]
 }
@@ -208,23 +196,23 @@ fn directions<'a>(
     run: &'a Results,
     job: &'a JobResults,
 ) -> impl Iterator<Item = Row<'a>> {
-    let transfers = [
-        ("read", Some(&job.read), job.read.latency()),
-        ("write", Some(&job.write), job.write.latency()),
-        ("trim", Some(&job.trim), job.trim.latency()),
-        ("sync", None, &job.sync_ns),
+    let all = [
+        ("read", Cow::Borrowed(&job.read), true),
+        ("write", Cow::Borrowed(&job.write), true),
+        ("trim", Cow::Borrowed(&job.trim), true),
+        ("sync", Cow::Owned(job.sync_results()), false),
     ];
-    let used = transfers.into_iter().filter(|(_, transfers, latency)| {
-        transfers.is_some_and(|dir| dir.ios > 0) || !latency.is_empty()
-    });
-    used.map(move |(direction, transfers, latency)| Row {
+    let used = all
+        .into_iter()
+        .filter(|(_, of, _)| of.ios > 0 || !of.latency().is_empty());
+    used.map(move |(direction, of, has_bytes)| Row {
         setting,
         repeat,
         run,
         job,
         direction,
-        transfers,
-        latency,
+        of,
+        has_bytes,
     })
 }
 

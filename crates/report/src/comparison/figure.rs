@@ -46,13 +46,7 @@ impl Direction {
             Direction::Read => Cow::Borrowed(&job.read),
             Direction::Write => Cow::Borrowed(&job.write),
             Direction::Trim => Cow::Borrowed(&job.trim),
-            Direction::Sync => Cow::Owned(DirResults {
-                // fio counts calls of fsync only.
-                ios: job.sync_ns.count(),
-                lat_ns: job.sync_ns.clone(),
-                runtime_ns: job.runtime_ns,
-                ..DirResults::default()
-            }),
+            Direction::Sync => Cow::Owned(job.sync_results()),
         }
     }
 }
