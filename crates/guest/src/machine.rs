@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
@@ -33,9 +34,6 @@ const BOOTS: u32 = 3;
 
 /// What a kernel says that gives up (kernel/panic.c).
 const PANIC: &str = "Kernel panic";
-
-/// How a message begins on a QEMU that a signal ended.
-const CRASH: &str = "QEMU ended (signal";
 
 /// What the guest's first process says first.
 const UP: &str = "blklab guest: up";
@@ -165,21 +163,23 @@ impl Machine {
     }
 
     fn run_on(&self, accelerator: Accelerator, boot: &Boot<'_>) -> Result<(), Error> {
-        for _ in 1..BOOTS {
-            let done = self.boot(accelerator, boot);
-            let has_died = match &done {
-                Err(Error::Failed(how)) => how.contains(CRASH) || has_said(boot.console, PANIC),
-                _ => false,
-            };
-            if accelerator != Accelerator::Tcg || !has_died || has_spoken(boot.console) {
-                return done;
+        let mut boots = 1;
+        loop {
+            let ended = self.boot(accelerator, boot);
+            let is_up = has_spoken(boot.console);
+            let is_again = accelerator == Accelerator::Tcg && !is_up && boots < BOOTS;
+            if !is_again || !has_died(&ended, boot.console) {
+                return match ended? {
+                    status if status.success() && is_up => Ok(()),
+                    status => Err(failed(&format!("QEMU ended ({status})"), boot.console)),
+                };
             }
             eprintln!("blklab: the guest died as it started; it is booted again");
+            boots += 1;
         }
-        self.boot(accelerator, boot)
     }
 
-    fn boot(&self, accelerator: Accelerator, boot: &Boot<'_>) -> Result<(), Error> {
+    fn boot(&self, accelerator: Accelerator, boot: &Boot<'_>) -> Result<ExitStatus, Error> {
         let console = File::create(boot.console).map_err(|e| Error::file(boot.console, e))?;
         let errors = console
             .try_clone()
@@ -192,11 +192,7 @@ impl Machine {
             .spawn()
             .map_err(|e| Error::Missing(format!("qemu-system-x86_64 cannot be run: {e}")))?;
         let limit = self.limit.saturating_mul(self.time_dilation);
-        let status = Running { child }.wait(limit, accelerator, boot)?;
-        match status.success() && has_spoken(boot.console) {
-            true => Ok(()),
-            false => Err(failed(&format!("QEMU ended ({status})"), boot.console)),
-        }
+        Running { child }.wait(limit, accelerator, boot)
     }
 
     fn command(&self, accelerator: Accelerator, boot: &Boot<'_>) -> Result<Command, Error> {
@@ -259,6 +255,15 @@ fn dilate(program: &mut Command, dilation: u32) -> Result<(), Error> {
     // A time that is kept for a while would stand still.
     program.env("FAKETIME_NO_CACHE", "1");
     Ok(())
+}
+
+/// Whether QEMU crashed or the guest's kernel gave up.
+fn has_died(ended: &Result<ExitStatus, Error>, console: &Path) -> bool {
+    match ended {
+        Ok(status) => status.signal().is_some() || has_said(console, PANIC),
+        Err(Error::Failed(_)) => has_said(console, PANIC),
+        Err(_) => false,
+    }
 }
 
 /// Whether the guest's first process has begun.
