@@ -113,8 +113,8 @@ fn check_is_tracefs(path: &Path) -> Result<(), Failure> {
     match opened {
         Some(Ok(reader)) if reader.format().name != tracefs::FORMAT.name => {
             Err(Failure::mistake(format!(
-                "{}: a trace as {}, but `blklab trace` reads tracefs text: from `blklab run --trace`, \
-             `blklab record`, or a kernel",
+                "{}: a trace as {}, but `blklab trace` reads tracefs text: from \
+                 `blklab run --trace`, `blklab record`, or a kernel",
                 path.display(),
                 reader.format().name
             )))

@@ -42,8 +42,8 @@ const PARTS: [Part; 5] = [
 /// The explanation of the parts.
 pub(crate) const CALL_PARTS: &str = "CPU: a CPU worked for them, its turn included. waited: for \
      pages and blocks that the drive reads or writes, and for locks. queue: for a request of the \
-     drive's queue. throttled: writers were held back because too much was dirty. cached pages: what all its \
-     calls of cachestat found, summed.";
+     drive's queue. throttled: writers were held back because too much was dirty. cached pages: \
+     what all its calls of cachestat found, summed.";
 
 /// Returns a table for each program; none for jobs that are not lists of calls.
 pub(crate) fn tables(schedulers: &[SchedulerRuns]) -> Vec<CallTable> {
