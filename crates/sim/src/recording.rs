@@ -91,7 +91,8 @@ impl Recording {
         let disks = self.timeline.disks.iter();
         let of_disks =
             disks.map(|d| d.steps.len() + d.drive.activities.len() + d.drive.passages.len());
-        of_disks.sum::<usize>() + self.timeline.tasks.len() + self.timeline.calls.len()
+        let of_cpus = self.timeline.tasks.len() + self.timeline.ios.len();
+        of_disks.sum::<usize>() + of_cpus + self.timeline.calls.len()
     }
 
     /// A program's call has returned. One that began before the window is within it in part.
@@ -102,7 +103,7 @@ impl Recording {
     }
 
     fn take(&mut self, disks: &mut [Disk], cpus: &mut Cpus) {
-        cpus.take_tasks(&mut self.timeline.tasks);
+        cpus.take_log(&mut self.timeline);
         let recorded = disks.iter_mut().zip(&mut self.timeline.disks);
         for (at, (disk, timeline)) in recorded.enumerate() {
             disk.take_record(&mut self.events, &mut timeline.drive);

@@ -24,6 +24,7 @@ mod slowest;
 mod ssd;
 mod steady_state;
 mod timeline;
+mod traced_cpu;
 mod traced_disk;
 mod traced_request;
 mod waits;
@@ -54,7 +55,7 @@ pub use ssd::{CollectionStats, MergeStats, SlcStats, TooFull, WearStats};
 pub use steady_state::SteadyState;
 pub use timeline::{
     Activity, CallSpan, Cause, CpuTask, CpuWork, Detail, DiskTimeline, DrivePart, DriveTimeline,
-    DriveWork, FlushSpan, Passage, RequestStep, StepKind, Through, Timeline, Window,
+    DriveWork, FlushSpan, IoSpan, Passage, RequestStep, StepKind, Through, Timeline, Window,
 };
 pub use traced_request::{Stage, StageTimes, TracedRequest, TracedRequests};
 pub use waits::{Wait, WaitCounts, Waits};

@@ -101,7 +101,7 @@ fn slowest_of(
     mut all: Vec<TracedRequest>,
     percent: f64,
 ) -> Option<SlowestOf> {
-    all.sort_by_key(|whole| (whole.latency_ns(), whole.submitted_ns));
+    all.sort_by_key(|whole| (whole.io_latency_ns(), whole.submitted_ns));
     let at = |percent: f64| libm::floor(all.len() as f64 * percent / 100.0) as usize;
     let first = at(percent).min(all.len().checked_sub(1)?);
     let middle = at(40.0)..at(60.0).max(at(40.0) + 1).min(all.len());
@@ -121,7 +121,7 @@ fn spent(requests: &[TracedRequest]) -> MeanTimes {
         ..MeanTimes::default()
     };
     for whole in requests {
-        spent.whole_ns += whole.latency_ns() as f64 / count;
+        spent.whole_ns += whole.io_latency_ns() as f64 / count;
         let parts = spent.stages_ns.iter_mut().zip(whole.stages_ns);
         parts.for_each(|(sum, part)| *sum += part / count);
     }
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(spent(Stage::Tag), 10.0);
         assert_eq!(spent(Stage::Plug), 5.0);
         assert_eq!(spent(Stage::Scheduler), 30.0);
-        assert_eq!(spent(Stage::Driver), 5.0);
+        assert_eq!(spent(Stage::Cpu), 5.0);
         assert_eq!(spent(Stage::Collection), 80.0);
         assert_eq!(spent(Stage::Media), 50.0);
         assert_eq!(spent(Stage::Rest), 20.0);

@@ -40,6 +40,8 @@ pub struct Timeline {
     pub cpus: u32,
     /// The work of CPUs; empty if CPUs cost nothing.
     pub tasks: Vec<CpuTask>,
+    /// The I/Os of jobs, by the time at which their programs had them back.
+    pub ios: Vec<IoSpan>,
     /// The system calls of lists of calls, by their end.
     pub calls: Vec<CallSpan>,
     /// One entry for each drive.
@@ -92,6 +94,24 @@ pub struct CpuTask {
     /// The index of the drive of its requests.
     pub disk: u32,
     /// The first request that it made or completed.
+    pub first_request: u64,
+    /// The number of these requests, which have consecutive numbers.
+    pub requests: u32,
+    /// How long of it the CPU waited for the scheduler's lock and what that protects, in
+    /// nanoseconds.
+    pub lock_ns: u64,
+}
+
+/// An I/O of a job's process, of which requests were made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IoSpan {
+    /// The time at which its program began it.
+    pub start_ns: u64,
+    /// The time at which its program had it back.
+    pub end_ns: u64,
+    /// The index of its drive.
+    pub disk: u32,
+    /// The first request that was made of it.
     pub first_request: u64,
     /// The number of these requests, which have consecutive numbers.
     pub requests: u32,

@@ -7,12 +7,18 @@ use alloc::vec::Vec;
 use crate::timeline::{
     Activity, Cause, DiskTimeline, DriveWork, Passage, RequestStep, StepKind, Through,
 };
+use crate::traced_cpu::{CpuRecord, CpuShare};
 use crate::traced_request::{Stage, StageTimes, TracedRequest};
 
 /// Returns the requests of a drive that were recorded from start to end.
-pub(crate) fn of_disk(disk: usize, timeline: &DiskTimeline) -> Vec<TracedRequest> {
+pub(crate) fn of_disk(
+    disk: usize,
+    timeline: &DiskTimeline,
+    cpus: &CpuRecord<'_>,
+) -> Vec<TracedRequest> {
     let mut reader = Reader {
         disk,
+        cpus,
         drive: Drive::new(timeline),
         flushes: Flushes {
             commands: Vec::new(),
@@ -38,6 +44,8 @@ struct Steps {
     inserted: Option<u64>,
     dispatched: Option<u64>,
     issued: Option<u64>,
+    /// Whether the driver gave it back.
+    is_requeued: bool,
     /// Requests in the drive when it was issued.
     depth: u32,
 }
@@ -46,6 +54,7 @@ struct Steps {
 struct Reader<'a> {
     /// The drive, by its index.
     disk: usize,
+    cpus: &'a CpuRecord<'a>,
     drive: Drive<'a>,
     flushes: Flushes,
     /// Requests that have not ended, with their first step.
@@ -74,7 +83,10 @@ impl Reader<'_> {
                 self.in_drive += 1;
                 (steps.issued, steps.depth) = (now, self.in_drive);
             }
-            StepKind::Requeued => self.in_drive -= u32::from(steps.issued.take().is_some()),
+            StepKind::Requeued => {
+                self.in_drive -= u32::from(steps.issued.take().is_some());
+                steps.is_requeued = true;
+            }
             StepKind::Merged => {
                 self.open.remove(&step.request);
             }
@@ -127,10 +139,17 @@ impl Reader<'_> {
             (Stage::Scheduler, dispatched),
             (Stage::Driver, issued),
         ] {
-            let held_ns = self.flushes.hold_ns(reached, until);
-            stages_ns[Stage::Flush as usize] += held_ns as f64;
-            stages_ns[stage as usize] += (until.saturating_sub(reached) - held_ns) as f64;
-            reached = reached.max(until);
+            let span = (reached, until.max(reached));
+            let held_ns = self.flushes.hold_ns(reached, until) as f64;
+            let rest_ns = (span.1 - span.0) as f64 - held_ns;
+            let share = self.cpu_share(stage, first, steps.is_requeued, span);
+            let lock_ns = share.lock_ns.min(rest_ns);
+            let work_ns = share.work_ns.min(rest_ns - lock_ns);
+            stages_ns[Stage::Flush as usize] += held_ns;
+            stages_ns[Stage::Lock as usize] += lock_ns;
+            stages_ns[Stage::Cpu as usize] += work_ns;
+            stages_ns[stage as usize] += rest_ns - lock_ns - work_ns;
+            reached = span.1;
         }
         let in_drive = (reached, last.at_ns);
         self.drive
@@ -153,13 +172,40 @@ impl Reader<'_> {
         });
     }
 
+    /// How long of a stage before the drive a CPU worked for the request, or waited for the lock
+    /// on its behalf.
+    fn cpu_share(
+        &self,
+        stage: Stage,
+        first: &RequestStep,
+        is_requeued: bool,
+        span: (u64, u64),
+    ) -> CpuShare {
+        match stage {
+            // Its program sleeps for a tag, and its CPU does other things then.
+            Stage::Tag => self.cpus.of_maker((self.disk as u32, first.request), span),
+            // A scheduler holds it while CPUs do other things; the call that inserts it may
+            // wait for the lock to dispatch it.
+            Stage::Scheduler => self.cpus.of_task_at_start(first.cpu, span).lock_only(),
+            Stage::Driver if is_requeued => CpuShare::default(),
+            Stage::Driver => {
+                let lock_ns = self.cpus.during(first.cpu, span).lock_ns;
+                CpuShare {
+                    lock_ns,
+                    work_ns: (span.1 - span.0) as f64 - lock_ns,
+                }
+            }
+            _ => self.cpus.during(first.cpu, span).lock_only(),
+        }
+    }
+
     /// A write whose data had already ended has ended, too, with the flush after it.
     fn end_after_flush(&mut self, last: &RequestStep) {
         if let Some(at) = self.writes.remove(&last.request) {
             let write = &mut self.traced[at];
             let flush_ns = last.at_ns - write.completed_ns;
             write.stages_ns[Stage::Flush as usize] += flush_ns as f64;
-            write.completed_ns = last.at_ns;
+            (write.completed_ns, write.io_end_ns) = (last.at_ns, last.at_ns);
         }
     }
 
@@ -205,6 +251,8 @@ impl Reader<'_> {
             issued_ns: submitted_ns,
             completed_ns: last.at_ns,
             depth: 0,
+            io_start_ns: submitted_ns,
+            io_end_ns: last.at_ns,
             stages_ns: StageTimes::default(),
         }
     }

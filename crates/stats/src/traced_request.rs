@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use crate::histogram::Histogram;
 use crate::queue::{RequestKind, RequestStats};
 use crate::timeline::Timeline;
+use crate::traced_cpu::{CpuRecord, add_programs};
 use crate::traced_disk::of_disk;
 
 macro_rules! stages {
@@ -40,8 +41,15 @@ macro_rules! stages {
 }
 
 stages! {
-    /// Before it was a request: waiting for a tag, or held back by a limit.
+    /// Before it was a request: waiting for a tag, held back by a limit, or behind an I/O of the
+    /// same call that was.
     Tag "tag or throttle",
+    /// A CPU at work for it, and its program's turn on that CPU: from the program's call through
+    /// block layer and driver, and from the end in the drive until the program has it back.
+    Cpu "CPU",
+    /// A CPU waiting for the scheduler's lock, and for what that protects to come from another
+    /// CPU: for this request, or for others while its program's turn is awaited.
+    Lock "lock",
     /// In its submitter's plug, where later bios may merge with it.
     Plug "plug",
     /// Waiting for a flush of the drive's cache: its own, before or after its data, or another
@@ -49,7 +57,7 @@ stages! {
     Flush "flush",
     /// In the scheduler, or without one in a software queue, until its dispatch.
     Scheduler "scheduler",
-    /// Dispatched, on its way to the drive: room in its queue, locks, the driver's CPU time.
+    /// Dispatched, but the driver gave it back for lack of room.
     Driver "driver",
     /// In the drive, until its controller had fetched and processed it.
     Controller "controller",
@@ -107,7 +115,12 @@ pub struct TracedRequest {
     pub completed_ns: u64,
     /// Requests in the drive when it was issued, itself included.
     pub depth: u32,
-    /// The time in each stage.
+    /// The time at which its program began the I/O of which it was made; that of its submission
+    /// if no program is known to wait for it.
+    pub io_start_ns: u64,
+    /// The time at which that program had its I/O back; that of its end otherwise.
+    pub io_end_ns: u64,
+    /// The time in each stage, which add up to [`TracedRequest::io_latency_ns`].
     pub stages_ns: StageTimes,
 }
 
@@ -115,6 +128,11 @@ impl TracedRequest {
     /// Returns the time from submission to end, in nanoseconds.
     pub fn latency_ns(&self) -> u64 {
         self.completed_ns - self.submitted_ns
+    }
+
+    /// Returns the time from the program's call to when it had its I/O back, in nanoseconds.
+    pub fn io_latency_ns(&self) -> u64 {
+        self.io_end_ns - self.io_start_ns
     }
 }
 
@@ -171,8 +189,14 @@ impl Timeline {
     /// Returns the requests that were recorded from start to end.
     pub fn traced_requests(&self) -> TracedRequests {
         let disks = self.disks.iter().enumerate();
+        let cpus = CpuRecord::new(self);
+        let of_disk = |(at, disk)| {
+            let mut requests = of_disk(at, disk, &cpus);
+            add_programs(&mut requests, at as u32, (&self.ios, &cpus));
+            requests
+        };
         TracedRequests {
-            of: disks.flat_map(|(at, disk)| of_disk(at, disk)).collect(),
+            of: disks.flat_map(of_disk).collect(),
             cut: self.cut,
         }
     }
@@ -198,6 +222,8 @@ mod tests {
             issued_ns: 300,
             completed_ns: 1000,
             depth: 2,
+            io_start_ns: 0,
+            io_end_ns: 1000,
             stages_ns: StageTimes::default(),
         };
         let traced = TracedRequests {

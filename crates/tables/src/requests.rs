@@ -120,10 +120,23 @@ fn of_steps<'a>() -> Vec<Declared<Row<'a>>> {
             "From its submission to its end.",
             |row| Some(row.request.latency_ns()),
         ),
+        Declared::integer(
+            "io_start_ns",
+            "ns",
+            "When its program began the I/O of which it was made; when it was submitted, where no \
+             program is known to wait for it.",
+            |row| Some(row.request.io_start_ns),
+        ),
+        Declared::integer(
+            "io_end_ns",
+            "ns",
+            "When that program had its I/O back; when it ended otherwise.",
+            |row| Some(row.request.io_end_ns),
+        ),
     ]
 }
 
-/// The times in each stage, which add up to the latency.
+/// The times in each stage, which add up to the I/O's latency.
 fn of_stages<'a>() -> Vec<Declared<Row<'a>>> {
     macro_rules! stages {
         ($($name:literal $stage:ident,)+) => {
@@ -136,6 +149,8 @@ fn of_stages<'a>() -> Vec<Declared<Row<'a>>> {
     }
     stages! {
         "in_tag_ns" Tag,
+        "in_cpu_ns" Cpu,
+        "in_lock_ns" Lock,
         "in_plug_ns" Plug,
         "in_flush_ns" Flush,
         "in_scheduler_ns" Scheduler,
@@ -158,7 +173,7 @@ pub const REQUESTS: TableKind = TableKind {
     name: "requests",
     about: "One request, of those that were seen from beginning to end; a request that was \
             merged into another is part of that one. The times whose names begin with `in_` add \
-            up to the latency.",
+            up to what lies between `io_start_ns` and `io_end_ns`.",
     columns: || columns().iter().map(Declared::described).collect(),
 };
 
@@ -200,8 +215,10 @@ mod tests {
             inserted_ns: None,
             dispatched_ns: Some(120),
             issued_ns: 130,
-            completed_ns: 100 + whole_ns,
+            completed_ns: 80 + whole_ns,
             depth: 4,
+            io_start_ns: 90,
+            io_end_ns: 90 + whole_ns,
             stages_ns,
         };
         let run = Results {
@@ -216,7 +233,9 @@ mod tests {
         let stages = of_stages();
         let times = stages.iter().map(|column| cell(column.name).as_u64());
         assert_eq!(times.map(|ns| ns.expect("is known")).sum::<u64>(), whole_ns);
-        assert_eq!(cell("latency_ns").as_u64(), Some(whole_ns));
+        assert_eq!(cell("latency_ns").as_u64(), Some(whole_ns - 20));
+        let io_ns = ["io_end_ns", "io_start_ns"].map(|name| cell(name).as_u64());
+        assert_eq!(io_ns, [Some(90 + whole_ns), Some(90)]);
         assert_eq!((cell("operation"), cell("depth")), ("W".into(), 4.into()));
         assert!(cell("inserted_ns").is_null());
     }

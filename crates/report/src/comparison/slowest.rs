@@ -98,7 +98,8 @@ fn rows(each: &[Option<SlowestOf>]) -> Vec<SlowestRow> {
             })
             .collect(),
     };
-    let whole = "From its submission to its end.";
+    let whole = "From when its program began it to when the program had it back; of what no \
+                 program waits for, from its submission to its end.";
     let mut rows = vec![row("in all", whole, &|of| {
         (of.slowest.whole_ns, of.median.whole_ns)
     })];

@@ -41,6 +41,7 @@ fn task(work: CpuWork, start_ns: u64, end_ns: u64, request: u64) -> CpuTask {
         disk: 0,
         first_request: request,
         requests: 1,
+        lock_ns: 0,
     }
 }
 
@@ -96,6 +97,7 @@ fn two_reads() -> Results {
                 task(CpuWork::Interrupt, 400, 450, 5),
                 task(CpuWork::Interrupt, 700, 700, 6),
             ],
+            ios: Vec::new(),
             calls: Vec::new(),
             disks: vec![DiskTimeline {
                 name: "/dev/x".to_string(),

@@ -115,6 +115,7 @@ mod tests {
             disk: 0,
             first_request: 0,
             requests: 0,
+            lock_ns: 0,
         };
         let timeline = Timeline {
             end_ns: 2 * INTERVAL_NS,

@@ -233,7 +233,8 @@ impl CostTable {
         let locked = locked.with_issues(issues);
         let slowdown = cpus.slowdown(cpu, now);
         let took = self.under_lock((cpus, lock), cpu, now, (locked, slowdown));
-        cpus.run(cpu, now, took, Mode::System)
+        cpus.waits_for_lock(took.waited);
+        cpus.run(cpu, now, took.whole, Mode::System)
     }
 
     /// What comes before bios: an attempt that is refused has pinned all pages as well.
@@ -343,6 +344,7 @@ impl CostTable {
             ..LockedSteps::default()
         };
         self.under_lock((cpus, lock), cpu, now, (steps, slowdown))
+            .whole
     }
 
     /// How long a loop device's worker takes for a request.
@@ -369,16 +371,31 @@ impl CostTable {
         cpu: usize,
         now: Nanos,
         (steps, slowdown): (LockedSteps, Slowdown),
-    ) -> Nanos {
+    ) -> TimeUnderLock {
         if !self.has_one_lock {
-            return slowdown.of(steps.held()) + slowdown.of(steps.not_held());
+            return TimeUnderLock {
+                whole: slowdown.of(steps.held()) + slowdown.of(steps.not_held()),
+                waited: Nanos::ZERO,
+            };
         }
         let steps = steps.slowed(slowdown);
         let start = cpus.free_at(cpu).max(now);
         let end = lock.call(now, (cpu, start), steps, &self.transfer);
         for &(other, late) in lock.delays() {
+            cpus.waits_for_lock(late);
             cpus.run(other, now, late, Mode::System);
         }
-        end - start
+        TimeUnderLock {
+            whole: end - start,
+            waited: (end - start).saturating_sub(steps.alone()),
+        }
     }
+}
+
+/// How long a CPU takes for steps under a scheduler's lock.
+#[derive(Clone, Copy, Debug)]
+struct TimeUnderLock {
+    whole: Nanos,
+    /// What of it goes to waiting for the lock, and for what it protects.
+    waited: Nanos,
 }

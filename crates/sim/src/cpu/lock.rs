@@ -117,7 +117,7 @@ impl LockedSteps {
     }
 
     /// The time of all steps on a CPU that no other delays.
-    fn alone(&self) -> Nanos {
+    pub(super) fn alone(&self) -> Nanos {
         self.held() + self.not_held()
     }
 

@@ -15,7 +15,7 @@ pub(crate) use fair::{Affinity, FairClass, Weight};
 pub(crate) use lock::SchedulerLock;
 
 use blklab_blk::Nanos;
-use blklab_stats::{CpuSlice, CpuTask, CpuTimes};
+use blklab_stats::{CpuSlice, CpuTimes, Timeline};
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{RngCore, SeedableRng};
 
@@ -297,6 +297,14 @@ impl Cpus {
         end
     }
 
+    /// What a CPU runs next waits so long for a scheduler's lock.
+    #[inline]
+    pub(crate) fn waits_for_lock(&mut self, wait: Nanos) {
+        if let Some(log) = &mut self.log {
+            log.waits_for_lock(wait);
+        }
+    }
+
     /// An interrupt of a drive comes in on a CPU. Where its handler still runs, what it
     /// brings is handled without another entry: each drive has its own vector. `mode` is where the work is
     /// done: in the handler itself or in a softirq after it.
@@ -372,8 +380,8 @@ impl Cpus {
         self.log = on.then(Box::default);
     }
 
-    /// Appends what was recorded since the last time to `out`.
-    pub(crate) fn take_tasks(&mut self, out: &mut Vec<CpuTask>) {
+    /// Appends what was recorded since the last time to a timeline.
+    pub(crate) fn take_log(&mut self, out: &mut Timeline) {
         if let Some(log) = &mut self.log {
             log.take(out);
         }

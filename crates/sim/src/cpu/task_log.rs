@@ -1,10 +1,10 @@
-//! A log of what each CPU did for which process and requests.
+//! A log of what each CPU did for which process and requests, and of the processes' I/Os.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
 use blklab_blk::Nanos;
-use blklab_stats::{CpuTask, CpuWork};
+use blklab_stats::{CpuTask, CpuWork, IoSpan, Timeline};
 
 use super::Mode;
 
@@ -14,17 +14,30 @@ pub(crate) struct TaskLog {
     tasks: Vec<CpuTask>,
     /// Tasks from here on are not assigned to a process yet.
     first_unassigned: usize,
+    /// How long the next task waits for a scheduler's lock.
+    lock_wait: Nanos,
     /// By process and slot, the requests of each I/O under way.
     requests: HashMap<(usize, u32), Range<u64>>,
+    /// I/Os that are over and were not taken yet.
+    ios: Vec<IoSpan>,
 }
 
 impl TaskLog {
+    /// The next work of a CPU waits so long for a scheduler's lock.
+    pub(crate) fn waits_for_lock(&mut self, wait: Nanos) {
+        self.lock_wait = wait;
+    }
+
     /// A CPU worked.
     pub(crate) fn ran(&mut self, cpu: usize, mode: Mode, start: Nanos, end: Nanos) {
+        let lock_wait = std::mem::take(&mut self.lock_wait);
         if end == start {
             return;
         }
         self.push(cpu, work_of(mode), start, end);
+        if let Some(task) = self.tasks.last_mut() {
+            task.lock_ns = lock_wait.0;
+        }
     }
 
     fn push(&mut self, cpu: usize, work: CpuWork, start: Nanos, end: Nanos) {
@@ -37,6 +50,7 @@ impl TaskLog {
             disk: 0,
             first_request: 0,
             requests: 0,
+            lock_ns: 0,
         });
     }
 
@@ -94,14 +108,32 @@ impl TaskLog {
         (cpu, now): (usize, Nanos),
         disk: usize,
     ) {
-        let requests = self.requests.remove(&(process, slot));
-        if let Some(requests) = requests {
+        if let Some(requests) = self.requests.get(&(process, slot)).cloned() {
             if self.tasks.len() == self.first_unassigned {
                 self.push(cpu, CpuWork::Interrupt, now, now);
             }
             self.about(disk, &requests);
         }
         self.was_for(process);
+    }
+
+    /// A process has back an I/O of a drive that it began at `start`.
+    #[cold]
+    pub(crate) fn taken(
+        &mut self,
+        (process, slot): (usize, u32),
+        (start, now): (Nanos, Nanos),
+        disk: usize,
+    ) {
+        if let Some(requests) = self.requests.remove(&(process, slot)) {
+            self.ios.push(IoSpan {
+                start_ns: start.0,
+                end_ns: now.0,
+                disk: disk as u32,
+                first_request: requests.start,
+                requests: (requests.end - requests.start) as u32,
+            });
+        }
     }
 
     fn about(&mut self, disk: usize, requests: &Range<u64>) {
@@ -112,9 +144,10 @@ impl TaskLog {
         }
     }
 
-    /// Moves the tasks to the end of `out`.
-    pub(crate) fn take(&mut self, out: &mut Vec<CpuTask>) {
-        out.append(&mut self.tasks);
+    /// Moves the tasks and the I/Os to the ends of a timeline's.
+    pub(crate) fn take(&mut self, out: &mut Timeline) {
+        out.tasks.append(&mut self.tasks);
+        out.ios.append(&mut self.ios);
         self.first_unassigned = 0;
     }
 }

@@ -384,8 +384,10 @@ mod tests {
                     disk: 0,
                     first_request: 0,
                     requests: 1,
+                    lock_ns: 0,
                 }],
                 calls: Vec::new(),
+                ios: Vec::new(),
                 disks: vec![DiskTimeline {
                     name: "/dev/x".to_string(),
                     flushes_hold_others: false,

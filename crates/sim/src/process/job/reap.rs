@@ -120,6 +120,7 @@ impl JobProcess {
         let Io {
             dir,
             file,
+            disk,
             bytes,
             started,
             issued,
@@ -133,6 +134,9 @@ impl JobProcess {
         }
         if self.recorder.has_log() && status == IoStatus::Ok {
             self.log(now, slot);
+        }
+        if let Some(log) = system.cpus.log() {
+            log.taken((self.id, slot), (started, now), disk);
         }
         if let Some(errno) = self.fails_after_one.take() {
             self.recorder.failed(errno);
