@@ -25,6 +25,6 @@ pub use host_jobs::{HELD_OUT_NOTE, Point, host_job, host_rows, points};
 pub use iocost::{IoCost, IoCostSide, measure_iocost};
 pub use model::{CalibrateError, Model, Parameter};
 pub use row::{Measured, Row, RowError, Selection};
-pub use score::{Medians, Scored, medians, order_of_schedulers, score};
+pub use score::{Medians, Scored, medians, order_of_schedulers, score, score_each};
 pub use table::{Groups, SideBySide, side_by_side};
 pub use work::{Case, cases};

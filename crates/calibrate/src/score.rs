@@ -31,15 +31,37 @@ pub fn score(
     rows: &[Row],
     seed: u64,
 ) -> Result<Vec<Option<Scored>>, CalibrateError> {
+    let (scored, refused) = score_each(model, cases, rows, seed)?;
+    refused.into_iter().next().map_or(Ok(scored), Err)
+}
+
+/// Simulates every case that can be simulated and compares the results. Returns why the others
+/// cannot, too.
+///
+/// # Errors
+/// If a description is invalid.
+pub fn score_each(
+    model: &Model,
+    cases: &[Case],
+    rows: &[Row],
+    seed: u64,
+) -> Result<(Vec<Option<Scored>>, Vec<CalibrateError>), CalibrateError> {
     let (drive, machine) = model.parse()?;
-    let sides: Result<Vec<[Option<Measured>; 2]>, CalibrateError> = cases
+    let sides: Vec<Result<[Option<Measured>; 2], CalibrateError>> = cases
         .par_iter()
         // Some cases take a hundred times as long as others.
         .with_max_len(1)
         .map(|case| case.simulate(&drive, &machine, seed))
         .collect();
-    let mut scored = vec![None; rows.len()];
-    for (case, sides) in cases.iter().zip(sides?) {
+    let (mut scored, mut refused) = (vec![None; rows.len()], Vec::new());
+    for (case, sides) in cases.iter().zip(sides) {
+        let sides = match sides {
+            Ok(sides) => sides,
+            Err(why) => {
+                refused.push(why);
+                continue;
+            }
+        };
         for &at in &case.rows {
             let simulated = match rows[at].direction {
                 Direction::Read => sides[0],
@@ -48,7 +70,7 @@ pub fn score(
             scored[at] = Some(compare(&rows[at].measured, simulated));
         }
     }
-    Ok(scored)
+    Ok((scored, refused))
 }
 
 fn compare(measured: &Measured, simulated: Option<Measured>) -> Scored {

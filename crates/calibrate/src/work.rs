@@ -176,8 +176,8 @@ fn span(row: &Row, settles: bool) -> Span {
     let measured_ios = iops * (ramp_us + run_us) / 1e6;
     // Rounded to milliseconds and to a power of two, so that repeats of a row are the same job.
     Span {
-        ramp_us: (ramp_us / 1e3).ceil() as u64 * 1000,
-        run_us: (run_us / 1e3).ceil() as u64 * 1000,
+        ramp_us: ((ramp_us / 1e3).ceil() as u64).saturating_mul(1000),
+        run_us: ((run_us / 1e3).ceil() as u64).saturating_mul(1000),
         most_ios: (measured_ios * MOST_TIMES_IOS).log2().ceil().exp2() as u64,
     }
 }

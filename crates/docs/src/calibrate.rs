@@ -42,7 +42,9 @@ impl Block {
         let mut spread = String::new();
         if let Some(repeated) = &self.repeated {
             let runs = repeated.runs(program, &self.command)?;
-            (printed, spread) = repeated.averaged(&printed, &runs)?;
+            if !runs.is_empty() {
+                (printed, spread) = repeated.averaged(&printed, &runs)?;
+            }
         }
         let (rows, groups) = (rows_of(&printed), errors_by_study(&printed));
         if groups.is_empty() {
@@ -66,7 +68,7 @@ impl Block {
 }
 
 impl Repeated {
-    /// Returns what the command prints of the study's rows, by seed.
+    /// Returns what the command prints of the study's rows, by seed; nothing if it has none.
     fn runs(&self, program: &Program, command: &str) -> Result<Vec<String>, String> {
         let data = program.data().to_string_lossy();
         let rows = command.split_whitespace().nth(1).unwrap_or_default();
@@ -74,10 +76,13 @@ impl Repeated {
         let text = std::fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
         let start = format!("{},", self.study);
         let of_study = |(at, line): &(usize, &str)| *at == 0 || line.starts_with(&start);
-        let lines = text.lines().enumerate().filter(of_study);
+        let lines: Vec<_> = text.lines().enumerate().filter(of_study).collect();
+        if lines.len() < 2 {
+            return Ok(Vec::new());
+        }
         let folder = tempfile::tempdir().map_err(|e| format!("a folder for rows: {e}"))?;
         let file = folder.path().join("rows.csv");
-        let text: String = lines.map(|(_, line)| format!("{line}\n")).collect();
+        let text: String = lines.iter().map(|(_, line)| format!("{line}\n")).collect();
         std::fs::write(&file, text).map_err(|e| format!("{}: {e}", file.display()))?;
         let command = command.replacen(rows, &file.to_string_lossy(), 1);
         let runs = (1..=self.seeds).map(|seed| program.run(&format!("{command} --seed {seed}")));

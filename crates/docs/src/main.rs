@@ -29,6 +29,9 @@ use clap::Parser;
 
 use program::Program;
 
+/// The project's own folder of measured data.
+const OWN_DATA: &str = "tests/data";
+
 /// Makes the pages of docs/reference and docs/evidence.
 #[derive(Parser)]
 #[command(name = "blklab-docs")]
@@ -51,7 +54,7 @@ enum Args {
         #[arg(long, value_name = "N", default_value_t = 60)]
         evaluations: usize,
         /// The folder of measured data, with one folder for each set
-        #[arg(long, value_name = "DIR", default_value = "tests/data")]
+        #[arg(long, value_name = "DIR", default_value = OWN_DATA)]
         data: PathBuf,
     },
     /// Run the commands of the evidence pages and write the pages anew
@@ -65,12 +68,13 @@ struct EvidenceArgs {
     blklab: PathBuf,
     /// The folder of measured data, with one folder for each set; pages whose set is
     /// missing stay as they are
-    #[arg(long, value_name = "DIR", default_value = "tests/data")]
+    #[arg(long, value_name = "DIR", default_value = OWN_DATA)]
     data: PathBuf,
     /// The folder of the pages
     #[arg(long, value_name = "DIR", default_value = "docs/evidence")]
     out: PathBuf,
-    /// Make only these pages
+    /// Make only these pages; otherwise all, but with another folder of data those that
+    /// have a set
     pages: Vec<String>,
 }
 
@@ -113,20 +117,33 @@ fn make_evidence(args: &EvidenceArgs) -> Result<(), String> {
     }
     let program = Program::new(&args.blklab, &args.data)?;
     std::fs::create_dir_all(&args.out).map_err(|e| format!("{}: {e}", args.out.display()))?;
-    let wanted = |page: &&page::Page| {
-        args.pages.is_empty() || args.pages.iter().any(|name| name == page.name)
+    let is_own = args.data == Path::new(OWN_DATA);
+    let wanted = |page: &&page::Page| match args.pages.is_empty() {
+        true => is_own || page.set.is_some(),
+        false => args.pages.iter().any(|name| name == page.name),
     };
+    let mut failed = Vec::new();
     for page in page::ALL.iter().filter(wanted) {
         if let Some(missing) = page.missing(&args.data) {
             println!("SKIPPED {}: {} is not there", page.name, missing.display());
             continue;
         }
         let path = args.out.join(page.name).with_extension("md");
-        let made = page.make(&program)?;
-        for line in &made.groups {
-            println!("{line}");
+        match page.make(&program, &mut |line| println!("{line}")) {
+            Ok(text) => {
+                std::fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))?;
+            }
+            Err(why) => {
+                eprintln!("blklab-docs: {why}");
+                failed.push(page.name);
+            }
         }
-        std::fs::write(&path, made.text).map_err(|e| format!("{}: {e}", path.display()))?;
     }
-    Ok(())
+    match failed.is_empty() {
+        true => Ok(()),
+        false => Err(format!(
+            "pages that are as they were: {}",
+            failed.join(", ")
+        )),
+    }
 }

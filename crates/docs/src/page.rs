@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use crate::block::Block;
-use crate::part::PagePart;
 use crate::program::Program;
 
 /// An evidence page.
@@ -33,6 +32,7 @@ pub const ALL: &[Page] = &[
     page!("ac2", None),
     page!("kernel-traces", Some("kernel-traces")),
     page!("page-cache", Some("page-cache-traces")),
+    page!("mmc-traces", Some("mmc-traces")),
     page!("nvme-980pro", Some("nvme-980pro")),
     page!(
         "engines-schedulers-optane",
@@ -65,26 +65,34 @@ impl Page {
         (!folder.is_dir()).then_some(folder)
     }
 
-    /// Makes the page by running its blocks.
+    /// Makes the page by running its blocks, and gives the summary lines of each to `show` as
+    /// soon as they are known. A block that fails does not keep the others from theirs.
     ///
     /// # Errors
-    /// If the template has a mistake or a command fails.
-    pub fn make(&self, program: &Program) -> Result<PagePart, String> {
-        let mut made = PagePart::default();
+    /// If the template has a mistake or a command fails; the message names all that failed.
+    pub fn make(&self, program: &Program, show: &mut dyn FnMut(&str)) -> Result<String, String> {
+        let (mut text, mut failed) = (String::new(), Vec::new());
         let mut rest = self.template;
         while let Some((prose, block)) = rest.split_once(BEGIN) {
             let (block, after) = block
                 .split_once(END)
                 .ok_or_else(|| format!("{}: a block without end", self.name))?;
             let block: Block = toml::from_str(block).map_err(|e| format!("{}: {e}", self.name))?;
-            let part = block.make(program)?;
-            made.text += prose;
-            made.text += &part.text;
-            made.groups.extend(part.groups);
+            match block.make(program) {
+                Ok(part) => {
+                    part.groups.iter().for_each(|line| show(line));
+                    text += prose;
+                    text += &part.text;
+                }
+                Err(why) => failed.push(format!("{}: {why}", self.name)),
+            }
             rest = after;
         }
-        made.text += rest;
-        Ok(made)
+        text += rest;
+        match failed.is_empty() {
+            true => Ok(text),
+            false => Err(failed.join("\n")),
+        }
     }
 }
 

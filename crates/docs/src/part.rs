@@ -9,6 +9,20 @@ pub struct PagePart {
     pub groups: Vec<String>,
 }
 
+impl PagePart {
+    /// Adds what of a set could not be simulated, and why.
+    pub fn add_left_out(&mut self, set: &str, left_out: &[String]) {
+        if left_out.is_empty() {
+            return;
+        }
+        self.text += "\nNot simulated:\n\n";
+        for why in left_out {
+            self.text += &format!("- {why}\n");
+            self.groups.push(format!("{set} not simulated: {why}"));
+        }
+    }
+}
+
 /// A Markdown table: the first column is aligned left, the others right.
 pub struct Table {
     head: Vec<String>,

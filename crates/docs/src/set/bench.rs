@@ -1,9 +1,10 @@
 //! The rows of one drive on one machine: simulation and fitting.
 
-use blklab_calibrate::{FitSetup, Fitted, Model, Row, Scored, cases, fit, score};
+use blklab_calibrate::{FitSetup, Fitted, Model, Row, Scored, cases, fit, score_each};
 use serde::Deserialize;
 
 use super::Figure;
+use super::folder::Folder;
 
 /// The rows of one drive on one machine.
 pub struct Bench {
@@ -47,15 +48,30 @@ pub const IOPS: (usize, &str) = (0, "IOPS");
 pub const P99: (usize, &str) = (2, "p99 us");
 
 impl Bench {
-    /// Simulates the rows.
+    /// Simulates the rows. Those that cannot be are left out of the folder.
     ///
     /// # Errors
-    /// If a row or a description is wrong.
-    pub fn figures(&self) -> Result<Vec<Figure>, String> {
+    /// If a description is wrong.
+    pub fn figures(&self, folder: &Folder) -> Result<Vec<Figure>, String> {
         let model = Model::load(self.drive, self.machine)?;
-        let cases = cases(&self.rows, self.settles).map_err(|e| e.to_string())?;
-        let scored = score(&model, &cases, &self.rows, 1).map_err(|e| e.to_string())?;
-        Ok(self.compared(&scored, |at| (self.is_fitted)(&self.rows[at])))
+        let (_, machine) = model.parse().map_err(|e| e.to_string())?;
+        let mut rows = self.rows.clone();
+        // More threads than CPUs share all that there are.
+        rows.iter_mut()
+            .for_each(|row| row.cores = row.cores.min(machine.cpus));
+        rows.retain(|row| match cases(std::slice::from_ref(row), self.settles) {
+            Ok(_) => true,
+            Err(why) => {
+                folder.leave_out(why.to_string());
+                false
+            }
+        });
+        let cases = cases(&rows, self.settles).map_err(|e| e.to_string())?;
+        let (scored, refused) = score_each(&model, &cases, &rows, 1).map_err(|e| e.to_string())?;
+        for why in refused {
+            folder.leave_out(why.to_string());
+        }
+        Ok(self.compared(&rows, &scored, |at| (self.is_fitted)(&rows[at])))
     }
 
     /// Fits other descriptions to a few of the rows, and simulates all. Returns what
@@ -73,19 +89,23 @@ impl Bench {
         let rows = start.rows.min(self.rows.len());
         let fitted: Vec<usize> = (0..rows).map(|n| n * self.rows.len() / rows).collect();
         let found = self.fit_model(model, &start.keys, &fitted, start.evaluations)?;
-        let figures = self.compared(&found.scored, |at| fitted.contains(&at));
+        let figures = self.compared(&self.rows, &found.scored, |at| fitted.contains(&at));
         Ok((found, figures))
     }
 
     /// What is compared of each row.
     fn compared(
         &self,
+        rows: &[Row],
         scored: &[Option<Scored>],
         is_fitted: impl Fn(usize) -> bool,
     ) -> Vec<Figure> {
         let mut figures = Vec::new();
-        for (at, (row, scored)) in self.rows.iter().zip(scored).enumerate() {
-            let simulated = scored.and_then(|scored| scored.simulated);
+        for (at, (row, scored)) in rows.iter().zip(scored).enumerate() {
+            let Some(scored) = scored else {
+                continue;
+            };
+            let simulated = scored.simulated;
             for &(place, metric) in self.compared {
                 let Some(measured) = row.measured.figures()[place] else {
                     continue;

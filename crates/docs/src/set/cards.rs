@@ -43,12 +43,9 @@ struct Gives {
 }
 
 /// Returns all figures of all cards.
-pub fn figures(folder: &Folder) -> Result<Vec<Figure>, String> {
-    let mut figures = Vec::new();
-    for record in folder.records("cards.csv")? {
-        figures.extend(figures_of(&record)?);
-    }
-    Ok(figures)
+pub fn figures(folder: &Folder) -> Vec<Figure> {
+    let cards = folder.each("cards.csv", |record| figures_of(record).map(Some));
+    cards.into_iter().flatten().collect()
 }
 
 fn figures_of(record: &Record) -> Result<Vec<Figure>, String> {
@@ -92,7 +89,7 @@ fn card_figures(record: &Record, has_map: bool) -> Result<Vec<CardFigure>, Strin
     let mut figures = Vec::new();
     for (side, rw) in [("read", "randread"), ("write", "randwrite")] {
         for kib in [1, 4, 16] {
-            let iops = record.number_if_any(&format!("iops_rand_{side}_{kib}k"))?;
+            let iops = record.figure_if_any(&format!("iops_rand_{side}_{kib}k"))?;
             let (keys, grows) = match side {
                 "read" => ("drive.reads.access_us", false),
                 _ if has_map => ("drive.writes.random_us,drive.map.write_us", false),
@@ -103,7 +100,7 @@ fn card_figures(record: &Record, has_map: bool) -> Result<Vec<CardFigure>, Strin
             figures
                 .extend(iops.map(|iops| card_figure(format!("rand-{side}"), rw, bs, iops, gives)));
         }
-        let mb_s: Option<f64> = record.number_if_any(&format!("seq_{side}_mb_s"))?;
+        let mb_s = record.figure_if_any(&format!("seq_{side}_mb_s"))?;
         let iops = mb_s.map(|mb_s| mb_s * 1e6 / f64::from(16 << 20));
         let keys = match side {
             "read" => "drive.reads.bandwidth_mb_s",

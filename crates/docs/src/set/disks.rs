@@ -37,12 +37,34 @@ struct Request {
     gap_ms: f64,
 }
 
+/// The layouts of all disks, in several tables.
+struct Layouts {
+    zones: Vec<Record>,
+    slips: Vec<Record>,
+    seeks: Vec<Record>,
+}
+
+/// A disk's response times in milliseconds, in the order of its requests.
+struct Played {
+    name: String,
+    measured_ms: Vec<f64>,
+    simulated_ms: Vec<f64>,
+    /// The root mean square that DiskSim states for itself.
+    stated_ms: f64,
+}
+
 /// Simulates the disks that have traces.
 pub fn make(set: &Set, folder: &Folder) -> Result<PagePart, String> {
-    let zones = folder.records("zones.csv")?;
-    let slips = folder.records("slips.csv")?;
-    let seeks = folder.records("seeks.csv")?;
-    let traces = folder.records("traces.csv.gz")?;
+    let layouts = Layouts {
+        zones: folder.records_if_any("zones.csv"),
+        slips: folder.records_if_any("slips.csv"),
+        seeks: folder.records_if_any("seeks.csv"),
+    };
+    let traces = folder.records_if_any("traces.csv.gz");
+    let disks = folder.each("facts.csv", |fact| {
+        let played = play_disk(fact, &layouts, &traces);
+        played.map_err(|why| fact.problem(&why))
+    });
     let head = [
         "disk",
         "requests",
@@ -55,46 +77,8 @@ pub fn make(set: &Set, folder: &Folder) -> Result<PagePart, String> {
     let mut table = Table::new(head.map(String::from).to_vec());
     let mut quantiles = Quantiles::new();
     let mut made = PagePart::default();
-    for fact in folder.records("facts.csv")? {
-        let name = fact.text("disk")?;
-        let requests = requests_of(&traces, name)?;
-        if requests.is_empty() {
-            continue;
-        }
-        let text = describe(
-            &fact,
-            &of_disk(&zones, name)?,
-            &of_disk(&slips, name)?,
-            &of_disk(&seeks, name)?,
-        )?;
-        let spec = DriveSpec::parse(name, &text).map_err(|e| e.to_string())?;
-        let simulated = play(spec.build(1).as_mut(), &requests);
-        let measured: Vec<f64> = requests.iter().map(|one| one.response_ms).collect();
-
-        let near = near(&measured, &simulated);
-        let (measured, simulated) = (sorted(measured), sorted(simulated));
-        let rms_ms = rms(&measured, &simulated);
-        let stated_ms: f64 = fact.number("disksim_rms_ms")?;
-        let mut errors = Errors::default();
-        for (measured, simulated) in measured.iter().zip(&simulated) {
-            errors.add((simulated / measured - 1.0) * 100.0);
-        }
-        made.groups.push(errors.line(set.name, name, "quantile"));
-        made.groups.push(format!(
-            "{} {name} rows {} RMS {rms_ms:.3} ms, as DiskSim states it {stated_ms:.3} ms",
-            set.name,
-            requests.len()
-        ));
-        table.row(vec![
-            name.to_string(),
-            requests.len().to_string(),
-            format!("{:.2}", mean(&measured)),
-            format!("{:.2}", mean(&simulated)),
-            format!("{rms_ms:.3}"),
-            format!("{stated_ms:.3}"),
-            format!("{near:.0} %"),
-        ]);
-        quantiles.add(name, &measured, &simulated);
+    for disk in &disks {
+        add_disk(set, disk, (&mut table, &mut quantiles), &mut made);
     }
     made.text = format!(
         "{}\nQuantiles of the response time in ms, measured / simulated:\n\n{}",
@@ -102,6 +86,65 @@ pub fn make(set: &Set, folder: &Folder) -> Result<PagePart, String> {
         quantiles.table.markdown()
     );
     Ok(made)
+}
+
+/// Executes a disk's trace; `None` if it has none.
+fn play_disk(
+    fact: &Record,
+    layouts: &Layouts,
+    traces: &[Record],
+) -> Result<Option<Played>, String> {
+    let name = fact.text("disk")?;
+    let requests = requests_of(traces, name)?;
+    if requests.is_empty() {
+        return Ok(None);
+    }
+    let text = describe(
+        fact,
+        &of_disk(&layouts.zones, name)?,
+        &of_disk(&layouts.slips, name)?,
+        &of_disk(&layouts.seeks, name)?,
+    )?;
+    let spec = DriveSpec::parse(name, &text).map_err(|e| e.to_string())?;
+    Ok(Some(Played {
+        name: name.to_string(),
+        measured_ms: requests.iter().map(|one| one.response_ms).collect(),
+        simulated_ms: play(spec.build(1).as_mut(), &requests),
+        stated_ms: fact.number("disksim_rms_ms")?,
+    }))
+}
+
+fn add_disk(
+    set: &Set,
+    disk: &Played,
+    (table, quantiles): (&mut Table, &mut Quantiles),
+    made: &mut PagePart,
+) {
+    let near = near(&disk.measured_ms, &disk.simulated_ms);
+    let measured = sorted(disk.measured_ms.clone());
+    let simulated = sorted(disk.simulated_ms.clone());
+    let rms_ms = rms(&measured, &simulated);
+    let mut errors = Errors::default();
+    for (measured, simulated) in measured.iter().zip(&simulated) {
+        errors.add((simulated / measured - 1.0) * 100.0);
+    }
+    let (name, stated_ms) = (&disk.name, disk.stated_ms);
+    made.groups.push(errors.line(set.name, name, "quantile"));
+    made.groups.push(format!(
+        "{} {name} rows {} RMS {rms_ms:.3} ms, as DiskSim states it {stated_ms:.3} ms",
+        set.name,
+        measured.len()
+    ));
+    table.row(vec![
+        name.clone(),
+        measured.len().to_string(),
+        format!("{:.2}", mean(&measured)),
+        format!("{:.2}", mean(&simulated)),
+        format!("{rms_ms:.3}"),
+        format!("{stated_ms:.3}"),
+        format!("{near:.0} %"),
+    ]);
+    quantiles.add(name, &measured, &simulated);
 }
 
 /// A table of quantiles.

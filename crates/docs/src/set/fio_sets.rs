@@ -35,28 +35,27 @@ pub(super) fn row(study: String, rw: &str, options: String) -> Row {
 
 /// Seven Optane drives under five I/O engines and four schedulers. The rows of the
 /// user-space driver are left out, as no kernel takes part in them.
-pub fn optane(folder: &Folder) -> Result<Vec<Bench>, String> {
-    let mut rows = Vec::new();
-    for record in folder.records("fio.csv")? {
-        if record.text("engine")? != "spdk" {
-            rows.push(optane_row(&record)?);
-        }
-    }
+pub fn optane(folder: &Folder) -> Vec<Bench> {
+    let rows = folder.each("fio.csv", |record| match record.text("engine")? {
+        "spdk" => Ok(None),
+        _ => optane_row(record).map(Some),
+    });
     let bench = Bench {
         drive: "optane-ssd",
         machine: "xeon-2x10core",
         settles: false,
         rows,
         // Fitted to some numbers of threads in one of three series, all on one socket;
-        // the locks' costs to all rows of the schedulers with one.
+        // the locks' costs to all rows on one socket of the schedulers with one.
         is_fitted: |row| {
             let is_of_series = matches!(row.note.as_str(), "a" | "b" | "c");
             let has_one_lock = matches!(row.scheduler.as_str(), "mq-deadline" | "bfq");
-            has_one_lock || (is_of_series && matches!(row.processes, 1 | 4 | 10))
+            (has_one_lock && row.processes <= 10)
+                || (is_of_series && matches!(row.processes, 1 | 4 | 10))
         },
         compared: &[IOPS],
     };
-    Ok(vec![bench])
+    vec![bench]
 }
 
 fn optane_row(record: &Record) -> Result<Row, String> {
@@ -87,9 +86,9 @@ fn optane_row(record: &Record) -> Result<Row, String> {
         cores: cores.max(1),
         devices: record.number("drives")?,
         measured: Measured {
-            iops: record.number("iops")?,
-            lat_mean_us: record.number_if_any("lat_mean_us")?,
-            clat_p99_us: record.number_if_any("clat_p99_us")?,
+            iops: record.figure("iops")?,
+            lat_mean_us: record.figure_if_any("lat_mean_us")?,
+            clat_p99_us: record.figure_if_any("clat_p99_us")?,
         },
         ..row(group, "randread", options)
     })
@@ -97,15 +96,13 @@ fn optane_row(record: &Record) -> Result<Row, String> {
 
 /// Eight PCIe 5 drives under fio's `t/io_uring`, and the cost of durability on two kinds
 /// of drive.
-pub fn kioxia(folder: &Folder) -> Result<Vec<Bench>, String> {
+pub fn kioxia(folder: &Folder) -> Vec<Bench> {
     let mut rows = Vec::new();
     for (file, study) in [
         ("scaleout.csv", "scaleout"),
         ("block_size.csv", "block-size"),
     ] {
-        for record in folder.records(file)? {
-            rows.push(kioxia_row(&record, study)?);
-        }
+        rows.extend(folder.each(file, |record| kioxia_row(record, study).map(Some)));
     }
     let throughput = Bench {
         drive: "kioxia-cm7",
@@ -116,21 +113,16 @@ pub fn kioxia(folder: &Folder) -> Result<Vec<Bench>, String> {
         compared: &[IOPS],
     };
     let mut benches = vec![throughput];
-    for (drive, name) in [
-        ("KIOXIA CM7-R", "kioxia-cm7"),
-        ("Samsung 980 PRO 1TB", "980pro-1tb"),
-    ] {
-        let mut rows = Vec::new();
-        for record in folder.records("fsync.csv")? {
-            if record.text("drive")? == drive {
-                rows.extend(durable_row(&record)?);
-            }
-        }
+    let durable = folder.each("fsync.csv", |record| {
+        Ok(Some((durable_drive(record)?, durable_row(record)?)))
+    });
+    for drive in ["kioxia-cm7", "980pro-1tb"] {
+        let of_drive = durable.iter().filter(|(of, _)| *of == drive);
         let durability = Bench {
-            drive: name,
+            drive,
             machine: "epyc-9654p",
             settles: false,
-            rows,
+            rows: of_drive.map(|(_, row)| row.clone()).collect(),
             // Two drives of the second kind were measured; the description is fitted to
             // one of them.
             is_fitted: |row| ["ng8n1", "ng2n1", "nvme2n1"].contains(&row.note.as_str()),
@@ -138,7 +130,7 @@ pub fn kioxia(folder: &Folder) -> Result<Vec<Bench>, String> {
         };
         benches.push(durability);
     }
-    Ok(benches)
+    benches
 }
 
 fn kioxia_row(record: &Record, study: &str) -> Result<Row, String> {
@@ -180,7 +172,7 @@ fn kioxia_row(record: &Record, study: &str) -> Result<Row, String> {
         cores: threads,
         devices: record.number("drives")?,
         measured: Measured {
-            iops: record.number("iops")?,
+            iops: record.figure("iops")?,
             lat_mean_us: None,
             clat_p99_us: None,
         },
@@ -188,56 +180,51 @@ fn kioxia_row(record: &Record, study: &str) -> Result<Row, String> {
     })
 }
 
-/// Returns the row of a durable 4 KiB write; `None` for an unknown method.
-fn durable_row(record: &Record) -> Result<Option<Row>, String> {
+/// Returns the description of the drive of a durable write.
+fn durable_drive(record: &Record) -> Result<&'static str, String> {
+    match record.text("drive")? {
+        "KIOXIA CM7-R" => Ok("kioxia-cm7"),
+        "Samsung 980 PRO 1TB" => Ok("980pro-1tb"),
+        other => Err(record.problem(&format!("drive {other} is not described"))),
+    }
+}
+
+/// Returns the row of a durable 4 KiB write.
+fn durable_row(record: &Record) -> Result<Row, String> {
     let options = match record.text("method")? {
         "none" => "ioengine=io_uring",
-        "fsync_link2" => "ioengine=io_uring fsync=1",
+        // Whether a link or the program sends the flush after the write's end.
+        "fsync" | "fsync_link" | "fsync_link2" => "ioengine=io_uring fsync=1",
         "open_dsync" => "ioengine=io_uring sync=dsync",
         "nvme_passthru" => "ioengine=io_uring_cmd",
         "nvme_passthru_flush" => "ioengine=io_uring_cmd fsync=1",
-        _ => return Ok(None),
+        other => return Err(record.problem(&format!("method {other} is not known"))),
     };
-    Ok(Some(Row {
+    let polls = match record.text("iopoll")? {
+        "1" => " hipri=1",
+        _ => "",
+    };
+    Ok(Row {
         bs: record.text("bs")?.to_string(),
         note: record.text("device")?.to_string(),
         measured: Measured {
-            iops: record.number("ops_per_s")?,
+            iops: record.figure("ops_per_s")?,
             lat_mean_us: None,
             clat_p99_us: None,
         },
-        ..row("fsync".to_string(), "write", options.to_string())
-    }))
+        ..row("fsync".to_string(), "write", format!("{options}{polls}"))
+    })
 }
 
 /// A consumer drive. Only the sweep with pauses is used: in the other one, runs follow
 /// each other while the drive still folds data of earlier ones.
-pub fn rocket(folder: &Folder) -> Result<Vec<Bench>, String> {
-    let mut rows = Vec::new();
-    for record in folder.records("fio.csv")? {
-        if record.text("experiment")? == "first-sweep" {
-            let jobs: u32 = record.number("jobs")?;
-            let rw = record.text("rw")?;
-            let side = if rw == "randread" { "read" } else { "write" };
-            let of = |figure: &str| format!("{side}_{figure}");
-            rows.push(Row {
-                bs: record.text("bs")?.to_string(),
-                iodepth: record.number("iodepth")?,
-                processes: jobs,
-                cores: jobs.min(10),
-                measured: Measured {
-                    iops: record.number(&of("iops"))?,
-                    lat_mean_us: record.number_if_any(&of("lat_mean_us"))?,
-                    clat_p99_us: record.number_if_any(&of("clat_p99_us"))?,
-                },
-                ..row(
-                    "first-sweep".to_string(),
-                    rw,
-                    "ioengine=io_uring".to_string(),
-                )
-            });
-        }
-    }
+pub fn rocket(folder: &Folder) -> Vec<Bench> {
+    let of_sweep = |record: &Record| match record.text("experiment")? {
+        "first-sweep" => rocket_rows(record).map(Some),
+        _ => Ok(None),
+    };
+    let rows = folder.each("fio.csv", of_sweep).into_iter().flatten();
+    let rows = rows.collect();
     let bench = Bench {
         drive: "rocket4plus-2tb",
         machine: "xeon-10core",
@@ -246,7 +233,39 @@ pub fn rocket(folder: &Folder) -> Result<Vec<Bench>, String> {
         is_fitted: |row| row.processes == 1,
         compared: &[IOPS, P99],
     };
-    Ok(vec![bench])
+    vec![bench]
+}
+
+/// Returns a row for each direction of a run.
+fn rocket_rows(record: &Record) -> Result<Vec<Row>, String> {
+    let jobs: u32 = record.number("jobs")?;
+    let rw = record.text("rw")?;
+    let mut rows = Vec::new();
+    for (side, direction) in [("read", Direction::Read), ("write", Direction::Write)] {
+        let of = |figure: &str| format!("{side}_{figure}");
+        let iops: Option<f64> = record.number_if_any(&of("iops"))?;
+        let Some(iops) = iops.filter(|iops| *iops > 0.0) else {
+            continue;
+        };
+        rows.push(Row {
+            direction,
+            bs: record.text("bs")?.to_string(),
+            iodepth: record.number("iodepth")?,
+            processes: jobs,
+            cores: jobs.min(10),
+            measured: Measured {
+                iops,
+                lat_mean_us: record.figure_if_any(&of("lat_mean_us"))?,
+                clat_p99_us: record.figure_if_any(&of("clat_p99_us"))?,
+            },
+            ..row(
+                "first-sweep".to_string(),
+                rw,
+                "ioengine=io_uring".to_string(),
+            )
+        });
+    }
+    Ok(rows)
 }
 
 /// The options of a run on a disk behind a RAID controller.
@@ -277,33 +296,14 @@ fn raid_options(record: &Record) -> Result<String, String> {
 }
 
 /// Disks behind a RAID controller's cache, and an SSD.
-pub fn raid_controller(folder: &Folder) -> Result<Vec<Bench>, String> {
-    let (mut disk, mut ssd) = (Vec::new(), Vec::new());
-    for record in folder.records("fio.csv")? {
-        let jobs: u32 = record.number("jobs")?;
+pub fn raid_controller(folder: &Folder) -> Vec<Bench> {
+    let rows = folder.each("fio.csv", |record| {
         let is_ssd = record.text("drive")? == "ssd";
-        let options = match is_ssd {
-            true => "ioengine=libaio size=5g offset_increment=5g".to_string(),
-            false => raid_options(&record)?,
-        };
-        let one = Row {
-            bs: record.text("bs")?.to_string(),
-            iodepth: record.number("iodepth")?,
-            processes: jobs,
-            cores: jobs.min(10),
-            measured: Measured {
-                iops: record.number("iops")?,
-                lat_mean_us: record.number_if_any("lat_mean_us")?,
-                clat_p99_us: None,
-            },
-            ..row(
-                record.text("series")?.to_string(),
-                record.text("rw")?,
-                options,
-            )
-        };
-        if is_ssd { &mut ssd } else { &mut disk }.push(one);
-    }
+        Ok(Some((is_ssd, raid_row(record, is_ssd)?)))
+    });
+    let (ssd, disk): (Vec<_>, Vec<_>) = rows.into_iter().partition(|(is_ssd, _)| *is_ssd);
+    let rows_of = |of: Vec<(bool, Row)>| of.into_iter().map(|(_, row)| row).collect();
+    let (ssd, disk) = (rows_of(ssd), rows_of(disk));
     // The servers are not described. libaio was measured on the second machine, which
     // matters for the SSD.
     let bench = |drive, machine, settles, rows, is_fitted| Bench {
@@ -340,7 +340,7 @@ pub fn raid_controller(folder: &Folder) -> Result<Vec<Bench>, String> {
                 _ => false,
             }
     };
-    Ok(vec![
+    vec![
         bench(
             "hdd-7200-raid",
             "xeon-10core",
@@ -355,5 +355,29 @@ pub fn raid_controller(folder: &Folder) -> Result<Vec<Bench>, String> {
             ssd,
             is_fitted_of_ssd,
         ),
-    ])
+    ]
+}
+
+fn raid_row(record: &Record, is_ssd: bool) -> Result<Row, String> {
+    let jobs: u32 = record.number("jobs")?;
+    let options = match is_ssd {
+        true => "ioengine=libaio size=5g offset_increment=5g".to_string(),
+        false => raid_options(record)?,
+    };
+    Ok(Row {
+        bs: record.text("bs")?.to_string(),
+        iodepth: record.number("iodepth")?,
+        processes: jobs,
+        cores: jobs.min(10),
+        measured: Measured {
+            iops: record.figure("iops")?,
+            lat_mean_us: record.figure_if_any("lat_mean_us")?,
+            clat_p99_us: None,
+        },
+        ..row(
+            record.text("series")?.to_string(),
+            record.text("rw")?,
+            options,
+        )
+    })
 }

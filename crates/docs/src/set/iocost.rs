@@ -18,60 +18,73 @@ const GIVEN: [&str; 3] = ["rbps", "rrandiops", "wrandiops"];
 const SECONDS: u32 = 1;
 
 /// Returns all six coefficients of every submission that measured them.
-pub fn figures(folder: &Folder) -> Result<Vec<Figure>, String> {
+pub fn figures(folder: &Folder) -> Vec<Figure> {
+    const FILE: &str = "coefficients.csv";
+    let rates = program_rates(folder.each(FILE, |record| match is_measured(record)? {
+        true => program_rate(record).map(Some),
+        false => Ok(None),
+    }));
+    let submissions = folder.each(FILE, |record| match is_measured(record)? {
+        true => figures_of(record, &rates).map(Some),
+        false => Ok(None),
+    });
+    submissions.into_iter().flatten().collect()
+}
+
+/// Whether the submission measured the coefficients and did not take them from another.
+fn is_measured(record: &Record) -> Result<bool, String> {
+    Ok(record.text("measured_in_this_submission")? == "1")
+}
+
+fn figures_of(record: &Record, rates: &BTreeMap<String, f64>) -> Result<Vec<Figure>, String> {
     let (machine, _) = Machine::load("generic-8")?;
+    let rate = rate_of_others(rates, record.text("model")?);
+    let (drive, _) = registry::load_with("null", &description(record, rate)?)?;
+    let found = measure_iocost(&drive, &machine, SECONDS, 1).map_err(|e| e.to_string())?;
+    let row = format!(
+        "{} db {} submission {}",
+        record.text("model")?,
+        record.text("db_version")?,
+        record.text("submission")?
+    );
     let mut figures = Vec::new();
-    let mut records = Vec::new();
-    for record in folder.records("coefficients.csv")? {
-        if record.text("measured_in_this_submission")? == "1" {
-            records.push(record);
-        }
-    }
-    let rates = program_rates(&records)?;
-    for record in &records {
-        let rate = rate_of_others(&rates, record.text("model")?);
-        let (drive, _) = registry::load_with("null", &description(record, rate)?)?;
-        let found = measure_iocost(&drive, &machine, SECONDS, 1).map_err(|e| e.to_string())?;
-        let row = format!(
-            "{} db {} submission {}",
-            record.text("model")?,
-            record.text("db_version")?,
-            record.text("submission")?
-        );
-        for (metric, simulated) in found.coefficients() {
-            figures.push(Figure {
-                group: metric.to_string(),
-                row: row.clone(),
-                metric: match metric.ends_with("bps") {
-                    true => "B/s",
-                    false => "IOPS",
-                },
-                measured: record.number(metric)?,
-                simulated: Some(simulated as f64),
-                is_fitted: GIVEN.contains(&metric),
-                is_left_out: !GIVEN.contains(&metric),
-            });
-        }
+    for (metric, simulated) in found.coefficients() {
+        figures.push(Figure {
+            group: metric.to_string(),
+            row: row.clone(),
+            metric: match metric.ends_with("bps") {
+                true => "B/s",
+                false => "IOPS",
+            },
+            measured: record.figure(metric)?,
+            simulated: Some(simulated as f64),
+            is_fitted: GIVEN.contains(&metric),
+            is_left_out: !GIVEN.contains(&metric),
+        });
     }
     Ok(figures)
 }
 
-/// Returns the mean rate of sequential writes by model, in MB a second for each GB: a
+/// Returns a drive's model and its rate of sequential writes in MB a second for each GB: a
 /// larger drive has more dies that program at once.
-fn program_rates(records: &[Record]) -> Result<BTreeMap<String, f64>, String> {
+fn program_rate(record: &Record) -> Result<(String, f64), String> {
+    let bytes: f64 = record.number("wbps")?;
+    let capacity_gb: f64 = record.number("capacity_gb")?;
+    let rate = bytes / 1e6 / capacity_gb.max(1.0);
+    Ok((record.text("model")?.to_string(), rate))
+}
+
+/// Returns the mean rate of each model.
+fn program_rates(of_drives: Vec<(String, f64)>) -> BTreeMap<String, f64> {
     let mut rates: BTreeMap<String, Vec<f64>> = BTreeMap::new();
-    for record in records {
-        let bytes: f64 = record.number("wbps")?;
-        let capacity_gb: f64 = record.number("capacity_gb")?;
-        let rate = bytes / 1e6 / capacity_gb.max(1.0);
-        let model = record.text("model")?.to_string();
+    for (model, rate) in of_drives {
         rates.entry(model).or_default().push(rate);
     }
     let means = rates.into_iter().map(|(model, rates)| {
         let mean = rates.iter().sum::<f64>() / rates.len() as f64;
         (model, mean)
     });
-    Ok(means.collect())
+    means.collect()
 }
 
 /// Returns the median rate of the other models; `None` if there are none.
@@ -136,7 +149,8 @@ mod tests {
         let text = "model,wbps,capacity_gb\na,100000000,100\na,300000000,100\n\
                     b,500000000,100\nc,900000000,100\n";
         let records = records("c", text.as_bytes()).expect("a table");
-        let rates = program_rates(&records).expect("numbers");
+        let of_drives: Result<Vec<_>, _> = records.iter().map(program_rate).collect();
+        let rates = program_rates(of_drives.expect("numbers"));
         assert_eq!(rates["a"], 2.0);
         assert_eq!(rate_of_others(&rates, "a"), Some(9.0));
         assert_eq!(rate_of_others(&rates, "c"), Some(5.0));

@@ -63,9 +63,9 @@ pub struct Set {
 /// How the rows of a set are simulated.
 enum Rows {
     /// As fio jobs.
-    Jobs(fn(&Folder) -> Result<Vec<Bench>, String>),
+    Jobs(fn(&Folder) -> Vec<Bench>),
     /// By code that returns figures.
-    Figures(fn(&Folder) -> Result<Vec<Figure>, String>),
+    Figures(fn(&Folder) -> Vec<Figure>),
     /// By code that makes its own tables.
     Own(fn(&Set, &Folder) -> Result<PagePart, String>),
 }
@@ -124,7 +124,7 @@ pub fn fit(name: &str, data: &Path, keys: &str, evaluations: usize) -> Result<St
             "{name}: its rows are no jobs; nothing is fitted to them"
         ));
     };
-    for bench in benches(&Folder::new(&data.join(set.name)))? {
+    for bench in benches(&Folder::new(&data.join(set.name))) {
         text += &bench.fit(keys, evaluations)?;
     }
     Ok(text)
@@ -171,11 +171,13 @@ impl Block {
 
 fn make(set: &Set, data: &Path) -> Result<PagePart, String> {
     let folder = Folder::new(&data.join(set.name));
-    match set.rows {
-        Rows::Jobs(benches) => make_jobs(set, benches(&folder)?),
-        Rows::Figures(figures) => Ok(tables(set, &figures(&folder)?, &[])),
-        Rows::Own(make) => make(set, &folder),
-    }
+    let mut made = match set.rows {
+        Rows::Jobs(benches) => make_jobs(set, &benches(&folder), &folder)?,
+        Rows::Figures(figures) => tables(set, &figures(&folder), &[]),
+        Rows::Own(make) => make(set, &folder)?,
+    };
+    made.add_left_out(set.name, &folder.take_left_out());
+    Ok(made)
 }
 
 /// The rows of a drive and a machine of a set, predicted from descriptions of others
@@ -184,7 +186,7 @@ fn leave_out(set: &Set, data: &Path, start: &Start) -> Result<PagePart, String> 
     let Rows::Jobs(benches) = set.rows else {
         return Err(format!("{}: its rows are no jobs", set.name));
     };
-    let benches = benches(&Folder::new(&data.join(set.name)))?;
+    let benches = benches(&Folder::new(&data.join(set.name)));
     let bench = benches.iter().find(|bench| bench.drive == start.instead_of);
     let bench = bench.ok_or_else(|| format!("{}: no rows of {}", set.name, start.instead_of))?;
     let (found, mut figures) = bench.predict(start)?;
@@ -200,10 +202,10 @@ fn leave_out(set: &Set, data: &Path, start: &Start) -> Result<PagePart, String> 
     Ok(made)
 }
 
-fn make_jobs(set: &Set, benches: Vec<Bench>) -> Result<PagePart, String> {
+fn make_jobs(set: &Set, benches: &[Bench], folder: &Folder) -> Result<PagePart, String> {
     let (mut figures, mut described) = (Vec::new(), Vec::new());
     for bench in benches {
-        figures.extend(bench.figures()?);
+        figures.extend(bench.figures(folder)?);
         for description in bench.descriptions()? {
             if !described.contains(&description) {
                 described.push(description);

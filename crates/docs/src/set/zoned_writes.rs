@@ -38,10 +38,11 @@ struct Run {
 
 /// Simulates the runs.
 pub fn make(set: &Set, folder: &Folder) -> Result<PagePart, String> {
-    let mut runs = Vec::new();
-    for record in folder.records("wa_runs.csv")? {
-        runs.push(run_of(&record)?);
-    }
+    let runs = folder.each("wa_runs.csv", |record| {
+        let run = run_of(record)?;
+        let simulated = amplification(&run).map_err(|why| record.problem(&why))?;
+        Ok(Some((run, simulated)))
+    });
     let head = [
         "run",
         "open zones",
@@ -53,17 +54,18 @@ pub fn make(set: &Set, folder: &Folder) -> Result<PagePart, String> {
         "fitted",
     ];
     let mut table = Table::new(head.map(String::from).to_vec());
-    let mut errors = [Errors::default(), Errors::default()];
+    let (mut all, mut errors) = (Errors::default(), [Errors::default(), Errors::default()]);
     let (mut rows, mut near) = (0, 0);
-    for run in &runs {
-        let simulated = amplification(run)?;
+    for (run, simulated) in &runs {
         let figures = ["whole run", "second half"]
             .into_iter()
             .zip(run.measured)
-            .zip(simulated);
+            .zip(*simulated);
         for ((figure, measured), simulated) in figures {
             let off = simulated - measured;
-            errors[usize::from(!run.is_fitted)].add((simulated / measured - 1.0) * 100.0);
+            for errors in [&mut all, &mut errors[usize::from(!run.is_fitted)]] {
+                errors.add((simulated / measured - 1.0) * 100.0);
+            }
             rows += 1;
             near += u32::from(off.abs() <= GOAL);
             table.row(vec![
@@ -85,7 +87,12 @@ pub fn make(set: &Set, folder: &Folder) -> Result<PagePart, String> {
             set.name
         )],
     };
-    for (errors, group) in errors.iter().zip(["all-fitted", "all-not-fitted"]) {
+    let [fitted, others] = &errors;
+    for (errors, group) in [
+        (&all, "all"),
+        (fitted, "all-fitted"),
+        (others, "all-not-fitted"),
+    ] {
         if errors.rows() > 0 {
             made.groups.push(errors.line(set.name, group, "WA"));
         }

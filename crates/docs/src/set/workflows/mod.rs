@@ -47,9 +47,9 @@ const TASKS: usize = 3;
 /// Simulates the workflows.
 pub fn make(set: &Set, folder: &Folder) -> Result<PagePart, String> {
     let mut page = Page::default();
-    let tasks = folder.records("tasks.csv")?;
-    let contents = folder.records("cache_contents.csv")?;
-    let memory = folder.records("memory.csv")?;
+    let tasks = folder.records_if_any("tasks.csv");
+    let contents = folder.records_if_any("cache_contents.csv");
+    let memory = folder.records_if_any("memory.csv");
     let mut rest = &tasks[..];
     while let Some(first) = rest.first() {
         let key = key_of(first)?;
@@ -58,10 +58,14 @@ pub fn make(set: &Set, folder: &Folder) -> Result<PagePart, String> {
             .position(|row| key_of(row).ok().as_ref() != Some(&key));
         let (rows, others) = rest.split_at(end.unwrap_or(rest.len()));
         rest = others;
-        page.add_single(&key, rows, (&contents, &memory))?;
+        if let Err(why) = page.add_single(&key, rows, (&contents, &memory)) {
+            folder.leave_out(format!("{} with {} GB: {why}", key.0, key.1));
+        }
     }
-    for record in folder.records("concurrent.csv")? {
-        page.add_concurrent(&record)?;
+    for record in folder.records_if_any("concurrent.csv") {
+        if let Err(why) = page.add_concurrent(&record) {
+            folder.leave_out(record.problem(&why));
+        }
     }
     Ok(page.made(set))
 }
