@@ -166,6 +166,10 @@ keys! {
         /// pages are the kernel's page of zeroes, over and over, which
         /// `pin_user_pages_fast` leaves to the slow way; as `pin_page_ns` if not given.
         pub pin_zero_page_ns: Option<u64> = whole(0..=MAX_COST_NS).optional();
+        /// From the call that wakes io_uring's submission thread, which sleeps, to its first
+        /// look into the ring, its CPU's way out of idleness included; as waking and a switch
+        /// if not given.
+        pub sq_thread_wake_ns: Option<u64> = whole(0..=MAX_COST_NS).optional();
         /// The driver's taking a request.
         pub queue_rq_ns: u64 = cost();
         /// A request of more than one page: making a list of its pages. Drivers have

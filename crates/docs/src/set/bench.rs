@@ -44,6 +44,8 @@ const FACTS: [&str; 3] = ["cpu.count", "cpu.sockets", "kernel.dispatch"];
 
 /// IOPS, with its index in [`Measured::figures`].
 pub const IOPS: (usize, &str) = (0, "IOPS");
+/// Mean latency, with its index in [`Measured::figures`].
+pub const MEAN: (usize, &str) = (1, "mean us");
 /// 99th percentile of latency, with its index in [`Measured::figures`].
 pub const P99: (usize, &str) = (2, "p99 us");
 

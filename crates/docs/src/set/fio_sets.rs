@@ -4,7 +4,7 @@
 use blklab_calibrate::{Measured, Row};
 use blklab_workload::fio::Direction;
 
-use super::bench::{Bench, IOPS, P99};
+use super::bench::{Bench, IOPS, MEAN, P99};
 use super::folder::{Folder, Record};
 
 /// Returns a row with defaults for the parts that most sets do not vary.
@@ -112,7 +112,15 @@ pub fn kioxia(folder: &Folder) -> Vec<Bench> {
         is_fitted: |row| row.processes == 1 && (row.bs == "4096" || row.bs == "65536"),
         compared: &[IOPS],
     };
-    let mut benches = vec![throughput];
+    let sqpoll = Bench {
+        drive: "kioxia-cm7",
+        machine: "epyc-9654p",
+        settles: false,
+        rows: folder.each("sqpoll_wakeup.csv", sqpoll_row),
+        is_fitted: |_| false,
+        compared: &[MEAN],
+    };
+    let mut benches = vec![throughput, sqpoll];
     let durable = folder.each("fsync.csv", |record| {
         Ok(Some((durable_drive(record)?, durable_row(record)?)))
     });
@@ -178,6 +186,28 @@ fn kioxia_row(record: &Record, study: &str) -> Result<Row, String> {
         },
         ..row(format!("{study}-{rw}"), rw, options)
     })
+}
+
+/// Returns the row of a read by a submission thread that sleeps or spins; `None` for a no-op,
+/// which no drive takes part in.
+fn sqpoll_row(record: &Record) -> Result<Option<Row>, String> {
+    if record.text("operation")? != "4k read" {
+        return Ok(None);
+    }
+    let idle_ms: u32 = record.number("sq_idle_ms")?;
+    let interval_ms: u32 = record.number("interval_ms")?;
+    let mean_us = record.figure("mean_us")?;
+    let options = format!(
+        "ioengine=io_uring sqthread_poll=1 sq_thread_idle={idle_ms} thinktime={interval_ms}ms"
+    );
+    Ok(Some(Row {
+        measured: Measured {
+            iops: 1e6 / (f64::from(interval_ms) * 1e3 + mean_us),
+            lat_mean_us: Some(mean_us),
+            clat_p99_us: None,
+        },
+        ..row("sqpoll-wakeup".to_string(), "randread", options)
+    }))
 }
 
 /// Returns the description of the drive of a durable write.

@@ -32,6 +32,8 @@ pub(crate) struct CostTable {
     pub(crate) wait: Nanos,
     pub(crate) context_switch: Nanos,
     pub(crate) wake: Nanos,
+    /// Until io_uring's submission thread runs that slept.
+    pub(crate) sq_thread_wake: Nanos,
     /// Queueing a signal and taking it.
     pub(crate) signal: Nanos,
     /// Starting a thread and ending it.
@@ -88,6 +90,9 @@ impl CostTable {
             wait: Nanos::ZERO,
             context_switch: Nanos(costs.context_switch_ns),
             wake: Nanos(costs.wake_ns),
+            sq_thread_wake: Nanos(
+                (costs.sq_thread_wake_ns).unwrap_or(costs.wake_ns + costs.context_switch_ns),
+            ),
             signal: Nanos(costs.signal_ns),
             thread: Nanos(costs.thread_ns),
             softirq_wait: Nanos(costs.loop_worker.softirq_wait_ns),

@@ -110,6 +110,20 @@ fn a_submission_thread_is_a_second_cpu() {
     assert!(iops(&one, "none") < 1.1 * without, "there is no second one");
 }
 
+/// Measured on another machine (`iouring-kioxia-cm7`): 24 to 33 us more.
+#[test]
+fn who_wakes_the_submission_thread_waits_for_it() {
+    let mean_us = |options: &str| {
+        let job =
+            format!("ioengine=io_uring\niodepth=1\nsqthread_poll=1\nthinktime=3ms\n{options}");
+        let results = reads(&job, "none").unwrap_or_else(|e| panic!("{e}"));
+        results.groups[0].read.latency().summary().mean_ns / 1e3
+    };
+    let (asleep, awake) = (mean_us("sq_thread_idle=1"), mean_us("sq_thread_idle=10"));
+    assert!((1.0..20.0).contains(&(asleep - awake)), "{asleep} {awake}");
+    assert_eq!(mean_us(""), awake, "by default it sleeps after a second");
+}
+
 #[test]
 fn a_lock_between_sockets_is_dearer_than_one_inside() {
     let at = |cpus: &str| {

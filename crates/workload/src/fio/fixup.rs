@@ -161,6 +161,7 @@ fn fit_rest(section: &mut SectionOptions) -> Adjustments {
     let engine = &section.engine;
     spec.polled = engine.polled;
     spec.submission_thread = engine.submission_thread;
+    spec.submission_thread_idle_ms = engine.submission_thread_idle_ms;
     spec.registered_buffers = engine.registered_buffers;
     spec.untouched_buffers = engine.untouched_buffers;
     spec.registered_files = engine.registered_files;

@@ -32,6 +32,7 @@ pub(crate) struct EngineOptions {
     pub command_split: String,
     pub polled: bool,
     pub submission_thread: bool,
+    pub submission_thread_idle_ms: u32,
     pub registered_buffers: bool,
     pub untouched_buffers: bool,
     pub registered_files: bool,

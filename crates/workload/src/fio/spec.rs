@@ -693,6 +693,9 @@ pub struct JobSpec {
     pub polled: bool,
     /// `sqthread_poll`: a kernel thread submits.
     pub submission_thread: bool,
+    /// `sq_thread_idle`: milliseconds without work after which that thread sleeps; 0 for the
+    /// kernel's default.
+    pub submission_thread_idle_ms: u32,
     /// `fixedbufs`: the buffers are registered with the kernel, which pins them once.
     pub registered_buffers: bool,
     /// `untouched_buffers`: the program reads into memory fresh from the kernel, and writes from

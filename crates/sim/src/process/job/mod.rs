@@ -397,7 +397,7 @@ impl JobProcess {
     pub(crate) fn with_submission_thread(self, cpu: usize) -> JobProcess {
         let has_one = self.spec.submission_thread && self.spec.engine.is_io_uring();
         JobProcess {
-            ring: has_one.then(|| SubmissionRing::new(cpu)),
+            ring: has_one.then(|| SubmissionRing::new(cpu, self.spec.submission_thread_idle_ms)),
             has_detour: self.has_detour || has_one,
             ..self
         }

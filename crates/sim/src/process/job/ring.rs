@@ -1,18 +1,24 @@
 //! io_uring's submission queue with a kernel thread that submits from it
 //! (`IORING_SETUP_SQPOLL`). The thread takes all entries that it finds in the ring under
 //! one plug (`io_sq_thread`, `io_submit_sqes`), so that a scheduler gets more requests at
-//! once the farther the thread is behind.
+//! once the farther the thread is behind. Without entries for a time it sleeps, and the next
+//! submission is a call that wakes it (`IORING_SQ_NEED_WAKEUP`).
 
 use std::collections::VecDeque;
 
 use blklab_blk::{Nanos, Plug};
 
 use super::JobProcess;
+use crate::cpu::Mode;
 use crate::system::System;
 
 /// The number of requests at which a plug for several drives is flushed
 /// (`blk_plug_max_rq_count`).
 const MAX_PLUGGED: u32 = 64;
+
+/// Without entries for this long the thread sleeps, if nothing else is asked for
+/// (`io_sq_offload_create`).
+const DEFAULT_IDLE_MS: u32 = 1000;
 
 /// The submission queue, and how far its thread has come.
 #[derive(Debug)]
@@ -29,6 +35,10 @@ pub(super) struct SubmissionRing {
     plugged: u32,
     /// When the thread takes its next step; `None` while the ring is empty.
     next_step: Option<Nanos>,
+    /// Without entries for this long the thread sleeps.
+    idle: Nanos,
+    /// When the thread last found the ring empty.
+    empty_since: Option<Nanos>,
 }
 
 /// What the thread does next.
@@ -39,8 +49,14 @@ enum Step {
 }
 
 impl SubmissionRing {
-    /// An empty ring whose thread runs on that CPU.
-    pub(super) fn new(cpu: usize) -> SubmissionRing {
+    /// An empty ring whose thread runs on that CPU, and sleeps after so many milliseconds, 0 for
+    /// the default.
+    pub(super) fn new(cpu: usize, idle_ms: u32) -> SubmissionRing {
+        let idle_ms = if idle_ms == 0 {
+            DEFAULT_IDLE_MS
+        } else {
+            idle_ms
+        };
         SubmissionRing {
             cpu,
             entries: VecDeque::new(),
@@ -48,7 +64,16 @@ impl SubmissionRing {
             plugs: false,
             plugged: 0,
             next_step: None,
+            idle: Nanos::from_millis(idle_ms.into()),
+            empty_since: None,
         }
+    }
+
+    /// Whether the thread sleeps.
+    fn is_asleep(&self, now: Nanos) -> bool {
+        let waits = self.next_step.is_none() && self.entries.is_empty();
+        let since = self.empty_since.filter(|_| waits);
+        since.is_some_and(|since| now.saturating_sub(since) > self.idle)
     }
 
     /// The CPU of the thread.
@@ -88,8 +113,13 @@ impl JobProcess {
         let Some(ring) = &mut self.ring else {
             return;
         };
+        let sleeps = ring.is_asleep(now);
         ring.entries.push_back(slot);
-        if ring.next_step.is_none() {
+        if sleeps {
+            let call = self.costs.syscall + self.costs.wake;
+            self.set_next_step(now + self.costs.sq_thread_wake, system);
+            self.spend(now, call, Mode::System, system);
+        } else if ring.next_step.is_none() {
             self.set_next_step(now, system);
         }
     }
@@ -126,6 +156,7 @@ impl JobProcess {
             Some(Step::Unplug(disk)) => self.unplug(now, disk, system),
             None => {
                 ring.next_step = None;
+                ring.empty_since = Some(now);
                 return;
             }
         }
@@ -139,7 +170,7 @@ mod tests {
 
     #[test]
     fn entries_found_together_are_plugged() {
-        let mut ring = SubmissionRing::new(1);
+        let mut ring = SubmissionRing::new(1, 0);
         let mut next = |added: &[u32]| {
             ring.entries.extend(added);
             match ring.step(&[]) {

@@ -127,6 +127,10 @@ pub(super) static OPTIONS: &[FioOption] = options! {
             but: "io_uring and io_uring_cmd",
             applies: |spec| spec.submission_thread && !spec.engine.is_io_uring(),
         };
+    /// That thread sleeps after this many milliseconds without work, 0 for the kernel's second;
+    /// not an option of fio's own.
+    "sq_thread_idle" of URING
+        => Count(ANY, Sets(|job, ms| job.engine.submission_thread_idle_ms = ms));
     /// The CPU of the kernel's submission thread.
     "sqthread_poll_cpu" of URING => Count(ANY, NotSimulated);
     /// Submit I/O without vectors.
