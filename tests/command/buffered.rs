@@ -208,6 +208,40 @@ fn writes_that_wait_for_reads_are_counted() {
     assert!(held["values"][1].as_f64() > Some(10.0), "{held}");
 }
 
+/// As in Linux 6.12, where nobody has set it: under all schedulers but bfq.
+#[test]
+fn writes_wait_for_reads_by_default() {
+    let place = Place::new();
+    place.file(
+        "mixed.fio",
+        "[global]\ntime_based\nruntime=1\nfilename=/dev/x\n[w]\nrw=write\nbs=1m\nsize=8g\n\
+         [r]\nrw=randread\nbs=4k\ndirect=1\nioengine=libaio\niodepth=4\n",
+    );
+    let held = |options: &[&str]| {
+        let run = place.json(
+            &[
+                &[
+                    "compare",
+                    "mixed.fio",
+                    "--drive=mx100-256",
+                    "--schedulers=none,mq-deadline,bfq",
+                    "--repeats=1",
+                    "--sysctl=vm.dirty_bytes=67108864",
+                ],
+                options,
+            ]
+            .concat(),
+        );
+        let facts = run["why"].as_array().expect("facts");
+        let held = facts.iter().find(|fact| fact["key"] == "wbt_held");
+        held.map(|held| [0, 1, 2].map(|row| held["values"][row].as_f64()))
+    };
+    let [none, mq_deadline, bfq] = held(&[]).expect("a fact");
+    assert!(none > Some(10.0) && mq_deadline > Some(10.0), "{none:?}");
+    assert!(bfq.is_none_or(|held| held == 0.0), "{bfq:?}");
+    assert_eq!(held(&["--wbt-lat-usec=0"]), None);
+}
+
 #[test]
 fn a_setting_that_is_wrong_is_refused_in_a_sentence() {
     let place = Place::new();

@@ -397,6 +397,13 @@ pub trait Elevator: Send {
         true
     }
 
+    /// Whether write-back is not throttled under it unless someone asks for that: it limits
+    /// writes itself (`ELEVATOR_FLAG_DISABLE_WBT`), or belongs to the kernels' single queue,
+    /// where that was off (`CONFIG_BLK_WBT_SQ`).
+    fn disables_wbt(&self) -> bool {
+        false
+    }
+
     /// The smallest depth that [`Elevator::limit_depth`] can return
     /// (`sbitmap_queue_min_shallow_depth`); it decides how many waiters are woken together.
     fn min_shallow_depth(&self) -> Option<u32> {

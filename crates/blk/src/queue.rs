@@ -575,6 +575,18 @@ impl RequestQueue {
         }
     }
 
+    /// Sets the latency of write-back throttling that the kernel sets by itself, unless one was
+    /// set before or the scheduler keeps it off (`wbt_enable_default`).
+    pub fn enable_wbt(&mut self, now: Nanos) {
+        let is_kept_off = self
+            .elevator()
+            .is_some_and(|elevator| elevator.disables_wbt());
+        if self.wbt().is_none() && !is_kept_off {
+            let rotational = self.merge.limits.rotational;
+            self.set_wbt_latency(now, Wbt::default_latency_us(rotational));
+        }
+    }
+
     /// Sets the parent of a control group, which is the root by default.
     pub fn set_cgroup_parent(&mut self, group: CgroupId, parent: CgroupId) {
         if let Some(elevator) = self.elevator_mut()

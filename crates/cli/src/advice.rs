@@ -71,23 +71,32 @@ fn choices(
             nr_requests: first.nr_requests,
             nomerges: first.nomerges,
             read_ahead_kb: first.read_ahead_kb,
+            wbt_lat_us: first.wbt_lat_us,
             ..setting.clone()
         };
         with_first_queue == *first
     };
     let row = |setting: &Setting| {
         let tunables = setting.scheduler.tunables.clone();
-        let numbers = (setting.nr_requests, setting.nomerges, setting.read_ahead_kb);
-        let is_plain = tunables.is_empty() && numbers == (None, None, None);
         let scheduler = setting.scheduler.name.clone();
-        QueueSetting {
+        let written = QueueSetting {
             availability: availability(&scheduler),
-            by_default: is_plain && scheduler == default,
             scheduler,
             tunables,
-            nr_requests: numbers.0,
-            nomerges: numbers.1,
-            read_ahead_kb: numbers.2,
+            nr_requests: setting.nr_requests,
+            nomerges: setting.nomerges,
+            read_ahead_kb: setting.read_ahead_kb,
+            wbt_lat_us: setting.wbt_lat_us,
+            by_default: false,
+        };
+        let unwritten = QueueSetting {
+            availability: written.availability,
+            scheduler: default.to_string(),
+            ..QueueSetting::default()
+        };
+        QueueSetting {
+            by_default: written == unwritten,
+            ..written
         }
     };
     settings.iter().all(same).then(|| Choices {

@@ -293,6 +293,7 @@ impl RealTime<'_> {
             ("--memory", models.memory.is_some()),
             ("--fs", models.fs.is_some()),
             ("--read-ahead-kb", models.read_ahead_kb.is_some()),
+            ("--wbt-lat-usec", models.wbt_lat_usec.is_some()),
             ("--sysctl", !models.sysctls.is_empty()),
         ] {
             if is_given {

@@ -328,6 +328,10 @@ impl Elevator for TieBreaker {
     fn debug_state(&self) -> Vec<(&'static str, i64)> {
         self.inner.debug_state()
     }
+    fn disables_wbt(&self) -> bool {
+        self.inner.disables_wbt()
+    }
+
     fn is_single_queue(&self) -> bool {
         self.inner.is_single_queue()
     }

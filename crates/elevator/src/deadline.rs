@@ -190,6 +190,10 @@ impl Elevator for Deadline {
         &mut self.queue
     }
 
+    fn disables_wbt(&self) -> bool {
+        true
+    }
+
     fn request_merge(
         &mut self,
         ctx: &mut SchedCtx<'_>,

@@ -55,6 +55,10 @@ impl Elevator for Noop {
         &mut self.queue
     }
 
+    fn disables_wbt(&self) -> bool {
+        true
+    }
+
     fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, _id: RequestId, next: RequestId) {
         self.queue.count_merge();
         self.remove(ctx, next);

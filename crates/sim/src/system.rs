@@ -109,6 +109,20 @@ impl System {
         Ok(number)
     }
 
+    /// Adds the page cache.
+    pub(crate) fn add_files(&mut self, files: FileLayer) {
+        self.files = Some(Box::new(files));
+        self.throttle_writes();
+    }
+
+    /// Has the kernel hold back buffered writes and discards of the drives that there are, where
+    /// it does so by itself. Other I/O is never held back, and does without the bookkeeping.
+    pub(crate) fn throttle_writes(&mut self) {
+        for disk in &mut self.disks {
+            disk.queue.enable_wbt(Nanos::ZERO);
+        }
+    }
+
     /// When the recording begins or ends.
     #[inline]
     pub(crate) fn next_recording_event(&self) -> Nanos {

@@ -2,7 +2,7 @@
 
 use blklab_blk::{
     Bio, BioFlags, CgroupId, CostModel, CostQos, IoMax, IoStatus, Nanos, Op, QueueConfig, Sector,
-    Submit,
+    Submit, Wbt,
 };
 
 use crate::{Fixture, config};
@@ -102,6 +102,21 @@ fn writeback_waits_until_there_is_room_for_it() {
     assert!(q.waiters.is_empty(), "direct writes are not throttled");
     q.drain();
     assert!(q.queue.is_idle());
+}
+
+#[test]
+fn writeback_is_throttled_by_itself_unless_someone_says_otherwise() {
+    for (rotational, latency_us) in [(false, 2_000), (true, 75_000)] {
+        let mut config = config();
+        config.limits.rotational = rotational;
+        let mut q = Fixture::new(&config);
+        q.queue.enable_wbt(q.now);
+        assert_eq!(q.queue.wbt().map(Wbt::latency_us), Some(latency_us));
+    }
+    let mut q = Fixture::new(&config());
+    q.queue.set_wbt_latency(q.now, 0);
+    q.queue.enable_wbt(q.now);
+    assert_eq!(q.queue.wbt().map(Wbt::latency_us), Some(0));
 }
 
 #[test]

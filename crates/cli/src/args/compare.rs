@@ -192,6 +192,12 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_name = "KIB", value_parser = clap::value_parser!(u32).range(0..=1 << 20))]
     pub(crate) read_ahead_kb: Option<u32>,
 
+    /// The latency of reads above which write-back is throttled under every scheduler, in
+    /// microseconds, 0 for never [default: the kernel's, 2000, of a disk 75000, and 0 under
+    /// bfq and the schedulers of the single queue]
+    #[arg(long, value_name = "USEC")]
+    pub(crate) wbt_lat_usec: Option<u32>,
+
     /// A setting of the kernel's for I/O that is not direct, such as
     /// vm.dirty_ratio=10, or mm.lru_gen.enabled=y for reclaim by generations
     /// (MGLRU); repeat for more
@@ -229,6 +235,7 @@ impl ModelArgs {
             memory_bytes: self.memory,
             file_system: self.fs.unwrap_or_default(),
             read_ahead_kb: self.read_ahead_kb,
+            wbt_lat_us: self.wbt_lat_usec,
             cgroup_file: self
                 .cgroup_file
                 .as_ref()

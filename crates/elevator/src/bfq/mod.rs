@@ -246,6 +246,10 @@ impl Elevator for Bfq {
         &mut self.queue
     }
 
+    fn disables_wbt(&self) -> bool {
+        true
+    }
+
     fn depth_updated(&mut self, info: &QueueInfo) {
         self.nr_requests = info.nr_requests;
         self.old_nr_requests = info.old_nr_requests;

@@ -340,6 +340,10 @@ impl Elevator for Cfq {
         &mut self.queue
     }
 
+    fn disables_wbt(&self) -> bool {
+        true
+    }
+
     /// The seek history compares a request with the end of the previous one at its insertion; later
     /// merges do not move that end. If a reader's 128 KiB requests could grow beyond 528 KiB while
     /// they wait, the next one would count as a seek by [`SEEK_THRESHOLD`], and the drive would not

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use blklab_blk::{Nanos, SECTOR_SIZE};
 use blklab_workload::calls::CallList;
-use blklab_workload::fio::{ExitWhat, JobFile, JobSpec};
+use blklab_workload::fio::{Direction, ExitWhat, JobFile, JobSpec};
 use blklab_workload::generate::{Process as Numbered, processes};
 use blklab_workload::trace::DriveSize;
 
@@ -274,6 +274,10 @@ impl Started {
         } else {
             started.notes.extend(memory.unused_note());
         }
+        let discards = |spec: &JobSpec| spec.pattern.does(Direction::Trim);
+        if job.jobs.iter().any(discards) {
+            started.system.throttle_writes();
+        }
         started.add_processes((setup, job), &numbered, &files)?;
         started.add_kernel_threads(machine.cpus as usize - 1);
         started.add_workers(setup);
@@ -318,7 +322,7 @@ impl Started {
                 problem: error.to_string(),
             })?;
         }
-        self.system.files = Some(Box::new(layer));
+        self.system.add_files(layer);
         Ok(())
     }
 
@@ -392,7 +396,7 @@ impl Started {
         let cpus = setup.machine.cpus as usize;
         let drive = (&system.disks[0], capacity_bytes);
         let programs = program::programs((list, file), (&mut layer, drive), costs, cpus)?;
-        system.files = Some(Box::new(layer));
+        system.add_files(layer);
         let mut started = Started {
             system,
             costs,

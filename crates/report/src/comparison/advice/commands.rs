@@ -107,6 +107,7 @@ fn attributes(row: &QueueSetting) -> Vec<(String, String)> {
         ("nr_requests", row.nr_requests),
         ("nomerges", row.nomerges.map(u32::from)),
         ("read_ahead_kb", row.read_ahead_kb),
+        ("wbt_lat_usec", row.wbt_lat_us),
     ];
     for (name, number) in numbers {
         all.extend(number.map(|number| (name.to_string(), number.to_string())));

@@ -38,6 +38,8 @@ pub struct QueueSetting {
     pub nomerges: Option<u8>,
     /// The queue's `read_ahead_kb`, if it is set.
     pub read_ahead_kb: Option<u32>,
+    /// The queue's `wbt_lat_usec`, if it is set.
+    pub wbt_lat_us: Option<u32>,
     /// Whether the target kernel can use the scheduler.
     pub availability: Availability,
     /// Whether the target kernel uses this setting for the drive by default.
