@@ -192,7 +192,10 @@ impl Block {
             let group = if folder.is_empty() { "all" } else { folder };
             let (heading, cell) = (headings[*at], of.sum.cell());
             made.groups.push(format!("{set} {group} {heading} {cell}"));
-            let metric = format!("not in agreement, {heading},");
+            let metric = match headings.len() {
+                1 => "differing".to_string(),
+                _ => format!("differing ({heading})"),
+            };
             made.groups.push(of.errors.line(set, group, &metric));
         }
         made.add_left_out(set, &left_out);

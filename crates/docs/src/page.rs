@@ -30,6 +30,7 @@ pub const ALL: &[Page] = &[
     page!("studies", None),
     page!("drive-choices", None),
     page!("ac2", None),
+    page!("isolation", None),
     page!("kernel-traces", Some("kernel-traces")),
     page!("page-cache", Some("page-cache-traces")),
     page!("mmc-traces", Some("mmc-traces")),

@@ -26,6 +26,7 @@ use blklab_description::{hint, read_text};
 use blklab_fs::MemoryGroup;
 
 use crate::fio::{CgroupWrite, DriveNumber, GroupFile, JobError, JobFile, JobSpec, Note, Position};
+use crate::library;
 
 /// The most groups in a file, more than any machine has.
 const GROUPS_MAX: usize = 10_000;
@@ -169,19 +170,26 @@ struct Section {
 }
 
 impl CgroupConfig {
-    /// Reads a file.
+    /// Reads a file, or one of those that are part of the program.
     ///
     /// # Errors
     /// Fails if it cannot be read, or at its first mistake, with the line.
     pub fn read(path: &Path) -> Result<CgroupConfig, JobError> {
         let name = path.display().to_string();
+        if let Some(text) = library::cgroups(&name) {
+            return CgroupConfig::parse(&name, text);
+        }
         let text = read_text(path).map_err(|error| {
             let position = Position {
                 file: name.clone(),
                 line: 0,
             };
             let why = format!("cannot be read: {error}");
-            JobError::of(&position, "", why, "give a file of control groups")
+            let right = format!(
+                "give a file of control groups, or one of {}",
+                library::cgroups_names().collect::<Vec<_>>().join(", ")
+            );
+            JobError::of(&position, "", why, right)
         })?;
         CgroupConfig::parse(&name, &text)
     }

@@ -54,12 +54,26 @@ const JOBS: &[(&str, &str)] = jobs![".fio":
     "disk/o-sync",
     "disk/page-cache",
     "disk/buffer-cache",
+    "isolation/protection",
+    "isolation/bursts",
+    "isolation/fairness",
     "loop/randrw",
     "front-ends/randrw",
 ];
 
 /// The jobs that are lists of calls.
 const LISTS: &[(&str, &str)] = jobs![".calls": "disk/ls", "disk/flusher"];
+
+/// The files of control groups for jobs, as `--cgroup-file` takes them.
+const CGROUPS: &[(&str, &str)] = jobs![".cgroups":
+    "isolation/io.max",
+    "isolation/io.latency",
+    "isolation/io.cost",
+    "isolation/io.bfq.weight",
+    "isolation/io.prio.class",
+    "isolation/tenants.io.max",
+    "isolation/tenants.io.cost",
+];
 
 /// Returns the names in the order in which they are listed.
 pub fn names() -> impl Iterator<Item = &'static str> {
@@ -81,6 +95,16 @@ pub fn list(name: &str) -> Option<&'static str> {
     text_of(LISTS, name)
 }
 
+/// Returns the text of the file of control groups `name`.
+pub fn cgroups(name: &str) -> Option<&'static str> {
+    text_of(CGROUPS, name)
+}
+
+/// Returns the names of the files of control groups.
+pub fn cgroups_names() -> impl Iterator<Item = &'static str> {
+    CGROUPS.iter().map(|(name, _)| *name)
+}
+
 fn text_of(jobs: &[(&str, &'static str)], name: &str) -> Option<&'static str> {
     let found = jobs.iter().find(|(known, _)| *known == name);
     found.map(|(_, text)| *text)
@@ -98,6 +122,7 @@ pub fn help(name: &str) -> &'static str {
 mod tests {
     use super::*;
     use crate::calls::CallList;
+    use crate::cgroup::CgroupConfig;
     use crate::fio;
 
     #[test]
@@ -111,6 +136,23 @@ mod tests {
             }
             let job = fio::parse_str(name, text, &|_| None, &|_, file| Err(file.to_string()));
             assert!(!job.unwrap_or_else(|e| panic!("{e}")).jobs.is_empty());
+        }
+    }
+
+    #[test]
+    fn every_file_of_control_groups_parses_and_fits_its_job() {
+        for name in cgroups_names() {
+            let job = match name.contains("tenants") {
+                true => "isolation/fairness",
+                false => "isolation/protection",
+            };
+            let text = super::job(job).expect("listed");
+            let parsed = fio::parse_str(job, text, &|_| None, &|_, file| Err(file.to_string()));
+            let mut parsed = parsed.unwrap_or_else(|e| panic!("{e}"));
+            let config = CgroupConfig::read(name.as_ref()).unwrap_or_else(|e| panic!("{e}"));
+            config
+                .put_on(&mut parsed)
+                .unwrap_or_else(|e| panic!("{name}: {e}"));
         }
     }
 }

@@ -148,8 +148,9 @@ pub(crate) struct ModelArgs {
 
     /// Control groups: a section for each, with what is written to its io.max,
     /// io.latency, io.weight, io.bfq.weight, io.prio.class, the root's io.cost.qos and
-    /// io.cost.model, and `jobs = NAME, ...`
-    #[arg(long, value_name = "FILE")]
+    /// io.cost.model, and `jobs = NAME, ...`; or the name of one that is part of the
+    /// program, such as isolation/io.cost
+    #[arg(long, value_name = "NAME|FILE")]
     pub(crate) cgroup_file: Option<PathBuf>,
 
     /// Seed of all random choices; the same seed repeats a run exactly [default: 1]
