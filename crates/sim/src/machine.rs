@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use blklab_blk::Nanos;
 use blklab_description::{
-    Assumed, KeyType, ReadError, Reference, Shipped, SpecError, Table, keys, read_with_reference,
-    shipped, text, whole, word,
+    Assumed, KeyType, ReadError, Reference, Shipped, SpecError, Table, flag, keys,
+    read_with_reference, shipped, text, whole, word,
 };
 use blklab_device::{DriveSpec, Interface};
 use blklab_driver::{Attachment, FrontEnd, FrontEndKind, UsbBridge, UsbLink};
@@ -38,6 +38,8 @@ pub struct Machine {
     pub loop_thread: LoopThread,
     /// Which files a periodic flush goes on with.
     pub periodic_flush: PeriodicFlush,
+    /// Whether write-back throttling is on by itself.
+    pub wbt: bool,
     /// How SATA drives are attached where there is USB alone.
     pub usb: Option<UsbLink>,
     /// Values that were not measured, the one that matters most first.
@@ -126,6 +128,9 @@ keys! {
         loop_thread: LoopThread as "loop" = word().or(LoopThread::default());
         /// Which files a periodic flush goes on with until they are clean.
         periodic_flush: PeriodicFlush = word().or(PeriodicFlush::default());
+        /// Whether write-back throttling is built in (`CONFIG_BLK_WBT_MQ`), which is then on
+        /// unless someone turns it off, but under bfq.
+        wbt: bool = flag().or(true);
     }
 }
 
@@ -578,6 +583,7 @@ impl Machine {
             dispatch: kernel.dispatch,
             loop_thread: kernel.loop_thread,
             periodic_flush: kernel.periodic_flush,
+            wbt: kernel.wbt,
             usb,
             assumed,
         })

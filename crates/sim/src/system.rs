@@ -55,6 +55,8 @@ struct DiskTemplate {
     kblockd_delay: KblockdDelay,
     /// Commands reach the drive when their CPU has come to them.
     holds_commands: bool,
+    /// The kernel throttles write-back by itself.
+    has_wbt: bool,
 }
 
 impl System {
@@ -84,6 +86,7 @@ impl System {
                 runs_inline: machine.dispatch_to(setup.front_end) != Dispatch::Kblockd,
                 kblockd_delay: costs.kblockd_delay(),
                 holds_commands: !costs.free,
+                has_wbt: machine.wbt,
             },
         }
     }
@@ -118,8 +121,10 @@ impl System {
     /// Has the kernel hold back buffered writes and discards of the drives that there are, where
     /// it does so by itself. Other I/O is never held back, and does without the bookkeeping.
     pub(crate) fn throttle_writes(&mut self) {
-        for disk in &mut self.disks {
-            disk.queue.enable_wbt(Nanos::ZERO);
+        if self.template.has_wbt {
+            for disk in &mut self.disks {
+                disk.queue.enable_wbt(Nanos::ZERO);
+            }
         }
     }
 
