@@ -18,6 +18,7 @@ mod progress;
 mod real_time;
 mod record;
 mod report;
+mod rows;
 mod run;
 mod serve;
 mod show;

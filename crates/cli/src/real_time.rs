@@ -8,10 +8,10 @@ use blklab_workload::fio::{JobSource, Override};
 
 use crate::advice;
 use crate::args::{GuestArgs, HostArgs, RealWorld, SweepArgs, WorkArgs};
-use crate::compare::{Schedulers, queue_of, rows};
 use crate::compared::Compared;
 use crate::failure::Failure;
 use crate::progress::{self, Caller};
+use crate::rows::{Schedulers, queue_of, rows};
 
 /// Default number of runs of each row.
 const REPEATS: usize = 3;

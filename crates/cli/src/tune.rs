@@ -8,11 +8,11 @@ use blklab_stats::{Results, World};
 
 use crate::advice;
 use crate::args::{SweepArgs, TuneArgs};
-use crate::compare::{Schedulers, queue_of, rows};
 use crate::compared::{Compared, check, deliver};
 use crate::failure::Failure;
 use crate::progress::{self, Caller};
 use crate::real_time::RealTime;
+use crate::rows::{Schedulers, queue_of, rows};
 
 /// Axes with an effect below this factor are not reported.
 const EFFECT_MIN: f64 = 1.001;

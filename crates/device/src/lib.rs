@@ -15,6 +15,7 @@ use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{RngCore, SeedableRng};
 
 mod faults;
+mod identity;
 mod pending;
 mod published;
 pub mod registry;
@@ -30,8 +31,9 @@ mod ssd;
 const MODELS: [&spec::ModelType; 4] = [&null::MODEL, &ssd::MODEL, &hdd::MODEL, &card::MODEL];
 
 pub use faults::{DataFault, Faults, FaultyData, FlippedBits, faulty_parts};
+pub use identity::Identity;
 pub use published::Published;
-pub use spec::{DriveSpec, DriveState, Identity, Interface, reference};
+pub use spec::{DriveSpec, DriveState, Interface, reference};
 
 /// One command as it crosses the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,7 @@
 //! Tests of the project's structure.
 
+mod circles;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,6 +11,7 @@ use blklab_device::{DriveSpec, registry};
 
 use crate::page;
 use crate::set::SERPENTINE;
+use circles::circles;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -71,6 +74,59 @@ fn the_map_names_what_is_there() {
         assert!(
             inside || parts.iter().any(|path| path.exists()),
             "{place} is not there"
+        );
+    }
+}
+
+/// Returns the units that the map names, of files that may import one another: each as its files
+/// and folders, the first of which says where the others are.
+fn units(map: &str) -> Vec<Vec<PathBuf>> {
+    let (_, list) = (map.split_once("Files that import one another are one unit"))
+        .expect("the map's list of units");
+    let lines = list.lines().skip_while(|line| !line.starts_with("- "));
+    let unit = |line: &str| {
+        let quoted = line.split('`').skip(1).step_by(2);
+        let mut places = quoted.filter(|place| place.ends_with(".rs") || place.ends_with('/'));
+        let first = root()
+            .join("crates")
+            .join(places.next().expect("a unit's place"));
+        let folder = match first.is_dir() {
+            true => first.as_path(),
+            false => first.parent().expect("a folder"),
+        };
+        let others: Vec<PathBuf> = places.map(|place| folder.join(place)).collect();
+        [vec![first], others].concat()
+    };
+    (lines.take_while(|line| line.starts_with("- ")).map(unit)).collect()
+}
+
+/// Files of a crate that import one another in a circle are one of the units that the map names,
+/// and each of these is a circle.
+#[test]
+fn circles_of_files_are_units_on_the_map() {
+    let map = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
+    let units = units(&map);
+    for place in units.iter().flatten() {
+        assert!(place.exists(), "{} is not there", place.display());
+    }
+    let rooms = folders(&root().join("crates"));
+    let circles: Vec<BTreeSet<PathBuf>> =
+        (rooms.iter().flat_map(|room| circles(&room.join("src")))).collect();
+    let holds = |unit: &[PathBuf], circle: &BTreeSet<PathBuf>| {
+        let is_in_unit = |file: &PathBuf| unit.iter().any(|place| file.starts_with(place));
+        circle.iter().all(is_in_unit)
+    };
+    let unnamed: Vec<_> = (circles.iter())
+        .filter(|circle| !units.iter().any(|unit| holds(unit, circle)))
+        .collect();
+    assert!(
+        unnamed.is_empty(),
+        "files import one another that ARCHITECTURE.md does not name as a unit: {unnamed:#?}"
+    );
+    for unit in &units {
+        assert!(
+            circles.iter().any(|circle| holds(unit, circle)),
+            "these files do not import one another: ARCHITECTURE.md need not name {unit:#?}"
         );
     }
 }

@@ -9,6 +9,7 @@ mod contents;
 mod cpu;
 mod disk;
 mod file_layer;
+mod flows;
 mod machine;
 mod process;
 mod recording;
@@ -16,6 +17,7 @@ mod setup;
 mod simulation;
 mod system;
 mod timers;
+mod zoned_files;
 
 pub use caching::{Caching, FileSystemKind};
 pub use cpu::{CpuScheduler, Ondemand};

@@ -12,11 +12,12 @@ use crate::contents::Contents;
 use crate::cpu::{CostTable, Cpus, FairClass};
 use crate::disk::Disk;
 use crate::file_layer::FileLayer;
+use crate::flows::Flows;
 use crate::machine::Dispatch;
-use crate::process::job::{Flows, ZonedFiles};
 use crate::recording::Recording;
 use crate::setup::{Setup, SetupError};
 use crate::timers::Timers;
+use crate::zoned_files::ZonedFiles;
 
 /// What a process sees of the rest when it runs.
 pub(crate) struct System {

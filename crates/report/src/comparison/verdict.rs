@@ -5,7 +5,7 @@ use blklab_stats::{Estimate, Significance};
 use serde::{Deserialize, Serialize};
 
 use super::figure::{Change, Direction, Metric};
-use super::goal::FigureName;
+use super::figure_name::FigureName;
 use super::noun;
 use super::runs::Pairs;
 use crate::quantity::{and_list, change};

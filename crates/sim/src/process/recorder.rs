@@ -2,8 +2,7 @@
 
 use blklab_blk::{IoStatus, Nanos};
 use blklab_stats::{DirResults, Histogram, IoLog, JobResults, LatencyTarget, LogEntry};
-use blklab_workload::fio::{Direction, JobSpec};
-use blklab_workload::generate::SyncKind;
+use blklab_workload::fio::{Direction, JobSpec, SyncKind};
 
 use crate::cpu::Mode;
 

@@ -20,7 +20,7 @@ use crate::cpu::{Affinity, CostTable};
 use crate::disk::Disk;
 use crate::file_layer::FileLayer;
 use crate::process::Process;
-use crate::process::job::{Cached, JobProcess, PlacedFiles, Plan, sized_in_zones, zones_of};
+use crate::process::job::{Cached, JobProcess, PlacedFiles, Plan};
 use crate::process::kernel_threads::KernelThreads;
 use crate::process::loop_worker::LoopWorker;
 use crate::process::program;
@@ -33,6 +33,7 @@ use crate::setup::{
 };
 use crate::system::System;
 use crate::timers::Interrupts;
+use crate::zoned_files::{sized_in_zones, zones_of};
 
 /// A process that has not started, and what it waits for.
 struct PendingStart {

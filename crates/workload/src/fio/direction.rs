@@ -1,4 +1,5 @@
-//! The direction of data, and values by direction.
+//! The direction of data, values by direction, and the kinds of flushes, which fio counts among
+//! the directions.
 
 use std::ops::{Index, IndexMut};
 
@@ -16,6 +17,17 @@ pub enum Direction {
 impl Direction {
     /// All three, in fio's order.
     pub const ALL: [Direction; 3] = [Direction::Read, Direction::Write, Direction::Trim];
+}
+
+/// A kind of flush.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncKind {
+    /// `fsync(2)`.
+    Fsync,
+    /// `fdatasync(2)`.
+    Fdatasync,
+    /// `sync_file_range(2)`, which has nothing to do after direct I/O.
+    FileRange,
 }
 
 /// One value for each direction.

@@ -11,6 +11,7 @@ use super::iolog;
 use super::lists;
 use super::section::SectionOptions;
 use super::spec::*;
+use super::units::Extent;
 use super::verify;
 
 /// The adjustments that the user should know.
@@ -35,11 +36,6 @@ pub(crate) fn fixup(mut section: SectionOptions) -> Result<(JobSpec, Adjustments
     verify::fit(&mut section)?;
     check_counts(&section)?;
     Ok((section.spec, adjustments))
-}
-
-/// Returns an error in `option`, or in the job if the option was not given.
-pub(crate) fn refuse(section: &SectionOptions, option: &str, fault: Fault) -> JobError {
-    section.spec.refuse(&[option], fault)
 }
 
 fn fit_blocks(section: &mut SectionOptions) {
@@ -88,12 +84,12 @@ fn fit_files(section: &mut SectionOptions) -> Result<(), JobError> {
     if !all && spec.verify.is_on() && spec.verify.backlog > 0 {
         let fault = Fault::new("fio opens a file again to verify it, and then waits for ever")
             .help("leave out verify_backlog, or have as many openfiles as nrfiles");
-        return Err(refuse(section, "openfiles", fault));
+        return Err(section.refuse("openfiles", fault));
     }
     if !all && section.engine.registered_files {
         let fault = Fault::new("registerfiles needs all files open")
             .help("leave out one of the two, or have as many openfiles as nrfiles");
-        return Err(refuse(section, "openfiles", fault));
+        return Err(section.refuse("openfiles", fault));
     }
     Ok(())
 }
@@ -125,8 +121,7 @@ fn fit_priorities(section: &mut SectionOptions) -> Result<(), JobError> {
     let percents = engine.command_percent;
     let some_percent = percents.read > 0 || percents.write > 0;
     if some_percent && !engine.command_split.is_empty() {
-        return Err(refuse(
-            section,
+        return Err(section.refuse(
             "cmdprio_bssplit",
             Fault::new("cmdprio_percentage is also given").help("one or the other"),
         ));
@@ -143,7 +138,7 @@ fn fit_priorities(section: &mut SectionOptions) -> Result<(), JobError> {
             .and_then(|lists| {
                 lists::command_priorities(lists[direction], priority, section.spec.kb_base)
             })
-            .map_err(|fault| refuse(section, "cmdprio_bssplit", fault))?;
+            .map_err(|fault| section.refuse("cmdprio_bssplit", fault))?;
         section.spec.command_priority[direction] = match percents[direction] {
             0 => list,
             percent => vec![CommandPrioritySplit {
@@ -198,8 +193,7 @@ fn check_sizes(section: &SectionOptions) -> Result<(), JobError> {
     if let Some(Extent::Bytes(size)) = spec.size {
         let block = spec.smallest_block();
         if size < block {
-            return Err(refuse(
-                section,
+            return Err(section.refuse(
                 "size",
                 Fault::new(format!("smaller than one block of {block} bytes"))
                     .help("at least one block"),
@@ -219,8 +213,7 @@ fn check_sizes(section: &SectionOptions) -> Result<(), JobError> {
         }
     }
     if spec.unaligned {
-        return Err(refuse(
-            section,
+        return Err(section.refuse(
             "bs_unaligned",
             Fault::new("blocks that are not whole sectors are not simulated").help("leave it out"),
         ));
@@ -271,7 +264,7 @@ fn not_sectors(
         false => format!("a multiple of 512 bytes, as {needed_by} needs"),
     };
     let fault = Fault::new(format!("{bytes} bytes are not whole sectors")).help(help);
-    refuse(section, option, fault)
+    section.refuse(option, fault)
 }
 
 fn check_blocks(
@@ -292,8 +285,7 @@ fn check_blocks(
             return Err(not_sectors(section, option, (bytes, needed_by)));
         }
         if u32::try_from(bytes).is_err() {
-            return Err(refuse(
-                section,
+            return Err(section.refuse(
                 option,
                 Fault::new("too large a block").help("less than 4 GiB"),
             ));
@@ -308,18 +300,18 @@ fn check_rates(section: &SectionOptions) -> Result<(), JobError> {
     let any_iops = |rates: &ByDirection<u32>| Direction::ALL.into_iter().any(|d| rates[d] > 0);
     let exclusive = Fault::new("rate and rate_iops are both given").help("one or the other");
     if any(&spec.rate_bytes) && any_iops(&spec.rate_iops) {
-        return Err(refuse(section, "rate_iops", exclusive));
+        return Err(section.refuse("rate_iops", exclusive));
     }
     if any(&spec.rate_min_bytes) && any_iops(&spec.rate_iops_min) {
-        return Err(refuse(section, "rate_iops_min", exclusive));
+        return Err(section.refuse("rate_iops_min", exclusive));
     }
     for d in Direction::ALL {
         let too_low = Fault::new("the minimum is above the rate");
         if spec.rate_bytes[d] > 0 && spec.rate_bytes[d] < spec.rate_min_bytes[d] {
-            return Err(refuse(section, "rate_min", too_low));
+            return Err(section.refuse("rate_min", too_low));
         }
         if spec.rate_iops[d] > 0 && spec.rate_iops[d] < spec.rate_iops_min[d] {
-            return Err(refuse(section, "rate_iops_min", too_low));
+            return Err(section.refuse("rate_iops_min", too_low));
         }
     }
     Ok(())
@@ -355,26 +347,26 @@ fn check_zones(section: &SectionOptions) -> Result<(), JobError> {
     let written_as_none = spec.written("zonemode").is_none_or(WrittenOption::is_off);
     if sized && written_as_none {
         let fault = Fault::new("needs a zonemode").help("zonemode=strided or zonemode=zbd");
-        return Err(refuse(section, "zonesize", fault));
+        return Err(section.refuse("zonesize", fault));
     }
     if mode == ZoneMode::Strided && !sized {
         let fault = Fault::new("needs zonesize").help("such as zonesize=1m");
-        return Err(refuse(section, "zonemode", fault));
+        return Err(section.refuse("zonemode", fault));
     }
     if mode == ZoneMode::Strided && spec.file_count > 1 {
         let fault = Fault::new("fio's zones then change over between files");
         let help = "nrfiles=1; openfiles of at least 2 turns zones off";
-        return Err(refuse(section, "zonemode", fault.help(help)));
+        return Err(section.refuse("zonemode", fault.help(help)));
     }
     let block = spec.smallest_block();
     if mode == ZoneMode::Strided && range_bytes < block {
         let fault = Fault::new("a zone is smaller than a block");
         let help = format!("at least {block} bytes");
-        return Err(refuse(section, "zonerange", fault.help(help)));
+        return Err(section.refuse("zonerange", fault.help(help)));
     }
     if matches!(skip, Extent::Percent(percent) if percent > 0) {
         let fault = Fault::new("a percentage of nothing").help("bytes, or zones as in 2z");
-        return Err(refuse(section, "zoneskip", fault));
+        return Err(section.refuse("zoneskip", fault));
     }
     let in_zones = |extent: Option<Extent>| matches!(extent, Some(Extent::Zones(_)));
     for (option, extent) in [
@@ -385,7 +377,7 @@ fn check_zones(section: &SectionOptions) -> Result<(), JobError> {
     ] {
         if in_zones(extent) && mode != ZoneMode::Zoned {
             let fault = Fault::new("there are no zones").help("bytes, percent, or zonemode=zbd");
-            return Err(refuse(section, option, fault));
+            return Err(section.refuse(option, fault));
         }
     }
     match mode {
@@ -399,7 +391,7 @@ fn check_zbd(section: &SectionOptions) -> Result<(), JobError> {
     let spec = &section.spec;
     let refusal = |option: &str, what: &str, help: &str| {
         let fault = Fault::new(format!("{what} with zonemode=zbd")).help(help);
-        Err(refuse(section, option, fault))
+        Err(section.refuse(option, fault))
     };
     if spec.pattern.does(Direction::Trim) {
         return refusal(
@@ -425,22 +417,19 @@ fn check_counts(section: &SectionOptions) -> Result<(), JobError> {
     const JOB_LIMIT: u32 = 65_536;
     let spec = &section.spec;
     if !(1..=JOB_LIMIT).contains(&spec.processes) {
-        return Err(refuse(
-            section,
+        return Err(section.refuse(
             "numjobs",
             Fault::new("not a number of processes").help(format!("1 to {JOB_LIMIT}")),
         ));
     }
     if spec.file_count == 0 {
-        return Err(refuse(
-            section,
+        return Err(section.refuse(
             "nrfiles",
             Fault::new("a job needs a file").help("at least 1"),
         ));
     }
     if spec.io_depth > 1 << 20 {
-        return Err(refuse(
-            section,
+        return Err(section.refuse(
             "iodepth",
             Fault::new("too deep").help(format!("at most {}", 1 << 20)),
         ));

@@ -5,13 +5,11 @@ use std::sync::Arc;
 
 use blklab_blk::{Op, SECTOR_SIZE};
 
-use super::direction::Direction;
+use super::direction::{Direction, SyncKind};
 use super::error::Fault;
-use super::fixup::refuse;
 use super::section::SectionOptions;
 use super::spec::{JobSpec, Pattern, ZoneMode};
 use crate::fio::JobError;
-use crate::generate::SyncKind;
 use crate::trace::iolog::{Action, Line, LineParser};
 use crate::trace::{Lines, TraceError};
 
@@ -236,9 +234,9 @@ pub(super) fn fit(section: &mut SectionOptions) -> Result<(), JobError> {
     let mut logs = Vec::new();
     for path in &options.logs {
         let log = Iolog::read(path, &options);
-        logs.push(Arc::new(log.map_err(|what| {
-            refuse(section, "read_iolog", Fault::new(what))
-        })?));
+        logs.push(Arc::new(
+            log.map_err(|what| section.refuse("read_iolog", Fault::new(what)))?,
+        ));
     }
     let does = |direction| logs.iter().any(|log| log.does(direction));
     let spec = &mut section.spec;
@@ -277,8 +275,7 @@ fn check(section: &SectionOptions) -> Result<(), JobError> {
         ("fill_device", spec.fill_device),
     ];
     match others.into_iter().find(|(_, given)| *given) {
-        Some((option, _)) => Err(refuse(
-            section,
+        Some((option, _)) => Err(section.refuse(
             option,
             Fault::new("read_iolog is also given, and its I/Os are those of a log")
                 .help("one or the other"),

@@ -4,11 +4,10 @@
 use super::direction::Direction;
 use super::engine::Engine;
 use super::error::{Fault, JobError, Note, Position};
-use super::fixup::{Adjustments, fixup, refuse};
+use super::fixup::{Adjustments, fixup};
 use super::job_file::{self, Environment, Includes, OptionLine, Section, substitute};
-use super::options::{self, FioOption, Order, Outcome};
+use super::options::{self, FioOption, Order, Outcome, option_name};
 use super::section::SectionOptions;
-use super::source::option_name;
 use super::spec::*;
 use blklab_description::nearest;
 
@@ -116,8 +115,7 @@ impl<'a> Loader<'a> {
                 .into_iter()
                 .any(|direction| job.spec.pattern.does(direction));
             if writes {
-                return Err(refuse(
-                    &job,
+                return Err(job.refuse(
                     "rw",
                     Fault::new("the job writes, and --readonly is given").help("leave one out"),
                 ));

@@ -27,15 +27,16 @@ mod verify;
 
 pub use args::parse_args;
 pub use cgroup_write::{CgroupWrite, DriveNumber, GroupFile};
-pub use direction::{ByDirection, Direction};
+pub use direction::{ByDirection, Direction, SyncKind};
 pub use engine::Engine;
 pub use error::{JobError, Note, Position};
 pub use iolog::{Iolog, IologAction, IologEntry, LoggedFile, ReplayOptions};
 pub use job_file::{Environment, Includes, included_files};
 pub use loader::{Override, OverrideWhen};
-pub use options::option_tables;
-pub use source::{Arguments, JobSource, has_option, option_name, option_names};
+pub use options::{has_option, option_name, option_names, option_tables};
+pub use source::{Arguments, JobSource};
 pub use spec::*;
+pub use units::Extent;
 pub(crate) use units::bytes as bytes_of;
 pub use verify::{Checksum, HEADER_BYTES, VerifyKind, VerifyOptions};
 

@@ -1,7 +1,7 @@
 //! The options of one section as given, before [fixup](super::fixup) fits them to one another.
 
 use super::direction::{ByDirection, Direction};
-use super::error::Fault;
+use super::error::{Fault, JobError};
 use super::lists;
 use super::spec::*;
 use super::units;
@@ -41,6 +41,11 @@ pub(crate) struct EngineOptions {
 }
 
 impl SectionOptions {
+    /// Returns an error in `option`, or in the job if the option was not given.
+    pub(crate) fn refuse(&self, option: &str, fault: Fault) -> JobError {
+        self.spec.refuse(&[option], fault)
+    }
+
     /// Sets `rw`: a pattern, and the detail after its `:`.
     pub fn set_pattern(&mut self, word: &str, detail: Option<&str>) -> Result<(), Fault> {
         let spec = &mut self.spec;

@@ -7,24 +7,8 @@ use super::args;
 use super::error::JobError;
 use super::job_file::{Environment, Includes, include_file, read};
 use super::loader::{Loader, Override};
-use super::options;
 use super::spec::JobFile;
 use crate::library;
-
-/// Whether fio has a job option `name`.
-pub fn has_option(name: &str) -> bool {
-    option_name(name).is_some()
-}
-
-/// Returns the name of fio's job option that has this name or alias.
-pub fn option_name(name: &str) -> Option<&'static str> {
-    options::find(name).map(|option| option.name)
-}
-
-/// Returns the names and aliases of fio's job options.
-pub fn option_names() -> impl Iterator<Item = &'static str> {
-    options::names()
-}
 
 /// The source of a job.
 #[derive(Clone, Debug)]
@@ -217,10 +201,5 @@ mod tests {
             error.to_string().contains("did you mean iodepth"),
             "{error}"
         );
-    }
-
-    #[test]
-    fn options_are_known_by_name_and_alias() {
-        assert!(has_option("iodepth") && has_option("blocksize") && !has_option("depth"));
     }
 }

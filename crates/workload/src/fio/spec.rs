@@ -12,6 +12,7 @@ use super::direction::{ByDirection, Direction};
 use super::engine::Engine;
 use super::error::{Fault, JobError, Note, Position};
 use super::iolog::{Iolog, ReplayOptions};
+use super::units::Extent;
 use super::verify::VerifyOptions;
 
 /// A whole job file: all files and command line options that were read, in order.
@@ -145,23 +146,6 @@ pub enum Sequencer {
     Sequential,
     /// They repeat the offset.
     Identical,
-}
-
-/// An amount of data, possibly relative to the file or drive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Extent {
-    /// In bytes.
-    Bytes(u64),
-    /// In percent of the file or drive.
-    Percent(u32),
-    /// In zones of a zoned drive.
-    Zones(u32),
-}
-
-impl Default for Extent {
-    fn default() -> Extent {
-        Extent::Bytes(0)
-    }
 }
 
 /// The block sizes of one direction.

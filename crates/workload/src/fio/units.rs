@@ -8,7 +8,23 @@
 //! addition, subtraction, multiplication, division, modulus and exponentiation (`^`).
 
 use super::error::Fault;
-use super::spec::Extent;
+
+/// An amount of data, possibly relative to the file or drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Extent {
+    /// In bytes.
+    Bytes(u64),
+    /// In percent of the file or drive.
+    Percent(u32),
+    /// In zones of a zoned drive.
+    Zones(u32),
+}
+
+impl Default for Extent {
+    fn default() -> Extent {
+        Extent::Bytes(0)
+    }
+}
 
 const SIZE_HELP: &str =
     "a number, then nothing or one of k, m, g, t, p (or kb, kib, mb, ...), such as 64k";

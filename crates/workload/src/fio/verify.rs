@@ -3,7 +3,6 @@
 
 use super::direction::Direction;
 use super::error::{Fault, JobError};
-use super::fixup::refuse;
 use super::section::SectionOptions;
 use super::spec::ZoneMode;
 
@@ -183,11 +182,7 @@ fn check(section: &SectionOptions) -> Result<(), JobError> {
     let spec = &section.spec;
     let verify = &spec.verify;
     let refusal = |option: &str, what: &str, help: &str| {
-        Err(refuse(
-            section,
-            option,
-            Fault::new(what.to_string()).help(help),
-        ))
+        Err(section.refuse(option, Fault::new(what.to_string()).help(help)))
     };
     if verify.kind == VerifyKind::Pattern && verify.pattern.is_none() {
         return refusal(

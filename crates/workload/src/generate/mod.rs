@@ -19,16 +19,29 @@ mod syncs;
 mod verify;
 mod zones;
 
-use crate::fio::{JobFile, JobSpec, Priority};
+use crate::fio::{Direction, JobFile, JobSpec, Priority};
 
 pub use layout::{FileExtent, Layout, LayoutError, share_end};
-pub use offsets::{FileStep, Io, OffsetGenerator, OpenFiles};
+pub use offsets::{FileStep, OffsetGenerator, OpenFiles};
 pub use pacing::Pacing;
 pub use priority::CommandPriorities;
 pub use random::Seeds;
-pub use syncs::{SyncKind, SyncSchedule};
+pub use syncs::SyncSchedule;
 pub use verify::{VerifyLog, Written};
 pub use zones::{DriveZones, ZoneCursor, ZonedFile, ZonedNext};
+
+/// One I/O of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Io {
+    /// The direction.
+    pub direction: Direction,
+    /// The index of the file among the process's files.
+    pub file: u32,
+    /// The offset in the file, in bytes.
+    pub offset_bytes: u64,
+    /// The length, in bytes.
+    pub length_bytes: u32,
+}
 
 /// A process of a job file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,17 +1,6 @@
 //! Schedules the flushes of a job: `fsync` and `fdatasync`.
 
-use crate::fio::{Direction, JobSpec};
-
-/// A kind of flush.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SyncKind {
-    /// `fsync(2)`.
-    Fsync,
-    /// `fdatasync(2)`.
-    Fdatasync,
-    /// `sync_file_range(2)`, which has nothing to do after direct I/O.
-    FileRange,
-}
+use crate::fio::{Direction, JobSpec, SyncKind};
 
 /// Counts writes and tells when a flush is due.
 #[derive(Clone, Debug)]

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::offsets::Io;
+use super::Io;
 use crate::fio::{Direction, JobSpec, RandomGenerator, VerifyKind};
 
 /// A write of a job that verifies.

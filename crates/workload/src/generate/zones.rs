@@ -6,8 +6,8 @@
 
 use std::ops::Range;
 
+use super::Io;
 use super::layout::FileExtent;
-use super::offsets::Io;
 use crate::fio::{ByDirection, Direction, JobError, JobSpec};
 
 /// More zones than any drive has.

@@ -8,7 +8,7 @@ use blklab_description::{
 };
 use strum::{Display, EnumMessage, VariantArray};
 
-use super::{FlashSpec, MAX_US};
+use super::{FlashSpec, MAX_US, Scheduling};
 use crate::Identity;
 use crate::spec::byte_ps;
 
@@ -38,20 +38,6 @@ const DISCARD_US: f64 = 50.0;
 /// and a core of 1 GHz executes some 15 instructions for each. Drives differ by more
 /// than a factor of ten in either direction.
 const DISCARD_UNIT_NS: f64 = 20.0;
-
-/// In which order a drive serves the transactions that wait for its flash.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumMessage, VariantArray)]
-#[strum(serialize_all = "snake_case")]
-pub enum Scheduling {
-    /// Strictly in order of arrival: nothing starts before everything older has started.
-    Fcfs,
-    /// In order of arrival on each die; dies do not wait for each other.
-    OutOfOrder,
-    /// Out of order, and reads before programs before erases on each die.
-    ReadPriority,
-    /// Out of order, and reads ordered by physical address (physically addressed queueing).
-    Paq,
-}
 
 keys! {
     /// The firmware's latencies and scheduling.

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use blklab_description::{KeyType, flag, keys, nanos, number, one_or_each, whole, word};
 use strum::{Display, EnumMessage, VariantArray};
 
-use super::{Geometry, MAX_US, Scheduling};
+use super::{Geometry, MAX_US};
 use crate::spec::byte_ps;
 
 /// Kind of cell, by its bits.
@@ -63,6 +63,20 @@ pub enum Copyback {
     None,
     /// Any page, to any other of its plane.
     SamePlane,
+}
+
+/// In which order a drive serves the transactions that wait for its flash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumMessage, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum Scheduling {
+    /// Strictly in order of arrival: nothing starts before everything older has started.
+    Fcfs,
+    /// In order of arrival on each die; dies do not wait for each other.
+    OutOfOrder,
+    /// Out of order, and reads before programs before erases on each die.
+    ReadPriority,
+    /// Out of order, and reads ordered by physical address (physically addressed queueing).
+    Paq,
 }
 
 const MULTI_PLANE: &str = "several planes a die, flash.multi_plane = \"same_page\" or \"any\" and \

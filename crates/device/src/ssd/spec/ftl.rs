@@ -5,7 +5,7 @@ use alloc::format;
 use blklab_description::{ReadError, Table, flag, keys, parsed, whole, word};
 use strum::{Display, EnumMessage, VariantArray};
 
-use super::{Axis, Copyback, Geometry, InitialState, Layout, SsdSpec};
+use super::{Axis, Geometry, Layout};
 use crate::Identity;
 
 /// The largest map unit, in bytes.
@@ -150,55 +150,5 @@ impl HybridSpec {
     /// that is being erased.
     pub(crate) fn spare_blocks(&self) -> u32 {
         self.sequential + self.random + 2
-    }
-}
-
-/// Refuses what needs a page map on a drive with hybrid mapping.
-pub(super) fn check_hybrid(
-    spec: &SsdSpec,
-    root: &Table<'_>,
-    ftl: &Table<'_>,
-    flash: &Table<'_>,
-) -> Result<(), ReadError> {
-    if spec.ftl.mapping == Mapping::Page {
-        return Ok(());
-    }
-    const WITH: &str = "where ftl.mapping = \"hybrid\"";
-    if spec.ftl.allocation != Allocation::Static {
-        return Err(ftl.wrong("allocation", format!("legal is \"static\" {WITH}")));
-    }
-    if spec.ftl.map_cache_entries.is_some() {
-        return Err(ftl.wrong(
-            "map_cache_kb",
-            format!("legal is 0 {WITH}: its map is small"),
-        ));
-    }
-    if spec.flash.copyback != Copyback::None {
-        return Err(flash.wrong("copyback", format!("legal is \"none\" {WITH}")));
-    }
-    if spec.flash.superpage {
-        return Err(flash.wrong("superpage", format!("legal is false {WITH}")));
-    }
-    if spec.slc_cache.is_some() {
-        return Err(root.wrong(
-            "slc_cache",
-            format!("legal is to leave this table out {WITH}"),
-        ));
-    }
-    if spec.wear.static_spread.is_some() {
-        let table = root.table("wear_levelling")?;
-        let problem = format!("legal is to leave it out {WITH}");
-        return Err(table.wrong("static_spread", problem));
-    }
-    match spec.state {
-        InitialState::Aged(aged) if !aged.simulate => Err(root.wrong(
-            "state",
-            format!("legal is \"fresh\" or \"filled\" {WITH}, or aged.simulate = true"),
-        )),
-        InitialState::Aged(aged) if aged.occupancy < 1.0 => {
-            let aged = root.table("aged")?;
-            Err(aged.wrong("occupancy", format!("legal is 1 {WITH}")))
-        }
-        _ => Ok(()),
     }
 }

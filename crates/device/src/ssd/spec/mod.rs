@@ -12,14 +12,16 @@ mod geometry;
 mod sizes;
 mod state;
 
+use alloc::format;
+
 use blklab_description::{ReadError, Table};
 
 use crate::spec::Interface;
 use crate::{DriveState, Identity};
 
 pub use caches::{ReadCachePolicy, ReadCacheSpec, SlcCacheSpec, WhenFull, WriteCacheSpec};
-pub use controller::{Arbitration, ControllerSpec, LinkSpec, NvmeSpec, Scheduling};
-pub use flash::{ChannelSpec, Copyback, FlashSpec, Interleave, MultiPlane};
+pub use controller::{Arbitration, ControllerSpec, LinkSpec, NvmeSpec};
+pub use flash::{ChannelSpec, Copyback, FlashSpec, Interleave, MultiPlane, Scheduling};
 pub(crate) use ftl::MOST_MAP_UNIT_BYTES;
 pub use ftl::{Allocation, FtlSpec, Mapping};
 pub use gc::{GcPolicy, GcScope, GcSpec, WearSpec};
@@ -111,7 +113,7 @@ impl SsdSpec {
             read_cache: root.read_if_any("read_cache", ReadCacheSpec::read_checked)?,
             slc_cache,
         };
-        ftl::check_hybrid(&spec, root, &ftl_table, &flash_table)?;
+        spec.check_hybrid(root, &ftl_table, &flash_table)?;
         spec.check_sizes(&geometry_table, &ftl_table, &cache_table, &flash_table)?;
         spec.check_flash(&flash_table)?;
         if spec.ftl.in_step && spec.planes_per_row() == 1 {
@@ -144,6 +146,56 @@ impl SsdSpec {
             cache.filled = 0.0;
         }
         spec
+    }
+
+    /// Refuses what needs a page map on a drive with hybrid mapping.
+    fn check_hybrid(
+        &self,
+        root: &Table<'_>,
+        ftl: &Table<'_>,
+        flash: &Table<'_>,
+    ) -> Result<(), ReadError> {
+        if self.ftl.mapping == Mapping::Page {
+            return Ok(());
+        }
+        const WITH: &str = "where ftl.mapping = \"hybrid\"";
+        if self.ftl.allocation != Allocation::Static {
+            return Err(ftl.wrong("allocation", format!("legal is \"static\" {WITH}")));
+        }
+        if self.ftl.map_cache_entries.is_some() {
+            return Err(ftl.wrong(
+                "map_cache_kb",
+                format!("legal is 0 {WITH}: its map is small"),
+            ));
+        }
+        if self.flash.copyback != Copyback::None {
+            return Err(flash.wrong("copyback", format!("legal is \"none\" {WITH}")));
+        }
+        if self.flash.superpage {
+            return Err(flash.wrong("superpage", format!("legal is false {WITH}")));
+        }
+        if self.slc_cache.is_some() {
+            return Err(root.wrong(
+                "slc_cache",
+                format!("legal is to leave this table out {WITH}"),
+            ));
+        }
+        if self.wear.static_spread.is_some() {
+            let table = root.table("wear_levelling")?;
+            let problem = format!("legal is to leave it out {WITH}");
+            return Err(table.wrong("static_spread", problem));
+        }
+        match self.state {
+            InitialState::Aged(aged) if !aged.simulate => Err(root.wrong(
+                "state",
+                format!("legal is \"fresh\" or \"filled\" {WITH}, or aged.simulate = true"),
+            )),
+            InitialState::Aged(aged) if aged.occupancy < 1.0 => {
+                let aged = root.table("aged")?;
+                Err(aged.wrong("occupancy", format!("legal is 1 {WITH}")))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Refuses flash commands that conflict with the scheduling or with each other.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Choices;
 use crate::comparison::figure::{Change, Direction, Metric};
-use crate::comparison::goal::FigureName;
+use crate::comparison::figure_name::FigureName;
 use crate::comparison::{Comparison, DirectionTable, Judgement, ProcessFigures, Section};
 use crate::quantity::{and_list, change};
 

@@ -5,8 +5,8 @@ use std::str::FromStr;
 use blklab_description::hint;
 use blklab_stats::Estimate;
 
-use super::FigureName;
 use crate::comparison::figure::Metric;
+use crate::comparison::figure_name::FigureName;
 use crate::quantity::and_list;
 
 /// A bound on a figure.

@@ -1,7 +1,7 @@
 //! Goals: a comparison judged by named figures, with limits that a scheduler has to
 //! keep.
 
-mod figure_name;
+mod figure_values;
 mod limit;
 
 use std::fmt;
@@ -12,11 +12,11 @@ use blklab_stats::Estimate;
 use serde::{Deserialize, Serialize};
 
 use super::figure::{Direction, Metric};
+use super::figure_name::FigureName;
 use super::runs::Pairs;
 use super::verdict::{Contest, Outcome, sentence};
 use super::{Comparison, noun};
 use crate::quantity::and_list;
-pub use figure_name::FigureName;
 pub use limit::Limit;
 
 /// A figure to optimise, with its weight among several.

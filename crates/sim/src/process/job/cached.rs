@@ -8,8 +8,7 @@
 
 use blklab_blk::{IoStatus, Nanos, Submit, Waiter};
 use blklab_fs::{Advice, FsError, MmapAdvice, OpenFlags};
-use blklab_workload::fio::{Direction, Engine, FadviseHint, JobSpec, SyncMode};
-use blklab_workload::generate::SyncKind;
+use blklab_workload::fio::{Direction, Engine, FadviseHint, JobSpec, SyncKind, SyncMode};
 
 use super::{FlushFor, JobProcess, Phase, PlacedFiles, TaskState};
 use crate::cpu::Mode;

@@ -25,10 +25,8 @@ mod verify;
 mod zones;
 
 pub(crate) use cached::Cached;
-pub(crate) use files::PlacedFiles;
-pub(crate) use flow::Flows;
+pub(crate) use files::{PlacedFile, PlacedFiles};
 pub(crate) use plan::Plan;
-pub(crate) use zones::{ZonedFiles, sized_in_zones, zones_of};
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -36,10 +34,8 @@ use std::sync::Arc;
 use blklab_blk::{BioFlags, CgroupId, IoClass, IoPrio, IoStatus, Nanos, Plug, SubmitterId, Waiter};
 use blklab_stats::{IoLog, JobResults, ProcessResults};
 use blklab_workload::calls::Errno;
-use blklab_workload::fio::{Direction, Engine, JobSpec};
-use blklab_workload::generate::SyncKind;
+use blklab_workload::fio::{Direction, Engine, JobSpec, SyncKind};
 
-use flow::FlowShare;
 use latency_target::DepthSearch;
 use min_rate::MinRate;
 use open_files::LastFlush;
@@ -49,6 +45,7 @@ use submit::{io_prio, read_flags, write_flags};
 
 use crate::cpu::{CostTable, Mode};
 use crate::file_layer::FIRST_SLOT;
+use crate::flows::FlowShare;
 use crate::machine::Dispatch;
 use crate::process::aio_threads::AioThreads;
 use crate::process::recorder::Recorder;

@@ -2,18 +2,20 @@
 //! together with time limits, rates, pauses and flushes.
 
 use blklab_blk::Nanos;
-use blklab_workload::fio::{Direction, JobSpec, Priority, ThinkTime};
+use blklab_workload::fio::{
+    Direction, IologAction, IologEntry, JobSpec, Priority, SyncKind, ThinkTime,
+};
 use blklab_workload::generate::{
     CommandPriorities, DriveZones, FileStep, Io, Layout, LayoutError, OffsetGenerator, OpenFiles,
-    Pacing, Process, Seeds, SyncKind, SyncSchedule, ZonedNext,
+    Pacing, Process, Seeds, SyncSchedule, ZonedNext,
 };
 
 use super::files::PlacedFile;
 use super::iolog::LogCursor;
 use super::verify::Verification;
-use super::zones::{InZones, ZonedFiles};
 use crate::contents::Space;
 use crate::setup::SetupError;
+use crate::zoned_files::{InZones, ZonedFiles};
 
 /// What a process does next.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -77,7 +79,7 @@ pub(crate) struct Plan {
     /// With `zonemode=zbd`.
     in_zones: Option<Box<InZones>>,
     /// With `read_iolog`.
-    pub(super) log: Option<Box<LogCursor>>,
+    log: Option<Box<LogCursor>>,
     think: ThinkTime,
     think_blocks: u64,
     /// A pause is due, after an I/O in this direction.
@@ -620,5 +622,81 @@ impl Plan {
     /// The drive that a file is on.
     pub(crate) fn disk_of(&self, file: u32) -> usize {
         self.files.get(file as usize).map_or(0, |file| file.disk)
+    }
+}
+
+/// Replaying a log (`read_iolog_get` in fio's `iolog.c`).
+impl Plan {
+    /// The next thing to do of a process that replays a log. fio sleeps until it is due, and reaps
+    /// nothing meanwhile.
+    pub(super) fn next_in_log(&mut self, now: Nanos) -> NextAction {
+        loop {
+            if self.is_over(now) {
+                return NextAction::PassOver;
+            }
+            if self.takes_think_due() {
+                return NextAction::Think;
+            }
+            if let Some(file) = self.open_files().close_done() {
+                return NextAction::Close(file);
+            }
+            let Some((entry, due)) = self.log.as_ref().and_then(|log| log.peek()) else {
+                self.complete();
+                return NextAction::PassOver;
+            };
+            if due > now {
+                return NextAction::Sleep(due.min(self.deadline()));
+            }
+            if let Some(action) = self.do_entry(now, entry) {
+                return action;
+            }
+        }
+    }
+
+    /// Does what an entry says; `None` where that is nothing.
+    fn do_entry(&mut self, now: Nanos, entry: IologEntry) -> Option<NextAction> {
+        let file = entry.file;
+        let is_open = self.open_files().is_open(file);
+        // An I/O to a file that no line opens has it opened first.
+        let opens = match entry.action {
+            IologAction::Add | IologAction::Close => false,
+            IologAction::Open | IologAction::Io { .. } | IologAction::Flush(_) => !is_open,
+        };
+        if opens {
+            self.open_files().open(file);
+            return Some(NextAction::Open(file));
+        }
+        match entry.action {
+            IologAction::Flush(kind) => return Some(NextAction::Flush(kind, file)),
+            IologAction::Open if self.open_files().closes(file) => {
+                // It closes first.
+                return Some(NextAction::AwaitFile);
+            }
+            _ => {}
+        }
+        if let Some(log) = &mut self.log {
+            log.advance(now);
+        }
+        match entry.action {
+            IologAction::Close => {
+                self.open_files().done(file);
+                None
+            }
+            IologAction::Io {
+                direction,
+                offset_bytes,
+                length_bytes,
+            } => {
+                self.open_files().issued(file);
+                let io = Io {
+                    direction,
+                    file,
+                    offset_bytes,
+                    length_bytes,
+                };
+                Some(NextAction::Io(self.issue(now, &io, false)))
+            }
+            _ => None,
+        }
     }
 }

@@ -17,8 +17,7 @@ use blklab_stats::{
     CallSpan, CallTimes, DEFAULT_PERCENTILES, JobResults, LatencyTarget, ProcessResults,
 };
 use blklab_workload::calls::{CALLS, CallList, Errno, Program};
-use blklab_workload::fio::Direction;
-use blklab_workload::generate::SyncKind;
+use blklab_workload::fio::{Direction, SyncKind};
 
 use crate::cpu::{CostTable, Mode};
 use crate::disk::Disk;

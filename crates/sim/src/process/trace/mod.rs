@@ -10,8 +10,7 @@ use blklab_blk::{
     Bio, BioFlags, IoClass, IoPrio, IoStatus, Nanos, Op, SECTOR_SIZE, Submit, SubmitterId, Waiter,
 };
 use blklab_stats::{DEFAULT_PERCENTILES, JobResults, LatencyTarget};
-use blklab_workload::fio::Direction;
-use blklab_workload::generate::SyncKind;
+use blklab_workload::fio::{Direction, SyncKind};
 use blklab_workload::trace::tracefs::Dev;
 use blklab_workload::trace::{self, DriveSize, TraceRecord};
 use slab::Slab;

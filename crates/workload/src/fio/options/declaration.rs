@@ -5,7 +5,8 @@ use std::ops::RangeInclusive;
 use crate::fio::direction::{ByDirection, Direction};
 use crate::fio::error::Fault;
 use crate::fio::section::SectionOptions;
-use crate::fio::spec::{Extent, JobSpec};
+use crate::fio::spec::JobSpec;
+use crate::fio::units::Extent;
 use crate::fio::units::TimeUnit;
 
 /// An option of fio.

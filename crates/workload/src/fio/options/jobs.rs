@@ -11,6 +11,7 @@ use crate::fio::distribution;
 use crate::fio::engine::Engine;
 use crate::fio::lists;
 use crate::fio::spec::*;
+use crate::fio::units::Extent;
 use crate::fio::units::TimeUnit::*;
 use crate::fio::verify::VerifyKind;
 

@@ -39,6 +39,21 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
         .flatten()
 }
 
+/// Whether fio has a job option `name`.
+pub fn has_option(name: &str) -> bool {
+    option_name(name).is_some()
+}
+
+/// Returns the name of fio's job option that has this name or alias.
+pub fn option_name(name: &str) -> Option<&'static str> {
+    find(name).map(|option| option.name)
+}
+
+/// Returns the names and aliases of fio's job options.
+pub fn option_names() -> impl Iterator<Item = &'static str> {
+    names()
+}
+
 /// Refuses a job if one of its options changes its work and is not simulated.
 pub(crate) fn check_modelled(spec: &JobSpec) -> Result<(), JobError> {
     for written in &spec.written {

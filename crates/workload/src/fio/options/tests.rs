@@ -26,6 +26,11 @@ fn names_in(help: &str) -> BTreeSet<String> {
 }
 
 #[test]
+fn options_are_known_by_name_and_alias() {
+    assert!(has_option("iodepth") && has_option("blocksize") && !has_option("depth"));
+}
+
+#[test]
 fn names_are_unique() {
     let mut seen = BTreeSet::new();
     for name in names() {

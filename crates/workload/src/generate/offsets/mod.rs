@@ -11,6 +11,7 @@ mod random_blocks;
 mod rules;
 mod strides;
 
+use super::Io;
 use super::layout::{Layout, LayoutError};
 use super::random::{Random, Seeds, Stream};
 use super::zones::{ZoneCursor, ZonedFile, ZonedNext};
@@ -24,19 +25,6 @@ pub use open_files::OpenFiles;
 use random_blocks::RandomBlocks;
 use rules::Rules;
 use strides::Strides;
-
-/// One I/O of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Io {
-    /// The direction.
-    pub direction: Direction,
-    /// The index of the file among the process's files.
-    pub file: u32,
-    /// The offset in the file, in bytes.
-    pub offset_bytes: u64,
-    /// The length, in bytes.
-    pub length_bytes: u32,
-}
 
 /// What a process does before its next I/O, or flush, so that the file of it is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
