@@ -48,13 +48,6 @@ fn figure() -> KeyType<'static, Option<f64>> {
 }
 
 impl Published {
-    /// Why the model does not meet a figure; `None` where it should.
-    pub fn why_unmet(&self, key: &str) -> Option<&str> {
-        let reasons = self.unmet.iter().filter_map(|entry| entry.split_once(':'));
-        let mut reasons = reasons.filter(|(name, _)| name.trim() == key);
-        reasons.next().map(|(_, why)| why.trim())
-    }
-
     /// Its figures, by key.
     pub fn figures(&self) -> impl Iterator<Item = (&'static str, f64)> {
         let all = [

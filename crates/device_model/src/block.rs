@@ -99,11 +99,6 @@ impl Model {
         Ok(major)
     }
 
-    /// Gives a major back (`unregister_blkdev`).
-    pub fn unregister_blkdev(&mut self, major: u32) {
-        self.majors.remove(&major);
-    }
-
     /// Majors with their drivers, as `/proc/devices` lists them.
     pub fn majors(&self) -> impl Iterator<Item = (u32, &str)> {
         { self.majors.iter() }.map(|(major, name)| (*major, name.as_str()))
@@ -249,8 +244,6 @@ mod tests {
         assert_eq!(model.register_blkdev(0, "device-mapper"), Ok(253));
         let large = model.register_blkdev(512, "x").unwrap_err();
         assert_eq!(large.to_string(), "major 512 for x: legal is 0 to 511");
-        model.unregister_blkdev(179);
-        assert_eq!(model.register_blkdev(179, "mmc"), Ok(179));
     }
 
     #[test]

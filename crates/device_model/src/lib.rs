@@ -94,11 +94,6 @@ impl Model {
         &self.sysfs
     }
 
-    /// The tree of kobjects, for whoever has attributes to show in it.
-    pub fn sysfs_mut(&mut self) -> &mut Sysfs {
-        &mut self.sysfs
-    }
-
     /// Tells what time it is: what follows is stamped with it.
     pub fn set_now(&mut self, now_ns: u64) {
         self.now_ns = self.now_ns.max(now_ns);

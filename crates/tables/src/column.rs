@@ -241,15 +241,6 @@ impl Values {
             Values::Texts(texts) => texts.push(value.and_then(|value| value.as_str())),
         }
     }
-
-    /// Returns values of the same type without rows.
-    pub fn none_yet(&self) -> Values {
-        match self {
-            Values::Integers(_) => Values::Integers(Numbers::default()),
-            Values::Numbers(_) => Values::Numbers(Numbers::default()),
-            Values::Texts(_) => Values::Texts(Texts::default()),
-        }
-    }
 }
 
 /// A column of a table.

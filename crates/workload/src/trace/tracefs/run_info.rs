@@ -134,16 +134,6 @@ impl RunInfo {
         })
     }
 
-    /// Returns the scheduler's tags; `None` for the scheduler `none`, or if they were not recorded.
-    pub fn scheduler_tags(&self) -> Option<TagGeometry> {
-        let sets = self.tag_sets();
-        if sets.len() >= 2 {
-            sets.first().copied()
-        } else {
-            None
-        }
-    }
-
     /// Returns the driver's tags; `None` if they were not recorded.
     pub fn driver_tags(&self) -> Option<TagGeometry> {
         self.tag_sets().last().copied()
