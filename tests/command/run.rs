@@ -120,6 +120,10 @@ fn synchronous_writes_beside_readers_come_to_an_end() {
     let job = "[global]\nfilename=/dev/a\ndirect=1\nbs=4k\nioengine=libaio\niodepth=8\n\
                time_based\nruntime=500ms\n[r]\nrw=randread\n[w]\nrw=randwrite\nsync=1\n";
     place.file("sync.fio", job);
+    let names: Vec<&str> = (blklab_elevator::all().iter())
+        .map(|kind| kind.name)
+        .collect();
+    let schedulers = names.join(",");
     let args = [
         "compare",
         "sync.fio",
@@ -128,7 +132,7 @@ fn synchronous_writes_beside_readers_come_to_an_end() {
         "--repeats",
         "1",
         "--schedulers",
-        "none,noop,deadline,mq-deadline,kyber,bfq,cfq,fios,adios,ac,ac2,bp,irbw,stb,sio",
+        &schedulers,
     ];
     place.blklab(&args).ok();
 }

@@ -6,6 +6,9 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{RngCore, SeedableRng};
+
 /// Number of wait queues of a bitmap (`SBQ_WAIT_QUEUES`), and the most waiters woken together.
 const WAIT_QUEUES: u32 = 8;
 const WAKE_BATCH: u32 = 8;
@@ -82,7 +85,7 @@ impl Tags {
             shift: word_shift(depth),
             hints: vec![0],
             round_robin: false,
-            starts: Starts(0),
+            starts: Starts::new(0),
             in_use: 0,
             wake_batch: 0,
             freed: 0,
@@ -95,7 +98,7 @@ impl Tags {
     pub(crate) fn searched_by(depth: u32, search: &Search) -> Tags {
         let mut tags = Tags::new(depth);
         tags.round_robin = search.round_robin;
-        tags.starts = Starts(search.seed);
+        tags.starts = Starts::new(search.seed);
         let start = |_| match search.round_robin {
             true => 0,
             false => tags.starts.draw(depth),
@@ -247,18 +250,18 @@ impl Tags {
     }
 }
 
-/// Random tags at which searches start: a SplitMix64 generator (Steele, Lea, Flood: Fast splittable
-/// pseudorandom number generators, 2014).
-#[derive(Clone, Copy, Debug)]
-struct Starts(u64);
+/// Random tags at which searches start.
+#[derive(Clone, Debug)]
+struct Starts(SplitMix64);
 
 impl Starts {
+    fn new(seed: u64) -> Starts {
+        Starts(SplitMix64::seed_from_u64(seed))
+    }
+
     /// Returns a random number below `depth`.
     fn draw(&mut self, depth: u32) -> u32 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ mixed >> 31) % u64::from(depth.max(1))) as u32
+        (self.0.next_u64() % u64::from(depth.max(1))) as u32
     }
 }
 
@@ -576,7 +579,7 @@ mod tests {
     /// The first numbers of a SplitMix64 that starts at 1234567, as other implementations have them.
     #[test]
     fn starts_are_the_numbers_of_splitmix64() {
-        let mut starts = Starts(1_234_567);
+        let mut starts = Starts::new(1_234_567);
         let drawn = [0; 4].map(|_| starts.draw(1_000_000_007));
         let numbers = [
             6_457_827_717_110_365_317_u64,
@@ -622,7 +625,7 @@ mod tests {
     /// shrinks and grows keeps what is taken.
     #[test]
     fn tags_are_as_a_plain_set() {
-        let mut random = Starts(5);
+        let mut random = Starts::new(5);
         for round_robin in [false, true] {
             let search = Search {
                 nr_cpus: 3,

@@ -27,7 +27,7 @@ use blklab_blk::{
     msecs_to_jiffies,
 };
 
-use crate::fifos::BundledFifos;
+use crate::fifos::{BundledFifos, bundled_hooks};
 use crate::{ElevatorType, StepCosts};
 
 const WRITE_EXPIRE: usize = 0;
@@ -163,25 +163,11 @@ impl Bp {
 }
 
 impl Elevator for Bp {
-    fn queue(&self) -> &ElevatorQueue {
-        &self.queue
-    }
-
-    fn queue_mut(&mut self) -> &mut ElevatorQueue {
-        &mut self.queue
-    }
+    bundled_hooks!();
 
     fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
         self.queue.count_merge();
         self.queued.merged(ctx, id, next);
-    }
-
-    fn former_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
-        self.queued.prev(ctx.rqs, id)
-    }
-
-    fn next_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
-        self.queued.next(ctx.rqs, id)
     }
 
     #[inline(always)]
@@ -193,24 +179,6 @@ impl Elevator for Bp {
             ctx.rqs[id].sector.0 / (self.queue.tunables.at(BLOCK_KB) as u64 * 2)
         });
         self.queued.push_back(ctx, id, dir, block);
-    }
-
-    fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
-        if let Some(id) = self.queue.pop_head(ctx) {
-            return Some(id);
-        }
-        let id = self.choose(ctx)?;
-        self.queued.remove(ctx, id);
-        self.queue.send(ctx, id)
-    }
-
-    fn has_work(&self, _hctx: usize) -> bool {
-        !self.queue.head.is_empty() || !self.queued.fifos().is_empty()
-    }
-
-    /// Nothing happens at an end.
-    fn ends_can_wait(&self) -> bool {
-        true
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

@@ -289,6 +289,47 @@ impl<const KINDS: usize> BundledFifos<KINDS> {
     }
 }
 
+/// The hooks of every scheduler with a [`BundledFifos`] `queued` beside its `queue`, whose `choose`
+/// returns the request to dispatch. Nothing happens at the end of a request.
+macro_rules! bundled_hooks {
+    () => {
+        fn queue(&self) -> &ElevatorQueue {
+            &self.queue
+        }
+
+        fn queue_mut(&mut self) -> &mut ElevatorQueue {
+            &mut self.queue
+        }
+
+        fn former_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
+            self.queued.prev(ctx.rqs, id)
+        }
+
+        fn next_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
+            self.queued.next(ctx.rqs, id)
+        }
+
+        fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _: usize) -> Option<RequestId> {
+            if let Some(id) = self.queue.pop_head(ctx) {
+                return Some(id);
+            }
+            let id = self.choose(ctx)?;
+            self.queued.remove(ctx, id);
+            self.queue.send(ctx, id)
+        }
+
+        fn has_work(&self, _: usize) -> bool {
+            !self.queue.head.is_empty() || !self.queued.fifos().is_empty()
+        }
+
+        fn ends_can_wait(&self) -> bool {
+            true
+        }
+    };
+}
+
+pub(crate) use bundled_hooks;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -28,7 +28,7 @@ use blklab_blk::{
     msecs_to_jiffies,
 };
 
-use crate::fifos::BundledFifos;
+use crate::fifos::{BundledFifos, bundled_hooks};
 use crate::{ElevatorType, StepCosts};
 
 /// Index of the first of four, in the order of [`kind_of`].
@@ -126,25 +126,11 @@ impl Stb {
 }
 
 impl Elevator for Stb {
-    fn queue(&self) -> &ElevatorQueue {
-        &self.queue
-    }
-
-    fn queue_mut(&mut self) -> &mut ElevatorQueue {
-        &mut self.queue
-    }
+    bundled_hooks!();
 
     fn requests_merged(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId, next: RequestId) {
         self.queue.count_merge();
         self.queued.merged(ctx, id, next);
-    }
-
-    fn former_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
-        self.queued.prev(ctx.rqs, id)
-    }
-
-    fn next_request(&mut self, ctx: &mut SchedCtx<'_>, id: RequestId) -> Option<RequestId> {
-        self.queued.next(ctx.rqs, id)
     }
 
     #[inline(always)]
@@ -156,24 +142,6 @@ impl Elevator for Stb {
         let bundle_sectors = self.queue.tunables.at(BUNDLE_KB) as u64 * 2;
         let block = (kind == ASYNC_WRITE).then(|| rq.sector.0 / bundle_sectors);
         self.queued.push_back(ctx, id, kind, block);
-    }
-
-    fn dispatch_request(&mut self, ctx: &mut SchedCtx<'_>, _hctx: usize) -> Option<RequestId> {
-        if let Some(id) = self.queue.pop_head(ctx) {
-            return Some(id);
-        }
-        let id = self.choose(ctx)?;
-        self.queued.remove(ctx, id);
-        self.queue.send(ctx, id)
-    }
-
-    fn has_work(&self, _hctx: usize) -> bool {
-        !self.queue.head.is_empty() || !self.queued.fifos().is_empty()
-    }
-
-    /// Nothing happens at an end.
-    fn ends_can_wait(&self) -> bool {
-        true
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

@@ -1,6 +1,8 @@
 //! Allocation of inodes (Linux 6.12's `fs/ext2/ialloc.c`): directories are spread over the
 //! groups, files go to the group of their directory.
 
+use rand_xoshiro::rand_core::RngCore;
+
 use crate::buffer::{Buffer, Buffers};
 use crate::error::FsError;
 use crate::file_system::{Caller, Ino};
@@ -126,7 +128,7 @@ impl<D: Buffers> Ext2<D> {
         let average_blocks = state.free_blocks / u64::from(groups);
         let is_top = dir == ROOT || state.inodes[&dir].flags & FLAG_TOPDIR != 0;
         let parent_group = match is_top {
-            true => (state.next_random() % u64::from(groups)) as u32,
+            true => (state.random.next_u64() % u64::from(groups)) as u32,
             false => geometry.inode_place(dir).0,
         };
         let from_parent = || (0..groups).map(|n| (parent_group + n) % groups);

@@ -15,6 +15,9 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{RngCore, SeedableRng};
+
 use crate::buffer::{Buffer, Buffers};
 use crate::error::FsError;
 use crate::file_system::{
@@ -68,18 +71,8 @@ struct SbInfo {
     free_inodes: u64,
     dirs: u64,
     next_generation: u32,
-    random: u64,
-}
-
-impl SbInfo {
-    /// SplitMix64 (Steele, Lea and Flood, 2014).
-    fn next_random(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.random;
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
+    /// Draws the groups in which directories of the root are put.
+    random: SplitMix64,
 }
 
 /// An ext2 file system on a device.
@@ -113,7 +106,7 @@ impl<D: Buffers> Ext2<D> {
             free_inodes: 0,
             dirs: 0,
             next_generation: 0,
-            random: options.seed,
+            random: SplitMix64::seed_from_u64(options.seed),
         };
         let opened = Ext2 {
             device,
@@ -134,7 +127,7 @@ impl<D: Buffers> Ext2<D> {
                 state.free_inodes += u64::from(descriptor.free_inodes());
                 state.dirs += u64::from(descriptor.used_dirs());
             }
-            state.next_generation = state.next_random() as u32;
+            state.next_generation = state.random.next_u64() as u32;
         }
         opened.iget(ROOT).await?;
         if !opened.with(ROOT, |root| root.is(mode::DIRECTORY)) {
